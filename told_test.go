@@ -31,6 +31,8 @@ func newTeller(n int, per time.Duration, tells func(since time.Duration) (n, sec
 
 func (u *teller) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := u.strict.RoundTrip(r)
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	if n, seconds := u.tells(time.Since(u.begin)); err == nil && seconds != 0 {
 		resp.Header.Set("RateLimit-Policy", fmt.Sprintf(`"api";q=%d;w=%d`, n, seconds))
 	}
@@ -207,6 +209,74 @@ func TestTold_IsForgotten(t *testing.T) {
 		require.Zero(t, must(l.Status(t.Context(), "")).Told)
 		require.Zero(t, must(l.Status(t.Context(), "")).ToldAgo)
 	})
+}
+
+// tell has a limiter hear a limit.
+func tell(t *testing.T, l *throttle.Limiter, limit throttle.Limit) {
+	t.Helper()
+	permit := must(l.Acquire(t.Context(), "", throttle.Free))
+	require.NoError(t, permit.Tell(t.Context(), throttle.Answer{}.WithLeft(throttle.Quota{Left: 1 << 20, Told: limit})))
+	permit.Release()
+}
+
+// takes returns how long some starts of a cost take together.
+func takes(t *testing.T, l *throttle.Limiter, starts, cost int) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	for range starts {
+		must(l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", cost)).Release()
+	}
+	return time.Since(begin)
+}
+
+// TestTold_Changes: which of two limits holds, and what of the starts before counts under it.
+func TestTold_Changes(t *testing.T) {
+	for name, play := range map[string]func(t *testing.T, l *throttle.Limiter){
+		"a longer window begins with the starts that are known": func(t *testing.T, l *throttle.Limiter) {
+			tell(t, l, throttle.PerSecond(2))
+			for range 3 {
+				require.Zero(t, takes(t, l, 2, 1))
+				time.Sleep(3 * time.Second)
+			}
+			tell(t, l, throttle.PerHour(60))
+			require.Zero(t, takes(t, l, 50, 1))
+		},
+		"a limit is preferred for its window": func(t *testing.T, l *throttle.Limiter) {
+			tell(t, l, throttle.PerHour(60))
+			time.Sleep(59 * time.Minute)
+			tell(t, l, throttle.PerHour(100))
+			require.Equal(t, throttle.PerHour(60), must(l.Status(t.Context(), "")).Told)
+			time.Sleep(time.Minute)
+			tell(t, l, throttle.PerHour(100))
+			require.Equal(t, throttle.PerHour(100), must(l.Status(t.Context(), "")).Told)
+		},
+		"a short limit is preferred for a minute": func(t *testing.T, l *throttle.Limiter) {
+			tell(t, l, throttle.PerSecond(2))
+			time.Sleep(59 * time.Second)
+			tell(t, l, throttle.PerSecond(9))
+			require.Equal(t, throttle.PerSecond(2), must(l.Status(t.Context(), "")).Told)
+			time.Sleep(time.Second)
+			tell(t, l, throttle.PerSecond(9))
+			require.Equal(t, throttle.PerSecond(9), must(l.Status(t.Context(), "")).Told)
+		},
+		"of equal rates the shorter window holds": func(t *testing.T, l *throttle.Limiter) {
+			tell(t, l, throttle.PerHour(3600))
+			tell(t, l, throttle.PerMinute(60))
+			tell(t, l, throttle.PerHour(3600))
+			require.Equal(t, throttle.PerMinute(60), must(l.Status(t.Context(), "")).Told)
+		},
+		"a cost above the limit counts as all of it": func(t *testing.T, l *throttle.Limiter) {
+			tell(t, l, throttle.PerMinute(3))
+			require.Zero(t, takes(t, l, 1, 1000))
+			require.InDelta(t, time.Minute, takes(t, l, 3, 1), float64(2*time.Second))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				play(t, must(throttle.NewLimiter(memstore.New(), throttle.Policy{Name: "api", Limit: throttle.Told()})))
+			})
+		})
+	}
 }
 
 // TestTold_Mistakes: what needs a number of its own is refused at once.

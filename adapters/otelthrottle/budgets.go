@@ -23,7 +23,7 @@ type budgets struct {
 	callers              metric.Int64ObservableUpDownCounter
 	shareWaiting         metric.Int64ObservableUpDownCounter
 	shareServed          metric.Int64ObservableGauge
-	paused               metric.Float64ObservableGauge
+	paused, told         metric.Float64ObservableGauge
 }
 
 // Budgets registers instruments for the state of the budgets of all policies of the sources. A
@@ -40,7 +40,7 @@ type budgets struct {
 func Budgets(p metric.MeterProvider, sources ...Source) (metric.Registration, error) {
 	b := &budgets{sources: sources}
 	m := meterOf(p)
-	var errs [11]error
+	var errs [12]error
 	b.limit, errs[0] = m.Float64ObservableGauge("throttle.budget.limit", metric.WithUnit("{request}"),
 		metric.WithDescription("How much the limit of the fullest budget allows: in a window, in flight, or in a burst."))
 	b.used, errs[1] = m.Float64ObservableGauge("throttle.budget.usage", metric.WithUnit("{request}"),
@@ -63,11 +63,13 @@ func Budgets(p metric.MeterProvider, sources ...Source) (metric.Registration, er
 		metric.WithDescription("What a share's requests had since they began to wait: it begins at 0 again when none of them waits."))
 	b.callers, errs[10] = m.Int64ObservableUpDownCounter("throttle.waiting_callers", metric.WithUnit("{caller}"),
 		metric.WithDescription("How many callers of the fleet stand in line for these budgets, whatever they cost, without a start that is booked."))
+	b.told, errs[11] = m.Float64ObservableGauge("throttle.budget.told", metric.WithUnit("s"),
+		metric.WithDescription("How long ago an answer told the limit of the fullest budget; absent if answers do not tell it."))
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
 
-	return m.RegisterCallback(b.observe, b.limit, b.used, b.ceiling, b.booked, b.waiting, b.callers, b.paused, b.known, b.up, b.shareWaiting, b.shareServed)
+	return m.RegisterCallback(b.observe, b.limit, b.used, b.ceiling, b.booked, b.waiting, b.callers, b.paused, b.told, b.known, b.up, b.shareWaiting, b.shareServed)
 }
 
 // observe asks the stores. One that does not answer fails no collection.
@@ -99,6 +101,9 @@ func (b *budgets) tell(to metric.Observer, policy string, s *telemetry.Summary) 
 	to.ObserveInt64(b.waiting, int64(s.Waiting), of)
 	to.ObserveInt64(b.callers, int64(s.Callers), of)
 	to.ObserveFloat64(b.paused, s.Paused.Seconds(), of)
+	if s.Told {
+		to.ObserveFloat64(b.told, s.ToldAgo.Seconds(), of)
+	}
 
 	for _, l := range s.Shares {
 		share := metric.WithAttributes(policyKey.String(policy), shareKey.String(l.Name))

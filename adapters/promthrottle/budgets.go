@@ -14,7 +14,7 @@ import (
 type budgets struct {
 	sources []Source
 
-	up, known, limit, used, booked, waiting, callers, wait, paused, ceiling, shareWaiting, shareServed *prometheus.Desc
+	up, known, limit, used, booked, waiting, callers, wait, paused, ceiling, told, shareWaiting, shareServed *prometheus.Desc
 }
 
 // Budgets returns a collector of the state of the budgets of all policies of the sources. A policy
@@ -47,6 +47,7 @@ func Budgets(sources ...Source) prometheus.Collector {
 		wait:    desc("throttle_budget_next_start_seconds", "How long a request would wait at the most if it came now; +Inf if no start can be planned."),
 		paused:  desc("throttle_budget_paused_seconds", "For how long a budget is still closed, by a penalty or by hand; the longest."),
 		ceiling: desc("throttle_budget_ceiling", "How much of the limit the fleet has learned to use, 0 if the limit alone counts; the lowest."),
+		told:    desc("throttle_budget_told_seconds", "How long ago an answer told the limit of the fullest budget; absent if answers do not tell it."),
 
 		shareWaiting: ofShare("throttle_share_waiting", "How much the requests of a share ask for that wait in line; the 16 shares that wait most, and all others as \"other\"."),
 		shareServed:  ofShare("throttle_share_served", "What a share's requests had since they began to wait: it begins at 0 again when none of them waits."),
@@ -55,7 +56,7 @@ func Budgets(sources ...Source) prometheus.Collector {
 
 // Describe implements [prometheus.Collector].
 func (b *budgets) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{b.up, b.known, b.limit, b.used, b.booked, b.waiting, b.callers, b.wait, b.paused, b.ceiling, b.shareWaiting, b.shareServed} {
+	for _, d := range []*prometheus.Desc{b.up, b.known, b.limit, b.used, b.booked, b.waiting, b.callers, b.wait, b.paused, b.ceiling, b.told, b.shareWaiting, b.shareServed} {
 		to <- d
 	}
 }
@@ -97,6 +98,9 @@ func (b *budgets) send(to chan<- prometheus.Metric, policy string, s *telemetry.
 	gauge(b.callers, float64(s.Callers))
 	gauge(b.paused, s.Paused.Seconds())
 	gauge(b.ceiling, s.Ceiling)
+	if s.Told {
+		gauge(b.told, s.ToldAgo.Seconds())
+	}
 
 	for _, l := range s.Shares {
 		to <- prometheus.MustNewConstMetric(b.shareWaiting, prometheus.GaugeValue, float64(l.Waiting), policy, l.Name)

@@ -27,7 +27,8 @@ type Summary struct {
 	Wait    time.Duration  // the longest
 	Paused  time.Duration  // the longest
 	Ceiling float64        // the lowest, or 0 if only the limit counts everywhere
-	ToldAgo time.Duration  // how long ago an answer told the limit of the fullest budget; 0 if it told none
+	Told    bool           // answers told the limit of the fullest budget
+	ToldAgo time.Duration  // how long ago an answer told it last
 	Shares  []Share        // of all budgets together, or nil without shares
 
 	told []store.ShareStatus
@@ -66,7 +67,7 @@ func Summaries(ctx context.Context, sources ...Source) (map[string]*Summary, err
 	for _, answer := range answers {
 		for budget, status := range answer {
 			if all[budget.Policy] == nil {
-				all[budget.Policy] = &Summary{Limit: limitOf(&status), ToldAgo: status.ToldAgo}
+				all[budget.Policy] = &Summary{Limit: limitOf(&status), Told: status.Told.N() > 0, ToldAgo: status.ToldAgo}
 			}
 			all[budget.Policy].add(&status)
 		}
@@ -96,7 +97,7 @@ func (s *Summary) add(st *throttle.Status) {
 	// Limit and use are of the budget that is fullest.
 	limit := limitOf(st)
 	if float64(st.Used)/float64(limit.Capacity()) > float64(s.Used)/float64(s.Limit.Capacity()) {
-		s.Limit, s.Used, s.ToldAgo = limit, st.Used, st.ToldAgo
+		s.Limit, s.Used, s.Told, s.ToldAgo = limit, st.Used, st.Told.N() > 0, st.ToldAgo
 	}
 
 	s.Booked, s.Waiting = s.Booked+st.Booked, s.Waiting+st.Waiting

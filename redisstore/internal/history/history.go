@@ -364,6 +364,11 @@ func (h *History) ReportsQuota(key string, c *store.Charge, q store.Quota, now t
 		known := &b.quota
 		news = q.Told != (store.Limit{}) && (q.Told != known.told || now.Sub(known.toldAt) >= toldAgain)
 		c = underTold(c, q.Told, known.told)
+
+		// Nobody can say how much a number without a limit leaves.
+		if c.Limit.Kind() == store.KindTold {
+			return b.Generations[0].ID, false
+		}
 	}
 
 	left := int64(q.Left)
@@ -371,7 +376,9 @@ func (h *History) ReportsQuota(key string, c *store.Charge, q store.Quota, now t
 		left -= b.startsSince(now.Add(-q.Age)) // the upstream had not counted these starts yet
 	}
 
-	report = (news || left+tolerance(c) < b.estimatedLeft(c, q, now)) && now.Sub(b.quota.asked) >= repeatAfter
+	// Without a reset the quota says nothing of what is left.
+	less := left+tolerance(c) < b.estimatedLeft(c, q, now) && (q.Reset > 0 || c.Limit.Kind() == store.KindTokenBucket)
+	report = (news || less) && now.Sub(b.quota.asked) >= repeatAfter
 	if report {
 		b.quota.asked = now
 	}

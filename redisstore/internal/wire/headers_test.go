@@ -220,7 +220,7 @@ var twins = []struct{ file, inGo, inLua string }{
 	{"age", "forget_dead", "is_late forward_step stepped_back was_set"},
 	{"search", "step_rule booked over shares behind", "copied_from weigh search_for resume"},
 	{"turn", "together of", "units"},
-	{"short", "short_span names slow_end has_room book_plain", "read_head drop begin write"},
+	{"short", "short_span names slow_end has_room book_plain", "read_head note_ends drop begin write"},
 	{"reconcile", "", "book_anew is_used lower raise"},
 	{"status", "starts in_flight callers callers_of wait", ""},
 }

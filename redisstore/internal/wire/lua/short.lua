@@ -46,6 +46,11 @@ local function read_head(key, at, i)
   return known and #earlier[i] == named and v or nil, at
 end
 
+-- note_ends returns when the note of a row with the head v is over: see told.lua.
+local function note_ends(v)
+  return v[ROW_HEARD] + v[ROW_EACH] + NOTE_KEPT
+end
+
 -- is_plain reports whether a booking now under a sliding window only appends a start to a row with the head v: no history is missing, no other
 -- limit and no ceiling counts, nothing is to come, and no penalty or slow start lasts. See age.lua, penalty.lua, search.lua and line.lua.
 local function is_plain(v, span)
@@ -124,8 +129,9 @@ local function write(key, v, names, body, pushed, span)
 
   -- Most starts leave the key's lifetime as it is: it is longer than the row needs.
   local ms
-  if body or v[ROW_TILL] > v[ROW_EXPIRES] then
-    v[ROW_EXPIRES] = v[ROW_TILL] + IDLE
+  local stop = v[ROW_TOLD] > 0 and max(v[ROW_TILL], note_ends(v) + NODE_KEEPS) or v[ROW_TILL]
+  if body or stop > v[ROW_EXPIRES] then
+    v[ROW_EXPIRES] = stop + IDLE
     ms = string.format('%.0f', ceil((v[ROW_EXPIRES] - now) / 1000))
   end
 
@@ -162,14 +168,20 @@ end
 -- Read all rules: one plain sliding window for each budget. The last entries take the starts of now.
 local ruled = 1 -- the index of the last key that has a rule
 for _ = 1, simple and rule_count or 0 do
-  local key, many, kind, n, span, _, _, _, _, _, boundaries
-  key, many, kind, n, span, _, _, _, _, _, boundaries, at = struct.unpack('<ddddddddddd', frame, at)
+  local key, many, kind, n, span, jitter, _, _, _, _, boundaries
+  key, many, kind, n, span, jitter, _, _, _, _, boundaries, at = struct.unpack('<ddddddddddd', frame, at)
 
   -- Rules come in the order of their keys.
-  simple = key == ruled + 1 and kind == SLIDING_WINDOW and boundaries == 0
+  simple = key == ruled + 1 and (kind == SLIDING_WINDOW or kind == TOLD) and boundaries == 0
   ruled = ruled + many
   for i = key, simple and ruled or 0 do
     local v = heads[i]
+
+    -- The number of such a rule lies in the row: see told.lua.
+    if kind == TOLD then
+      simple = simple and v[ROW_TOLD] > 0 and now < note_ends(v)
+      n, span = v[ROW_TOLD], v[ROW_EACH] + jitter + 1
+    end
     simple = simple and is_plain(v, span)
     if simple then
       local blank = v[ROW_SIZE] == 0 and v[ROW_LOST] == 0 -- no start counts that an older limit counted
