@@ -246,7 +246,7 @@ func (r *switchResult) printText(out io.Writer, act string, deaf []switchNode) {
 	fmt.Fprintln(out, strings.Join(words, ", "))
 }
 
-// switchLines returns what a view says of a switch that is off.
+// switchLines returns the lines of a view about a switch that is off.
 func switchLines(s *fleet.Snapshot) (lines []string) {
 	var passed int64
 	for i := range s.Nodes {

@@ -21,7 +21,7 @@ import (
 // Entry is one request of a log.
 type Entry struct {
 	Time   time.Time
-	Whole  bool // the log has only whole seconds so far
+	Whole  bool // the log has only whole seconds until now
 	Method string
 	URL    *url.URL // absolute
 	Line   int      // of the log, from 1
@@ -256,7 +256,7 @@ func parseTime(s string) (at time.Time, whole bool, err error) {
 // when they end. It spreads entries of one whole second evenly over that
 // second. It is not safe for concurrent use.
 type Sorter struct {
-	Late int // entries later than the window allows; they get the latest time so far
+	Late int // entries later than the window allows; they get the latest time read
 
 	window time.Duration
 	most   int

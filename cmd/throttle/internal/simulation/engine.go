@@ -60,7 +60,7 @@ type Request struct {
 	observer     Observer
 	booking      store.Booking
 	grant        store.Grant
-	held         int   // charge that holds it, or held it last; negative before
+	held         int   // charge that holds it, or held it last. It is negative before a charge holds it
 	since        int64 // begin of that hold
 	maxWaitTimer *virtual.Timer
 	element      *list.Element // in the engine's waiting
