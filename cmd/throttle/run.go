@@ -195,6 +195,9 @@ func limitOf(text string) (throttle.Policy, error) {
 // become executes the program as a member of the rendezvous. The process stays the same, so the program's input,
 // output, signals, jobs and exit status are as without throttle.
 func (r *runner) become(args []string) error {
+	// From now on signals do what they do to the program: an interrupt ends the process, or is ignored.
+	signal.Reset()
+
 	path, err := exec.LookPath(args[0])
 	switch {
 	case errors.Is(err, exec.ErrDot):
@@ -233,8 +236,6 @@ func (r *runner) become(args []string) error {
 
 	e := environment{url: "http://" + address, named: named, tell: func(line string) { fmt.Fprintln(r.talk, "throttle: "+clean(line)) }}
 	variables := e.of(os.Environ())
-	// The program's signals are as this process has inherited them.
-	signal.Reset()
 	err = syscall.Exec(path, args, variables)
 	// A script without a first line that names its interpreter is one of the shell.
 	if err == syscall.ENOEXEC {

@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -263,12 +264,13 @@ func TestRunHasNoChild(t *testing.T) {
 
 	read, write, err := os.Pipe()
 	require.NoError(t, err)
-	cmd := m.command("--", "sh", "-c", "exec 3>&-; cat >/dev/null")
+	cmd := m.command("--", "sh", "-c", "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; cat >/dev/null")
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
-	cmd.ExtraFiles = []*os.File{write}
+	cmd.ExtraFiles = slices.Repeat([]*os.File{write}, 7) // some of the numbers are those of files of the proxy
 	require.NoError(t, cmd.Start())
 	require.NoError(t, write.Close())
+	require.NoError(t, read.SetReadDeadline(time.Now().Add(time.Minute)))
 	_, err = io.ReadAll(read) // ends, although the proxy lives
 	require.NoError(t, err)
 	if runtime.GOOS == "linux" {

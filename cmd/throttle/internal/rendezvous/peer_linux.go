@@ -43,19 +43,31 @@ func (l own) Accept() (net.Conn, error) {
 	}
 }
 
+// looksForOwner is how often the tables are read: the kernel may leave out a socket while others come and go.
+const looksForOwner = 3
+
 // isOwn reports whether the socket with a local and a remote address belongs to a process of this user, or of the
 // superuser.
 func isOwn(local, remote net.Addr) bool {
-	for _, table := range []struct {
-		path   string
-		mapped bool // IPv4 addresses stand in the form of IPv6
-	}{{"/proc/net/tcp", false}, {"/proc/net/tcp6", true}} {
-		uid, found := ownerIn(table.path, entry(local, table.mapped), entry(remote, table.mapped))
-		if found {
+	for range looksForOwner {
+		if uid, found := ownerOf(local, remote); found {
 			return uid == os.Geteuid() || uid == 0
 		}
 	}
 	return false
+}
+
+// ownerOf returns the user of a socket.
+func ownerOf(local, remote net.Addr) (uid int, found bool) {
+	for _, table := range []struct {
+		path   string
+		mapped bool // IPv4 addresses stand in the form of IPv6
+	}{{"/proc/net/tcp", false}, {"/proc/net/tcp6", true}} {
+		if uid, found := ownerIn(table.path, entry(local, table.mapped), entry(remote, table.mapped)); found {
+			return uid, true
+		}
+	}
+	return 0, false
 }
 
 // ownerIn returns the user of a socket in a table of the kernel. A socket that its process has closed has none.
