@@ -380,11 +380,12 @@ func TestRunTakeOver(t *testing.T) {
 	require.Equal(t, http.StatusOK, statusOf(t, url))
 	require.Equal(t, http.StatusTooManyRequests, statusOf(t, url), "four of an hour are used up")
 
-	// The first program is killed, and the second one's proxy stays.
+	// The second program ends, and the proxy stays for the first, of which only the state told. The first is killed.
+	second.end()
+	require.Equal(t, http.StatusTooManyRequests, statusOf(t, url))
+	require.NotEmpty(t, m.servers(roleKeeper))
 	require.NoError(t, first.cmd.Process.Kill())
 	_ = first.cmd.Wait()
-	require.Equal(t, http.StatusTooManyRequests, statusOf(t, url))
-	second.end()
 	m.requireQuiet()
 
 	third := m.stay(flags...)
