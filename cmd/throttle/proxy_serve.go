@@ -47,7 +47,6 @@ type service struct {
 	upstreams           []upstreamAt
 	stopTime            time.Duration
 	callerIdle          time.Duration
-	handsOver           bool // another process accepts connections while this one ends
 	say                 func(line string)
 
 	door bounded // at listen
@@ -151,11 +150,8 @@ func (v *service) end(ctx context.Context, servers []*http.Server) {
 	defer cancel()
 	// Fail the readiness probe first.
 	v.admin.stopping.Store(true)
-	// The second half of the time is for answers in progress. A process that hands over refuses no request: a caller may
-	// send one more before its connection is closed.
-	if !v.handsOver {
-		v.handler.Stop(v.stopTime / 2)
-	}
+	// The second half of the time is for answers in progress.
+	v.handler.Stop(v.stopTime / 2)
 
 	if !v.shutdown(ctx, servers) {
 		v.say("the time to stop is over: what went on was cut")

@@ -88,10 +88,12 @@ func newRun() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			r.talk = c.ErrOrStderr()
 			err := r.run(c, args)
+
 			var known *exit
 			if err == nil || errors.As(err, &known) {
 				return err
 			}
+
 			return &exit{exitRun, err}
 		},
 	}
@@ -109,6 +111,7 @@ func newRun() *cobra.Command {
 	f.StringVar(&r.role, "role", "", "")
 	f.StringVar(&r.dir, "dir", "", "")
 	f.IntVar(&r.member, "member", 0, "")
+
 	for _, name := range []string{"role", "dir", "member"} {
 		_ = f.MarkHidden(name)
 	}
@@ -132,6 +135,7 @@ func (r *runner) run(c *cobra.Command, args []string) error {
 	case roleWorker:
 		return rendezvous.Work(r.process(roleSuccessor), func(d rendezvous.Duty) error { return r.work(c.Context(), d) })
 	}
+
 	return fmt.Errorf("--role: there is no role %q", r.role)
 }
 
@@ -141,12 +145,14 @@ func (r *runner) read(f *pflag.FlagSet) error {
 	if r.maxWait <= 0 {
 		mistakes = append(mistakes, errors.New("--max-wait: use more than 0"))
 	}
+
 	for _, text := range r.limits {
 		p, err := limitOf(text)
 		if err != nil {
 			mistakes = append(mistakes, err)
 			continue
 		}
+
 		r.own = append(r.own, p)
 	}
 
@@ -162,10 +168,12 @@ func (r *runner) read(f *pflag.FlagSet) error {
 		if flag.Hidden && flag.Name != "timeout" || flag.Name == "json" {
 			return
 		}
+
 		values := []string{flag.Value.String()}
 		if list, ok := flag.Value.(pflag.SliceValue); ok {
 			values = list.GetSlice()
 		}
+
 		for _, v := range values {
 			r.flags = append(r.flags, "--"+flag.Name+"="+v)
 		}
@@ -189,12 +197,16 @@ func limitOf(text string) (throttle.Policy, error) {
 	if err != nil {
 		return throttle.Policy{}, fmt.Errorf("--limit %s: %w", text, err)
 	}
+
 	return throttle.Policy{Name: pattern, Match: pattern, Limit: l}, nil
 }
 
 // become executes the program as a member of the rendezvous. The process stays the same, so the program's input,
 // output, signals, jobs and exit status are as without throttle.
 func (r *runner) become(args []string) error {
+	// From now on signals do what they do to the program: an interrupt ends the process, or is ignored.
+	signal.Reset()
+
 	path, err := exec.LookPath(args[0])
 	switch {
 	case errors.Is(err, exec.ErrDot):
@@ -213,6 +225,7 @@ func (r *runner) become(args []string) error {
 			return err
 		}
 	}
+
 	named := func(host string) bool {
 		if r.file == "" && isUsual(host) {
 			return true
@@ -233,13 +246,13 @@ func (r *runner) become(args []string) error {
 
 	e := environment{url: "http://" + address, named: named, tell: func(line string) { fmt.Fprintln(r.talk, "throttle: "+clean(line)) }}
 	variables := e.of(os.Environ())
-	// The program's signals are as this process has inherited them.
-	signal.Reset()
 	err = syscall.Exec(path, args, variables)
+
 	// A script without a first line that names its interpreter is one of the shell.
 	if err == syscall.ENOEXEC {
 		err = syscall.Exec("/bin/sh", append([]string{"sh", path}, args[1:]...), variables)
 	}
+
 	return &exit{exitNoProgram, fmt.Errorf("%s cannot be executed: %w", args[0], err)}
 }
 
@@ -275,6 +288,7 @@ func (r *runner) policies(f *policyfile.File) []throttle.Policy {
 	for _, p := range f.Policies[:len(f.Policies)-len(f.Own())] {
 		named[presetOf(p)] = true
 	}
+
 	taken := func(p throttle.Policy) bool {
 		return slices.ContainsFunc(rows, func(own throttle.Policy) bool { return own.Name == p.Name })
 	}
@@ -284,11 +298,13 @@ func (r *runner) policies(f *policyfile.File) []throttle.Policy {
 	if err != nil {
 		panic(err) // TestRunKnowsAllPresets
 	}
+
 	for _, p := range all.Policies {
 		if !named[presetOf(p)] && !taken(p) {
 			rows = append(rows, p)
 		}
 	}
+
 	return rows
 }
 

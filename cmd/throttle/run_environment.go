@@ -59,6 +59,7 @@ func (e *environment) of(variables []string) []string {
 			set(name, value)
 		}
 	}
+
 	for _, b := range baseURLs {
 		if values[b.name] == "" && e.named(b.host) {
 			set(b.name, e.url+"/"+b.host+b.path)
@@ -90,10 +91,12 @@ func (e *environment) through(name, value, outer string) (led string, ok bool) {
 	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil {
 		return "", false
 	}
+
 	if !e.named(u.Host) {
 		e.tell(name + " leads to " + u.Host + ", which no limit names: its calls are not held. --limit " + u.Host + "/=20/s would hold them")
 		return "", false
 	}
+
 	return e.url + "/" + u.Host + strings.TrimPrefix(value, "https://"+u.Host), true
 }
 

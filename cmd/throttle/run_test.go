@@ -13,10 +13,12 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -44,10 +46,12 @@ func newMachine(t *testing.T) *machine {
 	base, err := os.MkdirTemp("", "run")
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(base) })
+
 	for _, name := range []string{addressVariable, urlVariable, "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"} {
 		t.Setenv(name, "")
 		require.NoError(t, os.Unsetenv(name))
 	}
+
 	t.Setenv("XDG_RUNTIME_DIR", base)
 
 	m := &machine{t, filepath.Join(base, "throttle")}
@@ -103,6 +107,7 @@ func (m *machine) stay(flags ...string) *resident {
 		require.NoError(m, err)
 		url.Write(one)
 	}
+
 	return &resident{m, cmd, in, strings.TrimSpace(url.String())}
 }
 
@@ -167,6 +172,7 @@ func TestRunBecomesTheProgram(t *testing.T) {
 	for i := range bytesOf {
 		bytesOf[i] = byte(i * 7)
 	}
+
 	cmd := m.command("--", "cat")
 	var out bytes.Buffer
 	cmd.Stdin, cmd.Stdout = bytes.NewReader(bytesOf), &out
@@ -175,6 +181,7 @@ func TestRunBecomesTheProgram(t *testing.T) {
 
 	script := filepath.Join(t.TempDir(), "script")
 	require.NoError(t, os.WriteFile(script, []byte("echo no interpreter is named, $1\n"), 0o700))
+
 	for _, c := range []struct {
 		args   []string
 		out    string
@@ -204,10 +211,12 @@ func TestRunBecomesTheProgram(t *testing.T) {
 		out, talk, status := m.run(c.args...)
 		require.Equal(t, c.status, status, "%v: %s", c.args, talk)
 		require.Equal(t, c.out, out, "%v", c.args)
+
 		if c.status == exitRun {
 			require.True(t, strings.HasPrefix(talk, c.talk), "%v: %s", c.args, talk)
 			continue
 		}
+
 		require.Equal(t, c.talk, talk, "%v", c.args)
 	}
 }
@@ -263,17 +272,20 @@ func TestRunHasNoChild(t *testing.T) {
 
 	read, write, err := os.Pipe()
 	require.NoError(t, err)
-	cmd := m.command("--", "sh", "-c", "exec 3>&-; cat >/dev/null")
+	cmd := m.command("--", "sh", "-c", "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; cat >/dev/null")
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
-	cmd.ExtraFiles = []*os.File{write}
+	cmd.ExtraFiles = slices.Repeat([]*os.File{write}, 7) // some of the numbers are those of files of the proxy
 	require.NoError(t, cmd.Start())
 	require.NoError(t, write.Close())
+	require.NoError(t, read.SetReadDeadline(time.Now().Add(time.Minute)))
 	_, err = io.ReadAll(read) // ends, although the proxy lives
 	require.NoError(t, err)
+
 	if runtime.GOOS == "linux" {
 		servers := m.servers(roleKeeper, roleWorker)
 		require.Len(t, servers, 2)
+
 		for _, pid := range servers {
 			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 			require.NoError(t, err)
@@ -281,6 +293,7 @@ func TestRunHasNoChild(t *testing.T) {
 			require.NotContains(t, string(text), "not-to-be-told")
 		}
 	}
+
 	require.NoError(t, in.Close())
 	require.NoError(t, cmd.Wait())
 }
@@ -293,6 +306,7 @@ func TestRunTwentyAtOnce(t *testing.T) {
 	host := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
+
 		now := time.Now()
 		arrived = append(arrived, now)
 		if n := len(arrived) - 1 - limit; n >= 0 && now.Sub(arrived[n]) < per {
@@ -303,9 +317,11 @@ func TestRunTwentyAtOnce(t *testing.T) {
 
 	m := newMachine(t)
 	file := filepath.Join(t.TempDir(), "policies.yaml")
+
 	// A second of jitter is for a machine that is busy with twenty programs.
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, "version: 1\npolicies:\n  - {name: api, match: %q, limit: %d/%v, jitter: 1s}\n", host+"/", limit, per), 0o600))
 	var all sync.WaitGroup
+
 	answers := make(chan string, calls)
 	for i := range 20 {
 		all.Go(func() {
@@ -313,11 +329,13 @@ func TestRunTwentyAtOnce(t *testing.T) {
 			if i%2 == 0 {
 				script += "; " + script
 			}
+
 			out, talk, _ := m.run("--file", file, "--private", "127.0.0.1", "--", "sh", "-c", script+"; echo $THROTTLE_URL")
 			require.Empty(t, talk)
 			answers <- out
 		})
 	}
+
 	all.Wait()
 	close(answers)
 
@@ -325,11 +343,13 @@ func TestRunTwentyAtOnce(t *testing.T) {
 	for text := range answers {
 		words := strings.Fields(text)
 		urls[words[len(words)-1]] = true
+
 		for _, code := range words[:len(words)-1] {
 			require.Equal(t, "200", code)
 			codes++
 		}
 	}
+
 	require.Equal(t, calls, codes)
 	require.Len(t, arrived, calls, "banned")
 	require.NotEmpty(t, urls)
@@ -360,11 +380,12 @@ func TestRunTakeOver(t *testing.T) {
 	require.Equal(t, http.StatusOK, statusOf(t, url))
 	require.Equal(t, http.StatusTooManyRequests, statusOf(t, url), "four of an hour are used up")
 
-	// The first program is killed, and the second one's proxy stays.
+	// The second program ends, and the proxy stays for the first, of which only the state told. The first is killed.
+	second.end()
+	require.Equal(t, http.StatusTooManyRequests, statusOf(t, url))
+	require.NotEmpty(t, m.servers(roleKeeper))
 	require.NoError(t, first.cmd.Process.Kill())
 	_ = first.cmd.Wait()
-	require.Equal(t, http.StatusTooManyRequests, statusOf(t, url))
-	second.end()
 	m.requireQuiet()
 
 	third := m.stay(flags...)
@@ -432,6 +453,7 @@ func TestRunHandsOver(t *testing.T) {
 		arrived <- true
 		<-pass
 	})
+
 	m := newMachine(t)
 	stay := m.stay("--private", "127.0.0.1", "--limit", host+"/=1/h", "--max-wait", "2h")
 	defer stay.end()
@@ -439,27 +461,41 @@ func TestRunHandsOver(t *testing.T) {
 	ctx, leave := context.WithCancelCause(t.Context())
 	call := func() (answered chan string) {
 		answered = make(chan string, 1)
+		sent := make(chan bool)
+		traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { close(sent) }})
 		go func() {
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, stay.url+"/"+host+"/x", nil)
+			req, err := http.NewRequestWithContext(traced, http.MethodGet, stay.url+"/"+host+"/x", nil)
 			if err != nil {
 				answered <- err.Error()
 				return
 			}
+
 			resp, err := http.DefaultClient.Do(req)
 			if err != nil {
 				answered <- errors.Unwrap(err).Error()
 				return
 			}
+
 			resp.Body.Close()
 			answered <- resp.Status
 		}()
+
+		<-sent
 		return answered
 	}
+
 	first := call()
 	<-arrived
 	second := call()
+	require.Equal(t, http.StatusForbidden, statusOf(t, stay.url+"/example.com/")) // so that the second waits by now, most likely
 	m.kill(roleKeeper)
-	require.Eventually(t, func() bool { return len(m.servers(roleWorker)) == 2 }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		logs, err := filepath.Glob(filepath.Join(m.dir, "*", "log"))
+		require.NoError(t, err)
+		text, err := os.ReadFile(logs[0])
+		require.NoError(t, err)
+		return strings.Contains(string(text), "this one ends after its last call")
+	}, time.Minute, 10*time.Millisecond)
 	close(pass)
 	require.Equal(t, "200 OK", <-first)
 	require.Equal(t, http.StatusForbidden, statusOf(t, stay.url+"/example.com/"))
@@ -493,11 +529,13 @@ func TestRunHostileDirectory(t *testing.T) {
 	require.NoError(t, os.Chmod(base, 0o777))
 	refused("XDG_RUNTIME_DIR: " + base + " gives rights to other users")
 	require.NoError(t, os.Chmod(base, 0o700))
+
 	if os.Geteuid() == 0 {
 		require.NoError(t, os.Chown(m.dir, 65534, 65534))
 		refused("belongs to another user")
 		require.NoError(t, os.Chown(m.dir, 0, 0))
 	}
+
 	t.Setenv("XDG_RUNTIME_DIR", "relative")
 	refused("XDG_RUNTIME_DIR: relative is no absolute path")
 	t.Setenv("XDG_RUNTIME_DIR", base)
@@ -511,11 +549,13 @@ func TestRunHostileDirectory(t *testing.T) {
 	stale, err := filepath.Glob(filepath.Join(m.dir, "*", "lock"))
 	require.NoError(t, err)
 	require.Len(t, stale, 1)
+
 	dir := filepath.Dir(stale[0])
 	for _, state := range []string{"not a thing", `{"address":"0.0.0.0:0","members":[{"pid":1,"born":"0"}]}`, `{"address":"x","members":null}`} {
 		for _, name := range []string{"socket", "state", "page"} {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(state), 0o600))
 		}
+
 		stay := m.stay()
 		require.True(t, strings.HasPrefix(stay.url, "http://127.0.0.1:"), stay.url)
 		require.Equal(t, http.StatusForbidden, statusOf(t, stay.url+"/example.com/"))
@@ -544,10 +584,12 @@ func TestRunWithoutDirectory(t *testing.T) {
 	defer stay.end()
 	found, err := filepath.Glob(filepath.Join(base, "throttle", "*", "socket"))
 	require.NoError(t, err)
+
 	if len(found) == 0 { // macOS
 		found, err = filepath.Glob(filepath.Join(base, "Library", "Caches", "throttle", "*", "socket"))
 		require.NoError(t, err)
 	}
+
 	require.Len(t, found, 1)
 }
 
@@ -556,6 +598,7 @@ func TestRunOtherUsers(t *testing.T) {
 	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
 		t.Skip("only the superuser of Linux can be another user: internal/rendezvous tests the table of the kernel")
 	}
+
 	m := newMachine(t)
 	stay := m.stay()
 	defer stay.end()
@@ -577,21 +620,25 @@ func TestRunKnowsAllPresets(t *testing.T) {
 	require.NoError(t, err)
 	r := &runner{own: []throttle.Policy{{Name: "api.example.com/", Match: "api.example.com/", Limit: throttle.PerSecond(20)}}}
 	limits := make(map[string]string)
+
 	presets := make(map[string]bool)
 	for _, p := range r.policies(f) {
 		require.NotContains(t, limits, p.Name)
 		limits[p.Name] = p.Limit.String()
 		presets[presetOf(p)] = true
 	}
+
 	require.Equal(t, "7/m", limits["openai-requests"])
 	require.Equal(t, "9/m", limits["github-search"])
 	require.Equal(t, "20/s", limits["api.example.com/"])
+
 	for _, name := range policyfile.Presets() {
 		require.True(t, presets[name], name)
 	}
 
 	table, err := new(runner).table()
 	require.NoError(t, err)
+
 	for _, b := range baseURLs {
 		require.True(t, table.Has(b.host), b.name)
 	}
@@ -656,6 +703,7 @@ func TestRunRefusalOfAnAPI(t *testing.T) {
 		Type  string
 		Error struct{ Type, Message string }
 	}
+
 	require.NoError(t, json.NewDecoder(resp.Body).Decode(&body))
 	require.Equal(t, "error", body.Type)
 	require.Equal(t, "rate_limit_error", body.Error.Type)
@@ -676,6 +724,7 @@ func BenchmarkRun(b *testing.B) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		_, _ = io.WriteString(w, strings.Repeat("answer ", 73))
 	}))
+
 	b.Cleanup(upstream.Close)
 	authority := filepath.Join(base, "ca.pem")
 	require.NoError(b, os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: upstream.Certificate().Raw}), 0o600))
@@ -698,6 +747,7 @@ func BenchmarkRun(b *testing.B) {
 			in.Close()
 			_ = cmd.Wait()
 		})
+
 		return strings.TrimSpace(url)
 	}
 
@@ -711,6 +761,7 @@ func BenchmarkRun(b *testing.B) {
 				took[i] = append(took[i], time.Since(begun))
 			}
 		}
+
 		a, z := stat.Quantile(took[0], 0.5), stat.Quantile(took[1], 0.5)
 		b.ReportMetric(float64(a)/float64(unit), "without/op")
 		b.ReportMetric(float64(z)/float64(unit), "with/op")
@@ -726,9 +777,11 @@ func BenchmarkRun(b *testing.B) {
 			resp.Body.Close()
 			require.Equal(b, http.StatusOK, resp.StatusCode)
 		}
+
 		url := stay(flags...)
 		compare(b, time.Microsecond, func() { call("https://" + host + "/x") }, func() { call(url + "/" + host + "/x") })
 	})
+
 	b.Run("start_ms", func(b *testing.B) {
 		start := func(name string, args ...string) { require.NoError(b, exec.Command(name, args...).Run()) }
 		stay("run")

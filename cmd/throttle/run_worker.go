@@ -21,7 +21,7 @@ import (
 	"github.com/fleetthrottle/throttle/servers/dashboard"
 )
 
-// Times of a worker that ends: when no program is left, and when the next worker serves already, beside the wait.
+// Times of a worker that ends: when no program is left, and for answers in progress when the next worker serves already.
 const (
 	shortEnd = time.Second
 	longEnd  = 10 * time.Minute
@@ -46,6 +46,7 @@ func (r *runner) work(ctx context.Context, d rendezvous.Duty) error {
 	if err != nil {
 		return err
 	}
+
 	defer closeStore()
 
 	ctx, cancel := context.WithCancel(ctx)
@@ -53,6 +54,7 @@ func (r *runner) work(ctx context.Context, d rendezvous.Duty) error {
 
 	watched := dashboard.NewProcess(store)
 	s.watch = watched.Observe
+
 	served, err := s.follow(ctx, r.file, watched, reporter)
 	if err != nil {
 		return err
@@ -63,13 +65,17 @@ func (r *runner) work(ctx context.Context, d rendezvous.Duty) error {
 
 	d.Ready()
 	go func() {
-		served.stopTime, served.handsOver = r.maxWait+longEnd, true
 		if soon := <-d.End; soon {
-			served.stopTime, served.handsOver = shortEnd, false
+			served.stopTime = shortEnd
 			os.Remove(filepath.Join(r.dir, pageName))
+		} else {
+			served.stopTime = 2*r.maxWait + longEnd // calls that wait have the first half
+			s.say("the next proxy serves, and this one ends after its last call")
 		}
+
 		cancel()
 	}()
+
 	return served.serve(ctx, rendezvous.Own(d.Listener, s.say))
 }
 
@@ -79,20 +85,24 @@ func (r *runner) servePage(source dashboard.Source) error {
 	if err != nil {
 		return err
 	}
+
 	page, err := dashboard.New(dashboard.Config{Source: source, Token: token, Title: "throttle run"})
 	if err != nil {
 		return err
 	}
 
 	path := filepath.Join(r.dir, pageName)
+
 	// The socket of an earlier worker: the page of this one is the right one from now on.
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+
 	listener, err := net.Listen("unix", path)
 	if err != nil {
 		return err
 	}
+
 	listener.(*net.UnixListener).SetUnlinkOnClose(false)
 
 	server := &http.Server{Handler: page, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, ErrorLog: log.New(io.Discard, "", 0)}
@@ -124,6 +134,7 @@ func runPage() (page http.Handler, token string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
+
 	sockets, err := filepath.Glob(filepath.Join(all, "*", pageName))
 	if err != nil {
 		return nil, "", err
@@ -136,11 +147,13 @@ func runPage() (page http.Handler, token string, err error) {
 		if err != nil {
 			continue // of a worker that was killed
 		}
+
 		conn.Close()
 		if info, err := os.Lstat(p); err == nil && info.ModTime().After(latest) {
 			latest, path = info.ModTime(), p
 		}
 	}
+
 	if path == "" {
 		return nil, "", none
 	}

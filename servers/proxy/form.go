@@ -38,6 +38,7 @@ func formOf(r *http.Request) form {
 	case host == "generativelanguage.googleapis.com", ends(":generateContent", ":streamGenerateContent", ":embedContent", ":batchEmbedContents"):
 		return geminiForm
 	}
+
 	return problemForm
 }
 

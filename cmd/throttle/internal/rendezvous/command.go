@@ -95,9 +95,11 @@ func (c Command) command(files ...*os.File) (*exec.Cmd, error) {
 		Path: path, Args: append([]string{"throttle"}, c.Args...), Env: c.Env, Stderr: log, ExtraFiles: files,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
+
 	if c.stdin != nil {
 		cmd.Stdin = c.stdin
 	}
+
 	return cmd, nil
 }
 
@@ -115,6 +117,7 @@ func startAlone(cmd *exec.Cmd) error {
 		if err != nil || fd < lockFile {
 			continue
 		}
+
 		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
 			unix.CloseOnExec(fd)
 			kept = append(kept, fd)
@@ -122,10 +125,12 @@ func startAlone(cmd *exec.Cmd) error {
 	}
 
 	err = cmd.Start()
+
 	// What this process executes later has them all the same.
 	for _, fd := range kept {
 		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0)
 	}
+
 	return err
 }
 

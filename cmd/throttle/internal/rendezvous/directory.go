@@ -20,10 +20,12 @@ func Directory() (string, error) {
 		if !filepath.IsAbs(base) {
 			return "", fmt.Errorf("XDG_RUNTIME_DIR: %s is no absolute path", base)
 		}
+
 		// A user who may write to the base could replace the directory of this user.
 		if err := check(base, 0o022); err != nil {
 			return "", fmt.Errorf("XDG_RUNTIME_DIR: %w", err)
 		}
+
 		return Private(filepath.Join(base, "throttle"))
 	}
 
@@ -34,6 +36,7 @@ func Directory() (string, error) {
 	if err := os.MkdirAll(cache, 0o700); err != nil {
 		return "", err
 	}
+
 	return Private(filepath.Join(cache, "throttle"))
 }
 
@@ -63,5 +66,6 @@ func check(path string, forbidden fs.FileMode) error {
 	case info.Mode().Perm()&forbidden != 0:
 		return fmt.Errorf("%s gives rights to other users (%v): chmod 700 takes them away", path, info.Mode().Perm())
 	}
+
 	return nil
 }

@@ -63,6 +63,7 @@ func Keep(worker Command, first int, again bool) error {
 	if err != nil {
 		return err
 	}
+
 	defer told.Close()
 
 	k := &keeper{dir: worker.Dir, worker: worker, members: make(map[process]bool), ended: make(chan struct{})}
@@ -71,6 +72,7 @@ func Keep(worker Command, first int, again bool) error {
 	if err == nil {
 		door, err = k.begin(first)
 	}
+
 	if err != nil {
 		_, _ = io.WriteString(told, err.Error())
 		return err
@@ -80,6 +82,7 @@ func Keep(worker Command, first int, again bool) error {
 	defer os.Remove(filepath.Join(k.dir, stateName))
 	defer door.Close()
 	go k.welcome(door)
+
 	return k.supervise(told)
 }
 
@@ -98,15 +101,18 @@ func (k *keeper) open(again bool) (err error) {
 	} else {
 		listener, err = listenAgain(k.read().Address)
 	}
+
 	if err != nil {
 		return err
 	}
+
 	defer listener.Close() // the file is a second handle of the socket
 
 	k.address = listener.Addr().String()
 	if !again {
 		k.listener, err = listener.(*net.TCPListener).File()
 	}
+
 	return err
 }
 
@@ -130,20 +136,24 @@ func (k *keeper) begin(first int) (net.Listener, error) {
 	if p, err := processOf(first); err == nil {
 		members = append(members, p)
 	}
+
 	for _, p := range members {
 		if p.lives() {
 			k.members[p] = true
 		}
 	}
+
 	if len(k.members) == 0 {
 		return nil, errNoMember
 	}
 
 	path := filepath.Join(k.dir, socketName)
+
 	// What is left of an earlier keeper: this one has the lock.
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
+
 	door, err := net.Listen("unix", path)
 	if errors.Is(err, syscall.EINVAL) {
 		return nil, fmt.Errorf("%s is too long for a socket: set XDG_RUNTIME_DIR to a shorter path", path)
@@ -154,10 +164,12 @@ func (k *keeper) begin(first int) (net.Listener, error) {
 
 	k.mu.Lock()
 	defer k.mu.Unlock()
+
 	k.write()
 	for p := range k.members {
 		go k.watch(p)
 	}
+
 	return door, nil
 }
 
@@ -247,6 +259,7 @@ func (k *keeper) meet(conn net.Conn) {
 	if k.admit(r.Process) {
 		a.Address = k.address
 	}
+
 	_ = json.NewEncoder(conn).Encode(a)
 }
 
@@ -261,11 +274,13 @@ func (k *keeper) supervise(told *os.File) error {
 	for pause := shortPause; ; pause = min(2*pause, longPause) {
 		begun := time.Now()
 		end, err := k.start()
+
 		if told != nil {
 			if err != nil {
 				_, _ = io.WriteString(told, err.Error())
 				return err
 			}
+
 			told.Close()
 			told = nil
 		}
@@ -279,6 +294,7 @@ func (k *keeper) supervise(told *os.File) error {
 		if time.Since(begun) > time.Minute {
 			pause = shortPause
 		}
+
 		time.Sleep(pause)
 	}
 }
@@ -290,10 +306,12 @@ func (k *keeper) start() (end func() bool, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	defer stdin.Close()
 
 	worker := k.worker
 	worker.stdin = stdin
+
 	cmd, err := worker.serve(k.lock, k.listener)
 	if err != nil {
 		words.Close()
@@ -301,6 +319,7 @@ func (k *keeper) start() (end func() bool, err error) {
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
 		}
+
 		return nil, err
 	}
 

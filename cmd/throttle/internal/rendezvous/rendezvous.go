@@ -90,6 +90,7 @@ func Join(dir string, keeper func() Command) (address string, err error) {
 		if err != nil {
 			return "", err
 		}
+
 		// Another process is about to serve, or about to end.
 		if lock == nil {
 			continue
@@ -118,6 +119,7 @@ func ask(dir string, self process) (address string, err error) {
 	case err != nil:
 		return "", err
 	}
+
 	defer conn.Close()
 
 	// A keeper that ends closes the connection.
@@ -126,6 +128,7 @@ func ask(dir string, self process) (address string, err error) {
 	if json.NewEncoder(conn).Encode(request{self}) != nil || json.NewDecoder(conn).Decode(&a) != nil || a.Address == "" {
 		return "", errNobody
 	}
+
 	return a.Address, nil
 }
 
@@ -141,10 +144,12 @@ func tryLock(path string) (*os.File, error) {
 	if err == nil {
 		return f, nil
 	}
+
 	f.Close()
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return nil, nil
 	}
+
 	return nil, os.NewSyscallError("flock", err)
 }
 

@@ -35,14 +35,17 @@ func Work(successor Command, serve func(Duty) error) error {
 	if err != nil {
 		return err
 	}
+
 	lock, err := inherited(lockFile)
 	if err != nil {
 		return err
 	}
+
 	file, err := inherited(listenerFile)
 	if err != nil {
 		return err
 	}
+
 	listener, err := net.FileListener(file)
 	if err != nil {
 		return err
@@ -58,6 +61,7 @@ func Work(successor Command, serve func(Duty) error) error {
 		_, _ = io.WriteString(told, err.Error()) // fails once the worker was ready
 		return err
 	}
+
 	return nil
 }
 
@@ -73,6 +77,7 @@ func outlive(successor Command, lock, listener *os.File) (soon bool) {
 		if keeper != nil {
 			go func() { _ = keeper.Wait() }()
 		}
+
 		if err == nil {
 			lock.Close() // the next keeper has it
 			return false
@@ -82,6 +87,7 @@ func outlive(successor Command, lock, listener *os.File) (soon bool) {
 		if err.Error() == errNoMember.Error() {
 			return true
 		}
+
 		fmt.Fprintln(os.Stderr, "throttle: there is no keeper:", err)
 		time.Sleep(longPause)
 	}

@@ -2,6 +2,7 @@ package rendezvous
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -10,7 +11,56 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
+
+// bornOf returns when a process was started, in ticks of the clock since the boot.
+func bornOf(pid int) (string, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "", err
+	}
+
+	// The second field is the name of the program in brackets, which may hold spaces and brackets.
+	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+	const born = 22 - 3 // the fields begin with the third
+	if len(fields) <= born {
+		return "", fmt.Errorf("/proc/%d/stat has no time", pid)
+	}
+	return string(fields[born]), nil
+}
+
+// awaitEnd returns when the process has ended.
+func (p process) awaitEnd() {
+	fd, err := unix.PidfdOpen(p.PID, 0)
+	switch {
+	case err == syscall.ESRCH:
+		return
+
+	// Linux before 5.3, or a sandbox.
+	case err != nil:
+		for p.lives() {
+			time.Sleep(looks)
+		}
+		return
+	}
+
+	defer unix.Close(fd)
+
+	// A later process may have the number by now.
+	for p.lives() {
+		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1)
+		if err != unix.EINTR {
+			return
+		}
+	}
+}
+
+// looks is how often a kernel without pidfd is asked whether a process lives.
+const looks = 100 * time.Millisecond
 
 // Own returns a listener that closes the connections of other users of this machine: their processes can reach the
 // loopback, and could use up the limits. tell is told if the system does not say whose a connection is.
@@ -43,19 +93,31 @@ func (l own) Accept() (net.Conn, error) {
 	}
 }
 
+// looksForOwner is how often the tables are read: the kernel may leave out a socket while others come and go.
+const looksForOwner = 3
+
 // isOwn reports whether the socket with a local and a remote address belongs to a process of this user, or of the
 // superuser.
 func isOwn(local, remote net.Addr) bool {
-	for _, table := range []struct {
-		path   string
-		mapped bool // IPv4 addresses stand in the form of IPv6
-	}{{"/proc/net/tcp", false}, {"/proc/net/tcp6", true}} {
-		uid, found := ownerIn(table.path, entry(local, table.mapped), entry(remote, table.mapped))
-		if found {
+	for range looksForOwner {
+		if uid, found := ownerOf(local, remote); found {
 			return uid == os.Geteuid() || uid == 0
 		}
 	}
 	return false
+}
+
+// ownerOf returns the user of a socket.
+func ownerOf(local, remote net.Addr) (uid int, found bool) {
+	for _, table := range []struct {
+		path   string
+		mapped bool // IPv4 addresses stand in the form of IPv6
+	}{{"/proc/net/tcp", false}, {"/proc/net/tcp6", true}} {
+		if uid, found := ownerIn(table.path, entry(local, table.mapped), entry(remote, table.mapped)); found {
+			return uid, true
+		}
+	}
+	return 0, false
 }
 
 // ownerIn returns the user of a socket in a table of the kernel. A socket that its process has closed has none.
@@ -64,6 +126,7 @@ func ownerIn(path, local, remote string) (uid int, found bool) {
 	if err != nil {
 		return 0, false
 	}
+
 	defer f.Close()
 
 	for lines := bufio.NewScanner(f); lines.Scan(); {
@@ -72,9 +135,11 @@ func ownerIn(path, local, remote string) (uid int, found bool) {
 		if len(fields) < 10 || fields[1] != local || fields[2] != remote {
 			continue
 		}
+
 		uid, err := strconv.Atoi(fields[7])
 		return uid, err == nil && fields[9] != "0"
 	}
+
 	return 0, false
 }
 
@@ -90,8 +155,10 @@ func entry(a net.Addr, mapped bool) string {
 		whole := at.Addr().As16()
 		ip = whole[:]
 	}
+
 	for i := 0; i+4 <= len(ip); i += 4 {
 		binary.NativeEndian.PutUint32(ip[i:], binary.BigEndian.Uint32(ip[i:]))
 	}
+
 	return fmt.Sprintf("%s:%04X", strings.ToUpper(hex.EncodeToString(ip)), at.Port())
 }
