@@ -20,21 +20,8 @@ const (
 	// lapseParts is the part of the horizon that bounds the same time, and
 	// lookParts the part after which a guard goes through its line again.
 	lapseParts = 4
-	lookParts  = 4
-
-	// summonSteps is how many steps there is time for between the moment when a
-	// node is asked to come and its start: those of others come first.
-	summonSteps = 8
+	lookParts  = 8
 )
-
-// summonAhead returns how long before the start of one of its waiters a node is
-// asked to come, if a step takes that long: two thirds of the horizon, because most
-// nodes make a step of their own before that, or more, so that there is time for
-// some steps before the node lapses.
-func summonAhead(horizon, step time.Duration) int64 {
-	least := lapseLeast + summonSteps*Micros(step)
-	return min(Micros(horizon), max(Micros(horizon)*2/3, least))
-}
 
 // A Pass goes through the line of one budget, for one node, in the order in
 // which its waiters are served. Next names the next waiter, and one of Due with
@@ -45,7 +32,6 @@ type Pass struct {
 	ahead *Row     // the row as it will be when the waiters of other nodes before the next one have started, nil while there are none
 	other *Request // asks for a waiter of a different node: it is believed to want the same as the node's own waiters
 	lapse int64
-	early int64 // how long before its start the node of a waiter is asked to come
 	floor int64 // no waiter ahead starts before, or a waiter that is still to book would find no room between others
 	aside bool  // room is set aside for a waiter before the next one
 	again int64 // when there may be more to do, a time of the store's clock. Zero: nobody knows.
@@ -59,10 +45,10 @@ type Pass struct {
 
 // NewPass begins a pass of the node of a request. The request is open, and has
 // one charge, for the budget whose line it is. Its booking has the Horizon and
-// the Spread of a waiter of the node. Step is how long a step takes.
-func NewPass(q *Request, step time.Duration) *Pass {
+// the Spread of a waiter of the node.
+func NewPass(q *Request) *Pass {
 	r := q.Searches[0].row
-	p := &Pass{key: q.key(0), row: r, other: q, lapse: lapse(q.Booking.Horizon), early: summonAhead(q.Booking.Horizon, step)}
+	p := &Pass{key: q.key(0), row: r, other: q, lapse: lapse(q.Booking.Horizon)}
 
 	// Waiters of silent nodes stand aside, so the pass goes through a copy of the line without them.
 	if l := r.lively(p.lapse); l != r.queue {
@@ -276,12 +262,6 @@ func (p *Pass) SetAside() (near, ask bool) {
 	p.put(s, start)
 	p.take()
 	p.aside, p.floor = true, clear
-
-	// There is time for the node to come by itself.
-	if at := start - p.early; at > q.Now {
-		p.lookAt(at)
-		return true, false
-	}
 
 	// A node that was asked before is not told again. If it says nothing, a later pass lets its waiters stand aside.
 	ask = p.row.ask(node, q.Now)

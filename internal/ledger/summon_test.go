@@ -23,7 +23,7 @@ func (d *desk) reload(t *testing.T) (form byte) {
 // pass begins a pass of a node.
 func (d *desk) pass(node int64, c store.Charge) (*ledger.Request, *ledger.Pass) {
 	q := d.request(node, c)
-	return q, ledger.NewPass(q, 0)
+	return q, ledger.NewPass(q)
 }
 
 // TestP7_APassOfTwoNodes: a waiter is booked behind one of another node that came earlier and has not booked yet. That node is asked once, is silent when
@@ -69,7 +69,7 @@ func TestP7_APassOfTwoNodes(t *testing.T) {
 
 	// The other node comes, and has the start before.
 	q = d.request(2, slow)
-	p = ledger.NewPass(q, 0)
+	p = ledger.NewPass(q)
 	_, _ = p.Next()
 	p.Skip()
 	_, ok = p.Next()
@@ -96,28 +96,4 @@ func TestP7_APassOfTwoNodes(t *testing.T) {
 	}
 	_, arrival, _ = last.Line()
 	require.Equal(t, arrival, at.Arrival)
-}
-
-// TestP4_ANodeIsAskedLate: a node whose waiter is within the horizon is asked to come when its start is near, or earlier where steps are slow, because most
-// come by themselves before that. Its room is set aside all the same.
-func TestP4_ANodeIsAskedLate(t *testing.T) {
-	slow := charge(store.LeakyBucket(2, time.Second)) // a start in half a second
-	for step, asked := range map[time.Duration]bool{0: false, time.Millisecond: false, 100 * time.Millisecond: true} {
-		d := newDesk()
-		for range 2 {
-			d.book(2, slow) // now, and in half a second
-		}
-		d.book(2, slow)
-		d.now += second * 3 / 4 // its start is in a quarter
-
-		q := d.request(1, slow)
-		q.Booking.Horizon = 300 * time.Millisecond
-		p := ledger.NewPass(q, step)
-		at, ok := p.Next()
-		require.True(t, ok)
-		require.Equal(t, int64(2), at.Node)
-		near, ask := p.SetAside()
-		require.True(t, near)
-		require.Equal(t, asked, ask, "a step takes %v", step)
-	}
 }

@@ -20,7 +20,6 @@ type memory struct {
 	doubts   int // ops of which it is not known whether rows have them, and the memory does not have yet
 	watches  map[ledger.Key]Watches
 	recent   recent
-	took     time.Duration // how long a step takes, by the last ones
 	isDead   func(node, heard int64) bool
 	timers   map[ledger.Key]*time.Timer // of lines whose head is a waiter of this node
 }

@@ -105,7 +105,7 @@ func (st *step) serve(key ledger.Key) {
 		return
 	}
 
-	pass := ledger.NewPass(st.request(b, new(store.Grant)), st.memory.took)
+	pass := ledger.NewPass(st.request(b, new(store.Grant)))
 	for st.serveNext(key, pass) {
 	}
 

@@ -265,7 +265,6 @@ func (k *worker) make(batch []*op, lines []ledger.Key, heard Heard, look bool) {
 	}
 
 	keys = append(keys, heard.News.Moved...)
-	began := time.Now()
 	later, err := k.backend.Step(keys, func(rows Rows) Told {
 		k.state.Lock()
 		defer k.state.Unlock()
@@ -292,7 +291,7 @@ func (k *worker) make(batch []*op, lines []ledger.Key, heard Heard, look bool) {
 	switch {
 	case err == nil:
 		k.away.Store(nil)
-		k.saved(time.Since(began))
+		k.saved()
 		if len(lines) > 0 {
 			k.noteVain(vain)
 		}
@@ -367,11 +366,10 @@ func (k *worker) giveBack(o *op) {
 	k.post(ownUndo(cancel, o))
 }
 
-// saved brings the memory up to date, and wakes callers, after a step whose rows were saved and which took some time.
-func (k *worker) saved(took time.Duration) {
+// saved brings the memory up to date, and wakes callers, after a step whose rows were saved.
+func (k *worker) saved() {
 	k.state.Lock()
 	defer k.state.Unlock()
-	k.memory.took = max(took, k.memory.took*3/4) // a slow step counts for some more
 
 	st := &k.step
 	st.save()

@@ -28,9 +28,9 @@ type Options struct {
 	// several budgets that wait in line may have some more. Defaults to 256.
 	Rows int
 
-	// Lease is for how long a program is believed to live that says nothing: after that, its slots
-	// of Concurrency budgets are free, and its callers have left their lines. Of a program that was killed that is so within a second, if the Database is an Attender. A program says something ten times in that
-	// time while it holds something, and at least once a second while its callers wait in line. At least a second. Defaults to 10 s.
+	// Lease is for how long a program is believed to live that says nothing: after that, its slots of Concurrency budgets are free, and its callers have
+	// left their lines. Of a program that was killed that is so within a second, if the Database is an Attender. A program says something ten times
+	// in that time while it holds something, and at least once a second while its callers wait in line. At least a second. Defaults to 10 s.
 	Lease time.Duration
 }
 

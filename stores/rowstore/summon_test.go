@@ -176,7 +176,7 @@ func TestP4_StepsOfALine(t *testing.T) {
 	for _, c := range []struct {
 		nodes, callers int
 		most           float64
-	}{{4, 16, 2.6}, {60, 4, 5.5}} {
+	}{{4, 16, 3.6}, {60, 4, 9}} {
 		synctest.Test(t, func(t *testing.T) {
 			db := &counted{memory: newMemory(), takes: time.Millisecond}
 			l := &line{T: t, limit: store.PerSecond(n)}

@@ -239,7 +239,8 @@ func (o *options) wait(ctx context.Context, out io.Writer) error {
 			all[i].place.startOnce(ctx, b, o.dir, out)
 		}
 
-		fmt.Fprintf(out, "one budget, each line %v, of which the first %v are left out; used: of what the limit and its jitter allow; passed: by how much a caller that came later, of a different process, started earlier\n", o.length, settle)
+		fmt.Fprintf(out, "one budget, each line %v, of which the first %v are left out; used: of what the limit and its jitter allow; "+
+			"passed: by how much a caller that came later, of a different process, started earlier\n", o.length, settle)
 		for range o.runs {
 			fmt.Fprintf(out, "\n%-58s %7s %9s %9s %9s %9s %7s %9s %9s\n", "", "used", "half", "99 %", "longest", "silence", "pairs", "passed", "trans.")
 			for i := range all {
