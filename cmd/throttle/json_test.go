@@ -43,6 +43,7 @@ var empty = []jsonCase{
 	{"dashboard-exposed", "dashboard --listen 0.0.0.0:7072", exitUsage},
 	{"proxy-exposed", "proxy good.yaml --listen 0.0.0.0:7070", exitUsage},
 	{"envoy-exposed", "envoy good.yaml --listen 0.0.0.0:7072", exitUsage},
+	{"run-nothing", "run", exitRun},
 	{"status-empty", "status", exitDone},
 	{"top-empty", "top --once", exitDone},
 	{"audit-empty", "audit", exitDone},

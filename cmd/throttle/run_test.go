@@ -632,7 +632,7 @@ func TestRunKnowsAllPresets(t *testing.T) {
 	require.Equal(t, "9/m", limits["github-search"])
 	require.Equal(t, "20/s", limits["api.example.com/"])
 
-	for _, name := range policyfile.Presets() {
+	for _, name := range runPresets() {
 		require.True(t, presets[name], name)
 	}
 
