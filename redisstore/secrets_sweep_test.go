@@ -21,8 +21,8 @@ import (
 	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
 	"github.com/fleetthrottle/throttle/presets/airtable"
-	anyapi "github.com/fleetthrottle/throttle/presets/any"
 	"github.com/fleetthrottle/throttle/presets/anthropic"
+	anyapi "github.com/fleetthrottle/throttle/presets/any"
 	"github.com/fleetthrottle/throttle/presets/azureopenai"
 	"github.com/fleetthrottle/throttle/presets/binance"
 	"github.com/fleetthrottle/throttle/presets/cloudflare"
@@ -397,7 +397,7 @@ func (s *sweep) presets() {
 		"api.cloudflare.com/client/v4/zones/" + canaryPath:                                   cloudflare.Policies(cloudflare.Options{User: canaryOption}),
 		"acme.zendesk.com/api/v2/tickets/" + canaryPath:                                      zendesk.Policies(zendesk.Options{User: canaryOption}),
 		"api.airtable.com/v0/" + canaryPath:                                                  airtable.Policies(airtable.Options{User: canaryOption}),
-		"api.example.org/v1/" + canaryPath:                                                  anyapi.Policies(anyapi.Options{Account: canaryOption}),
+		"api.example.org/v1/" + canaryPath:                                                   anyapi.Policies(anyapi.Options{Account: canaryOption}),
 		"api.xero.com/api.xro/2.0/Invoices/" + canaryPath:                                    xero.Policies(xero.Options{App: canaryOption}),
 		"api.meeting.qq.com/v1/meetings/" + canaryPath:                                       tencentmeeting.Policies(tencentmeeting.Options{App: canaryOption}),
 		"open.welink.huaweicloud.com/api/contact/v1/users/" + canaryPath:                     welink.Policies(welink.Options{App: canaryOption}),
