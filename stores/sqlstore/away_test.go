@@ -6,6 +6,7 @@ import (
 	"context"
 	"database/sql"
 	"net"
+	"strconv"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -96,4 +97,40 @@ func TestP12_RightIsTakenAway(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Equal(t, 2, used(t, s, 10))
+}
+
+// A plainConn hides its socket, so the driver cannot see before it writes that the server has closed the connection.
+type plainConn struct{ net.Conn }
+
+// TestP12_IdleConnectionIsGone: a connection that the server closed while nobody used it costs a transaction and a look a
+// second try, and is no error.
+func TestP12_IdleConnectionIsGone(t *testing.T) {
+	t.Parallel()
+	dsn := table(t)
+	config, err := mysql.ParseDSN(dsn)
+	require.NoError(t, err)
+	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return plainConn{conn}, err
+	}
+	connector, err := mysql.NewConnector(config)
+	require.NoError(t, err)
+	pool := sql.OpenDB(connector)
+	pool.SetMaxOpenConns(1)
+	t.Cleanup(func() { require.NoError(t, pool.Close()) })
+	admin := open(t, dsn)
+
+	db := sqlstore.NewDatabase(pool)
+	_, _, err = add(db, "a", nil)
+	require.NoError(t, err)
+
+	for name, use := range map[string]func() error{
+		"transaction": func() error { _, _, err := add(db, "a", nil); return err },
+		"look": func() error {
+			return db.Read(t.Context(), "group", []string{"a"}, func(rowstore.Tx) error { return nil })
+		},
+	} {
+		exec(t, admin, "KILL "+strconv.Itoa(number(t, pool, "SELECT CONNECTION_ID()")))
+		require.NoError(t, use(), name)
+	}
 }
