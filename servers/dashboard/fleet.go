@@ -135,6 +135,7 @@ func budgetOfFleet(f *fleet.Budget, at, reported time.Time) budget {
 
 	if told.N() > 0 {
 		b.Limits = append(slices.Clone(b.Limits), told.String())
+		b.Told = toldAt(at, f.State.ToldAgo.Duration)
 	}
 
 	// Each node has a budget of its own under this name.

@@ -398,6 +398,31 @@ func TestProcessShares(t *testing.T) {
 	})
 }
 
+// TestToldLimit: a budget shows the limit that an answer told, and since when, in a process and in a fleet's report.
+func TestToldLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewProcess(memstore.New())
+		page := p.reader(DefaultBudgets)
+		l := newLimiters(t, p, throttle.Policy{Name: "shop", Match: "example.com/", Limit: throttle.Told()})
+		must(l.Acquire(t.Context(), throttle.Demand{Policy: "shop"})).Release()
+
+		b := readOnce(t, page).Budgets[0]
+		require.Equal(t, []string{"told"}, b.Limits)
+		require.Zero(t, b.Told)
+
+		at := time.Now()
+		c := store.Charge{Budget: store.BudgetOf("shop", ""), Limit: store.Told(), Cost: 1}
+		require.NoError(t, p.Store.Reconcile(t.Context(), c, store.Quota{Told: store.PerMinute(9)}))
+		time.Sleep(90 * time.Second)
+		b = readOnce(t, page).Budgets[0]
+		require.Equal(t, []string{"told", store.PerMinute(9).String()}, b.Limits)
+		require.Equal(t, at.UnixMilli(), b.Told)
+
+		reported := fleet.Budget{Name: "shop", Policy: "shop", Limits: []string{"told"}, State: fleet.StateOf(store.Status{Told: store.PerMinute(9), ToldAgo: 90 * time.Second})}
+		require.Equal(t, at.UnixMilli(), budgetOfFleet(&reported, time.Now(), time.Now()).Told)
+	})
+}
+
 // TestPlacesBehindWrappers: callers keep their places behind a process, also one that is behind a fleet's reporter.
 func TestPlacesBehindWrappers(t *testing.T) {
 	for _, store := range []*Process{NewProcess(memstore.New()), NewProcess(&fleet.Reporter{Store: memstore.New()})} {

@@ -117,8 +117,9 @@ type budget struct {
 	Label    string   `json:"label,omitempty"` // from Config.Label
 	Upstream string   `json:"group"`           // hosts of the policy, as in its group
 	Limits   []string `json:"limits"`
-	Kind     string   `json:"kind"`     // of limit: see kindOf
-	Capacity int      `json:"capacity"` // 0 for a limit without a number
+	Told     int64    `json:"told,omitempty"` // when an answer told the limit last, to the second; 0 if none did
+	Kind     string   `json:"kind"`           // of limit: see kindOf
+	Capacity int      `json:"capacity"`       // 0 for a limit without a number
 	Shadow   bool     `json:"shadow,omitempty"`
 	Node     string   `json:"node,omitempty"` // owner of a budget per node, "" for the fleet
 	Nodes    int      `json:"nodes,omitempty"`
@@ -232,7 +233,16 @@ func budgetOf(c *store.Charge, st throttle.Status, averageCost float64, now time
 		b.Until = now.Add(st.Paused).UnixMilli()
 	}
 
+	if st.Told.N() > 0 {
+		b.Told = toldAt(now, st.ToldAgo)
+	}
+
 	return b
+}
+
+// toldAt returns the second in which an answer told a limit, which is the same in each reading until an answer tells it again.
+func toldAt(now time.Time, ago time.Duration) int64 {
+	return now.Add(-ago).Round(time.Second).UnixMilli()
 }
 
 // keeps returns the limit that a budget keeps: the limit that the upstream told, if there is one.

@@ -176,6 +176,7 @@ function showCharts(d, b) {
 function showFacts(d, b) {
   /** @type {[string, string, string?][]} */
   const all = [[word("limit"), b.limits.map(limitWords).join(" / ")]];
+  if (b.told) all.push([word("told"), word("told ago", {time: seconds(Math.max(0, now() - b.told))})]);
   if (b.capacity > 0 && b.kind !== "spaced") all.push([word("used"), word("used of", {used: count(b.used), capacity: count(b.capacity)})]);
   if (b.kind !== "unlimited") all.push([word("booked"), count(b.booked ?? 0)]);
   all.push([word("waiting"), count(b.waiting ?? 0)], [word("next"), nextStart(b)]);

@@ -4,7 +4,7 @@
  * @typedef {{from: number, before?: boolean, until: number, closer?: string, by?: string, reason?: string}} Band
  * @typedef {{program: string, nodes: number, starts: number, waiting?: number, oldest?: number, left?: number, refused?: number}} Use
  * @typedef {{share: string, weight?: number, waiting: number, served: number, shares?: number}} Share
- * @typedef {{name: string, policy: string, key: string, label?: string, group: string, limits: string[], kind: string, capacity: number,
+ * @typedef {{name: string, policy: string, key: string, label?: string, group: string, limits: string[], told?: number, kind: string, capacity: number,
  *   shadow?: boolean, node?: string, nodes?: number, starts: number, cost: number, used: number, booked?: number,
  *   waiting?: number, wait: number, until?: number, repeated?: number, ceiling?: number, by?: string, reason?: string,
  *   closer?: "answer" | "program" | "operator", met?: string, programs?: Use[], oldest?: number, left?: number, refused?: number, runbook?: string,
