@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +28,30 @@ func TestHelpHasExamples(t *testing.T) {
 			require.NoError(t, found.ValidateArgs(found.Flags().Args()), line)
 		}
 	}
+}
+
+// TestReference: docs/reference/command.md is the help of each command. $UPDATE writes the page.
+func TestReference(t *testing.T) {
+	const path = "../../docs/reference/command.md"
+	page := new(strings.Builder)
+	page.WriteString("# The command: reference\n\nThe help of each command, as the program prints it. A test writes this page. [The command](../../cmd/throttle/README.md) tells what the commands are for.\n")
+	for _, c := range newRoot().Commands() {
+		if c.Hidden || c.Name() == "help" || c.Name() == "completion" {
+			continue
+		}
+		c.InitDefaultHelpFlag()
+		help := new(strings.Builder)
+		c.SetOut(help)
+		require.NoError(t, c.Help())
+		fmt.Fprintf(page, "\n## throttle %s\n\n```text\n%s\n```\n", c.Name(), strings.TrimSpace(help.String()))
+	}
+
+	if os.Getenv("UPDATE") != "" {
+		require.NoError(t, os.WriteFile(path, []byte(page.String()), 0o644))
+	}
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, string(text), page.String(), "UPDATE=1 go test -run TestReference writes the page")
 }
 
 // lineWords takes a command line apart, with quoted words.
