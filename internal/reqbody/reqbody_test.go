@@ -89,7 +89,7 @@ func TestLook_Closes(t *testing.T) {
 // A parts is a body of a type whose values Go cannot compare.
 type parts struct {
 	io.Reader
-	all    []string
+	_      []string
 	closed *int
 }
 
