@@ -88,6 +88,9 @@ func TestNightWorker(t *testing.T) {
 	mu.Unlock()
 	require.NoError(t, start().Wait())
 	require.NoError(t, start().Wait(), "a part that is complete")
+
+	mu.Lock()
+	defer mu.Unlock()
 	require.Equal(t, []string{
 		"Bearer t1 /v1/orders ", "Bearer t1 /v1/orders b&1", "Bearer t2 /v1/orders b&1", "Bearer t2 /v1/orders b&1",
 		"Bearer t2 /v1/orders c", "Bearer t3 /v1/orders c",
