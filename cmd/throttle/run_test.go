@@ -356,6 +356,30 @@ func TestRunTwentyAtOnce(t *testing.T) {
 	require.NotEmpty(t, urls)
 }
 
+// TestRunLockIsHandedOn: after the keeper was killed the worker alone keeps others from the directory and from the address.
+func TestRunLockIsHandedOn(t *testing.T) {
+	m := newMachine(t)
+	program := m.stay()
+	locks, err := filepath.Glob(filepath.Join(m.dir, "*", "lock"))
+	require.NoError(t, err)
+	require.Len(t, locks, 1)
+
+	// A worker that stands still starts no successor of the keeper.
+	workers := m.servers(roleWorker)
+	require.Len(t, workers, 1)
+	require.NoError(t, syscall.Kill(workers[0], syscall.SIGSTOP))
+	defer func() { _ = syscall.Kill(workers[0], syscall.SIGCONT) }()
+	m.kill(roleKeeper)
+	require.Eventually(t, func() bool { return len(m.servers(roleKeeper)) == 0 }, time.Minute, 10*time.Millisecond)
+
+	lock, err := os.Open(locks[0])
+	require.NoError(t, err)
+	defer lock.Close()
+	require.ErrorIs(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), syscall.EWOULDBLOCK)
+	_, err = net.Listen("tcp", strings.TrimPrefix(program.url, "http://"))
+	require.ErrorIs(t, err, syscall.EADDRINUSE)
+}
+
 // TestRunTakeOver: while a program lives, the address is served whoever is killed, and the budgets are kept.
 func TestRunTakeOver(t *testing.T) {
 	host := newUpstream(t, func(http.ResponseWriter, *http.Request) {})

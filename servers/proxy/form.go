@@ -7,8 +7,7 @@ import (
 	problems "github.com/fleetthrottle/throttle/internal/problem"
 )
 
-// A form is how an API words an error. The SDKs of language models, and the agents that use them, read their own
-// API's form alone.
+// A form is how an API words an error. An SDK of a language model reads the form of its own API alone.
 type form int
 
 const (

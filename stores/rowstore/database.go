@@ -118,8 +118,8 @@ type Attender interface {
 // A Session shows other nodes that a node lives. It is used by one goroutine at a time.
 type Session interface {
 	// Present reports which of some nodes have a session, with the database's clock, read before that. After an error, and whenever the
-	// server may have ended sessions of other nodes together with this one, all later calls fail: a node that misses a session believes that a
-	// program is dead only if this session saw it alive.
+	// server may have ended sessions of other nodes together with this one, all later calls fail: a node takes a
+	// program for dead only if the same Session has shown it alive before.
 	Present(ctx context.Context, nodes []string) (present []bool, now time.Time, err error)
 
 	// Close ends the session.
