@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os/signal"
 	"strings"
@@ -95,7 +96,7 @@ func (s *envoyServer) check(path string) error {
 	var err error
 	if s.followHosts != "" {
 		if s.ceiling, err = policyfile.Load(s.followHosts); err != nil {
-			mistakes = append(mistakes, err)
+			mistakes = append(mistakes, fmt.Errorf("--follow-hosts: %w", err))
 		}
 	}
 

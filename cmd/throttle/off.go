@@ -135,7 +135,7 @@ func (s *switcher) turn(c *cobra.Command, act, question string, does func(contex
 
 	var failed error
 	if s.wait > 0 {
-		result.Nodes, failed = s.await(c, all, &result.Switch)
+		result.Nodes, failed = awaitNodes(c, &s.server, all, s.wait, func(nodes []fleet.Node) ([]switchNode, bool) { return listeners(nodes, &result.Switch) })
 	}
 	if err := result.print(c, act); failed == nil {
 		failed = err
@@ -151,33 +151,6 @@ func switchNow(s *fleet.Snapshot) string {
 		return fmt.Sprintf("%s reported lately, and throttle is on.", stat.Count(live, "program has", "programs have"))
 	}
 	return fmt.Sprintf("%s reported lately, and %d of them off.", stat.Count(live, "program has", "programs have"), s.Off)
-}
-
-// await waits until all live programs have heard a word.
-func (s *switcher) await(c *cobra.Command, all *fleet.Fleet, word *fleet.Switch) (list []switchNode, err error) {
-	end := time.After(s.wait)
-	tick := time.NewTicker(250 * time.Millisecond)
-	defer tick.Stop()
-
-	for {
-		var settled bool
-		err := s.withTimeout(c.Context(), func(ctx context.Context) error {
-			nodes, err := all.Nodes(ctx)
-			list, settled = listeners(nodes, word)
-			return err
-		})
-		if err != nil || settled {
-			return list, err
-		}
-
-		select {
-		case <-tick.C:
-		case <-end:
-			return list, nil
-		case <-c.Context().Done():
-			return list, c.Context().Err()
-		}
-	}
 }
 
 // listeners returns which programs have heard a word. settled means that all live programs have.

@@ -217,7 +217,7 @@ func (p *pusher) push(c *cobra.Command, name, act string, read func(context.Cont
 
 	var failed error
 	if p.wait > 0 {
-		result.Nodes, failed = p.await(c, all, result.Generation)
+		result.Nodes, failed = awaitNodes(c, &p.server, all, p.wait, func(nodes []fleet.Node) ([]nodeStatus, bool) { return followers(nodes, result.Generation) })
 		result.alone = failed == nil && len(result.Nodes) == 0
 	}
 
@@ -273,20 +273,21 @@ func loosening(change *pushed.Change) string {
 	return out.String()
 }
 
-// await waits until all live followers have a generation in force, or refuse it.
-func (p *pusher) await(c *cobra.Command, all *fleet.Fleet, generation string) (list []nodeStatus, err error) {
-	end := time.After(p.wait)
+// awaitNodes reads the nodes of a fleet every quarter of a second until settled is true of them, or until most has passed. It returns
+// what settled last made of the nodes.
+func awaitNodes[N any](c *cobra.Command, at *server, all *fleet.Fleet, most time.Duration, settled func([]fleet.Node) ([]N, bool)) (list []N, err error) {
+	end := time.After(most)
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
 
 	for {
-		var settled bool
-		err := p.withTimeout(c.Context(), func(ctx context.Context) error {
+		var done bool
+		err := at.withTimeout(c.Context(), func(ctx context.Context) error {
 			nodes, err := all.Nodes(ctx)
-			list, settled = followers(nodes, generation)
+			list, done = settled(nodes)
 			return err
 		})
-		if err != nil || settled {
+		if err != nil || done {
 			return list, err
 		}
 
