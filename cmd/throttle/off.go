@@ -135,7 +135,8 @@ func (s *switcher) turn(c *cobra.Command, act, question string, does func(contex
 
 	var failed error
 	if s.wait > 0 {
-		result.Nodes, failed = awaitNodes(c, &s.server, all, s.wait, func(nodes []fleet.Node) ([]switchNode, bool) { return listeners(nodes, &result.Switch) })
+		settled := func(nodes []fleet.Node) ([]switchNode, bool) { return listeners(nodes, &result.Switch) }
+		result.Nodes, failed = awaitNodes(c, &s.server, all, s.wait, settled)
 	}
 	if err := result.print(c, act); failed == nil {
 		failed = err

@@ -217,7 +217,8 @@ func (p *pusher) push(c *cobra.Command, name, act string, read func(context.Cont
 
 	var failed error
 	if p.wait > 0 {
-		result.Nodes, failed = awaitNodes(c, &p.server, all, p.wait, func(nodes []fleet.Node) ([]nodeStatus, bool) { return followers(nodes, result.Generation) })
+		settled := func(nodes []fleet.Node) ([]nodeStatus, bool) { return followers(nodes, result.Generation) }
+		result.Nodes, failed = awaitNodes(c, &p.server, all, p.wait, settled)
 		result.alone = failed == nil && len(result.Nodes) == 0
 	}
 
