@@ -4,17 +4,26 @@ import (
 	"net/http"
 	"slices"
 	"sort"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/stat"
 )
 
-// WorkerHeader names the worker that sent a request to an [Upstream].
-const WorkerHeader = "X-Fleet-Worker"
+// Headers of requests to an [Upstream].
+const (
+	// WorkerHeader names the worker that sent a request.
+	WorkerHeader = "X-Fleet-Worker"
+
+	// StartHeader says when a request left its limiter, in nanoseconds since the Unix epoch. An [Upstream] counts a request
+	// with this header at that time, and not on its arrival: the test is then about the limiter and not about the stalls of
+	// the machine, or of a worker that is stopped, on the way from one to the other.
+	StartHeader = "X-Fleet-Start"
+)
 
 // An Upstream is the API that a fleet must not annoy. It stamps each request on
-// arrival, and at the first arrival that makes more than n within per it refuses
+// arrival, or by its [StartHeader], and at the first arrival that makes more than n within per it refuses
 // everything for a while, without a hint for how long. It is safe for
 // concurrent use.
 type Upstream struct {
@@ -45,6 +54,10 @@ func NewUpstream(n int, per, ban time.Duration) *Upstream {
 // ServeHTTP answers 200, or 403 during a ban.
 func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at := time.Since(u.epoch) // first of all: whatever comes later takes time
+	if start, err := strconv.ParseInt(r.Header.Get(StartHeader), 10, 64); err == nil {
+		at = time.Unix(0, start).Sub(u.epoch)
+	}
+
 	if !u.admit(Arrival{At: at, Worker: r.Header.Get(WorkerHeader)}) {
 		w.WriteHeader(http.StatusForbidden)
 	}

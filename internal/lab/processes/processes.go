@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,7 +54,7 @@ func (s *Store) member(program *crew.Link) error {
 		return err
 	}
 
-	transport, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: o.policies()})
+	transport, err := throttle.New(throttle.Config{Base: stamper{}, MaxWait: throttle.Forever, Store: store, Policies: o.policies()})
 	if err != nil {
 		return err
 	}
@@ -87,7 +88,7 @@ func (s *Store) member(program *crew.Link) error {
 func (o *order) policies() []throttle.Policy {
 	all := []throttle.Policy{{
 		Name: "api", Match: "/", Limit: throttle.SlidingWindow(o.N, time.Second),
-		Jitter: 500 * time.Millisecond, // the upstream is on this machine, and may be short of time itself
+		Jitter: 500 * time.Millisecond, // the machine may be short of time
 	}}
 	if o.Slots > 0 {
 		all = append(all, throttle.Policy{Name: slots, Match: "/", Limit: throttle.Concurrency(o.Slots)})
@@ -97,6 +98,25 @@ func (o *order) policies() []throttle.Policy {
 
 // slots is the policy of requests in flight.
 const slots = "slots"
+
+// A stamper is the base of a member's transport: it stamps each request when the transport lets it go. The real base behind it
+// does not call the hooks of the request's context, so the transport's last check comes before the stamp.
+type stamper struct{}
+
+// RoundTrip implements [http.RoundTripper].
+func (stamper) RoundTrip(req *http.Request) (*http.Response, error) {
+	start := strconv.FormatInt(time.Now().UnixNano(), 10)
+	req = req.Clone(withoutHooks{req.Context()})
+	req.Header.Set(fleet.StartHeader, start)
+
+	return http.DefaultTransport.RoundTrip(req)
+}
+
+// withoutHooks is a context without values, and so without those of package httptrace.
+type withoutHooks struct{ context.Context }
+
+// Value implements [context.Context].
+func (withoutHooks) Value(any) any { return nil }
 
 // get sends a request. A process that is told to stop ends the requests it has begun.
 func (o *order) get(client *http.Client) error {
