@@ -43,8 +43,42 @@ type backend struct {
 	store *node.Store
 	heard node.Heard
 	wake  func()
+	died  func()        // tells the node that a different one is dead
+	dead  bool          // as the other nodes believe
 	held  chan struct{} // a step that has decided waits until it is closed if it is set
 	stops chan struct{} // a step does not begin until it is closed if it is set
+}
+
+// IsDead implements [node.DeathObserver].
+func (b *backend) IsDead(id, _ int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.nodes[id-1].dead
+}
+
+// OnDeath implements [node.DeathObserver].
+func (b *backend) OnDeath(told func()) { b.died = told }
+
+// die ends the steps of a node until the test is over. The others find that it is dead.
+func (b *backend) die() (endTest func()) {
+	stops := make(chan struct{})
+	b.mu.Lock()
+	b.stops, b.dead = stops, true
+	b.mu.Unlock()
+
+	return func() {
+		b.mu.Lock()
+		b.stops = nil
+		b.mu.Unlock()
+		close(stops)
+	}
+}
+
+// living returns the nodes that are not dead.
+func (w *world) living() []*backend {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(w.nodes), func(b *backend) bool { return b.dead })
 }
 
 func newWorld(t *testing.T, seed uint64, nodes int) *world {
@@ -258,7 +292,8 @@ func (w *world) newVisitor() *visitor {
 	if other := budgets[w.choose(len(budgets))]; other.Budget != charges[0].Budget {
 		charges = append(charges, other)
 	}
-	v := &visitor{world: w, store: w.nodes[w.choose(len(w.nodes))].store, wait: -1}
+	living := w.living()
+	v := &visitor{world: w, store: living[w.choose(len(living))].store, wait: -1}
 	v.b = &store.Booking{
 		Charges: charges, MaxWait: store.AnyWait, Horizon: 350 * time.Millisecond,
 		Priority: []store.Priority{store.PriorityLow, store.PriorityNormal, store.PriorityHigh}[w.choose(3)],
@@ -346,7 +381,8 @@ func (w *world) check(asking bool) {
 		key, waiting, held, doubts := c.Budget.Key, 0, 0, false
 		t := w.table(false)
 		row := t.Row(key, false)
-		for _, b := range w.nodes {
+		living := w.living()
+		for _, b := range living {
 			m := b.store.Memory()
 			require.NotContains(w, m.String(), "elsewhere")
 			for _, at := range append(slices.Clone(m.Line[key]), m.Slots[key]...) {
@@ -358,6 +394,8 @@ func (w *world) check(asking bool) {
 		}
 		st := statuses(c)
 		switch {
+		case len(living) < len(w.nodes): // the row may still list callers of the dead
+			require.LessOrEqual(w, waiting, st.Callers, "callers who wait for %s", c.Budget.Policy)
 		case c.Limit.Kind() != store.KindConcurrency:
 			require.Equal(w, waiting, st.Callers, "callers who wait for %s", c.Budget.Policy)
 		case !doubts && !asking: // a caller that was called has its place until it asks again
@@ -394,7 +432,7 @@ func (w *world) checkVisitors(all []*visitor) (asking bool) {
 }
 
 // TestP1_NodesAtRandom: callers arrive, wait, start and leave in several nodes. Steps fail before and after they have decided, are decided on twice, or nobody
-// knows whether they were saved; news are lost, or come twice. After each moment the nodes remember what the rows say, each caller has one answer to each
+// knows whether they were saved; news are lost, or come twice; a node dies, and the others are told or find out. After each moment the nodes remember what the rows say, each caller has one answer to each
 // question, no limit is passed, and in the end nobody is left.
 func TestP1_NodesAtRandom(t *testing.T) {
 	for seed := range uint64(soak.Most(600, 15)) {
@@ -407,6 +445,7 @@ func TestP1_NodesAtRandom(t *testing.T) {
 
 func playNodes(t *testing.T, seed uint64) {
 	w := newWorld(t, seed, 1+int(seed%3))
+	endTest := func() {}
 	w.trouble = []float64{0, 0.05, 0.3}[seed/3%3]
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -419,7 +458,13 @@ func playNodes(t *testing.T, seed uint64) {
 		return len(w.turn) == 0 && time.Since(w.doubted) > 5*time.Second
 	}
 
-	for range 100 {
+	for round := range 100 {
+		if round == 60 && len(w.nodes) > 1 {
+			endTest = w.nodes[0].die()
+			if w.chance(0.5) {
+				w.nodes[1].died()
+			}
+		}
 		for range w.choose(4) {
 			v := w.newVisitor()
 			all = append(all, v)
@@ -437,13 +482,17 @@ func playNodes(t *testing.T, seed uint64) {
 	w.mu.Unlock()
 	time.Sleep(lease)
 	stop()
-	lives.Wait()
 	time.Sleep(2 * lease)
 	require.True(t, settled())
 	w.check(false)
-	for _, b := range w.nodes {
+	for _, b := range w.living() {
 		require.True(t, b.store.Memory().IsEmpty(), "%v", b.store.Memory())
 	}
+
+	// Callers of a dead node give back what they have when its steps go on.
+	endTest()
+	lives.Wait()
+	time.Sleep(2 * lease)
 	w.checkStarts(all)
 }
 
@@ -480,6 +529,33 @@ func TestP3_OneCallerInTwoLines(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, g.OK)
 		close(stops)
+	})
+}
+
+// TestP7_DeadBehindTheLast: the last waiter of a node stands before waiters of a dead node. The step that serves the one buries the other.
+func TestP7_DeadBehindTheLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 0, 2)
+		lives, dies := w.nodes[0], w.nodes[1]
+		wait := func(b *backend) <-chan struct{} {
+			for {
+				booking := &store.Booking{Charges: []store.Charge{slowly(1)}, MaxWait: store.AnyWait, Horizon: 350 * time.Millisecond}
+				g, err := b.store.Book(t.Context(), booking)
+				require.NoError(t, err)
+				if g.Ready != nil {
+					return g.Ready
+				}
+			}
+		}
+
+		served := wait(lives)
+		wait(dies)
+		defer dies.die()() // which nobody was told
+		<-served
+		require.Len(t, lives.store.Memory().Line, 0)
+		time.Sleep(time.Second)
+		rows := w.table(false)
+		require.Zero(t, rows.Row(slowly(1).Budget.Key, false).LeaseEnd(dies.id))
 	})
 }
 

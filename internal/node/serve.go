@@ -106,7 +106,7 @@ func (st *step) serve(key ledger.Key) {
 	}
 
 	pass := ledger.NewPass(st.request(b, new(store.Grant)))
-	for st.serveNext(key, pass) {
+	for st.serveNext(key, b, pass) {
 	}
 
 	later, next := pass.End(st.line.hasAny(key))
@@ -146,8 +146,8 @@ func (st *step) passOn(key ledger.Key, node int64) {
 	st.tell(node)
 }
 
-// serveNext serves the next waiter of a line. It returns false if there is none that can be served now.
-func (st *step) serveNext(key ledger.Key, pass *ledger.Pass) (more bool) {
+// serveNext serves the next waiter of a line, in a pass that asks with the booking b. It returns false if there is none that can be served now.
+func (st *step) serveNext(key ledger.Key, b *store.Booking, pass *ledger.Pass) (more bool) {
 	next, ok := pass.Next()
 	if !ok {
 		return false
@@ -173,8 +173,7 @@ func (st *step) serveNext(key ledger.Key, pass *ledger.Pass) (more bool) {
 	if r := st.rows.Row(key, false); !pass.IsAsked() && st.isDead(r, next.Node) {
 		r.Bury(next.Node)
 		pass.Forget(next.Node)
-		b, _ := st.sample(key)
-		st.change(b, (*ledger.Request).Renew)
+		st.change(b, (*ledger.Request).Renew) // which forgets the places in the row; the pass itself may have served the last waiter of this node
 		return true
 	}
 

@@ -118,6 +118,16 @@ func (m *Member) Hear(v any) error {
 	return err
 }
 
+// IsGone reports whether the process has ended.
+func (m *Member) IsGone() bool {
+	select {
+	case <-m.Gone:
+		return true
+	default:
+		return false
+	}
+}
+
 // Errors returns the standard error of a member that is gone.
 func (m *Member) Errors() string { return strings.TrimSpace(m.errs.String()) }
 

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strconv"
 	"syscall"
 	"testing"
@@ -48,15 +47,14 @@ func (s *Store) fleet(t *testing.T, place string) {
 	more := func(message string, all ...int) {
 		t.Helper()
 		before := u.PerWorker()
-		require.Eventually(t, func() bool {
-			if u.Bans() > 0 {
-				return true
+		goesOn := func(i int) bool { return u.PerWorker()[strconv.Itoa(i)] > before[strconv.Itoa(i)]+10 }
+		for _, i := range all {
+			require.Eventually(t, func() bool { return goesOn(i) || members[i].IsGone() || u.Bans() > 0 }, time.Minute, time.Millisecond, message)
+			require.Zero(t, u.Bans(), message)
+			if members[i].IsGone() {
+				require.Fail(t, message, "process %d has ended: %s", i, members[i].Errors())
 			}
-
-			now := u.PerWorker()
-			return !slices.ContainsFunc(all, func(i int) bool { return now[strconv.Itoa(i)] <= before[strconv.Itoa(i)]+10 })
-		}, time.Minute, time.Millisecond, message)
-		require.Zero(t, u.Bans(), message)
+		}
 	}
 
 	more("they begin", 0, 1, 2, 3, 4, 5)
