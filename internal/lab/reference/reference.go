@@ -125,8 +125,8 @@ func (c *Comments) Type(t *testing.T, name string) *doc.Type {
 	return nil
 }
 
-// A Name is a constant or a field with its comment. Its Type is "" for a constant.
-type Name struct{ Name, Type, Comment string }
+// A Name is a constant or a field with its comment. A field has a Type, and a constant that is written as a text has a Value.
+type Name struct{ Name, Type, Value, Comment string }
 
 // Fields returns the exported fields of a struct.
 func (c *Comments) Fields(t *testing.T, name string) (all []Name) {
@@ -135,19 +135,29 @@ func (c *Comments) Fields(t *testing.T, name string) (all []Name) {
 	require.True(t, ok, "%s is no struct", name)
 	for _, f := range typ.Fields.List {
 		for _, n := range f.Names {
-			all = append(all, Name{n.Name, types.ExprString(f.Type), f.Doc.Text() + f.Comment.Text()})
+			all = append(all, Name{Name: n.Name, Type: types.ExprString(f.Type), Comment: f.Doc.Text() + f.Comment.Text()})
 		}
 	}
 	return all
 }
 
-// Constants returns the constants of a type, in the order of the code.
+// Constants returns the constants of a type, in the order of the code; with the type "" those without a type.
 func (c *Comments) Constants(t *testing.T, name string) (all []Name) {
 	t.Helper()
-	for _, group := range c.Type(t, name).Consts {
+	groups := c.Consts
+	if name != "" {
+		groups = c.Type(t, name).Consts
+	}
+	for _, group := range groups {
 		for _, s := range group.Decl.Specs {
 			v := s.(*ast.ValueSpec)
-			all = append(all, Name{v.Names[0].Name, "", v.Doc.Text() + v.Comment.Text()})
+			n := Name{Name: v.Names[0].Name, Comment: v.Doc.Text() + v.Comment.Text()}
+			if len(v.Values) == 1 {
+				if text, ok := v.Values[0].(*ast.BasicLit); ok && text.Kind == token.STRING {
+					n.Value = strings.Trim(text.Value, `"`)
+				}
+			}
+			all = append(all, n)
 		}
 	}
 	return all
