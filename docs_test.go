@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle/internal/lab/readme"
+	"github.com/fleetthrottle/throttle/internal/lab/reference"
 )
 
 var (
@@ -363,30 +364,13 @@ func read(t *testing.T, file string) string {
 // squeeze makes indentation irrelevant.
 func squeeze(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// TestEventsPage: docs/events.md has a row for each kind of event, and names each field;
-// its code is that of an example.
+// TestEventsPage: docs/events.md says what to do about each kind of event, and its code is that of an example.
+// TestReferenceOfEvents has the rest.
 func TestEventsPage(t *testing.T) {
 	page := read(t, "docs/events.md")
-	file, err := parser.ParseFile(token.NewFileSet(), "event.go", nil, 0)
-	require.NoError(t, err)
-	kinds, fields := 0, 0
-	ast.Inspect(file, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.FuncDecl:
-			return false
-		case *ast.ValueSpec:
-			kinds++
-			require.Contains(t, page, "\n| `"+n.Names[0].Name+"` | ")
-		case *ast.Field:
-			for _, name := range n.Names {
-				fields++
-				require.Regexp(t, "\n\\| .*`"+name.Name+"`.* \\| ", page)
-			}
-		}
-		return true
-	})
-	require.Equal(t, 18, kinds)
-	require.Equal(t, 13, fields)
+	for _, kind := range reference.ReadComments(t, ".", "").Constants(t, "EventKind") {
+		require.Regexp(t, "\n\\| .*`"+kind.Name+"`.* \\| ", page)
+	}
 	code := page[strings.Index(page, "```go\n")+6 : strings.LastIndex(page, "```")]
 	require.Contains(t, squeeze(read(t, "example_test.go")), squeeze(code))
 }

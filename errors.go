@@ -12,17 +12,20 @@ import (
 )
 
 // ErrLimited is matched, through [errors.Is] and through *url.Error, by every error of a
-// request that was not sent because of a limit. The error itself is a *[LimitError].
+// request that was not sent because of a limit. The error itself is a *[LimitError]. Use
+// ErrLimited where it is enough to know that the request can be sent later.
 var ErrLimited = errors.New("throttle: not sent, because of a limit")
 
-// A LimitError says which policy kept a request from being sent. Nothing was
-// spent on any budget. It matches [ErrLimited].
+// A LimitError says which policy kept a request from being sent, because its wait would
+// not have fitted [Config.MaxWait] and the deadline of the context, or because one start
+// costs more than the whole limit. Nothing was spent on any budget. A LimitError matches [ErrLimited]. Send the request again after RetryAfter, let
+// callers wait longer, or send fewer requests.
 type LimitError struct {
 	Policy string // the policy whose budget had no room in time
 	Limit  Limit  // the limit of Policy
 
 	// RetryAfter is how long it would have taken until the budget has room. Zero means that
-	// this is unknown, as for Concurrency. Never means that no wait helps.
+	// the time is unknown, as for Concurrency. Never means that no wait helps.
 	RetryAfter time.Duration
 
 	// Paused says that a penalty or a pause closes the budget. Otherwise the budget is full.
@@ -86,9 +89,13 @@ func (e *LimitError) Error() string {
 func (e *LimitError) Is(target error) bool { return target == ErrLimited }
 
 // A StoreError says that the store did not answer, so it is unknown whether there was room.
-// The request was not sent. Err is the store's own error. A caller whose context ended
-// while the store was away gets an error that matches both, by [errors.As] and [errors.Is].
-type StoreError struct{ Err error }
+// The request was not sent. A caller whose context ended while the store was away gets an
+// error that matches both, by [errors.As] and [errors.Is]. The text names the server and the
+// cause. Callers go on by themselves once the store answers; a missing right or a wrong
+// password must be corrected.
+type StoreError struct {
+	Err error // the error of the store itself
+}
 
 // Error implements error.
 func (e *StoreError) Error() string {
@@ -98,11 +105,12 @@ func (e *StoreError) Error() string {
 // Unwrap returns the store's error.
 func (e *StoreError) Unwrap() error { return e.Err }
 
-// An UnmatchedError says that no policy matches a request, and that [Config.Unmatched] refuses such requests. The
-// request was not sent.
+// An UnmatchedError says that no policy matches a request, and that [Config.Unmatched] refuses
+// such requests. The request was not sent. Correct the Match of the policy, or add a policy
+// for these requests.
 type UnmatchedError struct {
-	Method string
-	Host   string // as [Host] has it
+	Method string // of the request
+	Host   string // of the request, as [Host] has it
 }
 
 // Error implements error.
@@ -110,9 +118,11 @@ func (e *UnmatchedError) Error() string {
 	return fmt.Sprintf("throttle: no policy matches a %s request to %q: correct the policy's Match, or add a policy for these requests", e.Method, e.Host)
 }
 
-// A ConfigError is one mistake in a configuration. [New], [NewLimiter], [NewLimiters] and
-// [Transport.SetPolicies] report all of them at once, joined with
-// [errors.Join]; use [errors.As] to look at the first.
+// A ConfigError is one mistake in a configuration, or in a call, such as a key for a policy
+// without keys. [New], [NewLimiter], [NewLimiters] and [Transport.SetPolicies] report all
+// mistakes at once, joined with [errors.Join]; use [errors.As] to look at the first. A request
+// for which a function of a policy failed gets a ConfigError, too, and is not sent. The text
+// suggests a remedy.
 type ConfigError struct {
 	Policy string // the policy's name, or its place in the slice ("#3") while it has none; "" for Config itself
 	Field  string // the field of Policy or Config

@@ -16,24 +16,47 @@ type EventKind uint8
 // that is held causes an [EventWaiting] first. If the store does not answer, it causes a
 // [EventStoreFailed], so that events explain every long silence.
 const (
-	EventWaiting        EventKind = iota + 1 // the request is held: Policy says by which limit
-	EventStarted                             // the request is handed on
-	EventRefused                             // the request was not sent: Err says why
-	EventGaveUp                              // the caller's context ended while the request was held
-	EventStale                               // a grant was too old when it could be used, and the caller books again
-	EventLate                                // the request was sent later than Jitter allows
-	EventPenalized                           // an answer closed the budget; a repeated ban closes it for longer than Duration, as an EventClosed will tell
-	EventShadowed                            // a shadow policy would have held the request
-	EventStoreFailed                         // the store does not answer yet, or did not take a report: Err says why
-	EventFunctionFailed                      // a function of the program panicked or returned nonsense, and the request went on: Err says which
-	EventIllegible                           // an answer is in a coding that the policy cannot read, such as br or zstd; once for each policy: Err says which
-	EventLowered                             // a refusal although the budget had room lowered the ceiling of an Adaptive policy: From and To say how far
-	EventStillWaiting                        // the caller has been held for Config.LongWait, and again after twice as long, and so on
-	EventClosed                              // a caller has met a budget that was closed elsewhere or by hand: Note has the operator's note, if any
-	EventOpened                              // a caller starts under a budget that was EventPenalized or EventClosed: it is open again
-	EventUnmatched                           // no policy matches the request: nothing holds it, unless Config.Unmatched refuses it; Host says where it goes
-	EventDropped                             // the program dropped a permit without Release, or an answer's body without closing it, and its slots were given back: see [Permit.Release] and [Concurrency]
-	EventOff                                 // throttle is off, and the request starts under Policy without a limit: Note says who turned it off, Err what would have refused it; without a Policy: New found the variable THROTTLE_OFF
+	EventWaiting EventKind = iota + 1 // Policy holds the caller
+	EventStarted                      // the request goes to the base of the Transport, or Acquire returns
+	EventRefused                      // the request is not sent: Err says why, as a *LimitError, *StoreError, *ConfigError or *UnmatchedError
+	EventGaveUp                       // the context of the caller ended while the caller was held: Err says so
+	EventStale                        // the start was too old when the request could be sent, and a new start is booked
+	EventLate                         // the request was written later than Jitter allows, so the API may count one request too many
+
+	// An answer to this program, or [Permit.Tell], closed the budget. A repeated ban closes the budget for longer than
+	// Duration, as an EventClosed will tell.
+	EventPenalized
+
+	EventShadowed // a shadow policy would have held the caller
+
+	// The store does not answer, once for each caller and outage; or the store did not take a penalty, a quota or a cost:
+	// Err says why, and where.
+	EventStoreFailed
+
+	EventFunctionFailed // a function of the program panicked or returned an impossible value, and the caller went on: Err names the function
+	EventIllegible      // an answer has a coding that throttle cannot read, such as br or zstd, once for each policy: Err names the coding
+	EventLowered        // a refusal although the budget had room lowered the ceiling of an Adaptive policy: From and To say how far
+	EventStillWaiting   // the caller has been held for [Config.LongWait], and again after twice, four times as long, and so on
+
+	// A caller met a budget that was closed by an answer to a different program, by hand, or for longer than the
+	// EventPenalized said, once per closing. Note has the operator and the reason of a pause. Without a Note an answer
+	// closed the budget, or the pause has no note.
+	EventClosed
+
+	EventOpened // the first start after an EventPenalized or EventClosed: the budget is open
+
+	// No policy matches the request. Nothing holds the request, unless [Config.Unmatched] refuses it, or there were no
+	// policies yet, as Err then says. Host says where the request goes.
+	EventUnmatched
+
+	// The program dropped a permit of a [Concurrency] limit without [Permit.Release], under a context that never ends, or
+	// an answer whose body the program neither read to the end nor closed, under a context without a deadline. The garbage
+	// collector gave the slots back.
+	EventDropped
+
+	// Throttle is off, and the caller starts under Policy without a limit: Note says who turned throttle off, Err what
+	// would have refused the caller. Without a Policy a constructor found the variable THROTTLE_OFF.
+	EventOff
 )
 
 // String returns the kind's name in lower case.
@@ -50,36 +73,36 @@ func (k EventKind) String() string {
 // with a cause of its own, see [context.WithCancelCause], finds the cause in the Err of an
 // [EventGaveUp].
 type Event struct {
-	Kind   EventKind
-	Policy string // the policy that decided, or ""
-	Budget string // the budget of Policy, its key hashed, or ""
-	Limit  Limit  // the limit of Policy
-	Paused bool   // the budget is closed, by a penalty or by hand, and not full
-	Err    error  // as Kind says, or nil
+	Kind   EventKind // what happened
+	Policy string    // the policy that decided, or "" if no policy decided
+	Budget string    // the budget of Policy, its key hashed, or ""
+	Limit  Limit     // the limit of Policy
+	Paused bool      // the budget is closed, by a penalty or by hand; otherwise the budget is full
+	Err    error     // as Kind says, or nil
 
 	Host    string          // EventUnmatched: the host of the request, as [Host] has it
-	Note    store.PauseNote // the note of the operator who paused the budget or, in an EventOff, turned throttle off, or zero
-	Callers int             // EventWaiting, EventStillWaiting: how many callers of this program Policy holds, including this caller
-	Left    time.Duration   // EventStillWaiting: how long the caller will still be held, if known
+	Note    store.PauseNote // EventClosed, EventOff and events of a paused budget: the operator's note, or zero
+	Callers int             // EventWaiting, EventStillWaiting: how many callers of this program Policy holds, this caller included
+	Left    time.Duration   // EventStillWaiting: how long the caller will still be held; 0 if unknown, as behind Concurrency
 
 	// Duration is a length of time that depends on Kind:
 	//
-	//	EventWaiting                 how long the request will be held, if known
-	//	EventStarted                 how long it was held
-	//	EventRefused, EventGaveUp    how long it was held
-	//	EventOff                     how long it was held
-	//	EventStale                   how long ago its start was
-	//	EventLate                    how much later it was sent than Jitter allows
+	//	EventWaiting                 how long the caller will be held; 0 if unknown
+	//	EventStarted, EventRefused   how long the caller was held
+	//	EventGaveUp, EventOff        how long the caller was held
+	//	EventStale                   how long ago the start was
+	//	EventLate                    how much later than Jitter allows the request was written
 	//	EventPenalized, EventClosed  for how long the budget is closed
 	//	EventStillWaiting            how long the caller has been held
 	//	EventOpened                  how long ago this program learned that the budget was closed
-	//	EventShadowed                how much later the request would have started
-	//	EventStoreFailed             how long the request has been held; for a penalty or a quota
-	//	                             that the store did not take: its length, its reset
+	//	EventShadowed                how much later the start would have been
+	//	EventStoreFailed             how long the caller has been held; the length of a penalty, or
+	//	                             the reset of a quota, that the store did not take
 	//	others                       0
 	Duration time.Duration
 
-	From, To float64 // EventLowered: the ceiling before and after, in units of Limit.N
+	From float64 // EventLowered: the ceiling before, in units of Limit.N
+	To   float64 // EventLowered: the ceiling after, in units of Limit.N
 }
 
 // eventOf returns an event about the budget of a charge.

@@ -179,8 +179,8 @@ const (
 // A PlaceError says that a place cannot be redeemed, now or later. Nothing was spent. The
 // work can reserve anew, without the place, and gets a new rank.
 type PlaceError struct {
-	Problem PlaceProblem
-	Policy  string // the policy that is unknown, with PlaceUnknown
+	Problem PlaceProblem // the reason
+	Policy  string       // the policy that is unknown, with PlaceUnknown
 }
 
 // Error implements error.

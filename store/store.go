@@ -151,8 +151,8 @@ type Traits struct {
 	Err error
 }
 
-// An OptionError is one mistake in the options of a constructor. Constructors report all
-// mistakes at once, joined by [errors.Join].
+// An OptionError is one mistake in the options of a constructor of a store. Constructors
+// report all mistakes at once, joined by [errors.Join].
 type OptionError struct {
 	Package string // the package of the constructor, such as "redisstore"
 	Option  string // a field, such as "Options.Outage", or the name of an argument

@@ -30,7 +30,7 @@
 // own context ended is the program's own: of it a line says only whether the
 // context was cancelled or its deadline passed.
 //
-// [events]: https://github.com/fleetthrottle/throttle/blob/main/docs/events.md#fields
+// [events]: https://github.com/fleetthrottle/throttle/blob/main/docs/reference/events.md#attributes
 package slogthrottle
 
 import (

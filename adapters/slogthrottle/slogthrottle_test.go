@@ -388,31 +388,6 @@ func TestTheDeadline(t *testing.T) {
 	})
 }
 
-// TestPageOfLevels: docs/events.md says at which level each kind is logged, so nobody adds a kind and forgets its level.
-func TestPageOfLevels(t *testing.T) {
-	page, err := os.ReadFile("../../docs/events.md")
-	require.NoError(t, err)
-	for k := throttle.EventKind(1); k.String() != "unknown"; k++ {
-		name := "Event"
-		for word := range strings.FieldsSeq(k.String()) {
-			name += strings.ToUpper(word[:1]) + word[1:]
-		}
-		level := strings.ToLower(slogthrottle.Level(k).String())
-		require.Regexp(t, `\n\| `+level+` \|[^\n]*`+"`"+name+"`", string(page))
-	}
-}
-
-// TestPageOfEvents: docs/events.md has each attribute.
-func TestPageOfEvents(t *testing.T) {
-	page, err := os.ReadFile("../../docs/events.md")
-	require.NoError(t, err)
-	for _, name := range []string{telemetry.AttrPolicy, telemetry.AttrBudget, telemetry.AttrLimit, telemetry.AttrPaused, telemetry.AttrHost,
-		telemetry.AttrDuration, telemetry.AttrLeft, telemetry.AttrCallers, telemetry.AttrFrom, telemetry.AttrTo, telemetry.AttrNoteBy,
-		telemetry.AttrNoteReason, telemetry.AttrErrorType, telemetry.AttrErrorMessage, slogthrottle.AttrOmitted} {
-		require.True(t, strings.Contains(string(page), "`"+name+"`"), name)
-	}
-}
-
 // Example logs what happens to the requests of a program. A minute later the same lines would be logged again.
 func Example() {
 	handler := slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: timeless})

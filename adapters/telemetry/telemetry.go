@@ -27,25 +27,25 @@ const (
 
 // The names of attributes, as [events] has them.
 //
-// [events]: https://github.com/fleetthrottle/throttle/blob/main/docs/events.md#fields
+// [events]: https://github.com/fleetthrottle/throttle/blob/main/docs/reference/events.md#attributes
 const (
-	AttrPolicy       = "throttle.policy"
-	AttrBudget       = "throttle.budget"
-	AttrLimit        = "throttle.limit"
-	AttrShare        = "throttle.share"
-	AttrResult       = "throttle.result" // "started", "refused" or "gave_up"
-	AttrEvent        = "throttle.event"  // as [Kind] names the kinds
-	AttrPaused       = "throttle.paused"
-	AttrHost         = "throttle.host"
-	AttrDuration     = "throttle.duration"
-	AttrLeft         = "throttle.left"
-	AttrCallers      = "throttle.callers"
-	AttrFrom         = "throttle.from"
-	AttrTo           = "throttle.to"
-	AttrNoteBy       = "throttle.note.by"
-	AttrNoteReason   = "throttle.note.reason"
-	AttrErrorType    = "error.type"    // as [ErrorType] names errors; an OpenTelemetry name
-	AttrErrorMessage = "error.message" // an OpenTelemetry name
+	AttrPolicy       = "throttle.policy"      // Event.Policy
+	AttrBudget       = "throttle.budget"      // Event.Budget
+	AttrLimit        = "throttle.limit"       // Event.Limit
+	AttrShare        = "throttle.share"       // the hashed name of a share, in metrics
+	AttrResult       = "throttle.result"      // "started", "refused" or "gave_up", of Event.Kind
+	AttrEvent        = "throttle.event"       // Event.Kind, as [Kind] names the kinds
+	AttrPaused       = "throttle.paused"      // Event.Paused
+	AttrHost         = "throttle.host"        // Event.Host
+	AttrDuration     = "throttle.duration"    // Event.Duration
+	AttrLeft         = "throttle.left"        // Event.Left
+	AttrCallers      = "throttle.callers"     // Event.Callers
+	AttrFrom         = "throttle.from"        // Event.From
+	AttrTo           = "throttle.to"          // Event.To
+	AttrNoteBy       = "throttle.note.by"     // the operator of Event.Note
+	AttrNoteReason   = "throttle.note.reason" // the reason of Event.Note
+	AttrErrorType    = "error.type"           // Event.Err, as [ErrorType] names errors; an OpenTelemetry name
+	AttrErrorMessage = "error.message"        // the text of Event.Err; an OpenTelemetry name
 )
 
 // Buckets returns the boundaries of histograms of waits, in seconds: from 5 ms
