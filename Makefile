@@ -109,7 +109,7 @@ chaos: redis ## break Redis, networks and members under a fleet; CHAOS=-long bre
 	go run ./internal/lab/chaos $(CHAOS)
 
 .PHONY: servers
-servers: ## the tests of redisstore with each Redis and Valkey that Debian packages; writes the table of docs/redis.md
+servers: ## the tests of redisstore with each Redis and Valkey that Debian packages; names them in docs/redis.md
 	@scripts/servers.sh
 
 .PHONY: lint

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs the tests of redisstore, as make test has them, with each Redis and Valkey that Debian packages, and
-# writes what came of it to docs/measurements/servers.txt and into the table of docs/redis.md. It needs root,
+# writes what came of it to docs/measurements/servers.txt and into docs/redis.md. It needs root,
 # debootstrap, 1.1 GB, and about two minutes for each server. It changes nothing but a folder, which it
 # keeps, and starts no service.
 #
@@ -92,10 +92,11 @@ done <<END
 $servers
 END
 
-# The table is the lines of the results.
+# The page has the servers of the results.
 awk -v results="$results" '
-	/<!-- servers -->/ { print; print ""; print "| server | Debian | tested | commit | tests |"; print "| --- | --- | --- | --- | --- |"
-		while ((getline line <results) > 0) print "| " line " |"
+	/<!-- servers -->/ { print; print ""
+		while ((getline line <results) > 0) { split(line, cells, " [|] "); list = list (list ? ", " : "") cells[1] }
+		print "**Tested**: " list "."
 		print ""; skip = 1 }
 	/<!-- end of servers -->/ { skip = 0 }
 	!skip { print }' "$page" >"$out.new"
