@@ -53,7 +53,7 @@ func TestProxyStop(t *testing.T) {
 	require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
 	refused := <-answers
 	require.Contains(t, refused, "503 ")
-	require.Contains(t, refused, "this proxy ends")
+	require.Contains(t, refused, "this server ends")
 	status, text := s.askAdmin("readyz")
 	require.Equal(t, 503, status)
 	require.Equal(t, "not ready: the proxy ends\n", text)
