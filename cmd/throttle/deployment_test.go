@@ -21,7 +21,7 @@ const deployments = "../../deploy/"
 
 // requireProxy requires that words are a command line of the proxy which it would serve, and returns its
 // flags.
-func requireProxy(t *testing.T, words []string) *sidecar {
+func requireProxy(t *testing.T, words []string) *proxyServer {
 	t.Helper()
 	require.Equal(t, "proxy", words[0])
 	token := t.TempDir() + "/token"
@@ -52,7 +52,7 @@ func TestUnit(t *testing.T) {
 	require.Contains(t, unit, "\nTimeoutStopSec=25\n")
 	require.EqualValues(t, 20, s.stopTime.Seconds())
 	require.False(t, isExposed(s.listen))
-	require.False(t, isExposed(s.admin))
+	require.False(t, isExposed(s.adminListen))
 }
 
 // TestContainer: the image starts the proxy as the command has it, not as root.
@@ -127,7 +127,7 @@ func manifests(t *testing.T, name string) (all []pod) {
 }
 
 // require requires that a container starts the proxy, and that its probes ask for what is there.
-func (c *container) require(t *testing.T, grace float64, probes map[string]string) *sidecar {
+func (c *container) require(t *testing.T, grace float64, probes map[string]string) *proxyServer {
 	s := requireProxy(t, c.Args)
 	ports := make(map[string]int)
 	for _, p := range c.Ports {

@@ -251,15 +251,9 @@ func TestEnvoyToken(t *testing.T) {
 	require.Equal(t, 200, s.begin(metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+proxyToken), "api.example.com").status())
 
 	for flags, says := range map[string]string{
-		"--listen 0.0.0.0:0":            "--listen: other machines",
-		"--admin 0.0.0.0:0":             "--admin: other machines",
-		"--listen 0.0.0.0:0 --expose":   "--expose: each machine",
-		"--max-wait 0s --held 0":        "--held: use 1 or more",
-		"--stop-time 0s":                "--stop-time: use more than 0",
-		"--token-file /nowhere/at/all":  "--token-file: ",
-		"--held-per-budget 0":           "--held-per-budget",
-		"--follow-hosts x --listen :0":  "--follow-hosts bounds what is pushed",
-		"--connections 0 --expose":      "--connections",
+		"--listen 0.0.0.0:0":            "--listen: other machines would reach this address, and could use up the budgets",
+		"--listen 0.0.0.0:0 --expose":   "--expose: each machine that reaches the address could use up the budgets: set --token-file or THROTTLE_ENVOY_TOKEN",
+		"--follow-hosts x":              "--follow-hosts bounds what is pushed",
 		"--listen unix:/nowhere/at/all": "no such file",
 	} {
 		var talk strings.Builder

@@ -16,7 +16,6 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/inbound"
 	"github.com/fleetthrottle/throttle/policyfile"
-	"github.com/fleetthrottle/throttle/servers/proxy"
 	"github.com/fleetthrottle/throttle/store"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -162,58 +161,31 @@ func (a *admin) closed(all map[throttle.Budget]throttle.Status) []closedPolicy {
 	return closed
 }
 
-// proxyMetrics are the Prometheus metrics of the proxy itself. promthrottle has those for policies. Labels
-// are constant.
-type proxyMetrics struct {
-	handler *proxy.Handler
-	door    *bounded
-	applied func() bool // the latest file is in force, or waits for its grace time
-}
+// numbers is a Prometheus collector of the numbers of a server. It calls gauge or counter for each.
+type numbers func(gauge, counter report)
 
-// Descriptions of the metrics.
-var (
-	heldDesc    = prometheus.NewDesc("throttle_proxy_held", "Requests that wait in the proxy now.", nil, nil)
-	bodiesDesc  = prometheus.NewDesc("throttle_proxy_body_bytes", "Bodies that the proxy has in memory now.", nil, nil)
-	openDesc    = prometheus.NewDesc("throttle_proxy_connections", "Connections of callers that are open now.", nil, nil)
-	shutDesc    = prometheus.NewDesc("throttle_proxy_connections_refused_total", "Connections of callers that were closed because too many were open.", nil, nil)
-	refusedDesc = prometheus.NewDesc("throttle_proxy_refused_total", "Requests that the proxy answered itself, by reason.", []string{"reason"}, nil)
-	leftDesc    = prometheus.NewDesc("throttle_proxy_left_total", "Callers that left before their request had an answer.", nil, nil)
-	abortedDesc = prometheus.NewDesc("throttle_proxy_aborted_total", "Answers that ended in the middle.", nil, nil)
-	linksDesc   = prometheus.NewDesc("throttle_proxy_links_round_total", "Links in answers that lead round the proxy.", nil, nil)
-	tunnelsDesc = prometheus.NewDesc("throttle_proxy_tunnels_ended_total", "Idle tunnels that were ended to make room for others.", nil, nil)
-	codingDesc  = prometheus.NewDesc("throttle_proxy_unreadable_total", "Answers in br, zstd or another coding that no policy can read.", nil, nil)
-	appliedDesc = prometheus.NewDesc("throttle_proxy_file_applied", "Whether the file of policies as it was read last is in force, or waits to be.", nil, nil)
-)
+// A report reports a number. Numbers of one name differ in their reason, if they have one.
+type report func(name, help string, v int64, reason ...string)
 
 // Describe implements [prometheus.Collector].
-func (m *proxyMetrics) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, to) }
+func (n numbers) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(n, to) }
 
 // Collect implements [prometheus.Collector].
-func (m *proxyMetrics) Collect(to chan<- prometheus.Metric) {
-	send := func(d *prometheus.Desc, kind prometheus.ValueType, v int64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(d, kind, float64(v), labels...)
+func (n numbers) Collect(to chan<- prometheus.Metric) {
+	of := func(kind prometheus.ValueType) report {
+		return func(name, help string, v int64, reason ...string) {
+			to <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, []string{"reason"}[:len(reason)], nil), kind, float64(v), reason...)
+		}
 	}
-	s := m.handler.Stats()
+	n(of(prometheus.GaugeValue), of(prometheus.CounterValue))
+}
 
-	var applied int64
-	if m.applied() {
-		applied = 1
+// isApplied is 1 if the latest file is in force, or waits for its grace time, and 0 if not.
+func isApplied(follower *policyfile.Follower) int64 {
+	if follower.State().Err != nil {
+		return 0
 	}
-
-	send(heldDesc, prometheus.GaugeValue, int64(s.Held))
-	send(bodiesDesc, prometheus.GaugeValue, s.BodyBytes)
-	send(openDesc, prometheus.GaugeValue, m.door.open.Load())
-	send(shutDesc, prometheus.CounterValue, m.door.refused.Load())
-	send(appliedDesc, prometheus.GaugeValue, applied)
-	send(leftDesc, prometheus.CounterValue, s.Left)
-	send(abortedDesc, prometheus.CounterValue, s.Aborted)
-	send(linksDesc, prometheus.CounterValue, s.LinksRound)
-	send(tunnelsDesc, prometheus.CounterValue, s.TunnelsEnded)
-	send(codingDesc, prometheus.CounterValue, s.Unreadable)
-
-	for reason, n := range s.Refused {
-		send(refusedDesc, prometheus.CounterValue, n, reason)
-	}
+	return 1
 }
 
 // news tells stderr of closed budgets, and of a store that does not answer. Events come per caller, news once

@@ -53,7 +53,7 @@ func TestProxyStop(t *testing.T) {
 	require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
 	refused := <-answers
 	require.Contains(t, refused, "503 ")
-	require.Contains(t, refused, "this proxy ends")
+	require.Contains(t, refused, "this server ends")
 	status, text := s.askAdmin("readyz")
 	require.Equal(t, 503, status)
 	require.Equal(t, "not ready: the proxy ends\n", text)
@@ -156,7 +156,7 @@ func TestProxyFollowHosts(t *testing.T) {
 func TestProxyAdmin(t *testing.T) {
 	server := redistest.Single(t)
 	t.Setenv(addressVariable, server.URL())
-	t.Setenv(proxyTokenVariable, proxyToken)
+	t.Setenv("THROTTLE_PROXY_TOKEN", proxyToken)
 	host := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/ban" {
 			w.Header().Set("Retry-After", "600")
@@ -302,7 +302,7 @@ func TestProxyConnections(t *testing.T) {
 func TestProxyStrangers(t *testing.T) {
 	host := newUpstream(t, func(http.ResponseWriter, *http.Request) {})
 	const token = "0123456789abcdef0123456789abcdef"
-	t.Setenv(proxyTokenVariable, token)
+	t.Setenv("THROTTLE_PROXY_TOKEN", token)
 	s := startProxy(t, newFile(t, host, "100/h"), "--connections", "4")
 	address := strings.Trim(strings.TrimPrefix(s.baseURL, "http://"), "/")
 	ask := func(more string) (net.Conn, *http.Response) {

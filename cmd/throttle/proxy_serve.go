@@ -8,16 +8,13 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"os/signal"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/fleetthrottle/throttle/servers/proxy"
-	"github.com/fleetthrottle/throttle/servers/waitapi"
 )
 
 // Time limits for reading headers, and for idle connections. Whole requests are
@@ -38,80 +35,43 @@ const (
 // adminConnections bounds the connections to the admin's address.
 const adminConnections = 64
 
-// A service is a proxy that is ready to be served.
-type service struct {
-	listen, adminListen string
-	handler             *proxy.Handler
-	waiting             *waitapi.Handler
-	admin               *admin
-	upstreams           []upstreamAt
-	stopTime            time.Duration
-	callerIdle          time.Duration
-	say                 func(line string)
-
-	door bounded // at listen
-}
-
-// run listens, and serves until ctx ends, or until SIGTERM.
-func (v *service) run(ctx context.Context) error {
-	door, err := listenAt(ctx, v.listen)
+// listenAndServe listens, and serves until ctx ends, or until SIGTERM.
+func (s *proxyServer) listenAndServe(ctx context.Context) error {
+	door, err := listenAt(ctx, s.listen)
 	if err != nil {
 		return err
 	}
-	return v.serve(ctx, door)
+	return s.serveAt(ctx, door)
 }
 
-// serve serves a listener until ctx ends, or until SIGTERM, and closes it.
-func (v *service) serve(ctx context.Context, door net.Listener) error {
-	told, restore := signal.NotifyContext(ctx, syscall.SIGTERM)
-	defer restore()
+// serveAt serves a listener until ctx ends, or until SIGTERM, and closes it.
+func (s *proxyServer) serveAt(ctx context.Context, door net.Listener) error {
 	defer door.Close()
-
-	v.door.Listener = door
-	// There is room for the error of each server, so that none blocks after the first.
-	failed := make(chan error, 2+len(v.upstreams))
+	s.door.Listener = door
 
 	// Listen at all addresses before printing one: a supervisor may wait for that line.
-	others, err := v.listenForUpstreams(ctx)
+	others, err := s.listenForUpstreams(ctx)
 	if err != nil {
 		return err
 	}
 	defer closeAll(others)
 
-	if v.adminListen != "" {
-		server, err := v.serveAdmin(ctx, failed)
-		if err != nil {
-			return err
-		}
-		defer server.Close()
+	var servers []*http.Server
+	begin := func(fail context.CancelCauseFunc) {
+		server := s.server(s.handler, s.callerIdle)
+		go func() { fail(server.Serve(&s.door)) }()
+		s.say("the proxy is at " + shown(s.listen, door.Addr(), "/HOST/"))
+		servers = append(s.serveUpstreams(others, fail), server)
 	}
 
-	server := v.server(v.handler)
-	go func() { failed <- server.Serve(&v.door) }()
-	v.say("the proxy is at " + shown(v.listen, door.Addr(), "/HOST/"))
-	servers := append(v.serveUpstreams(others, failed), server)
-
-	select {
-	case err := <-failed:
-		return err
-	case <-told.Done():
-	}
-
-	restore() // the next SIGTERM ends the process
-	first := ctx
-	if ctx.Err() != nil {
-		first = context.WithoutCancel(ctx) // ended by an interrupt; the next interrupt ends the process
-	}
-
-	v.end(first, servers)
-	return nil
+	return s.serve(ctx, begin, func(ctx context.Context) { s.end(ctx, servers) })
 }
 
 // listenForUpstreams listens at the addresses of single hosts.
-func (v *service) listenForUpstreams(ctx context.Context) ([]net.Listener, error) {
-	listeners, errs := make([]net.Listener, len(v.upstreams)), make([]error, len(v.upstreams))
+func (s *proxyServer) listenForUpstreams(ctx context.Context) ([]net.Listener, error) {
+	listeners, errs := make([]net.Listener, len(s.upstreams)), make([]error, len(s.upstreams))
 	// Try all addresses, so that all mistakes are reported at once.
-	for i, u := range v.upstreams {
+	for i, u := range s.upstreams {
 		listeners[i], errs[i] = listenAt(ctx, u.address)
 	}
 
@@ -132,29 +92,25 @@ func closeAll(listeners []net.Listener) {
 	}
 }
 
-// serveUpstreams serves the addresses of single hosts, and sends errors to failed. Their connections count
-// towards the limit of the proxy's own address.
-func (v *service) serveUpstreams(listeners []net.Listener, failed chan<- error) (servers []*http.Server) {
-	for i, u := range v.upstreams {
-		server := v.server(v.handler.Upstream(u.host))
+// serveUpstreams serves the addresses of single hosts, and tells fail of errors. Their connections count towards the
+// limit of the proxy's own address.
+func (s *proxyServer) serveUpstreams(listeners []net.Listener, fail context.CancelCauseFunc) (servers []*http.Server) {
+	for i, u := range s.upstreams {
+		server := s.server(s.handler.Upstream(u.host), s.callerIdle)
 		servers = append(servers, server)
-		go func() { failed <- server.Serve(&bounded{listeners[i], v.door.bound}) }()
-		v.say(u.host + " is at " + shown(u.address, listeners[i].Addr(), "/"))
+		go func() { fail(server.Serve(&bounded{listeners[i], s.door.bound})) }()
+		s.say(u.host + " is at " + shown(u.address, listeners[i].Addr(), "/"))
 	}
 	return servers
 }
 
-// end stops gracefully, within stopTime. It stops at once when ctx ends.
-func (v *service) end(ctx context.Context, servers []*http.Server) {
-	ctx, cancel := context.WithTimeout(ctx, v.stopTime)
-	defer cancel()
-	// Fail the readiness probe first.
-	v.admin.stopping.Store(true)
+// end stops gracefully, until ctx ends.
+func (s *proxyServer) end(ctx context.Context, servers []*http.Server) {
 	// The second half of the time is for answers in progress.
-	v.handler.Stop(v.stopTime / 2)
+	s.handler.Stop(s.stopTime / 2)
 
-	if !v.shutdown(ctx, servers) {
-		v.say("the time to stop is over: what went on was cut")
+	if !s.shutdown(ctx, servers) {
+		s.say("the time to stop is over: what went on was cut")
 		for _, server := range servers {
 			server.Close()
 		}
@@ -163,8 +119,8 @@ func (v *service) end(ctx context.Context, servers []*http.Server) {
 
 // shutdown stops all servers in parallel, and reports whether they ended before ctx. The waiting API refuses
 // its callers at once: their waits could last long, and would end without an answer.
-func (v *service) shutdown(ctx context.Context, servers []*http.Server) bool {
-	ends := []func(context.Context) error{v.handler.Shutdown, v.waiting.Close}
+func (s *proxyServer) shutdown(ctx context.Context, servers []*http.Server) bool {
+	ends := []func(context.Context) error{s.handler.Shutdown, s.waiting.Close}
 	for _, server := range servers {
 		ends = append(ends, server.Shutdown)
 	}
@@ -183,30 +139,30 @@ func (v *service) shutdown(ctx context.Context, servers []*http.Server) bool {
 	return !cut.Load()
 }
 
-// server returns a server that limits the cost of a caller.
-func (v *service) server(handler http.Handler) *http.Server {
+// server returns a server that limits the cost of a caller, who may stall for callerIdle.
+func (s *sidecar) server(handler http.Handler, callerIdle time.Duration) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true) // without an upgrade
 	return &http.Server{
 		Handler: handler, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: mostHeaders,
-		Protocols: protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: mostStreams, MaxReceiveBufferPerConnection: mostReceived, WriteByteTimeout: max(0, v.callerIdle)},
+		Protocols: protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: mostStreams, MaxReceiveBufferPerConnection: mostReceived, WriteByteTimeout: max(0, callerIdle)},
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
-		ErrorLog:    log.New(panics(v.say), "", 0),
+		ErrorLog:    log.New(panics(s.say), "", 0),
 	}
 }
 
-// serveAdmin serves the admin's paths, and sends errors to failed.
-func (v *service) serveAdmin(ctx context.Context, failed chan<- error) (*http.Server, error) {
-	listener, err := listenAt(ctx, v.adminListen)
+// serveAdmin serves the admin's paths, and tells fail of an error.
+func (s *sidecar) serveAdmin(ctx context.Context, fail context.CancelCauseFunc) (*http.Server, error) {
+	listener, err := listenAt(ctx, s.adminListen)
 	if err != nil {
 		return nil, err
 	}
-	server := v.server(v.admin.handler())
+	server := s.server(s.admin.handler(), proxy.DefaultCallerIdle)
 	server.ReadTimeout, server.WriteTimeout = headerTime, time.Minute
-	go func() { failed <- server.Serve(&bounded{listener, &bound{most: adminConnections}}) }()
-	go v.admin.ask() // starts recording which budgets are used
-	v.say("the admin is at " + shown(v.adminListen, listener.Addr(), "/readyz"))
+	go func() { fail(server.Serve(&bounded{listener, &bound{most: adminConnections}})) }()
+	go s.admin.ask() // starts recording which budgets are used
+	s.say("the admin is at " + shown(s.adminListen, listener.Addr(), "/readyz"))
 	return server, nil
 }
 
@@ -234,17 +190,12 @@ func (say panics) Write(text []byte) (int, error) {
 type upstreamAt struct{ address, host string }
 
 // upstreamsOf parses the flags --upstream, and returns all mistakes. taken is the address of --listen.
-func upstreamsOf(flags []string, taken string, expose bool) (all []upstreamAt, mistakes []error) {
+func upstreamsOf(flags []string, taken string, expose bool) (all []upstreamAt, wrong mistakes) {
 	addresses := []string{taken}
 	for _, text := range flags {
 		end := max(0, strings.LastIndexByte(text, '='))
 		u := upstreamAt{text[:end], strings.TrimPrefix(text[end:], "=")}
-		note := func(wrong bool, what string) bool {
-			if wrong {
-				mistakes = append(mistakes, fmt.Errorf("--upstream %s: %s", text, what))
-			}
-			return wrong
-		}
+		note := func(is bool, what string) bool { return wrong.note(is, "--upstream "+text+": "+what) }
 		if note(u.host == "" || !isAddress(u.address), "use ADDRESS:PORT=HOST, such as 127.0.0.1:7071=api.example.com") {
 			continue
 		}
@@ -255,7 +206,7 @@ func upstreamsOf(flags []string, taken string, expose bool) (all []upstreamAt, m
 		all, addresses = append(all, u), append(addresses, u.address)
 	}
 
-	return all, mistakes
+	return all, wrong
 }
 
 // isAddress reports whether the proxy can listen at an address.
@@ -275,27 +226,4 @@ func missing(all []upstreamAt, table *proxy.Table) (mistakes []error) {
 		}
 	}
 	return mistakes
-}
-
-// firsts are texts that are reported once.
-type firsts struct {
-	mu   sync.Mutex
-	told map[string]bool
-}
-
-// mostFirsts bounds the texts: callers and upstreams can cause any number.
-const mostFirsts = 100
-
-// add reports whether a text is new.
-func (f *firsts) add(text string) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.told[text] || len(f.told) >= mostFirsts {
-		return false
-	}
-	if f.told == nil {
-		f.told = make(map[string]bool)
-	}
-	f.told[text] = true
-	return true
 }

@@ -148,10 +148,9 @@ func TestProxyUsage(t *testing.T) {
 	const good = "../../policyfile/testdata/good.yaml"
 	for _, args := range [][]string{
 		{good, "--listen", "0.0.0.0:7070"}, {good, "--listen", ":7070"}, {good, "--listen", "[::]:7070"}, {good, "--listen", "example.com:7070"}, {good, "--listen", "7070"},
-		{good, "--max-wait", "0"}, {good, "--held", "0"}, {good, "--permit-lifetime", "0"}, {good, "--redis", "redis+moon://127.0.0.1:1"}, {good, "--held-per-budget", "0"}, {good, "--connections", "0"}, {good, "--stop-time", "0"},
-		{good, "--listen", "127.0.0.1:0", "--token-file", "nothing"}, {good, "--listen", "127.0.0.1:0", "--token-file", "testdata/empty"}, {good, "--listen", "127.0.0.1:0", "--token-file", "go.mod"},
+		{good, "--redis", "redis+moon://127.0.0.1:1"}, {good, "--listen", "127.0.0.1:0", "--token-file", "nothing"}, {good, "--listen", "127.0.0.1:0", "--token-file", "testdata/empty"}, {good, "--listen", "127.0.0.1:0", "--token-file", "go.mod"},
 		{good, "--listen", "0.0.0.0:0", "--expose"}, {good, "--listen", "unix:" + good}, {good, "--listen", "unix:/nowhere/at/all"},
-		{"-"}, {"nothing.yaml"}, {"../../policyfile/testdata/bad.yaml"}, {},
+		{"nothing.yaml"}, {"../../policyfile/testdata/bad.yaml"}, {},
 	} {
 		require.Equal(t, exitUsage, run(t.Context(), append([]string{"proxy"}, args...), new(sink), new(sink)), "%v", args)
 	}

@@ -144,17 +144,17 @@ func TestProxyMistakes(t *testing.T) {
 	require.Equal(t, `throttle: proxy follows a file, and stdin is none
 --max-wait: use more than 0
 --stop-time: use more than 0
---caller-idle: use more than 0
 --held: use 1 or more
 --held-per-budget: use 1 or more
 --connections: use 1 or more
+--listen: other machines would reach this address, and could send requests: pass --expose as well
+--admin: other machines would reach this address, which needs no token: pass --expose as well
+--caller-idle: use more than 0
 --permit-lifetime: use more than 0
 --permit-penalty-max: use 0 or more
 --tunnels: use 0 or more
 --private localhost:8443: use a host, without a scheme, a port and a path
 --private https://localhost: use a host, without a scheme, a port and a path
---listen: other machines would reach this address, and could send requests: pass --expose as well
---admin: other machines would reach this address, which needs no token: pass --expose as well
 --upstream 0.0.0.0:7071=a.example.com: other machines would reach this address, and could send requests: pass --expose as well
 --upstream 127.0.0.1:7072: use ADDRESS:PORT=HOST, such as 127.0.0.1:7071=api.example.com
 --upstream 127.0.0.1:7073=https://a.example.com: what follows = is a host, without a scheme and without a path
@@ -185,7 +185,7 @@ func TestProxyMistakes(t *testing.T) {
 // TestProxyLosesHost: a file that does not have the host of an address any more is no mistake, and is told.
 func TestProxyLosesHost(t *testing.T) {
 	var talk strings.Builder
-	s := &sidecar{talk: &talk, upstreams: []upstreamAt{{"127.0.0.1:7071", "a.example.com"}, {"127.0.0.1:7072", "b.example.com"}}}
+	s := &proxyServer{sidecar: sidecar{talk: &talk}, upstreams: []upstreamAt{{"127.0.0.1:7071", "a.example.com"}, {"127.0.0.1:7072", "b.example.com"}}}
 	with := func(match string) *proxy.Table { return proxy.NewTable([]throttle.Policy{{Name: "api", Match: match}}) }
 	s.use(with("*.example.com/"))
 	s.use(with("b.example.com/"))
@@ -206,7 +206,7 @@ func TestSayUnmatched(t *testing.T) {
 // TestSayOnce: each line is told once, and not more of them than an operator would read.
 func TestSayOnce(t *testing.T) {
 	var talk strings.Builder
-	s := &sidecar{talk: &talk}
+	s := &proxyServer{sidecar: sidecar{talk: &talk}}
 	for i := range 2 * (mostFirsts + 1) {
 		s.tellOutside(fmt.Sprint("h", i/2, "\x1b.example.com"))
 	}

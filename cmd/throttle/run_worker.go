@@ -55,8 +55,7 @@ func (r *runner) work(ctx context.Context, d rendezvous.Duty) error {
 	watched := dashboard.NewProcess(store)
 	s.watch = watched.Observe
 
-	served, err := s.follow(ctx, r.file, watched, reporter)
-	if err != nil {
+	if _, err = s.follow(ctx, r.file, watched, reporter); err != nil {
 		return err
 	}
 	if err := r.servePage(watched); err != nil {
@@ -66,17 +65,17 @@ func (r *runner) work(ctx context.Context, d rendezvous.Duty) error {
 	d.Ready()
 	go func() {
 		if soon := <-d.End; soon {
-			served.stopTime = shortEnd
+			s.stopTime = shortEnd
 			os.Remove(filepath.Join(r.dir, pageName))
 		} else {
-			served.stopTime = 2*r.maxWait + longEnd // calls that wait have the first half
+			s.stopTime = 2*r.maxWait + longEnd // calls that wait have the first half
 			s.say("the next proxy serves, and this one ends after its last call")
 		}
 
 		cancel()
 	}()
 
-	return served.serve(ctx, rendezvous.Own(d.Listener, s.say))
+	return s.serveAt(ctx, rendezvous.Own(d.Listener, s.say))
 }
 
 // servePage serves the page at a socket in the directory, for throttle dashboard.

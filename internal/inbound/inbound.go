@@ -1,5 +1,5 @@
-// Package inbound reads the requests that servers of this module get: how long the caller waits, its priority, and
-// whether it comes from this machine.
+// Package inbound is what the servers of this project share on the side of their callers: it reads how long a caller
+// waits, its priority, and whether it comes from this machine, and it bounds the requests that wait.
 package inbound
 
 import (

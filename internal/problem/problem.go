@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/inbound"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -48,14 +49,19 @@ func New(status int, detail string) *Problem {
 	return &Problem{Title: http.StatusText(status), Status: status, Detail: detail}
 }
 
-// Of returns the Problem for an error of a [throttle.Transport] or of [throttle.Limiters],
-// or nil for an error from elsewhere.
+// Of returns the Problem for an error of a [throttle.Transport], of [throttle.Limiters] or of an [inbound.Queue], or nil
+// for an error from elsewhere.
 func Of(err error) *Problem {
+	var refusal *inbound.Refusal
 	var full *throttle.LimitError
 	var away *throttle.StoreError
-
 	var mistake *throttle.ConfigError
 	switch {
+	case errors.As(err, &refusal):
+		p := New(http.StatusServiceUnavailable, refusal.Error())
+		p.Policy, p.RetryAfter = refusal.Policy, refusal.RetryAfter
+		return p
+
 	case errors.As(err, &full):
 		p := New(http.StatusTooManyRequests, full.Error())
 		p.Type, p.Policy, p.Violated, p.Limit = quotaExceeded, full.Policy, []string{full.Policy}, full.Limit
@@ -67,7 +73,7 @@ func Of(err error) *Problem {
 
 	case errors.As(err, &away):
 		p := New(http.StatusServiceUnavailable, "it is unknown whether there is room: the store of the budgets does not answer")
-		p.RetryAfter = time.Second
+		p.RetryAfter = inbound.Soon
 		return p
 
 	case errors.As(err, &mistake):
@@ -87,18 +93,22 @@ func (p *Problem) Write(w http.ResponseWriter) { p.WriteAs(w, Kind, p) }
 
 // WriteAs sends the answer with the Content-Type of another body, which says the same as the Problem.
 func (p *Problem) WriteAs(w http.ResponseWriter, kind string, body any) {
-	h := w.Header()
+	p.SetHeader(w.Header(), kind)
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(body) // a caller that has gone needs no answer
+}
+
+// SetHeader sets the fields of the answer, whose body has the Content-Type kind.
+func (p *Problem) SetHeader(h http.Header, kind string) {
 	h.Set("Content-Type", kind)
 	h.Set("Cache-Control", "no-store")
 	h.Set("Via", Via)
 	if p.RetryAfter > 0 {
-		h.Set("Retry-After", strconv.FormatInt(seconds(p.RetryAfter), 10))
+		h.Set("Retry-After", strconv.FormatInt(Seconds(p.RetryAfter), 10))
 	}
 	if p.Limit != (throttle.Limit{}) {
 		addLimit(h, p.Policy, p.Limit, p.RetryAfter)
 	}
-	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(body) // a caller that has gone needs no answer
 }
 
 // addLimit describes a limit that has no room for a request, in the fields of
@@ -110,12 +120,12 @@ func addLimit(h http.Header, policy string, l throttle.Limit, wait time.Duration
 	case store.KindConcurrency:
 		h.Set("RateLimit-Policy", fmt.Sprintf(`%s;q=%d;qu="concurrent-requests"`, name, l.N()))
 	default:
-		h.Set("RateLimit-Policy", fmt.Sprintf("%s;q=%d;w=%d", name, l.Capacity(), seconds(window(l))))
+		h.Set("RateLimit-Policy", fmt.Sprintf("%s;q=%d;w=%d", name, l.Capacity(), Seconds(window(l))))
 	}
 
 	state := name + ";r=0"
 	if wait > 0 && wait != throttle.Never {
-		state += ";t=" + strconv.FormatInt(seconds(wait), 10)
+		state += ";t=" + strconv.FormatInt(Seconds(wait), 10)
 	}
 
 	h.Set("RateLimit", state)
@@ -133,8 +143,8 @@ func window(l throttle.Limit) time.Duration {
 	return l.Per()
 }
 
-// seconds returns a duration in whole seconds, rounded up.
-func seconds(d time.Duration) int64 {
+// Seconds returns a duration in whole seconds, rounded up.
+func Seconds(d time.Duration) int64 {
 	if d <= 0 {
 		return 0
 	}

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/inbound"
 	problems "github.com/fleetthrottle/throttle/internal/problem"
 )
 
@@ -71,18 +73,22 @@ func (p *problem) write(w http.ResponseWriter) {
 
 // problemOf returns the answer for an error.
 func problemOf(err error) *problem {
-	// A refusal of the proxy itself travels as the cause of the context.
 	if p, ok := errors.AsType[*problem](err); ok {
-		return p // the cause that ended the wait
+		return p // a refusal of the proxy itself
 	}
+
 	known := problems.Of(err)
 	if known == nil {
 		return unreached(err)
 	}
 	p := &problem{Problem: *known, reason: reasons[known.Status]}
-	if known.Status == http.StatusServiceUnavailable {
+	switch {
+	case errors.Is(err, inbound.ErrStopping):
+		p.reason = stopping
+	case errors.As(err, new(*throttle.StoreError)):
 		p.reason = storeAway
 	}
+
 	return p
 }
 

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/fleetthrottle/throttle/internal/inbound"
 )
 
 // A body is read ahead up to mostAhead bytes, in at most aheadTime.
@@ -61,7 +63,7 @@ func (b *bodies) readAhead(w http.ResponseWriter, r *http.Request) (free func(),
 	switch {
 	case err == nil:
 	case errors.Is(err, errBodiesFull):
-		return free, newProblem(http.StatusServiceUnavailable, "the bodies of all requests are too large for this proxy's memory").because(bodiesFull).after(soon)
+		return free, newProblem(http.StatusServiceUnavailable, "the bodies of all requests are too large for this proxy's memory").because(bodiesFull).after(inbound.Soon)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return free, newProblem(http.StatusRequestTimeout, "the body of the request came too slowly")
 	default:
@@ -298,11 +300,11 @@ func (s *stall) expire() {
 // watch limits how long a request waits for its caller.
 func (h *Handler) watch(w http.ResponseWriter, r *http.Request, c *call) {
 	c.sending = newStall(h.c.CallerIdle, func() {
-		c.place.refuse(newProblem(http.StatusRequestTimeout, "the caller has stopped in the middle of its body"))
+		c.place.End(newProblem(http.StatusRequestTimeout, "the caller has stopped in the middle of its body"))
 		_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)) // wakes the blocked read, for which the base would wait
 	})
 	c.taking = newStall(h.c.CallerIdle, func() {
-		c.place.refuse(newProblem(http.StatusRequestTimeout, "the caller does not take its answer"))
+		c.place.End(newProblem(http.StatusRequestTimeout, "the caller does not take its answer"))
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0)) // wakes the blocked write
 	})
 

@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fleetthrottle/throttle/internal/inbound"
 	"github.com/fleetthrottle/throttle/internal/match"
 )
 
@@ -59,7 +60,7 @@ func (c *connector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// Take a slot before anything that costs a start.
 	place := c.slots.enter(clientOf(r.RemoteAddr))
 	if place == nil {
-		c.refuse(w, r, newProblem(http.StatusServiceUnavailable, "there are too many tunnels through this proxy").after(soon))
+		c.refuse(w, r, newProblem(http.StatusServiceUnavailable, "there are too many tunnels through this proxy").after(inbound.Soon))
 		return
 	}
 	defer c.slots.leave(place)

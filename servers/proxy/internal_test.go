@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -57,29 +56,4 @@ func TestIsReadable(t *testing.T) {
 	} {
 		require.Equal(t, want, isReadable(http.Header{"Content-Encoding": {coding}}), coding)
 	}
-}
-
-// TestWaitAgain: a request that waits again counts as one that waits, and is refused when the handler
-// ends before its start.
-func TestWaitAgain(t *testing.T) {
-	all := newPlaces(1, 1)
-	ctx, refuse := context.WithCancelCause(t.Context())
-	p, full := all.enter(refuse)
-	require.Nil(t, full)
-	p.holdAt("b", "api", 0)
-	p.leave()
-	other, full := all.enter(func(error) {})
-	require.Nil(t, full)
-	other.holdAt("b", "api", 0)
-	p.holdAt("b", "api", time.Hour)
-	require.NoError(t, ctx.Err(), "it had a place")
-	require.Equal(t, 2, all.count())
-	other.leave()
-	_, full = all.enter(func(error) {})
-	require.NotNil(t, full)
-	all.stop(time.Now().Add(time.Minute))
-	require.Equal(t, error(stops()), context.Cause(ctx))
-	p.leave()
-	require.Zero(t, all.count())
-	require.Empty(t, all.byBudget)
 }

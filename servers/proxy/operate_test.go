@@ -59,27 +59,6 @@ func TestHeldPerBudget(t *testing.T) {
 	require.EqualValues(t, 2, s.handler.Stats().Refused["held"])
 }
 
-// TestBudgetHasRoomAgain: a request that has left leaves its place to another one of its budget.
-func TestBudgetHasRoomAgain(t *testing.T) {
-	s := newScene(t, func(http.ResponseWriter, *http.Request) {}, func(c *proxy.Config) { c.MaxWait, c.HeldPerBudget = 4*time.Hour, 1 }, anything(1))
-	s.get("/" + s.upstream + "/")
-	for range 3 {
-		ctx, leave := context.WithCancel(t.Context())
-		left := make(chan error)
-		go func() {
-			_, err := s.do(ctx, "GET", "/"+s.upstream+"/", nil)
-			left <- err
-		}()
-		s.kind(throttle.EventWaiting)
-		leave()
-		require.ErrorIs(t, <-left, context.Canceled)
-		s.kind(throttle.EventGaveUp)
-		require.Eventually(t, func() bool { return s.handler.Stats().Held == 0 }, time.Minute, time.Millisecond)
-	}
-	require.EqualValues(t, 3, s.handler.Stats().Left)
-	require.Zero(t, s.handler.Stats().Refused["held"])
-}
-
 // TestStop: what cannot start in time is refused at once, what can is sent, and nothing enters.
 func TestStop(t *testing.T) {
 	s := newScene(t, func(http.ResponseWriter, *http.Request) {}, func(c *proxy.Config) { c.MaxWait = 2 * time.Hour },
@@ -109,27 +88,6 @@ func TestStop(t *testing.T) {
 	require.Equal(t, "1", h.Get("Retry-After"))
 	require.Equal(t, 200, <-statuses["soon"])
 	require.EqualValues(t, 2, s.handler.Stats().Refused["stopping"])
-}
-
-// TestStopIsOver: a request of which nobody knows when it starts is refused when the time is over.
-func TestStopIsOver(t *testing.T) {
-	arrived, answer := make(chan bool), make(chan bool)
-	s := newScene(t, func(http.ResponseWriter, *http.Request) { arrived <- true; <-answer }, func(c *proxy.Config) { c.MaxWait = 2 * time.Hour },
-		throttle.Policy{Name: "api", Limit: throttle.Concurrency(1)})
-	first := make(chan int, 1)
-	go func() {
-		resp, err := s.do(s.Context(), "GET", "/"+s.upstream+"/", nil)
-		if err == nil {
-			resp.Body.Close()
-			first <- resp.StatusCode
-		}
-	}()
-	<-arrived
-	second := s.hold()
-	s.handler.Stop(time.Millisecond)
-	require.Equal(t, 503, <-second)
-	close(answer)
-	require.Equal(t, 200, <-first, "an answer goes on")
 }
 
 // TestAborted: an answer that ends in the middle is counted, and ends in the middle for its caller.

@@ -168,9 +168,6 @@ func (c *Config) check() error {
 	return errors.Join(mistakes...)
 }
 
-// errEnding reports an upgrade that arrives while the handler shuts down.
-var errEnding = errors.New("proxy: the handler shuts down")
-
 // errStatus reports an answer whose status is not a number of three digits.
 var errStatus = errors.New("proxy: the upstream has answered with a status that is none")
 
@@ -180,7 +177,7 @@ type Handler struct {
 	c       Config
 	token   token
 	counts  counts
-	held    *places
+	queue   *inbound.Queue
 	bodies  bodies
 	origins *http.CrossOriginProtection
 	proxy   *httputil.ReverseProxy
@@ -215,7 +212,7 @@ func New(c Config) (*Handler, error) {
 	}
 
 	h := &Handler{
-		c: c, token: newToken(c.Token), held: newPlaces(c.Held, c.HeldPerBudget), origins: http.NewCrossOriginProtection(),
+		c: c, token: newToken(c.Token), queue: inbound.NewQueue(c.Held, c.HeldPerBudget), origins: http.NewCrossOriginProtection(),
 		bodies: bodies{most: int64(c.Held) * mostAhead, within: aheadTime}, known: known{c.Hosts, c.Table},
 	}
 
@@ -371,12 +368,11 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*htt
 
 // hold takes a place in the queue for a request. The call gives the place back.
 func (h *Handler) hold(r *http.Request) (*http.Request, *call, *problem) {
-	ctx, refuse := context.WithCancelCause(r.Context())
-	place, p := h.held.enter(refuse)
-	if p != nil {
-		refuse(p)
-		return r, nil, p
+	ctx, place, err := h.queue.Enter(r.Context())
+	if err != nil {
+		return r, nil, problemOf(err)
 	}
+
 	c := &call{place: place}
 	ctx = context.WithValue(ctx, callKey{}, c)
 	ctx = throttle.WithMaxWait(ctx, inbound.MaxWait(r.Header, h.c.MaxWait))
@@ -420,21 +416,20 @@ func hangUp(w http.ResponseWriter) {
 // answerError answers a request that got no answer from the upstream because of err.
 func (h *Handler) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	c := callOf(r.Context())
-	p, refused := errors.AsType[*problem](context.Cause(r.Context()))
+	cause := context.Cause(r.Context())
 	switch {
-	case refused:
-	case errors.Is(err, errEnding):
-		p = stops()
+	// A refusal of the proxy itself travels as the cause of the context.
+	case errors.As(cause, new(*problem)), errors.As(cause, new(*inbound.Refusal)):
+		err = cause
+	case errors.Is(err, inbound.ErrStopping): // an upgrade while the handler shuts down
 	case errors.Is(r.Context().Err(), context.Canceled):
 		c.left = true
 		h.counts.left.Add(1)
 		// The caller has gone, so the connection ends without an answer.
 		panic(http.ErrAbortHandler)
-
-	default:
-		p = problemOf(err)
 	}
 
+	p := problemOf(err)
 	p.timing, p.form = c.timing(), formOf(r)
 	if !c.upload.isOver() {
 		hangUp(w)
@@ -458,12 +453,12 @@ func (h *Handler) countAborted(c *call) {
 // given time or are refused: at once if their start is known to be later, which
 // needs [Observe], otherwise when the time is over. Answers in progress
 // continue.
-func (h *Handler) Stop(within time.Duration) { h.held.stop(time.Now().Add(within)) }
+func (h *Handler) Stop(within time.Duration) { h.queue.Stop(time.Now().Add(within)) }
 
 // Stats returns the counters of the handler.
 func (h *Handler) Stats() Stats {
 	s := h.counts.stats()
-	s.Held, s.BodyBytes, s.TunnelsEnded = h.held.count(), h.bodies.used.Load(), h.connect.slots.endedForRoom()
+	s.Held, s.BodyBytes, s.TunnelsEnded = h.queue.Len(), h.bodies.used.Load(), h.connect.slots.endedForRoom()
 	return s
 }
 
@@ -531,7 +526,7 @@ func (h *Handler) finish(resp *http.Response) error {
 	resp.Header.Add("Server-Timing", c.timing())
 	h.links.rewrite(resp.Header, c.to)
 	if resp.StatusCode == http.StatusSwitchingProtocols && !c.enterTunnel(&h.tunnels) {
-		return errEnding
+		return inbound.ErrStopping
 	}
 
 	return nil

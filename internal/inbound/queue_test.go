@@ -1,0 +1,122 @@
+package inbound_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/inbound"
+)
+
+// A caller is a request in a queue.
+type caller struct {
+	*inbound.Place
+	ctx context.Context
+}
+
+// enter puts a request into a queue that has room.
+func enter(t *testing.T, q *inbound.Queue) caller {
+	ctx, p, err := q.Enter(t.Context())
+	require.NoError(t, err)
+	return caller{p, ctx}
+}
+
+// waits tells the queue that a budget holds the request, and returns why its wait has ended, or nil.
+func (c caller) waits(budget string, wait time.Duration) error {
+	inbound.Observe(c.ctx, throttle.Event{Kind: throttle.EventWaiting, Budget: budget, Policy: "p", Duration: wait})
+	return context.Cause(c.ctx)
+}
+
+// requireRefused checks that an error is a refusal of the queue.
+func requireRefused(t *testing.T, err error, policy string, after time.Duration) {
+	t.Helper()
+	var r *inbound.Refusal
+	require.ErrorAs(t, err, &r)
+	require.Equal(t, []any{policy, after}, []any{r.Policy, r.RetryAfter})
+}
+
+// TestQueueIsBounded in all and for each budget, and a place that is given back is free, whatever held its request.
+func TestQueueIsBounded(t *testing.T) {
+	q := inbound.NewQueue(4, 1)
+	a, b := enter(t, q), enter(t, q)
+	require.NoError(t, a.waits("a", 0))
+	require.NoError(t, a.waits("a", time.Hour), "the place is its own")
+	require.NoError(t, b.waits("", 0), "nobody knows the budget")
+	require.NoError(t, b.waits("b", 0))
+
+	for wait, after := range map[time.Duration]time.Duration{0: inbound.Soon, time.Hour: time.Hour} {
+		full := enter(t, q)
+		requireRefused(t, full.waits("a", wait), "p", after)
+		full.Leave()
+	}
+
+	c, d := enter(t, q), enter(t, q)
+	require.Equal(t, 4, q.Len())
+	_, _, err := q.Enter(t.Context())
+	requireRefused(t, err, "", inbound.Soon)
+
+	// The request is held by a different budget now: the old one has room.
+	require.NoError(t, a.waits("c", 0))
+	require.NoError(t, c.waits("a", 0))
+	c.Leave()
+	c.Leave()
+	inbound.Observe(d.ctx, throttle.Event{Kind: throttle.EventStillWaiting, Budget: "a", Policy: "p", Left: time.Hour})
+	require.NoError(t, context.Cause(d.ctx))
+	requireRefused(t, enter(t, q).waits("a", 0), "p", inbound.Soon)
+	inbound.Observe(t.Context(), throttle.Event{Kind: throttle.EventWaiting, Budget: "a"}) // no request of the queue
+}
+
+// TestQueueWaitAgain: a request that lost its start takes its place again even in a full queue, and is refused if the
+// server stops before its start.
+func TestQueueWaitAgain(t *testing.T) {
+	q := inbound.NewQueue(1, 1)
+	p := enter(t, q)
+	require.NoError(t, p.waits("b", 0))
+	p.Leave()
+	other := enter(t, q)
+	require.NoError(t, other.waits("b", 0))
+	require.NoError(t, p.waits("b", time.Hour), "it had a place")
+	require.Equal(t, 2, q.Len())
+	other.Leave()
+	_, _, err := q.Enter(t.Context())
+	requireRefused(t, err, "", inbound.Soon)
+
+	q.Stop(time.Now().Add(time.Minute))
+	require.Equal(t, inbound.ErrStopping, context.Cause(p.ctx))
+	p.Leave()
+	require.Zero(t, q.Len())
+}
+
+// TestQueueStops: a request that would start too late is refused at once, others have until the deadline, and none enters.
+func TestQueueStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := inbound.NewQueue(9, 9)
+		late, early, unknown, ended := enter(t, q), enter(t, q), enter(t, q), enter(t, q)
+		require.NoError(t, late.waits("b", time.Hour))
+		require.NoError(t, early.waits("b", time.Second))
+		require.False(t, q.Stopping())
+
+		q.Stop(time.Now().Add(time.Minute))
+		require.True(t, q.Stopping())
+		require.Equal(t, inbound.ErrStopping, context.Cause(late.ctx))
+		_, _, err := q.Enter(t.Context())
+		require.Equal(t, inbound.ErrStopping, err)
+		require.Equal(t, inbound.ErrStopping, ended.waits("b", time.Hour), "the start has become too late")
+
+		early.Leave()
+		time.Sleep(time.Minute - 1)
+		require.NoError(t, context.Cause(unknown.ctx))
+		time.Sleep(2)
+		require.Equal(t, inbound.ErrStopping, context.Cause(unknown.ctx))
+		require.NoError(t, context.Cause(early.ctx), "it has its start")
+
+		own := errors.New("the caller is too slow")
+		early.End(own)
+		require.Equal(t, own, context.Cause(early.ctx))
+	})
+}
