@@ -615,7 +615,9 @@ func (w *world) checkStarts(all []*visitor) {
 		for i := c.Limit.N(); i < len(at); i++ {
 			require.Greater(w, at[i]-at[i-c.Limit.N()], time.Second.Microseconds(), "%s", c.Budget.Policy)
 		}
-		require.Greater(w, len(at), 20)
+		if w.doubted.IsZero() { // a node stands still for as long as its step is in doubt, which may be all the time
+			require.Greater(w, len(at), 20)
+		}
 	}
 }
 
