@@ -243,12 +243,13 @@ func repositoryFiles(t *testing.T) (files []string) {
 
 // TestReadmeCodeCompiles: readers copy the code of README and the guides, so each block
 // that is a complete program passes go vet as it stands, and each other block is a part
-// of an example, or of a recipe that sdktest runs. TestChineseCodeIsOfExamples has the parts on Chinese pages.
+// of an example, of a program in examples, or of a recipe that sdktest runs. TestChineseCodeIsOfExamples has the parts on Chinese pages.
 func TestReadmeCodeCompiles(t *testing.T) {
 	files := repositoryFiles(t)
 	var examples strings.Builder
 	for _, f := range files {
-		if base := path.Base(f); strings.HasPrefix(base, "example_") || strings.HasPrefix(f, "internal/lab/sdktest/") && path.Ext(f) == ".go" {
+		program := strings.HasPrefix(f, "internal/lab/sdktest/") || strings.HasPrefix(f, "examples/")
+		if strings.HasPrefix(path.Base(f), "example_") || program && path.Ext(f) == ".go" {
 			examples.WriteString(squeeze(read(t, f)) + " ")
 		}
 	}

@@ -532,11 +532,11 @@ func TestP3_OneCallerInTwoLines(t *testing.T) {
 	})
 }
 
-// TestP7_DeadBehindTheLast: the last waiter of a node stands before waiters of a dead node. The step that serves the one buries the other.
+// TestP7_DeadBehindTheLast: the last waiter of a node stands before a waiter of a dead node, and that before one of a third. The step that serves the first
+// one buries the dead one, and the third one hears of it.
 func TestP7_DeadBehindTheLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 0, 2)
-		lives, dies := w.nodes[0], w.nodes[1]
+		w := newWorld(t, 0, 3)
 		wait := func(b *backend) <-chan struct{} {
 			for {
 				booking := &store.Booking{Charges: []store.Charge{slowly(1)}, MaxWait: store.AnyWait, Horizon: 350 * time.Millisecond}
@@ -548,14 +548,16 @@ func TestP7_DeadBehindTheLast(t *testing.T) {
 			}
 		}
 
-		served := wait(lives)
-		wait(dies)
-		defer dies.die()() // which nobody was told
-		<-served
-		require.Len(t, lives.store.Memory().Line, 0)
-		time.Sleep(time.Second)
+		first := wait(w.nodes[0])
+		wait(w.nodes[1])
+		third := wait(w.nodes[2])
+		defer w.nodes[1].die()() // which nobody was told
+		<-first
+		served := time.Now()
+		<-third
+		require.Less(t, time.Since(served), 80*time.Millisecond)
 		rows := w.table(false)
-		require.Zero(t, rows.Row(slowly(1).Budget.Key, false).LeaseEnd(dies.id))
+		require.Zero(t, rows.Row(slowly(1).Budget.Key, false).LeaseEnd(w.nodes[1].id))
 	})
 }
 
