@@ -90,6 +90,7 @@ func ReadComments(t *testing.T, root, folder string) *Comments {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
+
 		f, err := parser.ParseFile(set, name, nil, parser.ParseComments)
 		require.NoError(t, err)
 		files = append(files, f)
@@ -148,17 +149,21 @@ func (c *Comments) Constants(t *testing.T, name string) (all []Name) {
 	if name != "" {
 		groups = c.Type(t, name).Consts
 	}
+
 	for _, group := range groups {
 		for _, s := range group.Decl.Specs {
 			v := s.(*ast.ValueSpec)
 			n := Name{Name: v.Names[0].Name, Comment: v.Doc.Text() + v.Comment.Text()}
+
 			if len(v.Values) == 1 {
 				if text, ok := v.Values[0].(*ast.BasicLit); ok && text.Kind == token.STRING {
 					n.Value = strings.Trim(text.Value, `"`)
 				}
 			}
+
 			all = append(all, n)
 		}
 	}
+
 	return all
 }
