@@ -25,16 +25,19 @@ func TestReferenceOfEvents(t *testing.T) {
 	page.Section("Kinds")
 	page.Text("The name is the `kind` in Prometheus, the attribute `" + telemetry.AttrEvent + "` elsewhere, and the message of a log line; the level is the default of `slogthrottle`. Every event has `Kind`, and `Policy`, `Budget` and `Limit` if a policy decided.")
 	page.Table("event", "name", "level", "when", "fields")
+
 	for i, k := range kinds {
 		kind := throttle.EventKind(i + 1)
 		name := telemetry.Kind(kind)
 		require.Equal(t, "event"+strings.ReplaceAll(name, "_", ""), strings.ToLower(k.Name))
 		page.Row(reference.Code(k.Name), reference.Code(name), strings.ToLower(slogthrottle.Level(kind).String()), code.Markdown(k.Comment), fieldsAbout(k, fields))
 	}
+
 	require.Equal(t, "unknown", throttle.EventKind(len(kinds)+1).String())
 
 	page.Section("Fields")
 	page.Table("field", "type", "meaning")
+
 	for _, f := range fields {
 		if f.Name != "Duration" {
 			page.Row(reference.Code(f.Name), reference.Code(f.Type), code.Markdown(f.Comment))
@@ -42,28 +45,33 @@ func TestReferenceOfEvents(t *testing.T) {
 		}
 		page.Row(reference.Code(f.Name), reference.Code(f.Type), "see below")
 	}
+
 	duration := fields[slices.IndexFunc(fields, func(f reference.Name) bool { return f.Name == "Duration" })]
 	page.Text(code.Markdown(duration.Comment))
 
 	page.Section("Attributes")
 	page.Text("Log lines have all attributes that have a value, metrics and spans some. Package [`telemetry`](../../adapters/telemetry) has the names as constants.")
 	page.Table("attribute", "value")
+
 	adapters := reference.ReadComments(t, ".", "adapters/telemetry")
 	for _, c := range adapters.Constants(t, "") {
 		if strings.HasPrefix(c.Name, "Attr") {
 			page.Row(reference.Code(c.Value), adapters.Markdown(c.Comment))
 		}
 	}
+
 	page.Row(reference.Code(slogthrottle.AttrOmitted), "in a log line: the number of lines of this kind and policy that were left out before it")
 
 	page.Section("Classes of errors")
 	page.Text("The values of `" + telemetry.AttrErrorType + "`. An event about a failure of the store has `" + strings.Join(telemetry.Causes(), "`, `") + "`.")
 	page.Table("class", "of")
+
 	for _, c := range adapters.Constants(t, "") {
 		if strings.HasPrefix(c.Name, "Error") {
 			page.Row(reference.Code(c.Value), c.Comment)
 		}
 	}
+
 	page.Compare(t, ".", "events")
 }
 
@@ -83,6 +91,7 @@ func TestReferenceOfErrors(t *testing.T) {
 	page := reference.NewPage("Errors: reference", "Each error type and each error value of packages `throttle` and `store`. [Troubleshooting](../troubleshooting.md) explains the texts. "+
 		"An `http.Client` wraps errors in a `*url.Error`, through which `errors.Is` and `errors.As` look. No error holds a URL, a token or a raw key.")
 	page.Text("A caller whose own context ends while it waits gets an error that matches `context.Canceled` or `context.DeadlineExceeded`, and the cause of the context; its place in line was given back.")
+
 	for _, name := range []string{"", "store"} {
 		code := reference.ReadComments(t, ".", name)
 		for _, group := range code.Vars {
@@ -99,20 +108,25 @@ func TestReferenceOfErrors(t *testing.T) {
 			if !slices.ContainsFunc(typ.Methods, func(f *doc.Func) bool { return f.Name == "Error" }) {
 				continue
 			}
+
 			page.Section(code.Name + "." + typ.Name)
 			page.Text("`errors.As(err, new(*" + code.Name + "." + typ.Name + "))`")
 			page.Text(code.Markdown(typ.Doc))
 			page.Table("field", "type", "meaning")
+
 			for _, f := range code.Fields(t, typ.Name) {
 				page.Row(reference.Code(f.Name), reference.Code(f.Type), code.Markdown(f.Comment))
 			}
 		}
 	}
+
 	page.Section("Problems of a place")
 	page.Table("problem", "meaning")
+
 	store := reference.ReadComments(t, ".", "store")
 	for _, c := range store.Constants(t, "PlaceProblem") {
 		page.Row(reference.Code(c.Name), c.Comment)
 	}
+
 	page.Compare(t, ".", "errors")
 }

@@ -28,6 +28,7 @@ func choice[T any](name string, options ...option[T]) shape[T] {
 	}
 
 	return shape[T]{
+		form:   name,
 		schema: func() schema { return choiceSchema(options) },
 		read: func(r *reader, n *yaml.Node) (v T, ok bool) {
 			n = follow(n)
@@ -72,6 +73,7 @@ func choice[T any](name string, options ...option[T]) shape[T] {
 // An option is one kind of a choice.
 type option[T any] struct {
 	name, doc string
+	form      string   // its value, for readers
 	alone     func() T // its value without a value in the file, or nil if it needs one
 	read      func(r *reader, n *yaml.Node) (T, bool)
 	schema    func() schema
@@ -93,7 +95,7 @@ func (o option[T]) sifted(r *reader, n *yaml.Node, every bool) bool {
 // kind returns the option of that name whose value has a shape.
 func kind[A, T any](name, doc string, of shape[A], f func(A) T) option[T] {
 	s := as(of, f)
-	return option[T]{name: name, doc: doc, read: s.read, schema: s.schema}
+	return option[T]{name: name, doc: doc, form: s.form, read: s.read, schema: s.schema}
 }
 
 // or returns the option with a value for use without a value in the file.

@@ -18,7 +18,7 @@ import (
 
 // rowPenalty is the penalty of a policy. A 429 of which no part says anything closes the
 // budget for as long as its Retry-After asks, unless a part chooses answers.
-var rowPenalty = shape[feedback.Reader]{schema: somePenalties.schema, read: func(r *reader, n *yaml.Node) (feedback.Reader, bool) {
+var rowPenalty = shape[feedback.Reader]{form: somePenalties.form, schema: somePenalties.schema, read: func(r *reader, n *yaml.Node) (feedback.Reader, bool) {
 	if alone := follow(n); alone.Kind == yaml.ScalarNode && alone.Value == "another-row" {
 		r.fail(n, "another-row stands in a list, before what is about this row: write none for a row that no answer closes")
 		return nil, false
@@ -83,29 +83,33 @@ var (
 	makePenalty func() shape[feedback.Reader] // set by init, because it refers to itself
 )
 
-func init() { makePenalty = penaltyKinds }
+func init() {
+	makePenalty = func() shape[feedback.Reader] { return choice("a penalty", penaltyKinds()...) }
+}
 
-func penaltyKinds() shape[feedback.Reader] {
+func penaltyKinds() []option[feedback.Reader] {
 	alone := func(p feedback.Reader) func() feedback.Reader { return func() feedback.Reader { return p } }
-	return choice("a penalty",
-		kind("none", "never close the budget", nothing, func(struct{}) feedback.Reader { return feedback.LeaveOpen }).
+	return []option[feedback.Reader]{
+		kind("none", "no answer closes the budget", nothing, func(struct{}) feedback.Reader { return feedback.LeaveOpen }).
 			or(alone(feedback.LeaveOpen)),
-		kind("another-row", "the refusal is about another row: close nothing here, and ask no further", nothing, func(struct{}) feedback.Reader { return feedback.For(0) }).
+		kind("another-row", "the refusal is about another row: the budget is not closed, and the list ends", nothing, func(struct{}) feedback.Reader { return feedback.For(0) }).
 			or(alone(feedback.For(0))),
-		kind("retry-after", "close it for as long as Retry-After says, and if it does not say for so long, or with none not at all; in a when", lengthOrNone, feedback.RetryAfter).always().
+		kind("retry-after", "alone: a 429, and a 503 by the default rule; with a duration, in a when: for as long as Retry-After says, or else for that duration; "+
+			"with none: only for as long as Retry-After says", lengthOrNone, feedback.RetryAfter).always().
 			or(alone(throttle.RetryAfter)),
-		kind("for", "close it for so long; in a when", length, feedback.For).always(),
+		kind("for", "for that duration; in a when", length, feedback.For).always(),
 		kind("codes", "a table of codes in a JSON body", codes.shape(), func(c feedback.Codes) feedback.Reader { return c.Answer }),
 		kind("text", "a text in the body", texts.shape(), func(t feedback.Text) feedback.Reader { return t.Answer }),
-		kind("printed", "a length or a moment that is printed in the body", printed.shape(), func(p feedback.Printed) feedback.Reader { return p.Answer }),
+		kind("printed", "a length or a moment that stands in the body or in a header; of several in a header the longest counts", printed.shape(),
+			func(p feedback.Printed) feedback.Reader { return p.Answer }),
 		kind("headers", "fields in any dialect of X-RateLimit", headersShape, func(h feedback.Headers) feedback.Reader { return h.Answer }),
 		kind("ratelimit", "the fields RateLimit and RateLimit-Policy of the IETF's draft", rateLimitShape, func(l feedback.RateLimit) feedback.Reader { return l.Answer }).
 			or(alone(feedback.RateLimit{}.Answer)),
-		kind("until-midnight", "close it until the day ends in a zone", zone, feedback.UntilMidnight).or(alone(feedback.UntilMidnight(nil))).always(),
-		kind("until-first", "close it until the month ends in a zone", zone, feedback.UntilFirst).or(alone(feedback.UntilFirst(nil))).always(),
-		kind("longest", "ask all and take the longest", some(onePenalty), func(all []feedback.Reader) feedback.Reader { return feedback.All(all...) }),
-		kind("when", "look at some answers only", guarded("penalty", penalties), guardedReader),
-	)
+		kind("until-midnight", "until the day ends in a zone, by default UTC; in a when", zone, feedback.UntilMidnight).or(alone(feedback.UntilMidnight(nil))).always(),
+		kind("until-first", "until the month ends in a zone, by default UTC; in a when", zone, feedback.UntilFirst).or(alone(feedback.UntilFirst(nil))).always(),
+		kind("longest", "the longest of all counts", some(onePenalty), func(all []feedback.Reader) feedback.Reader { return feedback.All(all...) }),
+		kind("when", "some answers only: all conditions must hold", guarded("penalty", penalties), guardedReader),
+	}
 }
 
 // quotas is the quota of a policy. Of several in a list the smallest remaining quota counts.
@@ -121,16 +125,18 @@ var (
 	makeQuota func() shape[feedback.Reader] // set by init, because it refers to itself
 )
 
-func init() { makeQuota = quotaKinds }
+func init() {
+	makeQuota = func() shape[feedback.Reader] { return choice("a quota", quotaKinds()...) }
+}
 
-func quotaKinds() shape[feedback.Reader] {
-	return choice("a quota",
+func quotaKinds() []option[feedback.Reader] {
+	return []option[feedback.Reader]{
 		kind("headers", "fields in any dialect of X-RateLimit", headersShape, func(h feedback.Headers) feedback.Reader { return h.Left }),
 		kind("ratelimit", "the fields RateLimit and RateLimit-Policy of the IETF's draft", rateLimitShape, func(l feedback.RateLimit) feedback.Reader { return l.Left }).
 			or(func() feedback.Reader { return feedback.RateLimit{}.Left }),
 		kind("amount", "a number in a JSON body", amountShape, func(a feedback.Amount) feedback.Reader { return a.Left }),
-		kind("when", "look at some answers only", guarded("quota", oneQuota), guardedReader),
-	)
+		kind("when", "some answers only: all conditions must hold", guarded("quota", oneQuota), guardedReader),
+	}
 }
 
 // A settling is the way in which a policy learns the cost of a request.
@@ -140,11 +146,13 @@ type settling struct {
 }
 
 // settle is where an answer states the cost of the request.
-var settle = choice("a settle",
+var settle = choice("a settle", settleKinds...)
+
+var settleKinds = []option[settling]{
 	kind("amount", "a number in a JSON body, or in the last event of a stream that has it", spent.shape(), func(a feedback.Amount) settling {
 		return settling{a.Cost, a.Meter}
 	}),
-)
+}
 
 // acted is how an answer says that a part was done all the same.
 var acted = oneOf(
@@ -184,14 +192,14 @@ func guardedReader(g guard[feedback.Reader]) feedback.Reader {
 	}
 }
 
-// guarded returns the shape of the conditions, with the part below its name.
-func guarded[T any](name string, part shape[T]) shape[guard[T]] {
-	all := record[guard[T]]{name: "a when", fields: []field[guard[T]]{
+// conditions returns the fields of a when, with the part below its name.
+func conditions[T any](name string, part shape[T]) record[guard[T]] {
+	return record[guard[T]]{name: "a when", fields: []field[guard[T]]{
 		member("status", "one of these", some(status), func(g *guard[T], v []int) { g.when.Status = v }),
 		member("method", "of the request: one of these", some(method), func(g *guard[T], v []string) { g.when.Method = v }),
 		member("host", "of the request, without the port: one of these", some(hostName), func(g *guard[T], v []string) { g.when.Host = v }),
 		member("path", `of the request: one of these, such as "/v1/*"`, some(urlPath), func(g *guard[T], v []string) { g.when.Path = v }),
-		member("query", "parameters in the query of the request, all of them", some(label), func(g *guard[T], v []string) { g.query = v }),
+		member("query", "parameters that the request has, all of them", some(label), func(g *guard[T], v []string) { g.query = v }),
 		member("media", "Content-Type without parameters: one of these", some(media), func(g *guard[T], v []string) { g.when.Media = v }),
 		member("header", `every one of these; "" for any value`, filled(headerTable), func(g *guard[T], v map[string]string) { g.when.Header = v }),
 		must(member(name, "what those answers say", part, func(g *guard[T], v T) { g.then = v })),
@@ -202,8 +210,12 @@ func guarded[T any](name string, part shape[T]) shape[guard[T]] {
 		}
 		return true
 	}}
+}
 
-	return shape[guard[T]]{schema: all.schema, read: func(r *reader, n *yaml.Node) (guard[T], bool) {
+// guarded returns the shape of the conditions, with the part below its name.
+func guarded[T any](name string, part shape[T]) shape[guard[T]] {
+	all := conditions(name, part)
+	return shape[guard[T]]{form: all.name, schema: all.schema, read: func(r *reader, n *yaml.Node) (guard[T], bool) {
 		// The conditions hold for everything below this when: see sifted.
 		if sifts(n) {
 			r.sifted++
@@ -222,7 +234,7 @@ func sifts(n *yaml.Node) bool {
 
 // sifted returns the shape of a part that is read only after an earlier part has found something.
 func sifted[T any](of shape[T]) shape[T] {
-	return shape[T]{schema: of.schema, read: func(r *reader, n *yaml.Node) (T, bool) {
+	return shape[T]{form: of.form, schema: of.schema, read: func(r *reader, n *yaml.Node) (T, bool) {
 		r.sifted++
 		defer func() { r.sifted-- }()
 		return of.read(r, n)
@@ -239,10 +251,10 @@ var (
 
 var codes = record[feedback.Codes]{name: "codes", fields: []field[feedback.Codes]{
 	must(member("fields", "where the code is; the first that is there decides", some(label), func(c *feedback.Codes, v []string) { c.Fields = v })),
-	member("pattern", "finds the code in the field's text", pattern, func(c *feedback.Codes, v *regexp.Regexp) { c.Pattern = v }),
+	member("pattern", "finds the code in the text of the field", pattern, func(c *feedback.Codes, v *regexp.Regexp) { c.Pattern = v }),
 	must(member("lasts", `for how long each code closes the budget; "not-refused" for one that is certainly no refusal, "another-row" for one that is about another row`, filled(table(codeLength, checkCode)),
 		setCodes)),
-	member("end", "says how long, in place of the usual length", sifted(penalties), func(c *feedback.Codes, v feedback.Reader) { c.End = v }),
+	member("end", "a penalty that says for how long, in place of lasts", sifted(penalties), func(c *feedback.Codes, v feedback.Reader) { c.End = v }),
 }}
 
 // setCodes sets the meaning of the codes of a table.
@@ -291,7 +303,7 @@ var texts = record[feedback.Text]{name: "text", fields: []field[feedback.Text]{
 	must(member("lasts", `for how long the budget is closed then; "not-refused" or "another-row" as in codes`, codeLength, func(t *feedback.Text, v throttle.Answer) {
 		t.Lasts, t.NotRefused = v.Close, v.Verdict == throttle.VerdictNotRefused
 	})),
-	member("end", "says how long, in place of that", sifted(penalties), func(t *feedback.Text, v feedback.Reader) { t.End = v }),
+	member("end", "a penalty that says for how long, in place of lasts", sifted(penalties), func(t *feedback.Text, v feedback.Reader) { t.End = v }),
 }, check: func(_ *reader, _ *yaml.Node, _ []keyed, t *feedback.Text) bool {
 	if t.Lasts == 0 { // the refusal is caused by a row that closes for an unknown time
 		t.End = nil

@@ -27,7 +27,7 @@ type tunnelHost struct {
 }
 
 // tunnelHosts is the shape of a tunnelHost.
-var tunnelHosts = defined("tunnel", shape[tunnelHost]{schema: tunnelName.schema, read: func(r *reader, n *yaml.Node) (tunnelHost, bool) {
+var tunnelHosts = defined("tunnel", shape[tunnelHost]{form: tunnelName.form, schema: tunnelName.schema, read: func(r *reader, n *yaml.Node) (tunnelHost, bool) {
 	host, ok := tunnelName.read(r, n)
 	return tunnelHost{host, follow(n)}, ok
 }})
@@ -138,22 +138,22 @@ var root = shape[document]{read: documentFields.read, schema: func() schema {
 
 var documentFields = record[document]{name: "the file", ignored: "x-", fields: []field[document]{
 	versionField,
-	partly("presets", "the tables of providers that the library knows", list(defined("preset", placed(presets))), func(d *document, v []presetTable) { d.tables = v }),
+	partly("presets", "tables of the library: names of packages, or of files of the catalog; options have the names of the Go fields in lower case with hyphens", list(defined("preset", placed(presets))), func(d *document, v []presetTable) { d.tables = v }),
 	policiesField,
-	partly("tunnels", "hosts to which throttle proxy carries tunnels of TLS: their limits count connections, and the requests inside are neither counted nor held", list(tunnelHosts), func(d *document, v []tunnelHost) { d.tunnels = v }),
+	partly("tunnels", "hosts to which throttle proxy carries tunnels of TLS: their limits count connections, and the requests inside are neither counted nor held; without the list the proxy refuses such tunnels", list(tunnelHosts), func(d *document, v []tunnelHost) { d.tunnels = v }),
 	testsField,
 }}
 
 // The fields that files of the catalog have, too.
 var (
-	versionField  = must(member("version", "of this form", number(1), func(d *document, v int) { d.version = v }))
+	versionField  = must(member("version", "the version of this form; a program refuses a version that it does not know", number(1), func(d *document, v int) { d.version = v }))
 	policiesField = partly("policies", "rows of your own", list(policyRow), func(d *document, v []row) { d.rows = v })
 	testsField    = partly("tests", "requests, and which policies they must match", list(defined("test", test.shape())), func(d *document, v []placedTest) { d.tests = v })
 )
 
 // placed returns the shape of a preset that knows its place.
 func placed(of shape[presetRows]) shape[presetTable] {
-	return shape[presetTable]{schema: of.schema, read: func(r *reader, n *yaml.Node) (presetTable, bool) {
+	return shape[presetTable]{form: of.form, schema: of.schema, read: func(r *reader, n *yaml.Node) (presetTable, bool) {
 		r.wildcards = nil
 		rows, ok := of.read(r, n)
 		return presetTable{rows, follow(n), r.wildcards}, ok

@@ -1,5 +1,66 @@
 package policyfile
 
+// The bounds of a file, for the reference.
+const (
+	MostBytes    = mostBytes
+	MostText     = mostText
+	MostDepth    = mostDepth
+	MostRepeated = mostRepeated
+)
+
+// A Key is a key of a mapping in a file, for the reference.
+type Key struct {
+	Name, Form, Doc, Usual string
+	Required               bool
+}
+
+// A Mapping is a mapping of a file with the keys that it may have.
+type Mapping struct {
+	Name string
+	Keys []Key
+}
+
+// Mappings returns the mappings of a file, without the options of presets.
+func Mappings() []Mapping {
+	return []Mapping{
+		{"The file", keysOf(documentFields)},
+		{"A policy", keysOf(policy)},
+		{"headroom", keysOf(headroom)},
+		{"A penalty", kindsOf(penaltyKinds())},
+		{"codes", keysOf(codes)},
+		{"text", keysOf(texts)},
+		{"printed", keysOf(printed)},
+		{"as", keysOf(dialect)},
+		{"headers", keysOf(headers)},
+		{"ratelimit", keysOf(rateLimit)},
+		{"A when", keysOf(conditions("penalty", penalties))},
+		{"A quota", kindsOf(quotaKinds())},
+		{"A settle", kindsOf(settleKinds)},
+		{"amount", keysOf(amount)},
+		{"A test", keysOf(test)},
+		{"An expectation", keysOf(expectation)},
+		{"An answer", keysOf(answer)},
+	}
+}
+
+func keysOf[S any](d record[S]) (all []Key) {
+	for _, f := range d.fields {
+		all = append(all, Key{f.name, f.form, f.doc, f.usual, f.required})
+	}
+	return all
+}
+
+func kindsOf[T any](options []option[T]) (all []Key) {
+	for _, o := range options {
+		k := Key{Name: o.name, Form: o.form, Doc: o.doc}
+		if o.alone != nil {
+			k.Form = "nothing, or " + o.form
+		}
+		all = append(all, k)
+	}
+	return all
+}
+
 // A CatalogFile is a file of the catalog, for its page and for tests.
 type CatalogFile struct {
 	Name, Title, Chinese, About, Counted, Date, Host, Account string

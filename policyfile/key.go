@@ -46,6 +46,7 @@ type templateRest []templatePart
 func templates(expected string, s schema, parse func(string) (template, error)) shape[template] {
 	texts := scalar(expected, s, parse)
 	return shape[template]{
+		form: expected,
 		schema: func() schema {
 			unquoted := schema{"type": "object", "minProperties": 1, "maxProperties": 1, "additionalProperties": schema{"type": "null"}}
 			return schema{"anyOf": []any{s, unquoted}}
@@ -242,7 +243,7 @@ type routePattern struct {
 const mostRoutes = 200
 
 // routeList is the patterns of a row's routes.
-var routeList = shape[[]routePattern]{schema: someRoutes.schema, read: func(r *reader, n *yaml.Node) ([]routePattern, bool) {
+var routeList = shape[[]routePattern]{form: someRoutes.form, schema: someRoutes.schema, read: func(r *reader, n *yaml.Node) ([]routePattern, bool) {
 	all, ok := someRoutes.read(r, n)
 	if len(all) > mostRoutes {
 		r.fail(follow(n), "these are %d routes; %d are the most", len(all), mostRoutes)
@@ -251,7 +252,7 @@ var routeList = shape[[]routePattern]{schema: someRoutes.schema, read: func(r *r
 	return all, ok
 }}
 
-var someRoutes = some(shape[routePattern]{schema: routeText.schema, read: func(r *reader, n *yaml.Node) (routePattern, bool) {
+var someRoutes = some(shape[routePattern]{form: routeText.form, schema: routeText.schema, read: func(r *reader, n *yaml.Node) (routePattern, bool) {
 	text, ok := routeText.read(r, n)
 	return routePattern{text, follow(n)}, ok
 }})

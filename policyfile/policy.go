@@ -33,7 +33,7 @@ type row struct {
 }
 
 // policyRow is one row of the file.
-var policyRow = defined("policy", shape[row]{schema: policy.schema, read: func(r *reader, n *yaml.Node) (p row, ok bool) {
+var policyRow = defined("policy", shape[row]{form: policy.name, schema: policy.schema, read: func(r *reader, n *yaml.Node) (p row, ok bool) {
 	r.wildcards, r.routes = nil, new(routes)
 	p, ok = policy.read(r, n)
 	r.routes = nil
@@ -45,26 +45,44 @@ var policyRow = defined("policy", shape[row]{schema: policy.schema, read: func(r
 
 // policy has the fields of [throttle.Policy].
 var policy = record[row]{name: "a policy", fields: []field[row]{
-	must(member("name", "unique; it is part of the store's keys, and stands in errors, events and metrics", label, func(p *row, v string) { p.Name = v })),
-	mustSay(member("match", `"[METHOD ][HOST]/[PATH]", "/" for every request; or none for a policy that callers of the waiting API name, and no request matches`, matching, (*row).setMatch),
+	must(member("name", "unique; part of the store's keys, and in errors, events and metrics", label, func(p *row, v string) { p.Name = v })),
+	mustSay(member("match", `"[METHOD ][HOST]/[PATH]"; "/" is every request to every host; none: no request matches the row, and callers of the waiting API name it`,
+		matching, (*row).setMatch),
 		`say which requests, such as "api.example.com/", "/" for every request, or none if callers of the waiting API name the policy`),
-	member("key", `one budget for each value: "{header.X-App}", "{query.access_token}", "{shop}" for a wildcard of match, "{route}" for the routes, several together`, key, func(p *row, v keyFunc) { p.Key = v }),
-	member("routes", `patterns such as "/users/{id}": a key, or a share, with "{route}" has one budget for each, and one for all requests that match none; the first that matches counts`, routeList, func(p *row, v []routePattern) { p.routes = v }),
-	member("keyed", "a policy without a match has one budget for each key that its callers name", yes, func(p *row, v bool) { p.Keyed = v }),
-	member("share", `callers that take turns while the budget is full: tenants, such as "{header.X-Tenant}", written as a key is`, key, func(p *row, v keyFunc) { p.Share = v }),
-	member("weight", `how much the share gets beside the others, from 1 to 1000: a number, or "{header.NAME}" for the number in a field of the request, 1 if it has none`, weight, func(p *row, v costFunc) { p.Weight = v }),
-	must(member("limit", `what each budget holds, such as "40/s", "10000/20s", "40/s paced", "5000/month Asia/Shanghai", "2/s burst 40", "20 in flight", or told for what the answers say`, limit, func(p *row, v throttle.Limit) { p.Limit = v })),
-	member("cost", `what a request costs: a number, or "{header.NAME}" for the number in a field of the request, 1 if it has none`, cost, func(p *row, v costFunc) { p.Cost = v }),
-	member("penalty", "which answers close the budget, and for how long; retry-after if there is none", rowPenalty, func(p *row, v feedback.Reader) { p.penalty = v }),
-	member("acted", "how an answer says that a part was done all the same", acted, func(p *row, v func(*http.Response) bool) { p.acted = v }),
-	member("quota", "where an answer says what is left", quotas, func(p *row, v feedback.Reader) { p.quota = v }),
-	member("settle", "where an answer says what the request has cost", settle, func(p *row, v settling) { p.settle, p.Meter = v.cost, v.meter }),
-	member("adaptive", "learn how much of the limit the upstream truly allows", yes, func(p *row, v bool) { p.Adaptive = v }),
-	member("jitter", "the time that may pass between a grant and the arrival at the upstream; none for no time at all", jitter, func(p *row, v time.Duration) { p.Jitter = v }),
-	member("headroom", "the share of the limit that requests of a priority must leave free", filled(headroom.shape()), func(p *row, v map[throttle.Priority]float64) { p.Headroom = v }),
-	member("shadow", "count and report, never hold or refuse", yes, func(p *row, v bool) { p.Shadow = v }),
-	member("scope", "fleet: all programs share it; node: each has it for itself", oneOf(word[throttle.Scope]{"fleet", throttle.ScopeFleet}, word[throttle.Scope]{"node", throttle.ScopeNode}), func(p *row, v throttle.Scope) { p.Scope = v }),
-	member("runbook", "the address of the page that says what to do while the budget is closed, with http or https; throttle status and the dashboard show it", runbook, func(p *row, v string) { p.runbook = v }),
+	member("key", `one budget for each value: "{header.X-App}", "{query.access_token}", "{host}", "{path}", "{method}", "{shop}" for a wildcard of match, `+
+		`"{route}" for the first of the routes that the request matches, "{body.model}" for a text or a number in a JSON body; several are joined, and `+
+		`"{header.X-App|query.app}" takes the first value that is not empty; a single placeholder needs no quotes`, key, func(p *row, v keyFunc) { p.Key = v }).
+		usually("one budget"),
+	member("routes", `patterns in the language of match, 200 at most, for the "{route}" of key or share: one budget for each pattern, so that paths with ids share it, `+
+		`and one for all requests that match none; the first that matches counts`, routeList, func(p *row, v []routePattern) { p.routes = v }).usually(`no "{route}"`),
+	member("keyed", "a row with match: none has a budget for each key that its callers name", yes, func(p *row, v bool) { p.Keyed = v }).usually("no"),
+	member("share", `callers with different values take turns while the budget is full: tenants, such as "{header.X-Tenant}", written as a key is`, key,
+		func(p *row, v keyFunc) { p.Share = v }).usually("first come, first served"),
+	member("weight", `the part of a share beside the others, from 1 to 1000: a number, or "{header.X-Weight}" for the number in a header of the request, `+
+		`1 if it has none`, weight, func(p *row, v costFunc) { p.Weight = v }).usually("1"),
+	must(member("limit", `what each budget holds, such as "40/s", "10000/20s", "40/s paced", "100/m fixed", "5000/month Asia/Shanghai", "2/s burst 40", "20 in flight", `+
+		`unlimited, or told for what the answers say`, limit, func(p *row, v throttle.Limit) { p.Limit = v })),
+	member("cost", `how much of the limit a request takes: a number such as 5 or 1_000, or "{header.X-Cost}" for the number in a header of the request, 1 if it has none`, cost,
+		func(p *row, v costFunc) { p.Cost = v }).usually("1"),
+	member("penalty", "which answers close the budget, and for how long; the first of a list that recognises a refusal counts", rowPenalty,
+		func(p *row, v feedback.Reader) { p.penalty = v }).usually("retry-after"),
+	member("acted", "graphql: an answer with data and a refusal has done a part of the work; success: an answer below 400 that asks for a pause is good, "+
+		"and the request is not repeated",
+		acted, func(p *row, v func(*http.Response) bool) { p.acted = v }).usually("a refused request has done nothing"),
+	member("quota", "where an answer says what is left; the smallest of a list counts", quotas, func(p *row, v feedback.Reader) { p.quota = v }).usually("not read"),
+	member("settle", "where an answer, or the last event of a stream, says what the request has cost", settle, func(p *row, v settling) { p.settle, p.Meter = v.cost, v.meter }).
+		usually("cost is final"),
+	member("adaptive", "learn from refusals how much of the limit the upstream truly allows", yes, func(p *row, v bool) { p.Adaptive = v }).usually("no"),
+	member("jitter", "the time that may pass between a grant and the arrival at the upstream, from 1ms on; none for no time at all", jitter,
+		func(p *row, v time.Duration) { p.Jitter = v }).usually("35ms"),
+	member("headroom", `the share of the limit that requests of a priority must leave free, such as "{low: 0.25}"`, filled(headroom.shape()),
+		func(p *row, v map[throttle.Priority]float64) { p.Headroom = v }).usually("none"),
+	member("shadow", "count and report, never hold or refuse", yes, func(p *row, v bool) { p.Shadow = v }).usually("no"),
+	member("scope", "fleet: all programs share the budgets; node: each program has the limit for itself",
+		oneOf(word[throttle.Scope]{"fleet", throttle.ScopeFleet}, word[throttle.Scope]{"node", throttle.ScopeNode}), func(p *row, v throttle.Scope) { p.Scope = v }).usually("fleet"),
+	member("runbook", "the address of the page that says what to do while the budget is closed, with http or https and without a user, "+
+		"300 bytes at most; throttle status and the dashboard show it",
+		runbook, func(p *row, v string) { p.runbook = v }).usually("none"),
 }, check: func(r *reader, n *yaml.Node, members []keyed, p *row) bool {
 	p.at, p.fields = n, make(map[string]*yaml.Node)
 	for _, m := range members {

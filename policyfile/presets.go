@@ -54,6 +54,7 @@ type presetRows = []throttle.Policy
 // presets are the tables of the library, by the names of their packages. Their options have the
 // names of the fields in Go. Options that are missing here need a table in Go.
 var presets = shape[presetRows]{
+	form:   "the name of a preset, or a mapping from the name to its options",
 	read:   func(r *reader, n *yaml.Node) (presetRows, bool) { return allPresets().read(r, n) },
 	schema: func() schema { return allPresets().schema() },
 }

@@ -21,6 +21,8 @@ type record[S any] struct {
 // A field is one key of a record.
 type field[S any] struct {
 	name, doc string
+	form      string // a valid value, for readers
+	usual     string // what counts if the field is missing, for readers; "" if the field is required or the doc says so
 	required  bool
 	advice    string // the text behind the name of a missing required field
 	read      func(r *reader, n *yaml.Node, to *S) bool
@@ -30,7 +32,7 @@ type field[S any] struct {
 // member returns the field whose value set puts into the record.
 func member[S, T any](name, doc string, of shape[T], set func(*S, T)) field[S] {
 	return field[S]{
-		name: name, doc: doc, schema: of.schema,
+		name: name, doc: doc, form: of.form, schema: of.schema,
 		read: func(r *reader, n *yaml.Node, to *S) bool {
 			v, ok := of.read(r, n)
 			if ok {
@@ -45,13 +47,19 @@ func member[S, T any](name, doc string, of shape[T], set func(*S, T)) field[S] {
 // be found in what could be read.
 func partly[S, T any](name, doc string, of shape[T], set func(*S, T)) field[S] {
 	return field[S]{
-		name: name, doc: doc, schema: of.schema,
+		name: name, doc: doc, form: of.form, schema: of.schema,
 		read: func(r *reader, n *yaml.Node, to *S) bool {
 			v, ok := of.read(r, n)
 			set(to, v)
 			return ok
 		},
 	}
+}
+
+// usually returns the field with the words for what counts if the field is missing.
+func (f field[S]) usually(usual string) field[S] {
+	f.usual = usual
+	return f
 }
 
 // must returns the field as a required field.
@@ -67,7 +75,7 @@ func mustSay[S any](f field[S], advice string) field[S] {
 }
 
 // shape returns the record as a shape.
-func (d record[S]) shape() shape[S] { return shape[S]{read: d.read, schema: d.schema} }
+func (d record[S]) shape() shape[S] { return shape[S]{form: d.name, read: d.read, schema: d.schema} }
 
 func (d record[S]) read(r *reader, n *yaml.Node) (v S, ok bool) {
 	n = follow(n)
@@ -128,6 +136,9 @@ func (d record[S]) schema() schema {
 	for _, f := range d.fields {
 		one := maps.Clone(f.schema())
 		one["description"] = f.doc
+		if f.usual != "" {
+			one["description"] = f.doc + "; default: " + f.usual
+		}
 		properties[f.name] = one
 		if f.required {
 			required = append(required, f.name)

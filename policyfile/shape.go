@@ -18,12 +18,14 @@ type shape[T any] struct {
 	// read returns the value of a node. ok is false after a mistake, which read has noted.
 	read   func(r *reader, n *yaml.Node) (v T, ok bool)
 	schema func() schema
+	form   string // a valid value, for readers, as in "a duration such as 250ms"
 }
 
 // scalar returns the shape of a single value. expected describes a valid value, as in "a duration
 // such as 250ms". An error of parse describes the mistake; a placed error has its position.
 func scalar[T any](expected string, s schema, parse func(text string) (T, error)) shape[T] {
 	return shape[T]{
+		form:   expected,
 		schema: func() schema { return s },
 		read: func(r *reader, n *yaml.Node) (v T, ok bool) {
 			n = follow(n)
@@ -67,6 +69,7 @@ func placeOf(err error) (offset int, text string) {
 // list returns the shape of a list. One value without a list is a list of one.
 func list[T any](of shape[T]) shape[[]T] {
 	return shape[[]T]{
+		form: of.form + ", or a list",
 		schema: func() schema {
 			one := of.schema()
 			return schema{"anyOf": []any{one, schema{"type": "array", "items": one}}}
@@ -91,7 +94,7 @@ func list[T any](of shape[T]) shape[[]T] {
 
 // filled returns the shape of a list or a mapping that is not empty.
 func filled[T any](of shape[T]) shape[T] {
-	return shape[T]{schema: of.schema, read: func(r *reader, n *yaml.Node) (T, bool) {
+	return shape[T]{form: of.form, schema: of.schema, read: func(r *reader, n *yaml.Node) (T, bool) {
 		v, ok := of.read(r, n)
 		n = follow(n)
 		if ok && n.Kind != yaml.ScalarNode && len(n.Content) == 0 {
@@ -109,6 +112,7 @@ func some[T any](of shape[T]) shape[[]T] { return filled(list(of)) }
 // Checks see each key.
 func table[T any](of shape[T], checks ...func(name string) error) shape[map[string]T] {
 	return shape[map[string]T]{
+		form:   "a mapping whose values are each " + of.form,
 		schema: func() schema { return schema{"type": "object", "additionalProperties": of.schema()} },
 		read: func(r *reader, n *yaml.Node) (map[string]T, bool) {
 			members, read, ok := r.members(n, "a mapping")
@@ -136,6 +140,7 @@ func table[T any](of shape[T], checks ...func(name string) error) shape[map[stri
 // as returns a shape with f applied to the values of of.
 func as[A, B any](of shape[A], f func(A) B) shape[B] {
 	return shape[B]{
+		form:   of.form,
 		schema: of.schema,
 		read: func(r *reader, n *yaml.Node) (b B, ok bool) {
 			a, ok := of.read(r, n)
@@ -150,6 +155,7 @@ func as[A, B any](of shape[A], f func(A) B) shape[B] {
 // either returns the shape of two kinds of nodes: mapping for a mapping, other for all others.
 func either[T any](other, mapping shape[T]) shape[T] {
 	return shape[T]{
+		form:   other.form + ", or " + mapping.form,
 		schema: func() schema { return schema{"anyOf": []any{other.schema(), mapping.schema()}} },
 		read: func(r *reader, n *yaml.Node) (T, bool) {
 			if follow(n).Kind == yaml.MappingNode {
@@ -166,13 +172,14 @@ var definitions = make(map[string]func() schema)
 // defined returns a shape whose schema is written once, under a name, and referred to.
 func defined[T any](name string, of shape[T]) shape[T] {
 	definitions[name] = of.schema
-	return shape[T]{read: of.read, schema: func() schema { return schema{"$ref": "#/$defs/" + name} }}
+	return shape[T]{form: of.form, read: of.read, schema: func() schema { return schema{"$ref": "#/$defs/" + name} }}
 }
 
 // refer returns the shape of that name, which is made when it is used, because it refers
 // to itself.
 func refer[T any](name string, of *func() shape[T]) shape[T] {
 	return defined(name, shape[T]{
+		form:   "a " + name,
 		schema: func() schema { return (*of)().schema() },
 		read:   func(r *reader, n *yaml.Node) (T, bool) { return (*of)().read(r, n) },
 	})

@@ -50,7 +50,7 @@ func checkHeaderName(s string) error {
 }
 
 // headerTable is a table from names of headers to texts. No two of them are the same header.
-var headerTable = shape[map[string]string]{schema: headerTexts.schema, read: func(r *reader, n *yaml.Node) (map[string]string, bool) {
+var headerTable = shape[map[string]string]{form: headerTexts.form, schema: headerTexts.schema, read: func(r *reader, n *yaml.Node) (map[string]string, bool) {
 	all, ok := headerTexts.read(r, n)
 	if all == nil {
 		return nil, false

@@ -84,6 +84,7 @@ func TestReference(t *testing.T) {
 		if len(k.refused) == 0 {
 			continue
 		}
+
 		page.Table("refused", "because")
 		for _, r := range k.refused {
 			err := r.of.Validate(jitter)
@@ -91,15 +92,18 @@ func TestReference(t *testing.T) {
 			page.Row(reference.Code(r.call), err.Error())
 		}
 	}
+
 	for _, f := range constructors {
 		require.Contains(t, documented, f.Name, "limitKinds lacks a constructor")
 	}
 
 	page.Section("Units of CalendarWindow")
 	page.Table("unit", "begins")
+
 	for _, u := range code.Constants(t, "Unit") {
 		page.Row(reference.Code(u.Name), u.Comment)
 	}
+
 	page.Row(reference.Code("WeekFrom(day)"), "on that day, such as `time.Sunday`")
 
 	page.Section("Limits as text")
@@ -107,13 +111,15 @@ func TestReference(t *testing.T) {
 	page.Text(code.Markdown(constructors[i].Doc))
 
 	page.Section("Fields of a policy that belong to its limit")
-	page.Text("[Policy](https://pkg.go.dev/github.com/fleetthrottle/throttle#Policy) has further fields. In [a policy file](../policyfile.md) the names are in lower case.")
+	page.Text("[Policy](https://pkg.go.dev/github.com/fleetthrottle/throttle#Policy) has further fields. In [a policy file](policyfile.md) the names are in lower case.")
+
 	root := reference.ReadComments(t, "..", "")
 	for _, f := range root.Fields(t, "Policy") {
 		if slices.Contains([]string{"Cost", "Jitter", "Headroom", "Adaptive", "Scope", "Shadow"}, f.Name) {
 			page.Text("**" + f.Name + "** " + reference.Code(f.Type) + ": " + root.Markdown(f.Comment))
 		}
 	}
+
 	page.Compare(t, "..", "limits")
 }
 

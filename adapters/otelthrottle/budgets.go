@@ -42,27 +42,27 @@ func Budgets(p metric.MeterProvider, sources ...Source) (metric.Registration, er
 	m := meterOf(p)
 	var errs [12]error
 	b.limit, errs[0] = m.Float64ObservableGauge("throttle.budget.limit", metric.WithUnit("{request}"),
-		metric.WithDescription("How much the limit of the fullest budget allows: in a window, in flight, or in a burst."))
+		metric.WithDescription("The limit of the fullest budget: in a window, in flight, or in a burst; absent for Unlimited."))
 	b.used, errs[1] = m.Float64ObservableGauge("throttle.budget.usage", metric.WithUnit("{request}"),
-		metric.WithDescription("How much of the limit of the fullest budget the fleet uses now."))
+		metric.WithDescription("How much of the limit of the fullest budget the fleet uses now; absent for Unlimited."))
 	b.ceiling, errs[2] = m.Float64ObservableGauge("throttle.budget.ceiling", metric.WithUnit("{request}"),
-		metric.WithDescription("How much of the limit the fleet has learned to use, 0 if the limit alone counts; the lowest."))
+		metric.WithDescription("The part of the limit that the fleet has learned to use; the lowest; 0 if the limit alone counts."))
 	b.waiting, errs[3] = m.Int64ObservableUpDownCounter("throttle.queued_requests", metric.WithUnit("{request}"),
-		metric.WithDescription("How much the requests of the fleet ask for that wait for these budgets, with a start that is booked or without."))
+		metric.WithDescription("The cost of the waiting requests of the fleet, with a booked start or in line, of all budgets together."))
 	b.paused, errs[4] = m.Float64ObservableGauge("throttle.penalty.remaining", metric.WithUnit("s"),
-		metric.WithDescription("For how long a budget is still closed, by a penalty or by hand; the longest."))
+		metric.WithDescription("How long until the budget opens, after a penalty or a pause; the longest."))
 	b.known, errs[5] = m.Int64ObservableGauge("throttle.budget.count", metric.WithUnit("{budget}"),
-		metric.WithDescription("How many budgets were asked; of a policy with a Key those that were used last, 16 at the most."))
+		metric.WithDescription("How many budgets were read; of a policy with a Key those that callers of this program used: 16 means 16 or more."))
 	b.up, errs[6] = m.Int64ObservableGauge("throttle.store.up", metric.WithUnit("1"),
-		metric.WithDescription("1 if the store answered when it was asked what budgets are like, else 0."))
+		metric.WithDescription("1 if the store answered all calls within half a second, and no caller waits for its answer; otherwise 0."))
 	b.booked, errs[7] = m.Int64ObservableUpDownCounter("throttle.budget.booked", metric.WithUnit("{request}"),
-		metric.WithDescription("How much is booked of these budgets for starts that are to come."))
+		metric.WithDescription("The cost of starts that are booked for later, of all budgets together; not yet in the used part."))
 	b.shareWaiting, errs[8] = m.Int64ObservableUpDownCounter("throttle.share.queued_requests", metric.WithUnit("{request}"),
-		metric.WithDescription("How much the requests of a share ask for that wait in line; the 16 shares that wait most, and all others as \"other\"."))
+		metric.WithDescription("The cost of the requests of a share that wait in line; of the 16 shares that wait most, and of all others as \"other\"."))
 	b.shareServed, errs[9] = m.Int64ObservableGauge("throttle.share.served_requests", metric.WithUnit("{request}"),
-		metric.WithDescription("What a share's requests had since they began to wait: it begins at 0 again when none of them waits."))
+		metric.WithDescription("The cost of the starts of a share since its callers began to wait; 0 again when none of them waits; absent if the store does not know it."))
 	b.callers, errs[10] = m.Int64ObservableUpDownCounter("throttle.waiting_callers", metric.WithUnit("{caller}"),
-		metric.WithDescription("How many callers of the fleet stand in line for these budgets, whatever they cost, without a start that is booked."))
+		metric.WithDescription("The number of callers of the fleet in line, without a booked start, whatever their cost, of all budgets together."))
 	b.told, errs[11] = m.Float64ObservableGauge("throttle.budget.told", metric.WithUnit("s"),
 		metric.WithDescription("How long ago an answer told the limit of the fullest budget; absent if answers do not tell it."))
 	if err := errors.Join(errs[:]...); err != nil {

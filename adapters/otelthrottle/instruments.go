@@ -37,17 +37,17 @@ type instruments struct {
 func (i *instruments) make(m metric.Meter) error {
 	var errs [7]error
 	i.requests, errs[0] = m.Int64Counter("throttle.requests", metric.WithUnit("{request}"),
-		metric.WithDescription("Requests by what became of them, and by the policy that held them last."))
+		metric.WithDescription("Requests that were started, refused or gave up, by the policy that held the request last; no policy if none did."))
 	i.waits, errs[1] = m.Float64Histogram("throttle.request.time_in_queue", metric.WithUnit("s"),
-		metric.WithDescription("How long requests were held, whatever became of them."), metric.WithExplicitBucketBoundaries(telemetry.Buckets()...))
+		metric.WithDescription("How long requests were held, whatever became of them, without the time of the upstream."), metric.WithExplicitBucketBoundaries(telemetry.Buckets()...))
 	i.events, errs[2] = m.Int64Counter("throttle.events", metric.WithUnit("{event}"),
-		metric.WithDescription("Other events, by kind and policy."))
+		metric.WithDescription("Events of all other kinds."))
 	i.penalties, errs[3] = m.Int64Counter("throttle.penalties", metric.WithUnit("{penalty}"),
 		metric.WithDescription("Answers that closed a budget."))
 	i.shadows, errs[4] = m.Float64Histogram("throttle.shadow.time_in_queue", metric.WithUnit("s"),
-		metric.WithDescription("How much longer requests would have been held by policies in shadow mode."), metric.WithExplicitBucketBoundaries(telemetry.Buckets()...))
+		metric.WithDescription("How much longer shadow policies would have held requests."), metric.WithExplicitBucketBoundaries(telemetry.Buckets()...))
 	i.failures, errs[5] = m.Int64Counter("throttle.store.failures", metric.WithUnit("{event}"),
-		metric.WithDescription("Events that say that the store did not do what it was asked, by cause."))
+		metric.WithDescription("Failures of the store. away: it did not answer, or was not ready. denied: a right or a password is missing. failed: it answered with an error. One request may cause two."))
 	i.away, errs[6] = m.Float64ObservableGauge("throttle.store.away", metric.WithUnit("s"),
 		metric.WithDescription("For how long the store has not answered this program, 0 if it answers."))
 

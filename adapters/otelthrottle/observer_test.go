@@ -496,20 +496,3 @@ func TestStore(t *testing.T) {
 		}
 	})
 }
-
-// TestMetricsPage: docs/metrics.md lists each metric.
-func TestMetricsPage(t *testing.T) {
-	page, err := os.ReadFile("../../docs/metrics.md")
-	require.NoError(t, err)
-	s := newStage(t)
-	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: table}))
-	_, err = otelthrottle.Budgets(s.meters, transport)
-	require.NoError(t, err)
-	s.Observe(t.Context(), throttle.Event{Kind: throttle.EventStarted})
-	s.Observe(t.Context(), throttle.Event{Kind: throttle.EventShadowed, Policy: "trial"})
-	all := s.collect()
-	require.Len(t, all, 16)
-	for name := range all {
-		require.Contains(t, string(page), "`"+name+"`")
-	}
-}

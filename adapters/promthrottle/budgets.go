@@ -37,20 +37,20 @@ func Budgets(sources ...Source) prometheus.Collector {
 	}
 	return &budgets{
 		sources: sources,
-		up:      prometheus.NewDesc("throttle_store_up", "Whether the store answered when it was asked what budgets are like.", nil, nil),
-		known:   desc("throttle_budgets", "How many budgets were asked; of a policy with a Key those that were used last, 16 at the most."),
-		limit:   desc("throttle_budget_limit", "How much the limit of the fullest budget allows: in a window, in flight, or in a burst."),
-		used:    desc("throttle_budget_used", "How much of the limit of the fullest budget is used now."),
-		booked:  desc("throttle_budget_booked", "How much is booked of these budgets for starts that are to come."),
-		waiting: desc("throttle_budget_waiting", "How much the requests of the fleet ask for that wait for these budgets, with a start that is booked or without."),
-		callers: desc("throttle_budget_waiting_callers", "How many callers of the fleet stand in line for these budgets, whatever they cost, without a start that is booked."),
-		wait:    desc("throttle_budget_next_start_seconds", "How long a request would wait at the most if it came now; +Inf if no start can be planned."),
-		paused:  desc("throttle_budget_paused_seconds", "For how long a budget is still closed, by a penalty or by hand; the longest."),
-		ceiling: desc("throttle_budget_ceiling", "How much of the limit the fleet has learned to use, 0 if the limit alone counts; the lowest."),
+		up:      prometheus.NewDesc("throttle_store_up", "1 if the store answered all calls within half a second, and no caller waits for its answer; otherwise 0.", nil, nil),
+		known:   desc("throttle_budgets", "How many budgets were read; of a policy with a Key those that callers of this program used: 16 means 16 or more."),
+		limit:   desc("throttle_budget_limit", "The limit of the fullest budget: in a window, in flight, or in a burst; absent for Unlimited."),
+		used:    desc("throttle_budget_used", "How much of the limit of the fullest budget the fleet uses now; absent for Unlimited."),
+		booked:  desc("throttle_budget_booked", "The cost of starts that are booked for later, of all budgets together; not yet in the used part."),
+		waiting: desc("throttle_budget_waiting", "The cost of the waiting requests of the fleet, with a booked start or in line, of all budgets together."),
+		callers: desc("throttle_budget_waiting_callers", "The number of callers of the fleet in line, without a booked start, whatever their cost, of all budgets together."),
+		wait:    desc("throttle_budget_next_start_seconds", "How long a new request would wait, without the unknown wait for a slot; the longest; +Inf if no start can be planned."),
+		paused:  desc("throttle_budget_paused_seconds", "How long until the budget opens, after a penalty or a pause; the longest."),
+		ceiling: desc("throttle_budget_ceiling", "The part of the limit that the fleet has learned to use; the lowest; 0 if the limit alone counts."),
 		told:    desc("throttle_budget_told_seconds", "How long ago an answer told the limit of the fullest budget; absent if answers do not tell it."),
 
-		shareWaiting: ofShare("throttle_share_waiting", "How much the requests of a share ask for that wait in line; the 16 shares that wait most, and all others as \"other\"."),
-		shareServed:  ofShare("throttle_share_served", "What a share's requests had since they began to wait: it begins at 0 again when none of them waits."),
+		shareWaiting: ofShare("throttle_share_waiting", "The cost of the requests of a share that wait in line; of the 16 shares that wait most, and of all others as \"other\"."),
+		shareServed:  ofShare("throttle_share_served", "The cost of the starts of a share since its callers began to wait; 0 again when none of them waits; absent if the store does not know it."),
 	}
 }
 

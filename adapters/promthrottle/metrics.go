@@ -50,26 +50,26 @@ func New() *Metrics {
 func (m *Metrics) make() {
 	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "throttle_requests_total",
-		Help: "Requests by what became of them, and by the policy that held them last; none if none did.",
+		Help: "Requests that were started, refused or gave up, by the policy that held the request last; none if no policy did.",
 	}, []string{"policy", "result"})
 
 	m.waits = prometheus.NewHistogramVec(histogram("throttle_wait_seconds",
-		"How long requests were held, whatever became of them."), []string{"policy"})
+		"How long requests were held, whatever became of them, without the time of the upstream."), []string{"policy"})
 	m.events = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "throttle_events_total",
-		Help: "Other events, by kind and policy.",
+		Help: "Events of all other kinds.",
 	}, []string{"policy", "kind"})
 
 	m.shadows = prometheus.NewHistogramVec(histogram("throttle_shadow_wait_seconds",
-		"How much longer requests would have been held by policies in shadow mode."), []string{"policy"})
+		"How much longer shadow policies would have held requests."), []string{"policy"})
 	m.closed = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "throttle_closed_until_timestamp_seconds",
-		Help: "When the last penalty or pause that this program has met ends, or was ended early, since 1970; 0 if there was none.",
+		Help: "The end of the last penalty or pause that this program has met, since 1970; 0 if it met none. It falls to now when a caller starts because the budget was opened early.",
 	}, []string{"policy"})
 
 	m.failures = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "throttle_store_failures_total",
-		Help: "Events that say that the store did not do what it was asked, by cause.",
+		Help: "Failures of the store. away: it did not answer, or was not ready. denied: a right or a password is missing. failed: it answered with an error. One request may cause two.",
 	}, []string{"cause"})
 
 	m.away = prometheus.NewDesc("throttle_store_away_seconds",

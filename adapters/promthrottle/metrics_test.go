@@ -90,7 +90,7 @@ func TestMetrics(t *testing.T) {
 		require.Error(t, get(transport, leaves, ""))
 
 		require.NoError(t, testutil.CollectAndCompare(m, strings.NewReader(`
-# HELP throttle_requests_total Requests by what became of them, and by the policy that held them last; none if none did.
+# HELP throttle_requests_total Requests that were started, refused or gave up, by the policy that held the request last; none if no policy did.
 # TYPE throttle_requests_total counter
 throttle_requests_total{policy="apps",result="gave_up"} 0
 throttle_requests_total{policy="apps",result="refused"} 0

@@ -17,11 +17,11 @@ import (
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
-// TestKinds: each kind has a name, and the page of events lists those that adapters count by kind.
+// TestKinds: each kind has a name, and the reference of metrics lists those that adapters count by kind.
 func TestKinds(t *testing.T) {
 	require.Equal(t, "store_failed", telemetry.Kind(throttle.EventStoreFailed))
 	require.Equal(t, "unknown", telemetry.Kind(200))
-	page, err := os.ReadFile("../../docs/metrics.md")
+	page, err := os.ReadFile("../../docs/reference/metrics.md")
 	require.NoError(t, err)
 	kinds := telemetry.Kinds()
 	for k := throttle.EventKind(0); int(k) < len(kinds); k++ {

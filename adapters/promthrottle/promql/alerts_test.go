@@ -149,15 +149,3 @@ func TestShadowPage(t *testing.T) {
 		require.Contains(t, known, name[1])
 	}
 }
-
-// TestMetricsPage: docs/metrics.md lists each metric.
-func TestMetricsPage(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/metrics.md")
-	require.NoError(t, err)
-	for name := range exposed(t) {
-		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
-			name = strings.TrimSuffix(name, suffix)
-		}
-		require.Contains(t, string(page), "`"+name+"`")
-	}
-}

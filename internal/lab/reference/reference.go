@@ -62,13 +62,41 @@ func Code(text string) string {
 // folder of the test to the root of the repository.
 func (p *Page) Compare(t *testing.T, root, name string) {
 	t.Helper()
+	p.compare(t, root, name, func(string) string { return p.text.String() })
+}
+
+// CompareSection is Compare for one section of a page whose sections several modules write. The page begins with the heading
+// of the section.
+func (p *Page) CompareSection(t *testing.T, root, name string) {
+	t.Helper()
+	p.compare(t, root, name, func(page string) string {
+		text := p.text.String()
+		heading, _, _ := strings.Cut(text[1:], "\n")
+		before, rest, found := strings.Cut(page, "\n"+heading+"\n")
+		require.True(t, found, "%s has no %s", name, heading)
+
+		// The section ends where the next section begins.
+		after := ""
+		if end := strings.Index(rest, "\n## "); end >= 0 {
+			after = rest[end:]
+		}
+		return before + text + after
+	})
+}
+
+// compare compares the file with its new text, which is made of the old one.
+func (p *Page) compare(t *testing.T, root, name string, updated func(old string) string) {
+	t.Helper()
 	file := filepath.Join(root, "docs", "reference", name+".md")
+	old, err := os.ReadFile(file)
+	require.True(t, err == nil || os.IsNotExist(err), err)
+
+	text := updated(string(old))
 	if os.Getenv("UPDATE") != "" {
-		require.NoError(t, os.WriteFile(file, []byte(p.text.String()), 0o644))
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
+		return
 	}
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, string(text), p.text.String(), "UPDATE=1 go test -run %s writes the page", t.Name())
+	require.Equal(t, string(old), text, "UPDATE=1 go test -run %s writes the page", t.Name())
 }
 
 // Comments are the comments of a package.
@@ -90,6 +118,7 @@ func ReadComments(t *testing.T, root, folder string) *Comments {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
+
 		f, err := parser.ParseFile(set, name, nil, parser.ParseComments)
 		require.NoError(t, err)
 		files = append(files, f)
@@ -148,17 +177,21 @@ func (c *Comments) Constants(t *testing.T, name string) (all []Name) {
 	if name != "" {
 		groups = c.Type(t, name).Consts
 	}
+
 	for _, group := range groups {
 		for _, s := range group.Decl.Specs {
 			v := s.(*ast.ValueSpec)
 			n := Name{Name: v.Names[0].Name, Comment: v.Doc.Text() + v.Comment.Text()}
+
 			if len(v.Values) == 1 {
 				if text, ok := v.Values[0].(*ast.BasicLit); ok && text.Kind == token.STRING {
 					n.Value = strings.Trim(text.Value, `"`)
 				}
 			}
+
 			all = append(all, n)
 		}
 	}
+
 	return all
 }
