@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -22,6 +23,11 @@ const pageToken = "0123456789abcdef0123456789abcdef"
 // startDashboard starts the command, and returns the page's address and what ends the command.
 func startDashboard(t *testing.T, args ...string) (url string, end func() error) {
 	cmd, _ := startCommand(t, commandVariable, append([]string{"dashboard", "--listen", "127.0.0.1:0"}, args...)...)
+	return startPage(t, cmd)
+}
+
+// startPage starts a command that serves the page, as startDashboard does.
+func startPage(t *testing.T, cmd *exec.Cmd) (url string, end func() error) {
 	talk, err := cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
@@ -61,10 +67,11 @@ func ask(t *testing.T, method, url, body, token string) (int, string) {
 
 // TestDashboard: the page is served until the command is told to end, and shows and acts with the token in a file alone.
 func TestDashboard(t *testing.T) {
-	t.Setenv(addressVariable, redistest.Single(t).URL())
+	t.Parallel()
+	at := "--redis=" + redistest.Single(t).URL()
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte(pageToken+"\n"), 0o600))
-	url, end := startDashboard(t, "--token-file", file)
+	url, end := startDashboard(t, "--token-file", file, at)
 	status, text := ask(t, http.MethodGet, url, "", "")
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, text, "<!doctype html>")
@@ -114,8 +121,9 @@ func TestDashboardKeepsItsViewers(t *testing.T) {
 
 // TestDashboardMakesAToken: without a token of somebody's the command makes one and prints a link with it, and the token shows and acts.
 func TestDashboardMakesAToken(t *testing.T) {
-	t.Setenv(addressVariable, redistest.Single(t).URL())
-	link, end := startDashboard(t)
+	t.Parallel()
+	at := "--redis=" + redistest.Single(t).URL()
+	link, end := startDashboard(t, at)
 	url, own, found := strings.Cut(link, "#token=")
 	require.True(t, found, link)
 	require.GreaterOrEqual(t, len(own), 26)
@@ -130,6 +138,7 @@ func TestDashboardMakesAToken(t *testing.T) {
 
 // TestDashboardWithoutRedis: the page is served while Redis is away, and says so. --local lets this machine look.
 func TestDashboardWithoutRedis(t *testing.T) {
+	t.Parallel()
 	link, end := startDashboard(t, "--redis", "redis://127.0.0.1:1", "--timeout", "500ms", "--local", "--watch")
 	url, _, _ := strings.Cut(link, "#")
 	status, text := ask(t, http.MethodGet, url+"events", "", "")

@@ -154,10 +154,10 @@ func must(t *testing.T, args ...string) string {
 	return out
 }
 
-// allKnow reports whether all programs have reported since the first budget was paused for d.
-func allKnow(t *testing.T, d time.Duration) bool {
+// allKnow reports whether all programs have reported to the Redis of a flag since the first budget was paused for d.
+func allKnow(t *testing.T, at string, d time.Duration) bool {
 	var s fleet.Snapshot
-	require.NoError(t, json.Unmarshal([]byte(must(t, "status", "--json")), &s))
+	require.NoError(t, json.Unmarshal([]byte(must(t, "status", "--json", at)), &s))
 	since := s.Budgets[0].Note.Until.Add(-d).Add(100 * time.Millisecond) // the report before this one has been answered
 	return !slices.ContainsFunc(s.Nodes, func(n fleet.Node) bool { return !s.At.Add(-n.Ago.Duration).After(since) })
 }
@@ -166,16 +166,16 @@ func allKnow(t *testing.T, d time.Duration) bool {
 // reason that a waiting caller reads, a broken file is refused by the command line and by
 // the programs, what loosens waits, a program dies, Redis dies.
 func TestFleet(t *testing.T) {
+	t.Parallel()
 	server := redistest.Single(t)
-	t.Setenv("THROTTLE_REDIS", server.URL())
-	t.Chdir(t.TempDir())
+	at := "--redis=" + server.URL()
 	file := func(limit string) string {
 		path := filepath.Join(t.TempDir(), "policies.yaml")
 		text := "version: 1\npolicies:\n  - {name: shop, match: \"{shop}.example.com/admin/\", key: \"{shop}\", limit: " + limit + "}\n"
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
-	must(t, "push", file("1000/h"), "--yes", "--by", "anna", "--wait", "0")
+	must(t, "push", file("1000/h"), "--yes", "--by", "anna", "--wait", "0", at)
 	programs := []*process{startProcess(t, "a", server.URL()), startProcess(t, "b", server.URL()), startProcess(t, "c", server.URL())}
 	for _, p := range programs {
 		p.say("go")
@@ -183,79 +183,79 @@ func TestFleet(t *testing.T) {
 	}
 
 	// A lower limit is in force at once, on all three.
-	out := must(t, "push", file("3/h"), "--yes")
+	out := must(t, "push", file("3/h"), "--yes", at)
 	require.Contains(t, out, "in force on 3 of 3 nodes that follow")
 	programs[0].say("go")
 	require.Contains(t, programs[0].hear(), `policy "shop" (3/h): would wait`)
 
 	// What loosens waits for its grace.
-	out = must(t, "push", file("2000/h"), "--yes", "--loosen")
+	out = must(t, "push", file("2000/h"), "--yes", "--loosen", at)
 	require.Contains(t, out, `it loosens: policy "shop": its limit goes from 3/h to 2000/h`)
 	require.Contains(t, out, "in force on 3 of 3 nodes that follow")
 	programs[0].say("go")
 	programs[0].expect("sent")
 
 	// Paused: callers that are refused and callers that wait read the reason.
-	must(t, "pause", "shop", "--key", "acme", "--for", "1h", "--reason", "the shop moves", "--by", "anna@desk", "--yes")
+	must(t, "pause", "shop", "--key", "acme", "--for", "1h", "--reason", "the shop moves", "--by", "anna@desk", "--yes", at)
 	for _, p := range programs {
 		p.say("wait")
 		p.expect("waits")
 	}
 	require.Eventually(t, func() bool {
-		return strings.Contains(must(t, "status"), `3 wait, closed for`)
+		return strings.Contains(must(t, "status", at), `3 wait, closed for`)
 	}, time.Minute, 10*time.Millisecond)
-	require.Contains(t, must(t, "status"), `paused by anna@desk: "the shop moves"`)
-	require.Eventually(t, func() bool { return allKnow(t, time.Hour) }, time.Minute, 10*time.Millisecond)
+	require.Contains(t, must(t, "status", at), `paused by anna@desk: "the shop moves"`)
+	require.Eventually(t, func() bool { return allKnow(t, at, time.Hour) }, time.Minute, 10*time.Millisecond)
 	for _, p := range programs {
 		p.say("leave")
 		require.Regexp(t, `^throttle: the caller gave up after waiting \S+ for policy "shop", paused by anna@desk: "the shop moves": context canceled$`, p.hear())
 		p.say("go")
 		require.Regexp(t, `^throttle: policy "shop" \(2000/h\): paused by anna@desk: "the shop moves", would wait \S+, but may not wait at all$`, p.hear())
 	}
-	must(t, "resume", "shop", "--key", "acme", "--yes")
+	must(t, "resume", "shop", "--key", "acme", "--yes", at)
 	programs[1].say("go")
 	programs[1].expect("sent")
 
 	// A broken file is refused by the command line, and one that is written by hand by the
 	// programs, which keep theirs.
-	code, out := throttleCommand(t, "push", file("3/fortnight"), "--yes")
+	code, out := throttleCommand(t, "push", file("3/fortnight"), "--yes", at)
 	require.Equal(t, exitFound, code)
 	require.Contains(t, out, `"fortnight" is not a period`)
 	client := server.Client(t)
 	require.NoError(t, client.HSet(t.Context(), "throttle:{fleet}:policies", "text", "version: 1\npolicies: 7\n", "id", "by hand", "generation", "by hand").Err())
-	require.Eventually(t, func() bool { return strings.Count(must(t, "status"), "is refused: pushed:2:") == 3 }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Count(must(t, "status", at), "is refused: pushed:2:") == 3 }, time.Minute, 10*time.Millisecond)
 	programs[2].say("go")
 	programs[2].expect("sent")
 
 	// Rolled back.
-	out = must(t, "rollback", "2", "--yes", "--loosen", "--reason", "broken")
+	out = must(t, "rollback", "2", "--yes", "--loosen", "--reason", "broken", at)
 	require.Contains(t, out, "in force on 3 of 3 nodes that follow")
 	programs[2].say("go")
 	require.Contains(t, programs[2].hear(), `policy "shop" (3/h): would wait`)
 
 	// A program that is killed is not waited for, once it is silent, but push says so.
 	require.NoError(t, programs[0].cmd.Process.Kill())
-	require.Eventually(t, func() bool { return strings.Contains(must(t, "status"), "silent for") }, time.Minute, 100*time.Millisecond)
-	code, out = throttleCommand(t, "push", file("2/h"), "--yes")
+	require.Eventually(t, func() bool { return strings.Contains(must(t, "status", at), "silent for") }, time.Minute, 100*time.Millisecond)
+	code, out = throttleCommand(t, "push", file("2/h"), "--yes", at)
 	require.Equal(t, exitFound, code)
 	require.Contains(t, out, "in force on 2 of 3 nodes that follow")
 	require.Regexp(t, `silent for \S+: it is not known what it has in force`, out)
 
 	// Redis dies in the middle, and comes back empty: the programs keep what they have.
 	server.Kill()
-	code, out = throttleCommand(t, "status")
+	code, out = throttleCommand(t, "status", at)
 	require.Equal(t, exitStore, code)
 	require.Contains(t, out, "connection refused")
 	server.Restart()
 	require.Eventually(t, func() bool {
-		code, out := throttleCommand(t, "status", "--json")
+		code, out := throttleCommand(t, "status", "--json", at)
 		var s fleet.Snapshot
 		return code == 0 && json.Unmarshal([]byte(out), &s) == nil && len(s.Nodes) == 2 &&
 			!slices.ContainsFunc(s.Nodes, func(n fleet.Node) bool { return n.File.InForce == "" || n.File.Err == "" })
 	}, time.Minute, 10*time.Millisecond)
-	out = must(t, "push", file("5/h"), "--yes")
+	out = must(t, "push", file("5/h"), "--yes", at)
 	require.Contains(t, out, "in force on 2 of 2 nodes that follow")
-	require.Contains(t, must(t, "audit"), "push")
+	require.Contains(t, must(t, "audit", at), "push")
 }
 
 // TestHungRedis: a Redis that accepts and does not answer is given up in time.

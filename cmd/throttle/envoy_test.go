@@ -106,9 +106,10 @@ func (c *call) answer(code string, bodiless bool) error {
 // TestP12_EnvoyKilled: twenty clients of two servers share a budget in Redis, whose starts a killed server has used all
 // the same, and whose penalty it has told.
 func TestP12_EnvoyKilled(t *testing.T) {
-	t.Setenv(addressVariable, redistest.Single(t).URL())
+	t.Parallel()
+	at := "--redis=" + redistest.Single(t).URL()
 	file := newFile(t, "api.example.com", "30/h")
-	servers := []*mesh{startEnvoy(t, file), startEnvoy(t, file)}
+	servers := []*mesh{startEnvoy(t, file, at), startEnvoy(t, file, at)}
 
 	var started atomic.Int64
 	var all sync.WaitGroup
@@ -128,15 +129,16 @@ func TestP12_EnvoyKilled(t *testing.T) {
 	require.NoError(t, servers[0].cmd.Process.Kill())
 	_ = servers[0].cmd.Wait() // it was killed
 	require.Equal(t, 429, servers[1].begin(t.Context(), "api.example.com").status())
-	again := startEnvoy(t, file)
+	again := startEnvoy(t, file, at)
 	require.Equal(t, 429, again.begin(t.Context(), "api.example.com").status())
 }
 
 // TestP11_EnvoyBan: a refusal that one server has seen closes the budget of another, also when the first is killed.
 func TestP11_EnvoyBan(t *testing.T) {
-	t.Setenv(addressVariable, redistest.Single(t).URL())
+	t.Parallel()
+	at := "--redis=" + redistest.Single(t).URL()
 	file := newFile(t, "api.example.com", "1000/s")
-	one, two := startEnvoy(t, file), startEnvoy(t, file)
+	one, two := startEnvoy(t, file, at), startEnvoy(t, file, at)
 	c := one.begin(t.Context(), "api.example.com")
 	require.Equal(t, 200, c.status())
 	require.NoError(t, c.answer("429", true))
@@ -154,6 +156,7 @@ func TestP11_EnvoyBan(t *testing.T) {
 // TestEnvoyStop: with SIGTERM a server is not ready, refuses what cannot start in time, lets a stream go on until its end,
 // and ends.
 func TestEnvoyStop(t *testing.T) {
+	t.Parallel()
 	file := newFile(t, "api.example.com", "1/h")
 	s := startEnvoy(t, file, "--max-wait", "2h", "--stop-time", "10m")
 	first := s.begin(t.Context(), "api.example.com")
@@ -180,6 +183,7 @@ func TestEnvoyStop(t *testing.T) {
 // TestEnvoyStopNow: a second signal ends a server with a stream, and so does the time to stop, which ends the stream
 // without an error.
 func TestEnvoyStopNow(t *testing.T) {
+	t.Parallel()
 	file := newFile(t, "api.example.com", "100/h")
 	for _, c := range []struct {
 		stopTime string
@@ -210,9 +214,10 @@ func TestEnvoyStopNow(t *testing.T) {
 
 // TestP12_EnvoyWithoutRedis: while Redis is away requests are refused after --max-wait, and pass when it is back.
 func TestP12_EnvoyWithoutRedis(t *testing.T) {
+	t.Parallel()
 	server := redistest.Single(t)
-	t.Setenv(addressVariable, server.URL())
-	s := startEnvoy(t, newFile(t, "api.example.com", "100/h"), "--max-wait", "50ms")
+	at := "--redis=" + server.URL()
+	s := startEnvoy(t, newFile(t, "api.example.com", "100/h"), "--max-wait", "50ms", at)
 	passes := func() bool { return s.begin(t.Context(), "api.example.com").status() == 200 }
 	require.Eventually(t, passes, time.Minute, 10*time.Millisecond)
 	server.Stop()
@@ -225,6 +230,7 @@ func TestP12_EnvoyWithoutRedis(t *testing.T) {
 
 // TestEnvoyTells: stderr has what an operator must know, and no secret, and a changed file comes into force.
 func TestEnvoyTells(t *testing.T) {
+	t.Parallel()
 	file := newFile(t, "api.example.com", "1/h")
 	s := startEnvoy(t, file, "--budget-metrics")
 	require.Equal(t, 200, s.begin(t.Context(), "other.example.com").status())
@@ -244,6 +250,7 @@ func TestEnvoyTells(t *testing.T) {
 
 // TestEnvoyToken: an address that other machines reach needs a token, which is not told.
 func TestEnvoyToken(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(path, []byte(proxyToken+"\n"), 0o600))
 	s := startEnvoy(t, newFile(t, "api.example.com", "1/h"), "--token-file", path)

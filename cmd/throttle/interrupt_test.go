@@ -53,10 +53,11 @@ func await(t *testing.T, from io.Reader, text string) {
 
 // TestInterruptAtAPrompt: a question that nobody answers ends with an interrupt.
 func TestInterruptAtAPrompt(t *testing.T) {
-	t.Setenv(addressVariable, redistest.Single(t).URL())
+	t.Parallel()
+	at := "--redis=" + redistest.Single(t).URL()
 	file := filepath.Join(t.TempDir(), "policies.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("version: 1\npolicies:\n  - {name: api, match: /, limit: 40/s}\n"), 0o600))
-	for _, args := range [][]string{{"push", file}, {"pause", "api", "--for", "1m", "--file", file}} {
+	for _, args := range [][]string{{"push", file, at}, {"pause", "api", "--for", "1m", "--file", file, at}} {
 		cmd, _ := startCommand(t, commandVariable, args...)
 		talk, err := cmd.StderrPipe()
 		require.NoError(t, err)
@@ -69,11 +70,12 @@ func TestInterruptAtAPrompt(t *testing.T) {
 		_ = cmd.Wait()
 		require.Equal(t, exitInterrupted, cmd.ProcessState.ExitCode(), "%v", args)
 	}
-	require.Contains(t, must(t, "history", "--json"), `"files": []`)
+	require.Contains(t, must(t, "history", "--json", at), `"files": []`)
 }
 
 // TestInterruptOnStdin: a command that waits for more of stdin ends with an interrupt.
 func TestInterruptOnStdin(t *testing.T) {
+	t.Parallel()
 	const good = "../../policyfile/testdata/good.yaml"
 	for _, args := range [][]string{{"simulate", good, "-"}, {"plan", good, "--mix", "-"}} {
 		cmd, in := startCommand(t, commandVariable, args...)
@@ -89,6 +91,7 @@ func TestInterruptOnStdin(t *testing.T) {
 
 // TestInterruptOfAHungRedis: one interrupt ends a command that Redis does not answer.
 func TestInterruptOfAHungRedis(t *testing.T) {
+	t.Parallel()
 	hung, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer hung.Close()
@@ -108,6 +111,7 @@ func TestInterruptOfAHungRedis(t *testing.T) {
 
 // TestSecondInterrupt ends a program that does not end with the first one.
 func TestSecondInterrupt(t *testing.T) {
+	t.Parallel()
 	cmd, _ := startCommand(t, deafVariable)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -123,6 +127,7 @@ func TestSecondInterrupt(t *testing.T) {
 // TestClosedPipe: a reader that goes away ends the command by a signal, which a shell calls
 // 141, as it ends every other command.
 func TestClosedPipe(t *testing.T) {
+	t.Parallel()
 	cmd, _ := startCommand(t, commandVariable, "schema")
 	var talk bytes.Buffer
 	cmd.Stderr = &talk

@@ -52,8 +52,9 @@ func TestLabels(t *testing.T) {
 
 // TestLabelsStayHere: status, top and a recording that is played show the names of a file. Redis, and the recording, do not have them.
 func TestLabelsStayHere(t *testing.T) {
+	t.Parallel()
 	server := redistest.Single(t)
-	t.Setenv(addressVariable, server.URL())
+	at := "--redis=" + server.URL()
 	client := server.Client(t)
 	reporter := made(fleet.Start(client, redisstore.New(client, redisstore.Options{}), fleet.ReporterOptions{Program: "till", Interval: 20 * time.Millisecond}))
 	t.Cleanup(reporter.Close)
@@ -66,16 +67,16 @@ func TestLabelsStayHere(t *testing.T) {
 	file, record := filepath.Join(dir, "labels"), filepath.Join(dir, "record")
 	require.NoError(t, os.WriteFile(file, []byte("acme\tAcme GmbH\n"), 0o600))
 	require.Eventually(t, func() bool {
-		return strings.Contains(must(t, "status", "--labels", file), "shop/f32021364bac (Acme GmbH)")
+		return strings.Contains(must(t, "status", "--labels", file, at), "shop/f32021364bac (Acme GmbH)")
 	}, time.Minute, 10*time.Millisecond)
-	require.NotContains(t, must(t, "status"), "Acme")
+	require.NotContains(t, must(t, "status", at), "Acme")
 
 	var s fleet.Snapshot
-	require.NoError(t, json.Unmarshal([]byte(must(t, "status", "--labels", file, "--json")), &s))
+	require.NoError(t, json.Unmarshal([]byte(must(t, "status", "--labels", file, "--json", at)), &s))
 	require.Equal(t, "Acme GmbH", s.Budgets[0].Label)
 
 	const named = "shop/f32021364bac (Acme GmbH)"
-	require.Contains(t, must(t, "top", "--once", "--labels", file, "--filter", "gmbh", "--record", record), named)
+	require.Contains(t, must(t, "top", "--once", "--labels", file, "--filter", "gmbh", "--record", record, at), named)
 	text, err := os.ReadFile(record)
 	require.NoError(t, err)
 	require.NotContains(t, string(text), "Acme")

@@ -88,8 +88,9 @@ func runDrill() {
 // TestOffDrill: three programs wait behind a limit that is used up, and behind a pause. throttle off: all their requests start,
 // and are counted. throttle on: the limit holds again, as the upstream counts.
 func TestOffDrill(t *testing.T) {
+	t.Parallel()
 	server, upstream := redistest.Single(t), lab.NewUpstream(drillLimit, time.Hour, 0)
-	t.Setenv(addressVariable, server.URL())
+	at := "--redis=" + server.URL()
 	api := httptest.NewServer(upstream)
 	t.Cleanup(api.Close)
 	arrivals := func() int { return len(upstream.Arrivals()) }
@@ -111,12 +112,12 @@ func TestOffDrill(t *testing.T) {
 		s, err := all.Snapshot(t.Context(), 0)
 		return err == nil && len(s.Nodes) == 3 && s.Callers == 24
 	}, time.Minute, 10*time.Millisecond)
-	must(t, "pause", "drill", "--for", "1h", "--reason", "a ban", "--yes")
+	must(t, "pause", "drill", "--for", "1h", "--reason", "a ban", "--yes", at)
 	require.Equal(t, drillLimit, arrivals(), "nothing else was sent")
 
-	require.Contains(t, must(t, "off", "--dry-run"), "3 programs have reported lately, and throttle is on. Nothing is done")
+	require.Contains(t, must(t, "off", "--dry-run", at), "3 programs have reported lately, and throttle is on. Nothing is done")
 	require.Equal(t, drillLimit, arrivals())
-	out := must(t, "off", "--for", "1h", "--by", "anna", "--reason", "drill", "--yes", "--wait", "1m")
+	out := must(t, "off", "--for", "1h", "--by", "anna", "--reason", "drill", "--yes", "--wait", "1m", at)
 	require.Regexp(t, `^throttle is off, until 20\d\d-.*Z, 3 of 3 programs have heard it\n$`, out)
 	for _, p := range programs {
 		p.expect("8 sent, 0 refused, 8 passed")
@@ -129,21 +130,21 @@ func TestOffDrill(t *testing.T) {
 
 	// It can be seen, and who did it.
 	require.Eventually(t, func() bool {
-		out = must(t, "status")
+		out = must(t, "status", at)
 		return strings.Contains(out, `throttle is off by anna: "drill", 59m`) && strings.Contains(out, "; 84 requests have passed")
 	}, time.Minute, 10*time.Millisecond)
 	require.Contains(t, out, "3 programs off, 1 closed")
-	require.Contains(t, must(t, "top", "--once"), "throttle is off by anna")
-	require.Contains(t, must(t, "audit"), "off for 1h0m0s")
+	require.Contains(t, must(t, "top", "--once", at), "throttle is off by anna")
+	require.Contains(t, must(t, "audit", at), "off for 1h0m0s")
 
 	// On again: the pause holds, and when it is over, the limit.
-	require.Equal(t, "throttle is on, 3 of 3 programs have heard it\n", must(t, "on", "--by", "anna", "--yes", "--wait", "1m"))
+	require.Equal(t, "throttle is on, 3 of 3 programs have heard it\n", must(t, "on", "--by", "anna", "--yes", "--wait", "1m", at))
 	for _, p := range programs {
 		p.say("try 8")
 		p.expect("0 sent, 8 refused, 0 passed")
 	}
-	must(t, "resume", "drill", "--yes")
-	must(t, "set-used", "drill", "--to", "1", "--yes")
+	must(t, "resume", "drill", "--yes", at)
+	must(t, "set-used", "drill", "--to", "1", "--yes", at)
 	before := arrivals()
 	sent := 0
 	for _, p := range programs {
@@ -154,10 +155,10 @@ func TestOffDrill(t *testing.T) {
 	}
 	require.Equal(t, drillLimit-1, sent)
 	require.Equal(t, before+drillLimit-1, arrivals())
-	require.NotContains(t, must(t, "status"), "throttle is off")
+	require.NotContains(t, must(t, "status", at), "throttle is off")
 
 	// On twice harms nobody.
-	require.Contains(t, must(t, "on", "--yes", "--wait", "1m"), "throttle is on, 3 of 3")
+	require.Contains(t, must(t, "on", "--yes", "--wait", "1m", at), "throttle is on, 3 of 3")
 }
 
 // TestOffWithoutEverybody: a program that does not hear the word is named, and the command fails: an old version, a silent
@@ -191,29 +192,30 @@ func TestOffWithoutEverybody(t *testing.T) {
 
 // TestOffRefused: a length that is none, a question without an answer, and an answer that is no.
 func TestOffRefused(t *testing.T) {
+	t.Parallel()
 	server := redistest.Single(t)
-	t.Setenv(addressVariable, server.URL())
+	at := "--redis=" + server.URL()
 	for _, length := range []string{"0", "-1s", "24h1ms"} {
-		code, out := throttleCommand(t, "off", "--for", length, "--yes")
+		code, out := throttleCommand(t, "off", "--for", length, "--yes", at)
 		require.Equal(t, exitUsage, code)
 		require.Contains(t, out, "at most 24h0m0s")
 	}
 	client := server.Client(t)
 	for command, want := range map[string]string{"off": "throttle is off, until", "on": "throttle is on\n"} {
-		code, _ := throttleCommand(t, command)
+		code, _ := throttleCommand(t, command, at)
 		require.NotZero(t, code)
 		n, err := client.Exists(t.Context(), "throttle:{fleet}:off").Result()
 		require.NoError(t, err)
 		require.Zero(t, n)
-		require.Contains(t, must(t, command, "--yes"), want)
+		require.Contains(t, must(t, command, "--yes", at), want)
 		require.NoError(t, client.FlushDB(t.Context()).Err())
 	}
 
 	var result switchResult
-	require.NoError(t, json.Unmarshal([]byte(must(t, "off", "--yes", "--json", "--for", "15m")), &result))
+	require.NoError(t, json.Unmarshal([]byte(must(t, "off", "--yes", "--json", "--for", "15m", at)), &result))
 	require.True(t, result.Off)
 	require.False(t, result.Was)
 	require.Equal(t, 15*time.Minute, result.Until.Sub(result.At))
-	require.NoError(t, json.Unmarshal([]byte(must(t, "on", "--yes", "--json")), &result))
+	require.NoError(t, json.Unmarshal([]byte(must(t, "on", "--yes", "--json", at)), &result))
 	require.True(t, result.Was)
 }

@@ -26,6 +26,7 @@ const proxyToken = "not-to-be-told-0123456789"
 // TestProxyStop: with SIGTERM a proxy is not ready, refuses what cannot start in time, lets the rest
 // end, and ends.
 func TestProxyStop(t *testing.T) {
+	t.Parallel()
 	arrived, answer := make(chan string), make(chan bool)
 	host := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		arrived <- r.URL.Path
@@ -75,6 +76,7 @@ func (s *served) metric(line string) {
 
 // TestProxyStopNow: a second signal ends a proxy that waits for an answer, and so does the time to stop.
 func TestProxyStopNow(t *testing.T) {
+	t.Parallel()
 	arrived := make(chan bool)
 	host := newUpstream(t, func(_ http.ResponseWriter, r *http.Request) {
 		arrived <- true
@@ -111,29 +113,31 @@ func TestProxyStopNow(t *testing.T) {
 
 // TestProxyPushed: without a file a proxy follows what is pushed.
 func TestProxyPushed(t *testing.T) {
-	t.Setenv(addressVariable, redistest.Single(t).URL())
-	require.Equal(t, exitUsage, run(t.Context(), []string{"proxy", "--listen", "127.0.0.1:0"}, new(sink), new(sink)), "nothing is pushed")
+	t.Parallel()
+	at := "--redis=" + redistest.Single(t).URL()
+	require.Equal(t, exitUsage, run(t.Context(), []string{"proxy", "--listen", "127.0.0.1:0", at}, new(sink), new(sink)), "nothing is pushed")
 	host := newUpstream(t, func(http.ResponseWriter, *http.Request) {})
-	must(t, "push", newFile(t, host, "1/h"), "--by", "anna", "--reason", "begin", "--yes", "--wait", "0")
-	s := startProxy(t, "")
+	must(t, "push", newFile(t, host, "1/h"), "--by", "anna", "--reason", "begin", "--yes", "--wait", "0", at)
+	s := startProxy(t, "", at)
 	require.Equal(t, http.StatusOK, s.get(host+"/x"))
 	require.Equal(t, http.StatusTooManyRequests, s.get(host+"/x"))
-	must(t, "push", newFile(t, host, "2/h"), "--by", "anna", "--reason", "more", "--yes", "--loosen", "--wait", "0")
+	must(t, "push", newFile(t, host, "2/h"), "--by", "anna", "--reason", "more", "--yes", "--loosen", "--wait", "0", at)
 	s.line("loosens, and is in force in")
-	require.Contains(t, must(t, "status"), "throttle-proxy")
+	require.Contains(t, must(t, "status", at), "throttle-proxy")
 }
 
 // TestProxyFollowHosts: a pushed file opens no host, and takes no key of requests, that the proxy's own file does not have.
 func TestProxyFollowHosts(t *testing.T) {
-	t.Setenv(addressVariable, redistest.Single(t).URL())
+	t.Parallel()
+	at := "--redis=" + redistest.Single(t).URL()
 	host := newUpstream(t, func(http.ResponseWriter, *http.Request) {})
 	ceiling := newFile(t, host, "1/h")
 	push := func(file string) {
-		must(t, "push", file, "--by", "anna", "--reason", "more", "--yes", "--loosen", "--wait", "0")
+		must(t, "push", file, "--by", "anna", "--reason", "more", "--yes", "--loosen", "--wait", "0", at)
 	}
 
 	push(newFile(t, host, "1/h"))
-	s := startProxy(t, "", "--follow-hosts", ceiling)
+	s := startProxy(t, "", "--follow-hosts", ceiling, at)
 	push(newFile(t, "127.0.0.1:1", "1/h"))
 	require.Contains(t, s.line("is not in force"), `the file opens what `+ceiling+` does not: policy "api" names the host "127.0.0.1:1"`)
 	require.Contains(t, s.detail("127.0.0.1:1/"), "no policy names this host")
@@ -146,9 +150,9 @@ func TestProxyFollowHosts(t *testing.T) {
 	require.Contains(t, s.line("is not in force"), `policy "spy" makes keys of requests, by {query.pin}`)
 
 	talk := new(strings.Builder)
-	require.NotZero(t, run(t.Context(), []string{"proxy", "--listen", "127.0.0.1:0", "--follow-hosts", ceiling}, new(sink), talk), "what is pushed opens too much")
+	require.NotZero(t, run(t.Context(), []string{"proxy", "--listen", "127.0.0.1:0", "--follow-hosts", ceiling, at}, new(sink), talk), "what is pushed opens too much")
 	require.Contains(t, talk.String(), "the file opens what")
-	require.Equal(t, exitUsage, run(t.Context(), []string{"proxy", ceiling, "--listen", "127.0.0.1:0", "--follow-hosts", ceiling}, new(sink), talk))
+	require.Equal(t, exitUsage, run(t.Context(), []string{"proxy", ceiling, "--listen", "127.0.0.1:0", "--follow-hosts", ceiling, at}, new(sink), talk))
 	require.Contains(t, talk.String(), "--follow-hosts bounds what is pushed, and FILE is followed")
 }
 
@@ -224,6 +228,7 @@ func TestProxyAdmin(t *testing.T) {
 // TestProxySocket: a proxy at a socket, which its owner alone may use, and which is there no longer than
 // the proxy.
 func TestProxySocket(t *testing.T) {
+	t.Parallel()
 	host := newUpstream(t, func(http.ResponseWriter, *http.Request) {})
 	folder, err := os.MkdirTemp("", "s") // a short path, because a socket's has 107 bytes
 	require.NoError(t, err)
@@ -258,6 +263,7 @@ func TestProxySocket(t *testing.T) {
 // TestProxyConnections: one connection too many is told so, and there is room again when one ends. A connection that has not been
 // let in leaves its place to another one.
 func TestProxyConnections(t *testing.T) {
+	t.Parallel()
 	host := newUpstream(t, func(http.ResponseWriter, *http.Request) {})
 	s := startProxy(t, newFile(t, host, "100/h"), "--connections", "2")
 	address := strings.Trim(strings.TrimPrefix(s.baseURL, "http://"), "/")
@@ -347,6 +353,7 @@ func TestProxyStrangers(t *testing.T) {
 // TestProxyLimits: headers that are too long, and requests that are none, cost nothing but their
 // connection, and nothing of them is logged.
 func TestProxyLimits(t *testing.T) {
+	t.Parallel()
 	host := newUpstream(t, func(http.ResponseWriter, *http.Request) {})
 	s := startProxy(t, newFile(t, host, "100/h"))
 	address := strings.Trim(strings.TrimPrefix(s.baseURL, "http://"), "/")

@@ -66,6 +66,7 @@ func TestNewsAreBounded(t *testing.T) {
 
 // TestProxyTellsOfABan, on stderr.
 func TestProxyTellsOfABan(t *testing.T) {
+	t.Parallel()
 	host := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "300")
 		w.WriteHeader(http.StatusTooManyRequests)

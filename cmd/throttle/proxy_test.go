@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"net/http"
@@ -65,9 +64,6 @@ func (s *served) askAdmin(path string) (status int, text string) {
 func newUpstream(t *testing.T, f http.HandlerFunc) string {
 	upstream := httptest.NewTLSServer(f)
 	t.Cleanup(upstream.Close)
-	authority := filepath.Join(t.TempDir(), "ca.pem")
-	require.NoError(t, os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: upstream.Certificate().Raw}), 0o600))
-	t.Setenv("SSL_CERT_FILE", authority)
 	return upstream.Listener.Addr().String()
 }
 
@@ -111,7 +107,8 @@ func (s *served) detail(path string) string {
 
 // TestProxy: two proxies share a budget, follow their file, and end when they are told to.
 func TestProxy(t *testing.T) {
-	t.Setenv(addressVariable, redistest.Single(t).URL())
+	t.Parallel()
+	at := "--redis=" + redistest.Single(t).URL()
 	var arrived atomic.Int64
 	host := newUpstream(t, func(http.ResponseWriter, *http.Request) { arrived.Add(1) })
 
@@ -124,14 +121,14 @@ func TestProxy(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	write(host)
-	a, b := startProxy(t, file), startProxy(t, file)
+	a, b := startProxy(t, file, at), startProxy(t, file, at)
 	for _, s := range []*served{a, b, a} {
 		require.Equal(t, http.StatusOK, s.get(host+"/x"))
 	}
 	require.Equal(t, http.StatusTooManyRequests, a.get(host+"/x"))
 	require.Equal(t, http.StatusTooManyRequests, b.get(host+"/x"))
 	require.EqualValues(t, 3, arrived.Load())
-	require.Equal(t, 2, strings.Count(must(t, "status"), "throttle-proxy"))
+	require.Equal(t, 2, strings.Count(must(t, "status", at), "throttle-proxy"))
 
 	require.Contains(t, a.detail("localhost:1/"), "no policy names this host")
 	write(host, "localhost:1")

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"net"
@@ -26,9 +25,6 @@ import (
 func trusted(t *testing.T, handler http.HandlerFunc) (host string) {
 	upstream := httptest.NewTLSServer(handler)
 	t.Cleanup(upstream.Close)
-	authority := filepath.Join(t.TempDir(), "ca.pem")
-	require.NoError(t, os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: upstream.Certificate().Raw}), 0o600))
-	t.Setenv("SSL_CERT_FILE", authority)
 	return upstream.Listener.Addr().String()
 }
 
@@ -50,6 +46,7 @@ func (s *served) at(host string) (base string) {
 // TestProxyWays: a host has an address of its own, beside HTTP_PROXY and HTTP/2; and the process
 // ends although there are tunnels.
 func TestProxyWays(t *testing.T) {
+	t.Parallel()
 	host := trusted(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Link", "<https://docs.example.com/a>; rel=help")
 		fmt.Fprint(w, r.Host, " ", r.RequestURI)
@@ -89,6 +86,7 @@ func TestProxyWays(t *testing.T) {
 // TestUpstreamBesideSocket: the address of one host is as safe from web pages beside a socket as beside
 // another address.
 func TestUpstreamBesideSocket(t *testing.T) {
+	t.Parallel()
 	host := trusted(t, func(http.ResponseWriter, *http.Request) {})
 	path := filepath.Join(t.TempDir(), "s")
 	s := startProxy(t, newFile(t, host, "100/h"), "--listen", "unix:"+path, "--upstream", "127.0.0.1:0="+host)
@@ -117,6 +115,7 @@ func TestUpstreamBesideSocket(t *testing.T) {
 
 // TestUnaskedAnswers: what an upstream sends behind its answer stands in no log.
 func TestUnaskedAnswers(t *testing.T) {
+	t.Parallel()
 	host := trusted(t, func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		require.NoError(t, err)
@@ -135,6 +134,7 @@ func TestUnaskedAnswers(t *testing.T) {
 
 // TestProxyMistakes: all mistakes of the flags are told at once.
 func TestProxyMistakes(t *testing.T) {
+	t.Parallel()
 	const good = "../../policyfile/testdata/good.yaml"
 	mistakes := func(args ...string) string {
 		talk := new(strings.Builder)

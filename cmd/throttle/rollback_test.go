@@ -12,6 +12,7 @@ import (
 // TestRollbackPrintsNothingRaw: an older file comes from Redis, where somebody may have written
 // it by hand. What is wrong in it is printed without what controls a terminal.
 func TestRollbackPrintsNothingRaw(t *testing.T) {
+	t.Parallel()
 	server := redistest.Single(t)
 	require.NoError(t, server.Client(t).LPush(t.Context(), "throttle:{fleet}:history",
 		`7 1795478559686940 {"text":"version: 1\npolicies:\n  - {name: api, macth: \u202eexample.com/\u009b31m}\n"}`).Err())
@@ -24,6 +25,7 @@ func TestRollbackPrintsNothingRaw(t *testing.T) {
 // TestUnreadableEntriesAreCounted: what stands in the history or the audit and cannot be read
 // is not left out in silence.
 func TestUnreadableEntriesAreCounted(t *testing.T) {
+	t.Parallel()
 	server := redistest.Single(t)
 	for _, list := range []string{"history", "audit"} {
 		require.NoError(t, server.Client(t).LPush(t.Context(), "throttle:{fleet}:"+list, "by hand", `7 1795478559686940 {`).Err())

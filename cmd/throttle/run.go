@@ -356,7 +356,7 @@ func (r *runner) process(role string) rendezvous.Command {
 	var environ []string
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")
-		if strings.HasPrefix(name, "THROTTLE_") || slices.Contains([]string{"HOME", "PATH", "TMPDIR", "TZ", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "SSL_CERT_FILE", "SSL_CERT_DIR", "GODEBUG", "GOCOVERDIR"}, name) {
+		if strings.HasPrefix(name, "THROTTLE_") || slices.Contains([]string{"HOME", "PATH", "TMPDIR", "TZ", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "SSL_CERT_FILE", "SSL_CERT_DIR", "GODEBUG", "GORACE", "GOCOVERDIR"}, name) {
 			environ = append(environ, v)
 		}
 	}

@@ -38,7 +38,8 @@ import (
 // A machine is a user's machine: a runtime directory of its own, and programs that are run in it.
 type machine struct {
 	*testing.T
-	dir string // of the rendezvous of all programs
+	dir string   // of the rendezvous of all programs
+	env []string // of the programs
 }
 
 // newMachine makes a machine without a program. At the end of the test no process is left.
@@ -48,29 +49,34 @@ func newMachine(t *testing.T) *machine {
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(base) })
 
-	for _, name := range []string{addressVariable, urlVariable, "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"} {
-		t.Setenv(name, "")
-		require.NoError(t, os.Unsetenv(name))
-	}
-
-	t.Setenv("XDG_RUNTIME_DIR", base)
-
-	m := &machine{t, filepath.Join(base, "throttle")}
-	t.Cleanup(m.requireQuiet)
+	m := &machine{t, filepath.Join(base, "throttle"), append(os.Environ(), "XDG_RUNTIME_DIR="+base, commandVariable+"=1")}
+	t.Cleanup(func() {
+		m.requireQuiet()
+		m.requireNoRace()
+	})
 	return m
 }
 
-// command returns throttle run with flags and a program.
-func (m *machine) command(args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(m.Context(), os.Args[0], append([]string{"run"}, args...)...)
-	cmd.Env = append(os.Environ(), commandVariable+"=1")
+// set sets variables, "NAME=value" each, for programs that start later.
+func (m *machine) set(variables ...string) { m.env = append(m.env, variables...) }
+
+// command returns a command of throttle, such as run with flags and a program.
+func (m *machine) command(name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(m.Context(), os.Args[0], append([]string{name}, args...)...)
+	cmd.Env = m.env
 	return cmd
 }
 
 // run runs a program to its end, and returns what it prints, and its exit status as a shell tells it.
 func (m *machine) run(args ...string) (out, talk string, status int) {
 	m.Helper()
-	cmd := m.command(args...)
+	return m.throttle("run", args...)
+}
+
+// throttle runs a command of throttle to its end, as run does.
+func (m *machine) throttle(name string, args ...string) (out, talk string, status int) {
+	m.Helper()
+	cmd := m.command(name, args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	_ = cmd.Run()
@@ -93,7 +99,7 @@ type resident struct {
 // stay starts a program that ends with its stdin.
 func (m *machine) stay(flags ...string) *resident {
 	m.Helper()
-	cmd := m.command(append(flags, "--", "sh", "-c", "echo $THROTTLE_URL; exec cat")...)
+	cmd := m.command("run", append(flags, "--", "sh", "-c", "echo $THROTTLE_URL; exec cat")...)
 	in, err := cmd.StdinPipe()
 	require.NoError(m, err)
 	out, err := cmd.StdoutPipe()
@@ -134,19 +140,43 @@ func (m *machine) servers(roles ...string) (pids []int) {
 	return pids
 }
 
-// kill kills the processes of a role, and returns how many there were.
-func (m *machine) kill(roles ...string) {
+// kill kills the processes of some roles at the same moment, and returns them: all stand still before the first one is
+// killed, so that none of them starts another one.
+func (m *machine) kill(roles ...string) (pids []int) {
 	m.Helper()
-	pids := m.servers(roles...)
+	pids = m.servers(roles...)
 	require.NotEmpty(m, pids)
-	for _, pid := range pids {
-		require.NoError(m, syscall.Kill(pid, syscall.SIGKILL))
+	for _, signal := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
+		for _, pid := range pids {
+			require.NoError(m, syscall.Kill(pid, signal))
+		}
 	}
+	return pids
+}
+
+// killWorker kills the worker, and returns when it is gone: a killed process may take another call before it ends.
+func (m *machine) killWorker() {
+	m.Helper()
+	killed := m.kill(roleWorker)
+	require.Eventually(m, func() bool {
+		return !slices.ContainsFunc(m.servers(roleWorker), func(pid int) bool { return slices.Contains(killed, pid) })
+	}, time.Minute, 10*time.Millisecond)
 }
 
 // requireQuiet waits until no process serves the machine.
 func (m *machine) requireQuiet() {
 	require.Eventually(m, func() bool { return len(m.servers(roleKeeper, roleSuccessor, roleWorker)) == 0 }, time.Minute, 20*time.Millisecond)
+}
+
+// requireNoRace requires that the race detector has told nothing of the processes that served the machine.
+func (m *machine) requireNoRace() {
+	logs, err := filepath.Glob(filepath.Join(m.dir, "*", "log"))
+	require.NoError(m, err)
+	for _, path := range logs {
+		text, err := os.ReadFile(path)
+		require.NoError(m, err)
+		require.NotContains(m, string(text), "DATA RACE")
+	}
 }
 
 // statusOf returns the status of a call through the proxy, which is repeated while the proxy is taken over.
@@ -165,6 +195,7 @@ func statusOf(t *testing.T, url string) (code int) {
 
 // TestRunBecomesTheProgram: the program's input, output and exit status are its own.
 func TestRunBecomesTheProgram(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	stay := m.stay()
 	defer stay.end()
@@ -174,7 +205,7 @@ func TestRunBecomesTheProgram(t *testing.T) {
 		bytesOf[i] = byte(i * 7)
 	}
 
-	cmd := m.command("--", "cat")
+	cmd := m.command("run", "--", "cat")
 	var out bytes.Buffer
 	cmd.Stdin, cmd.Stdout = bytes.NewReader(bytesOf), &out
 	require.NoError(t, cmd.Run())
@@ -224,8 +255,9 @@ func TestRunBecomesTheProgram(t *testing.T) {
 
 // TestRunSignals: a signal to the process is one to the program, once, and a program that a signal does not end goes on.
 func TestRunSignals(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
-	cmd := m.command("--", "sh", "-c", `trap 'echo hup' HUP; trap 'echo int' INT; trap 'echo term; exit 3' TERM; echo ready; while :; do read line; done`)
+	cmd := m.command("run", "--", "sh", "-c", `trap 'echo hup' HUP; trap 'echo int' INT; trap 'echo term; exit 3' TERM; echo ready; while :; do read line; done`)
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	defer in.Close()
@@ -255,7 +287,7 @@ func TestRunSignals(t *testing.T) {
 	for _, name := range []string{"INT", "HUP"} {
 		script := fmt.Sprintf(`trap '' %s; exec "$0" run -- sh -c 'kill -%[1]s $$; echo lives'`, name)
 		shell := exec.Command("sh", "-c", script, os.Args[0])
-		shell.Env = append(os.Environ(), commandVariable+"=1")
+		shell.Env = m.env
 		text, err := shell.CombinedOutput()
 		require.NoError(t, err)
 		require.Equal(t, "lives\n", string(text), name)
@@ -265,15 +297,16 @@ func TestRunSignals(t *testing.T) {
 // TestRunHasNoChild: a program that waits for all its children does not wait for the proxy, and the proxy has no file
 // and no key of the program: a pipe that the program leaves ends.
 func TestRunHasNoChild(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
-	t.Setenv("OPENAI_API_KEY", "not-to-be-told")
+	m.set("OPENAI_API_KEY=not-to-be-told")
 	stdout, _, status := m.run("--", "sh", "-c", "ps -o pid= --ppid $$ | wc -l")
 	require.Zero(t, status)
 	require.Equal(t, "2", strings.TrimSpace(stdout), "ps and wc")
 
 	read, write, err := os.Pipe()
 	require.NoError(t, err)
-	cmd := m.command("--", "sh", "-c", "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; cat >/dev/null")
+	cmd := m.command("run", "--", "sh", "-c", "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; cat >/dev/null")
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	cmd.ExtraFiles = slices.Repeat([]*os.File{write}, 7) // some of the numbers are those of files of the proxy
@@ -301,6 +334,7 @@ func TestRunHasNoChild(t *testing.T) {
 
 // TestRunTwentyAtOnce: twenty programs that start together share a proxy and a limit, before an upstream that bans.
 func TestRunTwentyAtOnce(t *testing.T) {
+	t.Parallel()
 	const limit, per, calls = 10, 2 * time.Second, 30
 	var mu sync.Mutex
 	var arrived []time.Time
@@ -358,6 +392,7 @@ func TestRunTwentyAtOnce(t *testing.T) {
 
 // TestRunLockIsHandedOn: after the keeper was killed the worker alone keeps others from the directory and from the address.
 func TestRunLockIsHandedOn(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	program := m.stay()
 	locks, err := filepath.Glob(filepath.Join(m.dir, "*", "lock"))
@@ -382,6 +417,7 @@ func TestRunLockIsHandedOn(t *testing.T) {
 
 // TestRunTakeOver: while a program lives, the address is served whoever is killed, and the budgets are kept.
 func TestRunTakeOver(t *testing.T) {
+	t.Parallel()
 	host := newUpstream(t, func(http.ResponseWriter, *http.Request) {})
 	m := newMachine(t)
 	flags := []string{"--private", "127.0.0.1", "--limit", host + "/=4/h"}
@@ -389,7 +425,7 @@ func TestRunTakeOver(t *testing.T) {
 	url := first.url + "/" + host + "/x"
 	require.Equal(t, http.StatusOK, statusOf(t, url))
 
-	m.kill(roleWorker)
+	m.killWorker()
 	require.Equal(t, http.StatusOK, statusOf(t, url))
 	m.kill(roleKeeper)
 	newcomer := m.stay(flags...) // finds no keeper, and waits for the next one
@@ -421,6 +457,7 @@ func TestRunTakeOver(t *testing.T) {
 // TestRunLast: the last program takes the proxy with it, also if the program is killed. What is left is not in the way
 // of the next one.
 func TestRunLast(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	a, b := m.stay(), m.stay()
 	require.Equal(t, a.url, b.url)
@@ -448,6 +485,7 @@ func TestRunLast(t *testing.T) {
 
 // TestRunInRun: a program that is itself started by throttle run has the same proxy, or that of its own flags.
 func TestRunInRun(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	out, talk, status := m.run("--", "sh", "-c", `echo $OPENAI_BASE_URL; "$0" run -- sh -c 'echo $OPENAI_BASE_URL'; "$0" run --max-wait 1m -- sh -c 'echo $OPENAI_BASE_URL'`, os.Args[0])
 	require.Zero(t, status, talk)
@@ -462,6 +500,7 @@ func TestRunInRun(t *testing.T) {
 // TestRunWithRedis: with one Redis the programs of two machines share a limit. While Redis is away programs are started
 // all the same.
 func TestRunWithRedis(t *testing.T) {
+	t.Parallel()
 	host := newUpstream(t, func(http.ResponseWriter, *http.Request) {})
 	flags := []string{"--private", "127.0.0.1", "--limit", host + "/=2/h", "--redis", redistest.Single(t).URL()}
 	for _, want := range [][]int{{http.StatusOK}, {http.StatusOK, http.StatusTooManyRequests}} {
@@ -480,6 +519,7 @@ func TestRunWithRedis(t *testing.T) {
 // TestRunHandsOver: a call that is on its way when the keeper is killed has its answer, and a call that waits goes on
 // waiting.
 func TestRunHandsOver(t *testing.T) {
+	t.Parallel()
 	arrived, pass := make(chan bool), make(chan bool)
 	host := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
 		arrived <- true
@@ -539,6 +579,7 @@ func TestRunHandsOver(t *testing.T) {
 // TestRunHostileDirectory: a directory that others can use, or that is a link, is refused, and what an earlier process
 // has left is replaced.
 func TestRunHostileDirectory(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	refused := func(want string) {
 		t.Helper()
@@ -568,9 +609,9 @@ func TestRunHostileDirectory(t *testing.T) {
 		require.NoError(t, os.Chown(m.dir, 0, 0))
 	}
 
-	t.Setenv("XDG_RUNTIME_DIR", "relative")
+	m.set("XDG_RUNTIME_DIR=relative")
 	refused("XDG_RUNTIME_DIR: relative is no absolute path")
-	t.Setenv("XDG_RUNTIME_DIR", base)
+	m.set("XDG_RUNTIME_DIR=" + base)
 	entries, err := os.ReadDir(elsewhere)
 	require.NoError(t, err)
 	require.Empty(t, entries)
@@ -607,11 +648,10 @@ func TestRunHostileDirectory(t *testing.T) {
 // TestRunWithoutDirectory: without a runtime directory the programs meet in the user's cache, or without a home in the
 // directory for temporary files.
 func TestRunWithoutDirectory(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	base := filepath.Dir(m.dir)
-	t.Setenv("XDG_RUNTIME_DIR", "")
-	t.Setenv("XDG_CACHE_HOME", base)
-	t.Setenv("HOME", base)
+	m.set("XDG_RUNTIME_DIR=", "XDG_CACHE_HOME="+base, "HOME="+base)
 	stay := m.stay()
 	defer stay.end()
 	found, err := filepath.Glob(filepath.Join(base, "throttle", "*", "socket"))
@@ -627,6 +667,7 @@ func TestRunWithoutDirectory(t *testing.T) {
 
 // TestRunOtherUsers: the connection of another user of the machine is closed before its first byte.
 func TestRunOtherUsers(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
 		t.Skip("only the superuser of Linux can be another user: internal/rendezvous tests the table of the kernel")
 	}
@@ -648,6 +689,7 @@ func TestRunOtherUsers(t *testing.T) {
 // TestRunKnowsAllPresets: all presets are in force at once, a preset of the file replaces the one of its name, and a
 // row of the user the row of its name.
 func TestRunKnowsAllPresets(t *testing.T) {
+	t.Parallel()
 	f, err := policyfile.Parse("file", []byte("version: 1\npresets:\n  - openai: {requests: 7}\npolicies:\n  - {name: github-search, match: api.github.com/search/, limit: 9/m}\n"))
 	require.NoError(t, err)
 	r := &runner{own: []throttle.Policy{{Name: "api.example.com/", Match: "api.example.com/", Limit: throttle.PerSecond(20)}}}
@@ -678,21 +720,22 @@ func TestRunKnowsAllPresets(t *testing.T) {
 
 // TestRunDashboard: the page of the programs is found, without an address of Redis.
 func TestRunDashboard(t *testing.T) {
+	t.Parallel()
 	host := newUpstream(t, func(http.ResponseWriter, *http.Request) {})
 	m := newMachine(t)
-	talk := new(strings.Builder)
-	require.Equal(t, exitUsage, run(t.Context(), []string{"dashboard"}, new(sink), talk))
-	require.Contains(t, talk.String(), "no program of throttle run is there")
+	_, talk, status := m.throttle("dashboard")
+	require.Equal(t, exitUsage, status)
+	require.Contains(t, talk, "no program of throttle run is there")
 
 	stay := m.stay("--private", "127.0.0.1", "--limit", host+"/=100/h")
 	defer stay.end()
-	talk.Reset()
-	require.Equal(t, exitUsage, run(t.Context(), []string{"dashboard", "--watch", "--title", "x"}, new(sink), talk))
-	require.Contains(t, talk.String(), "--title: it is for a fleet with --redis")
-	require.Contains(t, talk.String(), "--watch: it is for a fleet with --redis")
+	_, talk, status = m.throttle("dashboard", "--watch", "--title", "x")
+	require.Equal(t, exitUsage, status)
+	require.Contains(t, talk, "--title: it is for a fleet with --redis")
+	require.Contains(t, talk, "--watch: it is for a fleet with --redis")
 
 	require.Equal(t, http.StatusOK, statusOf(t, stay.url+"/"+host+"/x"))
-	link, end := startDashboard(t)
+	link, end := startPage(t, m.command("dashboard", "--listen", "127.0.0.1:0"))
 	page, token, found := strings.Cut(link, "#token=")
 	require.True(t, found, link)
 	code, _ := ask(t, http.MethodGet, page+"events", "", "")
@@ -709,7 +752,7 @@ func TestRunDashboard(t *testing.T) {
 	await(t, resp.Body, strings.TrimSuffix(host, ":443"))
 
 	// The page outlives its worker.
-	m.kill(roleWorker)
+	m.killWorker()
 	require.Equal(t, http.StatusOK, statusOf(t, stay.url+"/"+host+"/x"))
 	code, _ = ask(t, http.MethodGet, page+"events", "", token)
 	require.Equal(t, http.StatusOK, code)
@@ -718,6 +761,7 @@ func TestRunDashboard(t *testing.T) {
 
 // TestRunRefusalOfAnAPI: what does not start in time is refused in the API's own form.
 func TestRunRefusalOfAnAPI(t *testing.T) {
+	t.Parallel()
 	host := newUpstream(t, func(http.ResponseWriter, *http.Request) {})
 	m := newMachine(t)
 	stay := m.stay("--private", "127.0.0.1", "--limit", host+"/=1/h")

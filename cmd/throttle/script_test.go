@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"encoding/pem"
+	"errors"
 	"fmt"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
@@ -33,9 +36,37 @@ func TestMain(m *testing.M) {
 	case os.Getenv(deafVariable) != "":
 		runDeaf()
 	default:
-		testscript.Main(m, map[string]func(){"throttle": main})
+		testscript.Main(tests{m}, map[string]func(){"throttle": main})
 	}
 }
+
+// tests are the tests of the package, in an environment that they share because they run side by side.
+type tests struct{ *testing.M }
+
+// Run runs the tests.
+func (all tests) Run() int {
+	for _, name := range []string{addressVariable, urlVariable, "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"} {
+		os.Unsetenv(name)
+	}
+
+	// Programs trust the authority of httptest, which all servers of httptest share.
+	server := httptest.NewTLSServer(nil)
+	server.Close()
+	authority := made(os.CreateTemp("", "ca"))
+	defer os.Remove(authority.Name())
+	if err := errors.Join(pem.Encode(authority, &pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), authority.Close()); err != nil {
+		panic(err)
+	}
+	os.Setenv("SSL_CERT_FILE", authority.Name())
+
+	// The race detector would have each program sleep for a second when it is done.
+	os.Setenv(raceVariable, os.Getenv(raceVariable)+" atexit_sleep_ms=0")
+
+	return all.M.Run()
+}
+
+// raceVariable has the options of the race detector.
+const raceVariable = "GORACE"
 
 // TestScripts runs the scripts in testdata/script. They have a Redis of their own in
 // $REDIS_URL, "spend FILE METHOD URL" starts a request of a program, and "program NAME FILE
@@ -50,6 +81,7 @@ func TestScripts(t *testing.T) {
 			// Scripts run side by side, each in a database of its own.
 			env.Setenv("REDIS_URL", fmt.Sprintf("redis://%s/%d", server.Addr, databases.Add(1)%16))
 			env.Setenv("ADDRESS", server.Addr)
+			env.Setenv(raceVariable, os.Getenv(raceVariable))
 			env.Setenv("WATCHER_URL", strings.Replace(env.Getenv("REDIS_URL"), "://", "://watcher:"+redistest.Password+"@", 1))
 			return nil
 		},
@@ -135,6 +167,7 @@ func book(s throttle.Store, f *policyfile.File, method, url string) error {
 
 // TestCodes: each kind of failure has the exit code that README documents.
 func TestCodes(t *testing.T) {
+	t.Parallel()
 	good := "../../policyfile/testdata/good.yaml"
 	for _, c := range []struct {
 		args []string

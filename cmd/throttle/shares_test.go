@@ -23,8 +23,9 @@ import (
 // TestSharesAreShown: status and top say which shares wait for a budget, in words and in JSON: 16 by hashed names, and the others together.
 // $UPDATE writes the words that testdata/shares.txt has.
 func TestSharesAreShown(t *testing.T) {
+	t.Parallel()
 	server := redistest.Single(t)
-	t.Setenv(addressVariable, server.URL())
+	at := "--redis=" + server.URL()
 	client := server.Client(t)
 	reporter := made(fleet.Start(client, redisstore.New(client, redisstore.Options{}), fleet.ReporterOptions{Program: "agents", Interval: 20 * time.Millisecond}))
 	t.Cleanup(reporter.Close)
@@ -54,7 +55,7 @@ func TestSharesAreShown(t *testing.T) {
 	var s fleet.Snapshot
 	require.Eventually(t, func() bool {
 		s = fleet.Snapshot{}
-		require.NoError(t, json.Unmarshal([]byte(must(t, "status", "--json")), &s))
+		require.NoError(t, json.Unmarshal([]byte(must(t, "status", "--json", at)), &s))
 		return len(s.Budgets) == 1 && s.Budgets[0].State.Waiting == 320
 	}, time.Minute, 10*time.Millisecond)
 
@@ -64,7 +65,7 @@ func TestSharesAreShown(t *testing.T) {
 	require.Equal(t, fmt.Sprintf("%014x", store.ShareOf("model", "tenant 17")), all[1].Name)
 	require.Equal(t, fleet.Share{Name: "other", Waiting: 1 + 4 + 3 + 5, Shares: 4}, all[16])
 	for _, command := range []string{"status", "top --once"} {
-		text := must(t, strings.Fields(command)...)
+		text := must(t, append(strings.Fields(command), at)...)
 		require.NotContains(t, text, "tenant")
 		_, text, _ = strings.Cut(text, "\n\nSHARE")
 		text, _, _ = strings.Cut(text, "\nNODE")

@@ -50,8 +50,9 @@ func (s *served) post(path, body string, headers ...string) (a told) {
 // TestWaitingAPI: permits count in the budgets of requests that are sent through, of all proxies;
 // they follow the file; and they end with the process.
 func TestWaitingAPI(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Single(t)
-	t.Setenv(addressVariable, redis.URL())
+	at := "--redis=" + redis.URL()
 	limiter, err := throttle.NewLimiter(redisstore.New(redis.Client(t), redisstore.Options{}), throttle.Policy{Name: "slots", Limit: throttle.Concurrency(2)})
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "policies.yaml")
@@ -64,7 +65,7 @@ func TestWaitingAPI(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	write("slots")
-	a, b := startProxy(t, file), startProxy(t, file)
+	a, b := startProxy(t, file, at), startProxy(t, file, at)
 	const slots, hour = `{"demands": [{"policy": "slots"}]}`, `{"demands": [{"policy": "hour"}], "wait": 0}`
 	permit := a.post("acquire", hour)
 	require.Equal(t, http.StatusOK, permit.Status)
