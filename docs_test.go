@@ -191,7 +191,7 @@ func brokenLinks(page, text string, files []string, read func(page string) strin
 // any file's path. A name may be a pattern; one that begins with "_" is an ending.
 func missingSources(text string, files []string) (missing []string) {
 	for _, name := range sourceFile.FindAllString(webAddress.ReplaceAllString(text, ""), -1) {
-		wanted := strings.TrimPrefix(path.Clean(name), "./")
+		wanted := strings.TrimLeft(strings.TrimPrefix(path.Clean(name), "./"), "/") // "$DIR"/row.go
 		for strings.HasPrefix(wanted, "../") {
 			wanted = wanted[3:]
 		}
