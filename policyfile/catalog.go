@@ -414,7 +414,7 @@ func (t *catalogTable) option() option[presetRows] {
 	}
 
 	return option[presetRows]{
-		name: t.name, doc: "the rows of docs/presets/" + t.name + ".md", schema: options.schema,
+		name: t.name, doc: t.head.doc(), keys: options.heads(), schema: options.schema,
 		alone: func() presetRows {
 			rows, _ := rows(fileOptions{}) // it was read when the catalog was
 			return rows
@@ -433,6 +433,15 @@ func (t *catalogTable) option() option[presetRows] {
 			return rows, err == nil
 		},
 	}
+}
+
+// doc describes the preset for readers.
+func (h *catalogHead) doc() string {
+	about := h.about
+	if !strings.HasPrefix(about, h.chinese) {
+		about = h.title + ", " + about
+	}
+	return presetDoc(about, h.counted)
 }
 
 // fields returns the options that a file can give.

@@ -73,8 +73,9 @@ func choice[T any](name string, options ...option[T]) shape[T] {
 // An option is one kind of a choice.
 type option[T any] struct {
 	name, doc string
-	form      string   // its value, for readers
-	alone     func() T // its value without a value in the file, or nil if it needs one
+	form      string      // its value, for readers
+	keys      []fieldHead // of a preset: its options, for readers
+	alone     func() T    // its value without a value in the file, or nil if it needs one
 	read      func(r *reader, n *yaml.Node) (T, bool)
 	schema    func() schema
 

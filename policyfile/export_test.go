@@ -1,5 +1,10 @@
 package policyfile
 
+import (
+	"slices"
+	"strings"
+)
+
 // The bounds of a file, for the reference.
 const (
 	MostBytes    = mostBytes
@@ -23,30 +28,45 @@ type Mapping struct {
 // Mappings returns the mappings of a file, without the options of presets.
 func Mappings() []Mapping {
 	return []Mapping{
-		{"The file", keysOf(documentFields)},
-		{"A policy", keysOf(policy)},
-		{"headroom", keysOf(headroom)},
+		{"The file", keysOf(documentFields.heads())},
+		{"A policy", keysOf(policy.heads())},
+		{"headroom", keysOf(headroom.heads())},
 		{"A penalty", kindsOf(penaltyKinds())},
-		{"codes", keysOf(codes)},
-		{"text", keysOf(texts)},
-		{"printed", keysOf(printed)},
-		{"as", keysOf(dialect)},
-		{"headers", keysOf(headers)},
-		{"ratelimit", keysOf(rateLimit)},
-		{"A when", keysOf(conditions("penalty", penalties))},
+		{"codes", keysOf(codes.heads())},
+		{"text", keysOf(texts.heads())},
+		{"printed", keysOf(printed.heads())},
+		{"as", keysOf(dialect.heads())},
+		{"headers", keysOf(headers.heads())},
+		{"ratelimit", keysOf(rateLimit.heads())},
+		{"A when", keysOf(conditions("penalty", penalties).heads())},
 		{"A quota", kindsOf(quotaKinds())},
 		{"A settle", kindsOf(settleKinds)},
-		{"amount", keysOf(amount)},
-		{"A test", keysOf(test)},
-		{"An expectation", keysOf(expectation)},
-		{"An answer", keysOf(answer)},
+		{"amount", keysOf(amount.heads())},
+		{"A test", keysOf(test.heads())},
+		{"An expectation", keysOf(expectation.heads())},
+		{"An answer", keysOf(answer.heads())},
 	}
 }
 
-func keysOf[S any](d record[S]) (all []Key) {
-	for _, f := range d.fields {
-		all = append(all, Key{f.name, f.form, f.doc, f.usual, f.required})
+func keysOf(heads []fieldHead) (all []Key) {
+	for _, h := range heads {
+		all = append(all, Key{h.name, h.form, h.doc, h.usual, h.required})
 	}
+	return all
+}
+
+// A PresetDoc is a preset for readers, with its options.
+type PresetDoc struct {
+	Name, Doc string
+	Options   []Key
+}
+
+// PresetDocs returns the presets by name.
+func PresetDocs() (all []PresetDoc) {
+	for _, o := range append(slices.Clone(packagePresets), catalogPresets()...) {
+		all = append(all, PresetDoc{o.name, o.doc, keysOf(o.keys)})
+	}
+	slices.SortFunc(all, func(a, b PresetDoc) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 

@@ -66,12 +66,12 @@ var allPresets = sync.OnceValue(func() shape[presetRows] {
 
 // packagePresets are the presets that are packages.
 var packagePresets = []option[presetRows]{
-	preset("airtable", airtable.Policies,
+	preset("airtable", "the Web API", "base, user", airtable.Policies,
 		member("user", "the id of the user or the service account, not a token", label, func(o *airtable.Options, v string) { o.User = v }),
 		callerID("user", func(o *airtable.Options, v keyFunc) { o.Caller = v }),
 		host(func(o *airtable.Options, v string) { o.Host = v }),
 	),
-	preset("anthropic", anthropic.Policies,
+	preset("anthropic", "requests, tokens in and out", "organization, model", anthropic.Policies,
 		member("requests", "how many requests a minute each model allows", number(1), func(o *anthropic.Options, v int) { o.Requests = v }),
 		member("input-tokens", "how many tokens a minute may be sent to each model", number(1), func(o *anthropic.Options, v int) { o.InputTokens = v }),
 		member("output-tokens", "how many tokens a minute each model may write", number(1), func(o *anthropic.Options, v int) { o.OutputTokens = v }),
@@ -83,32 +83,32 @@ var packagePresets = []option[presetRows]{
 		member("output", "the tokens that a request has written", cost, func(o *anthropic.Options, v costFunc) { o.Output = v }),
 		host(func(o *anthropic.Options, v string) { o.Host = v }),
 	),
-	preset("any", anyapi.Policies,
+	preset("any", "every API that nobody has described: what its answers tell", "host and credential", anyapi.Policies,
 		member("account", "the id of the account, not a secret", label, func(o *anyapi.Options, v string) { o.Account = v }),
 		callerID("account", func(o *anyapi.Options, v keyFunc) { o.Caller = v }),
 		host(func(o *anyapi.Options, v string) { o.Host = v }),
 	),
-	preset("azureopenai", azureopenai.Policies,
+	preset("azureopenai", "requests and tokens of a deployment", "resource, deployment", azureopenai.Policies,
 		member("requests", "how many requests a minute each deployment takes", number(1), func(o *azureopenai.Options, v int) { o.Requests = v }),
 		member("tokens", "how many tokens a minute each deployment takes", number(1), func(o *azureopenai.Options, v int) { o.Tokens = v }),
 		member("deployment", "tells the deployments of a resource apart", key, func(o *azureopenai.Options, v keyFunc) { o.Deployment = v }),
 		member("cost", "the tokens of a request", cost, func(o *azureopenai.Options, v costFunc) { o.Cost = v }),
 		host(func(o *azureopenai.Options, v string) { o.Host = v }),
 	),
-	preset("binance", binance.Policies,
+	preset("binance", "spot API, bans", "address", binance.Policies,
 		member("per-minute", "the weight that an address may use in a minute", number(1), func(o *binance.Options, v int) { o.PerMinute = v }),
 		member("weight", "what a request costs", cost, func(o *binance.Options, v costFunc) { o.Weight = v }),
 		member("address", "a name for the address that requests leave from", label, func(o *binance.Options, v string) { o.Address = v }),
 		host(func(o *binance.Options, v string) { o.Host = v }),
 	),
-	preset("cloudflare", cloudflare.Policies,
+	preset("cloudflare", "the API, REST and GraphQL", "user, address", cloudflare.Policies,
 		member("user", "the id of the user or the account, not a token", label, func(o *cloudflare.Options, v string) { o.User = v }),
 		callerID("user", func(o *cloudflare.Options, v keyFunc) { o.Caller = v }),
 		member("address", "a name for the address that requests leave from", label, func(o *cloudflare.Options, v string) { o.Address = v }),
 		member("per-5-minutes", "what a user may call in 5 minutes", number(1), func(o *cloudflare.Options, v int) { o.Per5Minutes = v }),
 		host(func(o *cloudflare.Options, v string) { o.Host = v }),
 	),
-	preset("dashscope", dashscope.Policies,
+	preset("dashscope", "百炼, Qwen: requests and tokens", "account, model", dashscope.Policies,
 		member("requests", "how many requests a minute each model allows", number(1), func(o *dashscope.Options, v int) { o.Requests = v }),
 		member("tokens", "how many tokens a minute each model allows", number(1), func(o *dashscope.Options, v int) { o.Tokens = v }),
 		member("even", "space requests and tokens out", yes, func(o *dashscope.Options, v bool) { o.Even = v }),
@@ -118,7 +118,7 @@ var packagePresets = []option[presetRows]{
 		member("cost", "the tokens of a request", cost, func(o *dashscope.Options, v costFunc) { o.Cost = v }),
 		host(func(o *dashscope.Options, v string) { o.Host = v }),
 	),
-	preset("deepseek", deepseek.Policies,
+	preset("deepseek", "DeepSeek: requests in flight", "account, model", deepseek.Policies,
 		member("pro", "how many requests to deepseek-v4-pro may be in flight", number(1), func(o *deepseek.Options, v int) { o.Pro = v }),
 		member("flash", "how many requests to deepseek-flash may be in flight", number(1), func(o *deepseek.Options, v int) { o.Flash = v }),
 		member("account", "a name for the account", label, func(o *deepseek.Options, v string) { o.Account = v }),
@@ -126,7 +126,7 @@ var packagePresets = []option[presetRows]{
 		member("model", "the model that a request asks for", key, func(o *deepseek.Options, v keyFunc) { o.Model = v }),
 		host(func(o *deepseek.Options, v string) { o.Host = v }),
 	),
-	preset("dingtalk", dingtalk.Policies,
+	preset("dingtalk", "钉钉, old and new API, companies and vendors, robots, the ban that looks like success", "address, application, company, API, robot, person", dingtalk.Policies,
 		member("edition", "what the company has bought; the months count only if it is named", either(editions, editionNumbers.shape()), func(o *dingtalk.Options, v dingtalk.Edition) { o.Edition = v }),
 		member("old-contract", "the edition's contract is from before 2025-11-19, and keeps its numbers", yes, func(o *dingtalk.Options, v bool) { o.OldContract = v }),
 		member("packages", "how many packages (增购包) the company has bought beside the edition", number(1), func(o *dingtalk.Options, v int) { o.Packages = v }),
@@ -144,14 +144,14 @@ var packagePresets = []option[presetRows]{
 		member("per-suite", "how many calls in a second an ISV's application may make", number(1), func(o *dingtalk.Options, v int) { o.PerSuite = v }),
 		host(func(o *dingtalk.Options, v string) { o.Host = v }),
 	),
-	preset("discord", discord.Policies,
+	preset("discord", "HTTP API of bots, interactions, webhooks", "bot, route, address", discord.Policies,
 		member("bot", "the bot's id", label, func(o *discord.Options, v string) { o.Bot = v }),
 		callerID("bot", func(o *discord.Options, v keyFunc) { o.Caller = v }),
 		member("address", "a name for the address that requests leave from", label, func(o *discord.Options, v string) { o.Address = v }),
 		member("per-second", "the global limit", number(1), func(o *discord.Options, v int) { o.PerSecond = v }),
 		host(func(o *discord.Options, v string) { o.Host = v }),
 	),
-	preset("drive", drive.Policies,
+	preset("drive", "Google Drive, in units", "user, project", drive.Policies,
 		member("per-minute", "how many units a minute the project has", number(1), func(o *drive.Options, v int) { o.PerMinute = v }),
 		member("per-user", "how many units a minute each user has", number(1), func(o *drive.Options, v int) { o.PerUser = v }),
 		member("units", "what a request costs", cost, func(o *drive.Options, v costFunc) { o.Units = v }),
@@ -160,7 +160,7 @@ var packagePresets = []option[presetRows]{
 		callerIDs("project", "user", func(o *drive.Options, v callerFunc) { o.Caller = v }),
 		host(func(o *drive.Options, v string) { o.Host = v }),
 	),
-	preset("feishu", feishu.Policies,
+	preset("feishu", "飞书 and Lark, custom bots, the month", "application, tenant, API", feishu.Policies,
 		member("app", "the app's id, not its token", label, func(o *feishu.Options, v string) { o.App = v }),
 		member("tenant", "the id of the tenant that is called", label, func(o *feishu.Options, v string) { o.Tenant = v }),
 		callerIDs("app", "tenant", func(o *feishu.Options, v callerFunc) { o.Caller = v }),
@@ -169,7 +169,7 @@ var packagePresets = []option[presetRows]{
 		member("per-month", "what a tenant may call in a month", number(1), func(o *feishu.Options, v int) { o.PerMonth = v }),
 		host(func(o *feishu.Options, v string) { o.Host = v }),
 	),
-	preset("gemini", gemini.Policies,
+	preset("gemini", "Gemini API: requests, tokens in, the day", "project, model", gemini.Policies,
 		member("requests", "how many requests a minute each model allows", number(1), func(o *gemini.Options, v int) { o.Requests = v }),
 		member("tokens", "how many tokens a minute may be sent to each model", number(1), func(o *gemini.Options, v int) { o.Tokens = v }),
 		member("per-day", "how many requests a day each model allows", number(1), func(o *gemini.Options, v int) { o.PerDay = v }),
@@ -179,20 +179,20 @@ var packagePresets = []option[presetRows]{
 		member("cost", "the tokens that a request sends", cost, func(o *gemini.Options, v costFunc) { o.Cost = v }),
 		host(func(o *gemini.Options, v string) { o.Host = v }),
 	),
-	preset("github", github.Policies,
+	preset("github", "REST, GraphQL, searches, Enterprise Servers", "account", github.Policies,
 		member("account", "the id of the user or the installation", label, func(o *github.Options, v string) { o.Account = v }),
 		callerID("account", func(o *github.Options, v keyFunc) { o.Caller = v }),
 		member("per-hour", "what the primary limit allows", number(1), func(o *github.Options, v int) { o.PerHour = v }),
 		host(func(o *github.Options, v string) { o.Host = v }),
 	),
-	preset("gitlab", gitlab.Policies,
+	preset("gitlab", "GitLab.com, REST and GraphQL", "user, address, endpoint", gitlab.Policies,
 		member("user", "a name for the user that the token belongs to", label, func(o *gitlab.Options, v string) { o.User = v }),
 		callerID("user", func(o *gitlab.Options, v keyFunc) { o.Caller = v }),
 		member("address", "a name for the address that requests leave from", label, func(o *gitlab.Options, v string) { o.Address = v }),
 		member("per-minute", "how often a user may call in a minute", number(1), func(o *gitlab.Options, v int) { o.PerMinute = v }),
 		host(func(o *gitlab.Options, v string) { o.Host = v }),
 	),
-	preset("gmail", gmail.Policies,
+	preset("gmail", "Gmail API, in units", "user, project", gmail.Policies,
 		member("per-minute", "how many units a minute the project has", number(1), func(o *gmail.Options, v int) { o.PerMinute = v }),
 		member("per-user", "how many units a minute each user has", number(1), func(o *gmail.Options, v int) { o.PerUser = v }),
 		member("project", "the project's id", label, func(o *gmail.Options, v string) { o.Project = v }),
@@ -201,13 +201,13 @@ var packagePresets = []option[presetRows]{
 		member("units", "what a request costs", cost, func(o *gmail.Options, v costFunc) { o.Units = v }),
 		host(func(o *gmail.Options, v string) { o.Host = v }),
 	),
-	preset("graph", graph.Policies,
+	preset("graph", "Microsoft Graph: mailboxes, refusals of services", "mailbox or service, tenant, app", graph.Policies,
 		member("app", "the id of the app's registration, not a token", label, func(o *graph.Options, v string) { o.App = v }),
 		member("tenant", "the id of the tenant that is called", label, func(o *graph.Options, v string) { o.Tenant = v }),
 		callerIDs("app", "tenant", func(o *graph.Options, v callerFunc) { o.Caller = v }),
 		host(func(o *graph.Options, v string) { o.Host = v }),
 	),
-	preset("hubspot", hubspot.Policies,
+	preset("hubspot", "the CRM and every API behind its host, searches, the day", "app, account", hubspot.Policies,
 		member("plan", "of the accounts", hubspotPlans, func(o *hubspot.Options, v hubspot.Plan) { o.Plan = v }),
 		member("increases", "how many API limit increases the account has bought", number(1), func(o *hubspot.Options, v int) { o.Increases = v }),
 		member("zone", "the account's time zone, in which its days end", zone, func(o *hubspot.Options, v *time.Location) { o.Zone = v }),
@@ -216,7 +216,7 @@ var packagePresets = []option[presetRows]{
 		callerIDs("app", "account", func(o *hubspot.Options, v callerFunc) { o.Caller = v }),
 		host(func(o *hubspot.Options, v string) { o.Host = v }),
 	),
-	preset("jira", jira.Policies,
+	preset("jira", "Jira Cloud, points and bursts", "application, tenant, endpoint, issue", jira.Policies,
 		member("quota", "the points an hour", number(1), func(o *jira.Options, v int) { o.Quota = v }),
 		member("per-tenant", "each tenant has that quota for itself", yes, func(o *jira.Options, v bool) { o.PerTenant = v }),
 		member("app", "the app's id", label, func(o *jira.Options, v string) { o.App = v }),
@@ -225,21 +225,21 @@ var packagePresets = []option[presetRows]{
 		member("points", "the cost of a request", cost, func(o *jira.Options, v costFunc) { o.Points = v }),
 		host(func(o *jira.Options, v string) { o.Host = v }),
 	),
-	preset("kimi", kimi.Policies,
+	preset("kimi", "Moonshot Kimi: requests in flight and a minute, tokens", "account", kimi.Policies,
 		member("tier", "of the account, by what it has paid in", kimiTiers, func(o *kimi.Options, v kimi.Tier) { o.Tier = v }),
 		member("account", "a name for the account", label, func(o *kimi.Options, v string) { o.Account = v }),
 		callerID("account", func(o *kimi.Options, v keyFunc) { o.Caller = v }),
 		member("cost", "the tokens of a request", cost, func(o *kimi.Options, v costFunc) { o.Cost = v }),
 		host(func(o *kimi.Options, v string) { o.Host = v }),
 	),
-	preset("notion", notion.Policies,
+	preset("notion", "the API", "connection, workspace", notion.Policies,
 		member("per-minute", "what the plan allows each connection in a minute", number(1), func(o *notion.Options, v int) { o.PerMinute = v }),
 		member("connection", "the connection's id", label, func(o *notion.Options, v string) { o.Connection = v }),
 		member("workspace", "the id of the workspace that is called", label, func(o *notion.Options, v string) { o.Workspace = v }),
 		callerIDs("connection", "workspace", func(o *notion.Options, v callerFunc) { o.Caller = v }),
 		host(func(o *notion.Options, v string) { o.Host = v }),
 	),
-	preset("openai", openai.Policies,
+	preset("openai", "requests and tokens", "project, model", openai.Policies,
 		member("requests", "how many requests a minute each model allows", number(1), func(o *openai.Options, v int) { o.Requests = v }),
 		member("tokens", "how many tokens a minute each model allows", number(1), func(o *openai.Options, v int) { o.Tokens = v }),
 		member("even", "space requests and tokens out", yes, func(o *openai.Options, v bool) { o.Even = v }),
@@ -249,20 +249,20 @@ var packagePresets = []option[presetRows]{
 		member("cost", "the tokens of a request", cost, func(o *openai.Options, v costFunc) { o.Cost = v }),
 		host(func(o *openai.Options, v string) { o.Host = v }),
 	),
-	preset("riot", riot.Policies,
+	preset("riot", "Riot Games", "key, region, method", riot.Policies,
 		member("limits", "what the key may do in each region, one for each window", some(limit), func(o *riot.Options, v []throttle.Limit) { o.Limits = v }),
 		member("key", "a name for the API key", label, func(o *riot.Options, v string) { o.Key = v }),
 		callerID("key", func(o *riot.Options, v keyFunc) { o.Caller = v }),
 		member("method", "tells methods apart", key, func(o *riot.Options, v keyFunc) { o.Method = v }),
 		host(func(o *riot.Options, v string) { o.Host = v }),
 	),
-	preset("salesforce", salesforce.Policies,
+	preset("salesforce", "REST and the APIs that are built on it, the 24 hours", "organization", salesforce.Policies,
 		member("per-day", "how many calls the organization may make in 24 hours", number(1), func(o *salesforce.Options, v int) { o.PerDay = v }),
 		member("organization", "the organization's id", label, func(o *salesforce.Options, v string) { o.Organization = v }),
 		callerID("organization", func(o *salesforce.Options, v keyFunc) { o.Caller = v }),
 		host(func(o *salesforce.Options, v string) { o.Host = v }),
 	),
-	preset("sheets", sheets.Policies,
+	preset("sheets", "Google Sheets: reads and writes", "user, project", sheets.Policies,
 		member("per-minute", "how many reads, and how many writes, the project has in a minute", number(1), func(o *sheets.Options, v int) { o.PerMinute = v }),
 		member("per-user", "how many reads, and how many writes, each user has in a minute", number(1), func(o *sheets.Options, v int) { o.PerUser = v }),
 		member("project", "the project's id", label, func(o *sheets.Options, v string) { o.Project = v }),
@@ -270,14 +270,14 @@ var packagePresets = []option[presetRows]{
 		callerIDs("project", "user", func(o *sheets.Options, v callerFunc) { o.Caller = v }),
 		host(func(o *sheets.Options, v string) { o.Host = v }),
 	),
-	preset("shopify", shopify.Policies,
+	preset("shopify", "Admin API, REST and GraphQL", "application and store", shopify.Policies,
 		member("plan", "of the stores", plans, func(o *shopify.Options, v shopify.Plan) { o.Plan = v }),
 		member("app", "the app's id", label, func(o *shopify.Options, v string) { o.App = v }),
 		callerID("app", func(o *shopify.Options, v keyFunc) { o.Caller = v }),
 		member("estimate", "what a query is likely to cost, in points", cost, func(o *shopify.Options, v costFunc) { o.Estimate = v }),
 		host(func(o *shopify.Options, v string) { o.Host = v }),
 	),
-	preset("slack", slack.Policies,
+	preset("slack", "Web API", "method, workspace, application, channel", slack.Policies,
 		member("app", "the app's id, not its token", label, func(o *slack.Options, v string) { o.App = v }),
 		member("workspace", "the id of the workspace that is called", label, func(o *slack.Options, v string) { o.Workspace = v }),
 		callerIDs("app", "workspace", func(o *slack.Options, v callerFunc) { o.Caller = v }),
@@ -287,27 +287,27 @@ var packagePresets = []option[presetRows]{
 		member("channel", "the channel that a message goes to", key, func(o *slack.Options, v keyFunc) { o.Channel = v }),
 		host(func(o *slack.Options, v string) { o.Host = v }),
 	),
-	preset("spapi", spapi.Policies,
+	preset("spapi", "Amazon's Selling Partner API", "account, operation", spapi.Policies,
 		member("operations", "the rows", some(operation.shape()), func(o *spapi.Options, v []spapi.Operation) { o.Operations = v }),
 		member("account", "a name for the pair of selling partner and application", label, func(o *spapi.Options, v string) { o.Account = v }),
 		callerID("account", func(o *spapi.Options, v keyFunc) { o.Caller = v }),
 		host(func(o *spapi.Options, v string) { o.Host = v }),
 	),
-	preset("stripe", stripe.Policies,
+	preset("stripe", "the API, live and sandbox, subscriptions", "account, endpoint, object", stripe.Policies,
 		member("account", "the account's id, not a key", label, func(o *stripe.Options, v string) { o.Account = v }),
 		callerID("account", func(o *stripe.Options, v keyFunc) { o.Caller = v }),
 		member("sandbox", "the keys are those of a sandbox", yes, func(o *stripe.Options, v bool) { o.Sandbox = v }),
 		member("per-second", "what the account may call in a second", number(1), func(o *stripe.Options, v int) { o.PerSecond = v }),
 		host(func(o *stripe.Options, v string) { o.Host = v }),
 	),
-	preset("telegram", telegram.Policies,
+	preset("telegram", "Bot API: messages, edits", "bot, chat, group", telegram.Policies,
 		member("per-second", "how many messages a bot may send in a second", number(1), func(o *telegram.Options, v int) { o.PerSecond = v }),
 		member("bot", "the bot's id", label, func(o *telegram.Options, v string) { o.Bot = v }),
 		callerID("bot", func(o *telegram.Options, v keyFunc) { o.Caller = v }),
 		member("channel", "the chat that a message goes to", key, func(o *telegram.Options, v keyFunc) { o.Channel = v }),
 		host(func(o *telegram.Options, v string) { o.Host = v }),
 	),
-	preset("tencentmeeting", tencentmeeting.Policies,
+	preset("tencentmeeting", "腾讯会议", "application, user", tencentmeeting.Policies,
 		member("third-party", "the app is a third party's, which is counted by user", yes, func(o *tencentmeeting.Options, v bool) { o.ThirdParty = v }),
 		member("per-minute", "how many calls a minute are allowed", number(1), func(o *tencentmeeting.Options, v int) { o.PerMinute = v }),
 		member("per-day", "how many calls a day are allowed to an app", number(1), func(o *tencentmeeting.Options, v int) { o.PerDay = v }),
@@ -316,7 +316,7 @@ var packagePresets = []option[presetRows]{
 		callerIDs("app", "user", func(o *tencentmeeting.Options, v callerFunc) { o.Caller = v }),
 		host(func(o *tencentmeeting.Options, v string) { o.Host = v }),
 	),
-	preset("wechat", wechat.Policies,
+	preset("wechat", "微信公众号, the quota of each API in a day", "account, API", wechat.Policies,
 		member("account", "the account's AppID, not its token", label, func(o *wechat.Options, v string) { o.Account = v }),
 		callerID("account", func(o *wechat.Options, v keyFunc) { o.Caller = v }),
 		member("test", "the account is a test account, with its smaller numbers", yes, func(o *wechat.Options, v bool) { o.Test = v }),
@@ -324,7 +324,7 @@ var packagePresets = []option[presetRows]{
 		member("per-minute", "the same for a minute", table(number(0)), func(o *wechat.Options, v map[string]int) { o.PerMinute = v }),
 		host(func(o *wechat.Options, v string) { o.Host = v }),
 	),
-	preset("wecom", wecom.Policies,
+	preset("wecom", "企业微信, messages by person-times, group robots", "company, address, application, API", wecom.Policies,
 		member("app", "the application's id, not its token", label, func(o *wecom.Options, v string) { o.App = v }),
 		member("company", "the company's id", label, func(o *wecom.Options, v string) { o.Company = v }),
 		callerIDs("app", "company", func(o *wecom.Options, v callerFunc) { o.Caller = v }),
@@ -336,28 +336,28 @@ var packagePresets = []option[presetRows]{
 		member("blocked", "for how long 45009 closes an API", length, func(o *wecom.Options, v time.Duration) { o.Blocked = v }),
 		host(func(o *wecom.Options, v string) { o.Host = v }),
 	),
-	preset("welink", welink.Policies,
+	preset("welink", "华为云 WeLink", "address, application, API", welink.Policies,
 		member("app", "the application's client_id", label, func(o *welink.Options, v string) { o.App = v }),
 		callerID("app", func(o *welink.Options, v keyFunc) { o.Caller = v }),
 		member("address", "a name for the address that requests leave from", label, func(o *welink.Options, v string) { o.Address = v }),
 		member("endpoint", "tells APIs apart", key, func(o *welink.Options, v keyFunc) { o.Endpoint = v }),
 		host(func(o *welink.Options, v string) { o.Host = v }),
 	),
-	preset("xero", xero.Policies,
+	preset("xero", "Xero: in flight, the minute, the day", "application, tenant", xero.Policies,
 		member("per-day", "what the app's tier allows for each tenant in a day", number(1), func(o *xero.Options, v int) { o.PerDay = v }),
 		member("app", "the app's client id", label, func(o *xero.Options, v string) { o.App = v }),
 		member("tenant", "the id of the tenant that is called", label, func(o *xero.Options, v string) { o.Tenant = v }),
 		callerIDs("app", "tenant", func(o *xero.Options, v callerFunc) { o.Caller = v }),
 		host(func(o *xero.Options, v string) { o.Host = v }),
 	),
-	preset("zendesk", zendesk.Policies,
+	preset("zendesk", "support and help center, by plan", "account, endpoint, ticket", zendesk.Policies,
 		member("per-minute", "what the plan allows in a minute", number(1), func(o *zendesk.Options, v int) { o.PerMinute = v }),
 		member("high-volume", "the account has the High Volume API add-on", yes, func(o *zendesk.Options, v bool) { o.HighVolume = v }),
 		member("user", "the id of the user who updates tickets", label, func(o *zendesk.Options, v string) { o.User = v }),
 		callerID("user", func(o *zendesk.Options, v keyFunc) { o.Caller = v }),
 		host(func(o *zendesk.Options, v string) { o.Host = v }),
 	),
-	preset("zhipu", zhipu.Policies,
+	preset("zhipu", "智谱, GLM: requests in flight", "account, model", zhipu.Policies,
 		member("in-flight", "how many requests each model allows at the same time", number(1), func(o *zhipu.Options, v int) { o.InFlight = v }),
 		member("account", "a name for the account", label, func(o *zhipu.Options, v string) { o.Account = v }),
 		callerID("account", func(o *zhipu.Options, v keyFunc) { o.Caller = v }),
@@ -372,15 +372,16 @@ type shadowed[O any] struct {
 	shadow  bool
 }
 
-// preset returns the option of that name: the table's own options, and shadow.
-func preset[O any](name string, policies func(O) []throttle.Policy, fields ...field[O]) option[presetRows] {
+// preset returns the option of that name: the table's own options, and shadow. About is what the preset is for, and counted
+// what its limits are counted per, for readers.
+func preset[O any](name, about, counted string, policies func(O) []throttle.Policy, fields ...field[O]) option[presetRows] {
 	presetNames = append(presetNames, name)
 	all := []field[shadowed[O]]{
 		member("shadow", "all rows count and report, and never hold or refuse", yes, func(s *shadowed[O], v bool) { s.shadow = v }),
 	}
 	for _, f := range fields {
 		all = append(all, field[shadowed[O]]{
-			name: f.name, doc: f.doc, schema: f.schema,
+			fieldHead: f.fieldHead, schema: f.schema,
 			read: func(r *reader, n *yaml.Node, to *shadowed[O]) bool { return f.read(r, n, &to.options) },
 		})
 	}
@@ -393,10 +394,14 @@ func preset[O any](name string, policies func(O) []throttle.Policy, fields ...fi
 		return rows
 	}
 
-	options := record[shadowed[O]]{name: "preset " + name, fields: all}.shape()
-	return kind(name, "the rows of package presets/"+name, options, rows).
-		or(func() presetRows { return rows(shadowed[O]{}) })
+	options := record[shadowed[O]]{name: "preset " + name, fields: all}
+	o := kind(name, presetDoc(about, counted), options.shape(), rows).or(func() presetRows { return rows(shadowed[O]{}) })
+	o.keys = options.heads()
+	return o
 }
+
+// presetDoc describes a preset for readers.
+func presetDoc(about, counted string) string { return about + "; counted per " + counted }
 
 var plans = oneOf(
 	word[shopify.Plan]{"standard", shopify.Standard}, word[shopify.Plan]{"advanced", shopify.Advanced},
@@ -471,7 +476,9 @@ func callerID[O any](id string, set func(*O, keyFunc)) field[O] {
 	ids := record[keyFunc]{name: "a caller", fields: []field[keyFunc]{
 		must(member(id, "the key of that id", key, func(c *keyFunc, v keyFunc) { *c = v })),
 	}}
-	return member("caller", callerDoc, defined("preset-caller-"+id, ids.shape()), set)
+	f := member("caller", callerDoc, defined("preset-caller-"+id, ids.shape()), set)
+	f.form = "a key for " + id
+	return f
 }
 
 // callerIDs returns the caller field of a preset with two ids. An omitted id is "".
@@ -481,9 +488,11 @@ func callerIDs[O any](a, b string, set func(*O, callerFunc)) field[O] {
 		member(a, "the key of that id", key, func(k *keys, v keyFunc) { k.a = v }),
 		member(b, "the key of that id", key, func(k *keys, v keyFunc) { k.b = v }),
 	}}
-	return member("caller", callerDoc, defined("preset-caller-"+a+"-"+b, filled(ids.shape())), func(o *O, k keys) {
+	f := member("caller", callerDoc, defined("preset-caller-"+a+"-"+b, filled(ids.shape())), func(o *O, k keys) {
 		set(o, func(r *http.Request) (string, string) { return valueOf(k.a, r), valueOf(k.b, r) })
 	})
+	f.form = "a key for " + a + ", for " + b + ", or for both"
+	return f
 }
 
 // valueOf returns a key's value for a request, or "" without a key.

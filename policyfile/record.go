@@ -18,21 +18,26 @@ type record[S any] struct {
 	check   func(r *reader, n *yaml.Node, members []keyed, v *S) bool // after all fields, also if some have mistakes; optional
 }
 
+// A fieldHead is the part of a field that readers see.
+type fieldHead struct {
+	name, doc string
+	form      string // a valid value
+	usual     string // what counts if the field is missing; "" if the field is required or the doc says so
+	required  bool
+}
+
 // A field is one key of a record.
 type field[S any] struct {
-	name, doc string
-	form      string // a valid value, for readers
-	usual     string // what counts if the field is missing, for readers; "" if the field is required or the doc says so
-	required  bool
-	advice    string // the text behind the name of a missing required field
-	read      func(r *reader, n *yaml.Node, to *S) bool
-	schema    func() schema
+	fieldHead
+	advice string // the text behind the name of a missing required field
+	read   func(r *reader, n *yaml.Node, to *S) bool
+	schema func() schema
 }
 
 // member returns the field whose value set puts into the record.
 func member[S, T any](name, doc string, of shape[T], set func(*S, T)) field[S] {
 	return field[S]{
-		name: name, doc: doc, form: of.form, schema: of.schema,
+		fieldHead: fieldHead{name: name, doc: doc, form: of.form}, schema: of.schema,
 		read: func(r *reader, n *yaml.Node, to *S) bool {
 			v, ok := of.read(r, n)
 			if ok {
@@ -47,7 +52,7 @@ func member[S, T any](name, doc string, of shape[T], set func(*S, T)) field[S] {
 // be found in what could be read.
 func partly[S, T any](name, doc string, of shape[T], set func(*S, T)) field[S] {
 	return field[S]{
-		name: name, doc: doc, form: of.form, schema: of.schema,
+		fieldHead: fieldHead{name: name, doc: doc, form: of.form}, schema: of.schema,
 		read: func(r *reader, n *yaml.Node, to *S) bool {
 			v, ok := of.read(r, n)
 			set(to, v)
@@ -117,6 +122,14 @@ func (d record[S]) read(r *reader, n *yaml.Node) (v S, ok bool) {
 	}
 
 	return v, ok
+}
+
+// heads returns the part of the fields that readers see.
+func (d record[S]) heads() (all []fieldHead) {
+	for _, f := range d.fields {
+		all = append(all, f.fieldHead)
+	}
+	return all
 }
 
 // hint suggests the field that an unknown name may have meant.

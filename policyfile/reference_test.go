@@ -2,8 +2,10 @@ package policyfile_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -50,6 +52,9 @@ var mistaken = []string{
 // quoted are the words of a doc that a file has literally.
 var quoted = regexp.MustCompile(`"([^"]+)"`)
 
+// literal returns a doc with the quoted words as code.
+func literal(text string) string { return quoted.ReplaceAllString(text, "`$1`") }
+
 // linked returns the form of a value with links to the sections of the mappings that it names.
 func linked(form string) string {
 	parts := strings.Split(form, ", or ")
@@ -68,9 +73,8 @@ func linked(form string) string {
 func TestReference(t *testing.T) {
 	page := reference.NewPage("Policy files: reference", "Each key of a file of policies, from the table that the parser uses. [Policies in a file](../policyfile.md) says how to use a file, "+
 		"and [`schema.json`](../../policyfile/schema.json) has the keys for editors.")
-	page.Text("A key without a default may be left out unless it is **required**. Presets have the keys of [their options](../presets.md). A kind that may have the value \"nothing\" can stand alone: `penalty: retry-after`.")
+	page.Text("A key without a default may be left out unless it is **required**. Presets have the keys of [their options](presets.md). A kind that may have the value \"nothing\" can stand alone: `penalty: retry-after`.")
 
-	literal := func(text string) string { return quoted.ReplaceAllString(text, "`$1`") }
 	for _, m := range policyfile.Mappings() {
 		page.Section(m.Name)
 		page.Table("key", "value", "default", "meaning")
@@ -110,4 +114,82 @@ func TestReference(t *testing.T) {
 	}
 
 	page.Compare(t, "..", "policyfile")
+}
+
+// learned is the number of a limit that an answer lowers to the true number.
+const learned = 1_000_000_000
+
+// TestReferenceOfPresets: docs/reference/presets.md has each preset with its rows, and with its options in a file. The sources
+// are those of the preset's own page, which tests compare with the rows. $UPDATE writes the page.
+func TestReferenceOfPresets(t *testing.T) {
+	page := reference.NewPage("Presets: reference", "The APIs that the library knows: what each preset limits without options, and its options. [Presets](../presets.md) says how to use them. "+
+		"The page of a preset says what closes each row, and links the source of each number: *official* is the provider's own page, *observed* an answer or a report, *inferred* a conclusion.")
+	page.Table("preset", "what it is for", "hosts", "rows and limits", "sources")
+	for _, p := range policyfile.PresetDocs() {
+		f, err := policyfile.Parse(p.Name, []byte("version: 1\npresets: ["+p.Name+"]\n"))
+		require.NoError(t, err)
+
+		var hosts, rows []string
+		for _, row := range f.Policies {
+			host := row.Match[strings.LastIndex(row.Match[:strings.Index(row.Match, "/")], " ")+1 : strings.Index(row.Match, "/")]
+			if code := reference.Code(host); !slices.Contains(hosts, code) && host != "" {
+				hosts = append(hosts, code)
+			}
+			limit := row.Limit.String()
+			if row.Limit.N() == learned {
+				limit = "learned from answers"
+			}
+			rows = append(rows, reference.Code(row.Name)+" "+limit)
+		}
+		if len(hosts) == 0 {
+			hosts = []string{"every host"}
+		}
+
+		page.Row("["+reference.Code(p.Name)+"](../presets/"+p.Name+".md)", p.Doc, strings.Join(hosts, ", "), strings.Join(rows, ", "), sourcesOf(t, p.Name))
+	}
+
+	page.Section("Options in a file")
+	page.Text("In Go the options are fields of `Options`, or of `policyfile.PresetOptions`. None is required. `caller` has a [key](policyfile.md#a-policy) for each id: `caller: {app: \"{header.X-App}\"}`.")
+	page.Table("preset", "option", "value", "meaning")
+	for _, k := range policyfile.PresetDocs()[0].Options {
+		if inAll(k.Name) {
+			page.Row("all", reference.Code(k.Name), literal(k.Form), literal(k.Doc))
+		}
+	}
+	for _, p := range policyfile.PresetDocs() {
+		for _, k := range p.Options {
+			require.False(t, k.Required, "%s: %s", p.Name, k.Name)
+			if !inAll(k.Name) {
+				page.Row(p.Name, reference.Code(k.Name), literal(k.Form), literal(k.Doc))
+			}
+		}
+	}
+	page.Compare(t, "..", "presets")
+}
+
+// inAll reports whether every preset has the option.
+func inAll(option string) bool { return option == "shadow" || option == "host" }
+
+// sourcesOf returns the kinds and the months of the sources on the page of a preset.
+func sourcesOf(t *testing.T, preset string) string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/presets/" + preset + ".md")
+	require.NoError(t, err)
+
+	seen := make(map[string]bool)
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, "| `") {
+			continue
+		}
+		cells := strings.Split(strings.Trim(line, "|\n "), " | ")
+		for _, word := range regexp.MustCompile(`\b(?:official|observed|inferred|20\d\d-\d\d)\b`).FindAllString(cells[len(cells)-1], -1) {
+			seen[word] = true
+		}
+	}
+	require.NotEmpty(t, seen, preset)
+
+	words := slices.Sorted(maps.Keys(seen))
+	dates := slices.IndexFunc(words, func(w string) bool { return w[0] != '2' })
+	require.Positive(t, dates, preset)
+	return strings.Join(words[dates:], ", ") + ", " + words[dates-1]
 }

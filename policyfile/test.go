@@ -83,7 +83,10 @@ var test = record[placedTest]{name: "a test", fields: []field[placedTest]{
 // expectations are all policies that the request must match: a list of names, or a mapping from
 // names to the expected cost and key.
 var expectations = field[placedTest]{
-	name: "policies", form: "a text, or a list; or a mapping from names to expectations", doc: "all policies that the request must match: a list of names, or for each name the cost and the key of its budget",
+	fieldHead: fieldHead{
+		name: "policies", form: "a text, or a list; or a mapping from names to expectations",
+		doc: "all policies that the request must match: a list of names, or for each name the cost and the key of its budget",
+	},
 	schema: func() schema {
 		return schema{"anyOf": []any{list(label).schema(), table(expectation.shape()).schema()}}
 	},
