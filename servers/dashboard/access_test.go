@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -20,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/lab/bubble"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/store"
 )
@@ -325,39 +325,13 @@ func TestSlowBody(t *testing.T) {
 					text += "}{"
 				}
 
-				ours, theirs := net.Pipe()
-				server := &http.Server{Handler: newHandler(t, Config{Token: secret}), ErrorLog: log.New(io.Discard, "", 0)}
-				served := make(chan error)
-				go func() { served <- server.Serve(&oneConn{conn: theirs, end: make(chan struct{})}) }()
-				begun := time.Now()
-				go func() { _, _ = io.WriteString(ours, text) }()
-				_, err := io.Copy(io.Discard, ours)
+				took, err := bubble.Send(newHandler(t, Config{Token: secret}), text)
 				require.NoError(t, err)
-				require.LessOrEqual(t, time.Since(begun), bodyTime+slowBy+time.Second)
-				require.NoError(t, server.Close())
-				require.ErrorIs(t, <-served, http.ErrServerClosed)
+				require.LessOrEqual(t, took, bodyTime+slowBy+time.Second)
 			})
 		})
 	}
 }
-
-// oneConn is a listener with one connection.
-type oneConn struct {
-	conn net.Conn
-	end  chan struct{}
-}
-
-func (l *oneConn) Accept() (net.Conn, error) {
-	if conn := l.conn; conn != nil {
-		l.conn = nil
-		return conn, nil
-	}
-	<-l.end
-	return nil, net.ErrClosed
-}
-
-func (l *oneConn) Close() error   { close(l.end); return nil }
-func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
 
 // TestLetIn: a server learns which connections are those of viewers.
 func TestLetIn(t *testing.T) {

@@ -39,7 +39,7 @@ func (m *moment) holds() bool {
 // whyOf explains in each language why requests wait for a budget, or that none do.
 func whyOf(m moment) phrase {
 	if m.Err != "" {
-		return phrase{"The state of the budget is unknown: " + m.Err, "不知道这份额度现在怎么样：" + m.Err}
+		return phrase{"The state of the budget is unknown: " + m.Err, "不知道这份限额现在怎么样：" + m.Err}
 	}
 	why := m.reason()
 	if !m.Shadow {
@@ -65,19 +65,19 @@ func (m *moment) cause() phrase {
 	case m.Left > 0 && m.By != "":
 		return phrase{
 			fmt.Sprintf("%s paused it%s; it opens in %s.", m.By, quoted(": “%s”", m.Reason), span(m.Left)),
-			fmt.Sprintf("%s人工暂停了这份额度%s，%s后恢复。", besideChinese(m.By), quoted("，原因是“%s”", m.Reason), spanChinese(m.Left)),
+			fmt.Sprintf("%s人工暂停了这份限额%s，%s后恢复。", besideChinese(m.By), quoted("，原因是“%s”", m.Reason), spanChinese(m.Left)),
 		}
 
 	case m.Left > 0 && m.Closer == fleet.ByProgram:
 		return phrase{
 			fmt.Sprintf("A program paused it; it opens in %s.", span(m.Left)),
-			fmt.Sprintf("程序自己暂停了这份额度，%s后恢复。", spanChinese(m.Left)),
+			fmt.Sprintf("程序自己暂停了这份限额，%s后恢复。", spanChinese(m.Left)),
 		}
 
 	case m.Left > 0:
 		return phrase{
 			fmt.Sprintf("The upstream refused a request, so nothing starts for another %s%s.", span(m.Left), m.repeatedEnglish()),
-			fmt.Sprintf("对方拒绝过请求，额度自动暂停，%s后恢复%s。", spanChinese(m.Left), m.repeatedChinese()),
+			fmt.Sprintf("对方拒绝过请求，限额自动暂停，%s后恢复%s。", spanChinese(m.Left), m.repeatedChinese()),
 		}
 
 	// Wait is 0 for slots: nobody knows when a request ends.
@@ -94,11 +94,11 @@ func (m *moment) cause() phrase {
 		}
 
 	case m.Wait == 0 && m.Waiting > 0:
-		return phrase{"There is room here: those who wait start in a moment, or another limit holds them.", "这里有余量：排队的马上放行，或者在等别的上限。"}
+		return phrase{"There is room here: those who wait start in a moment, or another limit holds them.", "这里有余量：排队的马上放行，或者在等别的限额。"}
 	case m.Wait == 0 && m.Capacity > 0 && m.Kind != spaced:
 		return phrase{
 			fmt.Sprintf("Nothing holds a request: %d of %d are used.", m.Used, m.Capacity),
-			fmt.Sprintf("不用排队：上限 %d，用了 %d。", m.Capacity, m.Used),
+			fmt.Sprintf("不用排队：限额 %d，用了 %d。", m.Capacity, m.Used),
 		}
 
 	case m.Wait == 0:
@@ -126,13 +126,13 @@ func (m *moment) cause() phrase {
 	case m.Waiting > m.Booked && m.Used+m.Booked >= m.Capacity: // Wait counts the line, too
 		return phrase{
 			fmt.Sprintf("%d of %d are used%s, and those in line come first: a request that comes now could start in %s.", m.Used, m.Capacity, m.ahead(", the next %d booked"), length.English),
-			fmt.Sprintf("上限 %d，用了 %d%s，前面还有请求在排队：现在来的请求再过 %s才能放行。", m.Capacity, m.Used, m.ahead("，另有 %d 个已排定"), length.Chinese),
+			fmt.Sprintf("限额 %d，用了 %d%s，前面还有请求在排队：现在来的请求再过 %s才能放行。", m.Capacity, m.Used, m.ahead("，另有 %d 个已排定"), length.Chinese),
 		}
 
 	case m.Used+m.Booked >= m.Capacity && m.Booked > 0:
 		return phrase{
 			fmt.Sprintf("%d of %d are used and the next %d booked: the next free start is in %s.", m.Used, m.Capacity, m.Booked, length.English),
-			fmt.Sprintf("上限 %d，用了 %d，另有 %d 个已排定，再过 %s才能放行。", m.Capacity, m.Used, m.Booked, length.Chinese),
+			fmt.Sprintf("限额 %d，用了 %d，另有 %d 个已排定，再过 %s才能放行。", m.Capacity, m.Used, m.Booked, length.Chinese),
 		}
 
 	case m.Used >= m.Capacity:
@@ -144,7 +144,7 @@ func (m *moment) cause() phrase {
 
 	return phrase{
 		fmt.Sprintf("%d of %d are used, and those who came first take the rest: the next free start is in %s.", m.Used, m.Capacity, length.English),
-		fmt.Sprintf("上限 %d，用了 %d，余下的先给排在前面的请求，再过 %s才能放行。", m.Capacity, m.Used, length.Chinese),
+		fmt.Sprintf("限额 %d，用了 %d，余下的先给排在前面的请求，再过 %s才能放行。", m.Capacity, m.Used, length.Chinese),
 	}
 }
 

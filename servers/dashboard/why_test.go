@@ -23,7 +23,7 @@ func TestWhy(t *testing.T) {
 		"room": {
 			with(window, func(m *moment) { m.Used = 7 }),
 			"Nothing holds a request: 7 of 20 are used.",
-			"不用排队：上限 20，用了 7。",
+			"不用排队：限额 20，用了 7。",
 		},
 		"full": {
 			with(window, func(m *moment) { m.Used, m.Wait = 20, 812*time.Millisecond }),
@@ -33,54 +33,54 @@ func TestWhy(t *testing.T) {
 		"booked": {
 			with(window, func(m *moment) { m.Used, m.Booked, m.Wait, m.Waiting = 20, 17, 3266*time.Millisecond, 63 }),
 			"20 of 20 are used, the next 17 booked, and those in line come first: a request that comes now could start in 3.3 s. 63 requests wait.",
-			"上限 20，用了 20，另有 17 个已排定，前面还有请求在排队：现在来的请求再过 3.3 秒才能放行。有 63 个请求在排队。",
+			"限额 20，用了 20，另有 17 个已排定，前面还有请求在排队：现在来的请求再过 3.3 秒才能放行。有 63 个请求在排队。",
 		},
 		"full, with a line": {
 			moment{Limit: "5/s", Kind: windowed, Capacity: 5, Used: 5, Booked: 2, Waiting: 42, Wait: 8400 * time.Millisecond},
 			"5 of 5 are used, the next 2 booked, and those in line come first: a request that comes now could start in 8.4 s. 42 requests wait.",
-			"上限 5，用了 5，另有 2 个已排定，前面还有请求在排队：现在来的请求再过 8.4 秒才能放行。有 42 个请求在排队。",
+			"限额 5，用了 5，另有 2 个已排定，前面还有请求在排队：现在来的请求再过 8.4 秒才能放行。有 42 个请求在排队。",
 		},
 		"booked, no line": {
 			with(window, func(m *moment) { m.Used, m.Booked, m.Wait, m.Waiting = 20, 3, 266*time.Millisecond, 3 }),
 			"20 of 20 are used and the next 3 booked: the next free start is in 266 ms. 3 requests wait.",
-			"上限 20，用了 20，另有 3 个已排定，再过 266 毫秒才能放行。有 3 个请求在排队。",
+			"限额 20，用了 20，另有 3 个已排定，再过 266 毫秒才能放行。有 3 个请求在排队。",
 		},
 		"held elsewhere": {
 			with(window, func(m *moment) { m.Used, m.Waiting = 3, 18 }),
 			"There is room here: those who wait start in a moment, or another limit holds them. 18 requests wait.",
-			"这里有余量：排队的马上放行，或者在等别的上限。有 18 个请求在排队。",
+			"这里有余量：排队的马上放行，或者在等别的限额。有 18 个请求在排队。",
 		},
 		"line": {
 			with(window, func(m *moment) { m.Used, m.Wait, m.Waiting = 12, 400*time.Millisecond, 40 }),
 			"12 of 20 are used, and those who came first take the rest: the next free start is in 400 ms. 40 requests wait.",
-			"上限 20，用了 12，余下的先给排在前面的请求，再过 400 毫秒才能放行。有 40 个请求在排队。",
+			"限额 20，用了 12，余下的先给排在前面的请求，再过 400 毫秒才能放行。有 40 个请求在排队。",
 		},
 		"paused": {
 			with(window, func(m *moment) {
 				m.Left, m.By, m.Reason, m.Waiting, m.Wait = 9*time.Minute+51*time.Second, "alice", "the shop moves", 62, 10*time.Minute
 			}),
 			"alice paused it: “the shop moves”; it opens in 9 min 51 s. 62 requests wait.",
-			"alice 人工暂停了这份额度，原因是“the shop moves”，9 分钟 51 秒后恢复。有 62 个请求在排队。",
+			"alice 人工暂停了这份限额，原因是“the shop moves”，9 分钟 51 秒后恢复。有 62 个请求在排队。",
 		},
 		"paused by a Chinese name": {
 			with(window, func(m *moment) { m.Left, m.By, m.Reason = 10*time.Second, "小王", "短信通道维护" }),
 			"小王 paused it: “短信通道维护”; it opens in 10 s.",
-			"小王人工暂停了这份额度，原因是“短信通道维护”，10 秒后恢复。",
+			"小王人工暂停了这份限额，原因是“短信通道维护”，10 秒后恢复。",
 		},
 		"paused without a reason": {
 			with(window, func(m *moment) { m.Left, m.By = time.Hour, "alice" }),
 			"alice paused it; it opens in 1 h.",
-			"alice 人工暂停了这份额度，1 小时后恢复。",
+			"alice 人工暂停了这份限额，1 小时后恢复。",
 		},
 		"paused by a program": {
 			with(window, func(m *moment) { m.Left, m.Closer = time.Minute, fleet.ByProgram }),
 			"A program paused it; it opens in 1 min.",
-			"程序自己暂停了这份额度，1 分钟后恢复。",
+			"程序自己暂停了这份限额，1 分钟后恢复。",
 		},
 		"ban": {
 			with(window, func(m *moment) { m.Left, m.Repeated = 5*time.Minute, 2 }),
 			"The upstream refused a request, so nothing starts for another 5 min; it refused again 2 times in a row.",
-			"对方拒绝过请求，额度自动暂停，5 分钟后恢复；恢复之后又被拒绝，已连续 2 次。",
+			"对方拒绝过请求，限额自动暂停，5 分钟后恢复；恢复之后又被拒绝，已连续 2 次。",
 		},
 		"slow start": {
 			with(window, func(m *moment) { m.Used, m.Wait, m.Opened = 2, 130*time.Millisecond, 1400*time.Millisecond }),
@@ -105,7 +105,7 @@ func TestWhy(t *testing.T) {
 		"slots with room": {
 			moment{Limit: "8 in flight", Kind: inFlight, Capacity: 8, Used: 7},
 			"Nothing holds a request: 7 of 8 are used.",
-			"不用排队：上限 8，用了 7。",
+			"不用排队：限额 8，用了 7。",
 		},
 		"slots, in line": {
 			moment{Limit: "8 in flight", Kind: inFlight, Capacity: 8, Used: 7, Waiting: 3},
@@ -145,7 +145,7 @@ func TestWhy(t *testing.T) {
 		"learned": {
 			with(window, func(m *moment) { m.Used, m.Wait, m.Ceiling = 12, time.Second, 12.5 }),
 			"12 of 20 are used, and those who came first take the rest: the next free start is in 1.0 s. The fleet has learned to use only 12.5 of 20/s.",
-			"上限 20，用了 12，余下的先给排在前面的请求，再过 1.0 秒才能放行。根据对方的拒绝，目前只用 20/s 里的 12.5。",
+			"限额 20，用了 12，余下的先给排在前面的请求，再过 1.0 秒才能放行。根据对方的拒绝，目前只用 20/s 里的 12.5。",
 		},
 		"shadow": {
 			with(window, func(m *moment) { m.Used, m.Wait, m.Shadow = 20, time.Second, true }),
@@ -160,7 +160,7 @@ func TestWhy(t *testing.T) {
 		"unknown": {
 			moment{Err: "no node says what its limit is"},
 			"The state of the budget is unknown: no node says what its limit is",
-			"不知道这份额度现在怎么样：no node says what its limit is",
+			"不知道这份限额现在怎么样：no node says what its limit is",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

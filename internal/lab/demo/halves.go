@@ -44,7 +44,7 @@ var halves = []half{
 		file: "without-with.zh.svg", title: "同一个任务，不用和用 throttle",
 		note:    "钉钉同一个接口每秒的调用次数。%d 个 Pod，各 %d 个 worker，共 %d 次调用。",
 		without: "不用：各个 worker 自己退避重试", with: "用 throttle", second: "秒",
-		sum: "%.1f 秒做完，%d 次被限流", limit: "上限：每秒 %d 次",
+		sum: "%.1f 秒做完，%d 次被限流", limit: "限额：每秒 %d 次",
 		perSecond: dingtalk.Standard.PerSecond, policies: dingtalk.Policies(dingtalk.Options{App: app}),
 		method: http.MethodPost, url: "https://oapi.dingtalk.com/topapi/v2/user/list?access_token=t",
 	},

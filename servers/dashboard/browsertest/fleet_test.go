@@ -71,7 +71,7 @@ func (s *stage) openDetails(p *Page) {
 func TestChinese(t *testing.T) {
 	s := onProcess(t)
 	p := s.open("?lang=zh", View{})
-	s.awaitText(p, "#verdict", "没有额度被暂停")
+	s.awaitText(p, "#verdict", "没有限额被暂停")
 	s.awaitText(p, "#budgets", "dingtalk address")
 	s.openDetails(p)
 	s.usable(p)
