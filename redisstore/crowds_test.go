@@ -115,6 +115,17 @@ type crowdNode struct {
 	lives context.Context
 	dies  context.CancelFunc
 	held  atomic.Int64 // of all slots
+
+	mu   sync.Mutex
+	kept []*throttle.Permit // of callers when the node died
+}
+
+// keep keeps a permit that a node cannot release when it dies. Without keep the garbage collector would release the permit, which no
+// goroutine outside the bubble may do.
+func (n *crowdNode) keep(p *throttle.Permit) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.kept = append(n.kept, p)
 }
 
 // A crowdUse is what is true of a budget.
@@ -232,6 +243,9 @@ func (c *crowds) atLast() {
 	for _, n := range c.nodes {
 		if n.lives.Err() != nil {
 			n.mend()
+			for _, p := range n.kept {
+				p.Release()
+			}
 			continue
 		}
 		gone(c.T, n.Store)
@@ -282,7 +296,10 @@ func (c *crowds) start(ctx context.Context, n *crowdNode, demands []throttle.Dem
 		c.Error(err)
 		c.stay(n, crowdHolds) // or the caller would try again without end, at the same moment
 		return false
-	case err != nil || n.lives.Err() != nil:
+	case err != nil:
+		return false
+	case n.lives.Err() != nil:
+		n.keep(p)
 		return false
 	case c.draw(6) == 0:
 		p.Cancel()
@@ -297,9 +314,11 @@ func (c *crowds) start(ctx context.Context, n *crowdNode, demands []throttle.Dem
 	c.stay(n, crowdHolds)
 	c.count(demands, -1)
 	n.held.Add(-int64(demands[0].Cost))
-	if n.lives.Err() == nil {
-		p.Release()
+	if n.lives.Err() != nil {
+		n.keep(p)
+		return true
 	}
+	p.Release()
 	return true
 }
 
