@@ -134,7 +134,7 @@ func (c *container) require(t *testing.T, grace float64, probes map[string]strin
 		ports[p.Name] = p.ContainerPort
 	}
 	require.Equal(t, 7079, ports["admin"])
-	require.Equal(t, ":7079", s.admin)
+	require.Equal(t, ":7079", s.adminListen)
 	got := make(map[string]string)
 	if c.StartupProbe != nil {
 		got["startup"] = c.StartupProbe.HTTPGet.Port + c.StartupProbe.HTTPGet.Path

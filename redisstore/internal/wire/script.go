@@ -25,7 +25,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/store"
@@ -363,16 +362,25 @@ var constants = func() map[string]string {
 func inline(source string) string {
 	var s strings.Builder
 	s.Grow(len(source))
-	for source != "" {
-		word := source[:max(1, len(source)-len(strings.TrimLeftFunc(source, inWord)))]
-		s.WriteString(cmp.Or(constants[word], word))
-		source = source[len(word):]
+
+	// A run of characters is a word, or stands between two words.
+	for begin, end := 0, 1; end <= len(source); end++ {
+		if end < len(source) && inWord(source[end]) == inWord(source[begin]) {
+			continue
+		}
+
+		run := source[begin:end]
+		s.WriteString(cmp.Or(constants[run], run))
+		begin = end
 	}
+
 	return s.String()
 }
 
 // inWord reports whether names have the character.
-func inWord(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) }
+func inWord(c byte) bool {
+	return c == '_' || '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z'
+}
 
 // A Call is a script with its keys and arguments: first the time, then the frame,
 // then all of More.
