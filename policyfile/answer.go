@@ -23,12 +23,7 @@ type Answer struct {
 
 var answer = record[Answer]{name: "an answer", fields: []field[Answer]{
 	member("status", "200 if there is none", status, func(a *Answer, v int) { a.Status = v }),
-	member("headers", "of the answer", headerTable, func(a *Answer, v map[string]string) {
-		a.Header = make(http.Header)
-		for name, value := range v {
-			a.Header.Set(name, value)
-		}
-	}),
+	member("headers", "of the answer", headerSet, func(a *Answer, v http.Header) { a.Header = v }),
 	member("body", "of the answer", text, func(a *Answer, v string) { a.Body = v }),
 }}
 

@@ -476,5 +476,5 @@ func (t *catalogTable) fields() []field[fileOptions] {
 		all = append(all, member("address", "a name for the address that requests leave from", label, func(o *fileOptions, v string) { o.Address = v }))
 	}
 
-	return append(all, host(func(o *fileOptions, v string) { o.Host = v }))
+	return append(all, host[fileOptions]())
 }

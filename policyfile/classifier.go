@@ -216,10 +216,9 @@ func conditions[T any](name string, part shape[T]) record[guard[T]] {
 func guarded[T any](name string, part shape[T]) shape[guard[T]] {
 	all := conditions(name, part)
 	return shape[guard[T]]{form: all.name, schema: all.schema, read: func(r *reader, n *yaml.Node) (guard[T], bool) {
-		// The conditions hold for everything below this when: see sifted.
+		// The conditions hold for everything below this when.
 		if sifts(n) {
-			r.sifted++
-			defer func() { r.sifted-- }()
+			return sifted(all.shape()).read(r, n)
 		}
 		return all.read(r, n)
 	}}

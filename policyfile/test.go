@@ -53,12 +53,7 @@ type placedTest struct {
 var test = record[placedTest]{name: "a test", fields: []field[placedTest]{
 	member("name", "what the test is about", text, func(t *placedTest, v string) { t.Name = v }),
 	must(member("request", `"METHOD URL"`, request, func(t *placedTest, v *http.Request) { t.Method, t.URL = v.Method, v.URL })),
-	member("headers", "of the request", headerTable, func(t *placedTest, v map[string]string) {
-		t.Header = make(http.Header)
-		for name, value := range v {
-			t.Header.Set(name, value)
-		}
-	}),
+	member("headers", "of the request", headerSet, func(t *placedTest, v http.Header) { t.Header = v }),
 	member("body", "of the request", text, func(t *placedTest, v string) { t.Body = v }),
 	must(expectations),
 	member("answer", "of the upstream: status, headers, body", answer.shape(), func(t *placedTest, v Answer) { t.Answer = &v }),

@@ -69,6 +69,15 @@ var headerTable = shape[map[string]string]{form: headerTexts.form, schema: heade
 	return all, ok
 }}
 
+// headerSet is a headerTable as the header of a message.
+var headerSet = as(headerTable, func(all map[string]string) http.Header {
+	h := make(http.Header)
+	for name, value := range all {
+		h.Set(name, value)
+	}
+	return h
+})
+
 var headerTexts = table(text, checkHeaderName)
 
 // methods are the methods of HTTP.

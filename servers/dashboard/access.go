@@ -13,12 +13,12 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/fleetthrottle/throttle/internal/inbound"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
@@ -168,7 +168,7 @@ func (g *guard) fromHere(r *http.Request) (here bool, why string) {
 	}
 
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	if local == nil || !isLoopback(local.String()) {
+	if local == nil || !inbound.IsLoopbackHost(local.String()) {
 		return false, "not local"
 	}
 
@@ -176,7 +176,7 @@ func (g *guard) fromHere(r *http.Request) (here bool, why string) {
 	switch {
 	case forwarded && !g.trustProxy:
 		return false, "forwarded"
-	case g.trustProxy && !isLoopback(client): // also if the proxy names no client
+	case g.trustProxy && !inbound.IsLoopbackHost(client): // also if the proxy names no client
 		return false, "not local"
 	case g.trustProxy:
 		return true, ""
@@ -184,7 +184,7 @@ func (g *guard) fromHere(r *http.Request) (here bool, why string) {
 
 	// Defend against DNS rebinding: a foreign site can resolve its own name to this machine and would then
 	// read the answers.
-	if !isLoopback(r.Host) {
+	if !inbound.IsLoopbackHost(r.Host) {
 		return false, "other host"
 	}
 
@@ -198,17 +198,6 @@ func forwardedFor(r *http.Request) (client string, forwarded bool) {
 	}
 	all := strings.Join(r.Header.Values("X-Forwarded-For"), ",")
 	return strings.TrimSpace(all[strings.LastIndex(all, ",")+1:]), forwarded || all != ""
-}
-
-// isLoopback reports whether an address, with or without a port, is a loopback address.
-func isLoopback(address string) bool {
-	host := address
-	if h, _, err := net.SplitHostPort(address); err == nil {
-		host = h
-	}
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
 // refusal returns the status for a request without the right to look.

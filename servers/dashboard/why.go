@@ -42,19 +42,19 @@ func whyOf(m moment) phrase {
 		return phrase{"The state of the budget is unknown: " + m.Err, "不知道这份限额现在怎么样：" + m.Err}
 	}
 	why := m.reason()
-	if !m.Shadow {
-		why.English, why.Chinese = join(" ", why.English, m.waitingEnglish()), join("", why.Chinese, m.waitingChinese())
+	if m.Shadow {
+		return why
 	}
-	return why
+	return why.and(m.waiting())
 }
 
 // reason is whyOf without the number of waiting requests, which the page shows beside it.
 func (m *moment) reason() phrase {
 	cause := m.cause()
 	if m.Shadow {
-		return phrase{m.shadowEnglish(cause.English), m.shadowChinese(cause.Chinese)}
+		return m.shadow(cause)
 	}
-	return phrase{join(" ", cause.English, m.learnedEnglish()), join("", cause.Chinese, m.learnedChinese())}
+	return cause.and(m.learned())
 }
 
 // cause explains what keeps the next request from starting.
@@ -76,8 +76,8 @@ func (m *moment) cause() phrase {
 
 	case m.Left > 0:
 		return phrase{
-			fmt.Sprintf("The upstream refused a request, so nothing starts for another %s%s.", span(m.Left), m.repeatedEnglish()),
-			fmt.Sprintf("对方拒绝过请求，限额自动暂停，%s后恢复%s。", spanChinese(m.Left), m.repeatedChinese()),
+			fmt.Sprintf("The upstream refused a request, so nothing starts for another %s%s.", span(m.Left), m.repeated().English),
+			fmt.Sprintf("对方拒绝过请求，限额自动暂停，%s后恢复%s。", spanChinese(m.Left), m.repeated().Chinese),
 		}
 
 	// Wait is 0 for slots: nobody knows when a request ends.
@@ -113,14 +113,14 @@ func (m *moment) cause() phrase {
 
 	case m.Kind == spaced:
 		return phrase{
-			fmt.Sprintf("%s spaces starts out%s.", m.Limit, m.nextEnglish()),
-			fmt.Sprintf("%s 要求请求均匀发出，%s。", m.Limit, m.nextChinese()),
+			fmt.Sprintf("%s spaces starts out%s.", m.Limit, m.next().English),
+			fmt.Sprintf("%s 要求请求均匀发出，%s。", m.Limit, m.next().Chinese),
 		}
 
 	case m.Kind == bucketed:
 		return phrase{
-			fmt.Sprintf("The bucket of %s is empty%s%s.", m.Limit, m.ahead(" and the next %d booked"), m.nextEnglish()),
-			fmt.Sprintf("%s 的令牌用完了%s，%s。", m.Limit, m.ahead("，另有 %d 个已排定"), m.nextChinese()),
+			fmt.Sprintf("The bucket of %s is empty%s%s.", m.Limit, m.ahead(" and the next %d booked"), m.next().English),
+			fmt.Sprintf("%s 的令牌用完了%s，%s。", m.Limit, m.ahead("，另有 %d 个已排定"), m.next().Chinese),
 		}
 
 	case m.Waiting > m.Booked && m.Used+m.Booked >= m.Capacity: // Wait counts the line, too
@@ -156,85 +156,60 @@ func allSlots(n int) string {
 	return fmt.Sprintf("All %d slots are", n)
 }
 
-// nextEnglish and nextChinese say when a new request could start: behind all requests in line.
-func (m *moment) nextEnglish() string {
+// next says when a new request could start: behind all requests in line.
+func (m *moment) next() phrase {
 	if m.Waiting > m.Booked {
-		return fmt.Sprintf("; those in line come first: a request that comes now could start in %s", span(m.Wait))
+		return phrase{
+			fmt.Sprintf("; those in line come first: a request that comes now could start in %s", span(m.Wait)),
+			fmt.Sprintf("前面还有请求在排队：现在来的请求再过 %s才能放行", spanChinese(m.Wait)),
+		}
 	}
-	return fmt.Sprintf(": the next free start is in %s", span(m.Wait))
+	return phrase{fmt.Sprintf(": the next free start is in %s", span(m.Wait)), fmt.Sprintf("再过 %s才能放行", spanChinese(m.Wait))}
 }
 
-func (m *moment) nextChinese() string {
-	if m.Waiting > m.Booked {
-		return fmt.Sprintf("前面还有请求在排队：现在来的请求再过 %s才能放行", spanChinese(m.Wait))
-	}
-	return fmt.Sprintf("再过 %s才能放行", spanChinese(m.Wait))
-}
-
-// waitingEnglish and waitingChinese say how many requests wait.
-func (m *moment) waitingEnglish() string {
+// waiting says how many requests wait.
+func (m *moment) waiting() phrase {
 	switch m.Waiting {
 	case 0:
-		return ""
+		return phrase{}
 	case 1:
-		return "1 request waits."
+		return phrase{"1 request waits.", "有 1 个请求在排队。"}
 	}
-	return fmt.Sprintf("%d requests wait.", m.Waiting)
+	return phrase{fmt.Sprintf("%d requests wait.", m.Waiting), fmt.Sprintf("有 %d 个请求在排队。", m.Waiting)}
 }
 
-func (m *moment) waitingChinese() string {
-	if m.Waiting == 0 {
-		return ""
-	}
-	return fmt.Sprintf("有 %d 个请求在排队。", m.Waiting)
-}
-
-// learnedEnglish and learnedChinese say that the fleet uses less than the limit.
-func (m *moment) learnedEnglish() string {
+// learned says that the fleet uses less than the limit.
+func (m *moment) learned() phrase {
 	if m.Ceiling == 0 {
-		return ""
+		return phrase{}
 	}
-	return fmt.Sprintf("The fleet has learned to use only %.4g of %s.", m.Ceiling, m.Limit)
+	return phrase{
+		fmt.Sprintf("The fleet has learned to use only %.4g of %s.", m.Ceiling, m.Limit),
+		fmt.Sprintf("根据对方的拒绝，目前只用 %s 里的 %.4g。", m.Limit, m.Ceiling),
+	}
 }
 
-func (m *moment) learnedChinese() string {
-	if m.Ceiling == 0 {
-		return ""
-	}
-	return fmt.Sprintf("根据对方的拒绝，目前只用 %s 里的 %.4g。", m.Limit, m.Ceiling)
-}
-
-// repeatedEnglish and repeatedChinese say how often a ban was repeated.
-func (m *moment) repeatedEnglish() string {
+// repeated says how often a ban was repeated.
+func (m *moment) repeated() phrase {
+	chinese := fmt.Sprintf("；恢复之后又被拒绝，已连续 %d 次", m.Repeated)
 	switch m.Repeated {
 	case 0:
-		return ""
+		return phrase{}
 	case 1:
-		return "; it refused again as soon as it could"
+		return phrase{"; it refused again as soon as it could", chinese}
 	}
-	return fmt.Sprintf("; it refused again %d times in a row", m.Repeated)
+	return phrase{fmt.Sprintf("; it refused again %d times in a row", m.Repeated), chinese}
 }
 
-func (m *moment) repeatedChinese() string {
-	if m.Repeated == 0 {
-		return ""
-	}
-	return fmt.Sprintf("；恢复之后又被拒绝，已连续 %d 次", m.Repeated)
-}
-
-// shadowEnglish and shadowChinese say what a shadow policy would do.
-func (m *moment) shadowEnglish(cause string) string {
+// shadow says what a shadow policy would do because of a cause.
+func (m *moment) shadow(cause phrase) phrase {
 	if !m.holds() {
-		return "This policy only counts, and would hold nothing now."
+		return phrase{"This policy only counts, and would hold nothing now.", "这条策略只计数。就算生效，现在也不用排队。"}
 	}
-	return "This policy only counts. If it held requests: " + strings.ToLower(cause[:1]) + cause[1:]
-}
-
-func (m *moment) shadowChinese(cause string) string {
-	if !m.holds() {
-		return "这条策略只计数。就算生效，现在也不用排队。"
+	return phrase{
+		"This policy only counts. If it held requests: " + strings.ToLower(cause.English[:1]) + cause.English[1:],
+		"这条策略只计数。如果生效：" + cause.Chinese,
 	}
-	return "这条策略只计数。如果生效：" + cause
 }
 
 // ahead says how many starts are booked, or "".
@@ -261,15 +236,12 @@ func quoted(format, text string) string {
 	return fmt.Sprintf(format, text)
 }
 
-// join joins the sentences that are not empty.
-func join(between string, sentences ...string) string {
-	var all []string
-	for _, s := range sentences {
-		if s != "" {
-			all = append(all, s)
-		}
+// and returns two sentences, the second of which may be empty.
+func (p phrase) and(q phrase) phrase {
+	if q.English == "" {
+		return p
 	}
-	return strings.Join(all, between)
+	return phrase{p.English + " " + q.English, p.Chinese + q.Chinese}
 }
 
 // opening is how long after its end a penalty explains little room. Most slow

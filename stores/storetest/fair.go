@@ -80,35 +80,3 @@ func fair(callers []sharer, rate float64, end time.Duration) (starts []time.Dura
 
 	return starts
 }
-
-// maxMin divides a budget's starts among shares by weight: no share gets more than it asks for, and
-// its leftover goes to the remaining shares.
-func maxMin(asked, weights []float64, served float64) (parts []float64) {
-	parts = make([]float64, len(asked))
-	content := make([]bool, len(asked))
-	for {
-		left, sum := served, 0.0
-		for i := range asked {
-			if content[i] {
-				left -= asked[i]
-			} else {
-				sum += weights[i]
-			}
-		}
-
-		again := false
-		for i := range asked {
-			if content[i] {
-				continue
-			}
-			parts[i] = left * weights[i] / sum
-			if parts[i] >= asked[i] {
-				parts[i], content[i], again = asked[i], true, true
-			}
-		}
-
-		if !again {
-			return parts
-		}
-	}
-}

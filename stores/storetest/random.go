@@ -45,20 +45,21 @@ func moodOf(seed uint64) mood {
 
 // randomChecks are the random runs that belong to the contract.
 func randomChecks() []check {
-	var all []check
-	for seed := range uint64(randomSeeds) {
-		all = append(all, check{
-			fmt.Sprintf("P1_Random%d", seed),
-			func(b *bench) { random(b, seed, randomOps) },
-		}, check{
-			fmt.Sprintf("P1_RandomWindows%d", seed),
-			func(b *bench) { randomOdd(b, seed, randomOps) },
-		}, check{
-			fmt.Sprintf("P1_RandomInFlight%d", seed),
-			func(b *bench) { randomInFlight(b, seed, randomOps) },
-		})
-	}
+	return slices.Concat(
+		seeded("P1_Random", randomSeeds, func(b *bench, seed uint64) { random(b, seed, randomOps) }),
+		seeded("P1_RandomWindows", randomSeeds, func(b *bench, seed uint64) { randomOdd(b, seed, randomOps) }),
+		seeded("P1_RandomInFlight", randomSeeds, func(b *bench, seed uint64) { randomInFlight(b, seed, randomOps) }),
+	)
+}
 
+// seeded returns a check for each of some seeds.
+func seeded(name string, seeds int, run func(b *bench, seed uint64)) (all []check) {
+	for seed := range uint64(seeds) {
+		all = append(all, check{fmt.Sprint(name, seed), func(b *bench) {
+			b.Helper()
+			run(b, seed)
+		}})
+	}
 	return all
 }
 

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -10,28 +9,23 @@ import (
 
 // adaptiveRandomChecks are random runs in which upstreams refuse starts in spite of room.
 func adaptiveRandomChecks() []check {
-	var all []check
-	for seed := range uint64(randomSeeds) {
-		all = append(all, check{fmt.Sprintf("P1_RandomAdaptive%d", seed), func(b *bench) {
-			b.Helper()
-			w := newAdaptiveWorld(b, seed)
-			for w.op = range randomOps {
-				if w.chance(6) {
-					w.refuse()
-				} else {
-					w.step()
-				}
-
-				if w.op%50 == 49 {
-					time.Sleep(w.duration(3 * time.Minute)) // ceilings take their time
-				}
+	return seeded("P1_RandomAdaptive", randomSeeds, func(b *bench, seed uint64) {
+		b.Helper()
+		w := newAdaptiveWorld(b, seed)
+		for w.op = range randomOps {
+			if w.chance(6) {
+				w.refuse()
+			} else {
+				w.step()
 			}
 
-			w.count()
-		}})
-	}
+			if w.op%50 == 49 {
+				time.Sleep(w.duration(3 * time.Minute)) // ceilings take their time
+			}
+		}
 
-	return all
+		w.count()
+	})
 }
 
 // newAdaptiveWorld returns a world whose budgets learn. Its limits are small: a store

@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -19,14 +18,7 @@ const (
 
 // randomLineChecks are the random runs about lines that belong to the contract.
 func randomLineChecks() []check {
-	var all []check
-	for seed := range uint64(lineSeeds) {
-		all = append(all, check{
-			fmt.Sprintf("P5_RandomLine%d", seed),
-			func(b *bench) { randomLine(b, seed, lineVisits) },
-		})
-	}
-	return all
+	return seeded("P5_RandomLine", lineSeeds, func(b *bench, seed uint64) { randomLine(b, seed, lineVisits) })
 }
 
 // RandomLine lets n random callers come to a store and wait, and compares what

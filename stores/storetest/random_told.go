@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"fmt"
 	"math/big"
 	"slices"
 	"time"
@@ -22,17 +21,13 @@ const (
 // run the upstream changes the number alone, and each answer of the store is compared with
 // the definition. In the rest it tells anything, true or not.
 func toldChecks() []check {
-	var all []check
-	for seed := range uint64(toldSeeds) {
-		all = append(all, check{fmt.Sprintf("P1_RandomTold%d", seed), func(b *bench) {
-			b.Helper()
-			w := newToldWorld(b, seed)
-			for w.op = range toldOps {
-				w.step()
-			}
-		}})
-	}
-	return all
+	return seeded("P1_RandomTold", toldSeeds, func(b *bench, seed uint64) {
+		b.Helper()
+		w := newToldWorld(b, seed)
+		for w.op = range toldOps {
+			w.step()
+		}
+	})
 }
 
 // A toldWorld is a store under random use whose upstream tells limits, and the truth
