@@ -92,9 +92,10 @@ func TestDashboard(t *testing.T) {
 
 // TestDashboardKeepsItsViewers: connections without the token, as many as like to, do not cut off who looks.
 func TestDashboardKeepsItsViewers(t *testing.T) {
-	t.Setenv(addressVariable, redistest.Single(t).URL())
-	t.Setenv(tokenVariable, pageToken)
-	url, end := startDashboard(t)
+	t.Parallel()
+	cmd, _ := startCommand(t, commandVariable, "dashboard", "--listen", "127.0.0.1:0", "--redis", redistest.Single(t).URL())
+	cmd.Env = append(cmd.Env, tokenVariable+"="+pageToken)
+	url, end := startPage(t, cmd)
 	r, err := http.NewRequest(http.MethodGet, url+"events", nil)
 	require.NoError(t, err)
 	r.Header.Set("Authorization", "Bearer "+pageToken)

@@ -39,7 +39,7 @@ const drillLimit = 3
 func runDrill() {
 	address, upstream, _ := strings.Cut(os.Getenv(drillVariable), " ")
 	client := redis.NewClient(made(redis.ParseURL(address)))
-	reporter := made(fleet.Start(client, redisstore.New(client, redisstore.Options{}), fleet.ReporterOptions{Program: "drill"}))
+	reporter := made(fleet.Start(client, redisstore.New(client, redisstore.Options{}), fleet.ReporterOptions{Program: "drill", Interval: 50 * time.Millisecond}))
 	defer reporter.Close()
 
 	var passed atomic.Int64

@@ -72,6 +72,7 @@ const raceVariable = "GORACE"
 // $REDIS_URL, "spend FILE METHOD URL" starts a request of a program, and "program NAME FILE
 // METHOD URL" is one that reports itself until the script ends.
 func TestScripts(t *testing.T) {
+	t.Parallel()
 	server := redistest.Single(t)
 	setUsers(t, server)
 	testscript.Run(t, testscript.Params{

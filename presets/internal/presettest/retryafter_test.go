@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/lab/soak"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
@@ -88,6 +89,7 @@ var kinds = []string{
 // TestRetryAfterIsNeverLost: whatever else a 429 says or fails to say, its Retry-After closes a row that the
 // next request like the one that was refused meets, with each preset, on each of its paths.
 func TestRetryAfterIsNeverLost(t *testing.T) {
+	soak.WithoutRace(t)
 	refusals := strangeRefusals()
 	for _, preset := range tables {
 		rows := preset.with(nil)
@@ -204,6 +206,7 @@ func requestsOf(t *testing.T, rows []throttle.Policy) (lines []string) {
 // TestBodiesAreLeftAlone: no preset reads ahead of a stream or a video on any of its paths, and of the other bodies
 // of successes only the presets whose upstream refuses in such a body do.
 func TestBodiesAreLeftAlone(t *testing.T) {
+	soak.WithoutRace(t)
 	for media, want := range map[string]string{
 		"text/event-stream":        "",
 		"video/mp4":                "",
