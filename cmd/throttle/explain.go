@@ -71,10 +71,7 @@ could start. It exits with 1 if the request could not start at once.`,
 				return err
 			}
 
-			done, err := printJSON(c, e)
-			if !done {
-				err = e.print(c)
-			}
+			err = output(c, e, func() error { return e.print(c) })
 			if err == nil && e.held() {
 				err = &exit{code: exitFound}
 			}

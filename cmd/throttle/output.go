@@ -71,6 +71,14 @@ func printJSON(c *cobra.Command, v any) (bool, error) {
 	return true, e.Encode(v)
 }
 
+// output prints v if --json was passed, and otherwise calls text.
+func output(c *cobra.Command, v any, text func() error) error {
+	if done, err := printJSON(c, v); done {
+		return err
+	}
+	return text()
+}
+
 // jsonLines returns an encoder of one line per value, without HTML escapes.
 func jsonLines(out io.Writer) *json.Encoder {
 	e := json.NewEncoder(out)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -111,10 +112,7 @@ func (o *planOptions) run(c *cobra.Command, f *policyfile.File) (err error) {
 		}
 	}
 
-	done, err := printJSON(c, p)
-	if !done {
-		err = p.print(c)
-	}
+	err = output(c, p, func() error { return p.print(c) })
 	if err == nil && !p.Fits {
 		err = &exit{code: exitFound}
 	}
@@ -457,11 +455,7 @@ func newChart(l *simulation.Timeline, end time.Duration, of []simulation.Use) ch
 
 // ceiling returns the top of the scale: 1, 2 or 5 times a power of ten.
 func (c *chart) ceiling() float64 {
-	most := 0.0
-	for _, r := range c.rates {
-		most = max(most, r)
-	}
-
+	most := slices.Max(append([]float64{0}, c.rates...))
 	if most == 0 {
 		return 1
 	}
@@ -478,10 +472,8 @@ func (c *chart) ceiling() float64 {
 
 // mark returns the letter of the limiting policy of a column.
 func (c *chart) mark(binds string) string {
-	for i, p := range c.policies {
-		if p == binds {
-			return string(rune('a' + i%26))
-		}
+	if i := slices.Index(c.policies, binds); i >= 0 {
+		return string(rune('a' + i%26))
 	}
 	return "."
 }
@@ -588,10 +580,8 @@ func (c *chart) drawing(title, note string) string {
 
 // colour returns the class of the limiting policy.
 func (c *chart) colour(binds string) string {
-	for i, p := range c.policies {
-		if p == binds {
-			return fmt.Sprintf("p%d", i%drawingColours)
-		}
+	if i := slices.Index(c.policies, binds); i >= 0 {
+		return fmt.Sprintf("p%d", i%drawingColours)
 	}
 	return "p"
 }

@@ -197,11 +197,6 @@ func (p *pusher) push(c *cobra.Command, name, act string, read func(context.Cont
 
 	if err := p.withTimeout(c.Context(), func(ctx context.Context) (err error) {
 		result.Number, err = change.Push(ctx, act, p.name(), p.reason)
-		var conflict *fleet.ConflictError
-		if errors.As(err, &conflict) {
-			return &exit{exitConflict, err}
-		}
-
 		return err
 	}); err != nil {
 		return err
@@ -497,20 +492,16 @@ func newHistory() *cobra.Command {
 					return err
 				}
 
-				done, err := printJSON(c, historyResult{outputVersion, files, illegible})
-				if done {
+				return output(c, historyResult{outputVersion, files, illegible}, func() error {
+					t := table{titles: []string{"NUMBER", "GENERATION", "WHEN", "WHO", "REASON"}}
+					for _, p := range files {
+						t.add(p.Number, p.Generation, p.At.Format(time.RFC3339), p.By, cmp.Or(p.Reason, "-"))
+					}
+
+					err := t.print(c.OutOrStdout())
+					leftOut(c, illegible)
 					return err
-				}
-
-				t := table{titles: []string{"NUMBER", "GENERATION", "WHEN", "WHO", "REASON"}}
-				for _, p := range files {
-					t.rows = append(t.rows, []string{fmt.Sprint(p.Number), p.Generation, p.At.Format(time.RFC3339), p.By, cmp.Or(p.Reason, "-")})
-				}
-
-				err = t.print(c.OutOrStdout())
-				// Say on stderr what could not be read, so that the table stays parsable.
-				leftOut(c, illegible)
-				return err
+				})
 			})
 		},
 	}
@@ -519,7 +510,7 @@ func newHistory() *cobra.Command {
 	return c
 }
 
-// leftOut prints how many entries could not be parsed.
+// leftOut says on stderr how many entries could not be parsed, so that a table on stdout stays parsable.
 func leftOut(c *cobra.Command, illegible int) {
 	if illegible > 0 {
 		fmt.Fprintf(c.ErrOrStderr(), "%s could not be read\n", stat.Count(illegible, "more entry", "more entries"))

@@ -164,6 +164,9 @@ func withExitCode(err error) error {
 		return err
 	case fleet.Denied(err):
 		return &exit{exitDenied, err}
+	case errors.As(err, new(*fleet.LongerError)), errors.As(err, new(*fleet.NotPausedError)),
+		errors.As(err, new(*fleet.UncountedError)), errors.As(err, new(*fleet.ConflictError)):
+		return &exit{exitConflict, err}
 	case errors.As(err, &away), errors.Is(err, context.DeadlineExceeded):
 		return &exit{exitStore, err}
 	}

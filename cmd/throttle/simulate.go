@@ -245,11 +245,7 @@ func (o *simulateOptions) run(c *cobra.Command, f *policyfile.File, logs []strin
 		}
 	}
 
-	done, err := printJSON(c, &r.simulated)
-	if !done {
-		err = r.print(c)
-	}
-
+	err = output(c, &r.simulated, func() error { return r.print(c) })
 	switch {
 	case err != nil:
 		return err

@@ -51,12 +51,7 @@ Status writes nothing to Redis. A Redis user with read rights is enough.`,
 					return err
 				}
 
-				done, err := printJSON(c, s)
-				if !done {
-					err = newView(s, name, nil).write(c.OutOrStdout())
-				}
-
-				return err
+				return output(c, s, func() error { return newView(s, name, nil).write(c.OutOrStdout()) })
 			})
 		},
 	}

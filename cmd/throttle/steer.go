@@ -262,14 +262,7 @@ status prints.`,
 
 			return o.act(c, args[0], "Close it for "+lengthWords(d)+"?", actResult{Act: "pause", For: d.Milliseconds()},
 				func(ctx context.Context, all *fleet.Fleet, t fleet.Target) error {
-					// A longer pause in force is a conflict: a shorter pause must not replace it.
-					err := all.Pause(ctx, t, d, o.name(), o.reason)
-					var longer *fleet.LongerError
-					if errors.As(err, &longer) {
-						return &exit{exitConflict, err}
-					}
-
-					return err
+					return all.Pause(ctx, t, d, o.name(), o.reason)
 				})
 		},
 	}
@@ -304,13 +297,7 @@ stays closed: see reset. With --all it ends the pauses of all operators.`,
 			}
 
 			return o.act(c, args[0], "Open it?", actResult{Act: "resume"}, func(ctx context.Context, all *fleet.Fleet, t fleet.Target) error {
-				err := all.Resume(ctx, t, o.name(), o.reason)
-				var open *fleet.NotPausedError
-				if errors.As(err, &open) {
-					return &exit{exitConflict, err}
-				}
-
-				return err
+				return all.Resume(ctx, t, o.name(), o.reason)
 			})
 		},
 	}
@@ -372,8 +359,6 @@ func (o *operator) resumeAll(c *cobra.Command) error {
 		var open *fleet.NotPausedError
 		switch {
 		case errors.As(err, &open) && open.Closed == 0: // a different operator was faster
-		case errors.As(err, &open):
-			failed = append(failed, &exit{exitConflict, err})
 		case err != nil:
 			failed = append(failed, err)
 		default:
@@ -439,11 +424,6 @@ the limit no request starts. Starts booked for later stay booked and are not inc
 			return o.act(c, args[0], fmt.Sprintf("Set what is used to %d?", used), actResult{Act: "set-used", Used: change},
 				func(ctx context.Context, all *fleet.Fleet, t fleet.Target) (err error) {
 					change.Before, err = all.SetUsed(ctx, t, used, o.name(), o.reason)
-					var uncounted *fleet.UncountedError
-					if errors.As(err, &uncounted) {
-						return &exit{exitConflict, err}
-					}
-
 					return err
 				})
 		},
@@ -492,13 +472,11 @@ func newAudit() *cobra.Command {
 					return err
 				}
 
-				done, err := printJSON(c, auditResult{outputVersion, acts, illegible})
-				if !done {
-					err = printActs(c, acts)
+				return output(c, auditResult{outputVersion, acts, illegible}, func() error {
+					err := printActs(c, acts)
 					leftOut(c, illegible)
-				}
-
-				return err
+					return err
+				})
 			})
 		},
 	}

@@ -450,43 +450,28 @@ func (m *model) tables() (lines []string) {
 		lines = append(lines, fleet.Clean(line, 1000))
 	}
 
-	// The first line has the titles.
-	for i, line := range v.budgets.lines() {
-		switch {
-		case i == 0:
-			line = bold + line + plain
-		case v.closed[i-1]:
-			line = red + line + plain
-		}
-		lines = append(lines, line)
-	}
-
+	lines = append(lines, styled(&v.budgets, func(row int) bool { return v.closed[row] })...)
 	if len(v.shares.rows) > 0 {
-		lines = append(lines, "")
+		lines = append(append(lines, ""), styled(&v.shares, func(int) bool { return false })...)
 	}
 
-	for i, line := range v.shares.lines() {
-		switch {
-		case len(v.shares.rows) == 0:
-			continue
-		case i == 0:
-			line = bold + line + plain
-		}
-		lines = append(lines, line)
-	}
-
-	lines = append(lines, "")
-	for i, line := range v.nodes.lines() {
-		switch {
-		case i == 0:
-			line = bold + line + plain
-		case s.Nodes[i-1].Silent || s.Nodes[i-1].File.Err != "":
-			line = red + line + plain
-		}
-		lines = append(lines, line)
-	}
-
+	troubled := func(row int) bool { return s.Nodes[row].Silent || s.Nodes[row].File.Err != "" }
+	lines = append(append(lines, ""), styled(&v.nodes, troubled)...)
 	return append(lines, v.foot...)
+}
+
+// styled returns the lines of a table, with the titles bold and some rows red.
+func styled(t *table, isRed func(row int) bool) []string {
+	lines := t.lines()
+	for i, line := range lines {
+		switch {
+		case i == 0:
+			lines[i] = bold + line + plain
+		case isRed(i - 1):
+			lines[i] = red + line + plain
+		}
+	}
+	return lines
 }
 
 // A source returns one snapshot per call, and io.EOF at the end.
