@@ -15,6 +15,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A teller is an upstream that allows n in any window, and tells a limit with each answer.
@@ -258,6 +259,14 @@ func TestTold_Changes(t *testing.T) {
 			time.Sleep(time.Second)
 			tell(t, l, throttle.PerSecond(9))
 			require.Equal(t, throttle.PerSecond(9), must(l.Status(t.Context(), "")).Told)
+		},
+		"a limit out of bounds is ignored": func(t *testing.T, l *throttle.Limiter) {
+			for _, limit := range []throttle.Limit{
+				throttle.SlidingWindow(5, store.MaxTold+time.Microsecond), throttle.SlidingWindow(5, store.MinTold-time.Microsecond), throttle.PerSecond(1<<30 + 1),
+			} {
+				tell(t, l, limit)
+				require.Zero(t, must(l.Status(t.Context(), "")).Told, limit)
+			}
 		},
 		"of equal rates the shorter window holds": func(t *testing.T, l *throttle.Limiter) {
 			tell(t, l, throttle.PerHour(3600))
