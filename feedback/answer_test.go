@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/internal/lab/soak"
 )
 
 // A countingBody counts the bytes that were read of a body.
@@ -34,6 +35,7 @@ func (b *countingBody) Close() error { return nil }
 // in whichever order they look, and together they read no more of the body than the one that reads
 // most.
 func TestLooksOfManyRows(t *testing.T) {
+	soak.WithoutRace(t)
 	values := []string{
 		`0`, `88`, `-1`, `"88"`, `""`, `null`, `true`, `1.5e3`, `01`, `"a\"b"`, "\"a\nb\"", `"` + strings.Repeat("x", 90) + `"`,
 		`{"code":7,"sub":{"code":"q"}}`, `[{"code":1},{"code":2}]`, `[]`, `{}`, `{"code":`, `[1,`, `nul`, `"cut`,

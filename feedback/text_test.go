@@ -11,6 +11,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/internal/lab/soak"
 )
 
 var beijing = time.FixedZone("Asia/Shanghai", 8*60*60)
@@ -81,6 +82,7 @@ func TestPrinted(t *testing.T) {
 
 // TestSentence reads what people write for people, and not what tells of a limit.
 func TestSentence(t *testing.T) {
+	soak.WithoutRace(t)
 	for text, want := range map[string]time.Duration{
 		"You exceeded your current quota … Please retry in 39.237s.":           39237 * time.Millisecond,
 		"Rate limit reached … Please try again in 2m30s. Visit …":              150 * time.Second,

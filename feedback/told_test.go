@@ -129,6 +129,7 @@ func TestTold_All(t *testing.T) {
 // starts at once as the smallest number allows. The oracle tries the definition: however starts fall
 // into one window after another, a told window touches as many of those as begin in it.
 func TestTold_OneWindowKeepsAll(t *testing.T) {
+	soak.WithoutRace(t)
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range soak.Most(3_000_000, 50_000) {
 		var fields []string

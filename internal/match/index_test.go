@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/internal/lab/soak"
 )
 
 func TestMatch(t *testing.T) {
@@ -271,6 +273,7 @@ func (m maker) request(t testing.TB) *http.Request {
 // Random tables: the index finds what the definition says, all of it, once and
 // in order, and everything it finds for one request shares a group.
 func TestMatchAgainstDefinition(t *testing.T) {
+	soak.WithoutRace(t)
 	const seed = 20
 	m := maker{rand.New(rand.NewPCG(seed, seed))}
 	var found, grouped int
@@ -305,6 +308,7 @@ func TestMatchAgainstDefinition(t *testing.T) {
 
 // TestCovers: a pattern that covers another one matches all of its requests, of all requests that are made.
 func TestCovers(t *testing.T) {
+	soak.WithoutRace(t)
 	const seed = 21
 	m := maker{rand.New(rand.NewPCG(seed, seed))}
 	covered := 0
