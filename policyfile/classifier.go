@@ -326,7 +326,7 @@ var headers = record[feedback.Headers]{name: "headers", fields: []field[feedback
 	member("reset", "the field with the moment of the reset, or the time until it", header, func(h *feedback.Headers, v string) { h.Reset = v }),
 	member("as", "how reset is written, if it is written in an unusual way", dialectShape, func(h *feedback.Headers, v dialectSpec) { h.As = v.dialect() }),
 	member("per", "the length of the window", length, func(h *feedback.Headers, v time.Duration) { h.Per = v }),
-	member("clock", "windows begin on the full minute, hour or day of UTC", yes, func(h *feedback.Headers, v bool) { h.Clock = v }),
+	member("clock", "windows begin when the time since 1970 is a multiple of per, as on the minute or the hour of UTC", yes, func(h *feedback.Headers, v bool) { h.Clock = v }),
 	member("status", "statuses of answers that may be refusals; without it 403, 429 and 503", some(status), func(h *feedback.Headers, v []int) { h.Status = v }),
 }, check: func(r *reader, n *yaml.Node, members []keyed, _ *feedback.Headers) bool {
 	if slices.ContainsFunc(members, func(m keyed) bool { return m.name == "remaining" || m.name == "used" || m.name == "reset" }) {
@@ -344,7 +344,7 @@ var rateLimit = record[feedback.RateLimit]{name: "ratelimit", fields: []field[fe
 
 var amount = record[feedback.Amount]{name: "amount", fields: []field[feedback.Amount]{
 	must(member("fields", "where the number stands; the first field that exists decides", some(label), func(a *feedback.Amount, v []string) { a.Fields = v })),
-	member("per", "for a quota: the length of the window in which the number is left", length, func(a *feedback.Amount, v time.Duration) { a.Per = v }),
+	member("per", "for a quota: how long the remaining quota holds", length, func(a *feedback.Amount, v time.Duration) { a.Per = v }),
 }}
 
 // spent is an amount that settles: it has no window.
