@@ -22,9 +22,9 @@ type Answer struct {
 }
 
 var answer = record[Answer]{name: "an answer", fields: []field[Answer]{
-	member("status", "200 if there is none", status, func(a *Answer, v int) { a.Status = v }),
-	member("headers", "of the answer", headerSet, func(a *Answer, v http.Header) { a.Header = v }),
-	member("body", "of the answer", text, func(a *Answer, v string) { a.Body = v }),
+	member("status", "the status; without it 200", status, func(a *Answer, v int) { a.Status = v }),
+	member("headers", "headers of the answer", headerSet, func(a *Answer, v http.Header) { a.Header = v }),
+	member("body", "the body of the answer", text, func(a *Answer, v string) { a.Body = v }),
 }}
 
 // Response returns the answer to the test's request, or nil for a test without an answer.

@@ -195,14 +195,14 @@ func guardedReader(g guard[feedback.Reader]) feedback.Reader {
 // conditions returns the fields of a when, with the part below its name.
 func conditions[T any](name string, part shape[T]) record[guard[T]] {
 	return record[guard[T]]{name: "a when", fields: []field[guard[T]]{
-		member("status", "one of these", some(status), func(g *guard[T], v []int) { g.when.Status = v }),
-		member("method", "of the request: one of these", some(method), func(g *guard[T], v []string) { g.when.Method = v }),
-		member("host", "of the request, without the port: one of these", some(hostName), func(g *guard[T], v []string) { g.when.Host = v }),
-		member("path", `of the request: one of these, such as "/v1/*"`, some(urlPath), func(g *guard[T], v []string) { g.when.Path = v }),
+		member("status", "statuses of the answer, of which one must hold", some(status), func(g *guard[T], v []int) { g.when.Status = v }),
+		member("method", "methods of the request, of which one must hold", some(method), func(g *guard[T], v []string) { g.when.Method = v }),
+		member("host", "hosts of the request without the port, of which one must hold", some(hostName), func(g *guard[T], v []string) { g.when.Host = v }),
+		member("path", `paths of the request, of which one must hold, such as "/v1/*"`, some(urlPath), func(g *guard[T], v []string) { g.when.Path = v }),
 		member("query", "parameters that the request has, all of them", some(label), func(g *guard[T], v []string) { g.query = v }),
-		member("media", "Content-Type without parameters: one of these", some(media), func(g *guard[T], v []string) { g.when.Media = v }),
-		member("header", `every one of these; "" for any value`, filled(headerTable), func(g *guard[T], v map[string]string) { g.when.Header = v }),
-		must(member(name, "what those answers say", part, func(g *guard[T], v T) { g.then = v })),
+		member("media", "values of Content-Type without parameters, of which one must hold", some(media), func(g *guard[T], v []string) { g.when.Media = v }),
+		member("header", `headers of the answer, which must all hold; an empty value stands for any value`, filled(headerTable), func(g *guard[T], v map[string]string) { g.when.Header = v }),
+		must(member(name, "the meaning of these answers", part, func(g *guard[T], v T) { g.then = v })),
 	}, check: func(r *reader, n *yaml.Node, members []keyed, _ *guard[T]) bool {
 		if len(members) == 1 && members[0].name == name {
 			r.fail(n, "a when needs a condition: status, method, host, path, query, media or header")
@@ -249,9 +249,9 @@ var (
 )
 
 var codes = record[feedback.Codes]{name: "codes", fields: []field[feedback.Codes]{
-	must(member("fields", "where the code is; the first that is there decides", some(label), func(c *feedback.Codes, v []string) { c.Fields = v })),
+	must(member("fields", "where the code stands; the first field that exists decides", some(label), func(c *feedback.Codes, v []string) { c.Fields = v })),
 	member("pattern", "finds the code in the text of the field", pattern, func(c *feedback.Codes, v *regexp.Regexp) { c.Pattern = v }),
-	must(member("lasts", `for how long each code closes the budget; "not-refused" for one that is certainly no refusal, "another-row" for one that is about another row`, filled(table(codeLength, checkCode)),
+	must(member("lasts", `for how long each code closes the budget; "not-refused": the code is certainly no refusal; "another-row": the refusal is about another row`, filled(table(codeLength, checkCode)),
 		setCodes)),
 	member("end", "a penalty that says for how long, in place of lasts", sifted(penalties), func(c *feedback.Codes, v feedback.Reader) { c.End = v }),
 }}
@@ -298,8 +298,8 @@ var codeLength = scalar(`a duration such as "1s", not-refused, or another-row`,
 	})
 
 var texts = record[feedback.Text]{name: "text", fields: []field[feedback.Text]{
-	must(member("pattern", "must match", pattern, func(t *feedback.Text, v *regexp.Regexp) { t.Pattern = v })),
-	must(member("lasts", `for how long the budget is closed then; "not-refused" or "another-row" as in codes`, codeLength, func(t *feedback.Text, v throttle.Answer) {
+	must(member("pattern", "the body is a refusal if it matches", pattern, func(t *feedback.Text, v *regexp.Regexp) { t.Pattern = v })),
+	must(member("lasts", `for how long the budget closes; "not-refused" or "another-row" as in codes`, codeLength, func(t *feedback.Text, v throttle.Answer) {
 		t.Lasts, t.NotRefused = v.Close, v.Verdict == throttle.VerdictNotRefused
 	})),
 	member("end", "a penalty that says for how long, in place of lasts", sifted(penalties), func(t *feedback.Text, v feedback.Reader) { t.End = v }),
@@ -312,7 +312,7 @@ var texts = record[feedback.Text]{name: "text", fields: []field[feedback.Text]{
 
 var printed = record[feedback.Printed]{name: "printed", fields: []field[feedback.Printed]{
 	member("header", "the header that is read in place of the body", header, func(p *feedback.Printed, v string) { p.Header = v }),
-	member("fields", "where in a JSON body or header; anywhere in it if there are none", some(label), func(p *feedback.Printed, v []string) { p.Fields = v }),
+	member("fields", "where in a JSON body or header; without it anywhere", some(label), func(p *feedback.Printed, v []string) { p.Fields = v }),
 	member("pattern", "finds the length or the moment in the text", pattern, func(p *feedback.Printed, v *regexp.Regexp) { p.Pattern = v }),
 	member("as", "how it is written; sentence for a text such as \"Please retry in 39.237s.\"", dialectShape, func(p *feedback.Printed, v dialectSpec) { p.As = v.dialect() }),
 }}
@@ -321,13 +321,13 @@ var headers = record[feedback.Headers]{name: "headers", fields: []field[feedback
 	member("remaining", "the field with what is left", header, func(h *feedback.Headers, v string) { h.Remaining = v }),
 	member("used", "the field with what is used", header, func(h *feedback.Headers, v string) { h.Used = v }),
 	member("limit", "the field with the limit", header, func(h *feedback.Headers, v string) { h.Limit = v }),
-	member("position", "of the count in a list without windows, such as 2 in 600,30000", number(1), func(h *feedback.Headers, v int) { h.Position = v }),
-	member("size", "the limit if no field tells", number(1), func(h *feedback.Headers, v int) { h.Size = v }),
-	member("reset", "the field that tells when there is more", header, func(h *feedback.Headers, v string) { h.Reset = v }),
-	member("as", "how reset is written, if in no usual way", dialectShape, func(h *feedback.Headers, v dialectSpec) { h.As = v.dialect() }),
+	member("position", "the place of the count in a list without windows, such as 2 for the second number of 600,30000", number(1), func(h *feedback.Headers, v int) { h.Position = v }),
+	member("size", "the limit, if no field of the answer has it", number(1), func(h *feedback.Headers, v int) { h.Size = v }),
+	member("reset", "the field with the moment of the reset, or the time until it", header, func(h *feedback.Headers, v string) { h.Reset = v }),
+	member("as", "how reset is written, if it is written in an unusual way", dialectShape, func(h *feedback.Headers, v dialectSpec) { h.As = v.dialect() }),
 	member("per", "the length of the window", length, func(h *feedback.Headers, v time.Duration) { h.Per = v }),
-	member("clock", "windows begin on the minute, the hour and so on of UTC", yes, func(h *feedback.Headers, v bool) { h.Clock = v }),
-	member("status", "of answers that may be refusals; 403, 429 and 503 if there are none", some(status), func(h *feedback.Headers, v []int) { h.Status = v }),
+	member("clock", "windows begin when the time since 1970 is a multiple of per, as on the minute or the hour of UTC", yes, func(h *feedback.Headers, v bool) { h.Clock = v }),
+	member("status", "statuses of answers that may be refusals; without it 403, 429 and 503", some(status), func(h *feedback.Headers, v []int) { h.Status = v }),
 }, check: func(r *reader, n *yaml.Node, members []keyed, _ *feedback.Headers) bool {
 	if slices.ContainsFunc(members, func(m keyed) bool { return m.name == "remaining" || m.name == "used" || m.name == "reset" }) {
 		return true
@@ -337,14 +337,14 @@ var headers = record[feedback.Headers]{name: "headers", fields: []field[feedback
 }}
 
 var rateLimit = record[feedback.RateLimit]{name: "ratelimit", fields: []field[feedback.RateLimit]{
-	member("name", "of the upstream's policy; that with the least left if there is none", label, func(l *feedback.RateLimit, v string) { l.Name = v }),
-	member("prefix", "of the fields' names", header, func(l *feedback.RateLimit, v string) { l.Prefix = v }),
-	member("status", "of answers that may be refusals; 403, 429 and 503 if there are none", some(status), func(l *feedback.RateLimit, v []int) { l.Status = v }),
+	member("name", "the name of a policy of the upstream; without it the policy with the least left counts", label, func(l *feedback.RateLimit, v string) { l.Name = v }),
+	member("prefix", "a prefix of the names of the fields", header, func(l *feedback.RateLimit, v string) { l.Prefix = v }),
+	member("status", "statuses of answers that may be refusals; without it 403, 429 and 503", some(status), func(l *feedback.RateLimit, v []int) { l.Status = v }),
 }}
 
 var amount = record[feedback.Amount]{name: "amount", fields: []field[feedback.Amount]{
-	must(member("fields", "where it stands; the first that is there decides", some(label), func(a *feedback.Amount, v []string) { a.Fields = v })),
-	member("per", "for how long what is left is all that is left; for a quota", length, func(a *feedback.Amount, v time.Duration) { a.Per = v }),
+	must(member("fields", "where the number stands; the first field that exists decides", some(label), func(a *feedback.Amount, v []string) { a.Fields = v })),
+	member("per", "for a quota: how long the remaining quota holds", length, func(a *feedback.Amount, v time.Duration) { a.Per = v }),
 }}
 
 // spent is an amount that settles: it has no window.
@@ -371,7 +371,7 @@ func (d dialectSpec) dialect() feedback.Dialect {
 var dialect = record[dialectSpec]{name: "as", fields: []field[dialectSpec]{
 	member("after", "a number of this unit, such as 1ms", length, func(d *dialectSpec, v time.Duration) { d.after = v }),
 	member("at", `a moment in this layout of Go's time.Parse, such as "2006-01-02 15:04:05"`, layout, func(d *dialectSpec, v string) { d.layout = v }),
-	member("zone", "the zone of such a moment; UTC if there is none", zone, func(d *dialectSpec, v *time.Location) { d.zone = v }),
+	member("zone", "the zone of the moment; without it UTC", zone, func(d *dialectSpec, v *time.Location) { d.zone = v }),
 }, check: func(r *reader, n *yaml.Node, members []keyed, _ *dialectSpec) bool {
 	has := func(name string) bool {
 		return slices.ContainsFunc(members, func(m keyed) bool { return m.name == name })

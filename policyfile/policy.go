@@ -272,9 +272,9 @@ var jitter = scalar(`a duration such as "50ms", or none`, schema{"anyOf": []any{
 
 // headroom is a share for each priority.
 var headroom = record[map[throttle.Priority]float64]{name: "headroom", fields: []field[map[throttle.Priority]float64]{
-	member("low", "a share such as 0.25", share, setShare(throttle.PriorityLow)),
-	member("normal", "a share such as 0.1", share, setShare(throttle.PriorityNormal)),
-	member("high", "a share such as 0.1", share, setShare(throttle.PriorityHigh)),
+	member("low", "the share that requests of low priority leave free", share, setShare(throttle.PriorityLow)),
+	member("normal", "the share that requests of normal priority leave free", share, setShare(throttle.PriorityNormal)),
+	member("high", "the share that requests of high priority leave free", share, setShare(throttle.PriorityHigh)),
 }}
 
 func setShare(p throttle.Priority) func(*map[throttle.Priority]float64, float64) {

@@ -435,7 +435,7 @@ func host[O any]() field[O] {
 type callerFunc = func(*http.Request) (a, b string)
 
 // callerDoc is the schema's description of both fields.
-const callerDoc = "whose a request is, for a program that calls for several; it replaces the ids beside it"
+const callerDoc = "the ids of the caller of a request, for a program that calls for several callers; it replaces the ids beside it"
 
 // callerID returns the field "caller" of a preset with one id.
 func callerID[O any](id string, set func(*O, keyFunc)) field[O] {

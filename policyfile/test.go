@@ -53,11 +53,11 @@ type placedTest struct {
 var test = record[placedTest]{name: "a test", fields: []field[placedTest]{
 	member("name", "what the test is about", text, func(t *placedTest, v string) { t.Name = v }),
 	must(member("request", `"METHOD URL"`, request, func(t *placedTest, v *http.Request) { t.Method, t.URL = v.Method, v.URL })),
-	member("headers", "of the request", headerSet, func(t *placedTest, v http.Header) { t.Header = v }),
-	member("body", "of the request", text, func(t *placedTest, v string) { t.Body = v }),
+	member("headers", "headers of the request", headerSet, func(t *placedTest, v http.Header) { t.Header = v }),
+	member("body", "the body of the request", text, func(t *placedTest, v string) { t.Body = v }),
 	must(expectations),
-	member("answer", "of the upstream: status, headers, body", answer.shape(), func(t *placedTest, v Answer) { t.Answer = &v }),
-	member("closes", "for how long the answer closes which policies; it closes no others", table(codeLength), func(t *placedTest, v map[string]throttle.Answer) { t.Closes = v }),
+	member("answer", "an answer of the upstream", answer.shape(), func(t *placedTest, v Answer) { t.Answer = &v }),
+	member("closes", "all policies that the answer must close, each with the duration", table(codeLength), func(t *placedTest, v map[string]throttle.Answer) { t.Closes = v }),
 }, check: func(r *reader, n *yaml.Node, members []keyed, t *placedTest) bool {
 	t.at, t.Line, t.column = n, n.Line, n.Column
 	answered := false
