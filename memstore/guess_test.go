@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/lab/soak"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/store"
 )
@@ -16,6 +17,7 @@ import (
 // TestP13_RefusedAtOnceOrNever lets thousands come within a moment that wait for so long at the most. Who is not refused at
 // once is not refused later: the guess of a turn keeps the pace that the search keeps.
 func TestP13_RefusedAtOnceOrNever(t *testing.T) {
+	soak.WithoutRace(t)
 	for _, n := range []int{40, 100, 128, 500, 1000, 2000} {
 		for _, maxWait := range []time.Duration{200, 350, 500, 800, 1200, 1500, 2000, 2500} {
 			synctest.Test(t, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle/internal/lab/soak"
 	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/internal/node"
 )
@@ -68,6 +69,7 @@ func TestBoard(t *testing.T) {
 
 // TestBoardOfOtherBytes: bytes that are no board are an error.
 func TestBoardOfOtherBytes(t *testing.T) {
+	soak.WithoutRace(t)
 	var all board
 	for range 3 {
 		all.pin(1000, 1, &node.Told{News: ledger.News{Moved: []ledger.Key{{1}}}, Nodes: []int64{7}})

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/lab/soak"
 	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/stores/rowstore"
 )
@@ -172,6 +173,7 @@ func (deaf) Listen(string, string, func()) (stop func(), err error) { return fun
 // TestP4_StepsOfALine: callers that wait in some nodes make few transactions a start, with all that nodes say that they live: one to join the line, one to look
 // whether the start still holds, and a part of one to come.
 func TestP4_StepsOfALine(t *testing.T) {
+	soak.WithoutRace(t)
 	const n = 40
 	for _, c := range []struct {
 		nodes, callers int
