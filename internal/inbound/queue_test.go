@@ -111,7 +111,7 @@ func TestQueueStops(t *testing.T) {
 		early.Leave()
 		time.Sleep(time.Minute - 1)
 		require.NoError(t, context.Cause(unknown.ctx))
-		time.Sleep(2)
+		time.Sleep(2 * time.Nanosecond)
 		require.Equal(t, inbound.ErrStopping, context.Cause(unknown.ctx))
 		require.NoError(t, context.Cause(early.ctx), "it has its start")
 

@@ -10,10 +10,13 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+
+	"github.com/fleetthrottle/throttle"
 )
 
 // fits returns the refusal of a filter whose configuration keeps the server from holding requests, or nil.
@@ -115,4 +118,44 @@ func responseOf(req *http.Request, head *extprocv3.HttpHeaders) (*http.Response,
 		StatusCode: code, Status: pseudo[":status"] + " " + http.StatusText(code), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: header, ContentLength: lengthOf(header), Request: req,
 	}, nil
+}
+
+// maxWaitOf returns how long the caller of a request wants to be held at most, as "Prefer: wait=5" says in seconds
+// (RFC 7240), but no longer than most.
+func maxWaitOf(h http.Header, most time.Duration) time.Duration {
+	seconds, err := strconv.ParseUint(parameter(h["Prefer"], "wait"), 10, 31)
+	switch wanted := time.Duration(seconds) * time.Second; {
+	case err != nil || wanted >= most:
+		return most
+	case wanted == 0:
+		return throttle.NoWait
+	default:
+		return wanted
+	}
+}
+
+// priorityOf returns the priority that "Priority: u=1" names (RFC 9218): 0 is the most urgent, and 3 is normal.
+func priorityOf(h http.Header) throttle.Priority {
+	switch parameter(h["Priority"], "u") {
+	case "0", "1", "2":
+		return throttle.PriorityHigh
+	case "4", "5", "6", "7":
+		return throttle.PriorityLow
+	}
+	return throttle.PriorityNormal
+}
+
+// parameter returns the value of the first "name=value" in lists that commas separate, or "". Text behind a semicolon
+// belongs to the element before it.
+func parameter(lists []string, name string) string {
+	for _, list := range lists {
+		for element := range strings.SplitSeq(list, ",") {
+			element, _, _ = strings.Cut(element, ";")
+			key, value, ok := strings.Cut(element, "=")
+			if ok && strings.EqualFold(strings.TrimSpace(key), name) {
+				return strings.Trim(strings.TrimSpace(value), `"`)
+			}
+		}
+	}
+	return ""
 }

@@ -15,8 +15,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/internal/inbound"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -151,15 +149,12 @@ func (s *Server) readBody(c *conversation, req *http.Request) (*http.Request, *r
 
 // exchange holds a request until its start, sends it by its base, and reads its answer to the end.
 func (s *Server) exchange(c *conversation, req *http.Request) *refusal {
-	ctx, p, err := s.queue.Enter(context.WithValue(c.ctx, conversationKey{}, c))
+	ctx, p, err := s.hold(context.WithValue(c.ctx, conversationKey{}, c), c.cancel, maxWaitOf(req.Header, s.c.MaxWait), priorityOf(req.Header))
 	if err != nil {
 		return refusalOf(err)
 	}
-	defer p.Leave()
+	defer p.leave()
 	c.place = p
-
-	ctx = throttle.WithMaxWait(ctx, inbound.MaxWait(req.Header, s.c.MaxWait))
-	ctx = throttle.WithPriority(ctx, inbound.Priority(req.Header))
 
 	resp, err := s.c.Transport.RoundTrip(req.WithContext(ctx))
 	if err == nil {
@@ -173,6 +168,10 @@ func (s *Server) exchange(c *conversation, req *http.Request) *refusal {
 	if c.illegible != "" {
 		s.tellUnfit(c.illegible)
 	}
+	if full, ok := asPlaceError(c.ctx, err); ok {
+		return refusalOf(full)
+	}
+
 	return refusalOf(err)
 }
 
@@ -184,7 +183,7 @@ type conversation struct {
 	cancel    context.CancelCauseFunc // of ctx
 	cut       context.Context         // ends when the server ends the stream
 	received  chan *extprocv3.ProcessingRequest
-	place     *inbound.Place
+	place     *place
 	isGRPC    bool   // the request is a gRPC call
 	started   bool   // Envoy may have sent the request to the upstream
 	illegible string // why the answer of the upstream cannot be read, or ""
@@ -451,7 +450,7 @@ func (*base) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, context.Cause(req.Context())
 	}
 
-	c.place.Leave()
+	c.place.leave()
 	c.started = true
 	err := c.reply()
 	if err == nil && trace != nil && trace.WroteHeaders != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -17,7 +16,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/internal/problem"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -49,38 +47,44 @@ func (s *Server) ShouldRateLimit(ctx context.Context, r *ratelimitv3.RateLimitRe
 		}
 	}
 
-	held, p, err := s.queue.Enter(throttle.WithMaxWait(ctx, wait))
-	if err != nil {
-		return s.overLimit(ctx, demands, err)
-	}
-	defer p.Leave()
-
-	permit, err := s.c.Limiters.Acquire(held, demands...)
-	if err == nil && ctx.Err() == nil {
-		return answerTo(demands, nil), nil
-	}
+	ended, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	held, p, err := s.hold(ended, end, wait, throttle.PriorityNormal)
 	if err == nil {
-		// Nobody gets the answer, so the start must not be lost.
-		permit.Cancel()
-		err = ctx.Err()
+		defer p.leave()
+		var permit *throttle.Permit
+		permit, err = s.c.Limiters.Acquire(held, demands...)
+		if err == nil && ctx.Err() == nil {
+			return answerTo(demands, func(*throttle.Demand) bool { return false }, 0), nil
+		}
+		if err == nil {
+			// Nobody gets the answer, so the start must not be lost.
+			permit.Cancel()
+			err = ctx.Err()
+		}
 	}
 
-	return s.overLimit(ctx, demands, err)
+	return s.overLimit(ctx, ended, demands, err)
 }
 
 // overLimit returns the answer to a call that has no start because of err.
-func (s *Server) overLimit(ctx context.Context, demands []throttle.Demand, err error) (*ratelimitv3.RateLimitResponse, error) {
-	r := refusalOf(err)
+func (s *Server) overLimit(ctx, ended context.Context, demands []throttle.Demand, err error) (*ratelimitv3.RateLimitResponse, error) {
+	var full *throttle.LimitError
+	place, placeless := asPlaceError(ended, err)
 	switch {
-	case r.reason == noRoom, r.reason == heldFull, r.reason == stopping:
-		s.counts.refused[r.reason].Add(1)
-		return answerTo(demands, &r.Problem), nil
+	case placeless:
+		s.counts.refused[place.reason].Add(1)
+		return answerTo(demands, func(*throttle.Demand) bool { return true }, place.after), nil
+	case errors.As(err, &full):
+		s.counts.refused[noRoom].Add(1)
+		return answerTo(demands, func(d *throttle.Demand) bool { return d.Policy == full.Policy }, retryAfter(full)), nil
+
 	case ctx.Err() != nil:
 		s.counts.left.Add(1)
 		return nil, status.FromContextError(ctx.Err()).Err()
-	case r.reason == storeAway:
+	case errors.As(err, new(*throttle.StoreError)):
 		s.counts.refused[storeAway].Add(1)
-		return nil, status.Error(codes.Unavailable, r.Detail)
+		return nil, status.Error(codes.Unavailable, "it is unknown whether there is room: the store of the budgets does not answer")
 	}
 
 	s.counts.refused[malformed].Add(1)
@@ -88,27 +92,22 @@ func (s *Server) overLimit(ctx context.Context, demands []throttle.Demand, err e
 	return nil, status.Error(codes.InvalidArgument, err.Error())
 }
 
-// answerTo returns an answer with one status for each demand. A problem refuses the demands on its policy, or all if it
-// names none. Without a problem all have room.
-func answerTo(demands []throttle.Demand, p *problem.Problem) *ratelimitv3.RateLimitResponse {
+// answerTo returns an answer with one status for each demand. after is how long until there is room, 0 if unknown.
+func answerTo(demands []throttle.Demand, isOver func(*throttle.Demand) bool, after time.Duration) *ratelimitv3.RateLimitResponse {
 	answer := &ratelimitv3.RateLimitResponse{OverallCode: ratelimitv3.RateLimitResponse_OK}
-	if p != nil {
-		answer.OverallCode = ratelimitv3.RateLimitResponse_OVER_LIMIT
-	}
-
 	for i := range demands {
 		one := &ratelimitv3.RateLimitResponse_DescriptorStatus{Code: ratelimitv3.RateLimitResponse_OK}
-		if p != nil && (p.Policy == "" || p.Policy == demands[i].Policy) {
-			one.Code = ratelimitv3.RateLimitResponse_OVER_LIMIT
-			if p.RetryAfter > 0 {
-				one.DurationUntilReset = durationpb.New(p.RetryAfter)
+		if isOver(&demands[i]) {
+			answer.OverallCode, one.Code = ratelimitv3.RateLimitResponse_OVER_LIMIT, ratelimitv3.RateLimitResponse_OVER_LIMIT
+			if after > 0 {
+				one.DurationUntilReset = durationpb.New(after)
 			}
 		}
 		answer.Statuses = append(answer.Statuses, one)
 	}
 
-	if p != nil && p.RetryAfter > 0 {
-		answer.ResponseHeadersToAdd = []*corev3.HeaderValue{{Key: "retry-after", Value: strconv.FormatInt(problem.Seconds(p.RetryAfter), 10)}}
+	if after > 0 {
+		answer.ResponseHeadersToAdd = []*corev3.HeaderValue{{Key: "retry-after", Value: wholeSeconds(after)}}
 	}
 
 	return answer
