@@ -324,6 +324,7 @@ func TestRunHasNoChild(t *testing.T) {
 			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 			require.NoError(t, err)
 			require.Contains(t, string(text), "XDG_RUNTIME_DIR=")
+			require.Contains(t, string(text), raceVariable+"=")
 			require.NotContains(t, string(text), "not-to-be-told")
 		}
 	}
