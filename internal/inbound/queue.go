@@ -161,13 +161,6 @@ func (q *Queue) Stop(by time.Time) {
 	})
 }
 
-// Stopping reports whether Stop was called.
-func (q *Queue) Stopping() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return !q.stopBy.IsZero()
-}
-
 // Len returns the number of waiting requests.
 func (q *Queue) Len() int {
 	q.mu.Lock()

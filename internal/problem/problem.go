@@ -93,22 +93,18 @@ func (p *Problem) Write(w http.ResponseWriter) { p.WriteAs(w, Kind, p) }
 
 // WriteAs sends the answer with the Content-Type of another body, which says the same as the Problem.
 func (p *Problem) WriteAs(w http.ResponseWriter, kind string, body any) {
-	p.SetHeader(w.Header(), kind)
-	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(body) // a caller that has gone needs no answer
-}
-
-// SetHeader sets the fields of the answer, whose body has the Content-Type kind.
-func (p *Problem) SetHeader(h http.Header, kind string) {
+	h := w.Header()
 	h.Set("Content-Type", kind)
 	h.Set("Cache-Control", "no-store")
 	h.Set("Via", Via)
 	if p.RetryAfter > 0 {
-		h.Set("Retry-After", strconv.FormatInt(Seconds(p.RetryAfter), 10))
+		h.Set("Retry-After", strconv.FormatInt(seconds(p.RetryAfter), 10))
 	}
 	if p.Limit != (throttle.Limit{}) {
 		addLimit(h, p.Policy, p.Limit, p.RetryAfter)
 	}
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(body) // a caller that has gone needs no answer
 }
 
 // addLimit describes a limit that has no room for a request, in the fields of
@@ -120,12 +116,12 @@ func addLimit(h http.Header, policy string, l throttle.Limit, wait time.Duration
 	case store.KindConcurrency:
 		h.Set("RateLimit-Policy", fmt.Sprintf(`%s;q=%d;qu="concurrent-requests"`, name, l.N()))
 	default:
-		h.Set("RateLimit-Policy", fmt.Sprintf("%s;q=%d;w=%d", name, l.Capacity(), Seconds(window(l))))
+		h.Set("RateLimit-Policy", fmt.Sprintf("%s;q=%d;w=%d", name, l.Capacity(), seconds(window(l))))
 	}
 
 	state := name + ";r=0"
 	if wait > 0 && wait != throttle.Never {
-		state += ";t=" + strconv.FormatInt(Seconds(wait), 10)
+		state += ";t=" + strconv.FormatInt(seconds(wait), 10)
 	}
 
 	h.Set("RateLimit", state)
@@ -143,8 +139,8 @@ func window(l throttle.Limit) time.Duration {
 	return l.Per()
 }
 
-// Seconds returns a duration in whole seconds, rounded up.
-func Seconds(d time.Duration) int64 {
+// seconds returns a duration in whole seconds, rounded up.
+func seconds(d time.Duration) int64 {
 	if d <= 0 {
 		return 0
 	}
