@@ -87,6 +87,7 @@ func (r *Row) step(now int64, u *rule) {
 		if r.leases[i].asked != 0 {
 			r.leases[i].asked += shift
 		}
+		r.leases[i].comes = 0 // a start of the node, at which it comes, does not move with the clock
 	}
 
 	if l := r.queue; l != nil {

@@ -325,7 +325,7 @@ func (q *Request) lineUp(w *Waiter, i int) {
 	at, known := w.arrival(key)
 	if !known {
 		// The clock of a different node may be ahead, so the arrival follows the newest waiter, too.
-		at = q.Arrivals.next(max(q.Now, s.row.queue.newest()+1))
+		at = q.Arrivals.next(max(q.Now, s.row.queue.newest()+1) - q.Late)
 	}
 	s.row.lease(q.Node)
 	p, share := s.row.lineUp(w.class, q.Booking.Charges[i].Share, place{at, s.rule.cost, q.Node.ID, w.front(key)})

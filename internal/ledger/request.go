@@ -39,6 +39,10 @@ type Request struct {
 
 	news *News // nil without news
 
+	// Late is how many microseconds ago the caller came, if its booking waited
+	// for others to share a step. Its arrival is as much earlier.
+	Late int64
+
 	early    int64 // the start at which a waiter is served before earlier waiters. Zero: it is the first. See Pass.
 	earlyKey Key   // the budget in whose line that is
 
@@ -513,7 +517,7 @@ func (q *Request) note() *News {
 func (q *Request) setAside(i int) {
 	if s := q.Searches[i].row.slots; s != nil {
 		s.setAside(func(p place) {
-			q.Searches[i].row.ask(p.node, q.Now)
+			q.Searches[i].row.ask(p.node, q.Now, q.Now-1)
 			q.note().Called = append(q.note().Called, Place{q.key(i), p.arrival, p.node})
 		})
 	}

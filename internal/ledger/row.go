@@ -350,7 +350,7 @@ func (r *Row) append(b []byte) []byte {
 		w.signed(l.until - r.seen)
 		w.number(l.held)
 		if w.asked {
-			w.time(l.asked, r.seen)
+			w.call(&l, r.seen)
 		}
 	}
 
@@ -359,13 +359,13 @@ func (r *Row) append(b []byte) []byte {
 	return w.b
 }
 
-// isAsked reports whether nodes are asked to come, or have a guard. In a row in
+// isAsked reports whether nodes are asked to come or come by themselves, or have a guard. In a row in
 // which nobody waits that means nothing.
 func (r *Row) isAsked() bool {
 	if r.queue == nil && r.slots == nil {
 		return false
 	}
-	return r.queue != nil && r.queue.guard != 0 || slices.ContainsFunc(r.leases, func(l lease) bool { return l.asked != 0 })
+	return r.queue != nil && r.queue.guard != 0 || slices.ContainsFunc(r.leases, func(l lease) bool { return l.asked != 0 || l.comes != 0 })
 }
 
 // UnmarshalBinary makes r the row on which MarshalBinary was called. Bytes that
@@ -426,7 +426,7 @@ func (r *Row) read(rd *reader) {
 	for range rd.count(MaxBytes) {
 		l := lease{node: rd.signed(), until: r.seen + rd.signed(), held: rd.number()}
 		if rd.asked {
-			l.asked = rd.time(r.seen)
+			rd.call(&l, r.seen)
 		}
 		r.leases = append(r.leases, l)
 	}
@@ -516,6 +516,27 @@ func (w *writer) time(t, now int64) {
 	w.flag(t != 0)
 	if t != 0 {
 		w.signed(t - now)
+	}
+}
+
+// A node that is asked to come does not come by itself, so a stored lease has one of both times.
+const (
+	isNotAsked = iota
+	isAsked
+	comesByItself
+)
+
+// call writes whether a node was asked to come, or comes by itself.
+func (w *writer) call(l *lease, now int64) {
+	switch {
+	case l.asked != 0:
+		w.b = append(w.b, isAsked)
+		w.signed(l.asked - now)
+	case l.comes != 0:
+		w.b = append(w.b, comesByItself)
+		w.signed(l.comes - now)
+	default:
+		w.b = append(w.b, isNotAsked)
 	}
 }
 
@@ -689,6 +710,22 @@ func (rd *reader) flag() bool {
 	x := rd.b[0] == 1
 	rd.b = rd.b[1:]
 	return x
+}
+
+func (rd *reader) call(l *lease, now int64) {
+	if len(rd.b) == 0 || rd.b[0] > comesByItself {
+		rd.failed = true
+		return
+	}
+
+	is := rd.b[0]
+	rd.b = rd.b[1:]
+	switch is {
+	case isAsked:
+		l.asked = now + rd.signed()
+	case comesByItself:
+		l.comes = now + rd.signed()
+	}
 }
 
 func (rd *reader) time(now int64) int64 {

@@ -22,6 +22,7 @@ type lease struct {
 	until int64
 	held  int64 // the costs of its slots
 	asked int64 // since when the node was asked to come because of a waiter. Zero: it was not, or has come. See Pass.
+	comes int64 // until when the node has said that it makes a step by itself, if it was not asked. Zero: it has not said so.
 }
 
 // slots is what a Concurrency budget has in flight, and the line for it. Nobody

@@ -21,6 +21,13 @@ const (
 	// lookParts the part after which a guard goes through its line again.
 	lapseParts = 4
 	lookParts  = 8
+
+	// A node that comes by itself guards a line if it comes within a half of the
+	// horizon, and is not asked to come if it does so at least a third of the
+	// horizon before the start of its waiter: that is left for others to ask it all
+	// the same, and to find it silent.
+	guardParts = 2
+	comeParts  = 3
 )
 
 // A Pass goes through the line of one budget, for one node, in the order in
@@ -62,16 +69,17 @@ func NewPass(q *Request) *Pass {
 // to come.
 func lapse(horizon time.Duration) int64 { return max(lapseLeast, Micros(horizon)/lapseParts) }
 
-// ask notes that a node is to come, and reports whether it was not asked before.
-func (r *Row) ask(node, now int64) bool {
+// ask notes that a node is to come, and reports whether it must be told: it was
+// not asked before, and does not come by itself until the time latest.
+func (r *Row) ask(node, now, latest int64) bool {
 	l := r.leaseOf(node)
 	if l == nil {
 		return true
 	}
-	if l.asked != 0 {
+	if l.asked != 0 || now <= l.comes && l.comes <= latest {
 		return false
 	}
-	l.asked = now
+	l.asked, l.comes = now, 0
 	return true
 }
 
@@ -227,7 +235,7 @@ func (p *Pass) Due(q *Request, w *Waiter) bool {
 // Served notes the result of Serve for the next waiter, which returned called.
 func (p *Pass) Served(q *Request, called bool) {
 	if called {
-		p.row.ask(p.other.Node.ID, q.Now) // if the node dies now, the line does not stand still
+		p.row.ask(p.other.Node.ID, q.Now, q.Now-1) // if the node dies now, the line does not stand still
 	}
 	if p.ahead == nil {
 		return
@@ -264,8 +272,12 @@ func (p *Pass) SetAside() (near, ask bool) {
 	p.aside, p.floor = true, clear
 
 	// A node that was asked before is not told again. If it says nothing, a later pass lets its waiters stand aside.
-	ask = p.row.ask(node, q.Now)
-	if l := p.row.leaseOf(node); l != nil {
+	ask = p.row.ask(node, q.Now, start-Micros(q.Booking.Horizon)/comeParts)
+	switch l := p.row.leaseOf(node); {
+	case l == nil:
+	case l.asked == 0:
+		p.lookAt(l.comes + 1) // it is asked then if it has not come
+	default:
 		p.lookAt(l.asked + p.lapse + 1)
 	}
 	return true, ask
@@ -317,6 +329,16 @@ func (p *Pass) take() {
 	*c = c.tidy()
 }
 
+// Comes notes that the node of the pass will make a step by a time of the store's
+// clock, because it is about to ask whether a start still holds. Zero says that it
+// knows of no such time. Until then nobody has to ask it to come. The promise binds
+// nobody: a node that does not keep it is asked, and silent later.
+func (p *Pass) Comes(at int64) {
+	if l := p.row.leaseOf(p.other.Node.ID); l != nil && l.asked == 0 {
+		l.comes = at
+	}
+}
+
 // End ends the pass; waits says whether callers of the node wait in the line. It
 // returns in how long the node must make a new pass. later is below 0 if it need
 // not, because a different node does: then next is the node that has to hear of
@@ -332,15 +354,40 @@ func (p *Pass) End(waits bool) (later time.Duration, next int64) {
 		return -1, r.PassOn(p.other.Node.ID)
 	}
 
-	l, now, wait := r.queue, p.other.Now, max(1, Micros(p.other.Booking.Horizon)/lookParts)
-	switch {
-	case p.again == 0:
+	l, now, horizon := r.queue, p.other.Now, Micros(p.other.Booking.Horizon)
+	wait := max(1, horizon/lookParts)
+	until := max(p.again, now+wait)
+
+	if p.again == 0 {
 		return -1, 0 // whoever comes or leaves goes on
-	case l.guard != p.other.Node.ID && r.isGuarded() && l.until <= max(p.again, now+wait):
+	}
+
+	// The node that comes next by itself is the guard. If it is a different node, it goes through the line whether it knows or not.
+	if next := r.nextToCome(now, now+horizon/guardParts); next != nil {
+		l.guard, l.until = next.node, max(until, next.comes)
+		if l.guard != p.other.Node.ID {
+			return -1, 0
+		}
+		return time.Duration(l.until+wait-now) * time.Microsecond, 0
+	}
+
+	if l.guard != p.other.Node.ID && r.isGuarded() && l.until <= until {
 		return -1, 0 // the guard looks soon enough
 	}
-	l.guard, l.until = p.other.Node.ID, max(p.again, now+wait)
+	l.guard, l.until = p.other.Node.ID, until
 	return time.Duration(l.until-now) * time.Microsecond, 0
+}
+
+// nextToCome returns the lease of the node that comes next by itself, from now on
+// and until the time latest, or nil if none does.
+func (r *Row) nextToCome(now, latest int64) (next *lease) {
+	for i := range r.leases {
+		l := &r.leases[i]
+		if now <= l.comes && l.comes <= latest && (next == nil || l.comes < next.comes) {
+			next = l
+		}
+	}
+	return next
 }
 
 // isGuarded reports whether a living node has promised to go through the line,

@@ -26,6 +26,58 @@ func (d *desk) pass(node int64, c store.Charge) (*ledger.Request, *ledger.Pass) 
 	return q, ledger.NewPass(q)
 }
 
+// TestP4_ANodeThatComes: a node that has said that it comes by itself is not asked, in a row that is read again, until it has not come, or if it comes too late.
+// It is the guard meanwhile.
+func TestP4_ANodeThatComes(t *testing.T) {
+	slow := charge(store.LeakyBucket(2, time.Second)) // a start in half a second
+	for _, c := range []struct {
+		comes, passed int64 // how long after its own pass the node comes, and the pass of the other node is
+		asked         bool
+	}{
+		{0, 1000, true}, // it has not said so
+		{40_000, 1000, false},
+		{40_000, 40_000, false},
+		{40_000, 40_001, true}, // it has not come
+		{100_000, 1000, true},  // that is within a third of the horizon before its start
+	} {
+		d := newDesk()
+		for range 2 {
+			d.book(1, slow) // now, and in half a second
+		}
+		d.book(2, slow)
+		d.book(1, slow)
+		d.now += second * 3 / 4 // the start of the waiter of node 2 is in a quarter
+
+		// Node 2 goes through the line, and books nothing.
+		q := d.request(2, slow)
+		q.Booking.Horizon = time.Millisecond
+		p := ledger.NewPass(q)
+		_, ok := p.Next()
+		require.True(t, ok)
+		if c.comes > 0 {
+			p.Comes(d.now + c.comes)
+		}
+		p.End(true)
+		d.reload(t)
+
+		d.now += c.passed
+		q = d.request(1, slow)
+		q.Booking.Horizon = 600 * time.Millisecond
+		p = ledger.NewPass(q)
+		at, ok := p.Next()
+		require.True(t, ok)
+		require.Equal(t, int64(2), at.Node)
+		near, ask := p.SetAside()
+		require.True(t, near)
+		require.Equal(t, c.asked, ask, "%+v", c)
+		require.Equal(t, c.asked, p.IsAsked(), "%+v", c)
+
+		later, next := p.End(true)
+		require.Zero(t, next)
+		require.Equal(t, c.asked, later > 0, "the node that comes is the guard: %+v", c)
+	}
+}
+
 // TestP7_APassOfTwoNodes: a waiter is booked behind one of another node that came earlier and has not booked yet. That node is asked once, is silent when
 // it does not come, and keeps its place.
 func TestP7_APassOfTwoNodes(t *testing.T) {

@@ -36,7 +36,7 @@ func (s *Store) Memory() Memory {
 	}
 
 	k.mu.Lock()
-	all.Owed += len(k.queue)
+	all.Owed += len(k.queue) + len(k.gathering.ops)
 	k.mu.Unlock()
 
 	var lines []string

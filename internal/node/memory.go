@@ -22,6 +22,8 @@ type memory struct {
 	recent   recent
 	isDead   func(node, heard int64) bool
 	timers   map[ledger.Key]*time.Timer // of lines whose head is a waiter of this node
+
+	sharesSteps bool // callers that confirm a start, newcomers, and waiters share steps: see gather.go
 }
 
 func newMemory(o Options, isDead func(node, heard int64) bool) memory {

@@ -104,6 +104,7 @@ type Told struct {
 	News  ledger.News
 	Nodes []int64 // the nodes that are to hear of it at once
 	All   bool    // all nodes are to hear of it at once
+	Waits bool    // callers of this node wait in lines for starts, so that others may ask it to come
 }
 
 // Heard is what other nodes have done.
@@ -182,7 +183,7 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 	}
 
 	o.books, o.observer = true, outage.From(ctx)
-	s.worker.post(o)
+	s.worker.postNewcomer(o)
 
 	// A caller that may not wait for a start still waits for the answer.
 	patience := b.MaxWait
@@ -197,6 +198,8 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 	if err != nil {
 		g = store.Grant{HeldBy: store.NotHeld}
 	} else {
+		s.worker.noteWait(&o.booking, &g)
+
 		// The clock was read between asked and received. The start is as old as it can be, and the wait is as long as it can be: a caller
 		// that went on before its start would come too close to the starts before.
 		g.Age += max(0, time.Since(o.asked))
@@ -392,6 +395,10 @@ func (w *watching) Confirm(ctx context.Context, maxWait time.Duration) (bool, er
 		within, stop := context.WithTimeout(ctx, maxWait)
 		defer stop()
 		ctx = within
+	}
+
+	if ok, answered := w.store.worker.confirm(ctx, &w.Watch); answered {
+		return ok, nil
 	}
 
 	var away error // why the caller waits

@@ -32,8 +32,9 @@ type world struct {
 	rng     *rand.Rand
 	rows    map[ledger.Key][]byte
 	nodes   []*backend
-	trouble float64   // the part of steps in which something goes wrong
-	doubted time.Time // when the last step ends of which nobody knows whether it was saved
+	takes   time.Duration // of each step. Nodes whose steps take time share them: see gather.go.
+	trouble float64       // the part of steps in which something goes wrong
+	doubted time.Time     // when the last step ends of which nobody knows whether it was saved
 }
 
 // A backend is the rows for one node.
@@ -147,6 +148,9 @@ func (b *backend) Step(_ []ledger.Key, decide func(node.Rows) node.Told) (node.H
 		<-stops
 	}
 	b.turn <- struct{}{}
+	if b.takes > 0 {
+		time.Sleep(b.takes)
+	}
 	fate := -1
 	if b.goesWrong() {
 		fate = b.choose(6)
@@ -447,6 +451,7 @@ func playNodes(t *testing.T, seed uint64) {
 	w := newWorld(t, seed, 1+int(seed%3))
 	endTest := func() {}
 	w.trouble = []float64{0, 0.05, 0.3}[seed/3%3]
+	w.takes = time.Duration(seed/9%2) * time.Millisecond
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var all []*visitor

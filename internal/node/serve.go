@@ -109,10 +109,34 @@ func (st *step) serve(key ledger.Key) {
 	for st.serveNext(key, b, pass) {
 	}
 
+	pass.Comes(st.comes(key))
 	later, next := pass.End(st.line.hasAny(key))
 	st.lookAgain(key, later)
 	st.passOn(key, next)
 }
+
+// comes returns by when this node makes a step by itself that goes through a line: when its next caller confirms a start. It returns 0 if nobody knows.
+func (st *step) comes(key ledger.Key) (at int64) {
+	if !st.memory.sharesSteps {
+		return 0
+	}
+
+	// A start that is as near as that may be confirmed by the step under way.
+	soon := st.now + ledger.Micros(Punctual)
+	for w := range st.memory.watches[key] {
+		if start := w.grant.Handle.Start; start > soon && (at == 0 || start < at) {
+			at = start
+		}
+	}
+
+	if at == 0 {
+		return 0
+	}
+	return at + ledger.Micros(confirmSlack)
+}
+
+// confirmSlack is how long after its start a caller has its confirmation, at most, if nothing is wrong.
+const confirmSlack = 25 * time.Millisecond
 
 // sample returns a booking of the budget alone, as the first of this node's waiters in its line has it; false if none waits here.
 func (st *step) sample(key ledger.Key) (b *store.Booking, waits bool) {

@@ -19,6 +19,7 @@ type step struct {
 	memory *memory // as the last step that was saved has left it
 	rows   Rows
 	now    int64
+	late   int64 // how long the booking of the op that is decided on has waited for others
 	reply  reply // to callers for whom the step books while they wait
 	told   Told
 
@@ -90,6 +91,18 @@ func (d *draft[W]) arrivals(key ledger.Key) (all []int64) {
 func (d *draft[W]) hasAny(key ledger.Key) bool {
 	for range d.in(key) {
 		return true
+	}
+	return false
+}
+
+// isAny reports whether there are waiters in any line.
+func (d *draft[W]) isAny() bool {
+	for _, all := range []places[W]{d.changed, d.saved} {
+		for key := range all {
+			if d.hasAny(key) {
+				return true
+			}
+		}
 	}
 	return false
 }
@@ -218,7 +231,7 @@ func (st *step) row(c *store.Charge) *ledger.Row {
 // request returns a request for a booking.
 func (st *step) request(b *store.Booking, g *store.Grant) *ledger.Request {
 	q := &ledger.Request{
-		Now: st.now, Node: st.memory.node, Arrivals: st.memory.arrivals, Booking: b, Grant: g, Bounded: true,
+		Now: st.now, Late: st.late, Node: st.memory.node, Arrivals: st.memory.arrivals, Booking: b, Grant: g, Bounded: true,
 		Searches: make([]ledger.Search, len(b.Charges)),
 	}
 
@@ -398,7 +411,14 @@ func (st *step) cancel(b *store.Booking, g store.Grant) {
 // What an op decides in a step.
 
 // book is [Store.Book].
-func book(st *step, o *op) { st.book(&o.booking, &o.grant) }
+func book(st *step, o *op) {
+	// A booking that waited for company keeps the rank that it had when its caller came.
+	if !o.came.IsZero() {
+		st.late = max(0, ledger.Micros(st.rows.Asked().Sub(o.came)))
+	}
+	st.book(&o.booking, &o.grant)
+	st.late = 0
+}
 
 // cancel gives back the grant of an op.
 func cancel(st *step, o *op) { st.cancel(&o.booking, o.grant) }

@@ -54,6 +54,10 @@ type worker struct {
 	vain         bool  // they said so last without any
 	missed       Heard // news that the node could not take in, for the next retry
 	retryPending bool  // the look that retry has promised is not made yet
+	confirms     []*confirmation
+	gathering    gathering
+	takes        time.Duration // how long steps take, on average
+	shares       atomic.Bool   // steps take so long that callers share them; the memory has the same
 
 	state  sync.Mutex
 	step   step
@@ -80,6 +84,7 @@ func newWorker(b Backend, o Options) *worker {
 		k.tickEvery = min(k.tickEvery, ledger.Recall)
 	}
 
+	k.gathering.lines = make(map[ledger.Key]*longLine)
 	k.step = newStep(&k.memory)
 	if observes {
 		observer.OnDeath(k.takeOver)
@@ -164,11 +169,12 @@ func (k *worker) warn(n ledger.News) {
 // run makes steps until there is nothing to do.
 func (k *worker) run() {
 	var batch []*op
+	var confirms []*confirmation
 	for {
 		runtime.Gosched() // callers that are about to ask share the step
 		var heard Heard
 		var look, told, more bool
-		batch, heard, look, told, more = k.take(batch[:0])
+		batch, confirms, heard, look, told, more = k.take(batch[:0])
 		if !more {
 			return
 		}
@@ -184,11 +190,13 @@ func (k *worker) run() {
 		k.state.Unlock()
 
 		switch {
-		case len(batch) > 0 || !heard.Empty():
-			k.make(batch, nil, heard, look)
+		case len(batch)+len(confirms) > 0 || !heard.Empty():
+			batch = k.withNewcomers(batch)
+			k.make(batch, confirms, nil, heard, look)
 		case len(lines) > 0 && len(lines) <= linesMost:
 			// A step that takes in what it hears is one transaction. To look first would be a second one.
-			k.make(nil, lines, Heard{}, true)
+			batch = k.withNewcomers(batch)
+			k.make(batch, nil, lines, Heard{}, true)
 		case look:
 			// Nothing is to be decided: it is enough to read what other nodes have done.
 			h, err := k.backend.Read(context.Background(), nil, func(Rows) {})
@@ -213,13 +221,13 @@ func (k *worker) noteVain(vain bool) {
 
 // take takes the next work: ops, which it appends to a batch, news, whether to look for news, and whether to do so in a step. It returns false if there
 // is nothing to do now: then the worker has stopped.
-func (k *worker) take(batch []*op) (all []*op, heard Heard, look, told, more bool) {
+func (k *worker) take(batch []*op) (all []*op, confirms []*confirmation, heard Heard, look, told, more bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 
-	if k.rests || len(k.queue) == 0 && k.heard.Empty() && !k.look {
+	if k.rests || len(k.queue)+len(k.confirms) == 0 && k.heard.Empty() && !k.look {
 		k.running = false
-		return nil, Heard{}, false, false, false
+		return nil, nil, Heard{}, false, false, false
 	}
 
 	// Take the first ops, and move the rest to the front of the same memory.
@@ -230,8 +238,9 @@ func (k *worker) take(batch []*op) (all []*op, heard Heard, look, told, more boo
 	k.queue = k.queue[:rest]
 
 	heard, k.heard = k.heard, Heard{}
+	confirms, k.confirms = k.confirms, nil
 	look, told, k.look, k.told = k.look, k.told && !k.vain, false, false
-	return batch, heard, look, told, true
+	return batch, confirms, heard, look, told, true
 }
 
 // batchSize returns how many of the ops share the next step. The worker is locked.
@@ -252,8 +261,9 @@ func (k *worker) batchSize() int {
 	return n
 }
 
-// make makes a step for a batch of ops and for news, which may be about some lines. A step looks, too; look says that this one has to.
-func (k *worker) make(batch []*op, lines []ledger.Key, heard Heard, look bool) {
+// make makes a step for a batch of ops, for callers that confirm their starts, and for news, which may be about some lines. A step looks, too; look says
+// that this one has to.
+func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key, heard Heard, look bool) {
 	keys, vain := slices.Clone(lines), false
 
 	// An op whose caller has left would book for nobody, so it only gives back what the caller had.
@@ -264,12 +274,23 @@ func (k *worker) make(batch []*op, lines []ledger.Key, heard Heard, look bool) {
 		keys = o.budgets(keys)
 	}
 
+	for _, c := range confirms {
+		keys = append(keys, c.keys...)
+	}
+
 	keys = append(keys, heard.News.Moved...)
+	began := time.Now()
 	later, err := k.backend.Step(keys, func(rows Rows) Told {
 		k.state.Lock()
 		defer k.state.Unlock()
 
 		k.step.begin(rows)
+
+		// First of all, while the rows are as the last step has left them.
+		for _, c := range confirms {
+			c.decide(&k.step)
+		}
+
 		for _, o := range batch {
 			o.asked, o.received = rows.Asked(), rows.Received()
 			o.decide(&k.step, o)
@@ -285,11 +306,18 @@ func (k *worker) make(batch []*op, lines []ledger.Key, heard Heard, look bool) {
 		}
 
 		k.step.settle()
+		k.step.told.Waits = k.step.line.isAny()
 		return k.step.told
 	})
 
+	// A step that has not got to its rows answers nobody.
+	for _, c := range confirms {
+		c.end()
+	}
+
 	switch {
 	case err == nil:
+		k.measured(time.Since(began))
 		k.away.Store(nil)
 		k.saved()
 		if len(lines) > 0 {
@@ -565,6 +593,7 @@ type op struct {
 	grant    store.Grant   // the answer to a booking, or the grant that the op gives back
 	asked    time.Time     // when this node asked the store's clock for the time of the step
 	received time.Time     // when this node had that time
+	came     time.Time     // when the caller came, if the op waits for others to share a step
 	books    bool          // the op asks for a start
 	isUndo   bool          // the op gives something back
 

@@ -58,7 +58,13 @@ func (b *backend) hear(wake func(told bool)) (stop func()) {
 			return stop
 		}
 	}
-	return node.Poll(wake, b.group.nextLook) // the database cannot tell nodes now
+
+	// The database cannot tell nodes now.
+	return node.Poll(func(bool) {
+		if b.group.takeLook() {
+			wake(false)
+		}
+	}, b.group.nextLook)
 }
 
 // IsDead implements [node.DeathObserver].

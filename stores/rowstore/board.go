@@ -14,7 +14,7 @@ import (
 type board struct {
 	time    int64 // the latest time that any node has seen, if there are many clocks
 	last    int64 // the version of the last note, or 0 if there was none
-	dropped int64 // the version of the last note that was taken down
+	dropped int64 // the version of the last note that was taken down and is a loss for those that have not read it
 	notes   []note
 }
 
@@ -30,6 +30,7 @@ type note struct {
 const (
 	boardForm = 1         // each form has a number of its own
 	noteLife  = 3_000_000 // for how many microseconds a note stays: a node that waits looks once a second at the least
+	askLife   = 250_000   // for how many microseconds it matters to a node that it was asked to come: it is silent then
 	boardMost = 2048      // bytes of notes
 )
 
@@ -100,12 +101,28 @@ func (all *board) pin(now int64, from int64, told *node.Told) {
 	size := 0
 	for i := range slices.Backward(all.notes) {
 		size += len(all.notes[i].append(nil))
-		if v := all.notes[i].version; size > boardMost || v < now-noteLife {
-			all.dropped = v
-			all.notes = all.notes[i+1:]
+		if size > boardMost || all.notes[i].version < now-noteLife {
+			all.drop(i+1, now)
 			return
 		}
 	}
+}
+
+// drop takes down the first n notes, at a time of the store's clock. An old note that only asks nodes to come is no loss: the nodes have come, or others have
+// found them silent.
+func (all *board) drop(n int, now int64) {
+	for i := range all.notes[:n] {
+		if note := &all.notes[i]; note.version > now-askLife || !note.onlyAsks() {
+			all.dropped = note.version
+		}
+	}
+	all.notes = all.notes[n:]
+}
+
+// onlyAsks reports whether a note says nothing but that lines have moved.
+func (n *note) onlyAsks() bool {
+	news, err := node.ParseNews(n.news)
+	return err == nil && len(news.Called)+len(news.Useless)+len(news.Closed) == 0
 }
 
 // since returns what others have done since a version that concerns a node, the reader.

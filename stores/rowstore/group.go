@@ -20,19 +20,50 @@ type group struct {
 	seen  int64      // the version of the last note that the node has read
 	knows bool       // it has read one
 	heard node.Heard // what other nodes have done, not returned yet
-	news  time.Time  // when the node heard last of them
+	read  time.Time  // when the node has read last what others have done
+	waits bool       // callers of the node wait in lines for starts
 
 	trouble atomic.Pointer[error] // why the step that is under way takes long, or nil if it does not
 }
 
-// nextLook is how long a node that others cannot wake waits until it looks again: news are often followed by more news.
+// lineLook is how often a node that others cannot wake looks whether it is asked to come: it has 100 ms to come.
+const lineLook = 80 * time.Millisecond
+
+// leastLook is the least time between two questions of when to look.
+const leastLook = 5 * time.Millisecond
+
+// untilLook is how long it is until a node that others cannot wake has to look. Its steps look, too.
+func (g *group) untilLook() time.Duration {
+	every := node.Often
+	if g.waits {
+		every = lineLook
+	}
+	return every - time.Since(g.read)
+}
+
+// nextLook is how long a node that others cannot wake waits until it asks whether it has to look.
 func (g *group) nextLook() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if time.Since(g.news) < 4*node.Often {
-		return node.Often / 10
+	return max(leastLook, g.untilLook())
+}
+
+// takeLook reports whether a node that others cannot wake has to look now, and counts that as done.
+func (g *group) takeLook() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.untilLook() > 0 {
+		return false
 	}
-	return node.Often
+	g.read = time.Now()
+	return true
+}
+
+// setWaits notes whether callers of the node wait in lines for starts.
+func (g *group) setWaits(waits bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.waits = waits
 }
 
 // name is the name of the group.
@@ -66,11 +97,9 @@ func (g *group) hear(all *board) error {
 			return err
 		}
 		g.heard.Add(h)
-		if !h.Empty() {
-			g.news = time.Now()
-		}
 	}
 
+	g.read = time.Now()
 	g.seen, g.knows = max(g.seen, all.last), true
 	return nil
 }

@@ -1,0 +1,283 @@
+package node
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/store"
+)
+
+// Where callers wait, a start costs a node three things: the newcomer's step, which puts it in line, the step that books for it, and the question whether
+// its start still holds. One step does all three for different callers: it answers the caller whose start has come, puts the newcomers of the last moments in
+// line, and goes through the line for the next waiters. See docs/internals/line.md, "What waiting costs in databases".
+
+// Callers share steps in this way where a step takes so long on average. Shorter ones cost so little that callers are served at once, and exactly in order; longer
+// ones would hold up other nodes.
+const (
+	cheapStep = 200 * time.Microsecond
+	fastStep  = 20 * time.Millisecond
+)
+
+// measured notes how long a step took that was saved.
+func (k *worker) measured(took time.Duration) {
+	k.mu.Lock()
+	k.takes += (took - k.takes) / 8
+	shares := cheapStep <= k.takes && k.takes <= fastStep
+	k.mu.Unlock()
+	if k.shares.Swap(shares) == shares {
+		return
+	}
+
+	k.state.Lock()
+	k.memory.sharesSteps = shares
+	k.state.Unlock()
+}
+
+// A confirmation is the question of one caller whether its start still holds. The state's lock guards it.
+type confirmation struct {
+	watch  *Watch
+	keys   []ledger.Key // the budgets that the question is about
+	left   bool         // the caller does not wait for the answer
+	done   bool         // there is an answer, or there will be none
+	answer chan bool    // has room for one. It is closed without an answer if the step has failed.
+}
+
+// decide answers the question, by the rows as the last step has left them: so the answer need not wait until the step is saved. It has the step go through the
+// lines in which callers of this node wait.
+func (c *confirmation) decide(st *step) {
+	for _, key := range c.keys {
+		if st.line.hasAny(key) {
+			st.news.Moved = append(st.news.Moved, key)
+		}
+	}
+
+	// A step may be decided on twice.
+	if c.done || c.left {
+		return
+	}
+	c.done = true
+
+	// News that come with the rows come before the answer.
+	for _, u := range st.rows.Heard().News.Useless {
+		st.memory.warn(u)
+	}
+	c.answer <- c.watch.Usable(func(key ledger.Key) *ledger.Row { return st.rows.Row(key, false) }) && !c.watch.lifted.Load()
+}
+
+// end ends the question of a step that is over.
+func (c *confirmation) end() { close(c.answer) }
+
+// confirm has the next step answer whether a start still holds, if callers of this node wait in the line of one of its budgets, no step is under way, and
+// steps are fast. It returns false for answered if the caller has to look by itself.
+func (k *worker) confirm(ctx context.Context, w *Watch) (ok, answered bool) {
+	c := &confirmation{watch: w, answer: make(chan bool, 1)}
+	w.budgets(func(key ledger.Key) { c.keys = append(c.keys, key) })
+	if !k.ask(c) {
+		return false, false
+	}
+
+	// A step may be held up by other nodes.
+	late := time.NewTimer(fastStep)
+	defer late.Stop()
+	select {
+	case ok, answered = <-c.answer:
+		return ok, answered
+	case <-late.C:
+	case <-ctx.Done():
+	}
+
+	// From now on the charges of the watch are the caller's.
+	k.state.Lock()
+	defer k.state.Unlock()
+	c.left = true
+	return false, false
+}
+
+// ask puts a question to the next step, and reports whether it did.
+func (k *worker) ask(c *confirmation) bool {
+	if !k.shares.Load() {
+		return false
+	}
+
+	k.state.Lock()
+	waits := false
+	for _, key := range c.keys {
+		waits = waits || len(k.memory.line[key]) > 0
+	}
+	k.state.Unlock()
+	if !waits {
+		return false
+	}
+
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.running || k.rests {
+		return false
+	}
+	k.confirms = append(k.confirms, c)
+	k.start()
+	return true
+}
+
+// gatherMost is how long a newcomer waits at the most for others to share a step.
+const gatherMost = 150 * time.Millisecond
+
+// A gathering is newcomers to lines that are long: they wait for a step that is made anyway, and for gatherMost at the most. Their arrivals are of the time at
+// which they came, so they lose no rank. The lock of the worker guards it.
+type gathering struct {
+	ops   []*op
+	ends  time.Time   // when the first of them can wait no longer
+	timer *time.Timer // or nil before the first
+	lines map[ledger.Key]*longLine
+	sweep int // with so many lines the next one looks for those that are over
+}
+
+// A longLine says until when a caller that comes now waits at the least, by what the last one was told. Callers with shares are not counted.
+type longLine struct {
+	until     [3]time.Time // of callers of a class, High first
+	newcomers int          // how many gather since the last was told
+}
+
+// wait returns how long a caller of a class waits at the least.
+func (l *longLine) wait(class int, now time.Time) (wait time.Duration) {
+	for _, until := range l.until[:class+1] {
+		wait = max(wait, until.Sub(now))
+	}
+	return wait
+}
+
+// classOf returns the class of a booking in a line.
+func classOf(b *store.Booking) int { return int(store.PriorityHigh - b.Priority) }
+
+// sweepFrom is how many lines are remembered, at the least, without a look for those that are over.
+const sweepFrom = 64
+
+// noteWait takes in what a newcomer was told.
+func (k *worker) noteWait(b *store.Booking, g *store.Grant) {
+	if !k.shares.Load() || b.Turn != nil || b.Horizon == 0 || g.OK || g.Ready == nil || g.Wait <= 0 || g.Paused || b.Charges[g.HeldBy].Share.ID != 0 {
+		return
+	}
+
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now, all, key := time.Now(), &k.gathering, b.Charges[g.HeldBy].Budget.Key
+	l := all.lines[key]
+	if l == nil {
+		if len(all.lines) >= all.sweep {
+			maps.DeleteFunc(all.lines, func(_ ledger.Key, l *longLine) bool { return l.wait(len(l.until)-1, now) == 0 })
+			all.sweep = max(sweepFrom, 2*len(all.lines))
+		}
+		l = new(longLine)
+		all.lines[key] = l
+	}
+	l.until[classOf(b)], l.newcomers = now.Add(g.Wait), 0
+}
+
+// patience returns how long a newcomer waits for others: half of the time until its start is within the horizon. It is 0 if the newcomer would be refused, so that
+// it hears of that at once. Of many newcomers only as many wait as start in half of gatherMost. The worker is locked.
+func (all *gathering) patience(b *store.Booking, key ledger.Key, now time.Time) time.Duration {
+	l, c := all.lines[key], chargeOf(b, key)
+	if l == nil {
+		return 0
+	}
+
+	wait := l.wait(classOf(b), now)
+	if wait <= b.Horizon || b.MaxWait >= 0 && wait >= b.MaxWait {
+		return 0
+	}
+
+	l.newcomers++
+	if time.Duration(l.newcomers+1)*ledger.Distance(&c) > gatherMost/2 {
+		return 0
+	}
+	return min(gatherMost, (wait-b.Horizon)/2).Truncate(time.Millisecond)
+}
+
+// flowsEvenly reports whether a caller that is passed in a line waits for one more start, and not for one more window.
+func flowsEvenly(l store.Limit) bool {
+	switch l.Kind() {
+	case store.KindSlidingWindow:
+		return l.Per() <= store.MaxEvenWindow
+	case store.KindLeakyBucket, store.KindTokenBucket:
+		return true
+	}
+	return false
+}
+
+// gathers returns the first budget of a newcomer in whose line callers of this node wait, or false if the newcomer waits for nobody.
+func (k *worker) gathers(b *store.Booking) (key ledger.Key, ok bool) {
+	if !k.shares.Load() || b.Horizon == 0 || b.Turn != nil || b.Instead != (store.Handle{}) || b.NotBefore > 0 || holdsSlots(b) {
+		return key, false
+	}
+
+	k.state.Lock()
+	defer k.state.Unlock()
+	for i := range b.Charges {
+		c := &b.Charges[i]
+		if !c.Shadow && c.Share.ID == 0 && flowsEvenly(c.Limit) && len(k.memory.line[c.Budget.Key]) > 0 {
+			return c.Budget.Key, true
+		}
+	}
+	return key, false
+}
+
+// postNewcomer is post for a booking, which may wait for others to share a step.
+func (k *worker) postNewcomer(o *op) {
+	if key, ok := k.gathers(&o.booking); !ok || !k.gather(o, key) {
+		k.post(o)
+	}
+}
+
+// gather has a newcomer to the line of a budget wait for others, and reports whether it does.
+func (k *worker) gather(o *op, key ledger.Key) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	all, now := &k.gathering, time.Now()
+	patience := all.patience(&o.booking, key, now)
+	if patience <= 0 {
+		return false
+	}
+
+	o.came = now
+	ends := now.Add(patience)
+	if len(all.ops) == 0 || ends.Before(all.ends) {
+		all.ends = ends
+		if all.timer != nil {
+			all.timer.Stop()
+		}
+		all.timer = time.AfterFunc(patience, k.flush)
+	}
+	all.ops = append(all.ops, o)
+	return true
+}
+
+// flush has a step made for the newcomers that have waited long enough.
+func (k *worker) flush() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.queue = slices.Insert(k.queue, 0, k.gathering.take()...)
+	if len(k.queue) > 0 {
+		k.start()
+	}
+}
+
+// take takes the newcomers whose callers still wait.
+func (all *gathering) take() []*op {
+	if len(all.ops) == 0 {
+		return nil
+	}
+	ops := slices.DeleteFunc(all.ops, (*op).isPointless)
+	all.ops = nil
+	all.timer.Stop()
+	return ops
+}
+
+// withNewcomers returns a batch with the newcomers that wait for a step. They came first.
+func (k *worker) withNewcomers(batch []*op) []*op {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Insert(batch, 0, k.gathering.take()...)
+}
