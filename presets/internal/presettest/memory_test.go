@@ -3,6 +3,7 @@ package presettest_test
 import (
 	"cmp"
 	"io"
+	"math"
 	"net/http"
 	"regexp"
 	"runtime"
@@ -59,10 +60,15 @@ func TestCallsCostLittleMemory(t *testing.T) {
 					_ = resp.Body.Close()
 				}
 			}
-			with, bare := testing.AllocsPerRun(20, call(client)), testing.AllocsPerRun(20, call(base))
-			t.Logf("%s: %s %s: %v", row.Name, r.Method, r.URL, with-bare)
+
+			// The runtime counts what the whole process allocates, so other work can only add: the least of some runs is the call's own.
+			least := math.Inf(1)
+			for range 3 {
+				least = min(least, testing.AllocsPerRun(20, call(client))-testing.AllocsPerRun(20, call(base)))
+			}
+			t.Logf("%s: %s %s: %v", row.Name, r.Method, r.URL, least)
 			most := cmp.Or(moreAllocations[preset.name], mostAllocations)
-			assert.LessOrEqual(t, with-bare, most+soak.AllocsOf32Bits, "%s: %s %s", row.Name, r.Method, r.URL)
+			assert.LessOrEqual(t, least, most+soak.AllocsOf32Bits, "%s: %s %s", row.Name, r.Method, r.URL)
 		}
 	}
 	require.GreaterOrEqual(t, len(counted), len(tables)-2, "premise: calls of nearly all presets are counted")
