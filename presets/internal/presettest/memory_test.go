@@ -99,17 +99,22 @@ func TestModelsLookAtBodiesInLittleMemory(t *testing.T) {
 			looks, getBody := 0, r.GetBody
 			r.GetBody = func() (io.ReadCloser, error) { looks++; return getBody() }
 
-			const calls = 100
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			for range calls {
-				resp, err := client.RoundTrip(r)
-				require.NoError(t, err)
-				_ = resp.Body.Close()
+			// Other work of the process adds to both.
+			const runs, calls = 3, 100
+			allocations, bytes := uint64(math.MaxUint64), uint64(math.MaxUint64)
+			for range runs {
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				for range calls {
+					resp, err := client.RoundTrip(r)
+					require.NoError(t, err)
+					_ = resp.Body.Close()
+				}
+				runtime.ReadMemStats(&after)
+				allocations, bytes = min(allocations, (after.Mallocs-before.Mallocs)/calls), min(bytes, (after.TotalAlloc-before.TotalAlloc)/calls)
 			}
-			runtime.ReadMemStats(&after)
-			allocations, bytes := (after.Mallocs-before.Mallocs)/calls, (after.TotalAlloc-before.TotalAlloc)/calls
-			t.Logf("%s: %d looks, %d allocations, %d bytes", row.Name, looks/calls, allocations, bytes)
+
+			t.Logf("%s: %d looks, %d allocations, %d bytes", row.Name, looks/calls/runs, allocations, bytes)
 			assert.LessOrEqual(t, allocations, uint64(90), row.Name)
 			assert.LessOrEqual(t, bytes, uint64(10<<10), row.Name)
 		}
