@@ -170,7 +170,7 @@ func (d *dial) ask(cost int, patience time.Duration) store.Grant {
 }
 
 // kept is by how much keys live longer in tests.
-const kept = int64(time.Minute / time.Microsecond)
+const kept = int64(longer / time.Microsecond)
 
 // expires returns when the row would be gone, and whether there is one.
 func (d *dial) expires() (at int64, ok bool) {

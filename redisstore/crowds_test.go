@@ -157,7 +157,7 @@ func (c *crowds) patience(callers, cost int) time.Duration {
 		most += deadWaits
 	}
 	for _, p := range c.policies {
-		per := p.Limit.Per()
+		per := p.Limit.Per() + defaultJitter // for which a start counts
 		if p.Limit.Kind() == store.KindConcurrency {
 			per = crowdHolds / 2
 		}
@@ -291,13 +291,19 @@ func (c *crowds) start(ctx context.Context, n *crowdNode, demands []throttle.Dem
 		ctx = throttle.WithPriority(ctx, store.Priority(c.draw(3)-1))
 	}
 	p, err := n.Acquire(throttle.WithWaitOnly(ctx), demands...) // a node that dies releases nothing
+	if err != nil {
+		if ctx.Err() == nil {
+			c.Error(err)
+			c.stay(n, crowdHolds) // or the caller would try again without end, at the same moment
+		}
+		return false
+	}
+
+	// Slots that a call gives back later are held until then.
+	n.held.Add(int64(demands[0].Cost))
+	defer n.held.Add(-int64(demands[0].Cost))
+
 	switch {
-	case err != nil && ctx.Err() == nil:
-		c.Error(err)
-		c.stay(n, crowdHolds) // or the caller would try again without end, at the same moment
-		return false
-	case err != nil:
-		return false
 	case n.lives.Err() != nil:
 		n.keep(p)
 		return false
@@ -305,15 +311,16 @@ func (c *crowds) start(ctx context.Context, n *crowdNode, demands []throttle.Dem
 		p.Cancel()
 		return true
 	}
+
 	select {
 	case c.started <- struct{}{}:
 	default:
 	}
-	n.held.Add(int64(demands[0].Cost))
+
 	c.count(demands, 1)
 	c.stay(n, crowdHolds)
 	c.count(demands, -1)
-	n.held.Add(-int64(demands[0].Cost))
+
 	if n.lives.Err() != nil {
 		n.keep(p)
 		return true

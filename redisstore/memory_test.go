@@ -169,6 +169,16 @@ func TestP10_IdleKeysExpire(t *testing.T) {
 	require.Greater(t, left, time.Hour)
 }
 
+// TestP10_KeysInVirtualTime: keys outlive those of production by what the tests count with.
+func TestP10_KeysInVirtualTime(t *testing.T) {
+	onEmpty(t, func(t *testing.T, client *redis.Client, s *redisstore.Store) {
+		c := charge("brief", store.SlidingWindow(1, time.Microsecond))
+		book(t, s, c)
+		require.LessOrEqual(t, lifetime(t, client, s.Key(c.Budget)), longer+1001*time.Millisecond)
+		require.Greater(t, lifetime(t, client, s.Key(c.Budget)), longer/2, "the machine may be slow")
+	})
+}
+
 // TestP10_ACrowdOfKeys has somebody send another key with every request, some of
 // them huge: what each leaves behind is small, and gone soon after its window.
 func TestP10_ACrowdOfKeys(t *testing.T) {

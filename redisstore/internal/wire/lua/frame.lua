@@ -43,7 +43,7 @@ local frame, cursor = ARGV[2], 1
 -- still follows the server's clock.
 local now = tonumber(ARGV[1])
 if now then
-  IDLE = IDLE + 60 * 1000000
+  IDLE = IDLE + 3600 * 1000000
 else
   local t = redis.call('TIME')
   now = t[1] * 1000000 + t[2]
