@@ -60,8 +60,11 @@ func earlierFiles(t *testing.T, dir string, stores int) {
 	earlier, err := os.ReadFile(path)
 	require.NoError(t, err)
 	time.Sleep(3 * time.Second)
-	require.NoError(t, os.Rename(path, path+".old"))
-	require.NoError(t, os.WriteFile(path, earlier, 0o600))
+
+	// The copy comes whole: a step that meets half of it would take the rest for damage.
+	copied := dir + ".copy"
+	require.NoError(t, os.WriteFile(copied, earlier, 0o600))
+	require.NoError(t, os.Rename(copied, path))
 	time.Sleep(15 * time.Second) // more than a lease
 	before := [2]int64{starts[0].Load(), starts[1].Load()}
 	time.Sleep(10 * time.Second)
