@@ -5,6 +5,7 @@ import (
 	"net"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,7 +20,9 @@ import (
 // An engine is a hook that makes Redis look like another server: it answers some commands in its place.
 type engine struct {
 	answer func(cmd *redis.Cmd) bool // sets the answer, or leaves the command to Redis
-	names  []string                  // of the commands that were sent
+
+	mu    sync.Mutex // a slow call is sent twice
+	names []string   // of the commands that were sent
 }
 
 func (e *engine) DialHook(next redis.DialHook) redis.DialHook {
@@ -33,7 +36,9 @@ func (e *engine) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 func (e *engine) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if cmd.Name() != "set" {
+			e.mu.Lock()
 			e.names = append(e.names, cmd.Name())
+			e.mu.Unlock()
 		}
 		plain, ok := cmd.(interface{ SetVal(any) })
 		if !ok {
