@@ -12,7 +12,7 @@ import (
 
 // Where callers wait, a start costs a node three things: the newcomer's step, which puts it in line, the step that books for it, and the question whether
 // its start still holds. One step does all three for different callers: it answers the caller whose start has come, puts the newcomers of the last moments in
-// line, and goes through the line for the next waiters. See docs/internals/line.md, "What waiting costs in databases".
+// line, and goes through the line for the next waiters. See "Callers share steps" in docs/internals/line.md.
 
 // Callers share steps in this way where a step takes so long on average. Shorter ones cost so little that callers are served at once, and exactly in order; longer
 // ones would hold up other nodes.

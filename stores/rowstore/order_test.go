@@ -109,13 +109,15 @@ func (f *waitingNodes) start(one *throttle.Limiter, node int) {
 	f.starts = append(f.starts, nodeStart{node, came, time.Now()})
 }
 
-// order returns which part of the pairs of callers of different nodes that started within a second started in the wrong order, and by how much one was passed
-// at the most.
-func (f *waitingNodes) order() (wrong float64, passed time.Duration) {
-	slices.SortFunc(f.starts, func(a, b nodeStart) int { return a.start.Compare(b.start) })
+// order returns which part of the pairs of callers of different nodes that came since a time, and started within a second, started in the wrong order, and by how
+// much one was passed at the most.
+func (f *waitingNodes) order(since time.Time) (wrong float64, passed time.Duration) {
+	judged := slices.DeleteFunc(slices.Clone(f.starts), func(s nodeStart) bool { return s.came.Before(since) })
+	slices.SortFunc(judged, func(a, b nodeStart) int { return a.start.Compare(b.start) })
+
 	pairs, bad := 0, 0
-	for i, a := range f.starts {
-		for _, b := range f.starts[i+1:] {
+	for i, a := range judged {
+		for _, b := range judged[i+1:] {
 			if b.start.Sub(a.start) > time.Second {
 				break
 			}
@@ -153,9 +155,9 @@ func TestP5_OrderBetweenNodes(t *testing.T) {
 				f.T = t
 				began := time.Now()
 				transactions := f.play()
-				wrong, passed := f.order()
 
 				since := began.Add(orderSettles)
+				wrong, passed := f.order(since)
 				in := slices.DeleteFunc(f.starts, func(s nodeStart) bool { return s.start.Before(since) || s.start.After(since.Add(orderLasts)) })
 				used := float64(len(in)) * 1.035 / (float64(f.n) * orderLasts.Seconds())
 				cost := float64(transactions) / float64(len(in))
