@@ -566,6 +566,44 @@ func TestP7_DeadBehindTheLast(t *testing.T) {
 	})
 }
 
+// TestP11_ASharedConfirmationSaysNo: a different node closes the budget of a start, and its message is lost. The caller of the start asks whether it holds, in a step
+// that callers share, and hears that it does not.
+func TestP11_ASharedConfirmationSaysNo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 0, 2)
+		w.takes = time.Millisecond
+		node := w.nodes[0]
+		book := func() (*store.Booking, store.Grant) {
+			k := &store.Booking{Charges: []store.Charge{slowly(1)}, MaxWait: store.AnyWait, Horizon: 350 * time.Millisecond}
+			g, err := node.store.Book(t.Context(), k)
+			require.NoError(t, err)
+			return k, g
+		}
+
+		// The last start within the horizon, and waiters behind it.
+		var k *store.Booking
+		var g store.Grant
+		for next, at := book(); at.Ready == nil; next, at = book() {
+			k, g = next, at
+		}
+		book()
+		watch := node.store.Watch(k, g, make(chan struct{}, 1))
+		defer watch.Stop()
+		ok, err := watch.Confirm(t.Context(), 0)
+		require.NoError(t, err)
+		require.True(t, ok)
+
+		w.mu.Lock()
+		node.wake = nil
+		w.mu.Unlock()
+		require.NoError(t, w.nodes[1].store.Pause(t.Context(), slowly(1), time.Hour))
+		node.take()
+		ok, err = watch.Confirm(t.Context(), 0)
+		require.NoError(t, err)
+		require.False(t, ok)
+	})
+}
+
 // slowly is a budget with a start every 40 ms.
 func slowly(key byte) store.Charge {
 	return store.Charge{Budget: store.Budget{Policy: "slowly", Key: [16]byte{key}}, Limit: store.LeakyBucket(25, time.Second), Cost: 1}
