@@ -182,7 +182,7 @@ func (j *job) pull(ctx context.Context, orders, shipments *folder) error {
 	return errors.Join(errOrders, errShipments)
 }
 
-// show writes a line of progress every second, until ctx ends. The work only counts: a slow store blocks nobody else.
+// show writes a line of progress every second, until ctx ends. The work only counts: a slow store blocks only show.
 func (j *job) show(ctx context.Context, sources ...*folder) {
 	for second := 1; ; second++ {
 		select {

@@ -80,14 +80,14 @@ func set[T comparable](value *T, fallback T) {
 	}
 }
 
-// Calls returns the calls so far, in order of arrival.
+// Calls returns the calls that came, in order of arrival.
 func (s *Services) Calls() []Call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]Call(nil), s.calls...)
 }
 
-// String says what the services counted, a line for each.
+// String prints the counts of both services, a line each.
 func (s *Services) String() (text string) {
 	for i, limit := range []int{OrdersPerSecond, QueriesPerSecond} {
 		var at []time.Duration
@@ -248,7 +248,7 @@ type warehouse struct{}
 // Open implements driver.Driver.
 func (warehouse) Open(address string) (driver.Conn, error) { return conn{address: address}, nil }
 
-// A conn queries the database at its address by HTTP, and can do nothing else.
+// A conn queries the database at its address by HTTP. Its remaining methods are not called.
 type conn struct {
 	driver.Conn
 	address string
