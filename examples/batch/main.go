@@ -2,9 +2,8 @@
 // parallel, as fast as both limits allow and never faster. It can be killed at
 // any moment: the same command resumes.
 //
-// Copy this file, source.go, pages.go and progress.go. The remaining files
-// demonstrate the job: fake services that count and refuse, users beside the
-// job, a report.
+// Copy this file and pages.go, and replace the fake services of package
+// downstream, which count and refuse.
 package main
 
 import (
@@ -12,116 +11,155 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"log"
 	"maps"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/examples/batch/downstream"
+	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/retry"
 )
 
-// The limits of the owners of both services. All programs with the same store
-// share them. Work of low priority, like this job, leaves a quarter free for
-// users.
+// The limits of the owners of both services. All programs with the same store share them. Work of low
+// priority, like this job, leaves a quarter free for users.
 var (
 	ordersPolicy  = throttle.Policy{Name: "orders", Match: "orders.example.com/", Limit: throttle.PerSecond(40), Headroom: forUsers}
-	queriesPolicy = throttle.Policy{Name: "queries", Limit: throttle.PerSecond(12), Headroom: forUsers}
+	queriesPolicy = throttle.Policy{Name: "shipments", Limit: throttle.PerSecond(12), Headroom: forUsers}
 	atOncePolicy  = throttle.Policy{Name: "queries at once", Limit: throttle.Concurrency(4)}
 
 	forUsers = map[throttle.Priority]float64{throttle.PriorityLow: 0.25}
 )
 
+// options are the values of the flags.
+type options struct {
+	out, redis, services, serve string
+	part, parts                 int
+	orders, shipments           int
+}
+
 func main() {
 	log.SetFlags(0)
-	o, do := parse(os.Args[1:]), run
-	if o.serve != "" {
-		do = serve
+	var o options
+	flag.StringVar(&o.out, "out", "batch.out", "the `folder` of the pages; with the same folder the job resumes")
+	flag.StringVar(&o.redis, "redis", "", "the `URL` of the Redis by which machines share the limits; none: this program alone has them")
+	flag.IntVar(&o.parts, "parts", 1, "on how many machines the job runs")
+	index, _ := strconv.Atoi(os.Getenv("JOB_COMPLETION_INDEX")) // an indexed job of Kubernetes tells each pod its index
+	flag.IntVar(&o.part, "part", index, "which of the machines this one is, from 0")
+	flag.StringVar(&o.services, "services", "", "the `address` of the fake services; none: they are in this program")
+	flag.StringVar(&o.serve, "serve", "", "be the fake services at an `address`, and nothing else")
+	flag.IntVar(&o.orders, "orders", downstream.Orders, "the highest id of an order")
+	flag.IntVar(&o.shipments, "shipments", downstream.Shipments, "the highest id of a shipment")
+	flag.Parse()
+
+	if o.part < 0 || o.part >= o.parts || o.parts > 1 && o.redis == "" {
+		log.Fatal("batch: -part is one of -parts, from 0, and several machines share their limits by -redis")
 	}
+	if o.serve != "" {
+		log.Fatal(http.ListenAndServe(o.serve, downstream.New(downstream.Options{Orders: o.orders, Shipments: o.shipments})))
+	}
+
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := do(ctx, o); err != nil {
-		log.Fatal("batch: ", err)
+	if err := run(ctx, o); err != nil {
+		log.Fatal("batch: the same command pulls the rest: ", err)
 	}
 }
 
-// run opens the sources and their destinations, and pulls.
+// run opens the services and the folders of their pages, and pulls.
 func run(ctx context.Context, o options) error {
-	store, err := o.store(ctx) // memstore.New() for one program, redisstore.New(rdb, redisstore.Options{}) for several
+	store, err := openStore(o.redis)
 	if err != nil {
 		return err
 	}
 
-	orders, err := openSource(o, "orders", ordersPolicy, o.orders, 50)
+	// Yours: no fake services.
+	if o.services == "" {
+		fakes := downstream.New(downstream.Options{Orders: o.orders, Shipments: o.shipments})
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+
+		o.services = listener.Addr().String()
+		go http.Serve(listener, fakes)
+		defer func() { fmt.Print(fakes) }()
+	}
+
+	// No request matches the database's policies: they are asked by name.
+	config := throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: []throttle.Policy{queriesPolicy, atOncePolicy}}
+	limits, err := throttle.NewLimiters(config)
 	if err != nil {
 		return err
 	}
 
-	shipments, err := openSource(o, "shipments", queriesPolicy, o.shipments, 100)
-	if err != nil {
-		return err
-	}
-
-	config := throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: []throttle.Policy{ordersPolicy}}
-	demo, err := startDemo(o, config, orders, shipments)
-	if err != nil {
-		return err
-	}
-
-	config.Observe = demo.observe
-	database := config
-	database.Policies = []throttle.Policy{queriesPolicy, atOncePolicy} // by name: no request matches them
-
-	limits, err := throttle.NewLimiters(database)
-	if err != nil {
-		return err
-	}
-
-	config.Base = demo.base // yours: an *http.Transport with MaxIdleConnsPerHost: workers
+	config.Policies = []throttle.Policy{ordersPolicy}
+	config.Base = downstream.Reach(o.services, workers) // yours: an *http.Transport with MaxIdleConnsPerHost: workers
 	transport, err := throttle.New(config)
 	if err != nil {
 		return err
 	}
 
-	db, err := sql.Open("warehouse", demo.address) // yours: your driver, your database
+	db, err := sql.Open("warehouse", o.services) // yours: your driver, your database
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+
+	orders, err := openFolder(o.out, "orders", o.orders, 50, o.part, o.parts)
+	if err != nil {
+		return err
+	}
+	shipments, err := openFolder(o.out, "shipments", o.shipments, 100, o.part, o.parts)
 	if err != nil {
 		return err
 	}
 
-	defer db.Close()
-	j := job{retry.NewClient(transport).StandardClient(), db, limits} // each attempt waits for its start
-	err = j.pull(ctx, o, orders, shipments, newProgress(os.Stdout, statuses(transport, limits), orders.tally, shipments.tally))
-
-	return errors.Join(err, demo.report(os.Stdout, err))
+	j := job{transport, retry.NewClient(transport).StandardClient(), db, limits} // each attempt waits for its start
+	return j.pull(throttle.WithPriority(ctx, throttle.PriorityLow), orders, shipments)
 }
 
-// statuses returns a function that reads the budgets of the API and of the database.
-func statuses(api *throttle.Transport, database *throttle.Limiters) func(context.Context) (map[throttle.Budget]throttle.Status, error) {
-	return func(ctx context.Context) (map[throttle.Budget]throttle.Status, error) {
-		orders, err := api.Statuses(ctx)
-		queries, failed := database.Statuses(ctx)
-		maps.Copy(orders, queries)
-		return orders, errors.Join(err, failed)
+// openStore returns the store of the limits: a Redis for several programs, or the memory of this one.
+func openStore(url string) (throttle.Store, error) {
+	if url == "" {
+		return memstore.New(), nil
 	}
+
+	settings, err := redis.ParseURL(url)
+	if err != nil {
+		return nil, errors.New("-redis is no URL such as redis://localhost:6379") // err may contain the password
+	}
+	return redisstore.New(redis.NewClient(settings), redisstore.Options{}), nil
 }
 
 // A job has the clients that pull pages.
 type job struct {
-	api    *http.Client
-	db     *sql.DB
-	limits *throttle.Limiters // of the database
+	transport *throttle.Transport
+	api       *http.Client // over transport
+	db        *sql.DB
+	limits    *throttle.Limiters // of the database
 }
 
 // pull pulls both sources in parallel, and shows the progress.
-func (j *job) pull(ctx context.Context, o options, orders, shipments *source, p *progress) error {
-	ctx, cancel := o.untilEnd(throttle.WithPriority(ctx, o.priority))
-	defer cancel()
-	defer p.show(ctx)()
+func (j *job) pull(ctx context.Context, orders, shipments *folder) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var showing sync.WaitGroup
+	showing.Go(func() { j.show(ctx, orders, shipments) })
+	begin := time.Now()
+
 	var both sync.WaitGroup
 	var errOrders, errShipments error
 	both.Go(func() { errOrders = pull(ctx, orders, j.pageOfOrders) })
@@ -129,14 +167,53 @@ func (j *job) pull(ctx context.Context, o options, orders, shipments *source, p 
 	both.Wait()
 
 	// An interrupt ends both sources, and is no failure of theirs.
-	switch {
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case errOrders == errShipments: // both are nil, or both are errOver
-		return errOrders
-	}
+	interrupted := ctx.Err()
+	cancel()
+	showing.Wait()
 
+	pages := orders.pages + shipments.pages
+	missing := len(orders.missing) + len(shipments.missing)
+	done := pages - missing + int(orders.pulled.Load()+shipments.pulled.Load())
+	fmt.Printf("%d of %d pages are there after %.1f s; %d were there before\n", done, pages, time.Since(begin).Seconds(), pages-missing)
+
+	if interrupted != nil {
+		return context.Cause(ctx)
+	}
 	return errors.Join(errOrders, errShipments)
+}
+
+// show writes a line of progress every second, until ctx ends. The work only counts: a slow store blocks only show.
+func (j *job) show(ctx context.Context, sources ...*folder) {
+	for second := 1; ; second++ {
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return
+		}
+
+		within, cancel := context.WithTimeout(ctx, time.Second)
+		statuses, err := j.transport.Statuses(within)
+		if err == nil {
+			var queries map[throttle.Budget]throttle.Status
+			queries, err = j.limits.Statuses(within)
+			maps.Copy(statuses, queries)
+		}
+		cancel()
+
+		var parts []string
+		for _, s := range sources {
+			parts = append(parts, s.progress(second))
+		}
+		for budget, status := range statuses {
+			if status.Paused > 0 {
+				parts = append(parts, fmt.Sprintf("%s is closed for %v", budget.Policy, status.Paused.Round(time.Second)))
+			}
+		}
+		if err != nil {
+			parts = append(parts, "the store does not answer: nothing is sent")
+		}
+		fmt.Println(strings.Join(parts, " | "))
+	}
 }
 
 // pageOfOrders calls the API.

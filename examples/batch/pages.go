@@ -2,14 +2,21 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
 )
+
+// workers pull the pages of one source. More do no harm, because they wait.
+const workers = 16
 
 // A page is the rows with ids from first to last. A range of ids stays the same when rows are added or
 // deleted, unlike a page number.
@@ -18,22 +25,16 @@ type page struct{ first, last int }
 // A folder holds the pulled pages of one source. Each page is a file of JSON lines, named after the page.
 //
 // Invariant: a file with the name of a page holds all rows of that page, and never changes. The names
-// therefore record which pages are done, and no journal can contradict them. write maintains the invariant in
-// three steps:
+// therefore record which pages are done, and no journal can contradict them. write maintains the invariant: it
+// writes a temporary file, syncs it to disk, and renames it, which is atomic.
 //
-//  1. It writes the rows into a temporary file.
-//  2. It syncs the file to disk. Otherwise a power failure could keep the name and lose the rows.
-//  3. It renames the file. A rename is atomic: a process that is killed has renamed the file or has not.
-//
-// A process that is killed before the third step leaves the page to be pulled again. A page needs no further
-// record: if a power failure loses a name, the page is pulled again.
-//
-// Two processes that pull the same page do no harm: the second replaces the rows of the first by the same
-// rows.
+// A process that is killed before the rename leaves the page to be pulled again. Two processes that pull the
+// same page do no harm: the second replaces the rows of the first by the same rows.
 type folder struct {
 	dir, source string
-	mine        []page          // pages of this machine
-	done        map[string]bool // files present at the start
+	pages       int          // of this machine
+	missing     []page       // pages of this machine that were missing when the folder was opened
+	pulled      atomic.Int64 // pages since then
 }
 
 // openFolder opens the folder of a source with ids from 1 to last. Of several machines each takes every
@@ -43,50 +44,89 @@ func openFolder(dir, source string, last, size, part, parts int) (*folder, error
 		return nil, err
 	}
 
-	entries, err := os.ReadDir(dir)
+	f := &folder{dir: dir, source: source}
+	names, err := filepath.Glob(filepath.Join(dir, source+"-*.jsonl"))
 	if err != nil {
 		return nil, err
-	}
-
-	f := &folder{dir: dir, source: source, done: make(map[string]bool)}
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), source+"-") {
-			f.done[e.Name()] = true
-		}
 	}
 
 	known := 0
 	for first := 1; first <= last; first += size {
 		p := page{first, min(first+size-1, last)}
-		if (first-1)/size%parts == part {
-			f.mine = append(f.mine, p)
-		}
-		if f.done[f.name(p)] {
+		done := slices.Contains(names, filepath.Join(dir, f.name(p)))
+		if done {
 			known++
+		}
+		if (first-1)/size%parts == part {
+			f.pages++
+			if !done {
+				f.missing = append(f.missing, p)
+			}
 		}
 	}
 
 	// Pages of a different size would be pulled twice, or be missing.
-	if known < len(f.done) {
+	if known < len(names) {
 		return nil, fmt.Errorf("%s has pages of %s that do not begin or end where pages do now: use another folder", dir, source)
 	}
-
 	return f, nil
-}
-
-// missing returns the pages of this machine that were missing when the folder was opened.
-func (f *folder) missing() (pages []page) {
-	for _, p := range f.mine {
-		if !f.done[f.name(p)] {
-			pages = append(pages, p)
-		}
-	}
-	return pages
 }
 
 // name returns the name of a page's file. Names sort like ids.
 func (f *folder) name(p page) string {
 	return fmt.Sprintf("%s-%010d-%010d.jsonl", f.source, p.first, p.last)
+}
+
+// progress describes the pages after some seconds: how many are there, pages per second, and the time left.
+func (f *folder) progress(seconds int) string {
+	pulled := int(f.pulled.Load())
+	left := len(f.missing) - pulled
+	share := 100 * float64(f.pages-left) / float64(max(f.pages, 1))
+	rate := float64(pulled) / float64(seconds)
+
+	text := fmt.Sprintf("%s %.1f%% %.1f/s", f.source, share, rate)
+	if pulled > 0 {
+		text += fmt.Sprintf(" %v left", time.Duration(float64(left)/rate)*time.Second)
+	}
+	return text
+}
+
+// pull pulls the missing pages of a source. After an error no further page begins.
+func pull[Row any](ctx context.Context, f *folder, call func(context.Context, page) ([]Row, error)) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	pages := make(chan page)
+
+	var working sync.WaitGroup
+	for range workers {
+		working.Go(func() {
+			for p := range pages {
+				rows, err := call(ctx, p)
+				if err == nil {
+					err = write(f, p, rows)
+				}
+				if err != nil {
+					stop(fmt.Errorf("page %s: %w", f.name(p), err))
+					return
+				}
+				f.pulled.Add(1)
+			}
+		})
+	}
+
+	for _, p := range f.missing {
+		select {
+		case pages <- p:
+		case <-ctx.Done():
+		}
+	}
+	close(pages)
+	working.Wait()
+
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return f.removeTemporary()
 }
 
 // write stores the rows of a page, one line of JSON per row.
@@ -113,43 +153,20 @@ func write[Row any](f *folder, p page, rows []Row) error {
 		err = os.Rename(file.Name(), filepath.Join(f.dir, f.name(p)))
 	}
 	if err != nil {
-		_ = os.Remove(file.Name()) // finish removes what stays
+		_ = os.Remove(file.Name()) // removeTemporary removes the rest
 	}
-
 	return err
 }
 
-// finish runs when all pages of this machine are done. It syncs the names to disk, and removes temporary
-// files that killed processes have left.
-func (f *folder) finish() error {
-	for _, p := range f.mine {
-		f.done[f.name(p)] = true
-	}
-
-	entries, err := os.ReadDir(f.dir)
-	if err != nil {
-		return err
-	}
-
-	for _, e := range entries {
-		of, hidden := strings.CutPrefix(strings.TrimSuffix(e.Name(), filepath.Ext(e.Name())), ".")
-		// Other processes may be writing pages that are not done.
-		if hidden && f.done[of] {
-			if err := os.Remove(filepath.Join(f.dir, e.Name())); err != nil && !errors.Is(err, os.ErrNotExist) {
-				return err
-			}
+// removeTemporary removes the files that killed processes left of pages that are done. Other machines may be
+// writing the remaining pages.
+func (f *folder) removeTemporary() error {
+	left, err := filepath.Glob(filepath.Join(f.dir, "."+f.source+"-*"))
+	for _, name := range left {
+		page := strings.TrimSuffix(filepath.Base(name), filepath.Ext(name))[1:]
+		if _, missing := os.Stat(filepath.Join(f.dir, page)); missing == nil {
+			err = errors.Join(err, os.Remove(name))
 		}
 	}
-
-	// Windows cannot sync a folder.
-	if runtime.GOOS == "windows" {
-		return nil
-	}
-
-	dir, err := os.Open(f.dir)
-	if err != nil {
-		return err
-	}
-
-	return errors.Join(dir.Sync(), dir.Close())
+	return err
 }

@@ -214,3 +214,6 @@ func (h *history) adopt(booked []*ledger.Row, g store.Grant) {
 		}
 	}
 }
+
+// only returns a booking of one charge.
+func only(c store.Charge) *store.Booking { return &store.Booking{Charges: []store.Charge{c}} }
