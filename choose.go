@@ -175,6 +175,7 @@ func (v *contender) try() bool {
 		return v.hasStart()
 	}
 
+	// With callers of this program before it, the variant has a guess of its wait without a question to the store.
 	until, behind := v.Ahead()
 	v.behind = behind
 	if behind {
@@ -231,11 +232,13 @@ func (c *chooser) isTooLate(ctx context.Context, all []*contender) bool {
 		return false
 	}
 
-	rate := 0.0
+	rate := 0.0 // starts per second of all lines together, for this caller
 	for _, v := range all {
 		switch {
 		case v.arrived || !v.Idle():
 			return false
+
+		// This variant can contribute nothing.
 		case v.unpriced != nil || v.guess == Never || left <= acquire.NoWaitLeft:
 		case v.guess <= 0:
 			return false
@@ -252,6 +255,7 @@ func (c *chooser) wait(ctx context.Context, all []*contender) (*contender, error
 	r := acquire.NewRace(len(all))
 	defer r.Stop()
 
+	// Make all contexts before the first variant runs: a winner ends those of all others.
 	waits := make([]context.Context, len(all))
 	for i, v := range all {
 		waits[i] = r.Context(v.ctx)
@@ -400,6 +404,7 @@ func (l *Limiters) AcquireFirst(ctx context.Context, alternatives ...Alternative
 		}}, nil
 	})
 
+	// Each alternative can be built, so choose returns a contender even with an error.
 	v, err := c.choose(ctx)
 	v.Variant = false // the permit stays with this alternative
 
@@ -441,6 +446,7 @@ func (t *Transport) RoundTripFirst(req *http.Request, n int, variant func(i int)
 
 	o.chooser = newChooser(order, o.build)
 
+	// Each pass is one attempt, of the variant that was chosen. After ErrDetach the request chooses again.
 	for {
 		v, err := o.chooser.choose(req.Context())
 		if err != nil {

@@ -44,6 +44,7 @@ func compile(p Policy, i int, by callers) (compiledPolicy, error) {
 		errs = append(errs, &ConfigError{name, "Name", err})
 	}
 
+	// Without functions of the request the charge is the same for all of them, and known now.
 	fixed := p.Key == nil && p.Cost == nil && p.Share == nil && p.Headroom == nil
 	c := compiledPolicy{Policy: p, fixed: fixed, illegibleReported: new(atomic.Bool), leftReported: new(atomic.Bool), byDefault: new(defaultAnswer), hashes: new(keyHashes), charge: store.Charge{
 		Budget: Budget{Policy: p.Name, Key: store.BudgetOf(p.Name, "").Key},
@@ -51,6 +52,7 @@ func compile(p Policy, i int, by callers) (compiledPolicy, error) {
 		Pace: p.Limit.Pace(), Node: p.Scope == ScopeNode, Adaptive: p.Adaptive,
 	}}
 
+	// From here on every field is checked, whatever the mistakes before: the program gets all of them at once.
 	for _, f := range p.unused(by) {
 		errs = append(errs, &ConfigError{name, f.name, errors.New(f.advice)})
 	}
@@ -207,6 +209,7 @@ func (p *compiledPolicy) price(c *store.Charge, req *http.Request, bound *match.
 		return nil
 	}
 
+	// The functions see the values of the pattern's wildcards as the request's path values.
 	req = bound.For(p.pattern, req)
 	if p.Cost != nil {
 		if c.Cost, err = p.cost(req); err != nil {
@@ -252,6 +255,7 @@ func (p *compiledPolicy) setKey(c *store.Charge, req *http.Request) (err error) 
 
 // hash returns the hash of a key, as store.BudgetOf does.
 func (p *compiledPolicy) hash(key string) [16]byte {
+	// A lookup may find a different key in the place, because several share it.
 	place := &p.hashes[maphash.String(keySeed, key)%uint64(len(p.hashes))]
 	if known := place.Load(); known != nil && known.key == key {
 		return known.hash
@@ -546,6 +550,8 @@ func newPolicySet(policies []Policy, by callers) (*policySet, error) {
 		if err != nil {
 			errs = append(errs, err)
 		}
+
+		// Two policies of one name would have the same keys in the store, and count in each other's budgets.
 		if p.Name != "" && s.byName[p.Name] != nil {
 			errs = append(errs, &ConfigError{p.Name, "Name", errors.New("two policies have this name: give each its own")})
 		}
@@ -557,6 +563,7 @@ func newPolicySet(policies []Policy, by callers) (*policySet, error) {
 		return nil, errors.Join(errs...)
 	}
 
+	// Budgets of one group lie on one server of a cluster: a request books in all of its budgets in one step.
 	for i, g := range match.Groups(patterns) {
 		s.policies[i].charge.Budget.Group = g
 	}
@@ -620,6 +627,7 @@ func (q *quote) priceRequest(s *policySet, matched []int32, req *http.Request) (
 			continue
 		}
 
+		// The request is free under this policy, or the policy cannot be priced, so take the charge out again.
 		charges, policies = charges[:n], policies[:n]
 		err = cmp.Or(err, q.leaveOut(p, c, failed))
 	}

@@ -55,6 +55,8 @@ func (e *engine) configure(c Config) error {
 	e.traits, e.inMemory, e.refusesUnmatched = traits, traits.InMemory == c.Store, c.Unmatched == UnmatchedRefuse
 
 	e.callers.Store, e.callers.Traits, e.callers.Errors = e.store, e.traits, callerErrors{}
+
+	// An environment that turns throttle off does so whatever the store's own switch says.
 	e.callers.Switch = e.traits.Switch
 	if off, ok := store.OffByEnvironment(); ok {
 		e.turnOff(off)
@@ -263,7 +265,8 @@ func (a *quotedAcquisition) useQuote(ctx context.Context, failed error) error {
 	return failed
 }
 
-// passDespite tells the observer of a caller that throttle would refuse with err, if it were not off.
+// passDespite counts a caller that throttle would refuse with err if it were not off, and tells the
+// observer.
 func (a *acquisition) passDespite(ctx context.Context, err error) {
 	if len(a.Booking.Charges) == 0 { // otherwise Book counts the caller
 		a.callers.Switch.Pass()
@@ -309,6 +312,7 @@ func (a *quotedAcquisition) acquireStart(ctx context.Context, reprice func() err
 
 // acquireAs is acquireStart for a caller that waits as w says.
 func (a *quotedAcquisition) acquireAs(ctx context.Context, w acquire.Wait, reprice func() error) error {
+	// Each pass is a wait under one set of policies. SetPolicies ends it with ErrReplaced.
 	for {
 		w.Early, w.Replaced = a.Lead, a.policies.replaced
 		err := a.Acquire(ctx, w)

@@ -18,8 +18,9 @@ var ErrLimited = errors.New("throttle: not sent, because of a limit")
 
 // A LimitError says which policy kept a request from being sent, because its wait would
 // not have fitted [Config.MaxWait] and the deadline of the context, or because one start
-// costs more than the whole limit. Nothing was spent on any budget. A LimitError matches [ErrLimited]. Send the request again after RetryAfter, let
-// callers wait longer, or send fewer requests.
+// costs more than the whole limit. Nothing was spent on any budget. A LimitError matches
+// [ErrLimited]. Send the request again after RetryAfter, let callers wait longer, or send
+// fewer requests.
 type LimitError struct {
 	Policy string // the policy whose budget had no room in time
 	Limit  Limit  // the limit of Policy
@@ -55,6 +56,7 @@ func (e *LimitError) Error() string {
 		return head + "the next window is too far away to book a start in"
 	}
 
+	// First why the caller has to wait, and for how long.
 	text := head + "would wait " + brief(e.RetryAfter)
 	switch {
 	case e.Shares > 0:
@@ -67,6 +69,7 @@ func (e *LimitError) Error() string {
 		text = head + "closed by a penalty, would wait " + brief(e.RetryAfter)
 	}
 
+	// Then the bound that is too short for that.
 	switch {
 	case e.boundedBy == acquire.BoundNone:
 		return text
@@ -140,7 +143,8 @@ func (e *ConfigError) Error() string {
 // Unwrap returns Err.
 func (e *ConfigError) Unwrap() error { return e.Err }
 
-// A gaveUpError is the error of a caller whose own context ended while it waited.
+// A gaveUpError is the error of a caller whose own context ended while it waited. It matches the
+// context's error and the cause, and implements net.Error.
 type gaveUpError struct {
 	policy string
 	waited time.Duration

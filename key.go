@@ -28,8 +28,10 @@ func Header(name string) func(*http.Request) string {
 	return headerKey(textproto.CanonicalMIMEHeaderKey(name)).of
 }
 
+// A headerKey has the function of a [Header]: the name of the field in its canonical form.
 type headerKey string
 
+// of is a [Policy.Key]. For nil it returns the faults, as every key function of this package does.
 func (k headerKey) of(r *http.Request) string {
 	if r == nil {
 		return k.faults()
@@ -40,6 +42,7 @@ func (k headerKey) of(r *http.Request) string {
 	return ""
 }
 
+// faults returns why no request can have the field, or "".
 func (k headerKey) faults() string {
 	switch {
 	case k == "" || strings.ContainsFunc(string(k), notInFieldName):
@@ -59,8 +62,10 @@ func (k headerKey) faults() string {
 // behind them does not.
 func Query(name string) func(*http.Request) string { return queryKey(name).of }
 
+// A queryKey has the function of a [Query]: the name of the parameter.
 type queryKey string
 
+// of is a [Policy.Key]. For nil it returns the faults.
 func (k queryKey) of(r *http.Request) string {
 	switch {
 	case r == nil:
@@ -76,8 +81,10 @@ func (k queryKey) of(r *http.Request) string {
 // wildcard, because all requests would have the key "".
 func PathValue(name string) func(*http.Request) string { return pathValueKey(name).of }
 
+// A pathValueKey has the function of a [PathValue]: the name of the wildcard.
 type pathValueKey string
 
+// of is a [Policy.Key]. For nil it returns the faults, or the wildcard that it reads.
 func (k pathValueKey) of(r *http.Request) string {
 	if r == nil {
 		return cmp.Or(faultOfName("PathValue", string(k)), wildcardMark+string(k))
@@ -108,8 +115,10 @@ const maxBodyRead = 32 << 20
 // methods that have no body, such as most GETs, share the key "".
 func BodyMember(name string) func(*http.Request) string { return bodyMemberKey(name).of }
 
+// A bodyMemberKey has the function of a [BodyMember]: the name of the member.
 type bodyMemberKey string
 
+// of is a [Policy.Key]. For nil it returns the faults.
 func (k bodyMemberKey) of(r *http.Request) string {
 	if r == nil {
 		return faultOfName("BodyMember", string(k))
@@ -173,6 +182,7 @@ type joinedKey struct {
 	last atomic.Pointer[string] // the key that it made last
 }
 
+// of is a [Policy.Key]. For nil it returns the faults of all parts.
 func (k *joinedKey) of(r *http.Request) string {
 	if r == nil {
 		return k.faults()
@@ -257,12 +267,15 @@ func Route(patterns ...string) func(*http.Request) string {
 	return k.of
 }
 
+// A routeKey has the function of a [Route].
 type routeKey struct {
 	patterns []string
 	index    *match.Index // of the patterns, or nil if there are faults
 	faults   string
 }
 
+// of is a [Policy.Key]. For nil it returns the faults, with which [New] refuses the policy. For a
+// request it panics with them, because every result would be a wrong budget.
 func (k *routeKey) of(r *http.Request) string {
 	switch {
 	case r == nil:
@@ -273,6 +286,7 @@ func (k *routeKey) of(r *http.Request) string {
 		return ""
 	}
 
+	// The index finds all patterns that match, in no order, and the first in the list counts.
 	var buf [fewPolicies]int32
 	found := k.index.Match(buf[:0], r)
 	if len(found) == 0 {
@@ -352,8 +366,8 @@ func inspectKey(f func(*http.Request) string) (faults, wildcards []string) {
 	return faults, wildcards
 }
 
-// checkKeyFunc returns the faults of a key function of a policy with a pattern, which is
-// nil if it is unknown.
+// checkKeyFunc returns the faults of a key function of a policy. A wildcard that the policy's
+// pattern does not have is a fault, unless the pattern is unknown, which is nil.
 func checkKeyFunc(f func(*http.Request) string, pattern *match.Pattern) (errs []error) {
 	faults, wildcards := inspectKey(f)
 	for _, fault := range faults {

@@ -111,10 +111,13 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) 
 
 	// Most callers are granted by Book, and wait for nothing.
 	err := cmp.Or(wrongKey, a.checkCost())
+
+	// While throttle is off no mistake refuses the caller.
 	if err != nil && l.callers.IsOff() {
 		a.passDespite(ctx, err)
 		err = nil
 	}
+
 	if err == nil {
 		err = a.Book(ctx)
 	}
@@ -125,6 +128,7 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) 
 		p.state.Store(permitFree)
 	}
 
+	// The permit gets copies, because the acquisition goes back to the pool.
 	if err == nil {
 		p.first.key, p.first.cost, p.first.keepFree = c.Budget.Key, c.Cost, c.KeepFree
 		p.start.Set(&a.Caller)

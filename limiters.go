@@ -195,6 +195,7 @@ func (e *engine) statuses(ctx context.Context, s *policySet) (map[Budget]Status,
 	ctx, cancel := boundCall(ctx)
 	defer cancel()
 
+	// The first known charges are of budgets, and the rest only ask whether a server answers.
 	charges := e.recentCharges(s)
 	known := len(charges)
 	for group := range unasked(s, charges) {
@@ -248,6 +249,7 @@ func (e *engine) recentCharges(s *policySet) (charges []store.Charge) {
 		}
 
 		for _, key := range known[p.Name] {
+			// The budget of a policy without keys is in charges already. Other keys are of callers under earlier policies.
 			if !p.hasKeys() && key == p.charge.Budget.Key {
 				continue
 			}

@@ -39,6 +39,7 @@ func (r *roundTrip) meterBody(resp *http.Response, costs []int) {
 		return
 	}
 
+	// A body in an unknown coding cannot be metered: each policy that wanted to says so.
 	coding, known := peek.Coding(resp)
 	if !known {
 		for i := range meters {
@@ -200,9 +201,11 @@ func (b *meteredBody) settle() {
 // costs returns the costs that the meters state, as readFeedback does. It needs no mutex:
 // pass does nothing any more.
 func (b *meteredBody) costs(ctx context.Context) (costs []int) {
+	// The meters have seen nothing of a coded body yet.
 	if b.coded != nil {
 		b.decode()
 	}
+
 	for i := range b.meters {
 		m := &b.meters[i]
 		costs = b.r.withCost(costs, m.charge, m.cost())
@@ -217,6 +220,8 @@ func (b *meteredBody) costs(ctx context.Context) (costs []int) {
 func (b *meteredBody) decode() {
 	text, err := peek.Decoded(b.coding, bytes.NewReader(b.coded))
 	b.coded = nil
+
+	// An error is the end of the text: the body may have been closed early.
 	piece := make([]byte, 32<<10)
 	for left := maxDecoded; err == nil && left > 0; {
 		var n int

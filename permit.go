@@ -159,6 +159,7 @@ type slotTie struct {
 func (p *Permit) tieSlots(ctx context.Context, holder *acquisition) {
 	t := &slotTie{ctx: ctx, holder: holder}
 	if ctx.Done() == nil || optionsOf(ctx).waitOnly {
+		// Only the garbage collector can notice that the program has dropped the permit.
 		t.untie = runtime.AddCleanup(t, droppedSlots.release, droppedSlots{ctx, t.holder}).Stop
 	} else {
 		stop := context.AfterFunc(ctx, t.end)
@@ -224,6 +225,8 @@ func (p *Permit) ownAcquisition() (a *acquisition, whole bool) {
 	if p.slots.take() {
 		return a, true
 	}
+
+	// The context or the garbage collector was first: to give the slots back twice would free the slots of other work.
 	a.LoseSlots()
 	return a, false
 }
@@ -415,6 +418,7 @@ func (p *Permit) tellBudgets(ctx context.Context, a Answer, policies []string, i
 		return &ConfigError{policies[0], "Key", errors.New("the permit has no budget of this policy and key")}
 	}
 
+	// A cost and a quota are about one budget, and it must be clear which.
 	var counted *store.Charge
 	if a.hasCost || a.hasLeft {
 		counted, err = acquired.countedCharge(meant)
@@ -444,6 +448,7 @@ func (p *Permit) tellBudgets(ctx context.Context, a Answer, policies []string, i
 	}
 
 	if left, ok := a.Left(); ok && counted != nil {
+		// As in quotaOf: the upstream has counted the work that arrived before this work.
 		left.Left, left.Age = max(0, left.Left), max(0, ago-max(counted.Jitter, acquire.DefaultJitter))
 		left.Reset = max(0, min(left.Reset, MaxPenalty))
 		errs = append(errs, acquired.lowerQuota(ctx, quota{counted, left}))
@@ -520,6 +525,7 @@ func (p *Permit) settle(ctx context.Context, counted *store.Charge, cost int) er
 
 	defer p.endChange()
 
+	// counted is a charge of a different copy of the acquisition. Free work has no such charge in the booking.
 	a := p.acquisition()
 	index := slices.IndexFunc(a.Booking.Charges, func(c store.Charge) bool { return c.Budget == counted.Budget })
 	if index < 0 {
@@ -566,6 +572,7 @@ func (p *Permit) told() (a *acquisition, charges []*store.Charge, ago time.Durat
 		return a, charges, 0
 	}
 
+	// Work whose permit was renewed has begun when Renew returned.
 	began := a.StartAt()
 	if p.usedAt != 0 {
 		began = p.usedAt

@@ -92,6 +92,7 @@ func (l *Limiters) redeem(ctx context.Context, a *reservation, place *Place, dem
 	permit, later, err := l.reserve(ctx, a, place, price)
 	unredeem := func() { l.redeemed.remove(place.ID) }
 
+	// The place stays redeemed for a permit, until the permit is cancelled. Otherwise the work comes again with it.
 	if permit != nil {
 		permit.unredeem = unredeem
 	} else {
@@ -109,6 +110,7 @@ func (q *quote) priceVisit(s *policySet, place *Place, demands []Demand) error {
 		return err
 	}
 
+	// The turn of the place is in the lines of its own budgets, so the demands must be of the same.
 	own := slices.Clone(q.charges)
 	err = q.priceDemands(s, demands, place.Priority)
 	if err == nil && !slices.EqualFunc(own, q.charges, isOfBudget) {
@@ -126,7 +128,9 @@ func checkPlace(p *Place) error {
 	if p.When.After(last) {
 		last = p.When
 	}
+
 	switch {
+	// Work that costs nothing never gets a place, so the text is damaged.
 	case !slices.ContainsFunc(p.Demands, func(d store.PlaceDemand) bool { return d.Cost > 0 }):
 		return &store.PlaceError{Problem: store.PlaceIllegible}
 	case time.Since(last) > placeLife:
@@ -196,6 +200,8 @@ func (a *reservation) place(ctx context.Context, old *Place, wait time.Duration)
 	for i := range a.policyCount() {
 		policy, c := a.policy(i)
 		d := store.PlaceDemand{Policy: policy.Name, Key: c.Budget.Key, Cost: c.Cost}
+
+		// Policies under which the work is free come last. Their charges have a cost of 1 all the same.
 		if i >= len(a.Booking.Charges) {
 			d.Cost = 0
 		}
@@ -225,6 +231,7 @@ func (a *reservation) comeIn(ctx context.Context, old *Place, wait time.Duration
 		wait = a.Patience
 	}
 
+	// The appointment that the caller has is late enough.
 	early := a.Patience / 2
 	if old != nil && old.RetryAfter() >= wait-early {
 		return max(minReturn, old.RetryAfter())
@@ -285,6 +292,8 @@ func (r *redeemedPlaces) add(id [8]byte) bool {
 	if _, isMore := r.more[id]; isLast || isMore {
 		return false
 	}
+
+	// A full map becomes the older one, whose places are forgotten when the next is full.
 	if r.last == nil || len(r.last) == maxRedeemed {
 		r.last, r.more = make(map[[8]byte]struct{}), r.last
 	}

@@ -46,6 +46,8 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 	switch {
 	case f.isEmpty():
 		return
+
+	// A store in memory is told at once, which takes no time, so the store knows everything when the caller gets the response.
 	case r.inMemory:
 		r.reportPenalties(f)
 		r.markAgain(resp, f)
@@ -101,6 +103,7 @@ func (r *roundTrip) lowered(f feedback) (all []store.Budget) {
 func (r *roundTrip) reportFirst(resp *http.Response, f feedback) {
 	reported := make(chan struct{})
 	go func() {
+		// Penalties first, because they are urgent for the whole fleet: the caller does not wait for the rest if it can be handed over.
 		r.reportPenalties(f)
 		rest := feedback{quotas: f.quotas, costs: f.costs, arrived: f.arrived}
 		if !rest.isEmpty() && !r.handOver(rest) {
@@ -180,6 +183,8 @@ func (r *roundTrip) readFeedback(resp *http.Response) (f feedback) {
 		if q, ok := r.quotaOf(c, a, delay); ok {
 			f.quotas = append(f.quotas, q)
 		}
+
+		// Policies under which the request is free come last: they have nothing to settle.
 		if cost, ok := a.Cost(); ok && i < len(r.quote.policies) && r.settles(c) {
 			f.costs = r.withCost(f.costs, i, cost)
 		}
@@ -206,6 +211,8 @@ func (r *roundTrip) leaveOpen(all []penalty) []penalty {
 	if meant < 0 {
 		return all
 	}
+
+	// A policy whose own function closes the budget is believed, and a shadow policy holds nobody.
 	refused := all[meant].charge
 	return slices.DeleteFunc(all, func(p penalty) bool { return p.byDefault && !p.charge.Shadow && p.charge != refused })
 }
@@ -226,6 +233,8 @@ func (r *roundTrip) readAnswer(p *compiledPolicy, c *store.Charge, resp *http.Re
 		if a, err = said.corrected(); err != nil {
 			r.functionFailed(r.req.Context(), p, &ConfigError{p.Name, "Answer", err})
 		}
+
+		// Each response would cause this event, so one is enough.
 		if a.hasLeft && c.Limit.Kind() == store.KindUnlimited && !p.leftReported.Swap(true) {
 			r.functionFailed(r.req.Context(), p, &ConfigError{p.Name, "Answer", errNoneLeft})
 		}
@@ -283,8 +292,10 @@ func (r *roundTrip) responseDelay(resp *http.Response) time.Duration {
 // stored unless its report has failed.
 func (r *roundTrip) mark(resp *http.Response, f feedback) {
 	m := mark{resp: resp, verdict: f.verdict}
+
+	// The verdicts of policies that close their budgets count before the verdicts of all others, except for VerdictPartly.
 	if slices.ContainsFunc(f.penalties, func(p penalty) bool { return !p.charge.Shadow }) && m.verdict != VerdictPartly {
-		m.verdict = VerdictNone // a policy that closes its budget is believed
+		m.verdict = VerdictNone
 	}
 
 	// Only the budgets that hold the next attempt count.
@@ -335,6 +346,8 @@ func (r *roundTrip) reportPenalties(f feedback) {
 	for i := range f.penalties {
 		p := f.penalties[i]
 		p.length -= (now() - arrived).Truncate(time.Millisecond) // the report of the penalty before may have taken long
+
+		// The budget learns from a refusal even if the penalty is over by now.
 		if p.length > 0 || i == learning {
 			ctx, cancel := r.reportContext(p.length)
 			err := r.reportPenalty(ctx, &p, r.elapsed(), took, i == learning)
@@ -358,6 +371,8 @@ func (r *roundTrip) reportUse(f feedback) {
 	// Quotas come after the costs, because the upstream's quota takes the true costs into account.
 	for _, q := range f.quotas {
 		late := now() - f.arrived
+
+		// The window of the quota is over by now. The flow of a bucket, and a told limit, hold beyond it.
 		over := q.Reset <= late && q.charge.Limit.Kind() != store.KindTokenBucket && !tells(q.charge, q.Quota)
 		if over {
 			continue
@@ -400,10 +415,13 @@ func (a *acquisition) lowerQuota(ctx context.Context, q quota) error {
 	if c.Limit.Per() > 0 {
 		doubt = min(doubt, c.Limit.Per())
 	}
+
+	// Reconcile is enough where something is left, where the reset is nearly there, and where the limit's own count holds requests until then.
 	if q.Left > 0 || q.Reset <= doubt || kind == store.KindTokenBucket || kind == store.KindConcurrency || kind == store.KindSlidingWindow && q.Reset <= c.Limit.Per() {
 		return nil
 	}
 
+	// Close the budget if the store would let a request start before the reset.
 	status, err := a.store.Status(ctx, *c)
 	switch {
 	case err != nil:
@@ -502,6 +520,7 @@ func (s *settlement) tell(ctx context.Context, st Store, b store.Booking, g stor
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
+	// The costs that the store has are those of the last call, and of the booking before any.
 	if s.booked != nil {
 		b.Charges = s.booked
 	}
@@ -645,6 +664,7 @@ func (a *acquisition) learningPenalty(ctx context.Context, penalties []penalty, 
 		return slices.Max(append(able, -1))
 	}
 
+	// Several budgets are able to learn, so ask the store which is the fullest.
 	fullest, maxFullness := -1, -1.0
 	for _, i := range able {
 		if f := a.fullness(ctx, penalties[i].charge); f > maxFullness {

@@ -205,6 +205,7 @@ func closeBody(r *http.Request) {
 
 // sendFree sends a request that costs nothing.
 func (r *roundTrip) sendFree() (*http.Response, error) {
+	// After an attempt that gave its connection back, only reqBody can still be read.
 	req := r.req
 	if r.detached {
 		req = req.WithContext(req.Context())
@@ -216,6 +217,8 @@ func (r *roundTrip) sendFree() (*http.Response, error) {
 	if resp != nil && r.detached {
 		resp.Request = r.req
 	}
+
+	// A policy under which the request is free learns from its response all the same.
 	if err == nil && resp != nil && len(r.quote.zeroCost) > 0 {
 		r.applyResponse(resp)
 	}
@@ -271,6 +274,7 @@ func (r *roundTrip) send() (*http.Response, error) {
 		return nil, err
 	}
 
+	// This base calls no hooks, so no request to the host may be handed over early any more.
 	if !checked {
 		r.dials.markSilent(r.req.URL.Host)
 	}
@@ -437,6 +441,7 @@ func (r *roundTrip) endCheck(err error) (context.Context, []Event) {
 		ctx, events[0] = r.event(ctx, endOf(err), r.Waited(), err)
 	}
 
+	// The attempt has ended during the check, and has left its holdings to the check.
 	if r.ended && err == acquire.ErrDetach {
 		r.Cancel() // no attempt follows, and nothing was written
 		r.closeRewound()
@@ -494,6 +499,8 @@ func closeConn(info httptrace.GotConnInfo, secure bool) bool {
 // connection is to be given back and a new attempt made later. again is as in beginCheck.
 func (r *roundTrip) preWriteCheck(again bool) error {
 	ctx, w := r.req.Context(), acquire.Wait{}
+
+	// MaxWait may be over because of a long dial, which does not count: the store may be asked once more.
 	r.ExtendDeadline()
 	r.Lead = r.dialLead() // for an attempt that must connect again
 
@@ -646,6 +653,7 @@ func (r *roundTrip) noteEnd() (unbooked *store.Charge, err error) {
 		return nil, nil
 	}
 
+	// After ErrDetach a next attempt would have taken the acquisition over: as it is here, there is none.
 	r.giveBack()
 	if r.stopErr == acquire.ErrDetach {
 		return r.abandon()
@@ -708,6 +716,7 @@ func (r *roundTrip) bookArrival() (unbooked *store.Charge, err error) {
 	if len(b.Charges) == 0 {
 		return nil, nil
 	}
+
 	ctx, cancel := r.reportContext(acquire.ReportWait)
 	defer cancel()
 	_, err = r.store.Book(ctx, &b)

@@ -40,6 +40,7 @@ func (c *clock) start() {
 	c.begun = c.base.UnixNano()
 }
 
+// now reads the clock in microseconds.
 func (c *clock) now() int64 {
 	if c.virtual != nil {
 		return c.virtual.Now()

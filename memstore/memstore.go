@@ -1,7 +1,7 @@
 // Package memstore keeps budgets in the memory of one process. It is exact,
-// needs nothing, and keeps nothing for budgets that are idle. For programs
-// that run more than once, use filestore on one machine, or redisstore: every process with a
-// memstore of its own has the whole limit to itself.
+// needs no server, and keeps nothing for budgets that are idle. For a program
+// of which several processes run, use filestore on one machine, or redisstore:
+// every process with a memstore of its own has the whole limit to itself.
 package memstore
 
 import (
@@ -15,9 +15,10 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A Store is a [store.Store] that keeps budgets in memory. Make one with [New]. It is safe for
-// concurrent use; different budgets rarely share a lock. There is nothing to
-// close.
+// A Store is a [store.Store] that keeps budgets in memory. Make one with [New]:
+// the zero Store cannot be used. It is safe for concurrent use, and different
+// budgets rarely share a lock. Its methods return no error and do not wait for
+// anything but a lock. There is nothing to close.
 type Store struct {
 	clock    clock
 	arrivals ledger.Arrivals
@@ -26,7 +27,8 @@ type Store struct {
 	appointments appointments
 }
 
-// New returns an empty store. Its clock is the machine's, made monotonic.
+// New returns an empty store. Its clock is the machine's, made monotonic. The
+// budgets are gone when the process ends.
 func New() *Store {
 	s := newStore()
 	s.clock.start()
@@ -55,7 +57,8 @@ func newStore() *Store {
 // Book implements [store.Store].
 func (s *Store) Book(_ context.Context, b *store.Booking) (g store.Grant, err error) {
 	switch {
-	case b.Turn != nil: // it comes from a line
+	// A caller that comes from a line keeps its arrival, which the short ways know nothing of.
+	case b.Turn != nil:
 	case len(b.Charges) == 1:
 		if s.bookOne(b, &g) {
 			return g, nil
@@ -102,7 +105,8 @@ func (s *Store) bookLong(now int64, b *store.Booking, rows []*ledger.Row, g *sto
 	var q ledger.Request // filled in, because a literal would be copied
 	q.Now, q.Booking, q.Arrivals, q.Grant = now, b, &s.arrivals, g
 
-	switch len(rows) { // few take no memory, and only the part of the stack that they need is cleared
+	// Slices of constant length lie on the stack, and only the part of the stack that they need is cleared.
+	switch len(rows) {
 	case 1:
 		q.Searches = make([]ledger.Search, 1)
 	case 2:
@@ -149,6 +153,7 @@ func (s *Store) Release(b *store.Booking, g store.Grant) {
 	s.change(b, (*ledger.Request).Release)
 }
 
+// isConcurrency reports whether a charge takes slots.
 func isConcurrency(c store.Charge) bool { return c.Limit.Kind() == store.KindConcurrency }
 
 // Settle implements [store.Store].
@@ -225,6 +230,7 @@ func only(c store.Charge) *store.Booking {
 	return &store.Booking{Charges: []store.Charge{c}}
 }
 
+// shard returns the shard of a budget.
 func (s *Store) shard(b *store.Budget) *shard { return &s.shards[b.Key[0]] }
 
 // keep makes the row of a budget that is about to be closed.
@@ -254,6 +260,7 @@ func (s *Store) changeRows(b *store.Booking, do func(*ledger.Request)) ledger.Ne
 	q := ledger.Request{SummonsWaiters: true, Booking: b, Arrivals: &s.arrivals, Grant: new(store.Grant), Searches: make([]ledger.Search, len(b.Charges))}
 	held := s.lock(b.Charges)
 	defer s.unlock(held)
+
 	s.open(&q)
 	do(&q)
 	s.tell(q.News())

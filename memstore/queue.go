@@ -51,8 +51,8 @@ type waiter struct {
 	shards shardSet // of the charges of the caller's booking
 }
 
-// step does something with the rows of a waiter's booking, and keeps account of the line
-// in which it stands.
+// step calls do with a request for a waiter's booking, in one atomic step, and notes in whose line the waiter
+// stands afterwards. It returns the news of the step.
 func (s *Store) step(w *waiter, do func(*ledger.Request)) ledger.News {
 	return s.changeRows(w.Booking(), func(q *ledger.Request) {
 		// The waiter's place may change: forget the old one, and note the new one afterwards.
@@ -168,15 +168,19 @@ func (s *Store) serveHead(key ledger.Key, w *waiter) (next []ledger.Key, done bo
 			ready = w.Served(q, q.Serve(&w.Waiter, key))
 		}
 	})
+
+	// The others in line come after this waiter, so nobody is due before it.
 	if later > 0 {
 		s.lookAgain(key, later)
 		return nil, true
 	}
 
-	if ready == nil { // it stands in line for a second budget now
+	// A second budget holds the waiter, so it stands in that line now, and nobody is woken.
+	if ready == nil {
 		second, _, _ := w.Line()
 		return []ledger.Key{second}, false
 	}
+
 	s.clock.wake(ready)
 	return nil, false
 }
@@ -205,7 +209,7 @@ func (s *Store) head(key ledger.Key) (*waiter, shardSet) {
 	return w, w.shards
 }
 
-// lookAgain serves a line later.
+// lookAgain serves the line of a budget after the time later, in place of the time for which it was to be served.
 func (s *Store) lookAgain(key ledger.Key, later time.Duration) {
 	sh := &s.shards[key[0]]
 	sh.mu.Lock()

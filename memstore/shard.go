@@ -84,14 +84,15 @@ func (s *shard) sweep(now int64, used []store.Charge) {
 	for n := 0; n < sweepMost && s.isDue(now); n++ {
 		first := &s.due[0]
 
-		// The budget was used since, so it is looked at again later.
 		if end := s.budgets[first.key].expiry(now) + idle; end > now {
+			// The budget was used since, so it is looked at again later.
 			first.at = end
 			heap.Fix(&s.due, 0)
 		} else if slices.ContainsFunc(used, func(c store.Charge) bool { return c.Budget.Key == first.key }) {
 			// A row in use stays at the head of the heap, where the next round would find it again.
 			break
 		} else {
+			// find must not return the budget from its memory of the last one.
 			delete(s.budgets, first.key)
 			s.last = nil
 			heap.Pop(&s.due)

@@ -26,6 +26,7 @@ type Charge struct {
 	Budget Budget
 	Limit  Limit
 	Cost   int // at least 1 and at most Limit.Capacity
+
 	// Jitter is how long after its grant a start may arrive at the upstream. It is
 	// resolved: 0 means no jitter, and a microsecond is the part that the store's clock
 	// leaves out. See Policy.Jitter.
@@ -138,11 +139,13 @@ func (c Charge) Span() time.Duration {
 	case KindSlidingWindow:
 		return length + time.Microsecond
 	case KindLeakyBucket:
+		// The longer of two lengths: starts must be per/n apart, and a window must not hold more than n arrivals.
 		n := time.Duration(c.Limit.n)
 		spaced := ceilMicro((c.Limit.per+n-1)/n) + min(c.Jitter, time.Microsecond)
 		return max(spaced, ceilMicro((length+n-1)/n))
 
 	case KindTokenBucket:
+		// A full bucket of spent tokens has flowed in again by then.
 		tokens, micros := c.Refill()
 		return time.Duration((int64(c.Limit.burst)*micros+tokens-1)/tokens)*time.Microsecond + ceilMicro(c.Jitter)
 	case KindUnlimited, KindTold:
@@ -176,15 +179,20 @@ func (c Charge) Refill() (tokens, micros int64) {
 // the burst.
 func (c Charge) smallestRefill() (tokens, micros int64) {
 	n, per := int64(c.Limit.n), int64(ceilMicro(c.Limit.per)/time.Microsecond)
+
+	// Euclid's algorithm: a is the greatest common divisor when b is 0.
 	for a, b := n, per; ; a, b = b, a%b {
 		if b == 0 {
 			n, per = n/a, per/a
 			break
 		}
 	}
+
 	if per <= maxBucket/int64(c.Limit.burst) {
 		return n, per
 	}
+
+	// As many tokens as flow in within about a millisecond, and the whole microseconds that they take, rounded up: the flow is not faster.
 	tokens = 1 + (1000*n-1)/per
 	return tokens, (per*tokens + n - 1) / n
 }

@@ -20,30 +20,38 @@ func (l Limit) Window(t time.Time) (start, end time.Time) {
 	return l.fixedWindow(t)
 }
 
+// fixedWindow is Window for a FixedWindow: its windows begin at multiples of per since 1970.
 func (l Limit) fixedWindow(t time.Time) (start, end time.Time) {
 	if l.per <= 0 || l.per%time.Microsecond != 0 {
 		return time.Time{}, time.Time{}
 	}
+
 	now, per := t.UnixMicro(), l.per.Microseconds()
 	into := now % per
 	if into < 0 { // before 1970
 		into += per
 	}
+
 	start = time.UnixMicro(now - into).UTC()
 	return start, start.Add(l.per)
 }
 
+// calendarWindow is Window for a CalendarWindow.
 func (l Limit) calendarWindow(t time.Time) (start, end time.Time) {
 	if !l.unit.known() {
 		return time.Time{}, time.Time{}
 	}
+
 	first := l.unit.firstDay(t.In(l.loc))
 	next := l.unit.following(first)
 	start, end = firstInstant(first, l.loc), firstInstant(next, l.loc)
-	for !t.Before(end) { // the clocks went back over midnight: t has its date again
+
+	// Where clocks went back over midnight, the local date of t is a date whose window is over.
+	for !t.Before(end) {
 		next = l.unit.following(next)
 		start, end = end, firstInstant(next, l.loc)
 	}
+
 	return start, end
 }
 
@@ -88,13 +96,17 @@ func (u Unit) following(date time.Time) time.Time {
 func firstInstant(date time.Time, loc *time.Location) time.Time {
 	at := date.AddDate(0, 0, -2).In(loc) // no clock is two days ahead of UTC
 	for {
+		// The offset of this stretch says when its clocks show midnight.
 		start, end := zoneBounds(at)
 		_, offset := at.Zone()
 		midnight := date.Add(-time.Duration(offset) * time.Second).In(loc)
 
 		switch {
+		// The stretch is over before that midnight: go on with the next.
 		case !end.IsZero() && !midnight.Before(end):
 			at = end
+
+		// The clocks were put forward over midnight: the stretch begins later on that date.
 		case !start.IsZero() && midnight.Before(start):
 			return start
 		default:

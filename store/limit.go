@@ -45,8 +45,10 @@ func WeekFrom(day time.Weekday) Unit {
 	return weekFrom + Unit(day)
 }
 
+// known reports whether the unit is one of the constants, or comes from WeekFrom.
 func (u Unit) known() bool { return Day <= u && u <= Year || u.isWeek() }
 
+// isWeek reports whether the unit is a week, from whatever day.
 func (u Unit) isWeek() bool { return u == Week || u >= weekFrom && u <= weekFrom+Unit(time.Saturday) }
 
 // weekday is the day on which a week begins.
@@ -263,6 +265,7 @@ func (l Limit) Validate(jitter time.Duration) error {
 	return errors.Join(l.validateStarts(), l.validatePeriod(jitter), l.validateBucket())
 }
 
+// validateStarts refuses a number of starts that no store can count.
 func (l Limit) validateStarts() error {
 	switch {
 	case l.n < 1:
@@ -273,8 +276,11 @@ func (l Limit) validateStarts() error {
 	return nil
 }
 
+// validatePeriod refuses a window that no store can count, or that has no room for a start that arrives
+// up to jitter late.
 func (l Limit) validatePeriod(jitter time.Duration) error {
 	switch {
+	// Slots have no window, and the calendar has the windows of its units.
 	case l.kind == KindConcurrency:
 		return nil
 	case l.loc != nil:
@@ -351,6 +357,8 @@ func (l Limit) Pace() time.Duration {
 	if l.Kind() != KindSlidingWindow || l.N() < 1 {
 		return 0
 	}
+
+	// The starts of a full window leave within this time. In a short window a store may place them a little further apart.
 	within := MaxEvenPace
 	if l.Per() <= MaxEvenWindow {
 		within = l.Per() * 9 / 10

@@ -107,7 +107,8 @@ func (l *Limit) UnmarshalText(text []byte) error {
 // limitForms stands in every error of ParseLimit about the form of a text.
 const limitForms = `"40/s", "10000/20s", "40/s paced", "100/m fixed", "100/day", "5000/month Asia/Shanghai", "2/s burst 40", "20 in flight", "unlimited" and "told"`
 
-// limit reads the whole text.
+// limit reads the whole text: a word alone, or a number, a separator and a period, and then what the forms of
+// ParseLimit have behind a period.
 func (p *limitParser) limit() (Limit, error) {
 	switch word, _ := p.word(); word {
 	case "unlimited":
@@ -116,6 +117,7 @@ func (p *limitParser) limit() (Limit, error) {
 		return Told(), p.end()
 	}
 
+	// The first word is no name of a limit, so read it again as a number.
 	p.pos = 0
 	n, err := p.count()
 	if err != nil {
@@ -135,6 +137,7 @@ func (p *limitParser) limit() (Limit, error) {
 		return Limit{}, err
 	}
 
+	// Only a burst is followed by a number. Every other form ends with the word behind the period, or with the period.
 	word, at := p.word()
 	if word == "burst" && unit == 0 {
 		return p.bucket(n, per)
@@ -143,6 +146,7 @@ func (p *limitParser) limit() (Limit, error) {
 		return Limit{}, err
 	}
 
+	// Behind a period of the calendar the word is a zone, or "" for UTC.
 	if unit != 0 {
 		loc, err := parseZone(word)
 		if err != nil {
@@ -208,10 +212,12 @@ func periodText(d time.Duration) string {
 // offset, because the name of a [time.FixedZone] is the caller's invention and may be the
 // name of a real zone.
 func zoneText(loc *time.Location) string {
+	// An offset with a beginning or an end is the offset of a real zone.
 	epoch := time.Unix(0, 0).In(loc)
 	if start, end := epoch.ZoneBounds(); !start.IsZero() || !end.IsZero() {
 		return loc.String()
 	}
+
 	switch _, offset := epoch.Zone(); {
 	case offset == 0:
 		return ""
@@ -251,7 +257,7 @@ func (p *limitParser) count() (int, error) {
 	p.pos = len(p.text) - len(strings.TrimLeft(p.text[at:], "0123456789"))
 	number := p.text[at:p.pos]
 	if number == "" {
-		p.word()
+		p.word() // the error quotes it
 		return 0, p.unexpected(at, "a whole number of starts")
 	}
 
@@ -299,7 +305,7 @@ func (p *limitParser) period() (Unit, time.Duration, error) {
 	return 0, per, nil
 }
 
-// week reads the day on which a week begins, if one follows.
+// week reads the day on which a week begins, if a day follows.
 func (p *limitParser) week() Unit {
 	before := p.pos
 	word, _ := p.word()
@@ -309,13 +315,16 @@ func (p *limitParser) week() Unit {
 		}
 	}
 
+	// The word is not a day: it is a zone, and is read as such.
 	p.pos = before
 	return Week
 }
 
-// length reads "s", "20s", "1m30s", "20sec", "2d", and "20 seconds" by taking
-// the next word too.
+// length reads a length of time that begins with word: "s", "20s", "1m30s", "20sec",
+// "2d", and "20 seconds" by taking the next word too. It returns false if that is no
+// length.
 func (p *limitParser) length(word string) (time.Duration, bool) {
+	// Split the word into the number in front and the rest. The rest of "1m30s" is "m30s", which time.ParseDuration understands.
 	unit := strings.TrimLeft(word, "0123456789.")
 	number := strings.TrimSuffix(word, unit)
 	if number != "" && unit == "" {
@@ -349,6 +358,7 @@ func (p *limitParser) word() (word string, at int) {
 	return p.text[at:p.pos], at
 }
 
+// skipSpace moves to the next byte that is no space.
 func (p *limitParser) skipSpace() {
 	rest := strings.TrimLeftFunc(p.text[p.pos:], unicode.IsSpace)
 	p.pos = len(p.text) - len(rest)

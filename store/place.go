@@ -38,7 +38,7 @@ type Place struct {
 
 // A PlaceDemand is the cost of a place's work under one policy.
 type PlaceDemand struct {
-	Policy string
+	Policy string   // the policy's name
 	Key    [16]byte // as in Budget
 	Cost   int      // 0 for work that is free under the policy
 }
@@ -92,12 +92,14 @@ func (p *Place) UnmarshalText(text []byte) error {
 		return illegible
 	}
 
+	// The last four bytes are the checksum of the bytes before: see sealPlace.
 	sum := binary.BigEndian.Uint32(b[len(b)-4:])
 	b = b[:len(b)-4]
 	if crc32.ChecksumIEEE(b) != sum {
 		return illegible
 	}
 
+	// Read in the order of MarshalText.
 	r := placeReader{rest: b}
 	var read Place
 	form := r.take(1)
@@ -116,6 +118,7 @@ func (p *Place) UnmarshalText(text []byte) error {
 		return illegible
 	}
 
+	// The turn has no length of its own, because it comes last.
 	read.Turn = r.rest
 	*p = read
 	return nil
@@ -127,7 +130,7 @@ type placeReader struct {
 	failed bool
 }
 
-// take returns the next n bytes.
+// take returns the next n bytes, or n zeros after a mistake.
 func (r *placeReader) take(n int) []byte {
 	r.failed = r.failed || n > len(r.rest)
 	if r.failed {

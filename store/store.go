@@ -304,7 +304,7 @@ type Grant struct {
 	Over []time.Duration
 
 	HeldBy int  // index of the charge that set the start, or NotHeld
-	Paused bool // the charge at Held is closed by a penalty, if only for a part of the wait
+	Paused bool // the budget of the charge at HeldBy is closed by a penalty, if only for a part of the wait
 
 	// Shares is set, and OK is not, if the line of the charge at HeldBy had no place for the
 	// caller's share, because callers of Shares other shares wait, which is as many as the
@@ -361,8 +361,8 @@ const MaxPenalty = 24 * time.Hour
 // is no note. Its text comes from where the fleet can write, so print it with
 // [PauseNote.String].
 type PauseNote struct {
-	By     string // the operator
-	Reason string
+	By     string // the operator, or ""
+	Reason string // why the budget is closed, or ""
 }
 
 // String returns one line without control characters, such as

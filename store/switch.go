@@ -34,19 +34,20 @@ type Switch struct {
 
 // Off says who turned a [Switch] off, why, and until when.
 type Off struct {
-	By     string
-	Reason string
-	Until  time.Time // the Switch is on again from then on; zero: until TurnOn
+	By     string    // the operator or the program, or ""
+	Reason string    // why throttle is off, or ""
+	Until  time.Time // the Switch is on again from then on. A zero Until means that only TurnOn turns it on.
 }
 
 // OffVariable is the environment variable that turns throttle off for a program from its
 // start: see [OffByEnvironment].
 const OffVariable = "THROTTLE_OFF"
 
-// OffByEnvironment returns the words of [OffVariable], and true if it turns throttle off.
-// The variable turns throttle off unless it is empty, "0", "false" or "no". Any other text
-// than "1", "true" and "yes" is the reason. Constructors of package throttle read it: no
-// Switch and no command turns such a program on, only its restart without the variable.
+// OffByEnvironment returns the Off that [OffVariable] states, and true if it turns throttle
+// off. The variable turns throttle off unless it is empty, "0", "false" or "no", in upper or
+// lower case. "1", "true" and "yes" state no reason, and every other text is the reason.
+// Constructors of package throttle read the variable: no Switch and no command turns such a
+// program on, only its restart without the variable.
 func OffByEnvironment() (Off, bool) {
 	text := os.Getenv(OffVariable)
 	switch strings.ToLower(text) {
@@ -94,6 +95,8 @@ func (s *Switch) TurnOn() {
 // turnOnLocked is TurnOn for a caller that has the lock.
 func (s *Switch) turnOnLocked() {
 	s.off.Store(nil)
+
+	// WhileOn needs a new context in place of one that has ended.
 	if s.on != nil && s.on.Err() != nil {
 		s.on, s.endOn = nil, nil
 	}
@@ -162,9 +165,10 @@ func WithSwitch(s Store, off *Switch) Store {
 		mistake = &OptionError{"store", "WithSwitch", "the store has a Switch already: use Traits().Switch"}
 	}
 
+	// WithSwitch returns no error, so the constructors of callers find the mistake in the traits.
 	w.traits.Err = errors.Join(w.traits.Err, mistake)
-
 	w.traits.Switch = off
+
 	// The methods of a store in memory return at once through the wrapper, too.
 	if w.traits.InMemory == s {
 		w.traits.InMemory = w

@@ -196,12 +196,16 @@ func (r *Row) forgetDead(now int64) {
 // advance brings the row to the time now, and makes it fit for the rule. It may
 // give the rule the number of the row's note, and lower it to the row's ceiling.
 func (r *Row) advance(now int64, u *rule) {
+	// The clock was set back: move all times of the row with it.
 	if now < r.seen {
 		r.step(now, u)
 	}
+
+	// The note and the ceiling decide the numbers of the rule, which say for how long the row must remember starts.
 	r.obeyNote(now, u)
 	r.obey(now, u)
 	r.remember(now, u)
+
 	r.seen = now
 	r.prune(now, u)
 	if r.queue != nil || r.slots != nil || r.leases != nil {

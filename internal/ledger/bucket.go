@@ -72,15 +72,19 @@ func (r *Row) forget(e *entry, u *rule) {
 	r.lost = max(r.lost, e.last)
 }
 
-// filled returns the first moment not before t at which the bucket has room, for
-// all starts until then. Of the entries before that moment, i … j-1 are counted
-// in sum, and all before i in level.
+// filled returns the first moment not before t at which the bucket has room for
+// the start and for all entries that begin by then. Of these entries, i … j-1
+// are counted in sum, as if no token flowed in while they lasted; all before i
+// are counted in level, which knows how much has flowed in since.
 func (s *Search) filled(t int64) int64 {
 	e := s.row.entries
 	for {
+		// Entries that begin by t take their tokens before the start does.
 		for ; s.j < len(e) && e[s.j].first <= t; s.j++ {
 			s.sum += s.rule.filling(&e[s.j])
 		}
+
+		// The sum alone is more than a full bucket holds, so tokens must flow in behind the earliest of its entries.
 		for ; s.sum > s.rule.room && s.i < s.j; s.i++ {
 			s.level = s.level.addUp(&e[s.i], &s.rule)
 			s.sum -= s.rule.filling(&e[s.i])
@@ -90,24 +94,31 @@ func (s *Search) filled(t int64) int64 {
 		if due <= t {
 			return t
 		}
-		t = due
+		t = due // by then, further entries may have begun
 	}
 }
 
-// overdrawn returns the index of an entry to come up to which a start at t would
-// overdraw the bucket, or -1. No start before the begin of that entry has room: it
-// would overdraw the bucket at the same moment.
+// overdrawn returns the index of the first entry behind t whose tokens would not
+// have flowed in by its begin if a start at t took its own, or -1 if there is
+// none. No start before the begin of that entry has room: it would overdraw the
+// bucket at the same moment.
 func (s *Search) overdrawn(t int64) int {
 	u, e := &s.rule, s.row.entries
-	i, spent, sum, own := s.i, s.level, s.sum, int64(0)
-	start := level{at: t + u.spread}
+
+	// The bucket as the entries before t leave it, and a bucket that is full when the start has taken its tokens at the latest.
+	i, spent, sum := s.i, s.level, s.sum
+	start, own := level{at: t + u.spread}, int64(0)
+
 	for k := s.j; k < len(e); k++ {
 		sum += u.filling(&e[k])
 		own += u.filling(&e[k])
+
+		// As in filled: tokens flow in behind the earliest entries of a sum that is more than a full bucket.
 		for ; sum > u.room && i < s.j; i++ {
 			spent = spent.addUp(&e[i], u)
 			sum -= u.filling(&e[i])
 		}
+
 		if spent.due(sum-u.room, u) > e[k].first || start.due(own-u.room, u) > e[k].first {
 			return k
 		}
@@ -115,10 +126,9 @@ func (s *Search) overdrawn(t int64) int {
 	return -1
 }
 
-// bucket returns the first start not before t with which no run of entries
-// breaks the rule: no run that ends with the start, goes over it, or begins with
-// it. Entries i … j-1 are those before t that together leave room, and sum is
-// their cost; of the entries before them the level counts.
+// bucket returns the first start not before t for which a token bucket has room:
+// with it no run of entries breaks the rule that ends with the start, goes over
+// it, or begins with it. See filled for how the entries before t are counted.
 func (s *Search) bucket(t int64) int64 {
 	r := s.row
 	if r.level == 0 && r.total <= s.rule.room {
@@ -128,6 +138,7 @@ func (s *Search) bucket(t int64) int64 {
 		s.level = level{r.lost, r.level}
 	}
 
+	// A moment with enough tokens for the start may leave too few for an entry behind it: then look from that entry on.
 	for {
 		t = s.filled(t)
 		k := s.overdrawn(t)

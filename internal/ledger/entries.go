@@ -103,8 +103,10 @@ func (r *Row) add(first, last, n int64) {
 	e.first, e.last, e.n = min(e.first, first), max(e.last, last), e.n+n
 }
 
-// packed returns an upper bound on the bytes that a number takes in Redis.
+// packed returns an upper bound on the bytes that a number takes in Redis, where
+// rows are in MessagePack.
 func packed(x int64) int {
+	// A bit is for the sign. One byte holds negative numbers down to -32 alone, so count two at least.
 	if x < 0 {
 		x = max(1<<7, -2*x)
 	}
@@ -212,11 +214,13 @@ func (r *Row) bookProbe(t int64, u *rule) {
 	}
 }
 
-// book counts the cost of a start at t.
+// book counts the cost of a start at t, in an entry of its own or in an entry
+// that the start shares with others.
 func (r *Row) book(t int64, u *rule) {
 	i := r.after(t)
 	first, last := t, t+u.length()
 
+	// Units of a leaky bucket without a gap between them are one block.
 	if u.unit > 0 {
 		first, last = r.fuse(first, last, u.unit)
 	} else if u.aligned {
@@ -233,6 +237,8 @@ func (r *Row) book(t int64, u *rule) {
 	switch k := len(r.entries); {
 	case u.unit > 0:
 		r.add(first, last, u.cost)
+
+	// Most starts are behind all others.
 	case k == 0 || r.entries[k-1].first <= t:
 		r.push(first, last, u.cost, shares)
 	default:

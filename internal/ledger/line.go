@@ -252,6 +252,7 @@ func (q *Request) stand(w *Waiter, turn Key) {
 
 	// Give back the old start before the search, or the caller would keep behind it.
 	q.giveBackInstead()
+
 	for i := range q.Searches {
 		s := &q.Searches[i]
 		q.begin(s, q.Now+Micros(b.NotBefore))
@@ -270,13 +271,17 @@ func (q *Request) stand(w *Waiter, turn Key) {
 	g.HeldBy = store.NotHeld
 	at, wait := q.hold(w, turn)
 	switch {
+	// No line holds the caller: book its start.
 	case at < 0:
 		q.start(q.find(q.Now + Micros(b.NotBefore)))
 		if g.OK {
 			q.count(w)
 		}
 
+	// The caller may not wait until its turn: refuse has said how long that would take.
 	case q.refuse(at, wait):
+
+	// The row tells as many shares apart as it can, and the caller's is a new one.
 	case q.Bounded && q.Searches[at].row.queue.isCrowded(maxShares(q.Searches[at].rule.n), w.class, b.Charges[at].Share.ID):
 		g.HeldBy, g.Wait, g.Paused, g.Shares = at, wait, q.isPaused(at), maxShares(q.Searches[at].rule.n)
 	default:
@@ -305,6 +310,7 @@ func (q *Request) refuse(at int, wait time.Duration) bool {
 		return false
 	}
 
+	// The search notes in HeldBy which budget sets the start.
 	if start := waitOf(q.find(q.Now+Micros(b.NotBefore)) - q.Now); start > wait {
 		at, wait = g.HeldBy, start
 	}
@@ -319,7 +325,8 @@ func (q *Request) refuse(at int, wait time.Duration) bool {
 // start at the earliest.
 func (q *Request) isPaused(at int) bool { return q.Searches[at].row.paused > q.Searches[at].from }
 
-// lineUp puts a waiter in the line of a charge.
+// lineUp puts a waiter in the line of the i-th charge: by the arrival that it has
+// there, if it has stood there before, and otherwise behind all others.
 func (q *Request) lineUp(w *Waiter, i int) {
 	s, key := &q.Searches[i], q.key(i)
 	at, known := w.arrival(key)
@@ -327,6 +334,8 @@ func (q *Request) lineUp(w *Waiter, i int) {
 		// The clock of a different node may be ahead, so the arrival follows the newest waiter, too.
 		at = q.Arrivals.next(max(q.Now, s.row.queue.newest()+1) - q.Late)
 	}
+
+	// The lease lets others forget the place if this node dies.
 	s.row.lease(q.Node)
 	p, share := s.row.lineUp(w.class, q.Booking.Charges[i].Share, place{at, s.rule.cost, q.Node.ID, w.front(key)})
 	w.stand = &stand{key, w.class, share, p}
@@ -429,10 +438,13 @@ func (q *Request) Serve(w *Waiter, key Key) (called bool) {
 	at := *w.stand
 	q.stepOut(w)
 	q.countIn(w, key)
+
 	if !q.needsSlots {
 		q.stand(w, key)
 		return false
 	}
+
+	// Note the place among the called waiters, for which the line stands still.
 	w.pass(key)
 	r := q.row(key)
 	r.queue.called = append(r.queue.called, at.place)
@@ -449,7 +461,8 @@ func (q *Request) count(w *Waiter) {
 	}
 }
 
-// countIn counts a turn of a waiter in one row, once.
+// countIn counts a turn of a waiter for its share in the row of the budget key,
+// unless that turn was counted before.
 func (q *Request) countIn(w *Waiter, key Key) {
 	i := slices.IndexFunc(q.Booking.Charges, func(c store.Charge) bool { return c.Budget.Key == key })
 	l := q.Searches[i].row.queue
@@ -467,7 +480,8 @@ func (q *Request) countIn(w *Waiter, key Key) {
 	w.counted = append(w.counted, key)
 }
 
-// uncount takes back the turns that a waiter did not use.
+// uncount takes back the turns that were counted for a waiter's share in any row,
+// because the waiter did not use them.
 func (q *Request) uncount(w *Waiter) {
 	for i := range q.Searches {
 		if !slices.Contains(w.counted, q.key(i)) || q.Searches[i].row.queue == nil {

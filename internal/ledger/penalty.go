@@ -48,10 +48,11 @@ func grown(length int64) int64 {
 	return min(length*(length/Micros(time.Second)), longestGrown)
 }
 
-// shut closes the row for a length of time, and reports whether the row is
-// closed for longer than before. A request was refused that was sent a time
-// refused before now, or none was if refused is 0; its answer took the time
-// took. The store may have been away since.
+// shut closes the row for a length of time, in microseconds, and reports whether
+// the row is closed for longer than before. The reason is a refused request that
+// was sent refused microseconds ago, and whose answer took the time took. If
+// refused is 0 there was no such request: somebody pauses the budget. The store
+// may have been away since the answer came.
 //
 // A request that was sent after the last penalty has met that again. So has one
 // sent in the last half of the penalty, because clocks drift. A request that was
@@ -63,10 +64,14 @@ func (r *Row) shut(length, refused, took int64) bool {
 	}
 
 	p := penalty{length: length, times: min(refused, 1)}
+
+	// A penalty that is met again lasts twice as long, within bounds.
 	late := refused > 0 && now-refused < old-r.last.length/2
 	if refused > 0 && r.last.times > 0 && now >= old && !late {
 		p.length, p.times = max(length, min(2*r.last.length, grown(length))), r.last.times+1
 	}
+
+	// The first start afterwards is alone until its answer can be there.
 	p.probe = max(LeastProbe, min(2*took, longestProbe, p.length))
 	r.paused = max(old, now+p.length)
 
@@ -130,6 +135,7 @@ func (r *Row) obey(now int64, u *rule) {
 		return
 	}
 
+	// Lower each number of the rule to the ceiling's part of the limit; a leaky bucket gets longer distances in place of a lower number.
 	share := level / u.rate
 	u.most = max(1, int64(float64(u.n)*share))
 	u.room = min(u.room, max(0, u.room-(u.n-u.most)))
@@ -202,6 +208,7 @@ func (r *Row) learn(mark int64, u *rule) (from, to float64) {
 		from = r.ceiling.at(r.seen)
 	}
 
+	// A start from before the last fall of the ceiling, or from before the end of the probe, says nothing new.
 	to = from
 	if level := r.used(mark, u); level > 0 && mark > r.ceiling.fell && (r.paused == 0 || mark >= r.paused+r.last.probe) {
 		r.ceiling = ceiling{max(1, min(from, believed(level, from))), r.seen, u.learns}

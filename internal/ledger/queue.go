@@ -97,17 +97,22 @@ func (l *lane) goesBefore(o *lane) bool {
 	return l.finish < o.finish
 }
 
-// serve counts a start as a turn of one of the lanes.
+// serve counts a start with this cost as a turn of the lane l, which is one of
+// the lanes.
 func (c lanes) serve(l *lane, cost int64) {
+	// The virtual time is the tag of the lane that is served. A lane that waits is never set back, so it is at most the least tag of those.
 	virtual := l.finish
 	for i := range c {
 		if c[i].costs > 0 {
-			virtual = min(virtual, c[i].finish) // a lane that waits is never set back
+			virtual = min(virtual, c[i].finish)
 		}
 	}
+
+	// Tags are counted from the virtual time. A lane that was away has no credit for that.
 	for i := range c {
 		c[i].finish = max(0, c[i].finish-virtual)
 	}
+
 	l.finish = min(l.finish+l.step(cost), maxNumber)
 	l.served = min(l.served+cost, maxNumber)
 }
@@ -222,6 +227,8 @@ func (l *lane) until(finish float64) int64 {
 	if len(l.places) > 0 {
 		first = l.places[0].cost
 	}
+
+	// A turn adds cost / weight to the tag, in units of tagOfOne: see step.
 	turns := left * float64(l.weight) / tagOfOne / float64(first)
 	return int64(min(float64(l.costs), float64(first)*(1+math.Floor(turns))))
 }

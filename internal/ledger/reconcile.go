@@ -109,10 +109,11 @@ func (u *rule) statedWindow(now, then, reset int64) (since, at, end int64, told 
 	return since, since, end, then >= since && end-now <= min(2*reset, Micros(store.MaxPenalty))
 }
 
-// windowLeft books the cost that others have spent of a window, if less is left
-// of it than the row has: so that this cost is over when the window is. It
-// returns from which mark on, and before which, booked starts do not fit any
-// more; 0 and 0 if all fit.
+// windowLeft books the cost that other users of the upstream have spent of a
+// window, if less is left of the window than the row has. The cost is booked so
+// that it is over when the window is. The upstream has said, age microseconds
+// ago, that left is left until the reset. Booked starts with marks in
+// [from, before) no longer fit; from and before are 0 if all starts fit.
 func (r *Row) windowLeft(u *rule, left, reset, age int64) (from, before int64) {
 	now, then := r.seen, r.seen-age
 	since, at, end, told := u.statedWindow(now, then, reset)

@@ -355,12 +355,14 @@ func (s *Search) shares(e *entry, t int64) bool {
 	return e.n+s.rule.cost <= ((t+s.part)/apart-t/apart)*s.rule.cost
 }
 
-// clear returns the first moment not before t that is clear of all starts to
-// come, and in a steady line also of all starts that have come.
+// clear returns the first moment not before t that keeps the pace: its distance
+// to all starts to come, and in a steady line also to all starts that have come,
+// is at least the pace for each unit of cost.
 func (s *Search) clear(t int64) int64 {
 	apart := s.rule.cost * s.pace
 	t = s.align(t)
 	for e := s.row.entries; s.k < len(e); s.k++ {
+		// Starts that have come keep nobody at a distance, and a start may share an entry that has room in its part.
 		if e[s.k].last <= s.row.seen && !s.steady || s.shares(&e[s.k], t) {
 			continue
 		}

@@ -104,6 +104,7 @@ var sliding rule
 
 // bookPlain does with a plain row what advance and book do, for a start now.
 func (r *Row) bookPlain(now, span, n, cost, spread int64) {
+	// As in remember: the span and the bound of an older limit count until no entry needs them.
 	if now >= r.until || r.isBlank() {
 		r.span, r.most = span, n
 	} else {
@@ -114,6 +115,8 @@ func (r *Row) bookPlain(now, span, n, cost, spread int64) {
 	if len(r.entries) > 0 && r.isOver(&r.entries[0], now) {
 		r.prune(now, &sliding)
 	}
+
+	// As in book: under a large limit the starts of one part of the window share an entry.
 	shares := now
 	if n > windowParts {
 		shares -= now % partOf(span)

@@ -140,6 +140,7 @@ func (s *slots) setAside(tell func(p place)) {
 	for i := range s.line {
 		w := &s.line[i]
 		switch {
+		// A called waiter has its room, and a silent node's waiter stands aside.
 		case w.called || w.silent:
 		case s.taken() <= w.room:
 			w.called = true

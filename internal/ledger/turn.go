@@ -19,6 +19,8 @@ const farWindows = 64
 // leave the window, and each window after that is like the window before.
 func (s *Search) slidingTurn(from, rank int64) int64 {
 	most, span := s.rule.usable(), s.rule.span
+
+	// Whole windows pass before the window of the turn. In that one, missing is the cost that must leave the window first.
 	cycles := (rank - 1) / most
 	used, first := s.row.later(from - span)
 	missing := used + rank - cycles*most - most

@@ -21,12 +21,14 @@ const (
 	fastStep  = 20 * time.Millisecond
 )
 
-// measured notes how long a step took that was saved.
+// measured takes the length of a saved step into the moving average, and lets callers share steps, or stop to, as the average says.
 func (k *worker) measured(took time.Duration) {
 	k.mu.Lock()
 	k.takes += (took - k.takes) / 8
 	shares := cheapStep <= k.takes && k.takes <= fastStep
 	k.mu.Unlock()
+
+	// The memory has a copy, which the state's lock guards: steps read it.
 	if k.shares.Swap(shares) == shares {
 		return
 	}
@@ -155,7 +157,8 @@ func classOf(b *store.Booking) int { return int(store.PriorityHigh - b.Priority)
 // sweepFrom is how many lines are remembered, at the least, without a look for those that are over.
 const sweepFrom = 64
 
-// noteWait takes in what a newcomer was told.
+// noteWait remembers how long a newcomer to a line was told to wait, because the next newcomer waits for at least as long: see patience. Waits for a closed
+// budget, and in lines with shares, are not remembered.
 func (k *worker) noteWait(b *store.Booking, g *store.Grant) {
 	if !k.shares.Load() || b.Turn != nil || b.Horizon == 0 || g.OK || g.Ready == nil || g.Wait <= 0 || g.Paused || b.Charges[g.HeldBy].Share.ID != 0 {
 		return
@@ -166,6 +169,7 @@ func (k *worker) noteWait(b *store.Booking, g *store.Grant) {
 	now, all, key := time.Now(), &k.gathering, b.Charges[g.HeldBy].Budget.Key
 	l := all.lines[key]
 	if l == nil {
+		// Forget the lines that are over, before the map grows without end.
 		if len(all.lines) >= all.sweep {
 			maps.DeleteFunc(all.lines, func(_ ledger.Key, l *longLine) bool { return l.wait(len(l.until)-1, now) == 0 })
 			all.sweep = max(sweepFrom, 2*len(all.lines))
@@ -189,6 +193,7 @@ func (all *gathering) patience(b *store.Booking, key ledger.Key, now time.Time) 
 		return 0
 	}
 
+	// The newcomers that gather already need half of gatherMost for their starts.
 	l.newcomers++
 	if time.Duration(l.newcomers+1)*ledger.Distance(&c) > gatherMost/2 {
 		return 0
@@ -241,6 +246,7 @@ func (k *worker) gather(o *op, key ledger.Key) bool {
 		return false
 	}
 
+	// The least patient newcomer decides when all of them go.
 	o.came = now
 	ends := now.Add(patience)
 	if len(all.ops) == 0 || ends.Before(all.ends) {

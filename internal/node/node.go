@@ -401,6 +401,7 @@ func (w *watching) Confirm(ctx context.Context, maxWait time.Duration) (bool, er
 		return ok, nil
 	}
 
+	// Read the rows. While the backend is away, read again until the caller gives up.
 	var away error // why the caller waits
 	for {
 		var ok bool

@@ -365,7 +365,7 @@ func latest(b *store.Booking) time.Duration {
 		}
 	}
 
-	// No charge has jitter.
+	// Without jitter in any charge, a caller has the time that a punctual one needs.
 	if jitter == math.MaxInt64 {
 		return Punctual
 	}

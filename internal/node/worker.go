@@ -71,6 +71,7 @@ type worker struct {
 	stop        func()
 }
 
+// newWorker returns a worker that has nothing to do yet, and starts no goroutine before it has.
 func newWorker(b Backend, o Options) *worker {
 	isDead := func(int64, int64) bool { return false }
 	observer, observes := b.(DeathObserver)
@@ -219,8 +220,8 @@ func (k *worker) noteVain(vain bool) {
 	k.vain = vain
 }
 
-// take takes the next work: ops, which it appends to a batch, news, whether to look for news, and whether to do so in a step. It returns false if there
-// is nothing to do now: then the worker has stopped.
+// take takes the next work: ops, which it appends to a batch, confirmations, and news. With look the worker has to look for more news, and with told some of
+// these are said to concern this node. More is false if there is nothing to do now: then the worker has stopped.
 func (k *worker) take(batch []*op) (all []*op, confirms []*confirmation, heard Heard, look, told, more bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -261,8 +262,8 @@ func (k *worker) batchSize() int {
 	return n
 }
 
-// make makes a step for a batch of ops, for callers that confirm their starts, and for news, which may be about some lines. A step looks, too; look says
-// that this one has to.
+// make makes a step for a batch of ops, for callers that confirm their starts, and for news heard before. It loads the rows of lines, too, about which there may
+// be news. Each step takes in the news that come with its rows. With look that was the reason for this one: if it fails, the worker looks again soon.
 func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key, heard Heard, look bool) {
 	keys, vain := slices.Clone(lines), false
 
