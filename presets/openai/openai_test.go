@@ -1,16 +1,13 @@
 package openai_test
 
 import (
-	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 	"github.com/fleetthrottle/throttle/presets/openai"
 )
@@ -79,22 +76,6 @@ func TestSharedBudgets(t *testing.T) {
 	} {
 		require.Equal(t, c.same, presettest.Shared(t, openai.Policies(c.options), "openai-requests", one, c.other), c.name)
 	}
-}
-
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: openai.Policies(openai.Options{Requests: 500, Tokens: 30_000})}))
-	body := strings.NewReader(`{"model":"gpt-4o","max_tokens":200,"messages":[]}`)
-	r, err := http.NewRequest(http.MethodPost, "https://api.openai.com/v1/chat/completions", body) // with GetBody
-	if err != nil {
-		panic(err)
-	}
-	r.Header.Set("Content-Type", "application/json")
-	for _, c := range transport.Explain(r) {
-		fmt.Println(c.Budget.Policy, c.Limit, "costs", c.Cost)
-	}
-	// Output:
-	// openai-requests 500/m costs 1
-	// openai-tokens 30000/m costs 200
 }
 
 const short = `{"model":"gpt-4o","max_tokens":300}`
