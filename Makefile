@@ -153,10 +153,10 @@ tidy: ## fail if go.mod or go.sum is not tidy
 	@$(EACH) "$(CURDIR)/scripts/tidy.sh"
 
 .PHONY: examples
-examples: redis ## run the examples, and the demonstration with a Redis of its own
+examples: redis ## run the examples, one of them in processes that share a Redis
 	go run ./examples/dingtalk
 	@out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && go run ./examples/batch -out "$$out"
-	scripts/with-redis.sh sh -c 'go run ./internal/lab/demo -redis "$$REDIS_URL"'
+	scripts/with-redis.sh sh -c 'go run ./examples/dingtalk -processes 3 -redis "$$REDIS_URL"'
 
 .PHONY: bench
 bench: redis postgres mariadb ## each benchmark once, so that none rots

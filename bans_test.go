@@ -1,9 +1,16 @@
 package throttle_test
 
 import (
+	"context"
+	"fmt"
+	"io"
 	"net/http"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +19,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/internal/lab/golden"
 	"github.com/fleetthrottle/throttle/internal/lab/soak"
 	"github.com/fleetthrottle/throttle/memstore"
 )
@@ -236,4 +244,362 @@ func TestP11_WhichBudgetARefusalCloses(t *testing.T) {
 		slices.Sort(closed)
 		require.Equal(t, c.closed, closed, name)
 	}
+}
+
+// refusal makes a response with a status, a Retry-After and a Date; "" leaves a
+// field out.
+func refusal(status int, retryAfter, date string) *http.Response {
+	h := http.Header{}
+	for name, value := range map[string]string{"Retry-After": retryAfter, "Date": date} {
+		if value != "" {
+			h.Set(name, value)
+		}
+	}
+	return &http.Response{StatusCode: status, Header: h}
+}
+
+// TestRetryAfter reads the field of a 429 and of a 503, when both clocks are right.
+func TestRetryAfter(t *testing.T) {
+	field := regexp.MustCompile(`"[^"]*"`)
+	golden.Lines(t, "retry-after", func(in string) (out string) {
+		f := append(field.FindAllString(in, -1), `""`)
+		text, date := must(strconv.Unquote(f[0])), must(strconv.Unquote(f[1]))
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(time.Until(must(http.ParseTime("Fri, 02 Jan 2026 03:04:05 GMT"))))
+			out = fmt.Sprintf("%v, %v", throttle.RetryAfter(refusal(429, text, date)).Close, throttle.RetryAfter(refusal(503, text, date)).Close)
+		})
+		return out
+	})
+	for _, huge := range []string{strings.Repeat("9", 400), strings.Repeat("9", 400) + ".5"} {
+		require.Equal(t, time.Second, throttle.RetryAfter(refusal(429, huge, "")).Close, "more than a float")
+		require.Zero(t, throttle.RetryAfter(refusal(503, huge, "")).Close)
+	}
+}
+
+func TestRetryAfterWithoutDate(t *testing.T) {
+	for _, date := range []string{"", "yesterday"} {
+		synctest.Test(t, func(t *testing.T) {
+			at := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(http.TimeFormat) }
+			require.Equal(t, 31*time.Second, throttle.RetryAfter(refusal(429, at(30*time.Second), date)).Close)
+			time.Sleep(300 * time.Millisecond)
+			require.Equal(t, 30700*time.Millisecond, throttle.RetryAfter(refusal(429, at(30*time.Second), date)).Close)
+			require.Equal(t, 700*time.Millisecond, throttle.RetryAfter(refusal(503, at(0), date)).Close)
+			require.Equal(t, time.Second, throttle.RetryAfter(refusal(429, at(-time.Minute), date)).Close)
+			require.Zero(t, throttle.RetryAfter(refusal(503, at(-time.Minute), date)).Close)
+		})
+	}
+}
+
+// TestRetryAfterByTwoClocks: the shorter time counts, unless it is over.
+func TestRetryAfterByTwoClocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(600 * time.Millisecond)
+		date := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(http.TimeFormat) }
+		millis := strconv.FormatInt(time.Now().Add(2*time.Second).UnixMilli(), 10)
+		for _, c := range []struct {
+			name        string
+			field, date string
+			want        time.Duration
+		}{
+			{"both right", millis, date(0), 2 * time.Second},
+			{"the upstream's is late", millis, date(-3 * time.Hour), 2 * time.Second},
+			{"ours is late", date(3*time.Hour + 2*time.Second), date(3 * time.Hour), 3 * time.Second},
+			{"ours is early", date(2*time.Second - 3*time.Hour), date(-3 * time.Hour), 3 * time.Second},
+		} {
+			require.Equal(t, c.want, throttle.RetryAfter(refusal(429, c.field, c.date)).Close, c.name)
+		}
+	})
+}
+
+func TestRetryAfterOfOtherAnswers(t *testing.T) {
+	for _, status := range []int{200, 202, 301, 302, 400, 403, 404, 418, 500, 502, 504, 529} {
+		require.Zero(t, throttle.RetryAfter(refusal(status, "120", "")).Close, "%d", status)
+	}
+	require.Zero(t, throttle.RetryAfter(nil))
+	require.Equal(t, time.Second, throttle.RetryAfter(&http.Response{StatusCode: 429}).Close)
+}
+
+func TestRetryAfterConstants(t *testing.T) {
+}
+
+func FuzzRetryAfter(f *testing.F) {
+	const date = "Fri, 02 Jan 2026 03:04:05 GMT"
+	for _, field := range []string{
+		"", "0", "120", "2.0", "1767323075", "99999999999999999999", "-1", "NaN", date,
+		"Friday, 02-Jan-26 03:04:35 GMT", "Fri Jan  2 03:04:35 2026", "Fri, 31 Dec 9999 23:59:59 GMT",
+	} {
+		f.Add(429, field, date)
+		f.Add(503, field, "")
+	}
+	f.Fuzz(func(t *testing.T, status int, field, date string) {
+		resp := refusal(status, field, date)
+		d := throttle.RetryAfter(resp).Close
+		require.GreaterOrEqual(t, d, time.Duration(0))
+		require.LessOrEqual(t, d, time.Hour)
+		if status != 429 && status != 503 {
+			require.Zero(t, d)
+		}
+		if status == 429 && d == 0 {
+			require.Empty(t, strings.Trim(strings.TrimSpace(field), "0."), "only a zero means now")
+		}
+	})
+}
+
+// dated is a base whose answers say when they were made, by a clock that is so much
+// ahead of ours, and arrive later by what the request's path says.
+func dated(ahead time.Duration, then base) base {
+	return func(r *http.Request) (*http.Response, error) {
+		resp, err := then(r)
+		if resp != nil {
+			resp.Header.Set("Date", time.Now().Add(ahead).UTC().Format(http.TimeFormat))
+		}
+		time.Sleep(must(time.ParseDuration(r.URL.Path[1:])))
+		return resp, err
+	}
+}
+
+// TestSentAt: outside of a Transport, and of an answer that was fast, nobody knows.
+func TestSentAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		date := now.Add(-5 * time.Second).UTC().Format(http.TimeFormat)
+		require.Equal(t, now, feedback.SentAt(nil))
+		require.Equal(t, now, feedback.SentAt(refusal(429, "", date)))
+		for _, c := range []struct {
+			takes string
+			ago   time.Duration
+		}{{"900ms", 0}, {"1s", 0}, {"1001ms", 1 * ms}, {"5500ms", 4500 * ms}} {
+			var sent time.Time
+			p := throttle.Policy{Name: "p", Match: "/", Limit: throttle.PerSecond(100), Answer: func(resp *http.Response) throttle.Answer {
+				sent = feedback.SentAt(resp)
+				return throttle.Answer{}
+			}}
+			require.NoError(t, send(t, newTransport(t, dated(0, answer(200, "")), p), get(t, home+c.takes)))
+			require.Equal(t, c.ago, time.Since(sent), c.takes)
+			time.Sleep(time.Until(time.Now().Add(time.Second).Truncate(time.Second))) // so that Date cuts off nothing
+		}
+	})
+}
+
+// TestAnswerOf_ThroughHTTPClient: with a Timeout it wraps the body.
+func TestAnswerOf_ThroughHTTPClient(t *testing.T) {
+	tr := newTransport(t, answer(429, "", "Retry-After", "7"), throttle.Policy{Name: "p", Match: "/", Limit: throttle.PerSecond(9)})
+	client := http.Client{Transport: tr, Timeout: time.Minute}
+	resp, err := client.Do(get(t, home))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, throttle.Refused(7*time.Second), throttle.AnswerOf(resp))
+}
+
+// TestAnswerOf_TheRequestIsTheCallers in all but its context's value.
+func TestAnswerOf_TheRequestIsTheCallers(t *testing.T) {
+	tr := newTransport(t, answer(429, ""), throttle.Policy{Name: "p", Match: "/", Limit: throttle.PerSecond(9)})
+	type key struct{}
+	r := get(t, home)
+	r = r.WithContext(context.WithValue(r.Context(), key{}, "caller's own"))
+	resp, err := tr.RoundTrip(r)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, "caller's own", resp.Request.Context().Value(key{}))
+	require.Equal(t, r, resp.Request.WithContext(r.Context()))
+	require.Same(t, r.URL, resp.Request.URL)
+}
+
+// TestAnswerOf_IsOfOneAnswer: the request of a refused answer, sent again, does
+// not make the next answer a refusal.
+func TestAnswerOf_IsOfOneAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTransport(t, firstly(answer(429, ""), answer(200, "")), throttle.Policy{Name: "p", Match: "/", Limit: throttle.PerSecond(9)})
+		first, err := tr.RoundTrip(get(t, home))
+		require.NoError(t, err)
+		require.NoError(t, first.Body.Close())
+		second, err := tr.RoundTrip(first.Request)
+		require.NoError(t, err)
+		require.NoError(t, second.Body.Close())
+		require.Equal(t, throttle.Refused(time.Second), throttle.AnswerOf(first))
+		require.Zero(t, throttle.AnswerOf(second))
+	})
+}
+
+// TestP11_ABodyThatStallsHidesNothing: what the header says is learned all the same,
+// before the caller gets the answer.
+func TestP11_ABodyThatStallsHidesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stalls := base(func(r *http.Request) (*http.Response, error) {
+			resp, err := answer(429, "", "Retry-After", "60")(r)
+			stalled, w := io.Pipe()
+			go w.Write([]byte("first"))
+			resp.Body = stalled
+			return resp, err
+		})
+		code := func(resp *http.Response) throttle.Answer {
+			if head, err := feedback.PeekBody(resp, 100); err != nil || len(head) != 100 {
+				return throttle.RetryAfter(resp)
+			}
+			return throttle.Refused(time.Hour)
+		}
+		s := newStarts()
+		s.then = firstly(stalls, answer(200, ""))
+		tr := newTransport(t, s, throttle.Policy{Name: "p", Match: "/", Limit: throttle.PerHour(100), Answer: code})
+		resp, err := tr.RoundTrip(get(t, home))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		line(t, tr, 1, home)
+		require.Equal(t, []time.Duration{0, 61 * time.Second}, s.seen())
+	})
+}
+
+// TestIllegibleAnswers: Observe is told once for each policy that wanted to look.
+func TestIllegibleAnswers(t *testing.T) {
+	looks := func(resp *http.Response) throttle.Answer {
+		seen, err := feedback.PeekBody(resp, 100)
+		if err != nil || len(seen) > 0 {
+			return throttle.Refused(time.Minute)
+		}
+		return throttle.Answer{}
+	}
+	for coding, says := range map[string]string{
+		"br": "br", " Zstd": "zstd", "gzip, gzip": "an unknown coding", "https://secret": "an unknown coding",
+	} {
+		t.Run(coding, func(t *testing.T) {
+			seen := &events{}
+			tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Base: answer(200, "packed", "Content-Encoding", coding), Observe: seen.observe,
+				Policies: []throttle.Policy{
+					{Name: "looks", Match: "/", Limit: throttle.PerSecond(99), Answer: looks},
+					{Name: "looks not", Match: "/", Limit: throttle.PerSecond(99)},
+				}}))
+			for range 3 {
+				resp := must(tr.RoundTrip(get(t, home)))
+				require.Equal(t, "packed", string(must(io.ReadAll(resp.Body))))
+				require.NoError(t, resp.Body.Close())
+			}
+			require.Equal(t, []throttle.EventKind{throttle.EventStarted, throttle.EventIllegible, throttle.EventStarted, throttle.EventStarted}, seen.kinds())
+			e := seen.first(t, throttle.EventIllegible)
+			require.Equal(t, "looks", e.Policy)
+			require.EqualError(t, e.Err, `throttle: policy "looks" cannot read answers in `+says+`: leave Accept-Encoding unset, or set it to gzip`)
+		})
+	}
+}
+
+// firstly is a base that answers its first request in one way and all others in
+// another.
+func firstly(first, others base) base {
+	var n atomic.Int32
+	return func(r *http.Request) (*http.Response, error) {
+		if n.Add(1) == 1 {
+			return first(r)
+		}
+		return others(r)
+	}
+}
+
+// TestP11_ABackendThatIsDown: behind a load balancer three answers in ten are a 503,
+// and the fleet goes on at nine tenths of its limit or more.
+func TestP11_ABackendThatIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, n := newStarts(), 0
+		s.then = func(r *http.Request) (*http.Response, error) {
+			if n++; n*7%10 < 3 {
+				return answer(503, "", "Retry-After", "5")(r)
+			}
+			return answer(200, "")(r)
+		}
+		tr := newTransport(t, s, throttle.Policy{Name: "p", Match: "/", Limit: throttle.PerSecond(40), Jitter: -1})
+		for begin := time.Now(); time.Since(begin) < time.Minute; {
+			line(t, tr, 1, home)
+		}
+		require.Greater(t, len(s.seen()), 2160)
+	})
+}
+
+// TestP11_TheFleetIsToldAlthoughTheCallerLeft: the context ended with the answer.
+func TestP11_TheFleetIsToldAlthoughTheCallerLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newSpy()
+		store.pause = func(ctx context.Context) error {
+			require.NoError(t, ctx.Err())
+			_, bounded := ctx.Deadline()
+			require.True(t, bounded)
+			return nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: everywhere(onePerHour), Base: base(
+			func(r *http.Request) (*http.Response, error) {
+				cancel()
+				return answer(429, "")(r)
+			})}))
+		require.NoError(t, send(t, tr, get(t, home).WithContext(ctx)))
+		synctest.Wait() // the caller did not wait for it
+		require.Equal(t, 1, store.paused())
+	})
+}
+
+// TestP16_AnswersThatSayOneThing: a function that says nothing of a refusal leaves it to the default, and
+// LeaveOpen keeps the default away.
+func TestP16_AnswersThatSayOneThing(t *testing.T) {
+	cost := func(*http.Response) throttle.Answer { return throttle.Answer{}.WithCost(2) }
+	closing := throttle.Answer{Close: 5 * time.Second}
+	partly := throttle.Answer{Verdict: throttle.VerdictPartly}
+	for name, c := range map[string]struct {
+		status  int
+		answers []func(*http.Response) throttle.Answer
+		want    throttle.Answer
+	}{
+		"a cost, and a 429":                     {429, readers(cost), throttle.Refused(7 * time.Second)},
+		"a cost, and a success":                 {200, readers(cost), throttle.Answer{}},
+		"left open":                             {429, readers(feedback.First(cost, feedback.LeaveOpen)), throttle.Refused(0)},
+		"left open, and in trouble":             {503, readers(feedback.LeaveOpen), throttle.Answer{}},
+		"another row, and no refusal":           {429, readers(feedback.LeaveOpen, feedback.NotRefused), throttle.Answer{Verdict: throttle.VerdictNotRefused}},
+		"a closing row, and no refusal":         {429, readers(throttle.RetryAfter, feedback.NotRefused), throttle.Refused(7 * time.Second)},
+		"a closing row, and partly done":        {429, readers(throttle.RetryAfter, saying(partly)), throttle.Answer{Verdict: throttle.VerdictPartly, Close: 7 * time.Second}},
+		"closed without a verdict":              {200, readers(saying(closing)), closing},
+		"a verdict that is none":                {200, readers(saying(throttle.Answer{Verdict: 9})), throttle.Answer{}},
+		"a verdict that is none, of a closing":  {200, readers(saying(throttle.Answer{Verdict: 9, Close: 5 * time.Second})), closing},
+		"what is left where nothing is counted": {200, readers(saying(throttle.Answer{}.WithLeft(throttle.Quota{Left: 1, Reset: time.Minute}))), throttle.Answer{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var policies []throttle.Policy
+				for i, read := range c.answers {
+					policies = append(policies, throttle.Policy{Name: strconv.Itoa(i), Limit: throttle.PerHour(100), Answer: read})
+				}
+				resp := must(newTransport(t, answer(c.status, "", "Retry-After", "7"), policies...).RoundTrip(get(t, home)))
+				require.NoError(t, resp.Body.Close())
+				require.Equal(t, c.want, throttle.AnswerOf(resp))
+			})
+		})
+	}
+}
+
+func readers(all ...func(*http.Response) throttle.Answer) []func(*http.Response) throttle.Answer {
+	return all
+}
+
+func saying(a throttle.Answer) func(*http.Response) throttle.Answer {
+	return func(*http.Response) throttle.Answer { return a }
+}
+
+// TestP16_WhatIsLeftOfNoNumber is told once of a policy, and refused of a permit.
+func TestP16_WhatIsLeftOfNoNumber(t *testing.T) {
+	left := throttle.Answer{}.WithLeft(throttle.Quota{Left: 1, Reset: time.Minute})
+	unlimited := throttle.Policy{Name: "row", Match: "/", Limit: throttle.Unlimited(), Answer: saying(left)}
+	seen := &events{}
+	tr := must(throttle.New(throttle.Config{Store: memstore.New(), Base: answer(200, ""), Observe: seen.observe, Policies: []throttle.Policy{unlimited}}))
+	for range 3 {
+		require.NoError(t, send(t, tr, get(t, home)))
+	}
+	const says = `throttle: policy "row": Answer: says what is left, but the limit counts no starts, so there is no number that an answer could lower: set a limit with a number`
+	require.Equal(t, []throttle.EventKind{throttle.EventStarted, throttle.EventFunctionFailed, throttle.EventStarted, throttle.EventStarted}, seen.kinds())
+	require.EqualError(t, seen.first(t, throttle.EventFunctionFailed).Err, says)
+
+	l := must(throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{
+		{Name: "row", Limit: throttle.Unlimited()}, {Name: "hour", Limit: throttle.PerHour(10)},
+	}}))
+	permit := must(l.Acquire(t.Context(), throttle.Demand{Policy: "row"}, throttle.Demand{Policy: "hour"}))
+	require.EqualError(t, permit.Tell(t.Context(), left, "row"), says)
+	require.EqualError(t, permit.Tell(t.Context(), throttle.Refused(time.Second), "other"), `throttle: policy "other": Name: the permit has no policy of this name`)
+	require.EqualError(t, permit.TellBudget(t.Context(), "hour", "b", left), `throttle: policy "hour": Key: the permit has no budget of this policy and key`)
+
+	require.NoError(t, permit.Tell(t.Context(), left.WithCost(3)), "only one counts")
+	require.Equal(t, 9, must(must(l.Limiter("hour")).Status(t.Context(), "")).Used, "all but what is left")
 }

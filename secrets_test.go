@@ -1,15 +1,27 @@
 package throttle_test
 
 import (
+	"compress/gzip"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +29,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/memstore"
 )
 
 const (
@@ -262,4 +276,428 @@ func TestP14_ACauseIsPassedOn(t *testing.T) {
 	require.ErrorIs(t, err, cause)
 	require.ErrorIs(t, seen.first(t, throttle.EventGaveUp).Err, cause)
 	require.ErrorContains(t, seen.first(t, throttle.EventGaveUp).Err, "the program's own words", "see Event")
+}
+
+// A hostile upstream is one that says whatever makes a fleet stand still, read
+// without end, or do without what has nothing to do with it. SECURITY.md says what
+// it can do all the same.
+
+// lies are fields of an answer that would stop a fleet if they were believed.
+var lies = []http.Header{
+	{"Retry-After": {"3153600000"}}, // a century
+	{"Retry-After": {strings.Repeat("9", 4000)}},
+	{"Retry-After": {strings.Repeat("9", 400) + "." + strings.Repeat("9", 400)}},
+	{"Retry-After": {"1e300"}}, {"Retry-After": {"Inf"}}, {"Retry-After": {"NaN"}}, {"Retry-After": {"0x7fffffffffffffff"}},
+	{"Retry-After": {"-1"}}, {"Retry-After": {"-99999999999999999999"}}, {"Retry-After": {""}}, {"Retry-After": {"\x00"}},
+	{"Retry-After": {"Fri, 31 Dec 9999 23:59:59 GMT"}},
+	{"Retry-After": {"Fri, 31 Dec 9999 23:59:59 GMT"}, "Date": {"Mon, 01 Jan 0001 00:00:00 GMT"}},
+	{"Retry-After": {"Thu, 01 Jan 1970 00:00:00 GMT"}, "Date": {"Fri, 31 Dec 9999 23:59:59 GMT"}},
+	{"Retry-After": {"1", "3153600000"}}, {"Retry-After": {"3153600000", "1"}}, {"Retry-After": {"1, 3153600000"}},
+	{"Ratelimit": {`"a";r=0;t=3153600000`}, "Ratelimit-Policy": {`"a";q=9999999999;w=1`}},
+	{"Ratelimit": {`"a";r=-1;t=-1`}}, {"Ratelimit": {strings.Repeat(`"a";r=0;t=999999999999999,`, 999) + `"b"`}},
+	{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"9999999999999"}},
+	{"X-Ratelimit-Remaining": {"-1"}, "X-Ratelimit-Reset": {"1"}},
+	{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"Fri, 31 Dec 9999 23:59:59 GMT"}},
+}
+
+// TestP11_NoLieLastsLongerThanItsCap sends each lie with each status, to the
+// default penalty and to one that believes all it reads.
+func TestP11_NoLieLastsLongerThanItsCap(t *testing.T) {
+	believes := feedback.Headers{Remaining: "X-RateLimit-Remaining", Reset: "X-RateLimit-Reset", Status: []int{200, 302, 400, 403, 429, 500, 503}}
+	for _, c := range []struct {
+		name   string
+		policy throttle.Policy
+		most   time.Duration
+	}{
+		{"default", throttle.Policy{}, time.Hour},
+		{"headers", throttle.Policy{Answer: believes.Answer}, throttle.MaxPenalty},
+		{"rate limit", throttle.Policy{Answer: feedback.RateLimit{}.Answer}, throttle.MaxPenalty},
+		{"a century", throttle.Policy{Answer: feedback.For(100 * 365 * 24 * time.Hour)}, throttle.MaxPenalty},
+		{"forever", throttle.Policy{
+			Answer: func(*http.Response) throttle.Answer {
+				return throttle.Refused(math.MaxInt64).WithLeft(throttle.Quota{Left: math.MinInt, Reset: math.MaxInt64})
+			},
+		}, throttle.MaxPenalty},
+		{"negative", throttle.Policy{
+			Answer: func(*http.Response) throttle.Answer {
+				return throttle.Refused(math.MinInt64).WithCost(math.MinInt).WithLeft(throttle.Quota{Left: math.MaxInt, Reset: math.MinInt64})
+			},
+		}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				for _, lie := range lies {
+					for _, code := range []int{200, 302, 400, 403, 429, 500, 503} {
+						store := memstore.New()
+						p := c.policy
+						p.Name, p.Limit = "one", throttle.PerSecond(9)
+						tr := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: everywhere(p), Base: lying(code, lie)}))
+						require.NoError(t, send(t, tr, get(t, home)))
+						st := status(t, store, tr, get(t, home))
+						require.LessOrEqual(t, st.Paused, c.most, "%d %v", code, lie)
+						require.LessOrEqual(t, st.Wait, c.most+time.Second, "%d %v", code, lie)
+						if code == 200 && c.name == "default" {
+							require.Zero(t, st.Paused, "a success closes nothing")
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+// lying answers with that header.
+func lying(code int, h http.Header) base {
+	return func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: code, Header: h.Clone(), Body: io.NopCloser(strings.NewReader("{}")), ContentLength: 2, Request: r}, nil
+	}
+}
+
+// A counting body has no end, and counts how much of it was read.
+type countingBody struct {
+	read  atomic.Int64
+	delay time.Duration // before each read
+}
+
+func (b *countingBody) Read(p []byte) (int, error) {
+	time.Sleep(b.delay)
+	b.read.Add(int64(len(p)))
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
+}
+
+func (b *countingBody) Close() error { return nil }
+
+// TestP11_NoBodyIsReadWithoutEnd: a body that never ends is looked at so far, and
+// one that comes slowly for so long.
+func TestP11_NoBodyIsReadWithoutEnd(t *testing.T) {
+	code := feedback.Codes{Fields: []string{"errcode"}, Lasts: map[string]time.Duration{"88": time.Minute}}
+	for _, c := range []struct {
+		name string
+		body *countingBody
+		most time.Duration
+	}{
+		{"endless", &countingBody{}, 0},
+		{"slow", &countingBody{delay: 300 * ms}, time.Second},
+		{"stalled", &countingBody{delay: time.Hour}, time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tr := newTransport(t, base(func(r *http.Request) (*http.Response, error) {
+					h := http.Header{"Content-Type": {"application/json"}}
+					return &http.Response{StatusCode: 200, Header: h, Body: c.body, ContentLength: -1, Request: r}, nil
+				}), throttle.Policy{Name: "one", Limit: throttle.PerSecond(9), Answer: code.Answer})
+				began := time.Now()
+				resp, err := tr.RoundTrip(get(t, home))
+				require.NoError(t, err)
+				require.LessOrEqual(t, time.Since(began), c.most)
+				require.NoError(t, resp.Body.Close())
+				time.Sleep(2 * time.Hour) // a read that is on its way cannot be called off
+				require.LessOrEqual(t, c.body.read.Load(), int64(64<<10+4<<10))
+			})
+		})
+	}
+}
+
+// TestP11_GzipBombs: what the base unpacks by itself, and what it leaves packed, is
+// looked at so far and no further.
+func TestP11_GzipBombs(t *testing.T) {
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		w.Header().Set("Content-Type", "application/json")
+		bomb := gzip.NewWriter(w)
+		zeros := make([]byte, 1<<20)
+		for range 4 {
+			if _, err := bomb.Write(zeros); err != nil {
+				return // nobody reads any more
+			}
+		}
+		_ = bomb.Close() // nor need anybody
+	}))
+	defer upstream.Close()
+	base := &http.Transport{}
+	defer base.CloseIdleConnections()
+	for _, coding := range []string{"", "gzip"} {
+		seen := -1
+		tr := newTransport(t, base, throttle.Policy{Name: "one", Limit: throttle.PerSecond(9), Answer: func(resp *http.Response) throttle.Answer {
+			b, err := feedback.PeekBody(resp, 64<<10)
+			require.NoError(t, err)
+			seen = len(b)
+			return throttle.Answer{}
+		}})
+		r := get(t, upstream.URL)
+		if coding != "" {
+			r.Header.Set("Accept-Encoding", coding) // so net/http leaves it packed
+		}
+		require.NoError(t, send(t, tr, r))
+		require.Equal(t, 64<<10, seen)
+	}
+}
+
+// A windowed upstream counts in fixed windows of a minute, says what is left when it
+// has counted, and takes long to answer.
+type windowed struct {
+	mu      sync.Mutex
+	n, used int
+	window  int64
+	slow    time.Duration
+	refused int
+}
+
+func (u *windowed) take() (left int, reset time.Duration) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	now := time.Now()
+	if w := now.Unix() / 60; w != u.window {
+		u.window, u.used = w, 0
+	}
+	u.used++
+	return u.n - u.used, time.Duration(60-now.Unix()%60) * time.Second
+}
+
+func (u *windowed) RoundTrip(r *http.Request) (*http.Response, error) {
+	left, reset := u.take()
+	status := http.StatusOK
+	if left < 0 {
+		status = http.StatusTooManyRequests
+		u.mu.Lock()
+		u.refused++
+		u.mu.Unlock()
+	}
+	date := time.Now().UTC().Format(http.TimeFormat)
+	time.Sleep(u.slow)
+	return answer(status, "", "Date", date, "X-RateLimit-Remaining", strconv.Itoa(max(0, left)),
+		"X-RateLimit-Reset", strconv.Itoa(int(reset/time.Second)))(r)
+}
+
+// TestP11_WhatIsLeftOfSlowAnswers has another program use half of a limit whose
+// answers take five seconds. What it used in the last five seconds nobody knows; if
+// our own starts of that time counted as known to the upstream, it would refuse five
+// times as many.
+func TestP11_WhatIsLeftOfSlowAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := &windowed{n: 600, slow: 5 * time.Second}
+		p := throttle.Policy{Name: "p", Limit: throttle.PerMinute(600),
+			Answer: feedback.Headers{Remaining: "X-RateLimit-Remaining", Reset: "X-RateLimit-Reset"}.Left}
+		tr := newTransport(t, up, p)
+		end := time.Now().Add(10 * time.Minute)
+		var all sync.WaitGroup
+		for range 80 {
+			all.Go(func() {
+				for time.Now().Before(end) {
+					if err := send(t, tr, get(t, home)); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		all.Go(func() { // a program that was not told of throttle
+			for time.Now().Before(end) {
+				time.Sleep(200 * time.Millisecond)
+				up.take()
+			}
+		})
+		all.Wait()
+
+		// Unseen in each window is what the other program sends while an answer is on its way, and within the part of the window
+		// in which starts are not told apart.
+		unseen := (up.slow + time.Minute/128) / (200 * time.Millisecond)
+		require.LessOrEqual(t, up.refused, 10*int(unseen))
+	})
+}
+
+const module = "github.com/fleetthrottle/throttle"
+
+// goList returns the lines that go list prints.
+func goList(t *testing.T, args ...string) []string {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), "go", append([]string{"list"}, args...)...)
+	c.Stderr = os.Stderr
+	out, err := c.Output()
+	require.NoError(t, err)
+	return strings.Fields(string(out))
+}
+
+// TestP15_OnlyTheStandardLibrary: a user of these packages links nothing else.
+func TestP15_OnlyTheStandardLibrary(t *testing.T) {
+	contract := module + "/store"
+	acquire := []string{module + "/internal/outage", contract, module + "/internal/acquire"}
+	ledger := []string{contract, module + "/internal/ledger", module + "/internal/outage", module + "/internal/node", module + "/internal/virtual", module + "/memstore"}
+	for pkg, want := range map[string][]string{
+		".": append(slices.Clone(acquire),
+			module+"/internal/dialect", module+"/internal/match", module+"/internal/panics", module+"/internal/peek",
+			module+"/internal/jsonscan", module+"/internal/reqbody", module,
+		),
+		"./store":            {contract},
+		"./internal/acquire": acquire,
+		"./memstore":         ledger,
+		"./stores/storetest": {module + "/internal/lab/bubble", contract, module + "/stores/storetest"},
+	} {
+		require.Equal(t, want, goList(t, "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", pkg))
+	}
+}
+
+// TestP15_AcquireKnowsNoHTTP: a caller's way to its start is the same for requests and for other work.
+func TestP15_AcquireKnowsNoHTTP(t *testing.T) {
+	deps := goList(t, "-deps", "./internal/acquire")
+	require.Contains(t, deps, "context")
+	require.NotContains(t, deps, "net/http")
+}
+
+func TestP15_NothingThatLogsIsImported(t *testing.T) {
+	imports := goList(t, "-f", `{{join .Imports "\n"}}`, ".", "./memstore")
+	require.Contains(t, imports, "net/http")
+	require.NotContains(t, imports, "log")
+	require.NotContains(t, imports, "log/slog")
+	require.NotContains(t, imports, "os")
+}
+
+// TestP15_NothingIsLogged goes through everything that could be worth a line,
+// in a process of its own, so that whatever way out is found is seen.
+func TestP15_NothingIsLogged(t *testing.T) {
+	const inside = "THROTTLE_TEST_NOTHING_IS_LOGGED"
+	if os.Getenv(inside) != "" {
+		synctest.Test(t, muchHappens)
+		return
+	}
+	var stderr strings.Builder
+	c := exec.CommandContext(t.Context(), must(os.Executable()), "-test.run=^TestP15_NothingIsLogged$")
+	c.Env = append(os.Environ(), inside+"=1")
+	c.Stderr = &stderr
+	stdout, err := c.Output()
+	require.NoError(t, err)
+	require.Equal(t, "PASS", strings.Fields(string(stdout))[0], "the test's own word comes first")
+	require.Empty(t, stderr.String())
+}
+
+func muchHappens(t *testing.T) {
+	store := newSpy()
+	store.pause = func(context.Context) error { return errors.New("down") }
+	d := newDialer(always(100 * ms))
+	d.written.then = answer(429, "")
+	tr := must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: store, Base: d, Policies: everywhere(onePerSecond)}))
+	line(t, tr, 3, home)
+	r := get(t, home)
+	require.ErrorIs(t, send(t, tr, r.WithContext(throttle.WithMaxWait(r.Context(), -1))), throttle.ErrLimited)
+	require.Error(t, tr.SetPolicies([]throttle.Policy{{}}))
+	require.NoError(t, tr.SetPolicies(nil))
+	tr = must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: brokenStore{err: errors.New("down")}, Base: d, Policies: everywhere(onePerSecond)}))
+	require.Error(t, send(t, tr, get(t, home)))
+}
+
+// TestP15_IdleWithTheStore: when the work is done nothing is left running, and
+// no timer is set: a bubble with a goroutine in it would not end.
+func TestP15_IdleWithTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTransport(t, base(func(r *http.Request) (*http.Response, error) {
+			return answer(429, "", "Retry-After", "3600")(r)
+		}), onePerSecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Hour)
+		defer cancel()
+		require.NoError(t, send(t, tr, get(t, home)))
+		require.NoError(t, send(t, tr, get(t, home).WithContext(ctx)))
+		require.ErrorIs(t, send(t, tr, get(t, home).WithContext(throttle.WithMaxWait(t.Context(), -1))), throttle.ErrLimited)
+	})
+}
+
+// TestP15_TheAnswersContextIsReleased: whatever the caller does with the body,
+// nothing of the request is kept.
+func TestP15_TheAnswersContextIsReleased(t *testing.T) {
+	var inner context.Context
+	tr := newTransport(t, base(func(r *http.Request) (*http.Response, error) {
+		inner = r.Context()
+		return answer(200, "body")(r)
+	}), throttle.Policy{Name: "p", Limit: throttle.PerHour(100)})
+	for name, end := range map[string]func(*http.Response) error{
+		"closed": func(resp *http.Response) error { return resp.Body.Close() },
+		"read": func(resp *http.Response) error {
+			_, err := resp.Body.Read(make([]byte, 10))
+			require.NoError(t, err)
+			require.NoError(t, inner.Err(), "there may be more")
+			_, err = resp.Body.Read(make([]byte, 10))
+			require.Error(t, err)
+			return nil
+		},
+	} {
+		resp, err := tr.RoundTrip(get(t, home))
+		require.NoError(t, err)
+		require.NoError(t, inner.Err(), name)
+		require.NoError(t, end(resp))
+		require.ErrorIs(t, inner.Err(), context.Canceled, name)
+	}
+}
+
+// dependencies are all that this module may need, with their licences. A change that
+// adds one adds it here, and its commit says why.
+var dependencies = map[string]string{
+	"github.com/redis/go-redis/v9":          "BSD-2-Clause", // redisstore
+	"github.com/hashicorp/go-retryablehttp": "MPL-2.0",      // retry
+	"github.com/stretchr/testify":           "MIT",          // tests
+
+	// What those need.
+	"github.com/cespare/xxhash/v2":      "MIT",
+	"github.com/hashicorp/go-cleanhttp": "MPL-2.0",
+	"go.uber.org/atomic":                "MIT",
+	"go.yaml.in/yaml/v3":                "MIT and Apache-2.0",
+	"golang.org/x/sys":                  "BSD-3-Clause",
+}
+
+// phrases are what licences are known by.
+var phrases = map[string][]string{
+	"MIT":                {"Permission is hereby granted, free of charge"},
+	"MIT and Apache-2.0": {"covered by two different licenses: MIT and Apache"},
+	"BSD-2-Clause":       {"Redistribution and use in source and binary forms", "this list of conditions and the following disclaimer"},
+	"BSD-3-Clause":       {"Redistribution and use in source and binary forms", "used to endorse or promote products"},
+	"MPL-2.0":            {"Mozilla Public License, version 2.0"},
+}
+
+// TestDependencies compares go.mod with the list: three direct requirements, each a
+// released version, and nothing replaced.
+func TestDependencies(t *testing.T) {
+	mod := read(t, "go.mod")
+	for _, word := range []string{"replace", "exclude", "toolchain", "tool", "ignore", "godebug", "// indirect; "} {
+		require.NotRegexp(t, `(?m)^`+word+`\b`, mod)
+	}
+	direct, sum := 0, read(t, "go.sum")
+	all := regexp.MustCompile(`(?m)^\t(\S+) (v\S+)( // indirect)?$`).FindAllStringSubmatch(mod, -1)
+	require.Len(t, all, len(dependencies))
+	for _, m := range all {
+		path, version, indirect := m[1], m[2], m[3] != ""
+		require.Contains(t, dependencies, path)
+		require.Regexp(t, `^v\d+\.\d+\.\d+$`, version, path)
+		require.Contains(t, sum, path+" "+version+" h1:")
+		if !indirect {
+			direct++
+		}
+	}
+	require.Equal(t, 3, direct)
+}
+
+// TestLicences reads the licence of every module that is linked, as it lies in the
+// module cache. It asks nobody.
+func TestLicences(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-test",
+		"-f", "{{with .Module}}{{if not .Main}}{{.Path}}\t{{.Dir}}{{end}}{{end}}", "./...")
+	cmd.Env = append(cmd.Environ(), "GOFLAGS=-mod=readonly")
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	seen := make(map[string]bool)
+	for line := range strings.Lines(string(out)) {
+		path, dir, found := strings.Cut(strings.TrimSpace(line), "\t")
+		if !found || seen[path] {
+			continue
+		}
+		seen[path] = true
+		require.Contains(t, dependencies, path)
+		files, err := filepath.Glob(filepath.Join(dir, "LICENSE*"))
+		require.NoError(t, err)
+		require.NotEmpty(t, files, path)
+		for _, phrase := range phrases[dependencies[path]] {
+			require.Contains(t, strings.Join(strings.Fields(read(t, files[0])), " "), phrase, path)
+		}
+	}
+	require.Len(t, seen, len(dependencies), "one of the list is not needed any more")
 }

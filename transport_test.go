@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httptrace"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +20,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A hastyBase calls the hooks of a request in goroutines of its own, and waits for none of them.
@@ -204,4 +208,326 @@ func TestP1_LateHooksTouchNoOtherRequest(t *testing.T) {
 
 	st := must(must(tr.Limiter("p")).Status(t.Context(), ""))
 	require.Equal(t, requests, st.Used)
+}
+
+var onePerHour = throttle.Policy{Name: "hourly", Limit: throttle.PerHour(1)}
+
+func TestP13_RequestIsNotChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var passed *http.Request
+		tr := newTransport(t, base(func(r *http.Request) (*http.Response, error) {
+			passed = r
+			return answer(200, "")(r)
+		}), throttle.Policy{
+			Name: "shop", Match: "{shop}.example.com/{id}", Key: throttle.PathValue("shop"),
+			Limit: throttle.PerSecond(1),
+		})
+		r := must(http.NewRequestWithContext(t.Context(), http.MethodPost, "https://a.example.com/7?q=1", strings.NewReader("x")))
+		r.Header.Set("X-App", "a")
+		before := r.Clone(r.Context())
+		body := r.Body
+
+		resp, err := tr.RoundTrip(r)
+		require.NoError(t, err)
+		require.Same(t, r, resp.Request, "the answer names the caller's request")
+		require.NoError(t, resp.Body.Close())
+
+		require.Equal(t, before.URL, r.URL)
+		require.Equal(t, before.Header, r.Header)
+		require.Equal(t, before.Method, r.Method)
+		require.Empty(t, r.PathValue("shop"), "path values are for Key alone")
+		require.Same(t, t.Context(), r.Context())
+		require.Equal(t, body, r.Body)
+		require.Equal(t, body, passed.Body, "the body is handed on as it is")
+	})
+}
+
+func TestP13_ClientTimeoutIsRefusedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &http.Client{Timeout: 10 * time.Second, Transport: newTransport(t, answer(200, ""), onePerHour)}
+		resp, err := c.Do(get(t, "http://example.com/"))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		begin := time.Now()
+		_, err = c.Do(get(t, "http://example.com/"))
+		require.Zero(t, time.Since(begin), "a wait that cannot fit is not begun")
+		require.ErrorIs(t, err, throttle.ErrLimited)
+		var u *url.Error
+		require.ErrorAs(t, err, &u)
+		require.False(t, u.Timeout(), "nothing timed out: it was refused")
+	})
+}
+
+// closeCounter is a base that counts CloseIdleConnections.
+type closeCounter struct {
+	base
+	n int
+}
+
+func (c *closeCounter) CloseIdleConnections() { c.n++ }
+
+func TestP13_CloseIdleConnectionsIsPassedOn(t *testing.T) {
+	b := &closeCounter{base: answer(200, "")}
+	tr := newTransport(t, b, onePerHour)
+	(&http.Client{Transport: tr}).CloseIdleConnections()
+	require.Equal(t, 1, b.n)
+	require.Same(t, b, tr.Unwrap())
+	require.NotPanics(t, newTransport(t, answer(200, "")).CloseIdleConnections)
+}
+
+func TestP13_StreamingBodiesKeepWorking(t *testing.T) {
+	more := make(chan string)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush()
+		for s := range more {
+			io.WriteString(w, s)
+			w.(http.Flusher).Flush()
+		}
+	}))
+	defer srv.Close()
+	tr := newTransport(t, &http.Transport{}, onePerHour)
+	defer tr.CloseIdleConnections()
+	resp, err := tr.RoundTrip(get(t, srv.URL))
+	require.NoError(t, err)
+	for _, want := range []string{"one", "two"} {
+		more <- want
+		got := make([]byte, 3)
+		_, err := io.ReadFull(resp.Body, got)
+		require.NoError(t, err)
+		require.Equal(t, want, string(got))
+	}
+	close(more)
+	rest, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Empty(t, rest)
+	require.NoError(t, resp.Body.Close())
+}
+
+func TestP13_NeverAnAnswerAndAnError(t *testing.T) {
+	tr := newTransport(t, base(func(r *http.Request) (*http.Response, error) {
+		resp, _ := answer(500, "x")(r)
+		return resp, net.ErrClosed
+	}), onePerHour)
+	resp, err := tr.RoundTrip(get(t, "http://example.com/"))
+	require.Nil(t, resp)
+	require.ErrorIs(t, err, net.ErrClosed)
+}
+
+// A brokenStore fails always, and is asked for nothing else.
+type brokenStore struct {
+	throttle.Store
+	err error
+}
+
+func (b brokenStore) Traits() store.Traits { return store.Traits{} }
+
+func (b brokenStore) Book(context.Context, *store.Booking) (store.Grant, error) {
+	return store.Grant{}, b.err
+}
+
+func (b brokenStore) Pause(context.Context, store.Charge, time.Duration) error { return b.err }
+
+func (b brokenStore) Status(context.Context, store.Charge) (throttle.Status, error) {
+	return throttle.Status{}, b.err
+}
+
+// TestP13_TheBaseSeesTheCallersContext: its values, its deadline and its end, with
+// the cause; and so does code that derives a context from it.
+func TestP13_TheBaseSeesTheCallersContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type key struct{}
+		reason := errors.New("called off")
+		root, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, "value"))
+		ctx, stop := context.WithTimeout(root, time.Hour)
+		defer stop()
+		end := time.Now().Add(time.Hour)
+		tr := newTransport(t, base(func(r *http.Request) (*http.Response, error) {
+			seen := r.Context()
+			before := inBubble()
+			derived, stop := context.WithCancel(seen)
+			defer stop()
+			require.LessOrEqual(t, inBubble(), before, "the standard library knows it as one of its own")
+			for _, c := range []context.Context{seen, derived} {
+				require.Equal(t, "value", c.Value(key{}))
+				deadline, ok := c.Deadline()
+				require.True(t, ok)
+				require.Equal(t, end, deadline)
+				require.NoError(t, c.Err())
+			}
+			cancel(reason)
+			for _, c := range []context.Context{seen, derived} {
+				<-c.Done()
+				require.ErrorIs(t, c.Err(), context.Canceled)
+				require.Equal(t, reason, context.Cause(c))
+			}
+			return nil, seen.Err()
+		}), onePerHour)
+		require.ErrorIs(t, send(t, tr, get(t, home).WithContext(ctx)), context.Canceled)
+	})
+}
+
+// TestP13_TheCallersHooksAreCalled: those of its own trace, on the way to the connection
+// and on it.
+func TestP13_TheCallersHooksAreCalled(t *testing.T) {
+	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer upstream.Close()
+	var mu sync.Mutex
+	called := make(map[string]int)
+	hook := func(name string) {
+		mu.Lock()
+		defer mu.Unlock()
+		called[name]++
+	}
+	tr := newTransport(t, upstream.Client().Transport, onePerHour)
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+		ConnectStart: func(string, string) { hook("ConnectStart") },
+		GotConn:      func(httptrace.GotConnInfo) { hook("GotConn") },
+		WroteHeaders: func() { hook("WroteHeaders") },
+		WroteRequest: func(httptrace.WroteRequestInfo) { hook("WroteRequest") },
+	})
+	resp, err := tr.RoundTrip(get(t, upstream.URL).WithContext(ctx))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	mu.Lock()
+	defer mu.Unlock()
+	require.Equal(t, map[string]int{"ConnectStart": 1, "GotConn": 1, "WroteHeaders": 1, "WroteRequest": 1}, called)
+}
+
+// TestP15_AContextThatIsLookedAtLate: after the answer is over, and by many at once.
+func TestP15_AContextThatIsLookedAtLate(t *testing.T) {
+	var kept context.Context
+	tr := newTransport(t, base(func(r *http.Request) (*http.Response, error) {
+		kept = r.Context()
+		return answer(200, "some")(r)
+	}), throttle.Policy{Name: "p", Limit: throttle.PerHour(100)})
+	resp, err := tr.RoundTrip(get(t, home))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			<-kept.Done()
+			if !errors.Is(kept.Err(), context.Canceled) {
+				t.Error(kept.Err())
+			}
+		})
+	}
+	all.Wait()
+}
+
+// A slowContext has ended, and has not yet told those that were made of it.
+type slowContext struct {
+	context.Context
+	ended bool
+}
+
+func (c *slowContext) Done() <-chan struct{} { return nil }
+
+func (c *slowContext) Err() error {
+	if c.ended {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// TestP13_TheEndIsTheCallersOwn: a request whose deadline passes fails with that,
+// also if what it has in flight ends before its context is told.
+func TestP13_TheEndIsTheCallersOwn(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		asked, ended bool
+		want         error
+	}{
+		{"the caller's context has ended", false, true, context.DeadlineExceeded},
+		{"it has not", false, false, context.Canceled},
+		{"it has ended and not told yet", true, true, nil}, // it has the word
+		{"it has not, and the base waits for it", true, false, context.Canceled},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			parent := &slowContext{Context: t.Context()}
+			var sent context.Context
+			tr := newTransport(t, base(func(r *http.Request) (*http.Response, error) {
+				if sent = r.Context(); c.asked {
+					require.NotNil(t, sent.Done())
+				}
+				return answer(200, "some")(r)
+			}), onePerHour)
+			resp, err := tr.RoundTrip(get(t, home).WithContext(parent))
+			require.NoError(t, err)
+			parent.ended = c.ended
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, c.want, sent.Err())
+		})
+	}
+}
+
+const (
+	ms = time.Millisecond
+	us = time.Microsecond
+
+	home = "https://example.com/"
+)
+
+// TestLimitErrorThroughTheClient: http.Client wraps every error in a *url.Error.
+func TestLimitErrorThroughTheClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTransport(t, answer(200, ""), onePerHour)
+		require.NoError(t, send(t, tr, get(t, home)))
+		r := get(t, home)
+		_, err := (&http.Client{Transport: tr}).Do(r.WithContext(throttle.WithMaxWait(r.Context(), -1)))
+		var u *url.Error
+		require.ErrorAs(t, err, &u)
+		require.ErrorIs(t, err, throttle.ErrLimited)
+		var limited *throttle.LimitError
+		require.ErrorAs(t, err, &limited)
+		require.Equal(t, "hourly", limited.Policy)
+		require.Equal(t, throttle.PerHour(1), limited.Limit)
+		require.Equal(t, time.Hour+35*ms+us, limited.RetryAfter)
+		require.False(t, limited.Paused)
+	})
+}
+
+// TestUnmatched: a request that no policy matches is told each time, and refused if the program wants that. The error and the
+// event name the host and nothing else of the URL.
+func TestUnmatched(t *testing.T) {
+	for _, c := range []struct {
+		mode throttle.Unmatched
+		err  string
+	}{
+		{throttle.UnmatchedPass, ""},
+		{throttle.UnmatchedRefuse, `throttle: no policy matches a POST request to "api.example.org": correct the policy's Match, or add a policy for these requests`},
+	} {
+		var seen events
+		sent, closed := newStarts(), new(responseBody)
+		config := throttle.Config{
+			Store: memstore.New(), Unmatched: c.mode, Observe: seen.observe, Base: sent,
+			Policies: []throttle.Policy{{Name: "api", Match: "api.example.com/", Limit: throttle.PerSecond(5)}},
+		}
+		r := must(http.NewRequest(http.MethodPost, "https://API.example.org:443/v1/secret?token=secret", closed))
+		_, err := must(throttle.New(config)).RoundTrip(r)
+		_, errOfLimiters := must(throttle.NewLimiters(withoutBase(config))).AcquireRequest(r)
+
+		for _, err := range []error{err, errOfLimiters} {
+			if c.err == "" {
+				require.NoError(t, err)
+				continue
+			}
+			require.EqualError(t, err, c.err)
+			require.ErrorAs(t, err, new(*throttle.UnmatchedError))
+		}
+		require.Len(t, sent.seen(), map[throttle.Unmatched]int{throttle.UnmatchedPass: 1}[c.mode])
+		e := seen.first(t, throttle.EventUnmatched)
+		require.Equal(t, "api.example.org", e.Host)
+		require.Equal(t, "unmatched", e.Kind.String())
+		require.Equal(t, c.err != "", e.Err != nil)
+	}
+
+	_, err := throttle.New(throttle.Config{Store: memstore.New(), Unmatched: 2})
+	require.EqualError(t, err, "throttle: Unmatched: 2 is unknown: use UnmatchedPass or UnmatchedRefuse")
+}
+
+// withoutBase returns a configuration for limiters.
+func withoutBase(c throttle.Config) throttle.Config {
+	c.Base = nil
+	return c
 }

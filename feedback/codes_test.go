@@ -1,11 +1,15 @@
 package feedback_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
@@ -262,4 +266,171 @@ func TestHostileBodies(t *testing.T) {
 			requireBody(t, body, resp)
 		})
 	}
+}
+
+// FuzzCodes compares the search for fields with a plain one through all that
+// encoding/json makes of the body.
+func FuzzCodes(f *testing.F) {
+	for _, body := range []string{
+		`{"errcode":88,"sub_code":"90017"}`, `{"a":[{"b":7},{"b":"x"}],"c":null}`, `[{"c":1}]`, `{"a":{"x":{"b":true}}}`,
+		`{"a":[],"c":" 7 "}`, `{"c":"\u0037"}`, `{"c":-1.5e7}`, `{"c":{"c":7}}`, `{"x":"}","c":7}`, "\ufeff{\"c\":7}",
+		`{"c":7`, `{"c":7,`, `{"1":{"0":7}}`, `{"a":"","c":7}`, `7`, `"a`, `{"c":tru7}`, `{]`, `{"x":[[[[{}]]]],"c":7}`, "{\"c\":\"\x00\"}",
+	} {
+		f.Add(body)
+	}
+	fields := []string{"a.*.b", "*.0", "a", "c"}
+	codes := feedback.Codes{Fields: fields, Lasts: lasts{"*7*": time.Second}}
+	f.Fuzz(func(t *testing.T, body string) {
+		resp := jsonAnswer(200, body)
+		got := lengthOf(codes.Answer(resp))
+		requireBody(t, body, resp)
+
+		root, unique, ok := decode(body)
+		if !ok || len(body) > 64<<10 {
+			require.Contains(t, []time.Duration{0, time.Second}, got)
+			return
+		}
+		if !unique {
+			return
+		}
+		require.Equal(t, plainly(root, fields), got)
+	})
+}
+
+// plainly looks for the first field that is there.
+func plainly(root any, fields []string) time.Duration {
+	for _, field := range fields {
+		texts := textsAt(root, strings.Split(field, "."))
+		for _, text := range texts {
+			if strings.Contains(text, "7") {
+				return time.Second
+			}
+		}
+		if len(texts) > 0 {
+			return 0
+		}
+	}
+	return 0
+}
+
+// textsAt returns all texts that a path leads to, without those that are empty.
+func textsAt(v any, path []string) (texts []string) {
+	if len(path) == 0 {
+		var text string
+		switch v := v.(type) {
+		case string:
+			text = strings.TrimSpace(v)
+		case json.Number:
+			text = v.String()
+		case bool:
+			text = strconv.FormatBool(v)
+		}
+		if text != "" {
+			texts = append(texts, text)
+		}
+		return texts
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		for name, member := range v {
+			if path[0] == "*" || path[0] == name {
+				texts = append(texts, textsAt(member, path[1:])...)
+			}
+		}
+	case []any:
+		for i, element := range v {
+			if path[0] == "*" || path[0] == strconv.Itoa(i) {
+				texts = append(texts, textsAt(element, path[1:])...)
+			}
+		}
+	}
+	return texts
+}
+
+// decode decodes JSON; unique is false if a name stands twice in an object.
+func decode(body string) (root any, unique, ok bool) {
+	d := json.NewDecoder(strings.NewReader(body))
+	d.UseNumber()
+	if err := d.Decode(&root); err != nil || !json.Valid([]byte(body)) {
+		return nil, false, false
+	}
+	names := 0
+	tokens := json.NewDecoder(strings.NewReader(body))
+	tokens.UseNumber()
+	var open []json.Delim // with, for each, whether a name comes next
+	var name []bool
+	for {
+		token, err := tokens.Token()
+		if err != nil {
+			return root, names == namesIn(root), true
+		}
+		last := len(open) - 1
+		delim, isDelim := token.(json.Delim)
+		if isDelim && (delim == '}' || delim == ']') {
+			open, name = open[:last], name[:last]
+			continue
+		}
+		if last >= 0 && open[last] == '{' {
+			if name[last] {
+				names++
+			}
+			name[last] = !name[last]
+		}
+		if isDelim {
+			open, name = append(open, delim), append(name, true)
+		}
+	}
+}
+
+// namesIn counts the names of all members.
+func namesIn(v any) (n int) {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, member := range v {
+			n += 1 + namesIn(member)
+		}
+	case []any:
+		for _, element := range v {
+			n += namesIn(element)
+		}
+	}
+	return n
+}
+
+// FuzzDialects: whatever stands in a field, no penalty is negative or longer
+// than the cap, and nothing but a zero is zero, or a duration of less than can be
+// told.
+func FuzzDialects(f *testing.F) {
+	for _, field := range []string{
+		"", "0", "0.0", "0s", "120", "2.0", "6m0s", "12ms", "1767323075", "1767323075.5", "1767323075000", "9999999999999999999999",
+		date, "Friday, 02-Jan-26 03:04:35 GMT", "Fri Jan  2 03:04:35 2026", "2026-01-02T03:04:35Z", "2026-01-02T11:04:35+0800",
+		"20:1,100:120", "32/40", "-1", "1e9", "NaN", "+Inf", "0x1p-2", "1_0", "soon", "9999-12-31T23:59:59Z", "0000-01-01T00:00:00Z",
+	} {
+		f.Add(field, date)
+		f.Add(field, "")
+	}
+	const none = 7*time.Minute + time.Nanosecond
+	f.Fuzz(func(t *testing.T, field, date string) {
+		resp := answer(429, "", "Date", date, "Retry-After", field)
+		d := lengthOf(feedback.RetryAfter(none)(resp))
+		require.GreaterOrEqual(t, d, time.Duration(0))
+		require.LessOrEqual(t, d, throttle.MaxPenalty)
+		if _, err := time.ParseDuration(strings.TrimSpace(field)); d == 0 && err != nil {
+			require.Empty(t, strings.Trim(strings.TrimSpace(field), "0."), "only a zero means now")
+		}
+		for _, h := range []feedback.Headers{
+			{Remaining: "Retry-After", Reset: "Retry-After"},
+			{Used: "Retry-After", Size: 100, Per: time.Minute, Clock: true},
+			{Remaining: "Retry-After", Per: time.Second},
+		} {
+			q, ok := h.Left(resp).Left()
+			if !ok {
+				require.Zero(t, q)
+				continue
+			}
+			require.GreaterOrEqual(t, q.Left, 0)
+			require.Positive(t, q.Reset)
+			require.LessOrEqual(t, q.Reset, throttle.MaxPenalty)
+		}
+	})
 }

@@ -1,17 +1,21 @@
 package retry_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/hashicorp/go-retryablehttp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/retry"
 )
 
@@ -83,4 +87,174 @@ func TestAStalledServer(t *testing.T) {
 	tr := newTransport(t, base, throttle.Policy{Name: "p", Match: "/", Limit: throttle.PerSecond(1000)})
 	require.Equal(t, 200, status(t, prompt(tr), request(t, http.MethodGet, server.URL, nil)))
 	require.EqualValues(t, 2, arrived.Load())
+}
+
+// TestPitfall_APrivateSleep: ours waits for a penalty in the budget, in line, so
+// that callers that come meanwhile are served after it. The default client sleeps
+// beside it and finds that all others are before it.
+func TestPitfall_APrivateSleep(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		client func(http.RoundTripper) *retryablehttp.Client
+		want   []string // in this order
+	}{
+		{"usual", usual, []string{"POST a", "POST b", "POST a"}},
+		{"ours", retry.NewClient, []string{"POST a", "POST a", "POST b"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				up := newUpstream(answer(429, "", "Retry-After", "30"), answer(200, ""))
+				client := c.client(newTransport(t, up, throttle.Policy{Name: "p", Match: "/", Limit: throttle.LeakyBucket(1, time.Second)}))
+				send := func(body string) <-chan error {
+					r, done := request(t, http.MethodPost, home, []byte(body)), make(chan error)
+					go func() {
+						resp, err := client.Do(r)
+						if err == nil {
+							err = resp.Body.Close()
+						}
+						done <- err
+					}()
+					return done
+				}
+				a := send("a")
+				time.Sleep(time.Second)
+				b := send("b")
+				require.NoError(t, <-a)
+				require.NoError(t, <-b)
+				require.Equal(t, c.want, up.brought())
+				require.Equal(t, 30*time.Second, up.seen()[1])
+			})
+		})
+	}
+}
+
+// TestPenaltyTakesAsLongAsItSays for the attempt itself.
+func TestPenaltyTakesAsLongAsItSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := newUpstream(answer(429, "", "Retry-After", "30"), answer(503, "", "Retry-After", "20"), answer(200, ""))
+		first := open
+		first.Answer = throttle.RetryAfter
+		client := retry.NewClient(newTransport(t, up, first))
+		require.Equal(t, 200, status(t, client, get(t)))
+		require.Equal(t, []time.Duration{0, 30 * time.Second, 50 * time.Second}, up.seen())
+	})
+}
+
+// TestPenaltyLongerThanAnyPrivateWait is waited for too, if the caller has time.
+func TestPenaltyLongerThanAnyPrivateWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := newUpstream(answer(429, "", "Retry-After", "3000"), answer(200, ""))
+		require.Equal(t, 200, status(t, retry.NewClient(newTransport(t, up, open)), get(t)))
+		require.Equal(t, []time.Duration{0, 3000 * time.Second}, up.seen())
+	})
+}
+
+// TestPenaltyThatCannotFit is refused at once. The default client sleeps until
+// the context ends and knows only that.
+func TestPenaltyThatCannotFit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refusing := answer(429, "", "Retry-After", "30")
+		soon := func() *retryablehttp.Request {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			t.Cleanup(cancel)
+			return get(t).WithContext(ctx)
+		}
+		begin := time.Now()
+		_, err := usual(newTransport(t, refusing, open)).Do(soon())
+		require.Equal(t, context.DeadlineExceeded, err)
+		require.Equal(t, 10*time.Second, time.Since(begin))
+
+		begin = time.Now()
+		_, err = retry.NewClient(newTransport(t, refusing, open)).Do(soon())
+		var limited *throttle.LimitError
+		require.ErrorAs(t, err, &limited)
+		require.True(t, limited.Paused)
+		require.Equal(t, 30*time.Second, limited.RetryAfter)
+		require.Zero(t, time.Since(begin))
+	})
+}
+
+// TestTimeoutOfTheStandardClient is a deadline like any other.
+func TestTimeoutOfTheStandardClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := newUpstream(answer(429, "", "Retry-After", "30"), answer(200, ""))
+		client := retry.NewClient(newTransport(t, up, open)).StandardClient()
+		client.Timeout = 10 * time.Second
+		begin := time.Now()
+		_, err := client.Do(get(t).Request)
+		require.ErrorIs(t, err, throttle.ErrLimited)
+		require.Zero(t, time.Since(begin))
+
+		client.Timeout = time.Minute
+		resp, err := client.Do(get(t).Request)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, []time.Duration{0, 30 * time.Second}, up.seen())
+	})
+}
+
+// TestMaxWaitOfTheTransport bounds the wait for a penalty too.
+func TestMaxWaitOfTheTransport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := newUpstream(answer(429, "", "Retry-After", "30"), answer(200, ""))
+		client := retry.NewClient(newTransport(t, up, open))
+		_, err := client.Do(get(t).WithContext(throttle.WithMaxWait(t.Context(), 29*time.Second)))
+		require.ErrorIs(t, err, throttle.ErrLimited)
+		require.Len(t, up.seen(), 1)
+	})
+}
+
+// banned is the policy of an upstream that refuses with a 200.
+var banned = throttle.Policy{
+	Name: "app", Match: "/", Limit: throttle.PerSecond(1000), Answer: func(resp *http.Response) throttle.Answer {
+		head, err := feedback.PeekBody(resp, 1024)
+		if err != nil || !strings.Contains(string(head), `"sub_code":"90018"`) {
+			return throttle.Answer{}
+		}
+		return throttle.Refused(2 * time.Second)
+	},
+}
+
+// TestPitfall_CodeInA200: the default client takes it for a success. Ours repeats
+// even a POST, because what was refused was not done.
+func TestPitfall_CodeInA200(t *testing.T) {
+	const refusal, success = `{"errcode":88,"sub_code":"90018"}`, `{"errcode":0}`
+	for _, c := range []struct {
+		name   string
+		client func(http.RoundTripper) *retryablehttp.Client
+		want   string
+		times  []time.Duration
+	}{
+		{"usual", usual, refusal, []time.Duration{0}},
+		{"ours", retry.NewClient, success, []time.Duration{0, 2 * time.Second}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				up := newUpstream(answer(200, refusal), answer(200, success))
+				client := c.client(newTransport(t, up, banned))
+				client.HTTPClient.Timeout = time.Minute // wraps the body once more
+				resp, err := client.Do(request(t, http.MethodPost, home, []byte("payload")))
+				require.NoError(t, err)
+				got, err := io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				require.Equal(t, c.want, string(got))
+				require.Equal(t, c.times, up.seen())
+				for _, brought := range up.brought() {
+					require.Equal(t, "POST payload", brought)
+				}
+			})
+		})
+	}
+}
+
+// TestRequestsInFlight: the refused answer is over before the next attempt, or
+// the two would wait for each other.
+func TestRequestsInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := newUpstream(answer(429, "later", "Retry-After", "30"), answer(200, ""))
+		client := retry.NewClient(newTransport(t, up, throttle.Policy{Name: "p", Match: "/", Limit: throttle.Concurrency(1)}))
+		require.Equal(t, 200, status(t, client, get(t)))
+		require.Equal(t, []time.Duration{0, 30 * time.Second}, up.seen())
+	})
 }

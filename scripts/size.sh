@@ -1,19 +1,18 @@
 #!/bin/sh
-# Runs the demonstration with 60 processes and says what Redis did for them.
+# Runs the example with 60 processes and says what Redis did for them.
 #     scripts/with-redis.sh scripts/size.sh
 set -eu
 cli() { redis-cli -u "$REDIS_URL" "$@"; }
 field() { cli INFO "$1" | tr -d '\r' | grep -E "$2" || true; }
 bin=$(mktemp -d)
 trap 'rm -rf "$bin"' EXIT
-go build -o "$bin/demo" ./internal/lab/demo
-address=${REDIS_URL#redis://}
+go build -o "$bin/demo" ./examples/dingtalk
 for nodes in ${NODES:-60}; do
 	cli CONFIG RESETSTAT >/dev/null
 	cli FLUSHALL >/dev/null
-	echo "=== $nodes processes x ${WORKERS:-4} workers, ${PEOPLE:-15000} people, $(git rev-parse --short HEAD)"
+	echo "=== $nodes processes, ${PEOPLE:-15000} people, $(git rev-parse --short HEAD)"
 	echo "--- before"; field memory '^used_memory:'; field cpu '^used_cpu_(user|sys):'
-	"$bin/demo" -redis "${address%/0}" -nodes "$nodes" -workers "${WORKERS:-4}" -people "${PEOPLE:-15000}" >"$bin/out" 2>&1 &
+	"$bin/demo" -redis "$REDIS_URL" -processes "$nodes" -people "${PEOPLE:-15000}" >"$bin/out" 2>&1 &
 	job=$!
 	peak=0 clients=0
 	while kill -0 $job 2>/dev/null; do

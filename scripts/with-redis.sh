@@ -3,7 +3,7 @@
 # port of the loopback interface, and stops the server afterwards. The exit
 # code is the command's.
 #
-#     scripts/with-redis.sh sh -c 'go run ./internal/lab/demo -redis "$REDIS_URL"'
+#     scripts/with-redis.sh sh -c 'go run ./examples/dingtalk -processes 3 -redis "$REDIS_URL"'
 set -eu
 
 say() { echo "with-redis: $*" >&2; }

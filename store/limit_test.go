@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -9,11 +10,15 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+	_ "time/tzdata" // the tests know their zones on any system
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/lab/golden"
+	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -330,5 +335,178 @@ func FuzzLimitString(f *testing.F) {
 		var again store.Limit
 		require.NoError(t, again.UnmarshalText(text))
 		requireSameLimit(t, l, again)
+	})
+}
+
+func zone(t testing.TB, name string) *time.Location {
+	t.Helper()
+	loc, err := time.LoadLocation(name)
+	require.NoError(t, err)
+	return loc
+}
+
+func instant(t testing.TB, text string) time.Time {
+	t.Helper()
+	at, err := time.Parse(time.RFC3339Nano, text)
+	require.NoError(t, err)
+	return at
+}
+
+// TestWindow finds the window of a moment.
+func TestWindow(t *testing.T) {
+	golden.Lines(t, "windows", func(in string) string {
+		text, at, _ := strings.Cut(in, " at ")
+		l, err := store.ParseLimit(text)
+		require.NoError(t, err)
+		start, end := l.Window(instant(t, at))
+		return start.UTC().Format(time.RFC3339Nano) + " to " + end.UTC().Format(time.RFC3339Nano)
+	})
+	start, end := store.CalendarWindow(1, store.Day, time.FixedZone("", 100*3600)).Window(instant(t, "2026-01-02T03:04:05Z"))
+	require.True(t, start.Equal(instant(t, "2026-01-01T20:00:00Z")), "an offset of no sense")
+	require.True(t, end.Equal(instant(t, "2026-01-02T20:00:00Z")), "an offset of no sense")
+}
+
+func TestWindowOfOtherLimits(t *testing.T) {
+	for _, l := range []store.Limit{
+		{},
+		store.PerSecond(1),
+		store.LeakyBucket(1, time.Second),
+		store.FixedWindow(1, 0),
+		store.FixedWindow(1, -time.Second),
+		store.FixedWindow(1, 1500),
+		store.CalendarWindow(1, 0, nil),
+		store.CalendarWindow(1, store.Year+1, nil),
+		store.CalendarWindow(1, store.WeekFrom(time.Saturday+1), nil),
+	} {
+		start, end := l.Window(time.Unix(0, 0))
+		require.Zero(t, start, "%v", l)
+		require.Zero(t, end, "%v", l)
+	}
+}
+
+func TestWindowsFollowEachOther(t *testing.T) {
+	for _, per := range []time.Duration{time.Microsecond, time.Millisecond, 7 * time.Second, 1001 * time.Hour} {
+		l := store.FixedWindow(1, per)
+		_, end := l.Window(time.Unix(0, 0).Add(-50 * per))
+		for range 100 {
+			before, edge := l.Window(end.Add(-1))
+			require.Equal(t, end, edge)
+			require.Equal(t, per, edge.Sub(before))
+			end, edge = l.Window(end)
+			require.Equal(t, per, edge.Sub(end))
+			end = edge
+		}
+	}
+}
+
+func BenchmarkWindow(b *testing.B) {
+	at := time.Date(2026, 7, 15, 10, 30, 0, 0, time.UTC)
+	limits := map[string]store.Limit{
+		"fixed":          store.FixedWindow(1, 20*time.Second),
+		"day UTC":        store.CalendarWindow(1, store.Day, nil),
+		"day Berlin":     store.CalendarWindow(1, store.Day, zone(b, "Europe/Berlin")),
+		"month Shanghai": store.CalendarWindow(1, store.Month, zone(b, "Asia/Shanghai")),
+		"month Berlin":   store.CalendarWindow(1, store.Month, zone(b, "Europe/Berlin")),
+	}
+	for name, l := range limits {
+		b.Run(name, func(b *testing.B) {
+			start, end := l.Window(at)
+			require.False(b, at.Before(start) || !at.Before(end))
+			b.ReportAllocs()
+			for b.Loop() {
+				l.Window(at)
+			}
+		})
+	}
+}
+
+func TestWindowDoesNotAllocate(t *testing.T) {
+	at := time.Date(2026, 3, 29, 10, 30, 0, 0, time.UTC)
+	l := store.CalendarWindow(1, store.Month, zone(t, "Europe/Berlin"))
+	require.Zero(t, testing.AllocsPerRun(100, func() { l.Window(at) }))
+}
+
+func ExampleWithSwitch() {
+	policies := []throttle.Policy{{Name: "shop", Match: "shop.example.com/", Limit: throttle.PerMinute(1)}}
+
+	off := new(store.Switch)
+	transport, err := throttle.New(throttle.Config{Store: store.WithSwitch(memstore.New(), off), Policies: policies})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	// A feature flag, or an admin page, turns throttle off.
+	off.TurnOff(store.Off{By: "flag", Reason: "checkout is slow"})
+	limiter, err := transport.Limiter("shop")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	for range 3 {
+		if _, err := limiter.Acquire(context.Background(), "", 1); err != nil {
+			fmt.Println(err)
+		}
+	}
+
+	state, _ := off.State()
+	fmt.Println(state, off.Passed())
+	// Output: off by flag: "checkout is slow" 3
+}
+
+// TestWithSwitch_CostsNothing: a start from memory costs no allocation more with a switch that is on, because the wrapped store
+// says that its methods return at once.
+func TestWithSwitch_CostsNothing(t *testing.T) {
+	s := store.WithSwitch(memstore.New(), new(store.Switch))
+	require.Same(t, s, s.Traits().InMemory)
+
+	allocations := func(s store.Store) float64 {
+		l, err := throttle.NewLimiter(s, throttle.Policy{Name: "p", Limit: throttle.PerSecond(1_000_000)})
+		require.NoError(t, err)
+		return testing.AllocsPerRun(100, func() { _, _ = l.Acquire(context.Background(), "", 1) })
+	}
+	require.Equal(t, allocations(memstore.New()), allocations(s))
+}
+
+// TestSwitch: the context of those who wait ends when the switch is turned off, once for each time.
+func TestSwitch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s store.Switch
+		first := s.WhileOn()
+		require.NoError(t, first.Err())
+		require.Equal(t, first, s.WhileOn())
+		s.TurnOn() // which it is
+		require.NoError(t, first.Err())
+
+		// An end that has passed turns nothing off.
+		s.TurnOff(store.Off{Until: time.Now()})
+		require.NoError(t, first.Err())
+		require.False(t, s.IsOff())
+
+		s.TurnOff(store.Off{Until: time.Now().Add(time.Minute)})
+		require.Error(t, first.Err())
+		require.Error(t, s.WhileOn().Err())
+		s.TurnOff(store.Off{By: "anna", Until: time.Now().Add(time.Hour)}) // for longer, with other words
+		time.Sleep(time.Minute)
+		state, off := s.State()
+		require.True(t, off)
+		require.Equal(t, "anna", state.By)
+
+		// The end comes by itself.
+		time.Sleep(time.Hour)
+		require.False(t, s.IsOff())
+		_, off = s.State()
+		require.False(t, off)
+		second := s.WhileOn()
+		require.NoError(t, second.Err())
+
+		s.TurnOff(store.Off{})
+		require.Error(t, second.Err())
+		time.Sleep(1000 * time.Hour)
+		require.True(t, s.IsOff())
+		s.TurnOn()
+		require.False(t, s.IsOff())
+		require.NoError(t, s.WhileOn().Err())
 	})
 }

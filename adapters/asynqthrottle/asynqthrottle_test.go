@@ -17,6 +17,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/adapters/asynqthrottle"
+	"github.com/fleetthrottle/throttle/internal/lab/readme"
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/redisstore"
@@ -264,3 +265,6 @@ func TestNewWantsPlaces(t *testing.T) {
 	require.ErrorContains(t, err, "keeps no places: use memstore or redisstore")
 	require.ErrorContains(t, err, "the client is missing", "all mistakes at once")
 }
+
+// TestReadmeCompiles: readers copy the program, so it passes go vet as it stands.
+func TestReadmeCompiles(t *testing.T) { readme.Vet(t) }

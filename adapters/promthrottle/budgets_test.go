@@ -11,10 +11,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/adapters/promthrottle"
+	"github.com/fleetthrottle/throttle/internal/lab/hotpath"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/store"
@@ -250,3 +252,61 @@ func TestStoreAway(t *testing.T) {
 		require.Zero(t, families[0].GetMetric()[0].GetGauge().GetValue(), name)
 	}
 }
+
+// TestClosedUntil: the end that is told is the last one of a policy's budgets, and falls when
+// a budget is open earlier than it was to be.
+func TestClosedUntil(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := promthrottle.New()
+		observe := func(k throttle.EventKind, budget string, d time.Duration) {
+			m.Observe(t.Context(), throttle.Event{Kind: k, Policy: "calls", Budget: budget, Duration: d})
+		}
+		in := func() time.Duration {
+			until := gauge(t, m, "throttle_closed_until_timestamp_seconds", "calls")
+			return time.Until(time.UnixMilli(int64(until * 1000))).Round(time.Second)
+		}
+		observe(throttle.EventPenalized, "a", time.Minute)
+		observe(throttle.EventClosed, "b", time.Hour)
+		observe(throttle.EventPenalized, "b", time.Second) // belongs to it
+		require.Equal(t, time.Hour, in())
+		observe(throttle.EventOpened, "a", 0)
+		require.Equal(t, time.Hour, in())
+		observe(throttle.EventClosed, "a", 2*time.Hour)
+		observe(throttle.EventOpened, "a", 0)
+		require.Equal(t, time.Hour, in())
+		observe(throttle.EventOpened, "b", 0)
+		require.Zero(t, in())
+		time.Sleep(time.Second)
+		observe(throttle.EventOpened, "b", 0) // known already
+		require.Equal(t, -time.Second, in())
+
+		// One that ended by itself does not count as ended when a caller starts.
+		observe(throttle.EventClosed, "a", time.Second)
+		time.Sleep(time.Minute)
+		observe(throttle.EventOpened, "a", 0)
+		require.Equal(t, -59*time.Second, in())
+
+		// Of too many budgets, those that are not known do not fall.
+		for i := range 65 {
+			observe(throttle.EventClosed, fmt.Sprint(i), time.Duration(i+1)*time.Minute)
+		}
+		for i := range 65 {
+			observe(throttle.EventOpened, fmt.Sprint(i), 0)
+		}
+		require.Equal(t, 65*time.Minute, in())
+	})
+}
+
+// A quiet logger keeps the client from telling that Redis is away: that is what is tested.
+type quiet struct{}
+
+// Printf implements the logger of go-redis.
+func (quiet) Printf(context.Context, string, ...any) {}
+
+func init() { redis.SetLogger(quiet{}) }
+
+// BenchmarkObserve is what metrics add to a request that nothing holds.
+func BenchmarkObserve(b *testing.B) { hotpath.Benchmark(b, promthrottle.New().Observe) }
+
+// BenchmarkBudgets is what it adds to such a request that Budgets is scraped.
+func BenchmarkBudgets(b *testing.B) { hotpath.BenchmarkStatuses(b) }

@@ -23,6 +23,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/adapters/riverthrottle"
 	"github.com/fleetthrottle/throttle/internal/lab/pgtest"
+	"github.com/fleetthrottle/throttle/internal/lab/readme"
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/redisstore"
@@ -259,3 +260,6 @@ func TestNewWantsPlaces(t *testing.T) {
 	require.ErrorAs(t, err, new(*throttle.ConfigError))
 	require.ErrorContains(t, err, "keeps no places: use memstore or redisstore")
 }
+
+// TestReadmeCompiles: readers copy the program, so it passes go vet as it stands.
+func TestReadmeCompiles(t *testing.T) { readme.Vet(t) }

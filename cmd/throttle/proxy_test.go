@@ -2,10 +2,14 @@ package main
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,10 +17,14 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
+	"github.com/fleetthrottle/throttle/servers/proxy"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A served is a proxy that runs as a process of its own.
@@ -151,4 +159,262 @@ func TestProxyUsage(t *testing.T) {
 	} {
 		require.Equal(t, exitUsage, run(t.Context(), append([]string{"proxy"}, args...), new(sink), new(sink)), "%v", args)
 	}
+}
+
+// trusted starts an upstream whose certificate the proxies of the test trust.
+func trusted(t *testing.T, handler http.HandlerFunc) (host string) {
+	upstream := httptest.NewTLSServer(handler)
+	t.Cleanup(upstream.Close)
+	return upstream.Listener.Addr().String()
+}
+
+// writePolicies writes a file with a policy for each host.
+func writePolicies(t *testing.T, file string, hosts ...string) {
+	text := "version: 1\npolicies:\n"
+	for i, host := range hosts {
+		text += fmt.Sprintf("  - {name: api%d, match: \"%s/\", limit: 1000/h}\n", i, host)
+	}
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+}
+
+// at reads stderr up to the address of a host.
+func (s *served) at(host string) (base string) {
+	line := s.line(host + " is at ")
+	return strings.TrimSpace(line[strings.Index(line, "http://"):])
+}
+
+// TestProxyWays: a host has an address of its own, beside HTTP_PROXY and HTTP/2; and the process
+// ends although there are tunnels.
+func TestProxyWays(t *testing.T) {
+	t.Parallel()
+	host := trusted(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Link", "<https://docs.example.com/a>; rel=help")
+		fmt.Fprint(w, r.Host, " ", r.RequestURI)
+	})
+	file := filepath.Join(t.TempDir(), "policies.yaml")
+	writePolicies(t, file, host, "b.example.com")
+	s := startProxy(t, file, "--upstream", "127.0.0.1:0="+host, "--upstream", "127.0.0.1:0=b.example.com")
+	one := s.at(host)
+	s.at("b.example.com")
+
+	h2 := &http.Transport{Protocols: new(http.Protocols)}
+	h2.Protocols.SetUnencryptedHTTP2(true)
+	proxied := &http.Transport{Proxy: func(*http.Request) (*url.URL, error) { return url.Parse(s.baseURL) }}
+	for base, way := range map[string]http.RoundTripper{one: http.DefaultTransport, s.baseURL + host + "/": h2, "http://" + host + "/": proxied} {
+		resp, err := (&http.Client{Transport: way}).Get(base + "x/?a=%7e")
+		require.NoError(t, err)
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		resp.Body.Close()
+		require.Equal(t, host+" /x/?a=%7e", string(text))
+	}
+	s.line("a link to docs.example.com, which leads round the proxy")
+
+	tunnel, err := net.Dial("tcp", strings.Trim(strings.TrimPrefix(s.baseURL, "http:"), "/"))
+	require.NoError(t, err)
+	defer tunnel.Close()
+	fmt.Fprint(tunnel, "CONNECT b.example.com:80 HTTP/1.1\r\nHost: b.example.com\r\n\r\n")
+	resp, err := http.ReadResponse(bufio.NewReader(tunnel), &http.Request{Method: http.MethodConnect})
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
+	_, err = tunnel.Read(make([]byte, 1))
+	require.Error(t, err)
+	require.NoError(t, s.cmd.Wait())
+}
+
+// TestUpstreamBesideSocket: the address of one host is as safe from web pages beside a socket as beside
+// another address.
+func TestUpstreamBesideSocket(t *testing.T) {
+	t.Parallel()
+	host := trusted(t, func(http.ResponseWriter, *http.Request) {})
+	path := filepath.Join(t.TempDir(), "s")
+	s := startProxy(t, newFile(t, host, "100/h"), "--listen", "unix:"+path, "--upstream", "127.0.0.1:0="+host)
+	base := s.at(host)
+	socket := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}}
+	for _, c := range []struct {
+		url, field string
+		way        http.RoundTripper
+		want       int
+	}{
+		{base, "", http.DefaultTransport, http.StatusOK},
+		{base, "page.example.com", http.DefaultTransport, http.StatusForbidden},
+		{"http://proxy/" + host + "/", "", socket, http.StatusOK},
+	} {
+		req, err := http.NewRequest("GET", c.url, nil)
+		require.NoError(t, err)
+		req.Host = c.field
+		resp, err := c.way.RoundTrip(req)
+		require.NoError(t, err)
+		resp.Body.Close()
+		require.Equal(t, c.want, resp.StatusCode, "%+v", c)
+	}
+}
+
+// TestUnaskedAnswers: what an upstream sends behind its answer stands in no log.
+func TestUnaskedAnswers(t *testing.T) {
+	t.Parallel()
+	host := trusted(t, func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		require.NoError(t, err)
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 204 No Content\r\n\r\nnot-to-be-told")
+		_, _ = io.Copy(io.Discard, conn) // until the proxy has read that, and has closed
+	})
+	s := startProxy(t, newFile(t, host, "100/h"))
+	require.Equal(t, http.StatusNoContent, s.get(host+"/x"))
+	require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
+	rest, err := io.ReadAll(s.talk)
+	require.NoError(t, err)
+	require.Empty(t, string(rest))
+	require.NoError(t, s.cmd.Wait())
+}
+
+// TestProxyMistakes: all mistakes of the flags are told at once.
+func TestProxyMistakes(t *testing.T) {
+	t.Parallel()
+	const good = "../../policyfile/testdata/good.yaml"
+	mistakes := func(args ...string) string {
+		talk := new(strings.Builder)
+		require.Equal(t, exitUsage, run(t.Context(), append([]string{"proxy"}, args...), new(sink), talk), "%v", args)
+		return talk.String()
+	}
+	require.Equal(t, `throttle: proxy follows a file, and stdin is none
+--max-wait: use more than 0
+--stop-time: use more than 0
+--held: use 1 or more
+--held-per-budget: use 1 or more
+--connections: use 1 or more
+--listen: other machines would reach this address, and could send requests: pass --expose as well
+--admin: other machines would reach this address, which needs no token: pass --expose as well
+--caller-idle: use more than 0
+--permit-lifetime: use more than 0
+--permit-penalty-max: use 0 or more
+--tunnels: use 0 or more
+--private localhost:8443: use a host, without a scheme, a port and a path
+--private https://localhost: use a host, without a scheme, a port and a path
+--upstream 0.0.0.0:7071=a.example.com: other machines would reach this address, and could send requests: pass --expose as well
+--upstream 127.0.0.1:7072: use ADDRESS:PORT=HOST, such as 127.0.0.1:7071=api.example.com
+--upstream 127.0.0.1:7073=https://a.example.com: what follows = is a host, without a scheme and without a path
+--upstream unix:=a.example.com: use ADDRESS:PORT=HOST, such as 127.0.0.1:7071=api.example.com
+--upstream 0.0.0.0:7070=a.example.com: other machines would reach this address, and could send requests: pass --expose as well
+--upstream 0.0.0.0:7070=a.example.com: another flag has this address
+`, mistakes("-", "--max-wait", "0", "--stop-time", "0", "--caller-idle", "0", "--admin", "0.0.0.0:7079", "--held", "0", "--held-per-budget", "0", "--connections", "0", "--permit-lifetime", "0", "--permit-penalty-max", "-1s", "--tunnels", "-1",
+		"--private", "localhost:8443,https://localhost,localhost,::1,[::1]", "--listen", "0.0.0.0:7070", "--upstream", "0.0.0.0:7071=a.example.com", "--upstream", "127.0.0.1:7072", "--upstream", "127.0.0.1:7073=https://a.example.com",
+		"--upstream", "unix:=a.example.com", "--upstream", "0.0.0.0:7070=a.example.com"))
+	require.Contains(t, mistakes(good, "--expose", "--upstream", "0.0.0.0:0=api.example.com"), "--expose: each machine that reaches the address could send requests")
+	require.Contains(t, mistakes(good, "--upstream", "127.0.0.1:0=a.nowhere.example", "--upstream", "127.0.0.1:0=b.nowhere.example"),
+		"--upstream 127.0.0.1:0=a.nowhere.example: no policy of the file names this host\n--upstream 127.0.0.1:0=b.nowhere.example: no policy of the file names this host\n")
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	a, b := taken.Addr().String(), "127.0.0.1:0"
+	require.Contains(t, mistakes(good, "--listen", a), "address already in use")
+	file := filepath.Join(t.TempDir(), "policies.yaml")
+	writePolicies(t, file, "a.example.com")
+	for _, upstream := range []string{a, b} {
+		admin := map[string]string{a: b, b: a}[upstream]
+		told := mistakes(file, "--listen", b, "--admin", admin, "--upstream", b+"=a.example.com", "--upstream", upstream+"=a.example.com")
+		require.Contains(t, told, "address already in use")
+		require.NotContains(t, told, " is at ", "nothing is served")
+	}
+}
+
+// TestProxyLosesHost: a file that does not have the host of an address any more is no mistake, and is told.
+func TestProxyLosesHost(t *testing.T) {
+	var talk strings.Builder
+	s := &proxyServer{sidecar: sidecar{talk: &talk}, upstreams: []upstreamAt{{"127.0.0.1:7071", "a.example.com"}, {"127.0.0.1:7072", "b.example.com"}}}
+	with := func(match string) *proxy.Table { return proxy.NewTable([]throttle.Policy{{Name: "api", Match: match}}) }
+	s.use(with("*.example.com/"))
+	s.use(with("b.example.com/"))
+	require.Equal(t, "throttle: --upstream 127.0.0.1:7071=a.example.com: no policy of the file names this host any more, and requests to the address are refused\n", talk.String())
+}
+
+// TestSayUnmatched: requests that no policy matches are told once for each host.
+func TestSayUnmatched(t *testing.T) {
+	var talk strings.Builder
+	s := &sidecar{talk: &talk}
+	for _, host := range []string{"a.example.com", "b.example.com", "a.example.com"} {
+		s.observe(t.Context(), throttle.Event{Kind: throttle.EventUnmatched, Host: host})
+	}
+	require.Equal(t, "throttle: no policy matches some requests to a.example.com: they are not held\n"+
+		"throttle: no policy matches some requests to b.example.com: they are not held\n", talk.String())
+}
+
+// TestSayOnce: each line is told once, and not more of them than an operator would read.
+func TestSayOnce(t *testing.T) {
+	var talk strings.Builder
+	s := &proxyServer{sidecar: sidecar{talk: &talk}}
+	for i := range 2 * (mostFirsts + 1) {
+		s.tellOutside(fmt.Sprint("h", i/2, "\x1b.example.com"))
+	}
+	s.tellBlind("use another")
+	require.Equal(t, mostFirsts, strings.Count(talk.String(), "\n"))
+	require.Equal(t, 1, strings.Count(talk.String(), "a link to h0"))
+	require.NotContains(t, talk.String(), "\x1b")
+}
+
+// TestNews: each change is told once, however many callers meet it.
+func TestNews(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	n := news{now: func() time.Time { return now }}
+	event := func(k throttle.EventKind, d time.Duration) throttle.Event {
+		return throttle.Event{Kind: k, Budget: "user/ab12", Duration: d, Err: errors.New("refused connection")}
+	}
+	const refused = ": the upstream refused a request"
+	require.Equal(t, "user/ab12 is closed for 5m0s"+refused, n.of(event(throttle.EventPenalized, 5*time.Minute)))
+	require.Empty(t, n.of(event(throttle.EventPenalized, 5*time.Minute)), "the answer of another request")
+	now = now.Add(time.Minute)
+	require.Empty(t, n.of(event(throttle.EventClosed, 4*time.Minute)), "the same end")
+	require.Equal(t, "user/ab12 is closed for 10m0s"+refused, n.of(event(throttle.EventPenalized, 10*time.Minute)))
+	require.Equal(t, "user/ab12 is open again", n.of(event(throttle.EventOpened, 0)))
+	require.Empty(t, n.of(event(throttle.EventOpened, 0)))
+
+	byHand := event(throttle.EventClosed, time.Hour)
+	byHand.Note = store.PauseNote{By: "anna@desk", Reason: "the shop moves"}
+	require.Equal(t, `user/ab12 is closed for 1h0m0s: paused by anna@desk: "the shop moves"`, n.of(byHand))
+	byHand.Budget, byHand.Note = "other/cd34", store.PauseNote{}
+	require.Equal(t, "other/cd34 is closed for 1h0m0s: another program was refused, or an operator paused it", n.of(byHand))
+
+	require.Equal(t, "the store does not answer: refused connection", n.of(event(throttle.EventStoreFailed, 0)))
+	require.Empty(t, n.of(event(throttle.EventStoreFailed, time.Second)))
+	require.Equal(t, "the store answers again", n.of(event(throttle.EventStarted, 0)))
+	require.Empty(t, n.of(event(throttle.EventStarted, 0)))
+
+	off := event(throttle.EventOff, 0)
+	off.Note = store.PauseNote{By: "anna@desk", Reason: "the limits are wrong"}
+	require.Equal(t, `throttle is off by anna@desk: "the limits are wrong": requests pass without a limit`, n.of(off))
+	for range 3 {
+		now = now.Add(time.Minute)
+		require.Empty(t, n.of(off))
+	}
+	now = now.Add(time.Minute + time.Second)
+	require.NotEmpty(t, n.of(off), "it was on meanwhile")
+}
+
+// TestNewsAreBounded: budgets that are open by now make room for others.
+func TestNewsAreBounded(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	n := news{now: func() time.Time { return now }}
+	for i := range mostClosed + 10 {
+		line := n.of(throttle.Event{Kind: throttle.EventPenalized, Budget: fmt.Sprint(i), Duration: time.Minute})
+		require.Equal(t, i < mostClosed, line != "")
+	}
+	now = now.Add(2 * time.Minute)
+	require.NotEmpty(t, n.of(throttle.Event{Kind: throttle.EventPenalized, Budget: "late", Duration: time.Minute}))
+	require.Equal(t, 1, len(n.closed))
+}
+
+// TestProxyTellsOfABan, on stderr.
+func TestProxyTellsOfABan(t *testing.T) {
+	t.Parallel()
+	host := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "300")
+		w.WriteHeader(http.StatusTooManyRequests)
+	})
+	s := startProxy(t, newFile(t, host, "100/h"))
+	require.Equal(t, http.StatusTooManyRequests, s.get(host+"/"))
+	require.Contains(t, s.line(" is closed for "), "the upstream refused a request")
 }

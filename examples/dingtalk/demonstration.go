@@ -28,6 +28,7 @@ import (
 var (
 	page      = flag.Bool("dashboard", false, "without a key: show the budgets on a page, and pull until you interrupt")
 	processes = flag.Int("processes", 1, "without a key: how many processes pull together")
+	people    = flag.Int("people", 3000, "how many people the processes pull")
 	at        = flag.String("at", "", "with a key: `host:port` of a DingTalk for tests, in place of DingTalk")
 	of        = flag.String("part", "", "which of the processes this is; the program sets it itself")
 )
@@ -54,7 +55,7 @@ func demonstrate(b *book, ctx context.Context, c throttle.Config) error {
 	case b.key != "" || b.secret != "":
 		return errors.New("set both DINGTALK_APP_KEY and DINGTALK_APP_SECRET, or for the demonstration none of them")
 	case *processes > 1:
-		return runTogether(ctx, os.Stdout, *processes, 3000, flag.Lookup("redis").Value.String())
+		return runTogether(ctx, os.Stdout, *processes, *people, flag.Lookup("redis").Value.String())
 	}
 
 	return b.demonstrate(ctx, os.Stdout, c, *page)

@@ -4,10 +4,16 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
+	"runtime"
 	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle/internal/lab/leaks"
 	"github.com/fleetthrottle/throttle/internal/peek"
 )
 
@@ -280,3 +286,223 @@ func TestKept(t *testing.T) {
 	require.Nil(t, third)
 	require.Equal(t, "b", string(body.From(0, 9)), "what was read is there for all")
 }
+
+// An oddBody reads as its function does.
+type oddBody func([]byte) (int, error)
+
+func (b oddBody) Read(p []byte) (int, error) { return b(p) }
+func (b oddBody) Close() error               { return nil }
+
+// TestPeekBodyOfABodyThatPanics: the panic reaches the body's reader, which may
+// recover from it, as if nobody had looked.
+func TestPeekBodyOfABodyThatPanics(t *testing.T) {
+	resp := &http.Response{StatusCode: 200, Body: oddBody(func([]byte) (int, error) { panic(http.ErrAbortHandler) })}
+	got, err := peek.Body(resp, 8)
+	require.EqualError(t, err, "throttle: the answer's body panicked")
+	require.Empty(t, got)
+	require.PanicsWithValue(t, http.ErrAbortHandler, func() { _, _ = io.ReadAll(resp.Body) })
+	require.NoError(t, resp.Body.Close())
+}
+
+// TestPeekBodyOfABodyThatBreaksItsContract ends at once, also where no time
+// passes.
+func TestPeekBodyOfABodyThatBreaksItsContract(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		read oddBody
+		want string // "": the look finds nothing
+	}{
+		{"more than there is room for", func(p []byte) (int, error) { return len(p) + 1, nil },
+			"throttle: the answer's body returned an impossible count from Read"},
+		{"less than nothing", func([]byte) (int, error) { return -1, io.EOF },
+			"throttle: the answer's body returned an impossible count from Read"},
+		{"nothing forever", func([]byte) (int, error) { return 0, nil }, ""},
+		{"gone", func([]byte) (int, error) { runtime.Goexit(); return 0, nil }, "throttle: the answer's body panicked"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				resp := &http.Response{StatusCode: 200, Body: c.read}
+				got, err := peek.Body(resp, 8)
+				require.Empty(t, got)
+				if c.want == "" {
+					require.NoError(t, err)
+					_, err = peek.Reader(resp, 8).Read(make([]byte, 1))
+					require.Equal(t, io.ErrNoProgress, err)
+					n, err := resp.Body.Read(make([]byte, 1))
+					require.Zero(t, n)
+					require.NoError(t, err)
+					return
+				}
+				require.EqualError(t, err, c.want)
+				_, err = io.ReadAll(resp.Body)
+				require.EqualError(t, err, c.want)
+			})
+		})
+	}
+}
+
+func TestPeekReader(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		max  int64
+		want string
+	}{
+		{"less than the body", 5, "hello"},
+		{"the body", 11, "hello world"},
+		{"more than the body", 1 << 50, "hello world"},
+		{"nothing", 0, ""},
+		{"negative", -1, ""},
+	} {
+		for _, piece := range []int{0, 1, 3} {
+			t.Run(c.name, func(t *testing.T) {
+				body := &countedBody{text: "hello world", piece: piece}
+				resp := &http.Response{StatusCode: 200, Body: body}
+				require.NoError(t, iotest.TestReader(peek.Reader(resp, c.max), []byte(c.want)))
+				require.Len(t, c.want, body.read)
+				requirePeek(t, resp, c.max, c.want)
+				all, err := io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				require.Equal(t, "hello world", string(all))
+			})
+		}
+	}
+}
+
+// TestPeekReaderWaitsForNothing: each read of the reader is at most one of the
+// body.
+func TestPeekReaderWaitsForNothing(t *testing.T) {
+	body := &countedBody{text: "hello world", piece: 3}
+	resp := &http.Response{StatusCode: 200, Body: body}
+	r := peek.Reader(resp, 100)
+	p := make([]byte, 100)
+	for i, want := range []string{"hel", "lo ", "wor"} {
+		n, err := r.Read(p)
+		require.NoError(t, err)
+		require.Equal(t, want, string(p[:n]))
+		require.Equal(t, i+1, body.reads)
+	}
+	n, err := r.Read(nil)
+	require.NoError(t, err)
+	require.Zero(t, n)
+	require.Equal(t, 3, body.reads)
+
+	again := peek.Reader(resp, 100)
+	n, err = again.Read(p)
+	require.NoError(t, err)
+	require.Equal(t, "hello wor", string(p[:n]), "what was read is used again")
+	require.Equal(t, 3, body.reads)
+}
+
+func TestPeekReaderKeepsAnErrorForTheReader(t *testing.T) {
+	text := &countedBody{text: "hello", err: errCut}
+	for _, r := range []io.Reader{text, iotest.DataErrReader(&countedBody{text: "hello", err: errCut})} {
+		resp := &http.Response{StatusCode: 200, Body: struct {
+			io.Reader
+			io.Closer
+		}{r, text}}
+		for range 2 {
+			got, err := io.ReadAll(peek.Reader(resp, 100))
+			require.Equal(t, errCut, err)
+			require.Equal(t, "hello", string(got))
+		}
+		got, err := io.ReadAll(resp.Body)
+		require.Equal(t, errCut, err)
+		require.Equal(t, "hello", string(got))
+	}
+}
+
+func TestPeekReaderWithNothingToSee(t *testing.T) {
+	for _, resp := range []*http.Response{
+		{StatusCode: 200},
+		{StatusCode: 200, Body: http.NoBody},
+		{StatusCode: 101, Body: &countedBody{text: "hello"}},
+	} {
+		body := resp.Body
+		got, err := io.ReadAll(peek.Reader(resp, 100))
+		require.NoError(t, err)
+		require.Empty(t, got)
+		require.Equal(t, body, resp.Body)
+	}
+}
+
+// stalled returns an answer whose body stops after its first words.
+func stalled() (*http.Response, *io.PipeWriter) {
+	r, w := io.Pipe()
+	go w.Write([]byte("first"))
+	return &http.Response{StatusCode: 429, Body: r}, w
+}
+
+// TestP13_ABodyThatStalls is looked at for a second, by all together. Its reader gets
+// every byte, also those that were late for the looks.
+func TestP13_ABodyThatStalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		resp, w := stalled()
+		began := time.Now()
+		for _, max := range []int64{100, 3, 1000} {
+			head, err := peek.Body(resp, max)
+			require.NoError(t, err)
+			require.Equal(t, "first"[:min(max, 5)], string(head))
+			require.Equal(t, time.Second, time.Since(began))
+		}
+		head, err := io.ReadAll(peek.Reader(resp, 100))
+		require.ErrorIs(t, err, io.ErrNoProgress)
+		require.Equal(t, "first", string(head))
+		require.Equal(t, time.Second, time.Since(began))
+
+		go func() {
+			time.Sleep(time.Hour)
+			w.Write([]byte(" and last"))
+			w.Close()
+		}()
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.Equal(t, "first and last", string(body))
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
+// TestP13_ABodyThatStallsIsClosed ends the read that is on its way.
+func TestP13_ABodyThatStallsIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // which sees that no goroutine stays
+		resp, _ := stalled()
+		_, err := peek.Body(resp, 100)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		_, err = io.ReadAll(resp.Body)
+		require.ErrorIs(t, err, io.ErrClosedPipe)
+		head, err := peek.Body(resp, 100)
+		require.NoError(t, err)
+		require.Empty(t, head)
+	})
+}
+
+// TestP13_ABodyThatHasNotBegun is waited for for a tenth of a second by those who only ask how it
+// begins, all together, and for a second by the others.
+func TestP13_ABodyThatHasNotBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, w := io.Pipe()
+		resp := &http.Response{StatusCode: 200, Body: r}
+		began := time.Now()
+		for range 3 {
+			require.Empty(t, peek.Begins(resp))
+			require.Equal(t, 100*time.Millisecond, time.Since(began))
+		}
+
+		go w.Write([]byte("first"))
+		synctest.Wait()
+		require.Equal(t, "first", string(peek.Begins(resp)), "what has come late is seen")
+		head, err := peek.Body(resp, 10)
+		require.NoError(t, err)
+		require.Equal(t, "first", string(head))
+		require.Equal(t, time.Second, time.Since(began))
+
+		go w.Close()
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.Equal(t, "first", string(body))
+		require.Empty(t, peek.Begins(&http.Response{StatusCode: 200, Body: http.NoBody}))
+	})
+}
+
+// TestMain fails the run if a goroutine outlives the tests (P15).
+func TestMain(m *testing.M) { os.Exit(leaks.Main(m)) }

@@ -1,14 +1,11 @@
 package airtable_test
 
 import (
-	"fmt"
 	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/airtable"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 )
@@ -61,18 +58,4 @@ func TestSharedBudgets(t *testing.T) {
 		require.Equal(t, c.same, presettest.Shared(t, airtable.Policies(c.options), c.row, with("appXyz/Tasks", "x"), c.other), c.name)
 	}
 	require.Zero(t, presettest.Cost(t, airtable.Policies(airtable.Options{}), "airtable-base", with("meta/whoami", "x")))
-}
-
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: airtable.Policies(airtable.Options{})}))
-	r, err := http.NewRequest(http.MethodGet, tasks, nil)
-	if err != nil {
-		panic(err)
-	}
-	for _, c := range transport.Explain(r) {
-		fmt.Println(c.Budget.Policy, c.Limit)
-	}
-	// Output:
-	// airtable-base 5/s
-	// airtable-user 50/s
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/anthropic"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 )
@@ -162,22 +161,4 @@ func TestOwnEstimates(t *testing.T) {
 	policies := anthropic.Policies(anthropic.Options{InputTokens: 1000, OutputTokens: 100,
 		Input: func(*http.Request) int { return 70 }, Output: func(*http.Request) int { return 101 }})
 	require.Equal(t, "anthropic-requests 1, anthropic-input-tokens 70, anthropic-output-tokens 100", presettest.Costs(t, policies, presettest.Request(t, message)))
-}
-
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(),
-		Policies: anthropic.Policies(anthropic.Options{Requests: 50, InputTokens: 30_000, OutputTokens: 8_000})}))
-	body := strings.NewReader(`{"model":"claude-sonnet-4-5","max_tokens":200,"messages":[]}`)
-	r, err := http.NewRequest(http.MethodPost, "https://api.anthropic.com/v1/messages", body) // with GetBody
-	if err != nil {
-		panic(err)
-	}
-	r.Header.Set("Content-Type", "application/json")
-	for _, charge := range transport.Explain(r) {
-		fmt.Println(charge.Budget.Policy, charge.Limit, charge.Cost)
-	}
-	// Output:
-	// anthropic-requests 50/m 1
-	// anthropic-input-tokens 30000/m 15
-	// anthropic-output-tokens 8000/m 200
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/azureopenai"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 )
@@ -110,20 +109,4 @@ func TestBudgets(t *testing.T) {
 	require.False(t, shared(ask("POST https://other.openai.azure.com/openai/deployments/gpt-4o/chat/completions", `{}`)), "another resource")
 	all := azureopenai.Policies(azureopenai.Options{Deployment: func(*http.Request) string { return "" }})
 	require.True(t, presettest.Shared(t, all, "azureopenai-requests", one, ask(chatV1, `{"model":"o3"}`)), "told so")
-}
-
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: azureopenai.Policies(azureopenai.Options{Requests: 600, Tokens: 100_000})}))
-	body := strings.NewReader(`{"max_tokens":200,"messages":[]}`)
-	r, err := http.NewRequest(http.MethodPost, "https://acme.openai.azure.com/openai/deployments/gpt-4o/chat/completions", body) // with GetBody
-	if err != nil {
-		panic(err)
-	}
-	r.Header.Set("Content-Type", "application/json")
-	for _, charge := range transport.Explain(r) {
-		fmt.Println(charge.Budget.Policy, charge.Limit, charge.Cost)
-	}
-	// Output:
-	// azureopenai-requests 10/s 1
-	// azureopenai-tokens 100000/m 208
 }

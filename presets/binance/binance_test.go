@@ -1,15 +1,12 @@
 package binance_test
 
 import (
-	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/binance"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 )
@@ -86,15 +83,4 @@ func TestAddresses(t *testing.T) {
 	}
 	require.Equal(t, budget("", depth), budget("", "https://api3.binance.com/api/v3/time"))
 	require.NotEqual(t, budget("", depth), budget("office", depth))
-}
-
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: binance.Policies(binance.Options{Address: "office"})}))
-	r := httptest.NewRequest(http.MethodGet, "https://api.binance.com/api/v3/time", nil)
-	for _, c := range transport.Explain(r) {
-		fmt.Println(c.Budget.Policy, c.Limit)
-	}
-	// Output:
-	// binance-ip 6000/m
-	// binance-requests 61000/5m
 }

@@ -1,14 +1,11 @@
 package cloudflare_test
 
 import (
-	"fmt"
 	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/cloudflare"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 )
@@ -69,22 +66,4 @@ func TestSharedBudgets(t *testing.T) {
 	}
 	require.Equal(t, "cloudflare-user 6000/5m, cloudflare-address 200/s, cloudflare-graphql 320/5m",
 		presettest.Limits(cloudflare.Policies(cloudflare.Options{Per5Minutes: 6000})))
-}
-
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: cloudflare.Policies(cloudflare.Options{})}))
-	for _, call := range [][2]string{{http.MethodGet, "zones"}, {http.MethodPost, "graphql"}} {
-		r, err := http.NewRequest(call[0], "https://api.cloudflare.com/client/v4/"+call[1], nil)
-		if err != nil {
-			panic(err)
-		}
-		for _, c := range transport.Explain(r) {
-			fmt.Println(call[1], c.Budget.Policy, c.Limit)
-		}
-	}
-	// Output:
-	// zones cloudflare-user 1200/5m
-	// zones cloudflare-address 200/s
-	// graphql cloudflare-address 200/s
-	// graphql cloudflare-graphql 320/5m
 }

@@ -1,7 +1,6 @@
 package dashscope_test
 
 import (
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -9,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/dashscope"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 )
@@ -110,23 +108,4 @@ func TestSharedBudgets(t *testing.T) {
 	} {
 		require.Equal(t, c.same, presettest.Shared(t, dashscope.Policies(c.options), "dashscope-requests", one, c.other), c.name)
 	}
-}
-
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{
-		MaxWait:  throttle.Forever,
-		Store:    memstore.New(),
-		Policies: dashscope.Policies(dashscope.Options{Requests: 30_000, Tokens: 5_000_000}),
-	}))
-	r, err := http.NewRequest(http.MethodPost, "https://dashscope.aliyuncs.com/compatible-mode/v1/chat/completions", strings.NewReader(short)) // with GetBody
-	if err != nil {
-		panic(err)
-	}
-	r.Header.Set("Content-Type", "application/json")
-	for _, c := range transport.Explain(r) {
-		fmt.Println(c.Budget.Policy, c.Limit, "costs", c.Cost)
-	}
-	// Output:
-	// dashscope-requests 30000/m costs 1
-	// dashscope-tokens 5000000/m costs 309
 }

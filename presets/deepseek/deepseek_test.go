@@ -1,15 +1,12 @@
 package deepseek_test
 
 import (
-	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/deepseek"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 )
@@ -67,19 +64,4 @@ func TestAccounts(t *testing.T) {
 		require.True(t, presettest.Shared(t, deepseek.Policies(deepseek.Options{}), row, with("a"), with("b")))
 		require.False(t, presettest.Shared(t, told, row, with("a"), with("b")))
 	}
-}
-
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: deepseek.Policies(deepseek.Options{})}))
-	r, err := http.NewRequest(http.MethodPost, "https://api.deepseek.com/chat/completions", strings.NewReader(pro)) // with GetBody
-	if err != nil {
-		panic(err)
-	}
-	r.Header.Set("Content-Type", "application/json")
-	for _, c := range transport.Explain(r) {
-		fmt.Println(c.Budget.Policy, c.Limit)
-	}
-	// Output:
-	// deepseek-pro 500 in flight
-	// deepseek-model unlimited
 }

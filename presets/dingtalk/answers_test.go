@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -324,4 +325,209 @@ func (a answering) RoundTrip(r *http.Request) (*http.Response, error) {
 		StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Request: r,
 		Body: io.NopCloser(strings.NewReader(string(a))), ContentLength: int64(len(a)),
 	}, nil
+}
+
+// TestReadUnsent has the answers of which both calls are successes, in the forms that the documentation
+// and its samples have.
+func TestReadUnsent(t *testing.T) {
+	for name, c := range map[string]struct {
+		body string
+		want []dingtalk.Unsent
+	}{
+		"all got it":           {`{"processQueryKey":"k","flowControlledStaffIdList":[],"invalidStaffIdList":["x"]}`, nil},
+		"flow control":         {`{"flowControlledStaffIdList":["a","b","a",""]}`, []dingtalk.Unsent{{User: "a"}, {User: "b"}}},
+		"null":                 {`{"flowControlledStaffIdList":null,"send_result":null}`, nil},
+		"nothing":              {`{}`, nil},
+		"a result":             {`{"errcode":0,"errmsg":"ok","send_result":{"unread_user_id_list":["z"],"forbidden_user_id_list":[],"forbidden_list":[]}}`, nil},
+		"only users":           {`{"errcode":0,"send_result":{"forbidden_user_id_list":["a"]}}`, []dingtalk.Unsent{{User: "a"}}},
+		"users in one text":    {`{"send_result":{"forbidden_user_id_list":"a, b"}}`, []dingtalk.Unsent{{User: "a"}, {User: "b"}}},
+		"an empty text":        {`{"send_result":{"forbidden_user_id_list":""}}`, nil},
+		"codes as texts":       {`{"send_result":{"forbidden_list":[{"code":"143105","count":"500","userid":"a"}]}}`, []dingtalk.Unsent{{User: "a", Code: dingtalk.PersonPerDay, Count: 500}}},
+		"codes as numbers":     {`{"send_result":{"forbidden_list":[{"code":143106,"count":1,"userid":"a"}]}}`, []dingtalk.Unsent{{User: "a", Code: dingtalk.SameTextToday, Count: 1}}},
+		"a code that is none":  {`{"send_result":{"forbidden_list":[{"code":"x","userid":"a"}]}}`, []dingtalk.Unsent{{User: "a"}}},
+		"in both lists":        {`{"send_result":{"forbidden_user_id_list":["a","b"],"forbidden_list":[{"code":143103,"userid":"b"}]}}`, []dingtalk.Unsent{{User: "b", Code: dingtalk.AppPerMinute}, {User: "a"}}},
+		"errcode in a text":    {`{"errcode":"0","flowControlledStaffIdList":["a"]}`, []dingtalk.Unsent{{User: "a"}}},
+		"lists somewhere else": {`{"result":{"flowControlledStaffIdList":["a"]}}`, nil},
+	} {
+		got, err := dingtalk.ReadUnsent(strings.NewReader(c.body))
+		require.NoError(t, err, name)
+		require.Equal(t, c.want, got, name)
+	}
+}
+
+// TestReadUnsent_Errors: an answer that is no success does not look as if all had got it, and an error
+// holds nothing of the answer.
+func TestReadUnsent_Errors(t *testing.T) {
+	for want, body := range map[string]io.Reader{
+		"is no success (errcode 88)": strings.NewReader(`{"errcode":88,"sub_code":"90018","errmsg":"secret"}`),
+		"is no success (errcode 0)":  strings.NewReader(`{"code":"too.many.people","message":"secret"}`),
+		"is no object in JSON, or":   strings.NewReader(`<html>secret`),
+		"has members of other kinds": strings.NewReader(`{"send_result":{"forbidden_user_id_list":{"secret":1}}}`),
+		"is longer than 4 MB":        io.MultiReader(strings.NewReader(`{"x":"`), strings.NewReader(strings.Repeat("x", 4<<20))),
+		"read who got nothing: cut":  iotest.ErrReader(fmt.Errorf("cut")),
+	} {
+		got, err := dingtalk.ReadUnsent(body)
+		require.ErrorContains(t, err, want)
+		require.NotContains(t, err.Error(), "secret")
+		require.Nil(t, got)
+	}
+	_, err := dingtalk.ReadUnsent(strings.NewReader(denied))
+	require.ErrorContains(t, err, "no success", "the ban has no errcode")
+}
+
+// TestWaitOfUnsent: a day ends in Beijing, and all else is taken for a minute.
+func TestWaitOfUnsent(t *testing.T) {
+	now := time.Date(2026, 11, 30, 15, 59, 0, 0, time.UTC) // 23:59 in Beijing
+	for _, code := range []int{dingtalk.PersonPerDay, dingtalk.SameTextToday, dingtalk.SuitePersonPerDay, dingtalk.SuiteSameTextToday} {
+		require.Equal(t, time.Minute, dingtalk.Unsent{Code: code}.Wait(now))
+		require.Equal(t, 24*time.Hour, dingtalk.Unsent{Code: code}.Wait(now.Add(time.Minute)))
+	}
+	for _, code := range []int{0, 7, dingtalk.AppPerMinute, dingtalk.CompanyPerMinute, dingtalk.SuitePerMinute, dingtalk.SuiteAllPerMinute} {
+		require.Equal(t, time.Minute, dingtalk.Unsent{Code: code}.Wait(now.Add(time.Minute)))
+	}
+}
+
+// FuzzReadUnsent: whatever an answer says, nobody is named twice or without a name, and an answer that
+// cannot be read names nobody.
+func FuzzReadUnsent(f *testing.F) {
+	f.Add(`{"flowControlledStaffIdList":["a","a"],"send_result":{"forbidden_user_id_list":"a,b","forbidden_list":[{"code":"143103","count":1,"userid":"b"}]}}`)
+	f.Add(`{"errcode":"0","send_result":{"forbidden_list":[{"code":9e99,"userid":""}]}}`)
+	f.Add(denied)
+	f.Fuzz(func(t *testing.T, body string) {
+		unsent, err := dingtalk.ReadUnsent(strings.NewReader(body))
+		require.False(t, err != nil && unsent != nil)
+		seen := make(map[string]bool)
+		for _, u := range unsent {
+			require.NotEmpty(t, u.User)
+			require.False(t, seen[u.User])
+			seen[u.User] = true
+			require.Positive(t, u.Wait(time.Unix(0, 0)))
+		}
+	})
+}
+
+// envelopes are the ways in which the old API sends a code.
+func envelopes(name, request, code, closes string) []presettest.Case {
+	var cases []presettest.Case
+	for form, body := range map[string]string{
+		"plain":             `{"errcode":` + code + `,"errmsg":"…"}`,
+		"plain, text":       `{"errmsg":"…","errcode":"` + code + `"}`,
+		"wrapped":           `{"errcode":88,"sub_code":"` + code + `","sub_msg":"…","errmsg":"ding talk error[subcode=` + code + `,submsg=…]","request_id":"…"}`,
+		"wrapped, numbers":  `{"errcode":"88","sub_code":` + code + `}`,
+		"wrapped in errmsg": `{"errcode":88,"errmsg":"ding talk error[subcode=` + code + `,submsg=…]"}`,
+	} {
+		cases = append(cases, presettest.Case{
+			Name: name + code + " " + form, Request: request, Header: asJSON, Answers: body, Closes: closes,
+		})
+	}
+	return cases
+}
+
+// TestEveryCodeClosesItsBudget goes through the list of codes, for a company's own
+// application and for a vendor's.
+func TestEveryCodeClosesItsBudget(t *testing.T) {
+	own, vendors := dingtalk.Policies(dingtalk.Options{}), dingtalk.Policies(dingtalk.Options{ISV: "vendor"})
+	for _, c := range []struct {
+		code, lasts, own, vendors string
+	}{
+		{"90001", "1s", "dingtalk-ip", "dingtalk-ip"},
+		{"90002", "1s", "dingtalk-global", "dingtalk-global"},
+		{"90003", "1s", "dingtalk-company", "dingtalk-company"},
+		{"90004", "1s", "dingtalk-app", "dingtalk-app"},
+		{"90005", "1m", "dingtalk-company-api", "dingtalk-company-api"},
+		{"90006", "1m", "dingtalk-api", "dingtalk-api"},
+		{"90007", "1m", "dingtalk-company", "dingtalk-isv-company"},
+		{"90008", "1m", "dingtalk-company-api", "dingtalk-isv-company-api"},
+		{"90009", "1m", "dingtalk-app", "dingtalk-isv"},
+		{"90010", "1m", "dingtalk-api", "dingtalk-isv-api"},
+		{"90011", "1m", "dingtalk-app", "dingtalk-app"},
+		{"90012", "1m", "dingtalk-api", "dingtalk-api"},
+		{"90013", "1m", "dingtalk-app", "dingtalk-suite-company"},
+		{"90014", "1m", "dingtalk-api", "dingtalk-suite-company-api"},
+		{"90017", "1m", "dingtalk-ip", "dingtalk-ip"},
+		{"90018", "1s", "dingtalk-api", "dingtalk-api"},
+		{"90019", "1s", "dingtalk-api", "dingtalk-suite-company-api"},
+		{"90020", "24h", "dingtalk-month", "dingtalk-month"},
+	} {
+		presettest.Run(t, own, presettest.Case{}, envelopes("", column, c.code, c.own+" "+c.lasts))
+		presettest.Run(t, vendors, presettest.Case{}, envelopes("vendor's ", column, c.code, c.vendors+" "+c.lasts))
+	}
+	for _, code := range []string{"130101", "410100"} {
+		presettest.Run(t, own, presettest.Case{}, envelopes("", send, code, "dingtalk-robot 10m"))
+		presettest.Run(t, own, presettest.Case{}, envelopes("", reply, code, "dingtalk-session 10m"))
+	}
+	presettest.Run(t, own, presettest.Case{}, envelopes("", send, "90030", "dingtalk-webhooks 24h"))
+	for code, closes := range map[string]string{
+		"45009": "dingtalk-api 1m",
+		// Service numbers and tasks: the day of one person, and what is about an API.
+		"800055": "dingtalk-company-api 1s", "820011": "dingtalk-company-api 1s",
+		"800017": "dingtalk-company-api 16h", "854002": "dingtalk-company-api 16h",
+		// A robot's or a month's code where no robot is called: the path alone.
+		"130101": "dingtalk-company-api 10m", "90030": "dingtalk-company-api 24h",
+	} {
+		presettest.Run(t, own, presettest.Case{}, envelopes("", column, code, closes))
+	}
+	presettest.Run(t, own, presettest.Case{Body: `{"userid":"u"}`}, envelopes("", task, "854002", "dingtalk-tasks 16h"))
+	presettest.Run(t, own, presettest.Case{Body: `{"userid_list":["u"]}`}, envelopes("", push, "800017", "dingtalk-pushes 16h"))
+	presettest.Run(t, own, presettest.Case{Body: `{"userid_list":"u"}`}, envelopes("", push, "800055", "dingtalk-company-api 1s"))
+	for code, closes := range map[string]string{
+		"41045": "dingtalk-notices-all 16h", "41046": "dingtalk-notices-all 16h",
+		"41047": "dingtalk-notices-company 1m", "41048": "dingtalk-notices-company 1m",
+		"143103": "dingtalk-notices 1m", "143104": "dingtalk-notices-company 1m", "143203": "dingtalk-notices 1m",
+	} {
+		presettest.Run(t, own, presettest.Case{Body: `{"to_all_user":true}`}, envelopes("", notice, code, closes))
+	}
+	presettest.Run(t, vendors, presettest.Case{Body: `{"userid_list":"u"}`}, envelopes("vendor's ", notice, "143204", "dingtalk-notices-suite 1m"))
+	for _, code := range []string{"0", "-1", "22", "404", "40014", "40096", "300005", "90021", "854001", "143105", "660026"} {
+		presettest.Run(t, own, presettest.Case{}, envelopes("not ", column, code, ""))
+	}
+}
+
+// TestVendorsNewCodes: the codes of suites close rows of their own.
+func TestVendorsNewCodes(t *testing.T) {
+	for code, lasts := range map[string]string{"QpsLimitForSuitekeyAndOrgAndApi": "1s", "QpmLimitForSuitekeyAndOrgAndApi": "1m"} {
+		presettest.Run(t, dingtalk.Policies(dingtalk.Options{ISV: "vendor"}), presettest.Case{}, []presettest.Case{
+			{Name: code, Request: streamed, Status: 403, Answers: `{"code":"Forbidden.AccessDenied.` + code + `"}`,
+				Closes: "dingtalk-suite-company-api " + lasts},
+		})
+	}
+}
+
+// TestWhatIsNoRefusal has bodies that are near one.
+func TestWhatIsNoRefusal(t *testing.T) {
+	var cases []presettest.Case
+	for name, body := range map[string]string{
+		"success":                   `{"errcode":0,"errmsg":"ok","result":{"code":"90018"}}`,
+		"success of a robot's page": `{"errcode":"0","errmsg":"ok"}`,
+		"success of the new API":    `{"nick":"Employee 0001","unionId":"union000001"}`,
+		"success with a code":       `{"code":"90018","name":"Sales"}`,
+		"success with a number":     `{"result":{},"code":90020}`,
+		"success with a word":       `{"code":"QpsLimitForApi","name":"a rule of ours"}`,
+		"success with a sub_code":   `{"errcode":0,"sub_code":"90018","errmsg":"subcode=90018"}`,
+		"business, quoting":         `{"errcode":40035,"errmsg":"unknown text [subcode=90018]"}`,
+		"business, ending":          `{"errcode":40035,"errmsg":"限制将在 2000-01-01 09:00:00 结束"}`,
+		"unknown path":              `{"errcode":22,"sub_msg":"不合法ApiName，ApiName = dingtalk.oapi.nothing"}`,
+		"unknown path, new host":    `{"errcode":404,"errmsg":"请求的URI地址不存在"}`,
+		"wrong token":               `{"errcode":88,"sub_code":"40014","sub_msg":"不合法的access_token","errmsg":"ding talk error[subcode=40014,submsg=不合法的access_token]","request_id":"16l4ew3d47pdp"}`,
+		"wrong secret":              `{"errcode":40096,"errmsg":"不合法的appKey或appSecret"}`,
+		"cut short":                 `{"errcode":900`,
+		"code of another depth":     `{"result":{"errcode":90018,"punish":"deny"}}`,
+		"status of its own":         `{"status":1111,"source":"calendar"}`,
+		"source of its own":         `{"status":1,"source":"x5"}`,
+		"no punishment":             `{"punish":"none","status":0,"wait":5}`,
+		"no JSON":                   `90018 {"punish":"deny"}`,
+		"empty":                     ``,
+	} {
+		cases = append(cases, presettest.Case{Name: name, Request: column, Header: asJSON, Answers: body})
+	}
+	presettest.Run(t, dingtalk.Policies(dingtalk.Options{}), presettest.Case{}, cases)
+}
+
+// TestAnErrorsOwnNumber: the new API has words, and a number in its "code" is not
+// one of the old one's.
+func TestAnErrorsOwnNumber(t *testing.T) {
+	presettest.Run(t, dingtalk.Policies(dingtalk.Options{}), presettest.Case{Request: streamed}, []presettest.Case{
+		{Name: "text", Status: 400, Header: asJSON, Answers: `{"code":"90018","message":"…"}`},
+		{Name: "number", Status: 403, Header: asJSON, Answers: `{"code":90018,"message":"…"}`},
+	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -184,19 +183,4 @@ func TestBudgets(t *testing.T) {
 	here, there := discord.Policies(discord.Options{Address: "here"}), discord.Policies(discord.Options{Address: "there"})
 	r := presettest.Request(t, messages)
 	require.NotEqual(t, presettest.Budget(t, here, "discord-refused", r), presettest.Budget(t, there, "discord-refused", r))
-}
-
-// A message is charged to the bot, to its route and, until it is answered, to what
-// may be refused.
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: discord.Policies(discord.Options{})}))
-	req := httptest.NewRequest(http.MethodPost, "https://discord.com/api/v10/channels/41771983423143937/messages", nil)
-	req.Header.Set("Authorization", "Bot secret")
-	for _, charge := range transport.Explain(req) {
-		fmt.Println(charge.Budget.Policy, "=", charge.Limit)
-	}
-	// Output:
-	// discord-global = 50/s
-	// discord-route = 50/s
-	// discord-refused = 10000/10m
 }

@@ -1,14 +1,11 @@
 package drive_test
 
 import (
-	"fmt"
 	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/drive"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 )
@@ -95,18 +92,4 @@ func TestSharedBudgets(t *testing.T) {
 	} {
 		require.Equal(t, c.same, presettest.Shared(t, drive.Policies(c.options), c.row, with("x"), with(c.other)), c.name)
 	}
-}
-
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: drive.Policies(drive.Options{})}))
-	r, err := http.NewRequest(http.MethodGet, "https://www.googleapis.com/drive/v3/files?pageSize=1000", nil)
-	if err != nil {
-		panic(err)
-	}
-	for _, c := range transport.Explain(r) {
-		fmt.Println(c.Budget.Policy, c.Limit, "costs", c.Cost)
-	}
-	// Output:
-	// drive-project 1000000/m costs 100
-	// drive-user 325000/m costs 100
 }

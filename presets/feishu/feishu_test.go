@@ -1,15 +1,12 @@
 package feishu_test
 
 import (
-	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/feishu"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 )
@@ -147,31 +144,4 @@ func TestAPIs(t *testing.T) {
 // nothing is read ahead of its reader.
 func TestBodiesAreLeftAlone(t *testing.T) {
 	require.Zero(t, presettest.LookedAt(t, feishu.Policies(feishu.Options{}), members, 200, header{"Content-Type": "application/json"}, `{"data":"`))
-}
-
-// An API whose tier is known has rows of its own.
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{
-		MaxWait: throttle.Forever,
-		Store:   memstore.New(),
-		Policies: feishu.Policies(feishu.Options{
-			APIs: map[string]feishu.Tier{
-				"GET /open-apis/contact/v3/users/{user_id}": {PerSecond: 20, PerMinute: 600},
-			},
-		}),
-	}))
-	for _, url := range []string{
-		"https://open.feishu.cn/open-apis/contact/v3/users/ou_7dab8a3d",
-		"https://open.feishu.cn/open-apis/im/v1/chats",
-	} {
-		req := httptest.NewRequest(http.MethodGet, url, nil)
-		for _, charge := range transport.Explain(req) {
-			fmt.Println(charge.Budget.Policy, "=", charge.Limit)
-		}
-	}
-	// Output:
-	// feishu-api-second GET /open-apis/contact/v3/users/{user_id} = 20/s
-	// feishu-api-minute GET /open-apis/contact/v3/users/{user_id} = 600/m
-	// feishu-api-second = 50/s
-	// feishu-api-minute = 1000/m
 }

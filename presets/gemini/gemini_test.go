@@ -1,16 +1,13 @@
 package gemini_test
 
 import (
-	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/gemini"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 )
@@ -133,21 +130,4 @@ func TestStreamsAreLeftAlone(t *testing.T) {
 	for _, media := range []string{"text/event-stream", "application/json"} {
 		require.Zero(t, presettest.LookedAt(t, gemini.Policies(gemini.Options{}), stream, 200, presettest.Header{"Content-Type": media}, "[{"))
 	}
-}
-
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{
-		MaxWait:  throttle.Forever,
-		Store:    memstore.New(),
-		Policies: gemini.Policies(gemini.Options{Requests: 1000, Tokens: 1_000_000, PerDay: 10_000}),
-	}))
-	r := httptest.NewRequest(http.MethodPost, "https://generativelanguage.googleapis.com/v1beta/models/gemini-2.5-flash:generateContent", strings.NewReader(`{"contents":[{"parts":[{"text":"What is the limit?"}]}]}`))
-	r.Header.Set("Content-Type", "application/json")
-	for _, c := range transport.Explain(r) {
-		fmt.Println(c.Budget.Policy, c.Limit, "costs", c.Cost)
-	}
-	// Output:
-	// gemini-requests 1000/m costs 1
-	// gemini-tokens 1000000/m costs 14
-	// gemini-day 10000/day America/Los_Angeles costs 1
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -387,19 +386,4 @@ func TestBudgets(t *testing.T) {
 
 func TestBodiesAreLeftAlone(t *testing.T) {
 	require.Zero(t, presettest.LookedAt(t, github.Policies(github.Options{}), issues, 200, header{"Content-Type": "application/json"}, `{"message":"`))
-}
-
-// A comment costs five points, and counts as content.
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: github.Policies(github.Options{PerHour: github.Enterprise})}))
-	req := httptest.NewRequest(http.MethodPost, "https://api.github.com/repos/octocat/hello/issues/1/comments", strings.NewReader(`{"body":"Thanks!"}`))
-	for _, charge := range transport.Explain(req) {
-		fmt.Println(charge.Budget.Policy, "costs", charge.Cost, "of", charge.Limit)
-	}
-	// Output:
-	// github-primary costs 1 of 15000/h
-	// github-in-flight costs 1 of 100 in flight
-	// github-points costs 5 of 900/m
-	// github-content-minute costs 1 of 80/m
-	// github-content-hour costs 1 of 500/h
 }

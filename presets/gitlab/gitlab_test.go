@@ -1,16 +1,13 @@
 package gitlab_test
 
 import (
-	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/gitlab"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 )
@@ -130,18 +127,4 @@ func TestBudgets(t *testing.T) {
 	for _, row := range []string{"gitlab-address", "gitlab-anonymous", "gitlab-endpoint"} {
 		require.NotEqual(t, presettest.Budget(t, one, row, request(issues)), presettest.Budget(t, other, row, request(issues)), row)
 	}
-}
-
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: gitlab.Policies(gitlab.Options{})}))
-	r := httptest.NewRequest(http.MethodPost, "https://gitlab.com/api/v4/projects/42/issues/1/notes", nil)
-	r.Header.Set("Private-Token", "glpat-secret")
-	for _, charge := range transport.Explain(r) {
-		fmt.Println(charge.Budget.Policy, charge.Limit)
-	}
-	// Output:
-	// gitlab-user 2000/m
-	// gitlab-address 2000/m
-	// gitlab-endpoint unlimited
-	// gitlab-new-notes 60/m
 }

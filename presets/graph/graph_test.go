@@ -1,15 +1,11 @@
 package graph_test
 
 import (
-	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/graph"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 )
@@ -99,20 +95,4 @@ func TestSharedBudgets(t *testing.T) {
 	} {
 		require.Equal(t, c.same, presettest.Shared(t, graph.Policies(c.options), c.row, c.one, c.other), c.name)
 	}
-}
-
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: graph.Policies(graph.Options{})}))
-	r, err := http.NewRequest(http.MethodPost, "https://graph.microsoft.com/v1.0/users/ada@example.com/sendMail", strings.NewReader(`{"message":{}}`))
-	if err != nil {
-		panic(err)
-	}
-	for _, c := range transport.Explain(r) {
-		fmt.Println(c.Budget.Policy, c.Limit, "costs", c.Cost)
-	}
-	// Output:
-	// graph-app 130000/10s costs 1
-	// graph-mailbox 10000/10m costs 1
-	// graph-mailbox-concurrency 4 in flight costs 1
-	// graph-mailbox-upload 150000000/5m costs 14
 }

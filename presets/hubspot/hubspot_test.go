@@ -3,14 +3,12 @@ package hubspot_test
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/hubspot"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
@@ -140,18 +138,4 @@ func TestBudgets(t *testing.T) {
 	require.Equal(t, "hubspot-search Account, hubspot-day Account", presettest.Splits(t, policies, search, "App", "Account"))
 	require.True(t, presettest.Shared(t, policies, "hubspot-app", presettest.Request(t, contact), presettest.Request(t, batch)))
 	require.True(t, presettest.Shared(t, policies, "hubspot-search", presettest.Request(t, search), presettest.Request(t, newSearch)))
-}
-
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{
-		MaxWait: throttle.Forever,
-		Store:   memstore.New(), Policies: hubspot.Policies(hubspot.Options{Plan: hubspot.Professional}),
-	}))
-	r := httptest.NewRequest(http.MethodGet, "https://api.hubapi.com/crm/v3/objects/contacts/1", nil)
-	for _, charge := range transport.Explain(r) {
-		fmt.Println(charge.Budget.Policy, charge.Limit)
-	}
-	// Output:
-	// hubspot-app 190/10s
-	// hubspot-day 625000/24h
 }

@@ -1,15 +1,10 @@
 package jira_test
 
 import (
-	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 	"github.com/fleetthrottle/throttle/presets/jira"
 )
@@ -56,19 +51,6 @@ func TestRows(t *testing.T) {
 	require.Equal(t, "jira-quota, jira-burst-GET", presettest.Rows(t, gateway, presettest.Request(t, there)))
 	require.Equal(t, 103_000, gateway[0].Limit.N())
 	require.Equal(t, 500_000, jira.Tier2(1_000_000))
-}
-
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: jira.Policies(jira.Options{})}))
-	r := httptest.NewRequest(http.MethodPut, "https://acme.atlassian.net/rest/api/3/issue/ABC-1", nil)
-	for _, c := range transport.Explain(r) {
-		fmt.Println(c.Budget.Policy, c.Limit)
-	}
-	// Output:
-	// jira-quota 65000/h fixed
-	// jira-burst-PUT 50/s
-	// jira-issue-2s 20/2s
-	// jira-issue-30s 100/30s
 }
 
 // reset is the time that the source prints, and date what makes it 30 seconds.

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 	"github.com/fleetthrottle/throttle/presets/kimi"
 )
@@ -134,21 +133,4 @@ func TestSharedBudgets(t *testing.T) {
 	} {
 		require.Equal(t, c.same, presettest.Shared(t, kimi.Policies(c.options), "kimi-requests", one, c.other), c.name)
 	}
-}
-
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: kimi.Policies(kimi.Options{Tier: kimi.Tier1})}))
-	r, err := http.NewRequest(http.MethodPost, "https://api.moonshot.cn/v1/chat/completions", strings.NewReader(short)) // with GetBody
-	if err != nil {
-		panic(err)
-	}
-	r.Header.Set("Content-Type", "application/json")
-	for _, c := range transport.Explain(r) {
-		fmt.Println(c.Budget.Policy, c.Limit, "costs", c.Cost)
-	}
-	// Output:
-	// kimi-concurrency 50 in flight costs 1
-	// kimi-requests 200/m costs 1
-	// kimi-tokens 2000000/m costs 309
-	// kimi-day unlimited costs 309
 }

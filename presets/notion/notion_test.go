@@ -1,15 +1,12 @@
 package notion_test
 
 import (
-	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 	"github.com/fleetthrottle/throttle/presets/notion"
 )
@@ -96,16 +93,4 @@ func TestPlans(t *testing.T) {
 	}
 	require.Equal(t, throttle.PerMinute(180), notion.Policies(notion.Options{})[0].Limit)
 	require.Equal(t, 600, notion.Business)
-}
-
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: notion.Policies(notion.Options{PerMinute: notion.Business})}))
-	r := httptest.NewRequest(http.MethodPost, "https://api.notion.com/v1/search", nil)
-	for _, c := range transport.Explain(r) {
-		fmt.Println(c.Budget.Policy, c.Limit)
-	}
-	// Output:
-	// notion-connection 600/m
-	// notion-workspace unlimited
-	// notion-endpoint unlimited
 }

@@ -1,10 +1,16 @@
 package openai_test
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -81,22 +87,6 @@ func TestSharedBudgets(t *testing.T) {
 	}
 }
 
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: openai.Policies(openai.Options{Requests: 500, Tokens: 30_000})}))
-	body := strings.NewReader(`{"model":"gpt-4o","max_tokens":200,"messages":[]}`)
-	r, err := http.NewRequest(http.MethodPost, "https://api.openai.com/v1/chat/completions", body) // with GetBody
-	if err != nil {
-		panic(err)
-	}
-	r.Header.Set("Content-Type", "application/json")
-	for _, c := range transport.Explain(r) {
-		fmt.Println(c.Budget.Policy, c.Limit, "costs", c.Cost)
-	}
-	// Output:
-	// openai-requests 500/m costs 1
-	// openai-tokens 30000/m costs 200
-}
-
 const short = `{"model":"gpt-4o","max_tokens":300}`
 
 // limited is the body of a 429.
@@ -158,4 +148,302 @@ func TestWhatIsLeft(t *testing.T) {
 		{Name: "all", Header: said("60", "60", "0s")},
 		{Name: "unreadable", Header: said("60", "many", "soon")},
 	})
+}
+
+// A talker answers a call after a time that grows with its tokens, and notes when it began.
+type talker struct {
+	mu     sync.Mutex
+	random *rand.Rand
+	begun  time.Time
+	starts []time.Duration
+	tokens []int
+}
+
+func (k *talker) RoundTrip(r *http.Request) (*http.Response, error) {
+	k.mu.Lock()
+	tokens := 100 + k.random.IntN(1501)
+	k.starts, k.tokens = append(k.starts, time.Since(k.begun)), append(k.tokens, tokens)
+	k.mu.Unlock()
+
+	time.Sleep(time.Duration(tokens) * 10 * time.Millisecond)
+	usage := fmt.Sprintf(`{"usage":{"total_tokens":%d}}`, tokens)
+	return &http.Response{
+		StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(strings.NewReader(usage)), ContentLength: int64(len(usage)),
+	}, nil
+}
+
+// fullest returns the most tokens of calls that began within one minute, of those that began between
+// two times.
+func (k *talker) fullest(from, to time.Duration) (most int) {
+	for _, first := range k.starts {
+		sum := 0
+		for j, at := range k.starts {
+			if at >= first && at < first+time.Minute && first >= from && at < to {
+				sum += k.tokens[j]
+			}
+		}
+		most = max(most, sum)
+	}
+	return most
+}
+
+// TestP1_AgentsThatStartTogether: 100 agents begin at one moment, and reserve no tokens for their
+// answers. No minute has more than a tenth above the limit, the first ones included, and later the
+// limit is used.
+func TestP1_AgentsThatStartTogether(t *testing.T) {
+	const limit = 60_000
+	for seed := range uint64(3) {
+		synctest.Test(t, func(t *testing.T) {
+			api := &talker{random: rand.New(rand.NewPCG(seed, 7)), begun: time.Now()}
+			client, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: openai.Policies(openai.Options{Tokens: limit}), Base: api})
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+			defer cancel()
+			var agents sync.WaitGroup
+			for range 100 {
+				agents.Go(func() {
+					for ctx.Err() == nil {
+						r := ask(t, `{"model":"a","messages":"`+strings.Repeat("x", 80)+`"}`).WithContext(ctx)
+						resp, err := client.RoundTrip(r)
+						if err != nil {
+							return // its time is over before it could start
+						}
+						_, _ = io.Copy(io.Discard, resp.Body)
+						_ = resp.Body.Close()
+					}
+				})
+			}
+			agents.Wait()
+
+			first, later := api.fullest(0, 2*time.Minute), 0
+			for i, at := range api.starts {
+				if at >= 3*time.Minute && at < 9*time.Minute {
+					later += api.tokens[i]
+				}
+			}
+			t.Logf("the fullest of the first minutes has %d %%, later %d %% are used", first*100/limit, later*100/(6*limit))
+			require.LessOrEqual(t, first, limit*11/10)
+			require.GreaterOrEqual(t, later, 6*limit*9/10)
+		})
+	}
+}
+
+func TestTokens(t *testing.T) {
+	for _, c := range []struct {
+		name, body string
+		want       int
+	}{
+		{"by max_tokens", `{"model":"gpt-4o","max_tokens":300}`, 300},
+		{"by its newer names", `{"max_completion_tokens":301,"max_output_tokens":302}`, 302},
+		{"times n", `{"max_tokens":100,"n":3}`, 300},
+		{"by length", `{"input":"` + strings.Repeat("word ", 200) + `"}`, 1753},
+		{"by the larger of both", `{"max_tokens":7,"input":"` + strings.Repeat("word ", 200) + `"}`, 256},
+		{"at most the limit", `{"max_tokens":1000000}`, 30_000},
+		{"nonsense", `{"max_tokens":-5,"n":-1,"max_output_tokens":1e99}`, 1512},
+		{"absurd", `{"max_tokens":9223372036854775807,"n":9223372036854775807}`, 30_000},
+	} {
+		require.Equal(t, c.want, presettest.Cost(t, openai.Policies(openai.Options{Tokens: 30_000}), "openai-tokens", ask(t, c.body)), c.name)
+	}
+
+	huge := ask(t, `{}`)
+	huge.ContentLength = 1 << 34 // as many tokens as no int of 32 bits holds
+	require.Equal(t, 30_000, presettest.Cost(t, openai.Policies(openai.Options{Tokens: 30_000}), "openai-tokens", huge))
+}
+
+// TestLongBodies: the model and the tokens are found wherever they stand in 32 MB, and
+// no more than that is read, from a copy.
+func TestLongBodies(t *testing.T) {
+	picture, pictures := strings.Repeat("A", 20<<20), strings.Repeat("A", 40<<20)
+	talk := strings.Repeat(`{"role":"user","content":[{"text":"a \"quoted\" \\\\"}]},`, 20_000)
+	for name, c := range map[string]struct {
+		body   string
+		model  string
+		tokens int
+	}{
+		"in front":            {`{"model":"m","max_tokens":9000000,"input":"` + picture + `"}`, "m", 9_000_000},
+		"behind a picture":    {`{"input":"` + picture + `","model":"m","max_tokens":9000000}`, "m", 9_000_000},
+		"behind the messages": {`{"messages":[` + talk + `{}], "model" : "m" ,"max_tokens":9000000}`, "m", 9_000_000},
+		"behind 32 MB":        {`{"input":"` + pictures + `","model":"m","max_tokens":9000000}`, "", 10_487_271},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var read int
+			r := ask(t, "")
+			r.Body = io.NopCloser(unreadable{t})
+			r.ContentLength = int64(len(c.body))
+			r.GetBody = func() (io.ReadCloser, error) {
+				read = 0
+				return counted{strings.NewReader(c.body), &read}, nil
+			}
+			policies := openai.Policies(openai.Options{})
+			require.Equal(t, c.tokens, presettest.Cost(t, policies, "openai-tokens", r))
+			require.LessOrEqual(t, read, 32<<20)
+
+			require.True(t, presettest.Shared(t, policies, "openai-tokens", r, ask(t, `{"model":"`+c.model+`"}`)))
+		})
+	}
+}
+
+// TestEscapesAtTheEndOfABuffer: wherever backslashes and quotes are cut apart, what
+// stands behind them is found.
+func TestEscapesAtTheEndOfABuffer(t *testing.T) {
+	policies := openai.Policies(openai.Options{})
+	for _, text := range []string{`\\`, `\"`, `\\\"`, `\\\\`} {
+		for fill := 32<<10 - 20; fill < 32<<10; fill++ {
+			body := `{"a":"` + strings.Repeat("x", fill) + text + `","model":"\"","n":2,"max_tokens":50000}`
+			r := ask(t, body)
+			require.Equal(t, 100_000, presettest.Cost(t, policies, "openai-tokens", r), "%s at %d", text, fill)
+		}
+	}
+}
+
+// TestTheOneBody: an SDK's GetBody rewinds the body and returns it. It arrives whole.
+func TestTheOneBody(t *testing.T) {
+	const body = `{"messages":[{"role":"user","content":"hello"}],"model":"gpt-4o","max_tokens":300}`
+	one := bytes.NewReader([]byte(body))
+	r := ask(t, "")
+	r.GetBody = func() (io.ReadCloser, error) {
+		_, err := one.Seek(0, io.SeekStart)
+		return io.NopCloser(one), err
+	}
+	r.Body, r.ContentLength = io.NopCloser(one), int64(len(body))
+	arrived := ""
+	tr, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: openai.Policies(openai.Options{}),
+		Base: presettest.RoundTripper(func(r *http.Request) (*http.Response, error) {
+			b, err := io.ReadAll(r.Body)
+			arrived = string(b)
+			const usage = `{"usage":{"total_tokens":21}}`
+			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}},
+				Body: io.NopCloser(strings.NewReader(usage)), ContentLength: int64(len(usage))}, err
+		})})
+	require.NoError(t, err)
+	resp, err := tr.RoundTrip(r)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, body, arrived)
+}
+
+// unreadable is a body that is the base's.
+type unreadable struct{ *testing.T }
+
+func (u unreadable) Read([]byte) (int, error) {
+	u.Error("the body was read")
+	return 0, io.EOF
+}
+
+type counted struct {
+	io.Reader
+	n *int
+}
+
+func (c counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	*c.n += n
+	return n, err
+}
+
+func (c counted) Close() error { return nil }
+
+// TestWithoutACopy: a body that can be read but once costs what its length says, and one token at
+// least, and the first guess of its answer.
+func TestWithoutACopy(t *testing.T) {
+	r := ask(t, `{"max_tokens":300}`)
+	r.GetBody = nil
+	policies := openai.Policies(openai.Options{})
+	require.Equal(t, 1504, presettest.Cost(t, policies, "openai-tokens", r))
+	r.ContentLength = -1
+	require.Equal(t, 1501, presettest.Cost(t, policies, "openai-tokens", r))
+}
+
+func TestUploadsHaveNoTokens(t *testing.T) {
+	r := presettest.Request(t, "POST https://api.openai.com/v1/audio/transcriptions", strings.Repeat("x", 4000))
+	r.Header.Set("Content-Type", "multipart/form-data; boundary=b")
+	require.Equal(t, "openai-requests 1", presettest.Costs(t, openai.Policies(openai.Options{}), r))
+}
+
+func TestUsage(t *testing.T) {
+	json := header{"Content-Type": "application/json"}
+	used := func(tokens string) string {
+		return `{"id":"chatcmpl-1","object":"chat.completion","choices":[{"message":{"content":"usage"}}],` +
+			`"usage":{"prompt_tokens":9,"completion_tokens":12,"total_tokens":` + tokens + `}}`
+	}
+	stream := header{"Content-Type": "text/event-stream"}
+	long := `{"model":"gpt-4o","messages":"` + strings.Repeat("x", 370) + `"}` // 100 tokens
+	presettest.Run(t, openai.Policies(openai.Options{Tokens: 30_000}), presettest.Case{Request: chat, Sends: sent, Body: `{"max_tokens":300}`, Header: json}, []presettest.Case{
+		{Name: "more", Body: long, Answers: used("2100"), Costs: "openai-tokens 2100"},
+		{Name: "less than estimated", Body: long, Answers: used("21"), Costs: "openai-tokens 21"},
+		{Name: "less than reserved", Answers: used("21")},
+		{Name: "in a stream", Body: long, Header: stream, Answers: "data: {\"choices\":[],\"usage\":null}\n\ndata: " + used("2100") + "\n\ndata: [DONE]\n\n", Costs: "openai-tokens 2100"},
+		{Name: "in a stream, less than reserved", Body: `{"stream":true,"max_tokens":300}`, Header: stream, Answers: "data: " + used("21") + "\n\ndata: [DONE]\n\n"},
+		{Name: "in a stream of the Responses API", Body: long, Header: stream, Answers: "event: response.completed\ndata: {\"response\":{\"usage\":{\"total_tokens\":2100}}}\n\n", Costs: "openai-tokens 2100"},
+		{Name: "a stream does not say", Body: long, Header: stream, Answers: "data: {\"choices\":[]}\n\ndata: [DONE]\n\n"},
+		{Name: "a long stream does not say", Body: long, Header: stream, Answers: strings.Repeat("data: {\"choices\":[]}\n\n", 1700), Costs: "openai-tokens 1700"},
+		{Name: "behind 64 KB", Body: long, Header: json, Answers: `{"data":"` + strings.Repeat("x", 100_000) + `",` + used("2100")[1:], Costs: "openai-tokens 2100"},
+		{Name: "a refusal costs what was estimated", Status: 400, Answers: `{"error":{"type":"invalid_request_error","code":null}}`},
+	})
+}
+
+func TestOwnEstimate(t *testing.T) {
+	policies := openai.Policies(openai.Options{Tokens: 100, Cost: func(*http.Request) int { return 101 }})
+	require.Equal(t, 100, presettest.Cost(t, policies, "openai-tokens", presettest.Request(t, chat)))
+}
+
+// TestEstimateLearns: a request that reserves nothing for its answer is expected to be answered as the 64
+// before it, for each model; one that reserves tokens costs those.
+func TestEstimateLearns(t *testing.T) {
+	policies := openai.Policies(openai.Options{Tokens: 30_000})
+	long := func(model string) string {
+		return `{"model":"` + model + `","messages":"` + strings.Repeat("x", 376) + `"}`
+	} // 100 tokens
+	cost := func(body string) int {
+		r := ask(t, body)
+		r.Header.Set("Authorization", sent["Authorization"])
+		return presettest.Cost(t, policies, "openai-tokens", r)
+	}
+	for range 64 {
+		require.Equal(t, 1600, cost(long("a")))
+		presettest.Run(t, policies, presettest.Case{Request: chat, Sends: sent, Header: header{"Content-Type": "text/event-stream"}}, []presettest.Case{
+			{Body: long("a"), Answers: `data: {"usage":{"total_tokens":750}}` + "\n\n", Costs: "openai-tokens 750"},
+			{Body: `{"model":"a","max_tokens":300}`, Answers: `data: {"usage":{"total_tokens":9}}` + "\n\n"},
+		})
+	}
+	require.Equal(t, 750, cost(long("a")))
+	require.Equal(t, 1600, cost(long("b")))
+	require.Equal(t, 300, cost(`{"model":"a","max_tokens":300}`))
+	require.Equal(t, "openai-requests 1", presettest.Costs(t, policies, presettest.Request(t, "https://api.openai.com/v1/models")))
+}
+
+// TestEstimateLearnsOfUntoldStreams: where no stream tells its usage, their events count.
+func TestEstimateLearnsOfUntoldStreams(t *testing.T) {
+	policies := openai.Policies(openai.Options{Tokens: 30_000})
+	const body = `{"model":"a","stream":true}`
+	cost := func() int {
+		r := ask(t, body)
+		r.Header.Set("Authorization", sent["Authorization"])
+		return presettest.Cost(t, policies, "openai-tokens", r)
+	}
+	require.Equal(t, 1506, cost())
+	for range 64 {
+		presettest.Run(t, policies, presettest.Case{Request: chat, Sends: sent, Header: header{"Content-Type": "text/event-stream"}}, []presettest.Case{
+			{Body: body, Answers: strings.Repeat("data: {\"choices\":[]}\n\n", 200)},
+		})
+	}
+	require.Equal(t, 206, cost())
+}
+
+// TestEmbeddingsWriteNothing: they cost what is sent.
+func TestEmbeddingsWriteNothing(t *testing.T) {
+	r := presettest.Request(t, "POST https://api.openai.com/v1/embeddings", `{"model":"e","input":"hello"}`)
+	r.Header.Set("Content-Type", "application/json")
+	require.Equal(t, 7, presettest.Cost(t, openai.Policies(openai.Options{}), "openai-tokens", r))
+}
+
+func TestStreamsCutAtEachByte(t *testing.T) {
+	r := ask(t, `{"model":"a","messages":"`+strings.Repeat("x", 4000)+`"}`)
+	for _, stream := range []string{
+		"data: {\"choices\":[{\"delta\":{\"content\":\"{\\\"usage\\\":{\\\"total_tokens\\\":7}}\"}}],\"usage\":null}\n\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"total_tokens\":2100}}\n\ndata: [DONE]\n\n",
+		"event: response.created\ndata: {\"response\":{\"usage\":null}}\n\nevent: response.completed\ndata: {\"response\":{\"output\":[],\"usage\":{\"input_tokens\":9,\"total_tokens\":2100}}}\n\n",
+	} {
+		presettest.CutStreams(t, openai.Policies(openai.Options{}), "openai-tokens", r, stream, 2100)
+	}
 }

@@ -1,15 +1,12 @@
 package riot_test
 
 import (
-	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 	"github.com/fleetthrottle/throttle/presets/riot"
 )
@@ -71,19 +68,6 @@ func TestOwnOptions(t *testing.T) {
 	require.Equal(t, "riot-app-60s", policies[0].Name)
 	a, b := presettest.Request(t, league+"?api_key=a"), presettest.Request(t, euw+"/lol/status/v4/platform-data?api_key=b")
 	require.True(t, presettest.Shared(t, policies, "riot-method", a, b))
-}
-
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: riot.Policies(riot.Options{Limits: riot.Production()})}))
-	r := httptest.NewRequest(http.MethodGet, "https://euw1.api.riotgames.com/lol/status/v4/platform-data", nil)
-	for _, c := range transport.Explain(r) {
-		fmt.Println(c.Budget.Policy, c.Limit)
-	}
-	// Output:
-	// riot-app-10s 500/10s
-	// riot-app-600s 30000/10m
-	// riot-method 1000000000/10m
-	// riot-service unlimited
 }
 
 type header = presettest.Header

@@ -1,16 +1,13 @@
 package salesforce_test
 
 import (
-	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 	"github.com/fleetthrottle/throttle/presets/salesforce"
@@ -106,18 +103,4 @@ func TestBudgets(t *testing.T) {
 	require.False(t, shared(salesforce.Options{Caller: throttle.Header("Org")}), "a caller who does not know")
 	require.Equal(t, "salesforce-day Org, salesforce-org Org",
 		presettest.Splits(t, salesforce.Policies(salesforce.Options{Caller: throttle.Header("Org")}), query, "Org"))
-}
-
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{
-		MaxWait: throttle.Forever,
-		Store:   memstore.New(), Policies: salesforce.Policies(salesforce.Options{PerDay: 145_000}),
-	}))
-	r := httptest.NewRequest(http.MethodGet, "https://acme.my.salesforce.com/services/data/v66.0/limits", nil)
-	for _, charge := range transport.Explain(r) {
-		fmt.Println(charge.Budget.Policy, charge.Limit)
-	}
-	// Output:
-	// salesforce-day 145000/24h
-	// salesforce-org unlimited
 }

@@ -1,14 +1,11 @@
 package sheets_test
 
 import (
-	"fmt"
 	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 	"github.com/fleetthrottle/throttle/presets/sheets"
 )
@@ -85,22 +82,4 @@ func TestSharedBudgets(t *testing.T) {
 	} {
 		require.Equal(t, c.same, presettest.Shared(t, sheets.Policies(c.options), c.row, with("x"), with(c.other)), c.name)
 	}
-}
-
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: sheets.Policies(sheets.Options{})}))
-	for _, method := range []string{http.MethodGet, http.MethodPut} {
-		r, err := http.NewRequest(method, "https://sheets.googleapis.com/v4/spreadsheets/1/values/A1", nil)
-		if err != nil {
-			panic(err)
-		}
-		for _, c := range transport.Explain(r) {
-			fmt.Println(method, c.Budget.Policy, c.Limit)
-		}
-	}
-	// Output:
-	// GET sheets-read-project 300/m
-	// GET sheets-read-user 60/m
-	// PUT sheets-write-project 300/m
-	// PUT sheets-write-user 60/m
 }

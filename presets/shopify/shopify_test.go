@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -203,21 +202,4 @@ func TestTwoPlans(t *testing.T) {
 		require.Equal(t, 40, burst(shopify.Standard, "small.myshopify.com"))
 		require.Equal(t, 400, burst(shopify.Plus, "large.myshopify.com"))
 	})
-}
-
-// Each store has a bucket of its own.
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: shopify.Policies(shopify.Options{Plan: shopify.Advanced})}))
-	for _, line := range []struct{ method, url string }{
-		{http.MethodGet, "https://acme.myshopify.com/admin/api/2026-10/orders.json"},
-		{http.MethodPost, "https://acme.myshopify.com/admin/api/2026-10/graphql.json"},
-	} {
-		req := httptest.NewRequest(line.method, line.url, nil)
-		for _, charge := range transport.Explain(req) {
-			fmt.Println(charge.Budget.Policy, "costs", charge.Cost, "of", charge.Limit)
-		}
-	}
-	// Output:
-	// shopify-rest costs 1 of 4/s burst 80
-	// shopify-graphql costs 100 of 200/s burst 4000
 }

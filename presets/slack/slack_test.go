@@ -1,15 +1,11 @@
 package slack_test
 
 import (
-	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 	"github.com/fleetthrottle/throttle/presets/slack"
 )
@@ -89,26 +85,4 @@ func TestBudgets(t *testing.T) {
 	for other, same := range map[string]bool{users + "?cursor=x": true, user: false} {
 		require.Equal(t, same, presettest.Shared(t, policies, "slack-tier-2", presettest.Request(t, users), presettest.Request(t, other)), other)
 	}
-}
-
-// A method is charged to the row of its tier.
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{
-		MaxWait: throttle.Forever,
-		Store:   memstore.New(),
-		Policies: slack.Policies(slack.Options{
-			Methods: map[string]slack.Tier{"users.info": slack.Tier4},
-		}),
-	}))
-	for _, method := range []string{"users.info", "users.list", "conversations.history", "chat.postMessage"} {
-		req := httptest.NewRequest(http.MethodPost, "https://slack.com/api/"+method, nil)
-		for _, charge := range transport.Explain(req) {
-			fmt.Println(method+":", charge.Budget.Policy, "=", charge.Limit)
-		}
-	}
-	// Output:
-	// users.info: slack-tier-4 = 100/m
-	// users.list: slack-tier-2 = 20/m
-	// conversations.history: slack-tier-3 = 50/m
-	// chat.postMessage: slack-message = 1/s
 }

@@ -1,16 +1,12 @@
 package spapi_test
 
 import (
-	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 	"github.com/fleetthrottle/throttle/presets/spapi"
 )
@@ -89,14 +85,4 @@ func TestOwnOperations(t *testing.T) {
 	feed := presettest.Request(t, "POST https://sandbox.sellingpartnerapi-na.amazon.com/feeds/2021-06-30/feeds")
 	require.Equal(t, "spapi-createFeed", presettest.Rows(t, policies, feed))
 	require.Empty(t, presettest.Rows(t, policies, presettest.Request(t, orders)))
-}
-
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: spapi.Policies(spapi.Options{})}))
-	r := httptest.NewRequest(http.MethodGet, "https://sellingpartnerapi-eu.amazon.com/orders/v0/orders", nil)
-	for _, c := range transport.Explain(r) {
-		fmt.Println(c.Budget.Policy, c.Limit)
-	}
-	// Output:
-	// spapi-getOrders 1/m burst 20
 }

@@ -1,15 +1,12 @@
 package stripe_test
 
 import (
-	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 	"github.com/fleetthrottle/throttle/presets/stripe"
 )
@@ -134,17 +131,4 @@ func TestBudgets(t *testing.T) {
 	}
 	require.NotEqual(t, budget(stripe.Options{Account: "acct_1"}), budget(stripe.Options{Account: "acct_2"}))
 	require.NotEqual(t, budget(stripe.Options{}), budget(stripe.Options{Sandbox: true}))
-}
-
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: stripe.Policies(stripe.Options{})}))
-	r := httptest.NewRequest(http.MethodPost, "https://api.stripe.com/v1/payment_intents/pi_3MtwBwLkdIwHu7ix28a3tqPa", nil)
-	for _, charge := range transport.Explain(r) {
-		fmt.Println(charge.Budget.Policy, charge.Limit)
-	}
-	// Output:
-	// stripe-account 100/s
-	// stripe-endpoint 25/s
-	// stripe-payment-intent 1000/h
-	// stripe-object unlimited
 }

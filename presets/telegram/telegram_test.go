@@ -1,7 +1,6 @@
 package telegram_test
 
 import (
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -166,20 +165,4 @@ func TestSharedBudgets(t *testing.T) {
 	} {
 		require.Equal(t, c.same, presettest.Shared(t, telegram.Policies(c.options), c.row, with("1:A", "-7"), c.other), c.name)
 	}
-}
-
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: telegram.Policies(telegram.Options{})}))
-	r, err := http.NewRequest(http.MethodPost, "https://api.telegram.org/bot123:ABC/sendMessage", strings.NewReader(`{"chat_id":-100123,"text":"hello"}`)) // with GetBody
-	if err != nil {
-		panic(err)
-	}
-	r.Header.Set("Content-Type", "application/json")
-	for _, c := range transport.Explain(r) {
-		fmt.Println(c.Budget.Policy, c.Limit)
-	}
-	// Output:
-	// telegram-bot 30/s
-	// telegram-chat 1/s
-	// telegram-group 20/m
 }

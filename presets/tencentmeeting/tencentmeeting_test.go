@@ -1,15 +1,11 @@
 package tencentmeeting_test
 
 import (
-	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 	"github.com/fleetthrottle/throttle/presets/tencentmeeting"
 )
@@ -81,20 +77,4 @@ func TestSharedBudgets(t *testing.T) {
 	} {
 		require.Equal(t, c.same, presettest.Shared(t, tencentmeeting.Policies(c.options), c.row, c.one, c.other), c.name)
 	}
-}
-
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: tencentmeeting.Policies(tencentmeeting.Options{})}))
-	r, err := http.NewRequest(http.MethodPost, "https://api.meeting.qq.com/v1/meetings", strings.NewReader(`{"userid":"ada"}`)) // with GetBody
-	if err != nil {
-		panic(err)
-	}
-	for _, c := range transport.Explain(r) {
-		fmt.Println(c.Budget.Policy, c.Limit)
-	}
-	// Output:
-	// tencentmeeting-minute 300/m
-	// tencentmeeting-day 200000/day +08:00
-	// tencentmeeting-create 2000/h
-	// tencentmeeting-endpoint unlimited
 }

@@ -162,15 +162,3 @@ func TestADayIsUsedUp(t *testing.T) {
 	require.Equal(t, "wechat-day", limited.Policy)
 	require.True(t, limited.Paused)
 }
-
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: wechat.Policies(wechat.Options{Account: "wx-app-id"})}))
-	r := httptest.NewRequest(http.MethodGet, "https://api.weixin.qq.com/cgi-bin/user/info?access_token=secret&openid=o", nil)
-	for _, charge := range transport.Explain(r) {
-		fmt.Println(charge.Budget.Policy, charge.Limit)
-	}
-	// Output:
-	// wechat-day unlimited
-	// wechat-minute unlimited
-	// wechat-user-info 5000000/day +08:00
-}

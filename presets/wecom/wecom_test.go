@@ -1,16 +1,12 @@
 package wecom_test
 
 import (
-	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 	"github.com/fleetthrottle/throttle/presets/wecom"
 )
@@ -146,28 +142,4 @@ func TestAPIs(t *testing.T) {
 	}
 	require.Equal(t, budget("wecom-robot", robot), budget("wecom-robot", robot+"&debug=1"))
 	require.NotEqual(t, budget("wecom-robot", robot), budget("wecom-robot", robot+"7"))
-}
-
-// A service provider has larger limits for its address, and a budget for each
-// company that it calls for.
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{
-		MaxWait: throttle.Forever,
-		Store:   memstore.New(),
-		Policies: wecom.Policies(wecom.Options{
-			Caller:      func(r *http.Request) (app, company string) { return "", r.Header.Get("X-Corp") },
-			IPPerMinute: wecom.ProviderIPPerMinute,
-			IPPerHour:   wecom.ProviderIPPerHour,
-		}),
-	}))
-	req := httptest.NewRequest(http.MethodPost, "https://qyapi.weixin.qq.com/cgi-bin/checkin/getcheckindata?access_token=secret", nil)
-	for _, charge := range transport.Explain(req) {
-		fmt.Println(charge.Budget.Policy, "=", charge.Limit)
-	}
-	// Output:
-	// wecom-company-minute = 10000/m
-	// wecom-company-hour = 150000/h
-	// wecom-ip-minute = 40000/m
-	// wecom-ip-hour = 1200000/h
-	// wecom-checkin = 600/m
 }

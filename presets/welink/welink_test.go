@@ -1,14 +1,12 @@
 package welink_test
 
 import (
-	"fmt"
 	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 	"github.com/fleetthrottle/throttle/presets/welink"
 )
@@ -56,19 +54,4 @@ func TestSharedBudgets(t *testing.T) {
 	} {
 		require.Equal(t, c.same, presettest.Shared(t, welink.Policies(c.options), c.row, with("contact/v1/users/u12"), with(c.other)), c.name)
 	}
-}
-
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: welink.Policies(welink.Options{})}))
-	r, err := http.NewRequest(http.MethodGet, users, nil)
-	if err != nil {
-		panic(err)
-	}
-	for _, c := range transport.Explain(r) {
-		fmt.Println(c.Budget.Policy, c.Limit)
-	}
-	// Output:
-	// welink-ip 3000/20s
-	// welink-api-second 40/s
-	// welink-api-minute 1500/m
 }

@@ -1,14 +1,11 @@
 package xero_test
 
 import (
-	"fmt"
 	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 	"github.com/fleetthrottle/throttle/presets/xero"
 )
@@ -70,21 +67,4 @@ func TestSharedBudgets(t *testing.T) {
 	none := presettest.Request(t, "https://api.xero.com/connections/1", "")
 	require.Zero(t, presettest.Cost(t, xero.Policies(xero.Options{}), "xero-minute", none))
 	require.Equal(t, 1, presettest.Cost(t, xero.Policies(xero.Options{}), "xero-app", none))
-}
-
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: xero.Policies(xero.Options{PerDay: xero.Starter})}))
-	r, err := http.NewRequest(http.MethodGet, invoices, nil)
-	if err != nil {
-		panic(err)
-	}
-	r.Header.Set("Xero-Tenant-Id", "5d2f3c1b")
-	for _, c := range transport.Explain(r) {
-		fmt.Println(c.Budget.Policy, c.Limit)
-	}
-	// Output:
-	// xero-concurrency 5 in flight
-	// xero-minute 60/m
-	// xero-day 1000/24h
-	// xero-app 10000/m
 }

@@ -1,14 +1,11 @@
 package zendesk_test
 
 import (
-	"fmt"
 	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 	"github.com/fleetthrottle/throttle/presets/zendesk"
 )
@@ -97,20 +94,4 @@ func TestSharedBudgets(t *testing.T) {
 	} {
 		require.Equal(t, c.same, presettest.Shared(t, zendesk.Policies(c.options), c.row, with("acme", "tickets/7", "x"), c.other), c.name)
 	}
-}
-
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: zendesk.Policies(zendesk.Options{PerMinute: zendesk.Professional})}))
-	r, err := http.NewRequest(http.MethodPut, "https://acme.zendesk.com/api/v2/tickets/7.json", nil)
-	if err != nil {
-		panic(err)
-	}
-	for _, c := range transport.Explain(r) {
-		fmt.Println(c.Budget.Policy, c.Limit)
-	}
-	// Output:
-	// zendesk-account 400/m
-	// zendesk-ticket 30/10m
-	// zendesk-updates 100/m
-	// zendesk-endpoint unlimited
 }

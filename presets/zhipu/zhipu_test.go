@@ -1,15 +1,12 @@
 package zhipu_test
 
 import (
-	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 	"github.com/fleetthrottle/throttle/presets/zhipu"
 )
@@ -78,23 +75,4 @@ func TestSharedBudgets(t *testing.T) {
 	} {
 		require.Equal(t, c.same, presettest.Shared(t, zhipu.Policies(c.options), c.row, one, c.other), c.name)
 	}
-}
-
-func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{
-		MaxWait:  throttle.Forever,
-		Store:    memstore.New(),
-		Policies: zhipu.Policies(zhipu.Options{InFlight: 5}), // as the console shows it
-	}))
-	r, err := http.NewRequest(http.MethodPost, "https://open.bigmodel.cn/api/paas/v4/chat/completions", strings.NewReader(short)) // with GetBody
-	if err != nil {
-		panic(err)
-	}
-	r.Header.Set("Content-Type", "application/json")
-	for _, c := range transport.Explain(r) {
-		fmt.Println(c.Budget.Policy, c.Limit)
-	}
-	// Output:
-	// zhipu-model 5 in flight
-	// zhipu-plan unlimited
 }

@@ -2,6 +2,8 @@ package fleet_test
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +13,8 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
+	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 	"github.com/fleetthrottle/throttle/store"
 )
@@ -74,4 +78,129 @@ func TestNobodyWaitsForEver(t *testing.T) {
 			require.LessOrEqual(t, time.Since(begin), 11*time.Second, name)
 		}
 	})
+}
+
+// TestWrongOptions: what cannot be meant is refused, all of it at once, and nothing is started.
+func TestWrongOptions(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: "localhost:1"})
+	for _, c := range []struct {
+		client redis.UniversalClient
+		around store.Store
+		o      fleet.ReporterOptions
+		wrong  []string
+	}{
+		{nil, memstore.New(), fleet.ReporterOptions{}, []string{"redisstore: client: is nil"}},
+		{client, nil, fleet.ReporterOptions{}, []string{"fleet: store: is nil"}},
+		{client, redisstore.New(client, redisstore.Options{Namespace: "shop"}), fleet.ReporterOptions{Namespace: "throttle"}, []string{`fleet: ReporterOptions.Namespace: "throttle" is not that of the store, "shop"`}},
+		{client, redisstore.New(client, redisstore.Options{}), fleet.ReporterOptions{Namespace: "shop"}, []string{`"shop" is not that of the store, "throttle"`}},
+		{client, redisstore.New(client, redisstore.Options{Outage: 9}), fleet.ReporterOptions{}, []string{"redisstore: Options.Outage: 9 is unknown"}},
+		{client, memstore.New(), fleet.ReporterOptions{Interval: 5}, []string{"fleet: ReporterOptions.Interval: 5ns is too short"}},
+		{client, memstore.New(), fleet.ReporterOptions{Interval: -time.Hour}, []string{"fleet: ReporterOptions.Interval: -1h0m0s is too short"}},
+		{nil, nil, fleet.ReporterOptions{Namespace: "shop\n", Interval: 1}, []string{"redisstore: client", "redisstore: Options.Namespace", "fleet: store", "fleet: ReporterOptions.Interval"}},
+	} {
+		r, err := fleet.Start(c.client, c.around, c.o)
+		require.Nil(t, r)
+		require.ErrorAs(t, err, new(*store.OptionError))
+		for _, wrong := range c.wrong {
+			require.ErrorContains(t, err, wrong)
+		}
+	}
+
+	_, err := fleet.New(nil, fleet.Options{Namespace: "shop\n"})
+	require.ErrorContains(t, err, "redisstore: client")
+	require.ErrorContains(t, err, "redisstore: Options.Namespace")
+}
+
+// TestNamespaceIsThatOfTheStore: a reporter that is told no namespace is seen where the budgets of its store are.
+func TestNamespaceIsThatOfTheStore(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	s := redisstore.New(client, redisstore.Options{Namespace: "shop"})
+	r, err := fleet.Start(client, s, fleet.ReporterOptions{Program: "till", Interval: time.Hour})
+	require.NoError(t, err)
+	t.Cleanup(r.Close)
+	all, err := fleet.New(client, fleet.Options{Namespace: "shop"})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		nodes, err := all.Nodes(t.Context())
+		require.NoError(t, err)
+		return len(nodes) == 1 && nodes[0].Program == "till"
+	}, time.Minute, time.Millisecond)
+}
+
+// scriptHook is called around each script call, with its keys.
+type scriptHook func(keys []string, call func() error) error
+
+func (scriptHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (scriptHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (h scriptHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		args := cmd.Args()
+		if name := cmd.Name(); name != "eval" && name != "evalsha" {
+			return next(ctx, cmd)
+		}
+		var keys []string
+		for _, key := range args[3 : 3+args[2].(int)] {
+			keys = append(keys, key.(string))
+		}
+		err := h(keys, func() error { return next(ctx, cmd) })
+		cmd.SetErr(err)
+		return err
+	}
+}
+
+// TestNoteIsStoredFirst: a budget whose note cannot be stored is not closed, so nobody meets
+// a pause without a reason.
+func TestNoteIsStoredFirst(t *testing.T) {
+	server := redistest.Shared(t)
+	all := must(fleet.New(server.Client(t), fleet.Options{}))
+	cut := server.Client(t)
+	cut.AddHook(scriptHook(func(keys []string, call func() error) error {
+		if slices.Contains(keys, all.PausesKey()) {
+			return errors.New("cut")
+		}
+		return call()
+	}))
+	target := find(t, all, fleet.Query{Name: "shop", Key: "acme", Table: []throttle.Policy{shop}})
+	require.Error(t, must(fleet.New(cut, fleet.Options{})).Pause(t.Context(), target, time.Hour, "anna", "why"))
+	state, note, err := all.State(t.Context(), target)
+	require.NoError(t, err)
+	require.Zero(t, state.Paused)
+	require.Nil(t, note)
+}
+
+// TestNotesOutliveShorterOnes: the notes are kept until the last pause ends, whichever was
+// noted last.
+func TestNotesOutliveShorterOnes(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	all := must(fleet.New(client, fleet.Options{}))
+	for key, d := range map[string]time.Duration{"long": 20 * time.Hour, "short": time.Minute} {
+		target := find(t, all, fleet.Query{Name: "shop", Key: key, Table: []throttle.Policy{shop}})
+		require.NoError(t, all.Pause(t.Context(), target, d, "anna", key))
+	}
+	again := find(t, all, fleet.Query{Name: "shop", Key: "third", Table: []throttle.Policy{shop}})
+	require.NoError(t, all.Pause(t.Context(), again, time.Second, "anna", "third"))
+	require.Greater(t, client.TTL(t.Context(), all.PausesKey()).Val(), 19*time.Hour)
+	require.LessOrEqual(t, client.TTL(t.Context(), all.PausesKey()).Val(), 21*time.Hour)
+}
+
+// TestPushIsMadeOnce: a push whose reply is lost is made again by the client, and counts
+// once.
+func TestPushIsMadeOnce(t *testing.T) {
+	server := redistest.Shared(t)
+	all := must(fleet.New(server.Client(t), fleet.Options{}))
+	lossy := server.Client(t)
+	lossy.AddHook(scriptHook(func(keys []string, call func() error) error {
+		if err := call(); err != nil || !slices.Contains(keys, all.PoliciesKey()) {
+			return err
+		}
+		return call()
+	}))
+	number, err := must(fleet.New(lossy, fleet.Options{})).Push(t.Context(), 0, fleet.Pushed{Text: []byte("version: 1")}, "push")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, number)
+	history, _, err := all.History(t.Context())
+	require.NoError(t, err)
+	require.Len(t, history, 1)
 }

@@ -4,16 +4,27 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/lab/redistest"
+	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // get returns an answer of the page.
@@ -264,4 +275,191 @@ func TestLoginIsTheAuthor(t *testing.T) {
 	resp.Body.Close()
 	require.Equal(t, http.StatusNoContent, resp.StatusCode)
 	require.Equal(t, []string{"resume shop/1 ann: moved"}, source.acts)
+}
+
+// TestOneProcessManyPages: one Process on several pages, each with several viewers, while the program goes on.
+// The race detector sees what the pages share; each page shows the same rate, and each knows of a closing that is over.
+func TestOneProcessManyPages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewProcess(memstore.New())
+		l := newLimiters(t, p, throttle.Policy{Name: "shop", Limit: throttle.PerSecond(100)})
+
+		var pages []*viewer
+		for i := range 4 {
+			h := newHandler(t, Config{Source: p, Token: secret, Budgets: 1 + i})
+			for range 3 {
+				pages = append(pages, look(t, h, ""))
+			}
+			if i%2 == 1 {
+				time.Sleep(every / 7) // the first two pages read at one moment, the others at another one
+			}
+		}
+
+		// 20 starts a second; for two seconds of the thirty the budget is closed.
+		begun := time.Now()
+		permit, err := l.Acquire(t.Context(), throttle.Demand{Policy: "shop"})
+		require.NoError(t, err)
+		require.NoError(t, permit.Tell(t.Context(), throttle.Refused(2*time.Second)))
+		time.Sleep(10 * time.Second)
+		for range 20 * 20 {
+			_, err := l.Acquire(t.Context(), throttle.Demand{Policy: "shop"})
+			require.NoError(t, err)
+			time.Sleep(time.Second / 20)
+		}
+
+		synctest.Wait()
+		id := store.BudgetOf("shop", "").String()
+		for _, v := range pages {
+			b := v.state(t)["budgets"].(document)[id].(document)
+			require.InDelta(t, 20, b["starts"], 1.1)
+			require.Len(t, b["bands"], 1)
+			require.Equal(t, float64(begun.UnixMilli()), b["bands"].([]any)[0].(document)["from"])
+			v.leave()
+		}
+		time.Sleep(linger + every)
+	})
+}
+
+// TestClosedBeforeAnyPage: each page that is opened later knows when a budget was closed in the last 24 hours, not only the first one.
+func TestClosedBeforeAnyPage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewProcess(memstore.New())
+		l := newLimiters(t, p, shop)
+		permit, err := l.Acquire(t.Context(), throttle.Demand{Policy: "shop"})
+		require.NoError(t, err)
+		require.NoError(t, permit.Tell(t.Context(), throttle.Refused(20*time.Second)))
+		time.Sleep(time.Minute)
+
+		id := store.BudgetOf("shop", "").String()
+		for range 3 {
+			require.Len(t, readOnce(t, p.reader(DefaultBudgets)).Closed[id], 1)
+		}
+		time.Sleep(24 * time.Hour)
+		require.Empty(t, readOnce(t, p.reader(DefaultBudgets)).Closed)
+	})
+}
+
+// TestOneFleetManyPages: one Fleet on several pages that are read at the same time. Each shows as many budgets as it is asked for.
+func TestOneFleetManyPages(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	startProgram(t, client, throttle.Policy{Name: "shop", Match: "api.example.com/", Limit: throttle.PerHour(30)}, "a", "b", "c", "d")
+	all := must(fleet.New(client, fleet.Options{}))
+	require.Eventually(t, func() bool { // the program has reported
+		s, err := all.Snapshot(t.Context(), 0)
+		require.NoError(t, err)
+		return len(s.Budgets) == 4
+	}, time.Minute, time.Millisecond)
+
+	source := Fleet(all)
+	var ended sync.WaitGroup
+	for most := 1; most <= 4; most++ {
+		ended.Go(func() {
+			page := source.reader(most)
+			for n := range 20 {
+				r, err := page.read(t.Context(), n%7 == 3)
+				require.NoError(t, err)
+				require.Len(t, r.Budgets, most)
+			}
+		})
+	}
+	ended.Wait()
+}
+
+// merge applies a merge patch (RFC 7396), as the page does.
+func merge(target, patch any) any {
+	p, isObject := patch.(document)
+	if !isObject {
+		return patch
+	}
+	all, isObject := target.(document)
+	if !isObject {
+		all = document{}
+	}
+	for name, value := range p {
+		if value == nil {
+			delete(all, name)
+		} else {
+			all[name] = merge(all[name], value)
+		}
+	}
+	return all
+}
+
+// randomDocument returns a document without null.
+func randomDocument(r *rand.Rand, depth int) document {
+	d := make(document)
+	for range r.IntN(5) {
+		name := fmt.Sprint("n", r.IntN(4))
+		switch k := r.IntN(5); {
+		case k == 0 && depth > 0:
+			d[name] = randomDocument(r, depth-1)
+		case k == 1:
+			d[name] = []any{float64(r.IntN(2)), "x"}
+		default:
+			d[name] = float64(r.IntN(3))
+		}
+	}
+	return d
+}
+
+// TestDifference: the patch makes one document of another, and is empty only if they are equal.
+func TestDifference(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 3_000 {
+		from, to := randomDocument(r, 3), randomDocument(r, 3)
+		patch := difference(from, to)
+		require.Equal(t, fmt.Sprint(from) == fmt.Sprint(to), len(patch) == 0, "%v %v", from, to)
+		require.Equal(t, any(to), merge(from, patch))
+	}
+	require.Empty(t, difference(nil, document{}))
+}
+
+// TestBands: readings that find a budget closed make one band of it, which begins anew when somebody else closes it, and
+// ends when it opens.
+func TestBands(t *testing.T) {
+	begun := time.UnixMilli(1_000_000)
+	all := make(bands)
+	see := func(after time.Duration, until time.Duration, by string) []band {
+		b := budget{ID: "shop", By: by}
+		if until > 0 {
+			b.Until = begun.Add(until).UnixMilli()
+		}
+		r := &reading{At: begun.Add(after), Budgets: []budget{b}}
+		all.add(r, func(string) bool { return true })
+		return r.Budgets[0].Bands
+	}
+	s := func(n int64) int64 { return 1_000_000 + n*1000 }
+	require.Empty(t, see(0, 0, ""))
+	require.Equal(t, []band{{From: s(1), Until: s(60)}}, see(time.Second, time.Minute, ""))
+	require.Equal(t, []band{{From: s(1), Until: s(60)}}, see(2*time.Second, time.Minute+300*time.Millisecond, ""), "an end that has hardly moved stays")
+	require.Equal(t, []band{{From: s(1), Until: s(90)}}, see(3*time.Second, 90*time.Second, ""), "a ban is met again")
+	require.Equal(t, []band{{From: s(1), Until: s(5)}, {From: s(5), Until: s(100), By: "ann"}}, see(5*time.Second, 100*time.Second, "ann"))
+	require.Equal(t, []band{{From: s(1), Until: s(5)}, {From: s(5), Until: s(9), By: "ann"}}, see(9*time.Second, 0, ""))
+	require.Empty(t, see(25*time.Hour, 0, ""))
+}
+
+// TestBandBefore: of a budget that is closed when somebody begins to look, only the source may know since when.
+func TestBandBefore(t *testing.T) {
+	now := time.UnixMilli(1_000_000)
+	never := func(string) bool { return false }
+	r := &reading{At: now, Budgets: []budget{{ID: "ban", Until: 2_000_000}, {ID: "pause", Until: 2_000_000, Since: 900_000}}}
+	make(bands).add(r, never)
+	require.Equal(t, []band{{From: 1_000_000, Before: true, Until: 2_000_000}}, r.Budgets[0].Bands)
+	require.Equal(t, []band{{From: 900_000, Until: 2_000_000}}, r.Budgets[1].Bands)
+}
+
+// TestClosedByActs: pauses that nobody watched are known by the audit.
+func TestClosedByActs(t *testing.T) {
+	now := time.UnixMilli(10_000_000)
+	at := func(ago time.Duration) int64 { return now.Add(-ago).UnixMilli() }
+	acts := []act{ // the newest first
+		{At: at(time.Minute), Act: "pause", What: "open", By: "bob", For: (5 * time.Minute).Milliseconds()},
+		{At: at(20 * time.Minute), Act: "resume", What: "shop", By: "bob"},
+		{At: at(25 * time.Minute), Act: "pause", What: "shop", By: "ann", Reason: "moves", For: time.Hour.Milliseconds()},
+		{At: at(26 * time.Minute), Act: "pause", What: "shop", By: "eve", For: time.Hour.Milliseconds(), Failed: true},
+	}
+	closed, begun := closedByActs(acts, now)
+	require.Equal(t, map[string]int64{"open": at(time.Minute)}, begun)
+	require.Equal(t, []band{{From: at(25 * time.Minute), Until: at(20 * time.Minute), By: "ann", Reason: "moves"}}, closed["shop"])
+	require.Empty(t, closed["open"], "readings meet it")
 }

@@ -8,8 +8,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/cookiejar"
 	"net/http/httptrace"
 	"net/textproto"
+	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -229,4 +232,215 @@ func request(t *testing.T, method, url string) *http.Request {
 	req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
 	require.NoError(t, err)
 	return req
+}
+
+// ahead is how much of a body the proxy reads before a request waits.
+const ahead = 1 << 20
+
+// TestAnswerBeforeBody: an answer that comes before the end of a body reaches its caller, who may be
+// slow or never send the rest; and the connection ends then.
+func TestAnswerBeforeBody(t *testing.T) {
+	s := newNamedScene(t, false, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = io.WriteString(w, "who?")
+	}, nil, at("api.example.com/v1/", 1000), at("api.example.com/none/", 1))
+	s.get("/api.example.com/none/")
+	begin := strings.Repeat("a", ahead+1)
+	for name, request := range map[string]string{
+		"length":         fmt.Sprintf("v1/ HTTP/1.1\nHost: localhost\nContent-Length: %d\n\n%s", ahead+100, begin),
+		"chunks":         fmt.Sprintf("v1/ HTTP/1.1\nHost: localhost\nTransfer-Encoding: chunked\n\n%x\n%s\n5\na", len(begin), begin),
+		"expect":         "v1/ HTTP/1.1\nHost: localhost\nExpect: 100-continue\nContent-Length: 100\n\n",
+		"expect, no fit": "none/ HTTP/1.1\nHost: localhost\nExpect: 100-continue\nContent-Length: 100\n\n",
+		"no fit":         fmt.Sprintf("none/ HTTP/1.1\nHost: localhost\nContent-Length: %d\n\n%s", ahead+100, begin),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // each ends after a second
+			w := s.dial()
+			require.NoError(t, w.SetDeadline(time.Now().Add(20*time.Second))) // else a body that is awaited would hold the test
+			w.send("POST /api.example.com/" + request)
+			want := http.StatusUnauthorized
+			if strings.HasSuffix(name, "no fit") {
+				want = http.StatusTooManyRequests
+			}
+			resp, err := http.ReadResponse(w.from, nil)
+			require.NoError(t, err)
+			if resp.StatusCode == http.StatusContinue {
+				resp, err = http.ReadResponse(w.from, nil)
+				require.NoError(t, err)
+			}
+			require.Equal(t, want, resp.StatusCode)
+			_, err = io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			_, err = w.from.ReadByte()
+			require.ErrorIs(t, err, io.EOF)
+		})
+	}
+}
+
+// TestBodyBehindAnswer: a body that goes on behind the begin of its answer reaches the upstream, all of it.
+func TestBodyBehindAnswer(t *testing.T) {
+	const rest = 1000
+	s := newNamedScene(t, false, func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		require.NoError(t, control.EnableFullDuplex())
+		require.NoError(t, control.Flush())
+		body, err := io.ReadAll(r.Body)
+		require.NoError(t, err)
+		fmt.Fprint(w, len(body))
+	}, nil, rows...)
+	w := s.dial()
+	require.NoError(t, w.SetDeadline(time.Now().Add(20*time.Second)))
+	w.send("POST /api.example.com/v1/ HTTP/1.1\nHost: localhost\nTransfer-Encoding: chunked\n\n")
+	w.send(fmt.Sprintf("%x\n%s\n", ahead+1, strings.Repeat("a", ahead+1)))
+	resp, err := http.ReadResponse(w.from, nil)
+	require.NoError(t, err, "the answer has begun")
+	for range rest {
+		w.send("1\na\n")
+	}
+	w.send("0\n\n")
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprint(ahead+1+rest), string(text))
+}
+
+// TestSlowBodyHoldsNoPlace: a caller whose body does not come takes no place among those that wait.
+func TestSlowBodyHoldsNoPlace(t *testing.T) {
+	s := newNamedScene(t, false, func(http.ResponseWriter, *http.Request) {}, func(c *proxy.Config) { c.Held = 1 }, rows...)
+	s.dial().send("POST /api.example.com/v1/ HTTP/1.1\nHost: localhost\nContent-Length: 100\n\nabc")
+	require.Eventually(t, func() bool { return s.handler.Stats().BodyBytes > 0 }, time.Minute, time.Millisecond)
+	require.Zero(t, s.handler.Stats().Held)
+	resp, _ := s.get("/api.example.com/v1/")
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+}
+
+// TestRefusedUploads: a caller that sends its whole body before it reads, on a connection that it wants closed or not, gets
+// its answer, and no reset before or behind it.
+func TestRefusedUploads(t *testing.T) {
+	s := newNamedScene(t, false, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusTeapot) },
+		func(c *proxy.Config) { c.MaxWait = time.Millisecond }, at("api.example.com/v1/", 1000), at("api.example.com/once/", 1))
+	s.get("/api.example.com/once/")
+
+	for path, status := range map[string]int{
+		"/none.example.com/":       http.StatusForbidden,
+		"/api.example.com/v1/%2e.": http.StatusBadRequest,
+		"/api.example.com/once/":   http.StatusTooManyRequests,
+		"/api.example.com/v1/":     http.StatusTeapot,
+	} {
+		body := strings.Repeat("a", 3<<20)
+		for _, rest := range []string{"Content-Length: 3145728\n\n" + body, "Transfer-Encoding: chunked\n\n300000\n" + body + "\n0\n\n"} {
+			for _, wish := range []string{"Connection: close\n", ""} {
+				w := s.dial()
+				w.send("POST " + path + " HTTP/1.1\nHost: localhost\n" + wish + rest)
+
+				resp, _ := w.answer("POST")
+				require.Equal(t, status, resp.StatusCode, path)
+				if resp.Close { // what the API has read to its end leaves the connection open
+					_, err := w.from.ReadByte()
+					require.Equal(t, io.EOF, err, path)
+				}
+			}
+		}
+	}
+}
+
+// redirects is a scene with an API that redirects to another one, which tells what it has got in X-Got.
+func redirects(t *testing.T) *scene {
+	return newNamedScene(t, false, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Host == "a.wide.example.com":
+			http.SetCookie(w, &http.Cookie{Name: "session", Value: "of-a"})
+			http.Redirect(w, r, "https://api.example.com/v1/up", http.StatusTemporaryRedirect)
+		case r.URL.Path == "/v1/on":
+			w.Header().Set("Link", "</v1/2>; rel=next, <https://api.example.com/v1/3>; rel=last")
+			http.Redirect(w, r, "https://odd.example.com:8443/x", http.StatusTemporaryRedirect)
+		default:
+			w.Header().Set("X-Got", fmt.Sprintf("%q %q", r.Header.Get("Authorization"), r.Header.Get("Cookie")))
+			fmt.Fprint(w, "at ", r.Host, r.URL)
+		}
+	}, nil, rows...)
+}
+
+// TestP14_RedirectCarriesNoCredential: a client that follows a redirect from one API to another one is held there, and
+// brings neither the Authorization nor the cookies of the first.
+func TestP14_RedirectCarriesNoCredential(t *testing.T) {
+	s := redirects(t)
+	_, port, _ := strings.Cut(s.address, ":")
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+
+	for _, name := range []string{"127.0.0.1", "localhost"} {
+		begin := "http://" + name + ":" + port + "/a.wide.example.com/x"
+
+		req, err := http.NewRequest(http.MethodGet, begin, nil)
+		require.NoError(t, err)
+		req.Header.Set("Authorization", secret)
+		c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Jar: jar}
+		resp, err := c.Do(req)
+		require.NoError(t, err)
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		resp.Body.Close()
+		require.Equal(t, "at api.example.com/v1/up", string(text), "by the proxy")
+		require.Equal(t, `"" ""`, resp.Header.Get("X-Got"))
+		require.NotEmpty(t, resp.Header.Get("Server-Timing"))
+		jar, err = cookiejar.New(nil)
+		require.NoError(t, err)
+	}
+}
+
+// TestP14_ChainOfRedirects: the second redirect of a chain does not lead back to the origin of the first API. Clients such
+// as curl would send the credential of the first API to the third.
+func TestP14_ChainOfRedirects(t *testing.T) {
+	s := redirects(t)
+	for name, other := range map[string]string{"127.0.0.1": "localhost", "localhost": "127.0.0.1"} {
+		first, _ := s.get("/a.wide.example.com/x", "Host: "+name+":7070")
+		second := first.Header.Get("Location")
+		require.Equal(t, "http://"+other+":7070/-/api.example.com/v1/up", second)
+
+		on, _ := s.get("/-/api.example.com/v1/on", "Host: "+other+":7070")
+		third := on.Header.Get("Location")
+		require.Equal(t, "http://"+other+":7070/-/odd.example.com:8443/x", third)
+		require.Equal(t, "</-/api.example.com/v1/2>; rel=next, <http://"+other+":7070/-/api.example.com/v1/3>; rel=last", on.Header.Get("Link"))
+
+		resp, _ := s.get("/-/odd.example.com:8443/x", "Host: "+other+":7070")
+		require.NotEmpty(t, resp.Header.Get("Server-Timing"), "by the proxy")
+	}
+
+	resp, _ := s.get("/-/api.example.com/v1/on", "Host: 127.0.0.2:7070")
+	require.Equal(t, "https://odd.example.com:8443/x", resp.Header.Get("Location"), "an address without a second name")
+	for _, path := range []string{"/-", "/-/", "/-/-/api.example.com/v1/", "/-/else.example.com/"} {
+		resp, _ := s.get(path)
+		require.GreaterOrEqual(t, resp.StatusCode, 400, path)
+	}
+}
+
+// TestRedirectByProxy: with HTTP_PROXY a link of https to another API stays one of https, and is told; one of http comes to the
+// proxy as it is.
+func TestRedirectByProxy(t *testing.T) {
+	s := redirects(t)
+	proxied, err := url.Parse("http://" + s.address)
+	require.NoError(t, err)
+	c := &http.Client{
+		Transport:     &http.Transport{Proxy: http.ProxyURL(proxied), DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+
+	resp, err := c.Get("http://a.wide.example.com/x")
+	require.NoError(t, err)
+	resp.Body.Close()
+	require.Equal(t, "https://api.example.com/v1/up", resp.Header.Get("Location"))
+	require.EqualValues(t, 1, s.handler.Stats().LinksRound)
+}
+
+// TestRedirectElsewhere: where the proxy has no second name, the link stays as the API has sent it.
+func TestRedirectElsewhere(t *testing.T) {
+	s := redirects(t)
+	for _, host := range []string{"127.0.0.2:7070", "a.wide.example.com"} {
+		target := "/a.wide.example.com/x"
+		if host == "a.wide.example.com" {
+			target = "/x"
+		}
+		resp, _ := s.ask("GET", target+" HTTP/1.1\nHost: "+host+"\n\n")
+		require.Equal(t, "https://api.example.com/v1/up", resp.Header.Get("Location"), host)
+	}
 }

@@ -1,8 +1,11 @@
 package pgstore_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle/internal/lab/soak"
 	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/stores/pgstore"
 	"github.com/fleetthrottle/throttle/stores/rowstore"
@@ -154,4 +158,184 @@ func kill(t *testing.T, admin *pgx.Conn) {
 			WHERE application_name = 'throttle'`).Scan(&n))
 		return n == 0
 	}, time.Minute, time.Millisecond)
+}
+
+// A tornConn loses the end of what is written, and all that comes later. The server is not told, as if the network
+// had failed in the middle of a trip.
+type tornConn struct {
+	net.Conn
+	next *atomic.Bool // the next trip of a step is torn
+	torn atomic.Bool
+}
+
+// syncLength is that of the message that ends a trip.
+const syncLength = 5
+
+func (c *tornConn) Write(b []byte) (int, error) {
+	if c.torn.Load() {
+		return len(b), nil
+	}
+	if bytes.Contains(b, []byte("/node-")) && c.next.CompareAndSwap(true, false) {
+		c.torn.Store(true)
+		_, err := c.Conn.Write(b[:len(b)-syncLength])
+		return len(b), err
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *tornConn) Close() error {
+	if c.torn.Load() {
+		return nil
+	}
+	return c.Conn.Close()
+}
+
+// TestP12_TornTrip: a program has the lock, and the server has not got the end of the program's trip. Then the server does
+// not count how long the program stands still. Others go on all the same.
+func TestP12_TornTrip(t *testing.T) {
+	soak.Only(t) // it takes as long as programs wait for a lock
+	server := newServer(t)
+	var next atomic.Bool
+	o := pgstore.Options{BeforeConnect: func(_ context.Context, c *pgx.ConnConfig) error {
+		dial := c.DialFunc
+		c.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dial(ctx, network, addr)
+			if err == nil {
+				t.Cleanup(func() { _ = conn.Close() })
+			}
+			return &tornConn{Conn: conn, next: &next}, err
+		}
+		return nil
+	}}
+	stands, err := pgstore.New(server.URL(), o)
+	require.NoError(t, err)
+	others, err := pgstore.New(server.URL(), pgstore.Options{})
+	require.NoError(t, err)
+	b := &store.Booking{MaxWait: store.AnyWait, Charges: []store.Charge{{
+		Budget: store.Budget{Policy: "hourly", Key: [16]byte{1}}, Limit: store.PerHour(10), Cost: 1,
+	}}}
+	for _, s := range []store.Store{stands, others} { // statements are prepared now
+		_, err := s.Book(t.Context(), b)
+		require.NoError(t, err)
+	}
+	next.Store(true)
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		_, _ = stands.Book(ctx, b)
+	}()
+	require.Eventually(t, func() bool { return !next.Load() }, time.Minute, time.Millisecond)
+	leave()
+	<-left
+	within, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
+	_, err = others.Book(within, b)
+	require.NoError(t, err)
+}
+
+// TestP15_NothingToClose: a connection that nobody uses is closed, and that of the listener soon after nobody listens. A store has
+// no other.
+func TestP15_NothingToClose(t *testing.T) {
+	soak.Only(t)
+	server := newServer(t)
+	db := pgstore.NewDatabase(t, server.URL(), pgstore.Options{})
+	stop, err := db.(rowstore.Notifier).Listen("g", "me", func() {})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return pgstore.Hears(db) }, time.Minute, time.Millisecond)
+	admin := connect(t, server)
+	sessions := func(n int) func() bool {
+		return func() bool {
+			var found int
+			require.NoError(t, admin.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'throttle'").Scan(&found))
+			return found == n
+		}
+	}
+	require.True(t, sessions(2)())
+	stop()
+	require.Eventually(t, sessions(1), 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, sessions(0), 2*time.Minute, 10*time.Millisecond)
+	require.NoError(t, db.Transact(t.Context(), "g", nil, put))
+}
+
+// TestP12_LockOfAnother: a session that does something else has the lock of a group, so nobody ends that session. The server ends the wait of a
+// program that may be gone.
+func TestP12_LockOfAnother(t *testing.T) {
+	soak.Only(t)
+	server := newServer(t)
+	db, admin, other := pgstore.NewDatabase(t, server.URL(), pgstore.Options{}), connect(t, server), connect(t, server)
+	require.NoError(t, db.Transact(t.Context(), "g", nil, put))
+	exec(t, other, "BEGIN")
+	exec(t, other, "LOCK TABLE "+pgstore.LockTable(db, "g")+" IN EXCLUSIVE MODE")
+	busy := make(chan error, 1)
+	go func() {
+		_, err := other.Exec(context.Background(), "SELECT pg_sleep(3600)")
+		busy <- err
+	}()
+	require.Eventually(t, func() bool {
+		var n int
+		require.NoError(t, admin.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'").Scan(&n))
+		return n == 1
+	}, time.Minute, time.Millisecond)
+	began := time.Now()
+	err := db.Transact(t.Context(), "g", nil, put)
+	require.ErrorIs(t, err, rowstore.ErrAway)
+	require.ErrorContains(t, err, "lock timeout")
+	require.Less(t, time.Since(began), time.Minute)
+	exec(t, admin, "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
+	require.ErrorContains(t, <-busy, "canceling statement")
+	exec(t, other, "ROLLBACK")
+	require.NoError(t, db.Transact(t.Context(), "g", nil, put))
+}
+
+// TestP11_Messages: a node hears of each transaction that wakes it or everybody, and of no other, without that anybody looks: what is for another
+// node does not reach its program. It hears again when its connection was lost.
+func TestP11_Messages(t *testing.T) {
+	server := newServer(t)
+	r := newRelay(t, server)
+	hears := pgstore.NewDatabase(t, r.url(t, server), pgstore.Options{})
+	tells := pgstore.NewDatabase(t, server.URL(), pgstore.Options{})
+	woken := make(chan struct{}, 1)
+	stop, err := hears.(rowstore.Notifier).Listen("g", "me", func() {
+		select {
+		case woken <- struct{}{}:
+		default:
+		}
+	})
+	require.NoError(t, err)
+	defer stop()
+	await := func() {
+		t.Helper()
+		select {
+		case <-woken:
+		case <-time.After(20 * time.Second):
+			t.Fatal("nobody is woken")
+		}
+	}
+	told := 0
+	tell := func(group string, nodes ...string) {
+		if len(nodes) == 0 || slices.Contains(nodes, "me") {
+			told++
+		}
+		require.NoError(t, tells.Transact(t.Context(), group, nil, func(tx rowstore.Tx) error {
+			tx.(rowstore.Waker).Wake(nodes...)
+			return nil
+		}))
+	}
+	for range 2 {
+		require.Eventually(t, func() bool { return pgstore.Hears(hears) }, time.Minute, time.Millisecond)
+		await() // there may have been news before
+		tell("g", "me", "you")
+		await()
+		tell("g")
+		await()
+		tell("g", "you")
+		tell("other")
+		require.Eventually(t, func() bool { return pgstore.Heard(hears) == told }, time.Minute, time.Millisecond)
+		require.Empty(t, woken)
+		r.cut()
+		require.Eventually(t, func() bool { return !pgstore.Hears(hears) }, time.Minute, time.Millisecond)
+	}
+	await() // it looks itself now
+	await()
 }

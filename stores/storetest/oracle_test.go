@@ -5,7 +5,10 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle/store"
 )
@@ -208,6 +211,180 @@ func (o *oracle) tellBetween(c store.Charge, from, until int64) {
 	for _, v := range o.watched {
 		if counts(v.b, c) && from <= v.at && v.at < until {
 			v.tell(true)
+		}
+	}
+}
+
+// Watches are all of an oracle.
+type watches struct {
+	watched []*oracleWatch
+	lifted  map[int64]bool // the marks of grants for which a pause was lifted since
+}
+
+// An oracleWatch is the oracle's watch over one start.
+type oracleWatch struct {
+	o      *oracle
+	b      store.Booking
+	at     int64
+	news   chan<- struct{}
+	lifted bool
+}
+
+// Watch implements store.Store.
+func (o *oracle) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) store.Watch {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	v := &oracleWatch{o: o, b: *b, at: o.booked[g.Handle.Start].at, news: news, lifted: o.lifted[g.Handle.Start]}
+	o.watched = append(o.watched, v)
+	v.tell(false)
+	return v
+}
+
+// Confirm implements store.Watch.
+func (v *oracleWatch) Confirm(context.Context, time.Duration) (bool, error) {
+	v.o.mu.Lock()
+	defer v.o.mu.Unlock()
+	return !v.lifted && !v.closed(), nil
+}
+
+// Stop implements store.Watch.
+func (v *oracleWatch) Stop() {
+	v.o.mu.Lock()
+	defer v.o.mu.Unlock()
+	v.news = nil
+}
+
+// closed reports whether a penalty closes a budget at the start.
+func (v *oracleWatch) closed() bool {
+	for _, c := range v.b.Charges {
+		if !c.Shadow && v.o.ledger.closed[c.Budget.Key] > v.at {
+			return true
+		}
+	}
+	return false
+}
+
+// tell tells the caller, if there is news.
+func (v *oracleWatch) tell(lifted bool) {
+	if v.lifted = v.lifted || lifted; v.lifted || v.closed() {
+		select {
+		case v.news <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// news tells all watches of a budget.
+func (o *oracle) news(c store.Charge, lifted bool) {
+	for _, v := range o.watched {
+		if counts(v.b, c) {
+			v.tell(lifted)
+		}
+	}
+}
+
+// Resume implements store.Store.
+func (o *oracle) Resume(_ context.Context, c store.Charge) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	lifted := o.ledger.closed[c.Budget.Key] > o.clock()
+	o.ledger.resume(c)
+	if lifted {
+		o.lift(c)
+	}
+	o.news(c, lifted)
+	return nil
+}
+
+// lift notes for which grants a pause is lifted.
+func (o *oracle) lift(c store.Charge) {
+	if o.lifted == nil {
+		o.lifted = make(map[int64]bool)
+	}
+	for mark, e := range o.booked {
+		if counts(e.booking, c) {
+			o.lifted[mark] = true
+		}
+	}
+}
+
+// counts reports whether the budget of a charge is one that holds the booking.
+func counts(b store.Booking, c store.Charge) bool {
+	return slices.ContainsFunc(b.Charges, func(own store.Charge) bool {
+		return !own.Shadow && own.Budget.Key == c.Budget.Key
+	})
+}
+
+// TestP5_TheFairQueueIsMaxMinFair: what the fair queue serves is what a division by weight gives,
+// which knows nothing of turns.
+func TestP5_TheFairQueueIsMaxMinFair(t *testing.T) {
+	for _, s := range append(shareScenes(), randomShares(1), randomShares(2), randomShares(3)) {
+		callers, end := s.sharers(), s.windows(shareWarm+shareWindows)
+		var asked, weights []float64
+		steady := true
+		for i, a := range s.tenants {
+			asked = append(asked, a.load*s.part(i)+float64(a.heap))
+			weights = append(weights, float64(max(1, a.weight)))
+			steady = steady && a.from == 0 && a.to == 0 && a.leave == 0
+		}
+		if !steady {
+			continue
+		}
+		r := &shareRun{scene: s, callers: callers, end: end}
+		starts := fair(callers, s.rate(), end)
+		for i, part := range maxMin(asked, weights, s.rate()) {
+			want := part * (shareWindows * s.window()).Seconds()
+			require.InDelta(t, want, float64(r.served(i, starts)), 0.05*want+2*float64(max(1, s.tenants[i].most)), "%s, share %d", s.name, i)
+		}
+	}
+}
+
+// TestP5_TheFairQueueKnowsNoCredit: a share that was away takes turns with the others at once, and no more.
+func TestP5_TheFairQueueKnowsNoCredit(t *testing.T) {
+	var callers []sharer
+	for i := range 40 {
+		callers = append(callers, sharer{cost: 1})
+		callers[i].share.ID = 1000
+	}
+	for range 10 {
+		c := sharer{at: 20 * time.Second, cost: 1}
+		c.share.ID = 1001
+		callers = append(callers, c)
+	}
+	starts := fair(callers, 1, time.Minute)
+	for i := range 10 {
+		require.Equal(t, 20*time.Second+time.Duration(2*i)*time.Second, starts[40+i])
+	}
+}
+
+// maxMin divides a budget's starts among shares by weight: no share gets more than it asks for, and
+// its leftover goes to the remaining shares.
+func maxMin(asked, weights []float64, served float64) (parts []float64) {
+	parts = make([]float64, len(asked))
+	content := make([]bool, len(asked))
+	for {
+		left, sum := served, 0.0
+		for i := range asked {
+			if content[i] {
+				left -= asked[i]
+			} else {
+				sum += weights[i]
+			}
+		}
+
+		again := false
+		for i := range asked {
+			if content[i] {
+				continue
+			}
+			parts[i] = left * weights[i] / sum
+			if parts[i] >= asked[i] {
+				parts[i], content[i], again = asked[i], true, true
+			}
+		}
+
+		if !again {
+			return parts
 		}
 	}
 }

@@ -4,13 +4,19 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // most is the longest way of a request to the upstream, and of an answer back. The
@@ -216,4 +222,191 @@ func (u *upstream) stop() {
 	}
 	_ = u.server.Close()
 	time.Sleep(2 * time.Minute) // what idles, or was given up, ends
+}
+
+// TestUpstreamNotices: a program that keeps to nothing is found out.
+func TestUpstreamNotices(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		u := newUpstream(t, shopPlatform())
+		defer u.stop()
+		u.refuse(50)
+		client := &http.Client{Transport: u.base()}
+		u.calls(0, 200, 24, func(int, int) error {
+			resp, err := client.Post("https://api.example.com/orders", "application/json", strings.NewReader(`{"id":"1"}`))
+			if err != nil {
+				return err
+			}
+			defer resp.Body.Close()
+			_, err = io.Copy(io.Discard, resp.Body)
+			return err
+		})
+		require.NotEmpty(t, u.over)
+		require.NotEmpty(t, u.early)
+		require.NotEqual(t, 1, u.effects["1"])
+	})
+}
+
+// A platform is what a test says of its upstream.
+type platform struct {
+	http2 bool // it speaks HTTP/2
+
+	// limits are what a call counts for, whatever becomes of it.
+	limits func(*call) []limit
+
+	// scopes are what a call belongs to, and what a refusal may close.
+	scopes func(*call) []string
+
+	// refusals are the forms in which the platform refuses on purpose.
+	refusals []refusal
+
+	// answer does what a call asks for.
+	answer func(*call) reply
+}
+
+// A call is one request as it has arrived.
+type call struct {
+	*http.Request
+	body []byte
+	u    *upstream
+}
+
+// A limit is what the upstream allows, and what a call costs of it.
+type limit struct {
+	budget string
+	n      int
+	per    time.Duration
+	kind   kind
+	cost   int
+	inside bool // counts only what nothing else has refused
+}
+
+// A kind says which windows a limit is for.
+type kind int
+
+const (
+	sliding kind = iota // any interval
+	clock               // the windows of the clock
+	opened              // windows that begin with the first arrival after the last one
+)
+
+// A refusal is a form of refusing, and what that closes for how long.
+type refusal struct {
+	name string
+
+	// closes is the scope that is closed from now on; "" if a call of this kind is
+	// not refused in this form.
+	closes func(*call) string
+	lasts  time.Duration
+
+	// reply is the answer to a call while the scope is closed, for left.
+	reply func(c *call, left time.Duration) reply
+}
+
+// A reply is an answer.
+type reply struct {
+	status int
+	header map[string]string
+	body   string
+}
+
+func ok(body string) reply { return reply{status: http.StatusOK, body: body} }
+
+// always is for a refusal that closes the same scope for all calls.
+func always(scope string) func(*call) string {
+	return func(*call) string { return scope }
+}
+
+// seconds is a time in whole seconds, rounded up, as Retry-After has it.
+func seconds(d time.Duration) string {
+	return strconv.Itoa(int(math.Ceil(d.Seconds())))
+}
+
+// programs is how many programs share a store in each test. Each has a client of
+// its own.
+const programs = 3
+
+// play runs programs against a platform, in virtual time, and judges them.
+func play(t *testing.T, p platform, run func(*testing.T, *upstream)) {
+	t.Helper()
+	t.Parallel()
+	playAlone(t, p, run)
+}
+
+// playAlone is play for an SDK with one client for a process, while no other test runs.
+func playAlone(t *testing.T, p platform, run func(*testing.T, *upstream)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		u := newUpstream(t, p)
+		defer u.stop()
+		begin := time.Now()
+		run(t, u)
+		u.judge(time.Since(begin))
+	})
+}
+
+// clients makes one client for each program.
+func clients[T any](make func() T) []T {
+	made := []T{}
+	for range programs {
+		made = append(made, make())
+	}
+	return made
+}
+
+// calls makes n calls, numbered from first, by so many workers at a time. All must
+// succeed.
+func (u *upstream) calls(first, n, workers int, call func(worker, i int) error) {
+	u.t.Helper()
+	var wg sync.WaitGroup
+	var next atomic.Int64
+	for w := range workers {
+		wg.Go(func() {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= n {
+					return
+				}
+				if err := call(w, first+i); err != nil {
+					u.t.Errorf("call %d: %v", first+i, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// requireUsed is for the stretch without refusals: it took hardly longer than the
+// limits ask for, from the first to the last arrival of a budget.
+func (u *upstream) requireUsed(name string, atLeast time.Duration) {
+	u.t.Helper()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	b := u.budget(name)
+	took := b.last.Sub(b.first)
+	used := atLeast.Seconds() / took.Seconds()
+	u.t.Logf("%s: %d in %v, %.1f %% used", name, b.total, took.Round(time.Millisecond), 100*used)
+	require.GreaterOrEqual(u.t, used, 0.9, name)
+	require.Zero(u.t, u.refused)
+}
+
+// requireOnce is for what must be done once, neither lost nor doubled.
+func (u *upstream) requireOnce(name string) {
+	u.t.Helper()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	require.Equal(u.t, 1, u.effects[name], name)
+}
+
+// judge requires that the rules were kept and every form of refusal was met.
+func (u *upstream) judge(took time.Duration) {
+	u.t.Helper()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.t.Logf("%d arrivals in %v of virtual time, %d refused: %v", u.arrivals, took.Round(time.Second), u.refused, u.times)
+	require.Empty(u.t, u.over, "windows above a limit")
+	require.Empty(u.t, u.early, "sent while closed")
+	for _, r := range u.refusals {
+		require.NotZero(u.t, u.times[r.name], "%s was not tried", r.name)
+	}
 }

@@ -3,7 +3,9 @@ package waits
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/lab/redissim"
 	"github.com/fleetthrottle/throttle/internal/stat"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/store"
@@ -137,6 +140,268 @@ func connections(t *testing.T) (rows []row) {
 		rows = append(rows, ofQuota(fmt.Sprintf("%d connections, answers in 80 ms, 40/s, 64 callers", c.conns), server.seen(), end, line, c.least))
 		base.CloseIdleConnections()
 		server.close()
+	}
+	return rows
+}
+
+// storeAway is so far away that each start may be used some milliseconds later than booked.
+const storeAway = 12 * ms
+
+// awayStore has a store whose answers are all late. Starts that come closer together than
+// they may be used apart use the whole limit all the same.
+func awayStore(t *testing.T) []row {
+	away := lateStore{memstore.New(), func() time.Duration { return storeAway }}
+	s, n, end := newStage(t), 1000, 10*time.Second
+	visits := poisson(0.9*lineOf(n).rate(), 0, end, dice(1))
+	s.play(visits, time.Hour, s.limiter(newLimiter(away, store.PerSecond(n))))
+	s.kept(visits, n, time.Second)
+
+	away.Store = memstore.New()
+	closed, few := newStage(t), 20
+	all := join(closed.loop(2*few, 30*time.Second, closed.limiter(newLimiter(away, store.PerSecond(few))))...)
+	late := between(all, 10*time.Second, 30*time.Second)
+	return []row{
+		atMost("a store 12 ms away, 1,000/s, 90 % load: mean wait", mean(visits), waitAway),
+		above("a store 12 ms away, 20/s, closed loop: starts from 10 s to 30 s", float64(len(late)), startsAway),
+	}
+}
+
+// bans closes the budget while a thousand wait.
+func bans(t *testing.T) (rows []row) {
+	for _, d := range []time.Duration{200 * ms, 500 * ms, time.Second, 2 * time.Second} {
+		late, atEnd := time.Duration(0), time.Duration(0)
+		for _, at := range []time.Duration{5 * time.Second, 5300 * ms, 5800 * ms} {
+			s, l := newStage(t), newLimiter(memstore.New(), store.PerSecond(20))
+			visits := crowd(1000)
+			best := lineOf(20).perfect(visits)
+			s.at(at, func() { must(0, l.Pause(t.Context(), "", d)) })
+			s.play(visits, time.Hour, s.limiter(l))
+			s.kept(visits, 20, time.Second)
+			late, atEnd = max(late, latest(visits, best)), max(atEnd, last(visits)-last(best))
+		}
+		rows = append(rows, atMost(fmt.Sprintf("a ban of %v, 1,000 wait: later than without it", d), late, lateDisturbed).
+			also("the last one %v", short(atEnd)))
+	}
+	return rows
+}
+
+// slowDials makes one connection in twenty take longer.
+func slowDials(t *testing.T) (rows []row) {
+	for _, slow := range []time.Duration{50 * ms, 150 * ms} {
+		s, dice := newStage(t), dice(1)
+		visits := crowd(1000)
+		best := lineOf(20).perfect(visits)
+		turn := make(chan struct{}, 1)
+		tr := newTransport(upstream{stage: s, dial: func() time.Duration {
+			turn <- struct{}{}
+			defer func() { <-turn }()
+			if dice.IntN(20) == 0 {
+				return slow
+			}
+			return 0
+		}}, memstore.New(), perSecond(20))
+		s.play(visits, time.Hour, s.transport(tr))
+		s.kept(visits, 20, time.Second)
+		rows = append(rows, atMost(fmt.Sprintf("one dial in twenty takes %v, 1,000 wait: later than perfect", slow), latest(visits, best), lateDisturbed).
+			also("the last one %v", short(last(visits)-last(best))))
+	}
+	return rows
+}
+
+// endsOfBans measures how soon the waiters start after a ban.
+func endsOfBans(t *testing.T) (rows []row) {
+	first := time.Duration(0)
+	for at := 50 * ms; at < time.Second; at += 100 * ms {
+		after := afterBan(t, store.PerSecond(20), 65, at, 1200*ms)
+		first = max(first, after[0])
+	}
+	rows = append(rows, atMost("the first start after a ban of 1.2 s, 45 wait at 20/s", first, firstAfter))
+	for _, d := range []int{61, 75, 90, 119} {
+		after := afterBan(t, store.PerMinute(60), 300, time.Second, time.Duration(d)*time.Second)
+		rows = append(rows, atMost(fmt.Sprintf("the second start after a ban of %d s, 240 wait at 60 a minute", d), after[1], nextAfterLong).
+			also("the first %v, the tenth %v", short(after[0]), short(after[9])))
+	}
+	return rows
+}
+
+// afterBan returns the starts after a ban, counted from its end.
+func afterBan(t *testing.T, limit store.Limit, callers int, at, d time.Duration) (starts []time.Duration) {
+	s, l := newStage(t), newLimiter(memstore.New(), limit)
+	visits := crowd(callers)
+	s.at(at, func() { must(0, l.Pause(t.Context(), "", d)) })
+	s.play(visits, time.Hour, s.limiter(l))
+	s.kept(visits, limit.N(), limit.Per())
+	for _, v := range only(visits, func(v *visit) bool { return v.start >= at+d }) {
+		starts = append(starts, v.start-at-d)
+	}
+	slices.Sort(starts)
+	return starts
+}
+
+// A lateStore gives its answers late, and says so.
+type lateStore struct {
+	store.Store
+	late func() time.Duration
+}
+
+// Book implements [store.Store].
+func (s lateStore) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
+	g, err := s.Store.Book(ctx, b)
+	if d := s.late(); d > 0 && err == nil {
+		time.Sleep(d)
+		g.Age += d
+	}
+	return g, err
+}
+
+// A tremble is when answers are late.
+type tremble struct {
+	name     string
+	from, to time.Duration
+}
+
+var trembles = []tremble{{"as they come", 0, 50 * ms}, {"a second later", time.Second, 1050 * ms}}
+
+const trembleBy = 12 * ms
+
+// trembled are the limits that a hiccup is tried with.
+var trembled = []store.Limit{store.PerSecond(20), store.LeakyBucket(20, time.Second)}
+
+// hiccup has answers of the store 12 ms late for 50 ms.
+func hiccup(t *testing.T) (rows []row) {
+	for _, l := range trembled {
+		for _, h := range trembles {
+			s := newStage(t)
+			store := lateStore{memstore.New(), func() time.Duration {
+				if now := s.now(); now >= h.from && now < h.to {
+					return trembleBy
+				}
+				return 0
+			}}
+			rows = append(rows, hiccupRow(s, newLimiter(store, l), l, h, "memstore"))
+		}
+	}
+	return rows
+}
+
+// hiccupRow lets 100 callers come and counts the starts in 5 seconds.
+func hiccupRow(s stage, l *throttle.Limiter, limit store.Limit, h tremble, where string) row {
+	visits := crowd(100)
+	s.play(visits, 7*time.Second, s.limiter(l))
+	var seconds [5]int
+	n := 0
+	for _, v := range between(visits, 0, 5*time.Second) {
+		seconds[v.start/time.Second]++
+		n++
+	}
+	return above(fmt.Sprintf("answers 12 ms late for 50 ms %s, %v, %s: starts in 5 s", h.name, limit, where), float64(n), startsHiccup).
+		also("%v", seconds)
+}
+
+// crashEvery is how long each process lives.
+const crashEvery = 2 * time.Second
+
+// crashes kills a process with 200 waiters at 40/s every 2 s. The first one lives for longer or
+// shorter, so that the deaths come at every phase of the windows.
+func crashes(t *testing.T, v virtual) []row {
+	const lives = 5
+	phases := inFull(20, 4)
+	least, which := math.MaxInt, ""
+	var all []int
+	for i := range phases {
+		phase := time.Duration(i+1) * lineOf(40).span / time.Duration(phases)
+		counts := crashing(t, v, phase, lives)
+		all = append(all, slices.Min(counts))
+		if n := slices.Min(counts); n < least {
+			least, which = n, fmt.Sprintf("%v after a first life of %v", counts, short(phase))
+		}
+	}
+	return []row{
+		above(fmt.Sprintf("a process with 200 waiters at 40/s is killed every %v, %d phases: the least starts of one", crashEvery, phases),
+			float64(least), startsCrash).also("%s; the least of each phase: %v", which, all),
+	}
+}
+
+// crashing returns how many starts each of some lives had, after a first one of some length.
+func crashing(t *testing.T, v virtual, first time.Duration, lives int) (counts []int) {
+	v.stage(t, near, 1, func(s stage, net *redissim.Network) {
+		nodes := s.nodes(net, lives+1)
+		s.begin = time.Now()
+		starts := make([]int, len(nodes))
+		var waiting sync.WaitGroup
+		var mu sync.Mutex
+		for i, n := range nodes {
+			begin := time.Duration(0)
+			if i > 0 {
+				begin = first + time.Duration(i-1)*crashEvery
+			}
+			end := first + time.Duration(i)*crashEvery
+			l := n.limiter(store.PerSecond(40))
+			s.at(begin, func() {
+				for range 200 {
+					waiting.Go(func() {
+						if _, err := n.acquire(context.Background(), l, 1); err == nil {
+							mu.Lock()
+							defer mu.Unlock()
+							starts[i]++
+						}
+					})
+				}
+			})
+			s.at(end, n.die)
+		}
+		time.Sleep(first + time.Duration(lives)*crashEvery + time.Second)
+		waiting.Wait()
+		counts = starts[1:]
+	})
+	return counts
+}
+
+func perSecond(n int) throttle.Policy {
+	return throttle.Policy{Name: "api", Match: "/", Limit: store.PerSecond(n)}
+}
+
+// raised doubles the limit while a thousand wait.
+func raised(t *testing.T) []row {
+	const at = 2 * time.Second
+	s := newStage(t)
+	visits := crowd(1000)
+	tr := newTransport(upstream{stage: s}, memstore.New(), perSecond(20))
+	s.at(at, func() { must(0, tr.SetPolicies([]throttle.Policy{perSecond(40)})) })
+	s.play(visits, time.Hour, s.transport(tr))
+	best := lineOf(20, change{at, 40}).perfect(visits)
+	return []row{
+		below("20/s raised to 40/s, 1,000 wait: the last one, times perfect", last(visits).Seconds()/last(best).Seconds(), timesRaised).
+			also("%v for %v", short(last(visits)), short(last(best))),
+	}
+}
+
+// keptOrder changes something while a queue of 20 seconds waits and more come.
+func keptOrder(t *testing.T) (rows []row) {
+	const at = 30 * time.Second
+	set := func(n int) func(stage, *throttle.Transport) {
+		return func(_ stage, tr *throttle.Transport) { must(0, tr.SetPolicies([]throttle.Policy{perSecond(n)})) }
+	}
+	for _, c := range []struct {
+		name   string
+		change func(stage, *throttle.Transport)
+	}{
+		{"raised to 40/s", set(40)},
+		{"raised to 21/s", set(21)},
+		{"lowered to 19/s", set(19)},
+		{"Pause and Resume after 1 s", func(s stage, tr *throttle.Transport) {
+			l := must(tr.Limiter("api"))
+			must(0, l.Pause(s.t.Context(), "", 10*time.Second))
+			s.at(at+time.Second, func() { must(0, l.Resume(s.t.Context(), "")) })
+		}},
+	} {
+		s := newStage(t)
+		visits := join(crowd(100), poisson(30, 0, at+15*time.Second, dice(1)))
+		tr := newTransport(upstream{stage: s}, memstore.New(), perSecond(20))
+		s.at(at, func() { c.change(s, tr) })
+		s.play(visits, time.Hour, s.transport(tr))
+		rows = append(rows, atMost(fmt.Sprintf("20/s %s: passed by", c.name), passed(visits), passedChange).
+			also("by one that came %v later", short(passedByLater(visits))))
 	}
 	return rows
 }

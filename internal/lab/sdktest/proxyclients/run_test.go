@@ -1,8 +1,11 @@
 package proxyclients
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"encoding/pem"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -109,4 +112,157 @@ func TestRun(t *testing.T) {
 		}
 	}
 	require.Equal(t, 1, s.count(scarce))
+}
+
+// kits are how the programs of each language are started, without the program's name.
+type kits struct {
+	python, node, php, java, gohttp []string
+}
+
+// newKits finds what scripts/install-clients.sh installs, and compiles what is to be compiled.
+func newKits(t *testing.T) *kits {
+	t.Helper()
+	need(t, "curl 7.84 or later", "curl", "--silent", "--json", "{}", "--write-out", "%header{x}", "--version")
+
+	python := "/usr/bin/python3" // which has Debian's packages, whatever python3 is on PATH
+	if exec.Command(python, "-c", "import requests, httpx, aiohttp").Run() != nil {
+		python = "python3"
+	}
+	need(t, "requests, httpx and aiohttp for Python", python, "-c", "import requests, httpx, aiohttp")
+
+	if *pypi {
+		if exec.Command("python/.venv/bin/python", "-c", "import openai, anthropic").Run() != nil {
+			t.Fatal("no SDKs for Python: run scripts/install-clients.sh --pypi")
+		}
+	}
+
+	node := "node/node_modules/.bin/node"
+	if _, err := os.Stat(node); err != nil {
+		node = "node" // on a system for which node/package.json has none
+	}
+	need(t, "packages of Node", node, "--eval", "require('node:fs').accessSync('node/node_modules/.package-lock.json')")
+
+	need(t, "Guzzle for PHP", "php", "-r", "require 'GuzzleHttp/autoload.php';")
+
+	classes := t.TempDir()
+	jars := strings.Join([]string{"/usr/share/java/okhttp.jar", "/usr/share/java/okio.jar", classes}, ":")
+	need(t, "Java, or OkHttp for it", "sh", "-c", "javac -version && test -e /usr/share/java/okhttp.jar")
+	sources, err := filepath.Glob("java/*.java")
+	require.NoError(t, err)
+	build(t, ".", "javac", append([]string{"-d", classes, "-classpath", jars}, sources...)...)
+
+	gohttp := filepath.Join(t.TempDir(), "gohttp")
+	build(t, ".", "go", "build", "-o", gohttp, "./gohttp")
+	return &kits{
+		python: []string{python}, node: []string{node}, php: []string{"php"},
+		java: []string{"java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-classpath", jars}, gohttp: []string{gohttp},
+	}
+}
+
+// need fails unless a command succeeds.
+func need(t *testing.T, what, program string, args ...string) {
+	t.Helper()
+	if exec.Command(program, args...).Run() != nil {
+		t.Fatalf("no %s: run scripts/install-clients.sh", what)
+	}
+}
+
+// build runs a command in a directory, and returns what it prints.
+func build(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s: %s", cmd, out)
+	return string(out)
+}
+
+// A report is a line that a program prints: of a call, of an event in a stream, or of what the
+// client does by default.
+type report struct {
+	Status     int
+	Answer     json.RawMessage
+	RetryAfter string
+	Via        string
+	Timing     string
+	Error      string // what the client calls the failure
+	Message    string
+
+	Event string
+
+	Timeout float64 // in seconds; 0: none
+	Retries int
+}
+
+// problem returns the answer of the proxy itself that a call has met.
+func (r *report) problem(t *testing.T) (policy, detail string) {
+	t.Helper()
+	// The SDKs of OpenAI have the error alone, in OpenAI's form.
+	var p struct{ Policy, Detail, Message string }
+	require.NoError(t, json.Unmarshal(r.Answer, &p), "%+v", r)
+	require.Equal(t, "1.1 throttle", r.Via)
+	return p.Policy, cmp.Or(p.Detail, p.Message)
+}
+
+// A program is a process of a client.
+type program struct {
+	t       *testing.T
+	cmd     *exec.Cmd
+	reports *json.Decoder
+	talk    bytes.Buffer
+}
+
+// start starts a client whose base URL leads to a place. args begin with variables, "NAME=value".
+func (s *scene) start(t *testing.T, c *client, address string, p place, args ...string) *program {
+	t.Helper()
+	base := s.baseURL(address, p)
+	if c.variable == "ANTHROPIC_BASE_URL" {
+		base = strings.TrimSuffix(base, "/v1") // which the SDK adds
+	}
+	env := append(os.Environ(), c.variable+"="+base, "OPENAI_API_KEY=a-key", "ANTHROPIC_API_KEY=a-key", "PYTHONUNBUFFERED=1")
+	for len(args) > 0 && strings.Contains(args[0], "=") {
+		env, args = append(env, args[0]), args[1:]
+	}
+	words := append(c.start(s.kits), args...)
+	r := &program{t: t, cmd: exec.CommandContext(t.Context(), words[0], words[1:]...)}
+	r.cmd.Env, r.cmd.Stderr = env, &r.talk
+	out, err := r.cmd.StdoutPipe()
+	require.NoError(t, err)
+	r.reports = json.NewDecoder(out)
+	require.NoError(t, r.cmd.Start())
+	return r
+}
+
+// next returns the next report; nil: the program has ended.
+func (r *program) next() *report {
+	r.t.Helper()
+	var next report
+	switch err := r.reports.Decode(&next); err {
+	case nil:
+		return &next
+	case io.EOF:
+		require.NoError(r.t, r.cmd.Wait(), r.talk.String())
+		return nil
+	default:
+		_ = r.cmd.Wait()
+		require.NoError(r.t, err, r.talk.String())
+		return nil
+	}
+}
+
+// all returns the reports up to the end of the program.
+func (r *program) all() (all []*report) {
+	r.t.Helper()
+	for next := r.next(); next != nil; next = r.next() {
+		all = append(all, next)
+	}
+	return all
+}
+
+// run is start for a program that makes one report.
+func (s *scene) run(t *testing.T, c *client, address string, p place, args ...string) *report {
+	t.Helper()
+	all := s.start(t, c, address, p, args...).all()
+	require.Len(t, all, 1)
+	return all[0]
 }

@@ -1,16 +1,25 @@
 package proxyclients
 
 import (
+	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	"github.com/stretchr/testify/require"
 )
 
 // An upstream plays the API of a model: paths are /CLIENT/STORY/v1/chat/completions, or
@@ -183,4 +192,186 @@ var messageEvents = [2]string{
 	`event: content_block_delta` + "\n" + `data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"first"}}` + "\n\n",
 	`event: content_block_delta` + "\n" + `data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"last"}}` + "\n\n" +
 		"event: message_stop\n" + `data: {"type":"message_stop"}` + "\n\n",
+}
+
+// A tap passes bytes on between a client and a proxy, and counts requests.
+type tap struct {
+	net.Listener
+	to string
+
+	mu   sync.Mutex
+	seen bytes.Buffer // what clients have sent
+}
+
+func newTap(t *testing.T, to string) *tap {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	p := &tap{Listener: listener, to: to}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go p.relay(conn)
+		}
+	}()
+	return p
+}
+
+func (p *tap) relay(client net.Conn) {
+	defer client.Close()
+	proxy, err := net.Dial("tcp", p.to)
+	if err != nil {
+		return
+	}
+	go func() {
+		defer proxy.Close()
+		_, _ = io.Copy(io.MultiWriter(proxy, p), client)
+	}()
+	_, _ = io.Copy(client, proxy)
+}
+
+// Write implements [io.Writer].
+func (p *tap) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.seen.Write(b)
+}
+
+// requests returns how many requests have come.
+func (p *tap) requests() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return bytes.Count(p.seen.Bytes(), []byte(" HTTP/1.1\r\n"))
+}
+
+// secretKey signs the calls of the story "signed".
+const secretKey = "a-secret-key"
+
+// isSigned reports whether a request has the signature that AWS would demand: of its method, its
+// path, its host, its body, and of the headers that the signature names.
+func isSigned(r *http.Request) bool {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return false
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	at, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
+	if err != nil {
+		return false
+	}
+	_, names, _ := strings.Cut(r.Header.Get("Authorization"), "SignedHeaders=")
+	names, _, _ = strings.Cut(names, ",")
+	again, err := http.NewRequest(r.Method, "https://"+r.Host+r.RequestURI, nil)
+	if err != nil {
+		return false
+	}
+	for name := range strings.SplitSeq(names, ";") {
+		if values := r.Header.Values(name); len(values) > 0 {
+			again.Header[http.CanonicalHeaderKey(name)] = values
+		}
+		if name == "content-length" {
+			again.ContentLength = r.ContentLength
+		}
+	}
+	hash := sha256.Sum256(body)
+	credentials := aws.Credentials{AccessKeyID: "id", SecretAccessKey: secretKey}
+	if v4.NewSigner().SignHTTP(r.Context(), credentials, again, hex.EncodeToString(hash[:]), "execute-api", "eu-central-1", at) != nil {
+		return false
+	}
+	return signature(again) != "" && signature(again) == signature(r)
+}
+
+// signature returns what stands last in Authorization.
+func signature(r *http.Request) string {
+	_, s, _ := strings.Cut(r.Header.Get("Authorization"), "Signature=")
+	return s
+}
+
+// A way is how a client is told of a forward proxy, as its users type it.
+type way struct {
+	name, client string
+	variables    []string
+	refused      string // what it calls a tunnel that is refused
+}
+
+// ways go to an address. curl reads no HTTP_PROXY in capitals, Guzzle reads it on the command line
+// alone, and Java goes round proxies to the loopback unless told otherwise.
+func ways(address string) []way {
+	host, port, _ := net.SplitHostPort(address)
+	plain, secure := "HTTP_PROXY=http://"+address, "HTTPS_PROXY=http://"+address
+	java := "JDK_JAVA_OPTIONS=-Dhttp.nonProxyHosts="
+	for _, scheme := range []string{"http", "https"} {
+		java += " -D" + scheme + ".proxyHost=" + host + " -D" + scheme + ".proxyPort=" + port
+	}
+	return []way{
+		{"requests", "requests", []string{plain, secure}, "SSLError"},
+		{"httpx", "httpx", []string{plain, secure}, "ConnectError"},
+		{"aiohttp", "aiohttp", []string{plain, secure}, "ClientConnectorSSLError"},
+		{"curl", "curl", []string{"http_proxy=http://" + address, secure}, "35"},
+		{"guzzle", "guzzle", []string{plain, secure}, "ConnectException"},
+		{"axios", "axios", []string{plain, secure}, "EPROTO"},
+		{"undici", "fetch", []string{plain, "NODE_OPTIONS=--import ./node/proxyagent.mjs"}, "TypeError"},
+		{"fetch", "fetch", []string{plain, secure, "NODE_USE_ENV_PROXY=1"}, "TypeError"}, // asks for a tunnel, for http too
+		{"java", "java", []string{java}, "SSLHandshakeException"},
+		{"okhttp", "okhttp", []string{java}, "SSLHandshakeException"},
+	}
+}
+
+// of returns the client of a way.
+func (w *way) of() *client {
+	return clients[slices.IndexFunc(clients, func(c *client) bool { return c.name == w.client })]
+}
+
+// forwarded: clients that are told of a proxy, and call the API as if by http, are held to the
+// same limits. The proxy calls the API by https.
+func (s *scene) forwarded(t *testing.T) {
+	for _, w := range ways(s.proxies[0]) {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			c := w.of()
+			p := place{w.name, "forwarded"}
+			args := append(w.variables, c.variable+"=http://"+s.host()+"/"+p.path()+"/v1", "RETRIES=0", "calls", "2")
+			all := s.start(t, c, s.proxies[0], p, args...).all()
+			require.Len(t, all, 2)
+			require.Equal(t, http.StatusOK, all[0].Status, "%+v", all[0])
+			require.Contains(t, all[0].Timing, "throttle;dur=")
+			s.requireRefused(t, c, all[1], "forwarded", "1/h")
+			require.Equal(t, 1, s.count(p))
+		})
+	}
+}
+
+// tunnelled: a client that wants a tunnel for https is refused where a tunnel would hide what the
+// policies look at, and shows an error of its own.
+func (s *scene) tunnelled(t *testing.T) {
+	for _, w := range ways(s.proxies[0]) {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			c := w.of()
+			p := place{w.name, "tunnelled"}
+			args := append(w.variables, c.variable+"=https://"+s.host()+"/"+p.path()+"/v1", "RETRIES=0", "calls", "1")
+			r := s.run(t, c, s.proxies[0], p, args...)
+			require.Equal(t, w.refused, r.Error, "%+v", r)
+			require.Zero(t, s.count(p))
+		})
+	}
+}
+
+// signed: a signature that covers the host and the path, as those of AWS do, holds behind the proxy.
+func (s *scene) signed(t *testing.T) {
+	for name, args := range map[string][]string{
+		"curl": {"curl", "--silent", "--show-error", "--fail-with-body", "--aws-sigv4", "aws:amz:eu-central-1:execute-api", "--user", "id:" + secretKey,
+			"--proxy", "http://" + s.proxies[0], "--json", `{"model":"m"}`, "http://" + s.host() + "/curl/signed/v1/chat/completions"},
+		"aws4": append(s.kits.node[:1:1], "node/aws4.mjs", "http://"+s.proxies[0], "http://"+s.host()+"/aws4/signed/v1/chat/completions", secretKey),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out := build(t, ".", args[0], args[1:]...)
+			require.Contains(t, out, "Hello")
+			require.Equal(t, 1, s.count(place{name, "signed"}))
+		})
+	}
 }
