@@ -78,6 +78,7 @@ func (c *Choice) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, &throttle.ConfigError{Field: "Choice", Err: errors.New("was not made by New")}
 	}
 
+	// The transport prefers a lower index, so the i-th of its variants is the i-th in the order of this request.
 	order := acquire.Preference(len(c.variants), func(i int) int { return c.variants[i].Weight })
 	return c.t.RoundTripFirst(req, len(order), func(i int) (*http.Request, error) {
 		return c.variants[order[i]].request(req)
@@ -159,6 +160,7 @@ func checkVariants(variants []Variant) error {
 		wrong("there are %d of them: use 1 to %d", n, maxVariants)
 	}
 
+	// Go on after a mistake: the program gets all of them at once.
 	names := make(map[string]bool)
 	for i := range variants {
 		v := &variants[i]

@@ -50,9 +50,11 @@ func (a Amount) Meter(resp *http.Response) throttle.Meter {
 // In returns the amount in a JSON text. ok is false if the text has no amount, or a negative
 // amount. The text may be truncated.
 func (a Amount) In(data []byte) (n int, ok bool) {
+	// Nearly all events of a stream are without the amount, and a look for the name is cheap.
 	if !slices.ContainsFunc(a.Fields, func(field string) bool { return mayHave(data, field) }) {
-		return 0, false // as with nearly all events of a stream
+		return 0, false
 	}
+
 	text, ok := firstFieldOf(jsonscan.Of(data), a.Fields, isAmount)
 	amount, _ := amountOf(text)
 	if !ok || amount < 0 {
@@ -62,7 +64,7 @@ func (a Amount) In(data []byte) (n int, ok bool) {
 }
 
 // mayHave reports whether a JSON text may have a field: whether the last name of the field's path
-// is in the text.
+// is in the text. A text with escapes may have every name, and an array every number.
 func mayHave(data []byte, field string) bool {
 	name := field[strings.LastIndexByte(field, '.')+1:]
 	return name == "*" || digits(name) || bytes.Contains(data, []byte(name)) || bytes.IndexByte(data, '\\') >= 0
@@ -101,6 +103,7 @@ func amountOf(text string) (n float64, ok bool) {
 	return n, ok && n <= math.MaxInt32
 }
 
+// isAmount reports whether a text is an amount.
 func isAmount(text string) bool {
 	_, ok := amountOf(text)
 	return ok

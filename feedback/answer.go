@@ -89,9 +89,8 @@ func (a *answer) search(s *search, paths []path, fits fits) {
 		return
 	}
 
-	// There is room on the stack for the usual number of paths.
-	var few [fewPaths]path
 	// Walk through the members that earlier searches have read, then read on.
+	var few [fewPaths]path
 	for i := 0; i < len(a.members) || a.next(); i++ {
 		m := &a.members[i]
 		on := below(few[:0], paths, m.name)
@@ -125,6 +124,7 @@ func (a *answer) next() bool {
 	if a.readMember() {
 		return true
 	}
+
 	// With the same bytes a further attempt would fail, too.
 	a.tried = a.text.max
 	return false
@@ -133,6 +133,7 @@ func (a *answer) next() bool {
 // readMember reads the next member and reports whether there was one.
 func (a *answer) readMember() bool {
 	a.scan.Reset(&a.text, a.place)
+
 	// The search that met this object or array may not have read it to its end.
 	if a.unread {
 		if !a.scan.Skip() {
@@ -159,6 +160,7 @@ func (a *answer) readMember() bool {
 
 		m.to = a.scan.Place()
 		m.ended = m.to
+
 		// The end of a number shows only in the byte behind it.
 		if first != '"' {
 			m.ended++
@@ -183,6 +185,7 @@ func (a *answer) keepName(name []byte) []byte {
 // value walks through the value of a member, into which paths lead, and returns false at the end of
 // the search.
 func (a *answer) value(s *search, m *member, paths []path, fits fits) bool {
+	// An object or an array is read anew by each search that leads into it.
 	if m.to == 0 {
 		a.scan.Reset(&a.text, m.from)
 		return s.value(paths, fits)

@@ -69,8 +69,8 @@ func (c Codes) usual(text string) (a throttle.Answer, known bool) {
 
 	code = folded(code)
 	d, exact, known := c.lasts(code)
-
 	no, noExact := c.notRefused(code)
+
 	// An exact code outranks a code with "*". Among equals a refusal outranks NotRefused.
 	switch {
 	case exact, known && !noExact:

@@ -51,7 +51,7 @@ func Sentence(text string, sent time.Time) (d time.Duration, ok bool) {
 	return dialect.Sentence(text, sent)
 }
 
-// orCommon is the dialect, or the common one if that is nil.
+// orCommon returns the dialect, or [dialect.Common] for nil.
 func (d Dialect) orCommon() dialect.Reader {
 	if d == nil {
 		return dialect.Common
@@ -78,6 +78,7 @@ func (d Dialect) canRead(lines []string) bool {
 // number parses a decimal number: "120" or "2.5".
 func number(text string) (n float64, ok bool) { return dialect.Number(text) }
 
+// digits reports whether a text has digits alone, and at least one.
 func digits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
 // length returns n units, at most [throttle.MaxPenalty].

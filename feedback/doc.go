@@ -17,11 +17,11 @@
 //
 // All parts are of one type, [Reader]. [When] selects answers. [For], [RetryAfter], [Codes],
 // [Text], [Printed], [UntilMidnight] and [UntilFirst] say how long a refusal closes the budget.
-// [Told] reads the limit itself, [Headers] and [RateLimit] read the remaining quota, and close the budget if a 403, 429 or 503
-// says that nothing remains; [Amount.Left] reads the quota from the body. [Amount.Cost] reads the
-// cost of a request, [Events] reads it from a stream, and [Estimates] learn from it. [NotRefused]
-// marks answers that only look like refusals, and [Acted] marks refusals of requests that were
-// partly executed.
+// [Told] reads the limit itself. [Headers] and [RateLimit] read the remaining quota, and close the
+// budget if a 403, 429 or 503 says that nothing remains; [Amount.Left] reads the quota from the
+// body. [Amount.Cost] reads the cost of a request, [Events] reads it from a stream, and [Estimates]
+// learn from it. [NotRefused] marks answers that only look like refusals, and [Acted] marks
+// refusals of requests that were partly executed.
 //
 // [First] combines parts that know different answers: it stops at the first part with a verdict.
 // [All] combines parts that know different facts of one answer:
@@ -31,9 +31,9 @@
 //		feedback.Amount{Fields: []string{"usage.points"}}.Cost,
 //	),
 //
-// Where no part has a verdict, or closes the budget, the default of
 // If no part has a verdict or closes the budget, the default of [throttle.Policy.Answer] applies:
 // [throttle.RetryAfter]. [LeaveOpen] at the end of a First suppresses the default.
+//
 // # What cannot be read
 //
 // A value that cannot be parsed, or that names a moment in the past, counts as missing. It never

@@ -57,6 +57,7 @@ func (e *Estimates) Cost(group string, otherwise int) int {
 		return otherwise
 	}
 
+	// The mean of few requests may be far too low, so until then the caller's guess is a lower bound.
 	mean := g.costs / g.weights
 	if g.settled < cmp.Or(e.Least, leastToKnow) {
 		return max(otherwise, wholeCost(mean))
@@ -86,6 +87,8 @@ func (e *Estimates) Settled(group string, cost int, inFlight time.Duration) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
+	// Each sum keeps a part of itself: an exponentially weighted mean, without a list of requests.
 	g := e.group(maphash.String(groupSeed, group))
 	weight, c := max(float64(inFlight), leastWeight), float64(min(cost, math.MaxInt32))
 	g.weights = g.weights*keepsOfOld + weight

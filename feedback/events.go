@@ -71,6 +71,7 @@ type buffer struct {
 	spoilt bool
 }
 
+// add appends bytes, or spoils the buffer if they are too many.
 func (b *buffer) add(p []byte) {
 	if b.spoilt || len(b.bytes)+len(p) > mostEvent {
 		b.bytes, b.spoilt = nil, true
@@ -90,6 +91,7 @@ func (b *buffer) reset() {
 // Write implements [throttle.Meter].
 func (m *events) Write(p []byte) (n int, err error) {
 	n = len(p)
+
 	// A JSON document is read as a whole, at its end.
 	if m.split == nil {
 		m.line.add(p)
@@ -123,6 +125,7 @@ func (m *events) Write(p []byte) (n int, err error) {
 
 // endLine ends a line of a stream.
 func (m *events) endLine() {
+	// The first line may begin with a byte order mark.
 	if !m.begun {
 		m.begun = true
 		m.line.bytes = bytes.TrimPrefix(m.line.bytes, []byte("\ufeff"))

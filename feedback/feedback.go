@@ -45,16 +45,19 @@ func All(rs ...Reader) Reader {
 // rules reports whether an answer decides about the request or the budget.
 func rules(a throttle.Answer) bool { return a.Verdict != throttle.VerdictNone || a.Close > 0 }
 
-// both combines two answers.
+// both combines two answers, as [All] documents it.
 func both(a, b throttle.Answer) throttle.Answer {
 	longer := b.Close > max(a.Close, 0)
 	switch {
 	case a.Verdict == throttle.VerdictPartly || b.Verdict == throttle.VerdictPartly:
 		a.Verdict, a.Close = throttle.VerdictPartly, max(a.Close, b.Close)
+
+	// The verdicts are in the order in which they count.
 	case longer || a.Close <= 0 && b.Verdict > a.Verdict:
 		a.Verdict, a.Close = b.Verdict, b.Close
 	}
 
+	// The remaining quota and the told limit are decided apart: each may come from a different answer.
 	left, said := a.Left()
 	if other, ok := b.Left(); ok {
 		limit := tighterTold(left.Told, other.Told)
@@ -179,6 +182,8 @@ func Partly(resp *http.Response) (partly bool) {
 		if string(name) != "data" {
 			return s.Skip()
 		}
+
+		// Data that is null begins with an n. A 0 stands for the end of the text.
 		partly = !strings.ContainsRune("n\x00", rune(s.Peek()))
 		return false
 	})

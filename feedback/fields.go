@@ -24,8 +24,8 @@ func firstField(resp *http.Response, fields []string, max int64, fits fits) (tex
 		return "", false
 	}
 
-	a, body := peek.Kept[answer](resp)
 	// The body is not kept, so the search reads for itself.
+	a, body := peek.Kept[answer](resp)
 	if a == nil {
 		return firstFieldIn(peek.Reader(resp, max), fields, fits)
 	}
@@ -91,18 +91,22 @@ func below(on, paths []path, name []byte) []path {
 	return on
 }
 
-// into returns what of a path is left inside a member or an element, and whether the path leads there.
+// into returns the remaining path inside a member or an element with a name, and whether the path leads there.
 func (p path) into(name []byte) (inside path, leads bool) {
 	n := len(name)
 	switch rest := p.rest; {
+	// The path ends at the value that has this member.
 	case rest == "":
 		return p, false
 	case rest[0] == '*' && (len(rest) == 1 || rest[1] == '.'):
 		n, p.many = 1, true
+
+	// The first segment is not the name. No segment is a name with a dot.
 	case len(rest) < n || rest[:n] != string(name) || len(rest) > n && rest[n] != '.' || bytes.IndexByte(name, '.') >= 0:
 		return p, false
 	}
 
+	// Cut the segment off, with the dot behind it.
 	p.rest = p.rest[min(n+1, len(p.rest)):]
 	return p, true
 }
@@ -131,8 +135,8 @@ func (s *search) whole(paths []path, fits fits) {
 }
 
 // value walks through the next value, and returns false at the end of the
-// search. Its recursion is as deep as the paths are long: what no path leads
-// into is skipped.
+// search. Its recursion is as deep as the paths are long, because values into
+// which no path leads are skipped.
 func (s *search) value(paths []path, fits fits) bool {
 	if len(paths) == 0 {
 		return s.json.Skip()
@@ -161,7 +165,8 @@ func (s *search) scalar(paths []path, text string, fits fits) bool {
 	return !s.over
 }
 
-// members walks through the members of an object, from its first one on or behind one.
+// members walks through the members of an object, and returns false at the end of the search. first says that no
+// member of the object was read yet.
 func (s *search) members(paths []path, first bool, fits fits) bool {
 	var few [fewPaths]path
 	for ; ; first = false {
@@ -175,7 +180,8 @@ func (s *search) members(paths []path, first bool, fits fits) bool {
 	}
 }
 
-// elements walks through the elements of an array.
+// elements walks through the elements of an array, whose names are their indexes, and returns false at the end of
+// the search.
 func (s *search) elements(paths []path, fits fits) bool {
 	var room [20]byte
 	var few [fewPaths]path
@@ -201,6 +207,7 @@ func (s *search) take(p path, text string, fits fits) {
 	if s.found {
 		s.text = text
 	}
+
 	// No field of a better rank can follow.
 	s.over = p.rank == 0 && (s.found || !p.many)
 }

@@ -129,9 +129,9 @@ func (h Headers) penalty(resp *http.Response) time.Duration {
 	return h.untilMore(resp)
 }
 
-// retryAfter reads Retry-After, in a dialect of its own if it is Reset.
+// retryAfter returns for how long Retry-After closes the budget. ok is false if the field cannot be read.
 func (h Headers) retryAfter(resp *http.Response) (d time.Duration, ok bool) {
-	// The upstream may write Retry-After in a dialect of its own.
+	// If Reset is Retry-After, As is its dialect.
 	if h.As != nil && textproto.CanonicalMIMEHeaderKey(h.Reset) == "Retry-After" {
 		if d, ok := h.reset(resp, throttle.MaxPenalty); ok {
 			return d, true
@@ -149,8 +149,8 @@ func (h Headers) untilMore(resp *http.Response) time.Duration {
 		return d
 	}
 
-	// A reset that has passed tells of a window that is over, and the next one is to be tried
-	// soon. One that cannot be read tells nothing, so the window may have just begun.
+	// A reset that has passed tells of a window that is over, so the next window is to be tried
+	// soon. A reset that cannot be read tells nothing, so the window may have just begun.
 	soon := usualRetryAfter
 	if h.Per > 0 {
 		soon = min(soon, h.Per)
@@ -189,6 +189,7 @@ func (h Headers) left(header http.Header) (left int, window time.Duration, ok bo
 		return max(least.n, 0), least.window, ok
 	}
 
+	// Without Remaining the quota is the limit less the use. The limit stands in a field of its own, beside the use, or in Size.
 	used, ok := h.count(header, h.Used, more)
 	size := used.size
 	if limit, stated := h.count(header, h.Limit, fewer); stated {
@@ -209,11 +210,13 @@ type count struct {
 	timed  bool          // the window was told behind a colon
 }
 
-// fewer and more choose between the counts of two lines: that which allows less.
+// fewer reports whether the remaining quota, or the limit, a allows less than b.
 func fewer(a, b count) bool { return a.n < b.n }
-func more(a, b count) bool  { return a.n-a.size > b.n-b.size }
 
-// count reads the count of a field: of several lines that differ the first by an order.
+// more reports whether the use a, with its size, leaves less than b.
+func more(a, b count) bool { return a.n-a.size > b.n-b.size }
+
+// count reads the count of a field. Of several lines the one counts that comes before all others by the order before.
 func (h Headers) count(header http.Header, name string, before func(a, b count) bool) (first count, ok bool) {
 	for _, line := range valuesOf(header, name) {
 		c, counted := h.countOf(line)
@@ -224,14 +227,16 @@ func (h Headers) count(header http.Header, name string, before func(a, b count) 
 	return first, ok
 }
 
-// countOf reads the count of a line: "3", "32/40", "3;w=60", or the budget's member of a list.
+// countOf reads the count of a line: "3", "32/40", "3;w=60", or the budget's member of a list. The member is at
+// Position, or its window is Per. ok is false if it is not clear which member is the budget's.
 func (h Headers) countOf(line string) (found count, ok bool) {
-	var windows, plain int
-	var last count
+	var windows, plain int // how many members have a window, and how many have none
+	var last count         // of the members without a window
 	for i, text := 1, line; text != ""; i++ {
 		var member string
 		member, text, _ = strings.Cut(text, ",")
 		c, counted := countOf(member)
+
 		switch {
 		case h.Position == i:
 			return c, counted
@@ -239,9 +244,13 @@ func (h Headers) countOf(line string) (found count, ok bool) {
 			continue
 		case !counted:
 			return count{}, false
-		case c.window == 0 && plain > 0 && c == last: // a field that came twice, in one line
+
+		// A proxy may have joined a field that came twice.
+		case c.window == 0 && plain > 0 && c == last:
 		case c.window == 0:
 			plain, last = plain+1, c
+
+		// Without Per a single member may state the window itself.
 		case c.window == h.Per || h.Per == 0 && !c.timed && !strings.Contains(line, ","):
 			found, ok = c, true
 			windows++
@@ -261,6 +270,7 @@ func (h Headers) countOf(line string) (found count, ok bool) {
 
 // countOf reads one count, which may be below 0.
 func countOf(text string) (c count, ok bool) {
+	// "100;w=60" states the window as a parameter.
 	text, parameters, _ := strings.Cut(text, ";")
 	for parameter := range strings.SplitSeq(parameters, ";") {
 		key, seconds, _ := strings.Cut(strings.TrimSpace(parameter), "=")
@@ -270,6 +280,7 @@ func countOf(text string) (c count, ok bool) {
 		}
 	}
 
+	// "20:1" states the window behind the colon.
 	text, seconds, timed := strings.Cut(text, ":")
 	if timed {
 		s, isNumber := number(seconds)
@@ -348,7 +359,7 @@ func valuesOf(header http.Header, name string) []string {
 	return nil
 }
 
-// firstOf is valuesOf for the first value; "" if there is none.
+// firstOf returns the first of valuesOf, or "".
 func firstOf(header http.Header, name string) string {
 	if values := valuesOf(header, name); len(values) > 0 {
 		return values[0]

@@ -130,6 +130,8 @@ func (r RateLimit) least(list []item, policies map[string]policy, most, undated 
 	for _, member := range list {
 		name, named := member.value.(string)
 		left, reset := member.params["r"], member.params["t"]
+
+		// One malformed member makes the whole field malformed.
 		if !named || !countOrNone(left) || !countOrNone(reset) || !bytesOrNone(member.params["pk"]) {
 			return throttle.Quota{}, false
 		}
@@ -157,12 +159,13 @@ func (r RateLimit) least(list []item, policies map[string]policy, most, undated 
 	return least, found
 }
 
-// A policy is what RateLimit-Policy tells of one.
+// A policy has the parameters of a member of RateLimit-Policy.
 type policy struct {
 	window any // int64, in seconds, or nil
 	unit   any // string, or nil
 }
 
+// countsRequests reports whether the quota is a number of requests, which it is without a unit.
 func (p policy) countsRequests() bool { return p.unit == nil || p.unit == "requests" }
 
 // policies returns the policies of RateLimit-Policy by name, or nil if the field is malformed.
@@ -204,6 +207,7 @@ func countOrNone(param any) bool {
 	return param == nil || ok && n >= 0
 }
 
+// bytesOrNone reports whether a parameter is a Byte Sequence, if it is there.
 func bytesOrNone(param any) bool {
 	_, ok := param.([]byte)
 	return param == nil || ok

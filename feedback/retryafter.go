@@ -29,6 +29,7 @@ func RetryAfter(fallback time.Duration) Reader {
 	}
 }
 
+// retryAfter reads Retry-After in the usual dialect. ok is false if it cannot be read, or has passed.
 func retryAfter(resp *http.Response) (d time.Duration, ok bool) {
 	return Dialect(nil).readFields(resp, valuesOf(resp.Header, "Retry-After"))
 }

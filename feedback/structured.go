@@ -65,6 +65,7 @@ type fieldParser struct {
 	failed bool
 }
 
+// fail notes a mistake, and ends the parsing: without a rest every method returns at once.
 func (p *fieldParser) fail() {
 	p.rest, p.failed = "", true
 }
@@ -131,6 +132,7 @@ func (p *fieldParser) member() item {
 		}
 
 		inner = append(inner, p.item())
+
 		// Spaces separate the items of an inner list.
 		if c := p.peek(); c != ' ' && c != ')' {
 			p.fail()
@@ -138,11 +140,13 @@ func (p *fieldParser) member() item {
 	}
 }
 
+// item parses a bare item with its parameters.
 func (p *fieldParser) item() item {
 	value := p.value()
 	return item{value, p.params()}
 }
 
+// params parses the parameters of an item. It returns nil if there are none. A key without a value means true.
 func (p *fieldParser) params() map[string]any {
 	var params map[string]any
 	for p.skip(";") {
@@ -161,6 +165,7 @@ func (p *fieldParser) params() map[string]any {
 	return params
 }
 
+// key parses the key of a member or of a parameter.
 func (p *fieldParser) key() string {
 	if c := p.peek(); !lower(c) && c != '*' {
 		p.fail()
@@ -183,6 +188,7 @@ func (p *fieldParser) value() any {
 		return true
 	case p.skip("?0"):
 		return false
+
 	// A Date is a number of seconds since 1970 (RFC 9651).
 	case p.skip("@"):
 		seconds, ok := p.number().(int64)
@@ -225,6 +231,7 @@ func (p *fieldParser) number() any {
 	return f
 }
 
+// string parses a String: printable ASCII in quotes, in which a backslash escapes a quote or a backslash.
 func (p *fieldParser) string() any {
 	var text strings.Builder
 	p.expect(`"`)
@@ -247,8 +254,8 @@ func (p *fieldParser) string() any {
 	return text.String()
 }
 
-// bytes parses the rest of a Byte Sequence. As the RFC advises, it takes one
-// without its padding, and one whose last bits are not 0.
+// bytes parses the rest of a Byte Sequence. As the RFC advises, it accepts a
+// sequence without its padding, and a sequence whose last bits are not 0.
 func (p *fieldParser) bytes() any {
 	text := p.span(func(c byte) bool { return c != ':' && c > ' ' })
 	p.expect(":")

@@ -33,6 +33,7 @@ type Text struct {
 	Max int64
 }
 
+// textBytes is how much of a body is searched for a text.
 const textBytes = 4 << 10
 
 // Answer is the [Reader] of the text.
@@ -75,6 +76,7 @@ func (p Printed) Answer(resp *http.Response) throttle.Answer {
 		return refused(orRounded(resp, min(p.longest(resp), throttle.MaxPenalty)))
 	}
 
+	// Find the text in the body: a part of its beginning, or a field.
 	var text string
 	var found bool
 	switch {
@@ -102,6 +104,7 @@ func (p Printed) Answer(resp *http.Response) throttle.Answer {
 
 // longest returns the longest duration in a header field, or 0 without a readable duration.
 func (p Printed) longest(resp *http.Response) (longest time.Duration) {
+	// No text ends the search, so that each field with a duration is noted.
 	note := func(text string) (ends bool) {
 		if d, ok := p.length(resp, text); ok {
 			longest = max(longest, d)
@@ -129,7 +132,7 @@ func head(resp *http.Response) (text string, found bool) {
 	return string(body), len(body) > 0
 }
 
-// length returns the length that a field's text has; ok is false if the text has none that can be read.
+// length returns the duration in a field's text. ok is false if the text has no readable duration.
 func (p Printed) length(resp *http.Response, text string) (d time.Duration, ok bool) {
 	text, ok = fieldGroup(p.Pattern, text)
 	if !ok {
@@ -149,10 +152,11 @@ func bodyGroup(pattern *regexp.Regexp, resp *http.Response, max int64) (match st
 	if at == nil {
 		return "", false
 	}
+	// The first pair of indexes is of the whole match, the second of the first group.
 	if len(at) > 2 {
 		at = at[2:]
 	}
-	if at[0] < 0 { // a group that the match did without
+	if at[0] < 0 { // the pattern matches without the group
 		return "", true
 	}
 
@@ -160,15 +164,19 @@ func bodyGroup(pattern *regexp.Regexp, resp *http.Response, max int64) (match st
 	return string(head[at[0]:at[1]]), true
 }
 
-// submatchIndex is FindReaderSubmatchIndex of an answer's body.
+// submatchIndex is FindReaderSubmatchIndex of the first max bytes of an answer's body, or nil if they must not be
+// looked at.
 func submatchIndex(pattern *regexp.Regexp, resp *http.Response, max int64) []int {
 	if !looked(resp, max) {
 		return nil
 	}
+
+	// The body is not kept, so the search reads for itself.
 	a, body := peek.Kept[answer](resp)
 	if a == nil {
 		return pattern.FindReaderSubmatchIndex(bufio.NewReader(peek.Reader(resp, max)))
 	}
+
 	a.mu.Lock()
 	defer a.mu.Unlock()
 

@@ -70,9 +70,10 @@ func (t Told) Left(resp *http.Response) throttle.Answer {
 		return a
 	}
 
+	// A limit without a remaining quota is told in a Quota that lowers nothing.
 	q, said := a.Left()
 	if !said {
-		q.Left = math.MaxInt32 // a number that lowers nothing
+		q.Left = math.MaxInt32
 	}
 	q.Told = limit
 	return a.WithLeft(q)
@@ -102,6 +103,7 @@ func toldLimit(resp *http.Response) throttle.Limit {
 // kept. n starts in any window of per are at most n·k in k windows, so the window must be long
 // enough for the number of times that n goes into each told number.
 func keepingAll(all []allowance) throttle.Limit {
+	// n is the smallest number.
 	var n int64
 	for _, w := range all {
 		if w.isKept() && (n == 0 || w.n < n) {
@@ -147,10 +149,12 @@ func standardWindows(resp *http.Response) []allowance {
 
 // allowanceOf reads a member of a list: "name";q=100;w=60, or 100;w=60 of the earlier drafts.
 func allowanceOf(member item) (w allowance, ok bool) {
+	// The earlier drafts have the number as the member itself.
 	quota := member.params["q"]
 	if n, plain := member.value.(int64); plain {
 		quota = n
 	}
+
 	n, counted := quota.(int64)
 	seconds, timed := member.params["w"].(int64)
 	unit, hasUnit := member.params["qu"]
@@ -208,6 +212,7 @@ func datedWindows(resp *http.Response, name string) (all []allowance) {
 		return nil
 	}
 
+	// The window is the shortest of the usual ones in which the reset can lie.
 	for _, line := range valuesOf(resp.Header, name+"Limit") {
 		c, counted := Headers{}.countOf(line)
 		for _, per := range usualWindows {

@@ -14,15 +14,15 @@ import (
 // Texts are compared without regard to case, except paths. A "*" at the beginning or the end of a
 // value stands for any text.
 type When struct {
-	Status []int
-	Method []string          // of the request
+	Status []int             // 429, 503
+	Method []string          // of the request: "POST"
 	Host   []string          // of the request, without the port: "api.example.com", "*.example.com"
 	Path   []string          // of the request: "/v1/orders", "/v1/*"
 	Media  []string          // Content-Type without parameters: "application/json", "text/*"
 	Header map[string]string // every one of these, by name: "true", "quota-*"; "" for any value
 }
 
-// Then returns r for these answers; of all others it says nothing.
+// Then returns a reader that calls r for the selected answers, and says nothing of every other answer.
 func (w When) Then(r Reader) Reader {
 	return func(resp *http.Response) throttle.Answer {
 		if !w.holds(resp) {
@@ -32,6 +32,7 @@ func (w When) Then(r Reader) Reader {
 	}
 }
 
+// holds reports whether an answer is selected.
 func (w When) holds(resp *http.Response) bool {
 	return (len(w.Status) == 0 || slices.Contains(w.Status, resp.StatusCode)) &&
 		anyLike(w.Media, mediaType(resp)) &&
@@ -39,6 +40,7 @@ func (w When) holds(resp *http.Response) bool {
 		w.request(resp.Request)
 }
 
+// header reports whether an answer's header has all of Header.
 func (w When) header(h http.Header) bool {
 	for name, want := range w.Header {
 		values := valuesOf(h, name)
@@ -52,10 +54,13 @@ func (w When) header(h http.Header) bool {
 	return true
 }
 
+// request reports whether the request of an answer is selected.
 func (w When) request(req *http.Request) bool {
 	if len(w.Method) == 0 && len(w.Host) == 0 && len(w.Path) == 0 {
 		return true
 	}
+
+	// Answers that a program has made itself may have no request.
 	if req == nil || req.URL == nil {
 		return false
 	}
@@ -77,6 +82,7 @@ func mediaType(resp *http.Response) string {
 	return strings.ToLower(strings.TrimSpace(media))
 }
 
+// anyLike reports whether a text is like one of the patterns, or there are none.
 func anyLike(patterns []string, s string) bool {
 	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool { return like(p, s) })
 }
@@ -92,7 +98,7 @@ func like(pattern, s string) bool {
 // folded returns a text as texts are compared: in lower case and without spaces around it.
 func folded(s string) string { return strings.ToLower(strings.TrimSpace(s)) }
 
-// wild compares s with a text that may have a "*" at either end.
+// wild reports whether s is the pattern's text, where a "*" at either end of the pattern stands for any text.
 func wild(pattern, s string) bool {
 	text, front := strings.CutPrefix(pattern, "*")
 	text, back := strings.CutSuffix(text, "*")

@@ -32,7 +32,9 @@ func Backoff(shortest, longest time.Duration, attempt int, resp *http.Response) 
 	// The budget holds the next attempt while the penalty lasts, so only a longer back-off is waited for here.
 	if penalty := throttle.AnswerOf(resp).Close; penalty > 0 {
 		d := most/2 + random(most-most/2)
-		if bounded && d >= room-penalty { // for one more attempt there may be time
+
+		// A shorter back-off leaves time for one attempt before the deadline.
+		if bounded && d >= room-penalty {
 			d = random(room - penalty)
 		}
 		if d <= penalty {
@@ -42,6 +44,7 @@ func Backoff(shortest, longest time.Duration, attempt int, resp *http.Response) 
 		return d
 	}
 
+	// No budget holds the next attempt, so wait here for as long as the answer asks, and a random time longer.
 	stated := min(throttle.RetryAfter(resp).Close, LongestWait)
 	if bounded {
 		most = min(most, room-stated)

@@ -59,6 +59,7 @@ func CheckRetry(ctx context.Context, resp *http.Response, err error) (bool, erro
 
 // answered reports whether a request that has an answer is sent again.
 func answered(ctx context.Context, resp *http.Response) bool {
+	// The service has acted on the request, or the wait is too long, or there is no time for it.
 	answer := throttle.AnswerOf(resp)
 	done := answer.Verdict == throttle.VerdictNotRefused || answer.Verdict == throttle.VerdictPartly
 	tooLong := answer.Close <= 0 && throttle.RetryAfter(resp).Close > LongestWait
@@ -91,9 +92,12 @@ func repeatable(r *http.Request, notActedOn bool) bool {
 	if r == nil {
 		return false
 	}
-	for r.Response != nil && r.Response.Request != nil { // the repeat begins before the redirects
+
+	// The repeat begins before the redirects, and the server that redirected may have acted.
+	for r.Response != nil && r.Response.Request != nil {
 		r, notActedOn = r.Response.Request, false
 	}
+
 	renewable := r.Body == nil || r.Body == http.NoBody || r.GetBody != nil
 	return renewable && (notActedOn || idempotent(r.Method) || keyed(r.Header))
 }
@@ -121,6 +125,7 @@ func failed(ctx context.Context, resp *http.Response, err error) bool {
 		return false
 	}
 
+	// Every error of http.Client is a *url.Error: any other comes from a ResponseHandler.
 	attempt, ok := err.(*url.Error)
 	if !ok {
 		return resp != nil && repeatable(resp.Request, false)
@@ -129,6 +134,7 @@ func failed(ctx context.Context, resp *http.Response, err error) bool {
 		return false
 	}
 
+	// The policy of go-retryablehttp knows permanent errors by their texts.
 	shown := plain(attempt)
 	if again, _ := retryablehttp.DefaultRetryPolicy(ctx, nil, shown); !again || shown.Err == errLocation {
 		return false

@@ -51,9 +51,12 @@ func NewClient(t http.RoundTripper) *retryablehttp.Client {
 		ErrorHandler: giveUp,
 	}
 
+	// The fields are read at each attempt, because the program may change them before the first.
 	c.CheckRetry = func(ctx context.Context, resp *http.Response, err error) (bool, error) {
 		again, err := CheckRetry(ctx, resp, err)
 		again = again && canWait(ctx, resp, ceiling(c.RetryWaitMin, c.RetryWaitMax, 0))
+
+		// The client reads the body of an answer that is not the last, to keep its connection.
 		if again && resp != nil {
 			spend(ctx, resp)
 		}

@@ -58,6 +58,8 @@ func giveUp(resp *http.Response, err error, _ int) (*http.Response, error) {
 		restore(resp)
 		return resp, nil
 	}
+
+	// The caller gets either an answer or an error, never both.
 	if resp != nil && resp.Body != nil {
 		resp.Body.Close()
 	}

@@ -10,9 +10,11 @@ import (
 // unit is the precision of the form. A text without a zone is rejected: the moment may be hours
 // away.
 func date(text string) (moment time.Time, unit time.Duration, ok bool) {
+	// Parsing is dear, and most texts are too short for a moment, or far too long.
 	if len(text) < len("2006-01-02T15Z") || len(text) > len("Fri Jan 02 2026 03:04:35 GMT+0000 (Coordinated Universal Time)") {
 		return time.Time{}, 0, false
 	}
+
 	if moment, err := http.ParseTime(text); err == nil {
 		return moment, time.Second, true
 	}
@@ -20,6 +22,7 @@ func date(text string) (moment time.Time, unit time.Duration, ok bool) {
 		return isoDate(text)
 	}
 
+	// Rewrite the zones of JavaScript and of mail as offsets, so that few forms are enough.
 	text, _, _ = strings.Cut(text, " (")
 	text = strings.Replace(text, "GMT+", "+", 1)
 	text = strings.Replace(text, "GMT-", "-", 1)
@@ -59,6 +62,7 @@ func isoDate(text string) (moment time.Time, unit time.Duration, ok bool) {
 		return time.Time{}, 0, false
 	}
 
+	// A name of the zone behind an offset repeats it. Without an offset the name is the zone.
 	clock, utc := strings.CutSuffix(strings.Replace(clock, "GMT", "UTC", 1), "UTC")
 	clock = strings.ReplaceAll(clock, " ", "")
 	if utc && !strings.ContainsAny(clock, "+-Z") {

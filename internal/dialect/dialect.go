@@ -35,8 +35,11 @@ func Read(r Reader, text string, h http.Header, own time.Time) (d time.Duration,
 
 	byDate, dated := r(text, date)
 	switch {
+	// By this machine's clock the text names the past, or says nothing: the Date decides.
 	case !ok:
 		return byDate, dated
+
+	// By the Date it names the past.
 	case !dated:
 		return d, d <= doubtMost
 	}
@@ -52,6 +55,8 @@ func Fields(r Reader, lines []string, h http.Header, own time.Time) (longest tim
 			longest, ok = max(longest, d), true
 			continue
 		}
+
+		// The line as a whole means nothing, so it may be a list.
 		for _, member := range numbers(line) {
 			if d, said := Read(r, member, h, own); said {
 				longest, ok = max(longest, d), true
@@ -142,6 +147,7 @@ func Number(text string) (n float64, ok bool) {
 	return n, err == nil
 }
 
+// digits reports whether a text has digits alone, and at least one.
 func digits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
 // Length returns n units, rounded up to whole nanoseconds, and at most [Most].

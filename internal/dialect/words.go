@@ -123,11 +123,13 @@ func Sentence(text string, sent time.Time) (time.Duration, bool) {
 		}
 	}
 
+	// In Chinese the word for "after" stands behind the length.
 	if at := later.FindStringSubmatch(text); at != nil {
 		d, _, ok := leadingLength(at[1])
 		return d, ok
 	}
 
+	// Without words that ask to come again, any "in" or "after" is worth a look, unless it tells of a limit.
 	for _, at := range joins.FindAllStringSubmatchIndex(text, -1) {
 		if at[2] >= 0 && counted.MatchString(text[at[2]:at[3]]) {
 			continue
@@ -150,6 +152,7 @@ func leading(text string, sent time.Time, withBare bool) (d time.Duration, ok bo
 		return d, true
 	}
 
+	// A moment may have spaces: try the most words first, so that the zone is not cut off.
 	text, _, _ = strings.Cut(text, `"`)
 	words := strings.SplitN(text, " ", mostWords+1)
 	for n := min(len(words), mostWords); n > 0 && !ok; n-- {

@@ -14,7 +14,8 @@ import (
 )
 
 // MaxWait returns how long a caller wants to be held at most, as "Prefer: wait=5" says in seconds
-// (RFC 7240), but no longer than most.
+// (RFC 7240), but no longer than most. Without a legible number it is most. A wait of 0 is -1, which
+// is [throttle.NoWait], because a MaxWait of 0 is the default of a minute.
 func MaxWait(h http.Header, most time.Duration) time.Duration {
 	text, ok := parameter(h["Prefer"], "wait")
 	seconds, err := strconv.ParseUint(text, 10, 31)
@@ -22,7 +23,7 @@ func MaxWait(h http.Header, most time.Duration) time.Duration {
 	case !ok || err != nil || wanted >= most:
 		return most
 	case wanted == 0:
-		return -1
+		return throttle.NoWait
 	default:
 		return wanted
 	}
@@ -31,7 +32,8 @@ func MaxWait(h http.Header, most time.Duration) time.Duration {
 // normalUrgency is the urgency of RFC 9218 that a request has which names none.
 const normalUrgency = 3
 
-// Priority returns what "Priority: u=1" says (RFC 9218): 0 is the most urgent.
+// Priority returns the priority of "Priority: u=1" (RFC 9218), where u is from 0, the most urgent, to 7:
+// High below 3, Low above 3, and Normal for 3, for a request without the field, and for every other value.
 func Priority(h http.Header) throttle.Priority {
 	text, _ := parameter(h["Priority"], "u")
 	if len(text) != 1 || text[0] < '0' || text[0] > '7' {
@@ -64,6 +66,7 @@ func parameter(lists []string, name string) (value string, ok bool) {
 // IsLoopbackHost reports whether the Host field of a request names the loopback. A web page cannot send such a field,
 // unless it was loaded from the loopback.
 func IsLoopbackHost(host string) bool {
+	// A host without a port is an error of SplitHostPort, and stays as it is.
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}

@@ -53,6 +53,7 @@ func NewQueue(max, maxPerBudget int) *Queue {
 func (q *Queue) Enter(ctx context.Context) (context.Context, *Place, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+
 	switch {
 	case !q.stopBy.IsZero():
 		return ctx, nil, ErrStopping
@@ -126,6 +127,7 @@ func (p *Place) holdAt(budget, policy string, wait time.Duration) {
 		return
 	}
 
+	// Count the request under its new budget.
 	p.budget = budget
 	if budget != "" {
 		q.byBudget[budget]++
@@ -152,6 +154,7 @@ func (q *Queue) Stop(by time.Time) {
 		p.endIfLate()
 	}
 
+	// The start of a request may be unknown, or later than expected.
 	time.AfterFunc(time.Until(by), func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()

@@ -239,6 +239,7 @@ func (s *Scanner) string() (ok bool) {
 		return true
 	}
 
+	// Only the decoder of the standard library knows all escapes.
 	var text string
 	if json.Unmarshal(s.buf, &text) != nil {
 		return false
@@ -248,9 +249,11 @@ func (s *Scanner) string() (ok bool) {
 	return true
 }
 
-// Skip reads over a value of any depth without a look at its grammar, which does not matter
-// any more: the value is not there for anybody.
+// Skip reads over a value of any depth. It checks no more of the grammar than it needs to find
+// the end, because nobody reads the value. It returns false if the text ends before the value, or
+// if there is no value.
 func (s *Scanner) Skip() (ok bool) {
+	// depth is how many brackets are open. The value ends where none is.
 	for depth := 0; ; {
 		switch s.Peek() {
 		case 0:
@@ -283,7 +286,9 @@ func (s *Scanner) Skip() (ok bool) {
 // skipString looks for quotes only: a picture in a string has megabytes.
 func (s *Scanner) skipString() (ok bool) {
 	s.byte()
-	for odd := false; ; { // odd: an odd number of backslashes stands right before
+
+	// An odd number of backslashes right before the next byte escapes it.
+	for odd := false; ; {
 		if s.next == len(s.in) {
 			s.fill()
 		}
@@ -303,11 +308,13 @@ func (s *Scanner) skipString() (ok bool) {
 			escapes++
 		}
 
+		// A part of nothing but backslashes continues the row of the part before.
 		odd = escapes%2 == 1 != (odd && escapes == len(part))
 		if quote < 0 {
 			continue
 		}
 
+		// An escaped quote is a byte of the string.
 		s.next++
 		if !odd {
 			return true
@@ -317,6 +324,7 @@ func (s *Scanner) skipString() (ok bool) {
 	}
 }
 
+// skipLiteral reads over a number, true, false or null.
 func (s *Scanner) skipLiteral() (ok bool) {
 	for {
 		c := s.byte()

@@ -15,7 +15,8 @@ const everyGroup = "*"
 //
 // A nil pattern is of work that can need any policy, so it draws in everything.
 func Groups(ps []*Pattern) []string {
-	wide := make(map[string]bool) // the zones that draw in others
+	// A pattern of a whole zone can match the same request as every pattern in the zone.
+	wide := make(map[string]bool)
 	for _, p := range ps {
 		if g, whole := p.Group(); whole {
 			wide[g] = true
@@ -25,6 +26,8 @@ func Groups(ps []*Pattern) []string {
 	gs := make([]string, len(ps))
 	for i, p := range ps {
 		gs[i], _ = p.Group()
+
+		// The widest zone comes first, and draws in the narrower ones as well.
 		for _, zone := range p.zones() {
 			if wide[zone] {
 				gs[i] = zone
@@ -46,14 +49,18 @@ func (p *Pattern) Group() (g string, whole bool) {
 
 	n := len(zones) - 1 // labels of the registry
 	switch {
+	// The pattern can match any last label.
 	case n == 0:
 		return g, true
+
+	// The pattern names no label below the registry: it is the registry itself, or "*." in front of it.
 	case len(p.labels) <= n:
 		return g, p.deep
 	case p.labels[n].wild:
 		return g, true
 	}
 
+	// The labels of an IPv4 address are no registry and no names below it.
 	if len(p.labels) == 4 && !p.wideHost() {
 		host := p.zone(4)
 		if _, err := netip.ParseAddr(host); err == nil {

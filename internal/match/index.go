@@ -62,6 +62,8 @@ const fewChildren = 4
 // NewIndex returns an index of ps; Match answers with positions in it. A nil pattern matches nothing.
 func NewIndex(ps []*Pattern) *Index {
 	x := &Index{named: make(map[string][]gates)}
+
+	// Grow the trees: from the host's labels to its gates, through one gate, and along the path's segments.
 	made := make(map[madeGate]*pathNode)
 	for i, p := range ps {
 		if p == nil {
@@ -76,6 +78,7 @@ func NewIndex(ps []*Pattern) *Index {
 		n.ends[p.end] = append(n.ends[p.end], int32(i))
 	}
 
+	// Walk the tree of hosts, now that it is whole, once for each host that a pattern names in full.
 	for _, p := range ps {
 		if p == nil {
 			continue
@@ -103,6 +106,7 @@ func (x *Index) gates(p *Pattern) *gates {
 	return &n.exact
 }
 
+// grow returns the node to which a label leads, made if need be.
 func (n *hostNode) grow(l part) *hostNode {
 	if l.wild {
 		if n.wild == nil {
@@ -116,6 +120,7 @@ func (n *hostNode) grow(l part) *hostNode {
 	return grow(n.literal, l.text)
 }
 
+// grow returns the node to which a segment leads, made if need be.
 func (n *pathNode) grow(s part) *pathNode {
 	if s.wild {
 		if n.wild == nil {
@@ -128,6 +133,7 @@ func (n *pathNode) grow(s part) *pathNode {
 		n.literal = make(map[string]*pathNode)
 	}
 
+	// The first children are in the list, too, if this is a new one.
 	known := len(n.literal)
 	c := grow(n.literal, s.text)
 	if len(n.literal) > known && known < fewChildren {
@@ -171,11 +177,13 @@ func (x *Index) Match(dst []int32, r *http.Request) []int32 {
 	n := len(dst)
 	dst = x.matchTarget(dst, &t, host)
 
+	// Both paths count, because nobody knows which of them the server sees.
 	hidden := t.hidesDots()
 	if hidden {
 		dst = x.matchTarget(dst, lookDecoded(r), host)
 	}
 
+	// The trees answer in no order. A pattern may match both paths, and counts once.
 	if len(dst)-n > 1 {
 		slices.Sort(dst[n:])
 	}
@@ -201,6 +209,7 @@ func (x *Index) matchUnnamed(dst []int32, t *target, host string) []int32 {
 	return matchAll(dst, t, x.gatesOf(few[:0], host))
 }
 
+// matchAll appends the positions of the patterns behind gates that match a target.
 func matchAll(dst []int32, t *target, all []gates) []int32 {
 	for _, g := range all {
 		dst = g.match(dst, t)
@@ -222,10 +231,14 @@ func (g gates) appendTo(dst []gates) []gates {
 	return append(dst, g)
 }
 
+// gatesOf appends to dst the gates of the patterns below the node that match the remaining labels of a host,
+// the last label first.
 func (n *hostNode) gatesOf(dst []gates, labels []string) []gates {
 	if len(labels) == 0 {
 		return n.exact.appendTo(dst)
 	}
+
+	// A label is left, so "*." matches. Then both the label itself and a wildcard may lead on.
 	dst = n.below.appendTo(dst)
 	if c := n.child(labels[0]); c != nil {
 		dst = c.gatesOf(dst, labels[1:])
@@ -236,6 +249,7 @@ func (n *hostNode) gatesOf(dst []gates, labels []string) []gates {
 	return dst
 }
 
+// child returns the node to which a label leads, in upper or lower case, or nil if there is none.
 func (n *hostNode) child(label string) *hostNode {
 	if !hasUpper(label) {
 		return n.literal[label]
@@ -262,7 +276,10 @@ func (g *gate) lets(t *target) bool {
 	return g.method == "" || g.method == t.method || g.method == http.MethodGet && t.method == http.MethodHead
 }
 
+// match appends the positions of the patterns below the node that match a target, of which segs are the
+// remaining segments.
 func (n *pathNode) match(dst []int32, t *target, segs []string) []int32 {
+	// The path ends here. With a slash at its end it matches "{$}" and subtrees, and otherwise the node alone.
 	if len(segs) == 0 {
 		if !t.slash {
 			return append(dst, n.ends[endHere]...)
@@ -271,6 +288,7 @@ func (n *pathNode) match(dst []int32, t *target, segs []string) []int32 {
 		return append(dst, n.ends[endSubtree]...)
 	}
 
+	// The path goes on, so a subtree matches. Then both the segment itself and a wildcard may lead on.
 	dst = append(dst, n.ends[endSubtree]...)
 	if c := n.child(t, segs[0]); c != nil {
 		dst = c.match(dst, t, segs[1:])
@@ -282,10 +300,13 @@ func (n *pathNode) match(dst []int32, t *target, segs []string) []int32 {
 	return dst
 }
 
+// child returns the node to which a segment of a target leads, or nil if there is none.
 func (n *pathNode) child(t *target, seg string) *pathNode {
 	if t.escaped && strings.IndexByte(seg, '%') >= 0 {
 		return n.escapedChild(seg)
 	}
+
+	// To compare a few children takes less than to hash the segment.
 	for i := range n.few {
 		if n.few[i].seg == seg {
 			return n.few[i].node
@@ -297,6 +318,7 @@ func (n *pathNode) child(t *target, seg string) *pathNode {
 	return n.literal[seg]
 }
 
+// escapedChild is child for a percent-encoded segment: patterns have segments unescaped.
 func (n *pathNode) escapedChild(seg string) *pathNode {
 	var buf [128]byte
 	return n.literal[string(appendPlain(buf[:0], seg))]

@@ -49,6 +49,7 @@ func Parse(s string) (*Pattern, error) {
 		return p, nil
 	}
 
+	// A method, if there is one, ends at the first space.
 	rest := s
 	if i := strings.IndexAny(s, " \t"); i >= 0 {
 		p.method, rest = s[:i], strings.TrimLeft(s[i:], " \t")
@@ -57,6 +58,7 @@ func Parse(s string) (*Pattern, error) {
 		return nil, mistake(0, "invalid method %q (a space in a path is written %%20)", p.method)
 	}
 
+	// The host ends where the path begins, at the first slash.
 	start := len(s) - len(rest)
 	slash := strings.IndexByte(rest, '/')
 	if slash < 0 {
@@ -81,7 +83,7 @@ func Parse(s string) (*Pattern, error) {
 	return p, nil
 }
 
-// parseHost parses a host that is not empty and begins at byte off.
+// parseHost parses a host with its port, which is not empty and begins at byte off of the pattern.
 func (p *Pattern) parseHost(host string, off int) error {
 	host, port := SplitPort(host)
 	if len(port) > 0 {
@@ -92,6 +94,7 @@ func (p *Pattern) parseHost(host string, off int) error {
 		p.port = strconv.FormatUint(n, 10)
 	}
 
+	// An IPv6 address is one label. Its colons and dots separate nothing.
 	if strings.HasPrefix(host, "[") {
 		addr, err := netip.ParseAddr(strings.TrimSuffix(host[1:], "]"))
 		if err != nil || !addr.Is6() || !strings.HasSuffix(host, "]") {
@@ -111,6 +114,7 @@ func (p *Pattern) parseHost(host string, off int) error {
 		p.deep, host, off = true, below, off+len("*.")
 	}
 
+	// off is the byte of each label, for its mistakes.
 	for label := range strings.SplitSeq(host, ".") {
 		l, err := p.parseLabel(label, off)
 		if err != nil {
@@ -121,6 +125,7 @@ func (p *Pattern) parseHost(host string, off int) error {
 		off += len(label) + len(".")
 	}
 
+	// No top-level domain is a number, so a number as the last label is the end of an IPv4 address.
 	slices.Reverse(p.labels)
 	if last := p.labels[0]; p.wideHost() && !last.wild && numeric(last.text) {
 		return mistake(off-len(last.text)-len("."), "an IP address has no wildcards")
@@ -129,7 +134,7 @@ func (p *Pattern) parseHost(host string, off int) error {
 	return nil
 }
 
-// parseLabel parses one label of a host.
+// parseLabel parses one label of a host, which begins at byte off of the pattern.
 func (p *Pattern) parseLabel(label string, off int) (part, error) {
 	if strings.HasPrefix(label, "{") {
 		name, err := p.parseWildcard(label, off)
@@ -149,17 +154,19 @@ func (p *Pattern) parseLabel(label string, off int) (part, error) {
 	return part{text: string(appendLower(nil, label))}, nil
 }
 
-// parsePath parses a path, which begins with a slash.
+// parsePath parses a path, which begins with a slash at byte off of the pattern.
 func (p *Pattern) parsePath(path string, off int) error {
 	if i := strings.IndexAny(path, "?#"); i >= 0 {
 		return mistake(off+i, "only paths are matched: leave out the query, or write %%%02X for %[1]q", path[i])
 	}
 
+	// Cut off one segment after the other. Without more the segment is the last, where other forms are allowed.
 	rest, off := path[1:], off+1
 	for more := true; more; {
 		var seg string
 		seg, rest, more = strings.Cut(rest, "/")
 		switch {
+		// The path ends with a slash.
 		case !more && seg == "":
 			p.end = endSubtree
 		case seg == "" || seg == "." || seg == "..":
@@ -189,7 +196,7 @@ func (p *Pattern) parsePath(path string, off int) error {
 	return nil
 }
 
-// parseWildcard parses "{name}" and remembers the name.
+// parseWildcard parses "{name}" at byte off of the pattern, and adds the name to the pattern's names.
 func (p *Pattern) parseWildcard(s string, off int) (name string, err error) {
 	name, ok := strings.CutPrefix(s, "{")
 	if !ok || !strings.HasSuffix(name, "}") {
@@ -242,10 +249,13 @@ func (p *Pattern) Covers(o *Pattern) bool {
 // coversHost is Covers for hosts.
 func (p *Pattern) coversHost(o *Pattern) bool {
 	switch most := len(o.labels); {
+	// A pattern without labels matches every host.
 	case len(p.labels) == 0:
 		return true
 	case most == 0:
 		return false
+
+	// A host of o may have too few labels for p, or too many.
 	case p.deep && !o.deep && len(p.labels) >= most, !p.deep && (o.deep || len(p.labels) != most):
 		return false
 	}
@@ -255,8 +265,11 @@ func (p *Pattern) coversHost(o *Pattern) bool {
 // coversPath is Covers for paths.
 func (p *Pattern) coversPath(o *Pattern) bool {
 	switch n, most := len(p.segs), len(o.segs); {
+	// A path of o may have too few segments for p, or too many.
 	case n > most, n < most && p.end != endSubtree:
 		return false
+
+	// The segments are as many, so the endings must fit: "/a/" does not match "/a", for example.
 	case n == most && p.end == endSubtree && o.end == endHere, n == most && p.end != endSubtree && p.end != o.end:
 		return false
 	}
@@ -288,6 +301,7 @@ func (p *Pattern) Bind(r *http.Request) *http.Request {
 		return r
 	}
 
+	// The decoded path decides, if the pattern matches it.
 	var few [8]string
 	var segs [16]string
 	t, host := look(r, segs[:0])
@@ -297,6 +311,7 @@ func (p *Pattern) Bind(r *http.Request) *http.Request {
 		}
 	}
 
+	// The pattern matches the request, so its parts and the parts of the request are in the same places.
 	labels := splitHost(few[:0], host)
 	bound := withOwnPathValues(r)
 	for i, l := range p.labels[:min(len(p.labels), len(labels))] {
@@ -312,6 +327,7 @@ func (p *Pattern) Bind(r *http.Request) *http.Request {
 		}
 	}
 
+	// "{name...}" is everything behind the pattern's segments, with the slash at the end of the path.
 	if p.rest != "" {
 		rest := strings.Join(t.segs[n:], "/")
 		if rest != "" && t.slash {
@@ -349,6 +365,7 @@ func (p *Pattern) bindsAs(o *Pattern) bool {
 
 // sameWildcards reports whether two lists of parts have the same wildcards at the same places.
 func sameWildcards(a, b []part) bool {
+	// Behind its end the shorter list counts as a list of literals: only a wildcard of the longer one makes a difference.
 	if len(a) < len(b) {
 		a, b = b, a
 	}
@@ -384,6 +401,7 @@ func mistake(off int, format string, args ...any) error {
 	return fmt.Errorf("at offset %d: %s", off, fmt.Sprintf(format, args...))
 }
 
+// notToken reports whether no method has a character: a method is a token of RFC 9110.
 func notToken(c rune) bool {
 	return !alphanumeric(c) && !strings.ContainsRune("!#$%&'*+-.^_`|~", c)
 }
@@ -393,8 +411,10 @@ func notInLabel(c rune) bool {
 	return !alphanumeric(c) && c != '-' && c != '_' && c < 0x80
 }
 
+// numeric reports whether a text has no character but digits.
 func numeric(s string) bool { return strings.Trim(s, "0123456789") == "" }
 
+// identifier reports whether a text is a Go identifier.
 func identifier(s string) bool {
 	for i, c := range s {
 		if !unicode.IsLetter(c) && c != '_' && (i == 0 || !unicode.IsDigit(c)) {

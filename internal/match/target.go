@@ -38,6 +38,7 @@ func look(r *http.Request, segs []string) (t target, host string) {
 		t.port = strings.TrimLeft(port[1:], "0")
 	}
 
+	// The scheme implies a port if the URL writes none.
 	switch {
 	case t.port != "":
 	case u.Scheme == "http":
@@ -71,6 +72,7 @@ func lookDecoded(r *http.Request) *target {
 // text says (RFC 3986, 6.2.2.3).
 func HidesDots(path string) bool { return hidesDots(path, true) }
 
+// hidesDots is HidesDots for a path that may be unescaped: then only backslashes can hide dots.
 func hidesDots(path string, escaped bool) bool {
 	if strings.IndexByte(path, '\\') < 0 && (!escaped || strings.IndexByte(path, '%') < 0) { // as in most
 		return false
@@ -88,6 +90,8 @@ func dotSegments[P string | []byte](path P) (n int) {
 		if i < len(path) && path[i] != '/' {
 			continue
 		}
+
+		// A segment ends at i.
 		if seg := path[start:i]; len(seg) > 0 && len(seg) < 3 && seg[0] == '.' && seg[len(seg)-1] == '.' {
 			n++
 		}
@@ -106,6 +110,7 @@ func appendDecoded(dst []byte, path string, escaped bool) []byte {
 		}
 
 		switch {
+		// A broken escape stands for itself.
 		case n == 0:
 			c, n = '%', 1
 		case c == '\\':
@@ -138,8 +143,8 @@ func SplitPort(hostport string) (host, port string) {
 	return hostport[:i], hostport[i:]
 }
 
-// splitHost appends the labels of a host, the last one first. There are none
-// in a malformed host, which so matches only patterns without a host.
+// splitHost appends the labels of a host to labels, the last label first. It returns nil
+// for a malformed host, which so matches only patterns without a host.
 func splitHost(labels []string, host string) []string {
 	if strings.HasPrefix(host, "[") {
 		return append(labels, host)
@@ -160,7 +165,8 @@ func splitHost(labels []string, host string) []string {
 	return labels
 }
 
-// splitPath appends the segments of a path, cleaned: "/a//b/./../c" is "/a/c".
+// splitPath appends the segments of a path, cleaned: "/a//b/./../c" is "/a/c". slash says that
+// the clean path ends with a slash, as the empty path does.
 func splitPath(segs []string, path string) (_ []string, slash bool) {
 	slash = strings.HasSuffix(path, "/")
 	path = strings.TrimPrefix(path, "/")
@@ -223,10 +229,12 @@ func spells(raw, path string) bool {
 	return path == ""
 }
 
+// alphanumeric reports whether a character is a letter or a digit of ASCII.
 func alphanumeric(c rune) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
 
+// notInRawPath reports whether no percent-encoded path has a character.
 func notInRawPath(c rune) bool {
 	return !alphanumeric(c) && !strings.ContainsRune("-_.~/!$&'()*+,;=:@[]%", c)
 }
@@ -260,6 +268,7 @@ func appendPlain(dst []byte, s string) []byte {
 	return dst
 }
 
+// plain returns s unescaped, or as it is if it holds a broken escape.
 func plain(s string) string { return string(appendPlain(nil, s)) }
 
 // appendLower appends s with the letters A to Z in lower case.

@@ -64,8 +64,10 @@ var (
 	errCount  = errors.New("throttle: the answer's body returned an impossible count from Read")
 )
 
-// fetch waits until more was read of the body than the first have bytes, and
-// reports whether that is so. It asks for want bytes.
+// fetch waits until more than have bytes were read ahead of the body, and reports
+// whether that is so. It starts reads of up to want bytes. It gives up at the end of
+// the body, after an error, and when the time for looks is over. The body is locked,
+// but not while fetch waits.
 func (b *peekedBody) fetch(have, want int) bool {
 	for len(b.ahead) <= have && b.err == nil && !b.closed {
 		left := time.Until(b.until)
@@ -76,6 +78,7 @@ func (b *peekedBody) fetch(have, want int) bool {
 			return false
 		}
 
+		// Start a read, if none is on its way, and look again: it may have ended by then.
 		if !b.reading {
 			b.reading = true
 			go b.read(b.space(min(want, readMost)))
@@ -122,6 +125,7 @@ func (b *peekedBody) keep(p []byte) {
 // of a late read go to the body's reader. A panic goes to the body's reader, too: here nobody could
 // recover from it.
 func (b *peekedBody) read(p []byte) {
+	// If the body panics, n and err stay as they are here.
 	n, err := 0, errPanics
 	defer func() {
 		panics := recover()
@@ -181,17 +185,23 @@ func (b *peekedBody) await(most time.Duration) {
 	}
 }
 
+// peek returns the first max bytes of the body, or fewer if the body ends, fails or stalls before. It
+// returns the body's error only if there is no byte at all.
 func (b *peekedBody) peek(max int64) ([]byte, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	for int64(len(b.ahead)) < max {
 		if want := max - int64(len(b.ahead)); !b.fetch(len(b.ahead), int(min(want, readMost))) {
 			break
 		}
 	}
+
 	if len(b.ahead) == 0 && b.err != io.EOF {
 		return nil, b.err
 	}
+
+	// The capacity is cut off, so that an append of the caller does not write into the body.
 	n := min(max, int64(len(b.ahead)))
 	return b.ahead[:n:n], nil
 }
@@ -245,17 +255,18 @@ func (b *peekedBody) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// readAhead does not hold the lock while the body itself is read, which may
-// take long.
+// readAhead is Read as far as bytes, an error or a panic of reads ahead are left. ok is false if nothing is
+// left: then the caller reads the body itself, without the lock, because that may take long.
 func (b *peekedBody) readAhead(p []byte) (n int, err error, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 
+	// A read ahead that is on its way has the next bytes. Wait for it, as a read of the body would wait.
 	b.begun = b.begun || len(p) > 0
 	for b.reading && len(b.ahead) == 0 && len(p) > 0 {
 		end := b.end()
 		b.mu.Unlock()
-		<-end // as a read of the body would wait
+		<-end
 		b.mu.Lock()
 	}
 
@@ -301,7 +312,7 @@ func (b *peekedBody) refuse(coding string) {
 	b.refused = coding
 }
 
-// takeRefused returns what refuse noted since it was called last; "" if nothing.
+// takeRefused returns the coding that refuse has noted since takeRefused was called last, or "".
 func (b *peekedBody) takeRefused() (coding string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -328,7 +339,7 @@ type decodedBody struct {
 // forever without output.
 const slack = 64 << 10
 
-// decoded returns the view of a body that is coded so.
+// decoded returns the decoded text of the body, which has a coding other than the plain one.
 func (b *peekedBody) decoded(coding string) *decodedBody {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -341,6 +352,7 @@ func (b *peekedBody) decoded(coding string) *decodedBody {
 	return b.text
 }
 
+// openGzip reads the coding gzip.
 func openGzip(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }
 
 // openDeflate reads the coding deflate: a zlib stream, as RFC 9110 has it, or a raw deflate stream,
@@ -351,14 +363,17 @@ func openDeflate(r io.Reader) (io.Reader, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	// The head of a zlib stream (RFC 1950) has the method 8, and is a multiple of 31.
 	if method := head[0] & 0x0f; method == 8 && (int(head[0])<<8|int(head[1]))%31 == 0 {
 		return zlib.NewReader(b)
 	}
 	return flate.NewReader(b), nil
 }
 
-// fetch decodes until there is more than the first have bytes, of most that are
-// wanted, and reports whether there is. What ended it is in d.err.
+// fetch decodes until there are more than have bytes of text, of which most are
+// wanted in all, and reports whether there are. Otherwise d.err says why, or is nil
+// if the decoder made no progress.
 func (d *decodedBody) fetch(have int, most int64) bool {
 	if d.body.isBegun() { // bytes that were not seen are gone
 		return len(d.seen) > have
@@ -381,8 +396,11 @@ func (d *decodedBody) fetch(have int, most int64) bool {
 // error that may have been one, begins again.
 func (d *decodedBody) widen(most int64) {
 	switch {
+	// The decoder goes on where it is, with more bytes to read.
 	case d.text != nil && d.err == nil:
 		d.raw.N += most - d.most
+
+	// No decoder has begun, or it has failed: the bytes of the body are still there.
 	case d.err != io.EOF:
 		d.raw = &io.LimitedReader{R: &peekReader{body: d.body}, N: most + slack}
 		d.seen = nil
@@ -395,14 +413,18 @@ func (d *decodedBody) widen(most int64) {
 func (d *decodedBody) peek(most int64) ([]byte, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	if d.body.isBegun() { // and its first bytes are gone
 		return nil, nil
 	}
+
 	for int64(len(d.seen)) < most && d.fetch(len(d.seen), most) {
 	}
+
 	if len(d.seen) == 0 && d.err != io.EOF && d.err != io.ErrNoProgress {
 		return nil, d.err
 	}
+
 	n := min(most, int64(len(d.seen)))
 	return d.seen[:n:n], nil
 }

@@ -108,6 +108,7 @@ func Kept[T any](resp *http.Response) (*T, Text) {
 		return nil, text
 	}
 
+	// A place belongs to the first type that asks for it.
 	for i := range body.kept {
 		if body.kept[i] == nil {
 			body.kept[i] = new(T)
@@ -207,6 +208,8 @@ func SentAt(resp *http.Response) time.Time {
 		return now
 	}
 
+	// A Date has whole seconds, so the answer was sent up to a second later. A Date outside of the time
+	// that the answer took is of a wrong clock.
 	date, err := http.ParseTime(resp.Header.Get("Date"))
 	if sent := date.Add(time.Second); err == nil && !sent.Before(handed) && sent.Before(now) {
 		return sent

@@ -44,7 +44,7 @@ type Mistake struct {
 	Detail  string `json:"detail"`
 }
 
-// New returns a problem whose title is that of its status.
+// New returns a problem with the title of its status, such as "Too Many Requests".
 func New(status int, detail string) *Problem {
 	return &Problem{Title: http.StatusText(status), Status: status, Detail: detail}
 }
@@ -52,6 +52,7 @@ func New(status int, detail string) *Problem {
 // Of returns the Problem for an error of a [throttle.Transport], of [throttle.Limiters] or of an [inbound.Queue], or nil
 // for an error from elsewhere.
 func Of(err error) *Problem {
+	// A refusal of the queue comes first: it ended the wait, and so the error of the wait has it as its cause.
 	var refusal *inbound.Refusal
 	var full *throttle.LimitError
 	var away *throttle.StoreError
@@ -76,6 +77,7 @@ func Of(err error) *Problem {
 		p.RetryAfter = inbound.Soon
 		return p
 
+	// The text of a mistake is for the operator, and may quote the configuration.
 	case errors.As(err, &mistake):
 		p := New(http.StatusInternalServerError, "the policy cannot read this request")
 		p.Policy = mistake.Policy
@@ -91,7 +93,8 @@ const Kind = "application/problem+json"
 // Write sends the answer.
 func (p *Problem) Write(w http.ResponseWriter) { p.WriteAs(w, Kind, p) }
 
-// WriteAs sends the answer with the Content-Type of another body, which says the same as the Problem.
+// WriteAs sends the answer with a different body that says the same as the Problem. kind is the body's
+// Content-Type, and the body is written as JSON.
 func (p *Problem) WriteAs(w http.ResponseWriter, kind string, body any) {
 	h := w.Header()
 	h.Set("Content-Type", kind)
@@ -112,7 +115,8 @@ func (p *Problem) WriteAs(w http.ResponseWriter, kind string, body any) {
 func addLimit(h http.Header, policy string, l throttle.Limit, wait time.Duration) {
 	name := quoted(policy)
 	switch l.Kind() {
-	case store.KindUnlimited, store.KindTold: // they have no number
+	// Without a number there is no policy to describe.
+	case store.KindUnlimited, store.KindTold:
 	case store.KindConcurrency:
 		h.Set("RateLimit-Policy", fmt.Sprintf(`%s;q=%d;qu="concurrent-requests"`, name, l.N()))
 	default:
@@ -130,6 +134,7 @@ func addLimit(h http.Header, policy string, l throttle.Limit, wait time.Duration
 // window returns the length of a limit's window. The window of a bucket is the time in which it fills.
 func window(l throttle.Limit) time.Duration {
 	switch {
+	// The windows of the calendar differ in length: take the present one.
 	case l.Per() == 0:
 		from, to := l.Window(time.Now())
 		return to.Sub(from)

@@ -40,9 +40,9 @@ func Name(id uint64) string {
 	return fmt.Sprintf("%014x", id)
 }
 
-// Lines returns a line for each share: the shares that wait most come first, then the
-// shares that were served most. All shares beyond Most are one line. It returns nil without
-// shares.
+// Lines returns a line for each share, the share whose callers wait for the most first. Of
+// shares that wait for as much, the share that was served most comes first. All shares beyond
+// Most are one line. Lines returns nil without shares.
 func Lines(all []store.ShareStatus) (lines []Line) {
 	all = slices.Clone(all)
 	slices.SortFunc(all, func(a, b store.ShareStatus) int {

@@ -41,7 +41,8 @@ func Used(at []time.Duration, from, to time.Duration, n int, per time.Duration) 
 	if length <= 0 {
 		return 0
 	}
-	var sum time.Duration // over all starts, of the intervals' beginnings that see it
+	// A start counts in each interval that begins up to per before it, so sum for how long such beginnings last.
+	var sum time.Duration
 	for _, t := range at {
 		latest := min(t-from, per)
 		earliest := max(t-from-length, 0)
