@@ -1,0 +1,2 @@
+// Package manifests has the tests of the manifests in folder deploy.
+package manifests
