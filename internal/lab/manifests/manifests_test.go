@@ -1,3 +1,4 @@
+// Package manifests renders the manifests of folder deploy as overlays of users do.
 package manifests
 
 import (
@@ -17,10 +18,15 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 )
 
-const (
-	deploy = "../../../deploy"
-	image  = "ghcr.io/fleetthrottle/throttle:v0.1.0"
-)
+const deploy = "../../../deploy"
+
+// requireImage requires the image of the release that the command's module requires of the root.
+func requireImage(t *testing.T, proxy *core.Container) {
+	t.Helper()
+	required := regexp.MustCompile(`(?m)^\tgithub.com/fleetthrottle/throttle (v\S+)$`).FindStringSubmatch(read(t, "../../../cmd/throttle/go.mod"))
+	require.NotNil(t, required)
+	require.Equal(t, "ghcr.io/fleetthrottle/throttle:"+required[1], proxy.Image)
+}
 
 // objects are what an overlay renders.
 type objects struct {
@@ -168,7 +174,7 @@ func TestExample(t *testing.T) {
 
 	proxy, sidecar := proxyOf(got.deployments[0])
 	require.True(t, sidecar)
-	require.Equal(t, image, proxy.Image)
+	requireImage(t, proxy)
 	require.Equal(t, core.ContainerRestartPolicyAlways, *proxy.RestartPolicy)
 	require.Equal(t, "program", got.deployments[0].Spec.Template.Spec.Containers[0].Name)
 
@@ -209,9 +215,9 @@ func TestSharedOverlay(t *testing.T) {
 	folder := copyDeploy(t)
 	comment := regexp.MustCompile(`(?m)^# {5}.*$`).FindAllString(read(t, folder+"/deploy/shared/kustomization.yaml"), -1)
 	overlay := strings.ReplaceAll(strings.Join(comment, "\n"), "#     ", "")
-	const address = "https://github.com/fleetthrottle/throttle//deploy/shared?ref=v0.1.0"
-	require.Contains(t, overlay, address)
-	write(t, folder+"/mine/kustomization.yaml", strings.ReplaceAll(overlay, address, "../deploy/shared"))
+	address := regexp.MustCompile(`https://github.com/fleetthrottle/throttle//deploy/shared\?ref=v[^\]]+`)
+	require.Regexp(t, address, overlay)
+	write(t, folder+"/mine/kustomization.yaml", address.ReplaceAllString(overlay, "../deploy/shared"))
 
 	got, err := render(folder + "/mine")
 	require.NoError(t, err)
@@ -222,7 +228,7 @@ func TestSharedOverlay(t *testing.T) {
 	require.Equal(t, "limits", got.services[0].Namespace)
 	proxy, sidecar := proxyOf(got.deployments[0])
 	require.False(t, sidecar)
-	require.Equal(t, image, proxy.Image)
+	requireImage(t, proxy)
 }
 
 // TestMistakesAreSeen: a field that Kubernetes does not have, and one of a wrong type, are errors.

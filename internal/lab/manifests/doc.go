@@ -1,2 +1,0 @@
-// Package manifests has the tests of the manifests in folder deploy.
-package manifests
