@@ -43,7 +43,7 @@ lua: ## install lua5.4, for make soak, unless it is there
 	@scripts/install-lua.sh
 
 # Modules that compile much code of other people; make sdks has their tests.
-FOREIGN = ./adapters/asynqthrottle ./internal/lab/benchmarks ./servers/dashboard/browsertest ./adapters/promthrottle/promql ./adapters/riverthrottle ./internal/lab/sdktest ./adapters/temporalthrottle
+FOREIGN = ./adapters/asynqthrottle ./internal/lab/benchmarks ./servers/dashboard/browsertest ./adapters/promthrottle/promql ./adapters/riverthrottle ./internal/lab/manifests ./internal/lab/sdktest ./adapters/temporalthrottle
 
 .PHONY: test
 test: redis postgres mariadb ## the tests, with the race detector and in random order; make sdks and make soak have the rest
@@ -68,7 +68,7 @@ test-without-race: # the tests that soak.WithoutRace leaves out of the other two
 	@$(SHORT) -run "$$(scripts/without-race.sh tests)" $$(scripts/without-race.sh packages)
 
 .PHONY: sdks
-sdks: redis postgres clients browser ## throttle beside other libraries, in job queues, inside other people's SDKs and before clients of other languages, its page in a browser, and its alert rules read by Prometheus' parser
+sdks: redis postgres clients browser ## throttle beside other libraries, in job queues, inside other people's SDKs and before clients of other languages, its page in a browser, its alert rules read by Prometheus' parser, and its manifests by Kubernetes' types
 	@# Clients of other languages wait for most of the time: more of them than there are cores side by side.
 	@for module in $(FOREIGN); do \
 		(cd $$module && go test -vet=off -short -race -shuffle=on -count=1 -parallel 8 -timeout 10m ./...) || exit; \
@@ -141,8 +141,9 @@ test-386: ## the tests of the root module that need no server, where an int has 
 	@CGO_ENABLED=0 GOARCH=386 scripts/without-redis.sh --here
 
 .PHONY: api
-api: ## fail if the last release's users cannot compile any more, and the changelog does not say so
+api: ## fail if the last release's users cannot compile any more and the changelog does not say so, or a module with the versions that it requires
 	@scripts/api.sh
+	@scripts/required.sh
 
 .PHONY: release
 release: ## prepare the tags of VERSION in a clone, and try them from an empty folder through a proxy

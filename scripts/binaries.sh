@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the downloads of a release into a folder: the command for Linux, macOS and Windows, checksums, a list of its modules
-# (an SBOM, as CycloneDX), and a formula of Homebrew that has the checksums.
+# (an SBOM, as CycloneDX), a formula of Homebrew that has the checksums, and the notes with links that a release's page can follow.
 #
 #     scripts/binaries.sh v0.1.0 dist
 set -euo pipefail
@@ -71,4 +71,16 @@ class Throttle < Formula
   end
 end
 FORMULA
+# The notes' links are relative to docs/releases. A page of releases is elsewhere.
+tree=https://github.com/fleetthrottle/throttle/blob/$version
+notes=docs/releases/$version.md
+[ ! -e "$notes" ] || sed "s|](\.\./\.\./|]($tree/|g; s|](\.\./|]($tree/docs/|g" "$notes" >"$out/notes.md"
+
+# What was built is tried, as far as this machine can.
+(cd "$out" && sha256sum --check --quiet checksums.txt)
+native=$work/throttle_${version#v}_$(go env GOOS)_$(go env GOARCH)/throttle
+[ ! -e "$native" ] || "$native" --version | grep -F "throttle $version"
+[ "$(grep -cE '^ +sha256 "[0-9a-f]{64}"$' "$out/throttle.rb")" = 4 ]
+! command -v ruby >/dev/null || ruby -c "$out/throttle.rb"
+! grep -E '\]\(\.' "$out/notes.md" 2>/dev/null
 echo "binaries: $(ls "$out" | wc -l) files in $2"

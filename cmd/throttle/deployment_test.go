@@ -55,7 +55,7 @@ func TestUnit(t *testing.T) {
 	require.False(t, isExposed(s.adminListen))
 }
 
-// TestContainer: the image starts the proxy as the command has it, not as root.
+// TestContainer: the image starts the proxy as the command has it, not as root, knows zones, and names its release.
 func TestContainer(t *testing.T) {
 	text, err := os.ReadFile(deployments + "Containerfile")
 	require.NoError(t, err)
@@ -65,6 +65,7 @@ func TestContainer(t *testing.T) {
 	require.NoError(t, json.Unmarshal(command[1], &words))
 	requireProxy(t, words)
 	require.Regexp(t, `(?s)FROM scratch\n.*USER 65532:65532\n`, string(text))
+	require.Regexp(t, `(?m)^RUN GOOS=\$TARGETOS GOARCH=\$TARGETARCH .* -tags timetzdata .* main\.release=\$RELEASE"`, string(text))
 }
 
 // A pod is what the test reads of a manifest.

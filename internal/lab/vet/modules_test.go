@@ -11,7 +11,7 @@ import (
 )
 
 // programs are the modules that nobody imports: commands, benchmarks and tests, which are released with the root.
-var programs = []string{"internal/lab/benchmarks", "cmd/throttle", "servers/dashboard/browsertest", "adapters/promthrottle/promql", "internal/lab/sdktest", "internal/tools"}
+var programs = []string{"internal/lab/benchmarks", "cmd/throttle", "servers/dashboard/browsertest", "adapters/promthrottle/promql", "internal/lab/manifests", "internal/lab/sdktest", "internal/tools"}
 
 // TestModulesCompileTogether: code of a library module, tests apart, imports no internal package of another module. An
 // internal package may change in any version, so two versions that "go get" chooses would not compile together.
