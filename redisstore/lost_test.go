@@ -16,7 +16,6 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
-	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -28,37 +27,31 @@ type wire struct {
 	store  *redisstore.Store
 	direct *redisstore.Store // of another node, with a way of its own
 	five   store.Charge
-	calm   time.Time // when the store was last known to have no call left
 }
 
-func newWire(t *testing.T, change func(*redis.Options)) *wire {
+// onWire runs a test in virtual time, which stands still while a call is on its way: however slow the machine is, no start is late, and a caller has
+// the time that it waits for. Only the client's wait for a reply, which a lost reply costs, is real.
+func onWire(t *testing.T, change func(*redis.Options), test func(w *wire)) {
+	t.Helper()
 	server := redistest.Shared(t)
-	p := redistest.NewProxy(t, server)
-	o := p.Options()
-	change(o)
-	client := clientOf(t, o)
-	w := &wire{
-		T: t, proxy: p, store: redisstore.New(client, redisstore.Options{}), direct: redisstore.New(server.Client(t), redisstore.Options{}),
-		five: charge("five", store.PerHour(5)),
-	}
-	// From here on the server knows the scripts: what is lost is what counts.
-	book(t, w.store, inGroup("other", charge("other", store.PerHour(1))))
-	w.calm = time.Now()
-	return w
+	proxy := redistest.NewProxy(t, server)
+	synctest.Test(t, func(t *testing.T) {
+		o := proxy.Options()
+		change(o)
+		at := func(c *redis.Client) *redisstore.Store {
+			return atRest(t, redisstore.NewAt(c, redisstore.Options{}, bubbleClock))
+		}
+		w := &wire{T: t, proxy: proxy, store: at(clientOf(t, o)), direct: at(server.Client(t)), five: charge("five", store.PerHour(5))}
+		// From here on the server knows the scripts: what is lost is what counts.
+		book(t, w.store, inGroup("other", charge("other", store.PerHour(1))))
+		test(w)
+	})
 }
 
 // charged requires that so many starts are booked, by the server's own account.
 func (w *wire) charged(want int) {
 	w.Helper()
 	w.quiet()
-	// What gives back is tried again for a second, which a busy machine may need. Then the
-	// next caller finds out what became of it.
-	for time.Since(w.calm) > conn.ReplyTime {
-		w.calm = time.Now()
-		book(w.T, w.store, charge("next", store.PerSecond(1000)))
-		w.quiet()
-	}
-	w.calm = time.Now()
 	require.Equal(w, want, booked(w.T, w.direct, w.five))
 }
 
@@ -118,17 +111,18 @@ func onLoss(t *testing.T, test func(w *wire, lose, late func())) {
 	for client, change := range clients {
 		for name, how := range hows {
 			t.Run(client+" "+name, func(t *testing.T) {
-				w := newWire(t, change)
-				var f *redistest.Fault
-				lose := func() { f = w.proxy.Disturb(how) }
-				late := func() {
-					t.Helper()
-					f.Await(t)
-					if how == redistest.HoldCall || how == redistest.HoldReply {
-						f.Pass(t)
+				onWire(t, change, func(w *wire) {
+					var f *redistest.Fault
+					lose := func() { f = w.proxy.Disturb(how) }
+					late := func() {
+						w.Helper()
+						f.Await(w)
+						if how == redistest.HoldCall || how == redistest.HoldReply {
+							f.Pass(w)
+						}
 					}
-				}
-				test(w, lose, late)
+					test(w, lose, late)
+				})
 			})
 		}
 	}
@@ -170,7 +164,7 @@ func TestLost(t *testing.T) {
 					case "closed":
 						require.Greater(w, book(w.T, w.direct, w.five), 59*time.Minute)
 					case "gone":
-						gone(t, w.store, w.direct)
+						gone(w.T, w.store, w.direct)
 					case "charged", "room":
 						n, err := strconv.Atoi(words[1])
 						require.NoError(w, err)
@@ -245,42 +239,48 @@ func TestP8_LeavesAfterALoss(t *testing.T) {
 // TestP8_LostAgainAndAgain loses every answer for a while, whoever repeats.
 func TestP8_LostAgainAndAgain(t *testing.T) {
 	t.Parallel()
-	w := newWire(t, func(*redis.Options) {}) // a client with nothing but defaults
-	for range 10 {
-		w.proxy.Disturb(redistest.CutAfter)
-	}
-	h := w.now(w.store)
-	w.charged(1)
-	for range 10 {
-		w.proxy.Disturb(redistest.CutAfter)
-	}
-	w.store.Cancel(h.booking, h.grant)
-	w.charged(0)
-	w.room(5)
+	defaults := func(*redis.Options) {}
+	onWire(t, defaults, func(w *wire) {
+		for range 10 {
+			w.proxy.Disturb(redistest.CutAfter)
+		}
+		h := w.now(w.store)
+		w.charged(1)
+
+		for range 10 {
+			w.proxy.Disturb(redistest.CutAfter)
+		}
+		w.store.Cancel(h.booking, h.grant)
+		w.charged(0)
+		w.room(5)
+	})
 }
 
 // TestP8_LateCommandsInAnyOrder holds calls back, and each of their repeats. They
 // arrive when all are over, the newest first.
 func TestP8_LateCommandsInAnyOrder(t *testing.T) {
 	t.Parallel()
-	w := newWire(t, clients["does not repeat"])
-	var late []*redistest.Fault
-	for i := range 3 {
-		for range 2 {
+	onWire(t, clients["does not repeat"], func(w *wire) {
+		var late []*redistest.Fault
+		for i := range 3 {
+			for range 2 {
+				late = append(late, w.proxy.Disturb(redistest.HoldCall))
+			}
+			h := w.now(w.store)
+			w.charged(i + 1)
+
 			late = append(late, w.proxy.Disturb(redistest.HoldCall))
+			w.store.Cancel(h.booking, h.grant)
+			w.charged(i)
+			w.now(w.store)
 		}
-		h := w.now(w.store)
-		w.charged(i + 1)
-		late = append(late, w.proxy.Disturb(redistest.HoldCall))
-		w.store.Cancel(h.booking, h.grant)
-		w.charged(i)
-		w.now(w.store)
-	}
-	for i := len(late) - 1; i >= 0; i-- {
-		late[i].Pass(t)
-		w.charged(3)
-	}
-	w.room(2)
+
+		for i := len(late) - 1; i >= 0; i-- {
+			late[i].Pass(w)
+			w.charged(3)
+		}
+		w.room(2)
+	})
 }
 
 // An upstream counts requests and answers them.
@@ -426,38 +426,39 @@ func TestP8_CrowdAfterLosses(t *testing.T) {
 	const callers = 50
 	for name, change := range clients {
 		t.Run(name, func(t *testing.T) {
-			w := newWire(t, change)
-			w.five.Limit = store.PerHour(callers)
-			var late []*redistest.Fault
-			for _, how := range hows {
-				f := w.proxy.Disturb(how)
-				if how == redistest.HoldCall || how == redistest.HoldReply {
-					late = append(late, f)
-				}
-			}
-			waits := make(chan time.Duration)
-			for range callers {
-				go func() {
-					g, err := w.store.Book(t.Context(), booking(w.five))
-					if err != nil || !g.OK {
-						g.Wait = store.Never
+			onWire(t, change, func(w *wire) {
+				w.five.Limit = store.PerHour(callers)
+				var late []*redistest.Fault
+				for _, how := range hows {
+					f := w.proxy.Disturb(how)
+					if how == redistest.HoldCall || how == redistest.HoldReply {
+						late = append(late, f)
 					}
-					waits <- g.Wait
-				}()
-			}
-			for range callers {
-				require.Zero(t, <-waits)
-			}
-			w.charged(callers)
-			// There may have been fewer calls than losses.
-			for range hows {
-				book(t, w.store, inGroup("other", charge("other", store.PerHour(1))))
-			}
-			for _, f := range late {
-				f.Pass(t)
-			}
-			w.charged(callers)
-			w.room(0)
+				}
+				waits := make(chan time.Duration)
+				for range callers {
+					go func() {
+						g, err := w.store.Book(w.Context(), booking(w.five))
+						if err != nil || !g.OK {
+							g.Wait = store.Never
+						}
+						waits <- g.Wait
+					}()
+				}
+				for range callers {
+					require.Zero(w, <-waits)
+				}
+				w.charged(callers)
+				// There may have been fewer calls than losses.
+				for range hows {
+					book(w.T, w.store, inGroup("other", charge("other", store.PerHour(1))))
+				}
+				for _, f := range late {
+					f.Pass(w)
+				}
+				w.charged(callers)
+				w.room(0)
+			})
 		})
 	}
 }

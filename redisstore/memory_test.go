@@ -176,6 +176,7 @@ func TestP10_KeysInVirtualTime(t *testing.T) {
 		book(t, s, c)
 		require.LessOrEqual(t, lifetime(t, client, s.Key(c.Budget)), longer+1001*time.Millisecond)
 		require.Greater(t, lifetime(t, client, s.Key(c.Budget)), longer/2, "the machine may be slow")
+		require.Greater(t, lifetime(t, client, s.RecordKey(c.Budget.Group)), longer/2, "a program takes a lost record for a loss of data")
 	})
 }
 

@@ -16,7 +16,10 @@ import (
 // shared is the store of several processes.
 var shared = processes.Store{
 	Role: "filestore", Lease: lease,
-	Open: func(dir string, lease time.Duration) (store.Store, error) { return filestore.OpenHere(dir, lease) },
+	Open: func(dir string, lease time.Duration) (s store.Store, close func(), err error) {
+		s, err = filestore.OpenHere(dir, lease)
+		return s, nil, err
+	},
 }
 
 // lease lets tests see the end of it soon.

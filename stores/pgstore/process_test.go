@@ -22,8 +22,9 @@ import (
 // shared is the store of several processes.
 var shared = processes.Store{
 	Role: "pgstore", Lease: time.Second,
-	Open: func(url string, lease time.Duration) (store.Store, error) {
-		return pgstore.New(url, pgstore.Options{Rows: rowstore.Options{Lease: lease}})
+	Open: func(url string, lease time.Duration) (s store.Store, close func(), err error) {
+		s, err = pgstore.New(url, pgstore.Options{Rows: rowstore.Options{Lease: lease}})
+		return s, nil, err
 	},
 }
 

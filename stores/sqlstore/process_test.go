@@ -15,12 +15,13 @@ import (
 // shared is the store of several processes, with a lease that lets tests see the end of it soon.
 var shared = processes.Store{
 	Role: "sqlstore", Lease: 2 * time.Second,
-	Open: func(dsn string, lease time.Duration) (store.Store, error) {
+	Open: func(dsn string, lease time.Duration) (s store.Store, close func(), err error) {
 		db, err := openDB(dsn)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		return sqlstore.New(db, sqlstore.Options{Rows: rowstore.Options{Lease: lease}})
+		s, err = sqlstore.New(db, sqlstore.Options{Rows: rowstore.Options{Lease: lease}})
+		return s, func() { _ = db.Close() }, err
 	},
 }
 

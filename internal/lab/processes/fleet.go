@@ -136,9 +136,7 @@ const slotsHeld = 3
 
 // slotWaiter waits for all slots, in this process. It is sent the error when it has had them.
 func (s *Store) slotWaiter(t *testing.T, place string, lease time.Duration) <-chan error {
-	store, err := s.Open(place, lease)
-	require.NoError(t, err)
-	waits, err := throttle.NewLimiter(store, throttle.Policy{Name: slots, Limit: throttle.Concurrency(slotsHeld)})
+	waits, err := throttle.NewLimiter(s.open(t, place, lease), throttle.Policy{Name: slots, Limit: throttle.Concurrency(slotsHeld)})
 	require.NoError(t, err)
 	st, err := waits.Status(t.Context(), "")
 	require.NoError(t, err)

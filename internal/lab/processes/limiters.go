@@ -14,11 +14,20 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
+// open opens the store for the process of the tests, until the test ends.
+func (s *Store) open(t *testing.T, place string, lease time.Duration) throttle.Store {
+	store, close, err := s.Open(place, lease)
+	require.NoError(t, err)
+	if close != nil {
+		t.Cleanup(close)
+	}
+	return store
+}
+
 // limiters returns limiters of one policy on n stores, which know of each other like stores of several processes.
 func (s *Store) limiters(t *testing.T, place string, many int, limit throttle.Limit) (all []*throttle.Limiter) {
 	for range many {
-		store, err := s.Open(place, s.Lease)
-		require.NoError(t, err)
+		store := s.open(t, place, s.Lease)
 		l, err := throttle.NewLimiter(store, throttle.Policy{Name: "shared", Limit: limit})
 		require.NoError(t, err)
 		all = append(all, l)

@@ -21,9 +21,12 @@ import (
 
 // A Store is shared by processes.
 type Store struct {
-	Role  string                                                          // of its processes
-	Open  func(place string, lease time.Duration) (throttle.Store, error) // for the processes; place says where it is
-	Lease time.Duration                                                   // lets a test see its end
+	Role string // of its processes
+
+	// Open opens the store for a process; place says where the store is. What close ends is open until then; nil means that nothing is.
+	Open func(place string, lease time.Duration) (s throttle.Store, close func(), err error)
+
+	Lease time.Duration // lets a test see its end
 }
 
 // Main is called first thing in TestMain.
@@ -49,7 +52,7 @@ func (s *Store) member(program *crew.Link) error {
 		return err
 	}
 
-	store, err := s.Open(o.Place, o.Lease)
+	store, _, err := s.Open(o.Place, o.Lease) // until the process ends
 	if err != nil {
 		return err
 	}

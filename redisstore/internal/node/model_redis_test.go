@@ -232,7 +232,7 @@ func (w *modelWorld) expiry(was modelKey, life time.Duration) int64 {
 // modelUnpadded is the script with keys that live as long as they should: the stores of
 // tests have them live longer, because they live in real time.
 func modelUnpadded(t *testing.T) wire.Script {
-	const old, now = "IDLE = IDLE + 3600 * 1000000", "IDLE = IDLE"
+	const old, now = "IDLE, record_ms = IDLE + 3600 * 1000000, '3660000'", "IDLE = IDLE"
 	require.Equal(t, 1, strings.Count(wire.BookScript.Source, old))
 	return wire.FromSource(strings.Replace(wire.BookScript.Source, old, now, 1))
 }

@@ -244,7 +244,10 @@ func play(t *testing.T, client *redis.Client, s wire.Script, c wire.Call, prefix
 			args[i] = prefix + fmt.Sprint(a)
 		}
 	}
-	reply, err := client.Eval(t.Context(), s.Source, keys, args...).Result()
+	reply, err := client.EvalSha(t.Context(), s.Hash, keys, args...).Result()
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		reply, err = client.Eval(t.Context(), s.Source, keys, args...).Result()
+	}
 	require.NoError(t, err)
 	var answer []float64
 	for text := []byte(reply.(string)); len(text) > 0; text = text[8:] {

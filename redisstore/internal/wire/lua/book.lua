@@ -68,7 +68,7 @@
 --   {generation, count, how many programs it knows, in how long the program should ask again at the latest, or 0, how many waiters of the
 --     program's line were called, when each of them arrived…}
 --
--- needs: frame (min, floor, frame, now)
+-- needs: frame (min, floor, record_ms, frame, now)
 -- defines: call, seed, rule_count, repeated, gate_count, slots_count, budgets, record, decided, recorded, _, out, finish
 
 local call, seed, rule_count, repeated, gate_count
@@ -96,7 +96,7 @@ local out = {struct.pack('<ddddd', DONE, now, 0, call, repeated)} -- the answer
 -- finish records what was done, and returns the answer.
 local function finish()
   local done = table.concat(out)
-  redis.call('SET', KEYS[1], done, 'PX', RECORD_MS)
+  redis.call('SET', KEYS[1], done, 'PX', record_ms)
   return done
 end
 

@@ -29,12 +29,13 @@
 -- F finish tag, L left, O offered, W weight, K cost, S since, H holds, P step. Go says until and end where Lua says till and stop, because
 -- these are words of Lua. Words in capitals that no file defines are constants: script.go writes their values in their places.
 --
--- defines: max, min, ceil, floor, KEPT, IDLE, frame, cursor, now
+-- defines: max, min, ceil, floor, KEPT, IDLE, record_ms, frame, cursor, now
 
 local max, min, ceil, floor = math.max, math.min, math.ceil, math.floor
 
 local KEPT = 1000000 -- a key lives this much longer than anything in it matters
 local IDLE = KEPT -- the same, and longer in tests: see now
+local record_ms = RECORD_MS -- for how long the record of a call is kept; longer in tests, too
 
 -- frame is a string of numbers, 8 bytes each. cursor is where the next number begins.
 local frame, cursor = ARGV[2], 1
@@ -43,7 +44,7 @@ local frame, cursor = ARGV[2], 1
 -- still follows the server's clock.
 local now = tonumber(ARGV[1])
 if now then
-  IDLE = IDLE + 3600 * 1000000
+  IDLE, record_ms = IDLE + 3600 * 1000000, '3660000'
 else
   local t = redis.call('TIME')
   now = t[1] * 1000000 + t[2]
