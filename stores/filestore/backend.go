@@ -26,7 +26,10 @@ type backend struct {
 	buf []byte
 }
 
-func (b *backend) lockRows()   { b.mu <- struct{}{} }
+// lockRows locks all that mu guards.
+func (b *backend) lockRows() { b.mu <- struct{}{} }
+
+// unlockRows unlocks all that mu guards.
 func (b *backend) unlockRows() { <-b.mu }
 
 // Step implements [node.Backend].
@@ -45,8 +48,10 @@ func (b *backend) Step(_ []ledger.Key, decide func(node.Rows) node.Told) (node.H
 	}
 }
 
-// try makes a step. It returns false if the step is to be made again: the generation has ended.
+// try makes a step in the present generation, and returns what others are to be told of it. done is false if the step is to be made again, because
+// the generation has ended, or was lost, before the step was saved.
 func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, heard node.Heard, done bool, err error) {
+	// Lock the file before the rows: a process that stands still keeps nobody of this process from looking.
 	g, err := b.current()
 	if err != nil {
 		return told, heard, false, err
@@ -76,6 +81,7 @@ func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, heard n
 		return told, heard, false, err
 	}
 
+	// Decide on rows that have the steps of all processes.
 	if ended, err := b.catchUp(g); err != nil || ended {
 		if err == nil {
 			err = b.advance(g)
@@ -165,6 +171,7 @@ func (b *backend) catchUp(g *generation) (ended bool, err error) {
 		return false, err
 	}
 
+	// Read the records behind the last known one.
 	size := i.Size()
 	switch {
 	case size == g.end:
@@ -178,11 +185,14 @@ func (b *backend) catchUp(g *generation) (ended bool, err error) {
 	}
 
 	switch {
+	// Bytes are left that are no record: a process was killed while it wrote them.
 	case size > g.end:
 		return false, g.cutTorn(size)
+
+	// Only tidy takes records away, when the generation has ended.
 	case size < g.end:
 		if ended, err := g.hasEnded(); ended || err != nil {
-			return ended, err // its records were taken away since
+			return ended, err
 		}
 		return false, fmt.Errorf("%s: %w: it was cut short", g.path, errDamaged)
 	}
@@ -207,7 +217,8 @@ func (b *backend) begin(changes bool) error {
 	return nil
 }
 
-// save writes the rows that a step has changed. It returns false if the generation has ended.
+// save writes a record of the rows that a step has changed, and of its news. It returns false if the generation has ended: then the step
+// does not count.
 func (b *backend) save(g *generation, told *node.Told) (saved bool, err error) {
 	changed, err := b.rows.Changed()
 	if err != nil {
@@ -302,6 +313,7 @@ func (b *backend) refresh() error {
 		return err
 	}
 
+	// Read to the end of the last generation.
 	for {
 		g := b.gen
 		if err := g.read(b.take); err != nil {
@@ -318,8 +330,8 @@ func (b *backend) refresh() error {
 	}
 }
 
-// damage says that rows could not be read because the file is damaged. Rows that are known cannot be
-// written if they name too many nodes.
+// damage adds errDamaged to the error of rows that could not be read. Every other error stays as it is: rows
+// cannot be written if they name too many nodes.
 func damage(err error) error {
 	if errors.Is(err, ledger.ErrCorrupt) {
 		return fmt.Errorf("%w: %w", errDamaged, err)
@@ -347,8 +359,8 @@ func (e awayError) Unwrap() error { return e.error }
 // Is implements the interface of [errors.Is].
 func (awayError) Is(target error) bool { return target == node.ErrAway }
 
-// fail returns an error as a store returns it. Callers wait for trouble that will pass; of files that are damaged, of a different form or machine,
-// or that the program may not use, they are told at once.
+// fail returns an error as a store returns it. Callers wait for trouble that will pass. They are told at once of files that are damaged, that are of
+// a different form or machine, or that the program may not use.
 func fail(err error) error {
 	err = fmt.Errorf("filestore: %w", err)
 	var form *FormatError

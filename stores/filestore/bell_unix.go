@@ -21,12 +21,14 @@ const (
 	begunSuffix = ".tmp" // of a pipe that nobody reads from yet
 )
 
+// pipeOf returns the name of a node's pipe.
 func pipeOf(node int64) string { return pipePrefix + strconv.FormatInt(node, 16) }
 
 // listen implements [bells].
 func (p pipes) listen(node int64, wake func()) (stop func(), err error) {
+	// A pipe without a reader belongs to a dead node, so the pipe gets its name when it has a reader.
 	name := pipeOf(node)
-	begun := name + begunSuffix // nobody takes a pipe without a reader for one of a node that died
+	begun := name + begunSuffix
 	pipe, err := p.makePipe(begun)
 	if err != nil {
 		return nil, err
@@ -46,7 +48,7 @@ func (p pipes) listen(node int64, wake func()) (stop func(), err error) {
 
 // makePipe makes a pipe, and opens it as a writer, too, so that it never ends.
 func (p pipes) makePipe(name string) (pipe *os.File, err error) {
-	// There is no call for a pipe below an open directory on all systems. This one follows no link in the place of the pipe.
+	// No call makes a pipe below an open directory on all systems. Mkfifo follows no link in the place of the pipe.
 	if err := syscall.Mkfifo(p.pathOf(name), 0o600); err != nil {
 		return nil, &os.PathError{Op: "mkfifo", Path: p.pathOf(name), Err: err}
 	}
@@ -82,7 +84,8 @@ func (p pipes) makePipe(name string) (pipe *os.File, err error) {
 	return polled(f)
 }
 
-// polled returns a file for the same pipe whose Read ends when the file is closed. On macOS that is not so for files that package os has opened itself.
+// polled returns a second file for a pipe, whose Read ends when the file is closed. On macOS the Read of a file that package os has opened itself
+// does not end then.
 func polled(f *os.File) (*os.File, error) {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -140,7 +143,7 @@ func (p pipes) ring(node int64) {
 	}
 	defer pipe.Close()
 
-	// Not by Write, which waits for room: a full pipe says the same.
+	// Write would wait for room. A full pipe needs no further byte.
 	if raw, err := pipe.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { _, _ = syscall.Write(int(fd), []byte{1}) })
 	}

@@ -65,7 +65,7 @@ func (d *directory) take(r record) error {
 // looksForNext is how often a process looks for a generation that is being written by a different process.
 const looksForNext = 50
 
-// advance goes on to the generation after one, which it ends, and which it writes unless a different process does.
+// advance ends a generation and opens the next one, which it writes unless a different process does.
 func (d *directory) advance(g *generation) error {
 	// A new directory may have taken the place of this one.
 	if err := d.folder.reopen(); err != nil {
@@ -77,7 +77,7 @@ func (d *directory) advance(g *generation) error {
 	return d.open(g.number())
 }
 
-// find goes on to the last generation that is in the directory, because this one is lost. If there is none it is written anew.
+// find opens the last generation in the directory, because this generation's file is lost. Without any generation it writes a new one.
 //
 // If somebody has put back an earlier copy, its rows list waiters of this process that have long had their turn, and lines would stand still behind
 // them for as long as the process lives. So the process rests until its lease is over in all rows.
@@ -99,9 +99,10 @@ func (d *directory) find(g *generation) error {
 	return nil
 }
 
+// number returns the number of the generation, by which its file is named.
 func (g *generation) number() int64 { return g.generation }
 
-// endGeneration ends a generation.
+// endGeneration ends a generation, takes in its last records, and writes the next generation unless a different process does.
 func (d *directory) endGeneration(g *generation) error {
 	ended, err := g.hasEnded()
 	if err != nil {
@@ -156,7 +157,7 @@ func (d *directory) succeed(g *generation) error {
 	})
 }
 
-// reopen opens a generation anew.
+// reopen opens a generation's file anew, or a later generation. News may have been lost meanwhile.
 func (d *directory) reopen(g *generation) error {
 	d.gen, d.heard.Lost = nil, true
 	return d.open(g.number() - 1)
@@ -165,12 +166,14 @@ func (d *directory) reopen(g *generation) error {
 // openMost is how often a process looks for the last generation, which may be removed each time before the process has opened it.
 const openMost = 1000
 
-// open opens the last generation, which is later than one, and makes one if there is none.
+// open opens the last generation and takes it into use. It has a higher number than after, unless the files were removed and a process has begun
+// anew. Without any generation open writes one.
 func (d *directory) open(after int64) error {
 	if err := d.folder.reopen(); err != nil {
 		return err
 	}
 
+	// Each round opens the generation that is the last by then. It may be of no use: removed, ended, or of an earlier boot.
 	for range openMost {
 		last, err := newest(d.folder)
 		if err != nil {

@@ -83,7 +83,7 @@ func (d *folder) open(name string, flag int, kind fs.FileMode) (*os.File, error)
 	return f, nil
 }
 
-// check returns an error unless an open file is one of the directory.
+// check returns an error unless an open file is of a kind, and all of its names are in the directory.
 func (d *folder) check(f *os.File, name string, kind fs.FileMode) error {
 	const rounds = 10
 	for range rounds {
@@ -165,4 +165,5 @@ func isOld(e os.DirEntry, kind fs.FileMode, age time.Duration) bool {
 	return err == nil && i.Mode().Type() == kind && time.Since(i.ModTime()) > age
 }
 
+// remove removes a file of the directory.
 func (d *folder) remove(name string) error { return d.root.Load().Remove(name) }

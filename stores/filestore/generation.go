@@ -35,6 +35,7 @@ const (
 	numberMost = 1 << 62
 )
 
+// nameOf returns the name of a generation's file.
 func nameOf(generation int64) string { return prefix + strconv.FormatInt(generation, 10) }
 
 // newest returns the last generation in a directory, or 0 if there is none.
@@ -87,8 +88,10 @@ func (g *generation) isLost() (bool, error) {
 	return err == nil && !os.SameFile(own, there), err
 }
 
-// read takes in the records that were not taken in before, as far as they are there.
+// read calls take with each whole record that was not taken in before, and moves end behind it. It returns nil at the end of the file, and at
+// bytes that are no record.
 func (g *generation) read(take func(record) error) error {
+	// have bytes at the beginning of buf were read, from end on.
 	buf := make([]byte, maxRead)
 	for have := 0; ; {
 		n, err := g.f.ReadAt(buf[have:], g.end+int64(have))
@@ -131,8 +134,8 @@ func (g *generation) read(take func(record) error) error {
 	}
 }
 
-// cutTorn takes away a last record that a process has begun and not ended. The file is
-// locked, so that no process is writing one. Bytes with a whole record behind them are no such record, nor are more bytes than a record has.
+// cutTorn takes away a last record that a process has begun and not ended. The file is locked, so that no process is writing a record. A torn record
+// has no whole record behind it, and no more bytes than a record can have: otherwise the file is damaged.
 func (g *generation) cutTorn(size int64) error {
 	if size-g.end > recordHead+recordMost {
 		return fmt.Errorf("%s: %w: behind its records, which end at %d, are more bytes than a record has", g.path, errDamaged, g.end)
@@ -174,8 +177,10 @@ func (g *generation) hasEnded() (bool, error) {
 	return b[0] == hasEnded, err
 }
 
-// create writes the file of a generation, unless there is one or a later one.
+// create writes the file of a generation with a header and the records that records writes. It writes nothing if the generation, or a
+// later one, has a file.
 func create(d *folder, h header, records func(write func(*record) error) error) (err error) {
+	// Write under a name of its own, so that nobody sees a part of the file.
 	f, name, err := d.create(begunTmp)
 	if err != nil {
 		return err
@@ -216,25 +221,26 @@ func create(d *folder, h header, records func(write func(*record) error) error) 
 		return err
 	}
 
+	// A later generation shows that this process has stood still for long: the name was free because its file was removed.
 	if last, err := newest(d); err != nil {
 		return err
 	} else if last > h.generation {
-		return d.remove(nameOf(h.generation)) // this process has stood still for long
+		return d.remove(nameOf(h.generation))
 	}
 
 	return nil
 }
 
-// tidy empties the files of generations that ended before the one before the last, and later removes
-// them. Until then their names cannot be taken by a process that stood still meanwhile. One that has not ended was begun after
-// somebody removed the files, at the same moment as the last one: it is ended, so that all programs use the last one. A file that is
-// not a generation is left as it is.
+// tidy empties the files of all generations except the last two, and removes them a minute later: until then a process that stood still
+// cannot take their names. A generation before the last that has not ended was begun at the same moment as the last one, after somebody
+// had removed the files. Tidy ends it, so that all programs use the last one. A file that is no generation stays as it is.
 func tidy(d *folder, last int64) {
 	_ = eachGeneration(d, func(number int64, e os.DirEntry) {
 		i, err := e.Info()
 		empty := err == nil && i.Size() <= headerSize // a file that is in use has a record at the least
-
 		old := isOld(e, 0, tombLife)
+
+		// An empty file keeps its name for tombLife.
 		if err != nil || number >= last || empty && !old {
 			return
 		}
@@ -250,6 +256,7 @@ func tidy(d *folder, last int64) {
 		}
 
 		switch {
+		// Other processes may still read the end of the generation before the last.
 		case number == last-1:
 		case empty:
 			_ = d.remove(nameOf(number))

@@ -72,7 +72,7 @@ func parseHeader(b []byte) (h header, err error) {
 	return header{int64(binary.LittleEndian.Uint64(b[20:])), string(b[29 : 29+b[28]])}, nil
 }
 
-// errDamaged says that a file is none that a store has written.
+// errDamaged says that no store has written a file as it is.
 var errDamaged = errors.New("the file is damaged")
 
 // A FormatError says that a different version of this package wrote the budgets. Nothing is booked,
@@ -82,6 +82,7 @@ type FormatError struct {
 	Found int // the form that the file has
 }
 
+// Error implements error.
 func (e *FormatError) Error() string {
 	return fmt.Sprintf("it was written by another version of the program (form %d, this program knows form %d): "+
 		"use one version, or another directory", e.Found, format)

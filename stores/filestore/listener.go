@@ -22,7 +22,7 @@ type bells interface {
 	ringAll(but int64)
 }
 
-// A listener has the node woken, as long as it listens. None of its methods waits for the file system, but tell.
+// A listener has the node woken, as long as it listens. Only tell waits for the file system.
 type listener struct {
 	node  int64
 	bells bells
@@ -36,8 +36,8 @@ type listener struct {
 	close func() // ends the present listening, or is nil. Only jobs use it.
 }
 
-// start has wake called when others ring, until stop is called, and once when it will be called from then on. A stop that comes after a second start does
-// nothing.
+// start has wake called when other nodes ring, until stop is called. wake is called once when the listening has begun, because nodes may have rung
+// before. A stop that comes after a second start does nothing.
 func (l *listener) start(wake func()) (stop func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,7 +58,7 @@ func (l *listener) start(wake func()) (stop func()) {
 	}
 }
 
-// again listens in the directory that is in the place of the former one.
+// again listens in the new directory, which has taken the place of the former one.
 func (l *listener) again() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,7 +82,7 @@ func (l *listener) listen() {
 	})
 }
 
-// end is the job that ends what wakes the node.
+// end is the job that ends the present listening, if there is one.
 func (l *listener) end() {
 	if l.close != nil {
 		l.close()

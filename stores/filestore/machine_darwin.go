@@ -11,6 +11,7 @@ import (
 // thisMachine is the machine that the program runs on.
 type thisMachine struct{}
 
+// boot implements [machine].
 func (thisMachine) boot() (string, error) { return syscall.Sysctl("kern.bootsessionuuid") }
 
 // clock takes the time of the boot from the wall clock. The kernel moves both when the clock is set.
@@ -34,7 +35,7 @@ func (thisMachine) clock() (sinceBoot, wall int64, err error) {
 	}
 }
 
-// booted is when the machine was booted, by its wall clock.
+// booted returns when the machine was booted, by its wall clock, in microseconds since the Unix epoch.
 func booted() (micros int64, err error) {
 	s, err := syscall.Sysctl("kern.boottime") // a timeval, of which a last byte of 0 is cut off
 	if err != nil {
@@ -47,7 +48,7 @@ func booted() (micros int64, err error) {
 	return int64(binary.LittleEndian.Uint64(b))*1_000_000 + int64(binary.LittleEndian.Uint32(b[8:])), nil
 }
 
-// sharedBy returns the kind of a directory's file system, if several machines share it; "" if not.
+// sharedBy returns the kind of a directory's file system if several machines share it, and otherwise "".
 func sharedBy(dir string) (string, error) {
 	const local = 0x1000 // MNT_LOCAL
 	var s syscall.Statfs_t
@@ -58,6 +59,7 @@ func sharedBy(dir string) (string, error) {
 		return "", nil
 	}
 
+	// The name is a text of C, which ends with a 0.
 	var name []byte
 	for _, c := range s.Fstypename {
 		if c == 0 {

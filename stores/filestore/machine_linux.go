@@ -32,7 +32,7 @@ var remote = map[uint32]string{
 	0x6969: "NFS", 0xFF534D42: "CIFS", 0xFE534D42: "SMB", 0x01021997: "9P", 0x00C36400: "Ceph", 0x0BD00BD0: "Lustre", 0x47504653: "GPFS",
 }
 
-// sharedBy returns the kind of a directory's file system, if several machines share it; "" if not.
+// sharedBy returns the kind of a directory's file system if several machines share it, and otherwise "".
 func sharedBy(dir string) (string, error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {

@@ -105,6 +105,7 @@ type rows struct {
 	ahead int64 // of the clock, as the last record says
 }
 
+// clear forgets all rows.
 func (r *rows) clear() { *r = rows{Table: node.NewTable(nil)} }
 
 // take takes in a record.

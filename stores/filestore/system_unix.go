@@ -14,8 +14,8 @@ import (
 // openFlags are those with which all files are opened. A pipe, or a file that somebody has a lease on, would otherwise be waited for.
 const openFlags = syscall.O_NONBLOCK
 
-// lock locks a file for this process, and returns false if another process has had the lock for
-// all of the given time. Then the file may be locked for a moment later: it is not to be locked again.
+// lock locks a file for this process. It returns false if other processes have had the lock for all of the time most. Then the
+// kernel may give the lock to this process later, for a moment: the caller must not lock the same open file again.
 func lock(f *os.File, most time.Duration) (locked bool, err error) {
 	// Most often the lock is free.
 	if err := flock(f, syscall.LOCK_EX|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {
@@ -43,10 +43,12 @@ func lock(f *os.File, most time.Duration) (locked bool, err error) {
 	}
 }
 
-func unlock(f *os.File) { _ = flock(f, syscall.LOCK_UN) } // which cannot fail for a file that is open
+// unlock unlocks a file, which cannot fail while the file is open.
+func unlock(f *os.File) { _ = flock(f, syscall.LOCK_UN) }
 
+// flock is the call flock(2). A signal does not end it.
 func flock(f *os.File, how int) error {
-	defer runtime.KeepAlive(f) // a file that nobody has any more is closed, and its number is given to a new file
+	defer runtime.KeepAlive(f) // the garbage collector would close the file, and the kernel give its number to a new file
 	for {
 		if err := syscall.Flock(int(f.Fd()), how); err != syscall.EINTR {
 			return os.NewSyscallError("flock", err)

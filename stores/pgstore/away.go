@@ -31,8 +31,8 @@ func isCode(err error, codes ...string) bool {
 // errNotSetUp says that the tables do not have the form that this package needs.
 var errNotSetUp = errors.New("the database is not set up for this program")
 
-// wrap returns an error as a store returns it. Callers wait for a server that is away, or starts, or is a standby that is about to take over;
-// they do not wait for an administrator.
+// wrap returns an error as a store returns it. Callers wait for a server that is away, that starts, or that is a standby about to take over.
+// They do not wait for an administrator.
 func wrap(err error) error {
 	if errors.Is(err, errNotSetUp) || isRefusal(err) {
 		return fmt.Errorf("pgstore: %w", err)
@@ -40,8 +40,8 @@ func wrap(err error) error {
 	return fmt.Errorf("pgstore: %w: %w", rowstore.ErrAway, err)
 }
 
-// isError reports whether the server has refused a statement, and nothing more: the session goes on. A session that ends, and a pooler
-// that has lost the server, say nothing about the statements that follow.
+// isError reports whether the server has refused a statement alone, and the session goes on. If the session ends, or a pooler has lost the server
+// (class 08), nothing is known of the statements that follow.
 func isError(err error) bool {
 	var refused *pgconn.PgError
 	return errors.As(err, &refused) && refused.SeverityUnlocalized == "ERROR" && !strings.HasPrefix(refused.Code, "08")

@@ -23,8 +23,8 @@ type conn struct {
 	saving    atomic.Bool // a COMMIT is under way, or has had no answer
 }
 
-// until has what waits for the server fail when ctx ends, until stop is called. Stop returns false if that has happened: the connection is of
-// no use any more. pgx does the same with a goroutine for each trip.
+// until makes all waits for the server fail when ctx ends, until stop is called. Stop returns false if ctx has ended before: then the connection
+// cannot be used any longer. pgx does the same with a goroutine for each trip.
 func (c *conn) until(ctx context.Context) (stop func() bool) {
 	server := c.PgConn().Conn()
 	return context.AfterFunc(ctx, func() { _ = server.SetDeadline(time.Unix(1, 0)) })
@@ -46,7 +46,8 @@ func newConns(most int, dial func(context.Context) (*conn, error)) *conns {
 	return &conns{most: make(chan struct{}, most), dial: dial}
 }
 
-// get returns a connection that is not in use, or a new one.
+// get returns a connection that is not in use, or a new one. It waits while all connections are in use, as long as ctx allows. The caller gives the
+// connection back by put or drop.
 func (p *conns) get(ctx context.Context) (*conn, error) {
 	select {
 	case p.most <- struct{}{}:
@@ -88,7 +89,7 @@ func (p *conns) put(c *conn) {
 	<-p.most
 }
 
-// drop closes a connection that is in an unknown state. The others that are not in use are likely to be no better.
+// drop closes a connection that is in an unknown state, and all connections that are not in use: they are likely to be no better.
 func (p *conns) drop(c *conn) {
 	p.closeIdle(time.Now())
 	closeNow(c)
@@ -112,6 +113,7 @@ func (p *conns) tidyLater() {
 
 // closeIdle closes connections that have not been used since then.
 func (p *conns) closeIdle(since time.Time) {
+	// The connections that were used last are at the end.
 	p.mu.Lock()
 	n := 0
 	for n < len(p.idle) && !p.idle[n].idleSince.After(since) {
@@ -123,8 +125,9 @@ func (p *conns) closeIdle(since time.Time) {
 	if len(p.idle) > 0 {
 		p.tidyLater()
 	}
-
 	p.mu.Unlock()
+
+	// To close may take long, so the conns are not locked meanwhile.
 	for _, c := range old {
 		closeNow(c)
 	}

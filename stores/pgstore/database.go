@@ -25,7 +25,7 @@ const (
 // triesMost is how often a transaction is made again that the server has undone.
 const triesMost = 5
 
-// errURL is the error of a URL that cannot be read. That of pgx has the whole of it, in a field and maybe in its text, and with it the password.
+// errURL is the error of a URL that cannot be read. The error of pgx has the whole URL in a field, and maybe in its text, and so the password.
 var errURL = errors.New("pgstore: the URL, or what PGHOST, PGPORT, PGSSLMODE and others of the environment add to it, cannot be read: " +
 	"want postgres://user:password@host:port/database?name=value, or keywords and values as in \"host=… dbname=…\"; what was given is not repeated here, because it may hold a password")
 
@@ -53,6 +53,7 @@ func newDatabase(config *pgx.ConnConfig, o Options) (*database, error) {
 		return nil, err
 	}
 
+	// Defaults of the options, and of the URL.
 	o.Schema = cmp.Or(o.Schema, defaultSchema)
 	o.Connections = cmp.Or(o.Connections, defaultConnections)
 	if config.ConnectTimeout == 0 {
@@ -84,6 +85,8 @@ func (d *database) Transact(ctx context.Context, group string, keys []string, do
 		if !again || try == triesMost || ctx.Err() != nil {
 			return err
 		}
+
+		// The session that has the lock may wait for a program that stands still.
 		if isCode(err, lockNotAvailable) {
 			d.free(ctx, group)
 		}
@@ -132,10 +135,11 @@ func (d *database) try(ctx context.Context, group string, keys []string, do func
 func (d *database) transact(c *conn, group string, keys []string, do func(rowstore.Tx) error) (again, sound bool, err error) {
 	t := &tx{sql: d.server.sql, c: c, group: group}
 	if err := t.start(keys); err != nil {
-		// The server was restarted, or a firewall forgot the connection.
+		// The server was restarted, or a firewall forgot the connection: a new one may be better.
 		return isUndone(err) || c.used && c.IsClosed(), false, wrap(err)
 	}
 
+	// An error of the server ends the transaction, and after an error of do alone the connection is still good.
 	if err := do(t); err != nil {
 		if t.broke != nil {
 			return isUndone(t.broke), false, err
@@ -170,6 +174,7 @@ func (d *database) transact(c *conn, group string, keys []string, do func(rowsto
 
 // Read implements [rowstore.Reader].
 func (d *database) Read(ctx context.Context, _ string, keys []string, do func(rowstore.Tx) error) error {
+	// Each round reads on a different connection. broke is the error of the connection, and err the error for the caller.
 	for {
 		c, err := d.conns.get(ctx)
 		if err != nil {

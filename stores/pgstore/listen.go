@@ -27,8 +27,8 @@ var errNoMessages = errors.New("pgstore: LISTEN does not work here")
 // errAnotherNode ends a connection that does not listen for a node that has begun to.
 var errAnotherNode = errors.New("pgstore: another node listens")
 
-// A listener hears messages of other nodes on one connection, as long as somebody listens. When it hears none,
-// because there is no connection or a pooler is in between, those who listen look four times a second.
+// A listener hears messages of other nodes on one connection, as long as an ear listens. When it hears no messages,
+// because there is no connection or a pooler is in between, each ear looks four times a second.
 type listener struct {
 	server *server
 	conns  *conns
@@ -86,9 +86,11 @@ func (l *listener) start(group, node string, wake func()) (stop func()) {
 	return func() { l.stop(e) }
 }
 
+// stop ends an ear. Without ears the connection lingers, and is closed if nobody listens again.
 func (l *listener) stop(e *ear) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	e.poll.Stop()
 	delete(l.ears, e)
 	if len(l.ears) == 0 && l.ending == nil {
@@ -107,7 +109,7 @@ func (l *listener) endIfAlone() {
 	}
 }
 
-// poll has somebody look who hears no messages.
+// poll wakes an ear if the listener hears no messages, so that its node looks. It has itself called again as long as the ear listens.
 func (l *listener) poll(e *ear) {
 	l.mu.Lock()
 	_, listens := l.ears[e]
@@ -126,6 +128,7 @@ func (l *listener) poll(e *ear) {
 func (l *listener) run(ctx context.Context) {
 	next := connectNext // a server that is busy may be late, too
 	for ctx.Err() == nil {
+		// Listen on one connection until it is lost, or start ends it for the sake of a further node.
 		within, again := context.WithCancelCause(ctx)
 		l.mu.Lock()
 		l.again = func() { again(errAnotherNode) }
@@ -153,7 +156,7 @@ func (l *listener) run(ctx context.Context) {
 	}
 }
 
-// nodes returns those for which a new connection listens.
+// nodes notes and returns the nodes for which a new connection listens, and everyone.
 func (l *listener) nodes() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -166,7 +169,7 @@ func (l *listener) nodes() []string {
 	return l.channel
 }
 
-// setHears notes whether messages arrive, and has all look once: there may have been some before.
+// setHears notes whether messages arrive. If that has changed it wakes all ears once: messages may have been lost before.
 func (l *listener) setHears(yes bool) {
 	l.mu.Lock()
 	changed := l.hears != yes
@@ -180,8 +183,9 @@ func (l *listener) setHears(yes bool) {
 	}
 }
 
-// wake wakes some of those who listen.
+// wake wakes the ears for which whom is true.
 func (l *listener) wake(whom func(*ear) bool) {
+	// The functions of the ears are called without the lock, which they may want.
 	var all []func()
 	l.mu.Lock()
 
@@ -220,6 +224,7 @@ func (l *listener) listen(ctx context.Context) error {
 		return err
 	}
 
+	// From here on the session shows other nodes that the nodes of this program live.
 	s := newSession(l.server.sql, c)
 	defer s.end()
 	l.mu.Lock()
@@ -236,7 +241,7 @@ func (l *listener) listen(ctx context.Context) error {
 	}
 }
 
-// await waits for a message.
+// await waits for a message with the text probe, and drops all others. After probeWait the error is errNoMessages.
 func (l *listener) await(ctx context.Context, c *conn, probe string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, probeWait, errNoMessages)
 	defer cancel()
@@ -279,6 +284,7 @@ func (l *listener) hear(text string) {
 	l.wake(func(e *ear) bool { return e.group == group && (all || slices.Contains(named, e.node)) })
 }
 
+// count counts a message.
 func (l *listener) count() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

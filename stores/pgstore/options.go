@@ -13,7 +13,7 @@ import (
 	"github.com/fleetthrottle/throttle/stores/rowstore"
 )
 
-// Options configure a [Store]. The zero value of each field is useful. All programs that share budgets give the same Schema and Rows.
+// Options configure a [Store]. The zero value of each field is useful. All programs that share budgets give the same Schema and the same Rows.
 type Options struct {
 	// Schema is the schema with the tables. Defaults to "throttle". Programs with different schemas share nothing.
 	Schema string

@@ -39,6 +39,7 @@ func NewFromPool(pool *pgxpool.Pool, o Options) (*Store, error) {
 		return open(nil, &store.OptionError{Package: "pgstore", Option: "pool", Problem: "is nil: check the error of pgxpool.New"}, o)
 	}
 
+	// The pool's own function comes first, so that the Options have the last word.
 	with := pool.Config()
 	before := o.BeforeConnect
 	o.BeforeConnect = func(ctx context.Context, c *pgx.ConnConfig) error {

@@ -35,7 +35,7 @@ func Setup(ctx context.Context, url string, o Options) error {
 	}
 	defer c.Close(context.WithoutCancel(ctx))
 
-	// Programs may set up at the same time. CREATE IF NOT EXISTS fails then in all but one of them, which find all of it the next time.
+	// Programs may set up at the same time. CREATE IF NOT EXISTS then fails in all of them except one, and succeeds in the next try.
 	sql := "BEGIN;\n" + inSchema(schemaSQL, d.server.sql.schema) + "\nCOMMIT"
 	for try := 1; ; try++ {
 		_, err := c.PgConn().Exec(ctx, sql).ReadAll()

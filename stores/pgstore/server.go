@@ -33,6 +33,7 @@ func (s *server) connect(ctx context.Context, hear pgconn.NotificationHandler) (
 		}
 	}
 
+	// A COMMIT that was not replicated succeeds with a warning, so note it.
 	c := new(conn)
 	config.OnNotification = hear
 	notice := config.OnNotice

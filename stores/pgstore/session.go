@@ -15,8 +15,9 @@ import (
 // errNoSession says that the connection is gone that listens for a node, or was never there: behind PgBouncer in transaction mode, for example.
 var errNoSession = errors.New("pgstore: there is no session of the program")
 
-// A session is the connection of a listener: it shows by locks that the nodes live for which it listens. The server frees them when the session ends. One
-// goroutine hears its messages. When somebody asks who is present, that goroutine asks the server between two messages.
+// A session is the connection of a listener. It has a lock for each node for which it listens, which shows that the node lives: the server frees
+// the locks when the session ends. One goroutine hears its messages. When a node asks which nodes are present, that goroutine asks the server
+// between two messages.
 type session struct {
 	sql  *statements
 	c    *conn
@@ -35,21 +36,24 @@ type question struct {
 	answer  chan answer // has room for one
 }
 
+// An answer says which of a question's nodes have sessions.
 type answer struct {
-	present []bool
-	now     time.Time
+	present []bool    // in the order of the question's numbers
+	now     time.Time // of the server's clock, or zero if the question has no numbers
 	err     error
 }
 
+// newSession returns a session without locks on a connection.
 func newSession(sql *statements, c *conn) *session {
 	return &session{sql: sql, c: c, held: make(map[int64]bool), over: make(chan struct{}), interrupt: func() {}}
 }
 
-// end lets those go on who wait for an answer.
+// end tells all who wait for an answer that there will be none.
 func (s *session) end() { close(s.over) }
 
 // hear waits for a message, and answers questions meanwhile.
 func (s *session) hear(ctx context.Context) (*pgconn.Notification, error) {
+	// A connection does one thing at a time: a question ends the wait for a message, and the next round answers it.
 	for {
 		wait, interrupt := context.WithCancel(ctx)
 		if err := s.answer(ctx, s.asked(interrupt)); err != nil {
@@ -60,6 +64,8 @@ func (s *session) hear(ctx context.Context) (*pgconn.Notification, error) {
 		n, err := s.c.WaitForNotification(wait)
 		interrupted := wait.Err() != nil && ctx.Err() == nil && !s.c.IsClosed()
 		interrupt()
+
+		// A message may have come at the moment of the interruption.
 		if n != nil {
 			return n, nil
 		}
@@ -78,7 +84,7 @@ func (s *session) asked(interrupt func()) []*question {
 	return asked
 }
 
-// answer asks the server.
+// answer answers questions. Its error is of the session, which is over then.
 func (s *session) answer(ctx context.Context, asked []*question) error {
 	for _, q := range asked {
 		a := s.find(ctx, q)
@@ -90,12 +96,12 @@ func (s *session) answer(ctx context.Context, asked []*question) error {
 	return nil
 }
 
-// find finds out which nodes are present.
+// find returns the answer to a question, and takes the lock of the node that asks if the session does not have it yet.
 func (s *session) find(ctx context.Context, q *question) (a answer) {
 	ctx, stop := context.WithTimeout(ctx, probeWait)
 	defer stop()
 
-	// A stranger that waits for the lock alone has it refused for a moment.
+	// The server refuses the lock only while a stranger waits to have it alone: the next question tries again.
 	if !s.held[q.own] {
 		var got bool
 		if a.err = s.c.QueryRow(ctx, s.sql.attend, q.own).Scan(&got); a.err != nil {
@@ -169,5 +175,5 @@ func (a *attendance) Present(ctx context.Context, nodes []string) (present []boo
 	}
 }
 
-// Close implements [rowstore.Session]. The connection is the listener's, and ends with that.
+// Close implements [rowstore.Session]. The connection is the listener's, and ends with the listener.
 func (a *attendance) Close() {}

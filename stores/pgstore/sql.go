@@ -24,7 +24,7 @@ const begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 // several arrays is pg_catalog's by its syntax, which takes no schema.
 const clock = "pg_catalog.clock_timestamp()"
 
-// Statements are the statements for one schema.
+// statements are all statements for one schema, except LOCK, whose table depends on the group.
 type statements struct {
 	schema                                         string
 	begin, read, save, forget, notify, free, sweep string
@@ -40,6 +40,7 @@ const planning = `pg_catalog.set_config('plan_cache_mode', 'force_generic_plan',
 // plan is for reads outside of a transaction: the server takes statements that are sent together for one, with which the settings end.
 const plan = "SELECT " + planning
 
+// newStatements returns the statements for a schema, whose name is plain and needs no quotes.
 func newStatements(schema string) *statements {
 	table := schema + ".budgets"
 	return &statements{
@@ -68,13 +69,13 @@ func newStatements(schema string) *statements {
 			WHERE l.locktype = 'relation' AND l.granted AND l.mode = 'ExclusiveLock' AND l.relation = pg_catalog.to_regclass($1)
 				AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
 				AND a.wait_event_type = 'Client' AND a.state_change < pg_catalog.now() - interval '` + fmt.Sprint(standstill.Milliseconds()) + ` ms'`,
-		// Rows that a transaction is about to change are left out. The clock is read once, so that the index finds the old rows.
 		attend: "SELECT pg_catalog.pg_try_advisory_lock_shared($1)",
 		// A lock of a session is in pg_locks as two halves.
 		present: `SELECT ` + clock + `, EXISTS (SELECT FROM pg_catalog.pg_locks AS l WHERE l.locktype = 'advisory' AND l.mode = 'ShareLock' AND l.granted AND l.objsubid = 1
 				AND l.classid = (k.number >> 32 & 4294967295)::oid AND l.objid = (k.number & 4294967295)::oid
 				AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()))
 			FROM pg_catalog.unnest($1::bigint[]) WITH ORDINALITY AS k (number, place) ORDER BY k.place`,
+		// Rows that a transaction is about to change are left out. The clock is read once, so that the index finds the old rows.
 		sweep: `DELETE FROM ` + table + ` WHERE (key, generation) IN (SELECT key, generation FROM ` + table + `
 			WHERE expires < (SELECT ` + clock + `) ORDER BY expires LIMIT ` + fmt.Sprint(sweepMost) + ` FOR UPDATE SKIP LOCKED)`,
 	}
@@ -83,24 +84,24 @@ func newStatements(schema string) *statements {
 // lockTables is how many tables there are to lock.
 const lockTables = 8
 
-// lockTable returns the table that is locked for a group. It holds nothing, and only roles that may change it can lock it: an advisory lock has no rights, so
-// that any role that may connect could take it and keep it. Transactions that wait for a table have it one by one, as transactions that
-// wait for a row do not. Two groups with one table only wait for each other.
+// lockTable returns the table that is locked for a group. The table holds nothing, and only roles that may change it can lock it. An advisory lock
+// would have no rights: any role that may connect could take and keep it. Transactions that wait for a table get it in turn, which transactions
+// that wait for a row do not. Two groups with the same table wait for each other, and have no other disadvantage.
 func (s *statements) lockTable(group string) string {
 	h := fnv.New64a()
 	h.Write([]byte(group))
 	return fmt.Sprintf("%s.lock_%d", s.schema, h.Sum64()%lockTables)
 }
 
-// lock returns the statement that locks a group. It is a statement of its own, because a statement sees the rows that were saved before it began, and the clock of the
-// next one is read after the wait.
+// lock returns the statement that locks a group. It is a statement of its own, because a statement sees the rows that were saved before it began:
+// the next statement reads the rows and the clock after the wait for the lock.
 func (s *statements) lock(group string) string {
 	return "LOCK TABLE " + s.lockTable(group) + " IN EXCLUSIVE MODE"
 }
 
-// session returns the number of the lock that shows that a node lives, for as long as its session lasts. An advisory lock has no rights; but the number
-// is as random as the node's, so that nobody can have it first, and the lock is shared: whoever takes it too makes others wait for the lease of a node that has
-// died, and does no other harm.
+// session returns the number of the advisory lock that shows that a node lives, for as long as its session lasts. Every role may take an advisory
+// lock. But the number is as random as the node's, so nobody can have the lock first. And the lock is shared: a stranger that takes it, too, only
+// makes other nodes wait for the lease of a node that has died.
 func (s *statements) session(node string) int64 {
 	h := fnv.New64a()
 	h.Write([]byte(s.schema + "/" + node))

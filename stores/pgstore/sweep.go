@@ -27,7 +27,8 @@ func (s *sweeper) sweepSometimes() {
 		return
 	}
 
-	later := now.Add(sweepEvery/2 + rand.N(sweepEvery)).UnixNano() // programs that began together do not sweep together
+	// The time of the next sweep is random, so that programs that began together do not sweep together.
+	later := now.Add(sweepEvery/2 + rand.N(sweepEvery)).UnixNano()
 
 	// One of the callers sweeps. The first call of a program only sets the time.
 	if s.next.CompareAndSwap(next, later) && next != 0 {

@@ -53,6 +53,7 @@ func (t *tx) Get(keys ...string) ([][]byte, error) {
 		t.broke = err
 		return nil, wrap(err)
 	}
+
 	values := make([][]byte, len(keys))
 	for i, key := range keys {
 		values[i] = t.row(key).value
@@ -141,6 +142,7 @@ func (t *tx) readRows(replies pgx.BatchResults, keys []string) (now time.Time, e
 	}
 	defer found.Close()
 
+	// The reply has a row for each key, in their order. The columns of a key without a row are NULL.
 	for i := 0; found.Next(); i++ {
 		var generation *int64
 		var updates *int32
@@ -166,6 +168,7 @@ func (t *tx) start(keys []string) error {
 		keys = []string{""} // for the clock
 	}
 
+	// The order of the statements is the order in which started takes in the replies.
 	b := new(pgx.Batch)
 	b.Queue(begin)
 	b.Queue(t.sql.begin)
@@ -192,12 +195,17 @@ func (t *tx) start(keys []string) error {
 
 // started takes in the replies to the first trip, and returns the times before and after the wait for the lock.
 func (t *tx) started(replies pgx.BatchResults, keys []string) (before, now time.Time, err error) {
+	// BEGIN has no row.
 	if _, err := replies.Exec(); err != nil {
 		return before, now, err
 	}
+
+	// The last column of the settings is the clock.
 	if err := replies.QueryRow().Scan(nil, nil, nil, nil, nil, nil, &before); err != nil {
 		return before, now, err
 	}
+
+	// LOCK has no row. Its reply comes after the wait.
 	if _, err := replies.Exec(); err != nil {
 		return before, now, err
 	}
@@ -217,8 +225,9 @@ func (t *tx) save() error {
 	t.c.warning = nil
 	b := new(pgx.Batch)
 
+	// The generation of a row that is saved must be known.
 	if len(t.puts) > 0 {
-		if err := t.fetch(keysOf(t.puts)); err != nil { // which generation a row has must be known
+		if err := t.fetch(keysOf(t.puts)); err != nil {
 			return err
 		}
 		t.queuePuts(b)
@@ -250,14 +259,15 @@ func (t *tx) save() error {
 		return fmt.Errorf("COMMIT was answered by %s", tag)
 	}
 
+	// The wait for a synchronous standby was ended, for example.
 	if t.c.warning != nil {
-		// The wait for a synchronous standby was ended, for example.
 		return fmt.Errorf("COMMIT with a warning: %w", t.c.warning)
 	}
 
 	return nil
 }
 
+// keysOf returns the keys of rows.
 func keysOf(rows []row) []string {
 	keys := make([]string, len(rows))
 	for i := range rows {
@@ -269,7 +279,7 @@ func keysOf(rows []row) []string {
 // wakesMost is how many nodes a message names at the most, so that it is not too long.
 const wakesMost = 100
 
-// wakesOf returns the nodes of a message.
+// wakesOf returns the nodes that a message names, each once, or everyone if they are too many.
 func wakesOf(nodes []string) []string {
 	slices.Sort(nodes)
 	nodes = slices.Compact(nodes)
@@ -279,8 +289,9 @@ func wakesOf(nodes []string) []string {
 	return nodes
 }
 
-// queuePuts queues the statements that save rows.
+// queuePuts queues the statement that saves rows, and the statement that removes the former generations of rows that get a new one.
 func (t *tx) queuePuts(b *pgx.Batch) {
+	// The statements take a column of all rows as one argument.
 	n := len(t.puts)
 	keys, generations, updates := make([]string, n), make([]int64, n), make([]int32, n)
 	expires, values := make([]time.Time, n), make([][]byte, n)

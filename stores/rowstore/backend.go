@@ -16,6 +16,7 @@ type backend struct {
 	dead  deaths
 }
 
+// newBackend returns the backend of a node whose rows lie in a database.
 func newBackend(db Database, node int64, options Options) *backend {
 	options.Name = plain(options.Name)
 	b := &backend{group: group{db: db, node: node, options: options, names: names(options.Name)}}
@@ -37,6 +38,7 @@ func (b *backend) Read(ctx context.Context, keys []ledger.Key, look func(node.Ro
 	return b.group.take(), wrap(err)
 }
 
+// wrap returns an error as a store returns it.
 func wrap(err error) error {
 	if err == nil {
 		return nil
@@ -47,7 +49,7 @@ func wrap(err error) error {
 // Listen implements [node.Backend].
 func (b *backend) Listen(wake func(told bool)) (stop func(), err error) {
 	hear := b.hear(wake)
-	attend := b.dead.listen() // who hears others shows them that it lives
+	attend := b.dead.listen() // a node that hears of others shows them that it lives
 	return func() { hear(); attend() }, nil
 }
 

@@ -14,7 +14,7 @@ import (
 type board struct {
 	time    int64 // the latest time that any node has seen, if there are many clocks
 	last    int64 // the version of the last note, or 0 if there was none
-	dropped int64 // the version of the last note that was taken down and is a loss for those that have not read it
+	dropped int64 // the version of the last note that was taken down, and that is a loss for a node that has not read it
 	notes   []note
 }
 
@@ -71,6 +71,7 @@ func (all *board) bytes() []byte {
 	return b
 }
 
+// append appends the note as bytes.
 func (n *note) append(b []byte) []byte {
 	b = binary.AppendVarint(binary.AppendVarint(b, n.version), n.from)
 
@@ -91,7 +92,7 @@ func (n *note) append(b []byte) []byte {
 	return append(b, n.news...)
 }
 
-// pin puts up a note, and takes down others that are old or too many.
+// pin puts up a note of the node from, which says what others must be told, and takes down notes that are old or too many.
 func (all *board) pin(now int64, from int64, told *node.Told) {
 	n := note{version: max(all.last+1, now), from: from, all: told.All, nodes: told.Nodes, news: node.AppendNews(nil, &told.News)}
 	all.last = n.version
@@ -119,13 +120,13 @@ func (all *board) drop(n int, now int64) {
 	all.notes = all.notes[n:]
 }
 
-// onlyAsks reports whether a note says nothing but that lines have moved.
+// onlyAsks reports whether a note only says that lines have moved, which asks nodes to come.
 func (n *note) onlyAsks() bool {
 	news, err := node.ParseNews(n.news)
 	return err == nil && len(news.Called)+len(news.Useless)+len(news.Closed) == 0
 }
 
-// since returns what others have done since a version that concerns a node, the reader.
+// since returns the news in notes after a version that other nodes have put up for the node reader.
 func (all *board) since(version, reader int64) (h node.Heard, err error) {
 	// Notes that were taken down before the node has read them are lost.
 	h.Lost = all.dropped > version
@@ -146,7 +147,7 @@ func (all *board) since(version, reader int64) (h node.Heard, err error) {
 	return h, nil
 }
 
-// unpackNote takes a note.
+// unpackNote reads a note: see append.
 func unpackNote(u *node.Unpacker) note {
 	n := note{version: u.Number(), from: u.Number()}
 	to := u.Number()

@@ -9,9 +9,10 @@ import (
 // of the group has seen: one of the two is wrong. Nothing is booked, because either time may be the right one. See
 // Options.ManyClocks.
 type ClockError struct {
-	Behind time.Duration
+	Behind time.Duration // how far behind the latest known time
 }
 
+// Error implements error.
 func (e *ClockError) Error() string {
 	return fmt.Sprintf("the clock is %v behind that of another program, or of another server of the database: set the clocks by NTP", e.Behind.Round(time.Millisecond))
 }
@@ -19,8 +20,8 @@ func (e *ClockError) Error() string {
 // behindMost is by how many microseconds clocks may differ.
 const behindMost = 60_000_000
 
-// latest returns the time of a transaction in microseconds. Seen is the latest time that any node has seen, or 0 if there
-// is one clock.
+// latest returns the time of a transaction in microseconds: now, or the latest time that any node has seen if that is later. seen
+// is that time, or 0 if there is one clock. The error is a *[ClockError].
 func latest(now time.Time, seen int64) (int64, error) {
 	t := now.UnixMicro()
 	if behind := seen - t; behind > behindMost {

@@ -48,6 +48,8 @@ func (d *deaths) isDead(node, heard int64) bool {
 
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
+	// tick asks only for nodes that somebody has asked about.
 	p := d.peers[node]
 	if p == nil {
 		p = new(peer)
@@ -95,8 +97,10 @@ func (d *deaths) tick() {
 		d.session.Close()
 		d.session = nil
 	}
+
+	// Open a new session at once: other nodes are about to take this node for dead.
 	if d.session == nil {
-		d.attend(ctx) // at once: others are about to take the node for dead
+		d.attend(ctx)
 	}
 	time.AfterFunc(attendEvery, d.tick)
 }
@@ -118,9 +122,12 @@ func (d *deaths) attend(ctx context.Context) {
 	if err != nil {
 		return // the next tick tries again
 	}
+
 	d.session = session
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
+	// The server may have ended all sessions together: a node that the new session has not seen is not dead for that.
 	for _, p := range d.peers {
 		p.present = false
 		if !p.dead {
@@ -176,6 +183,8 @@ func (d *deaths) note(nodes []int64, present []bool, now int64) (died bool) {
 		case p == nil: // it was forgotten
 		case present[i]:
 			p.present, p.absent, p.dead = true, 0, false
+
+		// The node is known to be dead, or this session has never seen it.
 		case p.dead || !p.present:
 		case p.absent == 0:
 			p.absent = now

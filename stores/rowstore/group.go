@@ -26,13 +26,14 @@ type group struct {
 	trouble atomic.Pointer[error] // why the step that is under way takes long, or nil if it does not
 }
 
-// lineLook is how often a node that others cannot wake looks whether it is asked to come: it has 100 ms to come.
+// lineLook is how often a node that others cannot wake looks whether it is asked to come, while its callers wait in lines. A node that
+// is asked has 100 ms to come.
 const lineLook = 80 * time.Millisecond
 
 // leastLook is the least time between two questions of when to look.
 const leastLook = 5 * time.Millisecond
 
-// untilLook is how long it is until a node that others cannot wake has to look. Its steps look, too.
+// untilLook returns how long it is until a node that others cannot wake has to look. Its steps look, too. The group is locked.
 func (g *group) untilLook() time.Duration {
 	every := node.Often
 	if g.waits {
@@ -41,7 +42,7 @@ func (g *group) untilLook() time.Duration {
 	return every - time.Since(g.read)
 }
 
-// nextLook is how long a node that others cannot wake waits until it asks whether it has to look.
+// nextLook returns how long a node that others cannot wake waits until it asks takeLook.
 func (g *group) nextLook() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -69,7 +70,7 @@ func (g *group) setWaits(waits bool) {
 // name is the name of the group.
 func (g *group) name() string { return string(g.names) }
 
-// take returns what other nodes have done since the last call.
+// take returns the news of other nodes that the node has read since the last call.
 func (g *group) take() (h node.Heard) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -85,7 +86,7 @@ func (g *group) putBack(h node.Heard) {
 	g.heard = h
 }
 
-// hear reads the board for this node.
+// hear takes in the notes of the board that this node has not read yet.
 func (g *group) hear(all *board) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -128,6 +129,7 @@ func (g *group) open(tx Tx, keys []string, asked time.Time, isStep bool) (o open
 		return o, err
 	}
 
+	// Behind the board, and in a step behind the record, the keys are of budgets.
 	keys, values = keys[1:], values[1:]
 	if isStep {
 		if o.record, err = parseRecord(values[0]); err != nil {

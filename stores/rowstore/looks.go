@@ -9,7 +9,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/node"
 )
 
-// looks are the looks of a node at the rows of a group. Those that come while one is under way share the next.
+// looks are the looks of a node at the rows of a group. Callers that come while a look is under way share the next look.
 type looks struct {
 	*group
 	mu      sync.Mutex
@@ -42,7 +42,7 @@ func (l *look) leave() {
 	l.see = nil
 }
 
-// look has a look made, and waits for it as long as ctx allows.
+// look shows a caller the rows of keys, and waits for them as long as ctx allows.
 func (l *looks) look(ctx context.Context, keys []ledger.Key, see func(node.Rows)) error {
 	caller := &look{keys: keys, see: see, done: make(chan error, 1)}
 	l.mu.Lock()
@@ -84,7 +84,7 @@ func (l *looks) run() {
 	}
 }
 
-// make makes looks together.
+// make reads the rows of all callers of a batch at once, and shows them to each. Its error is the error of all.
 func (l *looks) make(batch []*look) error {
 	var budgets []ledger.Key
 	for _, caller := range batch {
@@ -113,7 +113,7 @@ func (l *looks) make(batch []*look) error {
 	return err
 }
 
-// read runs a read.
+// read runs do in a read without a transaction, if the database can do so, and otherwise in a transaction that puts nothing.
 func (l *looks) read(keys []string, do func(Tx, time.Time) error) error {
 	ctx, stop := context.WithTimeout(context.Background(), transactMost)
 	defer stop()

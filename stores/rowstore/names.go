@@ -8,7 +8,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/ledger"
 )
 
-// Names of a group are the keys of its rows. They begin with the name of the group.
+// names makes the keys of a group's rows. The keys begin with the name of the group, which names is.
 type names string
 
 // board is the row by which nodes tell each other news.
@@ -38,6 +38,7 @@ func (n names) budget(key string) (k ledger.Key) {
 	return k
 }
 
+// nodeName returns the name of a node in keys, notes and sessions.
 func nodeName(node int64) string { return strconv.FormatInt(node, 36) }
 
 // nameMost is how many bytes of a name stand in keys.
@@ -56,6 +57,7 @@ func plain(name string) string {
 	return hashed(name)
 }
 
+// hashed returns a hash of a text as 16 digits.
 func hashed(s string) string {
 	h := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(h[:8])

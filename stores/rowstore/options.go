@@ -17,10 +17,10 @@ type Options struct {
 	// with a Name each: then their transactions do not wait for each other. Defaults to "throttle".
 	Name string
 
-	// ManyClocks is for a database that has no clock of its own, whose Tx.Now is the clock of
-	// the program, and for one whose servers have a clock each. The Store then lets time stand still until it is later than
-	// the latest time that any node has seen. A node whose clock is more than a minute behind gets a
-	// *ClockError, because nobody knows whose clock is wrong.
+	// ManyClocks is for a database without a clock, whose Tx.Now is the clock of the program, and for a database whose
+	// servers have a clock each. The Store then lets time stand still until it is later than the latest time that any
+	// node has seen. A node whose clock is more than a minute behind gets a *ClockError, because nobody knows whose
+	// clock is wrong. Defaults to false: all nodes read one clock.
 	ManyClocks bool
 
 	// Rows is about how many rows of budgets a transaction has at the most, for a database that bounds
@@ -28,9 +28,10 @@ type Options struct {
 	// several budgets that wait in line may have some more. Defaults to 256.
 	Rows int
 
-	// Lease is for how long a program is believed to live that says nothing: after that, its slots of Concurrency budgets are free, and its callers have
-	// left their lines. Of a program that was killed that is so within a second, if the Database is an Attender. A program says something ten times
-	// in that time while it holds something, and at least once a second while its callers wait in line. At least a second. Defaults to 10 s.
+	// Lease is for how long a program that says nothing is believed to live: after the lease its slots of Concurrency
+	// budgets are free, and its callers have left their lines. With an Attender the slots of a killed program are free
+	// within a second. A program says something ten times in a lease while it holds slots, and at least once a second
+	// while its callers wait in line. At least a second. Defaults to 10 s.
 	Lease time.Duration
 }
 

@@ -28,14 +28,15 @@ const (
 // errTwice says that two programs are the same node: one of them is a copy.
 var errTwice = errors.New("another program has made steps for this one: is it a copy of a running machine? Start it anew")
 
-// steps makes the steps of a node in a group, one at a time. Each has a number, which is saved with its changes in the
-// record of the node. When it is not known whether a step was saved, the record says it. If it was not, the
-// record is fenced: it gets the step's number, so that a transaction that is still on its way finds a different record
-// from the one it expects, and cannot be saved any more. Only then the step is made again, with a new number.
+// steps makes the steps of a node in a group, one at a time. Each step has a number, which is saved with its changes in the
+// record of the node. When it is not known whether a step was saved, the record tells. If the step was not saved, the record
+// is fenced: it gets the step's number, so that a transaction that is still on its way finds a record that it does not
+// expect, and cannot be saved any more. Only then the step is made again, with a new number.
 //
-// A database may be put back to an earlier time: a replica takes over that had not received all, or somebody restores a copy. Then rows list waiters
-// of this node that have long had their turn, and lines would stand still behind them for as long as the node lives. So it rests until its lease is
-// over in all rows. Its record tells it: that is as it was before a step that was saved.
+// A database may be put back to an earlier time: a replica takes over that had not received all, or somebody restores a
+// copy. Then rows list waiters of this node that have long had their turn, and lines would stand still behind them for as
+// long as the node lives. So the node rests until its lease is over in all rows. It learns of the change by its record,
+// which is older than the last step that was saved.
 type steps struct {
 	*group
 	number int64
@@ -47,7 +48,7 @@ type steps struct {
 	asked  time.Time
 	ended  bool       // the last call of do got to its end
 	put    bool       // a call of do has put something
-	noted  bool       // the record has its number, if what do did is saved
+	noted  bool       // the record has the step's number, if the transaction of do is saved
 	back   bool       // the rows are of an earlier time
 	taken  node.Heard // what other nodes have done that the step takes in
 }
@@ -64,7 +65,8 @@ func (s *steps) rest() error {
 	return errBack
 }
 
-// make makes a step. After an error it was not saved.
+// make makes a step, in as many tries as it needs. After an error the step was not saved, with the exception of a
+// *doubtError: then nobody knows.
 func (s *steps) make(budgets []ledger.Key, decide func(node.Rows) node.Told) (failed error) {
 	if time.Now().Before(s.rests) {
 		return errBack
@@ -102,8 +104,9 @@ func (s *steps) make(budgets []ledger.Key, decide func(node.Rows) node.Told) (fa
 			s.trouble.Store(nil)
 
 			switch {
+			// find has tried for a lease, so the node has no places left in the rows, and need not rest.
 			case doubt != nil:
-				s.back = false // its lease is over
+				s.back = false
 				return &doubtError{err}
 			case s.back:
 				return s.rest()
@@ -122,7 +125,7 @@ func (s *steps) make(budgets []ledger.Key, decide func(node.Rows) node.Told) (fa
 	}
 }
 
-// transact runs a transaction.
+// transact runs do in a transaction of the group, for at most transactMost. A database that does not answer in that time is away.
 func (s *steps) transact(keys []string, do func(Tx, []string) error) error {
 	ctx, stop := context.WithTimeout(context.Background(), transactMost)
 	defer stop()
@@ -142,14 +145,15 @@ func (s *steps) transact(keys []string, do func(Tx, []string) error) error {
 // A doubtError says that it is not known whether a step was saved, so that it must not be made again.
 type doubtError struct{ err error }
 
+// Error implements error.
 func (e *doubtError) Error() string { return node.ErrUnsure.Error() + ": " + e.err.Error() }
 
-// Is implements the interface of [errors.Is].
+// Is implements the interface of [errors.Is]. A step that is in doubt is not made again, so its error is not [ErrAway].
 func (e *doubtError) Is(target error) bool {
 	return target == node.ErrUnsure || target != ErrAway && target != node.ErrAway && errors.Is(e.err, target)
 }
 
-// do is a step in a transaction.
+// do makes the step in a transaction: it reads the rows, decides, and puts the changed rows, news and the record.
 func (s *steps) do(tx Tx, keys []string) error {
 	s.ended, s.noted, s.back = false, false, false
 	o, err := s.open(tx, keys, s.asked, true)
@@ -171,6 +175,7 @@ func (s *steps) do(tx Tx, keys []string) error {
 		return errTwice
 	}
 
+	// A second call of do, after a refused transaction, takes in the same news again.
 	s.taken.Add(s.take())
 	o.table.Hear(s.taken)
 	told := s.decide(&o.table)
@@ -208,6 +213,7 @@ func (s *steps) do(tx Tx, keys []string) error {
 	return nil
 }
 
+// putRecord saves the record of the node.
 func (s *steps) putRecord(tx Tx, r *ledger.Record) {
 	b, _ := r.MarshalBinary() // which never fails
 	tx.Put(s.names.record(s.node), b, recordKeep)
@@ -235,8 +241,8 @@ func wake(tx Tx, told *node.Told) {
 	}
 }
 
-// find finds out whether the last step was saved, however long that takes, but no longer than the lease of the node: after
-// that the rows have forgotten the node's slots and places, whether the step was saved or not.
+// find finds out whether the last step was saved, and fences it if not. It tries for as long as the lease of the node:
+// afterwards the rows have forgotten the node's slots and places, whether the step was saved or not.
 func (s *steps) find() (saved bool, doubt error) {
 	end := time.Now().Add(s.options.Lease + time.Second)
 	for wait := doubtFirst; ; wait = min(2*wait, doubtLater) {
@@ -256,7 +262,7 @@ func (s *steps) find() (saved bool, doubt error) {
 	}
 }
 
-// fence reports whether the last step was saved, and sees to it that it will not be if it was not.
+// fence reports whether the last step was saved. If it was not, fence makes sure that it never will be.
 func (s *steps) fence(tx Tx, keys []string) (saved bool, err error) {
 	values, err := tx.Get(keys...)
 	if err != nil {
@@ -270,12 +276,12 @@ func (s *steps) fence(tx Tx, keys []string) (saved bool, err error) {
 
 	s.back = s.back || record.IsBefore(s.saved)
 
-	// Whatever wrote this number into the record was first: the step, or an earlier fence.
+	// The record has this number already: the step, or an earlier fence, was first.
 	if record.Begin(s.number, tryFence) != ledger.Do {
 		return record.Tried() == tryStep, nil
 	}
 
-	// Nothing did. From now on the step finds a record that it does not expect.
+	// Neither was. From now on the step finds a record that it does not expect.
 	s.putRecord(tx, &record)
 	return false, nil
 }

@@ -16,8 +16,8 @@ const connsLeast = 4
 // errFewConns says that the pool needs its connections for transactions.
 var errFewConns = errors.New("sqlstore: the pool has too few connections for a session of the program")
 
-// lockName returns the name of the lock that shows that a node lives: no right is needed for it, but the name, which has the node's random number,
-// is in rows alone. Whoever holds the lock of a node that has died makes others wait for its lease, and does no other harm.
+// lockName returns the name of the lock that shows that a node lives. Every user may take a lock, but the name has the node's random number, which
+// stands in rows alone. A stranger that holds the lock of a node that has died only makes other nodes wait for its lease.
 func lockName(node string) string { return "throttle/" + node }
 
 // Attend implements [rowstore.Attender]. The server frees the lock of a node when its session ends.
@@ -49,7 +49,7 @@ type attendance struct {
 
 // Present implements [rowstore.Session].
 func (a *attendance) Present(ctx context.Context, nodes []string) (present []bool, now time.Time, err error) {
-	// An earlier session of the node may have the lock until the server has noticed its end.
+	// One statement asks for all. An earlier session of the node may have the lock until the server has noticed its end.
 	var text strings.Builder
 	text.WriteString("SELECT " + clock + ", ")
 	if a.held {
@@ -73,6 +73,7 @@ func (a *attendance) Present(ctx context.Context, nodes []string) (present []boo
 		return nil, now, fail(err)
 	}
 
+	// The server says NULL if it cannot tell. Then the node counts as present.
 	a.held = got.Bool
 	for _, f := range free {
 		present = append(present, !f.Valid || !f.Bool)

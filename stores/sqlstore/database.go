@@ -32,7 +32,7 @@ func (d *database) Transact(ctx context.Context, group string, keys []string, do
 	return repeat(ctx, func() (again bool, err error) { return d.try(ctx, group, keys, do) })
 }
 
-// repeat calls try again for as long as that says so.
+// repeat calls try until it does not return again, at most repeatsMost times more, and not after the end of ctx. It returns the last error.
 func repeat(ctx context.Context, try func() (again bool, err error)) error {
 	for n := 0; ; n++ {
 		again, err := try()
@@ -162,7 +162,7 @@ func (d *database) probe(ctx context.Context) error {
 // sweepMost is how many rows are removed in one transaction, so that it is short.
 const sweepMost = 1000
 
-// sweep removes rows that do not matter any more, once a minute.
+// sweep removes rows that do not matter any more, in a goroutine, once in each minute of the server's clock.
 func (d *database) sweep(now time.Time) {
 	minute := now.Unix() / 60
 	d.mu.Lock()
@@ -172,10 +172,11 @@ func (d *database) sweep(now time.Time) {
 		return
 	}
 
+	// Programs that run for less than a minute leave the sweep to others.
 	first := d.swept == 0
 	d.swept = minute
 	if first {
-		return // programs that run for less than a minute leave it to others
+		return
 	}
 
 	// No caller waits for the sweep.
@@ -192,7 +193,7 @@ func (d *database) sweep(now time.Time) {
 	}()
 }
 
-// remove removes some rows that do not matter since a minute.
+// remove removes up to sweepMost rows that do not matter any more since a minute, and returns how many.
 func (d *database) remove(ctx context.Context, minute int64) (removed int, err error) {
 	s, err := d.session(ctx)
 	if err != nil {

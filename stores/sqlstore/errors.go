@@ -38,12 +38,12 @@ func isNumber(err error, numbers ...uint16) bool {
 func isRolledBack(err error) bool { return isNumber(err, deadlock, lockWaitTimeout, inactive) }
 
 // isUndone reports whether an error of the trip that saves rows says that nothing was saved: only the statement before COMMIT can
-// have, or with which COMMIT undoes the transaction.
+// have the error, or COMMIT undoes the transaction with it.
 func isUndone(err error) bool {
 	return isRolledBack(err) || isNumber(err, commandDenied, noTable, readOnly, tableFull)
 }
 
-// An undoneError is one of a transaction of which nothing was saved.
+// An undoneError is the error of a transaction of which nothing was saved.
 type undoneError struct{ error }
 
 // Unwrap returns the error of the transaction.
@@ -70,13 +70,13 @@ var (
 	}
 )
 
-// never are errors of the driver, and of this package, that will be the same the next time.
+// never are the errors of the driver, and of this package, that do not pass by themselves.
 var never = []error{
 	errAutocommit, errMultiStatements, mysql.ErrNoTLS, mysql.ErrCleartextPassword, mysql.ErrNativePassword, mysql.ErrOldPassword, mysql.ErrUnknownPlugin, mysql.ErrPktTooLarge,
 }
 
-// isRefusal reports whether the same statement will be refused again, until somebody changes something: a login (class 28), a
-// statement, a right or a table (42). A server that is away, starts, has no connection left or is not the primary yet will do it later.
+// isRefusal reports whether the same statement will be refused again, until somebody changes a login (class 28), a statement, a right or a
+// table (42). A server that is away, starts, has no connection left, or is not the primary yet may accept the statement later.
 func isRefusal(err error) bool {
 	for _, e := range never {
 		if errors.Is(err, e) {
@@ -88,6 +88,7 @@ func isRefusal(err error) bool {
 		return true
 	}
 
+	// These two are of class 42, and pass with time.
 	var e *mysql.MySQLError
 	if !errors.As(err, &e) || isNumber(err, tooManyUserConnections, userLimitReached) {
 		return false
@@ -110,7 +111,7 @@ func explain(err error) error {
 	return err
 }
 
-// fail is an error as callers get it. Callers wait for what will pass.
+// fail returns an error as a store returns it. Callers wait for trouble that will pass, and are told at once of every refusal.
 func fail(err error) error {
 	switch {
 	case err == nil, errors.As(err, new(*store.OptionError)):

@@ -22,14 +22,14 @@ const (
 	// readCommitted is for the next transaction alone.
 	readCommitted = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
 
-	// restore has the connection as it was.
+	// restore sets the settings of the connection that patience has changed to their former values.
 	restore = "SET SESSION wait_timeout = @throttle_patience, SESSION net_write_timeout = @throttle_writes, " +
 		"SESSION innodb_lock_wait_timeout = @throttle_rows, SESSION lock_wait_timeout = @throttle_tables"
 )
 
-// lockFor returns for how many seconds statements wait for rows, and for a table that a stranger has locked. They end before ctx does: a server
-// does not notice that nobody waits for a row any more, so each try would leave a connection behind. Of a wait that the server ends it is
-// known that nothing was saved. For a table two statements of a transaction may wait.
+// lockFor returns for how many seconds statements wait for rows, and for a table that a stranger has locked. The waits end before ctx does. A server
+// does not notice that its client has gone while a statement waits for a row, so each try would leave a connection behind. And after a wait that
+// the server has ended, it is certain that nothing was saved. Two statements of a transaction may wait for a table.
 func lockFor(ctx context.Context) (rows, tables int) {
 	rows = lockMost
 	if end, ok := ctx.Deadline(); ok {
@@ -38,7 +38,8 @@ func lockFor(ctx context.Context) (rows, tables int) {
 	return rows, max(1, rows/2)
 }
 
-// patience sets how long the server waits for this program, and for others in its name, until the transaction ends.
+// patience returns the statement that sets how long the server waits for this program, and how long the program's statements wait for locks, until
+// the transaction ends. It notes the former settings for restore.
 func patience(ctx context.Context) string {
 	rows, tables := lockFor(ctx)
 	return fmt.Sprintf("SET @throttle_patience = @@SESSION.wait_timeout, @throttle_writes = @@SESSION.net_write_timeout, "+
@@ -96,7 +97,7 @@ func (tx *transaction) commit() error {
 		return tx.rollback()
 	}
 
-	// Sorted, so that it locks rows in the order in which others do.
+	// Programs that lock rows in the same order do not deadlock.
 	slices.SortFunc(tx.puts, func(a, b put) int { return strings.Compare(a.key, b.key) })
 	var text strings.Builder
 	text.WriteString("INSERT INTO throttle_rows (name, value, minute) VALUES ")
@@ -119,7 +120,9 @@ func (tx *transaction) commit() error {
 func (tx *transaction) look(keys []string) error {
 	tx.asked = time.Now()
 	err := tx.session.send(tx.ctx, tx.selects("0", keys))
-	if err == nil && tx.now.IsZero() { // not even the group has a row
+
+	// The clock comes with the rows. Without any row, not even the group's, ask for the clock alone.
+	if err == nil && tx.now.IsZero() {
 		err = tx.session.send(tx.ctx, statement{text: "SELECT " + clock + ", 0, '', ''", take: tx.take})
 	}
 	return err

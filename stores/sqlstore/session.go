@@ -14,7 +14,7 @@ type session struct {
 	sound bool // the connection is as it was before
 }
 
-// A statement is SQL for the server, with its arguments.
+// A statement is SQL for the server, in which the arguments are literals.
 type statement struct {
 	text string
 	take func(*sql.Rows) error // is given the rows of the result. It is nil for a statement without rows.

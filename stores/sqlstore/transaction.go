@@ -20,10 +20,11 @@ type transaction struct {
 	err     error // of the last Get
 }
 
-// clock is the server's clock in microseconds, as a number that does not depend on a time zone. It is read when
-// its statement begins. That is after the lock was given, because the lock has a statement of its own.
+// clock is the server's clock in microseconds, as a number that does not depend on a time zone. The server reads it when
+// the statement begins. That moment is after the lock was given, because the lock has a statement of its own.
 const clock = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
+// newTransaction returns a transaction that has not begun, for a group. keys is about how many rows it reads.
 func newTransaction(ctx context.Context, s *session, group string, keys int) *transaction {
 	return &transaction{ctx: ctx, session: s, group: group, rows: make(map[string][]byte, keys)}
 }
@@ -94,7 +95,7 @@ func (tx *transaction) selects(passed string, keys []string) statement {
 // groupRow returns the name of the row of a group. Keys have no spaces.
 func groupRow(group string) string { return "group " + group }
 
-// take takes in the clock and rows.
+// take takes in the clock and rows, from the result of a statement of selects.
 func (tx *transaction) take(rows *sql.Rows) error {
 	sent := tx.asked
 	for rows.Next() {
