@@ -335,8 +335,8 @@ var goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```")
 // checked beside their code; pages that explain the inside have code to read only.
 func copied(page string) bool {
 	switch page {
-	case "README.md", "README.zh-CN.md", "docs/batch.md", "docs/bans.md", "docs/comparison.md", "docs/change.md", "docs/guide.md", "docs/learning.md",
-		"docs/production.md", "docs/quickstart.md", "docs/recipes.md", "docs/troubleshooting.md", "docs/tutorial.md":
+	case "README.md", "README.zh-CN.md", "docs/batch.md", "docs/bans.md", "docs/comparison.md", "docs/change.md", "docs/guide.md",
+		"docs/production.md", "docs/quickstart.md", "docs/shares.md", "docs/troubleshooting.md", "docs/tutorial.md":
 		return true
 	}
 	return strings.HasPrefix(page, "docs/zh/") && path.Ext(page) == ".md"
@@ -365,15 +365,18 @@ func read(t *testing.T, file string) string {
 // squeeze makes indentation irrelevant.
 func squeeze(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// TestEventsPage: docs/events.md says what to do about each kind of event, and its code is that of an example.
+// TestEventsPage: docs/metrics.md says what to do about each kind of event, and its code for logs is that of an example.
 // TestReferenceOfEvents has the rest.
 func TestEventsPage(t *testing.T) {
-	page := read(t, "docs/events.md")
+	page := read(t, "docs/metrics.md")
 	for _, kind := range reference.ReadComments(t, ".", "").Constants(t, "EventKind") {
 		require.Regexp(t, "\n\\| .*`"+kind.Name+"`.* \\| ", page)
 	}
-	code := page[strings.Index(page, "```go\n")+6 : strings.LastIndex(page, "```")]
-	require.Contains(t, squeeze(read(t, "example_test.go")), squeeze(code))
+	_, logs, found := strings.Cut(page, "\n## Logs\n")
+	require.True(t, found)
+	code := goBlock.FindStringSubmatch(logs)
+	require.NotNil(t, code)
+	require.Contains(t, squeeze(read(t, "example_test.go")), squeeze(code[1]))
 }
 
 // TestSecurityPageIsTrue: every link of SECURITY.md leads to a file, and every test

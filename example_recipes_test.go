@@ -355,3 +355,29 @@ func Example_stream() {
 	// at first 8000
 	// then 1730
 }
+
+// The fleet keeps the limit that the answers of an API tell, and learns where the API allows less.
+func ExampleTold() {
+	policies := []throttle.Policy{{
+		Name: "api", Match: "api.example.com/", Limit: throttle.Told(),
+		Answer: feedback.Told{}.Answer, Adaptive: true,
+	}}
+	transport := throttle.Must(throttle.New(throttle.Config{
+		Store: memstore.New(), Policies: policies, Base: answer(200, "{}", "RateLimit-Policy", `"default";q=100;w=60`),
+	}))
+	resp, err := (&http.Client{Transport: transport}).Get("https://api.example.com/orders")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	resp.Body.Close()
+
+	api, err := transport.Limiter("api")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	status, err := api.Status(context.Background(), "")
+	fmt.Println(status.Told, err)
+	// Output: 100/m <nil>
+}

@@ -19,7 +19,7 @@ import (
 // There are pages on [shares], on [learning], and on where the [guarantees] end.
 //
 // [shares]: https://github.com/fleetthrottle/throttle/blob/main/docs/shares.md
-// [learning]: https://github.com/fleetthrottle/throttle/blob/main/docs/learning.md
+// [learning]: https://github.com/fleetthrottle/throttle/blob/main/docs/bans.md#learn-from-refusals
 // [guarantees]: https://github.com/fleetthrottle/throttle/blob/main/docs/guarantees.md
 type Policy struct {
 	// Name is unique among the policies that share a store. It is part of

@@ -20,7 +20,7 @@ import (
 func TestReferenceOfEvents(t *testing.T) {
 	code := reference.ReadComments(t, ".", "")
 	kinds, fields := code.Constants(t, "EventKind"), code.Fields(t, "Event")
-	page := reference.NewPage("Events: reference", "Each event that `Config.Observe` gets, and its fields. [Events](../events.md) says what to do.")
+	page := reference.NewPage("Events: reference", "Each event that `Config.Observe` gets, and its fields. [Events](../metrics.md#events) says what to do.")
 
 	page.Section("Kinds")
 	page.Text("The name is the `kind` in Prometheus, the attribute `" + telemetry.AttrEvent + "` elsewhere, and the message of a log line; the level is the default of `slogthrottle`. Every event has `Kind`, and `Policy`, `Budget` and `Limit` if a policy decided.")
