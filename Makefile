@@ -109,7 +109,7 @@ chaos: redis ## break Redis, networks and members under a fleet; CHAOS=-long bre
 	go run ./internal/lab/chaos $(CHAOS)
 
 .PHONY: servers
-servers: ## the tests of redisstore with each Redis and Valkey that Debian packages; names them in docs/redis.md
+servers: ## the tests of redisstore with each Redis and Valkey that Debian packages; names them in docs/run/redis.md
 	@scripts/servers.sh
 
 .PHONY: lint
@@ -169,7 +169,7 @@ fuzz: ## each fuzz target for FUZZTIME (30s)
 
 .PHONY: twins
 twins: ## note that the Chinese page PAGE has the facts of the English ones: compare them first
-	@[ -n "$(PAGE)" ] || { echo "twins: say which page you have compared: make twins PAGE=docs/zh/stores.md"; exit 1; }
+	@[ -n "$(PAGE)" ] || { echo "twins: say which page you have compared: make twins PAGE=docs/zh/run/stores.md"; exit 1; }
 	go test -count=1 -run '^TestChinesePagesFollow$$' . -update-twins $(PAGE)
 
 .PHONY: mutants

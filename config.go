@@ -13,7 +13,7 @@ import (
 // except Store is useful. The page on [events] lists the events that Observe gets, and the
 // page on [the line] says how good the estimates of waits are.
 //
-// [events]: https://github.com/fleetthrottle/throttle/blob/main/docs/metrics.md#events
+// [events]: https://github.com/fleetthrottle/throttle/blob/main/docs/run/metrics.md#events
 // [the line]: https://github.com/fleetthrottle/throttle/blob/main/docs/internals/line.md
 type Config struct {
 	// Store keeps the budgets: memstore.New() for one process,

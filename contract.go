@@ -128,7 +128,7 @@ func Unlimited() Limit { return store.Unlimited() }
 // see the page on [told limits]. For a ceiling of your own, set a second policy with a
 // number.
 //
-// [told limits]: https://github.com/fleetthrottle/throttle/blob/main/docs/bans.md#limits-that-answers-tell
+// [told limits]: https://github.com/fleetthrottle/throttle/blob/main/docs/use/bans.md#limits-that-answers-tell
 func Told() Limit { return store.Told() }
 
 // ParseLimit reads a limit the way people write it and [Limit.String] prints

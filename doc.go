@@ -54,7 +54,7 @@
 //
 // The [guide] has the rest in order, the [glossary] the words.
 //
-// [guarantees]: https://github.com/fleetthrottle/throttle/blob/main/docs/guarantees.md
-// [guide]: https://github.com/fleetthrottle/throttle/blob/main/docs/guide.md
-// [glossary]: https://github.com/fleetthrottle/throttle/blob/main/docs/glossary.md
+// [guarantees]: https://github.com/fleetthrottle/throttle/blob/main/docs/reference/guarantees.md
+// [guide]: https://github.com/fleetthrottle/throttle/blob/main/docs/use/guide.md
+// [glossary]: https://github.com/fleetthrottle/throttle/blob/main/docs/reference/glossary.md
 package throttle

@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDocsServersAreTested: docs/redis.md names the servers that scripts/servers.sh tested, and none whose tests failed.
+// TestDocsServersAreTested: docs/run/redis.md names the servers that scripts/servers.sh tested, and none whose tests failed.
 func TestDocsServersAreTested(t *testing.T) {
-	page, err := os.ReadFile("docs/redis.md")
+	page, err := os.ReadFile("docs/run/redis.md")
 	require.NoError(t, err)
 	_, list, found := strings.Cut(string(page), "<!-- servers -->")
 	list, _, ended := strings.Cut(list, "<!-- end of servers -->")

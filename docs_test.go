@@ -66,20 +66,26 @@ func TestDocsNameWhatExists(t *testing.T) {
 	}
 }
 
-// TestIndexesAreComplete: docs/README.md and llms.txt link every page for users, and what llms.txt
-// links exists.
+// TestIndexesAreComplete: docs/README.md and llms.txt link every page for users, and docs/README.md every Chinese one; what
+// llms.txt links exists.
 func TestIndexesAreComplete(t *testing.T) {
 	files := repositoryFiles(t)
 	readPage := func(page string) string { return read(t, page) }
 	index, forModels := read(t, "docs/README.md"), read(t, "llms.txt")
 	for _, page := range files {
-		if ok, _ := path.Match("docs/*.md", page); ok && page != "docs/README.md" {
-			require.Contains(t, index, "]("+path.Base(page)+")")
+		if forUsers.MatchString(page) {
+			require.Contains(t, index, "]("+strings.TrimPrefix(page, "docs/")+")")
+		}
+		if forUsers.MatchString(page) && !chinese(page) {
 			require.Contains(t, forModels, "]("+page+")")
 		}
+		require.False(t, path.Dir(page) == "docs" && page != "docs/README.md", "%s: a page has a folder", page)
 	}
 	require.Empty(t, brokenLinks("llms.txt", forModels, files, readPage))
 }
+
+// forUsers matches the pages for users, in both languages.
+var forUsers = regexp.MustCompile(`^docs/(?:zh/)?(?:start|use|run|reference)/[\w-]+\.md$`)
 
 var (
 	pageAddress = regexp.MustCompile(`https://github\.com/fleetthrottle/throttle/blob/main/([^\s")]+)`)
@@ -335,8 +341,8 @@ var goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```")
 // checked beside their code; pages that explain the inside have code to read only.
 func copied(page string) bool {
 	switch page {
-	case "README.md", "README.zh-CN.md", "docs/batch.md", "docs/bans.md", "docs/comparison.md", "docs/change.md", "docs/guide.md",
-		"docs/production.md", "docs/quickstart.md", "docs/shares.md", "docs/troubleshooting.md", "docs/tutorial.md":
+	case "README.md", "README.zh-CN.md", "docs/use/batch.md", "docs/use/bans.md", "docs/start/comparison.md", "docs/run/change.md", "docs/use/guide.md",
+		"docs/run/production.md", "docs/start/quickstart.md", "docs/use/shares.md", "docs/run/troubleshooting.md", "docs/start/tutorial.md":
 		return true
 	}
 	return strings.HasPrefix(page, "docs/zh/") && path.Ext(page) == ".md"
@@ -345,10 +351,10 @@ func copied(page string) bool {
 // TestGuaranteesLinkTests: every test that the page of guarantees names is in a file that
 // it links.
 func TestGuaranteesLinkTests(t *testing.T) {
-	page := read(t, "docs/guarantees.md")
+	page := read(t, "docs/reference/guarantees.md")
 	var tests strings.Builder
 	for _, m := range regexp.MustCompile(`\]\(([^)#:]+_test\.go)\)`).FindAllStringSubmatch(page, -1) {
-		tests.WriteString(read(t, filepath.Join("docs", filepath.FromSlash(m[1]))))
+		tests.WriteString(read(t, filepath.Join("docs/reference", filepath.FromSlash(m[1]))))
 	}
 	for _, name := range regexp.MustCompile("`(Test[A-Za-z0-9_]+)`").FindAllStringSubmatch(page, -1) {
 		require.Contains(t, tests.String(), "func "+name[1]+"(")
@@ -365,10 +371,10 @@ func read(t *testing.T, file string) string {
 // squeeze makes indentation irrelevant.
 func squeeze(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// TestEventsPage: docs/metrics.md says what to do about each kind of event, and its code for logs is that of an example.
+// TestEventsPage: docs/run/metrics.md says what to do about each kind of event, and its code for logs is that of an example.
 // TestReferenceOfEvents has the rest.
 func TestEventsPage(t *testing.T) {
-	page := read(t, "docs/metrics.md")
+	page := read(t, "docs/run/metrics.md")
 	for _, kind := range reference.ReadComments(t, ".", "").Constants(t, "EventKind") {
 		require.Regexp(t, "\n\\| .*`"+kind.Name+"`.* \\| ", page)
 	}
@@ -415,7 +421,7 @@ func TestCitedProofsAreGated(t *testing.T) {
 		}
 	}
 
-	for _, page := range []string{"docs/guarantees.md", "SECURITY.md"} {
+	for _, page := range []string{"docs/reference/guarantees.md", "SECURITY.md"} {
 		cited := regexp.MustCompile("`(Test[A-Za-z0-9_]+)[`/]").FindAllStringSubmatch(read(t, page), -1)
 		require.NotEmpty(t, cited, page)
 		for _, m := range cited {
@@ -447,7 +453,7 @@ var updateTwins = flag.String("update-twins", "", "note that this Chinese page h
 // A Chinese page is written for itself. It names the English texts whose facts it repeats, with
 // the hash that each had when somebody compared them:
 //
-//	<!-- facts of docs/guide.md#choosing-a-limit 0123456789ab -->
+//	<!-- facts of docs/use/guide.md#choosing-a-limit 0123456789ab -->
 //
 // The text is a page, a section of one, or the package comment of a Go file.
 var factsOf = regexp.MustCompile(`<!-- facts of (\S+)(?: ([0-9a-f]*))? -->`)
@@ -479,10 +485,10 @@ func TestChinesePagesFollow(t *testing.T) {
 	}
 }
 
-// englishPage matches a link of a Chinese page to an English page as a whole.
-var englishPage = regexp.MustCompile(`\]\((?:\.\./|docs/)([\w-]+\.md)\)`)
+// englishPage matches a link of a Chinese page to a page as a whole.
+var englishPage = regexp.MustCompile(`\]\(([\w./-]+\.md)\)`)
 
-// TestChineseWords: a Chinese page, and the dashboard in Chinese, use the words that docs/zh/words.md explains, and link the
+// TestChineseWords: a Chinese page, and the dashboard in Chinese, use the words that docs/zh/reference/glossary.md explains, and link the
 // Chinese page where there is one.
 func TestChineseWords(t *testing.T) {
 	files := repositoryFiles(t)
@@ -494,12 +500,13 @@ func TestChineseWords(t *testing.T) {
 
 		text := read(t, page)
 		for word, instead := range better {
-			if strings.Contains(text, word) && page != "docs/zh/words.md" {
+			if strings.Contains(text, word) && page != "docs/zh/reference/glossary.md" {
 				t.Errorf("%s: write %s in place of %s", page, instead, word)
 			}
 		}
 		for _, m := range englishPage.FindAllStringSubmatch(text, -1) {
-			if twin := "docs/zh/" + m[1]; twin != page && slices.Contains(files, twin) {
+			english, found := strings.CutPrefix(path.Join(path.Dir(page), m[1]), "docs/")
+			if twin := "docs/zh/" + english; found && twin != page && slices.Contains(files, twin) {
 				t.Errorf("%s: link %s in place of the English page", page, twin)
 			}
 		}

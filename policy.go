@@ -18,9 +18,9 @@ import (
 //
 // There are pages on [shares], on [learning], and on where the [guarantees] end.
 //
-// [shares]: https://github.com/fleetthrottle/throttle/blob/main/docs/shares.md
-// [learning]: https://github.com/fleetthrottle/throttle/blob/main/docs/bans.md#learn-from-refusals
-// [guarantees]: https://github.com/fleetthrottle/throttle/blob/main/docs/guarantees.md
+// [shares]: https://github.com/fleetthrottle/throttle/blob/main/docs/use/shares.md
+// [learning]: https://github.com/fleetthrottle/throttle/blob/main/docs/use/bans.md#learn-from-refusals
+// [guarantees]: https://github.com/fleetthrottle/throttle/blob/main/docs/reference/guarantees.md
 type Policy struct {
 	// Name is unique among the policies that share a store. It is part of
 	// the store's keys and stands in errors, events and metrics, so it is UTF-8 that

@@ -20,7 +20,7 @@ import (
 func TestReferenceOfEvents(t *testing.T) {
 	code := reference.ReadComments(t, ".", "")
 	kinds, fields := code.Constants(t, "EventKind"), code.Fields(t, "Event")
-	page := reference.NewPage("Events: reference", "Each event that `Config.Observe` gets, and its fields. [Events](../metrics.md#events) says what to do.")
+	page := reference.NewPage("Events: reference", "Each event that `Config.Observe` gets, and its fields. [Events](../run/metrics.md#events) says what to do.")
 
 	page.Section("Kinds")
 	page.Text("The name is the `kind` in Prometheus, the attribute `" + telemetry.AttrEvent + "` elsewhere, and the message of a log line; the level is the default of `slogthrottle`. Every event has `Kind`, and `Policy`, `Budget` and `Limit` if a policy decided.")
@@ -88,7 +88,7 @@ func fieldsAbout(kind reference.Name, fields []reference.Name) string {
 
 // TestReferenceOfErrors: docs/reference/errors.md has each exported error of packages throttle and store. $UPDATE writes the page.
 func TestReferenceOfErrors(t *testing.T) {
-	page := reference.NewPage("Errors: reference", "Each error type and each error value of packages `throttle` and `store`. [Troubleshooting](../troubleshooting.md) explains the texts. "+
+	page := reference.NewPage("Errors: reference", "Each error type and each error value of packages `throttle` and `store`. [Troubleshooting](../run/troubleshooting.md) explains the texts. "+
 		"An `http.Client` wraps errors in a `*url.Error`, through which `errors.Is` and `errors.As` look. No error holds a URL, a token or a raw key.")
 	page.Text("A caller whose own context ends while it waits gets an error that matches `context.Canceled` or `context.DeadlineExceeded`, and the cause of the context; its place in line was given back.")
 

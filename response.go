@@ -648,7 +648,7 @@ func (a *acquisition) isBooked(c *store.Charge) bool {
 
 // learningPenalty returns the index of the penalty from which an Adaptive budget learns
 // that the upstream allows less than the limit, or a negative number if there is none: see
-// docs/bans.md#learn-from-refusals. If a response closes several Adaptive budgets only the fullest learns:
+// docs/use/bans.md#learn-from-refusals. If a response closes several Adaptive budgets only the fullest learns:
 // the refusal is not about a budget that was hardly used. A budget whose quota the response
 // states does not learn.
 func (a *acquisition) learningPenalty(ctx context.Context, penalties []penalty, stated func(*store.Charge) bool) int {

@@ -20,9 +20,9 @@ func TestCatalogPages(t *testing.T) {
 	var chinese strings.Builder
 	for _, f := range files {
 		golden(t, "../docs/presets/"+f.Name+".md", catalogPage(t, f))
-		fmt.Fprintf(&chinese, "| %s | [`%s`](../presets/%s.md) |\n", f.Chinese, f.Name, f.Name)
+		fmt.Fprintf(&chinese, "| %s | [`%s`](../../presets/%s.md) |\n", f.Chinese, f.Name, f.Name)
 	}
-	between(t, "../docs/zh/platforms.md", "| 平台 | 预设 |\n|---|---|\n"+chinese.String())
+	between(t, "../docs/zh/use/presets.md", "| 平台 | 预设 |\n|---|---|\n"+chinese.String())
 }
 
 // between compares the part of a page between two comments, or writes it if UPDATE is set.
@@ -44,8 +44,8 @@ func catalogPage(t *testing.T, f policyfile.CatalogFile) string {
 	if f.Chinese != f.Title {
 		title += " (" + f.Chinese + ")"
 	}
-	fmt.Fprintf(&page, "# %s\n\n[File `%s.yaml`](../../policyfile/catalog/%s.yaml). [All presets](../presets.md)\n\n", title, f.Name, f.Name)
-	fmt.Fprintf(&page, "For `%s`: %s.\nUse it as `policyfile.Preset(%q, policyfile.PresetOptions{})` in Go, or as `presets: [%s]` in [a file](../policyfile.md).\n\n", f.Host, f.About, f.Name, f.Name)
+	fmt.Fprintf(&page, "# %s\n\n[File `%s.yaml`](../../policyfile/catalog/%s.yaml). [All presets](../use/presets.md)\n\n", title, f.Name, f.Name)
+	fmt.Fprintf(&page, "For `%s`: %s.\nUse it as `policyfile.Preset(%q, policyfile.PresetOptions{})` in Go, or as `presets: [%s]` in [a file](../use/policyfile.md).\n\n", f.Host, f.About, f.Name, f.Name)
 
 	page.WriteString("| row | matches | limit | counted per | closed by | source |\n|---|---|---|---|---|---|\n")
 	for i, p := range f.File.Policies {

@@ -18,5 +18,5 @@
 // returns their rows to programs with a table in Go. [Schema] describes the form for editors. The
 // page on [policy files] has every field.
 //
-// [policy files]: https://github.com/fleetthrottle/throttle/blob/main/docs/policyfile.md
+// [policy files]: https://github.com/fleetthrottle/throttle/blob/main/docs/use/policyfile.md
 package policyfile

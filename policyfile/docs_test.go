@@ -12,7 +12,7 @@ import (
 )
 
 // TestDocs: the reference has each field and each kind that the form has, but for the options of presets, and the example of
-// docs/policyfile.md is a file that passes its tests.
+// docs/use/policyfile.md is a file that passes its tests.
 func TestDocs(t *testing.T) {
 	keys := make(map[string]bool)
 	for _, m := range policyfile.Mappings() {
@@ -31,7 +31,7 @@ func TestDocs(t *testing.T) {
 		require.True(t, keys[name], name)
 	}
 
-	page, err := os.ReadFile("../docs/policyfile.md")
+	page, err := os.ReadFile("../docs/use/policyfile.md")
 	require.NoError(t, err)
 	_, example, ok := strings.Cut(string(page), "```yaml\n")
 	require.True(t, ok)

@@ -71,7 +71,7 @@ func linked(form string) string {
 // TestReference: docs/reference/policyfile.md has each key of a file as the parser has it, the bounds of a file, and the
 // message about each of some mistakes. $UPDATE writes the page.
 func TestReference(t *testing.T) {
-	page := reference.NewPage("Policy files: reference", "Each key of a file of policies, from the table that the parser uses. [Policies in a file](../policyfile.md) says how to use a file, "+
+	page := reference.NewPage("Policy files: reference", "Each key of a file of policies, from the table that the parser uses. [Policies in a file](../use/policyfile.md) says how to use a file, "+
 		"and [`schema.json`](../../policyfile/schema.json) has the keys for editors.")
 	page.Text("A key without a default may be left out unless it is **required**. Presets have the keys of [their options](presets.md). A kind that may have the value \"nothing\" can stand alone: `penalty: retry-after`.")
 
@@ -122,7 +122,7 @@ const learned = 1_000_000_000
 // TestReferenceOfPresets: docs/reference/presets.md has each preset with its rows, and with its options in a file. The sources
 // are those of the preset's own page, which tests compare with the rows. $UPDATE writes the page.
 func TestReferenceOfPresets(t *testing.T) {
-	page := reference.NewPage("Presets: reference", "The APIs that the library knows: what each preset limits without options, and its options. [Presets](../presets.md) says how to use them. "+
+	page := reference.NewPage("Presets: reference", "The APIs that the library knows: what each preset limits without options, and its options. [Presets](../use/presets.md) says how to use them. "+
 		"The page of a preset says what closes each row, and links the source of each number: *official* is the provider's own page, *observed* an answer or a report, *inferred* a conclusion.")
 	page.Table("preset", "what it is for", "hosts", "rows and limits", "sources")
 	for _, p := range policyfile.PresetDocs() {

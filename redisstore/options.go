@@ -39,7 +39,7 @@ type Options struct {
 // An Outage says what a [Store] does with bookings while Redis is away. The page
 // about [failures] has the guarantees and the costs.
 //
-// [failures]: https://github.com/fleetthrottle/throttle/blob/main/docs/failures.md#while-redis-is-away
+// [failures]: https://github.com/fleetthrottle/throttle/blob/main/docs/run/failures.md#while-redis-is-away
 type Outage uint8
 
 const (

@@ -8,7 +8,7 @@
 // later; the page on [Redis] says which rights and settings. What happens while
 // Redis is away is for [Options.Outage] to say.
 //
-// [Redis]: https://github.com/fleetthrottle/throttle/blob/main/docs/redis.md
+// [Redis]: https://github.com/fleetthrottle/throttle/blob/main/docs/run/redis.md
 package redisstore
 
 import (

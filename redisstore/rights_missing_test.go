@@ -102,7 +102,7 @@ func TestRights(t *testing.T) {
 				require.ErrorContains(t, err, "(it needs ~NAMESPACE:*)")
 			default:
 				require.Error(t, err, "a right that nothing needs")
-				require.Regexp(t, `'`+right[1:]+`'|it needs \`+right+`, as docs/redis.md says`, err.Error())
+				require.Regexp(t, `'`+right[1:]+`'|it needs \`+right+`, as docs/run/redis.md says`, err.Error())
 				require.NotContains(t, err.Error(), redistest.Password)
 			}
 		})

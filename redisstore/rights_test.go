@@ -27,7 +27,7 @@ import (
 )
 
 // rightsPage has a line of rights for each kind of user.
-const rightsPage = "../docs/redis.md"
+const rightsPage = "../docs/run/redis.md"
 
 // A user is what its clients ask of Redis: the commands that they send by themselves, and
 // the scripts that they run.
@@ -302,7 +302,7 @@ func TestRights_OfATopology(t *testing.T) {
 	defer inCluster.Close()
 	for right, client := range map[string]redis.UniversalClient{"select": clientOf(t, o), "cluster|slots": inCluster} {
 		_, err := redisstore.New(client, redisstore.Options{}).Book(t.Context(), booking(hourly))
-		require.ErrorContains(t, err, "'"+right+"' command (docs/redis.md lists the rights that it needs)")
+		require.ErrorContains(t, err, "'"+right+"' command (docs/run/redis.md lists the rights that it needs)")
 		require.True(t, steering.Denied(err))
 	}
 }

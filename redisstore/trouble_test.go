@@ -21,7 +21,7 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// inTheEnd only keeps a failure from lasting forever; docs/redis.md has what was
+// inTheEnd only keeps a failure from lasting forever; docs/run/redis.md has what was
 // measured.
 const inTheEnd = 30 * time.Second
 

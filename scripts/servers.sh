@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs the tests of redisstore, as make test has them, with each Redis and Valkey that Debian packages, and
-# writes what came of it to docs/measurements/servers.txt and into docs/redis.md. It needs root,
+# writes what came of it to docs/measurements/servers.txt and into docs/run/redis.md. It needs root,
 # debootstrap, 1.1 GB, and about two minutes for each server. It changes nothing but a folder, which it
 # keeps, and starts no service.
 #
@@ -14,7 +14,7 @@ name=servers
 
 roots=${THROTTLE_SERVERS:-${XDG_CACHE_HOME:-$HOME/.cache}/throttle-servers}
 results=docs/measurements/servers.txt
-page=docs/redis.md
+page=docs/run/redis.md
 
 # Which release of Debian the server's libraries are of, which one the server, and which package.
 servers='bookworm bookworm redis-server

@@ -198,7 +198,7 @@ func Unlimited() Limit { return Limit{kind: KindUnlimited} }
 // Where answers disagree the tightest limit counts: see the page on [told limits]. For a
 // ceiling of your own, set a second policy with a number.
 //
-// [told limits]: https://github.com/fleetthrottle/throttle/blob/main/docs/bans.md#limits-that-answers-tell
+// [told limits]: https://github.com/fleetthrottle/throttle/blob/main/docs/use/bans.md#limits-that-answers-tell
 func Told() Limit { return Limit{kind: KindTold} }
 
 // MinTold and MaxTold bound the window of a told limit. A store ignores a limit whose

@@ -57,7 +57,7 @@ var limitKinds = []struct {
 func TestReference(t *testing.T) {
 	const jitter = 35 * time.Millisecond // the default of throttle.Policy.Jitter
 	code := reference.ReadComments(t, "..", "store")
-	page := reference.NewPage("Limits: reference", "Each kind of limit: what it counts, its text in a policy file, its bounds. [The guide](../guide.md#choosing-a-limit) says which kind fits.")
+	page := reference.NewPage("Limits: reference", "Each kind of limit: what it counts, its text in a policy file, its bounds. [The guide](../use/guide.md#choosing-a-limit) says which kind fits.")
 
 	page.Table("constructor", "as a text", "largest cost of a start", "window")
 	for _, k := range limitKinds {

@@ -27,8 +27,8 @@ import (
 //
 // The pages about [bans] and [learning] say how a store treats callers after a refusal.
 //
-// [bans]: https://github.com/fleetthrottle/throttle/blob/main/docs/bans.md
-// [learning]: https://github.com/fleetthrottle/throttle/blob/main/docs/bans.md#learn-from-refusals
+// [bans]: https://github.com/fleetthrottle/throttle/blob/main/docs/use/bans.md
+// [learning]: https://github.com/fleetthrottle/throttle/blob/main/docs/use/bans.md#learn-from-refusals
 type Store interface {
 	// Book finds the earliest start at which every charge of the booking has room, books
 	// that start in all budgets in one atomic step, and returns how long it is until the

@@ -22,7 +22,7 @@ import (
 //
 // The zero Switch is on. A Switch is safe for concurrent use and must not be copied.
 //
-// [off]: https://github.com/fleetthrottle/throttle/blob/main/docs/off.md
+// [off]: https://github.com/fleetthrottle/throttle/blob/main/docs/run/off.md
 type Switch struct {
 	off    atomic.Pointer[Off]
 	passed atomic.Int64

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPage: the code of docs/testing.md is code of the examples, and the page is short.
+// TestPage: the code of docs/use/testing.md is code of the examples, and the page is short.
 func TestPage(t *testing.T) {
-	page, err := os.ReadFile("../docs/testing.md")
+	page, err := os.ReadFile("../docs/use/testing.md")
 	require.NoError(t, err)
 	examples, err := os.ReadFile("example_test.go")
 	require.NoError(t, err)

@@ -39,7 +39,7 @@ func syncOrders(ctx context.Context, client *http.Client, n int) error {
 
 var shop = []throttle.Policy{{Name: "orders", Match: "shop.example.com/orders/", Limit: throttle.PerMinute(40)}}
 
-// TestSyncKeepsTheLimit is the test of docs/testing.md: an hour of work takes no time, and the upstream has nothing to refuse.
+// TestSyncKeepsTheLimit is the test of docs/use/testing.md: an hour of work takes no time, and the upstream has nothing to refuse.
 func TestSyncKeepsTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := throttletest.Must(throttletest.New(throttletest.Options{Policies: shop, Ban: 5 * time.Minute}))

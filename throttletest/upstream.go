@@ -34,7 +34,7 @@
 //
 // The page on [testing] has a test to copy.
 //
-// [testing]: https://github.com/fleetthrottle/throttle/blob/main/docs/testing.md
+// [testing]: https://github.com/fleetthrottle/throttle/blob/main/docs/use/testing.md
 package throttletest
 
 import (

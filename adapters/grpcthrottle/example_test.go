@@ -12,7 +12,7 @@ import (
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
-// A client's calls are held: 50 a second, of which 5 may be searches. docs/batch.md quotes it.
+// A client's calls are held: 50 a second, of which 5 may be searches. docs/use/batch.md quotes it.
 func Example() {
 	var store throttle.Store = memstore.New() // redisstore.New(rdb, redisstore.Options{}) for a fleet
 	limits, err := throttle.NewLimiters(throttle.Config{

@@ -16,5 +16,5 @@
 // never keys, hosts or paths, so the number of series is bounded by the table. The page on
 // [metrics] lists them.
 //
-// [metrics]: https://github.com/fleetthrottle/throttle/blob/main/docs/metrics.md#opentelemetry
+// [metrics]: https://github.com/fleetthrottle/throttle/blob/main/docs/run/metrics.md#opentelemetry
 package otelthrottle

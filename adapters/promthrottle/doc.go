@@ -11,5 +11,5 @@
 // the number of series is bounded by the table. All series exist from the start, with 0, so
 // that rate() sees the first event. The page on [metrics] lists them, with alerts.
 //
-// [metrics]: https://github.com/fleetthrottle/throttle/blob/main/docs/metrics.md
+// [metrics]: https://github.com/fleetthrottle/throttle/blob/main/docs/run/metrics.md
 package promthrottle

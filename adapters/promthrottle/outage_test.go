@@ -46,7 +46,7 @@ const (
 	wholeRun    = 18 * time.Minute
 	begins      = 2*time.Minute + time.Second
 
-	runbook = "https://github.com/fleetthrottle/throttle/blob/main/docs/alerts.md#"
+	runbook = "https://github.com/fleetthrottle/throttle/blob/main/docs/run/alerts.md#"
 
 	isAway = "exp_labels: {severity: critical}, exp_annotations: {summary: 'The store does not answer: requests wait.', runbook_url: '" + runbook + "throttlestoreaway'}"
 	denies = "exp_labels: {severity: critical, cause: denied}, " +

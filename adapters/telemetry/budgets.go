@@ -38,7 +38,7 @@ type Summary struct {
 // the rest are combined: see the page on [metrics].
 //
 // [metrics]:
-// https://github.com/fleetthrottle/throttle/blob/main/docs/metrics.md#what-the-fleets-budgets-are-like
+// https://github.com/fleetthrottle/throttle/blob/main/docs/run/metrics.md#what-the-fleets-budgets-are-like
 type Share struct {
 	Name    string // the hashed name, or "none", "common" or "other"
 	Waiting int

@@ -31,7 +31,7 @@ func newEnvoy() *cobra.Command {
   throttle envoy policies.yaml --redis redis://127.0.0.1:6379 --admin 127.0.0.1:7079`,
 		Short: "Hold the requests that pass through Envoy, Istio or Envoy Gateway",
 		Long: "Serve the filters ext_proc and ratelimit of Envoy over gRPC: they wait until the policies of FILE have room.\n" +
-			"https://github.com/fleetthrottle/throttle/blob/main/docs/envoy.md has the configuration of the filters.\n" +
+			"https://github.com/fleetthrottle/throttle/blob/main/docs/use/envoy.md has the configuration of the filters.\n" +
 			"With --redis all servers and programs share the budgets. Without FILE the server follows the file that is pushed there.",
 	}
 

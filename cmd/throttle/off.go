@@ -36,7 +36,7 @@ func newOff() *cobra.Command {
 		Example: `  throttle off --reason "throttle holds what the shop allows"
   throttle off --for 15m --yes`,
 		Short: "Turn throttle off for a while: no limit holds any program of the fleet",
-		Long: `Off turns throttle off for all programs that report themselves (see docs/off.md):
+		Long: `Off turns throttle off for all programs that report themselves (see docs/run/off.md):
 each request starts at once, also one that waits, and also in a budget that is closed
 by a ban or a pause. Requests are counted as passed. Programs hear it within about a
 second, and are on again at the end of --for, or after the command on. Off then waits

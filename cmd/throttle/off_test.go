@@ -26,7 +26,7 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// The drill of docs/off.md, with real programs and a real Redis, before an upstream that counts.
+// The drill of docs/run/off.md, with real programs and a real Redis, before an upstream that counts.
 
 // drillVariable has the addresses of Redis and of the upstream for a copy of the test binary that is a program of the drill.
 const drillVariable = "THROTTLE_TEST_DRILL"

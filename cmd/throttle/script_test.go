@@ -102,9 +102,9 @@ func TestScripts(t *testing.T) {
 // databases counts those that scripts have taken.
 var databases atomic.Int64
 
-// setUsers makes the user of docs/redis.md that can only read, for all databases.
+// setUsers makes the user of docs/run/redis.md that can only read, for all databases.
 func setUsers(t *testing.T, server *redistest.Server) {
-	server.User(t, "watcher", append(redistest.Rights(t, "../../docs/redis.md", "watcher"), "+select"))
+	server.User(t, "watcher", append(redistest.Rights(t, "../../docs/run/redis.md", "watcher"), "+select"))
 }
 
 // program starts a request as a program with a reporter would, and returns when the fleet

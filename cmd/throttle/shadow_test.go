@@ -28,10 +28,10 @@ var sends = regexp.MustCompile(`<!-- the program sends (\d+): (\d+) shadowed, (\
 // moment finds what differs from run to run.
 var moment = regexp.MustCompile(`next start in \S+`)
 
-// TestShadowGuide walks through docs/change.md: its files are written, its commands run, and the
+// TestShadowGuide walks through docs/run/change.md: its files are written, its commands run, and the
 // program sends where the page says so, under the policies that it has come to.
 func TestShadowGuide(t *testing.T) {
-	page, err := filepath.Abs("../../docs/change.md")
+	page, err := filepath.Abs("../../docs/run/change.md")
 	require.NoError(t, err)
 	written, err := os.ReadFile(page)
 	require.NoError(t, err)

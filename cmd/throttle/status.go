@@ -27,7 +27,7 @@ func newStatus() *cobra.Command {
 		Long: `Status first prints how many budgets are closed, how many callers wait, and how many
 programs are silent. Then it prints the budgets: closed budgets, then budgets with
 waiting callers, then the budgets used most in the last minute. At the end come the
-programs that report themselves (see docs/fleet.md). Of a policy with many budgets
+programs that report themselves (see docs/run/fleet.md). Of a policy with many budgets
 it prints only a few open ones, unless you name the policy.
 Status writes nothing to Redis. A Redis user with read rights is enough.`,
 		Example: `  throttle status
@@ -138,7 +138,7 @@ func newView(s *fleet.Snapshot, filter string, all *fleet.Snapshot) *view {
 	case filter != "":
 		v.head = append(v.head, fmt.Sprintf("no program has %q", filter))
 	default:
-		v.head = append(v.head, "no program reports itself: see docs/fleet.md")
+		v.head = append(v.head, "no program reports itself: see docs/run/fleet.md")
 	}
 
 	if s.LeftOut > 0 {

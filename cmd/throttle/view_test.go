@@ -28,7 +28,7 @@ func TestViewOfAPause(t *testing.T) {
 // TestViewOfAFilter: programs that a filter leaves out are not said to be silent.
 func TestViewOfAFilter(t *testing.T) {
 	var s fleet.Snapshot
-	require.Equal(t, []string{"no program reports itself: see docs/fleet.md"}, newView(&s, "", nil).head)
+	require.Equal(t, []string{"no program reports itself: see docs/run/fleet.md"}, newView(&s, "", nil).head)
 	require.Equal(t, []string{`no program has "shop"`}, newView(&s, "shop", nil).head)
 }
 

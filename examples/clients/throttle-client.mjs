@@ -21,7 +21,7 @@ export class Refused extends Error {
 	}
 }
 
-/** The work may start later: keep place with it, and come again after retryAfter seconds; see docs/jobs.md. */
+/** The work may start later: keep place with it, and come again after retryAfter seconds; see docs/use/jobs.md. */
 export class Later extends Error {
 	constructor({place, retryAfter}) {
 		super(`come again in ${retryAfter} s`)

@@ -17,7 +17,7 @@ class Refused(Exception):
 
 
 class Later(Exception):
-    def __init__(self, answer): # says when to come again, and with which place; see docs/jobs.md
+    def __init__(self, answer): # says when to come again, and with which place; see docs/use/jobs.md
         super().__init__("come again in %.1f s" % answer["retryAfter"])
         self.place, self.retry_after = answer["place"], answer["retryAfter"]
 

@@ -92,7 +92,7 @@ func TestPageHasTheFiles(t *testing.T) {
 		files[name] = string(text)
 	}
 	require.NoError(t, readme.VetProgram(t, files["main.go"]))
-	page, err := os.ReadFile("../../docs/batch.md")
+	page, err := os.ReadFile("../../docs/use/batch.md")
 	require.NoError(t, err)
 	_, night, found := strings.Cut(string(page), "\n## A night")
 	require.True(t, found)

@@ -1,4 +1,4 @@
-// Command quickstart is the program of docs/quickstart.md: one pod that calls GitHub once and Stripe all the time, within limits
+// Command quickstart is the program of docs/start/quickstart.md: one pod that calls GitHub once and Stripe all the time, within limits
 // that all pods share through Redis.
 package main
 

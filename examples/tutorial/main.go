@@ -1,4 +1,4 @@
-// Command tutorial is the program of docs/tutorial.md: eight workers that call an API under a limit of 20 requests per second,
+// Command tutorial is the program of docs/start/tutorial.md: eight workers that call an API under a limit of 20 requests per second,
 // and, with -api, the API.
 package main
 

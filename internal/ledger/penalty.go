@@ -9,7 +9,7 @@ import (
 )
 
 // What an upstream's refusals do to a budget. A penalty closes it for a time:
-// see docs/internals/bans.md. A ceiling lowers its limit: see docs/bans.md#learn-from-refusals.
+// see docs/internals/bans.md. A ceiling lowers its limit: see docs/use/bans.md#learn-from-refusals.
 
 const (
 	// LeastProbe and longestProbe bound for how many microseconds one start is

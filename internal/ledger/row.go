@@ -64,7 +64,7 @@ type penalty struct {
 // A ceiling is what was learned of how much the upstream allows: the level of
 // use that was refused, when the ceiling fell from there, and the window that
 // both are about. The height at any moment follows from these, so the ceiling
-// rises without being written. See docs/bans.md#learn-from-refusals.
+// rises without being written. See docs/use/bans.md#learn-from-refusals.
 type ceiling struct {
 	top    float64
 	fell   int64

@@ -8,7 +8,7 @@ import (
 
 // What an upstream tells of its limit. A budget under the limit Told is unlimited
 // until a note lies in its row; from then on the note is a sliding window, until
-// the note is over: see docs/bans.md#limits-that-answers-tell.
+// the note is over: see docs/use/bans.md#limits-that-answers-tell.
 
 // A note is a limit as answers have told it. The zero note is none.
 type note struct {

@@ -55,7 +55,7 @@ try {
   }
 
   at = 'a diagram'
-  await page.goto(`${site}/how-it-works.html`)
+  await page.goto(`${site}/start/how-it-works.html`)
   await page.waitForSelector('.diagram svg', { timeout: 30_000 })
 
   await finds('/index.html', 'MaxWait')
@@ -93,9 +93,9 @@ async function take(page) {
     await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: scheme }])
     for (const width of [360, 1440]) {
       await page.setViewport({ width, height: 900 })
-      for (const name of ['index', 'how-it-works', 'stores', 'zh/index', 'zh/dingtalk']) {
+      for (const name of ['index', 'start/how-it-works', 'run/stores', 'zh/index', 'zh/start/dingtalk']) {
         await page.goto(`${site}/${name}.html`, { waitUntil: 'networkidle0' })
-        await page.screenshot({ path: join(values.pictures, `${name.replace('/', '-')}-${width}-${scheme}.png`) })
+        await page.screenshot({ path: join(values.pictures, `${name.replaceAll('/', '-')}-${width}-${scheme}.png`) })
       }
     }
   }

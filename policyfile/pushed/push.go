@@ -12,7 +12,7 @@
 //
 // The page on [fleets] describes the checks of a push, and how nodes follow it.
 //
-// [fleets]: https://github.com/fleetthrottle/throttle/blob/main/docs/fleet.md
+// [fleets]: https://github.com/fleetthrottle/throttle/blob/main/docs/run/fleet.md
 package pushed
 
 import (

@@ -10,8 +10,8 @@
 //
 // A request pays only for a map lookup in memory.
 //
-// [fleets]: https://github.com/fleetthrottle/throttle/blob/main/docs/fleet.md
-// [rights]: https://github.com/fleetthrottle/throttle/blob/main/docs/redis.md#the-fewest-rights
+// [fleets]: https://github.com/fleetthrottle/throttle/blob/main/docs/run/fleet.md
+// [rights]: https://github.com/fleetthrottle/throttle/blob/main/docs/run/redis.md#the-fewest-rights
 package fleet
 
 import (

@@ -165,19 +165,19 @@ func TestSilent(t *testing.T) {
 	require.Greater(t, ttl, 9*time.Minute)
 }
 
-// TestReader: the watcher of docs/redis.md can read all, and write nothing.
+// TestReader: the watcher of docs/run/redis.md can read all, and write nothing.
 func TestReader(t *testing.T) {
 	server := redistest.Single(t)
 	admin := server.Client(t)
 	used(t, admin, shop, "acme")
-	client := newClient(t, server.User(t, "watcher", redistest.Rights(t, "../../docs/redis.md", "watcher")))
+	client := newClient(t, server.User(t, "watcher", redistest.Rights(t, "../../docs/run/redis.md", "watcher")))
 	require.Len(t, snapshot(t, must(fleet.New(client, fleet.Options{}))).Budgets, 1)
 
 	before := do(t, admin, "DBSIZE")
 	watching := must(fleet.Start(client, redisstore.New(client, redisstore.Options{}), fleet.ReporterOptions{}))
 	defer watching.Close()
 	watching.Report()
-	require.Regexp(t, `it needs \+set, as docs/redis.md says|'set' command`, watching.Err().Error())
+	require.Regexp(t, `it needs \+set, as docs/run/redis.md says|'set' command`, watching.Err().Error())
 	require.True(t, fleet.Denied(watching.Err()))
 	_, err := limiter(t, redisstore.New(client, redisstore.Options{}), shop).Acquire(throttle.WithMaxWait(t.Context(), throttle.NoWait), "new", 1)
 	require.Error(t, err)

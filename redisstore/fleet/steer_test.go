@@ -233,7 +233,7 @@ func TestNothingIsHalfDone(t *testing.T) {
 // file, with its key and what an operator can do.
 func TestPushedByAnotherType(t *testing.T) {
 	server := redistest.Single(t)
-	client := newClient(t, server.User(t, "operator", redistest.Rights(t, "../../docs/redis.md", "operator")))
+	client := newClient(t, server.User(t, "operator", redistest.Rights(t, "../../docs/run/redis.md", "operator")))
 	all := must(fleet.New(client, fleet.Options{}))
 	do(t, server.Client(t), "SET", "throttle:{fleet}:policies", "by hand")
 	_, err := all.Pull(t.Context())

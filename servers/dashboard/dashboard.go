@@ -26,7 +26,7 @@
 // nothing. A hundred pages cost the source as much as one. See the [dashboard]
 // page for the contents.
 //
-// [dashboard]: https://github.com/fleetthrottle/throttle/blob/main/docs/fleet.md#the-dashboard
+// [dashboard]: https://github.com/fleetthrottle/throttle/blob/main/docs/run/fleet.md#the-dashboard
 package dashboard
 
 import (

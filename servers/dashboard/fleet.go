@@ -26,7 +26,7 @@ type fleetSource struct{ fleet *fleet.Fleet }
 //
 // Fleet returns nil for a nil f, which [New] refuses.
 //
-// [rights]: https://github.com/fleetthrottle/throttle/blob/main/docs/redis.md#the-fewest-rights
+// [rights]: https://github.com/fleetthrottle/throttle/blob/main/docs/run/redis.md#the-fewest-rights
 func Fleet(f *fleet.Fleet) Source {
 	if f == nil {
 		return nil

@@ -20,5 +20,5 @@
 // The last check of a start comes before the server's answer, and not before the write: Envoy may still have to connect
 // to the upstream. The Jitter of the policies must cover that time.
 //
-// [The page on Envoy]: https://github.com/fleetthrottle/throttle/blob/main/docs/envoy.md
+// [The page on Envoy]: https://github.com/fleetthrottle/throttle/blob/main/docs/use/envoy.md
 package envoy

@@ -61,7 +61,7 @@ func check(t *testing.T, m protoreflect.Message) {
 
 // blocks returns the documents in blocks of YAML of the page, by kind or by their first member.
 func blocks(t *testing.T) map[string]map[string]any {
-	page, err := os.ReadFile("../../docs/envoy.md")
+	page, err := os.ReadFile("../../docs/use/envoy.md")
 	require.NoError(t, err)
 	all := make(map[string]map[string]any)
 	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(page), -1) {

@@ -6,7 +6,7 @@
 // happens when processes are killed or stopped, the disk is full or the machine restarts:
 // see the page on the [file store].
 //
-// [file store]: https://github.com/fleetthrottle/throttle/blob/main/docs/filestore.md
+// [file store]: https://github.com/fleetthrottle/throttle/blob/main/docs/run/filestore.md
 package filestore
 
 import (

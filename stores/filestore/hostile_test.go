@@ -49,7 +49,7 @@ func (v *victim) isUnharmed(t *testing.T) {
 	require.Equal(t, [2]uint32{was.Uid, was.Gid}, [2]uint32{is.Uid, is.Gid}, "the owner of a file outside of the directory")
 }
 
-// members returns a directory of the kind that docs/filestore.md tells to share: that of another user, if this process may
+// members returns a directory of the kind that docs/run/filestore.md tells to share: that of another user, if this process may
 // give it away.
 func members(t *testing.T) (dir string) {
 	t.Helper()

@@ -5,7 +5,7 @@
 // [Setup] creates the tables, once. Programs then call [New], or [NewFromPool]. The page on [PostgreSQL] has rights,
 // PgBouncer, failover and the cost of a start.
 //
-// [PostgreSQL]: https://github.com/fleetthrottle/throttle/blob/main/docs/postgres.md
+// [PostgreSQL]: https://github.com/fleetthrottle/throttle/blob/main/docs/run/postgres.md
 package pgstore
 
 import (

@@ -5,7 +5,7 @@
 // Modules pgstore and sqlstore have Databases that are ready to use. The page on [your own store] says
 // how to write a Database for etcd, DynamoDB, Spanner, or a service of one's own; package rowtest tests it.
 //
-// [your own store]: https://github.com/fleetthrottle/throttle/blob/main/docs/your-own-store.md
+// [your own store]: https://github.com/fleetthrottle/throttle/blob/main/docs/run/your-own-store.md
 package rowstore
 
 import (

@@ -3,7 +3,7 @@
 // Budgets are exact, and callers are served in the order in which they came, in whichever program. What
 // the server must be, which rights a program needs, and the losses of a crash: see the page on [MySQL].
 //
-// [MySQL]: https://github.com/fleetthrottle/throttle/blob/main/docs/mysql.md
+// [MySQL]: https://github.com/fleetthrottle/throttle/blob/main/docs/run/mysql.md
 package sqlstore
 
 import (

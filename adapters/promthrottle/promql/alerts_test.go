@@ -34,14 +34,14 @@ var heading = regexp.MustCompile(`(?m)^## (Throttle\w+)$`)
 const maxRunbook = 120
 
 // TestAlerts: each expression can be parsed, and asks only for metrics, labels and values of
-// labels that exist. Each alert has a runbook in docs/alerts.md, to which its runbook_url leads, and a
+// labels that exist. Each alert has a runbook in docs/run/alerts.md, to which its runbook_url leads, and a
 // row in that page's table. Each runbook has an alert, all its parts, and few words.
 func TestAlerts(t *testing.T) {
 	text, err := os.ReadFile("../alerts.yaml")
 	require.NoError(t, err)
 	var r rules
 	require.NoError(t, yaml.Unmarshal(text, &r))
-	runbooks, err := os.ReadFile("../../../docs/alerts.md")
+	runbooks, err := os.ReadFile("../../../docs/run/alerts.md")
 	require.NoError(t, err)
 	require.Len(t, r.Groups, 1)
 
@@ -50,7 +50,7 @@ func TestAlerts(t *testing.T) {
 		checkExpression(t, rule.Alert, rule.Expr)
 		require.NotEmpty(t, rule.Annotations["summary"])
 		require.Contains(t, string(runbooks), "| [`"+rule.Alert+"`](#"+strings.ToLower(rule.Alert)+") | ")
-		require.Equal(t, "https://github.com/fleetthrottle/throttle/blob/main/docs/alerts.md#"+strings.ToLower(rule.Alert), rule.Annotations["runbook_url"])
+		require.Equal(t, "https://github.com/fleetthrottle/throttle/blob/main/docs/run/alerts.md#"+strings.ToLower(rule.Alert), rule.Annotations["runbook_url"])
 		alerts = append(alerts, rule.Alert)
 	}
 
@@ -130,9 +130,9 @@ func exposed(t *testing.T) map[string]map[string]map[string]bool {
 	return all
 }
 
-// TestShadowPage: the metrics and the alert that docs/change.md names exist.
+// TestShadowPage: the metrics and the alert that docs/run/change.md names exist.
 func TestShadowPage(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/change.md")
+	page, err := os.ReadFile("../../../docs/run/change.md")
 	require.NoError(t, err)
 	alerts, err := os.ReadFile("../alerts.yaml")
 	require.NoError(t, err)

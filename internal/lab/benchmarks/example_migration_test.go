@@ -17,7 +17,7 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
-// docs/comparison.md quotes the program with throttle in place of redis_rate, and the counts of the tests.
+// docs/start/comparison.md quotes the program with throttle in place of redis_rate, and the counts of the tests.
 
 func xtimeBefore(ctx context.Context, work func()) error {
 	limiter := rate.NewLimiter(rate.Limit(20), 20)

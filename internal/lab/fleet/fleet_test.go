@@ -113,7 +113,7 @@ func checkArrivals(t *testing.T, r Report, stall time.Duration) {
 }
 
 // The upstream counts arrivals, up to 30 ms after their grants, and bans. A quiet
-// machine uses more than 96 % of the quota (docs/internals/measurements.md). Grants that a
+// machine uses more than 96 % of the quota (docs/reference/measurements.md). Grants that a
 // stall makes too old cost quota, so the test asks for less than the figure.
 func TestP2_BanningUpstream(t *testing.T) {
 	r, stall := run(t, Config{Name: "banning", Workers: 16, Load: 12 * time.Second, Delay: 30 * ms, Ban: 5 * time.Second})

@@ -39,7 +39,7 @@ func (s *Store) muster(t *testing.T, processes int, upstream http.Handler, o ord
 // and one stands still for a while, wherever they are. The others go on, and each has a part of the limit.
 //
 // The upstream counts starts, because a process may be stopped behind its last check, and its request then arrives as late as it goes on:
-// docs/guarantees.md has that among the ends of P2.
+// docs/reference/guarantees.md has that among the ends of P2.
 func (s *Store) fleet(t *testing.T, place string) {
 	const allowed = 100
 	u := fleet.NewUpstream(allowed, time.Second, time.Minute)

@@ -36,7 +36,7 @@ type provider struct {
 	body     string
 }
 
-// providers are the four of docs/production.md.
+// providers are the four of docs/run/production.md.
 func providers() []provider {
 	return []provider{
 		{

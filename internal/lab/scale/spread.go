@@ -59,7 +59,7 @@ func (r *record) outlook(d demand) outlook {
 	return o
 }
 
-// fullRow is the memory of a budget whose window is full, as docs/production.md has it.
+// fullRow is the memory of a budget whose window is full, as docs/run/production.md has it.
 const fullRow = 2848
 
 // A shard is the work per second of the master of one shard.

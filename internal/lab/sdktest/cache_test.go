@@ -16,7 +16,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/github"
 )
 
-// cachedGitHub is quoted by docs/sdks.md. The cache is outside: what it serves never reaches throttle.
+// cachedGitHub is quoted by docs/use/sdks.md. The cache is outside: what it serves never reaches throttle.
 // What it asks again, with If-None-Match, goes through throttle, and the preset gives back the cost of a 304.
 func cachedGitHub(store throttle.Store, base http.RoundTripper) (*http.Client, *throttle.Transport) {
 	transport := throttle.Must(throttle.New(throttle.Config{

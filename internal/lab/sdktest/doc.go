@@ -2,7 +2,7 @@
 // use for them, with throttle below, against upstreams that refuse on purpose.
 //
 // Each file is named after an SDK. Its function recipe… is the code that a user of that SDK
-// types; docs/sdks.md links it, and shows the lines that matter. Its platform is the
+// types; docs/use/sdks.md links it, and shows the lines that matter. Its platform is the
 // upstream: its counting, the forms of its refusals, its answers.
 //
 // All of it happens in one process and in virtual time: a real http.Server and a

@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDocsAreTheTestedCode: what docs/sdks.md shows stands here, to the letter, apart from lines that it leaves out; the page
+// TestDocsAreTheTestedCode: what docs/use/sdks.md shows stands here, to the letter, apart from lines that it leaves out; the page
 // links each recipe, and names the versions of go.mod.
 func TestDocsAreTheTestedCode(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/sdks.md")
+	text, err := os.ReadFile("../../../docs/use/sdks.md")
 	require.NoError(t, err)
 	page := string(text)
 
@@ -27,7 +27,7 @@ func TestDocsAreTheTestedCode(t *testing.T) {
 		code.Write(text)
 		for _, recipe := range regexp.MustCompile(`(?m)^func (recipe\w+)\(`).FindAllStringSubmatch(string(text), -1) {
 			recipes++
-			require.Contains(t, page, "[`"+recipe[1]+"`](../internal/lab/sdktest/"+file+")")
+			require.Contains(t, page, "[`"+recipe[1]+"`](../../internal/lab/sdktest/"+file+")")
 		}
 	}
 	require.Equal(t, 17, recipes)

@@ -46,7 +46,7 @@ export default {
       lang: 'zh-CN',
       description: '不管部署多少个 Pod，加起来都不超过对方接口的限额。',
       themeConfig: {
-        nav: [{ text: '快速开始', link: '/zh/quickstart' }, { text: 'API', link: 'https://pkg.go.dev/github.com/fleetthrottle/throttle' }, versions],
+        nav: [{ text: '快速开始', link: '/zh/start/quickstart' }, { text: 'API', link: 'https://pkg.go.dev/github.com/fleetthrottle/throttle' }, versions],
         sidebar: site.sidebars.zh,
         outline: { label: '本页目录', level: [2, 3] },
         docFooter: { prev: '上一页', next: '下一页' },
@@ -58,7 +58,7 @@ export default {
     },
   },
   themeConfig: {
-    nav: [{ text: 'Tutorial', link: '/tutorial' }, { text: 'API', link: 'https://pkg.go.dev/github.com/fleetthrottle/throttle' }, versions],
+    nav: [{ text: 'Tutorial', link: '/start/tutorial' }, { text: 'API', link: 'https://pkg.go.dev/github.com/fleetthrottle/throttle' }, versions],
     sidebar: { '/zh/': site.sidebars.zh, '/': site.sidebars.en },
     outline: { level: [2, 3] },
     i18nRouting: false, // not every page is in both languages

@@ -88,9 +88,9 @@ func fileForm(name string) string {
 // pageForm is the form of a page: where the preset is, how Go uses it, and what its options are called.
 func pageForm(name, place, use, options string) string {
 	return strings.ReplaceAll("^# .+\n\n"+
-		place+"\\. \\[All presets\\]\\(../presets\\.md\\)\n\n"+
+		place+"\\. \\[All presets\\]\\(../use/presets\\.md\\)\n\n"+
 		"For (?:[^\n]+ )?`[^`]+`.+\n"+
-		"Use it as "+use+" in Go, or as `presets: \\[NAME\\]` in \\[a file\\]\\(../policyfile\\.md\\)\\.\n\n"+
+		"Use it as "+use+" in Go, or as `presets: \\[NAME\\]` in \\[a file\\]\\(../use/policyfile\\.md\\)\\.\n\n"+
 		"\\| row \\| matches \\| limit \\| counted per \\| closed by \\| source \\|\n(?:[^#\n].*\n|\n)+"+
 		"(?:## With other Options\n(?:[^#\n].*\n|\n)+)?"+
 		"## What to set\n\n- Zero "+options+" (?:[^#\n].*\n|\n)+"+

@@ -175,7 +175,7 @@ func fault(id identity, answer []any) string {
 	case Denied(reply(refusal)):
 		return "" // the script that comes says which right is missing
 	case refusal != "":
-		return "it refuses TIME in scripts, the one clock of the fleet: use a service whose scripts may call TIME, as docs/redis.md says (" + refusal + ")"
+		return "it refuses TIME in scripts, the one clock of the fleet: use a service whose scripts may call TIME, as docs/run/redis.md says (" + refusal + ")"
 	case seconds == "0":
 		return "its TIME tells no time: " + newer
 	}

@@ -104,7 +104,7 @@ func TestAServerThatWouldPassALimit(t *testing.T) {
 		"no clock":          {check("", "", int64(0), "7.0.15"), "its TIME tells no time: " + newer},
 		"no list":           {check(), "it answers scripts with something else: " + newer},
 		"no TIME": {check("", "ERR This Redis command is not allowed from script", int64(0), "7.0.15"),
-			"it refuses TIME in scripts, the one clock of the fleet: use a service whose scripts may call TIME, as docs/redis.md says (ERR This Redis command is not allowed from script)"},
+			"it refuses TIME in scripts, the one clock of the fleet: use a service whose scripts may call TIME, as docs/run/redis.md says (ERR This Redis command is not allowed from script)"},
 		"Dragonfly":          {hello(names("version", "7.4.0", "dragonfly_version", "df-v1.36")), ""},
 		"no version":         {hello([]any{}), "it says that it is Redis without a version, as before 7.0: " + newer},
 		"a missing right":    {check("", "NOPERM this user has no permissions to run the 'time' command", int64(0), "7.0.15"), ""},
@@ -259,7 +259,7 @@ func TestAProxyThatReadsScripts(t *testing.T) {
 					return wire.Call{Script: named, Keys: []string{"a", "b"}}
 				})
 				if !c.takes {
-					require.ErrorContains(t, err, "KEYS should not be in expression (set script_check_enable of the instance to 0, as docs/redis.md says)")
+					require.ErrorContains(t, err, "KEYS should not be in expression (set script_check_enable of the instance to 0, as docs/run/redis.md says)")
 					require.False(t, conn.Transient(err))
 					continue
 				}

@@ -128,10 +128,10 @@ func TestErrorsOfAServer(t *testing.T) {
 		"LOADING the dataset of redis://me:pa55word@10.0.0.1:6379/0":                        "LOADING the dataset of …@10.0.0.1:6379/0",
 		"MOVED 1 127.0.0.1:7000":                                                                                        "the server is part of a cluster: it needs redis.NewClusterClient: MOVED 1 127.0.0.1:7000",
 		"NOPERM No permissions to access a key":                                                                         "NOPERM No permissions to access a key (it needs ~NAMESPACE:*)",
-		"NOPERM this user has no permissions to run the 'get' command":                                                  "NOPERM this user has no permissions to run the 'get' command (docs/redis.md lists the rights that it needs)",
-		"ERR The user executing the script can't run this command or subcommand":                                        "ERR The user executing the script can't run this command or subcommand (docs/redis.md lists the rights that it needs; ACL LOG of Redis says which is missing)",
-		"ERR This Redis command is not allowed from script script: 53aa, on @user_script:1":                             "ERR This Redis command is not allowed from script script: 53aa, on @user_script:1 (the script calls TIME: docs/redis.md names services that refuse it)",
-		"ERR bad lua script for redis cluster, all the keys that the script uses should be passed using the KEYS array": "ERR bad lua script for redis cluster, all the keys that the script uses should be passed using the KEYS array (set script_check_enable of the instance to 0, as docs/redis.md says)",
+		"NOPERM this user has no permissions to run the 'get' command":                                                  "NOPERM this user has no permissions to run the 'get' command (docs/run/redis.md lists the rights that it needs)",
+		"ERR The user executing the script can't run this command or subcommand":                                        "ERR The user executing the script can't run this command or subcommand (docs/run/redis.md lists the rights that it needs; ACL LOG of Redis says which is missing)",
+		"ERR This Redis command is not allowed from script script: 53aa, on @user_script:1":                             "ERR This Redis command is not allowed from script script: 53aa, on @user_script:1 (the script calls TIME: docs/run/redis.md names services that refuse it)",
+		"ERR bad lua script for redis cluster, all the keys that the script uses should be passed using the KEYS array": "ERR bad lua script for redis cluster, all the keys that the script uses should be passed using the KEYS array (set script_check_enable of the instance to 0, as docs/run/redis.md says)",
 	} {
 		_, err := cn.Call(t.Context(), fails(text))
 		require.EqualError(t, err, "redisstore: "+server.Addr+": "+want)
@@ -156,7 +156,7 @@ func TestAMissingRightIsNamed(t *testing.T) {
 	})
 	_, run := cn.Run(t.Context(), script, []string{"key"})
 	for _, err := range []error{asked, run} {
-		require.Regexp(t, `\(it needs \+strlen, as docs/redis.md says\)$|the 'strlen' command.* \(docs/redis.md lists`, err.Error())
+		require.Regexp(t, `\(it needs \+strlen, as docs/run/redis.md says\)$|the 'strlen' command.* \(docs/run/redis.md lists`, err.Error())
 		require.True(t, conn.Denied(err))
 		require.False(t, conn.Unexecuted(err), "it has read the key")
 	}

@@ -110,16 +110,16 @@ func (c *Conn) explain(err error, s wire.Script) error {
 		return fmt.Errorf("%w (it needs ~NAMESPACE:*)", err)
 	case begins("ERR The user executing the script can't run this command"): // Redis 7.0 does not say which
 		if command := s.CalledAt(lineOf(text)); command != "" {
-			return fmt.Errorf("%w (it needs +%s, as docs/redis.md says)", err, strings.ToLower(command))
+			return fmt.Errorf("%w (it needs +%s, as docs/run/redis.md says)", err, strings.ToLower(command))
 		}
-		return fmt.Errorf("%w (docs/redis.md lists the rights that it needs; ACL LOG of Redis says which is missing)", err)
+		return fmt.Errorf("%w (docs/run/redis.md lists the rights that it needs; ACL LOG of Redis says which is missing)", err)
 
 	case begins("NOPERM ") || begins("ERR ACL failure in script"):
-		return fmt.Errorf("%w (docs/redis.md lists the rights that it needs)", err)
+		return fmt.Errorf("%w (docs/run/redis.md lists the rights that it needs)", err)
 	case begins("ERR This Redis command is not allowed from script"): // a managed service that refuses TIME
-		return fmt.Errorf("%w (the script calls %s: docs/redis.md names services that refuse it)", err, cmp.Or(s.CalledAt(lineOf(text)), "it"))
+		return fmt.Errorf("%w (the script calls %s: docs/run/redis.md names services that refuse it)", err, cmp.Or(s.CalledAt(lineOf(text)), "it"))
 	case isRefusedText(err): // also with the keys as KEYS[…]
-		return fmt.Errorf("%w (set script_check_enable of the instance to 0, as docs/redis.md says)", err)
+		return fmt.Errorf("%w (set script_check_enable of the instance to 0, as docs/run/redis.md says)", err)
 	case begins("WRONGTYPE "):
 		return fmt.Errorf("%w (something else has written a key of the namespace)", err)
 	case errors.Is(err, redis.Nil):

@@ -310,7 +310,7 @@ func (c *Conn) run(s wire.Script, keys []string, exec func(name, script string) 
 const errUnbrought = reply("this server does not know yet how to describe a budget: the next program that books there brings that")
 
 // bringStatus brings the scripts that describe budgets to the server that has some keys and that does not know a script which every
-// program runs. From then on users that may not send scripts, such as the watcher of docs/redis.md, can run the two. A failure
+// program runs. From then on users that may not send scripts, such as the watcher of docs/run/redis.md, can run the two. A failure
 // is not told: the call that follows meets the same server.
 func (c *Conn) bringStatus(keys []string) {
 	if len(keys) == 0 {

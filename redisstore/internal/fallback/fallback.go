@@ -1,6 +1,6 @@
 // Package fallback lets the nodes of a fleet work on while they have lost the store
 // that they share: each keeps its share of the limits by itself, or none at all.
-// docs/failures.md says what is guaranteed, docs/internals/shares.md how.
+// docs/run/failures.md says what is guaranteed, docs/internals/shares.md how.
 package fallback
 
 import (

@@ -33,7 +33,7 @@ func Problem(namespace string) string {
 }
 
 // storedForm is the version of the stored form. It is part of every key, so that
-// programs with different forms never share a row: see docs/change.md.
+// programs with different forms never share a row: see docs/run/change.md.
 const storedForm = "7"
 
 // A Space is a namespace as one node uses it: the names of its keys and channels.

@@ -7,21 +7,21 @@ import (
 
 var pypi = flag.Bool("pypi", false, "play the clients of python/requirements.txt as well: scripts/install-clients.sh --pypi installs them")
 
-// A client is a program under the base URL, and what its users must know: docs/other-languages.md says
+// A client is a program under the base URL, and what its users must know: docs/use/other-languages.md says
 // the same.
 type client struct {
 	name     string // of its places
-	title    string // in docs/other-languages.md
+	title    string // in docs/use/other-languages.md
 	start    func(*kits) []string
 	variable string // has the base URL
 	line     string // what a user types
 
-	gives   string  // how long it waits for an answer, unless told otherwise, in docs/other-languages.md
+	gives   string  // how long it waits for an answer, unless told otherwise, in docs/use/other-languages.md
 	timeout float64 // the same in seconds, as the client tells; 0: for ever; untold: it does not tell
 	late    string  // what it calls its own timeout
 	refused string  // what it calls an answer 429; "": it reports the status alone
 
-	repeats string // what it does by itself with a refusal, in docs/other-languages.md
+	repeats string // what it does by itself with a refusal, in docs/use/other-languages.md
 	retries int    // how often it repeats at most, as the client tells
 	tries   int    // how many requests it sends for a call that is refused for an hour; 0: it sleeps for that hour
 	obeys   bool   // it repeats when Retry-After says so

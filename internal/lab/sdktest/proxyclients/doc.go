@@ -4,5 +4,5 @@
 //
 // The programs are in the folders of their languages. Each plays the same stories, which
 // stories_test.go judges. clients_test.go has the differences between clients, and the
-// table of docs/other-languages.md must say the same. scripts/install-clients.sh installs the clients.
+// table of docs/use/other-languages.md must say the same. scripts/install-clients.sh installs the clients.
 package proxyclients

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// row returns what the table of docs/other-languages.md has for a client.
+// row returns what the table of docs/use/other-languages.md has for a client.
 func (c *client) row() string {
 	refused := "status 429"
 	if c.refused != "" {
@@ -18,9 +18,9 @@ func (c *client) row() string {
 	return fmt.Sprintf("| %s | `%s` | %s | `%s` | %s | %s |\n", c.title, c.line, c.gives, c.late, refused, c.repeats)
 }
 
-// TestPage: docs/other-languages.md says of each client what the stories show.
+// TestPage: docs/use/other-languages.md says of each client what the stories show.
 func TestPage(t *testing.T) {
-	page, err := os.ReadFile("../../../../docs/other-languages.md")
+	page, err := os.ReadFile("../../../../docs/use/other-languages.md")
 	require.NoError(t, err)
 	for _, c := range slices.Concat(clients, pypiClients) {
 		require.Contains(t, string(page), c.row())

@@ -24,7 +24,7 @@ func TestPages(t *testing.T) {
 	_, section, found := strings.Cut(string(readme), "\n## The waiting API\n")
 	require.True(t, found)
 	section, _, _ = strings.Cut(section, "\n## ")
-	page, err := os.ReadFile("../../../../docs/other-languages.md")
+	page, err := os.ReadFile("../../../../docs/use/other-languages.md")
 	require.NoError(t, err)
 
 	dir := t.TempDir()

@@ -1,5 +1,5 @@
 -- What an upstream's refusals do to a budget. A penalty closes it for a time: see docs/internals/bans.md. A ceiling lowers its limit: see
--- docs/bans.md#learn-from-refusals. The twin is internal/ledger/penalty.go.
+-- docs/use/bans.md#learn-from-refusals. The twin is internal/ledger/penalty.go.
 --
 -- A row, or a budget of slots, remembers of its last penalty
 --

@@ -179,7 +179,7 @@ book_anew(r, from, stop, ARGV[3])
 return struct.pack('<ddddddd', DONE, now, believed, r.count, r.generation, from, stop)
 
 -- part: set_used
--- Sets how much of a window is used, as an operator says; see docs/fleet.md.
+-- Sets how much of a window is used, as an operator says; see docs/run/fleet.md.
 --
 -- KEYS  1 the budget
 -- ARGV  1 the time in microseconds, or '' for the server's clock

@@ -1,5 +1,5 @@
 -- What an upstream tells of its limit. A budget under the limit Told is unlimited until a note lies in its row; from then on the note is a sliding
--- window, until the note is over: see docs/bans.md#limits-that-answers-tell. The twin is internal/ledger/told.go. A row has of its note
+-- window, until the note is over: see docs/use/bans.md#limits-that-answers-tell. The twin is internal/ledger/told.go. A row has of its note
 --
 --   told   starts in any window, 0 without a note
 --   each   the window
