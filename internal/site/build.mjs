@@ -11,7 +11,7 @@ import { dirname, join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { build } from 'vitepress'
-import { collect, sidebars } from './pages.mjs'
+import { addressOf, collect, repository, sidebars } from './pages.mjs'
 
 const here = dirname(fileURLToPath(import.meta.url))
 const root = resolve(here, '../..')
@@ -48,7 +48,7 @@ for (const version of versions) {
   await build(source, { outDir: join(out, version.path) })
 }
 
-const faults = check(out, base)
+const faults = [...check(out, base), ...runbooks(out)]
 rmSync(work, { recursive: true, force: true })
 if (faults.length) {
   console.error(faults.join('\n'))
@@ -92,4 +92,18 @@ function check(folder, base) {
     }
   }
   return faults
+}
+
+// runbooks returns the addresses of runbooks in alerts.yaml whose page or heading the site does not have.
+function runbooks(folder) {
+  const alerts = readFileSync(join(root, 'adapters/promthrottle/alerts.yaml'), 'utf8')
+  const found = [...alerts.matchAll(/runbook_url: '([^']+)'/g)].map((m) => m[1])
+  if (found.length === 0) return ['alerts.yaml names no runbook']
+
+  const blob = repository + '/blob/main/'
+  return found.filter((url) => {
+    const [page, anchor] = url.slice(blob.length).split('#')
+    const file = join(folder, addressOf(page).replace(/\.md$/, '.html'))
+    return !url.startsWith(blob) || !existsSync(file) || !readFileSync(file, 'utf8').includes(`id="${anchor}"`)
+  }).map((url) => `alerts.yaml: ${url} leads nowhere on the site`)
 }
