@@ -113,13 +113,15 @@ servers: ## the tests of redisstore with each Redis and Valkey that Debian packa
 	@scripts/servers.sh
 
 .PHONY: lint
-lint: ## gofmt, spelling, comments, go vet, staticcheck
+lint: ## gofmt, spelling, comments, workflows, go vet, staticcheck
 	@files=$$(gofmt -l .) && [ -z "$$files" ] || { echo "not as gofmt has it: $$files"; exit 1; }
 	@# Chinese pages have few words that it knows, and testdata has text of others.
 	@misspell=$$(go tool -modfile=internal/tools/go.mod -n misspell) && \
 		files=$$(git ls-files '*.go' '*.lua' '*.md' ':!docs/zh' ':!README.zh-CN.md' ':!*testdata/*') && [ -n "$$files" ] && \
 		echo "$$files" | xargs "$$misspell" -error
 	@go run ./internal/lab/prose
+	@# The programs that it would call for scripts may be there or not.
+	@go tool -modfile=internal/tools/go.mod actionlint -shellcheck= -pyflakes= .github/workflows/*.yml
 	@$(EACH) go vet ./...
 	@# Its path, because each module is looked at in its own folder.
 	@staticcheck=$$(go tool -modfile=internal/tools/go.mod -n staticcheck) && \

@@ -23,15 +23,15 @@ quiet() { sed '/^go: \(finding\|downloading\|found\|added\|upgraded\|creating\|t
 export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0="url.file://$(cd "$clone" && pwd).insteadOf" GIT_CONFIG_VALUE_0="https://$module"
 export GOWORK=off GOFLAGS=-mod=mod
 
-# require VERSION: each module of the clone requires this version of the modules beside it, and the overlays have this version's image.
+# require VERSION: each module of the clone requires this version of the modules beside it, and the manifests have this version's image.
 require() {
 	for file in $(git -C "$clone" ls-files '*go.mod'); do
 		for path in $(sed -n 's|^\t*\('"$module"'[^ ]*\) v.*|\1|p' "$clone/$file"); do
 			go mod edit -require="$path@$1" "$clone/$file"
 		done
 	done
-	sed -i.bak "s/\(newTag: \|ref=\)v[^]} ]*/\1$1/" "$clone"/deploy/*/kustomization.yaml
-	rm "$clone"/deploy/*/kustomization.yaml.bak
+	sed -i.bak "s/\(ref=\|throttle:\)v[^] ]*/\1$1/" "$clone"/deploy/*/*.yaml
+	rm "$clone"/deploy/*/*.yaml.bak
 	git -C "$clone" diff --quiet || git -C "$clone" commit -qam "release: the modules require $1 of each other"
 }
 

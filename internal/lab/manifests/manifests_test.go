@@ -210,7 +210,8 @@ func TestSidecarInOverlay(t *testing.T) {
 	}
 }
 
-// TestSharedOverlay: the overlay that the comment in shared/kustomization.yaml shows renders one proxy in the user's namespace.
+// TestSharedOverlay: the overlay that the comment in shared/kustomization.yaml shows renders one proxy in the user's namespace, of the user's image; without an
+// overlay it is the release's.
 func TestSharedOverlay(t *testing.T) {
 	folder := copyDeploy(t)
 	comment := regexp.MustCompile(`(?m)^# {5}.*$`).FindAllString(read(t, folder+"/deploy/shared/kustomization.yaml"), -1)
@@ -228,6 +229,11 @@ func TestSharedOverlay(t *testing.T) {
 	require.Equal(t, "limits", got.services[0].Namespace)
 	proxy, sidecar := proxyOf(got.deployments[0])
 	require.False(t, sidecar)
+	require.Equal(t, "registry.example.com/throttle:mine", proxy.Image)
+
+	plain, err := render(folder + "/deploy/shared")
+	require.NoError(t, err)
+	proxy, _ = proxyOf(plain.deployments[0])
 	requireImage(t, proxy)
 }
 
