@@ -73,7 +73,7 @@ func fetch(ctx context.Context, client *http.Client, page int) error {
 	return resp.Body.Close()
 }
 
-// What a request belongs to is said by who makes it, in its context.
+// tenantKey is the key under which a request's context holds its tenant.
 type tenantKey struct{}
 
 func tenant(r *http.Request) string {

@@ -85,26 +85,27 @@ function titleOf(root, page) {
 }
 
 // sidebars returns the side navigation in both languages. Its sections are those of docs/README.md,
-// which is the one list of pages; each preset has a page in a section of its own.
+// which is the one list of pages, and in Chinese the lines of its section; each preset has a page in a
+// section of its own.
 export function sidebars(root, site) {
   const index = readFileSync(join(root, 'docs/README.md'), 'utf8')
   const section = { en: [], zh: [] }
 
+  const itemsOf = (text) => [...text.matchAll(/\[([^\]]+)\]\(([^)#\s]+)\)/g)].flatMap(([, text, target]) => {
+    const page = posix.normalize(posix.join('docs', target))
+    if (!site.has(page)) return []
+    return [{ text: text[0].toUpperCase() + text.slice(1), link: '/' + site.get(page).replace(/index\.md$/, '').replace(/\.md$/, '') }]
+  })
+
   for (const part of index.split(/^## /m).slice(1)) {
     const [heading, ...lines] = part.split('\n')
-    const links = lines.flatMap((line) => {
-      const cell = line.startsWith('|') ? line.split('|')[1] : line
-      return [...cell.matchAll(/\[([^\]]+)\]\(([^)#\s]+)\)/g)]
-    })
-    const items = links.flatMap(([, text, target]) => {
-      const page = posix.normalize(posix.join('docs', target))
-      if (!site.has(page)) return []
-      return [{ text: text[0].toUpperCase() + text.slice(1), link: '/' + site.get(page).replace(/index\.md$/, '').replace(/\.md$/, '') }]
-    })
+    if (/中文/.test(heading)) {
+      for (const [, name, rest] of part.matchAll(/^- ([^：]+)：(.*)$/gm)) section.zh.push({ text: name, items: itemsOf(rest) })
+      continue
+    }
 
-    const chinese = /中文/.test(heading)
-    const group = { text: chinese ? '文档' : heading, collapsed: /maintain/i.test(heading), items }
-    if (items.length) section[chinese ? 'zh' : 'en'].push(group)
+    const items = lines.flatMap((line) => itemsOf(line))
+    if (items.length) section.en.push({ text: heading, collapsed: /maintain/i.test(heading), items })
   }
 
   const presets = [...site.keys()].filter((page) => /^docs\/presets\/[^/]+\.md$/.test(page)).sort()
