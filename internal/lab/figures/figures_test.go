@@ -6,10 +6,13 @@ import (
 	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/internal/lab/soak"
 )
 
 // TestPages: every page of the repository has the figures of their sources.
 func TestPages(t *testing.T) {
+	soak.WithoutRace(t)
 	t.Chdir("../../..")
 	require.NoError(t, run(false))
 }
