@@ -11,7 +11,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 .PHONY: check
-check: lint test sdks site examples bench fuzz ## test, sdks, lint, site, examples, bench and fuzz
+check: lint test test-without-race sdks site examples bench fuzz ## test, test-without-race, sdks, lint, site, examples, bench and fuzz
 
 .PHONY: setup
 setup: redis postgres pgbouncer mariadb prometheus lua clients browser ## install servers, clients, a browser, modules and programs that check
@@ -46,9 +46,9 @@ lua: ## install lua5.4, for make soak, unless it is there
 FOREIGN = ./adapters/asynqthrottle ./internal/lab/benchmarks ./servers/dashboard/browsertest ./adapters/promthrottle/promql ./adapters/riverthrottle ./internal/lab/manifests ./internal/lab/sdktest ./adapters/temporalthrottle
 
 .PHONY: test
-test: redis postgres mariadb ## the tests, with the race detector and in random order; make sdks and make soak have the rest
-	@# They wait for servers and fleets for much of the time, so two of these run side by side.
-	@$(MAKE) --jobs 2 --keep-going --no-print-directory test-root test-modules test-without-race
+test: redis postgres mariadb ## the tests, with the race detector and in random order; test-without-race, sdks and soak have the rest
+	@# They wait for servers and fleets for much of the time, so both run side by side.
+	@$(MAKE) --jobs 2 --keep-going --no-print-directory test-root test-modules
 
 # make lint vets. Most tests of redisstore await a server of their own, so more of them than there are cores run
 # side by side. The detector would have each package sleep for a second when it is done. With -race in GOFLAGS,
@@ -64,7 +64,8 @@ test-root: # redisstore takes longest, so it begins
 test-modules:
 	@$(RACE) BUT=". $(FOREIGN)" $(EACH) $(SHORT) ./...
 
-test-without-race: # the tests that soak.WithoutRace leaves out of the other two, and no others
+.PHONY: test-without-race
+test-without-race: redis ## arithmetic in many cases, allocations, lists: the tests that call soak.WithoutRace, without the race detector
 	@$(SHORT) -run "$$(scripts/without-race.sh tests)" $$(scripts/without-race.sh packages)
 
 .PHONY: sdks

@@ -57,7 +57,6 @@ func window(n int, per time.Duration) upstreamCount {
 // TestP1_NoJitterByTheNanosecond: stores count in microseconds, and an upstream may count more finely. Without Jitter no start is
 // early by a part of a microsecond, whenever callers come.
 func TestP1_NoJitterByTheNanosecond(t *testing.T) {
-	soak.WithoutRace(t)
 	tests := []struct {
 		limit throttle.Limit
 		count upstreamCount

@@ -401,7 +401,7 @@ func TestSecurityPageIsTrue(t *testing.T) {
 	}
 }
 
-// TestCitedProofsAreGated: a test that guarantees.md or SECURITY.md names runs in make test. Of what soak.Only leaves to
+// TestCitedProofsAreGated: a test that guarantees.md or SECURITY.md names runs in .ci/run. Of what soak.Only leaves to
 // make soak nobody hears before the night.
 func TestCitedProofsAreGated(t *testing.T) {
 	long := make(map[string]bool) // by name, whether soak.Only leaves every test of the name to make soak

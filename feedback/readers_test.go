@@ -215,7 +215,6 @@ func FuzzReaders(f *testing.F) {
 // TestMomentsThatAreCut: a moment in any form counts to somewhere between the beginning and the end of the
 // second, minute, hour or day that it was cut to, and is not over before.
 func TestMomentsThatAreCut(t *testing.T) {
-	soak.WithoutRace(t)
 	iso := func(layout string) []string { return []string{layout + "Z07:00", layout + "Z0700", layout + " -0700"} }
 	own := func(layout string) []string { return []string{layout} }
 	for _, c := range []struct {

@@ -115,7 +115,6 @@ func TestP11_ABanOutlivesItsWindow(t *testing.T) {
 // TestP1_AgainstTheDefinition compares fifty thousand more operations with
 // the definition.
 func TestP1_AgainstTheDefinition(t *testing.T) {
-	soak.WithoutRace(t)
 	for seed := range uint64(soak.Most(25, 5)) {
 		storetest.Random(t, newStore, 1000+seed, 2000)
 	}

@@ -61,7 +61,6 @@ func TestP11_ReconcileWhatWasSoThen(t *testing.T) {
 // TestP11_ReconcileAgainstTheDefinition compares more random statements with the
 // definition than the contract does.
 func TestP11_ReconcileAgainstTheDefinition(t *testing.T) {
-	soak.WithoutRace(t)
 	for seed := range uint64(soak.Most(25, 5)) {
 		storetest.Random(t, newStore, 5*seed, 1000) // seeds of an exact comparison
 	}

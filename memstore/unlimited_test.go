@@ -75,7 +75,6 @@ func TestUnlimitedIsSharedByAll(t *testing.T) {
 // TestP10_IdleBudgetsAreForgotten uses many budgets once, and then a few others.
 // Each later call clears some away, so that all are gone in the end.
 func TestP10_IdleBudgetsAreForgotten(t *testing.T) {
-	soak.WithoutRace(t)
 	const crowd, few = 100_000, 2000
 	inBubble(t, func(t *testing.T, s *memstore.Store) {
 		for i := range crowd {
@@ -105,7 +104,6 @@ func TestP10_IdleBudgetsAreForgotten(t *testing.T) {
 // TestP10_BusyBudgetsAreKept keeps a booked start and a penalty for as long as
 // they matter, whatever is cleared away around them.
 func TestP10_BusyBudgetsAreKept(t *testing.T) {
-	soak.WithoutRace(t)
 	inBubble(t, func(t *testing.T, s *memstore.Store) {
 		hourly, closed := charge("hourly", store.PerHour(1)), charge("closed", store.PerSecond(1))
 		require.Zero(t, book(t, s, hourly))
@@ -123,7 +121,6 @@ func TestP10_BusyBudgetsAreKept(t *testing.T) {
 
 // TestP10_RowsAreBounded has a queue of ten thousand.
 func TestP10_RowsAreBounded(t *testing.T) {
-	soak.WithoutRace(t)
 	for _, limit := range []store.Limit{
 		store.PerSecond(20), store.PerHour(1_000_000),
 		store.LeakyBucket(7, time.Second), store.TokenBucket(20, time.Second, 20), store.TokenBucket(20, time.Second, 1_000_000),

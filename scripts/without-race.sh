@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints what make test runs without the race detector: the tests that call soak.WithoutRace,
+# Prints what make test-without-race runs: the tests that call soak.WithoutRace,
 # as a pattern for go test -run, or their packages.
 #
 #     scripts/without-race.sh tests

@@ -53,7 +53,6 @@ func TestWindowAgainstDefinition(t *testing.T) {
 // TestWindowsOfLocalMeanTime does the same for the times before zones, when
 // clocks differed from UTC by any number of seconds and the date line moved.
 func TestWindowsOfLocalMeanTime(t *testing.T) {
-	soak.WithoutRace(t)
 	for _, name := range []string{"America/Juneau", "Asia/Manila", "Europe/Amsterdam", "Asia/Shanghai"} {
 		loc := zone(t, name)
 		day := throttle.CalendarWindow(1, throttle.Day, loc)

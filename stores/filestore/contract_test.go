@@ -17,7 +17,6 @@ import (
 
 // TestContract: one process.
 func TestContract(t *testing.T) {
-	soak.WithoutRace(t)
 	dirs := t.TempDir()
 	storetest.Run(t, func(t *testing.T) store.Store {
 		return open(t, &filestore.Machine{Boot: "one"}, newDir(t, dirs))

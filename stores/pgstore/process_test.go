@@ -30,7 +30,7 @@ var shared = processes.Store{
 
 func TestMain(m *testing.M) {
 	shared.Main()
-	os.Exit(m.Run())
+	os.Exit(pgtest.Main(m))
 }
 
 // TestProcesses is what processes are promised that share a database.

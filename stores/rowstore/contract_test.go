@@ -14,7 +14,6 @@ import (
 
 // TestDatabase: stores on a database that can do all that a database may be able to do.
 func TestDatabase(t *testing.T) {
-	soak.WithoutRace(t)
 	one := newMemory()
 	rowtest.Run(t, func(*testing.T) rowstore.Database { return notifier{one} }, rowstore.Options{})
 }
@@ -22,7 +21,6 @@ func TestDatabase(t *testing.T) {
 // TestServerOnABusyMachine: minutes pass for a server while no time passes in a bubble, because the machine has other work. The
 // checks in bubbles do not depend on that.
 func TestServerOnABusyMachine(t *testing.T) {
-	soak.WithoutRace(t)
 	passed := time.Duration(0)
 	one := newMemory()
 	one.clock = func() time.Time {

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fleetthrottle/throttle/internal/lab/soak"
 	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/stores/rowstore"
 	"github.com/fleetthrottle/throttle/stores/rowstore/rowtest"
@@ -16,7 +15,6 @@ import (
 // TestOptimisticDatabase: stores on a database without locks and without news, whose transactions
 // are refused if what they read has changed.
 func TestOptimisticDatabase(t *testing.T) {
-	soak.WithoutRace(t)
 	one := newOptimistic()
 	rowtest.Run(t, func(*testing.T) rowstore.Database { return one }, rowstore.Options{})
 }

@@ -35,7 +35,6 @@ const maxUnrun = 22
 
 // TestTheRecordIsCurrent: the record is not far behind the code, and nothing in it survived.
 func TestTheRecordIsCurrent(t *testing.T) {
-	soak.WithoutRace(t)
 	kept, err := records(root)
 	require.NoError(t, err)
 

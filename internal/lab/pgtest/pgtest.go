@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"testing"
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/lab/crew"
@@ -48,9 +50,50 @@ func Start(t servers.TB, settings ...string) *Server {
 func StartIn(t servers.TB, folder string, settings ...string) *Server {
 	t.Helper()
 	s := newServer(t, folder, settings)
-	s.must("initdb", "-D", s.data(), "-U", "test", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
+	if pristine.folder == "" {
+		s.initialize(s.data())
+	} else {
+		pristine.once.Do(func() { s.initialize(pristine.data()) })
+		s.must("cp", "-Rp", pristine.data(), s.data())
+	}
+
 	s.Restart()
 	return s
+}
+
+// pristine are the data of a server that has never run. Main names their folder, and the first server of the tests makes them.
+var pristine pristineData
+
+type pristineData struct {
+	once   sync.Once
+	folder string
+}
+
+func (p *pristineData) data() string { return filepath.Join(p.folder, "data") }
+
+// Main runs the tests. Their servers copy the data of one initdb, which costs seven copies. A package whose tests start many
+// servers has
+//
+//	func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+func Main(m *testing.M) int {
+	folder, err := os.MkdirTemp("", "pgtest")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "pgtest:", err)
+		return 1
+	}
+	defer os.RemoveAll(folder)
+
+	pristine.folder = folder
+	return m.Run()
+}
+
+// initialize makes the data of a new server.
+func (s *Server) initialize(data string) {
+	s.t.Helper()
+	if err := s.user.Give(filepath.Dir(data)); err != nil {
+		s.t.Fatalf("pgtest: %v", err)
+	}
+	s.must("initdb", "-D", data, "-U", "test", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
 }
 
 // newServer returns a server that has no data yet, and does not run.
@@ -96,10 +139,13 @@ func (s *Server) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.Port) }
 // Log returns the server's log.
 func (s *Server) Log() string { return s.log.String() }
 
-// must runs a program of the server.
+// must runs a program of the server, or cp, as the server's user.
 func (s *Server) must(name string, args ...string) {
 	s.t.Helper()
-	c := exec.Command(filepath.Join(s.bin, name), args...)
+	if name != "cp" {
+		name = filepath.Join(s.bin, name)
+	}
+	c := exec.Command(name, args...)
 	c.Dir = s.dir
 	s.user.Run(c)
 	if out, err := c.CombinedOutput(); err != nil {

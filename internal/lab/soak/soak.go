@@ -25,13 +25,13 @@ func Most[T any](soak, quick T) T {
 // takes the address of an atomic int64 there to leave the function.
 const AllocsOf32Bits = float64(1 - ^uint(0)>>63)
 
-// WithoutRace is for a test of arithmetic, or of what other tests show the race detector: the
-// detector finds nothing in it, and makes it three to six times as long. make test and make soak
-// run the test without the detector: scripts/without-race.sh finds it by this call, so the test
-// makes the call itself.
+// WithoutRace is for a long test of arithmetic or of the source, or of what other tests show the race detector:
+// the detector finds nothing in it, and makes it three to six times as long. make test-without-race and make
+// soak run the test without the detector: scripts/without-race.sh finds it by this call, so the test makes the
+// call itself. make test leaves it out, and has a shorter test of the same promise.
 func WithoutRace(t *testing.T) {
 	t.Helper()
 	if raced {
-		t.Skip("make test and make soak run it without the race detector")
+		t.Skip("make test-without-race and make soak run it without the race detector")
 	}
 }

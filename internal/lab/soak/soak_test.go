@@ -15,9 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWithoutRaceIsRun looks up that make test runs the tests once more, without
-// the race detector, that are left out with it. Otherwise they would
-// not be run at all.
+// TestWithoutRaceIsRun: what every change must pass runs the tests without the race detector that
+// make test leaves out. Otherwise nothing would run them.
 func TestWithoutRaceIsRun(t *testing.T) {
 	root := os.DirFS("../../..")
 	packages, tests := make(map[string]bool), make(map[string]bool)
@@ -50,9 +49,12 @@ func TestWithoutRaceIsRun(t *testing.T) {
 
 	makefile, err := fs.ReadFile(root, "Makefile")
 	require.NoError(t, err)
-	require.Regexp(t, `(?m)^test: .*\n(?:\t.*\n)*\t.* test-without-race$`, string(makefile))
 	require.Regexp(t, `(?m)^test-without-race:.*\n\t@\$\(SHORT\) -run "\$\$\(scripts/without-race.sh tests\)" \$\$\(scripts/without-race.sh packages\)$`, string(makefile))
 	require.NotRegexp(t, `(?m)^SHORT = .*-race`, string(makefile))
+
+	gates, err := fs.ReadFile(root, ".ci/run")
+	require.NoError(t, err)
+	require.Regexp(t, `(?m)^for target in (?:\S+ )*test-without-race `, string(gates))
 }
 
 // callers returns the names of a file's functions that call a function of another package.
