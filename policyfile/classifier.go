@@ -87,6 +87,7 @@ func init() {
 	makePenalty = func() shape[feedback.Reader] { return choice("a penalty", penaltyKinds()...) }
 }
 
+// penaltyKinds returns the kinds of penalties that a file can name. Each has its documentation.
 func penaltyKinds() []option[feedback.Reader] {
 	alone := func(p feedback.Reader) func() feedback.Reader { return func() feedback.Reader { return p } }
 	return []option[feedback.Reader]{

@@ -20,8 +20,8 @@ func (r *reader) parse(text []byte) (root *yaml.Node, ok bool) {
 		return nil, false
 	}
 
-	var doc yaml.Node
 	// A byte order mark may stand at the beginning.
+	var doc yaml.Node
 	if err := yaml.Load(bytes.TrimPrefix(text, []byte("\ufeff")), &doc); err != nil {
 		r.failYAML(err)
 		return nil, false
@@ -110,8 +110,8 @@ func (r *reader) checkSize(root *yaml.Node) bool {
 	return s.ok
 }
 
-// of returns the size of a node that stands so deep. After the first mistake it counts no
-// more.
+// of returns the size of a node that stands below as many levels as above says. After the
+// first mistake it returns 0.
 func (s *sizer) of(n *yaml.Node, above int) (z size) {
 	switch {
 	case !s.ok:
@@ -121,6 +121,7 @@ func (s *sizer) of(n *yaml.Node, above int) (z size) {
 	case above >= mostDepth:
 		s.fail(n, "this stands %d levels deep; %d are the most", above+1, mostDepth)
 		return z
+
 	// Remember the size of the anchor for its aliases. While it is open, an alias would repeat itself.
 	case n.Anchor != "":
 		s.open[n] = true
@@ -137,6 +138,7 @@ func (s *sizer) of(n *yaml.Node, above int) (z size) {
 	z.nodes = 1
 	for _, part := range n.Content {
 		p := s.of(part, above+1)
+
 		// Bound the sum: nested aliases would multiply it.
 		z.nodes, z.depth = min(z.nodes+p.nodes, 2*mostRepeated), max(z.depth, p.depth)
 	}
@@ -152,8 +154,8 @@ func (s *sizer) alias(n *yaml.Node, above int) size {
 		return size{}
 	}
 
-	z := s.anchors[n.Alias]
 	// Aliases count as if their text were written out.
+	z := s.anchors[n.Alias]
 	s.repeated += z.nodes
 	switch {
 	case s.repeated > mostRepeated:
