@@ -150,6 +150,7 @@ func readTable(name string, text []byte) (catalogTable, error) {
 // policies returns the rows with some options.
 func (t *catalogTable) policies(o PresetOptions) ([]throttle.Policy, error) {
 	d, _, err := t.document(o)
+
 	// Only the options can be wrong here: a test reads each file of the catalog.
 	if mistakes := Mistakes(err); len(mistakes) > 0 { // of the options: a test reads the file itself
 		return nil, errors.New(mistakes[0].Text)

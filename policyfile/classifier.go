@@ -184,6 +184,7 @@ func guardedReader(g guard[feedback.Reader]) feedback.Reader {
 	if g.query == nil {
 		return read
 	}
+
 	// feedback.When has no field for the query, so it is compared here.
 	return func(resp *http.Response) throttle.Answer {
 		if !g.asked(resp) {

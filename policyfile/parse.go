@@ -61,6 +61,7 @@ func otherEncoding(text []byte) string {
 	switch {
 	case bytes.HasPrefix(head, []byte{0xff, 0xfe}), bytes.HasPrefix(head, []byte{0xfe, 0xff}):
 		return "UTF-16"
+
 	// Text in UTF-16 or UTF-32 has a zero byte in at least every second place.
 	case len(head) > 3 && 2*bytes.Count(head, []byte{0}) >= len(head)-1:
 		return "UTF-16 or UTF-32"

@@ -69,6 +69,7 @@ func (r *reader) failIn(n *yaml.Node, offset int, format string, args ...any) {
 	column := n.Column
 	if n.Line <= len(r.lines) && n.Kind == yaml.ScalarNode {
 		before, first := n.Value[:min(offset, len(n.Value))], n.Column
+
 		// In quotes the text begins one character later.
 		if n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 {
 			first++

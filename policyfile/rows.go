@@ -207,6 +207,7 @@ func configErrors(rows []row) map[string][]*throttle.ConfigError {
 	var matched, named []throttle.Policy
 	for i := range rows {
 		p := rows[i].Policy
+
 		// Give each row a name of its own: a missing or duplicate name would hide further mistakes.
 		p.Name = rowName(i)
 

@@ -198,6 +198,7 @@ func closedByActs(acts []act, now time.Time) (closed map[string][]band, since ma
 	closed, since = make(map[string][]band), make(map[string]int64)
 	for _, a := range slices.Backward(acts) { // oldest first
 		own := closed[a.What]
+
 		// A later act ends the closing that an earlier pause began.
 		if last := len(own) - 1; last >= 0 && own[last].Until > a.At && !a.Failed && (a.Act == "pause" || a.Act == "resume" || a.Act == "reset") {
 			own[last].Until = a.At
@@ -211,6 +212,7 @@ func closedByActs(acts []act, now time.Time) (closed map[string][]band, since ma
 		if last := own[len(own)-1]; last.Until > now.UnixMilli() {
 			since[id] = last.From
 		}
+
 		// The reading itself shows closings that still hold.
 		closed[id] = slices.DeleteFunc(own, func(b band) bool {
 			return b.Until > now.UnixMilli() || b.Until < now.Add(-coarseKept).UnixMilli()

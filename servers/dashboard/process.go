@@ -166,6 +166,7 @@ func (p *Process) noteClosed(c *store.Charge, d time.Duration, by string) {
 
 	if len(p.closed) >= mostInShard && own == nil {
 		maps.DeleteFunc(p.closed, func(_ [16]byte, all []band) bool { return all[len(all)-1].Until <= next.From })
+
 		// Without bands the page does not know since when a budget is closed.
 		if len(p.closed) >= mostInShard {
 			clear(p.closed)
@@ -231,6 +232,7 @@ func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 
 	r := &reading{At: now, Kind: kindProcess}
 	statuses, notes := make(map[[16]byte]throttle.Status), make(map[[16]byte]store.PauseNote)
+
 	// Ask the store before the mutex is taken.
 	shown := all[:0]
 	for i := range all {
@@ -239,6 +241,7 @@ func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		// Only the store knows whether a budget that is idle is closed, or has callers in line.
 		if st.Paused == 0 && st.Waiting == 0 && p.counts.forget(t) {
 			continue
@@ -283,6 +286,7 @@ func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 	}
 
 	p.forgetClosed(now)
+
 	// A full shard has lost one budget at least.
 	if p.counts.full.Load() {
 		r.BudgetsLeftOut = 1
@@ -290,6 +294,7 @@ func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 
 	sortBudgets(r.Budgets)
 	r.BudgetsLeftOut += max(0, len(r.Budgets)-s.budgets)
+
 	// Count the budgets of the node before the list is cut.
 	r.Nodes = []node{p.node(len(r.Budgets), rate.of(rate.requests))}
 	shownBudgets := min(len(r.Budgets), s.budgets)
@@ -555,6 +560,7 @@ func (c *counts) forget(seen *tracked) bool {
 	defer s.mu.Unlock()
 
 	t := s.all[key]
+
 	// The budget was used since.
 	if t == nil || t.last != seen.last {
 		return false

@@ -108,9 +108,11 @@ func (t *track) addCoarse(p point) {
 
 	t.readings++
 	c := &t.coarse[last]
+
 	// Keep the worst reading of the minute, so that short trouble stays visible.
 	c.Used, c.Capacity, c.Booked = max(c.Used, p.Used), max(c.Capacity, p.Capacity), max(c.Booked, p.Booked)
 	c.Waiting, c.Wait, c.Left = max(c.Waiting, p.Waiting), max(c.Wait, p.Wait), max(c.Left, p.Left)
+
 	// Starts are a rate, so they are averaged.
 	c.Starts += (p.Starts - c.Starts) / float64(t.readings)
 }
@@ -213,6 +215,7 @@ const slack = 1500
 // recent reading found a budget open.
 func (all bands) add(r *reading, wasOpen func(id string) bool) {
 	at := r.At.UnixMilli()
+
 	// First the bands that nobody watched, then the present state, which may end the last band.
 	for id, closed := range r.Closed {
 		all.insert(id, closed)

@@ -86,6 +86,7 @@ func (l *links) rewriteLink(link string, to *route) string {
 		if whole := base[:strings.LastIndexByte(base, '/')+1] + link; belowRoot(whole, to) != whole {
 			return to.root + belowRoot(whole, to)
 		}
+
 		// Below the root a relative link works as it is.
 		return link
 
