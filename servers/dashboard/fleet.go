@@ -102,6 +102,7 @@ func readingOf(s *fleet.Snapshot, acts []fleet.Act, reported time.Time) *reading
 		r.Acts = append(r.Acts, act{a.At.UnixMilli(), a.Act, a.What, a.By, a.Reason, a.For.Milliseconds(), a.Failed})
 	}
 
+	// The acts know better than the reports since when an operator's pause lasts.
 	var since map[string]int64
 	r.Closed, since = closedByActs(r.Acts, s.At)
 	for i := range r.Budgets {

@@ -190,6 +190,7 @@ func (s *sampler) take(r *reading, err error) {
 
 	s.note(r, err)
 
+	// Viewers get the change from the last document only.
 	next, err := documentOf(s.state())
 	if err != nil {
 		return // JSON can encode every state

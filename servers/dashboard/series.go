@@ -226,6 +226,7 @@ func (all bands) add(r *reading, wasOpen func(id string) bool) {
 		all.meet(b, at, wasOpen(b.ID))
 	}
 
+	// Drop bands that are too old or too many.
 	for id, own := range all {
 		old := 0
 		for old < len(own) && (own[old].Until < at-coarseKept.Milliseconds() || len(own)-old > mostBands) {
@@ -250,6 +251,7 @@ func (all bands) meet(b *budget, at int64, wasOpen bool) {
 	last := len(own) - 1
 	held := last >= 0 && own[last].Until > at // a band reaches beyond this moment
 	switch {
+	// The last band goes on.
 	case b.Until > at && held && own[last].By == b.By && own[last].Reason == b.Reason:
 		if moved := b.Until - own[last].Until; moved < -slack || moved > slack {
 			own[last].Until = b.Until
@@ -274,8 +276,9 @@ func (all bands) meet(b *budget, at int64, wasOpen bool) {
 
 		all[b.ID] = append(own, next)
 
+	// The budget is open before its time: an operator has opened it.
 	case held && own[last].Until > at+slack:
-		own[last].Until = at // an operator has opened it
+		own[last].Until = at
 	}
 }
 

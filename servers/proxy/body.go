@@ -96,7 +96,8 @@ func (b *bodies) read(body io.Reader, length int64) (begin []byte, taken int64, 
 		whole = min(whole, length)
 	}
 
-	most := min(whole+1, mostAhead) // one byte more than the whole, so that the last read finds the end
+	// Room for one byte more than the whole, so that the last read finds the end.
+	most := min(whole+1, mostAhead)
 
 	begin = make([]byte, 0, min(firstRead, most))
 	for {

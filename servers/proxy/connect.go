@@ -159,6 +159,7 @@ func (t *tunnelled) blind(r *http.Request) *problem {
 		return nil
 	}
 
+	// Say how to reach the host without a tunnel.
 	at := "ADDRESS-OF-THIS-PROXY"
 	if address, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok {
 		at = address.String()

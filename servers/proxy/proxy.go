@@ -391,6 +391,7 @@ func (h *Handler) answer(w http.ResponseWriter, p *problem) {
 
 // refuse answers a request that was never held.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, p *problem) {
+	// A caller of HTTP/1 that still sends its body would not read the answer.
 	_, whole := r.Body.(wholeBody)
 	unread := !whole && r.ContentLength != 0 && r.ProtoMajor == 1
 	if unread {

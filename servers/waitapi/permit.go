@@ -173,6 +173,7 @@ func (t *table) join(q *acquireRequest) (*permit, *problem.Problem) {
 			return t.c.Limiters.Acquire(ctx, q.demands...)
 		})
 
+	// The permit of the key is there already. Only the same caller may share it, and before its work begins.
 	case p.body != q.body:
 		return nil, problem.New(http.StatusUnprocessableEntity, "the Idempotency-Key was used with another body: use another key")
 	case p.begun:
@@ -217,7 +218,8 @@ func (t *table) noteEnd(p *permit, inner *throttle.Permit, err error) (giveBack 
 	// Wake the callers whatever happened: each reads its outcome from the state.
 	defer close(p.ready)
 	switch {
-	case p.state == gone && err != nil: // nobody waits for the permit, and it has no start
+	// Nobody waits for the permit, and it has no start.
+	case p.state == gone && err != nil:
 
 	// A released permit keeps its start counted. A permit that nobody wanted gives the start back.
 	case p.state == gone && p.released:
