@@ -107,6 +107,7 @@ func (c *chooser) find(ctx context.Context) (*contender, error) {
 
 	// The observer hears of one wait, and not of one for each variant.
 	c.speaker = earliest(all)
+
 	// Guesses of variants that did not ask, because callers stand before them, may be wrong: ask now.
 	if ctx.Err() == nil && c.isTooLate(ctx, all) {
 		for _, v := range all {

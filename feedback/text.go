@@ -152,6 +152,7 @@ func bodyGroup(pattern *regexp.Regexp, resp *http.Response, max int64) (match st
 	if at == nil {
 		return "", false
 	}
+
 	// The first pair of indexes is of the whole match, the second of the first group.
 	if len(at) > 2 {
 		at = at[2:]

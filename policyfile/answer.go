@@ -52,6 +52,7 @@ func (f *File) answerDifferences(t *Test) (all []string) {
 
 	for _, name := range slices.Sorted(maps.Keys(t.Closes)) {
 		want, got := t.Closes[name], closes[name]
+
 		// Only policies that the test does not expect remain in closes after the loop.
 		delete(closes, name)
 		if want != got {
@@ -113,6 +114,7 @@ func (f *File) closedBy(resp *http.Response) (map[string]throttle.Answer, error)
 		}
 
 		a, standard := answerUnder(p, resp)
+
 		// Only rows that hold take part in the choice of the default below.
 		if a.Close > 0 || a.Verdict == throttle.VerdictNotRefused {
 			closes[p.Name], byDefault[p.Name] = a, standard && !p.Shadow

@@ -150,6 +150,7 @@ func readTable(name string, text []byte) (catalogTable, error) {
 // policies returns the rows with some options.
 func (t *catalogTable) policies(o PresetOptions) ([]throttle.Policy, error) {
 	d, _, err := t.document(o)
+
 	// Only the options can be wrong here: a test reads each file of the catalog.
 	if mistakes := Mistakes(err); len(mistakes) > 0 { // of the options: a test reads the file itself
 		return nil, errors.New(mistakes[0].Text)
@@ -174,6 +175,7 @@ func (t *catalogTable) document(o PresetOptions) (d document, r *reader, err err
 		return d, r, r.errs.sorted()
 	}
 
+	// Without a Caller all requests have the same account.
 	r.ids = map[string]keyFunc{"account": o.Caller, "address": always(o.Address)}
 	if o.Caller == nil {
 		r.ids["account"] = always(o.Account)
@@ -211,9 +213,8 @@ func always(id string) keyFunc { return func(*http.Request) string { return id }
 // placeholderOption is an option that a file of the catalog names: ${per-second}.
 var placeholderOption = regexp.MustCompile(`\$\{([a-z0-9-]+)\}`)
 
-// fill puts the values of options in the place of their names. A text that names a number which is
-// not known is "unlimited": it is a limit.
-// Without a Caller all requests have the same account.
+// fill puts the values of options in the place of their names, in a node and all nodes below. A text that
+// names an unknown number is a limit, and becomes "unlimited".
 func fill(n *yaml.Node, values map[string]string) {
 	for _, part := range n.Content {
 		fill(part, values)
@@ -367,7 +368,7 @@ func (h *catalogHead) values(o PresetOptions) (map[string]string, error) {
 	return values, errors.Join(errs...)
 }
 
-// plan returns the plan of that name; the first one if there is no name.
+// plan returns the plan with a name, or the first plan for the name "".
 func (h *catalogHead) plan(name string) (catalogPlan, error) {
 	var names []string
 	for _, p := range h.plans {

@@ -164,13 +164,15 @@ func tunnelled(old, hosts []string) (reasons []string) {
 	return reasons
 }
 
-// loosens says what may hold less than it did.
+// loosens returns what may hold less than before.
 func (is *hold) loosens(was *hold) (reasons []string) {
 	if !within(is.limit, was.limit) {
 		reasons = append(reasons, fmt.Sprintf("its limit goes from %v to %v", was.limit, is.limit))
 	}
+
 	for _, f := range holding {
 		before := was.fields[f.name]
+
 		// A change from the lowest value can only tighten.
 		if bottom, known := least[f.name]; before != is.fields[f.name] && !(known && before == bottom) {
 			reasons = append(reasons, fmt.Sprintf("its %s has changed", f.name))

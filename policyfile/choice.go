@@ -8,8 +8,9 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// choice returns the shape of a mapping with one key, which says what its value is. A name
-// by itself is one whose value is empty, if that is good enough.
+// choice returns the shape of a mapping with one key, the name of an option, whose value the option
+// reads. For an option that needs no value the name by itself is enough. name is what errors call the
+// mapping.
 func choice[T any](name string, options ...option[T]) shape[T] {
 	var names []string
 	for _, o := range options {
@@ -32,6 +33,7 @@ func choice[T any](name string, options ...option[T]) shape[T] {
 		schema: func() schema { return choiceSchema(options) },
 		read: func(r *reader, n *yaml.Node) (v T, ok bool) {
 			n = follow(n)
+
 			// A name without a value is a choice, too, if the option allows it.
 			if n.Kind == yaml.ScalarNode && n.ShortTag() != "!!null" {
 				o, ok := pick(r, n, name, n.Value)
@@ -111,10 +113,11 @@ func (o option[T]) always() option[T] {
 	return o
 }
 
+// choiceSchema returns the schema of a choice between options.
 func choiceSchema[T any](options []option[T]) schema {
 	var all, alone []any
-	// The schema belongs to the shape, which several options share.
 	for _, o := range options {
+		// The schema belongs to the shape, which several options share, so a copy gets the description.
 		value := maps.Clone(o.schema())
 		value["description"] = o.doc
 		all = append(all, schema{

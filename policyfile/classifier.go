@@ -87,6 +87,7 @@ func init() {
 	makePenalty = func() shape[feedback.Reader] { return choice("a penalty", penaltyKinds()...) }
 }
 
+// penaltyKinds returns the kinds of penalties that a file can name. Each has its documentation.
 func penaltyKinds() []option[feedback.Reader] {
 	alone := func(p feedback.Reader) func() feedback.Reader { return func() feedback.Reader { return p } }
 	return []option[feedback.Reader]{
@@ -183,6 +184,7 @@ func guardedReader(g guard[feedback.Reader]) feedback.Reader {
 	if g.query == nil {
 		return read
 	}
+
 	// feedback.When has no field for the query, so it is compared here.
 	return func(resp *http.Response) throttle.Answer {
 		if !g.asked(resp) {

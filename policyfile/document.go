@@ -43,6 +43,7 @@ var tunnelName = scalar(`a host such as "api.example.com" or "api.example.com:84
 // checkTunnels refuses the hosts to which a proxy would carry no tunnel.
 func (r *reader) checkTunnels(d *document) {
 	policies := d.policies()
+
 	// With a mistake elsewhere the table says nothing reliable.
 	if len(d.tunnels) == 0 || len(r.errs) > 0 {
 		return

@@ -33,8 +33,9 @@ func (e *Error) Error() string {
 	return at + ": " + e.Text
 }
 
-// Excerpt returns the line of the file with a caret below the place; "" if the mistake
-// has no place. Of a long line it has the part around the caret.
+// Excerpt returns the line of the file with a caret below the place of the mistake, as two
+// lines of text. It returns "" if the mistake has no place. Of a long line it has the part
+// around the caret.
 func (e *Error) Excerpt() string {
 	if e.Line == 0 || strings.TrimSpace(e.Source) == "" {
 		return ""
@@ -43,6 +44,7 @@ func (e *Error) Excerpt() string {
 	head := fmt.Sprintf("%5d | ", e.Line)
 
 	var line, below strings.Builder
+
 	// The line was cut in front of the window.
 	if e.skipped > 0 {
 		line.WriteString("…")
@@ -54,6 +56,7 @@ func (e *Error) Excerpt() string {
 		// Count characters, not bytes, as editors do.
 		column++
 		line.WriteRune(printable(c))
+
 		// A space of the same width keeps the caret below its character.
 		if column < e.Column {
 			below.WriteString(blank(c))

@@ -58,6 +58,8 @@ func splitLines(text string) (lines []sourceLine) {
 			return append(lines, sourceLine{text: text})
 		}
 		lines = append(lines, sourceLine{text: text[:i]})
+
+		// CR LF ends one line, not two.
 		if strings.HasPrefix(text[i:], "\r\n") {
 			i++
 		}
@@ -80,6 +82,7 @@ func (l *sourceLine) at(column int) int {
 		l.marks = append(l.marks, len(l.text))
 	}
 
+	// Count from the last mark before the column.
 	column = max(column-1, 0)
 	mark := min(column/markEvery, len(l.marks)-1)
 	from := l.marks[mark]
@@ -98,9 +101,11 @@ func (l *sourceLine) at(column int) int {
 // window returns the part of the line around a column, how many characters stand before
 // it, and whether some stand behind it.
 func (l *sourceLine) window(column int) (part string, skipped int, cut bool) {
+	// Only a line that is longer than the window is cut.
 	if l.at(mostWindow+1) < len(l.text) {
 		skipped = max(column-1-mostBefore, 0)
 	}
+
 	part = l.text[l.at(skipped+1):]
 	n := 0
 	for i := range part {

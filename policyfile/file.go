@@ -46,8 +46,9 @@ type File struct {
 // Version is the version of the form that this package reads.
 const Version = 1
 
-// Parse reads a file. Name stands in errors, which are [Errors]: all mistakes at once, in
-// the order of the file. A file that parses is one whose policies [throttle.New] takes.
+// Parse reads a file, and needs no network and no store. Name stands in errors, which are
+// [Errors]: all mistakes at once, in the order of the file. [throttle.New] accepts the
+// policies of a file that Parse accepts.
 func Parse(name string, text []byte) (*File, error) {
 	r := newReader(name, text)
 	n, ok := r.parse(text)
@@ -55,8 +56,8 @@ func Parse(name string, text []byte) (*File, error) {
 		return nil, r.errs.sorted()
 	}
 
-	v, _ := root.read(r, n)
 	// Check the parts that could be read, so that one run finds as many mistakes as possible.
+	v, _ := root.read(r, n)
 	r.checkPolicies(&v)
 	r.checkTunnels(&v)
 	r.checkTests(&v)
@@ -130,8 +131,8 @@ func (r *reader) checkVersion(n *yaml.Node) bool {
 	return false
 }
 
-// Check runs the tests of the file. Its error is [Errors], a mistake for each thing that
-// is not as expected.
+// Check runs the tests of the file. Its error is [Errors], with a mistake for each
+// expectation of a test that is not met. It sends nothing.
 func (f *File) Check() error {
 	transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: f.Policies})
 	if err != nil {
@@ -167,6 +168,7 @@ func (f *File) differences(transport *throttle.Transport, t *Test) (all []string
 
 	for _, e := range t.Expects {
 		c, ok := costs[e.Policy]
+
 		// Only policies that the test does not expect remain in costs after the loop.
 		delete(costs, e.Policy)
 
@@ -186,7 +188,8 @@ func (f *File) differences(transport *throttle.Transport, t *Test) (all []string
 
 	others := slices.Sorted(maps.Keys(costs))
 	for i, name := range others {
-		if i == mostShown { // or many tests would have a mistake for many rows each
+		// Many tests would have a mistake for many rows each.
+		if i == mostShown {
 			return append(all, fmt.Sprintf("the request matches %d more policies", len(others)-i))
 		}
 		all = append(all, fmt.Sprintf("the request matches policy %q as well", name))

@@ -129,8 +129,8 @@ func Follow(ctx context.Context, o Options) (*Follower, error) {
 		o.Grace = DefaultGrace
 	}
 
-	f := &Follower{o: o}
 	// The first version is put into force at once: there is no earlier version to keep.
+	f := &Follower{o: o}
 	text, err := o.Read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("policyfile: %w", err)
@@ -185,6 +185,7 @@ func (f *Follower) File() *File {
 	return f.file
 }
 
+// run reads the text in each interval until ctx ends.
 func (f *Follower) run(ctx context.Context) {
 	ticker := time.NewTicker(f.o.Interval)
 	defer ticker.Stop()
@@ -196,8 +197,8 @@ func (f *Follower) run(ctx context.Context) {
 		case <-ticker.C:
 		}
 
-		text, err := f.o.Read(ctx)
 		// A read that ctx has ended says nothing about the file.
+		text, err := f.o.Read(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -211,16 +212,21 @@ func (f *Follower) look(text []byte, err error, now time.Time) {
 	old := f.State()
 	state := old
 	switch {
-	case err != nil: // the file may be about to be replaced
+	// The file may be about to be replaced.
+	case err != nil:
+
 	// Wait for a second read with the same text: an editor may be in the middle of a write.
 	case !bytes.Equal(text, f.last):
 		// Forget the waiting version and its mistakes: they are about an earlier text.
 		f.last, f.settled, f.next, f.wrong = bytes.Clone(text), false, nil, nil
 		state = State{Seen: Generation(text), InForce: old.InForce, Since: old.Since}
+
 	// Two reads have agreed on the text.
 	case !f.settled:
 		f.settled = true
 		f.consider(&state, now)
+
+	// The grace of a version that loosens is over.
 	case f.next != nil && !now.Before(state.Until):
 		f.apply(&state, now)
 	}
@@ -233,6 +239,7 @@ func (f *Follower) look(text []byte, err error, now time.Time) {
 	f.mu.Lock()
 	f.state = state
 	f.mu.Unlock()
+
 	// Call the callback without the mutex, and only for changes.
 	if f.o.Report != nil && !equal(old, state) {
 		f.o.Report(state)
@@ -268,11 +275,13 @@ func (f *Follower) consider(s *State, now time.Time) {
 func (f *Follower) apply(s *State, now time.Time) {
 	next := f.next
 	f.next, s.Loosens, s.Until = nil, nil, time.Time{}
+
 	// If Apply fails, the version before stays in force.
 	f.wrong = f.o.Apply(next)
 	if f.wrong != nil {
 		return
 	}
+
 	s.InForce, s.Since = s.Seen, now
 	f.mu.Lock()
 	f.file = next

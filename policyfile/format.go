@@ -33,6 +33,7 @@ func Format(policies []throttle.Policy) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("policyfile: %w", err)
 	}
+
 	// Read the result back: a file that cannot be read must not be written.
 	if _, err := Parse("", text); err != nil {
 		return nil, err

@@ -17,9 +17,10 @@ func didYouMean(written string, names []string) string {
 
 	best, least := "", 0
 	for _, name := range names {
-		n := utf8.RuneCountInString(name)
 		// A third of the letters may differ, but never all of them.
+		n := utf8.RuneCountInString(name)
 		most := min(max(1, (n+1)/3), n-1)
+
 		// The length alone rules most names out, so their distance need not be computed.
 		if length-n > most || n-length > most {
 			continue

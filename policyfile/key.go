@@ -52,6 +52,7 @@ func templates(expected string, s schema, parse func(string) (template, error)) 
 			return schema{"anyOf": []any{s, unquoted}}
 		},
 		read: func(r *reader, n *yaml.Node) (t template, ok bool) {
+			// A mapping of one key without a value is a template without quotes.
 			n = follow(n)
 			if n.Kind == yaml.MappingNode && len(n.Content) == 2 && follow(n.Content[0]).Kind == yaml.ScalarNode && isEmpty(n.Content[1]) {
 				t, ok = parsed(r, n, "{"+follow(n.Content[0]).Value+"}", parse)
@@ -127,9 +128,12 @@ func (t template) key() keyFunc {
 // placeholder is what stands in braces.
 var placeholder = regexp.MustCompile(`\{([^{}]*)\}`)
 
+// parseTemplate reads a text with placeholders in braces, such as "{header.X-App}/{shop}". A text without a placeholder
+// is a mistake.
 func parseTemplate(s string) (t template, err error) {
-	from := 0
+	from := 0 // the end of the last placeholder
 	for _, m := range placeholder.FindAllStringSubmatchIndex(s, -1) {
+		// A brace that is left between placeholders has no second half.
 		if i := strings.IndexAny(s[from:m[0]], "{}"); i >= 0 {
 			return t, halfBrace(s, from+i)
 		}
@@ -144,6 +148,7 @@ func parseTemplate(s string) (t template, err error) {
 	}
 
 	t.bare = len(t.parts) == 1 && strings.HasPrefix(s, "{") && strings.HasSuffix(s, "}")
+
 	// Text behind the last placeholder may have half of a brace.
 	switch i := strings.IndexAny(s[from:], "{}"); {
 	case i >= 0:

@@ -18,6 +18,7 @@ func (r *reader) members(n *yaml.Node, name string) (all []keyed, read, ok bool)
 		return nil, false, false
 	}
 
+	// first has the key of each member, for the error of a second one.
 	ok = true
 	first := make(map[string]*yaml.Node)
 

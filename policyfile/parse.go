@@ -20,8 +20,8 @@ func (r *reader) parse(text []byte) (root *yaml.Node, ok bool) {
 		return nil, false
 	}
 
-	var doc yaml.Node
 	// A byte order mark may stand at the beginning.
+	var doc yaml.Node
 	if err := yaml.Load(bytes.TrimPrefix(text, []byte("\ufeff")), &doc); err != nil {
 		r.failYAML(err)
 		return nil, false
@@ -61,6 +61,7 @@ func otherEncoding(text []byte) string {
 	switch {
 	case bytes.HasPrefix(head, []byte{0xff, 0xfe}), bytes.HasPrefix(head, []byte{0xfe, 0xff}):
 		return "UTF-16"
+
 	// Text in UTF-16 or UTF-32 has a zero byte in at least every second place.
 	case len(head) > 3 && 2*bytes.Count(head, []byte{0}) >= len(head)-1:
 		return "UTF-16 or UTF-32"
@@ -110,8 +111,8 @@ func (r *reader) checkSize(root *yaml.Node) bool {
 	return s.ok
 }
 
-// of returns the size of a node that stands so deep. After the first mistake it counts no
-// more.
+// of returns the size of a node that stands below as many levels as above says. After the
+// first mistake it returns 0.
 func (s *sizer) of(n *yaml.Node, above int) (z size) {
 	switch {
 	case !s.ok:
@@ -121,6 +122,7 @@ func (s *sizer) of(n *yaml.Node, above int) (z size) {
 	case above >= mostDepth:
 		s.fail(n, "this stands %d levels deep; %d are the most", above+1, mostDepth)
 		return z
+
 	// Remember the size of the anchor for its aliases. While it is open, an alias would repeat itself.
 	case n.Anchor != "":
 		s.open[n] = true
@@ -137,6 +139,7 @@ func (s *sizer) of(n *yaml.Node, above int) (z size) {
 	z.nodes = 1
 	for _, part := range n.Content {
 		p := s.of(part, above+1)
+
 		// Bound the sum: nested aliases would multiply it.
 		z.nodes, z.depth = min(z.nodes+p.nodes, 2*mostRepeated), max(z.depth, p.depth)
 	}
@@ -152,8 +155,8 @@ func (s *sizer) alias(n *yaml.Node, above int) size {
 		return size{}
 	}
 
-	z := s.anchors[n.Alias]
 	// Aliases count as if their text were written out.
+	z := s.anchors[n.Alias]
 	s.repeated += z.nodes
 	switch {
 	case s.repeated > mostRepeated:

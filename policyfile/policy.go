@@ -95,8 +95,8 @@ var policy = record[row]{name: "a policy", fields: []field[row]{
 // reader returns the reader of the row's answers: penalty, acted, quota and settle together, or nil
 // if the row has none of them.
 func (p *row) reader() feedback.Reader {
-	refused := p.penalty
 	// acted changes only refusals, so it needs a reader of refusals.
+	refused := p.penalty
 	if p.acted != nil {
 		if refused == nil {
 			refused = usualRefusals()

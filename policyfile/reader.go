@@ -69,12 +69,14 @@ func (r *reader) failIn(n *yaml.Node, offset int, format string, args ...any) {
 	column := n.Column
 	if n.Line <= len(r.lines) && n.Kind == yaml.ScalarNode {
 		before, first := n.Value[:min(offset, len(n.Value))], n.Column
+
 		// In quotes the text begins one character later.
 		if n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 {
 			first++
 		}
-		line := &r.lines[n.Line-1]
+
 		// Escapes and folded lines move the place: point into the text only if it stands there as it is.
+		line := &r.lines[n.Line-1]
 		if before != "" && strings.HasPrefix(line.text[line.at(first):], before) {
 			column = first + utf8.RuneCountInString(before)
 		}

@@ -82,6 +82,7 @@ func mustSay[S any](f field[S], advice string) field[S] {
 // shape returns the record as a shape.
 func (d record[S]) shape() shape[S] { return shape[S]{form: d.name, read: d.read, schema: d.schema} }
 
+// read reads a mapping with the record's fields. ok is false after a mistake: then v has the fields without mistakes.
 func (d record[S]) read(r *reader, n *yaml.Node) (v S, ok bool) {
 	n = follow(n)
 	members, read, ok := r.members(n, d.name)
@@ -144,6 +145,7 @@ func (d record[S]) names() (names []string) {
 	return names
 }
 
+// schema returns the JSON schema of a mapping with the record's fields.
 func (d record[S]) schema() schema {
 	properties, required := schema{}, []any{}
 	for _, f := range d.fields {

@@ -64,23 +64,19 @@ func (r *reader) checkRow(p *row, found []*throttle.ConfigError) {
 	for _, e := range found {
 		f := p.fields[strings.ToLower(e.Field)]
 		switch {
-		case p.Limit == (throttle.Limit{}) && e.Field == "Limit":
+		// The limit or the match is missing or has a mistake, which is known.
+		case p.Limit == (throttle.Limit{}) && e.Field == "Limit", p.Match == "" && e.Field == "Match":
 
-			// The limit is missing or has a mistake, which is known.
+		// The field of the file, settle, is told below.
 		case e.Field == "Meter" && p.Limit.Kind() == store.KindConcurrency:
-
-			// The field of the file, settle, is told below.
-		case p.Match == "" && e.Field == "Match":
-
-			// The match is missing or has a mistake, which is known.
 		case e.Field == "Match" && slices.Contains(methods, p.Match):
 			r.fail(follow(f), "a path is missing: write \"%s /\" for every request with this method", p.Match)
+
+		// checkWildcards tells which wildcard is meant, at its place.
 		case len(p.wildcards) > 0 && (e.Field == "Key" || e.Field == "Share"):
 
-			// checkWildcards tells which wildcard is meant, at its place.
+		// The fields of the file are told below.
 		case p.named && slices.Contains(readers, strings.ToLower(e.Field)):
-
-			// The fields of the file are told below.
 		case p.named && f != nil && e.Field == "Key":
 			r.fail(follow(f), "key has no effect beside match: none, because no request comes to the policy: write keyed: yes, and callers name the key")
 		case e.Field == "Keyed" && f != nil:
@@ -115,7 +111,7 @@ func (r *reader) checkUse(p *row) {
 		return
 	}
 
-	number := -1 // what each request costs; not known
+	number := -1 // the cost of each request, or -1 if it is unknown
 	if n := p.fields["cost"]; n != nil && p.Cost != nil {
 		if v, err := parseNumber(follow(n).Value); err == nil {
 			number = v
@@ -211,6 +207,7 @@ func configErrors(rows []row) map[string][]*throttle.ConfigError {
 	var matched, named []throttle.Policy
 	for i := range rows {
 		p := rows[i].Policy
+
 		// Give each row a name of its own: a missing or duplicate name would hide further mistakes.
 		p.Name = rowName(i)
 

@@ -71,6 +71,7 @@ var lengthText = schema{"type": "string", "pattern": `^([0-9]+d|\+?([0-9]+(\.[0-
 // length is a duration above 0.
 var length = defined("length", scalar(`a duration such as "250ms", "20s" or "2d"`, lengthText, parseLength))
 
+// parseLength reads a duration above 0 as time.ParseDuration does, and whole days, such as "2d".
 func parseLength(s string) (time.Duration, error) {
 	// time.ParseDuration knows no days.
 	if m := days.FindStringSubmatch(s); m != nil {

@@ -35,7 +35,7 @@ func (r *reader) failYAML(err error) {
 
 // secondDocument returns the line in which a second document begins.
 func (r *reader) secondDocument() int {
-	begun, ended := false, false
+	begun, ended := false, false // the first document has a line, or is over
 	for i := range r.lines {
 		switch line := r.lines[i].text; {
 		case strings.HasPrefix(line, "---") && begun:
@@ -85,8 +85,8 @@ var slips = []slip{
 // failSlip looks for a slip in the lines that the YAML library could not read, and notes
 // the first.
 func (r *reader) failSlip(e *yaml.LoadError) bool {
-	from, to := max(e.Mark.Line-1, 1), min(e.Mark.Line, len(r.lines))
 	// The library notices a missing colon only later. Begin where the key began.
+	from, to := max(e.Mark.Line-1, 1), min(e.Mark.Line, len(r.lines))
 	if c := e.ContextMark.Line; c > 0 && strings.Contains(e.ContextMsg, "simple key") {
 		from = c
 	}

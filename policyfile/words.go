@@ -19,6 +19,7 @@ var text = defined("text", scalar("a text", schema{"type": []any{"string", "numb
 // different value.
 var label = defined("label", scalar("a text", anyText, parseLabel))
 
+// parseLabel reads a text for people: one line without control characters, and without spaces around it.
 func parseLabel(s string) (string, error) {
 	switch {
 	case strings.Trim(s, " \t\n") != "" && strings.Contains(s, "\n"):

@@ -386,6 +386,7 @@ func (l Limit) Horizon() time.Duration {
 		// where costs are guessed too low a bunch spends more than the limit.
 		return longHorizon
 	}
+
 	// Starts that keep a distance of per/n need a horizon of one and a half distances.
 	return max(MinHorizon, min(longHorizon, l.Per()*3/2/time.Duration(l.N())))
 }

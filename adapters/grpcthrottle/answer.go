@@ -175,6 +175,7 @@ func request(ctx context.Context, host, method string, cc *grpc.ClientConn, opts
 		Method: http.MethodPost, URL: &url.URL{Scheme: "https", Host: host, Path: method}, Host: host,
 		Header: make(http.Header),
 	}).WithContext(ctx)
+
 	// Policies read keys from the metadata as from a header.
 	md, _ := metadata.FromOutgoingContext(ctx)
 	for name, values := range md {

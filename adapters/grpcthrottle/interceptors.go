@@ -111,6 +111,7 @@ func (i *Interceptors) acquire(ctx context.Context, method string, cc *grpc.Clie
 	}
 
 	permit, err := i.limits.AcquireRequest(request(ctx, i.options.Host, method, cc, opts))
+
 	// The connection took time, so the start may be too old by now.
 	if err == nil && connect(ctx, cc) {
 		err = permit.Renew(ctx)

@@ -89,6 +89,7 @@ func (b *budgets) observe(ctx context.Context, to metric.Observer) error {
 // tell reports the state of one policy's budgets.
 func (b *budgets) tell(to metric.Observer, policy string, s *telemetry.Summary) {
 	of := metric.WithAttributes(policyKey.String(policy))
+
 	// An unlimited policy has no capacity, nor has one whose limit no answer has told.
 	if s.Limit.N() > 0 {
 		to.ObserveFloat64(b.limit, float64(s.Limit.Capacity()), of)
@@ -108,6 +109,7 @@ func (b *budgets) tell(to metric.Observer, policy string, s *telemetry.Summary) 
 	for _, l := range s.Shares {
 		share := metric.WithAttributes(policyKey.String(policy), shareKey.String(l.Name))
 		to.ObserveInt64(b.shareWaiting, int64(l.Waiting), share)
+
 		// A negative number is an unknown number.
 		if l.Served >= 0 {
 			to.ObserveInt64(b.shareServed, int64(l.Served), share)

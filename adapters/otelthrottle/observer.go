@@ -51,6 +51,7 @@ type Observer struct {
 func New(c Config) (*Observer, error) {
 	o := new(Observer)
 	var err error
+
 	// Use the Once of the zero Observer, so that Observe does not make the instruments again.
 	o.made.Do(func() { err = o.make(c) })
 	if err != nil {

@@ -104,6 +104,7 @@ func (b *budgets) send(to chan<- prometheus.Metric, policy string, s *telemetry.
 
 	for _, l := range s.Shares {
 		to <- prometheus.MustNewConstMetric(b.shareWaiting, prometheus.GaugeValue, float64(l.Waiting), policy, l.Name)
+
 		// A negative number is an unknown number.
 		if l.Served >= 0 {
 			to <- prometheus.MustNewConstMetric(b.shareServed, prometheus.GaugeValue, float64(l.Served), policy, l.Name)

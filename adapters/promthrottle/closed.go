@@ -53,6 +53,7 @@ func (c *closed) open(budget string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	end, known := c.ends[budget]
+
 	// An end that has passed needs no correction.
 	if now := time.Now(); known && end.After(now) {
 		delete(c.ends, budget)

@@ -132,6 +132,7 @@ func (m *Metrics) newSeries(policy string) *series {
 
 	for _, kind := range telemetry.Kinds() {
 		var counter prometheus.Counter
+
 		// The results of requests have counters of their own.
 		if kind != "" {
 			counter = m.events.WithLabelValues(label, kind)
@@ -196,6 +197,7 @@ func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 // Collect implements [prometheus.Collector].
 func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	m.made.Do(m.make)
+
 	// New policies have their series before the first event.
 	m.all.Refresh()
 

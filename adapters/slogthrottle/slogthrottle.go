@@ -227,6 +227,7 @@ func (l *Logger) count(e *throttle.Event) (omitted int, ok bool) {
 	if c == nil {
 		c = l.newCount(s, now)
 	}
+
 	// The first line of a minute says how many lines the minute before left out.
 	if now.Sub(c.began) >= time.Minute {
 		omitted, *c = c.omitted, count{began: now}

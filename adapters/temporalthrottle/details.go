@@ -91,6 +91,7 @@ func (d details) record(ctx context.Context, place *throttle.Place) {
 	if d.opaque {
 		return
 	}
+
 	// Append to a copy: own may have room behind its end.
 	all := d.own[:len(d.own):len(d.own)]
 	if place != nil {

@@ -149,6 +149,7 @@ func stay(ctx context.Context, d details, wait time.Duration) error {
 	for {
 		d.record(ctx, nil)
 		step := time.Until(until)
+
 		// Half of the timeout leaves room for a late heartbeat.
 		if most := activity.GetInfo(ctx).HeartbeatTimeout / 2; most > 0 {
 			step = min(step, most)

@@ -47,6 +47,7 @@ func tallyOf(file string, f *policyfile.File) tally {
 			continue
 		}
 		t.Untested = append(t.Untested, p.Name)
+
 		// One example shows the form.
 		if t.example == "" {
 			t.example = fmt.Sprintf("{request: GET https://HOST/PATH, policies: {%s: {cost: 1}}}", p.Name)
@@ -112,6 +113,7 @@ with 1 if there are mistakes, or if tests fail.`,
 // check checks one file and adds its tally and findings. It returns an error if the file cannot be read.
 func (all *checkResult) check(c *cobra.Command, file string, nodes int) error {
 	f, err := loadInput(c, file)
+
 	// Mistakes in the text are findings. Only a file that cannot be read ends the command.
 	if err != nil {
 		return all.add("error", err)
@@ -236,6 +238,7 @@ func advice(file string, f *policyfile.File, nodes int) (all []finding) {
 		if per := l.Per(); per > 0 && p.Jitter > per/2 {
 			warn(p, "a jitter of %v leaves less than two thirds of %v", p.Jitter, l)
 		}
+
 		// While Redis is away the limit is divided among the nodes, and each has less than one start.
 		if n := l.N(); nodes > n && n > 0 && p.Scope == throttle.ScopeFleet && l.Kind() != store.KindLeakyBucket && l.Kind() != store.KindConcurrency {
 			warn(p, "%d nodes cannot share %v while Redis is away: with redisstore.Share each has nothing", nodes, l)
@@ -299,6 +302,7 @@ type knownTable struct {
 func knownTables() (all []knownTable) {
 	for _, name := range policyfile.Presets() {
 		f, err := policyfile.Parse("", []byte("version: 1\npresets: ["+name+"]"))
+
 		// A preset with required options cannot be parsed without them.
 		if err != nil {
 			continue
@@ -350,6 +354,7 @@ func sample(match string) *http.Request {
 	if !ok {
 		method, at = http.MethodGet, match
 	}
+
 	// A wildcard matches any value.
 	at = wildcard.ReplaceAllStringFunc(strings.ReplaceAll(at, "{$}", ""), func(string) string { return "x" })
 	host, path, _ := strings.Cut(at, "/")

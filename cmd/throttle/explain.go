@@ -115,6 +115,7 @@ func parseHeader(fields []string) (http.Header, error) {
 // explain computes the charges of a request.
 func explain(f *policyfile.File, req *http.Request) (*explanation, error) {
 	e := &explanation{Version: outputVersion, Request: req.Method + " " + req.URL.Host + req.URL.Path, Policies: []explained{}}
+
 	// Explain sends nothing, so a store in memory will do.
 	t, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: f.Policies})
 	if err != nil {
@@ -155,6 +156,7 @@ func (e *explanation) ask(ctx context.Context, all *fleet.Fleet) error {
 		if st.Told.N() > 0 {
 			x.State.Told, x.State.ToldAgo = st.Told.String(), st.ToldAgo.Milliseconds()
 		}
+
 		// JSON has no infinity.
 		if st.Wait == throttle.Never {
 			x.State.Wait = -1

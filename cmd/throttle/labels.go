@@ -81,6 +81,7 @@ func (l *labels) parse(text []byte) error {
 			continue
 		case !tab || of == "" || label == "":
 			errs = append(errs, fmt.Errorf("line %d: it is not a key or a budget, a tab, and a name", n))
+
 		// Errors quote no label and no key: the keys may be secrets.
 		case !utf8.ValidString(label) || utf8.RuneCountInString(label) > longestLabel:
 			errs = append(errs, fmt.Errorf("line %d: the name is no text of %d characters at most", n, longestLabel))
@@ -114,6 +115,7 @@ func (l *labels) of(policy, budget string) string {
 	defer l.mu.Unlock()
 
 	known := l.byPolicy[policy]
+
 	// Hash the keys once for each policy, because the name of a budget has the key as a hash.
 	if known == nil {
 		known = make(map[string]string, len(l.keys))

@@ -27,6 +27,7 @@ func interruptible() context.Context {
 	signal.Notify(interrupts, os.Interrupt)
 	go func() {
 		<-interrupts
+
 		// From now on an interrupt ends the process, as it does by default.
 		signal.Stop(interrupts)
 		cancel()
@@ -43,6 +44,7 @@ func run(ctx context.Context, args []string, out, talk io.Writer) int {
 func execute(ctx context.Context, root *cobra.Command, args []string, out, talk io.Writer) int {
 	// go-redis would log failures on stderr, which the command reports itself.
 	redis.SetLogger(quiet{})
+
 	// net/http logs unsolicited bytes from upstreams, which may hold secrets.
 	log.SetOutput(io.Discard)
 	root.SetArgs(args)
@@ -53,6 +55,7 @@ func execute(ctx context.Context, root *cobra.Command, args []string, out, talk 
 	if err == nil {
 		return exitDone
 	}
+
 	// An interrupted command has nothing to report.
 	if ctx.Err() != nil {
 		return exitInterrupted

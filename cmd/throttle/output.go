@@ -132,6 +132,7 @@ func (t *table) lines() []string {
 		clean := make([]string, len(row))
 		for j, cell := range row {
 			clean[j] = fleet.Clean(cell, 1000)
+
 			// A last cell that is not in the last column may run over the columns behind it.
 			if j < len(row)-1 || j == len(width)-1 {
 				width[j] = max(width[j], ansi.StringWidth(clean[j]))

@@ -227,6 +227,7 @@ func newPlanned(j *simulation.Job, r *simulation.Result, within time.Duration) *
 	for i := range r.Policies {
 		u := &r.Policies[i]
 		entry := usedPolicy{Policy: u.Policy.Name, Limit: u.Policy.Limit.String(), Requests: u.Requests, Cost: u.Cost, Waits: newWaits(&u.Waits), Shadow: u.Policy.Shadow}
+
 		// A shadow limit holds nothing. Show the waits that it would have added.
 		if entry.Shadow {
 			would := newWaits(&u.Over)
@@ -511,6 +512,7 @@ func (c *chart) text() string {
 	}
 
 	end := brief(c.end)
+
 	// A narrow chart must still have room for both labels.
 	fmt.Fprintf(&w, "\n%s  0s%*s\n", pad, max(len(c.rates)-2, len(end)+1), end)
 
@@ -543,6 +545,7 @@ const drawingColours = 6
 // drawing returns the chart as SVG.
 func (c *chart) drawing(title, note string) string {
 	const right, bottom = drawingWidth - svg.Margin, drawingTop + drawingHeight
+
 	// The first entry stands for columns in which no policy binds.
 	legend := append([]string{""}, c.policies...)
 	height := bottom + 2*svg.Margin + drawingRow*len(legend)
@@ -561,6 +564,7 @@ func (c *chart) drawing(title, note string) string {
 	d.Text("note", svg.Margin, bottom, "0")
 	d.Text("note", drawingLeft, bottom+18, "0s")
 	end := brief(c.end)
+
 	// A character is about seven units wide.
 	d.Text("note", float64(right-7*len(end)), bottom+18, end)
 

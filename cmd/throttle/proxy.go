@@ -141,6 +141,7 @@ func (s *proxyServer) follow(ctx context.Context, path string, store throttle.St
 	if err != nil {
 		return nil, err
 	}
+
 	// Only now the hosts of the first file are known.
 	if err := errors.Join(missing(s.upstreams, s.table.Load())...); err != nil {
 		return nil, err

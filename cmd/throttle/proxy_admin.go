@@ -67,6 +67,7 @@ func (a *admin) handler() http.Handler {
 func (a *admin) ask() (map[throttle.Budget]throttle.Status, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	// Probes and scrapes share an answer, so that they cost the store little.
 	if time.Since(a.asked) < freshFor {
 		return a.budgets, a.err
@@ -150,6 +151,7 @@ func (a *admin) closed(all map[throttle.Budget]throttle.Status) []closedPolicy {
 		}
 
 		c := &closed[i]
+
 		// The policy is open again when the last of its budgets is.
 		c.Budgets++
 		if until.After(c.Until) {
@@ -248,6 +250,7 @@ func (n *news) of(e throttle.Event) string {
 func (n *news) closing(e throttle.Event) string {
 	now := n.now()
 	end := now.Add(e.Duration)
+
 	// A caller that meets a known closing is no news.
 	if told, ok := n.closed[e.Budget]; ok && end.Before(told.Add(sameEnd)) {
 		return ""

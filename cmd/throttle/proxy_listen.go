@@ -152,6 +152,7 @@ func (b *bound) makeRoom(address net.Addr) {
 	from, strangers := hostOfAddress(address), int64(0)
 
 	var oldest *boundedConn
+
 	// The list has the oldest connection first.
 	for e := b.newcomer.Front(); e != nil; e = e.Next() {
 		c := e.Value.(*boundedConn)
@@ -229,6 +230,7 @@ func (b *bounded) Accept() (net.Conn, error) {
 		}
 
 		b.makeRoom(conn.RemoteAddr())
+
 		// Add before comparing: several listeners share the bound.
 		if b.open.Add(1) <= b.most {
 			c := &boundedConn{Conn: conn, of: b.bound}

@@ -70,6 +70,7 @@ func (s *proxyServer) serveAt(ctx context.Context, door net.Listener) error {
 // listenForUpstreams listens at the addresses of single hosts.
 func (s *proxyServer) listenForUpstreams(ctx context.Context) ([]net.Listener, error) {
 	listeners, errs := make([]net.Listener, len(s.upstreams)), make([]error, len(s.upstreams))
+
 	// Try all addresses, so that all mistakes are reported at once.
 	for i, u := range s.upstreams {
 		listeners[i], errs[i] = listenAt(ctx, u.address)

@@ -117,6 +117,7 @@ func numberOf(args []string) (number int64, err error) {
 	if len(args) == 0 {
 		return 0, nil
 	}
+
 	// The newline makes Sscanf refuse text behind the number.
 	if _, err := fmt.Sscanf(args[0]+"\n", "%d\n", &number); err != nil || number < 1 {
 		return 0, fmt.Errorf("%q is not the number of a file, such as 3: see history", args[0])
@@ -318,6 +319,7 @@ func followers(nodes []fleet.Node, generation string) (list []nodeStatus, settle
 		default:
 			settled = false
 			f.Text = "has not seen it yet"
+
 			// The program has read the file, and its grace for loosening files has not passed.
 			if n.File.Seen == generation {
 				f.Text = "waits, because it loosens"

@@ -65,6 +65,7 @@ func (s *server) connect() (redis.UniversalClient, error) {
 	switch kind {
 	case "cluster":
 		o, err := redis.ParseClusterURL(address)
+
 		// The error of the parser quotes the address, which may have a password.
 		if err != nil {
 			return nil, errAddress

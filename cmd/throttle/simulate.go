@@ -188,6 +188,7 @@ func (r countingReader) Read(p []byte) (n int, err error) {
 func sizeOf(logs []string) (sum int64) {
 	for _, log := range logs {
 		info, err := os.Stat(log)
+
 		// The size of a pipe is unknown, and so is the progress.
 		if err != nil || !info.Mode().IsRegular() {
 			return 0
@@ -235,6 +236,7 @@ func (o *simulateOptions) run(c *cobra.Command, f *policyfile.File, logs []strin
 	}
 
 	r.finish(replayed)
+
 	// Clear the progress before the result is printed.
 	r.shown.end()
 
@@ -303,6 +305,7 @@ func (r *logReplay) read(c *cobra.Command, path string, base *url.URL, send func
 			return nil
 		case errors.As(err, &broken):
 			r.Broken++
+
 			// Count all broken lines, but quote only a few.
 			if len(r.Lines) < mostBroken {
 				r.Lines = append(r.Lines, brokenLine{path, broken.Line, broken.Text})
@@ -404,6 +407,7 @@ func (r *logReplay) print(c *cobra.Command) error {
 	if _, err := fmt.Fprint(out, "\n", t.text()); err != nil {
 		return err
 	}
+
 	// A log without starts has no chart.
 	if len(r.Chart.rates) == 0 {
 		return nil

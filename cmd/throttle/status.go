@@ -71,6 +71,7 @@ func pick(s *fleet.Snapshot, name string, closed bool) error {
 	s.Budgets = slices.DeleteFunc(s.Budgets, func(b fleet.Budget) bool {
 		return name != "" && b.Policy != name && !(strings.HasPrefix(b.Name, name) && len(name) > len(b.Policy)+1)
 	})
+
 	// In a fleet without budgets no name can be wrong.
 	if name != "" && known > 0 && len(s.Budgets) == 0 && s.LeftOut > 0 {
 		return &exit{exitUsage, fmt.Errorf("%q is not among the %s read, and %d more are left out: pass a larger --budgets", name, stat.Count(known, "budget", "budgets"), s.LeftOut)}
@@ -78,6 +79,7 @@ func pick(s *fleet.Snapshot, name string, closed bool) error {
 	if name != "" && known > 0 && len(s.Budgets) == 0 {
 		return &exit{exitUsage, fmt.Errorf("%q is no policy or budget that was used lately, or is closed", name)}
 	}
+
 	// Whether the name is theirs is not known.
 	if name != "" {
 		s.ClosedLeftOut = 0
@@ -162,6 +164,7 @@ func runbookLines(budgets []fleet.Budget, named bool) (lines []string) {
 			continue
 		}
 		line := fmt.Sprintf("runbook of %s: %s", b.Policy, b.Runbook)
+
 		// Budgets of one policy share a runbook: name it once.
 		if !slices.Contains(lines, line) && len(lines) < mostRunbooks {
 			lines = append(lines, line)
@@ -184,9 +187,11 @@ func (v *view) addBudgets(all []fleet.Budget, few bool) {
 	for i := range all {
 		b := &all[i]
 		n := len(open[b.Policy])
+
 		// A single remaining budget takes no more room than the row that would count it.
 		if few && isQuiet(b) && n > openOfPolicy+1 {
 			shown[b.Policy]++
+
 			// The row for the rest stands where the first hidden budget would stand.
 			if shown[b.Policy] == openOfPolicy+1 {
 				v.addRow(restRow(b.Policy, open[b.Policy][openOfPolicy:]), false)
@@ -463,6 +468,7 @@ func stateWords(l throttle.Limit, s fleet.State) []string {
 	if told, err := throttle.ParseLimit(s.Told); err == nil {
 		st.Told = told
 	}
+
 	// A snapshot has a negative wait for Never.
 	if st.Wait < 0 {
 		st.Wait = throttle.Never
@@ -511,6 +517,7 @@ var sorts = []string{"urgent", "starts", "wait", "waiting", "closed", "name"}
 func sortAndFilter(s *fleet.Snapshot, by, filter string) {
 	filter = strings.ToLower(filter)
 	has := func(words []string) bool { return strings.Contains(strings.ToLower(strings.Join(words, " ")), filter) }
+
 	// Filter copies: the caller still needs the whole snapshot.
 	s.Budgets = slices.DeleteFunc(append([]fleet.Budget{}, s.Budgets...), func(b fleet.Budget) bool { return filter != "" && !has(budgetRow(&b)) })
 	s.Nodes = slices.DeleteFunc(append([]fleet.Node{}, s.Nodes...), func(n fleet.Node) bool { return filter != "" && !has(nodeRow(&n, s.File)) })

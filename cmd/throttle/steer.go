@@ -73,6 +73,7 @@ func (o *operator) complete(c *cobra.Command, args []string, _ string) (names []
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
+
 	// A completion of the shell has no place for an error.
 	_ = o.withFleet(c.Context(), func(ctx context.Context, all *fleet.Fleet) (err error) {
 		names, err = all.Names(ctx)
@@ -95,6 +96,7 @@ func (o *operator) find(ctx context.Context, all *fleet.Fleet, name string) (t f
 
 	t, err = all.Find(ctx, q)
 	var wrong *fleet.TargetError
+
 	// No report knows the policy. The pushed file may have a policy that no program has used yet.
 	if o.file == "" && errors.As(err, &wrong) {
 		q.Table, err = pushedTable(ctx, all)
@@ -412,6 +414,7 @@ the limit no request starts. Starts booked for later stay booked and are not inc
 		Args: argumentCount(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			used, wrong := usedOf(to)
+
 			// Report a wrong number together with a wrong budget.
 			o.check = func(t fleet.Target, missing error) error {
 				if wrong == nil && missing == nil {

@@ -110,6 +110,7 @@ func (o *top) run(c *cobra.Command) (err error) {
 		if failed != nil {
 			return failed
 		}
+
 		// A failure of the disk may show only when the file is closed.
 		defer func() { err = errors.Join(err, closeFile()) }()
 
@@ -166,6 +167,7 @@ func (o *top) plain(c *cobra.Command, from source) error {
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
+
 		// A first failure is a mistake such as a wrong address. A later failure may pass.
 		case err != nil && (n == 0 || o.once || c.Context().Err() != nil):
 			return err
@@ -355,6 +357,7 @@ func (m *model) key(key string) tea.Cmd {
 		m.skip = max(0, m.skip-m.height/2)
 	case "home", "g":
 		m.skip = 0
+
 	// Stop the replay, so that the next tick does not move on.
 	case "left", "h":
 		m.frozen = true
@@ -405,6 +408,7 @@ func (m *model) lines() []string {
 	}
 
 	room := max(1, m.height-len(head))
+
 	// The list may have become shorter since the last key.
 	m.skip = max(0, min(m.skip, len(body)-room))
 	body = body[m.skip:min(len(body), m.skip+room)]
@@ -562,6 +566,7 @@ func openRecording(path string, names *labels) (*recording, error) {
 // wholeLines implements [bufio.SplitFunc]: lines with their ends.
 func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	end := bytes.IndexByte(data, '\n') + 1
+
 	// The last line may have no end.
 	if end == 0 && atEOF {
 		end = len(data)
@@ -586,6 +591,7 @@ func (r *recording) next(ctx context.Context) (*fleet.Snapshot, error) {
 		}
 
 		r.broken++
+
 		// An error names the first broken line.
 		if r.broken == 1 {
 			r.first = r.line

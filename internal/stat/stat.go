@@ -41,6 +41,7 @@ func Used(at []time.Duration, from, to time.Duration, n int, per time.Duration) 
 	if length <= 0 {
 		return 0
 	}
+
 	// A start counts in each interval that begins up to per before it, so sum for how long such beginnings last.
 	var sum time.Duration
 	for _, t := range at {

@@ -74,7 +74,7 @@ func (r *reader) read(ctx context.Context) ([]byte, error) {
 	return os.ReadFile(r.path)
 }
 
-// stateOf is a reporter's description of a follower.
+// stateOf returns the state of a follower as a reporter tells it. pushed says that the follower reads pushed files.
 func stateOf(f *policyfile.Follower, pushed bool) fleet.FileState {
 	s := f.State()
 	state := fleet.FileState{

@@ -74,8 +74,8 @@ func Compare(ctx context.Context, all *fleet.Fleet, name string, text []byte) (*
 		return nil, err
 	}
 
-	old := &UnreadableError{Version: policyfile.Version}
 	// A silent node may have ended long ago, so it must not block a push.
+	old := &UnreadableError{Version: policyfile.Version}
 	for _, n := range nodes {
 		if !n.Silent && n.File.Pushed && n.File.Reads != policyfile.Version {
 			old.Nodes = append(old.Nodes, n)
@@ -86,6 +86,7 @@ func Compare(ctx context.Context, all *fleet.Fleet, name string, text []byte) (*
 		return nil, old
 	}
 
+	// Compare with the file that is pushed now, if there is one.
 	c := &Change{File: file, Text: text, fleet: all}
 	if c.Instead, err = all.Pull(ctx); err != nil || c.Instead == nil {
 		return c, err

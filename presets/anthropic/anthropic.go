@@ -182,6 +182,7 @@ func other(r *http.Request) int {
 func endpoint(r *http.Request) string {
 	segments := strings.Split(throttle.RawPath(r), "/") // "", "v1", "messages", "batches", id
 	n := 3
+
 	// Under messages the id comes one segment later.
 	if strings.HasPrefix(throttle.RawPath(r), messages+"/") {
 		n = 4

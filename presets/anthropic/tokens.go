@@ -40,6 +40,7 @@ const whole = 1000
 // cached. own is the program's own estimate, or nil for the learned estimate.
 func input(key func(*http.Request) string, own func(*http.Request) int, limit int) *tokens {
 	t := &tokens{limit: limit, estimate: own, count: asTold, told: inputTold}
+
 	// The program's own estimate needs no learning.
 	if own != nil {
 		return t
@@ -48,6 +49,7 @@ func input(key func(*http.Request) string, own func(*http.Request) int, limit in
 	shares := new(feedback.Estimates)
 	t.estimate = func(r *http.Request) int {
 		n := llm.Sent(r)
+
 		// A body that cannot be read has no estimate.
 		if n == 0 {
 			return 0
@@ -69,6 +71,7 @@ func input(key func(*http.Request) string, own func(*http.Request) int, limit in
 // output estimates the tokens written: the average of earlier answers, at most max_tokens.
 func output(key func(*http.Request) string, own func(*http.Request) int, limit int) *tokens {
 	t := &tokens{limit: limit, estimate: own, count: asTold, told: outputTold}
+
 	// The program's own estimate needs no learning.
 	if own != nil {
 		return t

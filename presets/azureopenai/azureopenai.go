@@ -112,6 +112,7 @@ func Policies(o Options) []throttle.Policy {
 
 	match := cmp.Or(o.Host, "*.openai.azure.com") + "/openai/"
 	key := throttle.Join(throttle.Host, o.Deployment)
+
 	// Without the numbers of the deployment the rows hold requests only after a refusal.
 	requests, tokens := throttle.Unlimited(), throttle.Unlimited()
 	if o.Requests > 0 {

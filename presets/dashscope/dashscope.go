@@ -122,6 +122,7 @@ func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
 	match := "POST " + o.Host + "/"
 	key := throttle.Join(caller.ID(o.Account, o.Caller), o.Model)
+
 	// Without numbers the rows hold requests only after a refusal.
 	requests, tokens := throttle.Unlimited(), throttle.Unlimited()
 	if o.Requests > 0 {

@@ -31,6 +31,7 @@ func (o Options) refusal(resp *http.Response) (r refusal) {
 	switch {
 	case f.limit.about != nothing && (f.punished || !f.limit.unsure):
 		r = refusal{f.limit.about, max(f.limit.length(resp), f.wait)}
+
 		// A ban of the address lasts at least as long as the options say.
 		if f.punished && r.about == address {
 			r.lasts = max(r.lasts, o.Ban)
@@ -197,6 +198,7 @@ func factsOf(resp *http.Response) facts {
 	}
 
 	a, text := peek.Kept[answer](resp)
+
 	// A body that is not kept is read for this row alone.
 	if a == nil {
 		a = new(answer)
@@ -351,6 +353,7 @@ func (a *answer) readMembers(names, texts []string) (page bool) {
 		}
 
 		i := slices.IndexFunc(names, func(n string) bool { return n == string(name) })
+
 		// Objects and arrays are skipped unread, like members of other names.
 		if c := s.Peek(); i < 0 || texts[i] != "" || c == '{' || c == '[' {
 			if !s.Skip() {

@@ -44,6 +44,7 @@ func bodyMember(r *http.Request, name string) (text string, ok bool) {
 // formMember is bodyMember of a form.
 func formMember(body io.Reader, name string) (text string, ok bool) {
 	all, err := io.ReadAll(body)
+
 	// The form may have been cut, so the member may be incomplete.
 	if err != nil || len(all) == mostOfBody {
 		return "", false
@@ -131,6 +132,7 @@ func (o Options) receivers(r *http.Request) int {
 		most = mostReceiversOfSuite
 	}
 	users, ok := bodyMember(r, "userid_list")
+
 	// Nobody can count the people of a department from outside, so assume the most that a notice may have.
 	if departments, known := bodyMember(r, "dept_id_list"); !ok || !known || countOf(departments) > 0 || toAll(r) {
 		return most

@@ -137,6 +137,7 @@ func (o *Options) cost(most int) func(*http.Request) int {
 		if ofDrive(r) == 0 {
 			return 0
 		}
+
 		// A cost above the limit would never fit.
 		return min(o.Units(r), most)
 	}
@@ -154,6 +155,7 @@ func ofDrive(r *http.Request) int {
 func called(r *http.Request) []string {
 	path := strings.TrimPrefix(throttle.RawPath(r), "/upload")
 	segments := strings.Split(path, "/") // "", "drive", version, …
+
 	// The host serves further APIs, which have limits of their own.
 	if len(segments) < 4 || segments[1] != "drive" {
 		return nil

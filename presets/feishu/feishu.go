@@ -198,6 +198,7 @@ func tier(name, api string, t Tier, row throttle.Policy) (rows []throttle.Policy
 			row.Name = "feishu-" + name + "-" + bound.name + api
 			row.Limit = throttle.SlidingWindow(bound.n, bound.per)
 			rows = append(rows, row)
+
 			// Closing the first of these rows is enough to stop the API.
 			row.Answer = feedback.LeaveOpen
 		}
@@ -252,6 +253,7 @@ func (o Options) unlisted(r *http.Request) int {
 	if strings.HasPrefix(path, botPath) {
 		return 0
 	}
+
 	// An API with a row of its own does not count here.
 	for api := range o.APIs {
 		method, template := split(api)

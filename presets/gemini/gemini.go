@@ -177,6 +177,7 @@ func day(n int) throttle.Limit {
 	switch zone := pacific(); {
 	case n == 0:
 		return throttle.Unlimited()
+
 	// Without the time zone the last 24 hours are the safe reading of a day.
 	case zone == nil:
 		return throttle.SlidingWindow(n, 24*time.Hour)

@@ -18,6 +18,7 @@ const tokens = "/login/oauth/access_token"
 // requests for tokens.
 func (o Options) calls(r *http.Request) int {
 	counts := throttle.RawPath(r) != tokens
+
 	// An Enterprise Server has a single host. On github.com only these two hosts count.
 	if o.Host == "" {
 		host := throttle.Host(r)
@@ -96,6 +97,7 @@ func (o Options) restPoints(r *http.Request) int {
 	if o.calls(r) == 0 || o.isGraphQL(r) {
 		return 0
 	}
+
 	// GitHub counts reads and changes with different points.
 	switch throttle.Method(r) {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:

@@ -23,6 +23,7 @@ func Policies(o Options) []throttle.Policy {
 	}
 
 	searches, codeSearches := o.callsOf("search"), o.callsOf("code_search")
+
 	// Searches have limits of their own, and do not count under the primary limit.
 	primaryCalls := func(r *http.Request) int { return o.calls(r) - searches(r) - codeSearches(r) }
 	return tablerow.Table([]throttle.Policy{
@@ -75,6 +76,7 @@ func (o Options) searchesPerMinute() int {
 
 func (o Options) withDefaults() Options {
 	o.account = caller.Or(caller.ID(o.Account, o.Caller), throttle.Header("Authorization"))
+
 	// Accounts of different servers are different budgets.
 	if o.Host != "" {
 		o.account = throttle.Join(caller.Always(o.Host), o.account)

@@ -170,6 +170,7 @@ func authenticated(r *http.Request) int {
 			return 1
 		}
 	}
+
 	// GitLab takes a token in the query, too.
 	for _, name := range []string{"private_token", "access_token", "job_token"} {
 		if throttle.Query(name)(r) != "" {

@@ -134,6 +134,7 @@ func Policies(o Options) []throttle.Policy {
 	app, account := caller.IDs(o.App, o.Account, o.Caller)
 	plan := o.plan()
 	day := throttle.Policy{Name: "hubspot-day", Match: match, Key: account, Limit: throttle.Unlimited(), Answer: dayRefused(o.Zone)}
+
 	// Without a number the day holds requests only after a refusal.
 	if plan.PerDay > 0 {
 		day.Limit, day.Answer = plan.day(o.Zone), feedback.All(day.Answer, left("Daily-Remaining", 24*time.Hour))
@@ -156,6 +157,7 @@ func Policies(o Options) []throttle.Policy {
 // plan is the account's plan with its increases.
 func (o Options) plan() Plan {
 	p := cmp.Or(o.Plan, Free)
+
 	// Increases raise the limits of an account, and not the limits of marketplace apps.
 	if o.Increases > 0 && p != Marketplace {
 		p.PerTenSeconds = 250

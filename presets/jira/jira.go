@@ -202,6 +202,7 @@ func issue(r *http.Request) string {
 	_, path, _ = strings.Cut(path, "/") // without the version
 	rest, ok := strings.CutPrefix(path, "issue/")
 	id, _, _ := strings.Cut(rest, "/")
+
 	// Words such as bulk are no ids.
 	if !ok || !hasDigit(id) {
 		return ""

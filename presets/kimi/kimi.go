@@ -127,6 +127,7 @@ type Options struct {
 // out, append your own.
 func Policies(o Options) []throttle.Policy {
 	var meter feedback.Meter
+
 	// A program's own Cost is final, so no meter settles it.
 	if o.Cost == nil {
 		meter = o.meter
@@ -198,6 +199,7 @@ func (o *Options) meter(resp *http.Response) throttle.Meter {
 		return nil
 	}
 	reserved, amount := llm.Reserved(resp.Request), sent
+
 	// Without max_tokens only the tokens of the answer are known.
 	if reserved == 0 {
 		amount = total

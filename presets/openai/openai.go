@@ -129,6 +129,7 @@ func Policies(o Options) []throttle.Policy {
 	project := caller.Or(caller.ID(o.Project, o.Caller), throttle.Header("Authorization"))
 	key := throttle.Join(project, o.Model)
 	tokens := &tokens{o: o, key: key, written: feedback.Estimates{Least: llm.EnoughAnswers}}
+
 	// The program's own Cost replaces the learned estimate.
 	tokens.learns = o.Cost == nil
 	if tokens.learns {

@@ -153,6 +153,7 @@ func (o Options) withDefaults() Options {
 	}
 
 	methods := map[string]Tier{"conversations.history": history, "conversations.replies": history}
+
 	// The program's own tiers outrank the tiers of these two methods.
 	maps.Copy(methods, o.Methods)
 	o.Methods = methods

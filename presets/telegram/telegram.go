@@ -145,6 +145,7 @@ func method(r *http.Request) string {
 // sends is 1 for a message.
 func sends(r *http.Request) int {
 	name := method(r)
+
 	// A chat action is no message.
 	if name == "sendchataction" {
 		return 0

@@ -133,6 +133,7 @@ type Options struct {
 func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
 	api := throttle.Join(o.Caller, throttle.RawPath)
+
 	// These rows count nothing. They hold requests only after a refusal.
 	rows := []throttle.Policy{
 		{Name: "wechat-day", Match: o.Host + "/", Key: api, Cost: counted,

@@ -119,6 +119,7 @@ func Policies(o Options) []throttle.Policy {
 		return throttle.Policy{Name: name, Match: match, Key: account, Cost: cost, Limit: limit, Answer: feedback.LeaveOpen}
 	}
 	ticket := some("zendesk-ticket", endpoint(http.MethodPut, `tickets/\d+`), throttle.SlidingWindow(30, 10*time.Minute))
+
 	// Updates of a ticket are counted for each user and ticket.
 	ticket.Key = throttle.Join(account, user, path)
 

@@ -95,6 +95,7 @@ func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
 	match := "POST " + o.Host + "/"
 	account := caller.ID(o.Account, o.Caller)
+
 	// Without a number the row holds requests only after a refusal.
 	inFlight := throttle.Unlimited()
 	if o.InFlight > 0 {

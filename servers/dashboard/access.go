@@ -54,6 +54,7 @@ func (g *guard) accessOf(r *http.Request) access {
 	if g.login != nil {
 		var ok bool
 		a.User, ok = g.login(r)
+
 		// The login comes first: without it even the token gives no right.
 		if !ok {
 			return access{why: "no login"}
@@ -378,6 +379,7 @@ func (g *guard) reader(serve http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a := g.accessOf(r); !a.Read {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="dashboard"`)
+
 			// Close the connection: a client without rights must not keep one open.
 			w.Header().Set("Connection", "close")
 			answerError(w, a.refusal(), languageOf(r).word(a.why))

@@ -44,6 +44,7 @@ func readOrder(w http.ResponseWriter, r *http.Request) (o order, ok bool) {
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, longestBody))
 	if err == nil {
 		err = json.Unmarshal(text, &o)
+
 		// The deadline was for the body. The act may take longer.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	}
@@ -83,6 +84,7 @@ func (o *office) takeToken(w http.ResponseWriter, r *http.Request) {
 
 	until := time.Now().Add(cookieLasts)
 	http.SetCookie(w, o.cookie(r, o.guard.token.proof(until), int(cookieLasts.Seconds())))
+
 	// The cookie is only in the answer, so this request proves the token by its header.
 	r.Header.Set("Authorization", "Bearer "+what.Token)
 	answerJSON(w, http.StatusOK, o.guard.accessOf(r))
@@ -126,6 +128,7 @@ func (o *office) resume(w http.ResponseWriter, r *http.Request) {
 // why the order is wrong, or "".
 func (o *office) act(w http.ResponseWriter, r *http.Request, do func(*order) error, check func(*order) string) {
 	lang, rights := languageOf(r), o.guard.accessOf(r)
+
 	// Check the rights before the body is read.
 	if !rights.Act || !rights.Read {
 		answerError(w, rights.refusal(), lang.word("no token"))
@@ -196,6 +199,7 @@ func (s *sampler) why(id string, at int64) (read int64, sentence *phrase, known 
 	defer s.mu.Unlock()
 
 	p, lasts, known := s.points.at(id, at)
+
 	// A point is valid for a short time only. An older point says nothing about this moment.
 	if !known || at-p.At > lasts.Milliseconds() || s.reading == nil {
 		return 0, nil, false
@@ -205,6 +209,7 @@ func (s *sampler) why(id string, at int64) (read int64, sentence *phrase, known 
 	for i := range s.reading.Budgets {
 		if b := &s.reading.Budgets[i]; b.ID == id {
 			m = b.moment()
+
 			// Points do not record repeated bans and ceilings.
 			if p.At != s.reading.At.UnixMilli() {
 				m.Repeated, m.Ceiling = 0, 0

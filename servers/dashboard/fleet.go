@@ -102,6 +102,7 @@ func readingOf(s *fleet.Snapshot, acts []fleet.Act, reported time.Time) *reading
 		r.Acts = append(r.Acts, act{a.At.UnixMilli(), a.Act, a.What, a.By, a.Reason, a.For.Milliseconds(), a.Failed})
 	}
 
+	// The acts know better than the reports since when an operator's pause lasts.
 	var since map[string]int64
 	r.Closed, since = closedByActs(r.Acts, s.At)
 	for i := range r.Budgets {
@@ -198,6 +199,7 @@ func closedByActs(acts []act, now time.Time) (closed map[string][]band, since ma
 	closed, since = make(map[string][]band), make(map[string]int64)
 	for _, a := range slices.Backward(acts) { // oldest first
 		own := closed[a.What]
+
 		// A later act ends the closing that an earlier pause began.
 		if last := len(own) - 1; last >= 0 && own[last].Until > a.At && !a.Failed && (a.Act == "pause" || a.Act == "resume" || a.Act == "reset") {
 			own[last].Until = a.At
@@ -211,6 +213,7 @@ func closedByActs(acts []act, now time.Time) (closed map[string][]band, since ma
 		if last := own[len(own)-1]; last.Until > now.UnixMilli() {
 			since[id] = last.From
 		}
+
 		// The reading itself shows closings that still hold.
 		closed[id] = slices.DeleteFunc(own, func(b band) bool {
 			return b.Until > now.UnixMilli() || b.Until < now.Add(-coarseKept).UnixMilli()

@@ -89,6 +89,7 @@ func (f *front) file(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
+
 	// Browsers ask each time, and load the file only if its tag has changed.
 	sum := sha256.Sum256(text)
 	w.Header().Set("Content-Type", kind)

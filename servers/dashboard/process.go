@@ -61,10 +61,11 @@ func (p *Process) Traits() store.Traits {
 
 // Book implements [throttle.Store].
 func (p *Process) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
+	// A booking gives back the start that it replaces, whether it gets a new one or not.
 	replaces := b.Instead.Start != 0
 	g, err := p.Store.Book(ctx, b)
 	if replaces {
-		p.counts.add(b, -1, false) // the caller gives its slots back, and books nothing instead
+		p.counts.add(b, -1, false)
 	}
 
 	switch {
@@ -76,7 +77,7 @@ func (p *Process) Book(ctx context.Context, b *store.Booking) (store.Grant, erro
 		p.counts.add(b, 0, false)
 	}
 
-	// The caller may book nothing more until the ban is over, or until its turn comes.
+	// Show the budget that holds the caller, which may book nothing for a long time: until the ban is over, or until its turn comes.
 	if g.HeldBy >= 0 && (g.Paused || g.Ready != nil) {
 		p.counts.change(&b.Charges[g.HeldBy], true, func(t *tracked) { t.last = time.Now() })
 	}
@@ -158,14 +159,17 @@ func (p *Process) noteClosed(c *store.Charge, d time.Duration, by string) {
 	now := time.Now()
 	next := band{From: now.UnixMilli(), Until: now.Add(d).UnixMilli(), Closer: by, By: note.By, Reason: note.Reason}
 
+	// Many requests meet one ban, which is one band.
 	own := p.closed[c.Budget.Key]
 	if last := len(own) - 1; last >= 0 && own[last].Until >= next.From && own[last].By == next.By && own[last].Closer == next.Closer {
-		own[last].Until = max(own[last].Until, next.Until) // many requests meet one ban
+		own[last].Until = max(own[last].Until, next.Until)
 		return
 	}
 
+	// Make room for a further budget by forgetting bands that are over.
 	if len(p.closed) >= mostInShard && own == nil {
 		maps.DeleteFunc(p.closed, func(_ [16]byte, all []band) bool { return all[len(all)-1].Until <= next.From })
+
 		// Without bands the page does not know since when a budget is closed.
 		if len(p.closed) >= mostInShard {
 			clear(p.closed)
@@ -231,6 +235,7 @@ func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 
 	r := &reading{At: now, Kind: kindProcess}
 	statuses, notes := make(map[[16]byte]throttle.Status), make(map[[16]byte]store.PauseNote)
+
 	// Ask the store before the mutex is taken.
 	shown := all[:0]
 	for i := range all {
@@ -239,6 +244,7 @@ func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		// Only the store knows whether a budget that is idle is closed, or has callers in line.
 		if st.Paused == 0 && st.Waiting == 0 && p.counts.forget(t) {
 			continue
@@ -269,7 +275,7 @@ func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 		b.By, b.Reason = fleet.Clean(note.By, longestName), fleet.Clean(note.Reason, longestReason)
 		b.Waits, b.Shadowed = p.events.of(t.charge.Budget.Policy, t.charge.Shadow)
 
-		var last band // of those in force, the one that ends last
+		var last band // the band in force that ends last
 		for _, c := range p.closed[key] {
 			if c.Until <= now.UnixMilli() {
 				r.Closed[b.ID] = append(r.Closed[b.ID], c)
@@ -283,6 +289,7 @@ func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 	}
 
 	p.forgetClosed(now)
+
 	// A full shard has lost one budget at least.
 	if p.counts.full.Load() {
 		r.BudgetsLeftOut = 1
@@ -290,6 +297,7 @@ func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 
 	sortBudgets(r.Budgets)
 	r.BudgetsLeftOut += max(0, len(r.Budgets)-s.budgets)
+
 	// Count the budgets of the node before the list is cut.
 	r.Nodes = []node{p.node(len(r.Budgets), rate.of(rate.requests))}
 	shownBudgets := min(len(r.Budgets), s.budgets)
@@ -555,6 +563,7 @@ func (c *counts) forget(seen *tracked) bool {
 	defer s.mu.Unlock()
 
 	t := s.all[key]
+
 	// The budget was used since.
 	if t == nil || t.last != seen.last {
 		return false
@@ -615,6 +624,8 @@ func quantile(before, now *[buckets]int64, share float64) (ms int64, count int) 
 		total += now[i] - before[i]
 		sum[i] = total
 	}
+
+	// The first bucket holds durations of at most 1 ms and reads as 0. Bucket i ends at 2^(i/perDouble) ms.
 	at := slices.IndexFunc(sum[:], func(n int64) bool { return float64(n) >= share*float64(total) })
 	if total == 0 || at <= 0 {
 		return 0, int(total)

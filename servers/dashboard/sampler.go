@@ -190,6 +190,7 @@ func (s *sampler) take(r *reading, err error) {
 
 	s.note(r, err)
 
+	// Viewers get the change from the last document only.
 	next, err := documentOf(s.state())
 	if err != nil {
 		return // JSON can encode every state
@@ -204,6 +205,7 @@ func (s *sampler) take(r *reading, err error) {
 	s.now, s.fresh, s.whole = next, true, frame{}
 
 	s.frames = append(s.frames, s.event("change", patch))
+
 	// Copy rarely: the list may grow to twice its length first.
 	if len(s.frames) > 2*replayed {
 		s.frames = append([]frame(nil), s.frames[replayed:]...)
@@ -225,6 +227,7 @@ func (s *sampler) note(r *reading, err error) {
 	}
 
 	at := r.At.UnixMilli()
+
 	// The bands come before the points, because this function looks at the point of the previous reading.
 	s.closed.add(r, func(id string) bool {
 		p, _, known := s.points.at(id, at)
@@ -347,6 +350,7 @@ func (s *sampler) stream(w http.ResponseWriter, r *http.Request) {
 	head := w.Header()
 	head.Set("Content-Type", "text/event-stream; charset=utf-8")
 	head.Set("Cache-Control", "no-store")
+
 	// nginx would hold events back until its buffer is full.
 	head.Set("X-Accel-Buffering", "no")
 

@@ -108,9 +108,11 @@ func (t *track) addCoarse(p point) {
 
 	t.readings++
 	c := &t.coarse[last]
+
 	// Keep the worst reading of the minute, so that short trouble stays visible.
 	c.Used, c.Capacity, c.Booked = max(c.Used, p.Used), max(c.Capacity, p.Capacity), max(c.Booked, p.Booked)
 	c.Waiting, c.Wait, c.Left = max(c.Waiting, p.Waiting), max(c.Wait, p.Wait), max(c.Left, p.Left)
+
 	// Starts are a rate, so they are averaged.
 	c.Starts += (p.Starts - c.Starts) / float64(t.readings)
 }
@@ -213,6 +215,7 @@ const slack = 1500
 // recent reading found a budget open.
 func (all bands) add(r *reading, wasOpen func(id string) bool) {
 	at := r.At.UnixMilli()
+
 	// First the bands that nobody watched, then the present state, which may end the last band.
 	for id, closed := range r.Closed {
 		all.insert(id, closed)
@@ -223,6 +226,7 @@ func (all bands) add(r *reading, wasOpen func(id string) bool) {
 		all.meet(b, at, wasOpen(b.ID))
 	}
 
+	// Drop bands that are too old or too many.
 	for id, own := range all {
 		old := 0
 		for old < len(own) && (own[old].Until < at-coarseKept.Milliseconds() || len(own)-old > mostBands) {
@@ -247,6 +251,7 @@ func (all bands) meet(b *budget, at int64, wasOpen bool) {
 	last := len(own) - 1
 	held := last >= 0 && own[last].Until > at // a band reaches beyond this moment
 	switch {
+	// The last band goes on.
 	case b.Until > at && held && own[last].By == b.By && own[last].Reason == b.Reason:
 		if moved := b.Until - own[last].Until; moved < -slack || moved > slack {
 			own[last].Until = b.Until
@@ -271,8 +276,9 @@ func (all bands) meet(b *budget, at int64, wasOpen bool) {
 
 		all[b.ID] = append(own, next)
 
+	// The budget is open before its time: an operator has opened it.
 	case held && own[last].Until > at+slack:
-		own[last].Until = at // an operator has opened it
+		own[last].Until = at
 	}
 }
 

@@ -60,6 +60,7 @@ func (m *moment) reason() phrase {
 // cause explains what keeps the next request from starting.
 func (m *moment) cause() phrase {
 	length := phrase{span(m.Wait), spanChinese(m.Wait)}
+
 	// Closures come first: they hold requests whatever the counts are.
 	switch {
 	case m.Left > 0 && m.By != "":

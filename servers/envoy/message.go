@@ -75,6 +75,7 @@ func requestOf(ctx context.Context, head *extprocv3.HttpHeaders) (*http.Request,
 	target := new(url.URL)
 	if path != "" {
 		var err error
+
 		// A path that policies could not match would pass them by.
 		if target, err = url.ParseRequestURI(path); err != nil {
 			return nil, illegible("the :path of the request is not a path")

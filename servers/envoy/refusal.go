@@ -119,6 +119,7 @@ func (c *conversation) refuse(r *refusal) error {
 	now := &extprocv3.ImmediateResponse{
 		Status: &typev3.HttpStatus{Code: typev3.StatusCode(r.Status)}, Headers: headers, Body: body, Details: "throttle_" + reasonNames[r.reason],
 	}
+
 	// Without a status of its own Envoy makes UNAVAILABLE of a 429, which clients of gRPC repeat at once.
 	if c.isGRPC && r.Status == http.StatusTooManyRequests {
 		now.GrpcStatus = &extprocv3.GrpcStatus{Status: uint32(codes.ResourceExhausted)}

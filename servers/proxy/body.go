@@ -52,6 +52,7 @@ func (b *bodies) readAhead(w http.ResponseWriter, r *http.Request) (free func(),
 	}
 
 	deadline := http.NewResponseController(w)
+
 	// Servers without deadlines have only the caller's context.
 	_ = deadline.SetReadDeadline(time.Now().Add(b.within))
 	begin, taken, err := b.read(r.Body, r.ContentLength)
@@ -95,7 +96,8 @@ func (b *bodies) read(body io.Reader, length int64) (begin []byte, taken int64, 
 		whole = min(whole, length)
 	}
 
-	most := min(whole+1, mostAhead) // one byte more than the whole, so that the last read finds the end
+	// Room for one byte more than the whole, so that the last read finds the end.
+	most := min(whole+1, mostAhead)
 
 	begin = make([]byte, 0, min(firstRead, most))
 	for {
@@ -116,6 +118,7 @@ func (b *bodies) read(body io.Reader, length int64) (begin []byte, taken int64, 
 			}
 
 			length := int64(len(begin))
+
 			// Give back the part of the reservation that the body did not need.
 			b.used.Add(length - taken)
 			return begin, length, nil
@@ -254,6 +257,7 @@ func (s *stall) begin() {
 		s.timer = time.AfterFunc(s.left, s.expire)
 		return
 	}
+
 	// Continue with the time that is left: a trickle of bytes must not renew the limit.
 	s.timer.Reset(s.left)
 }
@@ -270,6 +274,7 @@ func (s *stall) end(n int) {
 	s.timer.Stop()
 	s.left -= time.Since(s.since)
 	s.moved += n
+
 	// The caller is slow, but not stalled.
 	if s.moved >= leastMoved {
 		s.moved, s.left = 0, s.within

@@ -86,6 +86,7 @@ func (c *connector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 	cut := func() { caller.Close() }
 	one, ok := c.tunnels.add(cut, cut)
+
 	// The handler shuts down, so no new tunnel begins.
 	if !ok {
 		return
@@ -158,6 +159,7 @@ func (t *tunnelled) blind(r *http.Request) *problem {
 		return nil
 	}
 
+	// Say how to reach the host without a tunnel.
 	at := "ADDRESS-OF-THIS-PROXY"
 	if address, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok {
 		at = address.String()
@@ -208,6 +210,7 @@ func (t *tunnelled) carry(r *http.Request) {
 	}
 
 	pipe := newPipe(t.caller, t.caller, t.upstream, tunnelQuiet)
+
 	// Shutdown shortens the silence, so that an idle tunnel ends soon and a busy tunnel finishes.
 	t.one.endBy(func() { pipe.endWhenQuiet(endQuiet) })
 	pipe.run()
@@ -276,6 +279,7 @@ func take(w http.ResponseWriter, within time.Duration) (*taken, error) {
 	from := bufio.NewReader(io.MultiReader(bytes.NewReader(bytes.Clone(ahead)), conn))
 	t := &taken{Conn: conn, from: from, closed: make(chan struct{}), within: within}
 	t.noteUse()
+
 	// Remove the server's deadlines.
 	_ = conn.SetDeadline(time.Time{})
 	_ = conn.SetWriteDeadline(time.Now().Add(firstBytesTime))
@@ -292,6 +296,7 @@ func take(w http.ResponseWriter, within time.Duration) (*taken, error) {
 func (t *taken) speaksTLS() (bool, error) {
 	const handshake, version3 = 0x16, 0x03
 	_ = t.SetReadDeadline(time.Now().Add(firstBytesTime))
+
 	// Peek at one byte first: Peek(2) could wait for a second byte that never comes.
 	first, err := t.from.Peek(1)
 	if err == nil && first[0] == handshake {
@@ -315,6 +320,7 @@ func (t *taken) untilLeft(ctx context.Context) (watched context.Context, stop fu
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+
 		// Peek beyond the buffer: only a new byte or the end of the connection wakes the goroutine.
 		_, err := t.from.Peek(t.from.Buffered() + 1)
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) && !errors.Is(err, os.ErrDeadlineExceeded) {

@@ -73,6 +73,7 @@ func NewBase(private ...string) *http.Transport {
 
 	open := &net.Dialer{Timeout: 10 * time.Second}
 	guarded := *open
+
 	// Check the address that is dialled, not the name: a name can resolve to a different address each time.
 	guarded.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {
 		if at, err := netip.ParseAddrPort(address); err != nil || !isPublic(at.Addr()) {

@@ -77,6 +77,7 @@ func (l *links) rewriteLink(link string, to *route) string {
 	end := endOf(link, "?#")
 	link = strings.ReplaceAll(link[:end], `\`, "/") + link[end:]
 
+	// A link without a host is relative.
 	scheme, host, rest, ok := splitLink(link)
 	switch {
 	case !ok && strings.HasPrefix(link, "/"):
@@ -86,6 +87,7 @@ func (l *links) rewriteLink(link string, to *route) string {
 		if whole := base[:strings.LastIndexByte(base, '/')+1] + link; belowRoot(whole, to) != whole {
 			return to.root + belowRoot(whole, to)
 		}
+
 		// Below the root a relative link works as it is.
 		return link
 
@@ -93,6 +95,7 @@ func (l *links) rewriteLink(link string, to *route) string {
 		return link
 	}
 
+	// An absolute link leads to the upstream itself, to a different upstream, or outside.
 	switch plain := withoutPort(scheme, host); {
 	case !isHost(host): // or user information precedes the host
 	case sameHost(plain, to.target.Host), sameHost(plain, to.field):

@@ -343,6 +343,7 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*htt
 	defer c.endWait()
 
 	c.to = to
+
 	// An upgraded connection outlives the request. Shutdown ends it by this context.
 	if r.Header.Get("Upgrade") != "" {
 		ctx, cut := context.WithCancel(r.Context())
@@ -361,6 +362,7 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*htt
 	defer h.countAborted(c)
 	defer c.leaveTunnel()
 	answer := &informational{w, r.ProtoAtLeast(1, 1), func(early http.Header) { h.links.rewrite(early, to) }, c.taking}
+
 	// Bound also the bytes that the server writes after this function returns.
 	defer h.boundWrites(w)
 	h.proxy.ServeHTTP(answer, r)
@@ -389,6 +391,7 @@ func (h *Handler) answer(w http.ResponseWriter, p *problem) {
 
 // refuse answers a request that was never held.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, p *problem) {
+	// A caller of HTTP/1 that still sends its body would not read the answer.
 	_, whole := r.Body.(wholeBody)
 	unread := !whole && r.ContentLength != 0 && r.ProtoMajor == 1
 	if unread {
@@ -425,6 +428,7 @@ func (h *Handler) answerError(w http.ResponseWriter, r *http.Request, err error)
 	case errors.Is(r.Context().Err(), context.Canceled):
 		c.left = true
 		h.counts.left.Add(1)
+
 		// The caller has gone, so the connection ends without an answer.
 		panic(http.ErrAbortHandler)
 	}
@@ -515,6 +519,7 @@ func (h *Handler) finish(resp *http.Response) error {
 	c := callOf(resp.Request.Context())
 	c.endWait()
 	c.answered(resp)
+
 	// The answer has come before the end of the upload: see upload.
 	if !c.upload.isOver() && resp.StatusCode != http.StatusSwitchingProtocols {
 		resp.Header.Set("Connection", "close")
@@ -557,6 +562,7 @@ func rewrite(pr *httputil.ProxyRequest) {
 	pr.Out.Trailer = pr.In.Trailer // the server fills in the trailer after the body
 	removeProxyHeaders(pr.Out.Header)
 	pr.Out.Header.Add("Via", via)
+
 	// Pass on no upgrade except to WebSocket: inside h2c no policy would see requests.
 	if !strings.EqualFold(pr.Out.Header.Get("Upgrade"), "websocket") {
 		pr.Out.Header.Del("Upgrade")

@@ -63,6 +63,7 @@ func prefixRoute(r *http.Request, uri string, k *known) (*route, *problem) {
 	others, root := otherOrigin(r), ""
 	if behind, ok := strings.CutPrefix(uri, crossed+"/"); ok {
 		uri, root = "/"+behind, crossed
+
 		// The caller has left its credential at the first origin.
 		if others != "" {
 			others = origin(r)
@@ -95,10 +96,12 @@ func absoluteRoute(r *http.Request, k *known) (*route, *problem) {
 	if !ok {
 		return nil, newProblem(http.StatusBadRequest, "the target of the request is no path and no URL of http")
 	}
+
 	// A client with HTTP_PROXY may also use the proxy's own address as its base URL.
 	if isOwn(r, authority) {
 		return prefixRoute(r, rest, k)
 	}
+
 	// Without a scheme of https, a missing port means any port of the table.
 	if scheme == "https" && !hasPort(authority) {
 		authority += ":443"
@@ -262,6 +265,7 @@ func newTarget(host, rest string) (*url.URL, bool) {
 	}
 
 	u.Opaque = path // keeps characters that net/url would escape
+
 	// net/http takes an opaque path that begins with // for an authority.
 	return u, !strings.HasPrefix(path, "//")
 }

@@ -50,6 +50,7 @@ func NewTable(policies []throttle.Policy, tunnels ...string) *Table {
 		all = append(all, parsedOrAll(host))
 
 		name, port := match.SplitPort(host)
+
 		// A pattern of wildcards only names no host that callers could reach by it.
 		if !namesLabel(name) {
 			continue
@@ -231,6 +232,7 @@ func (k *known) field(r *http.Request) (host, name string, ok bool) {
 		return r.Host, r.Host, true
 	}
 	authority := r.Host
+
 	// Clients put the port of their connection into Host. The proxy's own port says nothing about the upstream.
 	if name, port := match.SplitPort(authority); port != "" && port[1:] == ownPort(r) {
 		authority = name

@@ -45,6 +45,7 @@ func (one *tunnel) endBy(end func()) {
 	one.end = end
 	ending := one.of.ending
 	one.of.mu.Unlock()
+
 	// Shutdown has called the earlier function, so call the new function here.
 	if ending {
 		end()

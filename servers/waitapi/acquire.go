@@ -39,6 +39,7 @@ func (t *table) acquire(w http.ResponseWriter, r *http.Request) *problem.Problem
 		// Look at the caller first: a caller that has left must not keep its start.
 		case r.Context().Err() != nil:
 			t.left(p, false)
+
 			// The caller has gone, so the connection ends without an answer.
 			panic(http.ErrAbortHandler)
 		case err != nil:
@@ -117,6 +118,7 @@ func (t *table) take(name string) (*permit, *problem.Problem) {
 		t.drop(p, errGone)
 		return p, nil
 	}
+
 	// The name is genuine and its lifetime is not over, so an earlier release has succeeded.
 	if known, over := t.names.knows(name); known && !over {
 		return nil, nil
@@ -226,6 +228,7 @@ func (t *table) changePermit(w http.ResponseWriter, r *http.Request, name string
 	if err := change(ctx, p); err != nil {
 		return problemOf(err)
 	}
+
 	// The permit may have gone before the change, which then did nothing.
 	if _, bad := t.begin(name); bad != nil {
 		return bad
@@ -287,10 +290,12 @@ func problemOf(err error) *problem.Problem {
 	}
 
 	p := problem.Of(err)
+
 	// The permit was released while it waited for its start.
 	if p == nil {
 		return problem.New(http.StatusGone, "the permit is gone: it was released meanwhile")
 	}
+
 	// Nobody knows when work in flight ends.
 	if errors.As(err, &full) && full.RetryAfter == 0 {
 		p.RetryAfter = soon

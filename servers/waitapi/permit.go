@@ -173,6 +173,7 @@ func (t *table) join(q *acquireRequest) (*permit, *problem.Problem) {
 			return t.c.Limiters.Acquire(ctx, q.demands...)
 		})
 
+	// The permit of the key is there already. Only the same caller may share it, and before its work begins.
 	case p.body != q.body:
 		return nil, problem.New(http.StatusUnprocessableEntity, "the Idempotency-Key was used with another body: use another key")
 	case p.begun:
@@ -194,6 +195,7 @@ func (t *table) acquirePermit(p *permit, q *acquireRequest, acquire func(context
 	p.state, p.answered, p.ready = acquiring, false, make(chan struct{})
 	t.waits.Go(func() {
 		inner, err := acquire(ctx)
+
 		// Only the wait needed the context.
 		p.leave()
 		t.endWait(p, inner, err)
@@ -216,7 +218,9 @@ func (t *table) noteEnd(p *permit, inner *throttle.Permit, err error) (giveBack 
 	// Wake the callers whatever happened: each reads its outcome from the state.
 	defer close(p.ready)
 	switch {
-	case p.state == gone && err != nil: // nobody waits for the permit, and it has no start
+	// Nobody waits for the permit, and it has no start.
+	case p.state == gone && err != nil:
+
 	// A released permit keeps its start counted. A permit that nobody wanted gives the start back.
 	case p.state == gone && p.released:
 		return inner.Release
@@ -238,6 +242,7 @@ func (t *table) noteEnd(p *permit, inner *throttle.Permit, err error) (giveBack 
 func (t *table) hold(p *permit, inner *throttle.Permit) {
 	p.state, p.inner = held, inner
 	p.expiry = time.Now().Add(p.lifetime)
+
 	// A permit that was acquired again keeps its name.
 	if p.name != "" {
 		p.timer.Reset(p.lifetime)
@@ -254,6 +259,7 @@ func (t *table) drop(p *permit, why error) {
 	p.state, p.err = gone, why
 	t.count--
 	delete(t.byName, p.name)
+
 	// A later permit may have the key by now.
 	if t.byKey[p.key] == p {
 		delete(t.byKey, p.key)
@@ -266,11 +272,13 @@ func (t *table) drop(p *permit, why error) {
 // expire releases a permit at the end of its lifetime.
 func (t *table) expire(p *permit) {
 	t.mu.Lock()
+
 	// A renewal may have moved the expiry after the timer fired.
 	over := p.state == held && !time.Now().Before(p.expiry)
 	if over {
 		t.drop(p, errGone)
 	}
+
 	// Call the store without the mutex.
 	t.mu.Unlock()
 

@@ -72,6 +72,7 @@ func penalty(s *stage) {
 	time.Sleep(s.between(2*time.Second, 3*time.Second))
 	s.single.Continue()
 	s.back()
+
 	// The others learn of it once it is stored.
 	s.scene.closed, s.scene.opens = s.scene.back+500*time.Millisecond, given+length
 }

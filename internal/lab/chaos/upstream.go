@@ -60,6 +60,7 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 	if strings.HasSuffix(r.URL.Path, "/slow") {
 		rest(r.Context(), serviceTime)
+
 		// Before the answer is written: then the place may be used again.
 		u.landed(flight{r.Header.Get(callHeader), from, fleet.Now()})
 	}

@@ -66,6 +66,7 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (u *Upstream) admit(a Arrival) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+
 	// Two requests may be stamped in one order and get here in the reverse order.
 	i := sort.Search(len(u.arrivals), func(i int) bool { return u.arrivals[i].At > a.At })
 	u.arrivals = slices.Insert(u.arrivals, i, a)

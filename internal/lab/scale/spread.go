@@ -54,6 +54,7 @@ func (r *record) outlook(d demand) outlook {
 		demand: d, nodes: r.Nodes, script: r.Script, calls: float64(l.Calls) / seconds, published: float64(l.Published()) / seconds,
 		listeners: float64(l.Beats) / seconds, delivered: float64(l.Delivered) / seconds, others: float64(l.Other) / seconds,
 	}
+
 	// Most keys are what Redis remembers of the last call of each node.
 	o.rows = fullRow + float64(r.Nodes)*float64(r.KeyBytes)/float64(max(r.Keys, 1))
 	return o

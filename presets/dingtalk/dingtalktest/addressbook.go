@@ -62,6 +62,7 @@ func (b addressBook) under(id int) (people []string) {
 	for sub := range b.below(id) {
 		people = append(people, b.under(sub)...)
 	}
+
 	// A person in several departments is there once.
 	slices.Sort(people)
 	return slices.Compact(people)
@@ -101,6 +102,7 @@ func (c *call) listUsers() http.HandlerFunc {
 	}
 
 	people := c.book.people[id-1]
+
 	// A cursor behind the end has an empty page.
 	from := min(cursor, len(people))
 	to := min(from+size, len(people))

@@ -108,6 +108,7 @@ func (n *notice) offer(c *call, user string) {
 	}
 
 	local := c.At.In(beijing)
+
 	// within leaves out the moment itself, and a notice at midnight belongs to the day.
 	midnight := time.Date(local.Year(), local.Month(), local.Day(), 0, 0, 0, 0, beijing).Add(-1)
 	minute := c.At.Add(-time.Minute)

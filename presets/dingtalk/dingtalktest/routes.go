@@ -92,6 +92,7 @@ func readParameters(r *http.Request, body []byte) parameters {
 	case len(body) == 0:
 	case isNew(r.URL.Path) || media == "application/json":
 		d := json.NewDecoder(bytes.NewReader(body))
+
 		// Keep numbers as they were written.
 		d.UseNumber()
 		_ = d.Decode(&p.body) // a body that is no object has no parameters

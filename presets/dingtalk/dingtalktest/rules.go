@@ -199,6 +199,7 @@ func (c *call) overTokens() bool {
 // calls that are exactly one window apart do not share a window.
 func (c *call) within(w window, after time.Time) int {
 	calls := c.windows[w]
+
 	// The calls are in the order of time.
 	for len(calls) > 0 && !calls[0].After(after) {
 		calls = calls[1:]
@@ -272,6 +273,7 @@ func (c *call) overMonth() bool {
 
 	c.turnMonth()
 	c.metered++
+
 	// Without a number the month has no limit.
 	if c.options.Edition.PerMonth <= 0 || c.metered <= c.options.Edition.PerMonth {
 		return false

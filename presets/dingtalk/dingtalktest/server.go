@@ -101,6 +101,7 @@ func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 // API of [Server.HandleFunc] whose call was let through.
 func (s *Server) arrive(r *http.Request, body []byte, address string) http.HandlerFunc {
 	_, api := s.apis.Handler(r)
+
 	// Judge and log under one lock, so that the log has the order of the calls.
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -31,6 +31,7 @@ func members(r *http.Request, names []string, yield func(name, value string, quo
 
 	reqbody.Members(r, mostLooked, func(json *jsonscan.Scanner, member []byte) bool {
 		i := slices.IndexFunc(names, func(name string) bool { return name == string(member) })
+
 		// Skip objects and arrays unread: the messages may be long.
 		first := json.Peek()
 		if i < 0 || first == '{' || first == '[' {

@@ -66,6 +66,7 @@ func (u Usage) Meter(resp *http.Response) throttle.Meter {
 
 	m := &meter{told: u.Told, most: -1, handed: time.Now().Add(-feedback.Took(resp))}
 	m.Meter = feedback.Events(resp, m.event)
+
 	// An error, or an answer that is neither a stream nor JSON, tells no tokens.
 	if m.Meter == nil {
 		return nil
@@ -108,6 +109,7 @@ func (m *meter) Cost() int {
 	if m.untold != nil && m.events > 0 {
 		m.untold(m.events, took)
 	}
+
 	// Each event had at least one token.
 	if m.events > m.booked {
 		return m.events

@@ -178,6 +178,7 @@ func (c Case) RoundTrip(r *http.Request) (*http.Response, error) {
 
 	resp.Header.Set("Date", time.Now().UTC().Format(http.TimeFormat))
 	c.Header.fill(resp.Header)
+
 	// A case says by "-" that the answer has no Date.
 	if resp.Header.Get("Date") == "-" {
 		resp.Header.Del("Date")
@@ -205,6 +206,7 @@ func listed(t *testing.T, text string) map[string]statement {
 	for part := range strings.SplitSeq(text, ", ") {
 		words := strings.Fields(part)
 		var s statement
+
 		// Numbers and durations stand behind the name, which may have spaces.
 		for len(words) > 1 {
 			last := words[len(words)-1]

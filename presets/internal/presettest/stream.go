@@ -40,6 +40,7 @@ func LookedAt(t *testing.T, policies []throttle.Policy, line string, status int,
 	require.NoError(t, err)
 	resp, err := transport.RoundTrip(Request(t, line))
 	require.NoError(t, err)
+
 	// Note the bytes before the caller reads on.
 	read := body.read
 	head := make([]byte, len(begin))
@@ -108,6 +109,7 @@ func CutStreams(t *testing.T, policies []throttle.Policy, policy string, r *http
 	told := false
 	for at := range len(stream) + 1 {
 		require.Equal(t, want, cost(stream[:at], stream[at:]), "in two pieces, at %d", at)
+
 		// A cut stream may tell nothing, but never a wrong number.
 		switch n := cost(stream[:at]); {
 		case n == want:

@@ -56,6 +56,7 @@ func (p *Page) begin(address string, v View) error {
 	if err := chromedp.Do(p.ctx); err != nil { // the tab exists from here on
 		return err
 	}
+
 	// Listen before the first address is opened, or its problems would be missed.
 	if err := chromedp.Listen(p.ctx, p.note); err != nil {
 		return err
@@ -118,6 +119,7 @@ func (p *Page) note(event any) {
 		problem = "exception: " + e.ExceptionDetails.Text
 	case *log.EventEntryAdded:
 		problem = fmt.Sprintf("log: %s %s %s", e.Entry.Level, e.Entry.Text, e.Entry.URL)
+
 	// The page must send no request to a foreign host.
 	case *network.EventRequestWillBeSent:
 		u, err := url.Parse(e.Request.URL)

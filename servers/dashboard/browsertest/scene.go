@@ -51,6 +51,7 @@ func Run(ctx context.Context, l *throttle.Limiters) {
 	all.Wait()
 }
 
+// run does the caller's work again and again, until ctx ends.
 func (c *caller) run(ctx context.Context, l *throttle.Limiters) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url, nil)
 	if err != nil {

@@ -54,6 +54,7 @@ type Reader struct {
 // a path only, as servers log them. It may be nil if all lines have hosts.
 func NewReader(log io.Reader, base *url.URL) (*Reader, error) {
 	in := bufio.NewReaderSize(log, 1<<16)
+
 	// Recognize gzip by its first two bytes: a log from stdin has no name.
 	if head, _ := in.Peek(2); bytes.Equal(head, []byte{0x1f, 0x8b}) {
 		unpacked, err := gzip.NewReader(in)
@@ -73,14 +74,17 @@ func (r *Reader) Next() (Entry, error) {
 		if err != nil {
 			return Entry{}, err
 		}
+
 		// The file may begin with a byte order mark.
 		if r.line == 1 {
 			text = strings.TrimPrefix(text, "\ufeff")
 		}
+
 		// Extended logs describe their columns in lines that begin with #.
 		if strings.TrimSpace(text) == "" || text[0] == '#' {
 			continue
 		}
+
 		// CSV may begin with the names of its columns.
 		if !r.any && isHeader(text) {
 			continue
@@ -101,6 +105,7 @@ func (r *Reader) readLine() (string, error) {
 	var long []byte
 	for {
 		part, err := r.in.ReadSlice('\n')
+
 		// Read an overlong line to its end, but keep only its beginning.
 		if len(long) <= longestLine {
 			long = append(long, part...)
@@ -109,6 +114,7 @@ func (r *Reader) readLine() (string, error) {
 		switch {
 		case err == bufio.ErrBufferFull:
 			continue
+
 		// The last line may have no line end.
 		case err == io.EOF && len(long) > 0, err == nil:
 		default:
@@ -220,6 +226,7 @@ func parseCommon(text string) (at time.Time, method, target string, err error) {
 // parseCSV parses `time,method,URL`. It ignores more columns.
 func parseCSV(text string) (at time.Time, whole bool, method, target string, err error) {
 	c := csv.NewReader(strings.NewReader(text))
+
 	// A line may have more columns than three.
 	c.FieldsPerRecord, c.TrimLeadingSpace = -1, true
 	fields, err := c.Read()
@@ -295,6 +302,7 @@ func (s *Sorter) Flush(do func(Entry)) {
 // release calls do for the entries of the earliest time.
 func (s *Sorter) release(do func(Entry)) {
 	at := s.kept[0].Time
+
 	// Wait for all entries of the time, because whole seconds are spread by their number.
 	var all []Entry
 	for len(s.kept) > 0 && s.kept[0].Time.Equal(at) {

@@ -158,6 +158,7 @@ func (r *Request) follow() {
 	}
 
 	r.wait(g.HeldBy)
+
 	// The start is booked for later. Slots are taken only then.
 	if g.OK {
 		r.engine.Clock.AfterFunc(g.Wait, r.arrive)

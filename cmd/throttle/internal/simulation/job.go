@@ -168,6 +168,7 @@ func (r *run) sendNext(w *worker) {
 	}
 	r.unsent--
 	w.part = r.pick()
+
 	// Send may change the cost of a charge, so send a copy.
 	charges := append([]store.Charge(nil), r.prices[w.node][w.part]...)
 	r.price(charges)

@@ -65,6 +65,7 @@ func (r *Replay) Send(ctx context.Context, req *http.Request, at time.Time) erro
 	switch {
 	case len(charges) == 0:
 		r.result.Unmatched++
+
 	// Refuse instead of waiting, to bound the memory of the simulation.
 	case r.engine.waiting.Len() >= mostWaiting:
 		r.result.Refused++
@@ -73,6 +74,7 @@ func (r *Replay) Send(ctx context.Context, req *http.Request, at time.Time) erro
 	}
 
 	maxWait := cmp.Or(r.MaxWait, time.Minute)
+
 	// The engine knows Forever as 0.
 	if maxWait == throttle.Forever {
 		maxWait = 0
@@ -89,6 +91,7 @@ func (r *Replay) End(ctx context.Context) (*Replayed, error) {
 	if r.account == nil {
 		r.account = newAccount(NewEngine(time.Unix(0, 0)), r.Policies, r.Latency)
 	}
+
 	// No request follows, so the looks at the account end with the last waiting request.
 	r.ended = true
 	for r.engine.waiting.Len() > 0 && r.engine.Clock.Next() {

@@ -33,6 +33,7 @@ func newTimeline(begin int64, rows int) *Timeline {
 // bin returns the bin of a moment. It widens the bins until the moment fits.
 func (l *Timeline) bin(at int64) *Bin {
 	d := time.Duration(at-l.begin) * time.Microsecond
+
 	// Widen the bins instead of adding bins without bound.
 	for d/l.Width >= mostBins {
 		l.fold()
