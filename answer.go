@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/dialect"
@@ -152,49 +151,6 @@ func (a Answer) corrected() (Answer, error) {
 		a.cost, a.hasCost = 0, false
 	}
 	return a, errors.Join(errs...)
-}
-
-// An outageRow counts how many answers in a row were a 503 that would have closed a budget. A single backend of
-// many may send a few of them.
-type outageRow struct{ length atomic.Int64 }
-
-// outageAnswers is how many answers in a row must be a 503 before the upstream counts as down. If a
-// third of the answers are a 503, one run of ten comes in 60,000 answers.
-const outageAnswers = 10
-
-// count takes in the answer of a 503. It returns the answer, without its Close if fewer
-// than outageAnswers in a row would have closed the budget.
-func (r *outageRow) count(a Answer) Answer {
-	if a.Close <= 0 {
-		r.end()
-		return a
-	}
-
-	if r.length.Add(1) < outageAnswers {
-		a.Close = 0
-	}
-	return a
-}
-
-// end takes in an answer that closes nothing: the row ends.
-func (r *outageRow) end() {
-	if r.length.Load() != 0 { // so that good answers do not all write to one place in memory
-		r.length.Store(0)
-	}
-}
-
-// A defaultAnswer reads the responses on which a policy's own function has no opinion: it
-// returns the result of [RetryAfter], but closes nothing for a 503 unless outageAnswers in
-// a row came.
-type defaultAnswer struct{ outage outageRow }
-
-// answer is a [Policy.Answer].
-func (d *defaultAnswer) answer(resp *http.Response) Answer {
-	if resp.StatusCode == http.StatusServiceUnavailable {
-		return d.outage.count(RetryAfter(resp))
-	}
-	d.outage.end()
-	return RetryAfter(resp)
 }
 
 const (

@@ -1,12 +1,20 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"math"
 	"net/http"
+	"reflect"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/acquire"
+	"github.com/fleetthrottle/throttle/internal/outage"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // Config is the configuration of [New] and [NewLimiters]. The zero value of every field
@@ -200,4 +208,330 @@ func boundCall(ctx context.Context) (context.Context, context.CancelFunc) {
 	}
 
 	return context.WithTimeoutCause(ctx, maxWait, over)
+}
+
+// An engine is what all callers of a [Transport], or of limiters that belong
+// together, have in common.
+type engine struct {
+	store            Store
+	traits           store.Traits                 // of the store
+	inMemory         bool                         // no call of the store takes time
+	refusesUnmatched bool                         // Config.Unmatched is UnmatchedRefuse
+	defaultMaxWait   time.Duration                // as in Config
+	observe          func(context.Context, Event) // nil if there is no observer
+	callers          acquire.Engine               // of the way of each caller to its start
+	idle             sync.Pool                    // of *quotedAcquisition: see newQuotedAcquisition
+}
+
+// configure sets the fields that come from a configuration. It returns the error of a
+// missing or unfit Store, or of Unmatched.
+func (e *engine) configure(c Config) error {
+	e.store, e.defaultMaxWait, e.observe = c.Store, c.MaxWait, observer(c.Observe).guarded()
+	if c.Store == nil {
+		return &ConfigError{"", "Store", errors.New("is required: memstore.New() for one process, redisstore.New(client, redisstore.Options{}) for a fleet")}
+	}
+
+	// A constructor that failed has returned a nil pointer, which is no nil Store.
+	if v := reflect.ValueOf(c.Store); v.Kind() == reflect.Pointer && v.IsNil() {
+		return &ConfigError{"", "Store", fmt.Errorf("a nil %T: check the error of its constructor", c.Store)}
+	}
+
+	traits := c.Store.Traits()
+	if traits.Err != nil {
+		return &ConfigError{"", "Store", traits.Err}
+	}
+
+	if c.Unmatched > UnmatchedRefuse {
+		return &ConfigError{"", "Unmatched", fmt.Errorf("%d is unknown: use UnmatchedPass or UnmatchedRefuse", c.Unmatched)}
+	}
+
+	// A store around the inner store that says InMemory takes time itself.
+	e.traits, e.inMemory, e.refusesUnmatched = traits, traits.InMemory == c.Store, c.Unmatched == UnmatchedRefuse
+
+	e.callers.Store, e.callers.Traits, e.callers.Errors = e.store, e.traits, callerErrors{}
+
+	// An environment that turns throttle off does so whatever the store's own switch says.
+	e.callers.Switch = e.traits.Switch
+	if off, ok := store.OffByEnvironment(); ok {
+		e.turnOff(off)
+	}
+	if e.observe != nil {
+		e.callers.Observe = e.tell
+		e.callers.LongWait = max(0, cmp.Or(c.LongWait, defaultLongWait))
+	}
+
+	return nil
+}
+
+// turnOff turns throttle off for as long as the program runs, and tells the observer.
+func (e *engine) turnOff(off store.Off) {
+	e.callers.Switch = new(store.Switch)
+	e.callers.Switch.TurnOff(off)
+	if e.observe != nil {
+		e.observe(context.Background(), Event{Kind: EventOff, Note: store.PauseNote{By: off.By, Reason: off.Reason}})
+	}
+}
+
+// An acquisition is a caller of an engine that acquires a start.
+type acquisition struct {
+	acquire.Caller
+	*engine
+}
+
+// init makes a zero acquisition ready for use.
+func (a *acquisition) init(e *engine) {
+	a.engine = e
+	a.Caller.Init(&e.callers)
+}
+
+// report tells the observer of an event about the caller.
+func (a *acquisition) report(ctx context.Context, k acquire.EventKind, d time.Duration, err error) {
+	if a.observe != nil {
+		a.observe(a.event(ctx, k, d, err))
+	}
+}
+
+// event returns what report tells the observer, for callers that hold a lock: they tell it afterwards.
+func (a *acquisition) event(ctx context.Context, k acquire.EventKind, d time.Duration, err error) (context.Context, Event) {
+	return a.engine.event(ctx, a.Caller.Event(k, d, err))
+}
+
+// reportEnd tells the observer of a caller that is not let start, because of err.
+func (a *acquisition) reportEnd(ctx context.Context, err error) {
+	a.report(ctx, endOf(err), a.Waited(), err)
+}
+
+// errNotMade is the error of a caller whose Transport, Limiters or Limiter no constructor has made.
+func errNotMade() error {
+	return &ConfigError{"", "Store", errors.New("is missing, because New, NewLimiters or NewLimiter has not made this value: make it with one of these")}
+}
+
+// noticeUnmatched tells the observer of a request that none of the policies matches. It returns an error if such requests are
+// refused, or if there were no policies ever: a program that forgets them would hold nothing, and not notice.
+func (e *engine) noticeUnmatched(s *policySet, r *http.Request) error {
+	if e.store == nil {
+		return errNotMade()
+	}
+
+	var err error
+	switch {
+	case s.isAwaited:
+		err = &ConfigError{"", "Policies", errors.New("are missing, so nothing would hold the request: name them in Config, or call SetPolicies first")}
+	case e.refusesUnmatched:
+		err = &UnmatchedError{Method: Method(r), Host: Host(r)}
+	}
+
+	if err != nil && e.callers.IsOff() {
+		err = nil // the event says that nothing holds the request
+	}
+
+	if e.observe != nil {
+		e.observe(r.Context(), Event{Kind: EventUnmatched, Host: Host(r), Err: err})
+	}
+	return err
+}
+
+// A storeQuestion asks the store whether it answers for the budgets of a group.
+type storeQuestion struct {
+	*engine
+	group string
+}
+
+// errUnanswered is the error of unansweredError.
+var errUnanswered = errors.New("throttle: callers wait for the store's answer")
+
+// Ask implements [outage.Question]. A store that cannot write answers a question but no caller, so
+// Ask looks first whether callers wait for an answer.
+func (q storeQuestion) Ask(ctx context.Context) error {
+	if err := q.unansweredError(); err != nil {
+		return err
+	}
+	_, err := q.statusOrAway(ctx, livenessCharge(q.group))
+	return err
+}
+
+// livenessCharge returns a charge of a budget that nobody uses, in a group: the store is asked for
+// its status to learn whether the server of the group answers.
+func livenessCharge(group string) store.Charge {
+	return store.Charge{Budget: Budget{Group: group}, Limit: PerSecond(1), Cost: 1}
+}
+
+// unansweredError returns errUnanswered while callers wait for a store after an
+// EventStoreFailed, and otherwise nil.
+func (e *engine) unansweredError() error {
+	if e.callers.Unanswered() {
+		return errUnanswered
+	}
+	return nil
+}
+
+// statusOrAway asks the store for the status of a budget. If the store is away and a second
+// store answers in its place, the error says why the first store is away.
+func (e *engine) statusOrAway(ctx context.Context, c store.Charge) (Status, error) {
+	var away error
+	st, err := e.store.Status(outage.WithObserver(ctx, func(err error) { away = err }), c)
+	return st, cmp.Or(err, away)
+}
+
+// withQuestion returns the context of an event about charges. If the event's error is a StoreError,
+// the context has a storeQuestion, by which an observer can ask whether the store answers again.
+func (e *engine) withQuestion(ctx context.Context, err error, charges []store.Charge) context.Context {
+	if _, failed := errors.AsType[*StoreError](err); !failed {
+		return ctx
+	}
+
+	// Node charges are kept in this process: only the fleet's store can be away.
+	i := slices.IndexFunc(charges, func(c store.Charge) bool { return !c.Node })
+	if i < 0 {
+		return ctx
+	}
+
+	return outage.WithQuestion(ctx, storeQuestion{e, charges[i].Budget.Group})
+}
+
+// A quotedAcquisition acquires a start under policies that may be replaced meanwhile.
+type quotedAcquisition struct {
+	acquisition
+	policies *policySet
+	quote    quote // its charges are the charges of the booking
+
+	dialTook time.Duration // how long the base took to get a connection, in the request's last attempt that got one
+	settled  settlement    // of the costs
+
+	// The memory of the quote, so that a provider's table costs no allocation.
+	chargeBuf   [fewPolicies]store.Charge
+	policyBuf   [fewPolicies]*compiledPolicy
+	zeroCostBuf [2]zeroCost
+}
+
+// newQuotedAcquisition returns an acquisition of the caller's own. It may have been used
+// before: see recycle.
+func (e *engine) newQuotedAcquisition() *quotedAcquisition {
+	a, _ := e.idle.Get().(*quotedAcquisition)
+	if a == nil {
+		a = new(quotedAcquisition)
+		a.init(e)
+	}
+	return a
+}
+
+// recycle frees the acquisition, whose way is over, for the next caller.
+//
+// Invariant: only the caller of recycle has a pointer to the acquisition or to a charge of
+// its quote. Stores keep neither when their methods have returned and the watch has ended,
+// events are made of copies, and a permit copies everything that it holds.
+func (a *quotedAcquisition) recycle() {
+	a.StopWatch()
+	if a.Reuse() {
+		a.policies, a.quote.unpriced, a.settled.booked = nil, nil, nil
+		a.dialTook = 0
+		a.engine.idle.Put(a)
+	}
+}
+
+// newQuote notes the policies, and returns the caller's quote to be filled in under them.
+func (a *quotedAcquisition) newQuote(s *policySet) *quote {
+	a.policies = s
+	if a.quote.charges == nil {
+		a.quote = quote{charges: a.chargeBuf[:0], policies: a.policyBuf[:0], zeroCost: a.zeroCostBuf[:0]}
+	}
+	return &a.quote
+}
+
+// useQuote makes the charges of the quote the charges of the booking, reports the policies
+// that could not be priced, and checks the costs. failed is the error of the quote, which
+// is returned. While throttle is off no mistake refuses the caller.
+func (a *quotedAcquisition) useQuote(ctx context.Context, failed error) error {
+	for i := range a.quote.unpriced {
+		f := &a.quote.unpriced[i]
+		a.functionFailed(ctx, f.policy, f.err)
+	}
+
+	a.SetCharges(a.quote.charges)
+	if failed == nil {
+		failed = checkCosts(a.Booking.Charges)
+	}
+
+	if failed != nil && a.callers.IsOff() {
+		a.passDespite(ctx, failed)
+		return nil
+	}
+	return failed
+}
+
+// passDespite counts a caller that throttle would refuse with err if it were not off, and tells the
+// observer.
+func (a *acquisition) passDespite(ctx context.Context, err error) {
+	if len(a.Booking.Charges) == 0 { // otherwise Book counts the caller
+		a.callers.Switch.Pass()
+	}
+	if a.observe != nil {
+		e := Event{Kind: EventOff, Err: err}
+		e.Policy, e.Limit = decidedBy(err)
+		a.observe(ctx, e)
+	}
+}
+
+// functionFailed tells the observer that a function of a policy failed, although the request, or
+// its response, goes on.
+func (a *acquisition) functionFailed(ctx context.Context, p *compiledPolicy, err error) {
+	if a.observe != nil {
+		a.observe(ctx, Event{Kind: EventFunctionFailed, Policy: p.Name, Limit: p.Limit, Err: err})
+	}
+}
+
+// hasNoPolicy reports whether no policy holds the caller. That may change while it waits,
+// with the policies.
+func (a *quotedAcquisition) hasNoPolicy() bool { return len(a.quote.policies) == 0 }
+
+// policyCount returns how many policies the caller has, including those under which it costs
+// nothing.
+func (a *quotedAcquisition) policyCount() int { return len(a.quote.policies) + len(a.quote.zeroCost) }
+
+// policy returns one of the caller's policies, with its charge: i is below policyCount, and the
+// policies under which the caller costs nothing come last.
+func (a *quotedAcquisition) policy(i int) (*compiledPolicy, *store.Charge) {
+	if n := len(a.quote.policies); i >= n {
+		z := &a.quote.zeroCost[i-n]
+		return z.policy, &z.charge
+	}
+	return a.quote.policies[i], &a.Booking.Charges[i]
+}
+
+// acquireStart holds the caller until it may go on: until its start, or lead before its start.
+// reprice makes and uses a new quote; it is called when the policies were replaced.
+func (a *quotedAcquisition) acquireStart(ctx context.Context, reprice func() error) error {
+	return a.acquireAs(ctx, acquire.Wait{}, reprice)
+}
+
+// acquireAs is acquireStart for a caller that waits as w says.
+func (a *quotedAcquisition) acquireAs(ctx context.Context, w acquire.Wait, reprice func() error) error {
+	// Each pass is a wait under one set of policies. SetPolicies ends it with ErrReplaced.
+	for {
+		w.Early, w.Replaced = a.Lead, a.policies.replaced
+		err := a.Acquire(ctx, w)
+		if err != acquire.ErrReplaced {
+			return err
+		}
+
+		if err = a.Reprice(ctx, reprice); err != nil || a.hasNoPolicy() {
+			return err
+		}
+	}
+}
+
+// checkCosts returns the error of a charge whose cost is above its limit: no wait can make it
+// fit. It lowers such a cost of a shadow charge instead.
+func checkCosts(charges []store.Charge) error {
+	for i := range charges {
+		c := &charges[i]
+		switch fits := c.Limit.Capacity() - c.KeepFree; {
+		case c.Cost <= fits:
+		case c.Shadow:
+			c.Cost = fits // a shadow policy refuses nobody, so it counts as much as fits
+		default:
+			return &LimitError{Policy: c.Budget.Policy, Limit: c.Limit, RetryAfter: Never, cost: c.Cost}
+		}
+	}
+	return nil
 }

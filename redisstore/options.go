@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fleetthrottle/throttle/redisstore/internal/names"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -84,7 +84,7 @@ func check(client redis.UniversalClient, o *Options) error {
 	if v := reflect.ValueOf(client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		mistake("client", "is nil: use redis.NewClient, redis.NewClusterClient or redis.NewUniversalClient")
 	}
-	if problem := names.Problem(o.Namespace); problem != "" {
+	if problem := wire.NamespaceProblem(o.Namespace); problem != "" {
 		mistake("Options.Namespace", problem)
 	}
 	if o.Outage > OutageFailOpen {

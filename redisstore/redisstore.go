@@ -14,13 +14,23 @@ package redisstore
 import (
 	"cmp"
 	"context"
+	"hash/fnv"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/fallback"
+	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/node"
+	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/scoped"
+	"github.com/fleetthrottle/throttle/redisstore/internal/watch"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -69,6 +79,58 @@ func New(client redis.UniversalClient, o Options) *Store {
 	return s
 }
 
+// The methods of [store.Store], written out so that the documentation of this
+// package has them.
+
+// Book books the earliest start at which all charges of b have room, in one script call,
+// and says how long it is until then: see [store.Store].
+func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
+	return s.budgets.Book(ctx, b)
+}
+
+// A primary keeps the budgets of the fleet in Redis. It knows neither the budgets of this
+// node alone nor the fallback. Its Node books, and has the callers that wait. The primary has no lock.
+// The locks of the packages below it are taken in this order:
+//
+//   - the record locks of leases (node), in the order of their keys. They are the only ones
+//     that are held during a call;
+//   - the groups of the fallback, then a local share, then the share's store in memory;
+//   - the node;
+//   - the subscriptions (notify), the watches (watch), and the history: while one of these
+//     is held no second lock is taken.
+type primary struct {
+	*node.Node
+	client   redis.UniversalClient
+	conn     *conn.Conn
+	names    *wire.Space
+	history  *history.History
+	pauses   *history.PauseEnds
+	shut     *history.PauseEnds // unlimited budgets that Redis said to be shut: see docs/internals/unlimited.md
+	subs     *notify.Subscriptions
+	watches  *watch.Watches
+	onPause  atomic.Pointer[func()] // is told of pauses; may be nil
+	allNews  bool                   // quota reports that are not worth a call are made all the same: for tests
+	noNotice bool                   // no loss is announced: a test wants no calls in the background
+}
+
+// newPrimary returns the budgets in the Redis of a client.
+func newPrimary(client redis.UniversalClient, o *Options) *primary {
+	p := &primary{
+		client: client, conn: conn.New(client), names: wire.NewSpace(o.Namespace), history: history.New(),
+		pauses: history.RestorePauseEnds(nil), shut: history.RestorePauseEnds(nil),
+	}
+
+	// A cluster needs all keys of a script in one slot, so they have one hash tag.
+	p.names.Tagged, p.names.DB = o.HashTags || !p.conn.Single(), p.conn.DB
+	p.subs = notify.New(p.conn, func() notify.Channels { return notify.ChannelsOf(p.names) }, p.receive)
+	p.watches = watch.New(p.conn, p.subs, p.askPauses)
+	p.Node = node.New(node.Options{
+		Conn: p.conn, Names: p.names, History: p.history, Offsets: history.NewClockOffsets(),
+		Pauses: p.pauses, Shut: p.shut, Subs: p.subs, Lost: p.announceLoss, RenewEvery: node.RenewEvery,
+	})
+	return p
+}
+
 // Namespace returns the namespace in which the store keeps budgets: the namespace of its
 // Options, or [DefaultNamespace]. It is "" for a store that was made of wrong Options.
 func (s *Store) Namespace() string { return s.namespace }
@@ -101,15 +163,6 @@ func (s *Store) OnPause(tell func()) {
 	default:
 		s.primary.onPause.Store(&tell)
 	}
-}
-
-// The methods of [store.Store], written out so that the documentation of this
-// package has them.
-
-// Book books the earliest start at which all charges of b have room, in one script call,
-// and says how long it is until then: see [store.Store].
-func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
-	return s.budgets.Book(ctx, b)
 }
 
 // Cancel gives back a start that was not used, or a place in line. It returns no
@@ -185,4 +238,294 @@ func (s *Store) Appoint(ctx context.Context, c store.Charge, wait time.Duration,
 // itself knows of none: see fleet.Start.
 func (s *Store) PauseNote(b store.Budget) store.PauseNote {
 	return s.budgets.PauseNote(b)
+}
+
+// Pause implements [store.Store].
+func (p *primary) Pause(ctx context.Context, c store.Charge, d time.Duration) error {
+	_, _, err := p.pause(ctx, c, store.Refusal{Length: max(0, min(d, store.MaxAhead))}, false)
+	return err
+}
+
+// Resume implements [store.Store].
+func (p *primary) Resume(ctx context.Context, c store.Charge) error {
+	_, _, err := p.pause(ctx, c, store.Refusal{}, true)
+	return err
+}
+
+// Refuse implements [store.Store]. A start that no row knows, because it was taken from
+// a share while Redis was away, teaches nothing.
+func (p *primary) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
+	// Slots have no starts, so there is nothing to learn from.
+	if wire.ForSlots(&c) {
+		r.Start.Handle = store.Handle{}
+	}
+	r.Length, r.Ago = max(0, min(r.Length, store.MaxAhead)), max(time.Microsecond, r.Ago)
+	return p.pause(ctx, c, r, false)
+}
+
+// pause closes a budget for r.Length: because of a refusal if r.Ago is not 0, and otherwise as an operator
+// does. If lift is true it ends all pauses of the budget instead. It returns the budget's ceiling
+// before and after the call. The script tells the rest of the fleet; pause tells the watches and lines of
+// this node.
+func (p *primary) pause(ctx context.Context, c store.Charge, r store.Refusal, lift bool) (from, to float64, err error) {
+	key := p.names.Of(&c)
+	asked := time.Now()
+	reply, err := conn.Ask(ctx, p.conn, nil, func() wire.Request[wire.PauseReply] {
+		q := wire.PauseRequest{
+			Key: key, Charge: &c, Shared: p.names.Shared(), Lift: lift,
+			Ago: r.Ago, Took: cmp.Or(r.Took, r.Ago), Start: r.Start.Handle.Start,
+		}
+
+		passed := time.Since(asked) // the request is built anew for each try, and Redis may have been away
+		q.Length = max(0, r.Length-passed)
+		if q.Ago > 0 {
+			q.Ago = min(q.Ago, store.MaxAhead) + passed
+		}
+
+		return q
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+
+	// Redis has just said that the budget is open.
+	if lift {
+		p.shut.Forget(key)
+	}
+	if reply.Changed {
+		p.paused(notify.Pause{Key: key, End: reply.End, Left: wire.Wait(reply.End - reply.Now)})
+	}
+
+	return reply.From, reply.To, nil
+}
+
+// Reconcile implements [store.Store]. It makes no call for a quota that says nothing new: see
+// history.ReportsQuota.
+func (p *primary) Reconcile(ctx context.Context, c store.Charge, q store.Quota) error {
+	switch c.Limit.Kind() {
+	case store.KindLeakyBucket, store.KindConcurrency, store.KindUnlimited:
+		return nil
+	case store.KindTokenBucket:
+	default:
+		if q.Reset <= 0 && q.Told == (store.Limit{}) {
+			return nil
+		}
+	}
+
+	// What an upstream says may be any number.
+	q.Left, q.Reset = max(0, q.Left), min(q.Reset, store.MaxPenalty)
+	key := p.names.Row(&c.Budget)
+	generation, report := p.history.ReportsQuota(key, &c, q, time.Now())
+	if !report && !p.allNews {
+		return nil
+	}
+
+	return p.reconcile(ctx, key, generation, &c, q)
+}
+
+// reconcile tells Redis how much of a budget is left. The script tells the rest of the fleet which starts became
+// void; reconcile tells the watches of this node.
+func (p *primary) reconcile(ctx context.Context, key string, generation int64, c *store.Charge, q store.Quota) error {
+	asked := time.Now()
+	reply, err := conn.Ask(ctx, p.conn, nil, func() wire.Request[wire.ReconcileReply] {
+		return wire.ReconcileRequest{
+			Key: key, Charge: c, Shared: p.names.Shared(), Left: q.Left,
+			Reset: q.Reset - time.Since(asked), Age: q.Age, Generation: generation, // Redis may have been away
+			Told: q.Told,
+		}
+	})
+	if err != nil {
+		return err
+	}
+
+	// Remember what Redis has now, so that the next quota of the same kind makes no call.
+	known := history.QuotaReply{Left: reply.Left, Generation: reply.Generation}
+	p.history.ObserveQuota(key, c, q, known, time.Now())
+	p.watches.Invalidated(notify.Invalidation{Key: key, From: reply.From, Until: reply.Until})
+
+	return nil
+}
+
+// setUsed sets how much of a budget is used, see Store.SetUsed. The script tells the rest of the fleet
+// which starts became void; setUsed tells the watches of this node.
+func (p *primary) setUsed(ctx context.Context, c *store.Charge, used int) (before int, ok bool, err error) {
+	key := p.names.Of(c)
+	reply, err := conn.Ask(ctx, p.conn, nil, func() wire.Request[wire.SetUsedReply] {
+		return wire.SetUsedRequest{Key: key, Charge: c, Shared: p.names.Shared(), Used: used}
+	})
+	if err != nil {
+		return 0, false, err
+	}
+	p.watches.Invalidated(notify.Invalidation{Key: key, From: reply.From, Until: reply.Until})
+	return int(reply.Before), reply.Done, nil
+}
+
+// Status implements [store.Store].
+func (p *primary) Status(ctx context.Context, c store.Charge) (store.Status, error) {
+	return conn.Ask(ctx, p.conn, nil, func() wire.Request[store.Status] {
+		return wire.StatusRequest{Key: p.names.Of(&c), Charge: &c}
+	})
+}
+
+// keptInRedis is the beginning of a kept Turn of a namespace.
+func (p *primary) keptInRedis() []byte {
+	h := fnv.New64a()
+	h.Write([]byte(p.names.Namespace()))
+	return h.Sum([]byte{'r'})
+}
+
+// Traits implements [store.Store].
+func (p *primary) Traits() store.Traits { return store.Traits{Places: true} }
+
+// PauseNote implements [store.Store]. Package fleet reads the notes of operators.
+func (p *primary) PauseNote(store.Budget) store.PauseNote { return store.PauseNote{} }
+
+// KeepTurn implements [store.Store].
+func (p *primary) KeepTurn(_ *store.Booking, t store.Turn) []byte {
+	return p.Node.KeepTurn(p.keptInRedis(), t)
+}
+
+// RestoreTurn implements [store.Store].
+func (p *primary) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool) {
+	// The beginning names the namespace: a place of a different one is void here.
+	own := p.keptInRedis()
+	if len(kept) < len(own) || string(kept[:len(own)]) != string(own) {
+		return nil, false
+	}
+	return p.Node.RestoreTurn(b, kept[len(own):])
+}
+
+// Appoint implements [store.Store].
+func (p *primary) Appoint(ctx context.Context, c store.Charge, wait time.Duration, again bool) (time.Duration, error) {
+	return conn.Ask(ctx, p.conn, nil, func() wire.Request[time.Duration] {
+		return wire.AppointRequest{Key: p.names.Appointments(&c.Budget), Wait: min(wait, store.MaxAhead), Length: ledger.Distance(&c), Again: again}
+	})
+}
+
+// Watch implements [store.Store].
+func (p *primary) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) store.Watch {
+	sent := node.SentAt(g.Handle.Stamp)
+	start := watch.Start{
+		At: g.Handle.Start, Sent: sent, Due: sent.Add(g.Age + g.Wait), Doubt: g.Age,
+	}
+	for i := range b.Charges {
+		c := &b.Charges[i]
+		if !wire.ForSlots(c) {
+			start.Charges = append(start.Charges, *c)
+		}
+		if !c.Shadow {
+			start.Keys = append(start.Keys, p.names.Of(c))
+		}
+	}
+
+	return p.watches.Add(start, news)
+}
+
+// askPauses asks Redis once for the pauses of some budgets.
+func (p *primary) askPauses(ctx context.Context, keys []string) ([]notify.Pause, error) {
+	ends, err := conn.AskOnce(ctx, p.conn, func() wire.Request[[]wire.PauseEnd] { return wire.PausesRequest{Keys: keys} })
+	if err != nil {
+		return nil, err
+	}
+	found := make([]notify.Pause, len(keys))
+	for i, e := range ends {
+		found[i] = notify.Pause{Key: keys[i], End: e.End, Left: e.Left}
+	}
+	return found, nil
+}
+
+// receive takes in a message of the scripts, or of the fleet.
+func (p *primary) receive(m notify.Message) {
+	switch m := m.(type) {
+	case notify.Subscribed:
+		p.Subscribed(m.Channel)
+	case notify.Pause:
+		p.paused(m)
+	case notify.Invalidation:
+		p.watches.Invalidated(m)
+	case notify.Turns:
+		p.Turns(m)
+	case notify.Slots:
+		p.Granted(m)
+	case notify.Loss:
+		p.lost(m.Key)
+	}
+}
+
+// paused takes in a pause, or the end of one.
+func (p *primary) paused(m notify.Pause) {
+	if m.Lifted() {
+		p.pauses.Forget(m.Key)
+		p.shut.Forget(m.Key)
+		p.Lifted(m.Key)
+	} else {
+		// The end by this node's clock, because pauses that the node knows are compared with it.
+		now := time.Now()
+		end := now.Add(min(m.Left, store.MaxPenalty))
+		p.pauses.Note(m.Key, end, now)
+		p.Paused(m.Key, end)
+	}
+
+	// Watches hear of it last, when lines and pauses know already.
+	p.watches.Paused(m)
+	if tell := p.onPause.Load(); tell != nil {
+		(*tell)()
+	}
+}
+
+// A node whose callers all sleep makes no call, and it may be the only node that knows its last bookings.
+// So when Redis loses a budget, the node that finds out announces the loss, and all nodes tell
+// Redis their history of the budget at once: see docs/internals/state-loss.md.
+
+// announceLoss tells the fleet that a budget was lost. The call takes as long as the
+// client lets it.
+func (p *primary) announceLoss(key string) {
+	if !p.noNotice && p.history.NoteLoss(key, time.Now()) {
+		// A failure is not told: without the announcement the nodes tell Redis with their next calls.
+		go func() {
+			_ = p.conn.Publish(context.Background(), p.names.Shared(), notify.Loss{Key: key}.String())
+		}()
+	}
+}
+
+// lost takes in that Redis lost a budget. If callers of this node wait for starts under it, the
+// node tells Redis its history of the budget.
+func (p *primary) lost(key string) {
+	p.Forgotten(key)
+	if all := p.watches.Charges(key); len(all) > 0 && p.history.NoteLoss(key, time.Now()) {
+		p.Report(all)
+	}
+}
+
+// Heartbeat implements [fallback.Primary]; see lua/heartbeat.lua.
+func (p *primary) Heartbeat(ctx context.Context, group string, h fallback.Heartbeat) (fallback.Reply, error) {
+	return conn.AskOnce(ctx, p.conn, func() wire.Request[fallback.Reply] {
+		return wire.HeartbeatRequest{Key: p.names.Heartbeats(group), Node: p.names.Node, Heartbeat: h}
+	})
+}
+
+// Key implements [fallback.Primary].
+func (p *primary) Key(c *store.Charge) string { return p.names.Row(&c.Budget) }
+
+// Keep implements [fallback.Primary].
+func (p *primary) Keep(c *store.Charge) time.Duration { return node.Keep(c) }
+
+// reportMost bounds how many budgets one call reports.
+const reportMost = 80
+
+// Report implements [fallback.Primary].
+func (p *primary) TellStarts(ctx context.Context, charges []store.Charge) error {
+	// Most budgets have nothing to tell.
+	unreported := slices.DeleteFunc(slices.Clone(charges), func(c store.Charge) bool {
+		return !p.history.HasUnreported(p.names.Row(&c.Budget), time.Now())
+	})
+	for some := range slices.Chunk(unreported, reportMost) {
+		if err := p.ReportNow(ctx, some); err != nil {
+			return err
+		}
+		for i := range some {
+			p.history.MarkReported(p.names.Row(&some[i].Budget))
+		}
+	}
+	return nil
 }

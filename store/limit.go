@@ -390,3 +390,110 @@ func (l Limit) Horizon() time.Duration {
 	// Starts that keep a distance of per/n need a horizon of one and a half distances.
 	return max(MinHorizon, min(longHorizon, l.Per()*3/2/time.Duration(l.N())))
 }
+
+// Span returns the length of time for which a store counts a SlidingWindow charge, and the
+// time that one unit of a LeakyBucket charge occupies, in whole microseconds. Span is 0 for
+// a Concurrency charge, and for a FixedWindow charge, whose windows come from
+// [Limit.Window] and whose starts keep out of the last Jitter of each window. For an
+// Unlimited charge Span is the least time for which one start goes first after a penalty:
+// an unlimited budget counts nothing. Span is the same for a Told charge, whose window only
+// the store knows.
+//
+// The span of a sliding window is per, Jitter and one microsecond: two starts a span apart
+// are never in one closed interval of length per, nor are their arrivals if neither arrival
+// is later than Jitter. A paced unit is (per + Jitter) / n, so that a window of per at the
+// upstream never holds more than n arrivals. If there is a Jitter, a paced unit is at least
+// a microsecond longer than per / n, so that starts are per / n apart whatever fraction of
+// a microsecond the store's clock leaves out.
+func (c Charge) Span() time.Duration {
+	length := ceilMicro(c.Limit.per + c.Jitter)
+	switch c.Limit.kind {
+	case KindSlidingWindow:
+		return length + time.Microsecond
+	case KindLeakyBucket:
+		// The longer of two lengths: starts must be per/n apart, and a window must not hold more than n arrivals.
+		n := time.Duration(c.Limit.n)
+		spaced := ceilMicro((c.Limit.per+n-1)/n) + min(c.Jitter, time.Microsecond)
+		return max(spaced, ceilMicro((length+n-1)/n))
+
+	case KindTokenBucket:
+		// A full bucket of spent tokens has flowed in again by then.
+		tokens, micros := c.Refill()
+		return time.Duration((int64(c.Limit.burst)*micros+tokens-1)/tokens)*time.Microsecond + ceilMicro(c.Jitter)
+	case KindUnlimited, KindTold:
+		return probeTime
+	}
+
+	return 0
+}
+
+// Refill returns the flow into the bucket of a TokenBucket charge in whole numbers: tokens
+// flow in every micros microseconds. The flow is exact where small numbers can express it.
+// Otherwise the flow is slower than the limit's, by less than one part in a thousand.
+//
+// A store must ensure that in any interval of length d the starts' costs sum to at most
+// burst + max(0, d - Jitter)·tokens/micros. Then their arrivals, each up to Jitter late,
+// never exceed the upstream's bucket.
+//
+// Both numbers of an Adaptive charge are multiplied by one factor, as large as stores can
+// hold and at most 1024, so that a fraction of the flow is a whole number, too.
+func (c Charge) Refill() (tokens, micros int64) {
+	tokens, micros = c.smallestRefill()
+	if c.Adaptive {
+		factor := max(1, min(maxFactor, maxBucket/(int64(c.Limit.burst)*micros)))
+		tokens, micros = tokens*factor, micros*factor
+	}
+	return tokens, micros
+}
+
+// smallestRefill is Refill in the smallest numbers: n tokens per window, divided by their
+// greatest common divisor, and rounded if the numbers are still too large for a bucket of
+// the burst.
+func (c Charge) smallestRefill() (tokens, micros int64) {
+	n, per := int64(c.Limit.n), int64(ceilMicro(c.Limit.per)/time.Microsecond)
+
+	// Euclid's algorithm: a is the greatest common divisor when b is 0.
+	for a, b := n, per; ; a, b = b, a%b {
+		if b == 0 {
+			n, per = n/a, per/a
+			break
+		}
+	}
+
+	if per <= maxBucket/int64(c.Limit.burst) {
+		return n, per
+	}
+
+	// As many tokens as flow in within about a millisecond, and the whole microseconds that they take, rounded up: the flow is not faster.
+	tokens = 1 + (1000*n-1)/per
+	return tokens, (per*tokens + n - 1) / n
+}
+
+// maxBucket is the largest product of burst and micros for which Refill does not round: a row
+// full of such products still fits the numbers of every store.
+const maxBucket = 1 << 44
+
+// maxFactor is the largest factor by which the numbers of an Adaptive flow are multiplied.
+const maxFactor = 1024
+
+// LearningPeriod returns the length of time by which a store measures the ceiling of an
+// Adaptive charge: the limit's window, where a month is 30 days. LearningPeriod is 0 for a
+// charge that learns nothing.
+func (c Charge) LearningPeriod() time.Duration {
+	switch l := c.Limit; {
+	case !c.Adaptive || !l.Counts() || l.kind == KindTold:
+		return 0 // the store knows the window of a told limit
+	case l.unit != 0:
+		return l.unit.usual()
+	default:
+		return ceilMicro(l.per)
+	}
+}
+
+// probeTime is how long, at the least, one start goes first after a penalty: see docs/internals/bans.md.
+const probeTime = 250 * time.Millisecond
+
+// ceilMicro rounds a duration up to whole microseconds, the unit of every store.
+func ceilMicro(d time.Duration) time.Duration {
+	return (d + time.Microsecond - 1).Truncate(time.Microsecond)
+}

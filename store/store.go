@@ -9,6 +9,10 @@ package store
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -122,6 +126,333 @@ type Store interface {
 	PauseNote(b Budget) PauseNote
 }
 
+// A Budget names the starts that one policy counts for one key. Group is not part of the
+// name: two programs whose remaining policies differ have different groups for one budget.
+// All budgets of one booking have the same Group, so that a store can queue its calls by
+// group.
+type Budget struct {
+	Policy string   // the policy's name
+	Group  string   // policies that can match the same request share it
+	Key    [16]byte // a hash of the policy's name and the key: the key itself stays in the program
+}
+
+// String returns the policy's name and the hashed key, for logs and metrics.
+func (b Budget) String() string { return b.Policy + "/" + hex.EncodeToString(b.Key[:6]) }
+
+// A Charge is what one request costs one budget.
+type Charge struct {
+	Budget Budget
+	Limit  Limit
+	Cost   int // at least 1 and at most Limit.Capacity
+
+	// Jitter is how long after its grant a start may arrive at the upstream. It is
+	// resolved: 0 means no jitter, and a microsecond is the part that the store's clock
+	// leaves out. See Policy.Jitter.
+	Jitter time.Duration
+
+	Shadow bool // the charge is counted, but neither holds nor refuses the caller
+	Node   bool // the budget belongs to this Store alone, and not to the fleet: see Policy.Scope
+
+	// Adaptive says that the ceiling of the budget counts, if it has one: starts are booked
+	// as if the limit were the ceiling, except that a larger cost still fits an idle
+	// budget. See Store.Refuse.
+	Adaptive bool
+
+	// KeepFree is how many units of the limit the start must leave free: the start is
+	// booked as if the limit, or the burst of a TokenBucket, were smaller by KeepFree.
+	// Later starts may use these units.
+	KeepFree int
+
+	// Pace is for SlidingWindow charges. If Pace is not 0 and this charge alone makes the
+	// request wait, no later start comes within Pace times the charge's cost. So a queue
+	// does not leave in bursts.
+	Pace time.Duration
+
+	// Share is the share of the budget to which the caller belongs. The zero Share is the
+	// share of all callers that name none.
+	Share Share
+}
+
+// A Share is a group of callers of one budget: a tenant, a job, an agent. While callers
+// wait in the budget's line, the shares with callers of one priority take turns, by weight.
+// Within a share callers are served in the order of their arrival. All callers without a
+// share have the zero Share.
+type Share struct {
+	ID     uint64 // a hash of the policy's name and the share's name, below 2^53; 0 for callers without a share
+	Weight int    // from 1 to 1000, where 0 means 1
+}
+
+// A Booking asks for one start that all its charges have room for.
+type Booking struct {
+	Charges []Charge
+
+	// MaxWait is the longest wait that is of use: the store refuses a later start. A
+	// negative MaxWait, such as [AnyWait], accepts any wait. With a MaxWait of 0 Book
+	// accepts only a start at once.
+	MaxWait time.Duration
+
+	// NotBefore is the shortest wait: the store books no earlier start.
+	NotBefore time.Duration
+
+	// Horizon bounds how far ahead a start is booked. If the earliest start is further
+	// away, or earlier callers wait for a budget of the booking, the caller gets a place in
+	// line: see Grant.Ready. With a Horizon of 0 every start is booked at once, and no line
+	// counts.
+	Horizon time.Duration
+
+	// Priority decides among the waiters in line. Within a priority waiters are served in
+	// the order of their arrival.
+	Priority Priority
+
+	// Turn is Grant.Turn of the last answer to the same caller. A caller that passes its Turn
+	// on keeps its arrival, even if the limits of its charges changed.
+	Turn Turn
+
+	// Returns says that the caller has had a start or a place before, and gives it up or
+	// has lost it. Without a Turn such a caller goes before all waiters in line.
+	Returns bool
+
+	// Spread says that the start may be used later than the charges' Jitter covers, by up
+	// to Spread. The store must leave that much more room behind the start.
+	Spread time.Duration
+
+	// Instead, if not zero, is the handle of a place in line, or of an unused grant for the
+	// same charges with the same Spread. The store gives it back in the same step, even if
+	// it then refuses the booking. A booking instead of a place in line may add or leave
+	// out charges other than Concurrency. A grant that holds Concurrency charges is
+	// cancelled, not replaced. After an error Instead counts as given back: the store may
+	// have given it back, and giving it back twice would give back the start of a different
+	// caller.
+	Instead Handle
+}
+
+// AnyWait is the MaxWait of a caller that waits without a bound.
+const AnyWait time.Duration = -1
+
+// A Priority is how much a request matters. The priority decides which waiter in line goes
+// first and, with a policy's Headroom, how many units of the limit a request must leave
+// free. High goes before Normal, and Normal before Low, however long the waiters of lower
+// priority have waited. A booked start, which is at most a horizon away, is never taken
+// away by a request of higher priority.
+type Priority int8
+
+// The priorities.
+const (
+	PriorityLow    Priority = -1 // batch work
+	PriorityNormal Priority = 0  // the default
+	PriorityHigh   Priority = 1  // a user is waiting for it
+)
+
+// String returns the priority's name in lower case.
+func (p Priority) String() string {
+	switch p {
+	case PriorityLow:
+		return "low"
+	case PriorityNormal:
+		return "normal"
+	case PriorityHigh:
+		return "high"
+	}
+	return fmt.Sprintf("priority %d", int8(p))
+}
+
+// A Grant is the store's answer to a Booking.
+type Grant struct {
+	// OK says that the start is booked. Otherwise nothing is booked, and Wait is how long
+	// the wait would have been, or Never if no wait helps. No store books a start that is
+	// further ahead than MaxAhead, a hundred years.
+	OK   bool
+	Wait time.Duration // from when Book returns until the start; 0 if the start is now
+
+	// Age is an upper bound on how long before the return of Book the store decided: the time
+	// that its answer may have been on the way.
+	Age time.Duration
+
+	// Handle names the start for Cancel and Instead. It is zero only for a place in the
+	// line for a start, which Turn identifies.
+	Handle Handle
+
+	// Ready is set, and OK is not, if MaxWait is not 0 and the caller has a place in line,
+	// by arrival, until it cancels, or books again with Turn and with Handle as Instead.
+	// Either only Concurrency charges had no room, or the start is beyond the Horizon. In
+	// the second case Wait is an estimate of the wait, more than 0 and at most MaxWait. The
+	// store closes Ready when it is time to book again. A caller that books again and has
+	// to wait gets a new Ready, which stays open until something has changed.
+	Ready <-chan struct{}
+
+	// Turn is the caller's arrival, for Booking.Turn, or nil if the caller did not wait in line.
+	Turn Turn
+
+	// Over has, for each charge, how much later the start would have been if a Shadow charge
+	// counted. Nil means 0 for all charges.
+	Over []time.Duration
+
+	HeldBy int  // index of the charge that set the start, or NotHeld
+	Paused bool // the budget of the charge at HeldBy is closed by a penalty, if only for a part of the wait
+
+	// Shares is set, and OK is not, if the line of the charge at HeldBy had no place for the
+	// caller's share, because callers of Shares other shares wait, which is as many as the
+	// store tells apart. Otherwise Shares is 0.
+	Shares int
+}
+
+// A Handle names a booked start, or a place in the line of a Concurrency charge. Only the
+// store that made a Handle reads it: its fields are for authors of stores. The zero Handle
+// names nothing.
+type Handle struct {
+	Start int64 // names a booked start, or is 0
+	Place int64 // names a place in line, or is 0
+	Stamp int64 // a value of the store's own, for Watch
+
+	// Local says that the start is booked in a store that stands in for a store that is
+	// away.
+	Local bool
+
+	// Node is the handle in the store that keeps Node charges apart, or nil.
+	Node *Handle
+}
+
+// A Turn is a store's record of a caller that waited: when the caller came to the line of
+// each budget that held it back. Only the store that made a Turn reads it. Nil is the Turn
+// of a caller that was in no line.
+type Turn any
+
+// NotHeld is the HeldBy of a grant that no charge held back.
+const NotHeld = -1
+
+// A Watch is kept by a Store over one booked start, from the booking until the start is
+// used or given back.
+//
+// While the Watch lasts the store sends on the news channel, without blocking, when the
+// start may have become useless. News comes at once where that is possible. News may get
+// lost, and may be wrong: Confirm decides.
+type Watch interface {
+	// Confirm reports whether the start may still be used. It must return false if a pause
+	// that was stored before the call ends later than the start. It may return false if a
+	// pause was lifted, because an earlier start may be free. After false the caller books
+	// again, with Instead. Confirm waits for the store at most as long as ctx and maxWait
+	// allow, where maxWait is as Booking.MaxWait. After an error the answer is unknown.
+	Confirm(ctx context.Context, maxWait time.Duration) (bool, error)
+
+	// Stop ends the watch. It may be called more than once.
+	Stop()
+}
+
+// A Refusal is an upstream's answer that refused a request.
+type Refusal struct {
+	Length time.Duration // for how long the refusal closes the budget; with 0 the budget stays open
+	Ago    time.Duration // how long ago the refused request was sent
+	Took   time.Duration // how long its answer took; 0 stands for Ago
+
+	// Start is the grant of the refused start, by which an Adaptive budget learns. Without a
+	// Handle the budget learns nothing.
+	Start Grant
+}
+
+// A Quota is an upstream's statement of the free part of one budget. By a Quota the fleet
+// hears of foreign traffic on the same budget: a different team, a program that does not
+// use throttle.
+type Quota struct {
+	Left int // the cost that may still be spent; a negative Left counts as 0
+
+	// Reset is how long it takes until the upstream gives a part of the quota back. A
+	// [TokenBucket] does not need Reset. For every other limit a Reset of 0 makes the Quota
+	// void. With a Left of 0 the budget closes for Reset, at most [MaxPenalty] at a time,
+	// even if Reset is longer than the limit's own window.
+	Reset time.Duration
+
+	// Age is how long ago Left was true: the fleet's starts since then are spent, too. A
+	// throttle.Transport sets Age to the time that the answer took.
+	Age time.Duration
+
+	// Told is the limit that the upstream tells, as a [SlidingWindow]. It counts under the
+	// limit [Told] alone, also if the Quota is void otherwise, and is ignored unless its window
+	// is from MinTold to MaxTold and its number from 1 to 1<<30. The zero Limit tells nothing.
+	Told Limit
+}
+
+// Never is the wait of a caller that no wait helps: the cost is above
+// the limit, or the limit's next window is further away than any start is booked.
+const Never = time.Duration(math.MaxInt64)
+
+// MaxAhead bounds how far ahead a store books: it refuses a start further away than
+// MaxAhead, and a longer penalty counts as one of this length.
+const MaxAhead = 100 * 365 * 24 * time.Hour
+
+// MaxPenalty caps for how long an answer can close a budget, so that no
+// answer, however wrong or hostile, stops a fleet for longer.
+const MaxPenalty = 24 * time.Hour
+
+// Status is the state of a budget at one moment. Used, Booked and Waiting are sums of
+// costs, in the units of the limit.
+//
+// Starts of a large limit are counted together for a 128th of its window. Once one of these
+// starts has come, all of them are in Used. So Used is never lower than the number of
+// starts, and Booked and Waiting are lower by the difference.
+type Status struct {
+	Limit   Limit
+	Used    int           // costs of starts that have come and still count, and of requests in flight
+	Booked  int           // costs of starts that are booked for later
+	Waiting int           // costs of all waiters: with a booked start, or in line without one
+	Wait    time.Duration // how long a request of cost 1 would wait if it came now, without the unknown wait for a slot
+	Paused  time.Duration // how long a penalty still closes the budget; 0 while the budget is open
+
+	// Callers is how many callers stand in line, whatever they cost. Callers with a booked
+	// start are not among them. Where a store lists only the first callers of a long line,
+	// Callers estimates the rest by their costs, which is exact if all callers of the line
+	// cost the same. A store that cannot tell leaves Callers 0.
+	Callers int
+
+	// Repeated is how many refusals in a row came right after the end of the penalty before,
+	// each of which made the next penalty longer.
+	Repeated int
+
+	// Ceiling is the part of Limit.N that an Adaptive policy may use, as the fleet has
+	// learned it, cut off after three decimals. It rises with time. Windows hold whole
+	// starts. Zero means that the limit alone counts.
+	Ceiling float64
+
+	// Told is the limit that the upstream has told, and that a budget under [Told] keeps. The
+	// zero Limit says that no limit is told. ToldAgo is how long ago an answer told it last.
+	Told    Limit
+	ToldAgo time.Duration
+
+	// Shares lists the shares whose callers stand in the line for a start, and the shares
+	// that had turns beside them lately, by ID: at most 128, and in memory any number. Shares
+	// is nil without shares, and in a store in which shares take no turns.
+	Shares []ShareStatus
+}
+
+// A ShareStatus is the state of one share of a budget at one moment. Callers without a
+// share have the ID 0. Callers of shares that the budget no longer tells apart have the ID
+// 1 together.
+type ShareStatus struct {
+	Share
+	Waiting int // the costs of its callers in line
+	Served  int // the costs of its turns since its callers began to wait, or -1 if the store had no room to count them
+}
+
+// A PauseNote is the note of the operator who closed a budget by hand. The zero PauseNote
+// is no note. Its text comes from where the fleet can write, so print it with
+// [PauseNote.String].
+type PauseNote struct {
+	By     string // the operator, or ""
+	Reason string // why the budget is closed, or ""
+}
+
+// String returns one line without control characters, such as
+// `paused by anna@desk: "the shop moves"`.
+func (n PauseNote) String() string {
+	text := "paused"
+	if n.By != "" {
+		text += " by " + strings.Trim(strconv.Quote(n.By), `"`)
+	}
+	if n.Reason != "" {
+		text += ": " + strconv.Quote(n.Reason)
+	}
+	return text
+}
+
 // Traits are the abilities of a store beyond the methods of [Store].
 type Traits struct {
 	// Places says that callers can leave their place in line, and come back to it in a
@@ -183,197 +514,30 @@ func (Minimal) Appoint(_ context.Context, _ Charge, wait time.Duration, _ bool) 
 // PauseNote implements [Store].
 func (Minimal) PauseNote(Budget) PauseNote { return PauseNote{} }
 
-// A Watch is kept by a Store over one booked start, from the booking until the start is
-// used or given back.
-//
-// While the Watch lasts the store sends on the news channel, without blocking, when the
-// start may have become useless. News comes at once where that is possible. News may get
-// lost, and may be wrong: Confirm decides.
-type Watch interface {
-	// Confirm reports whether the start may still be used. It must return false if a pause
-	// that was stored before the call ends later than the start. It may return false if a
-	// pause was lifted, because an earlier start may be free. After false the caller books
-	// again, with Instead. Confirm waits for the store at most as long as ctx and maxWait
-	// allow, where maxWait is as Booking.MaxWait. After an error the answer is unknown.
-	Confirm(ctx context.Context, maxWait time.Duration) (bool, error)
+// BudgetOf returns the budget that a policy of this name has for a key, as the policy's Key
+// returns it. A policy without a Key has the budget of the key "". By BudgetOf a program
+// finds, without a request, a budget that events, metrics or the fleet's commands name. The
+// Group of the result is empty, because a group depends on all policies of a program.
+func BudgetOf(policy, key string) Budget { return Budget{Policy: policy, Key: budgetKey(policy, key)} }
 
-	// Stop ends the watch. It may be called more than once.
-	Stop()
+// budgetKey hashes a policy's name and a key, so that no two pairs share a
+// budget and the key itself stays here.
+func budgetKey(policy, key string) (k [16]byte) {
+	var room [192]byte
+	b := binary.AppendUvarint(room[:0], uint64(len(policy)))
+	b = append(append(b, policy...), key...)
+	sum := sha256.Sum256(b)
+	copy(k[:], sum[:])
+	return k
 }
 
-// AnyWait is the MaxWait of a caller that waits without a bound.
-const AnyWait time.Duration = -1
-
-// A Booking asks for one start that all its charges have room for.
-type Booking struct {
-	Charges []Charge
-
-	// MaxWait is the longest wait that is of use: the store refuses a later start. A
-	// negative MaxWait, such as [AnyWait], accepts any wait. With a MaxWait of 0 Book
-	// accepts only a start at once.
-	MaxWait time.Duration
-
-	// NotBefore is the shortest wait: the store books no earlier start.
-	NotBefore time.Duration
-
-	// Horizon bounds how far ahead a start is booked. If the earliest start is further
-	// away, or earlier callers wait for a budget of the booking, the caller gets a place in
-	// line: see Grant.Ready. With a Horizon of 0 every start is booked at once, and no line
-	// counts.
-	Horizon time.Duration
-
-	// Priority decides among the waiters in line. Within a priority waiters are served in
-	// the order of their arrival.
-	Priority Priority
-
-	// Turn is Grant.Turn of the last answer to the same caller. A caller that passes its Turn
-	// on keeps its arrival, even if the limits of its charges changed.
-	Turn Turn
-
-	// Returns says that the caller has had a start or a place before, and gives it up or
-	// has lost it. Without a Turn such a caller goes before all waiters in line.
-	Returns bool
-
-	// Spread says that the start may be used later than the charges' Jitter covers, by up
-	// to Spread. The store must leave that much more room behind the start.
-	Spread time.Duration
-
-	// Instead, if not zero, is the handle of a place in line, or of an unused grant for the
-	// same charges with the same Spread. The store gives it back in the same step, even if
-	// it then refuses the booking. A booking instead of a place in line may add or leave
-	// out charges other than Concurrency. A grant that holds Concurrency charges is
-	// cancelled, not replaced. After an error Instead counts as given back: the store may
-	// have given it back, and giving it back twice would give back the start of a different
-	// caller.
-	Instead Handle
-}
-
-// A Handle names a booked start, or a place in the line of a Concurrency charge. Only the
-// store that made a Handle reads it: its fields are for authors of stores. The zero Handle
-// names nothing.
-type Handle struct {
-	Start int64 // names a booked start, or is 0
-	Place int64 // names a place in line, or is 0
-	Stamp int64 // a value of the store's own, for Watch
-
-	// Local says that the start is booked in a store that stands in for a store that is
-	// away.
-	Local bool
-
-	// Node is the handle in the store that keeps Node charges apart, or nil.
-	Node *Handle
-}
-
-// A Turn is a store's record of a caller that waited: when the caller came to the line of
-// each budget that held it back. Only the store that made a Turn reads it. Nil is the Turn
-// of a caller that was in no line.
-type Turn any
-
-// NotHeld is the HeldBy of a grant that no charge held back.
-const NotHeld = -1
-
-// A Grant is the store's answer to a Booking.
-type Grant struct {
-	// OK says that the start is booked. Otherwise nothing is booked, and Wait is how long
-	// the wait would have been, or Never if no wait helps. No store books a start that is
-	// further ahead than MaxAhead, a hundred years.
-	OK   bool
-	Wait time.Duration // from when Book returns until the start; 0 if the start is now
-
-	// Age is an upper bound on how long before the return of Book the store decided: the time
-	// that its answer may have been on the way.
-	Age time.Duration
-
-	// Handle names the start for Cancel and Instead. It is zero only for a place in the
-	// line for a start, which Turn identifies.
-	Handle Handle
-
-	// Ready is set, and OK is not, if MaxWait is not 0 and the caller has a place in line,
-	// by arrival, until it cancels, or books again with Turn and with Handle as Instead.
-	// Either only Concurrency charges had no room, or the start is beyond the Horizon. In
-	// the second case Wait is an estimate of the wait, more than 0 and at most MaxWait. The
-	// store closes Ready when it is time to book again. A caller that books again and has
-	// to wait gets a new Ready, which stays open until something has changed.
-	Ready <-chan struct{}
-
-	// Turn is the caller's arrival, for Booking.Turn, or nil if the caller did not wait in line.
-	Turn Turn
-
-	// Over has, for each charge, how much later the start would have been if a Shadow charge
-	// counted. Nil means 0 for all charges.
-	Over []time.Duration
-
-	HeldBy int  // index of the charge that set the start, or NotHeld
-	Paused bool // the budget of the charge at HeldBy is closed by a penalty, if only for a part of the wait
-
-	// Shares is set, and OK is not, if the line of the charge at HeldBy had no place for the
-	// caller's share, because callers of Shares other shares wait, which is as many as the
-	// store tells apart. Otherwise Shares is 0.
-	Shares int
-}
-
-// A Refusal is an upstream's answer that refused a request.
-type Refusal struct {
-	Length time.Duration // for how long the refusal closes the budget; with 0 the budget stays open
-	Ago    time.Duration // how long ago the refused request was sent
-	Took   time.Duration // how long its answer took; 0 stands for Ago
-
-	// Start is the grant of the refused start, by which an Adaptive budget learns. Without a
-	// Handle the budget learns nothing.
-	Start Grant
-}
-
-// A Quota is an upstream's statement of the free part of one budget. By a Quota the fleet
-// hears of foreign traffic on the same budget: a different team, a program that does not
-// use throttle.
-type Quota struct {
-	Left int // the cost that may still be spent; a negative Left counts as 0
-
-	// Reset is how long it takes until the upstream gives a part of the quota back. A
-	// [TokenBucket] does not need Reset. For every other limit a Reset of 0 makes the Quota
-	// void. With a Left of 0 the budget closes for Reset, at most [MaxPenalty] at a time,
-	// even if Reset is longer than the limit's own window.
-	Reset time.Duration
-
-	// Age is how long ago Left was true: the fleet's starts since then are spent, too. A
-	// throttle.Transport sets Age to the time that the answer took.
-	Age time.Duration
-
-	// Told is the limit that the upstream tells, as a [SlidingWindow]. It counts under the
-	// limit [Told] alone, also if the Quota is void otherwise, and is ignored unless its window
-	// is from MinTold to MaxTold and its number from 1 to 1<<30. The zero Limit tells nothing.
-	Told Limit
-}
-
-// Never is the wait of a caller that no wait helps: the cost is above
-// the limit, or the limit's next window is further away than any start is booked.
-const Never = time.Duration(math.MaxInt64)
-
-// MaxAhead bounds how far ahead a store books: it refuses a start further away than
-// MaxAhead, and a longer penalty counts as one of this length.
-const MaxAhead = 100 * 365 * 24 * time.Hour
-
-// MaxPenalty caps for how long an answer can close a budget, so that no
-// answer, however wrong or hostile, stops a fleet for longer.
-const MaxPenalty = 24 * time.Hour
-
-// A PauseNote is the note of the operator who closed a budget by hand. The zero PauseNote
-// is no note. Its text comes from where the fleet can write, so print it with
-// [PauseNote.String].
-type PauseNote struct {
-	By     string // the operator, or ""
-	Reason string // why the budget is closed, or ""
-}
-
-// String returns one line without control characters, such as
-// `paused by anna@desk: "the shop moves"`.
-func (n PauseNote) String() string {
-	text := "paused"
-	if n.By != "" {
-		text += " by " + strings.Trim(strconv.Quote(n.By), `"`)
+// ShareOf returns the ID of the share that a policy of this name has for a share's name, as
+// the policy's Share returns it. The ID of "" is 0, which is no share. By ShareOf a program
+// finds its share in [Status].Shares, which holds no names.
+func ShareOf(policy, share string) uint64 {
+	if share == "" {
+		return 0
 	}
-	if n.Reason != "" {
-		text += ": " + strconv.Quote(n.Reason)
-	}
-	return text
+	k := budgetKey(policy, share)
+	return max(2, binary.BigEndian.Uint64(k[:])>>11) // 53 bits, which every store can hold; the ID 1 is taken, see ShareStatus
 }

@@ -4,9 +4,9 @@
 // charges, and turns a caller's events and errors into its own.
 //
 // This file tells the way from its beginning to its end. The remaining files tell for how
-// long a caller waits (waits.go), how old a start may be (freshness.go), which events the
-// program hears (event.go), which state all callers share (engine.go), and how a caller
-// waits in several lines at once (race.go).
+// long a caller waits and how old a start may be (waits.go), which events the program hears
+// (event.go), which state all callers share, and how a caller gets its charges and is used
+// again (engine.go), and how a caller waits in several lines at once (race.go).
 //
 // # Who owns what
 //
@@ -110,7 +110,7 @@ type Caller struct {
 	waitDeadline time.Duration // when MaxWait is over
 	rate         askRate       // how often the store was asked lately
 
-	// How old the start is: see freshness.go.
+	// How old the start is: see waits.go.
 	startAt     time.Duration // the booked start, or a little later: the grant may be used from then on
 	validatedAt time.Duration // when the store last said that the start may be used
 	validateRTT time.Duration // how long that answer took

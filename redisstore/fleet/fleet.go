@@ -22,7 +22,7 @@ import (
 
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
-	"github.com/fleetthrottle/throttle/redisstore/internal/names"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -127,6 +127,6 @@ type keys struct {
 
 // keysOf returns the keys of a namespace. "" is the default namespace.
 func keysOf(namespace string) keys {
-	p := names.Escape(cmp.Or(namespace, redisstore.DefaultNamespace)) + ":{fleet}:"
+	p := wire.EscapeTag(cmp.Or(namespace, redisstore.DefaultNamespace)) + ":{fleet}:"
 	return keys{p + "nodes", p + "node:", p + "pauses", p + "closed", p + "closed:", p + "audit", p + "policies", p + "history", p + "off"}
 }

@@ -5,6 +5,8 @@ package conn
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,6 +36,535 @@ type Conn struct {
 // New returns a Conn that uses a client.
 func New(client redis.UniversalClient) *Conn { return &Conn{client: client} }
 
+// Ask makes the call of a request, as often as it takes, and reads its reply. The
+// request is made anew each time: the lengths of time in it may have changed.
+// Failed and ctx are as in [Conn.Retry]; for a ctx that has ended nothing is sent.
+func Ask[R any](ctx context.Context, c *Conn, failed func(error), request func() wire.Request[R]) (reply R, err error) {
+	if ctx.Err() != nil {
+		// A context that has ended would send a call whose answer nobody waits for.
+		return reply, c.Unavailable(Unavailability{Since: time.Now()}, context.Cause(ctx))
+	}
+	err = c.Retry(ctx, failed, func() (err error) {
+		reply, err = AskOnce(ctx, c, request)
+		return err
+	})
+	return reply, err
+}
+
+// AskOnce is Ask with a single attempt.
+func AskOnce[R any](ctx context.Context, c *Conn, request func() wire.Request[R]) (reply R, err error) {
+	var q wire.Request[R]
+
+	// The reply belongs to the request that was sent last.
+	f, err := c.Call(ctx, func(b wire.Boundaries, _ []wire.Gate) wire.Call {
+		q = request()
+		return q.Call(b)
+	})
+	if err != nil {
+		return reply, err
+	}
+	return q.Read(f)
+}
+
+// Retry makes a call until it is done or fails for good, or ctx ends: then the error
+// says for how long there was no answer, and why. Failed, unless it is nil, is told
+// why the call has to be made again.
+func (c *Conn) Retry(ctx context.Context, failed func(error), f func() error) error {
+	// The time from the first attempt on goes into the error of a caller that leaves.
+	u := Unavailability{Since: time.Now()}
+	err := Retry(ctx, nil, func(err error) bool {
+		u.Add(err)
+		if failed != nil {
+			failed(err)
+		}
+		return true
+	}, f)
+	if err != nil && ctx.Err() != nil {
+		return c.Unavailable(u, context.Cause(ctx))
+	}
+	return err
+}
+
+// Retry calls f, which may be repeated without harm, until it succeeds, fails for
+// good, or ctx ends. Failed, unless it is nil, is told of each failure after which
+// Retry would go on; it ends that by returning false. Wake ends a pause early.
+func Retry(ctx context.Context, wake <-chan struct{}, failed func(error) bool, f func() error) error {
+	var b Backoff
+	for {
+		err := f()
+
+		// A failure that may pass is tried again, unless the caller is told of it and wants no more.
+		if err == nil || ctx.Err() != nil || !Transient(err) || failed != nil && !failed(err) {
+			return err
+		}
+		b.Wait(ctx, wake)
+
+		// The context's own cause says more than the last failure.
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// A Backoff is the pauses between attempts to reach a Redis that is away: they
+// double between two bounds. Its zero value begins with the least.
+type Backoff struct{ next time.Duration }
+
+const (
+	firstPause = 10 * time.Millisecond
+	lastPause  = 500 * time.Millisecond
+)
+
+// Wait waits for the next pause. It returns early if ctx ends or wake is told.
+func (b *Backoff) Wait(ctx context.Context, wake <-chan struct{}) {
+	pause := max(firstPause, b.next)
+	b.next = min(2*pause, lastPause)
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-wake:
+	case <-ctx.Done():
+	}
+}
+
+// ErrUnanswered says that an [Exchange] goes on. No caller sees it.
+var ErrUnanswered = errors.New("redisstore: no answer yet")
+
+// maxCalls bounds how often a call is built anew because the script needs more boundaries of
+// calendar windows. Each time the boundaries reach at least twice as far.
+const maxCalls = 12
+
+// An Exchange is a call of a script on its way to its answer. It goes on when nobody waits
+// for it: one goroutine may stop to wait, and a second goroutine may await the exchange later.
+type Exchange struct {
+	conn       *Conn
+	build      func(wire.Boundaries, []wire.Gate) wire.Call
+	boundaries wire.Boundaries // that the last call was built with
+	call       wire.Call       // as it was built last
+	sent       *hedge          // the same call, on its way
+	calls      int             // how often the call was built and sent
+}
+
+// Begin sends a call, which build returns. The exchange calls build again when the script needs more
+// boundaries of calendar windows, or found gates shut, which build is told then.
+func (c *Conn) Begin(build func(wire.Boundaries, []wire.Gate) wire.Call) *Exchange {
+	// Boundaries are reckoned by the server's clock as the last answer told it.
+	now := time.Now().UnixMicro() + c.skew.Load()
+	x := &Exchange{conn: c, build: build, boundaries: wire.Boundaries{Now: now, Until: now, Known: c.clocked.Load()}}
+	x.send(nil)
+	return x
+}
+
+// Call is [Conn.Begin], then [Exchange.Await].
+func (c *Conn) Call(ctx context.Context, build func(wire.Boundaries, []wire.Gate) wire.Call) (wire.Frame, error) {
+	return c.Begin(build).Await(ctx)
+}
+
+// send builds the call with the present boundaries and sends it. shut are the gates that the last
+// call found shut.
+func (x *Exchange) send(shut []wire.Gate) {
+	x.calls++
+	x.call = x.build(x.boundaries, shut)
+	x.sent = x.conn.begin(x.call)
+}
+
+// Await waits for the answer and returns the reply of the script. It makes a call again that
+// has no answer for hedgeAfter. If ctx ends it returns at once, but the exchange goes on.
+func (x *Exchange) Await(ctx context.Context) (wire.Frame, error) {
+	return x.await(func() (string, error) { return x.sent.await(ctx) })
+}
+
+// AwaitUntil waits for the answer until ctx ends or the time is up. Then the error is
+// [ErrUnanswered], and a second goroutine can await the exchange. It does not make a call again that
+// has no answer.
+func (x *Exchange) AwaitUntil(ctx context.Context, timeUp <-chan time.Time) (wire.Frame, error) {
+	return x.await(func() (string, error) { return x.sent.awaitUntil(ctx, timeUp) })
+}
+
+// await waits for an answer by reply, and sends the call anew as long as the script asks for it.
+func (x *Exchange) await(reply func() (string, error)) (wire.Frame, error) {
+	for {
+		s, err := reply()
+		if err == ErrUnanswered {
+			return nil, err
+		}
+		if err != nil {
+			return nil, because(x.conn.redacted(err))
+		}
+
+		head, done, err := wire.ReadHead(s, x.call.Keys)
+		if err != nil {
+			return nil, because(err)
+		}
+
+		x.conn.learnTime(head.Now)
+		switch {
+		case head.Status == wire.Done:
+			return done, nil
+		case head.Status == wire.Late:
+			return nil, ErrOvertaken
+		// A start that far ahead is not looked for any further.
+		case x.calls == maxCalls:
+			return nil, because(ErrFar)
+		case head.Status != wire.Shut:
+			x.boundaries = x.boundaries.Wider(head)
+		}
+
+		// The script did nothing: it gets the wider boundaries, or learns which gates are shut.
+		x.send(head.Gates)
+	}
+}
+
+// A connection can die without a word: a router forgets it, a cable is cut. The
+// client notices when its ReadTimeout is over, by default after five seconds, and
+// then takes the next idle connection, which may be as dead. So a call that has no answer for
+// hedgeAfter is made again on a second connection. The first answer counts. The scripts do a call
+// once, also if it comes twice or late: see docs/internals/once.md.
+const (
+	hedgeAfter = time.Second
+	pingTime   = 20 * time.Millisecond // how long after pingIdle the dead connections have left the pool
+	maxHedges  = 8                     // how often one call is made, on as many connections
+)
+
+// A hedge is a call on its way, once or several times. The client does not promise to obey
+// a context while a command is on its way, so each attempt has a goroutine of its own.
+type hedge struct {
+	conn     *Conn
+	call     wire.Call
+	begun    time.Time
+	attempts int         // how often hedgeAfter or pingTime was over without an answer
+	answers  chan answer // gets the first answer
+	answered atomic.Bool // an attempt has sent the first answer
+}
+
+// An answer is what an attempt got.
+type answer struct {
+	reply string
+	err   error
+}
+
+// begin sends a call, and does not wait for its answer.
+func (c *Conn) begin(call wire.Call) *hedge {
+	h := &hedge{conn: c, call: call, begun: time.Now(), answers: make(chan answer, 1)}
+
+	// The first call without an answer says since when Redis is silent.
+	c.askedAt.CompareAndSwap(0, h.begun.UnixNano())
+	go h.attempt()
+	return h
+}
+
+// attempt sends the call and waits for its answer, which is the hedge's if it is the first.
+func (h *hedge) attempt() {
+	GrowStack()
+	reply, err := h.conn.eval(h.call)
+
+	// Later answers are of copies of the same call, and say the same.
+	if !h.answered.Swap(true) {
+		h.answers <- answer{reply, h.conn.noteAnswer(err, h.call.Script)}
+	}
+}
+
+// await waits for an answer, and makes the call again while there is none.
+func (h *hedge) await(ctx context.Context) (string, error) {
+	// The hedge may have been on its way for a while before anybody awaits it like this.
+	silent := time.NewTimer(max(1, time.Until(h.begun.Add(hedgeAfter))))
+	defer silent.Stop()
+
+	for ; ; h.attempts++ {
+		select {
+		case a := <-h.answers:
+			return a.reply, a.err
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		case <-silent.C:
+		}
+
+		switch {
+		// First get rid of connections that are dead, so that the copy does not go on a dead one as well.
+		case h.attempts == 0:
+			h.conn.pingIdle()
+			silent.Reset(pingTime)
+		case h.attempts < maxHedges:
+			go h.attempt()
+			silent.Reset(hedgeAfter)
+		}
+	}
+}
+
+// awaitUntil waits for the answer until ctx ends or the time is up.
+func (h *hedge) awaitUntil(ctx context.Context, timeUp <-chan time.Time) (string, error) {
+	select {
+	case a := <-h.answers:
+		return a.reply, a.err
+	case <-ctx.Done():
+	case <-timeUp:
+	}
+	return "", ErrUnanswered
+}
+
+// pingIdle sends a ping on each idle connection, so that all dead connections leave the pool now,
+// and not in sequence. It leaves connections in the pool for maxHedges calls.
+func (c *Conn) pingIdle() {
+	pingNode := func(ctx context.Context, c *redis.Client) error {
+		// Each ping takes a connection out of the pool, and a dead one does not come back.
+		for range min(int(c.PoolStats().IdleConns), c.Options().PoolSize-maxHedges) {
+			go c.Process(ctx, noRetryCmd{redis.NewCmd(ctx, "ping")})
+		}
+		return nil
+	}
+
+	ctx := context.Background()
+	switch c := c.client.(type) {
+	case *redis.Client:
+		_ = pingNode(ctx, c)
+	case *redis.ClusterClient:
+		go c.ForEachMaster(ctx, pingNode)
+	case *redis.Ring:
+		go c.ForEachShard(ctx, pingNode)
+	}
+}
+
+// noteAnswer notes whether Redis has answered a script, err being the client's error. It returns the
+// error with a text that says the remedy. A nil error stays nil.
+func (c *Conn) noteAnswer(err error, s wire.Script) error {
+	if err == nil {
+		c.heardAt.Store(time.Now().UnixNano())
+		c.askedAt.Store(0)
+		return nil
+	}
+
+	// Until Redis answers again, Unheard is forever.
+	c.heardAt.Store(0)
+	c.reloadTopology(err)
+	return c.explain(err, s)
+}
+
+// reloadTopology has a cluster client find out which server has which keys now. By itself the client
+// does so after an error of a command that it may repeat, and otherwise once a minute.
+func (c *Conn) reloadTopology(err error) {
+	if cluster, ok := c.client.(*redis.ClusterClient); ok && Transient(err) {
+		cluster.ReloadState(context.Background())
+	}
+}
+
+// GrowStack grows the goroutine's stack at once, while there is little on it to move: growing
+// it in steps cost a tenth of a call. Goroutines that make calls begin with GrowStack.
+//
+//go:noinline
+func GrowStack() (x byte) {
+	var room [8 << 10]byte
+	return room[len(room)-1]
+}
+
+// eval runs the script of a call once and returns its answer.
+func (c *Conn) eval(call wire.Call) (string, error) {
+	args := call.Args(c.now())
+	return c.run(call.Script, call.Keys, func(name, script string) *redis.Cmd {
+		cmd := c.send(name, script, call.Keys, args)
+
+		// A server that has just learned the script does not have the scripts of a status either.
+		if name == "eval" && call.Script.Hash == wire.BookScript.Hash && cmd.Err() == nil {
+			c.bringStatus(call.Keys)
+		}
+		return cmd
+	}).Text()
+}
+
+// Run runs a script that is not written as a wire.Call, such as a script of package fleet, and returns
+// the list that the script answers.
+func (c *Conn) Run(ctx context.Context, s wire.Script, keys []string, args ...any) ([]any, error) {
+	reply, err := c.run(s, keys, func(name, script string) *redis.Cmd {
+		if name == "eval" {
+			c.bringStatus(keys)
+			return c.client.Eval(ctx, script, keys, args...)
+		}
+		return c.client.EvalSha(ctx, script, keys, args...)
+	}).Result()
+	if err != nil {
+		return nil, c.failed(err, s)
+	}
+	list, _ := reply.([]any)
+	return list, nil
+}
+
+// run runs a script by its hash. To a server that does not know the script it sends the text, once
+// the server is admitted. Exec sends a command, evalsha or eval.
+func (c *Conn) run(s wire.Script, keys []string, exec func(name, script string) *redis.Cmd) *redis.Cmd {
+	// Keyed scripts have hashes of their own, so look at the usual hash first.
+	describes := s.Hash == wire.StatusScript.Hash || s.Hash == wire.SlotsStatusScript.Hash
+	keyed := c.textIsRead.Load()
+	if keyed {
+		s = c.keyedScript(s)
+	}
+
+	cmd := exec("evalsha", s.Hash)
+
+	// Only a server that does not know the script is looked at, so an admitted server costs nothing.
+	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+		if err := c.admit(keys); err != nil {
+			cmd.SetErr(err)
+			return cmd
+		}
+
+		cmd = exec("eval", s.Source)
+		if Denied(cmd.Err()) && describes {
+			cmd.SetErr(errUnbrought)
+		}
+	}
+
+	// The proxy in front of the server reads texts: from now on it gets keyed scripts.
+	if isRefusedText(cmd.Err()) && !keyed {
+		c.textIsRead.Store(true)
+		return c.run(s, keys, exec)
+	}
+
+	return cmd
+}
+
+// errUnbrought is the final error of a question for the state of a budget by a user that may run only scripts that the server knows.
+const errUnbrought = reply("this server does not know yet how to describe a budget: the next program that books there brings that")
+
+// bringStatus brings the scripts that describe budgets to the server that has some keys and that does not know a script which every
+// program runs. From then on users that may not send scripts, such as the watcher of docs/run/redis.md, can run the two. A failure
+// is not told: the call that follows meets the same server.
+func (c *Conn) bringStatus(keys []string) {
+	if len(keys) == 0 {
+		return
+	}
+	for _, limit := range []store.Limit{store.Unlimited(), store.Concurrency(1)} {
+		q := wire.StatusRequest{Key: keys[0] + lockKey, Charge: &store.Charge{Limit: limit, Cost: 1}}
+		_, _ = c.eval(q.Call(wire.Boundaries{}))
+	}
+}
+
+// keyedScript returns the form of a script that proxies take which read the text.
+func (c *Conn) keyedScript(s wire.Script) wire.Script {
+	if keyed, ok := c.keyed.Load(s.Hash); ok {
+		return keyed.(wire.Script)
+	}
+	keyed := s.Keyed()
+	c.keyed.Store(s.Hash, keyed)
+	return keyed
+}
+
+// isRefusedText reports whether a proxy refused a script because of how its text names keys.
+func isRefusedText(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "bad lua script for redis cluster")
+}
+
+// send sends a command that runs a script, evalsha or eval, and waits for its answer. It belongs to
+// no caller's context: how long it may take is up to the client's own timeouts.
+func (c *Conn) send(name, script string, keys []string, args []any) *redis.Cmd {
+	words := append(make([]any, 0, 3+len(keys)+len(args)), name, script, len(keys))
+	for _, k := range keys {
+		words = append(words, k)
+	}
+	ctx := context.Background()
+	cmd := noRetryCmd{redis.NewCmd(ctx, append(words, args...)...)}
+	_ = c.client.Process(ctx, cmd) // the command has the error
+	return cmd.Cmd
+}
+
+// A noRetryCmd is a command that the client must not repeat by itself: only the package that makes
+// a call knows how to find out whether the call was done.
+type noRetryCmd struct{ *redis.Cmd }
+
+// NoRetry is the method by which go-redis asks a command.
+func (noRetryCmd) NoRetry() bool { return true }
+
+// Silence is how long a caller waits for an answer before its observer is told why there is none.
+const Silence = time.Second
+
+// How long a caller waits for Redis to answer.
+const (
+	ReplyTime      = time.Second            // a caller that does not wait for room
+	leastReplyTime = 100 * time.Millisecond // the least, for a caller with a short MaxWait
+)
+
+// Timeout returns a channel that is told when Redis has taken too long for a caller
+// that came at since and waits for room as long as maxWait. The channel is nil if Patience has no end. Call stop when
+// the channel is not needed any more.
+func Timeout(ctx context.Context, maxWait time.Duration, since time.Time) (timeUp <-chan time.Time, stop func()) {
+	d, ends := Patience(ctx, maxWait, since)
+	if !ends {
+		return nil, func() {}
+	}
+
+	// Part of the time is over already.
+	d -= time.Since(since)
+	if d <= 0 {
+		over := make(chan time.Time)
+		close(over)
+		return over, func() {}
+	}
+	timer := time.NewTimer(d)
+	return timer.C, func() { timer.Stop() }
+}
+
+// Patience returns how long, from since on, a caller that came then and waits for room as long as
+// maxWait waits for an answer of Redis. With false the caller waits as long as its context lets it.
+func Patience(ctx context.Context, maxWait time.Duration, since time.Time) (d time.Duration, ends bool) {
+	switch {
+	case maxWait < 0:
+		return 0, false
+	case maxWait == 0:
+		d = ReplyTime
+	default:
+		d = max(maxWait, leastReplyTime)
+	}
+
+	// If the context ends earlier, its end is the caller's, and needs no timer.
+	end, ok := ctx.Deadline()
+	return d, !ok || end.Sub(since) > d
+}
+
+// Await returns true when done is told, and false when ctx ends or the time is up.
+// Tell, unless it is nil, is called once if there is no answer yet: when something
+// has failed, or after a second of silence since the caller came.
+func Await(ctx context.Context, since time.Time, done <-chan struct{}, timeUp <-chan time.Time, failed <-chan struct{}, tell func()) bool {
+	if tell != nil {
+		// First wait until there is something to tell, and then go on without.
+		silent := make(chan struct{})
+		if left := Silence - time.Since(since); left > 0 {
+			defer time.AfterFunc(left, func() { close(silent) }).Stop()
+		} else {
+			close(silent)
+		}
+
+		select {
+		case <-done:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-timeUp:
+			return false
+		case <-failed:
+		case <-silent:
+		}
+
+		tell()
+	}
+
+	// The observer was told, or there is none.
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+	case <-timeUp:
+	}
+
+	return false
+}
+
+// now is the time for the scripts; "" lets them ask the server.
+func (c *Conn) now() any {
+	if c.Now == nil {
+		return ""
+	}
+	return c.Now()
+}
+
 // learnTime takes in the server's time, in microseconds, as an answer tells it.
 func (c *Conn) learnTime(now int64) {
 	c.skew.Store(now - time.Now().UnixMicro())
@@ -47,14 +578,6 @@ func (c *Conn) CutOff(now int64) time.Duration {
 		return 0
 	}
 	return time.Millisecond
-}
-
-// now is the time for the scripts; "" lets them ask the server.
-func (c *Conn) now() any {
-	if c.Now == nil {
-		return ""
-	}
-	return c.Now()
 }
 
 // Unheard is for how long Redis has not answered a call. After a call that
@@ -102,96 +625,4 @@ func (c *Conn) DB() int {
 func (c *Conn) Single() bool {
 	_, single := c.client.(*redis.Client)
 	return single
-}
-
-// A Backoff is the pauses between attempts to reach a Redis that is away: they
-// double between two bounds. Its zero value begins with the least.
-type Backoff struct{ next time.Duration }
-
-const (
-	firstPause = 10 * time.Millisecond
-	lastPause  = 500 * time.Millisecond
-)
-
-// Wait waits for the next pause. It returns early if ctx ends or wake is told.
-func (b *Backoff) Wait(ctx context.Context, wake <-chan struct{}) {
-	pause := max(firstPause, b.next)
-	b.next = min(2*pause, lastPause)
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-wake:
-	case <-ctx.Done():
-	}
-}
-
-// Retry calls f, which may be repeated without harm, until it succeeds, fails for
-// good, or ctx ends. Failed, unless it is nil, is told of each failure after which
-// Retry would go on; it ends that by returning false. Wake ends a pause early.
-func Retry(ctx context.Context, wake <-chan struct{}, failed func(error) bool, f func() error) error {
-	var b Backoff
-	for {
-		err := f()
-
-		// A failure that may pass is tried again, unless the caller is told of it and wants no more.
-		if err == nil || ctx.Err() != nil || !Transient(err) || failed != nil && !failed(err) {
-			return err
-		}
-		b.Wait(ctx, wake)
-
-		// The context's own cause says more than the last failure.
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// Retry makes a call until it is done or fails for good, or ctx ends: then the error
-// says for how long there was no answer, and why. Failed, unless it is nil, is told
-// why the call has to be made again.
-func (c *Conn) Retry(ctx context.Context, failed func(error), f func() error) error {
-	// The time from the first attempt on goes into the error of a caller that leaves.
-	u := Unavailability{Since: time.Now()}
-	err := Retry(ctx, nil, func(err error) bool {
-		u.Add(err)
-		if failed != nil {
-			failed(err)
-		}
-		return true
-	}, f)
-	if err != nil && ctx.Err() != nil {
-		return c.Unavailable(u, context.Cause(ctx))
-	}
-	return err
-}
-
-// Ask makes the call of a request, as often as it takes, and reads its reply. The
-// request is made anew each time: the lengths of time in it may have changed.
-// Failed and ctx are as in [Conn.Retry]; for a ctx that has ended nothing is sent.
-func Ask[R any](ctx context.Context, c *Conn, failed func(error), request func() wire.Request[R]) (reply R, err error) {
-	if ctx.Err() != nil {
-		// A context that has ended would send a call whose answer nobody waits for.
-		return reply, c.Unavailable(Unavailability{Since: time.Now()}, context.Cause(ctx))
-	}
-	err = c.Retry(ctx, failed, func() (err error) {
-		reply, err = AskOnce(ctx, c, request)
-		return err
-	})
-	return reply, err
-}
-
-// AskOnce is Ask with a single attempt.
-func AskOnce[R any](ctx context.Context, c *Conn, request func() wire.Request[R]) (reply R, err error) {
-	var q wire.Request[R]
-
-	// The reply belongs to the request that was sent last.
-	f, err := c.Call(ctx, func(b wire.Boundaries, _ []wire.Gate) wire.Call {
-		q = request()
-		return q.Call(b)
-	})
-	if err != nil {
-		return reply, err
-	}
-	return q.Read(f)
 }

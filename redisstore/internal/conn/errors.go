@@ -81,11 +81,6 @@ func Transient(err error) bool {
 // ErrSingle means that the server is part of a cluster and the client is not for one.
 var ErrSingle = errors.New("the server is part of a cluster: it needs redis.NewClusterClient")
 
-// isRefusedText reports whether a proxy refused a script because of how its text names keys.
-func isRefusedText(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "bad lua script for redis cluster")
-}
-
 // ErrUnfit means that a server cannot keep budgets: see admit.
 var ErrUnfit = errors.New("this server cannot keep budgets")
 
@@ -216,57 +211,9 @@ func because(err error) error {
 	return err
 }
 
-const (
-	// overdue is how long Redis must not have answered to be named as the reason in the error of a
-	// caller whose context ended.
-	overdue = 50 * time.Millisecond
-
-	// Silence is how long a caller waits for an answer before its observer is told why there is none.
-	Silence = time.Second
-)
-
-// How long a caller waits for Redis to answer.
-const (
-	ReplyTime      = time.Second            // a caller that does not wait for room
-	leastReplyTime = 100 * time.Millisecond // the least, for a caller with a short MaxWait
-)
-
-// Timeout returns a channel that is told when Redis has taken too long for a caller
-// that came at since and waits for room as long as maxWait. The channel is nil if Patience has no end. Call stop when
-// the channel is not needed any more.
-func Timeout(ctx context.Context, maxWait time.Duration, since time.Time) (timeUp <-chan time.Time, stop func()) {
-	d, ends := Patience(ctx, maxWait, since)
-	if !ends {
-		return nil, func() {}
-	}
-
-	// Part of the time is over already.
-	d -= time.Since(since)
-	if d <= 0 {
-		over := make(chan time.Time)
-		close(over)
-		return over, func() {}
-	}
-	timer := time.NewTimer(d)
-	return timer.C, func() { timer.Stop() }
-}
-
-// Patience returns how long, from since on, a caller that came then and waits for room as long as
-// maxWait waits for an answer of Redis. With false the caller waits as long as its context lets it.
-func Patience(ctx context.Context, maxWait time.Duration, since time.Time) (d time.Duration, ends bool) {
-	switch {
-	case maxWait < 0:
-		return 0, false
-	case maxWait == 0:
-		d = ReplyTime
-	default:
-		d = max(maxWait, leastReplyTime)
-	}
-
-	// If the context ends earlier, its end is the caller's, and needs no timer.
-	end, ok := ctx.Deadline()
-	return d, !ok || end.Sub(since) > d
-}
+// overdue is how long Redis must not have answered to be named as the reason in the error of a
+// caller whose context ended.
+const overdue = 50 * time.Millisecond
 
 // An Unavailability is why a caller has no answer of Redis yet.
 type Unavailability struct {
@@ -334,42 +281,4 @@ func (e *unavailableError) Unwrap() (all []error) {
 		}
 	}
 	return all
-}
-
-// Await returns true when done is told, and false when ctx ends or the time is up.
-// Tell, unless it is nil, is called once if there is no answer yet: when something
-// has failed, or after a second of silence since the caller came.
-func Await(ctx context.Context, since time.Time, done <-chan struct{}, timeUp <-chan time.Time, failed <-chan struct{}, tell func()) bool {
-	if tell != nil {
-		// First wait until there is something to tell, and then go on without.
-		silent := make(chan struct{})
-		if left := Silence - time.Since(since); left > 0 {
-			defer time.AfterFunc(left, func() { close(silent) }).Stop()
-		} else {
-			close(silent)
-		}
-
-		select {
-		case <-done:
-			return true
-		case <-ctx.Done():
-			return false
-		case <-timeUp:
-			return false
-		case <-failed:
-		case <-silent:
-		}
-
-		tell()
-	}
-
-	// The observer was told, or there is none.
-	select {
-	case <-done:
-		return true
-	case <-ctx.Done():
-	case <-timeUp:
-	}
-
-	return false
 }

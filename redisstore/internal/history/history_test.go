@@ -2,12 +2,14 @@ package history
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // at is a time d after an arbitrary one.
@@ -141,4 +143,174 @@ func TestRestore(t *testing.T) {
 	require.Equal(t, kept, other.Snapshot())
 	other.Observe("k", observed(time.Second, 2, gen(1, 2)), at(time.Second))
 	require.Equal(t, kept, h.Snapshot())
+}
+
+// TestP11_TheLatestEndCounts, until a pause is lifted or over.
+func TestP11_TheLatestEndCounts(t *testing.T) {
+	p := RestorePauseEnds(nil)
+	require.True(t, p.Empty())
+	require.Zero(t, p.End("k"))
+	p.Note("k", at(time.Minute), at(0))
+	p.Note("k", at(time.Second), at(0))
+	p.Note("other", at(time.Second), at(0))
+	p.Note("over", at(0), at(0))
+	require.Equal(t, at(time.Minute), p.End("k"))
+	require.Zero(t, p.End("over"))
+
+	keys := slices.Values([]string{"k", "unknown", "other", "k"})
+	require.Equal(t, []wire.Pause{{Key: "k", Left: 58 * time.Second}}, p.Known(keys, at(2*time.Second)))
+	require.Len(t, p.Snapshot(), 1, "what is over is forgotten")
+	p.Forget("k")
+	require.Empty(t, p.Known(keys, at(2*time.Second)))
+	require.True(t, p.Empty())
+}
+
+// TestP4_ReportsQuota: the store is told only where others seem to have spent.
+func TestP4_ReportsQuota(t *testing.T) {
+	h := New()
+	c := &store.Charge{Limit: store.PerMinute(100), Cost: 1}
+	said := func(left int, now time.Duration) bool {
+		_, report := h.ReportsQuota("k", c, store.Quota{Left: left, Reset: time.Minute}, at(now))
+		return report
+	}
+	require.True(t, said(100, 0), "nothing is known")
+	o := observed(0, 10, gen(5, 10))
+	o.Keep = time.Minute
+	h.Observe("k", o, at(0))
+	require.False(t, said(95, time.Second), "the upstream has not counted all")
+	require.False(t, said(90, time.Second))
+	id, report := h.ReportsQuota("k", c, store.Quota{Left: 80, Reset: time.Minute}, at(time.Second))
+	require.True(t, report, "others spent ten")
+	require.EqualValues(t, 5, id)
+	require.False(t, said(79, time.Second+repeatAfter-1), "the store is being told")
+	require.True(t, said(79, time.Second+repeatAfter))
+
+	q := store.Quota{Left: 80, Reset: time.Minute}
+	h.ObserveQuota("k", c, q, QuotaReply{Left: 80, Generation: gen(5, 10)}, at(2*time.Second))
+	require.False(t, said(80, 3*time.Second), "the store knows")
+	require.True(t, said(79, 3*time.Second))
+	o = observed(4*time.Second, 15, gen(5, 15))
+	h.Observe("k", o, at(4*time.Second))
+	require.False(t, said(75, 5*time.Second), "five were booked since")
+	require.True(t, said(74, 5*time.Second))
+
+	aged := store.Quota{Left: 75, Reset: time.Minute, Age: 2 * time.Second}
+	_, report = h.ReportsQuota("k", c, aged, at(6*time.Second))
+	require.True(t, report, "five starts are younger than the response")
+}
+
+// TestP4_ReportsQuotaOfABucket: what flows in within a second is not worth a call.
+func TestP4_ReportsQuotaOfABucket(t *testing.T) {
+	h := New()
+	c := &store.Charge{Limit: store.TokenBucket(2, time.Second, 40), Cost: 1}
+	o := observed(0, 1, gen(5, 1))
+	o.Keep = c.Span()
+	h.Observe("k", o, at(0))
+	for _, step := range []struct {
+		left   int
+		report bool
+	}{{39, false}, {37, false}, {36, true}} {
+		_, report := h.ReportsQuota("k", c, store.Quota{Left: step.left}, at(0))
+		require.Equal(t, step.report, report, step.left)
+	}
+	h.ObserveQuota("k", c, store.Quota{}, QuotaReply{Left: 20, Generation: gen(5, 1)}, at(0))
+	_, report := h.ReportsQuota("k", c, store.Quota{Left: 28}, at(5*time.Second))
+	require.False(t, report, "ten have flowed in")
+	_, report = h.ReportsQuota("k", c, store.Quota{Left: 27}, at(5*time.Second))
+	require.True(t, report)
+}
+
+func TestElapsed(t *testing.T) {
+	d, clock := Elapsed(at(0), at(time.Hour))
+	require.Equal(t, wire.ElapsedKnown, clock)
+	require.Equal(t, time.Hour, d)
+	_, clock = Elapsed(time.Time{}, at(0))
+	require.Equal(t, wire.ElapsedUnknown, clock, "it never was")
+}
+
+// TestP9_ClockSample: a script that told its time is told whether it was set forward.
+func TestP9_ClockSample(t *testing.T) {
+	const s = int64(time.Second / time.Microsecond)
+	last := Reply{Group: "g", Number: 7, Sent: at(0), ServerTime: 100 * s, By: at(time.Second)}
+	now := at(10 * time.Second)
+	for name, c := range map[string]struct {
+		server int64
+		want   wire.Known
+	}{
+		"not told":       {0, wire.Known{ServerTime: 100 * s, Elapsed: 10 * time.Second, Clock: wire.ElapsedKnown, AtLeast: 9 * time.Second}},
+		"as expected":    {110 * s, wire.Known{ServerTime: 100 * s, Elapsed: 10 * time.Second, Clock: wire.ElapsedUnknown, AtLeast: 9 * time.Second}},
+		"a little later": {110*s + 60_000, wire.Known{ServerTime: 100 * s, Elapsed: 10 * time.Second, Clock: wire.ElapsedUnknown, AtLeast: 9 * time.Second}},
+		"set forward":    {110*s + 60_001, wire.Known{ServerTime: 100 * s, Elapsed: 10 * time.Second, Clock: wire.SetForward, AtLeast: 9 * time.Second}},
+	} {
+		require.Equal(t, c.want, last.clockSample(now, c.server), name)
+	}
+	require.Equal(t, wire.ElapsedUnknown, Reply{}.clockSample(now, 0).Clock, "there was no reply")
+	require.EqualValues(t, 7, last.record("g", at(RecordTime)))
+	require.Zero(t, last.record("other", at(RecordTime)))
+	require.Zero(t, last.record("g", at(RecordTime+1)))
+}
+
+// TestP9_DecidedAt: the clock was set by more than has passed since the first copy, or
+// not.
+func TestP9_DecidedAt(t *testing.T) {
+	sent, received := at(0), at(2*time.Second)
+	decided := int64(1_000_000_000)
+	for name, c := range map[string]struct {
+		now   int64
+		at    int64
+		since time.Time
+	}{
+		"a second later":       {decided + 1_000_000, decided + 1_000_000, at(time.Second)},
+		"as long as it can be": {decided + 2_002_000, decided + 2_002_000, at(2002 * time.Millisecond)},
+		"set forward":          {decided + 2_002_001, decided, sent},
+		"set back":             {decided - 1, decided, sent},
+	} {
+		at, since := DecidedAt(sent, received, decided, c.now)
+		require.Equal(t, c.at, at, name)
+		require.Equal(t, c.since, since, name)
+	}
+}
+
+// TestP9_RepeatedReply: a reply that was given again is as much later than the last one
+// as it says, and never in the future.
+func TestP9_RepeatedReply(t *testing.T) {
+	again := Reply{Sent: at(time.Second), ServerTime: 4_000_000}
+	last := Reply{ServerTime: 1_000_000, By: at(0)}
+	require.Equal(t, at(3*time.Second), again.withTime(last, at(time.Minute)).By)
+	require.Equal(t, at(2*time.Second), again.withTime(last, at(2*time.Second)).By)
+	require.Equal(t, at(time.Second), again.withTime(Reply{}, at(time.Minute)).By)
+}
+
+func TestBetween(t *testing.T) {
+	require.Equal(t, time.Second, Between(5, 1_000_005))
+	require.Equal(t, -time.Second, Between(1_000_005, 5))
+	require.Equal(t, store.MaxAhead, Between(0, 1<<60))
+	require.Equal(t, -store.MaxAhead, Between(1<<60, 0))
+}
+
+// TestP2_ClockOffsets: the fastest replies bound how far a server's clock is ahead, and a
+// clock that was set is noticed.
+func TestP2_ClockOffsets(t *testing.T) {
+	const ahead = 1_000_000_000 // microseconds
+	c := NewClockOffsets()
+	reply := func(sent, there, back time.Duration, ahead int64) {
+		c.Observe("g", ahead+int64((sent+there)/time.Microsecond), at(sent), at(sent+there+back))
+	}
+	for i := range 3 {
+		_, _, known := c.Until("g", ahead, at(0))
+		require.False(t, known)
+		reply(time.Duration(i)*time.Second, 10*time.Millisecond, 20*time.Millisecond, ahead)
+	}
+	reply(3*time.Second, 2*time.Millisecond, 2*time.Millisecond, ahead)
+	wait, doubt, known := c.Until("g", ahead+10_000_000, at(4*time.Second))
+	require.True(t, known)
+	require.GreaterOrEqual(t, wait, 6*time.Second, "no start is early")
+	require.LessOrEqual(t, wait-doubt, 6*time.Second)
+	require.Less(t, doubt, 6*time.Millisecond)
+
+	reply(5*time.Second, time.Millisecond, time.Millisecond, ahead+1_000_000)
+	_, _, known = c.Until("g", ahead, at(5*time.Second))
+	require.False(t, known, "the clock was set")
+	_, _, known = c.Until("other", ahead, at(0))
+	require.False(t, known)
 }

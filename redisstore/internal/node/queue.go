@@ -152,6 +152,228 @@ func (n *Node) drain(group string, q *queue, b *batch) {
 	}
 }
 
+// next returns the next call of the queue, or nil if there are no ops, and then the queue stops. A lost call goes
+// first, so that starts that it may have booked are given back, unless Redis has forgotten the call.
+func (n *Node) next(group string, q *queue) *batch {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	if n.stopIfEmptyLocked(group, q) {
+		return nil
+	}
+
+	if b := q.lost; b != nil {
+		q.lost = nil
+		if time.Since(b.sent) < history.RecordTime {
+			return b
+		}
+	}
+
+	// Ops that give something back go first, so that callers behind them find the room.
+	slices.SortStableFunc(q.ops, compareOps)
+
+	// An isolated op has a call for itself.
+	size, turns := 1, q.ops[0].turnCount()
+	for size < min(len(q.ops), maxBatch) && !q.ops[0].isolated && !q.ops[size].isolated {
+		turns += q.ops[size].turnCount()
+		if turns > maxTurns {
+			break
+		}
+		size++
+	}
+
+	// The rest goes to a slice of its own: the batch keeps its ops while callers queue behind it.
+	ops := q.ops[:size:size]
+	q.ops = append(make([]*op, 0, len(q.ops)), q.ops[size:]...) // with room for as many ops as this call has
+	q.due = time.Time{}                                         // the ops that are left have waited enough
+
+	for _, o := range ops {
+		o.subtractPatience()
+	}
+
+	n.calls++
+	return newBatch(ops, n.calls)
+}
+
+// nextNumber returns the number of a new call.
+func (n *Node) nextNumber() int64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.calls++
+	return n.calls
+}
+
+// stopIfEmpty stops the queue if it has no ops, and reports whether it did.
+func (n *Node) stopIfEmpty(group string, q *queue) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.stopIfEmptyLocked(group, q)
+}
+
+func (n *Node) stopIfEmptyLocked(group string, q *queue) bool {
+	q.sweep()
+	if len(q.ops) > 0 {
+		return false
+	}
+
+	// A queue that stands still is forgotten, except where a lost call must be made again.
+	q.ops, q.running = nil, false
+	if q.lost == nil {
+		delete(n.queues, group)
+	}
+	return true
+}
+
+// execute makes a call, again and again, until Redis has answered or refused it. It returns false if nobody
+// waits for the answer any more: then the queue has stopped. A call that is made again has the same number, by
+// which Redis knows whether the call was done already.
+func (n *Node) execute(q *queue, b *batch) bool {
+	// The leases stay locked while the call is made, however often, so that one call at a time reports them.
+	if b.forSlots() {
+		b.leases = n.lockRecords(b.ops)
+		defer func() { n.learnReports(b.leases, b.replies, b.sent) }()
+	}
+
+	left := false
+	err := conn.Retry(context.Background(), q.left, func(err error) bool {
+		left = !n.noteFailure(q, b, err)
+		return !left
+	}, func() error {
+		return n.try(b, func(x *conn.Exchange) (wire.Frame, error) { return x.Await(context.Background()) })
+	})
+
+	switch {
+	case left:
+		return false
+
+	// Redis did nothing, and one of the ops may be why: try each alone.
+	case err != nil && len(b.ops) > 1 && conn.Unexecuted(err):
+		n.isolate(q, b)
+	default:
+		n.deliver(q, b, err)
+	}
+
+	return true
+}
+
+// deliver tells the callers of a batch that their ops are done. What was booked for a caller that has left is
+// given back by the next call.
+func (n *Node) deliver(q *queue, b *batch, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	var undone, back []*op
+	for _, m := range b.merged {
+		for i := m.from; i < m.to; i++ {
+			o := b.ops[i]
+			o.first, o.sent, o.err = b.sent, b.copied, err
+			if o.forSlots {
+				n.slotsAnswered(o)
+			}
+			if err == nil {
+				n.startAnswered(o)
+			}
+
+			// What Redis has given to a caller that has left is given back. An op that was refused for other callers asks again.
+			switch {
+			case err == nil && o.left && o.outcome.State == wire.InLine:
+				undone = append(undone, o.leaveOps()...)
+			case err == nil && o.left && (o.outcome.Booked() || o.outcome.State == wire.Waiting):
+				undone = append(undone, o.cancelOp(o.outcome.Handle()))
+			case err == nil && !o.left && o.refusedForOthers(m):
+				o.noMerge = true
+				back = append(back, o)
+			default:
+				if err != nil {
+					undone = append(undone, o.leaveOps()...)
+				}
+				o.done <- struct{}{}
+			}
+		}
+	}
+
+	// What is given back goes first, and an op that asks again comes before the ops that came later.
+	if len(undone)+len(back) > 0 {
+		q.ops = slices.Concat(undone, back, q.ops)
+	}
+}
+
+// noteFailure notes why a call failed, and reports whether anybody waits in the queue. If nobody does, it stops
+// the queue and keeps the call as lost: the next caller of the group will make the call once more.
+func (n *Node) noteFailure(q *queue, b *batch, err error) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	for _, o := range b.ops {
+		o.fail(err)
+	}
+
+	for _, o := range q.ops {
+		o.fail(err)
+	}
+
+	// As long as anybody waits, the call is made again.
+	if slices.ContainsFunc(b.ops, (*op).isAwaited) || slices.ContainsFunc(q.ops, (*op).isAwaited) {
+		return true
+	}
+
+	q.lost, q.running, b.copied = b, false, time.Time{}
+	return false
+}
+
+// isolate puts the ops of a batch back to the front of the queue, each for a call of its own, because Redis
+// cannot do the call, and one op may be the reason.
+func (n *Node) isolate(q *queue, b *batch) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	// An op of a caller that has left must be found by sweep in the queue, too.
+	for _, o := range b.ops {
+		o.isolated = true
+		if o.left {
+			q.leavers++
+		}
+	}
+	q.ops = append(slices.Clone(b.ops), q.ops...)
+}
+
+// noteLeft notes that a caller has left. It wakes a queue that waits to make a call again, which nobody may want
+// any more, and sweeps a queue in which most callers have left.
+func (q *queue) noteLeft() {
+	q.leavers++
+	if q.leavers > 100 && q.leavers > len(q.ops)/2 {
+		q.sweep()
+	}
+
+	select {
+	case q.left <- struct{}{}:
+	default:
+	}
+}
+
+// sweep takes the ops of callers that left out of the queue. In place of an op of a caller that held a start or
+// a place in line it puts an op that gives that back.
+func (q *queue) sweep() {
+	if q.leavers == 0 {
+		return
+	}
+
+	q.leavers = 0
+	var back []*op
+	q.ops = slices.DeleteFunc(q.ops, func(o *op) bool {
+		// Redis may have a start or a place of the caller that has left: an op in its place gives that back.
+		if o.left && o.Kind == wire.Reserve {
+			if o.Start > 0 {
+				back = append(back, o.cancelOp(store.Handle{Start: o.Start}))
+			}
+			back = append(back, o.leaveOps()...)
+		}
+		return o.left
+	})
+
+	q.ops = append(back, q.ops...)
+}
+
 // gather waits for callers that may share the next call of a queue: until one of its ops can wait no longer, or
 // a call is full, or ctx is done. Then it waits for the callers that were summoned and are on their way.
 func (n *Node) gather(ctx context.Context, group string, q *queue) {
@@ -259,222 +481,174 @@ func (n *Node) awaitSummoned(group string) {
 	}
 }
 
-// next returns the next call of the queue, or nil if there are no ops, and then the queue stops. A lost call goes
-// first, so that starts that it may have booked are given back, unless Redis has forgotten the call.
-func (n *Node) next(group string, q *queue) *batch {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+// Newcomers to a budget that is full, as its last answer said, share calls: the call of a newcomer waits for other
+// callers for a part of the time that the newcomer has to wait anyway.
 
-	if n.stopIfEmptyLocked(group, q) {
-		return nil
-	}
+const (
+	maxPatience = 150 * time.Millisecond // a caller of a remote node that comes that much later may get a place before a newcomer
+	minSweep    = 64                     // budgets are kept without a sweep
+	maxLanes    = 512                    // of a budget are remembered
+)
 
-	if b := q.lost; b != nil {
-		q.lost = nil
-		if time.Since(b.sent) < history.RecordTime {
-			return b
-		}
-	}
-
-	// Ops that give something back go first, so that callers behind them find the room.
-	slices.SortStableFunc(q.ops, compareOps)
-
-	// An isolated op has a call for itself.
-	size, turns := 1, q.ops[0].turnCount()
-	for size < min(len(q.ops), maxBatch) && !q.ops[0].isolated && !q.ops[size].isolated {
-		turns += q.ops[size].turnCount()
-		if turns > maxTurns {
-			break
-		}
-		size++
-	}
-
-	// The rest goes to a slice of its own: the batch keeps its ops while callers queue behind it.
-	ops := q.ops[:size:size]
-	q.ops = append(make([]*op, 0, len(q.ops)), q.ops[size:]...) // with room for as many ops as this call has
-	q.due = time.Time{}                                         // the ops that are left have waited enough
-
-	for _, o := range ops {
-		o.subtractPatience()
-	}
-
-	n.calls++
-	return newBatch(ops, n.calls)
+// fullBudgets are the budgets that were full by the last answers. The lock of the node guards them.
+type fullBudgets struct {
+	all   map[[16]byte]*fullBudget
+	limit int // of budgets, until sweep drops the budgets that have room again
 }
 
-// nextNumber returns the number of a new call.
-func (n *Node) nextNumber() int64 {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.calls++
-	return n.calls
+// A fullBudget says until when a budget is full, by the last answers: for the callers without a share by class, and
+// for the callers with a share by lane. Until then means the latest start for which a caller waits. A newcomer of the
+// lane, or of a lower class, starts no earlier, unless a start is given back.
+type fullBudget struct {
+	until     [3]time.Time
+	shares    map[wire.LaneID]time.Time
+	newcomers int // how many came since the last answer whose calls wait for other callers
 }
 
-// stopIfEmpty stops the queue if it has no ops, and reports whether it did.
-func (n *Node) stopIfEmpty(group string, q *queue) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.stopIfEmptyLocked(group, q)
-}
-
-func (n *Node) stopIfEmptyLocked(group string, q *queue) bool {
-	q.sweep()
-	if len(q.ops) > 0 {
-		return false
-	}
-
-	// A queue that stands still is forgotten, except where a lost call must be made again.
-	q.ops, q.running = nil, false
-	if q.lost == nil {
-		delete(n.queues, group)
-	}
-	return true
-}
-
-// execute makes a call, again and again, until Redis has answered or refused it. It returns false if nobody
-// waits for the answer any more: then the queue has stopped. A call that is made again has the same number, by
-// which Redis knows whether the call was done already.
-func (n *Node) execute(q *queue, b *batch) bool {
-	// The leases stay locked while the call is made, however often, so that one call at a time reports them.
-	b.leases = n.lockRecords(b.ops)
-	if len(b.leases) > 0 {
-		defer func() { n.learnReports(b.leases, b.replies, b.sent) }()
-	}
-
-	left := false
-	err := conn.Retry(context.Background(), q.left, func(err error) bool {
-		left = !n.noteFailure(q, b, err)
-		return !left
-	}, func() error {
-		return n.try(b, func(x *conn.Exchange) (wire.Frame, error) { return x.Await(context.Background()) })
-	})
-
-	switch {
-	case left:
-		return false
-
-	// Redis did nothing, and one of the ops may be why: try each alone.
-	case err != nil && len(b.ops) > 1 && conn.Unexecuted(err):
-		n.isolate(q, b)
-	default:
-		n.deliver(q, b, err)
-	}
-
-	return true
-}
-
-// deliver tells the callers of a batch that their ops are done. What was booked for a caller that has left is
-// given back by the next call.
-func (n *Node) deliver(q *queue, b *batch, err error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-
-	var undone, back []*op
-	for _, m := range b.merged {
-		for i := m.from; i < m.to; i++ {
-			o := b.ops[i]
-			o.first, o.sent, o.err = b.sent, b.copied, err
-			n.slotsAnswered(o)
-			if err == nil {
-				n.startAnswered(o)
-			}
-
-			// What Redis has given to a caller that has left is given back. An op that was refused for other callers asks again.
-			switch {
-			case err == nil && o.left && o.outcome.State == wire.InLine:
-				undone = append(undone, o.leaveOps()...)
-			case err == nil && o.left && (o.outcome.Booked() || o.outcome.State == wire.Waiting):
-				undone = append(undone, o.cancelOp(o.outcome.Handle()))
-			case err == nil && !o.left && o.refusedForOthers(m):
-				o.noMerge = true
-				back = append(back, o)
-			default:
-				if err != nil {
-					undone = append(undone, o.leaveOps()...)
-				}
-				o.done <- struct{}{}
-			}
-		}
-	}
-
-	// What is given back goes first, and an op that asks again comes before the ops that came later.
-	if len(undone)+len(back) > 0 {
-		q.ops = slices.Concat(undone, back, q.ops)
-	}
-}
-
-// noteFailure notes why a call failed, and reports whether anybody waits in the queue. If nobody does, it stops
-// the queue and keeps the call as lost: the next caller of the group will make the call once more.
-func (n *Node) noteFailure(q *queue, b *batch, err error) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-
-	for _, o := range b.ops {
-		o.fail(err)
-	}
-
-	for _, o := range q.ops {
-		o.fail(err)
-	}
-
-	// As long as anybody waits, the call is made again.
-	if slices.ContainsFunc(b.ops, (*op).isAwaited) || slices.ContainsFunc(q.ops, (*op).isAwaited) {
-		return true
-	}
-
-	q.lost, q.running, b.copied = b, false, time.Time{}
-	return false
-}
-
-// isolate puts the ops of a batch back to the front of the queue, each for a call of its own, because Redis
-// cannot do the call, and one op may be the reason.
-func (n *Node) isolate(q *queue, b *batch) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-
-	// An op of a caller that has left must be found by sweep in the queue, too.
-	for _, o := range b.ops {
-		o.isolated = true
-		if o.left {
-			q.leavers++
-		}
-	}
-	q.ops = append(slices.Clone(b.ops), q.ops...)
-}
-
-// noteLeft notes that a caller has left. It wakes a queue that waits to make a call again, which nobody may want
-// any more, and sweeps a queue in which most callers have left.
-func (q *queue) noteLeft() {
-	q.leavers++
-	if q.leavers > 100 && q.leavers > len(q.ops)/2 {
-		q.sweep()
-	}
-
-	select {
-	case q.left <- struct{}{}:
-	default:
-	}
-}
-
-// sweep takes the ops of callers that left out of the queue. In place of an op of a caller that held a start or
-// a place in line it puts an op that gives that back.
-func (q *queue) sweep() {
-	if q.leavers == 0 {
+// note notes until when a lane is full. What a newcomer was told is kept: a caller that has waited already waits
+// for less than the next newcomer will.
+func (b *fullBudget) note(id wire.LaneID, until time.Time, newcomer bool) {
+	if id.Share == 0 {
+		b.until[id.Class-1] = until
 		return
 	}
 
-	q.leavers = 0
-	var back []*op
-	q.ops = slices.DeleteFunc(q.ops, func(o *op) bool {
-		// Redis may have a start or a place of the caller that has left: an op in its place gives that back.
-		if o.left && o.Kind == wire.Reserve {
-			if o.Start > 0 {
-				back = append(back, o.cancelOp(store.Handle{Start: o.Start}))
-			}
-			back = append(back, o.leaveOps()...)
-		}
-		return o.left
-	})
+	// The map has a bound: forgetting costs some calls without company.
+	if b.shares == nil || len(b.shares) >= maxLanes {
+		b.shares = make(map[wire.LaneID]time.Time)
+	}
+	if newcomer || until.After(b.shares[id]) {
+		b.shares[id] = until
+	}
+}
 
-	q.ops = append(back, q.ops...)
+// wait returns how long a newcomer of a lane surely has to wait, or 0 if nothing is known. Callers of the same class
+// with other shares do not go before it.
+func (b *fullBudget) wait(id wire.LaneID, now time.Time) (wait time.Duration) {
+	for _, t := range b.until[:id.Class-1] {
+		wait = max(wait, t.Sub(now))
+	}
+	if id.Share == 0 {
+		wait = max(wait, b.until[id.Class-1].Sub(now))
+	}
+	for lane, t := range b.shares {
+		if lane == id || lane.Class < id.Class {
+			wait = max(wait, t.Sub(now))
+		}
+	}
+	return wait
+}
+
+// isFull reports whether the budget is full.
+func (b *fullBudget) isFull(now time.Time) bool {
+	for _, t := range b.shares {
+		if t.After(now) {
+			return true
+		}
+	}
+	return latest(b.until[0], latest(b.until[1], b.until[2])).After(now)
+}
+
+// note takes in the answer to an op: which budget made it wait, and for how long.
+func (f *fullBudgets) note(o *op, now time.Time) {
+	out := &o.outcome
+
+	// The budget did not make this caller wait, or its wait says nothing to others: a pause ends for all at once.
+	if out.Charge < 0 || out.Wait <= 0 || out.PausedUntil > 0 || o.Class == 0 || o.Horizon == 0 {
+		return
+	}
+
+	key := o.Charges[out.Charge].Budget.Key
+	b := f.all[key]
+	if b == nil {
+		f.sweep(now)
+		b = new(fullBudget)
+		f.all[key] = b
+	}
+
+	share, _ := wire.Share(&o.Charges[out.Charge])
+	b.note(wire.LaneID{Class: o.Class, Share: share}, now.Add(wire.Wait(out.Wait)), o.turn == nil)
+
+	// The answer shows what the crowd has taken, so the count begins anew.
+	b.newcomers = 0
+}
+
+// noteLanes takes in when the last waiters of a full budget's lanes start: a newcomer starts no sooner.
+func (f *fullBudgets) noteLanes(key [16]byte, l *wire.Line, now time.Time) {
+	if b := f.all[key]; b != nil {
+		for _, lane := range l.Lanes {
+			b.note(lane.LaneID, now.Add(lane.Last), false)
+		}
+	}
+}
+
+// sweep drops the budgets that have room again, if there are twice as many budgets as after the last sweep.
+func (f *fullBudgets) sweep(now time.Time) {
+	if len(f.all) < f.limit {
+		return
+	}
+
+	for key, b := range f.all {
+		if !b.isFull(now) {
+			delete(f.all, key)
+		}
+	}
+	f.limit = max(minSweep, 2*len(f.all))
+}
+
+// forget lets newcomers for a budget ask at once.
+func (f *fullBudgets) forget(key [16]byte) { delete(f.all, key) }
+
+// patience returns how long the call of a newcomer may wait for other callers: half of the time until its start,
+// and less if the newcomer has a share, so that its start is not within the horizon before. It is 0 if the newcomer
+// would be refused, so that the newcomer hears of it at once. Of many newcomers only as many wait as start in half of
+// maxPatience: otherwise a crowd of this program would come before callers of the rest of the fleet.
+func (f *fullBudgets) patience(o *op, b *store.Booking, now time.Time) time.Duration {
+	if o.Kind != wire.Reserve || b.Horizon == 0 || b.Turn != nil || b.Instead != (store.Handle{}) || b.NotBefore > 0 || o.forSlots {
+		return 0
+	}
+
+	// The budget with the longest wait decides.
+	var wait, spare time.Duration
+	var holder *fullBudget
+	crowd := 0
+	for i := range o.Charges {
+		c := &o.Charges[i]
+		budget := f.all[c.Budget.Key]
+		if budget == nil || c.Shadow {
+			continue
+		}
+
+		share, _ := wire.Share(c)
+		if d := budget.wait(wire.LaneID{Class: o.Class, Share: share}, now); d > wait {
+			wait, holder, crowd, spare = d, budget, flow(c), d/2
+			if share != 0 {
+				spare = min(spare, d-b.Horizon)
+			}
+		}
+	}
+
+	// A caller that will be refused hears of it at once.
+	if holder == nil || b.MaxWait >= 0 && wait >= b.MaxWait {
+		return 0
+	}
+
+	// Behind this crowd, newcomers do not wait for company: callers of other nodes would have to stand behind all of them.
+	holder.newcomers++
+	if holder.newcomers >= crowd {
+		return 0
+	}
+
+	return max(0, min(maxPatience, spare))
+}
+
+// flow returns how many callers with a charge start within half of maxPatience while the budget is full. It is 0
+// if starts do not flow evenly there: a caller that is passed might have to wait for one more window.
+func flow(c *store.Charge) int {
+	n, per := int64(c.Limit.N()), c.Limit.Per()
+	if c.Limit.Kind() == store.KindFixedWindow || c.Limit.Kind() == store.KindSlidingWindow && per > maxEvenWindow || per <= 0 {
+		return 0
+	}
+
+	return int(n * int64(maxPatience/2) / int64(per) / int64(c.Cost))
 }

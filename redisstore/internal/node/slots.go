@@ -242,7 +242,7 @@ func (n *Node) renew(l *lease) {
 // slotsAnswered notes the answer to an op for slots: its old place in line is gone, and it holds its slots or stands
 // in line anew. Slots that were granted to a caller that has left are not counted.
 func (n *Node) slotsAnswered(o *op) {
-	if o.Kind != wire.Reserve || !o.forSlots {
+	if o.Kind != wire.Reserve {
 		return
 	}
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle/redisstore/internal/names"
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 	"github.com/fleetthrottle/throttle/store"
@@ -18,7 +17,7 @@ import (
 func newNode() *Node {
 	subs := notify.New(nil, func() notify.Channels { return notify.Channels{} }, nil)
 	subs.Listen = func(context.Context, *notify.Subscription) {}
-	n := New(Options{Names: names.New("test"), Subs: subs, NoNews: true, RenewEvery: RenewEvery})
+	n := New(Options{Names: wire.NewSpace("test"), Subs: subs, NoNews: true, RenewEvery: RenewEvery})
 	n.queues["group"] = &queue{running: true, sooner: make(chan struct{}, 1)}
 	return n
 }

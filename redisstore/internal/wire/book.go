@@ -45,6 +45,119 @@ type BookCall struct {
 	rows    []*store.Charge // in the order of the keys behind the record's
 }
 
+// A Kind is the kind of an operation of a booking call.
+type Kind uint8
+
+const (
+	Reserve Kind = iota // books a start, or gets into line
+	Cancel              // gives back a start, or leaves lines; or does nothing, so that reports go along
+	Settle              // changes the cost of a start
+	Renew               // says that a waiter is still there
+)
+
+// An Op is one operation, for one caller or for several callers that want the
+// same.
+type Op struct {
+	Kind    Kind
+	Callers int
+	Charges []store.Charge
+	Costs   []int // Settle: the true costs
+
+	// The start that the callers have, which Reserve replaces, or their arrival in a
+	// line for slots, which it continues. Zero: they have none.
+	Start, Arrival int64
+
+	MaxWait   int64 // upper bound on a wait that is of use, in microseconds; see AnyWait
+	NotBefore time.Duration
+	Spread    time.Duration
+	Horizon   time.Duration // Zero: the callers stand in no line.
+	Class     int64
+	Tickets   []Ticket      // in lines for starts
+	Returns   bool          // they go first in lines where they have no ticket
+	Informed  bool          // they have given other programs time to tell which starts were lost
+	Again     time.Duration // Renew: in how long the waiter will say so again
+}
+
+// AnyWait is the MaxWait of callers that wait without a bound: no wait is longer.
+const AnyWait = 1 << 53
+
+// MaxWait returns the MaxWait of an Op for the MaxWait of a booking, where a
+// negative duration means no bound.
+func MaxWait(d time.Duration) int64 {
+	if d < 0 {
+		return AnyWait
+	}
+	return int64(d / time.Microsecond)
+}
+
+// maxWait returns the longest wait that is of use or, to renew, in how long the
+// waiter will say so again.
+func (o *Op) maxWait() int64 {
+	if o.Kind == Renew {
+		return Micros(o.Again)
+	}
+	return o.MaxWait
+}
+
+// lastField returns the last number of a charge: its true cost, or whether it is a
+// shadow.
+func (o *Op) lastField(i int) int64 {
+	switch {
+	case o.Kind == Settle:
+		return int64(o.Costs[i])
+	case o.Charges[i].Shadow:
+		return 1
+	}
+	return 0
+}
+
+// ForSlots reports whether the charge is for requests in flight.
+func ForSlots(c *store.Charge) bool { return c.Limit.Kind() == store.KindConcurrency }
+
+// Unlimited reports whether the charge is for an unlimited budget. Such budgets
+// are gates: keys that Redis looks at and leaves alone as long as they are open. A
+// gate that is shut is a row like any other. See docs/internals/unlimited.md and
+// the part answer of lua/book.lua.
+func Unlimited(c *store.Charge) bool { return c.Limit.Kind() == store.KindUnlimited }
+
+// Cost returns the cost of a charge. The cost of an unlimited charge means
+// nothing, so it is 1.
+func Cost(c *store.Charge) int64 {
+	if Unlimited(c) {
+		return 1
+	}
+	return int64(c.Cost)
+}
+
+// Share returns the share of a charge's caller, 0 if it has none, and its weight,
+// at least 1.
+func Share(c *store.Charge) (id uint64, weight int64) {
+	return c.Share.ID, int64(min(max(1, c.Share.Weight), maxWeight))
+}
+
+// maxWeight is an upper bound on the weight of a share.
+const maxWeight = 1000
+
+// A Ticket is a place in the line of one budget: see lua/queue.lua.
+type Ticket struct {
+	Budget [16]byte
+	Line   int64
+	Number int64
+	State  TicketState
+	Round  int64
+	Share  uint64 // the share of its lane. Zero: the lane of callers without a share.
+}
+
+// Front is the number of tickets whose owners go before all waiters of their
+// class. All other tickets have numbers from 1 on.
+const Front = 0
+
+// A TicketState is the state of a ticket. Only the scripts know all states.
+type TicketState int64
+
+// HadStart is the state of a ticket whose owner had its start.
+const HadStart TicketState = 3
+
 // Write writes the request down.
 func (r *BookRequest) Write(b Boundaries, budgets Budgets) *BookCall {
 	w := writers.Get().(*writer)
@@ -83,55 +196,6 @@ func flag(b bool) int64 {
 		return 1
 	}
 	return 0
-}
-
-// leavesOut reports whether a charge is not written with its operation: a gate is
-// only named once in the call.
-func (r *BookRequest) leavesOut(o *Op, ch *store.Charge) bool {
-	return Unlimited(ch) && (o.Kind == Settle || !r.Rows[ch.Budget.Key])
-}
-
-// chargeIndexes are the indexes of the charges of an operation that are written
-// with it. Nil means all.
-type chargeIndexes []int
-
-// writtenCharges returns the charges that are written with an operation.
-func (r *BookRequest) writtenCharges(o *Op) chargeIndexes {
-	left := func(ch store.Charge) bool { return r.leavesOut(o, &ch) }
-	if !slices.ContainsFunc(o.Charges, left) {
-		return nil
-	}
-	at := make(chargeIndexes, 0, len(o.Charges))
-	for i := range o.Charges {
-		if !left(o.Charges[i]) {
-			at = append(at, i)
-		}
-	}
-	return at
-}
-
-// size returns how many charges are written.
-func (w chargeIndexes) size(o *Op) int {
-	if w == nil {
-		return len(o.Charges)
-	}
-	return len(w)
-}
-
-// index returns the index of a charge among the written charges.
-func (w chargeIndexes) index(charge int) int {
-	if w == nil {
-		return charge
-	}
-	return slices.Index(w, charge)
-}
-
-// charge returns the charge at an index among the written charges.
-func (w chargeIndexes) charge(index int) int {
-	if w == nil {
-		return index
-	}
-	return w[index]
 }
 
 // A writer writes a BookRequest, in parts that follow each other in the frame. Its
@@ -268,4 +332,493 @@ func equalLimits(a, b *store.Charge) bool {
 // loaded twice makes two rules of one, which does no harm.
 func sameRule(a, b *store.Charge) bool {
 	return a.Budget.Key == b.Budget.Key && a.Jitter == b.Jitter && a.Limit == b.Limit
+}
+
+// leavesOut reports whether a charge is not written with its operation: a gate is
+// only named once in the call.
+func (r *BookRequest) leavesOut(o *Op, ch *store.Charge) bool {
+	return Unlimited(ch) && (o.Kind == Settle || !r.Rows[ch.Budget.Key])
+}
+
+// chargeIndexes are the indexes of the charges of an operation that are written
+// with it. Nil means all.
+type chargeIndexes []int
+
+// writtenCharges returns the charges that are written with an operation.
+func (r *BookRequest) writtenCharges(o *Op) chargeIndexes {
+	left := func(ch store.Charge) bool { return r.leavesOut(o, &ch) }
+	if !slices.ContainsFunc(o.Charges, left) {
+		return nil
+	}
+	at := make(chargeIndexes, 0, len(o.Charges))
+	for i := range o.Charges {
+		if !left(o.Charges[i]) {
+			at = append(at, i)
+		}
+	}
+	return at
+}
+
+// size returns how many charges are written.
+func (w chargeIndexes) size(o *Op) int {
+	if w == nil {
+		return len(o.Charges)
+	}
+	return len(w)
+}
+
+// index returns the index of a charge among the written charges.
+func (w chargeIndexes) index(charge int) int {
+	if w == nil {
+		return charge
+	}
+	return slices.Index(w, charge)
+}
+
+// charge returns the charge at an index among the written charges.
+func (w chargeIndexes) charge(index int) int {
+	if w == nil {
+		return index
+	}
+	return w[index]
+}
+
+// A BookReply is the answer of lua/book.lua. Times are microseconds of the
+// server's clock.
+type BookReply struct {
+	Now       int64         // the server's time
+	DecidedAt int64         // the server's time when an earlier copy of the call was done. Zero: no earlier copy was.
+	CopyAge   time.Duration // how much later than the first copy that copy was sent
+	Outcomes  []Outcome     // one for each caller
+	Budgets   []BudgetReply // one for each row
+	Reports   []ReportReply // one for each report
+}
+
+// An Outcome is the result of one caller's part of an operation.
+type Outcome struct {
+	State
+	At          int64   // the start, or when there would have been one; 0 if Waiting
+	Arrival     int64   // by which the caller is known in the line for concurrency
+	Charge      int     // the index of the charge that held the caller back, or -1
+	PausedUntil int64   // the end of that charge's pause, or 0
+	Delays      []int64 // for each charge that is a shadow, by how many microseconds it would have delayed the start; nil without shadows
+	Tickets     []Ticket
+}
+
+// A State is the result of an operation.
+type State int64
+
+const (
+	Refused   State = iota // nothing was booked; also of operations that book nothing
+	Booked                 // a start was booked
+	Held                   // a start was booked, and slots are held with it
+	Unsettled              // nothing can be booked before At, when it is known which starts were lost
+	InLine                 // the callers stand in lines for starts: At is when they may have their turn
+	Waiting                // the callers stand in line for slots, since Arrival
+)
+
+// AllNow stands in the place of the number of callers of an answer: all callers
+// have a start at the time that follows.
+const AllNow = 0
+
+// Booked reports whether there is a start.
+func (o *Outcome) Booked() bool { return o.State == Booked || o.State == Held }
+
+// Handle names the start, or the place in line for concurrency.
+func (o *Outcome) Handle() store.Handle {
+	if o.State == Waiting {
+		return store.Handle{Place: o.Arrival}
+	}
+	return store.Handle{Start: o.At}
+}
+
+// A BudgetReply is the part of a reply about one row.
+type BudgetReply struct {
+	Key         string
+	Charge      *store.Charge     // a charge of the budget
+	Generations [Lives]Generation // the present one first
+	Older       Older
+	Starts      int64 // that count now
+	Last        int64 // the end of the last
+	Line        *Line // nil without a line
+}
+
+// A Line is the part of a reply about the line of one budget: see lua/queue.lua.
+type Line struct {
+	ID, Waiting int64
+	Hurry       int64
+	Soon        time.Duration // in how long the first of all that wait may start
+	Cuts        [3]int64
+	Joined      [3]int64         // the next ticket of each class
+	First, Last [3]time.Duration // in how long the first and the last of each will have their turn
+	HasShares   bool             // some callers have had a share: then the numbers of classes are of callers without a share
+	Lanes       []Lane           // the lanes of shares that the call was about
+}
+
+// A Lane is the part of a reply about the callers of one class and one share in a
+// line.
+type Lane struct {
+	LaneID
+	Cut, Joined int64
+	First, Last time.Duration
+	News        bool // the waiters below the cut may not know
+}
+
+// A LaneID names a lane of a line.
+type LaneID struct {
+	Class int64
+	Share uint64 // Zero: the callers without a share.
+}
+
+// Read reads the reply to the call.
+func (c *BookCall) Read(f Frame) (BookReply, error) {
+	r := &reader{rest: f}
+	p := BookReply{Now: r.next(), DecidedAt: r.next()}
+
+	// A reply to a different call is none.
+	r.check(r.next() == c.request.Number)
+	p.CopyAge = Wait(r.next())
+
+	callers := 0
+	for _, o := range c.request.Ops {
+		callers += o.Callers
+	}
+
+	p.Outcomes = make([]Outcome, 0, callers)
+	if r.peek() == AllNow {
+		p.Outcomes = r.allNow(p.Outcomes, callers)
+	} else {
+		for _, o := range c.request.Ops {
+			// One outcome may be for some of the callers of an operation.
+			for left := o.Callers; left > 0 && !r.failed; {
+				n := len(p.Outcomes)
+				p.Outcomes = r.outcomes(p.Outcomes, c.request, o, left)
+				left -= len(p.Outcomes) - n
+			}
+		}
+	}
+
+	p.Budgets = make([]BudgetReply, len(c.rows))
+	for i, ch := range c.rows {
+		p.Budgets[i].Key, p.Budgets[i].Charge = c.Keys[i+1], ch
+		r.budget(&p.Budgets[i])
+	}
+
+	for range c.request.Reports {
+		p.Reports = append(p.Reports, r.report())
+	}
+
+	// A start in the far past is not of this call.
+	for i := range p.Outcomes {
+		o := &p.Outcomes[i]
+		r.check(!o.Booked() || o.At > max(0, p.Now, p.DecidedAt)-Micros(store.MaxAhead))
+	}
+
+	return p, r.end()
+}
+
+// allNow reads a single outcome for all callers: each has a start at the time of
+// the call.
+func (r *reader) allNow(to []Outcome, callers int) []Outcome {
+	_ = r.next()
+	o := Outcome{State: Booked, At: r.next(), Charge: store.NotHeld}
+	r.check(o.At > 0)
+	for range callers {
+		to = append(to, o)
+	}
+	return to
+}
+
+// outcomes appends the next outcomes, of some of the callers that are left of an
+// operation.
+func (r *reader) outcomes(to []Outcome, q *BookRequest, op *Op, left int) []Outcome {
+	at := q.writtenCharges(op)
+	callers := r.next()
+	o := Outcome{State: State(r.next()), At: r.next(), Charge: int(r.next()) - 1, PausedUntil: r.next()}
+	r.check(callers >= 1 && callers <= int64(left) && o.State <= Waiting && o.State >= Refused &&
+		o.Charge >= -1 && o.Charge < at.size(op) && (!o.Booked() || o.At > 0))
+	if r.failed {
+		return to
+	}
+	if o.Charge >= 0 {
+		o.Charge = at.charge(o.Charge)
+	}
+
+	last := o.At
+	switch {
+	case o.Booked():
+		r.delays(&o, q, op)
+	case o.State == InLine:
+		last = r.tickets(&o, op, at)
+	case o.State == Waiting:
+		o.At, o.Arrival = 0, o.At
+	}
+
+	for i := range callers {
+		to = append(to, o.of(op, i, callers, last))
+	}
+
+	return to
+}
+
+// delays reads by how much shadows are late. One whose gate is open is not.
+func (r *reader) delays(o *Outcome, q *BookRequest, op *Op) {
+	for i := range op.Charges {
+		ch := &op.Charges[i]
+		if !ch.Shadow || ForSlots(ch) || op.Kind != Reserve {
+			continue
+		}
+		if o.Delays == nil {
+			o.Delays = make([]int64, len(op.Charges))
+		}
+		if !q.leavesOut(op, ch) {
+			o.Delays[i] = r.next()
+		}
+	}
+}
+
+// tickets reads the tickets of the first of some callers in line. It returns when the
+// last of them may have its turn.
+func (r *reader) tickets(o *Outcome, op *Op, at chargeIndexes) (last int64) {
+	last = r.next()
+	n := r.count()
+	r.check(n >= 1 && n <= at.size(op))
+	found := false
+	for range n {
+		i := int(r.next()) - 1
+		r.check(i >= 0 && i < at.size(op))
+		if r.failed {
+			return 0
+		}
+		i = at.charge(i)
+		found = found || i == o.Charge
+		o.Tickets = append(o.Tickets, Ticket{
+			Budget: op.Charges[i].Budget.Key, Line: r.next(), Number: r.next(), State: TicketState(r.next()), Round: r.next(), Share: r.share(),
+		})
+	}
+	r.check(found)
+	return last
+}
+
+// of returns the outcome of the i-th of callers that were answered together.
+// Callers in line have successive tickets.
+func (o Outcome) of(op *Op, i, callers, last int64) Outcome {
+	if o.State != InLine || callers == 1 {
+		return o
+	}
+
+	// Tickets follow each other, so the turns between the first and the last are taken to be even.
+	o.At += (last - o.At) * i / (callers - 1)
+	ch := &op.Charges[o.Charge]
+	k := slices.IndexFunc(o.Tickets, func(t Ticket) bool { return t.Budget == ch.Budget.Key })
+	o.Tickets = []Ticket{o.Tickets[max(0, k)]}
+	o.Tickets[0].Number += i * Cost(ch)
+	return o
+}
+
+// The lists that a reply has about a budget besides its counts.
+const (
+	moreGenerations = 1 << iota
+	moreLine
+	moreLanes
+)
+
+func (r *reader) budget(b *BudgetReply) {
+	b.Generations[0] = r.generation()
+	b.Starts, b.Last = r.next(), r.next()
+	more := r.next()
+	r.check(more >= 0 && more <= moreGenerations|moreLine|moreLanes && (more&moreLanes == 0 || more&moreLine != 0))
+
+	if more&moreGenerations != 0 {
+		b.Generations[1], b.Older = r.generation(), Older{r.next(), r.next()}
+		more := r.count()
+		r.check(more <= Lives-2)
+
+		for i := range min(more, Lives-2) {
+			b.Generations[2+i] = r.generation()
+		}
+	}
+
+	if more&moreLine != 0 {
+		b.Line = r.line()
+		b.Line.HasShares = more&moreLanes != 0
+		if b.Line.HasShares {
+			b.Line.Lanes = r.lanes()
+		}
+	}
+}
+
+func (r *reader) line() *Line {
+	l := new(Line)
+	l.ID, l.Waiting, l.Hurry, l.Soon = r.next(), r.next(), r.next(), Wait(r.next())
+	for _, to := range []*[3]int64{&l.Cuts, &l.Joined} {
+		for k := range to {
+			to[k] = r.next()
+		}
+	}
+	for _, to := range []*[3]time.Duration{&l.First, &l.Last} {
+		for k := range to {
+			to[k] = Wait(r.next())
+		}
+	}
+	return l
+}
+
+func (r *reader) lanes() (all []Lane) {
+	for range r.count() {
+		l := Lane{LaneID: LaneID{r.next(), r.share()}, Cut: r.next(), Joined: r.next(), First: Wait(r.next()), Last: Wait(r.next()), News: r.next() != 0}
+		r.check(l.Class >= 1 && l.Class <= 3)
+		all = append(all, l)
+	}
+	return all
+}
+
+// share reads the name of a share.
+func (r *reader) share() uint64 {
+	v := r.next()
+	r.check(v >= 0)
+	return uint64(v)
+}
+
+// A Generation of a row begins when the row's key is made, and ends when the key
+// is lost. Count is the number of starts in it. ID is Names times its ordinal,
+// plus a random number below Names. The ordinal is the time at which the
+// generation began, in seconds of the server's clock, or one more than the
+// ordinal of the newest known generation, if that is more: so the IDs of a
+// budget's generations rise, even where a program without history makes the key.
+type Generation struct{ ID, Count int64 }
+
+func (r *reader) generation() Generation { return Generation{r.next(), r.next()} }
+
+// Parts is into how many parts a node cuts a window to remember its starts. Lives
+// is how many generations of a row have a name. See docs/internals/state-loss.md.
+const (
+	Parts = 8
+	Lives = 12
+)
+
+// Names and LastOrdinal bound the two halves of a generation's ID.
+const (
+	Names       = 1 << 21
+	LastOrdinal = 1<<32 - 1 // with Names it fills the integers that a Lua number holds
+)
+
+// Older is the starts of all generations that have no name any more: how many
+// there were, and a mark by which two sets of such starts can be told apart.
+type Older struct{ Count, Mark int64 }
+
+// Known is a node's history of a budget, in case Redis forgot starts: see
+// lua/repair.lua.
+type Known struct {
+	Record      int64                 // lower bound on the number in the record of calls. Zero: there may be no record.
+	Elapsed     time.Duration         // since the last call that spoke of the budget was sent
+	Clock       Clock                 // what is known of the server's clock since then
+	ServerTime  int64                 // the time that its reply told
+	AtLeast     time.Duration         // lower bound on the time since then
+	Generations [Lives + 1]Generation // the present one first. A row names one fewer: starts of the last may be in no row.
+	Older       Older
+	Starts      Samples // the latest first
+}
+
+// A Clock says whether a node knows how much time has passed since a call.
+type Clock int64
+
+const (
+	ElapsedUnknown Clock = iota // nobody can tell how much time has passed
+	ElapsedKnown
+	SetForward // known, and the server's clock was certainly set forward since
+)
+
+// A Sample says that Count starts were at least Ago before now.
+type Sample struct {
+	Ago   time.Duration
+	Count int64
+}
+
+// Samples are the samples that a node keeps of a budget, at most Parts + 1. The
+// zero Samples is empty.
+type Samples struct {
+	all [Parts + 1]Sample
+	n   int
+}
+
+// Add adds a sample. There must be room for it.
+func (s *Samples) Add(sample Sample) { s.all[s.n], s.n = sample, s.n+1 }
+
+// All returns the samples, in the order of Add.
+func (s *Samples) All() []Sample { return s.all[:s.n] }
+
+// append appends the history in the form of read_history in lua/repair.lua.
+func (k *Known) append(f Frame) Frame {
+	f = f.Add(k.Record, Micros(k.Elapsed), int64(k.Clock), k.ServerTime)
+
+	more := 0 // generations before the last two, which most budgets do not have
+	for more < len(k.Generations)-2 && k.Generations[2+more].ID != 0 {
+		more++
+	}
+
+	for _, g := range k.Generations[:2] {
+		f = f.Add(g.ID, g.Count)
+	}
+
+	f = f.Add(k.Older.Count, k.Older.Mark, int64(more))
+	for _, g := range k.Generations[2 : 2+more] {
+		f = f.Add(g.ID, g.Count)
+	}
+
+	f = f.Add(int64(k.Starts.n))
+	for _, s := range k.Starts.All() {
+		f = f.Add(int64(s.Ago/time.Microsecond), s.Count)
+	}
+
+	return f.Add(Micros(k.AtLeast))
+}
+
+// A Report is a node's report of one budget of requests in flight: all slots that
+// the node holds, and its waiters. See lua/leases.lua.
+type Report struct {
+	Key        string
+	Budget     [16]byte
+	Limit      int
+	Sequence   int64 // the number of this report among all reports of the node
+	Held       int
+	Generation Generation    // of the budget in Redis, as far as the node knows
+	Elapsed    time.Duration // since the node asked for that generation
+	Clock      Clock
+	Latest     int64 // the arrival of the node's last waiter
+	Most       int   // upper bound on the reported waiters of each reserve
+	Waiters    []Waiter
+}
+
+// A Waiter is a waiter in a report. Reports list waiters in the order of arrival.
+type Waiter struct {
+	Arrival  int64 // by the server's clock; it names the waiter
+	Cost     int
+	KeepFree int
+	Behind   int // the costs of waiters behind it that are not reported
+}
+
+func (r *Report) append(f Frame) Frame {
+	f = f.Add(int64(r.Limit), r.Sequence, int64(r.Held), r.Generation.ID, r.Generation.Count, Micros(r.Elapsed), int64(r.Clock),
+		r.Latest, int64(r.Most), int64(len(r.Waiters)))
+	for _, w := range r.Waiters {
+		f = f.Add(w.Arrival, int64(w.Cost), int64(w.KeepFree), int64(w.Behind))
+	}
+	return f
+}
+
+// A ReportReply is the answer to a report of one budget.
+type ReportReply struct {
+	Generation Generation
+	Nodes      int           // how many nodes hold slots or wait
+	Granted    []int64       // the arrivals of the node's waiters that have room set aside
+	Again      time.Duration // upper bound on the time until the next report. Zero: no bound.
+}
+
+func (r *reader) report() (p ReportReply) {
+	p = ReportReply{Generation: r.generation(), Nodes: int(r.next()), Again: Wait(r.next())}
+	for range r.count() {
+		p.Granted = append(p.Granted, r.next())
+	}
+	return p
 }

@@ -381,15 +381,3 @@ func inline(source string) string {
 func inWord(c byte) bool {
 	return c == '_' || '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z'
 }
-
-// A Call is a script with its keys and arguments: first the time, then the frame,
-// then all of More.
-type Call struct {
-	Script Script
-	Keys   []string
-	Frame  Frame
-	More   []any
-}
-
-// Args returns the arguments of the call. now is "" for the server's time.
-func (c Call) Args(now any) []any { return append([]any{now, []byte(c.Frame)}, c.More...) }

@@ -1,0 +1,407 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/internal/lab/redistest"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/store"
+)
+
+// queued returns the queue of some ops.
+func queued(ops ...*op) (*Node, *queue) {
+	qs := New(Options{})
+	for _, o := range ops {
+		qs.enqueue(o)
+	}
+	return qs, qs.queues["group"]
+}
+
+func many(n int, op func() *op) (all []*op) {
+	for range n {
+		all = append(all, op())
+	}
+	return all
+}
+
+// TestACallTakes: how many of the callers that wait the next call serves.
+func TestACallTakes(t *testing.T) {
+	newcomer := func() *op { return reserve(5, "a") }
+	returner := func() *op { return with(reserve(5, "a"), func(op *op) { op.turn = place(1) }) }
+	alone := func() *op { return with(reserve(5, "a"), func(op *op) { op.isolated = true }) }
+	for _, c := range []struct {
+		name string
+		ops  []*op
+		want int
+	}{
+		{"all", many(80, newcomer), 80},
+		{"no more than the record holds", many(81, newcomer), 80},
+		{"as many of a line as have an answer of their own", many(33, returner), 32},
+		{"one that is isolated alone", append(many(1, alone), newcomer()), 1},
+		{"those before one that is isolated", append(many(2, newcomer), alone()), 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			qs, q := queued(c.ops...)
+			b := qs.next("group", q)
+			require.Len(t, b.ops, c.want)
+			require.Len(t, q.ops, len(c.ops)-c.want)
+			require.Equal(t, int64(1), b.number)
+		})
+	}
+}
+
+// TestAQueueEndsWithItsLastCaller: nothing is left of it.
+func TestAQueueEndsWithItsLastCaller(t *testing.T) {
+	qs, q := queued(reserve(5, "a"))
+	require.True(t, q.running)
+	require.NotNil(t, qs.next("group", q))
+	require.Nil(t, qs.next("group", q))
+	require.False(t, q.running)
+	require.Empty(t, qs.queues)
+}
+
+// TestALostCallGoesFirst: nobody waited for it when Redis was away. The next caller finds out
+// what became of it, as long as Redis remembers.
+func TestALostCallGoesFirst(t *testing.T) {
+	for name, c := range map[string]struct {
+		age  time.Duration
+		lost bool
+	}{
+		"remembered": {history.RecordTime - 1, true},
+		"forgotten":  {history.RecordTime, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				gone := with(reserve(5, "a"), func(op *op) { op.left = true })
+				qs, q := queued(gone)
+				lost := newBatch([]*op{gone}, 7)
+				lost.sent = time.Now()
+				q.ops = nil
+				require.False(t, qs.noteFailure(q, lost, errors.New("away")), "nobody waits")
+				require.False(t, q.running)
+				time.Sleep(c.age)
+				next := reserve(5, "a")
+				require.Same(t, q, qs.enqueue(next), "it stood still")
+				b := qs.next("group", q)
+				require.Equal(t, c.lost, b == lost)
+				if c.lost {
+					b = qs.next("group", q)
+				}
+				require.Equal(t, []*op{next}, b.ops)
+			})
+		})
+	}
+}
+
+// TestAReportIsAwaited as long as its caller waits, also when Redis has been away for longer than an answer takes.
+func TestAReportIsAwaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		qs, q := queued(reserve(5, "a"))
+		q.ops = nil
+		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+		defer client.Close()
+		qs.Conn = conn.New(client) // names the server in errors
+		report := newReport(store.Charge{Budget: store.Budget{Group: "group"}, Limit: store.Concurrency(1), Cost: 1})
+		ctx, leave := context.WithCancel(t.Context())
+		done := do(ctx, qs, report)
+		synctest.Wait()
+
+		b := newBatch([]*op{report}, 7)
+		for range 4 {
+			require.True(t, qs.noteFailure(q, b, errors.New("away")), "the caller waits")
+			time.Sleep(conn.ReplyTime / 2)
+		}
+
+		leave()
+		require.Error(t, <-done)
+		require.False(t, qs.noteFailure(q, b, errors.New("away")), "nobody waits")
+	})
+}
+
+// TestWhoLeavesTheQueue gives back what it wanted to replace, and its places in lines.
+func TestWhoLeavesTheQueue(t *testing.T) {
+	plain := reserve(5, "a")
+	returns := with(reserve(5, "a"), func(op *op) { op.Start, op.Spread = 77, 3 })
+	turn := with(reserve(5, "a"), func(op *op) { op.turn = place(1) })
+	stays := reserve(5, "a")
+	_, q := queued(plain, returns, turn, stays)
+	for _, op := range []*op{plain, returns, turn} {
+		op.left = true
+		q.noteLeft()
+	}
+	q.sweep()
+	require.Len(t, q.ops, 3)
+	require.Equal(t, wire.Cancel, q.ops[0].Kind)
+	require.Equal(t, int64(77), q.ops[0].Start)
+	require.Equal(t, time.Duration(3), q.ops[0].Spread)
+	require.Equal(t, "left", q.ops[1].Charges[0].Budget.Policy)
+	require.Same(t, stays, q.ops[2])
+	require.Zero(t, q.leavers)
+}
+
+// TestAQueueThatStandsStillStaysSmall though callers come and go.
+func TestAQueueThatStandsStillStaysSmall(t *testing.T) {
+	qs, q := queued(reserve(5, "a"))
+	for range 1000 {
+		op := reserve(5, "a")
+		qs.enqueue(op)
+		op.left = true
+		q.noteLeft()
+		require.LessOrEqual(t, len(q.ops), 102)
+	}
+}
+
+// TestIsolatedOpsGoFirst, each in a call of its own.
+func TestIsolatedOpsGoFirst(t *testing.T) {
+	ops := []*op{reserve(5, "a"), reserve(5, "b")}
+	qs, q := queued(ops...)
+	b := qs.next("group", q)
+	qs.enqueue(reserve(5, "c"))
+	qs.isolate(q, b)
+	for _, o := range ops {
+		require.Equal(t, []*op{o}, qs.next("group", q).ops)
+	}
+	require.Len(t, qs.next("group", q).ops, 1)
+}
+
+// TestMain stops the shared server when all tests are over.
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
+
+// real returns queues that call a server of their own, which knows the script.
+func real(t *testing.T) (*Node, *redistest.Server, *redis.Client) {
+	server := redistest.Single(t)
+	client := server.Client(t)
+	require.NoError(t, client.ScriptLoad(t.Context(), wire.BookScript.Source).Err())
+	qs := New(Options{
+		Conn: conn.New(client), Names: wire.NewSpace("throttle"), History: history.New(), Offsets: history.NewClockOffsets(),
+		Pauses: history.RestorePauseEnds(nil), Shut: history.RestorePauseEnds(nil), Lost: func(string) {},
+	})
+	t.Cleanup(func() { idle(t, qs) })
+	return qs, server, client
+}
+
+// idle awaits that nothing is left of the queues.
+func idle(t *testing.T, qs *Node) {
+	require.Eventually(t, func() bool {
+		load := qs.Load()
+		return load.Queued == 0 && load.Running == 0
+	}, 10*time.Second, time.Millisecond)
+}
+
+// waiting awaits that a call is made, and so many ops wait for the next one.
+func waiting(t *testing.T, qs *Node, n int) {
+	require.Eventually(t, func() bool {
+		load := qs.Load()
+		return load.Queued == n && load.Running == 1
+	}, 10*time.Second, time.Millisecond)
+}
+
+// scripts is how many calls of scripts a server has had; none before the first.
+func scripts(t *testing.T, c *redis.Client) int {
+	info, err := c.Info(t.Context(), "commandstats").Result()
+	require.NoError(t, err)
+	found := regexp.MustCompile(`cmdstat_evalsha:calls=(\d+)`).FindStringSubmatch(info)
+	if found == nil {
+		return 0
+	}
+	n, err := strconv.Atoi(found[1])
+	require.NoError(t, err)
+	return n
+}
+
+// do has an op done aside.
+func do(ctx context.Context, qs *Node, op *op) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- qs.do(ctx, op, store.AnyWait) }()
+	return done
+}
+
+// TestALeaderLeaves while Redis is stopped: its call goes on, once, and what it booked is given back.
+func TestALeaderLeaves(t *testing.T) {
+	t.Parallel()
+	qs, server, client := real(t)
+	server.Pause()
+	ctx, leave := context.WithCancel(t.Context())
+	done := do(ctx, qs, reserve(5000, "a"))
+	waiting(t, qs, 0)
+	leave()
+	require.ErrorIs(t, <-done, context.Canceled)
+	server.Continue()
+	idle(t, qs)
+	require.Equal(t, 2, scripts(t, client), "the booking, and what takes it back")
+}
+
+// TestALeaderIsFollowed by callers that come while its call is on its way. They go together in
+// the next call.
+func TestALeaderIsFollowed(t *testing.T) {
+	t.Parallel()
+	qs, server, client := real(t)
+	server.Pause()
+	var all []<-chan error
+	for i := range 3 {
+		all = append(all, do(t.Context(), qs, reserve(5000, fmt.Sprint(i))))
+		waiting(t, qs, i)
+	}
+	server.Continue()
+	for _, done := range all {
+		require.NoError(t, <-done)
+	}
+	require.Equal(t, 2, scripts(t, client))
+}
+
+// TestALeaderAwaitsNoLock: its context ends its wait even where the lease of a slot is locked.
+func TestALeaderAwaitsNoLock(t *testing.T) {
+	t.Parallel()
+	qs, _, _ := real(t)
+	slots := keepOp(wire.Reserve, store.Charge{Budget: store.Budget{Group: "group"}, Limit: store.Concurrency(1), Cost: 1})
+	locked := qs.lockRecords([]*op{slots})
+	ctx, leave := context.WithCancel(t.Context())
+	done := do(ctx, qs, slots)
+	waiting(t, qs, 0)
+	leave()
+	require.ErrorIs(t, <-done, context.Canceled)
+	qs.learnReports(locked, nil, time.Now())
+}
+
+// patient is an op whose call may wait for so long that a test does not end before.
+func patient(name string) *op {
+	op := reserve(5000, name)
+	op.patience = time.Hour
+	return op
+}
+
+// TestPatientCallersShareACall: with one that cannot wait, and where a call is full.
+func TestPatientCallersShareACall(t *testing.T) {
+	t.Parallel()
+	for name, last := range map[string]func(*Node) []*op{
+		"one cannot wait": func(*Node) []*op { return []*op{reserve(5000, "last")} },
+		"a call is full": func(*Node) (all []*op) {
+			for i := range maxBatch - 3 {
+				all = append(all, patient(fmt.Sprint("more ", i)))
+			}
+			return all
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			qs, _, client := real(t)
+			var all []<-chan error
+			for i := range 3 {
+				all = append(all, do(t.Context(), qs, patient(fmt.Sprint(i))))
+				waiting(t, qs, i+1)
+			}
+			require.Zero(t, scripts(t, client))
+			for _, op := range last(qs) {
+				all = append(all, do(t.Context(), qs, op))
+			}
+			for _, done := range all {
+				require.NoError(t, <-done)
+			}
+			require.Equal(t, 1, scripts(t, client))
+		})
+	}
+}
+
+// TestAPatientCallerLeaves: the others of its call wait as long as they would have, and its
+// context ends its own wait at once.
+func TestAPatientCallerLeaves(t *testing.T) {
+	t.Parallel()
+	qs, _, client := real(t)
+	ctx, leave := context.WithCancel(t.Context())
+	first := do(ctx, qs, patient("first"))
+	waiting(t, qs, 1)
+	second := do(t.Context(), qs, patient("second"))
+	waiting(t, qs, 2)
+	leave()
+	require.ErrorIs(t, <-first, context.Canceled)
+	require.Zero(t, scripts(t, client))
+	require.NoError(t, <-do(t.Context(), qs, reserve(5000, "third")))
+	require.NoError(t, <-second)
+	require.Equal(t, 1, scripts(t, client), "nothing was booked for who left")
+}
+
+// TestPatience: a newcomer's call waits for others where the last answer said that the budget is
+// full, for half of the wait, and not for long; and no caller waits to whom that could do harm.
+func TestPatience(t *testing.T) {
+	sec := time.Second
+	thousand := store.PerSecond(1000)
+	for _, c := range []struct {
+		name    string
+		limit   store.Limit
+		told    time.Duration // what the last caller of the budget was told
+		booking store.Booking
+		want    time.Duration
+	}{
+		{"half of the wait", thousand, 64 * time.Millisecond, store.Booking{MaxWait: -1}, 32 * time.Millisecond},
+		{"at most", thousand, sec, store.Booking{MaxWait: -1}, maxPatience},
+		{"room", thousand, 0, store.Booking{MaxWait: -1}, 0},
+		{"a lesser priority", thousand, sec, store.Booking{MaxWait: -1, Priority: store.PriorityLow}, maxPatience},
+		{"a higher priority goes first", thousand, sec, store.Booking{MaxWait: -1, Priority: store.PriorityHigh}, 0},
+		{"a refusal is told at once", thousand, sec, store.Booking{MaxWait: sec}, 0},
+		{"one that may wait as long", thousand, sec, store.Booking{MaxWait: 2 * sec}, maxPatience},
+		{"one that has a start", thousand, sec, store.Booking{MaxWait: -1, Instead: store.Handle{Start: 1}}, 0},
+		{"one that was in line", thousand, sec, store.Booking{MaxWait: -1, Turn: new(turn)}, 0},
+		{"not before", thousand, sec, store.Booking{MaxWait: -1, NotBefore: 1}, 0},
+		{"a small crowd", store.PerSecond(40), sec, store.Booking{MaxWait: -1}, maxPatience},
+		{"another would pass too many", store.PerSecond(20), sec, store.Booking{MaxWait: -1}, 0},
+		{"another may take the last of a window", store.FixedWindow(1000, sec), sec, store.Booking{MaxWait: -1}, 0},
+		{"an uneven flow", store.PerHour(1_000_000), sec, store.Booking{MaxWait: -1}, 0},
+		{"a bucket", store.TokenBucket(1000, sec, 1), sec, store.Booking{MaxWait: -1}, maxPatience},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f, now := fullBudgets{all: make(map[[16]byte]*fullBudget)}, time.Now()
+			charges := []store.Charge{{Limit: c.limit, Cost: 1}}
+			last := keepOp(wire.Reserve, charges...)
+			last.Class, last.Horizon = 2, horizon
+			last.outcome.Wait = wire.Micros(c.told)
+			f.note(last, now)
+
+			op := keepOp(wire.Reserve, charges...)
+			op.Class = classOf(c.booking.Priority)
+			c.booking.Horizon = horizon
+			require.Equal(t, c.want, f.patience(op, &c.booking, now))
+			c.booking.Horizon = 0
+			require.Zero(t, f.patience(op, &c.booking, now), "it stands in no line")
+		})
+	}
+}
+
+// TestPatienceOfACrowd: of many that come at once few wait, until the next answer.
+func TestPatienceOfACrowd(t *testing.T) {
+	f, now := fullBudgets{all: make(map[[16]byte]*fullBudget)}, time.Now()
+	op := keepOp(wire.Reserve, store.Charge{Limit: store.PerSecond(100), Cost: 1})
+	op.Class, op.Horizon, op.outcome.Wait = 2, horizon, wire.Micros(time.Second)
+	b := store.Booking{MaxWait: -1, Horizon: horizon}
+	for range 2 {
+		f.note(op, now)
+		for i := range 9 {
+			require.Equal(t, i < 6, f.patience(op, &b, now) > 0, "number %d: 100/s starts 7 in 75 ms", i)
+		}
+	}
+	f.forget(op.Charges[0].Budget.Key)
+	require.Zero(t, f.patience(op, &b, now))
+}
+
+// TestFullForgets budgets that are full no more.
+func TestFullForgets(t *testing.T) {
+	f, now := fullBudgets{all: make(map[[16]byte]*fullBudget)}, time.Now()
+	for i := range 10 * minSweep {
+		op := keepOp(wire.Reserve, store.Charge{Budget: store.Budget{Key: [16]byte{byte(i), byte(i >> 8)}}})
+		op.Class, op.Horizon, op.outcome.Wait = 2, horizon, 1
+		f.note(op, now.Add(time.Duration(i)*time.Millisecond))
+	}
+	require.LessOrEqual(t, len(f.all), 2*minSweep)
+}
