@@ -237,7 +237,7 @@ func repositoryFiles(t *testing.T) (files []string) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (d.Name() == ".git" || d.Name() == "node_modules" || d.Name() == ".venv"):
+		case d.IsDir() && slices.Contains([]string{".git", ".venv", ".work", "node_modules"}, d.Name()):
 			return filepath.SkipDir
 		case !d.IsDir():
 			files = append(files, filepath.ToSlash(p))

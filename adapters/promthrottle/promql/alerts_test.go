@@ -61,6 +61,7 @@ func TestAlerts(t *testing.T) {
 
 	code := regexp.MustCompile("(?s)```.*?```")
 	for i, text := range heading.Split(string(runbooks), -1)[1:] {
+		text, _, _ := strings.Cut(text, "\n## ") // runbooks without an alert come last
 		for _, part := range []string{"**Means**", "**Hurt**", "**Look at**", "**Do**", "**Don't**"} {
 			require.Equal(t, 1, strings.Count(text, part), "%s: %s", sections[i], part)
 		}
