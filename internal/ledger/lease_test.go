@@ -150,3 +150,24 @@ func TestP5_NewcomersStayBehindCountedWaiters(t *testing.T) {
 	q, _ = d.book(0, one)
 	require.True(t, q.Grant.OK)
 }
+
+// TestP3_ACostAboveTheToldLimit: a request that costs more than the upstream allows in a window takes all of a window, and callers behind it wait for that
+// window alone.
+func TestP3_ACostAboveTheToldLimit(t *testing.T) {
+	const n = 3
+	for _, cost := range []int{n, n + 1, 100} {
+		c := charge(store.Told())
+		c.Cost = cost
+		d := newDesk()
+		d.request(1, c).Reconcile(store.Quota{Told: store.SlidingWindow(n, time.Minute)})
+
+		for i, want := range []time.Duration{0, time.Minute, 2 * time.Minute} {
+			q := d.request(1, c)
+			q.Booking.Horizon = time.Hour
+			require.True(t, q.BookNow())
+			require.True(t, q.Grant.OK)
+			require.InDelta(t, want, q.Grant.Wait, float64(i)*float64(time.Microsecond), "cost %d", cost)
+		}
+		require.Equal(t, 3*n, d.status(c).Used+d.status(c).Booked, "cost %d", cost)
+	}
+}

@@ -197,6 +197,11 @@ func (r *Row) Lists(at Place) bool {
 	return r.queue != nil && r.queue.has(at.Arrival)
 }
 
+// ListsAll reports whether all waiters for starts have a place.
+func (r *Row) ListsAll() bool {
+	return r.queue == nil || !slices.ContainsFunc(r.queue.lanes[:], func(c lanes) bool { return c.beyond() > 0 })
+}
+
 // Wants reports whether waiters without a place should ask again now, because
 // few waiters with a place are left.
 func (r *Row) Wants() bool {

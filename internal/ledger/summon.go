@@ -23,11 +23,21 @@ const (
 	lookParts  = 8
 
 	// A node that comes by itself guards a line if it comes within a half of the
-	// horizon, and is not asked to come if it does so at least a third of the
+	// horizon, and is not asked to come if it does so at least a sixth of the
 	// horizon before the start of its waiter: that is left for others to ask it all
-	// the same, and to find it silent.
+	// the same.
 	guardParts = 2
-	comeParts  = 3
+	comeParts  = 6
+)
+
+// A node plans to come by itself for its next waiter: planAt of the horizon
+// before that waiter's start, as far as anybody can tell when that is. It says
+// that it comes by planBy of the horizon before the start. A start that it
+// confirms anyway is early enough up to confirmBy of the horizon before.
+const (
+	planAt    = 3.0 / 4
+	planBy    = 1.0 / 2
+	confirmBy = 1.0 / 4
 )
 
 // A Pass goes through the line of one budget, for one node, in the order in
@@ -42,6 +52,7 @@ type Pass struct {
 	floor int64 // no waiter ahead starts before, or a waiter that is still to book would find no room between others
 	aside bool  // room is set aside for a waiter before the next one
 	again int64 // when there may be more to do, a time of the store's clock. Zero: nobody knows.
+	plan  int64 // when the node itself comes for its next waiter. Zero: it has no such plan.
 
 	// The place that Next has named.
 	place place
@@ -55,6 +66,7 @@ type Pass struct {
 // the Spread of a waiter of the node.
 func NewPass(q *Request) *Pass {
 	r := q.Searches[0].row
+	r.lease(q.Node) // the node lives
 	p := &Pass{key: q.key(0), row: r, other: q, lapse: lapse(q.Booking.Horizon)}
 
 	// Waiters of silent nodes stand aside, so the pass goes through a copy of the line without them.
@@ -254,12 +266,7 @@ func (p *Pass) Served(q *Request, called bool) {
 // that its node has to be told.
 func (p *Pass) SetAside() (near, ask bool) {
 	q, s := p.other, &p.other.Searches[0]
-
-	// Ask as the waiter would, with its priority and its cost. All that is not known is as in the booking of the node's own waiter.
-	q.Booking.Priority = store.PriorityHigh - store.Priority(p.class)
-	usable := s.rule.usable()
-	s.rule.cost = min(p.place.cost, usable)
-	s.rule.room = usable - s.rule.cost
+	p.askAs(p.class, p.place.cost)
 	start, clear := p.find(q, 0, p.place.front)
 	if !p.isNear(start, q.Booking.Horizon) {
 		return false, false
@@ -281,6 +288,16 @@ func (p *Pass) SetAside() (near, ask bool) {
 		p.lookAt(l.asked + p.lapse + 1)
 	}
 	return true, ask
+}
+
+// askAs has the request of the pass ask as a waiter would, with its priority and
+// its cost. All that is not known is as in the booking of the node's own waiter.
+func (p *Pass) askAs(class int, cost int64) {
+	s := &p.other.Searches[0]
+	p.other.Booking.Priority = store.PriorityHigh - store.Priority(class)
+	usable := s.rule.usable()
+	s.rule.cost = min(cost, usable)
+	s.rule.room = usable - s.rule.cost
 }
 
 // IsAsked reports whether the node of the next waiter was asked, and is still to
@@ -330,13 +347,77 @@ func (p *Pass) take() {
 }
 
 // Comes notes that the node of the pass will make a step by a time of the store's
-// clock, because it is about to ask whether a start still holds. Zero says that it
-// knows of no such time. Until then nobody has to ask it to come. The promise binds
-// nobody: a node that does not keep it is asked, and silent later.
+// clock, because it is about to ask whether a start still holds, or by its Plan.
+// Zero says that it knows of no such time. Until then nobody has to ask it to
+// come. The promise binds nobody: a node that does not keep it is asked, and
+// silent later.
 func (p *Pass) Comes(at int64) {
 	if l := p.row.leaseOf(p.other.Node.ID); l != nil && l.asked == 0 {
 		l.comes = at
 	}
+}
+
+// Plan returns by when the node of the pass comes by itself, for Comes. Confirms
+// is when a caller of the node asks whether its start still holds, or 0 if none
+// does. If that is too late for the next waiter of the node, the node plans a pass
+// of its own: End says when. enough is false if others may have to ask it to come
+// before.
+func (p *Pass) Plan(confirms int64) (comes int64, enough bool) {
+	start, ok := p.ownTurn()
+	if !ok {
+		return confirms, false
+	}
+
+	now, horizon := p.other.Now, float64(Micros(p.other.Booking.Horizon))
+	before := func(part float64) int64 { return start - int64(part*horizon) }
+	if confirms != 0 && confirms <= before(confirmBy) {
+		return confirms, true
+	}
+
+	// A waiter that should be within the horizon and is not waits for something that nobody can tell.
+	at := before(planAt)
+	if at < now+max(1, int64(horizon)/lookParts) {
+		return confirms, false
+	}
+	p.plan = at
+	return before(planBy), true
+}
+
+// ownTurn returns when the next waiter of the pass's node will start, if nothing
+// changes. ok is false if none has a place.
+func (p *Pass) ownTurn() (start int64, ok bool) {
+	l := p.view().queue
+	if l == nil {
+		return 0, false
+	}
+
+	rank, class, cost := int64(0), 0, int64(0)
+	for k, c := range l.lanes {
+		for i := range c {
+			j := slices.IndexFunc(c[i].places, func(o place) bool { return o.node == p.other.Node.ID })
+			if j < 0 {
+				continue
+			}
+			o := c[i].places[j]
+			if sum := l.before(k, c[i].share, o.arrival, o.front) + o.cost; !ok || sum < rank {
+				rank, class, cost, ok = sum, k, o.cost, true
+			}
+		}
+	}
+	if !ok {
+		return 0, false
+	}
+
+	p.askAs(class, cost)
+	s := p.other.Searches[0]
+	s.row = p.view()
+	p.other.begin(&s, p.other.Now)
+	s.behind(p.other.Booking)
+	s.tail = max(s.tail, p.floor)
+	if rank == cost {
+		return s.earliest(s.from), true
+	}
+	return s.turnAt(rank), true
 }
 
 // End ends the pass; waits says whether callers of the node wait in the line. It
@@ -344,6 +425,21 @@ func (p *Pass) Comes(at int64) {
 // not, because a different node does: then next is the node that has to hear of
 // the line, or 0 if none has to.
 func (p *Pass) End(waits bool) (later time.Duration, next int64) {
+	later, next = p.guard(waits)
+	if p.plan == 0 || !waits || p.row.queue == nil {
+		return later, next
+	}
+
+	// The node comes for its own next waiter, too.
+	own := time.Duration(p.plan-p.other.Now) * time.Microsecond
+	if later < 0 || own < later {
+		later = own
+	}
+	return later, next
+}
+
+// guard is End of a node that has no plan.
+func (p *Pass) guard(waits bool) (later time.Duration, next int64) {
 	r := p.row
 	if r.queue == nil || r.queue.empty() {
 		r.queue = nil

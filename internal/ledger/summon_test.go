@@ -38,7 +38,8 @@ func TestP4_ANodeThatComes(t *testing.T) {
 		{40_000, 1000, false},
 		{40_000, 40_000, false},
 		{40_000, 40_001, true}, // it has not come
-		{100_000, 1000, true},  // that is within a third of the horizon before its start
+		{149_000, 1000, false},
+		{151_000, 1000, true}, // that is within a sixth of the horizon before its start
 	} {
 		d := newDesk()
 		for range 2 {
@@ -75,6 +76,59 @@ func TestP4_ANodeThatComes(t *testing.T) {
 		later, next := p.End(true)
 		require.Zero(t, next)
 		require.Equal(t, c.asked, later > 0, "the node that comes is the guard: %+v", c)
+	}
+}
+
+// TestP4_ANodePlans: a node comes by itself for its next waiter, three quarters of the horizon before that waiter's start, and says that it does so by a half. It
+// plans nothing where it confirms a start early enough, where it has no waiter, or where its waiter should be served already.
+func TestP4_ANodePlans(t *testing.T) {
+	const horizon = 400_000
+	slow := charge(store.LeakyBucket(2, time.Second)) // a start in half a second
+	for _, c := range []struct {
+		name     string
+		node     int64
+		before   int64 // how long before the start of the waiter the pass is
+		confirms int64 // how long before that start the node confirms a start of another caller. Zero: it confirms none.
+		comes    int64 // the same of when it says to come. Zero: it says nothing.
+		enough   bool
+		later    time.Duration // until its own pass. Zero: it plans none.
+	}{
+		{"its waiter", 2, 900_000, 0, horizon / 2, true, 600 * time.Millisecond},
+		{"a start that is confirmed early", 2, 900_000, horizon / 4, horizon / 4, true, 0},
+		{"a start that is confirmed late", 2, 900_000, horizon/4 - 1, horizon / 2, true, 600 * time.Millisecond},
+		{"the next moment", 2, horizon*3/4 + horizon/8, 0, horizon / 2, true, horizon / 8 * time.Microsecond},
+		{"a waiter that is due", 2, horizon*3/4 + horizon/8 - 1, 0, 0, false, 0},
+		{"no waiter", 3, 900_000, 0, 0, false, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := newDesk()
+			start := d.now + second
+			for range 2 {
+				d.book(1, slow) // now, and in half a second
+			}
+			_, w := d.book(2, slow)
+			_, _, waits := w.Line()
+			require.True(t, waits)
+
+			d.now = start - c.before
+			q := d.request(c.node, slow)
+			q.Booking.Horizon = horizon * time.Microsecond
+			p := ledger.NewPass(q)
+			confirms := int64(0)
+			if c.confirms > 0 {
+				confirms = start - c.confirms
+			}
+			comes, enough := p.Plan(confirms)
+			require.Equal(t, c.enough, enough)
+			if c.comes > 0 {
+				c.comes = start - c.comes
+			}
+			require.Equal(t, c.comes, comes)
+
+			p.Comes(comes)
+			later, _ := p.End(c.node == 2)
+			require.Equal(t, c.later, max(0, later))
+		})
 	}
 }
 

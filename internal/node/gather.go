@@ -21,7 +21,7 @@ const (
 	fastStep  = 20 * time.Millisecond
 )
 
-// measured takes the length of a saved step into the moving average, and lets callers share steps, or stop to, as the average says.
+// measured takes the length of a saved step, from when it had its rows, into the moving average, and lets callers share steps, or stop to, as the average says.
 func (k *worker) measured(took time.Duration) {
 	k.mu.Lock()
 	k.takes += (took - k.takes) / 8
@@ -125,7 +125,7 @@ func (k *worker) ask(c *confirmation) bool {
 }
 
 // gatherMost is how long a newcomer waits at the most for others to share a step.
-const gatherMost = 150 * time.Millisecond
+const gatherMost = 300 * time.Millisecond
 
 // A gathering is newcomers to lines that are long: they wait for a step that is made anyway, and for gatherMost at the most. Their arrivals are of the time at
 // which they came, so they lose no rank. The lock of the worker guards it.
@@ -229,8 +229,9 @@ func (k *worker) gathers(b *store.Booking) (key ledger.Key, ok bool) {
 	return key, false
 }
 
-// postNewcomer is post for a booking, which may wait for others to share a step.
+// postNewcomer is post for a booking, which may wait for others to share a step. The caller has come now, however long it waits for its step.
 func (k *worker) postNewcomer(o *op) {
+	o.came = time.Now()
 	if key, ok := k.gathers(&o.booking); !ok || !k.gather(o, key) {
 		k.post(o)
 	}
@@ -240,15 +241,14 @@ func (k *worker) postNewcomer(o *op) {
 func (k *worker) gather(o *op, key ledger.Key) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	all, now := &k.gathering, time.Now()
-	patience := all.patience(&o.booking, key, now)
+	all := &k.gathering
+	patience := all.patience(&o.booking, key, o.came)
 	if patience <= 0 {
 		return false
 	}
 
 	// The least patient newcomer decides when all of them go.
-	o.came = now
-	ends := now.Add(patience)
+	ends := o.came.Add(patience)
 	if len(all.ops) == 0 || ends.Before(all.ends) {
 		all.ends = ends
 		if all.timer != nil {

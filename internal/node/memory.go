@@ -22,6 +22,7 @@ type memory struct {
 	recent   recent
 	isDead   func(node, heard int64) bool
 	timers   map[ledger.Key]*time.Timer // of lines whose head is a waiter of this node
+	passes   map[ledger.Key]passed      // the last pass through each line in which callers of this node wait
 
 	sharesSteps bool // callers that confirm a start, newcomers, and waiters share steps: see gather.go
 }
@@ -30,8 +31,25 @@ func newMemory(o Options, isDead func(node, heard int64) bool) memory {
 	return memory{
 		node: o.Node, arrivals: o.Arrivals, isDead: isDead,
 		line: make(places[waiter]), slots: make(places[slotWaiter]), held: make(map[ledger.Key]holding),
-		watches: make(map[ledger.Key]Watches), timers: make(map[ledger.Key]*time.Timer),
+		watches: make(map[ledger.Key]Watches), timers: make(map[ledger.Key]*time.Timer), passes: make(map[ledger.Key]passed),
 	}
+}
+
+// A passed is the last pass of the node through a line.
+type passed struct {
+	comes int64     // until when no other node asks this one to come, a time of the store's clock. Zero: it may be asked at any time.
+	at    time.Time // when it was
+	lists bool      // the row lists all waiters
+}
+
+// freshFor returns for how long a budget needs no step of the node's own, 0 if it needs one now: a step goes through the line every so often, and renews the lease
+// of the node. A step for callers does that, too, where all waiters have their places and nobody needs slots.
+func (m *memory) freshFor(key ledger.Key, every time.Duration) time.Duration {
+	p := m.passes[key]
+	if !p.lists || len(m.slots[key]) > 0 || m.held[key].n > 0 {
+		return 0
+	}
+	return max(0, every-time.Since(p.at))
 }
 
 // A holding is what callers of this node hold of a Concurrency budget.

@@ -105,6 +105,8 @@ type Told struct {
 	Nodes []int64 // the nodes that are to hear of it at once
 	All   bool    // all nodes are to hear of it at once
 	Waits bool    // callers of this node wait in lines for starts, so that others may ask it to come
+	Asked int64   // they do so from this time of the store's clock on
+	Slots bool    // callers of this node hold slots, or wait for slots that a dead node may hold
 }
 
 // Heard is what other nodes have done.

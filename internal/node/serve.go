@@ -109,23 +109,44 @@ func (st *step) serve(key ledger.Key) {
 	for st.serveNext(key, b, pass) {
 	}
 
-	pass.Comes(st.comes(key))
+	st.plan(key, pass)
 	later, next := pass.End(st.line.hasAny(key))
 	st.lookAgain(key, later)
 	st.passOn(key, next)
 }
 
-// comes returns by when this node makes a step by itself that goes through a line: when its next caller confirms a start. It returns 0 if nobody knows.
-func (st *step) comes(key ledger.Key) (at int64) {
-	if !st.memory.sharesSteps {
-		return 0
+// plan says by when this node comes by itself to a line, at the end of a pass.
+func (st *step) plan(key ledger.Key, pass *ledger.Pass) {
+	comes, enough := int64(0), false
+	if st.memory.sharesSteps {
+		comes, enough = pass.Plan(st.confirms(key))
 	}
 
+	pass.Comes(comes)
+	if !enough {
+		comes = 0
+	}
+	st.passes[key] = passed{comes, st.reply.received, st.rows.Row(key, false).ListsAll()}
+}
+
+// confirms returns by when a caller of this node makes a step that goes through a line, because it asks whether its start still holds. It returns 0 if none does.
+func (st *step) confirms(key ledger.Key) (at int64) {
 	// A start that is as near as that may be confirmed by the step under way.
 	soon := st.now + ledger.Micros(Punctual)
-	for w := range st.memory.watches[key] {
-		if start := w.grant.Handle.Start; start > soon && (at == 0 || start < at) {
+	note := func(g *store.Grant) {
+		if start := g.Handle.Start; start > soon && (at == 0 || start < at) {
 			at = start
+		}
+	}
+
+	for w := range st.memory.watches[key] {
+		note(&w.grant)
+	}
+
+	// The callers for whom this step has booked watch their starts soon.
+	for _, w := range st.touched {
+		if c := w.next; c.state == Booked && slices.ContainsFunc(c.booking.Charges, func(c store.Charge) bool { return c.Budget.Key == key && !c.Shadow }) {
+			note(&c.grant)
 		}
 	}
 

@@ -2,6 +2,7 @@ package node
 
 import (
 	"iter"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -36,6 +37,7 @@ type step struct {
 	wake    []chan struct{}
 	useless []ledger.Useless
 	later   map[ledger.Key]time.Duration // when lines are looked at again; below 0: not again
+	passes  map[ledger.Key]passed
 }
 
 // A draft is waiters, by budget and arrival, as a step leaves them.
@@ -119,7 +121,7 @@ func (d *draft[W]) save() {
 // newStep returns a step of a node with a memory.
 func newStep(m *memory) step {
 	return step{
-		memory: m, held: make(map[ledger.Key]holding), later: make(map[ledger.Key]time.Duration),
+		memory: m, held: make(map[ledger.Key]holding), later: make(map[ledger.Key]time.Duration), passes: make(map[ledger.Key]passed),
 		line: draft[waiter]{m.line, make(places[waiter])}, slots: draft[slotWaiter]{m.slots, make(places[slotWaiter])},
 	}
 }
@@ -144,9 +146,10 @@ func (st *step) forget() {
 	clear(st.held)
 	clear(st.wake)
 	clear(st.later)
+	clear(st.passes)
 	*st = step{
 		memory: st.memory, touched: st.touched[:0], line: st.line, slots: st.slots, held: st.held,
-		wake: st.wake[:0], useless: st.useless[:0], later: st.later,
+		wake: st.wake[:0], useless: st.useless[:0], later: st.later, passes: st.passes,
 	}
 }
 
@@ -170,7 +173,28 @@ func (st *step) save() {
 		}
 	}
 
+	maps.Copy(m.passes, st.passes)
+	maps.DeleteFunc(m.passes, func(key ledger.Key, _ passed) bool { return len(m.line[key]) == 0 })
 	m.doubts -= st.resolved
+}
+
+// asked returns from when on other nodes may ask this one to come to a line, a time of the store's clock. It returns false if none of its callers waits in a line.
+func (st *step) asked() (from int64, waits bool) {
+	from = math.MaxInt64
+	for _, all := range []places[waiter]{st.line.saved, st.line.changed} {
+		for key := range all {
+			if !st.line.hasAny(key) {
+				continue
+			}
+			waits = true
+			p, known := st.passes[key]
+			if !known {
+				p = st.memory.passes[key]
+			}
+			from = min(from, p.comes)
+		}
+	}
+	return from, waits
 }
 
 // A waiter is a caller that waits in this node. It is the Turn of its caller.
@@ -226,6 +250,21 @@ func (st *step) changeCaller(w *waiter, do func(*Caller, *ledger.Request)) {
 // row returns the row of a charge, or nil for an unlimited budget that has none.
 func (st *step) row(c *store.Charge) *ledger.Row {
 	return st.rows.Row(c.Budget.Key, c.Limit.Kind() != store.KindUnlimited)
+}
+
+// usesSlots reports whether callers of this node hold slots, or wait for slots.
+func (st *step) usesSlots() bool {
+	for key := range st.memory.held {
+		if st.holding(key).n > 0 {
+			return true
+		}
+	}
+	for _, h := range st.held {
+		if h.n > 0 {
+			return true
+		}
+	}
+	return st.slots.isAny()
 }
 
 // request returns a request for a booking.
@@ -412,10 +451,8 @@ func (st *step) cancel(b *store.Booking, g store.Grant) {
 
 // book is [Store.Book].
 func book(st *step, o *op) {
-	// A booking that waited for company keeps the rank that it had when its caller came.
-	if !o.came.IsZero() {
-		st.late = max(0, ledger.Micros(st.rows.Asked().Sub(o.came)))
-	}
+	// A booking that waited for others, or for the lock of the rows, keeps the rank that it had when its caller came.
+	st.late = max(0, ledger.Micros(st.rows.Asked().Sub(o.came)))
 	st.book(&o.booking, &o.grant)
 	st.late = 0
 }

@@ -280,11 +280,12 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 	}
 
 	keys = append(keys, heard.News.Moved...)
-	began := time.Now()
+	var began time.Time
 	later, err := k.backend.Step(keys, func(rows Rows) Told {
 		k.state.Lock()
 		defer k.state.Unlock()
 
+		began = rows.Asked()
 		k.step.begin(rows)
 
 		// First of all, while the rows are as the last step has left them.
@@ -307,7 +308,8 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 		}
 
 		k.step.settle()
-		k.step.told.Waits = k.step.line.isAny()
+		k.step.told.Asked, k.step.told.Waits = k.step.asked()
+		k.step.told.Slots = k.step.usesSlots()
 		return k.step.told
 	})
 
@@ -318,7 +320,7 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 
 	switch {
 	case err == nil:
-		k.measured(time.Since(began))
+		k.measured(time.Since(began)) // without the wait for other nodes
 		k.away.Store(nil)
 		k.saved()
 		if len(lines) > 0 {
@@ -512,14 +514,14 @@ func (k *worker) keepAlive() {
 		}
 	}
 
-	k.tickLater()
+	k.tickLater(k.tickEvery)
 }
 
-// tickLater has tick called. The state is locked.
-func (k *worker) tickLater() {
+// tickLater has tick called after a time, if it is not called later anyway. The state is locked.
+func (k *worker) tickLater(after time.Duration) {
 	if !k.tickPending {
 		k.tickPending = true
-		time.AfterFunc(k.tickEvery, k.tick)
+		time.AfterFunc(after, k.tick)
 	}
 }
 
@@ -546,18 +548,28 @@ func (k *worker) tick() {
 		leased = k.memory.leased(held)
 	}
 
+	// Lines that a step has gone through a moment ago need no step of their own yet.
+	all, next := len(leased), k.tickEvery
+	leased = slices.DeleteFunc(leased, func(key ledger.Key) bool {
+		fresh := k.memory.freshFor(key, k.tickEvery)
+		if fresh > 0 {
+			next = min(next, fresh)
+		}
+		return fresh > 0
+	})
+
 	// An idle node stops listening. If callers come back, keepAlive begins anew.
 	if idle {
 		k.stop = nil
 	} else {
 		stop = nil
-		k.tickLater()
+		k.tickLater(next)
 	}
 	k.state.Unlock()
 	if stop != nil {
 		stop()
 	}
-	if !idle && len(leased) == 0 {
+	if !idle && all == 0 {
 		k.wakeUp(false) // for news that were lost
 	}
 

@@ -7,7 +7,8 @@ import (
 )
 
 const (
-	attendEvery = 250 * time.Millisecond // how often a node looks whether it has its session, and others theirs
+	attendEvery = 250 * time.Millisecond // how often a node looks whether it has its session, and others theirs, where that matters at once
+	lineAttend  = time.Second            // how often it looks where callers wait for starts alone: there a silent node is passed anyway
 	absentFor   = 450_000                // for how many microseconds a node has no session at the least that is taken for dead: it may connect again
 	attendAfter = 5 * time.Second        // how long a session is kept when the node does not listen any more
 	forgetAfter = time.Minute            // after which a node is forgotten of which nobody asks
@@ -22,6 +23,7 @@ type deaths struct {
 	db   Attender // nil: the lease alone says who is dead
 	node string
 	told func()
+	now  func() bool // reports whether a death matters at once
 
 	mu        sync.Mutex
 	listening bool
@@ -29,7 +31,9 @@ type deaths struct {
 	ticks     bool      // tick is called, or runs
 	peers     map[int64]*peer
 
-	session Session // for tick alone. It is nil if there is none.
+	// For tick alone.
+	session Session   // nil if there is none
+	checked time.Time // when the session was asked last
 }
 
 // A peer is a node of which this one asks.
@@ -93,7 +97,7 @@ func (d *deaths) tick() {
 
 	ctx, stop := context.WithTimeout(context.Background(), transactMost)
 	defer stop()
-	if d.session != nil && !d.check(ctx) {
+	if d.session != nil && d.isDue() && !d.check(ctx) {
 		d.session.Close()
 		d.session = nil
 	}
@@ -103,6 +107,21 @@ func (d *deaths) tick() {
 		d.attend(ctx)
 	}
 	time.AfterFunc(attendEvery, d.tick)
+}
+
+// isDue reports whether it is time to look: where slots are held or waited for, while a node is missed that may be dead, and otherwise every lineAttend.
+func (d *deaths) isDue() bool {
+	if d.now() || time.Since(d.checked) >= lineAttend-attendEvery/2 {
+		return true
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, p := range d.peers {
+		if p.absent != 0 && !p.dead {
+			return true
+		}
+	}
+	return false
 }
 
 // goesOn reports whether the node listens, or did so a moment ago. If not, it returns the session, which is to be closed, and listen has tick called anew.
@@ -138,6 +157,7 @@ func (d *deaths) attend(ctx context.Context) {
 
 // check looks which nodes are present. It returns false when the session is over.
 func (d *deaths) check(ctx context.Context) bool {
+	d.checked = time.Now()
 	nodes := d.asked()
 	names := make([]string, len(nodes))
 	for i, n := range nodes {

@@ -22,6 +22,8 @@ type group struct {
 	heard node.Heard // what other nodes have done, not returned yet
 	read  time.Time  // when the node has read last what others have done
 	waits bool       // callers of the node wait in lines for starts
+	asked time.Time  // from when on other nodes may ask this one to come to a line
+	slots bool       // callers of the node hold slots, or wait for slots
 
 	trouble atomic.Pointer[error] // why the step that is under way takes long, or nil if it does not
 }
@@ -30,23 +32,27 @@ type group struct {
 // is asked has 100 ms to come.
 const lineLook = 80 * time.Millisecond
 
+// quietMost is for how many microseconds a node relies on others not to ask it to come, at the most.
+const quietMost = 1_000_000
+
 // leastLook is the least time between two questions of when to look.
 const leastLook = 5 * time.Millisecond
 
 // untilLook returns how long it is until a node that others cannot wake has to look. Its steps look, too. The group is locked.
 func (g *group) untilLook() time.Duration {
-	every := node.Often
+	since := time.Since(g.read)
+	until := node.Often - since
 	if g.waits {
-		every = lineLook
+		until = min(until, max(lineLook-since, time.Until(g.asked)))
 	}
-	return every - time.Since(g.read)
+	return until
 }
 
-// nextLook returns how long a node that others cannot wake waits until it asks takeLook.
+// nextLook returns how long a node that others cannot wake waits until it asks takeLook. A step may have it look sooner.
 func (g *group) nextLook() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return max(leastLook, g.untilLook())
+	return min(lineLook, max(leastLook, g.untilLook()))
 }
 
 // takeLook reports whether a node that others cannot wake has to look now, and counts that as done.
@@ -60,11 +66,19 @@ func (g *group) takeLook() bool {
 	return true
 }
 
-// setWaits notes whether callers of the node wait in lines for starts.
-func (g *group) setWaits(waits bool) {
+// setWaits notes what callers of the node wait for, at a time of the store's clock.
+func (g *group) setWaits(now int64, told *node.Told) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.waits = waits
+	g.waits, g.slots = told.Waits, told.Slots
+	g.asked = time.Now().Add(time.Duration(max(0, min(told.Asked-now, quietMost))) * time.Microsecond)
+}
+
+// usesSlots reports whether callers of the node hold slots, or wait for slots.
+func (g *group) usesSlots() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.slots
 }
 
 // name is the name of the group.

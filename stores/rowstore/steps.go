@@ -179,7 +179,7 @@ func (s *steps) do(tx Tx, keys []string) error {
 	s.taken.Add(s.take())
 	o.table.Hear(s.taken)
 	told := s.decide(&o.table)
-	s.setWaits(told.Waits)
+	s.setWaits(o.now, &told)
 	changed, err := o.table.Changed()
 	if err != nil {
 		return err
