@@ -87,5 +87,5 @@ for module in "" /adapters/promthrottle /cmd/throttle /policyfile /servers/envoy
 	grep -qF "\"purl\": \"pkg:golang/github.com/fleetthrottle/throttle$module@$version?" "$out/throttle_${version#v}.cdx.json"
 done
 ! command -v ruby >/dev/null || ruby -c "$out/throttle.rb"
-! grep -E '\]\(\.' "$out/notes.md" 2>/dev/null
+if grep -sE '\]\(\.' "$out/notes.md"; then echo "binaries: links of the notes lead nowhere on a release's page" >&2 && exit 1; fi
 echo "binaries: $(ls "$out" | wc -l) files in $2"
