@@ -28,7 +28,9 @@ for platform in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64;
 	echo "built $name.tar.gz"
 done
 
-go run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0 bin -json -noserial -output "$out/throttle_${version#v}.cdx.json" "$work/throttle_${version#v}_linux_amd64/throttle"
+go run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0 bin -json -noserial -version "$version" -output "$work/sbom" "$work/throttle_${version#v}_linux_amd64/throttle"
+# The workspace's modules are named by their folders there, and have no version.
+sed "s|\.\./\.\.|github.com/fleetthrottle/throttle|g; s|(devel)|$version|g" "$work/sbom" >"$out/throttle_${version#v}.cdx.json"
 
 (cd "$out" && sha256sum throttle_"${version#v}"* >checksums.txt)
 
@@ -81,6 +83,9 @@ notes=docs/releases/$version.md
 native=$work/throttle_${version#v}_$(go env GOOS)_$(go env GOARCH)/throttle
 [ ! -e "$native" ] || "$native" --version | grep -F "throttle $version"
 [ "$(grep -cE '^ +sha256 "[0-9a-f]{64}"$' "$out/throttle.rb")" = 4 ]
+for module in "" /adapters/promthrottle /cmd/throttle /policyfile /servers/envoy; do
+	grep -qF "\"purl\": \"pkg:golang/github.com/fleetthrottle/throttle$module@$version?" "$out/throttle_${version#v}.cdx.json"
+done
 ! command -v ruby >/dev/null || ruby -c "$out/throttle.rb"
-! grep -E '\]\(\.' "$out/notes.md" 2>/dev/null
+if grep -sE '\]\(\.' "$out/notes.md"; then echo "binaries: links of the notes lead nowhere on a release's page" >&2 && exit 1; fi
 echo "binaries: $(ls "$out" | wc -l) files in $2"
