@@ -2,11 +2,13 @@ package feedback
 
 import (
 	"cmp"
+	"hash/maphash"
 	"math"
 	"net/http"
 	"net/textproto"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -365,4 +367,197 @@ func firstOf(header http.Header, name string) string {
 		return values[0]
 	}
 	return ""
+}
+
+// Estimates learn the cost of requests, so that a bad guess does not hold back, or let through,
+// more than it should. [throttle.Policy.Cost] asks for an estimate; Answer or Meter reports the
+// actual cost. The zero value is ready for use. Estimates are safe for concurrent use, and local to
+// the process.
+//
+// Requests of one group, such as one model, cost about the same. The estimate of a group is the
+// mean of about its last 64 requests plus one standard error, because the mean of few requests is
+// far off. Each request is weighted by its time in flight: its estimate was booked for that time,
+// and slow answers tend to cost more. Until Least requests of a group are settled, the estimate is
+// the caller's own guess, or the mean so far if the mean is higher.
+//
+// 256 groups are kept. A further group replaces an arbitrary group.
+type Estimates struct {
+	// Least is the number of settled requests from which a group's estimate counts. Short requests
+	// settle first, so use a higher Least where many requests start together. Defaults to 8.
+	Least int
+
+	mu     sync.Mutex
+	groups map[uint64]*estimate
+}
+
+const (
+	mostGroups    = 256
+	leastToKnow   = 8                               // the default of Least
+	keepsOfOld    = 1 - 1.0/64                      // by each new request
+	leastVariance = 1e-9                            // of the squared mean: less is rounding
+	leastWeight   = float64(100 * time.Millisecond) // of an answer that took no time
+)
+
+// An estimate has weighted sums over the requests of a group, in which old requests decay.
+type estimate struct {
+	settled                 int
+	weights, weightsSquared float64
+	costs, costsSquared     float64 // times the weight
+}
+
+var groupSeed = maphash.MakeSeed()
+
+// Cost returns the estimate for a request of a group, at least 1. Until Least requests of the group
+// are settled it returns otherwise, or the mean so far if the mean is higher.
+func (e *Estimates) Cost(group string, otherwise int) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+
+	g := e.groups[maphash.String(groupSeed, group)]
+	if g == nil {
+		return otherwise
+	}
+
+	// The mean of few requests may be far too low, so until then the caller's guess is a lower bound.
+	mean := g.costs / g.weights
+	if g.settled < cmp.Or(e.Least, leastToKnow) {
+		return max(otherwise, wholeCost(mean))
+	}
+
+	variance := g.costsSquared/g.weights - mean*mean
+	if variance < leastVariance*mean*mean {
+		variance = 0 // below leastVariance the difference is rounding error
+	}
+
+	// Add a standard error, so that the mean of a few requests is not too low.
+	standardError := math.Sqrt(variance * g.weightsSquared / (g.weights * g.weights))
+	return max(1, wholeCost(mean+standardError))
+}
+
+// wholeCost rounds a cost up, and ignores the rounding error of the sums.
+func wholeCost(cost float64) int {
+	const rounding = 1e-6
+	return int(math.Ceil(min(cost, math.MaxInt32) - rounding))
+}
+
+// Settled records the cost of a request of a group and its time in flight. A negative cost is an
+// unknown cost, and is ignored.
+func (e *Estimates) Settled(group string, cost int, inFlight time.Duration) {
+	if cost < 0 {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+
+	// Each sum keeps a part of itself: an exponentially weighted mean, without a list of requests.
+	g := e.group(maphash.String(groupSeed, group))
+	weight, c := max(float64(inFlight), leastWeight), float64(min(cost, math.MaxInt32))
+	g.weights = g.weights*keepsOfOld + weight
+	g.weightsSquared = g.weightsSquared*keepsOfOld*keepsOfOld + weight*weight
+	g.costs = g.costs*keepsOfOld + weight*c
+	g.costsSquared = g.costsSquared*keepsOfOld + weight*c*c
+	g.settled = min(g.settled+1, math.MaxInt32)
+}
+
+// group returns a group, and makes it if it is not there.
+func (e *Estimates) group(id uint64) *estimate {
+	g := e.groups[id]
+	if g != nil {
+		return g
+	}
+	if e.groups == nil {
+		e.groups = make(map[uint64]*estimate)
+	}
+
+	// Forget any group: the order of a map is random.
+	for other := range e.groups {
+		if len(e.groups) < mostGroups {
+			break
+		}
+		delete(e.groups, other)
+	}
+
+	g = new(estimate)
+	e.groups[id] = g
+	return g
+}
+
+// usualRetryAfter is the duration of a refusal that states no readable duration, as in
+// [throttle.RetryAfter].
+const usualRetryAfter = time.Second
+
+// RetryAfter returns a reader that obeys the field Retry-After under any status, and uses fallback
+// if the field states no duration. It reads all forms of [Headers.Reset]. "0" is valid and means
+// now: then the answer says nothing, and the policy's own limit paces the next requests. A fallback
+// of 0 says nothing either.
+//
+// Put it behind a [When]. Otherwise every answer is a refusal, successes too, and package retry
+// would repeat each request; with 3xx the field says when to follow, and with 202 when to ask
+// again. For 429 and 503 alone there is [throttle.RetryAfter].
+func RetryAfter(fallback time.Duration) Reader {
+	return func(resp *http.Response) throttle.Answer {
+		d, ok := retryAfter(resp)
+		if !ok {
+			d = min(fallback, throttle.MaxPenalty)
+		}
+		return refused(d)
+	}
+}
+
+// retryAfter reads Retry-After in the usual dialect. ok is false if it cannot be read, or has passed.
+func retryAfter(resp *http.Response) (d time.Duration, ok bool) {
+	return Dialect(nil).readFields(resp, valuesOf(resp.Header, "Retry-After"))
+}
+
+// asked returns the Retry-After of a 429, which no reader of a refusal may ignore. ok is false for
+// every other status.
+func asked(resp *http.Response) (d time.Duration, ok bool) {
+	if resp == nil || resp.StatusCode != http.StatusTooManyRequests {
+		return 0, false
+	}
+	return retryAfter(resp)
+}
+
+// orAsked returns d, or the Retry-After of a 429 if that is longer. A d of 0, for an answer that is
+// no refusal, stays 0.
+func orAsked(resp *http.Response, d time.Duration) time.Duration {
+	if d <= 0 {
+		return d
+	}
+	longer, _ := asked(resp)
+	return max(d, longer)
+}
+
+// orRounded is orAsked for a duration out of the answer itself: a Retry-After that is this duration
+// rounded up to whole seconds does not lengthen it.
+func orRounded(resp *http.Response, d time.Duration) time.Duration {
+	longer, ok := asked(resp)
+	if ok && d > 0 && longer%time.Second == 0 && longer-d < time.Second {
+		return d
+	}
+	return orAsked(resp, d)
+}
+
+// UntilMidnight returns a reader that takes every answer for a refusal and closes the budget until
+// the day ends in zone, as the window of a [throttle.CalendarWindow] does, also on days with no
+// midnight or two. A nil zone is UTC. The Retry-After of a 429 counts if it is longer.
+func UntilMidnight(zone *time.Location) Reader {
+	return untilEnd(throttle.CalendarWindow(1, throttle.Day, zone))
+}
+
+// UntilFirst returns a reader that takes every answer for a refusal and closes the budget until the
+// month ends in zone. A nil zone is UTC. [throttle.MaxPenalty] cuts the penalty short, except on
+// the last day. The Retry-After of a 429 counts if it is longer.
+func UntilFirst(zone *time.Location) Reader {
+	return untilEnd(throttle.CalendarWindow(1, throttle.Month, zone))
+}
+
+// untilEnd returns a reader that takes every answer for a refusal that ends with the window in which the
+// answer was sent.
+func untilEnd(limit throttle.Limit) Reader {
+	return func(resp *http.Response) throttle.Answer {
+		now := sent(resp)
+		_, end := limit.Window(now)
+		return refused(orAsked(resp, min(end.Sub(now), throttle.MaxPenalty)))
+	}
 }

@@ -1,11 +1,15 @@
 package feedback
 
 import (
+	"math"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // When selects answers. All of its fields must match; an empty field always matches. Of several
@@ -111,4 +115,252 @@ func wild(pattern, s string) bool {
 		return strings.HasPrefix(s, text)
 	}
 	return s == text
+}
+
+// Told reads the limit that an upstream tells in its answers, for a policy under [throttle.Told],
+// and all that [RateLimit] and [Headers] read of the remaining quota and of refusals. The zero
+// value reads, in this order of trust:
+//
+//   - RateLimit-Policy, and RateLimit-Limit, in all forms of the IETF's drafts: q requests in w
+//     seconds. Quotas in different units, such as content-bytes, are ignored.
+//   - X-RateLimit-Limit-Second, -Minute and -Hour.
+//   - X-RateLimit-Limit with windows, as in "100;w=60" or "20:1,100:120". Without a window the
+//     time until X-RateLimit-Reset tells it, as the shortest of a second, 10 seconds, a minute, 10
+//     and 15 minutes and an hour that is not shorter. Near the end of a window the guess is too
+//     short, and a store prefers the longer window of earlier answers.
+//   - in the first 4 KB of a 429, a sentence such as "limit of 60 requests per minute".
+//
+// Spellings with X-Rate-Limit are read, too. Windows above an hour are ignored, and so is a number
+// below 1: the remaining quota of such an answer counts all the same. If an answer tells several
+// windows, the result is one window that keeps all of them: their smallest number, in as much time
+// as the tightest needs. "100;w=60, 5000;w=3600" is 100 in 72 seconds.
+//
+// A 401 is ignored, because it speaks of an unknown caller, and so is an answer out of a cache.
+type Told struct {
+	// Status are the statuses of answers that may be refusals. Defaults to 403, 429 and 503.
+	Status []int
+}
+
+// Answer is the [Reader] of the limit, the remaining quota and refusals.
+func (t Told) Answer(resp *http.Response) throttle.Answer {
+	if resp == nil {
+		return throttle.Answer{}
+	}
+
+	a := refused(RateLimit{Status: t.Status}.penalty(resp))
+	for _, name := range plainNames {
+		if len(valuesOf(resp.Header, name+"Remaining")) > 0 {
+			a = both(a, refused(Headers{Remaining: name + "Remaining", Reset: name + "Reset", Status: t.Status}.penalty(resp)))
+		}
+	}
+
+	return both(a, t.Left(resp))
+}
+
+// Left is a [Reader] of the limit and the remaining quota alone: it treats a refusal like any
+// answer.
+func (t Told) Left(resp *http.Response) throttle.Answer {
+	if resp == nil || !speaks(resp) {
+		return throttle.Answer{}
+	}
+
+	a := RateLimit{}.Left(resp)
+	for _, name := range plainNames {
+		if len(valuesOf(resp.Header, name+"Remaining")) > 0 {
+			a = both(a, Headers{Remaining: name + "Remaining", Reset: name + "Reset"}.Left(resp))
+		}
+	}
+
+	limit := toldLimit(resp)
+	if limit == (throttle.Limit{}) {
+		return a
+	}
+
+	// A limit without a remaining quota is told in a Quota that lowers nothing.
+	q, said := a.Left()
+	if !said {
+		q.Left = math.MaxInt32
+	}
+	q.Told = limit
+	return a.WithLeft(q)
+}
+
+// plainNames are what the names of the fields without a standard begin with.
+var plainNames = [...]string{"X-RateLimit-", "X-Rate-Limit-"}
+
+// An allowance is a number of requests in a length of time, as an upstream tells it.
+type allowance struct {
+	n   int64
+	per time.Duration
+}
+
+// toldLimit returns the limit that an answer tells, or the zero Limit. Of the sources the first
+// that tells a limit counts.
+func toldLimit(resp *http.Response) throttle.Limit {
+	for _, source := range []func(*http.Response) []allowance{standardWindows, namedWindows, plainWindows, sentences} {
+		if l := keepingAll(source(resp)); l != (throttle.Limit{}) {
+			return l
+		}
+	}
+	return throttle.Limit{}
+}
+
+// keepingAll returns one window that keeps all told windows, or the zero Limit if none is to be
+// kept. n starts in any window of per are at most n·k in k windows, so the window must be long
+// enough for the number of times that n goes into each told number.
+func keepingAll(all []allowance) throttle.Limit {
+	// n is the smallest number.
+	var n int64
+	for _, w := range all {
+		if w.isKept() && (n == 0 || w.n < n) {
+			n = w.n
+		}
+	}
+	if n == 0 {
+		return throttle.Limit{}
+	}
+
+	var per time.Duration
+	for _, w := range all {
+		if w.isKept() {
+			times := time.Duration(w.n / n)
+			per = max(per, (w.per+times-1)/times)
+		}
+	}
+
+	return throttle.SlidingWindow(int(n), max(per, store.MinTold))
+}
+
+// isKept reports whether a store would keep the window.
+func (w allowance) isKept() bool {
+	return 1 <= w.n && w.n <= 1<<30 && store.MinTold <= w.per && w.per <= store.MaxTold
+}
+
+// standardWindows reads RateLimit-Policy, in the forms of all drafts, and RateLimit-Limit.
+func standardWindows(resp *http.Response) []allowance {
+	for _, name := range []string{"RateLimit-Policy", "RateLimit-Limit"} {
+		list, _ := parseList(strings.Join(valuesOf(resp.Header, name), ","))
+		var all []allowance
+		for _, member := range list {
+			if w, ok := allowanceOf(member); ok {
+				all = append(all, w)
+			}
+		}
+		if len(all) > 0 {
+			return all
+		}
+	}
+	return datedWindows(resp, "RateLimit-")
+}
+
+// allowanceOf reads a member of a list: "name";q=100;w=60, or 100;w=60 of the earlier drafts.
+func allowanceOf(member item) (w allowance, ok bool) {
+	// The earlier drafts have the number as the member itself.
+	quota := member.params["q"]
+	if n, plain := member.value.(int64); plain {
+		quota = n
+	}
+
+	n, counted := quota.(int64)
+	seconds, timed := member.params["w"].(int64)
+	unit, hasUnit := member.params["qu"]
+	if !counted || !timed || hasUnit && unit != "requests" {
+		return allowance{}, false
+	}
+	return allowance{n, length(float64(seconds), time.Second)}, true
+}
+
+// namedWindows reads fields whose names have the window.
+func namedWindows(resp *http.Response) (all []allowance) {
+	for _, name := range plainNames {
+		for _, unit := range []struct {
+			name string
+			per  time.Duration
+		}{{"Second", time.Second}, {"Minute", time.Minute}, {"Hour", time.Hour}} {
+			for _, text := range valuesOf(resp.Header, name+"Limit-"+unit.name) {
+				if n, ok := whole(text); ok {
+					all = append(all, allowance{int64(n), unit.per})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// plainWindows reads the fields that have the limit, with windows or with a reset.
+func plainWindows(resp *http.Response) (all []allowance) {
+	for _, name := range plainNames {
+		for _, line := range valuesOf(resp.Header, name+"Limit") {
+			for member := range strings.SplitSeq(line, ",") {
+				if c, ok := countOf(member); ok && c.window > 0 {
+					all = append(all, allowance{int64(c.n), c.window})
+				}
+			}
+		}
+		if len(all) == 0 {
+			all = datedWindows(resp, name)
+		}
+	}
+	return all
+}
+
+// usualWindows are the windows that a reset can tell.
+var usualWindows = [...]time.Duration{time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, 15 * time.Minute, time.Hour}
+
+// resetDoubt is by how much a reset may be later than the end of its window.
+const resetDoubt = 2 * time.Second
+
+// datedWindows reads a limit without a window, whose window the reset tells.
+func datedWindows(resp *http.Response, name string) (all []allowance) {
+	h := Headers{Reset: name + "Reset"}
+	reset, ok := h.reset(resp, throttle.MaxPenalty)
+	if !ok {
+		return nil
+	}
+
+	// The window is the shortest of the usual ones in which the reset can lie.
+	for _, line := range valuesOf(resp.Header, name+"Limit") {
+		c, counted := Headers{}.countOf(line)
+		for _, per := range usualWindows {
+			if counted && reset <= per+resetDoubt {
+				all = append(all, allowance{int64(c.n), per})
+				break
+			}
+		}
+	}
+
+	return all
+}
+
+// sentence matches a limit in the text of a refusal: "limit of 60 requests per minute", "max. 10
+// calls / 30 seconds". A number without such a word may be what was used.
+var sentence = regexp.MustCompile(`(?i)\b(?:limit\w*|max\w*|quota|allowed)\b[^\n.]{0,60}?\b(\d{1,9}) ?(?:requests?|calls?|queries|times)? ?(?:per|/|every|each) ?(\d{1,4})? ?(seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h)\b`)
+
+// sentences reads the body of a 429.
+func sentences(resp *http.Response) (all []allowance) {
+	if resp.StatusCode != http.StatusTooManyRequests || !looked(resp, textBytes) {
+		return nil
+	}
+
+	body, _ := PeekBody(resp, textBytes)
+	for _, m := range sentence.FindAllSubmatch(body, 4) {
+		n, _ := number(string(m[1]))
+		times, ok := number(string(m[2]))
+		if !ok {
+			times = 1
+		}
+		all = append(all, allowance{int64(n), length(times, unitOf(m[3][0]))})
+	}
+	return all
+}
+
+// unitOf returns the unit whose name begins with a letter.
+func unitOf(letter byte) time.Duration {
+	switch letter {
+	case 'h', 'H':
+		return time.Hour
+	case 'm', 'M':
+		return time.Minute
+	}
+	return time.Second
 }

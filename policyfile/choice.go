@@ -2,10 +2,18 @@ package policyfile
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"maps"
+	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // choice returns the shape of a mapping with one key, the name of an option, whose value the option
@@ -133,4 +141,336 @@ func choiceSchema[T any](options []option[T]) schema {
 	}
 
 	return schema{"anyOf": all}
+}
+
+// A keyed is one key of a mapping with its value.
+type keyed struct {
+	name       string
+	key, value *yaml.Node
+}
+
+// members returns the members of a mapping. Members of merge keys ("<<") come last, and only if the
+// mapping itself has no such key. ok is false if a key is there twice or is invalid. read is false
+// if the node is no mapping.
+func (r *reader) members(n *yaml.Node, name string) (all []keyed, read, ok bool) {
+	n = follow(n)
+	if n.Kind != yaml.MappingNode {
+		r.fail(n, "%s is expected here, not %s%s", name, kindOf(n), missingSpace(n.Value))
+		return nil, false, false
+	}
+
+	// first has the key of each member, for the error of a second one.
+	ok = true
+	first := make(map[string]*yaml.Node)
+
+	var merged []*yaml.Node
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := follow(n.Content[i]), n.Content[i+1]
+		switch {
+		case key.ShortTag() == "!!merge":
+			merged = append(merged, value)
+		case key.Kind != yaml.ScalarNode || key.ShortTag() == "!!null":
+			r.fail(key, "a key is a text, and not %s", kindOf(key))
+			ok = false
+		case first[key.Value] != nil:
+			r.fail(key, "%q stands here twice, first in line %d", clip(key.Value), first[key.Value].Line)
+			ok = false
+		default:
+			first[key.Value] = key
+			all = append(all, keyed{key.Value, key, value})
+		}
+	}
+
+	for _, value := range merged {
+		more, good := r.merge(value, name)
+		ok = ok && good
+
+		// The mapping's own members count first, then those of earlier merged mappings.
+		for _, m := range more {
+			if first[m.name] == nil {
+				first[m.name] = m.key
+				all = append(all, m)
+			}
+		}
+	}
+
+	return all, true, ok
+}
+
+// merge returns the members that a merge key adds, from a mapping or a list of mappings. A list
+// within that list is invalid, as for every reader of YAML.
+func (r *reader) merge(n *yaml.Node, name string) (all []keyed, ok bool) {
+	n = follow(n)
+	if n.Kind != yaml.SequenceNode {
+		all, _, ok = r.members(n, name)
+		return all, ok
+	}
+	ok = true
+	for _, item := range n.Content {
+		more, _, good := r.members(item, name)
+		all, ok = append(all, more...), ok && good
+	}
+	return all, ok
+}
+
+// What only the whole of a row, or of all rows, can tell.
+
+// checkPolicies lets throttle check the policies, and rejects rows that can only be mistakes.
+func (r *reader) checkPolicies(d *document) {
+	first := make(map[string]*yaml.Node)
+	for _, t := range d.tables {
+		r.checkTable(first, t)
+	}
+	found := configErrors(d.rows)
+	for i := range d.rows {
+		if p := &d.rows[i]; p.at != nil {
+			r.checkRow(p, found[rowName(i)])
+			r.checkName(first, p.Name, p.fields["name"])
+		}
+	}
+}
+
+// checkTable checks the rows of a preset. They are made of the same options, so the first
+// mistake is told and not one for each row.
+func (r *reader) checkTable(first map[string]*yaml.Node, t presetTable) {
+	for _, p := range t.rows {
+		if was := first[p.Name]; was != nil {
+			r.fail(t.at, "its policy %q stands in line %d already: name a preset once, or tell several accounts apart with \"caller\"", clip(p.Name), was.Line)
+			return
+		}
+	}
+
+	for _, p := range t.rows {
+		first[p.Name] = t.at
+	}
+
+	_, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: t.rows})
+	var e *throttle.ConfigError
+	if errors.As(err, &e) {
+		r.fail(t.at, "policy %q: %s: %v", e.Policy, strings.ToLower(e.Field), e.Err)
+		return
+	}
+
+	r.checkWildcards(t.wildcards, "any match of this preset", t.rows...)
+}
+
+// readers are the fields that read requests and answers, in a file and in Go.
+var readers = []string{"share", "weight", "cost", "penalty", "acted", "quota", "settle", "answer", "meter"}
+
+// checkRow checks one row of the file, in which throttle has found these mistakes.
+func (r *reader) checkRow(p *row, found []*throttle.ConfigError) {
+	for _, e := range found {
+		f := p.fields[strings.ToLower(e.Field)]
+		switch {
+		// The limit or the match is missing or has a mistake, which is known.
+		case p.Limit == (throttle.Limit{}) && e.Field == "Limit", p.Match == "" && e.Field == "Match":
+
+		// The field of the file, settle, is told below.
+		case e.Field == "Meter" && p.Limit.Kind() == store.KindConcurrency:
+		case e.Field == "Match" && slices.Contains(methods, p.Match):
+			r.fail(follow(f), "a path is missing: write \"%s /\" for every request with this method", p.Match)
+
+		// checkWildcards tells which wildcard is meant, at its place.
+		case len(p.wildcards) > 0 && (e.Field == "Key" || e.Field == "Share"):
+
+		// The fields of the file are told below.
+		case p.named && slices.Contains(readers, strings.ToLower(e.Field)):
+		case p.named && f != nil && e.Field == "Key":
+			r.fail(follow(f), "key has no effect beside match: none, because no request comes to the policy: write keyed: yes, and callers name the key")
+		case e.Field == "Keyed" && f != nil:
+			r.fail(follow(f), "keyed has no effect beside a match: write key, which reads the key from the request, or match: none")
+		case f != nil:
+			offset, text := placeOf(e.Err)
+			r.failIn(follow(f), offset, "%s", text)
+		default:
+			r.fail(p.at, "policy %q: %s: %v", p.Name, strings.ToLower(e.Field), e.Err)
+		}
+	}
+
+	for _, name := range readers {
+		if f := p.fields[name]; p.named && f != nil {
+			r.fail(follow(f), "%s has no effect beside match: none, because no request and no answer comes to the policy: leave it out", name)
+		}
+	}
+
+	if method, _, ok := strings.Cut(p.Match, " "); ok {
+		if err := checkMethod(method); err != nil {
+			r.fail(follow(p.fields["match"]), "%v", err)
+		}
+	}
+
+	r.checkWildcards(p.wildcards, fmt.Sprintf("the match of policy %q", clip(p.Name)), p.Policy)
+	r.checkUse(p)
+}
+
+// checkUse refuses fields that can have no effect beside each other.
+func (r *reader) checkUse(p *row) {
+	if p.Limit == (throttle.Limit{}) {
+		return
+	}
+
+	number := -1 // the cost of each request, or -1 if it is unknown
+	if n := p.fields["cost"]; n != nil && p.Cost != nil {
+		if v, err := parseNumber(follow(n).Value); err == nil {
+			number = v
+		}
+	}
+
+	if most := p.Limit.Capacity(); number > most {
+		r.fail(follow(p.fields["cost"]), "a cost of %d never fits: %v has room for %d", number, p.Limit, most)
+	}
+
+	if settle := p.fields["settle"]; settle != nil && p.settle != nil {
+		switch {
+		case number == 0:
+			r.fail(follow(settle), "settle has no effect: a request that costs 0 stays free")
+		case p.Limit.Kind() == store.KindConcurrency:
+			r.fail(follow(settle), "settle has no effect: what is in flight keeps its cost")
+		}
+	}
+
+	if quota := p.fields["quota"]; quota != nil && p.quota != nil && p.Limit.Kind() == store.KindUnlimited {
+		r.fail(follow(quota), "an unlimited policy has no number that an answer could lower: set a limit with a number")
+	}
+
+	switch share, weight := p.fields["share"], p.fields["weight"]; {
+	case p.Share == nil && p.Weight != nil && share == nil:
+		r.fail(follow(weight), "weight has no effect without share: it is the weight of a share")
+	case p.Share != nil && (!p.Limit.Counts() || p.Limit.Kind() == store.KindTold):
+		r.fail(follow(share), "share has no effect: only a limit that counts starts has a line in which shares take turns")
+	}
+
+	if penalty := p.fields["penalty"]; p.acted != nil && penalty != nil && follow(penalty).Value == "none" {
+		r.fail(follow(p.fields["acted"]), "acted has no effect: it looks at answers that close the budget, and the penalty is none")
+	}
+}
+
+// checkWildcards sees to it that one of the policies has each wildcard: without it all
+// requests would have the same value, and share a budget. Where is how an error calls the
+// policies.
+func (r *reader) checkWildcards(all []wildcard, where string, policies ...throttle.Policy) {
+	if len(all) == 0 {
+		return
+	}
+
+	// These names have a meaning in a template, so they are candidates for a hint.
+	names := []string{"host", "path", "route", "method"}
+	there := make(map[string]bool)
+	for _, p := range policies {
+		wildcards, err := p.Wildcards()
+		if err != nil {
+			return // which is known
+		}
+
+		for _, name := range wildcards {
+			names, there[name] = append(names, name), true
+		}
+	}
+
+	for _, w := range all {
+		if there[w.name] {
+			continue
+		}
+
+		if hint := r.hint(w.name, names); hint != "" {
+			r.failIn(w.at, w.offset, "{%s} is no wildcard of %s%s", clip(w.name), where, hint)
+			continue
+		}
+
+		r.failIn(w.at, w.offset, "{%s} is no wildcard of %s, so it would be empty for every request: write {%[1]s} there, or name a value such as {header.X-App}", clip(w.name), where)
+	}
+}
+
+// checkName sees to it that no two policies have the same name, and that throttle takes it.
+func (r *reader) checkName(first map[string]*yaml.Node, name string, at *yaml.Node) {
+	switch {
+	case name == "":
+	case first[name] != nil:
+		r.fail(follow(at), "two policies have the name %q, the first in line %d; it must be unique", clip(name), first[name].Line)
+	default:
+		first[name] = at
+		_, err := throttle.NewLimiter(memstore.New(), throttle.Policy{Name: name, Limit: throttle.Unlimited()})
+		if wrong, ok := errors.AsType[*throttle.ConfigError](err); ok {
+			r.fail(follow(at), "the name %v", wrong.Err)
+		}
+	}
+}
+
+// rowName is the name of a row while throttle checks it: its own name may be missing or a
+// duplicate.
+func rowName(i int) string { return "row " + strconv.Itoa(i) }
+
+// configErrors returns the mistakes that throttle finds in rows, by rowName.
+func configErrors(rows []row) map[string][]*throttle.ConfigError {
+	var matched, named []throttle.Policy
+	for i := range rows {
+		p := rows[i].Policy
+
+		// Give each row a name of its own: a missing or duplicate name would hide further mistakes.
+		p.Name = rowName(i)
+
+		if rows[i].named {
+			named = append(named, p)
+		} else {
+			matched = append(matched, p)
+		}
+	}
+
+	all := make(map[string][]*throttle.ConfigError)
+	var sort func(error)
+	sort = func(err error) {
+		switch e := err.(type) {
+		case interface{ Unwrap() []error }:
+			for _, one := range e.Unwrap() {
+				sort(one)
+			}
+
+		case *throttle.ConfigError:
+			all[e.Policy] = append(all[e.Policy], e)
+		}
+	}
+
+	_, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: matched})
+	sort(err)
+	_, err = throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: named})
+	sort(err)
+
+	return all
+}
+
+// checkTests reports tests that name a missing policy. If a policy has no name, or a preset has a
+// mistake, the policy may exist.
+func (r *reader) checkTests(d *document) {
+	var names []string
+	there := make(map[string]bool)
+
+	for _, t := range d.tables {
+		// The preset has a mistake, so nobody knows its policies.
+		if t.rows == nil {
+			return
+		}
+	}
+
+	for _, p := range d.policies() {
+		if p.Name == "" {
+			return
+		}
+		names = append(names, p.Name)
+		there[p.Name] = true
+	}
+
+	for _, t := range d.tests {
+		for _, e := range t.Expects {
+			if there[e.Policy] {
+				continue
+			}
+			r.fail(t.policies, "there is no policy %q%s", clip(e.Policy), r.hint(e.Policy, names))
+		}
+
+		for _, name := range slices.Sorted(maps.Keys(t.Closes)) {
+			if !there[name] {
+				r.fail(t.closes, "there is no policy %q%s", clip(name), r.hint(name, names))
+			}
+		}
+	}
 }

@@ -2,11 +2,19 @@ package policyfile
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/servers/proxy"
 )
 
 // parse returns the file's root; ok is false if it is no YAML, or too large.
@@ -171,4 +179,453 @@ func (s *sizer) alias(n *yaml.Node, above int) size {
 func (s *sizer) fail(n *yaml.Node, format string, args ...any) {
 	s.reader.fail(n, format, args...)
 	s.ok = false
+}
+
+const (
+	mostBytes = 1 << 20 // of a file
+	mostText  = 1 << 14 // of one value
+	mostDepth = 64      // of parts that stand in each other
+)
+
+// A reader reads one file and collects its mistakes.
+type reader struct {
+	file  string
+	lines []sourceLine
+	errs  Errors
+	noted map[mistake]bool
+
+	wildcards []wildcard // that keys have named since the row began
+	routes    *routes    // of the row, or nil outside of rows
+	sifted    int        // how many parts around this one look at some answers only
+
+	ids map[string]keyFunc // of the caller, for rows of the catalog; nil in a user's file
+}
+
+// A mistake identifies an error: an alias repeats the errors of its anchor.
+type mistake struct {
+	line, column int
+	text         string
+}
+
+// A wildcard is a name that a key or a cost expects in the pattern of its policy.
+type wildcard struct {
+	name   string
+	at     *yaml.Node
+	offset int
+}
+
+// newReader returns a reader of a text.
+func newReader(file string, text []byte) *reader {
+	return &reader{file: file, lines: splitLines(string(bytes.TrimPrefix(text, []byte("\ufeff")))), noted: make(map[mistake]bool)}
+}
+
+// isEmpty reports whether a node is nothing at all.
+func isEmpty(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Value == "" && n.Style == 0 }
+
+// follow returns the anchor's node for an alias, and any other node itself.
+func follow(n *yaml.Node) *yaml.Node {
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	return n
+}
+
+// fail notes a mistake at a node.
+func (r *reader) fail(n *yaml.Node, format string, args ...any) {
+	r.failAt(n.Line, n.Column, format, args...)
+}
+
+// failIn notes a mistake offset bytes into the text of a node, if the text stands in the file
+// without escapes, in one line.
+func (r *reader) failIn(n *yaml.Node, offset int, format string, args ...any) {
+	column := n.Column
+	if n.Line <= len(r.lines) && n.Kind == yaml.ScalarNode {
+		before, first := n.Value[:min(offset, len(n.Value))], n.Column
+
+		// In quotes the text begins one character later.
+		if n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 {
+			first++
+		}
+
+		// Escapes and folded lines move the place: point into the text only if it stands there as it is.
+		line := &r.lines[n.Line-1]
+		if before != "" && strings.HasPrefix(line.text[line.at(first):], before) {
+			column = first + utf8.RuneCountInString(before)
+		}
+	}
+	r.failAt(n.Line, column, format, args...)
+}
+
+// failAt notes a mistake at a place. A place behind the file's last character is there.
+func (r *reader) failAt(line, column int, format string, args ...any) {
+	const most = 600 // characters, also if values are long
+	e := &Error{File: r.file, Line: line, Column: column, Text: strings.Map(printable, clipTo(fmt.Sprintf(format, args...), most))}
+
+	if line > 0 && len(r.lines) > 0 {
+		// YAML reports the end of a file behind the last line. Point to the last character instead.
+		for e.Line > len(r.lines) || e.Line > 1 && e.Line == len(r.lines) && r.lines[e.Line-1].text == "" {
+			e.Line = min(e.Line-1, len(r.lines))
+			e.Column = utf8.RuneCountInString(r.lines[e.Line-1].text) + 1
+		}
+		e.Source, e.skipped, e.cut = r.lines[e.Line-1].window(e.Column)
+	}
+
+	if m := (mistake{e.Line, e.Column, e.Text}); !r.noted[m] {
+		r.noted[m] = true
+		r.errs = append(r.errs, e)
+	}
+}
+
+// kindOf returns the everyday name of a node's kind.
+func kindOf(n *yaml.Node) string {
+	switch {
+	case n.Kind == yaml.MappingNode && n.Style&yaml.FlowStyle != 0 && len(n.Content) == 2 && n.Content[0].Kind == yaml.MappingNode:
+		return "a mapping in a mapping (a template of another program has to be filled in first)"
+	case n.Kind == yaml.MappingNode && n.Style&yaml.FlowStyle != 0 && len(n.Content) == 2 && isEmpty(n.Content[1]):
+		return fmt.Sprintf("a mapping (in YAML a value that begins with a brace needs quotes: \"{%s}\")", clip(n.Content[0].Value))
+	case n.Kind == yaml.MappingNode:
+		return "a mapping"
+	case n.Kind == yaml.SequenceNode:
+		return "a list"
+	case n.ShortTag() == "!!null":
+		return "nothing"
+	}
+
+	return fmt.Sprintf("%q", clip(n.Value))
+}
+
+// clip shortens a text that an error repeats.
+func clip(text string) string { return clipTo(text, 60) }
+
+// clipTo shortens a text to most characters.
+func clipTo(text string, most int) string {
+	n := 0
+	for i := range text {
+		if n == most {
+			return text[:i] + "…"
+		}
+		n++
+	}
+	return text
+}
+
+// A document is the root of a file.
+type document struct {
+	version int
+	tables  []presetTable
+	rows    []row
+	tunnels []tunnelHost
+	tests   []placedTest
+}
+
+// A tunnelHost is a host to which a proxy carries tunnels of TLS, and where the host stands.
+type tunnelHost struct {
+	host string
+	at   *yaml.Node
+}
+
+// tunnelHosts is the shape of a tunnelHost.
+var tunnelHosts = defined("tunnel", shape[tunnelHost]{form: tunnelName.form, schema: tunnelName.schema, read: func(r *reader, n *yaml.Node) (tunnelHost, bool) {
+	host, ok := tunnelName.read(r, n)
+	return tunnelHost{host, follow(n)}, ok
+}})
+
+// tunnelName is a host, with a port unless the port is 443.
+var tunnelName = scalar(`a host such as "api.example.com" or "api.example.com:8443"`, anyText, func(s string) (string, error) {
+	if s == "" || strings.ContainsAny(s, "/@?#*{}% \t") {
+		return s, fmt.Errorf("%q is not a host: write it without a scheme, a path and wildcards, such as api.example.com", clip(s))
+	}
+	return s, nil
+})
+
+// checkTunnels refuses the hosts to which a proxy would carry no tunnel.
+func (r *reader) checkTunnels(d *document) {
+	policies := d.policies()
+
+	// With a mistake elsewhere the table says nothing reliable.
+	if len(d.tunnels) == 0 || len(r.errs) > 0 {
+		return
+	}
+
+	// List all hosts as tunnels: then Blind refuses only what a policy must see.
+	table := proxy.NewTable(policies, d.hosts()...)
+	for _, t := range d.tunnels {
+		policy, why := table.Blind(t.host)
+		switch {
+		case !table.Has(t.host):
+			r.fail(t.at, "no policy names the host %q, so no tunnel leads there", clip(t.host))
+		case why != "":
+			r.fail(t.at, "policy %q: %s: a tunnel to %q would be refused", clip(policy), why, clip(t.host))
+		}
+	}
+}
+
+// hosts returns the hosts to which tunnels of TLS are carried.
+func (d *document) hosts() (all []string) {
+	for _, t := range d.tunnels {
+		all = append(all, t.host)
+	}
+	return all
+}
+
+// runbooks returns the addresses of the policies that have one.
+func (d *document) runbooks() map[string]string {
+	all := make(map[string]string)
+	for i := range d.rows {
+		if address := d.rows[i].runbook; address != "" {
+			all[d.rows[i].Name] = address
+		}
+	}
+	return all
+}
+
+// A presetTable is the rows of a preset and where it is named.
+type presetTable struct {
+	rows      presetRows
+	at        *yaml.Node
+	wildcards []wildcard // that its keys and costs name
+}
+
+// policies returns the rows that requests match.
+func (d *document) policies() (all []throttle.Policy) {
+	for _, t := range d.tables {
+		all = append(all, t.rows...)
+	}
+	for _, p := range d.rows {
+		if !p.named {
+			all = append(all, p.Policy)
+		}
+	}
+	return all
+}
+
+// named returns the rows that are used by name only.
+func (d *document) named() (all []throttle.Policy) {
+	for _, p := range d.rows {
+		if p.named {
+			all = append(all, p.Policy)
+		}
+	}
+	return all
+}
+
+// lines returns where each policy stands.
+func (d *document) lines() map[string]int {
+	all := make(map[string]int)
+	for _, t := range d.tables {
+		for _, p := range t.rows {
+			all[p.Name] = t.at.Line
+		}
+	}
+	for _, p := range d.rows {
+		all[p.Name] = p.at.Line
+	}
+	return all
+}
+
+// root is the shape of a file.
+var root = shape[document]{read: documentFields.read, schema: func() schema {
+	s := documentFields.schema()
+	s["patternProperties"] = schema{"^x-": true}
+	defs := schema{}
+	for name, of := range definitions {
+		defs[name] = of()
+	}
+	s["$defs"] = defs
+	return s
+}}
+
+var documentFields = record[document]{name: "the file", ignored: "x-", fields: []field[document]{
+	versionField,
+	partly("presets", "tables of the library: names of packages, or of files of the catalog; options have the names of the Go fields in lower case with hyphens", list(defined("preset", placed(presets))), func(d *document, v []presetTable) { d.tables = v }),
+	policiesField,
+	partly("tunnels", "hosts to which throttle proxy carries tunnels of TLS: their limits count connections, and the requests inside are neither counted nor held; without the list the proxy refuses such tunnels", list(tunnelHosts), func(d *document, v []tunnelHost) { d.tunnels = v }),
+	testsField,
+}}
+
+// The fields that files of the catalog have, too.
+var (
+	versionField  = must(member("version", "the version of this form; a program refuses a version that it does not know", number(1), func(d *document, v int) { d.version = v }))
+	policiesField = partly("policies", "rows of your own", list(policyRow), func(d *document, v []row) { d.rows = v })
+	testsField    = partly("tests", "requests, and which policies they must match", list(defined("test", test.shape())), func(d *document, v []placedTest) { d.tests = v })
+)
+
+// placed returns the shape of a preset that knows its place.
+func placed(of shape[presetRows]) shape[presetTable] {
+	return shape[presetTable]{form: of.form, schema: of.schema, read: func(r *reader, n *yaml.Node) (presetTable, bool) {
+		r.wildcards = nil
+		rows, ok := of.read(r, n)
+		return presetTable{rows, follow(n), r.wildcards}, ok
+	}}
+}
+
+// Schema returns the JSON Schema (2020-12) of a file, for editors. It accepts every file
+// that Parse accepts; what only Parse can tell, such as a limit that is none, it lets pass.
+func Schema() []byte {
+	s := root.schema()
+	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	s["title"] = "policies of throttle"
+	text, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		panic(err) // it is made of texts and numbers
+	}
+	return append(text, '\n')
+}
+
+// A record is a mapping whose keys are known.
+type record[S any] struct {
+	name    string // "a policy", for errors
+	fields  []field[S]
+	ignored string                                                    // keys with this prefix are for anchors; "" for no such keys
+	check   func(r *reader, n *yaml.Node, members []keyed, v *S) bool // after all fields, also if some have mistakes; optional
+}
+
+// A fieldHead is the part of a field that readers see.
+type fieldHead struct {
+	name, doc string
+	form      string // a valid value
+	usual     string // what counts if the field is missing; "" if the field is required or the doc says so
+	required  bool
+}
+
+// A field is one key of a record.
+type field[S any] struct {
+	fieldHead
+	advice string // the text behind the name of a missing required field
+	read   func(r *reader, n *yaml.Node, to *S) bool
+	schema func() schema
+}
+
+// member returns the field whose value set puts into the record.
+func member[S, T any](name, doc string, of shape[T], set func(*S, T)) field[S] {
+	return field[S]{
+		fieldHead: fieldHead{name: name, doc: doc, form: of.form}, schema: of.schema,
+		read: func(r *reader, n *yaml.Node, to *S) bool {
+			v, ok := of.read(r, n)
+			if ok {
+				set(to, v)
+			}
+			return ok
+		},
+	}
+}
+
+// partly returns a member that is put into the record after mistakes too, so that more can
+// be found in what could be read.
+func partly[S, T any](name, doc string, of shape[T], set func(*S, T)) field[S] {
+	return field[S]{
+		fieldHead: fieldHead{name: name, doc: doc, form: of.form}, schema: of.schema,
+		read: func(r *reader, n *yaml.Node, to *S) bool {
+			v, ok := of.read(r, n)
+			set(to, v)
+			return ok
+		},
+	}
+}
+
+// usually returns the field with the words for what counts if the field is missing.
+func (f field[S]) usually(usual string) field[S] {
+	f.usual = usual
+	return f
+}
+
+// must returns the field as a required field.
+func must[S any](f field[S]) field[S] {
+	f.required = true
+	return f
+}
+
+// mustSay is must for a field of which the mistake says what to write.
+func mustSay[S any](f field[S], advice string) field[S] {
+	f.required, f.advice = true, ": "+advice
+	return f
+}
+
+// shape returns the record as a shape.
+func (d record[S]) shape() shape[S] { return shape[S]{form: d.name, read: d.read, schema: d.schema} }
+
+// read reads a mapping with the record's fields. ok is false after a mistake: then v has the fields without mistakes.
+func (d record[S]) read(r *reader, n *yaml.Node) (v S, ok bool) {
+	n = follow(n)
+	members, read, ok := r.members(n, d.name)
+	if !read {
+		return v, false
+	}
+
+	seen, meant := make(map[string]bool), "" // meant are the hints to fields that were misspelt
+	for _, m := range members {
+		// Ignored fields are for anchors.
+		if d.ignored != "" && strings.HasPrefix(m.name, d.ignored) {
+			continue
+		}
+
+		i := slices.IndexFunc(d.fields, func(f field[S]) bool { return f.name == m.name })
+		if i < 0 {
+			hint := d.hint(m.name)
+			r.fail(m.key, "%s has no field %q%s; it has %s", d.name, clip(m.name), hint, strings.Join(d.names(), ", "))
+			meant += hint
+			ok = false
+			continue
+		}
+
+		seen[m.name] = true
+		ok = d.fields[i].read(r, m.value, &v) && ok
+	}
+
+	for _, f := range d.fields {
+		// A misspelt field is not missing: one mistake is enough.
+		if f.required && !seen[f.name] && !strings.Contains(meant, strconv.Quote(f.name)) {
+			r.fail(n, "%s needs a field %q%s", d.name, f.name, f.advice)
+			ok = false
+		}
+	}
+
+	if d.check != nil {
+		ok = d.check(r, n, members, &v) && ok
+	}
+
+	return v, ok
+}
+
+// heads returns the part of the fields that readers see.
+func (d record[S]) heads() (all []fieldHead) {
+	for _, f := range d.fields {
+		all = append(all, f.fieldHead)
+	}
+	return all
+}
+
+// hint suggests the field that an unknown name may have meant.
+func (d record[S]) hint(name string) string {
+	return cmp.Or(oddSpace(name), missingSpace(name), didYouMean(name, d.names()))
+}
+
+func (d record[S]) names() (names []string) {
+	for _, f := range d.fields {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+// schema returns the JSON schema of a mapping with the record's fields.
+func (d record[S]) schema() schema {
+	properties, required := schema{}, []any{}
+	for _, f := range d.fields {
+		one := maps.Clone(f.schema())
+		one["description"] = f.doc
+		if f.usual != "" {
+			one["description"] = f.doc + "; default: " + f.usual
+		}
+		properties[f.name] = one
+		if f.required {
+			required = append(required, f.name)
+		}
+	}
+
+	s := schema{"type": "object", "properties": properties, "additionalProperties": false}
+	if len(required) > 0 {
+		s["required"] = required
+	}
+
+	return s
 }

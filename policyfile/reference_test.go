@@ -1,14 +1,18 @@
 package policyfile_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle/internal/lab/reference"
@@ -192,4 +196,117 @@ func sourcesOf(t *testing.T, preset string) string {
 	dates := slices.IndexFunc(words, func(w string) bool { return w[0] != '2' })
 	require.Positive(t, dates, preset)
 	return strings.Join(words[dates:], ", ") + ", " + words[dates-1]
+}
+
+// TestDocs: the reference has each field and each kind that the form has, but for the options of presets, and the example of
+// docs/use/policyfile.md is a file that passes its tests.
+func TestDocs(t *testing.T) {
+	keys := make(map[string]bool)
+	for _, m := range policyfile.Mappings() {
+		for _, k := range m.Keys {
+			keys[k.Name] = true
+		}
+	}
+	var schema map[string]any
+	require.NoError(t, json.Unmarshal(policyfile.Schema(), &schema))
+	for name := range schema["$defs"].(map[string]any) {
+		if strings.HasPrefix(name, "preset") {
+			delete(schema["$defs"].(map[string]any), name)
+		}
+	}
+	for name := range names(schema) {
+		require.True(t, keys[name], name)
+	}
+
+	page, err := os.ReadFile("../docs/use/policyfile.md")
+	require.NoError(t, err)
+	_, example, ok := strings.Cut(string(page), "```yaml\n")
+	require.True(t, ok)
+	example, _, _ = strings.Cut(example, "```")
+	f, err := policyfile.Parse("example", []byte(example))
+	require.NoError(t, err)
+	require.NoError(t, f.Check())
+}
+
+// names returns all names of properties.
+func names(v any) map[string]bool {
+	all := make(map[string]bool)
+	switch v := v.(type) {
+	case map[string]any:
+		for key, value := range v {
+			if properties, ok := value.(map[string]any); ok && key == "properties" {
+				for name := range properties {
+					all[name] = true
+				}
+			}
+			for name := range names(value) {
+				all[name] = true
+			}
+		}
+	case []any:
+		for _, value := range v {
+			for name := range names(value) {
+				all[name] = true
+			}
+		}
+	}
+	return all
+}
+
+// compiled is the schema, ready to be asked.
+func compiled(t testing.TB) *jsonschema.Schema {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(policyfile.Schema()))
+	require.NoError(t, err)
+	c := jsonschema.NewCompiler()
+	require.NoError(t, c.AddResource("policies.json", doc))
+	s, err := c.Compile("policies.json")
+	require.NoError(t, err)
+	return s
+}
+
+// TestSchema: the schema takes the good file, and sees what it can see in a bad one.
+func TestSchema(t *testing.T) {
+	s := compiled(t)
+	good, err := os.ReadFile("testdata/good.yaml")
+	require.NoError(t, err)
+	for _, v := range asJSON(t, good) {
+		require.NoError(t, s.Validate(v))
+	}
+
+	for _, text := range []string{
+		"policies: []",
+		"version: 1\npolicy: []",
+		"version: 1\npolicies: [{name: a}]",
+		"version: 1\npolicies: [{name: a, match: /, limit: 1/s, shadow: perhaps}]",
+		"version: 1\npolicies: [{name: a, match: /, limit: 1/s, penalty: {cods: {}}}]",
+		"version: 1\npresets: [dingding]",
+		"version: 1\npresets: [{github: {perhour: 1}}]",
+	} {
+		for _, v := range asJSON(t, []byte(text)) {
+			require.Error(t, s.Validate(v), text)
+		}
+		_, err := policyfile.Parse("", []byte(text))
+		require.Error(t, err, text)
+	}
+}
+
+// TestSchemaIsCommitted: the file that editors are given is the schema.
+func TestSchemaIsCommitted(t *testing.T) {
+	golden(t, "schema.json", string(policyfile.Schema()))
+}
+
+// FuzzParse: what sound requires holds for every text.
+func FuzzParse(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	require.NoError(f, err)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(f, err)
+		f.Add(text)
+	}
+	s := compiled(f)
+	for _, text := range corpus(f) {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) { sound(t, s, text) })
 }

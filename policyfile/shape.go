@@ -1,11 +1,17 @@
 package policyfile
 
 import (
+	"errors"
+	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/fleetthrottle/throttle"
 )
 
 // A schema is a node of a JSON Schema.
@@ -183,4 +189,147 @@ func refer[T any](name string, of *func() shape[T]) shape[T] {
 		schema: func() schema { return (*of)().schema() },
 		read:   func(r *reader, n *yaml.Node) (T, bool) { return (*of)().read(r, n) },
 	})
+}
+
+// anyText is the schema of text: what YAML takes for a number or a boolean is a text, too.
+var anyText = schema{"$ref": "#/$defs/text"}
+
+// limit is a limit as [throttle.ParseLimit] reads it.
+var limit = defined("limit", scalar(`a limit such as "40/s"`, schema{"type": "string"}, throttle.ParseLimit))
+
+// yes is true or false.
+var yes = defined("yes", scalar("yes or no", schema{"anyOf": []any{
+	schema{"type": "boolean"}, schema{"type": "string", "pattern": "^([Yy][Ee][Ss]|[Nn][Oo]|[Oo][Nn]|[Oo][Ff][Ff]|[Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee])$"},
+}}, func(s string) (bool, error) {
+	switch strings.ToLower(s) {
+	case "yes", "true", "on":
+		return true, nil
+	case "no", "false", "off":
+		return false, nil
+	}
+	return false, fmt.Errorf("%q is neither yes nor no", clip(s))
+}))
+
+// number returns the shape of a whole number that is not below least.
+func number(least int) shape[int] { return between(least, math.MaxInt) }
+
+// between returns the shape of a whole number in a range.
+func between(least, most int) shape[int] {
+	name, expected := fmt.Sprintf("number-from-%d", least), fmt.Sprintf("a whole number from %d on", least)
+	s := schema{"type": "integer", "minimum": least}
+
+	if most < math.MaxInt {
+		name, expected = fmt.Sprintf("%s-to-%d", name, most), fmt.Sprintf("a whole number from %d to %d", least, most)
+		s["maximum"] = most
+	}
+
+	return defined(name, scalar(expected, schema{"anyOf": []any{s, schema{"type": "string", "pattern": digits.String()}}}, func(s string) (int, error) {
+		n, err := parseNumber(s)
+		if err != nil || n < least || n > most {
+			return 0, fmt.Errorf("%q is not %s", clip(s), expected)
+		}
+		return n, nil
+	}))
+}
+
+// digits are how a whole number is written: 1000, or 1_000.
+var digits = regexp.MustCompile(`^\+?[0-9][0-9_]*$`)
+
+func parseNumber(s string) (int, error) {
+	if !digits.MatchString(s) {
+		return 0, errors.New("not a whole number")
+	}
+	return strconv.Atoi(strings.ReplaceAll(s, "_", ""))
+}
+
+// days and lengthText are how durations are written: as Go does, and in days.
+var days = regexp.MustCompile(`^(\d+)d$`)
+
+var lengthText = schema{"type": "string", "pattern": `^([0-9]+d|\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))*)$`}
+
+// length is a duration above 0.
+var length = defined("length", scalar(`a duration such as "250ms", "20s" or "2d"`, lengthText, parseLength))
+
+// parseLength reads a duration above 0 as time.ParseDuration does, and whole days, such as "2d".
+func parseLength(s string) (time.Duration, error) {
+	// time.ParseDuration knows no days.
+	if m := days.FindStringSubmatch(s); m != nil {
+		if n, err := strconv.ParseInt(m[1], 10, 64); err == nil && n > 0 && n <= math.MaxInt64/int64(24*time.Hour) {
+			return time.Duration(n) * 24 * time.Hour, nil
+		}
+	}
+
+	d, err := time.ParseDuration(s)
+	switch _, number := strconv.ParseFloat(s, 64); {
+	case err != nil && number == nil && digits.MatchString(s):
+		return 0, fmt.Errorf("%q has no unit: write %q, %q or the like", clip(s), clip(s)+"s", clip(s)+"ms")
+	case err != nil || d <= 0:
+		return 0, fmt.Errorf("%q is not a duration above 0, such as 250ms, 20s, 5m or 2d", clip(s))
+	}
+
+	return d, nil
+}
+
+// share is a part of a whole.
+var share = defined("share", scalar("a share from 0 to below 1, such as 0.25", schema{"anyOf": []any{
+	schema{"type": "number", "minimum": 0, "exclusiveMaximum": 1}, schema{"type": "string", "pattern": fraction.String()},
+}}, func(s string) (float64, error) {
+	v, err := strconv.ParseFloat(s, 64)
+	if err != nil || !fraction.MatchString(s) || v >= 1 {
+		return 0, fmt.Errorf("%q is not a share from 0 to below 1, such as 0.25", clip(s))
+	}
+	return v, nil
+}))
+
+// fraction is how a share is written.
+var fraction = regexp.MustCompile(`^\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE]-?[0-9]+)?$`)
+
+// pattern is a regular expression that does not match the empty text, and so not every answer.
+var pattern = defined("pattern", scalar("a regular expression", anyText, func(s string) (*regexp.Regexp, error) {
+	p, err := regexp.Compile(s)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%q is not a regular expression: %s", clip(s), strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+	case p.MatchString(""):
+		return nil, fmt.Errorf("%q matches every text, the empty one too: write what must be there", clip(s))
+	}
+	return p, nil
+}))
+
+// zone is a time zone.
+var zone = defined("zone", scalar("a time zone such as Asia/Shanghai or UTC", anyText, func(s string) (*time.Location, error) {
+	l, err := throttle.ParseLimit("1/day " + s)
+	if err != nil {
+		return nil, fmt.Errorf("%q is not a known time zone: write it like Asia/Shanghai or +08:00", clip(s))
+	}
+	start, _ := l.Window(time.Now())
+	return start.Location(), nil
+}))
+
+// oneOf returns the shape of one of some words.
+func oneOf[T any](words ...word[T]) shape[T] {
+	var names []string
+	var values []any
+	for _, w := range words {
+		names, values = append(names, w.name), append(values, w.name)
+		if n, err := strconv.Atoi(w.name); err == nil {
+			values = append(values, n) // as it is without quotes
+		}
+	}
+
+	expected := "one of " + strings.Join(names, ", ")
+	return scalar(expected, schema{"enum": values}, func(s string) (v T, err error) {
+		for _, w := range words {
+			if w.name == s {
+				return w.value, nil
+			}
+		}
+		return v, fmt.Errorf("%q is unknown here%s; %s is expected", clip(s), didYouMean(s, names), expected)
+	})
+}
+
+// A word is a word of oneOf, with its value.
+type word[T any] struct {
+	name  string
+	value T
 }

@@ -3,8 +3,13 @@ package retry
 import (
 	"context"
 	"errors"
+	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/url"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
@@ -95,4 +100,325 @@ func (a attempts) Unwrap() http.RoundTripper { return a.throttle }
 func unsent(err error) bool {
 	var failed *net.OpError
 	return errors.As(err, &failed) && (failed.Op == "dial" || failed.Op == "proxyconnect")
+}
+
+// LongestWait is the longest Retry-After that a caller sleeps through by
+// itself. It does not bound the wait for a budget that a penalty has closed.
+const LongestWait = 5 * time.Minute
+
+// Backoff is a [retryablehttp.Backoff]. After an answer by which a policy has closed a
+// budget the next attempt waits in that budget, with the whole fleet, as long as its
+// context and MaxWait allow, and is refused at once if that is not long enough. But a
+// refusal may name a moment while the upstream is overloaded for seconds. So the next
+// attempt comes no earlier than after a back-off: a random time from half of shortest to
+// shortest at first, doubled after each further attempt, up to longest. If the back-off is
+// longer than the penalty, Backoff returns the back-off.
+//
+// After every other answer Backoff returns the time that the answer asks for, as
+// [throttle.RetryAfter] reads it and at most [LongestWait], plus a random time: up to
+// shortest at first, doubled after each further attempt, and never more than longest. So
+// callers that failed together do not come back together. In a client of [NewClient] this
+// wait ends before the context does.
+func Backoff(shortest, longest time.Duration, attempt int, resp *http.Response) time.Duration {
+	most := ceiling(shortest, longest, attempt)
+	room, bounded := room(resp)
+
+	// The budget holds the next attempt while the penalty lasts, so only a longer back-off is waited for here.
+	if penalty := throttle.AnswerOf(resp).Close; penalty > 0 {
+		d := most/2 + random(most-most/2)
+
+		// A shorter back-off leaves time for one attempt before the deadline.
+		if bounded && d >= room-penalty {
+			d = random(room - penalty)
+		}
+		if d <= penalty {
+			return 0
+		}
+
+		return d
+	}
+
+	// No budget holds the next attempt, so wait here for as long as the answer asks, and a random time longer.
+	stated := min(throttle.RetryAfter(resp).Close, LongestWait)
+	if bounded {
+		most = min(most, room-stated)
+	}
+
+	return stated + random(most)
+}
+
+// ceiling doubles d as often as there were attempts before, up to longest.
+func ceiling(d, longest time.Duration, attempts int) time.Duration {
+	for range attempts {
+		if d > longest/2 {
+			return longest
+		}
+		d *= 2
+	}
+	return min(d, longest)
+}
+
+// random returns a time from 0 to below d.
+func random(d time.Duration) time.Duration {
+	if d <= 0 {
+		return 0
+	}
+	return rand.N(d)
+}
+
+// A failure is an attempt without an answer.
+type failure struct {
+	error
+	repeatable bool
+}
+
+// Unwrap returns what went wrong.
+func (f *failure) Unwrap() error { return f.error }
+
+// Timeout is for url.Error, which does not unwrap.
+func (f *failure) Timeout() bool {
+	var failed net.Error
+	return errors.As(f.error, &failed) && failed.Timeout()
+}
+
+// plain returns an error of http.Client with the scheme and the host of its URL alone: the rest may be
+// secret.
+func plain(failed *url.Error) *url.Error {
+	e := &url.Error{Op: failed.Op, Err: reason(failed.Err)}
+	if u, err := url.Parse(failed.URL); err == nil {
+		e.URL = (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()
+	}
+	return e
+}
+
+// errLocation stands in for the error of http.Client about a Location field, whose text has the field's
+// value.
+var errLocation = errors.New("failed to parse Location header")
+
+// reason returns why an attempt has failed, with no URL in it.
+func reason(err error) error {
+	switch e := err.(type) {
+	case *failure:
+		return e.error
+	case *url.Error:
+		return plain(e)
+	}
+	if strings.HasPrefix(err.Error(), errLocation.Error()) {
+		return errLocation
+	}
+	return err
+}
+
+// giveUp is the ErrorHandler of the retrying client: it is called when a request is not sent again, and
+// returns the caller's answer, as it is, or the caller's error.
+func giveUp(resp *http.Response, err error, _ int) (*http.Response, error) {
+	if err == nil {
+		restore(resp)
+		return resp, nil
+	}
+
+	// The caller gets either an answer or an error, never both.
+	if resp != nil && resp.Body != nil {
+		resp.Body.Close()
+	}
+	if failed, ok := err.(*url.Error); ok { // and not an error that a ResponseHandler has wrapped
+		return nil, plain(failed)
+	}
+	return nil, err
+}
+
+// drainTime is how long the next attempt waits for the body of the answer before it, which
+// go-retryablehttp reads to keep the connection. A body that takes longer is not worth a
+// connection, or would take forever.
+const drainTime = 100 * time.Millisecond
+
+// A spent body is the body of an answer whose request is about to be repeated. It is closed
+// drainTime after its first read.
+type spent struct {
+	io.ReadCloser
+	drain    func() *time.Timer // begins, once, the time after which the body is closed
+	deadline time.Time          // of the request with all its repeats, or zero
+}
+
+// spend makes the answer's body a spent one.
+func spend(ctx context.Context, resp *http.Response) {
+	body := resp.Body
+	deadline, _ := ctx.Deadline()
+	resp.Body = &spent{body, sync.OnceValue(func() *time.Timer {
+		return time.AfterFunc(drainTime, func() { body.Close() })
+	}), deadline}
+}
+
+// Read implements io.Reader.
+func (s *spent) Read(p []byte) (int, error) {
+	s.drain()
+	return s.ReadCloser.Read(p)
+}
+
+// Close implements io.Closer.
+func (s *spent) Close() error {
+	s.drain().Stop()
+	return s.ReadCloser.Close()
+}
+
+// restore undoes spend: the answer turned out to be the last.
+func restore(resp *http.Response) {
+	if s, ok := resp.Body.(*spent); ok {
+		resp.Body = s.ReadCloser
+	}
+}
+
+// room returns how long the next attempt can still be waited for, if that is
+// known and bounded.
+func room(resp *http.Response) (d time.Duration, bounded bool) {
+	if resp == nil {
+		return 0, false
+	}
+	s, ok := resp.Body.(*spent)
+	if !ok || s.deadline.IsZero() {
+		return 0, false
+	}
+	return time.Until(s.deadline), true
+}
+
+// CheckRetry is a [retryablehttp.CheckRetry]. It repeats
+//
+//   - a request that was refused, by a 429 or by an answer that a policy has
+//     recognised ([throttle.AnswerOf]), whatever its method: an
+//     upstream that refuses does not act. An answer of 500 and above may come from
+//     half-done work, so it is no refusal in this sense;
+//   - a request that never had a connection, whatever its method;
+//   - an idempotent request that failed otherwise or was answered with 500 or
+//     above, 501 excepted. Idempotent are GET, HEAD, OPTIONS, TRACE, PUT and
+//     DELETE, and any request with the field Idempotency-Key or
+//     X-Idempotency-Key, even an empty one.
+//
+// It does not repeat
+//
+//   - a request that throttle itself did not send: a *[throttle.LimitError], a
+//     *[throttle.StoreError] and a *[throttle.ConfigError]. The wait was over
+//     or could not fit already;
+//   - anything once the context has ended;
+//   - a request whose body cannot be had again, because its GetBody is nil, so
+//     that nothing is ever repeated with an empty body;
+//   - a request that is not idempotent and was redirected: the server that redirected
+//     it may have acted on it;
+//   - an answer of which a policy says that it is certainly no refusal, or that a
+//     part was done all the same ([throttle.VerdictNotRefused], [throttle.VerdictPartly]),
+//     whatever its status;
+//   - an answer whose Retry-After is for this request alone to wait out, because
+//     no policy has closed a budget, and which asks for more than [LongestWait] or
+//     than the context allows. The caller gets that answer at once;
+//   - permanent errors: too many redirects, a redirect to nowhere, a certificate that
+//     is not trusted, an unknown scheme, a field that is not valid.
+//
+// CheckRetry never returns an error, so the request's own error reaches the caller. A
+// client that was not made by [NewClient] does not say which request has failed: then
+// the method alone decides.
+func CheckRetry(ctx context.Context, resp *http.Response, err error) (bool, error) {
+	switch {
+	case ctx.Err() != nil:
+		return false, nil
+	case err != nil:
+		return failed(ctx, resp, err), nil
+	}
+	return answered(ctx, resp), nil
+}
+
+// answered reports whether a request that has an answer is sent again.
+func answered(ctx context.Context, resp *http.Response) bool {
+	// The service has acted on the request, or the wait is too long, or there is no time for it.
+	answer := throttle.AnswerOf(resp)
+	done := answer.Verdict == throttle.VerdictNotRefused || answer.Verdict == throttle.VerdictPartly
+	tooLong := answer.Close <= 0 && throttle.RetryAfter(resp).Close > LongestWait
+	if done || tooLong || !canWait(ctx, resp, 0) {
+		return false
+	}
+
+	refused := refused(resp)
+	again, _ := retryablehttp.DefaultRetryPolicy(ctx, resp, nil)
+	return (refused || again) && repeatable(resp.Request, refused)
+}
+
+// refused reports whether an answer says that the service has not acted on the request.
+func refused(resp *http.Response) bool {
+	return resp.StatusCode == http.StatusTooManyRequests ||
+		throttle.AnswerOf(resp).Verdict == throttle.VerdictRefused && resp.StatusCode < http.StatusInternalServerError
+}
+
+// canWait reports whether the deadline of ctx leaves time for the wait that the answer asks for, and for d
+// on top of that. If a budget holds the request, its next attempt learns at once that the wait is too long,
+// so canWait is true.
+func canWait(ctx context.Context, resp *http.Response, d time.Duration) bool {
+	deadline, bounded := ctx.Deadline()
+	return !bounded || throttle.AnswerOf(resp).Close > 0 || throttle.RetryAfter(resp).Close+d < time.Until(deadline)
+}
+
+// repeatable reports whether a request may be sent again after an attempt. notActedOn says that the
+// service has not acted on the request; otherwise nobody knows whether it has.
+func repeatable(r *http.Request, notActedOn bool) bool {
+	if r == nil {
+		return false
+	}
+
+	// The repeat begins before the redirects, and the server that redirected may have acted.
+	for r.Response != nil && r.Response.Request != nil {
+		r, notActedOn = r.Response.Request, false
+	}
+
+	renewable := r.Body == nil || r.Body == http.NoBody || r.GetBody != nil
+	return renewable && (notActedOn || idempotent(r.Method) || keyed(r.Header))
+}
+
+// idempotent reports whether a request with the method does no harm if the service acts on it twice.
+func idempotent(method string) bool {
+	switch method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+		return true
+	}
+	return false
+}
+
+// keyed reports whether a request has a key by which the service knows that it comes again.
+func keyed(h http.Header) bool {
+	_, key := h["Idempotency-Key"]
+	_, xkey := h["X-Idempotency-Key"]
+	return key || xkey
+}
+
+// failed reports whether a request is sent again that has no answer, or an answer that a ResponseHandler
+// has refused.
+func failed(ctx context.Context, resp *http.Response, err error) bool {
+	if neverRetried(err) {
+		return false
+	}
+
+	// Every error of http.Client is a *url.Error: any other comes from a ResponseHandler.
+	attempt, ok := err.(*url.Error)
+	if !ok {
+		return resp != nil && repeatable(resp.Request, false)
+	}
+	if resp != nil { // CheckRedirect has stopped the request
+		return false
+	}
+
+	// The policy of go-retryablehttp knows permanent errors by their texts.
+	shown := plain(attempt)
+	if again, _ := retryablehttp.DefaultRetryPolicy(ctx, nil, shown); !again || shown.Err == errLocation {
+		return false
+	}
+	if f, ok := attempt.Err.(*failure); ok {
+		return f.repeatable
+	}
+
+	return idempotent(strings.ToUpper(attempt.Op))
+}
+
+// neverRetried reports whether err says that throttle did not send the request, or that the caller's context was
+// cancelled.
+func neverRetried(err error) bool {
+	var store *throttle.StoreError
+	var config *throttle.ConfigError
+	return errors.Is(err, throttle.ErrLimited) || errors.Is(err, context.Canceled) ||
+		errors.As(err, &store) || errors.As(err, &config)
 }

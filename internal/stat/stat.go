@@ -76,12 +76,3 @@ func Count(n int, one, several string) string {
 	}
 	return strconv.Itoa(n) + " " + several
 }
-
-// Thousands returns a number that is not negative, with commas.
-func Thousands(n int) string {
-	s := strconv.Itoa(n)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}

@@ -74,9 +74,3 @@ func TestCount(t *testing.T) {
 	require.Equal(t, "1 policy", Count(1, "policy", "policies"))
 	require.Equal(t, "2 policies", Count(2, "policy", "policies"))
 }
-
-func TestThousands(t *testing.T) {
-	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 123456: "123,456", 1234567: "1,234,567"} {
-		require.Equal(t, want, Thousands(n))
-	}
-}

@@ -54,11 +54,6 @@ func (d *Drawing) Rect(class string, b Box) {
 	d.printf("/>\n")
 }
 
-// Circle draws a circle around a point.
-func (d *Drawing) Circle(class string, x, y, radius float64) {
-	d.printf(`<circle class="%s" cx="%s" cy="%s" r="%s"/>`+"\n", class, number(x), number(y), number(radius))
-}
-
 // Line draws a line from one point to another.
 func (d *Drawing) Line(class string, x1, y1, x2, y2 float64) {
 	d.printf(`<line class="%s" x1="%s" y1="%s" x2="%s" y2="%s"/>`+"\n", class, number(x1), number(y1), number(x2), number(y2))

@@ -16,7 +16,6 @@ import (
 func TestDrawing(t *testing.T) {
 	d := svg.New(100, 50, `a < "b"`, "why & what", "  .bar { fill: red }\n", "    .bar { fill: blue }\n")
 	d.Rect("bar", svg.Box{X: 10, Y: 20.25, Width: 30.04, Height: 5})
-	d.Circle("dot", 1, 2, 3)
 	d.Line("limit", 1, 2, 3.5, 4)
 	d.Text("name", 5, 6, "</svg>")
 	drawn := d.String()
@@ -24,7 +23,6 @@ func TestDrawing(t *testing.T) {
 		`viewBox="0 0 100 50"`, `  .bar { fill: red }`, `    .bar { fill: blue }`,
 		`<rect class="ground" x="0.5" y="0.5" width="99" height="49" rx="8"/>`,
 		`<rect class="bar" x="10" y="20.2" width="30" height="5"/>`,
-		`<circle class="dot" cx="1" cy="2" r="3"/>`,
 		`<line class="limit" x1="1" y1="2" x2="3.5" y2="4"/>`,
 		`<text class="name" x="5" y="6">&lt;/svg&gt;</text>`,
 	} {

@@ -2,7 +2,10 @@ package fleet_test
 
 import (
 	"context"
+	"errors"
 	"os"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,6 +14,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
+	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 	"github.com/fleetthrottle/throttle/store"
@@ -93,4 +97,287 @@ func must[T any](v T, err error) T {
 		panic(err)
 	}
 	return v
+}
+
+// The switch of a fleet: an operator turns throttle off and on for all programs, through Redis.
+
+// minute is a policy under which one start takes the budget for a minute.
+var minute = throttle.Policy{Name: "minute", Limit: throttle.PerMinute(1)}
+
+// awaitSwitch waits until a reporter is off, or on.
+func awaitSwitch(t *testing.T, r *fleet.Reporter, off bool) {
+	t.Helper()
+	require.Eventually(t, func() bool { return r.Traits().Switch.IsOff() == off }, time.Minute, time.Millisecond)
+}
+
+// waiters are callers of a program that wait.
+type waiters struct {
+	sync.WaitGroup
+	mu     sync.Mutex
+	errs   []error
+	passed int
+}
+
+// wait has n callers wait for a start of the limiter.
+func (w *waiters) wait(t *testing.T, l *throttle.Limiter, n int) {
+	for range n {
+		w.Go(func() {
+			_, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.errs, w.passed = append(w.errs, err), w.passed+1
+		})
+	}
+}
+
+// count returns how many callers have an answer.
+func (w *waiters) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.passed
+}
+
+// end waits until all callers have their start.
+func (w *waiters) end(t *testing.T) {
+	t.Helper()
+	w.Wait()
+	require.NoError(t, errors.Join(w.errs...))
+}
+
+// TestOff: all programs of a fleet let their waiting callers start, also under a pause, and say so in their reports. When the
+// operator turns throttle on, the limit holds again.
+func TestOff(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	all := must(fleet.New(client, fleet.Options{}))
+	reporters, limiters := make([]*fleet.Reporter, 3), make([]*throttle.Limiter, 3)
+	for i := range reporters {
+		reporters[i] = start(t, client, "program")
+		limiters[i] = limiter(t, reporters[i], minute)
+	}
+	acquire(t, limiters[0], "")
+
+	var waiting waiters
+	for _, l := range limiters {
+		waiting.wait(t, l, 4)
+	}
+	require.Eventually(t, func() bool {
+		st, err := limiters[0].Status(t.Context(), "")
+		return err == nil && st.Callers == 12
+	}, time.Minute, time.Millisecond)
+	require.Zero(t, waiting.count())
+	require.NoError(t, limiters[1].Pause(t.Context(), "", time.Hour))
+
+	word, was, err := all.TurnOff(t.Context(), time.Hour, "anna\x1b", "the limits are wrong")
+	require.NoError(t, err)
+	require.False(t, was)
+	require.Equal(t, `anna\x1b`, word.By)
+	require.Equal(t, time.Hour, word.Until.Sub(word.At))
+	waiting.end(t)
+	for _, l := range limiters {
+		acquire(t, l, "", "") // newcomers
+	}
+
+	for _, r := range reporters {
+		awaitSwitch(t, r, true)
+		r.Report()
+	}
+	s := snapshot(t, all)
+	require.Equal(t, word, *s.Switch)
+	require.Equal(t, 3, s.Off)
+	require.Regexp(t, "^3 programs off, 1 closed", s.Verdict())
+	passed := int64(0)
+	for _, n := range s.Nodes {
+		require.True(t, n.Switch.Took(&word))
+		require.Equal(t, `anna\x1b`, n.Switch.By)
+		require.Positive(t, n.Switch.Left.Duration)
+		require.LessOrEqual(t, n.Switch.Left.Duration, time.Hour)
+		passed += n.Switch.Passed
+	}
+	require.EqualValues(t, 18, passed)
+
+	// A program that starts now is off, too.
+	late := start(t, client, "late")
+	awaitSwitch(t, late, true)
+
+	// The pause is not over, and is met when throttle is on again.
+	_, was, err = all.TurnOn(t.Context(), "anna", "mended")
+	require.NoError(t, err)
+	require.True(t, was)
+	for i, r := range reporters {
+		awaitSwitch(t, r, false)
+		_, err := limiters[i].Acquire(throttle.WithMaxWait(t.Context(), throttle.NoWait), "", 1)
+		require.ErrorIs(t, err, throttle.ErrLimited)
+		r.Report()
+	}
+	awaitSwitch(t, late, false)
+	late.Report()
+	require.Zero(t, snapshot(t, all).Off)
+
+	acts, _, err := all.Audit(t.Context(), 2)
+	require.NoError(t, err)
+	require.Equal(t, []string{"on", "off"}, []string{acts[0].Act, acts[1].Act})
+	require.Equal(t, "the limits are wrong", acts[1].Reason)
+	require.Equal(t, time.Hour, acts[1].For.Duration)
+}
+
+// TestOff_FailsSafe: a Redis that is away, and one that has lost everything, turns nobody on or off. The end comes all the same.
+func TestOff_FailsSafe(t *testing.T) {
+	server := redistest.Single(t)
+	client := server.Client(t)
+	all := must(fleet.New(client, fleet.Options{}))
+	off, on := start(t, client, "off"), start(t, client, "on")
+
+	_, _, err := all.TurnOff(t.Context(), 24*time.Hour, "anna", "")
+	require.NoError(t, err)
+	awaitSwitch(t, off, true)
+	awaitSwitch(t, on, true)
+	on.Traits().Switch.TurnOn() // as if it had not heard of it
+
+	server.Kill()
+	off.Look()
+	on.Look()
+	awaitSwitch(t, off, true)
+	awaitSwitch(t, on, false)
+
+	server.Restart()
+	require.Eventually(t, func() bool { return client.FlushAll(t.Context()).Err() == nil }, time.Minute, time.Millisecond)
+	off.Look()
+	on.Look()
+	awaitSwitch(t, off, true)
+	awaitSwitch(t, on, false)
+
+	// An operator can turn on programs whose word Redis has lost.
+	_, was, err := all.TurnOn(t.Context(), "anna", "")
+	require.NoError(t, err)
+	require.False(t, was)
+	awaitSwitch(t, off, false)
+
+	// The end comes while Redis is away.
+	_, _, err = all.TurnOff(t.Context(), 2*time.Second, "anna", "")
+	require.NoError(t, err)
+	awaitSwitch(t, off, true)
+	server.Kill()
+	awaitSwitch(t, off, false)
+}
+
+// An enteredStore counts the calls of Book that have begun.
+type enteredStore struct {
+	store.Store
+	entered atomic.Int64
+}
+
+func (s *enteredStore) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
+	s.entered.Add(1)
+	return s.Store.Book(ctx, b)
+}
+
+// TestOff_RedisIsAway: callers that wait for a Redis that is away start when the program turns its switch off, and so do
+// newcomers, whose requests do not ask Redis.
+func TestOff_RedisIsAway(t *testing.T) {
+	server := redistest.Single(t)
+	client := server.Client(t)
+	server.Kill()
+
+	for name, observe := range map[string]func(context.Context, throttle.Event){"observer": func(context.Context, throttle.Event) {}, "no observer": nil} {
+		t.Run(name, func(t *testing.T) {
+			inner, sw := &enteredStore{Store: redisstore.New(client, redisstore.Options{})}, new(store.Switch)
+			config := throttle.Config{Store: store.WithSwitch(inner, sw), Policies: []throttle.Policy{minute}, Observe: observe}
+			l := must(must(throttle.NewLimiters(config)).Limiter("minute"))
+
+			var waiting waiters
+			waiting.wait(t, l, 8)
+			require.Eventually(t, func() bool { return inner.entered.Load() == 8 }, time.Minute, time.Millisecond)
+			require.Zero(t, waiting.count())
+			sw.TurnOff(store.Off{By: "flag"})
+			waiting.end(t)
+			acquire(t, l, "", "", "")
+			require.EqualValues(t, 11, sw.Passed())
+			require.EqualValues(t, 8, inner.entered.Load())
+		})
+	}
+}
+
+// TestOff_Refused: words that nobody can mean, and notes that somebody wrote by hand, turn nothing.
+func TestOff_Refused(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	all := must(fleet.New(client, fleet.Options{}))
+	for _, d := range []time.Duration{0, -1, fleet.MaxOff + 1} {
+		_, _, err := all.TurnOff(t.Context(), d, "anna", "")
+		require.Error(t, err)
+	}
+	word, err := all.Switch(t.Context())
+	require.NoError(t, err)
+	require.Nil(t, word)
+
+	r := start(t, client, "program")
+	for _, note := range [][]any{
+		{"off", "1"},
+		{"at", "1", "off", "1"},
+		{"at", "1", "off", "2", "until", "9999999999999999"},
+		{"at", "-1", "off", "1", "until", "9999999999999999"},
+		{"at", "now", "off", "1", "until", "9999999999999999"},
+	} {
+		require.NoError(t, client.Del(t.Context(), "throttle:{fleet}:off").Err())
+		require.NoError(t, client.HSet(t.Context(), "throttle:{fleet}:off", note...).Err())
+		r.Look()
+		require.ErrorContains(t, r.Err(), "cannot be read")
+		require.False(t, r.Traits().Switch.IsOff(), note)
+		require.Equal(t, 1, snapshot(t, all).Illegible)
+	}
+
+	// A note without an end is cut to the longest.
+	require.NoError(t, client.HSet(t.Context(), "throttle:{fleet}:off", "at", "2", "off", "1", "until", "9999999999999999").Err())
+	r.Look()
+	require.NoError(t, r.Err())
+	state, off := r.Traits().Switch.State()
+	require.True(t, off)
+	require.WithinDuration(t, time.Now().Add(fleet.MaxOff), state.Until, time.Minute)
+
+	require.NoError(t, client.Del(t.Context(), "throttle:{fleet}:off").Err())
+	require.NoError(t, client.Set(t.Context(), "throttle:{fleet}:off", "text", 0).Err())
+	r.Look()
+	require.ErrorContains(t, r.Err(), "cannot be read")
+
+	_, err = fleet.Start(client, store.WithSwitch(memstore.New(), new(store.Switch)), fleet.ReporterOptions{})
+	require.ErrorContains(t, err, "has a Switch")
+}
+
+// TestOff_OlderWord: a word that is older than the one that a program has taken, as a replica may have it, turns nothing.
+func TestOff_OlderWord(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	all := must(fleet.New(client, fleet.Options{}))
+	r := start(t, client, "program")
+	on, _, err := all.TurnOn(t.Context(), "anna", "")
+	require.NoError(t, err)
+	r.Look()
+
+	older := []any{"at", on.At.UnixMicro() - 1, "off", "1", "until", time.Now().Add(time.Hour).UnixMicro()}
+	require.NoError(t, client.HSet(t.Context(), "throttle:{fleet}:off", older...).Err())
+	r.Look()
+	require.False(t, r.Traits().Switch.IsOff())
+
+	// Words follow each other though the server's clock was set back.
+	require.NoError(t, client.HSet(t.Context(), "throttle:{fleet}:off", "at", on.At.Add(time.Hour).UnixMicro()).Err())
+	next, was, err := all.TurnOff(t.Context(), time.Minute, "anna", "")
+	require.NoError(t, err)
+	require.True(t, was)
+	require.Equal(t, on.At.Add(time.Hour+time.Microsecond), next.At)
+}
+
+// TestOff_Environment: a program that its environment has turned off says so, and no operator turns it on.
+func TestOff_Environment(t *testing.T) {
+	t.Setenv(store.OffVariable, "Redis is ill")
+	client := redistest.Shared(t).Client(t)
+	all := must(fleet.New(client, fleet.Options{}))
+	r := start(t, client, "program")
+	l := limiter(t, r, minute)
+	acquire(t, l, "", "")
+	_, _, err := all.TurnOn(t.Context(), "anna", "")
+	require.NoError(t, err)
+	r.Look()
+	acquire(t, l, "", "")
+	r.Report()
+	n := snapshot(t, all).Nodes[0]
+	require.Equal(t, fleet.NodeSwitch{At: n.Switch.At, Off: true, By: "THROTTLE_OFF", Reason: "Redis is ill"}, n.Switch)
+	require.Positive(t, n.Switch.At)
 }

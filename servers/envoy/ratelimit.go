@@ -2,15 +2,22 @@ package envoy
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	descriptorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -180,3 +187,299 @@ func demandOf(r *ratelimitv3.RateLimitRequest, d *descriptorv3.RateLimitDescript
 
 	return demand, nil
 }
+
+// places is the queue of requests and calls that wait.
+type places struct {
+	most, mostPerBudget int
+
+	mu       sync.Mutex
+	held     map[*place]bool
+	byBudget map[string]int // number of waiting requests by budget
+	stopBy   time.Time      // deadline for starts while the server stops, zero while it runs
+}
+
+// A place is one waiting request. The mutex of places guards its fields below the blank line.
+type place struct {
+	all *places
+	end context.CancelCauseFunc // ends the wait
+
+	budget   string    // budget that holds the request, "" if unknown
+	startsAt time.Time // expected start, zero if unknown
+}
+
+// A placeError says that a request has no place: the queue is full, or the server stops.
+type placeError struct {
+	text   string
+	after  time.Duration // when to come again
+	policy string        // whose budget has too many callers, or ""
+	reason reason
+}
+
+// Error implements error.
+func (e *placeError) Error() string { return e.text }
+
+// soon is the Retry-After of a request without a place.
+const soon = time.Second
+
+// errStopping ends the wait of a request whose start is too late for a server that stops.
+var errStopping = &placeError{text: "this server ends", after: soon, reason: stopping}
+
+func newPlaces(most, mostPerBudget int) *places {
+	return &places{most: most, mostPerBudget: mostPerBudget, held: make(map[*place]bool), byBudget: make(map[string]int)}
+}
+
+// enter gives a request a place, or returns a *placeError. end ends the wait with a cause.
+func (a *places) enter(end context.CancelCauseFunc) (*place, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case !a.stopBy.IsZero():
+		return nil, errStopping
+	case len(a.held) >= a.most:
+		return nil, &placeError{text: "too many requests wait in this server", after: soon, reason: heldFull}
+	}
+
+	p := &place{all: a, end: end}
+	a.held[p] = true
+	return p, nil
+}
+
+// leave gives the place back. Further calls do nothing.
+func (p *place) leave() {
+	p.all.mu.Lock()
+	defer p.all.mu.Unlock()
+	delete(p.all.held, p)
+	p.leaveBudget()
+}
+
+// leaveBudget notes that no budget holds the request. The mutex is held.
+func (p *place) leaveBudget() {
+	if p.budget == "" {
+		return
+	}
+	p.all.byBudget[p.budget]--
+	if p.all.byBudget[p.budget] == 0 {
+		delete(p.all.byBudget, p.budget)
+	}
+	p.budget = ""
+}
+
+// holdAt notes which budget holds the request, "" if unknown, and for how long, 0 if unknown. It ends the wait if too
+// many requests wait for the budget.
+func (p *place) holdAt(budget, policy string, wait time.Duration) {
+	p.all.mu.Lock()
+	defer p.all.mu.Unlock()
+
+	if !p.all.held[p] {
+		return // the request has left
+	}
+
+	p.leaveBudget()
+	p.startsAt = time.Time{}
+	if wait > 0 {
+		p.startsAt = time.Now().Add(wait)
+	}
+
+	if budget != "" {
+		if p.all.byBudget[budget] >= p.all.mostPerBudget {
+			p.end(&placeError{text: "too many requests wait in this server for the same budget", after: max(soon, wait), policy: policy, reason: heldFull})
+			return
+		}
+		p.budget = budget
+		p.all.byBudget[budget]++
+	}
+}
+
+// stop closes the queue. It ends waits that are known to be longer than the deadline now, and all remaining waits at the
+// deadline.
+func (a *places) stop(by time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	a.stopBy = by
+	for p := range a.held {
+		if p.startsAt.After(by) {
+			p.end(errStopping)
+		}
+	}
+
+	time.AfterFunc(time.Until(by), func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for p := range a.held {
+			p.end(errStopping)
+		}
+	})
+}
+
+// stops reports whether stop was called.
+func (a *places) stops() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !a.stopBy.IsZero()
+}
+
+// count returns the number of waiting requests.
+func (a *places) count() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.held)
+}
+
+// placeKey is the context key of a *place.
+type placeKey struct{}
+
+// Observe tells the [Server] of a request which budget holds the request, for [Config.HeldPerBudget] and [Server.Stop].
+// Set it as [throttle.Config.Observe] of the server's transport and limiters, or call it there with the same context.
+// Safe for concurrent use.
+func Observe(ctx context.Context, e throttle.Event) {
+	p, _ := ctx.Value(placeKey{}).(*place)
+	switch {
+	case p == nil:
+	case e.Kind == throttle.EventWaiting:
+		p.holdAt(e.Budget, e.Policy, e.Duration)
+	case e.Kind == throttle.EventStillWaiting:
+		p.holdAt(e.Budget, e.Policy, e.Left)
+	}
+}
+
+// hold returns the context of a request that waits, with a place, and with the wait and the priority of its
+// caller. The place is given back when the request has its start or is refused.
+func (s *Server) hold(ctx context.Context, end context.CancelCauseFunc, maxWait time.Duration, priority throttle.Priority) (context.Context, *place, error) {
+	p, err := s.places.enter(end)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx = context.WithValue(ctx, placeKey{}, p)
+	return throttle.WithPriority(throttle.WithMaxWait(ctx, maxWait), priority), p, nil
+}
+
+// asPlaceError returns the *placeError that ended a wait, if one did.
+func asPlaceError(ctx context.Context, err error) (e *placeError, ok bool) {
+	if errors.As(err, &e) {
+		return e, true
+	}
+	ok = errors.As(context.Cause(ctx), &e)
+	return e, ok
+}
+
+// A refusal is why a request is not sent on. As JSON it is the body of an immediate response, in the form of RFC 9457,
+// which is the form of the refusals of "throttle proxy".
+type refusal struct {
+	Type     string   `json:"type,omitempty"` // "" if the status says all
+	Title    string   `json:"title"`
+	Status   int      `json:"status"`
+	Detail   string   `json:"detail"`
+	Policy   string   `json:"policy,omitempty"`
+	Violated []string `json:"violated-policies,omitempty"` // of quotaExceeded
+
+	reason reason
+	after  time.Duration // for Retry-After, 0 if unknown
+	code   codes.Code    // the stream fails with this code; OK stands for an immediate response
+}
+
+// quotaExceeded is the type that IANA has for a limit without room.
+const quotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+
+// answer returns the refusal of a request that Envoy answers with a status.
+func answer(status int, why reason, detail string) *refusal {
+	return &refusal{Title: http.StatusText(status), Status: status, Detail: detail, reason: why}
+}
+
+// outOfOrder returns the refusal of a stream that does not obey the protocol: the stream fails, and Envoy answers as
+// status_on_error says.
+func outOfOrder(detail string) *refusal {
+	return &refusal{Detail: detail, reason: malformed, code: codes.InvalidArgument}
+}
+
+// illegible returns the refusal of a request that no policy could match.
+func illegible(detail string) *refusal { return answer(http.StatusBadRequest, malformed, detail) }
+
+// refusalOf returns the refusal for an error before the start.
+func refusalOf(err error) *refusal {
+	var place *placeError
+	var full *throttle.LimitError
+	var mistake *throttle.ConfigError
+	switch {
+	case errors.As(err, &place):
+		r := answer(http.StatusServiceUnavailable, place.reason, place.text)
+		r.Policy, r.after = place.policy, place.after
+		return r
+
+	case errors.As(err, &full):
+		r := answer(http.StatusTooManyRequests, noRoom, full.Error())
+		r.Type, r.Policy, r.Violated = quotaExceeded, full.Policy, []string{full.Policy}
+		r.after = retryAfter(full)
+		return r
+
+	case errors.As(err, new(*throttle.StoreError)):
+		r := answer(http.StatusServiceUnavailable, storeAway, "it is unknown whether there is room: the store of the budgets does not answer")
+		r.after = soon
+		return r
+
+	case errors.As(err, new(*throttle.UnmatchedError)):
+		return answer(http.StatusForbidden, unreadable, err.Error())
+	case errors.As(err, &mistake):
+		r := answer(http.StatusInternalServerError, unreadable, "the policy cannot read this request")
+		r.Policy = mistake.Policy
+		return r
+
+	case errors.Is(err, errCut):
+		return refusalOf(errStopping)
+	case errors.Is(err, errSilent):
+		return &refusal{Detail: err.Error(), reason: malformed, code: codes.DeadlineExceeded}
+	}
+
+	return outOfOrder(err.Error())
+}
+
+// retryAfter returns when a caller should come again, or 0 if no wait helps. Nobody knows when work in flight ends.
+func retryAfter(full *throttle.LimitError) time.Duration {
+	switch full.RetryAfter {
+	case throttle.Never:
+		return 0
+	case 0:
+		return soon
+	}
+	return full.RetryAfter
+}
+
+// refuse has Envoy answer the request itself.
+func (c *conversation) refuse(r *refusal) error {
+	body, _ := json.Marshal(r) // never fails
+	headers := new(extprocv3.HeaderMutation)
+	set := func(name, value string) {
+		headers.SetHeaders = append(headers.SetHeaders, &corev3.HeaderValueOption{
+			Header:       &corev3.HeaderValue{Key: name, RawValue: []byte(value)},
+			AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
+		})
+	}
+
+	set("content-type", "application/problem+json")
+	set("cache-control", "no-store")
+	set("via", "1.1 throttle")
+	if r.after > 0 {
+		set("retry-after", wholeSeconds(r.after))
+	}
+
+	// The details stand in Envoy's access log as RESPONSE_CODE_DETAILS.
+	now := &extprocv3.ImmediateResponse{
+		Status: &typev3.HttpStatus{Code: typev3.StatusCode(r.Status)}, Headers: headers, Body: body, Details: "throttle_" + reasonNames[r.reason],
+	}
+
+	// Without a status of its own Envoy makes UNAVAILABLE of a 429, which clients of gRPC repeat at once.
+	if c.isGRPC && r.Status == http.StatusTooManyRequests {
+		now.GrpcStatus = &extprocv3.GrpcStatus{Status: uint32(codes.ResourceExhausted)}
+	}
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pending = nil
+	return c.stream.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ImmediateResponse{ImmediateResponse: now}})
+}
+
+// wholeSeconds returns a duration above 0 in whole seconds, rounded up.
+func wholeSeconds(d time.Duration) string { return strconv.FormatInt(int64((d-1)/time.Second)+1, 10) }
+
+// isGRPC reports whether headers are those of a gRPC call.
+func isGRPC(h http.Header) bool { return strings.HasPrefix(h.Get("Content-Type"), "application/grpc") }

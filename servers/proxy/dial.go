@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -9,10 +10,12 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/match"
+	problems "github.com/fleetthrottle/throttle/internal/problem"
 )
 
 // errInside reports a host at an address that is not public.
@@ -172,4 +175,500 @@ func (b tunnelBase) RoundTrip(req *http.Request) (*http.Response, error) {
 		Proto:      "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: make(http.Header), Body: conn, ContentLength: -1, Request: req,
 	}, nil
+}
+
+// A form is how an API words an error. An SDK of a language model reads the form of its own API alone.
+type form int
+
+const (
+	problemForm   form = iota // RFC 9457
+	openAIForm                // OpenAI, and the many APIs with the same paths
+	anthropicForm             // Anthropic, and APIs with the same paths
+	geminiForm                // Gemini
+)
+
+// formOf returns the form of the API that a request to an upstream calls, as the API's SDKs send requests.
+func formOf(r *http.Request) form {
+	host, path := r.URL.Hostname(), r.URL.Path
+	ends := func(suffixes ...string) bool {
+		for _, s := range suffixes {
+			if strings.HasSuffix(path, s) {
+				return true
+			}
+		}
+		return false
+	}
+
+	switch {
+	case host == "api.anthropic.com", r.Header.Get("Anthropic-Version") != "", ends("/v1/messages"):
+		return anthropicForm
+	case host == "api.openai.com", ends("/chat/completions", "/completions", "/embeddings", "/responses"):
+		return openAIForm
+	case host == "generativelanguage.googleapis.com", ends(":generateContent", ":streamGenerateContent", ":embedContent", ":batchEmbedContents"):
+		return geminiForm
+	}
+
+	return problemForm
+}
+
+// A formedProblem is a problem that also has the error in the form of an API.
+type formedProblem struct {
+	Type string `json:"type,omitempty"` // in place of the problem's
+	*problems.Problem
+	Error any `json:"error"`
+}
+
+// of returns the Content-Type and the body of a problem.
+func (f form) of(p *problem) (kind string, body any) {
+	const json = "application/json"
+	switch f {
+	case openAIForm:
+		return json, formedProblem{p.Type, &p.Problem, openAIErrorOf(p)}
+	case anthropicForm:
+		return json, formedProblem{"error", &p.Problem, anthropicError{anthropicTypes.of(p.Status), p.Detail}}
+	case geminiForm:
+		return json, formedProblem{p.Type, &p.Problem, geminiError{p.Status, p.Detail, geminiStatuses.of(p.Status)}}
+	}
+	return problems.Kind, &p.Problem
+}
+
+// An openAIError is an error of OpenAI. Its SDKs drop what stands beside it, so it also names the policy.
+type openAIError struct {
+	Message string  `json:"message"`
+	Type    string  `json:"type"`
+	Param   *string `json:"param"`
+	Code    *string `json:"code"`
+	Policy  string  `json:"policy,omitempty"`
+}
+
+// openAIErrorOf returns a problem as an error of OpenAI. The type of a refusal is what ran out.
+func openAIErrorOf(p *problem) openAIError {
+	e := openAIError{Message: p.Detail, Type: openAITypes.of(p.Status), Policy: p.Policy}
+	if p.Status != http.StatusTooManyRequests {
+		return e
+	}
+
+	code := "rate_limit_exceeded"
+	e.Code = &code
+	if strings.HasSuffix(p.Policy, "-tokens") {
+		e.Type = "tokens"
+	}
+	return e
+}
+
+// An anthropicError is an error of Anthropic.
+type anthropicError struct {
+	Type    string `json:"type"`
+	Message string `json:"message"`
+}
+
+// A geminiError is an error of Gemini.
+type geminiError struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+	Status  string `json:"status"`
+}
+
+// words are the names that an API has for statuses. The name for 500 stands for statuses that are missing.
+type words map[int]string
+
+func (w words) of(status int) string {
+	if word, ok := w[status]; ok {
+		return word
+	}
+	return w[http.StatusInternalServerError]
+}
+
+var (
+	openAITypes    = words{429: "requests", 403: "invalid_request_error", 500: "server_error"}
+	anthropicTypes = words{429: "rate_limit_error", 403: "permission_error", 500: "api_error"}
+	geminiStatuses = words{429: "RESOURCE_EXHAUSTED", 403: "PERMISSION_DENIED", 500: "INTERNAL", 503: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED"}
+)
+
+// tunnels are the hijacked connections: tunnels of CONNECT, and upgraded connections. An [http.Server] no
+// longer knows them.
+type tunnels struct {
+	mu     sync.Mutex
+	all    map[*tunnel]bool
+	ending bool
+	empty  chan struct{} // closed when the last tunnel ends, while ending
+}
+
+// A tunnel is one hijacked connection.
+type tunnel struct {
+	of  *tunnels
+	end func() // ends it when it is quiet
+	cut func() // ends it at once
+}
+
+// add adds a tunnel and the functions that end it. It returns false while the handler shuts down.
+func (t *tunnels) add(end, cut func()) (*tunnel, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ending {
+		return nil, false
+	}
+	one := &tunnel{t, end, cut}
+	if t.all == nil {
+		t.all = make(map[*tunnel]bool)
+	}
+	t.all[one] = true
+	return one, true
+}
+
+// endBy replaces the function that ends a tunnel gracefully.
+func (one *tunnel) endBy(end func()) {
+	one.of.mu.Lock()
+	one.end = end
+	ending := one.of.ending
+	one.of.mu.Unlock()
+
+	// Shutdown has called the earlier function, so call the new function here.
+	if ending {
+		end()
+	}
+}
+
+// leave removes a tunnel that has ended.
+func (one *tunnel) leave() {
+	t := one.of
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.all, one)
+	if len(t.all) == 0 && t.ending {
+		close(t.empty)
+	}
+}
+
+// shutdown ends all tunnels gracefully, and cuts the remaining ones when ctx ends. It refuses new tunnels.
+func (t *tunnels) shutdown(ctx context.Context) error {
+	ends, empty := t.beginEnding()
+	for _, end := range ends {
+		end()
+	}
+
+	select {
+	case <-empty:
+		return nil
+	case <-ctx.Done():
+	}
+
+	t.mu.Lock()
+	defer t.mu.Unlock()
+
+	for one := range t.all {
+		one.cut()
+	}
+
+	return ctx.Err()
+}
+
+// beginEnding refuses new tunnels and returns the functions that end the open tunnels gracefully.
+func (t *tunnels) beginEnding() (ends []func(), empty <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for one := range t.all {
+		ends = append(ends, one.end)
+	}
+	if !t.ending {
+		t.ending, t.empty = true, make(chan struct{})
+		if len(t.all) == 0 {
+			close(t.empty)
+		}
+	}
+	return ends, t.empty
+}
+
+// unusedTunnel is how long a tunnel must be idle before it can be evicted.
+const unusedTunnel = 5 * time.Second
+
+// slots are the places of CONNECT tunnels. When all are taken, an idle tunnel is evicted, so that no client
+// can starve the rest with idle tunnels.
+type slots struct {
+	most int
+
+	mu    sync.Mutex
+	all   map[*slot]bool
+	of    map[netip.Prefix]int // number of slots by client
+	ended int64                // number of evicted tunnels
+}
+
+// A slot is the place of one tunnel.
+type slot struct {
+	client netip.Prefix
+	caller *taken // hijacked connection, nil before the hijack
+}
+
+// clientOf returns the client of an address with port: an IPv4 address, or an IPv6 /64, in which one machine
+// can take any number of addresses. All callers over Unix sockets are one client.
+func clientOf(address string) netip.Prefix {
+	at, _ := netip.ParseAddrPort(address)
+	ip := at.Addr().Unmap().WithZone("")
+
+	client, _ := ip.Prefix(min(ip.BitLen(), 64))
+	return client
+}
+
+// enter takes a slot for a client, or returns nil if all are taken and none can be evicted.
+func (s *slots) enter(client netip.Prefix) *slot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if len(s.all) >= s.most && !s.makeRoom(client) {
+		return nil
+	}
+
+	if s.all == nil {
+		s.all, s.of = make(map[*slot]bool), make(map[netip.Prefix]int)
+	}
+
+	one := &slot{client: client}
+	s.all[one] = true
+	s.of[client]++
+
+	return one
+}
+
+// use notes the connection of a slot, by which its tunnel can be ended.
+func (s *slots) use(one *slot, caller *taken) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	one.caller = caller
+}
+
+// leave gives a slot back.
+func (s *slots) leave(one *slot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	s.remove(one)
+}
+
+// remove takes a slot out, once. The mutex is held.
+func (s *slots) remove(one *slot) {
+	if !s.all[one] {
+		return
+	}
+	delete(s.all, one)
+	s.of[one.client]--
+	if s.of[one.client] == 0 {
+		delete(s.of, one.client)
+	}
+}
+
+// makeRoom evicts the least valuable tunnel that a client may evict, and reports whether there was one. The
+// mutex is held.
+func (s *slots) makeRoom(client netip.Prefix) bool {
+	latest := time.Now().Add(-unusedTunnel).UnixNano()
+	var least *slot
+	for one := range s.all {
+		// A tunnel that is still connecting has no connection to close.
+		if one.caller == nil || one.caller.used.Load() > latest {
+			continue
+		}
+
+		// A client evicts tunnels of its own, or of clients with more tunnels.
+		if one.client != client && s.of[one.client] <= s.of[client] {
+			continue
+		}
+		if least == nil || s.compare(one, least) < 0 {
+			least = one
+		}
+	}
+
+	if least == nil {
+		return false
+	}
+
+	least.caller.Close()
+	s.remove(least)
+	s.ended++
+
+	return true
+}
+
+// compare orders slots for eviction: first the client with the most tunnels, then tunnels whose last byte
+// came from the upstream, then the longest idle.
+func (s *slots) compare(a, b *slot) int {
+	return cmp.Or(
+		cmp.Compare(s.of[b.client], s.of[a.client]),
+		compareBools(a.caller.asks.Load(), b.caller.asks.Load()),
+		cmp.Compare(a.caller.used.Load(), b.caller.used.Load()),
+	)
+}
+
+// compareBools orders false before true.
+func compareBools(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// endedForRoom returns the number of evicted tunnels.
+func (s *slots) endedForRoom() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	return s.ended
+}
+
+// linkFields are the fields of an answer with one link each. The field Link has
+// several.
+var linkFields = []string{"Location", "Content-Location"}
+
+// links rewrites links in answers so that a caller that follows one stays with the proxy. A link to a
+// different host of the policies leads to a different origin of the proxy, or stays unchanged, so that a
+// client does not send the credential of one API to the next.
+type links struct {
+	known   *known
+	outside func(host string) // is told of links that bypass the proxy
+}
+
+// rewrite replaces the origin of each link to a host of the policies by the caller's address of that host.
+// Path, query and fragment stay byte for byte.
+func (l *links) rewrite(h http.Header, to *route) {
+	for _, name := range linkFields {
+		for i, link := range h[name] {
+			h[name][i] = l.rewriteLink(link, to)
+		}
+	}
+	for i, list := range h["Link"] {
+		h["Link"][i] = l.rewriteList(list, to)
+	}
+}
+
+// rewriteList rewrites the links in angle brackets of a field Link (RFC 8288). Brackets inside quoted
+// parameters are text.
+func (l *links) rewriteList(list string, to *route) string {
+	var out strings.Builder
+	for quoted := false; list != ""; {
+		// Only these three characters change the meaning of the text behind them.
+		end := endOf(list, `"<\`)
+		out.WriteString(list[:end])
+		list = list[end:]
+		if list == "" {
+			break
+		}
+
+		switch c := list[0]; {
+		case c == '<' && !quoted:
+			link, rest, closed := strings.Cut(list[1:], ">")
+			if !closed {
+				out.WriteString(list)
+				return out.String()
+			}
+
+			out.WriteString("<" + l.rewriteLink(link, to) + ">")
+			list = rest
+			continue
+
+		case c == '"':
+			quoted = !quoted
+		case c == '\\' && quoted && len(list) > 1:
+			out.WriteByte(c)
+			list = list[1:]
+		}
+
+		out.WriteByte(list[0])
+		list = list[1:]
+	}
+
+	return out.String()
+}
+
+// rewriteLink returns a link for the caller of a route. A relative link stays unless it leads above the root
+// of the API, where the caller's path would reach a different API.
+func (l *links) rewriteLink(link string, to *route) string {
+	// Clients that parse URLs like browsers drop tabs and read a backslash as a slash.
+	link = strings.ReplaceAll(link, "\t", "")
+	end := endOf(link, "?#")
+	link = strings.ReplaceAll(link[:end], `\`, "/") + link[end:]
+
+	// A link without a host is relative.
+	scheme, host, rest, ok := splitLink(link)
+	switch {
+	case !ok && strings.HasPrefix(link, "/"):
+		return to.root + belowRoot(link, to)
+	case !ok && to.root != "" && !strings.Contains(link[:endOf(link, "/?#")], ":"):
+		base := to.target.EscapedPath()
+		if whole := base[:strings.LastIndexByte(base, '/')+1] + link; belowRoot(whole, to) != whole {
+			return to.root + belowRoot(whole, to)
+		}
+
+		// Below the root a relative link works as it is.
+		return link
+
+	case !ok:
+		return link
+	}
+
+	// An absolute link leads to the upstream itself, to a different upstream, or outside.
+	switch plain := withoutPort(scheme, host); {
+	case !isHost(host): // or user information precedes the host
+	case sameHost(plain, to.target.Host), sameHost(plain, to.field):
+		return to.here + belowRoot(rest, to)
+	case to.others != "" && l.known.has(plain):
+		return to.others + plain + belowRoot(rest, to)
+	case to.byProxy && scheme != "https:":
+		if _, _, known := l.known.meant(host); known {
+			return link // the client sends it to the proxy as it is
+		}
+	}
+
+	l.outside(host[strings.LastIndexByte(host, '@')+1:])
+	return link
+}
+
+// belowRoot returns a path, with query and fragment, without the dot segments that lead above the root. At
+// the upstream they mean nothing (RFC 3986, 5.2.4). Behind the proxy they would lead to a different API.
+func belowRoot(rest string, to *route) string {
+	end := endOf(rest, "?#")
+	path, above := strings.TrimPrefix(rest[:end], "/"), false
+	if to.root == "" || path == "" {
+		return rest
+	}
+
+	var kept []string
+	for seg := range strings.SplitSeq(path, "/") {
+		switch dots(seg) {
+		case 2:
+			above = above || len(kept) == 0
+			kept = kept[:max(len(kept)-1, 0)]
+		case 0:
+			kept = append(kept, seg)
+		}
+	}
+
+	if !above {
+		return rest // keep it byte for byte
+	}
+
+	return "/" + strings.Join(kept, "/") + rest[end:]
+}
+
+// splitLink splits "https://host/path" or "//host/path". ok is false for a link without a host, or with a
+// scheme that is not http or https.
+func splitLink(link string) (scheme, host, rest string, ok bool) {
+	scheme, rest, ok = strings.Cut(link, "//")
+	scheme = strings.ToLower(scheme)
+	if !ok || scheme != "" && scheme != "http:" && scheme != "https:" {
+		return "", "", "", false
+	}
+	end := endOf(rest, "/?#")
+	return scheme, rest[:end], rest[end:], true
+}
+
+// withoutPort removes the default port of a link's scheme from its host.
+func withoutPort(scheme, host string) string {
+	if scheme != "https:" {
+		if plain, ok := strings.CutSuffix(host, ":80"); ok {
+			return plain
+		}
+	}
+	return strings.TrimSuffix(host, ":443")
 }

@@ -2,8 +2,12 @@ package proxy
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
 	"os"
 	"testing"
 	"testing/synctest"
@@ -77,5 +81,50 @@ func TestSilentCaller(t *testing.T) {
 			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 			require.Equal(t, firstBytesTime, time.Since(begun))
 		})
+	}
+}
+
+// TestIsPublic: addresses where no upstream is are known in all their forms.
+func TestIsPublic(t *testing.T) {
+	for text, want := range map[string]bool{
+		"93.184.216.34": true, "2606:4700::1111": true, "::ffff:93.184.216.34": true, "172.32.0.1": true, "100.128.0.1": true,
+		"127.0.0.1": false, "127.9.9.9": false, "::1": false, "::ffff:127.0.0.1": false, "0.0.0.0": false, "0.1.2.3": false, "::": false,
+		"10.0.0.1": false, "172.16.0.1": false, "192.168.1.1": false, "::ffff:10.0.0.1": false, "::ffff:100.100.100.200": false, "::ffff:168.63.129.16": false, "fd00:ec2::254": false, "fc00::1": false,
+		"169.254.169.254": false, "::ffff:169.254.169.254": false, "fe80::1%eth0": false, "fec0::1": false, "100.100.100.200": false, "100.64.0.1": false,
+		"168.63.129.16": false, "192.0.0.192": false, "198.18.0.1": false, "224.0.0.1": false, "ff02::1": false, "255.255.255.255": false, "240.0.0.1": false,
+		"::7f00:1": false, "::ffff:0:7f00:1": false, "64:ff9b::7f00:1": false, "64:ff9b::a9fe:a9fe": false, "64:ff9b::5db8:d822": true, "64:ff9b:1::a00:1": false, "2002:7f00:1::": false, "2001::1": false,
+	} {
+		require.Equal(t, want, isPublic(netip.MustParseAddr(text)), text)
+	}
+}
+
+// TestSlowBody: a body that does not come in time is not waited for, and its request has no start.
+func TestSlowBody(t *testing.T) {
+	h, err := New(Config{Transport: http.DefaultTransport, Hosts: func(string) bool { return true }})
+	require.NoError(t, err)
+	h.bodies.within = time.Millisecond
+	server := httptest.NewServer(h)
+	defer server.Close()
+	for _, framing := range []string{"Content-Length: 10\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n5\r\nab"} {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		require.NoError(t, err)
+		require.NoError(t, conn.SetDeadline(time.Now().Add(20*time.Second))) // else a body that is awaited would hold the test
+		fmt.Fprintf(conn, "POST /api.example.com/ HTTP/1.1\r\nHost: localhost\r\n%s", framing)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusRequestTimeout, resp.StatusCode)
+		require.True(t, resp.Close, "the rest of the body may still come")
+		conn.Close()
+	}
+	require.Eventually(t, func() bool { s := h.Stats(); return s.Held == 0 && s.BodyBytes == 0 }, time.Minute, time.Millisecond)
+	require.EqualValues(t, 2, h.Stats().Refused["slow_body"])
+}
+
+// TestIsReadable: policies read gzip and deflate.
+func TestIsReadable(t *testing.T) {
+	for coding, want := range map[string]bool{
+		"": true, "gzip": true, "X-GZIP": true, "deflate, gzip": true, "identity": true, "br": false, "zstd": false, "gzip, br": false,
+	} {
+		require.Equal(t, want, isReadable(http.Header{"Content-Encoding": {coding}}), coding)
 	}
 }

@@ -10,7 +10,12 @@ package pgstore
 
 import (
 	"context"
+	_ "embed"
 	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -68,3 +73,112 @@ func open(config *pgx.ConnConfig, err error, o Options) (*Store, error) {
 	}
 	return s, nil
 }
+
+// Options configure a [Store]. The zero value of each field is useful. All programs that share budgets give the same Schema and the same Rows.
+type Options struct {
+	// Schema is the schema with the tables. Defaults to "throttle". Programs with different schemas share nothing.
+	Schema string
+
+	// Connections is how many connections a program has at the most, besides the connection that listens for news while callers
+	// wait. A group of budgets uses one at a time. Defaults to 4.
+	Connections int
+
+	// BeforeConnect may change the configuration of each connection before it is made: a password
+	// that is valid for some minutes, for example.
+	BeforeConnect func(context.Context, *pgx.ConnConfig) error
+
+	// Rows are the options of all stores that keep budgets in rows.
+	Rows rowstore.Options
+
+	// afterConnect is the pool's AfterConnect: see NewFromPool.
+	afterConnect func(context.Context, *pgx.Conn) error
+}
+
+const (
+	defaultConnections = 4
+	connectTimeout     = 5 * time.Second // of URLs that do not say connect_timeout
+)
+
+// defaultSchema is the name that schema.sql has.
+const defaultSchema = "throttle"
+
+// check returns all mistakes in the options, except in Rows.
+func (o *Options) check() error {
+	var mistakes []error
+	if o.Schema != "" && !plainName.MatchString(o.Schema) {
+		mistakes = append(mistakes, &store.OptionError{
+			Package: "pgstore", Option: "Options.Schema",
+			Problem: fmt.Sprintf("%q: use a name of at most 48 small letters, digits and _", o.Schema),
+		})
+	}
+
+	if o.Connections < 0 {
+		mistakes = append(mistakes, &store.OptionError{
+			Package: "pgstore", Option: "Options.Connections",
+			Problem: fmt.Sprintf("%d is negative: use 1 or more, or 0 for %d", o.Connections, defaultConnections),
+		})
+	}
+
+	return errors.Join(mistakes...)
+}
+
+var plainName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
+
+// schemaSQL creates the tables of the package in a schema of the name throttle.
+//
+//go:embed schema.sql
+var schemaSQL string
+
+// inSchema returns SQL that is written for the default schema for a schema of a different name.
+func inSchema(sql, schema string) string {
+	return strings.NewReplacer(defaultSchema+".", schema+".", "SCHEMA IF NOT EXISTS "+defaultSchema, "SCHEMA IF NOT EXISTS "+schema).Replace(sql)
+}
+
+// Setup creates a schema with the tables of a store in the database. It changes nothing if that is there. The
+// role needs the right to create a schema; the roles of programs need less, see schema.sql, which does the same in psql.
+func Setup(ctx context.Context, url string, o Options) error {
+	config, err := parse(url)
+	d, wrong := newDatabase(config, o)
+	if err := errors.Join(err, wrong); err != nil {
+		return err
+	}
+
+	c, err := pgx.ConnectConfig(ctx, d.server.config)
+	if err != nil {
+		return fmt.Errorf("pgstore: %w", err)
+	}
+	defer c.Close(context.WithoutCancel(ctx))
+
+	// Programs may set up at the same time. CREATE IF NOT EXISTS then fails in all of them except one, and succeeds in the next try.
+	sql := "BEGIN;\n" + inSchema(schemaSQL, d.server.sql.schema) + "\nCOMMIT"
+	for try := 1; ; try++ {
+		_, err := c.PgConn().Exec(ctx, sql).ReadAll()
+		if err == nil {
+			break
+		}
+		if !isCode(err, uniqueViolation, duplicateSchema, duplicateTable, duplicateObject) || try == setupTriesMost {
+			return fmt.Errorf("pgstore: setup: %w", err)
+		}
+		if _, err := c.PgConn().Exec(ctx, "ROLLBACK").ReadAll(); err != nil {
+			return fmt.Errorf("pgstore: setup: %w", err)
+		}
+	}
+
+	// Tables of an earlier version were left as they are.
+	if err := d.server.checkVersion(ctx, c); err != nil {
+		return fmt.Errorf("pgstore: %w", err)
+	}
+
+	return nil
+}
+
+// setupTriesMost is how often Setup tries. Each program that it meets lets it fail at a schema, a table or an index at the most.
+const setupTriesMost = 20
+
+// Objects that a second program has created at the same time.
+const (
+	uniqueViolation = "23505"
+	duplicateSchema = "42P06"
+	duplicateTable  = "42P07"
+	duplicateObject = "42710"
+)

@@ -3,10 +3,14 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fleetthrottle/throttle/stores/rowstore"
@@ -177,3 +181,219 @@ func (a *attendance) Present(ctx context.Context, nodes []string) (present []boo
 
 // Close implements [rowstore.Session]. The connection is the listener's, and ends with the listener.
 func (a *attendance) Close() {}
+
+// version is the version of schema.sql.
+const version = 2
+
+// errSaving says that a COMMIT is not cancelled.
+var errSaving = errors.New("a COMMIT is under way")
+
+// A server is the database server, with a schema.
+type server struct {
+	config *pgx.ConnConfig
+	before func(context.Context, *pgx.ConnConfig) error // see Options.BeforeConnect
+	after  func(context.Context, *pgx.Conn) error       // see NewFromPool
+	sql    *statements
+}
+
+// connect makes a connection to a database that has been set up. If hear is nil, pgx keeps messages for WaitForNotification.
+func (s *server) connect(ctx context.Context, hear pgconn.NotificationHandler) (*conn, error) {
+	config := s.config.Copy()
+	if s.before != nil {
+		if err := s.before(ctx, config); err != nil {
+			return nil, fmt.Errorf("BeforeConnect: %w", err)
+		}
+	}
+
+	// A COMMIT that was not replicated succeeds with a warning, so note it.
+	c := new(conn)
+	config.OnNotification = hear
+	notice := config.OnNotice
+	config.OnNotice = func(pc *pgconn.PgConn, n *pgconn.Notice) {
+		if n.SeverityUnlocalized == "WARNING" {
+			c.warning = (*pgconn.PgError)(n)
+		}
+		if notice != nil {
+			notice(pc, n)
+		}
+	}
+
+	dial := config.DialFunc
+	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		// pgx dials once more to have the server cancel the statement. A COMMIT that waits for a synchronous standby
+		// would succeed then without it.
+		if c.saving.Load() {
+			return nil, errSaving
+		}
+		return dial(ctx, network, addr)
+	}
+
+	var err error
+	if c.Conn, err = pgx.ConnectConfig(ctx, config); err != nil {
+		return nil, err
+	}
+
+	// A pool may set the role that has the rights on the tables.
+	if s.after != nil {
+		err = s.after(ctx, c.Conn)
+	}
+	if err == nil {
+		err = s.checkVersion(ctx, c.Conn)
+	}
+
+	if err != nil {
+		closeNow(c)
+		return nil, err
+	}
+
+	return c, nil
+}
+
+// checkVersion looks whether the database has been set up for this package.
+func (s *server) checkVersion(ctx context.Context, c *pgx.Conn) error {
+	var v int
+	err := c.QueryRow(ctx, "SELECT pg_catalog.max(version) FROM "+s.sql.schema+".version", pgx.QueryExecModeSimpleProtocol).Scan(&v)
+
+	var refused *pgconn.PgError
+	switch {
+	case errors.As(err, &refused) && (refused.Code == "42P01" || refused.Code == "3F000"):
+		return fmt.Errorf("%w: it has no table %s.version; run pgstore.Setup or schema.sql once: %w", errNotSetUp, s.sql.schema, err)
+	case errors.As(err, &refused) && refused.Code == "42501":
+		return fmt.Errorf("%w: the role %q may not use the tables of schema %s; schema.sql has the rights that it needs: %w", errNotSetUp, s.config.User, s.sql.schema, err)
+	case err != nil:
+		return err
+	case v != version:
+		return fmt.Errorf("%w: the tables of schema %s have version %d, and it needs %d", errNotSetUp, s.sql.schema, v, version)
+	}
+
+	return nil
+}
+
+// idleFor is how long a connection is kept that nobody uses.
+const idleFor = time.Minute
+
+// A conn is a connection, used by one goroutine at a time.
+type conn struct {
+	*pgx.Conn
+	idleSince time.Time
+	used      bool        // there was a transaction before
+	warning   error       // of the server, about the transaction
+	saving    atomic.Bool // a COMMIT is under way, or has had no answer
+}
+
+// until makes all waits for the server fail when ctx ends, until stop is called. Stop returns false if ctx has ended before: then the connection
+// cannot be used any longer. pgx does the same with a goroutine for each trip.
+func (c *conn) until(ctx context.Context) (stop func() bool) {
+	server := c.PgConn().Conn()
+	return context.AfterFunc(ctx, func() { _ = server.SetDeadline(time.Unix(1, 0)) })
+}
+
+// conns are the connections of a database that are not in use. Connections are made when they are needed, and closed when
+// they have not been used for a minute, so that there is nothing to close.
+type conns struct {
+	most chan struct{} // its capacity is the number of connections
+	dial func(context.Context) (*conn, error)
+
+	mu    sync.Mutex
+	idle  []*conn // the last was used last
+	tidy  *time.Timer
+	tidys bool // tidy runs
+}
+
+func newConns(most int, dial func(context.Context) (*conn, error)) *conns {
+	return &conns{most: make(chan struct{}, most), dial: dial}
+}
+
+// get returns a connection that is not in use, or a new one. It waits while all connections are in use, as long as ctx allows. The caller gives the
+// connection back by put or drop.
+func (p *conns) get(ctx context.Context) (*conn, error) {
+	select {
+	case p.most <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("all connections are in use: %w", context.Cause(ctx))
+	}
+
+	p.mu.Lock()
+
+	// The connection that was used last goes first, so that the rest grow old and are closed.
+	if n := len(p.idle); n > 0 {
+		c := p.idle[n-1]
+		p.idle[n-1] = nil
+		p.idle = p.idle[:n-1]
+		p.mu.Unlock()
+		c.used = true
+
+		return c, nil
+	}
+
+	// To connect may take long, so the conns are not locked meanwhile.
+	p.mu.Unlock()
+	c, err := p.dial(ctx)
+	if err != nil {
+		<-p.most
+		return nil, err
+	}
+
+	return c, nil
+}
+
+// put takes back a connection that is in no transaction.
+func (p *conns) put(c *conn) {
+	c.idleSince = time.Now()
+	p.mu.Lock()
+	p.idle = append(p.idle, c)
+	p.tidyLater()
+	p.mu.Unlock()
+	<-p.most
+}
+
+// drop closes a connection that is in an unknown state, and all connections that are not in use: they are likely to be no better.
+func (p *conns) drop(c *conn) {
+	p.closeIdle(time.Now())
+	closeNow(c)
+	<-p.most
+}
+
+// tidyLater has closeIdle called. The conns are locked.
+func (p *conns) tidyLater() {
+	if p.tidys {
+		return
+	}
+
+	p.tidys = true
+	p.tidy = time.AfterFunc(idleFor, func() {
+		p.mu.Lock()
+		p.tidys = false
+		p.mu.Unlock()
+		p.closeIdle(time.Now().Add(-idleFor))
+	})
+}
+
+// closeIdle closes connections that have not been used since then.
+func (p *conns) closeIdle(since time.Time) {
+	// The connections that were used last are at the end.
+	p.mu.Lock()
+	n := 0
+	for n < len(p.idle) && !p.idle[n].idleSince.After(since) {
+		n++
+	}
+
+	old := append([]*conn(nil), p.idle[:n]...)
+	p.idle = slices.Delete(p.idle, 0, n)
+	if len(p.idle) > 0 {
+		p.tidyLater()
+	}
+	p.mu.Unlock()
+
+	// To close may take long, so the conns are not locked meanwhile.
+	for _, c := range old {
+		closeNow(c)
+	}
+}
+
+// closeNow closes a connection without waiting for the server.
+func closeNow(c *conn) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = c.Close(ctx) // whatever the error, the connection is closed
+}

@@ -7,8 +7,12 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,6 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle/internal/lab/mysqltest"
+	"github.com/fleetthrottle/throttle/internal/lab/soak"
+	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/stores/rowstore"
 	"github.com/fleetthrottle/throttle/stores/sqlstore"
 )
@@ -276,4 +282,333 @@ func TestContextEnds(t *testing.T) {
 	was, _, err := add(store, "a", nil)
 	require.NoError(t, err)
 	require.Equal(t, "+", was)
+}
+
+// TestP9_ServerClock: the server's clock is set back, and what was spent stays spent. It is set forward, and
+// windows end earlier by so much, as with memstore.
+func TestP9_ServerClock(t *testing.T) {
+	t.Parallel()
+	dsn := table(t)
+	set := &clockSet{Database: sqlstore.NewDatabase(open(t, dsn))}
+	stores := []store.Store{must(rowstore.New(set, rowstore.Options{})), must(rowstore.New(set, rowstore.Options{}))}
+	now := func(i int) bool {
+		ok, err := book(stores[i%2], 2, time.Minute)
+		require.NoError(t, err)
+		return ok
+	}
+	require.True(t, now(0))
+	require.True(t, now(1))
+	for i, step := range []time.Duration{0, -time.Millisecond, -59 * time.Minute, -3 * time.Hour, -2*time.Hour - 10*time.Minute} {
+		set.by = step
+		require.False(t, now(i), "at %v", step)
+		require.Equal(t, 2, used(t, stores[i%2], 2))
+	}
+	set.by = 2 * time.Hour
+	require.True(t, now(0))
+	require.True(t, now(1))
+	require.False(t, now(0))
+}
+
+// A clockSet is a database whose clock is set.
+type clockSet struct {
+	sqlstore.Database
+	by time.Duration
+}
+
+// A shifted is a transaction with that clock.
+type shifted struct {
+	rowstore.Tx
+	by time.Duration
+}
+
+func (tx shifted) Now() time.Time   { return tx.Tx.Now().Add(tx.by) }
+func (tx shifted) Asked() time.Time { return tx.Tx.(rowstore.Asker).Asked() }
+
+func (c *clockSet) Transact(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
+	return c.Database.Transact(ctx, group, keys, func(tx rowstore.Tx) error { return do(shifted{tx, c.by}) })
+}
+
+func (c *clockSet) Read(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
+	return c.Database.Read(ctx, group, keys, func(tx rowstore.Tx) error { return do(shifted{tx, c.by}) })
+}
+
+// An unreadConn reads nothing while its program stands still.
+type unreadConn struct {
+	net.Conn
+	stands *atomic.Bool
+	ended  <-chan struct{}
+}
+
+func (c *unreadConn) Read(b []byte) (int, error) {
+	if c.stands.Load() {
+		<-c.ended
+	}
+	return c.Conn.Read(b)
+}
+
+// TestP8_UnreadAnswer: a program that has locked a group stands still, and the server has more to send to it than the network takes. Others
+// go on all the same.
+func TestP8_UnreadAnswer(t *testing.T) {
+	t.Parallel()
+	soak.Only(t)                      // it takes as long as the server waits for a program
+	const rows, length = 800, 8 << 10 // more than the buffers of a connection hold
+	dsn := table(t)
+	config, err := mysql.ParseDSN(dsn)
+	require.NoError(t, err)
+	var stands atomic.Bool
+	ended := make(chan struct{})
+	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		if err == nil {
+			err = conn.(*net.TCPConn).SetReadBuffer(4096)
+		}
+		return &unreadConn{conn, &stands, ended}, err
+	}
+	connector, err := mysql.NewConnector(config)
+	require.NoError(t, err)
+	db := sql.OpenDB(connector)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	slow, fast := sqlstore.NewDatabase(db), sqlstore.NewDatabase(open(t, dsn))
+	var keys []string
+	for i := range rows {
+		keys = append(keys, fmt.Sprint("row-", i))
+	}
+	for i := 0; i < rows; i += 100 {
+		require.NoError(t, fast.Transact(t.Context(), "group", nil, func(tx rowstore.Tx) error {
+			for _, key := range keys[i : i+100] {
+				tx.Put(key, make([]byte, length), time.Hour)
+			}
+			return nil
+		}))
+	}
+	_, _, err = add(slow, "a", nil)
+	require.NoError(t, err)
+	stands.Store(true)
+	standing, leave := context.WithCancel(t.Context())
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		_ = slow.Transact(standing, "group", keys, func(rowstore.Tx) error { return nil })
+	}()
+	root := open(t, dsn)
+	require.Eventually(t, func() bool {
+		var n int
+		require.NoError(t, root.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND command = 'Query' AND info LIKE 'SELECT TIMESTAMPDIFF%'").Scan(&n))
+		return n > 0
+	}, time.Minute, time.Millisecond, "the server is not sending")
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second) // many times as long as that takes
+	defer stop()
+	require.NoError(t, fast.Transact(ctx, "group", []string{"a"}, func(tx rowstore.Tx) error {
+		_, err := tx.Get("a")
+		tx.Put("a", []byte("+"), time.Hour)
+		return err
+	}))
+	leave()
+	close(ended)
+	<-left
+}
+
+// TestP12_RowsAreLocked: somebody else has locked the rows for long. Programs try again and again, and the server does not keep what it has of the
+// former tries.
+func TestP12_RowsAreLocked(t *testing.T) {
+	t.Parallel()
+	dsn := table(t)
+	db, root := open(t, dsn), open(t, dsn)
+	store := sqlstore.NewDatabase(db)
+	_, _, err := add(store, "a", nil)
+	require.NoError(t, err)
+	other, err := root.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	_, err = other.Exec("SELECT * FROM throttle_rows FOR UPDATE")
+	require.NoError(t, err)
+	for range 3 {
+		ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		require.ErrorIs(t, store.Transact(ctx, "group", nil, func(rowstore.Tx) error { return nil }), context.DeadlineExceeded)
+		stop()
+	}
+	require.Eventually(t, func() bool {
+		return number(t, root, "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND info LIKE 'SELECT 1 FROM throttle_rows%'") == 0
+	}, 30*time.Second, 10*time.Millisecond, "statements wait that nobody waits for")
+	require.NoError(t, other.Rollback())
+}
+
+// TestWrongSetUp: how connections are set up is refused at once where a step would take eight round trips, or would not be
+// saved, with what to write. All mistakes are told together.
+func TestWrongSetUp(t *testing.T) {
+	t.Parallel()
+	dsn := table(t)
+	plain := strings.Replace(dsn, "?multiStatements=true", "", 1)
+	const line, leave = `add multiStatements=true to the data source name, as in "user:password@tcp(host:3306)/database?multiStatements=true"`, "leave autocommit out of the data source name"
+	for _, c := range []struct {
+		dsn   string
+		o     sqlstore.Options
+		wrong []string
+	}{
+		{dsn, sqlstore.Options{}, nil},
+		{dsn + "&interpolateParams=true&parseTime=true", sqlstore.Options{Rows: rowstore.Options{Lease: time.Second}}, nil},
+		{plain, sqlstore.Options{}, []string{line}},
+		{plain + "?multiStatements=false", sqlstore.Options{}, []string{line}},
+		{plain + "?interpolateParams=true", sqlstore.Options{}, []string{line}},
+		{dsn + "&autocommit=0", sqlstore.Options{}, []string{leave}},
+		{dsn, sqlstore.Options{Rows: rowstore.Options{Rows: -1}}, []string{"rowstore: Options.Rows: -1 is negative"}},
+		{plain + "?autocommit=0", sqlstore.Options{Rows: rowstore.Options{Lease: 10}}, []string{leave, line, "rowstore: Options.Lease: 10ns is too short"}},
+	} {
+		s, err := sqlstore.New(open(t, c.dsn), c.o)
+		require.Equal(t, len(c.wrong) == 0, err == nil, "%s: %v", c.dsn, err)
+		require.Equal(t, len(c.wrong) == 0, s != nil)
+		for _, wrong := range c.wrong {
+			require.ErrorContains(t, err, wrong)
+			require.ErrorAs(t, err, new(*store.OptionError))
+			require.Equal(t, 1, strings.Count(err.Error(), wrong))
+		}
+	}
+
+	_, err := sqlstore.New(nil, sqlstore.Options{Rows: rowstore.Options{Rows: -1}})
+	require.ErrorContains(t, err, "sqlstore: db: is nil")
+	require.ErrorContains(t, err, "rowstore: Options.Rows")
+}
+
+// TestRefusedLogin: what the server refuses is told by New, and a server that is away is not.
+func TestRefusedLogin(t *testing.T) {
+	t.Parallel()
+	_, err := sqlstore.New(open(t, strings.Replace(table(t), "root@", "nobody:secret@", 1)), sqlstore.Options{})
+	require.ErrorContains(t, err, "Access denied")
+	require.NotContains(t, err.Error(), "secret")
+
+	s, err := sqlstore.New(open(t, "root@tcp(127.0.0.1:1)/none"), sqlstore.Options{})
+	require.NoError(t, err)
+	_, err = s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(1)}})
+	require.ErrorIs(t, err, rowstore.ErrAway)
+}
+
+// TestStandsStillWhenOpened: a server that does not answer holds New for a moment only. A wrong name is then told by the
+// first booking, at once, and not waited for.
+func TestStandsStillWhenOpened(t *testing.T) {
+	t.Parallel()
+	plain := strings.Replace(table(t), "?multiStatements=true", "", 1)
+	db := open(t, plain)
+	db.SetMaxOpenConns(1)
+	held, err := db.Conn(t.Context())
+	require.NoError(t, err)
+	s, err := sqlstore.New(db, sqlstore.Options{})
+	require.NoError(t, err)
+	require.NoError(t, held.Close())
+	_, err = s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(1)}, MaxWait: store.AnyWait})
+	require.ErrorAs(t, err, new(*store.OptionError))
+	require.ErrorContains(t, err, "multiStatements=true")
+}
+
+// TestP12_CallersWaitForTheServer: callers wait for a server that refuses connections, and get their starts when it takes
+// them. A caller that does not wait is told at once.
+func TestP12_CallersWaitForTheServer(t *testing.T) {
+	t.Parallel()
+	config, err := mysql.ParseDSN(table(t))
+	require.NoError(t, err)
+	var away atomic.Bool
+	var refused atomic.Int64
+	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if away.Load() {
+			refused.Add(1)
+			return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
+		}
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
+	connector, err := mysql.NewConnector(config)
+	require.NoError(t, err)
+	db := sql.OpenDB(connector)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+
+	away.Store(true)
+	s := must(sqlstore.New(db, sqlstore.Options{}))
+	_, err = s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(10)}})
+	require.ErrorIs(t, err, rowstore.ErrAway)
+	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	got := make(chan error, 1)
+	go func() {
+		_, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(10)}, MaxWait: store.AnyWait})
+		got <- err
+	}()
+	before := refused.Load()
+	require.Eventually(t, func() bool { return refused.Load() > before }, time.Minute, time.Millisecond)
+	away.Store(false)
+	require.NoError(t, <-got)
+}
+
+// TestP12_RefusalsAreToldAtOnce: callers do not wait for what only somebody can change: here the database was closed, or has no table.
+func TestP12_RefusalsAreToldAtOnce(t *testing.T) {
+	t.Parallel()
+	db, err := openDB(table(t))
+	require.NoError(t, err)
+	wants := &store.Booking{Charges: []store.Charge{hourly(10)}, MaxWait: store.AnyWait}
+	_, err = db.Exec("DROP TABLE throttle_rows")
+	require.NoError(t, err)
+	_, err = must(sqlstore.New(db, sqlstore.Options{})).Book(t.Context(), wants)
+	require.ErrorContains(t, err, "CreateTable")
+	require.NotErrorIs(t, err, rowstore.ErrAway)
+	require.NoError(t, db.Close())
+	_, err = sqlstore.New(db, sqlstore.Options{})
+	require.ErrorContains(t, err, "database is closed")
+	require.NotErrorIs(t, err, rowstore.ErrAway)
+}
+
+// TestP12_RightIsTakenAway: a right is missing that is needed only to save. It is certain that nothing was saved, so callers are told at once, and
+// go on when they have the right.
+func TestP12_RightIsTakenAway(t *testing.T) {
+	t.Parallel()
+	dsn := table(t)
+	root := open(t, dsn)
+	config, err := mysql.ParseDSN(dsn)
+	require.NoError(t, err)
+	rows, user := config.DBName+".throttle_rows", config.DBName+"user@'%'"
+	exec(t, root, "CREATE USER "+user+" IDENTIFIED BY 'secret'", "GRANT SELECT, INSERT, UPDATE ON "+rows+" TO "+user)
+	config.User, config.Passwd = config.DBName+"user", "secret"
+	s := must(sqlstore.New(open(t, config.FormatDSN()), sqlstore.Options{}))
+	ok, err := book(s, 10, time.Minute)
+	require.NoError(t, err)
+	require.True(t, ok)
+	exec(t, root, "REVOKE INSERT ON "+rows+" FROM "+user)
+	_, err = s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(10)}, MaxWait: store.AnyWait})
+	require.ErrorContains(t, err, "needs SELECT, INSERT, UPDATE and DELETE")
+	require.NotContains(t, err.Error(), "not known")
+	exec(t, root, "GRANT INSERT ON "+rows+" TO "+user)
+	ok, err = book(s, 10, time.Minute)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, 2, used(t, s, 10))
+}
+
+// A plainConn hides its socket, so the driver cannot see before it writes that the server has closed the connection.
+type plainConn struct{ net.Conn }
+
+// TestP12_IdleConnectionIsGone: a connection that the server closed while nobody used it costs a transaction and a look a
+// second try, and is no error.
+func TestP12_IdleConnectionIsGone(t *testing.T) {
+	t.Parallel()
+	dsn := table(t)
+	config, err := mysql.ParseDSN(dsn)
+	require.NoError(t, err)
+	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return plainConn{conn}, err
+	}
+	connector, err := mysql.NewConnector(config)
+	require.NoError(t, err)
+	pool := sql.OpenDB(connector)
+	pool.SetMaxOpenConns(1)
+	t.Cleanup(func() { require.NoError(t, pool.Close()) })
+	admin := open(t, dsn)
+
+	db := sqlstore.NewDatabase(pool)
+	_, _, err = add(db, "a", nil)
+	require.NoError(t, err)
+
+	for name, use := range map[string]func() error{
+		"transaction": func() error { _, _, err := add(db, "a", nil); return err },
+		"look": func() error {
+			return db.Read(t.Context(), "group", []string{"a"}, func(rowstore.Tx) error { return nil })
+		},
+	} {
+		exec(t, admin, "KILL "+strconv.Itoa(number(t, pool, "SELECT CONNECTION_ID()")))
+		require.NoError(t, use(), name)
+	}
 }

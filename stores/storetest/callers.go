@@ -1,7 +1,11 @@
 package storetest
 
 import (
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
 	"testing/synctest"
 	"time"
 
@@ -239,4 +243,185 @@ func (p *play) isBusy(_ *move, c store.Charge) {
 	if wait := tickTimes(free - now); wait < horizon-100*ms-p.slack.Start {
 		p.errorf("at %v somebody stands in line, and a start is free in %v", p.now(), wait)
 	}
+}
+
+// crowd lets callers book at the same time, and compares when those start that are not refused.
+func (p *play) crowd(m *move) {
+	p.Helper()
+	callers := max(m.times, len(m.want.answers))
+	grants, errs := make([]store.Grant, callers), make([]error, callers)
+
+	var crowd sync.WaitGroup
+	for i := range callers {
+		k := p.booking(m)
+		switch k.Charges = slices.Clone(k.Charges); {
+		case m.words["turning"] && i%2 == 1:
+			slices.Reverse(k.Charges)
+		case m.words["choosing"]:
+			k.Charges = []store.Charge{k.Charges[0], k.Charges[1+i%(len(k.Charges)-1)]}
+		}
+
+		crowd.Go(func() {
+			grants[i], errs[i] = p.store.Book(p.Context(), &k)
+			if m.words["fleeting"] {
+				p.store.Cancel(&k, grants[i])
+			}
+		})
+	}
+
+	crowd.Wait()
+	var starts []time.Duration
+	for i, g := range grants {
+		switch {
+		case errs[i] != nil:
+			p.fatalf("%v", errs[i])
+		case g.OK:
+			starts = append(starts, p.now()+g.Wait)
+		}
+	}
+
+	slices.Sort(starts)
+	if len(starts) != len(m.want.answers) && !m.words["fleeting"] {
+		p.errorf("at %v: %d of %d callers have a start, want %d", p.now(), len(starts), callers, len(m.want.answers))
+		return
+	}
+
+	for i, want := range m.want.answers {
+		if at := want.low.since(p.now()); starts[i] != at {
+			p.errorf("start %d of %d is at %v, want %v", i, len(starts), starts[i], at)
+			return
+		}
+	}
+}
+
+// ride lets callers come at the same time for room in flight. Each waits in line until it is
+// called, and gives up its room at once. There are never too many, and none is forgotten.
+func (p *play) ride(m *move) {
+	p.Helper()
+	var crowd sync.WaitGroup
+
+	var running, most, served atomic.Int64
+	for range m.times {
+		crowd.Go(func() {
+			k, g := p.book(p.booking(m))
+			for g.Ready != nil {
+				if !p.called(ticket{k, g}) {
+					return
+				}
+				k.Instead = g.Handle
+				k, g = p.book(k)
+			}
+
+			n := running.Add(1)
+			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+			}
+
+			runtime.Gosched()
+			running.Add(-1)
+			served.Add(1)
+			p.store.Release(&k, g)
+		})
+	}
+
+	crowd.Wait()
+	if limit := m.charges[0].Limit.N(); most.Load() > int64(limit) || served.Load() != int64(m.times) {
+		p.errorf("%d of %d callers were served, up to %d at a time; want all, up to %d", served.Load(), m.times, most.Load(), limit)
+	}
+}
+
+// RunVectors plays vectors of a store's own, in the language of vectors/README.md, each in a
+// subtest, and each case in a bubble with a fleet of its own.
+func RunVectors(t *testing.T, file, text string, newFleet func(*testing.T) Fleet) {
+	list, err := parseVectors(&reader{file: file, fleet: true}, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, v := range list {
+		t.Run(v.name, func(t *testing.T) {
+			for i, moves := range v.cases {
+				synctest.Test(t, func(t *testing.T) {
+					fleet := newFleet(t)
+					b := newBench(t, fleet.Program(""), v.name)
+					p := &play{bench: b, known: make(map[string][]*caller), fleet: &fleet, programs: map[string]*bench{"": b}}
+					p.play(moves, i)
+				})
+			}
+		})
+	}
+}
+
+// A sharer is a caller of a share that comes, waits for its start, and may leave before it.
+type sharer struct {
+	at     time.Duration
+	share  store.Share
+	cost   int
+	leaves time.Duration // when it leaves if it has not started, or 0 for never
+}
+
+// leavesBy reports whether the caller leaves until then, if it has not started.
+func (c sharer) leavesBy(t time.Duration) bool { return c.leaves > 0 && c.leaves <= t }
+
+// A fairLane is the callers of one share that wait, in the order in which they came.
+type fairLane struct {
+	finish float64 // of all that it was served, in costs over weight
+	waits  []int   // indices of sharers
+}
+
+// fair is the definition of shares. It serves callers one by one: each keeps the budget
+// busy for its cost over the rate, a cost for each second. The next caller is always the first of the
+// share that has been served least, in cost over weight. A share that comes back begins where
+// the share stands that was served last. Callers are given in the order in which they come.
+// fair returns when each of them starts; never: not at all.
+func fair(callers []sharer, rate float64, end time.Duration) (starts []time.Duration) {
+	lanes, served, next := make(map[uint64]*fairLane), 0.0, 0
+	for range callers {
+		starts = append(starts, never)
+	}
+
+	for now := time.Duration(0); now < end; {
+		for ; next < len(callers) && callers[next].at <= now; next++ {
+			id := callers[next].share.ID
+			if lanes[id] == nil {
+				lanes[id] = new(fairLane)
+			}
+
+			l := lanes[id]
+			if len(l.waits) == 0 {
+				l.finish = max(l.finish, served)
+			}
+
+			l.waits = append(l.waits, next)
+		}
+
+		var first *fairLane
+		for _, l := range lanes {
+			// Those that left further back count for nothing before they are the first.
+			for len(l.waits) > 0 && callers[l.waits[0]].leavesBy(now) {
+				l.waits = l.waits[1:]
+			}
+
+			switch {
+			case len(l.waits) == 0:
+			case first == nil, l.finish < first.finish, l.finish == first.finish && l.waits[0] < first.waits[0]:
+				first = l
+			}
+		}
+
+		if first == nil {
+			if next == len(callers) {
+				break
+			}
+			now = callers[next].at
+			continue
+		}
+
+		c := callers[first.waits[0]]
+		starts[first.waits[0]], first.waits = now, first.waits[1:]
+		served = first.finish
+		first.finish += float64(c.cost) / float64(max(1, c.share.Weight))
+		now += time.Duration(float64(c.cost) / rate * float64(time.Second))
+	}
+
+	return starts
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fleetthrottle/throttle/store"
@@ -158,3 +159,183 @@ func drained(c store.Charge, stays []stay) string {
 
 	return ""
 }
+
+// What stands behind the arrow of a move.
+const (
+	nothing  = iota
+	answers  // starts, places in line, refusals
+	guesses  // the same, or nothing
+	statuses // the fields of a status
+	levels   // a ceiling before and after
+)
+
+// want reads a move's expectation.
+func (s *scope) want(m *move, kind int, text string, expects bool) {
+	switch {
+	case kind == nothing && expects:
+		s.wrong("%s has no answer", m.verb)
+	case text == "" && (expects || kind == answers || kind == statuses):
+		s.wrong("%s says nothing of its answer", m.verb)
+	case kind == statuses:
+		s.fields(m, strings.Fields(text))
+	case kind == levels && expects:
+		for _, word := range strings.Fields(text) {
+			m.want.levels = append(m.want.levels, s.value(word))
+		}
+		if n := len(m.want.levels); n != 2 {
+			s.wrong("%d ceilings, want the one before and the one after", n)
+		}
+
+	case kind == answers || kind == guesses:
+		s.answers(m, strings.Fields(text))
+		if kind == answers && len(m.want.answers) == 0 {
+			s.wrong("%q are no answers to %s", text, m.verb)
+		}
+	}
+}
+
+// answers reads the expected answers to bookings.
+func (s *scope) answers(m *move, words []string) {
+	for i := 0; i < len(words); i++ {
+		next := ""
+		if i+1 < len(words) {
+			next = words[i+1]
+		}
+
+		switch word := words[i]; {
+		case word == "paused":
+			m.want.paused = true
+		case word == "held":
+			c, ok := s.charges[next]
+			m.want.held = &c.Budget
+			if !ok {
+				s.wrong("%q is no budget", next)
+			}
+			i++
+
+		case word == "over":
+			over := s.boundsOf(next)
+			m.want.over = &over
+			i++
+
+		case multiple.MatchString(word) && len(m.want.answers) > 0:
+			last := m.want.answers[len(m.want.answers)-1]
+			m.want.answers = append(m.want.answers, slices.Repeat([]answer{last}, s.times(word[1:])-1)...)
+		default:
+			m.want.answers = append(m.want.answers, s.answer(word)...)
+		}
+	}
+
+	if m.times > 1 && len(m.want.answers) == 1 {
+		m.want.answers = slices.Repeat(m.want.answers, m.times)
+	}
+}
+
+// answer reads a word about one booking, or about several that follow each other evenly.
+func (s *scope) answer(word string) (all []answer) {
+	kind, guess, ok := strings.Cut(word, ":")
+	switch {
+	case !ok && (word == "line" || word == "full"):
+		return []answer{{kind: word}}
+	case !ok && word == "none":
+		return nil
+	case !ok:
+		kind, guess = "start", word
+	case kind != "line" && kind != "away" && kind != "soon":
+		s.wrong("%q is no answer", word)
+		return nil
+	case guess == "*":
+		return []answer{{kind: kind, any: true}}
+	}
+
+	for _, one := range s.sequence([]string{guess}) {
+		all = append(all, answer{kind: kind, bounds: s.boundsOf(one)})
+	}
+
+	return all
+}
+
+// isAnswer compares the answer to a booking with a move's expectation.
+func (p *play) isAnswer(m *move, k store.Booking, g store.Grant, want answer) {
+	p.Helper()
+	switch want.kind {
+	case "start":
+		p.isTime(k, g, want.bounds)
+		p.isHolder(m, k, g, g.Wait > k.NotBefore)
+	case "full":
+		if g.OK || g.Wait != 0 || g.Ready != nil {
+			p.errorf("booked at %v: %+v, want a refusal that names no time", p.now(), g)
+		}
+		p.isHolder(m, k, g, true)
+
+	case "line":
+		p.isPlace(m, k, g, want)
+	default:
+		p.errorf("%q is no answer to a booking", want.kind)
+	}
+
+	if m.want.over != nil {
+		got, over := overOf(g, len(k.Charges)-1), *m.want.over
+		if got < over.low.Duration || got > over.high.Duration {
+			p.errorf("booked at %v: Over is %v, want %v to %v", p.now(), got, over.low, over.high)
+		}
+	}
+}
+
+// isTime wants a start at some time, or to be told of it if that is too long to wait.
+func (p *play) isTime(k store.Booking, g store.Grant, want bounds) {
+	p.Helper()
+	got, ok := p.now()+g.Wait, k.MaxWait < 0 || g.Wait <= k.MaxWait
+	switch low, high := want.low.since(p.now()), want.high.since(p.now()); {
+	case got < low || got > high:
+		p.errorf("booked at %v: OK %t, the start is at %v, want %v to %v", p.now(), g.OK, got, low, high)
+	case g.OK != ok:
+		p.errorf("booked at %v: OK %t with a wait of %v, want %t", p.now(), g.OK, g.Wait, ok)
+	case g.OK && g.Handle.Start == 0:
+		p.errorf("booked at %v: the grant has no handle", p.now())
+	case g.Ready != nil:
+		p.errorf("booked at %v: a start, or a refusal, that also waits in line", p.now())
+	}
+}
+
+// isHolder checks which charge is said to have held a booking back, if the move says so; otherwise there is nothing to check
+// wait longer than it wants to.
+func (p *play) isHolder(m *move, k store.Booking, g store.Grant, waits bool) {
+	p.Helper()
+	none := g.HeldBy == store.NotHeld && !g.Paused
+	switch {
+	case !waits && !none:
+		p.errorf("booked at %v: nothing held it back, but Held is %d, Paused %t", p.now(), g.HeldBy, g.Paused)
+	case waits && (g.HeldBy < 0 || g.HeldBy >= len(k.Charges) || k.Charges[g.HeldBy].Shadow):
+		p.errorf("booked at %v: it has to wait %v, but Held is %d", p.now(), g.Wait, g.HeldBy)
+	case waits && m.want.held != nil && (k.Charges[g.HeldBy].Budget != *m.want.held || g.Paused != m.want.paused):
+		p.errorf("booked at %v: Held %d, Paused %t; want %v, %t", p.now(), g.HeldBy, g.Paused, m.want.held, m.want.paused)
+	}
+}
+
+// isPlace wants a place in line. When there will be room in flight nobody can know; of a
+// line for a start the wait is guessed.
+func (p *play) isPlace(m *move, k store.Booking, g store.Grant, want answer) {
+	p.Helper()
+	guessed := want.any || want.high.Duration > 0
+	switch {
+	case g.OK || g.Ready == nil:
+		p.errorf("booked at %v: OK %t with a wait of %v, want a place in line", p.now(), g.OK, g.Wait)
+	case guessed && g.Turn == nil:
+		p.errorf("booked at %v: the place in line has no Turn", p.now())
+	case guessed && !want.any && !about(g.Wait, want.high.Duration):
+		p.errorf("booked at %v: a place in line with a wait of %v, want about %v", p.now(), g.Wait, want.high)
+	case !guessed && g.Handle.Place == 0:
+		p.errorf("booked at %v: the place in line has no handle", p.now())
+	case !guessed && g.Wait != 0:
+		p.errorf("booked at %v: a place in line that says to wait %v, which nobody can know", p.now(), g.Wait)
+	}
+
+	p.isHolder(m, k, g, true)
+	if !guessed {
+		p.isUncalled(g)
+	}
+}
+
+// about allows for a guess: an eighth, and a tenth of a second.
+func about(got, want time.Duration) bool { return (got - want).Abs() <= want/8+100*ms }

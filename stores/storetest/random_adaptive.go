@@ -1,6 +1,9 @@
 package storetest
 
 import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -82,3 +85,396 @@ func (w *world) refuse() {
 			g.at, c.Budget.Policy, sentence(c), now, from, to, wantFrom, wantTo)
 	}
 }
+
+// settleOne settles one of the latest starts, past or to come, in the store and in
+// the truth.
+func (w *world) settleOne() {
+	w.Helper()
+	old, ok := w.take()
+	if !ok || !w.current(old.booking) {
+		return
+	}
+
+	costs := make([]int, len(old.booking.Charges))
+	for i, c := range old.booking.Charges {
+		costs[i] = w.trueCost(c, old)
+	}
+
+	w.settle(old.booking, old.grant, costs...)
+	w.truth.settle(old.booking, old.at, w.clock(), costs)
+
+	old.booking.Charges = slices.Clone(old.booking.Charges)
+	for i := range costs {
+		c := &old.booking.Charges[i]
+		c.Cost = costs[i]
+		if c.Cost < 1 || c.Cost > c.Limit.Capacity()-c.KeepFree {
+			return // nobody books that again
+		}
+		if !isOpen(*c) && !slices.Contains(w.truth.stays[c.Budget.Key], stayOf(*c, old.booking.Spread, old.at)) {
+			return // it was over before its cost was known: no cost is given back that was not booked
+		}
+	}
+
+	w.grants = append(w.grants, old)
+}
+
+// trueCost is the cost that a start turns out to have: less, the same, or more, even
+// above the limit of a window. A pace and a bucket are not overdrawn: there a
+// store may be more careful, or forget the excess over a full bucket once
+// nothing has happened for as long as it takes to fill it.
+func (w *world) trueCost(c store.Charge, g granted) int {
+	cost := w.rng.IntN(c.Cost + 1)
+	if w.chance(50) {
+		cost = c.Cost + w.rng.IntN(c.Limit.Capacity()+1)
+	}
+	if w.chance(3) {
+		cost = maxCost
+	}
+	if cost <= c.Cost {
+		return cost
+	}
+	if k := c.Limit.Kind(); k == store.KindLeakyBucket || k == store.KindTokenBucket {
+		return w.affordable(c, g, min(cost, c.Limit.Capacity()))
+	}
+
+	w.above[c.Budget.Key] = true
+	return cost
+}
+
+// affordable is the cost, if the limit allows that, or the booked cost.
+func (w *world) affordable(c store.Charge, g granted, cost int) int {
+	s := stayOf(c, g.booking.Spread, g.at)
+	others := slices.Clone(w.truth.stays[c.Budget.Key])
+	if i := slices.Index(others, s); i >= 0 {
+		others = slices.Delete(others, i, i+1)
+	}
+	s.cost, c.KeepFree = cost, 0
+	if !fits(c, others, s) {
+		return c.Cost
+	}
+	return cost
+}
+
+// state tells the store, and the truth, that an upstream has less left, or more,
+// than we believe. A bucket with starts to come is left alone: nothing says how
+// far a store can look into an overdrawn bucket.
+func (w *world) state() {
+	w.Helper()
+	c, now := w.budgets[w.rng.IntN(len(w.budgets))], w.clock()
+	stays := w.truth.stays[c.Budget.Key]
+	if c.Limit.Kind() == store.KindTokenBucket && slices.ContainsFunc(stays, func(s stay) bool { return s.at > now }) {
+		return
+	}
+
+	q := store.Quota{Left: w.rng.IntN(c.Limit.Capacity()+2) - 1, Reset: w.duration(3 * sec)}
+	if w.chance(50) && !w.slow(c) { // a store keeps the probe of a penalty longer than others
+		q.Age = w.duration(3 * sec)
+	}
+
+	w.states(c, q)
+	w.truth.reconcile(c, q, now)
+	if len(w.truth.stays[c.Budget.Key]) > len(stays) {
+		w.above[c.Budget.Key] = true // with what others have spent
+	}
+}
+
+// planner makes a random plan.
+type planner struct {
+	*rand.Rand
+	plan
+	leavers  int // how many of a hundred leave
+	settled  int // how many of a hundred cost less than they booked
+	headroom bool
+}
+
+// newPlan returns a random plan of n visits.
+func newPlan(seed uint64, visits int) *plan {
+	p := &planner{Rand: rand.New(rand.NewPCG(seed, 2))}
+	p.leavers, p.headroom = []int{0, 30, 60}[p.IntN(3)], p.IntN(2) == 0
+	p.settled = []int{0, 0, 50}[p.IntN(3)]
+	p.refunds = p.settled > 0
+
+	for i := range 1 + p.IntN(3) {
+		p.budgets = append(p.budgets, p.budget(i))
+	}
+
+	load := []float64{0.6, 0.9, 1.2, 2}[p.IntN(4)]
+	gap := time.Duration(float64(p.perCost()) / load)
+	for t := time.Duration(0); len(p.visits) < visits; {
+		crowd := 1
+		if p.IntN(20) == 0 {
+			crowd = 1 + p.IntN(20)
+		}
+
+		for range min(crowd, visits-len(p.visits)) {
+			p.visits = append(p.visits, p.visit(t))
+			t += time.Duration(float64(gap) * p.ExpFloat64()).Truncate(tick)
+		}
+
+		if crowd > 1 && p.IntN(2) == 0 {
+			t += p.length(time.Second)
+		}
+	}
+
+	for range p.IntN(3) {
+		at := p.length(p.plan.end())
+		e := turnEvent{at, p.budgets[p.IntN(len(p.budgets))], p.length(2*sec) + ms}
+		p.events = append(p.events, e)
+		if p.IntN(2) == 0 {
+			p.events = append(p.events, turnEvent{at + p.length(e.pause), e.charge, 0})
+		}
+	}
+
+	slices.SortFunc(p.events, func(a, b turnEvent) int { return cmp.Compare(a.at, b.at) })
+	return &p.plan
+}
+
+// length is a random length up to the given bound.
+func (p *planner) length(most time.Duration) time.Duration {
+	return time.Duration(p.Int64N(int64(most) + 1)).Truncate(tick)
+}
+
+// budget returns a random limit of some 2 to 50 a second.
+func (p *planner) budget(i int) store.Charge {
+	per := []time.Duration{200 * ms, 500 * ms, sec, sec + tick, 2 * sec, 5 * sec}[p.IntN(6)]
+	n := 1 + int(per/(20*ms+p.length(300*ms)))
+	c := charge(fmt.Sprint("line ", i), store.Limit{})
+
+	switch p.IntN(8) {
+	case 0, 1:
+		c.Limit = store.SlidingWindow(n, per)
+	case 2, 3:
+		c.Limit = store.SlidingWindow(n, per)
+		c.Pace = per * 9 / 10
+		if per > 2*sec {
+			c.Pace = []time.Duration{250 * ms, per/2 + sec}[n%2] // as throttle has it, and where costs are booked too low
+		}
+		c.Pace = (c.Pace / time.Duration(n)).Truncate(tick)
+
+	case 4:
+		c.Limit = store.FixedWindow(n, per)
+	case 5:
+		c.Limit = store.LeakyBucket(n, per)
+	default:
+		c.Limit = store.TokenBucket(n, per, 1+p.IntN(n))
+	}
+
+	if p.IntN(3) == 0 {
+		c.Jitter = p.length(per / 10)
+	}
+
+	return c
+}
+
+// perCost is how long a visit keeps the busiest of the budgets, about.
+func (p *planner) perCost() (d time.Duration) {
+	for _, c := range p.budgets {
+		d += c.Limit.Per() / time.Duration(c.Limit.N())
+	}
+	return d * 3 / 2 / time.Duration(len(p.budgets)*len(p.budgets))
+}
+
+// visit returns a random visit.
+func (p *planner) visit(at time.Duration) visit {
+	v := visit{at: at, settled: -1}
+	v.booking.Horizon, v.booking.MaxWait = horizon, -1
+	v.booking.Priority = []store.Priority{store.PriorityNormal, store.PriorityNormal, store.PriorityNormal, store.PriorityHigh, store.PriorityLow}[p.IntN(5)]
+
+	switch p.IntN(20) {
+	case 0, 1:
+		v.booking.MaxWait = p.length(5 * sec)
+	case 2:
+		v.booking.MaxWait = 0
+	}
+
+	few := 1
+	if p.IntN(4) == 0 {
+		few = 1 + p.IntN(len(p.budgets))
+	}
+
+	for _, i := range p.Perm(len(p.budgets))[:few] {
+		c, most := p.budgets[i], p.budgets[i].Limit.Capacity()
+		switch p.IntN(12) {
+		case 0:
+			c.Cost = 1 + p.IntN(most)
+		case 1, 2:
+			c.Cost = 1 + p.IntN(min(most, 3))
+		}
+
+		if p.headroom && v.booking.Priority == store.PriorityLow && c.Limit.Kind() != store.KindLeakyBucket {
+			c.KeepFree = min(most/4, most-c.Cost)
+		}
+
+		v.booking.Charges = append(v.booking.Charges, c)
+	}
+
+	if p.IntN(100) < p.leavers {
+		v.maxWait = p.length(3*sec) + tick
+	}
+	if p.IntN(100) < p.settled {
+		v.settled, v.delay = p.IntN(v.booking.Charges[0].Cost+1), p.length(500*ms)
+	}
+
+	return v
+}
+
+// limit returns a random limit and a jitter that goes with it.
+func (w *world) limit() (store.Limit, time.Duration) {
+	if w.odd {
+		return w.oddWindow()
+	}
+
+	lengths := []time.Duration{50 * ms, 200 * ms, 333333 * tick, sec, sec + tick, 3 * sec}
+	per, n := lengths[w.rng.IntN(len(lengths))], 1+w.rng.IntN(20)
+	switch {
+	case w.chance(15):
+		n = 1 + w.rng.IntN(100)
+	case w.mood != exact && w.chance(30):
+		n = 1 + w.rng.IntN(3000)
+	}
+
+	jitter := time.Duration(0)
+	if w.chance(60) {
+		jitter = w.duration(per / 4)
+	}
+
+	switch r := w.rng.IntN(100); {
+	case r < 45:
+		return store.SlidingWindow(n, per), jitter
+	case r < 63:
+		return store.FixedWindow(n, per), jitter
+	case r < 76:
+		return store.LeakyBucket(n, per), jitter
+	case r < 83 && w.mood != changing:
+		return store.Unlimited(), jitter
+	case r < 93:
+		return store.TokenBucket(n, per, w.burst(n)), jitter
+	case w.mood == changing:
+		return store.SlidingWindow(n, 10*per), jitter
+	default:
+		zone := time.FixedZone("somewhere", 60*60*w.rng.IntN(24)-12*60*60)
+		return store.CalendarWindow(n, store.Day, zone), jitter
+	}
+}
+
+// oddWindow returns a window with fixed edges that divides no second.
+func (w *world) oddWindow() (store.Limit, time.Duration) {
+	lengths := []time.Duration{333 * ms, 700 * ms, 1399 * ms, 3333333 * tick, 7 * sec, 50021 * tick}
+	per, n := lengths[w.rng.IntN(len(lengths))], 1+w.rng.IntN(12)
+	if w.mood != exact && w.chance(30) {
+		n = 1 + w.rng.IntN(1000)
+	}
+	jitter := time.Duration(0)
+	if w.chance(40) {
+		jitter = w.duration(per / 4)
+	}
+	return store.FixedWindow(n, per), jitter
+}
+
+// burst is often small beside what flows in.
+func (w *world) burst(n int) int {
+	if w.chance(60) {
+		return 1 + w.rng.IntN(10)
+	}
+	return 1 + w.rng.IntN(n)
+}
+
+// booking returns a random booking of one to three budgets.
+func (w *world) booking() store.Booking {
+	var k store.Booking
+	for _, i := range w.rng.Perm(len(w.budgets))[:1+w.rng.IntN(3)] {
+		c := w.budgets[i]
+		c.Cost = w.cost(c.Limit.Capacity())
+		if c.Limit.Kind() != store.KindLeakyBucket && w.chance(20) {
+			c.KeepFree = w.rng.IntN(c.Limit.Capacity() - c.Cost + 1)
+		}
+
+		k.Charges = append(k.Charges, c)
+	}
+
+	if w.chance(15) {
+		k.NotBefore = w.duration(sec)
+	}
+	if w.mood == spread && w.chance(50) {
+		k.Spread = w.duration(20 * ms)
+	}
+
+	k.MaxWait = w.maxWait(k)
+	return k
+}
+
+// cost is 1 more often than not.
+func (w *world) cost(n int) int {
+	switch {
+	case w.chance(70):
+		return 1
+	case w.chance(10):
+		return n
+	case w.chance(50):
+		return 1 + w.rng.IntN(n)
+	default:
+		return 1 + w.rng.IntN(min(n, 5))
+	}
+}
+
+// maxWait returns a MaxWait, often a time that is just enough or just not.
+func (w *world) maxWait(k store.Booking) time.Duration {
+	needed := w.truth.earliest(k, w.clock()) - w.clock()
+	switch w.rng.IntN(6) {
+	case 0:
+		return 0
+	case 1:
+		return tickTimes(needed)
+	case 2:
+		return max(0, tickTimes(needed-1))
+	case 3:
+		return w.duration(3 * sec)
+	default:
+		return -1
+	}
+}
+
+// duration is a random time up to a bound; coarse durations make times coincide.
+func (w *world) duration(longest time.Duration) time.Duration {
+	d := time.Duration(w.rng.Int64N(int64(longest) + 1))
+	grain := []time.Duration{tick, ms, 50 * ms}[w.rng.IntN(3)]
+	return d.Truncate(grain).Truncate(tick)
+}
+
+// advance lets time pass: a moment, a while, or exactly until an earlier start
+// comes or no longer counts.
+func (w *world) advance() {
+	switch r := w.rng.IntN(10); {
+	case r < 3:
+		time.Sleep(w.duration(5 * ms))
+	case r < 6:
+		time.Sleep(w.duration(300 * ms))
+	case r < 7:
+		time.Sleep(w.duration(5 * sec))
+	case len(w.grants) > 0:
+		g := w.grants[w.rng.IntN(len(w.grants))]
+		c := g.booking.Charges[0]
+		edge := g.at
+		if w.chance(70) {
+			edge = over(c, stayOf(c, g.booking.Spread, g.at))
+		}
+
+		w.sleepUntil(edge - int64(w.rng.IntN(2)))
+	}
+}
+
+// keepShallow lets enough time pass that a store of bounded memory can still
+// keep every start of the booking's budgets by itself.
+func (w *world) keepShallow(k store.Booking) {
+	if w.mood != exact {
+		return
+	}
+	for _, c := range k.Charges {
+		if starts, end := w.truth.depth(c, w.clock()); starts > deepest {
+			w.sleepUntil(end)
+		}
+	}
+}
+
+// sleepUntil moves the clock to a time, if that is still to come.
+func (w *world) sleepUntil(t int64) { time.Sleep(tickTimes(t - w.clock())) }

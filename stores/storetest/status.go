@@ -1,8 +1,12 @@
 package storetest
 
 import (
+	"errors"
+	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -140,5 +144,143 @@ func (w *world) look() {
 	}
 	if !reflect.DeepEqual(got, want) {
 		w.failf("status of %s (%s):\n got %+v\nwant %+v", c.Budget.Policy, sentence(c), got, want)
+	}
+}
+
+// A moment is a time since the beginning of a case, or since now.
+type moment struct {
+	time.Duration
+	relative bool
+}
+
+// since returns the time since the beginning of the case.
+func (m moment) since(now time.Duration) time.Duration {
+	if m.relative {
+		return now + m.Duration
+	}
+	return m.Duration
+}
+
+var term = regexp.MustCompile(`^([+-]?)(?:(\d+)\*)?([0-9.]+[a-zµ0-9.]*)`)
+
+// parseMoment reads a time as a sum, 2s+2us or 3*20s-1us; +1s and now are since now.
+func parseMoment(text string) (m moment, err error) {
+	m.relative = strings.HasPrefix(text, "+") || text == "now"
+	rest := text
+	if text == "now" {
+		rest = ""
+	}
+	if text == "" {
+		return m, errors.New("a time is missing")
+	}
+
+	for rest != "" && err == nil {
+		parts := term.FindStringSubmatch(rest)
+		if parts == nil {
+			return m, fmt.Errorf("%q is no time", text)
+		}
+
+		d, wrong := duration(parts[3])
+		if wrong != nil {
+			err = fmt.Errorf("%q is no time", text)
+		}
+		if n, err := strconv.ParseInt(parts[2], 10, 64); err == nil {
+			d *= time.Duration(n)
+		}
+		if parts[1] == "-" {
+			d = -d
+		}
+
+		m.Duration += d
+		rest = rest[len(parts[0]):]
+	}
+
+	return m, err
+}
+
+// duration is time.ParseDuration that knows days.
+func duration(text string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.Atoi(days)
+		return time.Duration(n) * 24 * time.Hour, err
+	}
+	return time.ParseDuration(text)
+}
+
+// watches watches over starts; starts of charges are booked first.
+func (p *play) watches(m *move) {
+	p.Helper()
+	for _, c := range append(p.bookEach(m), p.of(m)...) {
+		p.watch(c)
+	}
+}
+
+func (p *play) watch(c *caller) {
+	c.news = make(chan struct{}, 1)
+	c.watched = p.store.Watch(&c.booking, c.grant, c.news)
+}
+
+// moveOn gives a start back for a new one, and watches over the new start.
+func (p *play) moveOn(m *move, c *caller) {
+	p.Helper()
+	c.watched.Stop()
+	p.bookAgain(m, c)
+	p.watch(c)
+}
+
+func (p *play) stop(_ *move, c *caller) { c.watched.Stop() }
+
+func (p *play) isGood(_ *move, c *caller) {
+	p.Helper()
+	p.confirm(c, true)
+}
+
+func (p *play) isBad(_ *move, c *caller) {
+	p.Helper()
+	p.confirm(c, false)
+}
+
+// confirm asks whether the start may be used.
+func (p *play) confirm(c *caller, want bool) {
+	p.Helper()
+	if got, err := c.watched.Confirm(p.Context(), -1); err != nil || got != want {
+		p.errorf("Confirm of %s at %v: %t, %v; want %t", describe(c.booking), p.now(), got, err, want)
+	}
+}
+
+// isUseless wants news, and that the start may not be used. What the store was told by itself
+// needs no time to get around.
+func (p *play) isUseless(_ *move, c *caller) {
+	p.Helper()
+	if !c.hears() {
+		p.errorf("at %v: no news of what the store was told", p.now())
+	}
+	p.confirm(c, false)
+}
+
+func (p *play) isQuiet(_ *move, c *caller) {
+	p.Helper()
+	if c.hears() {
+		p.errorf("news at %v of what concerns nobody", p.now())
+	}
+}
+
+// hears reports whether there is news of the caller's start.
+func (c *caller) hears() bool {
+	select {
+	case <-c.news:
+		return true
+	default:
+		return false
+	}
+}
+
+// watchDeaf watches over a start through channels that take no news: there is none, nobody
+// receives, it is full.
+func (p *play) watchDeaf(_ *move, c *caller) {
+	full := make(chan struct{}, 1)
+	full <- struct{}{}
+	for _, news := range []chan struct{}{nil, make(chan struct{}), full} {
+		p.store.Watch(&c.booking, c.grant, news)
 	}
 }

@@ -1,12 +1,11 @@
 #!/bin/sh
-# Measures everything, or the parts that are named, and draws the pictures of the
-# README. Everything takes about twelve minutes, and the machine should have
-# nothing else to do.
+# Measures everything, or the parts that are named. Everything takes about twelve
+# minutes, and the machine should have nothing else to do.
 #
 #     internal/lab/benchmarks/measure.sh
 #     LOAD=60s internal/lab/benchmarks/measure.sh fleet
 #
-# A part is a file in results. What is drawn comes from the newest files.
+# A part is a file in results.
 set -eu
 
 cd "$(dirname "$0")"
@@ -52,4 +51,3 @@ for name in ${*:-local transport answer binding memory shared preset sizing upst
 		;;
 	esac
 done
-go run ./cmd/draw

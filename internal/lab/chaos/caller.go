@@ -1,17 +1,24 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/lab/crew"
 	"github.com/fleetthrottle/throttle/internal/lab/fleet"
+	"github.com/fleetthrottle/throttle/redisstore"
 )
 
 // A callerKind says how long a caller waits.
@@ -165,4 +172,203 @@ func rest(ctx context.Context, d time.Duration) {
 	case <-t.C:
 	case <-ctx.Done():
 	}
+}
+
+// A crowd is a closed window of a second: what arrived in it, and what might.
+type crowd struct {
+	count, limit, extra int
+	excuse              int // arrivals that a stall of the machine may have moved into it
+}
+
+// excess is the number above the limit; a negative excess is room.
+func (c crowd) excess() int { return c.count - c.limit - c.extra - c.excuse }
+
+// worst returns the window of the scene that had the most too many.
+func (r *record) worst(s *scene) crowd {
+	seen := r.between(s.from-time.Second, s.end)
+	extra := len(r.between(s.lost.from, s.lost.to))
+	var worst crowd
+
+	first := 0
+	for last := range seen {
+		to := seen[last].at
+		for to-seen[first].at > time.Second {
+			first++
+		}
+
+		if to < s.from {
+			continue
+		}
+
+		from := seen[first].at
+		c := crowd{count: last - first + 1, limit: r.limit(from, to), extra: extra}
+		if c.count > c.limit+c.extra {
+			c.excuse = excuse(longest(r.stalls, from-100*time.Millisecond, to), window)
+		}
+		if worst.count == 0 || cmp.Or(cmp.Compare(c.excess(), worst.excess()), cmp.Compare(c.count, worst.count)) > 0 {
+			worst = c
+		}
+	}
+
+	return worst
+}
+
+// onTheWay is the longest stall that is no excuse. A grant leaves 25 ms of its jitter for the way to
+// the upstream, and a part of that is needed without any stall.
+const onTheWay = 10 * time.Millisecond
+
+// excuse is how many arrivals may be counted in a wrong window because the
+// machine stood still: what arrived meanwhile was stamped when it went on.
+func excuse(stall time.Duration, n int) int {
+	if stall <= onTheWay {
+		return 0
+	}
+	return 1 + int(time.Duration(n)*stall/time.Second)
+}
+
+// longest returns the longest of the stalls that touch a time.
+func longest(stalls []fleet.Stall, from, to time.Duration) time.Duration {
+	var most time.Duration
+	for _, st := range stalls {
+		if st.From <= to && st.To >= from {
+			most = max(most, st.Length())
+		}
+	}
+	return most
+}
+
+// memberRole is the role of a member of the fleet.
+const memberRole = "chaos"
+
+// leastStall is the shortest stall that a member tells of: shorter stalls are usual on a busy machine
+// does all the time.
+const leastStall = 2 * time.Millisecond
+
+// A member is one process of the fleet.
+type member struct {
+	orders
+	transport *throttle.Transport
+	base      *http.Transport
+	redis     redis.UniversalClient
+	before    int // goroutines that were there first
+
+	program *crew.Link
+
+	mu     sync.Mutex
+	events map[string]int
+}
+
+// memberMain is the program as a member. It returns when the program that started it is gone.
+func memberMain(program *crew.Link) error {
+	m := &member{program: program, events: map[string]int{}, before: runtime.NumGoroutine()}
+	if err := program.Hear(&m.orders); err != nil {
+		return err
+	}
+	if err := m.prepare(); err != nil {
+		return err
+	}
+
+	defer m.redis.Close()
+	ctx, over := context.WithCancel(context.Background())
+	defer over()
+	still := fleet.WatchStalls(leastStall, func(s fleet.Stall) { m.tell(word{Stall: &s}) })
+	callers := m.engage(ctx)
+	m.tell(word{Ready: true})
+
+	for {
+		var o order
+		if err := program.Hear(&o); err != nil {
+			return nil // the end of the fleet
+		}
+
+		if o.Window > 0 {
+			m.Window = o.Window
+			if err := m.transport.SetPolicies(m.policies()); err != nil {
+				return err
+			}
+		}
+
+		if o.Rest {
+			over()
+			callers.Wait()
+			still()
+			left := m.remains()
+			m.tell(word{Left: &left})
+		}
+
+		m.tell(word{Changed: true})
+	}
+}
+
+// tell tells a word. If nobody hears any more, nothing matters any more.
+func (m *member) tell(w word) { _ = m.program.Tell(w) }
+
+// prepare makes the member's transport.
+func (m *member) prepare() error {
+	outage, err := outageOf(m.Outage)
+	if err != nil {
+		return err
+	}
+
+	m.redis = m.dial()
+	m.base = &http.Transport{MaxIdleConnsPerHost: 64}
+	m.transport, err = throttle.New(throttle.Config{
+		MaxWait:  throttle.Forever,
+		Store:    redisstore.New(m.redis, redisstore.Options{Namespace: m.Namespace, Outage: outage}),
+		Policies: m.policies(),
+		Base:     m.base,
+		Observe:  m.observe,
+	})
+
+	return err
+}
+
+// dial returns a client with the defaults that most programs have.
+func (m *member) dial() redis.UniversalClient {
+	switch {
+	case m.Cluster:
+		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: m.Redis})
+	case m.Master != "":
+		return redis.NewFailoverClient(&redis.FailoverOptions{MasterName: m.Master, SentinelAddrs: m.Redis})
+	}
+	return redis.NewClient(&redis.Options{Addr: m.Redis[0]})
+}
+
+// policies are the two limits of the upstream.
+func (m *member) policies() []throttle.Policy {
+	return []throttle.Policy{
+		{Name: "window", Match: "/pull/", Limit: throttle.PerSecond(m.Window)},
+		{Name: "in flight", Match: "/{any}/slow", Limit: throttle.Concurrency(m.InFlight)},
+	}
+}
+
+func (m *member) observe(_ context.Context, e throttle.Event) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.events[e.Kind.String()]++
+}
+
+// engage lets all callers begin.
+func (m *member) engage(ctx context.Context) *sync.WaitGroup {
+	var all sync.WaitGroup
+	client := &http.Client{Transport: m.transport}
+	n := 0
+	for _, r := range cast {
+		for range r.callers {
+			c := &caller{role: r, name: fmt.Sprintf("%d/%d", m.Member, n), url: m.Upstream, client: client, tell: m.tell}
+			n++
+			all.Go(func() { c.work(ctx) })
+		}
+	}
+	return &all
+}
+
+// outageOf reads the name of a mode.
+func outageOf(name string) (redisstore.Outage, error) {
+	for _, o := range []redisstore.Outage{redisstore.OutageWait, redisstore.OutageSplit, redisstore.OutageFailOpen} {
+		if o.String() == name {
+			return o, nil
+		}
+	}
+	return 0, fmt.Errorf("chaos: no outage mode %q", name)
 }

@@ -1,9 +1,21 @@
+// Command figures compares the figures that pages repeat with their sources: constants in the code
+// and committed raw results. A figure has one source; every page that has the figure must agree.
+//
+//	go run ./internal/lab/figures          # print each figure, its source and its pages; fail if a page differs
+//	go run ./internal/lab/figures -write   # write the sources' figures into the pages
+//
+// figures.txt lists them: a name, then, indented, the file of the source and a pattern that finds
+// the figure there, then the patterns that find the figure on pages. The first group of a pattern
+// is the figure. Each pattern for pages must find it somewhere.
 package main
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 )
@@ -106,3 +118,108 @@ func (f figure) compare(all pages, value string, write bool) (places []string, e
 
 	return places, errors.Join(wrong...)
 }
+
+func main() {
+	write := flag.Bool("write", false, "write the sources' figures into the pages")
+	flag.Parse()
+	if err := run(*write); err != nil {
+		fmt.Fprintln(os.Stderr, "figures:", err)
+		os.Exit(1)
+	}
+}
+
+func run(write bool) error {
+	pages, err := readPages(".")
+	if err != nil {
+		return err
+	}
+
+	text, err := os.ReadFile("internal/lab/figures/figures.txt")
+	if err != nil {
+		return err
+	}
+
+	all, err := parse(string(text))
+	if err != nil {
+		return err
+	}
+
+	var wrong []error
+	for _, f := range all {
+		value, err := f.value(os.DirFS("."))
+		if err != nil {
+			wrong = append(wrong, err)
+			continue
+		}
+
+		fmt.Printf("%s: %s (%s)\n", f.name, value, f.source.file)
+		places, err := f.compare(pages, value, write)
+		wrong = append(wrong, err)
+
+		for _, p := range places {
+			fmt.Println("\t" + p)
+		}
+	}
+
+	if write {
+		wrong = append(wrong, pages.write())
+	}
+
+	return errors.Join(wrong...)
+}
+
+// A page is a Markdown file of the repository.
+type page struct{ name, read, text string }
+
+type pages []*page
+
+// readPages reads all pages below a folder but the changelog, which tells of the past.
+func readPages(root string) (all pages, err error) {
+	err = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == ".git" || d.Name() == "testdata"):
+			return fs.SkipDir
+		case filepath.Ext(name) != ".md" || d.Name() == "CHANGELOG.md":
+			return nil
+		}
+
+		text, err := os.ReadFile(name)
+		all = append(all, &page{name, string(text), string(text)})
+		return err
+	})
+
+	return all, err
+}
+
+// replace writes a value in the place of each figure that a pattern finds, with commas as the page
+// has them.
+func (p *page) replace(pattern *regexp.Regexp, value string) {
+	var b strings.Builder
+	last := 0
+	for _, at := range pattern.FindAllStringSubmatchIndex(p.text, -1) {
+		b.WriteString(p.text[last:at[2]])
+		if said := p.text[at[2]:at[3]]; plain(said) == plain(value) {
+			b.WriteString(said)
+		} else {
+			b.WriteString(value)
+		}
+		last = at[3]
+	}
+	p.text = b.String() + p.text[last:]
+}
+
+// write writes the pages that have changed.
+func (all pages) write() error {
+	var failed []error
+	for _, p := range all {
+		if p.text != p.read {
+			failed = append(failed, os.WriteFile(p.name, []byte(p.text), 0o644))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// plain leaves out what separates thousands.
+func plain(number string) string { return strings.NewReplacer(",", "", "_", "").Replace(number) }

@@ -12,3 +12,167 @@
 // fails if a mutation survives that is not explained, if one does not compile, or
 // if the tests are red before anything is broken.
 package main
+
+import (
+	"cmp"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// recordFile keeps the last verdict on each mutation, a line each.
+const recordFile = "docs/measurements/mutants.txt"
+
+// A record is one line of it.
+type record struct {
+	id      string // of the change; see mutation.id
+	verdict verdict
+	by      string
+}
+
+// records returns the kept verdicts, by name.
+func records(root string) (map[string]record, error) {
+	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(recordFile)))
+	if os.IsNotExist(err) {
+		err = nil
+	}
+
+	kept := make(map[string]record)
+	for line := range strings.Lines(string(text)) {
+		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		if len(f) != 5 {
+			return nil, fmt.Errorf("%s: a line of %d fields, not 5", recordFile, len(f))
+		}
+		kept[f[0]] = record{f[1], verdict(f[2]), f[4]}
+	}
+
+	return kept, err
+}
+
+// table returns what became of every mutation, in Markdown, by promise.
+func table(all []mutation, kept map[string]record) string {
+	all = slices.Clone(all)
+	slices.SortStableFunc(all, func(a, b mutation) int { return cmp.Compare(number(a.promise), number(b.promise)) })
+	count := make(map[verdict]int)
+
+	var rows strings.Builder
+	for _, m := range all {
+		r := kept[m.name]
+		if r.id != m.id() {
+			r.verdict = unseen
+		}
+
+		count[r.verdict]++
+		fmt.Fprintf(&rows, "| %s | `%s` | %s | %s |\n", m.promise, m.place(), m.what, end(m, r))
+	}
+
+	return fmt.Sprintf("%d mutations: %d killed, %d explained, %d survived, %d not run yet as they are now.\n\n"+
+		"| promise | in | what is broken | killed by |\n|---|---|---|---|\n%s",
+		len(all), count[killed], count[excused], count[survived], count[unseen], rows.String())
+}
+
+// unseen is the verdict on a mutation that was not run, or has changed since.
+const unseen verdict = "not run yet"
+
+// end says what became of a mutation.
+func end(m mutation, r record) string {
+	switch r.verdict {
+	case killed:
+		return "`" + r.by + "`"
+	case excused:
+		return "explained: " + m.why
+	}
+	return string(r.verdict)
+}
+
+// number is the number of a promise.
+func number(promise string) int {
+	n, _ := strconv.Atoi(strings.TrimPrefix(promise, "P")) // the list is checked
+	return n
+}
+
+// keep adds verdicts to the record, and drops mutations that have left the list.
+func keep(root string, all []mutation, seen ...trial) error {
+	path := filepath.Join(root, filepath.FromSlash(recordFile))
+	old, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		return err
+	}
+
+	lines := make(map[string]string)
+	for line := range strings.Lines(string(old)) {
+		name, _, _ := strings.Cut(line, "\t")
+		lines[name] = line
+	}
+
+	for _, r := range seen {
+		lines[r.name] = fmt.Sprintf("%s\t%s\t%s\t%.1fs\t%s\n", r.name, r.id(), r.verdict, r.took.Seconds(), r.by)
+	}
+
+	var b strings.Builder
+	for _, m := range all {
+		b.WriteString(lines[m.name])
+	}
+
+	return os.WriteFile(path, []byte(b.String()), 0o644)
+}
+
+//go:embed list/*.txt
+var lists embed.FS
+
+// list returns all mutations, in the order of the files that list them.
+func list() (all []mutation, err error) {
+	names, err := fs.Glob(lists, "list/*.txt")
+	if err != nil {
+		return nil, err
+	}
+
+	seen := make(map[string]bool)
+	var errs []error
+	for _, name := range names {
+		text, err := lists.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+
+		some, err := parse(string(text))
+		errs = append(errs, err)
+		for _, m := range some {
+			if seen[m.name] {
+				errs = append(errs, fmt.Errorf("%s: two mutations have that name", m.name))
+			}
+			seen[m.name] = true
+		}
+
+		all = append(all, some...)
+	}
+
+	return all, errors.Join(errs...)
+}
+
+// pick returns the mutations whose promise and name match, as in "P11 lease-ends".
+func pick(all []mutation, pattern *regexp.Regexp) (some []mutation) {
+	for _, m := range all {
+		if pattern.MatchString(m.promise + " " + m.name) {
+			some = append(some, m)
+		}
+	}
+	return some
+}
+
+// fits reports every mutation that cannot be made in the tree at root.
+func fits(all []mutation, root string) error {
+	var errs []error
+	for _, m := range all {
+		_, _, err := m.broken(root)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

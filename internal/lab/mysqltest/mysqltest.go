@@ -6,12 +6,17 @@ package mysqltest
 
 import (
 	"bytes"
+	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/lab/crew"
@@ -178,4 +183,123 @@ func (s *Server) Version() string {
 		return err.Error()
 	}
 	return string(bytes.TrimSpace(out))
+}
+
+// programs are the programs of one installation.
+type programs struct {
+	server  string
+	install string   // MariaDB's mariadb-install-db; MySQL has none
+	also    []string // arguments that only this kind of server knows
+}
+
+// find returns the programs that tests use.
+func find() (programs, error) {
+	if server := os.Getenv("MYSQL_SERVER"); server != "" {
+		path, err := exec.LookPath(server)
+		if err != nil {
+			return programs{}, fmt.Errorf("MYSQL_SERVER: %w", err)
+		}
+		if strings.HasPrefix(filepath.Base(path), "mysqld") {
+			return programs{server: path, also: []string{"--mysqlx=OFF", "--secure-file-priv=NULL"}}, nil
+		}
+
+		return mariadb(path)
+	}
+
+	path, err := look("mariadbd")
+	if err != nil {
+		return programs{}, errMissing
+	}
+
+	return mariadb(path)
+}
+
+var errMissing = errors.New("no mariadbd and mariadb-install-db: run `make mariadb`, or install MariaDB's server (apt-get install " +
+	"mariadb-server-core mariadb-client-core, brew install mariadb, apk add mariadb), or name a server in MYSQL_SERVER")
+
+func mariadb(server string) (programs, error) {
+	install, err := look("mariadb-install-db")
+	if err != nil {
+		return programs{}, errMissing
+	}
+	return programs{server: server, install: install, also: []string{"--skip-name-resolve"}}, nil
+}
+
+// look is exec.LookPath, which looks where Debian and Fedora have servers as well.
+func look(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	for _, dir := range []string{"/usr/sbin", "/usr/libexec"} {
+		if err != nil {
+			path, err = exec.LookPath(filepath.Join(dir, name))
+		}
+	}
+	return path, err
+}
+
+// initialize returns the command that makes the files of a server.
+func (p programs) initialize(data string) *exec.Cmd {
+	if p.install == "" {
+		return exec.Command(p.server, "--no-defaults", "--initialize-insecure", "--datadir="+data)
+	}
+	return exec.Command(p.install, "--no-defaults", "--datadir="+data, "--auth-root-authentication-method=normal", "--skip-test-db",
+		"--skip-name-resolve", "--innodb-log-file-size=8M")
+}
+
+// shared is the server that tests use together that only need a database of their own.
+var shared struct {
+	sync.Mutex
+	ends      []func() // stop it, or nil if Main does not run
+	server    *Server
+	databases int
+}
+
+// Main runs the tests and then stops the server of [Shared]. A package that uses Shared has
+//
+//	func TestMain(m *testing.M) { os.Exit(mysqltest.Main(m)) }
+func Main(m *testing.M) int {
+	shared.ends = make([]func(), 0, 1)
+	code := m.Run()
+	for _, end := range shared.ends {
+		end()
+	}
+	return code
+}
+
+// A keeper lets resources live until the program ends, and not the test.
+type keeper struct{ testing.TB }
+
+func (keeper) Cleanup(end func()) { shared.ends = append(shared.ends, end) }
+
+// Shared returns the data source name of a new database on a server that tests share. The package's TestMain must call [Main].
+func Shared(t testing.TB) string {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.ends == nil {
+		t.Fatal("mysqltest: TestMain does not call mysqltest.Main")
+	}
+	if shared.server == nil {
+		shared.server = Start(keeper{t})
+	}
+	shared.databases++
+	return shared.server.Database(t, fmt.Sprint("shared", shared.databases))
+}
+
+// Database makes a database unless it is there, and returns its data source name for root. The program has to import
+// a driver that is registered as mysql: this package imports none, so that the root module does not need one.
+func (s *Server) Database(t servers.TB, name string) string {
+	t.Helper()
+	db, err := sql.Open("mysql", s.dsn(""))
+	if err != nil {
+		t.Fatalf("mysqltest: %v", err)
+	}
+	_, err = db.ExecContext(context.Background(), "CREATE DATABASE IF NOT EXISTS "+name)
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatalf("mysqltest: %v", err)
+	}
+	return s.dsn(name)
+}
+
+func (s *Server) dsn(database string) string {
+	return fmt.Sprintf("root@tcp(%s)/%s?multiStatements=true", s.Addr(), database)
 }

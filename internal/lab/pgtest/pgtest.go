@@ -4,10 +4,13 @@ package pgtest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -238,4 +241,106 @@ func (s *Server) end(how os.Signal) {
 		<-s.gone
 	}
 	s.gone = nil
+}
+
+// programs returns the folder of initdb and postgres: the folder POSTGRES_BIN, or the newest version's.
+func programs() (string, error) {
+	var folders []string
+	if bin := os.Getenv("POSTGRES_BIN"); bin != "" {
+		folders = []string{bin}
+	} else {
+		for _, pattern := range []string{"/usr/lib/postgresql/*/bin", "/usr/libexec/postgresql*", "/opt/homebrew/opt/postgresql@*/bin"} {
+			found, _ := filepath.Glob(pattern) // the patterns are good
+			slices.Reverse(found)
+			folders = append(folders, found...)
+		}
+
+		if path, err := exec.LookPath("initdb"); err == nil {
+			folders = append(folders, filepath.Dir(path))
+		}
+	}
+
+	for _, bin := range folders {
+		if isProgram(bin, "initdb") && isProgram(bin, "postgres") {
+			return bin, nil
+		}
+	}
+
+	return "", errors.New("pgtest: no initdb and postgres: run `make postgres`, or install PostgreSQL " +
+		"(apt-get install postgresql, brew install postgresql@17, apk add postgresql), or name their folder in POSTGRES_BIN")
+}
+
+func isProgram(bin, name string) bool {
+	_, err := exec.LookPath(filepath.Join(bin, name))
+	return err == nil
+}
+
+// Standby starts a server that has a copy of this server's data, and follows it. This server must have been started
+// with settings that allow it.
+func (s *Server) Standby(name string, settings ...string) *Server {
+	s.t.Helper()
+	standby := newServer(s.t, "", append(s.settings[len(quick):len(s.settings):len(s.settings)], settings...))
+	standby.must("pg_basebackup", "-D", standby.data(), "-d", s.URL()+"&application_name="+name, "-R", "-X", "stream", "-c", "fast", "--no-sync")
+	standby.Restart()
+	return standby
+}
+
+// Promote makes a standby the server that others write to.
+func (s *Server) Promote() {
+	s.t.Helper()
+	s.must("pg_ctl", "promote", "-D", s.data(), "-w")
+}
+
+// Bouncer starts a PgBouncer before the server, which gives a connection to the next client after each transaction, and
+// returns the URL of the database behind it. It ends with the test.
+func (s *Server) Bouncer() string {
+	s.t.Helper()
+	program, err := exec.LookPath("pgbouncer")
+	if err != nil {
+		if program, err = exec.LookPath("/usr/sbin/pgbouncer"); err != nil {
+			s.t.Fatal("pgtest: no pgbouncer: run `make pgbouncer`, or install it (apt-get install pgbouncer, brew install pgbouncer)")
+		}
+	}
+
+	port, err := servers.FreePort()
+	if err != nil {
+		s.t.Fatalf("pgtest: %v", err)
+	}
+
+	config := filepath.Join(s.dir, "pgbouncer.ini")
+	text := fmt.Sprintf("[databases]\npostgres = host=127.0.0.1 port=%d user=test\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %d\n"+
+		"unix_socket_dir =\nauth_type = any\npool_mode = transaction\n", s.Port, port)
+	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
+		s.t.Fatal(err)
+	}
+
+	log := new(bytes.Buffer)
+	c := exec.Command(program, config)
+	c.Dir, c.Stdout, c.Stderr, c.WaitDelay = s.dir, log, log, time.Second
+	s.user.Run(c)
+
+	gone, err := crew.Spawn(c)
+	if err != nil {
+		s.t.Fatalf("pgtest: starting pgbouncer: %v", err)
+	}
+
+	s.t.Cleanup(func() {
+		_ = c.Process.Kill()
+		<-gone
+	})
+
+	for end := time.Now().Add(longestWait); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		select {
+		case <-gone:
+			s.t.Fatalf("pgtest: pgbouncer did not start\n%s", log)
+		default:
+		}
+
+		if l, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			_ = l.Close()
+			break
+		}
+	}
+
+	return fmt.Sprintf("postgres://test@127.0.0.1:%d/postgres?sslmode=disable", port)
 }

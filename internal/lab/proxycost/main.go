@@ -1,17 +1,37 @@
+// Proxycost measures what throttle proxy costs, beside no proxy and beside a plain
+// [net/http/httputil.ReverseProxy], each in a process of its own:
+//
+//	go run ./internal/lab/proxycost
+//	scripts/with-redis.sh sh -c 'go run ./internal/lab/proxycost -redis "$REDIS_URL"'
+//
+// A client sends requests at a rate, and then as fast as it goes, to an upstream with TLS that
+// answers at once. The processor time and the memory of the proxy's process come from /proc, so it
+// needs Linux.
 package main
 
 import (
+	"bufio"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
+
+	"github.com/fleetthrottle/throttle/internal/stat"
 )
 
 func main() {
@@ -218,4 +238,232 @@ func machineLoad() string {
 		return "unknown\n"
 	}
 	return string(text)
+}
+
+// A load is requests that are sent, and how long each took.
+type load struct {
+	took    []time.Duration
+	elapsed time.Duration // from the first to the last
+}
+
+func (l *load) perSecond() float64                   { return float64(len(l.took)) / l.elapsed.Seconds() }
+func (l *load) quantile(share float64) time.Duration { return stat.Quantile(l.took, share) }
+
+// callers is how many requests are on their way at once at most.
+const callers = 32
+
+// body is what each request sends: as long as a short question to a language model.
+var body = strings.Repeat("question ", 100)
+
+// send sends requests to a URL for a time: a number per second or, with 0, as fast as it goes.
+func send(client *http.Client, url string, rate int, during time.Duration) (*load, error) {
+	var mu sync.Mutex
+	var failed error
+	l := &load{}
+	due := make(chan time.Time)
+
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			for at := range due {
+				err := one(client, url)
+				mu.Lock()
+				l.took = append(l.took, time.Since(at))
+				if err != nil {
+					failed = err
+				}
+
+				mu.Unlock()
+			}
+		})
+	}
+
+	begun := time.Now()
+	for i := 0; time.Since(begun) < during; i++ {
+		at := time.Now()
+		if rate > 0 {
+			at = begun.Add(time.Duration(i) * time.Second / time.Duration(rate))
+			time.Sleep(time.Until(at)) // a caller that is late counts from when it was due
+		}
+
+		due <- at
+	}
+
+	close(due)
+	all.Wait()
+	l.elapsed = time.Since(begun)
+
+	return l, failed
+}
+
+// one sends one request.
+func one(client *http.Client, url string) error {
+	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+
+	req.Header.Set("Authorization", "Bearer key")
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("the answer is %s", resp.Status)
+	}
+
+	return nil
+}
+
+// said is what stands before the address in what servers print.
+const said = "the server is at "
+
+// answer is the upstream's answer, as long as a short JSON of an API.
+var answer = `{"data":"` + strings.Repeat("x", 500) + `"}`
+
+// serveUpstream serves the upstream until the process is ended, and writes its certificate to a file.
+func serveUpstream(certificate string) error {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(answer))
+	}))
+	server.StartTLS()
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := os.WriteFile(certificate, text, 0o600); err != nil {
+		return err
+	}
+	fmt.Fprintln(os.Stderr, said+server.Listener.Addr().String()+"/")
+	select {}
+}
+
+// servePlain serves a plain reverse proxy to a host, until the process is ended.
+func servePlain(host string) error {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+
+	base := http.DefaultTransport.(*http.Transport).Clone()
+	base.MaxIdleConnsPerHost = 100 // as the proxy has it
+	base.DisableCompression = true
+	proxy := &httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "https", Host: host}) },
+		Transport: base,
+	}
+
+	fmt.Fprintln(os.Stderr, said+listener.Addr().String()+"/")
+	return http.Serve(listener, proxy)
+}
+
+// A process is a server that runs while it is measured.
+type process struct {
+	cmd     *exec.Cmd
+	address string // that it said on stderr
+}
+
+// start starts a process that says on stderr where it is, behind a text.
+func start(before string, name string, args ...string) (*process, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=2")
+
+	talk, err := cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+
+	lines := bufio.NewScanner(talk)
+	for lines.Scan() {
+		if _, rest, ok := strings.Cut(lines.Text(), before); ok {
+			address, _, _ := strings.Cut(rest, "/")
+			go func() {
+				for lines.Scan() { // so that it never waits for a reader
+				}
+			}()
+
+			return &process{cmd, address}, nil
+		}
+	}
+
+	_ = cmd.Wait()
+	return nil, fmt.Errorf("%s did not say where it is", name)
+}
+
+// stop ends the process.
+func (p *process) stop() {
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait()
+}
+
+// tick is the unit of processor time in /proc: Linux has 100 of them a second on all its platforms of Go.
+const tick = 10 * time.Millisecond
+
+// used returns how much processor time the process has used.
+func (p *process) used() (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+
+	_, rest, _ := strings.Cut(string(text), ") ") // a name may have spaces
+	fields := strings.Fields(rest)
+
+	const user, system = 11, 12
+	if len(fields) <= system {
+		return 0, fmt.Errorf("/proc/%d/stat has another form", p.cmd.Process.Pid)
+	}
+
+	var ticks int64
+	for _, field := range fields[user : system+1] {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		ticks += n
+	}
+
+	return time.Duration(ticks) * tick, nil
+}
+
+// memory returns the process's memory now, or its peak, in bytes: "VmRSS" or "VmHWM".
+func (p *process) memory(name string) (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == name+":" {
+			kilobytes, err := strconv.ParseInt(fields[1], 10, 64)
+			return kilobytes << 10, err
+		}
+	}
+	return 0, fmt.Errorf("/proc/%d/status has no %s", p.cmd.Process.Pid, name)
+}
+
+// cost returns the cost of a load for the process.
+func (p *process) cost(before time.Duration, l *load) (string, error) {
+	after, err := p.used()
+	if err != nil {
+		return "", err
+	}
+
+	now, err := p.memory("VmRSS")
+	if err != nil {
+		return "", err
+	}
+
+	most, err := p.memory("VmHWM")
+	if err != nil {
+		return "", err
+	}
+
+	used := after - before
+	return fmt.Sprintf(" %9.3f %11.0f %9.1f %9.1f", used.Seconds()/l.elapsed.Seconds(), used.Seconds()*1e6/float64(len(l.took)), float64(now)/1e6, float64(most)/1e6), nil
 }

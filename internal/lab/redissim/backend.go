@@ -1,14 +1,23 @@
+// Package redissim is Redis in virtual time: servers, of a cluster or alone, at the end of
+// wires that take time. Clients, stores and scripts are real, and a real server runs
+// the scripts. Use it in a bubble of testing/synctest.
 package redissim
 
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"net"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
 )
@@ -194,3 +203,251 @@ func Number(info, field string) (n float64) {
 	}
 	return n
 }
+
+// Client returns a node's client. Its settings are the defaults of go-redis, but
+// for the size of pools, which it takes from the machine, small buffers, and a question of
+// new connections that only a managed Redis understands. Dials fail at once: while go-redis
+// dials for a subscription it holds a lock, and who waits for a lock keeps virtual time from
+// passing.
+func (n *Network) Client() redis.UniversalClient { return n.clientBy(n.dial) }
+
+func (n *Network) clientBy(dial func(context.Context, string, string) (net.Conn, error)) redis.UniversalClient {
+	o := redis.UniversalOptions{
+		Dialer: dial, DialerRetries: 1, PoolSize: 20, ReadBufferSize: 4 << 10, WriteBufferSize: 4 << 10,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+	if len(n.holders) == 0 {
+		o.Addrs = []string{n.servers[0].addr()}
+		return redis.NewClient(o.Simple())
+	}
+	for _, i := range n.holders {
+		o.Addrs = append(o.Addrs, n.servers[i].addr())
+	}
+	return redis.NewClusterClient(o.Cluster())
+}
+
+// dial connects to a virtual server, at once.
+func (n *Network) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	i := slices.IndexFunc(n.servers, func(s *server) bool { return s.addr() == addr })
+	if i < 0 || n.servers[i].down {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	}
+	s := n.servers[i]
+	s.load.Dials++
+	return newLink(s), nil
+}
+
+// newLink returns the client's end of a new connection. The lock of the network is held.
+func newLink(s *server) net.Conn {
+	client, conn := net.Pipe()
+	l := &link{server: s, conn: conn, out: make(chan parcel, 1024), over: make(chan struct{})}
+	s.links[l] = struct{}{}
+	go l.read()
+	go l.write()
+	return client
+}
+
+// read takes the commands in order, each when it has come the way.
+func (l *link) read() {
+	defer l.cut()
+	for in := bufio.NewReader(l.conn); ; {
+		value, err := redistest.ReadValue(in)
+		if err != nil {
+			return
+		}
+
+		words := bulks(value)
+		l.count(len(value), 0)
+
+		if words[0] == "hello" { // no time may pass in it, as in a dial
+			l.out <- parcel{l.server.run(l, words), time.Now()}
+			continue
+		}
+
+		time.Sleep(l.server.network.way())
+		if l.isDown() {
+			return
+		}
+
+		l.send(l.server.run(l, words))
+	}
+}
+
+// run runs a command of a client, and returns the reply.
+func (s *server) run(l *link, words []string) []byte {
+	n := s.network
+	name := strings.ToLower(words[0])
+	s.count(name)
+
+	switch name {
+	case "evalsha", "eval":
+		return s.script(words)
+	case "publish":
+		return fmt.Appendf(nil, ":%d\r\n", s.deliver(message{words[1], words[2]}))
+	case "subscribe":
+		var reply []byte
+		n.mu.Lock()
+		defer n.mu.Unlock()
+
+		for _, channel := range words[1:] {
+			l.channels = append(l.channels, channel)
+			n.hearers[channel] = append(n.hearers[channel], l)
+			reply = append(reply, fmt.Appendf(nil, ">3\r\n$9\r\nsubscribe\r\n$%d\r\n%s\r\n:%d\r\n", len(channel), channel, len(l.channels))...)
+		}
+
+		return reply
+
+	case "ping":
+		return []byte("+PONG\r\n")
+	case "hello":
+		return []byte("%3\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nversion\r\n$6\r\n7.0.15\r\n$5\r\nproto\r\n:3\r\n")
+	case "cluster":
+		return s.topology()
+	case "command":
+		reply, _, err := n.backend.do("COMMAND", "INFO", "evalsha", "eval", "publish", "ping")
+		n.Fail(err)
+		return reply
+	}
+
+	return fmt.Appendf(nil, "-ERR unknown command '%s'\r\n", name)
+}
+
+func (s *server) count(name string) {
+	s.network.mu.Lock()
+	defer s.network.mu.Unlock()
+	switch name {
+	case "evalsha", "eval": // counted when they have run
+	case "publish":
+		s.load.Beats++
+	case "cluster":
+		s.load.Slots++
+	default:
+		s.load.Other++
+	}
+}
+
+// script has the real server run a script. What comes after the keys is the time: the
+// node leaves it empty, so that the server takes its own.
+func (s *server) script(words []string) []byte {
+	n := s.network
+	keys, err := strconv.Atoi(words[2])
+	if err != nil || len(words) < 4+keys || words[3+keys] != "" {
+		n.Fail(fmt.Errorf("not a call of a script as throttle makes it: %q", words[:min(len(words), 4)]))
+		return []byte("-ERR not a call of throttle\r\n")
+	}
+
+	for _, key := range words[3 : 3+keys] {
+		if reply := s.moved(key); reply != nil {
+			return reply
+		}
+	}
+
+	words[3+keys] = strconv.FormatInt(time.Now().UnixMicro(), 10)
+	reply, published, err := n.backend.do(words...)
+	if err != nil {
+		n.Fail(err)
+		return []byte("-ERR the real server is gone\r\n")
+	}
+
+	if bytes.HasPrefix(reply, []byte("-NOSCRIPT ")) {
+		return reply // the call comes again, with the script
+	}
+
+	n.mu.Lock()
+	s.load.Calls++
+	s.load.Messages += len(published)
+	n.mu.Unlock()
+
+	for _, m := range published {
+		s.deliver(m)
+	}
+
+	return reply
+}
+
+// deliver sends a message to all who subscribed to its channel, at any server: in a
+// cluster each server is told of all messages. It returns to how many.
+func (s *server) deliver(m message) (receivers int) {
+	n := s.network
+	value := fmt.Appendf(nil, ">3\r\n$7\r\nmessage\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(m.channel), m.channel, len(m.text), m.text)
+	n.mu.Lock()
+	to := slices.Clone(n.hearers[m.channel])
+	for _, l := range to {
+		l.server.load.Delivered++
+	}
+	n.mu.Unlock()
+	for _, l := range to {
+		l.send(value)
+	}
+	return len(to)
+}
+
+// topology answers CLUSTER SLOTS.
+func (s *server) topology() []byte {
+	n := s.network
+	if !s.cluster {
+		return []byte("-ERR This instance has cluster support disabled\r\n")
+	}
+
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	reply := fmt.Appendf(nil, "*%d\r\n", len(n.holders))
+	for i, holder := range n.holders {
+		host, port, _ := net.SplitHostPort(n.servers[holder].addr())
+		id := fmt.Sprintf("%040d", holder)
+		reply = fmt.Appendf(reply, "*3\r\n:%d\r\n:%d\r\n*3\r\n$%d\r\n%s\r\n:%s\r\n$%d\r\n%s\r\n",
+			slots*i/len(n.holders), slots*(i+1)/len(n.holders)-1, len(host), host, port, len(id), id)
+	}
+
+	return reply
+}
+
+// moved returns a cluster server's answer for a key that it does not hold, or nil if
+// it holds it.
+func (s *server) moved(key string) []byte {
+	n := s.network
+	if !s.cluster {
+		return nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	slot := SlotOf(key)
+	holder := n.holders[ShardOf(slot, len(n.holders))]
+	if holder == s.number {
+		return nil
+	}
+	return fmt.Appendf(nil, "-MOVED %d %s\r\n", slot, n.servers[holder].addr())
+}
+
+// A Load is a server's work in some time.
+type Load struct {
+	Calls     int // of scripts
+	Messages  int // that scripts published
+	Beats     int // messages that nodes published
+	Delivered int // messages to subscribers
+	Slots     int // questions for the cluster's slots
+	Other     int // other commands
+	Dials     int // connections that were made
+	BytesIn   int
+	BytesOut  int
+}
+
+// Plus returns the sum of two loads.
+func (l Load) Plus(m Load) Load { return l.join(m, 1) }
+
+// Minus returns what came on top of an earlier load.
+func (l Load) Minus(m Load) Load { return l.join(m, -1) }
+
+func (l Load) join(m Load, sign int) Load {
+	return Load{
+		Calls: l.Calls + sign*m.Calls, Messages: l.Messages + sign*m.Messages, Beats: l.Beats + sign*m.Beats,
+		Delivered: l.Delivered + sign*m.Delivered, Slots: l.Slots + sign*m.Slots, Other: l.Other + sign*m.Other,
+		Dials: l.Dials + sign*m.Dials, BytesIn: l.BytesIn + sign*m.BytesIn, BytesOut: l.BytesOut + sign*m.BytesOut,
+	}
+}
+
+// Published is all messages.
+func (l Load) Published() int { return l.Messages + l.Beats }

@@ -2,12 +2,18 @@ package redissim
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"slices"
+	"sort"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // A Network is virtual servers, each at the end of wires that take time. They keep the
@@ -167,4 +173,118 @@ func (l *link) count(in, out int) {
 	defer l.server.network.mu.Unlock()
 	l.server.load.BytesIn += in
 	l.server.load.BytesOut += out
+}
+
+// Kill ends the master of a shard: its connections are cut, and dials are refused.
+func (n *Network) Kill(shard int) {
+	n.mu.Lock()
+	s := n.servers[n.holders[shard]]
+	s.down = true
+	var links []*link
+	for l := range s.links {
+		links = append(links, l)
+	}
+	n.mu.Unlock()
+	for _, l := range links {
+		l.cut()
+	}
+}
+
+// TakeOver gives the slots of a shard to the last spare server, which knows no scripts, and no
+// keys if those are lost.
+func (n *Network) TakeOver(shard int, lost bool) error {
+	if lost {
+		if err := n.forget(shard); err != nil {
+			return err
+		}
+	}
+	n.mu.Lock()
+	n.holders[shard] = len(n.servers) - 1
+	n.mu.Unlock()
+	_, _, err := n.backend.do("SCRIPT", "FLUSH")
+	return err
+}
+
+// forget removes the keys of a shard.
+func (n *Network) forget(shard int) error {
+	reply, _, err := n.backend.do("KEYS", "*")
+	if err != nil {
+		return err
+	}
+	for _, key := range bulks(reply) {
+		if ShardOf(SlotOf(key), len(n.holders)) == shard {
+			if _, _, err := n.backend.do("DEL", key); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Mortal returns the client of a node that can die: its connections are cut then, it gets no
+// other, and nothing that it would still say is heard.
+func (n *Network) Mortal() (client redis.UniversalClient, die func()) {
+	var mu sync.Mutex
+	var conns []net.Conn
+	dead := false
+	client = n.clientBy(func(ctx context.Context, network, addr string) (net.Conn, error) {
+		mu.Lock()
+		defer mu.Unlock()
+
+		if dead {
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+		}
+
+		conn, err := n.dial(ctx, network, addr)
+		if err == nil {
+			conns = append(conns, conn)
+		}
+
+		return conn, err
+	})
+
+	return client, func() {
+		mu.Lock()
+		defer mu.Unlock()
+
+		dead = true
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	}
+}
+
+// slots is the number of hash slots of every Redis Cluster.
+const slots = 16384
+
+// SlotOf returns the hash slot of a key: the slot of its hash tag, if it has one.
+func SlotOf(key string) int {
+	if _, rest, found := strings.Cut(key, "{"); found {
+		if tag, _, closed := strings.Cut(rest, "}"); closed && tag != "" {
+			key = tag
+		}
+	}
+	return int(crc16(key)) % slots
+}
+
+// crc16 is the checksum that Redis Cluster uses: the polynomial is 0x1021, and the
+// register begins with 0.
+func crc16(text string) (sum uint16) {
+	for i := range len(text) {
+		sum ^= uint16(text[i]) << 8
+		for range 8 {
+			carry := sum&0x8000 != 0
+			sum <<= 1
+			if carry {
+				sum ^= 0x1021
+			}
+		}
+	}
+	return sum
+}
+
+// ShardOf returns which of n shards holds a slot. Each has an equal share, as
+// redis-cli lays it out.
+func ShardOf(slot, shards int) int {
+	return sort.Search(shards-1, func(i int) bool { return slot < slots*(i+1)/shards })
 }

@@ -2,7 +2,12 @@ package redistest
 
 import (
 	"bufio"
+	"io"
+	"net"
+	"strings"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -117,4 +122,439 @@ func (p *Proxy) pass(l *link) {
 			return
 		}
 	}
+}
+
+// A relay connects clients with a server until the test is over.
+type relay struct {
+	Addr string // host and port, for the clients
+
+	listener net.Listener
+	over     chan struct{} // closed when the test is over
+	running  sync.WaitGroup
+
+	mu    sync.Mutex
+	to    string // where new links lead; "": nowhere
+	links map[*link]bool
+}
+
+// A link is one client's connection and its connection to the server.
+type link struct {
+	client, server net.Conn
+	deaf           atomic.Bool   // see Wire.Deafen
+	ended          chan struct{} // closed when it is cut
+	once           sync.Once
+}
+
+func (l *link) cut() {
+	l.once.Do(func() {
+		close(l.ended)
+		_ = l.client.Close()
+		_ = l.server.Close()
+	})
+}
+
+// start starts the relay to a server. Pass carries the traffic of a link, until one side
+// ends it.
+func (r *relay) start(t TB, to string, pass func(*link)) {
+	t.Helper()
+	var err error
+	if r.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+
+	r.Addr, r.over = r.listener.Addr().String(), make(chan struct{})
+	r.to, r.links = to, make(map[*link]bool)
+	r.running.Go(func() {
+		for {
+			client, err := r.listener.Accept()
+			if err != nil {
+				return // closed
+			}
+			r.running.Go(func() { r.serve(client, pass) })
+		}
+	})
+
+	t.Cleanup(func() {
+		close(r.over)
+		_ = r.listener.Close()
+		r.lead("")
+		r.running.Wait()
+	})
+}
+
+// lead cuts all links. New links lead to a server; with "" they are cut too.
+func (r *relay) lead(to string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.to = to
+	for l := range r.links {
+		l.cut()
+	}
+}
+
+func (r *relay) serve(client net.Conn, pass func(*link)) {
+	r.mu.Lock()
+	to := r.to
+	r.mu.Unlock()
+
+	server, err := net.Dial("tcp", to)
+	if err != nil {
+		_ = client.Close() // as if it were the server's own end
+		return
+	}
+
+	l := &link{client: client, server: server, ended: make(chan struct{})}
+	defer l.cut()
+	r.mu.Lock()
+
+	there := r.to == to
+	if there {
+		r.links[l] = true
+	}
+
+	r.mu.Unlock()
+	if there {
+		pass(l)
+	}
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.links, l)
+}
+
+// An exchange is one link's traffic through a [Proxy].
+type exchange struct {
+	*link
+	calls, replies *bufio.Reader
+	over           <-chan struct{}
+	muted          *atomic.Bool // nothing gets to a subscriber
+}
+
+// pass passes one command on and its reply back, as far as the fault, if
+// there is one, lets it. It reports whether the link goes on.
+func (x *exchange) pass(raw []byte, f *Fault) bool {
+	switch {
+	case f != nil:
+		return x.disturb(raw, f)
+	case strings.HasSuffix(commandName(raw), "subscribe"):
+		x.stream(raw)
+		return false
+	}
+	reply, ok := x.execute(raw)
+	return ok && x.answer(reply)
+}
+
+// disturb is pass for a call with a fault.
+func (x *exchange) disturb(raw []byte, f *Fault) bool {
+	if f.how == CutBefore {
+		x.cut()
+		close(f.caught)
+		return false
+	}
+
+	if f.how == HoldCall && !x.hold(f) {
+		return false
+	}
+
+	reply, ok := x.execute(raw)
+	if !ok {
+		return false
+	}
+
+	close(f.executed)
+	switch f.how {
+	case CutAfter:
+		x.cut()
+		close(f.caught)
+		return false
+
+	case Swallow:
+		close(f.caught)
+		_, _ = io.Copy(io.Discard, x.calls) // until the client has had enough
+		return false
+
+	case HoldReply, HoldReplies:
+		return x.hold(f) && x.answer(reply)
+	}
+
+	return x.answer(reply)
+}
+
+// hold waits until the test lets go; false if that is over.
+func (x *exchange) hold(f *Fault) bool {
+	close(f.caught)
+	select {
+	case <-f.pass:
+		return true
+	case <-x.over:
+		return false
+	}
+}
+
+// execute lets the server execute a command and returns its reply.
+func (x *exchange) execute(raw []byte) ([]byte, bool) {
+	if _, err := x.server.Write(raw); err != nil {
+		return nil, false
+	}
+
+	for {
+		reply, err := ReadValue(x.replies)
+		if err != nil {
+			return nil, false
+		}
+		if !pushed(reply) {
+			return reply, true
+		}
+		if !x.answer(reply) {
+			return nil, false
+		}
+	}
+}
+
+func (x *exchange) answer(reply []byte) bool {
+	_, err := x.client.Write(reply)
+	return err == nil
+}
+
+// stream passes everything on, from the command raw on: a subscriber gets
+// messages without asking.
+func (x *exchange) stream(raw []byte) {
+	if _, err := x.server.Write(raw); err != nil {
+		return
+	}
+	var both sync.WaitGroup
+	both.Go(func() {
+		_, _ = io.Copy(unlessMuted{x}, x.replies)
+		x.cut()
+	})
+	_, _ = io.Copy(x.server, x.calls)
+	x.cut()
+	both.Wait()
+}
+
+// unlessMuted writes to the client unless messages are to be lost.
+type unlessMuted struct{ *exchange }
+
+func (w unlessMuted) Write(b []byte) (int, error) {
+	if w.muted.Load() {
+		return len(b), nil
+	}
+	return w.client.Write(b)
+}
+
+// A Wire is the network between clients and a server. It carries bytes, whatever they mean,
+// and fails as networks do.
+type Wire struct {
+	relay
+	server      string
+	there, back atomic.Int64  // the delay of the clients' bytes, and of the server's
+	frozen      bool          // new links are deaf; under mu
+	open        chan struct{} // closed while bytes get through; under mu
+}
+
+// NewWire starts a wire to the server at an address that ends when t does.
+func NewWire(t TB, server string) *Wire {
+	t.Helper()
+	w := &Wire{server: server, open: make(chan struct{})}
+	close(w.open)
+	w.start(t, server, w.pass)
+	return w
+}
+
+// Delay delays the clients' bytes, and the server's.
+func (w *Wire) Delay(there, back time.Duration) {
+	w.there.Store(int64(there))
+	w.back.Store(int64(back))
+}
+
+// Disconnect ends all connections, and new connections until [Wire.Mend] is called.
+func (w *Wire) Disconnect() { w.lead("") }
+
+// Hold keeps all bytes back until [Wire.Mend] is called. Connections stay open.
+func (w *Wire) Hold() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.open = make(chan struct{})
+}
+
+// Deafen loses all that is said from now on on the connections that there are, also that
+// the server closes them. They stay open. New connections work.
+func (w *Wire) Deafen() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for l := range w.links {
+		l.deaf.Store(true)
+	}
+}
+
+// Freeze does what [Wire.Deafen] does, also to new connections until [Wire.Mend] is called.
+func (w *Wire) Freeze() {
+	w.mu.Lock()
+	w.frozen = true
+	w.mu.Unlock()
+	w.Deafen()
+}
+
+// Mend ends what [Wire.Disconnect], [Wire.Hold], [Wire.Delay] and [Wire.Freeze] did to new
+// connections.
+func (w *Wire) Mend() {
+	w.Delay(0, 0)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.frozen, w.to = false, w.server
+	select {
+	case <-w.open:
+	default:
+		close(w.open)
+	}
+}
+
+// pass carries one connection until an end of it closes.
+func (w *Wire) pass(l *link) {
+	w.mu.Lock()
+	if w.frozen {
+		l.deaf.Store(true)
+	}
+	w.mu.Unlock()
+	var both sync.WaitGroup
+	both.Go(func() { w.carry(l, l.client, l.server, &w.back) })
+	w.carry(l, l.server, l.client, &w.there)
+	both.Wait()
+}
+
+// A parcel is the bytes of one read, with the time at which they are to be written.
+type parcel struct {
+	bytes []byte
+	due   time.Time
+}
+
+// carry carries bytes one way. Those that are delayed do not hold up the reading of others,
+// so that a wire may be long and still be wide.
+func (w *Wire) carry(l *link, to, from net.Conn, delay *atomic.Int64) {
+	parcels := make(chan parcel, 4096)
+	w.running.Go(func() {
+		defer close(parcels)
+		for {
+			b := make([]byte, 16<<10)
+			n, err := from.Read(b)
+			if err != nil {
+				return
+			}
+
+			select {
+			case parcels <- parcel{b[:n], time.Now().Add(time.Duration(delay.Load()))}:
+			case <-l.ended:
+				return
+			}
+		}
+	})
+
+	for p := range parcels {
+		if !w.await(l, p.due) {
+			break
+		}
+		if l.deaf.Load() {
+			continue
+		}
+		if _, err := to.Write(p.bytes); err != nil {
+			break
+		}
+	}
+
+	if from == l.server && l.deaf.Load() {
+		return
+	}
+
+	l.cut()
+}
+
+// await waits until bytes are due and the wire is open; false if the link ended.
+func (w *Wire) await(l *link, due time.Time) bool {
+	if d := time.Until(due); d > 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+
+		select {
+		case <-t.C:
+		case <-l.ended:
+			return false
+		}
+	}
+
+	w.mu.Lock()
+	open := w.open
+	w.mu.Unlock()
+
+	select {
+	case <-open:
+		return true
+	case <-l.ended:
+		return false
+	}
+}
+
+// A How says what happens to a script call.
+type How int
+
+// The ways to disturb a call.
+const (
+	CutBefore   How = iota // the server never sees it; its connection is cut
+	CutAfter               // the server has executed it when its connection is cut
+	Swallow                // the server executes it; no reply comes, the connection stays open
+	HoldCall               // the server executes it when it is let go, be the client still there or not
+	HoldReply              // the server executes it; its reply is held back until it is let go
+	HoldReplies            // the same; so are those to its copies, which a client sends that has no answer for long
+)
+
+// A Fault is what happens, or has happened, to one script call.
+type Fault struct {
+	how      How
+	caught   chan struct{} // closed when nothing more happens by itself
+	pass     chan struct{} // closed when a held call may go on
+	executed chan struct{} // closed when the server has executed a held call
+}
+
+func newFault() *Fault {
+	return &Fault{caught: make(chan struct{}), pass: make(chan struct{}), executed: make(chan struct{})}
+}
+
+// Await returns when the fault has caught its call: the call or its reply is
+// held, or is gone.
+func (f *Fault) Await(t TB) {
+	t.Helper()
+	await(t, f.caught, "a call to disturb")
+}
+
+// Pass lets a call or reply go that is held, and returns when the server has
+// executed the call.
+func (f *Fault) Pass(t TB) {
+	t.Helper()
+	f.Await(t)
+	close(f.pass)
+	await(t, f.executed, "the server to execute a held call")
+}
+
+// passed reports whether the held bytes may go on.
+func (f *Fault) passed() bool {
+	select {
+	case <-f.pass:
+		return true
+	default:
+		return false
+	}
+}
+
+func await(t TB, done <-chan struct{}, what string) {
+	t.Helper()
+	select {
+	case <-done:
+	case <-time.After(longestWait):
+		t.Fatalf("redistest: waited %v for %s", longestWait, what)
+	}
+}
+
+// isScript reports whether a command runs a script.
+func isScript(raw []byte) bool {
+	name := commandName(raw)
+	return strings.HasPrefix(name, "eval") || strings.HasPrefix(name, "fcall")
 }

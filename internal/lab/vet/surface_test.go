@@ -7,10 +7,10 @@ import (
 	"go/token"
 	"go/types"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -131,81 +131,51 @@ func isInternal(path string) bool {
 	return strings.HasPrefix(path, repository) && slices.Contains(strings.Split(path, "/"), "internal")
 }
 
+// hidden finds types of internal packages in a type as it is printed.
+var hidden = regexp.MustCompile(regexp.QuoteMeta(repository) + `(?:/[\w.-]+)*/internal(?:/[\w.-]+)*\.\w+`)
+
 // faultsOf returns what is wrong with what a package exports.
-func faultsOf(p *types.Package) []string {
-	s := &surface{own: p, faults: make(map[string]struct{})}
+func faultsOf(p *types.Package) (faults []string) {
+	fault := func(format string, a ...any) { faults = append(faults, fmt.Sprintf(format, a...)) }
+	names := func(name string, of types.Type) {
+		for _, found := range hidden.FindAllString(printed(p, of, make(map[types.Type]bool)), -1) {
+			if !strings.HasPrefix(found, p.Path()+".") {
+				fault("%s: names the internal type %s", name, found)
+			}
+		}
+	}
+
 	for _, name := range p.Scope().Names() {
-		if token.IsExported(name) {
-			s.object(p.Scope().Lookup(name))
-		}
-	}
-	return slices.Sorted(maps.Keys(s.faults))
-}
-
-// A surface is what users of a package can reach.
-type surface struct {
-	own    *types.Package
-	at     string                  // the exported name under which something is reached
-	seen   map[types.Type]struct{} // under that name
-	faults map[string]struct{}
-}
-
-func (s *surface) fault(format string, a ...any) {
-	s.faults[s.at+": "+fmt.Sprintf(format, a...)] = struct{}{}
-}
-
-// under looks at a type under a name.
-func (s *surface) under(name string, of types.Type) {
-	at, seen := s.at, s.seen
-	s.at, s.seen = name, make(map[types.Type]struct{})
-	s.look(of)
-	s.at, s.seen = at, seen
-}
-
-func (s *surface) object(o types.Object) {
-	name, ok := o.(*types.TypeName)
-	if !ok {
-		s.under(o.Name(), o.Type())
-		return
-	}
-
-	of := types.Unalias(name.Type())
-	if name.IsAlias() {
-		s.under(name.Name(), of)
-		return
-	}
-	s.under(name.Name(), of.Underlying())
-	if of, ok := of.(*types.Named); ok {
-		for i := range of.TypeParams().Len() {
-			s.under(name.Name(), of.TypeParams().At(i))
-		}
-		s.methods(of)
-	}
-}
-
-// methods looks at the methods of a type that the package exports.
-func (s *surface) methods(of *types.Named) {
-	if types.IsInterface(of) {
-		return // its methods are looked at with the type
-	}
-	all := types.NewMethodSet(types.NewPointer(of))
-	for i := range all.Len() {
-		m := all.At(i)
-		if !m.Obj().Exported() {
+		object := p.Scope().Lookup(name)
+		if !object.Exported() {
 			continue
 		}
+		names(name, object.Type())
 
-		s.at = of.Obj().Name() + "." + m.Obj().Name()
-		home := m.Obj().Pkg()
-		switch field := firstField(of, m); {
-		case home != nil && home != s.own && isInternal(home.Path()):
-			s.fault("its documentation is that of the internal package %s", home.Path())
-		case home != s.own && field != nil && !field.Exported():
-			s.fault("no documentation shows it, because the field %s is not exported", field.Name())
-		default:
-			s.under(s.at, m.Obj().Type())
+		of, ok := object.Type().(*types.Named)
+		if _, isType := object.(*types.TypeName); !isType || !ok || types.IsInterface(of) {
+			continue
+		}
+		all := types.NewMethodSet(types.NewPointer(of))
+		for i := range all.Len() {
+			m := all.At(i)
+			if !m.Obj().Exported() {
+				continue
+			}
+
+			method, home := name+"."+m.Obj().Name(), m.Obj().Pkg()
+			switch field := firstField(of, m); {
+			case home != nil && home != p && isInternal(home.Path()):
+				fault("%s: its documentation is that of the internal package %s", method, home.Path())
+			case home != p && field != nil && !field.Exported():
+				fault("%s: no documentation shows it, because the field %s is not exported", method, field.Name())
+			default:
+				names(method, m.Obj().Type())
+			}
 		}
 	}
+	slices.Sort(faults)
+	return slices.Compact(faults)
 }
 
 // firstField returns the field through which a type has a method. It is nil if the method is the type's own.
@@ -217,82 +187,45 @@ func firstField(of *types.Named, m *types.Selection) *types.Var {
 	return st.Field(m.Index()[0])
 }
 
-// look looks at a type that users of the package can reach.
-func (s *surface) look(of types.Type) {
+// printed prints a type with all types of a package that users reach by it: of a struct its exported and its embedded
+// fields, of a type that users cannot name its exported methods.
+func printed(p *types.Package, of types.Type, seen map[types.Type]bool) (text string) {
 	of = types.Unalias(of)
-	if _, seen := s.seen[of]; seen {
-		return
+	if seen[of] {
+		return ""
 	}
-	s.seen[of] = struct{}{}
+	seen[of] = true
 
+	text = types.TypeString(of, nil) + " "
 	switch of := of.(type) {
-	case *types.Named:
-		s.named(of)
-	case *types.Pointer:
-		s.look(of.Elem())
-	case *types.Slice:
-		s.look(of.Elem())
-	case *types.Array:
-		s.look(of.Elem())
-	case *types.Chan:
-		s.look(of.Elem())
-	case *types.Map:
-		s.look(of.Key())
-		s.look(of.Elem())
-	case *types.Tuple:
-		for i := range of.Len() {
-			s.look(of.At(i).Type())
+	case *types.Struct:
+		text = ""
+		for f := range of.Fields() {
+			if f.Exported() || f.Embedded() && strings.HasPrefix(types.TypeString(f.Type(), nil), p.Path()+".") {
+				text += printed(p, f.Type(), seen)
+			}
 		}
-	case *types.TypeParam:
-		s.look(of.Constraint())
-	case *types.Union:
-		for i := range of.Len() {
-			s.look(of.Term(i).Type())
+	case *types.Named:
+		for t := range of.TypeParams().TypeParams() {
+			text += printed(p, t.Constraint(), seen)
+		}
+		if of.Obj().Pkg() != p {
+			break
+		}
+		text += printed(p, of.Underlying(), seen)
+		for m := range of.Methods() {
+			if m.Exported() && !of.Obj().Exported() {
+				text += printed(p, m.Type(), seen)
+			}
+		}
+	case interface{ Elem() types.Type }: // a pointer, a slice, an array, a map, a channel
+		text += printed(p, of.Elem(), seen)
+	case *types.Tuple:
+		for v := range of.Variables() {
+			text += printed(p, v.Type(), seen)
 		}
 	case *types.Signature:
-		for i := range of.TypeParams().Len() {
-			s.look(of.TypeParams().At(i))
-		}
-		s.look(of.Params())
-		s.look(of.Results())
-	case *types.Interface:
-		for i := range of.NumMethods() {
-			s.look(of.Method(i).Type())
-		}
-		for i := range of.NumEmbeddeds() {
-			s.look(of.EmbeddedType(i))
-		}
-	case *types.Struct:
-		for i := range of.NumFields() {
-			if f := of.Field(i); f.Exported() || f.Embedded() && s.isOwn(f.Type()) {
-				s.look(f.Type())
-			}
-		}
+		text += printed(p, of.Params(), seen) + printed(p, of.Results(), seen)
 	}
-}
-
-// isOwn reports whether a type is one of the package.
-func (s *surface) isOwn(of types.Type) bool {
-	named, ok := types.Unalias(of).(*types.Named)
-	return ok && named.Obj().Pkg() == s.own
-}
-
-// named looks at a type with a name.
-func (s *surface) named(of *types.Named) {
-	for i := range of.TypeArgs().Len() {
-		s.look(of.TypeArgs().At(i))
-	}
-	o := of.Obj()
-	switch {
-	case o.Pkg() != nil && isInternal(o.Pkg().Path()) && o.Pkg() != s.own:
-		s.fault("names the internal type %s.%s", o.Pkg().Path(), o.Name())
-	case o.Pkg() == s.own && !o.Exported():
-		// Users reach the fields and methods of a type that they cannot name.
-		s.look(of.Underlying())
-		for i := range of.NumMethods() {
-			if m := of.Method(i); m.Exported() {
-				s.look(m.Type())
-			}
-		}
-	}
+	return text
 }

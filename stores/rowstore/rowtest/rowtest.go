@@ -8,8 +8,17 @@
 package rowtest
 
 import (
+	"bytes"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/fleetthrottle/throttle/internal/lab/twostores"
 	"github.com/fleetthrottle/throttle/memstore"
@@ -80,3 +89,317 @@ const (
 	seeds = uint64(6)
 	moves = 200
 )
+
+// A suite tests the databases that open returns.
+type suite struct {
+	open func(t *testing.T) rowstore.Database
+	with rowstore.Options
+}
+
+func newSuite(open func(t *testing.T) rowstore.Database, o rowstore.Options) *suite {
+	return &suite{open: open, with: o}
+}
+
+// store returns a store of a Database.
+func (s *suite) store(t *testing.T, db rowstore.Database, o rowstore.Options) *rowstore.Store {
+	t.Helper()
+	st, err := rowstore.New(db, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+// outside opens a Database for goroutines in bubbles. It is called outside of them.
+func (s *suite) outside(t *testing.T) rowstore.Database { return newOutside(t, s.open(t)) }
+
+// stores returns several stores of one Database, in a bubble.
+func (s *suite) stores(t *testing.T, db rowstore.Database, n int, fates func() fate) (all []store.Store) {
+	db = inBubble(db, fates)
+	o := s.with
+	o.Name, o.Lease = rand.Text(), store.MaxAhead
+	for range n {
+		all = append(all, s.store(t, db, o))
+	}
+	return all
+}
+
+// rows: a row that is put can be got, in the same group and by the same key alone.
+func (g *group) rows() {
+	large := bytes.Repeat([]byte{0, 0xff, '\'', '\\'}, 2048)
+	g.transact(func(tx rowstore.Tx) error {
+		tx.Put(g.key("large"), large, time.Hour)
+		tx.Put(g.key("small"), []byte{0}, time.Hour)
+		return nil
+	}, g.key("small"))
+
+	// One key is unknown, so a Database that leaves out missing rows gives the wrong order.
+	values := g.get(g.key("small"), g.key("none"), g.key("large"))
+	if values[1] != nil {
+		g.Errorf("Get of a row that does not exist returned %d bytes that are not nil", len(values[1]))
+	}
+
+	if !bytes.Equal(values[0], []byte{0}) || !bytes.Equal(values[2], large) {
+		g.Fatalf("a transaction put a row of 1 byte and a row of %d bytes, and returned nil. Get of both, with a row that does not exist between them, returned %d and %d bytes, or other bytes: "+
+			"is each Put saved? Does Get return values in the order of its keys?", len(large), len(values[0]), len(values[2]))
+	}
+
+	g.transact(func(tx rowstore.Tx) error {
+		values, err := tx.Get(g.key("large")) // its key was not known beforehand
+		if err == nil && !bytes.Equal(values[0], large) {
+			g.Errorf("a key that was not known beforehand: %d bytes", len(values[0]))
+		}
+
+		tx.Put(g.key("large"), []byte("shorter"), time.Hour)
+		return err
+	})
+
+	if v := g.get(g.key("large")); string(v[0]) != "shorter" {
+		g.Errorf("a row that was put twice: %d bytes", len(v[0]))
+	}
+}
+
+// errors: nothing is saved of a transaction that ends with an error.
+func (g *group) errors() {
+	no := errors.New("no")
+	err := g.db.Transact(g.Context(), g.name, []string{g.key("a")}, func(tx rowstore.Tx) error {
+		tx.Put(g.key("a"), []byte("a"), time.Hour)
+		return no
+	})
+	if !errors.Is(err, no) {
+		g.Errorf("Transact returned %v, and not the error of do", err)
+	}
+	if v := g.get(g.key("a")); v[0] != nil {
+		g.Errorf("a transaction that ended with an error saved %q", v[0])
+	}
+}
+
+// names: the longest group and keys, of which some differ by the case of a letter alone.
+func (g *group) names() {
+	g.name += strings.Repeat("-_.Zz9", 11)[:64-len(g.name)]
+	var keys []string
+	for _, last := range []string{"a", "A", "b", "-", "_", "."} {
+		keys = append(keys, g.key(strings.Repeat("k", 126-len(g.name)))+last)
+	}
+
+	g.transact(func(tx rowstore.Tx) error {
+		for _, k := range keys {
+			tx.Put(k, []byte(k), time.Hour)
+		}
+		return nil
+	}, keys...)
+
+	// Values come in the order of the keys that were asked for, and not in the order of the table.
+	slices.Reverse(keys)
+	for i, v := range g.get(keys...) {
+		if string(v) != keys[i] {
+			g.Fatalf("six keys of 128 bytes, which differ in the last byte: a, A, b, -, _ and . Get of the key that ends in %q returned the value of the one that ends in %q. "+
+				"Are keys compared byte by byte, with the case of letters, and all 128 bytes? Does Get return the values in the order of its keys?", keys[i][127:], v[max(0, len(v)-1):])
+		}
+	}
+}
+
+// manyRows: a transaction reads and puts as many rows as Options allow, each as large as the row of a budget may be.
+func (g *group) manyRows(n int) {
+	if n <= 0 {
+		n = 256
+	}
+
+	n += 2 // the small rows of the store
+	var keys []string
+	for i := range n {
+		keys = append(keys, g.key(fmt.Sprint(i)))
+	}
+
+	value := bytes.Repeat([]byte("v"), 4096)
+	err := g.db.Transact(g.Context(), g.name, keys, func(tx rowstore.Tx) error {
+		values, err := tx.Get(keys...)
+		if err == nil && len(values) != n {
+			return fmt.Errorf("Get of %d keys returned %d values", n, len(values))
+		}
+
+		for _, k := range keys {
+			tx.Put(k, value, time.Hour)
+		}
+
+		return err
+	})
+	if err != nil {
+		g.Fatalf("a transaction that reads and puts %d rows of 4,096 bytes: %v. If the database bounds transactions, set Options.Rows, here and in the programs", n, err)
+	}
+
+	for i, v := range g.get(keys...) {
+		if !bytes.Equal(v, value) {
+			g.Fatalf("of a transaction that put %d rows of 4,096 bytes, row %d has %d bytes", n, i, len(v))
+		}
+	}
+}
+
+// keep: a row is there for as long as keep after it was put last.
+func (g *group) keep() {
+	const short, long = time.Second, 5 * time.Second
+	begun := time.Now()
+
+	for _, keep := range []time.Duration{short, time.Hour} {
+		g.transact(func(tx rowstore.Tx) error {
+			tx.Put(g.key("again"), []byte("again"), keep)
+			if keep == short {
+				tx.Put(g.key("once"), []byte("once"), long)
+			}
+			return nil
+		})
+	}
+
+	for end := begun.Add(5 * short / 2); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		g.transact(func(tx rowstore.Tx) error { // which may remove rows
+			tx.Put(g.key("other"), []byte("other"), time.Hour)
+			return nil
+		})
+
+		v := g.get(g.key("again"), g.key("once"))
+		if v[0] == nil {
+			g.Fatalf("a row was put with a keep of %v, put again with an hour, and is gone after %v: does each Put set the time anew?", short, time.Since(begun))
+		}
+		if v[1] == nil && time.Since(begun) < long {
+			g.Fatalf("a row that was put with a keep of %v is gone after %v: is the time taken in the right unit, and by one clock?", long, time.Since(begun))
+		}
+	}
+}
+
+// transactions checks the promises of a Database, without a Store.
+func (s *suite) transactions(t *testing.T) {
+	t.Run("rows", func(t *testing.T) { s.group(t).rows() })
+	t.Run("errors", func(t *testing.T) { s.group(t).errors() })
+	t.Run("names", func(t *testing.T) { s.group(t).names() })
+	t.Run("many rows", func(t *testing.T) { s.group(t).manyRows(s.with.Rows) })
+	t.Run("keep", func(t *testing.T) { s.group(t).keep() })
+	t.Run("order", func(t *testing.T) { s.group(t).order(!s.with.ManyClocks) })
+	t.Run("clock", func(t *testing.T) { s.group(t).clock() })
+	if !s.with.ManyClocks {
+		t.Run("clock after lock", func(t *testing.T) { s.group(t).clockAfterLock() })
+	}
+
+	t.Run("skew", func(t *testing.T) { s.group(t).skew() })
+	t.Run("overtaken", func(t *testing.T) { s.group(t).overtaken() })
+	t.Run("removed", func(t *testing.T) { s.group(t).removed() })
+	t.Run("returns", func(t *testing.T) { s.group(t).returns() })
+	t.Run("waits", func(t *testing.T) { s.group(t).waits() })
+	t.Run("context", func(t *testing.T) { s.group(t).context() })
+	t.Run("cancelled", func(t *testing.T) { s.group(t).cancelled() })
+	t.Run("standstill", func(t *testing.T) { s.group(t).standstill(func() {}, func() {}) })
+	t.Run("reads", func(t *testing.T) { s.group(t).reads(!s.with.ManyClocks) })
+	t.Run("news", func(t *testing.T) { s.group(t).news() })
+	t.Run("sessions", func(t *testing.T) { s.group(t).sessions() })
+}
+
+func (s *suite) group(t *testing.T) *group {
+	t.Parallel()
+	return &group{t, s.open(t), s.open(t), rand.Text()}
+}
+
+// order: no transaction is lost, and time does not go back from one to the next.
+func (g *group) order(oneClock bool) {
+	const callers, each = 8, 25
+	var mu sync.Mutex
+	seen := make(map[uint64]time.Time) // the time of each transaction, by its number
+
+	var all sync.WaitGroup
+	for i := range callers {
+		db := []rowstore.Database{g.db, g.other}[i%2]
+		all.Go(func() {
+			for range each {
+				var number uint64
+				var now time.Time
+				g.transactOn(db, func(tx rowstore.Tx) error {
+					values, err := tx.Get(g.key("number"))
+					if err != nil {
+						return err
+					}
+
+					number = 1 + count(values[0])
+					now = tx.Now()
+					tx.Put(g.key("number"), binary.BigEndian.AppendUint64(nil, number), time.Hour)
+
+					return nil
+				}, g.key("number"))
+
+				mu.Lock()
+				seen[number] = now
+				mu.Unlock()
+			}
+		})
+	}
+
+	all.Wait()
+	if len(seen) != callers*each {
+		g.Fatalf("of %d transactions %d were lost: another transaction had read the row before, and overwrote it. Does Transact lock the group before it reads, "+
+			"or compare what it has read when it saves? A lock in the memory of one program is not enough", callers*each, callers*each-len(seen))
+	}
+
+	for i := range uint64(callers * each) {
+		if _, ok := seen[i+1]; !ok {
+			g.Fatalf("number %d was saved, and no transaction returned that put it: its do was called again, or a call of the database was repeated, though it was saved. "+
+				"A commit of which nobody knows whether it was saved must not be repeated: Transact returns an error", i+1)
+		}
+	}
+
+	// Without a clock for all, the times of programs need not be in order.
+	for i := uint64(2); oneClock && i <= callers*each; i++ {
+		if seen[i].Before(seen[i-1]) {
+			g.Fatalf("transaction %d was at %v, and the transaction before it %v later. Is the clock read before the group is locked or, without a lock, before the rows are read? "+
+				"If each server or program has a clock of its own, set Options.ManyClocks", i, seen[i], seen[i-1].Sub(seen[i]))
+		}
+	}
+}
+
+// skew: two transactions that read the same rows and put different ones do not both find the rows of before, also if they read
+// a row of which Transact did not know beforehand.
+func (g *group) skew() {
+	for i := range 24 {
+		name := rand.Text()
+		keys := []string{g.key(name + "-0"), g.key(name + "-1")}
+		known := keys[:1+i%2]
+		have := []chan struct{}{make(chan struct{}), make(chan struct{})} // the rows
+
+		var both sync.WaitGroup
+		for me, db := range []rowstore.Database{g.db, g.other} {
+			var once sync.Once
+			both.Go(func() {
+				err := db.Transact(g.Context(), g.name, known, func(tx rowstore.Tx) error {
+					first, err := tx.Get(keys[0])
+					if err != nil {
+						return err
+					}
+
+					second, err := tx.Get(keys[1])
+					if err != nil {
+						return err
+					}
+
+					once.Do(func() {
+						close(have[me])
+						select { // without a lock both have read before one of them is saved
+						case <-have[1-me]:
+						case <-time.After(20 * time.Millisecond):
+						}
+					})
+
+					if first[0] == nil && second[0] == nil {
+						tx.Put(keys[me], []byte("first"), time.Hour)
+					}
+
+					return nil
+				})
+				if err != nil && !errors.Is(err, rowstore.ErrAway) { // it may have been ended because it stood still on a busy machine
+					g.Errorf("Transact: %v", err)
+				}
+			})
+		}
+
+		both.Wait()
+		if v := g.get(keys...); v[0] != nil && v[1] != nil {
+			g.Fatalf("two transactions of a group have read the same two rows, and each put one of them: they are not serializable. "+
+				"A transaction that compares and swaps has to compare all rows that it read (Transact knew %d of the two beforehand), not only those that it puts", len(known))
+		}
+	}
+}

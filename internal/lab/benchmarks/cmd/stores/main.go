@@ -15,6 +15,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"flag"
 	"fmt"
@@ -24,10 +25,20 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/lab/bench"
 	"github.com/fleetthrottle/throttle/internal/lab/crew"
+	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/store"
+	"github.com/fleetthrottle/throttle/stores/filestore"
+	"github.com/fleetthrottle/throttle/stores/pgstore"
+	"github.com/fleetthrottle/throttle/stores/sqlstore"
 )
 
 func main() {
@@ -107,4 +118,106 @@ func syncs(dir string) (half time.Duration, err error) {
 	}
 
 	return took.quantile(0.5), nil
+}
+
+// A taker takes a start.
+type taker func(context.Context) error
+
+func openMemory(string) (throttle.Store, error)       { return memstore.New(), nil }
+func openFiles(dir string) (throttle.Store, error)    { return filestore.New(dir, filestore.Options{}) }
+func openPostgres(url string) (throttle.Store, error) { return pgstore.New(url, pgstore.Options{}) }
+
+func openRedis(addr string) (throttle.Store, error) {
+	return redisstore.New(goredis.NewClient(&goredis.Options{Addr: addr}), redisstore.Options{}), nil
+}
+
+func openMySQL(dsn string) (throttle.Store, error) {
+	db, err := sql.Open("mysql", dsn)
+	if err != nil {
+		return nil, err
+	}
+	return sqlstore.New(db, sqlstore.Options{})
+}
+
+// plenty is a limit for each second that is never reached.
+const plenty = 100_000_000
+
+// from takes starts from a store.
+func from(open func(at string) (throttle.Store, error)) func(string) (taker, error) {
+	b := store.Booking{MaxWait: store.AnyWait, Horizon: time.Second, Charges: []store.Charge{{
+		Budget: throttle.Budget{Policy: "one", Key: [16]byte{1}}, Limit: throttle.PerSecond(plenty), Cost: 1, Jitter: 35 * time.Millisecond,
+	}}}
+	return func(at string) (taker, error) {
+		s, err := open(at)
+		return func(ctx context.Context) error {
+			g, err := s.Book(ctx, &b)
+			if err == nil && !g.OK {
+				err = fmt.Errorf("no start: %+v", g)
+			}
+			return err
+		}, err
+	}
+}
+
+const role = "stores"
+
+// orders are the orders of a process.
+type orders struct {
+	Way, At string
+	Callers int
+	Length  time.Duration
+}
+
+// member is a process that takes starts.
+func member(program *crew.Link) error {
+	var o orders
+	if err := program.Hear(&o); err != nil {
+		return err
+	}
+
+	take, err := wayNamed(o.Way).open(o.At)
+	if err != nil {
+		return err
+	}
+	if _, err := takeAll(take, o.Callers, 0); err != nil { // this makes the connections
+		return err
+	}
+
+	var start string
+	if err := errors.Join(program.Tell("ready"), program.Hear(&start)); err != nil {
+		return err
+	}
+
+	all, err := takeAll(take, o.Callers, o.Length)
+	if err != nil {
+		return err
+	}
+
+	took := make(times)
+	for _, d := range all {
+		took.add(d)
+	}
+
+	return program.Tell(took)
+}
+
+// takeAll has each caller take a start, and further starts until the time is over. It returns how long each start took.
+func takeAll(take taker, callers int, length time.Duration) ([]time.Duration, error) {
+	var all sync.WaitGroup
+	took, errs := make([][]time.Duration, callers), make([]error, callers)
+
+	end := time.Now().Add(length)
+	for i := range callers {
+		all.Go(func() {
+			for began, more := time.Now(), true; more && errs[i] == nil; more = began.Before(end) {
+				errs[i] = take(context.Background())
+				now := time.Now()
+				took[i] = append(took[i], now.Sub(began))
+				began = now
+			}
+		})
+	}
+
+	all.Wait()
+	return slices.Concat(took...), errors.Join(errs...)
 }

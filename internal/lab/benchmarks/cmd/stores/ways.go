@@ -1,6 +1,17 @@
 package main
 
-import "slices"
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	goredis "github.com/redis/go-redis/v9"
+)
 
 // A way is one in which a start is taken.
 type way struct {
@@ -30,4 +41,89 @@ var eachMariaDB = each("mysql", "&interpolateParams=true", "?")
 // wayNamed returns the way of a name, which must be there.
 func wayNamed(name string) way {
 	return ways[slices.IndexFunc(ways, func(w way) bool { return w.name == name })]
+}
+
+// times are how often a start took how long, to three digits.
+type times map[time.Duration]int
+
+func (t times) add(d time.Duration) {
+	unit := time.Duration(1)
+	for d/unit >= 1000 {
+		unit *= 10
+	}
+	t[d.Round(unit)]++
+}
+
+func (t times) merge(others times) {
+	for d, n := range others {
+		t[d] += n
+	}
+}
+
+func (t times) count() (all int) {
+	for _, n := range t {
+		all += n
+	}
+	return all
+}
+
+// quantile returns the time that a share of all does not exceed.
+func (t times) quantile(share float64) (d time.Duration) {
+	left := int(share * float64(t.count()-1))
+	for _, d = range slices.Sorted(maps.Keys(t)) {
+		left -= t[d]
+		if left < 0 {
+			break
+		}
+	}
+	return d
+}
+
+// openRedisRate is go-redis/redis_rate.
+func openRedisRate(addr string) (taker, error) {
+	limiter := redis_rate.NewLimiter(goredis.NewClient(&goredis.Options{Addr: addr}))
+	return func(ctx context.Context) error {
+		r, err := limiter.Allow(ctx, "one", redis_rate.PerSecond(plenty))
+		if err == nil && r.Allowed != 1 {
+			err = fmt.Errorf("no start: %+v", r)
+		}
+		return err
+	}, nil
+}
+
+// createBucket returns the statements that make the table of a bucket: a row of 400 bytes, whose type is given.
+func createBucket(bytes string) string {
+	return "DROP TABLE IF EXISTS bucket; CREATE TABLE bucket (id int PRIMARY KEY, state " + bytes + " NOT NULL); INSERT INTO bucket VALUES (1, '" + strings.Repeat("x", 400) + "')"
+}
+
+// each is how other limiters on SQL take a start: a transaction locks the row of a bucket, reads it, and writes it. What they decide
+// in between is left out. Each caller has a connection.
+func each(driver, options, argument string) func(at string) (taker, error) {
+	return func(at string) (taker, error) {
+		db, err := sql.Open(driver, at+options)
+		if err != nil {
+			return nil, err
+		}
+
+		db.SetMaxIdleConns(100)
+		return func(ctx context.Context) error {
+			tx, err := db.BeginTx(ctx, nil)
+			if err != nil {
+				return err
+			}
+
+			defer func() { _ = tx.Rollback() }() // after a commit it does nothing
+			var state []byte
+			if err := tx.QueryRowContext(ctx, "SELECT state FROM bucket WHERE id = 1 FOR UPDATE").Scan(&state); err != nil {
+				return err
+			}
+
+			copy(state, fmt.Sprint(time.Now().UnixNano()))
+			if _, err := tx.ExecContext(ctx, "UPDATE bucket SET state = "+argument+" WHERE id = 1", state); err != nil {
+				return err
+			}
+
+			return tx.Commit()
+		}, nil
+	}
 }
