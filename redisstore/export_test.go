@@ -58,7 +58,7 @@ func (s *Store) Queued() int {
 	return s.primary.Load().Queued
 }
 
-// LongWay makes all stores book without the short way of lua/short.lua, until the returned
+// LongWay makes all stores book without the short way of lua/entries.lua, until the returned
 // function is called.
 func LongWay() (restore func()) {
 	book := wire.BookScript

@@ -1,6 +1,13 @@
 package ledger
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fleetthrottle/throttle/store"
+)
 
 // The entries of a row: the window of starts that still matter, in few bytes.
 // First comes how entries are added, joined, bounded and dropped, then how a
@@ -311,4 +318,297 @@ func (u *rule) counts(t, now int64) bool {
 	}
 	since, _, _ := u.window(now)
 	return t >= since
+}
+
+// windowParts is into how many parts a window is cut when its limit is too large
+// to keep every start by itself: starts of one part share an entry.
+const windowParts = 128
+
+// A rule is a charge in microseconds. This file says what each kind of limit is,
+// and search.go how it looks for a start; all other files ask the rule, and know
+// no kinds. The same holds for entries.lua and search.lua. In both languages a rule
+// is u.
+type rule struct {
+	limit   *store.Limit
+	kind    store.Kind
+	aligned bool  // the windows have edges. Otherwise a window ends at every moment.
+	slots   bool  // requests in flight count, not starts
+	tells   bool  // the number is left to the upstream: see obeyNote
+	adapts  bool  // a note of such a rule may have a ceiling
+	n       int64 // the largest cost that ever fits
+	cost    int64
+	reserve int64 // how much must stay free
+	room    int64 // how much may be used besides the cost and the reserve
+	span    int64 // no start matters to a start that is a span later; see Span of store.Charge
+	jitter  int64
+	pace    int64 // see store.Charge
+	spread  int64 // see store.Booking
+	most    int64 // n, or how much of n a ceiling allows
+
+	// Fields that only some kinds have, like aligned and slots above.
+	width  int64 // the length of the windows. Zero: there are none, or they differ in length.
+	unit   int64 // for how long each unit of a cost is alone. Zero: units may start together.
+	pad    int64 // by how much more a ceiling keeps units apart
+	tokens int64 // this many tokens flow into a bucket in micros. Zero: there is no bucket.
+	micros int64
+	peak   int64 // upper bound on the starts in any half-open interval for which entries are kept. Zero: no start counts.
+
+	learns int64   // see LearningPeriod of store.Charge
+	rate   float64 // how much the limit allows in the time learns
+}
+
+// set makes u the rule of a charge. It fills in u in place, because a rule is
+// large enough for a copy to be felt.
+func (u *rule) set(c *store.Charge, spread time.Duration) {
+	u.limit, u.kind = &c.Limit, c.Limit.Kind()
+	u.n, u.cost = int64(c.Limit.Capacity()), int64(c.Cost)
+	u.reserve, u.most = int64(c.KeepFree), u.n
+	u.room = u.n - u.cost - u.reserve
+	u.span = Micros(c.Span())
+	u.jitter, u.pace, u.spread = Micros(c.Jitter), Micros(c.Pace), Micros(spread)
+	u.learns, u.rate = Micros(c.LearningPeriod()), float64(u.n)
+	u.tells, u.adapts = false, false
+	u.setKind(c)
+}
+
+// setKind sets the fields that depend on the kind of limit.
+func (u *rule) setKind(c *store.Charge) {
+	u.aligned, u.slots, u.width, u.unit, u.pad, u.tokens, u.micros, u.peak = false, false, 0, 0, 0, 0, 0, u.n
+
+	switch u.kind {
+	case store.KindSlidingWindow:
+		u.width = u.span
+	case store.KindFixedWindow:
+		u.aligned, u.width, u.peak = true, Micros(u.limit.Per()), 2*u.n // a span can reach over an edge
+	case store.KindLeakyBucket:
+		u.unit, u.peak = u.span, 1
+	case store.KindTokenBucket:
+		u.tokens, u.micros = c.Refill()
+		u.peak = 2 * u.n // a full bucket, and as much as flows in
+		u.rate = float64(u.learns) * float64(u.tokens) / float64(u.micros)
+	case store.KindConcurrency:
+		u.slots = true
+	case store.KindUnlimited:
+		u.cost, u.peak = 1, 0 // the cost means nothing
+	case store.KindTold:
+		u.kind, u.tells, u.peak = store.KindUnlimited, true, 0 // until the row has a note
+		u.adapts, u.learns = c.Adaptive, 0
+	}
+}
+
+// window returns since when starts matter to a start at t, until when a start at
+// t matters, and for how long a start can matter.
+func (u *rule) window(t int64) (since, until, keep int64) {
+	if u.aligned {
+		s, e := u.limit.Window(time.UnixMicro(t))
+		since, until = s.UnixMicro(), e.UnixMicro()
+		return since, until, until - since
+	}
+	return t - u.span + 1, t + u.span, u.span
+}
+
+// hasWindows reports whether starts are counted in windows.
+func (u *rule) hasWindows() bool { return u.aligned || u.width > 0 }
+
+// part returns the part of the time line around t in which starts may share an
+// entry, as the half-open interval [start, end).
+func (u *rule) part(t int64) (start, end int64) {
+	base, _, keep := u.window(t)
+	if !u.aligned {
+		base = 0
+	}
+
+	width := partOf(keep)
+	start = t - (t-base)%width
+	return start, start + width
+}
+
+// partOf returns the width of a part of a window.
+func partOf(span int64) int64 { return (span + windowParts - 1) / windowParts }
+
+// length returns the time that a booking occupies behind its start.
+func (u *rule) length() int64 { return (u.cost-1)*u.unit + u.spread }
+
+// Micros returns a duration in microseconds. It rounds up: every promise that a
+// store keeps is about more room.
+func Micros(d time.Duration) int64 {
+	m := d / time.Microsecond
+	if m*time.Microsecond < d {
+		m++
+	}
+	return int64(m)
+}
+
+// A Constant is a number, or a list of numbers, that the scripts of redisstore
+// must have as this package has it.
+type Constant struct {
+	Name  string // in the scripts
+	Value any    // lengths of time in microseconds
+}
+
+// Constants returns all constants by which both languages decide. They are
+// defined nowhere besides this package.
+func Constants() []Constant {
+	return []Constant{
+		// What rows keep.
+		{"MAX_ENTRIES", MaxEntries},
+		{"ENTRY_BYTES", EntryBytes},
+		{"TRIPLE", tripleBytes},
+		{"WINDOW_PARTS", windowParts},
+		{"MAX_COUNT", int64(maxCount)},
+		{"MAX_NUMBER", int64(maxNumber)},
+		{"MAX_LEVEL", int64(maxLevel)},
+
+		// Clocks that are set back.
+		{"STALL", Stall},
+		{"MARKED", marked},
+
+		// Penalties and the slow start after them.
+		{"LEAST_PROBE", LeastProbe},
+		{"LONGEST_PROBE", longestProbe},
+		{"LONGEST_GROWN", longestGrown},
+		{"LONGEST_STEP", longestStep},
+		{"SLOW_STEPS", len(steps)},
+		{"STEP_PARTS", "{" + strings.Trim(strings.Join(strings.Fields(fmt.Sprint(steps)), ", "), "[]") + "}"},
+
+		// Ceilings.
+		{"RISING_WINDOWS", risingWindows},
+		{"RISING_LEAST", risingLeast},
+		{"CEILING_FALL", fall},
+		{"CEILING_RISEN", risen},
+
+		// What upstreams tell of their limits.
+		{"MOST_TOLD", mostTold},
+		{"LEAST_WINDOW", leastWindow},
+		{"LONGEST_WINDOW", longestWindow},
+		{"PREFERRED", preferred},
+		{"NOTE_KEPT", noteKept},
+		{"EVEN_WINDOW", Micros(store.MaxEvenWindow)},
+		{"EVEN_PACE", Micros(store.MaxEvenPace)},
+
+		// What upstreams say is left, and when waiters have their turn.
+		{"DOUBT", Doubt},
+		{"MAX_EVEN_WINDOW", maxEvenWindow},
+		{"FAR_WINDOWS", farWindows},
+	}
+}
+
+// The short way: the usual booking in a fraction of the steps of a Request.
+
+// Few is an upper bound on the charges of nearly all bookings: more than the
+// table of a provider has rows for one request. Stores keep the rows of a booking
+// with at most that number of charges on the stack.
+const Few = 12
+
+// BookShort books a start now, if all budgets of the booking are plain: sliding
+// windows that have room behind all that was booked before, and unlimited
+// budgets of which nothing is known. That is the case for most callers. It
+// decides like a Request, in a fraction of the steps. It returns false, and has
+// done nothing, if a budget is not plain: then a Request must decide. The rows
+// are in the order of the charges; the row of an unlimited budget of which
+// nothing is known is nil.
+func BookShort(now int64, b *store.Booking, rows []*Row, g *store.Grant) (decided bool) {
+	charges := b.Charges
+	if b.Returns || b.NotBefore != 0 || names(&b.Instead) {
+		return false
+	}
+
+	// Nothing is changed before all are known to be plain.
+	rows = rows[:len(charges)]
+	for i := range charges {
+		r, c := rows[i], &charges[i]
+		if r == nil && c.Limit.Kind() == store.KindUnlimited {
+			continue
+		}
+		if c.Limit.Kind() != store.KindSlidingWindow || c.Shadow || slices.Contains(rows[:i], r) {
+			return false
+		}
+
+		span, n := shortSpan(c), int64(c.Limit.N())
+		if !r.isPlain(now, span) || !r.hasRoom(now, span, n-int64(c.Cost)-int64(c.KeepFree)) {
+			return false
+		}
+	}
+
+	// All budgets have room, so book in all of them.
+	stamp, spread := int64(1), Micros(b.Spread)
+	for i := range charges {
+		r, c := rows[i], &charges[i]
+		if r == nil {
+			continue
+		}
+
+		r.bookPlain(now, shortSpan(c), int64(c.Limit.N()), int64(c.Cost), spread)
+		stamp += r.lifts
+	}
+
+	g.OK, g.HeldBy, g.Handle.Start, g.Handle.Stamp = true, store.NotHeld, now, stamp
+	return true
+}
+
+// shortSpan returns Charge.Span of a sliding window, in microseconds.
+func shortSpan(c *store.Charge) int64 { return Micros(c.Limit.Per()+c.Jitter) + 1 }
+
+// names reports whether a handle is not the zero handle. To compare the two with
+// == takes twice as long.
+func names(h *store.Handle) bool {
+	return h.Start|h.Place|h.Stamp != 0 || h.Local || h.Node != nil
+}
+
+// isPlain reports whether a row under a sliding window holds nothing but starts.
+func (r *Row) isPlain(now, span int64) bool {
+	return now >= r.seen && // otherwise the clock stepped back
+		(span == r.span || now >= r.until) && r.lost <= now-span && // otherwise history is missing: see remember
+		(r.paused == 0 || r.slowEnd(span) <= now) &&
+		max(r.tails[0], r.tails[1], r.tails[2]) <= now && // otherwise it has to keep behind others
+		r.ceiling.top == 0 && r.queue == nil && r.slots == nil && r.leases == nil
+}
+
+// slowEnd returns when the probe and the slow start in a sliding window are
+// over.
+func (r *Row) slowEnd(span int64) int64 {
+	return r.paused + max(r.last.probe, int64(len(steps))*min(r.last.step(), span))
+}
+
+// hasRoom reports whether a sliding window has room now, whatever is still to
+// come, and no entry begins later.
+func (r *Row) hasRoom(now, span, room int64) bool {
+	e, total := r.entries, r.total
+	if k := len(e); k > 0 && e[k-1].first > now {
+		return false
+	}
+	for i := 0; total > room; i++ {
+		if i == len(e) || e[i].last+span > now {
+			return false
+		}
+		total -= e[i].n // the entry is over
+	}
+	return true
+}
+
+// sliding is a rule with all that prune has to know of a sliding window.
+var sliding rule
+
+// bookPlain does with a plain row what advance and book do, for a start now.
+func (r *Row) bookPlain(now, span, n, cost, spread int64) {
+	// As in remember: the span and the bound of an older limit count until no entry needs them.
+	if now >= r.until || r.isBlank() {
+		r.span, r.most = span, n
+	} else {
+		r.most = max(r.most, n)
+	}
+	r.seen = now
+
+	if len(r.entries) > 0 && r.isOver(&r.entries[0], now) {
+		r.prune(now, &sliding)
+	}
+
+	// As in book: under a large limit the starts of one part of the window share an entry.
+	shares := now
+	if n > windowParts {
+		shares -= now % partOf(span)
+	}
+	r.push(now, now+spread, cost, shares)
+	r.until = max(r.until, now+spread+span)
+	r.bound()
 }

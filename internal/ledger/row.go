@@ -30,7 +30,7 @@ type Row struct {
 	last   penalty
 	frozen int64 // starts up to then stay booked when they are cancelled
 
-	level int64 // TokenBucket: units spent at the time lost; see bucket.go
+	level int64 // TokenBucket: units spent at the time lost; see search.go
 	unit  int64 // units of a token in level. Negative: other limits added to level. Zero: the limit was no bucket.
 
 	ceiling ceiling        // what was learned of the upstream. Zero: nothing.

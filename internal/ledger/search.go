@@ -1,7 +1,9 @@
 package ledger
 
 import (
+	"math/bits"
 	"slices"
+	"time"
 
 	"github.com/fleetthrottle/throttle/store"
 )
@@ -438,4 +440,301 @@ func (s *Search) behind(b *store.Booking) {
 	for _, start := range s.row.tails[:class(b.Priority)+1] {
 		s.tail = max(s.tail, start)
 	}
+}
+
+// Token buckets. A row knows the starts of the last span as entries, and all
+// starts before them as a level. The level is updated lazily, as in a token
+// bucket that is computed at each arrival.
+
+// maxLevel is more than any bucket of a limit holds, and small enough for sums.
+const maxLevel = 1 << 52
+
+// filling returns an upper bound on the tokens that an entry can have taken: by
+// the rule never more than the whole bucket, so entries that were joined need
+// not count more.
+func (u *rule) filling(e *entry) int64 { return min(e.n, u.n) }
+
+// addUp returns the level at the end of e, with the cost of e. Entries come in
+// the order of time.
+func (l level) addUp(e *entry, u *rule) level {
+	left := int64(0)
+	if elapsed := e.last - l.at; elapsed <= l.spent/u.tokens {
+		left = l.spent - elapsed*u.tokens
+	}
+	return level{e.last, left + u.filling(e)*u.micros}
+}
+
+// due returns when excess tokens have flowed in, or 0 if that many are there
+// already. Tokens that flow in during the jitter do not count: an arrival may be
+// later by the jitter than the arrival before the level was reached.
+func (l level) due(excess int64, u *rule) int64 {
+	missing := l.spent + excess*u.micros
+	if missing <= 0 {
+		return 0
+	}
+	return l.at + u.jitter + (missing+u.tokens-1)/u.tokens
+}
+
+// recount converts the row's level to the units of the rule. A level of other
+// units, or a level to which other limits added, is at most a full bucket.
+func (r *Row) recount(u *rule) {
+	old := max(r.unit, -r.unit)
+	switch {
+	case r.unit == u.micros:
+		return
+	case old == 0:
+	case r.level/old >= u.n:
+		r.level = u.n * u.micros // a full bucket; the product below could overflow
+	default:
+		// level × micros ÷ old in 128 bits, rounded up.
+		hi, lo := bits.Mul64(uint64(r.level), uint64(u.micros))
+		lo, carry := bits.Add64(lo, uint64(old-1), 0)
+		quotient, _ := bits.Div64(hi+carry, lo, uint64(old))
+		r.level = int64(quotient)
+	}
+	r.unit = u.micros
+}
+
+// forget counts an entry that is about to leave the row. A bucket remembers how
+// much was spent: a bucket that is never left in peace for long enough to fill
+// up owes these tokens forever.
+func (r *Row) forget(e *entry, u *rule) {
+	switch {
+	case u.tokens > 0:
+		r.level = level{r.lost, r.level}.addUp(e, u).spent
+	case r.unit != 0:
+		// The limit may be a bucket again: until then nothing flows in.
+		r.unit = min(r.unit, -r.unit)
+		r.level = min(maxLevel, r.level+min(e.n, maxLevel/-r.unit)*-r.unit)
+	}
+	r.lost = max(r.lost, e.last)
+}
+
+// filled returns the first moment not before t at which the bucket has room for
+// the start and for all entries that begin by then. Of these entries, i … j-1
+// are counted in sum, as if no token flowed in while they lasted; all before i
+// are counted in level, which knows how much has flowed in since.
+func (s *Search) filled(t int64) int64 {
+	e := s.row.entries
+	for {
+		// Entries that begin by t take their tokens before the start does.
+		for ; s.j < len(e) && e[s.j].first <= t; s.j++ {
+			s.sum += s.rule.filling(&e[s.j])
+		}
+
+		// The sum alone is more than a full bucket holds, so tokens must flow in behind the earliest of its entries.
+		for ; s.sum > s.rule.room && s.i < s.j; s.i++ {
+			s.level = s.level.addUp(&e[s.i], &s.rule)
+			s.sum -= s.rule.filling(&e[s.i])
+		}
+
+		due := s.level.due(s.sum-s.rule.room, &s.rule)
+		if due <= t {
+			return t
+		}
+		t = due // by then, further entries may have begun
+	}
+}
+
+// overdrawn returns the index of the first entry behind t whose tokens would not
+// have flowed in by its begin if a start at t took its own, or -1 if there is
+// none. No start before the begin of that entry has room: it would overdraw the
+// bucket at the same moment.
+func (s *Search) overdrawn(t int64) int {
+	u, e := &s.rule, s.row.entries
+
+	// The bucket as the entries before t leave it, and a bucket that is full when the start has taken its tokens at the latest.
+	i, spent, sum := s.i, s.level, s.sum
+	start, own := level{at: t + u.spread}, int64(0)
+
+	for k := s.j; k < len(e); k++ {
+		sum += u.filling(&e[k])
+		own += u.filling(&e[k])
+
+		// As in filled: tokens flow in behind the earliest entries of a sum that is more than a full bucket.
+		for ; sum > u.room && i < s.j; i++ {
+			spent = spent.addUp(&e[i], u)
+			sum -= u.filling(&e[i])
+		}
+
+		if spent.due(sum-u.room, u) > e[k].first || start.due(own-u.room, u) > e[k].first {
+			return k
+		}
+	}
+	return -1
+}
+
+// bucket returns the first start not before t for which a token bucket has room:
+// with it no run of entries breaks the rule that ends with the start, goes over
+// it, or begins with it. See filled for how the entries before t are counted.
+func (s *Search) bucket(t int64) int64 {
+	r := s.row
+	if r.level == 0 && r.total <= s.rule.room {
+		return t
+	}
+	if s.i == 0 {
+		s.level = level{r.lost, r.level}
+	}
+
+	// A moment with enough tokens for the start may leave too few for an entry behind it: then look from that entry on.
+	for {
+		t = s.filled(t)
+		k := s.overdrawn(t)
+		if k < 0 {
+			return t
+		}
+		t = r.entries[k].first
+	}
+}
+
+// When waiters will have their turn, as far as anybody can tell: if nothing
+// changes. A rank is the sum of the costs up to a caller in its line, its own
+// cost included. When callers come again that left with their places is at the
+// end of this file.
+
+// farWindows is how many windows of a calendar are looked at one by one.
+const farWindows = 64
+
+// slidingTurn returns the turn in sliding windows: room comes back as entries
+// leave the window, and each window after that is like the window before.
+func (s *Search) slidingTurn(from, rank int64) int64 {
+	most, span := s.rule.usable(), s.rule.span
+
+	// Whole windows pass before the window of the turn. In that one, missing is the cost that must leave the window first.
+	cycles := (rank - 1) / most
+	used, first := s.row.later(from - span)
+	missing := used + rank - cycles*most - most
+
+	i, e := first, s.row.entries
+	for missing > 0 && i < len(e) {
+		missing -= e[i].n
+		i++
+	}
+	if i > first {
+		from = e[i-1].last + span
+	}
+	return from + cycles*span
+}
+
+// pacedTurn returns the turn by the distances alone that waiting starts keep:
+// from the last start that others waited for, with smaller distances where the
+// window has room; and from when the window of the caller's start has room for
+// its first start.
+func (s *Search) pacedTurn(from, rank int64) int64 {
+	u := &s.rule
+	if u.pace == 0 {
+		return from
+	}
+
+	used, _ := s.row.later(from - u.span)
+	behind := max(from, slices.Max(s.row.tails[:])) + (rank-u.cost)*u.pace*min(used, u.most)/u.most
+
+	first := max((rank-1)/u.usable()*u.usable()+1, u.cost)
+	t := max(behind, s.slidingTurn(from, first)+(rank-first)*u.pace)
+
+	// Where starts are at the begin of a part of the window, this start is at the next: see even.
+	if part := partOf(u.span); s.single && u.n > windowParts && 2*u.pace*u.most >= u.span && u.cost*u.pace <= part {
+		t = (t + part - 1) / part * part
+	}
+	return t
+}
+
+// leftIn returns how much of a limit of left the starts in a window leave.
+func (r *Row) leftIn(left, start, end int64) int64 {
+	for _, e := range r.entries {
+		if e.last >= start && e.first < end {
+			left -= e.n
+		}
+	}
+	return left
+}
+
+// alignedTurn returns the turn in fixed windows: it fills window after window.
+func (s *Search) alignedTurn(from, rank int64) int64 {
+	most, t := s.rule.usable(), from
+	for range farWindows {
+		start, end, _ := s.rule.window(t)
+		left := s.row.leftIn(most, start, end)
+		if rank <= left {
+			return t
+		}
+		rank -= max(0, left)
+		t = end
+	}
+
+	// Later windows are taken to be empty, and as long as this one.
+	_, _, keep := s.rule.window(t)
+	return t + (rank-1)/most*keep
+}
+
+// bucketTurn returns the turn in a token bucket: from its level on, when the
+// tokens of all ranks have flowed in.
+func (s *Search) bucketTurn(from, rank int64) int64 {
+	v := Search{row: s.row, rule: s.rule, from: s.from, level: level{s.row.lost, s.row.level}}
+	v.rule.room -= rank - s.rule.cost
+	return v.filled(from)
+}
+
+// turnAt returns when a caller of that rank will start, if nothing changes. The
+// search has not begun.
+func (s *Search) turnAt(rank int64) int64 {
+	from, u := max(s.from, s.row.paused), &s.rule
+	switch {
+	case u.unit > 0:
+		if k := len(s.row.entries); k > 0 {
+			from = max(from, s.row.entries[k-1].blockEnd(u.unit+u.pad, u.n))
+		}
+		return from + (rank-u.cost)*(u.unit+u.pad)
+	case u.tokens > 0:
+		return s.bucketTurn(from, rank)
+	case u.aligned:
+		return s.alignedTurn(from, rank)
+	case u.peak == 0:
+		return from
+	default:
+		return max(s.slidingTurn(from, rank), s.pacedTurn(from, rank))
+	}
+}
+
+// together returns when one request would start that costs as much as the caller
+// and all callers before it. The slow start has room for only a part of that at
+// once, which turnAt does not consider.
+func (s *Search) together(rank int64) int64 {
+	v := Search{row: s.row, rule: s.rule, from: s.from, level: level{s.row.lost, s.row.level}}
+	more := min(rank, s.rule.usable()) - s.rule.cost
+	v.rule.cost += more
+	v.rule.room -= more
+	return v.earliest(s.from)
+}
+
+// Appointments are until when callers that left with their places have
+// appointments, in microseconds of the store's clock: callers that left for the
+// first time, and callers that came back and left again.
+type Appointments [2]int64
+
+// of returns the end of the appointments of one kind of callers.
+func (a *Appointments) of(again bool) *int64 {
+	if again {
+		return &a[1]
+	}
+	return &a[0]
+}
+
+// Make returns in how long a caller should come again that leaves now, and that
+// was told a wait: behind the appointment before it by the time that the limit
+// takes for the charge.
+func (a *Appointments) Make(now int64, c *store.Charge, wait time.Duration, again bool) time.Duration {
+	tail := a.of(again)
+	at := max(now+Micros(wait), *tail)
+	*tail = at + Micros(Distance(c))
+	return time.Duration(at-now) * time.Microsecond
+}
+
+// Distance returns how long a limit takes for a charge, where starts flow
+// evenly. It is 0 if nobody knows.
+func Distance(c *store.Charge) time.Duration {
+	if n := c.Limit.N(); n > 0 && c.Limit.Per() > 0 {
+		return time.Duration(float64(c.Limit.Per()) * float64(c.Cost) / float64(n))
+	}
+	return 0
 }

@@ -156,7 +156,7 @@ func isOld(version string) bool {
 	return err != nil || n < oldest
 }
 
-// fault says why a server cannot keep budgets that has an identity and answers so to lua/check.lua; ""
+// fault says why a server cannot keep budgets that has an identity and answers so to lua/frame.lua; ""
 // if it can.
 func fault(id identity, answer []any) string {
 	const newer = "use Redis 7.0 or later, or Valkey"
@@ -184,7 +184,7 @@ func fault(id identity, answer []any) string {
 }
 
 const (
-	lockTime = 20 * time.Millisecond // for how long the part check_lock of lua/check.lua looks
+	lockTime = 20 * time.Millisecond // for how long the part check_lock of lua/frame.lua looks
 	lockKey  = ":check"              // ends the key that it writes, in the slot of the key before that
 )
 

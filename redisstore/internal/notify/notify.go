@@ -301,7 +301,7 @@ type Message any
 // may be lost.
 type Subscribed struct{ Channel string }
 
-// A Pause says until when a budget is paused, of lua/pause.lua.
+// A Pause says until when a budget is paused, of lua/age.lua.
 type Pause struct {
 	Key  string
 	End  int64         // by the server's clock, in microseconds, or 0 if the pause was lifted

@@ -775,7 +775,7 @@ func (k *Known) append(f Frame) Frame {
 }
 
 // A Report is a node's report of one budget of requests in flight: all slots that
-// the node holds, and its waiters. See lua/leases.lua.
+// the node holds, and its waiters. See lua/slots.lua.
 type Report struct {
 	Key        string
 	Budget     [16]byte

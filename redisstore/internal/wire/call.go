@@ -229,7 +229,7 @@ func (b Boundaries) ServerTime() int64 {
 const windowsAhead = 3
 
 // AppendRule appends a rule for the key with that index: all of a charge except
-// its cost. See lua/rule.lua.
+// its cost. See lua/entries.lua.
 func (b Boundaries) AppendRule(f Frame, key int, c *store.Charge) Frame {
 	tokens, flow := int64(0), int64(0)
 	if c.Limit.Kind() == store.KindTokenBucket {

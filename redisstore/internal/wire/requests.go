@@ -39,7 +39,7 @@ type PauseRequest struct {
 	Start  int64         // the start of the refused request
 }
 
-// A PauseReply is the answer of the parts pause and slots_pause of lua/pause.lua.
+// A PauseReply is the answer of the parts pause and slots_pause of lua/age.lua.
 type PauseReply struct {
 	Now, End int64 // the server's time, and when the pause ends. An End of zero: no pause.
 	Changed  bool

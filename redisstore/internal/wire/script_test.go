@@ -212,15 +212,11 @@ func wrapped(title string, list []string) (lines []string) {
 // Go are what stores call, as programs call scripts. The other files of the same name are cousins: they solve the same for another kind of
 // line.
 var twins = []struct{ file, inGo, inLua string }{
-	{"rule", "set set_kind part_of length", "read_rule"},
-	{"told", "until obey_note take_note tell told_limit", "ends forget obey tell"},
-	{"entries", "", "touch insert delete first_two pop"},
-	{"bucket", "", "spent"},
-	{"penalty", "cut_off penalize forget_probe", "forgive forget"},
-	{"age", "forget_dead", "is_late forward_step stepped_back was_set"},
-	{"search", "step_rule booked over shares behind", "copied_from weigh search_for resume"},
-	{"turn", "together of", "units"},
-	{"short", "short_span names slow_end has_room book_plain", "read_head note_ends drop begin write"},
+	{"entries", "set set_kind part_of length short_span names slow_end has_room book_plain",
+		"touch insert delete first_two pop read_rule read_head note_ends drop_over begin write"},
+	{"age", "forget_dead cut_off penalize forget_probe until take_note tell told_limit",
+		"is_late forward_step stepped_back was_set forgive forget ends tell row_pause slots_pause"},
+	{"search", "step_rule booked over shares behind together of", "copied_from weigh search_for resume spent units"},
 	{"reconcile", "", "book_anew is_used lower raise"},
 	{"status", "starts in_flight callers callers_of wait", ""},
 }
@@ -250,13 +246,18 @@ func goFunctions(t *testing.T, path string) (all []string) {
 	return all
 }
 
-// luaFunctions returns the functions at the left of a part, in their order. One of a table has the table's name before its own if Go has that
-// name, as turn.at is turnAt.
+// luaFunctions returns the functions at the left of a part, in their order. A function of a table has the table's name before or behind its own
+// if Go has that name, as turn.at is turnAt, and note.obey is obeyNote.
 func luaFunctions(text string, inGo []string) (all []string) {
 	for _, m := range regexp.MustCompile(`(?m)^(?:local )?function ([\w.]+)\(`).FindAllStringSubmatch(text, -1) {
-		name := strings.ReplaceAll(m[1], ".", "_")
-		if !slices.Contains(inGo, name) {
-			name = m[1][strings.LastIndex(m[1], ".")+1:]
+		table, name, _ := strings.Cut(m[1], ".")
+		if name == "" {
+			table, name = "", table
+		}
+		for _, whole := range []string{table + "_" + name, name + "_" + table} {
+			if slices.Contains(inGo, whole) {
+				name = whole
+			}
 		}
 		all = append(all, name)
 	}

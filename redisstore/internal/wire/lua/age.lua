@@ -228,3 +228,411 @@ local function advance(r, now, u)
   r.seen = now
   prune(r, now, u)
 end
+
+-- part: penalty
+-- What an upstream's refusals do to a budget. A penalty closes it for a time: see docs/internals/bans.md. A ceiling lowers its limit: see
+-- docs/use/bans.md#learn-from-refusals. The twin is internal/ledger/age.go.
+--
+-- A row, or a budget of slots, remembers of its last penalty
+--
+--   ban     for how long it closed the budget
+--   probe   for how long the first start afterwards is alone
+--   times   how often in a row it was met, 0 if it was no refusal
+--
+-- and a row of its ceiling
+--
+--   top     the level of use that was refused, 0 without a ceiling
+--   fell    when the ceiling fell from there
+--   learns  the window that both are about
+--
+-- The height of a ceiling at any moment follows from these, so it rises without being written.
+--
+-- needs: frame (max, min, ceil, floor), row (open), rule (window, has_windows)
+-- defines: penalty.step, penalty.remembered, penalty.repeated, penalty.forgive, penalty.shut, is_free, ceiling.is_of, ceiling.forgotten,
+--     ceiling.at, ceiling.forget, ceiling.obey, ceiling.learn
+
+do
+-- step returns the longest step of the slow start after a penalty.
+function penalty.step(r)
+  return min(floor(r.ban / 2), LONGEST_STEP)
+end
+
+-- remembered returns for how long after the end of a penalty a refusal has to do with it.
+function penalty.remembered(r)
+  return max(penalty.step(r), r.probe)
+end
+
+-- repeated returns how often a penalty was met again, until it is forgotten. left is for how long it still lasts, below 0 since its end.
+function penalty.repeated(r, left)
+  return left + penalty.remembered(r) > 0 and max(0, r.times - 1) or 0
+end
+
+-- grown returns an upper bound on a penalty of that length that is met again: as many times the length as the length has whole seconds.
+local function grown(length)
+  length = min(length, LONGEST_GROWN)
+  return min(length * floor(length / 1000000), LONGEST_GROWN)
+end
+
+-- forgive forgets a penalty.
+function penalty.forgive(r)
+  r.ban, r.probe, r.times = 0, 0, 0
+end
+
+-- shut returns for how long r is closed now. It was closed for left, below 0 since the end of that, and is to be closed for length. A
+-- request was refused that was sent a time refused before now, or none was if refused is 0; its answer took the time took. The store may
+-- have been away since.
+--
+-- A request that was sent after the last penalty has met that again. So has one sent in the last half of the penalty, because clocks drift.
+-- A request that was sent before belongs to the penalty, and its answer came late.
+function penalty.shut(r, left, length, refused, took)
+  if left + penalty.remembered(r) <= 0 then
+    penalty.forgive(r)
+  end
+
+  local ban, times = length, refused > 0 and 1 or 0
+  local late = refused > 0 and -refused < left - floor(r.ban / 2)
+  if refused > 0 and r.times > 0 and left <= 0 and not late then
+    ban, times = max(length, min(2 * r.ban, grown(length))), r.times + 1
+  end
+  local probe, closed = max(LEAST_PROBE, min(2 * took, LONGEST_PROBE, ban)), max(left, ban)
+
+  -- Two penalties that overlap are one, with the longer times of both.
+  if late or left > 0 then
+    ban, probe, times = max(r.ban, ban), max(r.probe, probe), max(r.times, times)
+  end
+  r.ban, r.probe, r.times = ban, probe, times
+  return closed
+end
+end
+
+-- is_free reports whether a rule is unlimited and its row closes nothing: then the row holds no start, and counts none.
+local function is_free(u, r)
+  return u.peak == 0 and r.paused + r.probe <= now and r.opens <= now and not (u.tells and r.told > 0)
+end
+
+do
+-- rising returns how long a ceiling takes to come back to its top.
+local function rising(r)
+  return RISING_LEAST + RISING_WINDOWS * r.learns
+end
+
+-- is_of reports whether a row has a ceiling for a rule.
+function ceiling.is_of(r, u)
+  return r.top > 0 and u.learns > 0 and u.learns == r.learns
+end
+
+-- forgotten returns when the ceiling of a row means nothing any more.
+function ceiling.forgotten(r)
+  return r.fell + CEILING_RISEN * rising(r)
+end
+
+-- at returns the height of the ceiling: a cubic that is flat around its top, as in the congestion control CUBIC.
+function ceiling.at(r, now)
+  local x = max(-1, (now - r.fell - rising(r)) / rising(r))
+  return r.top + r.top / CEILING_FALL * x * x * x
+end
+
+-- forget takes the ceiling off a row.
+function ceiling.forget(r)
+  r.top, r.fell, r.learns = 0, 0, 0
+end
+
+-- obey lowers a rule to the row's ceiling, or forgets a ceiling that has risen to the limit.
+function ceiling.obey(r, now, u)
+  if not ceiling.is_of(r, u) then
+    return
+  end
+  local level = ceiling.at(r, now)
+  if level >= u.rate or now >= ceiling.forgotten(r) then
+    ceiling.forget(r)
+    return
+  end
+
+  local share = level / u.rate
+  u.cap = max(1, floor(u.n * share))
+  u.tokens = min(u.tokens, max(1, floor(u.tokens * share)))
+  u.pad = floor(u.unit / share) - u.unit
+end
+
+-- used returns how much of the limit was in use when the start at mark came, the start included. It returns 0 if the refusal of that start
+-- is no evidence: more than the limit was in use, the start has not come, or it lies in a fixed window that is over for long. A leaky bucket
+-- and a token bucket count by their rate alone. Where a part of the window is forgotten, that part is taken to have been as full as the
+-- rest.
+local function used(r, mark, u)
+  if mark > r.seen then
+    return 0
+  elseif not has_windows(u) then
+    return u.rate
+  end
+  local since = window(u, mark)
+  local before = u.boundaries and window(u, window(u, r.seen) - 1)
+  if not since or (before and mark < before) then
+    return 0
+  end
+
+  open(r)
+  local sum = 0
+  for i = 1, r.size do
+    local first, last, n = r.F[i], r.L[i], r.N[i]
+    if last >= since and first <= mark then
+      -- Of an entry that reaches beyond the mark, the part up to the mark counts.
+      if last > mark then
+        n = ceil(n * ((mark - first + 1) / (last - first + 1)))
+      end
+      sum = sum + n
+    end
+  end
+
+  -- More than the limit was in use, so the refusal says nothing of the limit.
+  if sum > u.rate then
+    return 0
+  end
+
+  -- The forgotten part of the window is taken to have been as full as the rest.
+  if r.lost >= since then
+    sum = sum * ((mark - since + 1) / max(1, mark - r.lost))
+  end
+  return max(1, sum)
+end
+
+-- believed returns to which level a refusal at a level of use lowers a ceiling that was at from. A refusal below half of that may have a
+-- different reason.
+local function believed(level, from)
+  return level < from / 2 and from * 3 / 4 or level
+end
+
+-- learn lowers the ceiling, if the refusal of the start at mark is evidence, and returns the height before and after, in thousandths.
+function ceiling.learn(r, mark, u, now)
+  if u.learns == 0 then
+    return 0, 0
+  end
+
+  local from = ceiling.is_of(r, u) and ceiling.at(r, now) or u.rate
+  local to, level = from, used(r, mark, u)
+  if level > 0 and mark > r.fell and (r.paused == 0 or mark >= r.paused + r.probe) then
+    r.top, r.fell, r.learns = max(1, min(from, believed(level, from))), now, u.learns
+    to = min(from, ceiling.at(r, now))
+  end
+  return floor(from * 1000), floor(to * 1000)
+end
+end
+
+-- part: told
+-- What an upstream tells of its limit. A budget under the limit Told is unlimited until a note lies in its row; from then on the note is a sliding
+-- window, until the note is over: see docs/use/bans.md#limits-that-answers-tell. The twin is internal/ledger/age.go. A row has of its note
+--
+--   told   starts in any window, 0 without a note
+--   each   the window
+--   heard  when an answer told it last
+--
+-- needs: frame (max, floor)
+-- defines: note.ends, note.forget, note.obey, note.tell
+
+-- ends returns when the note of a row is over, 0 without a note.
+function note.ends(r)
+  return r.told > 0 and r.heard + r.each + NOTE_KEPT or 0
+end
+
+-- forget takes the note off a row.
+function note.forget(r)
+  r.told, r.each, r.heard = 0, 0, 0
+end
+
+do
+-- is_note reports whether a limit may be a note.
+local function is_note(n, window)
+  return 1 <= n and n <= MOST_TOLD and LEAST_WINDOW <= window and window <= LONGEST_WINDOW
+end
+
+-- is_tighter reports whether n starts in a window are fewer than the note has in the same time, or as many that are told for a shorter window.
+local function is_tighter(r, n, window)
+  local rate, held = n / window, r.told / r.each
+  return rate < held or rate == held and window < r.each
+end
+
+-- pace_of returns the pace of a sliding window: see Limit.Pace in store/limit.go.
+local function pace_of(n, window)
+  local within = EVEN_PACE
+  if window <= EVEN_WINDOW then
+    within = floor(window * 9 / 10)
+  end
+  return floor(within / n)
+end
+
+-- obey makes a rule that leaves its number to the upstream the sliding window of the row's note, or forgets a note that is over.
+function note.obey(r, now, u)
+  if now >= note.ends(r) then
+    note.forget(r)
+    return
+  end
+
+  u.kind, u.n, u.cap, u.peak, u.rate = SLIDING_WINDOW, r.told, r.told, r.told, r.told
+  u.span = r.each + u.jitter + 1
+  u.width, u.pace = u.span, pace_of(r.told, r.each)
+  if u.adapts then
+    u.learns = r.each
+  end
+end
+
+-- tell takes in that an answer told a limit, and reports whether the row's note has changed. A limit that allows more than the note replaces it
+-- only when no answer has told the note for a window, and for a minute: where answers disagree, the tightest counts.
+function note.tell(r, now, n, window)
+  if not is_note(n, window) then
+    return false
+  end
+
+  local holds = now < note.ends(r)
+  if holds and r.told == n and r.each == window then
+    r.heard = now
+    return false
+  elseif holds and not is_tighter(r, n, window) and now < r.heard + max(r.each, PREFERRED) then
+    return false
+  end
+
+  -- Starts from before the note were not counted, so that none of them can be given back.
+  if not holds then
+    r.frozen = max(r.frozen, now + MARKED)
+  end
+
+  -- Nobody counted for a longer window, and a bound on what may have been would close the budget.
+  if window > r.each or not holds then
+    r.frozen = max(r.frozen, r.lost)
+    r.lost = 0
+  end
+
+  -- Entries of the old window would be kept as coarsely as that needs.
+  if window ~= r.each then
+    r.till = now
+  end
+
+  r.told, r.each, r.heard = n, window, now
+  return true
+end
+end
+
+-- part: pause
+-- Closes one budget for a time, or opens it again. Of several ends the latest counts. All programs that listen are told.
+--
+-- KEYS  1 the budget
+-- ARGV  1 the time in microseconds, or '' for the server's clock
+--       2 numbers, 8 bytes each: for how long, in microseconds; 1 to open it instead; when the call should be here, or 0; how long ago the
+--         request was sent that was refused, or 0; how long its answer took; the mark of its start, by which the row learns, or 0; the rule
+--       3 the channel of such news
+--
+-- Result as of book.lua: DONE, now, the end of the pause, or 0, whether that is new, and the ceiling before and after, in thousandths; or
+-- NEEDS_BOUNDARIES, now, now; or NEEDS_TIME, now, now if the call is too late for the length to be true.
+-- News are the end, how long that is from now, and the key.
+--
+-- needs: age (is_late, advance), entries (drop), frame (max, frame, now), offers (queue.free), penalty (penalty.forgive, penalty.shut,
+--     ceiling.forget, ceiling.learn), queue (queue, queue.write), row (penalty, ceiling, note, load, open, save), rule (read_rule), told
+--     (note.forget)
+
+local length, lift, due, refused, took, mark
+length, lift, due, refused, took, mark, cursor = struct.unpack('<dddddd', frame, cursor)
+local r = load(KEYS[1])
+local u = read_rule(0)
+local needs = is_late(now, due) and NEEDS_TIME or advance(r, now, u)
+if needs then
+  return struct.pack('<ddd', needs, now, now)
+end
+
+local old, from, to = r.paused, 0, 0
+if mark > 0 then
+  from, to = ceiling.learn(r, mark, u, now)
+end
+if lift == 1 then
+  r.paused = 0
+  penalty.forgive(r)
+  ceiling.forget(r)
+  note.forget(r)
+  queue.free(r)
+  if u.peak == 0 and r.most == 0 then -- the probe is forgotten, unless a program has a number for the limit and counts
+    open(r)
+    drop(r, r.size)
+  end
+
+  -- The row stays until the old end, to know better than a program that did not hear that the pause was lifted: such a program would tell an
+  -- empty Redis of the pause.
+  r.till = max(r.till, old)
+elseif length > 0 then
+  r.paused = now + penalty.shut(r, old - now, length, refused, took)
+end
+
+if r.stored or r.paused > 0 or r.top > 0 then
+  save(r, queue.write(r))
+end
+local changed = r.paused > old or lift == 1 and old > now
+if changed then
+  -- A program that may not publish, or is not heard, does no harm: sleepers that were not
+  -- told that they can hear ask before they start.
+  redis.pcall('PUBLISH', ARGV[3], string.format('%.0f %.0f %s', r.paused, max(0, r.paused - now), KEYS[1]))
+end
+return struct.pack('<dddddd', DONE, now, r.paused, changed and 1 or 0, from, to)
+
+-- part: slots_pause
+-- Closes one budget of requests in flight for a time, or opens it again. Of several ends the latest counts. All programs that listen are told.
+--
+-- KEYS  1 the budget of slots
+-- ARGV  1 the time in microseconds, or '' for the server's clock
+--       2 numbers, 8 bytes each: for how long, in microseconds; 1 to open it instead; when the call should be here, or 0; how long ago the
+--         request was sent that was refused, or 0; how long its answer took; and the rest, for budgets that are no slots
+--       3 the channel of such news
+--
+-- Result and news as above.
+--
+-- needs: age (is_late), frame (max, frame, now), leases (load_slots, check_generation, save_slots), penalty (penalty.forgive, penalty.shut),
+--     row (penalty)
+
+local length, lift, due, refused, took = struct.unpack('<ddddd', frame)
+if is_late(now, due) then
+  return struct.pack('<ddd', NEEDS_TIME, now, now)
+end
+
+local slots = load_slots(KEYS[1], now)
+check_generation(slots, 0, 0, now)
+local old = slots.pause
+if lift == 1 then
+  slots.ends = 0
+  penalty.forgive(slots)
+elseif length > 0 then
+  slots.ends = penalty.shut(slots, slots.ends, length, refused, took)
+end
+slots.pause = max(0, slots.ends)
+save_slots(slots)
+
+local changed = slots.pause > old or lift == 1 and old > 0
+if changed then
+  redis.pcall('PUBLISH', ARGV[3], string.format('%.0f %.0f %s', slots.pause > 0 and now + slots.pause or 0, slots.pause, KEYS[1]))
+end
+return struct.pack('<dddd', DONE, now, slots.pause > 0 and now + slots.pause or 0, changed and 1 or 0)
+
+-- part: closed
+-- Says until when budgets are closed. It changes nothing.
+--
+-- KEYS  the budgets
+-- ARGV  1 the time in microseconds, or '' for the server's clock
+--
+-- Result as of book.lua: DONE, now, then for each budget the end of its pause, or 0, and how long that is from now.
+--
+-- needs: frame (now), leases (load_slots), row (load)
+
+-- row_pause returns when a row was seen last, and the end of its pause.
+local function row_pause(key)
+  local r = load(key)
+  return r.stored and r.seen or now, r.paused
+end
+
+-- slots_pause returns the same for a budget of slots.
+local function slots_pause(key)
+  local slots = load_slots(key, now)
+  return now, slots.pause > 0 and now + slots.pause or 0
+end
+
+local out = {struct.pack('<dd', DONE, now)}
+for i, key in ipairs(KEYS) do
+  local has_slots = key:sub(-7) == ':flight' -- no row's key ends like that
+  local seen, paused = (has_slots and slots_pause or row_pause)(key)
+  -- A clock that was set back has not moved the row yet.
+  out[i + 1] = struct.pack('<dd', paused, math.max(0, paused - math.max(now, seen)))
+end
+return table.concat(out)

@@ -188,7 +188,7 @@ return struct.pack('<ddddddd', DONE, now, believed, r.count, r.generation, from,
 --
 -- Result as of book.lua: DONE, now, 1 if there is a count to set, which a limit without windows and a budget without a row do not have, how
 -- much was used before, and between which times starts must be booked anew; or NEEDS_BOUNDARIES, now, now.
--- News are those of book_anew, and of the line: see offers.lua.
+-- News are those of book_anew, and of the line: see queue.lua.
 --
 -- needs: age (advance), anew (last_of, book_anew), entries (touch, add), frame (max, min, frame, now), offers (queue.free, queue.call,
 --     queue.tell), queue (queue, queue.write), row (load, open, latest, save), rule (read_rule, window, has_windows)

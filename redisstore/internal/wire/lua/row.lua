@@ -25,8 +25,8 @@ local MOST_KNOWN = 1024 -- shares without a lane of their own whose tags a line 
 local ROUND_SIZE = 48 -- upper bound on the bytes of a lane of such shares
 local LINE_KEPT = 300000000 -- for how long a line is kept after the last call that it concerns
 
-local penalty, ceiling = {}, {} -- see penalty.lua
-local note = {} -- see told.lua
+local penalty, ceiling = {}, {} -- see age.lua
+local note = {} -- see age.lua
 local bound -- see entries.lua
 
 -- stored returns the head of a key's row as it is stored, nil if there is none.
@@ -57,11 +57,11 @@ end
 --   first, last, n     closed: the last entry
 --   expires            when the key expires, as it is stored
 --   opens              no new start before that: see repair.lua
---   t1, t2, t3         the last start for which waiters of each class waited: see line.lua
+--   t1, t2, t3         the last start for which waiters of each class waited: see book.lua
 --   pin                the last start that is, or was, beyond the horizon
---   top, fell, learns  of the ceiling, and ban, probe, times of the last penalty: see penalty.lua
+--   top, fell, learns  of the ceiling, and ban, probe, times of the last penalty: see age.lua
 --   lined              how many bytes the line has, as it is stored
---   told, each, heard  of the note: see told.lua
+--   told, each, heard  of the note: see age.lua
 --
 -- Fields that are not stored:
 --

@@ -243,3 +243,214 @@ function tell_called(slots, channel)
   end
 end
 end
+
+-- part: leases
+-- A budget of slots is what a Concurrency limit counts: what each node holds, for as long as
+-- its lease lasts, and the line of each. docs/internals/in-flight.md says what it promises and why. This
+-- file reads and writes them, and takes in the reports of nodes; slots.lua gives room.
+--
+-- Stored form, one string a budget: a MessagePack array
+--   generation, count, seen, last, ends, age, lost, ban, probe, times, then for each node
+--   id, number, held, left, size, then for each of its waiters
+--   arrival, cost, reserve, behind
+-- ends, left (of the lease) and age are lengths of time as they were at seen, in
+-- microseconds, ends of the pause, below 0 since it is over; last is a distance from seen,
+-- arrival one from last. A cost below 0 is that of a waiter that was called; a lease below 0
+-- is in its grace. The form's version is part of the key.
+--
+-- needs: frame (max, min, ceil, floor, KEPT, IDLE, frame), penalty (penalty.remembered, penalty.forgive), row (penalty)
+-- defines: count, elapse, read_slots, load_slots, newest, check_generation, report, shorten, save_slots
+
+-- count returns what a node takes: what it holds and what is set aside for it.
+local function count(m)
+  local sum = m.held
+  for _, w in ipairs(m.line) do
+    if w.called then
+      sum = sum + w.cost
+    end
+  end
+  return sum
+end
+
+-- elapse brings a budget to a time so long after it was written. If no node wrote for
+-- longer than living nodes are silent, then all are gone, or the clock was set forward:
+-- once, each lease has a grace, in which living nodes will report again. The waiters of a node
+-- that is silent have no place until it reports again: nothing is set aside for them, and they block nobody.
+local function elapse(slots, passed)
+  slots.passed, slots.nodes, slots.taken = passed, {}, 0
+  slots.ends = slots.stored.ends - passed
+  slots.pause, slots.age = max(0, slots.ends), min(SUSPECTED_AFTER, slots.stored.age + passed)
+  for _, m in ipairs(slots.stored.nodes) do
+    m.left, m.grace = math.abs(m.lease) - passed, m.lease < 0
+    if passed > SUSPECTED_AFTER and m.left < SUSPECTED_AFTER and not m.grace then
+      m.left, m.grace = SUSPECTED_AFTER, true
+    end
+    m.line = m.left > LEASE - LINE_LEASE and m.waiters or {}
+    if m.left > 0 then
+      slots.nodes[#slots.nodes + 1] = m
+      slots.taken = slots.taken + count(m)
+    end
+  end
+end
+
+-- read_slots takes what is stored apart, and returns when it was written. Anything
+-- else is an error.
+local function read_slots(key, raw)
+  local v = cmsgpack.unpack(raw)
+  for _, x in ipairs(v) do
+    assert(type(x) == 'string' or math.abs(x) <= MAX_NUMBER)
+  end
+
+  local slots = {key = key, generation = v[1], count = v[2], last = v[3] + v[4], lost = v[7] == 1, ban = v[8] + 0,
+    probe = v[9] + 0, times = v[10] + 0, stored = {ends = v[5], age = v[6], nodes = {}}}
+  local i = 11
+  while v[i] do
+    local m, size = {id = v[i], number = v[i + 1], held = v[i + 2], lease = v[i + 3], waiters = {}}, v[i + 4]
+    assert(m.number + m.held + m.lease and size >= 0 and size == floor(size))
+    local stop = i + 5 + 4 * size
+    for k = i + 5, stop - 4, 4 do
+      m.waiters[#m.waiters + 1] = {arrival = slots.last + v[k], cost = math.abs(v[k + 1]), called = v[k + 1] < 0,
+        reserve = v[k + 2] + 0, behind = v[k + 3] + 0}
+    end
+    i = stop
+    slots.stored.nodes[#slots.stored.nodes + 1] = m
+  end
+
+  return slots, v[3]
+end
+
+-- load_slots reads the budget of a key; a key that is not there is an empty one,
+-- and so is one that holds something else, or would be gone if the clock of keys
+-- were that of the script.
+--
+--   generation  of the key: a random number
+--   count    how often it was written since that began
+--   last     when the last waiter arrived: no two arrive together
+--   ends     how long the budget is closed, below 0 since that is over; pause: not below 0
+--   ban, probe, times   of the last penalty: see age.lua
+--   age      since the generation began, at most SUSPECTED_AFTER
+--   lost     some node knew more of the one before
+--   nodes    those that hold or wait
+--   taken    costs held, and set aside for waiters that were called
+--   stored   what of it is as it was written
+--   passed   since then
+local function load_slots(key, now)
+  local raw = redis.call('GET', key)
+  local known, slots, wrote = pcall(read_slots, key, raw or '')
+  if not known or now - wrote > max(slots.stored.ends + penalty.remembered(slots), LEASE) + KEPT then
+    slots, wrote = {key = key, generation = 0, count = 0, last = 0, ban = 0, probe = 0, times = 0,
+      stored = {ends = 0, age = 0, nodes = {}}}, now
+  end
+  slots.seen = now
+  elapse(slots, max(0, now - wrote))
+  return slots
+end
+
+-- newest is when the last waiter of any budget of the call arrived. No two arrive at the
+-- same time, so one that changes lines keeps its turn.
+local newest = 0
+
+-- check_generation sees whether the budget is older than what a node knows of it: the last
+-- generation and count that it heard, or 0. Then a new generation begins, or began.
+local function check_generation(slots, generation, count, seed)
+  if generation ~= 0 and (generation ~= slots.generation or count > slots.count) then
+    slots.lost = true
+  end
+  if slots.generation == 0 or (generation == slots.generation and count > slots.count) then
+    slots.generation, slots.age = seed, 0
+  end
+end
+
+-- report reads the node's report and puts it in the place of the last one: n, the report's
+-- number, held, generation and count, how long ago it asked for what it knows, and whether
+-- it can tell, when the last of its own waiters arrived anywhere, how many of its line are
+-- kept, how many are reported, then arrival, cost, reserve and behind of each. It returns
+-- false if a later report came before.
+local function report(slots, id, seed)
+  local generation, writes, ago, clock, last, size
+  local m = {id = id, left = LEASE, line = {}}
+  slots.n, m.number, m.held, generation, writes, ago, clock, last, m.most, size, cursor =
+    struct.unpack('<dddddddddd', frame, cursor)
+  if clock ~= ELAPSED_UNKNOWN and generation == slots.generation and writes <= slots.count and slots.passed > ago + STALL then
+    elapse(slots, ago) -- it was written since: the clock was set forward
+  end
+
+  check_generation(slots, generation, writes, seed)
+  newest = max(newest, last, slots.last)
+
+  -- This report takes the place of the last one. Which of the waiters were called is known here alone.
+  local called = {}
+  for i = #slots.nodes, 1, -1 do
+    local old = slots.nodes[i]
+    if old.id == id then
+      -- A later report came before, so this one is a late copy.
+      if old.number > m.number then
+        return false
+      end
+      for _, w in ipairs(old.line) do
+        called[w.arrival] = w.called
+      end
+      slots.taken = slots.taken - count(old)
+      table.remove(slots.nodes, i)
+    end
+  end
+
+  for i = 1, size do
+    local arrival, cost, reserve, behind
+    arrival, cost, reserve, behind, cursor = struct.unpack('<dddd', frame, cursor)
+    m.line[i] = {arrival = arrival, cost = cost, reserve = reserve, behind = behind, called = called[arrival]}
+  end
+
+  slots.nodes[#slots.nodes + 1], slots.own = m, m
+  slots.taken = slots.taken + count(m)
+  return true
+end
+
+-- shorten keeps of the own line the waiters that were called and the first of the others,
+-- for each reserve: the last of them says what is behind it.
+local function shorten(m)
+  local line, size, last = {}, {}, {}
+  for _, w in ipairs(m.line) do
+    local k = size[w.reserve] or 0
+    if w.called then
+      line[#line + 1] = w
+    elseif k < m.most then
+      line[#line + 1], size[w.reserve], last[w.reserve] = w, k + 1, w
+    else
+      last[w.reserve].behind = last[w.reserve].behind + w.cost + w.behind
+    end
+  end
+
+  m.line = line
+end
+
+-- save_slots writes the budget, with an expiry after which nothing in it can
+-- matter. Until then even an empty one is there for nodes that heard of it.
+local function save_slots(slots)
+  slots.count = slots.count + 1
+  if slots.ends + penalty.remembered(slots) <= 0 then
+    slots.ends = 0 -- that is forgotten
+    penalty.forgive(slots)
+  end
+
+  local v = {slots.generation, slots.count, slots.seen, slots.last - slots.seen, slots.ends, slots.age,
+    slots.lost and 1 or 0, slots.ban, slots.probe, slots.times}
+  if slots.own then
+    shorten(slots.own)
+  end
+
+  for _, m in ipairs(slots.nodes) do
+    -- A node that neither holds slots nor waits needs no part of the record.
+    if m.held > 0 or #m.line > 0 then
+      local k = #v
+      v[k + 1], v[k + 2], v[k + 3], v[k + 4], v[k + 5] = m.id, m.number, m.held, m.grace and -m.left or m.left, #m.line
+      for _, w in ipairs(m.line) do
+        k = #v
+        v[k + 1], v[k + 2], v[k + 3], v[k + 4] = w.arrival - slots.last, w.called and -w.cost or w.cost, w.reserve, w.behind
+      end
+    end
+  end
+
+  redis.call('SET', slots.key, cmsgpack.pack(v), 'PX',
+    string.format('%.0f', ceil((max(slots.ends + penalty.remembered(slots), LEASE) + IDLE) / 1000)))
+end
