@@ -267,6 +267,7 @@ type requests struct {
 	per   time.Duration
 }
 
+// requestsOf returns the group of a policy.
 func requestsOf(p *throttle.Policy) requests {
 	return requests{p.Match, p.Scope, p.Limit.Kind(), p.Limit.Per()}
 }

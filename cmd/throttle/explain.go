@@ -176,6 +176,7 @@ func (e *explanation) held() bool {
 	return false
 }
 
+// print writes the explanation as a table for people.
 func (e *explanation) print(c *cobra.Command) error {
 	out := c.OutOrStdout()
 	if len(e.Policies) == 0 {

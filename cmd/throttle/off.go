@@ -23,6 +23,7 @@ type switcher struct {
 	wait   time.Duration
 }
 
+// switchFlags adds the flags that off and on share.
 func (s *switcher) switchFlags(c *cobra.Command) {
 	s.addActFlags(c, "status, the page and the audit have it")
 	c.Flags().BoolVar(&s.dry, "dry-run", false, "print which programs would be told, and change nothing")

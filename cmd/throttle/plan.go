@@ -178,6 +178,7 @@ type waits struct {
 	all *simulation.Durations
 }
 
+// newWaits summarizes durations.
 func newWaits(d *simulation.Durations) waits {
 	return waits{d.Positive(), d.Quantile(0.5).Milliseconds(), d.Quantile(0.99).Milliseconds(), d.Max.Milliseconds(), d}
 }

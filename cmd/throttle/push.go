@@ -43,6 +43,7 @@ type pusher struct {
 	wait   time.Duration
 }
 
+// pushFlags adds the flags that push and rollback share.
 func (p *pusher) pushFlags(c *cobra.Command) {
 	p.addActFlags(c, historyHasIt)
 	c.Flags().BoolVar(&p.loosen, "loosen", false, "push even if the file loosens a limit or loses a policy")

@@ -489,6 +489,7 @@ func newAudit() *cobra.Command {
 	return c
 }
 
+// printActs writes acts of operators as a table.
 func printActs(c *cobra.Command, acts []fleet.Act) error {
 	t := table{titles: []string{"WHEN", "WHO", "ACT", "WHAT", "REASON"}}
 	for _, a := range acts {

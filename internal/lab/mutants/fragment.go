@@ -16,8 +16,11 @@ type fragment struct {
 	holes map[*ast.Ident]ast.Node // each _ that stands for a value, and the expression around it
 }
 
+// parseFragment parses a text as values with commas between, or as statements.
 func parseFragment(text string) (f fragment, err error) {
 	f = fragment{text: text, holes: make(map[*ast.Ident]ast.Node)}
+
+	// Go parses neither alone, so wrap values in a literal, and statements in a function.
 	const values, statements = "_{", "func() {"
 	if x, failed := parser.ParseExpr(values + text + "}"); failed == nil {
 		f.base, f.nodes = token.Pos(1+len(values)), nodes(x.(*ast.CompositeLit).Elts)
@@ -127,12 +130,14 @@ func (f fragment) find(in ast.Node) (found []place) {
 	return found
 }
 
+// matchRuns calls match with each run of the length among the children of a node.
 func matchRuns(of []ast.Node, parent ast.Node, length int, match func(place)) {
 	for i := 0; i+length <= len(of); i++ {
 		match(place{run: of[i : i+length], of: parent, among: of, at: i})
 	}
 }
 
+// matches reports whether a run of nodes is the fragment, and appends the values of its holes to filled.
 func (f fragment) matches(run []ast.Node, filled *[]ast.Expr) bool {
 	for i, n := range f.nodes {
 		if !f.same(reflect.ValueOf(n), reflect.ValueOf(run[i]), filled) {
