@@ -17,7 +17,7 @@ func stopMember(s *stage) {
 	s.outage()
 	h.signal(s, redistest.ContinueSignal)
 
-	// The stall of this member is the fault itself, and excuses nothing.
+	// The member's stall is the fault itself, and no excuse. A moment more is for the member to go on.
 	h.held = append(h.held, span{from, fleet.Now() + 100*time.Millisecond})
 	s.back()
 }
@@ -33,6 +33,7 @@ func killMember(s *stage) {
 	}
 }
 
+// joinMember adds a member to the fleet at work.
 func joinMember(s *stage) {
 	s.harm()
 	s.hit(s.join())

@@ -33,6 +33,7 @@ func parseFragment(text string) (f fragment, err error) {
 	return f, err
 }
 
+// nodes returns a slice of nodes of one kind as a slice of nodes.
 func nodes[N ast.Node](of []N) (all []ast.Node) {
 	for _, n := range of {
 		all = append(all, n)
@@ -40,7 +41,7 @@ func nodes[N ast.Node](of []N) (all []ast.Node) {
 	return all
 }
 
-// findHoles finds each _ that is neither assigned nor declared.
+// findHoles finds each _ that is neither assigned nor declared, and notes the expression around it.
 func (f *fragment) findHoles(root ast.Node) {
 	var above []ast.Node
 	named := make(map[ast.Node]bool)
@@ -147,7 +148,8 @@ func (f fragment) matches(run []ast.Node, filled *[]ast.Expr) bool {
 	return true
 }
 
-// same compares two trees, but not where they stand and what comments say.
+// same reports whether two trees are equal but for their positions and comments, and appends the values of holes to
+// filled.
 func (f fragment) same(a, b reflect.Value, filled *[]ast.Expr) bool {
 	if a.Kind() == reflect.Interface {
 		a, b = a.Elem(), b.Elem()
@@ -156,6 +158,7 @@ func (f fragment) same(a, b reflect.Value, filled *[]ast.Expr) bool {
 		return a.IsValid() == b.IsValid()
 	}
 
+	// A hole matches any expression, which is kept for the new text.
 	if id, ok := a.Interface().(*ast.Ident); ok {
 		if _, hole := f.holes[id]; hole {
 			x, ok := b.Interface().(ast.Expr)
@@ -167,6 +170,7 @@ func (f fragment) same(a, b reflect.Value, filled *[]ast.Expr) bool {
 	if a.Type() != b.Type() {
 		return false
 	}
+	// A position says where a node stands, or whether a token such as an ellipsis is there at all.
 	if at, ok := a.Interface().(token.Pos); ok {
 		return at.IsValid() == b.Interface().(token.Pos).IsValid()
 	}
@@ -254,6 +258,7 @@ func (f fragment) filledWith(p place, file string) (string, error) {
 	return text, nil
 }
 
+// isRight reports whether n is the right operand of the expression of.
 func isRight(of, n ast.Node) bool {
 	b, ok := of.(*ast.BinaryExpr)
 	return ok && b.Y == n
