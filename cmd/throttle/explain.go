@@ -40,6 +40,7 @@ type explained struct {
 	Note *fleet.Note `json:"note,omitempty"` // note of the operator who paused the budget
 }
 
+// newExplain returns the command explain, which prints the policies of one request.
 func newExplain() *cobra.Command {
 	var headers []string
 	var at server

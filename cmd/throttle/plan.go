@@ -30,6 +30,7 @@ type planOptions struct {
 	svg      string
 }
 
+// newPlan returns the command plan, which computes how long a job takes under the limits of a file.
 func newPlan() *cobra.Command {
 	o := new(planOptions)
 	c := &cobra.Command{

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// newStatus returns the command status, which prints the programs of a fleet and their budgets.
 func newStatus() *cobra.Command {
 	var redis server
 	var budgets int

@@ -36,6 +36,7 @@ type top struct {
 // least is the shortest interval of readings.
 const least = 200 * time.Millisecond
 
+// newTop returns the command top, which shows a fleet live.
 func newTop() *cobra.Command {
 	var o top
 	c := &cobra.Command{

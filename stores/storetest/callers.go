@@ -213,8 +213,8 @@ func (p *play) isNear(m *move) {
 	}
 }
 
-// isBusy wants that, if somebody stands in line for the budget, no start that is near is free
-// for the cheapest of them: by the definition, and what all visitors have.
+// isBusy wants that a budget with callers in line has no near start free, even for the cheapest of
+// them. What is free follows from the starts of all visitors, by the definition of the limit.
 func (p *play) isBusy(_ *move, c store.Charge) {
 	p.Helper()
 	l, now, cheapest := newLedger(), time.Now().UnixMicro(), 0

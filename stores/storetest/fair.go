@@ -35,6 +35,7 @@ func fair(callers []sharer, rate float64, end time.Duration) (starts []time.Dura
 	}
 
 	for now := time.Duration(0); now < end; {
+		// Let all callers in who have come by now. A share that comes back does not catch up on what it did not ask for.
 		for ; next < len(callers) && callers[next].at <= now; next++ {
 			id := callers[next].share.ID
 			if lanes[id] == nil {
@@ -49,9 +50,10 @@ func fair(callers []sharer, rate float64, end time.Duration) (starts []time.Dura
 			l.waits = append(l.waits, next)
 		}
 
+		// Find the share that has been served least. Of equals, the share whose first caller came first.
 		var first *fairLane
 		for _, l := range lanes {
-			// Those that left further back count for nothing before they are the first.
+			// Callers who left are dropped when they are the first of their share: before that they change nothing.
 			for len(l.waits) > 0 && callers[l.waits[0]].leavesBy(now) {
 				l.waits = l.waits[1:]
 			}
@@ -63,6 +65,7 @@ func fair(callers []sharer, rate float64, end time.Duration) (starts []time.Dura
 			}
 		}
 
+		// Nobody waits: go on with the next caller.
 		if first == nil {
 			if next == len(callers) {
 				break
@@ -71,6 +74,7 @@ func fair(callers []sharer, rate float64, end time.Duration) (starts []time.Dura
 			continue
 		}
 
+		// Serve the first caller of that share.
 		c := callers[first.waits[0]]
 		starts[first.waits[0]], first.waits = now, first.waits[1:]
 		served = first.finish

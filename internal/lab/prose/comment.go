@@ -95,7 +95,7 @@ func (r *room) readLua(file, text string) {
 	}
 }
 
-// docsOfExported returns the comments that go doc prints: the package's, and those of exported declarations, fields and methods.
+// docsOfExported returns the comments that go doc prints: the package's, and the comments of exported declarations, fields and methods.
 func docsOfExported(tree *ast.File) map[*ast.CommentGroup]bool {
 	docs := map[*ast.CommentGroup]bool{tree.Doc: true}
 	mark := func(exported bool, groups ...*ast.CommentGroup) {
@@ -141,6 +141,7 @@ func markFields(s *ast.TypeSpec, mark func(bool, ...*ast.CommentGroup)) {
 	}
 }
 
+// isExportedReceiver reports whether a receiver's type is exported. A function without a receiver counts as exported.
 func isExportedReceiver(recv *ast.FieldList) bool {
 	if recv == nil {
 		return true

@@ -5,7 +5,7 @@
 //	go run ./internal/lab/prose -all        the figures of every room
 //	go run ./internal/lab/prose -room store each such comment of a room, with its line
 //
-// A comment that names its nouns can be read where it stands: "Zero means no limit" needs no sentence before it, "0: none" does.
+// A comment that names its nouns can be read where it stands: "Zero means no limit" needs no sentence before it, which "0: none" does.
 // Tests are not counted.
 package main
 

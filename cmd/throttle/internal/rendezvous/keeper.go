@@ -87,7 +87,8 @@ func Keep(worker Command, first int, again bool) error {
 	return k.supervise(told)
 }
 
-// open takes over the lock and the listening socket, or listens at an address.
+// open takes over the lock, which the parent process holds. With again it also takes over the socket of the keeper
+// before. Otherwise it listens, at the address of an earlier keeper if that is free.
 func (k *keeper) open(again bool) (err error) {
 	if k.lock, err = inherited(lockFile); err != nil {
 		return err

@@ -182,7 +182,8 @@ func (r *Request) follow() {
 
 // arrive takes the slots when the start has come. Without room it gives the start back and joins the line.
 func (r *Request) arrive() {
-	// The start is booked already, so only the slots are missing.
+	// The start is booked already, so only the slots are missing. mixed says that some budgets belong to the node alone,
+	// and some to the fleet.
 	var few []store.Charge
 	mixed := false
 	for _, c := range r.Charges {
@@ -198,7 +199,9 @@ func (r *Request) arrive() {
 	}
 
 	h := &slotBooking{booking: store.Booking{Charges: few, MaxWait: r.remaining()}}
-	if mixed { // a place in line for only some charges is no place for all
+
+	// A place in line for only some charges is no place for all.
+	if mixed {
 		h.booking.MaxWait = 0
 	}
 
