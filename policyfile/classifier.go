@@ -130,6 +130,7 @@ func init() {
 	makeQuota = func() shape[feedback.Reader] { return choice("a quota", quotaKinds()...) }
 }
 
+// quotaKinds returns the kinds of a quota, one of which contains a quota.
 func quotaKinds() []option[feedback.Reader] {
 	return []option[feedback.Reader]{
 		kind("headers", "fields in any dialect of X-RateLimit", headersShape, func(h feedback.Headers) feedback.Reader { return h.Left }),
@@ -360,6 +361,7 @@ type dialectSpec struct {
 	zone     *time.Location
 }
 
+// dialect returns the dialect that the spec describes.
 func (d dialectSpec) dialect() feedback.Dialect {
 	switch {
 	case d.sentence:

@@ -82,7 +82,7 @@ type Errors []*Error
 // the file again.
 const mostShown = 20
 
-// Error implements error. Each mistake has a line of its own, with its excerpt. Beyond mostShown
+// Error implements error. Each mistake has a line of its own, with its excerpt. Beyond 20
 // mistakes only their number is printed.
 func (all Errors) Error() string {
 	var text strings.Builder
@@ -126,7 +126,7 @@ func (all Errors) sorted() error {
 }
 
 // Mistakes returns the mistakes that an error of this package holds, in the order of
-// the file.
+// the file, or nil for an error without a place in a file.
 func Mistakes(err error) Errors {
 	var all Errors
 	errors.As(err, &all)

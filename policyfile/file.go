@@ -81,7 +81,7 @@ func Parse(name string, text []byte) (*File, error) {
 	return f, nil
 }
 
-// Load reads the file at a path.
+// Load reads the file at a path. The error is the error of reading it, or [Errors] as of [Parse].
 func Load(path string) (*File, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

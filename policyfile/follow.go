@@ -70,7 +70,7 @@ type State struct {
 	Until   time.Time
 }
 
-// Generation names a text: the beginning of its SHA-256.
+// Generation returns the name of a version: the first 12 hexadecimal digits of its text's SHA-256.
 func Generation(text []byte) string {
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:6])

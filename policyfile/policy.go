@@ -277,6 +277,7 @@ var headroom = record[map[throttle.Priority]float64]{name: "headroom", fields: [
 	member("high", "the share that requests of high priority leave free", share, setShare(throttle.PriorityHigh)),
 }}
 
+// setShare returns a function that stores the share of a priority.
 func setShare(p throttle.Priority) func(*map[throttle.Priority]float64, float64) {
 	return func(m *map[throttle.Priority]float64, v float64) {
 		if *m == nil {

@@ -40,6 +40,7 @@ var header = defined("header", scalar("the name of a header", anyText, func(s st
 // headerName is a field name of HTTP.
 var headerName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
 
+// checkHeaderName returns an error unless s can be the name of a field in HTTP.
 func checkHeaderName(s string) error {
 	switch {
 	case headerName.MatchString(s):

@@ -98,8 +98,8 @@ func (r Refusal) Seconds() int {
 	return max(1, int((r.RetryAfter+time.Second-1)/time.Second))
 }
 
-// An Upstream is an API that keeps limits: see the package documentation. It is safe for
-// concurrent use, and has nothing to close.
+// An Upstream is an API that keeps limits: see the package documentation. Create it with [New]. It is
+// safe for concurrent use, and has nothing to close.
 type Upstream struct {
 	options Options
 	table   *throttle.Transport // says which budgets a request has, and sends nothing

@@ -111,8 +111,8 @@ func (i *Interceptors) answer(s *status.Status) (a Answer, err error) {
 	return i.options.Answer(s), nil
 }
 
-// tell tells the budgets that an answer is about. Its error is a mistake in the answer: of a store that was not told
-// Observe hears.
+// tell reports an answer to the budgets that it names, or to all budgets of the permit. The error is a mistake in the
+// answer. A failure of the store is no error here, because Observe reports the failure.
 func (i *Interceptors) tell(ctx context.Context, permit *throttle.Permit, a Answer) error {
 	if len(a.Policies) == 0 {
 		return mistakeIn(permit.Tell(ctx, a.Answer))

@@ -46,6 +46,7 @@ func statusOf(err error) error {
 	return &Error{err, s}
 }
 
+// codeOf returns the gRPC code for an error of throttle, and Internal for an unknown error.
 func codeOf(err error) codes.Code {
 	var store *throttle.StoreError
 	switch {

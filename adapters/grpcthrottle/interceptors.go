@@ -122,8 +122,9 @@ func (i *Interceptors) acquire(ctx context.Context, method string, cc *grpc.Clie
 	return permit, nil
 }
 
-// connect waits until there is a connection or the attempt has failed, which the call
-// itself will tell. It reports whether that took time.
+// connect waits for a connection, until the attempt fails at the latest. It returns no error,
+// because the call over the failed connection returns the error. waited reports whether the
+// connection was not there at once.
 func connect(ctx context.Context, cc *grpc.ClientConn) (waited bool) {
 	for {
 		switch s := cc.GetState(); s {

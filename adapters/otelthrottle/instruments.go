@@ -100,7 +100,7 @@ type series struct {
 	shadow    histogram
 }
 
-// bind makes the series of a policy.
+// bind creates the series of a policy, so that an event of the policy allocates nothing.
 func (i *instruments) bind(policy string) *series {
 	var of []attribute.KeyValue
 	if policy != "" {
@@ -117,7 +117,8 @@ func (i *instruments) bind(policy string) *series {
 
 	for kind, name := range telemetry.Kinds() {
 		var c counter
-		if name != "" && kind != int(throttle.EventPenalized) { // which has a counter of its own
+		// Penalties and the results of requests have counters of their own.
+		if name != "" && kind != int(throttle.EventPenalized) {
 			c = i.newCounter(i.events, with(eventKey.String(name)))
 		}
 		s.events = append(s.events, c)

@@ -152,9 +152,9 @@ func (o *Observer) outcome(ctx context.Context, s *series, r int, e *throttle.Ev
 // leastHold is how long a request was held at least that has a span for it.
 const leastHold = time.Millisecond
 
-// hold makes the span of a wait that is over: a child of the request's, if that is recorded. It
-// is made afterwards, because a request does not know beforehand whether it is held, so it
-// cannot be the parent of anything.
+// hold records the span of a wait that is over, as a child of the request's span. Without a recorded
+// span of the request it does nothing. The span is created afterwards, because a request does not
+// know beforehand whether it is held. So the span has no children.
 func (o *Observer) hold(ctx context.Context, result int, e *throttle.Event) {
 	request := trace.SpanFromContext(ctx)
 	if !request.IsRecording() {

@@ -35,7 +35,7 @@ func (c *closed) close(budget string, until time.Time) {
 
 	end, known := c.ends[budget]
 	switch {
-	// Beyond the bound only the last end is kept.
+	// Beyond the bound, one end stands for all further budgets: the latest.
 	case !known && len(c.ends) >= mostClosed:
 		c.rest = later(c.rest, until)
 	case c.ends == nil:

@@ -119,6 +119,7 @@ func labelOf(policy string) string {
 	return policy
 }
 
+// newSeries creates the series of a policy, so that an event of the policy allocates nothing.
 func (m *Metrics) newSeries(policy string) *series {
 	label := labelOf(policy)
 	s := &series{
@@ -169,10 +170,10 @@ func (m *Metrics) Observe(ctx context.Context, e throttle.Event) {
 	}
 }
 
-// other counts an event that is not what became of a request.
+// other counts an event other than the result of a request. It ignores kinds of a later version of throttle.
 func (s *series) other(e *throttle.Event) {
 	if int(e.Kind) >= len(s.events) || s.events[e.Kind] == nil {
-		return // an event of a later version of throttle
+		return
 	}
 	s.events[e.Kind].Inc()
 	switch e.Kind {

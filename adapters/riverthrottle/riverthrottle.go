@@ -97,7 +97,8 @@ func (g *Gate) Work(ctx context.Context, job *rivertype.JobRow, work func(contex
 	}
 	defer permit.Release()
 
-	if came != nil { // it is used up, also if the job fails: its next attempt needs a new one
+	// The place is used up, even if the job fails: the next attempt needs a new place.
+	if came != nil {
 		if err := river.MetadataSet(ctx, MetadataKey, nil); err != nil {
 			// The job does not run, so give its start back.
 			permit.Cancel()

@@ -190,9 +190,9 @@ func (l *Logger) Observe(ctx context.Context, e throttle.Event) {
 // clip returns as much of a name as is logged.
 func clip(name string) string { return name[:min(len(name), maxName)] }
 
-// note notes that no policy matches requests to a host. It returns whether that
-// must be told; full says that the host is the first for which there is no
-// room.
+// note records a host that no policy matches. fresh reports whether the host needs a line: it has
+// none yet. full reports that the host is the first beyond [MaxHosts], whose line says that no
+// further hosts are told.
 func (l *Logger) note(host string) (fresh, full bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -209,8 +209,8 @@ func (l *Logger) note(host string) (fresh, full bool) {
 	return true, full
 }
 
-// count counts a line. It returns whether the line may be logged, and if so how
-// many were left out before it.
+// count counts the line of an event. ok reports whether the line may be logged under the maximum
+// per minute, and omitted is the number of lines of the series that the minute before left out.
 func (l *Logger) count(e *throttle.Event) (omitted int, ok bool) {
 	// The lines about a store that fails count together, whichever policy a
 	// caller waited for.

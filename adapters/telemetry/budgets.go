@@ -94,7 +94,7 @@ func limitOf(st *throttle.Status) throttle.Limit {
 func (s *Summary) add(st *throttle.Status) {
 	s.Budgets++
 
-	// Limit and use are of the budget that is fullest.
+	// Limit and use are of the budget that is fullest. A limit without a capacity gives NaN, which no budget exceeds.
 	limit := limitOf(st)
 	if float64(st.Used)/float64(limit.Capacity()) > float64(s.Used)/float64(s.Limit.Capacity()) {
 		s.Limit, s.Used, s.Told, s.ToldAgo = limit, st.Used, st.Told.N() > 0, st.ToldAgo

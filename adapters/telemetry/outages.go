@@ -42,9 +42,9 @@ func (o *Outages) Note(ctx context.Context) {
 	o.since[q] = time.Now()
 }
 
-// Longest asks the stores whether they answer now, if only that they refuse,
-// for [AskTime] at the most. It returns for how long the store has not answered
-// that was missed first, or 0 if all answer.
+// Longest asks the stores of all noted failures whether they answer now, for [AskTime] at the most,
+// and forgets the stores that do. An error counts as an answer. Longest returns the age of the
+// oldest failure whose store still does not answer, or 0 if all answer.
 func (o *Outages) Longest(ctx context.Context) (longest time.Duration) {
 	o.mu.Lock()
 	questions := make([]outage.Question, 0, len(o.since))

@@ -177,8 +177,7 @@ func (t *Table[S]) Follow(sources ...Source) {
 	t.Refresh()
 }
 
-// Refresh binds what belongs to policies that the sources have got since the
-// last time.
+// Refresh binds a value to each policy that the sources have got since the last call.
 func (t *Table[S]) Refresh() {
 	t.mu.Lock()
 	sources := t.sources
@@ -193,8 +192,8 @@ func (t *Table[S]) Refresh() {
 	t.add(names...)
 }
 
-// add binds what belongs to the policies of these names. A name that is not
-// UTF-8 is no policy's, because throttle refuses it.
+// add binds a value to each name that has none. It skips names that are not UTF-8, because throttle
+// refuses policies with such names.
 func (t *Table[S]) add(names ...string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -224,9 +223,9 @@ func (t *Table[S]) Of(e *throttle.Event) *S {
 		return s
 	}
 
-	// An event with a budget is about a policy of a transport, also of one
-	// that the table does not follow. Other events may have a name that a
-	// caller asked for, and these are without number.
+	// The policy of an event with a budget exists, even if the table does not follow its transport.
+	// The policy of an event without a budget may be a mere name from a caller. Such names would
+	// fill the table, so look whether the sources have the policy.
 	if e.Budget != "" {
 		t.add(e.Policy)
 	} else {

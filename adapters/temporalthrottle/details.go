@@ -30,7 +30,8 @@ func HasHeartbeatDetails(ctx context.Context) bool {
 	return d.opaque || len(d.own) > 0
 }
 
-// detailsOf returns the heartbeat details of the last attempt.
+// detailsOf returns the heartbeat details of the last attempt, split into the activity's own details
+// and the place, which stands last.
 func detailsOf(ctx context.Context) details {
 	if !activity.HasHeartbeatDetails(ctx) {
 		return details{}

@@ -143,7 +143,7 @@ func putAside(ctx context.Context, d details, place *throttle.Place) error {
 		})
 }
 
-// stay waits in the worker, with heartbeats.
+// stay waits in the worker, with heartbeats. It returns the error of ctx if that ends first.
 func stay(ctx context.Context, d details, wait time.Duration) error {
 	until := time.Now().Add(wait)
 	for {

@@ -72,6 +72,7 @@ func (t *tally) untested() string {
 	return fmt.Sprintf("no test proves which requests these policies match: %s; write one below \"tests:\", such as\n  - %s", names, t.example)
 }
 
+// newCheck returns the command check, which checks files of policies and runs their tests.
 func newCheck() *cobra.Command {
 	var nodes int
 	var strict bool
@@ -194,6 +195,7 @@ func (all *checkResult) text() string {
 // printed. --json has all.
 const mostFindings = 20
 
+// newSchema returns the command schema, which prints the JSON schema of a file of policies.
 func newSchema() *cobra.Command {
 	return &cobra.Command{
 		Use:     "schema",
@@ -267,6 +269,7 @@ type requests struct {
 	per   time.Duration
 }
 
+// requestsOf returns the group of a policy.
 func requestsOf(p *throttle.Policy) requests {
 	return requests{p.Match, p.Scope, p.Limit.Kind(), p.Limit.Per()}
 }

@@ -44,6 +44,7 @@ type dashboardServer struct {
 	names      labels
 }
 
+// newDashboard returns the command dashboard, which serves a page about a fleet.
 func newDashboard() *cobra.Command {
 	s := &dashboardServer{}
 	c := &cobra.Command{

@@ -20,6 +20,7 @@ type envoyServer struct {
 	server *envoy.Server
 }
 
+// newEnvoy returns the command envoy, which serves the filters ext_proc and ratelimit of Envoy.
 func newEnvoy() *cobra.Command {
 	s := &envoyServer{sidecar: sidecar{
 		name: "envoy", tokenVariable: "THROTTLE_ENVOY_TOKEN", misuse: "use up the budgets",

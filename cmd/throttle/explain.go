@@ -40,6 +40,7 @@ type explained struct {
 	Note *fleet.Note `json:"note,omitempty"` // note of the operator who paused the budget
 }
 
+// newExplain returns the command explain, which prints the policies of one request.
 func newExplain() *cobra.Command {
 	var headers []string
 	var at server
@@ -176,6 +177,7 @@ func (e *explanation) held() bool {
 	return false
 }
 
+// print writes the explanation as a table for people.
 func (e *explanation) print(c *cobra.Command) error {
 	out := c.OutOrStdout()
 	if len(e.Policies) == 0 {

@@ -114,9 +114,8 @@ func (l *labels) of(policy, budget string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
+	// Hash the keys once for each policy: the name of a budget has its key as a hash, which depends on the policy.
 	known := l.byPolicy[policy]
-
-	// Hash the keys once for each policy, because the name of a budget has the key as a hash.
 	if known == nil {
 		known = make(map[string]string, len(l.keys))
 		for _, k := range l.keys {

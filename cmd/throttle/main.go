@@ -78,6 +78,7 @@ type quiet struct{}
 // Printf implements the logger of go-redis.
 func (quiet) Printf(context.Context, string, ...any) {}
 
+// newRoot returns the command throttle with all its commands.
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "throttle",

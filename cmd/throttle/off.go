@@ -23,12 +23,14 @@ type switcher struct {
 	wait   time.Duration
 }
 
+// switchFlags adds the flags that off and on share.
 func (s *switcher) switchFlags(c *cobra.Command) {
 	s.addActFlags(c, "status, the page and the audit have it")
 	c.Flags().BoolVar(&s.dry, "dry-run", false, "print which programs would be told, and change nothing")
 	c.Flags().DurationVar(&s.wait, "wait", 15*time.Second, "how long to wait until the programs have heard it; 0: not at all")
 }
 
+// newOff returns the command off, which turns throttle off for a while in all programs of a fleet.
 func newOff() *cobra.Command {
 	var s switcher
 	c := &cobra.Command{
@@ -60,6 +62,7 @@ does not report itself does not hear it: set THROTTLE_OFF=1, and restart the pro
 	return c
 }
 
+// newOn returns the command on, which ends what off began.
 func newOn() *cobra.Command {
 	var s switcher
 	c := &cobra.Command{

@@ -30,6 +30,7 @@ type planOptions struct {
 	svg      string
 }
 
+// newPlan returns the command plan, which computes how long a job takes under the limits of a file.
 func newPlan() *cobra.Command {
 	o := new(planOptions)
 	c := &cobra.Command{
@@ -178,6 +179,7 @@ type waits struct {
 	all *simulation.Durations
 }
 
+// newWaits summarizes durations.
 func newWaits(d *simulation.Durations) waits {
 	return waits{d.Positive(), d.Quantile(0.5).Milliseconds(), d.Quantile(0.99).Milliseconds(), d.Max.Milliseconds(), d}
 }

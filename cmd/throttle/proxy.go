@@ -50,6 +50,7 @@ type proxyServer struct {
 	door    bounded // at listen
 }
 
+// newProxy returns the command proxy, which serves the proxy.
 func newProxy() *cobra.Command {
 	c, _ := newProxyWith()
 	return c

@@ -286,6 +286,7 @@ func (c *boundedConn) Close() error {
 // answer.
 func (c *boundedConn) CloseWrite() error { return closeWrite(c.Conn) }
 
+// closeWrite closes the sending side of a connection, if the connection can do so.
 func closeWrite(conn net.Conn) error {
 	if c, ok := conn.(interface{ CloseWrite() error }); ok {
 		return c.CloseWrite()

@@ -43,12 +43,14 @@ type pusher struct {
 	wait   time.Duration
 }
 
+// pushFlags adds the flags that push and rollback share.
 func (p *pusher) pushFlags(c *cobra.Command) {
 	p.addActFlags(c, historyHasIt)
 	c.Flags().BoolVar(&p.loosen, "loosen", false, "push even if the file loosens a limit or loses a policy")
 	c.Flags().DurationVar(&p.wait, "wait", time.Minute, "how long to wait until the nodes have it in force; 0: not at all")
 }
 
+// newPush returns the command push, which puts a file of policies into force on the programs that follow.
 func newPush() *cobra.Command {
 	var p pusher
 	c := &cobra.Command{
@@ -76,6 +78,7 @@ program follows, it prints a warning on stderr and exits with 0.`,
 	return c
 }
 
+// newRollback returns the command rollback, which pushes an older file again.
 func newRollback() *cobra.Command {
 	var p pusher
 	c := &cobra.Command{
@@ -366,6 +369,7 @@ type pullResult struct {
 	Text string `json:"text"`
 }
 
+// newPull returns the command pull, which prints a pushed file.
 func newPull() *cobra.Command {
 	var at server
 	var output string
@@ -430,6 +434,7 @@ type diffResult struct {
 	Diff    string   `json:"diff"`
 }
 
+// newDiff returns the command diff, which prints what a push of a file would change.
 func newDiff() *cobra.Command {
 	var at server
 	c := &cobra.Command{
@@ -480,6 +485,7 @@ type historyResult struct {
 	Illegible int            `json:"illegible"` // number of entries that could not be parsed
 }
 
+// newHistory returns the command history, which lists the pushed files.
 func newHistory() *cobra.Command {
 	var at server
 	c := &cobra.Command{

@@ -64,6 +64,7 @@ type runner struct {
 	flags     []string // as they are passed on to these processes
 }
 
+// newRun returns the command run, which runs a program whose calls wait for their limits.
 func newRun() *cobra.Command {
 	r := &runner{}
 	c := &cobra.Command{

@@ -53,6 +53,7 @@ func (e *environment) of(variables []string) []string {
 		variables = append(variables, name+"="+value)
 	}
 
+	// Base URLs that the program has already lead through the proxy, also those through an outer "throttle run".
 	outer := values[urlVariable]
 	for _, name := range sortedNames(values) {
 		if value, ok := e.through(name, values[name], outer); ok {
@@ -60,6 +61,7 @@ func (e *environment) of(variables []string) []string {
 		}
 	}
 
+	// Set the base URLs of well-known clients, for the hosts that a policy names.
 	for _, b := range baseURLs {
 		if values[b.name] == "" && e.named(b.host) {
 			set(b.name, e.url+"/"+b.host+b.path)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// newRun returns the command run of systems that cannot replace a process. It always fails, and names the way out.
 func newRun() *cobra.Command {
 	return &cobra.Command{
 		Use:                "run [flags] -- COMMAND [ARGUMENT...]",

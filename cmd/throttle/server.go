@@ -30,6 +30,7 @@ type server struct {
 	identity
 }
 
+// addFlags adds the flags that name the Redis and the prefix of a fleet.
 func (s *server) addFlags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&s.address, "redis", "", "address of Redis, such as redis://localhost:6379/0, redis+cluster://host:6379\nor redis+sentinel://host:26379/0?master_name=main")
@@ -185,6 +186,7 @@ const (
 // rediss.
 type identity struct{ authority, certificate, key string }
 
+// flags adds the flags that name the files.
 func (i *identity) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&i.authority, "tls-ca", "", "PEM file with the authorities that sign the certificate of Redis, in place of the authorities of the system; or "+authorityVariable)

@@ -28,6 +28,7 @@ type simulateOptions struct {
 	svg     string
 }
 
+// newSimulate returns the command simulate, which replays access logs against a file of policies.
 func newSimulate() *cobra.Command {
 	o := new(simulateOptions)
 	c := &cobra.Command{

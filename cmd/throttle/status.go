@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// newStatus returns the command status, which prints the programs of a fleet and their budgets.
 func newStatus() *cobra.Command {
 	var redis server
 	var budgets int
@@ -80,7 +81,7 @@ func pick(s *fleet.Snapshot, name string, closed bool) error {
 		return &exit{exitUsage, fmt.Errorf("%q is no policy or budget that was used lately, or is closed", name)}
 	}
 
-	// Whether the name is theirs is not known.
+	// The closed budgets that were left out are a mere count. How many of them match the name is unknown.
 	if name != "" {
 		s.ClosedLeftOut = 0
 	}
@@ -238,6 +239,7 @@ func reason(text string) string {
 // nodeName returns the name of a node in tables: the program, and the beginning of the id.
 func nodeName(program, id string) string { return program + "/" + id[:min(len(id), 6)] }
 
+// nodeRow returns the cells of a node in the table of nodes.
 func nodeRow(n *fleet.Node, pushed *fleet.Pushed) []string {
 	seen := brief(n.Ago.Duration) + " ago"
 	if n.Silent {
@@ -292,6 +294,7 @@ func budgetName(b *fleet.Budget) string {
 	return name
 }
 
+// budgetRow returns the cells of a budget in the table of budgets.
 func budgetRow(b *fleet.Budget) []string {
 	return []string{
 		budgetName(b), shortState(b), strings.Join(b.Limits, " or "), fmt.Sprint(b.Nodes), rate(b.Starts), rate(costOf(b)), strings.Join(budgetWords(b), ", "),
@@ -401,6 +404,7 @@ type state struct {
 	status throttle.Status
 }
 
+// words returns the phrases that describe the use of a budget, such as "40 of 100 used" and "3 wait".
 func (s *state) words() (words []string) {
 	st := s.status
 	switch n := st.Limit.Capacity(); {

@@ -244,6 +244,7 @@ func (o *operator) act(c *cobra.Command, name, verb string, done actResult, does
 	return err
 }
 
+// newPause returns the command pause, which closes a budget for a while.
 func newPause() *cobra.Command {
 	var o operator
 	var d time.Duration
@@ -276,6 +277,7 @@ status prints.`,
 	return c
 }
 
+// newResume returns the command resume, which ends pauses of operators.
 func newResume() *cobra.Command {
 	var o operator
 	var all bool
@@ -378,6 +380,7 @@ func (o *operator) resumeAll(c *cobra.Command) error {
 	return errors.Join(append(failed, err)...)
 }
 
+// newReset returns the command reset, which opens a budget whatever closed it.
 func newReset() *cobra.Command {
 	var o operator
 	c := &cobra.Command{
@@ -398,6 +401,7 @@ repeated, and the learned ceiling. Starts stay counted.`,
 	return c
 }
 
+// newSetUsed returns the command set-used, which corrects the count of a budget.
 func newSetUsed() *cobra.Command {
 	var o operator
 	var to string
@@ -459,6 +463,7 @@ type auditResult struct {
 	Illegible int         `json:"illegible"` // number of entries that could not be parsed
 }
 
+// newAudit returns the command audit, which lists the acts of operators.
 func newAudit() *cobra.Command {
 	var at server
 	var most int
@@ -489,6 +494,7 @@ func newAudit() *cobra.Command {
 	return c
 }
 
+// printActs writes acts of operators as a table.
 func printActs(c *cobra.Command, acts []fleet.Act) error {
 	t := table{titles: []string{"WHEN", "WHO", "ACT", "WHAT", "REASON"}}
 	for _, a := range acts {

@@ -36,6 +36,7 @@ type top struct {
 // least is the shortest interval of readings.
 const least = 200 * time.Millisecond
 
+// newTop returns the command top, which shows a fleet live.
 func newTop() *cobra.Command {
 	var o top
 	c := &cobra.Command{
@@ -66,6 +67,7 @@ A Redis user with read rights is enough.`,
 	return c
 }
 
+// run checks the flags, and shows or records snapshots until the user quits, or once with --once.
 func (o *top) run(c *cobra.Command) (err error) {
 	switch {
 	case !slices.Contains(sorts, o.sort):
@@ -245,6 +247,7 @@ type (
 	tickMsg struct{}
 )
 
+// newModel returns a model that reads live, or replays recorded if live is nil. every is the time between snapshots.
 func newModel(ctx context.Context, every time.Duration, sort, filter string, live source, recorded *recording) *model {
 	m := &model{ctx: ctx, every: every, live: live, recording: recorded, sort: sort, filter: filter, width: 80, height: 24}
 	m.step(0)
@@ -265,6 +268,7 @@ func (m *model) read() tea.Msg {
 	return readMsg{s, err}
 }
 
+// tick sends a tickMsg when the next snapshot is due.
 func (m *model) tick() tea.Cmd {
 	return tea.Tick(m.every, func(time.Time) tea.Msg { return tickMsg{} })
 }
@@ -481,7 +485,7 @@ func styled(t *table, isRed func(row int) bool) []string {
 // A source returns one snapshot per call, and io.EOF at the end.
 type source func(ctx context.Context) (*fleet.Snapshot, error)
 
-// record returns a source that also appends each snapshot to a file, as one line.
+// record returns a source that also appends each snapshot to a file, as one line, and a function that closes the file.
 func (s source) record(path string) (source, func() error, error) {
 	cut := isCut(path)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)

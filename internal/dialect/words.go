@@ -146,7 +146,7 @@ func Sentence(text string, sent time.Time) (time.Duration, bool) {
 const mostWords = 6
 
 // leading reads the length or the moment that a text begins with. withBare says that a
-// number alone is one of seconds.
+// number without a unit counts seconds.
 func leading(text string, sent time.Time, withBare bool) (d time.Duration, ok bool) {
 	if d, _, ok := leadingLength(text); ok {
 		return d, true

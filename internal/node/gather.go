@@ -47,8 +47,8 @@ type confirmation struct {
 	answer chan bool    // has room for one. It is closed without an answer if the step has failed.
 }
 
-// decide answers the question, by the rows as the last step has left them: so the answer need not wait until the step is saved. It has the step go through the
-// lines in which callers of this node wait.
+// decide answers the question whether a booked start may still be used, by the rows as the last step has left them: so the answer need not wait until this
+// step is saved. It marks the lines in which callers of this node wait as moved, so that the step goes through them.
 func (c *confirmation) decide(st *step) {
 	for _, key := range c.keys {
 		if st.line.hasAny(key) {

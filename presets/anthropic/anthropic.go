@@ -159,6 +159,7 @@ func Policies(o Options) []throttle.Policy {
 	})
 }
 
+// withDefaults returns o with the defaults of its zero fields.
 func (o Options) withDefaults() Options {
 	o.Host = cmp.Or(o.Host, "api.anthropic.com")
 	o.Caller = caller.ID(o.Organization, o.Caller)

@@ -25,7 +25,7 @@ func (t *tokens) cost(r *http.Request) int {
 // settle returns a reader of costs that counts a kind of usage.
 func (t *tokens) settle(used feedback.Reader) feedback.Reader { return t.usage().Settled(used) }
 
-// usage is how answers and streams tell their usage.
+// usage says where answers and streams tell their tokens.
 func (t *tokens) usage() llm.Usage { return llm.Usage{Told: t.told, Count: t.count, Booked: t.cost} }
 
 // asTold counts the usage, and learns nothing.

@@ -135,8 +135,8 @@ func (o *Options) cost(r *http.Request) int {
 	return min(o.Cost(r), cmp.Or(o.Tokens, llm.Unpublished))
 }
 
-// usage is how answers and streams tell their usage. It costs no less than was estimated: Azure gives
-// nothing back.
+// usage says where answers and streams tell their tokens. A request never costs less than its
+// estimate: Azure gives nothing back.
 func (o *Options) usage() llm.Usage {
 	return llm.Usage{
 		Told: func(data []byte) int {

@@ -196,8 +196,9 @@ var noMoney = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feed
 	NotRefused: []string{"PrepaidBillOverdue", "PostpaidBillOverdue", "CommodityNotPurchased"},
 }.Answer)
 
-// requestsRefused is the penalty of all other refusals. A refusal about tokens is one of them if the request costs
-// no tokens, as one whose body cannot be read: then the row of tokens does not hold the next request like it.
+// requestsRefused is the penalty of all refusals but those about tokens, which close the row of tokens. A refusal about
+// tokens is among them if the request costs no tokens, because its body cannot be read: the row of tokens would not hold
+// the next such request.
 func requestsRefused(tokens func(*http.Request) int) feedback.Reader {
 	return feedback.First(
 		noMoney,

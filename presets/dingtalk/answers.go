@@ -45,7 +45,7 @@ func (o Options) refusal(resp *http.Response) (r refusal) {
 	case resp.StatusCode == http.StatusTooManyRequests:
 		return refusal{appAPI, feedback.RetryAfter(time.Second)(resp).Close}
 	case resp.StatusCode == http.StatusForbidden:
-		// Without the field it is more likely to be about a permission.
+		// A 403 without Retry-After is about a permission rather than a limit.
 		return refusal{appAPI, feedback.RetryAfter(0)(resp).Close}
 	default:
 		return refusal{}
@@ -216,9 +216,10 @@ func factsOf(resp *http.Response) facts {
 	return a.facts
 }
 
-// looked reports whether a body may be looked at: a body that may be a refusal, and of which nobody can use
-// a half. A refusal may call itself text, or nothing, and need not tell its length. A body that
-// begins with neither "{" nor "<" is left after its first bytes.
+// looked reports whether a body may be read before the caller gets it: its media type may be the type of a
+// refusal, and it is no stream, whose parts the caller wants as they come. The media type of a refusal may be
+// text or missing, and its length unknown. A body that begins with neither "{" nor "<" is left after its first
+// bytes.
 func looked(resp *http.Response) bool {
 	media, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
 	media = strings.ToLower(strings.TrimSpace(media))

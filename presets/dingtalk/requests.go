@@ -41,7 +41,7 @@ func bodyMember(r *http.Request, name string) (text string, ok bool) {
 	return text, looked && ok
 }
 
-// formMember is bodyMember of a form.
+// formMember is bodyMember for a form.
 func formMember(body io.Reader, name string) (text string, ok bool) {
 	all, err := io.ReadAll(body)
 
@@ -53,7 +53,7 @@ func formMember(body io.Reader, name string) (text string, ok bool) {
 	return values.Get(name), err == nil
 }
 
-// jsonMember is bodyMember of an object.
+// jsonMember is bodyMember for an object in JSON.
 func jsonMember(r *http.Request, name string) (text string, ok bool) {
 	found := false
 	whole := reqbody.Members(r, mostOfBody, func(json *jsonscan.Scanner, member []byte) bool {
@@ -73,7 +73,7 @@ func jsonMember(r *http.Request, name string) (text string, ok bool) {
 	return text, whole || found
 }
 
-// elements reads an array of texts or numbers, whose bracket is next.
+// elements reads an array of texts or numbers, whose bracket is next, and returns the elements with commas between them.
 func elements(s *jsonscan.Scanner) (text string, ok bool) {
 	var all []string
 	s.Open()

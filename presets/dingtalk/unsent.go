@@ -13,7 +13,7 @@ import (
 // An Unsent is a person to whom a call has sent nothing although its answer is a success.
 type Unsent struct {
 	User  string // the user id
-	Code  int    // why, as below, or 0 without a reason, as with a robot's messages
+	Code  int    // the reason, such as [PersonPerDay], or 0 without a reason, as with a robot's messages
 	Count int    // how many messages the answer counts, or 0 without a count
 }
 

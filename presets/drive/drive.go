@@ -143,6 +143,7 @@ func (o *Options) cost(most int) func(*http.Request) int {
 	}
 }
 
+// ofDrive is 1 for a request to Drive's API, and 0 for the host's other APIs.
 func ofDrive(r *http.Request) int {
 	if called(r) == nil {
 		return 0
@@ -171,6 +172,7 @@ var lists = map[string]bool{
 
 // units is the default of [Options.Units].
 func units(r *http.Request) int {
+	// Collections and ids alternate in a path, so a path of odd length ends with a collection.
 	segments := called(r)
 	last := segments[len(segments)-1]
 	switch {

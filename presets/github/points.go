@@ -40,8 +40,8 @@ func (o Options) path(r *http.Request) string {
 	return path
 }
 
-// resource names what GitHub counts apart under the primary limit, as in
-// x-ratelimit-resource.
+// resource returns the name under which GitHub counts a request towards the primary limit, as in the
+// field x-ratelimit-resource. Each name has a count of its own.
 func (o Options) resource(r *http.Request) string {
 	path, posts := o.path(r), throttle.Method(r) == http.MethodPost
 	switch part := ofRepository(path); {

@@ -74,6 +74,7 @@ func (o Options) searchesPerMinute() int {
 	return 30
 }
 
+// withDefaults returns o with the defaults of its zero fields.
 func (o Options) withDefaults() Options {
 	o.account = caller.Or(caller.ID(o.Account, o.Caller), throttle.Header("Authorization"))
 

@@ -162,8 +162,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// authenticated is the cost of a request with a token. Whether that is a good one only
-// GitLab knows.
+// authenticated is the cost of a request under the limit of a user: 1 if it has a token. Only GitLab
+// knows whether the token is valid.
 func authenticated(r *http.Request) int {
 	for _, field := range []string{"Authorization", "Private-Token", "Job-Token", "Deploy-Token"} {
 		if r.Header.Get(field) != "" {
@@ -200,9 +200,9 @@ func ending(suffix string) func(*http.Request) int {
 	}
 }
 
-// endpoint is a [throttle.Policy.Key]: "GET /api/v4/projects/*/issues". A project's name in
-// a path is escaped, "group%2Fproject", so it is one segment. So the path is cleaned here segment
-// by segment: throttle.RawPath would make two of such a name.
+// endpoint is a [throttle.Policy.Key]: the method, and the path with "*" for each id, as in
+// "GET /api/v4/projects/*/issues". The path is cleaned segment by segment, because a project's name
+// is one escaped segment, "group%2Fproject", which throttle.RawPath would split in two.
 func endpoint(r *http.Request) string {
 	var segments []string // "api", "v4", "projects", id, "issues"
 	for escaped := range strings.SplitSeq(r.URL.EscapedPath(), "/") {

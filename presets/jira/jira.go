@@ -144,6 +144,7 @@ var tenant = throttle.PathValue("tenant")
 // match is the pattern of all URLs of the API.
 func (o *Options) match() string { return o.Host + "/rest/" }
 
+// quota returns the row of the points of an hour.
 func (o *Options) quota() throttle.Policy {
 	p := throttle.Policy{
 		Name: "jira-quota", Match: o.match(), Key: o.app, Cost: o.cost,
@@ -165,6 +166,7 @@ func (o *Options) quota() throttle.Policy {
 // cost is the estimate, and never more than there is at all.
 func (o *Options) cost(r *http.Request) int { return min(o.Points(r), o.Quota) }
 
+// burst returns the row of the requests of a method to one endpoint.
 func (o *Options) burst(method string, limit throttle.Limit) throttle.Policy {
 	return throttle.Policy{
 		Name: "jira-burst-" + method, Match: method + " " + o.match(), Key: throttle.Join(o.app, tenant, o.Endpoint),
@@ -173,6 +175,7 @@ func (o *Options) burst(method string, limit throttle.Limit) throttle.Policy {
 	}
 }
 
+// issue returns a row of the writes to one issue.
 func (o *Options) issue(name string, limit throttle.Limit) throttle.Policy {
 	return throttle.Policy{
 		Name: name, Match: o.match(), Key: throttle.Join(tenant, issue), Cost: writes,

@@ -17,7 +17,8 @@ const mostObjects = 10_000
 
 var maxResults = throttle.Query("maxResults")
 
-// points is the default of [Options.Points].
+// points is the default of [Options.Points]: 1, and for a read 1 or 2 more for each object that it
+// may find. A request with a user's API token is free.
 func points(r *http.Request) int {
 	if hasAPIToken(r) {
 		return 0

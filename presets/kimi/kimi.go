@@ -192,8 +192,8 @@ var (
 	total = feedback.Amount{Fields: []string{"usage.total_tokens", "choices.*.usage.total_tokens"}}
 )
 
-// meter reads how many tokens were sent, beside the max_tokens that Kimi counts. Without max_tokens Kimi counts a default, so
-// at least all that was sent and written.
+// meter reads the tokens that a request has cost: the tokens sent, and the request's max_tokens, which Kimi counts whole.
+// Without max_tokens Kimi counts an unknown default, so meter reads the tokens sent and written.
 func (o *Options) meter(resp *http.Response) throttle.Meter {
 	if resp.Request == nil {
 		return nil

@@ -134,8 +134,9 @@ func connectionRefused() feedback.Reader {
 			feedback.Codes{
 				Fields: reason,
 				Lasts: map[string]time.Duration{
-					"public_api_space_request_rate_limit": 0, // the workspace's
-					"public_api_endpoint_rate_limit":      0, // the endpoint's
+					// These two close rows of their own.
+					"public_api_space_request_rate_limit": 0,
+					"public_api_endpoint_rate_limit":      0,
 					"public_api_request_blocked":          time.Hour,
 				},
 				End: feedback.RetryAfter(0),

@@ -108,10 +108,13 @@ func Policies(o Options) []throttle.Policy {
 	})
 }
 
+// projectRefused is the penalty of a project's refusals, and of outages, which concern all users.
 func projectRefused() feedback.Reader {
 	return feedback.First(google.ProjectRefused, tablerow.Outage())
 }
 
+// reads is the cost of a request under the limits of reads: 1 for a read. Some reads are a POST, because their filter is
+// in the body.
 func reads(r *http.Request) int {
 	method, path := throttle.Method(r), throttle.RawPath(r)
 	if method == http.MethodGet || method == http.MethodPost &&

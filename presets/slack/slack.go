@@ -140,6 +140,7 @@ func Policies(o Options) []throttle.Policy {
 	}))
 }
 
+// withDefaults returns o with the defaults of its zero fields.
 func (o Options) withDefaults() Options {
 	o.Host = cmp.Or(o.Host, "slack.com")
 	o.Tier = cmp.Or(o.Tier, Tier2)

@@ -131,6 +131,7 @@ func Policies(o Options) []throttle.Policy {
 	return tablerow.Table(rows)
 }
 
+// policy returns the row of an operation. key is the account.
 func (op Operation) policy(host string, key caller.Key) throttle.Policy {
 	if op.Key != nil {
 		key = throttle.Join(key, op.Key)

@@ -147,6 +147,7 @@ func Policies(o Options) []throttle.Policy {
 	return tablerow.Table(rows)
 }
 
+// withDefaults returns o with the defaults of its zero fields.
 func (o Options) withDefaults() Options {
 	o.Host = cmp.Or(o.Host, "*.stripe.com")
 	if o.Sandbox {

@@ -202,6 +202,7 @@ const field = "chat_id"
 // chat is the default of [Options.Channel].
 var chat = caller.Or(throttle.Query(field), ofBody)
 
+// ofBody returns the chat that a request's body names, or "".
 func ofBody(r *http.Request) (id string) {
 	switch media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); media {
 	case "application/json":

@@ -114,6 +114,7 @@ var wordsText []byte
 // words are the words of the page by language and key.
 var words = readWords(wordsText)
 
+// readWords reads words.json, which has the English and the Chinese word of each key.
 func readWords(text []byte) map[language]map[string]string {
 	var all map[string][2]string
 	if err := json.Unmarshal(text, &all); err != nil {

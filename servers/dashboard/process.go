@@ -599,6 +599,7 @@ const buckets = 100
 // perDouble is how many buckets a doubling spans.
 const perDouble = 4
 
+// add counts a duration in its bucket. Durations beyond the last bound count in the last bucket.
 func (h *histogram) add(d time.Duration) {
 	at := 0
 	if ms := float64(d) / float64(time.Millisecond); ms > 1 {

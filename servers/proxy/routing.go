@@ -68,7 +68,7 @@ func (k *known) ownPath(r *http.Request) string {
 // lead back to the origin of the first API, to which clients such as curl send the credential again.
 const crossed = "/-"
 
-// prefixRoute returns the route of "/host/path", or of "/-/host/path".
+// prefixRoute returns the route of "/host/path", or of "/-/host/path". It refuses hosts that no policy names.
 func prefixRoute(r *http.Request, uri string, k *known) (*route, *problem) {
 	others, root := otherOrigin(r), ""
 	if behind, ok := strings.CutPrefix(uri, crossed+"/"); ok {

@@ -386,6 +386,7 @@ func (d *reader) list(most int, element field) field {
 	}
 }
 
+// text returns a field with a string.
 func (d *reader) text(to *string) field {
 	return func(raw json.RawMessage, at string) {
 		if json.Unmarshal(raw, to) != nil {
@@ -406,6 +407,7 @@ func (d *reader) word(to *string, isGood func(string) bool, mistake string) fiel
 	}
 }
 
+// truth returns a field with true or false.
 func (d *reader) truth(to *bool) field {
 	return func(raw json.RawMessage, at string) {
 		if json.Unmarshal(raw, to) != nil {

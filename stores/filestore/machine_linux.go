@@ -11,6 +11,7 @@ import (
 // thisMachine is the machine that the program runs on.
 type thisMachine struct{}
 
+// boot returns the id of the machine's present run, which differs after each start of the machine.
 func (thisMachine) boot() (string, error) {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(id)), err
@@ -19,6 +20,7 @@ func (thisMachine) boot() (string, error) {
 // clockBoottime is CLOCK_BOOTTIME: it goes on while the machine is suspended.
 const clockBoottime = 7
 
+// clock returns the time since the machine's start, and the time since the Unix epoch, both in microseconds.
 func (thisMachine) clock() (sinceBoot, wall int64, err error) {
 	var t syscall.Timespec
 	if _, _, e := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockBoottime, uintptr(unsafe.Pointer(&t)), 0); e != 0 {

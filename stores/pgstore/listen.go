@@ -124,11 +124,11 @@ func (l *listener) poll(e *ear) {
 	}
 }
 
-// run hears messages until ctx ends.
+// run listens for messages until ctx ends, and connects again whenever the connection is lost.
 func (l *listener) run(ctx context.Context) {
 	next := connectNext // a server that is busy may be late, too
 	for ctx.Err() == nil {
-		// Listen on one connection until it is lost, or start ends it for the sake of a further node.
+		// Listen on one connection until it is lost, or until a further node needs a connection that listens for it, too.
 		within, again := context.WithCancelCause(ctx)
 		l.mu.Lock()
 		l.again = func() { again(errAnotherNode) }

@@ -109,7 +109,8 @@ func (d *deaths) tick() {
 	time.AfterFunc(attendEvery, d.tick)
 }
 
-// isDue reports whether it is time to look: where slots are held or waited for, while a node is missed that may be dead, and otherwise every lineAttend.
+// isDue reports whether it is time to look for dead nodes: always where slots are held or waited for, and while a node is
+// missed that may be dead; otherwise once every lineAttend.
 func (d *deaths) isDue() bool {
 	if d.now() || time.Since(d.checked) >= lineAttend-attendEvery/2 {
 		return true

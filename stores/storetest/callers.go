@@ -217,8 +217,8 @@ func (p *play) isNear(m *move) {
 	}
 }
 
-// isBusy wants that, if somebody stands in line for the budget, no start that is near is free
-// for the cheapest of them: by the definition, and what all visitors have.
+// isBusy wants that a budget with callers in line has no near start free, even for the cheapest of
+// them. What is free follows from the starts of all visitors, by the definition of the limit.
 func (p *play) isBusy(_ *move, c store.Charge) {
 	p.Helper()
 	l, now, cheapest := newLedger(), time.Now().UnixMicro(), 0
@@ -380,6 +380,7 @@ func fair(callers []sharer, rate float64, end time.Duration) (starts []time.Dura
 	}
 
 	for now := time.Duration(0); now < end; {
+		// Let all callers in who have come by now. A share that comes back does not catch up on what it did not ask for.
 		for ; next < len(callers) && callers[next].at <= now; next++ {
 			id := callers[next].share.ID
 			if lanes[id] == nil {
@@ -394,9 +395,10 @@ func fair(callers []sharer, rate float64, end time.Duration) (starts []time.Dura
 			l.waits = append(l.waits, next)
 		}
 
+		// Find the share that has been served least. Of equals, the share whose first caller came first.
 		var first *fairLane
 		for _, l := range lanes {
-			// Those that left further back count for nothing before they are the first.
+			// Callers who left are dropped when they are the first of their share: before that they change nothing.
 			for len(l.waits) > 0 && callers[l.waits[0]].leavesBy(now) {
 				l.waits = l.waits[1:]
 			}
@@ -408,6 +410,7 @@ func fair(callers []sharer, rate float64, end time.Duration) (starts []time.Dura
 			}
 		}
 
+		// Nobody waits: go on with the next caller.
 		if first == nil {
 			if next == len(callers) {
 				break
@@ -416,6 +419,7 @@ func fair(callers []sharer, rate float64, end time.Duration) (starts []time.Dura
 			continue
 		}
 
+		// Serve the first caller of that share.
 		c := callers[first.waits[0]]
 		starts[first.waits[0]], first.waits = now, first.waits[1:]
 		served = first.finish

@@ -112,8 +112,9 @@ func (l *ledger) ask(c store.Charge, k store.Booking, now int64) question {
 	slow.Cost, slow.KeepFree = c.Cost, c.KeepFree
 	q.gap = l.gap(c, l.stays[c.Budget.Key], p)
 
+	// The steps of a slow start do not end with a window, so they need the starts that a window has forgotten.
 	q.ramp = l.ramp(slow, q.stays, p)
-	if q.ramp.step > 0 { // which do not end with a window
+	if q.ramp.step > 0 {
 		q.ramp = l.ramp(slow, l.stays[c.Budget.Key], p)
 	}
 

@@ -94,6 +94,7 @@ func (l *lines) hold(k store.Booking) { l.change(k, 1) }
 // release ends it.
 func (l *lines) release(k store.Booking) { l.change(k, -1) }
 
+// change adds the costs of a booking's Concurrency charges to what is held, or subtracts them if sign is -1.
 func (l *lines) change(k store.Booking, sign int) {
 	for _, c := range k.Charges {
 		if inFlight(c) {

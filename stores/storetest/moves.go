@@ -6,6 +6,7 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
+// passes lets time pass: for a while, or until a moment of the play.
 func (p *play) passes(m *move) {
 	if m.verb == "wait" {
 		time.Sleep(m.time.Duration)
@@ -69,6 +70,7 @@ func (p *play) bookAgain(m *move, c *caller) {
 	p.rebook(m, c, m.want.answers[0])
 }
 
+// rebook books in place of a caller's present start or place, and compares the answer.
 func (p *play) rebook(m *move, c *caller, want answer) {
 	p.Helper()
 	p.amend(&c.booking, m)
@@ -95,6 +97,7 @@ func (p *play) cancel(m *move, c *caller) {
 
 func (p *play) release(_ *move, c *caller) { p.releases(c.ticket) }
 
+// settles reports the true costs of a caller's start.
 func (p *play) settles(m *move, c *caller) {
 	p.Helper()
 	if c.visitor != nil {

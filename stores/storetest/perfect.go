@@ -82,6 +82,7 @@ func perfect(p *plan, zero time.Time, without map[int]bool) []time.Duration {
 		q.when(e.at, func() { q.happens(e) })
 	}
 
+	// Go from one moment to the next at which a visit may come, leave or begin.
 	for now := time.Duration(0); ; {
 		for len(q.nexts) > 0 && q.nexts[0].at <= now {
 			do := q.nexts[0].do
@@ -107,6 +108,7 @@ func (q *perfectQueue) when(at time.Duration, do func()) {
 	q.nexts = slices.Insert(q.nexts, i, perfectEvent{at, do})
 }
 
+// comes puts visit i behind the waiters of the same priority or of a higher one.
 func (q *perfectQueue) comes(i int) {
 	first := slices.IndexFunc(q.waits, func(o int) bool {
 		return q.plan.visits[o].booking.Priority < q.plan.visits[i].booking.Priority
@@ -121,6 +123,7 @@ func (q *perfectQueue) leaves(i int) {
 	q.waits = slices.DeleteFunc(q.waits, func(o int) bool { return o == i })
 }
 
+// happens closes a budget, or opens it if the event has no pause.
 func (q *perfectQueue) happens(e turnEvent) {
 	if e.pause == 0 {
 		delete(q.ledger.closed, e.charge.Budget.Key)

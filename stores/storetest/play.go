@@ -101,6 +101,7 @@ func (p *play) visitors(m *move) (all []*visitor) {
 	return all
 }
 
+// isUncalled wants that a caller in line is not called yet.
 func (p *play) isUncalled(g store.Grant) {
 	p.Helper()
 	select {

@@ -131,6 +131,7 @@ type granted struct {
 	at      int64
 }
 
+// newWorld returns a world with four random budgets, of which the last may be a shadow.
 func newWorld(b *bench, seed uint64, m mood, odd bool) *world {
 	w := &world{
 		dice: newDice(b, seed, 1), mood: m, odd: odd, truth: newLedger(), above: make(map[[16]byte]bool),

@@ -40,6 +40,7 @@ type lineRun struct {
 	want     []time.Duration // the perfect queue's starts
 }
 
+// randomLine carries out a random plan, and compares the starts with the perfect queue's.
 func randomLine(b *bench, seed uint64, visits int) {
 	b.Helper()
 	r := &lineRun{bench: b, seed: seed, plan: newPlan(seed, visits)}

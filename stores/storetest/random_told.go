@@ -82,6 +82,7 @@ func (o told) next(other told, now int64) told {
 	return other
 }
 
+// newToldWorld returns a world with one budget whose limit no answer has told yet.
 func newToldWorld(b *bench, seed uint64) *toldWorld {
 	w := &toldWorld{dice: newDice(b, seed, 7), honest: seed%2 == 0, truth: newLedger(), charge: charge("told", store.Told())}
 	if w.chance(50) {

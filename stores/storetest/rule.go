@@ -398,9 +398,9 @@ func (l ceiling) lower(c store.Charge, now int64) store.Charge {
 	return c
 }
 
-// learn lets a ledger learn from the refusal of a start: nothing, if it began before
-// the last lesson, or when a penalty lasted or in the time of a probe, or if the budget
-// was more than full.
+// learn lowers the ceiling of a budget after the refusal of a start at a time, and returns the
+// ceiling before and after, in thousandths. It lowers nothing if the start was before the last
+// lesson, during a penalty or its probe, or if the budget was more than full.
 func (l *ledger) learn(c store.Charge, at, now int64) (from, to float64) {
 	if c.LearningPeriod() == 0 {
 		return 0, 0
@@ -414,8 +414,10 @@ func (l *ledger) learn(c store.Charge, at, now int64) (from, to float64) {
 	used := l.used(c, at)
 	if at > old.fell && at <= now && (last.end == 0 || at >= last.end+last.probe) && used <= allowed(c) {
 		used = max(1, used)
+
+		// A refusal far below the ceiling may have a different cause, so the ceiling falls by a quarter only.
 		if used < from/2 {
-			used = from * 3 / 4 // it may have a different cause
+			used = from * 3 / 4
 		}
 
 		next := ceiling{max(1, min(from, used)), now, c.LearningPeriod()}

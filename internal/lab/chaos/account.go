@@ -37,7 +37,7 @@ type account struct {
 	stall           time.Duration
 }
 
-// account judges nothing, it counts.
+// account returns the counts of a scene. It judges nothing.
 func (r *record) account(s *scene) *account {
 	a := &account{scene: s, errors: map[string]int{}, texts: map[string]int{}}
 	seen := r.between(s.from, s.end)
@@ -85,10 +85,13 @@ func (r *record) resumed(s *scene) time.Duration {
 	if s.opens > 0 {
 		want = 1
 	}
+
+	// A fleet that stands still at the end of the scene has not resumed.
 	if len(seen) == 0 || s.end-seen[len(seen)-1].at > pause {
 		return -1
 	}
 
+	// Requests before the last pause were no return to work.
 	first := 0
 	for i := 1; i < len(seen); i++ {
 		if seen[i].at-seen[i-1].at > pause {
@@ -124,6 +127,7 @@ func (r *record) inFlight(s *scene) (most int, inFlightAfter time.Duration) {
 		}
 	}
 
+	// At the same moment a request ends before the next begins, which may have its slot.
 	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.up, b.up)) })
 	now := 0
 	for _, e := range edges {
@@ -148,6 +152,7 @@ func (r *record) listen(a *account) {
 			}
 
 			a.errors[c.Err]++
+			// Texts that differ by their numbers are counted together.
 			if c.Text != "" {
 				a.texts[digits.ReplaceAllString(c.Text, "#")]++
 			}

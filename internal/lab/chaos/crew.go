@@ -59,6 +59,7 @@ func (h *hand) listen() {
 		case w.Stall != nil:
 			h.stalls = append(h.stalls, *w.Stall)
 		default:
+			// Somebody may wait for this word, so send without the mutex.
 			h.mu.Unlock()
 			h.words <- w
 			continue

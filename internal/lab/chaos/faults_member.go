@@ -7,6 +7,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
 )
 
+// stopMember suspends one member's process for a while, as a machine without a free processor does.
 func stopMember(s *stage) {
 	h := s.any()
 	s.hit(h)
@@ -15,10 +16,13 @@ func stopMember(s *stage) {
 	h.signal(s, redistest.PauseSignal)
 	s.outage()
 	h.signal(s, redistest.ContinueSignal)
+
+	// The member's stall is the fault itself, and no excuse. A moment more is for the member to go on.
 	h.held = append(h.held, span{from, fleet.Now() + 100*time.Millisecond})
 	s.back()
 }
 
+// killMember kills one member. Its leases stand until they run out, so a long run waits for that.
 func killMember(s *stage) {
 	s.harm()
 	s.any().kill()
@@ -29,6 +33,7 @@ func killMember(s *stage) {
 	}
 }
 
+// joinMember adds a member to the fleet at work.
 func joinMember(s *stage) {
 	s.harm()
 	s.hit(s.join())

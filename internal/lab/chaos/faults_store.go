@@ -15,6 +15,7 @@ func (s *stage) do(args ...any) {
 	}
 }
 
+// kill ends Redis, and starts an empty one after about two seconds.
 func kill(s *stage) {
 	s.harm()
 	s.single.Kill()
@@ -24,6 +25,7 @@ func kill(s *stage) {
 	s.scene.forgot = true
 }
 
+// stop suspends the process of Redis for a while. Redis forgets nothing.
 func stop(s *stage) {
 	s.harm()
 	s.single.Pause()

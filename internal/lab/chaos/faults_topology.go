@@ -62,6 +62,7 @@ func (s *stage) shard() *redistest.Server {
 	return found
 }
 
+// killShard ends the master with the most keys, and starts it again empty.
 func killShard(s *stage) {
 	shard := s.shard()
 	s.harm()
@@ -90,6 +91,7 @@ func (s *stage) awaitShard(shard *redistest.Server) {
 	}
 }
 
+// stopShard suspends the process of the master with the most keys. It forgets nothing.
 func stopShard(s *stage) {
 	shard := s.shard()
 	s.harm()

@@ -12,6 +12,7 @@ func (s *stage) eachWire(f func(*redistest.Wire)) {
 	}
 }
 
+// slowDown delays the answers of Redis by one to two seconds.
 func slowDown(s *stage) {
 	s.harm()
 	s.eachWire(func(w *redistest.Wire) { w.Delay(0, s.between(time.Second, 2*time.Second)) })
@@ -21,6 +22,7 @@ func slowDown(s *stage) {
 	s.scene.rest = 10 * time.Second // to see how much of the quota is used
 }
 
+// silence holds all bytes back, while the connections stay open.
 func silence(s *stage) {
 	s.harm()
 	s.eachWire((*redistest.Wire).Hold)
@@ -36,6 +38,7 @@ func halfOpen(s *stage) {
 	s.scene.rest = 9 * time.Second
 }
 
+// cut separates one member from Redis for a while.
 func cut(s *stage) {
 	h := s.any()
 	s.hit(h)

@@ -85,6 +85,7 @@ func (p *program) play() (accounts []*account, broken []string, err error) {
 
 	for turn := range turns {
 		for _, act := range acts {
+			// The first turn is in the order of the list, so that runs can be compared.
 			if turn > 0 {
 				how.random.Shuffle(len(act), func(i, j int) { act[i], act[j] = act[j], act[i] })
 			}

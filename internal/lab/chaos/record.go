@@ -37,6 +37,7 @@ func (s *stage) record() *record {
 			byID[c.ID] = c
 		}
 
+		// All members share a machine, so a member's stall is the machine's, unless a signal has stopped the member.
 		for _, st := range stalls {
 			if !slices.ContainsFunc(h.held, func(sp span) bool { return st.From <= sp.to && st.To >= sp.from }) {
 				r.stalls = append(r.stalls, st)
@@ -55,6 +56,7 @@ func (r *record) between(from, to time.Duration) []arrival {
 	return r.arrivals[first:max(first, last)]
 }
 
+// times returns when the requests arrived.
 func times(all []arrival) []time.Duration {
 	at := make([]time.Duration, len(all))
 	for i, a := range all {

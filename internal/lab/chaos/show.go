@@ -29,7 +29,7 @@ func show(t redistest.TB, play script, where place, faults []*fault) ([]*account
 			a.unsure = s.scenes[i+1].harm
 		}
 		if s.killed > 0 && sc.back < s.killed+leaseOver {
-			a.unsure = sc.back // a dead member may hold all there is
+			a.unsure = sc.back // a dead member may hold all slots
 		}
 
 		accounts = append(accounts, a)
@@ -46,6 +46,7 @@ func show(t redistest.TB, play script, where place, faults []*fault) ([]*account
 		}
 	}
 
+	// A killed member cannot release its slots: they come back with its leases.
 	if s.killed > 0 && fleet.Now()-s.killed > leaseOver {
 		last := accounts[len(accounts)-1]
 		if last.flying < inFlight {

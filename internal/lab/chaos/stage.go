@@ -90,6 +90,7 @@ func open(t redistest.TB, play script, kind place) *stage {
 	s.orders = orders{Upstream: s.up.server.URL, Outage: play.mode, Window: window, InFlight: inFlight, Namespace: "chaos"}
 	s.tellf("starting %s and %d members", kind, members)
 
+	// Members of a single server reach it through a wire of their own, which a fault can cut.
 	switch kind {
 	case onSentinel:
 		s.sentinel = redistest.Sentinel(t)
@@ -103,6 +104,7 @@ func open(t redistest.TB, play script, kind place) *stage {
 		s.wires = map[int]*redistest.Wire{}
 	}
 
+	// A machine that stands still delays members and Redis alike, and is no fault of the fleet.
 	stop := fleet.WatchStalls(leastStall, func(st fleet.Stall) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -134,12 +136,14 @@ func (s *stage) join() *hand {
 	return h
 }
 
-// play lets one fault happen.
+// play lets one fault happen between two calm times, and returns when what.
 func (s *stage) play(f *fault) *scene {
 	s.tellf("%s: %s", f.name, f.what)
 	s.scene = &scene{fault: f, from: fleet.Now()}
 	time.Sleep(calm + s.between(0, 500*time.Millisecond))
 	f.play(s)
+
+	// Look on until the consequences of the fault are over: a penalty that it began, and a store that knows nothing.
 	rest := max(after, s.scene.rest)
 	if s.scene.forgot && !s.short {
 		rest = longer
@@ -179,6 +183,7 @@ func (s *stage) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(s.random.Int64N(int64(most-least)+1))
 }
 
+// tellf prints a line about the progress.
 func (s *stage) tellf(format string, args ...any) {
 	fmt.Fprintf(s.say, format+"\n", args...)
 }

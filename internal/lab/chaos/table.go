@@ -64,6 +64,7 @@ func brief(d time.Duration) string {
 	return fmt.Sprintf("%.1fs", d.Seconds())
 }
 
+// counts returns numbers by kind as a text, such as "2 refused, 3 started".
 func counts(of map[string]int) string {
 	var parts []string
 	for _, kind := range slices.Sorted(maps.Keys(of)) {

@@ -80,6 +80,7 @@ func (u *upstream) refuseNext(after string) *refusal {
 	return u.refuse
 }
 
+// next takes the refusal that waits for a request, or nil.
 func (u *upstream) next() *refusal {
 	u.mu.Lock()
 	defer u.mu.Unlock()

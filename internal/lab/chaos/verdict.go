@@ -41,7 +41,9 @@ func (a *account) broken() []string {
 // passed says which limits were passed, and which callers failed.
 func (a *account) passed() (all []string) {
 	sayf := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
-	limited := !a.open || a.back-a.harm < time.Second // no outage, or an outage that is over at once
+
+	// A fleet that fails open passes limits during an outage, but not if the outage is over at once.
+	limited := !a.open || a.back-a.harm < time.Second
 	if n := a.worst.excess(); n > 0 && limited {
 		sayf("%d arrivals within a second, %d too many", a.worst.count, n)
 	}

@@ -71,7 +71,8 @@ func (o orders) serve(limiter Limiter, program *crew.Link) error {
 
 	var r result
 	r.Samples, err = o.work(program.Alone(), transport, func() {
-		r.Trips = trips.Count() // effects of the load's end are not its cost
+		// Callers that leave at the end make calls, too, which are no cost of the load.
+		r.Trips = trips.Count()
 	})
 	if err != nil {
 		return err

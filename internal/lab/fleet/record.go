@@ -35,6 +35,7 @@ func noted(ctx context.Context) *call {
 // call replaces the earlier one, so a grant that was given back leaves nothing.
 type recorder struct{ throttle.Store }
 
+// Book books, and records the start in the context's call.
 func (r recorder) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	g, err := r.Store.Book(ctx, b)
 	if err == nil && g.OK {
@@ -71,6 +72,7 @@ func (t *Trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
+// count counts one round trip, unless all commands belong to a new connection.
 func (t *Trips) count(cmds ...redis.Cmder) {
 	for _, cmd := range cmds {
 		switch cmd.Name() {

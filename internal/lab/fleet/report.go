@@ -36,6 +36,7 @@ type Report struct {
 	Useful        float64 // the share of the quota that was answered with 200
 }
 
+// report joins the results of all workers of a run that began at begin.
 func report(c Config, limit throttle.Limit, begin time.Time, results []result) Report {
 	r := Report{Config: c, Events: map[string]int{}}
 	var samples []Sample
@@ -67,6 +68,7 @@ func report(c Config, limit throttle.Limit, begin time.Time, results []result) R
 		r.Worst = max(r.Worst, stat.Most(at, limit.Per()))
 	}
 
+	// The times of all samples are durations since the Unix epoch, so that processes can be compared.
 	from := time.Duration(begin.UnixNano())
 	end := from + c.Load
 	r.Starts = len(all)

@@ -63,6 +63,7 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// admit records an arrival, begins a ban if the arrival is one too many, and reports whether it meets no ban.
 func (u *Upstream) admit(a Arrival) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -47,9 +47,9 @@ func newTransport(observe func(context.Context, throttle.Event)) *throttle.Trans
 	return throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: Policies, Base: empty{}, Observe: observe}))
 }
 
-// Compare calls two functions in turns. It reports how many nanoseconds a call without something
-// takes, and how many more one with it: the medians of all turns, so that those in which the
-// machine was busy do not count. It fails if the added code allocates.
+// Compare calls two functions in turns, of which with does the same as without and one thing more. It
+// reports the nanoseconds of a call of without, and how much longer a call of with takes: medians of
+// all turns, so that turns in which the machine was busy do not count. It fails if with allocates more.
 func Compare(b *testing.B, with, without func()) {
 	base := testing.AllocsPerRun(1000, without)
 	if more := testing.AllocsPerRun(1000, with) - base; more > 0 {

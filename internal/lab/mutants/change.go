@@ -56,7 +56,8 @@ func (m *mutation) declaredIn(path string) (text string, n int, err error) {
 	if !goes {
 		return text, luaDeclares(text, function), nil
 	}
-	if !strings.Contains(text, function[strings.LastIndex(function, ".")+1:]) { // reading all syntax of a package takes long
+	// Parsing all files of a package takes long, so look for the bare name first.
+	if !strings.Contains(text, function[strings.LastIndex(function, ".")+1:]) {
 		return text, 0, nil
 	}
 
@@ -105,6 +106,7 @@ func (c change) make(path, text, function string) (string, error) {
 		return "", err
 	}
 
+	// Without a new text the old one goes, together with its comma or operator.
 	from, to, by := at.run[0].Pos(), at.run[len(at.run)-1].End(), ""
 	if c.new == "" {
 		from, to = at.dropped()
@@ -118,6 +120,7 @@ func (c change) make(path, text, function string) (string, error) {
 		}
 	}
 
+	// Positions count from 1. The result must parse, or the mutation would be killed by the compiler.
 	text = text[:from-1] + by + text[to-1:]
 	_, err = parseGo(text)
 	return text, err

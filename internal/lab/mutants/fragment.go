@@ -16,8 +16,11 @@ type fragment struct {
 	holes map[*ast.Ident]ast.Node // each _ that stands for a value, and the expression around it
 }
 
+// parseFragment parses a text as values with commas between, or as statements.
 func parseFragment(text string) (f fragment, err error) {
 	f = fragment{text: text, holes: make(map[*ast.Ident]ast.Node)}
+
+	// Go parses neither alone, so wrap values in a literal, and statements in a function.
 	const values, statements = "_{", "func() {"
 	if x, failed := parser.ParseExpr(values + text + "}"); failed == nil {
 		f.base, f.nodes = token.Pos(1+len(values)), nodes(x.(*ast.CompositeLit).Elts)
@@ -30,6 +33,7 @@ func parseFragment(text string) (f fragment, err error) {
 	return f, err
 }
 
+// nodes returns a slice of nodes of one kind as a slice of nodes.
 func nodes[N ast.Node](of []N) (all []ast.Node) {
 	for _, n := range of {
 		all = append(all, n)
@@ -37,7 +41,7 @@ func nodes[N ast.Node](of []N) (all []ast.Node) {
 	return all
 }
 
-// findHoles finds each _ that is neither assigned nor declared.
+// findHoles finds each _ that is neither assigned nor declared, and notes the expression around it.
 func (f *fragment) findHoles(root ast.Node) {
 	var above []ast.Node
 	named := make(map[ast.Node]bool)
@@ -127,12 +131,14 @@ func (f fragment) find(in ast.Node) (found []place) {
 	return found
 }
 
+// matchRuns calls match with each run of the length among the children of a node.
 func matchRuns(of []ast.Node, parent ast.Node, length int, match func(place)) {
 	for i := 0; i+length <= len(of); i++ {
 		match(place{run: of[i : i+length], of: parent, among: of, at: i})
 	}
 }
 
+// matches reports whether a run of nodes is the fragment, and appends the values of its holes to filled.
 func (f fragment) matches(run []ast.Node, filled *[]ast.Expr) bool {
 	for i, n := range f.nodes {
 		if !f.same(reflect.ValueOf(n), reflect.ValueOf(run[i]), filled) {
@@ -142,7 +148,8 @@ func (f fragment) matches(run []ast.Node, filled *[]ast.Expr) bool {
 	return true
 }
 
-// same compares two trees, but not where they stand and what comments say.
+// same reports whether two trees are equal but for their positions and comments, and appends the values of holes to
+// filled.
 func (f fragment) same(a, b reflect.Value, filled *[]ast.Expr) bool {
 	if a.Kind() == reflect.Interface {
 		a, b = a.Elem(), b.Elem()
@@ -151,6 +158,7 @@ func (f fragment) same(a, b reflect.Value, filled *[]ast.Expr) bool {
 		return a.IsValid() == b.IsValid()
 	}
 
+	// A hole matches any expression, which is kept for the new text.
 	if id, ok := a.Interface().(*ast.Ident); ok {
 		if _, hole := f.holes[id]; hole {
 			x, ok := b.Interface().(ast.Expr)
@@ -162,6 +170,7 @@ func (f fragment) same(a, b reflect.Value, filled *[]ast.Expr) bool {
 	if a.Type() != b.Type() {
 		return false
 	}
+	// A position says where a node stands, or whether a token such as an ellipsis is there at all.
 	if at, ok := a.Interface().(token.Pos); ok {
 		return at.IsValid() == b.Interface().(token.Pos).IsValid()
 	}
@@ -249,6 +258,7 @@ func (f fragment) filledWith(p place, file string) (string, error) {
 	return text, nil
 }
 
+// isRight reports whether n is the right operand of the expression of.
 func isRight(of, n ast.Node) bool {
 	b, ok := of.(*ast.BinaryExpr)
 	return ok && b.Y == n

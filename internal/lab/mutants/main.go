@@ -55,6 +55,7 @@ func program(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 
+	// The flags narrow the list down. The shard comes last, so that all shards together are the whole choice.
 	chosen := pick(all, pattern)
 	if *unrun {
 		kept, err := records(*root)
@@ -75,11 +76,13 @@ func program(ctx context.Context, args []string, out io.Writer) error {
 		return nil
 	}
 
+	// A mutation that does not fit the source would waste an hour of trials before it is seen.
 	if err := fits(chosen, *root); err != nil {
 		return err
 	}
 
-	if *write { // and forget mutations that have left the list
+	// Forget the verdicts on mutations that have left the list.
+	if *write {
 		if err := keep(*root, all); err != nil {
 			return err
 		}
@@ -87,6 +90,7 @@ func program(ctx context.Context, args []string, out io.Writer) error {
 
 	seen, err := runAll(ctx, *root, chosen, min(max(1, *atOnce), 2), func(r trial) error {
 		fmt.Fprintf(out, "%-9s %-4s %-28s %5.1fs %s\n", r.verdict, r.promise, r.name, r.took.Seconds(), r.by)
+		// Write each verdict at once, so that an interrupted run loses nothing.
 		if *write {
 			return keep(*root, all, r)
 		}

@@ -24,6 +24,7 @@ func runAll(ctx context.Context, root string, all []mutation, atOnce int, tell f
 		return nil, err
 	}
 
+	// A test that is red without a mutation, too, kills nothing. asIs finds out, in a tree without mutations.
 	asIs := &sound{bench: bench{whole, make(map[suite]binary)}, green: make(map[string]bool)}
 	seen = make([]trial, len(all))
 	errs := make([]error, atOnce)
@@ -39,12 +40,14 @@ func runAll(ctx context.Context, root string, all []mutation, atOnce int, tell f
 					return fmt.Errorf("%s: %w", all[i].name, err)
 				}
 
+				// tell writes files, so call it one at a time.
 				told.Lock()
 				defer told.Unlock()
 
 				seen[i] = r
 				return tell(r)
 			})
+			// A worker that cannot work ends the others.
 			if errs[w] != nil {
 				stop()
 			}

@@ -92,7 +92,7 @@ func (t tree) take(root, path string, d fs.DirEntry) error {
 	return os.WriteFile(filepath.Join(t.dir, rel), text, info.Mode().Perm())
 }
 
-// breakIt makes the change and returns what takes it back.
+// breakIt makes the change in the tree. mend takes it back.
 func (t tree) breakIt(m mutation) (mend func() error, err error) {
 	path, broken, err := m.broken(t.dir)
 	if err != nil {

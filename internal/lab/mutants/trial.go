@@ -32,6 +32,7 @@ func (t *bench) try(ctx context.Context, m mutation, last string, sound *sound) 
 		err = errors.Join(err, mend())
 	}()
 
+	// Scripts are read when the tests begin, so a broken script needs no compilation.
 	var broken binary
 	if m.dir == scripts+"/lua" {
 		broken, err = t.whole(ctx, m.tests.suite)
@@ -42,6 +43,8 @@ func (t *bench) try(ctx context.Context, m mutation, last string, sound *sound) 
 	if err != nil {
 		return r, err
 	}
+
+	// The test that noticed last time is the fastest way to a verdict. The whole package is the slowest.
 	if only(last) != "" {
 		r.verdict, r.by, err = broken.believed(ctx, m, only(last), sound)
 	}

@@ -5,7 +5,7 @@
 //	go run ./internal/lab/prose -all        the figures of every room
 //	go run ./internal/lab/prose -room store each such comment of a room, with its line
 //
-// A comment that names its nouns can be read where it stands: "Zero means no limit" needs no sentence before it, "0: none" does.
+// A comment that names its nouns can be read where it stands: "Zero means no limit" needs no sentence before it, which "0: none" does.
 // Tests are not counted.
 package main
 
@@ -223,7 +223,7 @@ func (r *room) readLua(file, text string) {
 	}
 }
 
-// docsOfExported returns the comments that go doc prints: the package's, and those of exported declarations, fields and methods.
+// docsOfExported returns the comments that go doc prints: the package's, and the comments of exported declarations, fields and methods.
 func docsOfExported(tree *ast.File) map[*ast.CommentGroup]bool {
 	docs := map[*ast.CommentGroup]bool{tree.Doc: true}
 	mark := func(exported bool, groups ...*ast.CommentGroup) {
@@ -269,6 +269,7 @@ func markFields(s *ast.TypeSpec, mark func(bool, ...*ast.CommentGroup)) {
 	}
 }
 
+// isExportedReceiver reports whether a receiver's type is exported. A function without a receiver counts as exported.
 func isExportedReceiver(recv *ast.FieldList) bool {
 	if recv == nil {
 		return true

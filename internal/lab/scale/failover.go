@@ -38,6 +38,7 @@ func (s scene) failover(b *redissim.Backend, away time.Duration, lost bool) (f f
 		return f, err
 	}
 
+	// Compare the upstreams of the killed shard with the spared ones, from its death to the end.
 	f.Worst = r.figures().Worst
 	died, back := r.from+after, r.from+after+away
 	var hit, spared []float64 // starts in a second
@@ -75,6 +76,7 @@ func (s scene) failover(b *redissim.Backend, away time.Duration, lost bool) (f f
 		f.Slots += float64(taken[i].Slots-killed[i].Slots) / away.Seconds() / float64(s.Nodes)
 	}
 
+	// Nodes that come back at once rush to the new master: compare its first second with the calls before.
 	before := float64(killed[shard].Calls-r.Before[shard].Calls) / after.Seconds()
 	last := len(rushed) - 1
 	f.Rush = float64(rushed[last].Calls-taken[last].Calls) / before
@@ -82,6 +84,7 @@ func (s scene) failover(b *redissim.Backend, away time.Duration, lost bool) (f f
 	return f, nil
 }
 
+// mean returns the mean of numbers, or 0 without any.
 func mean(all []float64) (sum float64) {
 	for _, x := range all {
 		sum += x / float64(len(all))

@@ -84,6 +84,7 @@ func (s scene) play(b *redissim.Backend) (*record, error) {
 		return nil, err
 	}
 
+	// Events and measuring begin when the fleet is at its steady load.
 	for _, e := range s.events {
 		time.AfterFunc(s.Settle+e.after, func() { n.Fail(e.do(n)) })
 	}
@@ -97,6 +98,7 @@ func (s scene) play(b *redissim.Backend) (*record, error) {
 	n.Fail(err)
 	time.Sleep(s.Length / 2)
 
+	// The loads of the servers grow from the beginning on, so subtract the part before measuring.
 	for i, l := range n.Loads() {
 		r.Loads = append(r.Loads, l.Minus(r.Before[i]))
 	}

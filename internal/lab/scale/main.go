@@ -14,6 +14,7 @@ import (
 )
 
 func main() {
+	// A process that was started as a node of a measured fleet does not return from here.
 	crew.Main(role, memberMain)
 	flags := flag.NewFlagSet("scale", flag.ExitOnError)
 	real := flags.Bool("measure", false, "compare with fleets of processes instead: for a quiet machine")

@@ -80,6 +80,7 @@ func (s scene) measure(addr string) (*record, error) {
 		return nil, err
 	}
 
+	// All members begin at one moment, which every member must hear of before.
 	defer members.Kill()
 	begin := time.Now().Add(500 * time.Millisecond)
 	if err := members.Tell(begin.UnixNano()); err != nil {
@@ -119,6 +120,7 @@ func (r *record) observe(ctx context.Context, client *redis.Client, begin time.T
 		infos = append(infos, info)
 	}
 
+	// Counters are compared between the ends of the measurement, and connections are counted in its middle.
 	first, last := infos[0], infos[2]
 	r.Loads = []redissim.Load{{
 		Calls:    called(last, "evalsha") - called(first, "evalsha"),

@@ -84,6 +84,8 @@ func (o outlook) hottest(upstreams, shards int, c costs) (h shard) {
 	others := float64(2*shards - 1) // servers that are told of a message
 	h.calls, h.published = n*o.calls, n*o.published
 	h.taken = (all - n) * o.published
+
+	// Each node has a connection for calls, and a subscription for each upstream.
 	listeners := n * o.listeners
 	h.conns = float64(o.nodes) + listeners
 	h.bytes = n*o.rows + float64(o.nodes)*c.Conn + listeners*c.Listener

@@ -179,6 +179,7 @@ func FairBound(t *testing.T, newStore func(*testing.T) store.Store, seed uint64,
 		began := time.Now()
 		ctx, stop := context.WithCancel(t.Context())
 
+		// Each caller asks again at once, so that each share always has callers. Starts of the first moments do not count.
 		var mu sync.Mutex
 		for i := range len(shares) * callersOfEach {
 			share, random := i%len(shares), rand.New(rand.NewPCG(seed, uint64(100+i)))

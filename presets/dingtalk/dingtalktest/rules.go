@@ -48,6 +48,7 @@ type token struct {
 // application. by is the application, the address or the robot, where the rule counts by one.
 type window struct{ rule, by, api string }
 
+// newRules returns rules that have counted nothing. o has its defaults already.
 func newRules(o Options) *rules {
 	return &rules{
 		options: o, book: newAddressBook(o.People),

@@ -151,8 +151,8 @@ func Tokens(perMinute int, even bool) throttle.Limit {
 // be full.
 type Bucket struct{ Limit, Remaining, Reset string }
 
-// Left is a [throttle.Policy.Answer] of the bucket's level. The bucket fills continuously, so the
-// level is not the limit until the bucket is full, but only until as much has flowed in.
+// Left is a [throttle.Policy.Answer] that tells the bucket's level. The bucket fills all the time, so
+// the level bounds the starts only until as much has flowed in, and not until the bucket is full.
 func (b Bucket) Left(resp *http.Response) throttle.Answer {
 	q, ok := feedback.Headers{Remaining: b.Remaining, Reset: b.Reset}.Left(resp).Left()
 	if !ok {

@@ -121,6 +121,7 @@ func Run(t *testing.T, policies []throttle.Policy, usual Case, cases []Case) {
 	}
 }
 
+// play sends the case's request, compares what the store was told, and sends the request again if a budget closed.
 func (c Case) play(t *testing.T, policies []throttle.Policy) {
 	told := newLedger(t)
 	transport, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: told, Policies: policies, Base: c})

@@ -52,6 +52,7 @@ func (b *Browser) Open(address string, v View) (*Page, error) {
 	return p, nil
 }
 
+// begin opens the tab, and the address in it.
 func (p *Page) begin(address string, v View) error {
 	if err := chromedp.Do(p.ctx); err != nil { // the tab exists from here on
 		return err

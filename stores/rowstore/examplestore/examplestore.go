@@ -119,6 +119,7 @@ func newest(dir string) (n int, last state, err error) {
 
 func path(dir string, n any) string { return filepath.Join(dir, fmt.Sprint(n, ".json")) }
 
+// read reads version n of the group's state.
 func read(dir string, n int) (s state, err error) {
 	b, err := os.ReadFile(path(dir, n))
 	if err != nil {

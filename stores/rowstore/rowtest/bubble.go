@@ -26,6 +26,7 @@ type bubbled struct {
 // A readBubbled is a bubbled whose Database reads without a transaction.
 type readBubbled struct{ *bubbled }
 
+// inBubble returns db as a bubbled, which is a Reader if db is one.
 func inBubble(db rowstore.Database, fates func() fate) rowstore.Database {
 	b := &bubbled{Database: db, fates: fates, bells: make(map[string]func()), kept: kept{until: make(map[string]time.Time)}}
 	if _, ok := db.(rowstore.Reader); ok {

@@ -34,6 +34,7 @@ type line struct {
 	relay *relay
 }
 
+// through opens two Databases, the first of them through a new relay, and makes sure that its transactions pass the relay.
 func through(t *testing.T, address string, open func(t *testing.T, address string) rowstore.Database) *line {
 	t.Parallel()
 	r := newRelay(t, address)

@@ -29,6 +29,7 @@ func (g *group) transact(do func(rowstore.Tx) error, keys ...string) {
 // patience is for how long a transaction may be tried that must be saved.
 const patience = time.Minute
 
+// transactOn runs a transaction of db that must be saved.
 func (g *group) transactOn(db rowstore.Database, do func(rowstore.Tx) error, keys ...string) {
 	g.Helper()
 	called := false

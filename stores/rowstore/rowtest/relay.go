@@ -12,7 +12,7 @@ type relay struct {
 	listener net.Listener
 	server   string
 	came     atomic.Int32 // connections
-	left     atomic.Int64 // the reply is lost that takes it to 0
+	left     atomic.Int64 // counts replies down; the reply that takes it to 0 is lost
 
 	mu    sync.Mutex
 	gate  chan struct{} // closed while bytes may pass
@@ -20,6 +20,7 @@ type relay struct {
 	ended bool
 }
 
+// newRelay starts a relay to the server's address, which ends with the test.
 func newRelay(t *testing.T, server string) *relay {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -107,7 +108,7 @@ func (r *relay) pass(from, to net.Conn, lose func() bool) {
 	}
 }
 
-// lose has the n-th reply from now lost, with its connection. It returns what tells whether it was.
+// lose loses the n-th reply from now, with its connection. lost reports whether that has happened.
 func (r *relay) lose(n int) (lost func() bool) {
 	r.left.Store(int64(n))
 	return func() bool { return r.left.Load() <= 0 }
@@ -120,6 +121,7 @@ func (r *relay) freeze() {
 	r.gate = make(chan struct{})
 }
 
+// thaw lets bytes pass again.
 func (r *relay) thaw() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

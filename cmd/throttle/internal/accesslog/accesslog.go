@@ -325,6 +325,7 @@ func (s *Sorter) release(do func(Entry)) {
 // kept implements heap.Interface: by time, then by line.
 type kept []Entry
 
+// Len implements heap.Interface, as the other methods do.
 func (h kept) Len() int { return len(h) }
 func (h kept) Less(i, j int) bool {
 	return h[i].Time.Before(h[j].Time) || h[i].Time.Equal(h[j].Time) && h[i].Line < h[j].Line

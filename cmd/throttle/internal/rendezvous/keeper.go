@@ -78,7 +78,8 @@ func Keep(worker Command, first int, again bool) error {
 		return err
 	}
 
-	// Without its files nobody finds the keeper, and an answer that comes too late says that it ends.
+	// Remove the files at the end, so that no new member finds the keeper. The answer to a member that still comes has no
+	// address, which says that the keeper ends.
 	defer os.Remove(filepath.Join(k.dir, stateName))
 	defer door.Close()
 	go k.welcome(door)
@@ -86,7 +87,8 @@ func Keep(worker Command, first int, again bool) error {
 	return k.supervise(told)
 }
 
-// open takes over the lock and the listening socket, or listens at an address.
+// open takes over the lock, which the parent process holds. With again it also takes over the socket of the keeper
+// before. Otherwise it listens, at the address of an earlier keeper if that is free.
 func (k *keeper) open(again bool) (err error) {
 	if k.lock, err = inherited(lockFile); err != nil {
 		return err
@@ -149,7 +151,7 @@ func (k *keeper) begin(first int) (net.Listener, error) {
 
 	path := filepath.Join(k.dir, socketName)
 
-	// What is left of an earlier keeper: this one has the lock.
+	// A socket that exists is left over from a dead keeper, because this keeper has the lock.
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -269,12 +271,14 @@ const (
 	longPause  = time.Second
 )
 
-// supervise keeps a worker until the last member has ended. A first worker that fails is its error.
+// supervise runs a worker, and a new one whenever the worker ends, until the last member has ended. It returns an error
+// only if the first worker does not start. To told it reports that error, or that the worker serves: by closing told.
 func (k *keeper) supervise(told *os.File) error {
 	for pause := shortPause; ; pause = min(2*pause, longPause) {
 		begun := time.Now()
 		end, err := k.start()
 
+		// Whoever started the keeper waits for the first worker alone.
 		if told != nil {
 			if err != nil {
 				_, _ = io.WriteString(told, err.Error())
@@ -291,6 +295,7 @@ func (k *keeper) supervise(told *os.File) error {
 			return nil
 		}
 
+		// A worker that ran for a while has not failed at its start, so the next one may follow soon.
 		if time.Since(begun) > time.Minute {
 			pause = shortPause
 		}
@@ -299,8 +304,8 @@ func (k *keeper) supervise(told *os.File) error {
 	}
 }
 
-// start starts a worker. end returns when the worker has ended, and reports whether it was told to: when the last
-// member has ended.
+// start starts a worker, and returns once the worker serves. end blocks until the worker has ended, and reports whether
+// the keeper told it to end, because the last member has ended.
 func (k *keeper) start() (end func() bool, err error) {
 	stdin, words, err := os.Pipe()
 	if err != nil {

@@ -65,7 +65,9 @@ func Work(successor Command, serve func(Duty) error) error {
 	return nil
 }
 
-// outlive returns when the worker must end. If the keeper is gone, outlive first starts its successor.
+// outlive returns when the worker must end: when its keeper says farewell, or is gone. For a keeper that is gone,
+// outlive first starts a successor, which starts a worker of its own. soon reports that no member is left, so that the
+// worker need not wait for open connections.
 func outlive(successor Command, lock, listener *os.File) (soon bool) {
 	words, _ := io.ReadAll(os.Stdin)
 	if strings.HasPrefix(string(words), farewell) {

@@ -73,7 +73,8 @@ type slotBooking struct {
 	grant   store.Grant
 }
 
-// Send starts to acquire a start for a request, now.
+// Send lets a request arrive now, at the time of the engine's clock. The observer hears what becomes of the request: at
+// once, or later while the clock runs.
 func (e *Engine) Send(r *Request, o Observer) {
 	r.engine, r.observer = e, o
 	r.Arrived, r.held, r.grant.HeldBy = e.Clock.Now(), -1, -1
@@ -110,20 +111,25 @@ func (r *Request) remaining() time.Duration {
 	return max(time.Nanosecond, r.MaxWait-r.waited())
 }
 
+// waited returns how long ago the request arrived.
 func (r *Request) waited() time.Duration {
 	return time.Duration(r.engine.Clock.Now()-r.Arrived) * time.Microsecond
 }
 
-// book books a start, and gives back the previous grant.
+// book books a start, gives back the previous grant, and acts on the new one.
 func (r *Request) book() {
+	// A request that had a start or a place before goes before newcomers.
 	again := r.Waits || r.grant.OK || r.grant.Ready != nil
 	r.stopTimer()
+
+	// Of several limits the farthest horizon counts.
 	b := &r.booking
 	b.MaxWait, b.Horizon = r.remaining(), 0
 	for i := range b.Charges {
 		b.Horizon = max(b.Horizon, b.Charges[i].Limit.Horizon())
 	}
 
+	// The new booking replaces the previous one in the same call, so that no caller takes the place in between.
 	b.Turn, b.Returns = r.grant.Turn, again
 	b.Instead = (store.Handle{})
 	if r.grant.OK || r.grant.Ready != nil {
@@ -142,6 +148,8 @@ func (r *Request) book() {
 // follow acts on the grant: start, refuse or wait.
 func (r *Request) follow() {
 	g := &r.grant
+
+	// A booked start beyond MaxWait is of no use, so give it back and refuse.
 	late := r.MaxWait > 0 && g.OK && r.waited()+g.Wait > r.MaxWait+maxWaitGrace
 	if late {
 		r.engine.store.Cancel(&r.booking, *g)
@@ -174,7 +182,8 @@ func (r *Request) follow() {
 
 // arrive takes the slots when the start has come. Without room it gives the start back and joins the line.
 func (r *Request) arrive() {
-	// The start is booked already, so only the slots are missing.
+	// The start is booked already, so only the slots are missing. mixed says that some budgets belong to the node alone,
+	// and some to the fleet.
 	var few []store.Charge
 	mixed := false
 	for _, c := range r.Charges {
@@ -190,7 +199,9 @@ func (r *Request) arrive() {
 	}
 
 	h := &slotBooking{booking: store.Booking{Charges: few, MaxWait: r.remaining()}}
-	if mixed { // a place in line for only some charges is no place for all
+
+	// A place in line for only some charges is no place for all.
+	if mixed {
 		h.booking.MaxWait = 0
 	}
 
@@ -367,6 +378,7 @@ type account struct {
 	looked   int64 // end of the recorded timeline
 }
 
+// newAccount returns an account without uses, which begins now.
 func newAccount(e *Engine, policies []throttle.Policy, latency time.Duration) *account {
 	a := &account{engine: e, latency: latency, rows: make(map[string]int), looked: e.Clock.Now()}
 	for _, p := range policies {

@@ -111,6 +111,7 @@ func (l *Timeline) Phases(end time.Duration) (all []Phase) {
 		all = appendPhase(all, Phase{from, min(end, from+l.Width), l.Bins[i].Binds(), -1})
 	}
 
+	// A short phase between two phases of one policy becomes part of them.
 	short := end / 50
 	var kept []Phase
 	for i, p := range all {
