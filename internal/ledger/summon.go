@@ -35,9 +35,9 @@ const (
 // that it comes by planBy of the horizon before the start. A start that it
 // confirms anyway is early enough up to confirmBy of the horizon before.
 const (
-	planAt    = 3.0 / 4
-	planBy    = 1.0 / 2
-	confirmBy = 1.0 / 4
+	planAt    = 0.6
+	planBy    = 0.35
+	confirmBy = 0.25
 )
 
 // A Pass goes through the line of one budget, for one node, in the order in

@@ -79,10 +79,11 @@ func TestP4_ANodeThatComes(t *testing.T) {
 	}
 }
 
-// TestP4_ANodePlans: a node comes by itself for its next waiter, three quarters of the horizon before that waiter's start, and says that it does so by a half. It
+// TestP4_ANodePlans: a node comes by itself for its next waiter, three fifths of the horizon before that waiter's start, and says that it does so a third of it before. It
 // plans nothing where it confirms a start early enough, where it has no waiter, or where its waiter should be served already.
 func TestP4_ANodePlans(t *testing.T) {
 	const horizon = 400_000
+	const planAt, planBy = horizon * 3 / 5, horizon * 7 / 20
 	slow := charge(store.LeakyBucket(2, time.Second)) // a start in half a second
 	for _, c := range []struct {
 		name     string
@@ -93,11 +94,11 @@ func TestP4_ANodePlans(t *testing.T) {
 		enough   bool
 		later    time.Duration // until its own pass. Zero: it plans none.
 	}{
-		{"its waiter", 2, 900_000, 0, horizon / 2, true, 600 * time.Millisecond},
+		{"its waiter", 2, 900_000, 0, planBy, true, 900*time.Millisecond - planAt*time.Microsecond},
 		{"a start that is confirmed early", 2, 900_000, horizon / 4, horizon / 4, true, 0},
-		{"a start that is confirmed late", 2, 900_000, horizon/4 - 1, horizon / 2, true, 600 * time.Millisecond},
-		{"the next moment", 2, horizon*3/4 + horizon/8, 0, horizon / 2, true, horizon / 8 * time.Microsecond},
-		{"a waiter that is due", 2, horizon*3/4 + horizon/8 - 1, 0, 0, false, 0},
+		{"a start that is confirmed late", 2, 900_000, horizon/4 - 1, planBy, true, 900*time.Millisecond - planAt*time.Microsecond},
+		{"the next moment", 2, planAt + horizon/8, 0, planBy, true, horizon / 8 * time.Microsecond},
+		{"a waiter that is due", 2, planAt + horizon/8 - 1, 0, 0, false, 0},
 		{"no waiter", 3, 900_000, 0, 0, false, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
