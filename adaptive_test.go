@@ -597,7 +597,7 @@ func TestMeterThatPanics(t *testing.T) {
 			}, p)
 			require.Empty(t, settled)
 			e := seen.first(t, throttle.EventFunctionFailed)
-			require.ErrorContains(t, e.Err, `policy "p": Meter: panicked with a string at meter_test.go:`)
+			require.ErrorContains(t, e.Err, `policy "p": Meter: panicked with a string at adaptive_test.go:`)
 			require.NotContains(t, e.Err.Error(), secretToken)
 		})
 	}
