@@ -163,6 +163,7 @@ const (
 	maxSpare         = 200 * time.Millisecond // how long after nearAt a caller may wait for a call that is made anyway
 	maxNear          = 100 * time.Millisecond // a caller with a share whose start is no farther beyond the horizon is summoned without delay
 	minReturn        = 10 * time.Millisecond  // a caller that has to wait again books again no sooner
+	minOffered       = time.Millisecond       // nor does the only caller of its share, for which Redis keeps room
 	maxReturns       = 5                      // a caller with a share that had to wait k times books again after min(k, maxReturns) times minReturn
 )
 
@@ -191,7 +192,12 @@ func (n *Node) standInLine(t *turn, o *op) <-chan struct{} {
 	// The caller has just asked, so it asks again no sooner than after minReturn.
 	t.horizon, t.notBefore = o.Horizon, now.Add(minReturn)
 	t.waits++
-	if t.share != 0 && t.waits > 1 {
+	switch {
+	// Redis keeps room at the end of the horizon for the only caller of its share here. Starts lie at the begins of a window's parts, so a caller that
+	// comes after a fixed delay may find its start behind the horizon many times in a row.
+	case t.share != 0 && ticket.State == wire.Offered && !l.hasLane(t.laneID()):
+		t.notBefore = now.Add(minOffered)
+	case t.share != 0 && t.waits > 1:
 		t.notBefore = now.Add(min(time.Duration(t.waits), maxReturns) * minReturn) // the callers before it may be late
 	}
 
@@ -211,6 +217,12 @@ func (n *Node) standInLine(t *turn, o *op) <-chan struct{} {
 
 	l.add(t)
 	return t.ready
+}
+
+// hasLane reports whether a caller waits in a lane.
+func (l *line) hasLane(id wire.LaneID) bool {
+	at, _ := slices.BinarySearchFunc(l.waiters, &turn{class: id.Class, share: id.Share}, compareTurns)
+	return at < len(l.waiters) && l.waiters[at].laneID() == id
 }
 
 // setComeBy sets nearAt, and comeBy a little later: within the horizon there is time for several answers of

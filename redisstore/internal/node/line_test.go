@@ -28,6 +28,44 @@ func TestCalledWhenItsStartIsNear(t *testing.T) {
 	})
 }
 
+// TestP5_OfferedRoomIsTakenInTime: the only caller of a share comes when the room that Redis keeps for it is within its horizon. Any other caller that
+// has to wait again comes later each time.
+func TestP5_OfferedRoomIsTakenInTime(t *testing.T) {
+	for name, c := range map[string]struct {
+		state  wire.TicketState
+		beyond time.Duration // how far its start is beyond the horizon
+		others bool          // of its share wait here
+		want   time.Duration
+	}{
+		"the only caller of its share":   {wire.Offered, 4 * time.Millisecond, false, 4 * time.Millisecond},
+		"with a start that is near":      {wire.Offered, time.Microsecond, false, minOffered},
+		"for which Redis keeps no room":  {0, 4 * time.Millisecond, false, 2 * minReturn},
+		"others of its share wait, too":  {wire.Offered, 4 * time.Millisecond, true, 2 * minReturn},
+		"with a start that is far ahead": {wire.Offered, time.Second, false, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode()
+				stands := func(ticket int64, wait time.Duration) *op {
+					op := toldToWait(n, 2, ticket, wait)
+					n.leaveLines(op.turn)
+					op.outcome.Tickets[0].Share, op.outcome.Tickets[0].State = 7, c.state
+					answer(n, op) // it has to wait again
+					return op
+				}
+
+				first := stands(1, time.Hour)
+				if c.others {
+					last := stands(2, time.Hour)
+					defer n.leaveLines(last.turn)
+				}
+				n.leaveLines(first.turn)
+				requireCalled(t, c.want, stands(1, horizon+c.beyond))
+			})
+		})
+	}
+}
+
 // TestNobodyIsCalledBeforeThoseThatCameEarlier, if they are of one class.
 func TestNobodyIsCalledBeforeThoseThatCameEarlier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -155,8 +155,10 @@ const Front = 0
 // A TicketState is the state of a ticket. Only the scripts know all states.
 type TicketState int64
 
-// HadStart is the state of a ticket whose owner had its start.
-const HadStart TicketState = 3
+const (
+	Offered  TicketState = 1 // the owner's turn has come, and Redis keeps room for it
+	HadStart TicketState = 3 // the owner had its start
+)
 
 // Write writes the request down.
 func (r *BookRequest) Write(b Boundaries, budgets Budgets) *BookCall {
