@@ -420,17 +420,16 @@ func (p *Pass) ownTurn() (start int64, ok bool) {
 	return s.turnAt(rank), true
 }
 
-// End ends the pass; waits says whether callers of the node wait in the line. It
-// returns in how long the node must make a new pass. later is below 0 if it need
-// not, because a different node does: then next is the node that has to hear of
-// the line, or 0 if none has to.
+// End ends the pass. waits says whether callers of the node wait in the line. later is
+// the time until the node must make a new pass, or below 0 if a different node makes it.
+// Then next is the node that must be told of the line, or 0 if no node must.
 func (p *Pass) End(waits bool) (later time.Duration, next int64) {
 	later, next = p.guard(waits)
 	if p.plan == 0 || !waits || p.row.queue == nil {
 		return later, next
 	}
 
-	// The node comes for its own next waiter, too.
+	// The node also makes a pass when the turn of its own next waiter comes: at the time plan.
 	own := time.Duration(p.plan-p.other.Now) * time.Microsecond
 	if later < 0 || own < later {
 		later = own

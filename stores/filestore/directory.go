@@ -242,7 +242,7 @@ func (d *directory) load(g *generation) (done bool, err error) {
 		return false, errors.Join(ErrOtherMachine, g.f.Close())
 	}
 
-	// A file that was emptied had two files behind it.
+	// A file is emptied when there are two later files. So a process that has missed a generation may have missed records, too.
 	d.heard.Lost = d.heard.Lost || d.gen != nil && g.generation > d.gen.generation+1
 	d.rows.clear()
 	d.gen = g // the file of the former one is closed when nobody has it any more: a goroutine may wait for its lock

@@ -176,7 +176,8 @@ func (d *deaths) check(ctx context.Context) bool {
 	return true
 }
 
-// asked returns the nodes of which this one asks, none while it does not listen.
+// asked returns the nodes whose presence this node wants to know, and forgets nodes about which nobody has asked for a
+// while. It returns none while this node does not listen.
 func (d *deaths) asked() (nodes []int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -124,6 +124,7 @@ func (l *link) send(value []byte) {
 	}
 }
 
+// write writes the values to the client when they are due, until the connection is cut.
 func (l *link) write() {
 	for {
 		select {
