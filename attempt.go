@@ -311,6 +311,7 @@ func now() time.Duration { return acquire.Now() }
 // update it at once.
 type decayingMax struct{ nanos atomic.Int64 }
 
+// get returns the maximum, or 0 before the first add.
 func (m *decayingMax) get() time.Duration { return time.Duration(m.nanos.Load()) }
 
 // add sets the maximum to d if d is longer. A shorter d makes the maximum shorter by a 256th; a

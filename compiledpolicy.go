@@ -303,11 +303,13 @@ func (p *compiledPolicy) share(req *http.Request) (s store.Share, err error) {
 	return s, err
 }
 
+// shareID calls Share and hashes the name; a panic becomes an error.
 func (p *compiledPolicy) shareID(req *http.Request) (id uint64, err error) {
 	defer recoverAs(&err, p.Name, "Share")
 	return store.ShareOf(p.Name, p.Share(req)), nil
 }
 
+// weight calls Weight, and checks the result; a panic becomes an error.
 func (p *compiledPolicy) weight(req *http.Request) (weight int, err error) {
 	defer recoverAs(&err, p.Name, "Weight")
 	weight = p.Weight(req)

@@ -637,6 +637,7 @@ const (
 	outlierFactor = 4
 )
 
+// get returns the estimate, or 0 before the first sample.
 func (e *rttEstimator) get() time.Duration { return time.Duration(e.estimate.Load()) }
 
 // upper returns an upper bound on nearly all answers: a quarter more than the estimate, or less if

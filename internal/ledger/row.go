@@ -510,8 +510,13 @@ type writer struct {
 	asked  bool // nodes are asked to come, or have a guard
 }
 
+// number writes a number that is not negative.
 func (w *writer) number(x int64) { w.b = binary.AppendUvarint(w.b, uint64(x)) }
+
+// signed writes any whole number.
 func (w *writer) signed(x int64) { w.b = binary.AppendVarint(w.b, x) }
+
+// float writes a float in 8 bytes.
 func (w *writer) float(x float64) {
 	w.b = binary.BigEndian.AppendUint64(w.b, math.Float64bits(x))
 }
@@ -545,6 +550,7 @@ func (w *writer) call(l *lease, now int64) {
 	}
 }
 
+// flag writes true as 1 and false as 0.
 func (w *writer) flag(x bool) {
 	if x {
 		w.b = append(w.b, 1)
@@ -697,6 +703,7 @@ func (rd *reader) count(most int) int {
 	return int(x)
 }
 
+// float reads 8 bytes. Fewer fail the reader.
 func (rd *reader) float() float64 {
 	if len(rd.b) < 8 {
 		rd.failed = true
@@ -707,6 +714,7 @@ func (rd *reader) float() float64 {
 	return x
 }
 
+// flag reads one byte, which must be 0 or 1.
 func (rd *reader) flag() bool {
 	if len(rd.b) == 0 || rd.b[0] > 1 {
 		rd.failed = true
@@ -717,6 +725,7 @@ func (rd *reader) flag() bool {
 	return x
 }
 
+// call reads into l whether its node was asked to come, or comes by itself.
 func (rd *reader) call(l *lease, now int64) {
 	if len(rd.b) == 0 || rd.b[0] > comesByItself {
 		rd.failed = true
@@ -733,6 +742,7 @@ func (rd *reader) call(l *lease, now int64) {
 	}
 }
 
+// time reads a time by its distance to now, or 0 for none.
 func (rd *reader) time(now int64) int64 {
 	if !rd.flag() {
 		return 0
@@ -740,6 +750,7 @@ func (rd *reader) time(now int64) int64 {
 	return now + rd.signed()
 }
 
+// queue reads the line for starts of the row r, whose leases were read before.
 func (rd *reader) queue(r *Row) *queue {
 	rd.signed()
 	l := &queue{asked: r.seen + rd.signed()}
@@ -761,6 +772,7 @@ func (rd *reader) queue(r *Row) *queue {
 	return l
 }
 
+// lane reads one lane. A row without lanes of shares has a lane of weight 1.
 func (rd *reader) lane(r *Row) lane {
 	l := lane{weight: 1}
 	if rd.shares {
@@ -777,6 +789,7 @@ func (rd *reader) lane(r *Row) lane {
 	return l
 }
 
+// places reads a list of places, each by its distance to the place before.
 func (rd *reader) places(r *Row) (all []place) {
 	last := r.seen
 	for range rd.count(MaxBytes) {
@@ -787,6 +800,7 @@ func (rd *reader) places(r *Row) (all []place) {
 	return all
 }
 
+// place reads a place whose arrival is counted from last. Its node stands in a list of leases.
 func (rd *reader) place(r *Row, last int64) place {
 	p := place{arrival: last + rd.wrapped(), cost: rd.number()}
 	if i := rd.count(len(r.leases)); i > 0 {
@@ -795,6 +809,7 @@ func (rd *reader) place(r *Row, last int64) place {
 	return p
 }
 
+// slots reads the slots of the row and the line for slots.
 func (rd *reader) slots(r *Row) *slots {
 	s := &slots{held: rd.number(), beyond: rd.number(), asked: r.seen + rd.signed()}
 	last := r.seen

@@ -153,6 +153,7 @@ type route struct {
 	changed   <-chan struct{} // closed when the route may have changed
 }
 
+// route returns where the callers of the group book now.
 func (g *group) route() route {
 	g.store.mu.Lock()
 	defer g.store.mu.Unlock()
@@ -172,6 +173,7 @@ type outageNotice struct {
 	tell outage.Observer // the observer of the outage, or nil if there is none or it was told
 }
 
+// newOutageNotice returns the notice of a caller that begins to wait now, for the observer of its context.
 func newOutageNotice(ctx context.Context, c *conn.Conn) *outageNotice {
 	return &outageNotice{Unavailability: conn.Unavailability{Since: time.Now()}, conn: c, tell: outage.From(ctx)}
 }

@@ -372,6 +372,7 @@ type largest struct {
 // largestFor is for how long a number is remembered at least.
 const largestFor = 15 * time.Second
 
+// note notes a number, as of now.
 func (l *largest) note(n int, now time.Time) {
 	if now.Sub(l.turned) > largestFor {
 		l.before, l.recent, l.turned = l.recent, 0, now
@@ -379,8 +380,10 @@ func (l *largest) note(n int, now time.Time) {
 	l.recent = max(l.recent, n)
 }
 
+// get returns the largest number, or 0 if none was noted.
 func (l *largest) get() int { return max(l.recent, l.before) }
 
+// latest returns the later of two times.
 func latest(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a

@@ -236,6 +236,7 @@ type Budget struct {
 	lostAt      time.Time // when a loss was noted last
 }
 
+// clone returns a copy that shares no memory with the budget.
 func (b *Budget) clone() *Budget {
 	c := *b
 	c.Starts = slices.Clone(b.Starts)

@@ -147,6 +147,7 @@ func compareOps(a, b *op) int {
 	return cmp.Compare(a.rankOrder(), b.rankOrder())
 }
 
+// rank returns the rank of an op: the first rank is served first.
 func (o *op) rank() int {
 	switch {
 	case o.Kind != wire.Reserve:

@@ -236,6 +236,7 @@ func (t *turn) setComeBy(near time.Time) {
 	t.comeBy = t.nearAt.Add(max(0, min(maxSpare, spare)))
 }
 
+// latest returns the later of two times.
 func latest(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
@@ -244,6 +245,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
+// earliest returns the earlier of two times.
 func earliest(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b

@@ -38,6 +38,7 @@ func (n *Node) enqueue(o *op) *queue {
 	return n.enqueueLocked(o)
 }
 
+// enqueueLocked is enqueue where the node is locked.
 func (n *Node) enqueueLocked(o *op) *queue {
 	q := n.queues[o.group()]
 	if q == nil {
@@ -210,6 +211,7 @@ func (n *Node) stopIfEmpty(group string, q *queue) bool {
 	return n.stopIfEmptyLocked(group, q)
 }
 
+// stopIfEmptyLocked is stopIfEmpty where the node is locked.
 func (n *Node) stopIfEmptyLocked(group string, q *queue) bool {
 	q.sweep()
 	if len(q.ops) > 0 {

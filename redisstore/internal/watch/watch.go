@@ -128,6 +128,7 @@ func (w *Watch) Stop() {
 	}
 }
 
+// remove takes a watch out of the lists of all its keys.
 func (ws *Watches) remove(w *Watch) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

@@ -625,6 +625,7 @@ const (
 	moreLanes
 )
 
+// budget reads the part of a reply about one row into b.
 func (r *reader) budget(b *BudgetReply) {
 	b.Generations[0] = r.generation()
 	b.Starts, b.Last = r.next(), r.next()
@@ -650,6 +651,7 @@ func (r *reader) budget(b *BudgetReply) {
 	}
 }
 
+// line reads the numbers of a line, without the lanes of shares.
 func (r *reader) line() *Line {
 	l := new(Line)
 	l.ID, l.Waiting, l.Hurry, l.Soon = r.next(), r.next(), r.next(), Wait(r.next())
@@ -666,6 +668,7 @@ func (r *reader) line() *Line {
 	return l
 }
 
+// lanes reads the lanes of shares. A class outside 1 to 3 fails the reader.
 func (r *reader) lanes() (all []Lane) {
 	for range r.count() {
 		l := Lane{LaneID: LaneID{r.next(), r.share()}, Cut: r.next(), Joined: r.next(), First: Wait(r.next()), Last: Wait(r.next()), News: r.next() != 0}
@@ -690,6 +693,7 @@ func (r *reader) share() uint64 {
 // budget's generations rise, even where a program without history makes the key.
 type Generation struct{ ID, Count int64 }
 
+// generation reads the name of a generation and its count.
 func (r *reader) generation() Generation { return Generation{r.next(), r.next()} }
 
 // Parts is into how many parts a node cuts a window to remember its starts. Lives
@@ -800,6 +804,7 @@ type Waiter struct {
 	Behind   int // the costs of waiters behind it that are not reported
 }
 
+// append appends the report, in the form in which lua/slots.lua reads reports.
 func (r *Report) append(f Frame) Frame {
 	f = f.Add(int64(r.Limit), r.Sequence, int64(r.Held), r.Generation.ID, r.Generation.Count, Micros(r.Elapsed), int64(r.Clock),
 		r.Latest, int64(r.Most), int64(len(r.Waiters)))
@@ -817,6 +822,7 @@ type ReportReply struct {
 	Again      time.Duration // upper bound on the time until the next report. Zero: no bound.
 }
 
+// report reads the answer to one report.
 func (r *reader) report() (p ReportReply) {
 	p = ReportReply{Generation: r.generation(), Nodes: int(r.next()), Again: Wait(r.next())}
 	for range r.count() {

@@ -91,6 +91,7 @@ return {table.concat(lacks, ', '), t.err or '', tonumber(t[1]) or 0, redis.REDIS
 --        3 for how long to look, in microseconds
 -- Result: 1 if the key was the script's alone
 
+-- now returns the server's time in microseconds, anew at each call.
 local function now()
   local t = redis.call('TIME')
   return t[1] * 1000000 + t[2]

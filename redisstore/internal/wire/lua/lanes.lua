@@ -36,12 +36,14 @@
 local make_lanes, make_deals
 do
 local made
+-- lanes_of returns the table of the functions for lanes, which the first call makes.
 function lanes_of()
   made = made or make_deals(make_lanes())
   return made
 end
 end
 
+-- make_lanes returns a table with the functions of this file; make_deals adds the functions of deals.lua.
 function make_lanes()
 local CLASSES = queue.CLASSES
 local MOST_LANES = 128
@@ -62,6 +64,7 @@ local function set(m, c)
   m.flags[i] = (c.told < c.cut and NEWS or 0) + (#c.holes > 0 and HOLES or 0)
 end
 
+-- settle writes a changed lane c of the line q back into the columns, and the difference into the sum of its class.
 function lanes.settle(q, c)
   local m, i = q.many, c.index
   local before = m.left[i] + m.offered[i]
@@ -79,6 +82,7 @@ local function push(m, c, class, share)
   return c
 end
 
+-- empty returns columns without lanes. base is the ticket of a new lane.
 local function empty(base)
   local m = {base = base, v = {0, 0, 0}, known = '', passed = {0, 0, 0}, rounds = 0, more = 0, sum = {0, 0, 0}, rest = {}, open = {}, found = {{}, {}, {}}, served = {}}
   for _, name in ipairs(COLUMNS) do
@@ -209,6 +213,7 @@ local function is_idle(m, i)
   return empty and (m.finish[i] <= m.v[class] or m.sum[class] <= 0)
 end
 
+-- every returns the list of the indexes from 1 to size.
 local function every(size)
   local all = {}
   for i = 1, size do
@@ -217,6 +222,7 @@ local function every(size)
   return all
 end
 
+-- pick returns the numbers of a column at the indexes in the list kept, in their order.
 local function pick(column, kept)
   local picked = {}
   for j = 1, #kept do
@@ -492,6 +498,7 @@ local served_of
 do
 local LEAST_LINED = 3000 -- a line of fewer bytes has room again for what was served
 
+-- make_served returns a table with the functions of this part.
 local function make_served()
 local served = {}
 
@@ -540,6 +547,7 @@ return served
 end
 
 local made
+-- served_of returns the table of these functions, which the first call makes.
 function served_of()
   made = made or make_served()
   return made

@@ -104,8 +104,10 @@ local function tokens_left(t)
   return max(0, u.n - ceil((spent + late * u.micros) / u.micros))
 end
 
--- spend books the cost that others have spent. Starts that do not fit any more lie from from on, and before stop.
+-- Starts that do not fit any more lie from from on, and before stop.
 local from, stop = 0, 0
+
+-- spend books a cost that others have spent, as of the time at.
 local function spend(at, cost)
   u.row = r
   book(r, at, search_for(u, cost, 0, now, 0, false))
