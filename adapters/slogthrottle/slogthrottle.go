@@ -41,6 +41,7 @@ import (
 	"net"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/adapters/telemetry"
@@ -187,8 +188,15 @@ func (l *Logger) Observe(ctx context.Context, e throttle.Event) {
 	logger.LogAttrs(ctx, level, message, appendEvent(attrs, &e)...)
 }
 
-// clip returns as much of a name as is logged.
-func clip(name string) string { return name[:min(len(name), maxName)] }
+// clip returns as much of a name as is logged. A character of several bytes is logged whole or not at all.
+func clip(name string) string {
+	end := min(len(name), maxName)
+	for end > 0 && end < len(name) && !utf8.RuneStart(name[end]) {
+		end--
+	}
+
+	return name[:end]
+}
 
 // note records a host that no policy matches. fresh reports whether the host needs a line: it has
 // none yet. full reports that the host is the first beyond [MaxHosts], whose line says that no

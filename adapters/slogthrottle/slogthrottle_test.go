@@ -321,6 +321,19 @@ func TestUnmatchedHostsWithoutNumber(t *testing.T) {
 	require.Equal(t, 1, full)
 }
 
+// TestLongNamesEndAtACharacter: a name that is cut off ends with a whole character, or handlers would log a broken one.
+func TestLongNamesEndAtACharacter(t *testing.T) {
+	for _, head := range []string{"", "a", "ab"} {
+		l, j := newLogger(slog.LevelInfo, slogthrottle.Options{})
+		l.Observe(t.Context(), throttle.Event{Kind: throttle.EventUnmatched, Host: head + strings.Repeat("限", 100)})
+		lines := j.take()
+		require.Len(t, lines, 1)
+		require.Contains(t, lines[0], head+strings.Repeat("限", 84))
+		require.NotContains(t, lines[0], "\\x")
+		require.NotContains(t, lines[0], "\ufffd")
+	}
+}
+
 // TestManyGoroutines: of many callers at once exactly the lines are logged that the limit allows, and none of the others
 // is forgotten.
 func TestManyGoroutines(t *testing.T) {
