@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"math/rand/v2"
 	"net/http/httptest"
 	"os"
@@ -320,6 +321,34 @@ func number(t *testing.T, out, before string) int {
 	n, err := strconv.Atoi(found[1])
 	require.NoError(t, err)
 	return n
+}
+
+// TestTemporaryFilesOfOthers: a machine that is done removes what killed processes left, while a different machine's
+// temporary files become pages.
+func TestTemporaryFilesOfOthers(t *testing.T) {
+	dir := t.TempDir()
+	f, err := openFolder(dir, "orders", 50, 50, 0, 1)
+	require.NoError(t, err)
+
+	written := make(chan error, 1)
+	go func() {
+		var err error
+		for i := range 300 {
+			err = errors.Join(err, write(f, page{50*i + 1, 50*i + 50}, []int{7}))
+		}
+		written <- err
+	}()
+
+	for {
+		err := f.removeTemporary()
+		require.NoError(t, err)
+		select {
+		case err := <-written:
+			require.NoError(t, err)
+			return
+		default:
+		}
+	}
 }
 
 // TestFolder: the parts of all machines are all ids, each once. Pages that were written are not missing for a job with

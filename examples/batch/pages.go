@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -165,7 +166,10 @@ func (f *folder) removeTemporary() error {
 	for _, name := range left {
 		page := strings.TrimSuffix(filepath.Base(name), filepath.Ext(name))[1:]
 		if _, missing := os.Stat(filepath.Join(f.dir, page)); missing == nil {
-			err = errors.Join(err, os.Remove(name))
+			// A file that is gone has just become its page, or a different machine removed it.
+			if failed := os.Remove(name); !errors.Is(failed, fs.ErrNotExist) {
+				err = errors.Join(err, failed)
+			}
 		}
 	}
 	return err
