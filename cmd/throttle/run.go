@@ -30,13 +30,6 @@ import (
 	"github.com/fleetthrottle/throttle/servers/proxy"
 )
 
-// Exit codes of throttle run, with the numbers that env and timeout use. All further codes come from the program.
-const (
-	exitRun       = 125 // throttle run failed
-	exitNoProgram = 126 // the program cannot be executed
-	exitNotFound  = 127 // there is no program of this name
-)
-
 // defaultRunWait is shorter than the five minutes after which Node's fetch gives up.
 const defaultRunWait = 4 * time.Minute
 

@@ -6,6 +6,13 @@ import (
 	"strings"
 )
 
+// Exit codes of throttle run, with the numbers that env and timeout use. All further codes come from the program.
+const (
+	exitRun       = 125 // throttle run failed
+	exitNoProgram = 126 // the program cannot be executed
+	exitNotFound  = 127 // there is no program of this name
+)
+
 // urlVariable is the environment variable with the proxy's address for programs of throttle run.
 const urlVariable = "THROTTLE_URL"
 

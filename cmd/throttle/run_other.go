@@ -18,7 +18,7 @@ func newRun() *cobra.Command {
 		Example:            `  throttle run -- python agent.py`,
 		DisableFlagParsing: true,
 		RunE: func(*cobra.Command, []string) error {
-			return errors.New("throttle run needs Linux or macOS: " + runtime.GOOS + " cannot replace a process by a program. Start throttle proxy, and set the base URLs")
+			return &exit{exitRun, errors.New("throttle run needs Linux or macOS: " + runtime.GOOS + " cannot replace a process by a program. Start throttle proxy, and set the base URLs")}
 		},
 	}
 }
