@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// A Drawing is an SVG in the making. Each element is drawn over those before it.
+// A Drawing is an SVG in the making. Each element covers the earlier elements.
 type Drawing struct{ text strings.Builder }
 
 // Margin is the free space at the sides of a drawing.
@@ -31,11 +31,14 @@ const style = `
 // sheet: rules for all pages, dark for dark pages.
 func New(width, height float64, title, note, rules, dark string) *Drawing {
 	d := new(Drawing)
+
 	d.printf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %s %s" role="img">`+"\n", number(width), number(height))
 	d.printf("<title>%s</title>\n<style>"+style+"</style>\n", Escape(title), rules, dark)
+
 	d.Rect("ground", Box{0.5, 0.5, width - 1, height - 1, 8})
 	d.Text("title", Margin, 34, title)
 	d.Text("note", Margin, 56, note)
+
 	return d
 }
 

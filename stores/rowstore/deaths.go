@@ -206,7 +206,7 @@ func (d *deaths) note(nodes []int64, present []bool, now int64) (died bool) {
 		case present[i]:
 			p.present, p.absent, p.dead = true, 0, false
 
-		// The node is known to be dead, or this session has never seen it.
+		// The node is known to be dead, or was never seen alive.
 		case p.dead || !p.present:
 		case p.absent == 0:
 			p.absent = now
