@@ -156,18 +156,18 @@ func (b *meteredBody) endWrite() {
 	defer b.mu.Unlock()
 	b.writing = false
 	if b.over {
-		b.handOver()
+		b.settleInBackground()
 	}
 }
 
-// handOver has the costs settled in the background. Bookings in one of the budgets wait for
+// settleInBackground has the costs settled in the background. Bookings in one of the budgets wait for
 // the settlement.
-func (b *meteredBody) handOver() {
+func (b *meteredBody) settleInBackground() {
 	budgets := make([]store.Budget, len(b.meters))
 	for i := range b.meters {
 		budgets[i] = b.r.Booking.Charges[b.meters[i].charge].Budget
 	}
-	if !b.r.callers.HandOver(b.settle, budgets) {
+	if !b.r.callers.ReportInBackground(b.settle, budgets) {
 		go b.settle()
 	}
 }
@@ -187,7 +187,7 @@ func (b *meteredBody) end() {
 	first := !b.over
 	b.over = true
 	if first && !b.writing {
-		b.handOver()
+		b.settleInBackground()
 	}
 }
 

@@ -60,8 +60,8 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 	switch {
 	case r.holdsNobody(f) && r.Uncounted(): // the store is away: each response would leave a report behind
 	case r.Uncounted(): // throttle is off: no response waits until the store has heard of it
-		r.handOver(f)
-	case (f.penalties == nil || r.holdsNobody(f)) && r.handOver(f):
+		r.reportInBackground(f)
+	case (f.penalties == nil || r.holdsNobody(f)) && r.reportInBackground(f):
 	default:
 		r.reportFirst(resp, f)
 	}
@@ -70,11 +70,11 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 // isEmpty reports whether the store need not hear of the response.
 func (f *feedback) isEmpty() bool { return f.penalties == nil && f.quotas == nil && f.costs == nil }
 
-// handOver has the store told of a feedback in the background. Bookings in the budgets of
+// reportInBackground has the store told of a feedback in the background. Bookings in the budgets of
 // lowered wait for that. It returns false if the store has too many reports to take
 // already.
-func (r *roundTrip) handOver(f feedback) bool {
-	return r.callers.HandOver(func() {
+func (r *roundTrip) reportInBackground(f feedback) bool {
+	return r.callers.ReportInBackground(func() {
 		r.reportPenalties(f) // of shadow policies only
 		r.reportUse(f)
 	}, r.lowered(f))
@@ -107,7 +107,7 @@ func (r *roundTrip) reportFirst(resp *http.Response, f feedback) {
 		// Penalties first, because they are urgent for the whole fleet: the caller does not wait for the rest if it can be handed over.
 		r.reportPenalties(f)
 		rest := feedback{quotas: f.quotas, costs: f.costs, arrived: f.arrived}
-		if !rest.isEmpty() && !r.handOver(rest) {
+		if !rest.isEmpty() && !r.reportInBackground(rest) {
 			r.reportUse(rest)
 		}
 
