@@ -20,6 +20,7 @@ func (r *roundTrip) meterBody(resp *http.Response, costs []int) {
 		return
 	}
 
+	// Ask each policy for a meter whose cost can still change.
 	var meters []policyMeter
 	for i, p := range r.quote.policies {
 		c := &r.Booking.Charges[i]
@@ -130,17 +131,19 @@ func (b *meteredBody) pass(p []byte) {
 	}
 }
 
-// keep keeps a piece of a body that has a coding. It returns true if the body has none: then the meters
-// see the piece at once, and endWrite must be called.
+// keep keeps p, a piece of a body that has a coding, until the body is over. It returns true if the body has no coding: then the
+// meters see the piece at once, and endWrite must be called.
 func (b *meteredBody) keep(p []byte) (seenAtOnce bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 
 	switch {
-	case b.over:
+	case b.over: // the costs are settled
 	case b.coding == "":
 		b.writing = true
 		return true
+
+	// A body that is too long is not kept at all: a part of it cannot be decoded.
 	case b.long || len(b.coded)+len(p) > maxCoded:
 		b.long, b.coded = true, nil
 	default:

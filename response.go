@@ -46,7 +46,7 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 
 	switch {
 	case f.isEmpty():
-		return
+		return // the store need not hear of the response
 
 	// A store in memory is told at once, which takes no time, so the store knows everything when the caller gets the response.
 	case r.inMemory:
@@ -56,6 +56,7 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 		return
 	}
 
+	// A store far away hears in the background, unless a penalty closes a budget for the caller's next attempt.
 	r.toBeTold = true
 	switch {
 	case r.holdsNobody(f) && r.Uncounted(): // the store is away: each response would leave a report behind
@@ -165,6 +166,7 @@ func (r *roundTrip) readFeedback(resp *http.Response) (f feedback) {
 	f.arrived = now()
 	req := resp.Request
 
+	// Each policy of the request reads the response for itself.
 	delay := r.responseDelay(resp)
 	for i := range r.policyCount() {
 		p, c := r.policy(i)
@@ -292,6 +294,7 @@ func (r *roundTrip) responseDelay(resp *http.Response) time.Duration {
 // mark has [AnswerOf] return the policies' verdict on a response. A penalty counts as
 // stored unless its report has failed.
 func (r *roundTrip) mark(resp *http.Response, f feedback) {
+	// f.verdict is the verdict of the policies that close nothing.
 	m := mark{resp: resp, verdict: f.verdict}
 
 	// The verdicts of policies that close their budgets count before the verdicts of all others, except for VerdictPartly.
