@@ -48,9 +48,11 @@ func Read(r Reader, text string, h http.Header, own time.Time) (d time.Duration,
 }
 
 // Fields parses all lines of a field, as [Read] parses one, and returns the longest duration. A
-// line may be a list of numbers with parameters, "30;w=60, 5".
+// line may be a list of numbers with parameters, "30;w=60, 5", or the same text twice, as a proxy
+// joins two equal lines.
 func Fields(r Reader, lines []string, h http.Header, own time.Time) (longest time.Duration, ok bool) {
 	for _, line := range lines {
+		line = once(line)
 		if d, said := Read(r, line, h, own); said {
 			longest, ok = max(longest, d), true
 			continue
@@ -64,6 +66,18 @@ func Fields(r Reader, lines []string, h http.Header, own time.Time) (longest tim
 		}
 	}
 	return longest, ok
+}
+
+// once returns the text of a line that has it twice, with a comma between, or the line itself. A date
+// has a comma of its own, so the line cannot be split at its commas.
+func once(line string) string {
+	for _, comma := range []string{", ", ","} {
+		half := max(0, len(line)-len(comma)) / 2
+		if first := line[:half]; first+comma+first == line {
+			return first
+		}
+	}
+	return line
 }
 
 // numbers returns the members of a list of numbers, without their parameters and quotes;

@@ -36,3 +36,30 @@ func TestRead(t *testing.T) {
 }
 
 func TestMost(t *testing.T) { require.Equal(t, throttle.MaxPenalty, dialect.Most) }
+
+// TestFieldsJoined reads a line into which a proxy has joined a field that came twice. A date has a
+// comma of its own.
+func TestFieldsJoined(t *testing.T) {
+	own := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	moment := own.Add(90 * time.Second)
+	date, iso := moment.Format(http.TimeFormat), moment.Format(time.RFC3339)
+	const none = 0
+	for line, want := range map[string]time.Duration{
+		date:                          91 * time.Second,
+		date + ", " + date:            91 * time.Second,
+		date + "," + date:             91 * time.Second,
+		iso + ", " + iso:              91 * time.Second,
+		"1m30s, 1m30s":                90 * time.Second,
+		"30 seconds, 30 seconds":      30 * time.Second,
+		"30, 30":                      30 * time.Second,
+		date + ", " + date + ", soon": none,
+		"soon, soon":                  none,
+		", ":                          none,
+		",":                           none,
+		"":                            none,
+	} {
+		d, ok := dialect.Fields(dialect.Common, []string{line}, nil, own)
+		require.Equal(t, want, d, "%q", line)
+		require.Equal(t, want != none, ok, "%q", line)
+	}
+}
