@@ -15,7 +15,6 @@ import (
 
 // TestBouncer: behind PgBouncer in transaction mode, programs have starts, and news in time though LISTEN does nothing there.
 func TestBouncer(t *testing.T) {
-	t.Parallel()
 	soak.Only(t)
 	server := newServer(t)
 	url := server.Bouncer() + "&default_query_exec_mode=exec" // older ones than 1.21 know no prepared statements

@@ -193,7 +193,6 @@ func (c *tornConn) Close() error {
 // TestP12_TornTrip: a program has the lock, and the server has not got the end of the program's trip. Then the server does
 // not count how long the program stands still. Others go on all the same.
 func TestP12_TornTrip(t *testing.T) {
-	t.Parallel()
 	soak.Only(t) // it takes as long as programs wait for a lock
 	server := newServer(t)
 	var next atomic.Bool
@@ -238,7 +237,6 @@ func TestP12_TornTrip(t *testing.T) {
 // TestP15_NothingToClose: a connection that nobody uses is closed, and that of the listener soon after nobody listens. A store has
 // no other.
 func TestP15_NothingToClose(t *testing.T) {
-	t.Parallel()
 	soak.Only(t)
 	server := newServer(t)
 	db := pgstore.NewDatabase(t, server.URL(), pgstore.Options{})
@@ -263,7 +261,6 @@ func TestP15_NothingToClose(t *testing.T) {
 // TestP12_LockOfAnother: a session that does something else has the lock of a group, so nobody ends that session. The server ends the wait of a
 // program that may be gone.
 func TestP12_LockOfAnother(t *testing.T) {
-	t.Parallel()
 	soak.Only(t)
 	server := newServer(t)
 	db, admin, other := pgstore.NewDatabase(t, server.URL(), pgstore.Options{}), connect(t, server), connect(t, server)
