@@ -80,7 +80,7 @@ func (r *recorder) texts(all []any) {
 }
 
 // keepAll is how many calls of a script are recorded; of those that come later, one in keepOne.
-const keepAll, keepOne = 2000, 16
+const keepAll, keepOne = 500, 64
 
 // wants counts a call, and reports whether it is to be recorded.
 func (r *recorder) wants(script string) bool {

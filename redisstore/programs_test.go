@@ -391,7 +391,7 @@ const (
 func TestP7_CrowdsThatLeave(t *testing.T) {
 	beside(t)
 	for _, scene := range soak.Most(crowdScenes, crowdScenes[:3]) {
-		for seed := range uint64(soak.Most(10, 1)) {
+		for seed := range uint64(soak.Seeds(3, 1)) {
 			runBubble(t, fmt.Sprint(scene.name, " ", seed), func(t *testing.T, server *redistest.Server) {
 				dice := rand.New(rand.NewPCG(seed, 1))
 				c := crowds{T: t, crowdScene: scene, dice: dice, size: 10 + dice.IntN(soak.Most(70, 20)), started: make(chan struct{}, 1), used: make(map[throttle.Demand]*crowdUse)}
