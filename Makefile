@@ -107,7 +107,7 @@ soak: redis postgres pgbouncer mariadb prometheus lua ## what is long or measure
 	@# Nothing is measured here, so both cores have a package. The next line has the waits.
 	go test -vet=off -shuffle=on -count=1 -p 2 -timeout $$((20 * $(SOAK)))m -run "$$(scripts/without-race.sh tests)" -skip '^TestWaits$$' $$(scripts/without-race.sh packages)
 	go test -count=1 -timeout 20m ./internal/lab/waits -v -long
-	go run ./internal/lab/scale -measure
+	go run ./internal/lab/scale -measure -fleets 2
 	$(MAKE) chaos
 
 .PHONY: chaos

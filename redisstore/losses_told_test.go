@@ -239,7 +239,7 @@ func (f *lossyFleet) startSome(most int) {
 func TestP12_LossesAmongNewAndSilentPrograms(t *testing.T) {
 	t.Parallel()
 	first := []uint64{141, 184, 281} // a program knew less than others of a generation that had no name any more
-	for _, seed := range append(seeds(soak.Seeds(60, 7)), first...) {
+	for _, seed := range append(seeds(soak.Seeds(40, 7)), first...) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			lossesAmongPrograms(t, seed, 8, func(t *testing.T, want, booked int) { require.Equal(t, want, booked) })
 		})

@@ -151,7 +151,7 @@ func (s *spending) most() (most int) {
 func TestP1_SetUsed(t *testing.T) {
 	eachBubble(t, settable, func(t *testing.T, server *redistest.Server, limit store.Limit) {
 		client := server.Client(t)
-		for seed := range uint64(soak.Seeds(20, 2)) {
+		for seed := range uint64(soak.Seeds(8, 2)) {
 			s, _ := loaded(t, client, nil)
 			spend(t, client, s, limit, rand.New(rand.NewPCG(seed, 24)), seed%2 == 1)
 		}

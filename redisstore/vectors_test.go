@@ -565,7 +565,7 @@ func TestP1_FromWindowToPace(t *testing.T) {
 // again, while they are closed, resumed, booked and given back. Both stores must give the same
 // waits, to the microsecond.
 func TestP1_UnlimitedAsMemstore(t *testing.T) {
-	eachBubble(t, seeds(soak.Seeds(120, 6)), func(t *testing.T, server *redistest.Server, seed uint64) {
+	eachBubble(t, seeds(soak.Seeds(60, 6)), func(t *testing.T, server *redistest.Server, seed uint64) {
 		client := server.Client(t)
 		forgets(t, client)
 		d := newPair(t, seed, redisstore.NewAt(client, redisstore.Options{}, bubbleClock))
@@ -631,7 +631,7 @@ func (d *pair) cheap() store.Booking {
 // of a single budget at the begin of a part, those of several budgets anywhere.
 func TestP1_PartsAsMemstore(t *testing.T) {
 	limits := []int{40, 129, 200, 255, 700, 1000, 5000}
-	eachBubble(t, seeds(soak.Seeds(60, 4)), func(t *testing.T, server *redistest.Server, seed uint64) {
+	eachBubble(t, seeds(soak.Seeds(40, 4)), func(t *testing.T, server *redistest.Server, seed uint64) {
 		client := server.Client(t)
 		forgets(t, client)
 		rng := rand.New(rand.NewPCG(seed, 3))
