@@ -95,7 +95,7 @@ site: browser ## build the site from the Markdown of the repository, and look at
 cost: redis ## what make test costs, with an empty build cache and with a warm one
 	@scripts/cost.sh $(MAKE) test
 
-# How many times as many random cases make soak plays. A night has time for 8.
+# How many times as many random cases make soak plays. 1 is for an hour, more for a night.
 SOAK ?= 1
 export SOAK
 
