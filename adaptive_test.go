@@ -62,6 +62,7 @@ func measure(t *testing.T, u *strict, p throttle.Policy) (r run) {
 // TestAdaptive_LessThanTheLimit: an upstream that enforces less than the table says
 // refuses few requests, and nearly all that it allows is used.
 func TestAdaptive_LessThanTheLimit(t *testing.T) {
+	soak.WithoutRace(t)
 	for i, c := range []struct {
 		limit         throttle.Limit
 		n             int
@@ -103,6 +104,7 @@ func TestAdaptive_LessThanTheLimit(t *testing.T) {
 
 // TestAdaptive_TheRightLimit: where nothing is refused nothing is learned, and nothing lost.
 func TestAdaptive_TheRightLimit(t *testing.T) {
+	soak.WithoutRace(t)
 	limits := []throttle.Limit{throttle.PerSecond(40), throttle.FixedWindow(600, time.Minute), throttle.PerMinute(600), throttle.PerSecond(400)}
 	for _, l := range limits[:soak.Most(len(limits), 2)] {
 		t.Run(l.String(), func(t *testing.T) {
@@ -122,6 +124,7 @@ func TestAdaptive_TheRightLimit(t *testing.T) {
 // TestAdaptive_Strays shows what it costs if a right limit is not all that is refused for.
 func TestAdaptive_Strays(t *testing.T) {
 	soak.Only(t)
+	soak.WithoutRace(t)
 	for _, part := range []float64{0.0001, 0.001, 0.01} {
 		for _, adaptive := range []bool{false, true} {
 			t.Run(fmt.Sprint(part, adaptive), func(t *testing.T) {

@@ -96,7 +96,7 @@ func TestP1_NoJitterByTheNanosecond(t *testing.T) {
 					r := rand.New(rand.NewPCG(uint64(i), uint64(c)))
 					mean := 3 * test.limit.Per() / time.Duration(test.limit.N())
 					callers.Go(func() {
-						for range soak.Most(200_000, 3_000) {
+						for range soak.Seeds(20_000, 3_000) {
 							time.Sleep(time.Duration(r.Int64N(int64(2*mean))) + time.Duration(r.IntN(1000)))
 							_, err := l.Acquire(t.Context(), "", 1)
 							require.NoError(t, err)

@@ -219,7 +219,7 @@ func TestReleaseEndsAPermitOnce(t *testing.T) {
 // costs, priorities, callers with and without MaxWait, and pauses. The test of redisstore with this
 // name plays them in a fleet.
 func TestP4_NoCallerAsksTwiceAtOneMoment(t *testing.T) {
-	for seed := range soak.Most[uint64](20_000, 500) {
+	for seed := range uint64(soak.Seeds(3000, 500)) {
 		synctest.Test(t, func(t *testing.T) {
 			require.NoError(t, moments.Play(t.Context(), seed, memstore.New()), "seed %d", seed)
 		})
@@ -280,7 +280,7 @@ func (w *restlessWatch) tell() {
 // TestP4_NoAnswerMakesACallerSpin: whatever a store answers, a caller asks at most 8 times
 // in 8 ms, and obeys MaxWait and its context.
 func TestP4_NoAnswerMakesACallerSpin(t *testing.T) {
-	for seed := range soak.Most[uint64](2000, 100) {
+	for seed := range uint64(soak.Seeds(600, 100)) {
 		synctest.Test(t, func(t *testing.T) {
 			store := &restlessStore{Store: memstore.New(), rand: rand.New(rand.NewPCG(seed, 5))}
 			maxWait, deadline := time.Second, time.Hour

@@ -170,7 +170,7 @@ func TestReaders(t *testing.T) {
 	soak.WithoutRace(t)
 	fields := []string{leftField, usedField, limitField, resetField, minutesField, "RateLimit", "RateLimit-Policy", "RateLimit-Remaining", "RateLimit-Reset"}
 	statuses := []int{200, 202, 400, 401, 403, 418, 429, 429, 429, 429, 503}
-	for seed := range soak.Most[uint64](20_000, 3_000) {
+	for seed := range uint64(soak.Seeds(20_000, 3_000)) {
 		r := rand.New(rand.NewPCG(seed, 8))
 		pick := func(of []string) string { return of[r.IntN(len(of))] }
 		header := http.Header{"Date": {pick([]string{date, date, date, "", "Thu, 01 Jan 1970 00:00:00 GMT", "Fri, 31 Dec 9999 23:59:59 GMT"})}}

@@ -64,7 +64,7 @@ func book(t *testing.T, s store.Store, charges ...store.Charge) time.Duration {
 // TestP5_LineAgainstThePerfectQueue compares twenty thousand more visits with the perfect
 // queue. When all are gone nothing is kept.
 func TestP5_LineAgainstThePerfectQueue(t *testing.T) {
-	for seed := range uint64(soak.Most(150, 40)) {
+	for seed := range uint64(soak.Seeds(150, 40)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			storetest.RandomLine(t, storetest.Slack{}, forgetful, 1000+seed, 150)
 		})
@@ -115,16 +115,16 @@ func TestP11_ABanOutlivesItsWindow(t *testing.T) {
 // TestP1_AgainstTheDefinition compares fifty thousand more operations with
 // the definition.
 func TestP1_AgainstTheDefinition(t *testing.T) {
-	for seed := range uint64(soak.Most(25, 5)) {
+	for seed := range uint64(soak.Seeds(25, 5)) {
 		storetest.Random(t, newStore, 1000+seed, 2000)
 	}
 }
 
 // TestP1_OddWindows compares random operations on windows that divide no second with the
-// definition: two million, in make soak.
+// definition: 200,000, in make soak.
 func TestP1_OddWindows(t *testing.T) {
 	soak.WithoutRace(t)
-	for seed := range uint64(soak.Most(4000, 40)) {
+	for seed := range uint64(soak.Seeds(400, 40)) {
 		storetest.RandomWindows(t, newStore, 1000+seed, 500)
 	}
 }

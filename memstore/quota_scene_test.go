@@ -130,7 +130,7 @@ func TestP3_QuotaOfNobodyElse(t *testing.T) {
 // which starts are not told apart: once for each time that the other user spends, and once for the begin of the window.
 func TestP11_QuotaBesideOthers(t *testing.T) {
 	soak.WithoutRace(t)
-	for seed := range uint64(soak.Most(300, 30)) {
+	for seed := range uint64(soak.Seeds(120, 30)) {
 		rng := rand.New(rand.NewPCG(seed, 11))
 		l := []store.Limit{store.PerMinute(600), store.FixedWindow(600, time.Minute)}[seed%2]
 		api := quotaAPI{n: 600, per: time.Minute, travel: 5 * time.Millisecond, takes: time.Duration(5+rng.IntN(6000)) * time.Millisecond}

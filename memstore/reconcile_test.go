@@ -63,7 +63,7 @@ func TestP11_ReconcileWhatWasSoThen(t *testing.T) {
 // TestP11_ReconcileAgainstTheDefinition compares more random statements with the
 // definition than the contract does.
 func TestP11_ReconcileAgainstTheDefinition(t *testing.T) {
-	for seed := range uint64(soak.Most(25, 5)) {
+	for seed := range uint64(soak.Seeds(25, 5)) {
 		storetest.Random(t, newStore, 5*seed, 1000) // seeds of an exact comparison
 	}
 }
@@ -126,7 +126,7 @@ func TestP5_Shares(t *testing.T) {
 // TestP5_RandomShares is TestP5_Shares for random scenes.
 func TestP5_RandomShares(t *testing.T) {
 	soak.WithoutRace(t)
-	for seed := range uint64(soak.Most(60, 12)) {
+	for seed := range uint64(soak.Seeds(60, 12)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { storetest.RandomShares(t, storetest.Slack{}, newStore, seed) })
 	}
 }
@@ -164,7 +164,7 @@ func TestP5_OneByOne(t *testing.T) {
 
 // TestP5_FairBound: what two shares that always have callers start, over their weights, differs by at most one caller of each.
 func TestP5_FairBound(t *testing.T) {
-	for seed := range uint64(soak.Most(40, 6)) {
+	for seed := range uint64(soak.Seeds(40, 6)) {
 		sharetest.FairBound(t, newStore, seed, 20, 0)
 	}
 }

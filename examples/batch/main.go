@@ -65,6 +65,7 @@ func main() {
 	flag.IntVar(&o.shipments, "shipments", downstream.Shipments, "the highest id of a shipment")
 	flag.Parse()
 
+	// Machines that share nothing would send too much together.
 	if o.part < 0 || o.part >= o.parts || o.parts > 1 && o.redis == "" {
 		log.Fatal("batch: -part is one of -parts, from 0, and several machines share their limits by -redis")
 	}
@@ -191,6 +192,7 @@ func (j *job) show(ctx context.Context, sources ...*folder) {
 			return
 		}
 
+		// Ask for the state of all budgets, for a second at most.
 		within, cancel := context.WithTimeout(ctx, time.Second)
 		statuses, err := j.transport.Statuses(within)
 		if err == nil {
@@ -200,6 +202,7 @@ func (j *job) show(ctx context.Context, sources ...*folder) {
 		}
 		cancel()
 
+		// One line: the progress of each source, closed budgets, and a store that is away.
 		var parts []string
 		for _, s := range sources {
 			parts = append(parts, s.progress(second))

@@ -81,7 +81,7 @@ func TestInterrupted(t *testing.T) {
 // TestKilled: however often the job is killed, each row is there once, and a page that is done is not pulled again.
 func TestKilled(t *testing.T) {
 	t.Parallel()
-	orders, shipments, kills := soak.Most(60_000, 8000), soak.Most(20_000, 2000), soak.Most(40, 5)
+	orders, shipments, kills := soak.Most(24_000, 8000), soak.Most(6000, 2000), soak.Most(15, 5)
 	// A program without Redis does not know what it sent before it was killed.
 	up := newUpstream(t, downstream.Options{Orders: orders, Shipments: shipments, Latency: 5 * time.Millisecond, Tolerance: 1e6})
 	dir := t.TempDir()

@@ -115,6 +115,7 @@ func pull[Row any](ctx context.Context, f *folder, call func(context.Context, pa
 		})
 	}
 
+	// Hand out the pages. After the first error ctx ends, and the rest stay missing for the next run.
 	for _, p := range f.missing {
 		select {
 		case pages <- p:

@@ -139,6 +139,7 @@ func tell(_ context.Context, e throttle.Event) {
 
 // showPage serves a page with the budgets of a transport made from c, until ctx ends.
 func showPage(ctx context.Context, w io.Writer, c *throttle.Config, address string) error {
+	// The page sees the budgets through the store and the observer of the transport.
 	watched := dashboard.NewProcess(c.Store)
 	c.Store, c.Observe = watched, watched.Observe
 	token := rand.Text() // opens the page; a real program reads it from its environment

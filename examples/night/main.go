@@ -72,6 +72,8 @@ type state struct {
 func pull(ctx context.Context, client *http.Client, host string, part int) error {
 	var s state
 	name := fmt.Sprintf("part-%02d", part)
+
+	// The state says how far an earlier run came.
 	switch text, err := os.ReadFile(name + ".state"); {
 	case err == nil:
 		if err := json.Unmarshal(text, &s); err != nil {
@@ -93,6 +95,7 @@ func pull(ctx context.Context, client *http.Client, host string, part int) error
 		return err
 	}
 
+	// Write the rows of a page first, and then the state: a crash between the two repeats the page.
 	for !s.Done {
 		var page struct {
 			Orders []json.RawMessage

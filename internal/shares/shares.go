@@ -16,7 +16,7 @@ const Most = 16
 // The names of lines that are not one share.
 const (
 	None   = "none"   // callers without a share
-	Common = "common" // callers of shares that a budget no longer tells apart
+	Common = "common" // callers of shares that a budget does not tell apart
 	Other  = "other"  // shares beyond Most
 )
 
@@ -44,6 +44,7 @@ func Name(id uint64) string {
 // shares that wait for as much, the share that was served most comes first. All shares beyond
 // Most are one line. Lines returns nil without shares.
 func Lines(all []store.ShareStatus) (lines []Line) {
+	// The slice is the caller's, so sort a copy.
 	all = slices.Clone(all)
 	slices.SortFunc(all, func(a, b store.ShareStatus) int {
 		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Served, a.Served), cmp.Compare(a.ID, b.ID))
@@ -57,6 +58,7 @@ func Lines(all []store.ShareStatus) (lines []Line) {
 		return lines
 	}
 
+	// The last line sums up the rest.
 	rest := Line{Name: Other, Shares: len(all) - Most}
 	for _, s := range all[Most:] {
 		rest.Waiting, rest.Served = rest.Waiting+s.Waiting, addServed(rest.Served, s.Served)
@@ -65,7 +67,7 @@ func Lines(all []store.ShareStatus) (lines []Line) {
 	return append(lines, rest)
 }
 
-// Add adds the shares of a second budget, which may be the same shares.
+// Add adds more, the shares of a second budget, to all. A share that both budgets have is added up, and keeps the weight of the first.
 func Add(all, more []store.ShareStatus) []store.ShareStatus {
 	for _, s := range more {
 		i := slices.IndexFunc(all, func(o store.ShareStatus) bool { return o.ID == s.ID })
@@ -73,12 +75,13 @@ func Add(all, more []store.ShareStatus) []store.ShareStatus {
 			all = append(all, s)
 			continue
 		}
+
 		all[i].Waiting, all[i].Served = all[i].Waiting+s.Waiting, addServed(all[i].Served, s.Served)
 	}
 	return all
 }
 
-// addServed adds what was served; a part that is not known makes the sum unknown.
+// addServed adds the costs that two shares were served. A negative number stands for an unknown cost, and makes the sum unknown.
 func addServed(a, b int) int {
 	if a < 0 || b < 0 {
 		return -1

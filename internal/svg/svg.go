@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// A Drawing is an SVG in the making. Each element covers the earlier elements.
+// A Drawing is an SVG in the making. Each element is drawn above the elements before it.
 type Drawing struct{ text strings.Builder }
 
 // Margin is the free space at the sides of a drawing.
 const Margin = 24
 
-// style is the style sheet of all drawings, for light and dark pages. A drawing has a ground of its own.
+// style is the style sheet of all drawings, for light and dark pages. A drawing brings its own background.
 const style = `
   .ground { fill: #ffffff; stroke: #d0d7de }
   text { font: 13px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328 }
@@ -32,9 +32,11 @@ const style = `
 func New(width, height float64, title, note, rules, dark string) *Drawing {
 	d := new(Drawing)
 
+	// A reader of the page hears the title, and the style follows the page's colours.
 	d.printf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %s %s" role="img">`+"\n", number(width), number(height))
 	d.printf("<title>%s</title>\n<style>"+style+"</style>\n", Escape(title), rules, dark)
 
+	// Half a pixel inwards, so that the line of the frame is sharp.
 	d.Rect("ground", Box{0.5, 0.5, width - 1, height - 1, 8})
 	d.Text("title", Margin, 34, title)
 	d.Text("note", Margin, 56, note)
@@ -57,12 +59,12 @@ func (d *Drawing) Rect(class string, b Box) {
 	d.printf("/>\n")
 }
 
-// Line draws a line from one point to another.
+// Line draws a line from (x1, y1) to (x2, y2).
 func (d *Drawing) Line(class string, x1, y1, x2, y2 float64) {
 	d.printf(`<line class="%s" x1="%s" y1="%s" x2="%s" y2="%s"/>`+"\n", class, number(x1), number(y1), number(x2), number(y2))
 }
 
-// Text writes a text. It starts at x, unless the rule of its class says otherwise.
+// Text writes a text that starts at x, or that ends or has its middle there if the rule of its class says so.
 func (d *Drawing) Text(class string, x, y float64, text string) {
 	d.printf(`<text class="%s" x="%s" y="%s">%s</text>`+"\n", class, number(x), number(y), Escape(text))
 }
@@ -75,7 +77,7 @@ func (d *Drawing) printf(format string, args ...any) { fmt.Fprintf(&d.text, form
 // number writes a tenth of a pixel as the smallest part.
 func number(x float64) string { return strings.TrimSuffix(strconv.FormatFloat(x, 'f', 1, 64), ".0") }
 
-// Escape makes a text safe inside of XML.
+// Escape returns s as text inside XML.
 func Escape(s string) string {
 	var w strings.Builder
 	_ = xml.EscapeText(&w, []byte(s)) // a strings.Builder never fails

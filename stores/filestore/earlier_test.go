@@ -285,7 +285,7 @@ func (m *marks) judge(processes ...*crew.Member) {
 
 // TestP1_KilledProcesses: processes are killed at any instruction, and others take their place.
 func TestP1_KilledProcesses(t *testing.T) {
-	rounds := soak.Most(200, 12)
+	rounds := soak.Seeds(60, 12)
 	m := newMarks(t, 500)
 	processes := []*crew.Member{m.start(), m.start(), m.start(), m.start()}
 	for range rounds {
@@ -299,7 +299,7 @@ func TestP1_KilledProcesses(t *testing.T) {
 
 // TestP1_StoppedProcesses: processes stand still for longer than others wait for them, and go on.
 func TestP1_StoppedProcesses(t *testing.T) {
-	rounds := soak.Most(50, 3)
+	rounds := soak.Seeds(12, 3)
 	m := newMarks(t, 2000)
 	processes := []*crew.Member{m.start(), m.start(), m.start()}
 	for range rounds {

@@ -92,7 +92,7 @@ func TestP9_StepBack(t *testing.T) {
 // requests under way and a rate bound them, and no place of a caller that has left holds them up.
 func TestP7_CrowdsThatLeave(t *testing.T) {
 	soak.WithoutRace(t) // the fleets of pgstore and sqlstore have crowds, too
-	for seed := range uint64(soak.Most(300, 12)) {
+	for seed := range uint64(soak.Seeds(100, 12)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := crowds{T: t, rand: rand.New(rand.NewPCG(seed, 1)), started: make(chan struct{}, 1)}

@@ -120,7 +120,7 @@ func TestP5_OneByOne(t *testing.T) {
 // TestP5_FairBound: what two shares that always have callers start, over their weights, differs by at most one caller of each.
 func TestP5_FairBound(t *testing.T) {
 	rows := func(*testing.T) store.Store { return must(rowstore.New(newMemory(), rowstore.Options{})) }
-	for seed := range uint64(soak.Most(40, 6)) {
+	for seed := range uint64(soak.Seeds(40, 6)) {
 		sharetest.FairBound(t, rows, seed, 20, 0)
 	}
 }

@@ -23,12 +23,14 @@ func (p *play) come(m *move) {
 		made = append(made, &caller{ticket: ticket{k, v.first}, visitor: v})
 	}
 
+	// Callers that the move names come again, in place of what they hold.
 	for _, c := range p.of(m) {
 		k := c.booking
 		k.Instead, k.Turn, k.Returns = c.grant.Handle, c.grant.Turn, true
 		add(k)
 	}
 
+	// All others are new.
 	for len(m.charges) > 0 && len(made) < max(m.times, len(m.want.answers)) {
 		add(p.booking(m))
 	}
@@ -222,6 +224,8 @@ func (p *play) isNear(m *move) {
 func (p *play) isBusy(_ *move, c store.Charge) {
 	p.Helper()
 	l, now, cheapest := newLedger(), time.Now().UnixMicro(), 0
+
+	// Starts that are booked or used take room. Of the waiters, the cheapest could use the smallest gap.
 	for _, v := range p.came {
 		v.mu.Lock()
 		switch {
@@ -239,6 +243,7 @@ func (p *play) isBusy(_ *move, c store.Charge) {
 		return
 	}
 
+	// A little of the horizon may be free: waiters are called shortly before their starts are near.
 	free := l.earliest(store.Booking{Charges: []store.Charge{costing(c, cheapest)}}, now)
 	if wait := tickTimes(free - now); wait < horizon-100*ms-p.slack.Start {
 		p.errorf("at %v somebody stands in line, and a start is free in %v", p.now(), wait)
@@ -253,6 +258,7 @@ func (p *play) crowd(m *move) {
 
 	var crowd sync.WaitGroup
 	for i := range callers {
+		// Callers may differ: in the order of their charges, or in the budget that they need besides the first.
 		k := p.booking(m)
 		switch k.Charges = slices.Clone(k.Charges); {
 		case m.words["turning"] && i%2 == 1:
@@ -280,6 +286,7 @@ func (p *play) crowd(m *move) {
 		}
 	}
 
+	// Nobody can say which caller has which start, so only the starts are compared.
 	slices.Sort(starts)
 	if len(starts) != len(m.want.answers) && !m.words["fleeting"] {
 		p.errorf("at %v: %d of %d callers have a start, want %d", p.now(), len(starts), callers, len(m.want.answers))
@@ -312,6 +319,7 @@ func (p *play) ride(m *move) {
 				k, g = p.book(k)
 			}
 
+			// Note the most callers that have room at one moment, and let the rest run before this one gives up its room.
 			n := running.Add(1)
 			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 			}

@@ -45,6 +45,7 @@ func RunWithin(t *testing.T, slack Slack, newStore func(*testing.T) store.Store)
 				t.Skip("takes long: not with -short")
 			}
 
+			// Each case has a clock of its own, which stands still while anybody works.
 			synctest.Test(t, func(t *testing.T) {
 				b := newBench(t, newStore(t), c.name)
 				b.slack = slack
@@ -311,6 +312,8 @@ func sentence(c store.Charge) string { return fmt.Sprintf("%v, jitter %v", c.Lim
 // the last start come at most one part in a hundred later than it could.
 func (p *play) queue(m *move) {
 	p.Helper()
+
+	// The history is counted in the end. Each answer alone says only when one caller starts.
 	c, history, last := m.charges[0], newLedger(), time.Duration(0)
 	for i := range m.times {
 		p.at(time.Duration(i) * m.options["every"].Duration)
@@ -343,6 +346,8 @@ func (p *play) steady(m *move) {
 		if !g.OK {
 			p.fatalf("a caller with any MaxWait was refused")
 		}
+
+		// The caller starts when the store says, and the next comes a moment later.
 		p.at(p.now() + g.Wait)
 		if p.now() >= end {
 			break

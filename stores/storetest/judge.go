@@ -52,6 +52,8 @@ func (w *world) isHolder(k store.Booking, g store.Grant, now, start int64) {
 // would have added, at most what all together would have.
 func (w *world) isOver(k store.Booking, g store.Grant, start int64) {
 	w.Helper()
+
+	// The charges, as if none of them were a shadow.
 	counted := store.Booking{Spread: k.Spread}
 	for _, c := range k.Charges {
 		c.Shadow = false
@@ -64,6 +66,7 @@ func (w *world) isOver(k store.Booking, g store.Grant, start int64) {
 			continue
 		}
 
+		// A store may look at each shadow alone, or at all budgets together.
 		only := store.Booking{Spread: k.Spread, Charges: counted.Charges[i : i+1]}
 		alone := w.truth.earliest(only, start)
 
@@ -117,6 +120,7 @@ func (l *ledger) excess(c store.Charge) string {
 		return ""
 	}
 
+	// A bucket has a rule of its own. Of all other limits, look at what counts together with each start.
 	stays := slices.Clone(l.stays[c.Budget.Key])
 	slices.SortFunc(stays, func(a, b stay) int { return cmp.Compare(a.at, b.at) })
 	if c.Limit.Kind() == store.KindTokenBucket {
@@ -202,6 +206,7 @@ func (s *scope) answers(m *move, words []string) {
 			next = words[i+1]
 		}
 
+		// Some words take the next word with them.
 		switch word := words[i]; {
 		case word == "paused":
 			m.want.paused = true
@@ -226,6 +231,7 @@ func (s *scope) answers(m *move, words []string) {
 		}
 	}
 
+	// One answer to several callers is the answer to each of them.
 	if m.times > 1 && len(m.want.answers) == 1 {
 		m.want.answers = slices.Repeat(m.want.answers, m.times)
 	}
@@ -248,6 +254,7 @@ func (s *scope) answer(word string) (all []answer) {
 		return []answer{{kind: kind, any: true}}
 	}
 
+	// "1s,2s..5s" is an answer for each of its moments.
 	for _, one := range s.sequence([]string{guess}) {
 		all = append(all, answer{kind: kind, bounds: s.boundsOf(one)})
 	}
@@ -274,6 +281,7 @@ func (p *play) isAnswer(m *move, k store.Booking, g store.Grant, want answer) {
 		p.errorf("%q is no answer to a booking", want.kind)
 	}
 
+	// A shadow charge comes last.
 	if m.want.over != nil {
 		got, over := overOf(g, len(k.Charges)-1), *m.want.over
 		if got < over.low.Duration || got > over.high.Duration {

@@ -143,6 +143,7 @@ func (q question) next(t int64) int64 {
 		return q.gap.end
 	}
 
+	// In a fixed window nothing changes before the window ends.
 	switch q.charge.Limit.Kind() {
 	case store.KindFixedWindow:
 		_, to := window(q.charge.Limit, t)
@@ -151,6 +152,7 @@ func (q question) next(t int64) int64 {
 		return q.nextBucket(stayOf(q.charge, q.spread, t))
 	}
 
+	// The earliest of the ramp's next step, the end of a pace, and the end of a start that counts.
 	first := q.ramp.next(q.charge, t)
 	for _, s := range q.clear {
 		if end := s.until + int64(q.charge.Cost)*micros(q.charge.Pace); end > t {

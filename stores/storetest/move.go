@@ -180,6 +180,7 @@ func (s *scope) sequence(items []string) (all []string) {
 			continue
 		}
 
+		// Two items in front of the dots give the step. A moment counts in nanoseconds, a number in ones.
 		first, second, stepped := strings.Cut(from, ",")
 		whole := func(text string) (int64, string) {
 			n, err := strconv.ParseInt(text, 10, 64)

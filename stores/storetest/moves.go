@@ -25,6 +25,7 @@ func (p *play) booking(m *move) store.Booking {
 
 // amend applies a move's words to a booking.
 func (p *play) amend(k *store.Booking, m *move) {
+	// A caller waits for any time, except where the move says otherwise, or tries.
 	k.MaxWait, k.NotBefore = store.AnyWait, 0
 	if most, ok := m.options["within"]; ok || m.verb == "try" {
 		k.MaxWait = most.Duration

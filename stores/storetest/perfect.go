@@ -148,6 +148,7 @@ func (q *perfectQueue) serve(now time.Duration) (next time.Duration) {
 			continue // behind a second waiter
 		}
 
+		// This waiter has no start now: nobody passes it in the budgets that hold it.
 		if first := q.ledger.earliest(k, t); first > t {
 			next = min(next, now+tickTimes(first-t))
 			for _, c := range k.Charges {

@@ -84,6 +84,8 @@ func (b *bench) allBegin(most time.Duration, all ...*visitor) (starts []time.Dur
 // before it, and before visitors that came after it and have no start yet.
 func placeKeepsItsRank(b *bench, k store.Store) {
 	c := b.ten("rank")
+
+	// The twenty-first of forty leaves, and comes back when about ten have begun.
 	all := b.crowdFor(c, 40)
 	kept := all[20].leavesWithPlace(k)
 	b.at(1200 * ms)
@@ -136,6 +138,7 @@ func placeBlocksNobody(b *bench, k store.Store) {
 	c := b.ten("blocks")
 	all := b.crowdFor(c, 60)
 
+	// The first twenty stay, and of the rest every fifth.
 	var stay []*visitor
 	for i, v := range all {
 		if i >= 20 && i%5 != 0 {
@@ -164,6 +167,7 @@ func placeForged(b *bench, k store.Store) {
 
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 60 {
+		// Up to three bits are wrong, or none: then the place is redeemed once more.
 		forged := slices.Clone(kept)
 		for range rnd.IntN(4) {
 			forged[rnd.IntN(len(forged))] ^= byte(1 << rnd.IntN(8))

@@ -160,6 +160,8 @@ func newWorld(b *bench, seed uint64, m mood, odd bool) *world {
 // step does one operation.
 func (w *world) step() {
 	w.Helper()
+
+	// Bookings are the most frequent. Some operations are possible in some moods only.
 	switch r := w.rng.IntN(100); {
 	case r < 55:
 		w.try(w.booking())
@@ -311,6 +313,7 @@ func (w *world) close() {
 		ago = tick + w.duration(50*ms)
 	}
 
+	// The same in the store and in the truth, which the next booking compares.
 	if ago > 0 {
 		w.denied(c, d, ago)
 	} else {

@@ -65,11 +65,14 @@ func (w *world) refuse() {
 
 	g, now := w.grants[len(w.grants)-1-w.rng.IntN(min(5, len(w.grants)))], w.clock()
 	c := g.booking.Charges[w.rng.IntN(len(g.booking.Charges))]
+
+	// A store may have forgotten a part of the window of the start, and then it learns nothing.
 	forgotten := func(s stay) bool { return s.at <= g.at && over(c, s) > g.at && over(c, s) <= now }
 	if g.at > now || slices.ContainsFunc(w.truth.stays[c.Budget.Key], forgotten) || over(c, stay{at: g.at, until: g.at}) <= now {
 		return
 	}
 
+	// Refuse in the store, and in the truth.
 	d := w.duration([]time.Duration{0, 100 * ms, 2 * sec}[w.rng.IntN(3)])
 	ago := w.duration(time.Duration(now-g.at) * tick)
 	from, to, err := w.store.Refuse(w.Context(), c, store.Refusal{Length: d, Ago: ago, Start: g.grant})
@@ -95,6 +98,7 @@ func (w *world) settleOne() {
 		return
 	}
 
+	// Settle in the store, and in the truth.
 	costs := make([]int, len(old.booking.Charges))
 	for i, c := range old.booking.Charges {
 		costs[i] = w.trueCost(c, old)
@@ -103,6 +107,7 @@ func (w *world) settleOne() {
 	w.settle(old.booking, old.grant, costs...)
 	w.truth.settle(old.booking, old.at, w.clock(), costs)
 
+	// The start may be replaced or cancelled later, with its true cost.
 	old.booking.Charges = slices.Clone(old.booking.Charges)
 	for i := range costs {
 		c := &old.booking.Charges[i]
@@ -198,6 +203,7 @@ func newPlan(seed uint64, visits int) *plan {
 		p.budgets = append(p.budgets, p.budget(i))
 	}
 
+	// Visits come at random times, so many that the budgets are partly idle, or overloaded. Some come as a crowd, at one moment.
 	load := []float64{0.6, 0.9, 1.2, 2}[p.IntN(4)]
 	gap := time.Duration(float64(p.perCost()) / load)
 	for t := time.Duration(0); len(p.visits) < visits; {
@@ -216,6 +222,7 @@ func newPlan(seed uint64, visits int) *plan {
 		}
 	}
 
+	// Some budgets are closed for a while, and some of these opened early.
 	for range p.IntN(3) {
 		at := p.length(p.plan.end())
 		e := turnEvent{at, p.budgets[p.IntN(len(p.budgets))], p.length(2*sec) + ms}
@@ -240,6 +247,7 @@ func (p *planner) budget(i int) store.Charge {
 	n := 1 + int(per/(20*ms+p.length(300*ms)))
 	c := charge(fmt.Sprint("line ", i), store.Limit{})
 
+	// Sliding windows are drawn most often, half of them with a pace.
 	switch p.IntN(8) {
 	case 0, 1:
 		c.Limit = store.SlidingWindow(n, per)
@@ -280,6 +288,7 @@ func (p *planner) visit(at time.Duration) visit {
 	v.booking.Horizon, v.booking.MaxWait = horizon, -1
 	v.booking.Priority = []store.Priority{store.PriorityNormal, store.PriorityNormal, store.PriorityNormal, store.PriorityHigh, store.PriorityLow}[p.IntN(5)]
 
+	// Most wait for as long as it takes.
 	switch p.IntN(20) {
 	case 0, 1:
 		v.booking.MaxWait = p.length(5 * sec)
@@ -287,11 +296,13 @@ func (p *planner) visit(at time.Duration) visit {
 		v.booking.MaxWait = 0
 	}
 
+	// Most need one budget.
 	few := 1
 	if p.IntN(4) == 0 {
 		few = 1 + p.IntN(len(p.budgets))
 	}
 
+	// Most cost 1, some a little more, and a few as much as fits.
 	for _, i := range p.Perm(len(p.budgets))[:few] {
 		c, most := p.budgets[i], p.budgets[i].Limit.Capacity()
 		switch p.IntN(12) {
@@ -308,6 +319,7 @@ func (p *planner) visit(at time.Duration) visit {
 		v.booking.Charges = append(v.booking.Charges, c)
 	}
 
+	// Some leave before their start, and some settle their cost after it.
 	if p.IntN(100) < p.leavers {
 		v.maxWait = p.length(3*sec) + tick
 	}
@@ -324,6 +336,7 @@ func (w *world) limit() (store.Limit, time.Duration) {
 		return w.oddWindow()
 	}
 
+	// Short windows, so that many pass. Some lengths are no round numbers, and some limits are large.
 	lengths := []time.Duration{50 * ms, 200 * ms, 333333 * tick, sec, sec + tick, 3 * sec}
 	per, n := lengths[w.rng.IntN(len(lengths))], 1+w.rng.IntN(20)
 	switch {

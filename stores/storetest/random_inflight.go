@@ -104,6 +104,7 @@ func (w *traffic) booking() store.Booking {
 		k.Charges = append(k.Charges, c)
 	}
 
+	// A window makes some callers wait for their start before they take their slots.
 	if len(w.booked) < 30 && w.chance(30) {
 		c := w.windows[w.rng.IntN(len(w.windows))]
 		k.Charges = slices.Insert(k.Charges, w.rng.IntN(len(k.Charges)+1), c)
@@ -125,6 +126,7 @@ func (w *traffic) try(k store.Booking, before *wait) {
 	k, g := w.book(k)
 	w.isAnswer(k, g, at-now, lacking)
 
+	// The truth holds what the store has given.
 	s := start{ticket: ticket{k, g}, at: at}
 	switch {
 	case g.OK && at > now:
@@ -161,6 +163,8 @@ func (w *traffic) isAnswer(k store.Booking, g store.Grant, wait int64, lacking [
 // look compares the called waiters, and now and then the slots in flight.
 func (w *traffic) look() {
 	w.Helper()
+
+	// A called waiter must know, and no waiter may be called before its turn.
 	for _, p := range w.waiting {
 		if p.wait.called && !w.called(p.ticket) {
 			w.failf("%s has room and is not called", describe(p.booking))
@@ -246,6 +250,7 @@ func (w *traffic) awaitOne() {
 		w.releases(s.ticket) // there is nothing to release
 	}
 
+	// Some leave in place of their start.
 	if w.chance(40) {
 		w.ledger.remove(s.booking, s.at, w.clock())
 		w.cancels(s.ticket)

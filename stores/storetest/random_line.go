@@ -71,6 +71,7 @@ func (r *lineRun) carryOut() {
 		}
 	}
 
+	// Visits and pauses happen in the order of their times.
 	for _, v := range r.plan.visits {
 		happen(v.at)
 		r.at(v.at)
@@ -84,6 +85,7 @@ func (r *lineRun) carryOut() {
 		refused[i] = v.refused
 	}
 
+	// The perfect queue must know who was refused: such visitors take no room.
 	r.want = perfect(r.plan, r.zero, refused)
 	end := max(r.plan.end(), slices.Max(r.want))
 	for _, c := range r.plan.budgets {
@@ -95,6 +97,7 @@ func (r *lineRun) carryOut() {
 		end *= 2
 	}
 
+	// By then everybody must be done.
 	r.at(end)
 	synctest.Wait()
 
@@ -114,6 +117,7 @@ func (r *lineRun) visits(v visit) *visitor {
 		time.AfterFunc(v.maxWait, func() { close(w.left) })
 	}
 
+	// The cost of the first charge turns out to be different, a while after the start.
 	if v.settled >= 0 {
 		costs := []int{v.settled}
 		for _, c := range v.booking.Charges[1:] {
@@ -160,6 +164,7 @@ func (r *lineRun) isLawful() {
 			r.failf("the visit %d, which does not wait, came at %v and begins at %v", i, came, v.start)
 		}
 
+		// Count the settled costs: the booked ones were given back.
 		k.Charges = slices.Clone(k.Charges)
 		if s := r.plan.visits[i].settled; s >= 0 {
 			k.Charges[0].Cost = s
@@ -204,6 +209,7 @@ func (r *lineRun) isOrdered() {
 	r.Helper()
 	for j, b := range r.visitors {
 		for i, a := range r.visitors {
+			// Compare only pairs of which a should begin before b.
 			k, l := r.plan.visits[i].booking, r.plan.visits[j].booking
 			if i == j || a.start == never || b.start == never || len(k.Charges) > 1 || len(l.Charges) > 1 ||
 				k.Charges[0].Budget != l.Charges[0].Budget || k.Priority < l.Priority || k.Priority == l.Priority && i > j {
@@ -211,6 +217,8 @@ func (r *lineRun) isOrdered() {
 			}
 
 			least := a.start - r.slack.Order
+
+			// By how much b may begin before a, or continue if any order is right.
 			switch {
 			case a.lost && b.lost, (a.lost || i > j) && b.since <= a.stood, a.since <= b.since && i > j:
 				continue
@@ -239,6 +247,7 @@ func (r *lineRun) isBusy() {
 			continue
 		}
 
+		// At each start of the perfect queue, compare the costs that have begun in both queues.
 		late := horizon + r.slack.Start + 50*ms + c.Pace*time.Duration(c.Limit.N())
 		for i, at := range r.want {
 			if at == never || r.visitors[i].start == never || !uses(r.plan.visits[i].booking, c) {

@@ -147,6 +147,8 @@ func (w *toldWorld) limited() (c store.Charge, limited bool) {
 func (w *toldWorld) book() {
 	w.Helper()
 	c, limited := w.limited()
+
+	// With many starts ahead the truth would take too long.
 	stays := w.truth.stays[c.Budget.Key]
 	now := w.clock()
 	ahead := slices.DeleteFunc(slices.Clone(stays), func(s stay) bool { return s.at <= now })
@@ -158,6 +160,7 @@ func (w *toldWorld) book() {
 	k, g := w.dice.book(store.Booking{Charges: []store.Charge{w.charge}, MaxWait: store.AnyWait})
 	at := now + micros(g.Wait)
 
+	// A store that cannot know all starts may start later, but not later than a span after everything that is booked.
 	latest := now
 	for _, s := range ahead {
 		latest = max(latest, s.at)

@@ -244,6 +244,7 @@ func nextBucket(c store.Charge, others []stay, s stay) int64 {
 		}
 	}
 
+	// Something changes when a start begins, and behind its last moment.
 	begun := int64(s.cost)
 	for _, o := range others {
 		consider(o.at)
@@ -253,6 +254,7 @@ func nextBucket(c store.Charge, others []stay, s stay) int64 {
 		}
 	}
 
+	// From each beginning, wait until enough has flowed in.
 	for _, a := range beginnings(others, s) {
 		if cost := begun - a.sum; cost > f.room {
 			consider(a.t + f.after(cost))
@@ -295,6 +297,7 @@ func endings(all []stay, s stay) []mark {
 	slices.SortFunc(all, func(a, b stay) int { return cmp.Compare(b.at, a.at) })
 	slices.SortFunc(marks, func(a, b mark) int { return cmp.Compare(b.t, a.t) })
 
+	// Go through the moments from the last to the first, and sum the starts behind each.
 	i, later := 0, int64(0)
 	for m := range marks {
 		for ; i < len(all) && all[i].at > marks[m].t; i++ {
@@ -379,6 +382,7 @@ func (l ceiling) lower(c store.Charge, now int64) store.Charge {
 		return c
 	}
 
+	// The part of the limit that the ceiling leaves.
 	share := level / allowed(c)
 	n := max(1, int(float64(c.Limit.Capacity())*share), c.Cost+c.KeepFree)
 

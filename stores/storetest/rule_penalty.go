@@ -48,15 +48,19 @@ func (p penalty) then(now, length, refused, took int64) penalty {
 		p = penalty{}
 	}
 
+	// The refused request was sent before the last half of this penalty.
 	late := refused > 0 && now-refused < p.end-p.length/2
 	next := penalty{length: length, times: min(refused, 1)}
 
+	// Met again: twice as long, within bounds.
 	if refused > 0 && p.times > 0 && !late && now >= p.end {
 		next.length = max(length, min(2*p.length, grown(length)))
 		next.times = p.times + 1
 	}
 
 	next.end, next.probe = max(p.end, now+next.length), probeOf(next.length, took)
+
+	// Penalties that overlap are one, with the longer times of both.
 	if late || now < p.end {
 		next.length, next.probe, next.times = max(p.length, next.length), max(p.probe, next.probe), max(p.times, next.times)
 	}
@@ -309,6 +313,7 @@ func (l *ledger) settleUp(c store.Charge, s statement, now int64) (from, until i
 		known = max(s.then, s.at+micros(doubt)+now-s.then)
 	}
 
+	// Own starts that the upstream has counted, those that it has not, and those to come.
 	for _, o := range l.stays[c.Budget.Key] {
 		switch {
 		case o.at <= now && over(c, o) <= now && o.until >= s.since:
@@ -324,6 +329,7 @@ func (l *ledger) settleUp(c store.Charge, s statement, now int64) (from, until i
 		}
 	}
 
+	// What is neither left nor spent by own starts, others have spent.
 	left := max(0, s.left-later)
 	others := int64(c.Limit.N()) - spent - left
 	if others <= 0 {

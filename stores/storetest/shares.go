@@ -56,6 +56,7 @@ func (r *shareRun) carryOut() {
 	r.Helper()
 	asks := asksAt
 	for _, c := range r.callers {
+		// At some moments the store is asked about the shares.
 		for ; len(asks) > 0 && r.scene.windows(asks[0]) <= c.at; asks = asks[1:] {
 			r.at(r.scene.windows(asks[0]))
 			r.asks()
@@ -72,6 +73,7 @@ func (r *shareRun) carryOut() {
 	r.at(r.end)
 	synctest.Wait()
 
+	// Nobody stays behind in the bubble of the test.
 	for i, v := range r.visitors {
 		if !r.callers[i].leavesBy(r.end) && v.waits() {
 			close(v.left)
@@ -173,6 +175,7 @@ func (r *shareRun) isSoon(starts []time.Duration) {
 		}
 
 		for j, c := range r.callers {
+			// A cost takes the time in which the share's part of the limit brings it.
 			most := 300*ms + time.Duration(float64(c.cost)/r.scene.part(i)*float64(sec)) + r.slack.Start
 			if r.scene.random {
 				most += 50 * ms
@@ -243,6 +246,7 @@ func (r *shareRun) asks() {
 		r.fatalf("Status at %v: %v", r.now(), err)
 	}
 
+	// What the store tells, by share.
 	a := shareTold{r.now(), make(map[uint64]store.ShareStatus), make(map[uint64]int), make(map[uint64]int), make(map[uint64]int)}
 	for i, s := range st.Shares {
 		if i > 0 && s.ID <= st.Shares[i-1].ID {
@@ -251,6 +255,7 @@ func (r *shareRun) asks() {
 		a.told[s.ID] = s
 	}
 
+	// What is true, by share.
 	callers := 0
 	for i, v := range r.visitors {
 		c := &r.callers[i]
@@ -292,12 +297,14 @@ func (r *shareRun) areTold() {
 				continue
 			}
 
+			// Only of a share that waits all the time it is known what it was served between two reports.
 			before := r.told[i-1]
 			if got, want := s.Served-before.told[id].Served, a.booked[id]-before.booked[id]; got != want {
 				r.errorf("%s: from %v to %v the share %d was served %d, and the store tells %d", r.scene.name, before.at, a.at, id, want, got)
 			}
 		}
 
+		// And no share is told of that has no waiters.
 		for id, s := range a.told {
 			if a.waits[id] != s.Waiting {
 				r.errorf("%s: at %v the store tells %+v, and nobody of that share waits", r.scene.name, a.at, s)
@@ -347,6 +354,7 @@ type tenant struct {
 
 // shareScenes are the scenes of the contract.
 func shareScenes() []shareScene {
+	// A light tenant asks for a tenth of its part, and a heavy one for four times its part.
 	light, heavy := tenant{load: 0.1}, tenant{load: 4}
 	heap := tenant{heap: 2000}
 	ten := func(i int) tenant {
@@ -388,6 +396,8 @@ func some(n int, of func(int) tenant) (all []tenant) {
 func randomShares(seed uint64) shareScene {
 	r := rand.New(rand.NewPCG(seed, 7))
 	s := shareScene{name: fmt.Sprint(seed), n: []int{40, 100, 200}[r.IntN(3)], phase: seed, random: true}
+
+	// A third of the scenes has costs of up to 50 under a large limit.
 	dear := 1
 	if r.IntN(3) == 0 {
 		s.n, dear = 3000, 50
@@ -457,6 +467,7 @@ func (s shareScene) shareID(i int) uint64 {
 // them others use a whole window evenly: of an idle budget the first callers would have all
 // at once, and room would come back at once ever after.
 func (s shareScene) sharers() (all []sharer) {
+	// The callers of the first window.
 	for i := range shareOpening {
 		all = append(all, sharer{at: s.windows(float64(i) / shareOpening), cost: s.n / shareOpening, share: store.Share{ID: opening}})
 	}
@@ -477,6 +488,7 @@ func (s shareScene) sharers() (all []sharer) {
 			all = append(all, c)
 		}
 
+		// A heap comes at one moment, and a load evenly.
 		for range a.heap {
 			comes(from)
 		}

@@ -77,6 +77,7 @@ func (s *scope) fields(m *move, words []string) {
 		}
 	}
 
+	// The verb shows compares only the named fields. Every other field is 0 otherwise.
 	if m.verb == "shows" {
 		return
 	}
@@ -174,6 +175,7 @@ func parseMoment(text string) (m moment, err error) {
 		return m, errors.New("a time is missing")
 	}
 
+	// Term by term: a sign, a factor, a length.
 	for rest != "" && err == nil {
 		parts := term.FindStringSubmatch(rest)
 		if parts == nil {

@@ -59,6 +59,8 @@ var vectorName = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*_[A-Z][A-Za-z0-9]*$`)
 func parseVectors(r *reader, text string) ([]vector, error) {
 	var list []vector
 	var lines []vectorLine
+
+	// A vector ends where the next begins, or the file.
 	end := func() {
 		if len(list) > 0 {
 			list[len(list)-1].cases = r.cases(lines)
@@ -98,6 +100,7 @@ func (r *reader) cases(lines []vectorLine) (all [][]move) {
 		}
 	}
 
+	// Read the lines once for each combination. After the first mistake the rest would repeat it.
 	for i, values := range tables {
 		s := &scope{reader: r, number: i, charges: make(map[string]store.Charge), labels: make(map[string]bool)}
 		before := len(r.mistakes)
@@ -135,6 +138,7 @@ func (r *reader) product(tables []map[string]string, text string) (all []map[str
 				continue
 			}
 
+			// A copy of the table, with the case.
 			next := make(map[string]string)
 			for name, value := range table {
 				next[name] = value
@@ -320,6 +324,7 @@ func (s *scope) define(name, text string) {
 		s.wrong("%q is no limit that throttle.ParseLimit reads", parts[0])
 	}
 
+	// Each combination has budgets of its own.
 	own := name
 	if s.number > 0 {
 		own = fmt.Sprint(s.number, " ", name)
@@ -330,6 +335,7 @@ func (s *scope) define(name, text string) {
 		c.Budget = old.Budget
 	}
 
+	// What stands behind the limit is a field of the charge, or the budget of a different name.
 	for _, part := range parts[1:] {
 		words := strings.Fields(part)
 		if len(words) == 2 && (words[0] == "key" || words[0] == "beside") {
@@ -394,6 +400,7 @@ func (s *scope) move(text string) {
 		m.labels, head = strings.Fields(labels), rest
 	}
 
+	// The verb comes first, and then the parts of the move in any order.
 	words := strings.Fields(strings.ReplaceAll(head, ",", " "))
 	if len(words) == 0 {
 		s.wrong("no move in %q", text)
@@ -466,6 +473,8 @@ var several = regexp.MustCompile(`^([a-z]+)(?:\[(\d+)(\.\.)?(\d+)?\])?$`)
 // word reads the first words' part of a move, and returns how many words it read.
 func (s *scope) word(m *move, words []string) int {
 	word := words[0]
+
+	// Behind a budget, a word may be a field of its charge.
 	if len(m.charges) > 0 {
 		if n := s.attribute(&m.charges[len(m.charges)-1], words); n > 0 {
 			return n
@@ -482,6 +491,7 @@ func (s *scope) word(m *move, words []string) int {
 		return 1
 	}
 
+	// All else is a word of the language, a caller, a number or a time.
 	switch parts := several.FindStringSubmatch(word); {
 	case word == "by" && s.fleet && len(words) > 1:
 		m.program = words[1]

@@ -166,6 +166,7 @@ func (v *visitor) watch() {
 			return
 		}
 
+		// The start is due, or there is news: ask whether the start may still be used.
 		good, err := w.Confirm(v.b.Context(), -1)
 		if err != nil && v.b.Context().Err() == nil {
 			v.b.errorf("Confirm at %v: %v", v.b.now(), err)

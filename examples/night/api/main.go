@@ -72,6 +72,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
+	// Every call with a token counts, also one whose token has expired.
 	status := a.count(r)
 	if status == http.StatusTooManyRequests {
 		w.Header().Set("Retry-After", "60")
@@ -110,6 +111,8 @@ func (a *api) count(r *http.Request) (status int) {
 	expires, err := strconv.ParseInt(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), 10, 64)
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
+	// Forget the calls that are an hour old.
 	for len(a.calls) > 0 && now.Sub(a.calls[0]) >= time.Hour {
 		a.calls = a.calls[1:]
 	}

@@ -43,6 +43,8 @@ func (r *record) account(s *scene) *account {
 	seen := r.between(s.from, s.end)
 	a.arrivals = len(seen)
 	a.worst = r.worst(s)
+
+	// Before the fault, while it lasts, and after the return: how much of the limit was used.
 	at := times(r.arrivals)
 	a.before = r.used(at, s.from, s.harm)
 	a.during = r.used(at, s.harm, s.back)

@@ -88,6 +88,7 @@ func (c *caller) call(ctx context.Context, id string) call {
 	done := call{ID: id, Kind: c.kind, Asked: fleet.Now()}
 	var where atomic.Pointer[string]
 
+	// A caller with a bound notes where it stands if it comes back late.
 	switch wait := 300*time.Millisecond + rand.N(2700*time.Millisecond); c.kind {
 	case dated:
 		var cancel context.CancelFunc
@@ -189,6 +190,7 @@ func (r *record) worst(s *scene) crowd {
 	extra := len(r.between(s.lost.from, s.lost.to))
 	var worst crowd
 
+	// Go along the arrivals with a window that ends at each of them.
 	first := 0
 	for last := range seen {
 		to := seen[last].at
@@ -200,6 +202,7 @@ func (r *record) worst(s *scene) crowd {
 			continue
 		}
 
+		// A machine that stood still may have delayed arrivals into one window.
 		from := seen[first].at
 		c := crowd{count: last - first + 1, limit: r.limit(from, to), extra: extra}
 		if c.count > c.limit+c.extra {
@@ -275,6 +278,7 @@ func memberMain(program *crew.Link) error {
 	callers := m.engage(ctx)
 	m.tell(word{Ready: true})
 
+	// Do as the program says, until it is gone.
 	for {
 		var o order
 		if err := program.Hear(&o); err != nil {

@@ -41,6 +41,7 @@ func run(args []string, out, errs io.Writer) int {
 		return 0
 	}
 
+	// Exit code 2 says that nothing was judged, and 1 that a promise was broken.
 	accounts, broken, err := p.play()
 	if err != nil {
 		fmt.Fprintln(errs, err)
@@ -152,6 +153,7 @@ func (p *program) report(out io.Writer, accounts []*account, broken []string) {
 		fmt.Fprintln(out, "BROKEN:", b)
 	}
 
+	// On a machine that was busy, times say nothing.
 	busy := 0
 	for _, a := range accounts {
 		if a.busy() {

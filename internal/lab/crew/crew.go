@@ -167,6 +167,7 @@ func Muster[O any](ctx context.Context, role string, orders []O) (all Members, e
 		all = append(all, m)
 	}
 
+	// All start at once, and then all are awaited.
 	for _, m := range all {
 		var ready json.RawMessage
 		if err := m.Hear(&ready); err != nil {

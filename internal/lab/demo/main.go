@@ -83,6 +83,7 @@ func drawHalves(ctx context.Context, dir string) error {
 			}
 		})
 
+		// Without the library each caller backs off. With it, each waits for its start.
 		with := &counter{limit: h.perSecond, begin: time.Now()}
 		clients, err := clientsOf(h.policies, with)
 		if err != nil {
@@ -255,6 +256,7 @@ func (h half) drawOne(d *svg.Drawing, s scale, x float64, name string, c *counte
 	d.Text("half", x, 84, name)
 	d.Text("note", x, 104, fmt.Sprintf(h.sum, (c.last+halfLatency).Seconds(), c.refusals()))
 
+	// A bar for each second: the answered calls, and the refused ones above.
 	for second := range s.seconds {
 		answered, refused := c.answered[second], c.refused[second]
 		bar := svg.Box{X: left + slot*(float64(second)+0.15), Width: slot * 0.7}
@@ -270,6 +272,7 @@ func (h half) drawOne(d *svg.Drawing, s scale, x float64, name string, c *counte
 		}
 	}
 
+	// The limit, the axes and their ends.
 	d.Line("limit", left, y(h.perSecond), right, y(h.perSecond))
 	d.Text("mark", right, y(h.perSecond)-6, fmt.Sprintf(h.limit, h.perSecond))
 	d.Line("base", left, base, right, base)

@@ -40,6 +40,8 @@ func parse(text string) (all []figure, err error) {
 		mistake := func(format string, args ...any) {
 			wrong = append(wrong, fmt.Errorf("line %d: %w", n+1, fmt.Errorf(format, args...)))
 		}
+
+		// The first pattern of a figure is its source, and the rest are its places.
 		pattern, indented := strings.CutPrefix(line, "\t")
 		switch {
 		case strings.TrimSpace(line) == "" || strings.HasPrefix(line, "#"):
@@ -54,6 +56,7 @@ func parse(text string) (all []figure, err error) {
 				file, pattern, _ = strings.Cut(pattern, ": ")
 			}
 
+			// The group of the pattern is the number.
 			p, err := regexp.Compile(pattern)
 			switch {
 			case err != nil:
@@ -95,6 +98,7 @@ func (f figure) value(root fs.FS) (string, error) {
 func (f figure) compare(all pages, value string, write bool) (places []string, err error) {
 	var wrong []error
 	for _, pattern := range f.found {
+		// A pattern that finds nothing is a mistake, too: its page has changed.
 		before := len(places)
 		for _, p := range all {
 			for _, at := range pattern.FindAllStringSubmatchIndex(p.text, -1) {
@@ -144,6 +148,7 @@ func run(write bool) error {
 		return err
 	}
 
+	// Report all figures, and not only the first that differs.
 	var wrong []error
 	for _, f := range all {
 		value, err := f.value(os.DirFS("."))

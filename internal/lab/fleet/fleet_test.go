@@ -21,7 +21,7 @@ import (
 // 0 to 30 ms to arrive. No machine can stand still in virtual time, so nothing is allowed for that.
 func TestP2_Arrivals(t *testing.T) {
 	const n, workers, load = 40, 16, 5 * time.Minute
-	for seed := range uint64(soak.Most(20, 4)) {
+	for seed := range uint64(soak.Seeds(20, 4)) {
 		synctest.Test(t, func(t *testing.T) {
 			upstream := NewUpstream(n, time.Second, 5*time.Second)
 			base := &way{upstream: upstream, random: rand.New(rand.NewPCG(seed, 2))}

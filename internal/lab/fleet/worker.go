@@ -73,6 +73,7 @@ func (o orders) loop(ctx context.Context, i int, client *http.Client) ([]Sample,
 			return nil, fmt.Errorf("worker %s: %w", worker, err)
 		}
 
+		// The transport has noted the times of this call.
 		s.Booked, s.Start = time.Duration(c.booked.Load()), time.Duration(c.start.Load())
 		s.OK = err == nil
 		if s.OK {
@@ -208,6 +209,7 @@ func acquired(m Member) (http.RoundTripper, error) {
 		return nil, err
 	}
 
+	// A Limiter has no requests: the key is named in each call.
 	p := m.policy()
 	p.Match, p.Key, p.Keyed = "", nil, p.Key != nil
 

@@ -78,6 +78,7 @@ func newSchedule(r *rand.Rand) *schedule {
 		s.policies = append(s.policies, p)
 	}
 
+	// Callers of a few programs and keys, with bounds from none to several windows.
 	keys, same := 1+r.IntN(3), r.IntN(2) == 0
 	for range 20 + r.IntN(40) {
 		c := caller{
@@ -93,6 +94,7 @@ func newSchedule(r *rand.Rand) *schedule {
 			c.patience = time.Duration(r.Int64N(int64(per)))
 		}
 
+		// Every caller needs all policies, at equal costs or at different ones.
 		cost := 1 + r.IntN(4)
 		for i, p := range s.policies {
 			d := throttle.Demand{Policy: p.Name, Cost: min(cost, max(1, p.Limit.Capacity()/2))}
@@ -158,6 +160,7 @@ func (c *caller) live(ctx context.Context, p throttle.Store, policies []throttle
 		return err
 	}
 
+	// The judge counts the start now, and the slots are free after stays.
 	j.started(c.demands)
 	time.Sleep(c.stays)
 	permit.Release()

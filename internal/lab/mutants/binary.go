@@ -133,6 +133,7 @@ func noticed(out string) string {
 		return by[1] + " (hangs)"
 	}
 
+	// The innermost test that is red.
 	by := ""
 	for _, r := range red.FindAllStringSubmatch(out, -1) {
 		if by == "" || strings.HasPrefix(r[1], by+"/") {
@@ -140,6 +141,7 @@ func noticed(out string) string {
 		}
 	}
 
+	// Without a red test the process has ended early.
 	began := runs.FindAllStringSubmatch(out, -1)
 	switch {
 	case by != "":

@@ -15,6 +15,7 @@ func (m *mutation) broken(root string) (path, text string, err error) {
 		return "", "", fmt.Errorf("%s: %w", m.name, err)
 	}
 
+	// The function must stand in one file only, or the change could be made in the wrong place.
 	there := 0
 	for _, f := range files {
 		name := filepath.Join(root, filepath.FromSlash(m.dir), f.Name())

@@ -106,6 +106,7 @@ func keep(root string, all []mutation, seen ...trial) error {
 		return err
 	}
 
+	// Old verdicts stay until their mutation is tried anew.
 	lines := make(map[string]string)
 	for line := range strings.Lines(string(old)) {
 		name, _, _ := strings.Cut(line, "\t")
@@ -116,6 +117,7 @@ func keep(root string, all []mutation, seen ...trial) error {
 		lines[r.name] = fmt.Sprintf("%s\t%s\t%s\t%.1fs\t%s\n", r.name, r.id(), r.verdict, r.took.Seconds(), r.by)
 	}
 
+	// In the order of the lists, so that a change is one line of the record.
 	var b strings.Builder
 	for _, m := range all {
 		b.WriteString(lines[m.name])
@@ -134,6 +136,7 @@ func list() (all []mutation, err error) {
 		return nil, err
 	}
 
+	// Names are unique over all lists: the record and -only go by them.
 	seen := make(map[string]bool)
 	var errs []error
 	for _, name := range names {

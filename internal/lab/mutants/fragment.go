@@ -45,6 +45,8 @@ func nodes[N ast.Node](of []N) (all []ast.Node) {
 func (f *fragment) findHoles(root ast.Node) {
 	var above []ast.Node
 	named := make(map[ast.Node]bool)
+
+	// above is the path to the present node: Inspect calls with nil when a node's children are over.
 	ast.Inspect(root, func(n ast.Node) bool {
 		if n == nil {
 			above = above[:len(above)-1]
@@ -106,6 +108,7 @@ func (f fragment) find(in ast.Node) (found []place) {
 			return false
 		}
 
+		// Look at each field of the node that holds statements or expressions.
 		v := reflect.ValueOf(n).Elem()
 		for i := range v.NumField() {
 			field, name := v.Field(i), v.Type().Field(i).Name
@@ -234,6 +237,8 @@ func (f fragment) filledWith(p place, file string) (string, error) {
 	}
 
 	var b []byte
+
+	// Copy the text, and put the source of each filled expression in the place of its hole.
 	done, next := f.base, 0
 	for _, n := range f.nodes {
 		ast.Inspect(n, func(n ast.Node) bool {

@@ -36,6 +36,7 @@ func luaFunctions(tokens []luaToken) (all []luaFunction) {
 	for i, t := range tokens {
 		switch t.text {
 		case "function":
+			// The name stands behind the word function, or before it with an equals sign.
 			f := luaFunction{from: i}
 			for j := i + 1; tokens[j].text != "("; j++ {
 				f.name += tokens[j].text

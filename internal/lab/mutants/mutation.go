@@ -86,6 +86,7 @@ func parseOne(lines []string) (m mutation, err error) {
 		return m, fmt.Errorf("want \"folder function: tests\", not %q", lines[1])
 	}
 
+	// The location has a suite, a package and tests: by default the package of the folder.
 	m.promise, m.name, m.what = head[1], head[2], head[3]
 	m.dir, m.function = where[1], where[2]
 	m.tests = tests{suite{where[3] != "", cmp.Or(where[4], "./"+m.dir)}, where[5]}

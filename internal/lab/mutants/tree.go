@@ -84,6 +84,7 @@ func (t tree) take(root, path string, d fs.DirEntry) error {
 		return nil
 	}
 
+	// A copy and not a link: a mutation is written into the tree.
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err

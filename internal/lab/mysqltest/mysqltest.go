@@ -73,6 +73,7 @@ func StartIn(t servers.TB, folder string, args ...string) *Server {
 		t.Fatal(err)
 	}
 
+	// Make the system tables, which takes most of the time.
 	initialize := s.programs.initialize(s.data())
 	initialize.Dir = s.dir
 	initialize.Env = append(os.Environ(), "TMPDIR="+s.dir) // two that begin at once take the same names for temporary files
@@ -81,6 +82,7 @@ func StartIn(t servers.TB, folder string, args ...string) *Server {
 		t.Fatalf("mysqltest: %v: %v\n%s", initialize, err, out)
 	}
 
+	// A free port may be taken before the server has it, so try again with a new one.
 	for {
 		if s.port, err = servers.FreePort(); err != nil {
 			t.Fatalf("mysqltest: %v", err)
@@ -116,6 +118,7 @@ func (s *Server) Run() error {
 		"--innodb-buffer-pool-size=32M",
 	}, append(s.programs.also, s.args...)...)...)
 
+	// The server runs as its user, and ends with this process.
 	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr, s.cmd.WaitDelay = s.dir, s.log, s.log, time.Second
 	s.user.Run(s.cmd)
 
@@ -124,6 +127,7 @@ func (s *Server) Run() error {
 		return fmt.Errorf("mysqltest: %w", err)
 	}
 
+	// Wait until it answers, or is gone.
 	for end := time.Now().Add(longestWait); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		select {
 		case <-s.gone:

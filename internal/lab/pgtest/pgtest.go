@@ -112,6 +112,7 @@ func newServer(t servers.TB, folder string, settings []string) *Server {
 		t.Fatal(err)
 	}
 
+	// PostgreSQL refuses to run as root.
 	user, err := servers.FindUser("postgres", "nobody")
 	if err == nil {
 		err = user.Give(dir)
@@ -184,6 +185,7 @@ func (s *Server) start() bool {
 		args = append(args, "-c", setting)
 	}
 
+	// The log of this start alone, for its error.
 	s.log = new(bytes.Buffer)
 	s.process = exec.Command(filepath.Join(s.bin, "postgres"), args...)
 	s.process.Dir, s.process.Stdout, s.process.Stderr, s.process.WaitDelay = s.dir, s.log, s.log, time.Second
@@ -260,6 +262,7 @@ func programs() (string, error) {
 		}
 	}
 
+	// Of several versions the newest comes first.
 	for _, bin := range folders {
 		if isProgram(bin, "initdb") && isProgram(bin, "postgres") {
 			return bin, nil
@@ -329,6 +332,7 @@ func (s *Server) Bouncer() string {
 		<-gone
 	})
 
+	// Wait until it accepts connections, or is gone.
 	for end := time.Now().Add(longestWait); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		select {
 		case <-gone:

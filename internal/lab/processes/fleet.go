@@ -57,6 +57,7 @@ func (s *Store) fleet(t *testing.T, place string) {
 		}
 	}
 
+	// All work; one stops, one dies; the stopped process goes on.
 	more("they begin", 0, 1, 2, 3, 4, 5)
 	require.NoError(t, members[4].Signal(syscall.SIGSTOP))
 	members[5].Kill()
@@ -94,10 +95,12 @@ func (s *Store) deadProcess(t *testing.T, place string) {
 	t.Cleanup(func() { close(leave) })
 	holder := s.muster(t, 1, upstream, order{Place: place, Workers: slotsHeld, N: 1000, Slots: slotsHeld})[0]
 
+	// All slots are in use.
 	for range slotsHeld {
 		<-arrived
 	}
 
+	// A living process keeps its slots beyond its lease.
 	got := s.slotWaiter(t, place, s.Lease)
 	select {
 	case err := <-got:

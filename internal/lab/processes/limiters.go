@@ -101,6 +101,7 @@ func (s *Store) cancelledCrowd(t *testing.T, place string) {
 		})
 	}
 
+	// All stand in line, leave at once, and leave nothing behind.
 	awaitWaiting(t, all[0], n)
 	leave()
 	callers.Wait()

@@ -65,6 +65,7 @@ func (s *Store) member(program *crew.Link) error {
 		return err
 	}
 
+	// Each worker sends one request after the other.
 	stopped := program.Alone()
 	var failed atomic.Value
 	var workers sync.WaitGroup

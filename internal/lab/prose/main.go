@@ -49,6 +49,7 @@ func run(all bool, only string) error {
 		return err
 	}
 
+	// Count by room: a bound on each file would be too strict for short files.
 	rooms := make(map[string]*room)
 	for _, file := range files {
 		name := roomOf(file)

@@ -44,6 +44,7 @@ func main() {
 	flag.Parse()
 	var err error
 
+	// The program starts itself again as the servers that it measures.
 	switch *server {
 	case "upstream":
 		err = serveUpstream(flag.Arg(0))
@@ -104,6 +105,7 @@ func measure(rate int, during time.Duration, rounds int, redis, file string) err
 	fmt.Fprintf(b.out, "each load for %v, requests of %d bytes, answers of %d, an upstream with TLS on the same machine; p50 and p99 from when a request was due\n\n", during, len(body), len(answer))
 	fmt.Fprintf(b.out, "%-24s %-9s %9s %9s %9s %9s %11s %9s %9s\n", "way", "load", "sent/s", "p50", "p99", "cores", "us/request", "MB", "MB most")
 
+	// In turns, so that a change of the machine meets all ways.
 	for range rounds {
 		for _, w := range b.ways(redis) {
 			if err := b.try(w, rate, during); err != nil {
@@ -127,6 +129,7 @@ func (b *bench) prepare(folder string) (upstream *process, err error) {
 		return nil, fmt.Errorf("go build in cmd/throttle: %w", err)
 	}
 
+	// The upstream writes its certificate, which the proxies and the client then trust.
 	certificate := filepath.Join(folder, "ca.pem")
 	if upstream, err = start(said, b.self, "-serve", "upstream", certificate); err != nil {
 		return nil, err
@@ -176,7 +179,10 @@ func (b *bench) ways(redis string) []way {
 // try measures one way, at a rate and as fast as it goes.
 func (b *bench) try(w way, rate int, during time.Duration) error {
 	defer b.client.CloseIdleConnections()
+
+	// Without a proxy nothing is started, and no process is measured.
 	if w.start == nil {
+		// First at the rate, then as fast as it goes.
 		for _, rate := range []int{rate, 0} {
 			l, err := send(b.client, "https://"+b.host+"/", rate, during)
 			if err != nil {
@@ -278,6 +284,7 @@ func send(client *http.Client, url string, rate int, during time.Duration) (*loa
 		})
 	}
 
+	// Requests are due in even steps, whether earlier ones have an answer or not.
 	begun := time.Now()
 	for i := 0; time.Since(begun) < during; i++ {
 		at := time.Now()
@@ -379,6 +386,7 @@ func start(before string, name string, args ...string) (*process, error) {
 		return nil, err
 	}
 
+	// Read until the process says where it is.
 	lines := bufio.NewScanner(talk)
 	for lines.Scan() {
 		if _, rest, ok := strings.Cut(lines.Text(), before); ok {
@@ -415,6 +423,7 @@ func (p *process) used() (time.Duration, error) {
 	_, rest, _ := strings.Cut(string(text), ") ") // a name may have spaces
 	fields := strings.Fields(rest)
 
+	// The times of the process in user mode and in the kernel, in ticks.
 	const user, system = 11, 12
 	if len(fields) <= system {
 		return 0, fmt.Errorf("/proc/%d/stat has another form", p.cmd.Process.Pid)

@@ -75,6 +75,7 @@ func (b *Backend) do(words ...string) (reply []byte, published []message, err er
 		return nil, nil, err
 	}
 
+	// Messages come on the same connection, before the answer of the PING.
 	for {
 		value, err := redistest.ReadValue(b.in)
 		switch {
@@ -134,6 +135,7 @@ func (b *Backend) Replay() (least float64, err error) {
 			return 0, err
 		}
 
+		// Many calls in one piece, so that the server waits for nobody.
 		for calls := range slices.Chunk(tape, 50) {
 			if err := b.send(calls); err != nil {
 				return 0, err
@@ -266,6 +268,7 @@ func (l *link) read() {
 			continue
 		}
 
+		// The way of the command takes time, and the connection may be cut meanwhile.
 		time.Sleep(l.server.network.way())
 		if l.isDown() {
 			return
@@ -281,6 +284,7 @@ func (s *server) run(l *link, words []string) []byte {
 	name := strings.ToLower(words[0])
 	s.count(name)
 
+	// Scripts run on the real server. All else is answered here.
 	switch name {
 	case "evalsha", "eval":
 		return s.script(words)
@@ -338,12 +342,14 @@ func (s *server) script(words []string) []byte {
 		return []byte("-ERR not a call of throttle\r\n")
 	}
 
+	// A key of a different server is answered as in a cluster.
 	for _, key := range words[3 : 3+keys] {
 		if reply := s.moved(key); reply != nil {
 			return reply
 		}
 	}
 
+	// The time of the bubble, in place of the server's own.
 	words[3+keys] = strconv.FormatInt(time.Now().UnixMicro(), 10)
 	reply, published, err := n.backend.do(words...)
 	if err != nil {

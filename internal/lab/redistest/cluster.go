@@ -35,6 +35,7 @@ func Cluster(t TB) *ClusterServers {
 		n := startNode(t)
 		n.take(t, i, slots*i/3, slots*(i+1)/3-1)
 
+		// Each node meets all nodes before it.
 		for _, other := range met {
 			n.do(t, "CLUSTER", "MEET", "127.0.0.1", other.p.port, other.bus)
 		}
@@ -118,6 +119,7 @@ func (c *ClusterServers) Replica(t TB, master *Server) *Server {
 		return strings.Contains(nodes, id) && !strings.Contains(nodes, "handshake"), err
 	})
 
+	// Wait for both sides, and for all nodes to know.
 	n.do(t, "CLUSTER", "REPLICATE", id)
 	n.awaitInfo("replication", "master_link_status:up")
 	master.awaitInfo("replication", "state=online")
@@ -245,6 +247,7 @@ func (c *ClusterServers) Move(t TB, slot int, to *Server) *Move {
 		t.Fatalf("redistest: slot %d cannot move to %s", slot, to.Addr)
 	}
 
+	// First the new owner, or it would refuse what the old owner sends it.
 	m.to.do(t, "CLUSTER", "SETSLOT", slot, "IMPORTING", m.from.nodeID(t))
 	m.from.do(t, "CLUSTER", "SETSLOT", slot, "MIGRATING", m.to.nodeID(t))
 	return m

@@ -104,6 +104,7 @@ func (p *Proxy) next(raw []byte) *Fault {
 		return nil
 	}
 
+	// Each call of a script takes the next fault.
 	f := p.faults[0]
 	p.faults = p.faults[1:]
 	if f.how == HoldReplies {
@@ -174,6 +175,7 @@ func (r *relay) start(t TB, to string, pass func(*link)) {
 		}
 	})
 
+	// The relay ends with the test, and its links with it.
 	t.Cleanup(func() {
 		close(r.over)
 		_ = r.listener.Close()
@@ -207,6 +209,7 @@ func (r *relay) serve(client net.Conn, pass func(*link)) {
 	defer l.cut()
 	r.mu.Lock()
 
+	// The relay may have been led to a different server meanwhile.
 	there := r.to == to
 	if there {
 		r.links[l] = true
@@ -256,6 +259,7 @@ func (x *exchange) disturb(raw []byte, f *Fault) bool {
 		return false
 	}
 
+	// From here on the server has done the call.
 	reply, ok := x.execute(raw)
 	if !ok {
 		return false
@@ -449,6 +453,7 @@ func (w *Wire) carry(l *link, to, from net.Conn, delay *atomic.Int64) {
 		}
 	})
 
+	// Write each parcel when it is due, unless the link is deaf.
 	for p := range parcels {
 		if !w.await(l, p.due) {
 			break

@@ -244,6 +244,7 @@ func lend(t TB) *lent {
 		i, shared.all = len(shared.all), append(shared.all, &lent{p: p})
 	}
 
+	// The test gives the server back when it ends.
 	l := shared.all[i]
 	l.by = t
 	t.Cleanup(func() {

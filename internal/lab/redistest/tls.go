@@ -51,6 +51,7 @@ func TLS(t TB) *TLSServer {
 		}
 	}
 
+	// Clients show the same certificate, and trust it.
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
 		t.Fatal(err)

@@ -97,11 +97,13 @@ func (r *record) figures() (f figures) {
 			}
 		}
 
+		// Each upstream counts by itself.
 		f.Worst = max(f.Worst, stat.Most(served, time.Second))
 		used += stat.Used(served, r.from, r.to, r.PerSecond, time.Second)
 		fair += fleet.Jain(counted)
 	}
 
+	// Means over the upstreams, and quantiles over all starts.
 	n, seconds := float64(len(r.Samples)), r.Length.Seconds()
 	f.Starts = float64(starts) / n / seconds
 	f.Used = used / n * (1 + jitter.Seconds())
@@ -160,12 +162,12 @@ func compared() (all []scene) {
 }
 
 // compare prints simulated fleets beside real processes.
-func (r report) compare() {
+func (r report) compare(fleets []scene) {
 	r.say("\n## Simulated, and measured with as many processes, one server, 40/s\n")
 	r.say("| processes | each | | starts/s | calls a start | messages a start | bytes a start | wait p50 | p99 | Jain | most in 1 s | Redis, µs a call |")
 	r.say("|---:|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
 
-	for _, s := range compared() {
+	for _, s := range fleets {
 		each := fmt.Sprintf("%d callers", s.Callers)
 		if s.Callers == 0 {
 			each = fmt.Sprintf("%.1f of the limit of %d upstreams", s.Share, s.Upstreams)
@@ -178,6 +180,7 @@ func (r report) compare() {
 			return f
 		}
 
+		// The same scene twice: simulated, and by real processes.
 		simulated := played(r.t, r.b, s)
 		calls := simulated.figures().load.Calls
 		a := row("simulated", simulated, simulated.outlook(demand{}).cost(r.cost)*s.Length.Seconds()/float64(calls))
@@ -229,6 +232,7 @@ func (r report) sums() {
 	s := d.scene(nodes)
 	s.Shards, s.Length = shards, 15*time.Second
 
+	// Each upstream alone.
 	var single redissim.Load
 	for i := range upstreams {
 		s.First, s.Upstreams = i, 1
@@ -292,6 +296,7 @@ func (r report) fleet(all []outlook, upstreams int, shards []int) {
 				c.BusSend, c.BusTake = 0, 0
 			}
 
+			// The largest number of upstreams below 0.7, by bisection.
 			n := 0
 			for step := 1 << 20; step > 0; step /= 2 {
 				if h := o.even(n+step, shards, c); h < 0.7 {
@@ -318,6 +323,7 @@ func (r report) failovers() {
 			away time.Duration
 			lost bool
 		}{{300 * time.Millisecond, false}, {300 * time.Millisecond, true}, {6 * time.Second, false}, {6 * time.Second, true}, {16 * time.Second, false}} {
+			// One failover, in a bubble of its own.
 			s := d.scene(nodes)
 			s.Upstreams, s.Shards = upstreams, shards
 			var f failover

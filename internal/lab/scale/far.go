@@ -43,6 +43,7 @@ func (r report) far() {
 				s.Length = 10 * time.Second
 			}
 
+			// First callers that find room, and then more callers than the limit.
 			room := r.runs(s)
 			s.Share, s.Callers = 0, max(8, rate*3/10)
 			full := r.runs(s)
@@ -207,6 +208,7 @@ func (c crowd) watch(t redistest.TB) *watched {
 						return
 					}
 
+					// Count the waits between the settle time and the end.
 					served := time.Now()
 					p.Release()
 
@@ -221,6 +223,7 @@ func (c crowd) watch(t redistest.TB) *watched {
 		}
 	}
 
+	// Measure the server's processor time for as long as waits are counted.
 	time.Sleep(time.Until(begun.Add(settleTime)))
 	cpu, calls := spent(admin)
 	from := time.Now()

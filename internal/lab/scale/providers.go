@@ -126,6 +126,7 @@ func (p *podsRun) play(b *redissim.Backend, of []provider) error {
 		all.Go(func() { p.arrivals(ctx, n, pr, transports, uint64(i), &all) })
 	}
 
+	// Let the pods find their pace, and then count.
 	time.Sleep(10 * time.Second)
 	p.mu.Lock()
 	p.waits = nil
@@ -138,6 +139,8 @@ func (p *podsRun) play(b *redissim.Backend, of []provider) error {
 	p.mu.Unlock()
 	stop()
 	all.Wait()
+
+	// What is left in Redis when all callers are gone.
 	var err error
 	p.keys, p.bytes, err = b.Rows()
 	n.Fail(err)

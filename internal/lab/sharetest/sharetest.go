@@ -41,6 +41,7 @@ func ManyShares(t *testing.T, newStore func(*testing.T) store.Store, off float64
 		began := time.Now()
 		ctx, stop := context.WithCancel(t.Context()) // a caller with a deadline that cannot be met would be refused
 
+		// Each caller comes again as soon as it has started. Starts count after a warm-up.
 		started := make([]int, shares*callers) // by each caller
 		for i := range started {
 			share := i % shares
@@ -114,6 +115,7 @@ func OneByOne(t *testing.T, newStore func(*testing.T) store.Store, rate, weight,
 		began := time.Now()
 		ctx, stop := context.WithCancel(t.Context())
 
+		// The first caller is the single one, and all others are the heap.
 		started := make([]int, 1+heap)
 		for i := range started {
 			d := throttle.Demand{Policy: "model", Share: "heap", Weight: 1}

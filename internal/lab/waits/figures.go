@@ -152,6 +152,7 @@ func most(visits []visit, at func(*visit, time.Duration) (time.Duration, time.Du
 		return false
 	}
 
+	// Bisect: a longer length is harder to hold.
 	low, high := time.Duration(0), time.Hour
 	for high-low > 100*time.Microsecond {
 		if middle := (low + high) / 2; holds(middle) {
@@ -307,6 +308,7 @@ func shared(wide, each line, apis int, visits []visit) []visit {
 
 	now, coming := time.Duration(0), 0
 	for {
+		// Of the first waiters of all lines, the one that can start first, or that came first.
 		best, at := -1, time.Duration(0)
 		for api, q := range queues {
 			if len(q) == 0 {
@@ -319,6 +321,7 @@ func shared(wide, each line, apis int, visits []visit) []visit {
 			}
 		}
 
+		// A visit that comes before that start gets in line first.
 		switch {
 		case coming < len(served) && (best < 0 || served[coming].came <= at):
 			now = served[coming].came

@@ -29,11 +29,11 @@ import (
 // crashLoop kills a process with 200 waiters, again and again. Its successor comes at
 // once.
 func crashLoop(t *testing.T) []row {
-	every := inFull(2*time.Second, time.Second)
+	const every = 2 * time.Second
 	server := redistest.Single(t)
 	o := orders{Redis: server.Addr, PerSecond: 40, Callers: 200, To: time.Now().Add(time.Hour).UnixNano()}
 	var counts []int
-	for range inFull(6, 1) {
+	for range 6 {
 		m := enlist(t, o)
 		time.Sleep(every)
 		m.Kill()
@@ -84,7 +84,7 @@ func (s stage) census(server *redistest.Server) census {
 func fleet(t *testing.T) []row {
 	const processes, callers = 4, 16
 	server := redistest.Single(t)
-	s, length := newStage(t), inFull[time.Duration](20, 3)*time.Second
+	s, length := newStage(t), 20*time.Second
 	s.begin = s.begin.Add(500 * ms) // when all are there
 	o := orders{Redis: server.Addr, PerSecond: 40, Callers: callers, Loop: true,
 		From: s.begin.UnixNano(), To: s.begin.Add(length).UnixNano()}
@@ -116,7 +116,7 @@ func many(t *testing.T) []row {
 	const stores, callers = 60, 4
 	server := redistest.Single(t)
 	limiters := make([]ask, stores)
-	length := inFull[time.Duration](20, 3) * time.Second
+	length := 20 * time.Second
 	s := newStage(t)
 	for i := range limiters {
 		limiters[i] = s.limiter(newLimiter(redisstore.New(newClient(t, server.Addr, 4), redisstore.Options{}), perSecond(40).Limit))

@@ -15,7 +15,6 @@ import (
 	"github.com/fleetthrottle/throttle/internal/acquire"
 	"github.com/fleetthrottle/throttle/internal/lab/redissim"
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
-	"github.com/fleetthrottle/throttle/internal/lab/soak"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/store"
@@ -269,7 +268,7 @@ func skewed(t *testing.T) (rows []row) {
 	}
 	for seed := range inFull(4, 1) {
 		s := newStage(t)
-		end := inFull(120, soak.Most[time.Duration](60, 20)) * time.Second
+		end := inFull[time.Duration](120, 20) * time.Second
 		dice := dice(seed)
 		visits := poisson(1.2*wide.rate(), 0, end, dice)
 		for i := range visits {
@@ -368,7 +367,7 @@ func sharesOf(t *testing.T, n int) []row {
 
 // leaving lets a share of all visits leave at 150 % load.
 func leaving(t *testing.T) (rows []row) {
-	for _, n := range soak.Most([]int{20, 64, 128}, []int{64}) {
+	for _, n := range inFull([]int{20, 64, 128}, []int{64}) {
 		for _, share := range []float64{0.3, 0.6} {
 			rows = append(rows, leavers(t, n, share, time.Second, 4*time.Second, false)...)
 			rows = append(rows, leavers(t, n, share, 5*time.Second, 20*time.Second, false)...)
@@ -537,8 +536,8 @@ func newStore(t *testing.T) *redisstore.Store {
 func redisBehindLow(t *testing.T) []row {
 	l := batch(newStore(t), perSecond(20).Limit)
 	s := newStage(t)
-	visits, end := thenHigh(arriving(2000, 250*time.Microsecond), 10, inFull(1500*ms, 700*ms), inFull(200*ms, 100*ms))
-	s.play(visits, end+inFull(2*time.Second, time.Second), s.byPriority(l, 2*time.Second))
+	visits, end := thenHigh(arriving(2000, 250*time.Microsecond), 10, 1500*ms, 200*ms)
+	s.play(visits, end+2*time.Second, s.byPriority(l, 2*time.Second))
 	highs := only(visits, isHigh)
 	r := atMost("High behind 2,000 Low, 20/s, Redis, MaxWait 2 s", longest(highs), waitHigh).
 		also("%d of 10 refused", refused(visits))
@@ -551,7 +550,7 @@ func redisBehindLow(t *testing.T) []row {
 func redisAllLeft(t *testing.T) (rows []row) {
 	for _, l := range fiveASecond {
 		var late time.Duration
-		for _, at := range inFull([]time.Duration{2200 * ms, 2600 * ms, 2900 * ms}, []time.Duration{1300 * ms}) {
+		for _, at := range []time.Duration{2200 * ms, 2600 * ms, 2900 * ms} {
 			late = max(late, nextAfterLeaving(t, rushed(1000), newLimiter(newStore(t), l), at))
 		}
 		rows = append(rows, atMost("1,000 leave, "+l.String()+", Redis: the next one, later than possible", late, lateNext))
@@ -561,9 +560,6 @@ func redisAllLeft(t *testing.T) (rows []row) {
 
 // redisHiccup has the server's answers 12 ms late for 50 ms.
 func redisHiccup(t *testing.T) (rows []row) {
-	if !*long {
-		return nil // it takes 5 seconds
-	}
 	for _, l := range trembled {
 		for _, h := range trembles {
 			w := redistest.NewWire(t, redistest.Single(t).Addr)
@@ -588,7 +584,7 @@ func redisOrder(t *testing.T) []row {
 		limiters = append(limiters, l)
 	}
 	s := newStage(t)
-	end, dice := inFull[time.Duration](10, 2)*time.Second, dice(1)
+	end, dice := 10*time.Second, dice(1)
 	visits := poisson(1.5*lineOf(40).rate(), 0, end, dice)
 	for i := range visits {
 		visits[i].api = dice.IntN(len(limiters))
@@ -602,13 +598,13 @@ func redisOrder(t *testing.T) []row {
 // redisFlight is inFlight on Redis.
 func redisFlight(t *testing.T) []row {
 	store := newStore(t)
-	return flight(newStage(t), store, inFull[time.Duration](20, 3)*time.Second, "Redis")
+	return flight(newStage(t), store, 20*time.Second, "Redis")
 }
 
 // redisClosed is closedLoop on Redis.
 func redisClosed(t *testing.T) []row {
 	store := newStore(t)
-	return closed(newStage(t), store, inFull[time.Duration](12, 3)*time.Second, "Redis", waitClosedRedis, usedClosedRedis)
+	return closed(newStage(t), store, 12*time.Second, "Redis", waitClosedRedis, usedClosedRedis)
 }
 
 // farRedis has a server that is far away.
@@ -621,12 +617,9 @@ func farRedis(t *testing.T) (rows []row) {
 		w.Delay(c.away/2, c.away/2)
 		l := newLimiter(redisstore.New(newClient(t, w.Addr, 64), redisstore.Options{}), perSecond(40).Limit)
 		must(l.Status(t.Context(), "")) // it is connected
-		s, end := newStage(t), inFull[time.Duration](20, 3)*time.Second
+		s, end := newStage(t), 20*time.Second
 		starts := spends(join(s.loop(32, end, s.limiter(l))...))
 		rows = append(rows, ofQuota(fmt.Sprintf("Redis %v away, 40/s, 32 callers", c.away), starts, end, lineOf(40), c.least))
-		if !*long {
-			break
-		}
 	}
 	return rows
 }

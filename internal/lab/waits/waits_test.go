@@ -110,25 +110,25 @@ var onRedis = []scenario{
 	{"many", many},
 }
 
-// TestWaits measures all scenarios, with -short only those in virtual time. In real time,
-// without -long, a figure that is missed says little about the engine, so none is judged.
+// TestWaits measures the scenarios in virtual time. With -long it measures more of each, and the scenarios in real time, too:
+// make soak runs that once. A short measurement in real time would say little about the engine.
 func TestWaits(t *testing.T) {
 	soak.WithoutRace(t)
 	var all []row
-	run := func(s scenario, judged bool, rows func(*testing.T) []row) {
+	run := func(s scenario, rows func(*testing.T) []row) {
 		t.Run(s.name, func(t *testing.T) {
 			measured := rows(t)
 			t.Log("\n" + table(measured))
 			all = append(all, measured...)
 			for _, r := range measured {
-				if judged && *judge && !r.ok && r.known == "" {
+				if *judge && !r.ok && r.known == "" {
 					t.Errorf("%s: %s, but %s is asked for", r.what, r.value, r.target)
 				}
 			}
 		})
 	}
 	for _, s := range inMemory {
-		run(s, true, func(t *testing.T) (rows []row) {
+		run(s, func(t *testing.T) (rows []row) {
 			synctest.Test(t, func(t *testing.T) { rows = s.rows(t) })
 			return rows
 		})
@@ -136,13 +136,10 @@ func TestWaits(t *testing.T) {
 	backend := must(redissim.Connect(redistest.Single(t).Addr))
 	defer backend.Close()
 	for _, s := range simulated {
-		run(scenario{name: s.name}, true, func(t *testing.T) []row { return s.rows(t, virtual{backend}) })
+		run(scenario{name: s.name}, func(t *testing.T) []row { return s.rows(t, virtual{backend}) })
 	}
-	for _, s := range onRedis {
-		run(s, *long, func(t *testing.T) []row {
-			soak.Only(t)
-			return s.rows(t)
-		})
+	for _, s := range inFull(onRedis, nil) {
+		run(s, s.rows)
 	}
 	t.Log("\n" + table(all))
 	if *out != "" {
@@ -162,7 +159,7 @@ func inFull[T any](full, small T) T {
 // openLoop lets visits come at random, at loads below and above the limit.
 func openLoop(t *testing.T) (rows []row) {
 	for _, n := range []int{20, 100} {
-		for _, load := range soak.Most([]float64{0.5, 0.8, 0.95, 1, 1.2, 1.5}, []float64{0.8, 1.5}) {
+		for _, load := range inFull([]float64{0.5, 0.8, 0.95, 1, 1.2, 1.5}, []float64{0.8, 1.5}) {
 			rows = append(rows, open(t, n, load)...)
 		}
 	}
@@ -172,7 +169,7 @@ func openLoop(t *testing.T) (rows []row) {
 // openCosts is openLoop for visits that cost 1 to 10.
 func openCosts(t *testing.T) (rows []row) {
 	for _, n := range []int{20, 100} {
-		for _, load := range soak.Most([]float64{0.5, 0.65, 0.8, 0.9, 0.95, 1, 1.2, 1.5}, []float64{0.8, 1.5}) {
+		for _, load := range inFull([]float64{0.5, 0.65, 0.8, 0.9, 0.95, 1, 1.2, 1.5}, []float64{0.8, 1.5}) {
 			rows = append(rows, openOf(t, n, load, 10, memory(n))[0])
 		}
 	}
@@ -291,23 +288,20 @@ func behindLow(t *testing.T) (rows []row) {
 
 // rush lets a crowd come at once that the limit needs seconds for.
 func rush(t *testing.T) []row {
-	callers, most := 10_000, lastOfCrowd
-	if !*long {
-		callers, most = 2000, lastOfCrowd-8*lineOf(1000).span
-	}
+	const callers = 10_000
 	l := newLimiter(newStore(t), store.PerSecond(1000))
 	must(l.Status(t.Context(), "")) // it is connected
 	visits := rushed(callers)
 	before := heap()
 	s := newStage(t)
 	each := make(chan uint64, 1)
-	s.at(800*ms, func() { each <- (heap() - before) / uint64(callers) })
+	s.at(800*ms, func() { each <- (heap() - before) / callers })
 	s.play(visits, time.Minute, s.limiter(l))
 	waited := only(visits, all)
 	what := fmt.Sprintf("%d callers at once, 1000/s, Redis", callers)
 	return []row{
-		atMost(what+": the last one", last(waited), most).also("%d started", len(waited)).
-			knownIn("docs/internals/line.md", last(waited) <= most+300*ms),
+		atMost(what+": the last one", last(waited), lastOfCrowd).also("%d started", len(waited)).
+			knownIn("docs/internals/line.md", last(waited) <= lastOfCrowd+300*ms),
 		below(what+": heap for each while they wait, bytes", float64(<-each), bytesOfCrowd),
 	}
 }
