@@ -61,16 +61,18 @@ func TestP5_AStartIsReplacedInOneStep(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
 		was, is  time.Duration // how long answers took when the start was booked, and take now
+		age      time.Duration // of the start
 		replaces bool
 	}{
-		{8 * ms, 8 * ms, true},
-		{8 * ms, 9 * ms, true},
-		{9 * ms, 8 * ms, true},
-		{12 * ms, 3 * ms, true},
-		{8 * ms, 14 * ms, false},
-		{40 * ms, 8 * ms, false},
+		{8 * ms, 8 * ms, 0, true},
+		{8 * ms, 9 * ms, 0, true},
+		{9 * ms, 8 * ms, 0, true},
+		{12 * ms, 3 * ms, 0, true},
+		{8 * ms, 14 * ms, 0, false},
+		{40 * ms, 8 * ms, 0, false},
+		{8 * ms, 9 * ms, 20 * ms, false},
 	} {
-		s := new(replacingStore)
+		s := &replacingStore{age: c.age}
 		caller, e := new(Caller), &Engine{Store: s, Errors: plainErrors{}}
 		caller.Init(e)
 		caller.MaxWait = store.AnyWait
@@ -78,6 +80,7 @@ func TestP5_AStartIsReplacedInOneStep(t *testing.T) {
 
 		e.grantAge.estimate.Store(int64(c.was))
 		require.NoError(t, caller.Book(t.Context()))
+		e.grantAge.deviation.Store(0)
 		e.grantAge.estimate.Store(int64(c.is))
 		require.NoError(t, caller.Book(t.Context()))
 		require.Equal(t, c.replaces, s.cancelled == 0, "%+v", c)
@@ -88,13 +91,14 @@ func TestP5_AStartIsReplacedInOneStep(t *testing.T) {
 // A replacingStore notes what a caller asks for, and gives it.
 type replacingStore struct {
 	*randomStore
+	age       time.Duration
 	last      store.Booking
 	cancelled int
 }
 
 func (s *replacingStore) Book(_ context.Context, b *store.Booking) (store.Grant, error) {
 	s.last = *b
-	return store.Grant{OK: true, HeldBy: store.NotHeld, Handle: store.Handle{Start: 1, Stamp: 1}, Wait: time.Millisecond}, nil
+	return store.Grant{OK: true, HeldBy: store.NotHeld, Handle: store.Handle{Start: 1, Stamp: 1}, Wait: time.Millisecond, Age: s.age}, nil
 }
 
 func (s *replacingStore) Cancel(*store.Booking, store.Grant) { s.cancelled++ }
