@@ -345,7 +345,7 @@ func (c *Caller) Book(ctx context.Context) error {
 // began.
 func (c *Caller) bookWithin(ctx, storeCtx context.Context, asked time.Duration) error {
 	b, e := &c.Booking, c.engine
-	stoodInLine, spread := c.state == inLine, c.spread()
+	stoodInLine, spread := c.state == inLine, c.nextSpread()
 
 	// The booking replaces what the caller holds. A caller that asks for the first time holds nothing.
 	if c.returns {

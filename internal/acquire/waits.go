@@ -483,6 +483,18 @@ func (c *Caller) spread() time.Duration {
 	return min(room, spreadLimit(c.Booking.Charges))
 }
 
+// nextSpread is spread for the next booking. A store replaces a start in one step only by a start of the same
+// spread. Between two steps the room of the old start is free, and a caller that came later takes it. So a caller
+// with a start keeps the spread of that start where it was enough for the answer to the caller, is enough for most
+// answers, and is not much too large.
+func (c *Caller) nextSpread() time.Duration {
+	spread, kept := c.spread(), c.Booking.Spread
+	if c.state == booked && c.staleStreak == 0 && kept-c.usableFor() <= spread && spread <= kept+c.usableFor()/2 {
+		return kept
+	}
+	return spread
+}
+
 // adjustPace sets the Pace of each charge: the distance to the next start, which the policy's
 // limit gives, less the spread, which keeps the next start away as well. With both distances
 // starts would leave a part of the limit unused.

@@ -1,6 +1,7 @@
 package acquire
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -53,3 +54,51 @@ func TestPace(t *testing.T) {
 		require.Equal(t, c.want, caller.Booking.Charges[0].Pace, c.name)
 	}
 }
+
+// TestP5_AStartIsReplacedInOneStep: a caller whose start is too old books the next one in its place, so that nobody else has the room of the old start
+// meanwhile, though the spread that the store's answers ask for has changed a little. If it has changed a lot the old start is given back first.
+func TestP5_AStartIsReplacedInOneStep(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		was, is  time.Duration // how long answers took when the start was booked, and take now
+		age      time.Duration // of the start
+		replaces bool
+	}{
+		{8 * ms, 8 * ms, 0, true},
+		{8 * ms, 9 * ms, 0, true},
+		{9 * ms, 8 * ms, 0, true},
+		{12 * ms, 3 * ms, 0, true},
+		{8 * ms, 14 * ms, 0, false},
+		{40 * ms, 8 * ms, 0, false},
+		{8 * ms, 9 * ms, 20 * ms, false},
+	} {
+		s := &replacingStore{age: c.age}
+		caller, e := new(Caller), &Engine{Store: s, Errors: plainErrors{}}
+		caller.Init(e)
+		caller.MaxWait = store.AnyWait
+		caller.SetCharges([]store.Charge{{Budget: store.Budget{Policy: "p"}, Limit: store.PerSecond(40), Cost: 1, Jitter: DefaultJitter}})
+
+		e.grantAge.estimate.Store(int64(c.was))
+		require.NoError(t, caller.Book(t.Context()))
+		e.grantAge.deviation.Store(0)
+		e.grantAge.estimate.Store(int64(c.is))
+		require.NoError(t, caller.Book(t.Context()))
+		require.Equal(t, c.replaces, s.cancelled == 0, "%+v", c)
+		require.Equal(t, c.replaces, s.last.Instead == store.Handle{Start: 1, Stamp: 1}, "%+v", c)
+	}
+}
+
+// A replacingStore notes what a caller asks for, and gives it.
+type replacingStore struct {
+	*randomStore
+	age       time.Duration
+	last      store.Booking
+	cancelled int
+}
+
+func (s *replacingStore) Book(_ context.Context, b *store.Booking) (store.Grant, error) {
+	s.last = *b
+	return store.Grant{OK: true, HeldBy: store.NotHeld, Handle: store.Handle{Start: 1, Stamp: 1}, Wait: time.Millisecond, Age: s.age}, nil
+}
+
+func (s *replacingStore) Cancel(*store.Booking, store.Grant) { s.cancelled++ }

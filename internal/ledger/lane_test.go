@@ -18,7 +18,7 @@ func TestP5_EveryShareHasALane(t *testing.T) {
 	}
 	var all []waiter
 	for i := range int64(1000) {
-		at, share := r.lineUp(1, store.Share{ID: uint64(5000 + i)}, place{arrival: i + 1, cost: 2})
+		at, share := r.lineUp(1, store.Share{ID: uint64(5000 + i)}, place{arrival: i + 1, cost: 2}, false)
 		all = append(all, waiter{at, share})
 	}
 	require.Len(t, r.queue.lanes[1], 1000)
@@ -55,7 +55,7 @@ func TestP5_ARowTellsAHundredSharesApart(t *testing.T) {
 		}
 		for i := range int64(3 * most) {
 			share := store.Share{ID: uint64(1)<<52 + uint64(i%most), Weight: 1 + dice.IntN(mostWeight)}
-			_, _ = r.lineUp(1, share, place{arrival: r.seen + i*1000, cost: cost, node: r.leases[i%10].node})
+			_, _ = r.lineUp(1, share, place{arrival: r.seen + i*1000, cost: cost, node: r.leases[i%10].node}, false)
 			own := r.queue.lanes[1].of(share.ID)
 			own.finish, own.served = dice.Int64N(own.step(cost)+1), dice.Int64N(cost*1000)
 		}
@@ -75,8 +75,8 @@ func TestP5_ARowTellsAHundredSharesApart(t *testing.T) {
 func TestP5_LanesTakeTurns(t *testing.T) {
 	l := new(Row)
 	for i := range int64(30) {
-		l.lineUp(1, store.Share{ID: 7, Weight: 1}, place{arrival: 10 + i, cost: 1})
-		l.lineUp(1, store.Share{ID: 8, Weight: 2}, place{arrival: 50 + i, cost: 1})
+		l.lineUp(1, store.Share{ID: 7, Weight: 1}, place{arrival: 10 + i, cost: 1}, false)
+		l.lineUp(1, store.Share{ID: 8, Weight: 2}, place{arrival: 50 + i, cost: 1}, false)
 	}
 	serve := func() uint64 {
 		c := &l.queue.lanes[1]
@@ -95,8 +95,8 @@ func TestP5_LanesTakeTurns(t *testing.T) {
 	require.InDelta(t, 20, got[8], 1)
 
 	// One that comes now goes before all, once: it has no credit.
-	l.lineUp(1, store.Share{ID: 9}, place{arrival: 99, cost: 1})
-	l.lineUp(1, store.Share{ID: 9}, place{arrival: 100, cost: 1})
+	l.lineUp(1, store.Share{ID: 9}, place{arrival: 99, cost: 1}, false)
+	l.lineUp(1, store.Share{ID: 9}, place{arrival: 100, cost: 1}, false)
 	require.LessOrEqual(t, l.queue.before(1, 10, newcomer, false), int64(3), "those that are as far as a newcomer, one each")
 	var order []uint64
 	for range 6 {
@@ -115,8 +115,8 @@ func TestP5_LanesTakeTurns(t *testing.T) {
 // TestP5_ACallerInFrontGoesBeforeAllShares: it had its turn.
 func TestP5_ACallerInFrontGoesBeforeAllShares(t *testing.T) {
 	r := new(Row)
-	r.lineUp(1, store.Share{ID: 7}, place{arrival: 10, cost: 1})
-	r.lineUp(1, store.Share{ID: 8}, place{arrival: 9, cost: 1, front: true})
+	r.lineUp(1, store.Share{ID: 7}, place{arrival: 10, cost: 1}, false)
+	r.lineUp(1, store.Share{ID: 8}, place{arrival: 9, cost: 1, front: true}, false)
 	r.queue.lanes[1].of(8).finish = 1 << 30
 	require.EqualValues(t, 8, r.queue.lanes[1].next().share)
 	require.EqualValues(t, 1, r.queue.before(1, 7, 10, false))
@@ -157,7 +157,7 @@ func TestP5_ServedOutOfTurn(t *testing.T) {
 	row, arrival := new(Row), int64(0)
 	comes := func(share uint64) {
 		arrival++
-		row.lineUp(1, store.Share{ID: share, Weight: 1}, place{arrival: arrival, cost: 1})
+		row.lineUp(1, store.Share{ID: share, Weight: 1}, place{arrival: arrival, cost: 1}, false)
 	}
 	serve := func(l *lane) (share uint64) {
 		at, share := l.places[0], l.share
@@ -190,7 +190,7 @@ func TestP5_StartTimeFairQueueing(t *testing.T) {
 		weights, costs, got := make([]int, n), make([]int, n), make([]float64, n)
 		comes := func(share int) {
 			arrival++
-			row.lineUp(1, store.Share{ID: uint64(10 + share), Weight: weights[share]}, place{arrival: arrival, cost: int64(1 + r.IntN(costs[share]))})
+			row.lineUp(1, store.Share{ID: uint64(10 + share), Weight: weights[share]}, place{arrival: arrival, cost: int64(1 + r.IntN(costs[share]))}, false)
 		}
 		for i := range n {
 			weights[i], costs[i] = 1+r.IntN(9), 1+r.IntN(50)

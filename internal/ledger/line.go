@@ -181,6 +181,7 @@ func (q *Request) GiveUp(w *Waiter) {
 // gets its place again.
 func (q *Request) Again(w *Waiter) {
 	i := slices.IndexFunc(q.Booking.Charges, func(c store.Charge) bool { return w.stand != nil && c.Budget.Key == w.stand.key })
+	q.recalls = true
 	q.Dismiss(w)
 	if q.needsSlots && i >= 0 {
 		q.lineUp(w, i)
@@ -199,8 +200,9 @@ func (q *Request) Dismiss(w *Waiter) {
 // stepOut takes a waiter out of its line.
 func (q *Request) stepOut(w *Waiter) {
 	if r := q.row(w.stand.key); r != nil && r.queue != nil {
-		r.queue.leave(w.stand.class, w.stand.share, w.stand.place)
-		r.queue.asked = r.seen
+		if listed := r.queue.leave(w.stand.class, w.stand.share, w.stand.place); !listed && !q.recalls {
+			r.queue.asked = r.seen
+		}
 	}
 	w.stand = nil
 }
@@ -339,7 +341,7 @@ func (q *Request) lineUp(w *Waiter, i int) {
 
 	// The lease lets others forget the place if this node dies.
 	s.row.lease(q.Node)
-	p, share := s.row.lineUp(w.class, q.Booking.Charges[i].Share, place{at, s.rule.cost, q.Node.ID, w.front(key)})
+	p, share := s.row.lineUp(w.class, q.Booking.Charges[i].Share, place{at, s.rule.cost, q.Node.ID, w.front(key)}, q.recalls)
 	w.stand = &stand{key, w.class, share, p}
 	w.came(key, w.stand.place.arrival)
 	q.Waits = true

@@ -36,7 +36,7 @@ const (
 type queue struct {
 	lanes  [classes]lanes
 	called []place // of waiters that had their turn, and come for slots too
-	asked  int64   // when a waiter came or left last
+	asked  int64   // when a waiter without a place came, left or asked last
 	guard  int64   // the node that goes through the line at the time until, if no node does before. Zero: none. See Pass.
 	until  int64
 }
@@ -245,16 +245,31 @@ func (l *lane) insert(p place) {
 	l.costs += p.cost
 }
 
+// count puts a waiter in the lane without a place.
+func (l *lane) count(p place) {
+	l.beyond += p.cost
+	l.costs += p.cost
+}
+
+// isBehindPlaces reports whether a waiter with that arrival goes behind all that
+// have a place.
+func (l *lane) isBehindPlaces(arrival int64) bool {
+	n := len(l.places)
+	return n == 0 || arrival > l.places[n-1].arrival
+}
+
 // remove takes a waiter out of the lane. A waiter without a place is taken off
-// the count.
-func (l *lane) remove(p place) {
-	if i, ok := l.find(p.arrival); ok {
+// the count. It reports whether the waiter had a place.
+func (l *lane) remove(p place) (listed bool) {
+	i, listed := l.find(p.arrival)
+	if listed {
 		l.places = slices.Delete(l.places, i, i+1)
 	} else {
 		p.cost = min(p.cost, l.beyond)
 		l.beyond -= p.cost
 	}
 	l.costs -= p.cost
+	return listed
 }
 
 // forget takes the places of a node out of the lane.
@@ -278,8 +293,10 @@ func (r *Row) waiting() (sum int64) {
 }
 
 // lineUp puts a waiter in the row's line, by its arrival. It returns the place
-// that the waiter got, and the share in whose lane it stands.
-func (r *Row) lineUp(class int, share store.Share, p place) (place, uint64) {
+// that the waiter got, and the share in whose lane it stands. Waiters that are
+// only counted came before a newcomer, so the newcomer is counted, too. A waiter
+// that is recalled takes a place: see Recalls.
+func (r *Row) lineUp(class int, share store.Share, p place, recalled bool) (place, uint64) {
 	if r.queue == nil {
 		r.queue = new(queue)
 	}
@@ -288,10 +305,44 @@ func (r *Row) lineUp(class int, share store.Share, p place) (place, uint64) {
 	for l.has(p.arrival) { // it gave up a start at the same time as a second caller
 		p.arrival++
 	}
+
 	at := l.open(class, share)
+	if !recalled && at.beyond > 0 && at.isBehindPlaces(p.arrival) {
+		at.count(p)
+
+		// Where few have places, the newcomer is recalled at once, and says nothing of those that are only counted.
+		if !l.isLaneShort(class, at, r.few()) {
+			l.asked = r.seen
+		}
+		return p, at.share
+	}
+
 	at.insert(p)
-	l.asked = r.seen
 	return p, at.share
+}
+
+// isLaneShort reports whether a lane has less than its part of few places, which
+// the classes before its class leave to it.
+func (l *queue) isLaneShort(class int, own *lane, few int) bool {
+	before := 0
+	for _, c := range l.lanes[:class] {
+		for i := range c {
+			before += len(c[i].places)
+		}
+	}
+	return before < few && len(own.places) < max(1, (few-before)/len(l.lanes[class]))
+}
+
+// isShort reports whether a lane is short that has waiters without a place.
+func (l *queue) isShort(few int) bool {
+	for k, c := range l.lanes {
+		for i := range c {
+			if c[i].beyond > 0 && l.isLaneShort(k, &c[i], few) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // keepBehind notes a start for which its caller waited in this row. Later
@@ -382,18 +433,19 @@ func (l *queue) first() (class int, next *lane) {
 	return 0, nil
 }
 
-// leave takes a place out of the line. Its share may have lost its lane: see
-// Row.shortened.
-func (l *queue) leave(class int, share uint64, p place) {
+// leave takes a place out of the line, and reports whether the row listed it. Its
+// share may have lost its lane: see Row.shortened.
+func (l *queue) leave(class int, share uint64, p place) (listed bool) {
 	c := &l.lanes[class]
 	own := c.of(share)
 	if own == nil {
 		own = c.of(commonShare)
 	}
 	if own != nil {
-		own.remove(p)
+		listed = own.remove(p)
 	}
 	*c = c.tidy()
+	return listed
 }
 
 // forget takes a node's places out of the line.

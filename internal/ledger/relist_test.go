@@ -87,3 +87,108 @@ func TestP4_RelistTakesNoSlots(t *testing.T) {
 	require.Equal(t, arrival, same)
 	require.False(t, rows[1].Lists(ledger.Place{Key: slots.Budget.Key, Arrival: arrival, Node: by.ID}))
 }
+
+// TestP5_NewcomersBehindCountedStarts: a row that only counts waiters for starts gives no newcomer a place before them. When few waiters with places are left, a node
+// recalls a waiter of its own. A second node recalls a waiter that came before that, and it is served first.
+func TestP5_NewcomersBehindCountedStarts(t *testing.T) {
+	var arrivals ledger.Arrivals
+	c, row := charge(store.LeakyBucket(1, time.Second)), new(ledger.Row)
+	many, early, late := ledger.Node{ID: 7, Lease: 10 * second}, ledger.Node{ID: 8, Lease: 10 * second}, ledger.Node{ID: 9, Lease: 10 * second}
+	b := &store.Booking{Charges: []store.Charge{c}, MaxWait: -1, Horizon: time.Millisecond}
+	request := func(by ledger.Node) *ledger.Request {
+		return ledger.NewRequest(begin, by, &arrivals, b, []*ledger.Row{row})
+	}
+	wait := func(by ledger.Node) *ledger.Waiter {
+		w := new(ledger.Waiter)
+		w.Come(b)
+		request(by).Book(w)
+		row = saved(t, row)
+		return w
+	}
+	lists := func(w *ledger.Waiter, by ledger.Node) bool {
+		key, at, waits := w.Line()
+		require.True(t, waits)
+		return row.Lists(ledger.Place{Key: key, Arrival: at, Node: by.ID})
+	}
+
+	wait(many) // starts
+	var all []*ledger.Waiter
+	for range 600 {
+		all = append(all, wait(many))
+	}
+	first := wait(early)
+	second := wait(late)
+	require.False(t, lists(first, early) || lists(second, late), "premise: they are only counted")
+
+	// Some of the waiters with places leave, and a newcomer has none of their places.
+	leave := func(n int) {
+		for _, w := range all[:n] {
+			request(many).GiveUp(w)
+		}
+		all = all[n:]
+		row = saved(t, row)
+	}
+	leave(100)
+	require.False(t, row.Wants())
+	require.False(t, row.Recalls(first, 32))
+	newcomer := wait(late)
+	require.False(t, lists(newcomer, late))
+
+	// Few are left, and waiters of the node with the latest ones are recalled first.
+	leave(300)
+	require.True(t, row.Wants())
+	require.True(t, row.Recalls(second, 32))
+	request(late).Again(second)
+	row = saved(t, row)
+	require.True(t, lists(second, late))
+
+	require.True(t, row.Recalls(first, 0), "it came before a waiter that has a place")
+	request(early).Again(first)
+	row = saved(t, row)
+
+	// Without the waiters before them the two are served in the order in which they came.
+	for _, w := range all {
+		request(many).GiveUp(w)
+	}
+	at, ok := row.Head(c.Budget.Key)
+	require.True(t, ok)
+	require.Equal(t, early.ID, at.Node)
+}
+
+// TestP3_CountedWaitersOfTheDead: a node has died whose waiters are only counted. While waiters of a living node come and leave, all of them with places, the dead are forgotten.
+func TestP3_CountedWaitersOfTheDead(t *testing.T) {
+	var arrivals ledger.Arrivals
+	c, row, now := charge(store.LeakyBucket(1, time.Second)), new(ledger.Row), begin
+	dead, living := ledger.Node{ID: 7, Lease: second}, ledger.Node{ID: 8, Lease: 10 * second}
+	b := &store.Booking{Charges: []store.Charge{c}, MaxWait: -1, Horizon: time.Millisecond}
+	request := func(by ledger.Node) *ledger.Request {
+		return ledger.NewRequest(now, by, &arrivals, b, []*ledger.Row{row})
+	}
+	wait := func(by ledger.Node) *ledger.Waiter {
+		w := new(ledger.Waiter)
+		w.Come(b)
+		request(by).Book(w)
+		return w
+	}
+
+	wait(dead) // starts
+	for range 1000 {
+		wait(dead)
+	}
+	row = saved(t, row)
+	require.False(t, row.ListsAll(), "premise")
+
+	for range 10 {
+		now += second / 2
+		w := wait(living)
+		if row.Recalls(w, 32) {
+			request(living).Again(w)
+		}
+		row = saved(t, row)
+		request(living).GiveUp(w)
+		row = saved(t, row)
+	}
+	require.True(t, row.ListsAll())
+	_, waits := row.Head(c.Budget.Key)
+	require.False(t, waits)
+}

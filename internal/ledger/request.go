@@ -47,6 +47,7 @@ type Request struct {
 	earlyKey Key   // the budget in whose line that is
 
 	needsSlots bool // a charge is a Concurrency limit
+	recalls    bool // the waiter takes a place, though waiters without a place may have come before
 }
 
 // News is how a request has changed what concerns other callers. The lists are

@@ -73,12 +73,15 @@ type ceiling struct {
 
 // A stored row lists at most maxPlaces waiters of its line for starts and
 // maxSlotPlaces of its line for slots, if they fit, and counts the rest. When
-// fewer than fewPlaces of the listed waiters are left, the counted waiters are
-// wanted: see Wants.
+// few of the listed waiters are left, the counted waiters are wanted: see Wants.
+// In the line for slots that are fewer than fewPlaces. In the line for starts
+// half of the places are enough for all starts of a horizon at 700 a second.
+// Leases and lanes take the room of about leasePlaces each.
 const (
 	maxPlaces     = 512
 	maxSlotPlaces = 128
 	fewPlaces     = 64
+	leasePlaces   = 4
 )
 
 // maxShares is how many shares a stored row tells apart, callers without a share
@@ -206,19 +209,45 @@ func (r *Row) ListsAll() bool {
 // Wants reports whether waiters without a place should ask again now, because
 // few waiters with a place are left.
 func (r *Row) Wants() bool {
-	if r.queue != nil {
-		listed, beyond := 0, int64(0)
-		for _, c := range r.queue.lanes {
-			for i := range c {
-				listed += len(c[i].places)
-			}
-			beyond += c.beyond()
-		}
-		if beyond > 0 {
-			return listed < fewPlaces
-		}
+	if r.queue != nil && !r.ListsAll() {
+		return r.queue.isShort(r.few())
 	}
 	return r.slots != nil && r.slots.beyond > 0 && len(r.slots.line) < fewPlaces
+}
+
+// few returns how many waiters for starts are few.
+func (r *Row) few() int {
+	few := maxPlaces/2 - leasePlaces*len(r.leases)
+	if r.queue != nil {
+		for _, c := range r.queue.lanes {
+			few -= leasePlaces * max(0, len(c)-1)
+		}
+	}
+	return max(fewPlaces, few)
+}
+
+// Recalls reports whether a waiter for a start that stands in the row's line
+// without a place takes one now. The waiters of several nodes ask in any order,
+// so a waiter takes a place when it came before the last waiter of its lane that
+// has one. If few have places, and more than that, the first to ask take them.
+func (r *Row) Recalls(w *Waiter, more int) bool {
+	if r.queue == nil || w.stand == nil {
+		return true
+	}
+
+	// The lane of the waiter's share may be counted together with others.
+	own := r.queue.lanes[w.stand.class].of(w.stand.share)
+	if own == nil || own.beyond == 0 {
+		return own != nil || r.ListsAll() || r.Wants()
+	}
+	return !own.isBehindPlaces(w.stand.place.arrival) || r.queue.isLaneShort(w.stand.class, own, r.few()+more)
+}
+
+// StillWait notes that waiters without a place still wait.
+func (r *Row) StillWait() {
+	if r.queue != nil {
+		r.queue.asked = r.seen
+	}
 }
 
 // The stored form: a version, the head, entries, leases and both lines, in
@@ -281,7 +310,11 @@ func (r *Row) shortened(places int) *Row {
 	use := func(p place) { used[p.node] = true }
 
 	if c.queue != nil {
+		listed := r.ListsAll()
 		c.queue.shorten(places)
+		if listed {
+			c.queue.asked = r.seen
+		}
 		for _, c := range c.queue.lanes {
 			for i := range c {
 				for _, p := range c[i].places {

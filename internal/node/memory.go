@@ -40,6 +40,8 @@ type passed struct {
 	comes int64     // until when no other node asks this one to come, a time of the store's clock. Zero: it may be asked at any time.
 	at    time.Time // when it was
 	lists bool      // the row lists all waiters
+
+	wanted bool // few waiters had places, and others were told to ask for some
 }
 
 // freshFor returns for how long a budget needs no step of the node's own, 0 if it needs one now: a step goes through the line every so often, and renews the lease

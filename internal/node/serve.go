@@ -96,9 +96,16 @@ func (st *step) serve(key ledger.Key) {
 		return
 	}
 
-	// Few listed waiters are left, so waiters of this node without a place ask again.
-	if r.Wants() {
+	// Waiters of this node without a place may need one.
+	wanted := !r.ListsAll() && r.Wants()
+	if wanted || !r.ListsAll() {
 		st.relist(key, r)
+	}
+
+	// If few waiters have places, waiters of other nodes need places, too, and these nodes may have no reason to come. One message is enough until the next time.
+	if wanted && !st.memory.passes[key].wanted {
+		st.told.News.Moved = append(st.told.News.Moved, key)
+		st.told.All = true
 	}
 
 	// Without waiters of its own, the node leaves the line to a node that has some.
@@ -115,14 +122,14 @@ func (st *step) serve(key ledger.Key) {
 	}
 
 	// Say in the row when this node comes again, so that other nodes need not call it before.
-	st.plan(key, pass)
+	st.plan(key, pass, wanted)
 	later, next := pass.End(st.line.hasAny(key))
 	st.lookAgain(key, later)
 	st.passOn(key, next)
 }
 
-// plan says by when this node comes by itself to a line, at the end of a pass.
-func (st *step) plan(key ledger.Key, pass *ledger.Pass) {
+// plan says by when this node comes by itself to a line, at the end of a pass. Wanted says that the pass found few waiters with places.
+func (st *step) plan(key ledger.Key, pass *ledger.Pass, wanted bool) {
 	comes, enough := int64(0), false
 	if st.memory.sharesSteps {
 		comes, enough = pass.Plan(st.confirms(key))
@@ -132,7 +139,7 @@ func (st *step) plan(key ledger.Key, pass *ledger.Pass) {
 	if !enough {
 		comes = 0
 	}
-	st.passes[key] = passed{comes, st.reply.received, st.rows.Row(key, false).ListsAll()}
+	st.passes[key] = passed{comes, st.reply.received, st.rows.Row(key, false).ListsAll(), wanted}
 }
 
 // confirms returns by when a caller of this node makes a step that goes through a line, because the caller asks whether its start still holds. It returns 0 if no caller
@@ -271,27 +278,44 @@ func (st *step) served(c *Caller, q *ledger.Request, comes bool) {
 	st.news.Moved = append(st.news.Moved, next)
 }
 
-// relist gives waiters of this node that have no place in the row r of a line a place again, the earliest first, at most relistMost of them.
+// relist gives waiters of this node that have no place in the row r of a line, and need one, a place again, the earliest first, at most relistMost of them.
 func (st *step) relist(key ledger.Key, r *ledger.Row) {
-	left := relistMost
+	left, more := relistMost, 0
+	if r.Wants() {
+		more = relistMost // or the row would want waiters again after the next start
+	}
 	lost := func(at int64) bool {
-		return left > 0 && !r.Lists(ledger.Place{Key: key, Arrival: at, Node: st.memory.node.ID})
+		return !r.Lists(ledger.Place{Key: key, Arrival: at, Node: st.memory.node.ID})
 	}
 
 	// The earliest waiters come first, so that they get the places that are listed.
 	for _, at := range st.line.arrivals(key) {
-		if lost(at) {
+		if !lost(at) {
+			continue
+		}
+
+		// Newcomers of this step say nothing of those that have waited for a place before.
+		w := st.line.at(key, at)
+		if w.now != nil {
+			r.StillWait()
+		}
+
+		if left > 0 && r.Recalls(&w.caller().Waiter, more) {
 			left--
-			st.changeCaller(st.line.at(key, at), func(c *Caller, q *ledger.Request) {
+			st.changeCaller(w, func(c *Caller, q *ledger.Request) {
 				q.Again(&c.Waiter)
-				st.served(c, q, false)
+
+				// A pass goes through this line anyway.
+				if in, _, waits := c.Line(); !waits || in != key {
+					st.served(c, q, false)
+				}
 			})
 		}
 	}
 
 	// Waiters for slots stand in a line of their own.
 	for _, at := range st.slots.arrivals(key) {
-		if lost(at) {
+		if left > 0 && lost(at) {
 			left--
 			w := st.slots.at(key, at)
 			st.change(w.booking, func(q *ledger.Request) { q.Relist(w.charge, at) })

@@ -436,6 +436,9 @@ func (f *waitingNodes) String() string {
 // it has the next start, behind all that is booked, which is within the horizon.
 const orderPassed, answerPassed = 300 * time.Millisecond, store.MinHorizon + 20*time.Millisecond
 
+// manyPassed is answerPassed where 1.2 times as many callers come as start: more of them come in a horizon than start.
+const manyPassed = answerPassed * 12 / 10
+
 // orderSettles is how long the nodes have to get into step, and orderLasts for how long they are judged then.
 const orderSettles, orderLasts = 5 * time.Second, 20 * time.Second
 
@@ -564,6 +567,8 @@ func TestP5_OrderBetweenNodes(t *testing.T) {
 		{&waitingNodes{nodes: 4, callers: 16, n: 40}, 1.5, answerPassed},
 		{&waitingNodes{nodes: 4, callers: 16, n: 40, polls: true}, 1.7, answerPassed},
 		{&waitingNodes{nodes: 4, n: 40, open: true}, 1.5, answerPassed},
+		{&waitingNodes{nodes: 4, n: 200, open: true}, 1.5, manyPassed},
+		{&waitingNodes{nodes: 4, n: 200, open: true, polls: true}, 1.5, manyPassed},
 		{&waitingNodes{nodes: 60, callers: 4, n: 40}, 5.5, answerPassed},
 		{&waitingNodes{nodes: 60, callers: 4, n: 40, polls: true}, 13, answerPassed},
 	} {
