@@ -103,6 +103,7 @@ func (a Answer) Cost() (cost int, ok bool) { return a.cost, a.hasCost }
 
 // String returns the Answer in words: "refused, closes for 1m0s, cost 0". The zero Answer is "nothing".
 func (a Answer) String() string {
+	// Only what the Answer says: a verdict, a penalty, a quota, a cost.
 	var parts []string
 	if a.Verdict != VerdictNone {
 		parts = append(parts, a.Verdict.String())

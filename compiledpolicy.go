@@ -353,6 +353,7 @@ func checkName(name string) error {
 		}
 	}
 
+	// A space at an end is seen by nobody, and names different budgets.
 	if strings.TrimSpace(name) != name {
 		return errors.New("begins or ends with a space: take it out, or a program without it has other budgets")
 	}

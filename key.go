@@ -222,6 +222,7 @@ func (k *joinedKey) faults() string {
 			continue
 		}
 
+		// A function of this package says by itself what is wrong with it, and which wildcards it reads.
 		faults, wildcards := inspectKey(f)
 		all = append(all, faults...)
 		for _, name := range wildcards {

@@ -262,6 +262,7 @@ func (q *quote) pricePlace(s *policySet, place *Place) error {
 			return &store.PlaceError{Problem: store.PlaceOther}
 		}
 
+		// The charge of the policy, with the key and the cost of the place.
 		c.Budget.Key, c.KeepFree = d.Key, p.headrooms.forPriority(place.Priority)
 		if d.Cost == 0 {
 			q.zeroCost = append(q.zeroCost, zeroCost{p, c})

@@ -583,6 +583,7 @@ func (a *acquisition) reportPenalty(ctx context.Context, p *penalty, ago, took t
 		refusal.Start = a.Grant
 	}
 
+	// The store answers with the ceiling before and after.
 	from, to, err := a.store.Refuse(ctx, *c, refusal)
 	if err != nil {
 		a.reportFailure(ctx, c, refusal.Length, err)
@@ -593,6 +594,7 @@ func (a *acquisition) reportPenalty(ctx context.Context, p *penalty, ago, took t
 		return nil
 	}
 
+	// A penalty that is over has closed nothing, but may have lowered the ceiling.
 	if p.length > 0 {
 		a.callers.NoteClosed(c.Budget, p.length)
 		a.observe(ctx, eventOf(EventPenalized, c, p.length, nil))

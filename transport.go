@@ -615,6 +615,7 @@ func (r *roundTrip) rewindBody() bool {
 		r.rewound = r.reqBody
 
 	default:
+		// GetBody makes a new body for each attempt.
 		body, err := r.req.GetBody()
 		if err != nil {
 			return false

@@ -377,6 +377,7 @@ func (r *recents) ofTable(inTable func(policy string) bool, at time.Duration) ma
 
 	r.askedAt = at
 
+	// Forget policies that have left the table, and budgets that nobody used lately.
 	all := make(map[string][][16]byte)
 	for policy, budgets := range r.byPolicy {
 		budgets = slices.DeleteFunc(budgets, func(b recentBudget) bool { return at-b.usedAt > recentFor })

@@ -513,6 +513,7 @@ func (c *Caller) adjustPace() {
 			continue // most charges keep the Pace that they came with
 		}
 
+		// From now on the Pace of this charge may differ from its limit's.
 		c.repaced = true
 		switch {
 		case low && charge.Limit.Pace() > 0:

@@ -497,6 +497,7 @@ func splitPath(segs []string, path string) (_ []string, slash bool) {
 			seg, path = path[:i], path[i+1:]
 		}
 
+		// An empty segment and "." stand for nothing, and ".." takes the segment before away.
 		switch seg {
 		case "", ".":
 		case "..":

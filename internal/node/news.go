@@ -25,6 +25,7 @@ func Append(all *ledger.News, n ledger.News) {
 
 // AppendNews appends news as bytes, for backends that keep them so.
 func AppendNews(b []byte, n *ledger.News) []byte {
+	// Four lists, each behind its length.
 	b = binary.AppendUvarint(b, uint64(len(n.Called)))
 	for _, p := range n.Called {
 		b = binary.AppendVarint(binary.AppendVarint(append(b, p.Key[:]...), p.Arrival), p.Node)
@@ -55,6 +56,7 @@ func AppendNews(b []byte, n *ledger.News) []byte {
 
 // ParseNews returns the news that [AppendNews] made bytes of.
 func ParseNews(b []byte) (n ledger.News, err error) {
+	// Count bounds the memory that bytes of a stranger can take: each element has a key at least.
 	u := Unpack(b)
 	for range u.Count(len(ledger.Key{})) {
 		n.Called = append(n.Called, ledger.Place{Key: u.Key(), Arrival: u.Number(), Node: u.Number()})

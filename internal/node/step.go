@@ -156,6 +156,7 @@ func (st *step) forget() {
 
 // save makes the drafts the memory. The rows are saved.
 func (st *step) save() {
+	// The drafts of waiters become their state. A caller that is booked now has its start by this step's reply.
 	m := st.memory
 	for _, w := range st.touched {
 		w.now, w.next, w.turns = w.next, nil, 0
@@ -167,6 +168,7 @@ func (st *step) save() {
 	st.line.save()
 	st.slots.save()
 
+	// A budget of which no slots are held is forgotten.
 	for key, h := range st.held {
 		m.held[key] = h
 		if h.n <= 0 {

@@ -73,6 +73,7 @@ type worker struct {
 
 // newWorker returns a worker that has nothing to do yet, and starts no goroutine before it has.
 func newWorker(b Backend, o Options) *worker {
+	// A backend that cannot tell which nodes are dead believes that all live until their leases end.
 	isDead := func(int64, int64) bool { return false }
 	observer, observes := b.(DeathObserver)
 	if observes {

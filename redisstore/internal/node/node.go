@@ -574,6 +574,7 @@ func (n *Node) Load() Load {
 		load.Waiting += len(l.waiters)
 	}
 
+	// Summoned callers that are still on their way.
 	for _, g := range n.gatherings {
 		load.Summoned += g.missing
 	}

@@ -310,6 +310,7 @@ func (n *Node) giveUp(charges []store.Charge, arrival int64, holds bool) (ended 
 			continue
 		}
 
+		// The caller has a place in line, or slots.
 		n.leaveLease(l, arrival)
 		if holds {
 			l.held = max(0, l.held-c.Cost)

@@ -265,6 +265,7 @@ func (b Boundaries) appendWindows(f Frame, l store.Limit) Frame {
 		return f.Add(Micros(l.Per()))
 	}
 
+	// The first boundary is the begin of the window before.
 	start, _ := l.Window(time.UnixMicro(b.Now))
 	start, end := l.Window(start.Add(-1))
 	f = f.Add(start.UnixMicro())

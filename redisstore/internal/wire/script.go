@@ -311,6 +311,7 @@ func headAt(name string) int {
 
 // headTexts are the parts of lua/row.lua in which all numbers of the head stand, or all of one kind.
 func headTexts() map[string]string {
+	// list puts the names of some numbers into a format, one after the other.
 	list := func(format, between string, has func(headNumber) bool) string {
 		var all []string
 		for _, h := range head {
