@@ -121,8 +121,8 @@ end
 
 local LINE_AGAIN = 1000000 -- a gate with a line is looked at again after this time
 
--- shut_for returns for how long the gate of a key stays shut, in microseconds, 0 if it is open. A clock that was set back, and a line in which callers may still wait, are
--- for the other scripts to settle.
+-- shut_for returns for how long the gate of a key stays shut, in microseconds, 0 if it is open. A clock that was set back, and a line in which
+-- callers may still wait, are for the long way to settle: both shut the gate.
 local function shut_for(key)
   local head = stored(key)
   if not head then
@@ -719,6 +719,20 @@ local function book_all(list, many, t)
   end
 end
 
+-- answer_shadows tells how late each shadow of the searches would have made the start at t, in microseconds. It returns nil, or the time that the
+-- calendar boundaries must reach, if they end too early.
+local function answer_shadows(list, t)
+  for _, s in ipairs(list) do
+    if s.shadow then
+      local start, need = earliest(s, t)
+      if not start then
+        return need
+      end
+      answer('<d', start - t)
+    end
+  end
+end
+
 -- start books a start for equal callers, for as many of them as can start at the same time, or refuses all of them. It returns how many it
 -- booked for, or refused, and the time that the calendar boundaries must reach, if they end too early. Arguments are as for first_start; arrival
 -- is when the callers joined a line for slots, 0 if they joined none.
@@ -759,16 +773,10 @@ local function start(list, claims, callers, arrival, from, max_wait, want, least
   end
   answer(FIVE, many, state, t, held, paused)
 
-  -- A shadow holds nobody back: tell how late it would have made the start, before the start is booked there.
-  for _, s in ipairs(list) do
-    if s.shadow then
-      local shadow_start
-      shadow_start, need = earliest(s, t)
-      if not shadow_start then
-        return 0, need
-      end
-      answer('<d', shadow_start - t)
-    end
+  -- A shadow holds nobody back. It is asked before the start is booked there.
+  need = answer_shadows(list, t)
+  if need then
+    return 0, need
   end
 
   book_all(list, many, t)

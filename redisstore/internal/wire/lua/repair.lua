@@ -7,8 +7,8 @@
 -- starts were. Starts that a program knows of and the row does not are booked again.
 --
 -- needs: age (pin_until, was_set, carry_over), entries (add), frame (max, min, floor, frame), row (open, names_of)
--- defines: read_history, TELLING, ordinal, branch, generations, knows, compare, is_part, MARKS, marked, learn, count_before, rebook, repair,
---     all_told
+-- defines: read_history, TELLING, ordinal, branch, generations, knows, compare, is_part, MARKS, marked, learn, count_before, rebook,
+--     rebook_samples, repair, all_told
 
 -- read_history reads the calling program's history of the next row from the frame: what it knows.
 --
@@ -214,6 +214,23 @@ local function rebook(r, now, age, n)
   r.till = max(r.till, now - age + r.span)
 end
 
+-- rebook_samples books the youngest samples of the history of row r again, that many starts. It returns how many starts all samples have, and the age
+-- of the youngest sample. A bucket gets none of them here.
+local function rebook_samples(r, u, now, missing)
+  local h = r.history
+  local all, youngest, at = 0, nil, h.samples
+  for _ = 1, h.size do
+    local age, n
+    age, n, at = struct.unpack('<dd', frame, at)
+    youngest, all = youngest or age, all + n
+    if missing > 0 and age < r.span and u.tokens == 0 then
+      rebook(r, now, age, min(n, missing))
+    end
+    missing = missing - n
+  end
+  return all, youngest
+end
+
 -- repair books the starts that the program's history of a row has and the row lacks. The history does not say when each start was, and has starts
 -- that were given back, so the row counts too much for a while. The first program that tells does not know which starts other programs booked
 -- last, so nothing starts until they had time to tell, too.
@@ -238,17 +255,7 @@ local function repair(r, u, now, seed)
     return
   end
 
-  -- Book the youngest samples again, as many starts as are missing. A bucket has them at once, below.
-  local lacking, all, youngest, at = missing, 0, nil, h.samples -- all is how many starts the samples have
-  for _ = 1, h.size do
-    local age, n
-    age, n, at = struct.unpack('<dd', frame, at)
-    youngest, all = youngest or age, all + n
-    if missing > 0 and age < r.span and u.tokens == 0 then
-      rebook(r, now, age, min(n, missing))
-    end
-    missing = missing - n
-  end
+  local all, youngest = rebook_samples(r, u, now, missing)
 
   -- The upstream's window that has counted these starts may still last.
   if u.boundaries and was_set(r, now) then
@@ -257,7 +264,7 @@ local function repair(r, u, now, seed)
 
   if u.tokens > 0 and youngest < r.span then
     -- Starts that are older than a span still count in a bucket, but never more than the bucket holds.
-    local n = min(h.size > PARTS and u.n or all, u.n, lacking)
+    local n = min(h.size > PARTS and u.n or all, u.n, missing)
     if back then
       -- One entry: it is never more than the whole bucket, however many programs tell of these starts.
       add(r, now - r.span, max(now, now - youngest), n)

@@ -16,7 +16,7 @@
 --
 -- needs: frame (max, min, ceil, IDLE)
 -- defines: MAX_STORED, MAX_PLAIN, MAX_SHARED, MOST_KNOWN, ROUND_SIZE, LINE_KEPT, penalty, ceiling, note, bound, stored, read, load, entries,
---     open, names_of, latest, head, close, save
+--     open, names_of, latest, head, close, kept_until, save
 
 local MAX_STORED = HEAD_SIZE + ENTRY_BYTES -- bytes of a row with its line: Redis takes 3,584 for them, so 4 KB with the key
 local MAX_PLAIN = 900 -- bytes of a line without shares
@@ -184,13 +184,8 @@ local function close(r)
   return k > 0 and r.raw .. cmsgpack.pack(unpack(v)) or r.raw
 end
 
--- save writes the row with a line as it is stored, which is '' if there is none, and an expiry after which nothing in it can matter.
-local function save(r, line)
-  -- A line lies between the head and the entries, so a row with a line is written as a whole.
-  if line ~= '' or r.lined > 0 or r.size > MAX_ENTRIES then
-    open(r)
-  end
-
+-- kept_until returns until when the key of a row with a line, as it is stored, must live: afterwards nothing in it can matter.
+local function kept_until(r, line)
   -- Programs remember starts, also cancelled starts, until till: until then the row must be there, or they take it for lost.
   local stop = max(r.seen, r.till, r.size > 0 and latest(r) + r.span or 0)
   if line ~= '' then
@@ -205,6 +200,17 @@ local function save(r, line)
   if r.paused > 0 then
     stop = max(stop, r.paused + max(penalty.remembered(r), SLOW_STEPS * r.span))
   end
+  return stop
+end
+
+-- save writes the row with a line as it is stored, which is '' if there is none, and an expiry after which nothing in it can matter.
+local function save(r, line)
+  -- A line lies between the head and the entries, so a row with a line is written as a whole.
+  if line ~= '' or r.lined > 0 or r.size > MAX_ENTRIES then
+    open(r)
+  end
+
+  local stop = kept_until(r, line)
 
   -- A string that has grown is written anew: Redis reserves twice its bytes.
   if not r.F and r.pushed ~= '' and redis.call('APPEND', r.key, r.pushed) > MAX_APPENDED then

@@ -5,9 +5,9 @@
 --       2 numbers, 8 bytes each: its rule
 --
 -- Result as of book.lua: DONE, now, used, booked, waiting, wait, paused, how often the penalty was met again, the ceiling in thousandths, how
--- many callers stand in line, the limit that the upstream told, its window and how long ago, or 0, 0 and 0, and for each lane of a share in the line that has waiters, or had turns just now beside others: its share, its
--- weight, the costs that wait in it, and the costs that it was served, -1 if the row does not say; or NEEDS_BOUNDARIES, now, the time that the
--- calendar boundaries must reach.
+-- many callers stand in line, the limit that the upstream told, its window and how long ago, or 0, 0 and 0, and for each lane of a share in the
+-- line that has waiters, or had turns just now beside others: its share, its weight, the costs that wait in it, and the costs that it was served,
+-- -1 if the row does not say; or NEEDS_BOUNDARIES, now, the time that the calendar boundaries must reach.
 --
 -- needs: age (advance), frame (max, min, ceil, floor, now), penalty (penalty.repeated, ceiling.is_of, ceiling.at), queue (queue, queue.of,
 --     queue.waiting, queue.callers), row (penalty, ceiling, load, open), rule (read_rule, window), search (search_for, earliest), served
