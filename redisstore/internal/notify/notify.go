@@ -100,8 +100,8 @@ func (ws *Watches) Add(s Start, news chan<- struct{}) *Watch {
 		ws.watches[key][w] = struct{}{}
 	}
 
+	// A message may have come before the booking, or after: only a question tells.
 	if concerned, lifted := ws.newsSinceBooking(w); concerned {
-		// A message may have come before the booking, or after: only a question tells.
 		if lifted {
 			w.void.Store(true)
 		}
@@ -200,6 +200,7 @@ func (ws *Watches) Paused(p Pause) {
 	ws.pastNews = append(ws.pastNews, pastInvalidation{p, now})
 
 	for _, w := range ws.inOrder(p.Key) {
+		// The end of a pause voids every start: callers may start earlier now.
 		w.learn(p)
 		if p.Lifted() {
 			w.void.Store(true)
@@ -289,6 +290,7 @@ func (ws *Watches) query(ctx context.Context, w *Watch, maxWait time.Duration) e
 	q := ws.joinQuery(w)
 	defer ws.leaveQuery(q)
 
+	// The observer hears of an outage while the caller waits.
 	var tell func()
 	if observer := outage.From(ctx); observer != nil {
 		tell = func() { observer.StoreAway(ws.conn.Cause(ws.unavailability(q, since))) }
@@ -314,8 +316,8 @@ func (ws *Watches) joinQuery(w *Watch) *query {
 		ws.next.keys[key] = struct{}{}
 	}
 
+	// One goroutine asks, as long as there is a query.
 	ws.next.callers++
-
 	if !ws.asking {
 		ws.asking = true
 		go ws.serve()
@@ -601,6 +603,7 @@ func (sub *Subscription) beat(ctx context.Context) {
 	sub.owner.mu.Lock()
 	defer sub.owner.mu.Unlock()
 
+	// Not before the server has confirmed the subscription, or the beat would be lost.
 	h, now := &sub.heartbeat, time.Now()
 	if h.subscribed.IsZero() || h.sending || now.Sub(h.sent) < beatEvery {
 		return
@@ -763,6 +766,7 @@ func (b beat) String() string { return beatMark + strconv.FormatInt(int64(b), 10
 
 // parseShared takes a message apart that all nodes receive. It returns nil if the message makes no sense.
 func parseShared(text string) Message {
+	// A mark in front tells what the numbers are. A pause has no mark.
 	if rest, ok := strings.CutPrefix(text, invalidationMark); ok {
 		if n, key := numbers(rest, 2); n != nil {
 			return Invalidation{key, n[0], n[1]}
