@@ -29,7 +29,6 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/node"
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/scoped"
-	"github.com/fleetthrottle/throttle/redisstore/internal/watch"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 	"github.com/fleetthrottle/throttle/store"
 )
@@ -107,7 +106,7 @@ type primary struct {
 	pauses   *history.PauseEnds
 	shut     *history.PauseEnds // unlimited budgets that Redis said to be shut: see docs/internals/unlimited.md
 	subs     *notify.Subscriptions
-	watches  *watch.Watches
+	watches  *notify.Watches
 	onPause  atomic.Pointer[func()] // is told of pauses; may be nil
 	allNews  bool                   // quota reports that are not worth a call are made all the same: for tests
 	noNotice bool                   // no loss is announced: a test wants no calls in the background
@@ -125,7 +124,7 @@ func newPrimary(client redis.UniversalClient, o *Options) *primary {
 
 	// Messages come to receive, which passes them on to the watches and to the node.
 	p.subs = notify.New(p.conn, func() notify.Channels { return notify.ChannelsOf(p.names) }, p.receive)
-	p.watches = watch.New(p.conn, p.subs, p.askPauses)
+	p.watches = notify.NewWatches(p.conn, p.subs, p.askPauses)
 	p.Node = node.New(node.Options{
 		Conn: p.conn, Names: p.names, History: p.history, Offsets: history.NewClockOffsets(),
 		Pauses: p.pauses, Shut: p.shut, Subs: p.subs, Lost: p.announceLoss, RenewEvery: node.RenewEvery,
@@ -409,7 +408,7 @@ func (p *primary) Appoint(ctx context.Context, c store.Charge, wait time.Duratio
 // Watch implements [store.Store].
 func (p *primary) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) store.Watch {
 	sent := node.SentAt(g.Handle.Stamp)
-	start := watch.Start{
+	start := notify.Start{
 		At: g.Handle.Start, Sent: sent, Due: sent.Add(g.Age + g.Wait), Doubt: g.Age,
 	}
 	// Shadow budgets hold nobody. Budgets of slots have no history of starts.

@@ -11,7 +11,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
-	"github.com/fleetthrottle/throttle/redisstore/internal/watch"
+	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -140,7 +140,7 @@ type Options struct {
 	Conn     *conn.Conn         // says why the primary does not answer
 	History  *history.History   // takes the starts that the primary does not know of
 	Pauses   *history.PauseEnds // penalties that the node knows of
-	Watches  *watch.Watches     // over the starts of this node
+	Watches  *notify.Watches    // over the starts of this node
 	Local    func() store.Store // returns an empty store of this node
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/fallback"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
-	"github.com/fleetthrottle/throttle/redisstore/internal/watch"
+	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -127,7 +127,7 @@ func inBubble(t *testing.T, failOpen bool, reply fallback.Reply, test func(*test
 		p := &primary{Store: memstore.New(), reply: reply}
 		s := fallback.New(p, fallback.Options{
 			FailOpen: failOpen, Conn: conn.New(client), History: history.New(), Pauses: history.RestorePauseEnds(nil),
-			Watches: watch.New(nil, nil, nil), Local: func() store.Store { return memstore.New() },
+			Watches: notify.NewWatches(nil, nil, nil), Local: func() store.Store { return memstore.New() },
 		})
 		test(t, p, s)
 		p.set(false)

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
-	"github.com/fleetthrottle/throttle/redisstore/internal/watch"
+	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -24,7 +24,7 @@ func (s *Store) Watch(b *store.Booking, grant store.Grant, news chan<- struct{})
 	if w.share != nil {
 		own, _ := w.share.booking(b)
 		w.inStore = w.share.store.Watch(&own, grant, news)
-		w.ofShare = s.Watches.Add(watch.Start{Keys: []string{w.share.starts.Key}}, news)
+		w.ofShare = s.Watches.Add(notify.Start{Keys: []string{w.share.starts.Key}}, news)
 	}
 
 	return w
@@ -75,9 +75,9 @@ func (w *primaryWatch) Stop() {
 
 // A localWatch is kept over a start that was booked in a share. The start is void when the primary is back.
 type localWatch struct {
-	share   *localShare  // nil if the primary was back when the watch began
-	inStore store.Watch  // over the start in the share's store
-	ofShare *watch.Watch // tells the caller that the share has ended
+	share   *localShare   // nil if the primary was back when the watch began
+	inStore store.Watch   // over the start in the share's store
+	ofShare *notify.Watch // tells the caller that the share has ended
 	leave   func()
 	charges []store.Charge
 	grant   store.Grant

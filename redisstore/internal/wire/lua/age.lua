@@ -29,6 +29,7 @@ local function forward_step(r, now)
     return 0
   end
 
+  -- Within the slack, clocks of the server and of the program may disagree.
   local ago, at, known, slack = h.ago, h.at, h.clock == SET_FORWARD, STALL + h.ago / STEADY
   if not r.stored then
     -- The program's word is older by the time that this call took, and the row may have expired in that time.
@@ -38,6 +39,7 @@ local function forward_step(r, now)
     return 0
   end
 
+  -- passed is the time since the row was seen by the clock, and ahead how much more passed by the clock than by the program.
   local passed, ahead = now - r.seen, now - at - ago
   if at == r.seen then
     return ahead > slack and ahead or 0, ahead, known
@@ -60,7 +62,7 @@ local function was_set(r, now)
   return h.clock ~= ELAPSED_UNKNOWN and math.abs(now - h.at - h.ago) > STALL
 end
 
--- widen_pending widens the entries to come so that they begin earlier by at most that time, but not before now.
+-- widen_pending widens the entries to come of an open row so that they begin earlier by at most that time, but not before now.
 local function widen_pending(r, now, by)
   local F, L, i = r.F, r.L, r.size
   while i > 0 and (L[i] > now or F[i] >= now) do -- no two entries begin together
@@ -73,8 +75,8 @@ local function widen_pending(r, now, by)
   end
 end
 
--- carry_over makes one entry, up to now, of all entries that are over except the first few. The upstream's window that has counted them may
--- still last, although it is over by the clock that was set.
+-- carry_over makes one entry, up to now, of all entries that are over except the first few, which is their number. The upstream's window that has
+-- counted the others may still last, although it is over by the clock that was set.
 local function carry_over(r, now, few)
   open(r)
   local i = after(r, now) - 1
@@ -94,7 +96,7 @@ end
 local function step(r, now, shift, asleep, u)
   open(r)
   touch(r, 1)
-  local F, L, few, reach = r.F, r.L, 0, r.size
+  local F, L, few, reach = r.F, r.L, 0, r.size -- entries behind reach still reach to where they were
 
   -- In a fixed window, entries up to few are in windows that are over.
   if u.boundaries then
@@ -105,9 +107,9 @@ local function step(r, now, shift, asleep, u)
   for i = 1, r.size do
     F[i], L[i] = F[i] + shift, i > reach and L[i] or L[i] + shift
   end
-  for _, f in ipairs({'lost', 'till', 'paused', 'opens', 't1', 't2', 't3', 'pin', 'fell', 'heard'}) do
-    if r[f] ~= 0 then
-      r[f] = r[f] + shift
+  for _, field in ipairs({'lost', 'till', 'paused', 'opens', 't1', 't2', 't3', 'pin', 'fell', 'heard'}) do
+    if r[field] ~= 0 then
+      r[field] = r[field] + shift
     end
   end
 
@@ -193,14 +195,16 @@ local function prune(r, now, u)
   drop(r, k)
 end
 
--- advance brings the row to the time now, and makes it fit for the rule. It may give the rule the number of the row's note, and lower it to the row's ceiling. It returns nil, or what
--- the call needs first: NEEDS_BOUNDARIES where the rule's boundaries end, NEEDS_TIME if the program must say whether the clock was set.
+-- advance brings row r to the time now, and makes it fit for rule u. It may give the rule the number of the row's note, and lower it to the row's
+-- ceiling. It returns nil, or what the call needs first: NEEDS_BOUNDARIES where the rule's boundaries end, NEEDS_TIME if the program must say
+-- whether the clock was set.
 local function advance(r, now, u)
   local since, _, keep = window(u, now)
   if not since then
     return NEEDS_BOUNDARIES
   end
 
+  -- A clock that was set moves the whole row.
   if now < r.seen then
     step(r, now, now - r.seen, math.huge, u)
   else
@@ -214,6 +218,7 @@ local function advance(r, now, u)
     end
   end
 
+  -- The row's note and its ceiling change the rule.
   if u.tells and r.told > 0 then
     note.obey(r, now, u)
     since, _, keep = window(u, now)
@@ -221,6 +226,7 @@ local function advance(r, now, u)
   if r.top > 0 then
     ceiling.obey(r, now, u)
   end
+
   if u.tokens > 0 then
     recount(r, u)
   end
@@ -289,11 +295,14 @@ function penalty.shut(r, left, length, refused, took)
     penalty.forgive(r)
   end
 
+  -- late is whether the request was sent before the last penalty, or in its first half.
   local ban, times = length, refused > 0 and 1 or 0
   local late = refused > 0 and -refused < left - floor(r.ban / 2)
   if refused > 0 and r.times > 0 and left <= 0 and not late then
     ban, times = max(length, min(2 * r.ban, grown(length))), r.times + 1
   end
+
+  -- The first start afterwards is alone for twice as long as an answer takes.
   local probe, closed = max(LEAST_PROBE, min(2 * took, LONGEST_PROBE, ban)), max(left, ban)
 
   -- Two penalties that overlap are one, with the longer times of both.
@@ -328,8 +337,8 @@ end
 
 -- at returns the height of the ceiling: a cubic that is flat around its top, as in the congestion control CUBIC.
 function ceiling.at(r, now)
-  local x = max(-1, (now - r.fell - rising(r)) / rising(r))
-  return r.top + r.top / CEILING_FALL * x * x * x
+  local risen = max(-1, (now - r.fell - rising(r)) / rising(r)) -- from -1, when it fell, to 0 at the top, and above
+  return r.top + r.top / CEILING_FALL * risen * risen * risen
 end
 
 -- forget takes the ceiling off a row.
@@ -348,10 +357,11 @@ function ceiling.obey(r, now, u)
     return
   end
 
-  local share = level / u.rate
-  u.cap = max(1, floor(u.n * share))
-  u.tokens = min(u.tokens, max(1, floor(u.tokens * share)))
-  u.pad = floor(u.unit / share) - u.unit
+  -- The limit keeps its window, and has a part of its number or its rate.
+  local fraction = level / u.rate
+  u.cap = max(1, floor(u.n * fraction))
+  u.tokens = min(u.tokens, max(1, floor(u.tokens * fraction)))
+  u.pad = floor(u.unit / fraction) - u.unit
 end
 
 -- used returns how much of the limit was in use when the start at mark came, the start included. It returns 0 if the refusal of that start
@@ -536,10 +546,12 @@ if needs then
   return struct.pack('<ddd', needs, now, now)
 end
 
-local old, from, to = r.paused, 0, 0
+local old, from, to = r.paused, 0, 0 -- the end of the pause until now, and the ceiling before and after
 if mark > 0 then
   from, to = ceiling.learn(r, mark, u, now)
 end
+
+-- Open the budget, or close it.
 if lift == 1 then
   r.paused = 0
   penalty.forgive(r)
@@ -561,6 +573,7 @@ end
 if r.stored or r.paused > 0 or r.top > 0 then
   save(r, queue.write(r))
 end
+
 local changed = r.paused > old or lift == 1 and old > now
 if changed then
   -- A program that may not publish, or is not heard, does no harm: sleepers that were not
@@ -590,7 +603,7 @@ end
 
 local slots = load_slots(KEYS[1], now)
 check_generation(slots, 0, 0, now)
-local old = slots.pause
+local old = slots.pause -- in how long the pause ended until now
 if lift == 1 then
   slots.ends = 0
   penalty.forgive(slots)
@@ -622,7 +635,7 @@ local function row_pause(key)
   return r.stored and r.seen or now, r.paused
 end
 
--- slots_pause returns the same for a budget of slots.
+-- slots_pause returns now, and the end of the pause of a budget of slots.
 local function slots_pause(key)
   local slots = load_slots(key, now)
   return now, slots.pause > 0 and now + slots.pause or 0

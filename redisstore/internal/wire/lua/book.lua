@@ -93,7 +93,7 @@ end
 
 local out = {struct.pack('<ddddd', DONE, now, 0, call, repeated)} -- the answer
 
--- finish records what was done, and returns the answer.
+-- finish keeps the answer as the record of this call, and returns it.
 local function finish()
   local done = table.concat(out)
   redis.call('SET', KEYS[1], done, 'PX', record_ms)
@@ -114,15 +114,15 @@ end
 
 local FIVE = '<ddddd'
 
--- answer adds numbers to the answer.
+-- answer adds numbers to the answer, in a format of struct.pack.
 local function answer(format, ...)
   out[#out + 1] = struct.pack(format, ...)
 end
 
 local LINE_AGAIN = 1000000 -- a gate with a line is looked at again after this time
 
--- shut_for returns for how long a gate stays shut, 0 if it is open. A clock that was set back, and a line in which callers may still wait, are
--- for the other scripts to settle.
+-- shut_for returns for how long the gate of a key stays shut, in microseconds, 0 if it is open. A clock that was set back, and a line in which
+-- callers may still wait, are for the long way to settle: both shut the gate.
 local function shut_for(key)
   local head = stored(key)
   if not head then
@@ -158,13 +158,13 @@ for i = 2, budgets do
   histories[i] = read_history(recorded)
 end
 
--- is_to_be_closed reports whether the server forgot a pause that the program knows. A row that still knows counts more: the pause may have been
+-- is_to_be_closed reports whether the server forgot a pause of row r that the program knows. A row that still knows counts more: the pause may have been
 -- lifted.
 local function is_to_be_closed(r)
   return closed[r.key] and (r.history.outdated or not r.stored)
 end
 
--- passes_by reports whether a rule is unlimited and not closed, and its row is left as it is, like an open gate. If the clock was set forward a
+-- passes_by reports whether rule u is unlimited and its row r closes nothing: then the row is left as it is, like an open gate. If the clock was set forward a
 -- pause may only seem to be over.
 local function passes_by(u, r)
   return is_free(u, r) and r.lined == 0 and now >= r.seen and (r.paused == 0 or forward_step(r, now) == 0)
@@ -213,7 +213,8 @@ for i = 1, slots_count do
   all_slots[i] = slots
 end
 
--- charges returns a caller's charges: a list of searches for starts, and a list of claims of slots.
+-- charges reads a caller's charges from the frame, that many, and returns a list of searches for starts, none before from, and a list of claims of
+-- slots.
 local function charges(count, from, spread)
   local list, claims = {}, {}
   for k = 1, count do
@@ -222,7 +223,7 @@ local function charges(count, from, spread)
     if index <= slots_count then
       claims[#claims + 1] = {slots = all_slots[index], cost = cost, reserve = reserve, shadow = more == 1, index = k}
     else
-      local u = rules[index - slots_count]
+      local u = rules[index - slots_count] -- rules stand behind all slots
       if u.tells then
         cost = min(cost, u.n) -- a cost above the limit that the upstream told counts as all of it
       end
@@ -234,12 +235,13 @@ local function charges(count, from, spread)
   return list, claims
 end
 
--- find returns the earliest start not before t that has room in every budget that counts, the charge that set it, and the end of the pause that
--- closes that charge, 0 if none does. held is the charge that set t, if a charge did: the charge behind it is asked first. Each answer is a lower
--- bound for all budgets, so the search ends when a whole round moves nothing. Where the boundaries end it returns nil, and the time up to which
--- more are needed.
+-- find returns the earliest start not before t that has room in every budget that counts, the index of the charge that set it, and the end of the
+-- pause that closes that charge since from, 0 if none does. held is the index of the charge that set t, 0 if none did. Where the calendar boundaries
+-- end it returns nil, and the time that the boundaries must reach.
+--
+-- The charges are asked in turns. Each answer is a lower bound for all budgets, so the search ends when a whole round moves nothing.
 local function find(list, from, t, held)
-  local paused, still, k, size = 0, 0, 1, #list
+  local paused, unmoved, k, size = 0, 0, 1, #list -- so many charges were asked since one moved the start; k is asked next
 
   -- The charge that has set t knows already that it has room then, so the next one is asked first.
   for i, s in ipairs(list) do
@@ -248,16 +250,16 @@ local function find(list, from, t, held)
     end
   end
 
-  while still < size do
+  while unmoved < size do
     local s = list[k]
-    still = still + 1
+    unmoved = unmoved + 1
     if not s.shadow then
       local start, need = earliest(s, t)
       if not start then
         return nil, need
       end
       if start > t then
-        t, still, held = start, 1, s.index
+        t, unmoved, held = start, 1, s.index
         paused = s.row.paused > from and s.row.paused or 0
       end
     end
@@ -270,8 +272,14 @@ end
 -- part: line
 -- Callers that have to wait in line for a start; see queue.lua.
 --
--- What a caller wants, w, is its class, its horizon, 0 if it stands in no line, its tickets
--- by charge, and whether it goes first in lines where it has none. A ticket has the share of its lane.
+-- What a caller wants is in a table:
+--
+--   class, horizon  of the caller; a horizon of 0 means that the caller stands in no line
+--   tickets         by the index of the charge: a ticket w has the share of its lane
+--   first           the caller had a start before, so it goes first in lines where it has no ticket
+--   asks_again      all programs have had time to tell which starts a loss of data forgot
+--   together        all of the equal callers may start together
+--   fresh           the caller came without tickets
 --
 -- needs: answer (FIVE, answer), book (seed, out), frame (max, min, floor, frame, cursor, now), offers (queue.before, queue.count,
 --     queue.leave, queue.hold, queue.pass, queue.call), penalty (is_free), queue (lanes_of, queue, queue.of, queue.waiting, queue.lane,
@@ -283,8 +291,8 @@ local read_tickets, stand, quit, renew, started, keep_behind
 do
 local WAITS, PASSED, HAD = queue.WAITS, queue.PASSED, queue.HAD
 
--- read_tickets reads the tickets of a caller, by charge. The line that gave a ticket may have ended
--- since.
+-- read_tickets reads that many tickets of a caller from the frame, and returns them by the index of the charge. The line that gave a ticket may
+-- have ended since.
 function read_tickets(count)
   local by_charge = {}
   for _ = 1, count do
@@ -295,20 +303,63 @@ function read_tickets(count)
   return by_charge
 end
 
--- ticket_of returns the caller's ticket in the line of a search, the line, and the caller's lane. Each is nil if it does not
--- exist. A ticket of a lane that was forgotten is void.
+-- ticket_of returns w, the ticket of a caller in the line of search s, q, the line, and c, the caller's lane. Each is nil, or false, if there
+-- is none. A ticket of another line, or of a lane that was forgotten, is void.
 local function ticket_of(want, s)
   local w, q = want.tickets[s.index], queue.of(s.row)
-  local has = w and q and w.id == q.id
-  local c = q and queue.lane(q, want.class, has and w.share or s.share)
-  return has and c and w.ticket < c.joined and w or nil, q, c
+  local is_of_line = w and q and w.id == q.id
+  local c = q and queue.lane(q, want.class, is_of_line and w.share or s.share)
+
+  -- The tickets of a forgotten lane are not below the next ticket of a lane that was made since.
+  return is_of_line and c and w.ticket < c.joined and w or nil, q, c
 end
 
--- held_by returns the search whose line a caller has to stand in, or nil, and when the caller will have its
--- turn there. Then it returns the earliest time of a start, and the index of the
--- charge that set that time, or 0. A caller that had its turn in one row and waits in a second one may find the start in the
--- first row far away again, and so on for ever. So it gets the
--- first start that is possible in both: one such start at a time in each row.
+-- ahead_of returns the cost that goes before a caller in the line of search s; w, q and c are from ticket_of.
+local function ahead_of(want, s, w, q, c)
+  if w then
+    return queue.ahead(q, want.class, c, w.ticket)
+  elseif not q then
+    return 0
+  elseif want.first then
+    return queue.waiting(q, want.class - 1) -- the caller gave up a start, so only higher classes go before it
+  end
+  return queue.before_newcomer(q, want.class, s.share, s.weight)
+end
+
+-- turn_in returns when a caller will have its turn in the line of search s, a time of the server. The row alone has room at the time alone;
+-- the cost ahead goes before the caller; w and c are from ticket_of.
+local function turn_in(want, s, from, alone, ahead, w, c)
+  local t = alone
+  if ahead > 0 then
+    t = max(t, now + 1) -- those before it do not start now, so the caller waits for some time
+  end
+
+  -- A caller whose turn has come and that has no room within the horizon stands behind offers to others.
+  local before = ahead > 0 and ahead or (w and queue.before(c, w) or 0)
+  if before > 0 and (ahead > 0 or t - from > want.horizon) then
+    t = max(t, turn.at(s.rule, s.reserve, from, s.each, before + s.each))
+  end
+
+  -- turn.at does not know that a slow start has room for a part of them only.
+  if ahead > 0 and s.row.paused > 0 then
+    local all = search_for(s.rule, min(before + s.each, s.most), s.reserve, from, 0, false)
+    t = max(t, earliest(all, from) or t)
+  end
+
+  -- No caller starts, or is told to come, before a caller of this call that goes first.
+  local goes_first = want.first or w and w.state == HAD
+  if c and not goes_first and (t - from > want.horizon or c.stood) then
+    t = max(t, c.furthest or 0)
+  end
+  return t
+end
+
+-- held_by returns the search in whose line a caller has to stand, nil if it need not wait in a line, and when the caller will have its turn
+-- there. It also returns a lower bound on the start by each row alone, and the index of the charge that set this bound, 0 if none did. Where
+-- the calendar boundaries end, all of these are nil, and a fifth result is the time that the boundaries must reach.
+--
+-- A caller that had its turn in one row and waits in the line of a second one may find the start in the first row far away again, and so on
+-- for ever. So it gets the first start that is possible in both: one such start at a time in each row.
 local function held_by(list, want, from)
   local held, turn_at
   local least, by = from, 0
@@ -319,48 +370,28 @@ local function held_by(list, want, from)
         s.row.called = true
         queue.call(s.row, s.rule, now)
       end
-      local w, q, c = ticket_of(want, s)
 
-      -- A ticket says who stands before the caller. After a start that was given up, only higher classes do; before a newcomer all do.
-      local ahead = 0
-      if w then
-        ahead = queue.ahead(q, want.class, c, w.ticket)
-      elseif q and want.first then
-        ahead = queue.waiting(q, want.class - 1)
-      elseif q then
-        ahead = queue.before_newcomer(q, want.class, s.share, s.weight)
-      end
-      local t, need = earliest(s, from)
-      if not t then
+      local w, q, c = ticket_of(want, s)
+      local ahead = ahead_of(want, s, w, q, c)
+      local alone, need = earliest(s, from)
+      if not alone then
         return nil, nil, nil, nil, need
       end
-      s.alone = t
-      if t > least then
-        least, by = t, s.index
-      end
-      if ahead > 0 then
-        t = max(t, now + 1) -- the waiters before it do not start now, so this one waits for some time
-      end
-      local before = ahead > 0 and ahead or (w and queue.before(c, w) or 0)
-      if before > 0 and (ahead > 0 or t - from > want.horizon) then
-        t = max(t, turn.at(s.rule, s.reserve, from, s.each, before + s.each))
-      end
-      if ahead > 0 and s.row.paused > 0 then -- turn.at does not know that a slow start has room for a part of them only
-        local together = search_for(s.rule, min(before + s.each, s.most), s.reserve, from, 0, false)
-        t = max(t, earliest(together, from) or t)
-      end
-      if c and not (want.first or w and w.state == HAD) and (t - from > want.horizon or c.stood) then
-        t = max(t, c.furthest or 0) -- none starts, or is told to come, before one of this call that goes first
-      end
-      local far = t - from > want.horizon
 
-      -- It had its turn in this row: a start beyond the horizon is for one caller at a time, whose start is the pin.
-      if far and w and w.state == PASSED then
-        far = s.row.pin > from + want.horizon
+      s.alone = alone
+      if alone > least then
+        least, by = alone, s.index
+      end
+
+      -- A caller that had its turn in this row may book beyond the horizon, unless another such start, the row's pin, is still to come.
+      local t = turn_in(want, s, from, alone, ahead, w, c)
+      local is_far = t - from > want.horizon
+      if is_far and w and w.state == PASSED then
+        is_far = s.row.pin > from + want.horizon
       end
 
       -- Of several lines, the caller stands in the line with the latest turn.
-      if (ahead > 0 or far) and not (turn_at and turn_at >= t) then
+      if (ahead > 0 or is_far) and not (turn_at and turn_at >= t) then
         held, turn_at = s, t
       end
     end
@@ -369,46 +400,71 @@ local function held_by(list, want, from)
   return held, turn_at, least, by
 end
 
--- line_up puts callers in the line of a search, in which the first of them will have its
--- turn then, and answers.
-local function line_up(list, want, s, callers, turn_at, max_wait)
-  local t_last = turn_at
-  if callers > 1 then
-    local q = queue.of(s.row)
-    local rank = q and queue.behind(q, want.class, s.share, s.weight, s.each * callers) or s.each * callers
-    t_last = max(t_last, turn.at(s.rule, s.reserve, now, s.each, rank))
+-- last_turn returns when the last of equal callers will have its turn in the line of search s, if the first has its turn at turn_at.
+local function last_turn(want, s, callers, turn_at)
+  if callers == 1 then
+    return turn_at
   end
 
+  local q, cost = queue.of(s.row), s.each * callers
+  local rank = q and queue.behind(q, want.class, s.share, s.weight, cost) or cost
+  return max(turn_at, turn.at(s.rule, s.reserve, now, s.each, rank))
+end
+
+-- take_ticket gives the first of equal callers a ticket in the line of search s; q and c are from ticket_of. It returns the ticket, the line,
+-- the lane, and how many of the callers stand there from now on.
+local function take_ticket(want, s, callers, q, c)
+  local w = {state = WAITS, round = 0}
+
+  -- A caller that had a start goes to the front. A new caller gets the next ticket of its lane.
+  if q and want.first then
+    w.ticket, c = FRONT, c or queue.make(q, want.class, s.share, s.weight, s.each)
+  else
+    q, w.ticket, c, callers = queue.line_up(s.row, want.class, s.share, s.weight, s.each, callers, s.reserve, want.horizon, seed)
+  end
+
+  w.id, w.share = q.id, c.share or 0
+  want.tickets[s.index] = w
+  return w, q, c, callers
+end
+
+-- answer_in_line answers callers that stand in the line of search s: when the first and the last of them will have their turn, and all tickets.
+local function answer_in_line(want, s, callers, turn_at, t_last)
+  answer(FIVE, callers, IN_LINE, turn_at, s.index, s.row.paused > s.from and s.row.paused or 0)
+
+  local count, told = 0, {}
+  for index, w in pairs(want.tickets) do
+    count = count + 1
+    told[count] = struct.pack('<dddddd', index, w.id, w.ticket, w.state, w.round, w.share)
+  end
+  answer('<dd', t_last, count)
+  out[#out + 1] = table.concat(told)
+end
+
+-- line_up puts equal callers in the line of search s, in which the first of them will have its turn at turn_at, and answers them. It returns how
+-- many it put there: the others are asked one by one if they would wait longer than max_wait, or have no place in the lane.
+local function line_up(list, want, s, callers, turn_at, max_wait)
+  local t_last = last_turn(want, s, callers, turn_at)
   if t_last - now > max_wait then
-    callers, t_last = 1, turn_at -- the others are asked one by one
+    callers, t_last = 1, turn_at
   end
 
   -- The caller waits in the line of s now, so offers in its other lines go to other waiters.
-  for _, o in ipairs(list) do
-    local w, q, c = ticket_of(want, o)
-    if w and o ~= s and w.ticket < c.cut then
-      queue.pass(q, c, w, o.each)
+  for _, other in ipairs(list) do
+    local w, q, c = ticket_of(want, other)
+    if w and other ~= s and w.ticket < c.cut then
+      queue.pass(q, c, w, other.each)
     end
   end
 
-  -- A caller that had a start goes to the front. A new caller gets the next ticket of its lane.
   local w, q, c = ticket_of(want, s)
   if not w then
-    w = {state = WAITS, round = 0}
-    if q and want.first then
-      w.ticket, c = FRONT, c or queue.make(q, want.class, s.share, s.weight, s.each)
-    else
-      local stood
-      q, w.ticket, c, stood = queue.line_up(s.row, want.class, s.share, s.weight, s.each, callers, s.reserve, want.horizon, seed)
-      if stood < callers then
-        callers, t_last = stood, turn_at
-      end
+    local stood
+    w, q, c, stood = take_ticket(want, s, callers, q, c)
+    if stood < callers then
+      callers, t_last = stood, turn_at
     end
-
-    w.id, w.share = q.id, c.share or 0
-    want.tickets[s.index] = w
   end
-
   c.furthest = max(c.furthest or 0, turn_at) -- the callers behind it in this call do not start before
 
   -- The waiter's turn has come, and there is no room yet: it counts among the offers.
@@ -422,45 +478,36 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
     if s.each > 1 then
       queue.hold(q, c, now, min(max(ASK_LEAST, floor((turn_at - now) / 2)), ASK_LAST))
     end
-
     c.stood = (c.stood or 0) + s.each
   end
 
-  answer(FIVE, callers, IN_LINE, turn_at, s.index, s.row.paused > s.from and s.row.paused or 0)
-  local count, told = 0, {}
-  for k, t in pairs(want.tickets) do
-    count = count + 1
-    told[#told + 1] = struct.pack('<dddddd', k, t.id, t.ticket, t.state, t.round, t.share)
-  end
-
-  answer('<dd', t_last, count)
-  out[#out + 1] = table.concat(told)
+  answer_in_line(want, s, callers, turn_at, t_last)
   if want.fresh then
-    want.tickets = {} -- the next of them has others
+    want.tickets = {} -- the next of these callers gets tickets of its own
   end
-
   return callers
 end
 
--- quit ends what callers have in lines: they leave, or start; many is how many.
+-- quit ends what equal callers have in the lines of their searches. If starts is true that many callers start; otherwise a caller leaves.
 function quit(list, want, starts, many)
   for _, s in ipairs(list) do
     local w, q, c = ticket_of(want, s)
     if w then
-      -- A waiter that had its turn, or stands in front, was counted before.
+      -- What shares were served is counted once. A waiter that had its turn, or stands in front, was counted at its first start.
       if q.many and starts and w.state ~= HAD and w.ticket ~= FRONT then
         served_of().count(q, want.class, c.share, s.each)
       end
       queue.leave(q, c, w, s, starts)
       w.state = HAD
     elseif q and q.many and starts and not want.first and not s.shadow then
+      -- Callers that never stood in this line are charged to the lane of their share, because others of that share may wait there.
       lanes_of().start(q, want.class, s.share, s.weight, s.each * many)
       served_of().count(q, want.class, s.share, s.each * many)
     end
   end
 end
 
--- renew keeps the offer of a waiter that came and waits for more room than there is, for a length of time.
+-- renew keeps the offers of a waiter that came and waits for more room than there is, for a length of time from now.
 function renew(list, want, length)
   for _, s in ipairs(list) do
     local w, q, c = ticket_of(want, s)
@@ -470,11 +517,11 @@ function renew(list, want, length)
   end
 end
 
--- started notes a start that was waited for. Callers of its class and of lower classes
--- keep behind it in the row that held it, the next of equal callers as well. A start beyond the horizon is the row's pin.
+-- started notes a start at t that was waited for; held is the index of the charge that set t. Callers of the same class and of lower classes
+-- keep behind it in the row of that charge, the next of equal callers as well. A start beyond the horizon is the row's pin.
 function started(list, want, held, t, from)
+  local tail = 't' .. floor(want.class) -- Lua 5.4 makes 't1.0' of a number of a frame
   for _, s in ipairs(list) do
-    local tail = 't' .. floor(want.class) -- Lua 5.4 has 1.0 of a number of a frame
     if is_free(s.rule, s.row) then
       -- the row is left as it is
     elseif t - from > want.horizon then
@@ -486,8 +533,8 @@ function started(list, want, held, t, from)
   end
 end
 
--- keep_behind lets a caller keep behind the starts that others waited for, but where it had
--- a start itself.
+-- keep_behind lets a caller keep behind the starts that others waited for, except in rows where it had a start itself. It is called before the
+-- first search, which the tails, the horizon and what follows decide.
 function keep_behind(list, want)
   local counting = 0 -- searches whose row counts starts
   for _, s in ipairs(list) do
@@ -495,56 +542,62 @@ function keep_behind(list, want)
   end
 
   for _, s in ipairs(list) do
-    local w, had = ticket_of(want, s), want.first
+    local w, had_start = ticket_of(want, s), want.first
     if w then
-      had = w.state == HAD or w.ticket == FRONT
+      had_start = w.state == HAD or w.ticket == FRONT
     end
-    for k = 1, had and 0 or want.class do
-      s.tail = max(s.tail, s.row['t' .. k])
+
+    -- Classes from 1 to the caller's own go before the caller.
+    for class = 1, had_start and 0 or want.class do
+      s.tail = max(s.tail, s.row['t' .. class])
     end
     s.horizon, s.single = want.horizon, counting == 1
-    s.follows = not had
+    s.follows = not had_start
   end
 end
 
--- refuse refuses callers that may not wait until their turn in the line of a search, and returns for how many it did that, and the calendar
--- boundaries that it needs, if it needs more. The rows together, and the claims, may have room later than each of the rows:
--- no earlier than least, which the charge by set.
+-- refuse refuses equal callers that may not wait until turn_at, their turn in the line of search s. It returns how many it refused, and the time
+-- that the calendar boundaries must reach, if they end too early.
+--
+-- All rows and claims together may have room later than each row alone, but not before least, which the charge by set. The refusal tells that
+-- later time.
 local function refuse(list, want, claims, s, callers, turn_at, max_wait, least, by)
   local t, held, paused = turn_at, s.index, s.row.paused > s.from and s.row.paused or 0
 
   -- A caller that waits for any time is not refused, and needs no later bound.
   if max_wait < MAX_NUMBER and #list + #claims > 1 then
-    local from, gate = s.from, nil
+    local open_at, gate = s.from, nil -- no pause closes a claim from then on
     if #claims > 0 then
-      from, gate = first_open(claims, from, now)
+      open_at, gate = first_open(claims, open_at, now)
     end
-    if from > least or gate and from == least and gate < by then -- of those that set it the first counts
+    if open_at > least or gate and open_at == least and gate < by then -- of the charges that set it the first counts
       by = 0
     end
-    local start, index, till = find(list, s.from, max(least, from), by)
+
+    local start, index, pause_end = find(list, s.from, max(least, open_at), by)
     if not start then
       return 0, index
     elseif start > t or start == t and index == 0 then
-      t, held, paused = start, index, till
+      t, held, paused = start, index, pause_end
     end
+
+    -- No charge set the start, so the claim that opens last did.
     if held == 0 then
-      held, paused = gate, from
+      held, paused = gate, open_at
     end
   end
 
   if max_wait > 0 and t - now <= max_wait then
     return 0
   end
-
   answer(FIVE, callers, REFUSED, t, held, paused)
   quit(list, want)
   return callers
 end
 
--- stand puts callers in a line, if they have to stand in one, or refuses them. It returns
--- how many it did that for, the calendar boundaries that it needs, if it needs more, and for
--- one that starts what held_by returns.
+-- stand puts equal callers in a line, if they have to stand in one, or refuses them. It returns how many were put there or refused, and the time
+-- that the calendar boundaries must reach, if they end too early. If it returns 0 the first caller starts: then least and by follow, as held_by
+-- returns them.
 function stand(list, want, claims, callers, arrival, from, max_wait)
   local s, turn_at, least, by, need = held_by(list, want, from)
   if need or not s then
@@ -561,7 +614,6 @@ function stand(list, want, claims, callers, arrival, from, max_wait)
   if refused > 0 or need then
     return refused, need
   end
-
   return line_up(list, want, s, callers, turn_at, max_wait)
 end
 end
@@ -575,56 +627,56 @@ end
 --     repair (all_told), request (rows, rule_of, all_slots, charges, find), row (open, names_of, latest, save), rule (window), search
 --     (weigh, earliest, resume), served (served_of), slots (leave_line, first_open, acquire, next_change, ready, tell_called)
 
--- together weighs the charges for several callers at the moment t, where they are the same
--- as one that costs as much, and none has to go first after a penalty.
+-- together weighs the charges of that many equal callers as one start at t that costs as much as all of them, and reports whether it could: not
+-- if that is a different thing than one start for each caller, or if one caller has to go first after a penalty.
 local function together(list, many, t)
   for _, s in ipairs(list) do
     if s.rule.unit > 0 or s.shadow or s.each * many > s.most or t < s.row.paused + s.row.probe then
       return false
     end
   end
+
   for _, s in ipairs(list) do
     weigh(s, s.each * many)
   end
   return true
 end
 
--- run returns how many equal callers that have to wait start at t, when one of them can: those that would
--- start within a part of the window, which share an entry anyway, as far as there is room for them behind all that
--- is booked. They are one request, as far as the row is concerned, which costs as much as they do.
+-- run returns how many of equal callers that have to wait start at t, when one of them can: all that would start within a part of the window,
+-- where starts share an entry anyway, as far as there is room for them behind all that is booked. For the row they are one start that costs as
+-- much as all of them.
 local function run(list, claims, callers, t)
   local s, r = list[1], list[1].row
   if s.fits == 1 or #list > 1 or #claims > 0 or s.shadow or r.paused > 0 or t < latest(r) then
     return 1
   end
+
   open(r)
   local left = s.most - later(r, t - s.span)
   return max(1, min(callers, s.fits, floor(left / s.each)))
 end
 
--- start books starts for equal callers: for all at the first moment if there is room for all, otherwise for one caller, or for one run. It
--- returns for how many it booked, or refused, and the calendar boundaries that it needs, if it needs more. No start is earlier than least,
--- which the charge by set.
-local function start(list, claims, callers, arrival, from, max_wait, want, least, by)
-  local asked, gate, t, held, paused = from, nil, nil, nil, nil
+-- first_start returns when the first of equal callers can start, not before from, how many of them can start then, the index of the charge that
+-- set that time, 0 if none did, and the end of the pause that closes that charge, 0 if none does. The rows have no room before least, which the
+-- charge by set. Where the calendar boundaries end, all of these are nil, and a fifth result is the time that the boundaries must reach.
+local function first_start(list, claims, callers, from, want, least, by)
+  local open_at, gate = from, nil -- no pause closes a claim from then on
   if #claims > 0 then
-    from, gate = first_open(claims, from, now)
+    open_at, gate = first_open(claims, from, now)
   end
-
-  if from > least or gate and from == least and gate < by then -- of those that set it the first counts
-    least, by = from, 0
+  if open_at > least or gate and open_at == least and gate < by then -- of the charges that set it the first counts
+    least, by = open_at, 0
   end
 
   -- All callers start at the first moment, if there is room for all.
-  if want.together and least == from and together(list, callers, from) then
-    t, held, paused = find(list, from, from, 0)
+  local many, t, held, paused = callers, nil, nil, nil
+  if want.together and least == open_at and together(list, callers, open_at) then
+    t, held, paused = find(list, open_at, open_at, 0)
   end
 
-  local many = callers
-  if t ~= from then
+  -- There is no room for all: look for a start of one caller, with its cost alone.
+  if t ~= open_at then
     many, want.together = 1, false
-
-    -- There is not: book for one caller, and search for its cost alone.
     for _, s in ipairs(list) do
       if s.cost ~= s.each then
         weigh(s, s.each)
@@ -632,23 +684,62 @@ local function start(list, claims, callers, arrival, from, max_wait, want, least
     end
 
     if want.horizon > 0 and #list == 1 and #claims == 0 then -- stand has found it
-      t, held, paused = least, by, by > 0 and list[1].row.paused > asked and list[1].row.paused or 0
+      t, held, paused = least, by, by > 0 and list[1].row.paused > from and list[1].row.paused or 0
     else
-      t, held, paused = find(list, asked, least, by)
+      t, held, paused = find(list, from, least, by)
     end
-
     if not t then
-      return 0, held
+      return nil, nil, nil, nil, held
     end
 
     -- Equal callers that wait, and would share an entry, are booked together.
-    if callers > 1 and want.horizon > 0 and t > from then
+    if callers > 1 and want.horizon > 0 and t > open_at then
       many = run(list, claims, callers, t)
     end
   end
 
+  -- No charge set the start, so the claim that opens last did.
   if held == 0 and gate then
-    held, paused = gate, from
+    held, paused = gate, open_at
+  end
+  return t, many, held, paused
+end
+
+-- book_all books one start at t, for that many equal callers, in the row of each search.
+local function book_all(list, many, t)
+  for _, s in ipairs(list) do
+    local r = s.row
+    r.low, r.grown = MAX_NUMBER, 0
+    s.cost = s.each * many
+    book(r, t, s)
+    r.count = r.count + (s.rule.peak == 0 and 0 or s.cost)
+
+    -- A search that has set the start alone can go on behind it: see resume.
+    s.cost, s.start = s.each, (s.alone == t or #list == 1) and t
+  end
+end
+
+-- answer_shadows tells how late each shadow of the searches would have made the start at t, in microseconds. It returns nil, or the time that the
+-- calendar boundaries must reach, if they end too early.
+local function answer_shadows(list, t)
+  for _, s in ipairs(list) do
+    if s.shadow then
+      local start, need = earliest(s, t)
+      if not start then
+        return need
+      end
+      answer('<d', start - t)
+    end
+  end
+end
+
+-- start books a start for equal callers, for as many of them as can start at the same time, or refuses all of them. It returns how many it
+-- booked for, or refused, and the time that the calendar boundaries must reach, if they end too early. Arguments are as for first_start; arrival
+-- is when the callers joined a line for slots, 0 if they joined none.
+local function start(list, claims, callers, arrival, from, max_wait, want, least, by)
+  local t, many, held, paused, need = first_start(list, claims, callers, from, want, least, by)
+  if not t then
+    return 0, need
   end
 
   -- A start that is still to come takes no slots, so the caller leaves the line for them.
@@ -669,9 +760,8 @@ local function start(list, claims, callers, arrival, from, max_wait, want, least
     return callers
   end
 
-  local state = BOOKED
-
   -- Slots are taken for a start now alone: nobody knows how many will be free later.
+  local state = BOOKED
   if #claims > 0 and t == now then
     local missing, place = acquire(claims, arrival, max_wait > 0, now)
     if missing then
@@ -679,45 +769,26 @@ local function start(list, claims, callers, arrival, from, max_wait, want, least
       answer(FIVE, callers, place and WAITING or REFUSED, place or t, missing, 0)
       return callers
     end
-
     state = HELD
   end
-
   answer(FIVE, many, state, t, held, paused)
 
-  -- A shadow holds nobody back: note how late the start would have been, before it is booked there.
-  for _, s in ipairs(list) do
-    if s.shadow then
-      local over, need = earliest(s, t)
-      if not over then
-        return 0, need
-      end
-      answer('<d', over - t)
-    end
+  -- A shadow holds nobody back. It is asked before the start is booked there.
+  need = answer_shadows(list, t)
+  if need then
+    return 0, need
   end
 
-  for _, s in ipairs(list) do
-    local r = s.row
-    r.low, r.grown = MAX_NUMBER, 0
-    s.cost = s.each * many
-    book(r, t, s)
-    r.count = r.count + (s.rule.peak == 0 and 0 or s.cost)
-
-    -- A search that has set the start alone can go on behind it: see resume.
-    s.cost, s.start = s.each, (s.alone == t or #list == 1) and t
-  end
-
+  book_all(list, many, t)
   if want.horizon > 0 then
-    started(list, want, held, t, asked)
+    started(list, want, held, t, from)
     quit(list, want, true, many)
   end
-
   return many
 end
 
--- serve books for equal callers, one start each, or puts them in line if their start is
--- beyond their horizon, or if they would pass others. It returns the calendar boundaries that it
--- needs, if it needs more.
+-- serve serves equal callers: it books one start for each, or puts them in line if their start is beyond their horizon, or if they would pass
+-- others. It returns nil, or the time that the calendar boundaries must reach, if they end too early.
 local function serve(list, claims, callers, arrival, from, max_wait, want)
   want.together, want.fresh = callers > 1, not next(want.tickets)
   if want.horizon > 0 then
@@ -738,6 +809,8 @@ local function serve(list, claims, callers, arrival, from, max_wait, want)
     if need then
       return need
     end
+
+    -- The next caller's searches go on where these stand.
     callers = callers - served
     for _, s in ipairs(callers > 0 and list or {}) do
       resume(s)
@@ -745,8 +818,7 @@ local function serve(list, claims, callers, arrival, from, max_wait, want)
   end
 end
 
--- untail notes that a start at t was given back: the next search may look from t on, and find its
--- place.
+-- untail notes that a start at t was given back: from now on callers keep behind no start from t on, so that one of them can have its place.
 local function untail(r, t)
   r.t1, r.t2, r.t3 = min(r.t1, t - 1), min(r.t2, t - 1), min(r.t3, t - 1)
   if r.pin == t then
@@ -755,7 +827,7 @@ local function untail(r, t)
   queue.free(r)
 end
 
--- forgo takes back the charge of a start for a share, if callers wait.
+-- forgo takes the charge for a start that was given back off its share, if callers wait in the line of search s.
 local function forgo(s, class)
   local q = queue.of(s.row)
   local c = q and q.many and queue.lane(q, class, s.share)
@@ -767,8 +839,8 @@ local function forgo(s, class)
   end
 end
 
--- settle changes what the start booked cost under a search s to s.more, if the start still counts. It
--- returns false if the rule's calendar boundaries do not reach to the start.
+-- settle changes the cost of the start at the time booked from s.each to s.more in the row of search s, if the start still counts. It returns false
+-- if the rule's calendar boundaries do not reach the start.
 local function settle(s, booked)
   if not counts(s, booked, now) then
     return true
@@ -781,6 +853,7 @@ local function settle(s, booked)
     untail(s.row, now) -- the room that is given back is for the next start
   end
 
+  -- The start is booked again with the new cost. One that cannot be taken out stays, and the rest of the cost is booked beside it.
   if not remove(s.row, booked, s) then
     cost = cost - s.each
     t = t + s.each * s.rule.unit -- the rest of the cost lies behind the start, which stays
@@ -794,12 +867,12 @@ local function settle(s, booked)
     book(s.row, t, weigh(s, cost))
   end
 
-  s.row.count = s.row.count + max(0, s.more - s.each)
+  s.row.count = s.row.count + max(0, s.more - s.each) -- counts only rise
   return true
 end
 
--- operate does what one operation asks for, see book.lua. It returns the calendar boundaries that
--- it needs, if it needs more.
+-- operate does what one operation asks for. The arguments are named as the numbers of the frame are at the begin of this file; from is the earliest
+-- time of a start. It returns nil, or the time that the calendar boundaries must reach, if they end too early.
 local function operate(kind, callers, max_wait, booked, arrival, from, list, claims, want)
   for _, s in ipairs(list) do
     if kind == SETTLE then
@@ -827,23 +900,27 @@ local function operate(kind, callers, max_wait, booked, arrival, from, list, cla
   end
 end
 
+-- Serve the operations one after the other.
 while cursor <= #frame do
   local kind, informed, booked, arrival, least, spread, horizon, class, first, tickets, count, many
   kind, informed, booked, arrival, least, spread, horizon, class, first, tickets, count, many, cursor =
     struct.unpack('<dddddddddddd', frame, cursor)
+
   for _ = 1, many do
     local callers, max_wait
     callers, max_wait, cursor = struct.unpack('<dd', frame, cursor)
     local want = {horizon = horizon, class = class, first = first == 1, tickets = read_tickets(tickets),
       asks_again = informed == 1}
-    local list, claims = charges(count, now + least, spread)
-    local need = operate(kind, callers, max_wait, booked, arrival, now + least, list, claims, want)
+    local from = now + least
+    local list, claims = charges(count, from, spread)
+    local need = operate(kind, callers, max_wait, booked, arrival, from, list, claims, want)
     if need then
       return struct.pack('<ddd', NEEDS_BOUNDARIES, now, need)
     end
   end
 end
 
+-- Answer for each row, and save the rows that hold anything.
 for i = 2, budgets do
   local r = rows[i]
 
@@ -858,12 +935,16 @@ for i = 2, budgets do
     end
     save(r, queue.write(r))
   end
+
+  -- A line is told of only if it is stored: a line that was too large is lost.
   local q = r.lined > 0 and r.queue
-  answer(FIVE, r.generation, r.count, spent(r), latest(r), (r.g1 ~= 0 and 1 or 0) + (q and (q.many and 6 or 2) or 0))
+  local lists = (r.g1 ~= 0 and 1 or 0) + (q and (q.many and 6 or 2) or 0) -- which of the next lists follow
+  answer(FIVE, r.generation, r.count, spent(r), latest(r), lists)
   if r.g1 ~= 0 then
     answer(FIVE, r.g1, r.n1, r.older, r.mark, #names_of(r) / PAIR)
     out[#out + 1] = r.names
   end
+
   if q then
     local first, last, soon, shares = queue.turns(r, rule_of[i], now)
     answer('<ddddddd', q.id, queue.waiting(q, queue.CLASSES), hurry, soon, q[1].cut, q[2].cut, q[3].cut)
@@ -874,6 +955,8 @@ for i = 2, budgets do
     end
   end
 end
+
+-- Answer for each budget of slots.
 for _, slots in ipairs(all_slots) do
   tell_called(slots, ARGV[6])
   save_slots(slots)

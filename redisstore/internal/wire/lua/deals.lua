@@ -6,8 +6,8 @@
 -- the tag of a lane that waits. A lane that gets its first waiter has a finish tag that is not below the virtual time. So it has no
 -- credit from the time when it was away, and stands behind no lane that was dealt less.
 --
--- needs: lanes (lanes.settle, lanes.bid, lanes.give_back, lanes.is_round, lanes.join), offers (queue.move), queue (queue, queue.waiting,
---     queue.lapsed), search (search_for, earliest), turn (turn, turn.at, turn.units)
+-- needs: lanes (lanes.settle, lanes.bid, lanes.give_back, lanes.is_round, lanes.join), offers (queue.move, queue.starts_soon), queue (queue,
+--     queue.waiting, queue.lapsed), turn (turn, turn.at, turn.units)
 -- defines: lanes.beside, lanes.complete, lanes.leave, lanes.refund, lanes.start, lanes.free, lanes.is_left, lanes.call, lanes.tell,
 --     lanes.turns
 
@@ -19,24 +19,24 @@ local COME = 'cuts %.0f %.0f %s%s'
 local move, min, max, floor, ceil = queue.move, min, max, floor, ceil
 local set, table_of = lanes.set, lanes.table_of
 
--- beside returns the cost that all lanes of a class except lane c, which may be nil, are dealt before the turn of a caller of a share. The cost
--- own stands before the caller in its own lane.
+-- beside returns the cost that all lanes of a class except lane c, the lane of a share, are dealt before the turn of a caller of that share. c is nil
+-- if the share has no lane. The cost own stands before the caller in its own lane.
 function lanes.beside(q, class, c, share, weight, own)
   local m = q.many
-  local C, F, L, O, W, K, v = m.class, m.finish, m.left, m.offered, m.weight, m.cost, m.v[class]
+  local C, F, L, O, W, K, virtual = m.class, m.finish, m.left, m.offered, m.weight, m.cost, m.virtual[class]
 
   -- The caller's turn begins at the finish tag of its lane. A lane that was away begins at the virtual time, without credit.
   local self = c and c.index or #C + 1
-  local begin = not c and lanes.bid(q, class, share) or (c.finish > v or L[self] > 0) and c.finish or v
+  local begin = not c and lanes.bid(q, class, share) or (c.finish > virtual or L[self] > 0) and c.finish or virtual
   local tag, sum = begin + floor(own * UNIT / weight), 0
   for i = 1, #C do
     if C[i] == class and i ~= self then
       sum = sum + O[i]
-      local f = F[i]
+      local finish = F[i]
 
-      -- Of lanes with the same tag, the earlier column goes first.
-      if L[i] > 0 and (f < tag or f == tag and i < self) then
-        local turns = (tag - f) * W[i] / (UNIT * K[i])
+      -- Of lanes with the same tag, the earlier column goes first. A lane is dealt its least cost in each turn.
+      if L[i] > 0 and (finish < tag or finish == tag and i < self) then
+        local turns = (tag - finish) * W[i] / (UNIT * K[i])
         sum = sum + min(L[i], (i < self and floor(turns) + 1 or ceil(turns)) * K[i])
       end
     end
@@ -54,23 +54,24 @@ local function pass_time(m, class, tag)
       tag = F[i]
     end
   end
-  m.v[class] = max(m.v[class], tag)
+  m.virtual[class] = max(m.virtual[class], tag)
 end
 
--- deal charges a lane for an amount out of its turn.
+-- deal charges a lane for a cost out of its turn.
 local function deal(m, c, amount)
   pass_time(m, c.class, c.finish)
   c.finish = c.finish + floor(amount * UNIT / c.weight)
 end
 
--- complete deals a waiter that came, and waits for room, the rest of its cost. Otherwise each lane would be dealt a part of the cost of
--- its first waiter, and nobody could use the parts. The part that was dealt to the waiter and lapsed is charged again, because the lane had its
--- turn back.
+-- complete deals a waiter with a cost that came, and waits for room, the rest of its cost. Otherwise each lane would be dealt a part of the cost of
+-- its first waiter, and nobody could use the parts. The part lapsed, which was dealt to the waiter before its offer lapsed, is charged again, because
+-- the lane had its turn back.
 function lanes.complete(q, c, w, cost, lapsed)
   if lapsed > 0 then
     deal(q.many, c, lapsed)
   end
 
+  -- The cut is inside the ticket: it moves behind the ticket.
   local stop = w.ticket + cost
   if w.ticket ~= FRONT and w.ticket < c.cut and stop > c.cut then
     local passed = move(c, min(stop, c.joined) - c.cut)
@@ -82,16 +83,17 @@ function lanes.complete(q, c, w, cost, lapsed)
   lanes.settle(q, c)
 end
 
--- leave charges a lane for a caller with a ticket that starts, or takes the charge back if the caller leaves; was is the part of its cost that
--- counted. The lane was charged for all tickets below the cut when they were dealt: of a costly caller that may be a part.
+-- leave charges a lane for a caller with a ticket that starts, or takes the charge back if starts is false and the caller leaves. was is the part of
+-- its cost that counted until now. The lane was charged for all tickets below the cut when they were dealt: of a costly caller that may be a part.
 function lanes.leave(q, c, w, s, was, starts)
   local cost = s.each
-  local dealt = w.ticket == FRONT and cost or max(0, min(cost, c.cut - w.ticket))
+  local dealt = w.ticket == FRONT and cost or max(0, min(cost, c.cut - w.ticket)) -- the part below the cut
 
   -- Waiters of a round belong to shares with known tags, which get the charge back.
   if not starts and was > 0 and lanes.is_round(c) then
     lanes.give_back(q, c.class, s.share, s.weight, cost)
   elseif not starts then
+    -- A lane whose offers have lapsed has its charge back already.
     if was > 0 and w.ticket ~= FRONT and dealt > 0 and c.step == 0 then
       lanes.refund(q, c, dealt)
     end
@@ -105,14 +107,14 @@ function lanes.leave(q, c, w, s, was, starts)
   end
 end
 
--- refund takes back the charge for a start.
+-- refund takes back the charge of a lane for a cost.
 function lanes.refund(q, c, cost)
   -- A refund is no credit: it takes no tag below the virtual time.
-  c.finish = max(min(c.finish, q.many.v[c.class]), c.finish - floor(cost * UNIT / c.weight))
+  c.finish = max(min(c.finish, q.many.virtual[c.class]), c.finish - floor(cost * UNIT / c.weight))
   q.many.finish[c.index] = c.finish
 end
 
--- start counts a start of a caller that never stood in the line.
+-- start charges the lane of a share for a start of a caller that never stood in the line, if others of the class wait.
 function lanes.start(q, class, share, weight, cost)
   local m = q.many
   if m.sum[class] > 0 then
@@ -124,7 +126,7 @@ function lanes.start(q, class, share, weight, cost)
   end
 end
 
--- free notes that there may be room for waiters whose turn has come.
+-- free is queue.free for each lane that has offers.
 function lanes.free(q)
   local m = q.many
   for i = 1, #m.share do
@@ -139,7 +141,7 @@ function lanes.free(q)
   end
 end
 
--- is_left reports whether a waiter of a class was not offered anything.
+-- is_left reports whether a waiter of a class was offered nothing.
 function lanes.is_left(q, class)
   local C, L = q.many.class, q.many.left
   for i = 1, #C do
@@ -150,28 +152,29 @@ function lanes.is_left(q, class)
   return false
 end
 
--- offer deals an amount of room to the lanes of a class, by their turns: lanes with the same tag one after the other. A turn is the least cost of the
+-- offer deals room for a cost, amount, to the lanes of a class, by their turns: lanes with the same tag one after the other. A turn is the least cost of the
 -- lane's waiters: complete adds the rest when a waiter comes that costs more, and no waiter is dealt room before the turn of its start tag.
--- Where there is much room for a few lanes, more is dealt at once, and to a lane whose waiters did not come its step, once.
+-- Where there is much room for a few lanes, more is dealt at once, and to a lane whose waiters did not come its step, once. active is how many lanes
+-- of the class have waiters.
 local function offer(q, m, class, amount, active)
   local C, F, L, O, W, P = m.class, m.finish, m.left, m.offered, m.weight, m.step
 
   -- At least a quarter of an even part is dealt at once, so that much room takes few rounds of this loop.
-  local least, start = floor(amount / (4 * active)), m.v[class]
+  local least, start = floor(amount / (4 * active)), m.virtual[class] -- start is the start tag of the last turn
   while amount > 0 do
-    local first, tag, next_tag, size = {}, math.huge, math.huge, 0
+    local first, tag, next_tag, size = {}, math.huge, math.huge, 0 -- first has the indexes of size lanes
 
     -- Collect the lanes with the least tag, and find the tag that comes next.
     for i = 1, #C do
       if L[i] > 0 and C[i] == class and (P[i] == 0 or O[i] == 0) then
-        local f = F[i]
-        if f < tag then
-          first, size, tag, next_tag = {i}, 1, f, tag
-        elseif f == tag then
+        local finish = F[i]
+        if finish < tag then
+          first, size, tag, next_tag = {i}, 1, finish, tag
+        elseif finish == tag then
           size = size + 1
           first[size] = i
-        elseif f < next_tag then
-          next_tag = f
+        elseif finish < next_tag then
+          next_tag = finish
         end
       end
     end
@@ -185,6 +188,7 @@ local function offer(q, m, class, amount, active)
     for k = 1, size do
       local c = amount > 0 and table_of(m, first[k])
       if c then
+        -- A turn is at least the least cost of the lane's waiters, and all of the lane's step.
         local passed = move(c, max(c.cost, least, most, c.step))
 
         -- A lane whose cut passes nothing takes a unit, too, or the loop would not end.
@@ -199,20 +203,43 @@ local function offer(q, m, class, amount, active)
   pass_time(m, class, start)
 end
 
--- call offers the lanes of a class the room within the horizon. It returns how much is offered then, and whether a
--- waiter should hurry. Offers lapse when their waiters have been told of them and do not come. A lane whose offers have lapsed claims no room
--- until one of its waiters comes. It is dealt what lapsed again in its turn, as all lanes are, and twice as much each time.
+-- lapse takes back what a lane was offered, because its waiters were told and did not come in time.
+local function lapse(q, c)
+  queue.lapsed(q, c.offered, queue.waiting(q, CLASSES))
+
+  -- The next turn takes twice as much, so that a lane whose first waiters are gone is passed in few turns.
+  c.step = max(2 * c.step, c.offered)
+  c.round, c.lapsed, c.since = now, c.cut, now
+
+  -- The lane has its turn back, all of it: its tag may be below the virtual time. A waiter that comes late is counted when it starts.
+  c.finish = c.finish - floor(c.offered * UNIT / c.weight)
+  c.offered = 0
+  lanes.settle(q, c)
+end
+
+-- claimed_in returns the cost that lanes of a class are offered and claim. A lane whose offers have lapsed claims no room until a waiter comes.
+local function claimed_in(m, class)
+  local C, O, P, sum = m.class, m.offered, m.step, 0
+  for i = 1, #C do
+    sum = sum + (C[i] == class and P[i] == 0 and O[i] or 0)
+  end
+  return sum
+end
+
+-- call offers the lanes of a class the room within the horizon, less the cost taken that higher classes were offered. It returns the cost that is
+-- offered then, and whether a waiter should hurry. Offers lapse when their waiters have been told of them and do not come. A lane is dealt what lapsed
+-- again in its turn, as all lanes are, and twice as much each time.
 function lanes.call(r, u, q, class, now, taken)
   local m, limits = q.many, q[class]
   if m.sum[class] <= 0 then
     return 0, false
   end
 
-  local C, L, O, S, H, P = m.class, m.left, m.offered, m.since, m.holds, m.step
+  local C, L, O, S, H = m.class, m.left, m.offered, m.since, m.holds
   local reserve, horizon = min(limits.reserve, u.n - 1), limits.horizon
-  local soon = turn.units(u, reserve, now + floor(horizon / 3)) > 0
-  local lapse, slow, open, claimed, hurry, active = max(ASK_SOON, floor(horizon / 4)), r.paused > 0, nil, 0, false, 0
-  local held = now + queue.MOST_HELD
+  local soon = turn.units(u, reserve, now + floor(horizon / 3)) > 0 -- room within a third of the horizon is near
+  local patience, slow, held = max(ASK_SOON, floor(horizon / 4)), r.paused > 0, now + queue.MOST_HELD
+  local room_at, hurry, active = nil, false, 0 -- room_at is when there is room, nil before that was needed
 
   -- Of each lane: since when could a waiter that has not come have started, and has its offer lapsed?
   for i = 1, #C do
@@ -228,16 +255,15 @@ function lanes.call(r, u, q, class, now, taken)
         local untold = m.flags[i] % HOLES == NEWS and not q.freed -- this call tells the waiters: see lanes.tell
         since = (untold or since == 0 or since > now) and now or since
       elseif O[i] > 0 then
-        open = open or turn.at(u, reserve, now, 1, 1)
-        since = max(open, H[i])
+        room_at = room_at or turn.at(u, reserve, now, 1, 1)
+        since = max(room_at, H[i])
       else
         since = 0
       end
 
-      local lapses = near and O[i] > 0 and now - since > lapse
-      if lapses and slow then -- in a slow start the row has room that nobody can take
-        local t = earliest(search_for(u, 1, reserve, now, 0, false), now)
-        near = not t or t <= now + floor(horizon / 3)
+      local lapses = near and O[i] > 0 and now - since > patience
+      if lapses and slow then
+        near = queue.starts_soon(u, reserve, horizon)
         since = near and since or now
       end
       S[i] = since
@@ -248,41 +274,26 @@ function lanes.call(r, u, q, class, now, taken)
         c.since, c.holds = since, H[i]
       end
 
-      -- Nobody has come in time: what the lane was offered is for its next turn, which takes twice as much.
       if near and lapses then
-        c = table_of(m, i)
-        queue.lapsed(q, c.offered, queue.waiting(q, CLASSES))
-        c.step = max(2 * c.step, c.offered)
-        c.round, c.lapsed, c.since = now, c.cut, now
-
-        -- The lane has its turn back, all of it: its tag may be below the virtual time. A waiter that comes late is counted when it starts.
-        c.finish = c.finish - floor(c.offered * UNIT / c.weight)
-        c.offered = 0
-        lanes.settle(q, c)
+        lapse(q, table_of(m, i))
       end
-
-      -- A lane whose offers have lapsed claims no room until a waiter comes.
-      claimed = claimed + (P[i] == 0 and O[i] or 0)
       hurry, active = hurry or near, active + 1
     end
   end
 
   -- Room that nobody claims is offered.
+  local claimed = claimed_in(m, class)
   local amount = turn.units(u, reserve, now + horizon) - taken - claimed
   if amount > 0 then
     offer(q, m, class, amount, active)
-    claimed = 0
-    for i = 1, #C do
-      claimed = claimed + (C[i] == class and P[i] == 0 and O[i] or 0)
-    end
+    claimed = claimed_in(m, class)
   end
-
   return claimed, hurry
 end
 
--- tell publishes the cuts that are news; see queue.tell.
+-- tell is queue.tell for a line with lanes: it publishes the cuts that are news.
 function lanes.tell(r, q, channel)
-  local m, news, gone = q.many, {}, false
+  local m, news, gone = q.many, {}, false -- news has the indexes of lanes whose cut was not published
   for i = 1, #m.flags do
     local flags = m.flags[i]
     if flags % HOLES == NEWS then
@@ -309,22 +320,45 @@ function lanes.tell(r, q, channel)
   return 2
 end
 
--- turns is queue.turns, and returns the parts of the answer about the lanes that this call touched. Where lanes are
--- served evenly, a lane's first waiter starts when all lanes have been dealt up to its tag, by their weights.
+-- dealt_until returns the cost that the lanes of a class are dealt until a tag, if they are served evenly. weights is the sum of the weights of lanes
+-- with waiters that have no offer. Rounds have their weight in turn, and not all at once.
+local function dealt_until(m, class, tag, weights)
+  if m.rounds == 0 then
+    return floor(max(0, tag - m.virtual[class]) * weights / UNIT)
+  end
+
+  local C, F, L, W, sum = m.class, m.finish, m.left, m.weight, 0
+  for i = 1, #C do
+    if C[i] == class and L[i] > 0 and F[i] < tag then
+      sum = sum + min(L[i], floor((tag - F[i]) * W[i] / UNIT))
+    end
+  end
+  return sum
+end
+
+-- without_offer returns the sums of the costs that wait without an offer in the lanes of a class, of those with an offer, and of the weights of lanes
+-- that have the former.
+local function without_offer(m, class)
+  local C, L, O, W = m.class, m.left, m.offered, m.weight
+  local rest, offered, weights = 0, 0, 0
+  for i = 1, m.sum[class] > 0 and #C or 0 do
+    if C[i] == class and (L[i] > 0 or O[i] > 0) then
+      rest, offered, weights = rest + L[i], offered + O[i], weights + (L[i] > 0 and W[i] or 0)
+    end
+  end
+  return rest, offered, weights
+end
+
+-- turns is queue.turns for a line with lanes. It also returns the parts of the answer about the lanes that this call touched. Where lanes are served
+-- evenly, a lane's first waiter starts when all lanes have been dealt up to its tag, by their weights.
 function lanes.turns(q, u, now)
   local m, first, last, soon, told = q.many, {0, 0, 0}, {0, 0, 0}, nil, {}
-  local C, L, O, W = m.class, m.left, m.offered, m.weight
-  local before = 0
+  local before = 0 -- the cost that waits in higher classes
   for class = 1, CLASSES do
-    -- All waiters of higher classes stand before this class.
-    local all, rest, offered, weights = before + m.sum[class], 0, 0, 0
-    for i = 1, m.sum[class] > 0 and #C or 0 do
-      if C[i] == class and (L[i] > 0 or O[i] > 0) then
-        rest, offered, weights = rest + L[i], offered + O[i], weights + (L[i] > 0 and W[i] or 0)
-      end
-    end
+    local rest, offered, weights = without_offer(m, class)
 
-    -- Only the turns of the first and the last waiter without an offer are computed: the others lie evenly between.
+    -- Only the turns of the first and the last waiter without an offer are computed: the others lie evenly between, by their ranks.
+    local all = before + m.sum[class]
     local reserve, from, to, least = min(q[class].reserve, u.n - 1), 0, 0, all - rest + 1
     if rest > 0 then
       from, to = turn.at(u, reserve, now, 1, least) - now, turn.at(u, reserve, now, 1, all) - now
@@ -334,33 +368,23 @@ function lanes.turns(q, u, now)
       soon = offered > 0 and turn.at(u, reserve, now, 1, 1) - now or from
     end
 
-    local function at(rank)
-      rank = min(all, max(least, rank))
+    -- at returns in how long a waiter has its turn that starts when the lanes were dealt up to a tag.
+    local function at(tag)
+      local rank = min(all, least + dealt_until(m, class, tag, weights))
       return from + (all > least and floor((to - from) * (rank - least) / (all - least)) or 0)
-    end
-
-    -- ranked returns the cost that is dealt until a tag. Rounds have their weight in turn, and not all at once.
-    local function ranked(tag)
-      if m.rounds == 0 then
-        return floor(max(0, tag - m.v[class]) * weights / UNIT)
-      end
-      local sum = 0
-      for i = 1, #C do
-        if C[i] == class and L[i] > 0 and m.finish[i] < tag then
-          sum = sum + min(L[i], floor((tag - m.finish[i]) * W[i] / UNIT))
-        end
-      end
-      return sum
     end
 
     -- The answer has the lanes that this call was about, and all cuts that are news.
     for i, c in pairs(m.open) do
-      if c.class == class and (i > CLASSES or L[i] > 0 or c.news) then
+      local waits = m.left[i]
+      if c.class == class and (i > CLASSES or waits > 0 or c.news) then
         local soonest, final = 0, 0
-        if L[i] > 0 then
-          local behind = floor((L[i] - c.cost) * UNIT / c.weight)
-          soonest, final = at(least + ranked(c.finish)), at(least + ranked(c.finish + max(0, behind)))
+        if waits > 0 then
+          local behind = floor((waits - c.cost) * UNIT / c.weight) -- what the tag rises by until the last waiter
+          soonest, final = at(c.finish), at(c.finish + max(0, behind))
         end
+
+        -- The first lanes are of callers without a share.
         if i <= CLASSES then
           first[class], last[class] = soonest, final
         end

@@ -8,12 +8,14 @@
 -- touch notes that entry i of an open row, and perhaps all behind it, have changed, so that save writes them again.
 local function touch(r, i)
   r.low = min(r.low, i)
+
+  -- The stored text has the entry as it was, so all entries are packed anew.
   if i <= r.kept then
     r.kept, r.raw = 0, ''
   end
 end
 
--- insert puts an entry at index i.
+-- insert puts an entry at index i of an open row.
 local function insert(r, i, first, last, n)
   touch(r, i)
   table.insert(r.F, i, first)
@@ -22,9 +24,9 @@ local function insert(r, i, first, last, n)
   r.size = r.size + 1
 end
 
--- delete takes entry i out.
+-- delete takes entry i out of an open row.
 local function delete(r, i)
-  touch(r, min(i, r.size - 1)) -- the last one is not in the text
+  touch(r, min(i, r.size - 1)) -- the entry that becomes the last one moves from the text to the head
   table.remove(r.F, i)
   table.remove(r.L, i)
   table.remove(r.N, i)
@@ -37,7 +39,7 @@ local function block_end(r, i, unit, most)
   return max(r.L[i] + unit, r.F[i] + min(r.N[i], most) * unit)
 end
 
--- join makes one entry of i and i+1.
+-- join makes one entry of the entries i and i+1 of an open row.
 local function join(r, i)
   r.L[i] = r.L[i + 1]
   r.N[i] = r.N[i] + r.N[i + 1]
@@ -64,17 +66,18 @@ local function later(r, t)
 end
 
 -- push counts n starts in [first, last], where first is not before the begin of the last entry. The starts share the last entry if that
--- begins at shares or later.
-local function push(r, first, last, n, shares)
+-- begins at shares_from or later, and have an entry of their own otherwise. A closed row stays closed.
+local function push(r, first, last, n, shares_from)
   local k = r.size
   r.total = r.total + n
 
-  if not r.F and r.first >= shares then
+  -- The last entry of a closed row is in the head, and goes from there to the text that is appended.
+  if not r.F and r.first >= shares_from then
     r.last, r.n = max(r.last, last), r.n + n
   elseif not r.F then
     r.pushed = r.pushed .. cmsgpack.pack(r.first - r.before, r.last - r.first, r.n)
     r.before, r.first, r.last, r.n, r.size = r.last, first, max(r.last, last), n, k + 1
-  elseif k > 0 and r.F[k] >= shares then
+  elseif k > 0 and r.F[k] >= shares_from then
     r.L[k], r.N[k], r.grown = max(r.L[k], last), r.N[k] + n, r.grown + (k < r.low and n or 0)
   else
     insert(r, k + 1, first, max(r.L[k] or last, last), n)
@@ -122,35 +125,35 @@ local function add(r, first, last, n)
 end
 
 do
--- packed returns an upper bound on the bytes that a number takes.
-local function packed(x)
-  if x < 0 then
-    x = max(128, -2 * x)
+-- packed returns an upper bound on the bytes that a number takes in MessagePack.
+local function packed(number)
+  if number < 0 then
+    number = max(128, -2 * number) -- a number of that sign has half of the range
   end
-  if x < 256 then
-    return x < 128 and 1 or 2
-  elseif x < 65536 then
+  if number < 256 then
+    return number < 128 and 1 or 2
+  elseif number < 65536 then
     return 3
   end
-  return x < 4294967296 and 5 or 9
+  return number < 4294967296 and 5 or 9
 end
 
--- is_small reports whether an open row has at most MAX_ENTRIES entries, in at most that many bytes.
-local function is_small(r, most)
+-- is_small reports whether an open row has at most MAX_ENTRIES entries, in at most max_bytes bytes. It counts them only if bounds do not tell.
+local function is_small(r, max_bytes)
   local size = r.size
-  if size * TRIPLE <= most or size > MAX_ENTRIES then
+  if size * TRIPLE <= max_bytes or size > MAX_ENTRIES then
     return size <= MAX_ENTRIES
   end
   local F, L, N = r.F, r.L, r.N
-  if size * (2 * packed(2 * (L[size] - F[1])) + packed(r.total)) <= most then
+  if size * (2 * packed(2 * (L[size] - F[1])) + packed(r.total)) <= max_bytes then
     return true -- even if each of its numbers were the largest
   end
 
-  local bytes, prev = 0, F[1]
+  local bytes, before = 0, F[1] -- before is the end of the entry before
   for i = 1, size do
-    bytes, prev = bytes + packed(F[i] - prev) + packed(L[i] - F[i]) + packed(N[i]), L[i]
+    bytes, before = bytes + packed(F[i] - before) + packed(L[i] - F[i]) + packed(N[i]), L[i]
   end
-  return bytes <= most
+  return bytes <= max_bytes
 end
 
 -- bound joins the closest neighbours until the entries are small enough beside the line. It begins with entries that are more than a span
@@ -158,8 +161,8 @@ end
 -- to come, which may yet be cancelled.
 function bound(r)
   open(r)
-  local most = ENTRY_BYTES - r.named - min(r.lined, MAX_PLAIN)
-  if is_small(r, most) then
+  local max_bytes = ENTRY_BYTES - r.named - min(r.lined, MAX_PLAIN)
+  if is_small(r, max_bytes) then
     return
   end
 
@@ -168,16 +171,16 @@ function bound(r)
 
   -- Any pair before the tail is better than a pair in it. Otherwise the narrowest pair is best: joined, it closes the least room.
   repeat
-    local best, width, in_tail
+    local best, best_width, best_in_tail
     for i = 1, r.size - 1 do
-      local w, late = L[i + 1] - F[i], L[i + 1] > tail
-      local alike = L[i] > r.seen or L[i + 1] <= r.seen
-      if alike and (not best or (in_tail and not late) or (in_tail == late and w < width)) then
-        best, width, in_tail = i, w, late
+      local width, in_tail = L[i + 1] - F[i], L[i + 1] > tail
+      local alike = L[i] > r.seen or L[i + 1] <= r.seen -- both have come, or both are to come
+      if alike and (not best or (best_in_tail and not in_tail) or (best_in_tail == in_tail and width < best_width)) then
+        best, best_width, best_in_tail = i, width, in_tail
       end
     end
     join(r, best)
-  until is_small(r, most)
+  until is_small(r, max_bytes)
 end
 end
 
@@ -189,6 +192,7 @@ local function drop(r, k)
     r.total = r.total - N[i]
   end
 
+  -- The entries behind move to the begin, and the places at the end become nil.
   for i = 1, size do
     F[i], L[i], N[i] = F[i + k], L[i + k], N[i + k]
   end
@@ -197,9 +201,10 @@ end
 
 local pop
 do
--- first_two returns of the first entry of a row that is not open how many bytes it takes, and its n; and the gap and the width of the second
--- entry, 0 and 0 if there is none.
+-- first_two returns, of the entries in the text raw, how many bytes the first one takes, and its n; and the gap and the width of the second one,
+-- 0 and 0 if more is false: then there is only one.
 local function first_two(raw, more)
+  -- A negative place says that the text ends there.
   local stop, _, _, n = cmsgpack.unpack_limit(raw, 3, 0)
   if not more then
     return stop < 0 and #raw or stop, n, 0, 0
@@ -254,15 +259,15 @@ end
 
 local book
 do
--- book_probe counts a start of an unlimited budget, if the start goes first after a penalty. No row counts any other start of an unlimited
--- budget.
+-- book_probe counts a start in [t, last] of an unlimited budget, if the start goes first after a penalty. No row counts any other start of an
+-- unlimited budget.
 local function book_probe(r, t, last)
   if r.paused > 0 and t < r.paused + r.probe and last >= r.paused then
     add(r, t, last, 1)
   end
 end
 
--- book counts the cost of search s at t.
+-- book counts the cost of search s as a start at t.
 function book(r, t, s)
   local u, first, last = s.rule, t, t + s.length
   if u.peak == 0 then
@@ -276,21 +281,23 @@ function book(r, t, s)
   end
 
   -- Under a large limit the starts of one part of the window share an entry.
-  local shares, stop, newest = t, t, r.first
+  local part_start, part_stop = t, t
   if s.n > WINDOW_PARTS then
-    shares, stop = part(u, t)
+    part_start, part_stop = part(u, t)
   end
+  local newest = r.first -- the begin of the last entry
   if r.F then
     newest = r.F[r.size]
   end
 
+  -- Most starts go behind all entries. The blocks of a leaky bucket are joined as they are.
   if u.unit > 0 then
     add(r, first, last, s.cost)
   elseif not newest or newest <= t then
-    push(r, first, last, s.cost, shares)
+    push(r, first, last, s.cost, part_start)
   else
     open(r)
-    first, last = widen(r, first, last, shares, stop)
+    first, last = widen(r, first, last, part_start, part_stop)
     add(r, first, last, s.cost)
   end
   r.till = max(r.till, last + r.span)
@@ -299,7 +306,7 @@ end
 
 local remove
 do
--- overfull reports whether a block has more units than time for them, so that taking a unit out frees nothing.
+-- overfull reports whether a block, [first, last], has more units than time for them, so that taking a unit out frees nothing.
 local function overfull(first, last, n, unit)
   return first + n * unit > last + unit
 end
@@ -351,7 +358,7 @@ function remove(r, t, s)
 end
 end
 
--- counts reports whether a booking of search s at t still counts.
+-- counts reports whether a booking of search s at t still counts. In a fixed window the start decides, and otherwise the end of the booking.
 local function counts(s, t, now)
   if not s.rule.boundaries then
     t = t + s.length
@@ -389,6 +396,7 @@ local function read_rule(behind)
   local key, many, kind, n, span, jitter, pace, tokens, micros, learns, edges
   key, many, kind, n, span, jitter, pace, tokens, micros, learns, edges, cursor = struct.unpack('<ddddddddddd', frame, cursor)
 
+  -- The rest follows from the kind.
   local boundaries, width, unit, peak, rate, tells, adapts = edges > 0 and {}, 0, 0, n, n, false, false
   for i = 1, edges do
     boundaries[i], cursor = struct.unpack('<d', frame, cursor)
@@ -429,12 +437,13 @@ local function window(u, t)
   if t < e[1] or t >= e[k] then
     return nil
   end
-  while k - i > 1 do -- e[i] <= t < e[k]
-    local m = floor((i + k) / 2)
-    if e[m] <= t then
-      i = m
+  -- Halve the range until the boundaries around t are left: always e[i] <= t < e[k].
+  while k - i > 1 do
+    local middle = floor((i + k) / 2)
+    if e[middle] <= t then
+      i = middle
     else
-      k = m
+      k = middle
     end
   end
   return e[i], e[k], e[k] - e[i]
@@ -476,7 +485,7 @@ do
 -- notes the head in texts[i], and the stored names of generations in earlier[i]. It returns the head as a list, or nil if the row has a line, needs
 -- a repair or is no row; and where the history of the next budget begins.
 local function read_head(key, at, i)
-  local from, ago, clock, told, generation, count, g1, n1, _, _, more, list = struct.unpack('<ddddddddddd', frame, at)
+  local told_in, ago, clock, told, generation, count, g1, n1, _, _, more, list = struct.unpack('<ddddddddddd', frame, at) -- told_in is a call
   local head = redis.call('GETRANGE', key, '0', HEAD_END)
 
   -- Only the end of this history matters here: the rest is for a repair.
@@ -496,7 +505,7 @@ local function read_head(key, at, i)
 
   -- known says that the clock was not set, and that the row has all starts that the program knows.
   local v = {struct.unpack(HEAD, head)}
-  local known = from <= recorded and now >= v[ROW_SEEN] and (clock == ELAPSED_UNKNOWN or now - told - ago <= STALL + ago / STEADY)
+  local known = told_in <= recorded and now >= v[ROW_SEEN] and (clock == ELAPSED_UNKNOWN or now - told - ago <= STALL + ago / STEADY)
     and (generation == 0 or generation == v[ROW_GENERATION] and count <= v[ROW_COUNT] and g1 == v[ROW_G1] and n1 <= v[ROW_N1])
 
   local named = v[ROW_NAMED]
@@ -539,7 +548,7 @@ local function drop_over(key, v, span)
   v[ROW_AT] = v[ROW_AT] + at
 end
 
--- begin makes the last entry of a row, which stands in the head v, the entry that takes the starts of now, as push in entries.lua does. n is the
+-- begin makes the last entry of a row, which stands in the head v, the entry that takes the starts of now, as push above does. n is the
 -- limit. It returns two texts for write: the text to be stored behind the head, nil if the stored text stays, and a text to be appended to it,
 -- nil if nothing is. It returns false if the row must be looked at as a whole.
 local function begin(key, v, n, span)

@@ -18,7 +18,7 @@
 --   w  a waiter's ticket, or what a caller wants of a line
 --   m  the lanes of all shares in a line (lanes.lua), or a node that holds slots (slots.lua)
 --   h  a history: what the calling program knows of a row, see repair.lua
---   v  a list of stored numbers
+--   v  a list of stored numbers: of a line, a lane, a head, slots
 --   e  the boundaries of calendar windows
 --   g  the name of a generation of a row
 --   t  a time in microseconds
@@ -46,8 +46,8 @@ local now = tonumber(ARGV[1])
 if now then
   IDLE, record_ms = IDLE + 3600 * 1000000, '3660000'
 else
-  local t = redis.call('TIME')
-  now = t[1] * 1000000 + t[2]
+  local time = redis.call('TIME') -- seconds and microseconds
+  now = time[1] * 1000000 + time[2]
 end
 
 -- part: check
@@ -59,10 +59,10 @@ end
 
 local lacks = {}
 
--- test notes that something is missing unless f returns true.
-local function test(name, f)
-  local ran, same = pcall(f)
-  if not ran or not same then
+-- test notes that the server lacks something, by its name, unless works runs and returns true.
+local function test(name, works)
+  local ran, result = pcall(works)
+  if not ran or not result then
     lacks[#lacks + 1] = name
   end
 end
@@ -72,15 +72,15 @@ test('struct', function()
   return struct.unpack('<d', struct.pack('<d', LARGE)) == LARGE
 end)
 test('cmsgpack', function()
-  local a, b = cmsgpack.unpack(cmsgpack.pack(unpack({LARGE, -1})))
-  return a == LARGE and b == -1
+  local large, negative = cmsgpack.unpack(cmsgpack.pack(unpack({LARGE, -1})))
+  return large == LARGE and negative == -1
 end)
 test('numbers of 53 bits', function()
   return string.format('%.0f', LARGE) == '9007199254740991'
 end)
 
-local t = redis.pcall('TIME')
-return {table.concat(lacks, ', '), t.err or '', tonumber(t[1]) or 0, redis.REDIS_VERSION or ''}
+local time = redis.pcall('TIME') -- seconds and microseconds, or an error
+return {table.concat(lacks, ', '), time.err or '', tonumber(time[1]) or 0, redis.REDIS_VERSION or ''}
 
 -- part: check_lock
 -- Whether a script has its key to itself while it runs: see conn/admit.go. Meanwhile a second connection writes the key again and again.
@@ -93,8 +93,8 @@ return {table.concat(lacks, ', '), t.err or '', tonumber(t[1]) or 0, redis.REDIS
 
 -- now returns the server's time in microseconds, anew at each call.
 local function now()
-  local t = redis.call('TIME')
-  return t[1] * 1000000 + t[2]
+  local time = redis.call('TIME') -- seconds and microseconds
+  return time[1] * 1000000 + time[2]
 end
 
 redis.call('SET', KEYS[1], ARGV[2], 'PX', '10000')

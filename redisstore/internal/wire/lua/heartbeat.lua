@@ -31,27 +31,29 @@ local raw = redis.call('GET', KEYS[1])
 local v = raw and cmsgpack.unpack(raw) or {now, 0}
 local seen, age = v[1], v[2]
 
+-- The fleet's clock goes on with each heartbeat.
 if kind ~= LOOK then
   local passed = now - seen
   seen, age = now, age + (math.abs(passed) > GAP and SUSPECTED_AFTER + 1 or max(0, passed))
 end
 local counts = kind == LEAVE or kind == BEAT and (due == 0 or now <= due + TOO_LATE)
 
-local nodes, mine = {seen, age}, nil
-local beating, suspected, shares = 0, {}, 0
+local nodes, mine = {seen, age}, nil -- what is stored, and the four values of the calling node in it
+local beating, suspected, shares = 0, {}, 0 -- how many nodes beat, the divisors of suspected nodes, and the part of each limit that these may use
 
--- keep stores a node.
+-- keep stores a node: its name, the age at its last heartbeat, its divisor, and how many nodes it knew of.
 local function keep(name, heard, divisor, knew)
-  local n = #nodes
-  nodes[n + 1], nodes[n + 2], nodes[n + 3], nodes[n + 4] = name, heard, divisor, knew
+  local i = #nodes
+  nodes[i + 1], nodes[i + 2], nodes[i + 3], nodes[i + 4] = name, heard, divisor, knew
 end
 
--- suspect notes that a node with a divisor may be using its part.
+-- suspect notes that a node with a divisor may be using its part of each limit without Redis.
 local function suspect(divisor)
   suspected[#suspected + 1] = divisor
   shares = shares + 1 / divisor
 end
 
+-- Sort the other nodes: those that beat, those that are suspected, and those that are dead or use nothing.
 for i = 3, #v, 4 do
   local name, heard, divisor, knew = v[i], v[i + 1], v[i + 2], v[i + 3]
   if name == me then
@@ -96,7 +98,7 @@ end
 redis.call('SET', KEYS[1], cmsgpack.pack(nodes), 'PX', KEPT_MS)
 
 local out = {struct.pack('<ddddd', DONE, now, counts and 1 or 0, divisor, beating + #suspected)}
-for i, d in ipairs(suspected) do
-  out[i + 1] = struct.pack('<d', d)
+for i, other in ipairs(suspected) do
+  out[i + 1] = struct.pack('<d', other)
 end
 return table.concat(out)

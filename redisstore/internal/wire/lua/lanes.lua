@@ -19,7 +19,7 @@
 --   rounds    how many lanes are rounds
 --   more      how many bytes the known tags and the rounds take
 --   base      the ticket of a new lane: not below any ticket of a lane that was forgotten
---   v         the tag of each class. Stored finish tags are counted from it
+--   virtual   the virtual time of each class. Stored finish tags are counted from it
 --   sum       by class: what waits in all its lanes
 --   class, share, weight, cost  of each lane: the weight of the last caller that came, and the least cost since callers began to wait
 --   finish, left, offered, since, holds, step
@@ -57,7 +57,7 @@ local COLUMNS = {'class', 'share', 'weight', 'cost', 'finish', 'left', 'offered'
 local left, min, max, floor, ceil = queue.left, min, max, floor, ceil
 local lanes, served = {NEWS = NEWS, HOLES = HOLES, UNIT = UNIT}, served_of()
 
--- set writes a table into the columns.
+-- set writes the table c of a lane into the columns.
 local function set(m, c)
   local i = c.index
   m.finish[i], m.left[i], m.offered[i], m.since[i], m.holds[i], m.step[i] = c.finish, left(c), c.offered, c.since, c.holds, c.step
@@ -72,52 +72,55 @@ function lanes.settle(q, c)
   m.sum[c.class] = m.sum[c.class] + m.left[i] + m.offered[i] - before
 end
 
--- push adds a table to the columns.
+-- push adds the table c to the columns, as a lane of a share in a class.
 local function push(m, c, class, share)
   local i = #m.share + 1
-  c.class, c.share, c.weight, c.cost, c.finish, c.index = class, share, 1, 1, m.v[class], i
+  c.class, c.share, c.weight, c.cost, c.finish, c.index = class, share, 1, 1, m.virtual[class], i
   m.class[i], m.share[i], m.weight[i], m.cost[i], m.rest[i], m.open[i] = class, share, 1, 1, false, c
   set(m, c)
   m.sum[class] = m.sum[class] + m.left[i] + m.offered[i]
   return c
 end
 
--- empty returns columns without lanes. base is the ticket of a new lane.
+-- empty returns what a line with lanes knows while it has none: see many above. base is the ticket of a new lane.
 local function empty(base)
-  local m = {base = base, v = {0, 0, 0}, known = '', passed = {0, 0, 0}, rounds = 0, more = 0, sum = {0, 0, 0}, rest = {}, open = {}, found = {{}, {}, {}}, served = {}}
+  local m = {base = base, virtual = {0, 0, 0}, known = '', passed = {0, 0, 0}, rounds = 0, more = 0, sum = {0, 0, 0}, rest = {}, open = {},
+    found = {{}, {}, {}}, served = {}}
   for _, name in ipairs(COLUMNS) do
     m[name] = {}
   end
   return m
 end
 
--- begin gives a line lanes.
+-- begin makes a line one with lanes of shares: its classes become its first lanes.
 function lanes.begin(q)
   local m = empty(1)
   q.many = m
-  for k = 1, CLASSES do
-    push(m, q[k], k, 0)
+  for class = 1, CLASSES do
+    push(m, q[class], class, 0)
   end
 end
 
--- numbers_of returns the numbers of a text.
+-- numbers_of returns the numbers of the text of a lane: next ticket, round, distance of lapsed, and three for each hole. Text that is no lane is an
+-- error.
 local function numbers_of(text)
   local v = {cmsgpack.unpack(text)}
   assert(#v >= 3 and #v % 3 == 0)
-  for _, x in ipairs(v) do
-    assert(x % 1 == 0 and x <= MAX_NUMBER and x >= -MAX_NUMBER)
+  for _, number in ipairs(v) do
+    assert(number % 1 == 0 and number <= MAX_NUMBER and number >= -MAX_NUMBER)
   end
-  for h = 4, #v, 3 do
-    assert(v[h] > v[h + 1])
+
+  -- Each hole ends behind its begin.
+  for i = 4, #v, 3 do
+    assert(v[i] > v[i + 1])
   end
   return v
 end
 
--- table_of returns the table of the lane at an index.
+-- table_of returns the table of the lane at an index of the columns. The first call for a lane makes it, of the columns and the text.
 local function table_of(m, i)
-  local c = m.open[i]
-  if c then
-    return c
+  if m.open[i] then
+    return m.open[i]
   end
 
   -- A text that is broken costs the lane its holes: the lane goes on with what the columns say.
@@ -126,91 +129,97 @@ local function table_of(m, i)
     v = {m.base + m.left[i], 0, 0}
   end
 
-  -- Holes are stored by their distances from the last ticket, which are short numbers.
+  -- Holes are stored by their distances from the next ticket, which are short numbers.
   local joined, gone, holes = v[1], 0, {}
-  for h = 4, #v, 3 do
-    holes[#holes + 1] = {joined - v[h], joined - v[h + 1], v[h + 2]}
-    gone = gone + v[h + 2]
+  for k = 4, #v, 3 do
+    holes[#holes + 1] = {joined - v[k], joined - v[k + 1], v[k + 2]}
+    gone = gone + v[k + 2]
   end
 
+  -- The cut follows from what waits behind it. Whether it was published is all that matters of the cut that was published last.
   local cut = joined - m.left[i] - gone
-  c = {joined = joined, cut = cut, offered = m.offered[i], since = m.since[i], step = m.step[i],
-    told = m.flags[i] % HOLES == NEWS and FRONT or cut, holds = m.holds[i], round = v[2], lapsed = joined - v[3], holes = holes,
+  local told = m.flags[i] % HOLES == NEWS and FRONT or cut
+  local c = {joined = joined, cut = cut, offered = m.offered[i], since = m.since[i], step = m.step[i], told = told, holds = m.holds[i],
+    round = v[2], lapsed = joined - v[3], holes = holes,
     class = m.class[i], share = m.share[i], weight = m.weight[i], cost = m.cost[i], finish = m.finish[i], index = i}
   m.open[i], m.rest[i] = c, false
   return c
 end
 
--- text_of returns the rest of a table.
+-- text_of returns the text of a lane: what its table has and the columns have not. table_of is its reverse.
 local function text_of(c)
   local v = {c.joined, c.round, c.joined - c.lapsed}
-  for _, h in ipairs(c.holes) do
+  for _, hole in ipairs(c.holes) do
     local i = #v
-    v[i + 1], v[i + 2], v[i + 3] = c.joined - h[1], c.joined - h[2], h[3]
+    v[i + 1], v[i + 2], v[i + 3] = c.joined - hole[1], c.joined - hole[2], hole[3]
   end
   return cmsgpack.pack(unpack(v))
 end
 
--- read makes a line of its stored form.
-function lanes.read(r, v)
-  local q, m, columns = {id = v[2], began = v[3]}, empty(v[4]), v[6]
-  local size = #v[7]
-
-  -- Stored text can be anything, so all is checked that other functions rely on.
-  assert(size >= CLASSES and size <= MOST_LANES + CLASSES * (1 + MOST_ROUNDS + SPARE_ROUNDS) and #columns == #COLUMNS)
-  for _, x in ipairs({v[2], v[3], v[4]}) do
-    assert(x % 1 == 0 and x <= MAX_NUMBER and x >= -MAX_NUMBER)
-  end
-
+-- read_columns takes the stored columns of size lanes into m. All that other functions rely on is checked.
+local function read_columns(m, columns, size)
   for k, name in ipairs(COLUMNS) do
     local column = columns[k]
     assert(#column == size)
     for i = 1, size do
-      local x = column[i]
+      local number = column[i]
 
       -- A text in place of a number fails here, too.
-      if x % 1 ~= 0 or x > MAX_NUMBER or x < -MAX_NUMBER then
+      if number % 1 ~= 0 or number > MAX_NUMBER or number < -MAX_NUMBER then
         error('no number of a lane')
       end
     end
 
     m[name] = column
   end
+end
 
-  m.known, m.passed = v[5][8] or '', {v[5][9] or 0, v[5][10] or 0, v[5][11] or 0}
+-- read returns the line of row r whose stored form is v: the list that text packs. Stored text can be anything: what is no line is an error.
+function lanes.read(r, v)
+  local limits, columns, rest = v[5], v[6], v[7]
+  local q, m, size = {id = v[2], began = v[3]}, empty(v[4]), #rest
+  assert(size >= CLASSES and size <= MOST_LANES + CLASSES * (1 + MOST_ROUNDS + SPARE_ROUNDS) and #columns == #COLUMNS)
+  for i = 2, 4 do
+    assert(v[i] % 1 == 0 and v[i] <= MAX_NUMBER and v[i] >= -MAX_NUMBER)
+  end
+  read_columns(m, columns, size)
+
+  -- Known tags stand behind the limits of the classes and the count of callers.
+  m.known, m.passed = limits[8] or '', {limits[9] or 0, limits[10] or 0, limits[11] or 0}
   assert(#m.known % 8 == 0 and #m.known <= 8 * MOST_KNOWN)
+
   for i = CLASSES + 1, size do
     m.rounds = m.rounds + (m.share[i] >= FIRST_ROUND and 1 or 0)
   end
-
   m.more = #m.known + ROUND_SIZE * m.rounds
-  m.rest, m.full = v[7], served.read(m, v[8], r.lined) - m.more > MOST_LINED
+  m.rest, m.full = rest, served.read(m, v[8], r.lined) - m.more > MOST_LINED
+
   for i = 1, size do
     local class, since = m.class[i], m.since[i]
     m.sum[class] = m.sum[class] + m.left[i] + m.offered[i]
 
     -- Times are stored as distances from the begin of the line.
-    m.since[i] = since > 0 and v[3] + since or 0
+    m.since[i] = since > 0 and q.began + since or 0
     assert(m.weight[i] >= 1 and m.cost[i] >= 1 and m.left[i] >= 0 and m.offered[i] >= 0)
   end
 
-  q.many, q.callers = m, v[5][2 * CLASSES + 1]
+  q.many, q.callers = m, limits[2 * CLASSES + 1]
   assert(not q.callers or q.callers % 1 == 0 and q.callers >= 0)
-  for k = 1, CLASSES do
-    local c = table_of(m, k)
-    c.reserve, c.horizon = v[5][2 * k - 1], v[5][2 * k]
-    assert(c.share == 0 and c.class == k and c.horizon % 1 == 0 and c.horizon >= 0 and c.horizon <= MAX_NUMBER)
-    q[k] = c
+  for class = 1, CLASSES do
+    local c = table_of(m, class)
+    c.reserve, c.horizon = limits[2 * class - 1], limits[2 * class]
+    assert(c.share == 0 and c.class == class and c.horizon % 1 == 0 and c.horizon >= 0 and c.horizon <= MAX_NUMBER)
+    q[class] = c
   end
 
   return q
 end
 
--- is_idle reports whether the lane at an index can be forgotten.
+-- is_idle reports whether the lane at an index can be forgotten: nobody waits there, and it was not dealt more than lanes that wait.
 local function is_idle(m, i)
   local class = m.class[i]
   local empty = i > CLASSES and m.left[i] <= 0 and m.offered[i] <= 0
-  return empty and (m.finish[i] <= m.v[class] or m.sum[class] <= 0)
+  return empty and (m.finish[i] <= m.virtual[class] or m.sum[class] <= 0)
 end
 
 -- every returns the list of the indexes from 1 to size.
@@ -231,12 +240,11 @@ local function pick(column, kept)
   return picked
 end
 
--- text returns the line as it is stored.
-local function text(q, m)
-  local L, O, F, S, kept = m.left, m.offered, m.finish, m.since, nil
-  for i = 1, #L do -- most often no lane is forgotten, and the columns stay as they are
-    local idle = L[i] <= 0 and O[i] <= 0 and is_idle(m, i)
-    if idle then
+-- kept_lanes returns the list of the indexes of lanes that are not forgotten.
+local function kept_lanes(m)
+  local L, O, kept = m.left, m.offered, nil
+  for i = 1, #L do
+    if L[i] <= 0 and O[i] <= 0 and is_idle(m, i) then
       -- Callers may still have tickets of this lane, so tickets of a new lane are above all of them.
       m.base = max(m.base, table_of(m, i).joined)
       kept = kept or every(i - 1)
@@ -244,35 +252,37 @@ local function text(q, m)
       kept[#kept + 1] = i
     end
   end
+  return kept or every(#L) -- most often no lane is forgotten
+end
 
-  kept = kept or every(#L)
-  local columns, began, finish, since, rest, list, limits = {}, q.began, {}, {}, {}, {}, {}
+-- text returns the line q with the lanes m as it is stored.
+local function text(q, m)
+  local F, S, began, kept = m.finish, m.since, q.began, kept_lanes(m)
+  local columns, finish, since, rest, list, limits = {}, {}, {}, {}, {}, {} -- list has what the lanes were served
   for j = 1, #kept do
     local i = kept[j]
 
     -- Tags are stored as distances from the virtual time, and so stay small.
-    finish[j] = F[i] - m.v[m.class[i]]
+    finish[j] = F[i] - m.virtual[m.class[i]]
     since[j] = S[i] > 0 and max(1, S[i] - began) or 0
     rest[j], list[j] = m.rest[i] or text_of(m.open[i]), served.of(m, i)
   end
 
   for k, name in ipairs(COLUMNS) do
-    columns[k] = #kept == #L and m[name] or pick(m[name], kept)
+    columns[k] = #kept == #F and m[name] or pick(m[name], kept)
   end
+  columns[5], columns[8] = finish, since -- the columns that are stored as distances
 
-  -- These two columns are stored as distances, not as they are.
-  columns[5], columns[8] = finish, since
-  for k = 1, CLASSES do
-    limits[2 * k - 1], limits[2 * k] = q[k].reserve, q[k].horizon
+  for class = 1, CLASSES do
+    limits[2 * class - 1], limits[2 * class] = q[class].reserve, q[class].horizon
   end
-
   limits[2 * CLASSES + 1] = q.callers
 
   -- Known tags follow the count of callers, which is false where nobody knows it.
   if m.known ~= '' then
     limits[7], limits[8] = q.callers or false, m.known
-    for k = 1, CLASSES do
-      limits[8 + k] = (m.passed[k] + m.v[k]) % (TAG_PART * MOST_TAG)
+    for class = 1, CLASSES do
+      limits[8 + class] = (m.passed[class] + m.virtual[class]) % (TAG_PART * MOST_TAG)
     end
   end
 
@@ -280,19 +290,18 @@ local function text(q, m)
   return served.pack(m, {true, q.id, began, m.base, limits, columns, rest}, list)
 end
 
--- squeeze makes one hole of all holes of a lane, from the cut on: which tickets are gone is a guess then.
+-- squeeze makes one hole of all holes of each lane, from the cut on: which tickets are gone is a guess then.
 local function squeeze(m)
   for i = 1, #m.share do
-    local c = table_of(m, i)
-    local gone = 0
-    for _, h in ipairs(c.holes) do
-      gone = gone + h[3]
+    local c, gone = table_of(m, i), 0
+    for _, hole in ipairs(c.holes) do
+      gone = gone + hole[3]
     end
     c.holes = gone > 0 and {{c.cut, c.joined, gone}} or {}
   end
 end
 
--- write returns the line as it is stored; '' if it is too large: then it is lost.
+-- write returns the line of row r as it is stored, '' if it is too large: then it is lost.
 function lanes.write(r, q)
   local all = text(q, q.many)
   if #all > MAX_SHARED + q.many.more then
@@ -325,33 +334,39 @@ function lanes.find(q, class, share)
   return known
 end
 
--- find_known returns where the tag of a share is known, and the bytes that name it.
+-- find_known returns the place in the text of known tags at which the eight bytes of a share in a class begin, nil if its tag is not known; and the
+-- three bytes that name it. Where no more tags can be known the share has its place, and its tag, together with a different share.
 local function find_known(m, class, share)
   local name = struct.pack('>I3', (share % 4194304) * 4 + class)
   local at = string.find(m.known, name, 1, true)
 
-  -- Each known tag takes eight bytes. A match that begins in the middle is an accident.
+  -- A match that begins within the eight bytes of a tag is an accident.
   while at and at % 8 ~= 1 do
     at = string.find(m.known, name, at + 1, true)
   end
+
+  -- The text is full: the shares at one place take turns as if they were one.
   if not at and #m.known >= 8 * MOST_KNOWN then
-    at = 1 + 8 * (share % MOST_KNOWN) -- it takes turns with another share as one
+    at = 1 + 8 * (share % MOST_KNOWN)
     name = string.sub(m.known, at, at + 2)
   end
   return at, name
 end
 
--- bid returns the start tag of the next caller of a share without a lane.
+-- ahead_at returns by how much the known tag at a place is ahead of the virtual time of its class, in parts of a tag, or nil if it is behind. Tags
+-- are known modulo MOST_TAG: more than half of that ahead means behind.
+local function ahead_at(m, class, at)
+  local tag = struct.unpack('>I5', m.known, at + 3)
+  local ahead = (tag - floor((m.passed[class] + m.virtual[class]) / TAG_PART)) % MOST_TAG
+  return ahead < MOST_TAG / 2 and ahead or nil
+end
+
+-- bid returns the start tag of the next caller of a share without a lane: its finish tag, if that is known, or the virtual time.
 function lanes.bid(q, class, share)
   local m = q.many
-  local v, at = m.v[class], m.known ~= '' and find_known(m, class, share)
-  if not at then
-    return v
-  end
-
-  -- Tags are known modulo MOST_TAG. More than half of it ahead means that the tag is behind.
-  local ahead = (struct.unpack('>I5', m.known, at + 3) - floor((m.passed[class] + v) / TAG_PART)) % MOST_TAG
-  return ahead < MOST_TAG / 2 and v + ahead * TAG_PART or v
+  local at = m.known ~= '' and find_known(m, class, share)
+  local ahead = at and ahead_at(m, class, at) or 0
+  return m.virtual[class] + ahead * TAG_PART
 end
 
 -- purge forgets the tags that the virtual time has passed: these shares have no waiters.
@@ -359,8 +374,7 @@ local function purge(m)
   local kept = {}
   for at = 1, #m.known, 8 do
     local class = struct.unpack('>I3', m.known, at) % 4
-    local ahead = (struct.unpack('>I5', m.known, at + 3) - floor((m.passed[class] + m.v[class]) / TAG_PART)) % MOST_TAG
-    if ahead > 0 and ahead < MOST_TAG / 2 then
+    if (ahead_at(m, class, at) or 0) > 0 then
       kept[#kept + 1] = string.sub(m.known, at, at + 7)
     end
   end
@@ -372,25 +386,35 @@ local function set_known(m, class, share, tag)
   local at, name = find_known(m, class, share)
   if not at then
     purge(m)
-    at, name = #m.known + 1, name
+    at = #m.known + 1
   end
+
   local value = struct.pack('>I5', floor((m.passed[class] + tag) / TAG_PART) % MOST_TAG)
   m.known = string.sub(m.known, 1, at - 1) .. name .. value .. string.sub(m.known, at + 8)
 end
 
--- give_back takes back the charge of a turn for a share without a lane.
+-- give_back takes the charge for a turn of a cost off the known tag of a share without a lane. That is no credit: no tag falls below the virtual time.
 function lanes.give_back(q, class, share, weight, cost)
   local m = q.many
   if m.known ~= '' and find_known(m, class, share) then
-    set_known(m, class, share, max(m.v[class], lanes.bid(q, class, share) - floor(cost * UNIT / weight)))
+    set_known(m, class, share, max(m.virtual[class], lanes.bid(q, class, share) - floor(cost * UNIT / weight)))
   end
 end
 
 -- is_round reports whether a lane is a round.
 function lanes.is_round(c) return c.share >= FIRST_ROUND end
 
--- round_for returns the round for a caller whose turn comes at a tag: that of the tag if there is one, a new one if there are not too many, and
--- otherwise the last round before the tag.
+-- new_lane returns a lane for a share in a class, whose finish tag is a tag. Its tickets are above all tickets of lanes that were forgotten.
+local function new_lane(m, class, share, tag)
+  local c = queue.unused()
+  c.joined, c.cut, c.told, c.lapsed, c.round = m.base, m.base, m.base, m.base, m.base > 1 and now or 0
+  push(m, c, class, share)
+  c.finish = tag
+  return c
+end
+
+-- round_for returns the round for a caller whose turn comes at a tag: the round of that tag if there is one, a new round if there are not too many,
+-- and otherwise the last round before the tag.
 local function round_for(q, class, tag)
   local m, before, after, count, used = q.many, nil, nil, 0, {}
 
@@ -398,11 +422,11 @@ local function round_for(q, class, tag)
   for i = CLASSES + 1, #m.share do
     local share = m.share[i]
     if share >= FIRST_ROUND and m.class[i] == class then
-      local f = m.finish[i]
+      local finish = m.finish[i]
       count, used[share] = count + 1, true
-      if f <= tag and not (before and m.finish[before] >= f) then
+      if finish <= tag and not (before and m.finish[before] >= finish) then
         before = i
-      elseif f > tag and not (after and m.finish[after] <= f) then
+      elseif finish > tag and not (after and m.finish[after] <= finish) then
         after = i
       end
     end
@@ -419,10 +443,8 @@ local function round_for(q, class, tag)
     share = share + 1
   end
 
-  local c = queue.unused()
-  c.joined, c.cut, c.told, c.lapsed, c.round = m.base, m.base, m.base, m.base, m.base > 1 and now or 0
-  push(m, c, class, share)
-  c.finish, m.rounds = tag, m.rounds + 1
+  local c = new_lane(m, class, share, tag)
+  m.rounds = m.rounds + 1
   set(m, c)
   return c
 end
@@ -432,7 +454,8 @@ local function is_full(m)
   return #m.share - m.rounds >= MOST_LANES or m.full
 end
 
--- lane_for returns the lane of a share in a class, or a round, if there are too many lanes.
+-- lane_for returns the lane of a share in a class, which is made if there is none, or a round if there are too many lanes. weight and cost are those
+-- of the caller.
 function lanes.lane_for(q, class, share, weight, cost)
   local m, c = q.many, lanes.find(q, class, share)
   if c then
@@ -441,19 +464,15 @@ function lanes.lane_for(q, class, share, weight, cost)
 
   local tag, step = lanes.bid(q, class, share), max(1, floor(cost * UNIT / weight))
   if is_full(m) then
-    -- Tags on a grid, so that callers of many shares have one round.
+    -- The tag is rounded up to a multiple of a power of two, so that callers of many shares have one round.
     local grid = 2 ^ floor(math.log(step) / math.log(2))
     return round_for(q, class, ceil((m.passed[class] + tag) / grid) * grid - m.passed[class])
   end
 
-  c = queue.unused()
-  c.joined, c.cut, c.told, c.lapsed, c.round = m.base, m.base, m.base, m.base, m.base > 1 and now or 0
-  push(m, c, class, share)
-  c.finish = tag
-  return c
+  return new_lane(m, class, share, tag)
 end
 
--- join returns the lane of a share for a caller that stands in it from now on, and whether it is a round: then one caller stands there.
+-- join returns the lane of a share for a caller with that weight and cost, who stands there from now on. The lane may be a round.
 function lanes.join(q, class, share, weight, cost)
   if not q.many then
     lanes.begin(q)
@@ -468,7 +487,7 @@ function lanes.join(q, class, share, weight, cost)
   else
     -- A lane without waiters has no credit from the time when it was away.
     if left(c) <= 0 then
-      c.finish = max(c.finish, m.v[class])
+      c.finish = max(c.finish, m.virtual[class])
     end
     c.weight = weight
   end
@@ -478,8 +497,8 @@ function lanes.join(q, class, share, weight, cost)
   m.weight[c.index], m.cost[c.index] = c.weight, c.cost
   return c
 end
-lanes.set, lanes.table_of = set, table_of
 
+lanes.set, lanes.table_of = set, table_of
 return lanes
 end
 
@@ -502,7 +521,7 @@ local LEAST_LINED = 3000 -- a line of fewer bytes has room again for what was se
 local function make_served()
 local served = {}
 
--- read takes the stored list of a line of lined bytes, and returns how many bytes the line has without the list.
+-- read takes what lanes were served, stored, into m, and returns how many of the lined bytes of the line the rest takes.
 function served.read(m, stored, lined)
   m.told = type(stored) == 'table'
   if not m.told then
@@ -511,9 +530,9 @@ function served.read(m, stored, lined)
   end
 
   assert(#stored == #m.share)
-  for _, x in ipairs(stored) do
-    assert(x % 1 == 0 and x >= 0 and x <= MAX_COUNT)
-    lined = lined - (x < 128 and 1 or x < 65536 and 3 or 5)
+  for _, cost in ipairs(stored) do
+    assert(cost % 1 == 0 and cost >= 0 and cost <= MAX_COUNT)
+    lined = lined - (cost < 128 and 1 or cost < 65536 and 3 or 5) -- the bytes of a number in MessagePack, or one more
   end
 
   m.served = stored
@@ -535,7 +554,7 @@ function served.of(m, i)
   return m.served and m.served[i] or 0
 end
 
--- count counts the cost of starts of a share. A cost below 0 is given back.
+-- count counts a cost with which callers of a share in a class started. A cost below 0 is given back.
 function served.count(q, class, share, cost)
   local m, c = q.many, queue.lane(q, class, share)
   if m.served and c then

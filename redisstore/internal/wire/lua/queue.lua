@@ -32,8 +32,8 @@
 -- defines: lanes_of, queue, queue.of, queue.left, queue.waiting, queue.callers, queue.joined, queue.lapsed, queue.lane, queue.settle,
 --     queue.write, queue.ahead, queue.before_newcomer, queue.behind, queue.make, queue.line_up, queue.unused
 
-local lanes_of -- returns what works on lanes of shares: see lanes.lua
-local queue = {WAITS = 0, COUNTED = 1, PASSED = 2, HAD = 3, CLASSES = 3, MOST_HOLES = 6}
+local lanes_of -- returns the functions for lanes of shares: see lanes.lua
+local queue = {WAITS = 0, COUNTED = 1, PASSED = 2, HAD = 3, CLASSES = 3, MOST_HOLES = 6} -- the states of a ticket, and bounds
 do
 local CLASSES, MOST_HOLES = queue.CLASSES, queue.MOST_HOLES
 
@@ -43,8 +43,8 @@ local function unused()
     lapsed = 1, holes = {}}
 end
 
--- read takes a stored line apart. Of a class in which nobody was there is a 0. A line with lanes of shares begins
--- with no number, so that programs that know no shares cannot read it: to them there is no line.
+-- read_queue reads the stored line of a row, and returns it. A line with lanes of shares begins with no number, so that programs that know no
+-- shares cannot read it: to them there is no line. Text that is no line is an error.
 local function read_queue(r)
   local v = cmsgpack.unpack(redis.call('GETRANGE', r.key, HEAD_SIZE + r.named, HEAD_SIZE + r.named + r.lined - 1))
   if v[1] == true then
@@ -52,17 +52,17 @@ local function read_queue(r)
   end
 
   -- Stored text can be anything, so all is checked that other functions rely on.
-  for _, x in ipairs(v) do
-    if x % 1 ~= 0 or x > MAX_NUMBER or x < -MAX_NUMBER then
+  for _, number in ipairs(v) do
+    if number % 1 ~= 0 or number > MAX_NUMBER or number < -MAX_NUMBER then
       error('no number of a line')
     end
   end
 
-  -- Tickets are stored as distances from the next ticket of their class.
+  -- Tickets are stored as distances from the next ticket of their class. A class in which nobody was is a single 0.
   local q, i = {id = v[1], began = v[2]}, 3
-  for k = 1, CLASSES do
+  for class = 1, CLASSES do
     if v[i] == 0 then
-      q[k], i = unused(), i + 1
+      q[class], i = unused(), i + 1
     else
       local c = {joined = v[i], cut = v[i] - v[i + 1], offered = v[i + 2], since = v[i + 3], step = v[i + 4],
         told = v[i] - v[i + 5], reserve = v[i + 6], horizon = v[i + 7], holds = v[i + 8], round = v[i + 9],
@@ -70,12 +70,13 @@ local function read_queue(r)
       local size = v[i + 11]
       assert(size >= 0 and size <= MOST_HOLES and c.cut <= c.joined and c.offered >= 0 and c.horizon >= 0)
       i = i + 12
-      for h = 1, size do
-        c.holes[h] = {c.joined - v[i], c.joined - v[i + 1], v[i + 2] + 0}
-        assert(c.holes[h][1] < c.holes[h][2])
+
+      for k = 1, size do
+        c.holes[k] = {c.joined - v[i], c.joined - v[i + 1], v[i + 2] + 0}
+        assert(c.holes[k][1] < c.holes[k][2])
         i = i + 3
       end
-      q[k] = c
+      q[class] = c
     end
   end
 
@@ -95,20 +96,20 @@ function queue.of(r)
   return r.queue
 end
 
--- left returns what waits in a class and was not offered anything.
+-- left returns the cost that waits in a lane and was not offered anything.
 function queue.left(c)
   local sum = c.joined - c.cut
-  for _, h in ipairs(c.holes) do
-    sum = sum - h[3]
+  for _, hole in ipairs(c.holes) do
+    sum = sum - hole[3]
   end
   return sum
 end
 
--- waiting returns what waits in the classes that go before one, and in it.
+-- waiting returns the cost that waits in the classes from 1 to a class; 0 if there is no line.
 function queue.waiting(q, class)
   local sum = 0
-  for k = 1, q and class or 0 do
-    sum = sum + (q.many and q.many.sum[k] or queue.left(q[k]) + q[k].offered)
+  for i = 1, q and class or 0 do
+    sum = sum + (q.many and q.many.sum[i] or queue.left(q[i]) + q[i].offered)
   end
   return sum
 end
@@ -120,12 +121,13 @@ function queue.callers(q)
   return all > 0 and max(1, min(all, q.callers or all)) or 0
 end
 
--- joined counts callers that stand in a line from now on, or, below 0, that leave it.
+-- joined counts that many callers that stand in a line from now on, or leave it if the number is below 0.
 function queue.joined(q, callers)
   q.callers = q.callers and max(0, q.callers + callers)
 end
 
--- lapsed takes out the callers of an offer that nobody has taken, of all that waits before that.
+-- lapsed takes the callers of an offer that nobody has taken out of the count: as large a part of the callers as the cost offered is of all, the
+-- cost that waited until now.
 function queue.lapsed(q, offered, all)
   q.callers = q.callers and floor(q.callers * max(0, all - offered) / max(1, all) + 0.5)
 end
@@ -138,14 +140,14 @@ function queue.lane(q, class, share)
   return share == 0 and q[class] or nil
 end
 
--- settle takes note that a lane has changed.
+-- settle notes that a lane has changed. Lanes of shares are also kept in columns.
 function queue.settle(q, c)
   if q.many then
     lanes_of().settle(q, c)
   end
 end
 
--- write returns a line as it is stored; '' if there are no waiters.
+-- write returns the line of a row as it is stored, '' if there are no waiters. read_queue is its reverse.
 function queue.write(r)
   local q = queue.of(r)
   if not q or queue.waiting(q, CLASSES) <= 0 then
@@ -155,8 +157,8 @@ function queue.write(r)
   end
 
   local v = {q.id, q.began}
-  for k = 1, CLASSES do
-    local c, i = q[k], #v
+  for class = 1, CLASSES do
+    local c, i = q[class], #v
     if c.joined == 1 and c.offered == 0 and c.round == 0 then
       v[i + 1] = 0
     else
@@ -164,9 +166,9 @@ function queue.write(r)
         v[i + 11], v[i + 12] = c.joined, c.joined - c.cut, c.offered, c.since, c.step, c.joined - c.told, c.reserve,
         c.horizon, c.holds, c.round, c.joined - c.lapsed, #c.holes
     end
-    for _, h in ipairs(c.holes) do
+    for _, hole in ipairs(c.holes) do
       i = #v
-      v[i + 1], v[i + 2], v[i + 3] = c.joined - h[1], c.joined - h[2], h[3]
+      v[i + 1], v[i + 2], v[i + 3] = c.joined - hole[1], c.joined - hole[2], hole[3]
     end
   end
 
@@ -174,26 +176,26 @@ function queue.write(r)
   return cmsgpack.pack(v)
 end
 
--- ahead returns what goes before a ticket of a lane.
+-- ahead returns the cost that goes before a ticket of a lane in a class; offers count only before a ticket whose turn has not come.
 function queue.ahead(q, class, c, ticket)
   local sum = queue.waiting(q, class - 1)
   if ticket < c.cut then
     return sum
   end
 
-  local own = ticket - c.cut
-  for _, h in ipairs(c.holes) do
+  local own = ticket - c.cut -- the cost before the ticket in its own lane
+  for _, hole in ipairs(c.holes) do
     -- In a range with holes, the part before the ticket has its share of the tickets that are gone.
-    local from, to = max(h[1], c.cut), min(h[2], ticket)
+    local from, to = max(hole[1], c.cut), min(hole[2], ticket)
     if from < to then
-      own = own - floor(h[3] * (to - from) / (h[2] - h[1]))
+      own = own - floor(hole[3] * (to - from) / (hole[2] - hole[1]))
     end
   end
 
   return sum + c.offered + own + (q.many and lanes_of().beside(q, class, c, c.share, c.weight, own) or 0)
 end
 
--- before_newcomer returns what goes before a caller that comes now.
+-- before_newcomer returns the cost that goes before a caller that joins the lane of a share now, with that weight.
 function queue.before_newcomer(q, class, share, weight)
   if share ~= 0 and not q.many then
     lanes_of().begin(q)
@@ -213,7 +215,7 @@ function queue.before_newcomer(q, class, share, weight)
   return sum + lanes_of().beside(q, class, c, share, weight, own)
 end
 
--- behind returns what goes before callers that come now, and their own cost.
+-- behind returns the rank of the last of callers that join the lane of a share now: the cost that goes before them, and their own cost.
 function queue.behind(q, class, share, weight, cost)
   if not q.many then
     return queue.waiting(q, class) + cost
@@ -223,7 +225,7 @@ function queue.behind(q, class, share, weight, cost)
   return queue.waiting(q, class - 1) + (c and c.offered or 0) + own + lanes_of().beside(q, class, c, share, weight, own)
 end
 
--- make returns the lane of a share, which there is from then on.
+-- make returns the lane of a share in a class, which is made if there is none.
 function queue.make(q, class, share, weight, cost)
   if not q.many then
     lanes_of().begin(q)
@@ -231,14 +233,14 @@ function queue.make(q, class, share, weight, cost)
   return lanes_of().lane_for(q, class, share, weight, cost)
 end
 
--- line_up adds callers of equal cost to the lane of a share, and returns the line, the ticket of the first caller, the
--- lane, and how many callers stand there. The lane may be a round; then only the first caller stands there.
+-- line_up adds that many callers of equal cost to the lane of a share, and returns the line, the ticket of the first caller, the lane, and how many
+-- of the callers stand there. The lane may be a round; then only the first caller stands there. A row without a line gets one, whose id is seed.
 function queue.line_up(r, class, share, weight, cost, many, reserve, horizon, seed)
   local q = queue.of(r)
   if not q then
     q = {id = seed, callers = 0, began = r.seen}
-    for k = 1, CLASSES do
-      q[k] = unused()
+    for i = 1, CLASSES do
+      q[i] = unused()
     end
     r.queue = q
   end
@@ -267,19 +269,21 @@ end
 --
 -- needs: frame (max, min, floor), queue (lanes_of, queue.of, queue.left, queue.waiting, queue.joined, queue.lapsed, queue.settle), search
 --     (search_for, earliest), turn (turn, turn.at, turn.units)
--- defines: queue.before, queue.count, queue.leave, queue.hold, queue.pass, queue.free, queue.move, queue.call, queue.turns, queue.tell
+-- defines: queue.before, queue.count, queue.leave, queue.hold, queue.pass, queue.free, queue.move, queue.starts_soon, queue.call,
+--     queue.turns, queue.tell
 
 do
 local left = queue.left
 local WAITS, COUNTED, PASSED, CLASSES = queue.WAITS, queue.COUNTED, queue.PASSED, queue.CLASSES
 local MOST_HOLES = queue.MOST_HOLES
 local LAPSE = ASK_SOON * 2 / 5 -- for so long, or a quarter of the horizon, an offer is good
-queue.LAPSE, queue.MOST_HELD = LAPSE, 61000000
+local MOST_HELD = 61000000 -- an offer is held for no longer than this
+local SPARE = 1000000 -- an offer is held for this much longer than its waiter's program needs to say that the waiter lives
 local DITHER = 0.618034 -- multiples of the golden ratio have fractions that are spread evenly
-local SPARE, MOST_HELD = 1000000, queue.MOST_HELD
+queue.LAPSE, queue.MOST_HELD = LAPSE, MOST_HELD
 
--- before returns the cost that goes before a waiter whose turn has come. It is a guess: waiters
--- are taken to come in the order of their tickets.
+-- before returns the cost that goes before a waiter whose turn has come. It is a guess: waiters are taken to come in the order of their tickets,
+-- so behind those that stood in the lane in this call.
 function queue.before(c, w)
   local stood = c.stood or 0
   if w.ticket == FRONT or w.state == queue.HAD then
@@ -288,41 +292,46 @@ function queue.before(c, w)
   return max(stood, w.ticket - c.cut + c.offered)
 end
 
--- hole notes that a ticket of a cost is given back. A ticket inside a range of which a part is gone is counted there. If there are too many
--- ranges, two neighbours become one: the two with the fewest waiters in their joint range, because nobody knows from then on which of its tickets
--- are gone. So all ranges stay small beside the line. If the nearest neighbours were joined, one range would grow over the whole line: callers who
--- left long ago would count among the last that came, and the cut would pass tickets that are gone as if their owners waited.
-local function hole(c, ticket, cost)
-  local from, to, H, i = ticket, min(ticket + cost, c.joined), c.holes, 1
+-- join_holes makes one range of two neighbours in a list of holes: of the two with the fewest waiters in their joint range, because nobody knows
+-- from then on which of its tickets are gone. So all ranges stay small beside the line. If the nearest neighbours were joined, one range would
+-- grow over the whole line: callers who left long ago would count among the last that came, and the cut would pass tickets that are gone as if
+-- their owners waited.
+local function join_holes(holes)
+  local best, fewest = 1, MAX_NUMBER
+  for i = 1, #holes - 1 do
+    local waiters = holes[i + 1][2] - holes[i][1] - holes[i][3] - holes[i + 1][3]
+    if waiters < fewest then
+      best, fewest = i, waiters
+    end
+  end
+
+  local second = table.remove(holes, best + 1)
+  holes[best][2], holes[best][3] = second[2], holes[best][3] + second[3]
+end
+
+-- add_hole notes that a ticket of a cost is given back. A ticket inside a range of which a part is gone is counted there.
+local function add_hole(c, ticket, cost)
+  local from, to, holes, i = ticket, min(ticket + cost, c.joined), c.holes, 1
 
   -- Find the ranges that overlap the ticket: all of them become one range.
-  while H[i] and H[i][2] <= from do
+  while holes[i] and holes[i][2] <= from do
     i = i + 1
   end
 
   local gone = to - from
-  while H[i] and H[i][1] < to do
-    local h = table.remove(H, i)
-    from, to, gone = min(from, h[1]), max(to, h[2]), gone + h[3]
+  while holes[i] and holes[i][1] < to do
+    local overlapped = table.remove(holes, i)
+    from, to, gone = min(from, overlapped[1]), max(to, overlapped[2]), gone + overlapped[3]
   end
+  table.insert(holes, i, {from, to, min(gone, to - from)})
 
-  table.insert(H, i, {from, to, min(gone, to - from)})
-
-  while #H > MOST_HOLES do
-    local best, fewest = 1, MAX_NUMBER
-    for k = 1, #H - 1 do
-      local there = H[k + 1][2] - H[k][1] - H[k][3] - H[k + 1][3]
-      if there < fewest then
-        best, fewest = k, there
-      end
-    end
-    local h = table.remove(H, best + 1)
-    H[best][2], H[best][3] = h[2], H[best][3] + h[3]
+  while #holes > MOST_HOLES do
+    join_holes(holes)
   end
 end
 
--- counted returns the part of a ticket's cost that counts as offered or left: all
--- of it, except the part that lapsed.
+-- counted returns the part of a ticket's cost that counts as offered or left: all of it, except the part that lapsed. Tickets in front, and those
+-- of waiters that passed or had a start, count only while they stand among the offers.
 local function counted(c, w, cost)
   if w.state == COUNTED and w.round == c.round then
     return cost
@@ -332,13 +341,14 @@ local function counted(c, w, cost)
   return max(0, min(cost, w.ticket + cost - c.lapsed))
 end
 
--- count counts a waiter whose turn has come and that waits for room.
+-- count counts a waiter whose turn has come, and that waits for room, among the offers of its lane, with all of its cost.
 function queue.count(q, c, w, cost, now)
   local missing = cost - counted(c, w, cost)
   if missing == cost then
-    queue.joined(q, 1)
+    queue.joined(q, 1) -- it was counted out with a lapsed offer, or comes in front
   end
 
+  -- The part of the offer that lapsed was given back to the lane: complete charges the lane for it again.
   local lapsed = (w.state == WAITS or w.state == COUNTED) and w.ticket ~= FRONT and missing or 0
   w.state, w.round, c.offered = COUNTED, c.round, c.offered + missing
   if missing > 0 and c.since == 0 then
@@ -350,44 +360,47 @@ function queue.count(q, c, w, cost, now)
   end
 end
 
--- take_out takes a ticket out of the costs that are offered and left. Their sum after
--- that is known, but not which tickets are gone where holes were joined. An offer to a
--- waiter that is gone is never taken, and keeps all waiters waiting until it lapses. So the part of
--- the offers that was guessed too large is taken back.
+-- take_out takes a ticket of a cost out of the costs that are offered and left in its lane. Their sum after that is known, but not which tickets
+-- are gone where holes were joined. An offer to a waiter that is gone is never taken, and keeps all waiters waiting until it lapses. So the part
+-- of the offers that was guessed too large is taken back.
 local function take_out(c, w, cost)
-  local there = max(0, left(c) + c.offered - counted(c, w, cost))
+  local there = max(0, left(c) + c.offered - counted(c, w, cost)) -- the sum of both from now on
   if w.ticket >= c.cut then
-    hole(c, w.ticket, cost)
+    add_hole(c, w.ticket, cost)
   else
-    local H, stop = c.holes, w.ticket == FRONT and FRONT or min(w.ticket + cost, c.joined)
+    -- The cut moves behind the ticket. If it was inside the ticket, the ticket's part behind the cut was not among the offers.
+    local holes, stop = c.holes, w.ticket == FRONT and FRONT or min(w.ticket + cost, c.joined)
     c.offered = max(0, c.offered - counted(c, w, cost) + max(0, stop - c.cut))
     c.cut = max(c.cut, stop)
-    while H[1] and H[1][2] <= c.cut do
-      table.remove(H, 1)
+
+    -- Holes before the cut matter no more.
+    while holes[1] and holes[1][2] <= c.cut do
+      table.remove(holes, 1)
     end
-    if H[1] and H[1][1] < c.cut then
-      H[1][1], H[1][3] = c.cut, min(H[1][3], H[1][2] - c.cut)
+    local first = holes[1]
+    if first and first[1] < c.cut then
+      first[1], first[3] = c.cut, min(first[3], first[2] - c.cut)
     end
   end
 
-  -- The sum is known. What is above it was guessed, and is taken from the offers first, then from the ranges with holes.
-  local more = max(0, left(c) + c.offered - there)
-  local lost = min(more, c.offered)
-  c.offered, more = c.offered - lost, more - lost
-  for _, h in ipairs(c.holes) do
-    local gone = min(more, h[2] - h[1] - h[3])
-    h[3], more = h[3] + gone, more - gone
+  -- What is above the known sum was guessed, and is taken from the offers first, then from the ranges with holes.
+  local excess = max(0, left(c) + c.offered - there)
+  local lost = min(excess, c.offered)
+  c.offered, excess = c.offered - lost, excess - lost
+  for _, hole in ipairs(c.holes) do
+    local gone = min(excess, hole[2] - hole[1] - hole[3])
+    hole[3], excess = hole[3] + gone, excess - gone
   end
 end
 
--- leave takes a waiter with a ticket out of a lane: it starts, or gives up. Its search is s.
+-- leave takes a waiter with a ticket out of its lane: it starts if starts is true, and gives up otherwise. Its search is s.
 function queue.leave(q, c, w, s, starts)
   local cost = s.each
   if not starts then
     q.event = true
   end
 
-  local was = counted(c, w, cost)
+  local was = counted(c, w, cost) -- before the ticket is taken out
   if q.many then
     lanes_of().leave(q, c, w, s, was, starts)
   end
@@ -398,7 +411,7 @@ function queue.leave(q, c, w, s, starts)
   end
 
   if starts then
-    c.step, c.holds, c.since = 0, 0, now -- they take what they are offered
+    c.step, c.holds, c.since = 0, 0, now -- the lane's waiters take what they are offered
   end
 
   -- All waiters have offers, so no ticket behind the cut is left to tell apart.
@@ -409,14 +422,14 @@ function queue.leave(q, c, w, s, starts)
   queue.settle(q, c)
 end
 
--- hold keeps room for a waiter whose turn has come and that waits for more than there is. Its
--- program says again that it lives within that length.
+-- hold keeps the offers of a lane for a waiter whose turn has come and that waits for more room than there is. Its program says again within that
+-- length of time that the waiter lives.
 function queue.hold(q, c, now, length)
   c.holds = max(c.holds, now + length + SPARE)
   queue.settle(q, c)
 end
 
--- pass notes that a waiter whose turn has come waits in the line of a different budget.
+-- pass notes that a waiter with a cost whose turn has come here waits in the line of a different budget.
 function queue.pass(q, c, w, cost)
   if counted(c, w, cost) > 0 then
     take_out(c, w, cost)
@@ -428,7 +441,7 @@ function queue.pass(q, c, w, cost)
   queue.settle(q, c)
 end
 
--- free notes that there may be room for a waiter whose turn has come.
+-- free notes that there may be room for waiters of a row whose turn has come: what was held is free, and they are told again.
 function queue.free(r)
   local q = queue.of(r)
   if not q then
@@ -440,8 +453,8 @@ function queue.free(r)
   end
 
   -- In a line with shares, lanes.free has done the same for each lane.
-  for k = 1, q.many and 0 or CLASSES do
-    local c = q[k]
+  for class = 1, q.many and 0 or CLASSES do
+    local c = q[class]
     if c.told < c.cut and not q.freed then
       c.since = now -- its waiters are told for the first time
     end
@@ -451,28 +464,28 @@ function queue.free(r)
   q.event, q.freed = true, true
 end
 
--- move takes the cut over waiters whose cost is the amount, and returns the cost that the cut passed.
+-- move takes the cut of a lane over waiters of the cost amount, or over all if there are fewer. It returns the cost that the cut passed.
 local function move(c, amount)
-  local passed, H = 0, c.holes
+  local passed, holes = 0, c.holes
   while passed < amount and c.cut < c.joined do
-    local h = H[1]
+    local first = holes[1]
 
     -- Before the next range, each ticket is of a waiter.
-    if not h or c.cut < h[1] then
-      local stop = min(h and h[1] or c.joined, c.cut + amount - passed)
+    if not first or c.cut < first[1] then
+      local stop = min(first and first[1] or c.joined, c.cut + amount - passed)
       passed, c.cut = passed + stop - c.cut, stop
     else
       -- In a range, some tickets are of waiters. The cut passes the same part of the range as of its waiters.
-      local size = h[2] - c.cut
-      local live = size - min(h[3], size)
-      if live <= amount - passed then
-        passed, c.cut = passed + live, h[2]
-        table.remove(H, 1)
+      local size, rest = first[2] - c.cut, amount - passed
+      local waiters = size - min(first[3], size)
+      if waiters <= rest then
+        passed, c.cut = passed + waiters, first[2]
+        table.remove(holes, 1)
       else
         -- Rounded up and down by turns: up alone, a cut that goes one ticket at a time would pass all that is gone first.
-        local part = min(size, floor(size * (amount - passed) / live + c.cut * DITHER % 1))
-        h[3] = max(0, h[3] - (part - (amount - passed)))
-        passed, c.cut, h[1] = amount, c.cut + part, c.cut + part
+        local part = min(size, floor(size * rest / waiters + c.cut * DITHER % 1))
+        first[3] = max(0, first[3] - (part - rest))
+        passed, c.cut, first[1] = amount, c.cut + part, c.cut + part
       end
     end
   end
@@ -481,68 +494,81 @@ local function move(c, amount)
 end
 queue.move = move
 
--- call offers the room within the horizon, High first. What is offered and not taken is at most the room within the horizon when it was offered.
--- Waiters that were told and did not come in time may never come: then their offer lapses, and the cut goes further each time. They
--- may still come.
+-- starts_soon reports whether a waiter of cost 1 could start within a third of the horizon. After a penalty turn.units does not tell: in a slow
+-- start the row has room that nobody can take.
+function queue.starts_soon(u, reserve, horizon)
+  local t = earliest(search_for(u, 1, reserve, now, 0, false), now)
+  return not t or t <= now + floor(horizon / 3)
+end
+
+-- offer_class offers the waiters of a class the room within their horizon, less the cost taken that higher classes were offered. It reports whether
+-- its waiters should hurry.
+--
+-- Offers lapse when the waiters were told of them and do not come in time: they may never come. Then the cut goes further, twice as far each
+-- time. The late waiters may still come.
+local function offer_class(r, u, q, class, now, taken)
+  local c = q[class]
+  local reserve, horizon = min(c.reserve, u.n - 1), c.horizon
+
+  -- Room within a third of the horizon is near: waiters that were told should come now.
+  local near = turn.units(u, reserve, now + floor(horizon / 3)) > 0 and now > c.holds
+  local amount = turn.units(u, reserve, now + horizon) - taken - c.offered
+
+  -- Since when could a waiter that was told have started? Nobody is late before there is room.
+  if near then
+    local untold = c.told < c.cut and not q.freed -- this call tells the waiters: see queue.tell
+    c.since = (untold or c.since == 0) and now or min(c.since, now)
+  else
+    c.since = c.offered > 0 and max(turn.at(u, reserve, now, 1, 1), c.holds) or 0
+  end
+
+  local lapses = near and c.offered > 0 and now - c.since > max(LAPSE, floor(horizon / 4))
+  if lapses and r.paused > 0 then
+    near = queue.starts_soon(u, reserve, horizon)
+    c.since = near and c.since or now
+  end
+
+  -- The step doubles, so that a line whose first waiters are gone is passed in few lapses.
+  if lapses and near then
+    queue.lapsed(q, c.offered, queue.waiting(q, CLASSES))
+    c.step = max(2 * c.step, c.offered)
+    amount, c.offered, c.since = max(amount + c.offered, c.step), 0, now
+    c.round, c.lapsed = now, c.cut
+  end
+
+  if amount > 0 and c.cut < c.joined then
+    c.offered, c.since = c.offered + move(c, amount), now
+  end
+  return near
+end
+
+-- call offers the waiters of a row the room within their horizons, High first. What is offered and not taken is at most the room within the
+-- horizon when it was offered. It notes in the line whether a waiter should hurry.
 function queue.call(r, u, now)
   local q = queue.of(r)
   if not q then
     return
   end
 
-  local taken, hurry = 0, false
+  local taken, hurry = 0, false -- taken is the cost that is offered to the classes so far
   q.began = min(q.began, now)
-  for k = 1, CLASSES do
-    local c = q[k]
+  for class = 1, CLASSES do
+    local c, near, rest = q[class], false, false -- rest is whether a waiter of the class was offered nothing
     c.holds = min(c.holds, now + MOST_HELD) -- the clock may have been set back
+
     if q.many then
-      local offered, near = lanes_of().call(r, u, q, k, now, taken)
-      hurry, taken = hurry or near, taken + offered
-      if lanes_of().is_left(q, k) then
-        break
-      end
+      local offered
+      offered, near = lanes_of().call(r, u, q, class, now, taken)
+      taken, rest = taken + offered, lanes_of().is_left(q, class)
     elseif left(c) > 0 or c.offered > 0 then
-      local reserve = min(c.reserve, u.n - 1)
+      near = offer_class(r, u, q, class, now, taken)
+      taken, rest = taken + c.offered, left(c) > 0
+    end
 
-      -- Room within a third of the horizon is near: waiters that were told should come now.
-      local near = turn.units(u, reserve, now + floor(c.horizon / 3)) > 0 and now > c.holds
-      local amount = turn.units(u, reserve, now + c.horizon) - taken - c.offered
-
-      if near then
-        local untold = c.told < c.cut and not q.freed -- this call tells the waiters: see queue.tell
-        c.since = (untold or c.since == 0) and now or min(c.since, now)
-      else -- nobody is late before then
-        c.since = c.offered > 0 and max(turn.at(u, reserve, now, 1, 1), c.holds) or 0
-      end
-
-      -- Waiters that were told and did not come in time may never come.
-      local lapses = near and c.offered > 0 and now - c.since > max(LAPSE, floor(c.horizon / 4))
-      if lapses and r.paused > 0 then -- in a slow start the row has room that nobody can take
-        local t = earliest(search_for(u, 1, reserve, now, 0, false), now)
-        near = not t or t <= now + floor(c.horizon / 3)
-        c.since = near and c.since or now
-      end
-
-      if lapses and near then
-        queue.lapsed(q, c.offered, queue.waiting(q, CLASSES))
-
-        -- The step doubles, so that a line whose first waiters are gone is passed in few lapses.
-        c.step = max(2 * c.step, c.offered)
-        amount, c.offered, c.since = max(amount + c.offered, c.step), 0, now
-        c.round, c.lapsed = now, c.cut
-      end
-
-      if amount > 0 and c.cut < c.joined then
-        c.offered, c.since = c.offered + move(c, amount), now
-      end
-
-      hurry = hurry or near
-      taken = taken + c.offered
-
-      -- Lower classes are offered nothing before all of this class are.
-      if left(c) > 0 then
-        break
-      end
+    -- Lower classes are offered nothing before all of this class are.
+    hurry = hurry or near
+    if rest then
+      break
     end
   end
 
@@ -555,32 +581,37 @@ do
 local left, CLASSES = queue.left, queue.CLASSES
 local COME = 'come %.0f %.0f %.0f %.0f %s'
 
--- turns returns in how long the first and the last waiter of each class that have no offer will have their
--- turn. Zero means that there is no such waiter. It also returns when the first of all waiters may start.
+-- turns returns two lists, by class, and a number: in how long the first and the last waiter without an offer will have their turn, in
+-- microseconds, 0 if there is no such waiter; and in how long the first of all waiters may start, 0 if nobody waits. With shares a list of
+-- the lanes follows, see lanes.turns.
 function queue.turns(r, u, now)
   local q, first, last, soon = r.queue, {0, 0, 0}, {0, 0, 0}, nil
   if q.many then
     return lanes_of().turns(q, u, now)
   end
 
-  for k = 1, CLASSES do
-    local waits, reserve = left(q[k]), min(q[k].reserve, u.n - 1)
+  for class = 1, CLASSES do
+    local c = q[class]
+    local waits, reserve = left(c), min(c.reserve, u.n - 1)
+
+    -- Waiters with an offer stand before all that have none.
     if waits > 0 then
-      -- Waiters with an offer stand before all that have none.
-      local all = queue.waiting(q, k)
-      first[k], last[k] = turn.at(u, reserve, now, 1, all - waits + 1) - now, turn.at(u, reserve, now, 1, all) - now
+      local all = queue.waiting(q, class)
+      first[class] = turn.at(u, reserve, now, 1, all - waits + 1) - now
+      last[class] = turn.at(u, reserve, now, 1, all) - now
     end
-    if not soon and (waits > 0 or q[k].offered > 0) then
-      soon = q[k].offered > 0 and turn.at(u, reserve, now, 1, 1) - now or first[k]
+
+    -- The first class with waiters has the first of all waiters.
+    if not soon and (waits > 0 or c.offered > 0) then
+      soon = c.offered > 0 and turn.at(u, reserve, now, 1, 1) - now or first[class]
     end
   end
 
   return first, last, soon or 0
 end
 
--- tell publishes whose turn it is, if waiters may not know: there is room within a third of the horizon,
--- or callers have left, so that the guesses of waiters behind them are too late. It returns
--- 2 if there was anything new, 1 if it is worth asking again soon, and otherwise 0.
+-- tell publishes on a channel whose turn it is, if waiters may not know: there is room within a third of the horizon, or callers have left, so that
+-- the guesses of waiters behind them are too late. It returns 2 if there was anything new, 1 if it is worth asking again soon, and otherwise 0.
 function queue.tell(r, channel)
   local q = r.queue
   if not q then
@@ -590,9 +621,9 @@ function queue.tell(r, channel)
   end
 
   local news, gone = false, false
-  for k = 1, CLASSES do
-    news = news or q[k].told < q[k].cut
-    gone = gone or #q[k].holes > 0
+  for class = 1, CLASSES do
+    news = news or q[class].told < q[class].cut
+    gone = gone or #q[class].holes > 0
   end
 
   if not (q.hurry or q.event or gone) then
@@ -601,8 +632,8 @@ function queue.tell(r, channel)
     return 1
   end
 
-  for k = 1, CLASSES do
-    q[k].told = q[k].cut
+  for class = 1, CLASSES do
+    q[class].told = q[class].cut
   end
 
   redis.pcall('PUBLISH', channel, string.format(COME, q.id, q[1].cut, q[2].cut, q[3].cut, r.key))

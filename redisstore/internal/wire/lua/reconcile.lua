@@ -5,7 +5,8 @@
 
 local ANEW = 'anew %.0f %.0f %s'
 
--- last_of returns when the last starts before an end begin whose costs are together at least cost. All of these are to come.
+-- last_of returns the begin of the last starts of an open row before a time stop whose costs are together at least cost, or stop if the cost is not
+-- above 0. All of these starts are to come.
 local function last_of(r, cost, stop)
   local from, i = stop, r.size
   while i > 0 and cost > 0 do
@@ -17,8 +18,8 @@ local function last_of(r, cost, stop)
   return from
 end
 
--- book_anew tells all programs to book the starts between two times anew. The message is ANEW with those two times and the key. A program
--- that does not hear it finds out from the upstream.
+-- book_anew tells all programs to book the starts of a row anew that are at from or later, and before stop. The message is ANEW with those two
+-- times and the key. A program that does not hear it finds out from the upstream.
 local function book_anew(r, from, stop, channel)
   if from < stop then
     redis.pcall('PUBLISH', channel, string.format(ANEW, from, stop, r.key))
@@ -44,7 +45,7 @@ end
 
 local left, reset, age, known, n, each
 left, reset, age, known, n, each, cursor = struct.unpack('<dddddd', frame, cursor)
-local begin = cursor
+local rule_at = cursor -- where the rule begins in the frame
 local u = read_rule(0)
 local r = load(KEYS[1])
 local needs = advance(r, now, u)
@@ -54,14 +55,14 @@ end
 
 -- The rest of the call is under the limit that was told.
 if u.tells and note.tell(r, now, n, each) then
-  cursor = begin
+  cursor = rule_at
   u = read_rule(0)
   advance(r, now, u)
 end
 open(r)
 local asked = now - age -- when the upstream counted
 
--- between sums the costs that have started since a time, and the costs that are to come before an end.
+-- between returns the sum of the costs that have started at since or later, and the sum of those to come before stop.
 local function between(since, stop)
   local spent, coming = 0, 0
   for i = 1, r.size do
@@ -76,7 +77,7 @@ local function between(since, stop)
   return spent, coming
 end
 
--- begun_since sums the entries that began after t, and not after now: all starts in them are later than t.
+-- begun_since returns the sum of the costs in entries that began after t, and not after now: all starts in these are later than t.
 local function begun_since(t)
   local sum = 0
   for i = 1, r.size do
@@ -87,24 +88,26 @@ local function begun_since(t)
   return sum
 end
 
--- tokens_left returns how many whole tokens of a bucket were left at a time by the starts until then. The time is at least the jitter after
--- the last forgotten start.
+-- tokens_left returns how many whole tokens of a bucket the starts up to t left at t. It is at least the jitter after the last forgotten start.
 local function tokens_left(t)
-  local at, spent, late = r.lost, r.level, 0
-  local flown = t - u.jitter -- tokens that flow in during the jitter do not count
+  -- Tokens that flow in during the jitter do not count, so the level is counted up to a jitter before t. Later starts take whole tokens from that.
+  local level_at, spent, late = r.lost, r.level, 0
+  local until_jitter = t - u.jitter
   for i = 1, r.size do
-    if r.F[i] <= t and r.L[i] > flown then
+    local begun = r.F[i] <= t
+    if begun and r.L[i] > until_jitter then
       late = late + filling(u, r.N[i])
-    elseif r.F[i] <= t then
-      at, spent = add_up(at, spent, r.L[i], r.N[i], u)
+    elseif begun then
+      level_at, spent = add_up(level_at, spent, r.L[i], r.N[i], u)
     end
   end
+  level_at, spent = add_up(level_at, spent, until_jitter, 0, u)
 
-  at, spent = add_up(at, spent, flown, 0, u)
+  -- A token is u.micros units of the level.
   return max(0, u.n - ceil((spent + late * u.micros) / u.micros))
 end
 
--- Starts that do not fit any more lie from from on, and before stop.
+-- Starts that do not fit any more are at from or later, and before stop.
 local from, stop = 0, 0
 
 -- spend books a cost that others have spent, as of the time at.
@@ -113,12 +116,12 @@ local function spend(at, cost)
   book(r, at, search_for(u, cost, 0, now, 0, false))
 end
 
--- bucket_left returns how much is left of a bucket, and books the cost that others have spent. A bucket knows by itself when there will be
--- more. Less than flows in within a second is not worth knowing.
+-- bucket_left returns how many tokens are left of a bucket now, and books the cost that others have spent. A bucket knows by itself when there will
+-- be more. Less than flows in within a second is not worth knowing.
 local function bucket_left()
-  local believed = tokens_left(now)
+  local believed = tokens_left(now) -- by the row alone
   if asked - u.jitter < r.lost then
-    return believed
+    return believed -- the row forgot the starts of then
   end
 
   -- Tokens that flowed in or were taken since then may leave less than others spent: no bucket is more than empty.
@@ -127,6 +130,7 @@ local function bucket_left()
     return believed
   end
 
+  -- Until the bucket has got back what others spent, starts to come may not fit.
   from, stop = now + 1, asked + ceil(others * u.micros / u.tokens)
   spend(asked, others)
   return tokens_left(now)
@@ -138,31 +142,35 @@ end
 local function stated_window()
   if not u.boundaries then
     local rest = min(reset, u.span)
-    return asked + max(0, rest - DOUBT) - u.span + 1, now + rest - u.span, now + rest, true
+    local finish = now + rest
+    return asked + max(0, rest - DOUBT) - u.span + 1, finish - u.span, finish, true
   end
 
+  -- A present window that still lasts more than twice as long as the reset is not the window that was stated.
   local since, finish = window(u, now)
   return since, since, finish, asked >= since and finish - now <= min(2 * reset, MAX_PENALTY)
 end
 
--- window_left returns how much is left of a window, and books the cost that others have spent of it, so that this cost is over when the
--- window is.
+-- window_left returns how much is left of a window now, and books the cost that others have spent of it, so that this cost is over when the window
+-- is.
 local function window_left()
-  local since, at, finish, told = stated_window()
+  local since, spent_at, finish, is_present = stated_window()
   local spent, coming = between(since, finish)
-  if not told or r.lost >= since then
-    return u.n - spent
+  if not is_present or r.lost >= since then
+    return u.n - spent -- by the row alone
   end
 
-  -- The cost booked for others lies close behind at, and is no own start since then.
-  left = max(0, left - begun_since(max(asked, u.boundaries and at or at + DOUBT + age)))
+  -- What has started since the upstream counted is not in its count. A cost that was booked for others lies less than DOUBT and the age behind
+  -- spent_at, and is no own start since then.
+  local counted_at = max(asked, u.boundaries and spent_at or spent_at + DOUBT + age)
+  left = max(0, left - begun_since(counted_at))
 
   local others = u.n - spent - left
   if others <= 0 then
     return u.n - spent
   end
   from, stop = last_of(r, coming - left, finish), finish
-  spend(at, others)
+  spend(spent_at, others)
   return left
 end
 
@@ -211,15 +219,15 @@ open(r)
 
 local since, finish = window(u, now)
 
--- is_used reports whether an entry counts as used: as in status.lua.
+-- is_used reports whether the entry at an index counts as used: as in status.lua.
 local function is_used(i)
   return r.L[i] >= since and r.F[i] <= now
 end
 
--- lower takes a cost out of the used starts, the oldest first: the starts that remain count the longest.
+-- lower takes a cost out of the used starts, the oldest first: the starts that remain count the longest. The cost is at most what is used.
 local function lower(cost)
+  touch(r, 1)
   local i = 1
-  touch(r, i)
   while cost > 0 do
     local part = is_used(i) and min(cost, r.N[i]) or 0
     cost, r.total, r.N[i] = cost - part, r.total - part, r.N[i] - part
@@ -242,6 +250,7 @@ for i = 1, r.size do
   end
 end
 
+-- The starts to book anew are at from or later, and before stop.
 local from, stop = 0, 0
 if wanted < used then
   lower(used - wanted)

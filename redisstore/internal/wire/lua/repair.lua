@@ -7,8 +7,8 @@
 -- starts were. Starts that a program knows of and the row does not are booked again.
 --
 -- needs: age (pin_until, was_set, carry_over), entries (add), frame (max, min, floor, frame), row (open, names_of)
--- defines: read_history, TELLING, ordinal, branch, generations, knows, compare, is_part, MARKS, marked, learn, count_before, rebook, repair,
---     all_told
+-- defines: read_history, TELLING, ordinal, branch, generations, knows, compare, is_part, MARKS, marked, learn, count_before, rebook,
+--     rebook_samples, repair, all_told
 
 -- read_history reads the calling program's history of the next row from the frame: what it knows.
 --
@@ -51,7 +51,7 @@ end
 local function generations(x)
   local all, counts, text, at, stop = {}, {}, frame, x.list, nil
 
-  -- The names of a history stand in the frame, and those in a row have a text of their own.
+  -- The names of a history stand in the frame, and the names of a row have a text of their own.
   if x.list then
     stop = at + PAIR * x.more
   else
@@ -59,6 +59,7 @@ local function generations(x)
     stop = #text + 1
   end
 
+  -- name adds a generation and its count.
   local function name(g, n)
     if g ~= 0 then
       all[#all + 1], counts[g] = {g, n}, n
@@ -89,25 +90,27 @@ local function compare(r, h, shared)
   local mine, had = generations(r)
   local theirs, known = generations(h)
   local list, told, counts = {}, {}, {}
-  for _, v in ipairs(mine) do
-    list[#list + 1], told[v[1]] = v[1], v[2]
+  for _, named in ipairs(mine) do
+    list[#list + 1], told[named[1]] = named[1], named[2]
   end
 
-  for _, v in ipairs(theirs) do
-    local g, other = v[1], branch(v[1])
+  for _, named in ipairs(theirs) do
+    local g, other = named[1], branch(named[1])
     if h.outdated and (g == r.generation or had[other]) and not known[other] then
       g, other = other, g -- the program's starts are of the part that was forgotten
     end
     if not told[g] then
       list[#list + 1], told[g] = g, g == branch(r.generation) and shared or had[other] or 0
     end
-    counts[g] = max(counts[g] or 0, v[2]) -- starts that no row knew of may have a name in the row by now, too
+    counts[g] = max(counts[g] or 0, named[2]) -- starts that no row knew of may have a name in the row by now, too
   end
-  table.sort(list, function(a, b) return a > b end)
+
+  table.sort(list, function(first, second) return first > second end)
   return list, told, counts
 end
 
--- is_part reports whether one program knows all that programs have told the row: at least as many starts of each generation.
+-- is_part reports whether one program knows all that programs have told the row: at least as many starts of each generation. told and counts are
+-- from compare.
 local function is_part(r, told, counts)
   for g, n in pairs(told) do
     if g ~= r.generation and n > (counts[g] or 0) then
@@ -137,27 +140,29 @@ end
 local function learn(r, h, seed, fresh, shared)
   local list, told, counts = compare(r, h, shared)
 
-  -- Which generation goes on, or begins.
+  -- Find which generation is the present one from now on: the row's, or a new one.
   local covers = (told[h.generation] or 0) > h.count and not h.outdated -- somebody who knew all that h has told it
   local present = r.generation
-  if present == 0 or max(told[present], counts[present] or 0) ~= r.count or told[branch(present)] or ordinal(present) < ordinal(list[1]) then
+  local forgot = present ~= 0 and max(told[present], counts[present] or 0) ~= r.count -- the program knows more of its starts
+  if present == 0 or forgot or told[branch(present)] or ordinal(present) < ordinal(list[1]) then
     present = max(seed, min(ordinal(list[1]) + 1, LAST_ORDINAL) * NAMES + seed % NAMES)
   end
 
-  -- Starts of generations with a name: the higher count is true. The older generations lose their names.
+  -- Starts of generations with a name: the higher count is true. The older generations lose their names. mixed is whether the row cannot tell
+  -- apart which starts without a name it was told; mine, theirs and the marks are of these.
   local before, missing, mixed = {}, 0, r.mark >= MARKS
-  local mine, theirs, my_mark, their_mark = r.older, h.older, r.mark % MARKS, h.mark % MARKS -- of starts without a name
+  local mine, theirs, my_mark, their_mark = r.older, h.older, r.mark % MARKS, h.mark % MARKS
   for _, g in ipairs(list) do
-    local n, knows = told[g], counts[g] or 0
+    local n, known = told[g], counts[g] or 0
     if g == present or #before < LIVES - 1 then
-      missing = missing + max(0, knows - n)
+      missing = missing + max(0, known - n)
       if g ~= present then
-        before[#before + 1] = {g, max(n, knows)}
+        before[#before + 1] = {g, max(n, known)}
       end
     else
       mixed = mixed or g == h.generation -- nothing would tell that this program told the row
       mine, my_mark = mine + n, marked(my_mark, g, n)
-      theirs, their_mark = theirs + knows, marked(their_mark, g, knows)
+      theirs, their_mark = theirs + known, marked(their_mark, g, known)
     end
   end
 
@@ -194,19 +199,36 @@ end
 -- count_before returns a lower bound on the starts that a row had before the call of history h, which the server forgot: the starts that the row
 -- has got since are later than that call.
 local function count_before(r, h, now)
-  local since, n = h.clock == ELAPSED_UNKNOWN and 0 or now - h.ago, 0
+  local since, later_starts = h.clock == ELAPSED_UNKNOWN and 0 or now - h.ago, 0
   open(r)
   for i = 1, r.size do
-    n = n + (r.L[i] >= since and r.N[i] or 0)
+    later_starts = later_starts + (r.L[i] >= since and r.N[i] or 0)
   end
-  return max(0, r.count - n)
+  return max(0, r.count - later_starts)
 end
 
--- rebook counts n starts, none of which is younger than age. If age is below 0 the starts may still be to come: they are counted as anywhere from
--- now until that time.
+-- rebook counts n starts, none of which is younger than age, in microseconds. If age is below 0 the starts may still be to come: they are counted
+-- as anywhere from now until that time.
 local function rebook(r, now, age, n)
   add(r, min(now, now - age), now - age, n)
   r.till = max(r.till, now - age + r.span)
+end
+
+-- rebook_samples books the youngest samples of the history of row r again, that many starts. It returns how many starts all samples have, and the age
+-- of the youngest sample. A bucket gets none of them here.
+local function rebook_samples(r, u, now, missing)
+  local h = r.history
+  local all, youngest, at = 0, nil, h.samples
+  for _ = 1, h.size do
+    local age, n
+    age, n, at = struct.unpack('<dd', frame, at)
+    youngest, all = youngest or age, all + n
+    if missing > 0 and age < r.span and u.tokens == 0 then
+      rebook(r, now, age, min(n, missing))
+    end
+    missing = missing - n
+  end
+  return all, youngest
 end
 
 -- repair books the starts that the program's history of a row has and the row lacks. The history does not say when each start was, and has starts
@@ -233,25 +255,16 @@ local function repair(r, u, now, seed)
     return
   end
 
-  -- Book the youngest samples again, as many starts as are missing.
-  local lacking, all, youngest, at = missing, 0, nil, h.samples
-  for _ = 1, h.size do
-    local age, n
-    age, n, at = struct.unpack('<dd', frame, at)
-    youngest, all = youngest or age, all + n
-    if missing > 0 and age < r.span and u.tokens == 0 then
-      rebook(r, now, age, min(n, missing))
-    end
-    missing = missing - n
-  end
+  local all, youngest = rebook_samples(r, u, now, missing)
 
   -- The upstream's window that has counted these starts may still last.
   if u.boundaries and was_set(r, now) then
     carry_over(r, now, 0)
   end
+
   if u.tokens > 0 and youngest < r.span then
     -- Starts that are older than a span still count in a bucket, but never more than the bucket holds.
-    local n = min(h.size > PARTS and u.n or all, u.n, lacking)
+    local n = min(h.size > PARTS and u.n or all, u.n, missing)
     if back then
       -- One entry: it is never more than the whole bucket, however many programs tell of these starts.
       add(r, now - r.span, max(now, now - youngest), n)

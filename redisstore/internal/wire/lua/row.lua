@@ -16,7 +16,7 @@
 --
 -- needs: frame (max, min, ceil, IDLE)
 -- defines: MAX_STORED, MAX_PLAIN, MAX_SHARED, MOST_KNOWN, ROUND_SIZE, LINE_KEPT, penalty, ceiling, note, bound, stored, read, load, entries,
---     open, names_of, latest, head, close, save
+--     open, names_of, latest, head, close, kept_until, save
 
 local MAX_STORED = HEAD_SIZE + ENTRY_BYTES -- bytes of a row with its line: Redis takes 3,584 for them, so 4 KB with the key
 local MAX_PLAIN = 900 -- bytes of a line without shares
@@ -29,7 +29,7 @@ local penalty, ceiling = {}, {} -- see age.lua
 local note = {} -- see age.lua
 local bound -- see entries.lua
 
--- stored returns the head of a key's row as it is stored, nil if there is none.
+-- stored returns the head of a key's row as it is stored, a text, or nil if there is none.
 local function stored(key)
   local head = redis.call('GETRANGE', key, '0', HEAD_END)
   return #head == HEAD_SIZE and head or nil
@@ -108,17 +108,17 @@ local function entries(r)
     raw = redis.call('GETRANGE', r.key, HEAD_SIZE + r.named + r.lined + r.at, -1) .. r.pushed
     local v = {cmsgpack.unpack(raw)}
 
-    -- first and last are of the entry before, so that each entry can be checked against it.
-    local first, last = -math.huge, r.old - v[2] - v[1]
+    -- before and last are of the entry before, so that each entry can be checked against it.
+    local before, last = -math.huge, r.old - v[2] - v[1]
     for i = 1, #v, 3 do
-      local f, width, n = last + v[i], v[i + 1], v[i + 2]
-      if f <= first or width < 0 or n < 0 or f + width < last and k > 0 then
+      local first, width, n = last + v[i], v[i + 1], v[i + 2]
+      if first <= before or width < 0 or n < 0 or first + width < last and k > 0 then
         error('no entry')
       end
-      first, last, k = f, f + width, k + 1
-      F[k], L[k], N[k] = f, last, n
+      before, last, k = first, first + width, k + 1
+      F[k], L[k], N[k] = first, last, n
     end
-    assert(first < r.first and last <= r.last)
+    assert(before < r.first and last <= r.last)
   end
   assert(k == r.size - 1)
   return F, L, N, raw
@@ -134,6 +134,7 @@ local function open(r)
     F, L, N, raw, r.size, r.n = {}, {}, {}, '', 1, r.total
   end
 
+  -- The last entry stands in the head.
   local k = r.size
   F[k], L[k], N[k] = r.first, r.last, r.n
   r.F, r.L, r.N, r.kept, r.raw = F, L, N, k - 1, raw
@@ -170,10 +171,12 @@ end
 -- close brings the last entry of an open row back into the head, and returns the text of the entries before it.
 local function close(r)
   local F, L, N, size, v = r.F, r.L, r.N, r.size, {}
-  local prev, k = L[r.kept] or F[1] or 0, 0
+
+  -- The first entries are as they are stored. Each of the others is packed as its distance from the entry before.
+  local before, k = L[r.kept] or F[1] or 0, 0
   for i = r.kept + 1, size - 1 do
-    v[k + 1], v[k + 2], v[k + 3] = F[i] - prev, L[i] - F[i], N[i]
-    prev, k = L[i], k + 3
+    v[k + 1], v[k + 2], v[k + 3] = F[i] - before, L[i] - F[i], N[i]
+    before, k = L[i], k + 3
   end
 
   r.at, r.old, r.before = 0, L[1] or 0, L[size - 1] or F[size] or 0
@@ -181,13 +184,8 @@ local function close(r)
   return k > 0 and r.raw .. cmsgpack.pack(unpack(v)) or r.raw
 end
 
--- save writes the row with a line, which is '' if there is none, and an expiry after which nothing in it can matter.
-local function save(r, line)
-  -- A line lies between the head and the entries, so a row with a line is written as a whole.
-  if line ~= '' or r.lined > 0 or r.size > MAX_ENTRIES then
-    open(r)
-  end
-
+-- kept_until returns until when the key of a row with a line, as it is stored, must live: afterwards nothing in it can matter.
+local function kept_until(r, line)
   -- Programs remember starts, also cancelled starts, until till: until then the row must be there, or they take it for lost.
   local stop = max(r.seen, r.till, r.size > 0 and latest(r) + r.span or 0)
   if line ~= '' then
@@ -202,6 +200,17 @@ local function save(r, line)
   if r.paused > 0 then
     stop = max(stop, r.paused + max(penalty.remembered(r), SLOW_STEPS * r.span))
   end
+  return stop
+end
+
+-- save writes the row with a line as it is stored, which is '' if there is none, and an expiry after which nothing in it can matter.
+local function save(r, line)
+  -- A line lies between the head and the entries, so a row with a line is written as a whole.
+  if line ~= '' or r.lined > 0 or r.size > MAX_ENTRIES then
+    open(r)
+  end
+
+  local stop = kept_until(r, line)
 
   -- A string that has grown is written anew: Redis reserves twice its bytes.
   if not r.F and r.pushed ~= '' and redis.call('APPEND', r.key, r.pushed) > MAX_APPENDED then
@@ -209,12 +218,14 @@ local function save(r, line)
     open(r)
   end
 
+  -- An open row is written as a whole, with as many entries as fit beside its names and its line.
   local names = r.F and names_of(r)
   if r.F then
     r.named, r.lined = #names, #line
     bound(r)
   end
 
+  -- Most saves leave the key's lifetime as it is: it is longer than the row needs.
   local renew = stop > r.expires or r.F
   if renew then
     r.expires = stop + IDLE

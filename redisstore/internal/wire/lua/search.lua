@@ -51,6 +51,7 @@ end
 local function window_ramp(s, u)
   local ramp, begin = copied_from(s.row, 1), s.row.paused
   for k, part in ipairs(STEP_PARTS) do
+    -- Find the place of the step's entry.
     local i, last = after(ramp, begin), begin
     while k > 1 and i <= ramp.size and ramp.F[i] <= begin do
       i, last = i + 1, max(begin, ramp.L[i])
@@ -82,6 +83,8 @@ end
 function ramped(s, r)
   local length, width, reserve = penalty.step(r), s.rule.width, s.reserve
   local u = setmetatable({}, {__index = s.rule})
+
+  -- Steps that are shorter than the window have their part of everything.
   if length > 0 and length < width then
     local parts = floor(width / length)
     u.kind, u.span, u.boundaries, u.cap = SLIDING_WINDOW, length, false, ceil(s.cap / parts)
@@ -95,7 +98,7 @@ function ramped(s, r)
 end
 end
 
--- weigh begins a search afresh, for that cost. Successive questions must not go back in time.
+-- weigh begins search s afresh, for that cost, and returns s. Successive questions of a search must not go back in time.
 local function weigh(s, cost)
   s.cost, s.room, s.length = cost, s.most - cost, s.spread + (cost - 1) * s.rule.unit
   if s.cap < s.n then
@@ -107,12 +110,12 @@ local function weigh(s, cost)
   return s
 end
 
--- usable returns how much of a limit charges may use that must leave a reserve.
+-- usable returns how much of the limit of rule u charges may use that must leave a reserve. A ceiling leaves at least 1.
 local function usable(u, reserve)
   return u.cap < u.n and min(u.n - reserve, max(1, u.cap - reserve)) or u.n - reserve
 end
 
--- search_for starts a search for a charge under rule u, for starts from a time on.
+-- search_for returns a search for a charge under rule u, for starts from a time on. All fields have a value at once: a table that grows is expensive.
 local function search_for(u, cost, reserve, from, spread, shadow)
   return weigh({rule = u, row = u.row, n = u.n, cap = u.cap, span = u.span, pace = u.pace, most = usable(u, reserve),
     reserve = reserve, spread = spread, shadow = shadow, from = from, cost = 0, room = 0, length = 0, tail = 0, horizon = 0, index = 0,
@@ -171,7 +174,7 @@ end
 -- aligned returns the first start not before t that a fixed window has room for. It goes from window to window. Where the boundaries end it
 -- returns nil, and the time up to which more are needed.
 local function aligned(s, t)
-  local r, tail, room = s.row, s.rule.jitter + s.spread, s.room
+  local r, tail, room = s.row, s.rule.jitter + s.spread, s.room -- tail is how much later than t the start can arrive
   while true do
     local start, stop = window(s.rule, t)
     if not start then
@@ -290,8 +293,8 @@ local function even(s, t)
   -- The next start will be behind the last booked one, so the use of the window is measured there.
   local used = min(later(r, max(t, latest(r)) - span), n)
   local long = span - s.rule.jitter > MAX_EVEN_WINDOW
-  local steady = s.single and s.n > WINDOW_PARTS and not long and s.spread == 0 and r.paused == 0
-  local part = steady and ceil(span / WINDOW_PARTS) or 0
+  local has_parts = s.single and s.n > WINDOW_PARTS and not long and s.spread == 0 and r.paused == 0
+  local part = has_parts and ceil(span / WINDOW_PARTS) or 0
 
   -- The pace grows in proportion to the use of the window, from 0 at (fall-2)/fall of the limit.
   local full, fall = floor((part > 0 and span or floor(span * 24 / 25)) / n), long and 3 or part > 0 and 2 or 5
@@ -301,7 +304,7 @@ local function even(s, t)
 end
 
 -- align returns the first moment not before t at which a part of the window begins, and notes how many starts like this one may be there: as
--- many as there are multiples of their distance in the part.
+-- many as there are multiples of apart, their distance, in the part.
 local function align(s, t, apart)
   t = ceil(t / s.part) * s.part
   s.fits = floor((t + s.part) / apart) - floor(t / apart)
@@ -323,6 +326,7 @@ local function clear(s, t)
   end
 
   while k <= r.size do
+    -- An entry at the begin of a part ends with the part, and may be shared while it has fewer starts than fit.
     local alone = part > 0 and F[k] == L[k] and F[k] % part == 0
     local stop = alone and F[k] + part or L[k] + behind
     local shared = alone and F[k] == t and N[k] + s.cost <= s.fits * s.cost
@@ -356,6 +360,7 @@ function sliding_paced(s, t)
     end
   end
 
+  -- Without a pace, or a wait, the limit alone decides.
   t = t > s.wait and room(s, t) or s.wait
   if s.pace == 0 or s.wait == s.from then
     return t
@@ -397,6 +402,7 @@ local function resume(s)
     return weigh(s, s.each)
   end
 
+  -- The start that was booked is in the last entry that the search has counted.
   if r.grown > 0 and min(r.low, r.size + 1) <= s.j then
     s.sum = s.sum + r.grown
   end
@@ -446,7 +452,7 @@ local function recount(r, u)
 
   if r.unit ~= 0 then
     local old = math.abs(r.unit)
-    local whole = floor(r.level / old)
+    local whole = floor(r.level / old) -- tokens
     r.level = whole >= u.n and u.n * u.micros
       or whole * u.micros + ceil((r.level - whole * old) * u.micros / old)
   end
@@ -473,10 +479,13 @@ local function filled(s, t)
   local r, u = s.row, s.rule
   local F, L, N, size = r.F, r.L, r.N, r.size
   while true do
+    -- Count the entries up to t.
     while s.j <= size and F[s.j] <= t do
       s.sum = s.sum + filling(u, N[s.j])
       s.j = s.j + 1
     end
+
+    -- Take the first of these into the level until the rest leaves room.
     while s.sum > s.room and s.i < s.j do
       s.at, s.spent = add_up(s.at, s.spent, L[s.i], N[s.i], u)
       s.sum = s.sum - filling(u, N[s.i])
@@ -498,16 +507,19 @@ do
 local function overdrawn(s, t)
   local r, u = s.row, s.rule
   local F, L, N = r.F, r.L, r.N
-  local i, at, spent, sum, own = s.i, s.at, s.spent, s.sum, 0
+  local i, at, spent, sum, own = s.i, s.at, s.spent, s.sum, 0 -- own is the cost of the entries behind t
   for k = s.j, r.size do
     local n = filling(u, N[k])
     sum, own = sum + n, own + n
+
+    -- Take the first entries into the level until the rest leaves room.
     while sum > s.room and i < s.j do
       at, spent = add_up(at, spent, L[i], N[i], u)
       sum = sum - filling(u, N[i])
       i = i + 1
     end
 
+    -- Neither a run from the level on, nor a run that begins with the start, may need more tokens at the entry than have flowed in.
     if due(at, spent, sum - s.room, u) > F[k] or due(t + s.spread, 0, own - s.room, u) > F[k] then
       return F[k]
     end
@@ -553,8 +565,10 @@ do
 -- before.
 local function sliding_turn(u, most, from, rank)
   local r, span = u.row, u.span
-  local N, cycles = r.N, floor((rank - 1) / most)
+  local N, cycles = r.N, floor((rank - 1) / most) -- cycles is how many whole windows go before
   local used, i = later(r, from - span)
+
+  -- Entries leave the window one by one, until the rest of the rank has room.
   local missing, size, first = used + rank - cycles * most - most, r.size, i
   while missing > 0 and i <= size do
     missing, i = missing - N[i], i + 1
@@ -570,7 +584,7 @@ local function paced_turn(u, from, before)
   return max(from, r.t1, r.t2, r.t3) + floor(before * pace), pace
 end
 
--- left_in returns how much of a limit of left the starts in a window leave.
+-- left_in returns how much the starts in the window [start, stop) leave of a limit of left; below 0 if they are more.
 local function left_in(r, left, start, stop)
   for i = 1, r.size do
     if r.L[i] >= start and r.F[i] < stop then
@@ -583,7 +597,7 @@ end
 -- aligned_turn returns the turn in fixed windows: it fills window after window. Windows behind the last known boundaries are taken to be empty, and
 -- as long as the last known window.
 local function aligned_turn(u, most, from, rank)
-  local t, length = from, 0
+  local t, length = from, 0 -- of the last window
   for _ = 1, FAR_WINDOWS do
     local start, stop = window(u, t)
     if not start then
@@ -599,12 +613,12 @@ local function aligned_turn(u, most, from, rank)
   return t + floor((rank - 1) / most) * length
 end
 
--- bucket_turn returns the turn in a token bucket: from its level on, when the tokens of all ranks have flowed in.
+-- bucket_turn returns the turn in a token bucket: when, from its level on, the tokens of all up to the rank have flowed in.
 local function bucket_turn(u, most, from, rank)
   return filled({rule = u, row = u.row, i = 1, j = 1, sum = 0, at = u.row.lost, spent = u.row.level, room = most - rank}, from)
 end
 
--- at returns when a waiter of that cost, reserve and rank will start, not before the time from.
+-- at returns when a waiter of that cost, reserve and rank will start under rule u, a time of the server, not before the time from.
 function turn.at(u, reserve, from, cost, rank)
   local r, most = u.row, usable(u, reserve)
   open(r)
@@ -628,7 +642,43 @@ function turn.at(u, reserve, from, cost, rank)
   return max(sliding_turn(u, most, from, rank), (paced_turn(u, from, rank - cost)), sliding_turn(u, most, from, first) + (rank - first) * u.pace)
 end
 
--- units returns how much of the limit can start up to the time t, which is near, if a reserve is left.
+-- gap_units returns how many units of a leaky bucket fit from a time up to t, into the gaps between blocks and behind the last block.
+local function gap_units(u, from, t)
+  local r, sum, unit = u.row, 0, u.unit + u.pad
+  for i = 1, r.size do
+    sum = sum + max(0, floor((min(r.F[i], t) - from) / unit))
+    from = max(from, block_end(r, i, unit, u.n))
+  end
+  return sum + max(0, floor((t - from) / unit) + 1)
+end
+
+-- bucket_units returns how many of most tokens a bucket has at t.
+local function bucket_units(u, most, t)
+  local r = u.row
+  local at, spent = r.lost, r.level
+  for i = 1, r.size do
+    at, spent = add_up(at, spent, r.L[i], r.N[i], u)
+  end
+
+  -- Tokens that flow in during the jitter do not count.
+  spent = max(0, spent - max(0, t - u.jitter - at) * u.tokens)
+  return max(0, floor((most * u.micros - spent) / u.micros))
+end
+
+-- aligned_units returns how much can start from a time up to t, in each fixed window at most most.
+local function aligned_units(u, most, from, t)
+  local sum = 0
+  for _ = 1, FAR_WINDOWS do
+    local start, stop = window(u, from)
+    if not start or from > t then
+      break
+    end
+    sum, from = sum + max(0, left_in(u.row, most, start, stop)), stop
+  end
+  return sum
+end
+
+-- units returns the cost that can start from now up to the time t, which is near, if a reserve of the limit of rule u is left.
 function turn.units(u, reserve, t)
   local r, most = u.row, usable(u, reserve)
   open(r)
@@ -639,36 +689,14 @@ function turn.units(u, reserve, t)
   elseif u.peak == 0 then
     return MAX_COUNT
   elseif u.unit > 0 then
-    -- Count the units that fit into the gaps between blocks, and behind the last block.
-    local sum, unit = 0, u.unit + u.pad
-    for i = 1, r.size do
-      sum = sum + max(0, floor((min(r.F[i], t) - from) / unit))
-      from = max(from, block_end(r, i, unit, u.n))
-    end
-
-    return sum + max(0, floor((t - from) / unit) + 1)
+    return gap_units(u, from, t)
   elseif u.tokens > 0 then
-    local at, spent = r.lost, r.level
-    for i = 1, r.size do
-      at, spent = add_up(at, spent, r.L[i], r.N[i], u)
-    end
-
-    -- Tokens that flow in during the jitter do not count.
-    spent = max(0, spent - max(0, t - u.jitter - at) * u.tokens)
-    return max(0, floor((most * u.micros - spent) / u.micros))
+    return bucket_units(u, most, t)
   elseif u.boundaries then
-    local sum = 0
-    for _ = 1, FAR_WINDOWS do
-      local start, stop = window(u, from)
-      if not start or from > t then
-        break
-      end
-      sum, from = sum + max(0, left_in(r, most, start, stop)), stop
-    end
-    return sum
+    return aligned_units(u, most, from, t)
   end
 
-  -- Each further window until t has room for the whole limit once more.
+  -- Each further window until t has room for the whole limit once more. Starts also keep their pace.
   local cycles = floor((t - from) / u.span)
   local counted = later(r, cycles > 0 and min(t - u.span, now) or t - u.span)
   local first, pace = paced_turn(u, from, 0)
@@ -700,9 +728,9 @@ if raw and #raw == 16 then
 end
 
 -- The appointment follows the last one of the same kind of callers. The clock may have been set back since that was made.
-local k = again == 1 and 2 or 1
-local at = max(now + wait, min(tails[k], now + FARTHEST))
-tails[k] = at + length
+local i = again == 1 and 2 or 1
+local at = max(now + wait, min(tails[i], now + FARTHEST))
+tails[i] = at + length
 
 redis.call('SET', KEYS[1], struct.pack('<dd', tails[1], tails[2]), 'PX',
   string.format('%.0f', ceil((min(max(tails[1], tails[2]) - now, FARTHEST) + IDLE) / 1000)))

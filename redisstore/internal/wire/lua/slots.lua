@@ -23,12 +23,12 @@ local function blocks(slots, w)
 end
 
 -- has_unreported reports whether a waiter that was left out of a report waits behind w and
--- could go.
+-- could go: such a waiter costs 1 at least.
 local function has_unreported(slots, w)
   return w.behind > 0 and slots.taken + 1 + w.reserve <= slots.n
 end
 
--- set_aside gives the line what room there is.
+-- set_aside gives waiters the room that there is: what they cost is taken from then on, and they are called.
 function set_aside(slots)
   if slots.taken >= slots.n or awaits_reports(slots) then
     return
@@ -42,7 +42,7 @@ function set_aside(slots)
   end
 
   -- Waiters of all nodes go in the order in which they came to the fleet.
-  table.sort(line, function(a, b) return a.arrival < b.arrival end)
+  table.sort(line, function(first, second) return first.arrival < second.arrival end)
   for _, w in ipairs(line) do
     if blocks(slots, w) then
       return
@@ -72,7 +72,7 @@ local function blocked_behind(slots, arrival)
   return false
 end
 
--- find returns the index of the own waiter of that arrival.
+-- find returns the index in the own line of the waiter of that arrival, nil if there is none.
 local function find(slots, arrival)
   for i, w in ipairs(slots.own.line) do
     if w.arrival == arrival then
@@ -81,7 +81,7 @@ local function find(slots, arrival)
   end
 end
 
--- admits reports whether the claim can be had now by a waiter of that arrival, 0 for one
+-- admits reports whether claim s can be had now by a waiter of that arrival, 0 for one
 -- that does not wait yet.
 local function admits(s, arrival)
   local slots = s.slots
@@ -95,7 +95,7 @@ local function admits(s, arrival)
   return not awaits_reports(slots) and slots.taken + s.cost <= slots.n - s.reserve and not blocked_behind(slots, arrival)
 end
 
--- leave takes the own waiter of that arrival out of the line.
+-- leave takes the own waiter of that arrival out of the line, with what was set aside for it.
 local function leave(slots, arrival)
   local i = find(slots, arrival)
   if i then
@@ -106,14 +106,14 @@ local function leave(slots, arrival)
   end
 end
 
--- hold takes the slots of a claim.
+-- hold takes the slots of claim s for the calling node.
 local function hold(s)
   local slots = s.slots
   slots.own.held = slots.own.held + s.cost
   slots.taken = slots.taken + s.cost
 end
 
--- line_up puts a claim in line for a waiter of that arrival. An arrival of 0 is a waiter that
+-- line_up puts claim s in the own line for a waiter of that arrival. An arrival of 0 is a waiter that
 -- arrives now. It returns the arrival: no two waiters of a node have the same.
 local function line_up(s, arrival, now)
   local slots = s.slots
@@ -124,9 +124,10 @@ local function line_up(s, arrival, now)
   while find(slots, arrival) do
     arrival = arrival + 1
   end
-
   newest = max(newest, arrival)
   slots.last = max(slots.last, arrival)
+
+  -- The line is in the order of arrivals.
   local i = #slots.own.line + 1
   while i > 1 and slots.own.line[i - 1].arrival > arrival do
     i = i - 1
@@ -136,10 +137,10 @@ local function line_up(s, arrival, now)
   return arrival
 end
 
--- for_each calls a function of the slots of every claim.
-local function for_each(claims, call, arrival)
+-- for_each runs a function, leave or set_aside, for the slots of every claim.
+local function for_each(claims, run, arrival)
   for _, s in ipairs(claims) do
-    call(s.slots, arrival)
+    run(s.slots, arrival)
   end
 end
 
@@ -192,6 +193,8 @@ end
 -- the own line waits for that.
 function next_change(slots)
   local soonest
+
+  -- at notes a change in that many microseconds.
   local function at(left)
     soonest = min(soonest or left, left)
   end
@@ -228,7 +231,7 @@ end
 -- tell_called publishes to each other node which of its waiters were called. If the program may not
 -- publish, all nodes hear of it with their next call.
 function tell_called(slots, channel)
-  local names = {}
+  local names = {} -- the arrivals of the waiters of each node, as a text, by the node's id
   for _, m in ipairs(slots.nodes) do
     for _, w in ipairs(m.line) do
       if w.fresh and m ~= slots.own then
@@ -238,8 +241,8 @@ function tell_called(slots, channel)
     end
   end
 
-  for id, arrival in pairs(names) do
-    redis.pcall('PUBLISH', channel .. id, arrival .. ' ' .. slots.key)
+  for id, arrivals in pairs(names) do
+    redis.pcall('PUBLISH', channel .. id, arrivals .. ' ' .. slots.key)
   end
 end
 end
@@ -280,11 +283,14 @@ local function elapse(slots, passed)
   slots.passed, slots.nodes, slots.taken = passed, {}, 0
   slots.ends = slots.stored.ends - passed
   slots.pause, slots.age = max(0, slots.ends), min(SUSPECTED_AFTER, slots.stored.age + passed)
+
   for _, m in ipairs(slots.stored.nodes) do
     m.left, m.grace = math.abs(m.lease) - passed, m.lease < 0
     if passed > SUSPECTED_AFTER and m.left < SUSPECTED_AFTER and not m.grace then
       m.left, m.grace = SUSPECTED_AFTER, true
     end
+
+    -- Waiters have their places for a shorter time than nodes have their slots.
     m.line = m.left > LEASE - LINE_LEASE and m.waiters or {}
     if m.left > 0 then
       slots.nodes[#slots.nodes + 1] = m
@@ -293,16 +299,18 @@ local function elapse(slots, passed)
   end
 end
 
--- read_slots takes what is stored apart, and returns when it was written. Anything
--- else is an error.
+-- read_slots returns the budget of a key whose stored form is raw, and when it was written. What is
+-- no budget is an error.
 local function read_slots(key, raw)
   local v = cmsgpack.unpack(raw)
-  for _, x in ipairs(v) do
-    assert(type(x) == 'string' or math.abs(x) <= MAX_NUMBER)
+  for _, value in ipairs(v) do
+    assert(type(value) == 'string' or math.abs(value) <= MAX_NUMBER)
   end
 
   local slots = {key = key, generation = v[1], count = v[2], last = v[3] + v[4], lost = v[7] == 1, ban = v[8] + 0,
     probe = v[9] + 0, times = v[10] + 0, stored = {ends = v[5], age = v[6], nodes = {}}}
+
+  -- The nodes follow, each with its waiters. Sums with a text in them fail, too.
   local i = 11
   while v[i] do
     local m, size = {id = v[i], number = v[i + 1], held = v[i + 2], lease = v[i + 3], waiters = {}}, v[i + 4]
@@ -319,9 +327,8 @@ local function read_slots(key, raw)
   return slots, v[3]
 end
 
--- load_slots reads the budget of a key; a key that is not there is an empty one,
--- and so is one that holds something else, or would be gone if the clock of keys
--- were that of the script.
+-- load_slots returns the budget of a key as it is now. It is an empty budget if the key is not there, holds
+-- something else, or would have expired by the script's clock.
 --
 --   generation  of the key: a random number
 --   count    how often it was written since that began
@@ -350,8 +357,9 @@ end
 -- same time, so one that changes lines keeps its turn.
 local newest = 0
 
--- check_generation sees whether the budget is older than what a node knows of it: the last
--- generation and count that it heard, or 0. Then a new generation begins, or began.
+-- check_generation notes that the server has lost a later state of the budget, if a node knows one: generation and
+-- count are the last that the node heard, or 0. A budget without a generation, or one that lost the last of its own, begins
+-- a new generation, whose name is seed.
 local function check_generation(slots, generation, count, seed)
   if generation ~= 0 and (generation ~= slots.generation or count > slots.count) then
     slots.lost = true
@@ -361,11 +369,15 @@ local function check_generation(slots, generation, count, seed)
   end
 end
 
--- report reads the node's report and puts it in the place of the last one: n, the report's
--- number, held, generation and count, how long ago it asked for what it knows, and whether
--- it can tell, when the last of its own waiters arrived anywhere, how many of its line are
--- kept, how many are reported, then arrival, cost, reserve and behind of each. It returns
--- false if a later report came before.
+-- report reads the report of the node of an id from the frame, and puts it in the place of the node's last report. It returns
+-- false if a later report came before. A report says
+--
+--   n, number, held    the limit, the number of the report among those of the node, and how many slots the node holds
+--   generation, writes of the budget, as the node heard them last; writes is its count
+--   ago, clock         how long ago it asked for that, and whether it can tell
+--   last               when the last of its own waiters arrived anywhere
+--   most, size         how many waiters of its line are kept for each reserve, and how many are reported
+--   arrival, cost, reserve and behind of each waiter; behind is the cost of the waiters behind it that are not reported
 local function report(slots, id, seed)
   local generation, writes, ago, clock, last, size
   local m = {id = id, left = LEASE, line = {}}
@@ -406,10 +418,10 @@ local function report(slots, id, seed)
   return true
 end
 
--- shorten keeps of the own line the waiters that were called and the first of the others,
--- for each reserve: the last of them says what is behind it.
+-- shorten keeps of the line of node m the waiters that were called and the first of the others,
+-- m.most for each reserve: the last of these says what is behind it.
 local function shorten(m)
-  local line, size, last = {}, {}, {}
+  local line, size, last = {}, {}, {} -- size and last are by reserve
   for _, w in ipairs(m.line) do
     local k = size[w.reserve] or 0
     if w.called then

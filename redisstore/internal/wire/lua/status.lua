@@ -5,9 +5,9 @@
 --       2 numbers, 8 bytes each: its rule
 --
 -- Result as of book.lua: DONE, now, used, booked, waiting, wait, paused, how often the penalty was met again, the ceiling in thousandths, how
--- many callers stand in line, the limit that the upstream told, its window and how long ago, or 0, 0 and 0, and for each lane of a share in the line that has waiters, or had turns just now beside others: its share, its
--- weight, the costs that wait in it, and the costs that it was served, -1 if the row does not say; or NEEDS_BOUNDARIES, now, the time that the
--- calendar boundaries must reach.
+-- many callers stand in line, the limit that the upstream told, its window and how long ago, or 0, 0 and 0, and for each lane of a share in the
+-- line that has waiters, or had turns just now beside others: its share, its weight, the costs that wait in it, and the costs that it was served,
+-- -1 if the row does not say; or NEEDS_BOUNDARIES, now, the time that the calendar boundaries must reach.
 --
 -- needs: age (advance), frame (max, min, ceil, floor, now), penalty (penalty.repeated, ceiling.is_of, ceiling.at), queue (queue, queue.of,
 --     queue.waiting, queue.callers), row (penalty, ceiling, load, open), rule (read_rule, window), search (search_for, earliest), served
@@ -23,7 +23,7 @@ end
 open(r)
 local since = window(u, now)
 
--- come returns how much of an entry that has begun has come: all, except of a block, whose units come one by one.
+-- come returns the cost of an entry that has begun, at an index, that has come: all, except of a block, whose units come one by one.
 local function come(i)
   if u.unit == 0 or r.L[i] <= now then
     return r.N[i]
@@ -61,11 +61,12 @@ local top = ceiling.is_of(r, u) and floor(ceiling.at(r, now) * 1000) or 0
 local out = {struct.pack('<ddddddddddddd', DONE, now, used, booked, booked + line, t - now, max(0, r.paused - now), penalty.repeated(r, r.paused - now), top,
   line > 0 and queue.callers(queue.of(r)) or 0, told, told > 0 and r.each or 0, told > 0 and now - r.heard or 0)}
 
+-- The lanes of shares that have waiters, or had turns just now beside others.
 local m = line > 0 and queue.of(r).many
 for class = 1, m and queue.CLASSES or 0 do
   for i = 1, #m.share do
     local waits = m.left[i] + m.offered[i]
-    if m.class[i] == class and (waits > 0 or m.sum[class] > 0 and m.finish[i] > m.v[class]) then
+    if m.class[i] == class and (waits > 0 or m.sum[class] > 0 and m.finish[i] > m.virtual[class]) then
       out[#out + 1] = struct.pack('<dddd', m.share[i], m.weight[i], waits, m.told and served_of().of(m, i) or -1)
     end
   end
@@ -94,6 +95,7 @@ for _, m in ipairs(slots.nodes) do
   end
 end
 
+-- Waiters that were left out of reports are only known by their costs.
 if waiting > costs then
   callers = callers + ceil((waiting - costs) * callers / max(1, costs))
 end
