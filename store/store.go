@@ -466,6 +466,12 @@ type Traits struct {
 	// and a caller that has just come takes its turn beside the waiters in line.
 	SummonsWaiters bool
 
+	// BooksWaiters says that the store books the start of a waiter in its turn, before the
+	// caller comes for it, with the Charges and the Spread with which the caller asked last. So a
+	// caller in line asks again with the same Spread: with a different one it would give
+	// the start back.
+	BooksWaiters bool
+
 	// InMemory is the store itself, a pointer, if its methods return at once because all
 	// budgets are in the memory of this process. Such methods are called even where a call
 	// of a remote store would hold the caller. A store around an inner store passes on the

@@ -489,6 +489,14 @@ func (c *Caller) spread() time.Duration {
 // answers, and is not much too large.
 func (c *Caller) nextSpread() time.Duration {
 	spread, kept := c.spread(), c.Booking.Spread
+
+	// The store may have booked a start in the caller's turn already, with the room of the last booking behind it. The age of the
+	// grant says whether that room is enough: see unusable. A store that is slow answers unevenly, so a new spread would give back
+	// nearly every start, and each would cost a step more just when steps are scarce.
+	if c.state == inLine && c.engine.Traits.BooksWaiters {
+		return kept
+	}
+
 	if c.state == booked && c.staleStreak == 0 && kept-c.usableFor() <= spread && spread <= kept+c.usableFor()/2 {
 		return kept
 	}

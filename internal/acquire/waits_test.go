@@ -2,6 +2,7 @@ package acquire
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -88,16 +89,45 @@ func TestP5_AStartIsReplacedInOneStep(t *testing.T) {
 	}
 }
 
+// TestP4_AWaiterKeepsItsSpread: a caller in the line of a store that books for waiters asks again with the Charges and the Spread with which it came, however the
+// store's answers have changed since: the start that the store has booked meanwhile is of use then. In other stores it asks by what answers take now.
+func TestP4_AWaiterKeepsItsSpread(t *testing.T) {
+	for _, books := range []bool{true, false} {
+		for _, is := range []time.Duration{time.Millisecond, 100 * time.Millisecond} {
+			s := &replacingStore{inLine: true}
+			caller, e := new(Caller), &Engine{Store: s, Errors: plainErrors{}, Traits: store.Traits{BooksWaiters: books}}
+			caller.Init(e)
+			caller.MaxWait = time.Hour
+			caller.SetCharges([]store.Charge{{Budget: store.Budget{Policy: "p"}, Limit: store.PerSecond(40), Cost: 1, Jitter: DefaultJitter}})
+
+			e.grantAge.estimate.Store(int64(20 * time.Millisecond))
+			require.NoError(t, caller.Book(t.Context()))
+			first := s.last
+			first.Charges = slices.Clone(first.Charges)
+			require.NotZero(t, first.Spread)
+
+			e.grantAge.estimate.Store(int64(is))
+			require.NoError(t, caller.Book(t.Context()))
+			require.Equal(t, books, s.last.Spread == first.Spread)
+			require.Equal(t, books, slices.Equal(s.last.Charges, first.Charges))
+		}
+	}
+}
+
 // A replacingStore notes what a caller asks for, and gives it.
 type replacingStore struct {
 	*randomStore
 	age       time.Duration
+	inLine    bool // callers get a place in line
 	last      store.Booking
 	cancelled int
 }
 
 func (s *replacingStore) Book(_ context.Context, b *store.Booking) (store.Grant, error) {
 	s.last = *b
+	if s.inLine {
+		return store.Grant{HeldBy: 0, Wait: time.Second, Ready: make(chan struct{})}, nil
+	}
 	return store.Grant{OK: true, HeldBy: store.NotHeld, Handle: store.Handle{Start: 1, Stamp: 1}, Wait: time.Millisecond, Age: s.age}, nil
 }
 

@@ -137,10 +137,15 @@ func (c *Caller) Dismiss(q *ledger.Request) (ready chan struct{}) {
 }
 
 // Deliver gives a caller the start that was booked for it, as a grant of now without a Turn. It returns false if there is none, if the caller
-// asks for other charges, or if it comes later than the start by more than late: such a caller gets a new start.
+// asks for other charges or a different spread, or if it comes later than the start by more than late: such a caller gets a new start.
 func (c *Caller) Deliver(b *store.Booking, now int64, late time.Duration) (g store.Grant, ok bool) {
-	// A caller with other charges has no use for the start: Leave gives it back.
-	if c.state != Booked || now-c.grant.Handle.Start > ledger.Micros(late) || !slices.Equal(c.booking.Charges, b.Charges) {
+	if c.state != Booked || now-c.grant.Handle.Start > ledger.Micros(late) {
+		return g, false
+	}
+
+	// A caller with other charges has no use for the start, and with a larger spread it would use the start later than the room behind it
+	// allows: Leave gives the start back.
+	if c.booking.Spread != b.Spread || !slices.Equal(c.booking.Charges, b.Charges) {
 		return g, false
 	}
 

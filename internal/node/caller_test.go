@@ -109,6 +109,10 @@ func TestCallerFetchesOnce(t *testing.T) {
 
 	_, ok := b.Deliver(&store.Booking{}, b.now, Punctual)
 	require.False(t, ok, "it asks for other charges")
+	spread := *b.booking
+	spread.Spread = time.Millisecond
+	_, ok = b.Deliver(&spread, b.now, Punctual)
+	require.False(t, ok, "it would use the start later than the room behind it allows")
 	g, ok = b.deliver(2 * time.Millisecond)
 	require.True(t, ok)
 	require.True(t, g.OK)
@@ -116,4 +120,28 @@ func TestCallerFetchesOnce(t *testing.T) {
 	require.LessOrEqual(t, g.Age, 2*time.Millisecond)
 	_, ok = b.deliver(0)
 	require.False(t, ok)
+}
+
+// TestP1_RepliesTogether: two replies say together more exactly how the store's clock stands. A former reply that contradicts, or that is old, says nothing.
+func TestP1_RepliesTogether(t *testing.T) {
+	began := time.Now()
+	at := func(now, asked, received time.Duration) reply {
+		return reply{1_700_000_000_000_000 + now.Microseconds(), began.Add(asked), began.Add(received)}
+	}
+
+	const ms = time.Millisecond
+	for name, c := range map[string]struct{ is, former, want reply }{
+		"none":        {at(0, 0, 20*ms), reply{}, at(0, 0, 20*ms)},
+		"closer":      {at(100*ms, 90*ms, 110*ms), at(0, -ms, 2*ms), at(100*ms, 99*ms, 102*ms)},
+		"wider":       {at(100*ms, 99*ms, 102*ms), at(0, -10*ms, 10*ms), at(100*ms, 99*ms, 102*ms)},
+		"overlaps":    {at(100*ms, 90*ms, 101*ms), at(0, -ms, 2*ms), at(100*ms, 99*ms, 101*ms)},
+		"contradicts": {at(100*ms, 90*ms, 95*ms), at(0, -ms, 2*ms), at(100*ms, 90*ms, 95*ms)},
+		"old":         {at(1100*ms, 1090*ms, 1110*ms), at(0, -ms, 2*ms), at(1100*ms, 1090*ms, 1110*ms)},
+	} {
+		require.Equal(t, c.want, c.is.within(c.former), name)
+	}
+
+	require.Equal(t, at(0, -ms, 2*ms), at(100*ms, 90*ms, 110*ms).orBetter(at(0, -ms, 2*ms)))
+	require.Equal(t, at(100*ms, 99*ms, 101*ms), at(100*ms, 99*ms, 101*ms).orBetter(at(0, -ms, 2*ms)))
+	require.Equal(t, at(1100*ms, 1090*ms, 1110*ms), at(1100*ms, 1090*ms, 1110*ms).orBetter(at(0, -ms, 2*ms)))
 }

@@ -82,8 +82,9 @@ func (k *worker) confirm(ctx context.Context, w *Watch) (ok, answered bool) {
 		return false, false
 	}
 
-	// Other nodes may hold up the step. After fastStep the caller reads the rows by itself.
-	late := time.NewTimer(fastStep)
+	// Other nodes may hold up the step. After Punctual the caller reads the rows by itself: a later answer would find the start stale, and a new
+	// start would cost two steps more, just when steps wait for each other.
+	late := time.NewTimer(Punctual)
 	defer late.Stop()
 	select {
 	case ok, answered = <-c.answer:

@@ -20,6 +20,7 @@ type memory struct {
 	doubts   int // ops of which it is not known whether rows have them, and the memory does not have yet
 	watches  map[ledger.Key]Watches
 	recent   recent
+	clock    reply // says how the store's clock stands, as exactly as one of the last steps has found out
 	isDead   func(node, heard int64) bool
 	timers   map[ledger.Key]*time.Timer // of lines whose head is a waiter of this node
 	passes   map[ledger.Key]passed      // the last pass through each line in which callers of this node wait

@@ -158,6 +158,9 @@ func New(b Backend, o Options) *Store {
 	return &Store{backend: b, options: o, worker: newWorker(b, o)}
 }
 
+// Traits implements [store.Store]. A step books for the waiters of its node.
+func (s *Store) Traits() store.Traits { return store.Traits{BooksWaiters: true} }
+
 // own gives budgets that are the node's own a key that is unique.
 func (s *Store) own(charges []store.Charge) {
 	for i := range charges {

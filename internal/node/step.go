@@ -131,7 +131,7 @@ func newStep(m *memory) step {
 func (st *step) begin(rows Rows) {
 	st.forget()
 	st.rows, st.now = rows, rows.Now()
-	st.reply = reply{now: st.now, asked: rows.Asked(), received: rows.Received()}
+	st.reply = reply{now: st.now, asked: rows.Asked(), received: rows.Received()}.within(st.memory.clock)
 }
 
 // forget makes the step one that has done nothing.
@@ -158,6 +158,7 @@ func (st *step) forget() {
 func (st *step) save() {
 	// The drafts of waiters become their state. A caller that is booked now has its start by this step's reply.
 	m := st.memory
+	m.clock = st.reply.orBetter(m.clock)
 	for _, w := range st.touched {
 		w.now, w.next, w.turns = w.next, nil, 0
 		if w.now.State() == Booked {
@@ -218,6 +219,43 @@ type waiter struct {
 type reply struct {
 	now             int64     // the time of the step, by the store's clock
 	asked, received time.Time // the store's clock was read between the two
+}
+
+// clockFor is for how long a reply says how the store's clock stands to the clock of this program: in that time the two run apart by less than it matters.
+const clockFor = time.Second
+
+// at returns a reply as if it had come at a different time of the store's clock.
+func (r reply) at(now int64) reply {
+	by := time.Duration(now-r.now) * time.Microsecond
+	return reply{now, r.asked.Add(by), r.received.Add(by)}
+}
+
+// within returns a reply with the bounds of a former reply, too, where these are closer. A slow answer alone would make the starts of this step look old,
+// and their callers would ask for new ones, just when the store is slow. If the two contradict each other, a clock was set, and the former one says nothing.
+func (r reply) within(former reply) reply {
+	if former.asked.IsZero() || r.received.Sub(former.received) > clockFor {
+		return r
+	}
+
+	close := former.at(r.now)
+	if close.asked.Before(r.asked) {
+		close.asked = r.asked
+	}
+	if close.received.After(r.received) {
+		close.received = r.received
+	}
+	if close.received.Before(close.asked) {
+		return r
+	}
+	return close
+}
+
+// orBetter returns the reply of the two that says more exactly how the clocks stand, if it still says that.
+func (r reply) orBetter(former reply) reply {
+	if r.received.Sub(former.received) <= clockFor && former.received.Sub(former.asked) < r.received.Sub(r.asked) {
+		return former
+	}
+	return r
 }
 
 // draft returns the draft of a waiter.

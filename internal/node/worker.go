@@ -299,7 +299,7 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 		}
 
 		for _, o := range batch {
-			o.asked, o.received = rows.Asked(), rows.Received()
+			o.asked, o.received = k.step.reply.asked, k.step.reply.received
 			o.decide(&k.step, o)
 		}
 

@@ -115,7 +115,7 @@ func (d *database) try(ctx context.Context, group string, keys []string, do func
 	}
 
 	stop := c.until(ctx)
-	again, sound, err := d.transact(c, group, keys, do)
+	again, sound, err := d.transact(ctx, c, group, keys, do)
 
 	// If ctx has ended, the connection has a deadline in the past, and is of no use any more.
 	if stop() && sound {
@@ -132,9 +132,15 @@ func (d *database) try(ctx context.Context, group string, keys []string, do func
 }
 
 // transact makes a transaction on a connection. sound says that the connection is in no transaction.
-func (d *database) transact(c *conn, group string, keys []string, do func(rowstore.Tx) error) (again, sound bool, err error) {
+func (d *database) transact(ctx context.Context, c *conn, group string, keys []string, do func(rowstore.Tx) error) (again, sound bool, err error) {
 	t := &tx{sql: d.server.sql, c: c, group: group}
-	if err := t.start(keys); err != nil {
+	if err := t.start(keys, lockWaitIn(ctx)); err != nil {
+		// The connection is still good after a wait for the lock that took too long. A new one would cost the server as much as many
+		// transactions, just when it is busy.
+		if isCode(err, lockNotAvailable) {
+			return true, t.rollBack() == nil, wrap(err)
+		}
+
 		// The server was restarted, or a firewall forgot the connection: a new one may be better.
 		return isUndone(err) || c.used && c.IsClosed(), false, wrap(err)
 	}
@@ -170,6 +176,15 @@ func (d *database) transact(c *conn, group string, keys []string, do func(rowsto
 	c.saving.Store(false)
 	d.unsure.Delete(group)
 	return false, true, nil
+}
+
+// lockWaitIn returns how long a transaction may wait for the lock that has the time of ctx: the server ends the wait before that time is over.
+func lockWaitIn(ctx context.Context) time.Duration {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return lockWait
+	}
+	return min(lockWait, time.Until(end)-answerWait)
 }
 
 // Read implements [rowstore.Reader].

@@ -209,15 +209,17 @@ func (l *listener) listen(ctx context.Context) error {
 	}
 	defer closeNow(c)
 
-	for _, channel := range l.server.sql.channels(l.nodes()) {
+	channels := l.server.sql.channels(l.nodes())
+	for _, channel := range channels {
 		if _, err := c.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
 			return err
 		}
 	}
 
-	// PgBouncer takes LISTEN and does nothing, so the listener sends itself a message first.
+	// PgBouncer takes LISTEN and does nothing, so the listener sends itself a message first: to a channel of its own, if it has any, because where many
+	// programs begin together each would hear the messages of all.
 	probe := strconv.FormatUint(rand.Uint64(), 36)
-	if err := l.notify(ctx, probe); err != nil {
+	if err := l.notify(ctx, channels[len(channels)-1], probe); err != nil {
 		return err
 	}
 	if err := l.await(ctx, c, probe); err != nil {
@@ -259,14 +261,14 @@ func (l *listener) await(ctx context.Context, c *conn, probe string) error {
 	}
 }
 
-// notify sends a message outside of a transaction.
-func (l *listener) notify(ctx context.Context, text string) error {
+// notify sends a message to a channel, outside of a transaction.
+func (l *listener) notify(ctx context.Context, channel, text string) error {
 	c, err := l.conns.get(ctx)
 	if err != nil {
 		return err
 	}
 
-	if _, err := c.Exec(ctx, l.server.sql.notify, []string{l.server.sql.channel()}, text); err != nil {
+	if _, err := c.Exec(ctx, l.server.sql.notify, []string{channel}, text); err != nil {
 		l.conns.drop(c)
 		return err
 	}

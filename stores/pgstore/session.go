@@ -277,6 +277,7 @@ type conn struct {
 	*pgx.Conn
 	idleSince time.Time
 	used      bool        // there was a transaction before
+	planned   bool        // its session has the plans of a transaction
 	warning   error       // of the server, about the transaction
 	saving    atomic.Bool // a COMMIT is under way, or has had no answer
 }

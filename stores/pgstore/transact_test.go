@@ -288,6 +288,43 @@ func TestP12_LockOfAnother(t *testing.T) {
 	require.NoError(t, db.Transact(t.Context(), "g", nil, put))
 }
 
+// TestP12_TheWaitForTheLockKeepsTheConnection: a transaction that waits too long for the lock, because many others do, ends its wait before its time is over, and goes on
+// with its connection. Otherwise new connections would leave a busy server no time for transactions.
+func TestP12_TheWaitForTheLockKeepsTheConnection(t *testing.T) {
+	server := newServer(t)
+	db, admin, other := pgstore.NewDatabase(t, server.URL(), pgstore.Options{}), connect(t, server), connect(t, server)
+	require.NoError(t, db.Transact(t.Context(), "g", nil, put))
+	pids := func() (pids []int32) {
+		rows, err := admin.Query(t.Context(), "SELECT pid FROM pg_stat_activity WHERE application_name = 'throttle' ORDER BY pid")
+		require.NoError(t, err)
+		pids, err = pgx.CollectRows(rows, pgx.RowTo[int32])
+		require.NoError(t, err)
+		return pids
+	}
+	before := pids()
+	require.Len(t, before, 1)
+
+	exec(t, other, "BEGIN")
+	exec(t, other, "LOCK TABLE "+pgstore.LockTable(db, "g")+" IN EXCLUSIVE MODE")
+	done := make(chan struct{})
+	go func() { // the session that has the lock does not stand still
+		defer close(done)
+		_, _ = other.Exec(context.Background(), "SELECT pg_sleep(3600)")
+	}()
+	ctx, stop := context.WithTimeout(t.Context(), 4*time.Second)
+	defer stop()
+	err := db.Transact(ctx, "g", nil, put)
+	require.ErrorIs(t, err, rowstore.ErrAway)
+	require.ErrorContains(t, err, "lock timeout")
+	require.Equal(t, before, pids())
+
+	exec(t, admin, "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
+	<-done
+	exec(t, other, "ROLLBACK")
+	require.NoError(t, db.Transact(t.Context(), "g", nil, put))
+	require.Equal(t, before, pids())
+}
+
 // TestP11_Messages: a node hears of each transaction that wakes it or everybody, and of no other, without that anybody looks: what is for another
 // node does not reach its program. It hears again when its connection was lost.
 func TestP11_Messages(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,10 @@ import (
 const (
 	standstill = time.Second     // a transaction of which the server hears nothing is ended
 	lockWait   = 2 * time.Second // who waits longer for the lock looks whether its holder stands still, see free
+
+	// answerWait is how long before the end of its time a transaction ends its wait for the lock. Otherwise the end of the time would cost the
+	// connection, and where many programs wait, new connections would leave the server no time for transactions.
+	answerWait = 500 * time.Millisecond
 )
 
 // sweepMost is how many old rows are removed at once.
@@ -55,8 +60,8 @@ func newStatements(schema string) *statements {
 		// The settings and the time belong to the wait for the lock. The settings end with the transaction, so that PgBouncer can give the
 		// connection to others. statement_timeout would end the wait for a synchronous standby, and COMMIT would succeed all the same.
 		begin: fmt.Sprintf(`SELECT pg_catalog.set_config('idle_in_transaction_session_timeout', '%d', true),
-			pg_catalog.set_config('lock_timeout', '%d', true), pg_catalog.set_config('statement_timeout', '0', true), `+planning+`, `+clock,
-			standstill.Milliseconds(), lockWait.Milliseconds()),
+			pg_catalog.set_config('lock_timeout', $1, true), pg_catalog.set_config('statement_timeout', '0', true), `+planning+`, `+clock,
+			standstill.Milliseconds()),
 		// One row for each key, in their order.
 		read: `SELECT ` + clock + `, b.generation, b.updates, b.value
 			FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY AS k (key, place) LEFT JOIN LATERAL (
@@ -77,9 +82,9 @@ func newStatements(schema string) *statements {
 				AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
 				AND a.wait_event_type = 'Client' AND a.state_change < pg_catalog.now() - interval '` + fmt.Sprint(standstill.Milliseconds()) + ` ms'`,
 		attend: "SELECT pg_catalog.pg_try_advisory_lock_shared($1)",
-		// A lock of a session is in pg_locks as two halves.
-		present: `SELECT ` + clock + `, EXISTS (SELECT FROM pg_catalog.pg_locks AS l WHERE l.locktype = 'advisory' AND l.mode = 'ShareLock' AND l.granted AND l.objsubid = 1
-				AND l.classid = (k.number >> 32 & 4294967295)::oid AND l.objid = (k.number & 4294967295)::oid
+		// A lock of a session is in pg_locks as two halves. The locks are read once, and not for each node: many nodes ask, and each asks about all others.
+		present: `SELECT ` + clock + `, k.number IN (SELECT l.classid::bigint << 32 | l.objid::bigint FROM pg_catalog.pg_locks AS l
+				WHERE l.locktype = 'advisory' AND l.mode = 'ShareLock' AND l.granted AND l.objsubid = 1
 				AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()))
 			FROM pg_catalog.unnest($1::bigint[]) WITH ORDINALITY AS k (number, place) ORDER BY k.place`,
 		// Rows that a transaction is about to change are left out. The clock is read once, so that the index finds the old rows.
@@ -343,8 +348,8 @@ func (t *tx) readRows(replies pgx.BatchResults, keys []string) (now time.Time, e
 	return now, found.Err()
 }
 
-// start makes the first trip: it locks the group, and reads the clock and rows.
-func (t *tx) start(keys []string) error {
+// start makes the first trip: it locks the group, and reads the clock and rows. It waits for the lock for as long as wait says.
+func (t *tx) start(keys []string, wait time.Duration) error {
 	if len(keys) == 0 {
 		keys = []string{""} // for the clock
 	}
@@ -352,7 +357,8 @@ func (t *tx) start(keys []string) error {
 	// The order of the statements is the order in which started takes in the replies.
 	b := new(pgx.Batch)
 	b.Queue(begin)
-	b.Queue(t.sql.begin)
+	b.Queue(t.sql.begin, strconv.FormatInt(max(1, wait.Milliseconds()), 10)) // 0 would be a wait without end
+	t.queuePlans(b, keys)
 	b.Queue(t.sql.lock(t.group))
 	b.Queue(t.sql.read, keys)
 	sent := time.Now()
@@ -362,7 +368,7 @@ func (t *tx) start(keys []string) error {
 		return err
 	}
 
-	t.now = now
+	t.now, t.c.planned = now, true
 
 	// The clock was read after the wait for the lock, which took as long as the server's clock says. A clock that
 	// was set meanwhile cannot make the moment later than the reply.
@@ -372,6 +378,15 @@ func (t *tx) start(keys []string) error {
 	}
 
 	return nil
+}
+
+// queuePlans has a new session of the server make its plans, and read what it has to know of the tables, before it has the lock: that takes many times as
+// long as a transaction, and all other programs would wait meanwhile. The statements change nothing.
+func (t *tx) queuePlans(b *pgx.Batch, keys []string) {
+	if !t.c.planned {
+		b.Queue(t.sql.read, keys)
+		b.Queue(t.sql.save, []string{}, []int64{}, []int32{}, []time.Time{}, [][]byte{})
+	}
 }
 
 // started takes in the replies to the first trip, and returns the times before and after the wait for the lock.
@@ -384,6 +399,15 @@ func (t *tx) started(replies pgx.BatchResults, keys []string) (before, now time.
 	// The last column of the settings is the clock.
 	if err := replies.QueryRow().Scan(nil, nil, nil, nil, nil, nil, &before); err != nil {
 		return before, now, err
+	}
+
+	// The replies to queuePlans are dropped.
+	if !t.c.planned {
+		for range 2 {
+			if _, err := replies.Exec(); err != nil {
+				return before, now, err
+			}
+		}
 	}
 
 	// LOCK has no row. Its reply comes after the wait.

@@ -405,6 +405,7 @@ type waitingNodes struct {
 	open           bool          // callers come at random, 1.2 times as many as the limit allows. Otherwise each comes again when it has started.
 	takes          time.Duration // how long a transaction takes. Zero: a random time, as in a database on a server.
 	polls          bool          // the database cannot wake nodes
+	slower         float64       // how many times as long the trips take as of a database on a server. Zero: once.
 
 	mu     sync.Mutex
 	random *rand.Rand
@@ -428,6 +429,9 @@ func (f *waitingNodes) String() string {
 	}
 	if f.polls {
 		text += ", not woken"
+	}
+	if f.slower > 0 {
+		text += fmt.Sprintf(", %v times slower", f.slower)
 	}
 	return text
 }
@@ -484,6 +488,9 @@ func (f *waitingNodes) rush() time.Duration {
 func (f *waitingNodes) database() (db rowstore.Database, count *atomic.Int64) {
 	if f.takes == 0 {
 		d := newServed(45)
+		if f.slower > 0 {
+			d.slower, d.wakes = f.slower, 100*time.Microsecond
+		}
 		if f.polls {
 			return onServer{d, d, d}, &d.n
 		}

@@ -4,9 +4,14 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle/stores/rowstore"
 )
@@ -17,13 +22,16 @@ type served struct {
 	sessions *sessions
 	n        atomic.Int64 // transactions, reads, questions who is present, and nodes that heard a message, which is a transaction in PostgreSQL
 
+	slower float64       // how many times as long a trip takes as on a server with time to spare
+	wakes  time.Duration // for how long a message keeps the server from transactions, for each node that listens
+
 	dice   sync.Mutex
 	random *rand.Rand
 }
 
 func newServed(seed uint64) *served {
 	return &served{
-		memory: newMemory(), sessions: &sessions{open: make(map[*session]bool)}, random: rand.New(rand.NewPCG(seed, 45)),
+		memory: newMemory(), sessions: &sessions{open: make(map[*session]bool)}, random: rand.New(rand.NewPCG(seed, 45)), slower: 1,
 	}
 }
 
@@ -38,7 +46,7 @@ type onServer struct {
 func (s *served) trip() {
 	s.dice.Lock()
 	u := s.random.Float64()
-	d := time.Duration(float64(100*time.Microsecond) * math.Pow(100, u*u))
+	d := time.Duration(s.slower * float64(100*time.Microsecond) * math.Pow(100, u*u))
 	s.dice.Unlock()
 	time.Sleep(d)
 }
@@ -60,8 +68,10 @@ func (s *served) Transact(ctx context.Context, group string, keys []string, do f
 		err := do(servedTx{tx.(*memoryTx), asked})
 		if own := tx.(*memoryTx); own.all || len(own.wakes) > 0 {
 			s.mu.Lock()
-			s.n.Add(int64(len(s.bell)))
+			listen := len(s.bell)
 			s.mu.Unlock()
+			s.n.Add(int64(listen))
+			time.Sleep(time.Duration(listen) * s.wakes)
 		}
 		s.trip()
 		return err
@@ -91,4 +101,36 @@ type countedSession struct {
 func (c countedSession) Present(ctx context.Context, nodes []string) (present []bool, now time.Time, err error) {
 	c.server.n.Add(1)
 	return c.Session.Present(ctx, nodes)
+}
+
+// TestP3_WaitingOnASlowServer: the callers of many nodes use the limit though the server does one transaction at a time, takes long and uneven times, and is busy for a
+// while with each message, because it wakes all nodes that listen. Nearly each start that is booked for a waiter is used. If starts were given back because answers take
+// uneven times, each start would cost more transactions the slower the server is, and the server would have no time left.
+func TestP3_WaitingOnASlowServer(t *testing.T) {
+	for _, c := range []struct {
+		*waitingNodes
+		most float64 // transactions and reads a start, and nodes that hear a message
+	}{
+		{&waitingNodes{nodes: 60, callers: 4, n: 40, slower: 2}, 9},
+		{&waitingNodes{nodes: 16, callers: 16, n: 40, slower: 2.5}, 3.5},
+		{&waitingNodes{nodes: 4, callers: 16, n: 40, slower: 4}, 2.5},
+	} {
+		f := c.waitingNodes
+		t.Run(f.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f.T, f.random = t, rand.New(rand.NewPCG(45, 45))
+				began := time.Now()
+				transactions := f.play()
+
+				since := began.Add(orderSettles)
+				in := slices.DeleteFunc(f.starts, func(s nodeStart) bool { return s.start.Before(since) || s.start.After(since.Add(orderLasts)) })
+				used := float64(len(in)) * 1.035 / (float64(f.n) * orderLasts.Seconds())
+				cost := float64(transactions) / float64(len(in))
+				wrong, passed := f.order(since)
+				t.Logf("%.1f %% used, %.2f transactions a start, %.1f %% of pairs in the wrong order, passed by %v", 100*used, cost, 100*wrong, passed)
+				require.GreaterOrEqual(t, used, 0.97)
+				require.LessOrEqual(t, cost, c.most)
+			})
+		})
+	}
 }
