@@ -512,8 +512,11 @@ func evenPace(charge *store.Charge) time.Duration {
 
 // needsRevalidation reports whether the store's last word on the start is so old that the store
 // must confirm the start before the start is used.
-func (c *Caller) needsRevalidation() bool {
-	return Now()-c.validatedAt > validFor+min(c.revalidateLead(), c.validateRTT)
+func (c *Caller) needsRevalidation() bool { return c.needsRevalidationAt(Now()) }
+
+// needsRevalidationAt is needsRevalidation at a later moment, if the store says nothing until then.
+func (c *Caller) needsRevalidationAt(at time.Duration) bool {
+	return at-c.validatedAt > validFor+min(c.revalidateLead(), c.validateRTT)
 }
 
 // revalidateLead returns how long before the start the store is asked to confirm the start:
@@ -632,6 +635,9 @@ const (
 	// seconds.
 	rttSamples = 6
 
+	// meanOf is how many answers the mean covers, about.
+	meanOf = 4
+
 	// An answer that took more than outlierFactor times as long as the shortest of the last
 	// rttSamples is an outlier, unless it took less than DefaultJitter, which costs little.
 	outlierFactor = 4
@@ -671,7 +677,9 @@ func (e *rttEstimator) add(took, arrivedAt time.Duration) {
 	}
 
 	e.deviation.Add((int64((took - e.mean).Abs()) - e.deviation.Load()) / 4)
-	e.mean += (took - e.mean) / 4
+
+	// The first answers count fully: a fleet whose store is far away has no use for its first starts until the estimate says so.
+	e.mean += (took - e.mean) / time.Duration(min(e.seen, meanOf))
 	e.estimate.Store(int64(min(e.mean, bound)))
 }
 

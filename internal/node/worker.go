@@ -281,6 +281,7 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 
 	keys = append(keys, heard.News.Moved...)
 	var began time.Time
+	called := time.Now()
 	later, err := k.backend.Step(keys, func(rows Rows) Told {
 		k.state.Lock()
 		defer k.state.Unlock()
@@ -294,7 +295,7 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 		}
 
 		for _, o := range batch {
-			o.asked, o.received = rows.Asked(), rows.Received()
+			o.began, o.asked, o.received = called, rows.Asked(), rows.Received()
 			o.decide(&k.step, o)
 		}
 
@@ -604,6 +605,7 @@ type op struct {
 
 	booking  store.Booking // with charges of the op's own
 	grant    store.Grant   // the answer to a booking, or the grant that the op gives back
+	began    time.Time     // when the step began to wait for other nodes
 	asked    time.Time     // when this node asked the store's clock for the time of the step
 	received time.Time     // when this node had that time
 	came     time.Time     // when the caller came, if the op waits for others to share a step
