@@ -95,14 +95,19 @@ site: browser ## build the site from the Markdown of the repository, and look at
 cost: redis ## what make test costs, with an empty build cache and with a warm one
 	@scripts/cost.sh $(MAKE) test
 
+# How many times as many random cases make soak plays. A night has time for 8.
+SOAK ?= 1
+export SOAK
+
 .PHONY: soak
 soak: redis postgres pgbouncer mariadb prometheus lua ## what is long or measured: all of the tests, the tables of waits and scale, chaos
 	@# One package at a time: fleets are measured, and must have the machine to themselves.
-	@# Tests of redisstore await servers of their own, so four run side by side; its long form is what takes longest.
-	@$(EACH) go test -vet=off -race -shuffle=on -count=1 -p 1 -parallel 4 -timeout 90m ./...
-	go test -vet=off -shuffle=on -count=1 -p 1 -timeout 30m -run "$$(scripts/without-race.sh tests)" $$(scripts/without-race.sh packages)
-	go test -count=1 -timeout 30m ./internal/lab/waits -v -long
-	go run ./internal/lab/scale -measure
+	@# Tests of redisstore await servers of their own, so four run side by side.
+	@$(EACH) go test -vet=off -race -shuffle=on -count=1 -p 1 -parallel 4 -timeout $$((20 * $(SOAK)))m ./...
+	@# Nothing is measured here, so both cores have a package. The next line has the waits.
+	go test -vet=off -shuffle=on -count=1 -p 2 -timeout $$((20 * $(SOAK)))m -run "$$(scripts/without-race.sh tests)" -skip '^TestWaits$$' $$(scripts/without-race.sh packages)
+	go test -count=1 -timeout 20m ./internal/lab/waits -v -long
+	go run ./internal/lab/scale -measure -fleets 2
 	$(MAKE) chaos
 
 .PHONY: chaos

@@ -85,6 +85,7 @@ func (c *chooser) choose(ctx context.Context) (*contender, error) {
 
 // find returns a variant that has a start, perhaps one to come, or needs none.
 func (c *chooser) find(ctx context.Context) (*contender, error) {
+	// Take the first variant that may start now, in the order of preference.
 	var all []*contender
 	for _, i := range c.order {
 		v := c.variant(i)
@@ -122,6 +123,7 @@ func (c *chooser) find(ctx context.Context) (*contender, error) {
 		return c.refuse(ctx, all)
 	}
 
+	// From here on the variants stand in line, and one of them tells the observer.
 	for _, v := range all {
 		v.Silence()
 	}
@@ -142,6 +144,7 @@ func (c *chooser) find(ctx context.Context) (*contender, error) {
 
 // variant returns the variant with an index, priced, or nil if it cannot be built.
 func (c *chooser) variant(i int) *contender {
+	// A variant that was built before needs a new price only if the policies were replaced since.
 	v := c.built[i]
 	if v != nil {
 		select {
@@ -152,6 +155,7 @@ func (c *chooser) variant(i int) *contender {
 		return v
 	}
 
+	// Each variant is built once, whether that works or not.
 	if c.failed[i] == nil {
 		c.built[i], c.failed[i] = c.build(i)
 	}
@@ -396,6 +400,7 @@ func (l *Limiters) AcquireFirst(ctx context.Context, alternatives ...Alternative
 		}
 	}
 
+	// Alternatives with a weight come first, in a random order that follows the weights.
 	order := acquire.Preference(len(alternatives), func(i int) int { return alternatives[i].Weight })
 	c := newChooser(order, func(i int) (*contender, error) {
 		a := l.newAcquisition(ctx)
@@ -439,6 +444,7 @@ func (t *Transport) RoundTripFirst(req *http.Request, n int, variant func(i int)
 		return nil, &ConfigError{"", "n", fmt.Errorf("is %d: use 1 to %d", n, maxVariants)}
 	}
 
+	// A request prefers its variants in the order of their indexes.
 	o := &chosenRequest{t: t, req: req, variant: variant, body: req.Body, trips: make([]*roundTrip, n)}
 	order := make([]int, n)
 	for i := range order {

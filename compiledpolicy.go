@@ -57,6 +57,7 @@ func compile(p Policy, i int, by callers) (compiledPolicy, error) {
 		errs = append(errs, &ConfigError{name, f.name, errors.New(f.advice)})
 	}
 
+	// The pattern comes first: the functions of keys are checked against its wildcards.
 	var err error
 	if p.Match != "" {
 		if c.pattern, err = match.Parse(p.Match); err != nil {
@@ -118,12 +119,14 @@ func (p *Policy) unused(by callers) (all []unusedField) {
 		}
 	}
 
+	// A Transport has requests, and no callers that name a key.
 	if by == requests {
 		note(p.Match == "", "Match", "is missing: say which requests, such as \"api.example.com/\" for those to one host; \"/\" is every request")
 		note(p.Keyed && p.Key == nil, "Keyed", "is for callers that name a key, and a request names none: set Key, which reads it from the request")
 		return all
 	}
 
+	// Limiters see no answers, and requests only in AcquireRequest.
 	for _, name := range p.answerFields() {
 		note(true, name, "is never called, because no answer comes here: leave it out, or pass WithoutAnswers(policies), and tell the Permit of refusals and costs")
 	}
@@ -380,11 +383,13 @@ func recoverAs(err *error, policy, field string) {
 		return
 	}
 
+	// One of several observers has panicked, and its line is known.
 	if failed, ok := v.(*observersError); ok {
-		*err = failed.error // one of several observers has panicked, and its line is known
+		*err = failed.error
 		return
 	}
 
+	// A key of this package says what is wrong with it.
 	if wrong, ok := v.(*keyError); ok {
 		*err = &ConfigError{policy, field, wrong}
 		return
@@ -612,6 +617,7 @@ func (s *policySet) quote(req *http.Request) (q quote, err error) {
 // index is in matched. A policy that cannot be priced has no charge in the quote. The error
 // is of the first such policy that is no shadow.
 func (q *quote) priceRequest(s *policySet, matched []int32, req *http.Request) (err error) {
+	// A quote is used again for the next attempt, with its memory.
 	charges, policies := slices.Grow(q.charges[:0], len(matched)), slices.Grow(q.policies[:0], len(matched))
 	q.zeroCost, q.unpriced = q.zeroCost[:0], nil
 

@@ -172,6 +172,7 @@ func (o contextOptions) addTo(ctx context.Context) context.Context {
 // context allows. byDefault says that neither the options nor the configuration set a
 // bound.
 func (o *contextOptions) maxWaitOr(ctx context.Context, d time.Duration) (maxWait time.Duration, byDefault bool) {
+	// The options of the context go before the configuration.
 	if o.setMaxWait {
 		d = o.maxWait
 	}
@@ -321,13 +322,15 @@ func (e *engine) noticeUnmatched(s *policySet, r *http.Request) error {
 		err = &UnmatchedError{Method: Method(r), Host: Host(r)}
 	}
 
+	// While throttle is off nothing refuses a request. The event says that nothing holds it.
 	if err != nil && e.callers.IsOff() {
-		err = nil // the event says that nothing holds the request
+		err = nil
 	}
 
 	if e.observe != nil {
 		e.observe(r.Context(), Event{Kind: EventUnmatched, Host: Host(r), Err: err})
 	}
+
 	return err
 }
 
@@ -447,6 +450,7 @@ func (a *quotedAcquisition) useQuote(ctx context.Context, failed error) error {
 		a.functionFailed(ctx, f.policy, f.err)
 	}
 
+	// A caller that is refused has its charges, too: its events name the budgets.
 	a.SetCharges(a.quote.charges)
 	if failed == nil {
 		failed = checkCosts(a.Booking.Charges)
@@ -456,6 +460,7 @@ func (a *quotedAcquisition) useQuote(ctx context.Context, failed error) error {
 		a.passDespite(ctx, failed)
 		return nil
 	}
+
 	return failed
 }
 

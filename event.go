@@ -148,6 +148,7 @@ func (e *engine) event(ctx context.Context, told acquire.Event) (context.Context
 		ev.Policy, ev.Limit = decidedBy(told.Err)
 	}
 
+	// The observer may ask about the budgets of an error.
 	if told.Err != nil {
 		ctx = e.withQuestion(ctx, told.Err, told.Charges)
 	}

@@ -84,7 +84,7 @@ func (l *Limiter) Acquire(ctx context.Context, key string, cost int) (*Permit, e
 	return l.acquire(ctx, new(Permit), key, cost)
 }
 
-// acquire fills in p and returns it.
+// acquire fills in p, the permit of a caller with a key and a cost, and returns it. After an error it returns nil.
 func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) (*Permit, error) {
 	wrongKey := l.checkKey(key)
 	if l.policy == nil {
@@ -109,15 +109,14 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) 
 		c.KeepFree = l.headrooms.forPriority(a.Priority)
 	}
 
-	// Most callers are granted by Book, and wait for nothing.
-	err := cmp.Or(wrongKey, a.checkCost())
-
 	// While throttle is off no mistake refuses the caller.
+	err := cmp.Or(wrongKey, a.checkCost())
 	if err != nil && l.callers.IsOff() {
 		a.passDespite(ctx, err)
 		err = nil
 	}
 
+	// Most callers are granted by Book, and wait for nothing.
 	if err == nil {
 		err = a.Book(ctx)
 	}

@@ -85,7 +85,8 @@ func (l *Limiters) AcquireRequest(req *http.Request) (*Permit, error) {
 	return l.acquireRequest(&Permit{more: make([]permitRow, moreRows)}, req)
 }
 
-// acquireRequest fills in p, and returns it.
+// acquireRequest fills in p, the permit of a request under the policies that match it, and returns it. After an error it
+// returns nil.
 func (l *Limiters) acquireRequest(p *Permit, req *http.Request) (*Permit, error) {
 	a := l.newAcquisition(req.Context())
 	p, err := l.acquire(req.Context(), p, a, func() error {
@@ -264,6 +265,7 @@ func (e *engine) recentCharges(s *policySet) (charges []store.Charge) {
 // unasked returns the groups of the policies of the Fleet scope to which none of the
 // charges belongs. Without such policies it returns the group "".
 func unasked(s *policySet, charges []store.Charge) map[string]bool {
+	// All groups of the fleet, less the groups of the charges.
 	groups := make(map[string]bool)
 	for i := range s.policies {
 		if c := &s.policies[i].charge; !c.Node {
@@ -319,6 +321,7 @@ func (q *quote) priceDemands(s *policySet, demands []Demand, priority Priority) 
 			return err
 		}
 
+		// The charge of the policy, with the key, the share and the cost of the demand.
 		c := p.charge
 		if d.Key != "" {
 			c.Budget.Key = p.hash(d.Key)

@@ -20,6 +20,7 @@ func (r *roundTrip) meterBody(resp *http.Response, costs []int) {
 		return
 	}
 
+	// Ask each policy for a meter whose cost can still change.
 	var meters []policyMeter
 	for i, p := range r.quote.policies {
 		c := &r.Booking.Charges[i]
@@ -130,17 +131,19 @@ func (b *meteredBody) pass(p []byte) {
 	}
 }
 
-// keep keeps a piece of a body that has a coding. It returns true if the body has none: then the meters
-// see the piece at once, and endWrite must be called.
+// keep keeps p, a piece of a body that has a coding, until the body is over. It returns true if the body has no coding: then the
+// meters see the piece at once, and endWrite must be called.
 func (b *meteredBody) keep(p []byte) (seenAtOnce bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 
 	switch {
-	case b.over:
+	case b.over: // the costs are settled
 	case b.coding == "":
 		b.writing = true
 		return true
+
+	// A body that is too long is not kept at all: a part of it cannot be decoded.
 	case b.long || len(b.coded)+len(p) > maxCoded:
 		b.long, b.coded = true, nil
 	default:
@@ -156,18 +159,18 @@ func (b *meteredBody) endWrite() {
 	defer b.mu.Unlock()
 	b.writing = false
 	if b.over {
-		b.handOver()
+		b.settleInBackground()
 	}
 }
 
-// handOver has the costs settled in the background. Bookings in one of the budgets wait for
+// settleInBackground has the costs settled in the background. Bookings in one of the budgets wait for
 // the settlement.
-func (b *meteredBody) handOver() {
+func (b *meteredBody) settleInBackground() {
 	budgets := make([]store.Budget, len(b.meters))
 	for i := range b.meters {
 		budgets[i] = b.r.Booking.Charges[b.meters[i].charge].Budget
 	}
-	if !b.r.callers.HandOver(b.settle, budgets) {
+	if !b.r.callers.ReportInBackground(b.settle, budgets) {
 		go b.settle()
 	}
 }
@@ -187,7 +190,7 @@ func (b *meteredBody) end() {
 	first := !b.over
 	b.over = true
 	if first && !b.writing {
-		b.handOver()
+		b.settleInBackground()
 	}
 }
 

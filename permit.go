@@ -337,12 +337,14 @@ func (p *Permit) Renew(ctx context.Context) error {
 		p.tieSlots(p.slots.ctx, a)
 	}
 
+	// The permit was held twice, and says so with the sum.
 	p.usedAt = now()
 	if a.Hold.Policy != "" {
 		a.Hold.Duration = p.held.Duration + a.Waited()
 		p.held = a.Hold
 	}
 
+	// Release was called meanwhile.
 	if !p.endChange() {
 		return errNotHeld
 	}
@@ -490,6 +492,7 @@ func (a *acquisition) countedCharge(charges []*store.Charge) (*store.Charge, err
 // penalize has the store close the budgets of charges, because of work that began ago. A
 // budget whose quota the answer states, counted, does not learn. counted may be nil.
 func (a *acquisition) penalize(ctx context.Context, charges []*store.Charge, counted *store.Charge, said Answer, ago time.Duration) error {
+	// The penalties last from now on, however long the report of each takes.
 	began := now()
 	var penalties []penalty
 	for _, c := range charges {
@@ -532,6 +535,7 @@ func (p *Permit) settle(ctx context.Context, counted *store.Charge, cost int) er
 		return nil
 	}
 
+	// Also a cost that has not changed tells how good the estimates of the policy are.
 	c := &a.Booking.Charges[index]
 	before := c.Cost
 	a.callers.NoteCost(c.Budget.Policy, before, cost)
@@ -562,6 +566,7 @@ func (p *Permit) told() (a *acquisition, charges []*store.Charge, ago time.Durat
 		charges = append(charges, &a.Booking.Charges[i])
 	}
 
+	// The budgets under which the work is free are in no booking.
 	for _, c := range p.charges(true) {
 		if !slices.ContainsFunc(charges, func(other *store.Charge) bool { return other.Budget == c.Budget }) {
 			charges = append(charges, &c)

@@ -46,7 +46,7 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 
 	switch {
 	case f.isEmpty():
-		return
+		return // the store need not hear of the response
 
 	// A store in memory is told at once, which takes no time, so the store knows everything when the caller gets the response.
 	case r.inMemory:
@@ -56,12 +56,13 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 		return
 	}
 
+	// A store far away hears in the background, unless a penalty closes a budget for the caller's next attempt.
 	r.toBeTold = true
 	switch {
 	case r.holdsNobody(f) && r.Uncounted(): // the store is away: each response would leave a report behind
 	case r.Uncounted(): // throttle is off: no response waits until the store has heard of it
-		r.handOver(f)
-	case (f.penalties == nil || r.holdsNobody(f)) && r.handOver(f):
+		r.reportInBackground(f)
+	case (f.penalties == nil || r.holdsNobody(f)) && r.reportInBackground(f):
 	default:
 		r.reportFirst(resp, f)
 	}
@@ -70,11 +71,11 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 // isEmpty reports whether the store need not hear of the response.
 func (f *feedback) isEmpty() bool { return f.penalties == nil && f.quotas == nil && f.costs == nil }
 
-// handOver has the store told of a feedback in the background. Bookings in the budgets of
+// reportInBackground has the store told of a feedback in the background. Bookings in the budgets of
 // lowered wait for that. It returns false if the store has too many reports to take
 // already.
-func (r *roundTrip) handOver(f feedback) bool {
-	return r.callers.HandOver(func() {
+func (r *roundTrip) reportInBackground(f feedback) bool {
+	return r.callers.ReportInBackground(func() {
 		r.reportPenalties(f) // of shadow policies only
 		r.reportUse(f)
 	}, r.lowered(f))
@@ -107,7 +108,7 @@ func (r *roundTrip) reportFirst(resp *http.Response, f feedback) {
 		// Penalties first, because they are urgent for the whole fleet: the caller does not wait for the rest if it can be handed over.
 		r.reportPenalties(f)
 		rest := feedback{quotas: f.quotas, costs: f.costs, arrived: f.arrived}
-		if !rest.isEmpty() && !r.handOver(rest) {
+		if !rest.isEmpty() && !r.reportInBackground(rest) {
 			r.reportUse(rest)
 		}
 
@@ -165,6 +166,7 @@ func (r *roundTrip) readFeedback(resp *http.Response) (f feedback) {
 	f.arrived = now()
 	req := resp.Request
 
+	// Each policy of the request reads the response for itself.
 	delay := r.responseDelay(resp)
 	for i := range r.policyCount() {
 		p, c := r.policy(i)
@@ -292,6 +294,7 @@ func (r *roundTrip) responseDelay(resp *http.Response) time.Duration {
 // mark has [AnswerOf] return the policies' verdict on a response. A penalty counts as
 // stored unless its report has failed.
 func (r *roundTrip) mark(resp *http.Response, f feedback) {
+	// f.verdict is the verdict of the policies that close nothing.
 	m := mark{resp: resp, verdict: f.verdict}
 
 	// The verdicts of policies that close their budgets count before the verdicts of all others, except for VerdictPartly.

@@ -56,16 +56,16 @@ const idleConnsPerHost = 256
 // useDefaultBase sets the base of a transport whose Config names none: see
 // [Config.Base].
 func (t *Transport) useDefaultBase() {
+	// A program may have replaced http.DefaultTransport by a RoundTripper that nobody can clone.
 	standard, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {
 		t.base = http.DefaultTransport
 		return
 	}
 
+	// MaxIdleConns is a bound over all hosts, and would close connections of the workers as well.
 	base := standard.Clone()
 	if base.MaxIdleConnsPerHost == 0 {
-		// MaxIdleConns is a bound over all hosts, and would close connections of the
-		// workers as well.
 		base.MaxIdleConnsPerHost, base.MaxIdleConns = idleConnsPerHost, 0
 	}
 
@@ -267,6 +267,7 @@ func (r *roundTrip) send() (*http.Response, error) {
 		err = stopped
 	}
 
+	// Nobody gets the response of a base that fails, so nobody else would close its body.
 	if err != nil || resp == nil {
 		if resp != nil && resp.Body != nil {
 			resp.Body.Close()
@@ -422,6 +423,7 @@ func (r *roundTrip) endCheck(err error) (context.Context, []Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
+	// Whoever waits for the check goes on: see awaitCheck.
 	r.checking = false
 	if r.checked != nil {
 		close(r.checked)
@@ -557,11 +559,13 @@ func (r *roundTrip) noteWritten() (ctx context.Context, e Event, late bool) {
 		return nil, e, false // the headers are in a buffer only: net/http notices the closed connection when it flushes
 	}
 
+	// The headers went to a connection that no longer counts, or the answer came before them.
 	r.wrote = true
 	if r.checking || r.quotedAcquisition == nil {
-		return nil, e, false // the headers went to a connection that no longer counts, or the answer came before them
+		return nil, e, false
 	}
 
+	// A start that is used needs no watch.
 	r.StopWatch()
 	if d := r.Late(); d > 0 && r.stopErr == nil && r.observe != nil {
 		ctx, e = r.event(r.req.Context(), acquire.EventLate, d, nil)
@@ -649,6 +653,8 @@ func (r *roundTrip) noteEnd() (unbooked *store.Charge, err error) {
 	if r.stopAfterFunc != nil {
 		r.stopAfterFunc()
 	}
+
+	// A check that still runs gives back what the attempt holds: see endCheck.
 	if r.checking || r.quotedAcquisition == nil {
 		return nil, nil
 	}

@@ -121,6 +121,7 @@ func (s *Store) bookLong(now int64, b *store.Booking, rows []*ledger.Row, g *sto
 		q.Open(i, r)
 	}
 
+	// A caller that must stand in line needs a waiter: see stand.
 	if !q.BookNow() {
 		return false
 	}
@@ -364,7 +365,8 @@ type appointments struct {
 	most int // at how many budgets the ones with past appointments are dropped
 }
 
-// make makes an appointment with a caller that leaves now.
+// make makes an appointment with a caller that leaves now, and would wait for wait. again says that the caller has had
+// an appointment before. make returns in how long the caller should come.
 func (a *appointments) make(now int64, c *store.Charge, wait time.Duration, again bool) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()

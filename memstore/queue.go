@@ -108,6 +108,7 @@ func (s *Store) stand(w *waiter, b *store.Booking) (g store.Grant, moved []ledge
 	})
 	g.Turn = w
 
+	// A waiter at the head of its line may be due already.
 	if key, _, waits := w.Line(); waits {
 		if head, _ := s.head(key); head == w {
 			moved = append(moved, key)
@@ -132,6 +133,7 @@ func (s *Store) giveUp(w *waiter) {
 // serve books for the callers at the heads of lines, as far as their starts are within the horizon, and looks at each line
 // again when its next start is. The caller holds no locks.
 func (s *Store) serve(lines []ledger.Key) {
+	// The locks are those of the waiter's budgets, so look first who it is, and then lock.
 	for len(lines) > 0 {
 		key := lines[0]
 		w, shards := s.head(key)
@@ -247,6 +249,7 @@ func (s *Store) impatient(c ledger.Closed) map[*waiter]shardSet {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 
+	// dismiss locks the waiters' shards one by one, after this shard is unlocked.
 	all := make(map[*waiter]shardSet)
 	b := sh.budgets[c.Key]
 	if b == nil || b.audience == nil {

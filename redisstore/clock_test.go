@@ -7,9 +7,7 @@ import (
 	"math"
 	"math/big"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -135,11 +133,11 @@ func TestP1_EdgesOfOddWindows(t *testing.T) {
 }
 
 // TestP1_OddWindows compares random operations on windows that divide no second with the
-// definition: half a million, in make soak.
+// definition: twenty thousand, in make soak, times $SOAK.
 func TestP1_OddWindows(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
-	for seed := range uint64(soak.Most(1000, 4)) {
+	for seed := range uint64(soak.Seeds(40, 4)) {
 		storetest.RandomWindows(t, func(t *testing.T) store.Store {
 			client := server.Client(t)
 			forgets(t, client)
@@ -323,15 +321,6 @@ var stepLimits = []store.Limit{
 	store.FixedWindow(6, 10*time.Second), store.CalendarWindow(20, store.Day, time.UTC),
 }
 
-// operations is how many there are for each limit: $THROTTLE_CLOCK_OPERATIONS in
-// the long run.
-func operations() int {
-	if n, err := strconv.Atoi(os.Getenv("THROTTLE_CLOCK_OPERATIONS")); err == nil {
-		return n
-	}
-	return soak.Most(900, 300)
-}
-
 // TestP9_RandomSteps lets callers of two nodes come, wait, start and give up, while
 // the server's clock steps to and fro. Starts are judged by the bubble's time, which
 // never does; nobody waits for longer than for those before him and a window.
@@ -347,7 +336,7 @@ func TestP9_RandomSteps(t *testing.T) {
 			for range 2 {
 				d.nodes = append(d.nodes, redisstore.NewAt(server.Client(t), redisstore.Options{}, d.clock.now))
 			}
-			for range operations() {
+			for range soak.Seeds(900, 300) {
 				d.move()
 			}
 			rest(d.patience() + 2*d.length)

@@ -252,7 +252,7 @@ func TestP12_LagIsTheBound(t *testing.T) {
 // servers all the time.
 func onTopology(t *testing.T, client redis.UniversalClient, empty func(t *testing.T)) {
 	require.NoError(t, client.Ping(t.Context()).Err())
-	for seed := range uint64(soak.Most(5, 1)) {
+	for seed := range uint64(soak.Seeds(5, 1)) {
 		storetest.Random(t, func(t *testing.T) store.Store {
 			empty(t)
 			return redisstore.NewAt(client, redisstore.Options{}, bubbleClock)

@@ -180,7 +180,7 @@ func TestP12_ABackupIsToldOnce(t *testing.T) {
 		{store.CalendarWindow(5000, store.Month, time.UTC), 8, time.Second, before},
 	} {
 		for _, deployed := range []int{0, fleet.programs / 2} {
-			for seed := range soak.Most[uint64](20, 2) {
+			for seed := range uint64(soak.Seeds(6, 2)) {
 				t.Run(fmt.Sprint(fleet.limit, " ", fleet.programs, " ", deployed, " ", seed), func(t *testing.T) {
 					forgotten(t, func(t *testing.T, client *redis.Client, _ func()) {
 						f := &forgetfulFleet{T: t, rng: rand.New(rand.NewPCG(seed, 18)), client: client, charge: charge("budget", fleet.limit)}
@@ -239,7 +239,7 @@ func (f *lossyFleet) startSome(most int) {
 func TestP12_LossesAmongNewAndSilentPrograms(t *testing.T) {
 	t.Parallel()
 	first := []uint64{141, 184, 281} // a program knew less than others of a generation that had no name any more
-	for _, seed := range soak.Most(seeds(300), append(seeds(7), first...)) {
+	for _, seed := range append(seeds(soak.Seeds(40, 7)), first...) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			lossesAmongPrograms(t, seed, 8, func(t *testing.T, want, booked int) { require.Equal(t, want, booked) })
 		})

@@ -80,7 +80,7 @@ func (r *recorder) texts(all []any) {
 }
 
 // keepAll is how many calls of a script are recorded; of those that come later, one in keepOne.
-const keepAll, keepOne = 2000, 16
+const keepAll, keepOne = 500, 64
 
 // wants counts a call, and reports whether it is to be recorded.
 func (r *recorder) wants(script string) bool {
@@ -170,6 +170,7 @@ func (once) NoRetry() bool { return true }
 // TestP1_InLua54: the scripts answer in Lua 5.4, which Dragonfly runs, what they answer in Redis, and leave the same
 // in the keys: in the calls of the contract, of the vectors and of random operations.
 func TestP1_InLua54(t *testing.T) {
+	soak.WithoutRace(t) // it is TestContract once more
 	soak.Only(t)
 	program, err := exec.LookPath("lua5.4")
 	require.NoError(t, err, "no lua5.4 on PATH: run `make lua`, or install it (apt-get install lua5.4)")

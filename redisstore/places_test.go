@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"encoding/binary"
+	"flag"
 	"fmt"
 	"io"
 	"math"
@@ -189,19 +190,31 @@ func TestPlaceOfAnotherNamespace(t *testing.T) {
 
 // TestChoice_FullLoad has four nodes send to three hosts under full load, on a real Redis, and beside
 // that to a single host with the sum of the limits. It prints what was used, how long callers
-// waited and what Redis did. It measures: the memory's TestChoice_FullLoad compares with the limits.
+// waited and what Redis did. It measures: the memory's TestChoice_FullLoad compares with the limits. Without -choice one load
+// is played, for a moment and beside other tests, so that the measurement does not rot.
 func TestChoice_FullLoad(t *testing.T) {
 	soak.Only(t)
-	for _, c := range []struct{ callers, times int }{{5, 1}, {16, 1}, {100, 1}, {64, 10}} {
+	loads, lasts := []choiceLoad{{5, 1}, {16, 1}, {100, 1}, {64, 10}}, 20*time.Second
+	if !*measureChoice {
+		t.Parallel()
+		loads, lasts = []choiceLoad{{16, 1}}, 5*time.Second
+	}
+
+	for _, c := range loads {
 		for _, limits := range [][]int{{65 * c.times}, {5 * c.times, 20 * c.times, 40 * c.times}} {
-			chooseUnderLoad(t, limits, c.callers)
+			chooseUnderLoad(t, limits, c.callers, lasts)
 		}
 	}
 }
 
-// chooseUnderLoad has callers of four nodes send for 20 s, and logs what came of it.
-func chooseUnderLoad(t *testing.T, limits []int, callers int) {
-	const nodes, settling, lasts = 4, 2 * time.Second, 20 * time.Second
+var measureChoice = flag.Bool("choice", false, "play all loads of TestChoice_FullLoad: for a quiet machine, three minutes")
+
+// A choiceLoad is callers of each node, and how many times as large as usual the limits are.
+type choiceLoad struct{ callers, times int }
+
+// chooseUnderLoad has callers of four nodes send for a while, and logs what came of it.
+func chooseUnderLoad(t *testing.T, limits []int, callers int, lasts time.Duration) {
+	const nodes, settling = 4, 2 * time.Second
 	server := redistest.Single(t)
 	var mu sync.Mutex
 	at := make(map[string][]time.Duration)
@@ -277,7 +290,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // for the random births of its lives.
 func TestP4_ShortIsTheSame(t *testing.T) {
 	server := redistest.Shared(t)
-	for seed := range uint64(soak.Most(12, 3)) {
+	for seed := range uint64(soak.Seeds(12, 3)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			short := play(t, server.Client(t), seed)
 			restore := redisstore.LongWay()
@@ -341,7 +354,7 @@ func play(t *testing.T, client *redis.Client, seed uint64) (seen []string) {
 // many budgets.
 func TestP4_ShortCallsAreTheSame(t *testing.T) {
 	server := redistest.Shared(t)
-	for seed := range uint64(soak.Most(8, 2)) {
+	for seed := range uint64(soak.Seeds(8, 2)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			short := playMany(t, server.Client(t), seed)
 			restore := redisstore.LongWay()

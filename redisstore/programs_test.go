@@ -391,7 +391,7 @@ const (
 func TestP7_CrowdsThatLeave(t *testing.T) {
 	beside(t)
 	for _, scene := range soak.Most(crowdScenes, crowdScenes[:3]) {
-		for seed := range uint64(soak.Most(10, 1)) {
+		for seed := range uint64(soak.Seeds(1, 1)) {
 			runBubble(t, fmt.Sprint(scene.name, " ", seed), func(t *testing.T, server *redistest.Server) {
 				dice := rand.New(rand.NewPCG(seed, 1))
 				c := crowds{T: t, crowdScene: scene, dice: dice, size: 10 + dice.IntN(soak.Most(70, 20)), started: make(chan struct{}, 1), used: make(map[throttle.Demand]*crowdUse)}
@@ -409,7 +409,7 @@ func TestP7_CrowdsThatLeave(t *testing.T) {
 					n.lives, n.dies = context.WithCancel(t.Context())
 					c.nodes = append(c.nodes, n)
 				}
-				c.play(soak.Most(5*time.Second, 2*time.Second))
+				c.play(soak.Most(3*time.Second, 2*time.Second))
 			})
 		}
 	}

@@ -122,6 +122,8 @@ func newPrimary(client redis.UniversalClient, o *Options) *primary {
 
 	// A cluster needs all keys of a script in one slot, so they have one hash tag.
 	p.names.Tagged, p.names.DB = o.HashTags || !p.conn.Single(), p.conn.DB
+
+	// Messages come to receive, which passes them on to the watches and to the node.
 	p.subs = notify.New(p.conn, func() notify.Channels { return notify.ChannelsOf(p.names) }, p.receive)
 	p.watches = watch.New(p.conn, p.subs, p.askPauses)
 	p.Node = node.New(node.Options{
@@ -268,6 +270,7 @@ func (p *primary) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (
 // before and after the call. The script tells the rest of the fleet; pause tells the watches and lines of
 // this node.
 func (p *primary) pause(ctx context.Context, c store.Charge, r store.Refusal, lift bool) (from, to float64, err error) {
+	// The request is built anew for each try. Redis may have been away, so the lengths of time are as of now.
 	key := p.names.Of(&c)
 	asked := time.Now()
 	reply, err := conn.Ask(ctx, p.conn, nil, func() wire.Request[wire.PauseReply] {
@@ -276,7 +279,7 @@ func (p *primary) pause(ctx context.Context, c store.Charge, r store.Refusal, li
 			Ago: r.Ago, Took: cmp.Or(r.Took, r.Ago), Start: r.Start.Handle.Start,
 		}
 
-		passed := time.Since(asked) // the request is built anew for each try, and Redis may have been away
+		passed := time.Since(asked)
 		q.Length = max(0, r.Length-passed)
 		if q.Ago > 0 {
 			q.Ago = min(q.Ago, store.MaxAhead) + passed
@@ -302,6 +305,7 @@ func (p *primary) pause(ctx context.Context, c store.Charge, r store.Refusal, li
 // Reconcile implements [store.Store]. It makes no call for a quota that says nothing new: see
 // history.ReportsQuota.
 func (p *primary) Reconcile(ctx context.Context, c store.Charge, q store.Quota) error {
+	// These kinds have nothing that a quota could lower. Of a window it must be known when it ends.
 	switch c.Limit.Kind() {
 	case store.KindLeakyBucket, store.KindConcurrency, store.KindUnlimited:
 		return nil
@@ -408,6 +412,7 @@ func (p *primary) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) s
 	start := watch.Start{
 		At: g.Handle.Start, Sent: sent, Due: sent.Add(g.Age + g.Wait), Doubt: g.Age,
 	}
+	// Shadow budgets hold nobody. Budgets of slots have no history of starts.
 	for i := range b.Charges {
 		c := &b.Charges[i]
 		if !wire.ForSlots(c) {

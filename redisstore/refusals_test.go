@@ -69,7 +69,7 @@ func TestAdaptive_KeysOutliveWhatTheyHold(t *testing.T) {
 // that refuses starts in spite of room. Both stores have the same ceilings.
 func TestP1_AdaptiveAsMemstore(t *testing.T) {
 	falls := 0
-	for seed := range uint64(soak.Most(2*differentialSeeds, 5)) {
+	for seed := range uint64(soak.Seeds(2*differentialSeeds, 5)) {
 		runBubble(t, fmt.Sprint(seed), func(t *testing.T, server *redistest.Server) {
 			client := server.Client(t)
 			forgets(t, client) // over a connection that is there before years pass: one made later costs minutes

@@ -80,7 +80,7 @@ var forty = throttle.Policy{Name: "forty", Limit: store.PerSecond(40), Jitter: -
 // TestP12_ShareRandom takes Redis from some nodes or all, at random, or makes it slow,
 // and gives it back to one after the other, as it was or empty.
 func TestP12_ShareRandom(t *testing.T) {
-	eachBubble(t, seeds(soak.Most(5, 1)), func(t *testing.T, server *redistest.Server, seed uint64) {
+	eachBubble(t, seeds(soak.Seeds(5, 1)), func(t *testing.T, server *redistest.Server, seed uint64) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		// A start may be confirmed a little late: that is what Jitter is for.
 		late := throttle.Policy{Name: "late", Limit: store.PerSecond(40)}

@@ -327,7 +327,7 @@ func TestP5_Shares(t *testing.T) {
 func TestP5_RandomShares(t *testing.T) {
 	soak.WithoutRace(t) // TestVectors has lines with shares
 	server := redistest.Shared(t)
-	for _, seed := range soak.Most(seeds(40), []uint64{0, 5}) {
+	for _, seed := range soak.Most(seeds(soak.Seeds(12, 0)), []uint64{0, 5}) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			storetest.RandomShares(t, lineSlack, spreadStores(server, 1+int(seed%3)), seed)
 		})
@@ -386,7 +386,7 @@ func TestP5_FairBound(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%d programs, listens %v, costs to %d", p.nodes, p.listens, p.maxCost), func(t *testing.T) {
 			newStore := func(t *testing.T) store.Store { return newSpread(t, server, p.nodes, p.listens) }
-			for seed := range uint64(soak.Most(p.rounds, p.quick)) {
+			for seed := range uint64(soak.Seeds(p.rounds, p.quick)) {
 				sharetest.FairBound(t, newStore, seed, p.maxCost, p.windows)
 			}
 		})

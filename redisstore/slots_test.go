@@ -371,7 +371,7 @@ func crewOnSkewed(t *testing.T, count int, f func(t *testing.T, nodes []*cuttabl
 // everybody is served.
 func TestP9_InFlightRandomSteps(t *testing.T) {
 	server := redistest.Shared(t)
-	each(t, seeds(soak.Most(4, 2)), func(t *testing.T, seed uint64) {
+	each(t, seeds(soak.Seeds(4, 2)), func(t *testing.T, seed uint64) {
 		crewOnSkewed(t, 3, func(t *testing.T, nodes []*cuttable, clock *skewed) {
 			c := &crew{
 				T: t, rng: rand.New(rand.NewPCG(seed, 11)), nodes: nodes,
@@ -444,7 +444,7 @@ type seat struct {
 // for a moment, loses messages, and empties Redis now and then. Never do more run
 // than may, and at last everybody who waits for one budget is served.
 func TestP1_InFlightWhateverHappens(t *testing.T) {
-	eachBubble(t, seeds(soak.Most(6, 1)), func(t *testing.T, server *redistest.Server, seed uint64) {
+	eachBubble(t, seeds(soak.Seeds(6, 1)), func(t *testing.T, server *redistest.Server, seed uint64) {
 		c := &crew{
 			T: t, rng: rand.New(rand.NewPCG(seed, 7)), nodes: nodesOf(t, server, 3),
 			client: server.Client(t), runs: make(map[string]int),

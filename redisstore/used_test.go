@@ -151,7 +151,7 @@ func (s *spending) most() (most int) {
 func TestP1_SetUsed(t *testing.T) {
 	eachBubble(t, settable, func(t *testing.T, server *redistest.Server, limit store.Limit) {
 		client := server.Client(t)
-		for seed := range soak.Most[uint64](20, 2) {
+		for seed := range uint64(soak.Seeds(8, 2)) {
 			s, _ := loaded(t, client, nil)
 			spend(t, client, s, limit, rand.New(rand.NewPCG(seed, 24)), seed%2 == 1)
 		}
@@ -636,7 +636,7 @@ func TestP10_Reconcile(t *testing.T) {
 // says all the time what is left. Both stores let the same sleepers book anew.
 func TestP11_ReconcileAsMemstore(t *testing.T) {
 	all := 0
-	eachBubble(t, seeds(soak.Most(differentialSeeds, 2)), func(t *testing.T, server *redistest.Server, seed uint64) {
+	eachBubble(t, seeds(soak.Seeds(differentialSeeds, 2)), func(t *testing.T, server *redistest.Server, seed uint64) {
 		client := server.Client(t)
 		forgets(t, client) // over a connection that is there before years pass: one made later costs minutes
 		d := newPair(t, 100+seed, redisstore.NewAt(client, redisstore.Options{}, bubbleClock))

@@ -284,7 +284,7 @@ const (
 // TestP1_AsMemstore does the same random operations on both stores. They must
 // give the same answers, to the microsecond, in everything but Age.
 func TestP1_AsMemstore(t *testing.T) {
-	eachBubble(t, seeds(soak.Most(differentialSeeds, 2)), func(t *testing.T, server *redistest.Server, seed uint64) {
+	eachBubble(t, seeds(soak.Seeds(differentialSeeds, 2)), func(t *testing.T, server *redistest.Server, seed uint64) {
 		client := server.Client(t)
 		forgets(t, client) // over a connection that is there before years pass: one made later costs minutes
 		d := newPair(t, seed, redisstore.NewAt(client, redisstore.Options{}, bubbleClock))
@@ -565,7 +565,7 @@ func TestP1_FromWindowToPace(t *testing.T) {
 // again, while they are closed, resumed, booked and given back. Both stores must give the same
 // waits, to the microsecond.
 func TestP1_UnlimitedAsMemstore(t *testing.T) {
-	eachBubble(t, seeds(soak.Most(2000, 6)), func(t *testing.T, server *redistest.Server, seed uint64) {
+	eachBubble(t, seeds(soak.Seeds(60, 6)), func(t *testing.T, server *redistest.Server, seed uint64) {
 		client := server.Client(t)
 		forgets(t, client)
 		d := newPair(t, seed, redisstore.NewAt(client, redisstore.Options{}, bubbleClock))
@@ -631,7 +631,7 @@ func (d *pair) cheap() store.Booking {
 // of a single budget at the begin of a part, those of several budgets anywhere.
 func TestP1_PartsAsMemstore(t *testing.T) {
 	limits := []int{40, 129, 200, 255, 700, 1000, 5000}
-	eachBubble(t, seeds(soak.Most(400, 4)), func(t *testing.T, server *redistest.Server, seed uint64) {
+	eachBubble(t, seeds(soak.Seeds(40, 4)), func(t *testing.T, server *redistest.Server, seed uint64) {
 		client := server.Client(t)
 		forgets(t, client)
 		rng := rand.New(rand.NewPCG(seed, 3))

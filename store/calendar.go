@@ -42,6 +42,7 @@ func (l Limit) calendarWindow(t time.Time) (start, end time.Time) {
 		return time.Time{}, time.Time{}
 	}
 
+	// The window lasts from the first instant of its first day to the first instant of the next unit.
 	first := l.unit.firstDay(t.In(l.loc))
 	next := l.unit.following(first)
 	start, end = firstInstant(first, l.loc), firstInstant(next, l.loc)

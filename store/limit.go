@@ -406,6 +406,7 @@ func (l Limit) Horizon() time.Duration {
 // a microsecond longer than per / n, so that starts are per / n apart whatever fraction of
 // a microsecond the store's clock leaves out.
 func (c Charge) Span() time.Duration {
+	// Whole microseconds, rounded up: a span that is too short would let too many starts go.
 	length := ceilMicro(c.Limit.per + c.Jitter)
 	switch c.Limit.kind {
 	case KindSlidingWindow:
@@ -460,6 +461,7 @@ func (c Charge) smallestRefill() (tokens, micros int64) {
 		}
 	}
 
+	// The bucket is counted in units of 1/micros of a token, and a full one must not overflow.
 	if per <= maxBucket/int64(c.Limit.burst) {
 		return n, per
 	}

@@ -23,6 +23,7 @@ func (l Limit) String() string {
 		return "told"
 	}
 
+	// Every other text begins with the number.
 	text := strconv.Itoa(l.n) + "/"
 	switch {
 	case l.kind == KindConcurrency:
@@ -197,6 +198,7 @@ func periodText(d time.Duration) string {
 		return "h"
 	}
 
+	// Leave out the parts that are 0: "1h0m0s" becomes "1h".
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")
@@ -281,6 +283,7 @@ func (p *limitParser) separator() (word string, at int) {
 
 // period reads a period of the calendar or a length.
 func (p *limitParser) period() (Unit, time.Duration, error) {
+	// "d" is in neither list: nobody knows whether it means a day of the calendar or 24 hours.
 	word, at := p.word()
 	switch word {
 	case "day":

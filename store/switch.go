@@ -130,6 +130,7 @@ func (s *Switch) WhileOn() context.Context {
 		s.turnOnLocked()
 	}
 
+	// One context serves all callers, until the Switch is turned off.
 	if s.on == nil {
 		s.on, s.endOn = context.WithCancel(context.Background())
 		if s.off.Load() != nil {

@@ -235,11 +235,13 @@ func (c *Caller) Acquire(ctx context.Context, w Wait) error {
 		}
 	}
 
+	// A variant in a race is done as soon as it has a start, however far away.
 	for c.state != granted && (w.Race == nil || c.state != booked) {
 		if w.WhileBooked && c.state != booked {
 			return ErrUnbooked
 		}
 
+		// Sleep until the start, the turn in line, or news.
 		why, err := c.wait(ctx, w)
 		if err != nil {
 			return err
@@ -250,6 +252,7 @@ func (c *Caller) Acquire(ctx context.Context, w Wait) error {
 			continue
 		}
 
+		// Ask only for what the caller lacks. With nothing left to ask, the start and the slots may be used.
 		next := c.question(why == newsCame)
 		if next == nil {
 			c.state = granted
@@ -311,6 +314,7 @@ func (c *Caller) Book(ctx context.Context) error {
 		asked = Now()
 	}
 
+	// The store refuses a caller whose start would come after this wait.
 	c.Booking.MaxWait = c.usefulWait(c.remainingWait(ctx, asked))
 
 	// After a failure one shadow caller at a time tries the store. The rest go on uncounted.
@@ -343,10 +347,12 @@ func (c *Caller) bookWithin(ctx, storeCtx context.Context, asked time.Duration) 
 	b, e := &c.Booking, c.engine
 	stoodInLine, spread := c.state == inLine, c.spread()
 
-	if c.returns { // a caller that asks for the first time holds nothing
+	// The booking replaces what the caller holds. A caller that asks for the first time holds nothing.
+	if c.returns {
 		c.replacePlace(spread)
 	}
 
+	// The Pace depends on the Spread, so adjustPace comes after it.
 	b.Spread = spread
 	c.adjustPace()
 	b.Horizon, b.Priority = c.Horizon(), c.Priority
@@ -354,8 +360,9 @@ func (c *Caller) bookWithin(ctx, storeCtx context.Context, asked time.Duration) 
 	g, err := e.Store.Book(storeCtx, b)
 	c.endStoreCall()
 
+	// After an error the store gives the holdings back, or has lost them. They must not be given back twice.
 	if err != nil {
-		c.forget() // the store gives the holdings back, or has lost them: they must not be given back twice
+		c.forget()
 		if c.shadowed && ctx.Err() == nil {
 			c.goOnCounted(ctx, err)
 			return nil
@@ -460,7 +467,9 @@ func (c *Caller) goOnCounted(ctx context.Context, failed error) {
 	case failed != nil && !c.outageReported:
 		c.outageReported = true
 		c.report(ctx, EventStoreFailed, c.Waited(), c.engine.Errors.StoreFailed(failed))
-	case failed != nil:
+	case failed != nil: // the observer knows of the outage
+
+	// The store has counted the caller, which goes on whatever the answer's wait is.
 	case g.OK:
 		c.engine.rtt.add(g.Age, Now())
 		c.reportShadows(ctx)
@@ -539,7 +548,7 @@ func (c *Caller) waitForStart(ctx context.Context, w Wait) (wake, error) {
 		why = newsCame // a store in memory confirms even a near start: that costs no round trip
 	}
 
-	// The notice of a long wait may be due first.
+	// The notice of a long wait may be due before the start.
 	switch noticeDelay, ok := c.noticeIn(); {
 	case ok && noticeDelay == 0:
 		return noticeCame, nil
@@ -571,6 +580,7 @@ func (c *Caller) waitInLine(ctx context.Context, w Wait) (wake, error) {
 		return 0, ErrDetach
 	}
 
+	// Each reason to leave the line has a timer of its own. A nil channel never fires.
 	var waitOver, detach, noticeDue <-chan time.Time
 	if c.MaxWait > 0 || c.Patience > 0 {
 		timer := time.NewTimer(c.lineEnd() - Now())
@@ -611,10 +621,12 @@ func (c *Caller) waitInLine(ctx context.Context, w Wait) (wake, error) {
 	}
 }
 
-// endLine ends the wait of a caller that has stood in line for as long as it may.
+// endLine ends the wait of a caller that has stood in line until MaxWait or its patience was over. It returns the error of the refusal, or timeCame if the caller must
+// ask the store once more.
 func (c *Caller) endLine() (wake, error) {
 	switch {
-	case c.Patience > 0: // the refusal says how much longer the caller would have waited
+	// A caller with patience leaves with its turn. The refusal says how much longer it would have waited.
+	case c.Patience > 0:
 		g := c.Grant
 		g.Wait = 0
 		if c.state == inLine {
@@ -624,10 +636,12 @@ func (c *Caller) endLine() (wake, error) {
 		c.Cancel()
 		return 0, c.refusal(g)
 
+	// The caller books once more: the store has a start at once, or says how long the wait would be.
 	case c.state == inLine:
-		return timeCame, nil // the caller books once more: the store has a start at once, or says how long the wait would be
+		return timeCame, nil
 	}
 
+	// Nobody knows when a slot is free, so a caller in the line for slots is refused with the last answer.
 	c.Cancel()
 	c.remaining, c.remainingBy = c.MaxWait, BoundMaxWait
 	return 0, c.refusal(c.Grant)
@@ -662,6 +676,7 @@ func (c *Caller) startWatch(ctx context.Context) {
 // revalidate asks the store whether the start may still be used, and books a new start if
 // not.
 func (c *Caller) revalidate(ctx context.Context) error {
+	// Confirm is a method of the watch, so a start without a watch gets one.
 	asked := Now()
 	maxWait := c.remainingWait(ctx, asked)
 	c.startWatch(ctx)
@@ -694,6 +709,7 @@ func (c *Caller) holdsSlots() bool { return !c.concurrent || c.Grant.Wait == 0 |
 // acquireSlots acquires the slots when the start has come. If there is no room for the slots the
 // caller gives back the start and gets in line.
 func (c *Caller) acquireSlots(ctx context.Context) error {
+	// The second booking has the Concurrency charges alone: see slotHold.
 	b := &slotHold{booking: store.Booking{
 		Charges: slices.DeleteFunc(slices.Clone(c.Booking.Charges), countsStart),
 		MaxWait: c.remainingWait(ctx, Now()),

@@ -57,6 +57,7 @@ func (c *Caller) SetCharges(charges []store.Charge) {
 	c.jitter, c.concurrent, c.shadowed = 0, false, len(charges) > 0
 	c.horizon, c.shared, c.repaced = store.MinHorizon, false, false
 
+	// A caller is only counted if all charges are of shadow policies. Its start is within the farthest horizon of its limits.
 	for i := range charges {
 		charge := &charges[i]
 		c.shadowed = c.shadowed && charge.Shadow
@@ -335,6 +336,7 @@ func (r *recents) note(charges []store.Charge, g *store.Grant, at time.Duration)
 // replaceable if it was not used within inUse and, if the new budget holds its caller, if
 // it has held nobody within inUse.
 func noteUse(all []recentBudget, key [16]byte, held bool, at time.Duration) []recentBudget {
+	// Find the budget's own place. Without one, place ends as the least recently used of the replaceable budgets.
 	place := -1
 	for i := range all {
 		b := &all[i]
@@ -350,7 +352,7 @@ func noteUse(all []recentBudget, key [16]byte, held bool, at time.Duration) []re
 	}
 
 	switch {
-	case place >= 0 && all[place].key == key:
+	case place >= 0 && all[place].key == key: // known already
 	case len(all) < maxRecent:
 		place, all = len(all), append(all, recentBudget{key: key, heldAt: at - recentFor})
 	case place < 0:
@@ -400,8 +402,8 @@ func (r *recents) ofTable(inTable func(policy string) bool, at time.Duration) ma
 const ReportWait = time.Second
 
 const (
-	maxReporters = 64   // how many reports are under way at a time: stores send reports that come together in one call
-	maxReports   = 1024 // how many more wait for that
+	maxReporters = 64   // the most reports under way at a time: stores send reports that come together in one call
+	maxWaiting   = 1024 // the most reports that wait for a reporter
 )
 
 // reports are the reports under way to the store, and the reports that wait. The zero value
@@ -421,30 +423,33 @@ type reports struct {
 
 // A report tells the store something.
 type report struct {
-	tell   func()
-	before []store.Budget // bookings in these budgets come after the report
-	over   chan struct{}  // closed when the store was told, or could not be; nil if before is empty
+	tell    func()         // makes the call of the store
+	lowered []store.Budget // the budgets that the report lowers: bookings in these budgets wait until the report is over
+	over    chan struct{}  // closed when tell has returned. It is nil if lowered is empty.
 }
 
-// HandOver has tell called soon, behind the back of the caller: a function that tells the store something. Whoever
-// books in one of the budgets of before from now on waits until tell has returned, but no longer than ReportTime says.
-// HandOver returns false, and does nothing, if too many reports wait already, for a store that does not answer.
-func (e *Engine) HandOver(tell func(), before []store.Budget) bool {
+// ReportInBackground calls tell in a goroutine, and returns at once. tell makes a call that tells the store something:
+// the cost of a start, or the quota of a budget. lowered are the budgets of which the store then has less room than it
+// believes: bookings in these budgets wait until tell has returned, for at most ReportTime. ReportInBackground returns
+// false, and does not call tell, if maxWaiting reports wait already because the store does not answer.
+func (e *Engine) ReportInBackground(tell func(), lowered []store.Budget) bool {
 	rs := &e.reports
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 
-	if len(rs.waiting) >= maxReports {
+	if len(rs.waiting) >= maxWaiting {
 		return false
 	}
 
-	r := &report{tell: tell, before: before}
-	if len(before) > 0 {
+	// Bookings find the report in awaited from now on, whether it is under way or still waits for a reporter.
+	r := &report{tell: tell, lowered: lowered}
+	if len(lowered) > 0 {
 		r.over = make(chan struct{})
 		rs.awaited = append(rs.awaited, r)
 		rs.pressing.Store(int32(len(rs.awaited)))
 	}
 
+	// A reporter that is free later takes the waiting reports: see next.
 	if rs.reporters < maxReporters {
 		rs.reporters++
 		go rs.tell(r)
@@ -463,12 +468,13 @@ func (rs *reports) tell(r *report) {
 	}
 }
 
-// next notes that a report is over, and returns the next waiting report. If there is none
-// it returns nil, and the reporter ends.
+// next notes that the report last is over, and returns the next waiting report for the same reporter. If no report
+// waits it returns nil, and the reporter ends.
 func (rs *reports) next(last *report) *report {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 
+	// Let the bookings go on that wait for this report.
 	if last.over != nil {
 		close(last.over)
 		rs.awaited = slices.DeleteFunc(rs.awaited, func(r *report) bool { return r == last })
@@ -480,6 +486,7 @@ func (rs *reports) next(last *report) *report {
 		return nil
 	}
 
+	// The first to come is the next. Its place is cleared, so that the slice does not keep the report alive.
 	r := rs.waiting[0]
 	rs.waiting[0] = nil
 	rs.waiting = rs.waiting[1:]
@@ -492,21 +499,22 @@ func (rs *reports) awaitedBy(charges []store.Charge) (all []chan struct{}) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	for _, r := range rs.awaited {
-		if slices.ContainsFunc(charges, func(c store.Charge) bool { return slices.Contains(r.before, c.Budget) }) {
+		if slices.ContainsFunc(charges, func(c store.Charge) bool { return slices.Contains(r.lowered, c.Budget) }) {
 			all = append(all, r.over)
 		}
 	}
 	return all
 }
 
-// awaitReports waits until the store has heard that less is left of the caller's budgets than it believes. It waits as long as
-// ReportTime says and the context allows.
+// awaitReports waits until all reports that lower one of the caller's budgets are over, for at most ReportTime, or until ctx
+// ends.
 func (c *Caller) awaitReports(ctx context.Context) {
 	all := c.engine.reports.awaitedBy(c.Booking.Charges)
 	if len(all) == 0 {
 		return
 	}
 
+	// One timer bounds the wait for all reports together.
 	timer := time.NewTimer(c.ReportTime())
 	defer timer.Stop()
 

@@ -102,6 +102,8 @@ func (c *Caller) departure(ctx context.Context) Departure {
 // refusal returns the error of a caller whose booking was refused with g.
 func (c *Caller) refusal(g store.Grant) error {
 	r := Refusal{Wait: g.Wait, Paused: g.Paused, Shares: g.Shares, CouldWait: c.remaining, By: c.remainingBy}
+
+	// A MaxWait that nobody has set is the default, and the error says so.
 	switch {
 	case c.ByDefault && r.By == BoundMaxWait:
 		r.By = BoundDefault
@@ -131,11 +133,13 @@ func (c *Caller) storeFailure(ctx context.Context, err error) error {
 		return c.engine.Errors.StoreFailed(err)
 	}
 
+	// The context has ended, and the call with it.
 	c.Cancel()
 	d := c.departure(ctx)
 	if !errors.Is(d.Cause, err) && !errors.Is(d.Err, err) {
 		d.Store = c.engine.Errors.StoreFailed(err)
 	}
+
 	return c.engine.Errors.GaveUp(d)
 }
 
@@ -150,6 +154,7 @@ func (c *Caller) Event(k EventKind, d time.Duration, err error) Event {
 		}
 	}
 
+	// A caller that waits is told with how many callers the same policy holds, and how long its own start is away, if it knows.
 	if (k == EventWaiting || k == EventStillWaiting) && c.heldCallers != nil {
 		e.Callers = int(c.heldCallers.Load())
 	}
@@ -180,6 +185,7 @@ func (c *Caller) reportHeld(ctx context.Context, g store.Grant, told bool) {
 		}
 	}
 
+	// What follows is for the observer. A silent variant leaves its wait to a sibling.
 	if c.engine.Observe == nil || c.silent {
 		return
 	}
@@ -287,6 +293,7 @@ func (c *Caller) noticeClosed(ctx context.Context, g *store.Grant) {
 		return
 	}
 
+	// The budget is closed for a start of any cost, so ask with a cost of 1.
 	ctx, cancel := context.WithTimeout(ctx, askClosed)
 	defer cancel()
 	unit := *charge
@@ -365,6 +372,7 @@ func (k *closings) add(b store.Budget, at, until time.Duration) bool {
 		return false
 	}
 
+	// Closings that are over make room for a new one.
 	if len(k.known) >= maxClosings && !found {
 		k.forgetPast(at)
 		if len(k.known) >= maxClosings {

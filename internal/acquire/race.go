@@ -62,6 +62,7 @@ func (r *Race) Stop() {
 // ask has a variant ask the store, and the variant wins if it then has a start. It
 // returns ErrLost if a sibling variant has won.
 func (r *Race) ask(ctx context.Context, c *Caller, q question) error {
+	// Wait for the turn to ask, but not for longer than askAlone: the server of the asking variant may be away.
 	timer := time.NewTimer(askAlone)
 	defer timer.Stop()
 
@@ -259,6 +260,7 @@ func (h *ahead) join(name lineName, until time.Duration) *line {
 		h.count.Add(1)
 	}
 
+	// The last to join waits longest.
 	l.callers++
 	l.until = until
 	return l
@@ -286,6 +288,7 @@ func (h *ahead) of(charges []store.Charge, p store.Priority) (until time.Duratio
 	h.mu.Lock()
 	defer h.mu.Unlock()
 
+	// Of several lines the one with the latest end decides.
 	for i := range charges {
 		for q := p; q <= store.PriorityHigh; q++ {
 			l := h.known[lineName{charges[i].Budget, q}]

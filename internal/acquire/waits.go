@@ -88,6 +88,7 @@ func (c *Caller) remainingWait(ctx context.Context, asked time.Duration) time.Du
 		return store.AnyWait
 	}
 
+	// The sooner of MaxWait and the deadline bounds the wait. AnyWait is negative, and means no bound.
 	left, by := store.AnyWait, BoundNone
 	if c.MaxWait != 0 {
 		left, by = max(0, c.waitDeadline-asked), BoundMaxWait
@@ -106,6 +107,7 @@ func (c *Caller) remainingWait(ctx context.Context, asked time.Duration) time.Du
 
 	c.remaining, c.remainingBy = left, by
 
+	// A Booking.MaxWait of 0 would be of a caller that never waits, and stores take longer to answer such a caller.
 	if left == 0 && c.MaxWait > 0 {
 		return NoWaitLeft
 	}
@@ -149,6 +151,7 @@ func (c *Caller) exceedsMaxWait(ctx context.Context, g store.Grant) error {
 		return nil
 	}
 
+	// No budget has held the caller, so the store's answer took too long.
 	c.Cancel()
 	if g.HeldBy < 0 {
 		return c.storeFailure(ctx, c.waitOver())
@@ -229,6 +232,7 @@ var errUncounted = errors.New("throttle: the store did not answer within 500ms, 
 // counted, the context has an [outage.Observer] that the store tells of an outage. The context ends when the answer
 // has become useless to the caller.
 func (c *Caller) storeContext(ctx context.Context, maxWait time.Duration) (context.Context, context.CancelFunc) {
+	// From when on an answer is of no use depends on why the caller waits.
 	bounded, stop := ctx, func() {}
 	switch {
 	case c.shadowed:
@@ -240,7 +244,7 @@ func (c *Caller) storeContext(ctx context.Context, maxWait time.Duration) (conte
 		bounded, stop = context.WithTimeoutCause(ctx, c.waitDeadline+StoreGrace-Now(), c.waitOver())
 	}
 
-	// The observed context is the outermost: a timer that just fires may look at its parent while the next call begins.
+	// When throttle is turned off, a call of a store that is away ends.
 	if c.endsWhenOff() {
 		c.endable = &endableContext{Context: bounded, caller: c}
 		bounded = c.endable
@@ -334,9 +338,12 @@ func (e *endableContext) Value(key any) any {
 // of the store returns, and makes one event of each outage. A caller that is only counted does not
 // wait any longer. Any other caller waits until throttle is turned off.
 func (c *Caller) StoreAway(err error) {
+	// From now on the call ends when throttle is turned off.
 	if c.endable != nil {
 		c.endable.endWhenOff(c.engine.Switch)
 	}
+
+	// The store may tell of the outage several times, and each caller counts once.
 	if !c.waitsForStore {
 		c.waitsForStore = true
 		c.engine.unanswered.Add(1)
@@ -345,6 +352,8 @@ func (c *Caller) StoreAway(err error) {
 		c.outageReported = true
 		c.report(c.observed.caller, EventStoreFailed, c.Waited(), c.engine.Errors.StoreFailed(err))
 	}
+
+	// A caller that is only counted does not wait for the store to come back.
 	if c.stopCount != nil {
 		c.stopCount()
 	}
@@ -574,6 +583,7 @@ const (
 // before its start, because its connections take long, must know its start that early: so the
 // horizon reaches beyond the lead.
 func (c *Caller) Horizon() time.Duration {
+	// Starts that are booked ahead count with their estimated costs, so estimates that are too high bound the horizon: see estimateParts.
 	nearest, margin, farthest := c.horizon, leadMargin, maxHorizon
 	if c.engine.estimates.known.Load() {
 		for i := range c.Booking.Charges {
@@ -664,10 +674,12 @@ func (e *rttEstimator) add(took, arrivedAt time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 
+	// For most of its time this answer was on its way together with the last one.
 	if e.seen > 0 && arrivedAt-took/2 < e.lastAt {
 		return
 	}
 
+	// The bound keeps outliers out of the estimate.
 	e.lastAt = arrivedAt
 	e.samples[e.seen%rttSamples] = took
 	e.seen++
@@ -676,6 +688,7 @@ func (e *rttEstimator) add(took, arrivedAt time.Duration) {
 		e.mean = min(e.mean, bound) // forget the part above the bound
 	}
 
+	// Moving averages: each answer counts for a quarter.
 	e.deviation.Add((int64((took - e.mean).Abs()) - e.deviation.Load()) / 4)
 
 	// The first answers count fully: a fleet whose store is far away has no use for its first starts until the estimate says so.
@@ -708,6 +721,7 @@ func (e *estimates) note(policy string, booked, settled int) {
 		return
 	}
 
+	// Two callers may be the first of a policy at once: one of their estimates is kept.
 	known := e.of(policy)
 	if known == nil {
 		fresh := new(estimate)
@@ -722,6 +736,7 @@ func (e *estimates) note(policy string, booked, settled int) {
 	now := remainedWhole * int64(min(settled, booked)) / int64(booked)
 	known.remained.Store(old + (now-old)/remainedMemory)
 
+	// A cost that was estimated too low counts for lowMemory starts.
 	switch low := known.low.Load(); {
 	case settled > booked:
 		known.low.Store(lowMemory)

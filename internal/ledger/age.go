@@ -83,6 +83,7 @@ func (r *Row) step(now int64, u *rule) {
 		}
 	}
 
+	// The end of a pause and all other times of the row keep their distance to now. Zero stands for no time.
 	for _, t := range r.times() {
 		if *t != 0 {
 			*t += shift
@@ -98,6 +99,7 @@ func (r *Row) step(now int64, u *rule) {
 		r.leases[i].comes = 0 // a start of the node, at which it comes, does not move with the clock
 	}
 
+	// So do the times of the lines.
 	if l := r.queue; l != nil {
 		l.asked += shift
 		if l.until != 0 {
@@ -145,6 +147,7 @@ func (r *Row) remember(now int64, u *rule) {
 		r.recount(u)
 	}
 
+	// The rule needs starts since then, and the row has forgotten the starts up to lost. At most atMost of them lie in the missing part.
 	since, _, keep := u.window(now)
 	if missing := r.lost - since + 1; missing > 0 {
 		if n := r.atMost(missing); n > 0 {
@@ -167,6 +170,7 @@ func (r *Row) remember(now int64, u *rule) {
 		r.most = max(r.most, u.peak)
 	}
 
+	// Until then, a shorter limit does not shorten the span.
 	if keep == r.span {
 		r.until = max(r.until, now+keep)
 	}
@@ -271,6 +275,7 @@ func grown(length int64) int64 {
 // sent in the last half of the penalty, because clocks drift. A request that was
 // sent before belongs to the penalty, and its answer came late.
 func (r *Row) shut(length, refused, took int64) bool {
+	// The last penalty is so long ago that a new one is the first.
 	now, old := r.seen, r.paused
 	if now >= r.paused+r.last.remembered() {
 		r.last = penalty{}
@@ -370,6 +375,7 @@ func (r *Row) used(mark int64, u *rule) float64 {
 		return u.rate
 	}
 
+	// A start from before the last window says nothing of the window of now.
 	if u.aligned {
 		last, _, _ := u.window(r.seen)
 		if before, _, _ := u.window(last - 1); mark < before {
@@ -377,6 +383,7 @@ func (r *Row) used(mark int64, u *rule) float64 {
 		}
 	}
 
+	// Sum what was in use in the window of the start.
 	since, _, _ := u.window(mark)
 	sum := 0.0
 	for _, e := range r.entries {
@@ -478,6 +485,7 @@ func (q *Request) Resume() {
 	}
 
 	s.wake(q.Now)
+	// The starts booked behind the pause are too late now, so their callers book anew.
 	if r.paused > r.seen {
 		r.lifts++
 		q.useless(0, 0, math.MaxInt64, true)
@@ -570,6 +578,7 @@ func (r *Row) obeyNote(now int64, u *rule) {
 		return
 	}
 
+	// From here on no search knows that the number comes from a note.
 	u.kind = store.KindSlidingWindow
 	u.n, u.most, u.peak, u.rate = r.note.n, r.note.n, r.note.n, float64(r.note.n)
 	u.span = r.note.window + u.jitter + 1

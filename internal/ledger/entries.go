@@ -162,6 +162,7 @@ func (r *Row) bound() {
 	tail := r.entries[len(r.entries)-1].last - r.span
 	for !r.isSmall() {
 		// Any pair before the tail is better than a pair in it. Otherwise the narrowest pair is best: joined, it closes the least room.
+		// A pair is alike if both of its entries have come, or both are to come.
 		best, width, inTail := -1, int64(0), true
 		for i := range len(r.entries) - 1 {
 			e, next := &r.entries[i], &r.entries[i+1]
@@ -248,6 +249,8 @@ func (r *Row) book(t int64, u *rule) {
 	// Most starts are behind all others.
 	case k == 0 || r.entries[k-1].first <= t:
 		r.push(first, last, u.cost, shares)
+
+	// A start before others is widened to touch a neighbour in the same part of the window.
 	default:
 		first, last = r.widen(i, first, last, shares, end)
 		r.add(first, last, u.cost)
@@ -531,6 +534,7 @@ func BookShort(now int64, b *store.Booking, rows []*Row, g *store.Grant) (decide
 	}
 
 	// All budgets have room, so book in all of them.
+	// The stamp counts the pauses that were lifted: see store.Handle.
 	stamp, spread := int64(1), Micros(b.Spread)
 	for i := range charges {
 		r, c := rows[i], &charges[i]

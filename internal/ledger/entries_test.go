@@ -20,7 +20,7 @@ import (
 func TestP1_TheShortWayIsTheLongWay(t *testing.T) {
 	soak.WithoutRace(t)
 	var all, taken, plain tally
-	for seed := range uint64(soak.Most(6000, 300)) {
+	for seed := range uint64(soak.Seeds(1500, 300)) {
 		h := newHistory(seed)
 		for range 500 {
 			h.step()

@@ -253,6 +253,7 @@ func (q *Request) stand(w *Waiter, turn Key) {
 	// Give back the old start before the search, or the caller would keep behind it.
 	q.giveBackInstead()
 
+	// Set from when on each search looks for the start.
 	for i := range q.Searches {
 		s := &q.Searches[i]
 		q.begin(s, q.Now+Micros(b.NotBefore))
@@ -289,7 +290,8 @@ func (q *Request) stand(w *Waiter, turn Key) {
 		g.HeldBy, g.Wait, g.Paused = at, wait, q.isPaused(at)
 	}
 
-	if b.Instead.Place != 0 { // its slots are free for the next waiter
+	// The caller has left its place in the line for slots, and the slots set aside for it are free for the next waiter.
+	if b.Instead.Place != 0 {
 		for i := range q.Searches {
 			q.setAside(i)
 		}
@@ -435,6 +437,7 @@ func (q *Request) Due(w *Waiter, key Key) time.Duration {
 // puts it in a second line. A waiter that needs slots must take them by itself:
 // Serve calls it and returns true, and the line stands still until it has come.
 func (q *Request) Serve(w *Waiter, key Key) (called bool) {
+	// A waiter leaves the line before it books, or it would keep behind itself.
 	at := *w.stand
 	q.stepOut(w)
 	q.countIn(w, key)
@@ -469,11 +472,13 @@ func (q *Request) countIn(w *Waiter, key Key) {
 	if l == nil || slices.Contains(w.counted, key) {
 		return
 	}
+	// Without shares nobody takes turns.
 	c, share := &l.lanes[w.class], q.Booking.Charges[i].Share
 	if len(*c) == 0 || len(*c) == 1 && (*c)[0].share == 0 && share.ID == 0 {
-		return // nobody takes turns
+		return
 	}
 
+	// The turn counts even if the share has no other waiters, so its lane is opened again. tidy drops lanes that need no tag.
 	own := l.open(w.class, share)
 	c.serve(own, q.Searches[i].rule.cost)
 	*c = c.tidy()

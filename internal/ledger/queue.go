@@ -474,7 +474,7 @@ func (l *queue) shorten(places int) {
 	left := places
 	for _, c := range l.lanes {
 		for i := range c {
-			left -= c[i].shorten(left / (len(c) - i))
+			left -= c[i].shorten(left / (len(c) - i)) // of the lanes that are still to come, this one has an even part
 		}
 	}
 }
@@ -530,11 +530,13 @@ func (l *queue) hasShares() bool {
 	return false
 }
 
-// shares describes the shares of a line, by ID; nil if it has none.
+// shares describes the shares of a line, in the order of their IDs. It returns nil if the line has no shares.
 func (l *queue) shares() (all []store.ShareStatus) {
 	if !l.hasShares() {
 		return nil
 	}
+
+	// A share has a lane in each class in which its callers wait, and one row here.
 	for _, c := range l.lanes {
 		for _, o := range c {
 			i, found := slices.BinarySearchFunc(all, o.share, func(s store.ShareStatus, id uint64) int { return cmp.Compare(s.ID, id) })

@@ -55,6 +55,8 @@ func (r *Row) begunSince(t int64) (sum int64) {
 func (r *Row) tokensLeft(u *rule, then int64) int64 {
 	l, late := level{r.lost, r.level}, int64(0)
 	flown := entry{last: then - u.jitter} // tokens that flow in during the jitter do not count
+
+	// Take the tokens of the entries up to then. No tokens flow in behind late entries: they reach into the jitter before then.
 	for i := range r.entries {
 		switch e := &r.entries[i]; {
 		case e.first > then:
@@ -131,10 +133,12 @@ func (r *Row) windowLeft(u *rule, left, reset, age int64) (from, before int64) {
 	spent, coming := r.between(since, end)
 	left = max(0, left-r.begunSince(known))
 
+	// What is neither spent by own starts nor left was spent by others. The last booked starts do not fit into what is left.
 	if others := u.n - spent - left; others > 0 {
 		from, before = r.lastOf(coming-left, end), end
 		r.spend(at, u, others)
 	}
+
 	return from, before
 }
 
@@ -162,6 +166,8 @@ func (r *Row) windowLeft(u *rule, left, reset, age int64) (from, before int64) {
 func (q *Request) Reconcile(of store.Quota) {
 	left, reset, age := int64(max(0, of.Left)), Micros(min(of.Reset, store.MaxPenalty)), Micros(max(0, of.Age))
 	s := &q.Searches[0]
+
+	// A told limit comes first: it may be the limit of which so much is left.
 	q.tell(of.Told)
 
 	var from, before int64
@@ -172,6 +178,7 @@ func (q *Request) Reconcile(of store.Quota) {
 		from, before = s.row.windowLeft(u, left, reset, age)
 	}
 
+	// The callers of starts that no longer fit book anew, and the line has less room.
 	if from < before {
 		q.useless(0, from, before, true)
 	}

@@ -101,6 +101,7 @@ func NewRequest(now int64, by Node, a *Arrivals, b *store.Booking, rows []*Row) 
 // Open makes the search of the i-th charge ready, and brings its row r to the
 // time now. The row may be nil for an Unlimited charge that has none.
 func (q *Request) Open(i int, r *Row) {
+	// An open unlimited budget is only looked at, and needs no row.
 	s := &q.Searches[i]
 	s.rule.set(&q.Booking.Charges[i], q.Booking.Spread)
 	if s.rule.peak == 0 && s.passesBy(r, q.Now) {
@@ -248,6 +249,7 @@ func (q *Request) giveBackInstead() {
 // that counts, and notes which charge set it. Each answer is a lower bound for
 // all budgets, so the search ends when a whole round moves nothing.
 func (q *Request) find(t int64) int64 {
+	// still counts the searches in a row that have not moved t.
 	from, g := t, q.Grant
 	g.HeldBy = store.NotHeld
 	for still := 0; still < len(q.Searches); {
@@ -304,6 +306,7 @@ func (q *Request) start(t int64) {
 		q.pin(t)
 	}
 
+	// Book in each row.
 	for i := range q.Searches {
 		c, s := &b.Charges[i], &q.Searches[i]
 
@@ -367,13 +370,13 @@ func (q *Request) acquire() bool {
 			continue
 		}
 
-		l := s.row.slots
-
 		// A waiter that was called goes before all others, if its room is still there.
+		l := s.row.slots
 		if s.called && l.taken() <= s.rule.room || l.admits(&s.rule, arrival) {
 			continue
 		}
 
+		// This charge has no room. A caller that may wait stands in its line.
 		q.Grant.HeldBy = i
 		if b.MaxWait != 0 {
 			// A different node's clock may be ahead, so the arrival follows the newest place, too.

@@ -167,6 +167,7 @@ func (r *Row) Busy() bool { return r.queue != nil || r.slots != nil && r.slots.b
 // Expiry returns the time, in microseconds, from which nothing in the row
 // matters, unless the row is Busy.
 func (r *Row) Expiry() int64 {
+	// The latest of all ends counts.
 	end := max(r.seen, r.ceiling.forgotten(), r.note.until())
 	for i := range r.leases {
 		end = max(end, r.leases[i].until)
@@ -462,6 +463,7 @@ func (r *Row) sound() bool {
 		return false
 	}
 
+	// Each node has one lease, and together they hold no more slots than the row says.
 	held := int64(0)
 	for i, l := range r.leases {
 		if l.node == 0 || slices.ContainsFunc(r.leases[:i], func(o lease) bool { return o.node == l.node }) {
@@ -629,6 +631,7 @@ func (w *writer) slots(r *Row) {
 		return
 	}
 
+	// The places are in the order of arrivals, so each is written as the distance to the place before.
 	w.number(s.held)
 	w.number(s.beyond)
 	w.signed(s.asked - r.seen)
@@ -752,7 +755,7 @@ func (rd *reader) time(now int64) int64 {
 
 // queue reads the line for starts of the row r, whose leases were read before.
 func (rd *reader) queue(r *Row) *queue {
-	rd.signed()
+	rd.signed() // which nobody asks any more: see writer.queue
 	l := &queue{asked: r.seen + rd.signed()}
 	if rd.asked {
 		l.guard, l.until = rd.signed(), rd.time(r.seen)
@@ -769,6 +772,7 @@ func (rd *reader) queue(r *Row) *queue {
 		}
 		l.lanes[k] = l.lanes[k].tidy()
 	}
+
 	return l
 }
 

@@ -211,6 +211,7 @@ func (s *Search) aligned(t int64) int64 {
 // paced returns the first start not before t for which a leaky bucket has a gap
 // that is long enough.
 func (s *Search) paced(t int64) int64 {
+	// A ceiling pads each unit. Each entry is a block, and the start goes into the first gap between two blocks that is long enough.
 	unit, length := s.rule.unit+s.rule.pad, s.rule.length()+s.rule.cost*s.rule.pad
 	for e := s.row.entries; s.i < len(e); s.i++ {
 		end := e[s.i].blockEnd(unit, s.rule.n)
@@ -306,7 +307,8 @@ func (s *Search) even(t int64) int64 {
 	sum, _ := r.later(t - u.span)
 	sum = min(sum, u.most)
 
-	// The pace grows in proportion to the use of the window, from 0 at (fall-2)/fall of the limit.
+	// The pace grows in proportion to the use of the window, from 0 at (fall-2)/fall of the limit to full, the pace at which a whole window takes
+	// 24/25 of its span.
 	full, fall, part := u.span*24/25/u.most, int64(5), int64(0)
 	switch {
 	case u.span-u.jitter > maxEvenWindow:
@@ -605,6 +607,7 @@ func (s *Search) slidingTurn(from, rank int64) int64 {
 	used, first := s.row.later(from - span)
 	missing := used + rank - cycles*most - most
 
+	// The turn comes when the last of these entries leaves the window.
 	i, e := first, s.row.entries
 	for missing > 0 && i < len(e) {
 		missing -= e[i].n
@@ -613,6 +616,7 @@ func (s *Search) slidingTurn(from, rank int64) int64 {
 	if i > first {
 		from = e[i-1].last + span
 	}
+
 	return from + cycles*span
 }
 
@@ -626,9 +630,11 @@ func (s *Search) pacedTurn(from, rank int64) int64 {
 		return from
 	}
 
+	// The waiters before this one start behind the last start that others waited for, the closer the emptier the window is.
 	used, _ := s.row.later(from - u.span)
 	behind := max(from, slices.Max(s.row.tails[:])) + (rank-u.cost)*u.pace*min(used, u.most)/u.most
 
+	// In the window of the turn, the starts before this one keep the pace from the first on.
 	first := max((rank-1)/u.usable()*u.usable()+1, u.cost)
 	t := max(behind, s.slidingTurn(from, first)+(rank-first)*u.pace)
 
@@ -678,6 +684,7 @@ func (s *Search) bucketTurn(from, rank int64) int64 {
 // turnAt returns when a caller of that rank will start, if nothing changes. The
 // search has not begun.
 func (s *Search) turnAt(rank int64) int64 {
+	// Nobody starts before the end of a pause.
 	from, u := max(s.from, s.row.paused), &s.rule
 	switch {
 	case u.unit > 0:

@@ -43,9 +43,11 @@ func (r *Row) starts(now int64, u *rule) (used, booked int) {
 			used, booked = used+int(come), booked+int(e.n-come)
 		}
 	}
+	// A leaky bucket has room for one start at a time.
 	if u.unit > 0 {
 		used = min(used, 1)
 	}
+
 	return used, booked
 }
 
@@ -106,6 +108,7 @@ func (q *Request) Status() store.Status {
 	r := s.row
 	s.from = q.Now
 
+	// Slots are in flight, and starts have come or are booked.
 	st := store.Status{Limit: q.Booking.Charges[0].Limit}
 	if s.rule.slots {
 		st.Used, st.Waiting, st.Callers = r.inFlight()

@@ -168,6 +168,7 @@ func (p *Pass) standsStill() (still bool) {
 	if p.row.queue == nil {
 		return false
 	}
+	// The pass is made anew when a node that was asked becomes silent: then its waiters hold nobody.
 	for _, c := range p.row.queue.called {
 		l := p.row.leaseOf(c.node)
 		if p.row.isSilent(c.node, p.lapse) {
@@ -228,6 +229,7 @@ func (p *Pass) isNear(start int64, horizon time.Duration) bool {
 // is called. In a slow start the same is true of all waiters, because the room
 // that one leaves to the next depends on who asks first.
 func (p *Pass) Due(q *Request, w *Waiter) bool {
+	// Room was set aside for waiters of other nodes, who come first.
 	i := slices.IndexFunc(q.Booking.Charges, func(c store.Charge) bool { return c.Budget.Key == p.key })
 	if p.aside && (q.needsSlots || p.row.paused != 0 && q.Now < q.Searches[i].rule.rampEnd(p.row)) {
 		return false
@@ -237,7 +239,7 @@ func (p *Pass) Due(q *Request, w *Waiter) bool {
 		return false
 	}
 
-	// The waiters before it that have not booked have the room before its start.
+	// Serve looks at the row itself, and not at the row ahead. The waiters before it that have not booked have the room before its start.
 	if p.ahead != nil {
 		q.early, q.earlyKey = p.start, p.key
 	}
@@ -265,6 +267,7 @@ func (p *Pass) Served(q *Request, called bool) {
 // will take. near is false if its start is not within the horizon yet; ask says
 // that its node has to be told.
 func (p *Pass) SetAside() (near, ask bool) {
+	// The row does not have the waiter's booking, only its class and its cost. The rest is as in the booking of the pass.
 	q, s := p.other, &p.other.Searches[0]
 	p.askAs(p.class, p.place.cost)
 	start, clear := p.find(q, 0, p.place.front)
@@ -272,6 +275,7 @@ func (p *Pass) SetAside() (near, ask bool) {
 		return false, false
 	}
 
+	// Book the start in the copy of the row, so that the waiters behind look for theirs behind it.
 	node := p.place.node
 	p.lookAhead()
 	p.put(s, start)
@@ -287,6 +291,7 @@ func (p *Pass) SetAside() (near, ask bool) {
 	default:
 		p.lookAt(l.asked + p.lapse + 1)
 	}
+
 	return true, ask
 }
 
@@ -379,6 +384,8 @@ func (p *Pass) Plan(confirms int64) (comes int64, enough bool) {
 	if at < now+max(1, int64(horizon)/lookParts) {
 		return confirms, false
 	}
+
+	// End makes the pass at the time plan. Other nodes are told a later time, so that a pass that is a little late is not taken for missed.
 	p.plan = at
 	return before(planBy), true
 }
@@ -391,6 +398,7 @@ func (p *Pass) ownTurn() (start int64, ok bool) {
 		return 0, false
 	}
 
+	// Of the node's waiters, find the one with the smallest rank: the costs up to it, its own included.
 	rank, class, cost := int64(0), 0, int64(0)
 	for k, c := range l.lanes {
 		for i := range c {
@@ -408,6 +416,7 @@ func (p *Pass) ownTurn() (start int64, ok bool) {
 		return 0, false
 	}
 
+	// The waiter at the head of the line has the first start that is possible, and any other waiter an estimate by its rank.
 	p.askAs(class, cost)
 	s := p.other.Searches[0]
 	s.row = p.view()
@@ -437,15 +446,17 @@ func (p *Pass) End(waits bool) (later time.Duration, next int64) {
 	return later, next
 }
 
-// guard is End of a node that has no plan.
+// guard is End of a node that has no plan. It decides which node is the line's guard, which goes through the line when its time comes, although
+// nobody tells it to. later is when this node must do so, or below 0, and next is as in End.
 func (p *Pass) guard(waits bool) (later time.Duration, next int64) {
 	r := p.row
 	if r.queue == nil || r.queue.empty() {
 		r.queue = nil
 		return -1, 0
 	}
+
+	// A node without waiters has no booking to go through the line with, so it cannot be the guard.
 	if !waits {
-		// The node has no waiter to go through the line for, so it cannot be the guard.
 		return -1, r.PassOn(p.other.Node.ID)
 	}
 
@@ -453,8 +464,9 @@ func (p *Pass) guard(waits bool) (later time.Duration, next int64) {
 	wait := max(1, horizon/lookParts)
 	until := max(p.again, now+wait)
 
+	// Time alone brings nothing new: the next caller that comes or leaves goes through the line.
 	if p.again == 0 {
-		return -1, 0 // whoever comes or leaves goes on
+		return -1, 0
 	}
 
 	// The node that comes next by itself is the guard. If it is a different node, it goes through the line whether it knows or not.
@@ -466,9 +478,11 @@ func (p *Pass) guard(waits bool) (later time.Duration, next int64) {
 		return time.Duration(l.until+wait-now) * time.Microsecond, 0
 	}
 
+	// A different guard looks soon enough.
 	if l.guard != p.other.Node.ID && r.isGuarded() && l.until <= until {
-		return -1, 0 // the guard looks soon enough
+		return -1, 0
 	}
+
 	l.guard, l.until = p.other.Node.ID, until
 	return time.Duration(l.until-now) * time.Microsecond, 0
 }
@@ -509,6 +523,7 @@ func (r *Row) PassOn(from int64) (node int64) {
 		return l.guard
 	}
 
+	// Any node with a waiter can go on, unless it is silent.
 	for _, c := range l.lanes {
 		for i := range c {
 			for _, p := range c[i].places {

@@ -50,19 +50,20 @@ type confirmation struct {
 // decide answers the question whether a booked start may still be used, by the rows as the last step has left them: so the answer need not wait until this
 // step is saved. It marks the lines in which callers of this node wait as moved, so that the step goes through them.
 func (c *confirmation) decide(st *step) {
+	// The step that answers goes through the line as well, for the next waiters.
 	for _, key := range c.keys {
 		if st.line.hasAny(key) {
 			st.news.Moved = append(st.news.Moved, key)
 		}
 	}
 
-	// A step may be decided on twice.
+	// The backend may call the step twice, after a conflict: the first answer was given by then. A caller that has left hears nothing.
 	if c.done || c.left {
 		return
 	}
 	c.done = true
 
-	// News that come with the rows come before the answer.
+	// News that come with the rows may make the start useless, so the watch hears of them before the answer.
 	for _, u := range st.rows.Heard().News.Useless {
 		st.memory.warn(u)
 	}
@@ -81,7 +82,7 @@ func (k *worker) confirm(ctx context.Context, w *Watch) (ok, answered bool) {
 		return false, false
 	}
 
-	// A step may be held up by other nodes.
+	// Other nodes may hold up the step. After fastStep the caller reads the rows by itself.
 	late := time.NewTimer(fastStep)
 	defer late.Stop()
 	select {
@@ -91,19 +92,20 @@ func (k *worker) confirm(ctx context.Context, w *Watch) (ok, answered bool) {
 	case <-ctx.Done():
 	}
 
-	// From now on the charges of the watch are the caller's.
+	// From now on the charges of the watch are the caller's: a step that comes later must not read them.
 	k.state.Lock()
 	defer k.state.Unlock()
 	c.left = true
 	return false, false
 }
 
-// ask puts a question to the next step, and reports whether it did.
+// ask puts the question c to the next step, and reports whether it did. It returns false if a step of its own would be no gain: then the caller reads the rows.
 func (k *worker) ask(c *confirmation) bool {
 	if !k.shares.Load() {
 		return false
 	}
 
+	// Only a line in which callers of this node wait has something to do in the same step.
 	k.state.Lock()
 	waits := false
 	for _, key := range c.keys {
@@ -114,11 +116,13 @@ func (k *worker) ask(c *confirmation) bool {
 		return false
 	}
 
+	// Behind a step under way, or while the backend is away, the answer would come late.
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.running || k.rests {
 		return false
 	}
+
 	k.confirms = append(k.confirms, c)
 	k.start()
 	return true
@@ -157,15 +161,18 @@ func classOf(b *store.Booking) int { return int(store.PriorityHigh - b.Priority)
 // sweepFrom is how many lines are remembered, at the least, without a look for those that are over.
 const sweepFrom = 64
 
-// noteWait remembers how long a newcomer to a line was told to wait, because the next newcomer waits for at least as long: see patience. Waits for a closed
-// budget, and in lines with shares, are not remembered.
+// noteWait remembers how long a newcomer to a line was told to wait, because the next newcomer waits for at least as long: see patience. b is the booking of the
+// newcomer, and g the answer. Waits for a closed budget, and in lines with shares, are not remembered.
 func (k *worker) noteWait(b *store.Booking, g *store.Grant) {
-	if !k.shares.Load() || b.Turn != nil || b.Horizon == 0 || g.OK || g.Ready == nil || g.Wait <= 0 || g.Paused || b.Charges[g.HeldBy].Share.ID != 0 {
+	newcomer := b.Turn == nil && b.Horizon != 0
+	inLine := !g.OK && g.Ready != nil && g.Wait > 0 && !g.Paused
+	if !k.shares.Load() || !newcomer || !inLine || b.Charges[g.HeldBy].Share.ID != 0 {
 		return
 	}
 
 	k.mu.Lock()
 	defer k.mu.Unlock()
+
 	now, all, key := time.Now(), &k.gathering, b.Charges[g.HeldBy].Budget.Key
 	l := all.lines[key]
 	if l == nil {
@@ -174,26 +181,30 @@ func (k *worker) noteWait(b *store.Booking, g *store.Grant) {
 			maps.DeleteFunc(all.lines, func(_ ledger.Key, l *longLine) bool { return l.wait(len(l.until)-1, now) == 0 })
 			all.sweep = max(sweepFrom, 2*len(all.lines))
 		}
+
 		l = new(longLine)
 		all.lines[key] = l
 	}
+
+	// patience counts the newcomers that gather from this answer on.
 	l.until[classOf(b)], l.newcomers = now.Add(g.Wait), 0
 }
 
-// patience returns how long a newcomer waits for others: half of the time until its start is within the horizon. It is 0 if the newcomer would be refused, so that
-// it hears of that at once. Of many newcomers only as many wait as start in half of gatherMost. The worker is locked.
+// patience returns how long a newcomer waits for other newcomers: half of the time until its start is within the horizon. It is 0 if the newcomer would be refused,
+// so that the newcomer hears of the refusal at once. Of many newcomers only as many wait as start in half of gatherMost. The worker is locked.
 func (all *gathering) patience(b *store.Booking, key ledger.Key, now time.Time) time.Duration {
 	l, c := all.lines[key], chargeOf(b, key)
 	if l == nil {
 		return 0
 	}
 
+	// A start within the horizon is booked at once, and a wait beyond MaxWait is refused.
 	wait := l.wait(classOf(b), now)
 	if wait <= b.Horizon || b.MaxWait >= 0 && wait >= b.MaxWait {
 		return 0
 	}
 
-	// The newcomers that gather already need half of gatherMost for their starts.
+	// No more newcomers gather when their starts already take half of gatherMost.
 	l.newcomers++
 	if time.Duration(l.newcomers+1)*ledger.Distance(&c) > gatherMost/2 {
 		return 0
@@ -241,6 +252,7 @@ func (k *worker) postNewcomer(o *op) {
 func (k *worker) gather(o *op, key ledger.Key) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+
 	all := &k.gathering
 	patience := all.patience(&o.booking, key, o.came)
 	if patience <= 0 {
@@ -256,6 +268,7 @@ func (k *worker) gather(o *op, key ledger.Key) bool {
 		}
 		all.timer = time.AfterFunc(patience, k.flush)
 	}
+
 	all.ops = append(all.ops, o)
 	return true
 }

@@ -67,8 +67,8 @@ func (m *memory) isIdle() bool {
 // waits reports whether anybody is to hear news.
 func (m *memory) waits() bool { return len(m.line)+len(m.slots)+len(m.watches) > 0 }
 
-// leased returns the budgets in whose lines the node has waiters and, with held, the budgets of which it holds slots: there
-// the node needs its lease.
+// leased returns the budgets for which the node needs its lease: the budgets in whose lines the node has waiters and, with held,
+// the budgets of which the node holds slots.
 func (m *memory) leased(held bool) []ledger.Key {
 	all := make(map[ledger.Key]struct{})
 	if held {
@@ -88,7 +88,7 @@ func (m *memory) leased(held bool) []ledger.Key {
 	return slices.Collect(maps.Keys(all))
 }
 
-// watch notes a watch, or with false that it is over.
+// watch notes a watch for each of its budgets. With lasts false it forgets the watch, and a budget without watches.
 func (m *memory) watch(w *Watch, lasts bool) {
 	w.budgets(func(key ledger.Key) {
 		all := m.watches[key]
@@ -106,9 +106,11 @@ func (m *memory) watch(w *Watch, lasts bool) {
 	})
 }
 
-// concerning returns the part of what other nodes have done that concerns this node.
+// concerning returns the part of h, the news of other nodes, that concerns this node.
 func (m *memory) concerning(h Heard) Heard {
 	n, mine := h.News, ledger.News{}
+
+	// Called names waiters by their node.
 	for _, p := range n.Called {
 		if p.Node == m.node.ID {
 			mine.Called = append(mine.Called, p)
@@ -129,12 +131,14 @@ func (m *memory) concerning(h Heard) Heard {
 		m.recent.note(everything)
 	}
 
+	// A closed budget concerns waiters for a start, who may not want to wait for so long.
 	for _, c := range n.Closed {
 		if m.line[c.Key] != nil {
 			mine.Closed = append(mine.Closed, c)
 		}
 	}
 
+	// A line that has moved concerns the nodes that have waiters in the line.
 	for _, key := range n.Moved {
 		if m.line[key] != nil || m.slots[key] != nil {
 			mine.Moved = append(mine.Moved, key)

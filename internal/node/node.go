@@ -187,11 +187,12 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 	o.books, o.observer = true, outage.From(ctx)
 	s.worker.postNewcomer(o)
 
-	// A caller that may not wait for a start still waits for the answer.
+	// A caller that may not wait for a start still waits for the answer, for as long as its context lasts.
 	patience := b.MaxWait
 	if patience == 0 {
 		patience = -1
 	}
+
 	if !o.await(ctx, patience) {
 		return store.Grant{HeldBy: store.NotHeld}, s.leftError(ctx)
 	}
@@ -228,6 +229,8 @@ func (s *Store) leftError(ctx context.Context) error {
 		// If the context has not ended, MaxWait has.
 		why = context.DeadlineExceeded
 	}
+
+	// Say why there was no answer, if the node or its backend knows.
 	if err := s.worker.away.Load(); err != nil {
 		return fmt.Errorf("%w (%w)", *err, why)
 	}
@@ -410,7 +413,7 @@ func (w *watching) Confirm(ctx context.Context, maxWait time.Duration) (bool, er
 		return ok, nil
 	}
 
-	// Read the rows. While the backend is away, read again until the caller gives up.
+	// Otherwise read the rows. While the backend is away, read again until the caller gives up.
 	var away error // why the caller waits
 	for {
 		var ok bool
@@ -426,7 +429,8 @@ func (w *watching) Confirm(ctx context.Context, maxWait time.Duration) (bool, er
 			return false, err
 		}
 
-		away = err // who waits for a start waits for the backend, too
+		// A caller that may wait for a start waits for the backend, too, and its observer hears of the outage.
+		away = err
 		if o := outage.From(ctx); o != nil {
 			o.StoreAway(err)
 		}
@@ -449,8 +453,9 @@ func (w *watching) Stop() {
 // Often is how often a node looks that others cannot wake.
 const Often = 250 * time.Millisecond
 
-// Poll calls wake again and again, until stop is called. Next is how long it is until the next time.
+// Poll calls wake after each time that next returns, until stop is called.
 func Poll(wake func(told bool), next func() time.Duration) (stop func()) {
+	// The lock is held during wake: after stop has returned, wake is not called any more.
 	var mu sync.Mutex
 	stopped := false
 	var again func()

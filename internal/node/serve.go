@@ -11,13 +11,14 @@ import (
 // relistMost is how many waiters without a place ask again in one step.
 const relistMost = 32
 
-// settle does what news of the step ask of this node, and notes what others must know.
+// settle does what the step's own news ask of this node, and notes in told what other nodes must know.
 func (st *step) settle() {
 	// To serve one line may move others, so go on until there are no more news.
 	for !IsEmpty(&st.news) {
 		n := st.news
 		st.news = ledger.News{}
 
+		// Called waiters of other nodes: their nodes are told.
 		for _, p := range n.Called {
 			if p.Node != st.memory.node.ID {
 				st.told.News.Called = append(st.told.News.Called, p)
@@ -43,7 +44,8 @@ func (st *step) tell(node int64) {
 	}
 }
 
-// hear does what news ask of this node.
+// hear does what the news n ask of this node: it calls waiters for slots, notes useless starts, dismisses the waiters of closed budgets, and serves the lines that have
+// moved.
 func (st *step) hear(n ledger.News) {
 	for _, p := range n.Called {
 		if p.Node == st.memory.node.ID {
@@ -53,11 +55,12 @@ func (st *step) hear(n ledger.News) {
 
 	st.useless = append(st.useless, n.Useless...)
 
-	// Dismiss first, so that lines are served for the waiters that stay.
+	// Dismiss before the lines are served, so that no start is booked for a waiter that is about to leave.
 	for _, c := range n.Closed {
 		st.dismiss(c)
 	}
 
+	// One pass serves a line, however often it has moved.
 	for i, key := range n.Moved {
 		if !slices.Contains(n.Moved[:i], key) {
 			st.serve(key)
@@ -86,6 +89,7 @@ func (st *step) dismiss(c ledger.Closed) {
 // serve goes through a line: it books for the waiters of this node whose starts are within their horizon, sets aside what waiters of other nodes will
 // take before them, and has these nodes told, each once. It looks again when more can be done, unless a different node does.
 func (st *step) serve(key ledger.Key) {
+	// Without a row there is no line to come back to.
 	r := st.rows.Row(key, false)
 	if r == nil {
 		st.lookAgain(key, -1)
@@ -105,10 +109,12 @@ func (st *step) serve(key ledger.Key) {
 		return
 	}
 
+	// Go along the line until the next start is too far away.
 	pass := ledger.NewPass(st.request(b, new(store.Grant)))
 	for st.serveNext(key, b, pass) {
 	}
 
+	// Say in the row when this node comes again, so that other nodes need not call it before.
 	st.plan(key, pass)
 	later, next := pass.End(st.line.hasAny(key))
 	st.lookAgain(key, later)
@@ -129,7 +135,8 @@ func (st *step) plan(key ledger.Key, pass *ledger.Pass) {
 	st.passes[key] = passed{comes, st.reply.received, st.rows.Row(key, false).ListsAll()}
 }
 
-// confirms returns by when a caller of this node makes a step that goes through a line, because it asks whether its start still holds. It returns 0 if none does.
+// confirms returns by when a caller of this node makes a step that goes through a line, because the caller asks whether its start still holds. It returns 0 if no caller
+// will ask.
 func (st *step) confirms(key ledger.Key) (at int64) {
 	// A start that is as near as that may be confirmed by the step under way.
 	soon := st.now + ledger.Micros(Punctual)
@@ -143,7 +150,7 @@ func (st *step) confirms(key ledger.Key) (at int64) {
 		note(&w.grant)
 	}
 
-	// The callers for whom this step has booked watch their starts soon.
+	// The callers for whom this step has booked begin their watches when the step is over.
 	for _, w := range st.touched {
 		if c := w.next; c.state == Booked && slices.ContainsFunc(c.booking.Charges, func(c store.Charge) bool { return c.Budget.Key == key && !c.Shadow }) {
 			note(&c.grant)
@@ -153,13 +160,15 @@ func (st *step) confirms(key ledger.Key) (at int64) {
 	if at == 0 {
 		return 0
 	}
+
 	return at + ledger.Micros(confirmSlack)
 }
 
 // confirmSlack is how long after its start a caller has its confirmation, at most, if nothing is wrong.
 const confirmSlack = 25 * time.Millisecond
 
-// sample returns a booking of the budget alone, as the first of this node's waiters in its line has it; false if none waits here.
+// sample returns a booking with which a pass goes through a line: the booking of the earliest waiter of this node in the line, with the charge of the line's budget alone.
+// It returns false if no caller of this node waits in the line.
 func (st *step) sample(key ledger.Key) (b *store.Booking, waits bool) {
 	// The waiters of a line are in no order here, so find the earliest.
 	first, w := int64(0), (*waiter)(nil)
@@ -191,13 +200,14 @@ func (st *step) passOn(key ledger.Key, node int64) {
 	st.tell(node)
 }
 
-// serveNext serves the next waiter of a line, in a pass that asks with the booking b. It returns false if there is none that can be served now.
+// serveNext serves the next waiter of a line, in a pass that asks with the booking b. It returns false if no further waiter can be served now.
 func (st *step) serveNext(key ledger.Key, b *store.Booking, pass *ledger.Pass) (more bool) {
 	next, ok := pass.Next()
 	if !ok {
 		return false
 	}
 
+	// The next waiter is of this node.
 	if next.Node == st.memory.node.ID {
 		w := st.line.at(key, next.Arrival)
 		if w == nil {
@@ -205,7 +215,8 @@ func (st *step) serveNext(key ledger.Key, b *store.Booking, pass *ledger.Pass) (
 			return true
 		}
 
-		// It had its turn in each of its lines, and waits behind others in all of them, who have not come yet. A later pass serves it.
+		// The waiter had its turn in each of its lines in this step, and still waits behind others, who have not come yet. A later pass serves it:
+		// without this bound two lines could send the waiter back and forth without end.
 		if w.turns > len(w.caller().Booking().Charges) {
 			pass.Skip()
 			return true
@@ -218,7 +229,10 @@ func (st *step) serveNext(key ledger.Key, b *store.Booking, pass *ledger.Pass) (
 	if r := st.rows.Row(key, false); !pass.IsAsked() && st.isDead(r, next.Node) {
 		r.Bury(next.Node)
 		pass.Forget(next.Node)
-		st.change(b, (*ledger.Request).Renew) // which forgets the places in the row; the pass itself may have served the last waiter of this node
+
+		// A renewal opens the row, which forgets the dead node's places there. No later request of this step may do so: the pass may have served the last
+		// waiter of this node.
+		st.change(b, (*ledger.Request).Renew)
 		return true
 	}
 
@@ -257,7 +271,7 @@ func (st *step) served(c *Caller, q *ledger.Request, comes bool) {
 	st.news.Moved = append(st.news.Moved, next)
 }
 
-// relist has waiters of a line stand in it again that have no place, the earliest first.
+// relist gives waiters of this node that have no place in the row r of a line a place again, the earliest first, at most relistMost of them.
 func (st *step) relist(key ledger.Key, r *ledger.Row) {
 	left := relistMost
 	lost := func(at int64) bool {
@@ -275,6 +289,7 @@ func (st *step) relist(key ledger.Key, r *ledger.Row) {
 		}
 	}
 
+	// Waiters for slots stand in a line of their own.
 	for _, at := range st.slots.arrivals(key) {
 		if lost(at) {
 			left--
@@ -326,8 +341,8 @@ func (st *step) bury(key ledger.Key) (found bool) {
 	return found
 }
 
-// renew makes other nodes believe that this one lives, and serves the lines in which its callers
-// wait: it may have missed news.
+// renew renews the node's lease of each budget, so that other nodes take this node for alive, and serves the lines in which
+// callers of this node wait, because news about them may have been lost.
 func (st *step) renew(keys []ledger.Key) {
 	for _, key := range keys {
 		c, ok := st.charge(key)

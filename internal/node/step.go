@@ -65,6 +65,7 @@ func (d *draft[W]) at(key ledger.Key, arrival int64) *W {
 // in returns the waiters of a line, in no order.
 func (d *draft[W]) in(key ledger.Key) iter.Seq2[int64, *W] {
 	return func(yield func(int64, *W) bool) {
+		// The step's own changes go before the saved state. A nil waiter has left.
 		changed := d.changed[key]
 		for at, w := range changed {
 			if w != nil && !yield(at, w) {
@@ -178,15 +179,20 @@ func (st *step) save() {
 	m.doubts -= st.resolved
 }
 
-// asked returns from when on other nodes may ask this one to come to a line, a time of the store's clock. It returns false if none of its callers waits in a line.
+// asked returns from when on other nodes may ask this node to come to a line, a time of the store's clock: the earliest of the times by which this node comes to its
+// lines anyway. It returns false if no caller of this node waits in a line.
 func (st *step) asked() (from int64, waits bool) {
 	from = math.MaxInt64
+
+	// A line may have waiters only in saved, only in changed, or in both: hasAny looks at both.
 	for _, all := range []places[waiter]{st.line.saved, st.line.changed} {
 		for key := range all {
 			if !st.line.hasAny(key) {
 				continue
 			}
 			waits = true
+
+			// The last pass has said when the node comes: a pass of this step, or of a step before.
 			p, known := st.passes[key]
 			if !known {
 				p = st.memory.passes[key]
@@ -194,6 +200,7 @@ func (st *step) asked() (from int64, waits bool) {
 			from = min(from, p.comes)
 		}
 	}
+
 	return from, waits
 }
 
@@ -267,7 +274,7 @@ func (st *step) usesSlots() bool {
 	return st.slots.isAny()
 }
 
-// request returns a request for a booking.
+// request returns a request for the booking b, whose answer goes to g, with the rows of all its charges.
 func (st *step) request(b *store.Booking, g *store.Grant) *ledger.Request {
 	q := &ledger.Request{
 		Now: st.now, Late: st.late, Node: st.memory.node, Arrivals: st.memory.arrivals, Booking: b, Grant: g, Bounded: true,
@@ -281,7 +288,8 @@ func (st *step) request(b *store.Booking, g *store.Grant) *ledger.Request {
 		r := st.row(c)
 		q.Open(i, r)
 
-		// The node knows better than the row how many slots it holds: its lease may have ended. With a doubt left, it does not know.
+		// The node knows better than the row how many slots its callers hold: others may have ended its lease in the row. While a doubt
+		// is left, which is a step that may or may not have been saved, the node does not know.
 		if h := st.holding(c.Budget.Key); h.n > 0 && st.memory.doubts == st.resolved && c.Limit.Kind() == store.KindConcurrency {
 			r.Holds(int64(h.n), st.memory.node)
 		}
@@ -327,7 +335,7 @@ func holdsSlots(b *store.Booking) bool {
 // itself.
 const mostShort = 4
 
-// book books for a caller. Its booking is the caller's until the step is over.
+// book books b for a caller, and writes the answer to g. The booking must not change until the step is over.
 func (st *step) book(b *store.Booking, g *store.Grant) {
 	*g = store.Grant{}
 
@@ -344,6 +352,7 @@ func (st *step) book(b *store.Booking, g *store.Grant) {
 		}
 	}
 
+	// A caller that waited before has its waiter in Turn.
 	w, _ := b.Turn.(*waiter)
 	if w == nil {
 		w = new(waiter)
@@ -358,6 +367,7 @@ func (st *step) book(b *store.Booking, g *store.Grant) {
 		return
 	}
 
+	// The caller asks anew: forget its place in the line for slots.
 	st.unslot(b, b.Instead)
 
 	// The caller leaves with the rows of its last booking, which Ask replaces.
@@ -383,6 +393,8 @@ func (st *step) book(b *store.Booking, g *store.Grant) {
 	} else if g.Ready != nil {
 		key = b.Charges[g.HeldBy].Budget.Key
 	}
+
+	// The first caller of this node in a line frees what dead nodes left there.
 	if g.Ready != nil {
 		st.meet(b, key)
 	}

@@ -116,6 +116,7 @@ func (t *Table) fetch(keys []ledger.Key) {
 
 // Row implements [Rows].
 func (t *Table) Row(key ledger.Key, create bool) *ledger.Row {
+	// Load the row if Fetch has not.
 	e := t.all[key]
 	if e == nil && t.load != nil {
 		t.fetch([]ledger.Key{key})
@@ -154,7 +155,7 @@ func (t *Table) Row(key ledger.Key, create bool) *ledger.Row {
 // Err says which rows could not be read in the step or look that goes on.
 func (t *Table) Err() error { return t.err }
 
-// Changed returns the rows that a step has changed.
+// Changed returns the rows that a step has changed, as bytes. End takes the bytes over when they are saved.
 func (t *Table) Changed() (all []SavedRow, err error) {
 	if t.err != nil {
 		return nil, t.err
@@ -166,6 +167,7 @@ func (t *Table) Changed() (all []SavedRow, err error) {
 			return nil, err
 		}
 
+		// A step asks for more rows than it changes: the bytes tell.
 		e.next = nil
 		if !bytes.Equal(b, e.Bytes) {
 			e.next = b
@@ -176,7 +178,7 @@ func (t *Table) Changed() (all []SavedRow, err error) {
 	return all, nil
 }
 
-// End ends a step, whose changes were saved or not.
+// End ends a step. saved says whether its changes were saved: if not, the rows are read anew from the old bytes.
 func (t *Table) End(saved bool) {
 	for _, e := range t.touched {
 		if saved && e.next != nil {
@@ -188,6 +190,8 @@ func (t *Table) End(saved bool) {
 			e.row = nil
 		}
 		e.next, e.touched = nil, false
+
+		// A row that was only asked for, and does not exist.
 		if e.row == nil && len(e.Bytes) == 0 {
 			delete(t.all, e.Key)
 		}

@@ -220,8 +220,8 @@ func (k *worker) noteVain(vain bool) {
 	k.vain = vain
 }
 
-// take takes the next work: ops, which it appends to a batch, confirmations, and news. With look the worker has to look for more news, and with told some of
-// these are said to concern this node. More is false if there is nothing to do now: then the worker has stopped.
+// take takes the next work: ops, which it appends to batch, confirmations, and news. If look is true the worker has to look for more news, and if told is true other
+// nodes have said that some of these news concern this node. If more is false there is nothing to do now, and the worker has stopped.
 func (k *worker) take(batch []*op) (all []*op, confirms []*confirmation, heard Heard, look, told, more bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -231,20 +231,21 @@ func (k *worker) take(batch []*op) (all []*op, confirms []*confirmation, heard H
 		return nil, nil, Heard{}, false, false, false
 	}
 
-	// Take the first ops, and move the rest to the front of the same memory.
+	// Take the first ops, and move the rest to the front, so that the queue keeps its memory.
 	n := k.batchSize()
 	batch = append(batch, k.queue[:n]...)
 	rest := copy(k.queue, k.queue[n:])
 	clear(k.queue[rest:])
 	k.queue = k.queue[:rest]
 
+	// Other nodes that have told of news in vain before are believed no more: see noteVain.
 	heard, k.heard = k.heard, Heard{}
 	confirms, k.confirms = k.confirms, nil
 	look, told, k.look, k.told = k.look, k.told && !k.vain, false, false
 	return batch, confirms, heard, look, told, true
 }
 
-// batchSize returns how many of the ops share the next step. The worker is locked.
+// batchSize returns how many ops from the front of the queue share the next step: batchMost at most, and about rowsMost rows. The worker is locked.
 func (k *worker) batchSize() int {
 	n := min(len(k.queue), batchMost)
 	if k.rowsMost <= 0 {
@@ -262,9 +263,10 @@ func (k *worker) batchSize() int {
 	return n
 }
 
-// make makes a step for a batch of ops, for callers that confirm their starts, and for news heard before. It loads the rows of lines, too, about which there may
-// be news. Each step takes in the news that come with its rows. With look that was the reason for this one: if it fails, the worker looks again soon.
+// make makes a step for a batch of ops, for callers that confirm their starts, and for heard, news that came before. It loads the rows of lines, too, about which there
+// may be news. Each step takes in the news that come with its rows. look says that these news are the reason for the step: if the step fails, the worker looks again soon.
 func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key, heard Heard, look bool) {
+	// Collect the keys of all rows that the step will need, so that the backend loads the rows at once.
 	keys, vain := slices.Clone(lines), false
 
 	// An op whose caller has left would book for nobody, so it only gives back what the caller had.
@@ -280,6 +282,8 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 	}
 
 	keys = append(keys, heard.News.Moved...)
+
+	// The backend calls the function with the rows, and again after a conflict. It saves the rows that the function has changed.
 	var began time.Time
 	called := time.Now()
 	later, err := k.backend.Step(keys, func(rows Rows) Told {
@@ -314,7 +318,7 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 		return k.step.told
 	})
 
-	// A step that has not got to its rows answers nobody.
+	// A confirmation that the step has not decided on gets no answer: the caller reads the rows.
 	for _, c := range confirms {
 		c.end()
 	}
@@ -379,7 +383,7 @@ func (k *worker) rest(ops []*op, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 
-	// The ops were first in the queue, and are so again.
+	// The ops were first in the queue, and come back to its front.
 	k.queue = append(ops, k.queue...)
 	k.rests = true
 	time.AfterFunc(awayEvery, func() {
@@ -453,7 +457,7 @@ func (k *worker) deliver(b *store.Booking) (g store.Grant, ok bool) {
 	return g, ok
 }
 
-// failed forgets a step, and keeps what must be done all the same: see owedBy.
+// failed forgets a step that was not saved or, if unsure, may have been saved. It keeps in owed what the batch must do all the same: see owedBy.
 func (k *worker) failed(batch []*op, unsure bool) {
 	k.state.Lock()
 	defer k.state.Unlock()
@@ -541,7 +545,9 @@ func (k *worker) tick() {
 	idle, stop := k.memory.isIdle(), k.stop
 	var leased []ledger.Key
 
-	if !k.renews() { // a slow database has leases in the queue, and callers must not wait behind more and more of them
+	// A slow database still has renewals in the queue, and callers must not wait behind more and more of them. Slots need their
+	// lease only each renewEvery.
+	if !k.renews() {
 		held := time.Since(k.renewed) >= k.renewEvery
 		if held {
 			k.renewed = time.Now()
@@ -664,8 +670,8 @@ func (all *ops) put(o *op) {
 	all.pool.Put(o)
 }
 
-// await waits until the op is done, at most as long as ctx and patience allow, if that is not
-// negative. It returns false if the caller leaves: the op is not the caller's any more.
+// await waits until the op is done, for at most as long as ctx and patience allow. A negative patience allows any wait. await
+// returns false if the caller leaves: from then on the op belongs to the worker.
 func (o *op) await(ctx context.Context, patience time.Duration) bool {
 	// The most frequent case needs neither a timer nor a select.
 	if ctx.Done() == nil && patience < 0 && o.observer == nil {
@@ -680,6 +686,7 @@ func (o *op) await(ctx context.Context, patience time.Duration) bool {
 		over = t.C
 	}
 
+	// An observer hears that the backend is away, and the caller goes on waiting.
 	for waits := true; waits; {
 		select {
 		case <-o.done:

@@ -160,12 +160,12 @@ func compared() (all []scene) {
 }
 
 // compare prints simulated fleets beside real processes.
-func (r report) compare() {
+func (r report) compare(fleets []scene) {
 	r.say("\n## Simulated, and measured with as many processes, one server, 40/s\n")
 	r.say("| processes | each | | starts/s | calls a start | messages a start | bytes a start | wait p50 | p99 | Jain | most in 1 s | Redis, µs a call |")
 	r.say("|---:|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
 
-	for _, s := range compared() {
+	for _, s := range fleets {
 		each := fmt.Sprintf("%d callers", s.Callers)
 		if s.Callers == 0 {
 			each = fmt.Sprintf("%.1f of the limit of %d upstreams", s.Share, s.Upstreams)

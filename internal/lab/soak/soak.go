@@ -3,7 +3,11 @@
 // bounds, and measurements in real time.
 package soak
 
-import "testing"
+import (
+	"os"
+	"strconv"
+	"testing"
+)
 
 // Only leaves the test to make soak.
 func Only(t *testing.T) {
@@ -19,6 +23,27 @@ func Most[T any](soak, quick T) T {
 		return quick
 	}
 	return soak
+}
+
+// Seeds returns how many random cases a test plays: for make soak the first number, times $SOAK if that is set, and otherwise the second.
+// A machine with a night to spend raises $SOAK.
+func Seeds(soak, quick int) int {
+	if testing.Short() {
+		return quick
+	}
+	return soak * factor(os.Getenv("SOAK"))
+}
+
+// factor reads $SOAK. Without a value it is 1.
+func factor(text string) int {
+	if text == "" {
+		return 1
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		panic("$SOAK is a whole number from 1, not " + strconv.Quote(text))
+	}
+	return n
 }
 
 // AllocsOf32Bits is how many allocations a booking in memory has beside those elsewhere where an int has 32 bits: the compiler

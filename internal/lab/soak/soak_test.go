@@ -57,6 +57,21 @@ func TestWithoutRaceIsRun(t *testing.T) {
 	require.Regexp(t, `(?m)^for target in (?:\S+ )*test-without-race `, string(gates))
 }
 
+// TestSeeds: $SOAK multiplies the cases of make soak, and never those of make test. A wrong value is told.
+func TestSeeds(t *testing.T) {
+	for text, want := range map[string]int{"": 20, "1": 20, "4": 80} {
+		t.Setenv("SOAK", text)
+		if testing.Short() {
+			want = 3
+		}
+		require.Equal(t, want, Seeds(20, 3), text)
+	}
+
+	for _, text := range []string{"0", "-3", "many", "1.5"} {
+		require.PanicsWithValue(t, `$SOAK is a whole number from 1, not "`+text+`"`, func() { factor(text) })
+	}
+}
+
 // callers returns the names of a file's functions that call a function of another package.
 func callers(file *ast.File, function string) (names []string) {
 	for _, d := range file.Decls {

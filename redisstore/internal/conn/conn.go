@@ -198,6 +198,7 @@ func (x *Exchange) await(reply func() (string, error)) (wire.Frame, error) {
 			return nil, because(err)
 		}
 
+		// Each answer of a script tells the server's time.
 		x.conn.learnTime(head.Now)
 		switch {
 		case head.Status == wire.Done:
@@ -314,6 +315,7 @@ func (c *Conn) pingIdle() {
 		return nil
 	}
 
+	// Each node of a cluster or a ring has a pool of its own.
 	ctx := context.Background()
 	switch c := c.client.(type) {
 	case *redis.Client:

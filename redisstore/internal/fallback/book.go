@@ -26,10 +26,12 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 		r := g.route()
 		var opens time.Time
 		switch {
-		case r.local == nil && errors.Is(r.lastErr, conn.ErrUnfit): // it is not away, and no waiting helps
+		// A primary that is unfit is not away, and no wait helps.
+		case r.local == nil && errors.Is(r.lastErr, conn.ErrUnfit):
 			return store.Grant{HeldBy: store.NotHeld}, r.lastErr
+
+		// The primary was given up. The share has no lines, and a place in the primary's line is of no use there.
 		case r.local != nil:
-			// The share has no lines, and a place in the primary's line is of no use there.
 			s.leaveLine(&own)
 			own.Charges = b.Charges
 			decided := time.Now()
@@ -42,6 +44,7 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 
 			opens = opensAt
 
+		// The primary is there, and has room beside the shares of suspected nodes.
 		case r.ready && leaveRoom(&own, b, r.suspected):
 			grant, err := s.bookPrimary(ctx, r.up, &own)
 
@@ -51,8 +54,9 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 			}
 		}
 
+		// The caller waits on, with the rest of its MaxWait. 0 would be the MaxWait of a caller that never waits.
 		if b.MaxWait > 0 {
-			own.MaxWait = max(1, b.MaxWait-time.Since(notice.Since)) // not 0, the MaxWait of a caller that never waits
+			own.MaxWait = max(1, b.MaxWait-time.Since(notice.Since))
 		}
 		if r.local == nil && r.up.Err() != nil {
 			continue // the primary was given up meanwhile
@@ -198,6 +202,7 @@ func (n *outageNotice) await(ctx context.Context, r *route, until time.Time, tim
 		}
 	}
 
+	// Without a time to wait for, timer stays nil and never fires.
 	var timer <-chan time.Time
 	if !until.IsZero() {
 		t := time.NewTimer(time.Until(until))

@@ -101,6 +101,7 @@ func (g *group) signal() {
 
 // run sends a heartbeat, and sets when it runs again, until the group is forgotten.
 func (g *group) run() {
+	// A wait of 0 means that the next heartbeat is due now: the same goroutine goes on.
 	for {
 		kind, over := g.nextKind()
 		if over {
@@ -165,7 +166,7 @@ func (g *group) beat(k Kind) (wait time.Duration, over bool) {
 	case k == Leave && g.users == 0:
 		delete(g.store.groups, g.name)
 		return 0, true
-	case k == Leave: // used again
+	case k == Leave: // the group is used again, and has left: it begins anew
 		g.beats = heartbeats{began: now}
 		return 0, false
 	case err != nil:

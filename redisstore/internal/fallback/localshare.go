@@ -58,6 +58,7 @@ func isShared(c *store.Charge) bool {
 // charge returns a charge as the share's store has it, with the share as its limit; ok is false if
 // the share has no room for the charge, ever.
 func (l *localShare) charge(c store.Charge) (part store.Charge, ok bool) {
+	// A divisor of 0 means that nothing is held back: OutageFailOpen.
 	switch n, d := c.Limit.N(), l.divisor; {
 	case d == 0:
 		c.Limit, c.KeepFree, c.Pace, c.Jitter, c.Shadow = store.Unlimited(), 0, 0, 0, false
@@ -94,6 +95,7 @@ func (l *localShare) booking(b *store.Booking) (own store.Booking, ok bool) {
 		own.Instead = store.Handle{}
 	}
 
+	// The charges are the caller's, so the share's charges are a copy.
 	own.Charges = make([]store.Charge, len(b.Charges))
 	for i := range b.Charges {
 		part, ok := l.charge(b.Charges[i])

@@ -127,6 +127,7 @@ func (h *History) AddUnreported(key string, starts Sample, keep time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 
+	// The generation gets an ID as old as the present one, and a random name, so that no other node has the same.
 	b := h.budget(key)
 	if b.Unreported.ID == 0 {
 		ordinal := int64(wire.LastOrdinal) // nothing is known of others: it must not seem to be older than they are
@@ -262,6 +263,7 @@ func (b *Budget) Add(s Sample) {
 		return
 	}
 
+	// The oldest sample makes room.
 	if len(b.Starts) > wire.Parts {
 		b.Starts = append(b.Starts[:0], b.Starts[1:]...)
 	}
@@ -296,6 +298,8 @@ func (b *Budget) newStarts(told [Generations]Generation, without wire.Older) (su
 	// Where one list is too short to name a generation, only the sums of both can be compared.
 	oldest := max(oldestOf(told), oldestOf(b.Generations))
 	older := without.Count - b.Older.Count
+
+	// Each generation that both lists can name counts by itself.
 	for _, g := range told {
 		if g.ID < oldest {
 			older += g.Count
@@ -391,6 +395,8 @@ func (h *History) ReportsQuota(key string, c *store.Charge, q store.Quota, now t
 func (h *History) ObserveQuota(key string, c *store.Charge, q store.Quota, r QuotaReply, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+
+	// The told limit stays known when a later report has none.
 	if b := h.budgets[key]; b != nil {
 		told, at := b.quota.told, b.quota.toldAt
 		if q.Told != (store.Limit{}) {
@@ -701,6 +707,7 @@ func NewClockOffsets() *ClockOffsets { return &ClockOffsets{all: make(map[string
 
 // Observe learns from a reply that told the server's time.
 func (c *ClockOffsets) Observe(group string, serverTime int64, sent, received time.Time) {
+	// The server read its clock between sent and received, and cut off less than a microsecond.
 	at := time.Duration(serverTime) * time.Microsecond
 	least, most := at-received.Sub(origin), at+time.Microsecond-sent.Sub(origin)
 	c.mu.Lock()

@@ -60,6 +60,7 @@ func newBatch(ops []*op, number int64) *batch {
 		return b
 	}
 
+	// Sort by budget, and merge the neighbours in each run of ops of one budget.
 	slices.SortStableFunc(ops, compareBudgets)
 	for from, to := 0, 1; from < len(ops); to++ {
 		if to == len(ops) || compareBudgets(ops[from], ops[to]) != 0 {
@@ -186,6 +187,7 @@ func (n *Node) try(b *batch, await func(*conn.Exchange) (wire.Frame, error)) err
 		return err
 	}
 
+	// Without an exchange no copy is on its way.
 	if b.exchange == nil {
 		n.send(b)
 	}
@@ -226,8 +228,9 @@ func (n *Node) send(b *batch) {
 	}
 
 	b.copied = now
+
+	// The lease is over, and with it all slots that the call may have taken: so this is a new call, with a new number.
 	if len(b.leases) > 0 && now.Sub(b.sent) > wire.SureLease {
-		// The lease is over, and with it all slots that the call may have taken: it is a new call.
 		b.number, b.sent = n.nextNumber(), now
 	}
 
@@ -288,6 +291,7 @@ func (n *Node) bookRequest(b *batch) *wire.BookRequest {
 // observe takes in the reply to a copy of a batch's call: it sets the outcomes of the ops, and tells the
 // history, the pauses and the lines of the budgets in the reply.
 func (n *Node) observe(b *batch, p *wire.BookReply, sent, received time.Time) {
+	// Redis decided at the time of this reply, unless an earlier copy of the call had reached it.
 	group := b.ops[0].group()
 	at, since := p.Now, time.Time{}
 	last := history.Reply{Group: group, Number: b.number, Sent: b.sent, ServerTime: p.Now, By: received}
@@ -299,6 +303,7 @@ func (n *Node) observe(b *batch, p *wire.BookReply, sent, received time.Time) {
 		n.Offsets.Observe(group, p.Now, sent, received)
 	}
 
+	// A pause and a start are as far away as they were when Redis decided.
 	b.replies = p.Reports
 	for _, m := range b.merged {
 		for i := m.from; i < m.to; i++ {

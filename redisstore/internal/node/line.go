@@ -78,6 +78,7 @@ func (n *Node) join(o *op, b *store.Booking) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
+	// A newcomer may wait for other callers, which then share its call.
 	if !n.NoNews {
 		o.patience = n.full.patience(o, b, time.Now())
 	}
@@ -128,6 +129,7 @@ func (n *Node) summonNear(charges []store.Charge, waits bool) {
 // startAnswered takes in the answer to an op: the places in line of its caller. If the caller waits in
 // line from now on it sets the op's turn and, unless the caller has left, its ready.
 func (n *Node) startAnswered(o *op) {
+	// An answer without a wait to a caller that never stood in line says nothing of lines.
 	t, inLine := o.turn, o.outcome.State == wire.InLine
 	if o.Kind != wire.Reserve || o.outcome.State == wire.Unsettled || t == nil && !inLine && o.outcome.Wait <= 0 {
 		return
@@ -139,6 +141,7 @@ func (n *Node) startAnswered(o *op) {
 		return
 	}
 
+	// The caller has its start, or was refused. Its tickets keep its rank, in case it comes back.
 	if !inLine {
 		t.inLine, t.started = false, t.started || o.outcome.Booked()
 		t.markHadStart()
@@ -157,14 +160,26 @@ func (n *Node) startAnswered(o *op) {
 	}
 }
 
+// When a caller that waits is summoned. It books again, and may have to wait once more.
 const (
-	summonDelay      = 60 * time.Millisecond  // a caller is summoned that long after nearAt, which is an estimate
-	summonDelayShare = 20 * time.Millisecond  // and a caller with a share, which books less far ahead
-	maxSpare         = 200 * time.Millisecond // how long after nearAt a caller may wait for a call that is made anyway
-	maxNear          = 100 * time.Millisecond // a caller with a share whose start is no farther beyond the horizon is summoned without delay
-	minReturn        = 10 * time.Millisecond  // a caller that has to wait again books again no sooner
-	minOffered       = time.Millisecond       // nor does the only caller of its share, for which Redis keeps room
-	maxReturns       = 5                      // a caller with a share that had to wait k times books again after min(k, maxReturns) times minReturn
+	// The estimate of nearAt may be too early, so a caller is summoned a little later: a caller with a share, which books less far
+	// ahead, after the shorter delay.
+	summonDelay      = 60 * time.Millisecond
+	summonDelayShare = 20 * time.Millisecond
+
+	// maxSpare is how long after nearAt a caller may wait for a call that is made anyway.
+	maxSpare = 200 * time.Millisecond
+
+	// A caller with a share is summoned without a delay if its start is at most maxNear beyond its horizon.
+	maxNear = 100 * time.Millisecond
+
+	// A caller that had to wait books again no sooner than after minReturn. A caller with a share that had to wait k times in
+	// a row books again no sooner than after k times minReturn, but at most after maxReturns times minReturn.
+	minReturn  = 10 * time.Millisecond
+	maxReturns = 5
+
+	// minReturnOffered takes the place of minReturn for the only caller of its share on this node, if Redis keeps room for it.
+	minReturnOffered = time.Millisecond
 )
 
 // standInLine has the caller of an op wait in the line that the answer to the op names, and returns its Ready.
@@ -180,31 +195,45 @@ func (n *Node) standInLine(t *turn, o *op) <-chan struct{} {
 		n.lines[key] = l
 	}
 
-	// A new line has a new name, and the waiters of the old one are summoned: see takeCuts.
+	// A new line has a new ID, and the waiters of the old line are summoned: see takeCuts.
 	l.id, l.charge = ticket.Line, *c
 
+	// The turn has what summons and guesses go by: the ticket, the cost, and the latest start that is of use.
 	t.number, t.share, t.cost, t.ready = ticket.Number, ticket.Share, wire.Cost(c), make(chan struct{})
 	t.deadline = time.Time{}
 	if o.MaxWait < wire.AnyWait {
 		t.deadline = now.Add(time.Duration(o.MaxWait) * time.Microsecond)
 	}
 
-	// The caller has just asked, so it asks again no sooner than after minReturn.
-	t.horizon, t.notBefore = o.Horizon, now.Add(minReturn)
+	t.horizon = o.Horizon
 	t.waits++
+
+	offered := ticket.State == wire.Offered && !l.hasLane(t.laneID())
+	t.schedule(now, wire.Wait(out.Wait), offered)
+	l.add(t)
+	return t.ready
+}
+
+// schedule sets notBefore, nearAt and comeBy of a caller that has to wait, by the answer of now: its start is wait away. offered
+// says that Redis keeps room for the caller, which is the only one of its share on this node.
+func (t *turn) schedule(now time.Time, wait time.Duration, offered bool) {
 	switch {
-	// Redis keeps room at the end of the horizon for the only caller of its share here. Starts lie at the begins of a window's parts, so a caller that
-	// comes after a fixed delay may find its start behind the horizon many times in a row.
-	case t.share != 0 && ticket.State == wire.Offered && !l.hasLane(t.laneID()):
-		t.notBefore = now.Add(minOffered)
+	// The room that Redis keeps is at the end of the horizon. Starts lie at the begins of a window's parts, so a caller that comes
+	// after a fixed delay may find its start behind the horizon many times in a row: it comes as soon as the start is near.
+	case t.share != 0 && offered:
+		t.notBefore = now.Add(minReturnOffered)
+
+	// The callers before it may be late, and later each time.
 	case t.share != 0 && t.waits > 1:
-		t.notBefore = now.Add(min(time.Duration(t.waits), maxReturns) * minReturn) // the callers before it may be late
+		t.notBefore = now.Add(min(time.Duration(t.waits), maxReturns) * minReturn)
+	default:
+		t.notBefore = now.Add(minReturn)
 	}
 
-	// Callers with other shares do not wait for a caller that comes late: their starts are booked before its own. The
-	// first of a share, whose turn is near already, comes as soon as it can.
-	near := now.Add(wire.Wait(out.Wait) - o.Horizon)
-	light := t.share != 0 && wire.Wait(out.Wait) <= o.Horizon+maxNear
+	// Callers with other shares do not wait for a caller that comes late: their starts are booked before its own. So
+	// the first of a share, whose turn is near already, comes as soon as it can.
+	near := now.Add(wait - t.horizon)
+	light := t.share != 0 && wait <= t.horizon+maxNear
 	switch {
 	case t.waits > 1 || light:
 		t.nearAt = latest(near, t.notBefore)
@@ -214,9 +243,6 @@ func (n *Node) standInLine(t *turn, o *op) <-chan struct{} {
 	default:
 		t.setComeBy(near.Add(summonDelay))
 	}
-
-	l.add(t)
-	return t.ready
 }
 
 // hasLane reports whether a caller waits in a lane.
@@ -254,7 +280,7 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// add puts a turn into the line.
+// add puts a turn into the line, and sets the line's timer for it.
 func (l *line) add(t *turn) {
 	t.lineKey = l.key
 	at, _ := slices.BinarySearchFunc(l.waiters, t, compareTurns)
@@ -296,6 +322,7 @@ func (l *line) remove(i int) {
 		l.lead = nil
 	}
 
+	// The node listens to messages as long as anybody waits.
 	t.lineKey = ""
 	if !l.node.NoNews {
 		l.node.Subs.Release()
@@ -536,6 +563,7 @@ func (l *line) whenFirstStarts() time.Time {
 // whenHalfIsOver is when half is over of the time that the first waiter has to wait by the last answer: then the
 // guess is made anew. A small part of a line does not ask if its first waiter comes soon anyway.
 func (l *line) whenHalfIsOver() time.Time {
+	// A small part of a line asks more rarely, because other nodes ask, too.
 	first, soonest := l.first(), wire.AskLeast
 	if !l.isLarge() && first.cost == 1 { // a waiter that costs more must show more often that it lives
 		soonest = askSmall
@@ -546,6 +574,7 @@ func (l *line) whenHalfIsOver() time.Time {
 		return never
 	}
 
+	// A waiter whose turn is far away need not ask as often. One whose turn is near is summoned before.
 	at := l.heardAt.Add(min(max(soonest, half), max(askRarely, min(half/farAway, wire.AskLast))))
 	if !at.Before(first.nearAt) {
 		return never
@@ -554,8 +583,9 @@ func (l *line) whenHalfIsOver() time.Time {
 	return at
 }
 
-// first returns the waiter whose turn comes first, as far as the node knows.
+// first returns the waiter whose turn comes first, as far as the node knows. The line has waiters.
 func (l *line) first() *turn {
+	// Without shares the order of the tickets is the order of the turns.
 	if l.shared == 0 {
 		return l.waiters[0]
 	}
@@ -604,6 +634,7 @@ func (n *Node) observeLine(key string, said *wire.Line) {
 		said = new(wire.Line) // the line has ended
 	}
 
+	// First the state, then new guesses for the waiters, and last the summons of those whose turn it is.
 	l.waiting, l.heardAt, l.hurry = said.Waiting, time.Now(), said.Hurry > 0
 	l.hasShares = said.HasShares
 	l.firstStart = l.heardAt.Add(said.Soon)
@@ -817,8 +848,8 @@ func (n *Node) Waiting(group string) bool {
 // keptSize is how many bytes a kept ticket takes.
 const keptSize = 16 + 3*8
 
-// KeepTurn appends the tickets of a caller that has left its lines; [Node.RestoreTurn] reads them. In Redis they
-// are holes, and cost nothing.
+// KeepTurn appends the tickets of a caller that has left its lines to b, keptSize bytes for each ticket. [Node.RestoreTurn]
+// reads them. In Redis such tickets are holes, and cost nothing.
 func (n *Node) KeepTurn(b []byte, arrival store.Turn) []byte {
 	t, ok := arrival.(*turn)
 	if !ok {
@@ -847,6 +878,7 @@ func (n *Node) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool) {
 		return nil, false
 	}
 
+	// In lines that gave it no ticket the caller goes before all of its class: it counts as having started.
 	t := &turn{charges: slices.Clone(b.Charges), class: classOf(b.Priority), started: true}
 	for ; len(kept) > 0; kept = kept[keptSize:] {
 		k := wire.Ticket{Budget: [16]byte(kept), State: wire.HadStart}

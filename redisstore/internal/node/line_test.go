@@ -38,7 +38,7 @@ func TestP5_OfferedRoomIsTakenInTime(t *testing.T) {
 		want   time.Duration
 	}{
 		"the only caller of its share":   {wire.Offered, 4 * time.Millisecond, false, 4 * time.Millisecond},
-		"with a start that is near":      {wire.Offered, time.Microsecond, false, minOffered},
+		"with a start that is near":      {wire.Offered, time.Microsecond, false, minReturnOffered},
 		"for which Redis keeps no room":  {0, 4 * time.Millisecond, false, 2 * minReturn},
 		"others of its share wait, too":  {wire.Offered, 4 * time.Millisecond, true, 2 * minReturn},
 		"with a start that is far ahead": {wire.Offered, time.Second, false, time.Second},

@@ -161,6 +161,7 @@ func (n *Node) do(ctx context.Context, o *op, maxWait time.Duration) error {
 		o.failed = make(chan struct{}, 1)
 	}
 
+	// What follows is the caller's time in the queue: patience and MaxWait count from here.
 	o.joined, o.asked = time.Now(), true
 
 	// A queue that stood still is led by this caller, who needs no other goroutine for its answer.
@@ -363,8 +364,10 @@ func (n *Node) grant(o *op) store.Grant {
 func (o *op) grant() store.Grant {
 	out := &o.outcome
 	age, wait := time.Since(o.sent), wire.Wait(out.Wait)
+
+	// A booked start holds no slots yet, and a grant without a wait would say that it does.
 	if out.State == wire.Booked && o.forSlots {
-		wait = max(wait, time.Microsecond) // a grant without a wait would say that it holds slots
+		wait = max(wait, time.Microsecond)
 	}
 
 	var over []time.Duration // by charge; stays nil while all are 0
@@ -381,8 +384,9 @@ func (o *op) grant() store.Grant {
 	if out.repeated() {
 		age = max(age, time.Since(out.since))
 	}
+	// A negative wait is of a start that was decided when the call was made for the first time.
 	if out.Booked() && out.Wait < 0 {
-		age += time.Duration(-out.Wait) * time.Microsecond // decided when the call was made for the first time
+		age += time.Duration(-out.Wait) * time.Microsecond
 	}
 
 	return store.Grant{OK: out.Booked(), Wait: wait, Age: age, Handle: out.Handle(), Over: over, HeldBy: out.Charge, Paused: out.paused > 0}
@@ -484,7 +488,7 @@ const undoSoon = 50 * time.Millisecond
 func (n *Node) tell(o *op) {
 	o.joined = time.Now()
 
-	// A Redis that has been silent is not waited for.
+	// The caller waits, so that its next call finds the room. It does not wait for a Redis that has been silent.
 	unheard := n.Conn.Unheard()
 	n.post(o)
 	if unheard >= undoSoon {

@@ -89,6 +89,7 @@ func (n *Node) lead(ctx context.Context, o *op, q *queue, maxWait time.Duration)
 		longest = min(longest, d)
 	}
 
+	// Other callers may come while the leader gathers, and share its call.
 	n.gather(ctx, group, q)
 	if ctx.Err() != nil {
 		go n.drain(group, q, nil)
@@ -123,6 +124,7 @@ func (n *Node) lead(ctx context.Context, o *op, q *queue, maxWait time.Duration)
 		go n.drain(group, q, nil)
 	}
 
+	// deliver has marked the op as done, unless it must ask again.
 	select {
 	case <-o.done:
 		return true
@@ -188,6 +190,7 @@ func (n *Node) next(group string, q *queue) *batch {
 	q.ops = append(make([]*op, 0, len(q.ops)), q.ops[size:]...) // with room for as many ops as this call has
 	q.due = time.Time{}                                         // the ops that are left have waited enough
 
+	// The time for which a call waited for other callers counts against their MaxWait.
 	for _, o := range ops {
 		o.subtractPatience()
 	}
@@ -236,6 +239,7 @@ func (n *Node) execute(q *queue, b *batch) bool {
 		defer func() { n.learnReports(b.leases, b.replies, b.sent) }()
 	}
 
+	// Try until the call is done, or until nobody waits for it.
 	left := false
 	err := conn.Retry(context.Background(), q.left, func(err error) bool {
 		left = !n.noteFailure(q, b, err)
@@ -264,9 +268,11 @@ func (n *Node) deliver(q *queue, b *batch, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
+	// undone are new ops that give something back, and back are ops of this call that must ask again.
 	var undone, back []*op
 	for _, m := range b.merged {
 		for i := m.from; i < m.to; i++ {
+			// The node's own state comes first: a caller that wakes finds its place.
 			o := b.ops[i]
 			o.first, o.sent, o.err = b.sent, b.copied, err
 			if o.forSlots {
@@ -360,6 +366,7 @@ func (q *queue) sweep() {
 		return
 	}
 
+	// Ops that give something back go to the front of the queue.
 	q.leavers = 0
 	var back []*op
 	q.ops = slices.DeleteFunc(q.ops, func(o *op) bool {
@@ -610,7 +617,7 @@ func (f *fullBudgets) patience(o *op, b *store.Booking, now time.Time) time.Dura
 		return 0
 	}
 
-	// The budget with the longest wait decides.
+	// The budget with the longest wait decides. crowd is how many newcomers may gather for it.
 	var wait, spare time.Duration
 	var holder *fullBudget
 	crowd := 0

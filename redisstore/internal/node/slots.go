@@ -184,9 +184,9 @@ func (n *Node) learnReports(leases []*lease, replies []wire.ReportReply, sent ti
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
+	// The replies are in the order of the leases.
 	for i := range replies {
 		l, r := leases[i], &replies[i]
-
 		l.generation, l.askedAt, l.answeredAt, l.askAgain = r.Generation, sent, received, r.Again
 
 		// Redis keeps a bounded number of waiters, so each node reports fewer if there are more nodes.
@@ -220,6 +220,7 @@ func (n *Node) unlockRecord(l *lease, answered bool) {
 		after = min(after, max(l.askAgain, renewSoon))
 	}
 
+	// Each report renews the lease, so the timer begins anew.
 	if l.renewTimer == nil {
 		l.renewTimer = time.AfterFunc(after, func() { n.renew(l) })
 	} else {

@@ -202,6 +202,7 @@ func (sub *Subscription) beat(ctx context.Context) {
 	sub.owner.mu.Lock()
 	defer sub.owner.mu.Unlock()
 
+	// Not before the server has confirmed the subscription, or the beat would be lost.
 	h, now := &sub.heartbeat, time.Now()
 	if h.subscribed.IsZero() || h.sending || now.Sub(h.sent) < beatEvery {
 		return
@@ -364,6 +365,7 @@ func (b beat) String() string { return beatMark + strconv.FormatInt(int64(b), 10
 
 // parseShared takes a message apart that all nodes receive. It returns nil if the message makes no sense.
 func parseShared(text string) Message {
+	// A mark in front tells what the numbers are. A pause has no mark.
 	if rest, ok := strings.CutPrefix(text, invalidationMark); ok {
 		if n, key := numbers(rest, 2); n != nil {
 			return Invalidation{key, n[0], n[1]}

@@ -286,6 +286,7 @@ func (s *composed) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool)
 		return nil, false
 	}
 
+	// Then come the size of the fleet's part, that part, and the node's part.
 	size, read := binary.Uvarint(kept[1:])
 	if read <= 0 || size > uint64(len(kept)-1-read) {
 		return nil, false

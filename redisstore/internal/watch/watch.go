@@ -91,8 +91,8 @@ func (ws *Watches) Add(s Start, news chan<- struct{}) *Watch {
 		ws.watches[key][w] = struct{}{}
 	}
 
+	// A message may have come before the booking, or after: only a question tells.
 	if concerned, lifted := ws.newsSinceBooking(w); concerned {
-		// A message may have come before the booking, or after: only a question tells.
 		if lifted {
 			w.void.Store(true)
 		}
@@ -191,6 +191,7 @@ func (ws *Watches) Paused(p notify.Pause) {
 	ws.pastNews = append(ws.pastNews, pastInvalidation{p, now})
 
 	for _, w := range ws.inOrder(p.Key) {
+		// The end of a pause voids every start: callers may start earlier now.
 		w.learn(p)
 		if p.Lifted() {
 			w.void.Store(true)
@@ -280,6 +281,7 @@ func (ws *Watches) query(ctx context.Context, w *Watch, maxWait time.Duration) e
 	q := ws.joinQuery(w)
 	defer ws.leaveQuery(q)
 
+	// The observer hears of an outage while the caller waits.
 	var tell func()
 	if observer := outage.From(ctx); observer != nil {
 		tell = func() { observer.StoreAway(ws.conn.Cause(ws.unavailability(q, since))) }
@@ -305,8 +307,8 @@ func (ws *Watches) joinQuery(w *Watch) *query {
 		ws.next.keys[key] = struct{}{}
 	}
 
+	// One goroutine asks, as long as there is a query.
 	ws.next.callers++
-
 	if !ws.asking {
 		ws.asking = true
 		go ws.serve()

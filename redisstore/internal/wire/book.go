@@ -244,6 +244,7 @@ func (w *writer) release() {
 // op writes one operation. Numbers that it has in common with the operation before
 // are not written again.
 func (w *writer) op(o *Op) {
+	// Charges that become gates are left out of the numbers: at says where the rest are.
 	at := w.request.writtenCharges(o)
 	common := [...]int64{int64(o.Kind), flag(o.Informed), o.Start, o.Arrival, Micros(o.NotBefore), Micros(o.Spread),
 		Micros(o.Horizon), max(1, o.Class), flag(o.Returns), int64(len(o.Tickets)), int64(at.size(o))}
@@ -262,6 +263,7 @@ func (w *writer) op(o *Op) {
 		w.ops = w.ops.Add(int64(at.index(i))+1, t.Line, t.Number, int64(t.State), t.Round, int64(t.Share))
 	}
 
+	// Each charge is its rule and the numbers that differ from caller to caller, or a gate.
 	for i := range o.Charges {
 		ch := &o.Charges[i]
 		if at != nil && w.request.leavesOut(o, ch) {
@@ -481,6 +483,7 @@ func (c *BookCall) Read(f Frame) (BookReply, error) {
 	r.check(r.next() == c.request.Number)
 	p.CopyAge = Wait(r.next())
 
+	// An operation has one outcome for each of its callers.
 	callers := 0
 	for _, o := range c.request.Ops {
 		callers += o.Callers
@@ -534,6 +537,7 @@ func (r *reader) allNow(to []Outcome, callers int) []Outcome {
 // outcomes appends the next outcomes, of some of the callers that are left of an
 // operation.
 func (r *reader) outcomes(to []Outcome, q *BookRequest, op *Op, left int) []Outcome {
+	// An answer can be anything: check each number before it is used as an index.
 	at := q.writtenCharges(op)
 	callers := r.next()
 	o := Outcome{State: State(r.next()), At: r.next(), Charge: int(r.next()) - 1, PausedUntil: r.next()}
@@ -585,6 +589,7 @@ func (r *reader) tickets(o *Outcome, op *Op, at chargeIndexes) (last int64) {
 	last = r.next()
 	n := r.count()
 	r.check(n >= 1 && n <= at.size(op))
+
 	found := false
 	for range n {
 		i := int(r.next()) - 1
@@ -592,12 +597,15 @@ func (r *reader) tickets(o *Outcome, op *Op, at chargeIndexes) (last int64) {
 		if r.failed {
 			return 0
 		}
+
 		i = at.charge(i)
 		found = found || i == o.Charge
 		o.Tickets = append(o.Tickets, Ticket{
 			Budget: op.Charges[i].Budget.Key, Line: r.next(), Number: r.next(), State: TicketState(r.next()), Round: r.next(), Share: r.share(),
 		})
 	}
+
+	// The charge that holds the callers must be among them.
 	r.check(found)
 	return last
 }
@@ -627,6 +635,7 @@ const (
 
 // budget reads the part of a reply about one row into b.
 func (r *reader) budget(b *BudgetReply) {
+	// more has a bit for each part that most budgets do not have.
 	b.Generations[0] = r.generation()
 	b.Starts, b.Last = r.next(), r.next()
 	more := r.next()
@@ -758,7 +767,8 @@ func (s *Samples) All() []Sample { return s.all[:s.n] }
 func (k *Known) append(f Frame) Frame {
 	f = f.Add(k.Record, Micros(k.Elapsed), int64(k.Clock), k.ServerTime)
 
-	more := 0 // generations before the last two, which most budgets do not have
+	// Most budgets have no generations before the last two.
+	more := 0
 	for more < len(k.Generations)-2 && k.Generations[2+more].ID != 0 {
 		more++
 	}

@@ -97,20 +97,19 @@ func ReadHead(reply string, keys []string) (Head, Frame, error) {
 	h, rest := Head{Status: Status(f.At(0)), Now: f.At(1)}, f.From(2)
 
 	switch h.Status {
+	// The rest begins with the time, which replies read once more.
 	case Done:
-
-		// The rest begins with the time, which replies read once more.
 		return h, f.From(1), nil
 	case Late:
 		return h, nil, nil
+	// No start is farther away than twice MaxAhead, so a farther time is no answer of the script.
 	case NeedsBoundaries, NeedsTime:
-
-		// No start is farther away, so a farther time is no answer of the script.
 		if rest.Size() == 1 && rest.At(0)-h.Now <= 2*Micros(store.MaxAhead) {
 			h.Need = rest.At(0)
 			return h, nil, nil
 		}
 
+	// A pair of numbers for each gate that is shut: its key, and until when.
 	case Shut:
 		for ; rest.Size() >= 2; rest = rest.From(2) {
 			i := rest.At(0) - 1

@@ -252,6 +252,7 @@ func (q StatusRequest) Call(b Boundaries) Call {
 
 // Read implements [Request].
 func (q StatusRequest) Read(f Frame) (store.Status, error) {
+	// The numbers are in the order of status in lua/status.lua. A budget of slots has fewer.
 	r := &reader{rest: f}
 	_ = r.next() // the time
 	st := store.Status{
@@ -289,6 +290,7 @@ func (r *reader) shares() (all []store.ShareStatus) {
 			lane.ID, lane.Weight = commonShare, 1
 		}
 
+		// A share has a lane in each class in which its callers wait.
 		i, found := slices.BinarySearchFunc(all, lane.ID, func(s store.ShareStatus, id uint64) int { return cmp.Compare(s.ID, id) })
 		if !found {
 			all = slices.Insert(all, i, lane)

@@ -27,7 +27,7 @@ import (
 func TestP1_TwinsAreEqualByRows(t *testing.T) {
 	soak.WithoutRace(t)
 	client := twinServer(t, redistest.Single(t))
-	inSeeds(t, 15_000, seeds(120), func(t *testing.T, seed uint64) {
+	inSeeds(t, 15_000, 2_000, seeds(120), func(t *testing.T, seed uint64) {
 		moves := movesOf(seed)
 		if err := playTwins(t.Context(), client, seed, moves); err != nil {
 			moves = shrink(moves, func(some []int) bool { return playTwins(t.Context(), client, seed, some) != nil })
