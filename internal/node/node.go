@@ -207,9 +207,9 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 		// that went on before its start would come too close to the starts before.
 		g.Age += max(0, time.Since(o.asked))
 
-		// The answer to a caller in line is as old as the whole step, with the wait for other nodes: the caller goes by that how far ahead it wants its
-		// start, and the node comes to the line no more often.
-		if !g.OK {
+		// Where steps are long, the answer to a caller in line is as old as the whole step, with the wait for other nodes: the caller goes by that how far
+		// ahead it wants its start, and the node comes to the line no more often.
+		if !g.OK && g.Age > fastStep {
 			g.Age = max(g.Age, time.Since(o.began))
 		}
 

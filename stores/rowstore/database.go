@@ -37,7 +37,7 @@ var ErrNotSaved = errors.New("nothing was saved")
 // into values.
 //
 // All methods are safe for concurrent use. A Store has at most one Transact of a group under way, and one Read, or three while a Read takes longer
-// than 5 ms.
+// than 12 ms.
 type Database interface {
 	// Transact runs do in one transaction of a group, and returns nil when the transaction is saved.
 	//

@@ -15,7 +15,7 @@ const (
 
 	// lookAlone is the least time between the beginnings of two looks. A look that takes longer is on a long way: callers that came meanwhile
 	// would have their answer after two of them, and too late for a start that they want to confirm.
-	lookAlone = 5 * time.Millisecond
+	lookAlone = 12 * time.Millisecond
 )
 
 // looks are the looks of a node at the rows of a group. Callers that come while a look is under way share the next look.
@@ -74,6 +74,11 @@ func (l *looks) look(ctx context.Context, keys []ledger.Key, see func(node.Rows)
 // begin begins a look for all callers that wait, if it is time. The looks are locked.
 func (l *looks) begin() {
 	if len(l.waiting) == 0 || l.alone || l.running == looksMost {
+		return
+	}
+
+	// Without a Reader a look is a transaction, which would wait for the looks before.
+	if _, ok := l.db.(Reader); !ok && l.running > 0 {
 		return
 	}
 
