@@ -645,9 +645,6 @@ const (
 	// seconds.
 	rttSamples = 6
 
-	// meanOf is how many answers the mean covers, about.
-	meanOf = 4
-
 	// An answer that took more than outlierFactor times as long as the shortest of the last
 	// rttSamples is an outlier, unless it took less than DefaultJitter, which costs little.
 	outlierFactor = 4
@@ -690,9 +687,7 @@ func (e *rttEstimator) add(took, arrivedAt time.Duration) {
 
 	// Moving averages: each answer counts for a quarter.
 	e.deviation.Add((int64((took - e.mean).Abs()) - e.deviation.Load()) / 4)
-
-	// The first answers count fully: a fleet whose store is far away has no use for its first starts until the estimate says so.
-	e.mean += (took - e.mean) / time.Duration(min(e.seen, meanOf))
+	e.mean += (took - e.mean) / 4
 	e.estimate.Store(int64(min(e.mean, bound)))
 }
 

@@ -53,16 +53,3 @@ func TestPace(t *testing.T) {
 		require.Equal(t, c.want, caller.Booking.Charges[0].Pace, c.name)
 	}
 }
-
-// TestFirstAnswers: the first answer of a store that is far away counts fully, so that the second start of a caller has the room that it needs. A first answer
-// that was late by chance is forgotten by the second.
-func TestFirstAnswers(t *testing.T) {
-	const ms = time.Millisecond
-	var far, hiccup rttEstimator
-	far.add(80*ms, 100*ms)
-	require.Equal(t, 80*ms, far.get())
-
-	hiccup.add(300*ms, 400*ms)
-	hiccup.add(2*ms, 500*ms)
-	require.LessOrEqual(t, hiccup.get(), DefaultJitter)
-}
