@@ -536,8 +536,13 @@ func (c *Caller) waitForStart(ctx context.Context, w Wait) (wake, error) {
 	why := timeCame
 	if left > validFor {
 		c.startWatch(ctx)
-		if lead := c.revalidateLead(); lead > 0 && left > validFor+lead {
+		if lead := c.revalidateLead(); lead > 0 && (left > validFor+lead || c.needsRevalidationAt(c.startAt)) {
 			left, why = left-lead, newsCame
+		}
+
+		// A start that is nearer than the store's answer takes is confirmed at once, unless the store's last word will be fresh then, too.
+		if left <= 0 {
+			return why, nil
 		}
 	} else if c.Grant.Age == 0 {
 		why = newsCame // a store in memory confirms even a near start: that costs no round trip

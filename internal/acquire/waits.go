@@ -542,8 +542,11 @@ func evenPace(charge *store.Charge) time.Duration {
 
 // needsRevalidation reports whether the store's last word on the start is so old that the store
 // must confirm the start before the start is used.
-func (c *Caller) needsRevalidation() bool {
-	return Now()-c.validatedAt > validFor+min(c.revalidateLead(), c.validateRTT)
+func (c *Caller) needsRevalidation() bool { return c.needsRevalidationAt(Now()) }
+
+// needsRevalidationAt is needsRevalidation at a later moment, if the store says nothing until then.
+func (c *Caller) needsRevalidationAt(at time.Duration) bool {
+	return at-c.validatedAt > validFor+min(c.revalidateLead(), c.validateRTT)
 }
 
 // revalidateLead returns how long before the start the store is asked to confirm the start:

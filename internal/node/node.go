@@ -209,6 +209,13 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 		// The clock was read between asked and received. The start is as old as it can be, and the wait is as long as it can be: a caller
 		// that went on before its start would come too close to the starts before.
 		g.Age += max(0, time.Since(o.asked))
+
+		// Where steps are long, the answer to a caller in line is as old as the whole step, with the wait for other nodes: the caller goes by that how far
+		// ahead it wants its start, and the node comes to the line no more often.
+		if !g.OK && g.Age > fastStep {
+			g.Age = max(g.Age, time.Since(o.began))
+		}
+
 		if g.Wait > 0 {
 			g.Wait = max(time.Microsecond, g.Wait-max(0, time.Since(o.received)))
 		}

@@ -96,13 +96,15 @@ func (st *step) serve(key ledger.Key) {
 		return
 	}
 
-	// Waiters of this node without a place may need one.
-	wanted := !r.ListsAll() && r.Wants()
-	if wanted || !r.ListsAll() {
+	// Waiters of this node without a place may need one, in the line for starts or in the line for slots.
+	wanted, listsAll := r.Wants(), r.ListsAll()
+	if wanted || !listsAll {
 		st.relist(key, r)
 	}
 
-	// If few waiters have places, waiters of other nodes need places, too, and these nodes may have no reason to come. One message is enough until the next time.
+	// If few waiters for starts have places, waiters of other nodes need places, too, and these nodes may have no reason to come. One message is enough until
+	// the next time.
+	wanted = wanted && !listsAll
 	if wanted && !st.memory.passes[key].wanted {
 		st.told.News.Moved = append(st.told.News.Moved, key)
 		st.told.All = true

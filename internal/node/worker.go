@@ -286,6 +286,7 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 
 	// The backend calls the function with the rows, and again after a conflict. It saves the rows that the function has changed.
 	var began time.Time
+	called := time.Now()
 	later, err := k.backend.Step(keys, func(rows Rows) Told {
 		k.state.Lock()
 		defer k.state.Unlock()
@@ -299,7 +300,7 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 		}
 
 		for _, o := range batch {
-			o.asked, o.received = k.step.reply.asked, k.step.reply.received
+			o.began, o.asked, o.received = called, k.step.reply.asked, k.step.reply.received
 			o.decide(&k.step, o)
 		}
 
@@ -611,6 +612,7 @@ type op struct {
 
 	booking  store.Booking // with charges of the op's own
 	grant    store.Grant   // the answer to a booking, or the grant that the op gives back
+	began    time.Time     // when the step began to wait for other nodes
 	asked    time.Time     // when this node asked the store's clock for the time of the step
 	received time.Time     // when this node had that time
 	came     time.Time     // when the caller came, if the op waits for others to share a step

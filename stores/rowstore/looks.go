@@ -9,12 +9,22 @@ import (
 	"github.com/fleetthrottle/throttle/internal/node"
 )
 
+const (
+	// looksMost is how many looks are under way at the most.
+	looksMost = 3
+
+	// lookAlone is the least time between the beginnings of two looks. A look that takes longer is on a long way: callers that came meanwhile
+	// would have their answer after two of them, and too late for a start that they want to confirm.
+	lookAlone = 12 * time.Millisecond
+)
+
 // looks are the looks of a node at the rows of a group. Callers that come while a look is under way share the next look.
 type looks struct {
 	*group
 	mu      sync.Mutex
 	waiting []*look
-	running bool
+	running int  // looks that are under way
+	alone   bool // the last of them has begun a moment ago, so that the next waits
 }
 
 // A look is what one caller wants to look at.
@@ -48,11 +58,7 @@ func (l *looks) look(ctx context.Context, keys []ledger.Key, see func(node.Rows)
 	l.mu.Lock()
 	l.waiting = append(l.waiting, caller)
 
-	if !l.running {
-		l.running = true
-		go l.run()
-	}
-
+	l.begin()
 	l.mu.Unlock()
 
 	// The caller may leave. Its look goes on with the others, and shows it nothing.
@@ -65,23 +71,45 @@ func (l *looks) look(ctx context.Context, keys []ledger.Key, see func(node.Rows)
 	}
 }
 
-// run makes looks until nobody wants one.
-func (l *looks) run() {
-	for {
-		l.mu.Lock()
-		batch := l.waiting
-		l.waiting = nil
-		l.running = len(batch) > 0
-		l.mu.Unlock()
-		if len(batch) == 0 {
-			return
-		}
-
-		err := l.make(batch)
-		for _, caller := range batch {
-			caller.done <- err
-		}
+// begin begins a look for all callers that wait, if it is time. The looks are locked.
+func (l *looks) begin() {
+	if len(l.waiting) == 0 || l.alone || l.running == looksMost {
+		return
 	}
+
+	// Without a Reader a look is a transaction, which would wait for the looks before.
+	if _, ok := l.db.(Reader); !ok && l.running > 0 {
+		return
+	}
+
+	batch := l.waiting
+	l.waiting = nil
+	l.alone = true
+	l.running++
+	go l.run(batch)
+}
+
+// run makes a look. The next look begins when this one is over, or has taken longer than lookAlone.
+func (l *looks) run(batch []*look) {
+	next := sync.OnceFunc(func() { l.alone = false })
+	long := time.AfterFunc(lookAlone, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		next()
+		l.begin()
+	})
+
+	err := l.make(batch)
+	long.Stop()
+	for _, caller := range batch {
+		caller.done <- err
+	}
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.running--
+	next()
+	l.begin()
 }
 
 // make reads the rows of all callers of a batch at once, and shows them to each. Its error is the error of all.

@@ -406,6 +406,7 @@ type waitingNodes struct {
 	takes          time.Duration // how long a transaction takes. Zero: a random time, as in a database on a server.
 	polls          bool          // the database cannot wake nodes
 	slower         float64       // how many times as long the trips take as of a database on a server. Zero: once.
+	away           time.Duration // the round trip to the database, which is far away. Zero: it is near.
 
 	mu     sync.Mutex
 	random *rand.Rand
@@ -423,6 +424,9 @@ func (f *waitingNodes) String() string {
 	text := fmt.Sprintf("%d × %d, %d per s", f.nodes, f.callers, f.n)
 	if f.takes > 0 {
 		text += fmt.Sprintf(", a transaction takes %v", f.takes)
+	}
+	if f.away > 0 {
+		text += fmt.Sprintf(", %v away", f.away)
 	}
 	if f.open {
 		text += ", open load"
@@ -490,6 +494,15 @@ func (f *waitingNodes) database() (db rowstore.Database, count *atomic.Int64) {
 		d := newServed(45)
 		if f.slower > 0 {
 			d.slower, d.wakes = f.slower, 100*time.Microsecond
+		}
+		if far := (&distant{d, f.away / 2}); f.away > 0 {
+			if f.polls {
+				return onServer{far, far, d}, &d.n
+			}
+			return struct {
+				onServer
+				distantBell
+			}{onServer{far, far, d}, distantBell{far}}, &d.n
 		}
 		if f.polls {
 			return onServer{d, d, d}, &d.n
@@ -605,6 +618,54 @@ func TestP5_OrderBetweenNodes(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestP3_FarAway: callers of several nodes use the limit though the database is far away, and no window holds more starts than the limit.
+func TestP3_FarAway(t *testing.T) {
+	for _, c := range []struct {
+		*waitingNodes
+		least float64 // the used part of the limit
+	}{
+		{&waitingNodes{nodes: 4, callers: 16, n: 40, away: 40 * time.Millisecond}, 0.85},
+		{&waitingNodes{nodes: 4, callers: 16, n: 40, away: 40 * time.Millisecond, polls: true}, 0.85},
+		{&waitingNodes{nodes: 16, callers: 4, n: 40, away: 40 * time.Millisecond}, 0.7},
+		{&waitingNodes{nodes: 16, callers: 4, n: 40, away: 40 * time.Millisecond, polls: true}, 0.7},
+	} {
+		f := c.waitingNodes
+		t.Run(f.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f.T, f.random = t, rand.New(rand.NewPCG(45, 45))
+				since := time.Now().Add(orderSettles)
+				transactions := f.play()
+				time.Sleep(time.Minute) // until the nodes have nothing to do
+
+				wrong, passed := f.order(since)
+				in := f.within(since, since.Add(orderLasts))
+				used := float64(len(in)) * 1.035 / (float64(f.n) * orderLasts.Seconds())
+				t.Logf("%.1f %% used, nobody starts for %v, %.2f transactions a start, %.1f %% of pairs in the wrong order, passed by %v",
+					100*used, f.silence(in), float64(transactions)/float64(len(in)), 100*wrong, passed)
+				require.GreaterOrEqual(t, used, c.least)
+
+				for i := f.n; i < len(f.starts); i++ {
+					require.Greater(t, f.starts[i].start.Sub(f.starts[i-f.n].start), time.Second, "more starts in a window than the limit")
+				}
+			})
+		})
+	}
+}
+
+// within returns the starts between two moments, in their order.
+func (f *waitingNodes) within(since, until time.Time) []nodeStart {
+	slices.SortFunc(f.starts, func(a, b nodeStart) int { return a.start.Compare(b.start) })
+	return slices.DeleteFunc(slices.Clone(f.starts), func(s nodeStart) bool { return s.start.Before(since) || s.start.After(until) })
+}
+
+// silence returns the longest time between two starts.
+func (f *waitingNodes) silence(all []nodeStart) (longest time.Duration) {
+	for i := range all[1:] {
+		longest = max(longest, all[i+1].start.Sub(all[i].start))
+	}
+	return longest
 }
 
 // TestP5_TheRankOfACallerWhoseStepWaits: a caller keeps the rank that it had when it came, however long its first step waits for the lock of the rows: it

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,6 +95,49 @@ func TestRows(t *testing.T) {
 			s.Release(&store.Booking{Charges: []store.Charge{slots(2 * i), slots(2*i + 1)}}, store.Grant{OK: true})
 		}
 	})
+}
+
+// TestP11_FarLooks: a caller that looks at rows that are far away does not wait for the looks of others, so a caller that confirms its start a round trip before
+// the start has the answer in time. A program has at most three looks under way, and one at a time in a database that is near.
+func TestP11_FarLooks(t *testing.T) {
+	for _, c := range []struct {
+		way    time.Duration
+		atOnce int64 // looks under way, at the most
+	}{{20 * time.Millisecond, 3}, {time.Millisecond, 1}} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newServed(45)
+			l := &lookers{distant: &distant{d, c.way}}
+			s := must(rowstore.New(onServer{l, l, d}, rowstore.Options{}))
+
+			var all sync.WaitGroup
+			for range 100 {
+				time.Sleep(c.way * 3 / 4)
+				all.Go(func() {
+					began := time.Now()
+					used(t, s, hourly(1))
+					if took := time.Since(began); c.atOnce > 1 && took > 2*c.way {
+						t.Errorf("a look took %v", took)
+					}
+				})
+			}
+
+			all.Wait()
+			require.Equal(t, c.atOnce, l.most.Load())
+		})
+	}
+}
+
+// lookers are a distant that counts the looks that are under way.
+type lookers struct {
+	*distant
+	under, most atomic.Int64
+}
+
+// Read implements [rowstore.Reader].
+func (l *lookers) Read(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
+	l.most.Store(max(l.most.Load(), l.under.Add(1)))
+	defer l.under.Add(-1)
+	return l.distant.Read(ctx, group, keys, do)
 }
 
 // TestP12_Looks: a look is not awaited for longer than its caller may, and shows nothing to a caller that has left.

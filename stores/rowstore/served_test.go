@@ -2,6 +2,7 @@ package rowstore_test
 
 import (
 	"context"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -133,4 +134,53 @@ func TestP3_WaitingOnASlowServer(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A distant is a database on a server that is far away: a way there and a way back take as long each. A transaction has the lock of the rows from when the
+// server reads the clock until the server saves, which is a way back and a way there, and takes a round trip beside that.
+type distant struct {
+	*served
+	way time.Duration
+}
+
+// Transact implements [rowstore.Database].
+func (d *distant) Transact(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
+	d.n.Add(1)
+	sent := time.Now()
+	time.Sleep(d.way)
+	arrived := time.Now()
+
+	err := d.memory.Transact(ctx, group, keys, func(tx rowstore.Tx) error {
+		waited := time.Since(arrived)
+		time.Sleep(d.way)
+		err := do(servedTx{tx.(*memoryTx), sent.Add(waited)})
+		time.Sleep(d.way)
+		return err
+	})
+
+	time.Sleep(d.way)
+	return err
+}
+
+// Read implements [rowstore.Reader].
+func (d *distant) Read(_ context.Context, _ string, _ []string, do func(rowstore.Tx) error) error {
+	d.n.Add(1)
+	asked := time.Now()
+	time.Sleep(d.way)
+
+	// The rows of this moment, which the reader sees later.
+	d.mu.Lock()
+	seen := &memoryTx{memory: &memory{rows: maps.Clone(d.rows)}, now: time.Now()}
+	d.mu.Unlock()
+
+	time.Sleep(d.way)
+	return do(servedTx{seen, asked})
+}
+
+// distantBell has the nodes of a distant hear of news.
+type distantBell struct{ far *distant }
+
+// Listen implements [rowstore.Notifier].
+func (b distantBell) Listen(group, node string, wake func()) (stop func(), err error) {
+	return notifier{b.far.memory}.Listen(group, node, func() { time.AfterFunc(b.far.way, wake) })
 }

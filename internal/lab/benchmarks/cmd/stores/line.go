@@ -126,7 +126,11 @@ type scene struct {
 	open               bool   // callers come at random, 1.2 times as many as the limit allows. Otherwise each comes again when it has started.
 	slots              bool   // the first process takes all slots and keeps them
 	fault              string // of the first process, in the middle of the run: "killed" or "stopped". "replaced": every 2 s the next one is killed and a new one starts.
+	far                bool   // the server is farAway
 }
+
+// farAway is the round trip to a server that is far away.
+const farAway = 40 * time.Millisecond
 
 // scenes returns the table of -waiting.
 func scenes() (all []scene) {
@@ -146,6 +150,11 @@ func scenes() (all []scene) {
 			scene{place: p, processes: 4, callers: 16, n: 40, fault: "replaced"},
 			scene{place: p, processes: 4, callers: 8, n: 8, slots: true, fault: "killed"},
 		)
+
+		// Files are never far away.
+		if p != files {
+			all = append(all, scene{place: p, processes: 4, callers: 16, n: 40, far: true}, scene{place: p, processes: 16, callers: 4, n: 40, far: true})
+		}
 	}
 
 	return all
@@ -158,6 +167,9 @@ func (s *scene) String() string {
 	}
 	if s.open {
 		text += ", open load"
+	}
+	if s.far {
+		text += fmt.Sprintf(", %v away", farAway)
 	}
 	if s.fault != "" {
 		text += ", " + s.fault
@@ -425,6 +437,9 @@ func (r *run) measure(ctx context.Context, b *bench.Bench) (transactions int) {
 // orders are those of one process.
 func (r *run) orders(length time.Duration) waiterOrders {
 	o := waiterOrders{Place: r.place.name, At: r.place.at, Callers: r.callers, N: r.n, Slots: r.slots, Length: length}
+	if r.far {
+		o.At = r.place.atFar
+	}
 	if r.slots {
 		o.Keep = 100 * time.Millisecond
 	}
@@ -526,6 +541,7 @@ type place struct {
 	args  []string // of the server
 	// What start sets:
 	at, version string
+	addr, atFar string                                                 // the server's address, and at with the address of a wire to the server
 	empty       func(context.Context) error                            // makes the place as it was in the beginning
 	hold        func(context.Context, *bench.Bench) (end func() error) // begins to read a snapshot
 	count       func(context.Context) (int, error)                     // counts the server's transactions and reads. It is nil for places without transactions.
@@ -537,6 +553,11 @@ func (p *place) startOnce(ctx context.Context, b *bench.Bench, dir string, out i
 		return
 	}
 	p.start(p, ctx, b, dir)
+	if p.addr != "" {
+		w := redistest.NewWire(b, p.addr)
+		w.Delay(farAway/2, farAway/2)
+		p.atFar = strings.Replace(p.at, p.addr, w.Addr, 1)
+	}
 	b.Cleanup(func() { p.empty = nil })
 	fmt.Fprintf(out, "%s: %s\n", p.name, p.version)
 }
@@ -573,7 +594,7 @@ func startFiles(p *place, _ context.Context, b *bench.Bench, dir string) {
 func startRedis(p *place, ctx context.Context, b *bench.Bench, _ string) {
 	s := redistest.Single(b, p.args...)
 	c := s.Client(b)
-	p.at, p.version = s.Addr, c.InfoMap(ctx, "server").Item("Server", "redis_version")
+	p.at, p.addr, p.version = s.Addr, s.Addr, c.InfoMap(ctx, "server").Item("Server", "redis_version")
 	p.empty = func(ctx context.Context) error { return c.FlushAll(ctx).Err() }
 	p.count = func(ctx context.Context) (n int, err error) {
 		stats, err := c.Info(ctx, "commandstats").Result()
@@ -587,7 +608,8 @@ func startRedis(p *place, ctx context.Context, b *bench.Bench, _ string) {
 }
 
 func startPostgres(p *place, ctx context.Context, b *bench.Bench, dir string) {
-	p.at = pgtest.StartIn(b, dir, p.args...).URL()
+	s := pgtest.StartIn(b, dir, p.args...)
+	p.at, p.addr = s.URL(), s.Addr()
 	p.useSQL(ctx, b, "pgx", "DROP SCHEMA IF EXISTS throttle CASCADE; "+createBucket("bytea"), "throttle.budgets",
 		func(ctx context.Context, _ *sql.DB) error { return pgstore.Setup(ctx, p.at, pgstore.Options{}) },
 		func(ctx context.Context, db *sql.DB) (n int, err error) {
@@ -597,7 +619,8 @@ func startPostgres(p *place, ctx context.Context, b *bench.Bench, dir string) {
 }
 
 func startMariaDB(p *place, ctx context.Context, b *bench.Bench, dir string) {
-	p.at = mysqltest.StartIn(b, dir, p.args...).Database(b, "stores")
+	s := mysqltest.StartIn(b, dir, p.args...)
+	p.at, p.addr = s.Database(b, "stores"), s.Addr()
 	p.useSQL(ctx, b, "mysql", "DROP TABLE IF EXISTS throttle_rows; "+createBucket("VARBINARY(400)"), "throttle_rows", sqlstore.CreateTable,
 		func(ctx context.Context, db *sql.DB) (n int, err error) {
 			// A transaction has two statements that select.
