@@ -536,11 +536,12 @@ func (c *Caller) waitForStart(ctx context.Context, w Wait) (wake, error) {
 	why := timeCame
 	if left > validFor {
 		c.startWatch(ctx)
-		if lead := c.revalidateLead(); lead > 0 && (left > validFor+lead || c.needsRevalidationAt(c.startAt)) {
+		lead, isFresh := c.revalidateLead(), Now()-c.validatedAt <= validFor
+		if lead > 0 && (left > validFor+lead || !isFresh && c.needsRevalidationAt(c.startAt)) {
 			left, why = left-lead, newsCame
 		}
 
-		// A start that is nearer than the store's answer takes is confirmed at once, unless the store's last word will be fresh then, too.
+		// A start that is nearer than the store's answer takes is confirmed at once, unless the store's last word is fresh or will be fresh then, too.
 		if left <= 0 {
 			return why, nil
 		}
