@@ -178,7 +178,7 @@ func TestP13_EveryRetryIsCharged(t *testing.T) {
 			require.NoError(t, send(t, u, get(t, u.url)))
 		}
 		require.EqualValues(t, 3, arrivals.Load())
-		require.Len(t, u.store.booked(), 3)
+		require.Len(t, u.store.charged(), 3)
 		require.Equal(t, c.released, u.store.released())
 		require.Equal(t, c.used, u.inFlight(t))
 	}

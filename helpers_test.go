@@ -319,6 +319,11 @@ func (s *spyStore) booked() []store.Booking {
 	return slices.Clone(s.bookings)
 }
 
+// charged returns the bookings but those in the place of a start that nobody used: a caller whose answer came too late books a second time, and gives the first start back.
+func (s *spyStore) charged() []store.Booking {
+	return slices.DeleteFunc(s.booked(), func(b store.Booking) bool { return b.Instead != store.Handle{} })
+}
+
 // cancelled returns how many places were given back.
 func (s *spyStore) cancelled() int {
 	s.mu.Lock()

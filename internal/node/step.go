@@ -232,6 +232,9 @@ func (r reply) at(now int64) reply {
 
 // within returns a reply with the bounds of a former reply, too, where these are closer. A slow answer alone would make the starts of this step look old,
 // and their callers would ask for new ones, just when the store is slow. If the two contradict each other, a clock was set, and the former one says nothing.
+//
+// A clock that was set by less than the answer took contradicts nothing. Set back, it has the callers of this step start sooner by as much as the row believes that too
+// little time has passed since the starts before: these starts are as far away as the row says. Set forward, it ends windows early in any case.
 func (r reply) within(former reply) reply {
 	if former.asked.IsZero() || r.received.Sub(former.received) > clockFor {
 		return r
