@@ -327,11 +327,11 @@ func TestP12_UnlimitedIsToldWithOthers(t *testing.T) {
 			}
 		}
 		return calls >= 3
-	}, 10*time.Second, 10*time.Millisecond)
+	}, inTheEnd, 10*time.Millisecond)
 	require.Eventually(t, func() bool { // until it listens
 		channels, err := client.PubSubChannels(t.Context(), "told with others*pause").Result()
 		return err == nil && len(channels) > 0
-	}, 10*time.Second, 10*time.Millisecond)
+	}, inTheEnd, 10*time.Millisecond)
 	forgets(t, client)
 	late := bookingFor(time.Minute, row, one)
 	got := ask(t, finds, late)

@@ -284,7 +284,7 @@ func heard(t *testing.T, news ...chan struct{}) {
 	for _, one := range news {
 		select {
 		case <-one:
-		case <-time.After(awaitMost):
+		case <-time.After(newsComes):
 			require.FailNow(t, "it does not hear")
 		}
 	}

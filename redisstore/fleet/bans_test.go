@@ -133,7 +133,7 @@ func TestWhoIsHurt(t *testing.T) {
 	require.Eventually(t, func() bool { return fleet.Waiting(a) == 1 }, time.Minute, time.Millisecond)
 	leave()
 	require.Error(t, <-left)
-	_, err := limiter(t, b, policy).Acquire(throttle.WithMaxWait(t.Context(), throttle.NoWait), "", 1)
+	_, err := limiter(t, b, policy).Acquire(throttle.WithMaxWait(t.Context(), lessThanAnHour), "", 1)
 	require.Error(t, err)
 	hold(t, b, limiter(t, b, policy), 2)
 
@@ -382,7 +382,7 @@ func TestClosedByWhomKnows(t *testing.T) {
 			a, l, all := used(t, client, banned, "")
 			witness := start(t, client, "witness")
 			require.NoError(t, limiter(t, redisstore.New(client, redisstore.Options{}), banned).Pause(t.Context(), "", 4*time.Minute)) // by a program that does not report
-			_, err := limiter(t, witness, banned).Acquire(throttle.WithMaxWait(t.Context(), throttle.NoWait), "", 1)
+			_, err := limiter(t, witness, banned).Acquire(throttle.WithMaxWait(t.Context(), lessThanAnHour), "", 1)
 			require.ErrorIs(t, err, throttle.ErrLimited)
 
 			witness.Report()
