@@ -479,11 +479,8 @@ func spoilLine(t *testing.T, c *redis.Client, key string, dice *rand.Rand) {
 	require.NoError(t, c.Set(t.Context(), key, raw, redis.KeepTTL).Err())
 }
 
-// awaitMost is how long a line may take longer because messages are slow, on a machine that is busy.
+// awaitMost is how long a test awaits what takes a message, on a machine that is busy.
 const awaitMost = 5 * time.Second
-
-// newsComes bounds the wait for what takes a message. A caller that gets none asks by itself after a minute.
-const newsComes = 30 * time.Second
 
 // hourlyInLine returns two stores, a start of the first one that took all of an hour, and
 // a waiter in line at the second one, which hears.
@@ -497,7 +494,7 @@ func hourlyInLine(t *testing.T, client func() redis.UniversalClient) (a, b *redi
 	w = walks(t, b, store.PriorityNormal, c)
 	require.NotNil(t, w.grant.Ready)
 	require.Equal(t, 1, b.Standing())
-	require.Eventually(t, func() bool { return b.Complete(time.Now().Add(-time.Millisecond)) }, newsComes, time.Millisecond)
+	require.Eventually(t, func() bool { return b.Complete(time.Now().Add(-time.Millisecond)) }, awaitMost, time.Millisecond)
 	return a, b, &held{booking: k, grant: g}, w
 }
 
@@ -508,7 +505,7 @@ func (w *walker) starts(t *testing.T) {
 	case <-w.over:
 		require.NoError(t, w.err)
 		require.False(t, w.start.IsZero())
-	case <-time.After(newsComes):
+	case <-time.After(awaitMost):
 		require.FailNow(t, "it does not start", "%+v", w.grant)
 	}
 }
@@ -549,7 +546,7 @@ func TestP11_LineAfterAResume(t *testing.T) {
 	require.Equal(t, 3, a.Standing())
 	require.Equal(t, 3, b.Standing())
 	for _, s := range []*redisstore.Store{a, b} {
-		require.Eventually(t, func() bool { return s.Complete(time.Now().Add(-time.Millisecond)) }, newsComes, time.Millisecond)
+		require.Eventually(t, func() bool { return s.Complete(time.Now().Add(-time.Millisecond)) }, awaitMost, time.Millisecond)
 	}
 	require.NoError(t, b.Resume(t.Context(), c))
 	for _, w := range all {

@@ -54,6 +54,7 @@ func TestP16_BanIsSeenAsLongAsItHolds(t *testing.T) {
 	a, l, all := used(t, client, banned, "")
 	refuse(t, a, all, banned, 5*time.Minute)
 	hold(t, a, l, 3)
+	a.AwaitExtra()
 	for _, later := range []time.Duration{0, 80 * time.Second, 160 * time.Second, 4 * time.Minute} {
 		a.ReportAt(later)
 		require.NoError(t, a.Err())
@@ -162,6 +163,7 @@ func TestP16_BanIsSeenAmongBusierBudgets(t *testing.T) {
 	a, l, all := used(t, client, banned, "")
 	refuse(t, a, all, banned, 5*time.Minute)
 	hold(t, a, l, 2)
+	a.AwaitExtra()
 	tenants := limiter(t, a, throttle.Policy{Name: "tenants", Keyed: true, Limit: store.PerHour(1000)})
 	for round := range 4 {
 		for i := range 300 {

@@ -88,6 +88,21 @@ func do(t *testing.T, c redis.UniversalClient, words ...any) any {
 // caller that waits for nothing gives Redis one second, which a busy machine may need.
 const lessThanAnHour = 2 * time.Minute
 
+// refusal returns the error of a caller that is refused because an operator has paused the budget. The caller waits for the reason, but
+// not for long: where a busy machine took longer the next caller knows the reason.
+func refusal(t *testing.T, l *throttle.Limiter, key string) *throttle.LimitError {
+	t.Helper()
+	for attempts := 1; ; attempts++ {
+		asked := time.Now()
+		_, err := l.Acquire(throttle.WithMaxWait(t.Context(), lessThanAnHour), key, 1)
+		var limited *throttle.LimitError
+		require.ErrorAs(t, err, &limited)
+		if limited.Note != (store.PauseNote{}) || time.Since(asked) < fleet.AwaitNote || attempts == 100 {
+			return limited
+		}
+	}
+}
+
 // newClient returns a client that is closed when t ends.
 func newClient(t *testing.T, o *redis.Options) *redis.Client {
 	c := redis.NewClient(o)

@@ -36,9 +36,7 @@ func TestPause(t *testing.T) {
 
 	b := start(t, client, "another") // it has learned the note when it began
 	for _, s := range []store.Store{a, b} {
-		_, err := limiter(t, s, shop).Acquire(throttle.WithMaxWait(t.Context(), lessThanAnHour), "acme", 1)
-		var limited *throttle.LimitError
-		require.ErrorAs(t, err, &limited)
+		limited := refusal(t, limiter(t, s, shop), "acme")
 		require.Equal(t, store.PauseNote{By: "anna@desk", Reason: "the shop moves"}, limited.Note)
 	}
 	acquire(t, l, "other")
@@ -315,8 +313,7 @@ func TestPauseInACluster(t *testing.T) {
 	a.Report()
 	all := must(fleet.New(client, fleet.Options{}))
 	require.NoError(t, all.Pause(t.Context(), find(t, all, fleet.Query{Name: "shop"}), time.Hour, "anna", "why"))
-	_, err = l.Acquire(throttle.WithMaxWait(t.Context(), lessThanAnHour), "", 1)
-	require.ErrorContains(t, err, `paused by anna: "why"`)
+	require.ErrorContains(t, refusal(t, l, ""), `paused by anna: "why"`)
 	require.Equal(t, "why", budget(t, snapshot(t, all), "shop").Note.Reason)
 }
 
