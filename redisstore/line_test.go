@@ -161,7 +161,7 @@ func TestP15_NoGoroutineIsLeftOfALine(t *testing.T) {
 	}
 	gone(t, s)
 	// The condition has a goroutine of its own.
-	require.Eventually(t, func() bool { return s.Subscriptions() == 0 && s.Running() == 0 && runtime.NumGoroutine() <= before+1 }, awaitMost, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return s.Subscriptions() == 0 && s.Running() == 0 && runtime.NumGoroutine() <= before+1 }, inTheEnd, 10*time.Millisecond)
 }
 
 // outOfOrder are the seeds of random lines in which a caller is passed by more than the
