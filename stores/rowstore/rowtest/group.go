@@ -36,17 +36,10 @@ func (g *group) transactOn(db rowstore.Database, do func(rowstore.Tx) error, key
 	ctx, stop := context.WithTimeout(g.Context(), patience)
 	defer stop()
 
-	var err error
-	for stood := true; stood; {
-		begun := time.Now()
-		err = db.Transact(ctx, g.name, keys, func(tx rowstore.Tx) error {
-			called = true
-			return do(tx)
-		})
-
-		// On a busy machine this program may stand still while it has the lock, and the database takes the lock away.
-		stood = errors.Is(err, rowstore.ErrAway) && time.Since(begun) > time.Second && ctx.Err() == nil
-	}
+	err := g.save(ctx, db, keys, func(tx rowstore.Tx) error {
+		called = true
+		return do(tx)
+	})
 
 	if err != nil && ctx.Err() != nil {
 		g.Errorf("Transact was not done after %v: %v. If it waits for a lock, who has the lock? If it compares and swaps, what differs each time?", patience, err)
@@ -55,6 +48,17 @@ func (g *group) transactOn(db rowstore.Database, do func(rowstore.Tx) error, key
 	} else if !called {
 		g.Error("Transact returned nil and has not called do")
 	}
+}
+
+// save makes a transaction, again and again while this program stood still in it. On a busy machine a program may do so while it has the lock, and
+// the database takes the lock away.
+func (g *group) save(ctx context.Context, db rowstore.Database, keys []string, do func(rowstore.Tx) error) (err error) {
+	for stood := true; stood; {
+		begun := time.Now()
+		err = db.Transact(ctx, g.name, keys, do)
+		stood = errors.Is(err, rowstore.ErrAway) && time.Since(begun) > time.Second && ctx.Err() == nil
+	}
+	return err
 }
 
 // get returns the values of rows.
