@@ -567,8 +567,9 @@ func paceOf(n, window int64) int64 {
 	return within / n
 }
 
-// obeyNote makes a rule that leaves its number to the upstream the sliding window
-// of the row's note, or forgets a note that is over.
+// obeyNote is for a rule of the limit Told: if the row has a note, the rule becomes
+// the note's sliding window. A note that is over is forgotten, and the rule stays
+// unlimited.
 func (r *Row) obeyNote(now int64, u *rule) {
 	if !u.tells || r.note.n == 0 {
 		return
@@ -578,7 +579,7 @@ func (r *Row) obeyNote(now int64, u *rule) {
 		return
 	}
 
-	// From here on no search knows that the number comes from a note.
+	// Set the same fields as for a limit of the program, so that a search treats both alike.
 	u.kind = store.KindSlidingWindow
 	u.n, u.most, u.peak, u.rate = r.note.n, r.note.n, r.note.n, float64(r.note.n)
 	u.span = r.note.window + u.jitter + 1

@@ -524,7 +524,8 @@ func (s *Search) filled(t int64) int64 {
 			s.sum += s.rule.filling(&e[s.j])
 		}
 
-		// The sum alone is more than a full bucket holds, so tokens must flow in behind the earliest of its entries.
+		// The bucket has room for the start and sum only after tokens have flowed in. Those that flowed in before the end of
+		// the earliest entry count in level, so move this entry from sum to level.
 		for ; s.sum > s.rule.room && s.i < s.j; s.i++ {
 			s.level = s.level.addUp(&e[s.i], &s.rule)
 			s.sum -= s.rule.filling(&e[s.i])

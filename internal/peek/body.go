@@ -64,12 +64,13 @@ var (
 	errCount  = errors.New("throttle: the answer's body returned an impossible count from Read")
 )
 
-// fetch waits until more than have bytes were read ahead of the body, and reports
-// whether that is so. It starts reads of up to want bytes. It gives up at the end of
-// the body, after an error, and when the time for looks is over. The body is locked,
-// but not while fetch waits.
+// fetch waits until more than have bytes were read ahead of the body. It starts reads
+// of up to want bytes. It returns false if it gave up before: at the end of the body,
+// after an error, or when the time for looks was over. The body is locked, but not while
+// fetch waits.
 func (b *peekedBody) fetch(have, want int) bool {
 	for len(b.ahead) <= have && b.err == nil && !b.closed {
+		// until is lookTime after the body came. In haste a look may last only until beginTime after it.
 		left := time.Until(b.until)
 		if b.haste {
 			left -= lookTime - beginTime

@@ -235,10 +235,11 @@ func (r *Reporter) Book(ctx context.Context, b *store.Booking) (store.Grant, err
 	return g, nil
 }
 
-// held records the outcome for a caller that a charge held, and that has waited since since.
+// held records the outcome of a booking that the charge c held back: a start later than now, a place in line, or a
+// refusal. The caller has waited since the time since.
 func (r *Reporter) held(ctx context.Context, c *store.Charge, g *store.Grant, since time.Time) {
 	switch {
-	case g.OK:
+	case g.OK: // Book has counted the start
 	case g.Ready != nil:
 		r.waits.begin(waiterID(g.Handle, g.Turn), waiter{c.Budget.Key, since})
 		r.uses.wait(c, time.Now())

@@ -144,7 +144,9 @@ func (b *backend) lock(g *generation) (locked bool, err error) {
 		return false, b.advance(g)
 	}
 
-	return false, b.reopen(g) // others go on, and the lock may still be asked for in the old place
+	// The file grows, so nobody stands still. The lock that was not granted is still asked for on the open file: open
+	// the file anew for the next try.
+	return false, b.reopen(g)
 }
 
 // current returns the generation that is open, and opens the last one if none is.

@@ -126,7 +126,8 @@ function lanes.start(q, class, share, weight, cost)
   end
 end
 
--- free is queue.free for each lane that has offers.
+-- free does for a line with shares what queue.free does for other lines: there may be room for the waiters whose turn has come, so each
+-- lane that has offers holds nothing back, and its waiters are told again.
 function lanes.free(q)
   local m = q.many
   for i = 1, #m.share do
@@ -291,7 +292,7 @@ function lanes.call(r, u, q, class, now, taken)
   return claimed, hurry
 end
 
--- tell is queue.tell for a line with lanes: it publishes the cuts that are news.
+-- tell does for a line with shares what queue.tell does for other lines: it publishes the cuts that are news.
 function lanes.tell(r, q, channel)
   local m, news, gone = q.many, {}, false -- news has the indexes of lanes whose cut was not published
   for i = 1, #m.flags do

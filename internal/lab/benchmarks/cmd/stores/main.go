@@ -142,7 +142,7 @@ func openMySQL(dsn string) (throttle.Store, error) {
 // plenty is a limit for each second that is never reached.
 const plenty = 100_000_000
 
-// from takes starts from a store.
+// from returns a function that opens a store at a place, and returns what takes one start of it.
 func from(open func(at string) (throttle.Store, error)) func(string) (taker, error) {
 	b := store.Booking{MaxWait: store.AnyWait, Horizon: time.Second, Charges: []store.Charge{{
 		Budget: throttle.Budget{Policy: "one", Key: [16]byte{1}}, Limit: throttle.PerSecond(plenty), Cost: 1, Jitter: 35 * time.Millisecond,
