@@ -836,7 +836,7 @@ func (c *Caller) StopWatch() {
 	}
 }
 
-// endWait is StopWatch without the condition.
+// endWait does the work of StopWatch, which is a function of its own only so that it is inlined.
 func (c *Caller) endWait() {
 	c.uncountHeld()
 	if c.watch != nil {

@@ -117,6 +117,7 @@ func packed(x int64) int {
 	if x < 0 {
 		x = max(1<<7, -2*x)
 	}
+
 	switch {
 	case x < 1<<7:
 		return 1
@@ -127,6 +128,7 @@ func packed(x int64) int {
 	case x < 1<<32:
 		return 5
 	}
+
 	return 9
 }
 

@@ -362,17 +362,18 @@ func (p *Pass) Comes(at int64) {
 	}
 }
 
-// Plan returns by when the node of the pass comes by itself, for Comes. Confirms
-// is when a caller of the node asks whether its start still holds, or 0 if none
-// does. If that is too late for the next waiter of the node, the node plans a pass
-// of its own: End says when. enough is false if others may have to ask it to come
-// before.
+// Plan returns when the node of the pass comes by itself, which Comes tells other
+// nodes. At confirms, if it is not 0, the node comes anyway, because a caller of it
+// asks whether its start still holds. If that is too late for the next waiter of the
+// node, the node plans a pass of its own: End says when. enough is false if that,
+// too, is late for the waiter: then other nodes may have to ask the node to come.
 func (p *Pass) Plan(confirms int64) (comes int64, enough bool) {
 	start, ok := p.ownTurn()
 	if !ok {
 		return confirms, false
 	}
 
+	// before returns the time that is a part of the horizon before the waiter's start.
 	now, horizon := p.other.Now, float64(Micros(p.other.Booking.Horizon))
 	before := func(part float64) int64 { return start - int64(part*horizon) }
 	if confirms != 0 && confirms <= before(confirmBy) {
@@ -387,6 +388,7 @@ func (p *Pass) Plan(confirms int64) (comes int64, enough bool) {
 
 	// End makes the pass at the time plan. Other nodes are told a later time, so that a pass that is a little late is not taken for missed.
 	p.plan = at
+
 	return before(planBy), true
 }
 
@@ -446,8 +448,8 @@ func (p *Pass) End(waits bool) (later time.Duration, next int64) {
 	return later, next
 }
 
-// guard is End of a node that has no plan. It decides which node is the line's guard, which goes through the line when its time comes, although
-// nobody tells it to. later is when this node must do so, or below 0, and next is as in End.
+// guard ends a pass of a node that has no plan: it decides which node is the line's guard. A guard goes through the line when its time comes,
+// although nobody tells it to. later is in how long this node must do so, or below 0, and next is as in End.
 func (p *Pass) guard(waits bool) (later time.Duration, next int64) {
 	r := p.row
 	if r.queue == nil || r.queue.empty() {

@@ -171,36 +171,37 @@ func (k *worker) warn(n ledger.News) {
 // run makes steps until there is nothing to do.
 func (k *worker) run() {
 	var batch []*op
-	var confirms []*confirmation
 	for {
 		runtime.Gosched() // callers that are about to ask share the step
-		var heard Heard
-		var look, told, more bool
-		batch, confirms, heard, look, told, more = k.take(batch[:0])
+		w, more := k.take(batch[:0])
 		if !more {
 			return
 		}
 
-		// News are taken in only where callers of this node want them.
+		// News are of use only to callers of this node. If they are about its lines, a step can take them in at once.
 		k.state.Lock()
-		heard = k.memory.concerning(heard)
-		look = look && k.memory.waits()
+		heard := k.memory.concerning(w.heard)
+		look := w.look && k.memory.waits()
 		var lines []ledger.Key
-		if look && told && len(batch) == 0 {
+		if look && w.told && len(w.batch) == 0 {
 			lines = k.memory.leased(false)
 		}
 		k.state.Unlock()
 
+		batch = w.batch
 		switch {
-		case len(batch)+len(confirms) > 0 || !heard.Empty():
+		// Ops, confirmations and news need a step.
+		case len(batch)+len(w.confirms) > 0 || !heard.Empty():
 			batch = k.withNewcomers(batch)
-			k.make(batch, confirms, nil, heard, look)
+			k.make(batch, w.confirms, nil, heard, look)
+
+		// A step that takes in what it hears is one transaction. To look first would be a second one.
 		case len(lines) > 0 && len(lines) <= linesMost:
-			// A step that takes in what it hears is one transaction. To look first would be a second one.
 			batch = k.withNewcomers(batch)
 			k.make(batch, nil, lines, Heard{}, true)
+
+		// Nothing is to be decided: it is enough to read what other nodes have done.
 		case look:
-			// Nothing is to be decided: it is enough to read what other nodes have done.
 			h, err := k.backend.Read(context.Background(), nil, func(Rows) {})
 			k.hear(h)
 			k.noteVain(h.Empty())
@@ -221,15 +222,23 @@ func (k *worker) noteVain(vain bool) {
 	k.vain = vain
 }
 
-// take takes the next work: ops, which it appends to batch, confirmations, and news. If look is true the worker has to look for more news, and if told is true other
-// nodes have said that some of these news concern this node. If more is false there is nothing to do now, and the worker has stopped.
-func (k *worker) take(batch []*op) (all []*op, confirms []*confirmation, heard Heard, look, told, more bool) {
+// A work is what a worker has to do next.
+type work struct {
+	batch    []*op
+	confirms []*confirmation
+	heard    Heard // what other nodes have done
+	look     bool  // other nodes have more news, which the worker has to read
+	told     bool  // other nodes have said that some of these news concern this node
+}
+
+// take takes the next work. It appends the ops to batch. If it returns false there is nothing to do now, and the worker has stopped.
+func (k *worker) take(batch []*op) (work, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 
 	if k.rests || len(k.queue)+len(k.confirms) == 0 && k.heard.Empty() && !k.look {
 		k.running = false
-		return nil, nil, Heard{}, false, false, false
+		return work{}, false
 	}
 
 	// Take the first ops, and move the rest to the front, so that the queue keeps its memory.
@@ -240,10 +249,9 @@ func (k *worker) take(batch []*op) (all []*op, confirms []*confirmation, heard H
 	k.queue = k.queue[:rest]
 
 	// Other nodes that have told of news in vain before are believed no more: see noteVain.
-	heard, k.heard = k.heard, Heard{}
-	confirms, k.confirms = k.confirms, nil
-	look, told, k.look, k.told = k.look, k.told && !k.vain, false, false
-	return batch, confirms, heard, look, told, true
+	w := work{batch: batch, confirms: k.confirms, heard: k.heard, look: k.look, told: k.told && !k.vain}
+	k.confirms, k.heard, k.look, k.told = nil, Heard{}, false, false
+	return w, true
 }
 
 // batchSize returns how many ops from the front of the queue share the next step: batchMost at most, and about rowsMost rows. The worker is locked.

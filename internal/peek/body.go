@@ -256,8 +256,8 @@ func (b *peekedBody) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// readAhead is Read as far as bytes, an error or a panic of reads ahead are left. ok is false if nothing is
-// left: then the caller reads the body itself, without the lock, because that may take long.
+// readAhead serves a Read from the bytes, the error or the panic that reads ahead have left. ok is false if nothing
+// is left: then the caller reads the body itself, without the lock, because that may take long.
 func (b *peekedBody) readAhead(p []byte) (n int, err error, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

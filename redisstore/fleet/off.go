@@ -172,8 +172,8 @@ type reporterSwitch struct {
 // begin reads the environment.
 func (s *reporterSwitch) begin() { s.byEnvironment, s.isFixed = store.OffByEnvironment() }
 
-// look reads the word of an operator, and reports whether it is a new one. While Redis is away, and if it has
-// lost the word, the switch stays as it is until its end.
+// look reads the last word of an operator, and reports whether it is new. While Redis is away, and if it has
+// lost the word, the switch stays as it is: a program that is off goes on when the time of the word is over.
 func (r *Reporter) look(ctx context.Context) (fresh bool) {
 	r.off.looking.Lock()
 	defer r.off.looking.Unlock()
@@ -185,13 +185,15 @@ func (r *Reporter) look(ctx context.Context) (fresh bool) {
 	r.off.mu.Lock()
 	defer r.off.mu.Unlock()
 	r.off.err = nil
+
+	// A Redis that is away for a moment is no error of the switch.
 	if errors.Is(err, errNoSwitch) || err != nil && !conn.Transient(err) {
 		r.off.err = err
 	}
 	return fresh
 }
 
-// takeSwitch is look, and returns why it failed.
+// takeSwitch turns the switch as the last word of an operator says, and reports whether that word is new.
 func (r *Reporter) takeSwitch(ctx context.Context) (fresh bool, err error) {
 	s, err := readSwitch(ctx, r.client, r.keys.off)
 	if err != nil {

@@ -555,8 +555,10 @@ func (f *Fleet) Pull(ctx context.Context) (*Pushed, error) {
 	return f.pushed(ctx, "number", "generation", "by", "reason", "at", "text")
 }
 
+// pushed reads the fields of the pushed file in the order of Pull. It returns nil if nothing was ever pushed.
 func (f *Fleet) pushed(ctx context.Context, fields ...string) (*Pushed, error) {
 	v, err := f.client.HMGet(ctx, f.keys.policies, fields...).Result()
+
 	// A key of a different type was written by hand: report it as unreadable, not as an outage.
 	if redis.HasErrorPrefix(err, "WRONGTYPE") {
 		return nil, f.unreadable()
@@ -566,6 +568,7 @@ func (f *Fleet) pushed(ctx context.Context, fields ...string) (*Pushed, error) {
 	}
 
 	text := func(i int) string { s, _ := v[i].(string); return s }
+
 	// No field at all means that nothing was ever pushed.
 	if !slices.ContainsFunc(v, func(field any) bool { return field != nil }) {
 		return nil, nil
@@ -575,6 +578,7 @@ func (f *Fleet) pushed(ctx context.Context, fields ...string) (*Pushed, error) {
 	if !ok {
 		return nil, f.unreadable()
 	}
+
 	// The text is long, so most callers do not ask for it.
 	if len(fields) > 5 {
 		p.Text = []byte(text(5))

@@ -83,7 +83,7 @@ func (d *database) Read(ctx context.Context, group string, keys []string, do fun
 	return repeat(ctx, func() (again bool, err error) { return d.look(ctx, group, keys, do) })
 }
 
-// look is Read, once. It returns true if it may be repeated.
+// look makes one attempt of Read. again says that the next attempt may succeed.
 func (d *database) look(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) (again bool, err error) {
 	s, err := d.session(ctx)
 	if err != nil {

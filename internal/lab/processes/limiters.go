@@ -49,6 +49,7 @@ func (s *Store) NewsOfOthers(t *testing.T, place string) {
 	all := s.limiters(t, place, 4, throttle.LeakyBucket(50, time.Second))
 	require.NoError(t, all[3].Pause(t.Context(), "", time.Hour))
 
+	// The store that closes and opens the budget has no callers, so all callers must hear of it from a different store.
 	var callers sync.WaitGroup
 	for i := range 30 {
 		callers.Go(func() {
@@ -78,6 +79,7 @@ func (s *Store) penaltyToSleepers(t *testing.T, place string) {
 		started <- time.Now()
 	}()
 
+	// From here on the second caller has its start. The store that is told of the penalty is not its own.
 	awaitWaiting(t, all[1], 1)
 	began := time.Now()
 	require.NoError(t, all[1].Pause(t.Context(), "", penalty))

@@ -227,11 +227,13 @@ local function charges(count, from, spread)
       if u.tells then
         cost = min(cost, u.n) -- a cost above the limit that the upstream told counts as all of it
       end
+
       local s = search_for(u, cost, reserve, from, spread, more == 1)
       s.each, s.more, s.index, s.share, s.weight = cost, more, k, share, weight
       list[#list + 1] = s
     end
   end
+
   return list, claims
 end
 

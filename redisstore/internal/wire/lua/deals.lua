@@ -350,8 +350,9 @@ local function without_offer(m, class)
   return rest, offered, weights
 end
 
--- turns is queue.turns for a line with lanes. It also returns the parts of the answer about the lanes that this call touched. Where lanes are served
--- evenly, a lane's first waiter starts when all lanes have been dealt up to its tag, by their weights.
+-- turns returns in how long the waiters of a line with lanes will have their turn, as queue.turns does for other lines, and the parts of the answer
+-- about the lanes that this call touched. Where lanes are served evenly, a lane's first waiter starts when all lanes have been dealt up to its tag,
+-- by their weights.
 function lanes.turns(q, u, now)
   local m, first, last, soon, told = q.many, {0, 0, 0}, {0, 0, 0}, nil, {}
   local before = 0 -- the cost that waits in higher classes

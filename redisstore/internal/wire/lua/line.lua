@@ -221,11 +221,13 @@ end
 function quit(list, want, starts, many)
   for _, s in ipairs(list) do
     local w, q, c = ticket_of(want, s)
+
     if w then
       -- What shares were served is counted once. A waiter that had its turn, or stands in front, was counted at its first start.
       if q.many and starts and w.state ~= HAD and w.ticket ~= FRONT then
         served_of().count(q, want.class, c.share, s.each)
       end
+
       queue.leave(q, c, w, s, starts)
       w.state = HAD
     elseif q and q.many and starts and not want.first and not s.shadow then

@@ -94,11 +94,14 @@ local function compare(r, h, shared)
     list[#list + 1], told[named[1]] = named[1], named[2]
   end
 
+  -- A generation whose last starts the server forgot, and its branch, are two generations: find out which of them the program means.
   for _, named in ipairs(theirs) do
     local g, other = named[1], branch(named[1])
     if h.outdated and (g == r.generation or had[other]) and not known[other] then
       g, other = other, g -- the program's starts are of the part that was forgotten
     end
+
+    -- Of a generation that the row does not name, the row has at least the starts that it shares with its branch.
     if not told[g] then
       list[#list + 1], told[g] = g, g == branch(r.generation) and shared or had[other] or 0
     end
