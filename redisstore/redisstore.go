@@ -411,6 +411,7 @@ func (p *primary) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) s
 	start := notify.Start{
 		At: g.Handle.Start, Sent: sent, Due: sent.Add(g.Age + g.Wait), Doubt: g.Age,
 	}
+
 	// Shadow budgets hold nobody. Budgets of slots have no history of starts.
 	for i := range b.Charges {
 		c := &b.Charges[i]

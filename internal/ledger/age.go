@@ -485,6 +485,7 @@ func (q *Request) Resume() {
 	}
 
 	s.wake(q.Now)
+
 	// The starts booked behind the pause are too late now, so their callers book anew.
 	if r.paused > r.seen {
 		r.lifts++

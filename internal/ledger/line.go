@@ -474,6 +474,7 @@ func (q *Request) countIn(w *Waiter, key Key) {
 	if l == nil || slices.Contains(w.counted, key) {
 		return
 	}
+
 	// Without shares nobody takes turns.
 	c, share := &l.lanes[w.class], q.Booking.Charges[i].Share
 	if len(*c) == 0 || len(*c) == 1 && (*c)[0].share == 0 && share.ID == 0 {

@@ -168,6 +168,7 @@ func (p *Pass) standsStill() (still bool) {
 	if p.row.queue == nil {
 		return false
 	}
+
 	// The pass is made anew when a node that was asked becomes silent: then its waiters hold nobody.
 	for _, c := range p.row.queue.called {
 		l := p.row.leaseOf(c.node)

@@ -302,7 +302,7 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 		began = rows.Asked()
 		k.step.begin(rows)
 
-		// First of all, while the rows are as the last step has left them.
+		// Answer confirmations first, while the rows are as the last step has left them.
 		for _, c := range confirms {
 			c.decide(&k.step)
 		}
@@ -340,6 +340,7 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 		if len(lines) > 0 {
 			k.noteVain(vain)
 		}
+
 	case errors.Is(err, ErrAway):
 		k.away.Store(&err)
 

@@ -419,6 +419,7 @@ func (d *decodedBody) peek(most int64) ([]byte, error) {
 		return nil, nil
 	}
 
+	// Each fetch decodes a piece more. It returns false when no more comes, or comes too slowly.
 	for int64(len(d.seen)) < most && d.fetch(len(d.seen), most) {
 	}
 

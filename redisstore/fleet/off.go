@@ -323,6 +323,7 @@ func readNote(field, value string) (n Note, ok bool) {
 	n.Policy, n.By, n.Reason = Clean(s.Policy, longestName), Clean(s.By, longestName), Clean(s.Reason, longestText)
 	n.Budget = Clean(store.Budget{Policy: s.Policy, Key: n.key}.String(), longestName)
 	n.Until = until
+
 	// Earlier versions did not store the length, so the start stays unknown.
 	if s.For.Duration > 0 {
 		n.since = until.Add(-s.For.Duration)
@@ -407,6 +408,7 @@ func (n *notes) meet(ctx context.Context, c *store.Charge, waits bool) {
 	}
 
 	answer, soon := n.ask()
+
 	// A question that is due only later cannot be answered in time.
 	if waits || !soon {
 		return
@@ -431,6 +433,7 @@ func (n *notes) ask() (answer <-chan struct{}, soon bool) {
 	if n.waiting == nil {
 		n.waiting = make(chan struct{})
 		wait := max(0, askEvery-time.Since(n.last))
+
 		// The time may be in the future: callers that join the question learn below that it is not due yet.
 		n.last = time.Now().Add(wait)
 
@@ -459,6 +462,7 @@ func (n *notes) asked() chan struct{} {
 	defer n.mu.Unlock()
 	answer := n.waiting
 	n.waiting = nil
+
 	// Nobody asked. The caller closes the channel in any case.
 	if answer == nil {
 		answer = make(chan struct{})

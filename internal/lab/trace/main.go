@@ -29,6 +29,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "trace: accepts no arguments")
 		os.Exit(2)
 	}
+
 	// Servers are started for tests, so the command runs as one.
 	testing.Init()
 	if err := flag.CommandLine.Parse([]string{"-test.timeout=10m"}); err != nil {

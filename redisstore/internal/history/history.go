@@ -402,6 +402,7 @@ func (h *History) ObserveQuota(key string, c *store.Charge, q store.Quota, r Quo
 		if q.Told != (store.Limit{}) {
 			told, at = q.Told, now
 		}
+
 		// The reply is about the window of the told limit.
 		if c.Limit.Kind() == store.KindTold {
 			c = underTold(c, told)

@@ -359,13 +359,15 @@ function lanes.turns(q, u, now)
   for class = 1, CLASSES do
     local rest, offered, weights = without_offer(m, class)
 
-    -- Only the turns of the first and the last waiter without an offer are computed: the others lie evenly between, by their ranks.
+    -- Only the turns of the first and the last waiter without an offer are computed, from and to: all other turns lie evenly between, by their
+    -- ranks, which are from least to all.
     local all = before + m.sum[class]
     local reserve, from, to, least = min(q[class].reserve, u.n - 1), 0, 0, all - rest + 1
     if rest > 0 then
       from, to = turn.at(u, reserve, now, 1, least) - now, turn.at(u, reserve, now, 1, all) - now
     end
 
+    -- soon is the first turn of all classes. A waiter with an offer starts as soon as there is room.
     if not soon and m.sum[class] > 0 then
       soon = offered > 0 and turn.at(u, reserve, now, 1, 1) - now or from
     end

@@ -341,7 +341,9 @@ local function clear(s, t)
   end
 
   s.k = k
-  if part > 0 and F[k - 1] == t then -- it is shared, perhaps since an earlier question
+
+  -- The starts that an entry at this moment has already fit there no more.
+  if part > 0 and F[k - 1] == t then
     s.fits = s.fits - ceil(N[k - 1] / s.cost)
   end
   return t
