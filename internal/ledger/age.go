@@ -308,16 +308,16 @@ func (r *Row) isFree(now int64) bool { return r.paused == 0 || r.paused+r.last.p
 
 const (
 	// A ceiling rises back to the level that was refused within risingWindows
-	// windows and risingLeast microseconds.
+	// windows and minRising microseconds.
 	risingWindows = 12
-	risingLeast   = 60_000_000
+	minRising     = 60_000_000
 
 	fall  = 8 // a refusal lowers the ceiling by this part of the refused level
 	risen = 4 // after this many times as long the ceiling is forgotten
 )
 
 // rising returns how long the ceiling takes to come back to its top.
-func (c *ceiling) rising() int64 { return risingLeast + risingWindows*c.window }
+func (c *ceiling) rising() int64 { return minRising + risingWindows*c.window }
 
 // isOf reports whether there is a ceiling for a rule.
 func (c *ceiling) isOf(u *rule) bool {

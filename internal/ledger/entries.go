@@ -478,7 +478,7 @@ func Constants() []Constant {
 
 		// Ceilings.
 		{"RISING_WINDOWS", risingWindows},
-		{"RISING_LEAST", risingLeast},
+		{"RISING_LEAST", minRising},
 		{"CEILING_FALL", fall},
 		{"CEILING_RISEN", risen},
 

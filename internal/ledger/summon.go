@@ -13,9 +13,9 @@ import (
 // docs/internals/line.md, "Between nodes".
 
 const (
-	// lapseLeast is a lower bound on the microseconds for which a node that was
+	// minLapse is a lower bound on the microseconds for which a node that was
 	// asked may say nothing. After that its waiters stand aside.
-	lapseLeast = 100_000
+	minLapse = 100_000
 
 	// lapseParts is the part of the horizon that bounds the same time, and
 	// lookParts the part after which a guard goes through its line again.
@@ -79,7 +79,7 @@ func NewPass(q *Request) *Pass {
 
 // lapse returns for how many microseconds a node may say nothing that was asked
 // to come.
-func lapse(horizon time.Duration) int64 { return max(lapseLeast, Micros(horizon)/lapseParts) }
+func lapse(horizon time.Duration) int64 { return max(minLapse, Micros(horizon)/lapseParts) }
 
 // ask notes that a node is to come, and reports whether it must be told: it was
 // not asked before, and does not come by itself until the time latest.
@@ -505,7 +505,7 @@ func (r *Row) nextToCome(now, latest int64) (next *lease) {
 // isGuarded reports whether a living node has promised to go through the line,
 // and is not late.
 func (r *Row) isGuarded() bool {
-	return r.queue.guard != 0 && r.leaseOf(r.queue.guard) != nil && r.seen-r.queue.until <= lapseLeast
+	return r.queue.guard != 0 && r.leaseOf(r.queue.guard) != nil && r.seen-r.queue.until <= minLapse
 }
 
 // PassOn returns the node that has to hear of the line because the node from, of
@@ -530,7 +530,7 @@ func (r *Row) PassOn(from int64) (node int64) {
 	for _, c := range l.lanes {
 		for i := range c {
 			for _, p := range c[i].places {
-				if p.node != from && !r.isSilent(p.node, lapseLeast) {
+				if p.node != from && !r.isSilent(p.node, minLapse) {
 					return p.node
 				}
 			}

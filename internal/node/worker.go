@@ -14,11 +14,11 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// linesMost is in how many lines callers wait at the most of a node that goes through them because it was told of news.
-const linesMost = 4
+// maxLines is in how many lines callers wait at the most of a node that goes through them because it was told of news.
+const maxLines = 4
 
-// batchMost is how many ops share a step at the most, so that other nodes do not wait for long.
-const batchMost = 512
+// maxBatch is how many ops share a step at the most, so that other nodes do not wait for long.
+const maxBatch = 512
 
 // tidyFrom is how long a queue is, at the least, from which ops are taken out whose callers have left: a step may
 // take long if the backend cannot be reached.
@@ -30,8 +30,8 @@ const owedEvery = time.Second
 // awayEvery is how often a backend is asked that is away.
 const awayEvery = 250 * time.Millisecond
 
-// renewMost is how many leases are renewed in one step.
-const renewMost = 64
+// maxRenewed is how many leases are renewed in one step.
+const maxRenewed = 64
 
 // A worker makes the steps of a node, one at a time: it has the queue of its callers' ops, and the memory.
 //
@@ -41,7 +41,7 @@ type worker struct {
 	renewEvery time.Duration         // how often leases of held slots are renewed
 	tickEvery  time.Duration         // how often tick is called
 	away       atomic.Pointer[error] // why the backend is away, or nil if it is not
-	rowsMost   int                   // about how many rows a step has. Zero means no limit.
+	maxRows    int                   // about how many rows a step has. Zero means no limit.
 
 	mu           sync.Mutex
 	queue        []*op
@@ -81,7 +81,7 @@ func newWorker(b Backend, o Options) *worker {
 	}
 
 	lease := time.Duration(o.Node.Lease) * time.Microsecond
-	k := &worker{backend: b, renewEvery: lease / 10, tickEvery: lease / 10, rowsMost: o.Rows, memory: newMemory(o, isDead)}
+	k := &worker{backend: b, renewEvery: lease / 10, tickEvery: lease / 10, maxRows: o.Rows, memory: newMemory(o, isDead)}
 	if lease < store.MaxAhead { // in tests with longer leases a century may pass
 		k.tickEvery = min(k.tickEvery, ledger.Recall)
 	}
@@ -196,7 +196,7 @@ func (k *worker) run() {
 			k.make(batch, w.confirms, nil, heard, look)
 
 		// A step that takes in what it hears is one transaction. To look first would be a second one.
-		case len(lines) > 0 && len(lines) <= linesMost:
+		case len(lines) > 0 && len(lines) <= maxLines:
 			batch = k.withNewcomers(batch)
 			k.make(batch, nil, lines, Heard{}, true)
 
@@ -254,17 +254,17 @@ func (k *worker) take(batch []*op) (work, bool) {
 	return w, true
 }
 
-// batchSize returns how many ops from the front of the queue share the next step: batchMost at most, and about rowsMost rows. The worker is locked.
+// batchSize returns how many ops from the front of the queue share the next step: maxBatch at most, and about maxRows rows. The worker is locked.
 func (k *worker) batchSize() int {
-	n := min(len(k.queue), batchMost)
-	if k.rowsMost <= 0 {
+	n := min(len(k.queue), maxBatch)
+	if k.maxRows <= 0 {
 		return n
 	}
 
 	rows := 0
 	for i := range n {
 		rows += k.queue[i].size()
-		if rows > k.rowsMost && i > 0 {
+		if rows > k.maxRows && i > 0 {
 			return i
 		}
 	}
@@ -603,9 +603,9 @@ func (k *worker) takeOver() {
 
 // renew has the node's leases of some budgets renewed, and what dead nodes left there freed.
 func (k *worker) renew(leased []ledger.Key) {
-	most := renewMost
-	if k.rowsMost > 0 {
-		most = min(most, k.rowsMost)
+	most := maxRenewed
+	if k.maxRows > 0 {
+		most = min(most, k.maxRows)
 	}
 
 	// Many leases are renewed in several steps, so that callers get their turn between them.

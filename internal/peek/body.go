@@ -49,9 +49,9 @@ type peekedBody struct {
 }
 
 const (
-	readMost  = 4 << 10 // bounds one read ahead
-	scanMost  = 2 << 10 // bounds one read ahead for a Text: more than most refusals have
-	emptyMost = 100     // as in package bufio
+	maxRead  = 4 << 10 // bounds one read ahead
+	maxScan  = 2 << 10 // bounds one read ahead for a Text: more than most refusals have
+	maxEmpty = 100     // as in package bufio
 )
 
 // newPeekedBody returns a peekedBody around the body of an answer.
@@ -75,14 +75,14 @@ func (b *peekedBody) fetch(have, want int) bool {
 		if b.haste {
 			left -= lookTime - beginTime
 		}
-		if left <= 0 || b.empty >= emptyMost {
+		if left <= 0 || b.empty >= maxEmpty {
 			return false
 		}
 
 		// Start a read, if none is on its way, and look again: it may have ended by then.
 		if !b.reading {
 			b.reading = true
-			go b.read(b.space(min(want, readMost)))
+			go b.read(b.space(min(want, maxRead)))
 			b.giveWay()
 			continue
 		}
@@ -193,7 +193,7 @@ func (b *peekedBody) peek(max int64) ([]byte, error) {
 	defer b.mu.Unlock()
 
 	for int64(len(b.ahead)) < max {
-		if want := max - int64(len(b.ahead)); !b.fetch(len(b.ahead), int(min(want, readMost))) {
+		if want := max - int64(len(b.ahead)); !b.fetch(len(b.ahead), int(min(want, maxRead))) {
 			break
 		}
 	}
@@ -221,12 +221,12 @@ func (b *peekedBody) peekAt(p []byte, off int) (n int, err error) {
 }
 
 // from returns at least one byte of the body from the offset off on. If none has been read ahead,
-// it reads up to want bytes, at most scanMost. It returns nil at the end of the body, and after the
+// it reads up to want bytes, at most maxScan. It returns nil at the end of the body, and after the
 // body's reader has begun.
 func (b *peekedBody) from(off, want int) []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.begun || !b.fetch(off, min(want, scanMost)) {
+	if b.begun || !b.fetch(off, min(want, maxScan)) {
 		return nil
 	}
 	return b.ahead[off:len(b.ahead):len(b.ahead)]
@@ -383,8 +383,8 @@ func (d *decodedBody) fetch(have int, most int64) bool {
 		d.widen(most)
 	}
 
-	for empty := 0; len(d.seen) <= have && d.err == nil && empty < emptyMost; empty++ {
-		p := make([]byte, min(max(most-int64(len(d.seen)), 1), readMost))
+	for empty := 0; len(d.seen) <= have && d.err == nil && empty < maxEmpty; empty++ {
+		p := make([]byte, min(max(most-int64(len(d.seen)), 1), maxRead))
 		var n int
 		n, d.err = d.text.Read(p)
 		d.seen = append(d.seen, p[:n]...)

@@ -178,7 +178,7 @@ func (b *backend) catchUp(g *generation) (ended bool, err error) {
 	switch {
 	case size == g.end:
 		return false, nil
-	case size > fileMost:
+	case size > maxFile:
 		return false, fmt.Errorf("%s: %w: it has %d bytes, and no store writes so many", g.path, errDamaged, size)
 	case size > g.end:
 		if err := g.read(b.take); err != nil {

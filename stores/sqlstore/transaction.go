@@ -19,8 +19,8 @@ const (
 	// innodb_lock_wait_timeout ends only the patience of waiting sessions.
 	standstill = 1
 
-	// lockMost is for how many seconds a statement waits for rows at the most, if its context has no end.
-	lockMost = 4
+	// maxLock is for how many seconds a statement waits for rows at the most, if its context has no end.
+	maxLock = 4
 
 	// readCommitted is for the next transaction alone.
 	readCommitted = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
@@ -34,7 +34,7 @@ const (
 // does not notice that its client has gone while a statement waits for a row, so each try would leave a connection behind. And after a wait that
 // the server has ended, it is certain that nothing was saved. Two statements of a transaction may wait for a table.
 func lockFor(ctx context.Context) (rows, tables int) {
-	rows = lockMost
+	rows = maxLock
 	if end, ok := ctx.Deadline(); ok {
 		rows = max(1, int(time.Until(end)/time.Second))
 	}
@@ -239,8 +239,8 @@ func (tx *transaction) take(rows *sql.Rows) error {
 	return rows.Err()
 }
 
-// connsLeast is how many connections a pool has at the least that can do without the one that shows that the program lives.
-const connsLeast = 4
+// minConns is how many connections a pool has at the least that can do without the one that shows that the program lives.
+const minConns = 4
 
 // errFewConns says that the pool needs its connections for transactions.
 var errFewConns = errors.New("sqlstore: the pool has too few connections for a session of the program")
@@ -251,7 +251,7 @@ func lockName(node string) string { return "throttle/" + node }
 
 // Attend implements [rowstore.Attender]. The server frees the lock of a node when its session ends.
 func (d *database) Attend(ctx context.Context, node string) (rowstore.Session, error) {
-	if most := d.db.Stats().MaxOpenConnections; most > 0 && most < connsLeast {
+	if most := d.db.Stats().MaxOpenConnections; most > 0 && most < minConns {
 		return nil, errFewConns
 	}
 

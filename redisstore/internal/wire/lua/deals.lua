@@ -83,8 +83,9 @@ function lanes.complete(q, c, w, cost, lapsed)
   lanes.settle(q, c)
 end
 
--- leave charges a lane for a caller with a ticket that starts, or takes the charge back if starts is false and the caller leaves. was is the part of
--- its cost that counted until now. The lane was charged for all tickets below the cut when they were dealt: of a costly caller that may be a part.
+-- leave settles what a lane is charged for a caller with a ticket: a start keeps its charge, or is charged now, and a caller that leaves (starts is
+-- false) takes its charge back. The lane was charged for all tickets below the cut when they were dealt, which may be a part of a costly caller's
+-- ticket. was is the part of its cost that counted until now.
 function lanes.leave(q, c, w, s, was, starts)
   local cost = s.each
   local dealt = w.ticket == FRONT and cost or max(0, min(cost, c.cut - w.ticket)) -- the part below the cut

@@ -249,7 +249,7 @@ local function repair(r, u, now, seed)
   -- If the record of calls is older than what the program saw, and the program saw this
   -- generation, the row is back at an earlier state, and other programs may have counted on from there.
   local back = h.outdated and generation ~= 0 and knows(h, generation)
-  local fresh = generation == 0 or g1 == 0 and not knows(h, generation) -- nobody has told anything
+  local fresh = generation == 0 or g1 == 0 and not knows(h, generation) -- no program has told the row of generations before it
   local missing, doubtful = learn(r, h, seed, fresh, back and count_before(r, h, now))
   local before = r.total
   if fresh then
