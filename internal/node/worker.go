@@ -181,8 +181,8 @@ func (k *worker) run() {
 
 		// News are of use only to callers of this node. If they are about its lines, a step can take them in at once.
 		k.state.Lock()
-		heard := k.memory.concerning(w.heard)
-		look := w.look && k.memory.waits()
+		heard, look := k.memory.concerning(w.heard), w.look
+		look = look && k.memory.waits()
 		var lines []ledger.Key
 		if look && w.told && len(w.batch) == 0 {
 			lines = k.memory.leased(false)

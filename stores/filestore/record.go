@@ -35,7 +35,7 @@ type record struct {
 
 const (
 	recordHead = 8
-	maxRecord  = 64 << 20 // more is no record
+	recordMost = 64 << 20 // more is no record
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -76,7 +76,7 @@ func recordLength(b []byte) int64 {
 		return 0
 	}
 	n := int64(binary.LittleEndian.Uint32(b))
-	if n == 0 || n > maxRecord {
+	if n == 0 || n > recordMost {
 		return 0
 	}
 	return recordHead + n
@@ -349,7 +349,7 @@ func (g *generation) read(take func(record) error) error {
 // cutTorn takes away a last record that a process has begun and not ended. The file is locked, so that no process is writing a record. A torn record
 // has no whole record behind it, and no more bytes than a record can have: otherwise the file is damaged.
 func (g *generation) cutTorn(size int64) error {
-	if size-g.end > recordHead+maxRecord {
+	if size-g.end > recordHead+recordMost {
 		return fmt.Errorf("%s: %w: behind its records, which end at %d, are more bytes than a record has", g.path, errDamaged, g.end)
 	}
 

@@ -19,8 +19,8 @@ const (
 	// innodb_lock_wait_timeout ends only the patience of waiting sessions.
 	standstill = 1
 
-	// maxLock is for how many seconds a statement waits for rows at the most, if its context has no end.
-	maxLock = 4
+	// lockMost is for how many seconds a statement waits for rows at the most, if its context has no end.
+	lockMost = 4
 
 	// readCommitted is for the next transaction alone.
 	readCommitted = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
@@ -34,7 +34,7 @@ const (
 // does not notice that its client has gone while a statement waits for a row, so each try would leave a connection behind. And after a wait that
 // the server has ended, it is certain that nothing was saved. Two statements of a transaction may wait for a table.
 func lockFor(ctx context.Context) (rows, tables int) {
-	rows = maxLock
+	rows = lockMost
 	if end, ok := ctx.Deadline(); ok {
 		rows = max(1, int(time.Until(end)/time.Second))
 	}
