@@ -191,7 +191,8 @@ func (v *contender) try() bool {
 	return v.ask()
 }
 
-// ask is try for a variant that asks in any case.
+// ask asks the store for a start now, whoever stands before the variant, and reports whether the
+// variant has a start. After a refusal guess is the wait that the store told.
 func (v *contender) ask() bool {
 	v.behind = false
 	v.err = v.Try(v.ctx)

@@ -509,7 +509,7 @@ func (a *quotedAcquisition) acquireStart(ctx context.Context, reprice func() err
 	return a.acquireAs(ctx, acquire.Wait{}, reprice)
 }
 
-// acquireAs is acquireStart for a caller that waits as w says.
+// acquireAs holds the caller as acquireStart does, and w says how it waits.
 func (a *quotedAcquisition) acquireAs(ctx context.Context, w acquire.Wait, reprice func() error) error {
 	// Each pass is a wait under one set of policies. SetPolicies ends it with ErrReplaced.
 	for {

@@ -154,6 +154,7 @@ type gaveUpError struct {
 	store  error           // why the store did not answer; nil if the limit held the caller
 }
 
+// Error says for how long the caller waited, for what, and why it gave up.
 func (e *gaveUpError) Error() string {
 	text := "throttle: the caller gave up after "
 	if e.policy == "" {

@@ -305,6 +305,7 @@ func (k *routeKey) parse() {
 	}
 
 	var all []string
+
 	// The first pattern that matches counts, so a pattern behind a wider one never does.
 	parsed := make([]*match.Pattern, len(k.patterns))
 	for i, text := range k.patterns {

@@ -481,7 +481,8 @@ func (r *roundTrip) reportIllegible(p *compiledPolicy, c *store.Charge, resp *ht
 	r.reportCoding(p, c, peek.Refused(resp))
 }
 
-// reportCoding is reportIllegible for a coding; "" is none.
+// reportCoding tells the observer, once for each policy, that the policy cannot read answers
+// in a coding. The empty coding is one that every policy can read.
 func (r *roundTrip) reportCoding(p *compiledPolicy, c *store.Charge, coding string) {
 	if coding == "" || r.observe == nil || p.illegibleReported.Swap(true) {
 		return

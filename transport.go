@@ -575,14 +575,15 @@ func (r *roundTrip) noteWritten() (ctx context.Context, e Event, late bool) {
 	return nil, e, false
 }
 
-// preWriteResult returns why the pre-write check stopped the request, or nil if the check
-// did not, and whether the base called the check at all. answered says that the base
-// returned a response. The base has returned, so a check hardly ever still runs. A check
-// that still runs keeps the acquisition, which nobody needs if there is no response.
+// preWriteResult is called when the base has returned. It returns why the pre-write check
+// stopped the request, or nil if the check did not, and whether the base called the check
+// at all. answered says that the base returned a response.
 func (r *roundTrip) preWriteResult(answered bool) (stopped error, checked bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
+	// Seldom a check still runs. A response needs the acquisition, so wait until the check is over. Without a
+	// response nobody needs it, and the check gives it back: see endCheck.
 	if answered {
 		r.awaitCheck()
 	}

@@ -102,7 +102,8 @@ func (s *Store) bookOne(b *store.Booking, g *store.Grant) (decided bool) {
 	return ledger.BookShort(now, b, rows[:], g) || s.bookLong(now, b, rows[:], g)
 }
 
-// bookLong is bookAll for bookings that BookShort does not decide. The shards are locked.
+// bookLong books in all rows, as bookAll does, where BookShort has decided nothing. It returns false if the caller must
+// stand in line. The shards are locked.
 func (s *Store) bookLong(now int64, b *store.Booking, rows []*ledger.Row, g *store.Grant) (decided bool) {
 	var q ledger.Request // filled in, because a literal would be copied
 	q.Now, q.Booking, q.Arrivals, q.Grant = now, b, &s.arrivals, g

@@ -164,7 +164,7 @@ func (s *Store) serve(lines []ledger.Key) {
 func (s *Store) serveHead(key ledger.Key, w *waiter) (next []ledger.Key, done bool) {
 	later, ready := time.Duration(0), chan struct{}(nil)
 	s.step(w, func(q *ledger.Request) {
-		// In one step: a penalty between the two would have it booked far behind its end.
+		// Ask and serve in one step: after a penalty between the two the waiter would be booked far behind the penalty's end.
 		later = q.Due(&w.Waiter, key)
 		if later == 0 {
 			ready = w.Served(q, q.Serve(&w.Waiter, key))

@@ -16,9 +16,9 @@ import (
 // shardCount is a power of two well above the number of cores.
 const shardCount = 256
 
-// sweepMost bounds how many idle rows one call clears away, so that no caller
+// maxSwept bounds how many idle rows one call clears away, so that no caller
 // pays for a crowd that left.
-const sweepMost = 16
+const maxSwept = 16
 
 // idle is how many microseconds a row outlives its entries, so that no call
 // clears away a row that it is using itself.
@@ -84,7 +84,7 @@ func (s *shard) isDue(now int64) bool { return len(s.due) > 0 && s.due[0].at <= 
 
 // sweep clears away a few budgets that are idle, up to a budget that is about to be used.
 func (s *shard) sweep(now int64, used []store.Charge) {
-	for n := 0; n < sweepMost && s.isDue(now); n++ {
+	for n := 0; n < maxSwept && s.isDue(now); n++ {
 		first := &s.due[0]
 
 		if end := s.budgets[first.key].expiry(now) + idle; end > now {

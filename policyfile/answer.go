@@ -124,7 +124,8 @@ func (f *File) closedBy(resp *http.Response) (map[string]throttle.Answer, error)
 		}
 	}
 
-	// The default takes a 429 for one about the first row with a key.
+	// The default takes a 429 to be about the first row with a key, so drop all other rows that only the default
+	// closed.
 	if first != "" && resp.StatusCode == http.StatusTooManyRequests {
 		maps.DeleteFunc(closes, func(name string, _ throttle.Answer) bool { return byDefault[name] && name != first })
 	}

@@ -411,6 +411,7 @@ func (p *primary) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) s
 	start := notify.Start{
 		At: g.Handle.Start, Sent: sent, Due: sent.Add(g.Age + g.Wait), Doubt: g.Age,
 	}
+
 	// Shadow budgets hold nobody. Budgets of slots have no history of starts.
 	for i := range b.Charges {
 		c := &b.Charges[i]
@@ -514,8 +515,8 @@ func (p *primary) Key(c *store.Charge) string { return p.names.Row(&c.Budget) }
 // Keep implements [fallback.Primary].
 func (p *primary) Keep(c *store.Charge) time.Duration { return node.Keep(c) }
 
-// reportMost bounds how many budgets one call reports.
-const reportMost = 80
+// maxReport bounds how many budgets one call reports.
+const maxReport = 80
 
 // Report implements [fallback.Primary].
 func (p *primary) TellStarts(ctx context.Context, charges []store.Charge) error {
@@ -523,7 +524,7 @@ func (p *primary) TellStarts(ctx context.Context, charges []store.Charge) error 
 	unreported := slices.DeleteFunc(slices.Clone(charges), func(c store.Charge) bool {
 		return !p.history.HasUnreported(p.names.Row(&c.Budget), time.Now())
 	})
-	for some := range slices.Chunk(unreported, reportMost) {
+	for some := range slices.Chunk(unreported, maxReport) {
 		if err := p.ReportNow(ctx, some); err != nil {
 			return err
 		}

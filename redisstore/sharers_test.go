@@ -66,8 +66,8 @@ type way struct {
 	slow  time.Duration // how long calls and answers take at most
 }
 
-// lateMost is how long a client waits for an answer.
-const lateMost = 3 * time.Second
+// maxLate is how long a client waits for an answer.
+const maxLate = 3 * time.Second
 
 func (w *way) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
@@ -81,7 +81,7 @@ func (w *way) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			select {
 			case <-stuck:
 				return next(ctx, late(cmd))
-			case <-time.After(lateMost):
+			case <-time.After(maxLate):
 			}
 			again := redis.NewCmd(ctx, cmd.Args()...)
 			go func() {

@@ -48,6 +48,7 @@ func (c *counter) room(at time.Time, cost int) (wait time.Duration, count int, o
 		count = c.sum() + cost
 		return end.Sub(at), count, count <= c.limit.N()
 
+	// A leaky bucket counts no requests: it only keeps them apart.
 	case store.KindLeakyBucket:
 		return c.freeAt.Sub(at), 0, !at.Before(c.freeAt)
 
@@ -86,6 +87,7 @@ func (c *counter) end(cost int) {
 
 // tokens returns the tokens of a TokenBucket.
 func (c *counter) tokens(at time.Time) float64 {
+	// Tokens flow in all the time, not at the begin of each window.
 	flow := float64(c.limit.N()) * float64(at.Sub(c.filledAt)) / float64(c.limit.Per())
 	return min(float64(c.limit.Capacity()), c.level+flow)
 }
@@ -112,6 +114,8 @@ func (c *counter) sum() (n int) {
 func (c *counter) untilFreed(at time.Time, cost int) time.Duration {
 	for _, s := range c.counted {
 		cost -= s.cost
+
+		// The room comes back when this request, and all before it, have left the window.
 		if cost <= 0 {
 			return s.at.Add(c.limit.Per()).Sub(at)
 		}

@@ -117,6 +117,7 @@ func (i *instruments) bind(policy string) *series {
 
 	for kind, name := range telemetry.Kinds() {
 		var c counter
+
 		// Penalties and the results of requests have counters of their own.
 		if name != "" && kind != int(throttle.EventPenalized) {
 			c = i.newCounter(i.events, with(eventKey.String(name)))

@@ -250,6 +250,7 @@ func (j *job) pageOfShipments(ctx context.Context, p page) ([]downstream.Shipmen
 		}
 
 		rows, err := j.query(ctx, p)
+
 		// Release before Tell: the query is over, whatever the answer says.
 		permit.Release()
 

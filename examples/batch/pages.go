@@ -149,6 +149,7 @@ func write[Row any](f *folder, p page, rows []Row) error {
 	}
 
 	_, err = file.Write(text.Bytes())
+
 	// Sync before the rename, or a crash could leave an empty page.
 	err = errors.Join(err, file.Sync(), file.Close())
 	if err == nil {

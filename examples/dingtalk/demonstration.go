@@ -127,6 +127,7 @@ func tell(_ context.Context, e throttle.Event) {
 	}
 
 	now := time.Now()
+
 	// Swap and look: of several goroutines with the same line only one prints it.
 	before, told := lately.Swap(line, now)
 	if told && now.Sub(before.(time.Time)) < 10*time.Second {

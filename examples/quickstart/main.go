@@ -49,6 +49,7 @@ func main() {
 		log.Fatal(err)
 	}
 
+	// The workers ask as fast as they can: the transport keeps all pods together within the limit.
 	var answered atomic.Int64
 	for range 8 {
 		go func() {
@@ -62,6 +63,7 @@ func main() {
 		}()
 	}
 
+	// GitHub is asked seldom, beside Stripe: each API has its own budgets.
 	for second := 0; ctx.Err() == nil; second++ {
 		if second%5 == 0 {
 			if err := get(ctx, client, "https://api.github.com/user", "GITHUB_TOKEN"); err != nil {

@@ -84,6 +84,7 @@ func call(client *http.Client, url string, n int) *results {
 			for i := worker; i < n; i += 8 {
 				resp, err := client.Get(url)
 				if err != nil {
+					// One error says enough: the requests of a run fail for the same reason.
 					if done.unsent.Add(1) == 1 {
 						log.Println(err)
 					}
@@ -109,6 +110,8 @@ func newAPI(out io.Writer) http.Handler {
 	var mu sync.Mutex
 	var second int64 // the second that the counts are of
 	arrived, refused := 0, 0
+
+	// turn reports the last second when a new one has begun.
 	turn := func() {
 		now := time.Now().Unix()
 		if now == second {

@@ -746,6 +746,7 @@ func (c *Caller) acquireSlots(ctx context.Context) error {
 
 	// No slot is free. Give the start back, or the caller would keep it from use while it stands in line.
 	c.Cancel()
+
 	// The answer speaks of the Concurrency charges alone: translate its index to all charges.
 	g.HeldBy, g.Turn = c.chargeIndex(&b.booking, g.HeldBy), c.Grant.Turn
 	c.receive(g)
@@ -836,7 +837,7 @@ func (c *Caller) StopWatch() {
 	}
 }
 
-// endWait is StopWatch without the condition.
+// endWait does the work of StopWatch, which is a function of its own only so that it is inlined.
 func (c *Caller) endWait() {
 	c.uncountHeld()
 	if c.watch != nil {

@@ -17,9 +17,9 @@ const Most = 24 * time.Hour
 // the text does not say, or names the past.
 type Reader func(text string, sent time.Time) (d time.Duration, ok bool)
 
-// doubtMost is the most that a moment counts for which has passed by the answer's
+// maxDoubt is the most that a moment counts for which has passed by the answer's
 // Date, but not by the clock of this machine.
-const doubtMost = 5 * time.Minute
+const maxDoubt = 5 * time.Minute
 
 // Read reads a text of an answer with that header, which was sent at own by the
 // clock of this machine. A moment is compared with the answer's Date and with
@@ -41,7 +41,7 @@ func Read(r Reader, text string, h http.Header, own time.Time) (d time.Duration,
 
 	// By the Date it names the past.
 	case !dated:
-		return d, d <= doubtMost
+		return d, d <= maxDoubt
 	}
 
 	return min(d, byDate), true

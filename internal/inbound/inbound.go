@@ -39,12 +39,14 @@ func Priority(h http.Header) throttle.Priority {
 	if len(text) != 1 || text[0] < '0' || text[0] > '7' {
 		return throttle.PriorityNormal
 	}
+
 	switch u := int(text[0] - '0'); {
 	case u < normalUrgency:
 		return throttle.PriorityHigh
 	case u > normalUrgency:
 		return throttle.PriorityLow
 	}
+
 	return throttle.PriorityNormal
 }
 

@@ -86,6 +86,7 @@ var end = []byte{0}
 
 // fill reads the bytes that have arrived, and waits only if there are none.
 func (s *Scanner) fill() {
+	// After the end the source is not asked again: it might wait.
 	if !s.ended {
 		s.at += len(s.in)
 		s.in = s.source.From(s.at)

@@ -308,16 +308,16 @@ func (r *Row) isFree(now int64) bool { return r.paused == 0 || r.paused+r.last.p
 
 const (
 	// A ceiling rises back to the level that was refused within risingWindows
-	// windows and risingLeast microseconds.
+	// windows and minRising microseconds.
 	risingWindows = 12
-	risingLeast   = 60_000_000
+	minRising     = 60_000_000
 
 	fall  = 8 // a refusal lowers the ceiling by this part of the refused level
 	risen = 4 // after this many times as long the ceiling is forgotten
 )
 
 // rising returns how long the ceiling takes to come back to its top.
-func (c *ceiling) rising() int64 { return risingLeast + risingWindows*c.window }
+func (c *ceiling) rising() int64 { return minRising + risingWindows*c.window }
 
 // isOf reports whether there is a ceiling for a rule.
 func (c *ceiling) isOf(u *rule) bool {
@@ -485,6 +485,7 @@ func (q *Request) Resume() {
 	}
 
 	s.wake(q.Now)
+
 	// The starts booked behind the pause are too late now, so their callers book anew.
 	if r.paused > r.seen {
 		r.lifts++
@@ -567,8 +568,9 @@ func paceOf(n, window int64) int64 {
 	return within / n
 }
 
-// obeyNote makes a rule that leaves its number to the upstream the sliding window
-// of the row's note, or forgets a note that is over.
+// obeyNote is for a rule of the limit Told: if the row has a note, the rule becomes
+// the note's sliding window. A note that is over is forgotten, and the rule stays
+// unlimited.
 func (r *Row) obeyNote(now int64, u *rule) {
 	if !u.tells || r.note.n == 0 {
 		return
@@ -578,7 +580,7 @@ func (r *Row) obeyNote(now int64, u *rule) {
 		return
 	}
 
-	// From here on no search knows that the number comes from a note.
+	// Set the same fields as for a limit of the program, so that a search treats both alike.
 	u.kind = store.KindSlidingWindow
 	u.n, u.most, u.peak, u.rate = r.note.n, r.note.n, r.note.n, float64(r.note.n)
 	u.span = r.note.window + u.jitter + 1

@@ -117,6 +117,7 @@ func packed(x int64) int {
 	if x < 0 {
 		x = max(1<<7, -2*x)
 	}
+
 	switch {
 	case x < 1<<7:
 		return 1
@@ -127,6 +128,7 @@ func packed(x int64) int {
 	case x < 1<<32:
 		return 5
 	}
+
 	return 9
 }
 
@@ -476,7 +478,7 @@ func Constants() []Constant {
 
 		// Ceilings.
 		{"RISING_WINDOWS", risingWindows},
-		{"RISING_LEAST", risingLeast},
+		{"RISING_LEAST", minRising},
 		{"CEILING_FALL", fall},
 		{"CEILING_RISEN", risen},
 

@@ -169,16 +169,16 @@ func (q *Request) Leave(w *Waiter) {
 	q.settle(w)
 }
 
-// GiveUp is Leave for a waiter that does not come again: its share gets back the
-// turns that the waiter did not use.
+// GiveUp takes a waiter that does not come again out of its line, as Leave does. Its
+// share gets back the turns that the waiter did not use.
 func (q *Request) GiveUp(w *Waiter) {
 	q.Leave(w)
 	q.uncount(w)
 }
 
-// Again is Stand for a waiter that stands in line, but may have lost its place:
-// see Row.Lists. A waiter that needs slots must take them by itself, so it only
-// gets its place again.
+// Again gives a place in line to a waiter that may have lost its place in the row: see
+// Row.Lists. It books a start at once if there is one by now. A waiter that needs slots
+// must take them by itself, so it only gets its place.
 func (q *Request) Again(w *Waiter) {
 	i := slices.IndexFunc(q.Booking.Charges, func(c store.Charge) bool { return w.stand != nil && c.Budget.Key == w.stand.key })
 	q.recalls = true
@@ -244,8 +244,8 @@ func (q *Request) Book(w *Waiter) (turn bool) {
 // gives back the handle that the booking replaces.
 func (q *Request) Stand(w *Waiter) { q.stand(w, Key{}) }
 
-// stand is Stand for a waiter that just had its turn in the row of the budget
-// turn, or in none if that is zero.
+// stand does the work of Stand. turn is the budget in whose line the waiter just had
+// its turn. The zero Key means that it had none.
 func (q *Request) stand(w *Waiter, turn Key) {
 	b, g := q.Booking, q.Grant
 	if turn != (Key{}) {
@@ -474,6 +474,7 @@ func (q *Request) countIn(w *Waiter, key Key) {
 	if l == nil || slices.Contains(w.counted, key) {
 		return
 	}
+
 	// Without shares nobody takes turns.
 	c, share := &l.lanes[w.class], q.Booking.Charges[i].Share
 	if len(*c) == 0 || len(*c) == 1 && (*c)[0].share == 0 && share.ID == 0 {

@@ -78,8 +78,10 @@ func (r *Row) spend(at int64, u *rule, cost int64) {
 	r.book(at, &v)
 }
 
-// bucketLeft is windowLeft for a bucket, which knows by itself when there will
-// be more. Less than flows in within a second is not worth knowing.
+// bucketLeft books the cost that other users of the upstream have spent of a token
+// bucket, if left, said age microseconds ago, is less than the row has. A bucket needs
+// no reset: it knows by itself when there will be more. Less than flows in within a
+// second is not worth knowing. from and before are as in windowLeft.
 func (r *Row) bucketLeft(u *rule, left, age int64) (from, before int64) {
 	then := r.seen - age
 	if then-u.jitter < r.lost {
@@ -92,6 +94,7 @@ func (r *Row) bucketLeft(u *rule, left, age int64) (from, before int64) {
 		from, before = r.seen+1, then+(others*u.micros+u.tokens-1)/u.tokens
 		r.spend(then, u, others)
 	}
+
 	return from, before
 }
 

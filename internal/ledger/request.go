@@ -259,6 +259,8 @@ func (q *Request) find(t int64) int64 {
 			if q.Booking.Charges[i].Shadow {
 				continue
 			}
+
+			// A later start begins the round anew: the searches before may have no room for it.
 			if next := q.Searches[i].earliest(t); next > t {
 				t, still, g.HeldBy = next, 1, i
 				g.Paused = q.Searches[i].row.paused > from

@@ -384,9 +384,9 @@ func (s *Search) clear(t int64) int64 {
 	return t
 }
 
-// slidingPaced is room for a charge that may have a pace. The pace counts if the
-// limit alone, or a penalty, makes the request wait longer than it asked to, or
-// if the line is steady.
+// slidingPaced returns the first start not before t for which the limit has room, and
+// which keeps the charge's pace, if it has one. The pace counts if the limit alone, or
+// a penalty, makes the request wait longer than it asked to, or if the line is steady.
 func (s *Search) slidingPaced(t int64) int64 {
 	if s.wait == 0 {
 		// Only a start that has to wait keeps a pace, so ask first what the limit alone allows.
@@ -484,9 +484,10 @@ func (r *Row) recount(u *rule) {
 	switch {
 	case r.unit == u.micros:
 		return
-	case old == 0:
+	case old == 0: // the level is 0
 	case r.level/old >= u.n:
 		r.level = u.n * u.micros // a full bucket; the product below could overflow
+
 	default:
 		// level × micros ÷ old in 128 bits, rounded up.
 		hi, lo := bits.Mul64(uint64(r.level), uint64(u.micros))
@@ -494,6 +495,7 @@ func (r *Row) recount(u *rule) {
 		quotient, _ := bits.Div64(hi+carry, lo, uint64(old))
 		r.level = int64(quotient)
 	}
+
 	r.unit = u.micros
 }
 
@@ -524,7 +526,8 @@ func (s *Search) filled(t int64) int64 {
 			s.sum += s.rule.filling(&e[s.j])
 		}
 
-		// The sum alone is more than a full bucket holds, so tokens must flow in behind the earliest of its entries.
+		// The bucket has room for the start and sum only after tokens have flowed in. Those that flowed in before the end of
+		// the earliest entry count in level, so move this entry from sum to level.
 		for ; s.sum > s.rule.room && s.i < s.j; s.i++ {
 			s.level = s.level.addUp(&e[s.i], &s.rule)
 			s.sum -= s.rule.filling(&e[s.i])
@@ -691,7 +694,10 @@ func (s *Search) turnAt(rank int64) int64 {
 		if k := len(s.row.entries); k > 0 {
 			from = max(from, s.row.entries[k-1].blockEnd(u.unit+u.pad, u.n))
 		}
+
+		// From the end of the last block on, each unit of the rank takes its distance.
 		return from + (rank-u.cost)*(u.unit+u.pad)
+
 	case u.tokens > 0:
 		return s.bucketTurn(from, rank)
 	case u.aligned:

@@ -146,6 +146,7 @@ func (s *slots) setAside(tell func(p place)) {
 			w.called = true
 			s.aside += w.cost
 			tell(w.place)
+
 		// Behind a waiter that lacks more than its reserve, nobody goes.
 		case s.taken() > w.whole:
 			return

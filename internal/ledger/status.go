@@ -43,6 +43,7 @@ func (r *Row) starts(now int64, u *rule) (used, booked int) {
 			used, booked = used+int(come), booked+int(e.n-come)
 		}
 	}
+
 	// A leaky bucket has room for one start at a time.
 	if u.unit > 0 {
 		used = min(used, 1)

@@ -13,9 +13,9 @@ import (
 // docs/internals/line.md, "Between nodes".
 
 const (
-	// lapseLeast is a lower bound on the microseconds for which a node that was
+	// minLapse is a lower bound on the microseconds for which a node that was
 	// asked may say nothing. After that its waiters stand aside.
-	lapseLeast = 100_000
+	minLapse = 100_000
 
 	// lapseParts is the part of the horizon that bounds the same time, and
 	// lookParts the part after which a guard goes through its line again.
@@ -81,7 +81,7 @@ func NewPass(q *Request) *Pass {
 
 // lapse returns for how many microseconds a node may say nothing that was asked
 // to come.
-func lapse(horizon time.Duration) int64 { return max(lapseLeast, Micros(horizon)/lapseParts) }
+func lapse(horizon time.Duration) int64 { return max(minLapse, Micros(horizon)/lapseParts) }
 
 // ask notes that a node is to come, and reports whether it must be told, because
 // it was not asked before.
@@ -175,6 +175,7 @@ func (p *Pass) standsStill() (still bool) {
 	if p.row.queue == nil {
 		return false
 	}
+
 	// The pass is made anew when a node that was asked becomes silent: then its waiters hold nobody.
 	for _, c := range p.row.queue.called {
 		l := p.row.leaseOf(c.node)
@@ -385,17 +386,18 @@ func (p *Pass) Comes(at int64) {
 	}
 }
 
-// Plan returns by when the node of the pass comes by itself, for Comes. Confirms
-// is when a caller of the node asks whether its start still holds, or 0 if none
-// does. If that is too late for the next waiter of the node, the node plans a pass
-// of its own: End says when. enough is false if others may have to ask it to come
-// before.
+// Plan returns when the node of the pass comes by itself, which Comes tells other
+// nodes. At confirms, if it is not 0, the node comes anyway, because a caller of it
+// asks whether its start still holds. If that is too late for the next waiter of the
+// node, the node plans a pass of its own: End says when. enough is false if that,
+// too, is late for the waiter: then other nodes may have to ask the node to come.
 func (p *Pass) Plan(confirms int64) (comes int64, enough bool) {
 	start, ok := p.ownTurn()
 	if !ok {
 		return confirms, false
 	}
 
+	// before returns the time that is a part of the horizon before the waiter's start.
 	now, horizon := p.other.Now, float64(Micros(p.other.Booking.Horizon))
 	before := func(part float64) int64 { return start - int64(part*horizon) }
 	if confirms != 0 && confirms <= before(confirmBy) {
@@ -410,6 +412,7 @@ func (p *Pass) Plan(confirms int64) (comes int64, enough bool) {
 
 	// End makes the pass at the time plan. Other nodes are told a later time, so that a pass that is a little late is not taken for missed.
 	p.plan = at
+
 	return before(planBy), true
 }
 
@@ -469,8 +472,8 @@ func (p *Pass) End(waits bool) (later time.Duration, next int64) {
 	return later, next
 }
 
-// guard is End of a node that has no plan. It decides which node is the line's guard, which goes through the line when its time comes, although
-// nobody tells it to. later is when this node must do so, or below 0, and next is as in End.
+// guard ends a pass of a node that has no plan: it decides which node is the line's guard. A guard goes through the line when its time comes,
+// although nobody tells it to. later is in how long this node must do so, or below 0, and next is as in End.
 func (p *Pass) guard(waits bool) (later time.Duration, next int64) {
 	r := p.row
 	if r.queue == nil || r.queue.empty() {
@@ -525,7 +528,7 @@ func (r *Row) nextToCome(now, latest int64) (next *lease) {
 // isGuarded reports whether a living node has promised to go through the line,
 // and is not late.
 func (r *Row) isGuarded() bool {
-	return r.queue.guard != 0 && r.leaseOf(r.queue.guard) != nil && r.seen-r.queue.until <= lapseLeast
+	return r.queue.guard != 0 && r.leaseOf(r.queue.guard) != nil && r.seen-r.queue.until <= minLapse
 }
 
 // PassOn returns the node that has to hear of the line because the node from, of
@@ -550,7 +553,7 @@ func (r *Row) PassOn(from int64) (node int64) {
 	for _, c := range l.lanes {
 		for i := range c {
 			for _, p := range c[i].places {
-				if p.node != from && !r.isSilent(p.node, lapseLeast) {
+				if p.node != from && !r.isSilent(p.node, minLapse) {
 					return p.node
 				}
 			}

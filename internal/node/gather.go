@@ -131,10 +131,10 @@ func (k *worker) ask(c *confirmation) bool {
 	return true
 }
 
-// gatherMost is how long a newcomer waits at the most for others to share a step.
-const gatherMost = 300 * time.Millisecond
+// maxGather is how long a newcomer waits at the most for others to share a step.
+const maxGather = 300 * time.Millisecond
 
-// A gathering is newcomers to lines that are long: they wait for a step that is made anyway, and for gatherMost at the most. Their arrivals are of the time at
+// A gathering is newcomers to lines that are long: they wait for a step that is made anyway, and for maxGather at the most. Their arrivals are of the time at
 // which they came, so they lose no rank. The lock of the worker guards it.
 type gathering struct {
 	ops   []*op
@@ -194,7 +194,7 @@ func (k *worker) noteWait(b *store.Booking, g *store.Grant) {
 }
 
 // patience returns how long a newcomer waits for other newcomers: half of the time until its start is within the horizon. It is 0 if the newcomer would be refused,
-// so that the newcomer hears of the refusal at once. Of many newcomers only as many wait as start in half of gatherMost. The worker is locked.
+// so that the newcomer hears of the refusal at once. Of many newcomers only as many wait as start in half of maxGather. The worker is locked.
 func (all *gathering) patience(b *store.Booking, key ledger.Key, now time.Time) time.Duration {
 	l, c := all.lines[key], chargeOf(b, key)
 	if l == nil {
@@ -207,12 +207,12 @@ func (all *gathering) patience(b *store.Booking, key ledger.Key, now time.Time) 
 		return 0
 	}
 
-	// No more newcomers gather when their starts already take half of gatherMost.
+	// No more newcomers gather when their starts already take half of maxGather.
 	l.newcomers++
-	if time.Duration(l.newcomers+1)*ledger.Distance(&c) > gatherMost/2 {
+	if time.Duration(l.newcomers+1)*ledger.Distance(&c) > maxGather/2 {
 		return 0
 	}
-	return min(gatherMost, (wait-b.Horizon)/2).Truncate(time.Millisecond)
+	return min(maxGather, (wait-b.Horizon)/2).Truncate(time.Millisecond)
 }
 
 // flowsEvenly reports whether a caller that is passed in a line waits for one more start, and not for one more window.

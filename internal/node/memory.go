@@ -100,6 +100,7 @@ func (m *memory) watch(w *Watch, lasts bool) {
 			m.watches[key] = Watches{w: {}}
 		case lasts:
 			all[w] = struct{}{}
+
 		default:
 			delete(all, w)
 			if len(all) == 0 {

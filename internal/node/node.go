@@ -312,7 +312,7 @@ func (s *Store) charge(ctx context.Context, c store.Charge, do func(*ledger.Requ
 	return s.do(ctx, o)
 }
 
-// close is charge for what closes the budget, which must have a row.
+// close does what charge does, and makes the budget's row if there is none: a closed budget must have one.
 func (s *Store) close(ctx context.Context, c store.Charge, do func(*ledger.Request, *op)) (from, to float64, err error) {
 	o := s.op(func(st *step, o *op) {
 		st.rows.Row(o.booking.Charges[0].Budget.Key, true)

@@ -8,8 +8,8 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// relistMost is how many waiters without a place ask again in one step.
-const relistMost = 32
+// maxRelisted is how many waiters without a place ask again in one step.
+const maxRelisted = 32
 
 // settle does what the step's own news ask of this node, and notes in told what other nodes must know.
 func (st *step) settle() {
@@ -280,11 +280,11 @@ func (st *step) served(c *Caller, q *ledger.Request, comes bool) {
 	st.news.Moved = append(st.news.Moved, next)
 }
 
-// relist gives waiters of this node that have no place in the row r of a line, and need one, a place again, the earliest first, at most relistMost of them.
+// relist gives waiters of this node that have no place in the row r of a line, and need one, a place again, the earliest first, at most maxRelisted of them.
 func (st *step) relist(key ledger.Key, r *ledger.Row) {
-	left, more := relistMost, 0
+	left, more := maxRelisted, 0
 	if r.Wants() {
-		more = relistMost // or the row would want waiters again after the next start
+		more = maxRelisted // or the row would want waiters again after the next start
 	}
 	lost := func(at int64) bool {
 		return !r.Lists(ledger.Place{Key: key, Arrival: at, Node: st.memory.node.ID})
@@ -296,7 +296,7 @@ func (st *step) relist(key ledger.Key, r *ledger.Row) {
 			continue
 		}
 
-		// Newcomers of this step say nothing of those that have waited for a place before.
+		// Only a waiter that came in an earlier step shows that waiters without a place are still there.
 		w := st.line.at(key, at)
 		if w.now != nil {
 			r.StillWait()

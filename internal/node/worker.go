@@ -14,11 +14,11 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// linesMost is in how many lines callers wait at the most of a node that goes through them because it was told of news.
-const linesMost = 4
+// maxLines is in how many lines callers wait at the most of a node that goes through them because it was told of news.
+const maxLines = 4
 
-// batchMost is how many ops share a step at the most, so that other nodes do not wait for long.
-const batchMost = 512
+// maxBatch is how many ops share a step at the most, so that other nodes do not wait for long.
+const maxBatch = 512
 
 // tidyFrom is how long a queue is, at the least, from which ops are taken out whose callers have left: a step may
 // take long if the backend cannot be reached.
@@ -30,8 +30,8 @@ const owedEvery = time.Second
 // awayEvery is how often a backend is asked that is away.
 const awayEvery = 250 * time.Millisecond
 
-// renewMost is how many leases are renewed in one step.
-const renewMost = 64
+// maxRenewed is how many leases are renewed in one step.
+const maxRenewed = 64
 
 // A worker makes the steps of a node, one at a time: it has the queue of its callers' ops, and the memory.
 //
@@ -41,7 +41,7 @@ type worker struct {
 	renewEvery time.Duration         // how often leases of held slots are renewed
 	tickEvery  time.Duration         // how often tick is called
 	away       atomic.Pointer[error] // why the backend is away, or nil if it is not
-	rowsMost   int                   // about how many rows a step has. Zero means no limit.
+	maxRows    int                   // about how many rows a step has. Zero means no limit.
 
 	mu           sync.Mutex
 	queue        []*op
@@ -82,7 +82,7 @@ func newWorker(b Backend, o Options) *worker {
 	}
 
 	lease := time.Duration(o.Node.Lease) * time.Microsecond
-	k := &worker{backend: b, renewEvery: lease / 10, tickEvery: lease / 10, rowsMost: o.Rows, memory: newMemory(o, isDead)}
+	k := &worker{backend: b, renewEvery: lease / 10, tickEvery: lease / 10, maxRows: o.Rows, memory: newMemory(o, isDead)}
 	if lease < store.MaxAhead { // in tests with longer leases a century may pass
 		k.tickEvery = min(k.tickEvery, ledger.Recall)
 	}
@@ -172,36 +172,37 @@ func (k *worker) warn(n ledger.News) {
 // run makes steps until there is nothing to do.
 func (k *worker) run() {
 	var batch []*op
-	var confirms []*confirmation
 	for {
 		runtime.Gosched() // callers that are about to ask share the step
-		var heard Heard
-		var look, told, more bool
-		batch, confirms, heard, look, told, more = k.take(batch[:0])
+		w, more := k.take(batch[:0])
 		if !more {
 			return
 		}
 
-		// News are taken in only where callers of this node want them.
+		// News are of use only to callers of this node. If they are about its lines, a step can take them in at once.
 		k.state.Lock()
-		heard = k.memory.concerning(heard)
+		heard, look := k.memory.concerning(w.heard), w.look
 		look = look && k.memory.waits()
 		var lines []ledger.Key
-		if look && told && len(batch) == 0 {
+		if look && w.told && len(w.batch) == 0 {
 			lines = k.memory.leased(false)
 		}
 		k.state.Unlock()
 
+		batch = w.batch
 		switch {
-		case len(batch)+len(confirms) > 0 || !heard.Empty():
+		// Ops, confirmations and news need a step.
+		case len(batch)+len(w.confirms) > 0 || !heard.Empty():
 			batch = k.withNewcomers(batch)
-			k.make(batch, confirms, nil, heard, look)
-		case len(lines) > 0 && len(lines) <= linesMost:
-			// A step that takes in what it hears is one transaction. To look first would be a second one.
+			k.make(batch, w.confirms, nil, heard, look)
+
+		// A step that takes in what it hears is one transaction. To look first would be a second one.
+		case len(lines) > 0 && len(lines) <= maxLines:
 			batch = k.withNewcomers(batch)
 			k.make(batch, nil, lines, Heard{}, true)
+
+		// Nothing is to be decided: it is enough to read what other nodes have done.
 		case look:
-			// Nothing is to be decided: it is enough to read what other nodes have done.
 			h, err := k.backend.Read(context.Background(), nil, func(Rows) {})
 			k.hear(h)
 			k.noteVain(h.Empty())
@@ -222,15 +223,23 @@ func (k *worker) noteVain(vain bool) {
 	k.vain = vain
 }
 
-// take takes the next work: ops, which it appends to batch, confirmations, and news. If look is true the worker has to look for more news, and if told is true other
-// nodes have said that some of these news concern this node. If more is false there is nothing to do now, and the worker has stopped.
-func (k *worker) take(batch []*op) (all []*op, confirms []*confirmation, heard Heard, look, told, more bool) {
+// A work is what a worker has to do next.
+type work struct {
+	batch    []*op
+	confirms []*confirmation
+	heard    Heard // what other nodes have done
+	look     bool  // other nodes have more news, which the worker has to read
+	told     bool  // other nodes have said that some of these news concern this node
+}
+
+// take takes the next work. It appends the ops to batch. If it returns false there is nothing to do now, and the worker has stopped.
+func (k *worker) take(batch []*op) (work, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 
 	if k.rests || len(k.queue)+len(k.confirms) == 0 && k.heard.Empty() && !k.look {
 		k.running = false
-		return nil, nil, Heard{}, false, false, false
+		return work{}, false
 	}
 
 	// Take the first ops, and move the rest to the front, so that the queue keeps its memory.
@@ -241,23 +250,22 @@ func (k *worker) take(batch []*op) (all []*op, confirms []*confirmation, heard H
 	k.queue = k.queue[:rest]
 
 	// Other nodes that have told of news in vain before are believed no more: see noteVain.
-	heard, k.heard = k.heard, Heard{}
-	confirms, k.confirms = k.confirms, nil
-	look, told, k.look, k.told = k.look, k.told && !k.vain, false, false
-	return batch, confirms, heard, look, told, true
+	w := work{batch: batch, confirms: k.confirms, heard: k.heard, look: k.look, told: k.told && !k.vain}
+	k.confirms, k.heard, k.look, k.told = nil, Heard{}, false, false
+	return w, true
 }
 
-// batchSize returns how many ops from the front of the queue share the next step: batchMost at most, and about rowsMost rows. The worker is locked.
+// batchSize returns how many ops from the front of the queue share the next step: maxBatch at most, and about maxRows rows. The worker is locked.
 func (k *worker) batchSize() int {
-	n := min(len(k.queue), batchMost)
-	if k.rowsMost <= 0 {
+	n := min(len(k.queue), maxBatch)
+	if k.maxRows <= 0 {
 		return n
 	}
 
 	rows := 0
 	for i := range n {
 		rows += k.queue[i].size()
-		if rows > k.rowsMost && i > 0 {
+		if rows > k.maxRows && i > 0 {
 			return i
 		}
 	}
@@ -295,7 +303,7 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 		began = rows.Asked()
 		k.step.begin(rows)
 
-		// First of all, while the rows are as the last step has left them.
+		// Answer confirmations first, while the rows are as the last step has left them.
 		for _, c := range confirms {
 			c.decide(&k.step)
 		}
@@ -333,6 +341,7 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 		if len(lines) > 0 {
 			k.noteVain(vain)
 		}
+
 	case errors.Is(err, ErrAway):
 		k.away.Store(&err)
 
@@ -595,9 +604,9 @@ func (k *worker) takeOver() {
 
 // renew has the node's leases of some budgets renewed, and what dead nodes left there freed.
 func (k *worker) renew(leased []ledger.Key) {
-	most := renewMost
-	if k.rowsMost > 0 {
-		most = min(most, k.rowsMost)
+	most := maxRenewed
+	if k.maxRows > 0 {
+		most = min(most, k.maxRows)
 	}
 
 	// Many leases are renewed in several steps, so that callers get their turn between them.

@@ -49,9 +49,9 @@ type peekedBody struct {
 }
 
 const (
-	readMost  = 4 << 10 // bounds one read ahead
-	scanMost  = 2 << 10 // bounds one read ahead for a Text: more than most refusals have
-	emptyMost = 100     // as in package bufio
+	maxRead  = 4 << 10 // bounds one read ahead
+	maxScan  = 2 << 10 // bounds one read ahead for a Text: more than most refusals have
+	maxEmpty = 100     // as in package bufio
 )
 
 // newPeekedBody returns a peekedBody around the body of an answer.
@@ -64,24 +64,25 @@ var (
 	errCount  = errors.New("throttle: the answer's body returned an impossible count from Read")
 )
 
-// fetch waits until more than have bytes were read ahead of the body, and reports
-// whether that is so. It starts reads of up to want bytes. It gives up at the end of
-// the body, after an error, and when the time for looks is over. The body is locked,
-// but not while fetch waits.
+// fetch waits until more than have bytes were read ahead of the body. It starts reads
+// of up to want bytes. It returns false if it gave up before: at the end of the body,
+// after an error, or when the time for looks was over. The body is locked, but not while
+// fetch waits.
 func (b *peekedBody) fetch(have, want int) bool {
 	for len(b.ahead) <= have && b.err == nil && !b.closed {
+		// until is lookTime after the body came. In haste a look may last only until beginTime after it.
 		left := time.Until(b.until)
 		if b.haste {
 			left -= lookTime - beginTime
 		}
-		if left <= 0 || b.empty >= emptyMost {
+		if left <= 0 || b.empty >= maxEmpty {
 			return false
 		}
 
 		// Start a read, if none is on its way, and look again: it may have ended by then.
 		if !b.reading {
 			b.reading = true
-			go b.read(b.space(min(want, readMost)))
+			go b.read(b.space(min(want, maxRead)))
 			b.giveWay()
 			continue
 		}
@@ -192,7 +193,7 @@ func (b *peekedBody) peek(max int64) ([]byte, error) {
 	defer b.mu.Unlock()
 
 	for int64(len(b.ahead)) < max {
-		if want := max - int64(len(b.ahead)); !b.fetch(len(b.ahead), int(min(want, readMost))) {
+		if want := max - int64(len(b.ahead)); !b.fetch(len(b.ahead), int(min(want, maxRead))) {
 			break
 		}
 	}
@@ -220,12 +221,12 @@ func (b *peekedBody) peekAt(p []byte, off int) (n int, err error) {
 }
 
 // from returns at least one byte of the body from the offset off on. If none has been read ahead,
-// it reads up to want bytes, at most scanMost. It returns nil at the end of the body, and after the
+// it reads up to want bytes, at most maxScan. It returns nil at the end of the body, and after the
 // body's reader has begun.
 func (b *peekedBody) from(off, want int) []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.begun || !b.fetch(off, min(want, scanMost)) {
+	if b.begun || !b.fetch(off, min(want, maxScan)) {
 		return nil
 	}
 	return b.ahead[off:len(b.ahead):len(b.ahead)]
@@ -255,8 +256,8 @@ func (b *peekedBody) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// readAhead is Read as far as bytes, an error or a panic of reads ahead are left. ok is false if nothing is
-// left: then the caller reads the body itself, without the lock, because that may take long.
+// readAhead serves a Read from the bytes, the error or the panic that reads ahead have left. ok is false if nothing
+// is left: then the caller reads the body itself, without the lock, because that may take long.
 func (b *peekedBody) readAhead(p []byte) (n int, err error, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -382,8 +383,8 @@ func (d *decodedBody) fetch(have int, most int64) bool {
 		d.widen(most)
 	}
 
-	for empty := 0; len(d.seen) <= have && d.err == nil && empty < emptyMost; empty++ {
-		p := make([]byte, min(max(most-int64(len(d.seen)), 1), readMost))
+	for empty := 0; len(d.seen) <= have && d.err == nil && empty < maxEmpty; empty++ {
+		p := make([]byte, min(max(most-int64(len(d.seen)), 1), maxRead))
 		var n int
 		n, d.err = d.text.Read(p)
 		d.seen = append(d.seen, p[:n]...)
@@ -418,6 +419,7 @@ func (d *decodedBody) peek(most int64) ([]byte, error) {
 		return nil, nil
 	}
 
+	// Each fetch decodes a piece more. It returns false when no more comes, or comes too slowly.
 	for int64(len(d.seen)) < most && d.fetch(len(d.seen), most) {
 	}
 

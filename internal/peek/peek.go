@@ -88,7 +88,7 @@ func Begins(resp *http.Response) []byte {
 
 	text.body.hasten(true)
 	defer text.body.hasten(false)
-	return text.From(0, scanMost)
+	return text.From(0, maxScan)
 }
 
 // Kept returns the value that is kept beside the body of an answer for all looks at it, the zero T

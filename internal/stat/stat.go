@@ -24,6 +24,7 @@ func Most(times []time.Duration, per time.Duration) int {
 	sorted := slices.Sorted(slices.Values(times))
 	most, first := 0, 0
 	for last := range sorted {
+		// The interval is half-open, so a time that is per before the last lies outside.
 		for sorted[last]-sorted[first] >= per {
 			first++
 		}

@@ -145,6 +145,7 @@ func (u *uses) change(c *closedBudget, change func(*closing)) {
 	s := u.shard(c.charge.Budget.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	// A ban that began meanwhile has an end of its own, which this answer does not describe.
 	if b := s.all[c.charge.Budget.Key]; b != nil && b.closing == c.closing {
 		change(&b.closing)
@@ -168,6 +169,7 @@ func (r *Reporter) askEnds(ctx context.Context, now time.Time) {
 
 		r.uses.change(b, func(c *closing) {
 			c.until = now.Add(st.Paused)
+
 			// The ban ended before the question, so no report needs to mention it.
 			if st.Paused == 0 {
 				*c = closing{}
@@ -191,6 +193,7 @@ func (r *Reporter) unstored(now time.Time) (all []closedBudget, names []string, 
 		if b.terms.node {
 			return false
 		}
+
 		// Leave out bans whose end is unknown: an entry of the index expires with its ban.
 		c := &b.closing
 		return c.lifted || c.holds(now) && !c.until.IsZero() && !c.stored
@@ -200,6 +203,7 @@ func (r *Reporter) unstored(now time.Time) (all []closedBudget, names []string, 
 		id := field(b.charge.Budget.Key)
 		text, _ := json.Marshal(storedClosing{useOf(&b.charge), b.closing.by, r.program}) // always valid JSON
 		names = append(names, r.keys.ban+id)
+
 		// A program that met a closed budget knows neither cause nor start: the script keeps an existing
 		// entry then.
 		knows := 0
@@ -218,6 +222,7 @@ func (r *Reporter) markStored(all []closedBudget) {
 	for i := range all {
 		r.uses.change(&all[i], func(c *closing) {
 			c.stored = true
+
 			// An opened budget has nothing more to tell once the entry is gone from the index.
 			if c.lifted {
 				*c = closing{}
@@ -244,6 +249,7 @@ func readBan(id, text string) (b ban, ok bool) {
 		return b, false
 	}
 	c, err := s.charge()
+
 	// The record names policy and limit only. The budget itself is the key of the entry.
 	c.Budget.Key = key
 	return ban{c, since, Clean(s.By, longestName), Clean(s.Met, longestName)}, err == nil && !c.Node
@@ -259,8 +265,10 @@ func (f *Fleet) bans(ctx context.Context, now time.Time) (all map[[16]byte]ban, 
 	}
 
 	all = make(map[[16]byte]ban)
+
 	// Expired entries leave the sorted set only when a program stores a closing.
 	ids = slices.DeleteFunc(ids, func(z redis.Z) bool { return int64(z.Score) <= now.UnixMicro() })
+
 	// Read in batches, so that Redis serves other clients in between.
 	for chunk := range slices.Chunk(ids, 100) {
 		names := make([]string, len(chunk))

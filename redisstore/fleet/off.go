@@ -172,8 +172,8 @@ type reporterSwitch struct {
 // begin reads the environment.
 func (s *reporterSwitch) begin() { s.byEnvironment, s.isFixed = store.OffByEnvironment() }
 
-// look reads the word of an operator, and reports whether it is a new one. While Redis is away, and if it has
-// lost the word, the switch stays as it is until its end.
+// look reads the last word of an operator, and reports whether it is new. While Redis is away, and if it has
+// lost the word, the switch stays as it is: a program that is off goes on when the time of the word is over.
 func (r *Reporter) look(ctx context.Context) (fresh bool) {
 	r.off.looking.Lock()
 	defer r.off.looking.Unlock()
@@ -185,13 +185,15 @@ func (r *Reporter) look(ctx context.Context) (fresh bool) {
 	r.off.mu.Lock()
 	defer r.off.mu.Unlock()
 	r.off.err = nil
+
+	// A Redis that is away for a moment is no error of the switch.
 	if errors.Is(err, errNoSwitch) || err != nil && !conn.Transient(err) {
 		r.off.err = err
 	}
 	return fresh
 }
 
-// takeSwitch is look, and returns why it failed.
+// takeSwitch turns the switch as the last word of an operator says, and reports whether that word is new.
 func (r *Reporter) takeSwitch(ctx context.Context) (fresh bool, err error) {
 	s, err := readSwitch(ctx, r.client, r.keys.off)
 	if err != nil {
@@ -321,6 +323,7 @@ func readNote(field, value string) (n Note, ok bool) {
 	n.Policy, n.By, n.Reason = Clean(s.Policy, longestName), Clean(s.By, longestName), Clean(s.Reason, longestText)
 	n.Budget = Clean(store.Budget{Policy: s.Policy, Key: n.key}.String(), longestName)
 	n.Until = until
+
 	// Earlier versions did not store the length, so the start stays unknown.
 	if s.For.Duration > 0 {
 		n.since = until.Add(-s.For.Duration)
@@ -405,6 +408,7 @@ func (n *notes) meet(ctx context.Context, c *store.Charge, waits bool) {
 	}
 
 	answer, soon := n.ask()
+
 	// A question that is due only later cannot be answered in time.
 	if waits || !soon {
 		return
@@ -429,6 +433,7 @@ func (n *notes) ask() (answer <-chan struct{}, soon bool) {
 	if n.waiting == nil {
 		n.waiting = make(chan struct{})
 		wait := max(0, askEvery-time.Since(n.last))
+
 		// The time may be in the future: callers that join the question learn below that it is not due yet.
 		n.last = time.Now().Add(wait)
 
@@ -457,6 +462,7 @@ func (n *notes) asked() chan struct{} {
 	defer n.mu.Unlock()
 	answer := n.waiting
 	n.waiting = nil
+
 	// Nobody asked. The caller closes the channel in any case.
 	if answer == nil {
 		answer = make(chan struct{})

@@ -152,6 +152,7 @@ func StateOf(st store.Status) State {
 	for _, l := range shares.Lines(st.Shares) {
 		s.Shares = append(s.Shares, Share(l))
 	}
+
 	// JSON has no infinity: a negative wait means that the cost never fits.
 	if st.Wait == store.Never {
 		s.Wait.Duration = -time.Millisecond
@@ -171,6 +172,7 @@ func (s State) clip() State {
 // age lets a reported state run on, because nobody but its node can be asked.
 func (s *State) age(d time.Duration) {
 	s.Paused.Duration = max(0, s.Paused.Duration-d)
+
 	// A negative wait stands for a start that cannot be planned.
 	if s.Wait.Duration > 0 {
 		s.Wait.Duration = max(0, s.Wait.Duration-d)
@@ -224,6 +226,7 @@ func decode(text string) (r record, err error) {
 	if r.Version != recordVersion {
 		return r, errors.New("a record is of another version")
 	}
+
 	// Bound the work of a reader: any program can write a record.
 	r.Policies = r.Policies[:min(len(r.Policies), mostPolicies)]
 	return r, nil
@@ -270,6 +273,7 @@ func (m *Millis) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &n); err != nil {
 		return err
 	}
+
 	// Clamp before the multiplication: a record may hold any number.
 	const most = math.MaxInt64 / int64(time.Millisecond)
 	m.Duration = time.Duration(max(-most, min(n, most))) * time.Millisecond

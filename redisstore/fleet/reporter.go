@@ -116,6 +116,7 @@ func Start(client redis.UniversalClient, store store.Store, o ReporterOptions) (
 	r.last, r.before = r.begun, r.begun
 	r.notes.wake = make(chan struct{}, 1)
 	r.off.begin()
+
 	// Ask when the store announces a pause: waiting callers learn the operator's reason before the next tick.
 	if s, ok := store.(pauseTeller); ok {
 		s.OnPause(func() { r.notes.ask() })
@@ -167,12 +168,14 @@ type pauseTeller interface{ OnPause(tell func()) }
 // work. Close waits for at most a second. Further calls do nothing.
 func (r *Reporter) Close() {
 	r.stop()
+
 	// Take the callback away: the store outlives the reporter.
 	if s, ok := r.Store.(pauseTeller); ok {
 		s.OnPause(nil)
 	}
 	timer := time.NewTimer(farewell)
 	defer timer.Stop()
+
 	// Redis may be away, and a program that ends must not wait for it.
 	select {
 	case <-r.done:
@@ -206,6 +209,7 @@ func (r *Reporter) Traits() store.Traits {
 func (r *Reporter) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	replaces, waiter := b.Instead.Start != 0, waiterID(b.Instead, b.Turn)
 	g, err := r.Store.Book(ctx, b)
+
 	// The caller has left its line, whatever the outcome. It is put back below if it continues to wait.
 	was, waited := r.waits.end(waiter)
 	if waited {
@@ -235,10 +239,11 @@ func (r *Reporter) Book(ctx context.Context, b *store.Booking) (store.Grant, err
 	return g, nil
 }
 
-// held records the outcome for a caller that a charge held, and that has waited since since.
+// held records the outcome of a booking that the charge c held back: a start later than now, a place in line, or a
+// refusal. The caller has waited since the time since.
 func (r *Reporter) held(ctx context.Context, c *store.Charge, g *store.Grant, since time.Time) {
 	switch {
-	case g.OK:
+	case g.OK: // Book has counted the start
 	case g.Ready != nil:
 		r.waits.begin(waiterID(g.Handle, g.Turn), waiter{c.Budget.Key, since})
 		r.uses.wait(c, time.Now())
@@ -348,6 +353,7 @@ func (r *Reporter) leave() {
 	ctx, stop := context.WithTimeout(context.Background(), 2*farewell)
 	defer stop()
 	defer close(r.notes.asked())
+
 	// Store the closings of this program before it ends: a ban outlives the program.
 	r.askEnds(ctx, time.Now())
 	r.beat(ctx, "", time.Now())
@@ -360,6 +366,7 @@ func (r *Reporter) report(ctx context.Context, whole bool) { r.reportAt(ctx, tim
 func (r *Reporter) reportAt(ctx context.Context, now time.Time, whole bool) {
 	r.reporting.Lock()
 	defer r.reporting.Unlock()
+
 	// A question asked from now on may miss this report. It gets the next one.
 	defer close(r.notes.asked())
 	r.askEnds(ctx, now)
@@ -373,6 +380,7 @@ func (r *Reporter) reportAt(ctx context.Context, now time.Time, whole bool) {
 // which budgets are closed, and reads the notes.
 func (r *Reporter) beat(ctx context.Context, record string, now time.Time) error {
 	asked := time.Now()
+
 	// Read the unstored closings before the call, so that markStored marks exactly these.
 	closings, names, args := r.unstored(now)
 	keys := append([]string{r.keys.nodes, r.keys.node + r.id, r.keys.pauses, r.keys.bans}, names...)
@@ -492,6 +500,7 @@ func (r *Reporter) File(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	// The push is unchanged, so its text need not be sent again.
 	if id[0] == r.pulled.id {
 		return r.pulled.text, nil
@@ -518,6 +527,7 @@ func (r *Reporter) fields(ctx context.Context, names ...string) (all []string, e
 	}
 	for _, field := range v {
 		text, ok := field.(string)
+
 		// Push writes all fields at once, so a missing field means that nothing was pushed.
 		if !ok {
 			return nil, ErrNothingPushed

@@ -121,6 +121,7 @@ func (f *Fleet) Snapshot(ctx context.Context, budgets int) (*Snapshot, error) {
 	}
 
 	s := &Snapshot{Version: recordVersion, At: now.UTC(), Nodes: nodes, Budgets: []Budget{}, Illegible: illegible}
+
 	// An illegible file must not hide the states of the budgets.
 	switch s.File, err = f.Pushed(ctx); {
 	case errors.Is(err, errUnreadable):
@@ -190,6 +191,7 @@ func (s *Snapshot) settle(known closings) {
 	})
 	for i := range s.Budgets {
 		b := &s.Budgets[i]
+
 		// The pause was ended by a program, and a ban with an earlier end is in force; or a ban ends later.
 		if b.Note != nil && (b.Note.Until.Sub(s.At)-b.State.Paused.Duration > patience || b.Note.isOutlasted(b.State.Paused.Duration, s.At)) {
 			b.Note = nil
@@ -377,6 +379,7 @@ func (s *Snapshot) gather(known closings) {
 	for key, ban := range known.bans {
 		if _, noted := known.notes[key]; !named[key] && !noted {
 			s.Budgets = append(s.Budgets, budgetOf(ban.charge))
+
 			// A report that is full has left it out. The index has it.
 			s.LeftOut = max(0, s.LeftOut-1)
 		}
@@ -517,6 +520,7 @@ func gatherPolicy(all map[string]*Budget, n *Node, p *policyUse, s *Snapshot) {
 
 		c.Budget.Key = key
 		name := Clean(c.Budget.String(), longestName)
+
 		// The name shows only the beginning of the hashed key, so add the whole key.
 		id := name + "\x00" + string(key[:])
 		if p.Node {

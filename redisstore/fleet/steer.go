@@ -72,6 +72,7 @@ func (f *Fleet) Find(ctx context.Context, q Query) (Target, error) {
 	s.gather(known)
 
 	var c store.Charge
+
 	// The table knows whether a policy has keys. The reports know only hashed keys.
 	if i := slices.IndexFunc(q.Table, func(p throttle.Policy) bool { return p.Name == q.Name }); i >= 0 {
 		c, err = q.chargeByTable(q.Table[i].Keyed || q.Table[i].Key != nil, s)
@@ -84,6 +85,7 @@ func (f *Fleet) Find(ctx context.Context, q Query) (Target, error) {
 	if err != nil {
 		return Target{}, err
 	}
+
 	// A node's own budget is in its memory, out of reach of Redis.
 	if c.Node {
 		return Target{}, &TargetError{Name: q.Name, Why: "each node has this budget for itself, so it cannot be closed or opened from here"}
@@ -153,6 +155,7 @@ func (q *Query) chargeByReports(p *policyUse, s *Snapshot) (store.Charge, error)
 	// Refuse a key for a policy without keys, and a missing key for a policy with keys, as far as reports
 	// tell.
 	c.Budget.Key = store.BudgetOf(c.Budget.Policy, q.Key).Key
+
 	// The hash of the empty key marks the one budget of a policy without keys.
 	forAll, known := store.BudgetOf(c.Budget.Policy, "").Key, s.budgetsOf(q.Name)
 	isForAll := func(b *Budget) bool { return b.charge.Budget.Key == forAll }
@@ -316,6 +319,7 @@ func (f *Fleet) Describe(ctx context.Context, c store.Charge) (store.Status, *No
 	defer stop()
 
 	st, err := f.store.Status(ctx, c)
+
 	// Most budgets are open, and an open budget has no note: save two calls.
 	if err != nil || st.Paused == 0 {
 		return st, nil, storeError(err)
@@ -378,6 +382,7 @@ func (f *Fleet) Resume(ctx context.Context, t Target, by, reason string) error {
 	if err != nil {
 		return err
 	}
+
 	// Without a note an answer or a program closed the budget. Only Reset opens such a budget.
 	if note == nil {
 		return &NotPausedError{t.Name, state.Paused.Duration}
@@ -408,6 +413,7 @@ func (f *Fleet) Reset(ctx context.Context, t Target, by, reason string) error {
 func (f *Fleet) open(ctx context.Context, t Target, act Act) error {
 	ctx, stop := withDeadline(ctx)
 	defer stop()
+
 	// Open first: a note without a pause is ignored, but a pause without its note could not be resumed.
 	if err := f.store.Resume(ctx, t.charge); err != nil {
 		return storeError(err)
@@ -525,6 +531,7 @@ func (f *Fleet) SetUsed(ctx context.Context, t Target, used int, by, reason stri
 	if err != nil {
 		return before, err
 	}
+
 	// The count is in force already. Say so, or the operator would set it again.
 	if _, err = f.conn.Run(ctx, actScript, []string{f.keys.audit}, text, mostActs); err != nil {
 		return before, storeError(fmt.Errorf("the count is set, and the audit does not say so: %w", err))

@@ -63,6 +63,7 @@ func (b *used) charge(key [16]byte) store.Charge {
 	b.policy.mu.Unlock()
 
 	c.Budget.Key = key
+
 	// Budgets keep the terms of their own last use: SetPolicies may have changed the policy since.
 	c.Limit, c.Jitter, c.Shadow, c.Adaptive, c.Node = b.terms.limit, b.terms.jitter, b.terms.shadow, b.terms.adaptive, b.terms.node
 	return c
@@ -137,6 +138,7 @@ func (u *uses) add(booking *store.Booking, starts int64, now bool) {
 		s.mu.Lock()
 
 		b := s.all[c.Budget.Key]
+
 		// Learn an unknown budget, and new terms after a change of the policy.
 		if b == nil || b.terms != termsOf(c) {
 			b = u.learn(s, c)
@@ -192,10 +194,12 @@ func leaveLine(b *used) { b.waiters = max(0, b.waiters-1) }
 // The shard is locked.
 func (u *uses) learn(s *shard, c *store.Charge) *used {
 	own := *c
+
 	// A report describes the policy, without the key, the cost and the kept-free part of one request.
 	own.Budget.Key, own.Cost, own.KeepFree = [16]byte{}, 1, 0
 	v, _ := u.policies.LoadOrStore(c.Budget.Policy, &policyUsed{name: own.Budget.Policy, charge: own})
 	p := v.(*policyUsed)
+
 	// Keep the latest charge: the policy may have been replaced by a new table.
 	p.mu.Lock()
 	p.charge = own
@@ -270,6 +274,7 @@ func (u *uses) report(now time.Time, whole bool, waits map[[16]byte]waitSum) (al
 	for _, b := range budgets {
 		p := byName[b.policy]
 		p.Budgets = append(p.Budgets, b.use)
+
 		// Add one, so that a policy with idle budgets still precedes a policy without any.
 		weight[b.policy] += b.weight + 1
 		if b.urgent {
@@ -298,6 +303,7 @@ func (s *shard) report(all []counted, now time.Time, whole bool, waits map[[16]b
 		}
 
 		wait := waits[key]
+
 		// Never forget a closed budget or a waiting caller. An opening must first reach the index.
 		urgent := b.closing.holds(now) || wait.callers > 0
 		if now.Sub(b.last) > reportedFor && !urgent && !b.closing.lifted {
@@ -330,6 +336,7 @@ func (s *shard) report(all []counted, now time.Time, whole bool, waits map[[16]b
 	}
 
 	full := s.full
+
 	// Only a whole report clears the mark: an extra report in between must not lose it.
 	s.full = full && !whole
 	return all, full
@@ -555,8 +562,10 @@ func (f *Fleet) Pull(ctx context.Context) (*Pushed, error) {
 	return f.pushed(ctx, "number", "generation", "by", "reason", "at", "text")
 }
 
+// pushed reads the fields of the pushed file in the order of Pull. It returns nil if nothing was ever pushed.
 func (f *Fleet) pushed(ctx context.Context, fields ...string) (*Pushed, error) {
 	v, err := f.client.HMGet(ctx, f.keys.policies, fields...).Result()
+
 	// A key of a different type was written by hand: report it as unreadable, not as an outage.
 	if redis.HasErrorPrefix(err, "WRONGTYPE") {
 		return nil, f.unreadable()
@@ -566,6 +575,7 @@ func (f *Fleet) pushed(ctx context.Context, fields ...string) (*Pushed, error) {
 	}
 
 	text := func(i int) string { s, _ := v[i].(string); return s }
+
 	// No field at all means that nothing was ever pushed.
 	if !slices.ContainsFunc(v, func(field any) bool { return field != nil }) {
 		return nil, nil
@@ -575,6 +585,7 @@ func (f *Fleet) pushed(ctx context.Context, fields ...string) (*Pushed, error) {
 	if !ok {
 		return nil, f.unreadable()
 	}
+
 	// The text is long, so most callers do not ask for it.
 	if len(fields) > 5 {
 		p.Text = []byte(text(5))

@@ -178,6 +178,7 @@ func nodeOfFleet(f *fleet.Node, at time.Time) node {
 		Since: steady(at.Add(-f.Up.Duration)), Heard: steady(at.Add(-f.Ago.Duration)), Silent: f.Silent,
 		Budgets: f.Budgets, Starts: f.Starts, Follows: f.File.Pushed, InForce: f.File.InForce, Refused: f.File.Err,
 	}
+
 	if f.Switch.Off && !f.Silent {
 		n.Off = store.Off{By: f.Switch.By, Reason: f.Switch.Reason}.String()
 	}
@@ -187,6 +188,7 @@ func nodeOfFleet(f *fleet.Node, at time.Time) node {
 	if f.File.Grace.Duration > 0 {
 		n.Waits = steady(at.Add(f.File.Grace.Duration))
 	}
+
 	return n
 }
 

@@ -96,9 +96,8 @@ func (b *bodies) read(body io.Reader, length int64) (begin []byte, taken int64, 
 		whole = min(whole, length)
 	}
 
-	// Room for one byte more than the whole, so that the last read finds the end.
+	// The buffer has room for one byte more than the whole, so that the last read finds the end.
 	most := min(whole+1, mostAhead)
-
 	begin = make([]byte, 0, min(firstRead, most))
 	for {
 		n, err := body.Read(begin[len(begin):cap(begin)])
@@ -112,23 +111,21 @@ func (b *bodies) read(body io.Reader, length int64) (begin []byte, taken int64, 
 
 		switch {
 		case err == io.EOF:
+			// Shrink the buffer, which may be much too large for a body of unknown length.
 			if cap(begin)-len(begin) > firstRead {
-				// Shrink the buffer of a body of unknown length.
 				begin = bytes.Clone(begin)
 			}
 
-			length := int64(len(begin))
-
 			// Give back the part of the reservation that the body did not need.
-			b.used.Add(length - taken)
-			return begin, length, nil
+			needed := int64(len(begin))
+			b.used.Add(needed - taken)
+			return begin, needed, nil
 
 		case err != nil, int64(len(begin)) == most:
 			return begin, taken, err
 		case len(begin) == cap(begin):
 			// Reserve the larger buffer before it is allocated.
-			more := min(2*int64(cap(begin)), most)
-			more = min(more, whole)
+			more := min(2*int64(cap(begin)), most, whole)
 			if !b.take(more - taken) {
 				return begin, taken, errBodiesFull
 			}

@@ -213,6 +213,8 @@ func (d *reader) place(q *acquireRequest) field {
 			d.mistake(at, "is not a string")
 			return
 		}
+
+		// With a place, given or new, the caller does not wait in the call.
 		q.aside = true
 		if text != "" {
 			q.place = new(throttle.Place)

@@ -35,29 +35,29 @@ func (b *backend) unlockRows() { <-b.mu }
 // Step implements [node.Backend].
 func (b *backend) Step(_ []ledger.Key, decide func(node.Rows) node.Told) (node.Heard, error) {
 	for {
-		told, heard, done, err := b.try(decide)
+		told, done, err := b.try(decide)
 		if err != nil {
-			return heard, fail(err)
+			return node.Heard{}, fail(err)
 		}
 
 		// Others are rung for when the rows are saved: earlier they would find nothing.
 		if done {
 			b.listener.tell(&told)
-			return heard, nil
+			return node.Heard{}, nil
 		}
 	}
 }
 
 // try makes a step in the present generation, and returns what others are to be told of it. done is false if the step is to be made again, because
 // the generation has ended, or was lost, before the step was saved.
-func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, heard node.Heard, done bool, err error) {
+func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, done bool, err error) {
 	// Lock the file before the rows: a process that stands still keeps nobody of this process from looking.
 	g, err := b.current()
 	if err != nil {
-		return told, heard, false, err
+		return told, false, err
 	}
 	if locked, err := b.lock(g); err != nil || !locked {
-		return told, heard, false, err
+		return told, false, err
 	}
 
 	defer unlock(g.f)
@@ -66,7 +66,7 @@ func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, heard n
 
 	// The generation may have changed before its file was locked.
 	if b.gen != g {
-		return told, heard, false, nil
+		return told, false, nil
 	}
 
 	// Somebody may have removed the files, or put others in their place.
@@ -78,23 +78,23 @@ func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, heard n
 			b.listener.again() // where others look now
 		}
 
-		return told, heard, false, err
+		return told, false, err
 	}
 
-	// Decide on rows that have the steps of all processes.
+	// Take in the steps of all processes before this step is decided.
 	if ended, err := b.catchUp(g); err != nil || ended {
 		if err == nil {
 			err = b.advance(g)
 		}
-		return told, heard, false, err
+		return told, false, err
 	}
 
 	// What earlier files say of this process must be over first: see find.
 	if time.Now().Before(b.rests) {
-		return told, heard, false, errBack
+		return told, false, errBack
 	}
 	if err := b.begin(true); err != nil {
-		return told, heard, false, err
+		return told, false, err
 	}
 
 	b.rows.Hear(b.heard)
@@ -107,7 +107,7 @@ func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, heard n
 		if err == nil {
 			err = b.advance(g)
 		}
-		return told, heard, false, err
+		return told, false, err
 	}
 
 	b.heard = node.Heard{} // the step has taken it in
@@ -115,7 +115,7 @@ func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, heard n
 		_ = b.advance(g) // the next step does it, if this one cannot: the file is longer then
 	}
 
-	return told, heard, true, nil
+	return told, true, nil
 }
 
 // lock locks a generation. It returns false if a process that stands still has locked it; then
@@ -144,7 +144,9 @@ func (b *backend) lock(g *generation) (locked bool, err error) {
 		return false, b.advance(g)
 	}
 
-	return false, b.reopen(g) // others go on, and the lock may still be asked for in the old place
+	// The file grows, so nobody stands still. The lock that was not granted is still asked for on the open file: open
+	// the file anew for the next try.
+	return false, b.reopen(g)
 }
 
 // current returns the generation that is open, and opens the last one if none is.
@@ -176,7 +178,7 @@ func (b *backend) catchUp(g *generation) (ended bool, err error) {
 	switch {
 	case size == g.end:
 		return false, nil
-	case size > fileMost:
+	case size > maxFile:
 		return false, fmt.Errorf("%s: %w: it has %d bytes, and no store writes so many", g.path, errDamaged, size)
 	case size > g.end:
 		if err := g.read(b.take); err != nil {

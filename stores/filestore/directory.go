@@ -163,8 +163,8 @@ func (d *directory) reopen(g *generation) error {
 	return d.open(g.number() - 1)
 }
 
-// openMost is how often a process looks for the last generation, which may be removed each time before the process has opened it.
-const openMost = 1000
+// maxOpen is how often a process looks for the last generation, which may be removed each time before the process has opened it.
+const maxOpen = 1000
 
 // open opens the last generation and takes it into use. It has a higher number than after, unless the files were removed and a process has begun
 // anew. Without any generation open writes one.
@@ -174,7 +174,7 @@ func (d *directory) open(after int64) error {
 	}
 
 	// Each round opens the generation that is the last by then. It may be of no use: removed, ended, or of an earlier boot.
-	for range openMost {
+	for range maxOpen {
 		last, err := newest(d.folder)
 		if err != nil {
 			return err
@@ -201,7 +201,7 @@ func (d *directory) open(after int64) error {
 		}
 
 		// A power failure may have cut the file short, and nobody needs rows of an earlier boot.
-		if errors.Is(err, errDamaged) && last < numberMost && d.isOlderThanBoot(nameOf(last)) {
+		if errors.Is(err, errDamaged) && last < maxNumber && d.isOlderThanBoot(nameOf(last)) {
 			d.rows.clear()
 			if err := d.succeed(&generation{header: header{generation: last}}); err != nil {
 				return err
@@ -263,7 +263,7 @@ func (d *directory) load(g *generation) (done bool, err error) {
 		d.used, d.heard = true, node.Heard{} // of before this process
 	}
 
-	g.limit = min(4*g.end+d.grow, fileMost/2)
+	g.limit = min(4*g.end+d.grow, maxFile/2)
 	tidy(d.folder, g.number())
 	return true, nil
 }

@@ -91,7 +91,7 @@ func (m *Machine) Open(dir string, lease time.Duration) (*Store, error) {
 		return nil, err
 	}
 	d.made = m.Made
-	return open(d, m, m, cmp.Or(m.Grow, growMost), node.Options{
+	return open(d, m, m, cmp.Or(m.Grow, maxGrow), node.Options{
 		Node: ledger.Node{ID: id, Lease: lease.Microseconds()}, Arrivals: &m.Arrivals,
 	})
 }

@@ -98,7 +98,7 @@ func check(dir string, o Options) error {
 
 // openHere is New in a directory that is open.
 func openHere(d *folder, lease time.Duration) (*Store, error) {
-	return open(d, thisMachine{}, pipes{d}, growMost, node.Options{
+	return open(d, thisMachine{}, pipes{d}, maxGrow, node.Options{
 		Node: ledger.Node{ID: node.NewNode(), Lease: lease.Microseconds()},
 	})
 }

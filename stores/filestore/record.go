@@ -148,7 +148,7 @@ const (
 	magic      = "throttle budgets"
 	format     = 1    // of this file, its records and rows. Each form has a number of its own.
 	headerSize = 4096 // the first record begins here
-	bootMost   = 64
+	maxBoot    = 64
 	endedAt    = 2048 // where the byte is that says that the generation has ended
 	hasEnded   = 'x'
 )
@@ -166,7 +166,7 @@ type header struct {
 	boot       string
 }
 
-const headerUsed = len(magic) + 4 + 8 + 1 + bootMost
+const headerUsed = len(magic) + 4 + 8 + 1 + maxBoot
 
 // append appends the header.
 func (h *header) append(b []byte) []byte {
@@ -176,7 +176,7 @@ func (h *header) append(b []byte) []byte {
 	copy(p, magic)
 	binary.LittleEndian.PutUint32(p[16:], format)
 	binary.LittleEndian.PutUint64(p[20:], uint64(h.generation))
-	p[28] = byte(copy(p[29:29+bootMost], h.boot))
+	p[28] = byte(copy(p[29:29+maxBoot], h.boot))
 	binary.LittleEndian.PutUint32(p[headerUsed:], crc32.Checksum(p[:headerUsed], castagnoli))
 	return b
 }
@@ -199,7 +199,7 @@ func parseHeader(b []byte) (h header, err error) {
 	if v := binary.LittleEndian.Uint32(b[16:]); v != format {
 		return header{}, &FormatError{Found: int(v)}
 	}
-	if binary.LittleEndian.Uint32(b[headerUsed:]) != crc32.Checksum(b[:headerUsed], castagnoli) || b[28] > bootMost {
+	if binary.LittleEndian.Uint32(b[headerUsed:]) != crc32.Checksum(b[:headerUsed], castagnoli) || b[28] > maxBoot {
 		return header{}, fmt.Errorf("%w: its first bytes were changed", errDamaged)
 	}
 
@@ -238,13 +238,13 @@ type generation struct {
 const (
 	prefix   = "budgets-"
 	begunTmp = "budgets-new-" // of a file that is not complete yet
-	growMost = 16 << 20       // by how much a file grows before it is ended
+	maxGrow  = 16 << 20       // by how much a file grows before it is ended
 	tombLife = time.Minute    // for how long a file that was ended keeps its name
 	maxRead  = 1 << 16        // how much is read at once
 
 	// No store writes a longer file, or one with a higher number.
-	fileMost   = 4 << 30
-	numberMost = 1 << 62
+	maxFile   = 4 << 30
+	maxNumber = 1 << 62
 )
 
 // nameOf returns the name of a generation's file.
@@ -276,7 +276,7 @@ func openGeneration(d *folder, number int64) (*generation, error) {
 
 	path := d.pathOf(nameOf(number))
 	h, err := readHeader(f)
-	if err == nil && (h.generation != number || number > numberMost) {
+	if err == nil && (h.generation != number || number > maxNumber) {
 		err = fmt.Errorf("%w: it was renamed", errDamaged)
 	}
 	if err != nil {

@@ -22,8 +22,8 @@ const (
 	syncKeep = time.Hour
 )
 
-// triesMost is how often a transaction is made again that the server has undone.
-const triesMost = 5
+// maxTries is how often a transaction is made again that the server has undone.
+const maxTries = 5
 
 // errURL is the error of a URL that cannot be read. The error of pgx has the whole URL in a field, and maybe in its text, and so the password.
 var errURL = errors.New("pgstore: the URL, or what PGHOST, PGPORT, PGSSLMODE and others of the environment add to it, cannot be read: " +
@@ -82,7 +82,7 @@ func (d *database) Transact(ctx context.Context, group string, keys []string, do
 			return nil
 		}
 
-		if !again || try == triesMost || ctx.Err() != nil {
+		if !again || try == maxTries || ctx.Err() != nil {
 			return err
 		}
 

@@ -156,7 +156,7 @@ func Setup(ctx context.Context, url string, o Options) error {
 		if err == nil {
 			break
 		}
-		if !isCode(err, uniqueViolation, duplicateSchema, duplicateTable, duplicateObject) || try == setupTriesMost {
+		if !isCode(err, uniqueViolation, duplicateSchema, duplicateTable, duplicateObject) || try == maxSetupTries {
 			return fmt.Errorf("pgstore: setup: %w", err)
 		}
 		if _, err := c.PgConn().Exec(ctx, "ROLLBACK").ReadAll(); err != nil {
@@ -172,8 +172,8 @@ func Setup(ctx context.Context, url string, o Options) error {
 	return nil
 }
 
-// setupTriesMost is how often Setup tries. Each program that it meets lets it fail at a schema, a table or an index at the most.
-const setupTriesMost = 20
+// maxSetupTries is how often Setup tries. Each program that it meets lets it fail at a schema, a table or an index at the most.
+const maxSetupTries = 20
 
 // Objects that a second program has created at the same time.
 const (

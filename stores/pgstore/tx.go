@@ -25,8 +25,8 @@ const (
 	answerWait = 500 * time.Millisecond
 )
 
-// sweepMost is how many old rows are removed at once.
-const sweepMost = 1000
+// maxSwept is how many old rows are removed at once.
+const maxSwept = 1000
 
 // begin gives each statement of the transaction a snapshot of its own, whatever the default of the role is.
 const begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
@@ -89,7 +89,7 @@ func newStatements(schema string) *statements {
 			FROM pg_catalog.unnest($1::bigint[]) WITH ORDINALITY AS k (number, place) ORDER BY k.place`,
 		// Rows that a transaction is about to change are left out. The clock is read once, so that the index finds the old rows.
 		sweep: `DELETE FROM ` + table + ` WHERE (key, generation) IN (SELECT key, generation FROM ` + table + `
-			WHERE expires < (SELECT ` + clock + `) ORDER BY expires LIMIT ` + fmt.Sprint(sweepMost) + ` FOR UPDATE SKIP LOCKED)`,
+			WHERE expires < (SELECT ` + clock + `) ORDER BY expires LIMIT ` + fmt.Sprint(maxSwept) + ` FOR UPDATE SKIP LOCKED)`,
 	}
 }
 
@@ -169,7 +169,7 @@ func (s *sweeper) sweepSometimes() {
 			ctx, cancel := context.WithTimeout(context.Background(), sweepLong)
 			defer cancel()
 
-			for n := int64(sweepMost); n == sweepMost; {
+			for n := int64(maxSwept); n == maxSwept; {
 				var err error
 				if n, err = s.sweep(ctx); err != nil {
 					return // a later call will

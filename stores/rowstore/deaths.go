@@ -95,7 +95,7 @@ func (d *deaths) tick() {
 		return
 	}
 
-	ctx, stop := context.WithTimeout(context.Background(), transactMost)
+	ctx, stop := context.WithTimeout(context.Background(), maxTransact)
 	defer stop()
 	if d.session != nil && d.isDue() && !d.check(ctx) {
 		d.session.Close()

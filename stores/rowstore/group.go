@@ -32,8 +32,8 @@ type group struct {
 // is asked has 100 ms to come.
 const lineLook = 80 * time.Millisecond
 
-// quietMost is for how many microseconds a node relies on others not to ask it to come, at the most.
-const quietMost = 1_000_000
+// maxQuiet is for how many microseconds a node relies on others not to ask it to come, at the most.
+const maxQuiet = 1_000_000
 
 // leastLook is the least time between two questions of when to look.
 const leastLook = 5 * time.Millisecond
@@ -71,7 +71,7 @@ func (g *group) setWaits(now int64, told *node.Told) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.waits, g.slots = told.Waits, told.Slots
-	g.asked = time.Now().Add(time.Duration(max(0, min(told.Asked-now, quietMost))) * time.Microsecond)
+	g.asked = time.Now().Add(time.Duration(max(0, min(told.Asked-now, maxQuiet))) * time.Microsecond)
 }
 
 // usesSlots reports whether callers of the node hold slots, or wait for slots.

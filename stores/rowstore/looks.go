@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// looksMost is how many looks are under way at the most.
-	looksMost = 3
+	// maxLooks is how many looks are under way at the most.
+	maxLooks = 3
 
 	// lookAlone is the least time between the beginnings of two looks. A look that takes longer is on a long way: callers that came meanwhile
 	// would have their answer after two of them, and too late for a start that they want to confirm.
@@ -73,7 +73,7 @@ func (l *looks) look(ctx context.Context, keys []ledger.Key, see func(node.Rows)
 
 // begin begins a look for all callers that wait, if it is time. The looks are locked.
 func (l *looks) begin() {
-	if len(l.waiting) == 0 || l.alone || l.running == looksMost {
+	if len(l.waiting) == 0 || l.alone || l.running == maxLooks {
 		return
 	}
 
@@ -143,7 +143,7 @@ func (l *looks) make(batch []*look) error {
 
 // read runs do in a read without a transaction, if the database can do so, and otherwise in a transaction that puts nothing.
 func (l *looks) read(keys []string, do func(Tx, time.Time) error) error {
-	ctx, stop := context.WithTimeout(context.Background(), transactMost)
+	ctx, stop := context.WithTimeout(context.Background(), maxTransact)
 	defer stop()
 	asked := time.Now()
 	doAsked := func(tx Tx) error { return do(tx, asked) }

@@ -41,13 +41,13 @@ func (n names) budget(key string) (k ledger.Key) {
 // nodeName returns the name of a node in keys, notes and sessions.
 func nodeName(node int64) string { return strconv.FormatInt(node, 36) }
 
-// nameMost is how many bytes of a name stand in keys.
-const nameMost = 32
+// maxName is how many bytes of a name stand in keys.
+const maxName = 32
 
 // plain returns a name as it stands in keys: itself, or a hash of it if it is long or has bytes that
 // keys do not have.
 func plain(name string) string {
-	ok := len(name) <= nameMost
+	ok := len(name) <= maxName
 	for _, c := range []byte(name) {
 		ok = ok && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_')
 	}

@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	transactMost = 5 * time.Second // for how long a transaction may take
-	triesMost    = 3               // how often a step is tried that was not saved
-	boardKeep    = time.Hour
-	recordKeep   = time.Hour
-	doubtFirst   = 50 * time.Millisecond  // how long after a lost reply it is looked up for the first time
-	doubtLater   = 250 * time.Millisecond // the longest time between two tries
+	maxTransact = 5 * time.Second // for how long a transaction may take
+	maxTries    = 3               // how often a step is tried that was not saved
+	boardKeep   = time.Hour
+	recordKeep  = time.Hour
+	doubtFirst  = 50 * time.Millisecond  // how long after a lost reply it is looked up for the first time
+	doubtLater  = 250 * time.Millisecond // the longest time between two tries
 )
 
 // The tries of a call in the record of a node.
@@ -119,15 +119,15 @@ func (s *steps) make(budgets []ledger.Key, decide func(node.Rows) node.Told) (fa
 			}
 		}
 
-		if tries == triesMost {
+		if tries == maxTries {
 			return err
 		}
 	}
 }
 
-// transact runs do in a transaction of the group, for at most transactMost. A database that does not answer in that time is away.
+// transact runs do in a transaction of the group, for at most maxTransact. A database that does not answer in that time is away.
 func (s *steps) transact(keys []string, do func(Tx, []string) error) error {
-	ctx, stop := context.WithTimeout(context.Background(), transactMost)
+	ctx, stop := context.WithTimeout(context.Background(), maxTransact)
 	defer stop()
 	s.asked = time.Now()
 	err := s.db.Transact(ctx, s.name(), keys, func(tx Tx) error {

@@ -12,8 +12,8 @@ import (
 	"github.com/fleetthrottle/throttle/stores/rowstore"
 )
 
-// repeatsMost is how often a transaction is repeated of which nothing was saved.
-const repeatsMost = 20
+// maxRepeats is how often a transaction is repeated of which nothing was saved.
+const maxRepeats = 20
 
 // A database implements [rowstore.Database], [rowstore.Reader] and [rowstore.Attender].
 //
@@ -32,7 +32,7 @@ func (d *database) Transact(ctx context.Context, group string, keys []string, do
 	return repeat(ctx, func() (again bool, err error) { return d.try(ctx, group, keys, do) })
 }
 
-// repeat calls try until it does not return again, at most repeatsMost times more, and not after the end of ctx. It returns the last error, which
+// repeat calls try until it does not return again, at most maxRepeats times more, and not after the end of ctx. It returns the last error, which
 // is that of ctx, too, if ctx has ended: a driver whose connection ends with ctx may tell of the connection alone.
 func repeat(ctx context.Context, try func() (again bool, err error)) error {
 	for n := 0; ; n++ {
@@ -41,7 +41,7 @@ func repeat(ctx context.Context, try func() (again bool, err error)) error {
 			return fmt.Errorf("%w: %w", over, err)
 		}
 
-		if !again || n == repeatsMost || ctx.Err() != nil {
+		if !again || n == maxRepeats || ctx.Err() != nil {
 			return err
 		}
 	}
@@ -96,7 +96,7 @@ func (d *database) Read(ctx context.Context, group string, keys []string, do fun
 	return repeat(ctx, func() (again bool, err error) { return d.look(ctx, group, keys, do) })
 }
 
-// look is Read, once. It returns true if it may be repeated.
+// look makes one attempt of Read. again says that the next attempt may succeed.
 func (d *database) look(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) (again bool, err error) {
 	s, err := d.session(ctx)
 	if err != nil {
@@ -172,8 +172,8 @@ func (d *database) probe(ctx context.Context) error {
 	return errors.Join(mistakes...)
 }
 
-// sweepMost is how many rows are removed in one transaction, so that it is short.
-const sweepMost = 1000
+// maxSwept is how many rows are removed in one transaction, so that it is short.
+const maxSwept = 1000
 
 // sweep removes rows that do not matter any more, in a goroutine, once in each minute of the server's clock.
 func (d *database) sweep(now time.Time) {
@@ -199,14 +199,14 @@ func (d *database) sweep(now time.Time) {
 
 		for {
 			removed, err := d.remove(ctx, minute)
-			if err != nil || removed < sweepMost {
+			if err != nil || removed < maxSwept {
 				return // the rest is removed in a later minute
 			}
 		}
 	}()
 }
 
-// remove removes up to sweepMost rows that do not matter any more since a minute, and returns how many.
+// remove removes up to maxSwept rows that do not matter any more since a minute, and returns how many.
 func (d *database) remove(ctx context.Context, minute int64) (removed int, err error) {
 	s, err := d.session(ctx)
 	if err != nil {
@@ -216,7 +216,7 @@ func (d *database) remove(ctx context.Context, minute int64) (removed int, err e
 
 	err = s.send(ctx,
 		statement{text: readCommitted},
-		statement{text: fmt.Sprintf("DELETE FROM throttle_rows WHERE minute < %d ORDER BY minute LIMIT %d", minute, sweepMost)},
+		statement{text: fmt.Sprintf("DELETE FROM throttle_rows WHERE minute < %d ORDER BY minute LIMIT %d", minute, maxSwept)},
 		statement{text: "SELECT ROW_COUNT()", take: func(rows *sql.Rows) error {
 			if rows.Next() {
 				return rows.Scan(&removed)

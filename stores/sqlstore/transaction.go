@@ -239,8 +239,8 @@ func (tx *transaction) take(rows *sql.Rows) error {
 	return rows.Err()
 }
 
-// connsLeast is how many connections a pool has at the least that can do without the one that shows that the program lives.
-const connsLeast = 4
+// minConns is how many connections a pool has at the least that can do without the one that shows that the program lives.
+const minConns = 4
 
 // errFewConns says that the pool needs its connections for transactions.
 var errFewConns = errors.New("sqlstore: the pool has too few connections for a session of the program")
@@ -251,7 +251,7 @@ func lockName(node string) string { return "throttle/" + node }
 
 // Attend implements [rowstore.Attender]. The server frees the lock of a node when its session ends.
 func (d *database) Attend(ctx context.Context, node string) (rowstore.Session, error) {
-	if most := d.db.Stats().MaxOpenConnections; most > 0 && most < connsLeast {
+	if most := d.db.Stats().MaxOpenConnections; most > 0 && most < minConns {
 		return nil, errFewConns
 	}
 

@@ -105,6 +105,8 @@ func (w *toldWorld) step() {
 		w.look()
 	case r < 82 && !w.honest:
 		w.forget()
+
+	// Let time pass.
 	default:
 		longest := []time.Duration{20 * ms, sec, 3 * sec, 20 * sec}[w.rng.IntN(4)]
 		if !w.honest && w.chance(4) {
@@ -192,12 +194,15 @@ func (w *toldWorld) isLawful(c store.Charge, at int64) {
 		if first.at > at || first.at <= at-span(c) || first.at < w.note.from {
 			continue
 		}
+
+		// Sum the starts of the window that begins with this start.
 		sum := 0
 		for _, s := range w.truth.stays[c.Budget.Key] {
 			if s.at >= first.at && s.at < first.at+span(c) {
 				sum += s.cost
 			}
 		}
+
 		if sum > w.note.n {
 			w.failf("%d starts from %d on under %v", sum, first.at, c.Limit)
 		}

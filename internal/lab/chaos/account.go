@@ -154,6 +154,7 @@ func (r *record) listen(a *account) {
 			}
 
 			a.errors[c.Err]++
+
 			// Texts that differ by their numbers are counted together.
 			if c.Text != "" {
 				a.texts[digits.ReplaceAllString(c.Text, "#")]++

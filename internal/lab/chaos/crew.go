@@ -39,6 +39,8 @@ func hire(t redistest.TB, o orders) *hand {
 	}
 	t.Cleanup(h.kill)
 	go h.listen()
+
+	// A member that is slow to start would look like a fault of the first scene.
 	h.await(t, func(w word) bool { return w.Ready })
 	return h
 }
@@ -76,6 +78,7 @@ func (h *hand) await(t redistest.TB, wanted func(word) bool) word {
 	for {
 		select {
 		case w, ok := <-h.words:
+			// Only when the process is gone, all of its errors have been read.
 			if !ok {
 				<-h.process.Gone
 				t.Fatalf("chaos: member %d ended: %s", h.Member, h.process.Errors())
@@ -126,6 +129,8 @@ func (h *hand) kill() {
 func (h *hand) said() ([]call, []fleet.Stall) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+
+	// The capacity ends with the length, so that the caller's appends never write where listen does.
 	return h.calls[:len(h.calls):len(h.calls)], h.stalls[:len(h.stalls):len(h.stalls)]
 }
 

@@ -57,6 +57,7 @@ func flushScripts(s *stage) {
 
 func killClients(s *stage) {
 	s.often(func() {
+		// Both kinds: a node that hears no messages must notice, and so must one whose calls break off.
 		s.do("CLIENT", "KILL", "TYPE", "pubsub")
 		s.do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 	})
@@ -65,6 +66,8 @@ func killClients(s *stage) {
 // A penalty that was given while Redis was stopped counts from when it was given.
 func penalty(s *stage) {
 	const length = 6 * time.Second
+
+	// Hold the refusal back until Redis stands still, so that the member cannot tell it of the penalty.
 	no := s.up.refuseNext("6")
 	<-no.caught
 	s.harm()

@@ -13,6 +13,7 @@ const head = `| fault | arrivals | most in 1 s | quota before | during | after |
 
 // row is the account as a row of the table.
 func (a *account) row() string {
+	// A promise that was broken is broken on a busy machine, too.
 	result := "kept"
 	switch {
 	case len(a.broken()) > 0:

@@ -78,6 +78,7 @@ func (m *member) remains() remains {
 	m.base.CloseIdleConnections()
 	begin := time.Now()
 	for {
+		// Goroutines that are about to end may take a moment, so look again until the time is over.
 		where := running()
 		after := time.Since(begin)
 		if len(where) > 0 && after < restTime {
@@ -108,6 +109,7 @@ func running() []string {
 
 // stacks yields the stacks of all goroutines.
 func stacks() iter.Seq[string] {
+	// runtime.Stack cuts off what does not fit, so leave room for hundreds of goroutines.
 	text := make([]byte, 256<<10)
 	text = text[:runtime.Stack(text, true)]
 	return strings.SplitSeq(string(text), "\n\n")

@@ -34,10 +34,11 @@ func (s Sample) start() time.Duration {
 func Jain(samples []Sample) float64 {
 	share := make(map[string]int)
 	for _, s := range samples {
+		// A worker that got nothing counts, too, with a share of 0.
 		if s.OK {
 			share[s.Worker]++
 		} else {
-			share[s.Worker] += 0 // a worker that got nothing is a worker still
+			share[s.Worker] += 0
 		}
 	}
 	return stat.Jain(slices.Collect(maps.Values(share)))
@@ -77,10 +78,12 @@ func Overtaken(samples []Sample) int {
 // waitingPairs yields the pairs of calls of one key that were let through, of
 // which the second came while the first waited.
 func waitingPairs(samples []Sample) iter.Seq2[Sample, Sample] {
+	// A call that was not let through has no place in the order of service.
 	served := slices.DeleteFunc(slices.Clone(samples), func(s Sample) bool { return !s.OK })
 	slices.SortFunc(served, func(a, b Sample) int { return cmp.Compare(a.Asked, b.Asked) })
 	return func(yield func(Sample, Sample) bool) {
 		for i, a := range served {
+			// The calls are in the order in which they came: behind the first that came too late, all did.
 			for _, b := range served[i+1:] {
 				if b.Asked >= a.Served {
 					break

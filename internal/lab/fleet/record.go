@@ -38,6 +38,8 @@ type recorder struct{ throttle.Store }
 // Book books, and records the start in the context's call.
 func (r recorder) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	g, err := r.Store.Book(ctx, b)
+
+	// An answer without a start, such as a place in line, says nothing of when the call starts.
 	if err == nil && g.OK {
 		c := noted(ctx)
 		c.booked.Store(int64(Now()))
@@ -76,6 +78,7 @@ func (t *Trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 func (t *Trips) count(cmds ...redis.Cmder) {
 	for _, cmd := range cmds {
 		switch cmd.Name() {
+		// The client says these by itself on a new connection.
 		case "hello", "auth", "select", "client":
 		default:
 			t.n.Add(1)

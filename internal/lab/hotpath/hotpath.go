@@ -35,6 +35,7 @@ func Benchmark(b *testing.B, observe func(context.Context, throttle.Event)) {
 // BenchmarkStatuses sends requests in turns through a transport that somebody asks for what its
 // budgets are like, and a budget that nobody asks.
 func BenchmarkStatuses(b *testing.B) {
+	// One question is enough: from then on the transport notes its budgets for a while.
 	asked := newTransport(nil)
 	if _, err := asked.Statuses(b.Context()); err != nil {
 		b.Fatal(err)
@@ -51,6 +52,7 @@ func newTransport(observe func(context.Context, throttle.Event)) *throttle.Trans
 // reports the nanoseconds of a call of without, and how much longer a call of with takes: medians of
 // all turns, so that turns in which the machine was busy do not count. It fails if with allocates more.
 func Compare(b *testing.B, with, without func()) {
+	// Allocations are exact on every machine, so they are judged, and times only reported.
 	base := testing.AllocsPerRun(1000, without)
 	if more := testing.AllocsPerRun(1000, with) - base; more > 0 {
 		b.Errorf("it allocates %v times more", more)

@@ -23,6 +23,7 @@ func Play(ctx context.Context, seed uint64, stores ...throttle.Store) error {
 	s := newSchedule(rand.New(rand.NewPCG(seed, 3)))
 	j := &judge{policies: s.policies, starts: make(map[string][]start)}
 
+	// The judge sees what each program asks its store.
 	var programs []throttle.Store
 	for _, store := range stores {
 		programs = append(programs, &program{Store: store, judge: j})
@@ -90,6 +91,7 @@ func newSchedule(r *rand.Rand) *schedule {
 			patience: 20 * per,
 		}
 
+		// Some callers give up while they wait.
 		if r.IntN(5) == 0 {
 			c.patience = time.Duration(r.Int64N(int64(per)))
 		}
@@ -153,6 +155,7 @@ func (c *caller) live(ctx context.Context, p throttle.Store, policies []throttle
 		j.note(fmt.Errorf("a caller with MaxWait %v waited %v", c.maxWait, waited))
 	}
 
+	// A refusal, and the end of the caller's patience, are outcomes that the schedule means.
 	if err != nil {
 		if errors.Is(err, throttle.ErrLimited) || errors.Is(err, context.DeadlineExceeded) {
 			return nil
@@ -187,6 +190,7 @@ func (s *schedule) pause(ctx context.Context, p throttle.Store) error {
 		return err
 	}
 
+	// To end the pause early makes starts that were booked behind it useless.
 	time.Sleep(s.pausedFor / 2)
 	return l.Resume(ctx, "")
 }

@@ -57,6 +57,7 @@ func (m *mutation) declaredIn(path string) (text string, n int, err error) {
 	if !goes {
 		return text, luaDeclares(text, function), nil
 	}
+
 	// Parsing all files of a package takes long, so look for the bare name first.
 	if !strings.Contains(text, function[strings.LastIndex(function, ".")+1:]) {
 		return text, 0, nil

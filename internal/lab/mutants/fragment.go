@@ -173,6 +173,7 @@ func (f fragment) same(a, b reflect.Value, filled *[]ast.Expr) bool {
 	if a.Type() != b.Type() {
 		return false
 	}
+
 	// A position says where a node stands, or whether a token such as an ellipsis is there at all.
 	if at, ok := a.Interface().(token.Pos); ok {
 		return at.IsValid() == b.Interface().(token.Pos).IsValid()

@@ -53,11 +53,13 @@ func methodOf(d *ast.FuncDecl) string {
 		return ""
 	}
 
+	// Write the receiver as stack traces do, so that a name can be copied from one into a list.
 	of, front, back := d.Recv.List[0].Type, "", "."
 	if star, ok := of.(*ast.StarExpr); ok {
 		of, front, back = star.X, "(*", ")."
 	}
 
+	// Leave out type parameters: a method's name has none.
 	switch generic := of.(type) {
 	case *ast.IndexExpr:
 		of = generic.X

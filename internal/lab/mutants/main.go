@@ -90,6 +90,7 @@ func program(ctx context.Context, args []string, out io.Writer) error {
 
 	seen, err := runAll(ctx, *root, chosen, min(max(1, *atOnce), 2), func(r trial) error {
 		fmt.Fprintf(out, "%-9s %-4s %-28s %5.1fs %s\n", r.verdict, r.promise, r.name, r.took.Seconds(), r.by)
+
 		// Write each verdict at once, so that an interrupted run loses nothing.
 		if *write {
 			return keep(*root, all, r)

@@ -47,6 +47,7 @@ func runAll(ctx context.Context, root string, all []mutation, atOnce int, tell f
 				seen[i] = r
 				return tell(r)
 			})
+
 			// A worker that cannot work ends the others.
 			if errs[w] != nil {
 				stop()

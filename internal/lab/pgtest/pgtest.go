@@ -44,6 +44,7 @@ var quick = []string{"fsync=off", "max_connections=100", "shared_buffers=16MB"}
 // quick tests. The server ends with the test.
 func Start(t servers.TB, settings ...string) *Server {
 	t.Helper()
+
 	// Not t.TempDir: the server may run as a different user, who cannot enter the test's folder.
 	return StartIn(t, "", settings...)
 }

@@ -50,6 +50,7 @@ func (s *Store) NewsOfOthers(t *testing.T, place string) {
 	all := s.limiters(t, place, "shared", 4, throttle.LeakyBucket(50, time.Second))
 	require.NoError(t, all[3].Pause(t.Context(), "", time.Hour))
 
+	// The store that closes and opens the budget has no callers, so all callers must hear of it from a different store.
 	var callers sync.WaitGroup
 	for i := range 30 {
 		callers.Go(func() {

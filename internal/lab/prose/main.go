@@ -66,6 +66,7 @@ func run(all bool, only string) error {
 		}
 	}
 
+	// With a room, say which words to mend, before the report on all rooms.
 	if only != "" {
 		r := rooms[only]
 		if r == nil {
@@ -104,6 +105,7 @@ func report(rooms map[string]*room, all bool) error {
 		return err
 	}
 
+	// The error ends the command with a status that a gate sees.
 	if above > 0 {
 		return fmt.Errorf("%d rooms have more than %d pro-forms per 1,000 words of comment, or more than %d in the docs of exported names: go run ./internal/lab/prose -room NAME lists them",
 			above, maxVague, maxVagueDoc)
@@ -118,6 +120,7 @@ func sources() ([]string, error) {
 		return nil, fmt.Errorf("git ls-files: %w", err)
 	}
 
+	// Tests may say what they like: few read them for the first time.
 	files := strings.Fields(string(bytes.TrimSpace(out)))
 	return slices.DeleteFunc(files, func(f string) bool {
 		return strings.HasSuffix(f, "_test.go") || strings.Contains("/"+f, "/testdata/")
@@ -201,6 +204,7 @@ func (r *room) read(file string, text []byte) error {
 		return err
 	}
 
+	// A comment over several lines counts line by line, so that each pro-form is reported where it stands.
 	exported := docsOfExported(tree)
 	for _, group := range tree.Comments {
 		for _, c := range group.List {
@@ -228,6 +232,7 @@ func (r *room) readLua(file, text string) {
 func docsOfExported(tree *ast.File) map[*ast.CommentGroup]bool {
 	docs := map[*ast.CommentGroup]bool{tree.Doc: true}
 	mark := func(exported bool, groups ...*ast.CommentGroup) {
+		// A comment of several declarations is an exported one if any of them is.
 		for _, g := range groups {
 			docs[g] = docs[g] || exported
 		}

@@ -51,6 +51,8 @@ func New(b *Backend, shards, spare int, trip time.Duration, seed uint64) *Networ
 	for i := range max(1, shards) + spare {
 		n.servers = append(n.servers, &server{network: n, number: i, cluster: shards > 0, links: make(map[*link]struct{})})
 	}
+
+	// At first each shard has the server of its own number.
 	for i := range shards {
 		n.holders = append(n.holders, i)
 	}
@@ -143,6 +145,8 @@ func (l *link) write() {
 func (l *link) cut() {
 	n := l.server.network
 	n.mu.Lock()
+
+	// Client and server may both cut the link: only the first may close its channel.
 	_, there := l.server.links[l]
 	delete(l.server.links, l)
 
@@ -186,6 +190,8 @@ func (n *Network) Kill(shard int) {
 		links = append(links, l)
 	}
 	n.mu.Unlock()
+
+	// cut takes the lock itself.
 	for _, l := range links {
 		l.cut()
 	}
@@ -202,6 +208,8 @@ func (n *Network) TakeOver(shard int, lost bool) error {
 	n.mu.Lock()
 	n.holders[shard] = len(n.servers) - 1
 	n.mu.Unlock()
+
+	// All virtual servers share one real server, so all of them forget their scripts, and load them again.
 	_, _, err := n.backend.do("SCRIPT", "FLUSH")
 	return err
 }
@@ -212,6 +220,8 @@ func (n *Network) forget(shard int) error {
 	if err != nil {
 		return err
 	}
+
+	// The real server has the keys of all shards.
 	for _, key := range bulks(reply) {
 		if ShardOf(SlotOf(key), len(n.holders)) == shard {
 			if _, _, err := n.backend.do("DEL", key); err != nil {

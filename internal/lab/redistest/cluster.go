@@ -301,6 +301,7 @@ func Sentinel(t TB) *SentinelServers {
 	s := &SentinelServers{Master: Single(t)}
 	s.Replica = Single(t, "--replicaof", "127.0.0.1", fmt.Sprint(s.Master.p.port))
 	s.Replica.awaitInfo("replication", "master_link_status:up")
+
 	// A sentinel asks its master for replicas when it starts and then every
 	// ten seconds: so the master has to know of its replica by then.
 	s.Master.awaitInfo("replication", "state=online")

@@ -91,6 +91,7 @@ func (p *Page) compare(t *testing.T, root, name string, updated func(old string)
 	old, err := os.ReadFile(file)
 	require.True(t, err == nil || os.IsNotExist(err), err)
 
+	// A page that does not exist yet is written like a page that has changed.
 	text := updated(string(old))
 	if os.Getenv("UPDATE") != "" {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
@@ -133,6 +134,7 @@ func ReadComments(t *testing.T, root, folder string) *Comments {
 func (c *Comments) Markdown(text string) string {
 	printer := c.Printer()
 	printer.DocLinkURL = func(l *comment.DocLink) string {
+		// A name without a package is one of the package itself.
 		if l.ImportPath == "" {
 			l.ImportPath = c.ImportPath
 		}

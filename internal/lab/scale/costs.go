@@ -73,6 +73,7 @@ func (c *costs) messages(client *redis.Client) (err error) {
 		return c.Publish(ctx, fmt.Sprintf("own-%d", i), "~1234567890123").Err()
 	})
 	c.Beat, err = beat, errors.Join(err, failed)
+
 	// The memory of a subscriber, and the cost to reach it, show in the differences that many subscribers make.
 	before := client.Info(ctx, "memory").Val()
 

@@ -29,14 +29,18 @@ func main() {
 		fmt.Fprintln(os.Stderr, "trace: accepts no arguments")
 		os.Exit(2)
 	}
+
+	// Servers are started for tests, so the command runs as one.
 	testing.Init()
 	if err := flag.CommandLine.Parse([]string{"-test.timeout=10m"}); err != nil {
 		panic(err) // it is a flag of package testing
 	}
+
 	all := func(string, string) (bool, error) { return true, nil }
 	testing.Main(all, []testing.InternalTest{{Name: "trace", F: show}}, nil, nil)
 }
 
+// show prints the files that the scene enters, and how often.
 func show(t *testing.T) {
 	way, err := follow(t.TempDir(), redistest.Single(t).Addr)
 	if err != nil {
@@ -136,6 +140,7 @@ func instrument(dir string) (string, error) {
 			return "", err
 		}
 
+		// A file without functions stays as it is.
 		var changed []byte
 		switch filepath.Ext(file) {
 		case ".go":
@@ -179,6 +184,7 @@ func goWithCalls(name string, text []byte) ([]byte, error) {
 		return nil, err
 	}
 
+	// insert copies the text up to a position, and adds code there.
 	var out []byte
 	done := 0
 	insert := func(after token.Pos, code string) {

@@ -45,6 +45,8 @@ func (p *Pair) Book(ctx context.Context, b *store.Booking) (store.Grant, error) 
 	k := *b
 	i := p.next(&k)
 	g, err := p.stores[i].Book(ctx, &k)
+
+	// The pair's handle wraps the store's, so that whoever gives it back finds the store.
 	if of := g.Handle; of != (store.Handle{}) {
 		g.Handle = store.Handle{Start: of.Start, Place: of.Place, Stamp: int64(i), Node: &of}
 	}
@@ -57,6 +59,8 @@ func (p *Pair) Book(ctx context.Context, b *store.Booking) (store.Grant, error) 
 // next returns the store of a booking, and makes the booking that store's.
 func (p *Pair) next(b *store.Booking) int {
 	i, instead := owner(b.Instead)
+
+	// A new caller goes to the next store. A caller with a start or a turn stays with its store.
 	if b.Instead == (store.Handle{}) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -178,6 +182,7 @@ func (d *differential) charge() store.Charge {
 
 func (d *differential) move() {
 	switch d.IntN(12) {
+	// The stores share the virtual clock, so time passes for both alike.
 	case 0:
 		time.Sleep(time.Duration(d.IntN(2000)) * time.Millisecond)
 	case 1:
@@ -189,6 +194,8 @@ func (d *differential) move() {
 	case 3:
 		c, q := d.charge(), store.Quota{Left: d.IntN(5), Reset: time.Duration(d.IntN(5)) * time.Second}
 		d.each(func(s store.Store) { d.must(s.Reconcile(d.Context(), c, q)) })
+
+	// Give back a start of each store, of one caller.
 	case 4, 5:
 		if len(d.held) > 0 {
 			i := d.IntN(len(d.held))
@@ -222,6 +229,8 @@ func (d *differential) each(do func(store.Store)) {
 
 func (d *differential) book() {
 	var b both
+
+	// Charges of several budgets, perhaps of one budget twice: the stores must agree on that, too.
 	for range 1 + d.IntN(3) {
 		b.booking.Charges = append(b.booking.Charges, d.charge())
 	}

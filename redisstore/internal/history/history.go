@@ -368,7 +368,7 @@ func (h *History) ReportsQuota(key string, c *store.Charge, q store.Quota, now t
 	if c.Limit.Kind() == store.KindTold {
 		known := &b.quota
 		news = q.Told != (store.Limit{}) && (q.Told != known.told || now.Sub(known.toldAt) >= toldAgain)
-		c = underTold(c, q.Told, known.told)
+		c = underTold(c, cmp.Or(q.Told, known.told))
 
 		// Nobody can say how much a number without a limit leaves.
 		if c.Limit.Kind() == store.KindTold {
@@ -402,8 +402,10 @@ func (h *History) ObserveQuota(key string, c *store.Charge, q store.Quota, r Quo
 		if q.Told != (store.Limit{}) {
 			told, at = q.Told, now
 		}
+
+		// The reply is about the window of the told limit.
 		if c.Limit.Kind() == store.KindTold {
-			c = underTold(c, told, told)
+			c = underTold(c, told)
 		}
 
 		_, end := windowOf(c, q, now)
@@ -411,11 +413,11 @@ func (h *History) ObserveQuota(key string, c *store.Charge, q store.Quota, r Quo
 	}
 }
 
-// underTold returns the charge under the limit that an answer told or, if it told none, under the
-// limit that the store was told last.
-func underTold(c *store.Charge, told, last store.Limit) *store.Charge {
+// underTold returns a copy of the charge with the told limit in place of its own. The zero limit
+// leaves the charge its own.
+func underTold(c *store.Charge, told store.Limit) *store.Charge {
 	own := *c
-	own.Limit = cmp.Or(told, last, c.Limit)
+	own.Limit = cmp.Or(told, c.Limit)
 	return &own
 }
 

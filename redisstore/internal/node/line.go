@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 	"github.com/fleetthrottle/throttle/store"
 )
@@ -418,6 +417,69 @@ func (t *turn) markHadStart() {
 	}
 }
 
+// keptSize is how many bytes a kept ticket takes.
+const keptSize = 16 + 3*8
+
+// KeepTurn appends the tickets of a caller that has left its lines to b, keptSize bytes for each ticket. [Node.RestoreTurn]
+// reads them. In Redis such tickets are holes, and cost nothing.
+func (n *Node) KeepTurn(b []byte, arrival store.Turn) []byte {
+	t, ok := arrival.(*turn)
+	if !ok {
+		return b
+	}
+
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	for _, k := range t.tickets {
+		b = append(b, k.Budget[:]...)
+		b = binary.BigEndian.AppendUint64(b, uint64(k.Line))
+		b = binary.BigEndian.AppendUint64(b, uint64(k.Number))
+		b = binary.BigEndian.AppendUint64(b, k.Share)
+	}
+
+	return b
+}
+
+// RestoreTurn returns the turn of a caller that kept its tickets, in this process or a later one. In the line that
+// gave a ticket the caller goes where it stood. A line that has ended since was older than the line that is there,
+// so the caller goes before all of its class. Without tickets RestoreTurn returns nil. It returns false if the
+// bytes do not hold tickets.
+func (n *Node) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool) {
+	if len(kept)%keptSize != 0 {
+		return nil, false
+	}
+
+	// In lines that gave it no ticket the caller goes before all of its class: it counts as having started.
+	t := &turn{charges: slices.Clone(b.Charges), class: classOf(b.Priority), started: true}
+	for ; len(kept) > 0; kept = kept[keptSize:] {
+		k := wire.Ticket{Budget: [16]byte(kept), State: wire.HadStart}
+
+		// Kept bytes come from outside, so no number is larger than Redis can give.
+		line, number, share := binary.BigEndian.Uint64(kept[16:]), binary.BigEndian.Uint64(kept[24:]), binary.BigEndian.Uint64(kept[32:])
+		if max(line, number, share) > wire.MostTicket {
+			return nil, false
+		}
+
+		k.Line, k.Number, k.Share = int64(line), int64(number), share
+
+		// Each ticket is for one charge of this booking, and each charge has one ticket at the most.
+		isSame := func(known wire.Ticket) bool { return known.Budget == k.Budget }
+		isCharged := func(c store.Charge) bool { return c.Budget.Key == k.Budget && !wire.ForSlots(&c) }
+		if !slices.ContainsFunc(b.Charges, isCharged) || slices.ContainsFunc(t.tickets, isSame) {
+			return nil, false
+		}
+
+		t.tickets = append(t.tickets, k)
+	}
+
+	if len(t.tickets) == 0 {
+		return nil, true
+	}
+
+	return t, true
+}
+
 // summon summons the waiters for which isSummoned is true: it takes them out of the line and closes their
 // ready, so that they book again together.
 func (l *line) summon(isSummoned func(*turn) bool) {
@@ -643,310 +705,3 @@ func comesBefore(a, b *turn) bool {
 // isLarge reports whether this node has a large part of all that waits in the line, so that it cannot rely on
 // other nodes to ask how the line stands.
 func (l *line) isLarge() bool { return l.cost*largePart >= l.waiting }
-
-// summonNow is the Hurry of a reply that says: summon the waiters whose turn it is now.
-const summonNow = 2
-
-// observeLine takes in the state of the line for starts of the budget with a key, as a reply says it. If the
-// reply speaks of no line, said is nil.
-func (n *Node) observeLine(key string, said *wire.Line) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-
-	l := n.lines[key]
-	if l == nil {
-		return
-	}
-
-	if said == nil {
-		said = new(wire.Line) // the line has ended
-	}
-
-	// First the state, then new guesses for the waiters, and last the summons of those whose turn it is.
-	l.waiting, l.heardAt, l.hurry = said.Waiting, time.Now(), said.Hurry > 0
-	l.hasShares = said.HasShares
-	l.firstStart = l.heardAt.Add(said.Soon)
-	n.full.noteLanes(l.charge.Budget.Key, said, l.heardAt)
-	l.moveUp(said)
-	l.takeCuts(said.ID, cutsOf(said), said.Hurry == summonNow)
-}
-
-const (
-	maxEvenWindow = 2 * time.Second        // lines of longer windows are not served evenly
-	minSooner     = 250 * time.Millisecond // a turn must be sooner by this to be worth a call, where other nodes have most of the line
-	minLater      = 50 * time.Millisecond  // a turn in a line with shares must be later by this to be put off
-)
-
-// moveUp has waiters book again sooner if their turn is sooner than the last guess, and in a line with shares later
-// if it is later. The guess takes a line to be served evenly, between the starts of its first and its last waiter.
-// The line of a window longer than maxEvenWindow may be served at the window's end.
-func (l *line) moveUp(said *wire.Line) {
-	if said.ID != l.id || l.charge.Limit.Kind() == store.KindFixedWindow {
-		return // a new line has begun; or the waiters of a fixed window leave all at once when the window begins
-	}
-
-	// With other nodes in the line, only a much sooner turn is worth a call.
-	lateness, sooner := summonDelay, time.Duration(0)
-	if !l.isLarge() {
-		sooner = minSooner
-	}
-	if per := l.charge.Limit.Per(); per > maxEvenWindow {
-		lateness += per
-	}
-
-	var lane *wire.Lane
-	for i, t := range l.waiters {
-		// All waiters of a lane are neighbours, so look each lane up once.
-		if i == 0 || t.laneID() != l.waiters[i-1].laneID() {
-			lane = laneOf(said, t.laneID())
-		}
-		if lane == nil {
-			continue
-		}
-
-		late := lateness
-		if t.share != 0 {
-			late -= summonDelay - summonDelayShare
-		}
-
-		// The waiter's part of the lane's costs tells where its start lies between the first and the last.
-		if all := lane.Joined - lane.Cut; all > 0 && t.number >= lane.Cut {
-			part := float64(t.number+t.cost-lane.Cut) / float64(all)
-			wait := lane.First + time.Duration(part*float64(lane.Last-lane.First)).Truncate(time.Microsecond)
-			if near := l.heardAt.Add(wait - t.horizon + late); near.Before(t.nearAt.Add(-sooner)) || l.hasShares && near.After(t.nearAt.Add(minLater)) {
-				t.setComeBy(near)
-			}
-		}
-	}
-}
-
-// laneOf returns a lane of a line, or nil if the reply does not speak of it.
-func laneOf(l *wire.Line, id wire.LaneID) *wire.Lane {
-	if k := id.Class - 1; id.Share == 0 {
-		return &wire.Lane{LaneID: id, Cut: l.Cuts[k], Joined: l.Joined[k], First: l.First[k], Last: l.Last[k]}
-	}
-	if i := slices.IndexFunc(l.Lanes, func(o wire.Lane) bool { return o.LaneID == id }); i >= 0 {
-		return &l.Lanes[i]
-	}
-	return nil
-}
-
-// takeCuts takes in the cuts of a line. It summons the waiters whose turn it is, if now says so, and all
-// waiters if the line in Redis is not the line in which they stand.
-func (l *line) takeCuts(id int64, cuts cuts, now bool) {
-	switch {
-	// The tickets are of a line that is gone: all must ask again.
-	case id != l.id:
-		l.node.full.forget(l.charge.Budget.Key)
-		l.summonAll()
-	case now:
-		l.node.full.forget(l.charge.Budget.Key)
-		l.summon(func(t *turn) bool { return t.number < cuts.of(t.laneID()) })
-	default:
-		l.setTimer()
-	}
-}
-
-// cuts are the tickets of each lane below which it is the waiters' turn.
-type cuts struct {
-	classes [3]int64 // of callers without a share
-	shares  map[wire.LaneID]int64
-}
-
-// cutsOf returns the cuts that a line tells. Of a line with shares they are the cuts that are new: waiters below
-// an old cut wait for a start that they know.
-func cutsOf(l *wire.Line) (c cuts) {
-	if !l.HasShares {
-		return cuts{classes: l.Cuts}
-	}
-
-	for i := range l.Lanes {
-		if l.Lanes[i].News {
-			c.set(l.Lanes[i].LaneID, l.Lanes[i].Cut)
-		}
-	}
-	return c
-}
-
-// set sets the cut of a lane.
-func (c *cuts) set(id wire.LaneID, cut int64) {
-	if id.Share == 0 {
-		c.classes[id.Class-1] = cut
-		return
-	}
-
-	if c.shares == nil {
-		c.shares = make(map[wire.LaneID]int64)
-	}
-	c.shares[id] = cut
-}
-
-// of returns the cut of a lane, or 0 if it is not known.
-func (c *cuts) of(id wire.LaneID) int64 {
-	if id.Share == 0 {
-		return c.classes[id.Class-1]
-	}
-
-	return c.shares[id]
-}
-
-// Turns takes in a message that says whose turn it is.
-func (n *Node) Turns(m notify.Turns) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-
-	l := n.lines[m.Key]
-	if l == nil {
-		return
-	}
-
-	c := cuts{classes: m.Cuts}
-
-	// A message can be anything, and a class is an index.
-	for _, lane := range m.Lanes {
-		if lane.Class >= 1 && lane.Class <= 3 {
-			c.set(wire.LaneID{Class: lane.Class, Share: lane.Share}, lane.Cut)
-		}
-	}
-
-	l.noteCalled(m.Line, c)
-	l.takeCuts(m.Line, c, true)
-}
-
-// connected takes in that a connection has begun that receives whose turn it is. Redis may have called waiters between its
-// last answer and now. If that was a while ago, the node asks at once how the lines stand. Otherwise the first waiter of a
-// large part of a line asks soon.
-func (n *Node) connected() {
-	now := time.Now()
-	for _, l := range n.lines {
-		l.unasked = true
-		if now.Sub(l.heardAt) >= askFirst {
-			l.ask()
-		}
-		l.setTimer()
-	}
-}
-
-// Lifted takes in that a pause has ended early: it asks how the line stands.
-func (n *Node) Lifted(key string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-
-	// Newcomers need not wait for company any more: there may be room.
-	clear(n.full.all)
-	if l := n.lines[key]; l != nil {
-		l.ask()
-		l.setTimer()
-	}
-}
-
-// Paused takes in a pause. It summons the waiters to which no start after the pause is of use, so that they are
-// refused.
-func (n *Node) Paused(key string, until time.Time) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if l := n.lines[key]; l != nil {
-		l.summon(func(t *turn) bool { return !t.deadline.IsZero() && t.deadline.Before(until) })
-	}
-}
-
-// Forgotten takes in that Redis lost a budget: it summons the budget's waiters. No node finds out that an
-// unlimited budget was lost, so the waiters for the end of an unlimited budget's penalty are summoned whatever
-// was lost.
-func (n *Node) Forgotten(key string) {
-	n.wake(func(l *line) bool { return l.key == key || wire.Unlimited(&l.charge) })
-}
-
-// Wake summons all waiters for budgets of a group.
-func (n *Node) Wake(group string) {
-	n.wake(func(l *line) bool { return l.group == group })
-}
-
-// wake summons all waiters of the lines for which isSummoned is true.
-func (n *Node) wake(isSummoned func(*line) bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-
-	// Newcomers need not wait for company any more.
-	clear(n.full.all)
-	for _, l := range n.lines {
-		if isSummoned(l) {
-			l.summonAll()
-		}
-	}
-}
-
-// Waiting reports whether callers stand in line for budgets of a group.
-func (n *Node) Waiting(group string) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, l := range n.lines {
-		if l.group == group {
-			return true
-		}
-	}
-	return false
-}
-
-// keptSize is how many bytes a kept ticket takes.
-const keptSize = 16 + 3*8
-
-// KeepTurn appends the tickets of a caller that has left its lines to b, keptSize bytes for each ticket. [Node.RestoreTurn]
-// reads them. In Redis such tickets are holes, and cost nothing.
-func (n *Node) KeepTurn(b []byte, arrival store.Turn) []byte {
-	t, ok := arrival.(*turn)
-	if !ok {
-		return b
-	}
-
-	n.mu.Lock()
-	defer n.mu.Unlock()
-
-	for _, k := range t.tickets {
-		b = append(b, k.Budget[:]...)
-		b = binary.BigEndian.AppendUint64(b, uint64(k.Line))
-		b = binary.BigEndian.AppendUint64(b, uint64(k.Number))
-		b = binary.BigEndian.AppendUint64(b, k.Share)
-	}
-
-	return b
-}
-
-// RestoreTurn returns the turn of a caller that kept its tickets, in this process or a later one. In the line that
-// gave a ticket the caller goes where it stood. A line that has ended since was older than the line that is there,
-// so the caller goes before all of its class. Without tickets RestoreTurn returns nil. It returns false if the
-// bytes do not hold tickets.
-func (n *Node) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool) {
-	if len(kept)%keptSize != 0 {
-		return nil, false
-	}
-
-	// In lines that gave it no ticket the caller goes before all of its class: it counts as having started.
-	t := &turn{charges: slices.Clone(b.Charges), class: classOf(b.Priority), started: true}
-	for ; len(kept) > 0; kept = kept[keptSize:] {
-		k := wire.Ticket{Budget: [16]byte(kept), State: wire.HadStart}
-
-		// Kept bytes come from outside, so no number is larger than Redis can give.
-		line, number, share := binary.BigEndian.Uint64(kept[16:]), binary.BigEndian.Uint64(kept[24:]), binary.BigEndian.Uint64(kept[32:])
-		if max(line, number, share) > wire.MostTicket {
-			return nil, false
-		}
-
-		k.Line, k.Number, k.Share = int64(line), int64(number), share
-
-		// Each ticket is for one charge of this booking, and each charge has one ticket at the most.
-		isSame := func(known wire.Ticket) bool { return known.Budget == k.Budget }
-		isCharged := func(c store.Charge) bool { return c.Budget.Key == k.Budget && !wire.ForSlots(&c) }
-		if !slices.ContainsFunc(b.Charges, isCharged) || slices.ContainsFunc(t.tickets, isSame) {
-			return nil, false
-		}
-
-		t.tickets = append(t.tickets, k)
-	}
-
-	if len(t.tickets) == 0 {
-		return nil, true
-	}
-
-	return t, true
-}

@@ -384,6 +384,7 @@ func (o *op) grant() store.Grant {
 	if out.repeated() {
 		age = max(age, time.Since(out.since))
 	}
+
 	// A negative wait is of a start that was decided when the call was made for the first time.
 	if out.Booked() && out.Wait < 0 {
 		age += time.Duration(-out.Wait) * time.Microsecond

@@ -259,15 +259,18 @@ func (q StatusRequest) Read(f Frame) (store.Status, error) {
 		Limit: q.Charge.Limit, Used: int(r.next()), Booked: int(r.next()), Waiting: int(r.next()), Wait: Wait(r.next()), Paused: Wait(r.next()),
 		Repeated: int(min(max(0, r.next()), math.MaxInt32)),
 	}
+
 	if ForSlots(q.Charge) {
 		st.Callers = int(r.next())
 		return st, r.end()
 	}
+
 	st.Ceiling = thousandths(r.next())
 	st.Callers = int(r.next())
 	if n, window, ago := r.next(), Wait(r.next()), Wait(r.next()); n > 0 {
 		st.Told, st.ToldAgo = store.SlidingWindow(int(n), window), ago
 	}
+
 	st.Shares = r.shares()
 	return st, r.end()
 }

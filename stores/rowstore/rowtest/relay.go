@@ -73,6 +73,7 @@ func (r *relay) serve(client net.Conn) {
 		return
 	}
 
+	// Only replies can be lost: the relay ends the connection in place of the reply that lose has named.
 	var both sync.WaitGroup
 	both.Go(func() { r.pass(client, server, func() bool { return false }) })
 	both.Go(func() { r.pass(server, client, func() bool { return r.left.Add(-1) == 0 }) })

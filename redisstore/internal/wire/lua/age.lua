@@ -419,6 +419,8 @@ function ceiling.learn(r, mark, u, now)
 
   local from = ceiling.is_of(r, u) and ceiling.at(r, now) or u.rate
   local to, level = from, used(r, mark, u)
+
+  -- A start from before the last fall of the ceiling, or from before the end of the probe, says nothing new.
   if level > 0 and mark > r.fell and (r.paused == 0 or mark >= r.paused + r.probe) then
     r.top, r.fell, r.learns = max(1, min(from, believed(level, from))), now, u.learns
     to = min(from, ceiling.at(r, now))

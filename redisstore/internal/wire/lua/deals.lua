@@ -83,8 +83,9 @@ function lanes.complete(q, c, w, cost, lapsed)
   lanes.settle(q, c)
 end
 
--- leave charges a lane for a caller with a ticket that starts, or takes the charge back if starts is false and the caller leaves. was is the part of
--- its cost that counted until now. The lane was charged for all tickets below the cut when they were dealt: of a costly caller that may be a part.
+-- leave settles what a lane is charged for a caller with a ticket: a start keeps its charge, or is charged now, and a caller that leaves (starts is
+-- false) takes its charge back. The lane was charged for all tickets below the cut when they were dealt, which may be a part of a costly caller's
+-- ticket. was is the part of its cost that counted until now.
 function lanes.leave(q, c, w, s, was, starts)
   local cost = s.each
   local dealt = w.ticket == FRONT and cost or max(0, min(cost, c.cut - w.ticket)) -- the part below the cut
@@ -126,7 +127,8 @@ function lanes.start(q, class, share, weight, cost)
   end
 end
 
--- free is queue.free for each lane that has offers.
+-- free does for a line with shares what queue.free does for other lines: there may be room for the waiters whose turn has come, so each
+-- lane that has offers holds nothing back, and its waiters are told again.
 function lanes.free(q)
   local m = q.many
   for i = 1, #m.share do
@@ -291,7 +293,7 @@ function lanes.call(r, u, q, class, now, taken)
   return claimed, hurry
 end
 
--- tell is queue.tell for a line with lanes: it publishes the cuts that are news.
+-- tell does for a line with shares what queue.tell does for other lines: it publishes the cuts that are news.
 function lanes.tell(r, q, channel)
   local m, news, gone = q.many, {}, false -- news has the indexes of lanes whose cut was not published
   for i = 1, #m.flags do
@@ -349,21 +351,24 @@ local function without_offer(m, class)
   return rest, offered, weights
 end
 
--- turns is queue.turns for a line with lanes. It also returns the parts of the answer about the lanes that this call touched. Where lanes are served
--- evenly, a lane's first waiter starts when all lanes have been dealt up to its tag, by their weights.
+-- turns returns in how long the waiters of a line with lanes will have their turn, as queue.turns does for other lines, and the parts of the answer
+-- about the lanes that this call touched. Where lanes are served evenly, a lane's first waiter starts when all lanes have been dealt up to its tag,
+-- by their weights.
 function lanes.turns(q, u, now)
   local m, first, last, soon, told = q.many, {0, 0, 0}, {0, 0, 0}, nil, {}
   local before = 0 -- the cost that waits in higher classes
   for class = 1, CLASSES do
     local rest, offered, weights = without_offer(m, class)
 
-    -- Only the turns of the first and the last waiter without an offer are computed: the others lie evenly between, by their ranks.
+    -- Only the turns of the first and the last waiter without an offer are computed, from and to: all other turns lie evenly between, by their
+    -- ranks, which are from least to all.
     local all = before + m.sum[class]
     local reserve, from, to, least = min(q[class].reserve, u.n - 1), 0, 0, all - rest + 1
     if rest > 0 then
       from, to = turn.at(u, reserve, now, 1, least) - now, turn.at(u, reserve, now, 1, all) - now
     end
 
+    -- soon is the first turn of all classes. A waiter with an offer starts as soon as there is room.
     if not soon and m.sum[class] > 0 then
       soon = offered > 0 and turn.at(u, reserve, now, 1, 1) - now or from
     end

@@ -110,7 +110,7 @@ local function numbers_of(text)
     assert(number % 1 == 0 and number <= MAX_NUMBER and number >= -MAX_NUMBER)
   end
 
-  -- Each hole ends behind its begin.
+  -- Holes are stored by their distances from the next ticket, so the begin is farther away than the end.
   for i = 4, #v, 3 do
     assert(v[i] > v[i + 1])
   end

@@ -465,24 +465,25 @@ function queue.free(r)
 end
 
 -- move takes the cut of a lane over waiters of the cost amount, or over all if there are fewer. It returns the cost that the cut passed.
+-- Tickets of callers that have left cost nothing: they are in the holes {from, to, cost} of the lane.
 local function move(c, amount)
   local passed, holes = 0, c.holes
   while passed < amount and c.cut < c.joined do
     local first = holes[1]
 
-    -- Before the next range, each ticket is of a waiter.
+    -- Before the next hole, each ticket is of a waiter.
     if not first or c.cut < first[1] then
       local stop = min(first and first[1] or c.joined, c.cut + amount - passed)
       passed, c.cut = passed + stop - c.cut, stop
     else
-      -- In a range, some tickets are of waiters. The cut passes the same part of the range as of its waiters.
+      -- In a hole, too, some tickets are of waiters, and nobody knows which. If room is for half of these waiters, the cut passes half of the hole.
       local size, rest = first[2] - c.cut, amount - passed
       local waiters = size - min(first[3], size)
       if waiters <= rest then
         passed, c.cut = passed + waiters, first[2]
         table.remove(holes, 1)
       else
-        -- Rounded up and down by turns: up alone, a cut that goes one ticket at a time would pass all that is gone first.
+        -- Round up and down by turns. Rounded up alone, a cut that goes one ticket at a time would pass only tickets of callers that left.
         local part = min(size, floor(size * rest / waiters + c.cut * DITHER % 1))
         first[3] = max(0, first[3] - (part - rest))
         passed, c.cut, first[1] = amount, c.cut + part, c.cut + part

@@ -94,11 +94,14 @@ local function compare(r, h, shared)
     list[#list + 1], told[named[1]] = named[1], named[2]
   end
 
+  -- A generation whose last starts the server forgot, and its branch, are two generations: find out which of them the program means.
   for _, named in ipairs(theirs) do
     local g, other = named[1], branch(named[1])
     if h.outdated and (g == r.generation or had[other]) and not known[other] then
       g, other = other, g -- the program's starts are of the part that was forgotten
     end
+
+    -- Of a generation that the row does not name, the row has at least the starts that it shares with its branch.
     if not told[g] then
       list[#list + 1], told[g] = g, g == branch(r.generation) and shared or had[other] or 0
     end
@@ -246,7 +249,7 @@ local function repair(r, u, now, seed)
   -- If the record of calls is older than what the program saw, and the program saw this
   -- generation, the row is back at an earlier state, and other programs may have counted on from there.
   local back = h.outdated and generation ~= 0 and knows(h, generation)
-  local fresh = generation == 0 or g1 == 0 and not knows(h, generation) -- nobody has told anything
+  local fresh = generation == 0 or g1 == 0 and not knows(h, generation) -- no program has told the row of generations before it
   local missing, doubtful = learn(r, h, seed, fresh, back and count_before(r, h, now))
   local before = r.total
   if fresh then

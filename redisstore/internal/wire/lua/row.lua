@@ -188,6 +188,8 @@ end
 local function kept_until(r, line)
   -- Programs remember starts, also cancelled starts, until till: until then the row must be there, or they take it for lost.
   local stop = max(r.seen, r.till, r.size > 0 and latest(r) + r.span or 0)
+
+  -- What the row has besides starts may matter for longer.
   if line ~= '' then
     stop = max(stop, r.seen + LINE_KEPT)
   end
@@ -200,6 +202,7 @@ local function kept_until(r, line)
   if r.paused > 0 then
     stop = max(stop, r.paused + max(penalty.remembered(r), SLOW_STEPS * r.span))
   end
+
   return stop
 end
 

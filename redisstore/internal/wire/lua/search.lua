@@ -341,22 +341,26 @@ local function clear(s, t)
   end
 
   s.k = k
-  if part > 0 and F[k - 1] == t then -- it is shared, perhaps since an earlier question
+
+  -- The starts that an entry at this moment has already fit there no more.
+  if part > 0 and F[k - 1] == t then
     s.fits = s.fits - ceil(N[k - 1] / s.cost)
   end
   return t
 end
 
--- sliding_paced is room for a charge that may have a pace. The pace counts if the limit alone, or a penalty, makes the request wait longer
--- than it asked to.
+-- sliding_paced returns the first start not before t for which the limit has room, and which keeps the charge's pace, if it has one. The pace
+-- counts if the limit alone, or a penalty, makes the request wait longer than it asked to.
 function sliding_paced(s, t)
   if not s.wait then
     -- Only a start that has to wait keeps a pace, so ask first what the limit alone allows.
     local gap, part = s.gap, s.part
     s.wait = room(s, max(s.from, s.row.paused, s.row.opens, s.tail, s.back))
     s.gap = s.pace > 0 and s.wait > s.from and even(s, s.wait) or 0
+
+    -- A search that was resumed began at the last start. With a different pace, or behind all entries, there may be a start before that.
     if s.back > s.tail and (s.gap < gap or part > 0 and s.gap > gap or s.wait > latest(s.row)) then
-      return sliding_paced(weigh(s, s.cost), t) -- entries before the last start may matter
+      return sliding_paced(weigh(s, s.cost), t)
     end
   end
 
@@ -391,12 +395,14 @@ local function earliest(s, t)
   return search[s.rule.kind](s, max(t, s.row.paused, s.row.opens, s.tail))
 end
 
--- resume lets a search look for one more start like the last one, if it found that alone and that was booked. No start is earlier if the
--- caller keeps behind that one, or as long as the pace does not fall and no part may round it otherwise. So the search goes on where it
--- stands, if all that it has seen is as it was.
+-- resume prepares a search that has found a start for one caller, which was booked, to look for the start of the next of equal callers. That
+-- start is no earlier than the last one if the callers keep their order, or as long as the pace does not fall and no part of the window rounds
+-- it otherwise. So the search goes on where it stands, if the entries that it has counted are as they were. Otherwise it begins afresh.
 local function resume(s)
   local r, t = s.row, s.start
   s.start, s.alone = false, false
+
+  -- A penalty, or a change before the place where the search stands, has it begin afresh.
   if not t or s.shadow or not s.wait or r.paused > 0
     or r.low < s.j or not r.F then
     return weigh(s, s.each)

@@ -418,8 +418,8 @@ local function report(slots, id, seed)
   return true
 end
 
--- shorten keeps of the line of node m the waiters that were called and the first of the others,
--- m.most for each reserve: the last of these says what is behind it.
+-- shorten keeps, of the line of node m, all waiters that were called and, for each reserve, the first m.most of the other waiters. What
+-- the waiters cost that are left out is counted in behind of the last waiter that is kept for their reserve.
 local function shorten(m)
   local line, size, last = {}, {}, {} -- size and last are by reserve
   for _, w in ipairs(m.line) do

@@ -51,6 +51,7 @@ func run(args []string) error {
 		return err
 	}
 
+	// The context can end, as the contexts of programs can: a context that never ends is cheaper to wait for.
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 
@@ -81,6 +82,7 @@ func roundTrip(ctx context.Context) (func() error, error) {
 		return nil, err
 	}
 
+	// One request is sent again and again, so that only the transport's own work counts.
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://api.example.com/v1/users", nil)
 	return func() error {
 		resp, err := t.RoundTrip(req)
@@ -123,6 +125,8 @@ func answered(ctx context.Context, policies []throttle.Policy) (func() error, er
 		if err != nil {
 			return err
 		}
+
+		// Read the whole body, as programs do: it begins with the bytes that policies have looked at.
 		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 			return err
 		}

@@ -371,6 +371,7 @@ func (o *options) wait(ctx context.Context, out io.Writer) error {
 func (r *run) measure(ctx context.Context, b *bench.Bench) (transactions int) {
 	p := r.place
 	b.Must(p.empty(ctx))
+
 	// The first process with slots takes all of them, and keeps them.
 	all := make([]waiterOrders, r.processes)
 	for i := range all {

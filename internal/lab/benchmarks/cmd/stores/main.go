@@ -142,8 +142,9 @@ func openMySQL(dsn string) (throttle.Store, error) {
 // plenty is a limit for each second that is never reached.
 const plenty = 100_000_000
 
-// from takes starts from a store.
+// from returns a function that opens a store at a place, and returns what takes one start of it.
 func from(open func(at string) (throttle.Store, error)) func(string) (taker, error) {
+	// All callers share one budget that is never full: measured is the way to the store, and not the wait for a limit.
 	b := store.Booking{MaxWait: store.AnyWait, Horizon: time.Second, Charges: []store.Charge{{
 		Budget: throttle.Budget{Policy: "one", Key: [16]byte{1}}, Limit: throttle.PerSecond(plenty), Cost: 1, Jitter: 35 * time.Millisecond,
 	}}}
@@ -179,10 +180,13 @@ func member(program *crew.Link) error {
 	if err != nil {
 		return err
 	}
-	if _, err := takeAll(take, o.Callers, 0); err != nil { // this makes the connections
+
+	// One start for each caller makes the connections, which would count otherwise.
+	if _, err := takeAll(take, o.Callers, 0); err != nil {
 		return err
 	}
 
+	// All processes begin together, when the last is ready.
 	var start string
 	if err := errors.Join(program.Tell("ready"), program.Hear(&start)); err != nil {
 		return err
@@ -193,6 +197,7 @@ func member(program *crew.Link) error {
 		return err
 	}
 
+	// Send a histogram: the times themselves may be millions.
 	took := make(times)
 	for _, d := range all {
 		took.add(d)

@@ -58,6 +58,8 @@ func call() {
 		return
 	}
 	defer resp.Body.Close()
+
+	// The test reads what an SDK would make of the answer, so a body that is no JSON is left empty.
 	var answer any
 	_ = json.NewDecoder(resp.Body).Decode(&answer)
 	say(map[string]any{
@@ -81,6 +83,7 @@ func stream(yield func(text string) bool) {
 			continue
 		}
 
+		// The last event, [DONE], is no object: it begins with no brace, and was left out above.
 		var chunk struct {
 			Choices []struct{ Delta struct{ Content string } }
 		}

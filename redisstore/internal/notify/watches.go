@@ -1,0 +1,409 @@
+package notify
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/outage"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+	"github.com/fleetthrottle/throttle/store"
+)
+
+// A watch over each booked start that lies ahead. It learns whether the start has become void: from messages, and
+// where messages may have been lost, by a question to Redis before the start.
+
+// SubscribeFrom is how long the wait for a start must be to be worth a subscription. A watch over a
+// nearer start asks Redis instead.
+const SubscribeFrom = 20 * time.Millisecond
+
+// Watches are all watches of a node. They are safe for concurrent use.
+type Watches struct {
+	SubscribeFrom time.Duration // see the constant
+
+	conn *conn.Conn
+	subs *Subscriptions
+	ask  func(ctx context.Context, keys []string) ([]Pause, error)
+
+	mu             sync.Mutex
+	watches        map[string]map[*Watch]struct{} // by the keys of their budgets
+	pastNews       []pastInvalidation             // the oldest first
+	forgottenUntil time.Time                      // invalidations that came before then are forgotten
+	asking         bool                           // serve runs
+	next           *query                         // that serve asks next, or nil while no caller waits for it
+}
+
+// NewWatches returns the watches of a node. They ask Redis by the function, which makes one
+// call and returns the pauses of some budgets in order.
+func NewWatches(c *conn.Conn, subs *Subscriptions, ask func(context.Context, []string) ([]Pause, error)) *Watches {
+	return &Watches{SubscribeFrom: SubscribeFrom, conn: c, subs: subs, ask: ask, watches: make(map[string]map[*Watch]struct{})}
+}
+
+// A Start is the booked start over which a watch is kept.
+type Start struct {
+	Keys  []string      // of the budgets that count
+	At    int64         // the start by the server's clock, in microseconds
+	Sent  time.Time     // when the booking was sent
+	Due   time.Time     // the start by the node's clock, or a little later
+	Doubt time.Duration // by how much Due may be too late
+
+	// Charges are the charges of the start whose budgets have a history on this node. A Redis that
+	// lost one of these budgets is told of it.
+	Charges []store.Charge
+}
+
+// A Watch is kept over one start.
+type Watch struct {
+	Start
+	owner      *Watches
+	news       chan<- struct{}
+	subscribed bool
+	knownUntil time.Time   // the watch knows all pauses that were stored before this; guarded by the owner's lock
+	void       atomic.Bool // the start is of no use any more
+	stopped    atomic.Bool
+}
+
+// Add begins a watch, which sends on news when the start may be void. If a message about its budgets
+// was received since its booking was sent, or may have been received and is forgotten, the watch
+// must ask Redis: nobody knows whether the message came before the script that booked.
+func (ws *Watches) Add(s Start, news chan<- struct{}) *Watch {
+	w := &Watch{Start: s, owner: ws, news: news, knownUntil: s.Sent}
+	w.subscribed = time.Until(s.Due) > ws.SubscribeFrom
+
+	// A start that is near is asked for once, which is cheaper than a subscription.
+	if w.subscribed {
+		ws.subs.Retain()
+	}
+
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+
+	for _, key := range w.Keys {
+		if ws.watches[key] == nil {
+			ws.watches[key] = make(map[*Watch]struct{})
+		}
+		ws.watches[key][w] = struct{}{}
+	}
+
+	// A message may have come before the booking, or after: only a question tells.
+	if concerned, lifted := ws.newsSinceBooking(w); concerned {
+		if lifted {
+			w.void.Store(true)
+		}
+		w.knownUntil = time.Time{}
+		w.tell()
+	}
+
+	return w
+}
+
+// newsSinceBooking reports whether a message about a watch's budgets was received since its booking
+// was sent, or may have been, and whether one said since then that a pause was lifted.
+func (ws *Watches) newsSinceBooking(w *Watch) (concerned, lifted bool) {
+	concerned = w.Sent.Before(ws.forgottenUntil)
+	for i := len(ws.pastNews) - 1; i >= 0 && !ws.pastNews[i].at.Before(w.Sent); i-- {
+		if p := &ws.pastNews[i]; slices.Contains(w.Keys, p.Key) {
+			concerned = true
+			lifted = lifted || p.Lifted() && p.at.After(w.Sent)
+		}
+	}
+	return concerned, lifted
+}
+
+// Stop ends the watch. It may be called more than once.
+func (w *Watch) Stop() {
+	if w.stopped.Swap(true) {
+		return
+	}
+
+	w.owner.remove(w)
+	if w.subscribed {
+		w.owner.subs.Release()
+	}
+}
+
+// remove takes a watch out of the lists of all its keys.
+func (ws *Watches) remove(w *Watch) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for _, key := range w.Keys {
+		delete(ws.watches[key], w)
+		if len(ws.watches[key]) == 0 {
+			delete(ws.watches, key)
+		}
+	}
+}
+
+// Void reports whether the start is known to be of no use any more.
+func (w *Watch) Void() bool { return w.void.Load() }
+
+// clockDoubt is by how much the End and the Left of a pause may disagree about a start because
+// messages and replies are on their way. If they disagree by more, the server's clock was set back
+// after the start was booked, and Left counts, too.
+const clockDoubt = 250 * time.Millisecond
+
+// learn takes in the pause of a budget of the watch: if it ends after the start, the start is void.
+func (w *Watch) learn(p Pause) {
+	if p.End > w.At || p.Left > max(0, time.Until(w.Due)+w.Doubt+clockDoubt) {
+		w.void.Store(true)
+	}
+}
+
+// tell sends on news.
+func (w *Watch) tell() {
+	select {
+	case w.news <- struct{}{}:
+	default: // news is full: the caller has not read the earlier news yet
+	}
+}
+
+// A pastInvalidation is a pause that was received, or the end of a pause.
+type pastInvalidation struct {
+	Pause
+	at time.Time
+}
+
+// A pause can be received before the reply to the booking that it makes void. So the messages of
+// the last pastTime are kept, the last maxPast of them.
+const (
+	pastTime = time.Minute
+	maxPast  = 1 << 12
+)
+
+// Paused passes a pause, or the end of a pause, on to the watches of a budget, the earliest
+// start first, so that their callers book anew in that order.
+func (ws *Watches) Paused(p Pause) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+
+	// Old messages are forgotten, and it is noted up to when: a watch of an earlier booking must ask.
+	now := time.Now()
+	for len(ws.pastNews) > 0 && (now.Sub(ws.pastNews[0].at) > pastTime || len(ws.pastNews) >= maxPast) {
+		ws.forgottenUntil, ws.pastNews = ws.pastNews[0].at, ws.pastNews[1:]
+	}
+
+	ws.pastNews = append(ws.pastNews, pastInvalidation{p, now})
+
+	for _, w := range ws.inOrder(p.Key) {
+		// The end of a pause voids every start: callers may start earlier now.
+		w.learn(p)
+		if p.Lifted() {
+			w.void.Store(true)
+		}
+		if w.Void() {
+			w.tell()
+		}
+	}
+}
+
+// Invalidated makes the starts of a budget void that lie between two times.
+func (ws *Watches) Invalidated(i Invalidation) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for _, w := range ws.inOrder(i.Key) {
+		if i.From <= w.At && w.At < i.Until {
+			w.void.Store(true)
+			w.tell()
+		}
+	}
+}
+
+// inOrder returns the watches of a budget, the earliest start first.
+func (ws *Watches) inOrder(key string) []*Watch {
+	all := slices.Collect(maps.Keys(ws.watches[key]))
+	slices.SortFunc(all, func(a, b *Watch) int { return cmp.Compare(a.At, b.At) })
+	return all
+}
+
+// Charges returns the charges of some watched start that needs a budget, or nil if there is no such
+// start.
+func (ws *Watches) Charges(key string) []store.Charge {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for w := range ws.watches[key] {
+		return w.Start.Charges
+	}
+	return nil
+}
+
+// Confirm reports whether the start may still be used. If the node may have missed a message it asks
+// Redis, as long as ctx and maxWait allow.
+func (w *Watch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
+	if w.Void() {
+		return false, nil
+	}
+
+	// With messages complete since the booking, the node knows all that Redis could say.
+	if len(w.Keys) > 0 && !w.owner.subs.CompleteSince(w.pausesKnownUntil()) {
+		if err := w.owner.query(ctx, w, maxWait); err != nil {
+			return false, err
+		}
+	}
+	return !w.Void(), nil
+}
+
+// pausesKnownUntil returns the time before which all pauses of the watch's budgets are known.
+func (w *Watch) pausesKnownUntil() time.Time {
+	w.owner.mu.Lock()
+	defer w.owner.mu.Unlock()
+	return w.knownUntil
+}
+
+// A query asks Redis for the pauses of the budgets of some watches. Queries are asked in sequence, and
+// callers that ask while a query is on its way share the next query.
+type query struct {
+	keys   map[string]struct{}
+	ctx    context.Context // ends when all callers have left
+	stop   context.CancelFunc
+	failed chan struct{} // closed when a call has failed
+	done   chan struct{}
+	err    error // set when done is closed
+
+	// The lock of the watches guards the rest.
+	callers int
+	fails   int   // how many calls for the query failed
+	last    error // why the last of them failed
+}
+
+// query asks Redis for the pauses of a watch's budgets, and tells all watches over them.
+func (ws *Watches) query(ctx context.Context, w *Watch, maxWait time.Duration) error {
+	since := time.Now()
+	timeUp, stop := conn.Timeout(ctx, maxWait, since)
+	defer stop()
+
+	// Callers that ask at the same time share a query.
+	q := ws.joinQuery(w)
+	defer ws.leaveQuery(q)
+
+	// The observer hears of an outage while the caller waits.
+	var tell func()
+	if observer := outage.From(ctx); observer != nil {
+		tell = func() { observer.StoreAway(ws.conn.Cause(ws.unavailability(q, since))) }
+	}
+	if conn.Await(ctx, since, q.done, timeUp, q.failed, tell) {
+		return q.err
+	}
+
+	return ws.conn.Unavailable(ws.unavailability(q, since), context.Cause(ctx))
+}
+
+// joinQuery adds the budgets of a watch to the next query, and has it asked.
+func (ws *Watches) joinQuery(w *Watch) *query {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+
+	if ws.next == nil || ws.next.ctx.Err() != nil { // ended: all its callers have left
+		ws.next = &query{keys: make(map[string]struct{}), failed: make(chan struct{}), done: make(chan struct{})}
+		ws.next.ctx, ws.next.stop = context.WithCancel(context.Background())
+	}
+
+	for _, key := range w.Keys {
+		ws.next.keys[key] = struct{}{}
+	}
+
+	// One goroutine asks, as long as there is a query.
+	ws.next.callers++
+	if !ws.asking {
+		ws.asking = true
+		go ws.serve()
+	}
+
+	return ws.next
+}
+
+// leaveQuery notes that a caller waits for a query no longer. It ends a query without callers.
+func (ws *Watches) leaveQuery(q *query) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	q.callers--
+	if q.callers == 0 {
+		q.stop()
+	}
+}
+
+// unavailability returns why a query has no answer yet, for a caller that waits since a time.
+func (ws *Watches) unavailability(q *query, since time.Time) conn.Unavailability {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return conn.Unavailability{Since: since, Fails: q.fails, Last: q.last}
+}
+
+// serve asks the queries in sequence, until there is none.
+func (ws *Watches) serve() {
+	for {
+		ws.mu.Lock()
+		q := ws.next
+
+		// The next query is taken as a whole: callers that come from now on share the one after it.
+		ws.next, ws.asking = nil, q != nil
+		ws.mu.Unlock()
+		if q == nil {
+			return
+		}
+
+		asked := time.Now()
+		var found []Pause
+		if found, q.err = ws.call(q); q.err == nil {
+			ws.answered(q, found, asked)
+		}
+
+		close(q.done)
+	}
+}
+
+// maxKeys bounds how many budgets one call asks about.
+const maxKeys = 256
+
+// call asks Redis for the pauses of a query's budgets, again and again until Redis answers or the
+// query ends.
+func (ws *Watches) call(q *query) (found []Pause, err error) {
+	for keys := range slices.Chunk(slices.Collect(maps.Keys(q.keys)), maxKeys) {
+		var some []Pause
+		err := ws.conn.Retry(q.ctx, func(err error) { ws.fail(q, err) }, func() (err error) {
+			some, err = ws.ask(q.ctx, keys)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, some...)
+	}
+	return found, nil
+}
+
+// fail notes why a call for a query failed.
+func (ws *Watches) fail(q *query, err error) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	q.fails, q.last = q.fails+1, err
+
+	// The channel is closed once, at the first failure.
+	if q.fails == 1 {
+		close(q.failed)
+	}
+}
+
+// answered passes the pauses that a query found on to all watches over their budgets. asked is when
+// the query was sent: a watch all of whose budgets were in the query knows all pauses before that.
+func (ws *Watches) answered(q *query, found []Pause, asked time.Time) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+
+	for _, p := range found {
+		for w := range ws.watches[p.Key] {
+			w.learn(p)
+
+			// Only if all of its budgets were asked about, the watch knows all pauses.
+			if !slices.ContainsFunc(w.Keys, func(key string) bool { _, ok := q.keys[key]; return !ok }) {
+				w.knownUntil = asked
+			}
+			if w.Void() {
+				w.tell()
+			}
+		}
+	}
+}

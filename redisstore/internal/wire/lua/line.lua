@@ -1,0 +1,350 @@
+-- Callers that have to wait in line for a start: they take their places, keep them or give them up. How a line is stored, and whose turn it is,
+-- is in queue.lua. Who is served by book.lua without a wait needs nothing of this. internal/ledger/line.go does the same in Go.
+--
+-- What a caller wants is in a table:
+--
+--   class, horizon  of the caller; a horizon of 0 means that the caller stands in no line
+--   tickets         by the index of the charge: a ticket w has the share of its lane
+--   first           the caller had a start before, so it goes first in lines where it has no ticket
+--   asks_again      all programs have had time to tell which starts a loss of data forgot
+--   together        all of the equal callers may start together
+--   fresh           the caller came without tickets
+--
+-- needs: answer (FIVE, answer), book (seed, out), frame (max, min, floor, frame, cursor, now), offers (queue.before, queue.count,
+--     queue.leave, queue.hold, queue.pass, queue.call), penalty (is_free), queue (lanes_of, queue, queue.of, queue.waiting, queue.lane,
+--     queue.ahead, queue.before_newcomer, queue.behind, queue.make, queue.line_up), request (find), search (search_for, earliest), served
+--     (served_of), slots (leave_line, first_open), turn (turn, turn.at)
+-- defines: read_tickets, stand, quit, renew, started, keep_behind
+
+local read_tickets, stand, quit, renew, started, keep_behind
+do
+local WAITS, PASSED, HAD = queue.WAITS, queue.PASSED, queue.HAD
+
+-- read_tickets reads that many tickets of a caller from the frame, and returns them by the index of the charge. The line that gave a ticket may
+-- have ended since.
+function read_tickets(count)
+  local by_charge = {}
+  for _ = 1, count do
+    local index, w = 0, {}
+    index, w.id, w.ticket, w.state, w.round, w.share, cursor = struct.unpack('<dddddd', frame, cursor)
+    by_charge[index] = w
+  end
+  return by_charge
+end
+
+-- ticket_of returns w, the ticket of a caller in the line of search s, q, the line, and c, the caller's lane. Each is nil, or false, if there
+-- is none. A ticket of another line, or of a lane that was forgotten, is void.
+local function ticket_of(want, s)
+  local w, q = want.tickets[s.index], queue.of(s.row)
+  local is_of_line = w and q and w.id == q.id
+  local c = q and queue.lane(q, want.class, is_of_line and w.share or s.share)
+
+  -- The tickets of a forgotten lane are not below the next ticket of a lane that was made since.
+  return is_of_line and c and w.ticket < c.joined and w or nil, q, c
+end
+
+-- ahead_of returns the cost that goes before a caller in the line of search s; w, q and c are from ticket_of.
+local function ahead_of(want, s, w, q, c)
+  if w then
+    return queue.ahead(q, want.class, c, w.ticket)
+  elseif not q then
+    return 0
+  elseif want.first then
+    return queue.waiting(q, want.class - 1) -- the caller gave up a start, so only higher classes go before it
+  end
+  return queue.before_newcomer(q, want.class, s.share, s.weight)
+end
+
+-- turn_in returns when a caller will have its turn in the line of search s, a time of the server. The row alone has room at the time alone;
+-- the cost ahead goes before the caller; w and c are from ticket_of.
+local function turn_in(want, s, from, alone, ahead, w, c)
+  local t = alone
+  if ahead > 0 then
+    t = max(t, now + 1) -- those before it do not start now, so the caller waits for some time
+  end
+
+  -- A caller whose turn has come and that has no room within the horizon stands behind offers to others.
+  local before = ahead > 0 and ahead or (w and queue.before(c, w) or 0)
+  if before > 0 and (ahead > 0 or t - from > want.horizon) then
+    t = max(t, turn.at(s.rule, s.reserve, from, s.each, before + s.each))
+  end
+
+  -- turn.at does not know that a slow start has room for a part of them only.
+  if ahead > 0 and s.row.paused > 0 then
+    local all = search_for(s.rule, min(before + s.each, s.most), s.reserve, from, 0, false)
+    t = max(t, earliest(all, from) or t)
+  end
+
+  -- No caller starts, or is told to come, before a caller of this call that goes first.
+  local goes_first = want.first or w and w.state == HAD
+  if c and not goes_first and (t - from > want.horizon or c.stood) then
+    t = max(t, c.furthest or 0)
+  end
+  return t
+end
+
+-- held_by returns the search in whose line a caller has to stand, nil if it need not wait in a line, and when the caller will have its turn
+-- there. It also returns a lower bound on the start by each row alone, and the index of the charge that set this bound, 0 if none did. Where
+-- the calendar boundaries end, all of these are nil, and a fifth result is the time that the boundaries must reach.
+--
+-- A caller that had its turn in one row and waits in the line of a second one may find the start in the first row far away again, and so on
+-- for ever. So it gets the first start that is possible in both: one such start at a time in each row.
+local function held_by(list, want, from)
+  local held, turn_at
+  local least, by = from, 0
+  for _, s in ipairs(list) do
+    if not s.shadow then
+      -- Room is offered once in a call, before its first caller looks at the line.
+      if not s.row.called then
+        s.row.called = true
+        queue.call(s.row, s.rule, now)
+      end
+
+      local w, q, c = ticket_of(want, s)
+      local ahead = ahead_of(want, s, w, q, c)
+      local alone, need = earliest(s, from)
+      if not alone then
+        return nil, nil, nil, nil, need
+      end
+
+      s.alone = alone
+      if alone > least then
+        least, by = alone, s.index
+      end
+
+      -- A caller that had its turn in this row may book beyond the horizon, unless another such start, the row's pin, is still to come.
+      local t = turn_in(want, s, from, alone, ahead, w, c)
+      local is_far = t - from > want.horizon
+      if is_far and w and w.state == PASSED then
+        is_far = s.row.pin > from + want.horizon
+      end
+
+      -- Of several lines, the caller stands in the line with the latest turn.
+      if (ahead > 0 or is_far) and not (turn_at and turn_at >= t) then
+        held, turn_at = s, t
+      end
+    end
+  end
+
+  return held, turn_at, least, by
+end
+
+-- last_turn returns when the last of equal callers will have its turn in the line of search s, if the first has its turn at turn_at.
+local function last_turn(want, s, callers, turn_at)
+  if callers == 1 then
+    return turn_at
+  end
+
+  local q, cost = queue.of(s.row), s.each * callers
+  local rank = q and queue.behind(q, want.class, s.share, s.weight, cost) or cost
+  return max(turn_at, turn.at(s.rule, s.reserve, now, s.each, rank))
+end
+
+-- take_ticket gives the first of equal callers a ticket in the line of search s; q and c are from ticket_of. It returns the ticket, the line,
+-- the lane, and how many of the callers stand there from now on.
+local function take_ticket(want, s, callers, q, c)
+  local w = {state = WAITS, round = 0}
+
+  -- A caller that had a start goes to the front. A new caller gets the next ticket of its lane.
+  if q and want.first then
+    w.ticket, c = FRONT, c or queue.make(q, want.class, s.share, s.weight, s.each)
+  else
+    q, w.ticket, c, callers = queue.line_up(s.row, want.class, s.share, s.weight, s.each, callers, s.reserve, want.horizon, seed)
+  end
+
+  w.id, w.share = q.id, c.share or 0
+  want.tickets[s.index] = w
+  return w, q, c, callers
+end
+
+-- answer_in_line answers callers that stand in the line of search s: when the first and the last of them will have their turn, and all tickets.
+local function answer_in_line(want, s, callers, turn_at, t_last)
+  answer(FIVE, callers, IN_LINE, turn_at, s.index, s.row.paused > s.from and s.row.paused or 0)
+
+  local count, told = 0, {}
+  for index, w in pairs(want.tickets) do
+    count = count + 1
+    told[count] = struct.pack('<dddddd', index, w.id, w.ticket, w.state, w.round, w.share)
+  end
+  answer('<dd', t_last, count)
+  out[#out + 1] = table.concat(told)
+end
+
+-- line_up puts equal callers in the line of search s, in which the first of them will have its turn at turn_at, and answers them. It returns how
+-- many it put there: the others are asked one by one if they would wait longer than max_wait, or have no place in the lane.
+local function line_up(list, want, s, callers, turn_at, max_wait)
+  local t_last = last_turn(want, s, callers, turn_at)
+  if t_last - now > max_wait then
+    callers, t_last = 1, turn_at
+  end
+
+  -- The caller waits in the line of s now, so offers in its other lines go to other waiters.
+  for _, other in ipairs(list) do
+    local w, q, c = ticket_of(want, other)
+    if w and other ~= s and w.ticket < c.cut then
+      queue.pass(q, c, w, other.each)
+    end
+  end
+
+  local w, q, c = ticket_of(want, s)
+  if not w then
+    local stood
+    w, q, c, stood = take_ticket(want, s, callers, q, c)
+    if stood < callers then
+      callers, t_last = stood, turn_at
+    end
+  end
+  c.furthest = max(c.furthest or 0, turn_at) -- the callers behind it in this call do not start before
+
+  -- The waiter's turn has come, and there is no room yet: it counts among the offers.
+  if w.state == HAD or w.state ~= PASSED and w.ticket < c.cut then
+    queue.count(q, c, w, s.each, now)
+    q[want.class].reserve, q[want.class].horizon = s.reserve, want.horizon
+  end
+
+  if w.ticket < c.cut then
+    -- Room for a large cost comes together slowly, so the offer must not lapse meanwhile.
+    if s.each > 1 then
+      queue.hold(q, c, now, min(max(ASK_LEAST, floor((turn_at - now) / 2)), ASK_LAST))
+    end
+    c.stood = (c.stood or 0) + s.each
+  end
+
+  answer_in_line(want, s, callers, turn_at, t_last)
+  if want.fresh then
+    want.tickets = {} -- the next of these callers gets tickets of its own
+  end
+  return callers
+end
+
+-- quit ends what equal callers have in the lines of their searches. If starts is true that many callers start; otherwise a caller leaves.
+function quit(list, want, starts, many)
+  for _, s in ipairs(list) do
+    local w, q, c = ticket_of(want, s)
+
+    if w then
+      -- What shares were served is counted once. A waiter that had its turn, or stands in front, was counted at its first start.
+      if q.many and starts and w.state ~= HAD and w.ticket ~= FRONT then
+        served_of().count(q, want.class, c.share, s.each)
+      end
+
+      queue.leave(q, c, w, s, starts)
+      w.state = HAD
+    elseif q and q.many and starts and not want.first and not s.shadow then
+      -- Callers that never stood in this line are charged to the lane of their share, because others of that share may wait there.
+      lanes_of().start(q, want.class, s.share, s.weight, s.each * many)
+      served_of().count(q, want.class, s.share, s.each * many)
+    end
+  end
+end
+
+-- renew keeps the offers of a waiter that came and waits for more room than there is, for a length of time from now.
+function renew(list, want, length)
+  for _, s in ipairs(list) do
+    local w, q, c = ticket_of(want, s)
+    if w and s.each > 1 and w.ticket < c.cut then
+      queue.hold(q, c, now, length)
+    end
+  end
+end
+
+-- started notes a start at t that was waited for; held is the index of the charge that set t. Callers of the same class and of lower classes
+-- keep behind it in the row of that charge, the next of equal callers as well. A start beyond the horizon is the row's pin.
+function started(list, want, held, t, from)
+  local tail = 't' .. floor(want.class) -- Lua 5.4 makes 't1.0' of a number of a frame
+  for _, s in ipairs(list) do
+    if is_free(s.rule, s.row) then
+      -- the row is left as it is
+    elseif t - from > want.horizon then
+      s.row.pin = t
+    elseif s.index == held then
+      s.row[tail] = max(s.row[tail], t)
+      s.tail = s.follows and max(s.tail, t) or s.tail
+    end
+  end
+end
+
+-- keep_behind lets a caller keep behind the starts that others waited for, except in rows where it had a start itself. It is called before the
+-- first search, which the tails, the horizon and what follows decide.
+function keep_behind(list, want)
+  local counting = 0 -- searches whose row counts starts
+  for _, s in ipairs(list) do
+    counting = counting + (is_free(s.rule, s.row) and 0 or 1)
+  end
+
+  for _, s in ipairs(list) do
+    local w, had_start = ticket_of(want, s), want.first
+    if w then
+      had_start = w.state == HAD or w.ticket == FRONT
+    end
+
+    -- Classes from 1 to the caller's own go before the caller.
+    for class = 1, had_start and 0 or want.class do
+      s.tail = max(s.tail, s.row['t' .. class])
+    end
+    s.horizon, s.single = want.horizon, counting == 1
+    s.follows = not had_start
+  end
+end
+
+-- refuse refuses equal callers that may not wait until turn_at, their turn in the line of search s. It returns how many it refused, and the time
+-- that the calendar boundaries must reach, if they end too early.
+--
+-- All rows and claims together may have room later than each row alone, but not before least, which the charge by set. The refusal tells that
+-- later time.
+local function refuse(list, want, claims, s, callers, turn_at, max_wait, least, by)
+  local t, held, paused = turn_at, s.index, s.row.paused > s.from and s.row.paused or 0
+
+  -- A caller that waits for any time is not refused, and needs no later bound.
+  if max_wait < MAX_NUMBER and #list + #claims > 1 then
+    local open_at, gate = s.from, nil -- no pause closes a claim from then on
+    if #claims > 0 then
+      open_at, gate = first_open(claims, open_at, now)
+    end
+    if open_at > least or gate and open_at == least and gate < by then -- of the charges that set it the first counts
+      by = 0
+    end
+
+    local start, index, pause_end = find(list, s.from, max(least, open_at), by)
+    if not start then
+      return 0, index
+    elseif start > t or start == t and index == 0 then
+      t, held, paused = start, index, pause_end
+    end
+
+    -- No charge set the start, so the claim that opens last did.
+    if held == 0 then
+      held, paused = gate, open_at
+    end
+  end
+
+  if max_wait > 0 and t - now <= max_wait then
+    return 0
+  end
+  answer(FIVE, callers, REFUSED, t, held, paused)
+  quit(list, want)
+  return callers
+end
+
+-- stand puts equal callers in a line, if they have to stand in one, or refuses them. It returns how many were put there or refused, and the time
+-- that the calendar boundaries must reach, if they end too early. If it returns 0 the first caller starts: then least and by follow, as held_by
+-- returns them.
+function stand(list, want, claims, callers, arrival, from, max_wait)
+  local s, turn_at, least, by, need = held_by(list, want, from)
+  if need or not s then
+    return 0, need, least, by
+  end
+
+  -- The line for a start comes first: the caller leaves the line for slots.
+  if #claims > 0 and arrival > 0 then
+    leave_line(claims, arrival)
+  end
+
+  local refused
+  refused, need = refuse(list, want, claims, s, callers, turn_at, max_wait, least, by)
+  if refused > 0 or need then
+    return refused, need
+  end
+  return line_up(list, want, s, callers, turn_at, max_wait)
+end
+end
