@@ -74,6 +74,7 @@ func TestP8_HolderStandsStill(t *testing.T) {
 	dsn := table(t)
 	slow, fast := sqlstore.NewDatabase(open(t, dsn)), sqlstore.NewDatabase(open(t, dsn))
 	locked, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	began := time.Now() // before the server's clock starts
 	go func() {
 		_, _, err := add(slow, "a", sync.OnceFunc(func() {
 			close(locked)
@@ -82,16 +83,16 @@ func TestP8_HolderStandsStill(t *testing.T) {
 		ended <- err
 	}()
 	<-locked
-	began := time.Now()
-	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second) // many times as long as that takes
-	defer stop()
-	require.NoError(t, fast.Transact(ctx, "group", []string{"a"}, func(tx rowstore.Tx) error {
+
+	// If the server did not end the session, this transaction would fail after its last wait for the lock.
+	require.NoError(t, fast.Transact(t.Context(), "group", []string{"a"}, func(tx rowstore.Tx) error {
 		values, err := tx.Get("a")
 		require.Nil(t, values[0])
 		tx.Put("a", []byte("+"), time.Hour)
 		return err
 	}))
 	require.Greater(t, time.Since(began), sqlstore.Standstill*time.Second/2, "it did not wait")
+
 	close(goOn)
 	saved := "+"
 	if <-ended == nil {
@@ -355,6 +356,8 @@ func TestP8_UnreadAnswer(t *testing.T) {
 	dsn := table(t)
 	config, err := mysql.ParseDSN(dsn)
 	require.NoError(t, err)
+	config.Params = map[string]string{"net_write_timeout": "3600"} // the server's own patience ends nothing here
+
 	var stands atomic.Bool
 	ended := make(chan struct{})
 	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -369,6 +372,7 @@ func TestP8_UnreadAnswer(t *testing.T) {
 	db := sql.OpenDB(connector)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	slow, fast := sqlstore.NewDatabase(db), sqlstore.NewDatabase(open(t, dsn))
+
 	var keys []string
 	for i := range rows {
 		keys = append(keys, fmt.Sprint("row-", i))
@@ -383,6 +387,7 @@ func TestP8_UnreadAnswer(t *testing.T) {
 	}
 	_, _, err = add(slow, "a", nil)
 	require.NoError(t, err)
+
 	stands.Store(true)
 	standing, leave := context.WithCancel(t.Context())
 	left := make(chan struct{})
@@ -396,9 +401,8 @@ func TestP8_UnreadAnswer(t *testing.T) {
 		require.NoError(t, root.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND command = 'Query' AND info LIKE 'SELECT TIMESTAMPDIFF%'").Scan(&n))
 		return n > 0
 	}, time.Minute, time.Millisecond, "the server is not sending")
-	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second) // many times as long as that takes
-	defer stop()
-	require.NoError(t, fast.Transact(ctx, "group", []string{"a"}, func(tx rowstore.Tx) error {
+	// If the server did not end the session, this transaction would fail after its last wait for the lock.
+	require.NoError(t, fast.Transact(t.Context(), "group", []string{"a"}, func(tx rowstore.Tx) error {
 		_, err := tx.Get("a")
 		tx.Put("a", []byte("+"), time.Hour)
 		return err
