@@ -333,6 +333,58 @@ func (c *clockSet) Read(ctx context.Context, group string, keys []string, do fun
 	return c.Database.Read(ctx, group, keys, func(tx rowstore.Tx) error { return do(shifted{tx, c.by}) })
 }
 
+// A tornConn loses its server when it is to send the rows of a transaction, once, after a part of them.
+type tornConn struct {
+	net.Conn
+	part func(length int) int
+	next *atomic.Bool
+}
+
+func (c *tornConn) Write(b []byte) (int, error) {
+	if !strings.Contains(string(b), "INSERT INTO throttle_rows") || !c.next.CompareAndSwap(true, false) {
+		return c.Conn.Write(b)
+	}
+
+	n, err := c.Conn.Write(b[:c.part(len(b))])
+	if err == nil {
+		err = errors.Join(c.Conn.Close(), &net.OpError{Op: "write", Net: "tcp", Err: syscall.ECONNRESET})
+	}
+	return n, err
+}
+
+// TestP8_RowsThatAreNotSent: the connection is lost before the server has got all of the rows, because the program stood still, for example. Nothing
+// was saved, so the transaction is made again.
+func TestP8_RowsThatAreNotSent(t *testing.T) {
+	t.Parallel()
+	for name, part := range map[string]func(int) int{
+		"none of them": func(int) int { return 0 },
+		"half of them": func(length int) int { return length / 2 },
+		"nearly all":   func(length int) int { return length - 1 },
+	} {
+		config, err := mysql.ParseDSN(table(t))
+		require.NoError(t, err)
+
+		next := new(atomic.Bool)
+		config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+			return &tornConn{conn, part, next}, err
+		}
+		connector, err := mysql.NewConnector(config)
+		require.NoError(t, err)
+		pool := sql.OpenDB(connector)
+		db := sqlstore.NewDatabase(pool)
+
+		for i := range 3 {
+			next.Store(i == 1)
+			was, _, err := add(db, "a", nil)
+			require.NoError(t, err, name)
+			require.Equal(t, strings.Repeat("+", i), was, name)
+			require.False(t, next.Load(), name)
+		}
+		require.NoError(t, pool.Close())
+	}
+}
+
 // An unreadConn reads nothing while its program stands still.
 type unreadConn struct {
 	net.Conn
@@ -377,9 +429,9 @@ func TestP8_UnreadAnswer(t *testing.T) {
 	for i := range rows {
 		keys = append(keys, fmt.Sprint("row-", i))
 	}
-	for i := 0; i < rows; i += 100 {
+	for i := 0; i < rows; i += 10 { // so few that the program does not stand still for long between the trips
 		require.NoError(t, fast.Transact(t.Context(), "group", nil, func(tx rowstore.Tx) error {
-			for _, key := range keys[i : i+100] {
+			for _, key := range keys[i : i+10] {
 				tx.Put(key, make([]byte, length), time.Hour)
 			}
 			return nil
