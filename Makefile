@@ -100,10 +100,12 @@ SOAK ?= 1
 export SOAK
 
 .PHONY: soak
-soak: redis postgres pgbouncer mariadb prometheus lua ## what is long or measured: all of the tests, the tables of waits and scale, chaos
+soak: redis postgres pgbouncer mariadb prometheus lua ## what is long or measured: the tests that are longer than in make test, the tables of waits and scale, chaos
 	@# One package at a time: fleets are measured, and must have the machine to themselves.
 	@# Tests of redisstore await servers of their own, so four run side by side.
-	@$(EACH) go test -vet=off -race -shuffle=on -count=1 -p 1 -parallel 4 -timeout $$((20 * $(SOAK)))m ./...
+	@folders=$$(go run ./internal/lab/soak/longforms) && echo "$$folders" | { status=0; while read -r folder tests; do \
+		(cd "$$folder" && go test -vet=off -race -shuffle=on -count=1 -parallel 4 -timeout $$((20 * $(SOAK)))m -run "$$tests" . </dev/null) || status=1; \
+	done; exit $$status; }
 	@# Nothing is measured here, so both cores have a package. The next line has the waits.
 	go test -vet=off -shuffle=on -count=1 -p 2 -timeout $$((20 * $(SOAK)))m -run "$$(scripts/without-race.sh tests)" -skip '^TestWaits$$' $$(scripts/without-race.sh packages)
 	go test -count=1 -timeout 20m ./internal/lab/waits -v -long

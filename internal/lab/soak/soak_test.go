@@ -21,7 +21,7 @@ func TestWithoutRaceIsRun(t *testing.T) {
 	root := os.DirFS("../../..")
 	packages, tests := make(map[string]bool), make(map[string]bool)
 	require.NoError(t, fs.WalkDir(root, ".", func(name string, _ fs.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(name, "_test.go") || path.Dir(name) == "internal/lab/soak" {
+		if err != nil || !strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "internal/lab/soak/") {
 			return err
 		}
 		source, err := fs.ReadFile(root, name)
@@ -55,6 +55,14 @@ func TestWithoutRaceIsRun(t *testing.T) {
 	gates, err := fs.ReadFile(root, ".ci/run")
 	require.NoError(t, err)
 	require.Regexp(t, `(?m)^for target in (?:\S+ )*test-without-race `, string(gates))
+}
+
+// TestLongFormsAreRun: make soak runs the tests that are longer there.
+func TestLongFormsAreRun(t *testing.T) {
+	makefile, err := os.ReadFile("../../../Makefile")
+	require.NoError(t, err)
+	require.Regexp(t, `(?m)^\t@folders=\$\$\(go run ./internal/lab/soak/longforms\) && echo "\$\$folders" \| \{`, string(makefile))
+	require.Regexp(t, `(?m)^\t\(cd "\$\$folder" && go test .*-run "\$\$tests" \. `, strings.ReplaceAll(string(makefile), "\t\t(", "\t("))
 }
 
 // TestSeeds: $SOAK multiplies the cases of make soak, and never those of make test. A wrong value is told.
