@@ -67,12 +67,15 @@ func TestClockHasNoZone(t *testing.T) {
 	}
 }
 
+// impatient has each wait for a lock end after a second, so that a transaction waits 21 seconds in all, however busy the machine is.
+const impatient = "&innodb_lock_wait_timeout=1"
+
 // TestP8_HolderStandsStill: a program that has locked a group stands still. Others go on after a second, and
 // what the program does when it goes on is not saved.
 func TestP8_HolderStandsStill(t *testing.T) {
 	t.Parallel()
 	dsn := table(t)
-	slow, fast := sqlstore.NewDatabase(open(t, dsn)), sqlstore.NewDatabase(open(t, dsn))
+	slow, fast := sqlstore.NewDatabase(open(t, dsn)), sqlstore.NewDatabase(open(t, dsn+impatient))
 	locked, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	began := time.Now() // before the server's clock starts
 	go func() {
@@ -108,7 +111,7 @@ func TestDeadlocks(t *testing.T) {
 	t.Parallel()
 	dsn := table(t)
 	db := open(t, dsn)
-	store := sqlstore.NewDatabase(open(t, dsn+"&innodb_lock_wait_timeout=1"))
+	store := sqlstore.NewDatabase(open(t, dsn+impatient))
 	for _, key := range []string{"a", "b"} {
 		_, _, err := add(store, key, nil)
 		require.NoError(t, err)
@@ -423,7 +426,7 @@ func TestP8_UnreadAnswer(t *testing.T) {
 	require.NoError(t, err)
 	db := sql.OpenDB(connector)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	slow, fast := sqlstore.NewDatabase(db), sqlstore.NewDatabase(open(t, dsn))
+	slow, fast := sqlstore.NewDatabase(db), sqlstore.NewDatabase(open(t, dsn+impatient))
 
 	var keys []string
 	for i := range rows {
