@@ -521,7 +521,7 @@ func (q *Request) note() *News {
 func (q *Request) setAside(i int) {
 	if s := q.Searches[i].row.slots; s != nil {
 		s.setAside(func(p place) {
-			q.Searches[i].row.ask(p.node, q.Now, q.Now-1)
+			q.Searches[i].row.ask(p.node, q.Now)
 			q.note().Called = append(q.note().Called, Place{q.key(i), p.arrival, p.node})
 		})
 	}

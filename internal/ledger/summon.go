@@ -44,15 +44,16 @@ const (
 // which its waiters are served. Next names the next waiter, and one of Due with
 // Served, SetAside, and Skip must follow.
 type Pass struct {
-	key   Key
-	row   *Row
-	ahead *Row     // the row as it will be when the waiters of other nodes before the next one have started, nil while there are none
-	other *Request // asks for a waiter of a different node: it is believed to want the same as the node's own waiters
-	lapse int64
-	floor int64 // no waiter ahead starts before, or a waiter that is still to book would find no room between others
-	aside bool  // room is set aside for a waiter before the next one
-	again int64 // when there may be more to do, a time of the store's clock. Zero: nobody knows.
-	plan  int64 // when the node itself comes for its next waiter. Zero: it has no such plan.
+	key    Key
+	row    *Row
+	ahead  *Row     // the row as it will be when the waiters of other nodes before the next one have started, nil while there are none
+	other  *Request // asks for a waiter of a different node: it is believed to want the same as the node's own waiters
+	lapse  int64
+	floor  int64 // no waiter ahead starts before, or a waiter that is still to book would find no room between others
+	awaits bool  // a node that was asked by an earlier pass is still to come, and is not silent
+	aside  bool  // room is set aside for a waiter before the next one
+	again  int64 // when there may be more to do, a time of the store's clock. Zero: nobody knows.
+	plan   int64 // when the node itself comes for its next waiter. Zero: it has no such plan.
 
 	// The place that Next has named.
 	place place
@@ -68,6 +69,7 @@ func NewPass(q *Request) *Pass {
 	r := q.Searches[0].row
 	r.lease(q.Node) // the node lives
 	p := &Pass{key: q.key(0), row: r, other: q, lapse: lapse(q.Booking.Horizon)}
+	p.awaits = r.awaits(p.lapse)
 
 	// Waiters of silent nodes stand aside, so the pass goes through a copy of the line without them.
 	if l := r.lively(p.lapse); l != r.queue {
@@ -81,14 +83,14 @@ func NewPass(q *Request) *Pass {
 // to come.
 func lapse(horizon time.Duration) int64 { return max(lapseLeast, Micros(horizon)/lapseParts) }
 
-// ask notes that a node is to come, and reports whether it must be told: it was
-// not asked before, and does not come by itself until the time latest.
-func (r *Row) ask(node, now, latest int64) bool {
+// ask notes that a node is to come, and reports whether it must be told, because
+// it was not asked before.
+func (r *Row) ask(node, now int64) bool {
 	l := r.leaseOf(node)
 	if l == nil {
 		return true
 	}
-	if l.asked != 0 || now <= l.comes && l.comes <= latest {
+	if l.asked != 0 {
 		return false
 	}
 	l.asked, l.comes = now, 0
@@ -110,6 +112,11 @@ func (r *Row) spoke(node int64) (asked bool) {
 func (r *Row) isSilent(node, lapse int64) bool {
 	l := r.leaseOf(node)
 	return l != nil && l.asked != 0 && r.seen-l.asked > lapse
+}
+
+// awaits reports whether a node was asked, is still to come, and is not silent.
+func (r *Row) awaits(lapse int64) bool {
+	return slices.ContainsFunc(r.leases, func(l lease) bool { return l.asked != 0 && !r.isSilent(l.node, lapse) })
 }
 
 // lively returns the row's line without the waiters of silent nodes: they stand
@@ -249,7 +256,7 @@ func (p *Pass) Due(q *Request, w *Waiter) bool {
 // Served notes the result of Serve for the next waiter, which returned called.
 func (p *Pass) Served(q *Request, called bool) {
 	if called {
-		p.row.ask(p.other.Node.ID, q.Now, q.Now-1) // if the node dies now, the line does not stand still
+		p.row.ask(p.other.Node.ID, q.Now) // if the node dies now, the line does not stand still
 	}
 	if p.ahead == nil {
 		return
@@ -283,7 +290,7 @@ func (p *Pass) SetAside() (near, ask bool) {
 	p.aside, p.floor = true, clear
 
 	// A node that was asked before is not told again. If it says nothing, a later pass lets its waiters stand aside.
-	ask = p.row.ask(node, q.Now, start-Micros(q.Booking.Horizon)/comeParts)
+	ask = !p.leaves(node, start) && p.row.ask(node, q.Now)
 	switch l := p.row.leaseOf(node); {
 	case l == nil:
 	case l.asked == 0:
@@ -293,6 +300,22 @@ func (p *Pass) SetAside() (near, ask bool) {
 	}
 
 	return true, ask
+}
+
+// leaves reports whether the pass leaves it to a node to come by itself for a
+// start.
+//
+// Where steps are slow, nodes come later than they said. Messages that ask them
+// make the steps slower still: in PostgreSQL each message wakes all nodes that
+// listen. So one message asks all nodes that are late, and the next such message
+// waits until each of these nodes has come or is silent.
+func (p *Pass) leaves(node, start int64) bool {
+	l := p.row.leaseOf(node)
+	if l == nil || l.comes == 0 {
+		return false
+	}
+	inTime := p.other.Now <= l.comes && l.comes <= start-Micros(p.other.Booking.Horizon)/comeParts
+	return inTime || p.awaits
 }
 
 // askAs has the request of the pass ask as a waiter would, with its priority and

@@ -15,26 +15,28 @@ import (
 // line, and goes through the line for the next waiters. See "Callers share steps" in docs/internals/line.md.
 
 // Callers share steps in this way where a step takes so long on average. Shorter ones cost so little that callers are served at once, and exactly in order; longer
-// ones would hold up other nodes.
+// ones would hold up other nodes. Nodes plan their passes where steps are not that short: the longer a step takes, the more a message costs that asks for one.
 const (
 	cheapStep = 200 * time.Microsecond
 	fastStep  = 20 * time.Millisecond
 )
 
-// measured takes the length of a saved step, from when it had its rows, into the moving average, and lets callers share steps, or stop to, as the average says.
+// measured takes the length of a saved step, from when it had its rows, into the moving average. By the average, callers share steps or not, and the node plans
+// its passes or not.
 func (k *worker) measured(took time.Duration) {
 	k.mu.Lock()
 	k.takes += (took - k.takes) / 8
-	shares := cheapStep <= k.takes && k.takes <= fastStep
+	plans, shares := cheapStep <= k.takes, cheapStep <= k.takes && k.takes <= fastStep
 	k.mu.Unlock()
 
-	// The memory has a copy, which the state's lock guards: steps read it.
-	if k.shares.Swap(shares) == shares {
+	k.shares.Store(shares)
+	if k.plans.Swap(plans) == plans {
 		return
 	}
 
+	// The memory has a copy, which the state's lock guards: steps read it.
 	k.state.Lock()
-	k.memory.sharesSteps = shares
+	k.memory.plans = plans
 	k.state.Unlock()
 }
 

@@ -25,7 +25,7 @@ type memory struct {
 	timers   map[ledger.Key]*time.Timer // of lines whose head is a waiter of this node
 	passes   map[ledger.Key]passed      // the last pass through each line in which callers of this node wait
 
-	sharesSteps bool // callers that confirm a start, newcomers, and waiters share steps: see gather.go
+	plans bool // the node plans its passes: see gather.go
 }
 
 func newMemory(o Options, isDead func(node, heard int64) bool) memory {

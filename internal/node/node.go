@@ -187,6 +187,9 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 		return g, nil
 	}
 
+	if w, ok := b.Turn.(*waiter); ok {
+		o.nth = w.asked.Add(1)
+	}
 	o.books, o.observer = true, outage.From(ctx)
 	s.worker.postNewcomer(o)
 
@@ -258,6 +261,9 @@ func (s *Store) Cancel(b *store.Booking, g store.Grant) {
 	}
 	o := s.op(cancel, b)
 	o.grant = g
+	if w, ok := g.Turn.(*waiter); ok {
+		o.nth = w.asked.Load()
+	}
 	s.undo(o)
 }
 

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -328,9 +329,13 @@ func (v *visitor) live(ctx context.Context) {
 			return
 		case g.Ready != nil:
 			continue
-		case v.chance(0.1): // it needs the start no more
+		case v.chance(0.1): // it needs the start no more, or a start with more room behind it
 			v.leave(g)
-			return
+			if v.chance(0.5) {
+				return
+			}
+			v.b.Instead = store.Handle{}
+			continue
 		}
 		if g.Wait > 0 {
 			time.Sleep(g.Wait)
@@ -423,10 +428,13 @@ func (w *world) checkVisitors(all []*visitor) (asking bool) {
 				told = true
 			default:
 			}
-			if state := v.store.StateOf(v.turn); told {
+			switch state := v.store.StateOf(v.turn); {
+			case told:
 				require.NotEqual(w, node.InLine, state)
-			} else {
-				require.Contains(w, []node.State{node.InLine, node.Left}, state, "it waits for a start, or for slots")
+			case v.b.Instead.Place == 0:
+				require.Equal(w, node.InLine, state, "it waits for a start")
+			default:
+				require.Equal(w, node.Left, state, "it waits for slots")
 			}
 		}
 		asking = asking || v.answers != v.asked
@@ -641,6 +649,72 @@ func TestP1_NothingIsDeliveredThatIsGivenBack(t *testing.T) {
 		require.True(t, again.OK)
 		require.Equal(t, node.Left, b.store.StateOf(g.Turn))
 	})
+}
+
+// TestP3_AnOldUndoLeavesTheNextWait: a start is given back in a step that fails, so the node tries again a second later. Until then the caller has asked again, and waits in
+// line: it keeps its place, and has its start.
+func TestP3_AnOldUndoLeavesTheNextWait(t *testing.T) {
+	for _, how := range []string{"Cancel", "a booking instead"} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := &failing{table: table{node.NewTable(nil)}}
+				s := node.New(b, node.Options{Node: ledger.Node{ID: 1, Lease: lease.Microseconds()}})
+				full := store.Charge{Budget: store.Budget{Policy: "full", Key: [16]byte{1}}, Limit: store.PerMinute(2), Cost: 1}
+				k := &store.Booking{Charges: []store.Charge{full}, MaxWait: store.AnyWait, Horizon: time.Second}
+				book := func() store.Grant {
+					g, err := s.Book(t.Context(), k)
+					require.NoError(t, err)
+					return g
+				}
+
+				// The caller waits for its first start, so that the store knows it.
+				book()
+				book()
+				g := book()
+				<-g.Ready
+				k.Turn = g.Turn
+				g = book()
+				require.True(t, g.OK)
+
+				b.fails.Store(true)
+				if how == "Cancel" {
+					s.Cancel(k, g)
+				} else {
+					k.Instead = g.Handle
+					_, err := s.Book(t.Context(), k)
+					require.ErrorIs(t, err, errFails)
+					k.Instead = store.Handle{}
+				}
+				b.fails.Store(false)
+
+				// No start is free before the node gives back what it owes.
+				_, err := s.Book(t.Context(), &store.Booking{Charges: k.Charges, MaxWait: store.AnyWait})
+				require.NoError(t, err)
+				g = book()
+				require.NotNil(t, g.Ready)
+				time.Sleep(2 * time.Second)
+				require.Zero(t, s.Memory().Owed)
+				require.NotEqual(t, node.Left, s.StateOf(k.Turn))
+				<-g.Ready
+				require.True(t, book().OK)
+			})
+		})
+	}
+}
+
+var errFails = errors.New("the step has failed")
+
+// A failing is a table whose steps fail for a while.
+type failing struct {
+	table
+	fails atomic.Bool
+}
+
+func (f *failing) Step(keys []ledger.Key, decide func(node.Rows) node.Told) (node.Heard, error) {
+	if f.fails.Load() {
+		return node.Heard{}, errFails
+	}
+	return f.table.Step(keys, decide)
 }
 
 // checkStarts: no window of a budget has more starts than its limit.

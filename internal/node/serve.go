@@ -133,7 +133,7 @@ func (st *step) serve(key ledger.Key) {
 // plan says by when this node comes by itself to a line, at the end of a pass. Wanted says that the pass found few waiters with places.
 func (st *step) plan(key ledger.Key, pass *ledger.Pass, wanted bool) {
 	comes, enough := int64(0), false
-	if st.memory.sharesSteps {
+	if st.memory.plans {
 		comes, enough = pass.Plan(st.confirms(key))
 	}
 

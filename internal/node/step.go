@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
@@ -213,6 +214,8 @@ type waiter struct {
 	next  *Caller // the draft of the step under way, or nil if there is none
 	turns int     // how often it was served in the step under way
 	reply reply   // by which the node knows of the start of a caller that is booked
+
+	asked atomic.Int64 // how often the caller has asked with this Turn
 }
 
 // A reply is of a step that has booked for a waiter.
@@ -489,11 +492,12 @@ func (st *step) unslot(b *store.Booking, h store.Handle) {
 }
 
 // cancel gives back a grant, or a place in line.
-func (st *step) cancel(b *store.Booking, g store.Grant) {
+func (st *step) cancel(b *store.Booking, g store.Grant, asked int64) {
 	st.unslot(b, g.Handle)
 
-	// A waiter's place, and a start that was booked for it meanwhile, are not in the grant's handle.
-	if w, ok := g.Turn.(*waiter); ok && w.caller().IsKnown() {
+	// A waiter's place, and a start that was booked for it meanwhile, are not in the grant's handle. If the caller has asked again since, that booking gives them
+	// back, and the waiter's place may be a new one by now: a step that has failed is made up for a second later.
+	if w, ok := g.Turn.(*waiter); ok && w.asked.Load() == asked && w.caller().IsKnown() {
 		st.changeCaller(w, (*Caller).GiveUp)
 	}
 	st.change(b, func(q *ledger.Request) { q.Cancel(g) })
@@ -513,7 +517,7 @@ func book(st *step, o *op) {
 }
 
 // cancel gives back the grant of an op.
-func cancel(st *step, o *op) { st.cancel(&o.booking, o.grant) }
+func cancel(st *step, o *op) { st.cancel(&o.booking, o.grant, o.nth) }
 
 // release ends what an op holds of its Concurrency charges.
 func release(st *step, o *op) {
@@ -524,13 +528,13 @@ func release(st *step, o *op) {
 // withdraw takes the place of an op that asks for a start for a caller that has left. What the caller
 // had counts as given back.
 func withdraw(st *step, o *op) {
-	st.cancel(&o.booking, store.Grant{Handle: o.booking.Instead, Turn: o.booking.Turn})
+	st.cancel(&o.booking, store.Grant{Handle: o.booking.Instead, Turn: o.booking.Turn}, o.nth)
 	o.grant = store.Grant{}
 }
 
 // ownUndo returns an op of the node's own, which nobody waits for, that gives back the grant of a caller's op.
 func ownUndo(decide func(*step, *op), o *op) *op {
-	own := &op{decide: decide, booking: o.booking, grant: o.grant, isUndo: true}
+	own := &op{decide: decide, booking: o.booking, grant: o.grant, nth: o.nth, isUndo: true}
 	own.booking.Charges = slices.Clone(o.booking.Charges)
 	return own
 }

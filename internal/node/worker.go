@@ -57,7 +57,8 @@ type worker struct {
 	confirms     []*confirmation
 	gathering    gathering
 	takes        time.Duration // how long steps take, on average
-	shares       atomic.Bool   // steps take so long that callers share them; the memory has the same
+	shares       atomic.Bool   // steps take so long that callers share them
+	plans        atomic.Bool   // steps take so long that the node plans its passes; the memory has the same
 
 	state  sync.Mutex
 	step   step
@@ -618,6 +619,7 @@ type op struct {
 	came     time.Time     // when the caller came, if the op waits for others to share a step
 	books    bool          // the op asks for a start
 	isUndo   bool          // the op gives something back
+	nth      int64         // how often the caller had asked with its Turn by then
 
 	costs []int // the costs of a start, for Settle
 

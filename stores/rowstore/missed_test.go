@@ -406,6 +406,7 @@ type waitingNodes struct {
 	takes          time.Duration // how long a transaction takes. Zero: a random time, as in a database on a server.
 	polls          bool          // the database cannot wake nodes
 	slower         float64       // how many times as long the trips take as of a database on a server. Zero: once.
+	wakes          time.Duration // for how long a message keeps the server busy, for each node that listens, where slower is set
 	away           time.Duration // the round trip to the database, which is far away. Zero: it is near.
 
 	mu     sync.Mutex
@@ -435,7 +436,7 @@ func (f *waitingNodes) String() string {
 		text += ", not woken"
 	}
 	if f.slower > 0 {
-		text += fmt.Sprintf(", %v times slower", f.slower)
+		text += fmt.Sprintf(", %v times slower, a message takes %v a node", f.slower, f.wakes)
 	}
 	return text
 }
@@ -493,7 +494,7 @@ func (f *waitingNodes) database() (db rowstore.Database, count *atomic.Int64) {
 	if f.takes == 0 {
 		d := newServed(45)
 		if f.slower > 0 {
-			d.slower, d.wakes = f.slower, 100*time.Microsecond
+			d.slower, d.wakes = f.slower, f.wakes
 		}
 		if far := (&distant{d, f.away / 2}); f.away > 0 {
 			if f.polls {

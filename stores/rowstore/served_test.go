@@ -111,9 +111,10 @@ func TestP3_WaitingOnASlowServer(t *testing.T) {
 		*waitingNodes
 		most float64 // transactions and reads a start, and nodes that hear a message
 	}{
-		{&waitingNodes{nodes: 60, callers: 4, n: 40, slower: 2}, 9},
-		{&waitingNodes{nodes: 16, callers: 16, n: 40, slower: 2.5}, 3.5},
-		{&waitingNodes{nodes: 4, callers: 16, n: 40, slower: 3}, 2.5},
+		{&waitingNodes{nodes: 60, callers: 4, n: 40, slower: 2, wakes: 100 * time.Microsecond}, 9},
+		{&waitingNodes{nodes: 60, callers: 4, n: 40, slower: 1.5, wakes: 800 * time.Microsecond}, 8},
+		{&waitingNodes{nodes: 16, callers: 16, n: 40, slower: 2.5, wakes: 100 * time.Microsecond}, 3.5},
+		{&waitingNodes{nodes: 4, callers: 16, n: 40, slower: 3, wakes: 100 * time.Microsecond}, 2.5},
 	} {
 		f := c.waitingNodes
 		t.Run(f.String(), func(t *testing.T) {

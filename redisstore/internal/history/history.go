@@ -573,14 +573,17 @@ type Reply struct {
 	Sent       time.Time // when the call was sent
 	ServerTime int64     // that the reply told, or 0 before the first reply
 	By         time.Time // when it was that time, at the latest; the zero time in a repeated reply
+
+	Age time.Duration // in a repeated reply: how long before the reply the server's time was ServerTime
 }
 
 // withTime returns a reply that was given again and received at a time, with its By. The difference of their
-// server times says how much later than the last reply it was decided. Without a last reply it counts as decided
-// when the copy of the call was sent that was done. If that copy was held up, the clock will seem to have been set back
-// since, which is the safe mistake.
+// server times says how much later than the last reply it was decided. Without a last reply, the reply itself says how long ago that was.
+//
+// If the server's clock was set between the two, By is wrong by as much. Too early a time makes the clock seem to have been set back since, which is the safe mistake.
+// Too late a time hides that the clock was set back, which lets windows last longer.
 func (r Reply) withTime(last Reply, received time.Time) Reply {
-	r.By = r.Sent
+	r.By = received.Add(-r.Age)
 	if !last.By.IsZero() {
 		r.By = last.By.Add(Between(last.ServerTime, r.ServerTime))
 	}

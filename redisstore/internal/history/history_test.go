@@ -272,13 +272,20 @@ func TestP9_DecidedAt(t *testing.T) {
 }
 
 // TestP9_RepeatedReply: a reply that was given again is as much later than the last one
-// as it says, and never in the future.
+// as it says, and never in the future. The first reply of all is as old as it says, even if the call had waited for long: otherwise the server's clock would seem to have
+// been set back.
 func TestP9_RepeatedReply(t *testing.T) {
 	again := Reply{Sent: at(time.Second), ServerTime: 4_000_000}
 	last := Reply{ServerTime: 1_000_000, By: at(0)}
 	require.Equal(t, at(3*time.Second), again.withTime(last, at(time.Minute)).By)
 	require.Equal(t, at(2*time.Second), again.withTime(last, at(2*time.Second)).By)
-	require.Equal(t, at(time.Second), again.withTime(Reply{}, at(time.Minute)).By)
+
+	again.Age = 2 * time.Second
+	first := again.withTime(Reply{}, at(10*time.Second))
+	require.Equal(t, at(8*time.Second), first.By)
+	require.Equal(t, 3*time.Second, first.clockSample(at(11*time.Second), 0).AtLeast)
+	again.Age = -time.Second
+	require.Equal(t, at(10*time.Second), again.withTime(Reply{}, at(10*time.Second)).By)
 }
 
 func TestBetween(t *testing.T) {

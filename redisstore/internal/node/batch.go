@@ -298,6 +298,7 @@ func (n *Node) observe(b *batch, p *wire.BookReply, sent, received time.Time) {
 
 	if p.DecidedAt != 0 { // Redis had done the call by an earlier copy, which was made CopyAge after the first
 		last.Sent, last.ServerTime, last.By = b.sent.Add(min(p.CopyAge, received.Sub(b.sent))), p.DecidedAt, time.Time{}
+		last.Age = history.Between(p.DecidedAt, p.Now)
 		at, since = history.DecidedAt(last.Sent, received, p.DecidedAt, p.Now)
 	} else {
 		n.Offsets.Observe(group, p.Now, sent, received)
