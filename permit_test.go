@@ -180,7 +180,7 @@ func TestReleaseAsTheContextEnds(t *testing.T) {
 			all.Go(permit.Cancel)
 		}
 		all.Wait()
-		require.Eventually(t, func() bool { return releases.count() == i+1 }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return releases.count() == i+1 }, hangs, time.Millisecond)
 	}
 	require.Equal(t, 1, used(t, l, "slots", ""))
 }
@@ -225,7 +225,7 @@ func TestDroppedPermit(t *testing.T) {
 			require.Eventually(t, func() bool {
 				runtime.GC()
 				return used(t, l, "slots", "") == 0 && len(seen.only(throttle.EventDropped)) == 2
-			}, 10*time.Second, time.Millisecond)
+			}, hangs, time.Millisecond)
 			require.Equal(t, "slots", seen.only(throttle.EventDropped)[0].Policy)
 			require.Equal(t, throttle.Concurrency(2), seen.only(throttle.EventDropped)[0].Limit)
 		})

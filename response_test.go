@@ -275,7 +275,7 @@ func TestDroppedBody(t *testing.T) {
 			require.Eventually(t, func() bool {
 				runtime.GC()
 				return taken() == 0 && len(seen.only(throttle.EventDropped)) == 2
-			}, 10*time.Second, time.Millisecond)
+			}, hangs, time.Millisecond)
 			require.Equal(t, "slots", seen.only(throttle.EventDropped)[0].Policy)
 		})
 	}
@@ -292,7 +292,7 @@ func TestBodiesThatAreNotDropped(t *testing.T) {
 		tr, taken := slotTransport(t, answer(200, "some text"), &seen)
 		ctx, cancel := context.WithCancel(t.Context())
 		use(must(tr.RoundTrip(get(t, "http://a.invalid/").WithContext(ctx))), cancel)
-		require.Eventually(t, func() bool { return taken() == 0 }, 10*time.Second, time.Millisecond, name)
+		require.Eventually(t, func() bool { return taken() == 0 }, hangs, time.Millisecond, name)
 		for range 3 {
 			runtime.GC()
 		}

@@ -369,28 +369,28 @@ func TestP13_TheBaseSeesTheCallersContext(t *testing.T) {
 // TestP13_TheCallersHooksAreCalled: those of its own trace, on the way to the connection
 // and on it.
 func TestP13_TheCallersHooksAreCalled(t *testing.T) {
-	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	defer upstream.Close()
-	var mu sync.Mutex
-	called := make(map[string]int)
-	hook := func(name string) {
+	synctest.Test(t, func(t *testing.T) {
+		u := newUpstream(t, func(http.ResponseWriter, *http.Request) {}, onePerHour)
+		var mu sync.Mutex
+		called := make(map[string]int)
+		hook := func(name string) {
+			mu.Lock()
+			defer mu.Unlock()
+			called[name]++
+		}
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+			ConnectStart: func(string, string) { hook("ConnectStart") },
+			GotConn:      func(httptrace.GotConnInfo) { hook("GotConn") },
+			WroteHeaders: func() { hook("WroteHeaders") },
+			WroteRequest: func(httptrace.WroteRequestInfo) { hook("WroteRequest") },
+		})
+		resp, err := u.RoundTrip(get(t, u.url).WithContext(ctx))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
 		mu.Lock()
 		defer mu.Unlock()
-		called[name]++
-	}
-	tr := newTransport(t, upstream.Client().Transport, onePerHour)
-	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
-		ConnectStart: func(string, string) { hook("ConnectStart") },
-		GotConn:      func(httptrace.GotConnInfo) { hook("GotConn") },
-		WroteHeaders: func() { hook("WroteHeaders") },
-		WroteRequest: func(httptrace.WroteRequestInfo) { hook("WroteRequest") },
+		require.Equal(t, map[string]int{"ConnectStart": 1, "GotConn": 1, "WroteHeaders": 1, "WroteRequest": 1}, called)
 	})
-	resp, err := tr.RoundTrip(get(t, upstream.URL).WithContext(ctx))
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	mu.Lock()
-	defer mu.Unlock()
-	require.Equal(t, map[string]int{"ConnectStart": 1, "GotConn": 1, "WroteHeaders": 1, "WroteRequest": 1}, called)
 }
 
 // TestP15_AContextThatIsLookedAtLate: after the answer is over, and by many at once.

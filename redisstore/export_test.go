@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -101,16 +102,46 @@ const tick = 50 * time.Millisecond
 // network keeps a bubble's clock from moving, so it asks now and then what has
 // come, and is a timer in between: a bubble may end while somebody waits.
 func (s *Store) listenAt(ctx context.Context, sub *notify.Subscription) {
-	c := s.primary.client.Subscribe(context.Background(), sub.Own, sub.Shared)
+	s.listenUnless(ctx, sub, new(atomic.Bool))
+}
+
+// listenUnless is listenAt on a connection that is cut, and not made anew, while cut is true.
+func (s *Store) listenUnless(ctx context.Context, sub *notify.Subscription, cut *atomic.Bool) {
+	var c *redis.PubSub // nil while there is no connection
+	closes := func() {
+		if c != nil {
+			c.Close()
+		}
+		c = nil
+	}
+
 	var look func()
 	look = func() {
-		if ctx.Err() != nil || c.Ping(ctx) != nil || !drain(ctx, c, sub) {
-			c.Close()
+		switch {
+		case ctx.Err() != nil:
+			closes()
+			return
+		case cut.Load():
+			closes()
+		case c == nil:
+			c = s.primary.client.Subscribe(context.Background(), sub.Own, sub.Shared)
+		}
+
+		if c != nil && (c.Ping(ctx) != nil || !drain(ctx, c, sub)) {
+			closes()
 			return
 		}
 		time.AfterFunc(tick, look)
 	}
 	look()
+}
+
+// Cuttable returns what cuts the connection on which a store of NewAt hears, and what lets it connect anew. It is called before
+// the store listens.
+func (s *Store) Cuttable() (cut, mend func()) {
+	var isCut atomic.Bool
+	s.primary.subs.Listen = func(ctx context.Context, sub *notify.Subscription) { s.listenUnless(ctx, sub, &isCut) }
+	return func() { isCut.Store(true) }, func() { isCut.Store(false) }
 }
 
 // drain reads all that came before the answer to a ping.

@@ -200,14 +200,14 @@ func TestP12_SleepersTellWhatWasLost(t *testing.T) {
 	w := second.Watch(sleeper, g, make(chan struct{}, 1))
 	defer w.Stop()
 	booked := time.Now()
-	require.Eventually(t, func() bool { return second.Complete(booked.Add(3 * time.Second)) }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return second.Complete(booked.Add(3 * time.Second)) }, inTheEnd, 5*time.Millisecond)
 
 	forgets(t, client)
 	book(t, first, limit) // it knew of one start
 	require.Eventually(t, func() bool {
 		st := status(t, first, limit)
 		return st.Used+st.Waiting >= 6
-	}, 10*time.Second, 5*time.Millisecond, "nobody told")
+	}, inTheEnd, 5*time.Millisecond, "nobody told")
 }
 
 // TestP1_NodeCountsFromWhereItNamed asks for starts of one node while the way to

@@ -52,7 +52,7 @@ func TestContract(t *testing.T) {
 // still there when all tests are over.
 func TestMain(m *testing.M) {
 	code := redistest.Main(m)
-	if left := leaked(10 * time.Second); left != "" {
+	if left := leaked(inTheEnd); left != "" {
 		fmt.Fprintln(os.Stderr, "P15 broken: goroutines outlive the tests:\n"+left)
 		code = 1
 	}

@@ -217,7 +217,7 @@ func TestP11_KeysOutliveASlowStart(t *testing.T) {
 		for range 2 {
 			left := lifetime(t, client, s.Key(c.Budget))
 			require.Greater(t, left, time.Hour+35*time.Second) // some seconds of which are the machine's
-			b := bookingFor(0, c)
+			b := bookingFor(lessThanAnHour, c)
 			require.False(t, ask(t, s, b).OK)
 		}
 	}
@@ -240,7 +240,11 @@ func TestP11_APenaltyThatIsStoredLate(t *testing.T) {
 
 // inTheEnd only keeps a failure from lasting forever; docs/run/redis.md has what was
 // measured.
-const inTheEnd = 30 * time.Second
+const inTheEnd = 2 * time.Minute
+
+// lessThanAnHour is the MaxWait of callers that are refused at once, because they would wait for an hour. A
+// caller that waits for nothing gives Redis one second, which a busy machine may need.
+const lessThanAnHour = time.Minute
 
 // meanwhile has a caller wait while something is done, and returns its grant.
 func meanwhile(t *testing.T, s *redisstore.Store, do func()) store.Grant {
@@ -375,8 +379,10 @@ func TestP12_AServerThatLoads(t *testing.T) {
 
 	s := redisstore.New(server.Client(t), redisstore.Options{}) // one that knows nothing
 	k := bookingFor(0, hourly)
-	_, err := s.Book(t.Context(), k)
-	require.ErrorContains(t, err, "LOADING ")
+	saysWhy(t, "LOADING ", func() error {
+		_, err := s.Book(t.Context(), k)
+		return err
+	})
 	require.Positive(t, h.book(s).Wait)
 }
 
@@ -415,13 +421,13 @@ func TestP1_Evicted(t *testing.T) {
 
 // TestP12_DeadConnections freezes all connections of a pool. Those that come later
 // work, so the first call on a new one is answered, however many are dead: without
-// that each would take its ReadTimeout, a minute here.
+// that each would take its ReadTimeout, an hour here.
 func TestP12_DeadConnections(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t)
 	wire := redistest.NewWire(t, server.Addr)
 	o := server.Options()
-	o.Addr, o.ReadTimeout = wire.Addr, time.Minute
+	o.Addr, o.ReadTimeout = wire.Addr, time.Hour
 	client := clientOf(t, o)
 	s := redisstore.New(client, redisstore.Options{})
 	const groups = 12

@@ -239,6 +239,11 @@ func TestP3_SetUsedServesWaiters(t *testing.T) {
 // they start sooner.
 func TestP1_SetUsedMovesStarts(t *testing.T) {
 	t.Parallel()
+	tryAgain(t, setUsedMovesStarts)
+}
+
+// setUsedMovesStarts returns false if the program may have lost the news.
+func setUsedMovesStarts(t *testing.T) bool {
 	client := redistest.Single(t).Client(t)
 	a, b := redisstore.New(client, redisstore.Options{}), redisstore.New(client, redisstore.Options{})
 	hourly := charge("a name with spaces", store.PerHour(3))
@@ -255,11 +260,15 @@ func TestP1_SetUsedMovesStarts(t *testing.T) {
 		k.Instead, k.Returns, k.NotBefore = g.Handle, true, 0
 		bookings = append(bookings, k)
 	}
-	listeners(t, client, 1)
+
+	hears(b)
+	since := time.Now()
 	_, ok, err := a.SetUsed(t.Context(), hourly, 2)
 	require.NoError(t, err)
 	require.True(t, ok)
-	heard(t, news[1:]...)
+	if !heard(t, b, since, news[1:]...) {
+		return false
+	}
 	require.Empty(t, news[0])
 	late := ask(t, a, booking(hourly))
 	for i, k := range bookings[1:] {
@@ -270,23 +279,41 @@ func TestP1_SetUsedMovesStarts(t *testing.T) {
 		watches[1+i].Stop()
 		watches[1+i] = b.Watch(k, g, news[1+i])
 	}
+
 	_, _, err = a.SetUsed(t.Context(), hourly, 0)
 	require.NoError(t, err)
-	heard(t, news...)
+	if !heard(t, b, since, news...) {
+		return false
+	}
 	for i := range 3 {
 		require.Less(t, ask(t, b, bookings[i]).Wait, time.Second)
 	}
+	return true
 }
 
-// heard requires that there is news for all of them.
-func heard(t *testing.T, news ...chan struct{}) {
+// newsComes bounds the wait for what takes a message, on a machine that is busy.
+const newsComes = 30 * time.Second
+
+// heard requires that there is news for all of them. It returns false if the store may have lost messages since then:
+// on a busy machine its connection may seem dead, and is made anew.
+func heard(t *testing.T, s *redisstore.Store, since time.Time, news ...chan struct{}) bool {
 	t.Helper()
 	for _, one := range news {
 		select {
 		case <-one:
-		case <-time.After(awaitMost):
-			require.FailNow(t, "it does not hear")
+		case <-time.After(newsComes):
+			require.False(t, s.Complete(since), "it does not hear")
+			return false
 		}
+	}
+	return true
+}
+
+// tryAgain plays a scene until it proves something: it returns false if it was too slow for that, on a busy machine.
+func tryAgain(t *testing.T, scene func(*testing.T) bool) {
+	t.Helper()
+	for attempts := 1; !scene(t); attempts++ {
+		require.Less(t, attempts, 8, "the machine is always too slow")
 	}
 }
 
@@ -588,6 +615,11 @@ func state(t *testing.T, s store.Store, c store.Charge, left int, reset time.Dur
 // sleepers of another those book anew that no longer fit, at once.
 func TestP11_ReconcileReachesOthers(t *testing.T) {
 	t.Parallel()
+	tryAgain(t, reconcileReachesOthers)
+}
+
+// reconcileReachesOthers returns false if the other program may have lost the news.
+func reconcileReachesOthers(t *testing.T) bool {
 	client := redistest.Single(t).Client(t)
 	a, b := redisstore.New(client, redisstore.Options{}), redisstore.New(client, redisstore.Options{})
 	hourly := charge("a name with spaces", store.PerHour(10))
@@ -601,15 +633,20 @@ func TestP11_ReconcileReachesOthers(t *testing.T) {
 		watches = append(watches, b.Watch(k, g, news[i]))
 		defer watches[i].Stop()
 	}
-	listeners(t, client, 1)
+
+	hears(b)
+	since := time.Now()
 	state(t, a, hourly, 1, time.Hour)
-	<-news[1]
+	if !heard(t, b, since, news[1]) {
+		return false
+	}
 	require.Empty(t, news[0])
 	for i, want := range []bool{true, false} {
 		ok, err := watches[i].Confirm(t.Context(), -1)
 		require.NoError(t, err)
 		require.Equal(t, want, ok)
 	}
+	return true
 }
 
 // TestP10_Reconcile hears of something else all the time.

@@ -87,7 +87,7 @@ func TestShadowGuide(t *testing.T) {
 		var out strings.Builder
 		run(t.Context(), []string{"status", "--redis", "redis://" + server.Addr}, &out, &out)
 		return strings.Contains(out.String(), "orders") && strings.Contains(out.String(), "3 of 2 used")
-	}, 10*time.Second, 50*time.Millisecond)
+	}, time.Minute, 50*time.Millisecond)
 }
 
 // TestViewOfAPause: what an operator said of a pause is shown, also of a budget that nobody uses.

@@ -54,6 +54,7 @@ func TestP16_BanIsSeenAsLongAsItHolds(t *testing.T) {
 	a, l, all := used(t, client, banned, "")
 	refuse(t, a, all, banned, 5*time.Minute)
 	hold(t, a, l, 3)
+	a.AwaitExtra()
 	for _, later := range []time.Duration{0, 80 * time.Second, 160 * time.Second, 4 * time.Minute} {
 		a.ReportAt(later)
 		require.NoError(t, a.Err())
@@ -133,7 +134,7 @@ func TestWhoIsHurt(t *testing.T) {
 	require.Eventually(t, func() bool { return fleet.Waiting(a) == 1 }, time.Minute, time.Millisecond)
 	leave()
 	require.Error(t, <-left)
-	_, err := limiter(t, b, policy).Acquire(throttle.WithMaxWait(t.Context(), throttle.NoWait), "", 1)
+	_, err := limiter(t, b, policy).Acquire(throttle.WithMaxWait(t.Context(), lessThanAnHour), "", 1)
 	require.Error(t, err)
 	hold(t, b, limiter(t, b, policy), 2)
 
@@ -162,6 +163,7 @@ func TestP16_BanIsSeenAmongBusierBudgets(t *testing.T) {
 	a, l, all := used(t, client, banned, "")
 	refuse(t, a, all, banned, 5*time.Minute)
 	hold(t, a, l, 2)
+	a.AwaitExtra()
 	tenants := limiter(t, a, throttle.Policy{Name: "tenants", Keyed: true, Limit: store.PerHour(1000)})
 	for round := range 4 {
 		for i := range 300 {
@@ -382,7 +384,7 @@ func TestClosedByWhomKnows(t *testing.T) {
 			a, l, all := used(t, client, banned, "")
 			witness := start(t, client, "witness")
 			require.NoError(t, limiter(t, redisstore.New(client, redisstore.Options{}), banned).Pause(t.Context(), "", 4*time.Minute)) // by a program that does not report
-			_, err := limiter(t, witness, banned).Acquire(throttle.WithMaxWait(t.Context(), throttle.NoWait), "", 1)
+			_, err := limiter(t, witness, banned).Acquire(throttle.WithMaxWait(t.Context(), lessThanAnHour), "", 1)
 			require.ErrorIs(t, err, throttle.ErrLimited)
 
 			witness.Report()

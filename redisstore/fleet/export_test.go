@@ -7,12 +7,32 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
+// AwaitNote is how long a refused caller waits for the reason of a pause.
+const AwaitNote = awaitNote
+
 // Report makes one report now.
 func (r *Reporter) Report() { r.report(context.Background(), true) }
 
 // ReportAt makes one report as if it were made so much later.
 func (r *Reporter) ReportAt(later time.Duration) {
 	r.reportAt(context.Background(), time.Now().Add(later), true)
+}
+
+// AwaitExtra waits until no report is due that a closed budget has triggered: it would come between one of ReportAt and the test's
+// look at it.
+func (r *Reporter) AwaitExtra() {
+	due := func() bool {
+		r.notes.mu.Lock()
+		defer r.notes.mu.Unlock()
+		return r.notes.waiting != nil || len(r.notes.wake) > 0
+	}
+	for due() {
+		time.Sleep(time.Millisecond)
+	}
+
+	// The last of them may be on its way.
+	r.reporting.Lock()
+	defer r.reporting.Unlock()
 }
 
 // Budget returns the budget of a target.

@@ -337,6 +337,22 @@ func (s *scene) kind(k throttle.EventKind) {
 	}
 }
 
+// waits reports whether a request waits. If not, it has been answered.
+func (s *scene) waits(status <-chan int) bool {
+	s.Helper()
+	for {
+		select {
+		case e := <-s.events:
+			if e.Kind == throttle.EventWaiting {
+				return true
+			}
+		case code := <-status:
+			require.Equal(s, http.StatusOK, code)
+			return false
+		}
+	}
+}
+
 func anything(n int) throttle.Policy {
 	return throttle.Policy{Name: "api", Limit: throttle.SlidingWindow(n, time.Hour)}
 }

@@ -63,7 +63,7 @@ func members(t *testing.T) (dir string) {
 
 	// A store that has nothing to do any more takes its pipe away soon after the test, and TempDir tries only once.
 	t.Cleanup(func() {
-		require.Eventually(t, func() bool { return os.RemoveAll(dir) == nil }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return os.RemoveAll(dir) == nil }, time.Minute, time.Millisecond)
 	})
 	return dir
 }

@@ -19,9 +19,9 @@ import (
 	"github.com/fleetthrottle/throttle/stores/rowstore"
 )
 
-// shared is the store of several processes.
+// shared is the store of several processes, with a lease whose end tests see soon, and within which a process of a busy machine comes to renew it.
 var shared = processes.Store{
-	Role: "pgstore", Lease: time.Second,
+	Role: "pgstore", Lease: 4 * time.Second,
 	Open: func(url string, lease time.Duration) (s store.Store, close func(), err error) {
 		s, err = pgstore.New(url, pgstore.Options{Rows: rowstore.Options{Lease: lease}})
 		return s, nil, err

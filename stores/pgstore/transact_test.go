@@ -301,8 +301,10 @@ func TestP12_TheWaitForTheLockKeepsTheConnection(t *testing.T) {
 		require.NoError(t, err)
 		return pids
 	}
-	before := pids()
-	require.Len(t, before, 1)
+	unlocked := "g"
+	for pgstore.LockTable(db, unlocked) == pgstore.LockTable(db, "g") {
+		unlocked += "g"
+	}
 
 	exec(t, other, "BEGIN")
 	exec(t, other, "LOCK TABLE "+pgstore.LockTable(db, "g")+" IN EXCLUSIVE MODE")
@@ -311,12 +313,23 @@ func TestP12_TheWaitForTheLockKeepsTheConnection(t *testing.T) {
 		defer close(done)
 		_, _ = other.Exec(context.Background(), "SELECT pg_sleep(3600)")
 	}()
-	ctx, stop := context.WithTimeout(t.Context(), 4*time.Second)
-	defer stop()
-	err := db.Transact(ctx, "g", nil, put)
-	require.ErrorIs(t, err, rowstore.ErrAway)
-	require.ErrorContains(t, err, "lock timeout")
-	require.Equal(t, before, pids())
+
+	var before []int32
+	for late, try := true, 1; late; try++ {
+		require.NoError(t, db.Transact(t.Context(), unlocked, nil, put))
+		require.Eventually(t, func() bool { before = pids(); return len(before) == 1 }, time.Minute, 10*time.Millisecond)
+		ctx, stop := context.WithTimeout(t.Context(), 4*time.Second)
+		err := db.Transact(ctx, "g", nil, put)
+		late = ctx.Err() != nil && try < 10
+		stop()
+
+		// On a busy machine the server's answer may come when the time is over, and a connection that was asked for something is lost then.
+		if !late {
+			require.ErrorIs(t, err, rowstore.ErrAway)
+			require.ErrorContains(t, err, "lock timeout")
+			require.Equal(t, before, pids())
+		}
+	}
 
 	exec(t, admin, "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
 	<-done

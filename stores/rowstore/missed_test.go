@@ -1,6 +1,7 @@
 package rowstore_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -408,6 +409,7 @@ type waitingNodes struct {
 	slower         float64       // how many times as long the trips take as of a database on a server. Zero: once.
 	wakes          time.Duration // for how long a message keeps the server busy, for each node that listens, where slower is set
 	away           time.Duration // the round trip to the database, which is far away. Zero: it is near.
+	lasts          time.Duration // for how long the nodes are judged. Zero: orderLasts.
 
 	mu     sync.Mutex
 	random *rand.Rand
@@ -454,8 +456,9 @@ const orderSettles, orderLasts = 5 * time.Second, 20 * time.Second
 // play has the fleet start, and returns the database.
 func (f *waitingNodes) play() (transactions int64) {
 	db, count := f.database()
+	lasts := cmp.Or(f.lasts, orderLasts)
 
-	end := time.Now().Add(orderSettles + orderLasts)
+	end := time.Now().Add(orderSettles + lasts)
 	var all sync.WaitGroup
 	for node := range f.nodes {
 		one, err := throttle.NewLimiter(must(rowstore.New(db, rowstore.Options{})), throttle.Policy{Name: "all", Limit: store.PerSecond(f.n)})
@@ -476,7 +479,7 @@ func (f *waitingNodes) play() (transactions int64) {
 
 	time.Sleep(orderSettles)
 	before := count.Load()
-	time.Sleep(orderLasts)
+	time.Sleep(lasts)
 	transactions = count.Load() - before
 	all.Wait()
 	return transactions
@@ -621,14 +624,15 @@ func TestP5_OrderBetweenNodes(t *testing.T) {
 	}
 }
 
-// TestP3_FarAway: callers of several nodes use the limit though the database is far away, and no window holds more starts than the limit.
+// TestP3_FarAway: callers of several nodes use the limit though the database is far away, and no window holds more starts than the limit. A few
+// nodes are judged for a minute, because what they use in 20 s differs by 1.5 % from one time to the next, and so is at times below the bound.
 func TestP3_FarAway(t *testing.T) {
 	for _, c := range []struct {
 		*waitingNodes
 		least float64 // the used part of the limit
 	}{
-		{&waitingNodes{nodes: 4, callers: 16, n: 40, away: 40 * time.Millisecond}, 0.85},
-		{&waitingNodes{nodes: 4, callers: 16, n: 40, away: 40 * time.Millisecond, polls: true}, 0.85},
+		{&waitingNodes{nodes: 4, callers: 16, n: 40, away: 40 * time.Millisecond, lasts: time.Minute}, 0.85},
+		{&waitingNodes{nodes: 4, callers: 16, n: 40, away: 40 * time.Millisecond, lasts: time.Minute, polls: true}, 0.85},
 		{&waitingNodes{nodes: 16, callers: 4, n: 40, away: 40 * time.Millisecond}, 0.7},
 		{&waitingNodes{nodes: 16, callers: 4, n: 40, away: 40 * time.Millisecond, polls: true}, 0.7},
 	} {
@@ -636,13 +640,13 @@ func TestP3_FarAway(t *testing.T) {
 		t.Run(f.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f.T, f.random = t, rand.New(rand.NewPCG(45, 45))
-				since := time.Now().Add(orderSettles)
+				since, lasts := time.Now().Add(orderSettles), cmp.Or(f.lasts, orderLasts)
 				transactions := f.play()
 				time.Sleep(time.Minute) // until the nodes have nothing to do
 
 				wrong, passed := f.order(since)
-				in := f.within(since, since.Add(orderLasts))
-				used := float64(len(in)) * 1.035 / (float64(f.n) * orderLasts.Seconds())
+				in := f.within(since, since.Add(lasts))
+				used := float64(len(in)) * 1.035 / (float64(f.n) * lasts.Seconds())
 				t.Logf("%.1f %% used, nobody starts for %v, %.2f transactions a start, %.1f %% of pairs in the wrong order, passed by %v",
 					100*used, f.silence(in), float64(transactions)/float64(len(in)), 100*wrong, passed)
 				require.GreaterOrEqual(t, used, c.least)

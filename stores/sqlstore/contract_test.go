@@ -57,9 +57,9 @@ func databases(dsn string) func(t *testing.T) rowstore.Database {
 	return func(t *testing.T) rowstore.Database { return sqlstore.NewDatabase(open(t, dsn)) }
 }
 
-// shared is the store of several processes, with a lease that lets tests see the end of it soon.
+// shared is the store of several processes, with a lease whose end tests see soon, and within which a process of a busy machine comes to renew it.
 var shared = processes.Store{
-	Role: "sqlstore", Lease: 2 * time.Second,
+	Role: "sqlstore", Lease: 4 * time.Second,
 	Open: func(dsn string, lease time.Duration) (s store.Store, close func(), err error) {
 		db, err := openDB(dsn)
 		if err != nil {

@@ -32,14 +32,27 @@ func (d *database) Transact(ctx context.Context, group string, keys []string, do
 	return repeat(ctx, func() (again bool, err error) { return d.try(ctx, group, keys, do) })
 }
 
-// repeat calls try until it does not return again, at most repeatsMost times more, and not after the end of ctx. It returns the last error.
+// repeat calls try until it does not return again, at most repeatsMost times more, and not after the end of ctx. It returns the last error, which
+// is that of ctx, too, if ctx has ended: a driver whose connection ends with ctx may tell of the connection alone.
 func repeat(ctx context.Context, try func() (again bool, err error)) error {
 	for n := 0; ; n++ {
 		again, err := try()
+		if over := ended(ctx); err != nil && over != nil && !errors.Is(err, over) {
+			return fmt.Errorf("%w: %w", over, err)
+		}
+
 		if !again || n == repeatsMost || ctx.Err() != nil {
 			return err
 		}
 	}
+}
+
+// ended returns why ctx has ended, or nil. A busy machine ends ctx later than its deadline, and a dial ends with the deadline.
+func ended(ctx context.Context) error {
+	if end, ok := ctx.Deadline(); ok && ctx.Err() == nil && !time.Now().Before(end) {
+		return context.DeadlineExceeded
+	}
+	return context.Cause(ctx)
 }
 
 // try makes a transaction. It returns true if nothing was saved and the transaction may be repeated.

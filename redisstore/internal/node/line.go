@@ -27,7 +27,9 @@ type line struct {
 	hasShares  bool         // callers of several shares have stood in the line
 	hurry      bool         // Redis has offered room that no waiter of the fleet has taken
 	heardAt    time.Time    // when Redis said how the line stands, or was asked last
-	unasked    bool         // the node has not asked Redis since its first waiter came
+	unasked    bool         // the node has not asked Redis since its first waiter came, or since a connection for messages began
+	called     cuts         // the last cuts that messages have told
+	calledLine int64        // the line in Redis that these cuts are of
 	firstStart time.Time    // when the first waiter of the whole line may start, or the zero time until Redis says it
 	nearAt     time.Time    // the earliest nearAt of the waiters, or a time before it
 	timerAt    time.Time    // when the timer runs
@@ -210,8 +212,34 @@ func (n *Node) standInLine(t *turn, o *op) <-chan struct{} {
 
 	offered := ticket.State == wire.Offered && !l.hasLane(t.laneID())
 	t.schedule(now, wire.Wait(out.Wait), offered)
+
+	// A message that came before this answer has said that it is the caller's turn: the caller books again at once.
+	had := slices.ContainsFunc(o.Tickets, func(k wire.Ticket) bool { return k.Line == ticket.Line && k.Number == ticket.Number })
+	if !had && l.hasCalled(t) {
+		t.nearAt, t.comeBy = now, now
+	}
+
 	l.add(t)
 	return t.ready
+}
+
+// hasCalled reports whether a message has said that it is the turn of a caller with a new ticket. When Redis gave the ticket, it
+// was not below the cut, so such a message is from later. Tickets in front are below every cut, and no message is about them.
+func (l *line) hasCalled(t *turn) bool {
+	return l.calledLine == l.id && t.number != wire.Front && t.number < l.called.of(t.laneID())
+}
+
+// noteCalled notes the cuts of a message, for callers that still wait for the answer with their ticket.
+func (l *line) noteCalled(id int64, c cuts) {
+	// A message about lanes of shares names only the lanes that have moved. The map has a bound.
+	if id == l.calledLine && c.shares != nil && len(l.called.shares) < maxLanes {
+		for lane, cut := range c.shares {
+			l.called.set(lane, cut)
+		}
+		return
+	}
+
+	l.called, l.calledLine = c, id
 }
 
 // schedule sets notBefore, nearAt and comeBy of a caller that has to wait, by the answer of now: its start is wait away. offered
@@ -781,7 +809,22 @@ func (n *Node) Turns(m notify.Turns) {
 		}
 	}
 
+	l.noteCalled(m.Line, c)
 	l.takeCuts(m.Line, c, true)
+}
+
+// connected takes in that a connection has begun that receives whose turn it is. Redis may have called waiters between its
+// last answer and now. If that was a while ago, the node asks at once how the lines stand. Otherwise the first waiter of a
+// large part of a line asks soon.
+func (n *Node) connected() {
+	now := time.Now()
+	for _, l := range n.lines {
+		l.unasked = true
+		if now.Sub(l.heardAt) >= askFirst {
+			l.ask()
+		}
+		l.setTimer()
+	}
 }
 
 // Lifted takes in that a pause has ended early: it asks how the line stands.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 	"github.com/fleetthrottle/throttle/store"
 )
@@ -184,6 +185,105 @@ func TestAsks(t *testing.T) {
 				n.firstStart = now.Add(c.soon)
 			}
 			require.Equal(t, c.want, n.asksAt().Sub(now))
+		})
+	}
+}
+
+// TestP5_LooksAfterMissedMessages: a connection of the subscription has begun, and messages may have been lost before. A
+// line of which Redis said something a while ago asks at once, also where other nodes have most of it: their messages
+// are lost as well. A line of which Redis has just spoken makes no further call.
+func TestP5_LooksAfterMissedMessages(t *testing.T) {
+	for name, c := range map[string]struct {
+		line   int64         // how much waits in all of it; the node has 1
+		silent time.Duration // how long ago Redis spoke of it, when the connection begins
+		now    int           // how many calls are made at once
+		later  int           // and how many until the first waiter asks in any case
+	}{
+		"the first connection":                          {1, time.Millisecond, 0, 1},
+		"a first connection that took long":             {1, 2 * askFirst, 1, 0},
+		"a new connection, soon after an answer":        {1, 20*time.Second + time.Millisecond, 0, 1},
+		"a new connection":                              {1, 30 * time.Second, 1, 0},
+		"a new connection of a node with a small part":  {100, 30 * time.Second, 1, 0},
+		"a first connection where others have the line": {100, time.Millisecond, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode()
+				op := toldToWait(n, 2, 1, 10*time.Hour)
+				defer n.leaveLines(op.turn)
+				speaks := func() {
+					n.observeLine(n.Names.Row(&op.Charges[0].Budget), &wire.Line{
+						ID: 1, Waiting: c.line, Cuts: [3]int64{0, 1, 0}, Joined: [3]int64{0, 2, 0},
+						Soon: 10 * time.Hour, First: [3]time.Duration{0, 10 * time.Hour, 0}, Last: [3]time.Duration{0, 10 * time.Hour, 0},
+					})
+				}
+				speaks()
+				if c.silent > 20*time.Second {
+					time.Sleep(20 * time.Second)
+					posted(n)
+					speaks()
+					time.Sleep(c.silent - 20*time.Second)
+				} else {
+					time.Sleep(c.silent)
+				}
+
+				posted(n)
+				n.Subscribed(n.Names.Own())
+				require.Empty(t, posted(n), "the other channel brings turns")
+				n.Subscribed(n.Names.Shared())
+				asked := posted(n)
+				require.Len(t, asked, c.now)
+				for _, o := range asked {
+					require.Equal(t, wire.Renew, o.Kind)
+					require.Equal(t, op.outcome.Tickets[0].Number, o.Tickets[0].Number)
+				}
+				rest := askFirst + askFirst/2
+				time.Sleep(rest)
+				require.Len(t, posted(n), c.later)
+			})
+		})
+	}
+}
+
+// TestP5_SummonedBeforeItStands: a message says that it is a newcomer's turn, and comes before the answer that puts the
+// newcomer in line. The newcomer books again at once. The message says nothing of a waiter whose turn came earlier, and
+// that has asked since.
+func TestP5_SummonedBeforeItStands(t *testing.T) {
+	for name, c := range map[string]struct {
+		class, ticket, line int64
+		had                 bool // its call had the ticket
+		want                bool
+	}{
+		"its turn has come":                    {2, 6, 1, false, true},
+		"the turn of those before it has come": {2, 7, 1, false, false},
+		"of another class":                     {1, 6, 1, false, false},
+		"of another line":                      {2, 6, 2, false, false},
+		"it knew":                              {2, 6, 1, true, false},
+		"it goes before all":                   {2, 0, 1, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode()
+				stays := toldToWait(n, 3, 1, time.Hour)
+				defer func() { n.leaveLines(stays.turn) }()
+				time.Sleep(2 * askFirst)
+				posted(n)
+				n.Turns(notify.Turns{Key: n.Names.Row(&stays.Charges[0].Budget), Line: 1, Cuts: [3]int64{1, 7, 1}})
+				require.False(t, called(stays))
+
+				op := keepOp(wire.Reserve, stays.Charges...)
+				op.Class, op.Horizon, op.MaxWait = c.class, horizon, wire.AnyWait
+				op.outcome.State, op.outcome.Wait = wire.InLine, wire.Micros(time.Hour)
+				op.outcome.Tickets = []wire.Ticket{{Budget: op.Charges[0].Budget.Key, Line: c.line, Number: c.ticket}}
+				if c.had {
+					op.Tickets = op.outcome.Tickets
+				}
+				answer(n, op)
+				time.Sleep(time.Millisecond)
+				require.Equal(t, c.want, called(op))
+				arrived(n, op)
+				n.leaveLines(op.turn)
+			})
 		})
 	}
 }

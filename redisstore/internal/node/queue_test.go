@@ -198,7 +198,7 @@ func idle(t *testing.T, qs *Node) {
 	require.Eventually(t, func() bool {
 		load := qs.Load()
 		return load.Queued == 0 && load.Running == 0
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 // waiting awaits that a call is made, and so many ops wait for the next one.
@@ -206,7 +206,7 @@ func waiting(t *testing.T, qs *Node, n int) {
 	require.Eventually(t, func() bool {
 		load := qs.Load()
 		return load.Queued == n && load.Running == 1
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 // scripts is how many calls of scripts a server has had; none before the first.
@@ -222,6 +222,22 @@ func scripts(t *testing.T, c *redis.Client) int {
 	return n
 }
 
+// requireCalls plays a scene on a server of its own and requires that the server has had so many calls. A call whose answer
+// is late by a second is made once more, so a scene that a busy machine made too long is played again.
+func requireCalls(t *testing.T, want int, why string, play func(qs *Node, server *redistest.Server, client *redis.Client)) {
+	t.Helper()
+	for attempts := 1; ; attempts++ {
+		qs, server, client := real(t)
+		begin := time.Now()
+		play(qs, server, client)
+		calls := scripts(t, client)
+		if calls <= want || time.Since(begin) < time.Second || attempts == 20 {
+			require.Equal(t, want, calls, why)
+			return
+		}
+	}
+}
+
 // do has an op done aside.
 func do(ctx context.Context, qs *Node, op *op) <-chan error {
 	done := make(chan error, 1)
@@ -232,34 +248,34 @@ func do(ctx context.Context, qs *Node, op *op) <-chan error {
 // TestALeaderLeaves while Redis is stopped: its call goes on, once, and what it booked is given back.
 func TestALeaderLeaves(t *testing.T) {
 	t.Parallel()
-	qs, server, client := real(t)
-	server.Pause()
-	ctx, leave := context.WithCancel(t.Context())
-	done := do(ctx, qs, reserve(5000, "a"))
-	waiting(t, qs, 0)
-	leave()
-	require.ErrorIs(t, <-done, context.Canceled)
-	server.Continue()
-	idle(t, qs)
-	require.Equal(t, 2, scripts(t, client), "the booking, and what takes it back")
+	requireCalls(t, 2, "the booking, and what takes it back", func(qs *Node, server *redistest.Server, _ *redis.Client) {
+		server.Pause()
+		ctx, leave := context.WithCancel(t.Context())
+		done := do(ctx, qs, reserve(5000, "a"))
+		waiting(t, qs, 0)
+		leave()
+		require.ErrorIs(t, <-done, context.Canceled)
+		server.Continue()
+		idle(t, qs)
+	})
 }
 
 // TestALeaderIsFollowed by callers that come while its call is on its way. They go together in
 // the next call.
 func TestALeaderIsFollowed(t *testing.T) {
 	t.Parallel()
-	qs, server, client := real(t)
-	server.Pause()
-	var all []<-chan error
-	for i := range 3 {
-		all = append(all, do(t.Context(), qs, reserve(5000, fmt.Sprint(i))))
-		waiting(t, qs, i)
-	}
-	server.Continue()
-	for _, done := range all {
-		require.NoError(t, <-done)
-	}
-	require.Equal(t, 2, scripts(t, client))
+	requireCalls(t, 2, "the first, and all others together", func(qs *Node, server *redistest.Server, _ *redis.Client) {
+		server.Pause()
+		var all []<-chan error
+		for i := range 3 {
+			all = append(all, do(t.Context(), qs, reserve(5000, fmt.Sprint(i))))
+			waiting(t, qs, i)
+		}
+		server.Continue()
+		for _, done := range all {
+			require.NoError(t, <-done)
+		}
+	})
 }
 
 // TestALeaderAwaitsNoLock: its context ends its wait even where the lease of a slot is locked.
@@ -297,20 +313,20 @@ func TestPatientCallersShareACall(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			qs, _, client := real(t)
-			var all []<-chan error
-			for i := range 3 {
-				all = append(all, do(t.Context(), qs, patient(fmt.Sprint(i))))
-				waiting(t, qs, i+1)
-			}
-			require.Zero(t, scripts(t, client))
-			for _, op := range last(qs) {
-				all = append(all, do(t.Context(), qs, op))
-			}
-			for _, done := range all {
-				require.NoError(t, <-done)
-			}
-			require.Equal(t, 1, scripts(t, client))
+			requireCalls(t, 1, "all together", func(qs *Node, _ *redistest.Server, client *redis.Client) {
+				var all []<-chan error
+				for i := range 3 {
+					all = append(all, do(t.Context(), qs, patient(fmt.Sprint(i))))
+					waiting(t, qs, i+1)
+				}
+				require.Zero(t, scripts(t, client))
+				for _, op := range last(qs) {
+					all = append(all, do(t.Context(), qs, op))
+				}
+				for _, done := range all {
+					require.NoError(t, <-done)
+				}
+			})
 		})
 	}
 }
@@ -319,18 +335,18 @@ func TestPatientCallersShareACall(t *testing.T) {
 // context ends its own wait at once.
 func TestAPatientCallerLeaves(t *testing.T) {
 	t.Parallel()
-	qs, _, client := real(t)
-	ctx, leave := context.WithCancel(t.Context())
-	first := do(ctx, qs, patient("first"))
-	waiting(t, qs, 1)
-	second := do(t.Context(), qs, patient("second"))
-	waiting(t, qs, 2)
-	leave()
-	require.ErrorIs(t, <-first, context.Canceled)
-	require.Zero(t, scripts(t, client))
-	require.NoError(t, <-do(t.Context(), qs, reserve(5000, "third")))
-	require.NoError(t, <-second)
-	require.Equal(t, 1, scripts(t, client), "nothing was booked for who left")
+	requireCalls(t, 1, "nothing was booked for who left", func(qs *Node, _ *redistest.Server, client *redis.Client) {
+		ctx, leave := context.WithCancel(t.Context())
+		first := do(ctx, qs, patient("first"))
+		waiting(t, qs, 1)
+		second := do(t.Context(), qs, patient("second"))
+		waiting(t, qs, 2)
+		leave()
+		require.ErrorIs(t, <-first, context.Canceled)
+		require.Zero(t, scripts(t, client))
+		require.NoError(t, <-do(t.Context(), qs, reserve(5000, "third")))
+		require.NoError(t, <-second)
+	})
 }
 
 // TestPatience: a newcomer's call waits for others where the last answer said that the budget is

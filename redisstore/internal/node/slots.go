@@ -337,15 +337,20 @@ func (n *Node) Granted(m notify.Slots) {
 	l.summon(m.Arrivals)
 }
 
-// Subscribed takes in that a subscription of a channel has begun. It reports the leases of all waiters that are
-// summoned on the channel: the message that summons them may have been sent before.
+// Subscribed takes in that a subscription of a channel has begun. Messages may have been sent before. So for the channel
+// that summons waiters for slots it reports the leases of all waiters, and for the channel that says whose turn it is in
+// lines for starts it may ask how they stand: see connected.
 func (n *Node) Subscribed(channel string) {
-	if n.Names.Own() != channel {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	if channel == n.Names.Shared() {
+		n.connected()
+	}
+	if channel != n.Names.Own() {
 		return
 	}
 
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	for _, l := range n.leases {
 		if len(l.line) > 0 {
 			n.postLocked(newReport(l.charge))

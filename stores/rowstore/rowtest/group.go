@@ -36,24 +36,30 @@ func (g *group) transactOn(db rowstore.Database, do func(rowstore.Tx) error, key
 	ctx, stop := context.WithTimeout(g.Context(), patience)
 	defer stop()
 
-	var err error
-	for stood := true; stood; {
-		begun := time.Now()
-		err = db.Transact(ctx, g.name, keys, func(tx rowstore.Tx) error {
-			called = true
-			return do(tx)
-		})
-
-		// On a busy machine this program may stand still while it has the lock, and the database takes the lock away.
-		stood = errors.Is(err, rowstore.ErrAway) && time.Since(begun) > time.Second && ctx.Err() == nil
-	}
-
+	err := g.try(ctx, db, func(tx rowstore.Tx) error {
+		called = true
+		return do(tx)
+	}, keys...)
 	if err != nil && ctx.Err() != nil {
 		g.Errorf("Transact was not done after %v: %v. If it waits for a lock, who has the lock? If it compares and swaps, what differs each time?", patience, err)
 	} else if err != nil {
 		g.Errorf("Transact: %v", hint(err))
 	} else if !called {
 		g.Error("Transact returned nil and has not called do")
+	}
+}
+
+// try runs a transaction of db, and again if it was ended because this program stood still.
+func (g *group) try(ctx context.Context, db rowstore.Database, do func(rowstore.Tx) error, keys ...string) error {
+	for {
+		begun := time.Now()
+		err := db.Transact(ctx, g.name, keys, do)
+
+		// On a busy machine this program may stand still while it has the lock, and the database takes the lock away.
+		stood := errors.Is(err, rowstore.ErrAway) && time.Since(begun) > time.Second && ctx.Err() == nil
+		if !stood {
+			return err
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ package rowtest
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -212,7 +213,9 @@ func (g *group) manyRows(n int) {
 	}
 
 	value := bytes.Repeat([]byte("v"), 4096)
-	err := g.db.Transact(g.Context(), g.name, keys, func(tx rowstore.Tx) error {
+	ctx, stop := context.WithTimeout(g.Context(), patience)
+	defer stop()
+	err := g.try(ctx, g.db, func(tx rowstore.Tx) error {
 		values, err := tx.Get(keys...)
 		if err == nil && len(values) != n {
 			return fmt.Errorf("Get of %d keys returned %d values", n, len(values))
@@ -223,7 +226,7 @@ func (g *group) manyRows(n int) {
 		}
 
 		return err
-	})
+	}, keys...)
 	if err != nil {
 		g.Fatalf("a transaction that reads and puts %d rows of 4,096 bytes: %v. If the database bounds transactions, set Options.Rows, here and in the programs", n, err)
 	}

@@ -52,8 +52,9 @@ const (
 	listenerFile = 5 // the listening socket, except for the first keeper
 )
 
-// joinTime bounds how long a member waits for the server: a keeper that ends may take a second.
-const joinTime = 15 * time.Second
+// joinTime bounds how long a member waits for the server. A server that fails says so at once, and a keeper that ends takes a second. So the
+// bound is only for a server that hangs, and long: on a busy machine a server takes many seconds to start, and programs have to start all the same.
+const joinTime = time.Minute
 
 // again is the pause before a member looks once more.
 const again = 20 * time.Millisecond
