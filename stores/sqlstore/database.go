@@ -80,8 +80,8 @@ func (d *database) try(ctx context.Context, group string, keys []string, do func
 	}
 
 	switch err := tx.commit(); {
-	case err != nil && isUndone(err):
-		return isRolledBack(err), undoneError{fail(err)}
+	case err != nil && (isUndone(err) || isUnsent(err)):
+		return isRolledBack(err) || isUnsent(err), undoneError{fail(err)}
 	case err != nil:
 		return false, fail(err)
 	}

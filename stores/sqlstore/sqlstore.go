@@ -14,6 +14,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -117,6 +118,13 @@ func (e undoneError) Unwrap() error { return e.error }
 
 // Is implements the interface of [errors.Is].
 func (undoneError) Is(target error) bool { return target == rowstore.ErrNotSaved }
+
+// isUnsent reports whether an error says that the server has not got the whole of a trip, so that it has done nothing of it: the driver says
+// driver.ErrBadConn if it has sent nothing, and the error of the network if it has sent a part. The server undoes the transaction.
+func isUnsent(err error) bool {
+	var broke *net.OpError
+	return errors.Is(err, driver.ErrBadConn) || errors.As(err, &broke) && broke.Op == "write"
+}
 
 // isGone reports whether an error says that a connection was closed. The pool may have had
 // it since before the server was started anew.
@@ -241,9 +249,14 @@ func (s *session) end() {
 }
 
 // literal returns bytes as they stand in a statement. It has only digits and letters, so nothing in it has to be escaped.
-func literal(s string) string {
-	if s == "" {
-		return "''"
+func literal(s string) string { return string(appendLiteral(nil, []byte(s))) }
+
+// appendLiteral appends to a statement what literal returns.
+func appendLiteral(text, b []byte) []byte {
+	if len(b) == 0 {
+		return append(text, "''"...)
 	}
-	return "x'" + hex.EncodeToString([]byte(s)) + "'"
+	text = append(text, "x'"...)
+	text = hex.AppendEncode(text, b)
+	return append(text, '\'')
 }

@@ -3,10 +3,12 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -102,21 +104,38 @@ func (tx *transaction) commit() error {
 
 	// Programs that lock rows in the same order do not deadlock.
 	slices.SortFunc(tx.puts, func(a, b put) int { return strings.Compare(a.key, b.key) })
-	var text strings.Builder
-	text.WriteString("INSERT INTO throttle_rows (name, value, minute) VALUES ")
-
-	for i, p := range tx.puts {
-		if i > 0 {
-			text.WriteByte(',')
-		}
-		fmt.Fprintf(&text, "(%s,%s,%d)", literal(p.key), literal(string(p.value)), p.minute)
-	}
-
-	text.WriteString(" ON DUPLICATE KEY UPDATE value = VALUES(value), minute = VALUES(minute)")
-	err := tx.session.send(tx.ctx, statement{text: text.String()}, statement{text: "COMMIT"}, statement{text: restore})
+	err := tx.session.send(tx.ctx, statement{text: insert(tx.puts)}, statement{text: "COMMIT"}, statement{text: restore})
 	tx.session.sound = err == nil
 
 	return err
+}
+
+// insert returns the statement that saves rows. They may be a megabyte, and the group is locked meanwhile, so the statement is written once, into a
+// buffer of its length.
+func insert(puts []put) string {
+	const begin, end = "INSERT INTO throttle_rows (name, value, minute) VALUES ", " ON DUPLICATE KEY UPDATE value = VALUES(value), minute = VALUES(minute)"
+	const around = len("(x'',x'',4294967295),")
+
+	length := len(begin) + len(end)
+	for _, p := range puts {
+		length += hex.EncodedLen(len(p.key)+len(p.value)) + around
+	}
+
+	text := append(make([]byte, 0, length), begin...)
+	for i, p := range puts {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = append(text, '(')
+		text = appendLiteral(text, []byte(p.key))
+		text = append(text, ',')
+		text = appendLiteral(text, p.value)
+		text = append(text, ',')
+		text = strconv.AppendInt(text, p.minute, 10)
+		text = append(text, ')')
+	}
+
+	return string(append(text, end...))
 }
 
 // look reads the clock and rows, and locks nothing.
