@@ -402,7 +402,7 @@ func (m *lineModel) settle(n *lineModelNode) {
 	for _, l := range n.node.lines {
 		l.timer.Stop()
 	}
-	for _, op := range posted(n.node) {
+	for _, op := range postedLocked(n.node) {
 		n.queued = append(n.queued, lineModelOp{op, -1})
 	}
 	for i := range n.callers {

@@ -24,6 +24,13 @@ func newNode() *Node {
 
 // posted takes the ops that a node has posted out of its queue.
 func posted(n *Node) []*op {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return postedLocked(n)
+}
+
+// postedLocked is posted where the node is locked.
+func postedLocked(n *Node) []*op {
 	q := n.queues["group"]
 	ops := q.ops
 	q.ops = nil
