@@ -482,6 +482,7 @@ func (f *waitingNodes) play() (transactions int64) {
 	time.Sleep(lasts)
 	transactions = count.Load() - before
 	all.Wait()
+	time.Sleep(time.Minute) // until the nodes have nothing to do
 	return transactions
 }
 
@@ -642,8 +643,6 @@ func TestP3_FarAway(t *testing.T) {
 				f.T, f.random = t, rand.New(rand.NewPCG(45, 45))
 				since, lasts := time.Now().Add(orderSettles), cmp.Or(f.lasts, orderLasts)
 				transactions := f.play()
-				time.Sleep(time.Minute) // until the nodes have nothing to do
-
 				wrong, passed := f.order(since)
 				in := f.within(since, since.Add(lasts))
 				used := float64(len(in)) * 1.035 / (float64(f.n) * lasts.Seconds())
