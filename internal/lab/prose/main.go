@@ -1,11 +1,11 @@
-// Command prose counts the words in comments that stand for a noun of another sentence, and fails where a
+// Command prose counts the words in comments that stand for a noun of a different sentence, and fails where a
 // room has too many of them. Make lint runs it.
 //
 //	go run ./internal/lab/prose             the rooms above a bound, and their worst comments
 //	go run ./internal/lab/prose -all        the figures of every room
 //	go run ./internal/lab/prose -room store each such comment of a room, with its line
 //
-// A comment that names its nouns can be read where it stands: "Zero means no limit" needs no sentence before it, which "0: none" does.
+// A comment with nouns can be read where it stands: "Zero means no limit" needs no sentence before it.
 // Tests are not counted.
 package main
 
@@ -120,7 +120,7 @@ func sources() ([]string, error) {
 		return nil, fmt.Errorf("git ls-files: %w", err)
 	}
 
-	// Tests may say what they like: few read them for the first time.
+	// Tests are not counted: few people read tests for the first time.
 	files := strings.Fields(string(bytes.TrimSpace(out)))
 	return slices.DeleteFunc(files, func(f string) bool {
 		return strings.HasSuffix(f, "_test.go") || strings.Contains("/"+f, "/testdata/")
