@@ -54,7 +54,7 @@ test: redis postgres mariadb ## the tests, with the race detector and in random 
 # side by side. The detector would have each package sleep for a second when it is done. With -race in GOFLAGS,
 # what tests have go vet look at is not compiled once more without it. The compiler collects garbage seldom,
 # which makes it a fifth cheaper and takes 100 MB more; the tests collect it as ever.
-SHORT = env GOGC=400 go test -exec "env -u GOGC" -vet=off -short -shuffle=on -count=1 -parallel 4 -timeout 10m
+SHORT = env GOGC=400 go test -exec "env -u GOGC" -vet=off -short -shuffle=on -count=1 -parallel 4 -timeout 15m
 RACE = GORACE=atexit_sleep_ms=100 GOFLAGS="$$GOFLAGS -race"
 
 .PHONY: test-root test-modules test-without-race
