@@ -72,7 +72,7 @@ test-without-race: redis ## arithmetic in many cases, allocations, lists: the te
 sdks: redis postgres clients browser ## throttle beside other libraries, in job queues, inside other people's SDKs and before clients of other languages, its page in a browser, its alert rules read by Prometheus' parser, and its manifests by Kubernetes' types
 	@# Clients of other languages wait for most of the time: more of them than there are cores side by side.
 	@for module in $(FOREIGN); do \
-		(cd $$module && go test -vet=off -short -race -shuffle=on -count=1 -parallel 8 -timeout 10m ./...) || exit; \
+		(cd $$module && go test -vet=off -short -race -shuffle=on -count=1 -parallel 8 -timeout 15m ./...) || exit; \
 	done
 
 .PHONY: clients
