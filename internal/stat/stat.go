@@ -15,6 +15,7 @@ func Quantile[T cmp.Ordered](all []T, share float64) T {
 		var none T
 		return none
 	}
+
 	sorted := slices.Sorted(slices.Values(all))
 	return sorted[min(int(share*float64(len(sorted))), len(sorted)-1)]
 }
@@ -30,6 +31,7 @@ func Most(times []time.Duration, per time.Duration) int {
 		}
 		most = max(most, last-first+1)
 	}
+
 	return most
 }
 
@@ -50,6 +52,7 @@ func Used(at []time.Duration, from, to time.Duration, n int, per time.Duration) 
 		earliest := max(t-from-length, 0)
 		sum += max(latest-earliest, 0)
 	}
+
 	return float64(sum) / float64(length) / float64(n)
 }
 
@@ -64,6 +67,7 @@ func Jain(counts []int) float64 {
 		sum += float64(n)
 		squares += float64(n) * float64(n)
 	}
+
 	if squares == 0 {
 		return 0
 	}

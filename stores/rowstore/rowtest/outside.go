@@ -314,7 +314,8 @@ func (s *suite) fleet(t *testing.T) {
 					}
 
 					mu.Lock()
-					if marks = append(marks, g.Handle.Start); len(marks) >= enough {
+					marks = append(marks, g.Handle.Start)
+					if len(marks) >= enough {
 						end()
 					}
 					mu.Unlock()

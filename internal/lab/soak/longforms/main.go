@@ -71,6 +71,7 @@ func longForms(root fs.FS) (map[string]string, error) {
 // mentions has the names that each function of a folder's tests mentions. Methods of one name count as one function, which at worst makes a test long that is not.
 type mentions map[string]map[string]bool
 
+// add notes the names of the functions of one file.
 func (m mentions) add(file *ast.File) {
 	for _, decl := range file.Decls {
 		function, ok := decl.(*ast.FuncDecl)
