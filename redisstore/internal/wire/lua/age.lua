@@ -20,31 +20,45 @@ local function pin_until(r, later)
   end
 end
 
--- forward_step returns by how much the clock was set forward since the row was seen, 0 if it seems that it was not. It also returns by how
--- much callers may start earlier than the row will have it, because they slept meanwhile for an unknown time, or because this call is slow
--- too; and whether the program knows that the clock was set: if it does not, this may be nothing but a slow call.
+-- forward_step finds out whether the server's clock was set forward since the row was seen. It returns three values:
+--
+--   by how much the clock was set, 0 if it seems that it was not
+--   by how much callers may start earlier than the row will have it, because they slept meanwhile for an unknown time, or because this call is
+--   slow, too
+--   whether the program knows that the clock was set. Otherwise this may be nothing but a slow call.
 local function forward_step(r, now)
   local h = r.history
   if not h then
     return 0
   end
 
-  -- Within the slack, clocks of the server and of the program may disagree.
-  local ago, at, known, slack = h.ago, h.at, h.clock == SET_FORWARD, STALL + h.ago / STEADY
+  -- ahead is how much more time than by the program's clock has passed by the server's clock, since the answer that told the program of the row.
+  -- Within the slack, the two clocks may disagree.
+  local ahead, slack, known = now - h.at - h.ago, STALL + h.ago / STEADY, h.clock == SET_FORWARD
+
+  -- There is no row to move. It may have expired while this call took its time, so the program is asked whether the clock was set.
   if not r.stored then
-    -- The program's word is older by the time that this call took, and the row may have expired in that time.
-    return (h.clock == ELAPSED_KNOWN and now - at - ago > slack) and 1 or 0, 0, known
+    local asks = h.clock == ELAPSED_KNOWN and ahead > slack
+    return asks and 1 or 0, 0, known
   end
-  if h.clock == ELAPSED_UNKNOWN or at > r.seen and (h.generation ~= r.generation or h.count > r.count or h.outdated) then
+
+  -- The program cannot tell lengths of time, or has heard of a state that this row is behind: then there is nothing to compare.
+  local behind = h.generation ~= r.generation or h.count > r.count or h.outdated
+  if h.clock == ELAPSED_UNKNOWN or h.at > r.seen and behind then
     return 0
   end
 
-  -- passed is the time since the row was seen by the clock, and ahead how much more passed by the clock than by the program.
-  local passed, ahead = now - r.seen, now - at - ago
-  if at == r.seen then
+  -- Nobody else was there since that answer.
+  if h.at == r.seen then
     return ahead > slack and ahead or 0, ahead, known
-  elseif passed > ago + slack or (at < r.seen and ahead > slack and passed >= ahead - slack) then
-    return passed, max(ago, passed), known -- others were there since, at an unknown time
+  end
+
+  -- Others were there since, the last of them at an unknown time. The clock was set after them if more time has passed since then than the program
+  -- knows of in all, or if the time that is too much fits in there.
+  local passed = now - r.seen
+  local too_long, fits = passed > h.ago + slack, h.at < r.seen and ahead > slack and passed >= ahead - slack
+  if too_long or fits then
+    return passed, max(h.ago, passed), known
   end
   return 0
 end
@@ -96,17 +110,25 @@ end
 local function step(r, now, shift, asleep, u)
   open(r)
   touch(r, 1)
-  local F, L, few, reach = r.F, r.L, 0, r.size -- entries behind reach still reach to where they were
+  local F, L = r.F, r.L
 
-  -- In a fixed window, entries up to few are in windows that are over.
+  -- In a fixed window, entries up to few are in windows that are over. Entries behind reach still end where they did.
+  local few, reach = 0, r.size
   if u.boundaries then
     few = after(r, window(u, r.seen) or r.seen - r.span) - 1
-    reach = shift < 0 and -shift <= STALL and few or reach
+    if shift < 0 and -shift <= STALL then
+      reach = few
+    end
   end
 
   for i = 1, r.size do
-    F[i], L[i] = F[i] + shift, i > reach and L[i] or L[i] + shift
+    F[i] = F[i] + shift
+    if i <= reach then
+      L[i] = L[i] + shift
+    end
   end
+
+  -- All other times of the row keep their distance to now. Zero stands for no time.
   for _, field in ipairs({'lost', 'till', 'paused', 'opens', 't1', 't2', 't3', 'pin', 'fell', 'heard'}) do
     if r[field] ~= 0 then
       r[field] = r[field] + shift

@@ -8,8 +8,8 @@
 --
 -- needs: lanes (lanes.settle, lanes.bid, lanes.give_back, lanes.is_round, lanes.join), offers (queue.move, queue.starts_soon), queue (queue,
 --     queue.waiting, queue.lapsed), turn (turn, turn.at, turn.units)
--- defines: lanes.beside, lanes.complete, lanes.leave, lanes.refund, lanes.start, lanes.free, lanes.is_left, lanes.call, lanes.tell,
---     lanes.turns
+-- defines: lanes.beside, lanes.complete, lanes.took, lanes.left_by, lanes.refund, lanes.start, lanes.free, lanes.is_left, lanes.call,
+--     lanes.tell, lanes.turns
 
 -- make_deals adds to lanes what deals them room, and returns them.
 function make_deals(lanes)
@@ -83,28 +83,43 @@ function lanes.complete(q, c, w, cost, lapsed)
   lanes.settle(q, c)
 end
 
--- leave settles what a lane is charged for a caller with a ticket: a start keeps its charge, or is charged now, and a caller that leaves (starts is
--- false) takes its charge back. The lane was charged for all tickets below the cut when they were dealt, which may be a part of a costly caller's
--- ticket. was is the part of its cost that counted until now.
-function lanes.leave(q, c, w, s, was, starts)
-  local cost = s.each
-  local dealt = w.ticket == FRONT and cost or max(0, min(cost, c.cut - w.ticket)) -- the part below the cut
+-- dealt_of returns which part of the cost of a waiter its lane was dealt: a lane is charged for all tickets below its cut, and the cut may be inside
+-- the ticket of a costly caller.
+local function dealt_of(c, w, cost)
+  return w.ticket == FRONT and cost or max(0, min(cost, c.cut - w.ticket))
+end
+
+-- took settles what a lane is charged for a waiter that starts: the cost, once. was is the part of the cost that counted until now.
+function lanes.took(q, c, w, cost, was)
+  -- A waiter in front had its turn before, and so had one that has passed this line or had a start.
+  local in_line = w.state == queue.WAITS or w.state == queue.COUNTED
+  if w.ticket == FRONT or not in_line then
+    return
+  end
+
+  -- What lapsed was given back to the lane, so the start is charged for it again.
+  local standing = max(0, dealt_of(c, w, cost) + was - cost)
+  if standing < cost then
+    deal(q.many, c, cost - standing)
+  end
+end
+
+-- left_by gives a lane back what it was charged for a waiter that gives up. Its search is s, and was is the part of its cost that counted until now.
+function lanes.left_by(q, c, w, s, was)
+  if was <= 0 then
+    return -- what lapsed was given back then
+  end
 
   -- Waiters of a round belong to shares with known tags, which get the charge back.
-  if not starts and was > 0 and lanes.is_round(c) then
-    lanes.give_back(q, c.class, s.share, s.weight, cost)
-  elseif not starts then
-    -- A lane whose offers have lapsed has its charge back already.
-    if was > 0 and w.ticket ~= FRONT and dealt > 0 and c.step == 0 then
-      lanes.refund(q, c, dealt)
-    end
-  elseif w.ticket ~= FRONT and (w.state == queue.WAITS or w.state == queue.COUNTED) then
-    local standing = max(0, dealt + was - cost) -- what was dealt and has not lapsed
+  if lanes.is_round(c) then
+    lanes.give_back(q, c.class, s.share, s.weight, s.each)
+    return
+  end
 
-    -- What lapsed was given back to the lane, so a start is charged for it again.
-    if standing < cost then
-      deal(q.many, c, cost - standing)
-    end
+  -- A lane whose offers have lapsed has its charge back already.
+  local dealt = dealt_of(c, w, s.each)
+  if w.ticket ~= FRONT and dealt > 0 and c.step == 0 then
+    lanes.refund(q, c, dealt)
   end
 end
 
@@ -351,55 +366,64 @@ local function without_offer(m, class)
   return rest, offered, weights
 end
 
--- turns returns in how long the waiters of a line with lanes will have their turn, as queue.turns does for other lines, and the parts of the answer
--- about the lanes that this call touched. Where lanes are served evenly, a lane's first waiter starts when all lanes have been dealt up to its tag,
--- by their weights.
+-- span_of returns between which turns the waiters of a class lie that have no offer: their first and last turn, from now on, and the ranks of these
+-- two. All other turns lie evenly between, by their ranks. before is the cost that waits in higher classes.
+local function span_of(q, u, class, before, now)
+  local m = q.many
+  local rest, offered, weights = without_offer(m, class)
+  local all, reserve = before + m.sum[class], min(q[class].reserve, u.n - 1)
+  local span = {class = class, least = all - rest + 1, all = all, from = 0, to = 0, weights = weights}
+  if rest > 0 then
+    span.from = turn.at(u, reserve, now, 1, span.least) - now
+    span.to = turn.at(u, reserve, now, 1, all) - now
+  end
+
+  -- A waiter with an offer starts as soon as there is room.
+  span.first = offered > 0 and turn.at(u, reserve, now, 1, 1) - now or span.from
+  return span
+end
+
+-- turn_at_tag returns in how long a waiter has its turn that starts when the lanes of a class were dealt up to a tag.
+local function turn_at_tag(m, span, tag)
+  if span.all <= span.least then
+    return span.from
+  end
+  local rank = min(span.all, span.least + dealt_until(m, span.class, tag, span.weights))
+  return span.from + floor((span.to - span.from) * (rank - span.least) / (span.all - span.least))
+end
+
+-- turns returns in how long the waiters of a line with lanes will have their turn, as queue.turns does for other lines: by class the first and the
+-- last waiter without a share, then the first of all waiters, and the parts of the answer about the lanes that this call touched. Where lanes are
+-- served evenly, a lane's first waiter starts when all lanes have been dealt up to its tag, by their weights.
 function lanes.turns(q, u, now)
   local m, first, last, soon, told = q.many, {0, 0, 0}, {0, 0, 0}, nil, {}
   local before = 0 -- the cost that waits in higher classes
   for class = 1, CLASSES do
-    local rest, offered, weights = without_offer(m, class)
-
-    -- Only the turns of the first and the last waiter without an offer are computed, from and to: all other turns lie evenly between, by their
-    -- ranks, which are from least to all.
-    local all = before + m.sum[class]
-    local reserve, from, to, least = min(q[class].reserve, u.n - 1), 0, 0, all - rest + 1
-    if rest > 0 then
-      from, to = turn.at(u, reserve, now, 1, least) - now, turn.at(u, reserve, now, 1, all) - now
-    end
-
-    -- soon is the first turn of all classes. A waiter with an offer starts as soon as there is room.
+    local span = span_of(q, u, class, before, now)
     if not soon and m.sum[class] > 0 then
-      soon = offered > 0 and turn.at(u, reserve, now, 1, 1) - now or from
-    end
-
-    -- at returns in how long a waiter has its turn that starts when the lanes were dealt up to a tag.
-    local function at(tag)
-      local rank = min(all, least + dealt_until(m, class, tag, weights))
-      return from + (all > least and floor((to - from) * (rank - least) / (all - least)) or 0)
+      soon = span.first
     end
 
     -- The answer has the lanes that this call was about, and all cuts that are news.
     for i, c in pairs(m.open) do
-      local waits = m.left[i]
-      if c.class == class and (i > CLASSES or waits > 0 or c.news) then
+      local waits, has_share = m.left[i], i > CLASSES
+      if c.class == class and (has_share or waits > 0 or c.news) then
         local soonest, final = 0, 0
         if waits > 0 then
-          local behind = floor((waits - c.cost) * UNIT / c.weight) -- what the tag rises by until the last waiter
-          soonest, final = at(c.finish), at(c.finish + max(0, behind))
+          local rise = floor((waits - c.cost) * UNIT / c.weight) -- of the tag, until the last waiter
+          soonest, final = turn_at_tag(m, span, c.finish), turn_at_tag(m, span, c.finish + max(0, rise))
         end
 
-        -- The first lanes are of callers without a share.
-        if i <= CLASSES then
+        if not has_share then
           first[class], last[class] = soonest, final
         end
-        if i > CLASSES or c.news then
+        if has_share or c.news then
           told[#told + 1] = struct.pack('<ddddddd', class, c.share, c.cut, c.joined, soonest, final, c.news or 0)
         end
       end
     end
 
-    before = all
+    before = span.all
   end
 
   return first, last, soon or 0, told

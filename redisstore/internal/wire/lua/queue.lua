@@ -401,8 +401,10 @@ function queue.leave(q, c, w, s, starts)
   end
 
   local was = counted(c, w, cost) -- before the ticket is taken out
-  if q.many then
-    lanes_of().leave(q, c, w, s, was, starts)
+  if q.many and starts then
+    lanes_of().took(q, c, w, cost, was)
+  elseif q.many then
+    lanes_of().left_by(q, c, w, s, was)
   end
 
   queue.joined(q, was > 0 and -1 or 0)

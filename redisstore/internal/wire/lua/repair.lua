@@ -7,8 +7,8 @@
 -- starts were. Starts that a program knows of and the row does not are booked again.
 --
 -- needs: age (pin_until, was_set, carry_over), entries (add), frame (max, min, floor, frame), row (open, names_of)
--- defines: read_history, TELLING, ordinal, branch, generations, knows, compare, is_part, MARKS, marked, learn, count_before, rebook,
---     rebook_samples, repair, all_told
+-- defines: read_history, TELLING, ordinal, branch, generations, knows, compare, is_part, MARKS, marked, present_of, learn, count_before,
+--     rebook, rebook_samples, repair, all_told
 
 -- read_history reads the calling program's history of the next row from the frame: what it knows.
 --
@@ -130,6 +130,19 @@ local function marked(mark, generation, n)
   return (mark + generation % MARKS * (n % 1048576)) % MARKS
 end
 
+-- present_of returns the generation that the row has from now on: its own, or a new one, whose name is seed, or higher. A new generation begins
+-- if a part of the row's own was forgotten, or if a program tells of a later one. The rest is from compare.
+local function present_of(r, list, told, counts, seed)
+  local present, youngest = r.generation, ordinal(list[1])
+
+  -- The program knows of more starts of the generation than the row has.
+  local forgot = present ~= 0 and max(told[present], counts[present] or 0) ~= r.count
+  if present == 0 or forgot or told[branch(present)] or ordinal(present) < youngest then
+    return max(seed, min(youngest + 1, LAST_ORDINAL) * NAMES + seed % NAMES)
+  end
+  return present
+end
+
 -- learn takes over the counts of history h that are higher than those in the row, and returns how many starts are missing in the row. Counts
 -- only rise, so starts that many programs tell of are counted once. The names of generations rise, too, and the row keeps the last names.
 --
@@ -138,48 +151,46 @@ end
 -- be counted twice. learn returns the number of doubtful starts as its second value. From then on the row cannot tell apart which starts it was
 -- told, so all starts of such generations that other programs tell it are doubtful as well.
 --
--- If a part of the row's generation was forgotten, or a later generation was told, a new generation begins, whose name is seed, or higher. If
--- fresh is true the row takes over the names even if there is nothing to count.
+-- seed names a new generation, see present_of. If fresh is true the row takes over the names even if there is nothing to count.
 local function learn(r, h, seed, fresh, shared)
   local list, told, counts = compare(r, h, shared)
+  local present = present_of(r, list, told, counts, seed)
 
-  -- Find which generation is the present one from now on: the row's, or a new one.
-  local covers = (told[h.generation] or 0) > h.count and not h.outdated -- somebody who knew all that h has told it
-  local present = r.generation
-  local forgot = present ~= 0 and max(told[present], counts[present] or 0) ~= r.count -- the program knows more of its starts
-  if present == 0 or forgot or told[branch(present)] or ordinal(present) < ordinal(list[1]) then
-    present = max(seed, min(ordinal(list[1]) + 1, LAST_ORDINAL) * NAMES + seed % NAMES)
-  end
-
-  -- Starts of generations with a name: the higher count is true. The older generations lose their names. mixed is whether the row cannot tell
-  -- apart which starts without a name it was told; mine, theirs and the marks are of these.
-  local before, missing, mixed = {}, 0, r.mark >= MARKS
+  -- The sums and marks of starts whose generations have no name: mine in the row, theirs in the history. mixed is whether the row cannot tell apart
+  -- which of these starts it was told.
   local mine, theirs, my_mark, their_mark = r.older, h.older, r.mark % MARKS, h.mark % MARKS
+  local mixed = r.mark >= MARKS
+
+  -- The youngest generations keep their names, and their higher count is true. before has those that are older than the present one.
+  local before, missing = {}, 0
   for _, g in ipairs(list) do
     local n, known = told[g], counts[g] or 0
-    if g == present or #before < LIVES - 1 then
+    if g == present then
       missing = missing + max(0, known - n)
-      if g ~= present then
-        before[#before + 1] = {g, max(n, known)}
-      end
+    elseif #before < LIVES - 1 then
+      missing = missing + max(0, known - n)
+      before[#before + 1] = {g, max(n, known)}
     else
-      mixed = mixed or g == h.generation -- nothing would tell that this program told the row
+      -- This generation loses its name. If it is the program's last one, nothing would tell later that the program has told the row.
+      mixed = mixed or g == h.generation
       mine, my_mark = mine + n, marked(my_mark, g, n)
       theirs, their_mark = theirs + known, marked(their_mark, g, known)
     end
   end
 
-  -- Starts of generations without a name.
-  local more, doubtful = 0, 0
-  if theirs > 0 and not covers and (theirs ~= mine or their_mark ~= my_mark) then
+  -- The starts without a name are the same in both, or somebody has told the row of them who knew all that this program knows, or some are missing.
+  local same = theirs == mine and their_mark == my_mark
+  local covered = (told[h.generation] or 0) > h.count and not h.outdated
+  local doubtful = 0
+  if theirs > 0 and not covered and not same then
     mixed = mixed or not is_part(r, told, counts)
     if mixed then
-      more, doubtful = theirs, theirs
+      missing, doubtful = missing + theirs, theirs
     elseif theirs > mine then
-      more, mine, my_mark = theirs - mine, theirs, their_mark
+      missing, mine, my_mark = missing + theirs - mine, theirs, their_mark
     end
   end
-  missing = missing + more
+
   if missing == 0 and not fresh then
     return 0, 0
   end
@@ -195,7 +206,9 @@ local function learn(r, h, seed, fresh, shared)
     names[i - 1] = struct.pack('<dd', before[i][1], before[i][2])
   end
   local last = before[1] or {0, 0}
-  r.g1, r.n1, r.older, r.mark, r.names = last[1], last[2], mine, mixed and my_mark + MARKS or my_mark, table.concat(names)
+  r.g1, r.n1, r.names = last[1], last[2], table.concat(names)
+  r.older, r.mark = mine, mixed and my_mark + MARKS or my_mark
+
   return missing, doubtful
 end
 
