@@ -44,7 +44,7 @@ func TestP1_SweepIsOnlyFaster(t *testing.T) {
 	anew := wire.FromSource(source)
 	server := redistest.Single(t)
 	client := server.Client(t)
-	inSeeds(t, 4_000, 400, append(seeds(40), 536, 1173, 1564, 2528, 3126), func(t *testing.T, seed uint64) {
+	inSeeds(t, 4_000, 400, append(seeds(40), 536, 1173, 1564, 2528, 3126, 3730), func(t *testing.T, seed uint64) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		require.NoError(t, client.FlushDB(t.Context()).Err())
 		sizes := allSizes

@@ -155,8 +155,8 @@ local function is_blank(r)
   return r.most == 0 or r.size == 0 and r.lost == 0
 end
 
--- remember makes the row complete for as long back as the rule needs. History that is missing is replaced by an upper bound on its starts, at
--- the latest moment at which they can have been.
+-- remember makes the row complete from the time since on, from which the rule counts, and has entries stay for the time keep. History that is
+-- missing is replaced by an upper bound on its starts, at the latest moment at which they can have been.
 local function remember(r, now, since, keep, u)
   local missing = r.lost - since + 1
   if missing > 0 then
@@ -166,8 +166,10 @@ local function remember(r, now, since, keep, u)
     end
     r.lost, r.level = since - 1, 0
   end
+
+  -- Blocks of a different unit cannot be told apart.
   if u.unit > 0 and keep ~= r.span and r.span > 0 then
-    pin_until(r) -- blocks of a different unit cannot be told apart
+    pin_until(r)
   end
 
   -- The span and the bound of an older limit count until no entry needs them.
@@ -178,6 +180,7 @@ local function remember(r, now, since, keep, u)
   else
     r.most = max(r.most, u.peak)
   end
+
   if keep == r.span then
     r.till = max(r.till, now + keep)
   end

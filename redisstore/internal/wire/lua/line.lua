@@ -308,7 +308,7 @@ local function refuse(list, want, claims, s, callers, turn_at, max_wait, least, 
     local start, index, pause_end = find(list, s.from, max(least, open_at), by)
     if not start then
       return 0, index
-    elseif start > t or start == t and index == 0 then
+    elseif start > t or start == t and index == 0 and gate then
       t, held, paused = start, index, pause_end
     end
 
