@@ -39,7 +39,7 @@ prometheus: ## install prometheus, for make soak, unless it is there
 	@scripts/install-prometheus.sh
 
 .PHONY: lua
-lua: ## install lua5.4, for make soak, unless it is there
+lua: ## install lua5.4, as Dragonfly has it, unless it is there
 	@scripts/install-lua.sh
 
 # Modules that compile much code of other people; make sdks has their tests.
@@ -65,7 +65,7 @@ test-modules:
 	@$(RACE) BUT=". $(FOREIGN)" $(EACH) $(SHORT) ./...
 
 .PHONY: test-without-race
-test-without-race: redis ## arithmetic in many cases, allocations, lists: the tests that call soak.WithoutRace, without the race detector
+test-without-race: redis lua ## arithmetic in many cases, allocations, lists: the tests that call soak.WithoutRace, without the race detector
 	@$(SHORT) -run "$$(scripts/without-race.sh tests)" $$(scripts/without-race.sh packages)
 
 .PHONY: sdks

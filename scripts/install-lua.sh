@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs lua5.4, in which make soak plays the scripts once more, unless this machine has it already.
+# Installs lua5.4, in which the tests play the scripts once more, unless this machine has it already.
 set -eu
 
 name=install-lua

@@ -77,7 +77,7 @@ local function read(key, head)
   local sound = HEAD_FRACTIONS == 0 -- nor is any of them infinite, or no number
     and min(HEAD_TIMES) >= -MAX_NUMBER and max(HEAD_TIMES, HEAD_LENGTHS, top) <= MAX_NUMBER
     and min(HEAD_LENGTHS, HEAD_COUNTS, level) >= 0 and max(HEAD_COUNTS, unit, -unit) <= 64 * MAX_NUMBER
-    and level < MAX_NUMBER * MAX_NUMBER and (top == 0 or top >= 1)
+    and level < MAX_NUMBER ^ 2 and (top == 0 or top >= 1)
     and (told == 0 or told <= MOST_TOLD and each >= LEAST_WINDOW and each <= LONGEST_WINDOW)
     and named >= 0 and named <= MAX_NAMED and named % PAIR == 0
     and lined >= 0 and lined <= MAX_SHARED + 8 * MOST_KNOWN + 60 * ROUND_SIZE
