@@ -296,6 +296,9 @@ func (p *Pass) SetAside() (near, ask bool) {
 	case l == nil:
 	case l.asked == 0:
 		p.lookAt(l.comes + 1) // it is asked then if it has not come
+		if p.isFar(start) {
+			p.lookAt(start - p.nearest())
+		}
 	default:
 		p.lookAt(l.asked + p.lapse + 1)
 	}
@@ -315,9 +318,19 @@ func (p *Pass) leaves(node, start int64) bool {
 	if l == nil || l.comes == 0 {
 		return false
 	}
-	inTime := p.other.Now <= l.comes && l.comes <= start-Micros(p.other.Booking.Horizon)/comeParts
-	return inTime || p.awaits
+	inTime := l.comes <= start-Micros(p.other.Booking.Horizon)/comeParts
+	return p.other.Now <= l.comes && (inTime || p.isFar(start)) || p.awaits
 }
+
+// nearest returns the nearest horizon that a node may have, in microseconds. Where steps are slow, some nodes have farther ones.
+func (p *Pass) nearest() int64 {
+	b := p.other.Booking
+	return Micros(min(b.Horizon, b.Charges[0].Limit.Horizon()))
+}
+
+// isFar reports whether a node with the nearest horizon could not book a start yet. To ask such a node would cost a message and a step for nothing: before the start is
+// that near, the node may come by itself, or know better when to come.
+func (p *Pass) isFar(start int64) bool { return start-p.other.Now > p.nearest() }
 
 // askAs has the request of the pass ask as a waiter would, with its priority and
 // its cost. All that is not known is as in the booking of the node's own waiter.

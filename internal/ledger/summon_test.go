@@ -79,6 +79,49 @@ func TestP4_ANodeThatComes(t *testing.T) {
 	}
 }
 
+// TestP4_AFartherHorizon: a node with a farther horizon than others may have asks none of those that come by themselves before their starts are that near, even if they
+// say that they come too late: until then they could not book. It looks again when the start is near.
+func TestP4_AFartherHorizon(t *testing.T) {
+	slow := charge(store.LeakyBucket(2, time.Second)) // a start in half a second, and a horizon of 750 ms
+	d := newDesk()
+	for range 2 {
+		d.book(1, slow) // now, and in half a second
+	}
+	start := d.now + second
+	d.book(2, slow)
+	d.book(1, slow)
+
+	// Node 2 says that it comes right at the start of its waiter.
+	_, p := d.pass(2, slow)
+	p.Comes(start)
+	p.End(true)
+
+	for _, c := range []struct {
+		before int64 // how long before the start
+		asked  bool
+	}{
+		{990_000, false},
+		{750_001, false},
+		{750_000, true},
+	} {
+		d.now = start - c.before
+		q := d.request(1, slow)
+		q.Booking.Horizon = 2 * time.Second
+		p := ledger.NewPass(q)
+		at, ok := p.Next()
+		require.True(t, ok)
+		require.Equal(t, int64(2), at.Node)
+		near, ask := p.SetAside()
+		require.True(t, near)
+		require.Equal(t, c.asked, ask, "%d", c.before)
+
+		later, _ := p.End(true)
+		if !c.asked {
+			require.LessOrEqual(t, later.Microseconds(), max(c.before-750_000, 250_000), "it looks again in time")
+		}
+	}
+}
+
 // TestP4_ANodePlans: a node comes by itself for its next waiter, three fifths of the horizon before that waiter's start, and says that it does so a third of it before. It
 // plans nothing where it confirms a start early enough, where it has no waiter, or where its waiter should be served already.
 func TestP4_ANodePlans(t *testing.T) {

@@ -219,7 +219,7 @@ func (l *listener) listen(ctx context.Context) error {
 	// PgBouncer takes LISTEN and does nothing, so the listener sends itself a message first: to a channel of its own, if it has any, because where many
 	// programs begin together each would hear the messages of all.
 	probe := strconv.FormatUint(rand.Uint64(), 36)
-	if err := l.notify(ctx, channels[len(channels)-1], probe); err != nil {
+	if err := l.sendProbe(ctx, c, channels[len(channels)-1], probe); err != nil {
 		return err
 	}
 	if err := l.await(ctx, c, probe); err != nil {
@@ -259,6 +259,22 @@ func (l *listener) await(ctx context.Context, c *conn, probe string) error {
 			return nil
 		}
 	}
+}
+
+// sendProbe sends the listener a message. Behind a pooler the message must come from a different connection than the one that listens: a pooler may
+// hand a message back to the client that sent it, and no other message.
+func (l *listener) sendProbe(ctx context.Context, c *conn, channel, probe string) error {
+	direct, err := c.isDirect(ctx)
+	if err != nil {
+		return err
+	}
+
+	// A second connection would cost the server a lot where many programs begin together.
+	if direct {
+		_, err = c.Exec(ctx, l.server.sql.notify, []string{channel}, probe)
+		return err
+	}
+	return l.notify(ctx, channel, probe)
 }
 
 // notify sends a message to a channel, outside of a transaction.

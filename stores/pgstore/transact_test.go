@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle/internal/lab/pgtest"
 	"github.com/fleetthrottle/throttle/internal/lab/soak"
 	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/stores/pgstore"
@@ -336,6 +337,22 @@ func TestP12_TheWaitForTheLockKeepsTheConnection(t *testing.T) {
 	exec(t, other, "ROLLBACK")
 	require.NoError(t, db.Transact(t.Context(), "g", nil, put))
 	require.Equal(t, before, pids())
+}
+
+// TestP10_AListenerNeedsOneConnection: without a pooler, the listener finds out over its own connection whether messages arrive.
+func TestP10_AListenerNeedsOneConnection(t *testing.T) {
+	server := pgtest.Start(t)
+	require.NoError(t, pgstore.Setup(t.Context(), server.URL(), pgstore.Options{}))
+	var made atomic.Int32
+	db := pgstore.NewDatabase(t, server.URL(), pgstore.Options{BeforeConnect: func(context.Context, *pgx.ConnConfig) error {
+		made.Add(1)
+		return nil
+	}})
+	stop, err := db.(rowstore.Notifier).Listen("g", "me", func() {})
+	require.NoError(t, err)
+	defer stop()
+	require.Eventually(t, func() bool { return pgstore.Hears(db) }, time.Minute, time.Millisecond)
+	require.EqualValues(t, 1, made.Load())
 }
 
 // TestP11_Messages: a node hears of each transaction that wakes it or everybody, and of no other, without that anybody looks: what is for another

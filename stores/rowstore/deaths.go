@@ -12,6 +12,10 @@ const (
 	absentFor   = 450_000                // for how many microseconds a node has no session at the least that is taken for dead: it may connect again
 	attendAfter = 5 * time.Second        // how long a session is kept when the node does not listen any more
 	forgetAfter = time.Minute            // after which a node is forgotten of which nobody asks
+
+	// Many nodes that look make a busy server slower. So a node looks seldom enough that this takes a lookPart of its time, and at least every maxLineAttend.
+	lookPart      = 20
+	maxLineAttend = 5 * time.Second
 )
 
 // deaths find out which nodes are dead, by the sessions that end with a program: see [Attender].
@@ -32,8 +36,9 @@ type deaths struct {
 	peers     map[int64]*peer
 
 	// For tick alone.
-	session Session   // nil if there is none
-	checked time.Time // when the session was asked last
+	session Session       // nil if there is none
+	checked time.Time     // when the session was asked last
+	took    time.Duration // how long that took
 }
 
 // A peer is a node of which this one asks.
@@ -110,11 +115,13 @@ func (d *deaths) tick() {
 }
 
 // isDue reports whether it is time to look for dead nodes: always where slots are held or waited for, and while a node is
-// missed that may be dead; otherwise once every lineAttend.
+// missed that may be dead; otherwise once every lineAttend, or more seldom if a look takes long.
 func (d *deaths) isDue() bool {
-	if d.now() || time.Since(d.checked) >= lineAttend-attendEvery/2 {
+	every := max(lineAttend, min(lookPart*d.took, maxLineAttend))
+	if d.now() || time.Since(d.checked) >= every-attendEvery/2 {
 		return true
 	}
+
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, p := range d.peers {
@@ -166,6 +173,7 @@ func (d *deaths) check(ctx context.Context) bool {
 	}
 
 	present, now, err := d.session.Present(ctx, names)
+	d.took = time.Since(d.checked)
 	if err != nil {
 		return false
 	}

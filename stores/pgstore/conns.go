@@ -1,0 +1,170 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// idleFor is how long a connection is kept that nobody uses.
+const idleFor = time.Minute
+
+// maxPatience bounds how long a caller waits for a connection that is in use before it makes a new one.
+const maxPatience = time.Second
+
+// conns are the connections of a database, besides the one that listens. Connections are made when they are needed, and closed when they have not been
+// used for a minute, so that there is nothing to close.
+//
+// To connect costs the server as much as some dozens of transactions, and while many programs begin together it has time for little else. So a caller
+// that finds all connections in use waits for one of them as long as the last new one took, and makes a new one only then. That is never later than
+// twice the better of both.
+type conns struct {
+	most chan struct{} // its capacity is the number of connections
+	dial func(context.Context) (*conn, error)
+
+	mu       sync.Mutex
+	idle     []*conn       // the last was used last
+	used     int           // how many connections are in use, or are being made
+	returned chan struct{} // is closed when a connection is not in use any more
+	took     time.Duration // how long the last new connection took
+	tidy     *time.Timer
+	tidys    bool // tidy runs
+}
+
+func newConns(most int, dial func(context.Context) (*conn, error)) *conns {
+	return &conns{most: make(chan struct{}, most), dial: dial, returned: make(chan struct{})}
+}
+
+// get returns a connection that is not in use, or a new one. It waits while all connections are in use, as long as ctx allows. The caller gives the
+// connection back by put or drop.
+func (p *conns) get(ctx context.Context) (*conn, error) {
+	select {
+	case p.most <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("all connections are in use: %w", context.Cause(ctx))
+	}
+
+	for came := time.Now(); ; {
+		c, returned, patience := p.take(came)
+		switch {
+		case c != nil:
+			return c, nil
+		case patience <= 0:
+			return p.connect(ctx)
+		}
+
+		select {
+		case <-returned:
+		case <-time.After(patience):
+		case <-ctx.Done():
+			<-p.most
+			return nil, fmt.Errorf("all connections are in use: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// take returns a connection that is not in use, if there is one. Otherwise patience is for how long a caller that came at a time waits until returned is
+// closed: with 0 it makes a new connection, which counts as used from now on.
+func (p *conns) take(came time.Time) (c *conn, returned <-chan struct{}, patience time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	// The connection that was used last goes first, so that the rest grow old and are closed.
+	if n := len(p.idle); n > 0 {
+		c = p.idle[n-1]
+		p.idle = slices.Delete(p.idle, n-1, n)
+		p.used++
+		c.used = true
+		return c, nil, 0
+	}
+
+	// Without a connection in use none will come back.
+	patience = min(p.took, maxPatience) - time.Since(came)
+	if p.used == 0 || patience <= 0 {
+		p.used++
+		return nil, nil, 0
+	}
+
+	return nil, p.returned, patience
+}
+
+// connect makes a connection. To connect may take long, so the conns are not locked meanwhile.
+func (p *conns) connect(ctx context.Context) (*conn, error) {
+	began := time.Now()
+	c, err := p.dial(ctx)
+	if err != nil {
+		p.leave(nil)
+		return nil, err
+	}
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.took = time.Since(began)
+	return c, nil
+}
+
+// leave notes that a connection is not in use any more, or could not be made. With c it can be used again.
+func (p *conns) leave(c *conn) {
+	p.mu.Lock()
+	p.used--
+	if c != nil {
+		p.idle = append(p.idle, c)
+		p.tidyLater()
+	}
+	close(p.returned)
+	p.returned = make(chan struct{})
+	p.mu.Unlock()
+	<-p.most
+}
+
+// put takes back a connection that is in no transaction.
+func (p *conns) put(c *conn) {
+	c.idleSince = time.Now()
+	p.leave(c)
+}
+
+// drop closes a connection that is in an unknown state, and all connections that are not in use: they are likely to be no better.
+func (p *conns) drop(c *conn) {
+	p.closeIdle(time.Now())
+	closeNow(c)
+	p.leave(nil)
+}
+
+// tidyLater has closeIdle called. The conns are locked.
+func (p *conns) tidyLater() {
+	if p.tidys {
+		return
+	}
+
+	p.tidys = true
+	p.tidy = time.AfterFunc(idleFor, func() {
+		p.mu.Lock()
+		p.tidys = false
+		p.mu.Unlock()
+		p.closeIdle(time.Now().Add(-idleFor))
+	})
+}
+
+// closeIdle closes connections that have not been used since then.
+func (p *conns) closeIdle(since time.Time) {
+	// The connections that were used last are at the end.
+	p.mu.Lock()
+	n := 0
+	for n < len(p.idle) && !p.idle[n].idleSince.After(since) {
+		n++
+	}
+
+	old := append([]*conn(nil), p.idle[:n]...)
+	p.idle = slices.Delete(p.idle, 0, n)
+	if len(p.idle) > 0 {
+		p.tidyLater()
+	}
+	p.mu.Unlock()
+
+	// To close may take long, so the conns are not locked meanwhile.
+	for _, c := range old {
+		closeNow(c)
+	}
+}
