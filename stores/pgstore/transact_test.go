@@ -246,6 +246,7 @@ func TestP15_NothingToClose(t *testing.T) {
 	stop, err := db.(rowstore.Notifier).Listen("g", "me", func() {})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return pgstore.Hears(db) }, time.Minute, time.Millisecond)
+	require.NoError(t, db.Transact(t.Context(), "g", nil, put)) // on a connection of its own
 	admin := connect(t, server)
 	sessions := func(n int) func() bool {
 		return func() bool {
