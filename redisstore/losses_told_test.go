@@ -70,7 +70,7 @@ func (f *forgetfulFleet) recall(tooMany int, what string) {
 }
 
 // TestP12_ALossIsToldOnce: after each loss a row has what any living program knew, once, however
-// many tell it and in whatever order, and also what programs started that are gone.
+// many tell it and in whatever order, and also the starts of programs that are gone.
 func TestP12_ALossIsToldOnce(t *testing.T) {
 	t.Parallel()
 	losses := map[string]func(*forgetfulFleet){

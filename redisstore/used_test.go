@@ -611,8 +611,8 @@ func state(t *testing.T, s store.Store, c store.Charge, left int, reset time.Dur
 	require.NoError(t, s.Reconcile(t.Context(), c, store.Quota{Left: left, Reset: reset}))
 }
 
-// TestP11_ReconcileReachesOthers has one program hear that little is left. Of the
-// sleepers of another those book anew that no longer fit, at once.
+// TestP11_ReconcileReachesOthers has one program hear that little is left. The sleepers of another
+// program that no longer fit book anew at once.
 func TestP11_ReconcileReachesOthers(t *testing.T) {
 	t.Parallel()
 	tryAgain(t, reconcileReachesOthers)

@@ -105,7 +105,7 @@ func stepsWhileClosed(t *testing.T, server *pgtest.Server, w *wallClock) {
 	require.True(t, now(t, other, charge))
 }
 
-// stepsWhileHeld: what a program holds stays held. What a program holds that is cut off is free when its lease is over,
+// stepsWhileHeld: what a program holds stays held. What a program that is cut off holds is free when its lease is over,
 // however far the clock was set back.
 func stepsWhileHeld(t *testing.T, server *pgtest.Server, w *wallClock) {
 	holderNet, waitsNet := newRelay(t, server), newRelay(t, server)

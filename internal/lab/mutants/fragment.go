@@ -151,8 +151,8 @@ func (f fragment) matches(run []ast.Node, filled *[]ast.Expr) bool {
 	return true
 }
 
-// same reports whether two trees are equal but for their positions and comments, and appends the values of holes to
-// filled.
+// same reports whether two trees are equal but for their positions, and appends the values of holes to filled.
+// Trees are parsed without comments.
 func (f fragment) same(a, b reflect.Value, filled *[]ast.Expr) bool {
 	if a.Kind() == reflect.Interface {
 		a, b = a.Elem(), b.Elem()

@@ -532,7 +532,7 @@ func newStore(t *testing.T) *redisstore.Store {
 	return redisstore.New(redistest.Single(t).Client(t), redisstore.Options{})
 }
 
-// redisBehindLow lets High requests come that wait two seconds at most.
+// redisBehindLow lets High requests come. They wait two seconds at most.
 func redisBehindLow(t *testing.T) []row {
 	l := batch(newStore(t), perSecond(20).Limit)
 	s := newStage(t)
