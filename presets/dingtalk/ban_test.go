@@ -376,7 +376,8 @@ func monthOf(t *testing.T, o dingtalk.Options, serves int, answers string) (call
 	t.Helper()
 	called := 0
 	base := roundTripper(func(r *http.Request) (*http.Response, error) {
-		if called++; called > serves {
+		called++
+		if called > serves {
 			return answering(answers).RoundTrip(r)
 		}
 		return answering(`{"errcode":0}`).RoundTrip(r)

@@ -252,7 +252,8 @@ func TestP8_StandsStill(t *testing.T) {
 	slow, fast := open(t, m, dir), open(t, &filestore.Machine{Boot: "one"}, dir)
 	calls := 0
 	m.Asked = func() {
-		if calls++; calls == 1 {
+		calls++
+		if calls == 1 {
 			close(stands)
 			<-goOn
 		}

@@ -279,7 +279,8 @@ func TestP12_StalledFileSystem(t *testing.T) {
 	s := open(t, m, t.TempDir())
 	require.True(t, now(t, s, hourly(3)))
 	m.Asked = func() { // in a step, with all that a step holds
-		if calls++; calls == 1 {
+		calls++
+		if calls == 1 {
 			close(stands)
 			<-goOn
 		}

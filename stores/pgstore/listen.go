@@ -201,7 +201,7 @@ func (l *listener) wake(whom func(*ear) bool) {
 	}
 }
 
-// listen hears messages on one connection, if a message arrives that is sent on a second connection.
+// listen hears messages on one connection, if a message from a second connection arrives.
 func (l *listener) listen(ctx context.Context) error {
 	c, err := l.server.connect(ctx, nil)
 	if err != nil {

@@ -292,8 +292,7 @@ func statementOf(c store.Charge, q store.Quota, now int64) (s statement, ok bool
 }
 
 // reconcile books what others have spent, if the upstream says that less is left
-// than we believe. It returns between which times the booked starts lie that no
-// longer fit.
+// than we believe. It returns the times between which the booked starts no longer fit.
 func (l *ledger) reconcile(c store.Charge, q store.Quota, now int64) (from, until int64) {
 	if c.Limit.Kind() == store.KindTokenBucket {
 		return l.reconcileBucket(c, q, now)

@@ -473,7 +473,8 @@ func (k *modelWriter) answer(v wire.Frame, runs []mergedOps) {
 		k.birth(v.At(0))
 		more := v.At(4)
 		k.num(v.At(1), v.At(2), v.At(3)-k.w.clock, more)
-		if v = v.From(perRow); more != hasEarlier {
+		v = v.From(perRow)
+		if more != hasEarlier {
 			continue // no caller waits in a line
 		}
 		named := int(v.At(4))
