@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// idleFor is how long a connection is kept that nobody uses.
+// idleFor is how long an unused connection is kept.
 const idleFor = time.Minute
 
 // maxPatience bounds how long a caller waits for a connection that is in use before it makes a new one.

@@ -62,12 +62,12 @@ func ManyShares(t *testing.T, newStore func(*testing.T) store.Store, off float64
 		stop()
 		synctest.Wait()
 
-		isShared(t, started, off, shares, weight, rate, seconds)
+		checkParts(t, started, off, shares, weight, rate, seconds)
 	})
 }
 
-// isShared compares what each share started with its part; the i-th caller is one of the share i modulo shares.
-func isShared(t *testing.T, started []int, off float64, shares int, weight func(int) int, rate int, seconds time.Duration) {
+// checkParts fails if a share started much more or less than its part. The i-th caller is one of the share i modulo shares.
+func checkParts(t *testing.T, started []int, off float64, shares int, weight func(int) int, rate int, seconds time.Duration) {
 	t.Helper()
 	all, weights := 0, 0
 
