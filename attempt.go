@@ -64,8 +64,8 @@ func (t *Transport) newRoundTrip(req *http.Request) *roundTrip {
 }
 
 // recycle frees the acquisition for the next request, when RoundTrip returns. The attempt
-// keeps the acquisition if slots must be given back when the response is over, if the store
-// is still being told of the response, and if the pre-write check has it.
+// keeps the acquisition if slots must be given back when the response is over, or the store
+// is still being told of the response, or the pre-write check has the acquisition.
 func (r *roundTrip) recycle() {
 	r.mu.Lock()
 	a := r.quotedAcquisition

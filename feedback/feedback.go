@@ -171,8 +171,8 @@ func refused(d time.Duration) throttle.Answer {
 }
 
 // Partly reports whether a GraphQL answer has data that is not null, with or without errors: a part
-// of the request was executed. Use it with [Acted]. In a body above 64 KB it is true as soon as the
-// data begin.
+// of the request was executed. Use it with [Acted]. Only the first 64 KB of the body are read: the
+// result depends on how the value of "data" begins, and not on the rest of the body.
 func Partly(resp *http.Response) (partly bool) {
 	s := jsonscan.New(look(resp, mostBytes), scanBytes)
 	s.BOM()
@@ -185,7 +185,7 @@ func Partly(resp *http.Response) (partly bool) {
 			return s.Skip()
 		}
 
-		// Data that is null begins with an n. A 0 stands for the end of the text.
+		// null is the only value that begins with an n. Peek returns 0 at the end of the text.
 		partly = !strings.ContainsRune("n\x00", rune(s.Peek()))
 		return false
 	})

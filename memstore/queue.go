@@ -224,8 +224,8 @@ func (s *Store) lookAgain(key ledger.Key, later time.Duration) {
 	}
 }
 
-// dismiss has the waiters book again that cannot wait until their budget opens, so that
-// they are told. The caller holds no locks.
+// dismiss summons each waiter whose MaxWait ends before its closed budget opens. The waiter books
+// again and is refused at once. The caller of dismiss holds no locks.
 func (s *Store) dismiss(closed []ledger.Closed) {
 	for _, c := range closed {
 		for w, shards := range s.impatient(c) {

@@ -137,12 +137,13 @@ func newPrimary(client redis.UniversalClient, o *Options) *primary {
 func (s *Store) Namespace() string { return s.namespace }
 
 // SetUsed sets how much of its window a budget of the fleet has used, from nothing to its limit,
-// and returns how much that was before. Where Redis has no count of the budget, because nothing
-// has started under it for long or its limit has no windows, it does nothing, and ok is false.
-// Starts that are booked for later are booked anew, if they do not fit any more or may be sooner.
+// and returns how much that was before. SetUsed changes nothing, and ok is false, if Redis counts no
+// starts of the budget: the budget has been idle for long, its limit has no windows, or the budget
+// belongs to one node. Callers whose booked start does not fit any more, or could be earlier now, book
+// again.
 func (s *Store) SetUsed(ctx context.Context, c store.Charge, used int) (before int, ok bool, err error) {
+	// A store of wrong options has no primary.
 	if s.primary == nil {
-		// A store of wrong options has no primary.
 		return 0, false, s.Traits().Err
 	}
 	if c.Node {

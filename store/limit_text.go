@@ -255,11 +255,13 @@ func (p *limitParser) end() error {
 // count reads how many starts are allowed.
 func (p *limitParser) count() (int, error) {
 	p.skipSpace()
-	at := p.pos
-	p.pos = len(p.text) - len(strings.TrimLeft(p.text[at:], "0123456789"))
-	number := p.text[at:p.pos]
+	at, rest := p.pos, p.text[p.pos:]
+	number := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))]
+	p.pos += len(number)
+
+	// Read the word that stands here, because unexpected quotes the text up to pos.
 	if number == "" {
-		p.word() // the error quotes it
+		p.word()
 		return 0, p.unexpected(at, "a whole number of starts")
 	}
 

@@ -278,8 +278,8 @@ const (
 	nearlyOpen = 50 * time.Millisecond
 )
 
-// noticeClosed tells the observer that the budget that holds the caller by the answer g is closed,
-// unless the observer knows. It asks the store for how long the budget is closed.
+// noticeClosed tells the observer that the budget at g.HeldBy is closed, unless the observer was told
+// before. It asks the store when the budget opens.
 func (c *Caller) noticeClosed(ctx context.Context, g *store.Grant) {
 	e := c.engine
 	if e.Observe == nil || !g.Paused || g.HeldBy < 0 || g.Wait < nearlyOpen {
@@ -288,7 +288,8 @@ func (c *Caller) noticeClosed(ctx context.Context, g *store.Grant) {
 
 	charge, at := &c.Booking.Charges[g.HeldBy], Now()
 
-	// Of the callers that meet the closed budget only the first asks.
+	// Note the budget as closed for as long as the question may take, so that only the first caller
+	// asks. If the question fails, a later caller asks again.
 	if !e.closings.add(charge.Budget, at, at+askClosed) {
 		return
 	}

@@ -593,10 +593,10 @@ func (r *Row) obeyNote(now int64, u *rule) {
 	}
 }
 
-// takeNote takes in that an answer told a limit, and reports whether the row's note
-// has changed. A limit that allows more than the note replaces it only when no
-// answer has told the note for a window, and for a minute: where answers
-// disagree, the tightest counts.
+// takeNote records a limit that an answer told. It returns false if only the time
+// of the note has changed, or nothing has. A limit that allows more than the note
+// replaces the note only when no answer has told the note for a window, and for a
+// minute: where answers disagree, the tighter limit holds.
 func (r *Row) takeNote(now, n, window int64) bool {
 	if !isNote(n, window) {
 		return false
@@ -612,18 +612,20 @@ func (r *Row) takeNote(now, n, window int64) bool {
 		return false
 	}
 
-	// Starts from before the note were not counted, so that none of them can be given back.
+	// The starts before this note were not counted, so none of them may be given back: that would free the room of a counted start. Their marks
+	// are at most marked ahead.
 	if !holds {
 		r.frozen = max(r.frozen, now+marked)
 	}
 
-	// Nobody counted for a longer window, and a bound on what may have been would close the budget.
+	// The row has counted for a shorter time than the new window. An upper bound on the missing starts would close the budget, so they are taken as
+	// none, and none of the starts known may be given back.
 	if window > old.window || !holds {
 		r.frozen = max(r.frozen, r.lost)
 		r.lost = 0
 	}
 
-	// Entries of the old window would be kept as coarsely as that needs.
+	// Nothing needs the old window any more. As long as it is kept, new entries are joined as coarsely as the longer window allows.
 	if window != old.window {
 		r.until = now
 	}

@@ -136,14 +136,22 @@ func packed(x int64) int {
 func (r *Row) isSmall() bool {
 	e := r.entries
 	k := len(e)
-	if k <= fewEntries || k > MaxEntries {
-		return k <= fewEntries
-	}
-	if 3*k*packed(max(2*(e[k-1].last-e[0].first), r.total)) <= EntryBytes {
-		return true // even if each of its numbers were the largest
+
+	// A row of few entries always fits, and a row of more than MaxEntries never does.
+	switch {
+	case k <= fewEntries:
+		return true
+	case k > MaxEntries:
+		return false
 	}
 
-	// The quick bound was too high, so sum the numbers' own sizes.
+	// A quick upper bound: an entry has three numbers, none larger than the whole length of the row or its sum. Twice the length, because a distance
+	// below 0 counts double in packed.
+	if 3*k*packed(max(2*(e[k-1].last-e[0].first), r.total)) <= EntryBytes {
+		return true
+	}
+
+	// The quick bound was too high, so sum the sizes of the numbers themselves.
 	bytes, last := 0, e[0].first
 	for i := range e {
 		bytes += packed(e[i].first-last) + packed(e[i].last-e[i].first) + packed(e[i].n)

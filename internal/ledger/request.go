@@ -192,9 +192,10 @@ func (q *Request) row(key Key) *Row {
 	return nil
 }
 
-// BookNow books for a caller that finds no waiters in line. It returns false,
-// and has done nothing, if there are waiters, the caller comes from a line, or
-// the start is beyond the horizon: then the caller stands in line.
+// BookNow books at once for a caller that need not stand in line. It returns
+// false, and has changed no row, if the booking has a horizon and callers wait
+// already, the caller comes from a line, or its start is beyond the horizon. A
+// booking without a horizon is always decided.
 func (q *Request) BookNow() (decided bool) {
 	b := q.Booking
 	from := q.Now + Micros(b.NotBefore)
@@ -204,7 +205,7 @@ func (q *Request) BookNow() (decided bool) {
 		s.behind(b)
 	}
 
-	// Whoever comes again, or finds waiters, stands in line: here its start could pass the starts of earlier waiters.
+	// A caller that comes again, or that finds others waiting, must stand in line: a start booked here could come before the starts of earlier waiters.
 	if b.Horizon > 0 && (b.Returns || b.Instead != (store.Handle{}) || q.inLine()) {
 		return false
 	}

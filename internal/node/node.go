@@ -462,7 +462,8 @@ func (w *watching) Stop() {
 // Often is how often a node looks that others cannot wake.
 const Often = 250 * time.Millisecond
 
-// Poll calls wake after each time that next returns, until stop is called.
+// Poll calls wake(false) again and again until stop is called. next returns how long after one call the next call follows. The argument false says that no
+// other node has told this node of news: wake looks by itself.
 func Poll(wake func(told bool), next func() time.Duration) (stop func()) {
 	// The lock is held during wake: after stop has returned, wake is not called any more.
 	var mu sync.Mutex

@@ -159,7 +159,7 @@ func (l *localShare) book(b *store.Booking) (g store.Grant, opens time.Time, boo
 	}
 
 	// A near start is used without a question, so it counts now. A start farther ahead counts when it is confirmed.
-	if g.Wait <= unconfirmed {
+	if g.Wait <= countedByBook {
 		l.countStarts(b.Charges, now.Add(g.Wait))
 	}
 
@@ -167,9 +167,9 @@ func (l *localShare) book(b *store.Booking) (g store.Grant, opens time.Time, boo
 	return g, opens, true
 }
 
-// unconfirmed is how far ahead a start may be that its caller uses without a call of Confirm, and
+// countedByBook is how far ahead a start may be that its caller uses without a call of Confirm, and
 // that book therefore counts.
-const unconfirmed = 50 * time.Millisecond
+const countedByBook = 50 * time.Millisecond
 
 // pauseKnown closes budgets in the share's store that the node knows to be closed. The share is
 // locked.

@@ -84,7 +84,7 @@ type localWatch struct {
 	start   time.Time
 }
 
-// Confirm implements [store.Watch]. It counts a confirmed start that book has not counted.
+// Confirm implements [store.Watch]. A start that Book has not counted, because it was farther ahead than countedByBook, is counted here.
 func (w *localWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
 	if w.share == nil {
 		return false, nil
@@ -98,7 +98,8 @@ func (w *localWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool, 
 	if err != nil || !good || w.share.closed {
 		return false, err
 	}
-	if w.grant.Wait > unconfirmed {
+	if w.grant.Wait > countedByBook {
+		// The caller goes on now, or at the start if that is still to come.
 		w.share.countStarts(w.charges, latest(w.start, time.Now()))
 	}
 

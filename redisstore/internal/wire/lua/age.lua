@@ -526,18 +526,20 @@ function note.tell(r, now, n, window)
     return false
   end
 
-  -- Starts from before the note were not counted, so that none of them can be given back.
+  -- The starts before this note were not counted, so none of them may be given back: that would free the room of a counted start. Their marks
+  -- are at most MARKED ahead.
   if not holds then
     r.frozen = max(r.frozen, now + MARKED)
   end
 
-  -- Nobody counted for a longer window, and a bound on what may have been would close the budget.
+  -- The row has counted for a shorter time than the new window. An upper bound on the missing starts would close the budget, so they are taken as
+  -- none, and none of the starts known may be given back.
   if window > r.each or not holds then
     r.frozen = max(r.frozen, r.lost)
     r.lost = 0
   end
 
-  -- Entries of the old window would be kept as coarsely as that needs.
+  -- Nothing needs the old window any more. As long as it is kept, new entries are joined as coarsely as the longer window allows.
   if window ~= r.each then
     r.till = now
   end

@@ -19,22 +19,29 @@ local COME = 'cuts %.0f %.0f %s%s'
 local move, min, max, floor, ceil = queue.move, min, max, floor, ceil
 local set, table_of = lanes.set, lanes.table_of
 
--- beside returns the cost that all lanes of a class except lane c, the lane of a share, are dealt before the turn of a caller of that share. c is nil
--- if the share has no lane. The cost own stands before the caller in its own lane.
+-- beside returns the cost that the other lanes of a class are dealt before a caller of a share has its turn. c is the share's lane, or nil if the share
+-- has none. The cost own stands before the caller in its own lane.
 function lanes.beside(q, class, c, share, weight, own)
   local m = q.many
   local C, F, L, O, W, K, virtual = m.class, m.finish, m.left, m.offered, m.weight, m.cost, m.virtual[class]
 
   -- The caller's turn begins at the finish tag of its lane. A lane that was away begins at the virtual time, without credit.
   local self = c and c.index or #C + 1
-  local begin = not c and lanes.bid(q, class, share) or (c.finish > virtual or L[self] > 0) and c.finish or virtual
+  local begin = virtual
+  if not c then
+    begin = lanes.bid(q, class, share)
+  elseif c.finish > virtual or L[self] > 0 then
+    begin = c.finish
+  end
+
   local tag, sum = begin + floor(own * UNIT / weight), 0
   for i = 1, #C do
     if C[i] == class and i ~= self then
-      sum = sum + O[i]
+      sum = sum + O[i] -- what the lane is offered already goes before the caller
       local finish = F[i]
 
-      -- Of lanes with the same tag, the earlier column goes first. A lane is dealt its least cost in each turn.
+      -- Lane i has turns at F[i] and then every UNIT * K[i] / W[i]. Count its turns before the caller's tag, and its turn at that tag if its column is the
+      -- earlier one. A turn deals K[i], the least cost, and no more than waits.
       if L[i] > 0 and (finish < tag or finish == tag and i < self) then
         local turns = (tag - finish) * W[i] / (UNIT * K[i])
         sum = sum + min(L[i], (i < self and floor(turns) + 1 or ceil(turns)) * K[i])

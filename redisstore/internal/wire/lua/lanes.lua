@@ -334,13 +334,14 @@ function lanes.find(q, class, share)
   return known
 end
 
--- find_known returns the place in the text of known tags at which the eight bytes of a share in a class begin, nil if its tag is not known; and the
--- three bytes that name it. Where no more tags can be known the share has its place, and its tag, together with a different share.
+-- find_known returns where in m.known the eight bytes of a share in a class begin, or nil if its tag is not known, and the three bytes that name the
+-- share. If m.known is full, a share that is not in it uses the eight bytes of another share: both take turns as one.
 local function find_known(m, class, share)
+  -- The name has 22 bits of the share and 2 of the class. Two shares with one name take turns as one, too.
   local name = struct.pack('>I3', (share % 4194304) * 4 + class)
   local at = string.find(m.known, name, 1, true)
 
-  -- A match that begins within the eight bytes of a tag is an accident.
+  -- Names begin at 1, 9, 17 and so on: a match between these is no name.
   while at and at % 8 ~= 1 do
     at = string.find(m.known, name, at + 1, true)
   end

@@ -6,7 +6,7 @@
 -- most LIVES names; starts of still older generations are counted together, as older. A program remembers the counts that it saw, and when the
 -- starts were. Starts that a program knows of and the row does not are booked again.
 --
--- needs: age (pin_until, was_set, carry_over), entries (add), frame (max, min, floor, frame), row (open, names_of)
+-- needs: age (pin_until, was_set, carry_over), frame (max, min, floor, frame), row (open, names_of)
 -- defines: read_history, TELLING, ordinal, branch, generations, knows, compare, is_part, MARKS, marked, present_of, learn, count_before,
 --     rebook, rebook_samples, repair, all_told
 
@@ -47,11 +47,20 @@ local function branch(generation)
   return ordinal(generation) * NAMES + (generation + NAMES / 2) % NAMES
 end
 
--- generations returns {name, count} of each generation that x, a row or a history, names, the youngest first, and by each name its count.
+-- generations returns two tables for x, which is a row or a history: the list of {name, count} of its generations, the youngest first, and the counts
+-- by name.
 local function generations(x)
-  local all, counts, text, at, stop = {}, {}, frame, x.list, nil
+  local all, counts = {}, {}
+  local function add_generation(g, n)
+    if g ~= 0 then
+      all[#all + 1], counts[g] = {g, n}, n
+    end
+  end
+  add_generation(x.generation, x.count)
+  add_generation(x.g1, x.n1)
 
-  -- The names of a history stand in the frame, and the names of a row have a text of their own.
+  -- The further names of a history stand in the frame, and those of a row have a text of their own.
+  local text, at, stop = frame, x.list, nil
   if x.list then
     stop = at + PAIR * x.more
   else
@@ -59,19 +68,10 @@ local function generations(x)
     stop = #text + 1
   end
 
-  -- name adds a generation and its count.
-  local function name(g, n)
-    if g ~= 0 then
-      all[#all + 1], counts[g] = {g, n}, n
-    end
-  end
-  name(x.generation, x.count)
-  name(x.g1, x.n1)
-
   while at < stop do
     local g, n
     g, n, at = struct.unpack('<dd', text, at)
-    name(g, n)
+    add_generation(g, n)
   end
   return all, counts
 end

@@ -213,12 +213,15 @@ local function save(r, line)
     open(r)
   end
 
-  local stop = kept_until(r, line)
+  local needed_until = kept_until(r, line)
 
-  -- A string that has grown is written anew: Redis reserves twice its bytes.
-  if not r.F and r.pushed ~= '' and redis.call('APPEND', r.key, r.pushed) > MAX_APPENDED then
-    r.pushed = ''
-    open(r)
+  -- Entries that were pushed go behind the stored ones. Redis reserves up to twice the bytes of a string that grows, so a long one is written anew.
+  if not r.F and r.pushed ~= '' then
+    local bytes = redis.call('APPEND', r.key, r.pushed)
+    if bytes > MAX_APPENDED then
+      r.pushed = '' -- the key has these entries now
+      open(r)
+    end
   end
 
   -- An open row is written as a whole, with as many entries as fit beside its names and its line.
@@ -229,12 +232,12 @@ local function save(r, line)
   end
 
   -- Most saves leave the key's lifetime as it is: it is longer than the row needs.
-  local renew = stop > r.expires or r.F
+  local renew = needed_until > r.expires or r.F
   if renew then
-    r.expires = stop + IDLE
+    r.expires = needed_until + IDLE
   end
 
-  -- Of a closed row only the head has changed. It is written in its place.
+  -- The entries of a closed row are stored by now, so only its head is left to write.
   if not r.F then
     redis.call('SETRANGE', r.key, '0', head(r))
   end

@@ -228,20 +228,20 @@ function ready(slots)
   return list
 end
 
--- tell_called publishes to each other node which of its waiters were called. If the program may not
--- publish, all nodes hear of it with their next call.
+-- tell_called publishes to each other node which of its waiters were called. Where publishing is forbidden, each node learns with its next call which of
+-- its waiters were called.
 function tell_called(slots, channel)
-  local names = {} -- the arrivals of the waiters of each node, as a text, by the node's id
+  local arrivals_of = {} -- by the id of a node: the arrivals of its called waiters, with commas between
   for _, m in ipairs(slots.nodes) do
     for _, w in ipairs(m.line) do
       if w.fresh and m ~= slots.own then
-        names[m.id] = names[m.id] and names[m.id] .. ',' or ''
-        names[m.id] = names[m.id] .. string.format('%.0f', w.arrival)
+        local before = arrivals_of[m.id] and arrivals_of[m.id] .. ',' or ''
+        arrivals_of[m.id] = before .. string.format('%.0f', w.arrival)
       end
     end
   end
 
-  for id, arrivals in pairs(names) do
+  for id, arrivals in pairs(arrivals_of) do
     redis.pcall('PUBLISH', channel .. id, arrivals .. ' ' .. slots.key)
   end
 end
