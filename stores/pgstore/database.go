@@ -22,7 +22,7 @@ const (
 	syncKeep = time.Hour
 )
 
-// maxTries is how often a transaction is made again that the server has undone.
+// maxTries is how often a transaction is made again after the server has undone it.
 const maxTries = 5
 
 // errURL is the error of a URL that cannot be read. The error of pgx has the whole URL in a field, and maybe in its text, and so the password.
@@ -178,7 +178,7 @@ func (d *database) transact(ctx context.Context, c *conn, group string, keys []s
 	return false, true, nil
 }
 
-// lockWaitIn returns how long a transaction may wait for the lock that has the time of ctx: the server ends the wait before that time is over.
+// lockWaitIn returns how long a transaction with the time of ctx may wait for the lock: the server ends the wait before that time is over.
 func lockWaitIn(ctx context.Context) time.Duration {
 	end, ok := ctx.Deadline()
 	if !ok {

@@ -1,4 +1,4 @@
-// Package conn calls scripts in Redis. It makes a call again that has no answer,
+// Package conn calls scripts in Redis. It repeats a call that gets no answer,
 // explains why a Redis does not answer, and hides the client:
 // topology, script cache, and the secrets in its errors.
 package conn
@@ -169,15 +169,15 @@ func (x *Exchange) send(shut []wire.Gate) {
 	x.sent = x.conn.begin(x.call)
 }
 
-// Await waits for the answer and returns the reply of the script. It makes a call again that
+// Await waits for the answer and returns the reply of the script. It repeats a call that
 // has no answer for hedgeAfter. If ctx ends it returns at once, but the exchange goes on.
 func (x *Exchange) Await(ctx context.Context) (wire.Frame, error) {
 	return x.await(func() (string, error) { return x.sent.await(ctx) })
 }
 
 // AwaitUntil waits for the answer until ctx ends or the time is up. Then the error is
-// [ErrUnanswered], and a second goroutine can await the exchange. It does not make a call again that
-// has no answer.
+// [ErrUnanswered], and a second goroutine can await the exchange. It does not repeat
+// the call.
 func (x *Exchange) AwaitUntil(ctx context.Context, timeUp <-chan time.Time) (wire.Frame, error) {
 	return x.await(func() (string, error) { return x.sent.awaitUntil(ctx, timeUp) })
 }
@@ -480,8 +480,8 @@ const Silence = time.Second
 
 // How long a caller waits for Redis to answer.
 const (
-	ReplyTime      = time.Second            // a caller that does not wait for room
-	leastReplyTime = 100 * time.Millisecond // the least, for a caller with a short MaxWait
+	ReplyTime    = time.Second            // a caller that does not wait for room
+	minReplyTime = 100 * time.Millisecond // the least, for a caller with a short MaxWait
 )
 
 // Timeout returns a channel that is told when Redis has taken too long for a caller
@@ -513,7 +513,7 @@ func Patience(ctx context.Context, maxWait time.Duration, since time.Time) (d ti
 	case maxWait == 0:
 		d = ReplyTime
 	default:
-		d = max(maxWait, leastReplyTime)
+		d = max(maxWait, minReplyTime)
 	}
 
 	// If the context ends earlier, its end is the caller's, and needs no timer.
@@ -559,7 +559,7 @@ func Await(ctx context.Context, since time.Time, done <-chan struct{}, timeUp <-
 	return false
 }
 
-// now is the time for the scripts; "" lets them ask the server.
+// now is the time for the scripts. With "" the scripts ask the server.
 func (c *Conn) now() any {
 	if c.Now == nil {
 		return ""

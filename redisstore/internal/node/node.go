@@ -246,7 +246,7 @@ func (n *Node) newOp(k wire.Kind, charges []store.Charge) *op {
 	return o
 }
 
-// free lets newOp use an op again that is done.
+// free lets newOp reuse an op that is done.
 func (n *Node) free(o *op) { n.unused.Put(o) }
 
 // keepOp returns an op that keeps the charges.

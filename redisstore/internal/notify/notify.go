@@ -100,6 +100,7 @@ func (s *Subscriptions) Release() {
 	sub.users--
 	switch {
 	case sub.users > 0:
+
 	case sub.idle != nil:
 		sub.idle.Reset(linger)
 
@@ -316,8 +317,8 @@ type Pause struct {
 // Lifted reports whether the pause was lifted.
 func (p Pause) Lifted() bool { return p.End == 0 }
 
-// An Invalidation says that the starts of a budget are void that lie between two times of the server's clock: at or
-// after From, and before Until. lua/reconcile.lua publishes it.
+// An Invalidation says that all starts of a budget between two times of the server's clock are void: at or after
+// From, and before Until. lua/reconcile.lua publishes it.
 type Invalidation struct {
 	Key         string
 	From, Until int64
