@@ -139,10 +139,7 @@ lint: ## gofmt, spelling, comments, workflows, go vet, staticcheck
 .PHONY: cross
 cross: ## go vet, tests included, for Windows, macOS and 32 bit
 	@for system in "GOOS=windows" "GOOS=darwin" "GOOS=linux GOARCH=386"; do \
-		for module in . cmd/throttle; do \
-			echo "== $$module: $$system"; \
-			(cd $$module && env CGO_ENABLED=0 $$system go vet ./...) || exit; \
-		done; \
+		env CGO_ENABLED=0 $$system scripts/each-module.sh go vet ./... || exit; \
 	done
 
 # What needs no server; without the race detector, which has no 32 bits.

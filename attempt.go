@@ -46,7 +46,7 @@ type roundTrip struct {
 	wrote         bool          // the headers were written under the present grant
 	connSeen      bool          // the base has called gotConn
 	connClosed    bool          // the connection was closed before anything was written
-	baseRetried   bool          // the base sends a request again that it has written before
+	baseRetried   bool          // the base sends a request again after it has written it
 	ended         bool          // the response is over, or there is none
 	checked       chan struct{} // closed when the pre-write check ends. It is nil while nobody waits for the end.
 	stopErr       error         // why the pre-write check stopped the request

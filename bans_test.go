@@ -32,7 +32,7 @@ type banner struct {
 	begin time.Time
 
 	mu      sync.Mutex
-	refused []time.Duration // when requests came that were refused
+	refused []time.Duration // when refused requests came
 	served  []time.Duration
 }
 

@@ -154,7 +154,7 @@ func playChoice(t *testing.T, rng *rand.Rand) {
 	for i, h := range all {
 		name := string(rune('a' + i))
 		h.judge(t, name, s.seen(name), waits, horizon)
-		s.isIdle(t, name)
+		s.checkIdle(t, name)
 	}
 }
 

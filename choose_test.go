@@ -98,8 +98,8 @@ func (s *site) pause(t *testing.T, host string, d time.Duration) {
 	require.NoError(t, l.Pause(t.Context(), "", d))
 }
 
-// isIdle fails the test if anybody waits for a host, or has a start that is to come.
-func (s *site) isIdle(t *testing.T, hosts ...string) {
+// checkIdle fails the test if anybody waits for a host, or has a start that is to come.
+func (s *site) checkIdle(t *testing.T, hosts ...string) {
 	t.Helper()
 	for _, h := range hosts {
 		st := must(must(s.t.Limiter(h)).Status(t.Context(), ""))
@@ -168,7 +168,7 @@ func TestChoice_MovesToTheOneThatIsFreeFirst(t *testing.T) {
 				all.Wait()
 				require.Equal(t, 10*time.Second, slices.Max(s.seen("b")))
 				require.Equal(t, []time.Duration{0}, s.seen("a"))
-				s.isIdle(t, "a")
+				s.checkIdle(t, "a")
 			})
 		})
 	}
@@ -209,7 +209,7 @@ func TestChoice_ABanAfterTheChoice(t *testing.T) {
 		require.NoError(t, s.t.SetPolicies(hostTable(throttle.PerSecond(5), throttle.PerMinute(2))))
 		all.Wait()
 		require.Equal(t, []time.Duration{0, 900 * ms}, s.seen("b"))
-		s.isIdle(t, "a", "b")
+		s.checkIdle(t, "a", "b")
 	})
 }
 
@@ -235,7 +235,7 @@ func TestChoice_TooLate(t *testing.T) {
 		s.pause(t, "b", 0)
 		all.Wait()
 		require.Equal(t, 3*time.Second, time.Since(s.begin).Truncate(ms))
-		s.isIdle(t, "a", "b")
+		s.checkIdle(t, "a", "b")
 	})
 }
 
@@ -315,7 +315,7 @@ func TestChoice_MaxWaitEnds(t *testing.T) {
 		s.pause(t, "a", time.Hour)
 		s.pause(t, "b", time.Minute)
 		all.Wait()
-		s.isIdle(t, "a", "b")
+		s.checkIdle(t, "a", "b")
 	})
 }
 
@@ -351,7 +351,7 @@ func TestP7_AChoiceThatIsCancelled(t *testing.T) {
 		all.Wait()
 		synctest.Wait()
 		require.LessOrEqual(t, inBubble(), before)
-		s.isIdle(t, "a", "b", "c")
+		s.checkIdle(t, "a", "b", "c")
 		slot.Wait()
 		require.Len(t, s.seen("c"), 1)
 	})
@@ -390,7 +390,7 @@ func TestChoice_AServerThatIsAway(t *testing.T) {
 		}
 		require.Len(t, s.seen("b"), 5)
 		require.LessOrEqual(t, time.Since(s.begin), 2*time.Second+200*ms)
-		s.isIdle(t, "b")
+		s.checkIdle(t, "b")
 	})
 }
 
@@ -595,7 +595,7 @@ func TestP13_AChoiceSendsABodyOnce(t *testing.T) {
 				require.NoError(t, send(t, must(choice.New(s.t, variants...)), r))
 				require.Equal(t, []string{c.want}, d.got)
 				require.Equal(t, all.made.Load(), all.closed.Load())
-				s.isIdle(t, "a", "b")
+				s.checkIdle(t, "a", "b")
 				if c.want[0] == 'b' {
 					require.Equal(t, 2*time.Second, time.Since(s.begin))
 				}

@@ -18,7 +18,7 @@ import (
 
 // Off proves that a switch that is off lets everything pass and counts it, and that limits hold again when it is on.
 
-// anna are an operator's words.
+// anna is the text of an operator's command.
 var anna = store.Off{By: "anna@desk", Reason: "the limits are wrong"}
 
 // TestOff_EverybodyStartsAndIsCounted: a switch that is turned off lets all that wait start at that moment, whatever holds

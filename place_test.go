@@ -54,7 +54,8 @@ func throughText(t *testing.T, p *throttle.Place) *throttle.Place {
 	return read.Place
 }
 
-func isProblem(t *testing.T, want store.PlaceProblem, err error) {
+// checkProblem fails the test unless an error is of a place with this problem.
+func checkProblem(t *testing.T, want store.PlaceProblem, err error) {
 	t.Helper()
 	var wrong *store.PlaceError
 	require.ErrorAs(t, err, &wrong)
@@ -236,22 +237,22 @@ func TestPlaceProblems(t *testing.T) {
 		for i := range text {
 			changed := slices.Clone(text)
 			changed[i] ^= 1
-			isProblem(t, store.PlaceIllegible, new(throttle.Place).UnmarshalText(changed))
-			isProblem(t, store.PlaceIllegible, new(throttle.Place).UnmarshalText(text[:i]))
+			checkProblem(t, store.PlaceIllegible, new(throttle.Place).UnmarshalText(changed))
+			checkProblem(t, store.PlaceIllegible, new(throttle.Place).UnmarshalText(text[:i]))
 		}
 		_, _, err = l.Reserve(t.Context(), nil)
 		require.EqualError(t, err, "throttle: demands: are missing: name what the work takes, or give its place")
 		_, _, err = l.Reserve(t.Context(), new(throttle.Place))
-		isProblem(t, store.PlaceIllegible, err)
+		checkProblem(t, store.PlaceIllegible, err)
 
 		_, _, err = limitersNamed(t, mem, "other", throttle.PerHour(1)).Reserve(t.Context(), place)
-		isProblem(t, store.PlaceUnknown, err)
+		checkProblem(t, store.PlaceUnknown, err)
 		require.ErrorContains(t, err, `no policy "api"`)
 
 		keys := must(throttle.NewLimiters(throttle.Config{Store: mem, Policies: []throttle.Policy{{Name: "api", Limit: throttle.PerHour(1), Keyed: true}}}))
 		for _, demands := range [][]throttle.Demand{nil, {{Policy: "api", Key: "another"}}} {
 			_, _, err = keys.Reserve(t.Context(), place, demands...)
-			isProblem(t, store.PlaceOther, err)
+			checkProblem(t, store.PlaceOther, err)
 		}
 
 		time.Sleep(place.RetryAfter())
@@ -260,14 +261,14 @@ func TestPlaceProblems(t *testing.T) {
 		require.Nil(t, later)
 		require.NotNil(t, permit)
 		_, _, err = l.Reserve(t.Context(), throughText(t, place))
-		isProblem(t, store.PlaceRedeemed, err)
+		checkProblem(t, store.PlaceRedeemed, err)
 		_, later, err = limitersOf(t, mem, throttle.PerHour(1)).Reserve(t.Context(), throughText(t, place))
 		require.NoError(t, err, "other limiters do not know")
 		require.NotNil(t, later, "but the budget does")
 
 		time.Sleep(365 * 24 * time.Hour)
 		_, _, err = l.Reserve(t.Context(), throughText(t, later))
-		isProblem(t, store.PlaceExpired, err)
+		checkProblem(t, store.PlaceExpired, err)
 		st, err := mustLimiter(t, l).Status(t.Context(), "")
 		require.NoError(t, err)
 		require.Zero(t, st.Used+st.Booked+st.Waiting)

@@ -167,7 +167,8 @@ func (b *trickle) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	n := copy(p, b.pieces[0])
-	if b.pieces[0] = b.pieces[0][n:]; b.pieces[0] == "" {
+	b.pieces[0] = b.pieces[0][n:]
+	if b.pieces[0] == "" {
 		b.pieces = b.pieces[1:]
 	}
 	return n, nil

@@ -133,16 +133,18 @@ func InARow(n int, read Reader) Reader {
 	row := new(atomic.Int64)
 	return func(resp *http.Response) throttle.Answer {
 		a := read(resp)
-		switch {
-		case a.Close <= 0:
-			if row.Load() != 0 { // so that good answers do not all write to one place in memory
+		if a.Close <= 0 {
+			// Write only after refusals: otherwise all good answers would write to one place in memory.
+			if row.Load() != 0 {
 				row.Store(0)
 			}
-
-		case row.Add(1) < int64(n):
-			a.Close = 0
+			return a
 		}
 
+		refusals := row.Add(1)
+		if refusals < int64(n) {
+			a.Close = 0
+		}
 		return a
 	}
 }

@@ -218,7 +218,7 @@ func fewer(a, b count) bool { return a.n < b.n }
 // more reports whether the use a, with its size, leaves less than b.
 func more(a, b count) bool { return a.n-a.size > b.n-b.size }
 
-// count reads the count of a field. Of several lines the one counts that comes before all others by the order before.
+// count reads the count of a field. If there are several lines, the first by the order before counts.
 func (h Headers) count(header http.Header, name string, before func(a, b count) bool) (first count, ok bool) {
 	for _, line := range valuesOf(header, name) {
 		c, counted := h.countOf(line)

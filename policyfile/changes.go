@@ -12,18 +12,18 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A hold is the part of a policy that decides how much it holds back: its limit, whether it only
+// An effect is the part of a policy that decides how much it holds back: its limit, whether it only
 // counts, and as texts its remaining fields or its preset. Reads are the parts of requests that the
 // policy reads for the keys of budgets and the names of shares.
-type hold struct {
+type effect struct {
 	limit  throttle.Limit
 	shadow bool
 	fields map[string]string
 	reads  string
 }
 
-// holding are the fields, beside the limit, that decide how much a policy holds.
-var holding = []struct {
+// comparedFields are the fields, beside the limit, that decide how much a policy holds back.
+var comparedFields = []struct {
 	name string
 	text func(*row) string
 }{
@@ -56,9 +56,9 @@ func written(field, missing string) func(*row) string {
 	}
 }
 
-// holds returns what each policy holds, by name.
-func (d *document) holds() map[string]hold {
-	all := make(map[string]hold)
+// effects returns by policy what decides how much it holds back, to compare two files.
+func (d *document) effects() map[string]effect {
+	all := make(map[string]effect)
 	for _, t := range d.tables {
 		// A preset has no fields in the file, so its whole entry is compared.
 		preset := map[string]string{"preset": canonical(t.at)}
@@ -67,19 +67,19 @@ func (d *document) holds() map[string]hold {
 			if p.Key != nil || p.Share != nil {
 				reads = preset["preset"]
 			}
-			all[p.Name] = hold{p.Limit, p.Shadow, preset, reads}
+			all[p.Name] = effect{p.Limit, p.Shadow, preset, reads}
 		}
 	}
 
 	for i := range d.rows {
 		p := &d.rows[i]
 		fields := make(map[string]string)
-		for _, f := range holding {
+		for _, f := range comparedFields {
 			fields[f.name] = f.text(p)
 		}
 
 		reads := strings.TrimSpace(written("key", "")(p) + " " + written("share", "")(p))
-		all[p.Name] = hold{p.Limit, p.Shadow, fields, reads}
+		all[p.Name] = effect{p.Limit, p.Shadow, fields, reads}
 	}
 
 	return all
@@ -95,10 +95,10 @@ func canonical(n *yaml.Node) string {
 }
 
 // loosened returns what the policies of an old file hold back and a new file does not.
-func loosened(old []throttle.Policy, held, holds map[string]hold) (reasons []string) {
+func loosened(old []throttle.Policy, before, now map[string]effect) (reasons []string) {
 	for _, p := range old {
-		was := held[p.Name]
-		switch is, there := holds[p.Name]; {
+		was := before[p.Name]
+		switch is, there := now[p.Name]; {
 		// A shadow policy held nothing back, so nothing of it can loosen.
 		case was.shadow:
 		case !there:
@@ -125,7 +125,7 @@ func (f *File) Opens(old *File) (reasons []string) {
 	for i := range old.Policies {
 		p := &old.Policies[i]
 		written[hostOf(p)] = true
-		read[hostOf(p)+" "+old.holds[p.Name].reads] = true
+		read[hostOf(p)+" "+old.effects[p.Name].reads] = true
 	}
 
 	told := make(map[string]bool)
@@ -139,7 +139,7 @@ func (f *File) Opens(old *File) (reasons []string) {
 			reasons = append(reasons, fmt.Sprintf("policy %q names the host %q", p.Name, host))
 		}
 
-		if reads := f.holds[p.Name].reads; reads != "" && !read[host+" "+reads] {
+		if reads := f.effects[p.Name].reads; reads != "" && !read[host+" "+reads] {
 			reasons = append(reasons, fmt.Sprintf("policy %q makes keys of requests, by %s", p.Name, clip(reads)))
 		}
 	}
@@ -154,7 +154,7 @@ func hostOf(p *throttle.Policy) string {
 	return strings.ToLower(strings.TrimSuffix(host, ":443"))
 }
 
-// tunnelled says to which hosts tunnels are carried that were not.
+// tunnelled returns a reason for each host to which old carries no tunnels.
 func tunnelled(old, hosts []string) (reasons []string) {
 	for _, host := range hosts {
 		if !slices.ContainsFunc(old, func(was string) bool { return strings.EqualFold(was, host) }) {
@@ -164,13 +164,13 @@ func tunnelled(old, hosts []string) (reasons []string) {
 	return reasons
 }
 
-// loosens returns what may hold less than before.
-func (is *hold) loosens(was *hold) (reasons []string) {
+// loosens returns the parts by which a policy may hold back less than before.
+func (is *effect) loosens(was *effect) (reasons []string) {
 	if !within(is.limit, was.limit) {
 		reasons = append(reasons, fmt.Sprintf("its limit goes from %v to %v", was.limit, is.limit))
 	}
 
-	for _, f := range holding {
+	for _, f := range comparedFields {
 		before := was.fields[f.name]
 
 		// A change from the lowest value can only tighten.

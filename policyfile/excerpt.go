@@ -222,7 +222,7 @@ func (r *reader) failYAML(err error) {
 	case strings.Contains(e.Message, "multiple"):
 		r.failAt(r.secondDocument(), 1, "a second document begins here; a file is one: join them, with one \"version: 1\"")
 	case !r.failSlip(e):
-		r.failToken(e)
+		r.failSyntax(e)
 	}
 }
 
@@ -317,8 +317,9 @@ func (r *reader) behindQuote(at yaml.Mark) bool {
 	return strings.HasSuffix(before, `"`) || strings.HasSuffix(before, "'")
 }
 
-// failToken describes an error of the YAML library in plain words.
-func (r *reader) failToken(e *yaml.LoadError) {
+// failSyntax describes an error of the YAML library in plain words. The first case that fits counts, so special cases stand
+// before general ones.
+func (r *reader) failSyntax(e *yaml.LoadError) {
 	at := e.Mark
 	text := strings.TrimPrefix(e.Message, "yaml: ")
 	opened := func(what string) {

@@ -34,11 +34,11 @@ type File struct {
 	// Tests are what its author expects of them: see [File.Check].
 	Tests []Test
 
-	name  string
-	text  []byte
-	holds map[string]hold
-	lines map[string]int
-	rows  []row // the file's own
+	name    string
+	text    []byte
+	effects map[string]effect
+	lines   map[string]int
+	rows    []row // the file's own
 
 	tables int // how many rows are of presets
 }
@@ -71,7 +71,7 @@ func Parse(name string, text []byte) (*File, error) {
 		return nil, r.errs.sorted()
 	}
 
-	f := &File{name: name, text: text, holds: v.holds(), lines: v.lines(), rows: v.rows, Policies: v.policies(), Named: v.named(), Tunnels: v.hosts(), Runbooks: v.runbooks()}
+	f := &File{name: name, text: text, effects: v.effects(), lines: v.lines(), rows: v.rows, Policies: v.policies(), Named: v.named(), Tunnels: v.hosts(), Runbooks: v.runbooks()}
 	f.tables = len(f.Policies) + len(f.Named) - len(v.rows)
 
 	for _, t := range v.tests {
@@ -108,7 +108,7 @@ func (f *File) ForLimiters() []throttle.Policy { return throttle.WithoutAnswers(
 // limit that is not lower, a change of a field that may hold back less, a host to which tunnels are
 // carried. It is empty if f holds back at least as much as old.
 func (f *File) Loosens(old *File) []string {
-	return append(loosened(old.All(), old.holds, f.holds), tunnelled(old.Tunnels, f.Tunnels)...)
+	return append(loosened(old.All(), old.effects, f.effects), tunnelled(old.Tunnels, f.Tunnels)...)
 }
 
 // checkVersion reports whether the file has a version that this package reads. A file of any other

@@ -72,7 +72,7 @@ func TestKeyOfABody(t *testing.T) {
 	require.Empty(t, keyOf(t, "{body.model}", once), "a body that cannot be read twice is left alone")
 }
 
-// TestKeyOfTheFirst: of several values the first counts that is not empty, and the key is that of the value
+// TestKeyOfTheFirst: of several values the first non-empty value counts, and the key is that of the value
 // alone, so that a file and a table in Go share budgets.
 func TestKeyOfTheFirst(t *testing.T) {
 	for _, c := range []struct{ key, app, want string }{

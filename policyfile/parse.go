@@ -547,14 +547,14 @@ func (d record[S]) shape() shape[S] { return shape[S]{form: d.name, read: d.read
 // read reads a mapping with the record's fields. ok is false after a mistake: then v has the fields without mistakes.
 func (d record[S]) read(r *reader, n *yaml.Node) (v S, ok bool) {
 	n = follow(n)
-	members, read, ok := r.members(n, d.name)
-	if !read {
+	members, isMapping, ok := r.members(n, d.name)
+	if !isMapping {
 		return v, false
 	}
 
 	seen, meant := make(map[string]bool), "" // meant are the hints to fields that were misspelt
 	for _, m := range members {
-		// Ignored fields are for anchors.
+		// Keys with the ignored prefix only hold anchors.
 		if d.ignored != "" && strings.HasPrefix(m.name, d.ignored) {
 			continue
 		}

@@ -151,7 +151,7 @@ func TestTunnelsLoosen(t *testing.T) {
 	require.Equal(t, []string{"a.example.com"}, with.Tunnels)
 }
 
-// TestTunnelsThatWouldBeRefused: a file that has the tunnels of a host carried whose policies need to see requests is refused.
+// TestTunnelsThatWouldBeRefused: a file that allows tunnels to a host is refused if a policy of the host needs to see requests.
 func TestTunnelsThatWouldBeRefused(t *testing.T) {
 	_, err := policyfile.Parse("f", []byte("version: 1\npolicies: [{name: a, match: a.example.com/v1/, limit: 1/s}]\ntunnels: [a.example.com]\n"))
 	require.ErrorContains(t, err, `f:3:11: policy "a": it needs to see paths, which TLS hides: a tunnel to "a.example.com" would be refused`)

@@ -38,7 +38,8 @@ func (f *forger) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 		time.Sleep(time.Millisecond) // meanwhile others may come, who share the next call
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if f.calls++; f.calls > 10_000 {
+		f.calls++
+		if f.calls > 10_000 {
 			panic("a broken Redis is asked again and again")
 		}
 		answer := f.answer()

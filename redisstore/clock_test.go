@@ -419,7 +419,8 @@ func (d *dial) use(node, cost int, patience time.Duration) store.Grant {
 		at = time.Duration(d.rng.Int64N(int64(g.Wait + d.length/4)))
 	}
 	go func() {
-		if time.Sleep(at); giveUp {
+		time.Sleep(at)
+		if giveUp {
 			d.nodes[node].Cancel(k, g)
 		} else {
 			d.starts.add(cost)

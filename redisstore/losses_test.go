@@ -577,7 +577,8 @@ func hasRoom(all []int64, at int64, l store.Limit) bool {
 	level, last, full := int64(0), all[0], int64(l.Capacity())*per
 	for i := 0; i < len(all) && all[i] <= at; i++ {
 		level = max(0, level-n*(all[i]-last)) + per
-		if last = all[i]; last < at {
+		last = all[i]
+		if last < at {
 			level = min(level, full)
 		}
 	}

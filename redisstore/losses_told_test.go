@@ -70,7 +70,7 @@ func (f *forgetfulFleet) recall(tooMany int, what string) {
 }
 
 // TestP12_ALossIsToldOnce: after each loss a row has what any living program knew, once, however
-// many tell it and in whatever order, and also what programs started that are gone.
+// many tell it and in whatever order, and also the starts of programs that are gone.
 func TestP12_ALossIsToldOnce(t *testing.T) {
 	t.Parallel()
 	losses := map[string]func(*forgetfulFleet){
@@ -280,7 +280,8 @@ func lossesAmongPrograms(t *testing.T, seed uint64, losses int, judge func(t *te
 			}
 			someSilent := rng.IntN(2) == 0
 			for _, i := range rng.Perm(programs) {
-				if f.silent[i] = someSilent && rng.IntN(2) == 0 && !f.silent[i]; !f.silent[i] {
+				f.silent[i] = someSilent && rng.IntN(2) == 0 && !f.silent[i]
+				if !f.silent[i] {
 					f.start(i)
 				}
 			}
@@ -521,7 +522,8 @@ func TestP12_WhoWaitsOnABridgeIsTold(t *testing.T) {
 				g := ask(t, s, mark)
 				w := s.Watch(mark, g, nil)
 				time.Sleep(4 * time.Second)
-				if away.Store(true); c.err != nil {
+				away.Store(true)
+				if c.err != nil {
 					says.set(c.err)
 				}
 				time.Sleep(believed)

@@ -81,7 +81,8 @@ func TestP5_PlaceInAnotherProgram(t *testing.T) {
 			var permit *throttle.Permit
 			permit, place, err = programs[i%3].Reserve(t.Context(), moved(t, place))
 			require.NoError(t, err)
-			if visits++; permit != nil {
+			visits++
+			if permit != nil {
 				at = time.Now()
 			}
 		}
@@ -326,7 +327,8 @@ func play(t *testing.T, client *redis.Client, seed uint64) (seen []string) {
 					k.Charges = []store.Charge{gate, free("other")}
 				}
 				g := ask(t, s, k)
-				if seen = append(seen, fmt.Sprint(op, g)); g.OK {
+				seen = append(seen, fmt.Sprint(op, g))
+				if g.OK {
 					last, mark = k, g
 				}
 			case r < 73 && last != nil:

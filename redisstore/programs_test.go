@@ -216,7 +216,8 @@ func stumbles(c *redis.Client, after bool, then func()) {
 		if lost {
 			return next()
 		}
-		if lost = true; after {
+		lost = true
+		if after {
 			if err := next(); err != nil {
 				return err
 			}

@@ -367,41 +367,41 @@ func TestP5_OneByOne(t *testing.T) {
 	}
 }
 
-// TestP5_FairBound: what two shares that always have callers start, over their weights, differs by at most one caller of each and two windows'
-// worth, because the room of a horizon is dealt at once and callers come when they are called. Where programs hear no messages it differs by more than
-// twelve windows' worth in one of forty fleets, by chance: at most in a tenth of those that are played.
+// TestP5_FairBound: what two shares that always have callers start, over their weights, differs by at most one caller of each and, in one program, two
+// windows' worth, because the room of a horizon is dealt at once and callers come when they are called. In several programs it differs by more in few
+// random fleets, by chance: by more than two windows' worth in one of 160, and by more than twelve in one of forty whose programs hear no messages (in one of thirteen with 420 callers).
+// So at most a tenth of the fleets that are played may.
 func TestP5_FairBound(t *testing.T) {
 	soak.WithoutRace(t)
 	server := redistest.Shared(t)
 	for _, p := range []struct {
-		nodes         int
-		listens       bool
-		maxCost       int
-		windows       float64
-		rounds, quick int
-	}{
-		{1, false, 3, 2, 40, 4},
-		{1, false, 20, 2, 40, 10},
-		{3, true, 20, 2, 40, 10},
-	} {
-		t.Run(fmt.Sprintf("%d programs, listens %v, costs to %d", p.nodes, p.listens, p.maxCost), func(t *testing.T) {
-			newStore := func(t *testing.T) store.Store { return newSpread(t, server, p.nodes, p.listens) }
-			for seed := range uint64(soak.Seeds(p.rounds, p.quick)) {
-				sharetest.FairBound(t, newStore, seed, p.maxCost, p.windows)
+		maxCost, quick int
+	}{{3, 4}, {20, 10}} {
+		t.Run(fmt.Sprintf("one program, costs to %d", p.maxCost), func(t *testing.T) {
+			newStore := func(t *testing.T) store.Store { return newSpread(t, server, 1, false) }
+			for seed := range uint64(soak.Seeds(40, p.quick)) {
+				sharetest.FairBound(t, newStore, seed, p.maxCost, 2)
 			}
 		})
 	}
 
-	t.Run("3 programs that hear nothing", func(t *testing.T) {
-		newStore := func(t *testing.T) store.Store { return newSpread(t, server, 3, false) }
-		fleets, beyond := soak.Seeds(40, 4), 0
-		for seed := range uint64(fleets) {
-			if sharetest.Unfairness(t, newStore, seed, 20) > 12 {
-				beyond++
+	for _, p := range []struct {
+		listens bool
+		callers int
+		windows float64
+		quick   int
+	}{{true, sharetest.ManyCallers, 2, 10}, {false, 120, 12, 4}} {
+		t.Run(fmt.Sprintf("3 programs, listens %v", p.listens), func(t *testing.T) {
+			newStore := func(t *testing.T) store.Store { return newSpread(t, server, 3, p.listens) }
+			fleets, beyond := soak.Seeds(40, p.quick), 0
+			for seed := range uint64(fleets) {
+				if sharetest.Unfairness(t, newStore, seed, 20, p.callers) > p.windows {
+					beyond++
+				}
 			}
-		}
-		require.LessOrEqual(t, beyond, max(1, fleets/10))
-	})
+			require.LessOrEqual(t, beyond, max(1, fleets/10))
+		})
+	}
 }
 
 // toldFleet returns programs that share a Redis, and a charge whose limit the upstream tells.

@@ -565,7 +565,7 @@ func (c *crew) forget() {
 	require.NoError(c, c.client.FlushDB(c.Context()).Err())
 }
 
-// comeBack lets those book again who were called.
+// comeBack lets the called callers book again.
 func (c *crew) comeBack() {
 	waiting := c.waiting
 	c.waiting = nil

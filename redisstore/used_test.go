@@ -360,7 +360,8 @@ func (u *windows) request() store.Quota {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.answered++
-	if u.take(1); u.used > u.n {
+	u.take(1)
+	if u.used > u.n {
 		u.refused++
 	}
 	reset := time.Until(u.window.Add(u.per))
@@ -412,7 +413,8 @@ func (f *fleet) send(ctx context.Context, s *redisstore.Store, travel time.Durat
 		w := s.Watch(k, g, make(chan struct{}, 1))
 		time.Sleep(g.Wait)
 		ok, _ := w.Confirm(ctx, -1)
-		if w.Stop(); ok {
+		w.Stop()
+		if ok {
 			break
 		}
 		k.Instead = g.Handle
@@ -611,8 +613,8 @@ func state(t *testing.T, s store.Store, c store.Charge, left int, reset time.Dur
 	require.NoError(t, s.Reconcile(t.Context(), c, store.Quota{Left: left, Reset: reset}))
 }
 
-// TestP11_ReconcileReachesOthers has one program hear that little is left. Of the
-// sleepers of another those book anew that no longer fit, at once.
+// TestP11_ReconcileReachesOthers has one program hear that little is left. The sleepers of another
+// program that no longer fit book anew at once.
 func TestP11_ReconcileReachesOthers(t *testing.T) {
 	t.Parallel()
 	tryAgain(t, reconcileReachesOthers)

@@ -85,7 +85,7 @@ func newPlayers(t *testing.T, server *redistest.Server, hooks ...redis.Hook) sto
 			"small":   func(storetest.Move) { requireSmall(t, p.operator) },
 			"lives":   p.lives,
 			"cut":     p.cut,
-			"mend":    func(m storetest.Move) { p.program(m.Program).isAwayUntil(time.Time{}) },
+			"mend":    func(m storetest.Move) { p.program(m.Program).cutOffUntil(time.Time{}) },
 			"lose":    p.lose,
 			"slow":    p.slow,
 			"calls":   p.calls,
@@ -128,7 +128,9 @@ func (w *player) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		slow := w.slow
 		w.slow = 0
 		w.mu.Unlock()
-		if time.Sleep(slow); w.isAway() {
+
+		time.Sleep(slow)
+		if w.isAway() {
 			return failing(cmd, errAway)
 		}
 		if err := next(ctx, cmd); !w.losesAnswer() {
@@ -138,8 +140,8 @@ func (w *player) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// isAwayUntil lets no call reach the server until then.
-func (w *player) isAwayUntil(back time.Time) {
+// cutOffUntil lets no call reach the server until the moment back.
+func (w *player) cutOffUntil(back time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.back = back
@@ -180,7 +182,7 @@ func (p *players) cut(m storetest.Move) {
 	if len(m.Times) > 0 {
 		long = m.Times[0]
 	}
-	p.program(m.Program).isAwayUntil(time.Now().Add(long))
+	p.program(m.Program).cutOffUntil(time.Now().Add(long))
 }
 
 // lose loses the answers of so many calls. With the last one the clock is set, and then the server
@@ -192,7 +194,7 @@ func (p *players) lose(m storetest.Move) {
 	way.loses, way.then = int(m.Times[0]), func() {
 		if len(m.Times) > 1 {
 			p.step(m.Times[1])
-			way.isAwayUntil(time.Now().Add(m.Times[2]))
+			way.cutOffUntil(time.Now().Add(m.Times[2]))
 		}
 	}
 }

@@ -110,8 +110,8 @@ func (c *crowd) sleeps(in int) {
 	c.starts = append(c.starts, at)
 }
 
-// closes stores a penalty by the first store, and requires when all are through
-// that nobody started in it. Where the machine stood still, that is no fault.
+// closes stores a penalty by the first store, waits until all are through, and requires that nobody
+// started in it. Where the machine stood still, that is no fault.
 func (c *crowd) closes(d time.Duration) {
 	c.Helper()
 	begin := time.Now()

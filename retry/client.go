@@ -386,8 +386,8 @@ func keyed(h http.Header) bool {
 	return key || xkey
 }
 
-// failed reports whether a request is sent again that has no answer, or an answer that a ResponseHandler
-// has refused.
+// failed reports whether a request is sent again that has failed: it has no answer, or an answer that a
+// ResponseHandler has refused.
 func failed(ctx context.Context, resp *http.Response, err error) bool {
 	if neverRetried(err) {
 		return false

@@ -177,9 +177,10 @@ func (g *Gate) admit(ctx context.Context, demands []throttle.Demand) (*throttle.
 	key := g.key(ctx)
 	place := g.load(ctx, key)
 
-	// Longer waits than patience become a place.
+	// Wait up to patience here. Reserve answers a longer wait with a place.
 	waiting := throttle.WithMaxWait(ctx, g.patience)
-	for came := place; ; came = place {
+	for {
+		had := place != nil
 		var permit *throttle.Permit
 		var err error
 		permit, place, err = g.limiters.Reserve(waiting, place, demands...)
@@ -189,8 +190,9 @@ func (g *Gate) admit(ctx context.Context, demands []throttle.Demand) (*throttle.
 		case err != nil:
 			return nil, err
 		case permit != nil:
-			if came != nil {
-				_ = g.client.Del(ctx, key).Err() // a key that stays expires
+			// The place is redeemed. If Del fails, its key expires.
+			if had {
+				_ = g.client.Del(ctx, key).Err()
 			}
 			return permit, nil
 

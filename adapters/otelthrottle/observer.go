@@ -149,7 +149,7 @@ func (o *Observer) outcome(ctx context.Context, s *series, r int, e *throttle.Ev
 	}
 }
 
-// leastHold is how long a request was held at least that has a span for it.
+// leastHold is the shortest hold that gets a span.
 const leastHold = time.Millisecond
 
 // hold records the span of a wait that is over, as a child of the request's span. Without a recorded

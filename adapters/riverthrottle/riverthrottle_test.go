@@ -94,7 +94,8 @@ func (s *shop) serve(l *throttle.Limiters, workers int, patience time.Duration) 
 			return errors.New("the wrong permit")
 		}
 		s.starts[job.Args.Name] = append(s.starts[job.Args.Name], time.Now())
-		if s.fails[job.Args.Name]--; s.fails[job.Args.Name] >= 0 {
+		s.fails[job.Args.Name]--
+		if s.fails[job.Args.Name] >= 0 {
 			return errors.New("broken")
 		}
 		return nil

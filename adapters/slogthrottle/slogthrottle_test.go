@@ -334,8 +334,7 @@ func TestLongNamesEndAtACharacter(t *testing.T) {
 	}
 }
 
-// TestManyGoroutines: of many callers at once exactly the lines are logged that the limit allows, and none of the others
-// is forgotten.
+// TestManyGoroutines: of many callers at once exactly the allowed lines are logged, and none of the others is forgotten.
 func TestManyGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, j := newLogger(slog.LevelInfo, slogthrottle.Options{})

@@ -156,8 +156,8 @@ type Table[S any] struct {
 	all     atomic.Pointer[map[string]*S]
 }
 
-// NewTable returns a table in which are "", for requests that no policy held,
-// and [Other]. bind makes what belongs to a policy.
+// NewTable returns a table with "", for requests that no policy held, and [Other]. bind makes what
+// belongs to a policy.
 func NewTable[S any](bind func(policy string) *S) *Table[S] {
 	t := &Table[S]{bind: bind}
 	t.all.Store(new(map[string]*S))

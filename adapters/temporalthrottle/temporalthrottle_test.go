@@ -384,7 +384,7 @@ func TestWorker(t *testing.T) {
 	}
 }
 
-// TestProgressBeforeThePlace: the SDK holds heartbeats back that follow each other fast. It sends the last one before it
+// TestProgressBeforeThePlace: the SDK holds back heartbeats that follow each other fast. It sends the last one before it
 // reports the end of the attempt.
 func TestProgressBeforeThePlace(t *testing.T) {
 	t.Parallel()

@@ -101,9 +101,13 @@ func (l *closing) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if l.open.Add(1) <= l.most {
+
+		// Add before comparing: several listeners share the bound.
+		open := l.open.Add(1)
+		if open <= l.most {
 			return &boundedConn{Conn: conn, of: l.bound}, nil
 		}
+
 		l.open.Add(-1)
 		conn.Close()
 	}

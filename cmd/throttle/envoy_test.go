@@ -303,7 +303,7 @@ func (passing) Process(stream extprocv3.ExternalProcessor_ProcessServer) error {
 }
 
 // TestMeasureEnvoy says what a request that passes Envoy costs alone, with a server of ext_proc that lets everything
-// through, and with throttle as a process of its own; and how much memory a request takes that waits.
+// through, and with throttle as a process of its own; and how much memory a waiting request takes.
 func TestMeasureEnvoy(t *testing.T) {
 	soak.Only(t)
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

@@ -94,7 +94,7 @@ type switchResult struct {
 	Nodes []switchNode `json:"nodes"` // empty if the command did not wait
 }
 
-// A switchNode says whether a program has heard the word.
+// A switchNode says whether a program has heard the command.
 type switchNode struct {
 	Node  string `json:"node"`
 	Heard bool   `json:"heard"`
@@ -157,16 +157,16 @@ func switchNow(s *fleet.Snapshot) string {
 	return fmt.Sprintf("%s reported lately, and %d of them off.", stat.Count(live, "program has", "programs have"), s.Off)
 }
 
-// listeners returns which programs have heard a word. settled means that all live programs have.
-func listeners(nodes []fleet.Node, word *fleet.Switch) (list []switchNode, settled bool) {
+// listeners returns which programs have heard an operator's command. settled means that all live programs have.
+func listeners(nodes []fleet.Node, command *fleet.Switch) (list []switchNode, settled bool) {
 	settled, list = true, []switchNode{}
 	for i := range nodes {
 		n := &nodes[i]
-		l := switchNode{Node: nodeName(n.Program, n.ID), Heard: n.Switch.Took(word)}
+		l := switchNode{Node: nodeName(n.Program, n.ID), Heard: n.Switch.Took(command)}
 		switch {
-		// No word of an operator counts for such a program.
+		// Such a program follows no command of an operator.
 		case n.Switch.By == store.OffVariable:
-			l.Heard = word.Off
+			l.Heard = command.Off
 			if !l.Heard {
 				l.Text = "is off by " + store.OffVariable + ": restart it without the variable"
 			}
@@ -230,14 +230,14 @@ func switchLines(s *fleet.Snapshot) (lines []string) {
 		passed += s.Nodes[i].Switch.Passed
 	}
 
-	by := "" // the operator whose word is told already
+	by := "" // the operator whose command has a line already
 	if w := s.Switch; w != nil && w.Off && w.Until.After(s.At) {
 		by = w.By
 		words := store.Off{By: w.By, Reason: w.Reason}
 		lines = append(lines, fmt.Sprintf("throttle is %v, %s left; %s passed", words, brief(w.Until.Sub(s.At)), stat.Count(int(passed), "request has", "requests have")))
 	}
 
-	// Programs may be off without a word of an operator: by their environment, by themselves, or by a word that Redis has lost.
+	// Programs may be off without an operator's command: by their environment, by themselves, or by a command that Redis has lost.
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		if n.Silent || !n.Switch.Off || by != "" && n.Switch.By == by {

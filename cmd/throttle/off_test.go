@@ -161,7 +161,7 @@ func TestOffDrill(t *testing.T) {
 	require.Contains(t, must(t, "on", "--yes", "--wait", "1m", at), "throttle is on, 3 of 3")
 }
 
-// TestOffWithoutEverybody: a program that does not hear the word is named, and the command fails: an old version, a silent
+// TestOffWithoutEverybody: a program that does not hear the command is named, and the command fails: an old version, a silent
 // program, and a program that its environment has turned off.
 func TestOffWithoutEverybody(t *testing.T) {
 	now := func(change func(*fleet.Node)) fleet.Node {
@@ -169,7 +169,7 @@ func TestOffWithoutEverybody(t *testing.T) {
 		change(&n)
 		return n
 	}
-	word := &fleet.Switch{Off: true, At: time.UnixMicro(7)}
+	command := &fleet.Switch{Off: true, At: time.UnixMicro(7)}
 	for name, c := range map[string]struct {
 		node    fleet.Node
 		text    string
@@ -181,7 +181,7 @@ func TestOffWithoutEverybody(t *testing.T) {
 		"silent":   {now(func(n *fleet.Node) { n.Silent, n.Ago = true, fleet.Millis{Duration: time.Minute} }), "silent for 1m0s: it is not known whether it has heard it", true},
 		"variable": {now(func(n *fleet.Node) { n.Switch = fleet.NodeSwitch{Off: true, By: store.OffVariable} }), "", true},
 	} {
-		list, settled := listeners([]fleet.Node{c.node}, word)
+		list, settled := listeners([]fleet.Node{c.node}, command)
 		require.Equal(t, []switchNode{{Node: "shop/abcdef", Heard: c.text == "", Text: c.text}}, list, name)
 		require.Equal(t, c.settled, settled, name)
 	}

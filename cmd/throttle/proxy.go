@@ -106,7 +106,8 @@ func (s *proxyServer) check(path string) error {
 	return errors.Join(append(all, wrong...)...)
 }
 
-// follow makes the handler, whose policies follow a file, or the pushed file.
+// follow builds the proxy's handlers and lets their policies follow a file, or the pushed file if path is "" and there
+// is no standby.
 func (s *proxyServer) follow(ctx context.Context, path string, store throttle.Store, reporter *fleet.Reporter) (serve func(context.Context) error, err error) {
 	observers := []func(context.Context, throttle.Event){proxy.Observe}
 	if s.watch != nil {
@@ -135,6 +136,7 @@ func (s *proxyServer) follow(ctx context.Context, path string, store throttle.St
 
 	follower, err := s.followFile(ctx, path, reporter, func(f *policyfile.File) error {
 		policies, named := f.Policies, f.ForLimiters()
+		// throttle run adds its own rows, and the presets that the file does not name.
 		if s.extend != nil {
 			policies = s.extend(f)
 			named = throttle.WithoutAnswers(append(slices.Clone(policies), f.Named...))
@@ -153,7 +155,7 @@ func (s *proxyServer) follow(ctx context.Context, path string, store throttle.St
 		return nil, err
 	}
 
-	// Only now the hosts of the first file are known.
+	// The first file is loaded now, so check that it has the hosts of all upstream addresses.
 	if err := errors.Join(missing(s.upstreams, s.table.Load())...); err != nil {
 		return nil, err
 	}

@@ -186,7 +186,8 @@ func hostOfAddress(a net.Addr) string {
 
 // free gives the place of a connection back, once.
 func (b *bound) free(c *boundedConn) {
-	if !c.freed.Swap(true) {
+	wasFreed := c.freed.Swap(true)
+	if !wasFreed {
 		b.open.Add(-1)
 	}
 }
@@ -232,7 +233,8 @@ func (b *bounded) Accept() (net.Conn, error) {
 		b.makeRoom(conn.RemoteAddr())
 
 		// Add before comparing: several listeners share the bound.
-		if b.open.Add(1) <= b.most {
+		open := b.open.Add(1)
+		if open <= b.most {
 			c := &boundedConn{Conn: conn, of: b.bound}
 			b.mu.Lock()
 			c.place = b.newcomer.PushBack(c)
@@ -244,7 +246,8 @@ func (b *bounded) Accept() (net.Conn, error) {
 		b.refused.Add(1)
 
 		// Each refusal takes a goroutine, so bound the refusals that are explained.
-		if b.telling.Add(1) > mostTold {
+		telling := b.telling.Add(1)
+		if telling > mostTold {
 			conn.Close()
 			b.telling.Add(-1)
 			continue

@@ -63,7 +63,8 @@ func TestProxyStop(t *testing.T) {
 	require.Equal(t, 503, status)
 	require.Equal(t, "not ready: the proxy ends\n", text)
 
-	// The proxy closes its door a moment after it has refused who waits. Until then whoever comes is refused, or cut off.
+	// The proxy closes its door a moment after it has refused the waiting requests. Until then whoever comes is refused, or cut
+	// off.
 	for {
 		resp, err := http.Get(s.baseURL + host + "/third")
 		if errors.Is(err, syscall.ECONNREFUSED) {

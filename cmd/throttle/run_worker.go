@@ -125,16 +125,18 @@ func tokenIn(dir string) (string, error) {
 	return token, errors.Join(err, f.Close())
 }
 
-// runPage returns a handler that leads to the page of the programs of throttle run, and the token of the page. Of
-// several pages, for programs with different flags, it is the page of the rendezvous that began last.
+// errNoPage says that throttle dashboard has neither a Redis nor a program of throttle run to show.
+var errNoPage = errors.New("there is no address of Redis: pass --redis, or set " + addressVariable + "; and no program of throttle run is there")
+
+// runPage returns a handler that forwards to the web page of throttle run, and the token of that page. Programs with
+// different flags have pages of their own: it takes the newest socket.
 func runPage() (page http.Handler, token string, err error) {
-	none := errors.New("there is no address of Redis: pass --redis, or set " + addressVariable + "; and no program of throttle run is there")
-	all, err := rendezvous.Directory()
+	directory, err := rendezvous.Directory()
 	if err != nil {
 		return nil, "", err
 	}
 
-	sockets, err := filepath.Glob(filepath.Join(all, "*", pageName))
+	sockets, err := filepath.Glob(filepath.Join(directory, "*", pageName))
 	if err != nil {
 		return nil, "", err
 	}
@@ -142,9 +144,10 @@ func runPage() (page http.Handler, token string, err error) {
 	var latest time.Time
 	var path string
 	for _, p := range sockets {
+		// A worker that was killed leaves a socket that refuses connections.
 		conn, err := net.Dial("unix", p)
 		if err != nil {
-			continue // of a worker that was killed
+			continue
 		}
 
 		conn.Close()
@@ -154,7 +157,7 @@ func runPage() (page http.Handler, token string, err error) {
 	}
 
 	if path == "" {
-		return nil, "", none
+		return nil, "", errNoPage
 	}
 	if token, err = tokenIn(filepath.Dir(path)); err != nil {
 		return nil, "", err
@@ -164,6 +167,7 @@ func runPage() (page http.Handler, token string, err error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}
 	return &httputil.ReverseProxy{
+		// The transport dials the socket whatever the host is.
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = "http", "page", r.In.Host
 		},

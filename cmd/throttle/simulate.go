@@ -290,6 +290,7 @@ func (r *logReplay) read(c *cobra.Command, path string, base *url.URL, send func
 	}
 
 	for n := 0; ; n++ {
+		// Check for the end and show the progress once in 1,024 lines.
 		if n%1024 == 0 {
 			if c.Context().Err() != nil {
 				return c.Context().Err()
@@ -318,6 +319,8 @@ func (r *logReplay) read(c *cobra.Command, path string, base *url.URL, send func
 		}
 
 		r.sorter.Add(e, send)
+
+		// Add calls send, which notes its error in r.failed.
 		if r.failed != nil {
 			return r.failed
 		}

@@ -177,7 +177,7 @@ func TestMachines(t *testing.T) {
 		require.Empty(t, up.refused())
 		require.Len(t, up.Calls(), 100, "each page is pulled once")
 		if told {
-			up.keepsPace(t)
+			up.checkPace(t)
 		}
 		return told // else a program was done before Redis was killed
 	})
@@ -303,9 +303,9 @@ func (u upstream) refused() map[bool]int {
 	return n
 }
 
-// keepsPace requires that no more calls of a kind came than its limit allows from the first call to the last, and one second's
+// checkPace fails the test if more calls of a kind came than its limit allows from the first call to the last, and one second's
 // worth. Calls that a busy machine delivers late shift within that time, but do not become more.
-func (u upstream) keepsPace(t *testing.T) {
+func (u upstream) checkPace(t *testing.T) {
 	t.Helper()
 	calls := make(map[bool][]time.Duration) // by whether the call is a query
 	for _, c := range u.Calls() {

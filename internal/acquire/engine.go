@@ -354,7 +354,8 @@ func noteUse(all []recentBudget, key [16]byte, held bool, at time.Duration) []re
 	switch {
 	case place >= 0 && all[place].key == key: // known already
 	case len(all) < maxRecent:
-		place, all = len(all), append(all, recentBudget{key: key, heldAt: at - recentFor})
+		place = len(all)
+		all = append(all, recentBudget{key: key, heldAt: at - recentFor})
 	case place < 0:
 		return all
 	default:

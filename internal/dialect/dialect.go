@@ -17,8 +17,8 @@ const Most = 24 * time.Hour
 // the text does not say, or names the past.
 type Reader func(text string, sent time.Time) (d time.Duration, ok bool)
 
-// maxDoubt is the most that a moment counts for which has passed by the answer's
-// Date, but not by the clock of this machine.
+// maxDoubt is the longest time for which a moment that has passed by the answer's Date counts, by
+// the clock of this machine.
 const maxDoubt = 5 * time.Minute
 
 // Read reads a text of an answer with that header, which was sent at own by the

@@ -20,22 +20,22 @@ func TestP10_EveryChangeBoundsARow(t *testing.T) {
 		r.seen = 9_000_000
 		return r
 	}
-	isBounded := func(r *Row) {
+	checkBound := func(r *Row) {
 		require.LessOrEqual(t, len(r.entries), MaxEntries)
 		b, err := r.MarshalBinary()
 		require.NoError(t, err)
 		require.NoError(t, new(Row).UnmarshalBinary(b))
 	}
-	isBounded(full())
+	checkBound(full())
 
 	longer := full()
 	longer.lost, longer.until = 8_999_000, 1<<40
 	u := rule{span: Micros(time.Second), n: 5, peak: 5}
 	longer.remember(longer.seen, &u)
-	isBounded(longer)
+	checkBound(longer)
 
 	block := full()
 	paced := rule{span: span, unit: span, n: 10, cost: 1}
 	require.True(t, block.remove(10_000_000+2*span, &paced))
-	isBounded(block)
+	checkBound(block)
 }

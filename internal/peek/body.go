@@ -17,8 +17,8 @@ import (
 // delay neither its callers nor the reading of status and headers.
 const lookTime = time.Second
 
-// beginTime bounds how long an answer that may be a stream of any kind is kept until its
-// first bytes have come: an answer that is whole brings them with its header.
+// beginTime bounds how long an answer that may be a stream of any kind is kept until its first
+// bytes have come: an answer that is whole brings them with its header.
 const beginTime = 100 * time.Millisecond
 
 // A peekedBody is a body of which some bytes were read ahead.

@@ -126,7 +126,7 @@ func TestCompare(t *testing.T) {
 	require.True(t, c.Same)
 }
 
-// TestUnreadable: a push is refused while a live node follows that does not read its version.
+// TestUnreadable: a push is refused while a live node that does not read its version follows.
 func TestUnreadable(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	all := must(fleet.New(client, fleet.Options{}))

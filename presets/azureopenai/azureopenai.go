@@ -19,7 +19,8 @@
 // minute, rounded down. Below 60 a minute the row spaces single requests. TPM count Azure's
 // estimate when a request comes, and nothing is given back: the tokens sent (a quarter of the
 // body's length) and max_tokens, times best_of. A usage above the estimate replaces it, also the
-// usage in a stream (stream_options.include_usage).
+// usage in a stream (stream_options.include_usage). Without max_tokens the answer is expected to have
+// 1,500 tokens, and as many as the average when 64 answers of the deployment have told.
 //
 // The deployment is in the path, and under /openai/v1/ in the field "model" of the body,
 // which is read from a copy, as in package openai. Deployments with other numbers need a
@@ -106,50 +107,62 @@ func Policies(o Options) []throttle.Policy {
 	if o.Deployment == nil {
 		o.Deployment = deployment
 	}
-	if o.Cost == nil {
-		o.Cost = estimate
-	}
 
 	match := cmp.Or(o.Host, "*.openai.azure.com") + "/openai/"
 	key := throttle.Join(throttle.Host, o.Deployment)
+	tokenRow := &tokenCosts{o: o}
+
+	// The program's own Cost replaces the learned estimate.
+	if o.Cost == nil {
+		tokenRow.o.Cost, tokenRow.learner = estimate, llm.NewLearner(key)
+	}
 
 	// Without the numbers of the deployment the rows hold requests only after a refusal.
-	requests, tokens := throttle.Unlimited(), throttle.Unlimited()
+	perRequest, perToken := throttle.Unlimited(), throttle.Unlimited()
 	if o.Requests > 0 {
-		requests = llm.Evenly(o.Requests)
+		perRequest = llm.Evenly(o.Requests)
 	}
 	if o.Tokens > 0 {
-		tokens = throttle.PerMinute(o.Tokens)
+		perToken = throttle.PerMinute(o.Tokens)
 	}
 
 	return tablerow.Table([]throttle.Policy{
 		{Name: "azureopenai-requests", Match: match, Key: key,
-			Limit: requests, Answer: requestsRefused(o.cost)},
+			Limit: perRequest, Answer: requestsRefused(tokenRow.cost)},
 		{Name: "azureopenai-tokens", Match: match, Key: key,
-			Limit: tokens, Cost: o.cost, Meter: o.usage().Meter, Answer: feedback.All(tokensRefused, o.usage().Settled(usage.Cost))},
+			Limit: perToken, Cost: tokenRow.cost, Meter: tokenRow.usage().Meter,
+			Answer: feedback.All(tokensRefused, tokenRow.usage().Settled(usage.Cost))},
 	})
 }
 
-// cost is the estimated cost of a request.
-func (o *Options) cost(r *http.Request) int {
-	return min(o.Cost(r), cmp.Or(o.Tokens, llm.Unpublished))
+// tokenCosts says what requests cost the row of tokens.
+type tokenCosts struct {
+	o       Options
+	learner *llm.Learner // nil if the program estimates the costs itself
 }
 
-// usage says where answers and streams tell their tokens. A request never costs less than its
-// estimate: Azure gives nothing back.
-func (o *Options) usage() llm.Usage {
-	return llm.Usage{
-		Told: func(data []byte) int {
-			if n, ok := usage.In(data); ok {
-				return n
-			}
-			return -1
-		},
-		Count: func(r *http.Request) llm.Count {
-			estimate := o.cost(r)
-			return func(used int, _ time.Duration) int { return max(used, estimate) }
-		},
-		Booked: o.cost,
+// cost is the estimated cost of a request. A request that reserves no tokens for its answer is expected to get an average answer.
+func (t *tokenCosts) cost(r *http.Request) int {
+	n := t.o.Cost(r)
+	if n > 0 {
+		n += t.learner.Expected(r)
+	}
+	return t.atMost(n)
+}
+
+func (t *tokenCosts) atMost(tokens int) int { return min(tokens, cmp.Or(t.o.Tokens, llm.Unpublished)) }
+
+// usage says where answers and streams tell their tokens.
+func (t *tokenCosts) usage() llm.Usage {
+	return llm.Usage{Told: llm.Told(usage), Count: t.count, Untold: t.learner.Untold, Booked: t.cost}
+}
+
+// count counts the usage, but not less than the tokens that the request sends and reserves: Azure gives nothing back.
+func (t *tokenCosts) count(r *http.Request) llm.Count {
+	estimate, learn := t.atMost(t.o.Cost(r)), t.learner.Learn(r)
+	return func(used int, inFlight time.Duration) int {
+		learn(used, inFlight)
+		return max(used, estimate)
 	}
 }
 

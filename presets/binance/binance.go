@@ -38,8 +38,8 @@
 // (https://developers.binance.com/docs/binance-spot-api-docs/websocket-api/rate-limits), RAW_REQUESTS
 // (https://github.com/binance/binance-spot-api-docs/blob/master/enums.md).
 // Observed: the message (https://github.com/rafa-guillermo/GAS-Binance-API-Test).
-// From common use: the hosts, the gaps in coverage. Inferred: how long a refusal lasts that does
-// not say, and that a 503 may have a Retry-After (RFC 9110).
+// From common use: the hosts, the gaps in coverage. Inferred: how long a refusal without a length
+// lasts, and that a 503 may have a Retry-After (RFC 9110).
 package binance
 
 import (

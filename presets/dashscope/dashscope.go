@@ -16,7 +16,8 @@
 // unlimited until an answer closes it. A minute may be enforced second by second: [Options.Even].
 //
 // A request costs the tokens that it sends and the max_tokens that it asks for, until the usage in
-// its answer states the actual tokens. A stream in OpenAI's form states its usage in its last
+// its answer states the actual tokens. Without max_tokens its answer is expected to have 1,500 tokens,
+// and as many as the average when 64 answers of the model have told. A stream in OpenAI's form states its usage in its last
 // event, if the request asks for it: stream_options.include_usage. A stream without usage, or a
 // stream that is cut, costs its estimate, and at least a token for each event.
 //
@@ -107,7 +108,7 @@ type Options struct {
 
 	// Cost estimates the tokens of a request, or 0 for a request without tokens. An estimate above
 	// Tokens counts as Tokens: Alibaba, not the estimate, should refuse requests that are too
-	// large. Defaults to a quarter of the body's length, plus max_tokens.
+	// large. Defaults to the estimate in the package documentation.
 	Cost func(*http.Request) int
 
 	// Host is a pattern of the API's hosts: "dashscope-intl.aliyuncs.com",
@@ -122,24 +123,31 @@ func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
 	match := "POST " + o.Host + "/"
 	key := throttle.Join(caller.ID(o.Account, o.Caller), o.Model)
+	tokenRow := &tokens{o: o}
+
+	// The program's own Cost replaces the learned estimate.
+	if o.Cost == nil {
+		tokenRow.o.Cost, tokenRow.learner = asked, llm.NewLearner(key)
+	}
 
 	// Without numbers the rows hold requests only after a refusal.
-	requests, tokens := throttle.Unlimited(), throttle.Unlimited()
+	perRequest, perToken := throttle.Unlimited(), throttle.Unlimited()
 	if o.Requests > 0 {
-		requests = llm.Requests(o.Requests, o.Even)
+		perRequest = llm.Requests(o.Requests, o.Even)
 	}
 	if o.Tokens > 0 {
-		tokens = llm.Tokens(o.Tokens, o.Even)
+		perToken = llm.Tokens(o.Tokens, o.Even)
 	}
 
 	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "dashscope-requests", Match: match, Key: key,
-			Limit: requests, Answer: requestsRefused(o.cost),
+			Limit: perRequest, Answer: requestsRefused(tokenRow.cost),
 		},
 		{
 			Name: "dashscope-tokens", Match: match, Key: key,
-			Limit: tokens, Cost: o.cost, Meter: o.usage().Meter, Answer: feedback.All(tokensRefused, usage.Cost),
+			Limit: perToken, Cost: tokenRow.cost, Meter: tokenRow.usage().Meter,
+			Answer: feedback.All(tokensRefused, tokenRow.usage().Settled(usage.Cost)),
 		},
 	})
 }
@@ -149,19 +157,26 @@ func (o Options) withDefaults() Options {
 	if o.Model == nil {
 		o.Model = llm.Model
 	}
-	if o.Cost == nil {
-		o.Cost = asked
-	}
 	o.Host = cmp.Or(o.Host, "dashscope.aliyuncs.com")
 	return o
 }
 
-// cost is the estimated cost of a request.
-func (o *Options) cost(r *http.Request) int {
-	return min(o.Cost(r), cmp.Or(o.Tokens, llm.Unpublished))
+// tokens says what requests cost the row of tokens.
+type tokens struct {
+	o       Options
+	learner *llm.Learner // nil if the program estimates the costs itself
 }
 
-// asked is the default of [Options.Cost].
+// cost is the estimated cost of a request. A request that reserves no tokens for its answer is expected to get an average answer.
+func (t *tokens) cost(r *http.Request) int {
+	n := t.o.Cost(r)
+	if n > 0 {
+		n += t.learner.Expected(r)
+	}
+	return min(n, cmp.Or(t.o.Tokens, llm.Unpublished))
+}
+
+// asked is the part of the default of [Options.Cost] that the request itself tells.
 func asked(r *http.Request) int {
 	sent := llm.Sent(r)
 	if sent == 0 {
@@ -170,9 +185,18 @@ func asked(r *http.Request) int {
 	return sent + llm.Reserved(r)
 }
 
-// usage is how streams tell their usage.
-func (o *Options) usage() llm.Usage {
-	return llm.Usage{Told: llm.Told(usage), Count: llm.AsTold, Booked: o.cost}
+// usage is how answers and streams tell their usage.
+func (t *tokens) usage() llm.Usage {
+	return llm.Usage{Told: llm.Told(usage), Count: t.count, Untold: t.learner.Untold, Booked: t.cost}
+}
+
+// count counts the usage.
+func (t *tokens) count(r *http.Request) llm.Count {
+	learn := t.learner.Learn(r)
+	return func(used int, inFlight time.Duration) int {
+		learn(used, inFlight)
+		return used
+	}
 }
 
 // usage is the actual cost of a request.

@@ -74,6 +74,7 @@ func TestCost(t *testing.T) {
 		want              int
 	}{
 		{"what is sent and what is asked for", "application/json", short, 300 + len(short)/4},
+		{"nothing is asked for", "application/json", `{"model":"qwen-plus"}`, 1500 + 5},
 		{"at most the limit", "application/json", `{"max_tokens":9000000}`, 5_000_000},
 		{"an upload has none", "multipart/form-data", strings.Repeat("x", 4000), 0},
 	} {
@@ -81,6 +82,13 @@ func TestCost(t *testing.T) {
 		r.Header.Set("Content-Type", c.media)
 		require.Equal(t, c.want, presettest.Cost(t, dashscope.Policies(dashscope.Options{Tokens: 5_000_000}), "dashscope-tokens", r), c.name)
 	}
+}
+
+// TestP1_AgentsThatStartTogether: no minute has more than a tenth above the limit, the first ones included, though the agents reserve no tokens.
+func TestP1_AgentsThatStartTogether(t *testing.T) {
+	presettest.AgentsThatStartTogether(t, chat, func(limit int) []throttle.Policy {
+		return dashscope.Policies(dashscope.Options{Tokens: limit})
+	})
 }
 
 func TestNumbers(t *testing.T) {

@@ -77,7 +77,7 @@ func TestBanThatNamesALimit(t *testing.T) {
 	})
 }
 
-// TestRobotsFailure: 660026 is also what a robot's failure is called that has nothing to do with a pace.
+// TestRobotsFailure: 660026 is also the code of a robot's failure. That failure has nothing to do with a pace.
 func TestRobotsFailure(t *testing.T) {
 	var cases []presettest.Case
 	for text, closes := range map[string]string{
@@ -376,7 +376,8 @@ func monthOf(t *testing.T, o dingtalk.Options, serves int, answers string) (call
 	t.Helper()
 	called := 0
 	base := roundTripper(func(r *http.Request) (*http.Response, error) {
-		if called++; called > serves {
+		called++
+		if called > serves {
 			return answering(answers).RoundTrip(r)
 		}
 		return answering(`{"errcode":0}`).RoundTrip(r)

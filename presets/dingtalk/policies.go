@@ -467,7 +467,7 @@ func (o Options) cost(r *http.Request) int {
 	return 0
 }
 
-// metered is the default of Options.Metered: every call counts that DingTalk does not call free.
+// metered is the default of Options.Metered: every call that DingTalk does not call free counts.
 // Webhooks have a month of their own, and other hosts of DingTalk, such as the documentation's,
 // have no API.
 func (o Options) metered(r *http.Request) bool {

@@ -186,7 +186,7 @@ func uploaded(r *http.Request) int {
 // tooMany are the refusals.
 var tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}
 
-// some is for how long a refusal lasts that does not say.
+// some is how long a refusal without a length lasts.
 const some = 10 * time.Second
 
 // inFlight is the penalty of refusals for too many requests in flight. It lasts for lasts, unless

@@ -16,8 +16,9 @@
 // of the tiers, which depend on what an account has paid in, are in [Tier].
 //
 // A request costs the tokens that it sends and the max_tokens that it asks for, whatever the answer
-// writes: Kimi counts alike. A request without max_tokens costs the tokens that it sends, because
-// Kimi does not publish how it counts such requests. Set max_tokens, or [Options.Cost].
+// writes: Kimi counts alike. Kimi does not publish how it counts a request without max_tokens: its answer
+// is expected to have 1,500 tokens, and as many as the average when 64 answers have told. Set max_tokens,
+// or [Options.Cost].
 //
 // The usage in the answer, and in the last event of a stream, puts right how many tokens were sent. Without max_tokens the
 // request costs all tokens that the usage has. A stream that is cut costs its estimate, and a token for each event at least.
@@ -114,7 +115,7 @@ type Options struct {
 	// Cost is how many tokens Kimi counts for a request, or 0 for a request without tokens. A cost
 	// above the limit of a minute counts as the limit: Kimi, not the estimate, should refuse
 	// requests that are too large. Answers do not change the cost. Defaults to a quarter of the
-	// body's length, plus max_tokens, until the usage is known.
+	// body's length, plus max_tokens or an average answer, until the usage is known.
 	Cost func(*http.Request) int
 
 	// Host is a pattern of the API's hosts, in place of the default for a fake, a proxy or
@@ -126,16 +127,17 @@ type Options struct {
 // Policies returns the table. Its rows are plain values: change them, leave some
 // out, append your own.
 func Policies(o Options) []throttle.Policy {
-	var meter feedback.Meter
-
-	// A program's own Cost is final, so no meter settles it.
-	if o.Cost == nil {
-		meter = o.meter
-	}
-
 	o = o.withDefaults()
 	match := "POST " + o.Host + "/"
 	key := throttle.Join(caller.ID(o.Account, o.Caller), throttle.PathValue("land"))
+	tokens := &tokens{o: o}
+
+	// A program's own Cost is final, so no meter settles it.
+	var meter feedback.Meter
+	if o.Cost == nil {
+		tokens.o.Cost, tokens.learner = counted, llm.NewLearner(key)
+		meter = tokens.meter
+	}
 
 	return tablerow.Table([]throttle.Policy{
 		{
@@ -144,15 +146,15 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "kimi-requests", Match: match, Key: key,
-			Limit: throttle.PerMinute(o.Tier.PerMinute), Answer: feedback.All(requestsRefused(o.cost), left.Left),
+			Limit: throttle.PerMinute(o.Tier.PerMinute), Answer: feedback.All(requestsRefused(tokens.cost), left.Left),
 		},
 		{
 			Name: "kimi-tokens", Match: match, Key: key,
-			Limit: throttle.PerMinute(o.Tier.Tokens), Cost: o.cost, Meter: meter, Answer: reached("TPM", time.Second),
+			Limit: throttle.PerMinute(o.Tier.Tokens), Cost: tokens.cost, Meter: meter, Answer: reached("TPM", time.Second),
 		},
 		{
 			Name: "kimi-day", Match: match, Key: key,
-			Limit: o.Tier.day(), Cost: o.cost, Meter: meter, Answer: reached("TPD", time.Hour),
+			Limit: o.Tier.day(), Cost: tokens.cost, Meter: meter, Answer: reached("TPD", time.Hour),
 		},
 	})
 }
@@ -160,9 +162,6 @@ func Policies(o Options) []throttle.Policy {
 // withDefaults returns o with the defaults of its zero fields.
 func (o Options) withDefaults() Options {
 	o.Tier = cmp.Or(o.Tier, Tier0)
-	if o.Cost == nil {
-		o.Cost = counted
-	}
 	o.Host = cmp.Or(o.Host, "api.moonshot.{land}")
 	return o
 }
@@ -174,10 +173,22 @@ func (t Tier) day() throttle.Limit {
 	return throttle.SlidingWindow(t.DayTokens, 24*time.Hour)
 }
 
-// cost is the cost of a request, at most the limit of a minute.
-func (o *Options) cost(r *http.Request) int { return min(o.Cost(r), o.Tier.Tokens) }
+// tokens says what requests cost the rows of tokens.
+type tokens struct {
+	o       Options
+	learner *llm.Learner // nil if the program says what Kimi counts
+}
 
-// counted is the default of [Options.Cost].
+// cost is the cost of a request, at most the limit of a minute. A request without max_tokens is expected to get an average answer.
+func (t *tokens) cost(r *http.Request) int {
+	n := t.o.Cost(r)
+	if n > 0 {
+		n += t.learner.Expected(r)
+	}
+	return min(n, t.o.Tier.Tokens)
+}
+
+// counted is the part of the default of [Options.Cost] that the request itself tells.
 func counted(r *http.Request) int {
 	sent := llm.Sent(r)
 	if sent == 0 {
@@ -194,7 +205,7 @@ var (
 
 // meter reads the tokens that a request has cost: the tokens sent, and the request's max_tokens, which Kimi counts whole.
 // Without max_tokens Kimi counts an unknown default, so meter reads the tokens sent and written.
-func (o *Options) meter(resp *http.Response) throttle.Meter {
+func (t *tokens) meter(resp *http.Response) throttle.Meter {
 	if resp.Request == nil {
 		return nil
 	}
@@ -204,10 +215,14 @@ func (o *Options) meter(resp *http.Response) throttle.Meter {
 	if reserved == 0 {
 		amount = total
 	}
-	count := func(*http.Request) llm.Count {
-		return func(tokens int, _ time.Duration) int { return min(tokens+reserved, o.Tier.Tokens) }
+	count := func(r *http.Request) llm.Count {
+		learn := t.learner.Learn(r)
+		return func(tokens int, inFlight time.Duration) int {
+			learn(tokens, inFlight)
+			return min(tokens+reserved, t.o.Tier.Tokens)
+		}
 	}
-	return llm.Usage{Told: llm.Told(amount), Count: count, Booked: o.cost}.Meter(resp)
+	return llm.Usage{Told: llm.Told(amount), Count: count, Untold: t.learner.Untold, Booked: t.cost}.Meter(resp)
 }
 
 // left is the remaining requests of a minute.

@@ -134,3 +134,10 @@ func TestSharedBudgets(t *testing.T) {
 		require.Equal(t, c.same, presettest.Shared(t, kimi.Policies(c.options), "kimi-requests", one, c.other), c.name)
 	}
 }
+
+// TestP1_AgentsThatStartTogether: no minute has more than a tenth above the limit, the first ones included, though the agents reserve no tokens.
+func TestP1_AgentsThatStartTogether(t *testing.T) {
+	presettest.AgentsThatStartTogether(t, chat, func(limit int) []throttle.Policy {
+		return kimi.Policies(kimi.Options{Tier: kimi.Tier{InFlight: 1000, PerMinute: 10_000, Tokens: limit}})
+	})
+}

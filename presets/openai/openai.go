@@ -74,7 +74,6 @@ import (
 	"cmp"
 	"net/http"
 	"regexp"
-	"strings"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -128,12 +127,11 @@ func Policies(o Options) []throttle.Policy {
 	match := o.Host + "/"
 	project := caller.Or(caller.ID(o.Project, o.Caller), throttle.Header("Authorization"))
 	key := throttle.Join(project, o.Model)
-	tokens := &tokens{o: o, key: key, written: feedback.Estimates{Least: llm.EnoughAnswers}}
+	tokens := &tokens{o: o}
 
 	// The program's own Cost replaces the learned estimate.
-	tokens.learns = o.Cost == nil
-	if tokens.learns {
-		tokens.o.Cost = llm.Estimate
+	if o.Cost == nil {
+		tokens.o.Cost, tokens.learner = llm.Estimate, llm.NewLearner(key)
 	}
 
 	return tablerow.Table([]throttle.Policy{
@@ -162,34 +160,22 @@ func (o Options) withDefaults() Options {
 // tokens says what requests cost the row of tokens.
 type tokens struct {
 	o       Options
-	key     func(*http.Request) string
-	learns  bool               // Options.Cost is the default
-	written feedback.Estimates // the tokens of answers, for each key
+	learner *llm.Learner // nil if the program estimates the costs itself
 }
 
 // cost is the estimated cost of a request. A request that reserves no tokens for its answer is
 // expected to get an average answer.
 func (t *tokens) cost(r *http.Request) int {
 	n := t.o.Cost(r)
-	if t.learns && n > 0 && llm.Reserved(r) == 0 {
-		n += t.written.Cost(t.key(r), firstAnswer(r))
+	if n > 0 {
+		n += t.learner.Expected(r)
 	}
 	return t.atMost(n)
 }
 
-// firstAnswer is the estimated answer to a request before any answer is known. Embeddings and
-// moderation verdicts write nothing.
-func firstAnswer(r *http.Request) int {
-	path := throttle.RawPath(r)
-	if strings.HasSuffix(path, "/embeddings") || strings.HasSuffix(path, "/moderations") {
-		return 0
-	}
-	return llm.FirstAnswer
-}
-
 // usage is how answers and streams tell their usage.
 func (t *tokens) usage() llm.Usage {
-	return llm.Usage{Told: told, Count: t.count, Untold: t.untold, Booked: t.cost}
+	return llm.Usage{Told: told, Count: t.count, Untold: t.learner.Untold, Booked: t.cost}
 }
 
 // told returns the usage that a JSON text tells; below 0 if it does not.
@@ -202,23 +188,10 @@ func told(data []byte) int {
 
 // count counts the usage, but not less than was reserved: OpenAI does not give that back either.
 func (t *tokens) count(r *http.Request) llm.Count {
-	reserved, sent, key := t.atMost(llm.Reserved(r)), llm.Sent(r), t.key(r)
+	reserved, learn := t.atMost(llm.Reserved(r)), t.learner.Learn(r)
 	return func(used int, inFlight time.Duration) int {
-		// With a reservation the cost is known in advance, so there is nothing to learn.
-		if t.learns && reserved == 0 {
-			t.written.Settled(key, max(0, used-sent), inFlight)
-		}
+		learn(used, inFlight)
 		return max(used, reserved)
-	}
-}
-
-// untold learns from a stream that has not told its usage that each event was a token, about.
-func (t *tokens) untold(r *http.Request) func(events int, inFlight time.Duration) {
-	learns, key := t.learns && llm.Reserved(r) == 0, t.key(r)
-	return func(events int, inFlight time.Duration) {
-		if learns {
-			t.written.Settled(key, events, inFlight)
-		}
 	}
 }
 

@@ -2,15 +2,10 @@ package openai_test
 
 import (
 	"bytes"
-	"context"
-	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -150,83 +145,11 @@ func TestWhatIsLeft(t *testing.T) {
 	})
 }
 
-// A talker answers a call after a time that grows with its tokens, and notes when it began.
-type talker struct {
-	mu     sync.Mutex
-	random *rand.Rand
-	begun  time.Time
-	starts []time.Duration
-	tokens []int
-}
-
-func (k *talker) RoundTrip(r *http.Request) (*http.Response, error) {
-	k.mu.Lock()
-	tokens := 100 + k.random.IntN(1501)
-	k.starts, k.tokens = append(k.starts, time.Since(k.begun)), append(k.tokens, tokens)
-	k.mu.Unlock()
-
-	time.Sleep(time.Duration(tokens) * 10 * time.Millisecond)
-	usage := fmt.Sprintf(`{"usage":{"total_tokens":%d}}`, tokens)
-	return &http.Response{
-		StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}},
-		Body: io.NopCloser(strings.NewReader(usage)), ContentLength: int64(len(usage)),
-	}, nil
-}
-
-// fullest returns the most tokens of calls that began within one minute, of those that began between
-// two times.
-func (k *talker) fullest(from, to time.Duration) (most int) {
-	for _, first := range k.starts {
-		sum := 0
-		for j, at := range k.starts {
-			if at >= first && at < first+time.Minute && first >= from && at < to {
-				sum += k.tokens[j]
-			}
-		}
-		most = max(most, sum)
-	}
-	return most
-}
-
-// TestP1_AgentsThatStartTogether: 100 agents begin at one moment, and reserve no tokens for their
-// answers. No minute has more than a tenth above the limit, the first ones included, and later the
-// limit is used.
+// TestP1_AgentsThatStartTogether: no minute has more than a tenth above the limit, the first ones included, though the agents reserve no tokens.
 func TestP1_AgentsThatStartTogether(t *testing.T) {
-	const limit = 60_000
-	for seed := range uint64(3) {
-		synctest.Test(t, func(t *testing.T) {
-			api := &talker{random: rand.New(rand.NewPCG(seed, 7)), begun: time.Now()}
-			client, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: openai.Policies(openai.Options{Tokens: limit}), Base: api})
-			require.NoError(t, err)
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-			defer cancel()
-			var agents sync.WaitGroup
-			for range 100 {
-				agents.Go(func() {
-					for ctx.Err() == nil {
-						r := ask(t, `{"model":"a","messages":"`+strings.Repeat("x", 80)+`"}`).WithContext(ctx)
-						resp, err := client.RoundTrip(r)
-						if err != nil {
-							return // its time is over before it could start
-						}
-						_, _ = io.Copy(io.Discard, resp.Body)
-						_ = resp.Body.Close()
-					}
-				})
-			}
-			agents.Wait()
-
-			first, later := api.fullest(0, 2*time.Minute), 0
-			for i, at := range api.starts {
-				if at >= 3*time.Minute && at < 9*time.Minute {
-					later += api.tokens[i]
-				}
-			}
-			t.Logf("the fullest of the first minutes has %d %%, later %d %% are used", first*100/limit, later*100/(6*limit))
-			require.LessOrEqual(t, first, limit*11/10)
-			require.GreaterOrEqual(t, later, 6*limit*9/10)
-		})
-	}
+	presettest.AgentsThatStartTogether(t, chat, func(limit int) []throttle.Policy {
+		return openai.Policies(openai.Options{Tokens: limit})
+	})
 }
 
 func TestTokens(t *testing.T) {

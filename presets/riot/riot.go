@@ -170,7 +170,7 @@ func service(r *http.Request) string {
 	return strings.Join(segments[:min(3, len(segments))], "/")
 }
 
-// unsaid is for how long a refusal counts that does not say so.
+// unsaid is how long a refusal without a length counts.
 const unsaid = 5 * time.Second
 
 // refused is the penalty of the 429s of one type.

@@ -48,7 +48,10 @@ for i = 5, #KEYS do
 
     redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', string.format('%.0f', now))
     redis.call('ZADD', KEYS[4], 'GT', string.format('%.0f', now + left), id)
-    if redis.call('PEXPIRE', KEYS[4], length, 'NX') == 0 then
+
+    -- NX gives the index an expiry if it has none: GT does not, because it takes a key without expiry as kept for ever.
+    local given = redis.call('PEXPIRE', KEYS[4], length, 'NX')
+    if given == 0 then
       redis.call('PEXPIRE', KEYS[4], length, 'GT')
     end
   end

@@ -122,7 +122,7 @@ type keys struct {
 	audit    string // list, newest first: time in microseconds, a space, act
 	policies string // hash: the pushed file
 	history  string // list, newest first: pushed files
-	off      string // hash: the operator's last word that turned throttle off or on
+	off      string // hash: the operator's last command, off or on
 }
 
 // keysOf returns the keys of a namespace. "" is the default namespace.

@@ -186,11 +186,11 @@ func TestOff(t *testing.T) {
 	require.Zero(t, waiting.count())
 	require.NoError(t, limiters[1].Pause(t.Context(), "", time.Hour))
 
-	word, was, err := all.TurnOff(t.Context(), time.Hour, "anna\x1b", "the limits are wrong")
+	command, was, err := all.TurnOff(t.Context(), time.Hour, "anna\x1b", "the limits are wrong")
 	require.NoError(t, err)
 	require.False(t, was)
-	require.Equal(t, `anna\x1b`, word.By)
-	require.Equal(t, time.Hour, word.Until.Sub(word.At))
+	require.Equal(t, `anna\x1b`, command.By)
+	require.Equal(t, time.Hour, command.Until.Sub(command.At))
 	waiting.end(t)
 	for _, l := range limiters {
 		acquire(t, l, "", "") // newcomers
@@ -201,12 +201,12 @@ func TestOff(t *testing.T) {
 		r.Report()
 	}
 	s := snapshot(t, all)
-	require.Equal(t, word, *s.Switch)
+	require.Equal(t, command, *s.Switch)
 	require.Equal(t, 3, s.Off)
 	require.Regexp(t, "^3 programs off, 1 closed", s.Verdict())
 	passed := int64(0)
 	for _, n := range s.Nodes {
-		require.True(t, n.Switch.Took(&word))
+		require.True(t, n.Switch.Took(&command))
 		require.Equal(t, `anna\x1b`, n.Switch.By)
 		require.Positive(t, n.Switch.Left.Duration)
 		require.LessOrEqual(t, n.Switch.Left.Duration, time.Hour)
@@ -265,7 +265,7 @@ func TestOff_FailsSafe(t *testing.T) {
 	awaitSwitch(t, off, true)
 	awaitSwitch(t, on, false)
 
-	// An operator can turn on programs whose word Redis has lost.
+	// An operator can turn on programs whose command Redis has lost.
 	_, was, err := all.TurnOn(t.Context(), "anna", "")
 	require.NoError(t, err)
 	require.False(t, was)
@@ -321,7 +321,7 @@ func TestOff_RedisIsAway(t *testing.T) {
 	}
 }
 
-// TestOff_Refused: words that nobody can mean, and notes that somebody wrote by hand, turn nothing.
+// TestOff_Refused: lengths that nobody can mean, and notes that somebody wrote by hand, turn nothing.
 func TestOff_Refused(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	all := must(fleet.New(client, fleet.Options{}))
@@ -329,9 +329,9 @@ func TestOff_Refused(t *testing.T) {
 		_, _, err := all.TurnOff(t.Context(), d, "anna", "")
 		require.Error(t, err)
 	}
-	word, err := all.Switch(t.Context())
+	command, err := all.Switch(t.Context())
 	require.NoError(t, err)
-	require.Nil(t, word)
+	require.Nil(t, command)
 
 	r := start(t, client, "program")
 	for _, note := range [][]any{
@@ -366,8 +366,8 @@ func TestOff_Refused(t *testing.T) {
 	require.ErrorContains(t, err, "has a Switch")
 }
 
-// TestOff_OlderWord: a word that is older than the one that a program has taken, as a replica may have it, turns nothing.
-func TestOff_OlderWord(t *testing.T) {
+// TestOff_OlderCommand: a command that is older than the command that a program has taken, as a replica may have it, turns nothing.
+func TestOff_OlderCommand(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	all := must(fleet.New(client, fleet.Options{}))
 	r := start(t, client, "program")
@@ -380,7 +380,7 @@ func TestOff_OlderWord(t *testing.T) {
 	r.Look()
 	require.False(t, r.Traits().Switch.IsOff())
 
-	// Words follow each other though the server's clock was set back.
+	// Commands follow each other although the server's clock was set back.
 	require.NoError(t, client.HSet(t.Context(), "throttle:{fleet}:off", "at", on.At.Add(time.Hour).UnixMicro()).Err())
 	next, was, err := all.TurnOff(t.Context(), time.Minute, "anna", "")
 	require.NoError(t, err)

@@ -41,7 +41,7 @@ const (
 	lookFor = 2 * time.Second
 )
 
-// Switch is an operator's word that turned throttle off or on for a fleet. Its texts are safe
+// Switch is the command of an operator that turned throttle off or on for a fleet. Its texts are safe
 // to print.
 type Switch struct {
 	Off    bool      `json:"off"`
@@ -61,12 +61,12 @@ type NodeSwitch struct {
 	Passed int64  `json:"passed,omitempty"` // callers that started because it was off, since the node began
 }
 
-// Took reports whether the node has taken an operator's word.
+// Took reports whether the node has taken an operator's command, or a later one.
 func (n *NodeSwitch) Took(s *Switch) bool { return n.At >= s.At.UnixMicro() }
 
 // TurnOff turns throttle off for all programs of the fleet with a reporter, for d, at most
 // [MaxOff]: no limit, no ban and no pause holds anybody. Programs learn it within
-// about a second. It returns the stored word, and whether throttle was off before.
+// about a second. It returns the stored command, and whether throttle was off before.
 func (f *Fleet) TurnOff(ctx context.Context, d time.Duration, by, reason string) (s Switch, was bool, err error) {
 	if d <= 0 || d > MaxOff {
 		return s, false, fmt.Errorf("throttle can be off for longer than nothing, and at most %v", MaxOff)
@@ -75,13 +75,13 @@ func (f *Fleet) TurnOff(ctx context.Context, d time.Duration, by, reason string)
 }
 
 // TurnOn turns throttle on for all programs of the fleet, also for programs that were turned
-// off by a word that Redis has lost. It returns the stored word, and whether throttle was off
+// off by a command that Redis has lost. It returns the stored command, and whether throttle was off
 // before.
 func (f *Fleet) TurnOn(ctx context.Context, by, reason string) (s Switch, was bool, err error) {
 	return f.turn(ctx, false, 0, Act{Act: "on", What: "throttle", By: by, Reason: reason})
 }
 
-// turn stores the word of an act.
+// turn stores the command to turn throttle off or on, and logs the act.
 func (f *Fleet) turn(ctx context.Context, off bool, d time.Duration, act Act) (s Switch, was bool, err error) {
 	ctx, stop := withDeadline(ctx)
 	defer stop()
@@ -91,14 +91,14 @@ func (f *Fleet) turn(ctx context.Context, off bool, d time.Duration, act Act) (s
 		return s, false, err
 	}
 
-	word := "0"
+	state := "0"
 	if off {
-		word = "1"
+		state = "1"
 	}
 
 	by, reason := cut(act.By, longestName), cut(act.Reason, longestText)
 	reply, err := f.conn.Run(ctx, offScript, []string{f.keys.off, f.keys.audit},
-		word, by, reason, d.Microseconds(), keepSwitch.Microseconds(), text, mostActs)
+		state, by, reason, d.Microseconds(), keepSwitch.Microseconds(), text, mostActs)
 	if err != nil {
 		return s, false, storeError(err)
 	}
@@ -117,7 +117,7 @@ func (f *Fleet) turn(ctx context.Context, off bool, d time.Duration, act Act) (s
 	return s, numbers[2] == 1, nil
 }
 
-// Switch returns the last word of an operator that turned throttle off or on, or nil if Redis
+// Switch returns the operator's last command, off or on, or nil if Redis
 // has none. Throttle is off while Off is true and Until has not come.
 func (f *Fleet) Switch(ctx context.Context) (*Switch, error) {
 	s, err := readSwitch(ctx, f.client, f.keys.off)
@@ -127,7 +127,7 @@ func (f *Fleet) Switch(ctx context.Context) (*Switch, error) {
 	return s, nil
 }
 
-// errNoSwitch reports a note that is no word of an operator: somebody has written it by hand.
+// errNoSwitch reports a note that is no command of an operator: somebody has written it by hand.
 var errNoSwitch = errors.New("fleet: the note of the switch cannot be read: throttle off or throttle on writes it anew")
 
 // switchFields are the fields of the note of the switch.
@@ -159,21 +159,21 @@ func readSwitch(ctx context.Context, client redis.UniversalClient, key string) (
 // A reporterSwitch is the switch of the program of a reporter.
 type reporterSwitch struct {
 	store.Switch
-	byEnvironment store.Off // the words of store.OffVariable, zero if it turns nothing off
+	byEnvironment store.Off // the text of store.OffVariable, zero if it turns nothing off
 	isFixed       bool      // the variable has turned throttle off for good
 
 	looking sync.Mutex // one look at a time
 
 	mu  sync.Mutex
-	at  int64 // the moment of the operator's word that counts, in microseconds
+	at  int64 // the time of the operator's command that the switch has taken, in microseconds
 	err error // why the last look failed, unless Redis was away: then the report says so
 }
 
 // begin reads the environment.
 func (s *reporterSwitch) begin() { s.byEnvironment, s.isFixed = store.OffByEnvironment() }
 
-// look reads the last word of an operator, and reports whether it is new. While Redis is away, and if it has
-// lost the word, the switch stays as it is: a program that is off goes on when the time of the word is over.
+// look reads the operator's last command (off or on) and reports whether it is new. If Redis is away or has lost the
+// command, the switch keeps its state: a program that is off turns on again when the time of its command is over.
 func (r *Reporter) look(ctx context.Context) (fresh bool) {
 	r.off.looking.Lock()
 	defer r.off.looking.Unlock()
@@ -193,7 +193,7 @@ func (r *Reporter) look(ctx context.Context) (fresh bool) {
 	return fresh
 }
 
-// takeSwitch turns the switch as the last word of an operator says, and reports whether that word is new.
+// takeSwitch carries out the operator's last command if it is new, and reports whether it is.
 func (r *Reporter) takeSwitch(ctx context.Context) (fresh bool, err error) {
 	s, err := readSwitch(ctx, r.client, r.keys.off)
 	if err != nil {

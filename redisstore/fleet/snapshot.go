@@ -20,7 +20,7 @@ type Snapshot struct {
 	Version   int       `json:"version"`
 	At        time.Time `json:"at"` // by the server's clock
 	File      *Pushed   `json:"file,omitempty"`
-	Switch    *Switch   `json:"switch,omitempty"` // the operator's last word that turned throttle off or on
+	Switch    *Switch   `json:"switch,omitempty"` // the operator's last command, off or on
 	Nodes     []Node    `json:"nodes"`
 	Budgets   []Budget  `json:"budgets"`   // closed first, then by waiting callers, then by starts
 	LeftOut   int       `json:"left_out"`  // number of budgets not in Budgets, at least
@@ -356,31 +356,33 @@ func (s *Snapshot) gather(known closings) {
 		}
 	}
 
-	// named are the shared budgets of the reports. The loops below add closed budgets that no report mentions.
-	named := make(map[[16]byte]bool)
+	// reported has the shared budgets that a report mentions.
+	reported := make(map[[16]byte]bool)
 	for _, b := range all {
 		if note, ok := known.notes[b.charge.Budget.Key]; ok && b.Node == "" {
 			b.Note = &note
 		}
 		if b.Node == "" {
-			named[b.charge.Budget.Key] = true
+			reported[b.charge.Budget.Key] = true
 		}
 
 		b.sumPrograms()
 		s.Budgets = append(s.Budgets, *b)
 	}
 
-	for key, note := range known.notes { // budgets without recent use
-		if !named[key] {
+	// Closed budgets that no program has used lately.
+	for key, note := range known.notes {
+		if !reported[key] {
 			s.Budgets = append(s.Budgets, s.paused(note, known))
 		}
 	}
 
 	for key, ban := range known.bans {
-		if _, noted := known.notes[key]; !named[key] && !noted {
+		if _, noted := known.notes[key]; !reported[key] && !noted {
 			s.Budgets = append(s.Budgets, budgetOf(ban.charge))
 
-			// A report that is full has left it out. The index has it.
+			// A full report has left this budget out and counted it in LeftOut. The index of closed budgets has it, so
+			// it is listed after all.
 			s.LeftOut = max(0, s.LeftOut-1)
 		}
 	}
@@ -450,12 +452,16 @@ func budgetOf(c store.Charge) Budget {
 func (b *Budget) add(n *Node, u *budgetUse) {
 	b.Nodes++
 	b.Starts = round(b.Starts + n.record.rate(u.Starts))
+
+	// Programs of earlier versions report no cost: each start counts 1.
 	b.Cost = round(b.Cost + n.record.rate(cmp.Or(u.Cost, u.Starts)))
 
 	i := slices.IndexFunc(b.Programs, func(p Use) bool { return p.Program == n.Program })
 	if i < 0 {
-		i, b.Programs = len(b.Programs), append(b.Programs, Use{Program: n.Program})
+		i = len(b.Programs)
+		b.Programs = append(b.Programs, Use{Program: n.Program})
 	}
+
 	b.Programs[i].add(Use{
 		Nodes: 1, Starts: round(n.record.rate(u.Starts)), Waiting: bounded(u.Waiting), Oldest: Millis{max(0, u.Oldest.Duration)},
 		Left: bounded(u.Left), Refused: bounded(u.Refused),

@@ -157,7 +157,7 @@ func TestToken(t *testing.T) {
 }
 
 // TestBehindAProxyAsItShips: a proxy on this machine that sets no field, and names the page's own address as Host, lets
-// nobody in who has no token. That is what nginx does with a proxy_pass and nothing else.
+// in nobody without the token. That is what nginx does with a proxy_pass and nothing else.
 func TestBehindAProxyAsItShips(t *testing.T) {
 	h, err := New(Config{Source: &fixed{}, Token: secret})
 	require.NoError(t, err)

@@ -163,7 +163,7 @@ func budgetOfFleet(f *fleet.Budget, at, reported time.Time) budget {
 	return b
 }
 
-// oldest returns since when a caller waits that had waited for a time when the reports were read, or 0.
+// oldest returns since when a caller waits, or 0. waited is how long it had waited when the reports were read.
 func oldest(waited fleet.Millis, reported time.Time) int64 {
 	if waited.Duration <= 0 {
 		return 0

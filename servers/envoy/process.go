@@ -388,7 +388,8 @@ type answerBody struct {
 
 // Read implements [io.Reader].
 func (b *answerBody) Read(p []byte) (int, error) {
-	if !b.asked.Swap(true) {
+	wasAsked := b.asked.Swap(true)
+	if !wasAsked {
 		b.c.askFor(true, true)
 	}
 

@@ -315,8 +315,8 @@ func (t *token) isCredential(value string) bool {
 	return ok && t.equals(password)
 }
 
-// isUser reports whether a value of Authorization has the token, as clients send it whose base URL has the
-// token. The API's own user and password do not match.
+// isUser reports whether a value of Authorization has the token in the form of a client whose base URL has
+// the token. The API's own user and password do not match.
 func (t *token) isUser(value string) bool {
 	user, password, ok := basic(value)
 	return ok && user == tokenUser && t.equals(password)

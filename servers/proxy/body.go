@@ -30,7 +30,8 @@ type bodies struct {
 
 // take reserves n bytes, or returns false if they exceed the limit.
 func (b *bodies) take(n int64) bool {
-	if b.used.Add(n) > b.most {
+	used := b.used.Add(n)
+	if used > b.most {
 		b.used.Add(-n)
 		return false
 	}

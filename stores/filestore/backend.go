@@ -187,7 +187,7 @@ func (b *backend) catchUp(g *generation) (ended bool, err error) {
 	}
 
 	switch {
-	// Bytes are left that are no record: a process was killed while it wrote them.
+	// The bytes that are left are no record: a process was killed while it wrote them.
 	case size > g.end:
 		return false, g.cutTorn(size)
 

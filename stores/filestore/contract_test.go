@@ -15,6 +15,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/lab/crew"
 	"github.com/fleetthrottle/throttle/internal/lab/processes"
+	"github.com/fleetthrottle/throttle/internal/lab/sharetest"
 	"github.com/fleetthrottle/throttle/internal/lab/soak"
 	"github.com/fleetthrottle/throttle/internal/lab/twostores"
 	"github.com/fleetthrottle/throttle/internal/outage"
@@ -30,6 +31,15 @@ func TestContract(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) store.Store {
 		return open(t, &filestore.Machine{Boot: "one"}, newDir(t, dirs))
 	})
+}
+
+// TestP5_FairBound: what two shares that always have callers start, over their weights, differs by at most one caller of each.
+func TestP5_FairBound(t *testing.T) {
+	dirs := t.TempDir()
+	rows := func(t *testing.T) store.Store { return open(t, &filestore.Machine{Boot: "one"}, newDir(t, dirs)) }
+	for seed := range uint64(soak.Seeds(20, 3)) {
+		sharetest.FairBound(t, rows, seed, 20, 0)
+	}
 }
 
 // TestContractOfTwoStores: two of them, which take turns to be called.

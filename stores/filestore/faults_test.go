@@ -244,7 +244,7 @@ func TestRemovedFiles(t *testing.T) {
 }
 
 // TestP8_StandsStill: a process that has locked the file stands still. Others go on without it, and when
-// it goes on itself, its step is made again: nothing is booked that others do not know of.
+// it goes on itself, its step is made again: the others know of everything that is booked.
 func TestP8_StandsStill(t *testing.T) {
 	dir := t.TempDir()
 	stands, goOn := make(chan struct{}), make(chan struct{})
@@ -252,7 +252,8 @@ func TestP8_StandsStill(t *testing.T) {
 	slow, fast := open(t, m, dir), open(t, &filestore.Machine{Boot: "one"}, dir)
 	calls := 0
 	m.Asked = func() {
-		if calls++; calls == 1 {
+		calls++
+		if calls == 1 {
 			close(stands)
 			<-goOn
 		}

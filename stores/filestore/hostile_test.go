@@ -36,8 +36,8 @@ func newVictim(t *testing.T, text []byte) *victim {
 	return &victim{path, i, text}
 }
 
-// isUnharmed fails the test if the file was written to, cut off, given away or opened for others.
-func (v *victim) isUnharmed(t *testing.T) {
+// checkUnharmed fails the test if the file was written to, cut off, given away or opened for others.
+func (v *victim) checkUnharmed(t *testing.T) {
 	t.Helper()
 	text, err := os.ReadFile(v.path)
 	require.NoError(t, err)
@@ -83,7 +83,7 @@ func TestHostilePipes(t *testing.T) {
 			s, err := filestore.New(dir, filestore.Options{})
 			require.NoError(t, err)
 			require.NoError(t, s.Pause(t.Context(), hourly(1), time.Second))
-			v.isUnharmed(t)
+			v.checkUnharmed(t)
 		})
 	}
 }
@@ -123,7 +123,7 @@ func TestHostileSwap(t *testing.T) {
 			_, err := m.Open(dir, time.Hour)
 			require.ErrorContains(t, err, dir)
 			require.Positive(t, swapped)
-			v.isUnharmed(t)
+			v.checkUnharmed(t)
 		})
 	}
 }
@@ -161,7 +161,7 @@ func TestHostileSwapOfPipe(t *testing.T) {
 			}()
 			held.Release()
 			require.NoError(t, <-waits)
-			v.isUnharmed(t)
+			v.checkUnharmed(t)
 		})
 	}
 }
@@ -184,7 +184,7 @@ func TestHostileGenerations(t *testing.T) {
 				require.NoError(t, put(v.path, filepath.Join(dir, "budgets-1")))
 				_, err := m.Open(dir, time.Hour)
 				require.ErrorContains(t, err, "budgets-1")
-				v.isUnharmed(t)
+				v.checkUnharmed(t)
 
 				// Now as a generation that is over.
 				use := t.TempDir()
@@ -196,7 +196,7 @@ func TestHostileGenerations(t *testing.T) {
 				require.NoError(t, put(v.path, first))
 				require.NoError(t, os.Chtimes(first, ago, ago))
 				bookUntil(t, s, filepath.Join(use, "budgets-4"))
-				v.isUnharmed(t)
+				v.checkUnharmed(t)
 			})
 		}
 	}
@@ -279,7 +279,8 @@ func TestP12_StalledFileSystem(t *testing.T) {
 	s := open(t, m, t.TempDir())
 	require.True(t, now(t, s, hourly(3)))
 	m.Asked = func() { // in a step, with all that a step holds
-		if calls++; calls == 1 {
+		calls++
+		if calls == 1 {
 			close(stands)
 			<-goOn
 		}

@@ -105,7 +105,7 @@ func stepsWhileClosed(t *testing.T, server *pgtest.Server, w *wallClock) {
 	require.True(t, now(t, other, charge))
 }
 
-// stepsWhileHeld: what a program holds stays held. What a program holds that is cut off is free when its lease is over,
+// stepsWhileHeld: what a program holds stays held. What a program that is cut off holds is free when its lease is over,
 // however far the clock was set back.
 func stepsWhileHeld(t *testing.T, server *pgtest.Server, w *wallClock) {
 	holderNet, waitsNet := newRelay(t, server), newRelay(t, server)
@@ -164,7 +164,8 @@ func stepWhileLocked(t *testing.T, w *wallClock, one, other rowstore.Database, s
 	calls := 0
 	go func() {
 		released <- one.Transact(t.Context(), "g", nil, func(tx rowstore.Tx) error {
-			if calls++; calls > 1 {
+			calls++
+			if calls > 1 {
 				return errLost
 			}
 			locked <- tx.Now()
@@ -191,7 +192,8 @@ func stepWhileLocked(t *testing.T, w *wallClock, one, other rowstore.Database, s
 	w.step(t, step)
 	close(goOn)
 	require.NoError(t, <-ended)
-	if lost = <-released; lost != nil {
+	lost = <-released
+	if lost != nil {
 		return lost
 	}
 
@@ -320,7 +322,8 @@ type noting struct{ *rowstore.Store }
 func (n noting) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	g, err := n.Store.Book(ctx, b)
 	if first, ok := ctx.Value(bookedStart{}).(*time.Time); ok && g.OK {
-		if *first = time.Now().Add(g.Wait); g.Wait == 0 {
+		*first = time.Now().Add(g.Wait)
+		if g.Wait == 0 {
 			*first = first.Add(-g.Age)
 		}
 	}

@@ -22,7 +22,7 @@ const (
 	syncKeep = time.Hour
 )
 
-// maxTries is how often a transaction is made again after the server has undone it.
+// maxTries is how often a transaction is repeated after the server has undone it.
 const maxTries = 5
 
 // errURL is the error of a URL that cannot be read. The error of pgx has the whole URL in a field, and maybe in its text, and so the password.

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	pollEvery   = 250 * time.Millisecond // how often nodes look that do not hear messages
+	pollEvery   = 250 * time.Millisecond // how often nodes that do not hear messages look
 	linger      = 5 * time.Second        // how long the connection is kept when nobody listens
-	probeWait   = 2 * time.Second        // how long a message may take that the listener sends to itself
-	probeAgain  = time.Minute            // when a listener tries again that hears no messages, after it tried some times sooner
-	connectNext = time.Second            // when a listener connects again that has lost its connection
+	probeWait   = 2 * time.Second        // how long a message of the listener to itself may take
+	probeAgain  = time.Minute            // when a listener that hears no messages tries again, after it tried some times sooner
+	connectNext = time.Second            // when a listener that has lost its connection connects again
 )
 
 // errNoMessages says that messages do not arrive: PgBouncer in transaction mode takes LISTEN and does nothing.
@@ -201,7 +201,7 @@ func (l *listener) wake(whom func(*ear) bool) {
 	}
 }
 
-// listen hears messages on one connection, if a message arrives that is sent on a second connection.
+// listen hears messages on one connection, if a message from a second connection arrives.
 func (l *listener) listen(ctx context.Context) error {
 	c, err := l.server.connect(ctx, nil)
 	if err != nil {

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(pgtest.Main(m))
 }
 
-// TestProcesses is what processes are promised that share a database.
+// TestProcesses is what processes that share a database are promised.
 func TestProcesses(t *testing.T) {
 	server := newServer(t)
 	shared.Run(t, func(t *testing.T) string { return newDatabase(t, server) })

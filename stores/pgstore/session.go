@@ -16,7 +16,7 @@ import (
 	"github.com/fleetthrottle/throttle/stores/rowstore"
 )
 
-// errNoSession says that the connection is gone that listens for a node, or was never there: behind PgBouncer in transaction mode, for example.
+// errNoSession says that the connection that listens for a node is gone, or was never there: behind PgBouncer in transaction mode, for example.
 var errNoSession = errors.New("pgstore: there is no session of the program")
 
 // A session is the connection of a listener. It has a lock for each node for which it listens, which shows that the node lives: the server frees

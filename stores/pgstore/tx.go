@@ -197,7 +197,7 @@ func (s *sweeper) sweep(ctx context.Context) (int64, error) {
 }
 
 // maxUpdates is after how many updates a row gets a new generation: that many versions of a row lie in one
-// chain at the most, even if a snapshot is held that needs them all.
+// chain at the most, even if an open snapshot needs them all.
 const maxUpdates = 100
 
 // A row was read, or is to be saved.

@@ -283,7 +283,8 @@ func (a *accident) after() error {
 	return nil
 }
 
-func (a *accident) isOver() {
+// end lets the database answer again.
+func (a *accident) end() {
 	a.loses.Store(false)
 	a.away.Store(false)
 }
@@ -395,7 +396,7 @@ func TestP12_Doubt(t *testing.T) {
 		_, err = s.Book(ctx, &store.Booking{Charges: []store.Charge{hourly(2)}})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 
-		a.isOver()
+		a.end()
 		time.Sleep(time.Second)
 		synctest.Wait()
 		require.Zero(t, used(t, s, hourly(2)), "what callers got that had left is given back")
@@ -418,7 +419,7 @@ func TestP12_LongDoubt(t *testing.T) {
 		require.ErrorIs(t, err, errLost)
 		require.Greater(t, time.Since(began), 10*time.Second)
 		require.Less(t, time.Since(began), 15*time.Second)
-		a.isOver()
+		a.end()
 		require.True(t, now(t, s, slot()))
 	})
 }
@@ -486,7 +487,7 @@ func TestP12_Away(t *testing.T) {
 		require.ErrorIs(t, err, errLost, "a caller that never waits")
 		require.ErrorIs(t, s.Pause(t.Context(), hourly(2), time.Second), errLost)
 		time.Sleep(5 * time.Second)
-		a.isOver()
+		a.end()
 		all.Wait()
 		require.Positive(t, told)
 		require.Equal(t, 1, used(t, s, hourly(2)))
@@ -515,7 +516,7 @@ func TestP12_AwayBeforeTheStart(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, time.Second, time.Since(began))
 		require.Positive(t, told)
-		time.AfterFunc(time.Minute, a.isOver)
+		time.AfterFunc(time.Minute, a.end)
 		ok, err := w.Confirm(t.Context(), store.AnyWait)
 		require.NoError(t, err)
 		require.True(t, ok)
@@ -538,7 +539,7 @@ func TestP1_DoubtAboutAStart(t *testing.T) {
 		a.loses.Store(true)
 		s.Cancel(b, last)
 		time.Sleep(30 * time.Second)
-		a.isOver()
+		a.end()
 		time.Sleep(30 * time.Second)
 		require.Equal(t, 4, used(t, s, hourly(1000)))
 	})
@@ -556,7 +557,7 @@ func TestP1_DoubtAboutASlot(t *testing.T) {
 		a.loses.Store(true)
 		release()
 		time.Sleep(30 * time.Second)
-		a.isOver()
+		a.end()
 		require.True(t, now(t, s, slot()))
 		time.Sleep(30 * time.Second)
 		require.False(t, now(t, must(rowstore.New(m, rowstore.Options{})), slot()))
@@ -597,7 +598,7 @@ func TestP12_ConfirmWaits(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		told := false
 		ctx := outage.WithObserver(t.Context(), func(error) { told = true })
-		time.AfterFunc(10*time.Second, a.isOver)
+		time.AfterFunc(10*time.Second, a.end)
 		ok, err := w.Confirm(ctx, store.AnyWait)
 		require.NoError(t, err)
 		require.True(t, ok)
@@ -620,7 +621,7 @@ func TestP1_HeldWhileAway(t *testing.T) {
 		a.away.Store(true)
 		time.Sleep(30 * time.Second)
 		require.Zero(t, used(t, others, c), "premise: the lease is over")
-		a.isOver()
+		a.end()
 		require.True(t, now(t, s, c))
 		require.Equal(t, 2, used(t, others, c))
 		release()

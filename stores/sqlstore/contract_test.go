@@ -70,7 +70,7 @@ var shared = processes.Store{
 	},
 }
 
-// TestProcesses is what processes are promised that share a database.
+// TestProcesses is what processes that share a database are promised.
 func TestProcesses(t *testing.T) {
 	shared.Run(t, func(t *testing.T) string { return table(t) })
 }

@@ -55,7 +55,8 @@ func TestP1_ClockIsReadAfterTheLock(t *testing.T) {
 		require.NoError(t, <-ended)
 
 		// On a busy machine the first program may stand still for as long as the server waits. Then the lock was free before.
-		if lost = <-released; lost == nil {
+		lost = <-released
+		if lost == nil {
 			require.False(t, now.Before(last), "the server has the clock of this machine")
 			require.WithinRange(t, asked, called.Add(held), had)
 			require.Less(t, asked.Sub(now), 10*time.Millisecond, "it was asked before it answered")
@@ -73,7 +74,8 @@ const waitForRows = "SELECT COUNT(*) FROM information_schema.processlist WHERE d
 func holds(t *testing.T, db rowstore.Database, locked chan<- struct{}, goOn <-chan struct{}) error {
 	calls := 0
 	return db.Transact(t.Context(), "group", nil, func(tx rowstore.Tx) error {
-		if calls++; calls > 1 {
+		calls++
+		if calls > 1 {
 			return errors.New("the lock was lost")
 		}
 		close(locked)
@@ -153,7 +155,8 @@ func TestDeadlocks(t *testing.T) {
 	calls := 0
 	var other *sql.Tx
 	err := store.Transact(t.Context(), "group", []string{"a", "b"}, func(tx rowstore.Tx) error {
-		if calls++; calls == 1 {
+		calls++
+		if calls == 1 {
 			var err error
 			other, err = db.BeginTx(t.Context(), nil)
 			require.NoError(t, err)
@@ -186,7 +189,8 @@ func TestDeadlocks(t *testing.T) {
 	require.NoError(t, err)
 	calls = 0
 	require.NoError(t, store.Transact(t.Context(), "group", nil, func(tx rowstore.Tx) error {
-		if calls++; calls == 2 {
+		calls++
+		if calls == 2 {
 			require.NoError(t, other.Rollback())
 		}
 		tx.Put("a", []byte("later"), time.Hour)

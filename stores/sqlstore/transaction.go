@@ -258,7 +258,7 @@ func (tx *transaction) take(rows *sql.Rows) error {
 	return rows.Err()
 }
 
-// minConns is how many connections a pool has at the least that can do without the one that shows that the program lives.
+// minConns is the least size of a pool that can spare a connection to show that the program lives.
 const minConns = 4
 
 // errFewConns says that the pool needs its connections for transactions.

@@ -102,7 +102,8 @@ func (s broken) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) sto
 		first = nil
 	}
 	v := s.oracle.Watch(b, g, first).(*oracleWatch)
-	if v.news = news; s.watch != nil {
+	v.news = news
+	if s.watch != nil {
 		return s.watch(v)
 	}
 	return v

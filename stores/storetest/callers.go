@@ -36,14 +36,14 @@ func (p *play) come(m *move) {
 	}
 
 	for i, want := range m.want.answers {
-		p.isFirst(m, made[i].ticket, want)
+		p.checkFirst(m, made[i].ticket, want)
 	}
 
 	p.name(m, made)
 }
 
-// isFirst compares the first answer to a visitor.
-func (p *play) isFirst(m *move, first ticket, want answer) {
+// checkFirst compares the first answer to a visitor.
+func (p *play) checkFirst(m *move, first ticket, want answer) {
 	p.Helper()
 	k, g := first.booking, first.grant
 
@@ -52,7 +52,7 @@ func (p *play) isFirst(m *move, first ticket, want answer) {
 		if g.OK || g.Ready != nil || !want.any && !about(g.Wait, want.high.Duration) {
 			p.errorf("booked at %v: OK %t, in line %t, a wait of %v; want a refusal and about %v", p.now(), g.OK, g.Ready != nil, g.Wait, want.high)
 		}
-		p.isHolder(m, k, g, true)
+		p.checkHolder(m, k, g, true)
 
 	case "soon":
 		if g.Wait > want.high.Duration {
@@ -60,9 +60,9 @@ func (p *play) isFirst(m *move, first ticket, want answer) {
 		}
 
 	case "start":
-		p.isTime(k, g, want.bounds)
+		p.checkTime(k, g, want.bounds)
 	default:
-		p.isAnswer(m, k, g, want)
+		p.checkAnswer(m, k, g, want)
 	}
 }
 
@@ -97,22 +97,22 @@ func (p *play) starts(m *move) (all []time.Duration) {
 	return all
 }
 
-// isBegun wants that visitors begin then, in this order.
-func (p *play) isBegun(m *move) {
+// checkBegun waits until visitors are over, and fails if they do not begin at the expected times, in this order.
+func (p *play) checkBegun(m *move) {
 	p.Helper()
-	p.areAt(p.starts(m), m.want.answers, p.slack.Order)
+	p.checkTimes(p.starts(m), m.want.answers, p.slack.Order)
 }
 
-// isSet wants that visitors begin then, in any order.
-func (p *play) isSet(m *move) {
+// checkBegunSet is checkBegun for visitors that begin in any order.
+func (p *play) checkBegunSet(m *move) {
 	p.Helper()
 	starts := p.starts(m)
 	slices.Sort(starts)
-	p.areAt(starts, m.want.answers, 0)
+	p.checkTimes(starts, m.want.answers, 0)
 }
 
-// areAt compares starts. They may be a little later, and earlier by what an order may be off.
-func (p *play) areAt(starts []time.Duration, want []answer, early time.Duration) {
+// checkTimes fails if a start is not at its expected time. It may be a little later, and earlier by the given time.
+func (p *play) checkTimes(starts []time.Duration, want []answer, early time.Duration) {
 	p.Helper()
 	for i, got := range starts {
 		if low, high := want[i].low.since(p.now()), want[i].high.since(p.now()); got < low-early || got > high+p.slack.Start {
@@ -122,8 +122,8 @@ func (p *play) areAt(starts []time.Duration, want []answer, early time.Duration)
 	}
 }
 
-// isOver lets time pass until the visitors are over.
-func (p *play) isOver(m *move) {
+// checkOver lets time pass until the visitors are over, and fails if one still waits at the time of the move.
+func (p *play) checkOver(m *move) {
 	p.Helper()
 	p.allOver(m.time.since(p.now())+p.slack.Start, p.visitors(m)...)
 }
@@ -146,9 +146,8 @@ func (p *play) allOver(t time.Duration, visitors ...*visitor) {
 	}
 }
 
-// isInOrder wants that no visitor that began did so before an earlier one, or by at most
-// the time that the move allows.
-func (p *play) isInOrder(m *move) {
+// checkOrder fails if a visitor begins before a visitor that came earlier, by more than the move allows.
+func (p *play) checkOrder(m *move) {
 	p.Helper()
 	last, early := never, p.slack.Order
 	if m.time != nil {
@@ -163,8 +162,8 @@ func (p *play) isInOrder(m *move) {
 	}
 }
 
-// areAtMost wants that no closed interval of a length holds more than n starts.
-func (p *play) areAtMost(m *move) {
+// checkAtMost fails if a closed interval of the given length holds more than n starts.
+func (p *play) checkAtMost(m *move) {
 	p.Helper()
 	var starts []time.Duration
 	for _, v := range p.visitors(m) {
@@ -181,9 +180,9 @@ func (p *play) areAtMost(m *move) {
 	}
 }
 
-// isGapless wants that the starts of visitors that did not leave follow each other as a leaky
-// bucket's do, in any order.
-func (p *play) isGapless(m *move) {
+// checkGapless fails if the visitors that did not leave do not start one leaky-bucket interval after another, in any
+// order.
+func (p *play) checkGapless(m *move) {
 	p.Helper()
 	starts, span := []time.Duration{}, m.charges[0].Span()
 	p.allOver(p.now()+2*time.Minute, p.visitors(m)...)
@@ -203,8 +202,8 @@ func (p *play) isGapless(m *move) {
 	}
 }
 
-// isNear wants that at most n visitors have a start that is far away.
-func (p *play) isNear(m *move) {
+// checkNear fails if more than n visitors have a start that is far away.
+func (p *play) checkNear(m *move) {
 	p.Helper()
 	far := 0
 	for _, v := range p.visitors(m) {
@@ -219,9 +218,9 @@ func (p *play) isNear(m *move) {
 	}
 }
 
-// isBusy wants that a budget with callers in line has no near start free, even for the cheapest of
-// them. What is free follows from the starts of all visitors, by the definition of the limit.
-func (p *play) isBusy(_ *move, c store.Charge) {
+// checkBusy fails if a budget with callers in line has a near start free for the cheapest of them. Which starts are
+// free follows from the starts of all visitors, by the definition of the limit.
+func (p *play) checkBusy(_ *move, c store.Charge) {
 	p.Helper()
 	l, now, cheapest := newLedger(), time.Now().UnixMicro(), 0
 
@@ -250,7 +249,7 @@ func (p *play) isBusy(_ *move, c store.Charge) {
 	}
 }
 
-// crowd lets callers book at the same time, and compares when those start that are not refused.
+// crowd lets callers book at the same time, and compares the starts of the callers that are not refused.
 func (p *play) crowd(m *move) {
 	p.Helper()
 	callers := max(m.times, len(m.want.answers))
@@ -260,7 +259,8 @@ func (p *play) crowd(m *move) {
 	for i := range callers {
 		// Callers may differ: in the order of their charges, or in the budget that they need besides the first.
 		k := p.booking(m)
-		switch k.Charges = slices.Clone(k.Charges); {
+		k.Charges = slices.Clone(k.Charges)
+		switch {
 		case m.words["turning"] && i%2 == 1:
 			slices.Reverse(k.Charges)
 		case m.words["choosing"]:
@@ -378,9 +378,9 @@ type fairLane struct {
 
 // fair is the definition of shares. It serves callers one by one: each keeps the budget
 // busy for its cost over the rate, a cost for each second. The next caller is always the first of the
-// share that has been served least, in cost over weight. A share that comes back begins where
-// the share stands that was served last. Callers are given in the order in which they come.
-// fair returns when each of them starts; never: not at all.
+// share that has been served least, in cost over weight. A share that comes back begins at the finish
+// of the share that was served last. Callers are given in the order in which they come. fair returns
+// when each of them starts; never: not at all.
 func fair(callers []sharer, rate float64, end time.Duration) (starts []time.Duration) {
 	lanes, served, next := make(map[uint64]*fairLane), 0.0, 0
 	for range callers {
@@ -388,7 +388,7 @@ func fair(callers []sharer, rate float64, end time.Duration) (starts []time.Dura
 	}
 
 	for now := time.Duration(0); now < end; {
-		// Let all callers in who have come by now. A share that comes back does not catch up on what it did not ask for.
+		// Let in all callers that have come by now. A share that comes back does not catch up on what it did not ask for.
 		for ; next < len(callers) && callers[next].at <= now; next++ {
 			id := callers[next].share.ID
 			if lanes[id] == nil {

@@ -10,23 +10,23 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// isExact compares a grant with the earliest start that the definition gives.
-func (w *world) isExact(k store.Booking, g store.Grant, now, want int64) {
+// checkExact compares a grant with the earliest start that the definition gives.
+func (w *world) checkExact(k store.Booking, g store.Grant, now, want int64) {
 	w.Helper()
 	wait := time.Duration(want-now) * tick
 	ok := k.MaxWait < 0 || wait <= k.MaxWait
 	if g.OK != ok || g.Wait != wait {
 		w.failf("%s: OK %t, Wait %v; want %t, %v", describe(k), g.OK, g.Wait, ok, wait)
 	}
-	w.isHolder(k, g, now, want)
+	w.checkHolder(k, g, now, want)
 	if g.OK {
-		w.isOver(k, g, want)
+		w.checkOver(k, g, want)
 	}
 }
 
-// isHolder checks which charge the grant says held it back. Where several
+// checkHolder checks which charge the grant says held it back. Where several
 // charges rule out the moment before the start, any of them may be named.
-func (w *world) isHolder(k store.Booking, g store.Grant, now, start int64) {
+func (w *world) checkHolder(k store.Booking, g store.Grant, now, start int64) {
 	w.Helper()
 	if start == soonest(k, now) {
 		if g.HeldBy != -1 || g.Paused {
@@ -48,9 +48,9 @@ func (w *world) isHolder(k store.Booking, g store.Grant, now, start int64) {
 	}
 }
 
-// isOver checks the Over of shadow charges: at least the time that the charge alone
+// checkOver checks the Over of shadow charges: at least the time that the charge alone
 // would have added, at most what all together would have.
-func (w *world) isOver(k store.Booking, g store.Grant, start int64) {
+func (w *world) checkOver(k store.Booking, g store.Grant, start int64) {
 	w.Helper()
 
 	// The charges, as if none of them were a shadow.
@@ -77,9 +77,9 @@ func (w *world) isOver(k store.Booking, g store.Grant, start int64) {
 	}
 }
 
-// isLawful checks that a start breaks no limit and no penalty, and that a
+// checkLawful checks that a start breaks no limit and no penalty, and that a
 // refusal has a reason, where a store may be later than the definition.
-func (w *world) isLawful(k store.Booking, g store.Grant, now int64) {
+func (w *world) checkLawful(k store.Booking, g store.Grant, now int64) {
 	w.Helper()
 	start := now + micros(g.Wait)
 	if fair := k.MaxWait < 0 || g.Wait <= k.MaxWait; g.OK != fair {
@@ -262,21 +262,21 @@ func (s *scope) answer(word string) (all []answer) {
 	return all
 }
 
-// isAnswer compares the answer to a booking with a move's expectation.
-func (p *play) isAnswer(m *move, k store.Booking, g store.Grant, want answer) {
+// checkAnswer compares the answer to a booking with a move's expectation.
+func (p *play) checkAnswer(m *move, k store.Booking, g store.Grant, want answer) {
 	p.Helper()
 	switch want.kind {
 	case "start":
-		p.isTime(k, g, want.bounds)
-		p.isHolder(m, k, g, g.Wait > k.NotBefore)
+		p.checkTime(k, g, want.bounds)
+		p.checkHolder(m, k, g, g.Wait > k.NotBefore)
 	case "full":
 		if g.OK || g.Wait != 0 || g.Ready != nil {
 			p.errorf("booked at %v: %+v, want a refusal that names no time", p.now(), g)
 		}
-		p.isHolder(m, k, g, true)
+		p.checkHolder(m, k, g, true)
 
 	case "line":
-		p.isPlace(m, k, g, want)
+		p.checkPlace(m, k, g, want)
 	default:
 		p.errorf("%q is no answer to a booking", want.kind)
 	}
@@ -290,8 +290,8 @@ func (p *play) isAnswer(m *move, k store.Booking, g store.Grant, want answer) {
 	}
 }
 
-// isTime wants a start at some time, or to be told of it if that is too long to wait.
-func (p *play) isTime(k store.Booking, g store.Grant, want bounds) {
+// checkTime fails if the start is not at the expected time, or if OK does not tell whether the caller waits that long.
+func (p *play) checkTime(k store.Booking, g store.Grant, want bounds) {
 	p.Helper()
 	got, ok := p.now()+g.Wait, k.MaxWait < 0 || g.Wait <= k.MaxWait
 	switch low, high := want.low.since(p.now()), want.high.since(p.now()); {
@@ -306,9 +306,9 @@ func (p *play) isTime(k store.Booking, g store.Grant, want bounds) {
 	}
 }
 
-// isHolder checks which charge is said to have held a booking back, if the move says so; otherwise there is nothing to check
-// wait longer than it wants to.
-func (p *play) isHolder(m *move, k store.Booking, g store.Grant, waits bool) {
+// checkHolder checks which charge is said to have held a booking back. A booking that does not wait was held back by none;
+// of one that waits it must be a charge that counts, and the move's if the move names one.
+func (p *play) checkHolder(m *move, k store.Booking, g store.Grant, waits bool) {
 	p.Helper()
 	none := g.HeldBy == store.NotHeld && !g.Paused
 	switch {
@@ -321,9 +321,9 @@ func (p *play) isHolder(m *move, k store.Booking, g store.Grant, waits bool) {
 	}
 }
 
-// isPlace wants a place in line. When there will be room in flight nobody can know; of a
-// line for a start the wait is guessed.
-func (p *play) isPlace(m *move, k store.Booking, g store.Grant, want answer) {
+// checkPlace fails if the grant is no place in line. A place in line for a start guesses its wait; nobody can know when
+// there will be room in flight.
+func (p *play) checkPlace(m *move, k store.Booking, g store.Grant, want answer) {
 	p.Helper()
 	guessed := want.any || want.high.Duration > 0
 	switch {
@@ -339,9 +339,9 @@ func (p *play) isPlace(m *move, k store.Booking, g store.Grant, want answer) {
 		p.errorf("booked at %v: a place in line that says to wait %v, which nobody can know", p.now(), g.Wait)
 	}
 
-	p.isHolder(m, k, g, true)
+	p.checkHolder(m, k, g, true)
 	if !guessed {
-		p.isUncalled(g)
+		p.checkUncalled(g)
 	}
 }
 

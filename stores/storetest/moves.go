@@ -58,7 +58,7 @@ func (p *play) bookEach(m *move) (made []*caller) {
 	p.Helper()
 	for _, want := range m.want.answers {
 		k, g := p.book(p.booking(m))
-		p.isAnswer(m, k, g, want)
+		p.checkAnswer(m, k, g, want)
 		made = append(made, &caller{ticket: ticket{k, g}})
 	}
 	p.name(m, made)
@@ -77,7 +77,7 @@ func (p *play) rebook(m *move, c *caller, want answer) {
 	p.amend(&c.booking, m)
 	c.booking.Instead, c.booking.Turn = c.grant.Handle, c.grant.Turn
 	c.booking, c.grant = p.book(c.booking)
-	p.isAnswer(m, c.booking, c.grant, want)
+	p.checkAnswer(m, c.booking, c.grant, want)
 }
 
 // boards books again when the caller is called, and wants a start at once.
@@ -108,16 +108,16 @@ func (p *play) settles(m *move, c *caller) {
 	}
 }
 
-func (p *play) isCalled(_ *move, c *caller) {
+func (p *play) checkCalled(_ *move, c *caller) {
 	p.Helper()
 	p.called(c.ticket)
 }
 
-// isWaiting wants that a caller is not called, or that a visitor has not begun.
-func (p *play) isWaiting(_ *move, c *caller) {
+// checkWaiting fails if a caller is called, or if a visitor is over.
+func (p *play) checkWaiting(_ *move, c *caller) {
 	p.Helper()
 	if c.visitor == nil {
-		p.isUncalled(c.grant)
+		p.checkUncalled(c.grant)
 	} else if !c.visitor.waits() {
 		p.errorf("a visitor is over at %v, before its time", p.now())
 	}
@@ -154,8 +154,8 @@ func (p *play) refuse(m *move, c store.Charge) {
 	}
 }
 
-// isTold tells the store the upstream's statement.
-func (p *play) isTold(m *move, c store.Charge) {
+// tellQuota tells the store the upstream's statement.
+func (p *play) tellQuota(m *move, c store.Charge) {
 	p.Helper()
 	p.states(c, store.Quota{Left: m.numbers[0], Reset: m.options["reset"].Duration, Age: m.options["ago"].Duration})
 }

@@ -626,7 +626,8 @@ func remembering(known func(p penalty, now int64) bool) broken {
 func probeFor(long func(length, refused int64) int64) broken {
 	return banning(func(p penalty, now, length, refused int64) penalty {
 		next := p.then(now, length, refused, refused)
-		if next.probe = long(next.length, refused); now < p.end {
+		next.probe = long(next.length, refused)
+		if now < p.end {
 			next.probe = max(next.probe, p.probe)
 		}
 		return next

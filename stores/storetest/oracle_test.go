@@ -266,7 +266,8 @@ func (v *oracleWatch) closed() bool {
 
 // tell tells the caller, if there is news.
 func (v *oracleWatch) tell(lifted bool) {
-	if v.lifted = v.lifted || lifted; v.lifted || v.closed() {
+	v.lifted = v.lifted || lifted
+	if v.lifted || v.closed() {
 		select {
 		case v.news <- struct{}{}:
 		default:

@@ -101,8 +101,8 @@ func (p *play) visitors(m *move) (all []*visitor) {
 	return all
 }
 
-// isUncalled wants that a caller in line is not called yet.
-func (p *play) isUncalled(g store.Grant) {
+// checkUncalled fails if a caller in line is called.
+func (p *play) checkUncalled(g store.Grant) {
 	p.Helper()
 	select {
 	case <-g.Ready:

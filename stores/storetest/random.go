@@ -237,9 +237,9 @@ func (w *world) try(k store.Booking) {
 	at := now + micros(g.Wait)
 
 	if w.mood == exact {
-		w.isExact(k, g, now, want)
+		w.checkExact(k, g, now, want)
 	} else {
-		w.isLawful(k, g, now)
+		w.checkLawful(k, g, now)
 	}
 
 	if g.OK {

@@ -116,7 +116,7 @@ func (w *world) settleOne() {
 			return // nobody books that again
 		}
 		if !isOpen(*c) && !slices.Contains(w.truth.stays[c.Budget.Key], stayOf(*c, old.booking.Spread, old.at)) {
-			return // it was over before its cost was known: no cost is given back that was not booked
+			return // it was over before its cost was known: only booked costs are given back
 		}
 	}
 

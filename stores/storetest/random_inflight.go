@@ -124,7 +124,7 @@ func (w *traffic) try(k store.Booking, before *wait) {
 	}
 
 	k, g := w.book(k)
-	w.isAnswer(k, g, at-now, lacking)
+	w.checkAnswer(k, g, at-now, lacking)
 
 	// The truth holds what the store has given.
 	s := start{ticket: ticket{k, g}, at: at}
@@ -144,9 +144,9 @@ func (w *traffic) try(k store.Booking, before *wait) {
 	w.lines.call()
 }
 
-// isAnswer compares a grant with the wait for a window, and with the charges for
+// checkAnswer compares a grant with the wait for a window, and with the charges for
 // which there is no room in flight.
-func (w *traffic) isAnswer(k store.Booking, g store.Grant, wait int64, lacking []int) {
+func (w *traffic) checkAnswer(k store.Booking, g store.Grant, wait int64, lacking []int) {
 	w.Helper()
 	ok := lacking == nil && (wait == 0 || k.MaxWait != 0)
 	lines := lacking != nil && k.MaxWait != 0

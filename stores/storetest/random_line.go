@@ -145,13 +145,13 @@ func (r *lineRun) visits(v visit) *visitor {
 // compare holds what happened against the definitions.
 func (r *lineRun) compare() {
 	r.Helper()
-	r.isLawful()
-	r.isOrdered()
-	r.isBusy()
+	r.checkLawful()
+	r.checkOrder()
+	r.checkBusy()
 }
 
-// isLawful: no limit is broken, and nobody begins while a budget is closed.
-func (r *lineRun) isLawful() {
+// checkLawful fails if a limit is broken, or if a visit begins while a budget is closed.
+func (r *lineRun) checkLawful() {
 	r.Helper()
 	l := newLedger()
 	for i, v := range r.visitors {
@@ -201,11 +201,10 @@ func uses(k store.Booking, c store.Charge) bool {
 	return slices.ContainsFunc(k.Charges, func(o store.Charge) bool { return o.Budget == c.Budget })
 }
 
-// isOrdered: of two that wait for the same budget only, the waiter of the higher priority, or
-// of the same and that came first, begins first. It may be later if it had its start
-// already when the second waiter took a start that was given back, and if it came or came back after
-// that; and several that come back at one moment do so in any order.
-func (r *lineRun) isOrdered() {
+// checkOrder compares each pair of waiters of one budget alone. It fails if the waiter of the lower priority, or of equal
+// priorities the waiter that came later, begins first. It may do so if the other had its start already when a start was
+// given back, and if the other came or came back after it. Waiters that come back at one moment do so in any order.
+func (r *lineRun) checkOrder() {
 	r.Helper()
 	for j, b := range r.visitors {
 		for i, a := range r.visitors {
@@ -234,11 +233,11 @@ func (r *lineRun) isOrdered() {
 	}
 }
 
-// isBusy: what began until some time is about as much as in the perfect queue until a
-// little earlier. It may be less by one costly request, and as much for each penalty. Where callers need several
+// checkBusy fails if the costs that began until some time are much less than those of the perfect queue until a little
+// earlier. They may be less by one costly request, and by one more for each penalty. Where callers need several
 // budgets, their arrivals in one of the lines depend on the remaining lines, and refunds come when
 // near starts are booked: then only the end is compared, in carryOut.
-func (r *lineRun) isBusy() {
+func (r *lineRun) checkBusy() {
 	r.Helper()
 	for _, c := range r.plan.budgets {
 		if slices.ContainsFunc(r.plan.visits, func(v visit) bool {

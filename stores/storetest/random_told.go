@@ -182,13 +182,13 @@ func (w *toldWorld) book() {
 	w.grants = w.grants[max(0, len(w.grants)-most):]
 	if limited {
 		w.truth.stays[c.Budget.Key] = append(stays, stay{at, at, 1})
-		w.isLawful(c, at)
+		w.checkLawful(c, at)
 	}
 }
 
-// isLawful looks at all windows around a start: the starts that were booked since the
-// limit holds are at most as many as it allows.
-func (w *toldWorld) isLawful(c store.Charge, at int64) {
+// checkLawful fails if a window around a start holds more of the starts that were booked since the limit holds than it
+// allows.
+func (w *toldWorld) checkLawful(c store.Charge, at int64) {
 	w.Helper()
 	for _, first := range w.truth.stays[c.Budget.Key] {
 		if first.at > at || first.at <= at-span(c) || first.at < w.note.from {

@@ -76,9 +76,9 @@ func (p penalty) repeated(now int64) int {
 	return int(max(0, p.times-1))
 }
 
-// shut closes a budget for a while, if it is not closed for longer, because a request was
-// refused that was sent the given time ago, or 0 if none was. No time is no penalty, after which nothing
-// begins slowly.
+// shut closes a budget for a while, if it is not closed for longer, because a request that was sent the
+// given time ago was refused. ago is 0 if there was no request. No time is no penalty, after which
+// nothing begins slowly.
 func (l *ledger) shut(c store.Charge, now int64, d, ago time.Duration) {
 	l.shutLate(c, now, d, ago, ago)
 }
@@ -292,8 +292,7 @@ func statementOf(c store.Charge, q store.Quota, now int64) (s statement, ok bool
 }
 
 // reconcile books what others have spent, if the upstream says that less is left
-// than we believe. It returns between which times the booked starts lie that no
-// longer fit.
+// than we believe. It returns the times between which the booked starts no longer fit.
 func (l *ledger) reconcile(c store.Charge, q store.Quota, now int64) (from, until int64) {
 	if c.Limit.Kind() == store.KindTokenBucket {
 		return l.reconcileBucket(c, q, now)
@@ -346,8 +345,8 @@ func (l *ledger) spend(c store.Charge, at, n int64) {
 	l.stays[c.Budget.Key] = append(l.stays[c.Budget.Key], stay{at, at, int(n)})
 }
 
-// lastOf returns when the last starts before an end begin whose costs reach a sum
-// together, of the starts to come.
+// lastOf takes starts to come, from the last before an end backwards, until their costs reach a
+// sum. It returns when the first of them begins.
 func (l *ledger) lastOf(c store.Charge, now, end, cost int64) int64 {
 	stays := slices.Clone(l.stays[c.Budget.Key])
 	slices.SortFunc(stays, func(a, b stay) int { return cmp.Compare(b.at, a.at) })

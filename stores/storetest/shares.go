@@ -83,22 +83,22 @@ func (r *shareRun) carryOut() {
 	synctest.Wait()
 }
 
-// compare holds what happened against the definitions.
+// compare compares the starts and the reports with the definitions.
 func (r *shareRun) compare() {
 	r.Helper()
 	var starts []time.Duration
 	for _, v := range r.visitors {
 		starts = append(starts, v.begun())
 	}
-	r.areTold()
-	r.isLawful(starts)
-	r.isInOrder(starts)
-	r.isSoon(starts)
-	r.areParts(starts, fair(r.callers, r.scene.rate()*r.isUsed(starts), r.end))
+	r.checkReports()
+	r.checkLimit(starts)
+	r.checkOrder(starts)
+	r.checkLightShares(starts)
+	r.checkParts(starts, fair(r.callers, r.scene.rate()*r.checkUse(starts), r.end))
 }
 
-// isLawful: no window holds more than the limit.
-func (r *shareRun) isLawful(starts []time.Duration) {
+// checkLimit fails if a window holds more than the limit.
+func (r *shareRun) checkLimit(starts []time.Duration) {
 	r.Helper()
 	var order []int
 	for i, at := range starts {
@@ -119,10 +119,10 @@ func (r *shareRun) isLawful(starts []time.Duration) {
 	}
 }
 
-// areParts: each share's starts over ten windows are the fair queue's, within 5 % and two
-// of its callers. Starts within the horizon are booked already when callers come and go; the room they
-// leave of that, if they ask for little, is a large part of what one other share gets.
-func (r *shareRun) areParts(starts, want []time.Duration) {
+// checkParts fails if the starts of a share over ten windows differ from the fair queue's by more than 5 % and two
+// callers. Where callers come and go, they may differ by the starts within the horizon, too: these are booked before the
+// callers come or go.
+func (r *shareRun) checkParts(starts, want []time.Duration) {
 	r.Helper()
 	for i, a := range r.scene.tenants {
 		got, fair := r.served(i, starts), r.served(i, want)
@@ -141,9 +141,9 @@ func (r *shareRun) areParts(starts, want []time.Duration) {
 	}
 }
 
-// isUsed: of the fair queue's starts, 98 % are used; 88 % if costs differ, as without shares, or in a random
-// scene. It returns how much was used if that is less than all.
-func (r *shareRun) isUsed(starts []time.Duration) float64 {
+// checkUse fails if less than 98 % of the fair queue's starts are used. If costs differ, as without shares, and in a random
+// scene, 88 % are enough, and checkUse returns the used part. Otherwise it returns 1.
+func (r *shareRun) checkUse(starts []time.Duration) float64 {
 	r.Helper()
 	want := fair(r.callers, r.scene.rate(), r.end)
 
@@ -164,10 +164,10 @@ func (r *shareRun) isUsed(starts []time.Duration) float64 {
 	return 1
 }
 
-// isSoon: callers of a share that asks for a tenth of its part start within 0.3 s and the time
-// that their cost takes of the part. In the first windows there may be no room: a budget that was
-// idle lets a window's starts go at once.
-func (r *shareRun) isSoon(starts []time.Duration) {
+// checkLightShares fails if a caller of a light share waits too long. A share is light if it asks for at most a tenth of its
+// part of the limit. Its caller may wait 0.3 s, and as long as the share's part takes to bring the caller's cost. Callers of
+// the first windows are left out: a budget that was idle starts a whole window's cost at once.
+func (r *shareRun) checkLightShares(starts []time.Duration) {
 	r.Helper()
 	for i, a := range r.scene.tenants {
 		if a.load == 0 || a.load > 0.1 || a.heap > 0 {
@@ -175,27 +175,30 @@ func (r *shareRun) isSoon(starts []time.Duration) {
 		}
 
 		for j, c := range r.callers {
-			// A cost takes the time in which the share's part of the limit brings it.
-			most := 300*ms + time.Duration(float64(c.cost)/r.scene.part(i)*float64(sec)) + r.slack.Start
+			longest := 300*ms + time.Duration(float64(c.cost)/r.scene.part(i)*float64(sec)) + r.slack.Start
 			if r.scene.random {
-				most += 50 * ms
+				longest += 50 * ms
+			}
+
+			// Leave out callers of other shares, those that may leave before their start, and those that come too early or too late.
+			if c.share.ID != r.scene.shareID(i) || c.leaves > 0 || c.at < r.scene.windows(shareWarm) || c.at+longest > r.end {
+				continue
 			}
 
 			switch {
-			case c.share.ID != r.scene.shareID(i) || c.leaves > 0 || c.at < r.scene.windows(shareWarm) || c.at+most > r.end:
 			case starts[j] == never:
 				r.fatalf("%s: a caller of the light share %d came at %v and has not started at %v", r.scene.name, i, c.at, r.end)
-			case starts[j]-c.at > most:
+			case starts[j]-c.at > longest:
 				r.fatalf("%s: a caller of the light share %d came at %v and starts at %v, %v later; want at most %v",
-					r.scene.name, i, c.at, starts[j], starts[j]-c.at, most)
+					r.scene.name, i, c.at, starts[j], starts[j]-c.at, longest)
 			}
 		}
 	}
 }
 
-// isInOrder: within a share the first to come is the first served. A start that is booked already stays
-// where it is if a later caller finds a start that was given back.
-func (r *shareRun) isInOrder(starts []time.Duration) {
+// checkOrder fails if a caller starts before an earlier caller of its share. It may do so by the horizon: a start that is
+// booked stays where it is if a later caller finds a start that was given back.
+func (r *shareRun) checkOrder(starts []time.Duration) {
 	r.Helper()
 	last := make(map[uint64]int)
 	for j, c := range r.callers {
@@ -280,8 +283,9 @@ func (r *shareRun) asks() {
 	r.told = append(r.told, a)
 }
 
-// areTold: the report says how much waits of each share, and what those shares that wait all the time were served meanwhile.
-func (r *shareRun) areTold() {
+// checkReports fails if a report names a wrong cost or weight of the callers that wait, by share. Of the shares that wait all
+// the time, it also compares the cost that was served between two reports.
+func (r *shareRun) checkReports() {
 	r.Helper()
 	for i, a := range r.told {
 		if len(a.told) == 0 && len(a.waits) == 1 && a.waits[0] > 0 {
@@ -297,14 +301,14 @@ func (r *shareRun) areTold() {
 				continue
 			}
 
-			// Only of a share that waits all the time it is known what it was served between two reports.
+			// What was served between two reports is known only if the share waits all the time.
 			before := r.told[i-1]
 			if got, want := s.Served-before.told[id].Served, a.booked[id]-before.booked[id]; got != want {
 				r.errorf("%s: from %v to %v the share %d was served %d, and the store tells %d", r.scene.name, before.at, a.at, id, want, got)
 			}
 		}
 
-		// And no share is told of that has no waiters.
+		// A share without waiters must not be in the report.
 		for id, s := range a.told {
 			if a.waits[id] != s.Waiting {
 				r.errorf("%s: at %v the store tells %+v, and nobody of that share waits", r.scene.name, a.at, s)

@@ -96,8 +96,8 @@ func (s *scope) fields(m *move, words []string) {
 	}
 }
 
-// isStatus compares a status with the expectation of a vector's move.
-func (p *play) isStatus(m *move, c store.Charge) {
+// checkStatus compares a status with the expectation of a vector's move.
+func (p *play) checkStatus(m *move, c store.Charge) {
 	p.Helper()
 	st, err := p.store.Status(p.Context(), c)
 	if err != nil {
@@ -232,12 +232,12 @@ func (p *play) moveOn(m *move, c *caller) {
 
 func (p *play) stop(_ *move, c *caller) { c.watched.Stop() }
 
-func (p *play) isGood(_ *move, c *caller) {
+func (p *play) checkGood(_ *move, c *caller) {
 	p.Helper()
 	p.confirm(c, true)
 }
 
-func (p *play) isBad(_ *move, c *caller) {
+func (p *play) checkBad(_ *move, c *caller) {
 	p.Helper()
 	p.confirm(c, false)
 }
@@ -250,9 +250,8 @@ func (p *play) confirm(c *caller, want bool) {
 	}
 }
 
-// isUseless wants news, and that the start may not be used. What the store was told by itself
-// needs no time to get around.
-func (p *play) isUseless(_ *move, c *caller) {
+// checkUseless fails if there is no news, or if the start may be used. The store knows at once what it was told itself.
+func (p *play) checkUseless(_ *move, c *caller) {
 	p.Helper()
 	if !c.hears() {
 		p.errorf("at %v: no news of what the store was told", p.now())
@@ -260,7 +259,7 @@ func (p *play) isUseless(_ *move, c *caller) {
 	p.confirm(c, false)
 }
 
-func (p *play) isQuiet(_ *move, c *caller) {
+func (p *play) checkQuiet(_ *move, c *caller) {
 	p.Helper()
 	if c.hears() {
 		p.errorf("news at %v of what concerns nobody", p.now())

@@ -484,7 +484,7 @@ func requireKeys(b *testing.B, name string, keys int, crowd bool) {
 // A tally is what one peer did in all its turns.
 type tally struct {
 	rates                       []float64 // starts a second, turn by turn
-	medians                     []float64 // how long a call took of a worker that was alone, in microseconds
+	medians                     []float64 // how long a call of a worker that was alone took, in microseconds
 	calls, trips, cpu, commands float64
 }
 

@@ -70,10 +70,9 @@ func (r *record) account(s *scene) *account {
 // back to work: windows that wait for a second are no pause.
 const pause = 1500 * time.Millisecond
 
-// resumed returns how long after the end of the fault the first request
-// came that others followed, without a pause until the end. A fifth of what may
-// come in a second is enough, of a member's share if one was hit. A penalty lifts
-// gently: there one is.
+// resumed returns how long after the end of the fault requests came again. It looks for the first
+// request that others follow, without a pause until the end. A fifth of what may come in a second
+// is enough, of a member's share if one was hit. A penalty lifts gently: there one is.
 func (r *record) resumed(s *scene) time.Duration {
 	begin := max(s.back, s.opens)
 	seen := r.between(begin, s.end)

@@ -18,9 +18,8 @@ func failover(s *stage) {
 	s.scene.forgot = true // the replica may not have heard the master's last writes
 }
 
-// failoverLag promotes a replica that does not know of the last second. A
-// replica that stands still has lost its master before it can hear of that; what
-// was sent to it before, it will still read.
+// failoverLag promotes a replica that lacks the last second of writes. It freezes the replica, then cuts its connection:
+// when the replica runs again it reads what had arrived before the cut, and nothing later.
 func failoverLag(s *stage) {
 	master := s.sentinel.Master.Client(s)
 	s.sentinel.Replica.Pause()
@@ -36,8 +35,7 @@ func failoverLag(s *stage) {
 	s.sentinel.Failover()
 	s.back()
 
-	// Whatever arrived since then was booked with the master alone, or may
-	// have been.
+	// Starts that were booked after lagging may be known to the dead master alone.
 	s.scene.lost, s.scene.forgot = span{lagging, s.scene.back}, true
 }
 

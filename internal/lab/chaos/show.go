@@ -60,7 +60,7 @@ func show(t redistest.TB, play script, where place, faults []*fault) ([]*account
 // leaseOver is when the slots of a killed member are free again.
 const leaseOver = 30 * time.Second
 
-// close lets the fleet rest, and says which members have something left that runs.
+// close lets the fleet rest, and says in which members something still runs.
 func (s *stage) close() []string {
 	var broken []string
 	for _, h := range s.alive() {

@@ -67,7 +67,7 @@ type scene struct {
 	from, harm, back, end time.Duration // back is when the store, or the part with the fault, was in order again
 
 	hit    string        // the member that is hit; "": the fleet
-	lost   span          // when starts were booked that the store forgot, and members may have, too
+	lost   span          // when the starts were booked that the store forgot. Members may have forgotten them, too
 	opens  time.Duration // when a penalty ended, or 0
 	closed time.Duration // from when on it must have kept everybody away
 	rest   time.Duration // how long to look on, if longer than usual

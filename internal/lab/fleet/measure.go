@@ -83,7 +83,7 @@ func waitingPairs(samples []Sample) iter.Seq2[Sample, Sample] {
 	slices.SortFunc(served, func(a, b Sample) int { return cmp.Compare(a.Asked, b.Asked) })
 	return func(yield func(Sample, Sample) bool) {
 		for i, a := range served {
-			// The calls are in the order in which they came: behind the first that came too late, all did.
+			// The calls are in the order in which they came: after the first call that came too late, all came too late.
 			for _, b := range served[i+1:] {
 				if b.Asked >= a.Served {
 					break

@@ -18,7 +18,7 @@ func Run(ctx context.Context, c Config) (Report, error) {
 	o := orders{Config: c}
 	var up *Upstream
 
-	// Only an upstream that bans needs a server. Without it members answer their requests themselves.
+	// Only an upstream that bans needs a server. Otherwise members answer their requests themselves.
 	if c.Ban > 0 {
 		up = NewUpstream(limit.N(), limit.Per(), c.Ban)
 		server := Serve(up, c.Handshake)

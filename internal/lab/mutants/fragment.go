@@ -151,8 +151,8 @@ func (f fragment) matches(run []ast.Node, filled *[]ast.Expr) bool {
 	return true
 }
 
-// same reports whether two trees are equal but for their positions and comments, and appends the values of holes to
-// filled.
+// same reports whether two trees are equal but for their positions, and appends the values of holes to filled.
+// Trees are parsed without comments.
 func (f fragment) same(a, b reflect.Value, filled *[]ast.Expr) bool {
 	if a.Kind() == reflect.Interface {
 		a, b = a.Elem(), b.Elem()
@@ -207,8 +207,8 @@ func (f fragment) same(a, b reflect.Value, filled *[]ast.Expr) bool {
 	return a.Interface() == b.Interface()
 }
 
-// dropped returns where the text begins and ends that goes with what stands there: an
-// operand takes its operator along, one of several values a comma.
+// dropped returns where the text that goes with what stands there begins and ends: an operand takes
+// its operator along, one of several values a comma.
 func (p place) dropped() (from, to token.Pos) {
 	from, to = p.run[0].Pos(), p.run[len(p.run)-1].End()
 	if b, ok := p.of.(*ast.BinaryExpr); ok {

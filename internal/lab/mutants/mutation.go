@@ -86,10 +86,12 @@ func parseOne(lines []string) (m mutation, err error) {
 		return m, fmt.Errorf("want \"folder function: tests\", not %q", lines[1])
 	}
 
-	// The location has a suite, a package and tests: by default the package of the folder.
 	m.promise, m.name, m.what = head[1], head[2], head[3]
 	m.dir, m.function = where[1], where[2]
-	m.tests = tests{suite{where[3] != "", cmp.Or(where[4], "./"+m.dir)}, where[5]}
+
+	// The tests are in the package of the folder unless the location names another package.
+	race, pkg, run := where[3] != "", cmp.Or(where[4], "./"+m.dir), where[5]
+	m.tests = tests{suite{race, pkg}, run}
 	if m.tests.pkg == "./." {
 		m.tests.pkg = "."
 	}

@@ -106,7 +106,7 @@ func memory() string {
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
-// Run starts the server again that was killed, with the same files and on the same port, and waits until it answers.
+// Run restarts the killed server with the same files and on the same port, and waits until it answers.
 func (s *Server) Run() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,7 +249,7 @@ func (p programs) initialize(data string) *exec.Cmd {
 		"--skip-name-resolve", "--innodb-log-file-size=8M")
 }
 
-// shared is the server that tests use together that only need a database of their own.
+// shared is the server of all tests that need only a database of their own.
 var shared struct {
 	sync.Mutex
 	ends      []func() // stop it, or nil if Main does not run

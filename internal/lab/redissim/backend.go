@@ -121,8 +121,8 @@ func bulks(value []byte) (parts []string) {
 
 // Replay plays the calls of scripts since the last reset again, in a row,
 // on the server as it was then. It returns the microseconds of processor for a call, with
-// little of the network's part: so a server works that has enough to do. It plays them
-// twice and returns the less, because others use the machine.
+// little of the network's part: a server with enough to do works so. It plays them twice and
+// returns the less, because others use the machine.
 func (b *Backend) Replay() (least float64, err error) {
 	tape := b.tape
 	for range 2 {
@@ -284,7 +284,7 @@ func (s *server) run(l *link, words []string) []byte {
 	name := strings.ToLower(words[0])
 	s.count(name)
 
-	// Scripts run on the real server. All else is answered here.
+	// The real server runs scripts and describes commands. Everything else is answered here.
 	switch name {
 	case "evalsha", "eval":
 		return s.script(words)

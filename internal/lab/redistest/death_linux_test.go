@@ -79,7 +79,8 @@ func onEndingThread(f func()) (tid int) {
 	go func() {
 		defer close(done)
 		runtime.LockOSThread() // a goroutine that ends locked ends its thread
-		if tid = syscall.Gettid(); tid != os.Getpid() {
+		tid = syscall.Gettid()
+		if tid != os.Getpid() {
 			f()
 			return
 		}

@@ -530,8 +530,7 @@ func (f *Fault) Await(t TB) {
 	await(t, f.caught, "a call to disturb")
 }
 
-// Pass lets a call or reply go that is held, and returns when the server has
-// executed the call.
+// Pass releases the held call or reply, and returns when the server has executed the call.
 func (f *Fault) Pass(t TB) {
 	t.Helper()
 	f.Await(t)

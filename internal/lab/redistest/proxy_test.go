@@ -152,7 +152,7 @@ func TestProxyHoldsReplies(t *testing.T) {
 	b.ran(2)
 }
 
-// A client sends a call again that has no answer for long: that has none either.
+// A client repeats a call that has no answer for long. The copy has no answer either.
 func TestProxyHoldsRepliesToCopies(t *testing.T) {
 	b := watch(t, redistest.Shared(t))
 	f := b.proxy.Disturb(redistest.HoldReplies)

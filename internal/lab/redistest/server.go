@@ -241,7 +241,8 @@ func lend(t TB) *lent {
 			t.Fatal(err)
 		}
 
-		i, shared.all = len(shared.all), append(shared.all, &lent{p: p})
+		i = len(shared.all)
+		shared.all = append(shared.all, &lent{p: p})
 	}
 
 	// The test gives the server back when it ends.

@@ -3,7 +3,7 @@
 //	go run ./internal/lab/scale            # simulated: minutes
 //	go run ./internal/lab/scale -measure   # compared with processes, on a quiet machine
 //	go run ./internal/lab/scale -far       # the used share of a limit where Redis is far away
-//	go run ./internal/lab/scale -room      # how long a start waits that has room; sixty pods, four providers
+//	go run ./internal/lab/scale -room      # how long a start with room waits; sixty pods, four providers
 //	go run ./internal/lab/scale -waiting   # what waiting costs Redis, in real time, on a quiet machine
 //
 // A simulated fleet is the real engine in virtual time: nodes are real stores with real

@@ -23,8 +23,8 @@ import (
 // those who are far away depends on chance.
 const seedsFar = 3
 
-// far prints what four nodes use of a limit at several distances from Redis, and how long
-// callers wait who find room.
+// far prints what four nodes use of a limit at several distances from Redis, and how long callers
+// that find room wait.
 func (r report) far() {
 	r.say("\n## Redis far away: four nodes, simulated, %d runs of each, by seeds 1 to %d\n", seedsFar, seedsFar)
 	r.say("Each way takes a quarter to three quarters of the distance, at random. Room: half of the limit, at random times.")

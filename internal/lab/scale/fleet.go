@@ -201,8 +201,8 @@ func (p *playing) loop(u, node, caller int) {
 	}
 }
 
-// arrivals lets calls of one upstream come at random times to random nodes. Where nodes are
-// processes each of them plays all of it, and plays out its own part.
+// arrivals sends calls of one upstream to random nodes at random times. Where nodes are separate processes, every process
+// draws the same sequence and makes only the calls of its own nodes.
 func (p *playing) arrivals(u int) {
 	random := rand.New(rand.NewPCG(p.Seed, uint64(p.First+u)))
 	for at := p.from - p.Settle; ; {
@@ -212,6 +212,7 @@ func (p *playing) arrivals(u int) {
 		if p.ctx.Err() != nil {
 			return
 		}
+
 		if node := random.IntN(p.Nodes); p.limiters[node] != nil {
 			p.all.Go(func() { p.acquire(u, node, 0) })
 		}

@@ -43,7 +43,7 @@ func (c dingtalkClient) Call(r *http.Request, _ *http.Transport) (*http.Response
 	return c.Do(r)
 }
 
-// dingtalkBan is what an address gets that is banned. It has no code.
+// dingtalkBan is the answer to a banned address. It has no code.
 const dingtalkBan = `{"status":1111,"wait":5,"source":"x5","punish":"deny","uuid":"24ce64f68ff5dc054dca012fc3931165"}`
 
 // dingtalkPlatform counts messages of a robot to people by the second.

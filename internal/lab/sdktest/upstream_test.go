@@ -165,7 +165,8 @@ func (u *upstream) onPurpose(c *call, now time.Time) *closing {
 	if u.every == 0 || len(u.refusals) == 0 {
 		return nil
 	}
-	if u.until--; u.until > 0 {
+	u.until--
+	if u.until > 0 {
 		return nil
 	}
 	form := slices.MinFunc(u.refusals, func(a, b refusal) int { return u.times[a.name] - u.times[b.name] })

@@ -106,7 +106,8 @@ func visits(way []string) (all []visit) {
 		last = file
 		i := slices.IndexFunc(all, func(v visit) bool { return v.file == file })
 		if i < 0 {
-			i, all = len(all), append(all, visit{file: file})
+			i = len(all)
+			all = append(all, visit{file: file})
 		}
 
 		all[i].times++

@@ -116,8 +116,8 @@ func passed(visits []visit) time.Duration {
 	})
 }
 
-// passedByLater returns by how much later the latest comer came that passed
-// somebody. A millisecond of a start is no passing.
+// passedByLater returns the longest time by which a caller came after a caller that it passed. A
+// millisecond of a start is no passing.
 func passedByLater(visits []visit) time.Duration {
 	return most(visits, func(v *visit, by time.Duration) (time.Duration, time.Duration) {
 		return v.came + by, v.start - time.Millisecond
@@ -298,9 +298,8 @@ func (l line) next(starts []time.Duration, t time.Duration, cost int) time.Durat
 	}
 }
 
-// shared returns the visits as a perfect scheduler serves them that has one line
-// for each api and one for all of them: whenever there is room, the first of
-// those starts that both of its lines have room for.
+// shared returns the visits as served by a perfect scheduler with one line for each API and one for
+// all APIs: whenever there is room, the first of those starts that both of its lines have room for.
 func shared(wide, each line, apis int, visits []visit) []visit {
 	served := slices.Clone(visits)
 	queues, starts := make([][]int, apis), make([][]time.Duration, apis)

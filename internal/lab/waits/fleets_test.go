@@ -90,7 +90,8 @@ func randomVisits(dice *rand.Rand, n float64, nodes int) (visits []visit) {
 	visits = join(visits)
 	mine := dice.IntN(2) == 0 // each crowd at one node
 	for i := range visits {
-		if visits[i].api = dice.IntN(nodes); mine && i > 0 && visits[i].came-visits[i-1].came < 3*ms {
+		visits[i].api = dice.IntN(nodes)
+		if mine && i > 0 && visits[i].came-visits[i-1].came < 3*ms {
 			visits[i].api = visits[i-1].api
 		}
 	}
@@ -147,7 +148,8 @@ func orderOfFleets(t *testing.T, v virtual) []row {
 			p := randomPlan(seed, trouble)
 			visits := p.play(t, v, seed)
 			by := passed(visits)
-			if worst = append(worst, by); by >= passedFleets {
+			worst = append(worst, by)
+			if by >= passedFleets {
 				t.Logf("seed %d, trouble %v, %v, %d nodes, %d visits, %d events: passed by %v", seed, trouble, p.limit, p.nodes, len(p.visits), len(p.events), by)
 			}
 		}
@@ -532,7 +534,7 @@ func newStore(t *testing.T) *redisstore.Store {
 	return redisstore.New(redistest.Single(t).Client(t), redisstore.Options{})
 }
 
-// redisBehindLow lets High requests come that wait two seconds at most.
+// redisBehindLow lets High requests come. They wait two seconds at most.
 func redisBehindLow(t *testing.T) []row {
 	l := batch(newStore(t), perSecond(20).Limit)
 	s := newStage(t)

@@ -3,6 +3,7 @@ package llm
 import (
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -33,6 +34,49 @@ type Count = func(tokens int, inFlight time.Duration) int
 
 // AsTold is a Count that returns the tokens.
 func AsTold(*http.Request) Count { return func(tokens int, _ time.Duration) int { return tokens } }
+
+// A Learner expects the tokens of answers to requests that reserve none: [FirstAnswer] at first, and the average when enough answers of a
+// key have told. Without that guess programs that start together would send many times the limit before the first answer tells. The nil
+// Learner expects nothing and learns nothing. Its methods may be called at once.
+type Learner struct {
+	key     func(*http.Request) string // requests of one key have answers alike
+	written feedback.Estimates
+}
+
+// NewLearner returns a Learner that tells requests apart by key.
+func NewLearner(key func(*http.Request) string) *Learner {
+	return &Learner{key: key, written: feedback.Estimates{Least: EnoughAnswers}}
+}
+
+// Expected returns how many tokens the answer to a request is expected to have. It is 0 if the request reserves tokens, because the
+// reservation counts then, and for embeddings and verdicts of moderation, which write nothing.
+func (l *Learner) Expected(r *http.Request) int {
+	if l == nil || Reserved(r) > 0 {
+		return 0
+	}
+
+	first, path := FirstAnswer, throttle.RawPath(r)
+	if strings.HasSuffix(path, "/embeddings") || strings.HasSuffix(path, "/moderations") {
+		first = 0
+	}
+	return l.written.Cost(l.key(r), first)
+}
+
+// Learn reads a request, and returns a function that learns from the tokens that the request and its answer took together.
+func (l *Learner) Learn(r *http.Request) func(used int, inFlight time.Duration) {
+	sent, untold := Sent(r), l.Untold(r)
+	return func(used int, inFlight time.Duration) { untold(max(0, used-sent), inFlight) }
+}
+
+// Untold is a [Usage.Untold] that takes each event for a token.
+func (l *Learner) Untold(r *http.Request) func(events int, inFlight time.Duration) {
+	if l == nil || Reserved(r) > 0 {
+		return func(int, time.Duration) {}
+	}
+
+	key := l.key(r)
+	return func(written int, inFlight time.Duration) { l.written.Settled(key, written, inFlight) }
+}
 
 // Told returns what reads an amount out of the JSON of an answer or an event; below 0: it is not there.
 func Told(a feedback.Amount) func(data []byte) int {

@@ -156,7 +156,7 @@ func isOld(version string) bool {
 	return err != nil || n < oldest
 }
 
-// fault says why a server cannot keep budgets that has an identity and answers so to lua/frame.lua; ""
+// fault says why a server with an identity and this answer to lua/frame.lua cannot keep budgets, or ""
 // if it can.
 func fault(id identity, answer []any) string {
 	const newer = "use Redis 7.0 or later, or Valkey"

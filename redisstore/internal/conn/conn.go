@@ -1,6 +1,5 @@
-// Package conn calls scripts in Redis. It repeats a call that gets no answer,
-// explains why a Redis does not answer, and hides the client:
-// topology, script cache, and the secrets in its errors.
+// Package conn calls scripts in Redis. It repeats calls that have no answer, explains why a Redis
+// does not answer, and hides the client: topology, script cache, and the secrets in its errors.
 package conn
 
 import (
@@ -29,7 +28,7 @@ type Conn struct {
 	admitted sync.Map     // by address of a server: when it was found to be able to keep budgets
 	skew     atomic.Int64 // the server's clock less ours, in microseconds: a guess
 	clocked  atomic.Bool  // skew is known
-	askedAt  atomic.Int64 // when the oldest call was sent that has no answer, or 0 if Redis answered since
+	askedAt  atomic.Int64 // when the oldest unanswered call was sent, or 0 if Redis answered since
 	heardAt  atomic.Int64 // when Redis answered last, in nanoseconds, or 0 if a call failed since
 }
 
@@ -169,15 +168,15 @@ func (x *Exchange) send(shut []wire.Gate) {
 	x.sent = x.conn.begin(x.call)
 }
 
-// Await waits for the answer and returns the reply of the script. It repeats a call that
-// has no answer for hedgeAfter. If ctx ends it returns at once, but the exchange goes on.
+// Await waits for the answer and returns the reply of the script. It repeats a call that has no
+// answer for hedgeAfter. If ctx ends it returns at once, but the exchange goes on.
 func (x *Exchange) Await(ctx context.Context) (wire.Frame, error) {
 	return x.await(func() (string, error) { return x.sent.await(ctx) })
 }
 
 // AwaitUntil waits for the answer until ctx ends or the time is up. Then the error is
-// [ErrUnanswered], and a second goroutine can await the exchange. It does not repeat
-// the call.
+// [ErrUnanswered], and a second goroutine can await the exchange. It does not repeat a call that has
+// no answer.
 func (x *Exchange) AwaitUntil(ctx context.Context, timeUp <-chan time.Time) (wire.Frame, error) {
 	return x.await(func() (string, error) { return x.sent.awaitUntil(ctx, timeUp) })
 }
@@ -261,7 +260,8 @@ func (h *hedge) attempt() {
 	reply, err := h.conn.eval(h.call)
 
 	// Later answers are of copies of the same call, and say the same.
-	if !h.answered.Swap(true) {
+	wasAnswered := h.answered.Swap(true)
+	if !wasAnswered {
 		h.answers <- answer{reply, h.conn.noteAnswer(err, h.call.Script)}
 	}
 }

@@ -57,7 +57,7 @@ type group struct {
 }
 
 const (
-	linger     = 10 * time.Second       // for how long a group counts as used that is not
+	linger     = 10 * time.Second       // how long an unused group still counts as used
 	steadyFor  = 500 * time.Millisecond // how long the primary has to answer until it is back
 	reportTime = 2 * time.Second
 )
@@ -305,9 +305,9 @@ const (
 // Heartbeats remember the heartbeats that a node has sent, and the answers.
 type heartbeats struct {
 	began    time.Time // when the node began to use the group
-	since    time.Time // when the first of the heartbeats was sent that were answered without a gap
+	since    time.Time // when the first heartbeat of those answered without a gap was sent
 	sent     time.Time // when the last heartbeat was sent, answered or not
-	heard    time.Time // when the last heartbeat was sent that was answered, and counts
+	heard    time.Time // when the last heartbeat that was answered and counts was sent
 	answered time.Time // when the last answer came, also to a look
 	now      int64     // the time of the primary's clock in the last answer, in microseconds
 	last     Reply     // to the last heartbeat that counts

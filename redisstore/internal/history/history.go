@@ -643,13 +643,12 @@ func Elapsed(then, now time.Time) (time.Duration, wire.Clock) {
 	return d, wire.ElapsedKnown
 }
 
-// DecidedAt says to which time of the server a reply belongs that was decided by an
-// earlier copy of its call, sent then: at was not before since, and not after the reply
-// was received. That is the time now, as the server tells it, unless its clock was set
-// meanwhile: less has passed than nothing, or more than since the copy was sent. Then
-// nobody knows how long ago it was decided. If the clock was set back by less than that,
-// since is as much earlier, and a caller that waits for a start may find that it is too
-// old.
+// DecidedAt returns the server's time of a reply that was decided by an earlier copy of its call,
+// sent then: at was not before since, and not after the reply was received. That is the time now,
+// as the server tells it, unless its clock was set meanwhile: less has passed than nothing, or more
+// than since the copy was sent. Then nobody knows how long ago it was decided. If the clock was set
+// back by less than that, since is as much earlier, and a caller that waits for a start may find
+// that it is too old.
 func DecidedAt(sent, received time.Time, decided, now int64) (at int64, since time.Time) {
 	passed := now - decided
 	elapsed, clock := Elapsed(sent, received)

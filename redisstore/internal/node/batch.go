@@ -48,7 +48,7 @@ func mergeable(a, b int64) bool {
 	return a == b || min(a, b) > waitTolerance && min(a, b) > max(a, b)/2
 }
 
-// newBatch returns the call of some ops, which it keeps, with neighbours merged that ask the same. If each op
+// newBatch returns the call of some ops, which it keeps. Neighbours that ask the same are merged. If each op
 // needs one budget, and none has a start or a place, only the order of the ops of one budget matters: then
 // newBatch sorts the ops by budget first, so that more of them are neighbours.
 func newBatch(ops []*op, number int64) *batch {

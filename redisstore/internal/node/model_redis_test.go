@@ -137,8 +137,7 @@ func (c *modelWire) run(ctx context.Context, args []any) (string, error) {
 	return r.text, nil
 }
 
-// seed gives the call a seed that is made of all that it depends on, and returns a
-// name for that.
+// seed makes the call's seed of everything that the call depends on, and returns a name for it.
 func (c *modelWire) seed(args []any) (name [16]byte) {
 	count := args[2].(int)
 	h := sha256.New()
@@ -215,11 +214,11 @@ func (c *modelWire) really(ctx context.Context, args []any) (r modelResult, err 
 // modelCoarse is how exactly lifetimes are read: the server lives in real time.
 const modelCoarse = 500 * time.Millisecond
 
-// modelNever is when a key is over that has no expiry.
+// modelNever is the expiry of a key that never expires.
 const modelNever = 1 << 60
 
-// expiry is when a key is over that lives for so long; as before, if that is what
-// it was restored with.
+// expiry is when a key with this time to live expires; as before, if that is what it was restored
+// with.
 func (w *modelWorld) expiry(was modelKey, life time.Duration) int64 {
 	switch {
 	case life < 0:
@@ -474,7 +473,8 @@ func (k *modelWriter) answer(v wire.Frame, runs []mergedOps) {
 		k.birth(v.At(0))
 		more := v.At(4)
 		k.num(v.At(1), v.At(2), v.At(3)-k.w.clock, more)
-		if v = v.From(perRow); more != hasEarlier {
+		v = v.From(perRow)
+		if more != hasEarlier {
 			continue // no caller waits in a line
 		}
 		named := int(v.At(4))

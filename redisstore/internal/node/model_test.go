@@ -125,7 +125,8 @@ func (m *model) served(w *modelWorld, p modelPlan, q modelQuestion, fresh, ok bo
 			w.starts[j.start].phase = modelVoid // lost, before anybody heard of it
 		}
 		j.start = id
-		if st.phase = modelBooked; j.state == modelLeft {
+		st.phase = modelBooked
+		if j.state == modelLeft {
 			st.phase = modelGiven
 		}
 	}

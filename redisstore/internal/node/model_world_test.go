@@ -279,7 +279,8 @@ func (m *model) call(w *modelWorld, i int, f modelFate) {
 	defer n.unmount(s)
 	w.focus = -1
 	if n.now == nil {
-		if n.now = s.next(modelGroup, n.queue); n.now == nil {
+		n.now = s.next(modelGroup, n.queue)
+		if n.now == nil {
 			return
 		}
 	}

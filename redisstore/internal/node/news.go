@@ -182,7 +182,7 @@ func (n *Node) Turns(m notify.Turns) {
 	l.takeCuts(m.Line, c, true)
 }
 
-// connected takes in that a connection has begun that receives whose turn it is. Redis may have called waiters between its
+// connected takes in that a connection that receives whose turn it is has begun. Redis may have called waiters between its
 // last answer and now. If that was a while ago, the node asks at once how the lines stand. Otherwise the first waiter of a
 // large part of a line asks soon.
 func (n *Node) connected() {

@@ -229,7 +229,7 @@ type op struct {
 	outcome outcome
 	ready   <-chan struct{} // of the place in line: see store.Grant
 	first   time.Time       // when the op's call was sent for the first time
-	sent    time.Time       // when the copy of the call was sent that Redis answered
+	sent    time.Time       // when the copy of the call that Redis answered was sent
 	err     error           // why there is no outcome; while the op waits, why there is none yet
 }
 

@@ -350,7 +350,7 @@ func TestAPatientCallerLeaves(t *testing.T) {
 }
 
 // TestPatience: a newcomer's call waits for others where the last answer said that the budget is
-// full, for half of the wait, and not for long; and no caller waits to whom that could do harm.
+// full, for half of the wait, and not for long; and only if no waiting caller is harmed.
 func TestPatience(t *testing.T) {
 	sec := time.Second
 	thousand := store.PerSecond(1000)

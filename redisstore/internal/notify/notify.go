@@ -317,7 +317,7 @@ type Pause struct {
 // Lifted reports whether the pause was lifted.
 func (p Pause) Lifted() bool { return p.End == 0 }
 
-// An Invalidation says that all starts of a budget between two times of the server's clock are void: at or after
+// An Invalidation says that the starts of a budget between two times of the server's clock are void: at or after
 // From, and before Until. lua/reconcile.lua publishes it.
 type Invalidation struct {
 	Key         string

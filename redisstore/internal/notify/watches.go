@@ -116,7 +116,8 @@ func (ws *Watches) newsSinceBooking(w *Watch) (concerned, lifted bool) {
 
 // Stop ends the watch. It may be called more than once.
 func (w *Watch) Stop() {
-	if w.stopped.Swap(true) {
+	wasStopped := w.stopped.Swap(true)
+	if wasStopped {
 		return
 	}
 

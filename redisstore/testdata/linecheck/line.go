@@ -106,7 +106,7 @@ func (c *class) join(cost int64) {
 	c.waiting += cost
 }
 
-// recount counts a ticket in full again whose owner came when its turn had come, and has to wait again.
+// recount counts a ticket in full again: its owner came when its turn had come, and has to wait again.
 func (c *class) recount(t *Ticket, cost, round int64) {
 	missing := cost - c.counts(t, cost)
 	c.waiting += missing

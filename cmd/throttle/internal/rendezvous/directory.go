@@ -40,7 +40,7 @@ func Directory() (string, error) {
 	return Private(filepath.Join(cache, "throttle"))
 }
 
-// Private returns path after it has made sure that a directory is there which only this user may use.
+// Private returns path after it has made sure that path is a directory, and that only this user may use it.
 func Private(path string) (string, error) {
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", err

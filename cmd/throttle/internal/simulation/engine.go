@@ -400,8 +400,8 @@ func (a *account) price(charges []store.Charge) {
 	}
 }
 
-// shadowed records the effect of shadow policies on a request.
-func (a *account) shadowed(q *Request) {
+// recordShadowDelays records how long shadow policies would have delayed a request.
+func (a *account) recordShadowDelays(q *Request) {
 	for i, over := range q.Over() {
 		if over > 0 {
 			a.of(&q.Charges[i]).Over.Add(over)

@@ -178,13 +178,15 @@ func (r *run) sendNext(w *worker) {
 	r.engine.Send(&Request{Charges: charges, Data: w}, r)
 }
 
-// Started implements Observer.
+// Started implements Observer. It plays the answer: latency after the start, the request ends and the worker sends its next.
 func (r *run) Started(q *Request) {
 	w := q.Data.(*worker)
 	r.result.Waits.Add(q.Waited())
 	r.inFlight++
 	r.timeline.start(r.engine.Clock.Now())
-	r.shadowed(q)
+	r.recordShadowDelays(q)
+
+	// A part of the mix may have a latency of its own.
 	latency := r.Latency
 	if partLatency := r.Mix[w.part].Latency; partLatency > 0 {
 		latency = partLatency
@@ -195,7 +197,7 @@ func (r *run) Started(q *Request) {
 		r.result.Took = time.Duration(r.engine.Clock.Now()-r.Begin.UnixMicro()) * time.Microsecond
 
 		// Redis needs a moment until it has handed the slot to the next request.
-		if slices.ContainsFunc(q.Charges, handedOver) {
+		if slices.ContainsFunc(q.Charges, takesSharedSlot) {
 			r.engine.Clock.AfterFunc(r.HandOver, q.End)
 		} else {
 			q.End()
@@ -205,8 +207,8 @@ func (r *run) Started(q *Request) {
 	})
 }
 
-// handedOver reports whether a charge takes a slot that moves between nodes.
-func handedOver(c store.Charge) bool {
+// takesSharedSlot reports whether a charge takes a slot that moves between nodes.
+func takesSharedSlot(c store.Charge) bool {
 	return c.Limit.Kind() == store.KindConcurrency && !c.Node
 }
 

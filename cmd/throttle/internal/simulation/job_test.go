@@ -43,7 +43,8 @@ func perform(t *testing.T, j *simulation.Job) (took time.Duration) {
 		left--
 		best := 0
 		for i, p := range j.Mix {
-			if debts[i] += p.Weight; debts[i] > debts[best] {
+			debts[i] += p.Weight
+			if debts[i] > debts[best] {
 				best = i
 			}
 		}

@@ -112,7 +112,7 @@ func (r *Replay) Started(q *Request) {
 	}
 	r.result.Took = time.Duration(now-r.begin) * time.Microsecond
 	r.timeline.start(now)
-	r.shadowed(q)
+	r.recordShadowDelays(q)
 	if len(q.Charges) > 0 {
 		r.engine.Clock.AfterFunc(r.Latency, q.End)
 	}

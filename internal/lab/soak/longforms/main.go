@@ -68,7 +68,8 @@ func longForms(root fs.FS) (map[string]string, error) {
 	return patterns, err
 }
 
-// mentions has the names that each function of a folder's tests mentions. Methods of one name count as one function, which at worst makes a test long that is not.
+// mentions has the names that each function of a folder's tests mentions. Methods of one name count as one function, which at worst makes a short test count as
+// long.
 type mentions map[string]map[string]bool
 
 // add notes the names of the functions of one file.

@@ -25,8 +25,8 @@ func main() {
 	}
 }
 
-// play lets two callers fill the budget and wait once, so that all is made that is made once, and then
-// one wait again. The Lua files are in the list "entered" of the server.
+// play lets two callers fill the budget and wait once, so that everything that is made only once
+// exists. Then one of them waits again. The Lua files are in the list "entered" of the server.
 func play(addr string) error {
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer upstream.Close()

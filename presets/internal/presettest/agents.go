@@ -1,0 +1,100 @@
+package presettest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
+)
+
+// A talker answers a call after a time that grows with its tokens, and notes when it began.
+type talker struct {
+	mu     sync.Mutex
+	random *rand.Rand
+	begun  time.Time
+	starts []time.Duration
+	tokens []int
+}
+
+func (k *talker) RoundTrip(r *http.Request) (*http.Response, error) {
+	k.mu.Lock()
+	tokens := 100 + k.random.IntN(1501)
+	k.starts, k.tokens = append(k.starts, time.Since(k.begun)), append(k.tokens, tokens)
+	k.mu.Unlock()
+
+	time.Sleep(time.Duration(tokens) * 10 * time.Millisecond)
+	usage := fmt.Sprintf(`{"usage":{"total_tokens":%d}}`, tokens)
+	return &http.Response{
+		StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(strings.NewReader(usage)), ContentLength: int64(len(usage)),
+	}, nil
+}
+
+// fullest returns the most tokens of calls that began within one minute, of those that began between
+// two times.
+func (k *talker) fullest(from, to time.Duration) (most int) {
+	for _, first := range k.starts {
+		sum := 0
+		for j, at := range k.starts {
+			if at >= first && at < first+time.Minute && first >= from && at < to {
+				sum += k.tokens[j]
+			}
+		}
+		most = max(most, sum)
+	}
+	return most
+}
+
+// AgentsThatStartTogether has 100 agents begin at one moment under a limit of tokens a minute. They send JSON to chat, and reserve no
+// tokens for their answers. No minute may have more than a tenth above the limit, the first ones included, and later nine tenths of the
+// limit are to be used.
+func AgentsThatStartTogether(t *testing.T, chat string, policies func(limit int) []throttle.Policy) {
+	const limit = 60_000
+	for seed := range uint64(3) {
+		synctest.Test(t, func(t *testing.T) {
+			api := &talker{random: rand.New(rand.NewPCG(seed, 7)), begun: time.Now()}
+			client, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: memstore.New(), Policies: policies(limit), Base: api})
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+			defer cancel()
+
+			var agents sync.WaitGroup
+			for range 100 {
+				agents.Go(func() {
+					for ctx.Err() == nil {
+						r := Request(t, chat, `{"model":"a","messages":"`+strings.Repeat("x", 80)+`"}`).WithContext(ctx)
+						r.Header.Set("Content-Type", "application/json")
+						resp, err := client.RoundTrip(r)
+						if err != nil {
+							return // its time is over before it could start
+						}
+						_, _ = io.Copy(io.Discard, resp.Body)
+						_ = resp.Body.Close()
+					}
+				})
+			}
+			agents.Wait()
+
+			first, later := api.fullest(0, 2*time.Minute), 0
+			for i, at := range api.starts {
+				if at >= 3*time.Minute && at < 9*time.Minute {
+					later += api.tokens[i]
+				}
+			}
+			t.Logf("the fullest of the first minutes has %d %%, later %d %% are used", first*100/limit, later*100/(6*limit))
+			require.LessOrEqual(t, first, limit*11/10)
+			require.GreaterOrEqual(t, later, 6*limit*9/10)
+		})
+	}
+}
