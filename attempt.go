@@ -48,7 +48,7 @@ type roundTrip struct {
 	connClosed    bool          // the connection was closed before anything was written
 	baseRetried   bool          // the base sends a request again after it has written it
 	ended         bool          // the response is over, or there is none
-	checked       chan struct{} // closed when the pre-write check ends; nil while nobody waits for its end
+	checked       chan struct{} // closed when the pre-write check ends. It is nil while nobody waits for the end.
 	stopErr       error         // why the pre-write check stopped the request
 	stopAfterFunc func() bool   // ends the watch over the request's context
 }
@@ -131,8 +131,8 @@ type sentContext struct {
 	attempt         *roundTrip // has the hooks
 
 	mu      sync.Mutex
-	trace   *httptrace.ClientTrace  // calls the hooks, then the caller's hooks; nil until the base asks for it
-	endable context.Context         // derived from the caller's, and ends with cancel; nil until the base asks for it
+	trace   *httptrace.ClientTrace  // calls the hooks, then the caller's hooks. It is nil until the base asks for it.
+	endable context.Context         // derived from the caller's, and ends with cancel. It is nil until the base asks for it.
 	cancel  context.CancelCauseFunc // of endable
 	cause   error                   // with which end was called
 	ended   bool                    // end was called

@@ -246,8 +246,10 @@ func (c *chooser) isTooLate(ctx context.Context, all []*contender) bool {
 
 		// This variant can contribute nothing.
 		case v.unpriced != nil || v.guess == Never || left <= acquire.NoWaitLeft:
+
 		case v.guess <= 0:
 			return false
+
 		default:
 			rate += 1 / v.guess.Seconds()
 		}
@@ -311,7 +313,7 @@ func (v *contender) race(ctx context.Context, r *acquire.Race) {
 	}
 }
 
-// asideFor is for how long a variant stands aside that was refused, or whose store failed.
+// asideFor is for how long a variant stands aside after it was refused, or after its store failed.
 const asideFor = time.Second
 
 // standAside waits until the variant may ask again, and returns false if ctx ends before. A

@@ -127,7 +127,7 @@ func (e *UnmatchedError) Error() string {
 // for which a function of a policy failed gets a ConfigError, too, and is not sent. The text
 // suggests a remedy.
 type ConfigError struct {
-	Policy string // the policy's name, or its place in the slice ("#3") while it has none; "" for Config itself
+	Policy string // the policy's name, or its place in the slice ("#3") while it has none. It is "" for Config itself.
 	Field  string // the field of Policy or Config
 	Err    error  // the mistake, and a remedy
 }
@@ -151,7 +151,7 @@ type gaveUpError struct {
 	note   store.PauseNote // of the pause that held the caller
 	cause  error           // context.Cause
 	err    error           // ctx.Err(), so that errors.Is finds it whatever the cause
-	store  error           // why the store did not answer; nil if the limit held the caller
+	store  error           // why the store did not answer. It is nil if the limit held the caller.
 }
 
 // Error says for how long the caller waited, for what, and why it gave up.

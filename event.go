@@ -83,11 +83,11 @@ type Event struct {
 	Host    string          // EventUnmatched: the host of the request, as [Host] has it
 	Note    store.PauseNote // EventClosed, EventOff and events of a paused budget: the operator's note, or zero
 	Callers int             // EventWaiting, EventStillWaiting: how many callers of this program Policy holds, this caller included
-	Left    time.Duration   // EventStillWaiting: how long the caller will still be held; 0 if unknown, as behind Concurrency
+	Left    time.Duration   // EventStillWaiting: how long the caller will still be held. Zero means that nobody knows, as behind Concurrency.
 
 	// Duration is a length of time that depends on Kind:
 	//
-	//	EventWaiting                 how long the caller will be held; 0 if unknown
+	//	EventWaiting                 how long the caller will be held, or 0 if nobody knows
 	//	EventStarted, EventRefused   how long the caller was held
 	//	EventGaveUp, EventOff        how long the caller was held
 	//	EventStale                   how long ago the start was

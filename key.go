@@ -159,8 +159,8 @@ func RawPath(r *http.Request) string {
 	return path.Clean(p)
 }
 
-// Method is a [Policy.Key]: the request's method; "" is GET, as for
-// [http.Client].
+// Method is a [Policy.Key]: the request's method. As for [http.Client],
+// "" means GET.
 func Method(r *http.Request) string {
 	if r.Method == "" {
 		return http.MethodGet

@@ -171,8 +171,8 @@ func (a *acquisition) awaitStart(ctx context.Context) error {
 	return a.Acquire(ctx, acquire.Wait{})
 }
 
-// key returns the hashed key of the budget that a key of the program names; "" names the budget of
-// a policy without a Key.
+// key returns the hashed key of the budget that a key of the program names. The key "" names the
+// budget of a policy without a Key.
 func (l *Limiter) key(key string) [16]byte {
 	if key == "" {
 		return l.charge.Budget.Key

@@ -27,7 +27,7 @@ type queue struct {
 	all   sync.WaitGroup
 	mu    sync.Mutex
 	begin time.Time
-	at    []time.Duration // when each started, or left; 0 at first
+	at    []time.Duration // when each started, or left. It is 0 at first.
 	err   []error
 }
 

@@ -139,6 +139,7 @@ func (b *meteredBody) keep(p []byte) (seenAtOnce bool) {
 
 	switch {
 	case b.over: // the costs are settled
+
 	case b.coding == "":
 		b.writing = true
 		return true
@@ -146,6 +147,7 @@ func (b *meteredBody) keep(p []byte) (seenAtOnce bool) {
 	// A body that is too long is not kept at all: a part of it cannot be decoded.
 	case b.long || len(b.coded)+len(p) > maxCoded:
 		b.long, b.coded = true, nil
+
 	default:
 		b.coded = append(b.coded, p...)
 	}

@@ -24,9 +24,9 @@ type Permit struct {
 	first    permitRow
 	more     []permitRow // behind the first, until they are set with room for moreRows
 	held     acquire.Hold
-	usedAt   time.Duration // when Renew returned, and the work began; 0 if the work began at its start
-	slots    *slotTie      // ends the slots of the permit; nil for a permit without slots
-	unredeem func()        // makes the place of the caller good again; nil for a caller without a place
+	usedAt   time.Duration // when Renew returned, and the work began. Zero means that the work began at its start.
+	slots    *slotTie      // ends the slots of the permit. It is nil for a permit without slots.
+	unredeem func()        // makes the place of the caller good again. It is nil for a caller without a place.
 	state    atomic.Uint32
 }
 

@@ -20,7 +20,7 @@ import (
 type feedback struct {
 	penalties []penalty
 	quotas    []quota
-	costs     []int         // of all charges, asBooked where the response states none; nil if it states none at all
+	costs     []int         // of all charges, asBooked where the response states none. It is nil if the response states none at all.
 	verdict   Verdict       // of the policies whose budgets stay open
 	arrived   time.Duration // when the response came
 }
@@ -515,7 +515,7 @@ func (r *roundTrip) settleCosts(ctx context.Context, costs []int) {
 // them, and its body when it is over. Both may come at one time.
 type settlement struct {
 	mu     sync.Mutex
-	booked []store.Charge // the charges with the costs that the store has; nil until a cost differs from the booking
+	booked []store.Charge // the charges with the costs that the store has. It is nil until a cost differs from the booking.
 }
 
 // tell tells the store the costs of a start: a cost for each charge, asBooked for charges
@@ -564,7 +564,7 @@ type penalty struct {
 	byDefault bool // the default read it, and not the policy's own function
 
 	charge  *store.Charge
-	length  time.Duration // how long the budget must stay closed from now on; not above 0 once the penalty is over
+	length  time.Duration // how long the budget must stay closed from now on. It is not above 0 once the penalty is over.
 	verdict Verdict       // of the policy on the request
 	failed  bool          // the store could not be told, or the penalty was over by then
 	outage  bool          // the upstream is down: it may be up again at any time, and bans nobody

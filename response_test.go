@@ -321,7 +321,7 @@ func (blindMeter) Cost() int                   { return -1 }
 // A teller is an upstream that allows n in any window, and tells a limit with each answer.
 type teller struct {
 	*strict
-	tells func(since time.Duration) (n, seconds int) // what it tells; 0 and 0 for nothing
+	tells func(since time.Duration) (n, seconds int) // what it tells, or 0 and 0 for nothing
 }
 
 func newTeller(n int, per time.Duration, tells func(since time.Duration) (n, seconds int)) *teller {

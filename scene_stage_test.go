@@ -72,7 +72,7 @@ type caller struct {
 
 type callerKey struct{}
 
-// callerOf returns whose context it is; nil: nobody's.
+// callerOf returns the caller whose context it is, or nil if it is nobody's.
 func callerOf(ctx context.Context) *caller {
 	c, _ := ctx.Value(callerKey{}).(*caller)
 	return c

@@ -614,7 +614,6 @@ func (r *roundTrip) rewindBody() bool {
 			return false
 		}
 		r.rewound = r.reqBody
-
 	default:
 		// GetBody makes a new body for each attempt.
 		body, err := r.req.GetBody()

@@ -65,7 +65,6 @@ func (s *Store) Book(_ context.Context, b *store.Booking) (g store.Grant, err er
 		if s.bookOne(b, &g) {
 			return g, nil
 		}
-
 	case s.bookAll(b, &g):
 		return g, nil
 	}
@@ -363,7 +362,7 @@ func (s *Store) Appoint(_ context.Context, c store.Charge, wait time.Duration, a
 type appointments struct {
 	mu   sync.Mutex
 	all  map[ledger.Key]ledger.Appointments
-	most int // at how many budgets the ones with past appointments are dropped
+	full int // at how many budgets the ones with past appointments are dropped
 }
 
 // make makes an appointment with a caller that leaves now, and would wait for wait. again says that the caller has had
@@ -373,9 +372,9 @@ func (a *appointments) make(now int64, c *store.Charge, wait time.Duration, agai
 	defer a.mu.Unlock()
 
 	// Drop past appointments only when the map has doubled, so that a call costs the same on average.
-	if len(a.all) >= a.most {
+	if len(a.all) >= a.full {
 		maps.DeleteFunc(a.all, func(_ ledger.Key, of ledger.Appointments) bool { return max(of[0], of[1]) <= now })
-		a.most = max(64, 2*len(a.all))
+		a.full = max(64, 2*len(a.all))
 	}
 
 	if a.all == nil {

@@ -118,7 +118,7 @@ func (s *Store) stand(w *waiter, b *store.Booking) (g store.Grant, moved []ledge
 	return g, moved
 }
 
-// giveUp has a waiter leave that does not come again.
+// giveUp has a waiter leave its line for good.
 func (s *Store) giveUp(w *waiter) {
 	var moved []ledger.Key
 	s.lockLines(w.shards)

@@ -155,7 +155,7 @@ func TestP11_QuotaBesideOthers(t *testing.T) {
 			other.Wait()
 		})
 
-		unseen := api.mostWithin(api.travel + api.takes + 2*time.Second + time.Minute/128 + acquire.DefaultJitter)
+		unseen := api.maxWithin(api.travel + api.takes + 2*time.Second + time.Minute/128 + acquire.DefaultJitter)
 		for w, n := range api.refused {
 			require.LessOrEqual(t, n, (1+api.others[w])*unseen, "seed %d, window %d", seed, w)
 		}
@@ -186,8 +186,8 @@ func TestP11_QuotaOfSlowAnswers(t *testing.T) {
 	}
 }
 
-// mostWithin returns how many requests arrived at the most within d.
-func (a *quotaAPI) mostWithin(d time.Duration) (most int) {
+// maxWithin returns how many requests arrived at the most within d.
+func (a *quotaAPI) maxWithin(d time.Duration) (most int) {
 	first := 0
 	for i, at := range a.arrived {
 		for at.Sub(a.arrived[first]) > d {

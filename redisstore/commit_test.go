@@ -31,7 +31,7 @@ type outcome struct {
 }
 
 // bookAside books in the background. The outcome is there when the bubble is
-// idle and the call has returned; nil until then.
+// idle and the call has returned. It is nil until then.
 func bookAside(ctx context.Context, s *redisstore.Store, k *store.Booking) **outcome {
 	var got *outcome
 	go func() {

@@ -253,7 +253,7 @@ type tap struct {
 	mu   sync.Mutex
 	cmds []redis.Cmder
 
-	hold func(redis.Cmder) bool // whose answers are held back; nil: none
+	hold func(redis.Cmder) bool // whose answers are held back. Nil means none.
 	pass chan struct{}          // each value, or closing, lets one answer through
 }
 

@@ -356,9 +356,9 @@ func unlimitedIsTold(t *testing.T) bool {
 type crowdScene struct {
 	name       string
 	policies   []throttle.Policy
-	keys       int  // how many budgets a policy has; 0: one
+	keys       int  // how many budgets a policy has. Zero means one.
 	costs      int  // a caller costs up to so much
-	shares     int  // how many shares the callers have; 0: none
+	shares     int  // how many shares the callers have. Zero means none.
 	priorities bool // callers have any priority
 	deaths     bool // a node stops without a word
 }

@@ -43,7 +43,7 @@ import (
 // was taken from a share while Redis was away, because no row knows that start.
 type Store struct {
 	budgets  store.Store     // the budgets of the fleet, in Redis, and of this node alone, in memory
-	fallback *fallback.Store // serves the fleet's budgets while Redis is away; nil if callers wait then
+	fallback *fallback.Store // serves the fleet's budgets while Redis is away. It is nil if callers wait then.
 	primary  *primary
 
 	namespace string // as Options has it, or the default

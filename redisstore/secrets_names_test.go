@@ -427,7 +427,7 @@ func TestWrongOptions(t *testing.T) {
 		name   string
 		client redis.UniversalClient
 		o      redisstore.Options
-		wrong  []string // the options; none: nothing is wrong
+		wrong  []string // the options. There are none if nothing is wrong.
 	}{
 		{"nothing", client, redisstore.Options{}, nil},
 		{"all that is right", client, redisstore.Options{Namespace: "a b:{c}%ü", HashTags: true, Outage: redisstore.OutageFailOpen}, nil},

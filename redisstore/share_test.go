@@ -434,7 +434,7 @@ func TestStatusTellsShares(t *testing.T) {
 func TestStatusSaysWhatHasNoRoom(t *testing.T) {
 	server := redistest.Shared(t)
 	defer redisstore.MistakenScript(t, "#text <= MAX_SHARED", "#text <= 1100")()
-	defer redisstore.MistakenScript(t, "lined <= LEAST_LINED", "lined <= 600")()
+	defer redisstore.MistakenScript(t, "lined <= LOW_LINED", "lined <= 600")()
 	synctest.Test(t, func(t *testing.T) {
 		shares := stand(t, server, 40, 16) // after 1.5 s some 200 have started, and no share has no caller left
 		time.Sleep(1500 * time.Millisecond)

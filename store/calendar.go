@@ -110,6 +110,7 @@ func firstInstant(date time.Time, loc *time.Location) time.Time {
 		// The clocks were put forward over midnight: the stretch begins later on that date.
 		case !start.IsZero() && midnight.Before(start):
 			return start
+
 		default:
 			return midnight
 		}

@@ -288,7 +288,6 @@ func (l Limit) validatePeriod(jitter time.Duration) error {
 			return fmt.Errorf("%s: use Day, Week, WeekFrom, Month, Quarter or Year", l.unit.text())
 		}
 		return nil
-
 	case l.per <= 0:
 		return fmt.Errorf("a period of %v: use a positive one, such as time.Second", l.per)
 	case l.per > MaxPeriod:
@@ -416,7 +415,6 @@ func (c Charge) Span() time.Duration {
 		n := time.Duration(c.Limit.n)
 		spaced := ceilMicro((c.Limit.per+n-1)/n) + min(c.Jitter, time.Microsecond)
 		return max(spaced, ceilMicro((length+n-1)/n))
-
 	case KindTokenBucket:
 		// A full bucket of spent tokens has flowed in again by then.
 		tokens, micros := c.Refill()

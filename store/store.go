@@ -178,7 +178,7 @@ type Charge struct {
 // Within a share callers are served in the order of their arrival. All callers without a
 // share have the zero Share.
 type Share struct {
-	ID     uint64 // a hash of the policy's name and the share's name, below 2^53; 0 for callers without a share
+	ID     uint64 // a hash of the policy's name and the share's name, below 2^53. It is 0 for callers without a share.
 	Weight int    // from 1 to 1000, where 0 means 1
 }
 
@@ -262,7 +262,7 @@ type Grant struct {
 	// the wait would have been, or Never if no wait helps. No store books a start that is
 	// further ahead than MaxAhead, a hundred years.
 	OK   bool
-	Wait time.Duration // from when Book returns until the start; 0 if the start is now
+	Wait time.Duration // from when Book returns until the start. It is 0 if the start is now.
 
 	// Age is an upper bound on how long before the return of Book the store decided: the time
 	// that its answer may have been on the way.
@@ -342,7 +342,7 @@ type Watch interface {
 type Refusal struct {
 	Length time.Duration // for how long the refusal closes the budget; with 0 the budget stays open
 	Ago    time.Duration // how long ago the refused request was sent
-	Took   time.Duration // how long its answer took; 0 stands for Ago
+	Took   time.Duration // how long its answer took. Zero stands for Ago.
 
 	// Start is the grant of the refused start, by which an Adaptive budget learns. Without a
 	// Handle the budget learns nothing.
@@ -395,7 +395,7 @@ type Status struct {
 	Booked  int           // costs of starts that are booked for later
 	Waiting int           // costs of all waiters: with a booked start, or in line without one
 	Wait    time.Duration // how long a request of cost 1 would wait if it came now, without the unknown wait for a slot
-	Paused  time.Duration // how long a penalty still closes the budget; 0 while the budget is open
+	Paused  time.Duration // how long a penalty still closes the budget. It is 0 while the budget is open.
 
 	// Callers is how many callers stand in line, whatever they cost. Callers with a booked
 	// start are not among them. Where a store lists only the first callers of a long line,

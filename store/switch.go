@@ -28,7 +28,7 @@ type Switch struct {
 	passed atomic.Int64
 
 	mu    sync.Mutex
-	on    context.Context // ends when the Switch is turned off; nil until a caller waits
+	on    context.Context // ends when the Switch is turned off. It is nil until a caller waits.
 	endOn context.CancelFunc
 }
 

@@ -458,6 +458,7 @@ func (c *Caller) goOnCounted(ctx context.Context, failed error) {
 	case failed != nil && !c.outageReported:
 		c.outageReported = true
 		c.report(ctx, EventStoreFailed, c.Waited(), c.engine.Errors.StoreFailed(failed))
+
 	case failed != nil: // the observer knows of the outage
 
 	// The store has counted the caller, which goes on whatever the answer's wait is.

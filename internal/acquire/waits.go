@@ -144,7 +144,6 @@ func (c *Caller) exceedsMaxWait(ctx context.Context, g store.Grant) error {
 		if c.remaining <= 0 {
 			c.remainingBy = BoundMaxWaitOver
 		}
-
 	case ok && g.HeldBy >= 0 && left > 0 && g.Wait > left:
 		c.remaining, c.remainingBy = left, BoundDeadline
 	default:

@@ -80,8 +80,8 @@ func once(line string) string {
 	return line
 }
 
-// numbers returns the members of a list of numbers, without their parameters and quotes;
-// nil if a member is no number, as in a date. "1,5" is no list: it may be a decimal.
+// numbers returns the members of a list of numbers, without their parameters and quotes,
+// or nil if a member is no number, as in a date. "1,5" is no list: it may be a decimal.
 func numbers(line string) (members []string) {
 	for text := range strings.SplitSeq(line, ",") {
 		member, _, _ := strings.Cut(text, ";")

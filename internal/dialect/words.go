@@ -44,8 +44,8 @@ func leadingLength(text string) (d time.Duration, rest string, ok bool) {
 	return d, rest, d > 0
 }
 
-// mostNumber is the largest number in front of a unit that is no nonsense.
-const mostNumber = 1e9
+// maxNumber is the largest number in front of a unit that is no nonsense.
+const maxNumber = 1e9
 
 // leadingPart reads a number with its unit.
 func leadingPart(text string) (d time.Duration, rest string, ok bool) {
@@ -55,7 +55,7 @@ func leadingPart(text string) (d time.Duration, rest string, ok bool) {
 	}
 	rest = strings.TrimPrefix(strings.TrimLeft(rest, " "), "more ")
 	unit, rest, ok := leadingUnit(rest)
-	return Length(n, unit), rest, ok && n <= mostNumber
+	return Length(n, unit), rest, ok && n <= maxNumber
 }
 
 // leadingNumber reads "39.237", "a" or "an".
@@ -142,8 +142,8 @@ func Sentence(text string, sent time.Time) (time.Duration, bool) {
 	return Common(text, sent)
 }
 
-// mostWords is how many words a moment may have.
-const mostWords = 6
+// maxWords is how many words a moment may have.
+const maxWords = 6
 
 // leading reads the length or the moment that a text begins with. withBare says that a
 // number without a unit counts seconds.
@@ -154,8 +154,8 @@ func leading(text string, sent time.Time, withBare bool) (d time.Duration, ok bo
 
 	// A moment may have spaces: try the most words first, so that the zone is not cut off.
 	text, _, _ = strings.Cut(text, `"`)
-	words := strings.SplitN(text, " ", mostWords+1)
-	for n := min(len(words), mostWords); n > 0 && !ok; n-- {
+	words := strings.SplitN(text, " ", maxWords+1)
+	for n := min(len(words), maxWords); n > 0 && !ok; n-- {
 		phrase := strings.TrimRight(strings.Join(words[:n], " "), `.,;:!?)]}"'。`)
 		if _, isNumber := Number(phrase); !isNumber || withBare && n == len(words) {
 			d, ok = Common(phrase, sent)

@@ -14,14 +14,14 @@ import (
 )
 
 // MaxWait returns how long a caller wants to be held at most, as "Prefer: wait=5" says in seconds
-// (RFC 7240), but no longer than most. Without a legible number it is most. A wait of 0 is -1, which
+// (RFC 7240), but no longer than max. Without a legible number it is max. A wait of 0 is -1, which
 // is [throttle.NoWait], because a MaxWait of 0 is the default of a minute.
-func MaxWait(h http.Header, most time.Duration) time.Duration {
+func MaxWait(h http.Header, max time.Duration) time.Duration {
 	text, ok := parameter(h["Prefer"], "wait")
 	seconds, err := strconv.ParseUint(text, 10, 31)
 	switch wanted := time.Duration(seconds) * time.Second; {
-	case !ok || err != nil || wanted >= most:
-		return most
+	case !ok || err != nil || wanted >= max:
+		return max
 	case wanted == 0:
 		return throttle.NoWait
 	default:

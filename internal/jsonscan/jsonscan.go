@@ -265,12 +265,10 @@ func (s *Scanner) Skip() (ok bool) {
 			s.byte()
 			depth++
 			continue
-
 		case '}', ']':
 			s.byte()
 			depth--
 			ok = depth >= 0
-
 		case ',', ':':
 			s.byte()
 			ok = depth > 0

@@ -229,21 +229,21 @@ func (r *Row) advance(now int64, u *rule) {
 // see docs/internals/bans.md. A ceiling lowers its limit: see docs/use/bans.md#learn-from-refusals.
 
 const (
-	// LeastProbe and longestProbe bound for how many microseconds one start is
+	// MinProbe and maxProbe bound for how many microseconds one start is
 	// alone after a penalty: its answer may say that the ban goes on.
-	LeastProbe   = 250_000
-	longestProbe = 5_000_000
+	MinProbe = 250_000
+	maxProbe = 5_000_000
 
-	// longestGrown is an upper bound on a penalty that grows because it was met
+	// maxGrown is an upper bound on a penalty that grows because it was met
 	// again and again, in microseconds.
-	longestGrown = int64(time.Hour / time.Microsecond)
+	maxGrown = int64(time.Hour / time.Microsecond)
 
-	// longestStep is the longest step of a slow start, in microseconds.
-	longestStep = int64(20 * time.Second / time.Microsecond)
+	// maxStep is the longest step of a slow start, in microseconds.
+	maxStep = int64(20 * time.Second / time.Microsecond)
 )
 
 // step returns the longest step of the slow start after the penalty.
-func (p *penalty) step() int64 { return min(p.length/2, longestStep) }
+func (p *penalty) step() int64 { return min(p.length/2, maxStep) }
 
 // remembered returns for how long after the end of the penalty a refusal has to
 // do with it.
@@ -261,8 +261,8 @@ func (r *Row) repeated(now int64) int {
 // grown returns an upper bound on a penalty of that length that is met again: as
 // many times the length as the length has whole seconds.
 func grown(length int64) int64 {
-	length = min(length, longestGrown)
-	return min(length*(length/Micros(time.Second)), longestGrown)
+	length = min(length, maxGrown)
+	return min(length*(length/Micros(time.Second)), maxGrown)
 }
 
 // shut closes the row for a length of time, in microseconds, and reports whether
@@ -290,7 +290,7 @@ func (r *Row) shut(length, refused, took int64) bool {
 	}
 
 	// The first start afterwards is alone until its answer can be there.
-	p.probe = max(LeastProbe, min(2*took, longestProbe, p.length))
+	p.probe = max(MinProbe, min(2*took, maxProbe, p.length))
 	r.paused = max(old, now+p.length)
 
 	// Two penalties that overlap are one, with the longer times of both.
@@ -389,6 +389,7 @@ func (r *Row) used(mark int64, u *rule) float64 {
 	for _, e := range r.entries {
 		switch {
 		case e.last < since || e.first > mark:
+
 		case e.last <= mark:
 			sum += float64(e.n)
 
@@ -516,19 +517,19 @@ func (r *Row) forgetProbe() {
 
 // A note is a limit as answers have told it. The zero note is none.
 type note struct {
-	n      int64 // starts in any window, at least 1 and at most mostTold
-	window int64 // in microseconds, at least leastWindow and at most longestWindow
+	n      int64 // starts in any window, at least 1 and at most maxTold
+	window int64 // in microseconds, at least minToldWindow and at most maxToldWindow
 	heard  int64 // when an answer told it last
 }
 
 const (
-	// mostTold bounds the number of a note. A larger number is no limit.
-	mostTold = 1 << 30
+	// maxTold bounds the number of a note. A larger number is no limit.
+	maxTold = 1 << 30
 
-	// leastWindow and longestWindow bound the window of a note, in microseconds. A
+	// minToldWindow and maxToldWindow bound the window of a note, in microseconds. A
 	// limit outside of the bounds is ignored.
-	leastWindow   = int64(store.MinTold / time.Microsecond)
-	longestWindow = int64(store.MaxTold / time.Microsecond)
+	minToldWindow = int64(store.MinTold / time.Microsecond)
+	maxToldWindow = int64(store.MaxTold / time.Microsecond)
 
 	// preferred is for how many microseconds, at the least, a note is preferred to
 	// a limit that allows more.
@@ -549,7 +550,7 @@ func (m *note) until() int64 {
 
 // isNote reports whether a limit may be a note.
 func isNote(n, window int64) bool {
-	return 1 <= n && n <= mostTold && leastWindow <= window && window <= longestWindow
+	return 1 <= n && n <= maxTold && minToldWindow <= window && window <= maxToldWindow
 }
 
 // isTighter reports whether n starts in a window are fewer than the note has in

@@ -30,10 +30,10 @@ const (
 )
 
 // blockEnd returns when the units of a leaky bucket's entry are over: at the
-// earliest when as many of them as one start can have, most, had their time,
+// earliest when as many of them as one start can have, maxUnits, had their time,
 // even if they were booked closer together.
-func (e *entry) blockEnd(unit, most int64) int64 {
-	return max(e.last+unit, e.first+min(e.n, most)*unit)
+func (e *entry) blockEnd(unit, maxUnits int64) int64 {
+	return max(e.last+unit, e.first+min(e.n, maxUnits)*unit)
 }
 
 // join makes one entry of i and i+1.
@@ -359,12 +359,12 @@ type rule struct {
 	most    int64 // n, or how much of n a ceiling allows
 
 	// Fields that only some kinds have, like aligned and slots above.
-	width  int64 // the length of the windows. Zero: there are none, or they differ in length.
-	unit   int64 // for how long each unit of a cost is alone. Zero: units may start together.
+	width  int64 // the length of the windows. Zero means that there are none, or they differ in length.
+	unit   int64 // for how long each unit of a cost is alone. Zero means that units may start together.
 	pad    int64 // by how much more a ceiling keeps units apart
-	tokens int64 // this many tokens flow into a bucket in micros. Zero: there is no bucket.
+	tokens int64 // this many tokens flow into a bucket in micros. Zero means that there is no bucket.
 	micros int64
-	peak   int64 // upper bound on the starts in any half-open interval for which entries are kept. Zero: no start counts.
+	peak   int64 // upper bound on the starts in any half-open interval for which entries are kept. Zero means that no start counts.
 
 	learns int64   // see LearningPeriod of store.Charge
 	rate   float64 // how much the limit allows in the time learns
@@ -477,23 +477,23 @@ func Constants() []Constant {
 		{"MARKED", marked},
 
 		// Penalties and the slow start after them.
-		{"LEAST_PROBE", LeastProbe},
-		{"LONGEST_PROBE", longestProbe},
-		{"LONGEST_GROWN", longestGrown},
-		{"LONGEST_STEP", longestStep},
+		{"MIN_PROBE", MinProbe},
+		{"MAX_PROBE", maxProbe},
+		{"MAX_GROWN", maxGrown},
+		{"MAX_STEP", maxStep},
 		{"SLOW_STEPS", len(steps)},
 		{"STEP_PARTS", "{" + strings.Trim(strings.Join(strings.Fields(fmt.Sprint(steps)), ", "), "[]") + "}"},
 
 		// Ceilings.
 		{"RISING_WINDOWS", risingWindows},
-		{"RISING_LEAST", minRising},
+		{"MIN_RISING", minRising},
 		{"CEILING_FALL", fall},
 		{"CEILING_RISEN", risen},
 
 		// What upstreams tell of their limits.
-		{"MOST_TOLD", mostTold},
-		{"LEAST_WINDOW", leastWindow},
-		{"LONGEST_WINDOW", longestWindow},
+		{"MAX_TOLD", maxTold},
+		{"MIN_TOLD_WINDOW", minToldWindow},
+		{"MAX_TOLD_WINDOW", maxToldWindow},
 		{"PREFERRED", preferred},
 		{"NOTE_KEPT", noteKept},
 		{"EVEN_WINDOW", Micros(store.MaxEvenWindow)},

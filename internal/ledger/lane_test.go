@@ -54,7 +54,7 @@ func TestP5_ARowTellsAHundredSharesApart(t *testing.T) {
 			r.lease(Node{ID: dice.Int64N(1 << 50), Lease: 10_000_000 + node})
 		}
 		for i := range int64(3 * most) {
-			share := store.Share{ID: uint64(1)<<52 + uint64(i%most), Weight: 1 + dice.IntN(mostWeight)}
+			share := store.Share{ID: uint64(1)<<52 + uint64(i%most), Weight: 1 + dice.IntN(maxWeight)}
 			_, _ = r.lineUp(1, share, place{arrival: r.seen + i*1000, cost: cost, node: r.leases[i%10].node}, false)
 			own := r.queue.lanes[1].of(share.ID)
 			own.finish, own.served = dice.Int64N(own.step(cost)+1), dice.Int64N(cost*1000)

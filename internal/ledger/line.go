@@ -17,11 +17,11 @@ import (
 // Waiter has stood in no line.
 type Waiter struct {
 	class    int
-	first    int64     // its arrival in lines where it has not been, if it has been in a line before. Zero: a new arrival.
+	first    int64     // its arrival in lines where it has not been, if it has been in a line before. Zero means a new arrival.
 	arrivals []arrival // where it has been
 	passed   []Key     // where it had its turn, and has not been booked since
 	turn     Key       // where it had its last turn
-	stand    *stand    // where it stands, nil: in no line
+	stand    *stand    // where it stands. It is nil if the waiter stands in no line.
 	lost     bool      // it had a start, and gave it up: it goes before the starts of others
 	counted  []Key     // where its turn counts as a turn of its share
 }
@@ -287,6 +287,7 @@ func (q *Request) stand(w *Waiter, turn Key) {
 	// The row tells as many shares apart as it can, and the caller's is a new one.
 	case q.Bounded && q.Searches[at].row.queue.isCrowded(maxShares(q.Searches[at].rule.n), w.class, b.Charges[at].Share.ID):
 		g.HeldBy, g.Wait, g.Paused, g.Shares = at, wait, q.isPaused(at), maxShares(q.Searches[at].rule.n)
+
 	default:
 		q.lineUp(w, at)
 		g.HeldBy, g.Wait, g.Paused = at, wait, q.isPaused(at)

@@ -45,7 +45,7 @@ type callers struct {
 	arrivals ledger.Arrivals
 	waiters  []ledger.Waiter
 	grants   []store.Grant
-	shares   int // of how many shares they are; 0: they have none
+	shares   int // of how many shares they are. Zero means that they have none.
 }
 
 // act does one operation on a row, as r decides.

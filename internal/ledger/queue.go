@@ -16,8 +16,8 @@ import (
 // leave cost their share nothing.
 
 const (
-	// mostWeight is an upper bound on the weight of a share.
-	mostWeight = 1000
+	// maxWeight is an upper bound on the weight of a share.
+	maxWeight = 1000
 
 	// commonShare is the share of the waiters that a stored row only counts,
 	// because it has no room for the lanes of their shares.
@@ -37,7 +37,7 @@ type queue struct {
 	lanes  [classes]lanes
 	called []place // of waiters that had their turn, and come for slots too
 	asked  int64   // when a waiter without a place came, left or asked last
-	guard  int64   // the node that goes through the line at the time until, if no node does before. Zero: none. See Pass.
+	guard  int64   // the node that goes through the line at the time until, if no node does before. Zero means none. See Pass.
 	until  int64
 }
 
@@ -60,7 +60,7 @@ type lane struct {
 type place struct {
 	arrival int64 // a number that follows the clock
 	cost    int64
-	node    int64 // the node of the waiter. Zero: a node without a lease.
+	node    int64 // the node of the waiter. Zero means a node without a lease.
 	front   bool  // the waiter had its turn, and goes before all waiters that had none
 }
 
@@ -333,7 +333,7 @@ func (l *queue) isLaneShort(class int, own *lane, few int) bool {
 	return before < few && len(own.places) < max(1, (few-before)/len(l.lanes[class]))
 }
 
-// isShort reports whether a lane is short that has waiters without a place.
+// isShort reports whether any lane with waiters without a place is short.
 func (l *queue) isShort(few int) bool {
 	for k, c := range l.lanes {
 		for i := range c {
@@ -371,13 +371,13 @@ func (l *queue) open(class int, share store.Share) *lane {
 		*c = append(*c, lane{share: share.ID})
 		own = &(*c)[len(*c)-1]
 	}
-	own.weight = int64(max(1, min(share.Weight, mostWeight)))
+	own.weight = int64(max(1, min(share.Weight, maxWeight)))
 
 	return own
 }
 
-// isCrowded reports whether a share has no lane, and most lanes exist already.
-func (l *queue) isCrowded(most, class int, share uint64) bool {
+// isCrowded reports whether a share has no lane, and maxLanes lanes exist already.
+func (l *queue) isCrowded(maxLanes, class int, share uint64) bool {
 	if l == nil || share == 0 || l.lanes[class].of(share) != nil {
 		return false
 	}
@@ -386,7 +386,7 @@ func (l *queue) isCrowded(most, class int, share uint64) bool {
 	for _, c := range l.lanes {
 		lanes += len(c)
 	}
-	return lanes >= most
+	return lanes >= maxLanes
 }
 
 // has reports whether a waiter of any class has that arrival.

@@ -43,7 +43,7 @@ type Request struct {
 	// for others to share a step. Its arrival is as much earlier.
 	Late int64
 
-	early    int64 // the start at which a waiter is served before earlier waiters. Zero: it is the first. See Pass.
+	early    int64 // the start at which a waiter is served before earlier waiters. Zero means that it is the first. See Pass.
 	earlyKey Key   // the budget in whose line that is
 
 	needsSlots bool // a charge is a Concurrency limit
@@ -305,7 +305,6 @@ func (q *Request) start(t int64) {
 		if held := &q.Searches[g.HeldBy]; !held.rule.slots { // no start is in a row of slots
 			held.row.keepBehind(class(b.Priority), t)
 		}
-
 	default:
 		q.pin(t)
 	}

@@ -18,7 +18,7 @@ type Row struct {
 	total   int64   // the sum of their n
 
 	seen   int64 // the latest time at which anybody asked
-	lost   int64 // no start later than this was forgotten. Zero: no start was.
+	lost   int64 // no start later than this was forgotten. Zero means that no start was.
 	span   int64 // for how many microseconds entries are kept
 	most   int64 // upper bound on the starts in any half-open interval of a span
 	until  int64 // span and most are needed until then, even if a caller's limit is smaller
@@ -27,10 +27,10 @@ type Row struct {
 	frozen int64 // starts up to then stay booked when they are cancelled
 
 	level int64 // TokenBucket: units spent at the time lost; see search.go
-	unit  int64 // units of a token in level. Negative: other limits added to level. Zero: the limit was no bucket.
+	unit  int64 // units of a token in level. Negative means that other limits added to level. Zero means that the limit was no bucket.
 
-	ceiling ceiling        // what was learned of the upstream. Zero: nothing.
-	note    note           // what the upstream has told. Zero: nothing.
+	ceiling ceiling        // what was learned of the upstream. Zero means nothing.
+	note    note           // what the upstream has told. Zero means nothing.
 	lifts   int64          // how many pauses ended before their time
 	tails   [classes]int64 // the last start that waiters of each class got
 	pin     int64          // the last start that is, or was, beyond the horizon
@@ -54,7 +54,7 @@ type level struct{ at, spent int64 }
 type penalty struct {
 	length int64 // for how many microseconds it closed the budget
 	probe  int64 // for how many microseconds the first start afterwards is alone
-	times  int64 // how often in a row it was met. Zero: it was no refusal.
+	times  int64 // how often in a row it was met. Zero means that it was no refusal.
 }
 
 // A ceiling is what was learned of how much the upstream allows: the level of
@@ -133,8 +133,8 @@ func (r *Row) Clone() *Row {
 	return c
 }
 
-// times are the times of the row's head that move when the clock steps; 0 means
-// that there is none. Frozen is compared with marks, which do not move, and seen
+// times are the times of the row's head that move when the clock steps. Zero
+// means that there is none. Frozen is compared with marks, which do not move, and seen
 // is the old time itself.
 func (r *Row) times() [9]*int64 {
 	return [...]*int64{&r.lost, &r.until, &r.paused, &r.ceiling.fell, &r.tails[0], &r.tails[1], &r.tails[2], &r.pin, &r.note.heard}

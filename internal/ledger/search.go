@@ -27,9 +27,9 @@ type Search struct {
 	i, j  int   // Sliding, Bucket: the run of entries i … j-1
 	sum   int64 // the costs of that run
 	k     int   // the entry at which the pace stands
-	wait  int64 // Sliding: the earliest start by the limit alone. Zero: not asked yet.
+	wait  int64 // Sliding: the earliest start by the limit alone. Zero means not asked yet.
 	pace  int64 // Sliding: the microseconds that one unit of cost keeps clear; see even
-	part  int64 // Sliding: a start is at the begin of a part of this length. Zero: anywhere.
+	part  int64 // Sliding: a start is at the begin of a part of this length. Zero means anywhere.
 	level level // Bucket: the level when the run begins
 
 	called bool // Concurrency: room was set aside, and is free again
@@ -487,7 +487,6 @@ func (r *Row) recount(u *rule) {
 	case old == 0: // the level is 0
 	case r.level/old >= u.n:
 		r.level = u.n * u.micros // a full bucket; the product below could overflow
-
 	default:
 		// level × micros ÷ old in 128 bits, rounded up.
 		hi, lo := bits.Mul64(uint64(r.level), uint64(u.micros))
@@ -594,8 +593,8 @@ func (s *Search) bucket(t int64) int64 {
 
 // When waiters will have their turn, as far as anybody can tell: if nothing
 // changes. A rank is the sum of the costs up to a caller in its line, its own
-// cost included. When callers come again that left with their places is at the
-// end of this file.
+// cost included. The end of this file says when callers who left with their places
+// come again.
 
 // farWindows is how many windows of a calendar are looked at one by one.
 const farWindows = 64
@@ -700,10 +699,13 @@ func (s *Search) turnAt(rank int64) int64 {
 
 	case u.tokens > 0:
 		return s.bucketTurn(from, rank)
+
 	case u.aligned:
 		return s.alignedTurn(from, rank)
+
 	case u.peak == 0:
 		return from
+
 	default:
 		return max(s.slidingTurn(from, rank), s.pacedTurn(from, rank))
 	}
@@ -733,8 +735,8 @@ func (a *Appointments) of(again bool) *int64 {
 	return &a[0]
 }
 
-// Make returns in how long a caller should come again that leaves now, and that
-// was told a wait: behind the appointment before it by the time that the limit
+// Make returns in how long a caller that leaves now, after it was told a wait,
+// should come again: behind the appointment before it by the time that the limit
 // takes for the charge.
 func (a *Appointments) Make(now int64, c *store.Charge, wait time.Duration, again bool) time.Duration {
 	tail := a.of(again)

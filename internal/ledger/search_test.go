@@ -37,7 +37,7 @@ func TestP3_ALaterQuestionFindsNoEarlierStart(t *testing.T) {
 			at = end
 		}
 		if r.IntN(4) == 0 {
-			row.paused, row.last = now+r.Int64N(1_000_000)-500_000, penalty{length: r.Int64N(3_000_000), probe: LeastProbe}
+			row.paused, row.last = now+r.Int64N(1_000_000)-500_000, penalty{length: r.Int64N(3_000_000), probe: MinProbe}
 		}
 
 		s.row, s.from = row, now

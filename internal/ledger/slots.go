@@ -21,8 +21,8 @@ type lease struct {
 	node  int64
 	until int64
 	held  int64 // the costs of its slots
-	asked int64 // since when the node was asked to come because of a waiter. Zero: it was not, or has come. See Pass.
-	comes int64 // until when the node has said that it makes a step by itself, if it was not asked. Zero: it has not said so.
+	asked int64 // since when the node was asked to come because of a waiter. Zero means that it was not, or has come. See Pass.
+	comes int64 // until when the node has said that it makes a step by itself, if it was not asked. Zero means that it has not said so.
 }
 
 // slots is what a Concurrency budget has in flight, and the line for it. Nobody
@@ -142,6 +142,7 @@ func (s *slots) setAside(tell func(p place)) {
 		switch {
 		// A called waiter has its room, and a silent node's waiter stands aside.
 		case w.called || w.silent:
+
 		case s.taken() <= w.room:
 			w.called = true
 			s.aside += w.cost
@@ -289,8 +290,7 @@ func (q *Request) Renew() {
 	q.moved()
 }
 
-// Relist gives a waiter for the slots of the i-th charge the place again that it
-// has lost.
+// Relist gives a waiter for the slots of the i-th charge its lost place back.
 func (q *Request) Relist(i int, arrival int64) {
 	s := &q.Searches[i]
 	s.row.lease(q.Node) // the row had none, if it listed no place of the node

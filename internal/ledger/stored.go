@@ -278,7 +278,7 @@ func (l *queue) sound() bool {
 	}
 	for _, c := range l.lanes {
 		for i := range c {
-			if c[i].weight < 1 || c[i].weight > mostWeight || c.of(c[i].share) != &c[i] || !c[i].inOrder() {
+			if c[i].weight < 1 || c[i].weight > maxWeight || c.of(c[i].share) != &c[i] || !c[i].inOrder() {
 				return false
 			}
 		}
@@ -485,10 +485,10 @@ func (rd *reader) wrapped() int64 {
 	return x
 }
 
-// count reads a number from 0 to most.
-func (rd *reader) count(most int) int {
+// count reads a number from 0 to limit.
+func (rd *reader) count(limit int) int {
 	x := rd.number()
-	if x > int64(most) {
+	if x > int64(limit) {
 		rd.failed = true
 	}
 	if rd.failed {

@@ -52,8 +52,8 @@ type Pass struct {
 	floor  int64 // no waiter ahead starts before, or a waiter that is still to book would find no room between others
 	awaits bool  // a node that was asked by an earlier pass is still to come, and is not silent
 	aside  bool  // room is set aside for a waiter before the next one
-	again  int64 // when there may be more to do, a time of the store's clock. Zero: nobody knows.
-	plan   int64 // when the node itself comes for its next waiter. Zero: it has no such plan.
+	again  int64 // when there may be more to do, a time of the store's clock. Zero means that nobody knows.
+	plan   int64 // when the node itself comes for its next waiter. Zero means that it has no such plan.
 
 	// The place that Next has named.
 	place place
@@ -79,8 +79,8 @@ func NewPass(q *Request) *Pass {
 	return p
 }
 
-// lapse returns for how many microseconds a node may say nothing that was asked
-// to come.
+// lapse returns for how many microseconds a node may say nothing after it was
+// asked to come.
 func lapse(horizon time.Duration) int64 { return max(minLapse, Micros(horizon)/lapseParts) }
 
 // ask notes that a node is to come, and reports whether it must be told, because

@@ -132,10 +132,10 @@ func TestP4_ANodePlans(t *testing.T) {
 		name     string
 		node     int64
 		before   int64 // how long before the start of the waiter the pass is
-		confirms int64 // how long before that start the node confirms a start of another caller. Zero: it confirms none.
-		comes    int64 // the same of when it says to come. Zero: it says nothing.
+		confirms int64 // how long before that start the node confirms a start of another caller. Zero means that it confirms none.
+		comes    int64 // the same of when it says to come. Zero means that it says nothing.
 		enough   bool
-		later    time.Duration // until its own pass. Zero: it plans none.
+		later    time.Duration // until its own pass. Zero means that it plans none.
 	}{
 		{"its waiter", 2, 900_000, 0, planBy, true, 900*time.Millisecond - planAt*time.Microsecond},
 		{"a start that is confirmed early", 2, 900_000, horizon / 4, horizon / 4, true, 0},

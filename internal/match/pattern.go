@@ -16,7 +16,7 @@ import (
 // A Pattern is one parsed Match of a policy, piece by piece. [Index] does the matching.
 type Pattern struct {
 	method string
-	labels []part // of the host, the last label first; empty for every host
+	labels []part // of the host, the last label first. There are none if the pattern matches every host.
 	deep   bool   // the host began with "*.": one or more labels follow labels
 	port   string // or "" for every port
 	segs   []part // of the path, unescaped
@@ -181,7 +181,6 @@ func (p *Pattern) parsePath(path string, off int) error {
 				return err
 			}
 			p.end, p.rest = endSubtree, name
-
 		default:
 			name, err := p.parseWildcard(seg, off)
 			if err != nil {
@@ -248,15 +247,16 @@ func (p *Pattern) Covers(o *Pattern) bool {
 
 // coversHost is Covers for hosts.
 func (p *Pattern) coversHost(o *Pattern) bool {
-	switch most := len(o.labels); {
+	switch others := len(o.labels); {
 	// A pattern without labels matches every host.
 	case len(p.labels) == 0:
 		return true
-	case most == 0:
+
+	case others == 0:
 		return false
 
 	// A host of o may have too few labels for p, or too many.
-	case p.deep && !o.deep && len(p.labels) >= most, !p.deep && (o.deep || len(p.labels) != most):
+	case p.deep && !o.deep && len(p.labels) >= others, !p.deep && (o.deep || len(p.labels) != others):
 		return false
 	}
 	return cover(p.labels, o.labels)
@@ -264,13 +264,13 @@ func (p *Pattern) coversHost(o *Pattern) bool {
 
 // coversPath is Covers for paths.
 func (p *Pattern) coversPath(o *Pattern) bool {
-	switch n, most := len(p.segs), len(o.segs); {
+	switch n, others := len(p.segs), len(o.segs); {
 	// A path of o may have too few segments for p, or too many.
-	case n > most, n < most && p.end != endSubtree:
+	case n > others, n < others && p.end != endSubtree:
 		return false
 
 	// The segments are as many, so the endings must fit: "/a/" does not match "/a", for example.
-	case n == most && p.end == endSubtree && o.end == endHere, n == most && p.end != endSubtree && p.end != o.end:
+	case n == others && p.end == endSubtree && o.end == endHere, n == others && p.end != endSubtree && p.end != o.end:
 		return false
 	}
 	return cover(p.segs, o.segs)
@@ -475,6 +475,7 @@ func (p *Pattern) Group() (g string, whole bool) {
 	// The pattern names no label below the registry: it is the registry itself, or "*." in front of it.
 	case len(p.labels) <= n:
 		return g, p.deep
+
 	case p.labels[n].wild:
 		return g, true
 	}

@@ -129,7 +129,7 @@ func (c *Caller) Served(q *ledger.Request, comes bool) (ready chan struct{}) {
 	return c.ready
 }
 
-// Dismiss takes a caller out of line, which is to ask again. It returns the channel that is to be closed.
+// Dismiss takes a caller out of line: the caller is to ask again. It returns the channel that is to be closed.
 func (c *Caller) Dismiss(q *ledger.Request) (ready chan struct{}) {
 	q.Dismiss(&c.Waiter)
 	c.state = Summoned

@@ -38,7 +38,7 @@ func newMemory(o Options, isDead func(node, heard int64) bool) memory {
 
 // A passed is the last pass of the node through a line.
 type passed struct {
-	comes int64     // until when no other node asks this one to come, a time of the store's clock. Zero: it may be asked at any time.
+	comes int64     // until when no other node asks this one to come, a time of the store's clock. Zero means that it may be asked at any time.
 	at    time.Time // when it was
 	lists bool      // the row lists all waiters
 
@@ -100,7 +100,6 @@ func (m *memory) watch(w *Watch, lasts bool) {
 			m.watches[key] = Watches{w: {}}
 		case lasts:
 			all[w] = struct{}{}
-
 		default:
 			delete(all, w)
 			if len(all) == 0 {

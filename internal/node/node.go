@@ -57,13 +57,13 @@ type Backend interface {
 	Listen(wake func(told bool)) (stop func(), err error)
 }
 
-// A DeathObserver is a Backend that knows of some nodes that they are dead before their leases end.
+// A DeathObserver is a Backend that learns of some deaths of nodes before the nodes' leases end.
 type DeathObserver interface {
-	// IsDead reports whether a node is dead for sure that was heard of last at a time of the store's clock, by its lease in a row. It does not
-	// block. A backend that has to find out first does so, and answers a later call.
+	// IsDead reports whether a node is dead for sure. Heard is when the node was heard of last, by its lease in a row and the store's clock. IsDead
+	// does not block. A backend that has to find out first does so, and answers a later call.
 	IsDead(node, heard int64) bool
 
-	// OnDeath has told called, from any goroutine, when a node has died of which IsDead was asked. It is called once, before all other methods.
+	// OnDeath has told called, from any goroutine, when a node that IsDead was asked about has died. It is called once, before all other methods.
 	// A backend that cannot tell need not call told: nodes ask again once a second.
 	OnDeath(told func())
 }

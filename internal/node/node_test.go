@@ -280,14 +280,14 @@ type visitor struct {
 	*world
 	store *node.Store
 	b     *store.Booking
-	wait  time.Duration // for how long it waits for its turn; below 0: for any time
+	wait  time.Duration // for how long it waits for its turn. Below 0 means for any time.
 
 	mu      sync.Mutex
 	asked   int // calls of Book
 	answers int // answers of these
 	turn    store.Turn
 	ready   <-chan struct{} // of its last answer
-	start   int64           // when it has started, by the store's clock; 0: it has not
+	start   int64           // when it has started, by the store's clock, or 0 before that
 	over    bool
 }
 

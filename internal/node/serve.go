@@ -76,8 +76,8 @@ func (st *step) call(key ledger.Key, arrival int64) {
 	}
 }
 
-// dismiss has the waiters book again that cannot wait until their budget opens, so that they
-// are told.
+// dismiss summons each waiter whose MaxWait ends before its closed budget opens. The waiter books
+// again and is refused at once.
 func (st *step) dismiss(c ledger.Closed) {
 	for _, at := range st.line.arrivals(c.Key) {
 		if w := st.line.at(c.Key, at); w.caller().EndsBefore(c.Until) {
@@ -270,7 +270,7 @@ func (st *step) serveOwn(key ledger.Key, w *waiter, pass *ledger.Pass) (served b
 	return served
 }
 
-// served has a caller told that had its turn, or serves the line in which the caller waits now.
+// served tells a caller that it has had its turn, or serves the line in which the caller waits now.
 func (st *step) served(c *Caller, q *ledger.Request, comes bool) {
 	if ready := c.Served(q, comes); ready != nil {
 		st.wake = append(st.wake, ready)
@@ -340,7 +340,7 @@ func (st *step) recover() {
 	st.useless = append(st.useless, everything)
 }
 
-// isDead reports whether a node is dead for sure that has a lease in a row.
+// isDead reports whether a node with a lease in a row is dead for sure.
 func (st *step) isDead(r *ledger.Row, node int64) bool {
 	return st.memory.isDead(node, r.LeaseEnd(node)-st.memory.node.Lease)
 }

@@ -37,7 +37,7 @@ type step struct {
 	// Done when the rows are saved.
 	wake    []chan struct{}
 	useless []ledger.Useless
-	later   map[ledger.Key]time.Duration // when lines are looked at again; below 0: not again
+	later   map[ledger.Key]time.Duration // when lines are looked at again. Below 0 means not again.
 	passes  map[ledger.Key]passed
 }
 
@@ -377,17 +377,17 @@ func holdsSlots(b *store.Booking) bool {
 	return slices.ContainsFunc(b.Charges, func(c store.Charge) bool { return c.Limit.Kind() == store.KindConcurrency })
 }
 
-// mostShort is how many charges a booking has at most that takes the short way, which reads each row by
+// maxShortcut is how many charges a booking has at most that takes the short way, which reads each row by
 // itself.
-const mostShort = 4
+const maxShortcut = 4
 
 // book books b for a caller, and writes the answer to g. The booking must not change until the step is over.
 func (st *step) book(b *store.Booking, g *store.Grant) {
 	*g = store.Grant{}
 
 	// Most bookings are plain, and are decided without a waiter and a request.
-	if b.Turn == nil && len(b.Charges) <= mostShort {
-		var few [mostShort]*ledger.Row
+	if b.Turn == nil && len(b.Charges) <= maxShortcut {
+		var few [maxShortcut]*ledger.Row
 		rows := few[:0]
 		for i := range b.Charges {
 			rows = append(rows, st.row(&b.Charges[i]))

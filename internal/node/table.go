@@ -218,7 +218,7 @@ func (t *Table) IsBefore(known *Table) bool {
 	return false
 }
 
-// linger is for how many microseconds a row is kept that no limit needs: a longer one may come.
+// linger is for how many microseconds a row is kept when no limit needs it any more: a limit with a longer window may come.
 const linger = 60_000_000
 
 // Matters returns in how many microseconds, counted from a time of the store's clock, a row can be

@@ -502,7 +502,7 @@ func (k *worker) pay() {
 	}
 }
 
-// lookAgain has a line served later; below 0: not again. The state is locked.
+// lookAgain has a line served later. A time below 0 means not again. The state is locked.
 func (k *worker) lookAgain(key ledger.Key, later time.Duration) {
 	switch t := k.memory.timers[key]; {
 	case later < 0 && t != nil:
@@ -604,13 +604,13 @@ func (k *worker) takeOver() {
 
 // renew has the node's leases of some budgets renewed, and what dead nodes left there freed.
 func (k *worker) renew(leased []ledger.Key) {
-	most := maxRenewed
+	size := maxRenewed
 	if k.maxRows > 0 {
-		most = min(most, k.maxRows)
+		size = min(size, k.maxRows)
 	}
 
 	// Many leases are renewed in several steps, so that callers get their turn between them.
-	for keys := range slices.Chunk(leased, most) {
+	for keys := range slices.Chunk(leased, size) {
 		k.post(&op{decide: func(st *step, o *op) { st.renew(o.keys) }, keys: keys})
 	}
 }
@@ -707,7 +707,6 @@ func (o *op) await(ctx context.Context, patience time.Duration) bool {
 			if o.observer != nil {
 				o.observer.StoreAway(err)
 			}
-
 		case <-over:
 			waits = false
 		case <-ctx.Done():

@@ -26,7 +26,7 @@ type peekedBody struct {
 	io.ReadCloser
 	until  time.Time // no look waits longer
 	haste  bool      // the look that is on its way waits no longer than beginTime: see Begins
-	length int64     // of the body, as its answer says; below 0 if the answer does not say
+	length int64     // of the body, as its answer says. It is below 0 if the answer does not say.
 
 	closing  sync.Once
 	closeErr error // the body's error when it was closed
@@ -171,14 +171,14 @@ func (b *peekedBody) end() <-chan struct{} {
 	return b.over
 }
 
-// await waits for the read in progress, for at most most. The body is locked, except while await
+// await waits for the read in progress, for at most patience. The body is locked, except while await
 // waits.
-func (b *peekedBody) await(most time.Duration) {
+func (b *peekedBody) await(patience time.Duration) {
 	end := b.end()
 	b.mu.Unlock()
 	defer b.mu.Lock()
 
-	timer := time.NewTimer(most)
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case <-end:
@@ -276,7 +276,6 @@ func (b *peekedBody) readAhead(p []byte) (n int, err error, ok bool) {
 		n = copy(p, b.ahead)
 		b.ahead = b.ahead[n:]
 		return n, nil, true
-
 	case b.panics != nil && len(p) > 0:
 		panic(b.panics)
 	case b.err != nil && len(p) > 0:
@@ -328,7 +327,7 @@ type decodedBody struct {
 	open func(io.Reader) (io.Reader, error)
 
 	mu   sync.Mutex
-	most int64 // the most of the text that was wanted
+	want int64 // how much of the text was wanted so far
 	raw  *io.LimitedReader
 	text io.Reader
 	seen []byte // came out of text
@@ -372,19 +371,19 @@ func openDeflate(r io.Reader) (io.Reader, error) {
 	return flate.NewReader(b), nil
 }
 
-// fetch decodes until there are more than have bytes of text, of which most are
+// fetch decodes until there are more than have bytes of text, of which want are
 // wanted in all, and reports whether there are. Otherwise d.err says why, or is nil
 // if the decoder made no progress.
-func (d *decodedBody) fetch(have int, most int64) bool {
+func (d *decodedBody) fetch(have int, want int64) bool {
 	if d.body.isBegun() { // bytes that were not seen are gone
 		return len(d.seen) > have
 	}
-	if most > d.most {
-		d.widen(most)
+	if want > d.want {
+		d.widen(want)
 	}
 
 	for empty := 0; len(d.seen) <= have && d.err == nil && empty < maxEmpty; empty++ {
-		p := make([]byte, min(max(most-int64(len(d.seen)), 1), maxRead))
+		p := make([]byte, min(max(want-int64(len(d.seen)), 1), maxRead))
 		var n int
 		n, d.err = d.text.Read(p)
 		d.seen = append(d.seen, p[:n]...)
@@ -395,23 +394,23 @@ func (d *decodedBody) fetch(have int, most int64) bool {
 
 // widen lets more of the body be read. A decoder that has met the old bound, or an
 // error that may have been one, begins again.
-func (d *decodedBody) widen(most int64) {
+func (d *decodedBody) widen(want int64) {
 	switch {
 	// The decoder goes on where it is, with more bytes to read.
 	case d.text != nil && d.err == nil:
-		d.raw.N += most - d.most
+		d.raw.N += want - d.want
 
 	// No decoder has begun, or it has failed: the bytes of the body are still there.
 	case d.err != io.EOF:
-		d.raw = &io.LimitedReader{R: &peekReader{body: d.body}, N: most + slack}
+		d.raw = &io.LimitedReader{R: &peekReader{body: d.body}, N: want + slack}
 		d.seen = nil
 		d.text, d.err = d.open(d.raw)
 	}
-	d.most = most
+	d.want = want
 }
 
 // peek is [peekedBody.peek] of the text.
-func (d *decodedBody) peek(most int64) ([]byte, error) {
+func (d *decodedBody) peek(want int64) ([]byte, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 
@@ -420,22 +419,22 @@ func (d *decodedBody) peek(most int64) ([]byte, error) {
 	}
 
 	// Each fetch decodes a piece more. It returns false when no more comes, or comes too slowly.
-	for int64(len(d.seen)) < most && d.fetch(len(d.seen), most) {
+	for int64(len(d.seen)) < want && d.fetch(len(d.seen), want) {
 	}
 
 	if len(d.seen) == 0 && d.err != io.EOF && d.err != io.ErrNoProgress {
 		return nil, d.err
 	}
 
-	n := min(most, int64(len(d.seen)))
+	n := min(want, int64(len(d.seen)))
 	return d.seen[:n:n], nil
 }
 
-// from is [peekedBody.from] of the text, of which most bytes are wanted.
-func (d *decodedBody) from(off int, most int64) []byte {
+// from is [peekedBody.from] of the text, of which want bytes are wanted.
+func (d *decodedBody) from(off int, want int64) []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.body.isBegun() || !d.fetch(off, most) {
+	if d.body.isBegun() || !d.fetch(off, want) {
 		return nil
 	}
 	return d.seen[off:len(d.seen):len(d.seen)]
@@ -444,7 +443,7 @@ func (d *decodedBody) from(off int, most int64) []byte {
 // A decodedReader reads the text from its beginning on.
 type decodedReader struct {
 	d    *decodedBody
-	most int64 // is wanted
+	want int64 // how much of the text is wanted
 	off  int
 }
 
@@ -458,7 +457,7 @@ func (r *decodedReader) Read(p []byte) (int, error) {
 	defer r.d.mu.Unlock()
 
 	switch {
-	case r.d.fetch(r.off, r.most):
+	case r.d.fetch(r.off, r.want):
 		n := copy(p, r.d.seen[r.off:])
 		r.off += n
 		return n, nil

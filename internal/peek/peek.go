@@ -40,7 +40,7 @@ func Reader(resp *http.Response, max int64) io.Reader {
 	case coding == "":
 		return io.LimitReader(&peekReader{body: body}, max)
 	default:
-		return io.LimitReader(&decodedReader{d: body.decoded(coding), most: max}, max)
+		return io.LimitReader(&decodedReader{d: body.decoded(coding), want: max}, max)
 	}
 }
 
@@ -122,8 +122,8 @@ func Kept[T any](resp *http.Response) (*T, Text) {
 }
 
 // peekable puts a peekedBody around the answer's body, unless there is one, and
-// returns how it is coded; "" if it is plain. It returns nil if there is no body of
-// which anything can be seen.
+// returns the body's coding, or "" if the body is plain. It returns nil if there is no body
+// of which anything can be seen.
 func peekable(resp *http.Response) (body *peekedBody, coding string) {
 	if resp.Body == nil || resp.Body == http.NoBody || resp.StatusCode == http.StatusSwitchingProtocols {
 		return nil, ""
@@ -169,7 +169,7 @@ func Decoded(coding string, body io.Reader) (io.Reader, error) {
 }
 
 // Refused returns the coding in which [Body] or [Reader] was to look at the answer,
-// in vain, since Refused was called last; "" if there is none.
+// in vain, since Refused was called last, or "" if there is none.
 func Refused(resp *http.Response) (coding string) {
 	if body, ok := resp.Body.(*peekedBody); ok {
 		return body.takeRefused()

@@ -28,8 +28,8 @@ var errCut = errors.New("connection cut")
 // it.
 type countedBody struct {
 	text  string
-	piece int   // bytes per read at most; 0: any number
-	err   error // after text; nil: io.EOF
+	piece int   // bytes per read at most. Zero means any number.
+	err   error // after text. With nil it is io.EOF.
 
 	read, reads, closed int
 }

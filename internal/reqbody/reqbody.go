@@ -10,16 +10,16 @@ import (
 	"github.com/fleetthrottle/throttle/internal/jsonscan"
 )
 
-// mostLooked is how much of a body Member and Form look at.
-const mostLooked = 64 << 10
+// maxRead is how much of a body Member and Form look at.
+const maxRead = 64 << 10
 
 // Member returns the text of a member of the object that a body in JSON is, or "" if the member is not there,
 // or is an object or an array.
-func Member(r *http.Request, name string) (text string) { return MemberWithin(r, name, mostLooked) }
+func Member(r *http.Request, name string) (text string) { return MemberWithin(r, name, maxRead) }
 
-// MemberWithin is Member with a bound: it reads at most most bytes of the body.
-func MemberWithin(r *http.Request, name string, most int64) (text string) {
-	Members(r, most, func(json *jsonscan.Scanner, member []byte) bool {
+// MemberWithin is Member with a bound: it reads at most maxBytes bytes of the body.
+func MemberWithin(r *http.Request, name string, maxBytes int64) (text string) {
+	Members(r, maxBytes, func(json *jsonscan.Scanner, member []byte) bool {
 		if first := json.Peek(); string(member) != name || first == '{' || first == '[' {
 			return json.Skip()
 		}
@@ -33,13 +33,13 @@ func MemberWithin(r *http.Request, name string, most int64) (text string) {
 	return text
 }
 
-// Members walks through the members of the object that a body in JSON is, in its first most bytes. It calls
+// Members walks through the members of the object that a body in JSON is, in its first maxBytes bytes. It calls
 // member behind each name, to read the value; the name is good until then. It returns false if the body cannot
 // be looked at, is no object or is malformed, and if member returned false.
-func Members(r *http.Request, most int64, member func(json *jsonscan.Scanner, name []byte) bool) (whole bool) {
+func Members(r *http.Request, maxBytes int64, member func(json *jsonscan.Scanner, name []byte) bool) (whole bool) {
 	Look(r, func(body io.Reader) {
 		s := scans.Get().(*scan)
-		s.body, s.left = body, most
+		s.body, s.left = body, maxBytes
 		s.json.Reset(s, 0)
 
 		s.json.BOM()
@@ -72,7 +72,7 @@ func (s *scan) From(int) []byte {
 // Form returns the values of a body that is a form, as far as they can be read.
 func Form(r *http.Request) (values url.Values) {
 	Look(r, func(body io.Reader) {
-		if text, err := io.ReadAll(io.LimitReader(body, mostLooked)); err == nil {
+		if text, err := io.ReadAll(io.LimitReader(body, maxRead)); err == nil {
 			values, _ = url.ParseQuery(string(text))
 		}
 	})

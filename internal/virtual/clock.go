@@ -91,7 +91,7 @@ type Timer struct {
 	do     func()
 	at     int64
 	number int64
-	place  int // in the heap; -1: not there
+	place  int // in the heap, or -1 outside of it
 }
 
 // Reset has it happen in d, and not when it was to. It reports whether it was to happen.

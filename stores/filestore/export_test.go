@@ -17,9 +17,9 @@ type Machine struct {
 	Boot     string
 	Arrivals ledger.Arrivals // of all stores, as if no two callers came within a microsecond
 	Step     time.Duration   // by how much the wall clock was set forward
-	Grow     int64           // by how much a file grows before it is ended; 0: as usual
-	Made     func(string)    // is called with the name of each file that a store has made, before the file gets its owner; nil: nothing is
-	Asked    func()          // is called when a store asks for the time, in each step; nil: nothing is
+	Grow     int64           // by how much a file grows before it is ended. Zero means as usual.
+	Made     func(string)    // is called with the name of each file that a store has made, before the file gets its owner. It may be nil.
+	Asked    func()          // is called when a store asks for the time, in each step. It may be nil.
 
 	Dead map[int64]bool // the nodes that died
 

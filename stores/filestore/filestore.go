@@ -44,7 +44,7 @@ type Options struct {
 
 const (
 	defaultLease = 10 * time.Second
-	leastLease   = time.Second
+	minLease     = time.Second
 )
 
 // New returns a store that keeps budgets in a directory, which it makes if need be. All
@@ -86,10 +86,10 @@ func check(dir string, o Options) error {
 		})
 	}
 
-	if o.Lease != 0 && o.Lease < leastLease {
+	if o.Lease != 0 && o.Lease < minLease {
 		mistakes = append(mistakes, &store.OptionError{
 			Package: "filestore", Option: "Options.Lease",
-			Problem: fmt.Sprintf("%v is too short: use %v or more, or 0 for %v", o.Lease, leastLease, defaultLease),
+			Problem: fmt.Sprintf("%v is too short: use %v or more, or 0 for %v", o.Lease, minLease, defaultLease),
 		})
 	}
 

@@ -35,7 +35,7 @@ type record struct {
 
 const (
 	recordHead = 8
-	recordMost = 64 << 20 // more is no record
+	maxRecord  = 64 << 20 // more is no record
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -76,14 +76,14 @@ func recordLength(b []byte) int64 {
 		return 0
 	}
 	n := int64(binary.LittleEndian.Uint32(b))
-	if n == 0 || n > recordMost {
+	if n == 0 || n > maxRecord {
 		return 0
 	}
 	return recordHead + n
 }
 
-// parseRecord returns the record at the beginning of b, which is at a position of the file; false
-// if there is none. Its bytes are bytes of b.
+// parseRecord returns the record at the beginning of b, which is at a position of the file. It
+// returns false if there is none. The record's bytes are bytes of b.
 func parseRecord(b []byte, at int64) (r record, ok bool) {
 	n := recordLength(b)
 	if n == 0 || n > int64(len(b)) {
@@ -124,7 +124,7 @@ func (r *rows) take(rec *record) {
 	}
 }
 
-// rowsAtOnce is how many rows a record has at the most that begins a generation.
+// rowsAtOnce is an upper bound on the rows in a record that begins a generation.
 const rowsAtOnce = 1000
 
 // write writes the rows that can still matter as records.
@@ -349,7 +349,7 @@ func (g *generation) read(take func(record) error) error {
 // cutTorn takes away a last record that a process has begun and not ended. The file is locked, so that no process is writing a record. A torn record
 // has no whole record behind it, and no more bytes than a record can have: otherwise the file is damaged.
 func (g *generation) cutTorn(size int64) error {
-	if size-g.end > recordHead+recordMost {
+	if size-g.end > recordHead+maxRecord {
 		return fmt.Errorf("%s: %w: behind its records, which end at %d, are more bytes than a record has", g.path, errDamaged, g.end)
 	}
 

@@ -14,9 +14,9 @@ import (
 // openFlags are those with which all files are opened. A pipe, or a file that somebody has a lease on, would otherwise be waited for.
 const openFlags = syscall.O_NONBLOCK
 
-// lock locks a file for this process. It returns false if other processes have had the lock for all of the time most. Then the
+// lock locks a file for this process. It returns false if other processes have had the lock for all of the time patience. Then the
 // kernel may give the lock to this process later, for a moment: the caller must not lock the same open file again.
-func lock(f *os.File, most time.Duration) (locked bool, err error) {
+func lock(f *os.File, patience time.Duration) (locked bool, err error) {
 	// Most often the lock is free.
 	if err := flock(f, syscall.LOCK_EX|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {
 		return err == nil, err
@@ -25,7 +25,7 @@ func lock(f *os.File, most time.Duration) (locked bool, err error) {
 	// Processes that wait in the kernel are served in turn; processes that try again and again are not.
 	got := make(chan error, 1)
 	go func() { got <- flock(f, syscall.LOCK_EX) }()
-	late := time.NewTimer(most)
+	late := time.NewTimer(patience)
 	defer late.Stop()
 
 	select {

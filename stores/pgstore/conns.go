@@ -21,8 +21,8 @@ const maxPatience = time.Second
 // that finds all connections in use waits for one of them as long as the last new one took, and makes a new one only then. That is never later than
 // twice the better of both.
 type conns struct {
-	most chan struct{} // its capacity is the number of connections
-	dial func(context.Context) (*conn, error)
+	places chan struct{} // its capacity is the number of connections
+	dial   func(context.Context) (*conn, error)
 
 	mu       sync.Mutex
 	idle     []*conn       // the last was used last
@@ -33,15 +33,15 @@ type conns struct {
 	tidys    bool // tidy runs
 }
 
-func newConns(most int, dial func(context.Context) (*conn, error)) *conns {
-	return &conns{most: make(chan struct{}, most), dial: dial, returned: make(chan struct{})}
+func newConns(places int, dial func(context.Context) (*conn, error)) *conns {
+	return &conns{places: make(chan struct{}, places), dial: dial, returned: make(chan struct{})}
 }
 
 // get returns a connection that is not in use, or a new one. It waits while all connections are in use, as long as ctx allows. The caller gives the
 // connection back by put or drop.
 func (p *conns) get(ctx context.Context) (*conn, error) {
 	select {
-	case p.most <- struct{}{}:
+	case p.places <- struct{}{}:
 	case <-ctx.Done():
 		return nil, fmt.Errorf("all connections are in use: %w", context.Cause(ctx))
 	}
@@ -59,7 +59,7 @@ func (p *conns) get(ctx context.Context) (*conn, error) {
 		case <-returned:
 		case <-time.After(patience):
 		case <-ctx.Done():
-			<-p.most
+			<-p.places
 			return nil, fmt.Errorf("all connections are in use: %w", context.Cause(ctx))
 		}
 	}
@@ -116,7 +116,7 @@ func (p *conns) leave(c *conn) {
 	close(p.returned)
 	p.returned = make(chan struct{})
 	p.mu.Unlock()
-	<-p.most
+	<-p.places
 }
 
 // put takes back a connection that is in no transaction.

@@ -178,7 +178,7 @@ func (d *database) transact(ctx context.Context, c *conn, group string, keys []s
 	return false, true, nil
 }
 
-// lockWaitIn returns how long a transaction may wait for the lock that has the time of ctx: the server ends the wait before that time is over.
+// lockWaitIn returns how long a transaction with the time of ctx may wait for the lock: the server ends the wait before that time is over.
 func lockWaitIn(ctx context.Context) time.Duration {
 	end, ok := ctx.Deadline()
 	if !ok {

@@ -64,7 +64,7 @@ type relay struct {
 	to       string
 	running  sync.WaitGroup
 
-	lose   func() bool                   // whether the reply to what a client has just sent is lost, with the connection; nil: none is
+	lose   func() bool                   // whether the reply to what a client has just sent is lost, with the connection. With nil none is.
 	thawed atomic.Pointer[chan struct{}] // closed while anything is passed on
 	over   chan struct{}                 // closed at the end
 

@@ -196,9 +196,9 @@ func (s *sweeper) sweep(ctx context.Context) (int64, error) {
 	return done.RowsAffected(), nil
 }
 
-// updatesMost is after how many updates a row gets a new generation: that many versions of a row lie in one
+// maxUpdates is after how many updates a row gets a new generation: that many versions of a row lie in one
 // chain at the most, even if an open snapshot needs them all.
-const updatesMost = 100
+const maxUpdates = 100
 
 // A row was read, or is to be saved.
 type row struct {
@@ -481,14 +481,14 @@ func keysOf(rows []row) []string {
 	return keys
 }
 
-// wakesMost is how many nodes a message names at the most, so that it is not too long.
-const wakesMost = 100
+// maxWakes is how many nodes a message names at the most, so that it is not too long.
+const maxWakes = 100
 
 // wakesOf returns the nodes that a message names, each once, or everyone if they are too many.
 func wakesOf(nodes []string) []string {
 	slices.Sort(nodes)
 	nodes = slices.Compact(nodes)
-	if len(nodes) > wakesMost || slices.Contains(nodes, everyone) {
+	if len(nodes) > maxWakes || slices.Contains(nodes, everyone) {
 		return []string{everyone}
 	}
 	return nodes
@@ -505,11 +505,11 @@ func (t *tx) queuePuts(b *pgx.Batch) {
 	for i := range t.puts {
 		p := &t.puts[i]
 
-		// A new generation begins before the chain of a row's versions becomes long: see updatesMost.
+		// A new generation begins before the chain of a row's versions becomes long: see maxUpdates.
 		switch r := t.row(p.key); {
 		case r.value == nil:
 			p.generation = t.now.UnixMicro()
-		case r.updates >= updatesMost:
+		case r.updates >= maxUpdates:
 			p.generation = max(r.generation+1, t.now.UnixMicro())
 			renewed, since = append(renewed, p.key), append(since, p.generation)
 		default:

@@ -31,7 +31,7 @@ const (
 	boardForm = 1         // each form has a number of its own
 	noteLife  = 3_000_000 // for how many microseconds a note stays: a node that waits looks once a second at the least
 	askLife   = 250_000   // for how many microseconds it matters to a node that it was asked to come: it is silent then
-	boardMost = 2048      // bytes of notes
+	maxBoard  = 2048      // bytes of notes
 )
 
 // errForm says that a row was written by a different version of this package.
@@ -102,7 +102,7 @@ func (all *board) pin(now int64, from int64, told *node.Told) {
 	size := 0
 	for i := range slices.Backward(all.notes) {
 		size += len(all.notes[i].append(nil))
-		if size > boardMost || all.notes[i].version < now-noteLife {
+		if size > maxBoard || all.notes[i].version < now-noteLife {
 			all.drop(i+1, now)
 			return
 		}

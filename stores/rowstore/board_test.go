@@ -46,7 +46,7 @@ func TestBoard(t *testing.T) {
 	for i := range 1000 {
 		all.pin(2000, 1, told(byte(i)))
 	}
-	require.Less(t, len(all.bytes()), boardMost+100)
+	require.Less(t, len(all.bytes()), maxBoard+100)
 	_, lost = keys(before, 3)
 	require.True(t, lost)
 	_, lost = keys(all.last-1, 3)

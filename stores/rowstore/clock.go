@@ -17,14 +17,14 @@ func (e *ClockError) Error() string {
 	return fmt.Sprintf("the clock is %v behind that of another program, or of another server of the database: set the clocks by NTP", e.Behind.Round(time.Millisecond))
 }
 
-// behindMost is by how many microseconds clocks may differ.
-const behindMost = 60_000_000
+// maxBehind is by how many microseconds clocks may differ.
+const maxBehind = 60_000_000
 
 // latest returns the time of a transaction in microseconds: now, or the latest time that any node has seen if that is later. seen
 // is that time, or 0 if there is one clock. The error is a *[ClockError].
 func latest(now time.Time, seen int64) (int64, error) {
 	t := now.UnixMicro()
-	if behind := seen - t; behind > behindMost {
+	if behind := seen - t; behind > maxBehind {
 		return 0, &ClockError{time.Duration(behind) * time.Microsecond}
 	}
 	return max(t, seen), nil

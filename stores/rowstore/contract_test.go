@@ -70,7 +70,7 @@ type optimistic struct {
 	rows     map[string][]byte
 	versions map[string]int
 
-	// commit is called in place of saving a transaction, with what saves it; nil: it is saved.
+	// commit is called in place of saving a transaction, with what saves it. With nil the transaction is saved.
 	commit func(tx *optimisticTx, save func() bool) (saved bool, err error)
 }
 

@@ -81,7 +81,7 @@ type Tx interface {
 
 // An Asker is a Tx that knows when the database was asked for the time. For every other Tx the Store takes the
 // moment at which it called Transact. Then it believes that starts are older than they are, by the time for which
-// Transact waited for the group, and books starts again that may be too old.
+// Transact waited for the group, and books a second time when a start may be too old.
 type Asker interface {
 	// Asked is a moment, by this program's clock, that is not later than the moment at which the database's
 	// clock was read: for example when the statement was sent that reads it, after the group was locked.

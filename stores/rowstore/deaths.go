@@ -45,7 +45,7 @@ type deaths struct {
 type peer struct {
 	asked   time.Time // when this node asked last
 	present bool      // the session that goes on has seen it
-	absent  int64     // since when it has no session, a time of the store's clock. Zero: it has one, or was not seen.
+	absent  int64     // since when it has no session, a time of the store's clock. Zero means that it has one, or was not seen.
 	dead    bool
 }
 
@@ -211,13 +211,16 @@ func (d *deaths) note(nodes []int64, present []bool, now int64) (died bool) {
 		p := d.peers[n]
 		switch {
 		case p == nil: // it was forgotten
+
 		case present[i]:
 			p.present, p.absent, p.dead = true, 0, false
 
 		// The node is known to be dead, or was never seen alive.
 		case p.dead || !p.present:
+
 		case p.absent == 0:
 			p.absent = now
+
 		case now-p.absent >= absentFor:
 			p.dead, died = true, true
 		}

@@ -35,8 +35,8 @@ const lineLook = 80 * time.Millisecond
 // maxQuiet is for how many microseconds a node relies on others not to ask it to come, at the most.
 const maxQuiet = 1_000_000
 
-// leastLook is the least time between two questions of when to look.
-const leastLook = 5 * time.Millisecond
+// minLook is the least time between two questions of when to look.
+const minLook = 5 * time.Millisecond
 
 // untilLook returns how long it is until a node that others cannot wake has to look. Its steps look, too. The group is locked.
 func (g *group) untilLook() time.Duration {
@@ -52,7 +52,7 @@ func (g *group) untilLook() time.Duration {
 func (g *group) nextLook() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return min(lineLook, max(leastLook, g.untilLook()))
+	return min(lineLook, max(minLook, g.untilLook()))
 }
 
 // takeLook reports whether a node that others cannot wake has to look now, and counts that as done.
@@ -92,7 +92,7 @@ func (g *group) take() (h node.Heard) {
 	return h
 }
 
-// putBack has news told again that a step has not taken in.
+// putBack has the news that a step has not taken in told again.
 func (g *group) putBack(h node.Heard) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -25,7 +25,7 @@ import (
 type stoppable struct {
 	notifier
 	mu      sync.Mutex
-	stopped chan struct{} // closed when the node goes on; nil while it goes
+	stopped chan struct{} // closed when the node goes on. It is nil while the node goes.
 }
 
 // stop has the node stand still.

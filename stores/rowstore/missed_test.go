@@ -24,7 +24,7 @@ import (
 type troubled struct {
 	notifier
 	blind, looks, steps atomic.Int32  // how many of them fail
-	gate                chan struct{} // steps that are saved return when it is closed; nil: at once
+	gate                chan struct{} // steps that are saved return when it is closed. With nil they return at once.
 }
 
 func (d *troubled) Read(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
@@ -404,12 +404,12 @@ type waitingNodes struct {
 	nodes, callers int
 	n              int           // starts per second
 	open           bool          // callers come at random, 1.2 times as many as the limit allows. Otherwise each comes again when it has started.
-	takes          time.Duration // how long a transaction takes. Zero: a random time, as in a database on a server.
+	takes          time.Duration // how long a transaction takes. Zero means a random time, as in a database on a server.
 	polls          bool          // the database cannot wake nodes
-	slower         float64       // how many times as long the trips take as of a database on a server. Zero: once.
+	slower         float64       // how many times as long the trips take as of a database on a server. Zero means once.
 	wakes          time.Duration // for how long a message keeps the server busy, for each node that listens, where slower is set
-	away           time.Duration // the round trip to the database, which is far away. Zero: it is near.
-	lasts          time.Duration // for how long the nodes are judged. Zero: orderLasts.
+	away           time.Duration // the round trip to the database, which is far away. Zero means that it is near.
+	lasts          time.Duration // for how long the nodes are judged. Zero means orderLasts.
 
 	mu     sync.Mutex
 	random *rand.Rand

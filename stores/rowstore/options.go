@@ -41,8 +41,8 @@ const (
 	defaultRows  = 256
 )
 
-// leastLease is the shortest Lease: a program says something ten times in that time.
-const leastLease = time.Second
+// minLease is the shortest Lease: a program says something ten times in that time.
+const minLease = time.Second
 
 // check returns all mistakes in the options.
 func (o *Options) check() error {
@@ -54,10 +54,10 @@ func (o *Options) check() error {
 		})
 	}
 
-	if o.Lease != 0 && o.Lease < leastLease {
+	if o.Lease != 0 && o.Lease < minLease {
 		mistakes = append(mistakes, &store.OptionError{
 			Package: "rowstore", Option: "Options.Lease",
-			Problem: fmt.Sprintf("%v is too short: use %v or more, or 0 for %v", o.Lease, leastLease, defaultLease),
+			Problem: fmt.Sprintf("%v is too short: use %v or more, or 0 for %v", o.Lease, minLease, defaultLease),
 		})
 	}
 

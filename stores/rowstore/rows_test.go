@@ -166,7 +166,7 @@ func TestP12_Looks(t *testing.T) {
 type memory struct {
 	arrivals ledger.Arrivals
 	turn     chan struct{}    // has an element while a transaction goes on
-	clock    func() time.Time // another clock; nil: the program's
+	clock    func() time.Time // another clock. With nil it is the program's.
 
 	mu   sync.Mutex
 	goes *memoryTx // the transaction that goes on

@@ -21,8 +21,8 @@ const (
 	// innodb_lock_wait_timeout ends only the patience of waiting sessions.
 	standstill = 1
 
-	// lockMost is for how many seconds a statement waits for rows at the most, if its context has no end.
-	lockMost = 4
+	// maxLockWait is for how many seconds a statement waits for rows at the most, if its context has no end.
+	maxLockWait = 4
 
 	// readCommitted is for the next transaction alone.
 	readCommitted = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
@@ -36,7 +36,7 @@ const (
 // does not notice that its client has gone while a statement waits for a row, so each try would leave a connection behind. And after a wait that
 // the server has ended, it is certain that nothing was saved. Two statements of a transaction may wait for a table.
 func lockFor(ctx context.Context) (rows, tables int) {
-	rows = lockMost
+	rows = maxLockWait
 	if end, ok := ctx.Deadline(); ok {
 		rows = max(1, int(time.Until(end)/time.Second))
 	}
@@ -270,7 +270,7 @@ func lockName(node string) string { return "throttle/" + node }
 
 // Attend implements [rowstore.Attender]. The server frees the lock of a node when its session ends.
 func (d *database) Attend(ctx context.Context, node string) (rowstore.Session, error) {
-	if most := d.db.Stats().MaxOpenConnections; most > 0 && most < minConns {
+	if limit := d.db.Stats().MaxOpenConnections; limit > 0 && limit < minConns {
 		return nil, errFewConns
 	}
 

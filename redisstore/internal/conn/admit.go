@@ -65,7 +65,7 @@ type server interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 }
 
-// serverOf returns the server that has a key, and its address; "" if the client does not tell.
+// serverOf returns the server that has a key, and its address, or "" if the client does not tell the address.
 func (c *Conn) serverOf(key string) (_ server, addr string, err error) {
 	// A cluster or a ring has many servers, and the key says which of them gets the script.
 	var node *redis.Client
@@ -89,7 +89,7 @@ func (c *Conn) serverOf(key string) (_ server, addr string, err error) {
 
 // An identity is the answer of a server to HELLO.
 type identity struct {
-	version string // of Redis, that it is or is compatible with; "" if it does not say
+	version string // of Redis, that it is or is compatible with. It is "" if the server does not say.
 	role    string
 	garnet  bool
 }

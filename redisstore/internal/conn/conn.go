@@ -480,8 +480,8 @@ const Silence = time.Second
 
 // How long a caller waits for Redis to answer.
 const (
-	ReplyTime      = time.Second            // a caller that does not wait for room
-	leastReplyTime = 100 * time.Millisecond // the least, for a caller with a short MaxWait
+	ReplyTime    = time.Second            // a caller that does not wait for room
+	minReplyTime = 100 * time.Millisecond // the least, for a caller with a short MaxWait
 )
 
 // Timeout returns a channel that is told when Redis has taken too long for a caller
@@ -513,7 +513,7 @@ func Patience(ctx context.Context, maxWait time.Duration, since time.Time) (d ti
 	case maxWait == 0:
 		d = ReplyTime
 	default:
-		d = max(maxWait, leastReplyTime)
+		d = max(maxWait, minReplyTime)
 	}
 
 	// If the context ends earlier, its end is the caller's, and needs no timer.
@@ -559,7 +559,7 @@ func Await(ctx context.Context, since time.Time, done <-chan struct{}, timeUp <-
 	return false
 }
 
-// now is the time for the scripts; "" lets them ask the server.
+// now is the time for the scripts. With "" the scripts ask the server.
 func (c *Conn) now() any {
 	if c.Now == nil {
 		return ""

@@ -108,7 +108,6 @@ func (c *Conn) explain(err error, s wire.Script) error {
 			return fmt.Errorf("%w (it needs +%s, as docs/run/redis.md says)", err, strings.ToLower(command))
 		}
 		return fmt.Errorf("%w (docs/run/redis.md lists the rights that it needs; ACL LOG of Redis says which is missing)", err)
-
 	case begins("NOPERM ") || begins("ERR ACL failure in script"):
 		return fmt.Errorf("%w (docs/run/redis.md lists the rights that it needs)", err)
 	case begins("ERR This Redis command is not allowed from script"): // a managed service that refuses TIME
@@ -225,8 +224,8 @@ type Unavailability struct {
 // Add notes that a call failed.
 func (u *Unavailability) Add(err error) { u.Fails, u.Last = u.Fails+1, err }
 
-// Unavailable returns the error of a caller that waits no longer: ended is why its context ended;
-// nil: its own time is up. It is ended itself if nothing was wrong with Redis.
+// Unavailable returns the error of a caller that waits no longer. Ended is why its context ended, or
+// nil if its own time is up. The result is ended itself if nothing was wrong with Redis.
 func (c *Conn) Unavailable(u Unavailability, ended error) error {
 	took := time.Since(u.Since)
 

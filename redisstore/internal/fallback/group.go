@@ -187,7 +187,6 @@ func (g *group) beat(k Kind) (wait time.Duration, over bool) {
 			return 0, false // and now a heartbeat
 		}
 		return beatEvery - now.Sub(sent), false
-
 	case g.answeringSince.IsZero():
 		g.answeringSince = now
 	case now.Sub(g.answeringSince) > steadyFor:
@@ -349,8 +348,8 @@ func (h *heartbeats) note(k Kind, r Reply, sent, now time.Time) {
 	h.nodes.note(r.Nodes, now)
 }
 
-// lostAt returns when the primary is to be given up if it does not answer until then; false: it is
-// not given up, because not all other nodes know yet that this node has a share.
+// lostAt returns when the primary is to be given up if it does not answer until then. It returns
+// false if the primary is not given up, because not all other nodes know yet that this node has a share.
 func (h *heartbeats) lostAt(failOpen bool) (time.Time, bool) {
 	if failOpen {
 		return latest(h.began, h.answered).Add(openWait), true

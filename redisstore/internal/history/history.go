@@ -19,8 +19,8 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// MostBudgets bounds how many budgets a node remembers.
-const MostBudgets = 1 << 14
+// MaxBudgets bounds how many budgets a node remembers.
+const MaxBudgets = 1 << 14
 
 // A History is a node's memory of each budget, by the budget's key in Redis.
 type History struct {
@@ -183,7 +183,7 @@ func (h *History) budget(key string) *Budget {
 		return b
 	}
 
-	if len(h.budgets) >= MostBudgets {
+	if len(h.budgets) >= MaxBudgets {
 		for other := range maps.Keys(h.budgets) { // in random order
 			delete(h.budgets, other)
 			break
@@ -468,7 +468,7 @@ func refill(c *store.Charge, d time.Duration) int64 {
 	return int64(float64(d/time.Microsecond) * float64(tokens) / float64(micros))
 }
 
-// PauseEnds are when the pauses end that a node knows of, by the keys of their
+// PauseEnds are the ends of the pauses that a node knows of, by the keys of their
 // budgets. Redis is told of them with the next booking, in case it forgot.
 type PauseEnds struct {
 	any  atomic.Bool // there may be some
@@ -476,8 +476,8 @@ type PauseEnds struct {
 	ends map[string]time.Time
 }
 
-// MostPauses bounds how many pauses a node remembers.
-const MostPauses = 1 << 12
+// MaxPauses bounds how many pauses a node remembers.
+const MaxPauses = 1 << 12
 
 // RestorePauseEnds returns the PauseEnds of a Snapshot. A nil Snapshot holds none.
 func RestorePauseEnds(snapshot map[string]time.Time) *PauseEnds {
@@ -503,10 +503,10 @@ func (p *PauseEnds) Note(key string, end, now time.Time) {
 	defer p.mu.Unlock()
 
 	// Pauses that are over make room for new ones.
-	if len(p.ends) >= MostPauses {
+	if len(p.ends) >= MaxPauses {
 		p.sweep(now)
 	}
-	if len(p.ends) < MostPauses && p.ends[key].Before(end) {
+	if len(p.ends) < MaxPauses && p.ends[key].Before(end) {
 		p.ends[key] = end
 		p.any.Store(true)
 	}
@@ -597,8 +597,8 @@ func (r Reply) withTime(last Reply, received time.Time) Reply {
 	return r
 }
 
-// record returns the number that the record of the group's last call cannot be below;
-// 0 if there may be none.
+// record returns the number that the record of the group's last call cannot be below,
+// or 0 if there may be none.
 func (r Reply) record(group string, now time.Time) int64 {
 	if r.Group != group || now.Sub(r.Sent) > RecordTime {
 		return 0
@@ -654,9 +654,9 @@ func DecidedAt(sent, received time.Time, decided, now int64) (at int64, since ti
 	elapsed, clock := Elapsed(sent, received)
 
 	// The time since the copy was sent is an upper bound on the time since the server decided.
-	most, known := micros(elapsed), clock == wire.ElapsedKnown
+	maxPassed, known := micros(elapsed), clock == wire.ElapsedKnown
 	switch {
-	case passed < 0 || known && passed > most+most/wire.Steady:
+	case passed < 0 || known && passed > maxPassed+maxPassed/wire.Steady:
 		return decided, sent
 	case !known:
 		return now, sent
@@ -667,8 +667,8 @@ func DecidedAt(sent, received time.Time, decided, now int64) (at int64, since ti
 // Between is the length of time between two times of a server, at most [store.MaxAhead]. It is below 0 if the second
 // time is earlier.
 func Between(from, to int64) time.Duration {
-	most := micros(store.MaxAhead)
-	return time.Duration(min(max(-most, to-from), most)) * time.Microsecond
+	farthest := micros(store.MaxAhead)
+	return time.Duration(min(max(-farthest, to-from), farthest)) * time.Microsecond
 }
 
 // micros rounds up: it is safe to believe that more time has passed.
@@ -692,13 +692,13 @@ type ClockOffsets struct {
 // and the fastest reply that was ever received has the best. Where between its bounds the offset lies is not
 // known, and may differ from node to node.
 type offset struct {
-	least, most time.Duration
-	seen        time.Time
-	replies     int // that agree
+	lower, upper time.Duration
+	seen         time.Time
+	replies      int // that agree
 }
 
 const (
-	mostOffsets   = 1 << 12
+	maxOffsets    = 1 << 12
 	enoughReplies = 3
 	drift         = 2000 // two clocks drift apart by at most one part in drift
 )
@@ -713,25 +713,25 @@ func NewClockOffsets() *ClockOffsets { return &ClockOffsets{all: make(map[string
 func (c *ClockOffsets) Observe(group string, serverTime int64, sent, received time.Time) {
 	// The server read its clock between sent and received, and cut off less than a microsecond.
 	at := time.Duration(serverTime) * time.Microsecond
-	least, most := at-received.Sub(origin), at+time.Microsecond-sent.Sub(origin)
+	lower, upper := at-received.Sub(origin), at+time.Microsecond-sent.Sub(origin)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
 	o := c.all[group]
 	if o == nil {
 		// The bound keeps memory small. To forget all costs a few replies until offsets are known again.
-		if len(c.all) >= mostOffsets {
+		if len(c.all) >= maxOffsets {
 			clear(c.all)
 		}
-		c.all[group] = &offset{least, most, received, 1}
+		c.all[group] = &offset{lower, upper, received, 1}
 		return
 	}
 
 	// Clocks drift apart, so the old bounds are worth less with time; the new reply has bounds of its own.
 	doubt := received.Sub(o.seen) / drift
-	o.least, o.most, o.seen = max(o.least-doubt, least), min(o.most+doubt, most), received
-	if o.least > o.most {
-		o.least, o.most, o.replies = least, most, 0 // a clock was set, or a failover led to a new server
+	o.lower, o.upper, o.seen = max(o.lower-doubt, lower), min(o.upper+doubt, upper), received
+	if o.lower > o.upper {
+		o.lower, o.upper, o.replies = lower, upper, 0 // a clock was set, or a failover led to a new server
 	}
 
 	o.replies++
@@ -746,5 +746,5 @@ func (c *ClockOffsets) Until(group string, serverTime int64, now time.Time) (wai
 	if o == nil || o.replies < enoughReplies {
 		return 0, 0, false
 	}
-	return time.Duration(serverTime)*time.Microsecond - o.least - now.Sub(origin), o.most - o.least, true
+	return time.Duration(serverTime)*time.Microsecond - o.lower - now.Sub(origin), o.upper - o.lower, true
 }

@@ -30,14 +30,14 @@ func observed(now time.Duration, starts int64, generations ...Generation) Observ
 // pauses, is bounded.
 func TestP10_ANodeForgets(t *testing.T) {
 	h, p := New(), RestorePauseEnds(nil)
-	for i := range MostBudgets + 100 {
+	for i := range MaxBudgets + 100 {
 		h.Observe(fmt.Sprint(i), observed(0, 1), at(0))
 	}
-	require.Len(t, h.Snapshot(), MostBudgets)
-	for i := range MostPauses + 100 {
+	require.Len(t, h.Snapshot(), MaxBudgets)
+	for i := range MaxPauses + 100 {
 		p.Note(fmt.Sprint(i), at(time.Hour), at(0))
 	}
-	require.Len(t, p.Snapshot(), MostPauses)
+	require.Len(t, p.Snapshot(), MaxPauses)
 	p.Note("later", at(2*time.Hour), at(time.Hour))
 	require.Len(t, p.Snapshot(), 1, "pauses that are over make room")
 }

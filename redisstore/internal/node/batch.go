@@ -401,7 +401,7 @@ func (n *Node) noteHeld(o *op, received time.Time) {
 // isShut reports whether an unlimited budget is closed, or in the probe time after a penalty, as far as the
 // program knows.
 func (n *Node) isShut(key string, now time.Time) bool {
-	return n.Shut.End(key).After(now) || n.Pauses.End(key).Add(wire.LeastProbe).After(now)
+	return n.Shut.End(key).After(now) || n.Pauses.End(key).Add(wire.MinProbe).After(now)
 }
 
 // chooseRows decides which unlimited budgets of a batch are rows in its call and not gates: budgets that are

@@ -19,7 +19,7 @@ type line struct {
 	charge     store.Charge // a charge of the budget, as a caller had it last
 	id         int64        // of the line in Redis: each new line has its own
 	waiters    []*turn      // by class, share and ticket
-	lead       *turn        // see first; nil while nobody has looked for it
+	lead       *turn        // see first. It is nil while nobody has looked for it.
 	shared     int          // how many waiters have a share
 	cost       int64        // the sum of the waiters' costs
 	waiting    int64        // the sum of costs in the whole line, as Redis said last
@@ -253,6 +253,7 @@ func (t *turn) schedule(now time.Time, wait time.Duration, offered bool) {
 	// The callers before it may be late, and later each time.
 	case t.share != 0 && t.waits > 1:
 		t.notBefore = now.Add(min(time.Duration(t.waits), maxReturns) * minReturn)
+
 	default:
 		t.notBefore = now.Add(minReturn)
 	}
@@ -457,7 +458,7 @@ func (n *Node) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool) {
 
 		// Kept bytes come from outside, so no number is larger than Redis can give.
 		line, number, share := binary.BigEndian.Uint64(kept[16:]), binary.BigEndian.Uint64(kept[24:]), binary.BigEndian.Uint64(kept[32:])
-		if max(line, number, share) > wire.MostTicket {
+		if max(line, number, share) > wire.MaxTicket {
 			return nil, false
 		}
 
@@ -590,8 +591,8 @@ func (l *line) due() {
 	l.summonNear(now)
 }
 
-// ask makes a call that books nothing, so that Redis says how the lines stand in which the first waiter has
-// tickets, and knows within what time the node will ask again.
+// ask makes a call that books nothing. Redis answers with the state of each line in which the first waiter
+// has a ticket, and learns within what time the node will ask again.
 func (l *line) ask() {
 	// asksAt reckons from this question on, even if it gets no answer.
 	l.heardAt, l.unasked = time.Now(), false
@@ -654,7 +655,7 @@ func (l *line) whenFirstStarts() time.Time {
 // guess is made anew. A small part of a line does not ask if its first waiter comes soon anyway.
 func (l *line) whenHalfIsOver() time.Time {
 	// A small part of a line asks more rarely, because other nodes ask, too.
-	first, soonest := l.first(), wire.AskLeast
+	first, soonest := l.first(), wire.MinAsk
 	if !l.isLarge() && first.cost == 1 { // a waiter that costs more must show more often that it lives
 		soonest = askSmall
 	}
@@ -665,7 +666,7 @@ func (l *line) whenHalfIsOver() time.Time {
 	}
 
 	// A waiter whose turn is far away need not ask as often. One whose turn is near is summoned before.
-	at := l.heardAt.Add(min(max(soonest, half), max(askRarely, min(half/farAway, wire.AskLast))))
+	at := l.heardAt.Add(min(max(soonest, half), max(askRarely, min(half/farAway, wire.MaxAsk))))
 	if !at.Before(first.nearAt) {
 		return never
 	}

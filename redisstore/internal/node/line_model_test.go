@@ -416,7 +416,7 @@ func TestLineModelCanFail(t *testing.T) {
 					}
 					return errors.Is(err, errLimit)
 				}
-				m.stop = func() bool { return said != nil && m.numbers.worlds > lineModelMostBroken }
+				m.stop = func() bool { return said != nil && m.numbers.worlds > maxBrokenWorlds }
 				m.explore()
 				require.Error(t, said, "%v", m.numbers)
 				if b.want != errLimit {
@@ -427,5 +427,5 @@ func TestLineModelCanFail(t *testing.T) {
 	}
 }
 
-// lineModelMostBroken is how many worlds of a broken line are looked at.
-const lineModelMostBroken = 1000
+// maxBrokenWorlds is how many worlds of a broken line are looked at.
+const maxBrokenWorlds = 1000

@@ -95,7 +95,7 @@ type lineModelCaller struct {
 	state    lineModelState
 	turn     *turn
 	start    int64  // by the server's clock
-	latest   int64  // a newcomer of the same node that came later starts then; 0: none
+	latest   int64  // a newcomer of the same node that came later starts then. Zero means none.
 	asked    int64  // when it asked last
 	answered string // what Redis had then
 	heard    bool   // a message came since

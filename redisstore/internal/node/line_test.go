@@ -162,18 +162,18 @@ func TestAsks(t *testing.T) {
 		line  int64 // how much waits in all of it; the node has 1
 		fresh bool
 		hurry bool
-		soon  time.Duration // the first of all may start; 0: Redis has not said
+		soon  time.Duration // the first of all may start. Zero means that Redis has not said.
 		want  time.Duration
 	}{
 		{"there is room that nobody takes", time.Hour, 100, true, true, 0, wire.AskSoon},
 		{"a large part of a new line", time.Hour, 8, true, false, 0, askFirst},
 		{"a small part of a new line", time.Minute, 9, true, false, 0, askRarely},
 		{"a small part that comes soon", 5999 * time.Millisecond, 9, false, false, 0, 5999 * time.Millisecond},
-		{"a large part that comes soon", 1500 * time.Millisecond, 8, false, false, 0, wire.AskLeast},
+		{"a large part that comes soon", 1500 * time.Millisecond, 8, false, false, 0, wire.MinAsk},
 		{"at half of the wait", 20 * time.Second, 9, false, false, 0, 10 * time.Second},
 		{"no more rarely", 100 * time.Second, 9, false, false, 0, askRarely},
 		{"but of a long one", 20 * time.Minute, 9, false, false, 0, 30 * time.Second},
-		{"and not more rarely than that", 10 * time.Hour, 9, false, false, 0, wire.AskLast},
+		{"and not more rarely than that", 10 * time.Hour, 9, false, false, 0, wire.MaxAsk},
 		{"those before a large part may be dead", time.Hour, 8, false, false, 3 * time.Second, 3*time.Second - horizon/4},
 		{"but not soon after an answer", time.Hour, 8, false, false, 100 * time.Millisecond, askFirst},
 		{"others ask", time.Minute, 9, false, false, 100 * time.Millisecond, askRarely},

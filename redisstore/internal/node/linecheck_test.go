@@ -73,7 +73,7 @@ func TestWhatIsAllowed(t *testing.T) {
 
 // TestOffersLapse: what was offered may count no more, but not at once.
 func TestOffersLapse(t *testing.T) {
-	for wait, allowed := range map[int64]bool{linecheck.LeastLapse: false, linecheck.LeastLapse + 1: true} {
+	for wait, allowed := range map[int64]bool{linecheck.MinLapse: false, linecheck.MinLapse + 1: true} {
 		lines := make(linecheck.Lines)
 		require.NoError(t, lines.Check(told(0, nil, inLine(3*second, ticketOf(1, waits)), 1, 2, 2)))
 		err := lines.Check(told(wait, nil, inLine(4*second, ticketOf(2, waits)), 1, 2, 3))

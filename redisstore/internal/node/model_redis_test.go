@@ -113,8 +113,8 @@ type modelResult struct {
 	text string
 }
 
-// modelMostResults bounds how many results are kept.
-const modelMostResults = 1 << 16
+// maxModelResults bounds how many results are kept.
+const maxModelResults = 1 << 16
 
 // run runs a script in the world, at its time.
 func (c *modelWire) run(ctx context.Context, args []any) (string, error) {
@@ -128,7 +128,7 @@ func (c *modelWire) run(ctx context.Context, args []any) (string, error) {
 		if r, err = c.really(ctx, args); err != nil {
 			return "", err
 		}
-		if len(c.results) == modelMostResults {
+		if len(c.results) == maxModelResults {
 			clear(c.results)
 		}
 		c.results[same] = r

@@ -52,7 +52,7 @@ type modelWorld struct {
 	stored       modelStarts // that the server knows of
 	paused       int64       // the true end of the last pause
 	left         modelChances
-	focus        int   // the node that has something to send; -1: none
+	focus        int   // the node that has something to send, or -1
 	lost         int   // how often the server forgot
 	delay        int64 // of answers and calls: what they tell of counts as so much later than it was
 	backed       int64 // how far its clock was set back

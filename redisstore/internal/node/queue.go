@@ -255,6 +255,7 @@ func (n *Node) execute(q *queue, b *batch) bool {
 	// Redis did nothing, and one of the ops may be why: try each alone.
 	case err != nil && len(b.ops) > 1 && conn.Unexecuted(err):
 		n.isolate(q, b)
+
 	default:
 		n.deliver(q, b, err)
 	}

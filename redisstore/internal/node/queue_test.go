@@ -209,7 +209,7 @@ func waiting(t *testing.T, qs *Node, n int) {
 	}, time.Minute, time.Millisecond)
 }
 
-// scripts is how many calls of scripts a server has had; none before the first.
+// scripts is how many calls of scripts a server has had. There are none before the first call.
 func scripts(t *testing.T, c *redis.Client) int {
 	info, err := c.Info(t.Context(), "commandstats").Result()
 	require.NoError(t, err)

@@ -100,6 +100,7 @@ func (s *Subscriptions) Release() {
 	sub.users--
 	switch {
 	case sub.users > 0:
+
 	case sub.idle != nil:
 		sub.idle.Reset(linger)
 

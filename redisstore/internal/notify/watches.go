@@ -201,7 +201,7 @@ func (ws *Watches) Paused(p Pause) {
 	}
 }
 
-// Invalidated makes the starts of a budget void that lie between two times.
+// Invalidated makes all starts of a budget between two times void.
 func (ws *Watches) Invalidated(i Invalidation) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

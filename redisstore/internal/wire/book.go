@@ -64,13 +64,13 @@ type Op struct {
 	Costs   []int // Settle: the true costs
 
 	// The start that the callers have, which Reserve replaces, or their arrival in a
-	// line for slots, which it continues. Zero: they have none.
+	// line for slots, which it continues. Zero means that they have none.
 	Start, Arrival int64
 
 	MaxWait   int64 // upper bound on a wait that is of use, in microseconds; see AnyWait
 	NotBefore time.Duration
 	Spread    time.Duration
-	Horizon   time.Duration // Zero: the callers stand in no line.
+	Horizon   time.Duration // Zero means that the callers stand in no line.
 	Class     int64
 	Tickets   []Ticket      // in lines for starts
 	Returns   bool          // they go first in lines where they have no ticket
@@ -145,7 +145,7 @@ type Ticket struct {
 	Number int64
 	State  TicketState
 	Round  int64
-	Share  uint64 // the share of its lane. Zero: the lane of callers without a share.
+	Share  uint64 // the share of its lane. Zero means the lane of callers without a share.
 }
 
 // Front is the number of tickets whose owners go before all waiters of their
@@ -391,7 +391,7 @@ func (w chargeIndexes) charge(index int) int {
 // server's clock.
 type BookReply struct {
 	Now       int64         // the server's time
-	DecidedAt int64         // the server's time when an earlier copy of the call was done. Zero: no earlier copy was.
+	DecidedAt int64         // the server's time when an earlier copy of the call was done. Zero means that no earlier copy was.
 	CopyAge   time.Duration // how much later than the first copy that copy was sent
 	Outcomes  []Outcome     // one for each caller
 	Budgets   []BudgetReply // one for each row
@@ -401,11 +401,11 @@ type BookReply struct {
 // An Outcome is the result of one caller's part of an operation.
 type Outcome struct {
 	State
-	At          int64   // the start, or when there would have been one; 0 if Waiting
+	At          int64   // the start, or when there would have been one. It is 0 if Waiting.
 	Arrival     int64   // by which the caller is known in the line for concurrency
 	Charge      int     // the index of the charge that held the caller back, or -1
 	PausedUntil int64   // the end of that charge's pause, or 0
-	Delays      []int64 // for each charge that is a shadow, by how many microseconds it would have delayed the start; nil without shadows
+	Delays      []int64 // for each charge that is a shadow, by how many microseconds it would have delayed the start. It is nil without shadows.
 	Tickets     []Ticket
 }
 
@@ -471,7 +471,7 @@ type Lane struct {
 // A LaneID names a lane of a line.
 type LaneID struct {
 	Class int64
-	Share uint64 // Zero: the callers without a share.
+	Share uint64 // Zero means the callers without a share.
 }
 
 // Read reads the reply to the call.

@@ -100,8 +100,10 @@ func ReadHead(reply string, keys []string) (Head, Frame, error) {
 	// The rest begins with the time, which replies read once more.
 	case Done:
 		return h, f.From(1), nil
+
 	case Late:
 		return h, nil, nil
+
 	// No start is farther away than twice MaxAhead, so a farther time is no answer of the script.
 	case NeedsBoundaries, NeedsTime:
 		if rest.Size() == 1 && rest.At(0)-h.Now <= 2*Micros(store.MaxAhead) {

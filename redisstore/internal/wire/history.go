@@ -33,7 +33,7 @@ type Older struct{ Count, Mark int64 }
 // Known is a node's history of a budget, in case Redis forgot starts: see
 // lua/repair.lua.
 type Known struct {
-	Record      int64                 // lower bound on the number in the record of calls. Zero: there may be no record.
+	Record      int64                 // lower bound on the number in the record of calls. Zero means that there may be no record.
 	Elapsed     time.Duration         // since the last call that spoke of the budget was sent
 	Clock       Clock                 // what is known of the server's clock since then
 	ServerTime  int64                 // the time that its reply told
@@ -137,7 +137,7 @@ type ReportReply struct {
 	Generation Generation
 	Nodes      int           // how many nodes hold slots or wait
 	Granted    []int64       // the arrivals of the node's waiters that have room set aside
-	Again      time.Duration // upper bound on the time until the next report. Zero: no bound.
+	Again      time.Duration // upper bound on the time until the next report. Zero means no bound.
 }
 
 // report reads the answer to one report.

@@ -34,7 +34,7 @@ type PauseRequest struct {
 	Shared string        // the channel where all nodes hear of a group
 	Length time.Duration // for how long it is closed
 	Lift   bool          // it is opened
-	Ago    time.Duration // since the refused request was sent. Zero: none was refused.
+	Ago    time.Duration // since the refused request was sent. Zero means that none was refused.
 	Took   time.Duration // how long the answer of the refused request took
 	Start  int64         // the start of the refused request
 }
@@ -76,7 +76,7 @@ type ReconcileRequest struct {
 	Shared     string // the channel where all nodes hear of a group
 	Left       int
 	Reset, Age time.Duration
-	Generation int64       // of the row that the node knows. Zero: it knows none.
+	Generation int64       // of the row that the node knows. Zero means that it knows none.
 	Told       store.Limit // the limit that the upstream told, or the zero Limit
 }
 
@@ -156,7 +156,7 @@ func (q PausesRequest) Read(f Frame) ([]PauseEnd, error) {
 // lua/heartbeat.lua.
 type Heartbeat struct {
 	Kind    HeartbeatKind
-	Due     int64 // when it should be in Redis, in microseconds of the server's clock. Zero: at any time.
+	Due     int64 // when it should be in Redis, in microseconds of the server's clock. Zero means at any time.
 	Divisor int   // lower bound on the divisor of the node's part
 	Nodes   int   // how many nodes it knows of
 }
@@ -181,7 +181,7 @@ type HeartbeatRequest struct {
 type HeartbeatReply struct {
 	Now       int64 // the server's time, in microseconds
 	Counts    bool  // the heartbeat was not too late
-	Divisor   int   // the node has one Divisor-th of each limit. Zero: it has no part.
+	Divisor   int   // the node has one Divisor-th of each limit. Zero means that it has no part.
 	Nodes     int   // how many there are
 	Suspected []int // the divisors of nodes that may be using their parts
 }
@@ -204,10 +204,10 @@ func (q HeartbeatRequest) Read(f Frame) (HeartbeatReply, error) {
 	return p, r.end()
 }
 
-// MostTicket is the largest number of a ticket, of a line or of a share.
-const MostTicket = 1<<53 - 1
+// MaxTicket is the largest number of a ticket, of a line or of a share.
+const MaxTicket = 1<<53 - 1
 
-// An AppointRequest asks when a caller should come again that leaves with its place.
+// An AppointRequest asks when a caller that leaves with its place should come again.
 type AppointRequest struct {
 	Key    string        // of the appointments
 	Wait   time.Duration // how long the caller would wait

@@ -191,18 +191,18 @@ const (
 	// Doubt is by how much the reset of a quota may be told too late.
 	Doubt = ledger.Doubt * time.Microsecond
 
-	// LeastProbe is for how long a budget stays closed after a penalty at the least.
-	LeastProbe = ledger.LeastProbe * time.Microsecond
+	// MinProbe is for how long a budget stays closed after a penalty at the least.
+	MinProbe = ledger.MinProbe * time.Microsecond
 
 	// ToldKeep is for how long a node remembers the starts of a budget whose limit the upstream tells: longer
 	// windows are known to the row alone. A row is kept for longer.
 	ToldKeep = time.Minute
 
-	// AskSoon is when waiters ask again while room in their line is not taken. AskLeast
-	// and AskLast bound when they ask if their turn is far away.
-	AskSoon  = 250 * time.Millisecond
-	AskLeast = time.Second
-	AskLast  = time.Minute
+	// AskSoon is when waiters ask again while room in their line is not taken. MinAsk
+	// and MaxAsk bound when they ask if their turn is far away.
+	AskSoon = 250 * time.Millisecond
+	MinAsk  = time.Second
+	MaxAsk  = time.Minute
 )
 
 // shared are the constants that scripts may use, in microseconds where they are
@@ -226,8 +226,8 @@ var shared = []struct {
 	{"LINE_LEASE", LineLease},
 	{"SUSPECTED_AFTER", SuspectedAfter},
 	{"ASK_SOON", AskSoon},
-	{"ASK_LEAST", AskLeast},
-	{"ASK_LAST", AskLast},
+	{"MIN_ASK", MinAsk},
+	{"MAX_ASK", MaxAsk},
 	{"NODE_KEEPS", ToldKeep},
 
 	// The stored form of rows: see lua/row.lua.

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	LeastLapse = int64(wire.AskSoon/time.Microsecond) * 2 / 5 // an offer is good for so long, at the least
-	kept       = int64(5 * time.Minute / time.Microsecond)    // a line that nothing is heard of
+	MinLapse = int64(wire.AskSoon/time.Microsecond) * 2 / 5 // an offer is good for so long, at the least
+	kept     = int64(5 * time.Minute / time.Microsecond)    // a line that nothing is heard of
 )
 
 // A Line is what is known of one line: all states in which it may be, after the answers so far.
@@ -138,5 +138,5 @@ func (c *class) lapse(now int64) {
 
 // mayLapse reports whether offers may lapse now.
 func (c *class) mayLapse(now int64) bool {
-	return c.offered() > 0 && now-c.cutSince > LeastLapse
+	return c.offered() > 0 && now-c.cutSince > MinLapse
 }

@@ -51,7 +51,7 @@ func (l *Line) operate(s *state, op *Op, at int, now int64) error {
 }
 
 // checkOrder returns an error if a newcomer starts at once although waiters go before it, or if a
-// caller is told to wait until now. held is the caller's ticket; nil: it has none.
+// caller is told to wait until now. held is the caller's ticket, or nil if it has none.
 func checkOrder(s *state, op *Op, at int, held *Ticket, o *Outcome, now int64) error {
 	if o.State == wire.InLine && o.At <= now {
 		return fmt.Errorf("a caller has to wait in line, until now")
@@ -66,7 +66,7 @@ func checkOrder(s *state, op *Op, at int, held *Ticket, o *Outcome, now int64) e
 	return nil
 }
 
-// keepWaiting takes in that a caller is told to wait. held is the caller's ticket; nil: it gets one. The
+// keepWaiting takes in that a caller is told to wait. held is the caller's ticket, or nil if it gets one. The
 // ticket is set to what the answer says of it.
 func (c *class) keepWaiting(op *Op, at int, held *Ticket, o *Outcome, cost, id int64) error {
 	i := slices.IndexFunc(o.Tickets, func(t Ticket) bool { return t.Charge == at })

@@ -14,7 +14,7 @@ type Call struct {
 	Now    int64
 	Ops    []Op
 	Limits map[string]Limit      // of the rows that the call is about, by key
-	Lines  map[string]*wire.Line // that the reply speaks of; nil: there is none
+	Lines  map[string]*wire.Line // that the reply speaks of. A budget without a line has nil.
 }
 
 // A Limit is the part of a rule that bounds what can be offered; Span is in microseconds.

@@ -20,7 +20,7 @@ local function text()
   return s
 end
 
--- texts reads a list; false stands for what is missing.
+-- texts reads a list. An element that is missing is false.
 local function texts()
   local all, count = {}, number()
   for i = 1, count do

@@ -285,7 +285,7 @@ end
 do
 -- step returns the longest step of the slow start after a penalty.
 function penalty.step(r)
-  return min(floor(r.ban / 2), LONGEST_STEP)
+  return min(floor(r.ban / 2), MAX_STEP)
 end
 
 -- remembered returns for how long after the end of a penalty a refusal has to do with it.
@@ -300,8 +300,8 @@ end
 
 -- grown returns an upper bound on a penalty of that length that is met again: as many times the length as the length has whole seconds.
 local function grown(length)
-  length = min(length, LONGEST_GROWN)
-  return min(length * floor(length / 1000000), LONGEST_GROWN)
+  length = min(length, MAX_GROWN)
+  return min(length * floor(length / 1000000), MAX_GROWN)
 end
 
 -- forgive forgets a penalty.
@@ -328,7 +328,7 @@ function penalty.shut(r, left, length, refused, took)
   end
 
   -- The first start afterwards is alone for twice as long as an answer takes.
-  local probe, closed = max(LEAST_PROBE, min(2 * took, LONGEST_PROBE, ban)), max(left, ban)
+  local probe, closed = max(MIN_PROBE, min(2 * took, MAX_PROBE, ban)), max(left, ban)
 
   -- Two penalties that overlap are one, with the longer times of both.
   if late or left > 0 then
@@ -347,7 +347,7 @@ end
 do
 -- rising returns how long a ceiling takes to come back to its top.
 local function rising(r)
-  return RISING_LEAST + RISING_WINDOWS * r.learns
+  return MIN_RISING + RISING_WINDOWS * r.learns
 end
 
 -- is_of reports whether a row has a ceiling for a rule.
@@ -478,7 +478,7 @@ end
 do
 -- is_note reports whether a limit may be a note.
 local function is_note(n, window)
-  return 1 <= n and n <= MOST_TOLD and LEAST_WINDOW <= window and window <= LONGEST_WINDOW
+  return 1 <= n and n <= MAX_TOLD and MIN_TOLD_WINDOW <= window and window <= MAX_TOLD_WINDOW
 end
 
 -- is_tighter reports whether n starts in a window are fewer than the note has in the same time, or as many that are told for a shorter window.

@@ -173,7 +173,8 @@ end
 
 -- Read the rules. Several budgets may share one rule, and several rules one row.
 for _ = 1, rule_count do
-  local at, behind, u, many, key = cursor, 0
+  local at, behind = cursor, 0
+  local u, many, key
   repeat
     cursor = at
     u, many, key = read_rule(behind)
@@ -243,7 +244,9 @@ end
 --
 -- The charges are asked in turns. Each answer is a lower bound for all budgets, so the search ends when a whole round moves nothing.
 local function find(list, from, t, held)
-  local paused, unmoved, k, size = 0, 0, 1, #list -- so many charges were asked since one moved the start; k is asked next
+  local paused = 0
+  local unmoved = 0 -- how many charges were asked since one moved the start
+  local k, size = 1, #list -- the charge that is asked next
 
   -- The charge that has set t knows already that it has room then, so the next one is asked first.
   for i, s in ipairs(list) do
@@ -310,20 +313,21 @@ local function run(list, claims, callers, t)
 end
 
 -- first_start returns when the first of equal callers can start, not before from, how many of them can start then, the index of the charge that
--- set that time, 0 if none did, and the end of the pause that closes that charge, 0 if none does. The rows have no room before least, which the
+-- set that time, 0 if none did, and the end of the pause that closes that charge, 0 if none does. The rows have no room before min_start, which the
 -- charge by set. Where the calendar boundaries end, all of these are nil, and a fifth result is the time that the boundaries must reach.
-local function first_start(list, claims, callers, from, want, least, by)
+local function first_start(list, claims, callers, from, want, min_start, by)
   local open_at, gate = from, nil -- no pause closes a claim from then on
   if #claims > 0 then
     open_at, gate = first_open(claims, from, now)
   end
-  if open_at > least or gate and open_at == least and gate < by then -- of the charges that set it the first counts
-    least, by = open_at, 0
+  if open_at > min_start or gate and open_at == min_start and gate < by then -- of the charges that set it the first counts
+    min_start, by = open_at, 0
   end
 
   -- All callers start at the first moment, if there is room for all.
-  local many, t, held, paused = callers, nil, nil, nil
-  if want.together and least == open_at and together(list, callers, open_at) then
+  local many = callers
+  local t, held, paused
+  if want.together and min_start == open_at and together(list, callers, open_at) then
     t, held, paused = find(list, open_at, open_at, 0)
   end
 
@@ -337,9 +341,9 @@ local function first_start(list, claims, callers, from, want, least, by)
     end
 
     if want.horizon > 0 and #list == 1 and #claims == 0 then -- stand has found it
-      t, held, paused = least, by, by > 0 and list[1].row.paused > from and list[1].row.paused or 0
+      t, held, paused = min_start, by, by > 0 and list[1].row.paused > from and list[1].row.paused or 0
     else
-      t, held, paused = find(list, from, least, by)
+      t, held, paused = find(list, from, min_start, by)
     end
     if not t then
       return nil, nil, nil, nil, held
@@ -389,8 +393,8 @@ end
 -- start books a start for equal callers, for as many of them as can start at the same time, or refuses all of them. It returns how many it
 -- booked for, or refused, and the time that the calendar boundaries must reach, if they end too early. Arguments are as for first_start; arrival
 -- is when the callers joined a line for slots, 0 if they joined none.
-local function start(list, claims, callers, arrival, from, max_wait, want, least, by)
-  local t, many, held, paused, need = first_start(list, claims, callers, from, want, least, by)
+local function start(list, claims, callers, arrival, from, max_wait, want, min_start, by)
+  local t, many, held, paused, need = first_start(list, claims, callers, from, want, min_start, by)
   if not t then
     return 0, need
   end
@@ -449,15 +453,16 @@ local function serve(list, claims, callers, arrival, from, max_wait, want)
   end
 
   while callers > 0 do
-    local served, need, least, by = 0, nil, from, 0
+    local served, need = 0, nil
+    local min_start, by = from, 0
     if want.horizon > 0 then
-      served, need, least, by = stand(list, want, claims, callers, arrival, from, max_wait)
+      served, need, min_start, by = stand(list, want, claims, callers, arrival, from, max_wait)
     end
 
     -- Nobody was put in line or refused, so the first caller has a start.
     if served == 0 and not need then
       want.together = want.together and callers > 1
-      served, need = start(list, claims, callers, arrival, from, max_wait, want, least, by)
+      served, need = start(list, claims, callers, arrival, from, max_wait, want, min_start, by)
     end
     if need then
       return need
@@ -555,8 +560,8 @@ end
 
 -- Serve the operations one after the other.
 while cursor <= #frame do
-  local kind, informed, booked, arrival, least, spread, horizon, class, first, tickets, count, many
-  kind, informed, booked, arrival, least, spread, horizon, class, first, tickets, count, many, cursor =
+  local kind, informed, booked, arrival, not_before, spread, horizon, class, first, tickets, count, many
+  kind, informed, booked, arrival, not_before, spread, horizon, class, first, tickets, count, many, cursor =
     struct.unpack('<dddddddddddd', frame, cursor)
 
   for _ = 1, many do
@@ -564,7 +569,7 @@ while cursor <= #frame do
     callers, max_wait, cursor = struct.unpack('<dd', frame, cursor)
     local want = {horizon = horizon, class = class, first = first == 1, tickets = read_tickets(tickets),
       asks_again = informed == 1}
-    local from = now + least
+    local from = now + not_before
     local list, claims = charges(count, from, spread)
     local need = operate(kind, callers, max_wait, booked, arrival, from, list, claims, want)
     if need then

@@ -184,9 +184,11 @@ local function offer(q, m, class, amount, active)
   local C, F, L, O, W, P = m.class, m.finish, m.left, m.offered, m.weight, m.step
 
   -- At least a quarter of an even part is dealt at once, so that much room takes few rounds of this loop.
-  local least, start = floor(amount / (4 * active)), m.virtual[class] -- start is the start tag of the last turn
+  local quarter = floor(amount / (4 * active))
+  local start = m.virtual[class] -- the start tag of the last turn
   while amount > 0 do
-    local first, tag, next_tag, size = {}, math.huge, math.huge, 0 -- first has the indexes of size lanes
+    local first, size = {}, 0 -- the indexes of the lanes with the least tag, and how many they are
+    local tag, next_tag = math.huge, math.huge
 
     -- Collect the lanes with the least tag, and find the tag that comes next.
     for i = 1, #C do
@@ -208,12 +210,12 @@ local function offer(q, m, class, amount, active)
     end
 
     -- A lane that is alone with its tag is dealt on until it reaches the next tag.
-    local most = size == 1 and min(amount, ceil((next_tag - tag) * W[first[1]] / UNIT)) or 0
+    local alone = size == 1 and min(amount, ceil((next_tag - tag) * W[first[1]] / UNIT)) or 0
     for k = 1, size do
       local c = amount > 0 and table_of(m, first[k])
       if c then
         -- A turn is at least the least cost of the lane's waiters, and all of the lane's step.
-        local passed = move(c, max(c.cost, least, most, c.step))
+        local passed = move(c, max(c.cost, quarter, alone, c.step))
 
         -- A lane whose cut passes nothing takes a unit, too, or the loop would not end.
         c.offered, c.since, amount = c.offered + passed, now, amount - max(passed, 1)
@@ -243,7 +245,8 @@ end
 
 -- claimed_in returns the cost that lanes of a class are offered and claim. A lane whose offers have lapsed claims no room until a waiter comes.
 local function claimed_in(m, class)
-  local C, O, P, sum = m.class, m.offered, m.step, 0
+  local C, O, P = m.class, m.offered, m.step
+  local sum = 0
   for i = 1, #C do
     sum = sum + (C[i] == class and P[i] == 0 and O[i] or 0)
   end
@@ -262,7 +265,7 @@ function lanes.call(r, u, q, class, now, taken)
   local C, L, O, S, H = m.class, m.left, m.offered, m.since, m.holds
   local reserve, horizon = min(limits.reserve, u.n - 1), limits.horizon
   local soon = turn.units(u, reserve, now + floor(horizon / 3)) > 0 -- room within a third of the horizon is near
-  local patience, slow, held = max(ASK_SOON, floor(horizon / 4)), r.paused > 0, now + queue.MOST_HELD
+  local patience, slow, held = max(ASK_SOON, floor(horizon / 4)), r.paused > 0, now + queue.MAX_HELD
   local room_at, hurry, active = nil, false, 0 -- room_at is when there is room, nil before that was needed
 
   -- Of each lane: since when could a waiter that has not come have started, and has its offer lapsed?
@@ -351,7 +354,8 @@ local function dealt_until(m, class, tag, weights)
     return floor(max(0, tag - m.virtual[class]) * weights / UNIT)
   end
 
-  local C, F, L, W, sum = m.class, m.finish, m.left, m.weight, 0
+  local C, F, L, W = m.class, m.finish, m.left, m.weight
+  local sum = 0
   for i = 1, #C do
     if C[i] == class and L[i] > 0 and F[i] < tag then
       sum = sum + min(L[i], floor((tag - F[i]) * W[i] / UNIT))
@@ -373,15 +377,15 @@ local function without_offer(m, class)
   return rest, offered, weights
 end
 
--- span_of returns between which turns the waiters of a class lie that have no offer: their first and last turn, from now on, and the ranks of these
+-- span_of returns the range of the turns of the waiters of a class that have no offer: their first and last turn, from now on, and the ranks of these
 -- two. All other turns lie evenly between, by their ranks. before is the cost that waits in higher classes.
 local function span_of(q, u, class, before, now)
   local m = q.many
   local rest, offered, weights = without_offer(m, class)
   local all, reserve = before + m.sum[class], min(q[class].reserve, u.n - 1)
-  local span = {class = class, least = all - rest + 1, all = all, from = 0, to = 0, weights = weights}
+  local span = {class = class, min_rank = all - rest + 1, all = all, from = 0, to = 0, weights = weights}
   if rest > 0 then
-    span.from = turn.at(u, reserve, now, 1, span.least) - now
+    span.from = turn.at(u, reserve, now, 1, span.min_rank) - now
     span.to = turn.at(u, reserve, now, 1, all) - now
   end
 
@@ -392,18 +396,20 @@ end
 
 -- turn_at_tag returns in how long a waiter has its turn that starts when the lanes of a class were dealt up to a tag.
 local function turn_at_tag(m, span, tag)
-  if span.all <= span.least then
+  if span.all <= span.min_rank then
     return span.from
   end
-  local rank = min(span.all, span.least + dealt_until(m, span.class, tag, span.weights))
-  return span.from + floor((span.to - span.from) * (rank - span.least) / (span.all - span.least))
+  local rank = min(span.all, span.min_rank + dealt_until(m, span.class, tag, span.weights))
+  return span.from + floor((span.to - span.from) * (rank - span.min_rank) / (span.all - span.min_rank))
 end
 
 -- turns returns in how long the waiters of a line with lanes will have their turn, as queue.turns does for other lines: by class the first and the
 -- last waiter without a share, then the first of all waiters, and the parts of the answer about the lanes that this call touched. Where lanes are
 -- served evenly, a lane's first waiter starts when all lanes have been dealt up to its tag, by their weights.
 function lanes.turns(q, u, now)
-  local m, first, last, soon, told = q.many, {0, 0, 0}, {0, 0, 0}, nil, {}
+  local m, told = q.many, {}
+  local first, last = {0, 0, 0}, {0, 0, 0}
+  local soon
   local before = 0 -- the cost that waits in higher classes
   for class = 1, CLASSES do
     local span = span_of(q, u, class, before, now)

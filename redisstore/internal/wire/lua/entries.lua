@@ -33,10 +33,10 @@ local function delete(r, i)
   r.size = r.size - 1
 end
 
--- block_end returns when the units of a leaky bucket's entry are over: at the earliest when as many of them as one start can have, most,
+-- block_end returns when the units of a leaky bucket's entry are over: at the earliest when as many of them as one start can have, max_units,
 -- had their time, even if they were booked closer together. The row is open.
-local function block_end(r, i, unit, most)
-  return max(r.L[i] + unit, r.F[i] + min(r.N[i], most) * unit)
+local function block_end(r, i, unit, max_units)
+  return max(r.L[i] + unit, r.F[i] + min(r.N[i], max_units) * unit)
 end
 
 -- join makes one entry of the entries i and i+1 of an open row.
@@ -58,7 +58,8 @@ end
 
 -- later returns the costs of all entries that end after t, and the index of the first of these. The row is open.
 local function later(r, t)
-  local L, N, sum, i = r.L, r.N, r.total, 1
+  local L, N = r.L, r.N
+  local sum, i = r.total, 1
   while i <= r.size and L[i] <= t do
     sum, i = sum - N[i], i + 1
   end
@@ -205,24 +206,24 @@ do
 -- 0 and 0 if more is false: then there is only one.
 local function first_two(raw, more)
   -- A negative place says that the text ends there.
-  local stop, _, _, n = cmsgpack.unpack_limit(raw, 3, 0)
+  local next_at, _, _, n = cmsgpack.unpack_limit(raw, 3, 0)
   if not more then
-    return stop < 0 and #raw or stop, n, 0, 0
+    return next_at < 0 and #raw or next_at, n, 0, 0
   end
-  local _, gap, width = cmsgpack.unpack_limit(raw, 2, stop)
-  return stop, n, gap, width
+  local _, gap, width = cmsgpack.unpack_limit(raw, 2, next_at)
+  return next_at, n, gap, width
 end
 
 -- pop takes the first entry out of a row that is not open, and has more than one. Text that is no entry is left to open.
 function pop(r)
   local begin = HEAD_SIZE + r.named + r.lined + r.at
   local raw = redis.call('GETRANGE', r.key, begin, begin + 2 * TRIPLE - 1)
-  local known, stop, n, gap, width = pcall(first_two, raw, r.size > 2)
+  local known, next_at, n, gap, width = pcall(first_two, raw, r.size > 2)
   if not (known and type(n) == 'number' and type(gap) == 'number' and type(width) == 'number') then
     return open(r)
   end
 
-  r.at, r.total, r.size = r.at + stop, r.total - n, r.size - 1
+  r.at, r.total, r.size = r.at + next_at, r.total - n, r.size - 1
   r.old = r.size == 1 and r.last or r.old + gap + width
 end
 end
@@ -379,13 +380,13 @@ end
 --
 -- Fields that only some kinds have:
 --
---   boundaries          one number: windows of that length, from the epoch; several: the boundaries of successive calendar windows;
---                       false: the windows have no edges, and one ends at every moment
---   width               the length of the windows; 0 if there are none, or they differ in length
+--   boundaries          one number means windows of that length, from the epoch. Several are the boundaries of successive calendar windows.
+--                       With false the windows have no edges, and one ends at every moment.
+--   width               the length of the windows, or 0 if there are none, or they differ in length
 --   unit, pad           for how long each unit of a cost is alone, 0 if units may start together; and by how much more a ceiling keeps
 --                       units apart
---   tokens, micros      this many tokens flow into a bucket in micros; tokens is 0 if there is no bucket
---   peak                upper bound on the starts in any half-open interval for which entries are kept; 0 if no start counts
+--   tokens, micros      this many tokens flow into a bucket in micros. Without a bucket tokens is 0.
+--   peak                upper bound on the starts in any half-open interval for which entries are kept, or 0 if no start counts
 --
 -- needs: frame (ceil, floor, frame)
 -- defines: read_rule, window, has_windows, part
@@ -397,7 +398,10 @@ local function read_rule(behind)
   key, many, kind, n, span, jitter, pace, tokens, micros, learns, edges, cursor = struct.unpack('<ddddddddddd', frame, cursor)
 
   -- The rest follows from the kind.
-  local boundaries, width, unit, peak, rate, tells, adapts = edges > 0 and {}, 0, 0, n, n, false, false
+  local boundaries = edges > 0 and {}
+  local width, unit = 0, 0
+  local peak, rate = n, n
+  local tells, adapts = false, false
   for i = 1, edges do
     boundaries[i], cursor = struct.unpack('<d', frame, cursor)
   end
@@ -532,10 +536,10 @@ end
 local function drop_over(key, v, span)
   local raw, at = redis.call('GETRANGE', key, HEAD_SIZE + v[ROW_NAMED] + v[ROW_AT], -1), 0
   repeat
-    local stop, _, _, n = cmsgpack.unpack_limit(raw, 3, at)
+    local next_at, _, _, n = cmsgpack.unpack_limit(raw, 3, at)
 
     -- unpack_limit returns a negative place at the end of the text.
-    at = stop < 0 and #raw or stop
+    at = next_at < 0 and #raw or next_at
     v[ROW_LOST], v[ROW_TOTAL], v[ROW_SIZE] = max(v[ROW_LOST], v[ROW_OLD]), v[ROW_TOTAL] - n, v[ROW_SIZE] - 1
     if v[ROW_SIZE] <= 1 then
       v[ROW_OLD] = v[ROW_LAST]
@@ -618,13 +622,14 @@ local function write(key, v, names, body, pushed, span)
   end
 end
 
-local simple = not ARGV[4] -- no slots and no pauses; false as soon as the call is not simple
+local simple = not ARGV[4] -- no slots and no pauses. It becomes false as soon as the call is not simple.
 for i = simple and budgets + 1 or #KEYS + 1, #KEYS do
   simple = simple and redis.call('GETRANGE', KEYS[i], '0', '0') == '' -- a gate that nobody has closed
 end
 
--- Read all heads. No budget may have a line, or need a repair.
-local heads, limits, spans, bodies, pushed = {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {}, {} -- by the index of the budget's key
+-- Read all heads. No budget may have a line, or need a repair. The lists are by the index of the budget's key.
+local heads, limits, spans = {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}
+local bodies, pushed = {}, {}
 local at = cursor
 for i = 2, simple and budgets or 0 do
   heads[i], at = read_head(KEYS[i], at, i)
@@ -667,10 +672,10 @@ simple = simple and ruled == budgets
 
 -- Read all operations: bookings of new callers, for which there is room. They are counted in the heads.
 while simple and at <= #frame do
-  local kind, informed, booked, arrival, least, spread, _, _, _, tickets, count, many
-  kind, informed, booked, arrival, least, spread, _, _, _, tickets, count, many, at =
+  local kind, informed, booked, arrival, not_before, spread, _, _, _, tickets, count, many
+  kind, informed, booked, arrival, not_before, spread, _, _, _, tickets, count, many, at =
     struct.unpack('<dddddddddddd', frame, at)
-  simple = kind == RESERVE and informed + booked + arrival + least + tickets == 0
+  simple = kind == RESERVE and informed + booked + arrival + not_before + tickets == 0
 
   for _ = 1, simple and many or 0 do
     local callers

@@ -24,7 +24,7 @@ local DEAD = 20000000 -- a node that is silent for longer is taken for dead
 local GAP = 2000000 -- the longest time between two heartbeats of any nodes while the fleet has Redis
 local KEPT_MS = 3600000
 
-local kind, due, least, most = struct.unpack('<dddd', frame)
+local kind, due, min_divisor, known = struct.unpack('<dddd', frame)
 local me = ARGV[3]
 
 local raw = redis.call('GET', KEYS[1])
@@ -64,7 +64,7 @@ for i = 3, #v, 4 do
   elseif age - heard <= DEAD then
     keep(name, heard, divisor, knew)
     if age - heard <= SUSPECTED_AFTER then
-      beating, most = beating + 1, max(most, knew)
+      beating, known = beating + 1, max(known, knew)
     elseif divisor > 0 then
       suspect(divisor)
     end
@@ -77,8 +77,8 @@ end
 if age < DEAD then
   -- The key was lost a short time ago, perhaps with nodes that have sent no heartbeat since: nodes that
   -- some node knew of are suspected.
-  for _ = beating + #suspected + 1, most do
-    suspect(most)
+  for _ = beating + #suspected + 1, known do
+    suspect(known)
   end
 end
 
@@ -86,7 +86,7 @@ local divisor = 0
 
 -- What suspected nodes may use stays free, and the rest is divided. The small number is for errors of rounding.
 if shares < 1 - 1e-9 then
-  divisor = max(least, ceil(beating / (1 - shares) - 1e-9))
+  divisor = max(min_divisor, ceil(beating / (1 - shares) - 1e-9))
 end
 if kind == BEAT and counts then
   mine = {me, age, divisor, beating + #suspected}

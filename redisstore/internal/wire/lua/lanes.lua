@@ -24,11 +24,11 @@
 --   class, share, weight, cost  of each lane: the weight of the last caller that came, and the least cost since callers began to wait
 --   finish, left, offered, since, holds, step
 --   flags     NEWS if the cut was not published, and HOLES if the lane has some
---   rest      the text; false if the lane is a table
+--   rest      the text, or false if the lane is a table
 --   open      the tables, by index
 --   found     by class: the tables of lanes that were looked for, by share
 --
--- needs: frame (now), queue (queue, queue.left, queue.unused), row (MAX_SHARED, MOST_KNOWN, ROUND_SIZE), served (served_of, served.read,
+-- needs: frame (now), queue (queue, queue.left, queue.unused), row (MAX_SHARED, MAX_KNOWN, ROUND_SIZE), served (served_of, served.read,
 --     served.pack, served.of)
 -- defines: make_lanes, make_deals, lanes.settle, lanes.begin, lanes.read, lanes.write, lanes.find, lanes.bid, lanes.give_back,
 --     lanes.is_round, lanes.lane_for, lanes.join
@@ -46,12 +46,12 @@ end
 -- make_lanes returns a table with the functions of this file; make_deals adds the functions of deals.lua.
 function make_lanes()
 local CLASSES = queue.CLASSES
-local MOST_LANES = 128
-local MOST_LINED = 3800 -- a line of more bytes gets no new lanes
+local MAX_LANES = 128
+local MAX_LINED = 3800 -- a line of more bytes gets no new lanes
 local UNIT = 1048576 -- of tags: what a cost of 1 adds with a weight of 1
 local FIRST_ROUND = MAX_NUMBER - 64 -- the share of the first round
-local MOST_ROUNDS, SPARE_ROUNDS = 16, 4 -- of a class; the spare ones are for callers whose turn comes before all rounds
-local TAG_PART, MOST_TAG = 64, 2 ^ 40 -- known tags are counted in such parts, modulo so many
+local MAX_ROUNDS, SPARE_ROUNDS = 16, 4 -- of a class; the spare ones are for callers whose turn comes before all rounds
+local TAG_PART, MAX_TAG = 64, 2 ^ 40 -- known tags are counted in such parts, modulo so many
 local NEWS, HOLES = 1, 2
 local COLUMNS = {'class', 'share', 'weight', 'cost', 'finish', 'left', 'offered', 'since', 'holds', 'step', 'flags'}
 local left, min, max, floor, ceil = queue.left, min, max, floor, ceil
@@ -178,7 +178,7 @@ end
 function lanes.read(r, v)
   local limits, columns, rest = v[5], v[6], v[7]
   local q, m, size = {id = v[2], began = v[3]}, empty(v[4]), #rest
-  assert(size >= CLASSES and size <= MOST_LANES + CLASSES * (1 + MOST_ROUNDS + SPARE_ROUNDS) and #columns == #COLUMNS)
+  assert(size >= CLASSES and size <= MAX_LANES + CLASSES * (1 + MAX_ROUNDS + SPARE_ROUNDS) and #columns == #COLUMNS)
   for i = 2, 4 do
     assert(v[i] % 1 == 0 and v[i] <= MAX_NUMBER and v[i] >= -MAX_NUMBER)
   end
@@ -186,13 +186,13 @@ function lanes.read(r, v)
 
   -- Known tags stand behind the limits of the classes and the count of callers.
   m.known, m.passed = limits[8] or '', {limits[9] or 0, limits[10] or 0, limits[11] or 0}
-  assert(#m.known % 8 == 0 and #m.known <= 8 * MOST_KNOWN)
+  assert(#m.known % 8 == 0 and #m.known <= 8 * MAX_KNOWN)
 
   for i = CLASSES + 1, size do
     m.rounds = m.rounds + (m.share[i] >= FIRST_ROUND and 1 or 0)
   end
   m.more = #m.known + ROUND_SIZE * m.rounds
-  m.rest, m.full = rest, served.read(m, v[8], r.lined) - m.more > MOST_LINED
+  m.rest, m.full = rest, served.read(m, v[8], r.lined) - m.more > MAX_LINED
 
   for i = 1, size do
     local class, since = m.class[i], m.since[i]
@@ -257,8 +257,10 @@ end
 
 -- text returns the line q with the lanes m as it is stored.
 local function text(q, m)
-  local F, S, began, kept = m.finish, m.since, q.began, kept_lanes(m)
-  local columns, finish, since, rest, list, limits = {}, {}, {}, {}, {}, {} -- list has what the lanes were served
+  local F, S = m.finish, m.since
+  local began, kept = q.began, kept_lanes(m)
+  local finish, since, rest = {}, {}, {}
+  local list = {} -- what the lanes were served
   for j = 1, #kept do
     local i = kept[j]
 
@@ -268,11 +270,13 @@ local function text(q, m)
     rest[j], list[j] = m.rest[i] or text_of(m.open[i]), served.of(m, i)
   end
 
+  local columns = {}
   for k, name in ipairs(COLUMNS) do
     columns[k] = #kept == #F and m[name] or pick(m[name], kept)
   end
   columns[5], columns[8] = finish, since -- the columns that are stored as distances
 
+  local limits = {}
   for class = 1, CLASSES do
     limits[2 * class - 1], limits[2 * class] = q[class].reserve, q[class].horizon
   end
@@ -282,7 +286,7 @@ local function text(q, m)
   if m.known ~= '' then
     limits[7], limits[8] = q.callers or false, m.known
     for class = 1, CLASSES do
-      limits[8 + class] = (m.passed[class] + m.virtual[class]) % (TAG_PART * MOST_TAG)
+      limits[8 + class] = (m.passed[class] + m.virtual[class]) % (TAG_PART * MAX_TAG)
     end
   end
 
@@ -347,19 +351,19 @@ local function find_known(m, class, share)
   end
 
   -- The text is full: the shares at one place take turns as if they were one.
-  if not at and #m.known >= 8 * MOST_KNOWN then
-    at = 1 + 8 * (share % MOST_KNOWN)
+  if not at and #m.known >= 8 * MAX_KNOWN then
+    at = 1 + 8 * (share % MAX_KNOWN)
     name = string.sub(m.known, at, at + 2)
   end
   return at, name
 end
 
 -- ahead_at returns by how much the known tag at a place is ahead of the virtual time of its class, in parts of a tag, or nil if it is behind. Tags
--- are known modulo MOST_TAG: more than half of that ahead means behind.
+-- are known modulo MAX_TAG: more than half of that ahead means behind.
 local function ahead_at(m, class, at)
   local tag = struct.unpack('>I5', m.known, at + 3)
-  local ahead = (tag - floor((m.passed[class] + m.virtual[class]) / TAG_PART)) % MOST_TAG
-  return ahead < MOST_TAG / 2 and ahead or nil
+  local ahead = (tag - floor((m.passed[class] + m.virtual[class]) / TAG_PART)) % MAX_TAG
+  return ahead < MAX_TAG / 2 and ahead or nil
 end
 
 -- bid returns the start tag of the next caller of a share without a lane: its finish tag, if that is known, or the virtual time.
@@ -390,7 +394,7 @@ local function set_known(m, class, share, tag)
     at = #m.known + 1
   end
 
-  local value = struct.pack('>I5', floor((m.passed[class] + tag) / TAG_PART) % MOST_TAG)
+  local value = struct.pack('>I5', floor((m.passed[class] + tag) / TAG_PART) % MAX_TAG)
   m.known = string.sub(m.known, 1, at - 1) .. name .. value .. string.sub(m.known, at + 8)
 end
 
@@ -417,7 +421,9 @@ end
 -- round_for returns the round for a caller whose turn comes at a tag: the round of that tag if there is one, a new round if there are not too many,
 -- and otherwise the last round before the tag.
 local function round_for(q, class, tag)
-  local m, before, after, count, used = q.many, nil, nil, 0, {}
+  local m = q.many
+  local before, after
+  local count, used = 0, {} -- the rounds of the class, and their shares
 
   -- Find the last round up to the tag, and the first round behind it.
   for i = CLASSES + 1, #m.share do
@@ -435,7 +441,7 @@ local function round_for(q, class, tag)
 
   -- With enough rounds a caller shares one. The spare rounds are for callers whose turn comes before all rounds.
   local near = before or after
-  if near and (m.finish[near] == tag or count >= MOST_ROUNDS and before or count >= MOST_ROUNDS + SPARE_ROUNDS) then
+  if near and (m.finish[near] == tag or count >= MAX_ROUNDS and before or count >= MAX_ROUNDS + SPARE_ROUNDS) then
     return table_of(m, near)
   end
 
@@ -452,7 +458,7 @@ end
 
 -- is_full reports whether a share that has no lane gets none.
 local function is_full(m)
-  return #m.share - m.rounds >= MOST_LANES or m.full
+  return #m.share - m.rounds >= MAX_LANES or m.full
 end
 
 -- lane_for returns the lane of a share in a class, which is made if there is none, or a round if there are too many lanes. weight and cost are those
@@ -516,7 +522,7 @@ end
 
 local served_of
 do
-local LEAST_LINED = 3000 -- a line of fewer bytes has room again for what was served
+local LOW_LINED = 3000 -- a line of fewer bytes has room again for what was served
 
 -- make_served returns a table with the functions of this part.
 local function make_served()
@@ -526,7 +532,7 @@ local served = {}
 function served.read(m, stored, lined)
   m.told = type(stored) == 'table'
   if not m.told then
-    m.served = lined <= LEAST_LINED + m.more and {} or nil
+    m.served = lined <= LOW_LINED + m.more and {} or nil
     return lined
   end
 

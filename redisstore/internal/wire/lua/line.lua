@@ -91,7 +91,7 @@ end
 -- for ever. So it gets the first start that is possible in both: one such start at a time in each row.
 local function held_by(list, want, from)
   local held, turn_at
-  local least, by = from, 0
+  local min_start, by = from, 0
   for _, s in ipairs(list) do
     if not s.shadow then
       -- Room is offered once in a call, before its first caller looks at the line.
@@ -108,8 +108,8 @@ local function held_by(list, want, from)
       end
 
       s.alone = alone
-      if alone > least then
-        least, by = alone, s.index
+      if alone > min_start then
+        min_start, by = alone, s.index
       end
 
       -- A caller that had its turn in this row may book beyond the horizon, unless another such start, the row's pin, is still to come.
@@ -126,7 +126,7 @@ local function held_by(list, want, from)
     end
   end
 
-  return held, turn_at, least, by
+  return held, turn_at, min_start, by
 end
 
 -- last_turn returns when the last of equal callers will have its turn in the line of search s, if the first has its turn at turn_at.
@@ -205,7 +205,7 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
   if w.ticket < c.cut then
     -- Room for a large cost comes together slowly, so the offer must not lapse meanwhile.
     if s.each > 1 then
-      queue.hold(q, c, now, min(max(ASK_LEAST, floor((turn_at - now) / 2)), ASK_LAST))
+      queue.hold(q, c, now, min(max(MIN_ASK, floor((turn_at - now) / 2)), MAX_ASK))
     end
     c.stood = (c.stood or 0) + s.each
   end
@@ -290,9 +290,9 @@ end
 -- refuse refuses equal callers that may not wait until turn_at, their turn in the line of search s. It returns how many it refused, and the time
 -- that the calendar boundaries must reach, if they end too early.
 --
--- All rows and claims together may have room later than each row alone, but not before least, which the charge by set. The refusal tells that
+-- All rows and claims together may have room later than each row alone, but not before min_start, which the charge by set. The refusal tells that
 -- later time.
-local function refuse(list, want, claims, s, callers, turn_at, max_wait, least, by)
+local function refuse(list, want, claims, s, callers, turn_at, max_wait, min_start, by)
   local t, held, paused = turn_at, s.index, s.row.paused > s.from and s.row.paused or 0
 
   -- A caller that waits for any time is not refused, and needs no later bound.
@@ -301,11 +301,11 @@ local function refuse(list, want, claims, s, callers, turn_at, max_wait, least, 
     if #claims > 0 then
       open_at, gate = first_open(claims, open_at, now)
     end
-    if open_at > least or gate and open_at == least and gate < by then -- of the charges that set it the first counts
+    if open_at > min_start or gate and open_at == min_start and gate < by then -- of the charges that set it the first counts
       by = 0
     end
 
-    local start, index, pause_end = find(list, s.from, max(least, open_at), by)
+    local start, index, pause_end = find(list, s.from, max(min_start, open_at), by)
     if not start then
       return 0, index
     elseif start > t or start == t and index == 0 and gate then
@@ -327,12 +327,12 @@ local function refuse(list, want, claims, s, callers, turn_at, max_wait, least, 
 end
 
 -- stand puts equal callers in a line, if they have to stand in one, or refuses them. It returns how many were put there or refused, and the time
--- that the calendar boundaries must reach, if they end too early. If it returns 0 the first caller starts: then least and by follow, as held_by
+-- that the calendar boundaries must reach, if they end too early. If it returns 0 the first caller starts: then min_start and by follow, as held_by
 -- returns them.
 function stand(list, want, claims, callers, arrival, from, max_wait)
-  local s, turn_at, least, by, need = held_by(list, want, from)
+  local s, turn_at, min_start, by, need = held_by(list, want, from)
   if need or not s then
-    return 0, need, least, by
+    return 0, need, min_start, by
   end
 
   -- The line for a start comes first: the caller leaves the line for slots.
@@ -341,7 +341,7 @@ function stand(list, want, claims, callers, arrival, from, max_wait)
   end
 
   local refused
-  refused, need = refuse(list, want, claims, s, callers, turn_at, max_wait, least, by)
+  refused, need = refuse(list, want, claims, s, callers, turn_at, max_wait, min_start, by)
   if refused > 0 or need then
     return refused, need
   end

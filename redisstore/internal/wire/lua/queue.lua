@@ -33,9 +33,9 @@
 --     queue.write, queue.ahead, queue.before_newcomer, queue.behind, queue.make, queue.line_up, queue.unused
 
 local lanes_of -- returns the functions for lanes of shares: see lanes.lua
-local queue = {WAITS = 0, COUNTED = 1, PASSED = 2, HAD = 3, CLASSES = 3, MOST_HOLES = 6} -- the states of a ticket, and bounds
+local queue = {WAITS = 0, COUNTED = 1, PASSED = 2, HAD = 3, CLASSES = 3, MAX_HOLES = 6} -- the states of a ticket, and bounds
 do
-local CLASSES, MOST_HOLES = queue.CLASSES, queue.MOST_HOLES
+local CLASSES, MAX_HOLES = queue.CLASSES, queue.MAX_HOLES
 
 -- unused returns a class in which nobody was.
 local function unused()
@@ -68,7 +68,7 @@ local function read_queue(r)
         told = v[i] - v[i + 5], reserve = v[i + 6], horizon = v[i + 7], holds = v[i + 8], round = v[i + 9],
         lapsed = v[i] - v[i + 10], holes = {}}
       local size = v[i + 11]
-      assert(size >= 0 and size <= MOST_HOLES and c.cut <= c.joined and c.offered >= 0 and c.horizon >= 0)
+      assert(size >= 0 and size <= MAX_HOLES and c.cut <= c.joined and c.offered >= 0 and c.horizon >= 0)
       i = i + 12
 
       for k = 1, size do
@@ -105,7 +105,7 @@ function queue.left(c)
   return sum
 end
 
--- waiting returns the cost that waits in the classes from 1 to a class; 0 if there is no line.
+-- waiting returns the cost that waits in the classes from 1 to a class, or 0 if there is no line.
 function queue.waiting(q, class)
   local sum = 0
   for i = 1, q and class or 0 do
@@ -275,12 +275,12 @@ end
 do
 local left = queue.left
 local WAITS, COUNTED, PASSED, CLASSES = queue.WAITS, queue.COUNTED, queue.PASSED, queue.CLASSES
-local MOST_HOLES = queue.MOST_HOLES
+local MAX_HOLES = queue.MAX_HOLES
 local LAPSE = ASK_SOON * 2 / 5 -- for so long, or a quarter of the horizon, an offer is good
-local MOST_HELD = 61000000 -- an offer is held for no longer than this
+local MAX_HELD = 61000000 -- an offer is held for no longer than this
 local SPARE = 1000000 -- an offer is held for this much longer than its waiter's program needs to say that the waiter lives
 local DITHER = 0.618034 -- multiples of the golden ratio have fractions that are spread evenly
-queue.LAPSE, queue.MOST_HELD = LAPSE, MOST_HELD
+queue.LAPSE, queue.MAX_HELD = LAPSE, MAX_HELD
 
 -- before returns the cost that goes before a waiter whose turn has come. It is a guess: waiters are taken to come in the order of their tickets,
 -- so behind those that stood in the lane in this call.
@@ -311,7 +311,8 @@ end
 
 -- add_hole notes that a ticket of a cost is given back. A ticket inside a range of which a part is gone is counted there.
 local function add_hole(c, ticket, cost)
-  local from, to, holes, i = ticket, min(ticket + cost, c.joined), c.holes, 1
+  local from, to = ticket, min(ticket + cost, c.joined)
+  local holes, i = c.holes, 1
 
   -- Find the ranges that overlap the ticket: all of them become one range.
   while holes[i] and holes[i][2] <= from do
@@ -325,7 +326,7 @@ local function add_hole(c, ticket, cost)
   end
   table.insert(holes, i, {from, to, min(gone, to - from)})
 
-  while #holes > MOST_HOLES do
+  while #holes > MAX_HOLES do
     join_holes(holes)
   end
 end
@@ -557,7 +558,7 @@ function queue.call(r, u, now)
   q.began = min(q.began, now)
   for class = 1, CLASSES do
     local c, near, rest = q[class], false, false -- rest is whether a waiter of the class was offered nothing
-    c.holds = min(c.holds, now + MOST_HELD) -- the clock may have been set back
+    c.holds = min(c.holds, now + MAX_HELD) -- the clock may have been set back
 
     if q.many then
       local offered
@@ -588,7 +589,9 @@ local COME = 'come %.0f %.0f %.0f %.0f %s'
 -- microseconds, 0 if there is no such waiter; and in how long the first of all waiters may start, 0 if nobody waits. With shares a list of
 -- the lanes follows, see lanes.turns.
 function queue.turns(r, u, now)
-  local q, first, last, soon = r.queue, {0, 0, 0}, {0, 0, 0}, nil
+  local q = r.queue
+  local first, last = {0, 0, 0}, {0, 0, 0}
+  local soon
   if q.many then
     return lanes_of().turns(q, u, now)
   end

@@ -18,7 +18,7 @@ local function last_of(r, cost, stop)
   return from
 end
 
--- book_anew tells all programs to book the starts of a row anew that are at from or later, and before stop. The message is ANEW with those two
+-- book_anew tells all programs to book anew the starts of a row at from or later, and before stop. The message is ANEW with those two
 -- times and the key. A program that does not hear it finds out from the upstream.
 local function book_anew(r, from, stop, channel)
   if from < stop then

@@ -300,8 +300,8 @@ local function repair(r, u, now, seed)
   end
 end
 
--- all_told returns when all programs will have told which starts the rows of the searches in a list, without shadows, have lost; 0 if nothing was
--- lost.
+-- all_told returns when all programs will have told which starts the rows of the searches in a list, without shadows, have lost, or 0 if nothing
+-- was lost.
 local function all_told(list)
   local opens = 0
   for _, s in ipairs(list) do

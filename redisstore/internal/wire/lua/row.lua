@@ -15,13 +15,13 @@
 -- while its entries are in the arrays F, L and N, and closed otherwise. The form's version is part of the key.
 --
 -- needs: frame (max, min, ceil, IDLE)
--- defines: MAX_STORED, MAX_PLAIN, MAX_SHARED, MOST_KNOWN, ROUND_SIZE, LINE_KEPT, penalty, ceiling, note, bound, stored, read, load, entries,
+-- defines: MAX_STORED, MAX_PLAIN, MAX_SHARED, MAX_KNOWN, ROUND_SIZE, LINE_KEPT, penalty, ceiling, note, bound, stored, read, load, entries,
 --     open, names_of, latest, head, close, kept_until, save
 
 local MAX_STORED = HEAD_SIZE + ENTRY_BYTES -- bytes of a row with its line: Redis takes 3,584 for them, so 4 KB with the key
 local MAX_PLAIN = 900 -- bytes of a line without shares
 local MAX_SHARED = 4500 -- bytes of a line with shares, which lies beside the entries: 8 KB in all
-local MOST_KNOWN = 1024 -- shares without a lane of their own whose tags a line knows: 8 bytes each
+local MAX_KNOWN = 1024 -- shares without a lane of their own whose tags a line knows: 8 bytes each
 local ROUND_SIZE = 48 -- upper bound on the bytes of a lane of such shares
 local LINE_KEPT = 300000000 -- for how long a line is kept after the last call that it concerns
 
@@ -40,14 +40,14 @@ end
 -- bounds are in one list, in script.go, which is written here in the places of words in capitals.
 --
 --   seen               the latest time at which a program asked
---   lost               no start later than this was forgotten; 0 if no start was
+--   lost               no start later than this was forgotten. Zero means that no start was.
 --   span, most, till   entries are kept for a span; upper bound on the starts in any half-open interval of a span; both are needed until then
---   paused             the budget is closed until then; kept for the slow start afterwards
+--   paused             the budget is closed until then. The time is kept for the slow start afterwards.
 --   frozen             starts up to then stay booked when they are cancelled
 --   level, unit        of a bucket: units spent at the time lost, and units of a token; unit is below 0 if other limits added to level, and 0
 --                      if the limit was no bucket
 --   generation, count  the present generation of the row, and how many starts it had: see repair.lua
---   g1, n1             the generation before it, and its starts; 0 if there is none
+--   g1, n1             the generation before it, and its starts. Both are 0 if there is none.
 --   named              how many bytes the names of the generations before that take
 --   older, mark        how many starts there were in generations that are still older and have no name, and a number that tells one set of such
 --                      starts from a different set
@@ -78,9 +78,9 @@ local function read(key, head)
     and min(HEAD_TIMES) >= -MAX_NUMBER and max(HEAD_TIMES, HEAD_LENGTHS, top) <= MAX_NUMBER
     and min(HEAD_LENGTHS, HEAD_COUNTS, level) >= 0 and max(HEAD_COUNTS, unit, -unit) <= 64 * MAX_NUMBER
     and level < MAX_NUMBER ^ 2 and (top == 0 or top >= 1)
-    and (told == 0 or told <= MOST_TOLD and each >= LEAST_WINDOW and each <= LONGEST_WINDOW)
+    and (told == 0 or told <= MAX_TOLD and each >= MIN_TOLD_WINDOW and each <= MAX_TOLD_WINDOW)
     and named >= 0 and named <= MAX_NAMED and named % PAIR == 0
-    and lined >= 0 and lined <= MAX_SHARED + 8 * MOST_KNOWN + 60 * ROUND_SIZE
+    and lined >= 0 and lined <= MAX_SHARED + 8 * MAX_KNOWN + 60 * ROUND_SIZE
     and size >= 0 and size <= 2 * MAX_ENTRIES and at >= 0 and at <= MAX_STORED
   if not sound then
     return read(key)
@@ -103,7 +103,8 @@ end
 
 -- entries returns all entries of a closed row except the last, and their text. Text that is no entries is an error.
 local function entries(r)
-  local F, L, N, k, raw = {}, {}, {}, 0, ''
+  local F, L, N = {}, {}, {}
+  local k, raw = 0, ''
   if r.size > 1 then
     raw = redis.call('GETRANGE', r.key, HEAD_SIZE + r.named + r.lined + r.at, -1) .. r.pushed
     local v = {cmsgpack.unpack(raw)}
@@ -170,7 +171,8 @@ end
 
 -- close brings the last entry of an open row back into the head, and returns the text of the entries before it.
 local function close(r)
-  local F, L, N, size, v = r.F, r.L, r.N, r.size, {}
+  local F, L, N = r.F, r.L, r.N
+  local size, v = r.size, {}
 
   -- The first entries are as they are stored. Each of the others is packed as its distance from the entry before.
   local before, k = L[r.kept] or F[1] or 0, 0

@@ -513,7 +513,9 @@ do
 local function overdrawn(s, t)
   local r, u = s.row, s.rule
   local F, L, N = r.F, r.L, r.N
-  local i, at, spent, sum, own = s.i, s.at, s.spent, s.sum, 0 -- own is the cost of the entries behind t
+  local i, sum = s.i, s.sum
+  local at, spent = s.at, s.spent
+  local own = 0 -- the cost of the entries behind t
   for k = s.j, r.size do
     local n = filling(u, N[k])
     sum, own = sum + n, own + n
@@ -559,8 +561,8 @@ end
 
 -- part: turn
 -- When waiters will have their turn, as far as anybody can tell: if nothing changes. A rank is the sum of the costs up to a waiter in its line, its
--- own cost included; most is how much of the limit of rule u the waiters may use. The twin is internal/ledger/search.go. When callers come again that
--- left with their places is at the end of this file.
+-- own cost included. most is how much of the limit of rule u the waiters may use. The twin is internal/ledger/search.go. The end of this file says
+-- when callers who left with their places come again.
 --
 -- needs: bucket (add_up, filled), entries (block_end, later), frame (max, min, floor, now), row (open), rule (window), search (usable)
 -- defines: turn, turn.at, turn.units
@@ -590,7 +592,7 @@ local function paced_turn(u, from, before)
   return max(from, r.t1, r.t2, r.t3) + floor(before * pace), pace
 end
 
--- left_in returns how much the starts in the window [start, stop) leave of a limit of left; below 0 if they are more.
+-- left_in returns how much the starts in the window [start, stop) leave of a limit of left. The result is below 0 if they are more.
 local function left_in(r, left, start, stop)
   for i = 1, r.size do
     if r.L[i] >= start and r.F[i] < stop then
@@ -712,7 +714,7 @@ end
 end
 
 -- part: appoint
--- Says when a caller should come again that leaves with its place. Callers come one by one, as the limit lets them start: see
+-- Says when a caller that leaves with its place should come again. Callers come one by one, as the limit lets them start: see
 -- docs/internals/places.md, and Appointments in internal/ledger/search.go. The script reads and changes no budget.
 --
 -- KEYS  1 the appointments of a budget

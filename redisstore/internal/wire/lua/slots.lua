@@ -189,8 +189,8 @@ function acquire(claims, arrival, patient, now)
 end
 
 -- next_change returns in how long there may be room though no node does anything: when a
--- budget that was lost is known again, or a lease or the places of a silent node end; 0 if no waiter in
--- the own line waits for that.
+-- budget that was lost is known again, or a lease or the places of a silent node end. It returns 0 if no
+-- waiter in the own line waits for that.
 function next_change(slots)
   local soonest
 
@@ -376,12 +376,12 @@ end
 --   generation, writes of the budget, as the node heard them last; writes is its count
 --   ago, clock         how long ago it asked for that, and whether it can tell
 --   last               when the last of its own waiters arrived anywhere
---   most, size         how many waiters of its line are kept for each reserve, and how many are reported
+--   max_kept, size     how many waiters of its line are kept for each reserve, and how many are reported
 --   arrival, cost, reserve and behind of each waiter; behind is the cost of the waiters behind it that are not reported
 local function report(slots, id, seed)
   local generation, writes, ago, clock, last, size
   local m = {id = id, left = LEASE, line = {}}
-  slots.n, m.number, m.held, generation, writes, ago, clock, last, m.most, size, cursor =
+  slots.n, m.number, m.held, generation, writes, ago, clock, last, m.max_kept, size, cursor =
     struct.unpack('<dddddddddd', frame, cursor)
   if clock ~= ELAPSED_UNKNOWN and generation == slots.generation and writes <= slots.count and slots.passed > ago + STALL then
     elapse(slots, ago) -- it was written since: the clock was set forward
@@ -418,7 +418,7 @@ local function report(slots, id, seed)
   return true
 end
 
--- shorten keeps, of the line of node m, all waiters that were called and, for each reserve, the first m.most of the other waiters. What
+-- shorten keeps, of the line of node m, all waiters that were called and, for each reserve, the first m.max_kept of the other waiters. What
 -- the waiters cost that are left out is counted in behind of the last waiter that is kept for their reserve.
 local function shorten(m)
   local line, size, last = {}, {}, {} -- size and last are by reserve
@@ -426,7 +426,7 @@ local function shorten(m)
     local k = size[w.reserve] or 0
     if w.called then
       line[#line + 1] = w
-    elseif k < m.most then
+    elseif k < m.max_kept then
       line[#line + 1], size[w.reserve], last[w.reserve] = w, k + 1, w
     else
       last[w.reserve].behind = last[w.reserve].behind + w.cost + w.behind
