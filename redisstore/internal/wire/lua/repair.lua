@@ -6,7 +6,7 @@
 -- most LIVES names; starts of still older generations are counted together, as older. A program remembers the counts that it saw, and when the
 -- starts were. Starts that a program knows of and the row does not are booked again.
 --
--- needs: age (pin_until, was_set, carry_over), frame (max, min, floor, frame), row (open, names_of)
+-- needs: age (pin_until, was_set, carry_over), entries (add), frame (max, min, floor, frame), row (open, names_of)
 -- defines: read_history, TELLING, ordinal, branch, generations, knows, compare, is_part, MARKS, marked, present_of, learn, count_before,
 --     rebook, rebook_samples, repair, all_told
 
