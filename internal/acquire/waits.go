@@ -545,14 +545,22 @@ func (c *Caller) needsRevalidation() bool { return c.needsRevalidationAt(Now()) 
 
 // needsRevalidationAt is needsRevalidation at a later moment, if the store says nothing until then.
 func (c *Caller) needsRevalidationAt(at time.Duration) bool {
-	return at-c.validatedAt > validFor+min(c.revalidateLead(), c.validateRTT)
+	return at-c.validatedAt > validFor+min(c.slowAnswer(), c.validateRTT)
 }
 
-// revalidateLead returns how long before the start the store is asked to confirm the start:
-// as long as the store takes to answer if it takes longer than validFor, and otherwise 0.
-// The answer to this caller's own booking bounds the estimate, which older answers to other
-// callers may dominate.
+// revalidateLead returns how long before the start the store is asked to confirm the start: as long as the store
+// takes to answer, and validFor at the least, because an answer counts for that long. So an answer that is late by
+// as much is still in time. A store in memory answers in no time, and is asked at the start.
 func (c *Caller) revalidateLead() time.Duration {
+	if c.Grant.Age == 0 {
+		return 0
+	}
+	return max(validFor, c.slowAnswer())
+}
+
+// slowAnswer returns how long the store takes to answer if that is longer than validFor, and otherwise 0. The
+// answer to this caller's own booking bounds the estimate, which older answers to other callers may dominate.
+func (c *Caller) slowAnswer() time.Duration {
 	if lag := min(c.engine.grantAge.get(), c.Grant.Age); lag > validFor {
 		return lag
 	}

@@ -2,6 +2,7 @@ package rowstore
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,67 +14,66 @@ const (
 	// maxLooks is how many looks are under way at the most.
 	maxLooks = 3
 
-	// lookAlone is the least time between the beginnings of two looks. A look that takes longer is on a long way: callers that came meanwhile
-	// would have their answer after two of them, and too late for a start that they want to confirm.
-	lookAlone = 12 * time.Millisecond
+	// lookAlone is the least time between the beginnings of two looks. Callers that come while a slow look is under way would otherwise have
+	// their answer after two looks, and too late for a start that they want to confirm.
+	lookAlone = 5 * time.Millisecond
+
+	// hedgeAfter is after how many times the usual length of a look a second look is made for the same callers. The first answer counts. Where a
+	// database answers unevenly, few callers have to wait for an answer of many times the usual length.
+	hedgeAfter = 2
 )
 
-// looks are the looks of a node at the rows of a group. Callers that come while a look is under way share the next look.
+// looks are the looks of a node at the rows of a group. Callers that come while a look is under way share the next look. A look answers all callers
+// that wait when it begins, also those of slower looks that are under way.
 type looks struct {
 	*group
 	mu      sync.Mutex
-	waiting []*look
-	running int  // looks that are under way
-	alone   bool // the last of them has begun a moment ago, so that the next waits
+	waiting []*look       // callers without an answer
+	fresh   bool          // a caller has come since the last look began
+	running int           // looks that are under way
+	alone   bool          // the last look has begun less than lookAlone ago, so that the next look waits
+	usual   time.Duration // how long looks take, on average
 }
 
-// A look is what one caller wants to look at.
+// A look is what one caller wants to look at. The lock of the looks guards it.
 type look struct {
 	keys []ledger.Key
-	done chan error // has room for one
-
-	mu  sync.Mutex
-	see func(node.Rows) // is shown the rows. It is nil when the caller has left.
-}
-
-// show lets the caller look.
-func (l *look) show(rows node.Rows) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.see != nil {
-		l.see(rows)
-	}
-}
-
-// leave ends the look of a caller that does not wait for it.
-func (l *look) leave() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.see = nil
+	see  func(node.Rows) // is shown the rows
+	open int             // how many looks under way may answer the caller
+	over bool            // the caller has its answer, or has left
+	done chan error      // has room for one
 }
 
 // look shows a caller the rows of keys, and waits for them as long as ctx allows.
 func (l *looks) look(ctx context.Context, keys []ledger.Key, see func(node.Rows)) error {
 	caller := &look{keys: keys, see: see, done: make(chan error, 1)}
 	l.mu.Lock()
-	l.waiting = append(l.waiting, caller)
-
+	l.waiting, l.fresh = append(l.waiting, caller), true
 	l.begin()
 	l.mu.Unlock()
 
-	// The caller may leave. Its look goes on with the others, and shows it nothing.
+	// The caller may leave. Looks that are under way go on for the others, and show the caller nothing.
 	select {
 	case err := <-caller.done:
 		return err
 	case <-ctx.Done():
-		caller.leave()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		caller.over = true
 		return context.Cause(ctx)
 	}
 }
 
-// begin begins a look for all callers that wait, if it is time. The looks are locked.
+// begin begins a look for all callers that wait, if one of them is fresh and it is time. The looks are locked.
 func (l *looks) begin() {
-	if len(l.waiting) == 0 || l.alone || l.running == maxLooks {
+	if l.fresh && !l.alone {
+		l.beginNow()
+	}
+}
+
+// beginNow begins a look for all callers that wait. The looks are locked.
+func (l *looks) beginNow() {
+	if l.running == maxLooks {
 		return
 	}
 
@@ -82,34 +82,70 @@ func (l *looks) begin() {
 		return
 	}
 
-	batch := l.waiting
-	l.waiting = nil
-	l.alone = true
+	l.fresh = false
+	l.waiting = slices.DeleteFunc(l.waiting, func(c *look) bool { return c.over })
+	if len(l.waiting) == 0 {
+		return
+	}
+
+	batch := slices.Clone(l.waiting)
+	for _, c := range batch {
+		c.open++
+	}
 	l.running++
+	l.alone = true
 	go l.run(batch)
 }
 
-// run makes a look. The next look begins when this one is over, or has taken longer than lookAlone.
+// run makes a look. The next look begins when this one is over, or has taken longer than lookAlone. If it takes many times the usual, a second look is
+// made for its callers.
 func (l *looks) run(batch []*look) {
-	next := sync.OnceFunc(func() { l.alone = false })
-	long := time.AfterFunc(lookAlone, func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		next()
-		l.begin()
-	})
+	l.mu.Lock()
+	hedge := max(lookAlone, hedgeAfter*l.usual)
+	if l.usual == 0 {
+		hedge = maxTransact // nobody knows yet how long a look takes
+	}
+	l.mu.Unlock()
 
+	next := sync.OnceFunc(func() { l.alone = false })
+	long := time.AfterFunc(lookAlone, func() { l.locked(next, l.begin) })
+	slow := time.AfterFunc(hedge, func() { l.locked(next, l.beginNow) })
+	began := time.Now()
 	err := l.make(batch)
 	long.Stop()
-	for _, caller := range batch {
-		caller.done <- err
-	}
+	slow.Stop()
 
+	l.locked(next, func() {
+		l.measured(time.Since(began))
+		l.running--
+		for _, c := range batch {
+			c.open--
+
+			// Where a look has failed, its callers wait for other looks that are under way for them.
+			if !c.over && (err == nil || c.open == 0) {
+				c.over = true
+				c.done <- err
+			}
+		}
+		l.begin()
+	})
+}
+
+// measured takes the length of a look into the moving average. The looks are locked.
+func (l *looks) measured(took time.Duration) {
+	if l.usual == 0 {
+		l.usual = took
+	}
+	l.usual += (took - l.usual) / 8
+}
+
+// locked calls functions with the lock.
+func (l *looks) locked(all ...func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.running--
-	next()
-	l.begin()
+	for _, do := range all {
+		do()
+	}
 }
 
 // make reads the rows of all callers of a batch at once, and shows them to each. Its error is the error of all.
@@ -126,8 +162,12 @@ func (l *looks) make(batch []*look) error {
 			return err
 		}
 
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		for _, caller := range batch {
-			caller.show(&o.table)
+			if !caller.over {
+				caller.see(&o.table)
+			}
 		}
 
 		return o.table.Err()

@@ -594,6 +594,8 @@ func TestP5_OrderBetweenNodes(t *testing.T) {
 		{&waitingNodes{nodes: 4, n: 40, open: true}, 1.5, answerPassed},
 		{&waitingNodes{nodes: 4, n: 200, open: true}, 1.5, manyPassed},
 		{&waitingNodes{nodes: 4, n: 200, open: true, polls: true}, 1.5, manyPassed},
+		{&waitingNodes{nodes: 4, n: 1000, open: true, lasts: 5 * time.Second}, 1.5, manyPassed},
+		{&waitingNodes{nodes: 4, n: 1000, open: true, lasts: 5 * time.Second, slower: 2}, 1.5, 2 * answerPassed},
 		{&waitingNodes{nodes: 60, callers: 4, n: 40}, 5.5, answerPassed},
 		{&waitingNodes{nodes: 60, callers: 4, n: 40, polls: true}, 13, answerPassed},
 	} {
@@ -604,10 +606,10 @@ func TestP5_OrderBetweenNodes(t *testing.T) {
 				began := time.Now()
 				transactions := f.play()
 
-				since := began.Add(orderSettles)
+				since, lasts := began.Add(orderSettles), cmp.Or(f.lasts, orderLasts)
 				wrong, passed := f.order(since)
-				in := slices.DeleteFunc(f.starts, func(s nodeStart) bool { return s.start.Before(since) || s.start.After(since.Add(orderLasts)) })
-				used := float64(len(in)) * 1.035 / (float64(f.n) * orderLasts.Seconds())
+				in := slices.DeleteFunc(f.starts, func(s nodeStart) bool { return s.start.Before(since) || s.start.After(since.Add(lasts)) })
+				used := float64(len(in)) * 1.035 / (float64(f.n) * lasts.Seconds())
 				cost := float64(transactions) / float64(len(in))
 				rushWrong, rushPassed := f.order(began)
 				t.Logf("with the rush: %.1f %% of pairs in the wrong order, passed by %v", 100*rushWrong, rushPassed)

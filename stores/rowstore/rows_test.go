@@ -127,16 +127,55 @@ func TestP11_FarLooks(t *testing.T) {
 	}
 }
 
+// TestP3_ASlowLook: a look that takes many times the usual is made a second time for the same caller, who has the first answer. Where looks fail, the caller
+// has an answer of a look that did not.
+func TestP3_ASlowLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newServed(45)
+		l := &lookers{distant: &distant{d, time.Millisecond}}
+		s := must(rowstore.New(onServer{l, l, d}, rowstore.Options{}))
+		look := func() time.Duration {
+			began := time.Now()
+			used(t, s, hourly(1))
+			return time.Since(began)
+		}
+
+		// The looks become known to take less than 20 ms each.
+		for range 20 {
+			look()
+		}
+
+		for _, err := range []error{nil, errors.New("the connection is lost")} {
+			l.late.Store(&lateLook{by: time.Minute, err: err})
+			require.Less(t, look(), time.Second)
+		}
+		time.Sleep(2 * time.Minute) // until the late looks are over
+	})
+}
+
 // lookers are a distant that counts the looks that are under way.
 type lookers struct {
 	*distant
 	under, most atomic.Int64
+	late        atomic.Pointer[lateLook] // how the next read ends, or nil for a usual read
+}
+
+// A lateLook is a read that takes long, and may fail then.
+type lateLook struct {
+	by  time.Duration
+	err error
 }
 
 // Read implements [rowstore.Reader].
 func (l *lookers) Read(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
 	l.most.Store(max(l.most.Load(), l.under.Add(1)))
 	defer l.under.Add(-1)
+	if late := l.late.Swap(nil); late != nil {
+		time.Sleep(late.by)
+		if late.err != nil {
+			return late.err
+		}
+	}
 	return l.distant.Read(ctx, group, keys, do)
 }
 
