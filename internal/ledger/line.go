@@ -146,9 +146,9 @@ func (w *Waiter) Keep(b []byte) []byte {
 }
 
 // Restore gives a new waiter the arrivals that Keep wrote. No arrival is later
-// than now, so that whoever changed the bytes gets no arrival behind which
-// nobody can come. It returns false if there is no arrival, or the bytes are not
-// of arrivals.
+// than now: if somebody changed the bytes, others can still come behind the
+// waiter. Restore returns false if there is no arrival, or the bytes are not of
+// arrivals.
 func (w *Waiter) Restore(b []byte, now int64) bool {
 	if len(b) == 0 || len(b)%keptSize != 0 {
 		return false
@@ -291,10 +291,10 @@ func (q *Request) stand(w *Waiter, turn Key) {
 			q.count(w)
 		}
 
-	// The caller may not wait until its turn: refuse has said how long that would take.
+	// The caller may not wait until its turn: refuse has set the answer.
 	case q.refuse(at, wait):
 
-	// The row tells as many shares apart as it can, and the caller's is a new one.
+	// The caller is refused because the row can have no further lane for its share.
 	case q.Bounded && q.Searches[at].row.queue.isCrowded(maxShares(q.Searches[at].rule.n), w.class, b.Charges[at].Share.ID):
 		g.HeldBy, g.Wait, g.Paused, g.Shares = at, wait, q.isPaused(at), maxShares(q.Searches[at].rule.n)
 

@@ -143,7 +143,8 @@ func (c lanes) beyond() (sum int64) {
 	return sum
 }
 
-// tidy returns the lanes that have waiters, or a finish tag above the least.
+// tidy returns the lanes that have waiters, or a finish tag above 0. Without any waiters it
+// returns none.
 func (c lanes) tidy() lanes {
 	if c.costs() == 0 {
 		return nil

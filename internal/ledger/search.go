@@ -105,7 +105,8 @@ func (s *Search) bucketRamp() []entry {
 // its share. That is u itself, unless steps are shorter than the window: then it
 // is a sliding window of the length of a step, with the same part of the limit.
 func (u *rule) stepRule(r *Row) rule {
-	v, step := *u, r.last.step()
+	v := *u
+	step := r.last.step()
 	if step >= u.width || step == 0 {
 		return v
 	}
@@ -113,7 +114,8 @@ func (u *rule) stepRule(r *Row) rule {
 	// The window holds this many steps, and each step has its part of the limit, rounded up.
 	parts := u.width / step
 	part := func(n int64) int64 { return (n + parts - 1) / parts }
-	v.kind, v.aligned, v.span, v.n, v.most = store.KindSlidingWindow, false, step, part(u.n), part(u.most)
+	v.kind, v.aligned, v.span = store.KindSlidingWindow, false, step
+	v.n, v.most = part(u.n), part(u.most)
 
 	// Divide the limit and the reserve, but not the cost: a start costs as much as without a slow start.
 	v.room = part(u.room+u.cost+u.reserve) - u.cost - part(u.reserve)
@@ -172,7 +174,7 @@ func (s *Search) sliding(t int64) int64 {
 			}
 		}
 
-		// The next run begins behind entry i.
+		// The next run begins behind entry i. An empty run also ends there.
 		if s.j > s.i {
 			s.sum -= e[s.i].n
 		} else {
@@ -189,9 +191,9 @@ func (s *Search) aligned(t int64) int64 {
 	tail, room := s.rule.jitter+s.rule.spread, s.rule.room
 	e := s.row.entries
 	for {
-		// A start may come late by jitter and spread. It must be in its window even then.
+		// A start may come late by jitter and spread. It must be in its window even then. In a window shorter than that, it may be at the first moment.
 		start, end, _ := s.rule.window(t)
-		if t+min(tail, end-start-1) >= end { // a window shorter than tail still has a first moment
+		if t+min(tail, end-start-1) >= end {
 			t = end
 			continue
 		}
@@ -318,24 +320,26 @@ func (s *Search) even(t int64) int64 {
 	sum, _ := r.later(t - u.span)
 	sum = min(sum, u.most)
 
-	// The pace is 0 up to (fall-2)/fall of the limit. From there it grows with the use of the window to full: at that pace the whole limit takes
-	// 24/25 of the span.
+	// The pace is 0 up to (fall-2)/fall of the limit, three fifths. From there it grows with the use of the window to full, the pace at which the whole
+	// limit takes 24/25 of the span.
 	full := u.span * 24 / 25 / u.most
 	fall := int64(5)
 	part := int64(0)
 	switch {
-	// In a long window, a third of the limit may leave at once.
+	// In a long window the pace grows from a third of the limit on.
 	case u.span-u.jitter > maxEvenWindow:
 		fall = 3
 
-	// At the begin of parts, the whole limit takes the whole span.
+	// At the begin of parts the pace grows from an empty window on, and the whole limit takes the whole span.
 	case s.single && u.n > windowParts && u.spread == 0 && r.paused == 0:
-		full, fall, part = u.span/u.most, 2, partOf(u.span)
+		full = u.span / u.most
+		fall = 2
+		part = partOf(u.span)
 	}
 
 	pace := max(u.pace, full*(fall*sum-(fall-2)*u.most)/(2*u.most)-u.spread)
 
-	// Starts share an entry only if a part holds the distance of one start, or of several.
+	// Starts can share an entry only if the distance of a start is no longer than a part.
 	if pace*u.cost <= part {
 		s.part = part
 	}

@@ -179,7 +179,7 @@ func (k *worker) run() {
 			return
 		}
 
-		// News are of use only to callers of this node. If they are about its lines, a step can take them in at once.
+		// News are of use only to callers of this node. If news wait that concern its lines, a step can go through these lines at once.
 		k.state.Lock()
 		heard, look := k.memory.concerning(w.heard), w.look
 		look = look && k.memory.waits()
@@ -196,7 +196,7 @@ func (k *worker) run() {
 			batch = k.withNewcomers(batch)
 			k.make(batch, w.confirms, nil, heard, look)
 
-		// A step that takes in what it hears is one transaction. To look first would be a second one.
+		// A step that goes through the news that come with its rows is one transaction. To look first would be a second one.
 		case len(lines) > 0 && len(lines) <= maxLines:
 			batch = k.withNewcomers(batch)
 			k.make(batch, nil, lines, Heard{}, true)
@@ -216,7 +216,7 @@ func (k *worker) run() {
 	}
 }
 
-// noteVain notes whether there was nothing to hear when the node was told that there is.
+// noteVain notes whether other nodes told this node of news in vain: vain says that there were none.
 func (k *worker) noteVain(vain bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -249,7 +249,7 @@ func (k *worker) take(batch []*op) (work, bool) {
 	clear(k.queue[rest:])
 	k.queue = k.queue[:rest]
 
-	// Other nodes that have told of news in vain before are believed no more: see noteVain.
+	// If other nodes told of news in vain the last time, they are not believed now: see noteVain.
 	w := work{batch: batch, confirms: k.confirms, heard: k.heard, look: k.look, told: k.told && !k.vain}
 	k.confirms, k.heard, k.look, k.told = nil, Heard{}, false, false
 	return w, true
@@ -337,7 +337,8 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 
 	switch {
 	case err == nil:
-		k.measured(time.Since(began)) // without the wait for other nodes
+		// The wait for other nodes is no part of the length.
+		k.measured(time.Since(began))
 		k.away.Store(nil)
 		k.saved()
 		if len(lines) > 0 {
@@ -523,15 +524,17 @@ func (k *worker) lookAgain(key ledger.Key, later time.Duration) {
 
 // keepAlive listens, and has leases renewed, as long as that is of use. The state is locked.
 func (k *worker) keepAlive() {
+	// An idle node goes on listening until the next tick.
 	if k.memory.isIdle() {
-		return // tick stops listening
+		return
 	}
 
+	// Other nodes may have told something before this node listened, so look for news.
 	if k.stop == nil {
 		stop, err := k.backend.Listen(k.wakeUp)
 		if err == nil {
 			k.stop = stop
-			k.wakeUp(false) // others may have told something meanwhile
+			k.wakeUp(false)
 		}
 	}
 
