@@ -172,7 +172,7 @@ func (s *Store) Settle(_ context.Context, b *store.Booking, g store.Grant, costs
 
 // Pause implements [store.Store].
 func (s *Store) Pause(_ context.Context, c store.Charge, d time.Duration) error {
-	// An unlimited budget has no row yet, and only a row can be closed.
+	// Only a row can be closed, and an unlimited budget may have none.
 	s.keep(c)
 
 	// now has cut off a part of a microsecond, by which the pause would end early.

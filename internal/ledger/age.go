@@ -122,6 +122,7 @@ func (r *Row) step(now int64, u *rule) {
 	// step may point to the start of a different caller now, so freeze the starts.
 	r.pinUntil(min(-shift, max(r.span, marked)))
 
+	// The upstream's fixed window may have counted the starts that are over now.
 	if u.aligned {
 		r.carryOver(now, few)
 	}
@@ -147,8 +148,9 @@ func (r *Row) isBlank() bool { return r.most == 0 || len(r.entries) == 0 && r.lo
 // that is missing is replaced by an upper bound on its starts, at the latest
 // moment at which they can have been.
 func (r *Row) remember(now int64, u *rule) {
+	// Slots have no past.
 	if u.slots {
-		return // slots have no past
+		return
 	}
 	if u.tokens > 0 {
 		r.recount(u)
@@ -169,16 +171,19 @@ func (r *Row) remember(now int64, u *rule) {
 		r.pinUntil(0)
 	}
 
-	// The span and the bound of an older limit count until no entry needs them.
-	if now >= r.until || r.isBlank() {
+	switch {
+	// No entry needs the span and the bound of an older limit any more.
+	case now >= r.until || r.isBlank():
 		r.span, r.most = keep, u.peak
-	} else if keep > r.span {
+
+	case keep > r.span:
 		r.span, r.most = keep, max(r.atMost(keep), u.peak)
-	} else {
+
+	default:
 		r.most = max(r.most, u.peak)
 	}
 
-	// A limit with a shorter window does not shorten the span before until.
+	// This limit needs the whole span, so the span is kept for as long from now on.
 	if keep == r.span {
 		r.until = max(r.until, now+keep)
 	}

@@ -179,7 +179,8 @@ func (r *Row) bound() {
 			e, next := &r.entries[i], &r.entries[i+1]
 			w, late := next.last-e.first, next.last > tail
 			alike := e.last > r.seen || next.last <= r.seen
-			if alike && (best < 0 || (inTail && !late) || (inTail == late && w < width)) {
+			better := best < 0 || (inTail && !late) || (inTail == late && w < width)
+			if alike && better {
 				best, width, inTail = i, w, late
 			}
 		}
@@ -249,13 +250,14 @@ func (r *Row) book(t int64, u *rule) {
 		r.span = max(r.span, keep)
 	}
 
-	// Under a large limit the starts of one part of the window share an entry.
+	// Under a large limit the starts of one part of the window, [shares, end), share an entry.
 	shares, end := t, t
 	if u.n > windowParts {
 		shares, end = u.part(t)
 	}
 
 	switch k := len(r.entries); {
+	// Blocks that touch or overlap become one.
 	case u.unit > 0:
 		r.add(first, last, u.cost)
 
@@ -276,7 +278,8 @@ func (r *Row) book(t int64, u *rule) {
 // overfull reports whether a block has more units than time for them, so that
 // taking a unit out frees nothing.
 func (e *entry) overfull(unit int64) bool {
-	return e.n-1 > (e.last-e.first)/unit // the product of both could overflow
+	// Divide, because the product of e.n and unit could overflow.
+	return e.n-1 > (e.last-e.first)/unit
 }
 
 // split puts back the rest of a block from which the booking at t was taken out:

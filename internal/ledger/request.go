@@ -124,7 +124,7 @@ func (q *Request) Open(i int, r *Row) {
 		}
 	}
 
-	// Call waiters for slots if a dead or silent node has made room, or if this node was silent: its own waiters may be called again.
+	// Call waiters for slots if a dead or silent node has made room. If this node has come as it was asked to, its own waiters stand aside no more.
 	spoke := r.spoke(q.Node.ID)
 	if lapsed := r.lapseSlots(); lapsed || spoke || len(r.leases) < live {
 		q.setAside(i)

@@ -228,8 +228,8 @@ func (r *Row) few() int {
 // Recalls reports whether a waiter for a start that stands in the row's line
 // without a place takes one now. The waiters of several nodes ask in any order,
 // so a waiter takes a place when it came before the last waiter of its lane that
-// has one. As long as few of them have places, or fewer than few and more together,
-// the first to ask take places, too.
+// has one. While few have places, the first to ask take places, too: more is added
+// to the number that counts as few.
 func (r *Row) Recalls(w *Waiter, more int) bool {
 	if r.queue == nil || w.stand == nil {
 		return true

@@ -202,7 +202,7 @@ func (k *worker) noteWait(b *store.Booking, g *store.Grant) {
 // patience returns how long a newcomer waits for other newcomers: half of the time until its start is within the horizon, and at most maxGather. It is 0 if the newcomer
 // would be refused, so that it is refused at once. Of many newcomers only as many wait as start within half of maxGather. The worker is locked.
 func (all *gathering) patience(b *store.Booking, key ledger.Key, now time.Time) time.Duration {
-	l, c := all.lines[key], chargeOf(b, key)
+	l := all.lines[key]
 	if l == nil {
 		return 0
 	}
@@ -215,6 +215,7 @@ func (all *gathering) patience(b *store.Booking, key ledger.Key, now time.Time) 
 
 	// No more newcomers gather when their starts already take half of maxGather.
 	l.newcomers++
+	c := chargeOf(b, key)
 	if time.Duration(l.newcomers+1)*ledger.Distance(&c) > maxGather/2 {
 		return 0
 	}
@@ -232,8 +233,9 @@ func flowsEvenly(l store.Limit) bool {
 	return false
 }
 
-// gathers returns the first budget of a newcomer in whose line callers of this node wait, or false if the newcomer waits for nobody.
+// gathers returns the first budget of a newcomer in whose line callers of this node wait. ok is false if the newcomer is to be served at once.
 func (k *worker) gathers(b *store.Booking) (key ledger.Key, ok bool) {
+	// A caller that replaces something, asks for a later start, or needs slots does not wait for others.
 	if !k.shares.Load() || b.Horizon == 0 || b.Turn != nil || b.Instead != (store.Handle{}) || b.NotBefore > 0 || holdsSlots(b) {
 		return key, false
 	}
