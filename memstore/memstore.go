@@ -59,21 +59,24 @@ func newStore() *Store {
 // Book implements [store.Store].
 func (s *Store) Book(_ context.Context, b *store.Booking) (g store.Grant, err error) {
 	switch {
-	// A caller that comes from a line keeps its arrival, which the short ways know nothing of.
+	// A caller that comes from a line keeps its arrival, which bookOne and bookAll do not know.
 	case b.Turn != nil:
+
 	case len(b.Charges) == 1:
 		if s.bookOne(b, &g) {
 			return g, nil
 		}
+
 	case s.bookAll(b, &g):
 		return g, nil
 	}
 
+	// The caller may have to wait.
 	return s.bookInLine(b), nil
 }
 
-// bookAll books for a caller that finds no waiters in line. It returns false if there are
-// some, or the start is beyond the horizon: then nothing was done.
+// bookAll books for a caller that need not stand in line. It returns false, and has booked nothing, if
+// the caller must: see BookNow of a [ledger.Request].
 func (s *Store) bookAll(b *store.Booking, g *store.Grant) (decided bool) {
 	held := s.lock(b.Charges)
 	defer s.unlock(held)
@@ -104,7 +107,8 @@ func (s *Store) bookOne(b *store.Booking, g *store.Grant) (decided bool) {
 // bookLong books in all rows, as bookAll does, where BookShort has decided nothing. It returns false if the caller must
 // stand in line. The shards are locked.
 func (s *Store) bookLong(now int64, b *store.Booking, rows []*ledger.Row, g *store.Grant) (decided bool) {
-	var q ledger.Request // filled in, because a literal would be copied
+	// A literal would be copied.
+	var q ledger.Request
 	q.Now, q.Booking, q.Arrivals, q.Grant = now, b, &s.arrivals, g
 
 	// Slices of constant length lie on the stack, and only the part of the stack that they need is cleared.
@@ -121,10 +125,11 @@ func (s *Store) bookLong(now int64, b *store.Booking, rows []*ledger.Row, g *sto
 		q.Open(i, r)
 	}
 
-	// A caller that must stand in line needs a waiter: see stand.
 	if !q.BookNow() {
 		return false
 	}
+
+	// Tell other callers, and give a caller that waits for slots its Ready.
 	if q.HasNews() {
 		s.tell(q.News())
 	}
@@ -167,8 +172,10 @@ func (s *Store) Settle(_ context.Context, b *store.Booking, g store.Grant, costs
 
 // Pause implements [store.Store].
 func (s *Store) Pause(_ context.Context, c store.Charge, d time.Duration) error {
-	// Only a row can be closed, and an unlimited budget has none until now.
+	// Only a row can be closed, and an unlimited budget may have none.
 	s.keep(c)
+
+	// now has cut off a part of a microsecond, by which the pause would end early.
 	s.change(only(c), func(q *ledger.Request) { q.Pause(d + s.clock.since(q.Now)) })
 	return nil
 }
@@ -199,8 +206,8 @@ func (s *Store) Reconcile(_ context.Context, c store.Charge, of store.Quota) err
 	return nil
 }
 
-// change does something for all charges of a booking, in one atomic step, and serves
-// the lines that moved.
+// change calls do with a request for a booking, in one atomic step, and serves the
+// lines that moved.
 func (s *Store) change(b *store.Booking, do func(*ledger.Request)) {
 	if n := s.changeRows(b, do); len(n.Moved) > 0 {
 		// Dismiss first, so that the line is served for the waiters that stay.
@@ -228,7 +235,7 @@ func (s *Store) read(c store.Charge, read func(*ledger.Request)) {
 	read(ledger.NewRequest(s.clock.now(), ledger.Node{}, nil, only(c), []*ledger.Row{r.Clone()}))
 }
 
-// only is a booking of one charge.
+// only returns a booking of one charge.
 func only(c store.Charge) *store.Booking {
 	return &store.Booking{Charges: []store.Charge{c}}
 }
@@ -258,7 +265,7 @@ func (s *Store) audience(key ledger.Key) *audience {
 }
 
 // changeRows calls do with a request for a booking, in one atomic step, and tells the watches and waiters
-// that must hear of the change. It returns the same news.
+// for slots. It returns the news of the request.
 func (s *Store) changeRows(b *store.Booking, do func(*ledger.Request)) ledger.News {
 	q := ledger.Request{SummonsWaiters: true, Booking: b, Arrivals: &s.arrivals, Grant: new(store.Grant), Searches: make([]ledger.Search, len(b.Charges))}
 	held := s.lock(b.Charges)
@@ -344,12 +351,13 @@ func (s *Store) RestoreTurn(_ *store.Booking, kept []byte) (store.Turn, bool) {
 	if len(kept) == 0 || kept[0] != keptByMemory {
 		return nil, false
 	}
-	w := new(waiter)
 
 	// The caller left without a place, so it comes back as a new caller.
 	if len(kept) == 1 {
 		return nil, true
 	}
+
+	w := new(waiter)
 	return w, w.Restore(kept[1:], s.clock.now())
 }
 
@@ -362,11 +370,11 @@ func (s *Store) Appoint(_ context.Context, c store.Charge, wait time.Duration, a
 type appointments struct {
 	mu   sync.Mutex
 	all  map[ledger.Key]ledger.Appointments
-	full int // at how many budgets the ones with past appointments are dropped
+	full int // from so many budgets on, those with past appointments are dropped
 }
 
-// make makes an appointment with a caller that leaves now, and would wait for wait. again says that the caller has had
-// an appointment before. make returns in how long the caller should come.
+// make makes an appointment with a caller that leaves now, and would otherwise wait for the time wait. again says that the
+// caller has had an appointment before. make returns in how long the caller should come.
 func (a *appointments) make(now int64, c *store.Charge, wait time.Duration, again bool) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -9,17 +9,17 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// This file has the callers that wait in this process, and the locks under which they are served. What becomes of each caller is decided
-// by [node.Caller], as in the stores that keep rows for many nodes. There is one node here and each change is final at once, so a line is served one caller at
-// a time, under the locks of that caller's budgets alone: callers of other budgets are not held up.
+// This file has the callers that wait in this process, and serves their lines. [node.Caller] has the state of each caller, as in the stores that keep rows for
+// many nodes. A memstore is the only node, and each change is final at once. So a line is served one caller at a time, under the locks of the caller's budgets
+// alone, and callers of other budgets are not held up.
 
-// A budget is a row, and the watches and waiters that hear of its changes.
+// A budget is a row, and the watches and waiters that are told of its changes.
 type budget struct {
 	ledger.Row
 	*audience // nil if there are none
 }
 
-// An audience is the watches and waiters that hear of the changes of a row.
+// An audience is the watches and waiters that are told of the changes of a row.
 type audience struct {
 	watches node.Watches
 	slots   map[int64]chan struct{} // by arrival, of the waiters for slots
@@ -51,8 +51,8 @@ type waiter struct {
 	shards shardSet // of the charges of the caller's booking
 }
 
-// step calls do with a request for a waiter's booking, in one atomic step, and notes in whose line the waiter
-// stands afterwards. It returns the news of the step.
+// step calls do with a request for a waiter's booking, in one atomic step, and notes in which line the waiter
+// stands afterwards. It returns the news of the step. The lines of the waiter's shards are locked.
 func (s *Store) step(w *waiter, do func(*ledger.Request)) ledger.News {
 	return s.changeRows(w.Booking(), func(q *ledger.Request) {
 		// The waiter's place may change: forget the old one, and note the new one afterwards.
@@ -98,7 +98,7 @@ func (s *Store) stand(w *waiter, b *store.Booking) (g store.Grant, moved []ledge
 		moved = s.step(w, w.Leave).Moved
 	}
 
-	// The waiter has left its old line when its shards change.
+	// The waiter stands in no line now, so its shards may change.
 	w.Ask(b, s.clock.now())
 	w.shards = shards
 	s.step(w, func(q *ledger.Request) {
@@ -131,10 +131,10 @@ func (s *Store) giveUp(w *waiter) {
 }
 
 // serve books for the callers at the heads of lines, as far as their starts are within the horizon, and looks at each line
-// again when its next start is. The caller holds no locks.
+// again when its next start is. The caller of serve holds no locks.
 func (s *Store) serve(lines []ledger.Key) {
-	// The locks are those of the waiter's budgets, so look first who it is, and then lock.
 	for len(lines) > 0 {
+		// All budgets of the waiter are to be locked, so find out first which waiter it is.
 		key := lines[0]
 		w, shards := s.head(key)
 		if w == nil {
@@ -159,10 +159,11 @@ func (s *Store) serve(lines []ledger.Key) {
 	}
 }
 
-// serveHead books for the waiter at the head of a line. It returns the line that the waiter stands in now, if there is
-// one, and whether nobody in this line can be served yet.
+// serveHead books for the waiter at the head of a line. It returns the second line that the waiter stands in afterwards, if
+// there is one. done says that the waiter is not due, so that nobody in this line can be served yet.
 func (s *Store) serveHead(key ledger.Key, w *waiter) (next []ledger.Key, done bool) {
-	later, ready := time.Duration(0), chan struct{}(nil)
+	var later time.Duration
+	var ready chan struct{}
 	s.step(w, func(q *ledger.Request) {
 		// Ask and serve in one step: after a penalty between the two the waiter would be booked far behind the penalty's end.
 		later = q.Due(&w.Waiter, key)
@@ -171,7 +172,7 @@ func (s *Store) serveHead(key ledger.Key, w *waiter) (next []ledger.Key, done bo
 		}
 	})
 
-	// The others in line come after this waiter, so nobody is due before it.
+	// The others in line come after this waiter, and wait until it is due.
 	if later > 0 {
 		s.lookAgain(key, later)
 		return nil, true
@@ -211,7 +212,7 @@ func (s *Store) head(key ledger.Key) (*waiter, shardSet) {
 	return w, w.shards
 }
 
-// lookAgain serves the line of a budget after the time later, in place of the time for which it was to be served.
+// lookAgain has the line of a budget served after the time later, and not any more at the time of an earlier call.
 func (s *Store) lookAgain(key ledger.Key, later time.Duration) {
 	sh := &s.shards[key[0]]
 	sh.mu.Lock()
@@ -249,13 +250,13 @@ func (s *Store) impatient(c ledger.Closed) map[*waiter]shardSet {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 
-	// dismiss locks the waiters' shards one by one, after this shard is unlocked.
-	all := make(map[*waiter]shardSet)
 	b := sh.budgets[c.Key]
 	if b == nil || b.audience == nil {
 		return nil
 	}
 
+	// The waiters are collected here, because dismiss locks their shards only after this shard is unlocked.
+	all := make(map[*waiter]shardSet)
 	for _, w := range b.line {
 		if w.EndsBefore(c.Until) {
 			all[w] = w.shards

@@ -17,7 +17,7 @@ import (
 const shardCount = 256
 
 // maxSwept bounds how many idle rows one call clears away, so that no caller
-// pays for a crowd that left.
+// clears away the rows of very many others.
 const maxSwept = 16
 
 // idle is how many microseconds a row outlives its entries, so that no call
@@ -36,7 +36,8 @@ type shard struct {
 	_       [64]byte   // no two locks on one cache line
 }
 
-// A due row is looked at again at a time; if it was used since, it is put back.
+// A due says when a row is looked at again. If the row was used since, it gets a
+// later due.
 type due struct {
 	at  int64
 	key ledger.Key
@@ -88,14 +89,14 @@ func (s *shard) sweep(now int64, used []store.Charge) {
 		first := &s.due[0]
 
 		if end := s.budgets[first.key].expiry(now) + idle; end > now {
-			// The budget was used since, so it is looked at again later.
+			// The budget was used since, and is looked at again later.
 			first.at = end
 			heap.Fix(&s.due, 0)
 		} else if slices.ContainsFunc(used, func(c store.Charge) bool { return c.Budget.Key == first.key }) {
 			// A row in use stays at the head of the heap, where the next round would find it again.
 			break
 		} else {
-			// find must not return the budget from its memory of the last one.
+			// Without last, find cannot return the deleted budget.
 			delete(s.budgets, first.key)
 			s.last = nil
 			heap.Pop(&s.due)
@@ -140,6 +141,7 @@ func (set shardSet) with(other shardSet) shardSet {
 // each calls do with the number of each shard of the set, in ascending order.
 func (set *shardSet) each(do func(i int)) {
 	for w, word := range set {
+		// word & (word-1) is word without its lowest bit, which was just used.
 		for ; word != 0; word &= word - 1 {
 			do(w*64 + bits.TrailingZeros64(word))
 		}
@@ -158,8 +160,8 @@ func (s *Store) unlock(set shardSet) {
 	set.each(func(i int) { s.shards[i].mu.Unlock() })
 }
 
-// lockLines locks the lines of shards. Whoever changes a waiter holds the lines of all charges of its booking. They are
-// locked before any rows, and nobody who holds lines locks other lines.
+// lockLines locks the lines of shards. Whoever changes a waiter holds the lines of all charges of the waiter's booking. Lines are
+// locked before any rows, and nobody who holds lines locks further lines.
 func (s *Store) lockLines(set shardSet) {
 	set.each(func(i int) { s.shards[i].lines.Lock() })
 }
@@ -235,7 +237,8 @@ func (c *clock) compare() {
 	c.follow(t.UnixNano() - c.begun - int64(t.Sub(c.base)))
 }
 
-// follow goes ahead with the wall clock, if the gain is worth it.
+// follow sets the clock ahead by what the wall clock has gained, if that is more
+// than drift.
 func (c *clock) follow(gain int64) {
 	for {
 		// Two goroutines may follow at once. The larger gain wins, and the clock never goes back.

@@ -9,41 +9,43 @@ import (
 )
 
 // Time passes over a row: what is forgotten, what stays, and what happens when
-// the clock steps back. advance, at the end, is how all of it begins.
+// the clock steps back. The entry point is advance.
 
-// marked bounds for how far ahead marks from before a step are told from marks
-// after it, in microseconds. Few queues of a short limit are longer, and a larger
-// bound would keep more places taken.
+// marked bounds, in microseconds, how far ahead of the clock a mark from before a
+// step is still told from a mark after it. Few queues of a short limit are longer,
+// and a larger bound would keep more places taken.
 const marked = 10_000_000
 
 // Stall is the largest small step of a clock, in microseconds: as large as the
 // delays among which larger steps are found out.
 const Stall = 50_000
 
-// pinUntil keeps the places of all that was booked before now taken, also when
-// they are cancelled: up to the last start, or a mark that is later by a time.
+// pinUntil freezes all starts that are booked, and marks that are later than the
+// last of them by no more than later: they stay booked when they are cancelled.
 func (r *Row) pinUntil(later int64) {
 	if k := len(r.entries); k > 0 {
 		r.frozen = max(r.frozen, r.entries[k-1].last+later)
 	}
 }
 
-// widenPending widens the entries to come so that they begin now.
+// widenPending joins the entries to come, and has them begin now.
 func (r *Row) widenPending(now int64) {
 	k := len(r.entries) - 1
 	if k < 0 || r.entries[k].last <= now {
 		return
 	}
-	for k > 0 && (r.entries[k-1].last > now || r.entries[k-1].first >= now) { // no two entries begin together
+
+	// An entry that begins now is joined, too: no two entries begin together.
+	for k > 0 && (r.entries[k-1].last > now || r.entries[k-1].first >= now) {
 		r.join(k - 1)
 		k--
 	}
 	r.entries[k].first = min(r.entries[k].first, now)
 }
 
-// carryOver makes one entry, up to now, of all entries that are over except the
-// first few. The upstream's window that has counted them may still last,
-// although it is over by the clock that was set.
+// carryOver makes one entry, up to now, of the entries that are over, from the
+// index few on. The upstream's window that has counted their starts may still
+// last, although it is over by the clock that was set.
 func (r *Row) carryOver(now int64, few int) {
 	last := r.after(now) - 1
 	if last < few {
@@ -62,9 +64,12 @@ func (r *Row) carryOver(now int64, few int) {
 // come, still reach to where they were. Otherwise starts at the edge of a window
 // would count in the window before it alone.
 func (r *Row) step(now int64, u *rule) {
-	shift, few, reach := now-r.seen, 0, len(r.entries)
+	shift := now - r.seen
 
-	// In a fixed window, entries before few are in windows that are over.
+	// All entries begin earlier by the shift. Only the entries before the index reach end earlier, too. The entries before the index few lie in
+	// fixed windows that are over.
+	reach := len(r.entries)
+	few := 0
 	if u.aligned {
 		start, _, _ := u.window(r.seen)
 		few = r.after(start)
@@ -96,10 +101,12 @@ func (r *Row) step(now int64, u *rule) {
 		if r.leases[i].asked != 0 {
 			r.leases[i].asked += shift
 		}
-		r.leases[i].comes = 0 // a start of the node, at which it comes, does not move with the clock
+
+		// The node comes at one of its starts, which does not move with the clock.
+		r.leases[i].comes = 0
 	}
 
-	// So do the times of the lines.
+	// The times of the lines move with the clock, too.
 	if l := r.queue; l != nil {
 		l.asked += shift
 		if l.until != 0 {
@@ -111,10 +118,11 @@ func (r *Row) step(now int64, u *rule) {
 		s.asked += shift
 	}
 
-	// Marks are times of the clock by which they were booked: older marks may
-	// point to starts of other callers, however late they come.
+	// A mark is a time of the clock by which it was booked. A mark from before this
+	// step may point to the start of a different caller now, so freeze the starts.
 	r.pinUntil(min(-shift, max(r.span, marked)))
 
+	// The upstream's fixed window may have counted the starts that are over now.
 	if u.aligned {
 		r.carryOver(now, few)
 	}
@@ -140,14 +148,15 @@ func (r *Row) isBlank() bool { return r.most == 0 || len(r.entries) == 0 && r.lo
 // that is missing is replaced by an upper bound on its starts, at the latest
 // moment at which they can have been.
 func (r *Row) remember(now int64, u *rule) {
+	// Slots have no past.
 	if u.slots {
-		return // slots have no past
+		return
 	}
 	if u.tokens > 0 {
 		r.recount(u)
 	}
 
-	// The rule needs starts since then, and the row has forgotten the starts up to lost. At most atMost of them lie in the missing part.
+	// The rule needs the starts from since on, and the row has forgotten the starts up to lost. At most atMost of these lie in the missing part.
 	since, _, keep := u.window(now)
 	if missing := r.lost - since + 1; missing > 0 {
 		if n := r.atMost(missing); n > 0 {
@@ -157,20 +166,24 @@ func (r *Row) remember(now int64, u *rule) {
 		r.lost, r.level = since-1, 0
 	}
 
+	// Starts in blocks of a different unit cannot be told apart.
 	if u.unit > 0 && keep != r.span && r.span > 0 {
-		r.pinUntil(0) // blocks of a different unit cannot be told apart
+		r.pinUntil(0)
 	}
 
-	// The span and the bound of an older limit count until no entry needs them.
-	if now >= r.until || r.isBlank() {
+	switch {
+	// No entry needs the span and the bound of an older limit any more.
+	case now >= r.until || r.isBlank():
 		r.span, r.most = keep, u.peak
-	} else if keep > r.span {
+
+	case keep > r.span:
 		r.span, r.most = keep, max(r.atMost(keep), u.peak)
-	} else {
+
+	default:
 		r.most = max(r.most, u.peak)
 	}
 
-	// Until then, a shorter limit does not shorten the span.
+	// This limit needs the whole span, so the span is kept for as long from now on.
 	if keep == r.span {
 		r.until = max(r.until, now+keep)
 	}
@@ -258,8 +271,8 @@ func (r *Row) repeated(now int64) int {
 	return int(max(0, r.last.times-1))
 }
 
-// grown returns an upper bound on a penalty of that length that is met again: as
-// many times the length as the length has whole seconds.
+// grown returns an upper bound on what a penalty of this length grows to when it
+// is met again: as many times the length as the length has whole seconds.
 func grown(length int64) int64 {
 	length = min(length, maxGrown)
 	return min(length*(length/Micros(time.Second)), maxGrown)
@@ -267,20 +280,22 @@ func grown(length int64) int64 {
 
 // shut closes the row for a length of time, in microseconds, and reports whether
 // the row is closed for longer than before. The reason is a refused request that
-// was sent refused microseconds ago, and whose answer took the time took. If
-// refused is 0 there was no such request: somebody pauses the budget. The store
-// may have been away since the answer came.
+// was sent refused microseconds ago. The answer took the time took, which may be
+// less, because the store may have been away since. If refused is 0 there was no
+// such request: somebody pauses the budget.
 //
-// A request that was sent after the last penalty has met that again. So has one
-// sent in the last half of the penalty, because clocks drift. A request that was
-// sent before belongs to the penalty, and its answer came late.
+// A request that was sent after the last penalty, or in its last half because
+// clocks drift, has met the penalty again. A request that was sent earlier belongs
+// to the last penalty, and its answer came late.
 func (r *Row) shut(length, refused, took int64) bool {
-	// The last penalty is so long ago that a new one is the first.
 	now, old := r.seen, r.paused
+
+	// The last penalty is so long ago that a new one is the first.
 	if now >= r.paused+r.last.remembered() {
 		r.last = penalty{}
 	}
 
+	// A refusal is met once, a pause not at all.
 	p := penalty{length: length, times: min(refused, 1)}
 
 	// A penalty that is met again lasts twice as long, within bounds.
@@ -334,8 +349,9 @@ func (c *ceiling) forgotten() int64 {
 }
 
 // at returns the height of the ceiling: a cubic that is flat around its top, as
-// in the congestion control CUBIC. The conversions keep every machine from
-// rounding a product and a sum in one step, because Redis does not.
+// in the congestion control CUBIC. The conversion of the product to float64 keeps
+// every machine from rounding a product and a sum in one step, because Redis
+// does not.
 func (c *ceiling) at(now int64) float64 {
 	x := max(-1, float64(now-c.fell-c.rising())/float64(c.rising()))
 	return c.top + float64(c.top/fall*x*x*x)
@@ -375,10 +391,11 @@ func (r *Row) used(mark int64, u *rule) float64 {
 		return u.rate
 	}
 
-	// A start from before the last window says nothing of the window of now.
+	// A start from before the last fixed window says nothing of the window of now.
 	if u.aligned {
-		last, _, _ := u.window(r.seen)
-		if before, _, _ := u.window(last - 1); mark < before {
+		current, _, _ := u.window(r.seen)
+		previous, _, _ := u.window(current - 1)
+		if mark < previous {
 			return 0
 		}
 	}
@@ -412,8 +429,9 @@ func (r *Row) used(mark int64, u *rule) float64 {
 	return max(1, sum)
 }
 
-// believed returns to which level a refusal at a level of use lowers a ceiling
-// that was at from. A refusal below half of that may have a different reason.
+// believed returns the level to which a refusal at a level of use lowers a
+// ceiling of the height from. A refusal below half of the height may have a
+// different reason, so it lowers the ceiling by a quarter.
 func believed(level, from float64) float64 {
 	if level < from/2 {
 		return from * 3 / 4
@@ -457,6 +475,8 @@ func (q *Request) Refuse(f store.Refusal) (from, to float64) {
 	if s.rule.learns > 0 && f.Start.Handle.Start != 0 {
 		from, to = s.row.learn(f.Start.Handle.Start, &s.rule)
 	}
+
+	// The request was sent at least a microsecond ago, because 0 would stand for a pause.
 	q.penalize(Micros(f.Length), max(1, Micros(f.Ago)), Micros(cmp.Or(f.Took, f.Ago)))
 	return from, to
 }
@@ -569,9 +589,9 @@ func paceOf(n, window int64) int64 {
 	return within / n
 }
 
-// obeyNote is for a rule of the limit Told: if the row has a note, the rule becomes
-// the note's sliding window. A note that is over is forgotten, and the rule stays
-// unlimited.
+// obeyNote makes a rule of the limit Told the sliding window of the row's note.
+// Without a note the rule stays unlimited. A note that is over is forgotten. All
+// other rules stay as they are.
 func (r *Row) obeyNote(now int64, u *rule) {
 	if !u.tells || r.note.n == 0 {
 		return
@@ -635,8 +655,8 @@ func (r *Row) takeNote(now, n, window int64) bool {
 	return true
 }
 
-// tell takes in the limit that an answer told of the first charge's budget. The
-// rest of the request is under that limit.
+// tell records the limit that an answer told of the first charge's budget, if the
+// charge's own limit is Told. The rest of the request is under the told limit.
 func (q *Request) tell(l store.Limit) {
 	s := &q.Searches[0]
 	if !s.rule.tells {

@@ -29,9 +29,9 @@ const (
 	maxCount = 1 << 40
 )
 
-// blockEnd returns when the units of a leaky bucket's entry are over: at the
-// earliest when as many of them as one start can have, maxUnits, had their time,
-// even if they were booked closer together.
+// blockEnd returns when the units of a leaky bucket's entry are over. Units that
+// were booked closer together need their time all the same, one after the other,
+// but only maxUnits of them: as many as one start can have.
 func (e *entry) blockEnd(unit, maxUnits int64) int64 {
 	return max(e.last+unit, e.first+min(e.n, maxUnits)*unit)
 }
@@ -69,6 +69,7 @@ func (r *Row) later(t int64) (sum int64, i int) {
 func (r *Row) push(first, last, n, shares int64) {
 	r.total += n
 	if k := len(r.entries) - 1; k >= 0 {
+		// No entry ends before the entry in front of it.
 		e := &r.entries[k]
 		last = max(last, e.last)
 		if e.first >= shares {
@@ -113,7 +114,7 @@ func (r *Row) add(first, last, n int64) {
 // packed returns an upper bound on the bytes that a number takes in Redis, where
 // rows are in MessagePack.
 func packed(x int64) int {
-	// A bit is for the sign. One byte holds negative numbers down to -32 alone, so count two at least.
+	// A negative number needs a bit for the sign. Only numbers down to -32 take a single byte, so count two bytes at least.
 	if x < 0 {
 		x = max(1<<7, -2*x)
 	}
@@ -145,8 +146,8 @@ func (r *Row) isSmall() bool {
 		return false
 	}
 
-	// A quick upper bound: an entry has three numbers, none larger than the whole length of the row or its sum. Twice the length, because a distance
-	// below 0 counts double in packed.
+	// A quick upper bound: an entry has three numbers, none larger than the time from the first entry to the last, or than the total. Twice that time,
+	// because a distance below 0 counts double in packed.
 	if 3*k*packed(max(2*(e[k-1].last-e[0].first), r.total)) <= EntryBytes {
 		return true
 	}
@@ -171,14 +172,15 @@ func (r *Row) bound() {
 
 	tail := r.entries[len(r.entries)-1].last - r.span
 	for !r.isSmall() {
-		// Any pair before the tail is better than a pair in it. Otherwise the narrowest pair is best: joined, it closes the least room.
-		// A pair is alike if both of its entries have come, or both are to come.
+		// Join only a pair that is alike: both of its entries have come, or both are to come. Any pair before the tail is better than a pair in the
+		// tail. Otherwise the narrowest pair is best: joined, it closes the least room.
 		best, width, inTail := -1, int64(0), true
 		for i := range len(r.entries) - 1 {
 			e, next := &r.entries[i], &r.entries[i+1]
 			w, late := next.last-e.first, next.last > tail
 			alike := e.last > r.seen || next.last <= r.seen
-			if alike && (best < 0 || (inTail && !late) || (inTail == late && w < width)) {
+			better := best < 0 || (inTail && !late) || (inTail == late && w < width)
+			if alike && better {
 				best, width, inTail = i, w, late
 			}
 		}
@@ -194,10 +196,10 @@ func (r *Row) drop(k int) {
 	r.entries = slices.Delete(r.entries, 0, k)
 }
 
-// widen returns [first, last], the interval of a new start, widened to touch a
-// neighbour in the same part of the window, [start, end): then both become one
-// entry. The neighbours are the entries i-1 and i. A start that begins within an
-// entry shares that entry as it is.
+// widen returns the interval [first, last] of a new start, widened to touch the
+// neighbours, entries i-1 and i, that lie in the same part [start, end) of the
+// window: then all of them become one entry. A start that begins within an entry
+// shares that entry as it is.
 func (r *Row) widen(i int, first, last, start, end int64) (int64, int64) {
 	if i < len(r.entries) && r.entries[i].first <= first {
 		return first, last
@@ -211,8 +213,9 @@ func (r *Row) widen(i int, first, last, start, end int64) (int64, int64) {
 	return first, last
 }
 
-// fuse returns [first, last], the units of a start of a leaky bucket, widened to
-// touch the blocks to which there is no gap: they become one entry.
+// fuse returns the interval [first, last] of the units of a start of a leaky
+// bucket, widened to touch the blocks right before and right behind it: without a
+// gap between them, they become one entry.
 func (r *Row) fuse(first, last, unit int64) (int64, int64) {
 	if i := r.after(first); i > 0 && r.entries[i-1].last == first-unit {
 		first -= unit
@@ -223,8 +226,8 @@ func (r *Row) fuse(first, last, unit int64) (int64, int64) {
 	return first, last
 }
 
-// bookProbe counts a start of an unlimited budget, if the start goes first after
-// a penalty. No row counts any other start of an unlimited budget.
+// bookProbe counts a start of an unlimited budget, if the start is in the time of
+// the probe after a penalty. No row counts any other start of an unlimited budget.
 func (r *Row) bookProbe(t int64, u *rule) {
 	if t < r.paused+r.last.probe && t+u.length() >= r.paused {
 		r.add(t, t+u.length(), 1)
@@ -238,21 +241,23 @@ func (r *Row) book(t int64, u *rule) {
 	i := r.after(t)
 	first, last := t, t+u.length()
 
-	// Units of a leaky bucket without a gap between them are one block.
 	if u.unit > 0 {
+		// Units of a leaky bucket without a gap between them are one block.
 		first, last = r.fuse(first, last, u.unit)
 	} else if u.aligned {
+		// Months and days differ in length: keep entries for the longest of them.
 		_, _, keep := u.window(t)
-		r.span = max(r.span, keep) // months and days differ in length
+		r.span = max(r.span, keep)
 	}
 
-	// Under a large limit the starts of one part of the window share an entry.
+	// Under a large limit the starts of one part of the window, [shares, end), share an entry.
 	shares, end := t, t
 	if u.n > windowParts {
 		shares, end = u.part(t)
 	}
 
 	switch k := len(r.entries); {
+	// Blocks that touch or overlap become one.
 	case u.unit > 0:
 		r.add(first, last, u.cost)
 
@@ -260,7 +265,7 @@ func (r *Row) book(t int64, u *rule) {
 	case k == 0 || r.entries[k-1].first <= t:
 		r.push(first, last, u.cost, shares)
 
-	// A start before others is widened to touch a neighbour in the same part of the window.
+	// A start before others is widened to touch neighbours in the same part of the window.
 	default:
 		first, last = r.widen(i, first, last, shares, end)
 		r.add(first, last, u.cost)
@@ -273,7 +278,8 @@ func (r *Row) book(t int64, u *rule) {
 // overfull reports whether a block has more units than time for them, so that
 // taking a unit out frees nothing.
 func (e *entry) overfull(unit int64) bool {
-	return e.n-1 > (e.last-e.first)/unit // the product of both could overflow
+	// Divide, because the product of e.n and unit could overflow.
+	return e.n-1 > (e.last-e.first)/unit
 }
 
 // split puts back the rest of a block from which the booking at t was taken out:
@@ -290,8 +296,8 @@ func (r *Row) split(e entry, rest, t int64, u *rule) {
 }
 
 // remove takes the booking at t out again, and reports whether it could. A
-// booking that may have been forgotten stays: an entry that overlaps it may hold
-// only starts of other callers.
+// booking that is frozen stays. So does a booking that may have been forgotten: an
+// entry that overlaps it may hold only starts of other callers.
 func (r *Row) remove(t int64, u *rule) bool {
 	if t <= r.frozen || t+u.length() <= r.lost {
 		return false
@@ -326,6 +332,7 @@ func (r *Row) remove(t int64, u *rule) bool {
 
 // counts reports whether a booking at t still counts.
 func (u *rule) counts(t, now int64) bool {
+	// In a fixed window the start itself counts. In other limits a booking counts until its last unit, or its spread, is over.
 	if !u.aligned {
 		t += u.length()
 	}
@@ -514,19 +521,19 @@ func Constants() []Constant {
 const Few = 12
 
 // BookShort books a start now, if all budgets of the booking are plain: sliding
-// windows that have room behind all that was booked before, and unlimited
-// budgets of which nothing is known. That is the case for most callers. It
-// decides like a Request, in a fraction of the steps. It returns false, and has
-// done nothing, if a budget is not plain: then a Request must decide. The rows
-// are in the order of the charges; the row of an unlimited budget of which
-// nothing is known is nil.
+// windows that have room now, and unlimited budgets of which nothing is known.
+// That is the case for most callers. It decides like a Request, in a fraction of
+// the steps. It returns false, and has done nothing, if a budget is not plain, the
+// start may not be now, or the booking replaces a start: then a Request must
+// decide. The rows are in the order of the charges; the row of an unlimited budget
+// of which nothing is known is nil.
 func BookShort(now int64, b *store.Booking, rows []*Row, g *store.Grant) (decided bool) {
 	charges := b.Charges
 	if b.Returns || b.NotBefore != 0 || names(&b.Instead) {
 		return false
 	}
 
-	// Nothing is changed before all are known to be plain.
+	// Change no row before all rows are known to be plain.
 	rows = rows[:len(charges)]
 	for i := range charges {
 		r, c := rows[i], &charges[i]
@@ -543,8 +550,7 @@ func BookShort(now int64, b *store.Booking, rows []*Row, g *store.Grant) (decide
 		}
 	}
 
-	// All budgets have room, so book in all of them.
-	// The stamp counts the pauses that were lifted: see store.Handle.
+	// All budgets have room, so book in all of them. The stamp is 1 and the number of pauses that were lifted: see store.Handle.
 	stamp, spread := int64(1), Micros(b.Spread)
 	for i := range charges {
 		r, c := rows[i], &charges[i]
@@ -571,10 +577,10 @@ func names(h *store.Handle) bool {
 
 // isPlain reports whether a row under a sliding window holds nothing but starts.
 func (r *Row) isPlain(now, span int64) bool {
-	return now >= r.seen && // otherwise the clock stepped back
-		(span == r.span || now >= r.until) && r.lost <= now-span && // otherwise history is missing: see remember
-		(r.paused == 0 || r.slowEnd(span) <= now) &&
-		max(r.tails[0], r.tails[1], r.tails[2]) <= now && // otherwise it has to keep behind others
+	return now >= r.seen && // the clock did not step back
+		(span == r.span || now >= r.until) && r.lost <= now-span && // no history is missing: see remember
+		(r.paused == 0 || r.slowEnd(span) <= now) && // the slow start is over
+		max(r.tails[0], r.tails[1], r.tails[2]) <= now && // there is no start to keep behind
 		r.ceiling.top == 0 && r.queue == nil && r.slots == nil && r.leases == nil
 }
 
@@ -584,23 +590,26 @@ func (r *Row) slowEnd(span int64) int64 {
 	return r.paused + max(r.last.probe, int64(len(steps))*min(r.last.step(), span))
 }
 
-// hasRoom reports whether a sliding window has room now, whatever is still to
-// come, and no entry begins later.
+// hasRoom reports whether no entry begins later than now, and the entries that
+// still count now sum up to no more than room.
 func (r *Row) hasRoom(now, span, room int64) bool {
 	e, total := r.entries, r.total
 	if k := len(e); k > 0 && e[k-1].first > now {
 		return false
 	}
+
+	// Take off entries that are over, until the rest leaves room.
 	for i := 0; total > room; i++ {
 		if i == len(e) || e[i].last+span > now {
 			return false
 		}
-		total -= e[i].n // the entry is over
+		total -= e[i].n
 	}
 	return true
 }
 
-// sliding is a rule with all that prune has to know of a sliding window.
+// sliding is the rule with which bookPlain calls prune: it has no units and no
+// tokens, like each sliding window.
 var sliding rule
 
 // bookPlain does with a plain row what advance and book do, for a start now.

@@ -74,15 +74,19 @@ func (w *Waiter) front(key Key) bool { return w.lost || slices.Contains(w.counte
 // stood.
 func (w *Waiter) Come(b *store.Booking) {
 	called := w.isCalled()
-	if w.stand != nil {
-		w.turn = w.stand.key // it comes before its turn, and must not pass waiters that had theirs
-	} else if b.Returns && !called {
+	switch {
+	// The caller comes before its turn, and must not pass waiters that had theirs.
+	case w.stand != nil:
+		w.turn = w.stand.key
+
+	// The caller had a start, and gave it up.
+	case b.Returns && !called:
 		w.lost = true
 	}
 
 	w.class = class(b.Priority)
 
-	// A caller that had a start and gave it up keeps its rank: its first arrival, or one before all others.
+	// A caller that had a start and gave it up keeps its rank: its first arrival, or an arrival before all others.
 	switch {
 	case !b.Returns || w.first != 0 || called:
 	case len(w.arrivals) > 0:
@@ -142,9 +146,9 @@ func (w *Waiter) Keep(b []byte) []byte {
 }
 
 // Restore gives a new waiter the arrivals that Keep wrote. No arrival is later
-// than now, so that whoever changed the bytes gets no arrival behind which
-// nobody can come. It returns false if there is no arrival, or the bytes are not
-// of arrivals.
+// than now: if somebody changed the bytes, others can still come behind the
+// waiter. Restore returns false if there is no arrival, or the bytes are not of
+// arrivals.
 func (w *Waiter) Restore(b []byte, now int64) bool {
 	if len(b) == 0 || len(b)%keptSize != 0 {
 		return false
@@ -156,15 +160,16 @@ func (w *Waiter) Restore(b []byte, now int64) bool {
 	return true
 }
 
-// Leave takes a waiter out of the line in which it stands, and ends its turns:
-// it comes, or gives up. The rows are those of its last booking.
+// Leave takes a waiter out of the line in which it stands, and ends its turns,
+// because its caller asks again, or gives up. The request has the rows of the
+// caller's last booking.
 func (q *Request) Leave(w *Waiter) {
 	if w.stand != nil {
 		q.note().Moved = append(q.note().Moved, w.stand.key)
 		q.stepOut(w)
 	}
 
-	// The lines in which it was called have stood still for it.
+	// The lines in which the waiter was called have stood still for it, and go on.
 	q.note().Moved = append(q.note().Moved, w.passed...)
 	q.settle(w)
 }
@@ -190,7 +195,8 @@ func (q *Request) Again(w *Waiter) {
 	q.Stand(w)
 }
 
-// Dismiss takes a waiter out of the line in which it stands: it is to ask again.
+// Dismiss takes a waiter out of the line in which it stands, if it stands in any.
+// Its turns stay open: the caller is to ask again.
 func (q *Request) Dismiss(w *Waiter) {
 	if w.stand != nil {
 		q.stepOut(w)
@@ -200,7 +206,10 @@ func (q *Request) Dismiss(w *Waiter) {
 // stepOut takes a waiter out of its line.
 func (q *Request) stepOut(w *Waiter) {
 	if r := q.row(w.stand.key); r != nil && r.queue != nil {
-		if listed := r.queue.leave(w.stand.class, w.stand.share, w.stand.place); !listed && !q.recalls {
+		listed := r.queue.leave(w.stand.class, w.stand.share, w.stand.place)
+
+		// A waiter without a place has left, so such waiters are not silent: see forgetSilent.
+		if !listed && !q.recalls {
 			r.queue.asked = r.seen
 		}
 	}
@@ -218,15 +227,16 @@ func (q *Request) settle(w *Waiter) {
 	w.passed = nil
 }
 
-// Book is BookNow for a caller that comes for the first time, and otherwise
-// Stand. The waiter has come (see Waiter.Come), and left the line in which it
-// stood (see Leave). Book reports whether the waiter is the caller's Turn.
+// Book tries BookNow for a caller that has no Turn yet, and returns false if
+// BookNow has decided. Otherwise it calls Stand and returns true: the waiter is
+// the caller's Turn. The waiter has come before (see Waiter.Come), and has left
+// the line in which it stood (see Leave).
 func (q *Request) Book(w *Waiter) (turn bool) {
 	if q.Booking.Turn == nil && q.BookNow() {
 		return false
 	}
 
-	// The searches may have looked ahead: they begin afresh.
+	// BookNow may have moved the searches ahead, so open new ones.
 	for i := range q.Searches {
 		r := q.Searches[i].row
 		if r == &untouched {
@@ -281,10 +291,10 @@ func (q *Request) stand(w *Waiter, turn Key) {
 			q.count(w)
 		}
 
-	// The caller may not wait until its turn: refuse has said how long that would take.
+	// The caller may not wait until its turn: refuse has set the answer.
 	case q.refuse(at, wait):
 
-	// The row tells as many shares apart as it can, and the caller's is a new one.
+	// The caller is refused because the row can have no further lane for its share.
 	case q.Bounded && q.Searches[at].row.queue.isCrowded(maxShares(q.Searches[at].rule.n), w.class, b.Charges[at].Share.ID):
 		g.HeldBy, g.Wait, g.Paused, g.Shares = at, wait, q.isPaused(at), maxShares(q.Searches[at].rule.n)
 
@@ -300,7 +310,7 @@ func (q *Request) stand(w *Waiter, turn Key) {
 		}
 	}
 
-	// Neither in line for a start nor for slots: no line stands still for this caller any more.
+	// A caller that waits neither for a start nor for slots ends its turns, and the lines that stood still for it go on.
 	if w.stand == nil && (g.OK || !q.Waits) {
 		q.settle(w)
 	}
@@ -348,22 +358,27 @@ func (q *Request) lineUp(w *Waiter, i int) {
 	q.Waits = true
 }
 
-// hold returns the charge in whose line the waiter must stand, below 0 if in
-// none, and an estimate of how long it will wait there.
+// hold returns the charge in whose line the waiter must stand, and an estimate of
+// how long it will wait there. The index is below 0 if the waiter need not stand
+// in a line.
 //
 // A waiter that had its turn in one row, and finds that its start in a second
-// row is not near any more, might never find both near. So it has the first
-// start that is possible in both: one such start at a time in each row.
+// row is not near any more, might never find both near. So it gets the first
+// start that is possible in both, even if that is not near. Each row has only one
+// such start at a time, its pin.
 func (q *Request) hold(w *Waiter, turn Key) (at int, wait time.Duration) {
 	at = -1
 	near := q.Booking.Horizon + q.Booking.NotBefore
 	for i := range q.Searches {
-		s, key := q.Searches[i], q.key(i) // a copy: the search of the request must not look ahead
+		// The search is a copy, because the search of the request must not look ahead.
+		s := q.Searches[i]
+		key := q.key(i)
 		if q.Booking.Charges[i].Shadow || s.rule.slots {
 			continue
 		}
 
-		sum := int64(0) // the costs of the waiters before this one
+		// sum is the costs of the waiters that are served before this one.
+		sum := int64(0)
 		if l := s.row.lively(lapse(q.Booking.Horizon)); l != nil && key != turn {
 			came, known := w.arrival(key)
 			if !known {
@@ -374,8 +389,8 @@ func (q *Request) hold(w *Waiter, turn Key) (at int, wait time.Duration) {
 
 		t := s.earliest(s.from)
 		if sum > 0 {
-			// The waiters before it do not start now, so this one waits for some time: with a wait
-			// of 0 a caller that may not wait would get a place in line, and ask again at once.
+			// The waiters before this one do not start now, so it waits for a microsecond at least. With a
+			// wait of 0, a caller that may not wait would get a place in line, and ask again at once.
 			t = max(t, q.Searches[i].turnAt(sum+s.rule.cost), q.Now+1)
 			if s.row.paused > 0 {
 				t = max(t, q.Searches[i].together(sum+s.rule.cost))
@@ -384,7 +399,8 @@ func (q *Request) hold(w *Waiter, turn Key) (at int, wait time.Duration) {
 
 		d := time.Duration(t-q.Now) * time.Microsecond
 
-		// In the line where the caller just had its turn, its start is near: that is why it was served.
+		// In the line where the caller just had its turn, its start counts as near: that is why it was served. Where it had a turn before, its start
+		// counts as near unless the row has a pin that is far.
 		far := d > near && key != turn
 		if far && slices.Contains(w.passed, key) {
 			far = s.row.pin > q.Now+Micros(near)
@@ -467,8 +483,8 @@ func (q *Request) count(w *Waiter) {
 	}
 }
 
-// countIn counts a turn of a waiter for its share in the row of the budget key,
-// unless that turn was counted before.
+// countIn counts a turn of a waiter for its share in the line of a budget, unless
+// the waiter's turn was counted there before.
 func (q *Request) countIn(w *Waiter, key Key) {
 	i := slices.IndexFunc(q.Booking.Charges, func(c store.Charge) bool { return c.Budget.Key == key })
 	l := q.Searches[i].row.queue
@@ -482,7 +498,7 @@ func (q *Request) countIn(w *Waiter, key Key) {
 		return
 	}
 
-	// The turn counts even if the share has no other waiters, so its lane is opened again. tidy drops lanes that need no tag.
+	// The turn counts even if the share has no other waiters: then open makes its lane anew. tidy drops lanes that need no tag.
 	own := l.open(w.class, share)
 	c.serve(own, q.Searches[i].rule.cost)
 	*c = c.tidy()

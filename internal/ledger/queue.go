@@ -41,8 +41,8 @@ type queue struct {
 	until  int64
 }
 
-// lanes are the lanes of one class: each has waiters, or a finish tag above the
-// least.
+// lanes are the lanes of one class. Each has waiters, or a finish tag above 0,
+// the virtual time.
 type lanes []lane
 
 // A lane is the waiters of one share.
@@ -100,7 +100,7 @@ func (l *lane) goesBefore(o *lane) bool {
 // serve counts a start with this cost as a turn of the lane l, which is one of
 // the lanes.
 func (c lanes) serve(l *lane, cost int64) {
-	// The virtual time is the tag of the lane that is served. A lane that waits is never set back, so it is at most the least tag of those.
+	// The virtual time is the tag of the lane that is served, but not above the tag of a lane that waits: such a lane is never set back.
 	virtual := l.finish
 	for i := range c {
 		if c[i].costs > 0 {
@@ -108,7 +108,7 @@ func (c lanes) serve(l *lane, cost int64) {
 		}
 	}
 
-	// Tags are counted from the virtual time. A lane that was away has no credit for that.
+	// Count all tags from the virtual time. A tag below it becomes 0: a lane that was away has no credit for that time.
 	for i := range c {
 		c[i].finish = max(0, c[i].finish-virtual)
 	}
@@ -143,7 +143,8 @@ func (c lanes) beyond() (sum int64) {
 	return sum
 }
 
-// tidy returns the lanes that have waiters, or a finish tag above the least.
+// tidy returns the lanes that have waiters, or a finish tag above 0. Without any waiters it
+// returns none.
 func (c lanes) tidy() lanes {
 	if c.costs() == 0 {
 		return nil
@@ -160,13 +161,13 @@ func (c lanes) clone() lanes {
 	return c
 }
 
-// before returns the costs of the waiters that are served before a caller of a
-// lane; own is nil if its share has no lane yet. For the waiters in other lanes
-// that is an estimate, because their costs may differ.
+// before returns the costs of the waiters that are served before a caller of the
+// lane own, which is nil if the caller's share has no lane yet. front says that
+// the caller had its turn. The costs in other lanes are an estimate.
 func (c lanes) before(own *lane, arrival int64, front bool) int64 {
-	mine, reach := int64(0), 0.0
-
-	// The caller has its turn when its lane reaches this tag. Until then all other lanes are served up to the same tag.
+	// mine is the costs in the caller's own lane. The caller has its turn when that lane has the tag reach.
+	mine := int64(0)
+	reach := 0.0
 	if own != nil {
 		mine = own.ahead(arrival)
 		reach = float64(own.finish) + float64(mine)*tagOfOne/float64(own.weight)
@@ -176,8 +177,12 @@ func (c lanes) before(own *lane, arrival int64, front bool) int64 {
 	for i := range c {
 		switch o := &c[i]; {
 		case o == own || o.costs == 0:
+
+		// Only a waiter that had its turn, too, may go before the caller.
 		case front:
 			sum += o.inFront(arrival)
+
+		// Another lane is served up to the same tag, and in any case its waiters that had their turn.
 		default:
 			sum += max(o.inFront(newcomer), o.until(reach))
 		}
@@ -215,8 +220,8 @@ func (l *lane) inFront(arrival int64) (sum int64) {
 	return sum
 }
 
-// until returns the costs of the waiters whose turns come before the lane has a
-// finish tag, as if all of them had the cost of the first.
+// until estimates the costs of the waiters that are served before the lane's tag
+// is above finish. All of them are taken to cost as much as the first waiter.
 func (l *lane) until(finish float64) int64 {
 	left := finish - float64(l.finish)
 	if left < 0 {
@@ -228,7 +233,7 @@ func (l *lane) until(finish float64) int64 {
 		first = l.places[0].cost
 	}
 
-	// A turn adds cost / weight to the tag, in units of tagOfOne: see step.
+	// Each turn adds first / weight to the tag, in units of tagOfOne (see step). One more turn begins at the tag finish or before.
 	turns := left * float64(l.weight) / tagOfOne / float64(first)
 	return int64(min(float64(l.costs), float64(first)*(1+math.Floor(turns))))
 }
@@ -301,8 +306,9 @@ func (r *Row) lineUp(class int, share store.Share, p place, recalled bool) (plac
 		r.queue = new(queue)
 	}
 
+	// Two callers that gave up starts at the same time have the same arrival: see Waiter.Come.
 	l := r.queue
-	for l.has(p.arrival) { // it gave up a start at the same time as a second caller
+	for l.has(p.arrival) {
 		p.arrival++
 	}
 
@@ -310,7 +316,7 @@ func (r *Row) lineUp(class int, share store.Share, p place, recalled bool) (plac
 	if !recalled && at.beyond > 0 && at.isBehindPlaces(p.arrival) {
 		at.count(p)
 
-		// Where few have places, the newcomer is recalled at once, and says nothing of those that are only counted.
+		// Where few have places, the newcomer is recalled at once. Then its coming does not show that the counted waiters still wait.
 		if !l.isLaneShort(class, at, r.few()) {
 			l.asked = r.seen
 		}
@@ -321,8 +327,9 @@ func (r *Row) lineUp(class int, share store.Share, p place, recalled bool) (plac
 	return p, at.share
 }
 
-// isLaneShort reports whether a lane has less than its part of few places, which
-// the classes before its class leave to it.
+// isLaneShort reports whether a lane has less than its part of few places. The
+// classes before its own have their places first, and the lanes of its class share
+// the rest.
 func (l *queue) isLaneShort(class int, own *lane, few int) bool {
 	before := 0
 	for _, c := range l.lanes[:class] {
@@ -351,7 +358,8 @@ func (r *Row) keepBehind(class int, start int64) {
 	r.tails[class] = max(r.tails[class], start)
 }
 
-// untail notes that a start was given back: the next start may have its place.
+// untail notes that a start was given back: later callers may start as early as
+// that start.
 func (r *Row) untail(start int64) {
 	for k := range r.tails {
 		r.tails[k] = min(r.tails[k], start-1)
@@ -512,9 +520,11 @@ func (l *queue) empty() bool {
 // each lane and counts the rest, and the last of many lanes become one. In memory
 // no line is cut off.
 
-// shorten leaves at most that number of places, and of lanes besides one in each
-// class, and counts the waiters that have no place any more.
+// shorten leaves at most that number of places in the line, and counts the
+// waiters that have no place any more. It leaves at most the same number of lanes,
+// and one more in each class.
 func (l *queue) shorten(places int) {
+	// The first lanes stay, the lanes of the highest class first.
 	lanes := places
 	for k, c := range l.lanes {
 		keep := min(len(c), lanes)
@@ -522,11 +532,12 @@ func (l *queue) shorten(places int) {
 		l.lanes[k] = c.gather(keep)
 	}
 
-	// Each lane has an even part of the places that are left: the first waiters of all shares stay listed.
+	// Each lane has an even part of the places that the lanes before it have left: the first waiters of all shares stay listed.
 	left := places
 	for _, c := range l.lanes {
 		for i := range c {
-			left -= c[i].shorten(left / (len(c) - i)) // of the lanes that are still to come, this one has an even part
+			toCome := len(c) - i
+			left -= c[i].shorten(left / toCome)
 		}
 	}
 }
@@ -538,15 +549,20 @@ func (c lanes) gather(keep int) lanes {
 		return c
 	}
 
-	all, rest := c[:keep:keep], lane{share: commonShare, weight: 1}
+	// The capacity ends with the length, so that append does not write to the lanes of c.
+	kept := c[:keep:keep]
+	counted := int64(0)
 	for _, o := range c[keep:] {
-		rest.costs, rest.beyond = rest.costs+o.costs, rest.beyond+o.costs
+		counted += o.costs
 	}
-	if common := all.of(commonShare); common != nil {
-		common.costs, common.beyond = common.costs+rest.costs, common.beyond+rest.beyond
-		return all
+
+	// The kept lanes may have a common lane from an earlier time.
+	if common := kept.of(commonShare); common != nil {
+		common.costs += counted
+		common.beyond += counted
+		return kept
 	}
-	return append(all, rest)
+	return append(kept, lane{share: commonShare, weight: 1, costs: counted, beyond: counted})
 }
 
 // shorten leaves at most that number of places in the lane, and returns how many

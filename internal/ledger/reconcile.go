@@ -10,8 +10,9 @@ import (
 // in whole seconds, and an answer travels for a while.
 const Doubt = 2_000_000
 
-// lastOf returns when the last starts before an end begin whose costs are
-// together at least cost. All of these are to come.
+// lastOf goes back from end over the starts before it, until their costs are
+// together at least cost, and returns when the first of these starts begins. It
+// returns end if the cost is not positive. All of these starts are to come.
 func (r *Row) lastOf(cost, end int64) int64 {
 	from := end
 	for i := len(r.entries) - 1; i >= 0 && cost > 0; i-- {
@@ -49,14 +50,16 @@ func (r *Row) begunSince(t int64) (sum int64) {
 	return sum
 }
 
-// tokensLeft returns how many whole tokens of a bucket were left at a time by
-// the starts until then. The time is at least the jitter after the last
-// forgotten start.
+// tokensLeft returns how many whole tokens the starts up to a time, then, have
+// left in a bucket. The last forgotten start is at least the jitter before that
+// time.
 func (r *Row) tokensLeft(u *rule, then int64) int64 {
-	l, late := level{r.lost, r.level}, int64(0)
-	flown := entry{last: then - u.jitter} // tokens that flow in during the jitter do not count
+	// Tokens that flow in during the jitter do not count. An entry without starts brings the level to the begin of the jitter.
+	flown := entry{last: then - u.jitter}
 
-	// Take the tokens of the entries up to then. No tokens flow in behind late entries: they reach into the jitter before then.
+	// Take the tokens of the entries up to then. Late entries reach into the jitter: no tokens flow in behind them.
+	l := level{r.lost, r.level}
+	late := int64(0)
 	for i := range r.entries {
 		switch e := &r.entries[i]; {
 		case e.first > then:
@@ -71,7 +74,7 @@ func (r *Row) tokensLeft(u *rule, then int64) int64 {
 	return max(0, u.n-(spent+u.micros-1)/u.micros)
 }
 
-// spend books the cost that others have spent.
+// spend books a cost that others have spent, as a start at a time.
 func (r *Row) spend(at int64, u *rule, cost int64) {
 	v := *u
 	v.cost = cost
@@ -79,9 +82,10 @@ func (r *Row) spend(at int64, u *rule, cost int64) {
 }
 
 // bucketLeft books the cost that other users of the upstream have spent of a token
-// bucket, if left, said age microseconds ago, is less than the row has. A bucket needs
-// no reset: it knows by itself when there will be more. Less than flows in within a
-// second is not worth knowing. from and before are as in windowLeft.
+// bucket. The upstream has said, age microseconds ago, that left tokens are left, and
+// what the row has more was spent by others. A bucket needs no reset: it knows by itself
+// when there will be more. Less than flows in within a second is not worth knowing.
+// from and before are as in windowLeft.
 func (r *Row) bucketLeft(u *rule, left, age int64) (from, before int64) {
 	then := r.seen - age
 	if then-u.jitter < r.lost {
@@ -98,12 +102,11 @@ func (r *Row) bucketLeft(u *rule, left, age int64) (from, before int64) {
 	return from, before
 }
 
-// statedWindow returns the window that a statement is about, whose upstream
-// counted then: since when own starts may be counted in it, at which time others
-// are taken to have spent, and when it ends. told is false if the statement is
-// about a window that is not the window of now. The end is late by the doubt at
-// most, and by the age, because the reset may have been true at the time then,
-// like the rest.
+// statedWindow returns the window that a statement of the upstream is about,
+// which was true at the time then: since when own starts may be counted in the
+// window, at which time others are taken to have spent, and when it ends. told is
+// false if this is not the window of now. The end may be too late: by Doubt, and
+// by the age of the statement, because the reset, too, may be counted from then.
 func (u *rule) statedWindow(now, then, reset int64) (since, at, end int64, told bool) {
 	if !u.aligned {
 		rest := min(reset, u.span)
@@ -115,10 +118,10 @@ func (u *rule) statedWindow(now, then, reset int64) (since, at, end int64, told 
 }
 
 // windowLeft books the cost that other users of the upstream have spent of a
-// window, if less is left of the window than the row has. The cost is booked so
-// that it is over when the window is. The upstream has said, age microseconds
-// ago, that left is left until the reset. Booked starts with marks in
-// [from, before) no longer fit; from and before are 0 if all starts fit.
+// window. The upstream has said, age microseconds ago, that left is left until the
+// reset, and what the row has more was spent by others. The cost is booked so that
+// it is over when the window is. Booked starts with marks in [from, before) no
+// longer fit; from and before are 0 if all starts fit.
 func (r *Row) windowLeft(u *rule, left, reset, age int64) (from, before int64) {
 	now, then := r.seen, r.seen-age
 	since, at, end, told := u.statedWindow(now, then, reset)
@@ -126,7 +129,7 @@ func (r *Row) windowLeft(u *rule, left, reset, age int64) (from, before int64) {
 		return 0, 0
 	}
 
-	// The cost booked for others lies close behind at, and is no own start since then.
+	// Starts after known are own starts that the upstream has not counted. A cost that was booked for others lies close behind at, and is none of these.
 	known := max(then, at)
 	if !u.aligned {
 		known = max(then, at+Doubt+age)
@@ -136,7 +139,7 @@ func (r *Row) windowLeft(u *rule, left, reset, age int64) (from, before int64) {
 	spent, coming := r.between(since, end)
 	left = max(0, left-r.begunSince(known))
 
-	// What is neither spent by own starts nor left was spent by others. The last booked starts do not fit into what is left.
+	// The part of the limit that own starts have not spent, and that is not left, was spent by others. The last booked starts may not fit any more.
 	if others := u.n - spent - left; others > 0 {
 		from, before = r.lastOf(coming-left, end), end
 		r.spend(at, u, others)

@@ -124,7 +124,7 @@ func (q *Request) Open(i int, r *Row) {
 		}
 	}
 
-	// Slots that a dead node held are free, and room that was set aside for a silent node.
+	// Call waiters for slots if a dead or silent node has made room. If this node has come as it was asked to, its own waiters stand aside no more.
 	spoke := r.spoke(q.Node.ID)
 	if lapsed := r.lapseSlots(); lapsed || spoke || len(r.leases) < live {
 		q.setAside(i)
@@ -135,14 +135,18 @@ func (q *Request) Open(i int, r *Row) {
 // closed. It is never written to.
 var untouched Row
 
-// passesBy makes s the search of an unlimited budget that is not closed, and
-// reports true, if that is certain without bringing the row to the time now: then
-// the row is left as it is.
+// passesBy reports whether an unlimited budget is not closed, and that is certain
+// without bringing its row to the time now. Then s is free: it lets each start
+// pass. The row is left as it is.
 func (s *Search) passesBy(r *Row, now int64) bool {
 	if r == nil {
 		r = &untouched
 	}
-	s.row, s.free = r, r.queue == nil && r.isFree(now) && now >= r.seen && !(s.rule.tells && r.note.n > 0)
+
+	// A budget under the limit Told is unlimited only as long as its row has no note.
+	hasNote := s.rule.tells && r.note.n > 0
+	s.row = r
+	s.free = r.queue == nil && r.isFree(now) && now >= r.seen && !hasNote
 	return s.free
 }
 
@@ -251,9 +255,11 @@ func (q *Request) giveBackInstead() {
 // that counts, and notes which charge set it. Each answer is a lower bound for
 // all budgets, so the search ends when a whole round moves nothing.
 func (q *Request) find(t int64) int64 {
-	// still counts the searches in a row that have not moved t.
-	from, g := t, q.Grant
+	from := t
+	g := q.Grant
 	g.HeldBy = store.NotHeld
+
+	// still counts the searches that followed each other without moving t. Shadow charges count among them.
 	for still := 0; still < len(q.Searches); {
 		for i := range q.Searches {
 			still++
@@ -261,7 +267,7 @@ func (q *Request) find(t int64) int64 {
 				continue
 			}
 
-			// A later start begins the round anew: the searches before may have no room for it.
+			// A later start begins a new round with this search as its first: the other searches may have no room for the later start.
 			if next := q.Searches[i].earliest(t); next > t {
 				t, still, g.HeldBy = next, 1, i
 				g.Paused = q.Searches[i].row.paused > from
@@ -275,14 +281,18 @@ func (q *Request) find(t int64) int64 {
 // room.
 func (q *Request) book(t int64) {
 	q.start(t)
-	if q.Booking.Instead.Place != 0 { // its slots are free for the next waiter
+
+	// The slots that were set aside for the caller's old place are free for the next waiter.
+	if q.Booking.Instead.Place != 0 {
 		for i := range q.Searches {
 			q.setAside(i)
 		}
 	}
 }
 
-// start books the start at t, if it is of use.
+// start books the start at t and grants it. If that is later than the caller may
+// wait, or slots are missing, it books nothing: the grant has the wait, or a place
+// in the line for slots.
 func (q *Request) start(t int64) {
 	b, g := q.Booking, q.Grant
 	g.Wait = waitOf(t - q.Now)
@@ -299,12 +309,19 @@ func (q *Request) start(t int64) {
 
 	// Callers that come later keep behind a start that had to wait.
 	switch {
+	// The start did not have to wait, or there are no lines.
 	case b.Horizon <= 0 || g.HeldBy < 0:
-	case q.early != 0 && q.key(g.HeldBy) == q.earlyKey: // waiters before this one have not booked yet, and must not keep behind it
+
+	// Waiters before this one have not booked yet, and must not keep behind it.
+	case q.early != 0 && q.key(g.HeldBy) == q.earlyKey:
+
 	case t-q.Now <= Micros(b.Horizon+b.NotBefore):
-		if held := &q.Searches[g.HeldBy]; !held.rule.slots { // no start is in a row of slots
+		// A row of slots has no starts.
+		if held := &q.Searches[g.HeldBy]; !held.rule.slots {
 			held.row.keepBehind(class(b.Priority), t)
 		}
+
+	// A waiter for several budgets may book beyond its horizon: see hold.
 	default:
 		q.pin(t)
 	}
@@ -313,7 +330,7 @@ func (q *Request) start(t int64) {
 	for i := range q.Searches {
 		c, s := &b.Charges[i], &q.Searches[i]
 
-		// A Shadow charge is booked like the others and holds nobody back: note how late the start would have been.
+		// A Shadow charge is booked like the others and holds nobody back: note how much later the start would have been.
 		if c.Shadow {
 			q.over(i, s.earliest(t)-t)
 		} else {
@@ -352,7 +369,7 @@ func (q *Request) over(i int, late int64) {
 	q.Grant.Over[i] = time.Duration(late) * time.Microsecond
 }
 
-// pin notes a start that several budgets have beyond the horizon.
+// pin notes a start beyond the horizon in the rows of all its budgets.
 func (q *Request) pin(start int64) {
 	for i := range q.Searches {
 		if !q.Searches[i].free {
@@ -400,8 +417,8 @@ func (q *Request) acquire() bool {
 	return true
 }
 
-// giveBack takes a start, or a place in line, out of the row. A request in
-// flight keeps its slots.
+// giveBack takes a start, or a place in the line for slots, out of the row. A
+// request in flight keeps its slots: see release.
 func (s *Search) giveBack(h store.Handle, by Node) {
 	switch {
 	case s.free:
@@ -447,23 +464,27 @@ func (q *Request) Release() {
 	q.moved()
 }
 
-// settle changes the cost of the start at t, if it still counts. Whether there is
-// room for a higher cost is not asked: the cost was spent.
+// settle changes the cost of the start at t, if the start still counts. A higher
+// cost is booked even without room for it, because it was spent.
 func (r *Row) settle(t int64, u *rule, cost int64) {
 	if !u.counts(t, r.seen) {
 		return
 	}
+
+	// The next caller may use the room of a lower cost.
 	if cost < u.cost {
-		r.untail(r.seen) // the next caller may use the room
+		r.untail(r.seen)
 	}
 
-	// A start that cannot be told apart from others stays: then only the part of the cost beyond the booked one is added.
+	// A start that cannot be told apart from others stays. Then only the cost beyond the booked cost is added, behind the booked units.
 	if !r.remove(t, u) {
 		cost -= u.cost
-		t += u.cost * u.unit // behind the booked units
+		t += u.cost * u.unit
 	}
+
+	// The units of a leaky bucket take at most MaxAhead, however high the cost is.
 	if u.unit > 0 {
-		cost = min(cost, (Micros(store.MaxAhead)+u.unit-1)/u.unit) // a higher cost closes the row for no longer
+		cost = min(cost, (Micros(store.MaxAhead)+u.unit-1)/u.unit)
 	}
 	if cost > 0 {
 		v := *u
@@ -496,7 +517,9 @@ func Usable(charges []store.Charge, g store.Grant, row func(i int) *Row) bool {
 			stamp += r.lifts
 		}
 	}
-	return g.Handle.Stamp == 0 || g.Handle.Stamp == stamp // a caller that does not know the stamp has 0
+
+	// A caller that does not know the stamp has 0.
+	return g.Handle.Stamp == 0 || g.Handle.Stamp == stamp
 }
 
 // News returns how the request has changed what concerns other callers.
@@ -547,7 +570,7 @@ func (q *Request) useless(i int, from, before int64, lifted bool) {
 // changed in the same step: so a call whose answer was lost can be made again,
 // and is done once. The calls of a caller, made one after the next, have growing
 // numbers; a call that is repeated keeps its number, and its tries are counted.
-// The zero Record is that a caller made no call.
+// The zero Record is of a caller that made no call.
 type Record struct {
 	call int64
 	try  int64
@@ -562,7 +585,8 @@ const (
 	Late                // the caller has made later calls: no caller waits for this one
 )
 
-// Begin is called first for a try of a call, in the step that does the call.
+// Begin says whether a try of a call is to be done, and records the call if it
+// is. It comes first in the step that does the call.
 func (r *Record) Begin(call, try int64) Verdict {
 	switch {
 	case call < r.call:

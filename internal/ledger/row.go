@@ -133,15 +133,15 @@ func (r *Row) Clone() *Row {
 	return c
 }
 
-// times are the times of the row's head that move when the clock steps. Zero
-// means that there is none. Frozen is compared with marks, which do not move, and seen
-// is the old time itself.
+// times are the times of the row's head that move when the clock steps. A time of
+// zero is none, and does not move. Frozen is not among them, because it is compared
+// with marks, which do not move; nor is seen, the old time itself.
 func (r *Row) times() [9]*int64 {
 	return [...]*int64{&r.lost, &r.until, &r.paused, &r.ceiling.fell, &r.tails[0], &r.tails[1], &r.tails[2], &r.pin, &r.note.heard}
 }
 
-// storedTimes is how many of the times stand in every stored row. The rest are
-// of a note, and stand beside it.
+// storedTimes is how many of the times are in every stored row. The last time is
+// that of the note, and is only stored with it.
 const storedTimes = 8
 
 // numbers are the numbers of the row's head that are no times, all at least 0.
@@ -166,7 +166,7 @@ func (r *Row) Busy() bool { return r.queue != nil || r.slots != nil && r.slots.b
 // Expiry returns the time, in microseconds, from which nothing in the row
 // matters, unless the row is Busy.
 func (r *Row) Expiry() int64 {
-	// The latest of all ends counts.
+	// The row matters until the latest of several ends.
 	end := max(r.seen, r.ceiling.forgotten(), r.note.until())
 	for i := range r.leases {
 		end = max(end, r.leases[i].until)
@@ -179,8 +179,10 @@ func (r *Row) Expiry() int64 {
 	if k := len(r.entries); k > 0 {
 		end = max(end, r.entries[k-1].last+r.span+Doubt)
 	}
+
+	// Reconcile must know that there were starts, even if they are forgotten.
 	if r.lost > 0 {
-		end = max(end, r.lost+r.span+Doubt) // Reconcile must know that there were starts
+		end = max(end, r.lost+r.span+Doubt)
 	}
 	return end
 }
@@ -211,7 +213,8 @@ func (r *Row) Wants() bool {
 	return r.slots != nil && r.slots.beyond > 0 && len(r.slots.line) < fewPlaces
 }
 
-// few returns how many waiters for starts are few.
+// few returns below how many waiters with places a line for starts has few of
+// them: half of all places, less the room that leases and lanes take.
 func (r *Row) few() int {
 	few := maxPlaces/2 - leasePlaces*len(r.leases)
 	if r.queue != nil {
@@ -225,13 +228,14 @@ func (r *Row) few() int {
 // Recalls reports whether a waiter for a start that stands in the row's line
 // without a place takes one now. The waiters of several nodes ask in any order,
 // so a waiter takes a place when it came before the last waiter of its lane that
-// has one. If few have places, and more than that, the first to ask take them.
+// has one. While few have places, the first to ask take places, too: more is added
+// to the number that counts as few.
 func (r *Row) Recalls(w *Waiter, more int) bool {
 	if r.queue == nil || w.stand == nil {
 		return true
 	}
 
-	// The lane of the waiter's share may be counted together with others.
+	// The row may have no lane for the waiter's share: then the waiter is counted in a lane with those of other shares.
 	own := r.queue.lanes[w.stand.class].of(w.stand.share)
 	if own == nil || own.beyond == 0 {
 		return own != nil || r.ListsAll() || r.Wants()

@@ -10,19 +10,19 @@ import (
 
 // A Search looks for the earliest start on one row. It remembers how far it
 // came, so that to ask again for a later start costs only the rest of the way.
-// First comes the slow start after a penalty, then a search for each kind of
-// limit, then the distance that waiting starts keep; earliest is how all of it
-// begins.
+// The entry point is earliest. Before it, this file has the slow start after a
+// penalty, a search for each kind of limit, and the pace of waiting starts;
+// behind it, token buckets and estimates of a waiter's turn.
 type Search struct {
 	row  *Row
 	rule rule
 	from int64 // no start earlier than this was asked for
-	tail int64 // and no start earlier than this is allowed: see behind
+	tail int64 // no start earlier than this is allowed: see behind
 	free bool  // the limit is unlimited, and not closed: see passesBy
 
 	horizon int64 // see store.Booking
 	single  bool  // the caller needs no start in a second budget
-	steady  bool  // Sliding: the pace counts from starts that have come, too: none is booked far enough ahead to count from
+	steady  bool  // Sliding: a start keeps its distance from starts that have come, too, because none is booked ahead: see begin
 
 	i, j  int   // Sliding, Bucket: the run of entries i … j-1
 	sum   int64 // the costs of that run
@@ -37,34 +37,42 @@ type Search struct {
 	ramp *Search // a search of the room that a slow start keeps free, nil before it was needed
 }
 
-// steps has for each step of a slow start the divisor of the limit: an eighth,
-// then a half, and at least 1.
+// steps are the divisors of the limit in the steps of a slow start: an eighth of
+// the limit, then a half. Each step has room for one start at least.
 var steps = [...]int64{8, 2}
 
 // rampEnd returns when the slow start of a row is over. Without a slow start
-// that is the end of the penalty. Its steps are as long as the window, if the
-// penalty was at least twice as long, and the window is not very long: see
-// docs/internals/bans.md.
+// that is the end of the penalty. A step is as long as the window, but not
+// longer than half of the penalty, nor than maxStep: see docs/internals/bans.md.
 func (u *rule) rampEnd(r *Row) int64 {
 	switch step := r.last.step(); {
+	// A bucket fills up within a span.
 	case u.tokens > 0:
 		return r.paused + u.span
+
+	// There is no slow start.
 	case u.width == 0 || step == 0:
 		return r.paused
+
+	// The steps are the fixed window in which the penalty ends, and those after it.
 	case u.aligned && step >= u.width:
 		return r.paused - r.paused%u.width + int64(len(steps))*u.width
+
 	default:
 		return r.paused + int64(len(steps))*min(step, u.width)
 	}
 }
 
-// windowRamp returns the row's entries, and entries that take all but its share
-// of each of the first steps. An entry of a step is never joined with starts
-// around it: joined, it would reach as far as they do, and close the room up to
-// the next step. But where an entry lies over the begin of the last step, the
-// entry of the step follows that one and reaches to its end: a search needs
-// entries in order. At the begin of the first step the order makes no
-// difference, because no start is before that.
+// windowRamp returns the row's entries and, among them, an entry for each step
+// of the slow start, which takes all of the limit but the share of the step. This
+// entry lies at the begin of its step, and is never joined with the starts around
+// it: joined, it would reach as far as they do, and close the room up to the next
+// step.
+//
+// A search needs entries in order. So where an entry of the row lies over the
+// begin of the last step, the step's entry follows it and reaches to its end. At
+// the begin of the first step the order makes no difference, because no start
+// comes before that.
 func (s *Search) windowRamp(u *rule) []entry {
 	begin := s.row.paused
 	entries := slices.Clone(s.row.entries)
@@ -81,8 +89,9 @@ func (s *Search) windowRamp(u *rule) []entry {
 	return entries
 }
 
-// bucketRamp returns entries that take all but one token of a bucket, whatever
-// was spent of it before.
+// bucketRamp returns entries of which the first takes all but one token at the
+// end of the penalty, whatever was spent before. The row's entries that end later
+// follow it, without the part before the end of the penalty.
 func (s *Search) bucketRamp() []entry {
 	begin := s.row.paused
 	entries := []entry{{begin, begin, s.rule.most - 1}}
@@ -92,30 +101,33 @@ func (s *Search) bucketRamp() []entry {
 	return entries
 }
 
-// stepRule returns the rule that a slow start of the row keeps: the rule itself,
-// or, for steps that are shorter than the window, a sliding window of one step
-// with the part of the limit that the window has for a step.
+// stepRule returns the rule of the window of which a step of the slow start has
+// its share. That is u itself, unless steps are shorter than the window: then it
+// is a sliding window of the length of a step, with the same part of the limit.
 func (u *rule) stepRule(r *Row) rule {
-	v, step := *u, r.last.step()
+	v := *u
+	step := r.last.step()
 	if step >= u.width || step == 0 {
 		return v
 	}
 
-	// A window holds that many steps, and a step has its part of the limit, rounded up.
+	// The window holds this many steps, and each step has its part of the limit, rounded up.
 	parts := u.width / step
 	part := func(n int64) int64 { return (n + parts - 1) / parts }
-	v.kind, v.aligned, v.span, v.n, v.most = store.KindSlidingWindow, false, step, part(u.n), part(u.most)
+	v.kind, v.aligned, v.span = store.KindSlidingWindow, false, step
+	v.n, v.most = part(u.n), part(u.most)
 
-	// The limit of the charge is what it may use beside its reserve, so both are divided; the cost stays whole.
+	// Divide the limit and the reserve, but not the cost: a start costs as much as without a slow start.
 	v.room = part(u.room+u.cost+u.reserve) - u.cost - part(u.reserve)
 	return v
 }
 
-// ramped returns a search of a row that holds, besides all that is booked, the
-// part of the limit that a slow start keeps from being booked. That row lasts for
-// one search, and the row itself is not changed.
+// ramped returns a search of a copy of the row, in which further entries take
+// the part of the limit that the slow start keeps free. The row itself is not
+// changed.
 func (s *Search) ramped() *Search {
-	ramp := &Search{row: &Row{total: maxCount}, rule: s.rule.stepRule(s.row)} // a total for which there is never room
+	// The total of the copy is not the sum of its entries: it is so large that each search looks at the entries.
+	ramp := &Search{row: &Row{total: maxCount}, rule: s.rule.stepRule(s.row)}
 	if s.rule.tokens > 0 {
 		ramp.row.entries = s.bucketRamp()
 	} else {
@@ -148,9 +160,10 @@ func (s *Search) sliding(t int64) int64 {
 				s.j++
 			}
 
+			// far is where the last entry of the run begins. The run is empty only if the room is below 0.
 			far := e[max(s.j, 1)-1].first
 
-			// There is no such run, or the start and its spread are so far before its last entry that no window holds both.
+			// There is no such run, or the start and its spread are so far before the last entry of the run that no window holds both.
 			if s.sum <= room || t+s.rule.spread+span <= far {
 				return t
 			}
@@ -161,7 +174,7 @@ func (s *Search) sliding(t int64) int64 {
 			}
 		}
 
-		// The next run begins behind entry i.
+		// The next run begins behind entry i. An empty run also ends there.
 		if s.j > s.i {
 			s.sum -= e[s.i].n
 		} else {
@@ -178,9 +191,9 @@ func (s *Search) aligned(t int64) int64 {
 	tail, room := s.rule.jitter+s.rule.spread, s.rule.room
 	e := s.row.entries
 	for {
-		// A start may come late by jitter and spread. It must be in its window even then.
+		// A start may come late by jitter and spread. It must be in its window even then. In a window shorter than that, it may be at the first moment.
 		start, end, _ := s.rule.window(t)
-		if t+min(tail, end-start-1) >= end { // a window shorter than tail still has a first moment
+		if t+min(tail, end-start-1) >= end {
 			t = end
 			continue
 		}
@@ -199,7 +212,7 @@ func (s *Search) aligned(t int64) int64 {
 			return t
 		}
 
-		// All of these entries lie in each window that the first of them touches.
+		// No entry of the sum ends before the first one, so the windows up to the end of the first entry are as full as this one.
 		if e[s.i].last >= end {
 			_, end, _ = s.rule.window(e[s.i].last)
 		}
@@ -241,9 +254,9 @@ func (s *Search) booked(t int64) int64 {
 	}
 }
 
-// behindProbe returns the first moment not before t at which a start is not the
-// first after a penalty and too close to it: t, if there is no such first start
-// yet.
+// behindProbe returns the first moment not before t at which a start does not
+// follow the probe too closely: the end of the time for which the probe is alone,
+// or t if no probe is booked yet, or its time is over by t.
 func (r *Row) behindProbe(t int64) int64 {
 	end := r.paused + r.last.probe
 	if t >= end {
@@ -262,7 +275,7 @@ func (s *Search) room(t int64) int64 {
 		return s.booked(t)
 	}
 
-	// The limit and the slow start move the start on by turns, until both have room or the slow start is over.
+	// The limit and the slow start put the start off in turn, until both have room or the slow start is over.
 	t = s.booked(s.row.behindProbe(t))
 	for end := s.rule.rampEnd(s.row); t < end; {
 		if s.ramp == nil {
@@ -277,22 +290,22 @@ func (s *Search) room(t int64) int64 {
 	return t
 }
 
-// maxEvenWindow is the length of the longest short window.
+// maxEvenWindow is the longest window that counts as short, in microseconds.
 var maxEvenWindow = Micros(store.MaxEvenWindow)
 
-// even sets the pace of a start that must wait until t, in microseconds for each
-// unit of cost, and the part at whose begin it starts.
+// even returns the pace of a start that must wait until t, in microseconds for each
+// unit of cost. It sets s.part if the start has to be at the begin of a part of the
+// window.
 //
-// At a charge's own pace that takes half of the window for the whole limit, or more,
-// a full window leaves as evenly as the limit lets it. The spread of a start is part
-// of its distance. The emptier the window behind the last booked start, the closer
-// are the starts, down to the charge's own pace: so room that was left is used up, in a
-// short window within a second; in a long window, callers that wait for at most a third
-// of it leave at once.
+// Without a horizon, or if the charge's own pace takes less than half of the window for
+// the whole limit, the own pace is the pace. Otherwise the pace depends on how full the
+// window behind the last booked start is. In a full window, starts are as even as the limit
+// lets them be. The emptier the window, the closer are the starts, down to the charge's own
+// pace, so that room that was left is used up. The spread of a start is part of its distance.
 //
-// In a short window with a large limit, without a slow start, the starts of callers of a
-// single budget are at the begin of the window's parts: then starts that share an entry
-// give it no width, and the whole window is used.
+// In a short window with a large limit, without a slow start or a spread, the starts of
+// callers of a single budget are at the begin of the window's parts. Starts that share an
+// entry then give it no width, and the whole window is used.
 func (s *Search) even(t int64) int64 {
 	r, u := s.row, &s.rule
 	if s.horizon <= 0 || 2*u.pace*u.most < u.span {
@@ -307,19 +320,26 @@ func (s *Search) even(t int64) int64 {
 	sum, _ := r.later(t - u.span)
 	sum = min(sum, u.most)
 
-	// The pace grows in proportion to the use of the window, from 0 at (fall-2)/fall of the limit to full, the pace at which a whole window takes
-	// 24/25 of its span.
-	full, fall, part := u.span*24/25/u.most, int64(5), int64(0)
+	// The pace is 0 up to (fall-2)/fall of the limit, three fifths. From there it grows with the use of the window to full, the pace at which the whole
+	// limit takes 24/25 of the span.
+	full := u.span * 24 / 25 / u.most
+	fall := int64(5)
+	part := int64(0)
 	switch {
+	// In a long window the pace grows from a third of the limit on.
 	case u.span-u.jitter > maxEvenWindow:
 		fall = 3
+
+	// At the begin of parts the pace grows from an empty window on, and the whole limit takes the whole span.
 	case s.single && u.n > windowParts && u.spread == 0 && r.paused == 0:
-		full, fall, part = u.span/u.most, 2, partOf(u.span)
+		full = u.span / u.most
+		fall = 2
+		part = partOf(u.span)
 	}
 
 	pace := max(u.pace, full*(fall*sum-(fall-2)*u.most)/(2*u.most)-u.spread)
 
-	// Parts make starts share an entry: that is of use only if a part holds one start or more.
+	// Starts can share an entry only if the distance of a start is no longer than a part.
 	if pace*u.cost <= part {
 		s.part = part
 	}
@@ -336,8 +356,9 @@ func (s *Search) align(t int64) int64 {
 	return (t + s.part - 1) / s.part * s.part
 }
 
-// over returns when a start that keeps a distance may follow the starts of an
-// entry. In parts it is at the begin of the next part.
+// over returns when a start may follow the starts of an entry: apart microseconds
+// behind the last of them. Where starts are at the begin of parts, the start may
+// be in the next part, whose begin align finds.
 func (s *Search) over(e *entry, apart int64) int64 {
 	switch {
 	case s.part == 0:
@@ -366,7 +387,7 @@ func (s *Search) clear(t int64) int64 {
 	apart := s.rule.cost * s.pace
 	t = s.align(t)
 	for e := s.row.entries; s.k < len(e); s.k++ {
-		// Starts that have come keep nobody at a distance, and a start may share an entry that has room in its part.
+		// Unless the line is steady, starts that have come keep nobody at a distance. A start may share an entry that has room in its part.
 		if e[s.k].last <= s.row.seen && !s.steady || s.shares(&e[s.k], t) {
 			continue
 		}
@@ -498,15 +519,14 @@ func (r *Row) recount(u *rule) {
 	r.unit = u.micros
 }
 
-// forget counts an entry that is about to leave the row. A bucket remembers how
-// much was spent: a bucket that is never left in peace for long enough to fill
-// up owes these tokens forever.
+// forget adds an entry that is about to leave the row to the level of a bucket:
+// as long as the bucket has no time to fill up, it owes the tokens of that entry.
 func (r *Row) forget(e *entry, u *rule) {
 	switch {
 	case u.tokens > 0:
 		r.level = level{r.lost, r.level}.addUp(e, u).spent
 	case r.unit != 0:
-		// The limit may be a bucket again: until then nothing flows in.
+		// The limit was a bucket and may be one again: until then nothing flows in. The bounds keep the product from overflowing.
 		r.unit = min(r.unit, -r.unit)
 		r.level = min(maxLevel, r.level+min(e.n, maxLevel/-r.unit)*-r.unit)
 	}
@@ -547,8 +567,10 @@ func (s *Search) filled(t int64) int64 {
 func (s *Search) overdrawn(t int64) int {
 	u, e := &s.rule, s.row.entries
 
-	// The bucket as the entries before t leave it, and a bucket that is full when the start has taken its tokens at the latest.
+	// i, spent and sum are the bucket as the entries before t leave it.
 	i, spent, sum := s.i, s.level, s.sum
+
+	// start and own are a bucket that is full until the start takes its tokens, as late as its spread allows.
 	start, own := level{at: t + u.spread}, int64(0)
 
 	for k := s.j; k < len(e); k++ {
@@ -568,14 +590,17 @@ func (s *Search) overdrawn(t int64) int {
 	return -1
 }
 
-// bucket returns the first start not before t for which a token bucket has room:
-// with it no run of entries breaks the rule that ends with the start, goes over
-// it, or begins with it. See filled for how the entries before t are counted.
+// bucket returns the first start not before t for which a token bucket has room.
+// With this start no run of entries breaks the rule, whether the start is the
+// last of the run, lies within it, or is the first. See filled for how the entries
+// before t are counted.
 func (s *Search) bucket(t int64) int64 {
 	r := s.row
 	if r.level == 0 && r.total <= s.rule.room {
 		return t
 	}
+
+	// The level begins with the starts that the row has forgotten.
 	if s.i == 0 {
 		s.level = level{r.lost, r.level}
 	}
@@ -604,7 +629,7 @@ const farWindows = 64
 func (s *Search) slidingTurn(from, rank int64) int64 {
 	most, span := s.rule.usable(), s.rule.span
 
-	// Whole windows pass before the window of the turn. In that one, missing is the cost that must leave the window first.
+	// cycles whole windows pass before the window of the turn. In the window of the turn, starts that cost missing must leave first.
 	cycles := (rank - 1) / most
 	used, first := s.row.later(from - span)
 	missing := used + rank - cycles*most - most
@@ -622,10 +647,10 @@ func (s *Search) slidingTurn(from, rank int64) int64 {
 	return from + cycles*span
 }
 
-// pacedTurn returns the turn by the distances alone that waiting starts keep:
-// from the last start that others waited for, with smaller distances where the
-// window has room; and from when the window of the caller's start has room for
-// its first start.
+// pacedTurn returns the turn by the pace of waiting starts. It is the later of
+// two estimates. The first counts from the last start that others waited for, at
+// a pace that is smaller where the window has room. The second counts from the
+// first start in the window of the turn, at the full pace.
 func (s *Search) pacedTurn(from, rank int64) int64 {
 	u := &s.rule
 	if u.pace == 0 {
@@ -636,7 +661,7 @@ func (s *Search) pacedTurn(from, rank int64) int64 {
 	used, _ := s.row.later(from - u.span)
 	behind := max(from, slices.Max(s.row.tails[:])) + (rank-u.cost)*u.pace*min(used, u.most)/u.most
 
-	// In the window of the turn, the starts before this one keep the pace from the first on.
+	// In the window of the turn, first is the rank of the first start, from which on the starts keep the pace.
 	first := max((rank-1)/u.usable()*u.usable()+1, u.cost)
 	t := max(behind, s.slidingTurn(from, first)+(rank-first)*u.pace)
 
@@ -647,7 +672,8 @@ func (s *Search) pacedTurn(from, rank int64) int64 {
 	return t
 }
 
-// leftIn returns how much of a limit of left the starts in a window leave.
+// leftIn returns left less the costs of all starts in the window [start, end). It
+// may be below 0.
 func (r *Row) leftIn(left, start, end int64) int64 {
 	for _, e := range r.entries {
 		if e.last >= start && e.first < end {
@@ -657,7 +683,8 @@ func (r *Row) leftIn(left, start, end int64) int64 {
 	return left
 }
 
-// alignedTurn returns the turn in fixed windows: it fills window after window.
+// alignedTurn returns the turn in fixed windows: the waiters before the caller
+// fill one window after the other.
 func (s *Search) alignedTurn(from, rank int64) int64 {
 	most, t := s.rule.usable(), from
 	for range farWindows {
@@ -675,8 +702,8 @@ func (s *Search) alignedTurn(from, rank int64) int64 {
 	return t + (rank-1)/most*keep
 }
 
-// bucketTurn returns the turn in a token bucket: from its level on, when the
-// tokens of all ranks have flowed in.
+// bucketTurn returns the turn in a token bucket: when the tokens for the whole
+// rank have flowed in.
 func (s *Search) bucketTurn(from, rank int64) int64 {
 	v := Search{row: s.row, rule: s.rule, from: s.from, level: level{s.row.lost, s.row.level}}
 	v.rule.room -= rank - s.rule.cost
@@ -684,10 +711,13 @@ func (s *Search) bucketTurn(from, rank int64) int64 {
 }
 
 // turnAt returns when a caller of that rank will start, if nothing changes. The
-// search has not begun.
+// search must not have looked for a start yet.
 func (s *Search) turnAt(rank int64) int64 {
+	u := &s.rule
+
 	// Nobody starts before the end of a pause.
-	from, u := max(s.from, s.row.paused), &s.rule
+	from := max(s.from, s.row.paused)
+
 	switch {
 	case u.unit > 0:
 		if k := len(s.row.entries); k > 0 {
@@ -703,6 +733,7 @@ func (s *Search) turnAt(rank int64) int64 {
 	case u.aligned:
 		return s.alignedTurn(from, rank)
 
+	// An unlimited budget holds nobody back.
 	case u.peak == 0:
 		return from
 
@@ -711,9 +742,9 @@ func (s *Search) turnAt(rank int64) int64 {
 	}
 }
 
-// together returns when one request would start that costs as much as the caller
-// and all callers before it. The slow start has room for only a part of that at
-// once, which turnAt does not consider.
+// together returns when a single request would start that costs as much as the
+// caller and all callers before it, or as the whole limit. So the estimate counts
+// the slow start, which turnAt does not.
 func (s *Search) together(rank int64) int64 {
 	v := Search{row: s.row, rule: s.rule, from: s.from, level: level{s.row.lost, s.row.level}}
 	more := min(rank, s.rule.usable()) - s.rule.cost
@@ -735,9 +766,10 @@ func (a *Appointments) of(again bool) *int64 {
 	return &a[0]
 }
 
-// Make returns in how long a caller that leaves now, after it was told a wait,
-// should come again: behind the appointment before it by the time that the limit
-// takes for the charge.
+// Make makes an appointment with a caller that leaves now, and returns in how
+// long the caller should come again: after the wait that it was told, and not
+// before the last appointment is over. An appointment lasts for as long as the
+// limit takes for the charge.
 func (a *Appointments) Make(now int64, c *store.Charge, wait time.Duration, again bool) time.Duration {
 	tail := a.of(again)
 	at := max(now+Micros(wait), *tail)

@@ -190,7 +190,7 @@ func (r *Row) expireLeases(now int64) {
 		if r.slots != nil {
 			r.slots.held -= l.held
 
-			// leave changes the line that is gone through.
+			// leave changes the line, so go through a copy.
 			for _, w := range slices.Clone(r.slots.line) {
 				if w.node == l.node {
 					r.slots.leave(w.arrival, w.node, 0)
@@ -236,8 +236,9 @@ func (r *Row) hold(cost int64, by Node) {
 	}
 }
 
-// Holds sets how many slots a node holds, to n: the node itself knows that. Its
-// slots count again if its lease had ended while it could not renew it.
+// Holds sets the number of slots that a node holds to n, as the node itself
+// knows it. If the node's lease had ended, because the node could not renew it,
+// the slots count again.
 func (r *Row) Holds(n int64, by Node) {
 	if l := r.lease(by); l != nil {
 		r.slots.held += n - l.held
@@ -245,15 +246,15 @@ func (r *Row) Holds(n int64, by Node) {
 	}
 }
 
-// release frees slots that a node holds, at most as many as it holds: of a node
-// whose lease has ended no slots are left.
+// release frees slots that a node holds, at most as many as the node holds. A
+// node whose lease has ended holds none.
 func (r *Row) release(cost int64, by Node) {
+	// A node without a lease holds the slots that are in no lease.
 	mine := r.slots.held
 	if l := r.lease(by); l != nil {
 		mine = l.held
 		l.held -= min(cost, mine)
 	} else {
-		// A node without a lease holds what no lease accounts for.
 		for _, l := range r.leases {
 			mine -= l.held
 		}
@@ -261,8 +262,8 @@ func (r *Row) release(cost int64, by Node) {
 	r.slots.held -= min(cost, mine)
 }
 
-// lapseSlots has the waiters for slots stand aside whose nodes were asked to
-// come, and say nothing. It reports whether room that was set aside is free
+// lapseSlots lets a waiter for slots stand aside while its node is silent: see
+// isSilent. It reports whether room that was set aside for such waiters is free
 // again.
 func (r *Row) lapseSlots() (lapsed bool) {
 	if r.slots == nil {

@@ -20,12 +20,14 @@ func (r Reader) Status(_ context.Context, c store.Charge) (st store.Status, err 
 	return st, nil
 }
 
-// come returns how much of an entry that has begun has come: all, except of a
-// block, whose units come one by one.
+// come returns how much of an entry that has begun has come. That is all of it,
+// unless it is a block of a leaky bucket, whose units come one by one.
 func (e *entry) come(now int64, u *rule) int64 {
 	if u.unit == 0 || e.last <= now {
 		return e.n
 	}
+
+	// At least one unit has come for each unit of time since the begin, and at most one is to come for each unit of time until the end.
 	return min(e.n, max(1+(now-e.first)/u.unit, e.n-(e.last-now+u.unit-1)/u.unit))
 }
 
@@ -73,15 +75,18 @@ func (l *queue) callers() int {
 	places, costs, beyond := 0, int64(0), int64(0)
 	for _, c := range l.lanes {
 		for i := range c {
-			places, costs, beyond = places+len(c[i].places), costs+c[i].costs-c[i].beyond, beyond+c[i].beyond
+			places += len(c[i].places)
+			costs += c[i].costs - c[i].beyond
+			beyond += c[i].beyond
 		}
 	}
 	return callersOf(places, costs, beyond)
 }
 
-// callersOf estimates the number of waiters in a line. Waiters with a place are
-// counted, and cost costs together. Of waiters without a place only the sum of
-// their costs, beyond, is known: each is taken to cost the mean of the former.
+// callersOf estimates the number of waiters in a line. The waiters with a place
+// number places, and cost costs together. Of the waiters without a place only the
+// sum of their costs, beyond, is known: each of them is taken to cost as much as a
+// waiter with a place on average.
 func callersOf(places int, costs, beyond int64) int {
 	if places == 0 || beyond == 0 {
 		return places + int(beyond)
@@ -97,6 +102,8 @@ func (r *Row) wait(q *Search) int64 {
 	if sum := r.waiting(); sum > 0 && !q.rule.slots {
 		turn = q.turnAt(sum + q.rule.cost)
 	}
+
+	// Any horizon has the search keep behind the starts for which others waited.
 	q.behind(&store.Booking{Horizon: 1})
 	return max(turn, q.earliest(q.from))
 }

@@ -63,19 +63,21 @@ func (r *Row) MarshalBinary() ([]byte, error) {
 func (r *Row) shortened(places int) *Row {
 	c := r.Clone()
 
-	// Of nodes without slots, only those of listed waiters need a lease.
+	// used has the nodes of listed waiters: of nodes without slots, only these need a lease.
 	used := make(map[int64]bool)
 	use := func(p place) { used[p.node] = true }
 
 	if c.queue != nil {
-		listed := r.ListsAll()
 		c.queue.shorten(places)
-		if listed {
+
+		// Until now all waiters had places. Those that are only counted from now on have the whole time of forgetSilent to ask.
+		if r.ListsAll() {
 			c.queue.asked = r.seen
 		}
-		for _, c := range c.queue.lanes {
-			for i := range c {
-				for _, p := range c[i].places {
+
+		for _, lanes := range c.queue.lanes {
+			for i := range lanes {
+				for _, p := range lanes[i].places {
 					use(p)
 				}
 			}
@@ -156,8 +158,8 @@ func (r *Row) append(b []byte) []byte {
 	return w.b
 }
 
-// isAsked reports whether nodes are asked to come or come by themselves, or have a guard. In a row in
-// which nobody waits that means nothing.
+// isAsked reports whether nodes are asked to come, or come by themselves, or the line has a guard. It is false
+// for a row without lines, because nobody need come there.
 func (r *Row) isAsked() bool {
 	if r.queue == nil && r.slots == nil {
 		return false
@@ -173,7 +175,9 @@ func (r *Row) UnmarshalBinary(b []byte) error {
 		return ErrCorrupt
 	}
 
-	form, c := b[0]-version, Row{}
+	// The version less the first version has a bit for each part that only some rows have.
+	form := b[0] - version
+	c := Row{}
 	rd := reader{b: b[1:], shares: form&(versionShares-version) != 0, asked: form&versionAsked != 0, told: form&versionNote != 0}
 	c.read(&rd)
 	if rd.failed || len(rd.b) > 0 || !c.sound() {
@@ -204,7 +208,7 @@ func (r *Row) read(rd *reader) {
 		rd.failed = rd.failed || !isNote(r.note.n, r.note.window)
 	}
 
-	// count bounds the memory that bytes of a stranger can take.
+	// The bound of count limits the memory that bytes of unknown origin can take.
 	if k := rd.count(MaxEntries); k > 0 {
 		r.entries = make([]entry, k)
 	}
@@ -236,8 +240,7 @@ func (r *Row) read(rd *reader) {
 	}
 }
 
-// sound reports whether requests can have made the row, as far as they rely on
-// it.
+// sound reports whether the row has the properties on which requests rely.
 func (r *Row) sound() bool {
 	for i, e := range r.entries {
 		if e.n < 1 || e.last < e.first || e.first < -maxNumber || e.last > 4*maxNumber {
@@ -271,7 +274,7 @@ func (r *Row) sound() bool {
 	return held <= r.slots.held && inOrder && r.queue.sound()
 }
 
-// sound reports whether the line is one that requests can have made.
+// sound reports whether the line has the properties on which requests rely.
 func (l *queue) sound() bool {
 	if l == nil {
 		return true
@@ -322,7 +325,8 @@ func (w *writer) time(t, now int64) {
 	}
 }
 
-// A node that is asked to come does not come by itself, so a stored lease has one of both times.
+// A node that is asked to come does not come by itself, so a stored lease has at most one of the two times. These
+// bytes say which.
 const (
 	isNotAsked = iota
 	isAsked
@@ -360,7 +364,8 @@ func (w *writer) queue(r *Row) {
 		return
 	}
 
-	w.signed(0) // since when it has had waiters, which programs of earlier versions ask
+	// Programs of earlier versions read here since when the line has had waiters.
+	w.signed(0)
 	w.signed(l.asked - r.seen)
 
 	if w.asked {
@@ -403,14 +408,14 @@ func (w *writer) places(r *Row, all []place) {
 	}
 }
 
-// place writes a place that follows an arrival at last. An arrival may be far
-// before all times: the difference wraps around, and so does the sum when it is
-// read.
+// place writes a place, with its arrival as the distance from the arrival last. An
+// arrival may be so far before all times that the distance overflows: reading
+// reverses that, because the sum overflows, too.
 func (w *writer) place(r *Row, p place, last int64) {
 	w.signed(p.arrival - last)
 	w.number(p.cost)
 
-	// 0 stands for a node without a lease, which is not found.
+	// The node is the number of its lease in the row, from 1 on. A node without a lease is not found, and becomes 0.
 	w.number(int64(1 + slices.IndexFunc(r.leases, func(l lease) bool { return l.node == p.node })))
 }
 
@@ -546,7 +551,8 @@ func (rd *reader) time(now int64) int64 {
 
 // queue reads the line for starts of the row r, whose leases were read before.
 func (rd *reader) queue(r *Row) *queue {
-	rd.signed() // which nobody asks any more: see writer.queue
+	// Nobody needs the first number any more: see writer.queue.
+	rd.signed()
 	l := &queue{asked: r.seen + rd.signed()}
 	if rd.asked {
 		l.guard, l.until = rd.signed(), rd.time(r.seen)
@@ -595,7 +601,7 @@ func (rd *reader) places(r *Row) (all []place) {
 	return all
 }
 
-// place reads a place whose arrival is counted from last. Its node stands in a list of leases.
+// place reads a place whose arrival is counted from last. Its node is the number of a lease of the row r, or 0.
 func (rd *reader) place(r *Row, last int64) place {
 	p := place{arrival: last + rd.wrapped(), cost: rd.number()}
 	if i := rd.count(len(r.leases)); i > 0 {

@@ -22,18 +22,18 @@ const (
 	lapseParts = 4
 	lookParts  = 8
 
-	// A node that comes by itself guards a line if it comes within a half of the
-	// horizon, and is not asked to come if it does so at least a sixth of the
-	// horizon before the start of its waiter: that is left for others to ask it all
-	// the same.
+	// A node that comes by itself within a half of the horizon is the guard of the
+	// line. It is not asked to come if it comes at least a sixth of the horizon
+	// before the start of its waiter. That sixth is left for others to ask it if it
+	// has not come.
 	guardParts = 2
 	comeParts  = 6
 )
 
 // A node plans to come by itself for its next waiter: planAt of the horizon
-// before that waiter's start, as far as anybody can tell when that is. It says
-// that it comes by planBy of the horizon before the start. A start that it
-// confirms anyway is early enough up to confirmBy of the horizon before.
+// before the estimated start of that waiter. It says that it comes by planBy of
+// the horizon before the start. A step that it makes anyway, because a caller
+// confirms a start, is early enough up to confirmBy of the horizon before.
 const (
 	planAt    = 0.6
 	planBy    = 0.35
@@ -49,7 +49,7 @@ type Pass struct {
 	ahead  *Row     // the row as it will be when the waiters of other nodes before the next one have started, nil while there are none
 	other  *Request // asks for a waiter of a different node: it is believed to want the same as the node's own waiters
 	lapse  int64
-	floor  int64 // no waiter ahead starts before, or a waiter that is still to book would find no room between others
+	floor  int64 // no later waiter of the pass starts before, or a waiter for whom room is set aside would find no room between others
 	awaits bool  // a node that was asked by an earlier pass is still to come, and is not silent
 	aside  bool  // room is set aside for a waiter before the next one
 	again  int64 // when there may be more to do, a time of the store's clock. Zero means that nobody knows.
@@ -83,8 +83,8 @@ func NewPass(q *Request) *Pass {
 // asked to come.
 func lapse(horizon time.Duration) int64 { return max(minLapse, Micros(horizon)/lapseParts) }
 
-// ask notes that a node is to come, and reports whether it must be told, because
-// it was not asked before.
+// ask notes that a node is to come, and reports whether it must be told. A node
+// that was asked before, and has not come since, need not be told again.
 func (r *Row) ask(node, now int64) bool {
 	l := r.leaseOf(node)
 	if l == nil {
@@ -176,7 +176,7 @@ func (p *Pass) standsStill() (still bool) {
 		return false
 	}
 
-	// The pass is made anew when a node that was asked becomes silent: then its waiters hold nobody.
+	// A new pass follows when a node that was asked has become silent: from then on its waiters hold nobody up.
 	for _, c := range p.row.queue.called {
 		l := p.row.leaseOf(c.node)
 		if p.row.isSilent(c.node, p.lapse) {
@@ -198,8 +198,9 @@ func (p *Pass) lookAt(at int64) {
 	}
 }
 
-// find returns the earliest start of a request ahead, for its i-th charge, and
-// from when on a start of others leaves it room.
+// find returns the earliest start of a request in the row ahead, for its i-th
+// charge, and clear, from when on later starts keep their distance from it. lost
+// says that the waiter goes before the starts of others: see Waiter.
 func (p *Pass) find(q *Request, i int, lost bool) (start, clear int64) {
 	// The search is a copy: it looks at the row ahead, and the request's own search at the row itself.
 	s := q.Searches[i]
@@ -219,7 +220,8 @@ func (p *Pass) find(q *Request, i int, lost bool) (start, clear int64) {
 	return start, start + s.rule.cost*s.pace
 }
 
-// isNear reports whether a start is within a horizon, and notes when it will be.
+// isNear reports whether a start is within a horizon. If not, the pass notes when
+// it will be.
 func (p *Pass) isNear(start int64, horizon time.Duration) bool {
 	at := start - Micros(horizon)
 	if at <= p.other.Now {
@@ -233,21 +235,24 @@ func (p *Pass) isNear(start int64, horizon time.Duration) bool {
 // within its horizon. The request is open, with the waiter's booking. If Due
 // returns true, Serve of the request must follow, and then Served.
 //
-// A waiter that needs slots as well is due when it is the first: one at a time
-// is called. In a slow start the same is true of all waiters, because the room
-// that one leaves to the next depends on who asks first.
+// A waiter that needs slots as well is due only when it is the first: one at a
+// time is called. In a slow start the same is true of all waiters, because the
+// room that one leaves to the next depends on who asks first.
 func (p *Pass) Due(q *Request, w *Waiter) bool {
-	// Room was set aside for waiters of other nodes, who come first.
 	i := slices.IndexFunc(q.Booking.Charges, func(c store.Charge) bool { return c.Budget.Key == p.key })
-	if p.aside && (q.needsSlots || p.row.paused != 0 && q.Now < q.Searches[i].rule.rampEnd(p.row)) {
+
+	// Waiters of other nodes, for whom room was set aside, are before this one.
+	slowStart := p.row.paused != 0 && q.Now < q.Searches[i].rule.rampEnd(p.row)
+	if p.aside && (q.needsSlots || slowStart) {
 		return false
 	}
+
 	p.start, _ = p.find(q, i, w.lost)
 	if !p.isNear(p.start, q.Booking.Horizon) {
 		return false
 	}
 
-	// Serve looks at the row itself, and not at the row ahead. The waiters before it that have not booked have the room before its start.
+	// Serve looks at the row itself, and not at the row ahead: early keeps the room before the start for the waiters that have not booked yet.
 	if p.ahead != nil {
 		q.early, q.earlyKey = p.start, p.key
 	}
@@ -256,8 +261,9 @@ func (p *Pass) Due(q *Request, w *Waiter) bool {
 
 // Served notes the result of Serve for the next waiter, which returned called.
 func (p *Pass) Served(q *Request, called bool) {
+	// A called waiter is asked to come like the waiters of other nodes: if its node dies now, the line stands still only until the node is silent.
 	if called {
-		p.row.ask(p.other.Node.ID, q.Now) // if the node dies now, the line does not stand still
+		p.row.ask(p.other.Node.ID, q.Now)
 	}
 	if p.ahead == nil {
 		return
@@ -294,11 +300,15 @@ func (p *Pass) SetAside() (near, ask bool) {
 	ask = !p.leaves(node, start) && p.row.ask(node, q.Now)
 	switch l := p.row.leaseOf(node); {
 	case l == nil:
+
+	// The node comes by itself. If it has not come by its time, or the start is near enough for the node to book it, a later pass asks the node.
 	case l.asked == 0:
-		p.lookAt(l.comes + 1) // it is asked then if it has not come
+		p.lookAt(l.comes + 1)
 		if p.isFar(start) {
 			p.lookAt(start - p.nearest())
 		}
+
+	// The node was asked. If it has not come by this time, it is silent.
 	default:
 		p.lookAt(l.asked + p.lapse + 1)
 	}
@@ -318,22 +328,25 @@ func (p *Pass) leaves(node, start int64) bool {
 	if l == nil || l.comes == 0 {
 		return false
 	}
+
+	// A node that has not missed its time is left alone if it comes early enough, or could not book yet. And while other nodes are awaited, none is
+	// asked.
 	inTime := l.comes <= start-Micros(p.other.Booking.Horizon)/comeParts
 	return p.other.Now <= l.comes && (inTime || p.isFar(start)) || p.awaits
 }
 
-// nearest returns the nearest horizon that a node may have, in microseconds. Where steps are slow, some nodes have farther ones.
+// nearest returns the shortest horizon that a node may have, in microseconds. Where steps are slow, some nodes have longer ones.
 func (p *Pass) nearest() int64 {
 	b := p.other.Booking
 	return Micros(min(b.Horizon, b.Charges[0].Limit.Horizon()))
 }
 
-// isFar reports whether a node with the nearest horizon could not book a start yet. To ask such a node would cost a message and a step for nothing: before the start is
-// that near, the node may come by itself, or know better when to come.
+// isFar reports whether a start is beyond the shortest horizon, so that some node could not book it yet. To ask such a node would cost a message and a step for
+// nothing: until the start is near, the node may come by itself, or say better when it comes.
 func (p *Pass) isFar(start int64) bool { return start-p.other.Now > p.nearest() }
 
-// askAs has the request of the pass ask as a waiter would, with its priority and
-// its cost. All that is not known is as in the booking of the node's own waiter.
+// askAs gives the request of the pass the class and the cost of a waiter. All else
+// that the waiter may have asked for stays as in the booking of the pass.
 func (p *Pass) askAs(class int, cost int64) {
 	s := &p.other.Searches[0]
 	p.other.Booking.Priority = store.PriorityHigh - store.Priority(class)
@@ -469,8 +482,8 @@ func (p *Pass) ownTurn() (start int64, ok bool) {
 }
 
 // End ends the pass. waits says whether callers of the node wait in the line. later is
-// the time until the node must make a new pass, or below 0 if a different node makes it.
-// Then next is the node that must be told of the line, or 0 if no node must.
+// the time until the node must make a new pass, or below 0 if it need not make one.
+// next is the node that must be told to go through the line, or 0 if none must.
 func (p *Pass) End(waits bool) (later time.Duration, next int64) {
 	later, next = p.guard(waits)
 	if p.plan == 0 || !waits || p.row.queue == nil {
@@ -499,14 +512,15 @@ func (p *Pass) guard(waits bool) (later time.Duration, next int64) {
 		return -1, r.PassOn(p.other.Node.ID)
 	}
 
-	l, now, horizon := r.queue, p.other.Now, Micros(p.other.Booking.Horizon)
-	wait := max(1, horizon/lookParts)
-	until := max(p.again, now+wait)
-
-	// Time alone brings nothing new: the next caller that comes or leaves goes through the line.
+	// Time alone brings nothing new: the next caller that comes or leaves makes its node go through the line.
 	if p.again == 0 {
 		return -1, 0
 	}
+
+	// The next pass is due when there may be more to do, but not at once.
+	l, now, horizon := r.queue, p.other.Now, Micros(p.other.Booking.Horizon)
+	wait := max(1, horizon/lookParts)
+	until := max(p.again, now+wait)
 
 	// The node that comes next by itself is the guard. If it is a different node, it goes through the line whether it knows or not.
 	if next := r.nextToCome(now, now+horizon/guardParts); next != nil {
@@ -517,11 +531,12 @@ func (p *Pass) guard(waits bool) (later time.Duration, next int64) {
 		return time.Duration(l.until+wait-now) * time.Microsecond, 0
 	}
 
-	// A different guard looks soon enough.
+	// A different node is the guard already, and goes through the line early enough.
 	if l.guard != p.other.Node.ID && r.isGuarded() && l.until <= until {
 		return -1, 0
 	}
 
+	// This node becomes the guard.
 	l.guard, l.until = p.other.Node.ID, until
 	return time.Duration(l.until-now) * time.Microsecond, 0
 }
@@ -544,8 +559,8 @@ func (r *Row) isGuarded() bool {
 	return r.queue.guard != 0 && r.leaseOf(r.queue.guard) != nil && r.seen-r.queue.until <= minLapse
 }
 
-// PassOn returns the node that has to hear of the line because the node from, of
-// which no callers wait there, has changed something. It returns 0 if none has
+// PassOn returns the node that has to go through the line because the node from,
+// of which no callers wait there, has changed something. It returns 0 if none has
 // to.
 func (r *Row) PassOn(from int64) (node int64) {
 	l := r.queue
@@ -554,7 +569,7 @@ func (r *Row) PassOn(from int64) (node int64) {
 		return 0
 	}
 
-	// Without waiters here, the node cannot keep the guard's promise.
+	// Without waiters in the line, the node from cannot be its guard.
 	if l.guard == from {
 		l.guard, l.until = 0, 0
 	}

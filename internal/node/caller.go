@@ -43,8 +43,8 @@ func (s State) String() string {
 }
 
 // A Caller is a caller that waits, or waited, for a start: the only place where its state is kept. The zero Caller has left. A store guards it by a lock
-// of its own. Methods that have a request change rows: the request is about the caller's Booking, and the store opens it, tells its news, and keeps account of
-// the line in which the caller stands then.
+// of its own. Methods that have a request change rows. The request is about the caller's Booking. The store opens the request, passes on its news, and notes in
+// which line the caller stands afterwards.
 type Caller struct {
 	ledger.Waiter
 	state   State
@@ -79,6 +79,7 @@ func (c *Caller) Leave(q *ledger.Request) { c.leave(q, (*ledger.Request).Leave) 
 // GiveUp is Leave for a caller that does not ask again.
 func (c *Caller) GiveUp(q *ledger.Request) { c.leave(q, (*ledger.Request).GiveUp) }
 
+// leave is Leave or GiveUp, as do says.
 func (c *Caller) leave(q *ledger.Request, do func(*ledger.Request, *ledger.Waiter)) {
 	do(q, &c.Waiter)
 
@@ -89,7 +90,7 @@ func (c *Caller) leave(q *ledger.Request, do func(*ledger.Request, *ledger.Waite
 	c.state, c.grant = Left, store.Grant{}
 }
 
-// Ask has the caller ask with a booking. Come comes before, and Leave between the two if rows know of the caller.
+// Ask notes the booking with which the caller asks. Come must be called before Ask and, if rows know of the caller, Leave between the two.
 func (c *Caller) Ask(b *store.Booking, now int64) {
 	c.booking = *b
 	c.booking.Charges = slices.Clone(b.Charges)
@@ -100,8 +101,8 @@ func (c *Caller) Ask(b *store.Booking, now int64) {
 	c.state = Asked
 }
 
-// Answer returns the answer to a caller that has asked, without a Turn: Stand or Book of the request has booked a start, or put the caller in a line. The store
-// itself keeps account of a waiter for slots.
+// Answer returns the answer to a caller that has asked, after Stand or Book of the request has booked a start or put the caller in a line. The grant has no Turn.
+// If the caller waits for slots, the store has set the Ready of the request's grant before.
 func (c *Caller) Answer(q *ledger.Request) (g store.Grant) {
 	g = *q.Grant
 
@@ -114,8 +115,8 @@ func (c *Caller) Answer(q *ledger.Request) (g store.Grant) {
 	return g
 }
 
-// Served notes that a caller in line had its turn, by Serve of the request. Comes says that the caller must come by itself. It returns the channel that is to be
-// closed, or nil if the caller still waits, in line for a second budget.
+// Served notes that a caller in line had its turn. Comes is the result of Serve of the request: the caller must come by itself. Served returns the channel that is
+// to be closed, or nil if the caller still waits, in line for a second budget.
 func (c *Caller) Served(q *ledger.Request, comes bool) (ready chan struct{}) {
 	c.booking.Instead = store.Handle{}
 	if _, _, waits := c.Line(); waits {
@@ -186,7 +187,7 @@ func (w *Watch) Begin(charges []store.Charge, g store.Grant, news chan<- struct{
 func (w *Watch) Tell() {
 	select {
 	case w.news <- struct{}{}:
-	default: // news is full: the caller has not taken in the last news
+	default: // news is full: the caller has not read the last news
 	}
 }
 
@@ -209,17 +210,16 @@ type Watches map[*Watch]struct{}
 
 // Warn tells the watches over starts that became useless, the earliest start first, so that their callers book anew in that order.
 func (all Watches) Warn(u ledger.Useless) {
-	var some []*Watch
+	var useless []*Watch
 	for w := range all {
 		if u.From <= w.grant.Handle.Start && w.grant.Handle.Start < u.Before {
-			some = append(some, w)
+			useless = append(useless, w)
 		}
 	}
 
-	// Callers that are woken in the order of their starts book anew in that order.
-	slices.SortFunc(some, func(a, b *Watch) int { return cmp.Compare(a.grant.Handle.Start, b.grant.Handle.Start) })
+	slices.SortFunc(useless, func(a, b *Watch) int { return cmp.Compare(a.grant.Handle.Start, b.grant.Handle.Start) })
 
-	for _, w := range some {
+	for _, w := range useless {
 		if u.Lifted {
 			w.lifted.Store(true)
 		}

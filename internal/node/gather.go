@@ -14,19 +14,21 @@ import (
 // its start still holds. One step does all three for different callers: it answers the caller whose start has come, puts the newcomers of the last moments in
 // line, and goes through the line for the next waiters. See "Callers share steps" in docs/internals/line.md.
 
-// Callers share steps in this way where a step takes so long on average. Shorter ones cost so little that callers are served at once, and exactly in order; longer
-// ones would hold up other nodes. Nodes plan their passes where steps are not that short: the longer a step takes, the more a message costs that asks for one.
+// Callers share steps in this way where a step takes from cheapStep to fastStep on average. Shorter steps cost so little that callers are served at once, and exactly
+// in order. Longer steps would hold up other nodes. Nodes plan their passes where a step takes cheapStep or longer: the longer a step takes, the more a message costs
+// that asks for one.
 const (
 	cheapStep = 200 * time.Microsecond
 	fastStep  = 20 * time.Millisecond
 )
 
-// measured takes the length of a saved step, from when it had its rows, into the moving average. By the average, callers share steps or not, and the node plans
-// its passes or not.
+// measured adds the length of a saved step, without the wait for its rows, to the moving average. The average decides whether callers share steps, and whether the
+// node plans its passes.
 func (k *worker) measured(took time.Duration) {
 	k.mu.Lock()
 	k.takes += (took - k.takes) / 8
-	plans, shares := cheapStep <= k.takes, cheapStep <= k.takes && k.takes <= fastStep
+	plans := cheapStep <= k.takes
+	shares := plans && k.takes <= fastStep
 	k.mu.Unlock()
 
 	k.shares.Store(shares)
@@ -59,20 +61,20 @@ func (c *confirmation) decide(st *step) {
 		}
 	}
 
-	// The backend may call the step twice, after a conflict: the first answer was given by then. A caller that has left hears nothing.
+	// After a conflict the backend calls the step twice, and the question was answered the first time. A caller that has left needs no answer.
 	if c.done || c.left {
 		return
 	}
 	c.done = true
 
-	// News that come with the rows may make the start useless, so the watch hears of them before the answer.
+	// News that come with the rows may make the start useless, so tell the watches before the answer.
 	for _, u := range st.rows.Heard().News.Useless {
 		st.memory.warn(u)
 	}
 	c.answer <- c.watch.Usable(func(key ledger.Key) *ledger.Row { return st.rows.Row(key, false) }) && !c.watch.lifted.Load()
 }
 
-// end ends the question of a step that is over.
+// end ends the question when its step is over.
 func (c *confirmation) end() { close(c.answer) }
 
 // confirm has the next step answer whether a start still holds, if callers of this node wait in the line of one of its budgets, no step is under way, and
@@ -102,7 +104,7 @@ func (k *worker) confirm(ctx context.Context, w *Watch) (ok, answered bool) {
 	return false, false
 }
 
-// ask puts the question c to the next step, and reports whether it did. It returns false if a step of its own would be no gain: then the caller reads the rows.
+// ask has the next step answer the question c, and returns true. It returns false if a step for this question would be no gain: then the caller reads the rows.
 func (k *worker) ask(c *confirmation) bool {
 	if !k.shares.Load() {
 		return false
@@ -146,11 +148,11 @@ type gathering struct {
 
 // A longLine says until when a caller that comes now waits at the least, by what the last one was told. Callers with shares are not counted.
 type longLine struct {
-	until     [3]time.Time // of callers of a class, High first
-	newcomers int          // how many gather since the last was told
+	until     [3]time.Time // for the callers of each class, High first
+	newcomers int          // how many newcomers have gathered since the last answer to a newcomer
 }
 
-// wait returns how long a caller of a class waits at the least.
+// wait returns how long a caller of a class waits at the least. It waits for as long as callers of higher classes, too.
 func (l *longLine) wait(class int, now time.Time) (wait time.Duration) {
 	for _, until := range l.until[:class+1] {
 		wait = max(wait, until.Sub(now))
@@ -176,7 +178,9 @@ func (k *worker) noteWait(b *store.Booking, g *store.Grant) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 
-	now, all, key := time.Now(), &k.gathering, b.Charges[g.HeldBy].Budget.Key
+	now := time.Now()
+	all := &k.gathering
+	key := b.Charges[g.HeldBy].Budget.Key
 	l := all.lines[key]
 	if l == nil {
 		// Forget the lines that are over, before the map grows without end.
@@ -189,14 +193,16 @@ func (k *worker) noteWait(b *store.Booking, g *store.Grant) {
 		all.lines[key] = l
 	}
 
+	l.until[classOf(b)] = now.Add(g.Wait)
+
 	// patience counts the newcomers that gather from this answer on.
-	l.until[classOf(b)], l.newcomers = now.Add(g.Wait), 0
+	l.newcomers = 0
 }
 
-// patience returns how long a newcomer waits for other newcomers: half of the time until its start is within the horizon. It is 0 if the newcomer would be refused,
-// so that the newcomer hears of the refusal at once. Of many newcomers only as many wait as start in half of maxGather. The worker is locked.
+// patience returns how long a newcomer waits for other newcomers: half of the time until its start is within the horizon, and at most maxGather. It is 0 if the newcomer
+// would be refused, so that it is refused at once. Of many newcomers only as many wait as start within half of maxGather. The worker is locked.
 func (all *gathering) patience(b *store.Booking, key ledger.Key, now time.Time) time.Duration {
-	l, c := all.lines[key], chargeOf(b, key)
+	l := all.lines[key]
 	if l == nil {
 		return 0
 	}
@@ -209,6 +215,7 @@ func (all *gathering) patience(b *store.Booking, key ledger.Key, now time.Time) 
 
 	// No more newcomers gather when their starts already take half of maxGather.
 	l.newcomers++
+	c := chargeOf(b, key)
 	if time.Duration(l.newcomers+1)*ledger.Distance(&c) > maxGather/2 {
 		return 0
 	}
@@ -226,8 +233,9 @@ func flowsEvenly(l store.Limit) bool {
 	return false
 }
 
-// gathers returns the first budget of a newcomer in whose line callers of this node wait, or false if the newcomer waits for nobody.
+// gathers returns the first budget of a newcomer in whose line callers of this node wait. ok is false if the newcomer is to be served at once.
 func (k *worker) gathers(b *store.Booking) (key ledger.Key, ok bool) {
+	// A caller that replaces something, asks for a later start, or needs slots does not wait for others.
 	if !k.shares.Load() || b.Horizon == 0 || b.Turn != nil || b.Instead != (store.Handle{}) || b.NotBefore > 0 || holdsSlots(b) {
 		return key, false
 	}

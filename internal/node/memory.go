@@ -17,7 +17,7 @@ type memory struct {
 	line     places[waiter]     // waiters for a start
 	slots    places[slotWaiter] // waiters for slots
 	held     map[ledger.Key]holding
-	doubts   int // ops of which it is not known whether rows have them, and the memory does not have yet
+	doubts   int // ops that rows may have or not, and that the memory does not have yet
 	watches  map[ledger.Key]Watches
 	recent   recent
 	clock    reply // says how the store's clock stands, as exactly as one of the last steps has found out
@@ -45,8 +45,8 @@ type passed struct {
 	wanted bool // few waiters had places, and others were told to ask for some
 }
 
-// freshFor returns for how long a budget needs no step of the node's own, 0 if it needs one now: a step goes through the line every so often, and renews the lease
-// of the node. A step for callers does that, too, where all waiters have their places and nobody needs slots.
+// freshFor returns for how long a budget needs no step of the node's own, or 0 if it needs such a step now. The step goes through the line, and renews the lease of the
+// node. A step for callers that goes through the line does as well, where all waiters have their places and nobody needs slots.
 func (m *memory) freshFor(key ledger.Key, every time.Duration) time.Duration {
 	p := m.passes[key]
 	if !p.lists || len(m.slots[key]) > 0 || m.held[key].n > 0 {
@@ -160,15 +160,16 @@ func (m *memory) warn(u ledger.Useless) {
 		return
 	}
 
+	// A watch of several budgets is told once.
 	all := make(Watches)
-	for _, some := range m.watches {
-		maps.Copy(all, some)
+	for _, ofBudget := range m.watches {
+		maps.Copy(all, ofBudget)
 	}
 
 	all.Warn(ledger.Useless{From: math.MinInt64, Before: math.MaxInt64})
 }
 
-// everything are news that may be about any start: who watches asks.
+// everything are news that may be about any start: each watch is told, and its caller asks about its start.
 var everything = ledger.Useless{}
 
 // recent are the last news of starts that became useless, for watches that begin after the

@@ -45,7 +45,8 @@ type Backend interface {
 	// Step locks the rows, calls decide, saves the rows that decide has got and unlocks them:
 	// all rows are saved, or none. Decide asks for the rows of the keys first. Decide may be called
 	// again, with the rows as they were, if its changes could not be saved. After an error
-	// nothing was saved, unless it is an [ErrUnsure]. Step returns what other nodes have done since the last call and decide has not taken in.
+	// nothing was saved, unless the error is an [ErrUnsure]. Step returns what other nodes have done since the last call, without the part that
+	// decide had in its Rows.
 	Step(keys []ledger.Key, decide func(Rows) Told) (Heard, error)
 
 	// Read calls look with the rows as they are, which look does not change. Look asks for the rows of
@@ -53,13 +54,13 @@ type Backend interface {
 	Read(ctx context.Context, keys []ledger.Key, look func(Rows)) (Heard, error)
 
 	// Listen has wake called, from any goroutine, when other nodes have news for this one, until
-	// stop is called. Wake does not block. A backend whose nodes cannot be told calls wake four times a second, without told.
+	// stop is called. Wake does not block. A backend that cannot tell when there are news calls wake four times a second, with told false.
 	Listen(wake func(told bool)) (stop func(), err error)
 }
 
 // A DeathObserver is a Backend that learns of some deaths of nodes before the nodes' leases end.
 type DeathObserver interface {
-	// IsDead reports whether a node is dead for sure. Heard is when the node was heard of last, by its lease in a row and the store's clock. IsDead
+	// IsDead reports whether a node is dead for sure. Heard is when the node renewed its lease last, according to a row, by the store's clock. IsDead
 	// does not block. A backend that has to find out first does so, and answers a later call.
 	IsDead(node, heard int64) bool
 
@@ -68,11 +69,11 @@ type DeathObserver interface {
 	OnDeath(told func())
 }
 
-// ErrAway is what an error of Step is if the backend cannot be reached now. Callers that can wait then
-// wait for it, and the step is made again.
+// ErrAway is the error of a Step while the backend cannot be reached. Callers that can wait do so, and their ops are
+// done in a later step.
 var ErrAway = errors.New("the database cannot be reached")
 
-// ErrUnsure is what an error of Step is if it is not known whether the rows were saved, and the leases that the node had in them are over.
+// ErrUnsure is the error of a Step if it is not known whether the rows were saved. By then the leases that the node had in the rows are over.
 var ErrUnsure = errors.New("it is not known whether this was saved")
 
 // A Troubled is a Backend whose steps may take long because something has failed.
@@ -89,10 +90,10 @@ type Rows interface {
 	Asked() time.Time
 	Received() time.Time
 
-	// Heard is what other nodes have done that the step takes in: if the step is saved, it is not told again. A look has none.
+	// Heard is what other nodes have done, as news for this step. If the step is saved, the same news do not come again. A look has none.
 	Heard() Heard
 
-	// Fetch says of which charges the rows are wanted next: a backend that has to load them does it at once.
+	// Fetch says of which charges the rows are wanted next: a backend that has to load them loads them together.
 	Fetch(charges []store.Charge)
 
 	// Row returns the row of a budget. If there is none it returns nil, or with create a new one.
@@ -102,17 +103,17 @@ type Rows interface {
 // Told is the part of a step that concerns other nodes.
 type Told struct {
 	News  ledger.News
-	Nodes []int64 // the nodes that are to hear of it at once
-	All   bool    // all nodes are to hear of it at once
-	Waits bool    // callers of this node wait in lines for starts, so that others may ask it to come
-	Asked int64   // they do so from this time of the store's clock on
+	Nodes []int64 // the nodes that are to be told of the step at once
+	All   bool    // all nodes are to be told of the step at once
+	Waits bool    // callers of this node wait in lines for starts, so that others may ask this node to come
+	Asked int64   // others may ask this node from this time of the store's clock on
 	Slots bool    // callers of this node hold slots, or wait for slots that a dead node may hold
 }
 
 // Heard is what other nodes have done.
 type Heard struct {
 	News ledger.News
-	Lost bool // they may have done more
+	Lost bool // further news may have been lost
 }
 
 // Add adds later news.
@@ -136,8 +137,11 @@ type Options struct {
 
 // NewNode returns a number for a node, which is unique.
 func NewNode() int64 {
+	// Read never fails.
 	var b [8]byte
-	_, _ = rand.Read(b[:]) // which never fails
+	_, _ = rand.Read(b[:])
+
+	// Stored rows have room for 53 bits. The last bit is set, because 0 is no node.
 	return int64(binary.LittleEndian.Uint64(b[:])>>11) | 1
 }
 
@@ -161,7 +165,7 @@ func New(b Backend, o Options) *Store {
 // Traits implements [store.Store]. A step books for the waiters of its node.
 func (s *Store) Traits() store.Traits { return store.Traits{BooksWaiters: true} }
 
-// own gives budgets that are the node's own a key that is unique.
+// own gives each budget that is the node's own a key that no other node has.
 func (s *Store) own(charges []store.Charge) {
 	for i := range charges {
 		if c := &charges[i]; c.Node {
@@ -213,12 +217,13 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 		// that went on before its start would come too close to the starts before.
 		g.Age += max(0, time.Since(o.asked))
 
-		// Where steps are long, the answer to a caller in line is as old as the whole step, with the wait for other nodes: the caller goes by that how far
-		// ahead it wants its start, and the node comes to the line no more often.
+		// Where steps are long, the answer to a caller in line is as old as the whole step, with the wait for other nodes. By this age the caller decides
+		// how far ahead it wants its start, so that the node need not come to the line more often.
 		if !g.OK && g.Age > fastStep {
 			g.Age = max(g.Age, time.Since(o.began))
 		}
 
+		// A part of the wait is over. The rest stays above 0, because only a grant without a wait holds slots.
 		if g.Wait > 0 {
 			g.Wait = max(time.Microsecond, g.Wait-max(0, time.Since(o.received)))
 		}
@@ -283,7 +288,7 @@ func (s *Store) undo(o *op) {
 	}
 }
 
-// do does an op and waits for it.
+// do has an op done in a step, and waits for it. from and to are the answer to a refusal.
 func (s *Store) do(ctx context.Context, o *op) (from, to float64, err error) {
 	s.worker.post(o)
 	if !o.await(ctx, -1) {
@@ -304,7 +309,7 @@ func (s *Store) Settle(ctx context.Context, b *store.Booking, g store.Grant, cos
 	return err
 }
 
-// charge does something for one budget.
+// charge has do change one budget, in a step.
 func (s *Store) charge(ctx context.Context, c store.Charge, do func(*ledger.Request, *op)) (from, to float64, err error) {
 	o := s.op(func(st *step, o *op) {
 		st.change(&o.booking, func(q *ledger.Request) { do(q, o) })
@@ -312,7 +317,7 @@ func (s *Store) charge(ctx context.Context, c store.Charge, do func(*ledger.Requ
 	return s.do(ctx, o)
 }
 
-// close does what charge does, and makes the budget's row if there is none: a closed budget must have one.
+// close is charge for a budget that is to be closed. It makes the budget's row if there is none, because a closed budget must have one.
 func (s *Store) close(ctx context.Context, c store.Charge, do func(*ledger.Request, *op)) (from, to float64, err error) {
 	o := s.op(func(st *step, o *op) {
 		st.rows.Row(o.booking.Charges[0].Budget.Key, true)
@@ -363,7 +368,7 @@ func (s *Store) Status(ctx context.Context, c store.Charge) (store.Status, error
 	return st, nil
 }
 
-// read looks at the rows of charges, and takes in what other nodes have done.
+// read calls look with the rows of charges, and has the node go through the news of other nodes that come with them.
 func (s *Store) read(ctx context.Context, charges []store.Charge, look func(Rows)) error {
 	var few [ledger.Few]ledger.Key
 	keys := few[:0]
@@ -397,7 +402,7 @@ func (s *Store) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) sto
 	w := &watching{store: s}
 	w.Begin(charges, g, news)
 
-	// What was heard before the watch is in the memory is told now.
+	// The start may have become useless before the watch was in the memory: then the watch is told now.
 	s.worker.state.Lock()
 	s.worker.memory.watch(&w.Watch, true)
 	s.worker.keepAlive()
@@ -430,8 +435,10 @@ func (w *watching) Confirm(ctx context.Context, maxWait time.Duration) (bool, er
 			ok = w.Usable(func(key ledger.Key) *ledger.Row { return rows.Row(key, false) })
 		})
 		switch {
+		// The news that came with the rows may have lifted the start.
 		case err == nil:
-			return ok && !w.lifted.Load(), nil // the news that came with the rows may have lifted it
+			return ok && !w.lifted.Load(), nil
+
 		case away != nil && ctx.Err() != nil:
 			return false, fmt.Errorf("%w (%w)", away, context.Cause(ctx))
 		case maxWait == 0 || !errors.Is(err, ErrAway):

@@ -13,7 +13,7 @@ const maxRelisted = 32
 
 // settle does what the step's own news ask of this node, and notes in told what other nodes must know.
 func (st *step) settle() {
-	// To serve one line may move others, so go on until there are no more news.
+	// Serving a line makes news of other lines, so go on until there are no more news.
 	for !IsEmpty(&st.news) {
 		n := st.news
 		st.news = ledger.News{}
@@ -37,7 +37,7 @@ func (st *step) settle() {
 	}
 }
 
-// tell has a node hear of the step at once.
+// tell notes that a node is to be told of the step at once.
 func (st *step) tell(node int64) {
 	if !slices.Contains(st.told.Nodes, node) {
 		st.told.Nodes = append(st.told.Nodes, node)
@@ -68,7 +68,7 @@ func (st *step) hear(n ledger.News) {
 	}
 }
 
-// call has a waiter for slots come, if it waits.
+// call wakes a waiter for slots, if it still waits.
 func (st *step) call(key ledger.Key, arrival int64) {
 	if w := st.slots.at(key, arrival); w != nil {
 		st.slots.put(key, arrival, nil)
@@ -147,7 +147,7 @@ func (st *step) plan(key ledger.Key, pass *ledger.Pass, wanted bool) {
 // confirms returns by when a caller of this node makes a step that goes through a line, because the caller asks whether its start still holds. It returns 0 if no caller
 // will ask.
 func (st *step) confirms(key ledger.Key) (at int64) {
-	// A start that is as near as that may be confirmed by the step under way.
+	// A start before soon may be confirmed by the step under way.
 	soon := st.now + ledger.Micros(Punctual)
 	note := func(g *store.Grant) {
 		if start := g.Handle.Start; start > soon && (at == 0 || start < at) {
@@ -198,7 +198,7 @@ func (st *step) sample(key ledger.Key) (b *store.Booking, waits bool) {
 	}, true
 }
 
-// passOn has a node hear of a line. With 0 it does nothing.
+// passOn notes that a node is to be told to go through a line. The node 0 is none.
 func (st *step) passOn(key ledger.Key, node int64) {
 	if node == 0 {
 		return
@@ -257,7 +257,7 @@ func (st *step) serveNext(key ledger.Key, b *store.Booking, pass *ledger.Pass) (
 // serveOwn books for the next waiter of a line, which waits here, if its start is within its horizon.
 func (st *step) serveOwn(key ledger.Key, w *waiter, pass *ledger.Pass) (served bool) {
 	st.changeCaller(w, func(c *Caller, q *ledger.Request) {
-		// In one step: a penalty between the two would have it booked far behind its end.
+		// Ask and serve in one step: after a penalty between the two the waiter would be booked far behind the penalty's end.
 		if !pass.Due(q, &c.Waiter) {
 			return
 		}
@@ -270,7 +270,7 @@ func (st *step) serveOwn(key ledger.Key, w *waiter, pass *ledger.Pass) (served b
 	return served
 }
 
-// served tells a caller that it has had its turn, or serves the line in which the caller waits now.
+// served notes that a caller had its turn: it is woken or, if it waits in a second line now, that line is served.
 func (st *step) served(c *Caller, q *ledger.Request, comes bool) {
 	if ready := c.Served(q, comes); ready != nil {
 		st.wake = append(st.wake, ready)
@@ -282,10 +282,14 @@ func (st *step) served(c *Caller, q *ledger.Request, comes bool) {
 
 // relist gives waiters of this node that have no place in the row r of a line, and need one, a place again, the earliest first, at most maxRelisted of them.
 func (st *step) relist(key ledger.Key, r *ledger.Row) {
-	left, more := maxRelisted, 0
+	left := maxRelisted
+
+	// A row that wants waiters gets more than a few, or it would want waiters again after the next start.
+	more := 0
 	if r.Wants() {
-		more = maxRelisted // or the row would want waiters again after the next start
+		more = maxRelisted
 	}
+
 	lost := func(at int64) bool {
 		return !r.Lists(ledger.Place{Key: key, Arrival: at, Node: st.memory.node.ID})
 	}
@@ -325,10 +329,9 @@ func (st *step) relist(key ledger.Key, r *ledger.Row) {
 	}
 }
 
-// recover does what news may have asked that were lost. Rows do not say which waiters for slots were
+// recover makes up for news that were lost, whatever they were. Rows do not say which waiters for slots were
 // called, so all of them ask again.
 func (st *step) recover() {
-	// Any of them may have been called, so each looks whether it has its room.
 	for key := range st.memory.slots {
 		for _, at := range st.slots.arrivals(key) {
 			st.call(key, at)
@@ -345,7 +348,7 @@ func (st *step) isDead(r *ledger.Row, node int64) bool {
 	return st.memory.isDead(node, r.LeaseEnd(node)-st.memory.node.Lease)
 }
 
-// meet frees what dead nodes left in a row in which a caller of this node waits, the first one.
+// meet frees what dead nodes left in a row, when the first caller of this node waits there.
 func (st *step) meet(b *store.Booking, key ledger.Key) {
 	if len(st.memory.line[key])+len(st.memory.slots[key]) == 0 && st.bury(key) {
 		st.change(b, (*ledger.Request).Renew)
@@ -372,14 +375,16 @@ func (st *step) bury(key ledger.Key) (found bool) {
 func (st *step) renew(keys []ledger.Key) {
 	for _, key := range keys {
 		c, ok := st.charge(key)
+
+		// The callers for whom the lease was needed may have left since.
 		if !ok {
-			continue // its callers have left since
+			continue
 		}
 
 		st.bury(key)
 		st.change(&store.Booking{Charges: []store.Charge{c}}, (*ledger.Request).Renew)
 
-		// No callers wait there, so there is no line to serve.
+		// Without callers that wait there is no line to serve.
 		if !st.line.hasAny(key) && !st.slots.hasAny(key) {
 			continue
 		}

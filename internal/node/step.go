@@ -233,11 +233,12 @@ func (r reply) at(now int64) reply {
 	return reply{now, r.asked.Add(by), r.received.Add(by)}
 }
 
-// within returns a reply with the bounds of a former reply, too, where these are closer. A slow answer alone would make the starts of this step look old,
-// and their callers would ask for new ones, just when the store is slow. If the two contradict each other, a clock was set, and the former one says nothing.
+// within returns the reply r with the bounds of a former reply where these are closer. By a slow answer alone the starts of this step would look old,
+// and their callers would ask for new starts, just when the store is slow. If the two replies contradict each other, a clock was set, and the former reply says nothing.
 //
-// A clock that was set by less than the answer took contradicts nothing. Set back, it has the callers of this step start sooner by as much as the row believes that too
-// little time has passed since the starts before: these starts are as far away as the row says. Set forward, it ends windows early in any case.
+// If a clock was set by less than the answer took, the replies do not contradict each other. After a clock was set back, the callers of this step start sooner, and the
+// row underestimates the time since the starts before by as much: so these starts are as far away as the row says. A clock that is set forward ends windows early in any
+// case.
 func (r reply) within(former reply) reply {
 	if former.asked.IsZero() || r.received.Sub(former.received) > clockFor {
 		return r
@@ -256,7 +257,7 @@ func (r reply) within(former reply) reply {
 	return close
 }
 
-// orBetter returns the reply of the two that says more exactly how the clocks stand, if it still says that.
+// orBetter returns the former reply if it says more exactly how the clocks stand, and is not too old. Otherwise it returns r.
 func (r reply) orBetter(former reply) reply {
 	if r.received.Sub(former.received) <= clockFor && former.received.Sub(former.asked) < r.received.Sub(r.asked) {
 		return former
@@ -287,7 +288,7 @@ func (w *waiter) caller() *Caller {
 	return w.now
 }
 
-// changeCaller does something with the rows of a waiter's booking, and keeps account of the line in which the waiter stands then.
+// changeCaller calls do with the draft of a waiter and a request for its booking, and notes in which line the waiter stands afterwards.
 func (st *step) changeCaller(w *waiter, do func(*Caller, *ledger.Request)) {
 	// The caller's place may change: forget the old one, and note the new one afterwards.
 	c := st.draft(w)
@@ -334,8 +335,8 @@ func (st *step) request(b *store.Booking, g *store.Grant) *ledger.Request {
 		r := st.row(c)
 		q.Open(i, r)
 
-		// The node knows better than the row how many slots its callers hold: others may have ended its lease in the row. While a doubt
-		// is left, which is a step that may or may not have been saved, the node does not know.
+		// The node knows better than the row how many slots its callers hold: others may have ended its lease in the row. But as long as it is
+		// not known whether some earlier step was saved, the node does not know either.
 		if h := st.holding(c.Budget.Key); h.n > 0 && st.memory.doubts == st.resolved && c.Limit.Kind() == store.KindConcurrency {
 			r.Holds(int64(h.n), st.memory.node)
 		}
@@ -344,7 +345,7 @@ func (st *step) request(b *store.Booking, g *store.Grant) *ledger.Request {
 	return q
 }
 
-// change does something for all charges of a booking.
+// change calls do with a request for a booking, and notes the news.
 func (st *step) change(b *store.Booking, do func(*ledger.Request)) {
 	q := st.request(b, new(store.Grant))
 	do(q)
@@ -432,11 +433,12 @@ func (st *step) book(b *store.Booking, g *store.Grant) {
 		}
 	})
 
-	// The line is served later in this step: it may be the caller's turn already.
 	key, _, waits := c.Line()
 	if waits {
+		// It may be the caller's turn already, so the line is served later in this step.
 		st.news.Moved = append(st.news.Moved, key)
 	} else if g.Ready != nil {
+		// The caller waits for slots.
 		key = b.Charges[g.HeldBy].Budget.Key
 	}
 
@@ -449,8 +451,8 @@ func (st *step) book(b *store.Booking, g *store.Grant) {
 	}
 }
 
-// punctualPart is the part of Jitter by which a caller may come later than its start, if that is more than Punctual. That is how old a
-// grant may be when it is used.
+// punctualPart is the part of Jitter by which a caller may come later than its start, if this is more than Punctual. A grant may be as old as this part of
+// Jitter when it is used.
 const punctualPart = 2.0 / 7
 
 // latest returns by how much the caller of a booking may come later than its start. A caller that comes later gets a new start.
@@ -495,8 +497,8 @@ func (st *step) unslot(b *store.Booking, h store.Handle) {
 func (st *step) cancel(b *store.Booking, g store.Grant, asked int64) {
 	st.unslot(b, g.Handle)
 
-	// A waiter's place, and a start that was booked for it meanwhile, are not in the grant's handle. If the caller has asked again since, that booking gives them
-	// back, and the waiter's place may be a new one by now: a step that has failed is made up for a second later.
+	// A waiter's place, and a start that was booked for it meanwhile, are not in the grant's handle. But an undo whose step has failed comes a second later. If the
+	// caller has asked again by then, its new booking has given back the old place, and the waiter may have a new place, which it must keep.
 	if w, ok := g.Turn.(*waiter); ok && w.asked.Load() == asked && w.caller().IsKnown() {
 		st.changeCaller(w, (*Caller).GiveUp)
 	}
@@ -525,8 +527,8 @@ func release(st *step, o *op) {
 	st.holds(&o.booking, -1)
 }
 
-// withdraw takes the place of an op that asks for a start for a caller that has left. What the caller
-// had counts as given back.
+// withdraw is done in place of a booking whose caller has left: it books nothing, and gives back what the caller
+// had.
 func withdraw(st *step, o *op) {
 	st.cancel(&o.booking, store.Grant{Handle: o.booking.Instead, Turn: o.booking.Turn}, o.nth)
 	o.grant = store.Grant{}
@@ -539,14 +541,16 @@ func ownUndo(decide func(*step, *op), o *op) *op {
 	return own
 }
 
-// owedBy returns an op of the node's own that does later what an op could not do and must be done all the same, or nil if there is nothing.
-// Unsure says that the rows may have been saved: then it is done in the memory alone, because a start that is given back twice would be taken
-// from a different caller, and the leases that the node had in the rows are over.
+// owedBy returns what the node still owes after a step with the op o has failed: an op of the node's own that gives back what o was to give back.
+// It returns nil if o gives nothing back. If unsure, the rows may have been saved. Then the owed op changes the memory alone, because a start that is
+// given back twice would be taken from a different caller, and the leases that the node had in the rows are over.
 func owedBy(o *op, unsure bool) *op {
 	decide := o.decide
 	switch {
+	// A booking that replaces something still has to give it back.
 	case o.books && o.gives():
 		decide = withdraw
+
 	case !o.isUndo:
 		return nil
 	}
@@ -558,7 +562,7 @@ func owedBy(o *op, unsure bool) *op {
 	return ownUndo(decide, o)
 }
 
-// withoutRows returns what an op does in the memory alone.
+// withoutRows returns a decide that changes the memory as the given one does, and no rows.
 func withoutRows(decide func(*step, *op)) func(*step, *op) {
 	return func(st *step, o *op) {
 		// Rows that are forgotten afterwards take the changes, so that nothing is given back twice.
@@ -574,7 +578,7 @@ func withoutRows(decide func(*step, *op)) func(*step, *op) {
 // places are waiters by budget and arrival. A line without waiters has no entry.
 type places[W any] map[ledger.Key]map[int64]*W
 
-// put sets, or with nil deletes, who has an arrival in the line of a budget.
+// put sets who has an arrival in the line of a budget. If w is nil, nobody has it any more.
 func (all places[W]) put(key ledger.Key, arrival int64, w *W) {
 	switch line := all[key]; {
 	case w != nil && line == nil:

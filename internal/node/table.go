@@ -48,7 +48,7 @@ func NewTable(load func([]ledger.Key) ([][]byte, error)) Table {
 	return Table{all: make(map[ledger.Key]*entry), load: load}
 }
 
-// Take takes in a row, whose bytes it copies.
+// Take sets a row of the table. It copies the bytes.
 func (t *Table) Take(saved *SavedRow) {
 	e := t.all[saved.Key]
 	if e == nil {
@@ -105,9 +105,11 @@ func (t *Table) Fetch(charges []store.Charge) {
 // fetch loads rows that the table does not know.
 func (t *Table) fetch(keys []ledger.Key) {
 	values, err := t.load(keys)
+
+	// After an error nothing is saved: see Err. Until the step is over, the rows are taken not to exist.
 	if err != nil {
 		t.err = errors.Join(t.err, err)
-		values = make([][]byte, len(keys)) // nothing will be saved
+		values = make([][]byte, len(keys))
 	}
 	for i, k := range keys {
 		t.add(k).Bytes = values[i]
@@ -152,7 +154,7 @@ func (t *Table) Row(key ledger.Key, create bool) *ledger.Row {
 	return e.row
 }
 
-// Err says which rows could not be read in the step or look that goes on.
+// Err returns the errors of the rows that could not be read in the step or look that goes on, or nil.
 func (t *Table) Err() error { return t.err }
 
 // Changed returns the rows that a step has changed, as bytes. End takes the bytes over when they are saved.
@@ -191,7 +193,7 @@ func (t *Table) End(saved bool) {
 		}
 		e.next, e.touched = nil, false
 
-		// A row that was only asked for, and does not exist.
+		// Forget an entry that was made only because the step asked for a row that does not exist.
 		if e.row == nil && len(e.Bytes) == 0 {
 			delete(t.all, e.Key)
 		}
@@ -201,7 +203,7 @@ func (t *Table) End(saved bool) {
 	t.touched = t.touched[:0]
 }
 
-// IsBefore reports whether a row is as it was before its state in a known table.
+// IsBefore reports whether a row of the table is in an earlier state than the same row in a known table.
 func (t *Table) IsBefore(known *Table) bool {
 	for key, was := range known.all {
 		is := t.all[key]

@@ -14,14 +14,14 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// maxLines is in how many lines callers wait at the most of a node that goes through them because it was told of news.
+// maxLines is the largest number of lines that a node goes through at once because it was told of news. With more lines it reads the news first.
 const maxLines = 4
 
 // maxBatch is how many ops share a step at the most, so that other nodes do not wait for long.
 const maxBatch = 512
 
-// tidyFrom is how long a queue is, at the least, from which ops are taken out whose callers have left: a step may
-// take long if the backend cannot be reached.
+// tidyFrom is the length from which on a queue is searched for ops of callers that have left, to take them out: it may
+// grow for as long as the backend cannot be reached.
 const tidyFrom = 4096
 
 // owedEvery is how often owed ops are tried again: callers may wait for the starts that they give back.
@@ -51,7 +51,7 @@ type worker struct {
 	heard        Heard // what other nodes have done
 	look         bool  // other nodes have news
 	told         bool  // they said that some concern this node
-	vain         bool  // they said so last without any
+	vain         bool  // they said so the last time, and there were none
 	missed       Heard // news that the node could not take in, for the next retry
 	retryPending bool  // the look that retry has promised is not made yet
 	confirms     []*confirmation
@@ -72,7 +72,7 @@ type worker struct {
 	stop        func()
 }
 
-// newWorker returns a worker that has nothing to do yet, and starts no goroutine before it has.
+// newWorker returns a worker that has nothing to do yet. It has no goroutine before the first op or news.
 func newWorker(b Backend, o Options) *worker {
 	// A backend that cannot tell which nodes are dead believes that all live until their leases end.
 	isDead := func(int64, int64) bool { return false }
@@ -109,7 +109,7 @@ func (k *worker) post(o *op) {
 	k.start()
 }
 
-// start has steps made, if there is anything to do. The worker is locked.
+// start starts the goroutine that makes steps, unless it runs already or the worker rests. The worker is locked.
 func (k *worker) start() {
 	if !k.running && !k.rests {
 		k.running = true
@@ -117,7 +117,7 @@ func (k *worker) start() {
 	}
 }
 
-// wakeUp looks for news of other nodes. Told says that there are some for this node.
+// wakeUp has the node look for news of other nodes. Told says that some concern this node.
 func (k *worker) wakeUp(told bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -125,7 +125,7 @@ func (k *worker) wakeUp(told bool) {
 	k.start()
 }
 
-// hear takes in news of other nodes.
+// hear has the next step go through news of other nodes, or of the node's own timers.
 func (k *worker) hear(h Heard) {
 	if h.Empty() {
 		return
@@ -136,7 +136,7 @@ func (k *worker) hear(h Heard) {
 	k.start()
 }
 
-// retry has the node look again soon because a look or a step failed, and take in the news that it could not take in.
+// retry has the node look again soon, because a look or a step failed, and go through the news h, which that step should have gone through.
 func (k *worker) retry(h Heard) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -157,7 +157,7 @@ func (k *worker) retry(h Heard) {
 	})
 }
 
-// warn tells watches of news before the node takes them in: who asks about a start waits for that.
+// warn tells watches of useless starts at once, before a step goes through the same news: the caller that asks about a start waits for this.
 func (k *worker) warn(n ledger.News) {
 	if len(n.Useless) == 0 {
 		return
@@ -179,7 +179,7 @@ func (k *worker) run() {
 			return
 		}
 
-		// News are of use only to callers of this node. If they are about its lines, a step can take them in at once.
+		// News are of use only to callers of this node. If news wait that concern its lines, a step can go through these lines at once.
 		k.state.Lock()
 		heard, look := k.memory.concerning(w.heard), w.look
 		look = look && k.memory.waits()
@@ -196,7 +196,7 @@ func (k *worker) run() {
 			batch = k.withNewcomers(batch)
 			k.make(batch, w.confirms, nil, heard, look)
 
-		// A step that takes in what it hears is one transaction. To look first would be a second one.
+		// A step that goes through the news that come with its rows is one transaction. To look first would be a second one.
 		case len(lines) > 0 && len(lines) <= maxLines:
 			batch = k.withNewcomers(batch)
 			k.make(batch, nil, lines, Heard{}, true)
@@ -216,7 +216,7 @@ func (k *worker) run() {
 	}
 }
 
-// noteVain notes whether there was nothing to hear when the node was told that there is.
+// noteVain notes whether other nodes told this node of news in vain: vain says that there were none.
 func (k *worker) noteVain(vain bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -249,7 +249,7 @@ func (k *worker) take(batch []*op) (work, bool) {
 	clear(k.queue[rest:])
 	k.queue = k.queue[:rest]
 
-	// Other nodes that have told of news in vain before are believed no more: see noteVain.
+	// If other nodes told of news in vain the last time, they are not believed now: see noteVain.
 	w := work{batch: batch, confirms: k.confirms, heard: k.heard, look: k.look, told: k.told && !k.vain}
 	k.confirms, k.heard, k.look, k.told = nil, Heard{}, false, false
 	return w, true
@@ -273,11 +273,12 @@ func (k *worker) batchSize() int {
 	return n
 }
 
-// make makes a step for a batch of ops, for callers that confirm their starts, and for heard, news that came before. It loads the rows of lines, too, about which there
-// may be news. Each step takes in the news that come with its rows. look says that these news are the reason for the step: if the step fails, the worker looks again soon.
+// make makes a step. The step answers the confirmations, does a batch of ops, and goes through news: those heard before, and those that come with the rows. lines are lines
+// about which there may be news: their rows are loaded, too. look says that the news that come with the rows are a reason for the step: if it fails, the worker looks again
+// soon.
 func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key, heard Heard, look bool) {
 	// Collect the keys of all rows that the step will need, so that the backend loads the rows at once.
-	keys, vain := slices.Clone(lines), false
+	keys := slices.Clone(lines)
 
 	// An op whose caller has left would book for nobody, so it only gives back what the caller had.
 	for _, o := range batch {
@@ -294,7 +295,8 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 	keys = append(keys, heard.News.Moved...)
 
 	// The backend calls the function with the rows, and again after a conflict. It saves the rows that the function has changed.
-	var began time.Time
+	var began time.Time // when the step had its rows
+	vain := false       // no news that came with the rows concern this node
 	called := time.Now()
 	later, err := k.backend.Step(keys, func(rows Rows) Told {
 		k.state.Lock()
@@ -335,7 +337,8 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 
 	switch {
 	case err == nil:
-		k.measured(time.Since(began)) // without the wait for other nodes
+		// The wait for other nodes is no part of the length.
+		k.measured(time.Since(began))
 		k.away.Store(nil)
 		k.saved()
 		if len(lines) > 0 {
@@ -355,16 +358,19 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 		k.failed(batch, errors.Is(err, ErrUnsure))
 	}
 
-	// What this step should have taken in is not lost.
+	// The news that this step should have gone through are not lost.
 	if err != nil && (look || !heard.Empty()) {
 		k.retry(heard)
 	}
 
 	// Callers are told last: by now the memory agrees with the rows that they were told of.
 	for _, o := range batch {
+		// Nobody waits for an op of the node's own.
 		if o.done == nil {
-			continue // the node's own
+			continue
 		}
+
+		// A caller that has left does not use its start.
 		if !o.tell(err) && o.books && err == nil {
 			k.giveBack(o)
 		}
@@ -385,7 +391,7 @@ func partition(all []*op, isTrue func(*op) bool) (matching, others []*op) {
 	return matching, others
 }
 
-// rest has ops done in a later step, because the backend is away. There are only a few steps a second while it is.
+// rest has ops done in a later step, because the backend is away. Until it is back, the worker makes only a few steps a second.
 func (k *worker) rest(ops []*op, err error) {
 	for _, o := range ops {
 		o.tellAway(err)
@@ -459,8 +465,8 @@ func (k *worker) deliver(b *store.Booking) (g store.Grant, ok bool) {
 	now := a.now + ledger.Micros(time.Since(a.received))
 	g, ok = w.now.Deliver(b, now, latest(b))
 	if ok {
-		// The start may be as much earlier as the answer to the question for the time took. Nothing has changed between that answer and the
-		// end of the step.
+		// The step's time was read between asked and received, so the start may be older by this difference. Nothing has changed between received
+		// and the end of the step.
 		g.Turn = w
 		g.Age += max(time.Microsecond, a.received.Sub(a.asked))
 	}
@@ -518,22 +524,24 @@ func (k *worker) lookAgain(key ledger.Key, later time.Duration) {
 
 // keepAlive listens, and has leases renewed, as long as that is of use. The state is locked.
 func (k *worker) keepAlive() {
+	// An idle node goes on listening until the next tick.
 	if k.memory.isIdle() {
-		return // tick stops listening
+		return
 	}
 
+	// Other nodes may have told something before this node listened, so look for news.
 	if k.stop == nil {
 		stop, err := k.backend.Listen(k.wakeUp)
 		if err == nil {
 			k.stop = stop
-			k.wakeUp(false) // others may have told something meanwhile
+			k.wakeUp(false)
 		}
 	}
 
 	k.tickLater(k.tickEvery)
 }
 
-// tickLater has tick called after a time, if it is not called later anyway. The state is locked.
+// tickLater has tick called after a time, unless a call of tick is pending. The state is locked.
 func (k *worker) tickLater(after time.Duration) {
 	if !k.tickPending {
 		k.tickPending = true
@@ -548,8 +556,8 @@ func (k *worker) renews() bool {
 	return slices.ContainsFunc(k.queue, func(o *op) bool { return len(o.keys) > 0 })
 }
 
-// tick renews leases, and serves lines whose news may have been lost. Lines are told of waiters without a place more often than a long
-// lease needs: see [ledger.Recall].
+// tick renews leases, and serves lines whose news may have been lost. Even if leases are long, it is called often enough for waiters
+// without a place to ask again in time: see [ledger.Recall].
 func (k *worker) tick() {
 	k.state.Lock()
 	k.tickPending = false
@@ -567,7 +575,8 @@ func (k *worker) tick() {
 	}
 
 	// Lines that a step has gone through a moment ago need no step of their own yet.
-	all, next := len(leased), k.tickEvery
+	hasLeases := len(leased) > 0
+	next := k.tickEvery
 	leased = slices.DeleteFunc(leased, func(key ledger.Key) bool {
 		fresh := k.memory.freshFor(key, k.tickEvery)
 		if fresh > 0 {
@@ -587,8 +596,10 @@ func (k *worker) tick() {
 	if stop != nil {
 		stop()
 	}
-	if !idle && all == 0 {
-		k.wakeUp(false) // for news that were lost
+
+	// Without leases no step is made, so look for news that may have been lost.
+	if !idle && !hasLeases {
+		k.wakeUp(false)
 	}
 
 	k.renew(leased)
@@ -668,7 +679,7 @@ func (all *ops) get(decide func(*step, *op), b *store.Booking) *op {
 	return o
 }
 
-// put lets an op be used again, of which nobody has a pointer any more.
+// put lets an op be used again. Nobody has a pointer to it any more.
 func (all *ops) put(o *op) {
 	charges, done, away := o.booking.Charges, o.done, o.away
 	clear(charges)
@@ -698,7 +709,7 @@ func (o *op) await(ctx context.Context, patience time.Duration) bool {
 		over = t.C
 	}
 
-	// An observer hears that the backend is away, and the caller goes on waiting.
+	// If the backend is away, tell the observer, and go on waiting.
 	for waits := true; waits; {
 		select {
 		case <-o.done:
@@ -752,7 +763,7 @@ func (o *op) hasLeft() bool { return o.state.Load() == left }
 // gives reports whether an op that asks for a start gives something back when it is done.
 func (o *op) gives() bool { return o.booking.Turn != nil || o.booking.Instead != (store.Handle{}) }
 
-// isPointless reports whether nothing would come of the op but a start for a caller that has left.
+// isPointless reports whether the op would only book a start for a caller that has left.
 func (o *op) isPointless() bool { return o.books && !o.gives() && o.hasLeft() }
 
 // budgets appends the keys of the budgets that the op asks for first.
