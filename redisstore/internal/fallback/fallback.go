@@ -75,8 +75,8 @@ func (s *Store) Pause(ctx context.Context, c store.Charge, d time.Duration) erro
 	return s.primary.Pause(ctx, c, d)
 }
 
-// Refuse implements [store.Store]. A start that the primary does not know of teaches
-// nothing.
+// Refuse implements [store.Store]. The primary does not know the starts of a share, and
+// learns nothing from them.
 func (s *Store) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
 	s.pauseLocal(ctx, c, r.Length)
 	if r.Start.Handle.Local {
