@@ -26,8 +26,9 @@ func (s *Store) Status(ctx context.Context, c store.Charge) (store.Status, error
 	return keeper.Status(ctx, c)
 }
 
-// keeper returns the store that describes a budget. While the primary is away it is the
-// local store, which has a share of the budget, and an observer is told so.
+// keeper returns the store that describes a budget, and the budget's charge in that store.
+// While the primary is away it is the local store, which has a share of the budget. Then
+// keeper reports the outage to the observer of ctx.
 func (s *Store) keeper(ctx context.Context, c store.Charge) (store.Store, store.Charge) {
 	// The share knows what this node has booked while the primary cannot be asked.
 	if l := s.local(c.Budget.Group); l != nil {

@@ -1,8 +1,8 @@
 // Package history is a node's memory of the budgets that it used: how many
 // starts there were and when, the last reply of Redis, when their pauses
 // end, and how far the servers' clocks are ahead of the node's. A Redis that
-// lost budgets is told of it; see docs/internals/state-loss.md. It does no I/O, and callers
-// pass the time in.
+// lost budgets gets them back from this memory: see docs/internals/state-loss.md. The package
+// does no I/O, and callers pass the time in.
 package history
 
 import (
@@ -282,8 +282,8 @@ func (b *Budget) startsSince(t time.Time) (n int64) {
 	return n
 }
 
-// toReport returns the generations that Redis is told of: starts that no row knows of
-// come first.
+// toReport returns the generations that are reported to Redis: that of starts that no row
+// knows comes first.
 func (b *Budget) toReport() (all [Generations + 1]Generation) {
 	if b.Unreported.ID == 0 {
 		copy(all[:], b.Generations[:])
@@ -472,8 +472,8 @@ func refill(c *store.Charge, d time.Duration) int64 {
 	return int64(float64(d/time.Microsecond) * float64(tokens) / float64(micros))
 }
 
-// PauseEnds are the ends of the pauses that a node knows of, by the keys of their
-// budgets. Redis is told of them with the next booking, in case it forgot.
+// PauseEnds are the ends of the pauses that a node knows, by the keys of their
+// budgets. The next booking reports them to Redis, in case Redis forgot.
 type PauseEnds struct {
 	any  atomic.Bool // there may be some
 	mu   sync.Mutex

@@ -1,5 +1,5 @@
--- Time passes over a row: what is forgotten, what stays, and what happens when the server's clock is set. advance, at the end, is how all of
--- it begins. The twin is internal/ledger/age.go; functions that only this file has find out that a clock was set, see docs/internals/clocks.md.
+-- Time passes over a row: which starts are forgotten, which stay, and what happens when the server's clock is set. Other files call advance, at
+-- the end of this part. The twin is internal/ledger/age.go; functions that only this file has find out that a clock was set: see docs/internals/clocks.md.
 --
 -- needs: bucket (recount, forget), entries (touch, block_end, join, after, add, drop, pop), frame (max, min, ceil), penalty (ceiling.obey),
 --     row (ceiling, note, open, latest), rule (window, has_windows), told (note.obey)
@@ -651,10 +651,11 @@ slots.pause = max(0, slots.ends)
 save_slots(slots)
 
 local changed = slots.pause > old or lift == 1 and old > 0
+local ends_at = slots.pause > 0 and now + slots.pause or 0
 if changed then
-  redis.pcall('PUBLISH', ARGV[3], string.format('%.0f %.0f %s', slots.pause > 0 and now + slots.pause or 0, slots.pause, KEYS[1]))
+  redis.pcall('PUBLISH', ARGV[3], string.format('%.0f %.0f %s', ends_at, slots.pause, KEYS[1]))
 end
-return struct.pack('<dddd', DONE, now, slots.pause > 0 and now + slots.pause or 0, changed and 1 or 0)
+return struct.pack('<dddd', DONE, now, ends_at, changed and 1 or 0)
 
 -- part: closed
 -- Says until when budgets are closed. It changes nothing.

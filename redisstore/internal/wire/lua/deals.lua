@@ -15,7 +15,7 @@
 function make_deals(lanes)
 local CLASSES = queue.CLASSES
 local NEWS, HOLES, UNIT = lanes.NEWS, lanes.HOLES, lanes.UNIT
-local COME = 'cuts %.0f %.0f %s%s'
+local COME = 'cuts %.0f %.0f %s%s' -- the line, how many cuts, the cuts, the key
 local move, min, max, floor, ceil = queue.move, min, max, floor, ceil
 local set, table_of = lanes.set, lanes.table_of
 

@@ -126,7 +126,7 @@ local function add(r, first, last, n)
 end
 
 do
--- packed returns an upper bound on the bytes that a number takes in MessagePack.
+-- packed returns an upper bound on how many bytes a number takes in MessagePack.
 local function packed(number)
   -- A negative number takes as much as a positive one of twice its size.
   if number < 0 then
@@ -180,7 +180,8 @@ function bound(r)
     for i = 1, r.size - 1 do
       local width, in_tail = L[i + 1] - F[i], L[i + 1] > tail
       local alike = L[i] > r.seen or L[i + 1] <= r.seen -- both have come, or both are to come
-      if alike and (not best or (best_in_tail and not in_tail) or (best_in_tail == in_tail and width < best_width)) then
+      local is_better = not best or (best_in_tail and not in_tail) or (best_in_tail == in_tail and width < best_width)
+      if alike and is_better then
         best, best_width, best_in_tail = i, width, in_tail
       end
     end
@@ -515,7 +516,8 @@ local function read_head(key, at, i)
 
   -- known is whether the clock was not set, and the row has all starts that the program knows.
   local v = {struct.unpack(HEAD, head)}
-  local known = told_in <= recorded and now >= v[ROW_SEEN] and (clock == ELAPSED_UNKNOWN or now - told - ago <= STALL + ago / STEADY)
+  local clock_is_kept = now >= v[ROW_SEEN] and (clock == ELAPSED_UNKNOWN or now - told - ago <= STALL + ago / STEADY)
+  local known = told_in <= recorded and clock_is_kept
     and (generation == 0 or generation == v[ROW_GENERATION] and count <= v[ROW_COUNT] and g1 == v[ROW_G1] and n1 <= v[ROW_N1])
 
   local named = v[ROW_NAMED]
@@ -564,8 +566,10 @@ end
 local function begin(key, v, n, span)
   -- No start counts any more: the row has one entry, of now.
   if v[ROW_LAST] + span <= now then
-    v[ROW_LOST], v[ROW_TOTAL], v[ROW_SIZE], v[ROW_AT], v[ROW_BEFORE] = max(v[ROW_LOST], v[ROW_LAST]), 0, 1, 0, now
-    v[ROW_FIRST], v[ROW_LAST], v[ROW_N] = now, now, 0
+    v[ROW_LOST] = max(v[ROW_LOST], v[ROW_LAST])
+    v[ROW_TOTAL], v[ROW_SIZE], v[ROW_N] = 0, 1, 0
+    v[ROW_AT], v[ROW_BEFORE] = 0, now
+    v[ROW_FIRST], v[ROW_LAST] = now, now
     return ''
   elseif v[ROW_OLD] + span <= now and not pcall(drop_over, key, v, span) then
     return false
@@ -578,7 +582,8 @@ local function begin(key, v, n, span)
 
   -- The last entry moves from the head to the text, and the head gets a new one.
   local pushed = cmsgpack.pack(v[ROW_FIRST] - v[ROW_BEFORE], v[ROW_LAST] - v[ROW_FIRST], v[ROW_N])
-  v[ROW_SIZE], v[ROW_BEFORE], v[ROW_FIRST], v[ROW_LAST], v[ROW_N] = v[ROW_SIZE] + 1, v[ROW_LAST], now, max(now, v[ROW_LAST]), 0
+  v[ROW_SIZE], v[ROW_BEFORE] = v[ROW_SIZE] + 1, v[ROW_LAST]
+  v[ROW_FIRST], v[ROW_LAST], v[ROW_N] = now, max(now, v[ROW_LAST]), 0
 
   -- Dropped entries stay in the text until it is long. Then the text is written anew without them.
   local begin = HEAD_SIZE + v[ROW_NAMED] + v[ROW_AT]

@@ -174,7 +174,7 @@ local function read_columns(m, columns, size)
   end
 end
 
--- read returns the line of row r whose stored form is v: the list that text packs. Stored text can be anything: what is no line is an error.
+-- read returns the line of row r whose stored form is v: the list that text packs. Text that is no line is an error.
 function lanes.read(r, v)
   local limits, columns, rest = v[5], v[6], v[7]
   local q, m, size = {id = v[2], began = v[3]}, empty(v[4]), #rest

@@ -587,7 +587,7 @@ end
 -- What programs are told of the line of a row.
 do
 local left, CLASSES = queue.left, queue.CLASSES
-local COME = 'come %.0f %.0f %.0f %.0f %s'
+local COME = 'come %.0f %.0f %.0f %.0f %s' -- the line, the cut of each class, the key
 
 -- turns returns two lists, by class, and a number: in how long the first and the last waiter without an offer will have their turn, in
 -- microseconds, 0 if there is no such waiter; and in how long the first of all waiters may start, 0 if nobody waits. With shares a list of

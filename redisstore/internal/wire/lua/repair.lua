@@ -159,7 +159,8 @@ local function learn(r, h, seed, fresh, shared)
 
   -- The sums and marks of starts whose generations have no name: mine in the row, theirs in the history. mixed is whether the row cannot tell apart
   -- which of these starts it was told.
-  local mine, theirs, my_mark, their_mark = r.older, h.older, r.mark % MARKS, h.mark % MARKS
+  local mine, my_mark = r.older, r.mark % MARKS
+  local theirs, their_mark = h.older, h.mark % MARKS
   local mixed = r.mark >= MARKS
 
   -- The youngest generations keep their names, and of their two counts the higher one is true. before has all that are older than the present one.

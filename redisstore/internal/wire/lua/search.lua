@@ -719,7 +719,11 @@ function turn.units(u, reserve, t)
 
   -- Each further window until t has room for the whole limit once more. Starts also keep their pace.
   local cycles = floor((t - from) / u.span)
-  local counted = later(r, cycles > 0 and min(t - u.span, now) or t - u.span)
+  local since = t - u.span
+  if cycles > 0 then
+    since = min(since, now)
+  end
+  local counted = later(r, since)
   local first, pace = paced_turn(u, from, 0)
   local room = max(0, most * (1 + cycles) - counted)
   return pace > 0 and max(0, min(room, floor((t - first) / pace) + 1)) or room

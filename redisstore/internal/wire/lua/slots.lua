@@ -265,7 +265,7 @@ end
 -- needs: frame (max, min, ceil, floor, KEPT, IDLE, frame), penalty (penalty.remembered, penalty.forgive), row (penalty)
 -- defines: count, elapse, read_slots, load_slots, newest, check_generation, report, shorten, save_slots
 
--- count returns what a node takes: what it holds and what is set aside for it.
+-- count returns how many slots a node takes: those that it holds, and those that are set aside for its waiters.
 local function count(m)
   local sum = m.held
   for _, w in ipairs(m.line) do

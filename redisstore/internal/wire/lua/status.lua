@@ -56,10 +56,14 @@ if line > 0 then
   t = max(t, turn.at(u, 0, now, 1, line + 1))
 end
 
-local told = u.tells and r.told or 0
+local told, each, heard_ago = 0, 0, 0
+if u.tells and r.told > 0 then
+  told, each, heard_ago = r.told, r.each, now - r.heard
+end
+local callers = line > 0 and queue.callers(queue.of(r)) or 0
 local top = ceiling.is_of(r, u) and floor(ceiling.at(r, now) * 1000) or 0
-local out = {struct.pack('<ddddddddddddd', DONE, now, used, booked, booked + line, t - now, max(0, r.paused - now), penalty.repeated(r, r.paused - now), top,
-  line > 0 and queue.callers(queue.of(r)) or 0, told, told > 0 and r.each or 0, told > 0 and now - r.heard or 0)}
+local out = {struct.pack('<ddddddddddddd', DONE, now, used, booked, booked + line, t - now, max(0, r.paused - now),
+  penalty.repeated(r, r.paused - now), top, callers, told, each, heard_ago)}
 
 -- The lanes of shares that have waiters, or had turns just now beside others.
 local m = line > 0 and queue.of(r).many
