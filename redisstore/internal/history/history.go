@@ -99,8 +99,8 @@ func (h *History) Observe(key string, o Observation, now time.Time) (lost bool) 
 		o.Reply = o.Reply.withTime(b.Last, now) // the reply is repeated
 	}
 
-	// The starts that are new to this node: by the counts of the generations or, if that is more, by how many more starts count now than are known. But
-	// no more than count now.
+	// The starts that are new to this node: by the counts of the generations or, if that is more, by how many more starts count now than are known. At
+	// most the starts that count now.
 	added := min(o.Starts.Count, max(b.newStarts(o.Generations, o.Older), o.Starts.Count-b.startsSince(now.Add(-o.Keep))))
 	b.Generations, b.Older, b.Keep, b.Last = o.Generations, o.Older, max(o.Keep, b.Keep), o.Reply
 	if added > 0 {

@@ -528,7 +528,7 @@ func (l *line) summonNear(now time.Time) {
 }
 
 // putOff puts off waiters of a line with shares that stand behind a waiter of their lane whose start is not near. The
-// waiter in front asked last: since the others asked, callers with other shares have made all starts of the lane later.
+// waiter in front asked last: since the waiters behind it asked, callers with other shares have made all starts of the lane later.
 func (l *line) putOff(now time.Time) {
 	for i, t := range l.waiters {
 		if i == 0 || t.laneID() != l.waiters[i-1].laneID() {

@@ -285,7 +285,7 @@ func (n *Node) deliver(q *queue, b *batch, err error) {
 				n.startAnswered(o)
 			}
 
-			// A caller that has left gives back what it got, and one that was refused for others asks again. All others are done.
+			// A caller that has left gives back its start or place. An op that was refused for other callers asks again. All other ops are done.
 			switch {
 			case err == nil && o.left && o.outcome.State == wire.InLine:
 				undone = append(undone, o.leaveOps()...)

@@ -330,7 +330,7 @@ local function first_start(list, claims, callers, from, want, min_start, by)
     open_at, gate = first_open(claims, from, now)
   end
 
-  -- If a claim and a charge set the same time, the one with the lower index counts. A by of 0 leaves the place to the claim.
+  -- If a claim and a charge set the same time, the lower index counts. A by of 0 leaves the place to the claim.
   if open_at > min_start or gate and open_at == min_start and gate < by then
     min_start, by = open_at, 0
   end

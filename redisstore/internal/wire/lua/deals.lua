@@ -287,7 +287,9 @@ function lanes.call(r, u, q, class, now, taken)
       local near, since = soon and now > H[i], S[i]
       if near then
         local untold = m.flags[i] % HOLES == NEWS and not q.freed -- this call tells the waiters: see lanes.tell
-        since = (untold or since == 0 or since > now) and now or since
+        if untold or since == 0 or since > now then
+          since = now
+        end
       elseif O[i] > 0 then
         room_at = room_at or turn.at(u, reserve, now, 1, 1)
         since = max(room_at, H[i])
@@ -295,6 +297,7 @@ function lanes.call(r, u, q, class, now, taken)
         since = 0
       end
 
+      -- After a penalty, the room may be closed to all waiters: then nothing lapses.
       local lapses = near and O[i] > 0 and now - since > patience
       if lapses and slow then
         near = queue.starts_soon(u, reserve, horizon)

@@ -391,7 +391,7 @@ end
 --                       With false the windows have no edges, and one ends at every moment.
 --   width               the length of the windows, or 0 if there are none, or they differ in length
 --   unit, pad           for how long each unit of a cost is alone, 0 if units may start together; and for how much longer under a ceiling
---   tokens, micros      so many tokens flow into a token bucket in micros. For other kinds tokens is 0.
+--   tokens, micros      the number of tokens that flow into a token bucket in micros. For other kinds tokens is 0.
 --   peak                upper bound on the starts in any half-open interval for which entries are kept, or 0 if no start counts
 --
 -- needs: frame (ceil, floor, frame)

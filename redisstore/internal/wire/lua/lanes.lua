@@ -417,8 +417,8 @@ local function new_lane(m, class, share, tag)
   return c
 end
 
--- round_for returns the round for a caller whose turn comes at a tag: the round of that tag if there is one, a new round if there are not too many,
--- and otherwise the last round before the tag.
+-- round_for returns the round for a caller whose turn comes at a tag: the round of that tag if there is one, or a new round. If there are too many
+-- rounds it returns the last round before the tag or, if there is none, the first behind the tag.
 local function round_for(q, class, tag)
   local m = q.many
   local before, after -- the indexes of the rounds next to the tag
@@ -440,7 +440,8 @@ local function round_for(q, class, tag)
 
   -- With enough rounds a caller shares one. The spare rounds are for callers whose turn comes before all rounds.
   local near = before or after
-  if near and (m.finish[near] == tag or count >= MAX_ROUNDS and before or count >= MAX_ROUNDS + SPARE_ROUNDS) then
+  local max_count = before and MAX_ROUNDS or MAX_ROUNDS + SPARE_ROUNDS
+  if near and (m.finish[near] == tag or count >= max_count) then
     return table_of(m, near)
   end
 
@@ -455,7 +456,7 @@ local function round_for(q, class, tag)
   return c
 end
 
--- is_full reports whether a share that has no lane gets none.
+-- is_full reports whether a line may have no new lane of a share: a share without a lane gets a round.
 local function is_full(m)
   return #m.share - m.rounds >= MAX_LANES or m.full
 end
@@ -527,7 +528,7 @@ local LOW_LINED = 3000 -- a line of fewer bytes has room again for what was serv
 local function make_served()
 local served = {}
 
--- read notes in m the stored list of what lanes were served, or that there is none. It returns how many of the line's bytes, lined, all else takes.
+-- read notes in m the stored list of what lanes were served, or that there is none. It returns how many of the line's bytes, lined, the rest takes.
 function served.read(m, stored, lined)
   m.told = type(stored) == 'table'
   if not m.told then

@@ -220,7 +220,7 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
   return callers
 end
 
--- quit takes equal callers out of the lines of their searches: if starts is true, many callers that start, and otherwise one that gives up.
+-- quit takes equal callers out of the lines of their searches: if starts is true, many callers that start, and otherwise a caller that gives up.
 function quit(list, want, starts, many)
   for _, s in ipairs(list) do
     local w, q, c = ticket_of(want, s)
@@ -306,7 +306,7 @@ local function refuse(list, want, claims, s, callers, turn_at, max_wait, min_sta
       open_at, gate = first_open(claims, open_at, now)
     end
 
-    -- If a claim and a charge set the same time, the one with the lower index counts. A by of 0 leaves the place to the claim.
+    -- If a claim and a charge set the same time, the lower index counts. A by of 0 leaves the place to the claim.
     if open_at > min_start or gate and open_at == min_start and gate < by then
       by = 0
     end

@@ -133,7 +133,7 @@ function queue.lapsed(q, offered, all)
   q.callers = q.callers and floor(q.callers * max(0, all - offered) / max(1, all) + 0.5)
 end
 
--- lane returns the lane of a share in a class, or nil. Share 0 is that of callers without a share.
+-- lane returns the lane of a share in a class, or nil. Callers without a share have share 0.
 function queue.lane(q, class, share)
   if q.many then
     return lanes_of().find(q, class, share)
@@ -364,8 +364,8 @@ function queue.count(q, c, w, cost, now)
 end
 
 -- take_out takes a ticket of a cost out of the costs that are offered and left in its lane. Their sum after that is known, but not which tickets
--- are gone where holes were joined. An offer to a waiter that is gone is never taken, and keeps all waiters waiting until it lapses. So what the
--- guess of the offers is above the sum is taken back.
+-- are gone where holes were joined. An offer to a waiter that is gone is never taken, and keeps all waiters waiting until it lapses. So the
+-- part of the guessed offers that is above the sum is taken back.
 local function take_out(c, w, cost)
   local remaining = max(0, left(c) + c.offered - counted(c, w, cost)) -- the sum of both when the ticket is out
   if w.ticket >= c.cut then
@@ -376,7 +376,7 @@ local function take_out(c, w, cost)
     c.offered = max(0, c.offered - counted(c, w, cost) + max(0, stop - c.cut))
     c.cut = max(c.cut, stop)
 
-    -- Holes before the cut matter no more.
+    -- Holes before the cut matter no longer.
     while holes[1] and holes[1][2] <= c.cut do
       table.remove(holes, 1)
     end
@@ -386,7 +386,7 @@ local function take_out(c, w, cost)
     end
   end
 
-  -- Take what is above the known sum from the offers first, and then from the ranges with holes.
+  -- Take the excess above the known sum from the offers first, and then from the ranges with holes.
   local excess = max(0, left(c) + c.offered - remaining)
   local lost = min(excess, c.offered)
   c.offered, excess = c.offered - lost, excess - lost

@@ -302,7 +302,7 @@ local function repair(r, u, now, seed)
   -- Count doubtful starts as starts of the present generation, so that programs learn of them and report them later.
   r.count = r.count + min(doubtful, r.total - before)
   if r.total > before then
-    -- A start that is given back could take out one that was booked again for another caller.
+    -- A start that is given back could take out a start that was booked again for a different caller.
     pin_until(r)
     if fresh or r.generation ~= generation then
       r.opens = now + min(r.span, TELLING)

@@ -79,7 +79,7 @@ local function bucket_ramp(s)
   return ramp
 end
 
--- ramped returns the arguments of search_for for a search like s in another row, which holds, besides all that is booked, the part of the limit that
+-- ramped returns the arguments of search_for for a search like s in a second row, which holds, besides all that is booked, the part of the limit that
 -- the slow start of row r keeps from being booked. The rule of the search is that of s or, if steps are shorter than the window, a sliding window of
 -- one step with the step's part of the limit.
 function ramped(s, r)
@@ -413,7 +413,7 @@ local function resume(s)
   local r, t = s.row, s.start
   s.start, s.alone = false, false
 
-  -- Begin afresh if the start was set by another row, under a penalty, or if an entry has changed before the place where the search stands.
+  -- Begin afresh if the start was set by a different row, under a penalty, or if an entry has changed before the place where the search stands.
   if not t or s.shadow or not s.wait or r.paused > 0
     or r.low < s.j or not r.F then
     return weigh(s, s.each)

@@ -16,7 +16,7 @@ local function awaits_reports(slots)
 end
 
 -- blocks reports whether w waits for more room than there is, so that no later arrival is
--- served. A waiter that has room but for its own reserve blocks nobody, and neither does a waiter
+-- served. A waiter that lacks room only because of its own reserve blocks nobody, and neither does a waiter
 -- whose cost never fits, because the limit became smaller.
 local function blocks(slots, w)
   return not w.called and slots.taken + w.cost > slots.n and w.cost <= slots.n - w.reserve
@@ -265,7 +265,7 @@ end
 -- needs: frame (max, min, ceil, floor, KEPT, IDLE, frame), penalty (penalty.remembered, penalty.forgive), row (penalty)
 -- defines: count, elapse, read_slots, load_slots, newest, check_generation, report, shorten, save_slots
 
--- count returns how many slots a node takes: those that it holds, and those that are set aside for its waiters.
+-- count returns how many slots a node takes: the slots that it holds, and the slots that are set aside for its waiters.
 local function count(m)
   local sum = m.held
   for _, w in ipairs(m.line) do
@@ -360,7 +360,7 @@ end
 local newest = 0
 
 -- check_generation notes in slots.lost that the server has lost a later state of the budget, if a node knows one: generation and
--- count are the last that the node heard, or 0. A budget without a generation, or one that lost the end of its own, begins
+-- count are the last that the node heard, or 0. A budget that has no generation, or has lost the end of its generation, begins
 -- a new generation, whose name is seed.
 local function check_generation(slots, generation, count, seed)
   if generation ~= 0 and (generation ~= slots.generation or count > slots.count) then
