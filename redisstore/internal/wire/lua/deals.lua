@@ -297,7 +297,7 @@ function lanes.call(r, u, q, class, now, taken)
         since = 0
       end
 
-      -- After a penalty, the room may be closed to all waiters: then nothing lapses.
+      -- In a slow start after a penalty the room may be closed to all waiters: then nothing lapses.
       local lapses = near and O[i] > 0 and now - since > patience
       if lapses and slow then
         near = queue.starts_soon(u, reserve, horizon)

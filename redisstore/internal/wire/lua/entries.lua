@@ -586,14 +586,14 @@ local function begin(key, v, n, span)
   v[ROW_FIRST], v[ROW_LAST], v[ROW_N] = now, max(now, v[ROW_LAST]), 0
 
   -- Dropped entries stay in the text until it is long. Then the text is written anew without them.
-  local begin = HEAD_SIZE + v[ROW_NAMED] + v[ROW_AT]
-  if begin + TRIPLE * v[ROW_SIZE] <= MAX_APPENDED then
+  local entries_at = HEAD_SIZE + v[ROW_NAMED] + v[ROW_AT]
+  if entries_at + TRIPLE * v[ROW_SIZE] <= MAX_APPENDED then
     return nil, pushed
   elseif v[ROW_SIZE] > MAX_ENTRIES then
     return false
   end
 
-  -- An upper bound on the length does not tell whether the text is too long, so ask Redis.
+  -- The upper bound does not tell whether the text is too long, so ask Redis for its length.
   local bytes = redis.call('STRLEN', key) + #pushed
   if bytes <= MAX_APPENDED then
     return nil, pushed
@@ -601,7 +601,7 @@ local function begin(key, v, n, span)
     return false
   end
 
-  local rest = redis.call('GETRANGE', key, begin, -1)
+  local rest = redis.call('GETRANGE', key, entries_at, -1)
   v[ROW_AT] = 0
   return rest .. pushed
 end

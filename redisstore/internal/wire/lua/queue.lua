@@ -500,8 +500,8 @@ local function move(c, amount)
 end
 queue.move = move
 
--- starts_soon reports whether a waiter of cost 1 could start within a third of the horizon. After a penalty turn.units does not tell: in a slow
--- start the row has room that nobody can take.
+-- starts_soon reports whether a waiter of cost 1 could start within a third of the horizon. After a penalty turn.units does not say that: in a slow
+-- start it counts room that nobody may take yet.
 function queue.starts_soon(u, reserve, horizon)
   local t = earliest(search_for(u, 1, reserve, now, 0, false), now)
   return not t or t <= now + floor(horizon / 3)
@@ -528,7 +528,7 @@ local function offer_class(r, u, q, class, now, taken)
     c.since = c.offered > 0 and max(turn.at(u, reserve, now, 1, 1), c.holds) or 0
   end
 
-  -- After a penalty, the room may be closed to all waiters: then nothing lapses.
+  -- In a slow start after a penalty the room may be closed to all waiters: then nothing lapses.
   local lapses = near and c.offered > 0 and now - c.since > max(LAPSE, floor(horizon / 4))
   if lapses and r.paused > 0 then
     near = queue.starts_soon(u, reserve, horizon)
