@@ -18,11 +18,11 @@ import (
 // same address may lead to a server that was not looked at.
 const admittedFor = time.Minute
 
-// admit finds out whether the server that has some keys can keep budgets, unless the client did so
-// just now. It is called when the server does not know a script, before the script is sent: so a server
-// that knows a script was looked at, and a start costs no call more. A server that would pass a limit, or
-// that tells no time, gets no script. The error wraps ErrUnfit and says in one sentence the fault
-// and the remedy; an error that does not wrap ErrUnfit says that the server did not answer.
+// admit finds out whether the server that has some keys can keep budgets. It looks at each server at most
+// once within admittedFor. It is called when the server does not know a script, before the script is sent:
+// so a server that knows a script was looked at, and a start costs no call more. A server that would pass
+// a limit, or that tells no time, gets no script: then the error wraps ErrUnfit and says in one sentence
+// the fault and the remedy. An error that does not wrap ErrUnfit says that the server did not answer.
 func (c *Conn) admit(keys []string) error {
 	// Without keys nobody can say which server the script is for.
 	if len(keys) == 0 {
@@ -101,8 +101,8 @@ func identify(s server) (id identity, err error) {
 	hello := redis.NewCmd(ctx, "hello")
 	err = s.Process(ctx, noRetryCmd{hello})
 
-	// An error in the server's own words is an answer: it does not know HELLO, and has no identity.
-	if begins(err, []string{""}) { // the server's own words
+	// An error in the server's own words, whatever they are, is an answer: the server does not know HELLO.
+	if begins(err, []string{""}) {
 		return id, nil
 	}
 
@@ -138,8 +138,9 @@ func each(reply any, f func(name, value string)) {
 func (c *Conn) admitScripts(keys []string, id identity) error {
 	answer, err := c.send("eval", wire.CheckScript.Source, keys, []any{c.now()}).Slice()
 	switch {
+	// The next script needs more rights, and its error names the missing right.
 	case Denied(err):
-		return nil // the script that comes needs more rights, and its error names the missing right
+		return nil
 	case err != nil:
 		return err
 	}
@@ -149,7 +150,7 @@ func (c *Conn) admitScripts(keys []string, id identity) error {
 // oldest is the oldest version of Redis that works.
 const oldest = 7
 
-// isOld reports whether a version of Redis, as its server tells it, is too old, or none.
+// isOld reports whether the version that a server tells is too old, or is no version.
 func isOld(version string) bool {
 	major, _, _ := strings.Cut(version, ".")
 	n, err := strconv.Atoi(major)
@@ -173,7 +174,7 @@ func fault(id identity, answer []any) string {
 	case lacks != "":
 		return "its scripts lack " + lacks + ": " + newer
 	case Denied(reply(refusal)):
-		return "" // the script that comes says which right is missing
+		return "" // the error of the next script says which right is missing
 	case refusal != "":
 		return "it refuses TIME in scripts, the one clock of the fleet: use a service whose scripts may call TIME, as docs/run/redis.md says (" + refusal + ")"
 	case seconds == "0":

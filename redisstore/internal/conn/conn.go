@@ -37,10 +37,9 @@ func New(client redis.UniversalClient) *Conn { return &Conn{client: client} }
 
 // Ask makes the call of a request, as often as it takes, and reads its reply. The
 // request is made anew each time: the lengths of time in it may have changed.
-// Failed and ctx are as in [Conn.Retry]; for a ctx that has ended nothing is sent.
+// Failed and ctx are as in [Conn.Retry]. If ctx has ended before, Ask sends nothing.
 func Ask[R any](ctx context.Context, c *Conn, failed func(error), request func() wire.Request[R]) (reply R, err error) {
 	if ctx.Err() != nil {
-		// A context that has ended would send a call whose answer nobody waits for.
 		return reply, c.Unavailable(Unavailability{Since: time.Now()}, context.Cause(ctx))
 	}
 	err = c.Retry(ctx, failed, func() (err error) {
@@ -65,9 +64,9 @@ func AskOnce[R any](ctx context.Context, c *Conn, request func() wire.Request[R]
 	return q.Read(f)
 }
 
-// Retry makes a call until it is done or fails for good, or ctx ends: then the error
-// says for how long there was no answer, and why. Failed, unless it is nil, is told
-// why the call has to be made again.
+// Retry makes a call until it is done or fails for good, or ctx ends. If ctx ends the
+// error says for how long there was no answer, and why. Failed, unless it is nil, is
+// called with each error after which the call is made again.
 func (c *Conn) Retry(ctx context.Context, failed func(error), f func() error) error {
 	// The time from the first attempt on goes into the error of a caller that leaves.
 	u := Unavailability{Since: time.Now()}
@@ -85,14 +84,15 @@ func (c *Conn) Retry(ctx context.Context, failed func(error), f func() error) er
 }
 
 // Retry calls f, which may be repeated without harm, until it succeeds, fails for
-// good, or ctx ends. Failed, unless it is nil, is told of each failure after which
-// Retry would go on; it ends that by returning false. Wake ends a pause early.
+// good, or ctx ends. Failed, unless it is nil, is called with each error after which
+// f would be called again; if failed returns false, Retry returns the error. A value
+// on wake ends the pause before the next call.
 func Retry(ctx context.Context, wake <-chan struct{}, failed func(error) bool, f func() error) error {
 	var b Backoff
 	for {
 		err := f()
 
-		// A failure that may pass is tried again, unless the caller is told of it and wants no more.
+		// Try again after an error that may pass, unless failed wants no more.
 		if err == nil || ctx.Err() != nil || !Transient(err) || failed != nil && !failed(err) {
 			return err
 		}
@@ -114,7 +114,7 @@ const (
 	lastPause  = 500 * time.Millisecond
 )
 
-// Wait waits for the next pause. It returns early if ctx ends or wake is told.
+// Wait waits for the next pause. It returns early if ctx ends or wake receives.
 func (b *Backoff) Wait(ctx context.Context, wake <-chan struct{}) {
 	pause := max(firstPause, b.next)
 	b.next = min(2*pause, lastPause)
@@ -145,10 +145,11 @@ type Exchange struct {
 	calls      int             // how often the call was built and sent
 }
 
-// Begin sends a call, which build returns. The exchange calls build again when the script needs more
-// boundaries of calendar windows, or found gates shut, which build is told then.
+// Begin sends the call that build returns. The exchange calls build again if the script needs more
+// boundaries of calendar windows, or if the script found gates shut: these are then build's second
+// argument.
 func (c *Conn) Begin(build func(wire.Boundaries, []wire.Gate) wire.Call) *Exchange {
-	// Boundaries are reckoned by the server's clock as the last answer told it.
+	// Boundaries follow the server's clock, as far as the last answer told its time.
 	now := time.Now().UnixMicro() + c.skew.Load()
 	x := &Exchange{conn: c, build: build, boundaries: wire.Boundaries{Now: now, Until: now, Known: c.clocked.Load()}}
 	x.send(nil)
@@ -259,7 +260,7 @@ func (h *hedge) attempt() {
 	GrowStack()
 	reply, err := h.conn.eval(h.call)
 
-	// Later answers are of copies of the same call, and say the same.
+	// Only the first answer counts: later ones are to copies of the same call.
 	wasAnswered := h.answered.Swap(true)
 	if !wasAnswered {
 		h.answers <- answer{reply, h.conn.noteAnswer(err, h.call.Script)}
@@ -268,7 +269,7 @@ func (h *hedge) attempt() {
 
 // await waits for an answer, and makes the call again while there is none.
 func (h *hedge) await(ctx context.Context) (string, error) {
-	// The hedge may have been on its way for a while before anybody awaits it like this.
+	// The call may have been on its way for a while already.
 	silent := time.NewTimer(max(1, time.Until(h.begun.Add(hedgeAfter))))
 	defer silent.Stop()
 
@@ -282,7 +283,7 @@ func (h *hedge) await(ctx context.Context) (string, error) {
 		}
 
 		switch {
-		// First get rid of connections that are dead, so that the copy does not go on a dead one as well.
+		// First get rid of dead connections, so that the copy does not go out on one of them.
 		case h.attempts == 0:
 			h.conn.pingIdle()
 			silent.Reset(pingTime)
@@ -327,8 +328,8 @@ func (c *Conn) pingIdle() {
 	}
 }
 
-// noteAnswer notes whether Redis has answered a script, err being the client's error. It returns the
-// error with a text that says the remedy. A nil error stays nil.
+// noteAnswer notes whether Redis has answered a script: err is the client's error, or nil for an answer.
+// It returns the error with a text that says the remedy. A nil error stays nil.
 func (c *Conn) noteAnswer(err error, s wire.Script) error {
 	if err == nil {
 		c.heardAt.Store(time.Now().UnixNano())
@@ -402,7 +403,7 @@ func (c *Conn) run(s wire.Script, keys []string, exec func(name, script string) 
 
 	cmd := exec("evalsha", s.Hash)
 
-	// Only a server that does not know the script is looked at, so an admitted server costs nothing.
+	// Only a server that does not know the script is examined, so others cost no call more.
 	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
 		if err := c.admit(keys); err != nil {
 			cmd.SetErr(err)
@@ -475,7 +476,7 @@ type noRetryCmd struct{ *redis.Cmd }
 // NoRetry is the method by which go-redis asks a command.
 func (noRetryCmd) NoRetry() bool { return true }
 
-// Silence is how long a caller waits for an answer before its observer is told why there is none.
+// Silence is how long a caller waits for an answer before its observer learns of the outage.
 const Silence = time.Second
 
 // How long a caller waits for Redis to answer.
@@ -484,9 +485,9 @@ const (
 	minReplyTime = 100 * time.Millisecond // the least, for a caller with a short MaxWait
 )
 
-// Timeout returns a channel that is told when Redis has taken too long for a caller
-// that came at since and waits for room as long as maxWait. The channel is nil if Patience has no end. Call stop when
-// the channel is not needed any more.
+// Timeout returns a channel that receives, or is closed, when the time of [Patience] is over: when Redis has taken too
+// long for a caller that came at since and waits for room for at most maxWait. The channel is nil if Patience has no end.
+// Call stop when the channel is not needed any more.
 func Timeout(ctx context.Context, maxWait time.Duration, since time.Time) (timeUp <-chan time.Time, stop func()) {
 	d, ends := Patience(ctx, maxWait, since)
 	if !ends {
@@ -504,8 +505,8 @@ func Timeout(ctx context.Context, maxWait time.Duration, since time.Time) (timeU
 	return timer.C, func() { timer.Stop() }
 }
 
-// Patience returns how long, from since on, a caller that came then and waits for room as long as
-// maxWait waits for an answer of Redis. With false the caller waits as long as its context lets it.
+// Patience returns for how long, from since on, a caller waits for an answer of Redis: it came at since and
+// waits for room for at most maxWait. If ends is false, the caller waits until its context ends.
 func Patience(ctx context.Context, maxWait time.Duration, since time.Time) (d time.Duration, ends bool) {
 	switch {
 	case maxWait < 0:
@@ -521,12 +522,12 @@ func Patience(ctx context.Context, maxWait time.Duration, since time.Time) (d ti
 	return d, !ok || end.Sub(since) > d
 }
 
-// Await returns true when done is told, and false when ctx ends or the time is up.
-// Tell, unless it is nil, is called once if there is no answer yet: when something
-// has failed, or after a second of silence since the caller came.
+// Await returns true when done receives, and false when ctx ends or timeUp receives.
+// Tell, unless it is nil, is called once if there is no answer yet: when failed
+// receives, or when the caller, which came at since, has waited for Silence.
 func Await(ctx context.Context, since time.Time, done <-chan struct{}, timeUp <-chan time.Time, failed <-chan struct{}, tell func()) bool {
 	if tell != nil {
-		// First wait until there is something to tell, and then go on without.
+		// Wait until there is something to tell.
 		silent := make(chan struct{})
 		if left := Silence - time.Since(since); left > 0 {
 			defer time.AfterFunc(left, func() { close(silent) }).Stop()
@@ -548,7 +549,7 @@ func Await(ctx context.Context, since time.Time, done <-chan struct{}, timeUp <-
 		tell()
 	}
 
-	// The observer was told, or there is none.
+	// Tell was called, or is nil.
 	select {
 	case <-done:
 		return true
@@ -567,7 +568,7 @@ func (c *Conn) now() any {
 	return c.Now()
 }
 
-// learnTime takes in the server's time, in microseconds, as an answer tells it.
+// learnTime records the server's time in an answer, in microseconds.
 func (c *Conn) learnTime(now int64) {
 	c.skew.Store(now - time.Now().UnixMicro())
 	c.clocked.Store(true)
@@ -583,9 +584,9 @@ func (c *Conn) CutOff(now int64) time.Duration {
 }
 
 // Unheard is for how long Redis has not answered a call. After a call that
-// failed it is forever.
+// failed it is [store.MaxAhead], because nobody knows since when Redis is away.
 func (c *Conn) Unheard() time.Duration {
-	// A failed call has set heardAt to 0: it is not known since when Redis is away.
+	// A failed call has set heardAt to 0.
 	if c.heardAt.Load() == 0 {
 		return store.MaxAhead
 	}
@@ -612,7 +613,7 @@ func (c *Conn) Subscribe(ctx context.Context, channels ...string) (sub *redis.Pu
 	return c.client.Subscribe(ctx, channels...)
 }
 
-// DB is the number of the logical database. Those of one server share its channels.
+// DB is the number of the logical database. The databases of one server share its channels.
 func (c *Conn) DB() int {
 	switch c := c.client.(type) {
 	case *redis.Client:

@@ -140,17 +140,18 @@ func lineOf(text string) int {
 // secrets.
 func (c *Conn) Error(err error) error { return c.failed(err, wire.Script{}) }
 
-// failed is [Conn.Error] for a script.
+// failed is [Conn.Error] for the error of a script.
 func (c *Conn) failed(err error, s wire.Script) error {
-	// Calls have no context of the caller, so a deadline here is the client's. The caller must not take it for its own.
+	// No command has the caller's context, so the deadline was the client's. The caller must not take it for its own.
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = errors.New("no answer in time")
 	}
 	return c.redacted(c.explain(err, s))
 }
 
-// redacted is the error of a call: it says what and where, and nothing secret. It is
-// not taken for the caller's own context: calls have none, only the client's deadlines.
+// redacted returns the error of a call with the server's address and without secrets.
+// The result wraps no error of a context: the caller would take it for its own, but
+// calls have only the client's deadlines.
 func (c *Conn) redacted(err error) error {
 	text := redact(err.Error())
 	var said redis.Error
@@ -163,7 +164,7 @@ func (c *Conn) redacted(err error) error {
 		err = errors.New(text)
 	}
 
-	// go-redis writes the address into some errors: it need not stand there twice.
+	// go-redis has written the address into some errors already.
 	if at := c.where(); at != "" && !strings.Contains(text, at) {
 		return fmt.Errorf("redisstore: %s: %w", at, err)
 	}
@@ -236,7 +237,7 @@ func (c *Conn) Unavailable(u Unavailability, ended error) error {
 	return &unavailableError{u, took, c.where(), ended}
 }
 
-// Cause returns the error that an observer is told of while a caller waits for its answer.
+// Cause returns the error for a caller's observer while the caller waits for its answer.
 func (c *Conn) Cause(u Unavailability) error {
 	if u.Last != nil {
 		return u.Last

@@ -36,9 +36,10 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 			own.Charges = b.Charges
 			decided := time.Now()
 
+			// The wait of the grant counts from now, and not from when Book was called.
 			grant, opensAt, booked := r.local.book(&own)
 			if booked {
-				grant.Age = max(1, time.Since(decided)) // the start counts from now, not from when Book was called
+				grant.Age = max(1, time.Since(decided))
 				return grant, nil
 			}
 
@@ -152,8 +153,8 @@ type route struct {
 	ready     bool            // it is known which nodes are suspected, or FailOpen is set
 	up        context.Context // ends when the primary is given up
 	suspected []int           // the divisors of the shares that suspected nodes may be using
-	fails     int             // how many heartbeats in a row were not answered,
-	lastErr   error           // and why
+	fails     int             // how many heartbeats in a row were not answered
+	lastErr   error           // why the last of them was not answered, if that is known
 	changed   <-chan struct{} // closed when the route may have changed
 }
 
@@ -170,11 +171,11 @@ func (g *group) route() route {
 	return r
 }
 
-// An outageNotice tells a caller, once, why it waits.
+// An outageNotice tells a caller's observer, once, why the caller waits.
 type outageNotice struct {
 	conn.Unavailability
 	conn *conn.Conn
-	tell outage.Observer // the observer of the outage, or nil if there is none or it was told
+	tell outage.Observer // the observer, or nil if there is none or it was told already
 }
 
 // newOutageNotice returns the notice of a caller that begins to wait now, for the observer of its context.
@@ -182,8 +183,8 @@ func newOutageNotice(ctx context.Context, c *conn.Conn) *outageNotice {
 	return &outageNotice{Unavailability: conn.Unavailability{Since: time.Now()}, conn: c, tell: outage.From(ctx)}
 }
 
-// await waits until the route may have changed, or until a time unless that is zero. It
-// returns false if ctx ends first, or timeUp is told.
+// await waits until the route may have changed, or until the time until unless that is zero. It
+// returns false if ctx ends or timeUp receives first.
 func (n *outageNotice) await(ctx context.Context, r *route, until time.Time, timeUp <-chan time.Time) bool {
 	// The last heartbeats say why the caller waits.
 	n.Fails, n.Last = 0, r.lastErr
@@ -191,14 +192,14 @@ func (n *outageNotice) await(ctx context.Context, r *route, until time.Time, tim
 		n.Fails = r.fails
 	}
 
-	// A caller that is told has waited for a second, or the last heartbeat has failed.
+	// Tell the observer if the last heartbeat has failed, or if the caller has waited for conn.Silence. Otherwise return by then.
 	if n.tell != nil && (r.local != nil || !r.ready) {
-		switch told := n.Since.Add(conn.Silence); {
-		case n.Last != nil, !time.Now().Before(told):
+		switch tellAt := n.Since.Add(conn.Silence); {
+		case n.Last != nil, !time.Now().Before(tellAt):
 			n.tell.StoreAway(n.conn.Cause(n.Unavailability))
 			n.tell = nil
-		case until.IsZero() || told.Before(until):
-			until = told
+		case until.IsZero() || tellAt.Before(until):
+			until = tellAt
 		}
 	}
 

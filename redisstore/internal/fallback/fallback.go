@@ -26,8 +26,9 @@ func (s *Store) Status(ctx context.Context, c store.Charge) (store.Status, error
 	return keeper.Status(ctx, c)
 }
 
-// keeper returns the store that describes a budget. While the primary is away it is the
-// local store, which has a share of the budget, and an observer is told so.
+// keeper returns the store that describes a budget, and the budget's charge in that store.
+// While the primary is away it is the local store, which has a share of the budget. Then
+// keeper reports the outage to the observer of ctx.
 func (s *Store) keeper(ctx context.Context, c store.Charge) (store.Store, store.Charge) {
 	// The share knows what this node has booked while the primary cannot be asked.
 	if l := s.local(c.Budget.Group); l != nil {
@@ -75,8 +76,8 @@ func (s *Store) Pause(ctx context.Context, c store.Charge, d time.Duration) erro
 	return s.primary.Pause(ctx, c, d)
 }
 
-// Refuse implements [store.Store]. A start that the primary does not know of teaches
-// nothing.
+// Refuse implements [store.Store]. The primary does not know the starts of a share, and
+// learns nothing from them.
 func (s *Store) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
 	s.pauseLocal(ctx, c, r.Length)
 	if r.Start.Handle.Local {

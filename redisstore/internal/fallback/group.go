@@ -46,7 +46,7 @@ type group struct {
 	store        *Store
 	name         string
 	users        int           // calls that book, and watches
-	lastUsed     time.Time     // when there was one last
+	lastUsed     time.Time     // when the last of these left
 	routeChanged chan struct{} // closed, and made anew, when the route may have changed
 	beats        heartbeats
 
@@ -172,7 +172,7 @@ func (g *group) beat(k Kind) (wait time.Duration, over bool) {
 	case err != nil:
 		g.answeringSince = time.Time{}
 		if errors.Is(err, conn.ErrUnfit) {
-			g.signal() // callers are told
+			g.signal() // callers that wait return the error
 		}
 		return g.missed(now), false
 	}
@@ -184,7 +184,7 @@ func (g *group) beat(k Kind) (wait time.Duration, over bool) {
 	case g.local == nil:
 		g.signal()
 		if k == Look || !r.Counts {
-			return 0, false // and now a heartbeat
+			return 0, false // the next heartbeat is due at once
 		}
 		return beatEvery - now.Sub(sent), false
 	case g.answeringSince.IsZero():
@@ -229,9 +229,9 @@ func (g *group) send(k Kind) (r Reply, sent time.Time, err error) {
 	return r, sent, err
 }
 
-// missed takes in that a heartbeat had no answer. It gives the primary up if the primary has not
-// answered for too long: then callers book in a new share. It returns how long to wait before the
-// next heartbeat. The store is locked.
+// missed is called when a heartbeat had no answer. It gives the primary up if the primary has not
+// answered for too long: from then on callers book in a new share. It returns how long to wait before
+// the next heartbeat. The store is locked.
 func (g *group) missed(now time.Time) time.Duration {
 	at, sure := g.beats.lostAt(g.store.FailOpen)
 	switch {
@@ -249,9 +249,9 @@ func (g *group) missed(now time.Time) time.Duration {
 	return lookEvery
 }
 
-// comeBack ends the share, tells the primary of the starts in it, and has callers book in the
-// primary. If the primary does not take that in, a new share begins. The store is locked, but
-// unlocked during the calls of the primary.
+// comeBack ends the share, reports its starts to the primary, and has callers book in the primary
+// again. If the primary does not answer that, a new share begins. The store is locked, but unlocked
+// during the calls of the primary.
 func (g *group) comeBack() {
 	// The share ends first: no start may begin in it once the primary has heard of its starts.
 	started := g.local.close()
@@ -261,7 +261,7 @@ func (g *group) comeBack() {
 	var r Reply
 	var sent time.Time
 
-	// The starts are told before the first heartbeat. Once that is heard, the others leave no room for the share any more.
+	// Report the starts before the first heartbeat: after that heartbeat the other nodes leave no room for the share any more.
 	err := g.store.primary.TellStarts(ctx, slices.Collect(maps.Values(started)))
 	if err == nil {
 		r, sent, err = g.send(Beat)
@@ -332,7 +332,7 @@ func (h *heartbeats) next(k Kind, now time.Time) Heartbeat {
 	return b
 }
 
-// note takes in the answer to a heartbeat that was sent at sent.
+// note records the answer to a heartbeat that was sent at sent.
 func (h *heartbeats) note(k Kind, r Reply, sent, now time.Time) {
 	h.answered, h.now, h.fails, h.lastErr = now, r.Now, 0, nil
 	if k != Beat || !r.Counts {

@@ -23,13 +23,13 @@ type localShare struct {
 	mu              sync.Mutex
 	closed          bool                    // the primary is back
 	othersLeaveRoom time.Time               // since when all other nodes leave room
-	opensAfter      map[string]time.Time    // budgets whose shares have begun, see opens
+	opensAfter      map[string]time.Time    // of budgets whose shares have opened: a window before they did; see opensAt
 	started         map[string]store.Charge // the budgets that were used here
 	storePauses     map[string]time.Time    // penalties that the store knows
 }
 
-// newLocalShare returns a share with an empty store. othersLeaveRoom is since when all other nodes
-// leave room for the share; started has the budgets that an earlier share of this node used.
+// newLocalShare returns a share with an empty store. from is since when all other nodes leave room
+// for the share; started has the budgets that an earlier share of this node used.
 func newLocalShare(o Options, p Primary, group string, divisor int, from time.Time, started map[string]store.Charge) *localShare {
 	// With a divisor of 0 the share has no limits: see charge.
 	if o.FailOpen {
@@ -68,6 +68,7 @@ func (l *localShare) charge(c store.Charge) (part store.Charge, ok bool) {
 	case c.Limit.Kind() == store.KindTold: // only the store knows the number
 		c.Limit = store.Unlimited()
 		return c, true
+	// The share never has room for the cost. A shadow needs none.
 	case !isShared(&c), c.Cost > share(c.Limit.Capacity(), d)-(c.KeepFree+d-1)/d:
 		return c, c.Shadow
 	case c.Limit.Kind() == store.KindTokenBucket:
@@ -109,14 +110,14 @@ func (l *localShare) booking(b *store.Booking) (own store.Booking, ok bool) {
 }
 
 // opensAt returns when the share of a budget can be used: a window after the last start that any
-// node can have booked in the primary, which may be far ahead; the zero time if there is no need to
-// wait. The share is locked.
+// node can have booked in the primary, which may be far ahead. It returns the zero time if there is no
+// need to wait. The share is locked.
 func (l *localShare) opensAt(part *store.Charge, now time.Time) time.Time {
 	if l.divisor == 0 || part.Shadow || !isShared(part) {
 		return time.Time{}
 	}
 
-	// The first look at a budget decides when its share opens, because later its history has starts of the share.
+	// What decided when the share opened stays: from then on the history has starts of the share, too.
 	key := l.primary.Key(part)
 	last, opened := l.opensAfter[key]
 	if !opened {
@@ -125,7 +126,7 @@ func (l *localShare) opensAt(part *store.Charge, now time.Time) time.Time {
 
 	at := last.Add(part.Span())
 	if !at.After(now) {
-		l.opensAfter[key] = last // kept, because from now on the history has starts of this share, too
+		l.opensAfter[key] = last
 	}
 
 	return at
@@ -210,7 +211,7 @@ func (l *localShare) settle(ctx context.Context, b *store.Booking, g store.Grant
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	// Only more than was booked is news: a lower cost is a start that was counted too high, which is safe.
+	// Count only what is above the booked cost. For a lower cost the history counts too much, which is safe.
 	for i := range b.Charges {
 		if more := costs[i] - b.Charges[i].Cost; more > 0 {
 			l.countStart(&b.Charges[i], more, time.Now())

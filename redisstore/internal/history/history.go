@@ -1,8 +1,8 @@
 // Package history is a node's memory of the budgets that it used: how many
 // starts there were and when, the last reply of Redis, when their pauses
 // end, and how far the servers' clocks are ahead of the node's. A Redis that
-// lost budgets is told of it; see docs/internals/state-loss.md. It does no I/O, and callers
-// pass the time in.
+// lost budgets gets them back from this memory: see docs/internals/state-loss.md. The package
+// does no I/O, and callers pass the time in.
 package history
 
 import (
@@ -65,7 +65,7 @@ func (h *History) Known(key, group string, now time.Time, serverTime int64) wire
 	k := b.Last.clockSample(now, serverTime)
 	k.Record = b.Last.record(group, now)
 
-	// Redis needs to hear of starts that matter, and of nothing before them.
+	// Redis needs only starts that still matter.
 	if !b.Expired(now) {
 		k.Generations, k.Older = b.toReport(), b.Older
 		for _, s := range slices.Backward(b.Starts) {
@@ -96,10 +96,11 @@ func (h *History) Observe(key string, o Observation, now time.Time) (lost bool) 
 	// A generation that this node has not heard of is a new row: Redis has lost the old one.
 	lost = !b.Expired(now) && !slices.ContainsFunc(b.Generations[:], func(g Generation) bool { return g.ID == o.Generations[0].ID })
 	if o.Reply.By.IsZero() {
-		o.Reply = o.Reply.withTime(b.Last, now)
+		o.Reply = o.Reply.withTime(b.Last, now) // the reply is repeated
 	}
 
-	// Starts whose window is over do not count, so the sum of the row's starts is a bound, too.
+	// The starts that are new to this node: by the counts of the generations or, if that is more, by how many more starts count now than are known. At
+	// most the starts that count now.
 	added := min(o.Starts.Count, max(b.newStarts(o.Generations, o.Older), o.Starts.Count-b.startsSince(now.Add(-o.Keep))))
 	b.Generations, b.Older, b.Keep, b.Last = o.Generations, o.Older, max(o.Keep, b.Keep), o.Reply
 	if added > 0 {
@@ -130,7 +131,8 @@ func (h *History) AddUnreported(key string, starts Sample, keep time.Duration) {
 	// The generation gets an ID as old as the present one, and a random name, so that no other node has the same.
 	b := h.budget(key)
 	if b.Unreported.ID == 0 {
-		ordinal := int64(wire.LastOrdinal) // nothing is known of others: it must not seem to be older than they are
+		// Without a present one it must not seem to be older than the generations of others.
+		ordinal := int64(wire.LastOrdinal)
 		if present := b.Generations[0].ID; present != 0 {
 			ordinal = present / wire.Names
 		}
@@ -142,7 +144,7 @@ func (h *History) AddUnreported(key string, starts Sample, keep time.Duration) {
 	b.Add(starts)
 }
 
-// HasUnreported reports whether there are such starts that matter.
+// HasUnreported reports whether a budget has unreported starts that still matter.
 func (h *History) HasUnreported(key string, now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -150,8 +152,8 @@ func (h *History) HasUnreported(key string, now time.Time) bool {
 	return b != nil && b.Unreported.ID != 0 && !b.Expired(now)
 }
 
-// MarkReported notes that Redis was told of a budget's unreported starts. A reply to
-// an earlier call does not mean that.
+// MarkReported notes that Redis was told of a budget's unreported starts. It is for the
+// reply to a call that was made after they were added.
 func (h *History) MarkReported(key string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -163,8 +165,8 @@ func (h *History) MarkReported(key string) {
 // announceEvery is for how long one announcement of a loss is enough.
 const announceEvery = time.Second
 
-// NoteLoss notes that a budget was lost. It reports whether the node remembers the
-// budget and has not noted the loss before.
+// NoteLoss notes that a budget was lost. It reports whether the loss is news: the node
+// remembers the budget, and has noted no loss of it within announceEvery.
 func (h *History) NoteLoss(key string, now time.Time) (news bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -231,7 +233,7 @@ type Budget struct {
 	Older       wire.Older
 	Unreported  Generation    // of starts that no row has; the zero Generation if there are no such starts
 	Starts      []Sample      // the oldest first
-	Keep        time.Duration // for how long they matter
+	Keep        time.Duration // for how long starts matter
 	Last        Reply
 	quota       quotaReply
 	lostAt      time.Time // when a loss was noted last
@@ -270,7 +272,7 @@ func (b *Budget) Add(s Sample) {
 	b.Starts = append(b.Starts, s)
 }
 
-// startsSince counts the starts that may have been since a time: not fewer than were known.
+// startsSince counts the starts of which the node knows that may have been at a time or later.
 func (b *Budget) startsSince(t time.Time) (n int64) {
 	for _, s := range b.Starts {
 		if !s.By.Before(t) {
@@ -280,8 +282,8 @@ func (b *Budget) startsSince(t time.Time) (n int64) {
 	return n
 }
 
-// toReport returns the generations that Redis is told of: starts that no row knows of
-// come first.
+// toReport returns the generations that are reported to Redis: that of starts that no row
+// knows comes first.
 func (b *Budget) toReport() (all [Generations + 1]Generation) {
 	if b.Unreported.ID == 0 {
 		copy(all[:], b.Generations[:])
@@ -292,8 +294,9 @@ func (b *Budget) toReport() (all [Generations + 1]Generation) {
 	return all
 }
 
-// newStarts counts the starts of generations that are news. Generations that are too old
-// for one of the two lists are compared with the starts of its generations without a name.
+// newStarts counts the starts of the told generations that this node does not know yet. Generations
+// that are too old for one of the two lists are compared by the sum of their starts and of the starts
+// of generations without a name, which without has.
 func (b *Budget) newStarts(told [Generations]Generation, without wire.Older) (sum int64) {
 	// Where one list is too short to name a generation, only the sums of both can be compared.
 	oldest := max(oldestOf(told), oldestOf(b.Generations))
@@ -363,25 +366,26 @@ func (h *History) ReportsQuota(key string, c *store.Charge, q store.Quota, now t
 		return 0, true
 	}
 
-	// Under a limit that the upstream tells, the quota is about the window that it tells.
+	// Where the upstream tells the limit, the quota is about the window of that limit.
 	news := false
 	if c.Limit.Kind() == store.KindTold {
 		known := &b.quota
 		news = q.Told != (store.Limit{}) && (q.Told != known.told || now.Sub(known.toldAt) >= toldAgain)
 		c = underTold(c, cmp.Or(q.Told, known.told))
 
-		// Nobody can say how much a number without a limit leaves.
+		// Without a told limit nobody can say how much is left.
 		if c.Limit.Kind() == store.KindTold {
 			return b.Generations[0].ID, false
 		}
 	}
 
+	// Starts within the age had not been counted by the upstream.
 	left := int64(q.Left)
 	if q.Age > 0 && c.Limit.Kind() != store.KindTokenBucket {
-		left -= b.startsSince(now.Add(-q.Age)) // the upstream had not counted these starts yet
+		left -= b.startsSince(now.Add(-q.Age))
 	}
 
-	// Without a reset the quota says nothing of what is left.
+	// Without a reset, the quota of a window says nothing of what is left now.
 	less := left+tolerance(c) < b.estimatedLeft(c, q, now) && (q.Reset > 0 || c.Limit.Kind() == store.KindTokenBucket)
 	report = (news || less) && now.Sub(b.quota.asked) >= repeatAfter
 	if report {
@@ -441,7 +445,7 @@ func (b *Budget) estimatedLeft(c *store.Charge, q store.Quota, now time.Time) in
 }
 
 // windowOf returns the window that a quota is about, from the first moment whose starts may count in
-// it; for a bucket, the times that it takes to fill up, before now and after.
+// it. For a bucket that is from now back, and from now on, the time that the bucket takes to fill up.
 func windowOf(c *store.Charge, q store.Quota, now time.Time) (begin, end time.Time) {
 	switch c.Limit.Kind() {
 	case store.KindFixedWindow:
@@ -468,8 +472,8 @@ func refill(c *store.Charge, d time.Duration) int64 {
 	return int64(float64(d/time.Microsecond) * float64(tokens) / float64(micros))
 }
 
-// PauseEnds are the ends of the pauses that a node knows of, by the keys of their
-// budgets. Redis is told of them with the next booking, in case it forgot.
+// PauseEnds are the ends of the pauses that a node knows, by the keys of their
+// budgets. The next booking reports them to Redis, in case Redis forgot.
 type PauseEnds struct {
 	any  atomic.Bool // there may be some
 	mu   sync.Mutex
@@ -573,14 +577,14 @@ type Reply struct {
 	Group      string    // that the call was for
 	Number     int64     // of the call
 	Sent       time.Time // when the call was sent
-	ServerTime int64     // that the reply told, or 0 before the first reply
-	By         time.Time // when it was that time, at the latest; the zero time in a repeated reply
+	ServerTime int64     // the server's time in the reply, or 0 before the first reply
+	By         time.Time // upper bound on when it was ServerTime; the zero time in a repeated reply
 
 	Age time.Duration // in a repeated reply: how long before the reply the server's time was ServerTime
 }
 
-// withTime returns a reply that was given again and received at a time, with its By. The difference of their
-// server times says how much later than the last reply it was decided. Without a last reply, the reply itself says how long ago that was.
+// withTime returns r, a repeated reply that was received at a time, with its By set. The difference of their server times says how much later than the
+// last reply it was decided. Without a last reply, Age says how long ago that was.
 //
 // If the server's clock was set between the two, By is wrong by as much. Too early a time makes the clock seem to have been set back since, which is the safe mistake.
 // Too late a time hides that the clock was set back, which lets windows last longer.
@@ -597,8 +601,8 @@ func (r Reply) withTime(last Reply, received time.Time) Reply {
 	return r
 }
 
-// record returns the number that the record of the group's last call cannot be below,
-// or 0 if there may be none.
+// record returns a lower bound on the number in the record of the group's calls,
+// or 0 if there may be no record.
 func (r Reply) record(group string, now time.Time) int64 {
 	if r.Group != group || now.Sub(r.Sent) > RecordTime {
 		return 0
@@ -607,8 +611,8 @@ func (r Reply) record(group string, now time.Time) int64 {
 }
 
 // clockSample returns the lengths of time by which a script finds out that its server's clock was set. A script that
-// suspects that its clock was set forward may have been called late, so it tells its time and asks back. Then
-// the clocks can be compared: either the suspicion is true, or nobody can tell.
+// suspects that its clock was set forward may have been called late, so it answers with its time, serverTime, and the
+// call is made again. Then the clocks can be compared. If no script has asked, serverTime is 0.
 func (r Reply) clockSample(now time.Time, serverTime int64) wire.Known {
 	s := wire.Known{ServerTime: r.ServerTime}
 	s.Elapsed, s.Clock = Elapsed(r.Sent, now)
@@ -616,7 +620,7 @@ func (r Reply) clockSample(now time.Time, serverTime int64) wire.Known {
 		s.AtLeast = max(0, now.Sub(r.By))
 	}
 
-	// The script has told its time and asks back, so there is an answer: the clock was set, or nobody can tell.
+	// The script asks, so the answer is either that the clock was set or that nobody can tell.
 	if serverTime != 0 && s.Clock == wire.ElapsedKnown {
 		passed := micros(s.Elapsed)
 		s.Clock = wire.ElapsedUnknown
@@ -643,12 +647,13 @@ func Elapsed(then, now time.Time) (time.Duration, wire.Clock) {
 	return d, wire.ElapsedKnown
 }
 
-// DecidedAt returns the server's time of a reply that was decided by an earlier copy of its call,
-// sent then: at was not before since, and not after the reply was received. That is the time now,
-// as the server tells it, unless its clock was set meanwhile: less has passed than nothing, or more
-// than since the copy was sent. Then nobody knows how long ago it was decided. If the clock was set
-// back by less than that, since is as much earlier, and a caller that waits for a start may find
-// that it is too old.
+// DecidedAt is for a reply that an earlier copy of its call decided, sent at sent: decided is the
+// server's time then, and now its time in this reply. It returns a time of the server, at, and a
+// moment since, such that it was at no earlier than since and no later than received. at is now,
+// unless the server's clock was set meanwhile: less than nothing has passed since decided, or more
+// than since the copy was sent. Then at is decided, and nobody knows how long ago that was. If the
+// clock was set back by less, since is too early by as much, and a caller that waits for a start may
+// find that the start is too old.
 func DecidedAt(sent, received time.Time, decided, now int64) (at int64, since time.Time) {
 	passed := now - decided
 	elapsed, clock := Elapsed(sent, received)
@@ -730,8 +735,9 @@ func (c *ClockOffsets) Observe(group string, serverTime int64, sent, received ti
 	// Clocks drift apart, so the old bounds are worth less with time; the new reply has bounds of its own.
 	doubt := received.Sub(o.seen) / drift
 	o.lower, o.upper, o.seen = max(o.lower-doubt, lower), min(o.upper+doubt, upper), received
+	// The bounds contradict each other: a clock was set, or a failover led to a new server.
 	if o.lower > o.upper {
-		o.lower, o.upper, o.replies = lower, upper, 0 // a clock was set, or a failover led to a new server
+		o.lower, o.upper, o.replies = lower, upper, 0
 	}
 
 	o.replies++

@@ -161,8 +161,9 @@ func (o *op) rank() int {
 	return newcomer
 }
 
-// rankOrder is the number by which the ops of one rank are sorted. A returner has the start that it had, or the
-// moment when it joined a line for slots, below 0. An op in turn has its class and ticket.
+// rankOrder is the number by which the ops of one rank are sorted. For a returner it is the start that the caller
+// had, or minus the moment when it joined a line for slots. For an op in turn it is the class, above the 56 bits
+// of the ticket.
 func (o *op) rankOrder() int64 {
 	switch o.rank() {
 	case returner:
@@ -178,8 +179,8 @@ func (b *batch) forSlots() bool {
 	return slices.ContainsFunc(b.ops, func(o *op) bool { return o.forSlots })
 }
 
-// try makes the call of a batch once, or goes on with a copy of the call that a leader left without an answer.
-// After nil the ops have their outcomes.
+// try makes the call of a batch once, or goes on with a copy of the call that a leader left without an answer. It
+// gets the answer from await. If try returns nil the ops have their outcomes.
 func (n *Node) try(b *batch, await func(*conn.Exchange) (wire.Frame, error)) error {
 	// The goroutine that goes on first reports the failure of the leader's call, so that it waits before it tries again.
 	if err := b.failed; err != nil {
@@ -229,12 +230,12 @@ func (n *Node) send(b *batch) {
 
 	b.copied = now
 
-	// The lease is over, and with it all slots that the call may have taken: so this is a new call, with a new number.
+	// The lease is over, and all slots are free that the call may have taken: make a new call, with a new number.
 	if len(b.leases) > 0 && now.Sub(b.sent) > wire.SureLease {
 		b.number, b.sent = n.nextNumber(), now
 	}
 
-	// Begin builds the call again if gates were shut: Redis has not done the first copy then.
+	// Begin builds the call once more if gates were shut: then Redis has not done the first copy.
 	again := false
 	b.exchange = n.Conn.Begin(func(e wire.Boundaries, shut []wire.Gate) wire.Call {
 		n.noteShut(shut)
@@ -288,15 +289,16 @@ func (n *Node) bookRequest(b *batch) *wire.BookRequest {
 	return r
 }
 
-// observe takes in the reply to a copy of a batch's call: it sets the outcomes of the ops, and tells the
-// history, the pauses and the lines of the budgets in the reply.
+// observe applies the reply to a copy of a batch's call: it sets the outcomes of the ops, and passes what the reply
+// says of budgets on to the history, the pauses and the lines.
 func (n *Node) observe(b *batch, p *wire.BookReply, sent, received time.Time) {
-	// Redis decided at the time of this reply, unless an earlier copy of the call had reached it.
+	// at is the server's time when Redis decided: the time of this reply, unless Redis had done an earlier copy.
 	group := b.ops[0].group()
 	at, since := p.Now, time.Time{}
 	last := history.Reply{Group: group, Number: b.number, Sent: b.sent, ServerTime: p.Now, By: received}
 
-	if p.DecidedAt != 0 { // Redis had done the call by an earlier copy, which was made CopyAge after the first
+	if p.DecidedAt != 0 {
+		// The earlier copy was made CopyAge after the first.
 		last.Sent, last.ServerTime, last.By = b.sent.Add(min(p.CopyAge, received.Sub(b.sent))), p.DecidedAt, time.Time{}
 		last.Age = history.Between(p.DecidedAt, p.Now)
 		at, since = history.DecidedAt(last.Sent, received, p.DecidedAt, p.Now)
@@ -304,7 +306,7 @@ func (n *Node) observe(b *batch, p *wire.BookReply, sent, received time.Time) {
 		n.Offsets.Observe(group, p.Now, sent, received)
 	}
 
-	// A pause and a start are as far away as they were when Redis decided.
+	// Waits and pauses count from the time when Redis decided.
 	b.replies = p.Reports
 	for _, m := range b.merged {
 		for i := m.from; i < m.to; i++ {
@@ -328,7 +330,7 @@ func (n *Node) observe(b *batch, p *wire.BookReply, sent, received time.Time) {
 	}
 }
 
-// budgets passes the knowledge of the node on to the encoder of a call.
+// budgets gives the encoder of a call the keys of budgets and the node's history of them.
 type budgets struct{ n *Node }
 
 // Key implements [wire.Budgets].
@@ -343,8 +345,10 @@ func (bs budgets) Known(budget *store.Budget, key string, b wire.Boundaries) wir
 func observation(b *wire.BudgetReply, last history.Reply, at int64, received time.Time) history.Observation {
 	o := history.Observation{Reply: last, Generations: b.Generations, Older: b.Older, Keep: Keep(b.Charge)}
 	o.Starts = history.Sample{By: received.Add(history.Between(at, b.Last)), Count: b.Starts}
+
+	// No start of an unlimited budget is remembered.
 	if wire.Unlimited(b.Charge) {
-		o.Starts.Count = 0 // it has no starts
+		o.Starts.Count = 0
 	}
 	return o
 }
@@ -387,7 +391,7 @@ func (n *Node) keysOf(ops []*op) iter.Seq[string] {
 	}
 }
 
-// noteHeld notes the pause by which an op's outcome says that a budget is closed, if there is one.
+// noteHeld notes the pause of the budget that held an op back, if the outcome says that there is one.
 func (n *Node) noteHeld(o *op, received time.Time) {
 	if out := &o.outcome; out.paused > 0 && out.Charge >= 0 && !wire.ForSlots(&o.Charges[out.Charge]) {
 		n.Pauses.Note(n.Names.Row(&o.Charges[out.Charge].Budget), received.Add(min(wire.Wait(out.paused), store.MaxPenalty)), received)
@@ -405,8 +409,8 @@ func (n *Node) isShut(key string, now time.Time) bool {
 }
 
 // chooseRows decides which unlimited budgets of a batch are rows in its call and not gates: budgets that are
-// shut, and budgets in whose line a caller has a place. Copies of a call are alike, so chooseRows decides once,
-// unless again is true: Redis did not do the last copy, because the gates in shut are shut.
+// shut, and budgets in whose line a caller has a place. Copies of a call are alike, so chooseRows decides once.
+// If again is true it adds the gates in shut, because of which Redis did not do the last copy.
 func (n *Node) chooseRows(b *batch, again bool, shut []wire.Gate) {
 	if b.rowsChosen && !again {
 		return
@@ -442,7 +446,7 @@ func (n *Node) isRow(o *op, b *store.Budget, shut []wire.Gate) bool {
 	return n.isShut(key, time.Now()) || slices.ContainsFunc(shut, func(g wire.Gate) bool { return g.Key == key })
 }
 
-// noteShut takes in which gates of a call are shut.
+// noteShut notes until when the gates of a call are shut.
 func (n *Node) noteShut(gates []wire.Gate) {
 	now := time.Now()
 	for _, g := range gates {

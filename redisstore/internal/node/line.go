@@ -27,8 +27,8 @@ type line struct {
 	hurry      bool         // Redis has offered room that no waiter of the fleet has taken
 	heardAt    time.Time    // when Redis said how the line stands, or was asked last
 	unasked    bool         // the node has not asked Redis since its first waiter came, or since a connection for messages began
-	called     cuts         // the last cuts that messages have told
-	calledLine int64        // the line in Redis that these cuts are of
+	called     cuts         // the last cuts of messages
+	calledLine int64        // the ID of the line in Redis that had these cuts
 	firstStart time.Time    // when the first waiter of the whole line may start, or the zero time until Redis says it
 	nearAt     time.Time    // the earliest nearAt of the waiters, or a time before it
 	timerAt    time.Time    // when the timer runs
@@ -127,10 +127,10 @@ func (n *Node) summonNear(charges []store.Charge, waits bool) {
 	}
 }
 
-// startAnswered takes in the answer to an op: the places in line of its caller. If the caller waits in
+// startAnswered records what the answer to an op says of its caller's places in lines. If the caller waits in
 // line from now on it sets the op's turn and, unless the caller has left, its ready.
 func (n *Node) startAnswered(o *op) {
-	// An answer without a wait to a caller that never stood in line says nothing of lines.
+	// An answer without a wait, to a caller that never stood in line, says nothing of lines.
 	t, inLine := o.turn, o.outcome.State == wire.InLine
 	if o.Kind != wire.Reserve || o.outcome.State == wire.Unsettled || t == nil && !inLine && o.outcome.Wait <= 0 {
 		return
@@ -142,7 +142,7 @@ func (n *Node) startAnswered(o *op) {
 		return
 	}
 
-	// The caller has its start, or was refused. Its tickets keep its rank, in case it comes back.
+	// The caller has its start, or was refused. It keeps its tickets, and with them its rank in case it comes back.
 	if !inLine {
 		t.inLine, t.started = false, t.started || o.outcome.Booked()
 		t.markHadStart()
@@ -163,8 +163,8 @@ func (n *Node) startAnswered(o *op) {
 
 // When a caller that waits is summoned. It books again, and may have to wait once more.
 const (
-	// The estimate of nearAt may be too early, so a caller is summoned a little later: a caller with a share, which books less far
-	// ahead, after the shorter delay.
+	// A caller is summoned a little after nearAt, because that estimate may be too early. The delay of a caller with a share is
+	// shorter, because such callers book less far ahead.
 	summonDelay      = 60 * time.Millisecond
 	summonDelayShare = 20 * time.Millisecond
 
@@ -199,7 +199,7 @@ func (n *Node) standInLine(t *turn, o *op) <-chan struct{} {
 	// A new line has a new ID, and the waiters of the old line are summoned: see takeCuts.
 	l.id, l.charge = ticket.Line, *c
 
-	// The turn has what summons and guesses go by: the ticket, the cost, and the latest start that is of use.
+	// Note in the turn what decides when its caller is summoned: the ticket, the cost, and the latest start that is of use.
 	t.number, t.share, t.cost, t.ready = ticket.Number, ticket.Share, wire.Cost(c), make(chan struct{})
 	t.deadline = time.Time{}
 	if o.MaxWait < wire.AnyWait {
@@ -212,7 +212,7 @@ func (n *Node) standInLine(t *turn, o *op) <-chan struct{} {
 	offered := ticket.State == wire.Offered && !l.hasLane(t.laneID())
 	t.schedule(now, wire.Wait(out.Wait), offered)
 
-	// A message that came before this answer has said that it is the caller's turn: the caller books again at once.
+	// If a message that came before this answer has said that it is the caller's turn, the caller books again at once.
 	had := slices.ContainsFunc(o.Tickets, func(k wire.Ticket) bool { return k.Line == ticket.Line && k.Number == ticket.Number })
 	if !had && l.hasCalled(t) {
 		t.nearAt, t.comeBy = now, now
@@ -241,8 +241,8 @@ func (l *line) noteCalled(id int64, c cuts) {
 	l.called, l.calledLine = c, id
 }
 
-// schedule sets notBefore, nearAt and comeBy of a caller that has to wait, by the answer of now: its start is wait away. offered
-// says that Redis keeps room for the caller, which is the only one of its share on this node.
+// schedule sets notBefore, nearAt and comeBy of a caller that has to wait. By an answer that came at now, its start is wait away.
+// offered says that Redis keeps room for the caller, which is the only one of its share on this node.
 func (t *turn) schedule(now time.Time, wait time.Duration, offered bool) {
 	switch {
 	// The room that Redis keeps is at the end of the horizon. Starts lie at the begins of a window's parts, so a caller that comes
@@ -250,7 +250,7 @@ func (t *turn) schedule(now time.Time, wait time.Duration, offered bool) {
 	case t.share != 0 && offered:
 		t.notBefore = now.Add(minReturnOffered)
 
-	// The callers before it may be late, and later each time.
+	// The callers before it may be late, so each further wait in a row is longer.
 	case t.share != 0 && t.waits > 1:
 		t.notBefore = now.Add(min(time.Duration(t.waits), maxReturns) * minReturn)
 
@@ -265,7 +265,7 @@ func (t *turn) schedule(now time.Time, wait time.Duration, offered bool) {
 	switch {
 	case t.waits > 1 || light:
 		t.nearAt = latest(near, t.notBefore)
-		t.comeBy = t.nearAt // any later, other callers might book the room before it, again and again
+		t.comeBy = t.nearAt // if it came later, other callers might book the room before it, again and again
 	case t.share != 0:
 		t.setComeBy(near.Add(summonDelayShare))
 	default:
@@ -283,8 +283,10 @@ func (l *line) hasLane(id wire.LaneID) bool {
 // Redis.
 func (t *turn) setComeBy(near time.Time) {
 	spare := t.horizon/2 - summonDelay
+
+	// A caller with a share may come later: Redis would summon it a third of the horizon before its start.
 	if t.share != 0 {
-		spare = t.horizon*3/5 - summonDelay // a third of the horizon before its start Redis would summon it
+		spare = t.horizon*3/5 - summonDelay
 	}
 	t.nearAt = latest(near, t.notBefore)
 	t.comeBy = t.nearAt.Add(max(0, min(maxSpare, spare)))
@@ -367,9 +369,11 @@ func (n *Node) takeOut(t *turn) {
 	// Several waiters may have equal places in the order: find this one behind the first of them.
 	at, _ := slices.BinarySearchFunc(l.waiters, t, compareTurns)
 	l.remove(at + slices.Index(l.waiters[at:], t))
+
+	// With waiters left the timer stays: at worst it runs too early, and is then set anew.
 	if len(l.waiters) == 0 {
 		l.setTimer()
-	} // with waiters left the timer may run too early, and is then set anew
+	}
 }
 
 // leaveLines gives up a caller's places in lines for starts. The caller's Turn keeps its arrival, for the case
@@ -386,9 +390,8 @@ func (n *Node) leaveLines(arrival store.Turn) *op {
 	n.takeOut(t)
 	n.endExpectation(t)
 
-	// The Turn keeps its tickets, but not as places: if its caller comes back, it stands where it stood.
+	// The turn keeps its tickets, marked as those of a caller that had a start: if the caller comes back it stands where it stood.
 	tickets := t.tickets
-
 	leave := t.leave()
 	if leave != nil {
 		t.tickets = tickets
@@ -524,8 +527,8 @@ func (l *line) summonNear(now time.Time) {
 	l.summon(func(t *turn) bool { return t.number < below.of(t.laneID()) })
 }
 
-// putOff puts off waiters of a line with shares that stand behind a waiter of their lane whose start is not near.
-// Callers with other shares that came since made their starts later, and those in front, who asked last, know it.
+// putOff puts off waiters of a line with shares that stand behind a waiter of their lane whose start is not near. The
+// waiter in front asked last: since the waiters behind it asked, callers with other shares have made all starts of the lane later.
 func (l *line) putOff(now time.Time) {
 	for i, t := range l.waiters {
 		if i == 0 || t.laneID() != l.waiters[i-1].laneID() {
@@ -603,15 +606,15 @@ func (l *line) ask() {
 }
 
 const (
-	askFirst  = 500 * time.Millisecond // a large part of a line asks for the first time after this: those before may have died
+	askFirst  = 500 * time.Millisecond // a large part of a line asks for the first time after this: the waiters before it may have died
 	askRarely = 15 * time.Second       // a first waiter asks at least that often, unless its turn is far away
 	askSmall  = 3 * time.Second        // a small part asks no sooner: other nodes ask, too
-	farAway   = 20                     // a first waiter need not ask more often than after this part of half of its wait
+	farAway   = 20                     // if its turn is far away, a first waiter asks after a farAway-th of half of its wait
 	largePart = 8                      // a node's part of a line is large from a largePart-th of the line on
 )
 
-// asksAt returns when the node asks Redis next how the line stands: the earliest of five moments. At the last of
-// them the first waiter is summoned, and asks as well when it books again.
+// asksAt returns when the node asks Redis next how the line stands: the earliest of five moments. One of them is when
+// the first waiter is summoned, which asks as well when it books again.
 func (l *line) asksAt() time.Time {
 	at := l.first().comeBy
 	for _, moment := range [...]time.Time{l.whenHurried(), l.whenNew(), l.whenFirstStarts(), l.whenHalfIsOver()} {
@@ -641,8 +644,8 @@ func (l *line) whenNew() time.Time {
 	return l.heardAt.Add(askFirst)
 }
 
-// whenFirstStarts is when to ask because the first waiter of the whole line may start. The waiters before this
-// node's may all be dead: the next answer says whether they take the room that they are offered.
+// whenFirstStarts is when to ask because the first waiter of the whole line may start. All waiters before those of
+// this node may be dead: the answer says whether they take the room that they are offered.
 func (l *line) whenFirstStarts() time.Time {
 	if l.firstStart.IsZero() || !l.isLarge() {
 		return never
@@ -651,12 +654,12 @@ func (l *line) whenFirstStarts() time.Time {
 	return latest(l.firstStart.Add(-l.first().horizon/4), l.heardAt.Add(askFirst))
 }
 
-// whenHalfIsOver is when half is over of the time that the first waiter has to wait by the last answer: then the
-// guess is made anew. A small part of a line does not ask if its first waiter comes soon anyway.
+// whenHalfIsOver is when half of the wait is over that the first waiter had by the last answer: then the estimate is
+// made anew. A small part of a line does not ask if its first waiter comes soon anyway.
 func (l *line) whenHalfIsOver() time.Time {
-	// A small part of a line asks more rarely, because other nodes ask, too.
+	// A small part of a line asks more rarely, because other nodes ask, too. But a waiter with a higher cost must show that it lives.
 	first, soonest := l.first(), wire.MinAsk
-	if !l.isLarge() && first.cost == 1 { // a waiter that costs more must show more often that it lives
+	if !l.isLarge() && first.cost == 1 {
 		soonest = askSmall
 	}
 
@@ -665,7 +668,7 @@ func (l *line) whenHalfIsOver() time.Time {
 		return never
 	}
 
-	// A waiter whose turn is far away need not ask as often. One whose turn is near is summoned before.
+	// A waiter whose turn is far away need not ask as often. A waiter whose turn is near is summoned before.
 	at := l.heardAt.Add(min(max(soonest, half), max(askRarely, min(half/farAway, wire.MaxAsk))))
 	if !at.Before(first.nearAt) {
 		return never

@@ -16,8 +16,8 @@ import (
 // summonNow is the Hurry of a reply that says: summon the waiters whose turn it is now.
 const summonNow = 2
 
-// observeLine takes in the state of the line for starts of the budget with a key, as a reply says it. If the
-// reply speaks of no line, said is nil.
+// observeLine records what a reply said of the line for starts of the budget with a key, and summons the waiters whose
+// turn it is. If the reply spoke of no line, said is nil: the line in Redis has ended.
 func (n *Node) observeLine(key string, said *wire.Line) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -28,10 +28,8 @@ func (n *Node) observeLine(key string, said *wire.Line) {
 	}
 
 	if said == nil {
-		said = new(wire.Line) // the line has ended
+		said = new(wire.Line)
 	}
-
-	// First the state, then new guesses for the waiters, and last the summons of those whose turn it is.
 	l.waiting, l.heardAt, l.hurry = said.Waiting, time.Now(), said.Hurry > 0
 	l.hasShares = said.HasShares
 	l.firstStart = l.heardAt.Add(said.Soon)
@@ -42,16 +40,17 @@ func (n *Node) observeLine(key string, said *wire.Line) {
 
 const (
 	maxEvenWindow = 2 * time.Second        // lines of longer windows are not served evenly
-	minSooner     = 250 * time.Millisecond // a turn must be sooner by this to be worth a call, where other nodes have most of the line
-	minLater      = 50 * time.Millisecond  // a turn in a line with shares must be later by this to be put off
+	minSooner     = 250 * time.Millisecond // where other nodes have most of the line, a turn that is sooner by less is not worth a call
+	minLater      = 50 * time.Millisecond  // in a line with shares, a turn that is later by less is not put off
 )
 
 // moveUp has waiters book again sooner if their turn is sooner than the last guess, and in a line with shares later
 // if it is later. The guess takes a line to be served evenly, between the starts of its first and its last waiter.
 // The line of a window longer than maxEvenWindow may be served at the window's end.
 func (l *line) moveUp(said *wire.Line) {
+	// There is nothing to guess if a new line has begun. The waiters of a fixed window leave all at once when the window begins.
 	if said.ID != l.id || l.charge.Limit.Kind() == store.KindFixedWindow {
-		return // a new line has begun; or the waiters of a fixed window leave all at once when the window begins
+		return
 	}
 
 	// With other nodes in the line, only a much sooner turn is worth a call.
@@ -82,7 +81,8 @@ func (l *line) moveUp(said *wire.Line) {
 		if all := lane.Joined - lane.Cut; all > 0 && t.number >= lane.Cut {
 			part := float64(t.number+t.cost-lane.Cut) / float64(all)
 			wait := lane.First + time.Duration(part*float64(lane.Last-lane.First)).Truncate(time.Microsecond)
-			if near := l.heardAt.Add(wait - t.horizon + late); near.Before(t.nearAt.Add(-sooner)) || l.hasShares && near.After(t.nearAt.Add(minLater)) {
+			near := l.heardAt.Add(wait - t.horizon + late)
+			if near.Before(t.nearAt.Add(-sooner)) || l.hasShares && near.After(t.nearAt.Add(minLater)) {
 				t.setComeBy(near)
 			}
 		}
@@ -100,8 +100,8 @@ func laneOf(l *wire.Line, id wire.LaneID) *wire.Lane {
 	return nil
 }
 
-// takeCuts takes in the cuts of a line. It summons the waiters whose turn it is, if now says so, and all
-// waiters if the line in Redis is not the line in which they stand.
+// takeCuts summons the waiters below the cuts of a line, whose turn it is, if now is true. It summons all waiters if id
+// is not that of the line in which they stand.
 func (l *line) takeCuts(id int64, cuts cuts, now bool) {
 	switch {
 	// The tickets are of a line that is gone: all must ask again.
@@ -116,14 +116,14 @@ func (l *line) takeCuts(id int64, cuts cuts, now bool) {
 	}
 }
 
-// cuts are the tickets of each lane below which it is the waiters' turn.
+// cuts has the cut of each lane: it is the turn of waiters with lower tickets.
 type cuts struct {
 	classes [3]int64 // of callers without a share
 	shares  map[wire.LaneID]int64
 }
 
-// cutsOf returns the cuts that a line tells. Of a line with shares they are the cuts that are new: waiters below
-// an old cut wait for a start that they know.
+// cutsOf returns the cuts in a reply about a line. Of a line with shares they are only the new cuts: waiters below an
+// old cut wait for a start that they know.
 func cutsOf(l *wire.Line) (c cuts) {
 	if !l.HasShares {
 		return cuts{classes: l.Cuts}
@@ -159,7 +159,7 @@ func (c *cuts) of(id wire.LaneID) int64 {
 	return c.shares[id]
 }
 
-// Turns takes in a message that says whose turn it is.
+// Turns summons the waiters of which a message says that it is their turn.
 func (n *Node) Turns(m notify.Turns) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -182,9 +182,9 @@ func (n *Node) Turns(m notify.Turns) {
 	l.takeCuts(m.Line, c, true)
 }
 
-// connected takes in that a connection that receives whose turn it is has begun. Redis may have called waiters between its
-// last answer and now. If that was a while ago, the node asks at once how the lines stand. Otherwise the first waiter of a
-// large part of a line asks soon.
+// connected is called when the node begins to receive messages about turns. Redis may have published turns between its
+// last answer about a line and now. If that answer is at least askFirst old, the node asks at once how the line stands.
+// Otherwise the first waiter of a large part of the line asks soon.
 func (n *Node) connected() {
 	now := time.Now()
 	for _, l := range n.lines {
@@ -196,7 +196,7 @@ func (n *Node) connected() {
 	}
 }
 
-// Lifted takes in that a pause has ended early: it asks how the line stands.
+// Lifted asks how the line of a budget stands, because the budget's pause has ended early.
 func (n *Node) Lifted(key string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -209,7 +209,7 @@ func (n *Node) Lifted(key string) {
 	}
 }
 
-// Paused takes in a pause. It summons the waiters to which no start after the pause is of use, so that they are
+// Paused summons the waiters of a budget for which a start after the budget's pause would be too late, so that they are
 // refused.
 func (n *Node) Paused(key string, until time.Time) {
 	n.mu.Lock()
@@ -219,9 +219,8 @@ func (n *Node) Paused(key string, until time.Time) {
 	}
 }
 
-// Forgotten takes in that Redis lost a budget: it summons the budget's waiters. No node finds out that an
-// unlimited budget was lost, so the waiters for the end of an unlimited budget's penalty are summoned whatever
-// was lost.
+// Forgotten summons the waiters of a budget that Redis lost. It also summons those who wait for the end of the penalty of
+// any unlimited budget, because no node finds out that an unlimited budget was lost.
 func (n *Node) Forgotten(key string) {
 	n.wake(func(l *line) bool { return l.key == key || wire.Unlimited(&l.charge) })
 }

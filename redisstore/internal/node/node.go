@@ -90,17 +90,17 @@ func New(o Options) *Node {
 	}
 }
 
-// Book implements [store.Store]. If Redis lost a budget, Book gives the fleet time to tell Redis of the
-// starts in that budget, and then asks again: see docs/internals/state-loss.md.
+// Book implements [store.Store]. If Redis lost a budget, Book gives the fleet time to report the starts in that
+// budget to Redis, and then asks again: see docs/internals/state-loss.md.
 func (n *Node) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	g, again, err := n.bookOnce(ctx, b, false)
 	if err != nil || again.after == 0 {
 		return g, err
 	}
 
-	// A caller has waited for its answer already, and MaxWait is for both waits together.
+	// The caller has waited for the first answer already, and MaxWait is for both waits together.
 	if b.MaxWait > 0 {
-		again.after = min(again.after, remaining(b.MaxWait, again.since)) // a slow answer took the rest of MaxWait
+		again.after = min(again.after, remaining(b.MaxWait, again.since))
 	}
 	if err := sleep(ctx, again.after); err != nil {
 		return store.Grant{HeldBy: store.NotHeld}, err
@@ -123,8 +123,9 @@ type retry struct {
 	after time.Duration
 }
 
-// bookOnce asks once, however often the call has to be made for the answer. informed says that the fleet
-// had time to tell Redis of starts that Redis lost.
+// bookOnce asks Redis once, however often the call has to be made until it is answered. informed says that the
+// fleet has had time to report starts that Redis lost. If it has not, and Redis did lose starts, bookOnce returns
+// a retry.
 func (n *Node) bookOnce(ctx context.Context, b *store.Booking, informed bool) (store.Grant, retry, error) {
 	o := n.newBooking(wire.Reserve, b)
 	o.Informed = informed
@@ -134,7 +135,7 @@ func (n *Node) bookOnce(ctx context.Context, b *store.Booking, informed bool) (s
 	}
 	defer n.free(o)
 
-	// Redis lost data, and waits for the nodes to tell what they know.
+	// Redis lost data, and waits for the nodes to report the starts that they know.
 	if o.outcome.State == wire.Unsettled {
 		return store.Grant{}, retry{o.joined, wire.Wait(max(1, o.outcome.Wait))}, nil
 	}
@@ -152,9 +153,9 @@ func (n *Node) newBooking(k wire.Kind, b *store.Booking) *op {
 	return o
 }
 
-// do queues an op and waits until it is done, as long as ctx and maxWait allow. maxWait means what
-// [store.Booking.MaxWait] does. After that do returns an error at once, and a start that is booked all the same is given
-// back. After an error the op is not the caller's any more.
+// do queues an op and waits until it is done, as long as ctx and maxWait allow; maxWait means what
+// [store.Booking.MaxWait] does. If they end before, do returns an error at once, and a start that is booked all the
+// same is given back. After an error the caller must not use the op any more.
 func (n *Node) do(ctx context.Context, o *op, maxWait time.Duration) error {
 	o.observer = outage.From(ctx)
 	if o.observer != nil {
@@ -191,8 +192,8 @@ func (n *Node) do(ctx context.Context, o *op, maxWait time.Duration) error {
 	return n.Conn.Unavailable(o.unavailability(), context.Cause(ctx))
 }
 
-// await waits until the op is done, and returns true. It returns false if timeUp is told or ctx ends before.
-// It tells the op's observer of an outage.
+// await waits until the op is done, and returns true. It returns false if timeUp receives or ctx ends before. It
+// reports an outage to the op's observer.
 func (n *Node) await(ctx context.Context, o *op, timeUp <-chan time.Time) bool {
 	if o.observer == nil {
 		return conn.Await(ctx, o.joined, o.done, timeUp, nil, nil)
@@ -207,7 +208,7 @@ func (n *Node) await(ctx context.Context, o *op, timeUp <-chan time.Time) bool {
 }
 
 // An op is one caller's operation, on its way through a queue and a batch. The lock of the node guards it until
-// done is told; then it is its caller's.
+// done receives. From then on it belongs to its caller.
 type op struct {
 	wire.Op
 	turn   *turn     // the caller's arrival in lines for starts, or nil if it was in no line
@@ -219,12 +220,12 @@ type op struct {
 	noMerge  bool // the op must not be merged
 	isolated bool // the op must have a call for itself
 
-	observer outage.Observer // is told of an outage; may be nil
-	failed   chan struct{}   // told when a call has failed, if there is an observer
+	observer outage.Observer // to which an outage is reported; may be nil
+	failed   chan struct{}   // receives when a call has failed; nil without an observer
 	fails    int             // how many calls failed while the op waited
 	asked    bool            // the caller waits in do
 	left     bool            // nobody waits for the answer
-	done     chan struct{}   // told once, when the fields below are set
+	done     chan struct{}   // receives once, when the fields below are set
 
 	outcome outcome
 	ready   <-chan struct{} // of the place in line: see store.Grant
@@ -233,8 +234,8 @@ type op struct {
 	err     error           // why there is no outcome; while the op waits, why there is none yet
 }
 
-// newOp returns an op for a copy of the charges, which are their owner's again when do returns, even if a call
-// is still on its way. The caller may free the op when it is done.
+// newOp returns an op with a copy of the charges: their owner may change them when do returns, even if a call is
+// still on its way. The caller may free the op when it is done.
 func (n *Node) newOp(k wire.Kind, charges []store.Charge) *op {
 	// All other fields begin anew. The charges' memory and the channel stay.
 	o, _ := n.unused.Get().(*op)
@@ -254,9 +255,9 @@ func keepOp(k wire.Kind, charges ...store.Charge) *op {
 	return &op{Op: wire.Op{Kind: k, Charges: charges}, forSlots: needSlots(charges), joined: time.Now(), done: make(chan struct{}, 1)}
 }
 
-// newReport returns an op that asks for nothing. It is there so that a call is made, with which the reports of the
-// charges' leases go along. It keeps the charges. Its call is made again after a failure as long as do or tell
-// waits for the op, and otherwise not.
+// newReport returns an op that asks for nothing, so that a call is made that carries the reports of the charges'
+// leases. The op keeps the charges. Its call is made again after a failure only as long as do or tell waits for
+// the op.
 func newReport(charges ...store.Charge) *op {
 	o := keepOp(wire.Cancel, charges...)
 	o.joined = time.Time{}
@@ -291,7 +292,7 @@ func (o *op) subtractPatience() {
 	o.patience = 0
 }
 
-// fail notes why a call failed while the op waited, and tells the caller if it has an observer.
+// fail notes why a call failed while the op waited, and wakes await if the caller has an observer.
 func (o *op) fail(err error) {
 	o.err = err
 	o.fails++
@@ -324,15 +325,14 @@ type outcome struct {
 	since  time.Time // the earliest time from which Wait may count; the zero time means: from when the answered copy was sent
 }
 
-// repeated reports whether Redis had done the call before it got the copy that it answered. Then the
-// answer says little of when the call was done.
+// repeated reports whether Redis had done the call before it got the copy that it answered.
 func (o *outcome) repeated() bool { return !o.since.IsZero() }
 
-// nearServer is how long an answer may be on its way before the offset of the server's clock is looked at.
+// nearServer is how long an answer may be on its way before the offset of the server's clock is more exact.
 const nearServer = time.Millisecond
 
-// grant returns what became of an op, for its caller. The start of a server that is not near is due as the
-// server's clock tells: that is known better than for how long this answer was on its way.
+// grant returns what became of an op, for its caller. If the answer was on its way for more than nearServer, the
+// wait for the start follows from the offset of the server's clock, where that is known more exactly.
 func (n *Node) grant(o *op) store.Grant {
 	out := &o.outcome
 	g := o.grant()
@@ -415,7 +415,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// loseWait ends a place in a line for slots whose caller got no answer.
+// loseWait gives up the place in a line for slots that a booking names, because its caller got no answer.
 func (n *Node) loseWait(b *store.Booking) {
 	if place := b.Instead.Place; place != 0 {
 		if lost := n.giveUp(b.Charges, place, false); lost != nil {
@@ -457,8 +457,9 @@ func (n *Node) Release(b *store.Booking, g store.Grant) {
 
 // Settle implements [store.Store].
 func (n *Node) Settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
+	// Nothing was counted without a start, or for unlimited budgets.
 	if !g.OK || !slices.ContainsFunc(b.Charges, func(c store.Charge) bool { return !wire.Unlimited(&c) }) {
-		return nil // nothing was counted
+		return nil
 	}
 
 	o := n.newBooking(wire.Settle, b)
@@ -471,8 +472,8 @@ func (n *Node) Settle(ctx context.Context, b *store.Booking, g store.Grant, cost
 	return err
 }
 
-// Report makes a call that asks for nothing, in the background: the memory of the node of the charges' budgets
-// goes along, and the reports of their leases.
+// Report makes a call that asks for nothing, in the background. The call carries what the node remembers of the
+// charges' budgets, and the reports of their leases.
 func (n *Node) Report(charges []store.Charge) { n.post(newReport(charges...)) }
 
 // ReportNow is Report for a caller that waits until Redis has answered.
@@ -480,8 +481,8 @@ func (n *Node) ReportNow(ctx context.Context, charges []store.Charge) error {
 	return n.do(ctx, newReport(charges...), store.AnyWait)
 }
 
-// undoSoon is how long a caller that gives something back waits until Redis has it back, so that the caller's
-// next booking finds the room. The caller does not wait for a Redis that has not answered for undoSoon.
+// undoSoon is how long a caller that gives something back waits for the answer, so that its next booking finds
+// the room. It does not wait for a Redis that has not answered anything for undoSoon.
 const undoSoon = 50 * time.Millisecond
 
 // tell queues an op that gives something back, and waits until it is done, for undoSoon at most. The caller
@@ -489,7 +490,6 @@ const undoSoon = 50 * time.Millisecond
 func (n *Node) tell(o *op) {
 	o.joined = time.Now()
 
-	// The caller waits, so that its next call finds the room. It does not wait for a Redis that has been silent.
 	unheard := n.Conn.Unheard()
 	n.post(o)
 	if unheard >= undoSoon {

@@ -20,14 +20,14 @@ type queue struct {
 	running bool
 	lost    *batch        // a call without an answer, for which nobody waited any more: see next
 	leavers int           // upper bound on the queued ops whose caller has left
-	left    chan struct{} // told when a caller leaves, for a call that waits before it is made again
+	left    chan struct{} // receives when a caller leaves: it wakes a call that waits before it is made again
 	due     time.Time     // when the next call must be made, if there are ops
-	sooner  chan struct{} // told when due becomes earlier
+	sooner  chan struct{} // receives when due becomes earlier, or a call is full
 }
 
 const (
-	maxBatch = 80 // ops of one call bound how long Redis is busy with the call, and the record of its answers to 4 KB
-	maxTurns = 32 // of them come from a line, or go to it again: each has an answer of its own, which Redis keeps
+	maxBatch = 80 // ops in one call: so Redis is busy for a short time, and the record of the answers takes 4 KB at most
+	maxTurns = 32 // of these may be of callers that were in a line: each has an answer of its own, which Redis keeps
 )
 
 // enqueue puts an op into the queue of its group. It returns the queue if the queue stood still: then the
@@ -60,8 +60,8 @@ func (n *Node) enqueueLocked(o *op) *queue {
 	return q
 }
 
-// noteDue takes the op that has come last into account in q.due, and tells sooner if the next call must be made
-// earlier, or is full.
+// noteDue sets q.due by the op that has come last, and sends to q.sooner if the next call must be made earlier, or is
+// full.
 func (q *queue) noteDue(o *op) {
 	due := o.due()
 
@@ -80,9 +80,11 @@ func (q *queue) noteDue(o *op) {
 }
 
 // lead makes the next call of a queue that stood still, on the goroutine of the caller of an op, its leader. So
-// a lone caller needs no other goroutine. It reports whether the op is done. It starts a goroutine that drains
-// the queue for a call that has no answer within conn.Silence or before the leader leaves, for a call that
-// failed, for a call with reports, which may have to wait for locks, and for the ops that have come meanwhile.
+// a lone caller needs no other goroutine. It reports whether the op is done.
+//
+// lead starts a goroutine that drains the queue if ops have come meanwhile. That goroutine also goes on with a call
+// that failed, that has no answer within conn.Silence or before the leader leaves, or that has reports, which may
+// have to wait for locks.
 func (n *Node) lead(ctx context.Context, o *op, q *queue, maxWait time.Duration) bool {
 	group, longest := o.group(), conn.Silence
 	if d, ends := conn.Patience(ctx, maxWait, o.joined); ends {
@@ -98,7 +100,7 @@ func (n *Node) lead(ctx context.Context, o *op, q *queue, maxWait time.Duration)
 
 	b := n.next(group, q)
 
-	// Such a call may wait for the locks of its reports, and its caller may leave meanwhile.
+	// A call with reports may have to wait for their locks, and the leader may leave meanwhile.
 	if b.forSlots() {
 		go n.drain(group, q, b)
 		return false
@@ -124,12 +126,12 @@ func (n *Node) lead(ctx context.Context, o *op, q *queue, maxWait time.Duration)
 		go n.drain(group, q, nil)
 	}
 
-	// deliver has marked the op as done, unless it must ask again.
+	// deliver has sent to done, unless the op was refused for the MaxWait of other callers and is in the next call.
 	select {
 	case <-o.done:
 		return true
 	default:
-		return false // the op was refused for the MaxWait of other callers, and is in the next call
+		return false
 	}
 }
 
@@ -263,8 +265,8 @@ func (n *Node) execute(q *queue, b *batch) bool {
 	return true
 }
 
-// deliver tells the callers of a batch that their ops are done. What was booked for a caller that has left is
-// given back by the next call.
+// deliver ends the ops of a batch, with the error err or with their outcomes, and wakes their callers. What was
+// booked for a caller that has left is given back by the next call.
 func (n *Node) deliver(q *queue, b *batch, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -283,7 +285,7 @@ func (n *Node) deliver(q *queue, b *batch, err error) {
 				n.startAnswered(o)
 			}
 
-			// What Redis has given to a caller that has left is given back. An op that was refused for other callers asks again.
+			// A caller that has left gives back its start or place. An op that was refused for other callers asks again. All other ops are done.
 			switch {
 			case err == nil && o.left && o.outcome.State == wire.InLine:
 				undone = append(undone, o.leaveOps()...)
@@ -384,8 +386,8 @@ func (q *queue) sweep() {
 	q.ops = append(back, q.ops...)
 }
 
-// gather waits for callers that may share the next call of a queue: until one of its ops can wait no longer, or
-// a call is full, or ctx is done. Then it waits for the callers that were summoned and are on their way.
+// gather waits for callers that may share the next call of a queue, until one of its ops can wait no longer or a
+// call is full. Then it waits for the callers that were summoned and are on their way. It ends early if ctx does.
 func (n *Node) gather(ctx context.Context, group string, q *queue) {
 	for {
 		d := n.spareTime(q)
@@ -443,8 +445,8 @@ func (n *Node) expect(group string) *gathering {
 	return g
 }
 
-// endExpectation notes that a summoned caller has come to the queue, or does not come. A turn that is nil, or
-// was not summoned, changes nothing.
+// endExpectation notes that the summoned caller of a turn has come to the queue, or does not come. It does nothing
+// if the turn is nil, or was not summoned.
 func (n *Node) endExpectation(t *turn) {
 	if t == nil || t.gathering == nil {
 		return
@@ -462,7 +464,7 @@ func (n *Node) endExpectation(t *turn) {
 	n.endGathering(g)
 }
 
-// endGathering has no call wait for a gathering from now on.
+// endGathering forgets a gathering: no call waits for it from now on.
 func (n *Node) endGathering(g *gathering) {
 	if n.gatherings[g.group] == g {
 		delete(n.gatherings, g.group)
@@ -484,7 +486,7 @@ func (n *Node) awaitSummoned(group string) {
 	select {
 	case <-g.over:
 	case <-late.C:
-		// A caller may be busy, so nobody waits for this gathering any more.
+		// Some caller may be busy, so no other call waits for this gathering either.
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.endGathering(g)
@@ -495,9 +497,9 @@ func (n *Node) awaitSummoned(group string) {
 // callers for a part of the time that the newcomer has to wait anyway.
 
 const (
-	maxPatience = 150 * time.Millisecond // a caller of a remote node that comes that much later may get a place before a newcomer
-	minSweep    = 64                     // budgets are kept without a sweep
-	maxLanes    = 512                    // of a budget are remembered
+	maxPatience = 150 * time.Millisecond // a call waits no longer: callers of other nodes that come meanwhile get places before its newcomers
+	minSweep    = 64                     // fewer budgets are not swept
+	maxLanes    = 512                    // lanes of a budget that are remembered
 )
 
 // fullBudgets are the budgets that were full by the last answers. The lock of the node guards them.
@@ -506,17 +508,17 @@ type fullBudgets struct {
 	limit int // of budgets, until sweep drops the budgets that have room again
 }
 
-// A fullBudget says until when a budget is full, by the last answers: for the callers without a share by class, and
-// for the callers with a share by lane. Until then means the latest start for which a caller waits. A newcomer of the
-// lane, or of a lower class, starts no earlier, unless a start is given back.
+// A fullBudget says until when a budget is full, by the last answers: by class for callers without a share, and by
+// lane for callers with a share. A lane is full until the latest start for which one of its callers waits: a newcomer
+// of the lane, or of a lower class, starts no earlier, unless a start is given back.
 type fullBudget struct {
 	until     [3]time.Time
 	shares    map[wire.LaneID]time.Time
 	newcomers int // how many came since the last answer whose calls wait for other callers
 }
 
-// note notes until when a lane is full. What a newcomer was told is kept: a caller that has waited already waits
-// for less than the next newcomer will.
+// note notes until when a lane is full. In a lane of a share, only the answer to a newcomer may lower what is known: a
+// caller that has waited already waits for less than the next newcomer will.
 func (b *fullBudget) note(id wire.LaneID, until time.Time, newcomer bool) {
 	if id.Share == 0 {
 		b.until[id.Class-1] = until
@@ -559,11 +561,11 @@ func (b *fullBudget) isFull(now time.Time) bool {
 	return latest(b.until[0], latest(b.until[1], b.until[2])).After(now)
 }
 
-// note takes in the answer to an op: which budget made it wait, and for how long.
+// note records the answer to an op: which budget made the caller wait, and for how long.
 func (f *fullBudgets) note(o *op, now time.Time) {
 	out := &o.outcome
 
-	// The budget did not make this caller wait, or its wait says nothing to others: a pause ends for all at once.
+	// No budget made this caller wait, or the wait says nothing of newcomers: a pause ends for all at once.
 	if out.Charge < 0 || out.Wait <= 0 || out.PausedUntil > 0 || o.Class == 0 || o.Horizon == 0 {
 		return
 	}
@@ -583,7 +585,7 @@ func (f *fullBudgets) note(o *op, now time.Time) {
 	b.newcomers = 0
 }
 
-// noteLanes takes in when the last waiters of a full budget's lanes start: a newcomer starts no sooner.
+// noteLanes records when the last waiters in the lanes of a full budget start: a newcomer starts no sooner.
 func (f *fullBudgets) noteLanes(key [16]byte, l *wire.Line, now time.Time) {
 	if b := f.all[key]; b != nil {
 		for _, lane := range l.Lanes {
@@ -609,10 +611,10 @@ func (f *fullBudgets) sweep(now time.Time) {
 // forget lets newcomers for a budget ask at once.
 func (f *fullBudgets) forget(key [16]byte) { delete(f.all, key) }
 
-// patience returns how long the call of a newcomer may wait for other callers: half of the time until its start,
-// and less if the newcomer has a share, so that its start is not within the horizon before. It is 0 if the newcomer
-// would be refused, so that the newcomer hears of it at once. Of many newcomers only as many wait as start in half of
-// maxPatience: otherwise a crowd of this program would come before callers of the rest of the fleet.
+// patience returns how long the call of a newcomer may wait for other callers: half of the time until its start but,
+// if the newcomer has a share, no longer than until the start is within its horizon. It is 0 if the newcomer would be
+// refused. Of many newcomers only as many wait as start in half of maxPatience: otherwise a crowd of this program
+// would come before callers of the rest of the fleet.
 func (f *fullBudgets) patience(o *op, b *store.Booking, now time.Time) time.Duration {
 	if o.Kind != wire.Reserve || b.Horizon == 0 || b.Turn != nil || b.Instead != (store.Handle{}) || b.NotBefore > 0 || o.forSlots {
 		return 0
@@ -638,12 +640,12 @@ func (f *fullBudgets) patience(o *op, b *store.Booking, now time.Time) time.Dura
 		}
 	}
 
-	// A caller that will be refused hears of it at once.
+	// Nothing is known to make the caller wait, or it will be refused and should hear that at once.
 	if holder == nil || b.MaxWait >= 0 && wait >= b.MaxWait {
 		return 0
 	}
 
-	// Behind this crowd, newcomers do not wait for company: callers of other nodes would have to stand behind all of them.
+	// No more newcomers wait for company: callers of other nodes would have to stand behind all of them.
 	holder.newcomers++
 	if holder.newcomers >= crowd {
 		return 0

@@ -22,10 +22,10 @@ type lease struct {
 	held        int             // by granted bookings that were not released
 	line        []*waiter       // in the order in which they came
 	maxReported int             // how many of the line are reported for each reserve
-	generation  wire.Generation // of the record in Redis, and how often it was written, as far as is known
-	askedAt     time.Time       // when that was asked
-	answeredAt  time.Time       // and when it was answered
-	askAgain    time.Duration   // when to ask again at the latest, or 0 if there is no need
+	generation  wire.Generation // of the record in Redis, and how often the record was written, by the last answer
+	askedAt     time.Time       // when the call of that answer was sent
+	answeredAt  time.Time       // when the answer came
+	askAgain    time.Duration   // after what time to ask again at the latest, or 0 if there is no need
 	reporting   int             // how many calls report the lease, or will soon
 	earlyCalls  []int64         // the waiters that were summoned while a call was on its way
 	renewTimer  *time.Timer     // runs renew
@@ -69,8 +69,8 @@ func (l *lease) summon(arrivals []int64) {
 	}
 }
 
-// lockRecords returns the leases that a call for some ops reports, and waits until no call on its way reports
-// any of them. It locks them in the order of their keys, so that two calls never wait for each other.
+// lockRecords returns the leases that a call for some ops reports. It locks their records, and so waits until no call
+// on its way reports any of them.
 func (n *Node) lockRecords(ops []*op) []*lease {
 	var locked []*lease
 	n.mu.Lock()
@@ -134,16 +134,16 @@ func (l *lease) report(sequence, latest int64, now time.Time) wire.Report {
 		Generation: l.generation, Latest: latest, Most: l.maxReported, Waiters: l.reported(),
 	}
 
-	// Redis keeps a record for as long as a lease. What the node knows of it is void then, and is no sign of a loss.
+	// Redis keeps a record for as long as a lease. If the record may have expired since the last answer, its end is no sign of a loss.
 	if now.Sub(l.answeredAt) > wire.SureLease {
-		r.Generation = wire.Generation{} // the record in Redis may have expired since
+		r.Generation = wire.Generation{}
 	}
 	r.Elapsed, r.Clock = history.Elapsed(l.askedAt, now)
 	return r
 }
 
-// reported returns the waiters that are reported: all that were summoned, and the first of the rest, with the
-// costs of those behind that are left out. Waiters of different reserves do not hide each other.
+// reported returns the waiters that are reported: all that were summoned and, for each reserve, the first of the rest.
+// The last of these has in Behind the costs of the waiters that are left out.
 func (l *lease) reported() []wire.Waiter {
 	type class struct { // of one reserve: there are as many as priorities
 		reserve, count int
@@ -210,7 +210,7 @@ func (n *Node) unlockRecord(l *lease, answered bool) {
 
 	after := n.RenewEvery
 
-	// With nothing in use, the lease is kept until Redis has forgotten it, and then dropped.
+	// A lease that is not in use is kept until Redis has forgotten it: then renew drops it.
 	switch {
 	case !l.inUse():
 		after = wire.Lease
@@ -228,7 +228,7 @@ func (n *Node) unlockRecord(l *lease, answered bool) {
 	}
 }
 
-// renew reports a lease to Redis once more, or forgets it if it is not in use.
+// renew reports a lease to Redis once more. It forgets a lease that is not in use, unless a call reports it.
 func (n *Node) renew(l *lease) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -275,7 +275,7 @@ func (n *Node) lineUp(l *lease, c *store.Charge, arrival int64) <-chan struct{} 
 	l.line = slices.Insert(l.line, i, w)
 	n.Subs.Retain()
 
-	// The message that summons this waiter came before the answer.
+	// The message that summons this waiter may have come before the answer.
 	if slices.Contains(l.earlyCalls, arrival) {
 		l.summon([]int64{arrival})
 	}
@@ -290,9 +290,9 @@ func (n *Node) leaveLease(l *lease, arrival int64) {
 	}
 }
 
-// giveUp notes that a caller gives back the slots that its charges are for, if it holds them, and the place in
-// line of the waiter with an arrival. The next call that reports the leases tells Redis. giveUp returns the charges
-// that are for slots.
+// giveUp notes in the leases that a caller gives back the slots of its charges, if it holds them, and the place in line
+// of the waiter with an arrival. The next call that reports the leases tells Redis. giveUp returns the charges that are
+// for slots.
 func (n *Node) giveUp(charges []store.Charge, arrival int64, holds bool) (ended []store.Charge) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -320,7 +320,7 @@ func (n *Node) giveUp(charges []store.Charge, arrival int64, holds bool) (ended 
 	return ended
 }
 
-// Granted takes in a message that names waiters of a budget for which slots are set aside. The message may come
+// Granted summons the waiters that a message names: slots of a budget are set aside for them. The message may come
 // before the reply by which the node learns that such a waiter stands in line.
 func (n *Node) Granted(m notify.Slots) {
 	n.mu.Lock()
@@ -337,9 +337,9 @@ func (n *Node) Granted(m notify.Slots) {
 	l.summon(m.Arrivals)
 }
 
-// Subscribed takes in that a subscription of a channel has begun. Messages may have been sent before. So for the channel
-// that summons waiters for slots it reports the leases of all waiters, and for the channel that says whose turn it is in
-// lines for starts it may ask how they stand: see connected.
+// Subscribed is called when a subscription of a channel has begun. Messages that were sent before are lost. So for the
+// channel of slots that are set aside it reports all leases with waiters, and for the channel of turns in lines for starts
+// it asks how the lines stand: see connected.
 func (n *Node) Subscribed(channel string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -110,8 +110,8 @@ func (s *Subscriptions) Release() {
 	}
 }
 
-// end ends a subscription that has no users. A timer that is set anew while end waits for the lock calls end
-// twice: then the subscription has ended before, and there may be a new one.
+// end ends a subscription, unless it has users. If the timer was set anew while end waited for the lock, end is
+// called twice. The second call finds no subscription, or a new one, and does nothing.
 func (s *Subscriptions) end(sub *Subscription) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,12 +131,14 @@ func (s *Subscriptions) Active() bool {
 // A heartbeat says since when a subscription has received all messages: the beats that the subscription publishes
 // take the way of all messages. A connection that is up proves nothing. It may be half open, or lead to a server
 // that has ceased to be master.
+//
+// No message from completeFrom until completeUntil was lost.
 type heartbeat struct {
 	subscribed    time.Time // when the server had confirmed the shared channel; the zero time before that
-	completeFrom  time.Time // no message since then was lost; the zero time if that is not known
-	completeUntil time.Time // and before then
-	sent          time.Time // when the last beat was
-	sending       bool      // and it is still on its way to the server
+	completeFrom  time.Time // when the first beat that came back was sent; the zero time before that
+	completeUntil time.Time // when the last beat that came back was sent
+	sent          time.Time // when the last beat was sent
+	sending       bool      // the last beat is still on its way to the server
 }
 
 const (
@@ -157,7 +159,7 @@ func (s *Subscriptions) CompleteSince(t time.Time) bool {
 		return false
 	}
 
-	// Beats have come back since before that time, and the last one a short time ago.
+	// A beat from before that time has come back, and so has one from a short time ago.
 	h := &s.sub.heartbeat
 	return !h.completeFrom.IsZero() && !h.completeFrom.After(t) && time.Since(h.completeUntil) < validFor
 }
@@ -181,9 +183,12 @@ func (sub *Subscription) received(b beat) {
 	sub.owner.mu.Lock()
 	defer sub.owner.mu.Unlock()
 	h, sent := &sub.heartbeat, origin.Add(time.Duration(b))
+
+	// A beat from before the subscription was complete proves nothing.
 	if h.subscribed.IsZero() || sent.Before(h.subscribed) {
-		return // it was sent before the connection could receive all
+		return
 	}
+
 	if h.completeFrom.IsZero() {
 		h.completeFrom = sent
 	}
@@ -201,13 +206,13 @@ func (sub *Subscription) listenTime() time.Duration {
 	return min(silence, max(minQuiet, beatEvery-time.Since(h.sent)))
 }
 
-// beat publishes a beat, if it is time to. The call takes as long as the client lets
-// it, so it has a goroutine of its own.
+// beat publishes a beat, if the last one is beatEvery old. The call takes as long as the
+// client lets it, so it has a goroutine of its own.
 func (sub *Subscription) beat(ctx context.Context) {
 	sub.owner.mu.Lock()
 	defer sub.owner.mu.Unlock()
 
-	// Not before the server has confirmed the subscription, or the beat would be lost.
+	// Before the server has confirmed the subscription, the beat would be lost.
 	h, now := &sub.heartbeat, time.Now()
 	if h.subscribed.IsZero() || h.sending || now.Sub(h.sent) < beatEvery {
 		return
@@ -224,7 +229,7 @@ func (sub *Subscription) beat(ctx context.Context) {
 	}()
 }
 
-// silence is after what time without a message a connection is tried.
+// silence is how long a connection may bring nothing before it is tested.
 const silence = time.Second
 
 // listen connects again and again until ctx ends.
@@ -248,7 +253,8 @@ func (s *Subscriptions) listen(ctx context.Context, sub *Subscription) {
 }
 
 // readLoop reads one connection until it fails, and reports whether it ever worked.
-// After a silence it sends a beat, and then asks for any answer.
+// After one silence it may send a beat, and after the second it sends a ping. A
+// connection that brings nothing in the third silence has failed.
 func (sub *Subscription) readLoop(ctx context.Context, c *redis.PubSub) (worked bool) {
 	for silences := 0; ; {
 		m, err := c.ReceiveTimeout(ctx, sub.listenTime())
@@ -256,7 +262,7 @@ func (sub *Subscription) readLoop(ctx context.Context, c *redis.PubSub) (worked 
 		case err == nil:
 			worked, silences = true, 0
 			sub.Deliver(m)
-		// After a silence, any answer to a ping shows that the connection is alive.
+		// The connection has failed, is silent after a ping, or cannot send a ping. The answer to a ping is received as any message.
 		case !timedOut(err) || silences > 1 || silences == 1 && c.Ping(ctx) != nil:
 			return worked
 		default:
@@ -267,11 +273,11 @@ func (sub *Subscription) readLoop(ctx context.Context, c *redis.PubSub) (worked 
 	}
 }
 
-// Deliver takes what came on a connection, as the client knows it.
+// Deliver passes what the client received on a connection on to the subscription or the node.
 func (sub *Subscription) Deliver(m any) {
 	var known Message
 	switch m := m.(type) {
-	// Only the shared channel brings pauses, so the connection is complete from its confirmation on.
+	// Only the shared channel brings pauses, so the connection is complete once that channel is confirmed.
 	case *redis.Subscription:
 		if m.Channel == sub.Shared {
 			sub.connected()
@@ -311,7 +317,7 @@ type Subscribed struct{ Channel string }
 type Pause struct {
 	Key  string
 	End  int64         // by the server's clock, in microseconds, or 0 if the pause was lifted
-	Left time.Duration // until then
+	Left time.Duration // until the end
 }
 
 // Lifted reports whether the pause was lifted.
@@ -324,13 +330,13 @@ type Invalidation struct {
 	From, Until int64
 }
 
-// Turns says whose turn it is in the line of a budget: the turn of the callers whose tickets are below the cut of
-// their class. lua/queue.lua publishes it.
+// Turns says whose turn it is in the line of a budget: that of the callers whose tickets are below the cut of their
+// lane. lua/queue.lua publishes it.
 type Turns struct {
 	Key   string
 	Line  int64
 	Cuts  [3]int64 // by class, of callers without a share
-	Lanes []Cut    // that have moved, of a line with shares, which has no Cuts
+	Lanes []Cut    // the cuts that have moved in a line with shares, whose Cuts are 0
 }
 
 // A Cut is the cut of the callers of one class and one share. Callers without a share have the share 0.
@@ -368,9 +374,9 @@ func (l Loss) String() string { return lossMark + l.Key }
 // String returns the message as it is published.
 func (b beat) String() string { return beatMark + strconv.FormatInt(int64(b), 10) }
 
-// parseShared takes a message apart that all nodes receive. It returns nil if the message makes no sense.
+// parseShared parses a message on the channel of all nodes. It returns nil if the message makes no sense.
 func parseShared(text string) Message {
-	// A mark in front tells what the numbers are. A pause has no mark.
+	// The mark in front says which message it is. A pause has no mark.
 	if rest, ok := strings.CutPrefix(text, invalidationMark); ok {
 		if n, key := numbers(rest, 2); n != nil {
 			return Invalidation{key, n[0], n[1]}
@@ -393,7 +399,7 @@ func parseShared(text string) Message {
 // maxCuts is how many lanes a line can have.
 const maxCuts = 1024
 
-// parseCuts takes a message about lanes of shares apart. It returns nil if the message makes no sense.
+// parseCuts parses a message about lanes of shares. It returns nil if the message makes no sense.
 func parseCuts(text string) Message {
 	n, rest := numbers(text, 2)
 	if n == nil || n[1] < 1 || n[1] > maxCuts {
@@ -413,7 +419,7 @@ func parseCuts(text string) Message {
 	return t
 }
 
-// parseOwn takes a message apart that only this node receives. It returns nil if the message makes no sense.
+// parseOwn parses a message on the channel of this node. It returns nil if the message makes no sense.
 func parseOwn(text string) Message {
 	if nanos, ok := strings.CutPrefix(text, beatMark); ok {
 		n, err := strconv.ParseInt(nanos, 10, 64)

@@ -14,7 +14,7 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A watch over each booked start that lies ahead. It learns whether the start has become void: from messages, and
+// Each booked start that lies ahead has a watch, which finds out whether the start has become void: from messages or,
 // where messages may have been lost, by a question to Redis before the start.
 
 // SubscribeFrom is how long the wait for a start must be to be worth a subscription. A watch over a
@@ -32,12 +32,12 @@ type Watches struct {
 	mu             sync.Mutex
 	watches        map[string]map[*Watch]struct{} // by the keys of their budgets
 	pastNews       []pastInvalidation             // the oldest first
-	forgottenUntil time.Time                      // invalidations that came before then are forgotten
+	forgottenUntil time.Time                      // invalidations received up to then may be missing in pastNews
 	asking         bool                           // serve runs
 	next           *query                         // that serve asks next, or nil while no caller waits for it
 }
 
-// NewWatches returns the watches of a node. They ask Redis by the function, which makes one
+// NewWatches returns the watches of a node. They ask Redis by calling ask, which makes one
 // call and returns the pauses of some budgets in order.
 func NewWatches(c *conn.Conn, subs *Subscriptions, ask func(context.Context, []string) ([]Pause, error)) *Watches {
 	return &Watches{SubscribeFrom: SubscribeFrom, conn: c, subs: subs, ask: ask, watches: make(map[string]map[*Watch]struct{})}
@@ -74,7 +74,7 @@ func (ws *Watches) Add(s Start, news chan<- struct{}) *Watch {
 	w := &Watch{Start: s, owner: ws, news: news, knownUntil: s.Sent}
 	w.subscribed = time.Until(s.Due) > ws.SubscribeFrom
 
-	// A start that is near is asked for once, which is cheaper than a subscription.
+	// For a near start one question is cheaper than a subscription.
 	if w.subscribed {
 		ws.subs.Retain()
 	}
@@ -147,7 +147,7 @@ func (w *Watch) Void() bool { return w.void.Load() }
 // after the start was booked, and Left counts, too.
 const clockDoubt = 250 * time.Millisecond
 
-// learn takes in the pause of a budget of the watch: if it ends after the start, the start is void.
+// learn marks the start as void if a pause of one of its budgets ends after the start.
 func (w *Watch) learn(p Pause) {
 	if p.End > w.At || p.Left > max(0, time.Until(w.Due)+w.Doubt+clockDoubt) {
 		w.void.Store(true)
@@ -162,7 +162,7 @@ func (w *Watch) tell() {
 	}
 }
 
-// A pastInvalidation is a pause that was received, or the end of a pause.
+// A pastInvalidation is a received message that a budget was paused, or that its pause was lifted.
 type pastInvalidation struct {
 	Pause
 	at time.Time
@@ -181,7 +181,7 @@ func (ws *Watches) Paused(p Pause) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 
-	// Old messages are forgotten, and it is noted up to when: a watch of an earlier booking must ask.
+	// Forget old messages, and note up to when: watches of earlier bookings must ask.
 	now := time.Now()
 	for len(ws.pastNews) > 0 && (now.Sub(ws.pastNews[0].at) > pastTime || len(ws.pastNews) >= maxPast) {
 		ws.forgottenUntil, ws.pastNews = ws.pastNews[0].at, ws.pastNews[1:]
@@ -190,7 +190,7 @@ func (ws *Watches) Paused(p Pause) {
 	ws.pastNews = append(ws.pastNews, pastInvalidation{p, now})
 
 	for _, w := range ws.inOrder(p.Key) {
-		// The end of a pause voids every start: callers may start earlier now.
+		// If a pause was lifted, every start is void: its caller may have an earlier one now.
 		w.learn(p)
 		if p.Lifted() {
 			w.void.Store(true)
@@ -270,7 +270,7 @@ type query struct {
 	last    error // why the last of them failed
 }
 
-// query asks Redis for the pauses of a watch's budgets, and tells all watches over them.
+// query asks Redis for the pauses of a watch's budgets, and passes them on to all watches over these budgets.
 func (ws *Watches) query(ctx context.Context, w *Watch, maxWait time.Duration) error {
 	since := time.Now()
 	timeUp, stop := conn.Timeout(ctx, maxWait, since)
@@ -280,7 +280,7 @@ func (ws *Watches) query(ctx context.Context, w *Watch, maxWait time.Duration) e
 	q := ws.joinQuery(w)
 	defer ws.leaveQuery(q)
 
-	// The observer hears of an outage while the caller waits.
+	// Report an outage to the caller's observer while the caller waits.
 	var tell func()
 	if observer := outage.From(ctx); observer != nil {
 		tell = func() { observer.StoreAway(ws.conn.Cause(ws.unavailability(q, since))) }
@@ -297,7 +297,8 @@ func (ws *Watches) joinQuery(w *Watch) *query {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 
-	if ws.next == nil || ws.next.ctx.Err() != nil { // ended: all its callers have left
+	// A query that all its callers have left has ended, so it cannot be joined.
+	if ws.next == nil || ws.next.ctx.Err() != nil {
 		ws.next = &query{keys: make(map[string]struct{}), failed: make(chan struct{}), done: make(chan struct{})}
 		ws.next.ctx, ws.next.stop = context.WithCancel(context.Background())
 	}
@@ -398,7 +399,7 @@ func (ws *Watches) answered(q *query, found []Pause, asked time.Time) {
 		for w := range ws.watches[p.Key] {
 			w.learn(p)
 
-			// Only if all of its budgets were asked about, the watch knows all pauses.
+			// The watch knows all pauses only if the query was about all of its budgets.
 			if !slices.ContainsFunc(w.Keys, func(key string) bool { _, ok := q.keys[key]; return !ok }) {
 				w.knownUntil = asked
 			}

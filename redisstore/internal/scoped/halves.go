@@ -37,7 +37,8 @@ func split(b *store.Booking) *halves {
 // turns are the arrivals of one caller in the lines of both halves.
 type turns struct{ fleet, node store.Turn }
 
-// turnsOf takes them apart. That of one half is known to that half alone.
+// turnsOf returns the arrivals of both halves. A Turn of a single store is returned for both:
+// the other store does not know it.
 func turnsOf(t store.Turn) (fleet, node store.Turn) {
 	if both, ok := t.(turns); ok {
 		return both.fleet, both.node
@@ -85,7 +86,7 @@ func ofFleet(g store.Grant) store.Grant {
 	return g
 }
 
-// granted is a half's grant as one of the whole.
+// granted returns the grant of one half, whose charges stand at in, as a grant to the whole booking.
 func (h *halves) granted(g store.Grant, in []int) store.Grant {
 	if g.HeldBy >= 0 {
 		g.HeldBy = in[g.HeldBy]
@@ -98,7 +99,7 @@ func (h *halves) granted(g store.Grant, in []int) store.Grant {
 	return g
 }
 
-// pick returns some of the costs.
+// pick returns the costs at some indexes.
 func pick(costs, which []int) []int {
 	picked := make([]int, len(which))
 	for k, i := range which {

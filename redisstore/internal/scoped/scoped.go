@@ -151,10 +151,10 @@ func (w *watch) Stop() {
 func (s *composed) bookBoth(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	h, asked := split(b), time.Now()
 	for {
-		named := time.Now()
+		nodeAsked := time.Now()
 		nodeGrant, err := h.book(ctx, s.node, &h.node, h.inNode)
 
-		// The node has no start, so the caller waits here or is refused: in the fleet it gives back what it has.
+		// The node's store has no start, so the caller waits in its line or is refused: it gives back what it has in the fleet.
 		if err != nil || !nodeGrant.OK {
 			s.leaveFleet(&h.fleet)
 			place := nodeGrant.Handle
@@ -178,7 +178,7 @@ func (s *composed) bookBoth(ctx context.Context, b *store.Booking) (store.Grant,
 		moved := s.move(ctx, h, nodeGrant, fleetGrant.Wait, remaining(b.MaxWait, asked))
 		h.node.Turn = moved.Turn
 
-		// A second caller has taken the room, so both begin again from the next start that the node has.
+		// A second caller has taken the room. Begin again: the node's next start is no earlier than the fleet's, which is given back.
 		if !moved.OK || moved.Wait > fleetGrant.Wait {
 			s.node.Cancel(&h.node, moved)
 			h.node.Instead, h.node.NotBefore, h.fleet.Instead = store.Handle{}, fleetGrant.Wait, fleetGrant.Handle
@@ -186,12 +186,13 @@ func (s *composed) bookBoth(ctx context.Context, b *store.Booking) (store.Grant,
 			continue
 		}
 
+		// A start of the node that has not moved was booked before the fleet was asked.
 		fleetGrant.Handle.Node = &moved.Handle
 		if moved.Handle.Start == nodeGrant.Handle.Start {
-			fleetGrant.Age = max(fleetGrant.Age, time.Since(named)) // the start counts from when the node's store booked it
+			fleetGrant.Age = max(fleetGrant.Age, time.Since(nodeAsked))
 		}
 
-		// The fleet has held nothing back, so the wait is for a budget of the node.
+		// No budget of the fleet held the start back, so a budget of the node did.
 		if fleetGrant.HeldBy < 0 && fleetGrant.Wait > 0 {
 			fleetGrant.HeldBy, fleetGrant.Paused = nodeGrant.HeldBy, nodeGrant.Paused
 			return h.granted(fleetGrant, h.inNode), nil

@@ -244,7 +244,7 @@ func (w *writer) release() {
 // op writes one operation. Numbers that it has in common with the operation before
 // are not written again.
 func (w *writer) op(o *Op) {
-	// Charges that become gates are left out of the numbers: at says where the rest are.
+	// Charges that become gates are not written: at has the indexes of the others.
 	at := w.request.writtenCharges(o)
 	common := [...]int64{int64(o.Kind), flag(o.Informed), o.Start, o.Arrival, Micros(o.NotBefore), Micros(o.Spread),
 		Micros(o.Horizon), max(1, o.Class), flag(o.Returns), int64(len(o.Tickets)), int64(at.size(o))}
@@ -276,7 +276,7 @@ func (w *writer) op(o *Op) {
 	}
 }
 
-// gate writes the key of an unlimited budget, if it is new, and of interest.
+// gate writes the key of an unlimited budget once in the call. To settle, no gate is needed.
 func (w *writer) gate(o *Op, ch *store.Charge) {
 	if _, known := w.gated[ch.Budget.Key]; known || o.Kind == Settle {
 		return
@@ -567,7 +567,8 @@ func (r *reader) outcomes(to []Outcome, q *BookRequest, op *Op, left int) []Outc
 	return to
 }
 
-// delays reads by how much shadows are late. One whose gate is open is not.
+// delays reads by how much each shadow would have delayed the start. A shadow that is a gate is not in
+// the reply: its delay is 0.
 func (r *reader) delays(o *Outcome, q *BookRequest, op *Op) {
 	for i := range op.Charges {
 		ch := &op.Charges[i]
@@ -617,7 +618,7 @@ func (o Outcome) of(op *Op, i, callers, last int64) Outcome {
 		return o
 	}
 
-	// Tickets follow each other, so the turns between the first and the last are taken to be even.
+	// The turns between the first and the last are taken to lie evenly.
 	o.At += (last - o.At) * i / (callers - 1)
 	ch := &op.Charges[o.Charge]
 	k := slices.IndexFunc(o.Tickets, func(t Ticket) bool { return t.Budget == ch.Budget.Key })

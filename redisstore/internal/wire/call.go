@@ -111,7 +111,7 @@ func ReadHead(reply string, keys []string) (Head, Frame, error) {
 			return h, nil, nil
 		}
 
-	// A pair of numbers for each gate that is shut: its key, and until when.
+	// A pair of numbers for each gate that is shut: the index of its key, and for how long it stays shut.
 	case Shut:
 		for ; rest.Size() >= 2; rest = rest.From(2) {
 			i := rest.At(0) - 1

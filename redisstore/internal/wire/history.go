@@ -34,11 +34,11 @@ type Older struct{ Count, Mark int64 }
 // lua/repair.lua.
 type Known struct {
 	Record      int64                 // lower bound on the number in the record of calls. Zero means that there may be no record.
-	Elapsed     time.Duration         // since the last call that spoke of the budget was sent
-	Clock       Clock                 // what is known of the server's clock since then
-	ServerTime  int64                 // the time that its reply told
-	AtLeast     time.Duration         // lower bound on the time since then
-	Generations [Lives + 1]Generation // the present one first. A row names one fewer: starts of the last may be in no row.
+	Elapsed     time.Duration         // since the last call about the budget was sent
+	Clock       Clock                 // what is known of the server's clock since that call
+	ServerTime  int64                 // the server's time in the reply to that call
+	AtLeast     time.Duration         // lower bound on the time since ServerTime
+	Generations [Lives + 1]Generation // the youngest first; before all others, one of starts that no row has, if there are any
 	Older       Older
 	Starts      Samples // the latest first
 }

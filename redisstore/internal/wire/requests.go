@@ -300,8 +300,9 @@ func (r *reader) shares() (all []store.ShareStatus) {
 			continue
 		}
 
+		// Served is -1 for all lanes of a row that does not say it, and then stays -1.
 		all[i].Waiting += lane.Waiting
-		all[i].Served = max(all[i].Served+lane.Served, min(all[i].Served, 0)) // of no lane, or of all
+		all[i].Served = max(all[i].Served+lane.Served, min(all[i].Served, 0))
 	}
 
 	if len(all) == 1 && all[0].ID == 0 {

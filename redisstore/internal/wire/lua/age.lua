@@ -1,5 +1,5 @@
--- Time passes over a row: what is forgotten, what stays, and what happens when the server's clock is set. advance, at the end, is how all of
--- it begins. The twin is internal/ledger/age.go; functions that only this file has find out that a clock was set, see docs/internals/clocks.md.
+-- Time passes over a row: which starts are forgotten, which stay, and what happens when the server's clock is set. Other files call advance, at
+-- the end of this part. The twin is internal/ledger/age.go; functions that only this file has find out that a clock was set: see docs/internals/clocks.md.
 --
 -- needs: bucket (recount, forget), entries (touch, block_end, join, after, add, drop, pop), frame (max, min, ceil), penalty (ceiling.obey),
 --     row (ceiling, note, open, latest), rule (window, has_windows), told (note.obey)
@@ -23,48 +23,50 @@ end
 -- forward_step finds out whether the server's clock was set forward since the row was seen. It returns three values:
 --
 --   by how much the clock was set, 0 if it seems that it was not
---   by how much callers may start earlier than the row will have it, because they slept meanwhile for an unknown time, or because this call is
---   slow, too
---   whether the program knows that the clock was set. Otherwise this may be nothing but a slow call.
+--   by how much callers of entries to come may start earlier than in the moved row: it is unknown for how long they slept, or this call is slow, too
+--   whether the program knows that the clock was set. Otherwise this call may only be slow.
 local function forward_step(r, now)
   local h = r.history
   if not h then
     return 0
   end
 
-  -- ahead is how much more time than by the program's clock has passed by the server's clock, since the answer that told the program of the row.
-  -- Within the slack, the two clocks may disagree.
-  local ahead, slack, known = now - h.at - h.ago, STALL + h.ago / STEADY, h.clock == SET_FORWARD
+  -- Since the answer that told the program of the row, more time has passed by the server's clock than by the program's: ahead is by how much. Up to
+  -- slack the two clocks may disagree.
+  local ahead = now - h.at - h.ago
+  local slack = STALL + h.ago / STEADY
+  local known = h.clock == SET_FORWARD
 
-  -- There is no row to move. It may have expired while this call took its time, so the program is asked whether the clock was set.
+  -- There is no row to move. It may have expired while this call took its time. A shift of 1 has advance ask the program whether the clock was set.
   if not r.stored then
     local asks = h.clock == ELAPSED_KNOWN and ahead > slack
     return asks and 1 or 0, 0, known
   end
 
-  -- The program cannot tell lengths of time, or has heard of a state that this row is behind: then there is nothing to compare.
+  -- There is nothing to compare if the program cannot tell lengths of time, or has heard of a later state than this row has.
   local behind = h.generation ~= r.generation or h.count > r.count or h.outdated
   if h.clock == ELAPSED_UNKNOWN or h.at > r.seen and behind then
     return 0
   end
 
-  -- Nobody else was there since that answer.
+  -- No other program has called since that answer.
   if h.at == r.seen then
     return ahead > slack and ahead or 0, ahead, known
   end
 
-  -- Others were there since, the last of them at an unknown time. The clock was set after them if more time has passed since then than the program
-  -- knows of in all, or if the time that is too much fits in there.
+  -- Other programs have called since, the last of them at r.seen. The clock was set after that call if more time has passed since the call than since
+  -- the answer by the program's clock, or if all the time that is too much fits between the call and now.
   local passed = now - r.seen
-  local too_long, fits = passed > h.ago + slack, h.at < r.seen and ahead > slack and passed >= ahead - slack
+  local too_long = passed > h.ago + slack
+  local fits = h.at < r.seen and ahead > slack and passed >= ahead - slack
   if too_long or fits then
     return passed, max(h.ago, passed), known
   end
   return 0
 end
 
--- stepped_back reports whether the clock was set back since the program heard of the row, and the row does not know: less time seems to have
--- passed than the program knows of.
+-- stepped_back reports whether the clock was set back since the program heard of the row, though now is not before the row's last call: less time has
+-- passed by the clock than the program knows of.
 local function stepped_back(r, now)
   local h = r.history
   return h and h.at <= r.seen and now - h.at < h.elapsed - STALL - h.elapsed / STEADY
@@ -76,7 +78,7 @@ local function was_set(r, now)
   return h.clock ~= ELAPSED_UNKNOWN and math.abs(now - h.at - h.ago) > STALL
 end
 
--- widen_pending widens the entries to come of an open row so that they begin earlier by at most that time, but not before now.
+-- widen_pending lets the entries to come of an open row begin earlier by a length of time, but not before now. It joins entries that touch then.
 local function widen_pending(r, now, by)
   local F, L, i = r.F, r.L, r.size
   while i > 0 and (L[i] > now or F[i] >= now) do -- no two entries begin together
@@ -89,8 +91,8 @@ local function widen_pending(r, now, by)
   end
 end
 
--- carry_over makes one entry, up to now, of all entries that are over except the first few, which is their number. The upstream's window that has
--- counted the others may still last, although it is over by the clock that was set.
+-- carry_over leaves the first few entries as they are, which is a number, and joins all others that are over into one entry that ends now. The upstream's
+-- window that has counted the joined entries may still last, although it is over by the clock that was set.
 local function carry_over(r, now, few)
   open(r)
   local i = after(r, now) - 1
@@ -135,7 +137,8 @@ local function step(r, now, shift, asleep, u)
     end
   end
 
-  -- Marks are times of the clock by which they were booked: older marks may point to starts of other callers, however late they come.
+  -- A mark is the time of a start by the clock as it was when the start was booked. Marks from before the step may point to starts of other callers now,
+  -- so starts up to there are not given back.
   pin_until(r, min(max(0, -shift), max(r.span, MARKED)))
 
   if u.boundaries then
@@ -155,8 +158,8 @@ local function is_blank(r)
   return r.most == 0 or r.size == 0 and r.lost == 0
 end
 
--- remember makes the row complete from the time since on, from which the rule counts, and has entries stay for the time keep. History that is
--- missing is replaced by an upper bound on its starts, at the latest moment at which they can have been.
+-- remember makes the row complete from since on, which is where the rule begins to count, and keeps entries for the time keep. In the place of history
+-- that is missing it books an upper bound on the starts, at the latest moment at which they can have been.
 local function remember(r, now, since, keep, u)
   local missing = r.lost - since + 1
   if missing > 0 then
@@ -167,7 +170,7 @@ local function remember(r, now, since, keep, u)
     r.lost, r.level = since - 1, 0
   end
 
-  -- Blocks of a different unit cannot be told apart.
+  -- The starts in blocks of a different unit cannot be told apart, so none of them is given back.
   if u.unit > 0 and keep ~= r.span and r.span > 0 then
     pin_until(r)
   end
@@ -197,7 +200,7 @@ local function prune(r, now, u)
     return
   end
 
-  -- A few entries are dropped one by one, so that a row with many of them is not read.
+  -- Drop up to four entries without reading the row. Only buckets need the costs that forget is given, which are not known here.
   if not r.F and r.lined == 0 and r.size > 1 and has_windows(u) and r.unit == 0 and r.last + r.span > now then
     for _ = 1, 4 do
       forget(r, r.old, 0, u)
@@ -220,7 +223,7 @@ local function prune(r, now, u)
   drop(r, k)
 end
 
--- advance brings row r to the time now, and makes it fit for rule u. It may give the rule the number of the row's note, and lower it to the row's
+-- advance brings row r to the time now, and makes it fit for rule u. It may change the rule: to the limit of the row's note, and down to the row's
 -- ceiling. It returns nil, or what the call needs first: NEEDS_BOUNDARIES where the rule's boundaries end, NEEDS_TIME if the program must say
 -- whether the clock was set.
 local function advance(r, now, u)
@@ -239,7 +242,8 @@ local function advance(r, now, u)
     elseif shift > 0 then
       step(r, now, shift, asleep, u)
     elseif stepped_back(r, now) then
-      step(r, now, 0, math.huge, u) -- the entries to come seem to be later than they are, so starts could not go between them
+      -- Entries to come are sooner than they seem, by an unknown time: they may begin now.
+      step(r, now, 0, math.huge, u)
     end
   end
 
@@ -274,7 +278,7 @@ end
 --
 --   top     the level of use that was refused, 0 without a ceiling
 --   fell    when the ceiling fell from there
---   learns  the window that both are about
+--   learns  the window of the limit that was refused
 --
 -- The height of a ceiling at any moment follows from these, so it rises without being written.
 --
@@ -288,47 +292,50 @@ function penalty.step(r)
   return min(floor(r.ban / 2), MAX_STEP)
 end
 
--- remembered returns for how long after the end of a penalty a refusal has to do with it.
+-- remembered returns for how long after the end of a penalty a refusal may still mean that the penalty was met again.
 function penalty.remembered(r)
   return max(penalty.step(r), r.probe)
 end
 
--- repeated returns how often a penalty was met again, until it is forgotten. left is for how long it still lasts, below 0 since its end.
+-- repeated returns how often the penalty of r was met again, 0 once it is forgotten. left is how long the penalty still lasts, below 0 after its end.
 function penalty.repeated(r, left)
   return left + penalty.remembered(r) > 0 and max(0, r.times - 1) or 0
 end
 
--- grown returns an upper bound on a penalty of that length that is met again: as many times the length as the length has whole seconds.
+-- grown returns an upper bound on the length of a penalty that is met again: one of five seconds grows to at most five times as long.
 local function grown(length)
   length = min(length, MAX_GROWN)
   return min(length * floor(length / 1000000), MAX_GROWN)
 end
 
--- forgive forgets a penalty.
+-- forgive takes the penalty off r, a row or a budget of slots. It does not open r.
 function penalty.forgive(r)
   r.ban, r.probe, r.times = 0, 0, 0
 end
 
--- shut returns for how long r is closed now. It was closed for left, below 0 since the end of that, and is to be closed for length. A
--- request was refused that was sent a time refused before now, or none was if refused is 0; its answer took the time took. The store may
--- have been away since.
+-- shut notes in r a penalty of that length, and returns for how long r is closed from now on. left is for how long r was still closed, below 0 after
+-- the end of the last penalty. refused is how long ago the refused request was sent, 0 if none was refused, and took how long its answer took: the
+-- store may have been away since.
 --
--- A request that was sent after the last penalty has met that again. So has one sent in the last half of the penalty, because clocks drift.
--- A request that was sent before belongs to the penalty, and its answer came late.
+-- A request sent after the last penalty has met the penalty again. So has a request sent in the last half of the penalty, because clocks drift.
+-- A request sent earlier belongs to the penalty, and its answer came late.
 function penalty.shut(r, left, length, refused, took)
   if left + penalty.remembered(r) <= 0 then
     penalty.forgive(r)
   end
 
+  local ban = length
+  local times = refused > 0 and 1 or 0
+
   -- late is whether the request was sent before the last penalty, or in its first half.
-  local ban, times = length, refused > 0 and 1 or 0
   local late = refused > 0 and -refused < left - floor(r.ban / 2)
   if refused > 0 and r.times > 0 and left <= 0 and not late then
     ban, times = max(length, min(2 * r.ban, grown(length))), r.times + 1
   end
 
   -- The first start afterwards is alone for twice as long as an answer takes.
-  local probe, closed = max(MIN_PROBE, min(2 * took, MAX_PROBE, ban)), max(left, ban)
+  local probe = max(MIN_PROBE, min(2 * took, MAX_PROBE, ban))
+  local closed = max(left, ban)
 
   -- Two penalties that overlap are one, with the longer times of both.
   if late or left > 0 then
@@ -350,12 +357,12 @@ local function rising(r)
   return MIN_RISING + RISING_WINDOWS * r.learns
 end
 
--- is_of reports whether a row has a ceiling for a rule.
+-- is_of reports whether a row has a ceiling for a rule, learned in the rule's window.
 function ceiling.is_of(r, u)
   return r.top > 0 and u.learns > 0 and u.learns == r.learns
 end
 
--- forgotten returns when the ceiling of a row means nothing any more.
+-- forgotten returns when the ceiling of a row is forgotten, even if it has not risen to the limit.
 function ceiling.forgotten(r)
   return r.fell + CEILING_RISEN * rising(r)
 end
@@ -371,7 +378,7 @@ function ceiling.forget(r)
   r.top, r.fell, r.learns = 0, 0, 0
 end
 
--- obey lowers a rule to the row's ceiling, or forgets a ceiling that has risen to the limit.
+-- obey lowers a rule to the row's ceiling. It forgets a ceiling that has risen to the limit, or is old.
 function ceiling.obey(r, now, u)
   if not ceiling.is_of(r, u) then
     return
@@ -390,9 +397,8 @@ function ceiling.obey(r, now, u)
 end
 
 -- used returns how much of the limit was in use when the start at mark came, the start included. It returns 0 if the refusal of that start
--- is no evidence: more than the limit was in use, the start has not come, or it lies in a fixed window that is over for long. A leaky bucket
--- and a token bucket count by their rate alone. Where a part of the window is forgotten, that part is taken to have been as full as the
--- rest.
+-- is no evidence: the start has not come, or lies before the last two fixed windows, or more than the limit was in use. Of a leaky bucket or a token
+-- bucket it returns the rate.
 local function used(r, mark, u)
   if mark > r.seen then
     return 0
@@ -418,7 +424,7 @@ local function used(r, mark, u)
     end
   end
 
-  -- More than the limit was in use, so the refusal says nothing of the limit.
+  -- The refusal is of a start above the limit, so it says nothing of the limit.
   if sum > u.rate then
     return 0
   end
@@ -430,8 +436,8 @@ local function used(r, mark, u)
   return max(1, sum)
 end
 
--- believed returns to which level a refusal at a level of use lowers a ceiling that was at from. A refusal below half of that may have a
--- different reason.
+-- believed returns the level to which a refusal at a level of use lowers a ceiling from its height from. That is the level of use or, if the level
+-- is below half of from, three quarters of from: such a refusal may have a different reason.
 local function believed(level, from)
   return level < from / 2 and from * 3 / 4 or level
 end
@@ -476,12 +482,12 @@ function note.forget(r)
 end
 
 do
--- is_note reports whether a limit may be a note.
+-- is_note reports whether a limit of n starts in a window is within the bounds of a note.
 local function is_note(n, window)
   return 1 <= n and n <= MAX_TOLD and MIN_TOLD_WINDOW <= window and window <= MAX_TOLD_WINDOW
 end
 
--- is_tighter reports whether n starts in a window are fewer than the note has in the same time, or as many that are told for a shorter window.
+-- is_tighter reports whether n starts in a window are a lower rate than the note has, or the same rate in a shorter window.
 local function is_tighter(r, n, window)
   local rate, held = n / window, r.told / r.each
   return rate < held or rate == held and window < r.each
@@ -489,14 +495,14 @@ end
 
 -- pace_of returns the pace of a sliding window: see Limit.Pace in store/limit.go.
 local function pace_of(n, window)
-  local within = EVEN_PACE
+  local within = EVEN_PACE -- the time over which n starts are spread
   if window <= EVEN_WINDOW then
     within = floor(window * 9 / 10)
   end
   return floor(within / n)
 end
 
--- obey makes a rule that leaves its number to the upstream the sliding window of the row's note, or forgets a note that is over.
+-- obey turns a rule that leaves its number to the upstream into the sliding window of the row's note. A note that is over is forgotten instead.
 function note.obey(r, now, u)
   if now >= note.ends(r) then
     note.forget(r)
@@ -511,8 +517,8 @@ function note.obey(r, now, u)
   end
 end
 
--- tell takes in that an answer told a limit, and reports whether the row's note has changed. A limit that allows more than the note replaces it
--- only when no answer has told the note for a window, and for a minute: where answers disagree, the tightest counts.
+-- tell records a limit that an answer told, of n starts in a window, and reports whether the row's note has changed. A limit that is no tighter
+-- replaces the note only when no answer has told the note for a window, and for a minute: where answers disagree, the tightest counts.
 function note.tell(r, now, n, window)
   if not is_note(n, window) then
     return false
@@ -575,7 +581,8 @@ if needs then
   return struct.pack('<ddd', needs, now, now)
 end
 
-local old, from, to = r.paused, 0, 0 -- the end of the pause until now, and the ceiling before and after
+local old = r.paused -- the end of the pause before this call
+local from, to = 0, 0 -- the ceiling before and after
 if mark > 0 then
   from, to = ceiling.learn(r, mark, u, now)
 end
@@ -587,7 +594,9 @@ if lift == 1 then
   ceiling.forget(r)
   note.forget(r)
   queue.free(r)
-  if u.peak == 0 and r.most == 0 then -- the probe is forgotten, unless a program has a number for the limit and counts
+
+  -- The only start of an unlimited row is the probe, which is forgotten. Rows in which a program counts by a number keep their starts.
+  if u.peak == 0 and r.most == 0 then
     open(r)
     drop(r, r.size)
   end
@@ -605,8 +614,7 @@ end
 
 local changed = r.paused > old or lift == 1 and old > now
 if changed then
-  -- A program that may not publish, or is not heard, does no harm: sleepers that were not
-  -- told that they can hear ask before they start.
+  -- It does no harm if the server forbids to publish, or nobody hears: sleepers that do not know that news reach them ask before they start.
   redis.pcall('PUBLISH', ARGV[3], string.format('%.0f %.0f %s', r.paused, max(0, r.paused - now), KEYS[1]))
 end
 return struct.pack('<dddddd', DONE, now, r.paused, changed and 1 or 0, from, to)
@@ -632,7 +640,7 @@ end
 
 local slots = load_slots(KEYS[1], now)
 check_generation(slots, 0, 0, now)
-local old = slots.pause -- in how long the pause ended until now
+local old = slots.pause -- for how long the budget was still closed before this call
 if lift == 1 then
   slots.ends = 0
   penalty.forgive(slots)
@@ -643,10 +651,11 @@ slots.pause = max(0, slots.ends)
 save_slots(slots)
 
 local changed = slots.pause > old or lift == 1 and old > 0
+local ends_at = slots.pause > 0 and now + slots.pause or 0
 if changed then
-  redis.pcall('PUBLISH', ARGV[3], string.format('%.0f %.0f %s', slots.pause > 0 and now + slots.pause or 0, slots.pause, KEYS[1]))
+  redis.pcall('PUBLISH', ARGV[3], string.format('%.0f %.0f %s', ends_at, slots.pause, KEYS[1]))
 end
-return struct.pack('<dddd', DONE, now, slots.pause > 0 and now + slots.pause or 0, changed and 1 or 0)
+return struct.pack('<dddd', DONE, now, ends_at, changed and 1 or 0)
 
 -- part: closed
 -- Says until when budgets are closed. It changes nothing.
@@ -658,7 +667,7 @@ return struct.pack('<dddd', DONE, now, slots.pause > 0 and now + slots.pause or 
 --
 -- needs: frame (now), leases (load_slots), row (load)
 
--- row_pause returns when a row was seen last, and the end of its pause.
+-- row_pause returns when a row was seen last, or now if there is no row, and the end of its pause.
 local function row_pause(key)
   local r = load(key)
   return r.stored and r.seen or now, r.paused
@@ -673,8 +682,10 @@ end
 local out = {struct.pack('<dd', DONE, now)}
 for i, key in ipairs(KEYS) do
   local has_slots = key:sub(-7) == ':flight' -- no row's key ends like that
-  local seen, paused = (has_slots and slots_pause or row_pause)(key)
-  -- A clock that was set back has not moved the row yet.
+  local pause_of = has_slots and slots_pause or row_pause
+  local seen, paused = pause_of(key)
+
+  -- If the clock was set back, the pause in the row is still by the clock as it was.
   out[i + 1] = struct.pack('<dd', paused, math.max(0, paused - math.max(now, seen)))
 end
 return table.concat(out)

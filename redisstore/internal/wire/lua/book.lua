@@ -2,31 +2,30 @@
 -- costs of starts.
 --
 -- KEYS  1 the record of the program's last call for this group (see docs/internals/once.md)
---       2… the budgets, then the budgets of slots, then the gates, all with the same hash tag
+--       2… the budgets, then the budgets of slots, then the gates (see the part answer), all with the same hash tag
 -- ARGV  1 the time in microseconds, or '' for the server's clock
 --       2 the frame: numbers, 8 bytes each:
---         the number of this call among those of the program; a random number, to name new generations
---         with; how many rules follow; how long ago the call was made for the first time;
---         how many gates, see below
+--         the number of this call among those of the program; a random number, for the names of new
+--         generations; how many rules follow; how long ago the call was made for the first time;
+--         how many gates there are
 --         for each budget: the program's history of it (see repair.lua)
 --         for each rule: see entries.lua
 --         for each budget of slots: the program's report (see slots.lua)
 --         for each group of operations that differ only in their last numbers:
 --           the kind: RESERVE, CANCEL, SETTLE or RENEW; 1 if the callers have given other programs time
---             to tell
---           the start that they have, to give back first or to settle, or 0; when they
---             joined a line for slots, or 0
---           the least wait, spread, horizon (see throttle.Booking), 0 for none, their class,
---             and 1 if they had a start before and joined no line
---           how many tickets and charges each has, how many operations these are
+--             to report lost starts
+--           the start that each caller has, to be given back first or settled, or 0; when it joined a
+--             line for slots, or 0
+--           the least wait, spread and horizon (see throttle.Booking), each 0 if there is none; the
+--             class; and 1 if each caller goes first in lines where it has no ticket
+--           how many tickets and how many charges each caller has; how many operations are in the group
 --           for each operation, of equal callers:
 --             for how many
---             the longest wait that is of use; to renew, within what time the caller will say again
---               that it waits
+--             the longest wait that is of use; for RENEW, the time within which the caller renews again
 --             for each ticket: the charge, the line, the ticket, its state, its round, the share of its lane: see queue.lua
---             for each charge: the index of its slots, or of its rule behind all slots, cost,
---               reserve, whether it is a shadow or, to change, the new cost, and the caller's share, 0 if it has none, and
---               that share's weight
+--             for each charge: the index of its slots, or of its rule behind all slots; cost; reserve;
+--               whether it is a shadow or, for SETTLE, the new cost; the caller's share, or 0; the
+--               weight of that share
 --       3 the channel of news
 --       4 to 6 only if there are slots or pauses: how many budgets of slots, the program's
 --         name, and what the channels of all programs begin with
@@ -34,14 +33,15 @@
 --         long, in microseconds; and so on
 --
 -- Result, numbers of 8 bytes each:
---   DONE, now, 0 or the time then if it was done before, the number of the call, how long ago it was
---   first made when it was done, what was done; or NEEDS_BOUNDARIES, now, the time that the calendar boundaries
---   must reach, and nothing was done; or NEEDS_TIME, now, now if the program must say again what it says of lengths of time, or
---   whether the clock was set, and nothing was done; or LATE, now if a later call was made before; or SHUT,
---   now, and for each gate that is shut the index of its key and for how long it is, and
---   nothing was done.
+--   DONE, now, 0 or, if an earlier copy of the call was done, the server's time then; the number of the call; how
+--     long before it was done the call was first made; and what was done
+--   NEEDS_BOUNDARIES, now, the time that the calendar boundaries must reach
+--   NEEDS_TIME, now, now: the program must state its lengths of time anew, or whether the clock was set
+--   LATE, now: a later call of the program was done before
+--   SHUT, now, and for each gate that is shut the index of its key and for how long it stays shut
+-- Nothing is done unless the result is DONE.
 --
--- What was done begins with the operations. ALL_NOW, start says that all callers have a start then and nothing held them back. Otherwise, for
+-- What was done begins with the operations. ALL_NOW, start says that all callers have that start and nothing held them back. Otherwise, for
 -- each operation, until it has no callers left:
 --   {how many, state, start, held, paused, over…}, over one for each charge that is a shadow
 --
@@ -50,43 +50,45 @@
 --   BOOKED
 --   HELD       booked, and slots were taken with it
 --   WAITING    only the slots had no room: start says when the caller joined the line
---   UNSETTLED  nothing can be booked before start, when all programs have told which starts a loss of data forgot: then ask again
---   IN_LINE    the callers joined a line: start is when the first may have its turn, and {when the last may, how many tickets it has, for each
---              the charge, the line, the ticket, its state, its round, the share of its lane} follows
--- held is the 1-based charge that set the start, 0 if none held it back, and paused the end of the pause that closes it, or 0.
+--   UNSETTLED  nothing can be booked before start: then all programs have reported which starts a loss of data forgot, and the caller asks again
+--   IN_LINE    the callers joined a line: start is when the first may have its turn. This follows: {when the last may have its turn, how many
+--              tickets the first has, for each the charge, the line, the ticket, its state, its round, the share of its lane}
+-- held is the 1-based charge that set the start, or 0 if none did. paused is the end of the pause of that charge, or 0.
 --
 -- Then follows for each budget, see row.lua, queue.lua and lanes.lua:
 --   {generation, count, how many starts count now, the end of the last start, and a sum that says which of the next three lists follow: 1 for
---     earlier generations, 2 for a line, 4 for shares in it}
+--     earlier generations, 2 for a line, 4 for shares in the line}
 --   {g1, n1, older, mark, how many more generations, for each its name and its starts}
---   {the line, the costs that wait in it, whether waiters should hurry whose turn it is, in how long the first waiter may start, the three cuts,
---     the next ticket of each class, and in how long the first and the last of each class will have their turn}, of callers without a share
---   {how many lanes this call was about, for each its class, its share, its cut, its next ticket, in how long its first and its last waiter will
---     have their turn, and 1 if its cut is new}
+--   {the line, the costs that wait in it, what queue.tell returned, in how long the first waiter may start; and of the callers without a share: the
+--     three cuts, the next ticket of each class, in how long the first of each class will have its turn, and in how long the last of each}
+--   {how many lanes follow, for each its class, its share, its cut, its next ticket, in how long its first and its last waiter will have their
+--     turn, and 1 if its cut was published in this call}
 --
 -- and for each budget of slots, see slots.lua:
 --   {generation, count, how many programs it knows, in how long the program should ask again at the latest, or 0, how many waiters of the
---     program's line were called, when each of them arrived…}
+--     program were called, the arrival of each…}
 --
 -- needs: frame (min, floor, record_ms, frame, now)
 -- defines: call, seed, rule_count, repeated, gate_count, slots_count, budgets, record, decided, recorded, _, out, finish
 
 local call, seed, rule_count, repeated, gate_count
 call, seed, rule_count, repeated, gate_count, cursor = struct.unpack('<ddddd', frame, cursor)
-seed = min(floor(now / 1000000), LAST_ORDINAL) * NAMES + seed -- of what begins now: see repair.lua
+-- From now on seed is the name of a generation that begins now: its ordinal, in seconds, and the random number. See repair.lua.
+seed = min(floor(now / 1000000), LAST_ORDINAL) * NAMES + seed
 local slots_count = tonumber(ARGV[4] or 0)
-local budgets = #KEYS - slots_count - gate_count -- the last key of one
+local budgets = #KEYS - slots_count - gate_count -- the index of the last budget's key
 
--- The record is the answer as it was given.
+-- The record is the last answer as it was given: decided is its time, and recorded the number of its call.
 local record = redis.call('GET', KEYS[1])
 local decided, recorded, _ = 0, 0
 if record then
   _, decided, _, recorded = struct.unpack('<dddd', record)
 end
 
--- If the answer to this call was lost, give it again. If the program has made a later call since, nobody waits for this one.
+-- If the answer to this call was lost, give it again; its times are those of decided. If the program has made a later call since, nobody waits
+-- for this one.
 if recorded == call then
-  return struct.pack('<ddd', DONE, now, decided) .. string.sub(record, 25) -- in the time of then: the clock may have been set
+  return struct.pack('<ddd', DONE, now, decided) .. string.sub(record, 25)
 elseif recorded > call then
   return struct.pack('<dd', LATE, now)
 end
@@ -101,12 +103,13 @@ local function finish()
 end
 
 -- part: answer
--- What the long way of a call answers with, and what it knows besides the frame; and the gates, which are looked at before anything is done.
+-- The long way of a call is all that follows the part short. This part has how it adds to the answer, which pauses the program knows, and the
+-- gates, which are read before anything is done.
 --
 -- needs: book (gate_count, out), frame (max, now), row (stored, read)
 -- defines: closed, FIVE, answer, LINE_AGAIN, shut_for
 
--- closed has the budgets that the program knows to be closed, and for how long.
+-- closed has, by key, for how long the budgets that the program knows to be closed stay closed.
 local closed = {}
 for i = 7, #ARGV, 2 do
   closed[ARGV[i]] = tonumber(ARGV[i + 1])
@@ -121,19 +124,21 @@ end
 
 local LINE_AGAIN = 1000000 -- a gate with a line is looked at again after this time
 
--- shut_for returns for how long the gate of a key stays shut, in microseconds, 0 if it is open. A clock that was set back, and a line in which
--- callers may still wait, are for the long way to settle: both shut the gate.
+-- shut_for returns for how long the gate of a key stays shut, in microseconds, or 0 if it is open. A line in which callers may still wait
+-- also shuts the gate, and so does a clock that was set back: the program then makes the call again with the row.
 local function shut_for(key)
   local head = stored(key)
   if not head then
     return closed[key] or 0
   end
   local r = read(key, head)
-  return max(r.paused + r.probe - now, r.opens - now, r.lined > 0 and LINE_AGAIN or 0, now < r.seen and 1 or 0)
+  local lined = r.lined > 0 and LINE_AGAIN or 0
+  local set_back = now < r.seen and 1 or 0
+  return max(r.paused + r.probe - now, r.opens - now, lined, set_back)
 end
 
--- Gates are the keys of unlimited budgets: see docs/internals/unlimited.md. If a gate is shut, or the program knows that it should be, nothing
--- is done but to say so: the program makes the call again with its row among the others.
+-- Gates are the keys of unlimited budgets: see docs/internals/unlimited.md. If a gate is shut, or the program knows that it should be, the call
+-- does nothing else: the program makes the call again with the gate's row among the others.
 for i = #KEYS - gate_count + 1, #KEYS do
   local left = shut_for(KEYS[i])
   if left > 0 then
@@ -158,20 +163,20 @@ for i = 2, budgets do
   histories[i] = read_history(recorded)
 end
 
--- is_to_be_closed reports whether the server forgot a pause of row r that the program knows. A row that still knows counts more: the pause may have been
--- lifted.
+-- is_to_be_closed reports whether the server forgot a pause of row r that the program knows. A row that is stored and up to date is believed
+-- instead: the pause may have been lifted.
 local function is_to_be_closed(r)
   return closed[r.key] and (r.history.outdated or not r.stored)
 end
 
--- passes_by reports whether rule u is unlimited and its row r closes nothing: then the row is left as it is, like an open gate. If the clock was set forward a
--- pause may only seem to be over.
+-- passes_by reports whether rule u is unlimited and its row r closes nothing: then the row is left as it is, like an open gate. A pause that may
+-- only seem to be over, because the clock was set forward, still closes the row.
 local function passes_by(u, r)
   return is_free(u, r) and r.lined == 0 and now >= r.seen and (r.paused == 0 or forward_step(r, now) == 0)
     and not is_to_be_closed(r)
 end
 
--- Read the rules. Several budgets may share one rule, and several rules one row.
+-- Read the rules. Several budgets may share one rule: it is read again for each, because rows change their rules. Several rules may share one row.
 for _ = 1, rule_count do
   local at, behind = cursor, 0
   local u, many, key
@@ -214,8 +219,7 @@ for i = 1, slots_count do
   all_slots[i] = slots
 end
 
--- charges reads a caller's charges from the frame, that many, and returns a list of searches for starts, none before from, and a list of claims of
--- slots.
+-- charges reads count charges of a caller from the frame. It returns a list of searches, for starts at from or later, and a list of claims of slots.
 local function charges(count, from, spread)
   local list, claims = {}, {}
   for k = 1, count do
@@ -225,8 +229,10 @@ local function charges(count, from, spread)
       claims[#claims + 1] = {slots = all_slots[index], cost = cost, reserve = reserve, shadow = more == 1, index = k}
     else
       local u = rules[index - slots_count] -- rules stand behind all slots
+
+      -- A cost above the limit that the upstream told counts as the whole limit.
       if u.tells then
-        cost = min(cost, u.n) -- a cost above the limit that the upstream told counts as all of it
+        cost = min(cost, u.n)
       end
 
       local s = search_for(u, cost, reserve, from, spread, more == 1)
@@ -238,11 +244,11 @@ local function charges(count, from, spread)
   return list, claims
 end
 
--- find returns the earliest start not before t that has room in every budget that counts, the index of the charge that set it, and the end of the
--- pause that closes that charge since from, 0 if none does. held is the index of the charge that set t, 0 if none did. Where the calendar boundaries
+-- find returns the earliest start not before t that has room in every budget but shadows, the index of the charge that set it, and the end of that
+-- charge's pause, 0 if it has none that ends after from. held is the index of the charge that set t, 0 if none did. Where the calendar boundaries
 -- end it returns nil, and the time that the boundaries must reach.
 --
--- The charges are asked in turns. Each answer is a lower bound for all budgets, so the search ends when a whole round moves nothing.
+-- The charges are asked one after the other, round and round, and a later answer becomes t. The search ends when a whole round has not moved t.
 local function find(list, from, t, held)
   local paused = 0
   local unmoved = 0 -- how many charges were asked since one moved the start
@@ -251,7 +257,8 @@ local function find(list, from, t, held)
   -- The charge that has set t knows already that it has room then, so the next one is asked first.
   for i, s in ipairs(list) do
     if s.index == held then
-      k, paused = i % size + 1, s.row.paused > from and s.row.paused or 0
+      k = i % size + 1
+      paused = s.row.paused > from and s.row.paused or 0
     end
   end
 
@@ -283,8 +290,8 @@ end
 --     repair (all_told), request (rows, rule_of, all_slots, charges, find), row (open, names_of, latest, save), rule (window), search
 --     (weigh, earliest, resume), served (served_of), slots (leave_line, first_open, acquire, next_change, ready, tell_called)
 
--- together weighs the charges of that many equal callers as one start at t that costs as much as all of them, and reports whether it could: not
--- if that is a different thing than one start for each caller, or if one caller has to go first after a penalty.
+-- together weighs the charges of many equal callers as one start at t with the cost of all of them. It returns false, and weighs nothing, if such a
+-- start is not the same as one start for each caller, or if one caller has to go first after a penalty.
 local function together(list, many, t)
   for _, s in ipairs(list) do
     if s.rule.unit > 0 or s.shadow or s.each * many > s.most or t < s.row.paused + s.row.probe then
@@ -298,11 +305,12 @@ local function together(list, many, t)
   return true
 end
 
--- run returns how many of equal callers that have to wait start at t, when one of them can: all that would start within a part of the window,
--- where starts share an entry anyway, as far as there is room for them behind all that is booked. For the row they are one start that costs as
--- much as all of them.
+-- run returns how many of equal callers start at t, when the first of them can start after a wait: as many as would start within one part of the
+-- window, whose starts share an entry anyway, and as have room behind all that is booked. They are booked as one start with the cost of all.
 local function run(list, claims, callers, t)
   local s, r = list[1], list[1].row
+
+  -- Below, the room is counted in this row alone, behind all entries and without a penalty: otherwise callers start one by one.
   if s.fits == 1 or #list > 1 or #claims > 0 or s.shadow or r.paused > 0 or t < latest(r) then
     return 1
   end
@@ -312,19 +320,22 @@ local function run(list, claims, callers, t)
   return max(1, min(callers, s.fits, floor(left / s.each)))
 end
 
--- first_start returns when the first of equal callers can start, not before from, how many of them can start then, the index of the charge that
--- set that time, 0 if none did, and the end of the pause that closes that charge, 0 if none does. The rows have no room before min_start, which the
+-- first_start returns when the first of equal callers can start, not before from; how many of them can start then; the index of the charge that
+-- set that time, 0 if none did; and the end of the pause that closes that charge, 0 if none does. The rows have no room before min_start, which the
 -- charge by set. Where the calendar boundaries end, all of these are nil, and a fifth result is the time that the boundaries must reach.
 local function first_start(list, claims, callers, from, want, min_start, by)
-  local open_at, gate = from, nil -- no pause closes a claim from then on
+  -- No pause closes a claim from open_at on. gate is the claim whose pause ends last.
+  local open_at, gate = from, nil
   if #claims > 0 then
     open_at, gate = first_open(claims, from, now)
   end
-  if open_at > min_start or gate and open_at == min_start and gate < by then -- of the charges that set it the first counts
+
+  -- If a claim and a charge set the same time, the lower index counts. A by of 0 leaves the place to the claim.
+  if open_at > min_start or gate and open_at == min_start and gate < by then
     min_start, by = open_at, 0
   end
 
-  -- All callers start at the first moment, if there is room for all.
+  -- All callers start at open_at, if there is room for all.
   local many = callers
   local t, held, paused
   if want.together and min_start == open_at and together(list, callers, open_at) then
@@ -340,8 +351,13 @@ local function first_start(list, claims, callers, from, want, min_start, by)
       end
     end
 
-    if want.horizon > 0 and #list == 1 and #claims == 0 then -- stand has found it
-      t, held, paused = min_start, by, by > 0 and list[1].row.paused > from and list[1].row.paused or 0
+    -- A single row has been asked by stand, which found min_start.
+    if want.horizon > 0 and #list == 1 and #claims == 0 then
+      local r = list[1].row
+      t, held, paused = min_start, by, 0
+      if by > 0 and r.paused > from then
+        paused = r.paused
+      end
     else
       t, held, paused = find(list, from, min_start, by)
     end
@@ -355,14 +371,14 @@ local function first_start(list, claims, callers, from, want, min_start, by)
     end
   end
 
-  -- No charge set the start, so the claim that opens last did.
+  -- No charge set the start, so the claim whose pause ends last did.
   if held == 0 and gate then
     held, paused = gate, open_at
   end
   return t, many, held, paused
 end
 
--- book_all books one start at t, for that many equal callers, in the row of each search.
+-- book_all books a start at t in the row of each search, for that many equal callers. It notes what resume must know of it.
 local function book_all(list, many, t)
   for _, s in ipairs(list) do
     local r = s.row
@@ -371,13 +387,13 @@ local function book_all(list, many, t)
     book(r, t, s)
     r.count = r.count + (s.rule.peak == 0 and 0 or s.cost)
 
-    -- A search that has set the start alone can go on behind it: see resume.
+    -- The next search can go on behind this start only if its row alone allowed the start then: see resume.
     s.cost, s.start = s.each, (s.alone == t or #list == 1) and t
   end
 end
 
--- answer_shadows tells how late each shadow of the searches would have made the start at t, in microseconds. It returns nil, or the time that the
--- calendar boundaries must reach, if they end too early.
+-- answer_shadows adds to the answer, for each shadow, by how much the shadow would have delayed the start at t, in microseconds. It returns nil, or
+-- the time that the calendar boundaries must reach, if they end too early.
 local function answer_shadows(list, t)
   for _, s in ipairs(list) do
     if s.shadow then
@@ -390,9 +406,9 @@ local function answer_shadows(list, t)
   end
 end
 
--- start books a start for equal callers, for as many of them as can start at the same time, or refuses all of them. It returns how many it
--- booked for, or refused, and the time that the calendar boundaries must reach, if they end too early. Arguments are as for first_start; arrival
--- is when the callers joined a line for slots, 0 if they joined none.
+-- start books one start for as many of the equal callers as can start at the same time. Or it books nothing, and answers all of them that they are
+-- refused, wait for slots, or are unsettled. It returns how many it answered, and the time that the calendar boundaries must reach, if they end too
+-- early. Arguments are as for first_start; arrival is when the callers joined a line for slots, 0 if they joined none.
 local function start(list, claims, callers, arrival, from, max_wait, want, min_start, by)
   local t, many, held, paused, need = first_start(list, claims, callers, from, want, min_start, by)
   if not t then
@@ -410,7 +426,7 @@ local function start(list, claims, callers, arrival, from, max_wait, want, min_s
     return callers
   end
 
-  -- After a loss of data, programs first tell which starts they had: see docs/internals/state-loss.md.
+  -- After a loss of data, programs first report which starts they had; a caller waits for that only once. See docs/internals/state-loss.md.
   local opens = all_told(list)
   if opens > now and not want.asks_again then
     answer(FIVE, callers, UNSETTLED, opens, held, paused)
@@ -430,7 +446,7 @@ local function start(list, claims, callers, arrival, from, max_wait, want, min_s
   end
   answer(FIVE, many, state, t, held, paused)
 
-  -- A shadow holds nobody back. It is asked before the start is booked there.
+  -- Shadows are asked before the start is booked in their rows, or they would count it.
   need = answer_shadows(list, t)
   if need then
     return 0, need
@@ -459,7 +475,7 @@ local function serve(list, claims, callers, arrival, from, max_wait, want)
       served, need, min_start, by = stand(list, want, claims, callers, arrival, from, max_wait)
     end
 
-    -- Nobody was put in line or refused, so the first caller has a start.
+    -- Nobody was put in line or refused, so the first caller needs no line.
     if served == 0 and not need then
       want.together = want.together and callers > 1
       served, need = start(list, claims, callers, arrival, from, max_wait, want, min_start, by)
@@ -468,15 +484,17 @@ local function serve(list, claims, callers, arrival, from, max_wait, want)
       return need
     end
 
-    -- The next caller's searches go on where these stand.
+    -- For the next caller, the searches go on where they stand.
     callers = callers - served
-    for _, s in ipairs(callers > 0 and list or {}) do
-      resume(s)
+    if callers > 0 then
+      for _, s in ipairs(list) do
+        resume(s)
+      end
     end
   end
 end
 
--- untail notes that a start at t was given back: from now on callers keep behind no start from t on, so that one of them can have its place.
+-- untail notes that a start at t was given back: callers no longer keep behind starts at t or later, so that one of them can take the place.
 local function untail(r, t)
   r.t1, r.t2, r.t3 = min(r.t1, t - 1), min(r.t2, t - 1), min(r.t3, t - 1)
   if r.pin == t then
@@ -485,7 +503,7 @@ local function untail(r, t)
   queue.free(r)
 end
 
--- forgo takes the charge for a start that was given back off its share, if callers wait in the line of search s.
+-- forgo gives a share back what it was charged for a start that was given back. It does nothing if the row of search s has no line with shares.
 local function forgo(s, class)
   local q = queue.of(s.row)
   local c = q and q.many and queue.lane(q, class, s.share)
@@ -511,14 +529,15 @@ local function settle(s, booked)
     untail(s.row, now) -- the room that is given back is for the next start
   end
 
-  -- The start is booked again with the new cost. One that cannot be taken out stays, and the rest of the cost is booked beside it.
+  -- Take the start out, and book it again with the new cost. If it cannot be taken out it stays, and the rest of the cost is booked behind it.
   if not remove(s.row, booked, s) then
     cost = cost - s.each
-    t = t + s.each * s.rule.unit -- the rest of the cost lies behind the start, which stays
+    t = t + s.each * s.rule.unit
   end
 
+  -- A higher cost closes the row of a leaky bucket for no longer.
   if s.rule.unit > 0 then
-    cost = min(cost, ceil(FARTHEST / s.rule.unit)) -- a higher cost closes the row for no longer
+    cost = min(cost, ceil(FARTHEST / s.rule.unit))
   end
 
   if cost > 0 then
@@ -529,8 +548,8 @@ local function settle(s, booked)
   return true
 end
 
--- operate does what one operation asks for. The arguments are named as the numbers of the frame are at the begin of this file; from is the earliest
--- time of a start. It returns nil, or the time that the calendar boundaries must reach, if they end too early.
+-- operate carries out one operation, whose numbers are described at the head of this file. No start is before from. It returns nil, or the time that
+-- the calendar boundaries must reach, if they end too early.
 local function operate(kind, callers, max_wait, booked, arrival, from, list, claims, want)
   for _, s in ipairs(list) do
     if kind == SETTLE then
@@ -540,7 +559,7 @@ local function operate(kind, callers, max_wait, booked, arrival, from, list, cla
     elseif booked > 0 and not is_free(s.rule, s.row) and remove(s.row, booked, s) then
       untail(s.row, booked)
 
-      -- Whoever books again keeps the turn for which its share was charged.
+      -- A caller that books again keeps its turn, so its share stays charged for it.
       if kind == CANCEL then
         forgo(s, want.class)
       end
@@ -582,7 +601,7 @@ end
 for i = 2, budgets do
   local r = rows[i]
 
-  -- Offers come last, with the room that all operations of this call have left.
+  -- Offer waiters the room that all operations of this call have left.
   queue.call(r, rule_of[i], now)
   local hurry = queue.tell(r, ARGV[3])
 
@@ -594,9 +613,14 @@ for i = 2, budgets do
     save(r, queue.write(r))
   end
 
-  -- A line is told of only if it is stored: a line that was too large is lost.
+  -- The answer has the line only if it is stored: a line that was too large is lost.
   local q = r.lined > 0 and r.queue
-  local lists = (r.g1 ~= 0 and 1 or 0) + (q and (q.many and 6 or 2) or 0) -- which of the next lists follow
+
+  -- lists is a sum of 1 for earlier generations, 2 for a line, and 4 for shares in it.
+  local lists = r.g1 ~= 0 and 1 or 0
+  if q then
+    lists = lists + (q.many and 2 + 4 or 2)
+  end
   answer(FIVE, r.generation, r.count, spent(r), latest(r), lists)
   if r.g1 ~= 0 then
     answer(FIVE, r.g1, r.n1, r.older, r.mark, #names_of(r) / PAIR)

@@ -1,8 +1,8 @@
 -- How the lanes of shares take turns; see lanes.lua.
 --
 -- Lanes take turns by start tags (start-time fair queueing). To deal a lane room is to move its cut over tickets: it adds their cost, divided
--- by the lane's weight, to the lane's finish tag. The next turn has the waiting lane with the least finish tag; of lanes with the same tag the
--- first in the columns. The virtual time of a class is the start tag of the last turn, and never more than
+-- by the lane's weight, to the lane's finish tag. The next turn is that of the waiting lane with the least finish tag and, of lanes with the same tag,
+-- of the first in the columns. The virtual time of a class is the start tag of the last turn, and never more than
 -- the tag of a lane that waits. A lane that gets its first waiter has a finish tag that is not below the virtual time. So it has no
 -- credit from the time when it was away, and stands behind no lane that was dealt less.
 --
@@ -11,11 +11,11 @@
 -- defines: lanes.beside, lanes.complete, lanes.took, lanes.left_by, lanes.refund, lanes.start, lanes.free, lanes.is_left, lanes.call,
 --     lanes.tell, lanes.turns
 
--- make_deals adds to lanes what deals them room, and returns them.
+-- make_deals adds the functions of this file to the table lanes, and returns it.
 function make_deals(lanes)
 local CLASSES = queue.CLASSES
 local NEWS, HOLES, UNIT = lanes.NEWS, lanes.HOLES, lanes.UNIT
-local COME = 'cuts %.0f %.0f %s%s'
+local COME = 'cuts %.0f %.0f %s%s' -- the line, how many cuts, the cuts, the key
 local move, min, max, floor, ceil = queue.move, min, max, floor, ceil
 local set, table_of = lanes.set, lanes.table_of
 
@@ -44,7 +44,8 @@ function lanes.beside(q, class, c, share, weight, own)
       -- earlier one. A turn deals K[i], the least cost, and no more than waits.
       if L[i] > 0 and (finish < tag or finish == tag and i < self) then
         local turns = (tag - finish) * W[i] / (UNIT * K[i])
-        sum = sum + min(L[i], (i < self and floor(turns) + 1 or ceil(turns)) * K[i])
+        local count = i < self and floor(turns) + 1 or ceil(turns)
+        sum = sum + min(L[i], count * K[i])
       end
     end
   end
@@ -64,15 +65,14 @@ local function pass_time(m, class, tag)
   m.virtual[class] = max(m.virtual[class], tag)
 end
 
--- deal charges a lane for a cost out of its turn.
+-- deal charges a lane for a cost at once, although other lanes may have their turns before it.
 local function deal(m, c, amount)
   pass_time(m, c.class, c.finish)
   c.finish = c.finish + floor(amount * UNIT / c.weight)
 end
 
--- complete deals a waiter with a cost that came, and waits for room, the rest of its cost. Otherwise each lane would be dealt a part of the cost of
--- its first waiter, and nobody could use the parts. The part lapsed, which was dealt to the waiter before its offer lapsed, is charged again, because
--- the lane had its turn back.
+-- complete deals the rest of its cost to a waiter that came and waits for room. Otherwise each lane would be dealt a part of the cost of its first
+-- waiter, and nobody could use the parts. The part lapsed of the cost is charged again: when the offer lapsed the lane got that charge back.
 function lanes.complete(q, c, w, cost, lapsed)
   if lapsed > 0 then
     deal(q.many, c, lapsed)
@@ -96,7 +96,8 @@ local function dealt_of(c, w, cost)
   return w.ticket == FRONT and cost or max(0, min(cost, c.cut - w.ticket))
 end
 
--- took settles what a lane is charged for a waiter that starts: the cost, once. was is the part of the cost that counted until now.
+-- took charges a lane for the part of a waiter's cost that it is not charged yet, when the waiter starts. was is the part of the cost that counted until
+-- now.
 function lanes.took(q, c, w, cost, was)
   -- A waiter in front had its turn before, and so had one that has passed this line or had a start.
   local in_line = w.state == queue.WAITS or w.state == queue.COUNTED
@@ -104,7 +105,7 @@ function lanes.took(q, c, w, cost, was)
     return
   end
 
-  -- What lapsed was given back to the lane, so the start is charged for it again.
+  -- standing is what the lane is still charged: what lapsed was given back to it.
   local standing = max(0, dealt_of(c, w, cost) + was - cost)
   if standing < cost then
     deal(q.many, c, cost - standing)
@@ -113,8 +114,9 @@ end
 
 -- left_by gives a lane back what it was charged for a waiter that gives up. Its search is s, and was is the part of its cost that counted until now.
 function lanes.left_by(q, c, w, s, was)
+  -- All of the offer lapsed, and the lane got its charge back then.
   if was <= 0 then
-    return -- what lapsed was given back then
+    return
   end
 
   -- Waiters of a round belong to shares with known tags, which get the charge back.
@@ -130,9 +132,9 @@ function lanes.left_by(q, c, w, s, was)
   end
 end
 
--- refund takes back the charge of a lane for a cost.
+-- refund gives a lane back what it was charged for a cost.
 function lanes.refund(q, c, cost)
-  -- A refund is no credit: it takes no tag below the virtual time.
+  -- A refund is no credit: it moves no tag below the virtual time.
   c.finish = max(min(c.finish, q.many.virtual[c.class]), c.finish - floor(cost * UNIT / c.weight))
   q.many.finish[c.index] = c.finish
 end
@@ -176,10 +178,10 @@ function lanes.is_left(q, class)
   return false
 end
 
--- offer deals room for a cost, amount, to the lanes of a class, by their turns: lanes with the same tag one after the other. A turn is the least cost of the
--- lane's waiters: complete adds the rest when a waiter comes that costs more, and no waiter is dealt room before the turn of its start tag.
--- Where there is much room for a few lanes, more is dealt at once, and to a lane whose waiters did not come its step, once. active is how many lanes
--- of the class have waiters.
+-- offer deals room for a cost, amount, to the lanes of a class, by their turns: lanes with the same tag one after the other. A turn deals the least cost of
+-- the lane's waiters: complete adds the rest when a waiter comes that costs more, and no waiter is dealt room before the turn of its start tag.
+-- Where there is much room for a few lanes, a turn deals more, and a lane whose offers lapsed is dealt its step, once. active is how many lanes of the
+-- class have waiters.
 local function offer(q, m, class, amount, active)
   local C, F, L, O, W, P = m.class, m.finish, m.left, m.offered, m.weight, m.step
 
@@ -217,8 +219,10 @@ local function offer(q, m, class, amount, active)
         -- A turn is at least the least cost of the lane's waiters, and all of the lane's step.
         local passed = move(c, max(c.cost, quarter, alone, c.step))
 
-        -- A lane whose cut passes nothing takes a unit, too, or the loop would not end.
-        c.offered, c.since, amount = c.offered + passed, now, amount - max(passed, 1)
+        c.offered, c.since = c.offered + passed, now
+
+        -- A lane whose cut passes nothing takes a unit of the room, too, or the loop would not end.
+        amount = amount - max(passed, 1)
         start = tag + floor(max(0, passed - c.cost) * UNIT / c.weight)
         c.finish = c.finish + floor(passed * UNIT / c.weight)
         lanes.settle(q, c)
@@ -237,13 +241,13 @@ local function lapse(q, c)
   c.step = max(2 * c.step, c.offered)
   c.round, c.lapsed, c.since = now, c.cut, now
 
-  -- The lane has its turn back, all of it: its tag may be below the virtual time. A waiter that comes late is counted when it starts.
+  -- The lane gets its whole charge back: its tag may fall below the virtual time. The lane is charged for a late waiter when that starts.
   c.finish = c.finish - floor(c.offered * UNIT / c.weight)
   c.offered = 0
   lanes.settle(q, c)
 end
 
--- claimed_in returns the cost that lanes of a class are offered and claim. A lane whose offers have lapsed claims no room until a waiter comes.
+-- claimed_in returns the cost that the lanes of a class are offered, without lanes whose offers have lapsed: these claim no room until a waiter comes.
 local function claimed_in(m, class)
   local C, O, P = m.class, m.offered, m.step
   local sum = 0
@@ -253,9 +257,9 @@ local function claimed_in(m, class)
   return sum
 end
 
--- call offers the lanes of a class the room within the horizon, less the cost taken that higher classes were offered. It returns the cost that is
--- offered then, and whether a waiter should hurry. Offers lapse when their waiters have been told of them and do not come. A lane is dealt what lapsed
--- again in its turn, as all lanes are, and twice as much each time.
+-- call offers the lanes of a class the room within the horizon, less taken, the cost that higher classes were offered. It returns the cost that its lanes
+-- are offered from then on, and whether a waiter should hurry. Offers lapse when their waiters do not come in time after the cut was published: see
+-- lapse. The lane then waits for its turn as all lanes do.
 function lanes.call(r, u, q, class, now, taken)
   local m, limits = q.many, q[class]
   if m.sum[class] <= 0 then
@@ -265,22 +269,27 @@ function lanes.call(r, u, q, class, now, taken)
   local C, L, O, S, H = m.class, m.left, m.offered, m.since, m.holds
   local reserve, horizon = min(limits.reserve, u.n - 1), limits.horizon
   local soon = turn.units(u, reserve, now + floor(horizon / 3)) > 0 -- room within a third of the horizon is near
-  local patience, slow, held = max(ASK_SOON, floor(horizon / 4)), r.paused > 0, now + queue.MAX_HELD
-  local room_at, hurry, active = nil, false, 0 -- room_at is when there is room, nil before that was needed
+  local patience = max(ASK_SOON, floor(horizon / 4)) -- an offer lapses after this time
+  local slow = r.paused > 0 -- there may be a slow start
+  local max_holds = now + queue.MAX_HELD
+  local room_at -- when there is room, nil until a lane needs it
+  local hurry, active = false, 0
 
   -- Of each lane: since when could a waiter that has not come have started, and has its offer lapsed?
   for i = 1, #C do
     if C[i] == class and (L[i] > 0 or O[i] > 0) then
       -- The clock may have been set back.
-      if H[i] > held then
-        H[i] = held
+      if H[i] > max_holds then
+        H[i] = max_holds
       end
 
       -- Near room makes waiters late. Before there is room, nobody is late.
       local near, since = soon and now > H[i], S[i]
       if near then
         local untold = m.flags[i] % HOLES == NEWS and not q.freed -- this call tells the waiters: see lanes.tell
-        since = (untold or since == 0 or since > now) and now or since
+        if untold or since == 0 or since > now then
+          since = now
+        end
       elseif O[i] > 0 then
         room_at = room_at or turn.at(u, reserve, now, 1, 1)
         since = max(room_at, H[i])
@@ -288,6 +297,7 @@ function lanes.call(r, u, q, class, now, taken)
         since = 0
       end
 
+      -- In a slow start after a penalty the room may be closed to all waiters: then nothing lapses.
       local lapses = near and O[i] > 0 and now - since > patience
       if lapses and slow then
         near = queue.starts_soon(u, reserve, horizon)
@@ -320,7 +330,9 @@ end
 
 -- tell does for a line with shares what queue.tell does for other lines: it publishes the cuts that are news.
 function lanes.tell(r, q, channel)
-  local m, news, gone = q.many, {}, false -- news has the indexes of lanes whose cut was not published
+  local m = q.many
+  local news = {} -- the indexes of lanes whose cut was not published
+  local gone = false -- whether callers of any lane have left
   for i = 1, #m.flags do
     local flags = m.flags[i]
     if flags % HOLES == NEWS then
@@ -348,7 +360,7 @@ function lanes.tell(r, q, channel)
 end
 
 -- dealt_until returns the cost that the lanes of a class are dealt until a tag, if they are served evenly. weights is the sum of the weights of lanes
--- with waiters that have no offer. Rounds have their weight in turn, and not all at once.
+-- with waiters that have no offer. If there are rounds each lane is counted from its own tag on, because rounds begin at different tags.
 local function dealt_until(m, class, tag, weights)
   if m.rounds == 0 then
     return floor(max(0, tag - m.virtual[class]) * weights / UNIT)
@@ -364,8 +376,8 @@ local function dealt_until(m, class, tag, weights)
   return sum
 end
 
--- without_offer returns the sums of the costs that wait without an offer in the lanes of a class, of those with an offer, and of the weights of lanes
--- that have the former.
+-- without_offer returns three sums over the lanes of a class: the cost that waits without an offer, the cost that is offered, and the weights of the
+-- lanes in which cost waits without an offer.
 local function without_offer(m, class)
   local C, L, O, W = m.class, m.left, m.offered, m.weight
   local rest, offered, weights = 0, 0, 0
@@ -394,7 +406,7 @@ local function span_of(q, u, class, before, now)
   return span
 end
 
--- turn_at_tag returns in how long a waiter has its turn that starts when the lanes of a class were dealt up to a tag.
+-- turn_at_tag returns in how long the lanes of a class will be dealt up to a tag: then a waiter with that start tag has its turn.
 local function turn_at_tag(m, span, tag)
   if span.all <= span.min_rank then
     return span.from
@@ -404,8 +416,8 @@ local function turn_at_tag(m, span, tag)
 end
 
 -- turns returns in how long the waiters of a line with lanes will have their turn, as queue.turns does for other lines: by class the first and the
--- last waiter without a share, then the first of all waiters, and the parts of the answer about the lanes that this call touched. Where lanes are
--- served evenly, a lane's first waiter starts when all lanes have been dealt up to its tag, by their weights.
+-- last waiter without a share, then the first of all waiters. A fourth result is the parts of the answer about the lanes that this call touched. A
+-- lane's first waiter is taken to start when all lanes have been dealt up to its tag, by their weights.
 function lanes.turns(q, u, now)
   local m, told = q.many, {}
   local first, last = {0, 0, 0}, {0, 0, 0}
@@ -423,7 +435,7 @@ function lanes.turns(q, u, now)
       if c.class == class and (has_share or waits > 0 or c.news) then
         local soonest, final = 0, 0
         if waits > 0 then
-          local rise = floor((waits - c.cost) * UNIT / c.weight) -- of the tag, until the last waiter
+          local rise = floor((waits - c.cost) * UNIT / c.weight) -- by how much the last waiter's tag is higher than the first one's
           soonest, final = turn_at_tag(m, span, c.finish), turn_at_tag(m, span, c.finish + max(0, rise))
         end
 

@@ -26,15 +26,15 @@ end
 
 -- delete takes entry i out of an open row.
 local function delete(r, i)
-  touch(r, min(i, r.size - 1)) -- the entry that becomes the last one moves from the text to the head
+  touch(r, min(i, r.size - 1)) -- the last entry is stored in the head, so a new last one moves there
   table.remove(r.F, i)
   table.remove(r.L, i)
   table.remove(r.N, i)
   r.size = r.size - 1
 end
 
--- block_end returns when the units of a leaky bucket's entry are over: at the earliest when as many of them as one start can have, max_units,
--- had their time, even if they were booked closer together. The row is open.
+-- block_end returns when the units of entry i of a leaky bucket are over. If units were booked closer together than the unit allows, they still have
+-- their whole time, but no more of them than a start can have, max_units. The row is open.
 local function block_end(r, i, unit, max_units)
   return max(r.L[i] + unit, r.F[i] + min(r.N[i], max_units) * unit)
 end
@@ -66,8 +66,8 @@ local function later(r, t)
   return sum, i
 end
 
--- push counts n starts in [first, last], where first is not before the begin of the last entry. The starts share the last entry if that
--- begins at shares_from or later, and have an entry of their own otherwise. A closed row stays closed.
+-- push counts n starts in [first, last], where first is not before the begin of the last entry. The starts share the last entry if the entry
+-- begins at shares_from or later. Otherwise they become the last entry. A closed row stays closed.
 local function push(r, first, last, n, shares_from)
   local k = r.size
   r.total = r.total + n
@@ -89,8 +89,8 @@ local function push(r, first, last, n, shares_from)
   end
 end
 
--- one returns the index of the entry that has the start at t, nil if there is no such entry. If the start may be in several entries they
--- are joined. The row is open.
+-- one returns the index of the entry that has the start at t, nil if there is none. If several entries reach over t they are joined. The row is
+-- open.
 local function one(r, t)
   local i = after(r, t)
   if i > r.size or r.F[i] > t then
@@ -126,10 +126,11 @@ local function add(r, first, last, n)
 end
 
 do
--- packed returns an upper bound on the bytes that a number takes in MessagePack.
+-- packed returns an upper bound on how many bytes a number takes in MessagePack.
 local function packed(number)
+  -- A negative number takes as much as a positive one of twice its size.
   if number < 0 then
-    number = max(128, -2 * number) -- a number of that sign has half of the range
+    number = max(128, -2 * number)
   end
   if number < 256 then
     return number < 128 and 1 or 2
@@ -139,27 +140,29 @@ local function packed(number)
   return number < 4294967296 and 5 or 9
 end
 
--- is_small reports whether an open row has at most MAX_ENTRIES entries, in at most max_bytes bytes. It counts them only if bounds do not tell.
+-- is_small reports whether an open row has at most MAX_ENTRIES entries, in at most max_bytes bytes. It adds up the bytes only if bounds do not tell.
 local function is_small(r, max_bytes)
   local size = r.size
+
+  -- Either they fit even with TRIPLE bytes each, or there are too many.
   if size * TRIPLE <= max_bytes or size > MAX_ENTRIES then
     return size <= MAX_ENTRIES
   end
+  -- They fit even if each of their numbers were the largest.
   local F, L, N = r.F, r.L, r.N
   if size * (2 * packed(2 * (L[size] - F[1])) + packed(r.total)) <= max_bytes then
-    return true -- even if each of its numbers were the largest
+    return true
   end
 
-  local bytes, before = 0, F[1] -- before is the end of the entry before
+  local bytes, before = 0, F[1] -- before is the end of the previous entry
   for i = 1, size do
     bytes, before = bytes + packed(F[i] - before) + packed(L[i] - F[i]) + packed(N[i]), L[i]
   end
   return bytes <= max_bytes
 end
 
--- bound joins the closest neighbours until the entries are small enough beside the line. It begins with entries that are more than a span
--- before the last one, because the next booking is decided by the entries behind these. A start that has come is never joined with a start
--- to come, which may yet be cancelled.
+-- bound joins neighbours until the entries are small enough beside the names and the line. It begins with entries that end more than a span before the
+-- last entry, because the others decide the next booking. A start that has come is never joined with a start to come, which may yet be cancelled.
 function bound(r)
   open(r)
   local max_bytes = ENTRY_BYTES - r.named - min(r.lined, MAX_PLAIN)
@@ -170,13 +173,15 @@ function bound(r)
   local F, L = r.F, r.L
   local tail = L[r.size] - r.span
 
-  -- Any pair before the tail is better than a pair in it. Otherwise the narrowest pair is best: joined, it closes the least room.
+  -- A pair that ends before the tail, the last span, is better than a pair in the tail. Of others the narrowest is best: joined, it closes the least
+  -- room.
   repeat
     local best, best_width, best_in_tail
     for i = 1, r.size - 1 do
       local width, in_tail = L[i + 1] - F[i], L[i + 1] > tail
       local alike = L[i] > r.seen or L[i + 1] <= r.seen -- both have come, or both are to come
-      if alike and (not best or (best_in_tail and not in_tail) or (best_in_tail == in_tail and width < best_width)) then
+      local is_better = not best or (best_in_tail and not in_tail) or (best_in_tail == in_tail and width < best_width)
+      if alike and is_better then
         best, best_width, best_in_tail = i, width, in_tail
       end
     end
@@ -202,8 +207,8 @@ end
 
 local pop
 do
--- first_two returns, of the entries in the text raw, how many bytes the first one takes, and its n; and the gap and the width of the second one,
--- 0 and 0 if more is false: then there is only one.
+-- first_two returns how many bytes the first entry in the text raw takes, and its n. If more is true there is a second entry: then the gap before
+-- the second and its width follow, and otherwise 0 and 0.
 local function first_two(raw, more)
   -- A negative place says that the text ends there.
   local next_at, _, _, n = cmsgpack.unpack_limit(raw, 3, 0)
@@ -214,7 +219,7 @@ local function first_two(raw, more)
   return next_at, n, gap, width
 end
 
--- pop takes the first entry out of a row that is not open, and has more than one. Text that is no entry is left to open.
+-- pop takes the first entry out of a closed row that has more than one. If the stored text is no entry, it only opens the row.
 function pop(r)
   local begin = HEAD_SIZE + r.named + r.lined + r.at
   local raw = redis.call('GETRANGE', r.key, begin, begin + 2 * TRIPLE - 1)
@@ -228,13 +233,14 @@ function pop(r)
 end
 end
 
--- widen returns [first, last], the interval of a new start in an open row, widened to touch a neighbour in the same part of the window,
--- [start, stop): then both become one entry. A start that begins within an entry shares that entry as it is.
+-- widen returns the interval [first, last] of a new start, widened to touch its neighbours in the same part of the window, [start, stop): add then
+-- makes one entry of them. The interval of a start that begins within an entry stays as it is. The row is open.
 local function widen(r, first, last, start, stop)
   local i = after(r, first)
   if i <= r.size and r.F[i] <= first then
     return first, last
   end
+
   if i > 1 and r.F[i - 1] >= start then
     first = r.L[i - 1]
   end
@@ -244,8 +250,8 @@ local function widen(r, first, last, start, stop)
   return first, last
 end
 
--- fuse returns [first, last], the units of a start of a leaky bucket, widened to touch the blocks of the open row to which there is no gap:
--- they become one entry.
+-- fuse returns the interval [first, last] of the units of a start of a leaky bucket, widened to touch blocks to which there is no gap: add then makes
+-- one entry of them. The row is open.
 local function fuse(r, first, last, unit)
   local i = after(r, first)
   if i > 1 and r.L[i - 1] == first - unit then
@@ -260,8 +266,8 @@ end
 
 local book
 do
--- book_probe counts a start in [t, last] of an unlimited budget, if the start goes first after a penalty. No row counts any other start of an
--- unlimited budget.
+-- book_probe counts a start in [t, last] of an unlimited budget if it is the probe, the first start after a penalty. No other start of an unlimited
+-- budget is counted.
 local function book_probe(r, t, last)
   if r.paused > 0 and t < r.paused + r.probe and last >= r.paused then
     add(r, t, last, 1)
@@ -277,8 +283,9 @@ function book(r, t, s)
     open(r)
     first, last = fuse(r, first, last, u.unit)
   elseif u.boundaries then
+    -- Months and days differ in length.
     local _, _, keep = window(u, t)
-    r.span = max(r.span, keep) -- months and days differ in length
+    r.span = max(r.span, keep)
   end
 
   -- Under a large limit the starts of one part of the window share an entry.
@@ -307,13 +314,13 @@ end
 
 local remove
 do
--- overfull reports whether a block, [first, last], has more units than time for them, so that taking a unit out frees nothing.
+-- overfull reports whether a block, [first, last], has more units than it has time for, so that to take a unit out frees nothing.
 local function overfull(first, last, n, unit)
   return first + n * unit > last + unit
 end
 
--- split puts back the rest of a block, [first, last], from which the booking of search s at t was taken out: up to two halves, each with at
--- most as many units as it has time for. How many exactly only matters to a limit of a different kind.
+-- split puts back the rest of a block, [first, last], from which the booking of search s at t was taken out: a piece before the booking and a piece
+-- behind it, if there are such. Each has at most as many units as it has time for: only a limit of another kind would need the true numbers.
 local function split(r, first, last, rest, t, s)
   local unit = s.rule.unit
   local stop = t + s.length + unit
@@ -325,8 +332,8 @@ local function split(r, first, last, rest, t, s)
   end
 end
 
--- remove takes the booking of search s at t out again, and reports whether it could. A booking that may have been forgotten stays: an entry
--- that overlaps it may hold only starts of other callers.
+-- remove takes the booking of search s at t out again, and reports whether it could. It takes nothing out if the row may have forgotten the booking:
+-- an entry that overlaps it may hold only starts of other callers.
 function remove(r, t, s)
   if t <= r.frozen or t + s.length <= r.lost then
     return false
@@ -359,7 +366,7 @@ function remove(r, t, s)
 end
 end
 
--- counts reports whether a booking of search s at t still counts. In a fixed window the start decides, and otherwise the end of the booking.
+-- counts reports whether a booking of search s at t still counts at now. In a fixed window the start decides, and otherwise the end of the booking.
 local function counts(s, t, now)
   if not s.rule.boundaries then
     t = t + s.length
@@ -368,14 +375,14 @@ local function counts(s, t, now)
 end
 
 -- part: rule
--- A rule u says in numbers what a charge's limit is. This file says what each kind of limit is, and search.lua how it looks for a start; all
--- other files ask the rule, and know no kinds. Its twin is internal/ledger/entries.go.
+-- A rule u says in numbers what a charge's limit is. This part knows what each kind of limit means, and search.lua how to look for a start under it;
+-- all other parts read the rule, and know no kinds. Its twin is internal/ledger/entries.go.
 --
 --   kind, n, span       as in Go, like all that follow
 --   jitter, pace
 --   learns, rate        the window by which an adaptive charge learns, 0 if it does not learn, and how much the limit allows in that window
---   tells, adapts       whether the number is left to the upstream, and whether such a rule may have a ceiling: see age.lua
---   cap                 n, or how much of n a ceiling allows; most in Go
+--   tells, adapts       whether the upstream tells the number, and whether such a rule may have a ceiling: see age.lua
+--   cap                 n, or less where a ceiling allows less; most in Go
 --   row                 the row of the budget
 --
 -- Fields that only some kinds have:
@@ -383,29 +390,28 @@ end
 --   boundaries          one number means windows of that length, from the epoch. Several are the boundaries of successive calendar windows.
 --                       With false the windows have no edges, and one ends at every moment.
 --   width               the length of the windows, or 0 if there are none, or they differ in length
---   unit, pad           for how long each unit of a cost is alone, 0 if units may start together; and by how much more a ceiling keeps
---                       units apart
---   tokens, micros      this many tokens flow into a bucket in micros. Without a bucket tokens is 0.
+--   unit, pad           for how long each unit of a cost is alone, 0 if units may start together; and for how much longer under a ceiling
+--   tokens, micros      the number of tokens that flow into a token bucket in micros. For other kinds tokens is 0.
 --   peak                upper bound on the starts in any half-open interval for which entries are kept, or 0 if no start counts
 --
 -- needs: frame (ceil, floor, frame)
 -- defines: read_rule, window, has_windows, part
 
--- read_rule reads a rule from the frame. Several budgets may share one rule: behind says how many of them come before this budget. It
--- returns the rule, for how many budgets it stands, and the index of this budget's key.
+-- read_rule reads a rule from the frame, which one or several budgets share: behind is how many of these come before the present budget. It
+-- returns the rule, how many budgets share it, and the index of the present budget's key.
 local function read_rule(behind)
   local key, many, kind, n, span, jitter, pace, tokens, micros, learns, edges
   key, many, kind, n, span, jitter, pace, tokens, micros, learns, edges, cursor = struct.unpack('<ddddddddddd', frame, cursor)
 
-  -- The rest follows from the kind.
   local boundaries = edges > 0 and {}
-  local width, unit = 0, 0
-  local peak, rate = n, n
-  local tells, adapts = false, false
   for i = 1, edges do
     boundaries[i], cursor = struct.unpack('<d', frame, cursor)
   end
 
+  -- The rest follows from the kind.
+  local width, unit = 0, 0
+  local peak, rate = n, n
+  local tells, adapts = false, false
   if kind == SLIDING_WINDOW then
     width = span
   elseif kind == FIXED_WINDOW then
@@ -427,7 +433,7 @@ local function read_rule(behind)
 end
 
 -- window returns since when starts matter to a start at t, until when a start at t matters, and for how long a start can matter. It returns
--- nil where the boundaries end.
+-- nil if the boundaries do not reach t.
 local function window(u, t)
   local e = u.boundaries
   if not e then
@@ -471,28 +477,29 @@ local function part(u, t)
 end
 
 -- part: short
--- The short way of a call: the call books starts now, in sliding windows alone, and all of them have room behind all that was booked before. Most
--- calls for busy budgets are like that. The files behind this one would do the same in several times as many steps; a call that is not as simple
--- is left to them. This file writes nothing before the whole call is known to be simple.
+-- The short way of a simple call: it books starts now, in sliding windows alone, and all of them have room behind all that was booked before. Most
+-- calls for busy budgets are simple. The parts behind this one would do the same in several times as many steps; all other calls are left to them.
+-- This part writes nothing before the whole call is known to be simple.
 --
--- Lua makes each function of a script anew in each call. So this file comes before the others, and has few functions. A table with names would
--- cost as much as all the rest, so here the head of a row is a list of numbers, v: ROW_SEEN … ROW_LEARNS are their indexes, and row.lua says
--- what each means.
+-- Lua makes each function of a script anew in each call. So this part comes before the others, and has few functions. A table with names would
+-- cost as much as all the rest, so the head of a row is a list of numbers, v: ROW_SEEN and so on are their indexes, and row.lua says what each
+-- means.
 --
 -- needs: book (seed, rule_count, budgets, recorded, out, finish), frame (max, min, ceil, IDLE, frame, cursor, now)
 -- defines: texts, earlier
 
-local texts = {} -- the stored heads of rows that were read, by the index of the row's key
-local earlier = {} -- the stored names of the generations before the last two of the same rows, by the same index
+local texts = {} -- the stored heads of the rows, by the index of the row's key
+local earlier = {} -- the stored names of their generations before the last two, by the same index
 do
--- read_head reads the program's history of the budget of a key, at a place in the frame, see repair.lua, and the head of the budget's row. It
--- notes the head in texts[i], and the stored names of generations in earlier[i]. It returns the head as a list, or nil if the row has a line, needs
--- a repair or is no row; and where the history of the next budget begins.
+-- read_head reads the head of a key's row and, at a place in the frame, the program's history of the row: see repair.lua. It notes the head in
+-- texts[i], and the stored names of generations in earlier[i]. It returns the head as a list, or nil if the row has a line, needs a repair or is no
+-- row; and where the history of the next budget begins.
 local function read_head(key, at, i)
-  local told_in, ago, clock, told, generation, count, g1, n1, _, _, more, list = struct.unpack('<ddddddddddd', frame, at) -- told_in is a call
+  -- told_in is the number of the call whose answer told the program of the row.
+  local told_in, ago, clock, told, generation, count, g1, n1, _, _, more, list = struct.unpack('<ddddddddddd', frame, at)
   local head = redis.call('GETRANGE', key, '0', HEAD_END)
 
-  -- Only the end of this history matters here: the rest is for a repair.
+  -- Skip the lists of the history, which only a repair reads.
   local size, samples = struct.unpack('<d', frame, list + PAIR * more)
   at, earlier[i] = samples + PAIR * size + 8, ''
 
@@ -507,9 +514,10 @@ local function read_head(key, at, i)
     return nil, at
   end
 
-  -- known says that the clock was not set, and that the row has all starts that the program knows.
+  -- known is whether the clock was not set, and the row has all starts that the program knows.
   local v = {struct.unpack(HEAD, head)}
-  local known = told_in <= recorded and now >= v[ROW_SEEN] and (clock == ELAPSED_UNKNOWN or now - told - ago <= STALL + ago / STEADY)
+  local clock_is_kept = now >= v[ROW_SEEN] and (clock == ELAPSED_UNKNOWN or now - told - ago <= STALL + ago / STEADY)
+  local known = told_in <= recorded and clock_is_kept
     and (generation == 0 or generation == v[ROW_GENERATION] and count <= v[ROW_COUNT] and g1 == v[ROW_G1] and n1 <= v[ROW_N1])
 
   local named = v[ROW_NAMED]
@@ -524,15 +532,15 @@ local function note_ends(v)
   return v[ROW_HEARD] + v[ROW_EACH] + NOTE_KEPT
 end
 
--- is_plain reports whether a booking now under a sliding window only appends a start to a row with the head v: no history is missing, no other
--- limit and no ceiling counts, nothing is to come, and no penalty or slow start lasts. See age.lua, search.lua and book.lua.
+-- is_plain reports whether a booking now under a sliding window only appends a start to a row with the head v: no history is missing, no other limit
+-- and no ceiling counts, no start is to come, and no penalty or slow start lasts. See age.lua, search.lua and book.lua.
 local function is_plain(v, span)
   return (v[ROW_SPAN] == span or v[ROW_SEEN] == 0) and v[ROW_LOST] <= now - span and v[ROW_UNIT] == 0 and v[ROW_FIRST] <= now
     and v[ROW_OPENS] <= now and v[ROW_TOP] == 0 and max(v[ROW_T1], v[ROW_T2], v[ROW_T3]) <= now
     and (v[ROW_PAUSED] == 0 or v[ROW_PAUSED] + max(min(SLOW_STEPS * span, v[ROW_BAN]), v[ROW_PROBE]) <= now)
 end
 
--- drop_over takes the entries of a row that are over off the head v. Some entries are not over. Stored text that is no entries is an error.
+-- drop_over drops the entries of a row that are over, in the head v alone. At least one entry is not over. Stored text that is no entries is an error.
 local function drop_over(key, v, span)
   local raw, at = redis.call('GETRANGE', key, HEAD_SIZE + v[ROW_NAMED] + v[ROW_AT], -1), 0
   repeat
@@ -544,7 +552,7 @@ local function drop_over(key, v, span)
     if v[ROW_SIZE] <= 1 then
       v[ROW_OLD] = v[ROW_LAST]
     else
-      -- Entries are stored as distances, so the end of the next one follows from the end of this.
+      -- Entries are stored as distances, so the end of the next entry follows from the end of the dropped one.
       local _, gap, width = cmsgpack.unpack_limit(raw, 2, at)
       v[ROW_OLD] = v[ROW_OLD] + gap + width
     end
@@ -552,13 +560,16 @@ local function drop_over(key, v, span)
   v[ROW_AT] = v[ROW_AT] + at
 end
 
--- begin makes the last entry of a row, which stands in the head v, the entry that takes the starts of now, as push above does. n is the
--- limit. It returns two texts for write: the text to be stored behind the head, nil if the stored text stays, and a text to be appended to it,
--- nil if nothing is. It returns false if the row must be looked at as a whole.
+-- begin prepares the head v so that its last entry can take the starts of now, as push above does. n is the limit. It returns two texts for write:
+-- the new text of all other entries, nil if the stored text stays, and a text to be appended to the stored one, nil if there is none. If the row must
+-- be read as a whole it returns false.
 local function begin(key, v, n, span)
-  if v[ROW_LAST] + span <= now then -- no start counts any more
-    v[ROW_LOST], v[ROW_TOTAL], v[ROW_SIZE], v[ROW_AT], v[ROW_BEFORE] = max(v[ROW_LOST], v[ROW_LAST]), 0, 1, 0, now
-    v[ROW_FIRST], v[ROW_LAST], v[ROW_N] = now, now, 0
+  -- No start counts any more: the row has one entry, of now.
+  if v[ROW_LAST] + span <= now then
+    v[ROW_LOST] = max(v[ROW_LOST], v[ROW_LAST])
+    v[ROW_TOTAL], v[ROW_SIZE], v[ROW_N] = 0, 1, 0
+    v[ROW_AT], v[ROW_BEFORE] = 0, now
+    v[ROW_FIRST], v[ROW_LAST] = now, now
     return ''
   elseif v[ROW_OLD] + span <= now and not pcall(drop_over, key, v, span) then
     return false
@@ -569,19 +580,20 @@ local function begin(key, v, n, span)
     return nil
   end
 
-  -- The last entry goes from the head to the text, and the head has a new one.
+  -- The last entry moves from the head to the text, and the head gets a new one.
   local pushed = cmsgpack.pack(v[ROW_FIRST] - v[ROW_BEFORE], v[ROW_LAST] - v[ROW_FIRST], v[ROW_N])
-  v[ROW_SIZE], v[ROW_BEFORE], v[ROW_FIRST], v[ROW_LAST], v[ROW_N] = v[ROW_SIZE] + 1, v[ROW_LAST], now, max(now, v[ROW_LAST]), 0
+  v[ROW_SIZE], v[ROW_BEFORE] = v[ROW_SIZE] + 1, v[ROW_LAST]
+  v[ROW_FIRST], v[ROW_LAST], v[ROW_N] = now, max(now, v[ROW_LAST]), 0
 
-  -- The text grows behind the dropped entries until it is long, and is then written anew without them.
-  local begin = HEAD_SIZE + v[ROW_NAMED] + v[ROW_AT]
-  if begin + TRIPLE * v[ROW_SIZE] <= MAX_APPENDED then
+  -- Dropped entries stay in the text until it is long. Then the text is written anew without them.
+  local entries_at = HEAD_SIZE + v[ROW_NAMED] + v[ROW_AT]
+  if entries_at + TRIPLE * v[ROW_SIZE] <= MAX_APPENDED then
     return nil, pushed
   elseif v[ROW_SIZE] > MAX_ENTRIES then
     return false
   end
 
-  -- The bound on the bytes is too high to tell, so ask for the length.
+  -- The upper bound does not tell whether the text is too long, so ask Redis for its length.
   local bytes = redis.call('STRLEN', key) + #pushed
   if bytes <= MAX_APPENDED then
     return nil, pushed
@@ -589,12 +601,12 @@ local function begin(key, v, n, span)
     return false
   end
 
-  local rest = redis.call('GETRANGE', key, begin, -1)
+  local rest = redis.call('GETRANGE', key, entries_at, -1)
   v[ROW_AT] = 0
   return rest .. pushed
 end
 
--- write stores a row with the head v; body and pushed are what begin returned.
+-- write stores a row with the head v. names are its stored generations; body and pushed are the texts that begin returned.
 local function write(key, v, names, body, pushed, span)
   v[ROW_SEEN], v[ROW_SPAN] = now, span
   v[ROW_OLD] = v[ROW_SIZE] == 1 and v[ROW_LAST] or v[ROW_OLD]
@@ -622,12 +634,13 @@ local function write(key, v, names, body, pushed, span)
   end
 end
 
-local simple = not ARGV[4] -- no slots and no pauses. It becomes false as soon as the call is not simple.
+-- simple becomes false as soon as the call turns out not to be simple: here, if it has slots or pauses, or a gate's key exists.
+local simple = not ARGV[4]
 for i = simple and budgets + 1 or #KEYS + 1, #KEYS do
-  simple = simple and redis.call('GETRANGE', KEYS[i], '0', '0') == '' -- a gate that nobody has closed
+  simple = simple and redis.call('GETRANGE', KEYS[i], '0', '0') == ''
 end
 
--- Read all heads. No budget may have a line, or need a repair. The lists are by the index of the budget's key.
+-- Read all heads. No budget may have a line, or need a repair. All lists are by the index of the budget's key.
 local heads, limits, spans = {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}
 local bodies, pushed = {}, {}
 local at = cursor
@@ -639,7 +652,7 @@ for i = 2, simple and budgets or 0 do
   end
 end
 
--- Read all rules: one plain sliding window for each budget. The last entries take the starts of now.
+-- Read all rules: one plain sliding window for each budget. Prepare the last entries for the starts of now.
 local ruled = 1 -- the index of the last key that has a rule
 for _ = 1, simple and rule_count or 0 do
   local key, many, kind, n, span, jitter, _, _, _, _, boundaries
@@ -651,17 +664,19 @@ for _ = 1, simple and rule_count or 0 do
   for i = key, simple and ruled or 0 do
     local v = heads[i]
 
-    -- The number of such a rule lies in the row: see age.lua.
+    -- The limit that the upstream told lies in the row: see age.lua.
     if kind == TOLD then
       simple = simple and v[ROW_TOLD] > 0 and now < note_ends(v)
       n, span = v[ROW_TOLD], v[ROW_EACH] + jitter + 1
     end
     simple = simple and is_plain(v, span)
     if simple then
-      local blank = v[ROW_SIZE] == 0 and v[ROW_LOST] == 0 -- no start counts that an older limit counted
+      -- The bound of an older limit counts until no entry needs it: see remember.
+      local blank = v[ROW_SIZE] == 0 and v[ROW_LOST] == 0
       v[ROW_MOST] = (blank or now >= v[ROW_TILL]) and n or max(v[ROW_MOST], n)
+      limits[i], spans[i] = n, span
       bodies[i], pushed[i] = begin(KEYS[i], v, n, span)
-      simple, limits[i], spans[i] = bodies[i] ~= false, n, span
+      simple = bodies[i] ~= false
     end
   end
   if not simple then

@@ -1,12 +1,13 @@
 -- What every script begins with: the time, and the frame of numbers that a program sends.
 --
 -- How to read these files. script.go says of which files, or parts of files, each script consists: they are joined as text, so a name is known
--- to all that stand behind it. "needs" in a file's first comment has the names of other files, "defines" the names that it has for others. A
--- function that others use is local at the left; do … end hides the rest. A file is read from its end: Lua knows no function before it is
--- defined. Files whose names are also in internal/ledger decide the same as the Go file, with the same functions in the same order.
+-- to all that stand behind it. In a file's first comment "needs" lists the names that the file uses of others, and "defines" its own names that
+-- others may use. Functions that others use are local at the left; do … end hides the rest. Read a file from its end: Lua knows no function before
+-- the function is defined. Files whose names are also in internal/ledger decide the same as the Go file, with the same functions in the same order.
 --
--- A reply begins with its status and the time. Besides DONE, NEEDS_BOUNDARIES says that a rule's calendar boundaries end too early, and
--- NEEDS_TIME that the program must say again what it says of lengths of time: then nothing was done, and the program makes the call again.
+-- A reply begins with its status and the time. NEEDS_BOUNDARIES says that a rule's calendar boundaries end too early, and NEEDS_TIME that the
+-- program must state its lengths of time anew: then nothing was done, and the program makes the call again. Otherwise the status is DONE, or one
+-- of two more that book.lua describes.
 --
 -- Names of one letter stand for the same in all files:
 --
@@ -26,8 +27,8 @@
 --   i, j, k  indexes
 --
 -- F, L and N are the columns of a row's entries: first, last and n of each. In lanes.lua and deals.lua the columns of lanes are C class,
--- F finish tag, L left, O offered, W weight, K cost, S since, H holds, P step. Go says until and end where Lua says till and stop, because
--- these are words of Lua. Words in capitals that no file defines are constants: script.go writes their values in their places.
+-- F finish tag, L left, O offered, W weight, K cost, S since, H holds, P step. Lua has till and stop where Go has until and end, because Lua
+-- reserves those words. Words in capitals that no file defines are constants: script.go writes their values in their places.
 --
 -- defines: max, min, ceil, floor, KEPT, IDLE, record_ms, frame, cursor, now
 
@@ -51,15 +52,15 @@ else
 end
 
 -- part: check
--- What a server must have before it keeps budgets: see conn/admit.go. It is sent before the first script that a server does not know yet, and
--- writes nothing.
+-- Tests whether a server has all that the scripts need: see conn/admit.go. This script is sent before the first other script that a server does not
+-- know yet, and writes nothing.
 --
--- Result: what the server's scripts lack, in words, '' if nothing; the server's error where it does not tell the time, '' if it does; the
--- time in seconds; the version of Redis, '' where scripts are not told it, as before 7.0.
+-- Result: what the server lacks, in words, or ''; the server's error if it does not tell the time, or ''; the time in seconds; the version of
+-- Redis, or '' before 7.0, where scripts cannot read it.
 
 local lacks = {}
 
--- test notes that the server lacks something, by its name, unless works runs and returns true.
+-- test adds a name to what the server lacks, unless the function works runs without an error and returns true.
 local function test(name, works)
   local ran, result = pcall(works)
   if not ran or not result then
@@ -83,7 +84,7 @@ local time = redis.pcall('TIME') -- seconds and microseconds, or an error
 return {table.concat(lacks, ', '), time.err or '', tonumber(time[1]) or 0, redis.REDIS_VERSION or ''}
 
 -- part: check_lock
--- Whether a script has its key to itself while it runs: see conn/admit.go. Meanwhile a second connection writes the key again and again.
+-- Tests whether a script has its key to itself while it runs: see conn/admit.go. Meanwhile a second connection writes the key again and again.
 --
 --   KEYS 1 a key that nothing else uses
 --   ARGV 1 the time of a test, as all scripts are told it; unused
@@ -98,7 +99,8 @@ local function now()
 end
 
 redis.call('SET', KEYS[1], ARGV[2], 'PX', '10000')
-local start, looked = now(), 0
+local start = now()
+local looked = 0 -- how often: the time of some servers stands still while a script runs
 repeat
   looked = looked + 1
 until now() - start >= tonumber(ARGV[3]) or looked == 100000

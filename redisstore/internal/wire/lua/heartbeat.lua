@@ -1,5 +1,5 @@
--- Heartbeats of the nodes that use a group of budgets. They decide which part of each limit a node may use by itself while Redis is away: see
--- docs/internals/shares.md.
+-- Records the heartbeat of a node that uses a group of budgets. Heartbeats decide which part of each limit a node may use by itself while Redis is
+-- away: see docs/internals/shares.md.
 --
 -- KEYS  the group's heartbeats
 -- ARGV  1 the time in microseconds, or '' for the server's clock
@@ -13,8 +13,8 @@
 -- Stored form: a MessagePack array
 --   seen, age, then for each node
 --   name, the age at its last heartbeat, divisor, how many nodes it knew of
--- seen is the time of the last heartbeat of any node. age is a clock that runs while there are heartbeats. After a time without any, however long,
--- and after a jump of the server's clock, age goes on by the time after which all nodes are suspected, and none is taken for dead.
+-- seen is the time of the last heartbeat of any node. age is a clock that runs while there are heartbeats. After a gap without any, however long,
+-- and after a jump of the server's clock, age goes on just far enough that all nodes are suspected, and none is taken for dead.
 --
 -- needs: frame (max, ceil, frame, now)
 
@@ -22,7 +22,7 @@ local LOOK, BEAT, LEAVE = 0, 1, 2 -- asks only; the node uses the group; the nod
 local TOO_LATE = 1000000 -- a heartbeat that is later than due by more may be from before an outage
 local DEAD = 20000000 -- a node that is silent for longer is taken for dead
 local GAP = 2000000 -- the longest time between two heartbeats of any nodes while the fleet has Redis
-local KEPT_MS = 3600000
+local KEPT_MS = 3600000 -- for how long the key outlives its last call
 
 local kind, due, min_divisor, known = struct.unpack('<dddd', frame)
 local me = ARGV[3]
@@ -38,8 +38,10 @@ if kind ~= LOOK then
 end
 local counts = kind == LEAVE or kind == BEAT and (due == 0 or now <= due + TOO_LATE)
 
-local nodes, mine = {seen, age}, nil -- what is stored, and the four values of the calling node in it
-local beating, suspected, shares = 0, {}, 0 -- how many nodes beat, the divisors of suspected nodes, and the part of each limit that these may use
+local nodes = {seen, age} -- the list to be stored
+local mine -- the values of the calling node in that list
+local beating = 0 -- how many nodes beat
+local suspected, shares = {}, 0 -- the divisors of suspected nodes, and the part of each limit that these nodes may use
 
 -- keep stores a node: its name, the age at its last heartbeat, its divisor, and how many nodes it knew of.
 local function keep(name, heard, divisor, knew)
@@ -74,17 +76,16 @@ if kind == BEAT then
   beating = beating + 1
 end
 
+-- The key was lost a short time ago, perhaps with nodes that have sent no heartbeat since. So nodes that are missing, by the highest number that
+-- some node knew of, are suspected, each with the part that it has in such a fleet.
 if age < DEAD then
-  -- The key was lost a short time ago, perhaps with nodes that have sent no heartbeat since: nodes that
-  -- some node knew of are suspected.
   for _ = beating + #suspected + 1, known do
     suspect(known)
   end
 end
 
+-- What suspected nodes may use stays free, and the rest is divided among those that beat. The small number is for errors of rounding.
 local divisor = 0
-
--- What suspected nodes may use stays free, and the rest is divided. The small number is for errors of rounding.
 if shares < 1 - 1e-9 then
   divisor = max(min_divisor, ceil(beating / (1 - shares) - 1e-9))
 end

@@ -13,14 +13,14 @@
 -- do, and a line has an end.
 --
 -- many is
---   known     the finish tags of shares without a lane: of each three bytes that name it and its class, and five of its tag over 64, counted
---             from when the line had its first lane, modulo 2^40
+--   known     the finish tags of shares without a lane, in eight bytes each: three name the share and its class, and five are the tag, in parts
+--             of 64 since the line had its first lane, modulo 2^40
 --   passed    by class: the virtual time when the line was read, counted in the same way
 --   rounds    how many lanes are rounds
 --   more      how many bytes the known tags and the rounds take
 --   base      the ticket of a new lane: not below any ticket of a lane that was forgotten
---   virtual   the virtual time of each class. Stored finish tags are counted from it
---   sum       by class: what waits in all its lanes
+--   virtual   by class: the virtual time. Stored finish tags are counted from it.
+--   sum       by class: the cost that waits in all lanes
 --   class, share, weight, cost  of each lane: the weight of the last caller that came, and the least cost since callers began to wait
 --   finish, left, offered, since, holds, step
 --   flags     NEWS if the cut was not published, and HOLES if the lane has some
@@ -51,7 +51,7 @@ local MAX_LINED = 3800 -- a line of more bytes gets no new lanes
 local UNIT = 1048576 -- of tags: what a cost of 1 adds with a weight of 1
 local FIRST_ROUND = MAX_NUMBER - 64 -- the share of the first round
 local MAX_ROUNDS, SPARE_ROUNDS = 16, 4 -- of a class; the spare ones are for callers whose turn comes before all rounds
-local TAG_PART, MAX_TAG = 64, 2 ^ 40 -- known tags are counted in such parts, modulo so many
+local TAG_PART, MAX_TAG = 64, 2 ^ 40 -- a known tag is a number of such parts, modulo MAX_TAG
 local NEWS, HOLES = 1, 2
 local COLUMNS = {'class', 'share', 'weight', 'cost', 'finish', 'left', 'offered', 'since', 'holds', 'step', 'flags'}
 local left, min, max, floor, ceil = queue.left, min, max, floor, ceil
@@ -92,7 +92,7 @@ local function empty(base)
   return m
 end
 
--- begin makes a line one with lanes of shares: its classes become its first lanes.
+-- begin gives a line lanes of shares: the lanes of its classes become the first of them.
 function lanes.begin(q)
   local m = empty(1)
   q.many = m
@@ -156,7 +156,7 @@ local function text_of(c)
   return cmsgpack.pack(unpack(v))
 end
 
--- read_columns takes the stored columns of size lanes into m. All that other functions rely on is checked.
+-- read_columns notes in m the stored columns of size lanes. Columns on which other functions cannot rely are an error.
 local function read_columns(m, columns, size)
   for k, name in ipairs(COLUMNS) do
     local column = columns[k]
@@ -174,7 +174,7 @@ local function read_columns(m, columns, size)
   end
 end
 
--- read returns the line of row r whose stored form is v: the list that text packs. Stored text can be anything: what is no line is an error.
+-- read returns the line of row r whose stored form is v: the list that text packs. Text that is no line is an error.
 function lanes.read(r, v)
   local limits, columns, rest = v[5], v[6], v[7]
   local q, m, size = {id = v[2], began = v[3]}, empty(v[4]), #rest
@@ -215,7 +215,7 @@ function lanes.read(r, v)
   return q
 end
 
--- is_idle reports whether the lane at an index can be forgotten: nobody waits there, and it was not dealt more than lanes that wait.
+-- is_idle reports whether the lane at an index can be forgotten: nobody waits there, and its tag is not ahead of lanes that wait.
 local function is_idle(m, i)
   local class = m.class[i]
   local empty = i > CLASSES and m.left[i] <= 0 and m.offered[i] <= 0
@@ -294,7 +294,7 @@ local function text(q, m)
   return served.pack(m, {true, q.id, began, m.base, limits, columns, rest}, list)
 end
 
--- squeeze makes one hole of all holes of each lane, from the cut on: which tickets are gone is a guess then.
+-- squeeze joins all holes of each lane into one, which begins at the cut: from then on it is a guess which tickets are gone.
 local function squeeze(m)
   for i = 1, #m.share do
     local c, gone = table_of(m, i), 0
@@ -338,8 +338,8 @@ function lanes.find(q, class, share)
   return known
 end
 
--- find_known returns where in m.known the eight bytes of a share in a class begin, or nil if its tag is not known, and the three bytes that name the
--- share. If m.known is full, a share that is not in it uses the eight bytes of another share: both take turns as one.
+-- find_known returns where in m.known the eight bytes of a share in a class begin, or nil if there are none, and the three bytes that name the share. If
+-- m.known is full, a share that is not in it uses the eight bytes of another share: both take turns as one.
 local function find_known(m, class, share)
   -- The name has 22 bits of the share and 2 of the class. Two shares with one name take turns as one, too.
   local name = struct.pack('>I3', (share % 4194304) * 4 + class)
@@ -350,7 +350,6 @@ local function find_known(m, class, share)
     at = string.find(m.known, name, at + 1, true)
   end
 
-  -- The text is full: the shares at one place take turns as if they were one.
   if not at and #m.known >= 8 * MAX_KNOWN then
     at = 1 + 8 * (share % MAX_KNOWN)
     name = string.sub(m.known, at, at + 2)
@@ -398,7 +397,7 @@ local function set_known(m, class, share, tag)
   m.known = string.sub(m.known, 1, at - 1) .. name .. value .. string.sub(m.known, at + 8)
 end
 
--- give_back takes the charge for a turn of a cost off the known tag of a share without a lane. That is no credit: no tag falls below the virtual time.
+-- give_back takes what a share without a lane was charged for a cost off its known tag. That is no credit: no tag falls below the virtual time.
 function lanes.give_back(q, class, share, weight, cost)
   local m = q.many
   if m.known ~= '' and find_known(m, class, share) then
@@ -409,7 +408,7 @@ end
 -- is_round reports whether a lane is a round.
 function lanes.is_round(c) return c.share >= FIRST_ROUND end
 
--- new_lane returns a lane for a share in a class, whose finish tag is a tag. Its tickets are above all tickets of lanes that were forgotten.
+-- new_lane adds a lane for a share in a class with that finish tag, and returns it. Its tickets are above all tickets of lanes that were forgotten.
 local function new_lane(m, class, share, tag)
   local c = queue.unused()
   c.joined, c.cut, c.told, c.lapsed, c.round = m.base, m.base, m.base, m.base, m.base > 1 and now or 0
@@ -418,12 +417,12 @@ local function new_lane(m, class, share, tag)
   return c
 end
 
--- round_for returns the round for a caller whose turn comes at a tag: the round of that tag if there is one, a new round if there are not too many,
--- and otherwise the last round before the tag.
+-- round_for returns the round for a caller whose turn comes at a tag: the round of that tag if there is one, or a new round. If there are too many
+-- rounds it returns the last round before the tag or, if there is none, the first behind the tag.
 local function round_for(q, class, tag)
   local m = q.many
-  local before, after
-  local count, used = 0, {} -- the rounds of the class, and their shares
+  local before, after -- the indexes of the rounds next to the tag
+  local count, used = 0, {} -- the number of rounds of the class, and a set of their shares
 
   -- Find the last round up to the tag, and the first round behind it.
   for i = CLASSES + 1, #m.share do
@@ -441,7 +440,8 @@ local function round_for(q, class, tag)
 
   -- With enough rounds a caller shares one. The spare rounds are for callers whose turn comes before all rounds.
   local near = before or after
-  if near and (m.finish[near] == tag or count >= MAX_ROUNDS and before or count >= MAX_ROUNDS + SPARE_ROUNDS) then
+  local max_count = before and MAX_ROUNDS or MAX_ROUNDS + SPARE_ROUNDS
+  if near and (m.finish[near] == tag or count >= max_count) then
     return table_of(m, near)
   end
 
@@ -456,13 +456,13 @@ local function round_for(q, class, tag)
   return c
 end
 
--- is_full reports whether a share that has no lane gets none.
+-- is_full reports whether a line may have no new lane of a share: a share without a lane gets a round.
 local function is_full(m)
   return #m.share - m.rounds >= MAX_LANES or m.full
 end
 
--- lane_for returns the lane of a share in a class, which is made if there is none, or a round if there are too many lanes. weight and cost are those
--- of the caller.
+-- lane_for returns the lane of a share in a class. If there is none it makes one or, if there are too many lanes, returns a round. weight and cost are
+-- those of the caller.
 function lanes.lane_for(q, class, share, weight, cost)
   local m, c = q.many, lanes.find(q, class, share)
   if c then
@@ -479,7 +479,7 @@ function lanes.lane_for(q, class, share, weight, cost)
   return new_lane(m, class, share, tag)
 end
 
--- join returns the lane of a share for a caller with that weight and cost, who stands there from now on. The lane may be a round.
+-- join returns the lane in which a caller of a share stands from now on, which may be a round, with the caller's weight and cost noted in it.
 function lanes.join(q, class, share, weight, cost)
   if not q.many then
     lanes.begin(q)
@@ -510,8 +510,8 @@ return lanes
 end
 
 -- part: served
--- What the lanes of a line were served, for status.lua: the costs with which callers have started since their lane was made. Nothing is
--- decided by it, so a line keeps it only while there is room in the row. Without shares nothing here is made.
+-- How much each lane of a line was served, for status.lua: the costs with which callers have started since the lane was made. No decision depends on
+-- these numbers, so a line keeps them only while there is room in the row. Without shares nothing here is made.
 --
 -- The many of lanes.lua has
 --   served  a list with a number for each lane, or nil if there is no room. No number means 0.
@@ -528,7 +528,7 @@ local LOW_LINED = 3000 -- a line of fewer bytes has room again for what was serv
 local function make_served()
 local served = {}
 
--- read takes what lanes were served, stored, into m, and returns how many of the lined bytes of the line the rest takes.
+-- read notes in m the stored list of what lanes were served, or that there is none. It returns how many of the line's bytes, lined, the rest takes.
 function served.read(m, stored, lined)
   m.told = type(stored) == 'table'
   if not m.told then
@@ -561,7 +561,7 @@ function served.of(m, i)
   return m.served and m.served[i] or 0
 end
 
--- count counts a cost with which callers of a share in a class started. A cost below 0 is given back.
+-- count adds the cost with which callers of a share in a class started. A cost below 0 was given back.
 function served.count(q, class, share, cost)
   local m, c = q.many, queue.lane(q, class, share)
   if m.served and c then

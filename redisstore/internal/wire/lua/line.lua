@@ -4,9 +4,9 @@
 -- What a caller wants is in a table:
 --
 --   class, horizon  of the caller; a horizon of 0 means that the caller stands in no line
---   tickets         by the index of the charge: a ticket w has the share of its lane
+--   tickets         the caller's tickets, by the index of the charge
 --   first           the caller had a start before, so it goes first in lines where it has no ticket
---   asks_again      all programs have had time to tell which starts a loss of data forgot
+--   asks_again      all programs have had time to report which starts a loss of data forgot
 --   together        all of the equal callers may start together
 --   fresh           the caller came without tickets
 --
@@ -20,8 +20,8 @@ local read_tickets, stand, quit, renew, started, keep_behind
 do
 local WAITS, PASSED, HAD = queue.WAITS, queue.PASSED, queue.HAD
 
--- read_tickets reads that many tickets of a caller from the frame, and returns them by the index of the charge. The line that gave a ticket may
--- have ended since.
+-- read_tickets reads count tickets of a caller from the frame, and returns them by the index of the charge. The line of a ticket may have ended
+-- since: see ticket_of.
 function read_tickets(count)
   local by_charge = {}
   for _ = 1, count do
@@ -32,15 +32,16 @@ function read_tickets(count)
   return by_charge
 end
 
--- ticket_of returns w, the ticket of a caller in the line of search s, q, the line, and c, the caller's lane. Each is nil, or false, if there
--- is none. A ticket of another line, or of a lane that was forgotten, is void.
+-- ticket_of returns a caller's ticket w in the line of search s, the line q, and the caller's lane c. Each is nil, or false, if there is none. A
+-- ticket of another line, or of a lane that was forgotten, is void.
 local function ticket_of(want, s)
   local w, q = want.tickets[s.index], queue.of(s.row)
   local is_of_line = w and q and w.id == q.id
   local c = q and queue.lane(q, want.class, is_of_line and w.share or s.share)
 
   -- The tickets of a forgotten lane are not below the next ticket of a lane that was made since.
-  return is_of_line and c and w.ticket < c.joined and w or nil, q, c
+  local is_valid = is_of_line and c and w.ticket < c.joined
+  return is_valid and w or nil, q, c
 end
 
 -- ahead_of returns the cost that goes before a caller in the line of search s; w, q and c are from ticket_of.
@@ -69,7 +70,7 @@ local function turn_in(want, s, from, alone, ahead, w, c)
     t = max(t, turn.at(s.rule, s.reserve, from, s.each, before + s.each))
   end
 
-  -- turn.at does not know that a slow start has room for a part of them only.
+  -- A slow start has room for a part of those ahead only, which turn.at does not know: look for a start with the cost of all.
   if ahead > 0 and s.row.paused > 0 then
     local all = search_for(s.rule, min(before + s.each, s.most), s.reserve, from, 0, false)
     t = max(t, earliest(all, from) or t)
@@ -84,8 +85,8 @@ local function turn_in(want, s, from, alone, ahead, w, c)
 end
 
 -- held_by returns the search in whose line a caller has to stand, nil if it need not wait in a line, and when the caller will have its turn
--- there. It also returns a lower bound on the start by each row alone, and the index of the charge that set this bound, 0 if none did. Where
--- the calendar boundaries end, all of these are nil, and a fifth result is the time that the boundaries must reach.
+-- there. It also returns the latest of the first starts that each row alone has room for, and the index of the charge of that row, 0 if none is
+-- later than from. Where the calendar boundaries end, all of these are nil, and a fifth result is the time that the boundaries must reach.
 --
 -- A caller that had its turn in one row and waits in the line of a second one may find the start in the first row far away again, and so on
 -- for ever. So it gets the first start that is possible in both: one such start at a time in each row.
@@ -171,7 +172,8 @@ local function answer_in_line(want, s, callers, turn_at, t_last)
 end
 
 -- line_up puts equal callers in the line of search s, in which the first of them will have its turn at turn_at, and answers them. It returns how
--- many it put there: the others are asked one by one if they would wait longer than max_wait, or have no place in the lane.
+-- many it put there. That is only the first if the last would wait for longer than max_wait, or if the lane takes one caller at a time: serve goes on
+-- with the others.
 local function line_up(list, want, s, callers, turn_at, max_wait)
   local t_last = last_turn(want, s, callers, turn_at)
   if t_last - now > max_wait then
@@ -194,7 +196,8 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
       callers, t_last = stood, turn_at
     end
   end
-  c.furthest = max(c.furthest or 0, turn_at) -- the callers behind it in this call do not start before
+  -- Callers behind this one in the same call do not start before it.
+  c.furthest = max(c.furthest or 0, turn_at)
 
   -- The waiter's turn has come, and there is no room yet: it counts among the offers.
   if w.state == HAD or w.state ~= PASSED and w.ticket < c.cut then
@@ -217,13 +220,13 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
   return callers
 end
 
--- quit ends what equal callers have in the lines of their searches. If starts is true that many callers start; otherwise a caller leaves.
+-- quit takes equal callers out of the lines of their searches: if starts is true, many callers that start, and otherwise a caller that gives up.
 function quit(list, want, starts, many)
   for _, s in ipairs(list) do
     local w, q, c = ticket_of(want, s)
 
     if w then
-      -- What shares were served is counted once. A waiter that had its turn, or stands in front, was counted at its first start.
+      -- Count once what a share was served. A waiter that had a start before, or stands in front, was counted at its first start.
       if q.many and starts and w.state ~= HAD and w.ticket ~= FRONT then
         served_of().count(q, want.class, c.share, s.each)
       end
@@ -238,7 +241,7 @@ function quit(list, want, starts, many)
   end
 end
 
--- renew keeps the offers of a waiter that came and waits for more room than there is, for a length of time from now.
+-- renew keeps the offers of a waiter from lapsing, for a length of time from now: its turn has come, and it waits for more room than there is.
 function renew(list, want, length)
   for _, s in ipairs(list) do
     local w, q, c = ticket_of(want, s)
@@ -248,8 +251,8 @@ function renew(list, want, length)
   end
 end
 
--- started notes a start at t that was waited for; held is the index of the charge that set t. Callers of the same class and of lower classes
--- keep behind it in the row of that charge, the next of equal callers as well. A start beyond the horizon is the row's pin.
+-- started notes a start at t for which a caller waited; held is the index of the charge that set t. In the row of that charge callers of the same class
+-- and of lower classes keep behind the start, and so does the next of equal callers. A start beyond the horizon is each row's pin instead.
 function started(list, want, held, t, from)
   local tail = 't' .. floor(want.class) -- Lua 5.4 makes 't1.0' of a number of a frame
   for _, s in ipairs(list) do
@@ -264,8 +267,8 @@ function started(list, want, held, t, from)
   end
 end
 
--- keep_behind lets a caller keep behind the starts that others waited for, except in rows where it had a start itself. It is called before the
--- first search, which the tails, the horizon and what follows decide.
+-- keep_behind has a caller keep behind the starts that others waited for, except in rows where it had a start itself. It sets fields on which searches
+-- depend, so it is called before the first search.
 function keep_behind(list, want)
   local counting = 0 -- searches whose row counts starts
   for _, s in ipairs(list) do
@@ -287,21 +290,24 @@ function keep_behind(list, want)
   end
 end
 
--- refuse refuses equal callers that may not wait until turn_at, their turn in the line of search s. It returns how many it refused, and the time
--- that the calendar boundaries must reach, if they end too early.
+-- refuse refuses equal callers that may not wait until turn_at, their turn in the line of search s. It returns how many it refused, 0 if they may
+-- wait, and the time that the calendar boundaries must reach, if they end too early.
 --
--- All rows and claims together may have room later than each row alone, but not before min_start, which the charge by set. The refusal tells that
+-- All rows and claims together may have room later than each row alone, but not before min_start, which the charge by set. A refusal says that
 -- later time.
 local function refuse(list, want, claims, s, callers, turn_at, max_wait, min_start, by)
   local t, held, paused = turn_at, s.index, s.row.paused > s.from and s.row.paused or 0
 
   -- A caller that waits for any time is not refused, and needs no later bound.
   if max_wait < MAX_NUMBER and #list + #claims > 1 then
-    local open_at, gate = s.from, nil -- no pause closes a claim from then on
+    -- No pause closes a claim from open_at on. gate is the claim whose pause ends last.
+    local open_at, gate = s.from, nil
     if #claims > 0 then
       open_at, gate = first_open(claims, open_at, now)
     end
-    if open_at > min_start or gate and open_at == min_start and gate < by then -- of the charges that set it the first counts
+
+    -- If a claim and a charge set the same time, the lower index counts. A by of 0 leaves the place to the claim.
+    if open_at > min_start or gate and open_at == min_start and gate < by then
       by = 0
     end
 
@@ -312,7 +318,7 @@ local function refuse(list, want, claims, s, callers, turn_at, max_wait, min_sta
       t, held, paused = start, index, pause_end
     end
 
-    -- No charge set the start, so the claim that opens last did.
+    -- No charge set the start, so the claim whose pause ends last did.
     if held == 0 then
       held, paused = gate, open_at
     end

@@ -16,17 +16,19 @@
 --   many            the lanes of shares, nil if the line has never had any: see lanes.lua
 -- and for each class a table c, the lane of the callers without a share
 --   joined, cut     the next ticket, and the first whose turn has not come
---   offered, since  the cost of waiters below the cut that did not come yet, and since when one of them could start. Zero means none can.
---   step            how far the cut went last because no waiter came
+--   offered, since  the cost of waiters below the cut that have not started, and since when one of them could start. Zero means that none can.
+--   step            by how much the cut went on at the last lapse
 --   told            the cut that was published last
---   holds           until then a waiter whose turn has come waits for more room than there is
+--   holds           until then offers do not lapse, because a waiter whose turn has come waits for more room than there is
 --   reserve, horizon  of the last waiter that joined any lane of the class
 --   round, lapsed   when offers lapsed last, and the cut then
 --   holes           {from, to, cost}: a range of tickets, and the cost of its callers that have left
 --
--- The state of a ticket: its owner waits; or its turn has come, and it is counted among the
--- offers since the lapse that its round names; or it passed, and waits in the line of a different budget; or it
--- had a start.
+-- The states of a ticket:
+--   WAITS    its owner waits
+--   COUNTED  its turn has come and it counts among the offers, unless these have lapsed since: then the lane has a later round than the ticket
+--   PASSED   its turn had come, and its owner waits in the line of a different budget
+--   HAD      its owner had a start
 --
 -- needs: frame (max, min, floor)
 -- defines: lanes_of, queue, queue.of, queue.left, queue.waiting, queue.callers, queue.joined, queue.lapsed, queue.lane, queue.settle,
@@ -37,7 +39,7 @@ local queue = {WAITS = 0, COUNTED = 1, PASSED = 2, HAD = 3, CLASSES = 3, MAX_HOL
 do
 local CLASSES, MAX_HOLES = queue.CLASSES, queue.MAX_HOLES
 
--- unused returns a class in which nobody was.
+-- unused returns a lane in which nobody has stood.
 local function unused()
   return {joined = 1, cut = 1, offered = 0, since = 0, step = 0, told = 1, reserve = 0, horizon = 0, holds = 0, round = 0,
     lapsed = 1, holes = {}}
@@ -114,8 +116,8 @@ function queue.waiting(q, class)
   return sum
 end
 
--- callers returns how many callers wait. Offers that nobody takes lapse with their share of the callers, so after those it is a guess, which the
--- costs bound. In a line that a program wrote that does not count callers it is their cost.
+-- callers returns how many callers wait. After a lapse that is a guess, because nobody knows how many callers the offers were for; it is at least 1 and
+-- at most the cost that waits. If a program that does not count callers wrote the line, the result is the cost.
 function queue.callers(q)
   local all = queue.waiting(q, CLASSES)
   return all > 0 and max(1, min(all, q.callers or all)) or 0
@@ -126,13 +128,12 @@ function queue.joined(q, callers)
   q.callers = q.callers and max(0, q.callers + callers)
 end
 
--- lapsed takes the callers of an offer that nobody has taken out of the count: as large a part of the callers as the cost offered is of all, the
--- cost that waited until now.
+-- lapsed takes the callers of offers that lapse out of the count of callers: the same part of the callers as offered is of all, the cost that waits.
 function queue.lapsed(q, offered, all)
   q.callers = q.callers and floor(q.callers * max(0, all - offered) / max(1, all) + 0.5)
 end
 
--- lane returns the lane of a share in a class, or nil.
+-- lane returns the lane of a share in a class, or nil. Callers without a share have share 0.
 function queue.lane(q, class, share)
   if q.many then
     return lanes_of().find(q, class, share)
@@ -276,14 +277,14 @@ do
 local left = queue.left
 local WAITS, COUNTED, PASSED, CLASSES = queue.WAITS, queue.COUNTED, queue.PASSED, queue.CLASSES
 local MAX_HOLES = queue.MAX_HOLES
-local LAPSE = ASK_SOON * 2 / 5 -- for so long, or a quarter of the horizon, an offer is good
+local LAPSE = ASK_SOON * 2 / 5 -- an offer lapses after this time, or after a quarter of the horizon if that is longer
 local MAX_HELD = 61000000 -- an offer is held for no longer than this
 local SPARE = 1000000 -- an offer is held for this much longer than its waiter's program needs to say that the waiter lives
 local DITHER = 0.618034 -- multiples of the golden ratio have fractions that are spread evenly
 queue.LAPSE, queue.MAX_HELD = LAPSE, MAX_HELD
 
--- before returns the cost that goes before a waiter whose turn has come. It is a guess: waiters are taken to come in the order of their tickets,
--- so behind those that stood in the lane in this call.
+-- before returns the cost that goes before a waiter whose turn has come. It is a guess: waiters are taken to come in the order of their tickets, and
+-- behind the waiters that stood in the lane in this call.
 function queue.before(c, w)
   local stood = c.stood or 0
   if w.ticket == FRONT or w.state == queue.HAD then
@@ -331,8 +332,8 @@ local function add_hole(c, ticket, cost)
   end
 end
 
--- counted returns the part of a ticket's cost that counts as offered or left: all of it, except the part that lapsed. Tickets in front, and those
--- of waiters that passed or had a start, count only while they stand among the offers.
+-- counted returns the part of a ticket's cost that is in the lane's costs offered and left: all of it but the part that lapsed. A ticket in front is
+-- in them only while it is among the offers, and the ticket of a waiter that passed or had a start is not.
 local function counted(c, w, cost)
   if w.state == COUNTED and w.round == c.round then
     return cost
@@ -342,11 +343,12 @@ local function counted(c, w, cost)
   return max(0, min(cost, w.ticket + cost - c.lapsed))
 end
 
--- count counts a waiter whose turn has come, and that waits for room, among the offers of its lane, with all of its cost.
+-- count counts all of a waiter's cost among the offers of its lane: its turn has come, and it waits for room.
 function queue.count(q, c, w, cost, now)
   local missing = cost - counted(c, w, cost)
+  -- The waiter was taken out of the count of callers when its offer lapsed, or comes in front.
   if missing == cost then
-    queue.joined(q, 1) -- it was counted out with a lapsed offer, or comes in front
+    queue.joined(q, 1)
   end
 
   -- The part of the offer that lapsed was given back to the lane: complete charges the lane for it again.
@@ -362,10 +364,10 @@ function queue.count(q, c, w, cost, now)
 end
 
 -- take_out takes a ticket of a cost out of the costs that are offered and left in its lane. Their sum after that is known, but not which tickets
--- are gone where holes were joined. An offer to a waiter that is gone is never taken, and keeps all waiters waiting until it lapses. So the part
--- of the offers that was guessed too large is taken back.
+-- are gone where holes were joined. An offer to a waiter that is gone is never taken, and keeps all waiters waiting until it lapses. So the
+-- part of the guessed offers that is above the sum is taken back.
 local function take_out(c, w, cost)
-  local there = max(0, left(c) + c.offered - counted(c, w, cost)) -- the sum of both from now on
+  local remaining = max(0, left(c) + c.offered - counted(c, w, cost)) -- the sum of both when the ticket is out
   if w.ticket >= c.cut then
     add_hole(c, w.ticket, cost)
   else
@@ -374,7 +376,7 @@ local function take_out(c, w, cost)
     c.offered = max(0, c.offered - counted(c, w, cost) + max(0, stop - c.cut))
     c.cut = max(c.cut, stop)
 
-    -- Holes before the cut matter no more.
+    -- Holes before the cut matter no longer.
     while holes[1] and holes[1][2] <= c.cut do
       table.remove(holes, 1)
     end
@@ -384,8 +386,8 @@ local function take_out(c, w, cost)
     end
   end
 
-  -- What is above the known sum was guessed, and is taken from the offers first, then from the ranges with holes.
-  local excess = max(0, left(c) + c.offered - there)
+  -- Take the excess above the known sum from the offers first, and then from the ranges with holes.
+  local excess = max(0, left(c) + c.offered - remaining)
   local lost = min(excess, c.offered)
   c.offered, excess = c.offered - lost, excess - lost
   for _, hole in ipairs(c.holes) do
@@ -425,8 +427,8 @@ function queue.leave(q, c, w, s, starts)
   queue.settle(q, c)
 end
 
--- hold keeps the offers of a lane for a waiter whose turn has come and that waits for more room than there is. Its program says again within that
--- length of time that the waiter lives.
+-- hold keeps the offers of a lane from lapsing, for a waiter whose turn has come and that waits for more room than there is. The waiter's program
+-- renews it within that length of time.
 function queue.hold(q, c, now, length)
   c.holds = max(c.holds, now + length + SPARE)
   queue.settle(q, c)
@@ -444,7 +446,7 @@ function queue.pass(q, c, w, cost)
   queue.settle(q, c)
 end
 
--- free notes that there may be room for waiters of a row whose turn has come: what was held is free, and they are told again.
+-- free notes that a row may have room for waiters whose turn has come: no offer is held any longer, and tell publishes once more whose turn it is.
 function queue.free(r)
   local q = queue.of(r)
   if not q then
@@ -467,7 +469,7 @@ function queue.free(r)
   q.event, q.freed = true, true
 end
 
--- move takes the cut of a lane over waiters of the cost amount, or over all if there are fewer. It returns the cost that the cut passed.
+-- move moves the cut of a lane over waiters with the cost amount, or over all waiters if they cost less. It returns the cost that the cut passed.
 -- Tickets of callers that have left cost nothing: they are in the holes {from, to, cost} of the lane.
 local function move(c, amount)
   local passed, holes = 0, c.holes
@@ -498,18 +500,18 @@ local function move(c, amount)
 end
 queue.move = move
 
--- starts_soon reports whether a waiter of cost 1 could start within a third of the horizon. After a penalty turn.units does not tell: in a slow
--- start the row has room that nobody can take.
+-- starts_soon reports whether a waiter of cost 1 could start within a third of the horizon. After a penalty turn.units does not say that: in a slow
+-- start it counts room that nobody may take yet.
 function queue.starts_soon(u, reserve, horizon)
   local t = earliest(search_for(u, 1, reserve, now, 0, false), now)
   return not t or t <= now + floor(horizon / 3)
 end
 
--- offer_class offers the waiters of a class the room within their horizon, less the cost taken that higher classes were offered. It reports whether
+-- offer_class offers the waiters of a class the room within their horizon, less taken, the cost that higher classes were offered. It reports whether
 -- its waiters should hurry.
 --
--- Offers lapse when the waiters were told of them and do not come in time: they may never come. Then the cut goes further, twice as far each
--- time. The late waiters may still come.
+-- Offers lapse when their waiters do not come in time after the cut was published: they may never come. Then the cut goes on, twice as far each
+-- time. Waiters that are late may still come.
 local function offer_class(r, u, q, class, now, taken)
   local c = q[class]
   local reserve, horizon = min(c.reserve, u.n - 1), c.horizon
@@ -526,6 +528,7 @@ local function offer_class(r, u, q, class, now, taken)
     c.since = c.offered > 0 and max(turn.at(u, reserve, now, 1, 1), c.holds) or 0
   end
 
+  -- In a slow start after a penalty the room may be closed to all waiters: then nothing lapses.
   local lapses = near and c.offered > 0 and now - c.since > max(LAPSE, floor(horizon / 4))
   if lapses and r.paused > 0 then
     near = queue.starts_soon(u, reserve, horizon)
@@ -546,8 +549,8 @@ local function offer_class(r, u, q, class, now, taken)
   return near
 end
 
--- call offers the waiters of a row the room within their horizons, High first. What is offered and not taken is at most the room within the
--- horizon when it was offered. It notes in the line whether a waiter should hurry.
+-- call offers the waiters of a row the room within their horizons, High first. Offers that are not taken are never more than that room was when they
+-- were made. It notes in the line whether a waiter should hurry.
 function queue.call(r, u, now)
   local q = queue.of(r)
   if not q then
@@ -557,7 +560,8 @@ function queue.call(r, u, now)
   local taken, hurry = 0, false -- taken is the cost that is offered to the classes so far
   q.began = min(q.began, now)
   for class = 1, CLASSES do
-    local c, near, rest = q[class], false, false -- rest is whether a waiter of the class was offered nothing
+    local c, near = q[class], false
+    local rest = false -- whether a waiter of the class was offered nothing
     c.holds = min(c.holds, now + MAX_HELD) -- the clock may have been set back
 
     if q.many then
@@ -583,7 +587,7 @@ end
 -- What programs are told of the line of a row.
 do
 local left, CLASSES = queue.left, queue.CLASSES
-local COME = 'come %.0f %.0f %.0f %.0f %s'
+local COME = 'come %.0f %.0f %.0f %.0f %s' -- the line, the cut of each class, the key
 
 -- turns returns two lists, by class, and a number: in how long the first and the last waiter without an offer will have their turn, in
 -- microseconds, 0 if there is no such waiter; and in how long the first of all waiters may start, 0 if nobody waits. With shares a list of
@@ -616,8 +620,9 @@ function queue.turns(r, u, now)
   return first, last, soon or 0
 end
 
--- tell publishes on a channel whose turn it is, if waiters may not know: there is room within a third of the horizon, or callers have left, so that
--- the guesses of waiters behind them are too late. It returns 2 if there was anything new, 1 if it is worth asking again soon, and otherwise 0.
+-- tell publishes on a channel whose turn it is, if waiters may not know and should: there is room within a third of the horizon, or callers have
+-- left, so that the waiters behind them expect their turns too late. It returns 2 if a cut was new and published, 1 if none was new but waiters should
+-- ask again soon, and otherwise 0.
 function queue.tell(r, channel)
   local q = r.queue
   if not q then

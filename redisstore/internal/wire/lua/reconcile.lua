@@ -5,8 +5,8 @@
 
 local ANEW = 'anew %.0f %.0f %s'
 
--- last_of returns the begin of the last starts of an open row before a time stop whose costs are together at least cost, or stop if the cost is not
--- above 0. All of these starts are to come.
+-- last_of returns when the last starts of an open row before stop begin that cost at least cost together. It returns stop if the cost is not above 0.
+-- The caller sees to it that these starts are to come.
 local function last_of(r, cost, stop)
   local from, i = stop, r.size
   while i > 0 and cost > 0 do
@@ -27,13 +27,14 @@ local function book_anew(r, from, stop, channel)
 end
 
 -- part: reconcile
--- Lowers the room of a budget to what its upstream says is left; see docs/internals/booking.md, and Reconcile in its twin
--- internal/ledger/reconcile.go for what is known of the time at which the upstream counted.
+-- Lowers the room of a budget to the number that its upstream says is left; see docs/internals/booking.md. Its twin is Reconcile in
+-- internal/ledger/reconcile.go, which says what is known of the time at which the upstream counted.
 --
 -- KEYS  1 the budget
 -- ARGV  1 the time in microseconds, or '' for the server's clock
---       2 numbers, 8 bytes each: how much was left; for how long that is all there is, and how long ago it was so, in microseconds; the
---         generation of the row that the program knows, or 0; how many starts the upstream told in which window, or 0 and 0; its rule
+--       2 numbers, 8 bytes each: how much was left; in how long the upstream's window ends, and how long ago the upstream counted, in
+--         microseconds; the generation of the row that the program knows, or 0; the limit that the upstream told, starts and window, or 0 and 0;
+--         the rule
 --       3 the channel of news
 --
 -- Result as of book.lua: DONE, now, how much is left by the row, how many starts the row counts, its generation, and between which times
@@ -53,7 +54,7 @@ if needs then
   return struct.pack('<ddd', needs, now, now)
 end
 
--- The rest of the call is under the limit that was told.
+-- If the limit that was told is new, the rest of the call is under that limit: begin again.
 if u.tells and note.tell(r, now, n, each) then
   cursor = rule_at
   u = read_rule(0)
@@ -88,7 +89,7 @@ local function begun_since(t)
   return sum
 end
 
--- tokens_left returns how many whole tokens of a bucket the starts up to t left at t. It is at least the jitter after the last forgotten start.
+-- tokens_left returns how many whole tokens of a bucket the starts up to t left at t. t is at least the jitter after the last forgotten start.
 local function tokens_left(t)
   -- Tokens that flow in during the jitter do not count, so the level is counted up to a jitter before t. Later starts take whole tokens from that.
   local level_at, spent, late = r.lost, r.level, 0
@@ -120,8 +121,9 @@ end
 -- be more. Less than flows in within a second is not worth knowing.
 local function bucket_left()
   local believed = tokens_left(now) -- by the row alone
+  -- The row has forgotten starts around the time at which the upstream counted.
   if asked - u.jitter < r.lost then
-    return believed -- the row forgot the starts of then
+    return believed
   end
 
   -- Tokens that flowed in or were taken since then may leave less than others spent: no bucket is more than empty.
@@ -136,9 +138,9 @@ local function bucket_left()
   return tokens_left(now)
 end
 
--- stated_window returns the window that the statement is about: since when own starts may be counted in it, at which time others are taken to
--- have spent, and when it ends; and whether it is the window of now. The end is late by DOUBT at most, and by the age, because the reset may
--- have been true when the upstream counted.
+-- stated_window returns, of the window in which the upstream counted: since when own starts may count in it; at which time others are taken to have
+-- spent; when it ends; and whether it is still the present window. The end may be too late by DOUBT and the age, because the reset may have been true
+-- when the upstream counted.
 local function stated_window()
   if not u.boundaries then
     local rest = min(reset, u.span)
@@ -151,8 +153,8 @@ local function stated_window()
   return since, since, finish, asked >= since and finish - now <= min(2 * reset, MAX_PENALTY)
 end
 
--- window_left returns how much is left of a window now, and books the cost that others have spent of it, so that this cost is over when the window
--- is.
+-- window_left returns how much is left of a window now. It books the cost that others have spent of the window, so that the cost is over when the
+-- window is.
 local function window_left()
   local since, spent_at, finish, is_present = stated_window()
   local spent, coming = between(since, finish)
@@ -176,8 +178,8 @@ end
 
 local believed = 0
 if known ~= 0 and known ~= r.generation and known ~= r.g1 then
-  -- The row is not the one that the program knows: the next booking repairs it, and
-  -- until then the program's own starts must not count as spent by others.
+  -- The program knows an earlier row than this one, which the next booking repairs. Until then
+  -- the program's own starts must not count as spent by others.
 elseif u.tokens > 0 then
   believed = bucket_left()
 elseif reset > 0 and has_windows(u) then
@@ -235,10 +237,10 @@ local function lower(cost)
   end
 end
 
--- raise counts a cost as starts of now.
+-- raise books a cost as starts of now.
 local function raise(cost)
   add(r, now, now, cost)
-  r.count = r.count + cost -- programs learn it with the count, and tell it after a loss
+  r.count = r.count + cost -- so that programs learn of the cost, and report it after a loss
 end
 
 local used, coming = 0, 0
@@ -253,15 +255,16 @@ end
 -- The starts to book anew are at from or later, and before stop.
 local from, stop = 0, 0
 if wanted < used then
+  -- Callers whose starts are to come may have sooner ones.
   lower(used - wanted)
-  from, stop = now + 1, latest(r) + 1 -- callers that wait for a start may have a sooner one
+  from, stop = now + 1, latest(r) + 1
 elseif wanted > used then
   raise(wanted - used)
   from, stop = last_of(r, coming - (u.n - wanted), finish), finish
 end
 
 if wanted ~= used then
-  -- Whose start was taken out is not known: a start that is given back takes nothing out.
+  -- Nobody knows whose starts were taken out, so from now on no start up to now is given back.
   r.frozen = max(r.frozen, now)
   queue.free(r)
   queue.call(r, u, now)

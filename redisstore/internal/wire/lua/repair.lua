@@ -1,10 +1,10 @@
 -- The fleet's memory of a budget, for a store that forgot starts; docs/internals/state-loss.md says why it is enough.
 --
 -- A generation of a row begins when the row's key is made, and ends when the key is gone. The row counts the starts of each generation: generation
--- and count are the present one and its starts, g1 and n1 the last generation before it and its starts, as far as programs have told. The other
--- generations that have a name stand behind the head, see names_of in row.lua, the youngest first: for each its name and its starts. A row has at
--- most LIVES names; starts of still older generations are counted together, as older. A program remembers the counts that it saw, and when the
--- starts were. Starts that a program knows of and the row does not are booked again.
+-- and count are the present one and its starts, g1 and n1 the last generation before it and its starts, as far as programs have reported them. The
+-- other generations that have a name stand behind the head, see names_of in row.lua, the youngest first: for each its name and its starts. A row
+-- has at most LIVES names; the starts of still older generations are counted together, as older. A program remembers the counts that it saw, and
+-- when the starts were. Starts that a program knows of and the row does not are booked again.
 --
 -- needs: age (pin_until, was_set, carry_over), entries (add), frame (max, min, floor, frame), row (open, names_of)
 -- defines: read_history, TELLING, ordinal, branch, generations, knows, compare, is_part, MARKS, marked, present_of, learn, count_before,
@@ -17,11 +17,11 @@
 --                      ELAPSED_KNOWN or SET_FORWARD; the server's time in that answer
 --   generation, count  the generation that the row had then, 0 if the program knows none, and how many starts it had
 --   g1, n1             the generation before it, and its starts
---   older, mark        how many starts generations without a name had, and the mark of these starts
+--   older, mark        how many starts the generations had whose names are forgotten, and the mark of these starts
 --   more, list         how many more generations the program names, the youngest first, and where in the frame the first of them is
 --   size, samples      how many pairs of an age and a number of starts there are, the youngest first, and where in the frame the first pair is
 --   elapsed            a lower bound on the time since that answer
---   outdated           the server has no record of that call: then the row is from a replica that lagged
+--   outdated           whether the server has no record of that call: then the row is from a replica that lagged
 local function read_history(recorded)
   local call, ago, clock, at, generation, count, g1, n1, older, mark, more, list = struct.unpack('<ddddddddddd', frame, cursor)
   local size, samples = struct.unpack('<d', frame, list + PAIR * more)
@@ -33,16 +33,16 @@ local function read_history(recorded)
     mark = mark, more = more, list = list, size = size, samples = samples, elapsed = elapsed, outdated = call > recorded}
 end
 
-local TELLING = 1000000 -- for how long after a loss nothing starts, so that all programs can tell what they know
+local TELLING = 1000000 -- for how long after a loss nothing starts, so that all programs can report the starts that they know
 
 -- ordinal returns the ordinal of a generation: younger generations have higher ordinals.
 local function ordinal(generation)
   return floor(generation / NAMES)
 end
 
--- branch returns the name of the branch of a generation. A server that forgot the last starts of a generation goes on with the generation; the
--- starts of the generation as it was before are counted under the name of its branch. Both begin with the same starts. The branch of a branch is
--- the generation.
+-- branch returns the name of the branch of a generation. A server that forgot the last starts of a generation goes on with it under its name; the
+-- generation as it was before the loss is counted under the name of its branch. Both begin with the same starts. The branch of a branch is the
+-- generation.
 local function branch(generation)
   return ordinal(generation) * NAMES + (generation + NAMES / 2) % NAMES
 end
@@ -82,8 +82,8 @@ local function knows(h, generation)
   return counts[generation] ~= nil
 end
 
--- compare returns the generations of a row and of history h, for learn: the names of both in a list, the youngest first; by each name how many
--- starts the row was told of, and how many the program knows.
+-- compare returns three tables for learn: a list of the names of all generations of a row and of history h, the youngest first; by name, how many
+-- starts the row was told of; and, by name, how many starts the program knows.
 --
 -- If the row is back at an earlier state, shared is how many starts its generation and the branch have in common.
 local function compare(r, h, shared)
@@ -94,7 +94,7 @@ local function compare(r, h, shared)
     list[#list + 1], told[named[1]] = named[1], named[2]
   end
 
-  -- A generation whose last starts the server forgot, and its branch, are two generations: find out which of them the program means.
+  -- A generation whose last starts the server forgot, and its branch, are two generations: find out which of them each name of the program means.
   for _, named in ipairs(theirs) do
     local g, other = named[1], branch(named[1])
     if h.outdated and (g == r.generation or had[other]) and not known[other] then
@@ -112,8 +112,8 @@ local function compare(r, h, shared)
   return list, told, counts
 end
 
--- is_part reports whether one program knows all that programs have told the row: at least as many starts of each generation. told and counts are
--- from compare.
+-- is_part reports whether this program knows all that programs have told the row: at least as many starts of each generation but the present one.
+-- told and counts are from compare.
 local function is_part(r, told, counts)
   for g, n in pairs(told) do
     if g ~= r.generation and n > (counts[g] or 0) then
@@ -123,15 +123,16 @@ local function is_part(r, told, counts)
   return true
 end
 
-local MARKS = 2147483647 -- upper bound on marks; a row that had doubtful starts adds it to its mark: see learn
+-- MARKS is an upper bound on marks. A row that cannot tell apart which starts it was told adds it to its mark: see mixed in learn.
+local MARKS = 2147483647
 
 -- marked adds n starts of a generation to a mark. Two sets of starts have different marks, except in one of two thousand million cases.
 local function marked(mark, generation, n)
   return (mark + generation % MARKS * (n % 1048576)) % MARKS
 end
 
--- present_of returns the generation that the row has from now on: its own, or a new one, whose name is seed, or higher. A new generation begins
--- if a part of the row's own was forgotten, or if a program tells of a later one. The rest is from compare.
+-- present_of returns the generation that the row has from now on: its own, or a new one, whose name is seed or higher. A new generation begins if a
+-- part of the row's own was forgotten, or if a program knows a later one. list, told and counts are from compare.
 local function present_of(r, list, told, counts, seed)
   local present, youngest = r.generation, ordinal(list[1])
 
@@ -146,10 +147,10 @@ end
 -- learn takes over the counts of history h that are higher than those in the row, and returns how many starts are missing in the row. Counts
 -- only rise, so starts that many programs tell of are counted once. The names of generations rise, too, and the row keeps the last names.
 --
--- Generations for which the row has no name can only be compared by the sum of all starts and their mark. Equal marks are of the same starts. If
--- this program knows all that programs have told the row, the difference is missing. Otherwise all its starts are missing, and doubtful: some may
--- be counted twice. learn returns the number of doubtful starts as its second value. From then on the row cannot tell apart which starts it was
--- told, so all starts of such generations that other programs tell it are doubtful as well.
+-- Generations whose names the row has forgotten can only be compared by the sum of their starts and its mark. Equal marks are of the same starts. If
+-- this program knows all that programs have told the row, the difference of the sums is missing. Otherwise all starts of the program's sum are missing,
+-- and doubtful: some may be counted twice. learn returns the number of doubtful starts as its second value. From then on the row cannot tell apart
+-- which starts it was told, so all starts of such generations that other programs report are doubtful as well.
 --
 -- seed names a new generation, see present_of. If fresh is true the row takes over the names even if there is nothing to count.
 local function learn(r, h, seed, fresh, shared)
@@ -158,10 +159,11 @@ local function learn(r, h, seed, fresh, shared)
 
   -- The sums and marks of starts whose generations have no name: mine in the row, theirs in the history. mixed is whether the row cannot tell apart
   -- which of these starts it was told.
-  local mine, theirs, my_mark, their_mark = r.older, h.older, r.mark % MARKS, h.mark % MARKS
+  local mine, my_mark = r.older, r.mark % MARKS
+  local theirs, their_mark = h.older, h.mark % MARKS
   local mixed = r.mark >= MARKS
 
-  -- The youngest generations keep their names, and their higher count is true. before has those that are older than the present one.
+  -- The youngest generations keep their names, and of their two counts the higher one is true. before has all that are older than the present one.
   local before, missing = {}, 0
   for _, g in ipairs(list) do
     local n, known = told[g], counts[g] or 0
@@ -171,14 +173,14 @@ local function learn(r, h, seed, fresh, shared)
       missing = missing + max(0, known - n)
       before[#before + 1] = {g, max(n, known)}
     else
-      -- This generation loses its name. If it is the program's last one, nothing would tell later that the program has told the row.
+      -- This generation loses its name. If it is the program's last one, nothing would show later that the program has told the row.
       mixed = mixed or g == h.generation
       mine, my_mark = mine + n, marked(my_mark, g, n)
       theirs, their_mark = theirs + known, marked(their_mark, g, known)
     end
   end
 
-  -- The starts without a name are the same in both, or somebody has told the row of them who knew all that this program knows, or some are missing.
+  -- same: the row has the same starts without a name. covered: a program that knew all that this one knows has told the row. Otherwise some are missing.
   local same = theirs == mine and their_mark == my_mark
   local covered = (told[h.generation] or 0) > h.count and not h.outdated
   local doubtful = 0
@@ -195,7 +197,7 @@ local function learn(r, h, seed, fresh, shared)
     return 0, 0
   end
 
-  open(r) -- so that the names are written
+  open(r) -- only an open row is written with its names
   if present ~= r.generation then
     r.generation, r.count = present, 0
   end
@@ -212,8 +214,8 @@ local function learn(r, h, seed, fresh, shared)
   return missing, doubtful
 end
 
--- count_before returns a lower bound on the starts that a row had before the call of history h, which the server forgot: the starts that the row
--- has got since are later than that call.
+-- count_before returns a lower bound on the starts that a row had before the call of history h, which the server forgot. Starts that the row has got
+-- since are later than that call, so they are not counted.
 local function count_before(r, h, now)
   local since, later_starts = h.clock == ELAPSED_UNKNOWN and 0 or now - h.ago, 0
   open(r)
@@ -223,15 +225,15 @@ local function count_before(r, h, now)
   return max(0, r.count - later_starts)
 end
 
--- rebook counts n starts, none of which is younger than age, in microseconds. If age is below 0 the starts may still be to come: they are counted
--- as anywhere from now until that time.
+-- rebook books n starts, none of which is younger than age, in microseconds. If age is below 0 some may still be to come: then all are booked as
+-- anywhere from now until the end of that time.
 local function rebook(r, now, age, n)
   add(r, min(now, now - age), now - age, n)
   r.till = max(r.till, now - age + r.span)
 end
 
--- rebook_samples books the youngest samples of the history of row r again, that many starts. It returns how many starts all samples have, and the age
--- of the youngest sample. A bucket gets none of them here.
+-- rebook_samples books missing starts again, from the youngest samples of the history of row r. It returns how many starts all samples have, and the
+-- age of the youngest sample, nil without samples. For a bucket it books nothing.
 local function rebook_samples(r, u, now, missing)
   local h = r.history
   local all, youngest, at = 0, nil, h.samples
@@ -248,25 +250,32 @@ local function rebook_samples(r, u, now, missing)
 end
 
 -- repair books the starts that the program's history of a row has and the row lacks. The history does not say when each start was, and has starts
--- that were given back, so the row counts too much for a while. The first program that tells does not know which starts other programs booked
--- last, so nothing starts until they had time to tell, too.
+-- that were given back, so the row counts too much for a while. The first program that reports does not know which starts other programs booked
+-- last, so nothing starts until these have had time to report, too.
 local function repair(r, u, now, seed)
   local h = r.history
   local generation, g1 = r.generation, r.g1
+  -- An unlimited row counts no starts.
   if u.peak == 0 then
-    return -- an unlimited row counts no starts
-  elseif h.generation == 0 or not h.outdated and h.generation == generation and h.count <= r.count and h.g1 == g1 and h.n1 <= r.n1 then
-    return -- the row lacks nothing, as nearly always
+    return
+  end
+
+  -- The row lacks nothing, as nearly always.
+  if h.generation == 0 or not h.outdated and h.generation == generation and h.count <= r.count and h.g1 == g1 and h.n1 <= r.n1 then
+    return
   end
 
   -- If the record of calls is older than what the program saw, and the program saw this
   -- generation, the row is back at an earlier state, and other programs may have counted on from there.
   local back = h.outdated and generation ~= 0 and knows(h, generation)
-  local fresh = generation == 0 or g1 == 0 and not knows(h, generation) -- no program has told the row of generations before it
+
+  -- fresh is whether no program has told the row of earlier generations.
+  local fresh = generation == 0 or g1 == 0 and not knows(h, generation)
   local missing, doubtful = learn(r, h, seed, fresh, back and count_before(r, h, now))
   local before = r.total
   if fresh then
-    missing = MAX_COUNT -- all samples, because they also have costs that are no starts of the fleet, such as the costs that others spent
+    -- Book all samples: they also have costs that are no starts of the fleet, such as costs that others spent.
+    missing = MAX_COUNT
   elseif missing == 0 then
     return
   end
@@ -282,7 +291,7 @@ local function repair(r, u, now, seed)
     -- Starts that are older than a span still count in a bucket, but never more than the bucket holds.
     local n = min(h.size > PARTS and u.n or all, u.n, missing)
     if back then
-      -- One entry: it is never more than the whole bucket, however many programs tell of these starts.
+      -- Book them as one entry, which never counts as more than the whole bucket, however many programs report these starts.
       add(r, now - r.span, max(now, now - youngest), n)
       r.till = max(r.till, now - youngest + r.span)
     else
@@ -290,9 +299,10 @@ local function repair(r, u, now, seed)
     end
   end
 
-  -- Doubtful starts count as starts of the present generation: so programs learn and tell them.
+  -- Count doubtful starts as starts of the present generation, so that programs learn of them and report them later.
   r.count = r.count + min(doubtful, r.total - before)
   if r.total > before then
+    -- A start that is given back could take out a start that was booked again for a different caller.
     pin_until(r)
     if fresh or r.generation ~= generation then
       r.opens = now + min(r.span, TELLING)
@@ -300,8 +310,8 @@ local function repair(r, u, now, seed)
   end
 end
 
--- all_told returns when all programs will have told which starts the rows of the searches in a list, without shadows, have lost, or 0 if nothing
--- was lost.
+-- all_told returns when all programs will have reported the starts that the rows of a list of searches have lost, or 0 if nothing was lost. Shadows are
+-- left out.
 local function all_told(list)
   local opens = 0
   for _, s in ipairs(list) do

@@ -41,7 +41,7 @@ end
 --
 --   seen               the latest time at which a program asked
 --   lost               no start later than this was forgotten. Zero means that no start was.
---   span, most, till   entries are kept for a span; upper bound on the starts in any half-open interval of a span; both are needed until then
+--   span, most, till   for how long entries are kept; upper bound on the starts in any half-open interval of that length; until when both are needed
 --   paused             the budget is closed until then. The time is kept for the slow start afterwards.
 --   frozen             starts up to then stay booked when they are cancelled
 --   level, unit        of a bucket: units spent at the time lost, and units of a token; unit is below 0 if other limits added to level, and 0
@@ -49,11 +49,11 @@ end
 --   generation, count  the present generation of the row, and how many starts it had: see repair.lua
 --   g1, n1             the generation before it, and its starts. Both are 0 if there is none.
 --   named              how many bytes the names of the generations before that take
---   older, mark        how many starts there were in generations that are still older and have no name, and a number that tells one set of such
+--   older, mark        how many starts there were in still older generations, whose names are forgotten, and a number that tells one set of such
 --                      starts from a different set
 --   total, size        of the entries: the sum of n, and how many there are
---   at, old            closed: where the first entry begins, and its last
---   before             closed: the last of the entry before the last one
+--   at, old            closed: at which byte of the stored entries the first one begins, and where in time the first one ends
+--   before             closed: where in time the last entry but one ends
 --   first, last, n     closed: the last entry
 --   expires            when the key expires, as it is stored
 --   opens              no new start before that: see repair.lua
@@ -74,7 +74,9 @@ end
 --                      that was there
 local function read(key, head)
   local HEAD_NAMES = struct.unpack(HEAD, head or string.rep('\0', HEAD_SIZE))
-  local sound = HEAD_FRACTIONS == 0 -- nor is any of them infinite, or no number
+
+  -- The sum of all fractions is 0 only if all numbers but top are whole: infinity and NaN have a fraction that is NaN.
+  local sound = HEAD_FRACTIONS == 0
     and min(HEAD_TIMES) >= -MAX_NUMBER and max(HEAD_TIMES, HEAD_LENGTHS, top) <= MAX_NUMBER
     and min(HEAD_LENGTHS, HEAD_COUNTS, level) >= 0 and max(HEAD_COUNTS, unit, -unit) <= 64 * MAX_NUMBER
     and level < MAX_NUMBER ^ 2 and (top == 0 or top >= 1)
@@ -96,7 +98,7 @@ local function read(key, head)
   return r
 end
 
--- load reads the row of a key, whose head may have been read. A key that holds no row is an empty row: its starts are lost.
+-- load returns the row of a key. The head is read unless it is given. A key that holds no row is an empty row: its starts are lost.
 local function load(key, head)
   return read(key, head or stored(key))
 end
@@ -109,7 +111,7 @@ local function entries(r)
     raw = redis.call('GETRANGE', r.key, HEAD_SIZE + r.named + r.lined + r.at, -1) .. r.pushed
     local v = {cmsgpack.unpack(raw)}
 
-    -- before and last are of the entry before, so that each entry can be checked against it.
+    -- before and last are the begin and the end of the previous entry. At first last is such that the first entry ends at r.old.
     local before, last = -math.huge, r.old - v[2] - v[1]
     for i = 1, #v, 3 do
       local first, width, n = last + v[i], v[i + 1], v[i + 2]
@@ -125,7 +127,7 @@ local function entries(r)
   return F, L, N, raw
 end
 
--- open brings the entries into the arrays F, L and N. If their text is no entries, all starts are taken to have been with the last.
+-- open reads the entries of a closed row into the arrays F, L and N. If their text is no entries, all starts are counted in the last entry.
 local function open(r)
   if r.F then
     return
@@ -186,9 +188,9 @@ local function close(r)
   return k > 0 and r.raw .. cmsgpack.pack(unpack(v)) or r.raw
 end
 
--- kept_until returns until when the key of a row with a line, as it is stored, must live: afterwards nothing in it can matter.
+-- kept_until returns until when the key of row r must live: afterwards nothing in it can matter. line is the text of the row's line, '' without one.
 local function kept_until(r, line)
-  -- Programs remember starts, also cancelled starts, until till: until then the row must be there, or they take it for lost.
+  -- Programs remember starts until till, also starts that were cancelled. Before that they would take a row that is gone for lost.
   local stop = max(r.seen, r.till, r.size > 0 and latest(r) + r.span or 0)
 
   -- What the row has besides starts may matter for longer.
@@ -208,7 +210,7 @@ local function kept_until(r, line)
   return stop
 end
 
--- save writes the row with a line as it is stored, which is '' if there is none, and an expiry after which nothing in it can matter.
+-- save writes row r, and has its key expire when nothing in it can matter any more. line is the text of the row's line, '' without one.
 local function save(r, line)
   -- A line lies between the head and the entries, so a row with a line is written as a whole.
   if line ~= '' or r.lined > 0 or r.size > MAX_ENTRIES then
@@ -217,7 +219,7 @@ local function save(r, line)
 
   local needed_until = kept_until(r, line)
 
-  -- Entries that were pushed go behind the stored ones. Redis reserves up to twice the bytes of a string that grows, so a long one is written anew.
+  -- Append the entries that were pushed. Redis reserves up to twice the bytes of a string that grows, so a long row is written anew as a whole.
   if not r.F and r.pushed ~= '' then
     local bytes = redis.call('APPEND', r.key, r.pushed)
     if bytes > MAX_APPENDED then

@@ -1,11 +1,13 @@
 -- A search s is one charge under a rule that looks for its earliest start. It remembers how far it came, so that to ask again for a later
 -- start costs only the rest of the way. First comes the slow start after a penalty, then a search for each kind of limit, then the distance
--- that waiting starts keep; earliest is how all of it begins. The twin is internal/ledger/search.go.
+-- that waiting starts keep. Other files call earliest, which begins a search. The twin is internal/ledger/search.go.
 --
 --   rule, row, n, cap, span, pace  of the rule, most: how much of the limit the charge may use
 --   cost, reserve, spread, shadow  of the charge
+--   each, index   the cost of a single caller; the index of the charge among the caller's charges
 --   from, tail    no start earlier than from was asked for; tail is a start of others behind which this one keeps
 --   follows       whether the next of equal callers keeps behind this caller's start, too
+--   start, back   the start that was booked if the search may go on behind it, or false; where a resumed search began, or 0
 --   horizon       of the caller, 0 if it has none
 --   single        whether the caller needs no start in a second row
 --   room, length  how much may be used besides the cost; how long beyond its start the booking lasts
@@ -13,7 +15,7 @@
 --   k             the entry at which the pace stands, false before it has begun
 --   wait          the earliest start by the limit alone, false before it was asked
 --   gap           how many microseconds a unit of cost keeps clear of other starts
---   part, fits    a start is at the begin of a part of that length, or anywhere if part is 0; how many like it fit there
+--   part, fits    a start is at the begin of a part of that length, or anywhere if part is 0; how many starts like it fit there
 --   at, spent     of a bucket: the level when the run begins, at false before it was looked at
 --   ramp          a search of the room that a slow start keeps free, false before it was needed
 --
@@ -23,8 +25,8 @@
 
 local ramp_end, ramped
 do
--- ramp_end returns when the slow start of a row is over. Without a slow start that is the end of the penalty. Its steps are as long as the
--- window, if the penalty was at least twice as long, and the window is not very long: see docs/internals/bans.md.
+-- ramp_end returns when the slow start of a row is over. Without a slow start that is the end of the penalty. The steps of a slow start are as long
+-- as the window, if the penalty was at least twice as long, and the window is not very long: see docs/internals/bans.md.
 function ramp_end(u, r)
   local begin, length, width = r.paused, penalty.step(r), u.width
   if u.tokens > 0 then
@@ -44,10 +46,10 @@ local function copied_from(r, i)
     size = r.size - i + 1, total = MAX_COUNT, lost = 0, level = 0, low = 1, kept = 0} -- a total for which there is never room
 end
 
--- window_ramp returns a row with the entries of the search's row, and entries that take all but its share of each of the first steps, under
--- rule u. An entry of a step is never joined with starts around it: joined, it would reach as far as they do, and close the room up to the
--- next step. But where an entry lies over the begin of the last step, the entry of the step follows that one and reaches to its end: a search
--- needs entries in order. At the begin of the first step the order makes no difference, because no start is before that.
+-- window_ramp returns a row with the entries of the search's row and, for each of the first steps, an entry of its own that takes all but the step's
+-- share of the limit of rule u. The entry of a step is never joined with starts around it: joined, it would reach as far as they do, and close the
+-- room up to the next step. But behind an entry that reaches over the begin of the last step, the step's entry reaches to the end of that entry: a
+-- search needs entries in order. At the begin of the first step the order makes no difference, because no start is before that.
 local function window_ramp(s, u)
   local ramp, begin = copied_from(s.row, 1), s.row.paused
   for k, part in ipairs(STEP_PARTS) do
@@ -77,9 +79,9 @@ local function bucket_ramp(s)
   return ramp
 end
 
--- ramped returns the arguments of search_for for a search of a row that holds, besides all that is booked, the part of the limit that a slow
--- start keeps from being booked. Its rule is that of s, or, for steps that are shorter than the window, a sliding window of one step with the
--- part of the limit that the window has for a step.
+-- ramped returns the arguments of search_for for a search like s in a second row, which holds, besides all that is booked, the part of the limit that
+-- the slow start of row r keeps from being booked. The rule of the search is that of s or, if steps are shorter than the window, a sliding window of
+-- one step with the step's part of the limit.
 function ramped(s, r)
   local length, width, reserve = penalty.step(r), s.rule.width, s.reserve
   local u = setmetatable({}, {__index = s.rule})
@@ -110,7 +112,7 @@ local function weigh(s, cost)
   return s
 end
 
--- usable returns how much of the limit of rule u charges may use that must leave a reserve. A ceiling leaves at least 1.
+-- usable returns how much of the limit of rule u may be used by charges that must leave a reserve. A ceiling lowers that to 1 at the least.
 local function usable(u, reserve)
   return u.cap < u.n and min(u.n - reserve, max(1, u.cap - reserve)) or u.n - reserve
 end
@@ -146,7 +148,8 @@ local function sliding(s, t)
         sum = sum + N[j]
         j = j + 1
       end
-      local far = F[max(j - 1, 1)] -- the ramp of a short step may have no room for the cost at all
+      -- far is the begin of the run's last entry. The run is empty if the ramp of a short step has no room for the cost at all.
+      local far = F[max(j - 1, 1)]
 
       -- There is no such run, or the start and its spread are so far before its last entry that no window holds both.
       if sum <= room or t + s.spread + span <= far then
@@ -181,7 +184,8 @@ local function aligned(s, t)
       return nil, t
     end
 
-    if t + min(tail, stop - start - 1) < stop then -- a window shorter than tail still has a first moment
+    -- A start whose tail reaches over the end of the window goes to the next window. In a window shorter than tail only the first moment is left.
+    if t + min(tail, stop - start - 1) < stop then
       if r.total <= room then
         return t
       end
@@ -200,7 +204,7 @@ local function aligned(s, t)
         return t
       end
 
-      -- All of these entries lie in each window that the first of them touches.
+      -- If the first of these entries ends in a later window, all of them also count in each window up to that one: skip those.
       if r.L[s.i] >= stop then
         local _, last = window(s.rule, r.L[s.i])
         if not last then
@@ -235,8 +239,8 @@ end
 booked = {sliding, aligned, paced, bucket}
 end
 
--- behind_probe returns the first moment not before t at which a start is not the first after a penalty and too close to it: t, if there is no
--- such first start yet.
+-- behind_probe returns the first moment not before t at which the probe, the first start after a penalty, need not be alone. If there is no first start
+-- yet that is t: a start at t becomes the probe.
 local function behind_probe(r, t)
   local stop = r.paused + r.probe
   if t >= stop then
@@ -296,28 +300,35 @@ local function even(s, t)
   local has_parts = s.single and s.n > WINDOW_PARTS and not long and s.spread == 0 and r.paused == 0
   local part = has_parts and ceil(span / WINDOW_PARTS) or 0
 
-  -- The pace grows in proportion to the use of the window, from 0 at (fall-2)/fall of the limit.
-  local full, fall = floor((part > 0 and span or floor(span * 24 / 25)) / n), long and 3 or part > 0 and 2 or 5
+  -- The pace grows in proportion to the use of the window, from 0 at (fall-2)/fall of the limit to full, the pace at which a whole window takes
+  -- 24/25 of its span. Starts in parts take the whole span.
+  local full, fall = floor(floor(span * 24 / 25) / n), 5
+  if part > 0 then
+    full, fall = floor(span / n), 2
+  elseif long then
+    fall = 3
+  end
   local gap = max(s.pace, floor(full * (fall * used - (fall - 2) * n) / (2 * n)) - s.spread)
   s.part = gap * s.cost <= part and part or 0
   return gap
 end
 
--- align returns the first moment not before t at which a part of the window begins, and notes how many starts like this one may be there: as
--- many as there are multiples of apart, their distance, in the part.
+-- align returns the first moment not before t at which a part of the window begins, and notes in s.fits how many starts like this one fit there: the
+-- number of multiples of apart, the distance between starts, in the part.
 local function align(s, t, apart)
   t = ceil(t / s.part) * s.part
   s.fits = floor((t + s.part) / apart) - floor(t / apart)
   return t
 end
 
--- clear returns the first moment not before t that is clear of all starts to come. Starts at the begin of a part may have more of the same
--- beside them, and are over with their part.
+-- clear returns the first moment not before t that keeps its distance from all starts to come. Starts at the begin of a part share it with others like
+-- them, and keep others away until the part ends.
 local function clear(s, t)
   local r, part, apart = s.row, s.part, s.cost * s.gap
   open(r)
   local F, L, N = r.F, r.L, r.N
-  local length, behind = max(s.spread + s.gap, apart), part > 0 and 1 or apart
+  local length = max(s.spread + s.gap, apart) -- the distance before the next entry
+  local behind = part > 0 and 1 or apart -- the distance behind an entry
 
   -- Starts that have come need no distance any more.
   local k = s.k or after(r, r.seen + 1)
@@ -342,7 +353,7 @@ local function clear(s, t)
 
   s.k = k
 
-  -- The starts that an entry at this moment has already fit there no more.
+  -- An entry that begins at t has taken the place of some starts.
   if part > 0 and F[k - 1] == t then
     s.fits = s.fits - ceil(N[k - 1] / s.cost)
   end
@@ -354,7 +365,7 @@ end
 function sliding_paced(s, t)
   if not s.wait then
     -- Only a start that has to wait keeps a pace, so ask first what the limit alone allows.
-    local gap, part = s.gap, s.part
+    local gap, part = s.gap, s.part -- of the caller before, in a resumed search
     s.wait = room(s, max(s.from, s.row.paused, s.row.opens, s.tail, s.back))
     s.gap = s.pace > 0 and s.wait > s.from and even(s, s.wait) or 0
 
@@ -395,14 +406,14 @@ local function earliest(s, t)
   return search[s.rule.kind](s, max(t, s.row.paused, s.row.opens, s.tail))
 end
 
--- resume prepares a search that has found a start for one caller, which was booked, to look for the start of the next of equal callers. That
--- start is no earlier than the last one if the callers keep their order, or as long as the pace does not fall and no part of the window rounds
--- it otherwise. So the search goes on where it stands, if the entries that it has counted are as they were. Otherwise it begins afresh.
+-- resume prepares a search whose start was booked to look for the start of the next of equal callers. The next start is no earlier if the callers keep
+-- their order, or as long as the pace does not fall and no part of the window rounds the start otherwise. So the search goes on where it stands, if
+-- the entries that it has counted have not changed. Otherwise it begins afresh.
 local function resume(s)
   local r, t = s.row, s.start
   s.start, s.alone = false, false
 
-  -- A penalty, or a change before the place where the search stands, has it begin afresh.
+  -- Begin afresh if the start was set by a different row, under a penalty, or if an entry has changed before the place where the search stands.
   if not t or s.shadow or not s.wait or r.paused > 0
     or r.low < s.j or not r.F then
     return weigh(s, s.each)
@@ -423,8 +434,8 @@ end
 -- needs: frame (max, min, ceil, floor), row (open)
 -- defines: filling, add_up, due, spent, recount, forget, filled, bucket
 
--- filling returns an upper bound on the tokens that n starts can have taken: by the rule never more than the whole bucket, so entries that
--- were joined need not count more.
+-- filling returns an upper bound on the tokens that the n starts of an entry can have taken. It is never more than the whole bucket, even for an entry
+-- that was joined of several.
 local function filling(u, n)
   return min(n, u.n)
 end
@@ -444,7 +455,7 @@ local function due(at, spent, excess, u)
   return at + u.jitter + ceil(missing / u.tokens)
 end
 
--- spent returns how many starts may still matter in a row.
+-- spent returns the costs that may still matter in a row: of its entries, and of the tokens that were spent before them.
 local function spent(r)
   return r.total + (r.unit ~= 0 and ceil(r.level / math.abs(r.unit)) or 0)
 end
@@ -465,8 +476,8 @@ local function recount(r, u)
   r.unit = u.micros
 end
 
--- forget counts an entry that is about to leave the row. A bucket remembers how much was spent: a bucket that is never left in peace for long
--- enough to fill up owes these tokens forever.
+-- forget notes that an entry is about to leave the row. A bucket keeps the entry's cost in its level: a bucket that never has the time to fill up owes
+-- these tokens forever.
 local function forget(r, last, n, u)
   if u.tokens > 0 then
     local _
@@ -577,15 +588,16 @@ local function sliding_turn(u, most, from, rank)
   local used, i = later(r, from - span)
 
   -- Entries leave the window one by one, until the rest of the rank has room.
-  local missing, size, first = used + rank - cycles * most - most, r.size, i
-  while missing > 0 and i <= size do
+  local missing = used + rank - cycles * most - most
+  local first = i
+  while missing > 0 and i <= r.size do
     missing, i = missing - N[i], i + 1
   end
   return (i > first and r.L[i - 1] + span or from) + cycles * span
 end
 
--- paced_turn returns the turn by the distance alone that waiting starts keep, and that distance for each unit of cost: from the last start behind which
--- callers waited, with a smaller distance where the window has room. before is the sum of the costs before the waiter.
+-- paced_turn returns the turn by the pace alone, counted from the last start for which a caller waited, and that pace: the distance for each unit of
+-- cost. The pace is smaller where the window has room. before is the sum of the costs before the waiter.
 local function paced_turn(u, from, before)
   local r = u.row
   local pace = u.pace * min(1, later(r, from - u.span) / u.cap)
@@ -645,9 +657,10 @@ function turn.at(u, reserve, from, cost, rank)
     return from
   end
 
-  -- It keeps its distance from the first start of the window in which it starts.
+  -- The waiter also keeps its pace behind the waiter of rank first, with which its window begins.
   local first = max(floor((rank - 1) / most) * most + 1, cost)
-  return max(sliding_turn(u, most, from, rank), (paced_turn(u, from, rank - cost)), sliding_turn(u, most, from, first) + (rank - first) * u.pace)
+  local by_room, by_pace = sliding_turn(u, most, from, rank), paced_turn(u, from, rank - cost)
+  return max(by_room, by_pace, sliding_turn(u, most, from, first) + (rank - first) * u.pace)
 end
 
 -- gap_units returns how many units of a leaky bucket fit from a time up to t, into the gaps between blocks and behind the last block.
@@ -706,7 +719,11 @@ function turn.units(u, reserve, t)
 
   -- Each further window until t has room for the whole limit once more. Starts also keep their pace.
   local cycles = floor((t - from) / u.span)
-  local counted = later(r, cycles > 0 and min(t - u.span, now) or t - u.span)
+  local since = t - u.span
+  if cycles > 0 then
+    since = min(since, now)
+  end
+  local counted = later(r, since)
   local first, pace = paced_turn(u, from, 0)
   local room = max(0, most * (1 + cycles) - counted)
   return pace > 0 and max(0, min(room, floor((t - first) / pace) + 1)) or room
@@ -714,7 +731,7 @@ end
 end
 
 -- part: appoint
--- Says when a caller that leaves with its place should come again. Callers come one by one, as the limit lets them start: see
+-- Says when a caller that leaves with its place should come again. Callers come again one by one, as the limit lets them start: see
 -- docs/internals/places.md, and Appointments in internal/ledger/search.go. The script reads and changes no budget.
 --
 -- KEYS  1 the appointments of a budget
@@ -735,7 +752,7 @@ if raw and #raw == 16 then
   tails = {struct.unpack('<dd', raw)}
 end
 
--- The appointment follows the last one of the same kind of callers. The clock may have been set back since that was made.
+-- The appointment follows the last one of callers of the same kind. If the clock was set back since, the last one may seem too far ahead.
 local i = again == 1 and 2 or 1
 local at = max(now + wait, min(tails[i], now + FARTHEST))
 tails[i] = at + length

@@ -16,19 +16,19 @@ local function awaits_reports(slots)
 end
 
 -- blocks reports whether w waits for more room than there is, so that no later arrival is
--- served. A reserve alone stops only its owner; and so does a cost that never fits, because
--- the limit became smaller.
+-- served. A waiter that lacks room only because of its own reserve blocks nobody, and neither does a waiter
+-- whose cost never fits, because the limit became smaller.
 local function blocks(slots, w)
   return not w.called and slots.taken + w.cost > slots.n and w.cost <= slots.n - w.reserve
 end
 
--- has_unreported reports whether a waiter that was left out of a report waits behind w and
--- could go: such a waiter costs 1 at least.
+-- has_unreported reports whether a waiter that was left out of its node's report waits behind w and
+-- may have room: such a waiter costs 1 at least.
 local function has_unreported(slots, w)
   return w.behind > 0 and slots.taken + 1 + w.reserve <= slots.n
 end
 
--- set_aside gives waiters the room that there is: what they cost is taken from then on, and they are called.
+-- set_aside gives the waiters of all nodes the room that there is: their costs count as taken from then on, and they are called.
 function set_aside(slots)
   if slots.taken >= slots.n or awaits_reports(slots) then
     return
@@ -81,13 +81,14 @@ local function find(slots, arrival)
   end
 end
 
--- admits reports whether claim s can be had now by a waiter of that arrival, 0 for one
+-- admits reports whether a waiter of that arrival can have claim s now. Arrival 0 is a caller
 -- that does not wait yet.
 local function admits(s, arrival)
   local slots = s.slots
   if s.shadow then
     return true
   end
+  -- The cost of a waiter that was called is set aside, and so is in taken already.
   local i = arrival ~= 0 and find(slots, arrival)
   if i then
     return slots.own.line[i].called and slots.taken <= slots.n - s.reserve
@@ -95,7 +96,7 @@ local function admits(s, arrival)
   return not awaits_reports(slots) and slots.taken + s.cost <= slots.n - s.reserve and not blocked_behind(slots, arrival)
 end
 
--- leave takes the own waiter of that arrival out of the line, with what was set aside for it.
+-- leave takes the own waiter of that arrival out of the line, if there is one, and frees what was set aside for it.
 local function leave(slots, arrival)
   local i = find(slots, arrival)
   if i then
@@ -114,7 +115,7 @@ local function hold(s)
 end
 
 -- line_up puts claim s in the own line for a waiter of that arrival. An arrival of 0 is a waiter that
--- arrives now. It returns the arrival: no two waiters of a node have the same.
+-- arrives now. It returns the waiter's arrival from then on, which may be later: no two waiters of a node have the same.
 local function line_up(s, arrival, now)
   local slots = s.slots
   if arrival == 0 then
@@ -151,7 +152,7 @@ function leave_line(claims, arrival)
 end
 
 -- first_open returns the first moment not before t at which no pause closes a claim,
--- and the index of the one that closes last.
+-- and the index of the claim whose pause ends last, nil if no pause lasts beyond t.
 function first_open(claims, t, now)
   local gate
   for _, s in ipairs(claims) do
@@ -162,8 +163,8 @@ function first_open(claims, t, now)
   return t, gate
 end
 
--- acquire takes all claims, or none, for a caller of that arrival. It returns the index of
--- the first that has no room, and, if its caller is patient, when that arrived in line.
+-- acquire takes all claims, or none, for a caller of that arrival. If it takes none it returns the index of
+-- the first claim without room and, for a patient caller, the arrival of the caller in the line for that claim.
 function acquire(claims, arrival, patient, now)
   local missing
   for _, s in ipairs(claims) do
@@ -249,22 +250,22 @@ end
 
 -- part: leases
 -- A budget of slots is what a Concurrency limit counts: what each node holds, for as long as
--- its lease lasts, and the line of each. docs/internals/in-flight.md says what it promises and why. This
--- file reads and writes them, and takes in the reports of nodes; slots.lua gives room.
+-- its lease lasts, and the waiters of each. docs/internals/in-flight.md says what it promises and why. This
+-- part reads and writes such budgets, and reads the reports of nodes; slots.lua gives room.
 --
 -- Stored form, one string a budget: a MessagePack array
 --   generation, count, seen, last, ends, age, lost, ban, probe, times, then for each node
 --   id, number, held, left, size, then for each of its waiters
 --   arrival, cost, reserve, behind
--- ends, left (of the lease) and age are lengths of time as they were at seen, in
--- microseconds, ends of the pause, below 0 since it is over; last is a distance from seen,
--- arrival one from last. A cost below 0 is that of a waiter that was called; a lease below 0
--- is in its grace. The form's version is part of the key.
+-- ends, left and age are lengths of time in microseconds, as they were at seen: until the end of the
+-- pause, below 0 after it; until the end of the lease; and since the generation began. last is a distance from
+-- seen, and arrival a distance from last. A cost below 0 is that of a waiter that was called; a lease below 0 is
+-- in its grace. The form's version is part of the key.
 --
 -- needs: frame (max, min, ceil, floor, KEPT, IDLE, frame), penalty (penalty.remembered, penalty.forgive), row (penalty)
 -- defines: count, elapse, read_slots, load_slots, newest, check_generation, report, shorten, save_slots
 
--- count returns what a node takes: what it holds and what is set aside for it.
+-- count returns how many slots a node takes: the slots that it holds, and the slots that are set aside for its waiters.
 local function count(m)
   local sum = m.held
   for _, w in ipairs(m.line) do
@@ -275,10 +276,10 @@ local function count(m)
   return sum
 end
 
--- elapse brings a budget to a time so long after it was written. If no node wrote for
--- longer than living nodes are silent, then all are gone, or the clock was set forward:
--- once, each lease has a grace, in which living nodes will report again. The waiters of a node
--- that is silent have no place until it reports again: nothing is set aside for them, and they block nobody.
+-- elapse brings a budget to the time that is passed after its last write. If no node wrote for
+-- longer than living nodes are silent, all nodes are gone, or the clock was set forward:
+-- then each lease has a grace, once, in which living nodes will report again. The waiters of a node
+-- that is silent lose their places until it reports again: nothing is set aside for them, and they block nobody.
 local function elapse(slots, passed)
   slots.passed, slots.nodes, slots.taken = passed, {}, 0
   slots.ends = slots.stored.ends - passed
@@ -299,7 +300,7 @@ local function elapse(slots, passed)
   end
 end
 
--- read_slots returns the budget of a key whose stored form is raw, and when it was written. What is
+-- read_slots returns the budget of a key whose stored form is raw, and when it was written. A text that is
 -- no budget is an error.
 local function read_slots(key, raw)
   local v = cmsgpack.unpack(raw)
@@ -331,16 +332,17 @@ end
 -- something else, or would have expired by the script's clock.
 --
 --   generation  of the key: a random number
---   count    how often it was written since that began
+--   count    how often the budget was written since the generation began
 --   last     when the last waiter arrived: no two arrive together
---   ends     how long the budget is closed, below 0 since that is over; pause: not below 0
+--   ends     for how long the budget is closed, below 0 after the end of the pause
+--   pause    the same, but not below 0
 --   ban, probe, times   of the last penalty: see age.lua
---   age      since the generation began, at most SUSPECTED_AFTER
---   lost     some node knew more of the one before
---   nodes    those that hold or wait
---   taken    costs held, and set aside for waiters that were called
---   stored   what of it is as it was written
---   passed   since then
+--   age      how long ago the generation began, at most SUSPECTED_AFTER
+--   lost     whether some node knew a later state of the budget than the server had
+--   nodes    the nodes that hold slots or wait
+--   taken    the costs that are held, or set aside for waiters that were called
+--   stored   ends, age and nodes as they were written
+--   passed   how long ago that was
 local function load_slots(key, now)
   local raw = redis.call('GET', key)
   local known, slots, wrote = pcall(read_slots, key, raw or '')
@@ -353,12 +355,12 @@ local function load_slots(key, now)
   return slots
 end
 
--- newest is when the last waiter of any budget of the call arrived. No two arrive at the
--- same time, so one that changes lines keeps its turn.
+-- newest is when the last waiter of any budget of the call arrived. No two waiters arrive at the
+-- same time, so a waiter that moves to another line keeps its turn there.
 local newest = 0
 
--- check_generation notes that the server has lost a later state of the budget, if a node knows one: generation and
--- count are the last that the node heard, or 0. A budget without a generation, or one that lost the last of its own, begins
+-- check_generation notes in slots.lost that the server has lost a later state of the budget, if a node knows one: generation and
+-- count are the last that the node heard, or 0. A budget that has no generation, or has lost the end of its generation, begins
 -- a new generation, whose name is seed.
 local function check_generation(slots, generation, count, seed)
   if generation ~= 0 and (generation ~= slots.generation or count > slots.count) then
@@ -374,7 +376,7 @@ end
 --
 --   n, number, held    the limit, the number of the report among those of the node, and how many slots the node holds
 --   generation, writes of the budget, as the node heard them last; writes is its count
---   ago, clock         how long ago it asked for that, and whether it can tell
+--   ago, clock         how long ago the node asked for these, and whether it can tell
 --   last               when the last of its own waiters arrived anywhere
 --   max_kept, size     how many waiters of its line are kept for each reserve, and how many are reported
 --   arrival, cost, reserve and behind of each waiter; behind is the cost of the waiters behind it that are not reported
@@ -383,14 +385,15 @@ local function report(slots, id, seed)
   local m = {id = id, left = LEASE, line = {}}
   slots.n, m.number, m.held, generation, writes, ago, clock, last, m.max_kept, size, cursor =
     struct.unpack('<dddddddddd', frame, cursor)
+  -- The budget was written when the node heard of it or later, but seems to be older: the clock was set forward.
   if clock ~= ELAPSED_UNKNOWN and generation == slots.generation and writes <= slots.count and slots.passed > ago + STALL then
-    elapse(slots, ago) -- it was written since: the clock was set forward
+    elapse(slots, ago)
   end
 
   check_generation(slots, generation, writes, seed)
   newest = max(newest, last, slots.last)
 
-  -- This report takes the place of the last one. Which of the waiters were called is known here alone.
+  -- This report takes the place of the last one. Only the budget knows which of the waiters were called.
   local called = {}
   for i = #slots.nodes, 1, -1 do
     local old = slots.nodes[i]
@@ -418,8 +421,8 @@ local function report(slots, id, seed)
   return true
 end
 
--- shorten keeps, of the line of node m, all waiters that were called and, for each reserve, the first m.max_kept of the other waiters. What
--- the waiters cost that are left out is counted in behind of the last waiter that is kept for their reserve.
+-- shorten keeps, of the line of node m, all waiters that were called and, for each reserve, the first m.max_kept of the other waiters. It adds the
+-- costs of the waiters that it leaves out to behind of the last waiter that it keeps for their reserve.
 local function shorten(m)
   local line, size, last = {}, {}, {} -- size and last are by reserve
   for _, w in ipairs(m.line) do
@@ -436,12 +439,12 @@ local function shorten(m)
   m.line = line
 end
 
--- save_slots writes the budget, with an expiry after which nothing in it can
--- matter. Until then even an empty one is there for nodes that heard of it.
+-- save_slots writes the budget, and has its key expire when nothing in it can matter any more. Until then
+-- even an empty budget is kept: nodes that heard of it would take it for lost.
 local function save_slots(slots)
   slots.count = slots.count + 1
   if slots.ends + penalty.remembered(slots) <= 0 then
-    slots.ends = 0 -- that is forgotten
+    slots.ends = 0 -- the last penalty is forgotten
     penalty.forgive(slots)
   end
 

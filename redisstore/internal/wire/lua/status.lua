@@ -23,7 +23,7 @@ end
 open(r)
 local since = window(u, now)
 
--- come returns the cost of an entry that has begun, at an index, that has come: all, except of a block, whose units come one by one.
+-- come returns how much of the cost of entry i, which has begun, has come: all, except in a block of a leaky bucket, whose units come one by one.
 local function come(i)
   if u.unit == 0 or r.L[i] <= now then
     return r.N[i]
@@ -44,7 +44,7 @@ if u.unit > 0 then
   used = min(used, 1)
 end
 
--- When a caller that comes now would start, behind the waiters in line.
+-- t is when a caller that comes now would start, behind the waiters in line.
 local s = search_for(u, 1, 0, now, 0, false)
 s.tail = max(r.t1, r.t2) -- the tail of a caller of the usual priority
 local t, need = earliest(s, now)
@@ -56,10 +56,14 @@ if line > 0 then
   t = max(t, turn.at(u, 0, now, 1, line + 1))
 end
 
-local told = u.tells and r.told or 0
+local told, each, heard_ago = 0, 0, 0
+if u.tells and r.told > 0 then
+  told, each, heard_ago = r.told, r.each, now - r.heard
+end
+local callers = line > 0 and queue.callers(queue.of(r)) or 0
 local top = ceiling.is_of(r, u) and floor(ceiling.at(r, now) * 1000) or 0
-local out = {struct.pack('<ddddddddddddd', DONE, now, used, booked, booked + line, t - now, max(0, r.paused - now), penalty.repeated(r, r.paused - now), top,
-  line > 0 and queue.callers(queue.of(r)) or 0, told, told > 0 and r.each or 0, told > 0 and now - r.heard or 0)}
+local out = {struct.pack('<ddddddddddddd', DONE, now, used, booked, booked + line, t - now, max(0, r.paused - now),
+  penalty.repeated(r, r.paused - now), top, callers, told, each, heard_ago)}
 
 -- The lanes of shares that have waiters, or had turns just now beside others.
 local m = line > 0 and queue.of(r).many
@@ -80,9 +84,8 @@ return table.concat(out)
 -- ARGV  1 the time in microseconds, or '' for the server's clock
 --       2 nothing
 --
--- Result as of book.lua: DONE, now, used, booked, which is 0, waiting, wait, paused, repeated, how many callers stand in line. Waiters without
--- a place, of which only the costs are known, are taken to cost the mean of the rest. Nobody knows when there will be room, so the wait is that
--- until the budget is open.
+-- Result as of book.lua: DONE, now, used, booked, which is 0, waiting, wait, paused, repeated, how many callers stand in line. Nobody knows when there
+-- will be room, so the wait is the time until the budget is open.
 --
 -- needs: frame (max, ceil, now), leases (load_slots), penalty (penalty.repeated), row (penalty)
 
@@ -95,7 +98,7 @@ for _, m in ipairs(slots.nodes) do
   end
 end
 
--- Waiters that were left out of reports are only known by their costs.
+-- Of waiters that were left out of reports only the costs are known: each is taken to cost as much as the mean of the others.
 if waiting > costs then
   callers = callers + ceil((waiting - costs) * callers / max(1, costs))
 end
