@@ -299,7 +299,8 @@ type Demand struct {
 	Weight int
 }
 
-// noDemands is the error of work that demands nothing. A limit must not be passed by because a list is empty.
+// noDemands is the error of work that demands nothing: an empty list must not pass a limit. otherwise is the
+// end of the advice.
 func noDemands(otherwise string) error {
 	return &ConfigError{"", "demands", errors.New("are missing: name what the work takes" + otherwise)}
 }

@@ -179,10 +179,10 @@ func (l *Limiters) newReservation(ctx context.Context) (*reservation, error) {
 func (l *Limiters) reserve(ctx context.Context, a *reservation, old *Place, price func() error) (*Permit, *Place, error) {
 	permit, err := l.acquire(ctx, new(Permit), &a.quotedAcquisition, price)
 
-	// The patience was for the line only.
+	// The patience was for the line only: Renew has the MaxWait of the limiters.
 	if permit != nil {
 		var unset contextOptions
-		permit.start.SetMaxWait(unset.maxWaitOr(ctx, l.defaultMaxWait)) // Renew has the MaxWait of the limiters
+		permit.start.SetMaxWait(unset.maxWaitOr(ctx, l.defaultMaxWait))
 	}
 
 	// A refusal that a wait would help becomes a place.
@@ -222,16 +222,16 @@ func (a *reservation) place(ctx context.Context, old *Place, wait time.Duration)
 // minReturn is the shortest RetryAfter of a place.
 const minReturn = 100 * time.Millisecond
 
-// comeIn returns in how long a caller with a place should come again. The caller comes
-// early by half of its patience, and then stands in line. A caller that came before its
-// time keeps its appointment.
+// comeIn returns in how long a caller that would have to wait should come again: half of its
+// patience early, to stand in line when its turn comes. A caller that came before its time
+// keeps its appointment.
 func (a *reservation) comeIn(ctx context.Context, old *Place, wait time.Duration) time.Duration {
 	c := &a.Booking.Charges[a.Grant.HeldBy]
 	if wait <= 0 { // nobody knows when a slot will be free
 		wait = a.Patience
 	}
 
-	// The appointment that the caller has is late enough.
+	// The caller comes early by half of its patience. An appointment that is no earlier than that stays.
 	early := a.Patience / 2
 	if old != nil && old.RetryAfter() >= wait-early {
 		return max(minReturn, old.RetryAfter())
@@ -258,7 +258,9 @@ func (q *quote) pricePlace(s *policySet, place *Place) error {
 		}
 
 		c := p.charge
-		if isForAll := d.Key == c.Budget.Key; isForAll == p.hasKeys() { // the policy has got keys since, or lost them
+
+		// The policy has got keys since the place was made, or has lost them.
+		if isForAll := d.Key == c.Budget.Key; isForAll == p.hasKeys() {
 			return &store.PlaceError{Problem: store.PlaceOther}
 		}
 
@@ -282,7 +284,7 @@ const maxRedeemed = 8192
 // redeemedPlaces are the places that were redeemed last. The zero value is ready.
 type redeemedPlaces struct {
 	mu         sync.Mutex
-	last, more map[[8]byte]struct{} // up to maxRedeemed places each, where more is older
+	last, more map[[8]byte]struct{} // up to maxRedeemed places each: more has the places before those in last
 }
 
 // add adds a place, and returns false if it is known.

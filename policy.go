@@ -231,8 +231,8 @@ func (r *headrooms) forPriority(p Priority) int {
 	return r[p-PriorityLow]
 }
 
-// newHeadrooms checks a policy's Headroom. A share is rounded up, but a request
-// may always use the last unit of an idle budget.
+// newHeadrooms returns a policy's Headroom in units of its limit, or all mistakes in it. A
+// share is rounded up, but a request may always use the last unit of an idle budget.
 func newHeadrooms(headroom map[Priority]float64, l Limit) (r headrooms, err error) {
 	var errs []error
 	for p, share := range headroom {

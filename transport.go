@@ -143,19 +143,20 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	// Each pass is one attempt. A request under no policy, because it is free or the policies were
 	// replaced, leaves the loop and is sent free.
 	r := t.newRoundTrip(req)
-	err := r.priceRequest(policies, matched) // which budgets, which costs
+	err := r.priceRequest(policies, matched)
 	for err == nil && !r.hasNoPolicy() {
-		if err = r.acquireUntilSend(); err != nil || r.hasNoPolicy() { // book, wait, revalidate
+		if err = r.acquireUntilSend(); err != nil || r.hasNoPolicy() {
 			break
 		}
 
-		resp, failed := r.sendAndLearn() // checks once more before the first byte
+		resp, failed := r.sendAndLearn()
 		if failed != acquire.ErrDetach {
 			r.recycle()
 			return resp, failed
 		}
 
-		r = r.nextAttempt() // the start is far away: the connection was given back
+		// The start is far away, and the connection was given back.
+		r = r.nextAttempt()
 	}
 
 	var resp *http.Response
@@ -301,8 +302,8 @@ func (r *roundTrip) prepare() {
 		r.sent.Body = r.revocable
 	}
 
+	// The end of the context frees the slots: a caller that wraps the response's body may never close it.
 	if r.Concurrent() {
-		// A caller that wraps the response's body may never close it.
 		r.mu.Lock()
 		r.stopAfterFunc = context.AfterFunc(ctx, r.end)
 		r.mu.Unlock()
@@ -458,7 +459,7 @@ func (r *roundTrip) endCheck(err error) (context.Context, []Event) {
 	return ctx, events
 }
 
-// awaitCheck waits until no pre-write check runs. r.mu is held, but not meanwhile.
+// awaitCheck waits until no pre-write check runs. The caller holds r.mu, which is free during the wait.
 func (r *roundTrip) awaitCheck() {
 	for r.checking {
 		if r.checked == nil {
@@ -559,8 +560,9 @@ func (r *roundTrip) noteWritten() (ctx context.Context, e Event, late bool) {
 		return nil, e, false // the headers are in a buffer only: net/http notices the closed connection when it flushes
 	}
 
-	// The headers went to a connection that no longer counts, or the answer came before them.
 	r.wrote = true
+
+	// During a check the headers went to a connection that no longer counts. Without the acquisition the answer came before them.
 	if r.checking || r.quotedAcquisition == nil {
 		return nil, e, false
 	}
@@ -583,7 +585,7 @@ func (r *roundTrip) preWriteResult(answered bool) (stopped error, checked bool) 
 	defer r.mu.Unlock()
 
 	// Seldom a check still runs. A response needs the acquisition, so wait until the check is over. Without a
-	// response nobody needs it, and the check gives it back: see endCheck.
+	// response nobody needs the acquisition, and the check gives back its holdings: see endCheck.
 	if answered {
 		r.awaitCheck()
 	}
@@ -660,7 +662,7 @@ func (r *roundTrip) noteEnd() (unbooked *store.Charge, err error) {
 		return nil, nil
 	}
 
-	// After ErrDetach a next attempt would have taken the acquisition over: as it is here, there is none.
+	// A next attempt would have taken the acquisition over. The attempt still has it, so after ErrDetach none follows.
 	r.giveBack()
 	if r.stopErr == acquire.ErrDetach {
 		return r.abandon()
@@ -669,7 +671,7 @@ func (r *roundTrip) noteEnd() (unbooked *store.Charge, err error) {
 	return nil, nil
 }
 
-// giveBack ends the watch and frees the slots of an attempt that is over. Its start was used.
+// giveBack ends the watch and frees the slots of an attempt that is over. The start stays booked: it was used.
 func (r *roundTrip) giveBack() {
 	r.StopWatch()
 	if r.Concurrent() {
