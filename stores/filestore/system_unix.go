@@ -48,7 +48,8 @@ func unlock(f *os.File) { _ = flock(f, syscall.LOCK_UN) }
 
 // flock is the call flock(2). A signal does not end it.
 func flock(f *os.File, how int) error {
-	defer runtime.KeepAlive(f) // the garbage collector would close the file, and the kernel give its number to a new file
+	// Without KeepAlive the garbage collector could close the file, and the kernel give its number to a new file.
+	defer runtime.KeepAlive(f)
 	for {
 		if err := syscall.Flock(int(f.Fd()), how); err != syscall.EINTR {
 			return os.NewSyscallError("flock", err)

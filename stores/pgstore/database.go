@@ -93,8 +93,8 @@ func (d *database) Transact(ctx context.Context, group string, keys []string, do
 	}
 }
 
-// free ends the session that has the lock of a group, if it waits for a program that stands still. If that fails, the lock
-// is asked for again all the same.
+// free ends the session that has the lock of a group, if the session waits for a program that stands still. It returns no
+// error, because the caller asks for the lock again in any case.
 func (d *database) free(ctx context.Context, group string) {
 	c, err := d.conns.get(ctx)
 	if err != nil {
@@ -158,7 +158,7 @@ func (d *database) transact(ctx context.Context, c *conn, group string, keys []s
 		t.Put(group+syncKey, nil, syncKeep)
 	}
 
-	// From here on nothing may cancel a statement: see server.connect.
+	// From here on nothing may cancel a statement, and after an error saving stays set: see server.connect.
 	c.saving.Store(true)
 	if err := t.save(); err != nil {
 		if isUndone(err) {
@@ -198,7 +198,8 @@ func (d *database) Read(ctx context.Context, _ string, keys []string, do func(ro
 
 		stop := c.until(ctx)
 		t := &tx{sql: d.server.sql, c: c}
-		broke, again := t.look(keys), false
+		broke := t.look(keys)
+		again := false
 		if broke != nil {
 			// A connection that was idle may have been closed since: then a new connection is tried.
 			again = c.used && c.IsClosed() && ctx.Err() == nil

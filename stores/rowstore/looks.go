@@ -13,8 +13,8 @@ const (
 	// maxLooks is how many looks are under way at the most.
 	maxLooks = 3
 
-	// lookAlone is the least time between the beginnings of two looks. A look that takes longer is on a long way: callers that came meanwhile
-	// would have their answer after two of them, and too late for a start that they want to confirm.
+	// lookAlone is for how long the next look waits for the end of the look that is under way. If the database is far away callers do not wait
+	// longer: an answer after two looks comes too late for a start that they want to confirm.
 	lookAlone = 12 * time.Millisecond
 )
 
@@ -24,10 +24,10 @@ type looks struct {
 	mu      sync.Mutex
 	waiting []*look
 	running int  // looks that are under way
-	alone   bool // the last of them has begun a moment ago, so that the next waits
+	alone   bool // the last look began less than lookAlone ago and is not over, so the next waits
 }
 
-// A look is what one caller wants to look at.
+// A look is the wish of one caller to see some rows.
 type look struct {
 	keys []ledger.Key
 	done chan error // has room for one
@@ -45,7 +45,7 @@ func (l *look) show(rows node.Rows) {
 	}
 }
 
-// leave ends the look of a caller that does not wait for it.
+// leave has the caller see nothing of the look, because it does not wait any longer.
 func (l *look) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,6 +91,7 @@ func (l *looks) begin() {
 
 // run makes a look. The next look begins when this one is over, or has taken longer than lookAlone.
 func (l *looks) run(batch []*look) {
+	// next lets the next look begin, at its first call only: after that, alone belongs to the next look.
 	next := sync.OnceFunc(func() { l.alone = false })
 	long := time.AfterFunc(lookAlone, func() {
 		l.mu.Lock()
@@ -133,9 +134,10 @@ func (l *looks) make(batch []*look) error {
 		return o.table.Err()
 	}
 
+	// A second try helps if a connection was lost.
 	err := l.read(keys, do)
 	if err != nil {
-		err = l.read(keys, do) // a connection may have been lost
+		err = l.read(keys, do)
 	}
 
 	return err
