@@ -187,7 +187,8 @@ func (u *uses) wait(c *store.Charge, now time.Time) {
 	}
 }
 
-// leaveLine notes that a caller has left the line of a budget, which may be younger than the caller.
+// leaveLine notes that a caller has left the line of a budget. The count may be younger than the caller, and so too
+// low.
 func leaveLine(b *used) { b.waiters = max(0, b.waiters-1) }
 
 // learn starts to count the budget of a charge, or updates its terms. It returns nil if the shard is full.
@@ -241,8 +242,8 @@ func compareCounted(a, b counted) int {
 	return cmp.Or(cmp.Compare(b.use.Waiting, a.use.Waiting), cmp.Compare(b.weight, a.weight))
 }
 
-// report returns all policies ever used, with their budgets: closed ones and those with waiting callers
-// first, then the busiest. leftOut is the number of dropped budgets, at least. whole ends the interval.
+// report returns all policies ever used, with their budgets: closed budgets and budgets with waiting callers
+// first, then the busiest. leftOut is the number of dropped budgets, at least. whole ends the interval of counting.
 func (u *uses) report(now time.Time, whole bool, waits map[[16]byte]waitSum) (all []policyUse, leftOut int) {
 	var budgets []counted
 	for i := range u.shards {
@@ -291,8 +292,8 @@ func (u *uses) report(now time.Time, whole bool, waits map[[16]byte]waitSum) (al
 // urgentWeight exceeds any number of starts.
 const urgentWeight = 1 << 40
 
-// report appends the shard's budgets to all, forgets budgets idle for reportedFor, and reports whether a
-// budget found no room.
+// report appends the shard's budgets to all, and forgets budgets that were idle for reportedFor. It returns all, and
+// whether a budget has found no room since the last whole report.
 func (s *shard) report(all []counted, now time.Time, whole bool, waits map[[16]byte]waitSum) ([]counted, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -451,6 +452,7 @@ func (l *lately) sum(now time.Time) (sum int) {
 // forget drops spans older than a minute.
 func (l *lately) forget(now time.Time) {
 	span := int64(now.Sub(origin) / latelySpan)
+	// After a long time only the last spans are cleared, each once.
 	for l.last < span {
 		l.last = max(l.last+1, span-int64(len(l.spans))+1)
 		l.spans[l.last%int64(len(l.spans))] = 0
