@@ -179,7 +179,7 @@ const (
 //
 // "0" is a legal value that means now: nothing closes, and the policy's own limit alone
 // paces the requests that follow. A field that is missing, cannot be read, or names a
-// moment that has passed states no time. Then a 429, which is about a limit, closes the
+// moment that has passed states no time. In that case a 429, which is about a limit, closes the
 // budget for a second, so that nonsense never causes a storm of retries. For a 503 without
 // a time, which is an outage and not a limit, the result is the zero Answer.
 func RetryAfter(resp *http.Response) Answer {

@@ -86,7 +86,7 @@ func (c *chooser) choose(ctx context.Context) (*contender, error) {
 // find returns a variant that has a start, however far away, or needs none. After an error all
 // variants hold nothing.
 func (c *chooser) find(ctx context.Context) (*contender, error) {
-	// Take the first variant that may start now, in the order of preference.
+	// Take the first variant that may start now, in the order of preference. all gets the variants that may not.
 	var all []*contender
 	for _, i := range c.order {
 		v := c.variant(i)
@@ -107,7 +107,7 @@ func (c *chooser) find(ctx context.Context) (*contender, error) {
 		return nil, errors.Join(c.failed...)
 	}
 
-	// The observer hears of one wait, and not of one for each variant.
+	// The observer is told of one wait, and not of a wait for each variant.
 	c.speaker = earliest(all)
 
 	// Before the caller is refused, ask for the variants behind other callers, too: their guesses may be wrong.
@@ -164,7 +164,8 @@ func (c *chooser) variant(i int) *contender {
 	v = c.built[i]
 	if v != nil {
 		v.index = i
-		v.unpriced, v.Variant = v.price(), len(c.order) > 1
+		v.unpriced = v.price()
+		v.Variant = len(c.order) > 1
 		v.BeginWait(c.begun)
 	}
 
@@ -535,7 +536,8 @@ func (o *chosenRequest) hasOwnBody(r *roundTrip) bool { return r.req.Body != o.r
 func (o *chosenRequest) take(v *contender) *roundTrip {
 	r := o.trips[v.index]
 	if !o.hasOwnBody(r) {
-		r.reqBody, r.detached = o.body, r.detached || o.moved
+		r.reqBody = o.body
+		r.detached = r.detached || o.moved
 	}
 	return r
 }

@@ -69,7 +69,7 @@ type Config struct {
 	// goroutines, and must not block. throttle recovers a panic of Observe and tells
 	// Observe of it by an [EventFunctionFailed]. [Observers] combines several functions
 	// into one, and package slogthrottle has an Observe that logs. Defaults to nil: nobody
-	// hears of events.
+	// is told of events.
 	Observe func(context.Context, Event)
 
 	// LongWait is how long a caller is held before Observe gets an [EventStillWaiting].
@@ -227,7 +227,8 @@ type engine struct {
 // configure sets the fields that come from a configuration. It returns the error of a
 // missing or unfit Store, or of Unmatched.
 func (e *engine) configure(c Config) error {
-	e.store, e.defaultMaxWait, e.observe = c.Store, c.MaxWait, observer(c.Observe).guarded()
+	e.store, e.defaultMaxWait = c.Store, c.MaxWait
+	e.observe = observer(c.Observe).guarded()
 	if c.Store == nil {
 		return &ConfigError{"", "Store", errors.New("is required: memstore.New() for one process, redisstore.New(client, redisstore.Options{}) for a fleet")}
 	}
@@ -247,8 +248,10 @@ func (e *engine) configure(c Config) error {
 	}
 
 	// InMemory names the store whose methods take no time. Another store that passes it on takes time itself.
-	e.traits, e.inMemory, e.refusesUnmatched = traits, traits.InMemory == c.Store, c.Unmatched == UnmatchedRefuse
+	e.traits = traits
+	e.inMemory = traits.InMemory == c.Store
 
+	e.refusesUnmatched = c.Unmatched == UnmatchedRefuse
 	e.callers.Store, e.callers.Traits, e.callers.Errors = e.store, e.traits, callerErrors{}
 
 	// An environment that turns throttle off does so whatever the store's own switch says.

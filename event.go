@@ -9,7 +9,7 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// An EventKind says what an [Event] is about.
+// An EventKind says what has happened.
 type EventKind uint8
 
 // The kinds of events. A request that passes at once causes one [EventStarted]. A request

@@ -179,7 +179,7 @@ func Join(fs ...func(*http.Request) string) func(*http.Request) string {
 // A joinedKey is the function of a [Join].
 type joinedKey struct {
 	fs   []func(*http.Request) string
-	last atomic.Pointer[string] // the key that of made last
+	last atomic.Pointer[string] // the last key that was made
 }
 
 // of is a [Policy.Key]. For nil it returns the faults of all parts.

@@ -133,8 +133,8 @@ func (b *meteredBody) pass(p []byte) {
 	}
 }
 
-// keep keeps p, a piece of a body that has a coding, until the body is over. It returns true if the body has no coding: then the
-// meters see the piece at once, and endWrite must be called.
+// keep keeps p, a piece of a body that has a coding, until the body is over. It returns true if the body has no coding: the caller
+// must show p to the meters, and then call endWrite.
 func (b *meteredBody) keep(p []byte) (seenAtOnce bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

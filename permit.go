@@ -150,7 +150,7 @@ func (p *Permit) Held() Event {
 // permit, so that a permit under a limit that counts starts needs no memory of its own.
 type slotTie struct {
 	ctx    context.Context // with which the permit was acquired
-	holder *acquisition    // that has the slots, made for the tie alone
+	holder *acquisition    // has the slots, and was made for the tie alone
 	ended  atomic.Bool     // the slots were given back, or whoever set ended gives them back
 	untie  func()          // cancels the tie to the context or to the garbage collector
 }

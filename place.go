@@ -22,9 +22,9 @@ const placeLife = 7 * 24 * time.Hour
 //
 // Work that comes for the first time passes a nil place and its demands. "Soon" is as long
 // as [WithMaxWait] of the context says, and 2 seconds without it: Reserve waits in line for
-// that time. Config.MaxWait does not count. Choose a time longer than the queue's polling
-// interval, if that is long: then a due job is in line when its turn comes. A deadline of
-// the context ends the call, and not the place.
+// that time. Config.MaxWait does not count. If the queue's polling interval is long, choose
+// a longer time, so that a due job is in line when its turn comes. A deadline of the
+// context ends the call, and not the place.
 //
 // Work that has a place stands in line where it stood when it came first, before all
 // callers of its priority that came later, and with the priority that it had then. If its
@@ -65,7 +65,7 @@ func (l *Limiters) redeem(ctx context.Context, a *reservation, place *Place, dem
 		return nil, nil, err
 	}
 
-	// Added before the work waits, so that of two callers with one place the second is refused.
+	// Add the place before the work waits, so that of two callers with one place the second is refused.
 	if !l.redeemed.add(place.ID) {
 		return nil, nil, &store.PlaceError{Problem: store.PlaceRedeemed}
 	}

@@ -46,7 +46,7 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 
 	switch {
 	case f.isEmpty():
-		return // the store need not hear of the response
+		return // there is nothing to tell the store
 
 	// A store in memory is told at once, which takes no time, so the store knows everything when the caller gets the response.
 	case r.inMemory:
@@ -60,7 +60,7 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 	r.toBeTold = true
 	switch {
 	case r.holdsNobody(f) && r.Uncounted(): // not reported, because the store is away: each response would leave a report behind
-	case r.Uncounted(): // throttle is off: no response waits until the store has heard of it
+	case r.Uncounted(): // throttle is off, so no response waits for its report
 		r.reportInBackground(f)
 	case (f.penalties == nil || r.holdsNobody(f)) && r.reportInBackground(f):
 	default:
@@ -68,7 +68,7 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 	}
 }
 
-// isEmpty reports whether the store need not hear of the response.
+// isEmpty reports whether there is nothing to tell the store.
 func (f *feedback) isEmpty() bool { return f.penalties == nil && f.quotas == nil && f.costs == nil }
 
 // reportInBackground has the store told of a feedback in the background. Bookings in the budgets of
@@ -270,7 +270,8 @@ func (r *roundTrip) quotaOf(c *store.Charge, a Answer, delay time.Duration) (q q
 
 	// The upstream has counted the requests that arrived before this one. It may have counted
 	// later arrivals, too, but nobody can tell.
-	left.Left, left.Age = max(0, left.Left), max(0, r.elapsed()-max(c.Jitter, acquire.DefaultJitter))
+	left.Left = max(0, left.Left)
+	left.Age = max(0, r.elapsed()-max(c.Jitter, acquire.DefaultJitter))
 	left.Reset = max(0, min(left.Reset, MaxPenalty)-delay)
 
 	// A bucket needs no Reset: its flow is known.
@@ -329,8 +330,7 @@ func (r *roundTrip) mark(resp *http.Response, f feedback) {
 	}
 }
 
-// holdsNobody reports whether a feedback is about shadow policies alone: then no caller waits until the
-// store has heard of it.
+// holdsNobody reports whether a feedback is about shadow policies alone, so that no caller waits for its report.
 func (r *roundTrip) holdsNobody(f feedback) bool {
 	held := func(c *store.Charge) bool { return !c.Shadow }
 	return r.Shadowed() && !slices.ContainsFunc(f.penalties, func(p penalty) bool { return held(p.charge) }) &&
@@ -344,7 +344,8 @@ func (r *roundTrip) reportPenalties(f feedback) {
 		return
 	}
 
-	arrived, took := now(), r.elapsed()
+	arrived := now()
+	took := r.elapsed()
 	ctx, cancel := r.reportContext(acquire.ReportWait)
 	learning := r.learningPenalty(ctx, f.penalties, func(c *store.Charge) bool {
 		return slices.ContainsFunc(f.quotas, func(q quota) bool { return q.charge == c && explains(c, q.Quota) })
@@ -491,7 +492,7 @@ func (r *roundTrip) reportIllegible(p *compiledPolicy, c *store.Charge, resp *ht
 }
 
 // reportCoding tells the observer, once for each policy, that the policy cannot read answers
-// in a coding. The empty coding is one that every policy can read.
+// in a coding. Every policy can read the empty coding.
 func (r *roundTrip) reportCoding(p *compiledPolicy, c *store.Charge, coding string) {
 	if coding == "" || r.observe == nil || p.illegibleReported.Swap(true) {
 		return

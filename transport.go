@@ -126,7 +126,7 @@ func (t *Transport) Unwrap() http.RoundTripper { return t.base }
 // context's own error, and has spent nothing.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL == nil {
-		return t.base.RoundTrip(req) // which returns the error
+		return t.base.RoundTrip(req) // the base returns the error
 	}
 
 	var matchBuf [fewPolicies]int32
@@ -431,7 +431,8 @@ func (r *roundTrip) endCheck(err error) (context.Context, []Event) {
 		r.checked = nil
 	}
 
-	ctx, events := r.req.Context(), []Event(nil)
+	ctx := r.req.Context()
+	var events []Event
 	switch {
 	case err == nil:
 		for _, opened := range r.Openings() {
@@ -485,7 +486,7 @@ func (r *roundTrip) abort(err error) {
 // closeConn closes a connection of HTTP/1, because abort's URL does not stop a base that sends a
 // clone of the request. Such a connection carries only this request. A connection of HTTP/2 is
 // shared, and there the end of the context stops the request. closeConn reports whether it closed
-// the connection: then nothing of the request can leave on it. secure says that the URL is https.
+// the connection, so that nothing of the request can leave on it. secure says that the URL is https.
 func closeConn(info httptrace.GotConnInfo, secure bool) bool {
 	switch c, ok := info.Conn.(*tls.Conn); {
 	case ok && c.ConnectionState().NegotiatedProtocol != "h2":
@@ -501,7 +502,8 @@ func closeConn(info httptrace.GotConnInfo, secure bool) bool {
 // preWriteCheck returns nil when the request may be written. It returns ErrDetach if the
 // connection is to be given back and a new attempt made later. again is as in beginCheck.
 func (r *roundTrip) preWriteCheck(again bool) error {
-	ctx, w := r.req.Context(), acquire.Wait{}
+	ctx := r.req.Context()
+	var w acquire.Wait
 
 	// MaxWait may be over because of a long dial, which does not count: the store may be asked once more.
 	r.ExtendDeadline()
@@ -516,7 +518,8 @@ func (r *roundTrip) preWriteCheck(again bool) error {
 	}
 
 	// A base that has retried may have sent the request, so no further attempt may send it again.
-	w.Detaches, w.DetachAt = !r.baseRetried, now()+r.connectionHold()
+	w.Detaches = !r.baseRetried
+	w.DetachAt = now() + r.connectionHold()
 	r.Recheck()
 
 	err := r.Acquire(ctx, w)
@@ -629,7 +632,7 @@ func (r *roundTrip) rewindBody() bool {
 }
 
 // end ends the attempt: the response is over, or there is none. It frees the slots. It may
-// be called more than once. During a pre-write check it does not wait: then the check gives
+// be called more than once. During a pre-write check it does not wait: the check gives
 // back everything that the attempt holds.
 func (r *roundTrip) end() {
 	if unbooked, err := r.noteEnd(); err != nil {

@@ -177,7 +177,8 @@ func mayRefuse(resp *http.Response, status []int) bool {
 	return false
 }
 
-// speaks reports whether the answer is about the caller's budget.
+// speaks reports whether the answer is about the caller's budget. A 401 is about an unknown caller, and an answer with an Age
+// comes out of a cache.
 func speaks(resp *http.Response) bool {
 	age := strings.Trim(resp.Header.Get("Age"), "0 ")
 	return resp.StatusCode != http.StatusUnauthorized && age == ""
@@ -451,7 +452,8 @@ func (e *Estimates) Settled(group string, cost int, inFlight time.Duration) {
 
 	// Each sum keeps a part of itself: an exponentially weighted mean, without a list of requests.
 	g := e.group(maphash.String(groupSeed, group))
-	weight, c := max(float64(inFlight), leastWeight), float64(min(cost, math.MaxInt32))
+	weight := max(float64(inFlight), leastWeight)
+	c := float64(min(cost, math.MaxInt32))
 	g.weights = g.weights*keepsOfOld + weight
 	g.weightsSquared = g.weightsSquared*keepsOfOld*keepsOfOld + weight*weight
 	g.costs = g.costs*keepsOfOld + weight*c

@@ -120,7 +120,8 @@ func newPrimary(client redis.UniversalClient, o *Options) *primary {
 	}
 
 	// A cluster needs all keys of a script in one slot, so they have one hash tag.
-	p.names.Tagged, p.names.DB = o.HashTags || !p.conn.Single(), p.conn.DB
+	p.names.Tagged = o.HashTags || !p.conn.Single()
+	p.names.DB = p.conn.DB
 
 	// Messages come to receive, which passes them on to the watches and to the node.
 	p.subs = notify.New(p.conn, func() notify.Channels { return notify.ChannelsOf(p.names) }, p.receive)

@@ -315,7 +315,7 @@ func room(resp *http.Response) (d time.Duration, bounded bool) {
 //     is not trusted, an unknown scheme, a field that is not valid.
 //
 // CheckRetry never returns an error, so the request's own error reaches the caller. A
-// client that was not made by [NewClient] does not say which request has failed: then
+// client that was not made by [NewClient] does not say which request has failed, so
 // the method alone decides.
 func CheckRetry(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	switch {

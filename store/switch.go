@@ -96,7 +96,7 @@ func (s *Switch) TurnOn() {
 func (s *Switch) turnOnLocked() {
 	s.off.Store(nil)
 
-	// WhileOn needs a new context in place of one that has ended.
+	// WhileOn needs a new context in place of a context that has ended.
 	if s.on != nil && s.on.Err() != nil {
 		s.on, s.endOn = nil, nil
 	}

@@ -323,7 +323,7 @@ func (c *Caller) Book(ctx context.Context) error {
 	storeCtx, stop := c.storeContext(ctx, c.Booking.MaxWait)
 	defer stop()
 
-	// StoreGrace may be over before the call: then give back the holdings, as a refusal does.
+	// If StoreGrace is over before the call, give back the holdings, as a refusal does.
 	if storeCtx.Err() != nil {
 		c.Cancel()
 		return c.storeFailure(ctx, context.Cause(storeCtx))
@@ -336,7 +336,8 @@ func (c *Caller) Book(ctx context.Context) error {
 // began.
 func (c *Caller) bookWithin(ctx, storeCtx context.Context, asked time.Duration) error {
 	b, e := &c.Booking, c.engine
-	stoodInLine, spread := c.state == inLine, c.nextSpread()
+	stoodInLine := c.state == inLine
+	spread := c.nextSpread()
 
 	// The booking replaces the caller's holdings. A caller that asks for the first time has none.
 	if c.returns {
@@ -414,6 +415,7 @@ func (c *Caller) takeAnswer(ctx context.Context, stoodInLine bool) error {
 	g, e := c.Grant, c.engine
 	answered := Now()
 
+	// A start may be older than an answer without a start: see Engine.
 	if g.OK {
 		e.grantAge.add(g.Age, answered)
 	} else {
@@ -529,7 +531,8 @@ func (c *Caller) waitForStart(ctx context.Context, w Wait) (wake, error) {
 	why := timeCame
 	if left > validFor {
 		c.startWatch(ctx)
-		lead, isFresh := c.revalidateLead(), Now()-c.validatedAt <= validFor
+		lead := c.revalidateLead()
+		isFresh := Now()-c.validatedAt <= validFor
 		if lead > 0 && (left > validFor+lead || !isFresh && c.needsRevalidationAt(c.startAt)) {
 			left, why = left-lead, newsCame
 		}

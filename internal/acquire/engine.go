@@ -61,7 +61,8 @@ func (c *Caller) SetCharges(charges []store.Charge) {
 	for i := range charges {
 		charge := &charges[i]
 		c.shadowed = c.shadowed && charge.Shadow
-		c.horizon, c.shared = max(c.horizon, charge.Limit.Horizon()), c.shared || charge.Share.ID != 0
+		c.horizon = max(c.horizon, charge.Limit.Horizon())
+		c.shared = c.shared || charge.Share.ID != 0
 
 		// The Jitter of a Concurrency charge does not count: a slot is held and does not age.
 		switch j := charge.Jitter; {
@@ -215,7 +216,9 @@ func (c *Caller) Reuse() bool {
 
 	case c.Immediate() && !c.Booking.Returns:
 		// The caller booked once: the first booking of the next way sets all remaining fields anew.
-		c.state, c.arrivedAt, c.returns, c.uncounted, c.Grant.HeldBy = idle, 0, false, false, store.NotHeld
+		c.state, c.Grant.HeldBy = idle, store.NotHeld
+		c.arrivedAt = 0
+		c.returns, c.uncounted = false, false
 		return true
 
 	case c.Immediate() || c.engine.Observe == nil && !c.shadowed:

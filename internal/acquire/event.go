@@ -12,7 +12,7 @@ import (
 
 // Events of a caller, its errors, and the policies that held it, for the program above.
 
-// An EventKind says what an [Event] is about.
+// An EventKind says what has happened.
 type EventKind uint8
 
 // The kinds of events. Package throttle has events of the same names, and documents them.

@@ -35,7 +35,7 @@ type Race struct {
 
 // askAlone is for how long a variant waits until the asking variant has its answer. A
 // caller that joins the line of a full budget in Redis may have to wait for longer, because
-// callers share calls: then the remaining variants join their lines meanwhile.
+// callers share calls. The remaining variants join their lines meanwhile.
 const askAlone = 25 * time.Millisecond
 
 // ErrLost says that a sibling variant has won. No caller sees it.

@@ -61,7 +61,8 @@ func (c *Caller) acquireSlots(ctx context.Context) error {
 	c.Cancel()
 
 	// The answer speaks of the Concurrency charges alone: translate its index to all charges.
-	g.HeldBy, g.Turn = c.chargeIndex(&b.booking, g.HeldBy), c.Grant.Turn
+	g.HeldBy = c.chargeIndex(&b.booking, g.HeldBy)
+	g.Turn = c.Grant.Turn
 	c.receive(g)
 
 	c.noticeClosed(ctx, &g)

@@ -133,6 +133,7 @@ func (c *Caller) usefulWait(left time.Duration) time.Duration {
 // returns the caller's error, or nil if the start is in time. A start can be too late although the
 // booking had a MaxWait, because the store's answer, or the line, took long.
 func (c *Caller) exceedsMaxWait(ctx context.Context, g store.Grant) error {
+	// Without a MaxWait only a start that a budget has held back can be too late.
 	if !g.OK || g.HeldBy < 0 && c.MaxWait <= 0 {
 		return nil
 	}
@@ -491,7 +492,8 @@ func (c *Caller) spread() time.Duration {
 // with a start keeps the spread of that start where it was enough for the answer to the caller, is enough for most
 // answers, and is not much too large.
 func (c *Caller) nextSpread() time.Duration {
-	spread, kept := c.spread(), c.Booking.Spread
+	spread := c.spread()
+	kept := c.Booking.Spread
 
 	// The store may have booked the caller's start already, when its turn came, with the spread of the last booking. A slow store
 	// answers unevenly, so a new spread would give back nearly every such start, at the price of one more step each. Whether the
@@ -608,7 +610,8 @@ const (
 // horizon reaches beyond the lead.
 func (c *Caller) Horizon() time.Duration {
 	// Starts that are booked ahead count with their estimated costs, so estimates that are too high bound the horizon: see estimateParts.
-	nearest, margin, farthest := c.horizon, leadMargin, maxHorizon
+	nearest, margin := c.horizon, leadMargin
+	farthest := maxHorizon
 	if c.engine.estimates.known.Load() {
 		for i := range c.Booking.Charges {
 			farthest = min(farthest, c.estimateHorizon(&c.Booking.Charges[i]))

@@ -393,7 +393,7 @@ func lookDecoded(r *http.Request) *target {
 // text says (RFC 3986, 6.2.2.3).
 func HidesDots(path string) bool { return hidesDots(path, true) }
 
-// hidesDots is HidesDots for a path that may be unescaped: then only backslashes can hide dots.
+// hidesDots is HidesDots for a path that may be unescaped. In an unescaped path only backslashes can hide dots.
 func hidesDots(path string, escaped bool) bool {
 	if strings.IndexByte(path, '\\') < 0 && (!escaped || strings.IndexByte(path, '%') < 0) { // as in most paths
 		return false

@@ -429,9 +429,9 @@ func identifier(s string) bool {
 const everyGroup = "*"
 
 // Groups returns the group of each pattern. Two patterns that can match the same request
-// share a group. A pattern's group is its own Group, unless some pattern has a whole zone
-// around it: then the widest such zone is the group. "*.com/" has all of .com, "*.com.cn/"
-// all of .com.cn, and a pattern that can match any last label has everything.
+// share a group. A pattern's group is its own Group or, if patterns have whole zones around
+// it, the widest of these zones. "*.com/" has all of .com, "*.com.cn/" all of .com.cn, and a
+// pattern that can match any last label has everything.
 //
 // A nil pattern is for work that can need any policy, so it has everything, too.
 func Groups(ps []*Pattern) []string {

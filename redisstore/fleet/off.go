@@ -103,6 +103,7 @@ func (f *Fleet) turn(ctx context.Context, off bool, d time.Duration, act Act) (s
 		return s, false, storeError(err)
 	}
 
+	// The script answers the time of the command, its end, and 1 if throttle was off before.
 	var numbers []int64
 	for _, v := range reply {
 		if n, ok := v.(int64); ok {

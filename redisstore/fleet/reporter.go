@@ -215,8 +215,10 @@ func (r *Reporter) Book(ctx context.Context, b *store.Booking) (store.Grant, err
 	if waited {
 		r.uses.note(was.key, leaveLine)
 	}
+
+	// The replaced start is given back, and has no slots: a grant with slots is cancelled, not replaced.
 	if replaces {
-		r.uses.add(b, -1, false) // the caller gives its slots back, and books nothing instead
+		r.uses.add(b, -1, false)
 	}
 	if err != nil {
 		return g, err
@@ -329,6 +331,7 @@ func (r *Reporter) run(ctx context.Context) {
 	for whole := true; ; {
 		r.report(ctx, whole)
 
+		// Wait until the next report is due. A look that finds nothing new does not end the wait.
 		for waits := true; waits; {
 			select {
 			case <-ticker.C:
@@ -391,6 +394,7 @@ func (r *Reporter) beat(ctx context.Context, record string, now time.Time) error
 
 	r.markStored(closings)
 
+	// The script answers the server's time and the notes.
 	var server int64
 	var list []any
 	ok := len(reply) == 2

@@ -155,7 +155,8 @@ func (q *Query) chargeByReports(p *policyUse, s *Snapshot) (store.Charge, error)
 	c.Budget.Key = store.BudgetOf(c.Budget.Policy, q.Key).Key
 
 	// The hash of the empty key marks the one budget of a policy without keys.
-	forAll, known := store.BudgetOf(c.Budget.Policy, "").Key, s.budgetsOf(q.Name)
+	forAll := store.BudgetOf(c.Budget.Policy, "").Key
+	known := s.budgetsOf(q.Name)
 	isForAll := func(b *Budget) bool { return b.charge.Budget.Key == forAll }
 
 	// Refuse a key for a policy without keys, and a missing key for a policy with keys, as far as reports
@@ -437,6 +438,7 @@ func (f *Fleet) note(ctx context.Context, t Target, note string, d time.Duration
 		return "", "", storeError(err)
 	}
 
+	// The script answers 0 and the longer note, or 1, the stored note and the previous note.
 	if len(reply) == 2 && reply[0] == int64(0) {
 		if longer, ok := readNote(own, fmt.Sprint(reply[1])); ok {
 			return "", "", &LongerError{longer}

@@ -529,6 +529,7 @@ func (f *Fleet) Push(ctx context.Context, instead int64, p Pushed, act string) (
 		return 0, storeError(err)
 	}
 
+	// The script answers 1 and the new number, or 0 and the number of a concurrent push.
 	ok := len(reply) == 2
 	if ok {
 		number, ok = reply[1].(int64)

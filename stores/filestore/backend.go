@@ -104,7 +104,7 @@ func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, done bo
 	saved, err := b.save(g, &told)
 	b.rows.End(saved)
 
-	// The generation may have ended before the record was complete: then the step is made again in the next generation.
+	// If the generation has ended before the record was complete, the step is made again in the next generation.
 	if err != nil || !saved {
 		if err == nil {
 			err = b.advance(g)
@@ -124,7 +124,7 @@ func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, done bo
 }
 
 // lock locks the file of a generation. It returns false if other processes keep the lock. If
-// the one that has it stands still, lock ends the generation.
+// the process that has the lock stands still, lock ends the generation.
 func (b *backend) lock(g *generation) (locked bool, err error) {
 	// If the file grows while its lock is waited for, other processes make steps and nobody stands still.
 	before, err := g.f.Stat()
@@ -224,7 +224,7 @@ func (b *backend) begin(changes bool) error {
 	return nil
 }
 
-// save writes a record of the rows that a step has changed, and of its news. It returns false if the generation has ended: then the step
+// save writes a record of the rows that a step has changed, and of its news. It returns false if the generation has ended, so that the step
 // does not count.
 func (b *backend) save(g *generation, told *node.Told) (saved bool, err error) {
 	changed, err := b.rows.Changed()

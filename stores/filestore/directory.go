@@ -235,8 +235,8 @@ func (d *directory) isOlderThanBoot(name string) bool {
 	return err == nil && i.ModTime().UnixMicro() < wall-sinceBoot
 }
 
-// load takes a generation into use. It returns false if it has ended, or is of an earlier boot: then
-// there is a later one now.
+// load takes a generation into use. It returns false if the generation has ended, or is of an earlier
+// boot: a later generation is written by the time that load returns.
 func (d *directory) load(g *generation) (done bool, err error) {
 	if g.boot != d.boot && d.used {
 		return false, errors.Join(ErrOtherMachine, g.f.Close())

@@ -58,7 +58,7 @@ func flock(f *os.File, how int) error {
 }
 
 // giveTo gives a file to the owner of a directory, which only the superuser may do, or to its group, which its members may do. A
-// process that may do neither keeps the file: then the directory's rights for all others count.
+// process that may do neither keeps the file, which all others use by the directory's rights for others.
 func giveTo(f *os.File, dir fs.FileInfo) {
 	of := dir.Sys().(*syscall.Stat_t)
 	if f.Chown(int(of.Uid), int(of.Gid)) != nil {

@@ -14,7 +14,7 @@ const idleFor = time.Minute
 // maxPatience bounds how long a caller waits for a connection that is in use before it makes a new one.
 const maxPatience = time.Second
 
-// conns are the connections of a database, besides the one that listens. Connections are made when they are needed, and closed when they have not been
+// conns are the connections of a database, besides the connection that listens. Connections are made when they are needed, and closed when they have not been
 // used for a minute, so that there is nothing to close.
 //
 // To connect costs the server as much as some dozens of transactions, and while many programs begin together it has time for little else. So a caller

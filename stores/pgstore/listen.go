@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	pollEvery   = 250 * time.Millisecond // how often nodes that do not hear messages look
+	pollEvery   = 250 * time.Millisecond // how often a node looks while no messages arrive
 	linger      = 5 * time.Second        // how long the connection is kept when nobody listens
 	probeWait   = 2 * time.Second        // how long a message of the listener to itself may take
-	probeAgain  = time.Minute            // when a listener that hears no messages tries again, after it tried some times sooner
+	probeAgain  = time.Minute            // the longest pause before a listener that receives no messages tries again
 	connectNext = time.Second            // when a listener that has lost its connection connects again
 )
 
@@ -262,7 +262,7 @@ func (l *listener) await(ctx context.Context, c *conn, probe string) error {
 	}
 }
 
-// sendProbe sends the listener a message. Behind a pooler the message must come from a different connection than the one that listens: a pooler may
+// sendProbe sends the listener a message. Behind a pooler the message must come from a different connection than the connection that listens: a pooler may
 // hand a message back to the client that sent it, and no other message.
 func (l *listener) sendProbe(ctx context.Context, c *conn, channel, probe string) error {
 	direct, err := c.isDirect(ctx)

@@ -17,8 +17,8 @@ import (
 // How long a transaction may be in the way of others. A program that stands still while it has the lock
 // of a group is cut off by the server: its changes are not saved then.
 const (
-	standstill = time.Second     // a transaction of which the server hears nothing is ended
-	lockWait   = 2 * time.Second // who waits longer for the lock looks whether its holder stands still, see free
+	standstill = time.Second     // the server ends a transaction from which it gets nothing for this long
+	lockWait   = 2 * time.Second // after this wait for the lock a transaction looks whether the holder stands still: see free
 
 	// answerWait is how long before the end of its time a transaction ends its wait for the lock. Otherwise the end of the time would cost the
 	// connection, and where many programs wait, new connections would leave the server no time for transactions.

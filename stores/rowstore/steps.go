@@ -58,7 +58,8 @@ var errBack = fmt.Errorf("%w as usual: its rows are as they were some time ago, 
 
 // rest has the node make no steps until its lease is over in all rows.
 func (s *steps) rest() error {
-	s.rests, s.saved, s.back = time.Now().Add(s.options.Lease+s.options.Lease/10), 0, false
+	s.rests = time.Now().Add(s.options.Lease + s.options.Lease/10)
+	s.saved, s.back = 0, false
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.heard.Lost = true // waiters that were called may be in the rows again
@@ -66,7 +67,7 @@ func (s *steps) rest() error {
 }
 
 // make makes a step, in as many tries as it needs. After an error the step was not saved, with the exception of a
-// *doubtError: then nobody knows.
+// *doubtError, which says that nobody knows.
 func (s *steps) make(budgets []ledger.Key, decide func(node.Rows) node.Told) (failed error) {
 	if time.Now().Before(s.rests) {
 		return errBack
@@ -83,7 +84,8 @@ func (s *steps) make(budgets []ledger.Key, decide func(node.Rows) node.Told) (fa
 	keys := s.names.rows([]string{s.names.board(), s.names.record(s.node)}, budgets)
 	for tries := 1; ; tries++ {
 		// Each try has a number of its own, so that a try that was fenced can never be saved.
-		s.number, s.ended, s.put = s.number+1, false, false
+		s.number++
+		s.ended, s.put = false, false
 		err := s.transact(keys, s.do)
 		if err == nil && s.noted {
 			s.saved = s.number

@@ -54,8 +54,8 @@ func patience(ctx context.Context) string {
 		clock, standstill, rows, tables)
 }
 
-// begin begins a transaction, locks the row of its group, and reads the clock and rows. It returns false if
-// the group has no row: then nothing is locked.
+// begin begins a transaction, locks the row of its group, and reads the clock and rows. It returns false, and
+// has locked nothing, if the group has no row.
 func (tx *transaction) begin(keys []string) (locked bool, err error) {
 	tx.asked = time.Now()
 
