@@ -260,7 +260,7 @@ func (c *chooser) isTooLate(ctx context.Context, all []*contender) bool {
 	return rate*left.Seconds() < 1
 }
 
-// wait has the caller stand in the lines of all variants until one of them has a start.
+// wait has the caller stand in the lines of all variants until one of them has a start, none can get one, or ctx ends.
 func (c *chooser) wait(ctx context.Context, all []*contender) (*contender, error) {
 	r := acquire.NewRace(len(all))
 	defer r.Stop()

@@ -333,7 +333,8 @@ func (q *quote) priceDemands(s *policySet, demands []Demand, priority Priority) 
 			return err
 		}
 
-		switch c.KeepFree = p.headrooms.forPriority(priority); {
+		c.KeepFree = p.headrooms.forPriority(priority)
+		switch {
 		case d.Cost == Free:
 			q.zeroCost = append(q.zeroCost, zeroCost{p, c})
 			continue

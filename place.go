@@ -92,7 +92,7 @@ func (l *Limiters) redeem(ctx context.Context, a *reservation, place *Place, dem
 	permit, later, err := l.reserve(ctx, a, place, price)
 	unredeem := func() { l.redeemed.remove(place.ID) }
 
-	// The place stays redeemed for a permit, until the permit is cancelled. Otherwise the work comes again with it.
+	// A permit keeps the place redeemed until it is cancelled. Without a permit the place is good again.
 	if permit != nil {
 		permit.unredeem = unredeem
 	} else {
@@ -222,16 +222,16 @@ func (a *reservation) place(ctx context.Context, old *Place, wait time.Duration)
 // minReturn is the shortest RetryAfter of a place.
 const minReturn = 100 * time.Millisecond
 
-// comeIn returns in how long a caller that would have to wait should come again: half of its
-// patience early, to stand in line when its turn comes. A caller that came before its time
-// keeps its appointment.
+// comeIn returns in how long a caller that would have to wait for wait should come again: earlier
+// by half of its patience, so that it stands in line when its turn comes. A caller that came
+// before its time keeps its appointment.
 func (a *reservation) comeIn(ctx context.Context, old *Place, wait time.Duration) time.Duration {
 	c := &a.Booking.Charges[a.Grant.HeldBy]
 	if wait <= 0 { // nobody knows when a slot will be free
 		wait = a.Patience
 	}
 
-	// The caller comes early by half of its patience. An appointment that is no earlier than that stays.
+	// The appointment that the caller has is not too early.
 	early := a.Patience / 2
 	if old != nil && old.RetryAfter() >= wait-early {
 		return max(minReturn, old.RetryAfter())

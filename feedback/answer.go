@@ -553,6 +553,7 @@ func looked(resp *http.Response, max int64) bool {
 		return true
 	case document(media):
 		return true
+	// Every other body of a known length is longer than max.
 	case resp.ContentLength >= 0 || resp.StatusCode < 200 || resp.StatusCode >= 300 || streams(media):
 		return false
 	}

@@ -248,7 +248,7 @@ func (h Headers) countOf(line string) (found count, ok bool) {
 		case !counted:
 			return count{}, false
 
-		// A proxy may have joined a field that came twice.
+		// A proxy may have joined a field that came twice: count it once.
 		case c.window == 0 && plain > 0 && c == last:
 		case c.window == 0:
 			plain, last = plain+1, c

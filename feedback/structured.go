@@ -209,8 +209,8 @@ func (p *fieldParser) value() any {
 	return nil
 }
 
-// number parses an Integer of at most 15 digits, or a Decimal of at most 12 and,
-// behind the point, 3.
+// number parses an Integer of at most 15 digits, or a Decimal with at most 12 digits
+// before the point and 3 behind it.
 func (p *fieldParser) number() any {
 	sign := ""
 	if p.skip("-") {
@@ -397,12 +397,13 @@ func (r RateLimit) penalty(resp *http.Response) time.Duration {
 }
 
 // structured reads the field RateLimit, which is a list or a dictionary. structured is false if the
-// separate fields may have the quota, because there is no such field. A quota without a reset holds
+// separate fields may have the quota, because RateLimit is missing or malformed. A quota without a reset holds
 // for its window, at most for most. Without a window it holds for undated, and is invalid if
 // undated is 0.
 func (r RateLimit) structured(resp *http.Response, most, undated time.Duration) (q throttle.Quota, ok, structured bool) {
-	// The separate fields have no names, so they are read only without a Name.
 	field := r.field(resp, "RateLimit")
+
+	// The separate fields have no names, so they are read only without a Name.
 	if field == "" {
 		return throttle.Quota{}, false, r.Name != ""
 	}
@@ -490,8 +491,8 @@ func (r RateLimit) policies(resp *http.Response) map[string]policy {
 	for _, member := range list {
 		name, named := member.value.(string)
 		window, unit := member.params["w"], member.params["qu"]
-		_, text := unit.(string)
-		if !named || !countOrNone(window) || unit != nil && !text {
+		_, isText := unit.(string)
+		if !named || !countOrNone(window) || unit != nil && !isText {
 			return nil
 		}
 		policies[name] = policy{window, unit}

@@ -180,7 +180,7 @@ func submatchIndex(pattern *regexp.Regexp, resp *http.Response, max int64) []int
 		return nil
 	}
 
-	// The body is not kept, so the search reads for itself.
+	// Without a kept body the search reads for itself.
 	a, body := peek.Kept[answer](resp)
 	if a == nil {
 		return pattern.FindReaderSubmatchIndex(bufio.NewReader(peek.Reader(resp, max)))
@@ -204,7 +204,7 @@ func firstField(resp *http.Response, fields []string, max int64, fits fits) (tex
 		return "", false
 	}
 
-	// The body is not kept, so the search reads for itself.
+	// Without a kept body the search reads for itself.
 	a, body := peek.Kept[answer](resp)
 	if a == nil {
 		return firstFieldIn(peek.Reader(resp, max), fields, fits)

@@ -236,7 +236,8 @@ func (w allowance) isKept() bool {
 	return 1 <= w.n && w.n <= 1<<30 && store.MinTold <= w.per && w.per <= store.MaxTold
 }
 
-// standardWindows reads RateLimit-Policy, in the forms of all drafts, and RateLimit-Limit.
+// standardWindows returns the windows in RateLimit-Policy, in the forms of all drafts, or else in RateLimit-Limit. If
+// neither has a window, the reset tells the window of RateLimit-Limit.
 func standardWindows(resp *http.Response) []allowance {
 	for _, name := range []string{"RateLimit-Policy", "RateLimit-Limit"} {
 		list, _ := parseList(strings.Join(valuesOf(resp.Header, name), ","))

@@ -31,15 +31,15 @@ const (
 // by [Backoff]. It logs nothing.
 //
 // The client does not begin a wait of its own for which the context leaves too little time:
-// less than the answer asks for and RetryWaitMin. Then the caller gets the answer, or the
-// error, at once. Where a policy has closed the budget there is no such wait: the repeat
+// less than the answer asks for and RetryWaitMin. In that case the caller gets the answer, or
+// the error, at once. Where a policy has closed the budget there is no such wait: the repeat
 // asks the budget, and if the wait does not fit, the caller gets its *[throttle.LimitError]
 // and the answer is dropped.
 //
 // When the client gives up, the caller gets the result of [http.Client]: the last answer
 // with its body unread, or the last error, in which the URL is cut down to its host,
-// because tokens stand in paths and queries. Never both. A custom ErrorHandler that hands
-// on the last answer hands on a body that is closed a moment after its first read.
+// because tokens stand in paths and queries. It never gets both. A custom ErrorHandler that
+// passes the last answer on passes on a body that is closed a moment after its first read.
 //
 // The client does not close idle connections: t may be shared, and one request that failed
 // must not cost other requests their connections. Call t.CloseIdleConnections.

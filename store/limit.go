@@ -324,7 +324,7 @@ func (l Limit) validateRoom(jitter time.Duration) error {
 // least a microsecond, the whole bucket at most the longest period.
 func (l Limit) validateBucket() error {
 	switch {
-	case l.kind != KindTokenBucket || l.n < 1 || l.per < minPeriod: // refused by validateStarts or validatePeriod, if at all
+	case l.kind != KindTokenBucket || l.n < 1 || l.per < minPeriod: // no bucket, or validateStarts or validatePeriod refuses it
 		return nil
 	case l.burst < 1:
 		return fmt.Errorf("a burst of %d: allow at least 1", l.burst)

@@ -340,7 +340,7 @@ func (p *limitParser) length(word string) (time.Duration, bool) {
 	switch {
 	case known && number == "":
 		number = "1"
-	case known:
+	case known: // as it is
 	case unit == "d":
 		hours, err := time.ParseDuration(number + "h")
 		return 24 * hours, err == nil && hours <= math.MaxInt64/24

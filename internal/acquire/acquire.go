@@ -422,7 +422,7 @@ func (c *Caller) takeAnswer(ctx context.Context, stoodInLine bool) error {
 		e.rtt.add(g.Age, answered)
 	}
 
-	// Before the refusal, so that the observer is told of the closing first.
+	// Notice the closing before the refusal, so that the observer is told of the closing first.
 	c.noticeClosed(ctx, &g)
 
 	// A place in line is of no use to a caller that can wait no longer.

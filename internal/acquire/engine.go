@@ -93,9 +93,10 @@ func (c *Caller) Reprice(ctx context.Context, price func() error) error {
 		return nil
 	}
 
-	// One step replaces the holdings, so that no later caller passes.
-	moves := c.state == inLine || slices.EqualFunc(old.Charges, c.Booking.Charges, interchangeable)
-	if c.state != idle && moves && err == nil && len(c.Booking.Charges) > 0 {
+	// A booking can replace a place in line whatever its charges are, and a start of interchangeable charges. In one step no
+	// later caller passes.
+	inOneStep := c.state == inLine || slices.EqualFunc(old.Charges, c.Booking.Charges, interchangeable)
+	if c.state != idle && inOneStep && err == nil && len(c.Booking.Charges) > 0 {
 		return c.Book(ctx)
 	}
 

@@ -702,10 +702,11 @@ func (e *rttEstimator) add(took, arrivedAt time.Duration) {
 		return
 	}
 
-	// The bound keeps outliers out of the estimate.
 	e.lastAt = arrivedAt
 	e.samples[e.seen%rttSamples] = took
 	e.seen++
+
+	// The bound keeps outliers out of the estimate.
 	bound := max(outlierFactor*slices.Min(e.samples[:min(e.seen, rttSamples)]), DefaultJitter)
 
 	// A faster answer takes the mean down to the bound at once.

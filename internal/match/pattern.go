@@ -462,7 +462,7 @@ func Groups(ps []*Pattern) []string {
 // Group returns the part of the pattern's host that somebody has registered:
 // the label below its registry and the registry, as in "dingtalk.com" and
 // "example.com.cn", or the whole of an IP address. If the pattern can match many
-// such hosts it is all of the zone that they lie in, and whole is true.
+// such hosts, Group returns the zone in which all of them lie, and whole is true.
 func (p *Pattern) Group() (g string, whole bool) {
 	zones := p.zones()
 	g = zones[len(zones)-1]
@@ -477,6 +477,7 @@ func (p *Pattern) Group() (g string, whole bool) {
 	case len(p.labels) <= n:
 		return g, p.deep
 
+	// The label below the registry is a wildcard.
 	case p.labels[n].wild:
 		return g, true
 	}

@@ -220,6 +220,7 @@ func (r *Reporter) takeSwitch(ctx context.Context) (fresh bool, err error) {
 		left = min(s.Until.Sub(now), MaxOff) - time.Since(asked)
 	}
 
+	// A command to turn off whose time is over turns the switch on.
 	if left > 0 {
 		r.off.TurnOff(store.Off{By: s.By, Reason: s.Reason, Until: time.Now().Add(left)})
 	} else {
@@ -402,8 +403,9 @@ func (n *notes) learn(notes map[[16]byte]Note, server, here time.Time) {
 	n.all.Store(&all)
 }
 
-// meet is called for a caller that meets a closed budget, possibly paused by hand. A waiting caller has time
-// to learn the reason. For a refused caller the error is created now, so meet waits for the answer.
+// meet asks for the note of a closed budget that a caller meets, because an operator may have paused it. A
+// waiting caller has time to learn the reason. The error of a refused caller is created now, so meet waits for
+// the answer.
 func (n *notes) meet(ctx context.Context, c *store.Charge, waits bool) {
 	// A node's own budget cannot be paused by an operator, and a known note needs no question.
 	if c.Node || n.of(c.Budget.Key) != (store.PauseNote{}) {

@@ -145,7 +145,10 @@ type Share struct {
 
 // StateOf converts a status. Its texts are safe to print.
 func StateOf(st store.Status) State {
-	s := State{st.Used, st.Booked, st.Waiting, st.Callers, Millis{st.Wait}, Millis{st.Paused}, st.Repeated, st.Ceiling, "", Millis{}, nil}
+	s := State{
+		Used: st.Used, Booked: st.Booked, Waiting: st.Waiting, Callers: st.Callers,
+		Wait: Millis{st.Wait}, Paused: Millis{st.Paused}, Repeated: st.Repeated, Ceiling: st.Ceiling,
+	}
 	if st.Told.N() > 0 {
 		s.Told, s.ToldAgo = st.Told.String(), Millis{st.ToldAgo}
 	}

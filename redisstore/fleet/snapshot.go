@@ -123,14 +123,16 @@ func (f *Fleet) Snapshot(ctx context.Context, budgets int) (*Snapshot, error) {
 	s := &Snapshot{Version: recordVersion, At: now.UTC(), Nodes: nodes, Budgets: []Budget{}, Illegible: illegible}
 
 	// An illegible file must not hide the states of the budgets.
-	switch s.File, err = f.Pushed(ctx); {
+	s.File, err = f.Pushed(ctx)
+	switch {
 	case errors.Is(err, errUnreadable):
 		s.Illegible++
 	case err != nil:
 		return nil, err
 	}
 
-	switch s.Switch, err = readSwitch(ctx, f.client, f.keys.off); {
+	s.Switch, err = readSwitch(ctx, f.client, f.keys.off)
+	switch {
 	case errors.Is(err, errNoSwitch):
 		s.Illegible++
 	case err != nil:
@@ -692,7 +694,7 @@ func (f *Fleet) nodes(ctx context.Context) (all []Node, now time.Time, illegible
 		for i, text := range records {
 			text, ok := text.(string)
 			if !ok {
-				continue // it has just expired
+				continue // the record has just expired
 			}
 
 			r, err := decode(text)

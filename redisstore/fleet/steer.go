@@ -73,7 +73,7 @@ func (f *Fleet) Find(ctx context.Context, q Query) (Target, error) {
 
 	var c store.Charge
 
-	// The table knows whether a policy has keys. The reports know only hashed keys.
+	// Look in the table first: it knows whether a policy has keys, and the reports know only hashed keys.
 	if i := slices.IndexFunc(q.Table, func(p throttle.Policy) bool { return p.Name == q.Name }); i >= 0 {
 		c, err = q.chargeByTable(q.Table[i].Keyed || q.Table[i].Key != nil, s)
 	} else if p := s.policy(q.Name); p != nil {

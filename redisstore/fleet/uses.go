@@ -516,7 +516,7 @@ func (f *Fleet) Push(ctx context.Context, instead int64, p Pushed, act string) (
 		return 0, err
 	}
 
-	// The script counts on from the number it replaces, so the act can name the new number in advance.
+	// The new number is the next one after the number it replaces, so the act can name it in advance.
 	a := Act{Act: act, What: p.Generation, By: p.By, Reason: p.Reason, Number: instead + 1}
 	acted, err := a.encode()
 	if err != nil {
@@ -577,6 +577,7 @@ func (f *Fleet) pushed(ctx context.Context, fields ...string) (*Pushed, error) {
 		return nil, f.commandError(err)
 	}
 
+	// The values are in the order of Pull's fields.
 	text := func(i int) string { s, _ := v[i].(string); return s }
 
 	// No field at all means that nothing was ever pushed.
@@ -589,7 +590,7 @@ func (f *Fleet) pushed(ctx context.Context, fields ...string) (*Pushed, error) {
 		return nil, f.unreadable()
 	}
 
-	// The text is long, so most callers do not ask for it.
+	// Only Pull asks for the sixth field, the text, which is long.
 	if len(fields) > 5 {
 		p.Text = []byte(text(5))
 	}

@@ -79,7 +79,7 @@ func (l *listener) start(group, node string, wake func()) (stop func()) {
 		go l.run(ctx)
 
 	case l.channel != nil && !slices.Contains(l.channel, node):
-		// The connection does not listen for this node yet, so a new one takes its place.
+		// The connection does not listen for this node yet, so a new connection takes its place.
 		l.again()
 	}
 

@@ -83,8 +83,8 @@ func (n *note) append(b []byte) []byte {
 
 	b = binary.AppendVarint(b, to)
 	if !n.all {
-		for _, to := range n.nodes {
-			b = binary.AppendVarint(b, to)
+		for _, reader := range n.nodes {
+			b = binary.AppendVarint(b, reader)
 		}
 	}
 

@@ -121,6 +121,7 @@ func (s *steps) make(budgets []ledger.Key, decide func(node.Rows) node.Told) (fa
 			}
 		}
 
+		// The step was certainly not saved, so make it again.
 		if tries == maxTries {
 			return err
 		}

@@ -200,7 +200,7 @@ func (d *database) sweep(now time.Time) {
 		for {
 			removed, err := d.remove(ctx, minute)
 			if err != nil || removed < maxSwept {
-				return // the rest is removed in a later minute
+				return // after an error a later sweep removes the rest
 			}
 		}
 	}()
