@@ -20,7 +20,7 @@ func (r *roundTrip) meterBody(resp *http.Response, costs []int) {
 		return
 	}
 
-	// Ask for a meter each policy under which the cost can still change.
+	// Each policy under which the cost can still change is asked for a meter.
 	var meters []policyMeter
 	for i, p := range r.quote.policies {
 		c := &r.Booking.Charges[i]

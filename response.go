@@ -62,7 +62,7 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 	case r.holdsNobody(f) && r.Uncounted(): // not reported, because the store is away: each response would leave a report behind
 	case r.Uncounted(): // throttle is off, so no response waits for its report
 		r.reportInBackground(f)
-	case (f.penalties == nil || r.holdsNobody(f)) && r.reportInBackground(f):
+	case (f.penalties == nil || r.holdsNobody(f)) && r.reportInBackground(f): // reported in the background
 	default:
 		r.reportFirst(resp, f)
 	}

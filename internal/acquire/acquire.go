@@ -332,8 +332,8 @@ func (c *Caller) Book(ctx context.Context) error {
 	return c.bookWithin(ctx, storeCtx, asked)
 }
 
-// bookWithin is the part of Book that calls the store, with storeCtx. asked is when Book
-// began.
+// bookWithin is the part of Book that calls the store, with storeCtx. asked is the time
+// before the call.
 func (c *Caller) bookWithin(ctx, storeCtx context.Context, asked time.Duration) error {
 	b, e := &c.Booking, c.engine
 	stoodInLine := c.state == inLine
@@ -471,7 +471,7 @@ func (c *Caller) goOnCounted(ctx context.Context, failed error) {
 		return
 
 	default:
-		c.Cancel() // the store of a fallback may have no start
+		c.Cancel() // a store that stands in for another may have no start
 	}
 
 	c.goUncounted()

@@ -333,7 +333,7 @@ func (f *Fleet) Refresh(ctx context.Context, s *Snapshot) (*Snapshot, error) {
 			b.Note = &note
 		}
 		if b.Err != "" && len(b.Limits) > 0 {
-			b.Err = "" // asked again
+			b.Err = "" // describe asks again
 		}
 	}
 

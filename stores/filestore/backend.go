@@ -40,7 +40,7 @@ func (b *backend) Step(_ []ledger.Key, decide func(node.Rows) node.Told) (node.H
 			return node.Heard{}, fail(err)
 		}
 
-		// Others are rung for when the rows are saved: earlier they would find nothing.
+		// Ring for others now that the rows are saved: earlier they would find nothing.
 		if done {
 			b.listener.tell(&told)
 			return node.Heard{}, nil
@@ -196,7 +196,7 @@ func (b *backend) catchUp(g *generation) (ended bool, err error) {
 	case size > g.end:
 		return false, g.cutTorn(size)
 
-	// Only tidy takes records away, when the generation has ended.
+	// Only tidy removes records, from a generation that has ended.
 	case size < g.end:
 		if ended, err := g.hasEnded(); ended || err != nil {
 			return ended, err

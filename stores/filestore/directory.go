@@ -133,7 +133,7 @@ func (d *directory) endGeneration(g *generation) error {
 	return d.succeed(g)
 }
 
-// succeed writes the next generation after an ended one, which was read to its end.
+// succeed writes the generation after g, which has ended and was read to its end. For nil it writes the first generation.
 func (d *directory) succeed(g *generation) error {
 	sinceBoot, wall, err := d.machine.clock()
 	if err != nil {

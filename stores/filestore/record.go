@@ -339,7 +339,7 @@ func (g *generation) read(take func(record) error) error {
 			buf = larger
 		} else {
 			if len(b) == len(buf) {
-				return nil // no record
+				return nil // a full buffer that is no record
 			}
 			have = copy(buf, b)
 		}

@@ -64,8 +64,9 @@ func newDatabase(config *pgx.ConnConfig, o Options) (*database, error) {
 	}
 
 	d := &database{server: server{config: config, before: o.BeforeConnect, after: o.afterConnect, sql: newStatements(o.Schema)}}
+	// Messages that PgBouncer passes on to these connections are dropped.
 	d.conns = newConns(o.Connections, func(ctx context.Context) (*conn, error) {
-		return d.server.connect(ctx, func(*pgconn.PgConn, *pgconn.Notification) {}) // notices that PgBouncer passes on
+		return d.server.connect(ctx, func(*pgconn.PgConn, *pgconn.Notification) {})
 	})
 	d.sweeper.conns, d.sweeper.sql = d.conns, d.server.sql
 	d.listener.conns, d.listener.server = d.conns, &d.server
@@ -201,7 +202,7 @@ func (d *database) Read(ctx context.Context, _ string, keys []string, do func(ro
 		broke := t.look(keys)
 		again := false
 		if broke != nil {
-			// A connection that was idle may have been closed since: then a new connection is tried.
+			// A connection that was idle may have been closed since, so try a new connection.
 			again = c.used && c.IsClosed() && ctx.Err() == nil
 			err = wrap(broke)
 		} else {

@@ -160,7 +160,6 @@ type attendance struct {
 
 // Present implements [rowstore.Session].
 func (a *attendance) Present(ctx context.Context, nodes []string) (present []bool, now time.Time, err error) {
-	// The listener notices by itself that its connection is gone.
 	q := &question{own: a.own, answer: make(chan answer, 1)}
 	for _, n := range nodes {
 		q.numbers = append(q.numbers, a.session.sql.session(n))
@@ -171,6 +170,7 @@ func (a *attendance) Present(ctx context.Context, nodes []string) (present []boo
 	a.session.interrupt()
 	a.session.mu.Unlock()
 
+	// The listener ends the session when its connection is gone.
 	select {
 	case found := <-q.answer:
 		return found.present, found.now, found.err

@@ -57,7 +57,7 @@ func newStatements(schema string) *statements {
 	table := schema + ".budgets"
 	return &statements{
 		schema: schema,
-		// The settings and the time belong to the wait for the lock. The settings end with the transaction, so that PgBouncer can give the
+		// The settings for the wait for the lock, and the time before it. The settings end with the transaction, so that PgBouncer can give the
 		// connection to others. statement_timeout would end the wait for a synchronous standby, and COMMIT would succeed all the same.
 		begin: fmt.Sprintf(`SELECT pg_catalog.set_config('idle_in_transaction_session_timeout', '%d', true),
 			pg_catalog.set_config('lock_timeout', $1, true), pg_catalog.set_config('statement_timeout', '0', true), `+planning+`, `+clock,
