@@ -103,7 +103,7 @@ func (a Answer) Cost() (cost int, ok bool) { return a.cost, a.hasCost }
 
 // String returns the Answer in words: "refused, closes for 1m0s, cost 0". The zero Answer is "nothing".
 func (a Answer) String() string {
-	// Only what the Answer says: a verdict, a penalty, a quota, a cost.
+	// A part appears only if the Answer states it.
 	var parts []string
 	if a.Verdict != VerdictNone {
 		parts = append(parts, a.Verdict.String())
@@ -135,8 +135,8 @@ func textOf(q Quota) (parts []string) {
 	return parts
 }
 
-// rules reports whether the Answer decides about the request or the budget: then the
-// default does not read the response.
+// rules reports whether the Answer decides about the request or the budget. The default
+// reads the response only if it does not.
 func (a Answer) rules() bool { return a.Verdict != VerdictNone || a.Close > 0 }
 
 // corrected returns a copy of the Answer without impossible parts, and an error that names
@@ -179,7 +179,7 @@ const (
 //
 // "0" is a legal value that means now: nothing closes, and the policy's own limit alone
 // paces the requests that follow. A field that is missing, cannot be read, or names a
-// moment that has passed states no time. Then a 429, which is about a limit, closes the
+// moment that has passed states no time. In that case a 429, which is about a limit, closes the
 // budget for a second, so that nonsense never causes a storm of retries. For a 503 without
 // a time, which is an outage and not a limit, the result is the zero Answer.
 func RetryAfter(resp *http.Response) Answer {
@@ -203,10 +203,10 @@ func RetryAfter(resp *http.Response) Answer {
 	return Answer{}
 }
 
-// AnswerOf returns the policies' verdict on a response that a [Transport] has returned, for
-// retriers, and for how long the longest of the budgets that hold the next attempt is
-// closed. While Close is above 0 a retrier need not wait, because the budget holds the next
-// attempt. If Close is 0 after a refusal, no budget holds the next attempt: the refusal is
+// AnswerOf tells a retrier what the policies read in a response that a [Transport] has
+// returned: their verdict and, as Close, for how long a closed budget will hold the next
+// attempt. Of several such budgets the longest counts. While Close is above 0 a retrier need
+// not wait, because the budget holds the next attempt. If Close is 0 after a refusal, no budget holds the next attempt: the refusal is
 // about a different budget, the store could not be told, or the penalty was over when the
 // response came. Then the retrier must wait by itself. Quota and cost are not part of the
 // result.
@@ -216,12 +216,13 @@ func RetryAfter(resp *http.Response) Answer {
 // VerdictPartly counts before all, then the verdict of a policy that closes its budget,
 // then VerdictNotRefused.
 //
-// If the store is slow the caller gets the response before the store has heard of it. Then
-// the budget counts as closed: the store is still being told.
+// If the store is slow the caller gets the response while the store is still being told of
+// it. The budget counts as closed all the same.
 //
 // The response must be the one that the Transport returned, although its body may have been
-// wrapped since. Its Request is then a copy of the caller's own request, whose context has
-// one more value. The zero Answer means that no policy has an opinion.
+// wrapped since. AnswerOf reads a value in the context of the response's Request, which the
+// Transport has replaced by a copy of the caller's own. The zero Answer means that no policy
+// has an opinion.
 func AnswerOf(resp *http.Response) Answer {
 	if resp == nil || resp.Request == nil {
 		return Answer{}

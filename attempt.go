@@ -27,9 +27,9 @@ type roundTrip struct {
 	rewound io.ReadCloser // the request's body for the next attempt
 	dials   *dialPlace    // estimates for connections to the host
 
-	// The base gets the fields down to handedAt. They lie here so that one allocation serves all
-	// of them. Each attempt has its own, because a base may keep them for longer than the
-	// response.
+	// The base or the caller gets pointers to the fields from sent to respBody. They lie here so
+	// that one allocation serves all of them. Each attempt has its own, because a base may keep
+	// them for longer than the response.
 	sent        http.Request
 	sentContext sentContext
 	sentURL     url.URL        // of sent: abort makes it unwritable
@@ -37,12 +37,12 @@ type roundTrip struct {
 	respBody    responseBody
 	handedAt    time.Duration // when the base got the request
 	detached    bool          // an earlier attempt gave its connection back
-	toBeTold    bool          // the store hears of the response, or of the end of its body, after RoundTrip has returned
+	toBeTold    bool          // the store is told of the response, or of the end of its body, after RoundTrip has returned
 
 	// The base calls the hooks of a trace from goroutines of its own. The observer is never called, and
 	// nobody waits for a start, while mu is held.
 	mu            sync.Mutex
-	checking      bool          // the pre-write check runs, and has the acquisition for itself
+	checking      bool          // the pre-write check runs, and nobody else may use the acquisition
 	wrote         bool          // the headers were written under the present grant
 	connSeen      bool          // the base has called gotConn
 	connClosed    bool          // the connection was closed before anything was written
@@ -116,9 +116,9 @@ func (r *roundTrip) elapsed() time.Duration { return max(0, now()-max(r.handedAt
 // store of a penalty that still lasts.
 const maxReport = 30 * time.Second
 
-// reportContext returns the context for telling the store something: it has the values of the
-// caller's context but not its end. It lasts as long as the report is worth something, but at
-// least [acquire.ReportWait] and at most maxReport.
+// reportContext returns the context of a report to the store. It has the values of the
+// caller's context but not its end. It ends after worth, when the report has become useless,
+// but not before [acquire.ReportWait] and not after maxReport.
 func (r *roundTrip) reportContext(worth time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(r.req.Context()), min(max(worth, acquire.ReportWait), maxReport))
 }
@@ -134,7 +134,7 @@ type sentContext struct {
 	trace   *httptrace.ClientTrace  // calls the hooks, then the caller's hooks. It is nil until the base asks for it.
 	endable context.Context         // derived from the caller's, and ends with cancel. It is nil until the base asks for it.
 	cancel  context.CancelCauseFunc // of endable
-	cause   error                   // with which end was called
+	cause   error                   // the argument of end
 	ended   bool                    // end was called
 }
 
@@ -174,9 +174,9 @@ func (c *sentContext) Value(key any) any {
 }
 
 // current returns the caller's context until somebody calls Done or end, and the endable
-// context from then on. Value uses it for all keys except the key of traces. That includes
-// the private key of package context: so contexts that are derived from this one are linked
-// to the endable context without a goroutine.
+// context from then on. Value asks it for all keys except the key of traces. By a private
+// key package context finds the endable context, too, and so links contexts that are derived
+// from a sentContext without a goroutine.
 func (c *sentContext) current() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -307,15 +307,15 @@ func (b *upgradedBody) Close() error {
 // now is the time since the process began.
 func now() time.Duration { return acquire.Now() }
 
-// A decayingMax is about the longest of the durations that were added lately. Many goroutines may
-// update it at once.
+// A decayingMax is roughly the longest of the durations that were added lately. Many goroutines
+// may update it at once.
 type decayingMax struct{ nanos atomic.Int64 }
 
 // get returns the maximum, or 0 before the first add.
 func (m *decayingMax) get() time.Duration { return time.Duration(m.nanos.Load()) }
 
-// add sets the maximum to d if d is longer. A shorter d makes the maximum shorter by a 256th; a
-// maximum below a millisecond becomes 0, because it is not worth keeping.
+// add sets the maximum to d if d is longer, and otherwise shortens it by a 256th, but not below
+// d. A maximum below a millisecond becomes 0, because it is not worth keeping.
 func (m *decayingMax) add(d time.Duration) {
 	old := m.get()
 	next := max(d, old-old/256)
@@ -328,9 +328,8 @@ func (m *decayingMax) add(d time.Duration) {
 }
 
 // A dialEstimator estimates how long requests to each host take to get a connection,
-// so that a request can be handed to the base that much before its start and be
-// ready in time. The estimate only saves quota: the pre-write check keeps the
-// promise.
+// so that the base can be handed a request as long before its start. The estimate
+// only saves quota: the pre-write check keeps the promise.
 type dialEstimator struct {
 	hosts [64]dialPlace
 }

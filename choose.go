@@ -21,22 +21,22 @@ import (
 // error, with all of them idle. The store books each start as for any caller, so each limit holds
 // whatever the caller chooses.
 //
-// No capacity is lost. A variant is first asked only for a start now: a refusal books nothing. A
+// No capacity is lost. Each variant first asks only for a start now: a refusal books nothing. A
 // caller that stands in several lines asks for one variant at a time, and leaves the remaining lines
-// when it has a start (see race). A store that booked for two variants at one moment gets one start
-// back at once, before that start has come: the next waiter has it.
+// when it has a start (see race). If starts were booked for two variants at one moment, the caller
+// gives one of them back before it has come, and the next waiter gets it.
 //
 // No caller waits for longer than a horizon while a variant has room. The caller stands in the lines
-// of all variants, so room in each of them calls it. A start that it has is at most a horizon away.
-// If it loses the start, it chooses again.
+// of all variants, so room in any of them calls the caller. A booked start is at most a horizon
+// away, and a caller that loses its start chooses again.
 
 // A contender is one variant of a caller's work.
 type contender struct {
 	*quotedAcquisition
 	index    int // among the variants
 	ctx      context.Context
-	price    func() error  // has the variant matched and priced, again each time the policies are replaced
-	unpriced error         // the error of price
+	price    func() error  // matches and prices the variant under the present policies
+	unpriced error         // the error of the last call of price
 	err      error         // why the variant has no start
 	guess    time.Duration // for how long its budgets would hold the caller, by the store's last answer, or 0 if unknown
 	arrived  bool          // it has stood in line, and keeps its arrival
@@ -76,16 +76,17 @@ func (c *chooser) choose(ctx context.Context) (*contender, error) {
 			return v, err
 		}
 
-		// The start was lost, by a ban perhaps. A place in line that the variant has now stays.
+		// The start was lost, by a ban perhaps, so choose again. After ErrUnbooked the variant keeps its place in line.
 		if err != acquire.ErrUnbooked {
 			v.leave()
 		}
 	}
 }
 
-// find returns a variant that has a start, perhaps one to come, or needs none.
+// find returns a variant that has a start, however far away, or needs none. After an error all
+// variants hold nothing.
 func (c *chooser) find(ctx context.Context) (*contender, error) {
-	// Take the first variant that may start now, in the order of preference.
+	// Take the first variant that may start now, in the order of preference. all gets the variants that may not.
 	var all []*contender
 	for _, i := range c.order {
 		v := c.variant(i)
@@ -106,10 +107,10 @@ func (c *chooser) find(ctx context.Context) (*contender, error) {
 		return nil, errors.Join(c.failed...)
 	}
 
-	// The observer hears of one wait, and not of one for each variant.
+	// The observer is told of one wait, and not of a wait for each variant.
 	c.speaker = earliest(all)
 
-	// Guesses of variants that did not ask, because callers stand before them, may be wrong: ask now.
+	// Before the caller is refused, ask for the variants behind other callers, too: their guesses may be wrong.
 	if ctx.Err() == nil && c.isTooLate(ctx, all) {
 		for _, v := range all {
 			if v.behind && v.ask() {
@@ -163,7 +164,8 @@ func (c *chooser) variant(i int) *contender {
 	v = c.built[i]
 	if v != nil {
 		v.index = i
-		v.unpriced, v.Variant = v.price(), len(c.order) > 1
+		v.unpriced = v.price()
+		v.Variant = len(c.order) > 1
 		v.BeginWait(c.begun)
 	}
 
@@ -230,8 +232,8 @@ func (v *contender) rank() time.Duration {
 
 // isTooLate reports whether no variant can start in time. If each variant has a line of its
 // own in which the same callers stand, their rates add up, so the caller waits for less
-// than each of the guesses. An unknown guess is not too late, and a variant that stood in
-// line asks once more.
+// than each of the guesses. A variant that has stood in line, or whose guess is unknown, may
+// still start in time.
 func (c *chooser) isTooLate(ctx context.Context, all []*contender) bool {
 	left := c.speaker.RemainingWait(ctx)
 	if left < 0 {
@@ -258,7 +260,7 @@ func (c *chooser) isTooLate(ctx context.Context, all []*contender) bool {
 	return rate*left.Seconds() < 1
 }
 
-// wait has the caller stand in the lines of all variants until one of them has a start.
+// wait has the caller stand in the lines of all variants until one of them has a start, none can get one, or ctx ends.
 func (c *chooser) wait(ctx context.Context, all []*contender) (*contender, error) {
 	r := acquire.NewRace(len(all))
 	defer r.Stop()
@@ -346,14 +348,15 @@ func (c *chooser) settleFor(chosen *contender) *contender {
 	return chosen
 }
 
-// leave has the variant give back its holdings. It keeps its arrival, for the case that it
-// comes again.
+// leave has the variant give back its holdings. The variant keeps its arrival, for the case
+// that it comes again.
 func (v *contender) leave() {
 	v.arrived = v.Leave()
 }
 
-// refuse has all variants give back their holdings, and returns the caller's error: the
-// error of the variant that would have started first.
+// refuse has all variants give back their holdings. It returns the variant that would have
+// started first, and the error of this variant. If the caller gave up, it returns the variant
+// that tells the observer.
 func (c *chooser) refuse(ctx context.Context, all []*contender) (*contender, error) {
 	c.settleFor(nil)
 	if ctx.Err() != nil {
@@ -363,8 +366,8 @@ func (c *chooser) refuse(ctx context.Context, all []*contender) (*contender, err
 	return first, first.err
 }
 
-// delay returns when a variant with an error might have started. An error of the store may be
-// over soon, and one of the configuration never.
+// delay returns for how long a variant with an error would have had to wait. An error of the
+// store, which may be over soon, counts as less than Never, but as more than any limit.
 func delay(err error) time.Duration {
 	if limited, ok := errors.AsType[*LimitError](err); ok && limited.cost == 0 {
 		return limited.RetryAfter
@@ -533,7 +536,8 @@ func (o *chosenRequest) hasOwnBody(r *roundTrip) bool { return r.req.Body != o.r
 func (o *chosenRequest) take(v *contender) *roundTrip {
 	r := o.trips[v.index]
 	if !o.hasOwnBody(r) {
-		r.reqBody, r.detached = o.body, r.detached || o.moved
+		r.reqBody = o.body
+		r.detached = r.detached || o.moved
 	}
 	return r
 }
@@ -549,8 +553,8 @@ func (o *chosenRequest) replace(v *contender, next *roundTrip) {
 	}
 }
 
-// closeOthers closes the bodies that the base did not get with the attempt sent, which may
-// be nil.
+// closeOthers closes all bodies that the base did not get. sent is the attempt whose body the
+// base got, or nil.
 func (o *chosenRequest) closeOthers(sent *roundTrip) {
 	if o.body != nil && (sent == nil || o.hasOwnBody(sent)) {
 		o.body.Close()
@@ -562,8 +566,8 @@ func (o *chosenRequest) closeOthers(sent *roundTrip) {
 	}
 }
 
-// refuse ends a request that is not sent, and returns err, which is the error of v, if v is
-// not nil.
+// refuse ends a request that is not sent, and returns err. v is the variant of the error, or
+// nil if no variant could be built.
 func (o *chosenRequest) refuse(v *contender, err error) error {
 	o.closeOthers(nil)
 	if v == nil {
@@ -572,6 +576,8 @@ func (o *chosenRequest) refuse(v *contender, err error) error {
 		}
 		return err
 	}
+
+	// closeOthers has closed the body already.
 	r := o.take(v)
 	r.reqBody = nil
 	return r.refuse(err)

@@ -98,7 +98,7 @@ func compile(p Policy, i int, by callers) (compiledPolicy, error) {
 	return c, errors.Join(errs...)
 }
 
-// The callers of a policy are how work comes to it.
+// callers says how work comes to a policy: as requests, by name, or both.
 type callers uint8
 
 const (
@@ -293,7 +293,8 @@ type hashedKey struct {
 // any memory, and a frequent key is soon cached.
 func (p *keyPlace) note(key string, hash [16]byte) {
 	if len(key) <= maxCachedKey && p.misses.Add(1)%16 == 1 {
-		p.Store(&hashedKey{strings.Clone(key), hash}) // a part of a long text would keep the whole text
+		// The key may be a part of a long text, which would be kept as well.
+		p.Store(&hashedKey{strings.Clone(key), hash})
 	}
 }
 
@@ -376,21 +377,21 @@ func nameInErrors(name string, i int) string {
 	return name
 }
 
-// recoverAs is deferred by what calls a function of a policy: a panic of the function becomes
-// *err, which names the policy and the field that has the function.
+// recoverAs is deferred around a call of a policy's function. It turns a panic into an error
+// that names the policy and the field of the function, and sets *err to the error.
 func recoverAs(err *error, policy, field string) {
 	v := recover()
 	if v == nil {
 		return
 	}
 
-	// One of several observers has panicked, and its line is known.
+	// A function of Observers panics with the error of its observer, which names the line of the first panic.
 	if failed, ok := v.(*observersError); ok {
 		*err = failed.error
 		return
 	}
 
-	// A key of this package says what is wrong with it.
+	// A key function of this package panics with its own fault.
 	if wrong, ok := v.(*keyError); ok {
 		*err = &ConfigError{policy, field, wrong}
 		return
@@ -428,7 +429,7 @@ func Observers(all ...func(context.Context, Event)) func(context.Context, Event)
 			}
 		}
 
-		// Whoever calls this function tells it of the panic, and so all observers.
+		// The caller recovers the panic and reports it to this function, and so to all observers.
 		if failed != nil {
 			panic(&observersError{failed})
 		}
@@ -646,8 +647,8 @@ func (q *quote) priceRequest(s *policySet, matched []int32, req *http.Request) (
 }
 
 // leaveOut notes a policy without a charge in the quote: the request costs nothing under the
-// policy or, if failed is not nil, the policy could not be priced. It returns failed if that
-// refuses the request.
+// policy or, if failed is not nil, the policy could not be priced. It returns failed unless
+// the policy is in Shadow, which refuses no request.
 func (q *quote) leaveOut(p *compiledPolicy, c *store.Charge, failed error) error {
 	switch {
 	case failed == nil:

@@ -25,9 +25,9 @@ import (
 // [the line]: https://github.com/fleetthrottle/throttle/blob/main/docs/internals/line.md
 type Config struct {
 	// Store keeps the budgets: memstore.New() for one process,
-	// redisstore.New(client, redisstore.Options{}) for a fleet. Required, because that is the
-	// question a limit raises. The store has the switch that turns throttle off, if there is
-	// one: see [store.Switch].
+	// redisstore.New(client, redisstore.Options{}) for a fleet. Required, because only the
+	// program knows who shares its limits. The store has the switch that turns throttle off,
+	// if there is one: see [store.Switch].
 	Store Store
 
 	// Policies are the limits. They can be replaced later: see
@@ -69,7 +69,7 @@ type Config struct {
 	// goroutines, and must not block. throttle recovers a panic of Observe and tells
 	// Observe of it by an [EventFunctionFailed]. [Observers] combines several functions
 	// into one, and package slogthrottle has an Observe that logs. Defaults to nil: nobody
-	// hears of events.
+	// is told of events.
 	Observe func(context.Context, Event)
 
 	// LongWait is how long a caller is held before Observe gets an [EventStillWaiting].
@@ -227,7 +227,8 @@ type engine struct {
 // configure sets the fields that come from a configuration. It returns the error of a
 // missing or unfit Store, or of Unmatched.
 func (e *engine) configure(c Config) error {
-	e.store, e.defaultMaxWait, e.observe = c.Store, c.MaxWait, observer(c.Observe).guarded()
+	e.store, e.defaultMaxWait = c.Store, c.MaxWait
+	e.observe = observer(c.Observe).guarded()
 	if c.Store == nil {
 		return &ConfigError{"", "Store", errors.New("is required: memstore.New() for one process, redisstore.New(client, redisstore.Options{}) for a fleet")}
 	}
@@ -246,9 +247,11 @@ func (e *engine) configure(c Config) error {
 		return &ConfigError{"", "Unmatched", fmt.Errorf("%d is unknown: use UnmatchedPass or UnmatchedRefuse", c.Unmatched)}
 	}
 
-	// A store around the inner store that says InMemory takes time itself.
-	e.traits, e.inMemory, e.refusesUnmatched = traits, traits.InMemory == c.Store, c.Unmatched == UnmatchedRefuse
+	// InMemory names the store whose methods take no time. Another store that passes it on takes time itself.
+	e.traits = traits
+	e.inMemory = traits.InMemory == c.Store
 
+	e.refusesUnmatched = c.Unmatched == UnmatchedRefuse
 	e.callers.Store, e.callers.Traits, e.callers.Errors = e.store, e.traits, callerErrors{}
 
 	// An environment that turns throttle off does so whatever the store's own switch says.
@@ -343,8 +346,8 @@ type storeQuestion struct {
 // errUnanswered is the error of unansweredError.
 var errUnanswered = errors.New("throttle: callers wait for the store's answer")
 
-// Ask implements [outage.Question]. A store that cannot write answers a question but no caller, so
-// Ask looks first whether callers wait for an answer.
+// Ask implements [outage.Question]. A store that can read but not write would answer the question,
+// although it answers no caller, so Ask looks first whether callers wait for an answer.
 func (q storeQuestion) Ask(ctx context.Context) error {
 	if err := q.unansweredError(); err != nil {
 		return err
@@ -467,7 +470,8 @@ func (a *quotedAcquisition) useQuote(ctx context.Context, failed error) error {
 // passDespite counts a caller that throttle would refuse with err if it were not off, and tells the
 // observer.
 func (a *acquisition) passDespite(ctx context.Context, err error) {
-	if len(a.Booking.Charges) == 0 { // otherwise Book counts the caller
+	// Book counts a caller that has charges.
+	if len(a.Booking.Charges) == 0 {
 		a.callers.Switch.Pass()
 	}
 	if a.observe != nil {

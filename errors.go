@@ -56,7 +56,7 @@ func (e *LimitError) Error() string {
 		return head + "the next window is too far away to book a start in"
 	}
 
-	// First why the caller has to wait, and for how long.
+	// First comes why the caller has to wait, and for how long.
 	text := head + "would wait " + brief(e.RetryAfter)
 	switch {
 	case e.Shares > 0:
@@ -69,7 +69,7 @@ func (e *LimitError) Error() string {
 		text = head + "closed by a penalty, would wait " + brief(e.RetryAfter)
 	}
 
-	// Then the bound that is too short for that.
+	// Then comes the bound that is shorter than the wait.
 	switch {
 	case e.boundedBy == acquire.BoundNone:
 		return text

@@ -9,12 +9,12 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// An EventKind says what an [Event] is about.
+// An EventKind says what has happened.
 type EventKind uint8
 
 // The kinds of events. A request that passes at once causes one [EventStarted]. A request
-// that is held causes an [EventWaiting] first. If the store does not answer, it causes a
-// [EventStoreFailed], so that events explain every long silence.
+// that is held causes an [EventWaiting] first. If the store does not answer, the request
+// causes an [EventStoreFailed], so that events explain every long silence.
 const (
 	EventWaiting EventKind = iota + 1 // Policy holds the caller
 	EventStarted                      // the request goes to the base of the Transport, or Acquire returns

@@ -28,7 +28,7 @@ func Header(name string) func(*http.Request) string {
 	return headerKey(textproto.CanonicalMIMEHeaderKey(name)).of
 }
 
-// A headerKey has the function of a [Header]: the name of the field in its canonical form.
+// A headerKey is the name of the field that a [Header] reads, in its canonical form.
 type headerKey string
 
 // of is a [Policy.Key]. For nil it returns the faults, as every key function of this package does.
@@ -62,7 +62,7 @@ func (k headerKey) faults() string {
 // behind them does not.
 func Query(name string) func(*http.Request) string { return queryKey(name).of }
 
-// A queryKey has the function of a [Query]: the name of the parameter.
+// A queryKey is the name of the parameter that a [Query] reads.
 type queryKey string
 
 // of is a [Policy.Key]. For nil it returns the faults.
@@ -81,7 +81,7 @@ func (k queryKey) of(r *http.Request) string {
 // wildcard, because all requests would have the key "".
 func PathValue(name string) func(*http.Request) string { return pathValueKey(name).of }
 
-// A pathValueKey has the function of a [PathValue]: the name of the wildcard.
+// A pathValueKey is the name of the wildcard that a [PathValue] reads.
 type pathValueKey string
 
 // of is a [Policy.Key]. For nil it returns the faults, or the wildcard that it reads.
@@ -115,7 +115,7 @@ const maxBodyRead = 32 << 20
 // methods that have no body, such as most GETs, share the key "".
 func BodyMember(name string) func(*http.Request) string { return bodyMemberKey(name).of }
 
-// A bodyMemberKey has the function of a [BodyMember]: the name of the member.
+// A bodyMemberKey is the name of the member that a [BodyMember] reads.
 type bodyMemberKey string
 
 // of is a [Policy.Key]. For nil it returns the faults.
@@ -179,7 +179,7 @@ func Join(fs ...func(*http.Request) string) func(*http.Request) string {
 // A joinedKey is the function of a [Join].
 type joinedKey struct {
 	fs   []func(*http.Request) string
-	last atomic.Pointer[string] // the key that it made last
+	last atomic.Pointer[string] // the last key that was made
 }
 
 // of is a [Policy.Key]. For nil it returns the faults of all parts.
@@ -191,8 +191,8 @@ func (k *joinedKey) of(r *http.Request) string {
 	var stack [128]byte
 	key := stack[:0]
 	for _, f := range k.fs {
-		// The length in front says where the value ends, so no
-		// value can look like the next one.
+		// The length in front says where the value ends, so
+		// different values never join to the same key.
 		value := f(r)
 		key = strconv.AppendInt(key, int64(len(value)), 10)
 		key = append(key, ':')
@@ -275,8 +275,8 @@ type routeKey struct {
 	faults   string
 }
 
-// of is a [Policy.Key]. For nil it returns the faults, with which [New] refuses the policy. For a
-// request it panics with them, because every result would be a wrong budget.
+// of is a [Policy.Key]. For nil it returns the faults, with which [New] refuses the policy. If there
+// are faults it panics with them for a request, because every result would be a wrong budget.
 func (k *routeKey) of(r *http.Request) string {
 	switch {
 	case r == nil:
@@ -354,7 +354,8 @@ func isOwnKey(f func(*http.Request) string) bool {
 }
 
 // inspectKey returns the faults of a key function of this package, and the wildcards that
-// it reads. It returns nothing for a function of the program's own, which is not called.
+// the function reads. It does not call a function of the program's own, and returns nothing
+// for it.
 func inspectKey(f func(*http.Request) string) (faults, wildcards []string) {
 	if !isOwnKey(f) {
 		return nil, nil
@@ -370,7 +371,7 @@ func inspectKey(f func(*http.Request) string) (faults, wildcards []string) {
 }
 
 // checkKeyFunc returns the faults of a key function of a policy. A wildcard that the policy's
-// pattern does not have is a fault, unless the pattern is unknown, which is nil.
+// pattern does not have is a fault. Under a nil pattern, which is unknown, no wildcard is.
 func checkKeyFunc(f func(*http.Request) string, pattern *match.Pattern) (errs []error) {
 	faults, wildcards := inspectKey(f)
 	for _, fault := range faults {
@@ -399,7 +400,7 @@ func faultOfName(constructor, name string) string {
 	return constructor + `("") names nothing, so all requests would have the same key`
 }
 
-// notInFieldName reports whether no name of a header field has a character.
+// notInFieldName reports whether a character can stand in no name of a header field.
 func notInFieldName(c rune) bool {
 	alphanumeric := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 	return !alphanumeric && !strings.ContainsRune("!#$%&'*+-.^_`|~", c)

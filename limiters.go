@@ -299,7 +299,8 @@ type Demand struct {
 	Weight int
 }
 
-// noDemands is the error of work that demands nothing. A limit must not be passed by because a list is empty.
+// noDemands is the error of work that demands nothing: an empty list must not pass a limit. otherwise is the
+// end of the advice.
 func noDemands(otherwise string) error {
 	return &ConfigError{"", "demands", errors.New("are missing: name what the work takes" + otherwise)}
 }
@@ -332,7 +333,8 @@ func (q *quote) priceDemands(s *policySet, demands []Demand, priority Priority) 
 			return err
 		}
 
-		switch c.KeepFree = p.headrooms.forPriority(priority); {
+		c.KeepFree = p.headrooms.forPriority(priority)
+		switch {
 		case d.Cost == Free:
 			q.zeroCost = append(q.zeroCost, zeroCost{p, c})
 			continue

@@ -20,7 +20,7 @@ func (r *roundTrip) meterBody(resp *http.Response, costs []int) {
 		return
 	}
 
-	// Ask each policy for a meter whose cost can still change.
+	// Each policy under which the cost can still change is asked for a meter.
 	var meters []policyMeter
 	for i, p := range r.quote.policies {
 		c := &r.Booking.Charges[i]
@@ -40,7 +40,7 @@ func (r *roundTrip) meterBody(resp *http.Response, costs []int) {
 		return
 	}
 
-	// A body in an unknown coding cannot be metered: each policy that wanted to says so.
+	// A body in an unknown coding cannot be metered: the observer is told of each policy that has a meter.
 	coding, known := peek.Coding(resp)
 	if !known {
 		for i := range meters {
@@ -72,11 +72,13 @@ func (m *policyMeter) write(p []byte) {
 	m.full = err != nil
 }
 
-// cost asks the meter for the cost; asBooked if the meter has panicked.
+// cost returns the cost that the meter states, or asBooked if the meter has panicked or panics.
 func (m *policyMeter) cost() (cost int) {
 	if m.err != nil {
 		return asBooked
 	}
+
+	// After a panic of Cost the result is still asBooked: recoverAs sets the error alone.
 	cost = asBooked
 	defer recoverAs(&m.err, m.policy.Name, "Meter")
 	return m.Cost()
@@ -92,8 +94,8 @@ type meteredBody struct {
 	meters  []policyMeter
 	writing bool   // the meters see a piece of the body, without the mutex: they are the program's own
 	coded   []byte // the part of the body that was read, if it has a coding
-	long    bool   // it was longer than maxCoded
-	over    bool
+	long    bool   // the body is longer than maxCoded, and not kept
+	over    bool   // the body was read to its end or closed, or a read failed
 }
 
 // maxCoded bounds the kept part of a body that has a coding, and maxDecoded the decoded text. Such
@@ -131,8 +133,8 @@ func (b *meteredBody) pass(p []byte) {
 	}
 }
 
-// keep keeps p, a piece of a body that has a coding, until the body is over. It returns true if the body has no coding: then the
-// meters see the piece at once, and endWrite must be called.
+// keep keeps p, a piece of a body that has a coding, until the body is over. It returns true if the body has no coding: the caller
+// must show p to the meters, and then call endWrite.
 func (b *meteredBody) keep(p []byte) (seenAtOnce bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -172,6 +174,8 @@ func (b *meteredBody) settleInBackground() {
 	for i := range b.meters {
 		budgets[i] = b.r.Booking.Charges[b.meters[i].charge].Budget
 	}
+
+	// With too many reports under way the settlement gets a goroutine of its own, and no booking waits for it.
 	if !b.r.callers.ReportInBackground(b.settle, budgets) {
 		go b.settle()
 	}
@@ -221,7 +225,7 @@ func (b *meteredBody) costs(ctx context.Context) (costs []int) {
 	return costs
 }
 
-// decode gives the meters the text of a body that has a coding, as far as it came.
+// decode gives the meters the text of a body that has a coding, as far as the body was read.
 func (b *meteredBody) decode() {
 	text, err := peek.Decoded(b.coding, bytes.NewReader(b.coded))
 	b.coded = nil

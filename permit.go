@@ -71,7 +71,8 @@ func (p *Permit) acquisition() *acquisition {
 	return &acquisition{p.start.Caller(&p.engine.callers, p.charges(false)), p.engine}
 }
 
-// charges returns the charges under which the work is free, or the charges under which it costs something.
+// charges returns the charges under which the work is free if free is true, and otherwise the charges under which it
+// costs something.
 func (p *Permit) charges(free bool) (charges []store.Charge) {
 	if p.first.policy != nil && p.first.isFree == free {
 		charges = append(charges, p.first.charge())
@@ -114,7 +115,8 @@ func (p *Permit) setCosts(charges []store.Charge) {
 		return
 	}
 
-	p.first.cost = charges[0].Cost // the rows from which the work takes nothing come last
+	// The rows under which the work is free come last, and have no charge.
+	p.first.cost = charges[0].Cost
 	for i := range charges[1:] {
 		p.more[i].cost = charges[i+1].Cost
 	}
@@ -143,12 +145,12 @@ func (p *Permit) Held() Event {
 	return Event{Kind: EventStarted, Policy: p.held.Policy, Paused: p.held.Paused, Note: p.held.Note, Duration: p.held.Duration}
 }
 
-// A slotTie has the slots of a permit given back once: by [Permit.Release], when the
+// A slotTie gives the slots of a permit back once: by [Permit.Release], when the
 // context ends, or when the program has dropped the permit. It holds no pointer to the
 // permit, so that a permit under a limit that counts starts needs no memory of its own.
 type slotTie struct {
 	ctx    context.Context // with which the permit was acquired
-	holder *acquisition    // that has the slots, made for the tie alone
+	holder *acquisition    // has the slots, and was made for the tie alone
 	ended  atomic.Bool     // the slots were given back, or whoever set ended gives them back
 	untie  func()          // cancels the tie to the context or to the garbage collector
 }
@@ -268,7 +270,7 @@ func (p *Permit) Cancel() {
 // false, and begins nothing, if the permit holds nothing or is being changed.
 func (p *Permit) beginChange() bool { return p.state.CompareAndSwap(permitHeld, permitBusy) }
 
-// endChange ends a change. It returns false if Release was called meanwhile: then it releases.
+// endChange ends a change. If Release was called meanwhile it releases the slots, and returns false.
 func (p *Permit) endChange() bool {
 	if p.state.CompareAndSwap(permitBusy, permitHeld) {
 		return true
@@ -326,7 +328,8 @@ func (p *Permit) Renew(ctx context.Context) error {
 		return err
 	}
 
-	if a.Uncounted() { // throttle is off, and the start before was given back
+	// Throttle is off, and the start before was given back.
+	if a.Uncounted() {
 		p.state.Store(permitFree)
 		return nil
 	}
@@ -337,14 +340,14 @@ func (p *Permit) Renew(ctx context.Context) error {
 		p.tieSlots(p.slots.ctx, a)
 	}
 
-	// The permit was held twice, and says so with the sum.
+	// The caller was held by Acquire and by Renew: Held reports the sum.
 	p.usedAt = now()
 	if a.Hold.Policy != "" {
 		a.Hold.Duration = p.held.Duration + a.Waited()
 		p.held = a.Hold
 	}
 
-	// Release was called meanwhile.
+	// If Release was called meanwhile, endChange has released the slots.
 	if !p.endChange() {
 		return errNotHeld
 	}
@@ -392,8 +395,8 @@ func (p *Permit) TellBudget(ctx context.Context, policy, key string, a Answer) e
 	})
 }
 
-// tellBudgets is Tell for the budgets of policies for whose charges isMeant is true. A permit that never held
-// anything takes no notice.
+// tellBudgets is Tell for the budgets for whose charges isMeant is true. policies are the names that the caller
+// gave. A zero Permit tells nothing.
 func (p *Permit) tellBudgets(ctx context.Context, a Answer, policies []string, isMeant func(*store.Charge) bool) error {
 	if p.engine == nil {
 		return nil
@@ -440,7 +443,8 @@ func (p *Permit) tellBudgets(ctx context.Context, a Answer, policies []string, i
 	if a.Close > 0 {
 		closes := meant
 		if i := slices.IndexFunc(meant, acquired.isOfKey); i >= 0 && len(policies) == 0 {
-			closes = meant[i : i+1] // the refusal is about the first key, and not about shared budgets
+			// The refusal is about the first budget with a key, and not about budgets that callers share.
+			closes = meant[i : i+1]
 		}
 		errs = append(errs, acquired.penalize(ctx, closes, counted, a, ago))
 	}
@@ -489,8 +493,9 @@ func (a *acquisition) countedCharge(charges []*store.Charge) (*store.Charge, err
 	return nil, &ConfigError{counting[0].Budget.Policy, "Answer", errors.New("the permit is one of several budgets: say with TellBudget which of them is meant")}
 }
 
-// penalize has the store close the budgets of charges, because of work that began ago. A
-// budget whose quota the answer states, counted, does not learn. counted may be nil.
+// penalize has the store close the budgets of charges, because of a refusal. ago is how long
+// ago the refused work began. counted is the charge whose quota the answer states, or nil: if
+// that quota explains the refusal, its budget does not learn.
 func (a *acquisition) penalize(ctx context.Context, charges []*store.Charge, counted *store.Charge, said Answer, ago time.Duration) error {
 	// The penalties last from now on, however long the report of each takes.
 	began := now()
@@ -505,7 +510,8 @@ func (a *acquisition) penalize(ctx context.Context, charges []*store.Charge, cou
 
 	var errs []error
 	for i := range penalties {
-		passed := (now() - began).Truncate(time.Millisecond) // the report of the penalty before may have taken long
+		// The report of the penalty before may have taken long. All penalties have one length, so they are over together.
+		passed := (now() - began).Truncate(time.Millisecond)
 		penalties[i].length -= passed
 		if penalties[i].length <= 0 {
 			break

@@ -22,9 +22,9 @@ const placeLife = 7 * 24 * time.Hour
 //
 // Work that comes for the first time passes a nil place and its demands. "Soon" is as long
 // as [WithMaxWait] of the context says, and 2 seconds without it: Reserve waits in line for
-// that time. Config.MaxWait does not count. Choose a time longer than the queue's polling
-// interval, if that is long: then a due job is in line when its turn comes. A deadline of
-// the context ends the call, and not the place.
+// that time. Config.MaxWait does not count. If the queue's polling interval is long, choose
+// a longer time, so that a due job is in line when its turn comes. A deadline of the
+// context ends the call, and not the place.
 //
 // Work that has a place stands in line where it stood when it came first, before all
 // callers of its priority that came later, and with the priority that it had then. If its
@@ -65,7 +65,7 @@ func (l *Limiters) redeem(ctx context.Context, a *reservation, place *Place, dem
 		return nil, nil, err
 	}
 
-	// Added before the work waits, so that of two callers with one place the second is refused.
+	// Add the place before the work waits, so that of two callers with one place the second is refused.
 	if !l.redeemed.add(place.ID) {
 		return nil, nil, &store.PlaceError{Problem: store.PlaceRedeemed}
 	}
@@ -92,7 +92,7 @@ func (l *Limiters) redeem(ctx context.Context, a *reservation, place *Place, dem
 	permit, later, err := l.reserve(ctx, a, place, price)
 	unredeem := func() { l.redeemed.remove(place.ID) }
 
-	// The place stays redeemed for a permit, until the permit is cancelled. Otherwise the work comes again with it.
+	// A permit keeps the place redeemed until it is cancelled. Without a permit the place is good again.
 	if permit != nil {
 		permit.unredeem = unredeem
 	} else {
@@ -179,10 +179,10 @@ func (l *Limiters) newReservation(ctx context.Context) (*reservation, error) {
 func (l *Limiters) reserve(ctx context.Context, a *reservation, old *Place, price func() error) (*Permit, *Place, error) {
 	permit, err := l.acquire(ctx, new(Permit), &a.quotedAcquisition, price)
 
-	// The patience was for the line only.
+	// The patience was for the line only: Renew has the MaxWait of the limiters.
 	if permit != nil {
 		var unset contextOptions
-		permit.start.SetMaxWait(unset.maxWaitOr(ctx, l.defaultMaxWait)) // Renew has the MaxWait of the limiters
+		permit.start.SetMaxWait(unset.maxWaitOr(ctx, l.defaultMaxWait))
 	}
 
 	// A refusal that a wait would help becomes a place.
@@ -222,16 +222,16 @@ func (a *reservation) place(ctx context.Context, old *Place, wait time.Duration)
 // minReturn is the shortest RetryAfter of a place.
 const minReturn = 100 * time.Millisecond
 
-// comeIn returns in how long a caller with a place should come again. The caller comes
-// early by half of its patience, and then stands in line. A caller that came before its
-// time keeps its appointment.
+// comeIn returns in how long a caller that would have to wait for wait should come again: earlier
+// by half of its patience, so that it stands in line when its turn comes. A caller that came
+// before its time keeps its appointment.
 func (a *reservation) comeIn(ctx context.Context, old *Place, wait time.Duration) time.Duration {
 	c := &a.Booking.Charges[a.Grant.HeldBy]
 	if wait <= 0 { // nobody knows when a slot will be free
 		wait = a.Patience
 	}
 
-	// The appointment that the caller has is late enough.
+	// The appointment that the caller has is not too early.
 	early := a.Patience / 2
 	if old != nil && old.RetryAfter() >= wait-early {
 		return max(minReturn, old.RetryAfter())
@@ -258,7 +258,9 @@ func (q *quote) pricePlace(s *policySet, place *Place) error {
 		}
 
 		c := p.charge
-		if isForAll := d.Key == c.Budget.Key; isForAll == p.hasKeys() { // the policy has got keys since, or lost them
+
+		// The policy has got keys since the place was made, or has lost them.
+		if isForAll := d.Key == c.Budget.Key; isForAll == p.hasKeys() {
 			return &store.PlaceError{Problem: store.PlaceOther}
 		}
 
@@ -282,7 +284,7 @@ const maxRedeemed = 8192
 // redeemedPlaces are the places that were redeemed last. The zero value is ready.
 type redeemedPlaces struct {
 	mu         sync.Mutex
-	last, more map[[8]byte]struct{} // up to maxRedeemed places each, where more is older
+	last, more map[[8]byte]struct{} // up to maxRedeemed places each: more has the places before those in last
 }
 
 // add adds a place, and returns false if it is known.

@@ -129,8 +129,8 @@ type Policy struct {
 	// A cost, such as tokens of a model or points of a query, replaces the booked Cost. If
 	// the cost is lower, the difference is given back. If it is higher, the difference is
 	// charged at the request's own start, even above the limit (see the page on
-	// guarantees), and later requests wait for it. Under a LeakyBucket at most so much is
-	// charged that the budget closes for [MaxPenalty]. A request whose Cost is 0 stays
+	// guarantees), and later requests wait for it. Under a LeakyBucket no cost closes the
+	// budget for longer than [MaxPenalty]. A request whose Cost is 0 stays
 	// free, and requests under [Concurrency] keep their Cost.
 	//
 	// Defaults to nil: [RetryAfter] with two exceptions. A 503 closes the budget only as
@@ -231,8 +231,8 @@ func (r *headrooms) forPriority(p Priority) int {
 	return r[p-PriorityLow]
 }
 
-// newHeadrooms checks a policy's Headroom. A share is rounded up, but a request
-// may always use the last unit of an idle budget.
+// newHeadrooms returns a policy's Headroom in units of its limit, or all mistakes in it. A
+// share is rounded up, but a request may always use the last unit of an idle budget.
 func newHeadrooms(headroom map[Priority]float64, l Limit) (r headrooms, err error) {
 	var errs []error
 	for p, share := range headroom {

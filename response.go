@@ -40,13 +40,13 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 		return
 	}
 
-	// Marked before the report, because a slow report does not keep the response from its caller.
+	// Mark the response before the report, because a slow report does not keep the response from its caller.
 	f := r.readFeedback(resp)
 	r.mark(resp, f)
 
 	switch {
 	case f.isEmpty():
-		return // the store need not hear of the response
+		return // there is nothing to tell the store
 
 	// A store in memory is told at once, which takes no time, so the store knows everything when the caller gets the response.
 	case r.inMemory:
@@ -56,24 +56,24 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 		return
 	}
 
-	// A store far away hears in the background, unless a penalty closes a budget for the caller's next attempt.
+	// A store far away is told in the background, unless a penalty closes a budget for the caller's next attempt.
 	r.toBeTold = true
 	switch {
-	case r.holdsNobody(f) && r.Uncounted(): // the store is away: each response would leave a report behind
-	case r.Uncounted(): // throttle is off: no response waits until the store has heard of it
+	case r.holdsNobody(f) && r.Uncounted(): // not reported, because the store is away: each response would leave a report behind
+	case r.Uncounted(): // throttle is off, so no response waits for its report
 		r.reportInBackground(f)
-	case (f.penalties == nil || r.holdsNobody(f)) && r.reportInBackground(f):
+	case (f.penalties == nil || r.holdsNobody(f)) && r.reportInBackground(f): // reported in the background
 	default:
 		r.reportFirst(resp, f)
 	}
 }
 
-// isEmpty reports whether the store need not hear of the response.
+// isEmpty reports whether there is nothing to tell the store.
 func (f *feedback) isEmpty() bool { return f.penalties == nil && f.quotas == nil && f.costs == nil }
 
 // reportInBackground has the store told of a feedback in the background. Bookings in the budgets of
-// lowered wait for that. It returns false if the store has too many reports to take
-// already.
+// lowered wait for the report. It returns false, and reports nothing, if too many reports are
+// under way already.
 func (r *roundTrip) reportInBackground(f feedback) bool {
 	return r.callers.ReportInBackground(func() {
 		r.reportPenalties(f) // of shadow policies only
@@ -98,15 +98,17 @@ func (r *roundTrip) lowered(f feedback) (all []store.Budget) {
 	return all
 }
 
-// reportFirst keeps the response from its caller until the store has heard of the
-// penalties, but not for long. Then the report goes on: the fleet must hear of the
-// response. If the store has too many reports to take already, the caller waits for the
-// whole report.
+// reportFirst reports the penalties, then the rest of a feedback, and keeps the response from
+// its caller until the penalties are reported, but for ReportTime at most. The report goes on
+// after that time. If too many reports are under way already, the caller waits for the rest,
+// too.
 func (r *roundTrip) reportFirst(resp *http.Response, f feedback) {
 	reported := make(chan struct{})
 	go func() {
-		// Penalties first, because they are urgent for the whole fleet: the caller does not wait for the rest if it can be handed over.
+		// Penalties first, because they are urgent for the whole fleet.
 		r.reportPenalties(f)
+
+		// The caller waits for the rest only if no other goroutine can report it.
 		rest := feedback{quotas: f.quotas, costs: f.costs, arrived: f.arrived}
 		if !rest.isEmpty() && !r.reportInBackground(rest) {
 			r.reportUse(rest)
@@ -115,6 +117,7 @@ func (r *roundTrip) reportFirst(resp *http.Response, f feedback) {
 		close(reported)
 	}()
 
+	// No caller waits for a report on shadow policies alone.
 	if r.holdsNobody(f) {
 		return
 	}
@@ -131,7 +134,7 @@ func (r *roundTrip) reportFirst(resp *http.Response, f feedback) {
 	}
 }
 
-// markAgain marks a response of which the store could not be told a penalty.
+// markAgain marks a response once more if the store could not be told of one of its penalties.
 func (r *roundTrip) markAgain(resp *http.Response, f feedback) {
 	if slices.ContainsFunc(f.penalties, func(p penalty) bool { return p.failed }) {
 		r.mark(resp, f)
@@ -139,7 +142,7 @@ func (r *roundTrip) markAgain(resp *http.Response, f feedback) {
 }
 
 // hasNoFeedback reports whether no policy can read anything out of a response: no policy has a
-// function for responses, and the default is for other statuses.
+// function for responses, and the default reads only the statuses 429 and 503.
 func (r *roundTrip) hasNoFeedback(resp *http.Response) bool {
 	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable {
 		return false
@@ -197,7 +200,7 @@ func (r *roundTrip) readFeedback(resp *http.Response) (f feedback) {
 		f.penalties = r.leaveOpen(f.penalties)
 	}
 
-	// After the Answers, which may look at the body, and before costs is cut down to changes.
+	// Meters come after the Answers, which may look at the body, and before the costs are dropped that the store has already.
 	r.meterBody(resp, f.costs)
 	if r.areBooked(f.costs) {
 		f.costs = nil
@@ -207,8 +210,9 @@ func (r *roundTrip) readFeedback(resp *http.Response) (f feedback) {
 	return f
 }
 
-// leaveOpen removes the penalties that the default reads although the refusal is about a
-// different budget: the budget of the first policy with a key.
+// leaveOpen returns the penalties of a 429 without those that only the default has read, except
+// the penalty of the first budget with a key: by default the refusal is about that budget alone.
+// If no budget has a key it returns all penalties.
 func (r *roundTrip) leaveOpen(all []penalty) []penalty {
 	meant := slices.IndexFunc(all, func(p penalty) bool { return r.isOfKey(p.charge) })
 	if meant < 0 {
@@ -266,7 +270,8 @@ func (r *roundTrip) quotaOf(c *store.Charge, a Answer, delay time.Duration) (q q
 
 	// The upstream has counted the requests that arrived before this one. It may have counted
 	// later arrivals, too, but nobody can tell.
-	left.Left, left.Age = max(0, left.Left), max(0, r.elapsed()-max(c.Jitter, acquire.DefaultJitter))
+	left.Left = max(0, left.Left)
+	left.Age = max(0, r.elapsed()-max(c.Jitter, acquire.DefaultJitter))
 	left.Reset = max(0, min(left.Reset, MaxPenalty)-delay)
 
 	// A bucket needs no Reset: its flow is known.
@@ -280,7 +285,7 @@ func tells(c *store.Charge, q Quota) bool {
 
 // responseDelay returns how long ago a response was sent. If the response took longer than
 // [peek.SlowAnswer], responseDelay sets resp.Request to a copy that tells [peek.SentAt] when the request was
-// handed on.
+// handed to the base.
 func (r *roundTrip) responseDelay(resp *http.Response) time.Duration {
 	took := r.elapsed()
 	if took <= peek.SlowAnswer {
@@ -325,8 +330,7 @@ func (r *roundTrip) mark(resp *http.Response, f feedback) {
 	}
 }
 
-// holdsNobody reports whether a feedback is about shadow policies alone: then no caller waits until the
-// store has heard of it.
+// holdsNobody reports whether a feedback is about shadow policies alone, so that no caller waits for its report.
 func (r *roundTrip) holdsNobody(f feedback) bool {
 	held := func(c *store.Charge) bool { return !c.Shadow }
 	return r.Shadowed() && !slices.ContainsFunc(f.penalties, func(p penalty) bool { return held(p.charge) }) &&
@@ -340,7 +344,8 @@ func (r *roundTrip) reportPenalties(f feedback) {
 		return
 	}
 
-	arrived, took := now(), r.elapsed()
+	arrived := now()
+	took := r.elapsed()
 	ctx, cancel := r.reportContext(acquire.ReportWait)
 	learning := r.learningPenalty(ctx, f.penalties, func(c *store.Charge) bool {
 		return slices.ContainsFunc(f.quotas, func(q quota) bool { return q.charge == c && explains(c, q.Quota) })
@@ -349,7 +354,9 @@ func (r *roundTrip) reportPenalties(f feedback) {
 
 	for i := range f.penalties {
 		p := f.penalties[i]
-		p.length -= (now() - arrived).Truncate(time.Millisecond) // the report of the penalty before may have taken long
+
+		// The report of the penalty before may have taken long.
+		p.length -= (now() - arrived).Truncate(time.Millisecond)
 
 		// The budget learns from a refusal even if the penalty is over by now.
 		if p.length > 0 || i == learning {
@@ -361,8 +368,8 @@ func (r *roundTrip) reportPenalties(f feedback) {
 	}
 }
 
-// explains reports whether a quota says why a charge was refused. An answer that tells the limit
-// of a budget and leaves room in it does not.
+// explains reports whether a quota says why a charge was refused. A quota that tells the limit
+// of the budget, and leaves room for the charge, does not.
 func explains(c *store.Charge, q Quota) bool { return !tells(c, q) || q.Left < c.Cost }
 
 // reportUse tells the store, and the observer, of the costs and the quotas that a response
@@ -376,19 +383,21 @@ func (r *roundTrip) reportUse(f feedback) {
 	for _, q := range f.quotas {
 		late := now() - f.arrived
 
-		// The window of the quota is over by now. The flow of a bucket, and a told limit, hold beyond it.
+		// Leave out a quota whose window is over by now. The flow of a bucket, and a told limit, hold beyond the window.
 		over := q.Reset <= late && q.charge.Limit.Kind() != store.KindTokenBucket && !tells(q.charge, q.Quota)
 		if over {
 			continue
 		}
 
 		q.Age, q.Reset = q.Age+late, max(0, q.Reset-late)
-		r.callStore(func(ctx context.Context) { _ = r.lowerQuota(ctx, q) }) // which tells the observer of its error
+
+		// lowerQuota tells the observer of its error.
+		r.callStore(func(ctx context.Context) { _ = r.lowerQuota(ctx, q) })
 	}
 }
 
-// callStore calls the store, with a context of the call's own: a slow call must not end the next. A call that takes
-// no time needs no end.
+// callStore calls the store with a context of the call's own, so that a slow call does not use up the time of the
+// next. A call of a store in memory takes no time, and needs no end.
 func (r *roundTrip) callStore(call func(context.Context)) {
 	if r.inMemory {
 		call(context.WithoutCancel(r.req.Context()))
@@ -415,12 +424,13 @@ func (a *acquisition) lowerQuota(ctx context.Context, q quota) error {
 		return &StoreError{err}
 	}
 
-	kind, doubt := c.Limit.Kind(), resetDoubt
+	kind := c.Limit.Kind()
+	doubt := resetDoubt
 	if c.Limit.Per() > 0 {
 		doubt = min(doubt, c.Limit.Per())
 	}
 
-	// Reconcile is enough where something is left, where the reset is nearly there, and where the limit's own count holds requests until then.
+	// Reconcile is enough if something is left, if the reset is near, or if the limit's own count holds requests until the reset.
 	if q.Left > 0 || q.Reset <= doubt || kind == store.KindTokenBucket || kind == store.KindConcurrency || kind == store.KindSlidingWindow && q.Reset <= c.Limit.Per() {
 		return nil
 	}
@@ -431,7 +441,7 @@ func (a *acquisition) lowerQuota(ctx context.Context, q quota) error {
 	case err != nil:
 		a.reportFailure(ctx, c, q.Reset, err)
 	case status.Wait+doubt < q.Reset:
-		err = a.pauseBudget(ctx, c, q.Reset) // which tells the observer of its error
+		err = a.pauseBudget(ctx, c, q.Reset) // tells the observer of its error
 	}
 
 	if err != nil {
@@ -482,7 +492,7 @@ func (r *roundTrip) reportIllegible(p *compiledPolicy, c *store.Charge, resp *ht
 }
 
 // reportCoding tells the observer, once for each policy, that the policy cannot read answers
-// in a coding. The empty coding is one that every policy can read.
+// in a coding. Every policy can read the empty coding.
 func (r *roundTrip) reportCoding(p *compiledPolicy, c *store.Charge, coding string) {
 	if coding == "" || r.observe == nil || p.illegibleReported.Swap(true) {
 		return
@@ -525,7 +535,7 @@ func (s *settlement) tell(ctx context.Context, st Store, b store.Booking, g stor
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	// The costs that the store has are those of the last call, and of the booking before any.
+	// The store has the costs of the last call, or of the booking if there was no call before.
 	if s.booked != nil {
 		b.Charges = s.booked
 	}
@@ -570,9 +580,10 @@ type penalty struct {
 	outage  bool          // the upstream is down: it may be up again at any time, and bans nobody
 }
 
-// reportPenalty has the store close the budget of a penalty. The refused work began ago,
-// and its answer took the part took of that time. learns says that the budget may learn
-// from the refusal. After an error it is unknown whether the store has closed the budget.
+// reportPenalty has the store close the budget of a penalty, and tells the observer. ago is how
+// long ago the refused work began, and took is how much of that time its answer took. learns
+// says that the budget may learn from the refusal. After an error it is unknown whether the
+// store has closed the budget.
 func (a *acquisition) reportPenalty(ctx context.Context, p *penalty, ago, took time.Duration, learns bool) error {
 	c := p.charge
 	if p.outage {
@@ -610,8 +621,8 @@ func (a *acquisition) reportPenalty(ctx context.Context, p *penalty, ago, took t
 	return nil
 }
 
-// pauseBudget has the store close a budget for d. After an error it is unknown whether the store
-// has closed the budget.
+// pauseBudget has the store close a budget for d, and tells the observer. After an error it is unknown
+// whether the store has closed the budget.
 func (a *acquisition) pauseBudget(ctx context.Context, c *store.Charge, d time.Duration) error {
 	if err := a.store.Pause(ctx, *c, d); err != nil {
 		a.reportFailure(ctx, c, d, err)
@@ -667,6 +678,7 @@ func (a *acquisition) learningPenalty(ctx context.Context, penalties []penalty, 
 		}
 	}
 
+	// The only budget that is able to learn, or -1 if there is none.
 	if len(able) < 2 {
 		return slices.Max(append(able, -1))
 	}
@@ -711,8 +723,8 @@ type outageRow struct{ length atomic.Int64 }
 // third of the answers are a 503, one run of ten comes in 60,000 answers.
 const outageAnswers = 10
 
-// count takes in the answer of a 503. It returns the answer, without its Close if fewer
-// than outageAnswers in a row would have closed the budget.
+// count adds a, the default's answer to a 503, to the row, or ends the row if a closes nothing.
+// It returns a, without its Close if the row is shorter than outageAnswers.
 func (r *outageRow) count(a Answer) Answer {
 	if a.Close <= 0 {
 		r.end()
@@ -725,9 +737,10 @@ func (r *outageRow) count(a Answer) Answer {
 	return a
 }
 
-// end takes in an answer that closes nothing: the row ends.
+// end ends the row, because an answer closes nothing.
 func (r *outageRow) end() {
-	if r.length.Load() != 0 { // so that good answers do not all write to one place in memory
+	// Most rows are empty: good answers must not all write to one place in memory.
+	if r.length.Load() != 0 {
 		r.length.Store(0)
 	}
 }

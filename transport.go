@@ -126,7 +126,7 @@ func (t *Transport) Unwrap() http.RoundTripper { return t.base }
 // context's own error, and has spent nothing.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL == nil {
-		return t.base.RoundTrip(req) // which returns the error
+		return t.base.RoundTrip(req) // the base returns the error
 	}
 
 	var matchBuf [fewPolicies]int32
@@ -143,19 +143,20 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	// Each pass is one attempt. A request under no policy, because it is free or the policies were
 	// replaced, leaves the loop and is sent free.
 	r := t.newRoundTrip(req)
-	err := r.priceRequest(policies, matched) // which budgets, which costs
+	err := r.priceRequest(policies, matched)
 	for err == nil && !r.hasNoPolicy() {
-		if err = r.acquireUntilSend(); err != nil || r.hasNoPolicy() { // book, wait, revalidate
+		if err = r.acquireUntilSend(); err != nil || r.hasNoPolicy() {
 			break
 		}
 
-		resp, failed := r.sendAndLearn() // checks once more before the first byte
+		resp, failed := r.sendAndLearn()
 		if failed != acquire.ErrDetach {
 			r.recycle()
 			return resp, failed
 		}
 
-		r = r.nextAttempt() // the start is far away: the connection was given back
+		// The start is far away, and the connection was given back.
+		r = r.nextAttempt()
 	}
 
 	var resp *http.Response
@@ -301,8 +302,8 @@ func (r *roundTrip) prepare() {
 		r.sent.Body = r.revocable
 	}
 
+	// The end of the context frees the slots: a caller that wraps the response's body may never close it.
 	if r.Concurrent() {
-		// A caller that wraps the response's body may never close it.
 		r.mu.Lock()
 		r.stopAfterFunc = context.AfterFunc(ctx, r.end)
 		r.mu.Unlock()
@@ -430,7 +431,8 @@ func (r *roundTrip) endCheck(err error) (context.Context, []Event) {
 		r.checked = nil
 	}
 
-	ctx, events := r.req.Context(), []Event(nil)
+	ctx := r.req.Context()
+	var events []Event
 	switch {
 	case err == nil:
 		for _, opened := range r.Openings() {
@@ -458,7 +460,7 @@ func (r *roundTrip) endCheck(err error) (context.Context, []Event) {
 	return ctx, events
 }
 
-// awaitCheck waits until no pre-write check runs. r.mu is held, but not meanwhile.
+// awaitCheck waits until no pre-write check runs. The caller holds r.mu, which is free during the wait.
 func (r *roundTrip) awaitCheck() {
 	for r.checking {
 		if r.checked == nil {
@@ -484,7 +486,7 @@ func (r *roundTrip) abort(err error) {
 // closeConn closes a connection of HTTP/1, because abort's URL does not stop a base that sends a
 // clone of the request. Such a connection carries only this request. A connection of HTTP/2 is
 // shared, and there the end of the context stops the request. closeConn reports whether it closed
-// the connection: then nothing of the request can leave on it. secure says that the URL is https.
+// the connection, so that nothing of the request can leave on it. secure says that the URL is https.
 func closeConn(info httptrace.GotConnInfo, secure bool) bool {
 	switch c, ok := info.Conn.(*tls.Conn); {
 	case ok && c.ConnectionState().NegotiatedProtocol != "h2":
@@ -500,7 +502,8 @@ func closeConn(info httptrace.GotConnInfo, secure bool) bool {
 // preWriteCheck returns nil when the request may be written. It returns ErrDetach if the
 // connection is to be given back and a new attempt made later. again is as in beginCheck.
 func (r *roundTrip) preWriteCheck(again bool) error {
-	ctx, w := r.req.Context(), acquire.Wait{}
+	ctx := r.req.Context()
+	var w acquire.Wait
 
 	// MaxWait may be over because of a long dial, which does not count: the store may be asked once more.
 	r.ExtendDeadline()
@@ -515,7 +518,8 @@ func (r *roundTrip) preWriteCheck(again bool) error {
 	}
 
 	// A base that has retried may have sent the request, so no further attempt may send it again.
-	w.Detaches, w.DetachAt = !r.baseRetried, now()+r.connectionHold()
+	w.Detaches = !r.baseRetried
+	w.DetachAt = now() + r.connectionHold()
 	r.Recheck()
 
 	err := r.Acquire(ctx, w)
@@ -559,8 +563,9 @@ func (r *roundTrip) noteWritten() (ctx context.Context, e Event, late bool) {
 		return nil, e, false // the headers are in a buffer only: net/http notices the closed connection when it flushes
 	}
 
-	// The headers went to a connection that no longer counts, or the answer came before them.
 	r.wrote = true
+
+	// During a check the headers went to a connection that no longer counts. Without the acquisition the answer came before them.
 	if r.checking || r.quotedAcquisition == nil {
 		return nil, e, false
 	}
@@ -583,7 +588,7 @@ func (r *roundTrip) preWriteResult(answered bool) (stopped error, checked bool) 
 	defer r.mu.Unlock()
 
 	// Seldom a check still runs. A response needs the acquisition, so wait until the check is over. Without a
-	// response nobody needs it, and the check gives it back: see endCheck.
+	// response nobody needs the acquisition, and the check gives back its holdings: see endCheck.
 	if answered {
 		r.awaitCheck()
 	}
@@ -627,7 +632,7 @@ func (r *roundTrip) rewindBody() bool {
 }
 
 // end ends the attempt: the response is over, or there is none. It frees the slots. It may
-// be called more than once. During a pre-write check it does not wait: then the check gives
+// be called more than once. During a pre-write check it does not wait: the check gives
 // back everything that the attempt holds.
 func (r *roundTrip) end() {
 	if unbooked, err := r.noteEnd(); err != nil {
@@ -660,7 +665,7 @@ func (r *roundTrip) noteEnd() (unbooked *store.Charge, err error) {
 		return nil, nil
 	}
 
-	// After ErrDetach a next attempt would have taken the acquisition over: as it is here, there is none.
+	// A next attempt would have taken the acquisition over. The attempt still has it, so after ErrDetach none follows.
 	r.giveBack()
 	if r.stopErr == acquire.ErrDetach {
 		return r.abandon()
@@ -669,7 +674,7 @@ func (r *roundTrip) noteEnd() (unbooked *store.Charge, err error) {
 	return nil, nil
 }
 
-// giveBack ends the watch and frees the slots of an attempt that is over. Its start was used.
+// giveBack ends the watch and frees the slots of an attempt that is over. The start stays booked: it was used.
 func (r *roundTrip) giveBack() {
 	r.StopWatch()
 	if r.Concurrent() {

@@ -78,7 +78,7 @@ func (c *Choice) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, &throttle.ConfigError{Field: "Choice", Err: errors.New("was not made by New")}
 	}
 
-	// The transport prefers a lower index, so the i-th of its variants is the i-th in the order of this request.
+	// The transport prefers lower indexes, so its variants are numbered in the order that this request prefers.
 	order := acquire.Preference(len(c.variants), func(i int) int { return c.variants[i].Weight })
 	return c.t.RoundTripFirst(req, len(order), func(i int) (*http.Request, error) {
 		return c.variants[order[i]].request(req)

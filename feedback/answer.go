@@ -48,7 +48,7 @@ type member struct {
 	name   []byte
 	from   int    // place of the value
 	to     int    // place behind the value, or 0 for an object or an array
-	ended  int    // place behind what ends the value: a number is cut off, unless a byte follows
+	ended  int    // up to this place the text must be there: only the byte behind a number shows its end
 	text   string // of the value, if it was asked for
 	legal  bool   // the value is as JSON has it
 	parsed bool   // text and legal are set
@@ -83,7 +83,7 @@ func (a *answer) look(body peek.Text, max int64) {
 	}
 }
 
-// search walks through the object and takes the values at the end of paths.
+// search walks through the JSON value and gives s the values at the end of paths, until s has its result.
 func (a *answer) search(s *search, paths []path, fits fits) {
 	if a.kind == 0 {
 		a.begin()
@@ -141,7 +141,7 @@ func (a *answer) next() bool {
 func (a *answer) readMember() bool {
 	a.scan.Reset(&a.text, a.place)
 
-	// The search that met this object or array may not have read it to its end.
+	// An earlier search may have read a part of this object or array, or nothing of it.
 	if a.unread {
 		if !a.scan.Skip() {
 			return false
@@ -228,7 +228,7 @@ func (a *answer) searchRest(s *search, paths []path, fits fits) {
 // A runeReader reads the runes of a text from its beginning on.
 type runeReader struct {
 	text  window
-	piece []byte // was read, and not given out
+	piece []byte // the text that was read, but not returned yet
 	off   int    // place of piece
 }
 
@@ -293,11 +293,11 @@ var errLong = errors.New("feedback: the document is too long to be metered")
 // events is the [throttle.Meter] of Events.
 type events struct {
 	read  func([]byte) int
-	split func(m *events) // takes the line that has ended; nil if the body is one document
+	split func(m *events) // reads the line that has ended. It is nil if the body is one document.
 	cost  int
 
-	line    buffer // that has begun; or the whole document
-	data    buffer // of the event that has begun
+	line    buffer // the line that has begun, or the whole document
+	data    buffer // the data of the event that has begun
 	hasData bool
 	begun   bool // the first line is over
 	cr      bool // the last line ended with a CR, so that an LF belongs to its end
@@ -372,12 +372,12 @@ func (m *events) endLine() {
 	m.line.reset()
 }
 
-// eventLine takes a line of an event stream. An empty line ends an event.
+// eventLine reads a line of an event stream. An empty line ends an event.
 func (m *events) eventLine() {
 	line := m.line.bytes
 	data, isData := bytes.CutPrefix(line, []byte("data:"))
 	switch {
-	case m.line.spoilt: // only data is as long as this
+	case m.line.spoilt: // only a line of data can be too long
 		m.data.spoilt, m.hasData = true, true
 	case len(line) == 0:
 		m.endEvent()
@@ -391,7 +391,7 @@ func (m *events) eventLine() {
 	}
 }
 
-// endEvent hands over the data of an event.
+// endEvent reads the cost in the data of the event that has ended, unless the data was too long.
 func (m *events) endEvent() {
 	if m.hasData && !m.data.spoilt {
 		m.take(m.data.bytes)
@@ -400,14 +400,14 @@ func (m *events) endEvent() {
 	m.data.reset()
 }
 
-// jsonLine takes a line of a stream of JSON.
+// jsonLine reads a line of a stream of JSON.
 func (m *events) jsonLine() {
 	if len(m.line.bytes) > 0 {
 		m.take(m.line.bytes)
 	}
 }
 
-// take has data read.
+// take reads the cost in data. If data states a cost it replaces the cost so far.
 func (m *events) take(data []byte) {
 	if cost := m.read(data); cost >= 0 {
 		m.cost = cost
@@ -553,16 +553,17 @@ func looked(resp *http.Response, max int64) bool {
 		return true
 	case document(media):
 		return true
+	// Every other body of a known length is longer than max.
 	case resp.ContentLength >= 0 || resp.StatusCode < 200 || resp.StatusCode >= 300 || streams(media):
 		return false
 	}
 
-	// Platforms send JSON as a text or without a type, and gzip takes the length away.
+	// The body may be JSON all the same: some platforms send it as a text or without a type, and gzip removes the length.
 	return beginsAsJSON(peek.Begins(resp))
 }
 
-// streams reports whether a media type is one of streams of messages, or of files that
-// nobody takes for a text.
+// streams reports whether a media type is for streams of messages, or for files that are no
+// text.
 func streams(media string) bool {
 	kind, subtype, _ := strings.Cut(media, "/")
 	switch kind {
@@ -591,8 +592,8 @@ func isJSON(resp *http.Response) bool {
 	return ok && (parameters == "" || parameters[0] == ';')
 }
 
-// document reports whether a media type is JSON, HTML or XML, which are useless in part: waiting
-// for a part of such a body delays no caller.
+// document reports whether a media type is JSON, HTML or XML. A caller needs all of such a body, so
+// waiting for a part of it delays no caller.
 func document(media string) bool {
 	_, subtype, _ := strings.Cut(media, "/")
 	if i := strings.LastIndexByte(subtype, '+'); i >= 0 {

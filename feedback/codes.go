@@ -83,12 +83,12 @@ func (c Codes) usual(text string) (a throttle.Answer, known bool) {
 	return throttle.Answer{}, false
 }
 
-// lasts returns for how long a code closes the budget; known is false if Lasts does not have the code, and
-// exact is true if Lasts has it without a "*".
+// lasts returns for how long a code closes the budget. known is false if Lasts does not have the code, and
+// exact is true if Lasts has the code without a "*".
 func (c Codes) lasts(code string) (longest time.Duration, exact, known bool) {
 	for pattern, d := range c.Lasts {
 		switch {
-		// Codes of different lengths match only by a "*".
+		// A cheap test first: without a "*" texts of different lengths differ.
 		case len(pattern) != len(code) && !open(pattern):
 		case !wild(strings.ToLower(pattern), code):
 		case !strings.Contains(pattern, "*"):
@@ -129,7 +129,7 @@ func ending(resp *http.Response, end Reader, usual time.Duration) time.Duration 
 // A Dialect parses the text of a reset: a duration from now, or a moment. sent is when the answer
 // was sent; ok is false if the text cannot be parsed, or names a moment in the past. A Dialect is
 // called twice, with the answer's Date and with this machine's clock, and the shorter duration
-// counts. It must be safe for concurrent use. Nil is the usual dialect: see [Headers.Reset].
+// counts. A Dialect must be safe for concurrent use. Nil is the usual dialect: see [Headers.Reset].
 type Dialect func(text string, sent time.Time) (d time.Duration, ok bool)
 
 // After returns the dialect of decimal numbers of a unit: with [time.Millisecond], "250" and

@@ -113,7 +113,7 @@ func (h Headers) penalty(resp *http.Response) time.Duration {
 		return 0
 	}
 
-	// Without a count only the reset tells of a refusal.
+	// Without a count only the reset tells of a refusal. A 429 is a refusal even if its reset cannot be read.
 	if h.Remaining == "" && h.Used == "" {
 		said := len(valuesOf(resp.Header, h.Reset)) > 0 || h.Per > 0
 		if _, ok := h.reset(resp, throttle.MaxPenalty); !said || !ok && resp.StatusCode != http.StatusTooManyRequests {
@@ -142,7 +142,7 @@ func (h Headers) retryAfter(resp *http.Response) (d time.Duration, ok bool) {
 	return retryAfter(resp)
 }
 
-// untilMore returns for how long a refusal of which nothing is left closes the budget.
+// untilMore returns for how long the budget closes after a refusal because nothing is left.
 func (h Headers) untilMore(resp *http.Response) time.Duration {
 	if d, ok := h.retryAfter(resp); ok {
 		return d
@@ -177,7 +177,8 @@ func mayRefuse(resp *http.Response, status []int) bool {
 	return false
 }
 
-// speaks reports whether the answer is about the caller's budget.
+// speaks reports whether the answer is about the caller's budget. A 401 is about an unknown caller, and an answer with an Age
+// comes out of a cache.
 func speaks(resp *http.Response) bool {
 	age := strings.Trim(resp.Header.Get("Age"), "0 ")
 	return resp.StatusCode != http.StatusUnauthorized && age == ""
@@ -247,7 +248,7 @@ func (h Headers) countOf(line string) (found count, ok bool) {
 		case !counted:
 			return count{}, false
 
-		// A proxy may have joined a field that came twice.
+		// A proxy may have joined a field that came twice: count it once.
 		case c.window == 0 && plain > 0 && c == last:
 		case c.window == 0:
 			plain, last = plain+1, c
@@ -319,8 +320,8 @@ func whole(text string) (n int, ok bool) {
 	return int(f), true
 }
 
-// reset returns how long the remaining quota holds, which is at most most if Per is the only
-// source. A Reset that is unreadable, or has passed, makes the remaining quota invalid.
+// reset returns how long the remaining quota holds. If Per is the only source, the result is at
+// most most. ok is false if Reset is unreadable, or has passed, or if there is no source.
 func (h Headers) reset(resp *http.Response, most time.Duration) (d time.Duration, ok bool) {
 	lines := valuesOf(resp.Header, h.Reset)
 	if len(lines) == 0 || len(lines) == 1 && lines[0] == "" {
@@ -334,8 +335,8 @@ func (h Headers) reset(resp *http.Response, most time.Duration) (d time.Duration
 	return min(d, throttle.MaxPenalty), ok && d > 0
 }
 
-// window returns how long the budget's window goes on, which is at most most if the window's
-// beginning is unknown.
+// window returns how long the budget's window goes on, or at most most if the window's beginning is
+// unknown. ok is false without a Per.
 func (h Headers) window(resp *http.Response, most time.Duration) (d time.Duration, ok bool) {
 	switch {
 	case h.Per <= 0:
@@ -401,8 +402,8 @@ const (
 // An estimate has weighted sums over the requests of a group, in which old requests decay.
 type estimate struct {
 	settled                 int
-	weights, weightsSquared float64
-	costs, costsSquared     float64 // times the weight
+	weights, weightsSquared float64 // sums of the weights, and of their squares
+	costs, costsSquared     float64 // sums of costs, and of squared costs, each times its weight
 }
 
 var groupSeed = maphash.MakeSeed()
@@ -418,7 +419,7 @@ func (e *Estimates) Cost(group string, otherwise int) int {
 		return otherwise
 	}
 
-	// The mean of few requests may be far too low, so until then the caller's guess is a lower bound.
+	// The mean of few requests may be far too low, so the caller's guess is a lower bound until Least are settled.
 	mean := g.costs / g.weights
 	if g.settled < cmp.Or(e.Least, leastToKnow) {
 		return max(otherwise, wholeCost(mean))
@@ -426,7 +427,7 @@ func (e *Estimates) Cost(group string, otherwise int) int {
 
 	variance := g.costsSquared/g.weights - mean*mean
 	if variance < leastVariance*mean*mean {
-		variance = 0 // below leastVariance the difference is rounding error
+		variance = 0 // a smaller difference is rounding error
 	}
 
 	// Add a standard error, so that the mean of a few requests is not too low.
@@ -451,7 +452,8 @@ func (e *Estimates) Settled(group string, cost int, inFlight time.Duration) {
 
 	// Each sum keeps a part of itself: an exponentially weighted mean, without a list of requests.
 	g := e.group(maphash.String(groupSeed, group))
-	weight, c := max(float64(inFlight), leastWeight), float64(min(cost, math.MaxInt32))
+	weight := max(float64(inFlight), leastWeight)
+	c := float64(min(cost, math.MaxInt32))
 	g.weights = g.weights*keepsOfOld + weight
 	g.weightsSquared = g.weightsSquared*keepsOfOld*keepsOfOld + weight*weight
 	g.costs = g.costs*keepsOfOld + weight*c

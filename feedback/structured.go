@@ -13,7 +13,7 @@ import (
 )
 
 // This is a parser of Structured Fields (RFC 9651), strict as the RFC demands:
-// one mistake anywhere, and there is no field. The types of values are
+// a field with one mistake is ignored as a whole. The types of values are
 //
 //	Integer int64        String  string    Byte Sequence  []byte
 //	Decimal float64      Token   token     Display String display
@@ -108,7 +108,7 @@ func (p *fieldParser) span(fits func(byte) bool) string {
 }
 
 // more goes to the next member of a list or dictionary, over the comma in front
-// of all but the first.
+// of all but the first. It returns false if there is no further member.
 func (p *fieldParser) more(first bool) bool {
 	if first {
 		return p.rest != ""
@@ -209,8 +209,8 @@ func (p *fieldParser) value() any {
 	return nil
 }
 
-// number parses an Integer of at most 15 digits, or a Decimal of at most 12 and,
-// behind the point, 3.
+// number parses an Integer of at most 15 digits, or a Decimal with at most 12 digits
+// before the point and 3 behind it.
 func (p *fieldParser) number() any {
 	sign := ""
 	if p.skip("-") {
@@ -300,7 +300,7 @@ func (p *fieldParser) display() any {
 	return display(text)
 }
 
-// hex reads one digit, which is not in upper case.
+// hex reads one hexadecimal digit, and fails for a digit in upper case.
 func (p *fieldParser) hex() byte {
 	i := strings.IndexByte("0123456789abcdef", p.peek())
 	if i < 0 {
@@ -396,12 +396,14 @@ func (r RateLimit) penalty(resp *http.Response) time.Duration {
 	return q.Reset
 }
 
-// structured reads the field RateLimit, which is a list or a dictionary. structured is false
-// without such a field: the separate fields may have the quota then. A quota without a reset holds
-// for its window, at most for most; without a window it holds for undated, and is invalid if
+// structured reads the field RateLimit, which is a list or a dictionary. structured is false if the
+// separate fields may have the quota, because RateLimit is missing or malformed. A quota without a reset holds
+// for its window, at most for most. Without a window it holds for undated, and is invalid if
 // undated is 0.
 func (r RateLimit) structured(resp *http.Response, most, undated time.Duration) (q throttle.Quota, ok, structured bool) {
 	field := r.field(resp, "RateLimit")
+
+	// The separate fields have no names, so they are read only without a Name.
 	if field == "" {
 		return throttle.Quota{}, false, r.Name != ""
 	}
@@ -438,7 +440,8 @@ func (r RateLimit) field(resp *http.Response, name string) string {
 	return strings.Join(valuesOf(resp.Header, r.Prefix+name), ",")
 }
 
-// least returns the smallest quota among the members of the list that count.
+// least returns the smallest quota among the members of the list with the Name or, without a Name, among the
+// members that count requests.
 func (r RateLimit) least(list []item, policies map[string]policy, most, undated time.Duration) (least throttle.Quota, found bool) {
 	for _, member := range list {
 		name, named := member.value.(string)
@@ -488,8 +491,8 @@ func (r RateLimit) policies(resp *http.Response) map[string]policy {
 	for _, member := range list {
 		name, named := member.value.(string)
 		window, unit := member.params["w"], member.params["qu"]
-		_, text := unit.(string)
-		if !named || !countOrNone(window) || unit != nil && !text {
+		_, isText := unit.(string)
+		if !named || !countOrNone(window) || unit != nil && !isText {
 			return nil
 		}
 		policies[name] = policy{window, unit}

@@ -109,7 +109,7 @@ func (p Printed) Answer(resp *http.Response) throttle.Answer {
 
 // longest returns the longest duration in a header field, or 0 without a readable duration.
 func (p Printed) longest(resp *http.Response) (longest time.Duration) {
-	// No text ends the search, so that each field with a duration is noted.
+	// note always returns false, so that no text ends the search and each duration is noted.
 	note := func(text string) (ends bool) {
 		if d, ok := p.length(resp, text); ok {
 			longest = max(longest, d)
@@ -128,7 +128,7 @@ func (p Printed) longest(resp *http.Response) (longest time.Duration) {
 	return longest
 }
 
-// head returns the first 4 KB of an answer's body; found is false if there is nothing to be looked at.
+// head returns the first 4 KB of an answer's body. found is false if the body is empty or must not be looked at.
 func head(resp *http.Response) (text string, found bool) {
 	if !looked(resp, textBytes) {
 		return "", false
@@ -162,11 +162,14 @@ func bodyGroup(pattern *regexp.Regexp, resp *http.Response, max int64) (match st
 	if len(at) > 2 {
 		at = at[2:]
 	}
-	if at[0] < 0 { // the pattern matches without the group
+
+	// The pattern matches without the group.
+	if at[0] < 0 {
 		return "", true
 	}
 
-	head, _ := PeekBody(resp, int64(at[1])) // these bytes are there
+	// PeekBody does not wait: the search has read these bytes.
+	head, _ := PeekBody(resp, int64(at[1]))
 	return string(head[at[0]:at[1]]), true
 }
 
@@ -177,7 +180,7 @@ func submatchIndex(pattern *regexp.Regexp, resp *http.Response, max int64) []int
 		return nil
 	}
 
-	// The body is not kept, so the search reads for itself.
+	// Without a kept body the search reads for itself.
 	a, body := peek.Kept[answer](resp)
 	if a == nil {
 		return pattern.FindReaderSubmatchIndex(bufio.NewReader(peek.Reader(resp, max)))
@@ -201,7 +204,7 @@ func firstField(resp *http.Response, fields []string, max int64, fits fits) (tex
 		return "", false
 	}
 
-	// The body is not kept, so the search reads for itself.
+	// Without a kept body the search reads for itself.
 	a, body := peek.Kept[answer](resp)
 	if a == nil {
 		return firstFieldIn(peek.Reader(resp, max), fields, fits)
@@ -237,8 +240,8 @@ func firstFieldOf(json *jsonscan.Scanner, fields []string, fits fits) (text stri
 // A path leads to a field, segment by segment.
 type path struct {
 	rank int    // among the fields, of which the first is 0
-	rest string // the segments, with dots between them; "": the path ends here
-	many bool   // there was a "*": there can be more than one such field
+	rest string // the remaining segments, with dots between them, or "" at the end of the path
+	many bool   // the path has a "*", so it can lead to more than one value
 }
 
 // fewPaths is how many paths need no memory.
@@ -278,7 +281,7 @@ func (p path) into(name []byte) (inside path, leads bool) {
 	case rest[0] == '*' && (len(rest) == 1 || rest[1] == '.'):
 		n, p.many = 1, true
 
-	// The first segment is not the name. No segment is a name with a dot.
+	// The first segment is not the name. A name with a dot is no segment.
 	case len(rest) < n || rest[:n] != string(name) || len(rest) > n && rest[n] != '.' || bytes.IndexByte(name, '.') >= 0:
 		return p, false
 	}
@@ -298,8 +301,8 @@ type search struct {
 	json *jsonscan.Scanner
 
 	best  int    // rank of the best field that is there
-	text  string // of that field
-	found bool   // it fits
+	text  string // the text of the best field
+	found bool   // the text fits
 	over  bool   // nothing better can come
 }
 
@@ -332,7 +335,7 @@ func (s *search) value(paths []path, fits fits) bool {
 	return ok && s.scalar(paths, text, fits)
 }
 
-// scalar takes the text of a value, and returns false at the end of the search.
+// scalar gives take the text of a value at the end of paths, and returns false at the end of the search.
 func (s *search) scalar(paths []path, text string, fits fits) bool {
 	for _, p := range paths {
 		if p.rest == "" {
@@ -373,9 +376,10 @@ func (s *search) elements(paths []path, fits fits) bool {
 	}
 }
 
-// take is called with each text at the end of a path, which is "" for null. Of a duplicate name the
-// first counts.
+// take notes the text at the end of a path, if it is better than the text so far. The text is "" for null. Of a
+// duplicate name the first counts.
 func (s *search) take(p path, text string, fits fits) {
+	// A further text of the best field counts only if its path has a "*", and no text of the field has fit so far.
 	again := p.rank == s.best && (s.found || !p.many)
 	if text == "" || p.rank > s.best || again {
 		return

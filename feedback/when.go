@@ -176,7 +176,7 @@ func (t Told) Left(resp *http.Response) throttle.Answer {
 		return a
 	}
 
-	// A limit without a remaining quota is told in a Quota that lowers nothing.
+	// A limit without a remaining quota is told by a Quota that is too large to lower anything.
 	q, said := a.Left()
 	if !said {
 		q.Left = math.MaxInt32
@@ -205,9 +205,9 @@ func toldLimit(resp *http.Response) throttle.Limit {
 	return throttle.Limit{}
 }
 
-// keepingAll returns one window that keeps all told windows, or the zero Limit if none is to be
-// kept. n starts in any window of per are at most n·k in k windows, so the window must be long
-// enough for the number of times that n goes into each told number.
+// keepingAll returns one window that keeps all told windows, or the zero Limit if a store would keep
+// none of them. n starts in any window of per are at most n·k in k windows. So per must be at least
+// a k-th of each told window, where k is how many times n goes into the told number.
 func keepingAll(all []allowance) throttle.Limit {
 	// n is the smallest number.
 	var n int64
@@ -236,7 +236,8 @@ func (w allowance) isKept() bool {
 	return 1 <= w.n && w.n <= 1<<30 && store.MinTold <= w.per && w.per <= store.MaxTold
 }
 
-// standardWindows reads RateLimit-Policy, in the forms of all drafts, and RateLimit-Limit.
+// standardWindows returns the windows in RateLimit-Policy, in the forms of all drafts, or else in RateLimit-Limit. If
+// neither has a window, the reset tells the window of RateLimit-Limit.
 func standardWindows(resp *http.Response) []allowance {
 	for _, name := range []string{"RateLimit-Policy", "RateLimit-Limit"} {
 		list, _ := parseList(strings.Join(valuesOf(resp.Header, name), ","))

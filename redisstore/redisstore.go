@@ -107,9 +107,9 @@ type primary struct {
 	shut     *history.PauseEnds // unlimited budgets that Redis said to be shut: see docs/internals/unlimited.md
 	subs     *notify.Subscriptions
 	watches  *notify.Watches
-	onPause  atomic.Pointer[func()] // is told of pauses; may be nil
-	allNews  bool                   // quota reports that are not worth a call are made all the same: for tests
-	noNotice bool                   // no loss is announced: a test wants no calls in the background
+	onPause  atomic.Pointer[func()] // called at each pause, or nil: see Store.OnPause
+	allNews  bool                   // for tests: quotas are reported even if they say nothing new
+	noNotice bool                   // for tests: no loss is announced, so that there are no calls in the background
 }
 
 // newPrimary returns the budgets in the Redis of a client.
@@ -120,7 +120,8 @@ func newPrimary(client redis.UniversalClient, o *Options) *primary {
 	}
 
 	// A cluster needs all keys of a script in one slot, so they have one hash tag.
-	p.names.Tagged, p.names.DB = o.HashTags || !p.conn.Single(), p.conn.DB
+	p.names.Tagged = o.HashTags || !p.conn.Single()
+	p.names.DB = p.conn.DB
 
 	// Messages come to receive, which passes them on to the watches and to the node.
 	p.subs = notify.New(p.conn, func() notify.Channels { return notify.ChannelsOf(p.names) }, p.receive)
@@ -153,13 +154,13 @@ func (s *Store) SetUsed(ctx context.Context, c store.Charge, used int) (before i
 	return s.primary.setUsed(ctx, &c, max(0, min(used, c.Limit.Capacity())))
 }
 
-// OnPause has tell called when the store hears that a budget of the fleet was closed, or
-// opened: of all pauses while callers wait for their budgets, and of its own. It must not
-// block. It replaces the function of the last call. After OnPause(nil) nobody is told. Package fleet uses OnPause
-// to ask who closed the budget.
+// OnPause has tell called when the store learns that a budget of the fleet was closed, or
+// opened: by its own calls at any time, and by other programs while callers wait for the
+// budget. tell must not block. It replaces the function of the last call, and OnPause(nil)
+// removes it. Package fleet uses OnPause to ask who closed the budget.
 func (s *Store) OnPause(tell func()) {
 	switch {
-	case s.primary == nil: // a store that was made of wrong options hears of no pause
+	case s.primary == nil: // a store that was made of wrong options learns of no pause
 	case tell == nil:
 		s.primary.onPause.Store(nil)
 	default:
@@ -168,7 +169,7 @@ func (s *Store) OnPause(tell func()) {
 }
 
 // Cancel gives back a start that was not used, or a place in line. It returns no
-// error: a start that Redis does not hear of stays charged.
+// error: a start whose return Redis does not learn of stays charged.
 func (s *Store) Cancel(b *store.Booking, g store.Grant) {
 	s.budgets.Cancel(b, g)
 }
@@ -254,8 +255,8 @@ func (p *primary) Resume(ctx context.Context, c store.Charge) error {
 	return err
 }
 
-// Refuse implements [store.Store]. A start that no row knows, because it was taken from
-// a share while Redis was away, teaches nothing.
+// Refuse implements [store.Store]. The budget learns nothing from a start that no row knows,
+// because the start was taken from a share while Redis was away.
 func (p *primary) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
 	// Slots have no starts, so there is nothing to learn from.
 	if wire.ForSlots(&c) {
@@ -305,7 +306,7 @@ func (p *primary) pause(ctx context.Context, c store.Charge, r store.Refusal, li
 // Reconcile implements [store.Store]. It makes no call for a quota that says nothing new: see
 // history.ReportsQuota.
 func (p *primary) Reconcile(ctx context.Context, c store.Charge, q store.Quota) error {
-	// These kinds have nothing that a quota could lower. Of a window it must be known when it ends.
+	// Three kinds have nothing that a quota could lower. A bucket needs no Reset. Every other quota is void without a Reset, unless it tells a limit.
 	switch c.Limit.Kind() {
 	case store.KindLeakyBucket, store.KindConcurrency, store.KindUnlimited:
 		return nil
@@ -316,7 +317,7 @@ func (p *primary) Reconcile(ctx context.Context, c store.Charge, q store.Quota) 
 		}
 	}
 
-	// What an upstream says may be any number.
+	// An upstream may state any number.
 	q.Left, q.Reset = max(0, q.Left), min(q.Reset, store.MaxPenalty)
 	key := p.names.Row(&c.Budget)
 	generation, report := p.history.ReportsQuota(key, &c, q, time.Now())
@@ -334,8 +335,8 @@ func (p *primary) reconcile(ctx context.Context, key string, generation int64, c
 	reply, err := conn.Ask(ctx, p.conn, nil, func() wire.Request[wire.ReconcileReply] {
 		return wire.ReconcileRequest{
 			Key: key, Charge: c, Shared: p.names.Shared(), Left: q.Left,
-			Reset: q.Reset - time.Since(asked), Age: q.Age, Generation: generation, // Redis may have been away
-			Told: q.Told,
+			Reset: q.Reset - time.Since(asked), // Redis may have been away
+			Age:   q.Age, Generation: generation, Told: q.Told,
 		}
 	})
 	if err != nil {
@@ -413,7 +414,7 @@ func (p *primary) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) s
 		At: g.Handle.Start, Sent: sent, Due: sent.Add(g.Age + g.Wait), Doubt: g.Age,
 	}
 
-	// Shadow budgets hold nobody. Budgets of slots have no history of starts.
+	// Budgets of slots have no history of starts, and pauses of shadow budgets hold nobody.
 	for i := range b.Charges {
 		c := &b.Charges[i]
 		if !wire.ForSlots(c) {
@@ -440,7 +441,7 @@ func (p *primary) askPauses(ctx context.Context, keys []string) ([]notify.Pause,
 	return found, nil
 }
 
-// receive takes in a message of the scripts, or of the fleet.
+// receive hands a message of the scripts, or of other nodes, to the part of the store that needs it.
 func (p *primary) receive(m notify.Message) {
 	switch m := m.(type) {
 	case notify.Subscribed:
@@ -458,21 +459,21 @@ func (p *primary) receive(m notify.Message) {
 	}
 }
 
-// paused takes in a pause, or the end of one.
+// paused notes that a budget was closed or opened, and tells the lines and the watches of this node, and the function of OnPause.
 func (p *primary) paused(m notify.Pause) {
 	if m.Lifted() {
 		p.pauses.Forget(m.Key)
 		p.shut.Forget(m.Key)
 		p.Lifted(m.Key)
 	} else {
-		// The end by this node's clock, because pauses that the node knows are compared with it.
+		// The end is by this node's clock, as the ends of all pauses that the node knows.
 		now := time.Now()
 		end := now.Add(min(m.Left, store.MaxPenalty))
 		p.pauses.Note(m.Key, end, now)
 		p.Paused(m.Key, end)
 	}
 
-	// Watches hear of it last, when lines and pauses know already.
+	// Watches are told last, when lines and pauses know already.
 	p.watches.Paused(m)
 	if tell := p.onPause.Load(); tell != nil {
 		(*tell)()
@@ -487,14 +488,14 @@ func (p *primary) paused(m notify.Pause) {
 // client lets it.
 func (p *primary) announceLoss(key string) {
 	if !p.noNotice && p.history.NoteLoss(key, time.Now()) {
-		// A failure is not told: without the announcement the nodes tell Redis with their next calls.
+		// A failure does no harm: without the announcement the nodes tell Redis with their next calls.
 		go func() {
 			_ = p.conn.Publish(context.Background(), p.names.Shared(), notify.Loss{Key: key}.String())
 		}()
 	}
 }
 
-// lost takes in that Redis lost a budget. If callers of this node wait for starts under it, the
+// lost notes that Redis lost a budget. If callers of this node wait for starts under the budget, the
 // node tells Redis its history of the budget.
 func (p *primary) lost(key string) {
 	p.Forgotten(key)
@@ -519,7 +520,7 @@ func (p *primary) Keep(c *store.Charge) time.Duration { return node.Keep(c) }
 // maxReport bounds how many budgets one call reports.
 const maxReport = 80
 
-// Report implements [fallback.Primary].
+// TellStarts implements [fallback.Primary].
 func (p *primary) TellStarts(ctx context.Context, charges []store.Charge) error {
 	// Most budgets have nothing to tell.
 	unreported := slices.DeleteFunc(slices.Clone(charges), func(c store.Charge) bool {

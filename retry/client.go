@@ -31,15 +31,15 @@ const (
 // by [Backoff]. It logs nothing.
 //
 // The client does not begin a wait of its own for which the context leaves too little time:
-// less than the answer asks for and RetryWaitMin. Then the caller gets the answer, or the
-// error, at once. Where a policy has closed the budget there is no such wait: the repeat
+// less than the answer asks for and RetryWaitMin. In that case the caller gets the answer, or
+// the error, at once. Where a policy has closed the budget there is no such wait: the repeat
 // asks the budget, and if the wait does not fit, the caller gets its *[throttle.LimitError]
 // and the answer is dropped.
 //
 // When the client gives up, the caller gets the result of [http.Client]: the last answer
 // with its body unread, or the last error, in which the URL is cut down to its host,
-// because tokens stand in paths and queries. Never both. A custom ErrorHandler that hands
-// on the last answer hands on a body that is closed a moment after its first read.
+// because tokens stand in paths and queries. It never gets both. A custom ErrorHandler that
+// passes the last answer on passes on a body that is closed a moment after its first read.
 //
 // The client does not close idle connections: t may be shared, and one request that failed
 // must not cost other requests their connections. Call t.CloseIdleConnections.
@@ -72,9 +72,9 @@ func NewClient(t http.RoundTripper) *retryablehttp.Client {
 	return c
 }
 
-// attempts is the transport below the client. It tells CheckRetry of a failed
-// attempt what only the request knows. It has no CloseIdleConnections, which
-// go-retryablehttp calls whenever a request has failed for good.
+// attempts is the transport below the client. The errors that it returns tell CheckRetry
+// whether the request of a failed attempt may be repeated. It has no CloseIdleConnections,
+// which go-retryablehttp calls whenever a request has failed for good.
 type attempts struct{ throttle http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -221,26 +221,28 @@ func giveUp(resp *http.Response, err error, _ int) (*http.Response, error) {
 	if resp != nil && resp.Body != nil {
 		resp.Body.Close()
 	}
-	if failed, ok := err.(*url.Error); ok { // and not an error that a ResponseHandler has wrapped
+
+	// An error that a ResponseHandler has wrapped is the program's own, and stays.
+	if failed, ok := err.(*url.Error); ok {
 		return nil, plain(failed)
 	}
 	return nil, err
 }
 
-// drainTime is how long the next attempt waits for the body of the answer before it, which
-// go-retryablehttp reads to keep the connection. A body that takes longer is not worth a
-// connection, or would take forever.
+// drainTime is how long the next attempt waits while go-retryablehttp reads the body of the
+// last answer to keep the connection. A body that takes longer is not worth a connection,
+// or would take forever.
 const drainTime = 100 * time.Millisecond
 
 // A spent body is the body of an answer whose request is about to be repeated. It is closed
 // drainTime after its first read.
 type spent struct {
 	io.ReadCloser
-	drain    func() *time.Timer // begins, once, the time after which the body is closed
+	drain    func() *time.Timer // starts the timer that closes the body, at its first call
 	deadline time.Time          // of the request with all its repeats, or zero
 }
 
-// spend makes the answer's body a spent one.
+// spend replaces the answer's body by a spent body.
 func spend(ctx context.Context, resp *http.Response) {
 	body := resp.Body
 	deadline, _ := ctx.Deadline()
@@ -268,8 +270,8 @@ func restore(resp *http.Response) {
 	}
 }
 
-// room returns how long the next attempt can still be waited for, if that is
-// known and bounded.
+// room returns how much time is left until the deadline of the request. bounded is false if
+// the request has no deadline, or if resp has no spent body, which keeps the deadline.
 func room(resp *http.Response) (d time.Duration, bounded bool) {
 	if resp == nil {
 		return 0, false
@@ -313,7 +315,7 @@ func room(resp *http.Response) (d time.Duration, bounded bool) {
 //     is not trusted, an unknown scheme, a field that is not valid.
 //
 // CheckRetry never returns an error, so the request's own error reaches the caller. A
-// client that was not made by [NewClient] does not say which request has failed: then
+// client that was not made by [NewClient] does not say which request has failed, so
 // the method alone decides.
 func CheckRetry(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	switch {
@@ -346,8 +348,8 @@ func refused(resp *http.Response) bool {
 		throttle.AnswerOf(resp).Verdict == throttle.VerdictRefused && resp.StatusCode < http.StatusInternalServerError
 }
 
-// canWait reports whether the deadline of ctx leaves time for the wait that the answer asks for, and for d
-// on top of that. If a budget holds the request, its next attempt learns at once that the wait is too long,
+// canWait reports whether the deadline of ctx leaves time for the wait that the answer asks for, plus d.
+// If a budget holds the request, its next attempt learns at once that the wait is too long,
 // so canWait is true.
 func canWait(ctx context.Context, resp *http.Response, d time.Duration) bool {
 	deadline, bounded := ctx.Deadline()
@@ -355,13 +357,13 @@ func canWait(ctx context.Context, resp *http.Response, d time.Duration) bool {
 }
 
 // repeatable reports whether a request may be sent again after an attempt. notActedOn says that the
-// service has not acted on the request; otherwise nobody knows whether it has.
+// service has certainly not acted on the request.
 func repeatable(r *http.Request, notActedOn bool) bool {
 	if r == nil {
 		return false
 	}
 
-	// The repeat begins before the redirects, and the server that redirected may have acted.
+	// The repeat begins with the first request, before all redirects, and a server that redirected may have acted.
 	for r.Response != nil && r.Response.Request != nil {
 		r, notActedOn = r.Response.Request, false
 	}
@@ -398,7 +400,9 @@ func failed(ctx context.Context, resp *http.Response, err error) bool {
 	if !ok {
 		return resp != nil && repeatable(resp.Request, false)
 	}
-	if resp != nil { // CheckRedirect has stopped the request
+
+	// CheckRedirect has stopped the request.
+	if resp != nil {
 		return false
 	}
 

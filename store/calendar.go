@@ -47,7 +47,7 @@ func (l Limit) calendarWindow(t time.Time) (start, end time.Time) {
 	next := l.unit.following(first)
 	start, end = firstInstant(first, l.loc), firstInstant(next, l.loc)
 
-	// Where clocks went back over midnight, the local date of t is a date whose window is over.
+	// Where clocks went back over midnight, the local date of t may be a date whose window is over.
 	for !t.Before(end) {
 		next = l.unit.following(next)
 		start, end = end, firstInstant(next, l.loc)
@@ -92,7 +92,7 @@ func (u Unit) following(date time.Time) time.Time {
 
 // firstInstant returns the first instant at which clocks in loc show date or
 // later. [time.Date] does not say which instant it returns for a midnight that
-// is left out or comes twice, so this walks through the stretches of time
+// is left out or comes twice, so firstInstant walks through the stretches of time
 // between two changes of the clocks.
 func firstInstant(date time.Time, loc *time.Location) time.Time {
 	at := date.AddDate(0, 0, -2).In(loc) // no clock is two days ahead of UTC
@@ -103,7 +103,7 @@ func firstInstant(date time.Time, loc *time.Location) time.Time {
 		midnight := date.Add(-time.Duration(offset) * time.Second).In(loc)
 
 		switch {
-		// The stretch is over before that midnight: go on with the next.
+		// The stretch is over before its midnight: go on with the next.
 		case !end.IsZero() && !midnight.Before(end):
 			at = end
 

@@ -324,7 +324,7 @@ func (l Limit) validateRoom(jitter time.Duration) error {
 // least a microsecond, the whole bucket at most the longest period.
 func (l Limit) validateBucket() error {
 	switch {
-	case l.kind != KindTokenBucket || l.n < 1 || l.per < minPeriod:
+	case l.kind != KindTokenBucket || l.n < 1 || l.per < minPeriod: // no bucket, or validateStarts or validatePeriod refuses it
 		return nil
 	case l.burst < 1:
 		return fmt.Errorf("a burst of %d: allow at least 1", l.burst)
@@ -339,10 +339,10 @@ func (l Limit) validateBucket() error {
 	return nil
 }
 
-// The waiters of a window leave evenly. In a busy window of at most MaxEvenWindow starts are
-// nearly per/n apart, and a store may place them a little further apart while the window is full.
-// In a longer window the last requests of a short job must not wait until the window ends, so the
-// starts of a full window leave within MaxEvenPace.
+// The waiters of a window leave evenly. If a busy window is no longer than MaxEvenWindow its starts
+// are nearly per/n apart, and a store may place them a little further apart while the window is
+// full. In a longer window the last requests of a short job must not wait until the window ends,
+// so the starts of a full window leave within MaxEvenPace.
 const (
 	MaxEvenWindow = 2 * time.Second
 	MaxEvenPace   = 250 * time.Millisecond
@@ -357,7 +357,8 @@ func (l Limit) Pace() time.Duration {
 		return 0
 	}
 
-	// The starts of a full window leave within this time. In a short window a store may place them a little further apart.
+	// The starts of a full window leave within this time. It is not all of a short window, because a store may place the starts a
+	// little further apart.
 	within := MaxEvenPace
 	if l.Per() <= MaxEvenWindow {
 		within = l.Per() * 9 / 10

@@ -108,7 +108,7 @@ func (l *Limit) UnmarshalText(text []byte) error {
 // limitForms stands in every error of ParseLimit about the form of a text.
 const limitForms = `"40/s", "10000/20s", "40/s paced", "100/m fixed", "100/day", "5000/month Asia/Shanghai", "2/s burst 40", "20 in flight", "unlimited" and "told"`
 
-// limit reads the whole text: a word alone, or a number, a separator and a period, and then what the forms of
+// limit reads the whole text: a word alone, or a number, a separator, a period, and the words that the forms of
 // ParseLimit have behind a period.
 func (p *limitParser) limit() (Limit, error) {
 	switch word, _ := p.word(); word {
@@ -326,7 +326,7 @@ func (p *limitParser) week() Unit {
 }
 
 // length reads a length of time that begins with word: "s", "20s", "1m30s", "20sec",
-// "2d", and "20 seconds" by taking the next word too. It returns false if that is no
+// "2d", and "20 seconds" by taking the next word too. It returns false if the text is no
 // length.
 func (p *limitParser) length(word string) (time.Duration, bool) {
 	// Split the word into the number in front and the rest. The rest of "1m30s" is "m30s", which time.ParseDuration understands.
@@ -340,7 +340,7 @@ func (p *limitParser) length(word string) (time.Duration, bool) {
 	switch {
 	case known && number == "":
 		number = "1"
-	case known:
+	case known: // as it is
 	case unit == "d":
 		hours, err := time.ParseDuration(number + "h")
 		return 24 * hours, err == nil && hours <= math.MaxInt64/24

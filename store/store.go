@@ -88,7 +88,7 @@ type Store interface {
 
 	// Reconcile lowers the free part of a budget to the upstream's quota. It never raises
 	// the free part, and does nothing to LeakyBucket, Concurrency and Unlimited charges. Under
-	// the limit Told it also takes in the limit that the upstream tells, as q.Told. A
+	// the limit Told it also keeps the limit that the upstream tells, as q.Told. A
 	// store may skip a report that changes too little to be worth a call.
 	Reconcile(ctx context.Context, c Charge, q Quota) error
 
@@ -340,7 +340,7 @@ type Watch interface {
 
 // A Refusal is an upstream's answer that refused a request.
 type Refusal struct {
-	Length time.Duration // for how long the refusal closes the budget; with 0 the budget stays open
+	Length time.Duration // for how long the refusal closes the budget. With 0 the budget stays open.
 	Ago    time.Duration // how long ago the refused request was sent
 	Took   time.Duration // how long its answer took. Zero stands for Ago.
 
@@ -350,7 +350,7 @@ type Refusal struct {
 }
 
 // A Quota is an upstream's statement of the free part of one budget. By a Quota the fleet
-// hears of foreign traffic on the same budget: a different team, a program that does not
+// learns of foreign traffic on the same budget: a different team, a program that does not
 // use throttle.
 type Quota struct {
 	Left int // the cost that may still be spent; a negative Left counts as 0
@@ -433,7 +433,7 @@ type ShareStatus struct {
 }
 
 // A PauseNote is the note of the operator who closed a budget by hand. The zero PauseNote
-// is no note. Its text comes from where the fleet can write, so print it with
+// is no note. Any program of the fleet may have written its text, so print it with
 // [PauseNote.String].
 type PauseNote struct {
 	By     string // the operator, or ""
@@ -544,6 +544,8 @@ func ShareOf(policy, share string) uint64 {
 	if share == "" {
 		return 0
 	}
+
+	// An ID has 53 bits, which every store can hold. The IDs 0 and 1 are taken: see ShareStatus.
 	k := budgetKey(policy, share)
-	return max(2, binary.BigEndian.Uint64(k[:])>>11) // 53 bits, which every store can hold; the ID 1 is taken, see ShareStatus
+	return max(2, binary.BigEndian.Uint64(k[:])>>11)
 }

@@ -72,8 +72,8 @@ func (o Off) String() string {
 	return text
 }
 
-// TurnOff turns the Switch off, and lets all waiting callers start. A Switch that is off gets
-// the new words and the new end.
+// TurnOff turns the Switch off, and lets all waiting callers start. A Switch that is off
+// already gets the new operator, reason and end.
 func (s *Switch) TurnOff(o Off) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +96,7 @@ func (s *Switch) TurnOn() {
 func (s *Switch) turnOnLocked() {
 	s.off.Store(nil)
 
-	// WhileOn needs a new context in place of one that has ended.
+	// WhileOn needs a new context in place of a context that has ended.
 	if s.on != nil && s.on.Err() != nil {
 		s.on, s.endOn = nil, nil
 	}
@@ -120,12 +120,12 @@ func (s *Switch) State() (Off, bool) {
 }
 
 // WhileOn returns a context that ends when the Switch is turned off. While the Switch is off
-// it has ended.
+// it returns a context that has ended.
 func (s *Switch) WhileOn() context.Context {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	// The end of an Off comes without a call.
+	// Nobody calls TurnOn at the end of an Off.
 	if o := s.off.Load(); o != nil && !o.lasts() {
 		s.turnOnLocked()
 	}
@@ -154,7 +154,7 @@ func (s *Switch) Pass() { s.passed.Add(1) }
 // one: use the Switch in its [Traits].
 func WithSwitch(s Store, off *Switch) Store {
 	if s == nil {
-		return nil // which the constructors of callers refuse
+		return nil // the constructors of callers refuse a nil store
 	}
 
 	w := &switched{s, s.Traits()}

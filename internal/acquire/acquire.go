@@ -3,9 +3,9 @@
 // budgets and stores. It knows neither HTTP nor policies: the program above sets the
 // charges, and turns a caller's events and errors into its own.
 //
-// This file tells the way from its beginning to its end. The remaining files tell for how
+// This file follows a caller from the first question to the end. The remaining files say for how
 // long a caller waits and how old a start may be (waits.go), how a caller gets its slots when
-// its start has come (slots.go), which events the program hears (event.go), which state all
+// its start has come (slots.go), which events the program is told of (event.go), which state all
 // callers share, and how a caller gets its charges and is used again (engine.go), and how a
 // caller waits in several lines at once (race.go).
 //
@@ -15,8 +15,8 @@
 // caller's place by the Grant, so each call of the store either replaces the caller's
 // holdings in one step, or follows a call that gave them back:
 //
-//   - Book names the caller's holdings as Booking.Instead, and the store gives them back,
-//     whatever it answers. If Book fails, the caller holds nothing: the store gives the
+//   - Book names the caller's holdings as Booking.Instead, and the store gives them back
+//     whatever its answer is. If Book fails, the caller holds nothing: the store gives the
 //     holdings back as soon as it can.
 //   - Slots that were acquired after the start are a second booking, and are given back
 //     before the next Book.
@@ -80,8 +80,8 @@ type Caller struct {
 	// The program sets these fields before the first booking, and the charges by SetCharges.
 	Booking   store.Booking
 	MaxWait   time.Duration  // for how long the caller may be held: 0 as long as its context allows, negative not at all
-	Patience  time.Duration  // for how long the caller stands in line until it leaves with its turn, or 0
-	Lead      time.Duration  // how much before its start the caller wants to go on
+	Patience  time.Duration  // for how long the caller stands in line until it leaves and keeps its turn, or 0
+	Lead      time.Duration  // how long before its start the caller wants to go on
 	Priority  store.Priority // among the waiters
 	ByDefault bool           // nobody set MaxWait: it is the default, or 0 because the context bounds the wait
 	Ranked    bool           // the caller came back with its turn in line
@@ -131,8 +131,8 @@ type Caller struct {
 	silent         bool          // a sibling variant tells the observer how the caller waits
 
 	// A variant: see race.go.
-	trying bool  // it asks only for a start now
-	line   *line // the line in which it stands, as sibling variants know it, or nil
+	trying bool  // the caller asks only for a start now
+	line   *line // the line in which the caller stands, as later callers of the engine see it, or nil
 }
 
 // Init makes a zero Caller ready for use. All callers of one engine share its store.
@@ -147,7 +147,7 @@ func (c *Caller) Idle() bool { return c.state == idle }
 // Stands reports whether the caller has a place in line.
 func (c *Caller) Stands() bool { return c.state == inLine || c.state == inSlotLine }
 
-// HasStart reports whether the caller has a start, perhaps one to come.
+// HasStart reports whether the caller has a start, however far away.
 func (c *Caller) HasStart() bool { return c.state >= booked }
 
 // Granted reports whether the caller may go on.
@@ -276,7 +276,7 @@ func (c *Caller) question(news bool) question {
 		return (*Caller).replaceStale
 	case news || c.needsRevalidation():
 		return (*Caller).revalidate
-	case c.holdsSlots() || Now() < c.startAt: // before the start, within Lead, no slots are taken
+	case c.holdsSlots() || Now() < c.startAt: // a caller that goes on before its start takes no slots
 		return nil
 	}
 	return (*Caller).acquireSlots
@@ -323,7 +323,7 @@ func (c *Caller) Book(ctx context.Context) error {
 	storeCtx, stop := c.storeContext(ctx, c.Booking.MaxWait)
 	defer stop()
 
-	// StoreGrace may be over before the call: then give back the holdings, as a refusal does.
+	// If StoreGrace is over before the call, give back the holdings, as a refusal does.
 	if storeCtx.Err() != nil {
 		c.Cancel()
 		return c.storeFailure(ctx, context.Cause(storeCtx))
@@ -332,13 +332,14 @@ func (c *Caller) Book(ctx context.Context) error {
 	return c.bookWithin(ctx, storeCtx, asked)
 }
 
-// bookWithin is the part of Book that calls the store, with storeCtx. asked is when Book
-// began.
+// bookWithin is the part of Book that calls the store, with storeCtx. asked is the time
+// before the call.
 func (c *Caller) bookWithin(ctx, storeCtx context.Context, asked time.Duration) error {
 	b, e := &c.Booking, c.engine
-	stoodInLine, spread := c.state == inLine, c.nextSpread()
+	stoodInLine := c.state == inLine
+	spread := c.nextSpread()
 
-	// The booking replaces what the caller holds. A caller that asks for the first time holds nothing.
+	// The booking replaces the caller's holdings. A caller that asks for the first time has none.
 	if c.returns {
 		c.replacePlace(spread)
 	}
@@ -392,7 +393,7 @@ func (c *Caller) bookWithin(ctx, storeCtx context.Context, asked time.Duration) 
 	return nil
 }
 
-// receive takes over an answer of the store, and sets the state to the caller's holdings.
+// receive keeps an answer of the store, and sets the state to the holdings that the answer gives the caller.
 func (c *Caller) receive(g store.Grant) {
 	c.Grant = g
 	switch {
@@ -407,21 +408,21 @@ func (c *Caller) receive(g store.Grant) {
 	}
 }
 
-// takeAnswer goes through the store's answer to a booking, unless the answer is a start at once that no
-// observer is told of. It returns the error of a caller that is refused, sets startAt for a caller that
-// must wait, and tells the observer. stoodInLine says that the caller stood in the line for a start
-// before.
+// takeAnswer acts on the store's answer to a booking. It returns the error of a caller that is refused,
+// sets startAt for a caller that must wait, and tells the observer. stoodInLine says that the caller
+// stood in the line for a start before.
 func (c *Caller) takeAnswer(ctx context.Context, stoodInLine bool) error {
 	g, e := c.Grant, c.engine
 	answered := Now()
 
+	// A start may be older than an answer without a start: see Engine.
 	if g.OK {
 		e.grantAge.add(g.Age, answered)
 	} else {
 		e.rtt.add(g.Age, answered)
 	}
 
-	// Before the refusal, so that the observer hears of the closing first.
+	// Notice the closing before the refusal, so that the observer is told of the closing first.
 	c.noticeClosed(ctx, &g)
 
 	// A place in line is of no use to a caller that can wait no longer.
@@ -444,7 +445,8 @@ func (c *Caller) takeAnswer(ctx context.Context, stoodInLine bool) error {
 		}
 	}
 
-	c.reportHeld(ctx, g, stoodInLine && g.OK) // a caller in line was reported when it got in line
+	// A caller that stood in line was reported when it got in line.
+	c.reportHeld(ctx, g, stoodInLine && g.OK)
 	return nil
 }
 
@@ -469,7 +471,7 @@ func (c *Caller) goOnCounted(ctx context.Context, failed error) {
 		return
 
 	default:
-		c.Cancel() // the store of a fallback may have no start
+		c.Cancel() // a store that stands in for another may have no start
 	}
 
 	c.goUncounted()
@@ -523,22 +525,24 @@ func (c *Caller) waitForStart(ctx context.Context, w Wait) (wake, error) {
 		return 0, ErrDetach
 	}
 
-	// A start further away than validFor is watched, and confirmed right before it comes, so early
-	// that the store's answer is there in time.
+	// A start further away than validFor is watched. It is confirmed before it comes, early enough for
+	// the store's answer. If it is too near for that, it is confirmed at once, unless the store's last
+	// word is fresh or will still count at the start.
 	why := timeCame
 	if left > validFor {
 		c.startWatch(ctx)
-		lead, isFresh := c.revalidateLead(), Now()-c.validatedAt <= validFor
+		lead := c.revalidateLead()
+		isFresh := Now()-c.validatedAt <= validFor
 		if lead > 0 && (left > validFor+lead || !isFresh && c.needsRevalidationAt(c.startAt)) {
 			left, why = left-lead, newsCame
 		}
 
-		// A start that is nearer than the store's answer takes is confirmed at once, unless the store's last word is fresh or will be fresh then, too.
+		// Less than the lead is left.
 		if left <= 0 {
 			return why, nil
 		}
 	} else if c.Grant.Age == 0 {
-		why = newsCame // a store in memory confirms even a near start: that costs no round trip
+		why = newsCame // even a near start is confirmed by a store in memory, which takes no round trip
 	}
 
 	// The notice of a long wait may be due before the start.
@@ -614,11 +618,11 @@ func (c *Caller) waitInLine(ctx context.Context, w Wait) (wake, error) {
 	}
 }
 
-// endLine ends the wait of a caller that has stood in line until MaxWait or its patience was over. It returns the error of the refusal, or timeCame if the caller must
-// ask the store once more.
+// endLine ends the wait of a caller that has stood in line until MaxWait or its patience was over. It returns the
+// error of the refusal, or timeCame if the caller must ask the store once more.
 func (c *Caller) endLine() (wake, error) {
 	switch {
-	// A caller with patience leaves with its turn. The refusal says how much longer it would have waited.
+	// A caller with patience leaves and keeps its turn. The refusal says how much longer the wait would have been.
 	case c.Patience > 0:
 		g := c.Grant
 		g.Wait = 0
@@ -686,8 +690,8 @@ func (c *Caller) revalidate(ctx context.Context) error {
 		c.Cancel()
 		return c.storeFailure(ctx, err)
 	case !ok, c.validatedAt-max(asked, c.startAt) > DefaultJitter:
-		// Starts that waited for one slow answer of the store would leave together. A caller
-		// without Jitter may be late for other reasons, but not for a slow answer.
+		// Starts that waited for one slow answer of the store would leave together. So a caller is not
+		// late because of a slow answer, even if it has no Jitter and may be late for other reasons.
 		return c.Book(ctx)
 	}
 
@@ -721,8 +725,10 @@ func (c *Caller) replacePlace(spread time.Duration) {
 	b := &c.Booking
 	c.StopWatch()
 	c.cancelSlots()
+
+	// Instead names a booking of the same spread.
 	if c.state == booked && spread != b.Spread {
-		c.Cancel() // Instead is for bookings of the same spread
+		c.Cancel()
 	}
 
 	b.Instead, b.Turn, b.Returns = store.Handle{}, c.Grant.Turn, true
@@ -734,12 +740,12 @@ func (c *Caller) replacePlace(spread time.Duration) {
 // StopWatch ends the watch, and uncounts the caller among the held callers, because the
 // start is used or given back.
 func (c *Caller) StopWatch() {
-	if c.heldCallers != nil || c.watch != nil { // so little that StopWatch is inlined
+	if c.heldCallers != nil || c.watch != nil {
 		c.endWait()
 	}
 }
 
-// endWait does the work of StopWatch, which is a function of its own only so that it is inlined.
+// endWait does the work of StopWatch, which is a function of its own only so that the compiler inlines it.
 func (c *Caller) endWait() {
 	c.uncountHeld()
 	if c.watch != nil {

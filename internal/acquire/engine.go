@@ -23,17 +23,17 @@ type Engine struct {
 
 	rtt          rttEstimator // how long the store's answers take, of those without a start
 	grantAge     rttEstimator // how old starts are at the most: a store may know how long ago it booked them
-	estimates    estimates    // how far the costs of policies are estimated wrongly
+	estimates    estimates    // how wrong the estimated costs of policies are
 	heldByPolicy sync.Map     // of *atomic.Int64: how many callers each policy holds
 	closings     closings
 	breaker      breaker
 	ahead        ahead
 	reports      reports                 // under way to the store
 	recent       atomic.Pointer[recents] // the budgets that callers used last, or nil if nobody asks for them
-	unanswered   atomic.Int32            // how many callers were told that the store does not answer, and wait for it still
+	unanswered   atomic.Int32            // how many callers wait for a store that has said that it is away
 }
 
-// Unanswered reports whether callers wait for a store of which they were told that it does not answer.
+// Unanswered reports whether callers wait for a store that has said that it is away.
 func (e *Engine) Unanswered() bool { return e.unanswered.Load() > 0 }
 
 // IsOff reports whether throttle is off, so that callers start at once and without the store.
@@ -45,12 +45,12 @@ func (e *Engine) NoteCost(policy string, booked, settled int) {
 	e.estimates.note(policy, booked, settled)
 }
 
-// ClockJitter is the smallest Jitter of a charge that counts: the store's clock leaves out
-// fractions of a microsecond, by which a start can follow its predecessor too early. No
-// grant grows too old within ClockJitter.
+// ClockJitter is the smallest positive Jitter of a charge. It covers the fractions of a
+// microsecond that the store's clock leaves out, by which a start can follow its predecessor
+// too early. A charge of ClockJitter makes no grant too old.
 const ClockJitter = time.Microsecond
 
-// SetCharges sets the caller's charges, and takes over the slice. Each charge has the Pace
+// SetCharges sets the caller's charges, and keeps the slice. Each charge must have the Pace
 // of its limit. A caller that holds a start or a place must use Reprice.
 func (c *Caller) SetCharges(charges []store.Charge) {
 	c.Booking.Charges = charges
@@ -61,7 +61,8 @@ func (c *Caller) SetCharges(charges []store.Charge) {
 	for i := range charges {
 		charge := &charges[i]
 		c.shadowed = c.shadowed && charge.Shadow
-		c.horizon, c.shared = max(c.horizon, charge.Limit.Horizon()), c.shared || charge.Share.ID != 0
+		c.horizon = max(c.horizon, charge.Limit.Horizon())
+		c.shared = c.shared || charge.Share.ID != 0
 
 		// The Jitter of a Concurrency charge does not count: a slot is held and does not age.
 		switch j := charge.Jitter; {
@@ -73,10 +74,10 @@ func (c *Caller) SetCharges(charges []store.Charge) {
 	}
 }
 
-// Reprice has price set the caller's charges anew, because the policies were replaced. A
-// caller whose charges are equivalent keeps its start or place. If the charges differ the
-// caller books in place of its holdings, if the store can replace them in one step, and
-// otherwise gives them back. Reprice returns the error of price, or of the booking.
+// Reprice has price set the caller's charges anew, because the policies were replaced. If the
+// new charges are equivalent the caller keeps its start or place. If they differ, and the store
+// can replace the caller's holdings in one step, the caller books in place of its holdings.
+// Otherwise it gives its holdings back. Reprice returns the error of price, or of the booking.
 func (c *Caller) Reprice(ctx context.Context, price func() error) error {
 	c.StopWatch()
 	if c.uncounted {
@@ -92,9 +93,10 @@ func (c *Caller) Reprice(ctx context.Context, price func() error) error {
 		return nil
 	}
 
-	// One step replaces the place in line, so that no later caller passes.
-	moves := c.state == inLine || slices.EqualFunc(old.Charges, c.Booking.Charges, interchangeable)
-	if c.state != idle && moves && err == nil && len(c.Booking.Charges) > 0 {
+	// A booking can replace a place in line whatever its charges are, and a start of interchangeable charges. In one step no
+	// later caller passes.
+	inOneStep := c.state == inLine || slices.EqualFunc(old.Charges, c.Booking.Charges, interchangeable)
+	if c.state != idle && inOneStep && err == nil && len(c.Booking.Charges) > 0 {
 		return c.Book(ctx)
 	}
 
@@ -108,7 +110,8 @@ func (c *Caller) Reprice(ctx context.Context, price func() error) error {
 	return err
 }
 
-// interchangeable reports whether a booking of b can give back a start that was booked for a.
+// interchangeable reports whether a booking of b can have the store give back, as Instead, a start
+// that was booked for a.
 func interchangeable(a, b store.Charge) bool {
 	return a.Budget == b.Budget && a.Cost == b.Cost && a.Shadow == b.Shadow && a.Node == b.Node &&
 		a.Limit.Kind() == b.Limit.Kind() && a.Limit.Kind() != store.KindLeakyBucket
@@ -132,7 +135,7 @@ func (c *Caller) spansScopes() bool {
 func countsStart(c store.Charge) bool { return c.Limit.Kind() != store.KindConcurrency }
 
 // chargeIndex returns the index among the caller's charges of the i-th charge of the booking of a
-// slotHold. The result is below 0 if i is.
+// slotHold. The result is below 0 if i is below 0.
 func (c *Caller) chargeIndex(b *store.Booking, i int) int {
 	return slices.IndexFunc(c.Booking.Charges, func(charge store.Charge) bool {
 		return i >= 0 && charge.Budget == b.Charges[i].Budget
@@ -157,8 +160,8 @@ type Start struct {
 	priority    store.Priority
 }
 
-// Set copies the start of a caller. It sets each field by itself, because a literal would
-// be copied.
+// Set copies the start of a caller into s. It sets the fields one by one, because a literal would
+// be made first and then copied.
 func (s *Start) Set(c *Caller) {
 	g := &c.Grant
 	s.spread, s.slots = c.Booking.Spread, c.slots
@@ -195,7 +198,8 @@ func (c *Caller) Again() Caller {
 	return again
 }
 
-// holdStart sets the state of a caller that holds a start from which time has passed.
+// holdStart sets the state of a caller whose start may have grown too old: Acquire must check it. A
+// caller that is only counted stays granted.
 func (c *Caller) holdStart() {
 	c.state = booked
 	if c.shadowed {
@@ -209,11 +213,13 @@ func (c *Caller) holdStart() {
 func (c *Caller) Reuse() bool {
 	switch {
 	case c.invalidated != nil || c.uncounted && c.endsWhenOff():
-		return false // the last call of the store may have ended early, and the store may look at it still
+		return false // a watch may read the charges, or the store may still use a call that ended early
 
 	case c.Immediate() && !c.Booking.Returns:
 		// The caller booked once: the first booking of the next way sets all remaining fields anew.
-		c.state, c.arrivedAt, c.returns, c.uncounted, c.Grant.HeldBy = idle, 0, false, false, store.NotHeld
+		c.state, c.Grant.HeldBy = idle, store.NotHeld
+		c.arrivedAt = 0
+		c.returns, c.uncounted = false, false
 		return true
 
 	case c.Immediate() || c.engine.Observe == nil && !c.shadowed:
@@ -230,10 +236,10 @@ func (c *Caller) Reuse() bool {
 	return false // the store may still use the observed context, which is a field of the caller
 }
 
-// Return notes that the caller comes back with its turn in line, which may be nil.
+// Return notes that the caller comes back with turn, its turn in line. Without a turn it is a new caller.
 func (c *Caller) Return(turn store.Turn) { c.returns, c.Grant.Turn = turn != nil, turn }
 
-// LoseSlots notes that the slots are given back elsewhere, or were: the caller goes on
+// LoseSlots notes that somebody else gives, or has given, the slots back: the caller goes on
 // without its Concurrency charges.
 func (c *Caller) LoseSlots() {
 	isSlot := func(charge store.Charge) bool { return !countsStart(charge) }
@@ -251,10 +257,11 @@ const breakerPause = time.Second
 // A breaker is a circuit breaker for callers that are only counted: after a failure of the store one
 // caller for each breakerPause tries the store. The zero breaker is closed: all callers ask.
 type breaker struct {
-	from atomic.Int64 // when the next caller asks, as of Now, or 0 if all ask
+	from atomic.Int64 // the time, as of Now, from which one caller may ask, or 0 if all may ask
 }
 
-// mayAsk reports whether a caller may ask the store now.
+// mayAsk reports whether a caller may ask the store at a time. If only one caller may, the first to call
+// mayAsk is told true, and the next may ask breakerPause later.
 func (b *breaker) mayAsk(at time.Duration) bool {
 	from := b.from.Load()
 	return from == 0 || int64(at) >= from && b.from.CompareAndSwap(from, int64(at+breakerPause))
@@ -287,8 +294,10 @@ func (e *Engine) RecentBudgets(inTable func(policy string) bool) map[string][][1
 		e.recent.CompareAndSwap(nil, &recents{askedAt: at, byPolicy: make(map[string][]recentBudget)})
 		r = e.recent.Load()
 	}
+
+	// A caller may have dropped the recents since.
 	if r == nil {
-		return nil // a caller has dropped the recents since
+		return nil
 	}
 	return r.ofTable(inTable, at)
 }
@@ -315,8 +324,9 @@ type recentBudget struct {
 }
 
 // note notes the budgets of a booking that was answered with g. If a different caller has
-// the lock it does nothing, because no caller waits for the lock. It returns false if
-// nobody has called ofTable for recentFor: then the recents can be dropped.
+// the lock it notes nothing, because no caller waits for the lock, and returns true. It
+// returns false if nobody has called ofTable for recentFor, so that the recents can be
+// dropped.
 func (r *recents) note(charges []store.Charge, g *store.Grant, at time.Duration) bool {
 	if !r.mu.TryLock() {
 		return true
@@ -333,8 +343,9 @@ func (r *recents) note(charges []store.Charge, g *store.Grant, at time.Duration)
 // noteUse notes in all, the budgets of a policy, that the budget with a key is used at a
 // time, and whether it holds its caller. A new budget takes a free place or, if there is
 // none, replaces the least recently used of the replaceable budgets. A budget is
-// replaceable if it was not used within inUse and, if the new budget holds its caller, if
-// it has held nobody within inUse.
+// replaceable if it was not used within inUse. For a new budget that holds its caller, a
+// budget is also replaceable if it has held nobody within inUse. If none is replaceable the
+// new budget is not noted. noteUse returns all with the change.
 func noteUse(all []recentBudget, key [16]byte, held bool, at time.Duration) []recentBudget {
 	// Find the budget's own place. Without one, place ends as the least recently used of the replaceable budgets.
 	place := -1
@@ -352,7 +363,7 @@ func noteUse(all []recentBudget, key [16]byte, held bool, at time.Duration) []re
 	}
 
 	switch {
-	case place >= 0 && all[place].key == key: // known already
+	case place >= 0 && all[place].key == key: // the budget has its place already
 	case len(all) < maxRecent:
 		place = len(all)
 		all = append(all, recentBudget{key: key, heldAt: at - recentFor})
@@ -396,9 +407,9 @@ func (r *recents) ofTable(inTable func(policy string) bool, at time.Duration) ma
 	return all
 }
 
-// Reports that the store gets in the background: the cost of a start, which is known when the work is done, and the
-// quota of a budget that an upstream states. Such a report holds only callers that book in a budget that the report
-// lowers: their bookings come after the report.
+// The store gets reports in the background: the cost of a start, which is known when the work is done, and the quota of
+// a budget that an upstream states. A report holds only callers that book in a budget that the report lowers: their
+// bookings come after the report.
 
 // ReportWait bounds how long a report holds anybody.
 const ReportWait = time.Second
@@ -419,7 +430,7 @@ type reports struct {
 
 	mu        sync.Mutex
 	reporters int
-	waiting   []*report // the first to come is the first to be told
+	waiting   []*report // in the order in which they came, which is the order in which the store is told
 	awaited   []*report // reports that bookings wait for, under way or waiting
 }
 
@@ -462,7 +473,7 @@ func (e *Engine) ReportInBackground(tell func(), lowered []store.Budget) bool {
 	return true
 }
 
-// tell tells the store of a report, and then of the waiting reports.
+// tell is a reporter: it makes the call of a report, and then the calls of waiting reports until none is left.
 func (rs *reports) tell(r *report) {
 	for r != nil {
 		r.tell()
@@ -470,13 +481,13 @@ func (rs *reports) tell(r *report) {
 	}
 }
 
-// next notes that the report last is over, and returns the next waiting report for the same reporter. If no report
-// waits it returns nil, and the reporter ends.
+// next notes that last, a reporter's report, is over, and returns the next waiting report for that reporter. If no
+// report waits it returns nil, and the reporter must end.
 func (rs *reports) next(last *report) *report {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 
-	// Let the bookings go on that wait for this report.
+	// Bookings that wait for this report go on.
 	if last.over != nil {
 		close(last.over)
 		rs.awaited = slices.DeleteFunc(rs.awaited, func(r *report) bool { return r == last })
@@ -496,7 +507,7 @@ func (rs *reports) next(last *report) *report {
 	return r
 }
 
-// awaitedBy returns the channels of the reports that a booking of charges comes after.
+// awaitedBy returns the channels of the reports for which a booking of charges must wait.
 func (rs *reports) awaitedBy(charges []store.Charge) (all []chan struct{}) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()

@@ -12,10 +12,10 @@ import (
 
 // Events of a caller, its errors, and the policies that held it, for the program above.
 
-// An EventKind says what an [Event] is about.
+// An EventKind says what has happened.
 type EventKind uint8
 
-// The kinds of events. What they mean to users is said where the program has its own events.
+// The kinds of events. Package throttle has events of the same names, and documents them.
 const (
 	EventWaiting EventKind = iota + 1
 	EventStillWaiting
@@ -64,7 +64,7 @@ type Refusal struct {
 	By        Bound         // what bounded CouldWait
 }
 
-// A Departure is how a caller left whose context ended. It holds nothing any more.
+// A Departure is how a caller left because its context ended. The caller holds nothing any more.
 type Departure struct {
 	Charge *store.Charge // of the budget that held the caller last, or nil
 	Note   store.PauseNote
@@ -121,9 +121,9 @@ func (c *Caller) refusal(g store.Grant) error {
 	return c.engine.Errors.Refused(r)
 }
 
-// storeFailure returns the error of a caller whose call of the store returned err, or nil if throttle
-// is off, so that the caller goes on. If the caller's own context has ended, the caller gave up, and
-// err is part of its error only if err says more than that the context has ended.
+// storeFailure returns the error of a caller whose call of the store returned err. If throttle is off
+// it returns nil, and the caller goes on. If the caller's own context has ended, the caller gave up:
+// its error has err only if err says more than that the context has ended.
 func (c *Caller) storeFailure(ctx context.Context, err error) error {
 	if ctx.Err() == nil && c.engine.IsOff() {
 		c.pass(ctx)
@@ -154,7 +154,7 @@ func (c *Caller) Event(k EventKind, d time.Duration, err error) Event {
 		}
 	}
 
-	// A caller that waits is told with how many callers the same policy holds, and how long its own start is away, if it knows.
+	// The event of a waiting caller says how many callers the same policy holds and, if known, how far away the start is.
 	if (k == EventWaiting || k == EventStillWaiting) && c.heldCallers != nil {
 		e.Callers = int(c.heldCallers.Load())
 	}
@@ -172,9 +172,9 @@ func (c *Caller) report(ctx context.Context, k EventKind, d time.Duration, err e
 	}
 }
 
-// reportHeld notes which policy holds the caller by the store's answer g, if one does. It tells the
-// observer that the caller is held, unless told says that it was told before, and
-// which shadow policies would have held the caller.
+// reportHeld notes which policy, if any, holds the caller by the store's answer g. It tells the observer
+// that the caller is held, unless told says that the observer knows, and which shadow policies would
+// have held the caller.
 func (c *Caller) reportHeld(ctx context.Context, g store.Grant, told bool) {
 	held := g.Wait > 0 || !g.OK
 	if held && g.HeldBy >= 0 {
@@ -208,8 +208,8 @@ func (c *Caller) reportShadows(ctx context.Context) {
 	c.reportHeld(ctx, store.Grant{OK: true, HeldBy: store.NotHeld, Over: c.Grant.Over}, true)
 }
 
-// ReportStart tells the observer that the caller goes on, after it was held for some time, and
-// which budgets are open again.
+// ReportStart tells the observer which budgets are open again, and that the caller goes on after it was
+// held for some time.
 func (c *Caller) ReportStart(ctx context.Context, held time.Duration) {
 	if c.engine.Observe != nil {
 		c.ReportOpenings(ctx)
@@ -224,7 +224,7 @@ func (c *Caller) reportPass(ctx context.Context) {
 		return
 	}
 
-	// The switch may have been turned on meanwhile: then nobody's words are left.
+	// If the switch has been turned on meanwhile the note is empty.
 	off, _ := c.engine.Switch.State()
 	note := store.PauseNote{By: off.By, Reason: off.Reason}
 	for i := range c.Booking.Charges {
@@ -232,8 +232,8 @@ func (c *Caller) reportPass(ctx context.Context) {
 	}
 }
 
-// countHeld counts the caller among the callers that the policy holds, and uncounts it
-// under the policy before.
+// countHeld counts the caller among the callers that a policy holds, and no longer among the
+// callers of the policy that held it before.
 func (c *Caller) countHeld(policy string) {
 	n, ok := c.engine.heldByPolicy.Load(policy)
 	if !ok {
@@ -317,8 +317,8 @@ func (c *Caller) ReportOpenings(ctx context.Context) {
 	}
 }
 
-// Openings returns what ReportOpenings tells the observer, and notes that the budgets are open. It returns
-// nil if there is no observer.
+// Openings returns the events of ReportOpenings, and notes that their budgets are open. It returns nil if
+// there is no observer.
 func (c *Caller) Openings() (events []Event) {
 	known := &c.engine.closings
 	if c.engine.Observe == nil || known.count.Load() == 0 {
@@ -338,7 +338,7 @@ func (c *Caller) Openings() (events []Event) {
 	return events
 }
 
-// NoteClosed notes that a budget is closed for d from now on, of which the program tells its observer.
+// NoteClosed notes that a budget is closed for d from now on. The program itself tells its observer.
 func (e *Engine) NoteClosed(b store.Budget, d time.Duration) {
 	at := Now()
 	e.closings.extend(b, at, at+d)
@@ -352,14 +352,14 @@ type closings struct {
 	known map[store.Budget]closing
 }
 
-// A closing is the time for which a budget is closed, as far as it is known here.
+// A closing is the time for which a budget is closed, as far as this program knows.
 type closing struct {
-	since   time.Duration // when this program learned first that the budget is closed
-	learned time.Duration // when it learned of the present end
+	since   time.Duration // when this program first learned that the budget is closed
+	learned time.Duration // when this program learned of the present end
 	until   time.Duration // the present end
 }
 
-// maxClosings is how many closed budgets are known at a time. The observer hears nothing of others.
+// maxClosings is how many closed budgets are known at a time. The observer is told nothing of others.
 const maxClosings = 1024
 
 // add notes at a time that a budget is closed until a later time. It returns false, and changes
@@ -395,8 +395,8 @@ func (k *closings) add(b store.Budget, at, until time.Duration) bool {
 	return true
 }
 
-// extend notes at a time that a budget is closed at least until a later time, also if the budget
-// is known to be closed.
+// extend notes at a time that a budget is closed at least until a later time, even if the budget
+// is known to be closed. With too many other budgets it does nothing.
 func (k *closings) extend(b store.Budget, at, until time.Duration) {
 	if k.add(b, at, until) {
 		return
@@ -411,9 +411,9 @@ func (k *closings) extend(b store.Budget, at, until time.Duration) {
 }
 
 // remove notes at a time that a budget is open, by an answer of the store to a question that was
-// sent at asked. It returns since how long the budget was known to be closed. It returns false, and
-// changes nothing, if the budget was not known to be closed, or if this program learned of the end
-// after it asked: then the answer may be older than the closing.
+// sent at asked. It returns for how long the budget was known to be closed. It returns false, and
+// changes nothing, if the budget was not known to be closed, or if this program learned of the
+// closing after asked: the answer may be older than the closing.
 func (k *closings) remove(b store.Budget, asked, at time.Duration) (time.Duration, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -427,7 +427,7 @@ func (k *closings) remove(b store.Budget, asked, at time.Duration) (time.Duratio
 	return at - c.since, true
 }
 
-// forgetPast drops the budgets whose end has passed.
+// forgetPast drops the closings whose end has passed.
 func (k *closings) forgetPast(at time.Duration) {
 	for b, c := range k.known {
 		if c.until < at {

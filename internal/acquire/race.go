@@ -35,7 +35,7 @@ type Race struct {
 
 // askAlone is for how long a variant waits until the asking variant has its answer. A
 // caller that joins the line of a full budget in Redis may have to wait for longer, because
-// callers share calls: then the remaining variants join their lines meanwhile.
+// callers share calls. The remaining variants join their lines meanwhile.
 const askAlone = 25 * time.Millisecond
 
 // ErrLost says that a sibling variant has won. No caller sees it.
@@ -59,8 +59,8 @@ func (r *Race) Stop() {
 	}
 }
 
-// ask has a variant ask the store, and the variant wins if it then has a start. It
-// returns ErrLost if a sibling variant has won.
+// ask has a variant ask the store. If the variant has a start after the answer it wins the
+// race, or ask returns ErrLost if a sibling variant has won before.
 func (r *Race) ask(ctx context.Context, c *Caller, q question) error {
 	// Wait for the turn to ask, but not for longer than askAlone: the server of the asking variant may be away.
 	timer := time.NewTimer(askAlone)
@@ -77,7 +77,7 @@ func (r *Race) ask(ctx context.Context, c *Caller, q question) error {
 		return c.GaveUp(ctx)
 	}
 
-	// The entry of the line is made anew after each answer, with the new wait.
+	// A place in line is noted anew after each answer, with the new wait.
 	err := q(c, ctx)
 	c.LeaveLine()
 
@@ -136,12 +136,11 @@ func (r *Race) Reenter() {
 	r.active++
 }
 
-// tryFor is for how long a variant waits for the store's answer whether there is a start now. It
-// waits longer if the store is far away.
+// tryFor is for how long Try waits for the store's answer. It waits longer if the store is far away.
 const tryFor = 100 * time.Millisecond
 
-// Try books a start for now, and never a later start. A variant that is refused has held
-// nothing, and Grant.Wait says for how long its budgets would hold it.
+// Try books a start for now, and never a later start. A variant that is refused holds nothing, and
+// its Grant.Wait says for how long its budgets would hold it.
 func (c *Caller) Try(ctx context.Context) error {
 	c.trying = true
 	err := c.within(ctx, max(tryFor, min(horizonTrips*c.engine.rtt.get(), store.MinHorizon)))
@@ -155,12 +154,12 @@ func (c *Caller) Try(ctx context.Context) error {
 	return err
 }
 
-// BookNear books a start within the horizon, as Book does, and waits no longer than that for the store's answer.
+// BookNear books a start within the horizon, as Book does, and waits for the store's answer no longer than a horizon.
 func (c *Caller) BookNear(ctx context.Context) error { return c.within(ctx, c.Horizon()) }
 
-// within calls Book with a context that ends after d at the latest: a store that is away keeps the
-// work from its other variants no longer. The context has no deadline, by which the store would
-// take the start to be of no use after d.
+// within calls Book with a context that ends after d at the latest, so that a store that is away keeps
+// the work from its other variants no longer. The context has no deadline, or the store would refuse
+// a start that comes after d.
 func (c *Caller) within(ctx context.Context, d time.Duration) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -172,8 +171,8 @@ func (c *Caller) within(ctx context.Context, d time.Duration) error {
 	return c.Book(ctx)
 }
 
-// Leave has a variant give back its holdings, and reports whether it has a rank, which it
-// keeps for the case that it comes again.
+// Leave has a variant give back its holdings, and reports whether it has a rank. The variant keeps
+// its rank for the case that it comes again.
 func (c *Caller) Leave() (ranked bool) {
 	if c.state != idle {
 		c.Cancel()
@@ -186,11 +185,11 @@ func (c *Caller) Leave() (ranked bool) {
 	return c.Grant.Turn != nil
 }
 
-// Silence keeps the observer from hearing how the variant waits, because a sibling variant
-// tells it.
+// Silence has the variant tell the observer nothing of its wait, because a sibling variant
+// tells the observer how the work waits.
 func (c *Caller) Silence() { c.silent, c.noticeAt = true, 0 }
 
-// Speak has the variant tell the observer how the work waits, which came at begun.
+// Speak has the variant tell the observer how the work waits. The work came at begun.
 func (c *Caller) Speak(begun time.Duration) {
 	c.silent = false
 	if c.engine.LongWait > 0 {
@@ -198,8 +197,8 @@ func (c *Caller) Speak(begun time.Duration) {
 	}
 }
 
-// Chosen notes that the work goes on with this variant. The observer hears now which shadow policies would have held
-// the work, if it has not heard so before.
+// Chosen notes that the work goes on with this variant. If the variant was silent, it tells the observer now which
+// shadow policies would have held the work.
 func (c *Caller) Chosen(ctx context.Context) {
 	if c.silent {
 		c.silent = false
@@ -207,7 +206,8 @@ func (c *Caller) Chosen(ctx context.Context) {
 	}
 }
 
-// LeaveLine notes that others need not know any more of the line in which the variant stands.
+// LeaveLine takes the variant out of the engine's list of callers in line, if it is there. The place in
+// the store's line stays.
 func (c *Caller) LeaveLine() {
 	if c.line != nil {
 		c.engine.ahead.leave(c.line)
@@ -215,16 +215,16 @@ func (c *Caller) LeaveLine() {
 	}
 }
 
-// Ahead returns until when the variant would have to wait, because callers of this program with several variants
-// stand in line for one of its budgets, and their priority is no lower. It returns false if none do.
+// Ahead returns until when the variant would have to wait behind callers of this program that have several variants,
+// whose priority is no lower, and that stand in line for one of its budgets. It returns false if there are none.
 func (c *Caller) Ahead() (until time.Duration, found bool) {
 	return c.engine.ahead.of(c.Booking.Charges, c.Priority)
 }
 
 // The ahead are the callers of this program with several variants that stand in line, by budget. A
-// caller that comes later does not ask for a start now where one of them waits: the start is not its
-// own. So under full load it asks once for each variant and not twice, which halves what
-// the store has to do.
+// caller that comes later does not ask for a start now where one of them waits, because the start
+// belongs to the waiting caller. So under full load a caller asks once for each variant and not
+// twice, which halves the work of the store.
 type ahead struct {
 	count atomic.Int32 // of known, so that nobody needs the lock while it is 0
 	mu    sync.Mutex
@@ -244,7 +244,7 @@ type line struct {
 	until   time.Duration // when the caller that asked last will start, as it was told
 }
 
-// join notes that a caller stands in a line, and was told to wait until a time. It returns the line.
+// join notes that a caller stands in a line, and will start at until by the store's answer. It returns the line.
 func (h *ahead) join(name lineName, until time.Duration) *line {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -278,8 +278,8 @@ func (h *ahead) leave(l *line) {
 	}
 }
 
-// of returns until when a caller with the charges would have to wait, because callers whose priority
-// is no lower stand in line for one of the budgets. It returns false if none do.
+// of returns until when a caller with the charges and the priority p would have to wait, because callers
+// whose priority is no lower stand in line for one of the budgets. It returns false if none do.
 func (h *ahead) of(charges []store.Charge, p store.Priority) (until time.Duration, found bool) {
 	if h.count.Load() == 0 {
 		return 0, false
@@ -301,10 +301,11 @@ func (h *ahead) of(charges []store.Charge, p store.Priority) (until time.Duratio
 	return until, found
 }
 
-// Preference returns the order in which a caller asks its n variants. Those with a weight come first: each
-// draws when it would come if variants came as often as their weights say. The others follow
-// as they are listed.
+// Preference returns the indexes of n variants in the order in which a caller asks them. Variants with a
+// weight come first, in a random order: of those left, each is the next with a chance in proportion to
+// its weight. Variants without a weight follow in the order of their indexes.
 func Preference(n int, weight func(i int) int) []int {
+	// An exponential time with the weight as its rate: the earliest of several is drawn in proportion to the weights.
 	order, comes := make([]int, n), make([]float64, n)
 	for i := range n {
 		order[i], comes[i] = i, math.Inf(1)

@@ -9,15 +9,15 @@ import (
 
 // A slotHold is the second booking of a caller that had to wait for its start: it has the
 // Concurrency charges alone, and is made when the start has come. The first booking stays
-// as it is: a new booking of all charges would move the start slightly later, where other
-// starts are booked already, and so behind all of them.
+// as it is: a new booking of all charges would need a slightly later start. Other starts are
+// booked there already, so the caller would get behind all of them.
 type slotHold struct {
 	booking store.Booking
 	grant   store.Grant
 }
 
 // holdsSlots reports whether all Concurrency charges have their slots. A grant without
-// a wait has them.
+// a wait includes the slots.
 func (c *Caller) holdsSlots() bool { return !c.concurrent || c.Grant.Wait == 0 || c.slots != nil }
 
 // acquireSlots acquires the slots when the start has come. If there is no room for the slots the
@@ -50,18 +50,19 @@ func (c *Caller) acquireSlots(ctx context.Context) error {
 	case g.OK && g.Wait == 0:
 		b.grant, c.slots = g, b
 		return nil
-	case g.OK: // with a wait, because a penalty has closed a budget meanwhile
+	case g.OK: // the slots come after a wait, because a penalty has closed a budget meanwhile
 		c.engine.Store.Cancel(&b.booking, g)
 		return c.Book(ctx)
 	case c.spansScopes():
 		return c.Book(ctx)
 	}
 
-	// No slot is free. Give the start back, or the caller would keep it from use while it stands in line.
+	// No slot is free. Give the start back, so that another caller can use it while this one stands in line.
 	c.Cancel()
 
 	// The answer speaks of the Concurrency charges alone: translate its index to all charges.
-	g.HeldBy, g.Turn = c.chargeIndex(&b.booking, g.HeldBy), c.Grant.Turn
+	g.HeldBy = c.chargeIndex(&b.booking, g.HeldBy)
+	g.Turn = c.Grant.Turn
 	c.receive(g)
 
 	c.noticeClosed(ctx, &g)
@@ -84,8 +85,8 @@ func (c *Caller) heldSlots() (b *store.Booking, g store.Grant, ok bool) {
 	return nil, store.Grant{}, false
 }
 
-// cancelSlots gives the slots back unused, and with them a start that was granted
-// together with them.
+// cancelSlots gives the slots back unused. If they are part of the first booking, its start
+// goes back, too.
 func (c *Caller) cancelSlots() {
 	b, g, ok := c.heldSlots()
 	if !ok {

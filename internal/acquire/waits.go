@@ -131,8 +131,9 @@ func (c *Caller) usefulWait(left time.Duration) time.Duration {
 
 // exceedsMaxWait gives back a start that is too late for MaxWait or for the deadline of ctx, and
 // returns the caller's error, or nil if the start is in time. A start can be too late although the
-// store was told what wait is of use: its answer, or the line, may have taken long.
+// booking had a MaxWait, because the store's answer, or the line, took long.
 func (c *Caller) exceedsMaxWait(ctx context.Context, g store.Grant) error {
+	// Without a MaxWait only a start that a budget has held back can be too late.
 	if !g.OK || g.HeldBy < 0 && c.MaxWait <= 0 {
 		return nil
 	}
@@ -150,8 +151,9 @@ func (c *Caller) exceedsMaxWait(ctx context.Context, g store.Grant) error {
 		return nil
 	}
 
-	// No budget has held the caller, so the store's answer took too long.
 	c.Cancel()
+
+	// If no budget has held the caller, the store's answer took too long.
 	if g.HeldBy < 0 {
 		return c.storeFailure(ctx, c.waitOver())
 	}
@@ -159,11 +161,11 @@ func (c *Caller) exceedsMaxWait(ctx context.Context, g store.Grant) error {
 	return c.refusal(g)
 }
 
-// minPatience is for how long the store is asked for a caller with patience, at the least.
+// minPatience is the least time for which the store is asked for a caller with patience.
 const minPatience = time.Second
 
 // lineMargin is for how much longer than the horizon a ranked caller stands in line. All starts within the horizon are
-// booked, so a caller that stood there for less would never come to its turn, and others would go before it.
+// booked, so the turn of a caller that stood in line for less would never come, and others would go before it.
 const lineMargin = 150 * time.Millisecond
 
 // patienceEnd is when a caller with patience leaves its line.
@@ -195,8 +197,8 @@ func (c *Caller) remainingPatience(asked time.Duration) time.Duration {
 	return c.remaining
 }
 
-// outOfPatience reports whether a caller with patience has a place in line whose turn comes too late for
-// it, by the store's answer of that time.
+// outOfPatience reports whether a caller with patience stands in line, but its turn comes too late: g is the
+// store's answer, which came at answered.
 func (c *Caller) outOfPatience(g store.Grant, answered time.Duration) bool {
 	return c.Patience > 0 && c.state == inLine && answered+g.Wait > max(c.patienceEnd(), answered+c.Horizon())
 }
@@ -249,7 +251,8 @@ func (c *Caller) storeContext(ctx context.Context, maxWait time.Duration) (conte
 		bounded = c.endable
 	}
 
-	// The observed context is the outermost: a timer that just fires may look at its parent while the next call begins.
+	// The observed context is the outermost, because the next call sets it anew: a timer of a context below may fire just
+	// then, and would look at its parent.
 	if c.engine.Observe != nil || c.shadowed {
 		c.observed = observedContext{bounded, ctx, c}
 		bounded = &c.observed
@@ -274,9 +277,9 @@ func (o *observedContext) Value(key any) any {
 	return o.Context.Value(key)
 }
 
-// An endableContext is the context of a call of the store that ends when throttle is turned off, from the moment on
-// when the store says that it is away. Until then it is the context of the caller: a usual call costs no tie to the
-// switch. Stores ask for Done again when they have said that they are away.
+// An endableContext is the context of a call of the store. Once the store has said that it is away, the context ends
+// when throttle is turned off. Until then it is the embedded context, so that a usual call costs no tie to the switch.
+// Stores ask for Done again when they have said that they are away.
 type endableContext struct {
 	context.Context
 	caller *Caller
@@ -311,7 +314,7 @@ func (e *endableContext) release() {
 	}
 }
 
-// current returns the context that counts now.
+// current returns the context that ends with the switch or, until the store is away, the embedded context.
 func (e *endableContext) current() context.Context {
 	if o := e.ended.Load(); o != nil {
 		return o
@@ -334,8 +337,8 @@ func (e *endableContext) Value(key any) any {
 }
 
 // StoreAway implements [outage.Observer]. It counts the caller as unanswered until the call
-// of the store returns, and makes one event of each outage. A caller that is only counted does not
-// wait any longer. Any other caller waits until throttle is turned off.
+// of the store returns, and makes one event of each outage. It ends the call of a caller that is only
+// counted. The call of any other caller ends when throttle is turned off.
 func (c *Caller) StoreAway(err error) {
 	// From now on the call ends when throttle is turned off.
 	if c.endable != nil {
@@ -373,8 +376,8 @@ func (c *Caller) endStoreCall() {
 }
 
 // A caller asks its store at most maxAsks times in askPeriod. A store that keeps its
-// contract hardly ever has a caller ask more often, see [store.Grant.Ready]. With a store that
-// breaks it, the caller would ask without end.
+// contract hardly ever has a caller ask more often, see [store.Grant.Ready]. A store that breaks
+// the contract could have a caller ask without end.
 const (
 	maxAsks   = 8
 	askPeriod = 8 * time.Millisecond
@@ -398,6 +401,8 @@ func (r *askRate) next(at time.Duration) (delay time.Duration) {
 	if r.asks <= maxAsks {
 		return 0
 	}
+
+	// The period is used up: this question is the first of the next period.
 	delay = r.since + askPeriod - at
 	*r = askRate{since: r.since + askPeriod, asks: 1}
 	return delay
@@ -437,7 +442,7 @@ func (c *Caller) usableFor() time.Duration { return c.jitter * 2 / 7 }
 
 // age returns how long ago, at most, the start was. The result is negative before the start. The store may have
 // decided as long before its answer arrived as the grant's Age says, so the start may have been that
-// much earlier than startAt. The spread is room that the store has left behind the start for that.
+// much earlier than startAt. The store has left the spread free behind the start for such delays.
 func (c *Caller) age() time.Duration {
 	return Now() - c.startAt + c.Grant.Age - c.Booking.Spread
 }
@@ -487,11 +492,12 @@ func (c *Caller) spread() time.Duration {
 // with a start keeps the spread of that start where it was enough for the answer to the caller, is enough for most
 // answers, and is not much too large.
 func (c *Caller) nextSpread() time.Duration {
-	spread, kept := c.spread(), c.Booking.Spread
+	spread := c.spread()
+	kept := c.Booking.Spread
 
-	// The store may have booked a start in the caller's turn already, with the room of the last booking behind it. The age of the
-	// grant says whether that room is enough: see unusable. A store that is slow answers unevenly, so a new spread would give back
-	// nearly every start, and each would cost a step more just when steps are scarce.
+	// The store may have booked the caller's start already, when its turn came, with the spread of the last booking. A slow store
+	// answers unevenly, so a new spread would give back nearly every such start, at the price of one more step each. Whether the
+	// spread was enough is seen by the age of the grant: see unusable.
 	if c.state == inLine && c.engine.Traits.BooksWaiters {
 		return kept
 	}
@@ -612,7 +618,8 @@ const (
 // horizon reaches beyond the lead.
 func (c *Caller) Horizon() time.Duration {
 	// Starts that are booked ahead count with their estimated costs, so estimates that are too high bound the horizon: see estimateParts.
-	nearest, margin, farthest := c.horizon, leadMargin, maxHorizon
+	nearest, margin := c.horizon, leadMargin
+	farthest := maxHorizon
 	if c.engine.estimates.known.Load() {
 		for i := range c.Booking.Charges {
 			farthest = min(farthest, c.estimateHorizon(&c.Booking.Charges[i]))
@@ -668,9 +675,8 @@ type rttEstimator struct {
 }
 
 const (
-	// rttSamples is how many answers in a row must be slow until the estimate believes that the
-	// store is slow. A store that needs a second for each answer has then been slow for as many
-	// seconds.
+	// rttSamples is how many answers in a row must be slow until the estimate grows. A store that
+	// needs a second for each answer has been slow for as many seconds by that time.
 	rttSamples = 6
 
 	// An answer that took more than outlierFactor times as long as the shortest of the last
@@ -687,10 +693,10 @@ func (e *rttEstimator) upper() time.Duration {
 	return e.get() + min(e.get()/4, 4*time.Duration(e.deviation.Load()))
 }
 
-// add takes in how long an answer took and when it arrived. Callers share answers, and a
-// hiccup delays all answers that are on their way. So an answer says nothing new if it was
-// on its way together with the last answer for most of the time. Neither does an answer
-// that took no time: it came from memory.
+// add adds a sample: how long an answer took, and when it arrived. Callers share answers, and
+// a hiccup delays all answers that are on their way. So an answer that was on its way together
+// with the last answer for most of the time adds nothing. Neither does an answer that took no
+// time, because it came from memory.
 func (e *rttEstimator) add(took, arrivedAt time.Duration) {
 	if took <= 0 {
 		return
@@ -699,18 +705,21 @@ func (e *rttEstimator) add(took, arrivedAt time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 
-	// For most of its time this answer was on its way together with the last one.
+	// More than half of the time this answer was on its way together with the last sample.
 	if e.seen > 0 && arrivedAt-took/2 < e.lastAt {
 		return
 	}
 
-	// The bound keeps outliers out of the estimate.
 	e.lastAt = arrivedAt
 	e.samples[e.seen%rttSamples] = took
 	e.seen++
+
+	// The bound keeps outliers out of the estimate.
 	bound := max(outlierFactor*slices.Min(e.samples[:min(e.seen, rttSamples)]), DefaultJitter)
+
+	// A faster answer takes the mean down to the bound at once.
 	if took < e.mean {
-		e.mean = min(e.mean, bound) // forget the part above the bound
+		e.mean = min(e.mean, bound)
 	}
 
 	// Moving averages: each answer counts for a quarter.
@@ -719,14 +728,14 @@ func (e *rttEstimator) add(took, arrivedAt time.Duration) {
 	e.estimate.Store(int64(min(e.mean, bound)))
 }
 
-// Estimates know for each policy how far the costs of its last starts were estimated wrongly. The zero
-// value knows no policy. Many goroutines may use it at once.
+// estimates have an estimate for each policy: how wrong the booked costs of its last starts were. The
+// zero value has none. Many goroutines may use it at once.
 type estimates struct {
-	known    atomic.Bool // some policy is known, so that most callers need not look for theirs
+	known    atomic.Bool // some policy has an estimate: while it is false nobody looks for one
 	byPolicy sync.Map    // of *estimate
 }
 
-// An estimate is what is known of the costs of a policy.
+// An estimate says how the settled costs of a policy's starts differ from the booked costs.
 type estimate struct {
 	remained atomic.Int64 // the settled part of the booked cost, on average, in units of 1/remainedWhole
 	low      atomic.Int32 // above 0: one of the last lowMemory starts has cost more than was booked

@@ -47,7 +47,7 @@ type gatePaths struct {
 // of patterns.
 type pathNode struct {
 	literal map[string]*pathNode
-	few     []childPath // the first of them: to compare takes less than to hash
+	few     []childPath // the first children: comparing a few takes less time than hashing
 	wild    *pathNode
 	ends    [endSubtree + 1][]int32 // by how the pattern ends here
 }
@@ -58,10 +58,10 @@ type childPath struct {
 	node *pathNode
 }
 
-// fewChildren is how many nodes are compared before the rest are looked up.
+// fewChildren is how many children are compared before the rest are looked up.
 const fewChildren = 4
 
-// NewIndex returns an index of ps; Match answers with positions in it. A nil pattern matches nothing.
+// NewIndex returns an index of ps. Match returns positions in ps. A nil pattern matches nothing.
 func NewIndex(ps []*Pattern) *Index {
 	x := &Index{named: make(map[string][]gates)}
 
@@ -135,7 +135,7 @@ func (n *pathNode) grow(s part) *pathNode {
 		n.literal = make(map[string]*pathNode)
 	}
 
-	// The first children are in the list, too, if this is a new one.
+	// A new child is in few, too, if it is one of the first.
 	known := len(n.literal)
 	c := grow(n.literal, s.text)
 	if len(n.literal) > known && known < fewChildren {
@@ -145,7 +145,7 @@ func (n *pathNode) grow(s part) *pathNode {
 	return c
 }
 
-// A madeGate is a gate of some hosts, while an index is made.
+// A madeGate names one gate among the gates of some hosts, while an index is made.
 type madeGate struct {
 	of *gates
 	gate
@@ -185,7 +185,7 @@ func (x *Index) Match(dst []int32, r *http.Request) []int32 {
 		dst = x.matchTarget(dst, lookDecoded(r), host)
 	}
 
-	// The trees answer in no order. A pattern may match both paths, and counts once.
+	// The trees return positions in no order, and a pattern that matches both paths twice.
 	if len(dst)-n > 1 {
 		slices.Sort(dst[n:])
 	}
@@ -308,7 +308,7 @@ func (n *pathNode) child(t *target, seg string) *pathNode {
 		return n.escapedChild(seg)
 	}
 
-	// To compare a few children takes less than to hash the segment.
+	// Comparing a few children takes less time than hashing the segment.
 	for i := range n.few {
 		if n.few[i].seg == seg {
 			return n.few[i].node
@@ -336,10 +336,10 @@ type target struct {
 	escaped bool     // path and segs are percent-encoded
 }
 
-// look reads r, and its host: without the port, in any case. It appends to segs, which
-// may lie on the stack.
+// look returns the target of a request, and its host without the port, in upper or lower case.
+// It appends the segments to segs, which may lie on the stack.
 //
-// The host is the URL's: that is where the connection goes and whose limits
+// The host is the URL's: the connection goes there, and the limits of that host
 // count. The Host field may name a different host, behind a gateway for example.
 func look(r *http.Request, segs []string) (t target, host string) {
 	t.method, t.segs, t.slash = r.Method, segs, true
@@ -368,7 +368,9 @@ func look(r *http.Request, segs []string) (t target, host string) {
 
 	path, escaped := pathOf(u)
 	t.path, t.escaped = path, escaped
-	t.segs, t.slash = splitPath(segs, path) // not t.path: segs would move to the heap
+
+	// With t.path in place of path the compiler would move segs to the heap.
+	t.segs, t.slash = splitPath(segs, path)
 
 	return t, host
 }
@@ -376,7 +378,7 @@ func look(r *http.Request, segs []string) (t target, host string) {
 // hidesDots reports whether servers that decode the path before they clean it see a different path.
 func (t *target) hidesDots() bool { return hidesDots(t.path, t.escaped) }
 
-// lookDecoded returns the target that such a server sees.
+// lookDecoded returns the target that a server sees that decodes the path before it cleans it.
 func lookDecoded(r *http.Request) *target {
 	t, _ := look(r, nil)
 	path := string(appendDecoded(nil, t.path, t.escaped))
@@ -391,13 +393,13 @@ func lookDecoded(r *http.Request) *target {
 // text says (RFC 3986, 6.2.2.3).
 func HidesDots(path string) bool { return hidesDots(path, true) }
 
-// hidesDots is HidesDots for a path that may be unescaped: then only backslashes can hide dots.
+// hidesDots is HidesDots for a path that may be unescaped. In an unescaped path only backslashes can hide dots.
 func hidesDots(path string, escaped bool) bool {
-	if strings.IndexByte(path, '\\') < 0 && (!escaped || strings.IndexByte(path, '%') < 0) { // as in most
+	if strings.IndexByte(path, '\\') < 0 && (!escaped || strings.IndexByte(path, '%') < 0) { // as in most paths
 		return false
 	}
 
-	// Each segment of dots in the path is one in the decoded path as well.
+	// The decoded path has all segments of dots of the path, so more of them were hidden.
 	var buf [256]byte
 	return dotSegments(appendDecoded(buf[:0], path, escaped)) > dotSegments(path)
 }
@@ -452,7 +454,7 @@ func (t *target) plain(s string) string {
 
 // SplitPort cuts ":port" off a host, which may be an IPv6 address in brackets.
 func SplitPort(hostport string) (host, port string) {
-	if strings.IndexByte(hostport, ':') < 0 { // as in most
+	if strings.IndexByte(hostport, ':') < 0 { // as in most hosts
 		return hostport, ""
 	}
 	i := strings.LastIndexByte(hostport, ':')
@@ -463,7 +465,7 @@ func SplitPort(hostport string) (host, port string) {
 }
 
 // splitHost appends the labels of a host to labels, the last label first. It returns nil
-// for a malformed host, which so matches only patterns without a host.
+// for a malformed host, so that only patterns without a host match it.
 func splitHost(labels []string, host string) []string {
 	if strings.HasPrefix(host, "[") {
 		return append(labels, host)
@@ -554,13 +556,13 @@ func alphanumeric(c rune) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
 
-// notInRawPath reports whether no percent-encoded path has a character.
+// notInRawPath reports whether a character can stand in no percent-encoded path.
 func notInRawPath(c rune) bool {
 	return !alphanumeric(c) && !strings.ContainsRune("-_.~/!$&'()*+,;=:@[]%", c)
 }
 
-// unescape returns the first byte that s, not empty, stands for and how many bytes spell
-// it, which is 0 if s begins with a broken escape.
+// unescape returns the first byte for which s stands, and how many bytes of s spell it. n is 0
+// if s begins with a broken escape. s is not empty.
 func unescape(s string) (c byte, n int) {
 	if s[0] != '%' {
 		return s[0], 1
@@ -603,7 +605,8 @@ func appendLower(dst []byte, s string) []byte {
 	return dst
 }
 
-// hasUpper looks at bytes: runes cost too much for each label of each request.
+// hasUpper reports whether s has a letter from A to Z. It looks at bytes: runes cost too much for
+// each label of each request.
 func hasUpper(s string) bool {
 	for i := range len(s) {
 		if 'A' <= s[i] && s[i] <= 'Z' {

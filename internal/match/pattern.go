@@ -40,8 +40,8 @@ const (
 	endSubtree               // "/" or "{name...}": one slash and anything after it
 )
 
-// Parse parses "[METHOD ][HOST]/[PATH]", or "" which matches every
-// request. An error tells the byte at which the mistake is.
+// Parse parses a pattern "[METHOD ][HOST]/[PATH]". The pattern "" matches every
+// request. An error says at which byte the mistake is.
 func Parse(s string) (*Pattern, error) {
 	p := &Pattern{}
 	if s == "" {
@@ -83,7 +83,7 @@ func Parse(s string) (*Pattern, error) {
 	return p, nil
 }
 
-// parseHost parses a host with its port, which is not empty and begins at byte off of the pattern.
+// parseHost parses a host with its port. The host is not empty, and begins at byte off of the pattern.
 func (p *Pattern) parseHost(host string, off int) error {
 	host, port := SplitPort(host)
 	if len(port) > 0 {
@@ -160,7 +160,7 @@ func (p *Pattern) parsePath(path string, off int) error {
 		return mistake(off+i, "only paths are matched: leave out the query, or write %%%02X for %[1]q", path[i])
 	}
 
-	// Cut off one segment after the other. Without more the segment is the last, where other forms are allowed.
+	// Cut off one segment after the other. If more is false the segment is the last, which may also be "", "{$}" or "{name...}".
 	rest, off := path[1:], off+1
 	for more := true; more; {
 		var seg string
@@ -219,7 +219,7 @@ func (p *Pattern) parseWildcard(s string, off int) (name string, err error) {
 // Names returns the names of the pattern's wildcards.
 func (p *Pattern) Names() []string { return p.names }
 
-// fullHost returns the host, if the pattern names it in full: without wildcards.
+// fullHost returns the host if the pattern names it in full, without wildcards, and otherwise "".
 func (p *Pattern) fullHost() string {
 	if p.wideHost() {
 		return ""
@@ -236,8 +236,8 @@ func (p *Pattern) wideHost() bool {
 	return p.deep || slices.ContainsFunc(p.labels, func(l part) bool { return l.wild })
 }
 
-// Covers reports whether each request that matches o matches p, as far as the
-// patterns tell: a false may be wrong, a true is not.
+// Covers reports whether each request that matches o matches p, too. It is always right
+// when it returns true, and may return false although p covers o.
 func (p *Pattern) Covers(o *Pattern) bool {
 	if p.method != "" && p.method != o.method || p.port != "" && p.port != o.port {
 		return false
@@ -277,7 +277,7 @@ func (p *Pattern) coversPath(o *Pattern) bool {
 }
 
 // cover reports whether each part of all is a wildcard, or the same literal as the
-// part of others at its place. Others has at least as many.
+// part of others at its place. It returns false if others has fewer parts.
 func cover(all, others []part) bool {
 	if len(all) > len(others) {
 		return false
@@ -291,11 +291,11 @@ func cover(all, others []part) bool {
 }
 
 // Bind returns r as the functions of the pattern's policy should see it: with
-// the wildcards' values for [http.Request.PathValue]. That is a shallow copy,
+// the wildcards' values for [http.Request.PathValue]. It returns a shallow copy,
 // or r itself if the pattern names no wildcard. A host's values are in lower
 // case, so that one shop has one budget however its name is written. A path that hides
-// dot segments has the values of the decoded path, if that matches: so no caller
-// chooses the spelling of its key.
+// dot segments has the values of the decoded path, if the pattern matches that path: so
+// no caller can choose the spelling of its key.
 func (p *Pattern) Bind(r *http.Request) *http.Request {
 	if len(p.names) == 0 {
 		return r
@@ -365,7 +365,7 @@ func (p *Pattern) bindsAs(o *Pattern) bool {
 
 // sameWildcards reports whether two lists of parts have the same wildcards at the same places.
 func sameWildcards(a, b []part) bool {
-	// Behind its end the shorter list counts as a list of literals: only a wildcard of the longer one makes a difference.
+	// a is the longer list. Behind the end of b each part counts as a literal, so only a wildcard in a makes a difference.
 	if len(a) < len(b) {
 		a, b = b, a
 	}
@@ -385,7 +385,7 @@ func sameWildcards(a, b []part) bool {
 
 // withOwnPathValues returns a shallow copy of r whose path values can be set without
 // changing the path values of r, which has some when a server passes it on. Only Clone
-// separates them, so the fields that Clone would copy deeply are taken out for the call.
+// copies the path values, so the fields that Clone would copy deeply are taken out for the call.
 func withOwnPathValues(r *http.Request) *http.Request {
 	bare := *r
 	bare.URL, bare.Header, bare.Trailer, bare.TransferEncoding = nil, nil, nil, nil
@@ -401,12 +401,13 @@ func mistake(off int, format string, args ...any) error {
 	return fmt.Errorf("at offset %d: %s", off, fmt.Sprintf(format, args...))
 }
 
-// notToken reports whether no method has a character: a method is a token of RFC 9110.
+// notToken reports whether a character can stand in no method: a method is a token of RFC 9110.
 func notToken(c rune) bool {
 	return !alphanumeric(c) && !strings.ContainsRune("!#$%&'*+-.^_`|~", c)
 }
 
-// notInLabel lets names in any script pass: they are compared as they are.
+// notInLabel reports whether a character can stand in no label of a host. Letters of any script can, and
+// are compared as they are.
 func notInLabel(c rune) bool {
 	return !alphanumeric(c) && c != '-' && c != '_' && c < 0x80
 }
@@ -428,13 +429,13 @@ func identifier(s string) bool {
 const everyGroup = "*"
 
 // Groups returns the group of each pattern. Two patterns that can match the same request
-// share a group. It is the pattern's own Group, unless the group of some pattern reaches
-// wider: "*.com/" draws in all of .com, "*.com.cn/" all of .com.cn, and a pattern that can
-// match any last label draws in everything.
+// share a group. A pattern's group is its own Group or, if patterns have whole zones around
+// it, the widest of these zones. "*.com/" has all of .com, "*.com.cn/" all of .com.cn, and a
+// pattern that can match any last label has everything.
 //
-// A nil pattern is of work that can need any policy, so it draws in everything.
+// A nil pattern is for work that can need any policy, so it has everything, too.
 func Groups(ps []*Pattern) []string {
-	// A pattern of a whole zone can match the same request as every pattern in the zone.
+	// A pattern with a whole zone can match the same request as every pattern in the zone.
 	wide := make(map[string]bool)
 	for _, p := range ps {
 		if g, whole := p.Group(); whole {
@@ -446,7 +447,7 @@ func Groups(ps []*Pattern) []string {
 	for i, p := range ps {
 		gs[i], _ = p.Group()
 
-		// The widest zone comes first, and draws in the narrower ones as well.
+		// The widest zone comes first, and includes the narrower zones.
 		for _, zone := range p.zones() {
 			if wide[zone] {
 				gs[i] = zone
@@ -461,7 +462,7 @@ func Groups(ps []*Pattern) []string {
 // Group returns the part of the pattern's host that somebody has registered:
 // the label below its registry and the registry, as in "dingtalk.com" and
 // "example.com.cn", or the whole of an IP address. If the pattern can match many
-// such hosts it is all of the zone that they lie in, and whole is true.
+// such hosts, Group returns the zone in which all of them lie, and whole is true.
 func (p *Pattern) Group() (g string, whole bool) {
 	zones := p.zones()
 	g = zones[len(zones)-1]
@@ -476,6 +477,7 @@ func (p *Pattern) Group() (g string, whole bool) {
 	case len(p.labels) <= n:
 		return g, p.deep
 
+	// The label below the registry is a wildcard.
 	case p.labels[n].wild:
 		return g, true
 	}
@@ -491,8 +493,8 @@ func (p *Pattern) Group() (g string, whole bool) {
 	return p.zone(n + 1), false
 }
 
-// zones returns the zones around the pattern's hosts, the widest first: all, the
-// last label and, if that is a registry, the last two.
+// zones returns the zones around the pattern's hosts, the widest first: everything, the
+// last label and, if they are a registry, the last two labels.
 func (p *Pattern) zones() []string {
 	zones := []string{everyGroup}
 	if p == nil || len(p.labels) == 0 || p.labels[0].wild {

@@ -41,7 +41,7 @@ func (c *closing) holds(now time.Time) bool {
 // holds stays unchanged, so the program need not know whether an operator opened the budget in between.
 func (c *closing) begin(now time.Time, by string) {
 	switch {
-	// The program closed the budget again. Store the closing anew: an operator may have opened it in between.
+	// A new closing, or the program closed a stored one again: store it anew, because an operator may have opened the budget in between.
 	case !c.holds(now), by != "" && c.stored:
 		*c = closing{since: now, by: by}
 	case by != "":
@@ -86,9 +86,9 @@ func (u *uses) open(c *store.Charge) {
 	}
 }
 
-// keep returns the count of a budget that must be reported: it is closed, or a caller waits for it. It makes
-// room for the budget in a full shard, which learn does not. It returns nil if all others must be reported,
-// too. The shard is locked.
+// keep returns the count of a budget that must be reported, because it is closed or a caller waits for it.
+// Unlike learn, keep makes room for the budget in a full shard. It returns nil if all other budgets must be
+// reported, too. The shard is locked.
 func (u *uses) keep(s *shard, c *store.Charge, now time.Time) *used {
 	if b := s.all[c.Budget.Key]; b != nil {
 		return b
@@ -204,8 +204,8 @@ func (r *Reporter) unstored(now time.Time) (all []closedBudget, names []string, 
 		text, _ := json.Marshal(storedClosing{useOf(&b.charge), b.closing.by, r.program}) // always valid JSON
 		names = append(names, r.keys.ban+id)
 
-		// A program that met a closed budget knows neither cause nor start: the script keeps an existing
-		// entry then.
+		// A program that met a closed budget knows neither cause nor start. With knows 0 the script keeps an
+		// existing entry.
 		knows := 0
 		if b.closing.by != "" {
 			knows = 1

@@ -53,15 +53,15 @@ type Switch struct {
 
 // NodeSwitch is the switch of one node.
 type NodeSwitch struct {
-	At     int64  `json:"heard_us,omitempty"` // of the Switch that the node has taken, in microseconds since 1970; 0 without one
+	At     int64  `json:"heard_us,omitempty"` // the At of the Switch that the node obeys, in microseconds since 1970, or 0 if it has none
 	Off    bool   `json:"off,omitempty"`
 	By     string `json:"by,omitempty"` // THROTTLE_OFF if the node's environment turned it off
 	Reason string `json:"reason,omitempty"`
-	Left   Millis `json:"left_ms,omitzero"` // how long the node stays off; 0 while it is off: until it is told otherwise
+	Left   Millis `json:"left_ms,omitzero"` // how long the node stays off. While it is off 0 means without an end.
 	Passed int64  `json:"passed,omitempty"` // callers that started because it was off, since the node began
 }
 
-// Took reports whether the node has taken an operator's command, or a later one.
+// Took reports whether the node obeys an operator's command, or a later one.
 func (n *NodeSwitch) Took(s *Switch) bool { return n.At >= s.At.UnixMicro() }
 
 // TurnOff turns throttle off for all programs of the fleet with a reporter, for d, at most
@@ -103,6 +103,7 @@ func (f *Fleet) turn(ctx context.Context, off bool, d time.Duration, act Act) (s
 		return s, false, storeError(err)
 	}
 
+	// The script answers the time of the command, its end, and 1 if throttle was off before.
 	var numbers []int64
 	for _, v := range reply {
 		if n, ok := v.(int64); ok {
@@ -146,6 +147,7 @@ func readSwitch(ctx context.Context, client redis.UniversalClient, key string) (
 		return nil, nil
 	}
 
+	// The values are in the order of switchFields.
 	text := func(i int) string { s, _ := v[i].(string); return s }
 	at, isAt := moment(text(0))
 	until, isUntil := moment(text(4))
@@ -165,8 +167,8 @@ type reporterSwitch struct {
 	looking sync.Mutex // one look at a time
 
 	mu  sync.Mutex
-	at  int64 // the time of the operator's command that the switch has taken, in microseconds
-	err error // why the last look failed, unless Redis was away: then the report says so
+	at  int64 // the time of the operator's command that the switch obeys, in microseconds
+	err error // why the last look failed, unless Redis was away: the report says that
 }
 
 // begin reads the environment.
@@ -193,7 +195,7 @@ func (r *Reporter) look(ctx context.Context) (fresh bool) {
 	return fresh
 }
 
-// takeSwitch carries out the operator's last command if it is new, and reports whether it is.
+// takeSwitch carries out the operator's last command if it is new, and reports whether it is new.
 func (r *Reporter) takeSwitch(ctx context.Context) (fresh bool, err error) {
 	s, err := readSwitch(ctx, r.client, r.keys.off)
 	if err != nil {
@@ -209,7 +211,7 @@ func (r *Reporter) takeSwitch(ctx context.Context) (fresh bool, err error) {
 
 	var left time.Duration
 	if s.Off {
-		// The end is by the server's clock. Until the server has said its time, nothing is turned.
+		// The end is by the server's clock. If the server does not say its time, the switch stays as it is.
 		asked := time.Now()
 		now, err := r.client.Time(ctx).Result()
 		if err != nil {
@@ -218,6 +220,7 @@ func (r *Reporter) takeSwitch(ctx context.Context) (fresh bool, err error) {
 		left = min(s.Until.Sub(now), MaxOff) - time.Since(asked)
 	}
 
+	// A command to turn off whose time is over turns the switch on.
 	if left > 0 {
 		r.off.TurnOff(store.Off{By: s.By, Reason: s.Reason, Until: time.Now().Add(left)})
 	} else {
@@ -390,7 +393,8 @@ func (n *notes) of(key [16]byte) store.PauseNote {
 	return store.PauseNote{}
 }
 
-// learn replaces the copy, read at server on the server's clock and at here on this one.
+// learn replaces the copy by notes that were read at the time server of the server's clock, which was the time
+// here of this program's clock.
 func (n *notes) learn(notes map[[16]byte]Note, server, here time.Time) {
 	all := make(map[[16]byte]heldNote, len(notes))
 	for key, note := range notes {
@@ -399,8 +403,9 @@ func (n *notes) learn(notes map[[16]byte]Note, server, here time.Time) {
 	n.all.Store(&all)
 }
 
-// meet is called for a caller that meets a closed budget, possibly paused by hand. A waiting caller has time
-// to learn the reason. For a refused caller the error is created now, so meet waits for the answer.
+// meet asks for the note of a closed budget that a caller meets, because an operator may have paused it. A
+// waiting caller has time to learn the reason. The error of a refused caller is created now, so meet waits for
+// the answer.
 func (n *notes) meet(ctx context.Context, c *store.Charge, waits bool) {
 	// A node's own budget cannot be paused by an operator, and a known note needs no question.
 	if c.Node || n.of(c.Budget.Key) != (store.PauseNote{}) {
@@ -468,7 +473,7 @@ func (n *notes) asked() chan struct{} {
 		answer = make(chan struct{})
 	}
 	if now := time.Now(); n.last.After(now) {
-		n.last = now // a report came before the question
+		n.last = now // a report came before the question was due
 	}
 	return answer
 }

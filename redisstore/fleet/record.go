@@ -145,7 +145,10 @@ type Share struct {
 
 // StateOf converts a status. Its texts are safe to print.
 func StateOf(st store.Status) State {
-	s := State{st.Used, st.Booked, st.Waiting, st.Callers, Millis{st.Wait}, Millis{st.Paused}, st.Repeated, st.Ceiling, "", Millis{}, nil}
+	s := State{
+		Used: st.Used, Booked: st.Booked, Waiting: st.Waiting, Callers: st.Callers,
+		Wait: Millis{st.Wait}, Paused: Millis{st.Paused}, Repeated: st.Repeated, Ceiling: st.Ceiling,
+	}
 	if st.Told.N() > 0 {
 		s.Told, s.ToldAgo = st.Told.String(), Millis{st.ToldAgo}
 	}
@@ -169,7 +172,8 @@ func (s State) clip() State {
 	return s
 }
 
-// age lets a reported state run on, because nobody but its node can be asked.
+// age subtracts the time since the report from the durations of a state: only its node could be asked for a new
+// state.
 func (s *State) age(d time.Duration) {
 	s.Paused.Duration = max(0, s.Paused.Duration-d)
 
@@ -179,9 +183,9 @@ func (s *State) age(d time.Duration) {
 	}
 }
 
-// encode returns the record with as many budgets as fit.
+// encode returns the JSON of the record, without the runbooks, budgets and policies that do not fit into mostRecord.
 func (r *record) encode() []byte {
-	// Each round drops the runbooks or half of the budgets, so the loop ends.
+	// Each round makes the record smaller, so the loop ends.
 	for {
 		text, err := json.Marshal(r)
 		if err == nil && len(text) <= mostRecord {
@@ -191,7 +195,7 @@ func (r *record) encode() []byte {
 	}
 }
 
-// shrink drops part of the largest field.
+// shrink drops all runbooks or, if there are none, half of each policy's budgets and a quarter of the policies.
 func (r *record) shrink() {
 	runbooks := false
 	for i := range r.Policies {
@@ -199,8 +203,9 @@ func (r *record) shrink() {
 		r.Policies[i].Runbook = ""
 	}
 
+	// Budgets matter more than runbooks.
 	if runbooks {
-		return // budgets matter more
+		return
 	}
 
 	for i := range r.Policies {

@@ -117,7 +117,7 @@ func Start(client redis.UniversalClient, store store.Store, o ReporterOptions) (
 	r.notes.wake = make(chan struct{}, 1)
 	r.off.begin()
 
-	// Ask when the store announces a pause: waiting callers learn the operator's reason before the next tick.
+	// Ask for the notes when the store announces a pause: waiting callers learn the operator's reason before the next tick.
 	if s, ok := store.(pauseTeller); ok {
 		s.OnPause(func() { r.notes.ask() })
 	}
@@ -210,13 +210,15 @@ func (r *Reporter) Book(ctx context.Context, b *store.Booking) (store.Grant, err
 	replaces, waiter := b.Instead.Start != 0, waiterID(b.Instead, b.Turn)
 	g, err := r.Store.Book(ctx, b)
 
-	// The caller has left its line, whatever the outcome. It is put back below if it continues to wait.
+	// The caller has left its line, whatever the outcome. held puts it back if it continues to wait.
 	was, waited := r.waits.end(waiter)
 	if waited {
 		r.uses.note(was.key, leaveLine)
 	}
+
+	// The replaced start is given back, and has no slots: a grant with slots is cancelled, not replaced.
 	if replaces {
-		r.uses.add(b, -1, false) // the caller gives its slots back, and books nothing instead
+		r.uses.add(b, -1, false)
 	}
 	if err != nil {
 		return g, err
@@ -240,7 +242,7 @@ func (r *Reporter) Book(ctx context.Context, b *store.Booking) (store.Grant, err
 }
 
 // held records the outcome of a booking that the charge c held back: a start later than now, a place in line, or a
-// refusal. The caller has waited since the time since.
+// refusal. since is when the caller began to wait.
 func (r *Reporter) held(ctx context.Context, c *store.Charge, g *store.Grant, since time.Time) {
 	switch {
 	case g.OK: // Book has counted the start
@@ -329,6 +331,7 @@ func (r *Reporter) run(ctx context.Context) {
 	for whole := true; ; {
 		r.report(ctx, whole)
 
+		// Wait until the next report is due. A look that finds nothing new does not end the wait.
 		for waits := true; waits; {
 			select {
 			case <-ticker.C:
@@ -391,6 +394,7 @@ func (r *Reporter) beat(ctx context.Context, record string, now time.Time) error
 
 	r.markStored(closings)
 
+	// The script answers the server's time and the notes.
 	var server int64
 	var list []any
 	ok := len(reply) == 2

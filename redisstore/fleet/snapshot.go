@@ -123,14 +123,16 @@ func (f *Fleet) Snapshot(ctx context.Context, budgets int) (*Snapshot, error) {
 	s := &Snapshot{Version: recordVersion, At: now.UTC(), Nodes: nodes, Budgets: []Budget{}, Illegible: illegible}
 
 	// An illegible file must not hide the states of the budgets.
-	switch s.File, err = f.Pushed(ctx); {
+	s.File, err = f.Pushed(ctx)
+	switch {
 	case errors.Is(err, errUnreadable):
 		s.Illegible++
 	case err != nil:
 		return nil, err
 	}
 
-	switch s.Switch, err = readSwitch(ctx, f.client, f.keys.off); {
+	s.Switch, err = readSwitch(ctx, f.client, f.keys.off)
+	switch {
 	case errors.Is(err, errNoSwitch):
 		s.Illegible++
 	case err != nil:
@@ -192,7 +194,7 @@ func (s *Snapshot) settle(known closings) {
 	for i := range s.Budgets {
 		b := &s.Budgets[i]
 
-		// The pause was ended by a program, and a ban with an earlier end is in force; or a ban ends later.
+		// Drop the note if a program has ended the pause and a ban with an earlier end is in force, or if a ban outlasts the pause.
 		if b.Note != nil && (b.Note.Until.Sub(s.At)-b.State.Paused.Duration > patience || b.Note.isOutlasted(b.State.Paused.Duration, s.At)) {
 			b.Note = nil
 		}
@@ -311,7 +313,9 @@ func (f *Fleet) Refresh(ctx context.Context, s *Snapshot) (*Snapshot, error) {
 	for i := range next.Nodes {
 		// Reports are not read again. Let the last reports age by the time since the snapshot.
 		n := &next.Nodes[i]
-		silent := n.Silent // later reports are not read
+
+		// A node that has reported since would look silent by its age, so keep what the snapshot says.
+		silent := n.Silent
 		*n = nodeOf(n.ID, n.record, n.Ago.Duration+max(0, now.Sub(s.At)))
 		n.Silent = silent
 	}
@@ -329,7 +333,7 @@ func (f *Fleet) Refresh(ctx context.Context, s *Snapshot) (*Snapshot, error) {
 			b.Note = &note
 		}
 		if b.Err != "" && len(b.Limits) > 0 {
-			b.Err = "" // asked again
+			b.Err = "" // describe asks again
 		}
 	}
 
@@ -370,7 +374,7 @@ func (s *Snapshot) gather(known closings) {
 		s.Budgets = append(s.Budgets, *b)
 	}
 
-	// Closed budgets that no program has used lately.
+	// Add closed budgets that no program has used lately.
 	for key, note := range known.notes {
 		if !reported[key] {
 			s.Budgets = append(s.Budgets, s.paused(note, known))
@@ -414,8 +418,8 @@ func (s *Snapshot) addRunbooks() {
 // urgencyClosed is the urgency of a closed budget.
 const urgencyClosed = 0
 
-// urgency returns the sort key of a budget without a known state: first closed budgets, then those with
-// waiting callers.
+// urgency returns the sort key of a budget whose state was not read yet: closed budgets come first, then budgets
+// with waiting callers.
 func (b *Budget) urgency(known closings) int {
 	_, closed := known.bans[b.charge.Budget.Key]
 	switch {
@@ -690,7 +694,7 @@ func (f *Fleet) nodes(ctx context.Context) (all []Node, now time.Time, illegible
 		for i, text := range records {
 			text, ok := text.(string)
 			if !ok {
-				continue // it has just expired
+				continue // the record has just expired
 			}
 
 			r, err := decode(text)

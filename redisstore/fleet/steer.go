@@ -73,7 +73,7 @@ func (f *Fleet) Find(ctx context.Context, q Query) (Target, error) {
 
 	var c store.Charge
 
-	// The table knows whether a policy has keys. The reports know only hashed keys.
+	// Look in the table first: it knows whether a policy has keys, and the reports know only hashed keys.
 	if i := slices.IndexFunc(q.Table, func(p throttle.Policy) bool { return p.Name == q.Name }); i >= 0 {
 		c, err = q.chargeByTable(q.Table[i].Keyed || q.Table[i].Key != nil, s)
 	} else if p := s.policy(q.Name); p != nil {
@@ -152,13 +152,15 @@ func (q *Query) chargeByReports(p *policyUse, s *Snapshot) (store.Charge, error)
 		return c, err
 	}
 
-	// Refuse a key for a policy without keys, and a missing key for a policy with keys, as far as reports
-	// tell.
 	c.Budget.Key = store.BudgetOf(c.Budget.Policy, q.Key).Key
 
 	// The hash of the empty key marks the one budget of a policy without keys.
-	forAll, known := store.BudgetOf(c.Budget.Policy, "").Key, s.budgetsOf(q.Name)
+	forAll := store.BudgetOf(c.Budget.Policy, "").Key
+	known := s.budgetsOf(q.Name)
 	isForAll := func(b *Budget) bool { return b.charge.Budget.Key == forAll }
+
+	// Refuse a key for a policy without keys, and a missing key for a policy with keys, as far as reports
+	// tell.
 	if q.Key != "" && len(known) > 0 && !slices.ContainsFunc(known, func(b *Budget) bool { return !isForAll(b) }) {
 		return c, &TargetError{Name: q.Name, Why: "nodes have used one budget of the policy for all, and no keys: leave --key out, or say --file, the file of policies"}
 	}
@@ -339,7 +341,7 @@ func (f *Fleet) Describe(ctx context.Context, c store.Charge) (store.Status, *No
 }
 
 // isOutlasted reports whether a budget that stays closed for paused has a ban that ends later than the pause of
-// the note. The end of the pause is then not an operator's matter.
+// the note. A difference of up to patience does not count.
 func (n *Note) isOutlasted(paused time.Duration, now time.Time) bool {
 	return paused-n.Until.Sub(now) > patience
 }
@@ -436,6 +438,7 @@ func (f *Fleet) note(ctx context.Context, t Target, note string, d time.Duration
 		return "", "", storeError(err)
 	}
 
+	// The script answers 0 and the longer note, or 1, the stored note and the previous note.
 	if len(reply) == 2 && reply[0] == int64(0) {
 		if longer, ok := readNote(own, fmt.Sprint(reply[1])); ok {
 			return "", "", &LongerError{longer}
@@ -451,7 +454,8 @@ func (f *Fleet) note(ctx context.Context, t Target, note string, d time.Duration
 
 // takeBackNote restores the note before a pause that failed, and logs the failure.
 func (f *Fleet) takeBackNote(t Target, after, before string, act Act) {
-	ctx, stop := context.WithTimeout(context.Background(), farewell) // the caller's context may have ended
+	// The caller's context may have ended.
+	ctx, stop := context.WithTimeout(context.Background(), farewell)
 	defer stop()
 	act.Failed = true
 	if text, err := act.encode(); err == nil {

@@ -187,7 +187,8 @@ func (u *uses) wait(c *store.Charge, now time.Time) {
 	}
 }
 
-// leaveLine notes that a caller has left the line of a budget, which may be younger than the caller.
+// leaveLine notes that a caller has left the line of a budget. The count may be younger than the caller, and so too
+// low.
 func leaveLine(b *used) { b.waiters = max(0, b.waiters-1) }
 
 // learn starts to count the budget of a charge, or updates its terms. It returns nil if the shard is full.
@@ -241,8 +242,8 @@ func compareCounted(a, b counted) int {
 	return cmp.Or(cmp.Compare(b.use.Waiting, a.use.Waiting), cmp.Compare(b.weight, a.weight))
 }
 
-// report returns all policies ever used, with their budgets: closed ones and those with waiting callers
-// first, then the busiest. leftOut is the number of dropped budgets, at least. whole ends the interval.
+// report returns all policies ever used, with their budgets: closed budgets and budgets with waiting callers
+// first, then the busiest. leftOut is the number of dropped budgets, at least. whole ends the interval of counting.
 func (u *uses) report(now time.Time, whole bool, waits map[[16]byte]waitSum) (all []policyUse, leftOut int) {
 	var budgets []counted
 	for i := range u.shards {
@@ -291,8 +292,8 @@ func (u *uses) report(now time.Time, whole bool, waits map[[16]byte]waitSum) (al
 // urgentWeight exceeds any number of starts.
 const urgentWeight = 1 << 40
 
-// report appends the shard's budgets to all, forgets budgets idle for reportedFor, and reports whether a
-// budget found no room.
+// report appends the shard's budgets to all, and forgets budgets that were idle for reportedFor. It returns all, and
+// whether a budget has found no room since the last whole report.
 func (s *shard) report(all []counted, now time.Time, whole bool, waits map[[16]byte]waitSum) ([]counted, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -451,6 +452,7 @@ func (l *lately) sum(now time.Time) (sum int) {
 // forget drops spans older than a minute.
 func (l *lately) forget(now time.Time) {
 	span := int64(now.Sub(origin) / latelySpan)
+	// After a long time only the last spans are cleared, each once.
 	for l.last < span {
 		l.last = max(l.last+1, span-int64(len(l.spans))+1)
 		l.spans[l.last%int64(len(l.spans))] = 0
@@ -514,7 +516,7 @@ func (f *Fleet) Push(ctx context.Context, instead int64, p Pushed, act string) (
 		return 0, err
 	}
 
-	// The script counts on from the number it replaces, so the act can name the new number in advance.
+	// The new number is the next one after the number it replaces, so the act can name it in advance.
 	a := Act{Act: act, What: p.Generation, By: p.By, Reason: p.Reason, Number: instead + 1}
 	acted, err := a.encode()
 	if err != nil {
@@ -527,6 +529,7 @@ func (f *Fleet) Push(ctx context.Context, instead int64, p Pushed, act string) (
 		return 0, storeError(err)
 	}
 
+	// The script answers 1 and the new number, or 0 and the number of a concurrent push.
 	ok := len(reply) == 2
 	if ok {
 		number, ok = reply[1].(int64)
@@ -574,6 +577,7 @@ func (f *Fleet) pushed(ctx context.Context, fields ...string) (*Pushed, error) {
 		return nil, f.commandError(err)
 	}
 
+	// The values are in the order of Pull's fields.
 	text := func(i int) string { s, _ := v[i].(string); return s }
 
 	// No field at all means that nothing was ever pushed.
@@ -586,7 +590,7 @@ func (f *Fleet) pushed(ctx context.Context, fields ...string) (*Pushed, error) {
 		return nil, f.unreadable()
 	}
 
-	// The text is long, so most callers do not ask for it.
+	// Only Pull asks for the sixth field, the text, which is long.
 	if len(fields) > 5 {
 		p.Text = []byte(text(5))
 	}

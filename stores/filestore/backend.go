@@ -40,7 +40,7 @@ func (b *backend) Step(_ []ledger.Key, decide func(node.Rows) node.Told) (node.H
 			return node.Heard{}, fail(err)
 		}
 
-		// Others are rung for when the rows are saved: earlier they would find nothing.
+		// Ring for others now that the rows are saved: earlier they would find nothing.
 		if done {
 			b.listener.tell(&told)
 			return node.Heard{}, nil
@@ -48,7 +48,7 @@ func (b *backend) Step(_ []ledger.Key, decide func(node.Rows) node.Told) (node.H
 	}
 }
 
-// try makes a step in the present generation, and returns what others are to be told of it. done is false if the step is to be made again, because
+// try makes a step in the present generation, and returns the news of the step for others. done is false if the step must be made again, because
 // the generation has ended, or was lost, before the step was saved.
 func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, done bool, err error) {
 	// Lock the file before the rows: a process that stands still keeps nobody of this process from looking.
@@ -74,14 +74,16 @@ func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, done bo
 		if err == nil {
 			err = b.find(g)
 		}
+
+		// Other nodes now ring in the new directory.
 		if err == nil {
-			b.listener.again() // where others look now
+			b.listener.again()
 		}
 
 		return told, false, err
 	}
 
-	// Take in the steps of all processes before this step is decided.
+	// Apply the steps of all other processes before this step is decided.
 	if ended, err := b.catchUp(g); err != nil || ended {
 		if err == nil {
 			err = b.advance(g)
@@ -102,7 +104,7 @@ func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, done bo
 	saved, err := b.save(g, &told)
 	b.rows.End(saved)
 
-	// The generation may have ended before the record was complete: then the step is made again in the next generation.
+	// If the generation has ended before the record was complete, the step is made again in the next generation.
 	if err != nil || !saved {
 		if err == nil {
 			err = b.advance(g)
@@ -110,16 +112,19 @@ func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, done bo
 		return told, false, err
 	}
 
-	b.heard = node.Heard{} // the step has taken it in
+	// The step has used the news.
+	b.heard = node.Heard{}
+
+	// End a file that has become long. If that fails the next step tries again.
 	if g.end > g.limit {
-		_ = b.advance(g) // the next step does it, if this one cannot: the file is longer then
+		_ = b.advance(g)
 	}
 
 	return told, true, nil
 }
 
-// lock locks a generation. It returns false if a process that stands still has locked it; then
-// the generation is ended.
+// lock locks the file of a generation. It returns false if other processes keep the lock. If
+// the process that has the lock stands still, lock ends the generation.
 func (b *backend) lock(g *generation) (locked bool, err error) {
 	// If the file grows while its lock is waited for, other processes make steps and nobody stands still.
 	before, err := g.f.Stat()
@@ -165,7 +170,7 @@ func (b *backend) openIfNone() error {
 	return b.open(0)
 }
 
-// catchUp takes in what other processes have done. It returns true if the generation was ended and
+// catchUp applies the steps of other processes. It returns true if the generation was ended and
 // emptied. The file is locked.
 func (b *backend) catchUp(g *generation) (ended bool, err error) {
 	i, err := g.f.Stat()
@@ -191,7 +196,7 @@ func (b *backend) catchUp(g *generation) (ended bool, err error) {
 	case size > g.end:
 		return false, g.cutTorn(size)
 
-	// Only tidy takes records away, when the generation has ended.
+	// Only tidy removes records, from a generation that has ended.
 	case size < g.end:
 		if ended, err := g.hasEnded(); ended || err != nil {
 			return ended, err
@@ -219,7 +224,7 @@ func (b *backend) begin(changes bool) error {
 	return nil
 }
 
-// save writes a record of the rows that a step has changed, and of its news. It returns false if the generation has ended: then the step
+// save writes a record of the rows that a step has changed, and of its news. It returns false if the generation has ended, so that the step
 // does not count.
 func (b *backend) save(g *generation, told *node.Told) (saved bool, err error) {
 	changed, err := b.rows.Changed()
@@ -280,7 +285,7 @@ func (b *backend) lockFresh(ctx context.Context) error {
 		return b.noAnswer(ctx)
 	}
 
-	// The lock is held while the file is read. So there is one goroutine that waits for the file system, however many callers have left meanwhile.
+	// The lock is held while the file is read. So only one goroutine waits for the file system, however many callers have left meanwhile.
 	fresh := make(chan error)
 	go func() {
 		err := b.refresh()
@@ -309,13 +314,13 @@ func (b *backend) noAnswer(ctx context.Context) error {
 	return fmt.Errorf("filestore: %s does not answer: %w", b.folder.path, context.Cause(ctx))
 }
 
-// refresh takes in what others have written. The rows are locked.
+// refresh applies the steps of other processes, up to the end of the last generation. The rows are locked.
 func (b *backend) refresh() error {
 	if err := b.openIfNone(); err != nil {
 		return err
 	}
 
-	// Read to the end of the last generation.
+	// A generation that has ended leads to the next one.
 	for {
 		g := b.gen
 		if err := g.read(b.take); err != nil {

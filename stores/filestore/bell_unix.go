@@ -41,7 +41,8 @@ func (p pipes) listen(node int64, wake func()) (stop func(), err error) {
 
 	go hear(pipe, wake)
 	return func() {
-		_ = root.Remove(name) // first: a pipe without a reader belongs to a dead node
+		// Remove the name first: a pipe without a reader belongs to a dead node.
+		_ = root.Remove(name)
 		_ = pipe.Close()
 	}, nil
 }
@@ -151,7 +152,8 @@ func (p pipes) ring(node int64) {
 
 // ringAll implements [bells].
 func (p pipes) ringAll(but int64) {
-	_ = p.each(func(e os.DirEntry) { // nodes that are not told look once a second
+	// An error does no harm: nodes that are not woken look once a second.
+	_ = p.each(func(e os.DirEntry) {
 		if node, ok := nodeOf(e.Name()); ok && node != but {
 			p.ring(node)
 		}

@@ -25,7 +25,7 @@ type directory struct {
 	gen   *generation // nil if none is open
 	used  bool        // a generation of this boot was open
 	rows  rows
-	heard node.Heard // what other processes have done, not returned yet
+	heard node.Heard // the news of other processes that was not returned yet
 	rests time.Time  // until then the process makes no steps
 }
 
@@ -46,7 +46,7 @@ const drift = 100_000
 // errBack says why a process rests.
 var errBack = errors.New("the files are those of an earlier time, and this process waits until what they say of it is over")
 
-// take takes in a record of a different process.
+// take applies a record of a different process, and keeps its news.
 func (d *directory) take(r record) error {
 	d.rows.take(&r)
 	if len(r.news) == 0 {
@@ -82,7 +82,7 @@ func (d *directory) advance(g *generation) error {
 // If somebody has put back an earlier copy, its rows list waiters of this process that have long had their turn, and lines would stand still behind
 // them for as long as the process lives. So the process rests until its lease is over in all rows.
 func (d *directory) find(g *generation) error {
-	// The lost file is still open: take in its last records.
+	// The lost file is still open: apply its last records.
 	if err := g.read(d.take); err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (d *directory) find(g *generation) error {
 // number returns the number of the generation, by which its file is named.
 func (g *generation) number() int64 { return g.generation }
 
-// endGeneration ends a generation, takes in its last records, and writes the next generation unless a different process does.
+// endGeneration ends a generation, applies its last records, and writes the next generation unless a different process does.
 func (d *directory) endGeneration(g *generation) error {
 	ended, err := g.hasEnded()
 	if err != nil {
@@ -119,7 +119,7 @@ func (d *directory) endGeneration(g *generation) error {
 			if last, err := newest(d.folder); err != nil {
 				return err
 			} else if last > g.number() {
-				return g.read(d.take) // the news of records that were written just before the end
+				return g.read(d.take) // records that were written just before the end may have news
 			}
 			runtime.Gosched()
 		}
@@ -133,7 +133,7 @@ func (d *directory) endGeneration(g *generation) error {
 	return d.succeed(g)
 }
 
-// succeed writes the next generation after an ended one, which was read to its end.
+// succeed writes the generation after g, which has ended and was read to its end. For nil it writes the first generation.
 func (d *directory) succeed(g *generation) error {
 	sinceBoot, wall, err := d.machine.clock()
 	if err != nil {
@@ -235,8 +235,8 @@ func (d *directory) isOlderThanBoot(name string) bool {
 	return err == nil && i.ModTime().UnixMicro() < wall-sinceBoot
 }
 
-// load takes a generation into use. It returns false if it has ended, or is of an earlier boot: then
-// there is a later one now.
+// load takes a generation into use. It returns false if the generation has ended, or is of an earlier
+// boot: a later generation is written by the time that load returns.
 func (d *directory) load(g *generation) (done bool, err error) {
 	if g.boot != d.boot && d.used {
 		return false, errors.Join(ErrOtherMachine, g.f.Close())
@@ -245,7 +245,9 @@ func (d *directory) load(g *generation) (done bool, err error) {
 	// A file is emptied when there are two later files. So a process that has missed a generation may have missed records, too.
 	d.heard.Lost = d.heard.Lost || d.gen != nil && g.generation > d.gen.generation+1
 	d.rows.clear()
-	d.gen = g // the file of the former one is closed when nobody has it any more: a goroutine may wait for its lock
+
+	// The garbage collector closes the file of the former generation: a goroutine may still wait for its lock.
+	d.gen = g
 
 	if err := g.read(d.take); err != nil {
 		d.gen = nil
@@ -259,8 +261,10 @@ func (d *directory) load(g *generation) (done bool, err error) {
 	if ended || g.boot != d.boot {
 		return false, d.endGeneration(g)
 	}
+
+	// News in the first generation that the process reads is from before this process.
 	if !d.used {
-		d.used, d.heard = true, node.Heard{} // of before this process
+		d.used, d.heard = true, node.Heard{}
 	}
 
 	g.limit = min(4*g.end+d.grow, maxFile/2)

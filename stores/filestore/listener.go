@@ -117,7 +117,7 @@ func (l *listener) work() {
 	l.working = false
 }
 
-// tell rings for the nodes that are to hear of a step at once.
+// tell rings for the nodes that must learn of a step at once.
 func (l *listener) tell(told *node.Told) {
 	if told.All {
 		l.bells.ringAll(l.node)

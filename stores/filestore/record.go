@@ -116,7 +116,7 @@ type rows struct {
 // clear forgets all rows.
 func (r *rows) clear() { *r = rows{Table: node.NewTable(nil)} }
 
-// take takes in a record.
+// take applies a record.
 func (r *rows) take(rec *record) {
 	r.ahead = rec.ahead
 	for i := range rec.rows {
@@ -231,7 +231,7 @@ type generation struct {
 	f    *os.File
 	path string
 	header
-	end   int64 // the records up to here were taken in
+	end   int64 // the records up to here were read
 	limit int64 // a longer file is ended
 }
 
@@ -300,7 +300,7 @@ func (g *generation) isLost() (bool, error) {
 	return err == nil && !os.SameFile(own, there), err
 }
 
-// read calls take with each whole record that was not taken in before, and moves end behind it. It returns nil at the end of the file, and at
+// read calls take with each whole record that was not read before, and moves end behind the record. It returns nil at the end of the file, and at
 // bytes that are no record.
 func (g *generation) read(take func(record) error) error {
 	// have bytes at the beginning of buf were read, from end on.
@@ -314,7 +314,7 @@ func (g *generation) read(take func(record) error) error {
 		have += n
 		b := buf[:have]
 
-		// Take in all whole records. The rest of a record is read with the next bytes.
+		// Take all whole records. The rest of a record is read with the next bytes.
 		for {
 			r, ok := parseRecord(b, g.end)
 			if !ok {
@@ -329,7 +329,7 @@ func (g *generation) read(take func(record) error) error {
 		}
 
 		if err != nil {
-			return nil // that is the end of the file
+			return nil // the end of the file
 		}
 
 		// The next record is longer than the buffer.
@@ -339,14 +339,14 @@ func (g *generation) read(take func(record) error) error {
 			buf = larger
 		} else {
 			if len(b) == len(buf) {
-				return nil // no record
+				return nil // a full buffer that is no record
 			}
 			have = copy(buf, b)
 		}
 	}
 }
 
-// cutTorn takes away a last record that a process has begun and not ended. The file is locked, so that no process is writing a record. A torn record
+// cutTorn cuts off a last record that a process has begun and not finished. The file is locked, so that no process is writing a record. A torn record
 // has no whole record behind it, and no more bytes than a record can have: otherwise the file is damaged.
 func (g *generation) cutTorn(size int64) error {
 	if size-g.end > recordHead+maxRecord {
@@ -370,7 +370,7 @@ func (g *generation) cutTorn(size int64) error {
 // write appends a record.
 func (g *generation) write(b []byte) error {
 	if _, err := g.f.WriteAt(b, g.end); err != nil {
-		_ = g.f.Truncate(g.end) // the rest is no record
+		_ = g.f.Truncate(g.end) // a part of the record is no record
 		return err
 	}
 	return nil

@@ -48,7 +48,8 @@ func unlock(f *os.File) { _ = flock(f, syscall.LOCK_UN) }
 
 // flock is the call flock(2). A signal does not end it.
 func flock(f *os.File, how int) error {
-	defer runtime.KeepAlive(f) // the garbage collector would close the file, and the kernel give its number to a new file
+	// Without KeepAlive the garbage collector could close the file, and the kernel give its number to a new file.
+	defer runtime.KeepAlive(f)
 	for {
 		if err := syscall.Flock(int(f.Fd()), how); err != syscall.EINTR {
 			return os.NewSyscallError("flock", err)
@@ -57,7 +58,7 @@ func flock(f *os.File, how int) error {
 }
 
 // giveTo gives a file to the owner of a directory, which only the superuser may do, or to its group, which its members may do. A
-// process that may do neither keeps the file: then the directory's rights for all others count.
+// process that may do neither keeps the file, which all others use by the directory's rights for others.
 func giveTo(f *os.File, dir fs.FileInfo) {
 	of := dir.Sys().(*syscall.Stat_t)
 	if f.Chown(int(of.Uid), int(of.Gid)) != nil {

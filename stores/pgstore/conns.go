@@ -14,20 +14,20 @@ const idleFor = time.Minute
 // maxPatience bounds how long a caller waits for a connection that is in use before it makes a new one.
 const maxPatience = time.Second
 
-// conns are the connections of a database, besides the one that listens. Connections are made when they are needed, and closed when they have not been
+// conns are the connections of a database, besides the connection that listens. Connections are made when they are needed, and closed when they have not been
 // used for a minute, so that there is nothing to close.
 //
 // To connect costs the server as much as some dozens of transactions, and while many programs begin together it has time for little else. So a caller
-// that finds all connections in use waits for one of them as long as the last new one took, and makes a new one only then. That is never later than
-// twice the better of both.
+// that finds all connections in use waits for one of them as long as the last new one took, and makes a new one only after that time. So it never
+// takes more than twice the time of the better choice.
 type conns struct {
 	places chan struct{} // its capacity is the number of connections
 	dial   func(context.Context) (*conn, error)
 
 	mu       sync.Mutex
-	idle     []*conn       // the last was used last
+	idle     []*conn       // in the order in which they were last used
 	used     int           // how many connections are in use, or are being made
-	returned chan struct{} // is closed when a connection is not in use any more
+	returned chan struct{} // closed when the next connection is not in use any more
 	took     time.Duration // how long the last new connection took
 	tidy     *time.Timer
 	tidys    bool // tidy runs
@@ -65,8 +65,8 @@ func (p *conns) get(ctx context.Context) (*conn, error) {
 	}
 }
 
-// take returns a connection that is not in use, if there is one. Otherwise patience is for how long a caller that came at a time waits until returned is
-// closed: with 0 it makes a new connection, which counts as used from now on.
+// take returns a connection that is not in use, if there is one. Otherwise patience is for how long a caller that came at a time must wait for returned
+// to be closed. If patience is 0 the caller must make a new connection, which counts as used from now on.
 func (p *conns) take(came time.Time) (c *conn, returned <-chan struct{}, patience time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,7 +80,7 @@ func (p *conns) take(came time.Time) (c *conn, returned <-chan struct{}, patienc
 		return c, nil, 0
 	}
 
-	// Without a connection in use none will come back.
+	// Without a connection in use there is none to wait for.
 	patience = min(p.took, maxPatience) - time.Since(came)
 	if p.used == 0 || patience <= 0 {
 		p.used++
@@ -105,7 +105,7 @@ func (p *conns) connect(ctx context.Context) (*conn, error) {
 	return c, nil
 }
 
-// leave notes that a connection is not in use any more, or could not be made. With c it can be used again.
+// leave notes that a connection is not in use any more, or could not be made. If c is not nil it can be used again.
 func (p *conns) leave(c *conn) {
 	p.mu.Lock()
 	p.used--
@@ -147,7 +147,7 @@ func (p *conns) tidyLater() {
 	})
 }
 
-// closeIdle closes connections that have not been used since then.
+// closeIdle closes the connections that have not been used since a time.
 func (p *conns) closeIdle(since time.Time) {
 	// The connections that were used last are at the end.
 	p.mu.Lock()

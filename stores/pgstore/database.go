@@ -64,8 +64,9 @@ func newDatabase(config *pgx.ConnConfig, o Options) (*database, error) {
 	}
 
 	d := &database{server: server{config: config, before: o.BeforeConnect, after: o.afterConnect, sql: newStatements(o.Schema)}}
+	// Messages that PgBouncer passes on to these connections are dropped.
 	d.conns = newConns(o.Connections, func(ctx context.Context) (*conn, error) {
-		return d.server.connect(ctx, func(*pgconn.PgConn, *pgconn.Notification) {}) // notices that PgBouncer passes on
+		return d.server.connect(ctx, func(*pgconn.PgConn, *pgconn.Notification) {})
 	})
 	d.sweeper.conns, d.sweeper.sql = d.conns, d.server.sql
 	d.listener.conns, d.listener.server = d.conns, &d.server
@@ -93,8 +94,8 @@ func (d *database) Transact(ctx context.Context, group string, keys []string, do
 	}
 }
 
-// free ends the session that has the lock of a group, if it waits for a program that stands still. If that fails, the lock
-// is asked for again all the same.
+// free ends the session that has the lock of a group, if the session waits for a program that stands still. It returns no
+// error, because the caller asks for the lock again in any case.
 func (d *database) free(ctx context.Context, group string) {
 	c, err := d.conns.get(ctx)
 	if err != nil {
@@ -158,7 +159,7 @@ func (d *database) transact(ctx context.Context, c *conn, group string, keys []s
 		t.Put(group+syncKey, nil, syncKeep)
 	}
 
-	// From here on nothing may cancel a statement: see server.connect.
+	// From here on nothing may cancel a statement, and after an error saving stays set: see server.connect.
 	c.saving.Store(true)
 	if err := t.save(); err != nil {
 		if isUndone(err) {
@@ -198,9 +199,10 @@ func (d *database) Read(ctx context.Context, _ string, keys []string, do func(ro
 
 		stop := c.until(ctx)
 		t := &tx{sql: d.server.sql, c: c}
-		broke, again := t.look(keys), false
+		broke := t.look(keys)
+		again := false
 		if broke != nil {
-			// A connection that was idle may have been closed since: then a new connection is tried.
+			// A connection that was idle may have been closed since, so try a new connection.
 			again = c.used && c.IsClosed() && ctx.Err() == nil
 			err = wrap(broke)
 		} else {

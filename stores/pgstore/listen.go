@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	pollEvery   = 250 * time.Millisecond // how often nodes that do not hear messages look
+	pollEvery   = 250 * time.Millisecond // how often a node looks while no messages arrive
 	linger      = 5 * time.Second        // how long the connection is kept when nobody listens
 	probeWait   = 2 * time.Second        // how long a message of the listener to itself may take
-	probeAgain  = time.Minute            // when a listener that hears no messages tries again, after it tried some times sooner
+	probeAgain  = time.Minute            // the longest pause before a listener that receives no messages tries again
 	connectNext = time.Second            // when a listener that has lost its connection connects again
 )
 
@@ -27,8 +27,8 @@ var errNoMessages = errors.New("pgstore: LISTEN does not work here")
 // errAnotherNode ends a connection that does not listen for a node that has begun to.
 var errAnotherNode = errors.New("pgstore: another node listens")
 
-// A listener hears messages of other nodes on one connection, as long as an ear listens. When it hears no messages,
-// because there is no connection or a pooler is in between, each ear looks four times a second.
+// A listener receives messages of other nodes on one connection, as long as there are ears. While no messages arrive,
+// because there is no connection or a pooler is in between, each ear is woken four times a second.
 type listener struct {
 	server *server
 	conns  *conns
@@ -37,7 +37,7 @@ type listener struct {
 	ears    map[*ear]struct{}
 	running bool
 	hears   bool     // messages arrive
-	heard   int      // how many messages did
+	heard   int      // how many messages have arrived
 	channel []string // the nodes for which the connection listens, and everyone, or nil if there is none
 	end     func()   // ends what run waits for
 	again   func()   // ends the connection, so that run makes a new one
@@ -45,7 +45,7 @@ type listener struct {
 	ending  *time.Timer
 }
 
-// An ear is somebody who listens.
+// An ear is one call of start, until its stop.
 type ear struct {
 	group, node string
 	wake        func()
@@ -79,7 +79,7 @@ func (l *listener) start(group, node string, wake func()) (stop func()) {
 		go l.run(ctx)
 
 	case l.channel != nil && !slices.Contains(l.channel, node):
-		// The connection does not listen for this node yet, so a new one takes its place.
+		// The connection does not listen for this node yet, so a new connection takes its place.
 		l.again()
 	}
 
@@ -126,7 +126,8 @@ func (l *listener) poll(e *ear) {
 
 // run listens for messages until ctx ends, and connects again whenever the connection is lost.
 func (l *listener) run(ctx context.Context) {
-	next := connectNext // a server that is busy may be late, too
+	// The first pause is short although messages do not arrive: a busy server may only have been late.
+	next := connectNext
 	for ctx.Err() == nil {
 		// Listen on one connection until it is lost, or until a further node needs a connection that listens for it, too.
 		within, again := context.WithCancelCause(ctx)
@@ -201,7 +202,7 @@ func (l *listener) wake(whom func(*ear) bool) {
 	}
 }
 
-// listen hears messages on one connection, if a message from a second connection arrives.
+// listen receives messages on one connection until it is lost. It returns errNoMessages if no messages arrive.
 func (l *listener) listen(ctx context.Context) error {
 	c, err := l.server.connect(ctx, nil)
 	if err != nil {
@@ -216,8 +217,8 @@ func (l *listener) listen(ctx context.Context) error {
 		}
 	}
 
-	// PgBouncer takes LISTEN and does nothing, so the listener sends itself a message first: to a channel of its own, if it has any, because where many
-	// programs begin together each would hear the messages of all.
+	// PgBouncer takes LISTEN and does nothing, so the listener sends itself a message first. The message goes to a channel of one node if there is one:
+	// in the channel of all, many programs that begin together would receive the messages of each other.
 	probe := strconv.FormatUint(rand.Uint64(), 36)
 	if err := l.sendProbe(ctx, c, channels[len(channels)-1], probe); err != nil {
 		return err
@@ -261,7 +262,7 @@ func (l *listener) await(ctx context.Context, c *conn, probe string) error {
 	}
 }
 
-// sendProbe sends the listener a message. Behind a pooler the message must come from a different connection than the one that listens: a pooler may
+// sendProbe sends the listener a message. Behind a pooler the message must come from a different connection than the connection that listens: a pooler may
 // hand a message back to the client that sent it, and no other message.
 func (l *listener) sendProbe(ctx context.Context, c *conn, channel, probe string) error {
 	direct, err := c.isDirect(ctx)
@@ -293,7 +294,7 @@ func (l *listener) notify(ctx context.Context, channel, text string) error {
 	return nil
 }
 
-// hear takes in a message: a group, and nodes or everyone.
+// hear wakes the ears that a message names. Its text is a group, and the names of nodes or everyone.
 func (l *listener) hear(text string) {
 	group, nodes, _ := strings.Cut(text, " ")
 	named := strings.Fields(nodes)

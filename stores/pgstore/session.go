@@ -79,7 +79,7 @@ func (s *session) hear(ctx context.Context) (*pgconn.Notification, error) {
 	}
 }
 
-// asked takes the questions. A later one interrupts the wait for a message.
+// asked returns the questions that have no answer yet. From now on a new question calls interrupt.
 func (s *session) asked(interrupt func()) []*question {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,12 +88,14 @@ func (s *session) asked(interrupt func()) []*question {
 	return asked
 }
 
-// answer answers questions. Its error is of the session, which is over then.
+// answer answers questions. After an error the session is over.
 func (s *session) answer(ctx context.Context, asked []*question) error {
 	for _, q := range asked {
 		a := s.find(ctx, q)
 		q.answer <- a
-		if a.err != nil && !isError(a.err) { // a right that is missing for the locks is no reason to hear nothing
+
+		// Messages still arrive if only a right for the locks is missing.
+		if a.err != nil && !isError(a.err) {
 			return a.err
 		}
 	}
@@ -105,7 +107,7 @@ func (s *session) find(ctx context.Context, q *question) (a answer) {
 	ctx, stop := context.WithTimeout(ctx, probeWait)
 	defer stop()
 
-	// The server refuses the lock only while a stranger waits to have it alone: the next question tries again.
+	// The server refuses the lock only while a stranger asks for an exclusive lock: the next question tries again.
 	if !s.held[q.own] {
 		var got bool
 		if a.err = s.c.QueryRow(ctx, s.sql.attend, q.own).Scan(&got); a.err != nil {
@@ -158,7 +160,6 @@ type attendance struct {
 
 // Present implements [rowstore.Session].
 func (a *attendance) Present(ctx context.Context, nodes []string) (present []bool, now time.Time, err error) {
-	// The listener notices by itself that its connection is gone.
 	q := &question{own: a.own, answer: make(chan answer, 1)}
 	for _, n := range nodes {
 		q.numbers = append(q.numbers, a.session.sql.session(n))
@@ -169,6 +170,7 @@ func (a *attendance) Present(ctx context.Context, nodes []string) (present []boo
 	a.session.interrupt()
 	a.session.mu.Unlock()
 
+	// The listener ends the session when its connection is gone.
 	select {
 	case found := <-q.answer:
 		return found.present, found.now, found.err
@@ -286,8 +288,8 @@ func (c *conn) isDirect(ctx context.Context) (bool, error) {
 	return err == nil && pid == c.PgConn().PID(), err
 }
 
-// until makes all waits for the server fail when ctx ends, until stop is called. Stop returns false if ctx has ended before: then the connection
-// cannot be used any longer. pgx does the same with a goroutine for each trip.
+// until makes all waits for the server fail when ctx ends, until stop is called. stop returns false if ctx has ended before, so that the connection
+// cannot be used any longer. pgx would need a goroutine for each trip.
 func (c *conn) until(ctx context.Context) (stop func() bool) {
 	server := c.PgConn().Conn()
 	return context.AfterFunc(ctx, func() { _ = server.SetDeadline(time.Unix(1, 0)) })

@@ -17,8 +17,8 @@ import (
 // How long a transaction may be in the way of others. A program that stands still while it has the lock
 // of a group is cut off by the server: its changes are not saved then.
 const (
-	standstill = time.Second     // a transaction of which the server hears nothing is ended
-	lockWait   = 2 * time.Second // who waits longer for the lock looks whether its holder stands still, see free
+	standstill = time.Second     // the server ends a transaction from which it gets nothing for this long
+	lockWait   = 2 * time.Second // after this wait for the lock a transaction looks whether the holder stands still: see free
 
 	// answerWait is how long before the end of its time a transaction ends its wait for the lock. Otherwise the end of the time would cost the
 	// connection, and where many programs wait, new connections would leave the server no time for transactions.
@@ -57,7 +57,7 @@ func newStatements(schema string) *statements {
 	table := schema + ".budgets"
 	return &statements{
 		schema: schema,
-		// The settings and the time belong to the wait for the lock. The settings end with the transaction, so that PgBouncer can give the
+		// The settings for the wait for the lock, and the time before it. The settings end with the transaction, so that PgBouncer can give the
 		// connection to others. statement_timeout would end the wait for a synchronous standby, and COMMIT would succeed all the same.
 		begin: fmt.Sprintf(`SELECT pg_catalog.set_config('idle_in_transaction_session_timeout', '%d', true),
 			pg_catalog.set_config('lock_timeout', $1, true), pg_catalog.set_config('statement_timeout', '0', true), `+planning+`, `+clock,
@@ -149,7 +149,7 @@ const (
 type sweeper struct {
 	conns *conns
 	sql   *statements
-	next  atomic.Int64 // when, in nanoseconds of this program's clock
+	next  atomic.Int64 // when the next sweep is due, in nanoseconds of this program's clock
 }
 
 // sweepSometimes removes old rows in a goroutine, about once a minute as long as there are transactions.
@@ -172,7 +172,7 @@ func (s *sweeper) sweepSometimes() {
 			for n := int64(maxSwept); n == maxSwept; {
 				var err error
 				if n, err = s.sweep(ctx); err != nil {
-					return // a later call will
+					return // a later call will sweep
 				}
 			}
 		}()
@@ -205,7 +205,7 @@ type row struct {
 	key        string
 	generation int64
 	updates    int32
-	value      []byte // nil: there is no row
+	value      []byte // nil if there is no row
 	expires    time.Time
 }
 
@@ -217,7 +217,7 @@ type tx struct {
 	asked time.Time
 	rows  []row    // that were read
 	puts  []row    // to be saved
-	wakes []string // nodes to wake; everyone: all of the group
+	wakes []string // nodes to wake, where everyone stands for all of the group
 	group string
 	broke error // of a Get: nothing can be saved any more
 
@@ -276,7 +276,8 @@ func (t *tx) read(keys []string) (now time.Time, err error) {
 	return now, closed(replies, err)
 }
 
-// closed ends a trip. Its error is the first one of the trip: pgx returns it once more at the end.
+// closed ends a trip, in which err was the first error or nil. It returns the first error of the whole trip: at the end pgx may return
+// err once more.
 func closed(replies pgx.BatchResults, err error) error {
 	if last := replies.Close(); err == nil {
 		return last
@@ -320,7 +321,7 @@ func roundUp(t time.Time, keep time.Duration) time.Time {
 	return t.Truncate(step).Add(step)
 }
 
-// readRows takes in the reply to the statement that reads rows, and returns the time of the clock.
+// readRows reads the reply to the statement that reads rows, adds the rows to t.rows, and returns the time of the clock.
 func (t *tx) readRows(replies pgx.BatchResults, keys []string) (now time.Time, err error) {
 	found, err := replies.Query()
 	if err != nil {
@@ -354,10 +355,10 @@ func (t *tx) start(keys []string, wait time.Duration) error {
 		keys = []string{""} // for the clock
 	}
 
-	// The order of the statements is the order in which started takes in the replies.
+	// started reads the replies in the order of these statements.
 	b := new(pgx.Batch)
 	b.Queue(begin)
-	b.Queue(t.sql.begin, strconv.FormatInt(max(1, wait.Milliseconds()), 10)) // 0 would be a wait without end
+	b.Queue(t.sql.begin, strconv.FormatInt(max(1, wait.Milliseconds()), 10)) // the server would take 0 for a wait without end
 	t.queuePlans(b, keys)
 	b.Queue(t.sql.lock(t.group))
 	b.Queue(t.sql.read, keys)
@@ -389,7 +390,7 @@ func (t *tx) queuePlans(b *pgx.Batch, keys []string) {
 	}
 }
 
-// started takes in the replies to the first trip, and returns the times before and after the wait for the lock.
+// started reads the replies to the first trip, and returns the times before and after the wait for the lock.
 func (t *tx) started(replies pgx.BatchResults, keys []string) (before, now time.Time, err error) {
 	// BEGIN has no row.
 	if _, err := replies.Exec(); err != nil {
@@ -430,7 +431,7 @@ func (t *tx) save() error {
 	t.c.warning = nil
 	b := new(pgx.Batch)
 
-	// The generation of a row that is saved must be known.
+	// To save a row its present generation must be known.
 	if len(t.puts) > 0 {
 		if err := t.fetch(keysOf(t.puts)); err != nil {
 			return err

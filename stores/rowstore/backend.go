@@ -49,11 +49,14 @@ func wrap(err error) error {
 // Listen implements [node.Backend].
 func (b *backend) Listen(wake func(told bool)) (stop func(), err error) {
 	hear := b.hear(wake)
-	attend := b.dead.listen() // a node that hears of others shows them that it lives
+
+	// A node that listens for news also shows other nodes that it lives.
+	attend := b.dead.listen()
 	return func() { hear(); attend() }, nil
 }
 
-// hear has wake called when others have news.
+// hear has wake called with true when other nodes have news, until stop is called. If the database cannot wake nodes,
+// hear has wake called with false each time the node has to look.
 func (b *backend) hear(wake func(told bool)) (stop func()) {
 	if n, ok := b.group.db.(Notifier); ok {
 		if stop, err := n.Listen(b.group.name(), nodeName(b.group.node), func() { wake(true) }); err == nil {
@@ -61,7 +64,7 @@ func (b *backend) hear(wake func(told bool)) (stop func()) {
 		}
 	}
 
-	// The database cannot tell nodes now.
+	// The database cannot wake nodes, or not now.
 	return node.Poll(func(bool) {
 		if b.group.takeLook() {
 			wake(false)

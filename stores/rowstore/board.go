@@ -14,23 +14,23 @@ import (
 type board struct {
 	time    int64 // the latest time that any node has seen, if there are many clocks
 	last    int64 // the version of the last note, or 0 if there was none
-	dropped int64 // the version of the last note that was taken down, and that is a loss for a node that has not read it
+	dropped int64 // the version of the last note that was taken down although a node may still have needed it
 	notes   []note
 }
 
-// A note is news of one node for others. Versions grow, also if the row is lost: they follow
-// the clock.
+// A note is news of one node for others. Versions follow the clock, so they grow even if the
+// row is lost.
 type note struct {
 	version, from int64
-	all           bool    // it is for all nodes
-	nodes         []int64 // the readers
+	all           bool    // the note is for all nodes
+	nodes         []int64 // the nodes that the note is for, if it is not for all
 	news          []byte
 }
 
 const (
 	boardForm = 1         // each form has a number of its own
 	noteLife  = 3_000_000 // for how many microseconds a note stays: a node that waits looks once a second at the least
-	askLife   = 250_000   // for how many microseconds it matters to a node that it was asked to come: it is silent then
+	askLife   = 250_000   // for how many microseconds a note matters that asks a node to come: the node counts as silent after that time
 	maxBoard  = 2048      // bytes of notes
 )
 
@@ -75,7 +75,7 @@ func (all *board) bytes() []byte {
 func (n *note) append(b []byte) []byte {
 	b = binary.AppendVarint(binary.AppendVarint(b, n.version), n.from)
 
-	// 0 stands for all nodes. Otherwise it is the number of readers and 1.
+	// 0 stands for all nodes, and any other number for the number of readers plus 1.
 	to := int64(len(n.nodes)) + 1
 	if n.all {
 		to = 0
@@ -83,8 +83,8 @@ func (n *note) append(b []byte) []byte {
 
 	b = binary.AppendVarint(b, to)
 	if !n.all {
-		for _, to := range n.nodes {
-			b = binary.AppendVarint(b, to)
+		for _, reader := range n.nodes {
+			b = binary.AppendVarint(b, reader)
 		}
 	}
 
@@ -92,13 +92,13 @@ func (n *note) append(b []byte) []byte {
 	return append(b, n.news...)
 }
 
-// pin puts up a note of the node from, which says what others must be told, and takes down notes that are old or too many.
+// pin adds a note of the node from, with the news that told has for others, and takes down notes that are old or too many.
 func (all *board) pin(now int64, from int64, told *node.Told) {
 	n := note{version: max(all.last+1, now), from: from, all: told.All, nodes: told.Nodes, news: node.AppendNews(nil, &told.News)}
 	all.last = n.version
 	all.notes = append(all.notes, n)
 
-	// From the newest note on, notes stay while they are young and not too many.
+	// The newest notes stay, as far as they are young and fit into maxBoard together.
 	size := 0
 	for i := range slices.Backward(all.notes) {
 		size += len(all.notes[i].append(nil))
@@ -126,9 +126,10 @@ func (n *note) onlyAsks() bool {
 	return err == nil && len(news.Called)+len(news.Useless)+len(news.Closed) == 0
 }
 
-// since returns the news in notes after a version that other nodes have put up for the node reader.
+// since returns the news for the node reader: in all notes after a version that other nodes have added. h.Lost says that
+// a note after the version was taken down already.
 func (all *board) since(version, reader int64) (h node.Heard, err error) {
-	// Notes that were taken down before the node has read them are lost.
+	// The node has not read notes that were taken down after version.
 	h.Lost = all.dropped > version
 	for i := range all.notes {
 		n := &all.notes[i]

@@ -20,8 +20,8 @@ func (e *ClockError) Error() string {
 // maxBehind is by how many microseconds clocks may differ.
 const maxBehind = 60_000_000
 
-// latest returns the time of a transaction in microseconds: now, or the latest time that any node has seen if that is later. seen
-// is that time, or 0 if there is one clock. The error is a *[ClockError].
+// latest returns the time of a transaction in microseconds: the later one of now and seen. seen is the latest time that any node
+// has seen, or 0 if there is one clock. The error is a *[ClockError].
 func latest(now time.Time, seen int64) (int64, error) {
 	t := now.UnixMicro()
 	if behind := seen - t; behind > maxBehind {

@@ -9,19 +9,19 @@ import (
 const (
 	attendEvery = 250 * time.Millisecond // how often a node looks whether it has its session, and others theirs, where that matters at once
 	lineAttend  = time.Second            // how often it looks where callers wait for starts alone: there a silent node is passed anyway
-	absentFor   = 450_000                // for how many microseconds a node has no session at the least that is taken for dead: it may connect again
+	absentFor   = 450_000                // how many microseconds without a session make a node count as dead: it may connect again
 	attendAfter = 5 * time.Second        // how long a session is kept when the node does not listen any more
-	forgetAfter = time.Minute            // after which a node is forgotten of which nobody asks
+	forgetAfter = time.Minute            // how long a node is known about which nobody asks any more
 
-	// Many nodes that look make a busy server slower. So a node looks seldom enough that this takes a lookPart of its time, and at least every maxLineAttend.
+	// Many nodes that look make a busy server slower. So a node spends at most one part in lookPart of its time on looks, but looks at least every maxLineAttend.
 	lookPart      = 20
 	maxLineAttend = 5 * time.Second
 )
 
 // deaths find out which nodes are dead, by the sessions that end with a program: see [Attender].
 //
-// A node is taken for dead when this node's own session has seen the node's, does not see it any more for absentFor, and the node has said nothing
-// since. So nobody is dead after a restart of the server, which ends all sessions; a node that has lost its connection has the time to connect
+// A node counts as dead when this node's present session has seen the session of that node, has then missed it for absentFor, and the node has said
+// nothing meanwhile. So nobody is dead after a restart of the server, which ends all sessions; a node that has lost its connection has the time to connect
 // again; and a node that has no session because it holds nothing comes back by what it says.
 type deaths struct {
 	db   Attender // nil: the lease alone says who is dead
@@ -41,15 +41,16 @@ type deaths struct {
 	took    time.Duration // how long that took
 }
 
-// A peer is a node of which this one asks.
+// A peer is a node about which this node asks.
 type peer struct {
 	asked   time.Time // when this node asked last
-	present bool      // the session that goes on has seen it
-	absent  int64     // since when it has no session, a time of the store's clock. Zero means that it has one, or was not seen.
+	present bool      // this node's present session has seen the peer's session
+	absent  int64     // since when the peer has no session, by the store's clock. Zero means that it has a session, or was never seen.
 	dead    bool
 }
 
-// isDead reports whether a node has no session, and has said nothing since it has none.
+// isDead reports whether a node is dead: it has lost its session, and has said nothing since. heard is when it last said
+// something, by the store's clock.
 func (d *deaths) isDead(node, heard int64) bool {
 	if d.db == nil {
 		return false
@@ -89,7 +90,7 @@ func (d *deaths) listen() (stop func()) {
 	}
 }
 
-// tick looks who is present, with a session that it opens first if there is none. It has itself called again for as long as the node listens, and a
+// tick looks which nodes are present, and opens a session if there is none. It has itself called again for as long as the node listens, and a
 // little longer.
 func (d *deaths) tick() {
 	more, last := d.goesOn()
@@ -114,9 +115,10 @@ func (d *deaths) tick() {
 	time.AfterFunc(attendEvery, d.tick)
 }
 
-// isDue reports whether it is time to look for dead nodes: always where slots are held or waited for, and while a node is
-// missed that may be dead; otherwise once every lineAttend, or more seldom if a look takes long.
+// isDue reports whether it is time to look for dead nodes. Each tick looks where slots are held or waited for, and while a
+// node without a session may be dead. All other looks come every lineAttend, or more seldom if a look takes long.
 func (d *deaths) isDue() bool {
+	// Half a tick is taken off, because a look comes with the nearest tick.
 	every := max(lineAttend, min(lookPart*d.took, maxLineAttend))
 	if d.now() || time.Since(d.checked) >= every-attendEvery/2 {
 		return true
@@ -132,7 +134,8 @@ func (d *deaths) isDue() bool {
 	return false
 }
 
-// goesOn reports whether the node listens, or did so a moment ago. If not, it returns the session, which is to be closed, and listen has tick called anew.
+// goesOn reports whether the node listens, or did so a moment ago. If not, it returns the session, which must be closed, and the next listen starts
+// tick again.
 func (d *deaths) goesOn() (more bool, last Session) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -143,7 +146,7 @@ func (d *deaths) goesOn() (more bool, last Session) {
 	return d.ticks, last
 }
 
-// attend opens a session, which forgets what an earlier one has seen.
+// attend opens a session. The nodes that an earlier session has seen count as not seen any more.
 func (d *deaths) attend(ctx context.Context) {
 	session, err := d.db.Attend(ctx, d.node)
 	if err != nil {
@@ -154,7 +157,7 @@ func (d *deaths) attend(ctx context.Context) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 
-	// The server may have ended all sessions together: a node that the new session has not seen is not dead for that.
+	// The server may have ended all sessions together: a node does not count as dead because the new session has not seen it yet.
 	for _, p := range d.peers {
 		p.present = false
 		if !p.dead {
@@ -203,14 +206,14 @@ func (d *deaths) asked() (nodes []int64) {
 	return nodes
 }
 
-// note takes in which nodes are present at a time. It reports whether one has died.
+// note records which nodes are present at a time, and reports whether a node has died.
 func (d *deaths) note(nodes []int64, present []bool, now int64) (died bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for i, n := range nodes {
 		p := d.peers[n]
 		switch {
-		case p == nil: // it was forgotten
+		case p == nil: // forgotten meanwhile
 
 		case present[i]:
 			p.present, p.absent, p.dead = true, 0, false

@@ -18,9 +18,9 @@ type group struct {
 
 	mu    sync.Mutex
 	seen  int64      // the version of the last note that the node has read
-	knows bool       // it has read one
+	knows bool       // the node has read the board before
 	heard node.Heard // what other nodes have done, not returned yet
-	read  time.Time  // when the node has read last what others have done
+	read  time.Time  // when the node last read what others have done
 	waits bool       // callers of the node wait in lines for starts
 	asked time.Time  // from when on other nodes may ask this one to come to a line
 	slots bool       // callers of the node hold slots, or wait for slots
@@ -28,17 +28,17 @@ type group struct {
 	trouble atomic.Pointer[error] // why the step that is under way takes long, or nil if it does not
 }
 
-// lineLook is how often a node that others cannot wake looks whether it is asked to come, while its callers wait in lines. A node that
-// is asked has 100 ms to come.
+// lineLook is how often a node that others cannot wake looks whether it is asked to come, while its callers wait in lines. It has
+// 100 ms to come.
 const lineLook = 80 * time.Millisecond
 
-// maxQuiet is for how many microseconds a node relies on others not to ask it to come, at the most.
+// maxQuiet is the longest time, in microseconds, for which a node relies on others not to ask it to come.
 const maxQuiet = 1_000_000
 
 // minLook is the least time between two questions of when to look.
 const minLook = 5 * time.Millisecond
 
-// untilLook returns how long it is until a node that others cannot wake has to look. Its steps look, too. The group is locked.
+// untilLook returns how long it is until a node that others cannot wake has to look. Each step counts as a look. The group is locked.
 func (g *group) untilLook() time.Duration {
 	since := time.Since(g.read)
 	until := node.Often - since
@@ -92,7 +92,7 @@ func (g *group) take() (h node.Heard) {
 	return h
 }
 
-// putBack has the news that a step has not taken in told again.
+// putBack takes back news that take has returned, because a step that failed has not used it. The next take returns it again.
 func (g *group) putBack(h node.Heard) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -100,12 +100,12 @@ func (g *group) putBack(h node.Heard) {
 	g.heard = h
 }
 
-// hear takes in the notes of the board that this node has not read yet.
+// hear reads the notes of the board that this node has not read yet, and keeps their news for take.
 func (g *group) hear(all *board) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
-	// The first look only says how far the board is: earlier news are of a time before this node.
+	// News on the board at the first look is of a time before this node, and does not concern it.
 	if g.knows && all.last > g.seen {
 		h, err := all.since(g.seen, g.node)
 		if err != nil {
@@ -119,8 +119,8 @@ func (g *group) hear(all *board) error {
 	return nil
 }
 
-// open reads the rows with which a step or a look begins. The first key is the board's. In a step the second key is the node's
-// record's. The rest are keys of budgets.
+// open reads the rows with which a step or a look begins. The first key is of the board. In a step the second key is of the
+// node's record. The remaining keys are of budgets. The database was not asked for its time before asked.
 func (g *group) open(tx Tx, keys []string, asked time.Time, isStep bool) (o opened, err error) {
 	values, err := tx.Get(keys...)
 	if err != nil {

@@ -14,8 +14,8 @@ const (
 	// maxLooks is how many looks are under way at the most.
 	maxLooks = 3
 
-	// lookAlone is the least time between the beginnings of two looks. Callers that come while a slow look is under way would otherwise have
-	// their answer after two looks, and too late for a start that they want to confirm.
+	// lookAlone is for how long the next look waits for the end of the look that is under way. If looks are slow callers do not wait longer: an
+	// answer after two looks comes too late for a start that they want to confirm.
 	lookAlone = 5 * time.Millisecond
 
 	// hedgeAfter is after how many times the usual length of a look a second look is made for the same callers. The first answer counts. Where a
@@ -31,11 +31,11 @@ type looks struct {
 	waiting []*look       // callers without an answer
 	fresh   bool          // a caller has come since the last look began
 	running int           // looks that are under way
-	alone   bool          // the last look has begun less than lookAlone ago, so that the next look waits
+	alone   bool          // the last look began less than lookAlone ago and is not over, so the next waits
 	usual   time.Duration // how long looks take, on average
 }
 
-// A look is what one caller wants to look at. The lock of the looks guards it.
+// A look is the wish of one caller to see some rows. The lock of the looks guards it.
 type look struct {
 	keys []ledger.Key
 	see  func(node.Rows) // is shown the rows
@@ -107,6 +107,7 @@ func (l *looks) run(batch []*look) {
 	}
 	l.mu.Unlock()
 
+	// next lets the next look begin, at its first call only: after that, alone belongs to the next look.
 	next := sync.OnceFunc(func() { l.alone = false })
 	long := time.AfterFunc(lookAlone, func() { l.locked(next, l.begin) })
 	slow := time.AfterFunc(hedge, func() { l.locked(next, l.beginNow) })

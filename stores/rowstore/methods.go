@@ -17,7 +17,7 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 }
 
 // Cancel gives back a start that was not used, or a place in line. It returns no
-// error: a start that the database does not hear of stays charged.
+// error: a start that the database is not told of stays charged.
 func (s *Store) Cancel(b *store.Booking, g store.Grant) {
 	s.node.Cancel(b, g)
 }

@@ -35,16 +35,16 @@ func New(db Database, o Options) (*Store, error) {
 	}
 
 	options := o.orDefaults()
-	of := node.Options{
+	nodeOptions := node.Options{
 		Node: ledger.Node{ID: node.NewNode(), Lease: options.Lease.Microseconds()},
 		Rows: options.Rows,
 	}
 
 	if a, ok := db.(arriver); ok {
-		of.Arrivals = a.Arrivals()
+		nodeOptions.Arrivals = a.Arrivals()
 	}
 
-	return &Store{node.New(newBackend(db, of.Node.ID, options), of)}, nil
+	return &Store{node.New(newBackend(db, nodeOptions.Node.ID, options), nodeOptions)}, nil
 }
 
 // An arriver is a Database of a test whose stores count arrivals together, as if no two callers came

@@ -43,14 +43,14 @@ type steps struct {
 	saved  int64     // the number in the record, as the node knows
 	rests  time.Time // until then the node makes no steps
 
-	// Of the step that goes on.
+	// The state of the present step.
 	decide func(node.Rows) node.Told
-	asked  time.Time
+	asked  time.Time  // when the transaction, or its last call of do, began
 	ended  bool       // the last call of do got to its end
 	put    bool       // a call of do has put something
 	noted  bool       // the record has the step's number, if the transaction of do is saved
 	back   bool       // the rows are of an earlier time
-	taken  node.Heard // what other nodes have done that the step takes in
+	taken  node.Heard // the news of other nodes that the step uses
 }
 
 // errBack says why a node rests. Callers wait.
@@ -58,7 +58,8 @@ var errBack = fmt.Errorf("%w as usual: its rows are as they were some time ago, 
 
 // rest has the node make no steps until its lease is over in all rows.
 func (s *steps) rest() error {
-	s.rests, s.saved, s.back = time.Now().Add(s.options.Lease+s.options.Lease/10), 0, false
+	s.rests = time.Now().Add(s.options.Lease + s.options.Lease/10)
+	s.saved, s.back = 0, false
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.heard.Lost = true // waiters that were called may be in the rows again
@@ -66,7 +67,7 @@ func (s *steps) rest() error {
 }
 
 // make makes a step, in as many tries as it needs. After an error the step was not saved, with the exception of a
-// *doubtError: then nobody knows.
+// *doubtError, which says that nobody knows.
 func (s *steps) make(budgets []ledger.Key, decide func(node.Rows) node.Told) (failed error) {
 	if time.Now().Before(s.rests) {
 		return errBack
@@ -83,7 +84,8 @@ func (s *steps) make(budgets []ledger.Key, decide func(node.Rows) node.Told) (fa
 	keys := s.names.rows([]string{s.names.board(), s.names.record(s.node)}, budgets)
 	for tries := 1; ; tries++ {
 		// Each try has a number of its own, so that a try that was fenced can never be saved.
-		s.number, s.ended, s.put = s.number+1, false, false
+		s.number++
+		s.ended, s.put = false, false
 		err := s.transact(keys, s.do)
 		if err == nil && s.noted {
 			s.saved = s.number
@@ -92,7 +94,7 @@ func (s *steps) make(budgets []ledger.Key, decide func(node.Rows) node.Told) (fa
 			return s.rest()
 		}
 
-		// The step was saved, failed before it had put anything, or was not saved for sure.
+		// The step was saved, failed before it had put anything, or was certainly not saved.
 		if err == nil || !s.ended && !s.put || errors.Is(err, ErrNotSaved) {
 			return err
 		}
@@ -119,6 +121,7 @@ func (s *steps) make(budgets []ledger.Key, decide func(node.Rows) node.Told) (fa
 			}
 		}
 
+		// The step was certainly not saved, so make it again.
 		if tries == maxTries {
 			return err
 		}
@@ -132,11 +135,15 @@ func (s *steps) transact(keys []string, do func(Tx, []string) error) error {
 	s.asked = time.Now()
 	err := s.db.Transact(ctx, s.name(), keys, func(tx Tx) error {
 		err := do(tx, keys)
-		s.asked = time.Now() // if it is called again, the clock is read again
+
+		// A further call of do reads the clock of the database again.
+		s.asked = time.Now()
 		return err
 	})
+
+	// The database has not answered in time.
 	if err != nil && ctx.Err() != nil && !errors.Is(err, ErrAway) {
-		return fmt.Errorf("%w: %w", ErrAway, err) // it does not answer
+		return fmt.Errorf("%w: %w", ErrAway, err)
 	}
 
 	return err
@@ -175,7 +182,7 @@ func (s *steps) do(tx Tx, keys []string) error {
 		return errTwice
 	}
 
-	// A second call of do, after a refused transaction, takes in the same news again.
+	// A second call of do, after a refused transaction, uses the same news again.
 	s.taken.Add(s.take())
 	o.table.Hear(s.taken)
 	told := s.decide(&o.table)
@@ -215,7 +222,7 @@ func (s *steps) do(tx Tx, keys []string) error {
 
 // putRecord saves the record of the node.
 func (s *steps) putRecord(tx Tx, r *ledger.Record) {
-	b, _ := r.MarshalBinary() // which never fails
+	b, _ := r.MarshalBinary() // never fails
 	tx.Put(s.names.record(s.node), b, recordKeep)
 }
 
@@ -281,7 +288,7 @@ func (s *steps) fence(tx Tx, keys []string) (saved bool, err error) {
 		return record.Tried() == tryStep, nil
 	}
 
-	// Neither was. From now on the step finds a record that it does not expect.
+	// Neither has come yet. From now on the step finds a record that it does not expect.
 	s.putRecord(tx, &record)
 	return false, nil
 }

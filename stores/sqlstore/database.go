@@ -32,8 +32,8 @@ func (d *database) Transact(ctx context.Context, group string, keys []string, do
 	return repeat(ctx, func() (again bool, err error) { return d.try(ctx, group, keys, do) })
 }
 
-// repeat calls try until it does not return again, at most maxRepeats times more, and not after the end of ctx. It returns the last error, which
-// is that of ctx, too, if ctx has ended: a driver whose connection ends with ctx may tell of the connection alone.
+// repeat calls try until again is false, at most maxRepeats times more, and not after the end of ctx. It returns the last error. If ctx has ended
+// the error matches the error of ctx, too: a driver whose connection ends with ctx may name the connection alone.
 func repeat(ctx context.Context, try func() (again bool, err error)) error {
 	for n := 0; ; n++ {
 		again, err := try()
@@ -126,7 +126,7 @@ func (d *database) session(ctx context.Context) (*session, error) {
 	return &session{conn: conn}, nil
 }
 
-// check returns the server's refusal, if it comes soon. A database that is nil is refused, too.
+// check returns the error of a nil database, or the server's refusal if it comes soon. A server that is away is no error.
 func (d *database) check() error {
 	if d.db == nil {
 		return &store.OptionError{Package: "sqlstore", Option: "db", Problem: "is nil: check the error of sql.Open"}
@@ -141,7 +141,7 @@ func (d *database) check() error {
 	return nil
 }
 
-// probe returns the mistakes in the settings of connections. Once nothing is wrong, it asks no more.
+// probe asks the server for the settings of connections, and returns the mistakes in them. Once nothing is wrong it does not ask any more.
 func (d *database) probe(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -200,7 +200,7 @@ func (d *database) sweep(now time.Time) {
 		for {
 			removed, err := d.remove(ctx, minute)
 			if err != nil || removed < maxSwept {
-				return // the rest is removed in a later minute
+				return // after an error a later sweep removes the rest
 			}
 		}
 	}()

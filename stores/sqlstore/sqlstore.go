@@ -243,7 +243,7 @@ func (s *session) send(ctx context.Context, statements ...statement) error {
 // server then rolls back.
 func (s *session) end() {
 	if !s.sound {
-		_ = s.conn.Raw(func(any) error { return driver.ErrBadConn }) // which is how a pool is told to close it
+		_ = s.conn.Raw(func(any) error { return driver.ErrBadConn }) // this error has the pool close the connection
 	}
 	_ = s.conn.Close() // it may be closed already
 }

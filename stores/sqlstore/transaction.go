@@ -54,8 +54,8 @@ func patience(ctx context.Context) string {
 		clock, standstill, rows, tables)
 }
 
-// begin begins a transaction, locks the row of its group, and reads the clock and rows. It returns false if
-// the group has no row: then nothing is locked.
+// begin begins a transaction, locks the row of its group, and reads the clock and rows. It returns false, and
+// has locked nothing, if the group has no row.
 func (tx *transaction) begin(keys []string) (locked bool, err error) {
 	tx.asked = time.Now()
 
@@ -213,13 +213,14 @@ func (tx *transaction) Get(keys ...string) ([][]byte, error) {
 
 // Put implements [rowstore.Tx].
 func (tx *transaction) Put(key string, value []byte, keep time.Duration) {
-	// In whole minutes, so that the index of the column seldom changes. It stays below the minute of rows of groups.
+	// The minute from which the row may be removed: in whole minutes the index of the column seldom changes. Only rows of groups have the highest
+	// minute, so that they stay.
 	minute := tx.now.Unix()/60 + int64(min(keep, math.MaxInt64-time.Minute)/time.Minute) + 2
 	tx.puts = append(tx.puts, put{key, value, min(minute, math.MaxUint32-1)})
 }
 
-// selects returns the statement that reads the clock and rows. Passed is an expression: how many microseconds
-// of the server's clock have passed since the program sent the batch of the statement.
+// selects returns the statement that reads the clock and rows. passed is an SQL expression: how many microseconds
+// of the server's clock have passed since the batch of the statement began.
 func (tx *transaction) selects(passed string, keys []string) statement {
 	var text strings.Builder
 	text.WriteString("SELECT " + clock + ", " + passed + ", name, value FROM throttle_rows WHERE name IN (" + literal(groupRow(tx.group)))
@@ -227,7 +228,7 @@ func (tx *transaction) selects(passed string, keys []string) statement {
 		text.WriteByte(',')
 		text.WriteString(literal(key))
 
-		// A row that is not found is known not to exist.
+		// take replaces the nil if the row exists.
 		tx.rows[key] = nil
 	}
 	text.WriteByte(')')
@@ -237,7 +238,7 @@ func (tx *transaction) selects(passed string, keys []string) statement {
 // groupRow returns the name of the row of a group. Keys have no spaces.
 func groupRow(group string) string { return "group " + group }
 
-// take takes in the clock and rows, from the result of a statement of selects.
+// take reads the clock and rows from the result of a statement of selects.
 func (tx *transaction) take(rows *sql.Rows) error {
 	sent := tx.asked
 	for rows.Next() {
