@@ -42,9 +42,9 @@ func (t *Test) Response() *http.Response {
 	return resp
 }
 
-// answerDifferences returns the policies that an answer closes against the test's expectation, or
-// for a different duration.
-func (f *File) answerDifferences(t *Test) (all []string) {
+// answerDifferences returns a text for each policy that the test's answer treats differently from
+// Closes: it closes the policy, leaves the policy open, or closes it for a different duration.
+func (f *File) answerDifferences(t *Test) (differences []string) {
 	closes, err := f.closedBy(t.Response())
 	if err != nil {
 		return []string{err.Error()}
@@ -56,18 +56,19 @@ func (f *File) answerDifferences(t *Test) (all []string) {
 		// Only policies that the test does not expect remain in closes after the loop.
 		delete(closes, name)
 		if want != got {
-			all = append(all, fmt.Sprintf("the answer closes policy %q for %v, and not for %v", name, lengthName(got), lengthName(want)))
+			differences = append(differences, fmt.Sprintf("the answer closes policy %q for %v, and not for %v", name, lengthName(got), lengthName(want)))
 		}
 	}
 
 	for _, name := range slices.Sorted(maps.Keys(closes)) {
-		all = append(all, fmt.Sprintf("the answer closes policy %q as well, for %v", name, lengthName(closes[name])))
+		differences = append(differences, fmt.Sprintf("the answer closes policy %q as well, for %v", name, lengthName(closes[name])))
 	}
 
-	return all
+	return differences
 }
 
-// lengthName names what an answer closes as a file does.
+// lengthName returns an answer as a file writes it: a duration, not-refused or another-row. An answer
+// without a meaning is "no time".
 func lengthName(a throttle.Answer) string {
 	switch {
 	case a.Close > 0:
@@ -80,12 +81,11 @@ func lengthName(a throttle.Answer) string {
 	return "no time"
 }
 
-// closedBy returns the answers of the policies that close, or that rule a refusal out. The answer
-// is shown to each policy that its request matches, even if the request is free under it, as a
-// transport does.
+// closedBy returns, by name, the answers of the policies that a response closes, or for which it is
+// certainly no refusal. As in a transport, each policy that the request matches reads the response,
+// even if the request is free under the policy.
 func (f *File) closedBy(resp *http.Response) (map[string]throttle.Answer, error) {
-	// A row is shown the answer even if the request is free under it, so Explain must find the row: drop the
-	// costs.
+	// Explain leaves out rows under which the request is free, so drop the costs.
 	matching := slices.Clone(f.Policies)
 	for i := range matching {
 		matching[i].Cost = nil
@@ -106,7 +106,9 @@ func (f *File) closedBy(resp *http.Response) (map[string]throttle.Answer, error)
 		return nil, err
 	}
 
-	closes, byDefault, first := make(map[string]throttle.Answer), make(map[string]bool), ""
+	closes := make(map[string]throttle.Answer)
+	byDefault := make(map[string]bool) // rows that the default alone closed
+	firstKeyed := ""                   // the first row with a key that the answer closes
 	for i := range f.Policies {
 		p := &f.Policies[i]
 		if !matched[p.Name] {
@@ -115,25 +117,26 @@ func (f *File) closedBy(resp *http.Response) (map[string]throttle.Answer, error)
 
 		a, standard := answerUnder(p, resp)
 
-		// Only rows that hold take part in the choice of the default below.
+		// Shadow rows hold nothing, so they take no part in the choice of the default below.
 		if a.Close > 0 || a.Verdict == throttle.VerdictNotRefused {
 			closes[p.Name], byDefault[p.Name] = a, standard && !p.Shadow
 		}
-		if a.Close > 0 && keyed[p.Name] && !p.Shadow && first == "" {
-			first = p.Name
+		if a.Close > 0 && keyed[p.Name] && !p.Shadow && firstKeyed == "" {
+			firstKeyed = p.Name
 		}
 	}
 
 	// The default takes a 429 to be about the first row with a key, so drop all other rows that only the default
 	// closed.
-	if first != "" && resp.StatusCode == http.StatusTooManyRequests {
-		maps.DeleteFunc(closes, func(name string, _ throttle.Answer) bool { return byDefault[name] && name != first })
+	if firstKeyed != "" && resp.StatusCode == http.StatusTooManyRequests {
+		maps.DeleteFunc(closes, func(name string, _ throttle.Answer) bool { return byDefault[name] && name != firstKeyed })
 	}
 
 	return closes, nil
 }
 
-// keyedFor returns the policies under which a request costs something, in a budget of its key.
+// keyedFor returns the policies that charge a request to a budget of the request's key. A policy with
+// one budget for all requests, or under which the request is free, is not among them.
 func (f *File) keyedFor(req *http.Request) (map[string]bool, error) {
 	transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: f.Policies})
 	if err != nil {
@@ -147,7 +150,8 @@ func (f *File) keyedFor(req *http.Request) (map[string]bool, error) {
 }
 
 // answerUnder returns a policy's reading of a single answer without quota and cost, and whether the
-// default has read it. A policy whose parts say nothing believes a 503 only after several in a row.
+// default has read it. A 503 that no part of the policy reads has no meaning here: the default
+// believes a 503 only after several in a row.
 func answerUnder(p *throttle.Policy, resp *http.Response) (a throttle.Answer, byDefault bool) {
 	if p.Answer != nil {
 		a = p.Answer(resp)

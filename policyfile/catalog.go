@@ -28,13 +28,13 @@ var catalogFiles embed.FS
 // of the preset says which. The zero value works for each preset: it is one account behind one
 // address, with the limits of the smallest plan.
 type PresetOptions struct {
-	// Account is the id of the account whose limits they are, not a secret. Defaults to
+	// Account is the id of the account that the limits belong to, not a secret. Defaults to
 	// "": all programs that share the store are one account, or are told apart as the
 	// preset's page says.
 	Account string
 
-	// Caller says for which account a request is, for a program that calls for several.
-	// It replaces Account, and "" means the same. Defaults to nil: Account.
+	// Caller returns the account that a request is for, in a program that calls for several
+	// accounts. It replaces Account. Defaults to nil: all requests are for Account.
 	Caller func(*http.Request) (account string)
 
 	// Address is any name for the address that the requests come from. All programs
@@ -58,9 +58,9 @@ type PresetOptions struct {
 //
 //	policies, err := policyfile.Preset("edgar", policyfile.PresetOptions{Address: "office"})
 //
-// The rows are plain values: change them, leave some out, append your own. The error tells of all
-// that is wrong: a name that is not in the catalog, or options that the preset does not have. It is nil for
-// each name of [CatalogPresets] with zero options.
+// The rows are plain values: change them, leave some out, append your own. Preset
+// returns an error for a name that is not in the catalog, and for options that the preset does not
+// have. With zero options each name of [CatalogPresets] has rows.
 func Preset(name string, o PresetOptions) ([]throttle.Policy, error) {
 	for _, t := range catalog() {
 		if t.name != name {
@@ -99,18 +99,18 @@ type catalogTable struct {
 // A catalogRow describes a row for the page, beside its policy.
 type catalogRow struct {
 	source  string // official, observed or inferred, the month, links
-	counted string // the scope of a budget: per what it counts
+	counted string // the scope of a budget, as in "user, project"
 	closed  string // which answers close it, and for how long
 }
 
-// catalog is all of them, by name.
+// catalog returns the files of the catalog, in the order of their names.
 var catalog = sync.OnceValue(func() []catalogTable { return readCatalog(catalogFiles) })
 
-// readCatalog reads the files of the catalog. A file that cannot be read is not in it: a test says
-// why.
+// readCatalog reads the files of the catalog. It leaves out a file that cannot be read, and a test
+// reports why.
 func readCatalog(files fs.FS) (tables []catalogTable) {
-	all, _ := fs.Glob(files, "catalog/*.yaml") // its pattern is right
-	for _, file := range all {
+	paths, _ := fs.Glob(files, "catalog/*.yaml") // fails only for a malformed pattern
+	for _, file := range paths {
 		text, err := fs.ReadFile(files, file)
 		if err != nil {
 			continue
@@ -147,12 +147,12 @@ func readTable(name string, text []byte) (catalogTable, error) {
 	return t, r.errs.sorted()
 }
 
-// policies returns the rows with some options.
+// policies returns the preset's rows with some options, or an error about the options.
 func (t *catalogTable) policies(o PresetOptions) ([]throttle.Policy, error) {
 	d, _, err := t.document(o)
 
 	// Only the options can be wrong here: a test reads each file of the catalog.
-	if mistakes := Mistakes(err); len(mistakes) > 0 { // of the options: a test reads the file itself
+	if mistakes := Mistakes(err); len(mistakes) > 0 {
 		return nil, errors.New(mistakes[0].Text)
 	}
 	if err != nil {
@@ -161,8 +161,8 @@ func (t *catalogTable) policies(o PresetOptions) ([]throttle.Policy, error) {
 	return d.policies(), nil
 }
 
-// document reads the file with the options in place of what names them. The file is read anew
-// each time, because penalties may count answers, and each transport needs its own.
+// document reads the file, with the values of the options in place of their names. It reads the file
+// anew each time, because penalties may count answers, and each transport needs its own.
 func (t *catalogTable) document(o PresetOptions) (d document, r *reader, err error) {
 	values, err := t.head.values(o)
 	if err != nil {
@@ -175,8 +175,9 @@ func (t *catalogTable) document(o PresetOptions) (d document, r *reader, err err
 		return d, r, r.errs.sorted()
 	}
 
-	// Without a Caller all requests have the same account.
 	r.ids = map[string]keyFunc{"account": o.Caller, "address": always(o.Address)}
+
+	// Without a Caller all requests have the same account.
 	if o.Caller == nil {
 		r.ids["account"] = always(o.Account)
 	}
@@ -190,8 +191,8 @@ func (t *catalogTable) document(o PresetOptions) (d document, r *reader, err err
 		}
 
 		for _, row := range rows.Content {
-			for _, of := range []string{"source", "counted", "closed"} {
-				dropMember(row, of)
+			for _, name := range []string{"source", "counted", "closed"} {
+				dropMember(row, name)
 			}
 		}
 	}
@@ -258,7 +259,7 @@ func dropMember(n *yaml.Node, name string) {
 	}
 }
 
-// textOf returns the text of a mapping's member; "" if it has none of that name.
+// textOf returns the text of a mapping's member, or "" if it has no member of that name.
 func textOf(n *yaml.Node, name string) string {
 	if v := memberOf(n, name); v != nil {
 		return v.Value
@@ -273,8 +274,8 @@ type catalogHead struct {
 	counted        string // the scope of its budgets, for that list
 	date           string // the month in which its sources were read: "2026-11"
 	host           string // the default of PresetOptions.Host
-	account        string // what Account is; "": the preset has none
-	address        bool   // it has an Address
+	account        string // the meaning of Account, or "" if the preset has no Account
+	address        bool   // the preset has an Address
 	plans          []catalogPlan
 	numbers        []catalogNumber
 	sources        []string // addresses, in the order of [1], [2] …
@@ -320,9 +321,12 @@ var catalogNumberFields = record[catalogNumber]{name: "a number", fields: []fiel
 	member("default", "its default", number(1), func(o *catalogNumber, v int) { o.usual = v }),
 }}
 
-// values returns the texts that stand for options in the file. A number that is not known is "".
+// values returns, by the names of the options, the texts that replace the names in the file. A number
+// that is not known has no text.
 func (h *catalogHead) values(o PresetOptions) (map[string]string, error) {
 	var errs []error
+
+	// lacks notes an option that is used, and that the preset does not have.
 	lacks := func(field string, has, used bool) {
 		if used && !has {
 			errs = append(errs, fmt.Errorf("it has no %s", field))
@@ -343,8 +347,8 @@ func (h *catalogHead) values(o PresetOptions) (map[string]string, error) {
 	for _, n := range h.numbers {
 		// The number of the program outranks the number of the plan, which outranks the usual number.
 		value := n.usual
-		if of := plan.numbers[n.name]; of > 0 {
-			value = of
+		if planned := plan.numbers[n.name]; planned > 0 {
+			value = planned
 		}
 
 		if told, ok := o.Numbers[n.name]; ok {
@@ -368,7 +372,8 @@ func (h *catalogHead) values(o PresetOptions) (map[string]string, error) {
 	return values, errors.Join(errs...)
 }
 
-// plan returns the plan with a name, or the first plan for the name "".
+// plan returns the plan with a name, or the first plan for the name "". A preset without plans has a
+// plan without numbers for the name "".
 func (h *catalogHead) plan(name string) (catalogPlan, error) {
 	var names []string
 	for _, p := range h.plans {
@@ -388,7 +393,7 @@ func (h *catalogHead) plan(name string) (catalogPlan, error) {
 	return catalogPlan{}, fmt.Errorf("it has no plan %q%s; it has %s", clip(name), didYouMean(name, names), strings.Join(names, ", "))
 }
 
-// A fileOptions is the options of a preset of the catalog in a file, and whether its rows only
+// A fileOptions has the options of a preset of the catalog in a file. shadow means that the rows only
 // count.
 type fileOptions struct {
 	PresetOptions
@@ -417,7 +422,7 @@ func (t *catalogTable) option() option[presetRows] {
 	return option[presetRows]{
 		name: t.name, doc: t.head.doc(), keys: options.heads(), schema: options.schema,
 		alone: func() presetRows {
-			rows, _ := rows(fileOptions{}) // it was read when the catalog was
+			rows, _ := rows(fileOptions{}) // zero options are never wrong
 			return rows
 		},
 		read: func(r *reader, n *yaml.Node) (presetRows, bool) {

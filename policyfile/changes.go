@@ -43,7 +43,7 @@ var comparedFields = []struct {
 	{"preset", func(*row) string { return "" }},
 }
 
-// least are the texts with which a field holds least: a change from there loosens nothing.
+// least has the value with which a field holds back least: a change from that value loosens nothing.
 var least = map[string]string{"penalty": "none", "acted": "", "quota": "", "adaptive": "false"}
 
 // written returns the text of a row's field, or missing for a missing field.
@@ -94,7 +94,8 @@ func canonical(n *yaml.Node) string {
 	return fmt.Sprint(v) // maps are printed in the order of their keys
 }
 
-// loosened returns what the policies of an old file hold back and a new file does not.
+// loosened returns a reason for each way in which a new file may hold back less than the policies of
+// an old file. before has the effects of the old file, and now those of the new file.
 func loosened(old []throttle.Policy, before, now map[string]effect) (reasons []string) {
 	for _, p := range old {
 		was := before[p.Name]
@@ -115,27 +116,29 @@ func loosened(old []throttle.Policy, before, now map[string]effect) (reasons []s
 	return reasons
 }
 
-// Opens returns the hosts that f names and old does not, and the policies that read parts of
-// requests for keys or shares that no policy of old reads at that host. It is empty if f reaches no
-// further, and learns nothing more of requests, than old. It serves files from a place where more
-// people can write than may read the traffic, and so compares policies that only count, too.
+// Opens returns a reason for each host that f names and old does not, and for each policy whose keys
+// or shares read parts of requests that no policy of old reads at the same host. Without reasons f
+// reaches no more hosts than old, and learns no more of requests. Opens serves files from a place
+// where more people can write than may read the traffic. Policies that only count read requests,
+// too, so Opens compares them like the others.
 func (f *File) Opens(old *File) (reasons []string) {
-	known, read := proxy.NewTable(old.Policies), make(map[string]bool)
-	written := make(map[string]bool)
+	known := proxy.NewTable(old.Policies)
+	read := make(map[string]bool)    // hosts with the parts of requests that old reads there
+	written := make(map[string]bool) // hosts as old writes them
 	for i := range old.Policies {
 		p := &old.Policies[i]
 		written[hostOf(p)] = true
 		read[hostOf(p)+" "+old.effects[p.Name].reads] = true
 	}
 
-	told := make(map[string]bool)
+	reported := make(map[string]bool)
 	for i := range f.Policies {
 		p := &f.Policies[i]
 		host := hostOf(p)
 
 		// Name a host once, however many rows it has.
-		if host != "" && !written[host] && !known.Has(host) && !told[host] {
-			told[host] = true
+		if host != "" && !written[host] && !known.Has(host) && !reported[host] {
+			reported[host] = true
 			reasons = append(reasons, fmt.Sprintf("policy %q names the host %q", p.Name, host))
 		}
 
@@ -147,14 +150,14 @@ func (f *File) Opens(old *File) (reasons []string) {
 	return reasons
 }
 
-// hostOf returns the host of a policy's pattern, as it is compared.
+// hostOf returns the host of a policy's pattern in lower case, without the default port 443.
 func hostOf(p *throttle.Policy) string {
 	pattern := p.Match[strings.LastIndexAny(p.Match, " \t")+1:]
 	host, _, _ := strings.Cut(pattern, "/")
 	return strings.ToLower(strings.TrimSuffix(host, ":443"))
 }
 
-// tunnelled returns a reason for each host to which old carries no tunnels.
+// tunnelled returns a reason for each of the hosts that is not in old.
 func tunnelled(old, hosts []string) (reasons []string) {
 	for _, host := range hosts {
 		if !slices.ContainsFunc(old, func(was string) bool { return strings.EqualFold(was, host) }) {
@@ -164,7 +167,7 @@ func tunnelled(old, hosts []string) (reasons []string) {
 	return reasons
 }
 
-// loosens returns the parts by which a policy may hold back less than before.
+// loosens returns a reason for each part by which a policy may hold back less than it did before.
 func (is *effect) loosens(was *effect) (reasons []string) {
 	if !within(is.limit, was.limit) {
 		reasons = append(reasons, fmt.Sprintf("its limit goes from %v to %v", was.limit, is.limit))
@@ -186,7 +189,13 @@ func within(limit, other throttle.Limit) bool {
 	if limit == other {
 		return true
 	}
-	return limit.Kind() == other.Kind() && limit.Per() == other.Per() && limit.Per() > 0 &&
-		limit.N() <= other.N() && limit.Capacity() <= other.Capacity() ||
-		limit.Kind() == store.KindConcurrency && other.Kind() == store.KindConcurrency && limit.N() <= other.N()
+	if limit.Kind() != other.Kind() {
+		return false
+	}
+
+	// A limit of requests in flight has no window and no burst.
+	if limit.Kind() == store.KindConcurrency {
+		return limit.N() <= other.N()
+	}
+	return limit.Per() == other.Per() && limit.Per() > 0 && limit.N() <= other.N() && limit.Capacity() <= other.Capacity()
 }

@@ -25,14 +25,15 @@ func choice[T any](name string, options ...option[T]) shape[T] {
 		names = append(names, o.name)
 	}
 
-	pick := func(r *reader, n *yaml.Node, name, what string) (option[T], bool) {
+	// pick returns the option with the written name, or notes that there is none.
+	pick := func(r *reader, n *yaml.Node, written string) (option[T], bool) {
 		for _, o := range options {
-			if o.name == what {
+			if o.name == written {
 				return o, true
 			}
 		}
 
-		r.fail(n, "%s is unknown: %q%s; there are %s", name, clip(what), cmp.Or(missingSpace(what), didYouMean(what, names)), strings.Join(names, ", "))
+		r.fail(n, "%s is unknown: %q%s; there are %s", name, clip(written), cmp.Or(missingSpace(written), didYouMean(written, names)), strings.Join(names, ", "))
 		return option[T]{}, false
 	}
 
@@ -44,7 +45,7 @@ func choice[T any](name string, options ...option[T]) shape[T] {
 
 			// A name without a value is a choice, too, if the option allows it.
 			if n.Kind == yaml.ScalarNode && n.ShortTag() != "!!null" {
-				o, ok := pick(r, n, name, n.Value)
+				o, ok := pick(r, n, n.Value)
 				if !ok {
 					return v, false
 				}
@@ -67,7 +68,7 @@ func choice[T any](name string, options ...option[T]) shape[T] {
 				return v, false
 			}
 
-			o, known := pick(r, members[0].key, name, members[0].name)
+			o, known := pick(r, members[0].key, members[0].name)
 			if !known {
 				return v, false
 			}
@@ -83,17 +84,17 @@ func choice[T any](name string, options ...option[T]) shape[T] {
 // An option is one kind of a choice.
 type option[T any] struct {
 	name, doc string
-	form      string      // its value, for readers
+	form      string      // a valid value, for readers
 	keys      []fieldHead // of a preset: its options, for readers
-	alone     func() T    // its value without a value in the file, or nil if it needs one
+	alone     func() T    // the value if the file has the name alone, or nil if the option needs a value
 	read      func(r *reader, n *yaml.Node) (T, bool)
 	schema    func() schema
 
-	every, everyAlone bool // it says something of every answer, with a value or alone
+	every, everyAlone bool // the option closes the budget at every answer: with a value, or alone
 }
 
-// sifted notes a mistake if an option that says something of every answer stands where
-// every answer is looked at.
+// sifted returns false, and notes a mistake, if an option that closes the budget at every answer
+// stands outside of a condition on the answer. every says whether o is such an option.
 func (o option[T]) sifted(r *reader, n *yaml.Node, every bool) bool {
 	if every && r.sifted == 0 {
 		r.fail(n, "%q closes the budget at every answer, successes too: put it into a \"when\" with status, media or header, "+
@@ -103,19 +104,20 @@ func (o option[T]) sifted(r *reader, n *yaml.Node, every bool) bool {
 	return true
 }
 
-// kind returns the option of that name whose value has a shape.
+// kind returns the option with a name whose value has a shape, converted by f.
 func kind[A, T any](name, doc string, of shape[A], f func(A) T) option[T] {
 	s := as(of, f)
 	return option[T]{name: name, doc: doc, form: s.form, read: s.read, schema: s.schema}
 }
 
-// or returns the option with a value for use without a value in the file.
+// or returns the option with the value that it has if the file has its name alone.
 func (o option[T]) or(alone func() T) option[T] {
 	o.alone = alone
 	return o
 }
 
-// always returns the option as an option whose forms, so far, say something about every answer.
+// always returns the option with the mark that its present forms close the budget at every answer. A
+// form that or adds after always has no mark.
 func (o option[T]) always() option[T] {
 	o.every, o.everyAlone = true, o.alone != nil
 	return o
@@ -150,9 +152,9 @@ type keyed struct {
 }
 
 // members returns the members of a mapping. Members of merge keys ("<<") come last, and only if the
-// mapping itself has no such key. ok is false if a key is there twice or is invalid. read is false
-// if the node is no mapping.
-func (r *reader) members(n *yaml.Node, name string) (all []keyed, read, ok bool) {
+// mapping itself has no such key. ok is false if a key is there twice or is invalid. isMapping is
+// false, after a mistake, if the node is no mapping.
+func (r *reader) members(n *yaml.Node, name string) (all []keyed, isMapping, ok bool) {
 	n = follow(n)
 	if n.Kind != yaml.MappingNode {
 		r.fail(n, "%s is expected here, not %s%s", name, kindOf(n), missingSpace(n.Value))
@@ -213,11 +215,12 @@ func (r *reader) merge(n *yaml.Node, name string) (all []keyed, ok bool) {
 	return all, ok
 }
 
-// What only the whole of a row, or of all rows, can tell.
+// The checks below need a whole row, or all rows.
 
-// checkPolicies lets throttle check the policies, and rejects rows that can only be mistakes.
+// checkPolicies notes the mistakes that throttle finds in the policies, fields without an effect, and
+// names that two policies have.
 func (r *reader) checkPolicies(d *document) {
-	first := make(map[string]*yaml.Node)
+	first := make(map[string]*yaml.Node) // by name, where the first policy with the name stands
 	for _, t := range d.tables {
 		r.checkTable(first, t)
 	}
@@ -230,8 +233,8 @@ func (r *reader) checkPolicies(d *document) {
 	}
 }
 
-// checkTable checks the rows of a preset. They are made of the same options, so the first
-// mistake is told and not one for each row.
+// checkTable checks the rows of a preset. All rows are made of the same options, so only the first
+// mistake is noted.
 func (r *reader) checkTable(first map[string]*yaml.Node, t presetTable) {
 	for _, p := range t.rows {
 		if was := first[p.Name]; was != nil {
@@ -262,18 +265,18 @@ func (r *reader) checkRow(p *row, found []*throttle.ConfigError) {
 	for _, e := range found {
 		f := p.fields[strings.ToLower(e.Field)]
 		switch {
-		// The limit or the match is missing or has a mistake, which is known.
+		// The limit or the match is missing, or has a mistake that was noted when the field was read.
 		case p.Limit == (throttle.Limit{}) && e.Field == "Limit", p.Match == "" && e.Field == "Match":
 
-		// The field of the file, settle, is told below.
+		// checkUse notes this mistake at the field settle.
 		case e.Field == "Meter" && p.Limit.Kind() == store.KindConcurrency:
 		case e.Field == "Match" && slices.Contains(methods, p.Match):
 			r.fail(follow(f), "a path is missing: write \"%s /\" for every request with this method", p.Match)
 
-		// checkWildcards tells which wildcard is meant, at its place.
+		// checkWildcards notes which wildcard is meant, at the place of the wildcard.
 		case len(p.wildcards) > 0 && (e.Field == "Key" || e.Field == "Share"):
 
-		// The fields of the file are told below.
+		// The loop below notes each of these fields.
 		case p.named && slices.Contains(readers, strings.ToLower(e.Field)):
 		case p.named && f != nil && e.Field == "Key":
 			r.fail(follow(f), "key has no effect beside match: none, because no request comes to the policy: write keyed: yes, and callers name the key")
@@ -303,7 +306,7 @@ func (r *reader) checkRow(p *row, found []*throttle.ConfigError) {
 	r.checkUse(p)
 }
 
-// checkUse refuses fields that can have no effect beside each other.
+// checkUse notes the fields of a row that have no effect beside its other fields, and a cost that never fits.
 func (r *reader) checkUse(p *row) {
 	if p.Limit == (throttle.Limit{}) {
 		return
@@ -345,9 +348,9 @@ func (r *reader) checkUse(p *row) {
 	}
 }
 
-// checkWildcards sees to it that one of the policies has each wildcard: without it all
-// requests would have the same value, and share a budget. Where is how an error calls the
-// policies.
+// checkWildcards notes each wildcard of a key or a cost that no match of the policies has: its value
+// would be the same for all requests, which would share a budget. where is what an error calls the
+// matches.
 func (r *reader) checkWildcards(all []wildcard, where string, policies ...throttle.Policy) {
 	if len(all) == 0 {
 		return
@@ -359,7 +362,7 @@ func (r *reader) checkWildcards(all []wildcard, where string, policies ...thrott
 	for _, p := range policies {
 		wildcards, err := p.Wildcards()
 		if err != nil {
-			return // which is known
+			return // the mistake in the match is noted already
 		}
 
 		for _, name := range wildcards {
@@ -381,7 +384,8 @@ func (r *reader) checkWildcards(all []wildcard, where string, policies ...thrott
 	}
 }
 
-// checkName sees to it that no two policies have the same name, and that throttle takes it.
+// checkName notes a name that an earlier policy has, or that throttle refuses. first has the places of
+// the earlier names.
 func (r *reader) checkName(first map[string]*yaml.Node, name string, at *yaml.Node) {
 	switch {
 	case name == "":
@@ -417,12 +421,12 @@ func configErrors(rows []row) map[string][]*throttle.ConfigError {
 	}
 
 	all := make(map[string][]*throttle.ConfigError)
-	var sort func(error)
-	sort = func(err error) {
+	var collect func(error)
+	collect = func(err error) {
 		switch e := err.(type) {
 		case interface{ Unwrap() []error }:
 			for _, one := range e.Unwrap() {
-				sort(one)
+				collect(one)
 			}
 
 		case *throttle.ConfigError:
@@ -431,21 +435,21 @@ func configErrors(rows []row) map[string][]*throttle.ConfigError {
 	}
 
 	_, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: matched})
-	sort(err)
+	collect(err)
 	_, err = throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: named})
-	sort(err)
+	collect(err)
 
 	return all
 }
 
-// checkTests reports tests that name a missing policy. If a policy has no name, or a preset has a
-// mistake, the policy may exist.
+// checkTests notes tests that name a missing policy. If a policy has no name, or a preset has a
+// mistake, it notes nothing: the missing name may belong to their policies.
 func (r *reader) checkTests(d *document) {
 	var names []string
 	there := make(map[string]bool)
 
 	for _, t := range d.tables {
-		// The preset has a mistake, so nobody knows its policies.
+		// A preset without rows has a mistake, and its policies are unknown.
 		if t.rows == nil {
 			return
 		}

@@ -13,11 +13,11 @@ import (
 	"github.com/fleetthrottle/throttle/feedback"
 )
 
-// What looks at answers: the parts of package feedback, by name. A list asks each in turn
-// and stops at the first that says something.
+// The parts of a policy that read answers are those of package feedback, by name. A list asks its
+// parts in turn, and stops at the first part that recognises the answer.
 
-// rowPenalty is the penalty of a policy. A 429 of which no part says anything closes the
-// budget for as long as its Retry-After asks, unless a part chooses answers.
+// rowPenalty is the penalty of a policy. A 429 that no part recognises closes the budget for as long
+// as its Retry-After asks, unless a part chooses its answers itself: see chooses.
 var rowPenalty = shape[feedback.Reader]{form: somePenalties.form, schema: somePenalties.schema, read: func(r *reader, n *yaml.Node) (feedback.Reader, bool) {
 	if alone := follow(n); alone.Kind == yaml.ScalarNode && alone.Value == "another-row" {
 		r.fail(n, "another-row stands in a list, before what is about this row: write none for a row that no answer closes")
@@ -28,6 +28,8 @@ var rowPenalty = shape[feedback.Reader]{form: somePenalties.form, schema: somePe
 	if !chooses(n) {
 		all = append(all, feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.RetryAfter(0)))
 	}
+
+	// A function with a name of its own, such as feedback.LeaveOpen for none, stays as it is: Format finds its name.
 	p := first(all)
 	if _, named := penaltyNames[pointer(p)]; ok && !named {
 		p = refusalsOf(feedback.First(p, feedback.LeaveOpen))
@@ -44,10 +46,10 @@ func refusalsOf(r feedback.Reader) feedback.Reader {
 	}
 }
 
-// penalties is a part that is one part, or asks several in turn.
+// penalties is one penalty, or a list of penalties that are asked in turn.
 var penalties = as(somePenalties, first)
 
-// first returns a penalty that asks each in turn.
+// first returns a penalty that asks all penalties in turn.
 func first(all []feedback.Reader) feedback.Reader {
 	if len(all) == 1 {
 		return all[0]
@@ -57,8 +59,8 @@ func first(all []feedback.Reader) feedback.Reader {
 
 var somePenalties = some(onePenalty)
 
-// chooses reports whether a penalty, or a part of a list of penalties, says itself which answers
-// it is about: by a when, by a status, or by none.
+// chooses reports whether a penalty, or one of a list of penalties, has a when or a status, which
+// choose its answers, or is none.
 func chooses(n *yaml.Node) bool {
 	n = follow(n)
 	if n.Kind == yaml.SequenceNode {
@@ -77,7 +79,7 @@ func chooses(n *yaml.Node) bool {
 	})
 }
 
-// onePenalty is one part of it.
+// onePenalty is the shape of a single penalty, which may contain penalties.
 var (
 	onePenalty  = refer("penalty", &makePenalty)
 	makePenalty func() shape[feedback.Reader] // set by init, because it refers to itself
@@ -156,7 +158,7 @@ var settleKinds = []option[settling]{
 	}),
 }
 
-// acted is how an answer says that a part was done all the same.
+// acted is how a refusal says that the upstream has done a part of the work all the same.
 var acted = oneOf(
 	word[func(*http.Response) bool]{"graphql", feedback.Partly},
 	word[func(*http.Response) bool]{"success", feedback.Succeeded},
@@ -227,14 +229,15 @@ func guarded[T any](name string, part shape[T]) shape[guard[T]] {
 	}}
 }
 
-// sifts reports whether a when has a condition on the answer: conditions on the request alone let
-// its successes pass.
+// sifts reports whether a when has a condition on the answer. Conditions on the request alone do not
+// keep successful answers out.
 func sifts(n *yaml.Node) bool {
 	members, _, _ := newReader("", nil).members(n, "") // its mistakes are noted when it is read
 	return slices.ContainsFunc(members, func(m keyed) bool { return m.name == "status" || m.name == "media" || m.name == "header" })
 }
 
-// sifted returns the shape of a part that is read only after an earlier part has found something.
+// sifted returns the shape of a part that sees only some answers, so that options for every answer may
+// stand in it.
 func sifted[T any](of shape[T]) shape[T] {
 	return shape[T]{form: of.form, schema: of.schema, read: func(r *reader, n *yaml.Node) (T, bool) {
 		r.sifted++
@@ -393,7 +396,9 @@ var dialect = record[dialectSpec]{name: "as", fields: []field[dialectSpec]{
 
 // layout is how a moment is written, in the way of Go.
 var layout = scalar(`a layout such as "2006-01-02 15:04:05"`, anyText, func(s string) (string, error) {
-	one, other := time.Date(2001, 9, 8, 7, 6, 5, 4, time.UTC), time.Date(2032, 10, 13, 14, 15, 16, 17, time.UTC)
+	// The two moments differ in every part of a date and a time, so only a layout without parts prints both alike.
+	one := time.Date(2001, 9, 8, 7, 6, 5, 4, time.UTC)
+	other := time.Date(2032, 10, 13, 14, 15, 16, 17, time.UTC)
 	if one.Format(s) == other.Format(s) {
 		return "", fmt.Errorf("%q has no part of a moment in it: write how Go would print 2 January 2006, 15:04:05, such as \"2006-01-02 15:04:05\"", clip(s))
 	}

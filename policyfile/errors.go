@@ -33,9 +33,9 @@ func (e *Error) Error() string {
 	return at + ": " + e.Text
 }
 
-// Excerpt returns the line of the file with a caret below the place of the mistake, as two
-// lines of text. It returns "" if the mistake has no place. Of a long line it has the part
-// around the caret.
+// Excerpt returns the line of the file and, in a second line, a caret below the column of the
+// mistake. It has no caret without a column, and is "" without a line or for a blank line. Of a
+// long line it has the part around the caret.
 func (e *Error) Excerpt() string {
 	if e.Line == 0 || strings.TrimSpace(e.Source) == "" {
 		return ""
@@ -105,7 +105,7 @@ func (all Errors) Error() string {
 	return text.String()
 }
 
-// Unwrap returns them one by one, for [errors.As].
+// Unwrap returns the mistakes one by one, for [errors.As].
 func (all Errors) Unwrap() []error {
 	list := make([]error, len(all))
 	for i, e := range all {
@@ -114,7 +114,8 @@ func (all Errors) Unwrap() []error {
 	return list
 }
 
-// sorted returns the mistakes in the order of the file, nil if there are none.
+// sorted sorts the mistakes in place, in the order of the file, and returns them, or nil if there are
+// none.
 func (all Errors) sorted() error {
 	if len(all) == 0 {
 		return nil

@@ -74,7 +74,8 @@ func splitLines(text string) (lines []sourceLine) {
 	}
 }
 
-// at returns the byte at which a column begins, or the line's end.
+// at returns the offset of the byte at which a column begins, or the line's length for a column behind
+// its end.
 func (l *sourceLine) at(column int) int {
 	// Note the bytes of some columns once, so that later searches need not count from the beginning of the line.
 	if l.marks == nil {
@@ -124,12 +125,12 @@ func (l *sourceLine) window(column int) (part string, skipped int, cut bool) {
 	return part, skipped, false
 }
 
-// didYouMean returns a hint if a name is near to the written text.
+// didYouMean returns a hint with the name nearest to the written text, or "" if no name is near.
 func didYouMean(written string, names []string) string {
 	written = strings.ToLower(written)
 	length := utf8.RuneCountInString(written)
 
-	best, least := "", 0
+	best, distance := "", 0
 	for _, name := range names {
 		// A third of the letters may differ, but never all of them.
 		n := utf8.RuneCountInString(name)
@@ -139,8 +140,8 @@ func didYouMean(written string, names []string) string {
 		if length-n > most || n-length > most {
 			continue
 		}
-		if d := levenshtein.ComputeDistance(written, strings.ToLower(name)); d <= most && (best == "" || d < least) {
-			best, least = name, d
+		if d := levenshtein.ComputeDistance(written, strings.ToLower(name)); d <= most && (best == "" || d < distance) {
+			best, distance = name, d
 		}
 	}
 
@@ -151,8 +152,8 @@ func didYouMean(written string, names []string) string {
 	return fmt.Sprintf(" (did you mean %q?)", best)
 }
 
-// hint is didYouMean for names of the file's own, which may be many: mistakes that are not
-// printed have no hint.
+// hint is didYouMean for names from the file. There may be many of them, so mistakes that are not
+// printed get no hint.
 func (r *reader) hint(written string, names []string) string {
 	if len(r.errs) > mostShown {
 		return ""
@@ -181,8 +182,8 @@ func missingSpace(text string) string {
 	return ""
 }
 
-// plainSigns are the full-width forms of ASCII, and quotes of print, that an input method
-// or a word processor writes.
+// plainSigns returns the plain form of a full-width sign, as an input method writes it. It returns -1,
+// at which strings.Map drops the sign, for a quote of print, as a word processor writes it.
 var plainSigns = func(c rune) rune {
 	switch {
 	case c >= '！' && c <= '～':
@@ -203,8 +204,8 @@ func plainSpelling(text string) string {
 	return ""
 }
 
-// What people write that is no YAML. The YAML library reports where it could not go on,
-// which is often a line later, in words of its grammar. Here the slip itself is looked for.
+// The YAML library reports where it could not go on, which is often a line behind the mistake, in
+// words of its grammar. The functions below look for the mistake itself.
 
 // failYAML notes an error of the YAML library.
 func (r *reader) failYAML(err error) {
@@ -226,9 +227,10 @@ func (r *reader) failYAML(err error) {
 	}
 }
 
-// secondDocument returns the line in which a second document begins.
+// secondDocument returns the line in which a second document begins, or 1 if it finds none.
 func (r *reader) secondDocument() int {
-	begun, ended := false, false // the first document has a line, or is over
+	begun := false // a line of the first document has been seen
+	ended := false // "..." has ended the first document
 	for i := range r.lines {
 		switch line := r.lines[i].text; {
 		case strings.HasPrefix(line, "---") && begun:
@@ -275,8 +277,8 @@ var slips = []slip{
 	{regexp.MustCompile(lineHead + `[\w.-]+: +([^\s"'{\[#&*!|>][^#"]*: .*)$`), "a value with a colon and a space in it needs quotes: write \"%s\""},
 }
 
-// failSlip looks for a slip in the lines that the YAML library could not read, and notes
-// the first.
+// failSlip notes the first slip in the lines that the YAML library could not read. It returns false
+// if it finds none.
 func (r *reader) failSlip(e *yaml.LoadError) bool {
 	// The library notices a missing colon only later. Begin where the key began.
 	from, to := max(e.Mark.Line-1, 1), min(e.Mark.Line, len(r.lines))

@@ -15,7 +15,7 @@ import (
 
 // A File is a parsed and checked policy file. It does not change, and is safe for concurrent use.
 type File struct {
-	// Policies are the rows of its presets, then its own, for
+	// Policies are the rows of the file's presets, then the file's own rows, for
 	// [throttle.Config] or [throttle.Transport.SetPolicies].
 	Policies []throttle.Policy
 
@@ -31,7 +31,7 @@ type File struct {
 	// the policy. Policies without one are not in it.
 	Runbooks map[string]string
 
-	// Tests are what its author expects of them: see [File.Check].
+	// Tests are what the file's author expects of the policies: see [File.Check].
 	Tests []Test
 
 	name    string
@@ -111,8 +111,8 @@ func (f *File) Loosens(old *File) []string {
 	return append(loosened(old.All(), old.effects, f.effects), tunnelled(old.Tunnels, f.Tunnels)...)
 }
 
-// checkVersion reports whether the file has a version that this package reads. A file of any other
-// version is not read further, because its fields may have a different meaning.
+// checkVersion reports whether the file has a version that this package reads, and notes a mistake if
+// not. A file of any other version is not read further, because its fields may have a different meaning.
 func (r *reader) checkVersion(n *yaml.Node) bool {
 	if n.Kind != yaml.MappingNode || len(n.Content) == 0 {
 		r.fail(n, "a file is a mapping that begins with \"version: %d\", and not %s%s", Version, kindOf(n), missingSpace(n.Value))

@@ -83,11 +83,11 @@ type Follower struct {
 	state State
 	file  *File
 
-	// Of the goroutine that reads.
-	last    []byte // as it was read last
-	settled bool   // two reads agreed on it, and it was looked at
-	next    *File  // it, while it waits
-	wrong   error  // why it is not in force
+	// Only the goroutine that reads uses these fields.
+	last    []byte // the text as it was read last
+	settled bool   // two reads agreed on last, and consider has judged it
+	next    *File  // the version of last while it waits, or nil
+	wrong   error  // why the version of last is not in force, or nil
 }
 
 // check returns all mistakes in the options.
@@ -109,9 +109,10 @@ func (o *Options) check() error {
 	return errors.Join(mistakes...)
 }
 
-// Follow reads a text, puts it into force, and does so with each new version until ctx
-// ends. A first version that cannot be read, that fails its own tests or that cannot be applied
-// is its error; a later one leaves the version before in force, and [Follower.State] says why.
+// Follow reads a text and puts it into force, and does the same with each new version until ctx
+// ends. It returns an error if the first version cannot be read, fails its own tests or cannot be
+// applied. If that happens to a later version, the version before stays in force, and
+// [Follower.State] says why.
 func Follow(ctx context.Context, o Options) (*Follower, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -207,12 +208,13 @@ func (f *Follower) run(ctx context.Context) {
 	}
 }
 
-// look processes the result of a read.
+// look compares the result of a read with the read before. It puts a new version into force or lets
+// it wait, and reports the state if it has changed.
 func (f *Follower) look(text []byte, err error, now time.Time) {
 	old := f.State()
 	state := old
 	switch {
-	// The file may be about to be replaced.
+	// A failed read changes only Err: the file may be about to be replaced.
 	case err != nil:
 
 	// Wait for a second read with the same text: an editor may be in the middle of a write.
@@ -249,7 +251,7 @@ func (f *Follower) look(text []byte, err error, now time.Time) {
 // consider puts a version on which two reads agreed into force, or lets it wait.
 func (f *Follower) consider(s *State, now time.Time) {
 	if s.Seen == s.InForce {
-		return // it was put back
+		return // the text in force was put back
 	}
 	f.next, f.wrong = f.parse(f.last)
 	if f.wrong != nil {

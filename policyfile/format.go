@@ -47,10 +47,11 @@ var keyNames = map[uintptr]string{
 	pointer(throttle.Host): "{host}", pointer(throttle.RawPath): "{path}", pointer(throttle.Method): "{method}",
 }
 
-// penaltyNames are the readers of answers that a penalty has a name for.
+// penaltyNames are the penalties that have a name.
 var penaltyNames = map[uintptr]string{pointer(feedback.LeaveOpen): "none", pointer(throttle.RetryAfter): "retry-after"}
 
-// pointer names a function that is no closure.
+// pointer returns the address of a function, which identifies a function that is no closure. It
+// returns 0 for nil.
 func pointer(f any) uintptr {
 	if v := reflect.ValueOf(f); !v.IsNil() {
 		return v.Pointer()
@@ -63,8 +64,10 @@ func formatRow(p throttle.Policy) (*yaml.Node, error) {
 	var errs []error
 	n := mapping("name", quoted(p.Name))
 	put := func(name, value string) { n.Content = append(n.Content, mapping(name, plain(value)).Content...) }
+
+	// function adds the name of a function, which it finds by the function's address, or an error for a function
+	// without a name.
 	function := func(field, word string, f any, names map[uintptr]string) {
-		// Functions have no names at run time. Known functions are found by their address.
 		at := pointer(f)
 		switch name, known := names[at]; {
 		case at == 0:
@@ -98,6 +101,8 @@ func formatRow(p throttle.Policy) (*yaml.Node, error) {
 
 	if len(p.Headroom) > 0 {
 		shares := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
+
+		// The names stand in the order of the priorities, whose numbers follow each other.
 		for i, name := range []string{"low", "normal", "high"} {
 			if v, ok := p.Headroom[throttle.PriorityLow+throttle.Priority(i)]; ok {
 				shares.Content = append(shares.Content, mapping(name, plain(fmt.Sprint(v))).Content...)

@@ -33,8 +33,8 @@ type templatePart struct {
 	wildcard string       // of the pattern, if it names one
 	id       string       // of the caller, if it names one; value is nil then
 	route    bool         // of the row's routes; value is nil then
-	others   templateRest // for an empty value
-	offset   int
+	others   templateRest // are tried in turn while the value is empty
+	offset   int          // in the text
 }
 
 // A templateRest is the rest of {a|b}: alternatives for a placeholder whose earlier alternatives
@@ -69,8 +69,8 @@ func templates(expected string, s schema, parse func(string) (template, error)) 
 	}
 }
 
-// place notes the wildcards that a placeholder expects in a pattern, and gives it the value of
-// the id that it names.
+// place notes the wildcard that a placeholder expects in the match, or sets the value of an id or of
+// {route}, and does the same for the placeholder's alternatives. It returns false after a mistake.
 func (r *reader) place(p *templatePart, n *yaml.Node) (ok bool) {
 	ok = true
 	if p.wildcard != "" {
@@ -111,9 +111,9 @@ func firstSaid(a, b keyFunc) keyFunc {
 	return func(r *http.Request) string { return cmp.Or(a(r), b(r)) }
 }
 
-// key returns the key that a template says. That of one placeholder is the key that Go's
-// functions give, so that a file and a table in Go share budgets; several are joined as by
-// [throttle.Join], and texts between them only separate them for readers.
+// key returns the key of a template. A single placeholder is the function that a table in Go would
+// use for the same value, so that the file and the table share budgets. Several
+// placeholders are joined by [throttle.Join]. The texts between placeholders are for readers only.
 func (t template) key() keyFunc {
 	if len(t.parts) == 1 {
 		return t.parts[0].value
@@ -222,8 +222,8 @@ func parseValue(s string) (templatePart, error) {
 		clip(s), didYouMean(group, []string{"header", "query", "body", "host", "path", "route", "method"}))
 }
 
-// A routes is the routes of one row, which its key and its share name as {route}. The
-// two may stand before the routes.
+// A routes has the routes of one row, which the row's key and share name as {route}. The field routes
+// may stand behind both, so key is set when the whole row has been read.
 type routes struct {
 	key   keyFunc // [throttle.Route] of the patterns, or nil without patterns
 	named []placeInText
@@ -289,7 +289,7 @@ func (r *reader) setRoutes(p *row) (ok bool) {
 	return ok
 }
 
-// readsKeys reports whether the key and the share of the row could be read, where there is one.
+// readsKeys reports whether the row's key and share, as far as the row has them, were read without a mistake.
 func (p *row) readsKeys() bool {
 	return (p.fields["key"] == nil || p.Key != nil) && (p.fields["share"] == nil || p.Share != nil)
 }
@@ -317,12 +317,12 @@ func (r *reader) checkRoutes(all []routePattern) (ok bool) {
 	}
 
 	if len(all) == 0 {
-		return ok // which is a mistake that is known
+		return ok // the mistake of an empty list is noted already
 	}
 
 	// Let throttle check the patterns in a policy made for it, so that both agree.
 	probe := throttle.Policy{Name: rowName(0), Match: "/", Limit: throttle.Unlimited(), Key: routeKey(all)}
-	next := 0
+	next := 0 // the first pattern that the mistake may be about
 	for _, e := range configErrors([]row{{Policy: probe}})[rowName(0)] {
 		// The mistakes have the order of the patterns, and each begins with its pattern.
 		text := strings.TrimPrefix(e.Err.Error(), "Route: ")

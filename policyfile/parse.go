@@ -17,7 +17,7 @@ import (
 	"github.com/fleetthrottle/throttle/servers/proxy"
 )
 
-// parse returns the file's root; ok is false if it is no YAML, or too large.
+// parse returns the file's root. ok is false after a mistake: the file is no YAML, or too large.
 func (r *reader) parse(text []byte) (root *yaml.Node, ok bool) {
 	if len(text) > mostBytes {
 		r.failAt(1, 1, "the file has %d bytes; %d are the most", len(text), mostBytes)
@@ -44,11 +44,11 @@ func (r *reader) parse(text []byte) (root *yaml.Node, ok bool) {
 	return doc.Content[0], r.checkSize(doc.Content[0])
 }
 
-// checkEncoding sees to it that a text is UTF-8 without characters that no editor shows
-// as they are: YAML takes some of them for the end of a line.
+// checkEncoding notes a mistake unless a text is UTF-8, without characters that no editor shows as
+// they are: YAML takes some of them for the end of a line.
 func (r *reader) checkEncoding(text []byte) bool {
 	if name := otherEncoding(text); name != "" {
-		r.lines = nil // there are none in UTF-8
+		r.lines = nil // the text has no lines in UTF-8
 		r.failAt(1, 1, "the file is written in %s: save it as UTF-8", name)
 		return false
 	}
@@ -62,7 +62,7 @@ func (r *reader) checkEncoding(text []byte) bool {
 }
 
 // otherEncoding returns the name of a text's encoding if it has two or four bytes for each
-// character.
+// character, and "" otherwise.
 func otherEncoding(text []byte) string {
 	const most = 64 // bytes are enough to tell
 	head := text[:min(len(text), most)]
@@ -77,8 +77,8 @@ func otherEncoding(text []byte) string {
 	return ""
 }
 
-// oddCharacter returns the first character of a line that must not stand in a file; "" if
-// there is none.
+// oddCharacter returns the column of the first character of a line that must not stand in a file, and
+// the text of the mistake, or "" without such a character.
 func oddCharacter(line string) (column int, what string) {
 	for i, c := range line {
 		column++
@@ -119,8 +119,8 @@ func (r *reader) checkSize(root *yaml.Node) bool {
 	return s.ok
 }
 
-// of returns the size of a node that stands below as many levels as above says. After the
-// first mistake it returns 0.
+// of returns the size of a node that stands below a number of levels. After the first mistake it
+// returns a zero size.
 func (s *sizer) of(n *yaml.Node, above int) (z size) {
 	switch {
 	case !s.ok:
@@ -140,6 +140,7 @@ func (s *sizer) of(n *yaml.Node, above int) (z size) {
 		}()
 	}
 
+	// A tag would change the type of a value. Only !!str may stand: the values of a file are read as texts.
 	if n.Style&yaml.TaggedStyle != 0 && n.Tag != "!!str" || n.Tag == "!" {
 		s.reader.fail(n, "the tag %q has no meaning here: leave it out", clip(n.Tag))
 	}
@@ -256,7 +257,8 @@ func (r *reader) failIn(n *yaml.Node, offset int, format string, args ...any) {
 	r.failAt(n.Line, column, format, args...)
 }
 
-// failAt notes a mistake at a place. A place behind the file's last character is there.
+// failAt notes a mistake at a place, once. A place behind the end of the file becomes the end of its
+// last line.
 func (r *reader) failAt(line, column int, format string, args ...any) {
 	const most = 600 // characters, also if values are long
 	e := &Error{File: r.file, Line: line, Column: column, Text: strings.Map(printable, clipTo(fmt.Sprintf(format, args...), most))}
@@ -340,15 +342,13 @@ var tunnelName = scalar(`a host such as "api.example.com" or "api.example.com:84
 
 // checkTunnels refuses the hosts to which a proxy would carry no tunnel.
 func (r *reader) checkTunnels(d *document) {
-	policies := d.policies()
-
 	// With a mistake elsewhere the table says nothing reliable.
 	if len(d.tunnels) == 0 || len(r.errs) > 0 {
 		return
 	}
 
-	// List all hosts as tunnels: then Blind refuses only what a policy must see.
-	table := proxy.NewTable(policies, d.hosts()...)
+	// List all hosts as tunnels: then Blind refuses only tunnels of which a policy must see the requests.
+	table := proxy.NewTable(d.policies(), d.hosts()...)
 	for _, t := range d.tunnels {
 		policy, why := table.Blind(t.host)
 		switch {
@@ -459,8 +459,8 @@ func placed(of shape[presetRows]) shape[presetTable] {
 	}}
 }
 
-// Schema returns the JSON Schema (2020-12) of a file, for editors. It accepts every file
-// that Parse accepts; what only Parse can tell, such as a limit that is none, it lets pass.
+// Schema returns the JSON Schema (2020-12) of a file, for editors. The schema accepts every file
+// that Parse accepts, and files with mistakes that only Parse can find, such as a malformed limit.
 func Schema() []byte {
 	s := root.schema()
 	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
@@ -476,15 +476,15 @@ func Schema() []byte {
 type record[S any] struct {
 	name    string // "a policy", for errors
 	fields  []field[S]
-	ignored string                                                    // keys with this prefix are for anchors; "" for no such keys
-	check   func(r *reader, n *yaml.Node, members []keyed, v *S) bool // after all fields, also if some have mistakes; optional
+	ignored string                                                    // keys with this prefix only hold anchors. "" means no such keys
+	check   func(r *reader, n *yaml.Node, members []keyed, v *S) bool // called after all fields, even if some have mistakes; may be nil
 }
 
 // A fieldHead is the part of a field that readers see.
 type fieldHead struct {
 	name, doc string
 	form      string // a valid value
-	usual     string // what counts if the field is missing; "" if the field is required or the doc says so
+	usual     string // what counts if the field is missing, or "" if the field is required or doc says it
 	required  bool
 }
 
@@ -510,8 +510,8 @@ func member[S, T any](name, doc string, of shape[T], set func(*S, T)) field[S] {
 	}
 }
 
-// partly returns a member that is put into the record after mistakes too, so that more can
-// be found in what could be read.
+// partly is member for a value that is set even after a mistake, so that later checks can find more
+// mistakes in the parts that could be read.
 func partly[S, T any](name, doc string, of shape[T], set func(*S, T)) field[S] {
 	return field[S]{
 		fieldHead: fieldHead{name: name, doc: doc, form: of.form}, schema: of.schema,
@@ -535,7 +535,7 @@ func must[S any](f field[S]) field[S] {
 	return f
 }
 
-// mustSay is must for a field of which the mistake says what to write.
+// mustSay is must with advice: the mistake of a missing field says what to write.
 func mustSay[S any](f field[S], advice string) field[S] {
 	f.required, f.advice = true, ": "+advice
 	return f
@@ -552,7 +552,8 @@ func (d record[S]) read(r *reader, n *yaml.Node) (v S, ok bool) {
 		return v, false
 	}
 
-	seen, meant := make(map[string]bool), "" // meant are the hints to fields that were misspelt
+	seen := make(map[string]bool)
+	meant := "" // the hints to misspelt fields
 	for _, m := range members {
 		// Keys with the ignored prefix only hold anchors.
 		if d.ignored != "" && strings.HasPrefix(m.name, d.ignored) {

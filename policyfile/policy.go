@@ -219,7 +219,7 @@ func parseCost(s string) (template, error) {
 	return t, nil
 }
 
-// cost returns the cost that a template says, 1 where the request has no number.
+// cost returns the cost function of a template. The cost is 1 if the request has no number from 0 on.
 func (t template) cost() costFunc {
 	if len(t.parts) == 0 {
 		return func(*http.Request) int { return t.number }
@@ -237,7 +237,8 @@ func (t template) cost() costFunc {
 // mostWeight is the largest weight of a share.
 const mostWeight = 1000
 
-// weight is a number, or a template whose value is one. A request may say more than there is.
+// weight is a number, or a template whose value is one. A number of a request that is out of range
+// becomes the nearest weight.
 var weight = defined("weight", as(templates(`a weight such as 2 or "{header.X-Weight}"`, schema{"type": []any{"integer", "string"}}, parseWeight), func(t template) costFunc {
 	said := t.cost()
 	return func(req *http.Request) int { return max(1, min(said(req), mostWeight)) }

@@ -330,14 +330,15 @@ var packagePresets = []option[presetRows]{
 	),
 }
 
-// A shadowed is the options of a preset, and whether its rows only count.
+// A shadowed has the options of a preset. shadow means that the rows only count.
 type shadowed[O any] struct {
 	options O
 	shadow  bool
 }
 
-// preset returns the option of that name: the table's own options, and those that all presets have, shadow and host. About is what the
-// preset is for, and counted what its limits are counted per, for readers.
+// preset returns a preset as an option that a file can name. fields are the preset's own options. The
+// options shadow and host, which all presets have, are added. about and counted describe for readers
+// the purpose of the preset, and the scope of its limits.
 func preset[O any](name, about, counted string, policies func(O) []throttle.Policy, fields ...field[O]) option[presetRows] {
 	presetNames = append(presetNames, name)
 	all := []field[shadowed[O]]{

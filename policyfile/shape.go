@@ -61,10 +61,11 @@ func parsed[T any](r *reader, n *yaml.Node, text string, parse func(text string)
 // atOffset finds where in a text an error of throttle has its place.
 var atOffset = regexp.MustCompile(`^at offset (\d+): | at offset (\d+)`)
 
-// placeOf takes the place out of an error's text, because the caret shows it.
+// placeOf returns the offset in an error's text, or 0, and the text without the offset, which the caret shows.
 func placeOf(err error) (offset int, text string) {
 	text = strings.TrimPrefix(err.Error(), "throttle: ")
 	if m := atOffset.FindStringSubmatchIndex(text); m != nil {
+		// One of the two groups has matched. The other has -1 for both places.
 		digits := text[max(m[2], m[4]):max(m[3], m[5])]
 		offset, _ = strconv.Atoi(digits)
 		text = text[:m[0]] + text[m[1]:]
@@ -260,8 +261,8 @@ func parseLength(s string) (time.Duration, error) {
 	}
 
 	d, err := time.ParseDuration(s)
-	switch _, number := strconv.ParseFloat(s, 64); {
-	case err != nil && number == nil && digits.MatchString(s):
+	switch _, notNumber := strconv.ParseFloat(s, 64); {
+	case err != nil && notNumber == nil && digits.MatchString(s):
 		return 0, fmt.Errorf("%q has no unit: write %q, %q or the like", clip(s), clip(s)+"s", clip(s)+"ms")
 	case err != nil || d <= 0:
 		return 0, fmt.Errorf("%q is not a duration above 0, such as 250ms, 20s, 5m or 2d", clip(s))
@@ -298,6 +299,7 @@ var pattern = defined("pattern", scalar("a regular expression", anyText, func(s 
 
 // zone is a time zone.
 var zone = defined("zone", scalar("a time zone such as Asia/Shanghai or UTC", anyText, func(s string) (*time.Location, error) {
+	// Read the zone as a part of a limit, so that zones are written alike everywhere.
 	l, err := throttle.ParseLimit("1/day " + s)
 	if err != nil {
 		return nil, fmt.Errorf("%q is not a known time zone: write it like Asia/Shanghai or +08:00", clip(s))

@@ -26,8 +26,8 @@ type Test struct {
 	// Answer is the upstream's answer. Without it only the request is tested.
 	Answer *Answer
 
-	// Closes says for how long the answer closes which policies: all of them.
-	// One that is certainly no refusal has [throttle.VerdictNotRefused].
+	// Closes has all policies that the answer must close, each with the duration. A policy for which
+	// the answer is certainly no refusal has [throttle.VerdictNotRefused].
 	Closes map[string]throttle.Answer
 
 	Line int // of the file
@@ -97,6 +97,8 @@ var expectations = field[placedTest]{
 			table(expectation.shape()))
 		n = follow(n)
 		all, ok := byName.read(r, n)
+
+		// A name that stands twice in a list is a mistake. A mapping has its own check.
 		seen := make(map[string]bool)
 		for _, name := range n.Content {
 			if n.Kind == yaml.SequenceNode && seen[follow(name).Value] {
@@ -105,11 +107,13 @@ var expectations = field[placedTest]{
 			}
 			seen[follow(name).Value] = true
 		}
+
 		for _, name := range slices.Sorted(maps.Keys(all)) {
 			e := all[name]
 			e.Policy = name
 			t.Expects = append(t.Expects, e)
 		}
+
 		t.policies = n
 		return ok
 	},

@@ -35,9 +35,9 @@ func (w *warner) warn(p *row, format string, args ...any) {
 	w.reader.failAt(p.at.Line, 0, format, args...)
 }
 
-// warnOfRefusals warns of rows that a 429 closes in place of the row that it may be about. Of all
-// rows that read the 429 by default, a [throttle.Transport] closes the first that has a key, and
-// all if none has.
+// warnOfRefusals warns of rows that match the same requests, if a 429 may close other rows than the
+// row that caused it. Of all rows that read the 429 by default, a [throttle.Transport] closes the
+// first row with a key, or all rows if none has a key.
 func (w *warner) warnOfRefusals() {
 	for _, rows := range w.sharedRequests((*row).readsByDefault) {
 		keyed := slices.DeleteFunc(slices.Clone(rows), func(p *row) bool { return p.Key == nil })
@@ -58,7 +58,8 @@ func (p *row) readsByDefault() bool {
 	return p.penalty == nil && p.acted == nil && !p.Shadow && !p.named
 }
 
-// holdDifferently reports whether it matters for other requests which of some rows closes.
+// holdDifferently reports whether the rows hold different requests, so that it matters which of them
+// closes.
 func holdDifferently(rows []*row) bool {
 	return slices.ContainsFunc(rows, func(p *row) bool {
 		return p.Match != rows[0].Match || p.Scope != rows[0].Scope || written("key", "")(p) != written("key", "")(rows[0])
@@ -111,7 +112,7 @@ func (w *warner) warnOfPaths() {
 	}
 }
 
-// idUnder returns the path of a test of the file that has an id, and whose request a row matches.
+// idUnder returns the path with an id of the first test whose request a row matches, or "".
 func (w *warner) idUnder(p *row) string {
 	bare := throttle.Policy{Name: p.Name, Match: p.Match, Limit: p.Limit}
 	transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{bare}})
@@ -172,10 +173,10 @@ func (w *warner) sharedRequests(isMeant func(*row) bool) (all [][]*row) {
 func longest(all [][]*row) (kept [][]*row) {
 	slices.SortStableFunc(all, func(a, b []*row) int { return len(b) - len(a) })
 	for _, rows := range all {
-		part := slices.ContainsFunc(kept, func(k []*row) bool {
+		covered := slices.ContainsFunc(kept, func(k []*row) bool {
 			return !slices.ContainsFunc(rows, func(p *row) bool { return !slices.Contains(k, p) })
 		})
-		if !part {
+		if !covered {
 			kept = append(kept, rows)
 		}
 	}

@@ -57,6 +57,8 @@ var headerTable = shape[map[string]string]{form: headerTexts.form, schema: heade
 	if all == nil {
 		return nil, false
 	}
+
+	// Names in different spellings are different keys of the mapping, but one header.
 	members, _, _ := r.members(n, "a mapping")
 	first := make(map[string]keyed)
 	for _, m := range members {
@@ -68,6 +70,7 @@ var headerTable = shape[map[string]string]{form: headerTexts.form, schema: heade
 		}
 		first[name] = m
 	}
+
 	return all, ok
 }}
 

@@ -33,7 +33,7 @@ type tally struct {
 
 	Untested []string `json:"untested"` // policies that no test expects
 
-	example string // begin of a test for one of them
+	example string // a test for the first of them, as an example of the form
 }
 
 // tallyOf summarizes a file.
@@ -47,8 +47,6 @@ func tallyOf(file string, f *policyfile.File) tally {
 			continue
 		}
 		t.Untested = append(t.Untested, p.Name)
-
-		// One example shows the form.
 		if t.example == "" {
 			t.example = fmt.Sprintf("{request: GET https://HOST/PATH, policies: {%s: {cost: 1}}}", p.Name)
 		}
@@ -111,11 +109,10 @@ with 1 if there are mistakes, or if tests fail.`,
 	return c
 }
 
-// check checks one file and adds its tally and findings. It returns an error if the file cannot be read.
+// check checks one file and adds its tally and findings. Mistakes in the text are findings. It returns an error only
+// if the file cannot be read.
 func (all *checkResult) check(c *cobra.Command, file string, nodes int) error {
 	f, err := loadInput(c, file)
-
-	// Mistakes in the text are findings. Only a file that cannot be read ends the command.
 	if err != nil {
 		return all.add("error", err)
 	}
@@ -133,7 +130,7 @@ func (all *checkResult) check(c *cobra.Command, file string, nodes int) error {
 	return nil
 }
 
-// add adds the mistakes in err as findings of a severity. It returns err if err holds no mistakes.
+// add adds the mistakes in err as findings of a severity. It returns an err that holds no mistakes, and nil otherwise.
 func (all *checkResult) add(severity string, err error) error {
 	mistakes := policyfile.Mistakes(err)
 	if err != nil && mistakes == nil {
@@ -281,6 +278,8 @@ func tightestOf(policies []throttle.Policy) map[requests]*throttle.Policy {
 	for i := range policies {
 		p := &policies[i]
 		o := all[requestsOf(p)]
+
+		// sameRequests(p, p) is false for a shadow policy, and for a policy with a key or a cost.
 		if sameRequests(p, p) && (o == nil || looser(o.Limit, p.Limit)) {
 			all[requestsOf(p)] = p
 		}
@@ -288,8 +287,8 @@ func tightestOf(policies []throttle.Policy) map[requests]*throttle.Policy {
 	return all
 }
 
-// sameRequests reports whether two policies match the same requests and have the same budgets. Policies with
-// functions count as different.
+// sameRequests reports whether o holds all requests that p matches, in a single budget. It is false if a policy has a
+// key or a cost, which cannot be compared, or if o is a shadow policy.
 func sameRequests(p, o *throttle.Policy) bool {
 	return p.Match == o.Match && p.Key == nil && o.Key == nil && p.Cost == nil && o.Cost == nil && p.Scope == o.Scope && !o.Shadow
 }

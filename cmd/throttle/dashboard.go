@@ -105,6 +105,7 @@ func (s *dashboardServer) run(c *cobra.Command) error {
 	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM)
 	defer stop()
 
+	// Without an address of Redis, serve the page of throttle run, which has a token of its own.
 	if !s.at.hasAddress() {
 		page, own, err := runPage()
 		if err == nil {

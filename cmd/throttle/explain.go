@@ -153,7 +153,11 @@ func (e *explanation) ask(ctx context.Context, all *fleet.Fleet) error {
 
 		x := &e.Policies[i]
 		x.Note = note
-		x.State = &state{st.Used, st.Booked, st.Waiting, st.Callers, st.Wait.Milliseconds(), st.Paused.Milliseconds(), st.Repeated, st.Ceiling, "", 0, st}
+		x.State = &state{
+			Used: st.Used, Booked: st.Booked, Waiting: st.Waiting, Callers: st.Callers,
+			Wait: st.Wait.Milliseconds(), Paused: st.Paused.Milliseconds(),
+			Repeated: st.Repeated, Ceiling: st.Ceiling, status: st,
+		}
 		if st.Told.N() > 0 {
 			x.State.Told, x.State.ToldAgo = st.Told.String(), st.ToldAgo.Milliseconds()
 		}

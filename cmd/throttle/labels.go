@@ -143,7 +143,7 @@ func (l *labels) labelled(from source) source {
 	}
 }
 
-// set labels the budgets of a snapshot.
+// set gives the budgets of a snapshot their labels.
 func (l *labels) set(s *fleet.Snapshot) {
 	for i := range s.Budgets {
 		b := &s.Budgets[i]

@@ -101,7 +101,8 @@ type switchNode struct {
 	Text  string `json:"text,omitempty"` // why not
 }
 
-// turn asks, turns the switch, and waits for the programs.
+// turn asks the question, turns the switch by does, and waits until the programs have heard it. It returns an error if
+// a program has not heard it. With --dry-run it only prints the question.
 func (s *switcher) turn(c *cobra.Command, act, question string, does func(context.Context, *fleet.Fleet) (fleet.Switch, bool, error)) error {
 	all, closeAll, err := s.connectFleet(c.Context())
 	if err != nil {
@@ -157,14 +158,15 @@ func switchNow(s *fleet.Snapshot) string {
 	return fmt.Sprintf("%s reported lately, and %d of them off.", stat.Count(live, "program has", "programs have"), s.Off)
 }
 
-// listeners returns which programs have heard an operator's command. settled means that all live programs have.
+// listeners returns which programs have heard an operator's command. settled means that all live programs that follow
+// commands have heard it.
 func listeners(nodes []fleet.Node, command *fleet.Switch) (list []switchNode, settled bool) {
 	settled, list = true, []switchNode{}
 	for i := range nodes {
 		n := &nodes[i]
 		l := switchNode{Node: nodeName(n.Program, n.ID), Heard: n.Switch.Took(command)}
 		switch {
-		// Such a program follows no command of an operator.
+		// A program that is off by its environment follows no command of an operator.
 		case n.Switch.By == store.OffVariable:
 			l.Heard = command.Off
 			if !l.Heard {
@@ -223,7 +225,7 @@ func (r *switchResult) printText(out io.Writer, act string, deaf []switchNode) {
 	fmt.Fprintln(out, strings.Join(words, ", "))
 }
 
-// switchLines returns the lines of a view about a switch that is off.
+// switchLines returns the lines of a view about an operator's command off and about programs that are off.
 func switchLines(s *fleet.Snapshot) (lines []string) {
 	var passed int64
 	for i := range s.Nodes {
@@ -244,6 +246,8 @@ func switchLines(s *fleet.Snapshot) (lines []string) {
 			continue
 		}
 		lines = append(lines, fmt.Sprintf("%s is %v", nodeName(n.Program, n.ID), store.Off{By: n.Switch.By, Reason: n.Switch.Reason}))
+
+		// Leave room for the rest of the view.
 		if len(lines) > mostRunbooks {
 			break
 		}

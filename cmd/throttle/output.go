@@ -129,17 +129,17 @@ func (t *table) lines() []string {
 	all := append([][]string{t.titles}, t.rows...)
 	width := make([]int, len(t.titles))
 	for i, row := range all {
-		clean := make([]string, len(row))
+		cleaned := make([]string, len(row))
 		for j, cell := range row {
-			clean[j] = fleet.Clean(cell, 1000)
+			cleaned[j] = fleet.Clean(cell, 1000)
 
 			// A last cell that is not in the last column may run over the columns behind it.
 			if j < len(row)-1 || j == len(width)-1 {
-				width[j] = max(width[j], ansi.StringWidth(clean[j]))
+				width[j] = max(width[j], ansi.StringWidth(cleaned[j]))
 			}
 		}
 
-		all[i] = clean
+		all[i] = cleaned
 	}
 
 	var lines []string

@@ -501,7 +501,7 @@ func (c *chart) text() string {
 		fmt.Fprintf(&w, "%s │", label)
 		line := ""
 		for _, r := range c.rates {
-			// A character of the chart has eight levels.
+			// A character has eight levels: show the levels of the column that are in this row.
 			line += eighths[int(min(8, max(0, math.Round(r/most*chartRows*8)-float64(8*row))))]
 		}
 
@@ -513,9 +513,8 @@ func (c *chart) text() string {
 		w.WriteString(c.mark(b))
 	}
 
-	end := brief(c.end)
-
 	// A narrow chart must still have room for both labels.
+	end := brief(c.end)
 	fmt.Fprintf(&w, "\n%s  0s%*s\n", pad, max(len(c.rates)-2, len(end)+1), end)
 
 	for _, p := range c.policies {

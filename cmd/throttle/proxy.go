@@ -135,15 +135,17 @@ func (s *proxyServer) follow(ctx context.Context, path string, store throttle.St
 	}
 
 	follower, err := s.followFile(ctx, path, reporter, func(f *policyfile.File) error {
-		policies, named := f.Policies, f.ForLimiters()
+		policies := f.Policies
+		forLimiters := f.ForLimiters()
+
 		// throttle run adds its own rows, and the presets that the file does not name.
 		if s.extend != nil {
 			policies = s.extend(f)
-			named = throttle.WithoutAnswers(append(slices.Clone(policies), f.Named...))
+			forLimiters = throttle.WithoutAnswers(append(slices.Clone(policies), f.Named...))
 		}
 
 		// Set the policies before the table: no host may be reachable before its limits are in force.
-		if err := errors.Join(transport.SetPolicies(policies), limiters.SetPolicies(named)); err != nil {
+		if err := errors.Join(transport.SetPolicies(policies), limiters.SetPolicies(forLimiters)); err != nil {
 			return err
 		}
 
@@ -187,8 +189,11 @@ func (s *proxyServer) numbers(follower *policyfile.Follower) numbers {
 
 // use puts a table in force, and warns of upstream addresses whose hosts it lacks.
 func (s *proxyServer) use(table *proxy.Table) {
-	if s.table.Swap(table) == nil {
-		return // a mistake at the start, reported by follow
+	before := s.table.Swap(table)
+
+	// At the start follow reports the missing hosts as an error.
+	if before == nil {
+		return
 	}
 	for _, err := range missing(s.upstreams, table) {
 		s.say(err.Error() + " any more, and requests to the address are refused")
@@ -339,9 +344,8 @@ func (a *admin) closed(all map[throttle.Budget]throttle.Status) []closedPolicy {
 			continue
 		}
 
-		c := &closed[i]
-
 		// The policy is open again when the last of its budgets is.
+		c := &closed[i]
 		c.Budgets++
 		if until.After(c.Until) {
 			c.Until = until
@@ -352,7 +356,7 @@ func (a *admin) closed(all map[throttle.Budget]throttle.Status) []closedPolicy {
 	return closed
 }
 
-// numbers is a Prometheus collector of the numbers of a server. It calls gauge or counter for each.
+// numbers is a Prometheus collector of the numbers of a server. It reports each number by gauge or by counter.
 type numbers func(gauge, counter report)
 
 // A report reports a number. Numbers of one name differ in their reason, if they have one.
@@ -379,8 +383,8 @@ func isApplied(follower *policyfile.Follower) int64 {
 	return 1
 }
 
-// news tells stderr of closed budgets, and of a store that does not answer. Events come per caller, news once
-// per change. It is safe for concurrent use.
+// news finds the events that stderr reports: closed budgets, and a store that does not answer. Events come for each
+// caller, and news once for each change. It is safe for concurrent use.
 type news struct {
 	now func() time.Time
 
@@ -393,7 +397,7 @@ type news struct {
 const (
 	mostClosed = 1000        // how many closed budgets are reported
 	sameEnd    = time.Second // two answers of one ban differ by less
-	sameOff    = time.Minute // requests that pass in the same time off come within it
+	sameOff    = time.Minute // a longer pause between requests that pass makes the next one news
 )
 
 // of returns the line for an event, or "" if the event is no news.
@@ -435,7 +439,7 @@ func (n *news) of(e throttle.Event) string {
 	return ""
 }
 
-// closing is of for an event about a closed budget.
+// closing returns the line for an event about a closed budget, or "" if the closing was reported.
 func (n *news) closing(e throttle.Event) string {
 	now := n.now()
 	end := now.Add(e.Duration)
@@ -448,8 +452,9 @@ func (n *news) closing(e throttle.Event) string {
 		n.closed = make(map[string]time.Time)
 	}
 
+	// Make room: forget budgets that have opened without an event, because no caller met them again.
 	if len(n.closed) >= mostClosed {
-		maps.DeleteFunc(n.closed, func(_ string, end time.Time) bool { return end.Before(now) }) // budgets that opened, and that no caller met since
+		maps.DeleteFunc(n.closed, func(_ string, end time.Time) bool { return end.Before(now) })
 		if len(n.closed) >= mostClosed {
 			return ""
 		}

@@ -142,18 +142,19 @@ type bound struct {
 // without a valid token: a quarter.
 const strangersPart = 4
 
-// makeRoom closes the oldest connection without a valid token, if all places are taken, or the oldest of an
-// address that exceeds its fraction. Connections from loopback may belong to different users.
+// makeRoom makes room for a connection from an address. If all places are taken, it closes the oldest connection
+// without a valid token. Otherwise it closes the oldest such connection of the same address, if the address has its
+// full fraction. Loopback has no fraction, because its connections may belong to different users.
 func (b *bound) makeRoom(address net.Addr) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 
 	full := b.open.Load() >= b.most
-	from, strangers := hostOfAddress(address), int64(0)
-
-	var oldest *boundedConn
+	from := hostOfAddress(address)
 
 	// The list has the oldest connection first.
+	var oldest *boundedConn
+	strangers := int64(0) // connections of the same address
 	for e := b.newcomer.Front(); e != nil; e = e.Next() {
 		c := e.Value.(*boundedConn)
 		if same := from != "" && hostOfAddress(c.RemoteAddr()) == from; same || full {
@@ -168,7 +169,7 @@ func (b *bound) makeRoom(address net.Addr) {
 
 	if oldest != nil && (full || strangers >= max(1, b.most/strangersPart)) {
 		b.refused.Add(1)
-		go oldest.Close() // takes the mutex
+		go oldest.Close() // in a goroutine, because Close takes the mutex
 		b.newcomer.Remove(oldest.place)
 		oldest.place = nil
 		b.free(oldest)
@@ -274,7 +275,7 @@ func tell(conn net.Conn) {
 type boundedConn struct {
 	net.Conn
 	of    *bound
-	place *list.Element // in newcomer, or nil with a valid token. The bound's mutex guards it
+	place *list.Element // in newcomer, or nil with a valid token; guarded by the bound's mutex
 	freed atomic.Bool
 }
 

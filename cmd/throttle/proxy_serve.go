@@ -219,7 +219,7 @@ func isAddress(s string) bool {
 	return err == nil
 }
 
-// missing returns an error per upstream whose host a table lacks.
+// missing returns an error for each upstream whose host a table does not have.
 func missing(all []upstreamAt, table *proxy.Table) (mistakes []error) {
 	for _, u := range all {
 		if !table.Has(u.host) {

@@ -211,8 +211,8 @@ func (r *runner) become(args []string) error {
 		return &exit{exitNotFound, fmt.Errorf("there is no program %s", args[0])}
 	}
 
-	// Mistakes of the user are told here, and not by a worker. The presets alone have none, and are read if need be: that
-	// takes longer than all the rest.
+	// Report mistakes in the file and in --limit here, not in a worker. The presets alone have no mistakes, so they are
+	// read only when they are needed: reading takes longer than all other steps.
 	table := sync.OnceValues(r.table)
 	if r.file != "" || len(r.own) > 0 {
 		if _, err := table(); err != nil {
@@ -242,7 +242,7 @@ func (r *runner) become(args []string) error {
 	variables := e.of(os.Environ())
 	err = syscall.Exec(path, args, variables)
 
-	// A script without a first line that names its interpreter is one of the shell.
+	// The shell runs a script whose first line names no interpreter.
 	if err == syscall.ENOEXEC {
 		err = syscall.Exec("/bin/sh", append([]string{"sh", path}, args[1:]...), variables)
 	}
@@ -289,11 +289,12 @@ func (r *runner) policies(f *policyfile.File) []throttle.Policy {
 		named[presetOf(p)] = true
 	}
 
+	// taken reports whether a row of the file or of --limit has the name of p.
 	taken := func(p throttle.Policy) bool {
 		return slices.ContainsFunc(rows, func(own throttle.Policy) bool { return own.Name == p.Name })
 	}
 
-	// Options of presets are in files alone, so the text of a file is the way to their rows.
+	// Only a file can name presets, so parse a file with all of them.
 	all, err := policyfile.Parse("the presets", []byte(noFile+"presets: ["+strings.Join(runPresets(), ", ")+"]\n"))
 	if err != nil {
 		panic(err) // TestRunKnowsAllPresets
@@ -314,8 +315,8 @@ func presetOf(p throttle.Policy) string {
 	return name
 }
 
-// directory returns the directory in which the programs meet that are run with the same flags and the same variables
-// of throttle.
+// directory returns the directory of the rendezvous. Programs that are run with the same flags, and with the same
+// variables of throttle, have the same directory.
 func (r *runner) directory() (string, error) {
 	all, err := rendezvous.Directory()
 	if err != nil {
@@ -330,7 +331,7 @@ func (r *runner) directory() (string, error) {
 	return rendezvous.Private(filepath.Join(all, hex.EncodeToString(sum[:6])))
 }
 
-// serving returns the variables that a proxy reads.
+// serving returns, in order, the variables of an environment that a proxy reads.
 func serving(environ []string) (some []string) {
 	for _, v := range environ {
 		name, _, _ := strings.Cut(v, "=")
@@ -343,8 +344,8 @@ func serving(environ []string) (some []string) {
 	return some
 }
 
-// process returns the command of a process that serves the program. It gets no variable of the program that it does
-// not need: some are keys of APIs.
+// process returns the command of a process that serves the program. The process gets only the variables that it needs:
+// further variables of the program may be keys of APIs.
 func (r *runner) process(role string) rendezvous.Command {
 	args := append([]string{"run", "--role=" + role, "--dir=" + r.dir, "--member=" + strconv.Itoa(r.member)}, r.flags...)
 	var environ []string

@@ -86,12 +86,15 @@ func (e *environment) of(variables []string) []string {
 	return variables
 }
 
-// through returns the value that leads a base URL through the proxy. ok is false if the variable stays: it is no base
-// URL, or one of a host that no policy names. outer is the proxy of a throttle run around this one.
+// through returns the value with which a variable leads through the proxy. ok is false if the variable stays as it is:
+// it has no base URL, or the base URL of a host that no policy names. outer is the address of the proxy of a throttle
+// run around this one, or "".
 func (e *environment) through(name, value, outer string) (led string, ok bool) {
 	if !slices.ContainsFunc(baseSuffixes, func(end string) bool { return strings.HasSuffix(name, end) }) {
 		return "", false
 	}
+
+	// Undo the change of the outer throttle run.
 	if rest, inner := strings.CutPrefix(value, outer+"/"); inner && outer != "" {
 		value = "https://" + rest
 	}

@@ -90,9 +90,8 @@ func (r *runner) servePage(source dashboard.Source) error {
 		return err
 	}
 
+	// Replace the socket of an earlier worker, whose page is out of date.
 	path := filepath.Join(r.dir, pageName)
-
-	// The socket of an earlier worker: the page of this one is the right one from now on.
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -102,6 +101,7 @@ func (r *runner) servePage(source dashboard.Source) error {
 		return err
 	}
 
+	// The next worker puts its socket at the same path, so this one must not remove the path.
 	listener.(*net.UnixListener).SetUnlinkOnClose(false)
 
 	server := &http.Server{Handler: page, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, ErrorLog: log.New(io.Discard, "", 0)}
@@ -129,7 +129,7 @@ func tokenIn(dir string) (string, error) {
 var errNoPage = errors.New("there is no address of Redis: pass --redis, or set " + addressVariable + "; and no program of throttle run is there")
 
 // runPage returns a handler that forwards to the web page of throttle run, and the token of that page. Programs with
-// different flags have pages of their own: it takes the newest socket.
+// different flags have different pages: runPage takes the page with the newest socket.
 func runPage() (page http.Handler, token string, err error) {
 	directory, err := rendezvous.Directory()
 	if err != nil {

@@ -194,8 +194,8 @@ func (i *identity) flags(c *cobra.Command) {
 	f.StringVar(&i.key, "tls-key", "", "PEM file with the key of --tls-cert; or "+keyVariable)
 }
 
-// config adds the certificates to the settings of a connection. settings is nil for an address without TLS.
-// Certificates are then a mistake, unless they come from environment variables.
+// config returns the settings of a connection with the certificates. settings is nil for an address without TLS: then
+// a flag with a certificate is a mistake, and the environment variables have no effect.
 func (i *identity) config(settings *tls.Config) (*tls.Config, error) {
 	if settings == nil {
 		if *i != (identity{}) {
@@ -266,8 +266,8 @@ func looseWarning(file string) string {
 	return "WARNING: other users of this machine may read or write " + file + ": chmod 600 keeps the token from them"
 }
 
-// isLoose reports whether others than owner and group may read a token file, or others than the owner may
-// write it.
+// isLoose reports whether users outside of its group may read or write a token file, or its group may write it: these
+// are the bits of 026.
 func isLoose(file string) bool {
 	if file == "" || runtime.GOOS == "windows" {
 		return false

@@ -54,7 +54,7 @@ type sidecar struct {
 
 	admin   *admin
 	metrics *promthrottle.Metrics
-	once    firsts // lines that stderr has had
+	once    firsts // lines of sayOnce
 	news    news
 	mu      sync.Mutex // guards talk
 	talk    io.Writer
@@ -102,8 +102,7 @@ func (m *mistakes) note(wrong bool, text string) bool {
 	return wrong
 }
 
-// check returns all mistakes in the common flags, and reads the token. upstreams are more addresses than that of
-// --listen.
+// check returns all mistakes in the common flags, and reads the token. upstreams are the addresses beside --listen.
 func (s *sidecar) check(path string, upstreams []upstreamAt) error {
 	var all mistakes
 	all.note(path == "-", s.name+" follows a file, and stdin is none")
@@ -341,7 +340,7 @@ type firsts struct {
 // mostFirsts bounds the texts: callers and upstreams can cause any number.
 const mostFirsts = 100
 
-// add reports whether a text is new.
+// add notes a text, and reports whether it is new. Once mostFirsts texts are noted, no text is new.
 func (f *firsts) add(text string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

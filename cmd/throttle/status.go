@@ -106,8 +106,8 @@ type view struct {
 // default.
 const openOfPolicy = 5
 
-// newView converts a snapshot. filter is the filter that was applied, for the message about no match, or "".
-// all is the unfiltered snapshot, for the verdict, by default s.
+// newView converts a snapshot. filter is the filter that was applied to s, or "". all is the snapshot before the
+// filter, for the verdict. nil means s.
 func newView(s *fleet.Snapshot, filter string, all *fleet.Snapshot) *view {
 	named := all == nil && filter != ""
 	if all == nil {
@@ -157,7 +157,8 @@ func newView(s *fleet.Snapshot, filter string, all *fleet.Snapshot) *view {
 // mostRunbooks is how many runbooks are shown by default.
 const mostRunbooks = 5
 
-// runbookLines returns a line per runbook of closed budgets or, if named, of all budgets.
+// runbookLines returns a line for each runbook of a closed budget. named means that the user named the budgets: then
+// open budgets count, too.
 func runbookLines(budgets []fleet.Budget, named bool) (lines []string) {
 	for i := range budgets {
 		b := &budgets[i]
@@ -353,7 +354,7 @@ func budgetWords(b *fleet.Budget) []string {
 	return words
 }
 
-// hurtWords says since when and why a budget is closed, and who is affected.
+// hurtWords returns why and since when a budget is closed, and which programs wait, leave or are refused.
 func hurtWords(b *fleet.Budget) (words []string) {
 	why := map[string]string{fleet.ByAnswer: "by an answer", fleet.ByProgram: "by a program"}[b.By]
 	if b.Met != "" && why != "" {
@@ -534,6 +535,7 @@ func sortAndFilter(s *fleet.Snapshot, by, filter string) {
 			"closed":  cmp.Compare(b.State.Paused.Duration, a.State.Paused.Duration),
 		}[by]
 
+		// The order "name" is not in the map, so the names decide.
 		return cmp.Or(order, strings.Compare(a.Name, b.Name), strings.Compare(a.Node, b.Node))
 	})
 }

@@ -173,7 +173,7 @@ func (o *top) plain(c *cobra.Command, from source) error {
 		// A first failure is a mistake such as a wrong address. A later failure may pass.
 		case err != nil && (n == 0 || o.once || c.Context().Err() != nil):
 			return err
-		case err != nil: // the next reading may succeed
+		case err != nil:
 			fmt.Fprintln(c.ErrOrStderr(), "throttle: "+clean(err.Error()))
 		default:
 			if err := o.print(c, s, n); err != nil {
@@ -308,7 +308,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// step moves in the recording.
+// step shows the snapshot that is some steps away in the recording. It does nothing for a live fleet.
 func (m *model) step(by int) {
 	if m.live == nil {
 		m.at = max(0, min(m.at+by, len(m.recording.places)-1))
@@ -543,9 +543,9 @@ type recording struct {
 	lines  *bufio.Scanner
 	line   int
 	end    int64   // end offset of the lines read so far
-	places []place // of their snapshots
+	places []place // of the snapshots in these lines
 	broken int     // number of lines without a valid snapshot
-	first  int     // the first of these
+	first  int     // number of the first such line
 	names  *labels // labels of the budgets, which recordings lack
 }
 
@@ -594,9 +594,8 @@ func (r *recording) next(ctx context.Context) (*fleet.Snapshot, error) {
 			return s, nil
 		}
 
-		r.broken++
-
 		// An error names the first broken line.
+		r.broken++
 		if r.broken == 1 {
 			r.first = r.line
 		}

@@ -11,14 +11,14 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
-// DefaultInterval is how often a follower asks for a new file that is not told otherwise.
+// DefaultInterval is how often a follower asks for a new file by default.
 const DefaultInterval = 2 * time.Second
 
-// Follow keeps the file in force that is pushed to the reporter's fleet, until ctx ends, as
-// [policyfile.Follow] does, and lets the reporter say which that is. Read must be nil. If Path
-// is set, the file there is in force until one is pushed; it is not read again after that,
-// whatever Redis has lost. Without a Path nothing pushed is an error at the start, and so is
-// a Redis that is away.
+// Follow keeps the pushed file of the reporter's fleet in force until ctx ends, as
+// [policyfile.Follow] does, and lets the reporter report the version in force. o.Read must be nil.
+// With a Path, the file there is in force until a file is pushed. After that it is not read again,
+// even if Redis loses the pushed file. Without a Path, Follow returns an error if nothing is pushed
+// or Redis does not answer.
 func Follow(ctx context.Context, reporter *fleet.Reporter, o policyfile.Options) (*policyfile.Follower, error) {
 	if o.Read != nil {
 		return nil, errors.New("pushed: Read must be nil: what is pushed is read")
@@ -49,7 +49,7 @@ func Follow(ctx context.Context, reporter *fleet.Reporter, o policyfile.Options)
 	return f, nil
 }
 
-// Report lets the reporter say which version of a file of its own the program follows.
+// Report lets the reporter report which version of its own file the program follows.
 func Report(reporter *fleet.Reporter, f *policyfile.Follower) {
 	reporter.ReportFile(func() fleet.FileState { return stateOf(f, false) })
 }
@@ -90,7 +90,7 @@ func stateOf(f *policyfile.Follower, pushed bool) fleet.FileState {
 
 	switch mistakes := policyfile.Mistakes(s.Err); {
 	case len(mistakes) > 0:
-		state.Err = mistakes[0].Error() // without the line, which has its own
+		state.Err = mistakes[0].Error() // the first mistake alone, without its excerpt
 	case s.Err != nil:
 		state.Err = s.Err.Error()
 	}

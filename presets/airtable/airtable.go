@@ -83,8 +83,7 @@ func Policies(o Options) []throttle.Policy {
 			Name: "airtable-base", Match: match, Key: base, Cost: toBase,
 			Limit: throttle.PerSecond(5), Answer: tablerow.IfCharged(toBase, refused),
 		},
-		// The rows take refusals in turns: a request to a base closes the base, and any further request
-		// closes the user.
+		// A refusal closes one row: the base for a request to a base, and the user for any other request.
 		{
 			Name: "airtable-user", Match: match, Key: user,
 			Limit: throttle.PerSecond(50), Answer: feedback.First(tablerow.IfCharged(toNoBase, refused), tablerow.Outage()),
@@ -92,8 +91,8 @@ func Policies(o Options) []throttle.Policy {
 	})
 }
 
-// base is a [throttle.Policy.Key]: of "/v0/appXyz/Tasks" and "/v0/meta/bases/appXyz/tables" it is
-// "appXyz".
+// base is a [throttle.Policy.Key]: the id of the base, or "". It is "appXyz" for "/v0/appXyz/Tasks"
+// and for "/v0/meta/bases/appXyz/tables".
 func base(r *http.Request) string {
 	for segment := range strings.SplitSeq(strings.TrimPrefix(throttle.RawPath(r), "/v0/"), "/") {
 		// The id of a base begins with "app", wherever it stands in the path.

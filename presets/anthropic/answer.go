@@ -14,13 +14,13 @@ import (
 // overloaded is the status of an upstream that has no capacity left, for anybody.
 const overloaded = 529
 
-// wait is the penalty of a refusal by its Retry-After, a second without one.
+// wait is the penalty of a refusal: its Retry-After, or a second without a Retry-After.
 var wait = feedback.RetryAfter(time.Second)
 
 // about is the kind of tokens that a refusal names: "… of 40,000 input tokens per minute.".
 var about = regexp.MustCompile(`(?i)(input|output) tokens`)
 
-// names is the penalty of the refusals that are about tokens of a kind.
+// names is the penalty of the refusals that name tokens of a kind.
 func names(kind string, lasts time.Duration) feedback.Reader {
 	return feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.Codes{
 		Fields:  []string{"error.message"},
@@ -40,8 +40,9 @@ var noMoney = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feed
 	NotRefused: []string{"enforced_spend_limit_reached"},
 }.Answer)
 
-// requestsRefused is the penalty of all other refusals of messages. A refusal about input tokens is one of them
-// if the message costs none, as one whose body cannot be read: then the row of tokens does not hold the next one.
+// requestsRefused is the penalty of the refusals of messages that close no row of tokens. A refusal about input
+// tokens is among them if the message costs none, because its body cannot be read: the row of input tokens would
+// not hold the next such message.
 func requestsRefused(sends *tokens) feedback.Reader {
 	return feedback.First(
 		noMoney,
@@ -90,7 +91,7 @@ func inputUsed(resp *http.Response) throttle.Answer {
 	return throttle.Answer{}.WithCost(n + put)
 }
 
-// inputTold is inputUsed for an event of a stream.
+// inputTold is inputUsed for an event of a stream, or -1 for an event without the input tokens.
 func inputTold(data []byte) int {
 	n, ok := sent.In(data)
 	if !ok {
@@ -100,8 +101,8 @@ func inputTold(data []byte) int {
 	return n + put
 }
 
-// outputTold returns the tokens that an event of a stream says were written in all; below 0 if it
-// does not say. The first event tells how many were written until then, which is not the cost.
+// outputTold returns the tokens that were written in all, as an event of a stream states them, or -1 if
+// the event does not. The first event states how many were written until then, which is not the cost.
 func outputTold(data []byte) int {
 	n, ok := written.In(data)
 	if !ok {

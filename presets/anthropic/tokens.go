@@ -14,7 +14,7 @@ type tokens struct {
 	limit    int // a minute, or 0 for an unknown limit
 	estimate func(*http.Request) int
 	count    func(*http.Request) llm.Count
-	told     func(data []byte) int // the usage in a JSON text; below 0: it does not tell
+	told     func(data []byte) int // the usage in a JSON text, or -1 if the text has none
 }
 
 // cost is a [throttle.Policy.Cost]: the estimate, bounded by the limit.
@@ -33,11 +33,11 @@ func asTold(*http.Request) llm.Count {
 	return func(used int, _ time.Duration) int { return used }
 }
 
-// whole is a share of a guess, in thousandths.
+// whole is the whole of a guess, in thousandths.
 const whole = 1000
 
-// input estimates the tokens sent: a share of the guess, which is smaller the more of the input is
-// cached. own is the program's own estimate, or nil for the learned estimate.
+// input estimates the tokens sent: a learned share of the guess from the length of the body. The more
+// of the input is cached, the smaller is the share. own is the program's own estimate, or nil.
 func input(key func(*http.Request) string, own func(*http.Request) int, limit int) *tokens {
 	t := &tokens{limit: limit, estimate: own, count: asTold, told: inputTold}
 
@@ -58,9 +58,10 @@ func input(key func(*http.Request) string, own func(*http.Request) int, limit in
 	}
 
 	t.count = func(r *http.Request) llm.Count {
-		k, n := key(r), float64(max(1, llm.Sent(r)))
+		k := key(r)
+		guess := float64(max(1, llm.Sent(r)))
 		return func(used int, inFlight time.Duration) int {
-			shares.Settled(k, int(float64(used)*whole/n), inFlight)
+			shares.Settled(k, int(float64(used)*whole/guess), inFlight)
 			return used
 		}
 	}

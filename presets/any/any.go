@@ -79,7 +79,8 @@ var keyParameters = [...]string{"api_key", "apikey", "access_token", "key", "tok
 // lasting are the schemes of Authorization whose text is the same in each request.
 var lasting = [...]string{"bearer", "basic", "token", "apikey", "key"}
 
-// credential is a [throttle.Policy.Key]: the credential of a request, "" without one.
+// credential is a [throttle.Policy.Key]: the credential of a request, or "". Of a signature, which differs in each
+// request, it is the scheme alone.
 func credential(r *http.Request) string {
 	if text := r.Header.Get("Authorization"); text != "" {
 		scheme, _, _ := strings.Cut(text, " ")
@@ -88,7 +89,7 @@ func credential(r *http.Request) string {
 				return text
 			}
 		}
-		return scheme // of a signature
+		return scheme
 	}
 
 	for _, name := range keyFields {

@@ -159,7 +159,8 @@ func (t *tokenCosts) usage() llm.Usage {
 
 // count counts the usage, but not less than the tokens that the request sends and reserves: Azure gives nothing back.
 func (t *tokenCosts) count(r *http.Request) llm.Count {
-	estimate, learn := t.atMost(t.o.Cost(r)), t.learner.Learn(r)
+	estimate := t.atMost(t.o.Cost(r))
+	learn := t.learner.Learn(r)
 	return func(used int, inFlight time.Duration) int {
 		learn(used, inFlight)
 		return max(used, estimate)
@@ -197,7 +198,7 @@ var stated = feedback.First(
 	}.Answer,
 )
 
-// tokens knows the refusals that are about tokens.
+// tokens recognises the refusals that are about tokens.
 func tokens(lasts time.Duration) feedback.Codes {
 	return feedback.Codes{
 		Fields:  []string{"error.message"},
@@ -213,8 +214,8 @@ var tokensRefused = refused(func() feedback.Reader {
 	return codes.Answer
 }())
 
-// requestsRefused is the penalty of all other refusals. A refusal about tokens is one of them if the request costs
-// no tokens, as one whose body cannot be read: then the row of tokens does not hold the next request like it.
+// requestsRefused is the penalty of all refusals that close no other row. A refusal about tokens is among them if the
+// request costs no tokens, because its body cannot be read: the row of tokens would not hold the next such request.
 func requestsRefused(cost func(*http.Request) int) feedback.Reader {
 	return feedback.First(
 		refused(feedback.First(tablerow.IfCharged(cost, tokens(0).Answer), stated, feedback.For(10*time.Second))),

@@ -214,7 +214,7 @@ var tokensRefused = said(map[string]time.Duration{
 	"Throttling.AllocationQuota": time.Minute, "insufficient_quota": time.Minute,
 })
 
-// noMoney knows the 429s that are no refusals: they stay until the bill is paid.
+// noMoney recognises the 429s that are no refusals: they come until the bill is paid.
 var noMoney = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.Codes{
 	Fields:     []string{"code", "error.code"},
 	NotRefused: []string{"PrepaidBillOverdue", "PostpaidBillOverdue", "CommodityNotPurchased"},

@@ -121,7 +121,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// asks returns the cost under the limit of a model, by its names: 1 for requests to it.
+// asks returns the cost under the limit of a model with some names: 1 for a request to the model, and 0 for any other.
 func (o *Options) asks(names ...string) func(*http.Request) int {
 	return func(r *http.Request) int {
 		if slices.Contains(names, o.Model(r)) {

@@ -16,15 +16,15 @@ import (
 	"github.com/fleetthrottle/throttle/internal/peek"
 )
 
-// A refusal is what an answer closes, and for how long; the zero refusal closes nothing.
+// A refusal names the budget that an answer closes, and for how long. The zero refusal closes nothing.
 type refusal struct {
 	about subject
 	lasts time.Duration
 }
 
 // refusal reads an answer. The code names the limit. A ban with a code is a refusal of the code's
-// limit, for at least the time that the ban prints: DingTalk tells a robot that sends too fast in
-// the form of the ban, while the address goes on. A 429 is a refusal under any code, and a
+// limit, for at least the time that the ban prints: DingTalk answers a robot that sends too fast in
+// the form of a ban, although the address is not banned. A 429 is a refusal under any code, and a
 // Retry-After is obeyed under any code.
 func (o Options) refusal(resp *http.Response) (r refusal) {
 	f := factsOf(resp)
@@ -57,7 +57,7 @@ func (o Options) refusal(resp *http.Response) (r refusal) {
 
 // length returns how long a refusal closes its budget.
 func (l limit) length(resp *http.Response) time.Duration {
-	// A refusal that prints its end is better than the usual length.
+	// The end that a refusal prints is more precise than the usual length.
 	if l.ends != nil {
 		if d := l.ends(resp).Close; d > 0 {
 			return d
@@ -68,16 +68,16 @@ func (l limit) length(resp *http.Response) time.Duration {
 
 // printed is the end that the old API prints into its messages, by the distance
 // to the answer's Date or to the clock of this machine, whichever is shorter.
-// Without Date it is of no use: whose clock would it be?
+// Without Date it is not read, because its clock would be unknown.
 var printed = feedback.When{Header: map[string]string{"Date": ""}}.Then(feedback.Printed{
 	Fields:  []string{"sub_msg", "errmsg"},
 	Pattern: regexp.MustCompile(`(?:处罚|限制)将在 *(\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}) *结束`),
 	As:      feedback.At(time.DateTime, beijing),
 }.Answer)
 
-// isBan reports whether an answer is the ban, a page in place of JSON. Answers with other statuses,
-// of other hosts, or to requests for a page may be pages of gateways and proxies; other media types
-// may be files that somebody downloads.
+// isBan reports whether an answer that is a page in place of JSON is the ban. Answers with other
+// statuses, of other hosts, or to requests for a page may be pages of gateways and proxies. Answers
+// of other media types may be files that somebody downloads.
 func (o Options) isBan(resp *http.Response) bool {
 	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusForbidden {
 		return false
@@ -118,10 +118,10 @@ func (s subject) isMetBy(r *http.Request) bool {
 	}
 }
 
-// instead returns the budget that a refusal closes if its request has no budget of the right kind:
-// a short refusal closes the API, like limits that are not described and may concern a whole
-// product; a long refusal closes the path alone. If a path serves many people, and the request does
-// not name the person at the limit, only a 429 closes the path, and only for a moment.
+// instead returns the refusal for a request without a budget of the right kind. A short refusal closes
+// the API, like limits that are not described and may concern a whole product. A long refusal closes
+// the path alone. If the path serves many people, and the request does not name the person at the
+// limit, a long refusal closes the API only if it is a 429, for a moment.
 func (r refusal) instead(resp *http.Response) refusal {
 	switch p := throttle.RawPath(resp.Request); {
 	case p == tasks || p == pushes || sendsNotice(resp.Request):
@@ -178,11 +178,11 @@ type answer struct {
 
 // facts are the parts of a body that the rows read.
 type facts struct {
-	limit    limit         // that the code names; the zero limit if there is no code of the table
-	denied   bool          // it is the ban as JSON
-	punished bool          // it is the ban, or has the form of the ban around a code
-	wait     time.Duration // that the ban prints
-	page     bool          // it is a page, HTML or XML
+	limit    limit         // the limit that the code names, or the zero limit without a code of the tables
+	denied   bool          // the body is the ban as JSON
+	punished bool          // the body is the ban, or has the form of the ban around a code
+	wait     time.Duration // the time that the ban prints
+	page     bool          // the body is a page, HTML or XML
 }
 
 // A window is the head of a body.
@@ -199,7 +199,7 @@ func factsOf(resp *http.Response) facts {
 
 	a, text := peek.Kept[answer](resp)
 
-	// A body that is not kept is read for this row alone.
+	// Without a kept body this row reads the body for itself.
 	if a == nil {
 		a = new(answer)
 	}
@@ -272,7 +272,7 @@ var memberNames = [members]string{"errcode", "sub_code", "code", "punish", "stat
 func (a *answer) readFacts(withWords bool) (f facts) {
 	f.page = a.readMembers(memberNames[:], a.texts[:])
 
-	// The old API may wrap a code; without sub_code, the code stands in the text alone.
+	// The old API may wrap a code. It stands in sub_code, or in the text alone.
 	number := a.texts[atErrcode]
 	if number == envelope {
 		number = cmp.Or(a.texts[atSubCode], a.wrappedCode())
@@ -289,7 +289,8 @@ func (a *answer) readFacts(withWords bool) (f facts) {
 	// The ban has no code of its own, whatever the status:
 	//
 	//	{"status":1111,"wait":5,"source":"x5","punish":"deny","uuid":"…"}
-	deny, refused := strings.EqualFold(a.texts[atPunish], "deny"), a.texts[atStatus] == "1111"
+	deny := strings.EqualFold(a.texts[atPunish], "deny")
+	refused := a.texts[atStatus] == "1111"
 	f.denied = deny || refused && strings.EqualFold(a.texts[atSource], "x5")
 
 	f.punished = deny || refused
@@ -336,7 +337,7 @@ func (a *answer) member(name string) string {
 
 // readMembers reads the members of the body's object, within the bytes that may be read, and stores
 // the texts of the members with one of the names in texts. Of a duplicate name the first counts,
-// and null counts as missing. It returns whether the body is a page in place of an object.
+// and null counts as missing. page reports whether the body is a page in place of an object.
 func (a *answer) readMembers(names, texts []string) (page bool) {
 	s := &a.scan
 	s.Reset(&a.text, 0)

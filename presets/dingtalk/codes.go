@@ -43,9 +43,9 @@ type limit struct {
 	lasts feedback.Reader // how long the budget is closed, unless the answer says it
 	ends  feedback.Reader // the end that an answer may print; optional
 
-	uncounted bool // a call that is refused for it does not count for the month
+	uncounted bool // a call that this limit refuses does not count for the month
 	ifTooFast bool // the code means a limit only if the answer's text speaks of a pace
-	unsure    bool // the text does not
+	unsure    bool // of an answer with ifTooFast: its text does not speak of a pace
 }
 
 var (
@@ -64,7 +64,7 @@ const robotTime = 10 * time.Minute
 // beijing is the zone of every time that DingTalk prints, and of its days and months.
 var beijing = time.FixedZone("UTC+8", 8*60*60)
 
-// numbers are the codes of the old API, from DingTalk's lists of codes. How long each closes is the unit
+// numbers are the codes of the old API, from DingTalk's lists of codes. Each closes its budget for the unit
 // of its window, unless the answer prints an end.
 var numbers = map[string]limit{
 	"90001": {about: address, lasts: second, ends: printed},

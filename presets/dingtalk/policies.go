@@ -164,8 +164,8 @@ func products(o Options) []throttle.Policy {
 	)
 }
 
-// dropped returns a reader that closes a row for a minute after the result of work notices that says that some were dropped
-// because of a limit of a minute, by these codes.
+// dropped returns a reader that closes a row for a minute if the result of work notices lists dropped notices with one of
+// the codes. Each code is about a limit of a minute.
 func dropped(codes ...int) feedback.Reader {
 	lasts := make(map[string]time.Duration)
 	for _, code := range codes {
@@ -287,13 +287,13 @@ func vendors(o Options) []throttle.Policy {
 	}
 }
 
-// An Edition is a company's edition of DingTalk. The zero Edition counts no months.
+// An Edition is a company's edition of DingTalk. The zero Edition counts no month.
 type Edition struct {
 	PerSecond int // calls in a second, per application and API; 0 means 20, as in the standard edition
 	PerMonth  int // counted calls of the whole company in a month; 0 means that no month is counted here
 	Webhooks  int // calls of webhooks and of Stream in a month, of the whole company; 0 means that no month is counted here
 
-	before *Edition // as contracts from before 2025-11-19 have it
+	before *Edition // the numbers of contracts from before 2025-11-19
 }
 
 // The editions as they are since 2025-11-19. DingTalk does not say how many calls in a second the
@@ -536,8 +536,7 @@ var freeFamilies = []freeFamily{
 	{"", "/v1.0/h3yun/", "**"},
 }
 
-// freeMethods has the methods of the free APIs by path, and by the path up to a "*" or a "**", which it
-// ends with.
+// freeMethods has the method of each free API by its path. The path of a family ends with "*" or "**".
 var freeMethods = func() map[string]string {
 	all := make(map[string]string)
 	for _, family := range freeFamilies {
@@ -556,14 +555,14 @@ func free(r *http.Request) bool {
 		return false
 	}
 
-	// The path itself, with any last segment, and with all that follows a segment.
+	// The list has the path itself, or the path with "*" as its last segment.
 	method := throttle.Method(r)
 	end := strings.LastIndexByte(p, '/') + 1
 	if freeAt(p, "", method) || end < len(p) && freeAt(p[:end], "*", method) {
 		return true
 	}
 
-	// Look at shorter and shorter beginnings of the path.
+	// Or it has a beginning of the path with "**" behind it.
 	for ; end > 1; end = strings.LastIndexByte(p[:end-1], '/') + 1 {
 		if end < len(p) && freeAt(p[:end], "**", method) {
 			return true
@@ -631,10 +630,10 @@ type apiTable []string
 // newAPITable returns a table of the program's own templates and the built-in templates.
 func newAPITable(own []string) apiTable { return slices.Concat(own, templates) }
 
-// api is the part of a key that says which API a request calls. On the old host that is its path. On
-// the new one it is the first template that fits. What fits none shares a budget with all of its
-// product, which is slow but safe: any segment may be somebody's id, and must not make a budget of its
-// own.
+// api is the part of a key that says which API a request calls. On the old host it is the path. On the
+// new host it is the first template that fits the path. A path that fits no template shares a budget
+// with all paths of its product, which is slow but safe: any segment may be somebody's id, and must not
+// make a budget of its own.
 func (t apiTable) api(r *http.Request) string {
 	p := throttle.RawPath(r)
 	if !isNew(p) {
@@ -647,8 +646,8 @@ func (t apiTable) api(r *http.Request) string {
 	return product(p)
 }
 
-// exact is api, but what fits no template is an API for each path. It is for budgets without a number:
-// they exist only once an answer has closed them.
+// exact is api, except that each path that fits no template is an API of its own. It is for budgets
+// without a number, which exist only once an answer has closed them.
 func (t apiTable) exact(r *http.Request) string {
 	p := throttle.RawPath(r)
 	if !isNew(p) {
@@ -667,7 +666,7 @@ func (t apiTable) find(p string) string {
 	return ""
 }
 
-// fits reports whether a path fits a template, in which segments in braces stand for any one.
+// fits reports whether a path fits a template, in which a segment in braces stands for any segment.
 func fits(template, p string) bool {
 	template, p = strings.Trim(template, "/"), strings.Trim(p, "/")
 	for more := true; more; {
@@ -683,7 +682,7 @@ func fits(template, p string) bool {
 	return true
 }
 
-// isNew reports whether a path belongs to the new host: "/v1.0", and all paths below.
+// isNew reports whether a path belongs to the new host: it begins with a version such as "/v1.0".
 func isNew(p string) bool {
 	version, ok := strings.CutPrefix(p, "/v")
 	version, _, _ = strings.Cut(version, "/")
@@ -694,9 +693,9 @@ func isNew(p string) bool {
 // isNumber reports whether a text is digits, at least one.
 func isNumber(text string) bool { return text != "" && strings.Trim(text, "0123456789") == "" }
 
-// pathOf returns a request's path as its segments are compared: escaped, where p is its unescaped and
-// cleaned form. "%2F" is part of a segment, unless it hides a segment of dots: then servers that decode
-// first see p.
+// pathOf returns a request's path in the form in which its segments are compared: escaped and cleaned,
+// so that "%2F" is part of a segment. If an escape hides a segment of dots, pathOf cleans p, the
+// unescaped path, because servers that decode first see p.
 func pathOf(r *http.Request, p string) string {
 	escaped := r.URL.EscapedPath()
 	switch {
@@ -708,7 +707,7 @@ func pathOf(r *http.Request, p string) string {
 	return path.Clean(escaped)
 }
 
-// product is "/v1.0/contact" of all that is below.
+// product returns the first two segments of a path, such as "/v1.0/contact" for all paths below.
 func product(p string) string {
 	version, rest, _ := strings.Cut(p[1:], "/")
 	name, _, _ := strings.Cut(rest, "/")

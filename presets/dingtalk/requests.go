@@ -30,9 +30,9 @@ const (
 // mostOfBody is how much of a request's body is looked at.
 const mostOfBody = 64 << 10
 
-// bodyMember returns the member of a request's body, JSON or a form, as a text: of an array its elements,
-// with commas between them. ok is false if the body cannot be looked at, or is longer than the part that is
-// looked at.
+// bodyMember returns a member of a request's body, JSON or a form, as a text. An array is its elements with
+// commas between them. ok is false if the body cannot be read, or if the member may stand behind the part
+// that is read.
 func bodyMember(r *http.Request, name string) (text string, ok bool) {
 	if !strings.HasPrefix(strings.ToLower(r.Header.Get("Content-Type")), "application/x-www-form-urlencoded") {
 		return jsonMember(r, name)
@@ -53,7 +53,7 @@ func formMember(body io.Reader, name string) (text string, ok bool) {
 	return values.Get(name), err == nil
 }
 
-// jsonMember is bodyMember for an object in JSON.
+// jsonMember is bodyMember for an object in JSON. It returns "" and true if the whole object lacks the member.
 func jsonMember(r *http.Request, name string) (text string, ok bool) {
 	found := false
 	whole := reqbody.Members(r, mostOfBody, func(json *jsonscan.Scanner, member []byte) bool {
@@ -103,8 +103,8 @@ func countOf(list string) (n int) {
 	return n
 }
 
-// robotCode is the key of a robot of the new API: the code in the body, because an application may have
-// others' robots send.
+// robotCode is the key of a robot of the new API: the code in the body, because an application may send by
+// robots of other applications.
 func robotCode(r *http.Request) string {
 	text, _ := bodyMember(r, "robotCode")
 	return text
@@ -116,8 +116,8 @@ const (
 	mostReceiversOfSuite = 1_000
 )
 
-// noticeReceivers is the cost of a work notice: how many people it is for. Other calls, such as that for
-// the result, are free.
+// noticeReceivers is the cost of a work notice: how many people it is for. Further calls, such as the call
+// for the result, are free.
 func (o Options) noticeReceivers(r *http.Request) int {
 	if !sendsNotice(r) {
 		return 0
@@ -131,17 +131,18 @@ func (o Options) receivers(r *http.Request) int {
 	if o.ISV != "" {
 		most = mostReceiversOfSuite
 	}
-	users, ok := bodyMember(r, "userid_list")
 
 	// Nobody can count the people of a department from outside, so assume the most that a notice may have.
-	if departments, known := bodyMember(r, "dept_id_list"); !ok || !known || countOf(departments) > 0 || toAll(r) {
+	users, ok := bodyMember(r, "userid_list")
+	departments, known := bodyMember(r, "dept_id_list")
+	if !ok || !known || countOf(departments) > 0 || toAll(r) {
 		return most
 	}
 	return min(max(countOf(users), 1), most)
 }
 
-// noticeCost is the cost of a work notice where people do not count. Calls for results are free, so that a
-// result that tells of a limit closes the row for notices alone.
+// noticeCost is the cost of a work notice where people do not count: 1. Calls for results are free: a result
+// that closes the row then holds no further calls for results.
 func noticeCost(r *http.Request) int {
 	if sendsNotice(r) {
 		return 1
@@ -149,7 +150,8 @@ func noticeCost(r *http.Request) int {
 	return 0
 }
 
-// noticesToEverybody is the cost of a work notice under the limit of those to all of a company.
+// noticesToEverybody is the cost of a work notice under the limit of notices to all of a company: 1 for such a
+// notice.
 func noticesToEverybody(r *http.Request) int {
 	if sendsNotice(r) && toAll(r) {
 		return 1

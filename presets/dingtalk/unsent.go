@@ -47,8 +47,8 @@ func (u Unsent) Wait(now time.Time) time.Duration {
 // flowControlledStaffIdList of a robot's messages to people
 // (/v1.0/robot/oToMessages/batchSend), or the forbidden_list and the forbidden_user_id_list of the result
 // of work notices (/topapi/message/corpconversation/getsendresult). Both answers are successes: what
-// asyncsend_v2 itself answers never tells. It reads 4 MB at most. An answer that is no success, or that
-// cannot be read, is an error, because nobody knows then who got nothing.
+// asyncsend_v2 itself answers never tells. ReadUnsent reads 4 MB at most. It returns an error for an answer
+// that is no success or that cannot be read: then it is unknown who got nothing.
 func ReadUnsent(body io.Reader) ([]Unsent, error) {
 	// One byte more shows that the answer is too long.
 	text, err := io.ReadAll(io.LimitReader(body, mostOfAnswer+1))
@@ -60,7 +60,8 @@ func ReadUnsent(body io.Reader) ([]Unsent, error) {
 	}
 
 	var in sendAnswer
-	if json.Unmarshal(text, &in) != nil { // whose error may quote the answer
+	// The error of json may quote the answer, so it is not wrapped.
+	if json.Unmarshal(text, &in) != nil {
 		return nil, errors.New("dingtalk: read who got nothing: the answer is no object in JSON, or has members of other kinds")
 	}
 	if in.ErrCode != 0 || in.Code != "" || in.Punish != "" {
@@ -70,7 +71,7 @@ func ReadUnsent(body io.Reader) ([]Unsent, error) {
 	return in.unsent(), nil
 }
 
-// A sendAnswer is what ReadUnsent reads.
+// A sendAnswer has the members of an answer that ReadUnsent reads.
 type sendAnswer struct {
 	ErrCode number `json:"errcode"`
 	Code    string `json:"code"`

@@ -174,8 +174,8 @@ func limited(resp *http.Response) throttle.Answer {
 	return tooMany.Then(stated)(resp)
 }
 
-// refusals is a [throttle.Policy.Answer]: an answer that counts towards a ban of the address costs 1, any
-// other 0.
+// refusals is a [throttle.Policy.Answer] that sets the cost: 1 for an answer that counts towards a ban of the
+// address, and 0 for any other.
 func refusals(resp *http.Response) throttle.Answer {
 	counts := 0
 	switch resp.StatusCode {

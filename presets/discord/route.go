@@ -16,12 +16,12 @@ func below(r *http.Request) string {
 	return path
 }
 
-// route returns a request's path with its ids left out, apart from the first
-// channel, guild or webhook: "channels/41771983423143937/messages/*".
+// route returns a request's path with "*" for each id except the id of the channel,
+// guild or webhook at the beginning: "channels/41771983423143937/messages/*".
 func route(r *http.Request) string {
 	segments := strings.Split(below(r), "/")
 	for i := 1; i < len(segments); i++ {
-		// The first id stays: it has a budget of its own.
+		// The id at the beginning has a budget of its own.
 		if top := i == 1 && splits(segments[0]); !top && (number(segments[i]) || named(segments[i-1])) {
 			segments[i] = "*"
 		}
@@ -32,7 +32,7 @@ func route(r *http.Request) string {
 // interactionToken is how the tokens of interactions begin: "interaction:" in base64.
 const interactionToken = "aW50ZXJhY3Rpb246"
 
-// A sender is in whose name a request is: who has the global limit that it is bound to.
+// A sender is the account in whose name a request is sent. Its global limit holds the request.
 type sender int
 
 const (
@@ -65,12 +65,12 @@ func (s sender) cost(r *http.Request) int {
 	return 1
 }
 
-// splits reports whether what follows has buckets of its own.
+// splits reports whether each id behind a segment has a budget of its own.
 func splits(top string) bool {
 	return top == "channels" || top == "guilds" || top == "webhooks"
 }
 
-// named reports whether what follows is a name and no number: an emoji, a code.
+// named reports whether a name, such as an emoji or a code, follows a segment in place of a number.
 func named(collection string) bool {
 	return collection == "reactions" || collection == "invites" || collection == "templates"
 }

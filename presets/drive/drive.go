@@ -164,7 +164,7 @@ func called(r *http.Request) []string {
 	return segments[3:]
 }
 
-// lists are the collections.
+// lists are the names of the collections: a GET of one lists its members.
 var lists = map[string]bool{
 	"accessproposals": true, "apps": true, "approvals": true, "changes": true, "comments": true, "drives": true, "files": true,
 	"permissions": true, "replies": true, "revisions": true, "teamdrives": true,

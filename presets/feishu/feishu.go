@@ -183,8 +183,8 @@ func Policies(o Options) []throttle.Policy {
 	return tablerow.Table(rows)
 }
 
-// tier returns the rows of a tier's bounds, one for each second and one for each minute, made from row.
-// Only the first one has row's penalty: to close one of them is enough to stop the API.
+// tier returns the rows of a tier's bounds, of a second and of a minute, made from row. Only the first has
+// the penalty of row: closing one of them is enough to stop the API.
 func tier(name, api string, t Tier, row throttle.Policy) (rows []throttle.Policy) {
 	for _, bound := range []struct {
 		name string
@@ -198,8 +198,6 @@ func tier(name, api string, t Tier, row throttle.Policy) (rows []throttle.Policy
 			row.Name = "feishu-" + name + "-" + bound.name + api
 			row.Limit = throttle.SlidingWindow(bound.n, bound.per)
 			rows = append(rows, row)
-
-			// Closing the first of these rows is enough to stop the API.
 			row.Answer = feedback.LeaveOpen
 		}
 	}
@@ -246,8 +244,8 @@ func ofMessage(r *http.Request) int {
 // botPath is the beginning of the path of calls to custom bots; the bot's id follows.
 const botPath = "/open-apis/bot/v2/hook/"
 
-// unlisted is a [throttle.Policy.Cost] under the rows of the APIs without rows of their own: 0 for the
-// others.
+// unlisted is a [throttle.Policy.Cost] under the rows for APIs without rows of their own: 1 for such an API,
+// and 0 for any other.
 func (o Options) unlisted(r *http.Request) int {
 	path := throttle.RawPath(r)
 	if strings.HasPrefix(path, botPath) {
@@ -294,7 +292,7 @@ func fits(template, path string) bool {
 	return true
 }
 
-// What Feishu answers instead of an answer.
+// The penalties of Feishu's refusals.
 var (
 	refused = feedback.First(
 		feedback.When{Status: []int{429}}.Then(until(time.Minute)),
@@ -318,7 +316,7 @@ var (
 	}.Answer
 )
 
-// until is the penalty of a refusal that says when it ends, or of a window where it does not say.
+// until is the penalty of a refusal: until the end that it states, or for a window if it states none.
 func until(window time.Duration) feedback.Reader {
 	return feedback.First(
 		feedback.When{Header: map[string]string{"X-Ogw-Ratelimit-Reset": "0"}}.Then(feedback.RetryAfter(time.Second)),

@@ -240,8 +240,8 @@ func dayRefused(resp *http.Response) throttle.Answer {
 	return a
 }
 
-// requestsRefused is the penalty of all other refusals. A refusal about tokens is one of them if the request costs
-// no tokens, as one whose body cannot be read: then the row of tokens does not hold the next request like it.
+// requestsRefused is the penalty of all refusals that close no other row. A refusal about tokens is among them if the
+// request costs no tokens, because its body cannot be read: the row of tokens would not hold the next such request.
 func requestsRefused(tokens func(*http.Request) int) feedback.Reader {
 	return feedback.First(
 		// The refusals of the day and of the tokens close rows of their own.
@@ -252,9 +252,9 @@ func requestsRefused(tokens func(*http.Request) int) feedback.Reader {
 	)
 }
 
-// sent are the tokens that were sent. A stream tells them in its events, or in the members of a list.
+// sent are the tokens that were sent. A stream states them in its events, or in the elements of a list.
 var sent = feedback.Amount{Fields: []string{"usageMetadata.promptTokenCount", "*.usageMetadata.promptTokenCount", "usage.prompt_tokens"}}
 
-// settle is a [throttle.Policy.Answer] of costs. An answer that streams in JSON is left alone: it would be held
-// until its first part has come. The row's Meter reads it.
+// settle is a [throttle.Policy.Answer] of costs. It does not read an answer that streams in JSON, because the
+// caller would get nothing until the first part has come: the row's Meter reads such an answer.
 var settle = feedback.When{Path: []string{"*:generateContent", "*/openai/*"}}.Then(sent.Cost)

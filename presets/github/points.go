@@ -14,8 +14,8 @@ const mutationPoints = 5
 // tokens is where tokens are asked for.
 const tokens = "/login/oauth/access_token"
 
-// calls is the cost of a request: the hosts beside the API's are free, and so are
-// requests for tokens.
+// calls is the cost of a request: 1, or 0 for hosts without an API and for requests for
+// tokens.
 func (o Options) calls(r *http.Request) int {
 	counts := throttle.RawPath(r) != tokens
 
@@ -117,7 +117,7 @@ func (o Options) graphqlPoints(r *http.Request) int {
 	return 1
 }
 
-// creates is what Options.Creates defaults to.
+// creates is the default of Options.Creates.
 func (o Options) creates(r *http.Request) bool {
 	if o.isGraphQL(r) {
 		return graphql.Mutates(r)

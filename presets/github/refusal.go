@@ -18,8 +18,8 @@ var (
 
 	tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.RetryAfter(time.Second))
 
-	// primary closes a resource of which nothing is left, by GitHub's order of
-	// trust.
+	// primary closes a resource of which nothing is left. The fields stand in the order in which
+	// GitHub says to trust them.
 	primary = refused.Then(spent.Then(feedback.First(
 		feedback.RetryAfter(0),
 		tablerow.Until(feedback.Headers{Reset: "X-RateLimit-Reset"}),
@@ -36,12 +36,12 @@ var (
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.For(time.Minute)),
 	))
 
-	// succeededSecondary does, too, for GraphQL.
+	// succeededSecondary closes an account after a refusal of GraphQL with status 200.
 	succeededSecondary = feedback.When{Status: []int{http.StatusOK}}.Then(ofMessage("message", "errors.*.message"))
 )
 
-// ofMessage knows a secondary refusal by the part of its message that has stayed the same, and by the
-// name that these refusals had earlier, which older Enterprise Servers still say.
+// ofMessage recognises a secondary refusal by the part of its message that has stayed the same, and by the
+// earlier name of these refusals, which older Enterprise Servers still use.
 func ofMessage(fields ...string) feedback.Reader {
 	return feedback.Codes{
 		Fields:  fields,
@@ -98,8 +98,8 @@ func (o Options) ofResource(resp *http.Response) bool {
 }
 
 // ofCaller reports whether the limit in an answer can belong to the options' caller: it is within a
-// factor of ten of PerHour. For requests without a token GitHub states 60 in place of 5,000. Only
-// the limits of the resource core tell callers apart.
+// factor of ten of PerHour. For requests without a token GitHub states 60 in place of 5,000. Answers
+// about resources other than core pass, because their limits are the same for all callers.
 func (o Options) ofCaller(resp *http.Response) bool {
 	limit, err := strconv.Atoi(resp.Header.Get("X-RateLimit-Limit"))
 	return err != nil || o.resource(resp.Request) != "core" || limit >= o.PerHour/10 && limit/10 <= o.PerHour

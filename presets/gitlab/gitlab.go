@@ -190,7 +190,7 @@ func ofSite(r *http.Request) int {
 	return 1
 }
 
-// ending is the cost of a request whose path ends so.
+// ending returns the cost of requests by the end of their path: 1 for a path with the suffix, and 0 for all others.
 func ending(suffix string) func(*http.Request) int {
 	return func(r *http.Request) int {
 		if strings.HasSuffix(throttle.RawPath(r), suffix) {
@@ -221,7 +221,7 @@ func endpoint(r *http.Request) string {
 	return throttle.Method(r) + " /" + strings.Join(segments, "/")
 }
 
-// ofID reports whether a character stands in ids and names alone, and not in what GitLab calls its endpoints.
+// ofID reports whether a character stands only in ids and names, and not in the segments that name endpoints.
 func ofID(c rune) bool {
 	return c != '_' && c != '-' && c != '.' && c != '~' && (c < 'A' || c > 'z' || c > 'Z' && c < 'a')
 }
@@ -256,7 +256,7 @@ func ofAnother(p feedback.Reader) feedback.Reader {
 	}
 }
 
-// callerRefused is the penalty of all others.
+// callerRefused is the penalty of the refusals of the API that are not about one endpoint.
 func callerRefused() feedback.Reader {
 	return feedback.First(
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.First(

@@ -161,7 +161,7 @@ var costs = map[string]int{
 	"POST stop": 50, "POST watch": 100,
 }
 
-// actions are the segments in the place of an id that are none.
+// actions are the segments that stand in the place of an id and are no ids.
 var actions = map[string]bool{"batchDelete": true, "batchModify": true, "import": true, "send": true}
 
 // called are the segments of the path from the user on: of

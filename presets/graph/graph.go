@@ -208,5 +208,5 @@ func mailboxRefused() feedback.Reader {
 	return feedback.First(inFlight(0, nil), other, tablerow.Outage())
 }
 
-// serviceRefused is the penalty of the refusals of all other services.
+// serviceRefused is the penalty of the refusals of all services without a mailbox.
 func serviceRefused() feedback.Reader { return feedback.First(other, tablerow.Outage()) }

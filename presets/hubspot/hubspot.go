@@ -184,7 +184,7 @@ func search(r *http.Request) int {
 	return 0
 }
 
-// other is the cost of all others: searches do not count for an app's ten seconds.
+// other is the cost of a request under an app's ten seconds: 1, or 0 for a search, which does not count there.
 func other(r *http.Request) int { return 1 - search(r) }
 
 // window is the window in which an app's requests are counted.
@@ -212,7 +212,7 @@ func refused(otherwise time.Duration) feedback.Reader {
 
 var searchRefused = refused(time.Second)
 
-// appRefused is the penalty of all others.
+// appRefused is the penalty of the refusals of requests that do not search.
 func appRefused() feedback.Reader {
 	return feedback.First(refused(window), tablerow.Outage())
 }
@@ -220,8 +220,8 @@ func appRefused() feedback.Reader {
 // moving is the status of an account that HubSpot is moving.
 const moving = 477
 
-// dayRefused is the penalty of the refusals that are about an account's day, and so about all its apps. If
-// zone is not nil it lasts until midnight there where the refusal does not say.
+// dayRefused is the penalty of the refusals that are about an account's day, and so about all its apps. A
+// refusal that does not say how long it lasts, lasts until midnight in zone, or for an hour if zone is nil.
 func dayRefused(zone *time.Location) feedback.Reader {
 	end := feedback.RetryAfter(0)
 	if zone != nil {

@@ -198,8 +198,8 @@ func endpoint(r *http.Request) string {
 	return strings.Join(segments, "/")
 }
 
-// issue is the id or the key of the issue that a path is about; "" if it is about
-// none, as in "/rest/api/3/issue/bulk".
+// issue is the id or the key of the issue that a path names, or "" for a path without one, such as
+// "/rest/api/3/issue/bulk".
 func issue(r *http.Request) string {
 	_, path, _ := strings.Cut(throttle.RawPath(r), "/rest/api/")
 	_, path, _ = strings.Cut(path, "/") // without the version
@@ -244,11 +244,11 @@ var (
 	// soon is for how long a limit by the second closes its budget.
 	soon = feedback.First(tablerow.Until(feedback.Headers{Reset: "X-RateLimit-Reset"}), feedback.RetryAfter(time.Second))
 
-	// nextHour is for how long a quota does.
+	// nextHour is for how long a quota closes its budget.
 	nextHour = feedback.Headers{Reset: "X-RateLimit-Reset", Per: time.Hour, Clock: true}.Answer
 )
 
-// burstRefused is the penalty of all refusals that close no other row.
+// burstRefused is the penalty of the refusals that close no other row.
 func (o *Options) burstRefused() feedback.Reader {
 	return feedback.First(
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(func(resp *http.Response) throttle.Answer {

@@ -11,14 +11,14 @@ import (
 	"github.com/fleetthrottle/throttle/internal/peek"
 )
 
-// A read without maxResults is taken for one of a single object. No answer has
-// more than mostObjects, whatever is asked for.
+// mostObjects is how many objects an answer has at most, whatever the request asks for.
 const mostObjects = 10_000
 
 var maxResults = throttle.Query("maxResults")
 
 // points is the default of [Options.Points]: 1, and for a read 1 or 2 more for each object that it
-// may find. A request with a user's API token is free.
+// may find. A read without maxResults is taken for a read of one object. A request with a user's API
+// token is free.
 func points(r *http.Request) int {
 	if hasAPIToken(r) {
 		return 0
@@ -47,8 +47,8 @@ func pointsOf(r *http.Request, n int) int {
 	return 1 + n
 }
 
-// settle is a [throttle.Policy.Answer] that counts the objects of a short answer.
-// A long one is left alone: it has about as many as were asked for.
+// settle is a [throttle.Policy.Answer] that counts the objects of a short answer. It does not count
+// those of a long answer, which has about as many objects as the request asked for.
 func settle(resp *http.Response) throttle.Answer {
 	if resp.Request == nil || hasAPIToken(resp.Request) || !reads(resp.Request) || resp.StatusCode != http.StatusOK ||
 		resp.ContentLength > short || !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {

@@ -209,12 +209,13 @@ func (t *tokens) meter(resp *http.Response) throttle.Meter {
 	if resp.Request == nil {
 		return nil
 	}
-	reserved, amount := llm.Reserved(resp.Request), sent
 
-	// Without max_tokens only the tokens of the answer are known.
+	reserved := llm.Reserved(resp.Request)
+	amount := sent
 	if reserved == 0 {
 		amount = total
 	}
+
 	count := func(r *http.Request) llm.Count {
 		learn := t.learner.Learn(r)
 		return func(tokens int, inFlight time.Duration) int {
@@ -222,6 +223,7 @@ func (t *tokens) meter(resp *http.Response) throttle.Meter {
 			return min(tokens+reserved, t.o.Tier.Tokens)
 		}
 	}
+
 	return llm.Usage{Told: llm.Told(amount), Count: count, Untold: t.learner.Untold, Booked: t.cost}.Meter(resp)
 }
 
@@ -252,14 +254,14 @@ func reached(limit string, lasts time.Duration) feedback.Reader {
 	}.Answer)
 }
 
-// noMoney knows the 429 that is no refusal: it stays one until the bill is paid.
+// noMoney recognises the 429 that is no refusal: it comes until the bill is paid.
 var noMoney = tooMany.Then(feedback.Codes{
 	Fields:     []string{"error.type", "error.code"},
 	NotRefused: []string{"exceeded_current_quota_error"},
 }.Answer)
 
-// requestsRefused is the penalty of all other refusals. A refusal about tokens is one of them if the request costs
-// no tokens, as one whose body cannot be read: then the row of tokens does not hold the next request like it.
+// requestsRefused is the penalty of all refusals that close no other row. A refusal about tokens is among them if the
+// request costs no tokens, because its body cannot be read: the row of tokens would not hold the next such request.
 func requestsRefused(tokens func(*http.Request) int) feedback.Reader {
 	return feedback.First(
 		noMoney,

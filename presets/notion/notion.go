@@ -127,7 +127,7 @@ func refused(code string) feedback.Reader {
 	}.Answer)
 }
 
-// connectionRefused is the penalty of all other refusals.
+// connectionRefused is the penalty of the refusals without a row of their own.
 func connectionRefused() feedback.Reader {
 	return feedback.First(
 		feedback.When{Status: []int{429}}.Then(feedback.First(

@@ -178,7 +178,7 @@ func (t *tokens) usage() llm.Usage {
 	return llm.Usage{Told: told, Count: t.count, Untold: t.learner.Untold, Booked: t.cost}
 }
 
-// told returns the usage that a JSON text tells; below 0 if it does not.
+// told returns the usage that a JSON text states, or -1 if it states none.
 func told(data []byte) int {
 	if n, ok := usage.In(data); ok {
 		return n
@@ -188,7 +188,8 @@ func told(data []byte) int {
 
 // count counts the usage, but not less than was reserved: OpenAI does not give that back either.
 func (t *tokens) count(r *http.Request) llm.Count {
-	reserved, learn := t.atMost(llm.Reserved(r)), t.learner.Learn(r)
+	reserved := t.atMost(llm.Reserved(r))
+	learn := t.learner.Learn(r)
 	return func(used int, inFlight time.Duration) int {
 		learn(used, inFlight)
 		return max(used, reserved)
@@ -216,7 +217,7 @@ var tokensRefused = feedback.When{Status: []int{429}}.Then(feedback.Codes{
 	End:    wait,
 }.Answer)
 
-// noMoney knows the 429 that is no refusal: it stays one until the bill is paid.
+// noMoney recognises the 429 that is no refusal: it comes until the bill is paid.
 var noMoney = feedback.When{Status: []int{429}}.Then(feedback.Codes{
 	Fields:     []string{"error.code", "error.type"},
 	NotRefused: []string{"insufficient_quota"},

@@ -181,7 +181,7 @@ func refused(kind string) feedback.Reader {
 	}.Then(feedback.RetryAfter(unsaid))
 }
 
-// serviceRefused is the penalty of all other refusals.
+// serviceRefused is the penalty of the refusals that are about neither the application nor the method.
 func serviceRefused() feedback.Reader {
 	// The refusals of the application and of the method close rows of their own.
 	return feedback.First(

@@ -129,7 +129,7 @@ func counted(r *http.Request) int {
 	return 1
 }
 
-// limited returns p for the 403s that are about a limit, and 0 for all others.
+// limited returns a reader that asks p about the 403s that are about a limit, and ignores all others.
 func limited(p feedback.Reader) feedback.Reader {
 	known := feedback.Codes{
 		Fields: []string{"*.errorCode"},
@@ -157,7 +157,7 @@ var (
 	dayRefused = limited(total(5 * time.Minute))
 )
 
-// orgRefused is the penalty of all others.
+// orgRefused is the penalty of the refusals that are not about the 24 hours.
 func orgRefused() feedback.Reader {
 	return feedback.First(
 		limited(feedback.First(total(0), feedback.RetryAfter(5*time.Second))),

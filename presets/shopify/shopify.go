@@ -164,7 +164,7 @@ var (
 	// tooMany closes REST.
 	tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.RetryAfter(time.Second))
 
-	// queryCost is null in a refusal.
+	// queryCost is the actual cost of a query, which is null in a refusal.
 	queryCost = feedback.Amount{Fields: []string{"extensions.cost.actualQueryCost"}}.Cost
 
 	// What a refusal says of the points: how many the query needs, how many the bucket holds, and how many
@@ -173,14 +173,14 @@ var (
 	bucketSize  = feedback.Amount{Fields: []string{"extensions.cost.throttleStatus.maximumAvailable"}}.Cost
 	restoreRate = feedback.Amount{Fields: []string{"extensions.cost.throttleStatus.restoreRate"}}.Cost
 
-	// pointsLeft are all there is for a second: then the next come in.
+	// pointsLeft are the points that may be used within a second. Then the next points come in.
 	pointsLeft = feedback.Amount{
 		Fields: []string{"extensions.cost.throttleStatus.currentlyAvailable"},
 		Per:    time.Second,
 	}.Left
 )
 
-// throttled is the penalty of GraphQL.
+// throttled is the penalty of GraphQL's refusals.
 func (o Options) throttled() feedback.Reader {
 	return feedback.First(
 		feedback.Codes{
@@ -199,8 +199,9 @@ func (o Options) untilRestored(resp *http.Response) throttle.Answer {
 	asked, _ := pointsAsked(resp).Cost()
 	perSecond, _ := restoreRate(resp).Cost()
 	there, known := pointsLeft(resp).Left()
+
+	// A query that asks for more than the bucket holds waits for a full bucket.
 	if size, told := bucketSize(resp).Cost(); told {
-		// A query that asks for more than the bucket holds waits for a full bucket.
 		asked = min(asked, size)
 	}
 	if perSecond <= 0 || !known || asked <= there.Left {
@@ -223,8 +224,8 @@ func points(n, perSecond int) time.Duration {
 	return time.Duration(float64(n) / float64(perSecond) * float64(time.Second))
 }
 
-// callsLeft reads "32/40". What is left of it is all there is until the next
-// call leaks out of the bucket.
+// callsLeft reads the calls in the bucket, such as "32/40". The remaining calls are all that may be
+// made until the next call leaks out of the bucket.
 func callsLeft(calls throttle.Limit) feedback.Reader {
 	return feedback.Headers{
 		Used: "X-Shopify-Shop-Api-Call-Limit",

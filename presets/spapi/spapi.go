@@ -143,8 +143,8 @@ func (op Operation) policy(host string, key caller.Key) throttle.Policy {
 	}
 }
 
-// outbound is the method, and the path without its ids: of
-// "fulfillmentOrders/{id}/cancel" every second segment is one.
+// outbound is the method, and the path with "*" for each id. Every second segment is an id, as in
+// "fulfillmentOrders/{id}/cancel".
 func outbound(r *http.Request) string {
 	segments := strings.Split(r.PathValue("operation"), "/")
 	for i := 1; i < len(segments); i += 2 {

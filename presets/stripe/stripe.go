@@ -230,8 +230,8 @@ func refused(why string) feedback.Reader {
 var (
 	endpointRefused = refused("endpoint-*")
 
-	// objectRefused is about one object. So is a lock_timeout, which is no refusal, but asks to wait if it has
-	// a Retry-After.
+	// objectRefused is the penalty of the refusals that are about one object, and of a lock_timeout, which is
+	// no refusal, but asks to wait if it has a Retry-After.
 	objectRefused = feedback.First(refused("resource-specific"), feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(locked))
 
 	// anyRefused is the penalty of a request with one limit for all reasons.
@@ -239,7 +239,7 @@ var (
 		not(objectRefused), lockTimeout, wait,
 	))
 
-	// lockTimeout knows the 429 that is no refusal: a second request holds the object.
+	// lockTimeout recognises the 429 that is no refusal: a second request holds the object.
 	lockTimeout = feedback.Codes{
 		Fields: []string{"error.code"},
 		Lasts:  map[string]time.Duration{"lock_timeout": 0},
@@ -254,7 +254,7 @@ func locked(resp *http.Response) throttle.Answer {
 	return feedback.RetryAfter(0)(resp)
 }
 
-// accountRefused is the penalty of all others.
+// accountRefused is the penalty of the refusals that close no other row.
 func accountRefused() feedback.Reader {
 	return feedback.First(
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.First(

@@ -191,7 +191,7 @@ var refused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feed
 	feedback.RetryAfter(time.Second),
 ))
 
-// botRefused is the penalty of refusals of messages outside of groups.
+// botRefused is the penalty of the refusals of messages that go to no group.
 func (o *Options) botRefused() feedback.Reader {
 	toNoGroup := func(r *http.Request) int { return sends(r) - o.toGroup(r) }
 	return tablerow.IfCharged(toNoGroup, feedback.First(refused, tablerow.Outage()))

@@ -97,10 +97,13 @@ func Policies(o Options) []throttle.Policy {
 	host := cmp.Or(o.Host, "api.meeting.qq.com")
 	match := host + "/v1/"
 	app, user := caller.IDs(o.App, o.User, o.Caller)
-	counted, perDay := app, throttle.CalendarWindow(cmp.Or(o.PerDay, 200_000), throttle.Day, beijing)
+	counted := app
+	perDay := throttle.CalendarWindow(cmp.Or(o.PerDay, 200_000), throttle.Day, beijing)
+
+	// Third-party apps are counted by user, and have no limit of a day.
 	if o.ThirdParty {
-		// Third-party apps are counted by user, and have no limit of a day.
-		counted, perDay = throttle.Join(app, user), throttle.Unlimited()
+		counted = throttle.Join(app, user)
+		perDay = throttle.Unlimited()
 	}
 
 	creator := caller.Or(user, ofBody)
@@ -153,8 +156,8 @@ func ofBody(r *http.Request) (user string) {
 
 var beijing = time.FixedZone("UTC+8", 8*60*60)
 
-// said is the penalty of the answers with a code: for the Retry-After, or until the end, or for
-// lasts.
+// said is the penalty of the answers with a code: for the Retry-After, otherwise until the first end that
+// is known, and otherwise for lasts.
 func said(code string, lasts time.Duration, end ...feedback.Reader) feedback.Reader {
 	return feedback.Codes{
 		Fields: []string{"error_info.error_code"}, Lasts: map[string]time.Duration{code: lasts},

@@ -144,7 +144,7 @@ func Policies(o Options) []throttle.Policy {
 			Limit: throttle.Unlimited(), Answer: feedback.First(tooMany, tablerow.Outage())},
 	}
 
-	// The rows above read the refusals, so these rows only count.
+	// The rows above read the refusals, so the rows of the numbers only count.
 	for path, n := range sorted(o.perDay()) {
 		rows = append(rows, throttle.Policy{Name: name(path), Match: o.Host + path, Key: o.Caller,
 			Limit: throttle.CalendarWindow(n, throttle.Day, beijing), Answer: feedback.LeaveOpen})
@@ -173,7 +173,7 @@ func (o Options) perDay() map[string]int {
 
 func (o Options) perMinute() map[string]int { return merged(perMinute, o.PerMinute) }
 
-// counted is the cost under an account's quotas: logins of users have none.
+// counted is the cost under an account's quotas: 1, or 0 for logins of users, which have no quota.
 func counted(r *http.Request) int {
 	if strings.HasPrefix(throttle.RawPath(r), "/sns/") {
 		return 0
@@ -189,8 +189,8 @@ func name(path string) string {
 
 var beijing = time.FixedZone("UTC+8", 8*60*60)
 
-// What WeChat answers, with status 200, instead of an answer. Neither code ends the
-// other's budget, so each has a row.
+// The penalties of WeChat's refusals, which have status 200. The two codes are about two budgets, so each
+// has a row.
 var (
 	dayUsedUp = feedback.Codes{
 		Fields: []string{"errcode"},

@@ -225,7 +225,7 @@ func domains(r *http.Request) int {
 	return 1
 }
 
-// base is the cost under company and address, where messages do not count.
+// base is the cost under the limits of company and address: 1, or 0 for messages, which do not count there.
 func (o Options) base(r *http.Request) int {
 	switch throttle.RawPath(r) {
 	case appMessage, groupMessage, robotMessage:
@@ -249,7 +249,7 @@ func (o Options) perDay() throttle.Limit {
 	return throttle.CalendarWindow(200*o.Accounts, throttle.Day, beijing)
 }
 
-// What WeCom answers, with status 200, instead of an answer.
+// The codes of WeCom's refusals, which have status 200.
 const (
 	frequency   = "45009"
 	concurrency = "45033"
@@ -273,7 +273,7 @@ func refused(blocked time.Duration) feedback.Reader {
 	)
 }
 
-// usedUp is the penalty of a day: 45009 says that the caller's quota is used up.
+// usedUp is the penalty of a row of a day: the code 45009 says that the caller's quota is used up.
 func usedUp() feedback.Reader {
 	return feedback.First(
 		feedback.Codes{

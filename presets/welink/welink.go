@@ -103,7 +103,7 @@ func Policies(o Options) []throttle.Policy {
 	})
 }
 
-// version is a segment of a path that holds a digit and is no id.
+// version matches a segment that has a digit and is no id: a version.
 var version = regexp.MustCompile(`^v\d+$`)
 
 // endpoint is the default of [Options.Endpoint].

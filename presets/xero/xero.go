@@ -116,7 +116,7 @@ func Policies(o Options) []throttle.Policy {
 	})
 }
 
-// ofTenant is 0 for a request that belongs to no tenant.
+// ofTenant is the cost under a tenant's limits: 1, or 0 for a request that belongs to no tenant.
 func ofTenant(r *http.Request) int {
 	if path := throttle.RawPath(r); path == "/connections" || strings.HasPrefix(path, "/connections/") {
 		return 0
@@ -132,9 +132,8 @@ const (
 	ofApp
 )
 
-// problem is the limit that a refusal names: the app's for a request without a tenant.
+// problem is the limit that a refusal names, or the limit of the app for a request without a tenant.
 func problem(resp *http.Response) int {
-	// Without a tenant only the limit of the app applies.
 	if resp.Request != nil && ofTenant(resp.Request) == 0 {
 		return ofApp
 	}

@@ -115,6 +115,7 @@ func Policies(o Options) []throttle.Policy {
 		}
 	}
 
+	// some returns a row that closes for no refusal.
 	some := func(name string, cost func(*http.Request) int, limit throttle.Limit) throttle.Policy {
 		return throttle.Policy{Name: name, Match: match, Key: account, Cost: cost, Limit: limit, Answer: feedback.LeaveOpen}
 	}

@@ -154,17 +154,17 @@ var again = feedback.Printed{
 // planRefused is the penalty of the refusals by the limits of a plan.
 var planRefused = said(all(time.Hour, planCodes...), feedback.First(feedback.RetryAfter(0), again.Answer))
 
-// noPace knows the 429s that are no refusals: they stay whatever one waits.
+// noPace recognises the 429s that are no refusals: they come however long a program waits.
 var noPace = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.Codes{
 	Fields:     []string{"error.code", "error.type"},
 	NotRefused: []string{"1113", "1309", "1311", "1313", "1314", "1315"},
 }.Answer)
 
-// modelRefused is the penalty of all other refusals.
+// modelRefused is the penalty of the refusals that are not about a plan.
 func modelRefused() feedback.Reader {
 	return feedback.First(
 		noPace,
-		said(all(0, planCodes...), nil), // the plan's
+		said(all(0, planCodes...), nil), // these close the row of the plan
 		said(all(time.Hour, "1304"), feedback.RetryAfter(0)),
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.RetryAfter(time.Second)),
 		tablerow.Outage(),

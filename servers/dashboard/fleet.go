@@ -195,8 +195,8 @@ func nodeOfFleet(f *fleet.Node, at time.Time) node {
 // steady rounds a moment to seconds, because a moment computed anew each second jitters.
 func steady(t time.Time) int64 { return t.Round(time.Second).UnixMilli() }
 
-// closedByActs returns when operators closed budgets in the last 24 hours, for pauses that are over and that
-// nobody watched, and since when the present pauses last.
+// closedByActs returns, by budget, the operators' pauses that ended in the last 24 hours, and since when the
+// pauses that still hold last. acts are the newest first.
 func closedByActs(acts []act, now time.Time) (closed map[string][]band, since map[string]int64) {
 	closed, since = make(map[string][]band), make(map[string]int64)
 	for _, a := range slices.Backward(acts) { // oldest first

@@ -190,8 +190,8 @@ func (p *Process) PauseNote(b throttle.Budget) store.PauseNote {
 	return note
 }
 
-// isOutlasted reports whether a budget that stays closed for paused has a ban that ends later than the pause of
-// an operator, if there is one.
+// isOutlasted reports whether a ban closes a budget for longer than an operator's pause does. paused is how
+// long the budget stays closed. Without a pause it returns false.
 func (p *Process) isOutlasted(key [16]byte, paused time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -480,7 +480,8 @@ const (
 // add counts the starts of a booking: 1 for a granted start, -1 for a start given back, 0 for neither. now
 // means that the start is now, and takes slots.
 func (c *counts) add(b *store.Booking, starts int64, now bool) {
-	// Slots for a later start are booked when it comes, by a booking without a horizon.
+	// A booking without a horizon only takes the slots of a start that was booked earlier, so it is no further
+	// request, unless it has other charges.
 	request := b.Horizon > 0
 	for i := range b.Charges {
 		charge, n := &b.Charges[i], starts
@@ -722,14 +723,17 @@ func (l *lately) step(now time.Time) {
 
 // of returns the waiting times of a policy's requests in the last minute or, for a shadow policy, the waits
 // that it would have added.
-func (l *lately) of(policy string, counts bool) (*waits, *shadow) {
+func (l *lately) of(policy string, isShadow bool) (*waits, *shadow) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	first, last := l.steps[0].policies[policy], l.steps[len(l.steps)-1].policies[policy]
-	if counts {
+
+	first := l.steps[0].policies[policy]
+	last := l.steps[len(l.steps)-1].policies[policy]
+	if isShadow {
 		most, n := quantile(&first.shadow, &last.shadow, 0.99)
 		return nil, &shadow{n, most}
 	}
+
 	half, n := quantile(&first.held, &last.held, 0.5)
 	most, _ := quantile(&first.held, &last.held, 0.99)
 	return &waits{n, half, most}, nil

@@ -79,10 +79,11 @@ func (s *sampler) join() bool {
 		return false
 	}
 
-	looked := s.viewers > 0 || time.Since(s.left) < linger
+	viewed := s.viewers > 0 || time.Since(s.left) < linger
 	s.viewers++
-	if s.running && !looked {
-		// The last reading may be ten seconds old.
+
+	// While only watch runs, the last reading may be ten seconds old, so read now.
+	if s.running && !viewed {
 		signal(s.came)
 	}
 
@@ -138,7 +139,7 @@ func signal(to chan struct{}) {
 // run reads the source until the last viewer has been gone for linger.
 func (s *sampler) run() {
 	select {
-	case <-s.came: // of a previous run
+	case <-s.came: // drop a signal of a previous run
 	default:
 	}
 
@@ -172,14 +173,14 @@ func (s *sampler) run() {
 	}
 }
 
-// wait returns the time to the next reading. If none is due, the goroutine ends, and the next viewer starts a
-// new one.
+// wait returns the interval to the next reading. wanted is false if nobody needs a reading: then the goroutine
+// must end, and the next viewer starts a new one.
 func (s *sampler) wait() (d time.Duration, wanted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	looked := s.viewers > 0 || time.Since(s.left) < linger
-	s.running = looked || s.watchers > 0
-	if looked {
+	viewed := s.viewers > 0 || time.Since(s.left) < linger
+	s.running = viewed || s.watchers > 0
+	if viewed {
 		return s.every, s.running
 	}
 	return seldom, s.running
@@ -230,7 +231,8 @@ func (s *sampler) note(r *reading, err error) {
 
 	at := r.At.UnixMilli()
 
-	// The bands come before the points, because this function looks at the point of the previous reading.
+	// Add the bands before the points, because the function needs the point of the previous reading. A reading is
+	// recent if none is missing since, at the longest interval.
 	s.closed.add(r, func(id string) bool {
 		p, _, known := s.points.at(id, at)
 		return known && p.Left == 0 && at-p.At < (seldom+5*every).Milliseconds()
@@ -620,7 +622,7 @@ func (s series) at(id string, moment int64) (found point, lasts time.Duration, o
 	return p, coarseStep, ok
 }
 
-// lastAt returns the last point up to a moment. ok is false without one such point.
+// lastAt returns the last point up to a moment. ok is false without such a point.
 func lastAt(points []point, moment int64) (found point, ok bool) {
 	after := sort.Search(len(points), func(i int) bool { return points[i].At > moment })
 	if after == 0 {

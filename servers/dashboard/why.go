@@ -245,8 +245,8 @@ func (p phrase) and(q phrase) phrase {
 	return phrase{p.English + " " + q.English, p.Chinese + q.Chinese}
 }
 
-// opening is how long after its end a penalty explains little room. Most slow
-// starts are over by then.
+// opening is how long after its end a penalty still explains why there is little
+// room. Most slow starts are over by then.
 const opening = time.Minute
 
 // explain sets the explanation of each budget in a reading that holds requests.

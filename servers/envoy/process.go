@@ -99,7 +99,8 @@ func (s *Server) readRequest(c *conversation) (*http.Request, *refusal) {
 	return s.readBody(c, req)
 }
 
-// look finds out what the policies of a request need: its body, the body of its answer, the end of its answer.
+// look sets what the policies of a request need: the body of the request, the body of its answer, or the end of the
+// answer. bodiless means that the request has no body that could still come.
 func (s *Server) look(c *conversation, req *http.Request, bodiless bool) {
 	probe := *req
 	if !bodiless {
@@ -141,14 +142,15 @@ func (s *Server) readBody(c *conversation, req *http.Request) (*http.Request, *r
 		return nil, refusalOf(err)
 	}
 
-	// A request of trailers alone has an empty body. Without this message Envoy would send it on unheld.
+	// Trailers in place of a body mean an empty body. With any other message Envoy has sent the request on without its
+	// body, and nothing can hold the request any more.
 	if m.GetRequestBody() == nil && m.GetRequestTrailers() == nil {
-		// Envoy has sent the request on without its body: the request is lost to the policies.
 		s.tellUnfit("a policy reads bodies of requests, and the filter did not send one: set allow_mode_override to true, or request_body_mode to BUFFERED; the request was not held")
 		c.started = true
 		return nil, outOfOrder("the body of the request did not come")
 	}
 
+	// With the body the policies can make their keys and costs, so look again.
 	addBody(req, m.GetRequestBody().GetBody())
 	s.look(c, req, true)
 	return req, nil
@@ -344,7 +346,7 @@ func (c *conversation) response(req *http.Request, head *extprocv3.HttpHeaders) 
 	return resp, nil
 }
 
-// askFor has a reply to headers ask for the body of the answer, or for a message at its end.
+// askFor notes that the next reply to headers must ask for the body of the answer, or for a message at its end.
 func (c *conversation) askFor(body, end bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -434,8 +436,8 @@ func (b *answerBody) Close() error { return nil }
 // A base is what NewBase returns.
 type base struct{}
 
-// NewBase returns a base for the [throttle.Transport] of a [Server]. To send a request is to let Envoy go on with it, and
-// the answer is the answer that Envoy got. It fails for requests that do not come from Envoy.
+// NewBase returns a base for the [throttle.Transport] of a [Server]. It sends a request by letting Envoy go on with the
+// request, and returns the answer that Envoy got. It fails for requests that do not come from Envoy.
 func NewBase() http.RoundTripper { return new(base) }
 
 // RoundTrip implements [http.RoundTripper].
@@ -449,7 +451,7 @@ func (*base) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, errors.New("envoy: this transport is for requests of Envoy: use Server")
 	}
 
-	// The check before the write comes here, as late as the protocol allows.
+	// GotConn has the transport check the age of the start here, as late as the protocol allows.
 	trace := httptrace.ContextClientTrace(req.Context())
 	if trace != nil && trace.GotConn != nil {
 		trace.GotConn(httptrace.GotConnInfo{Reused: true})

@@ -184,16 +184,15 @@ func (c *counts) stats() Stats {
 // removes their hop-by-hop fields, which [net/http/httputil.ReverseProxy] forwards (golang/go#81319).
 type informational struct {
 	http.ResponseWriter
-	modern bool // the caller speaks HTTP/1.1 or later; HTTP/1.0 has no informational answers
-	finish func(http.Header)
-	taking *stall // limits each wait for the caller
+	modern bool              // the caller speaks HTTP/1.1 or later; HTTP/1.0 has no informational answers
+	finish func(http.Header) // completes the header of an informational answer
+	taking *stall            // limits each wait for the caller
 }
 
 // WriteHeader implements [http.ResponseWriter].
 func (w *informational) WriteHeader(status int) {
-	// HTTP/1.0 clients know no informational answers.
 	if status >= 100 && status < 200 {
-		// Only HTTP/2 sends a 101 as an informational answer. Upgrades are written by ReverseProxy.
+		// HTTP/1.0 clients know no informational answers. Only HTTP/2 sends a 101 as one: ReverseProxy writes upgrades.
 		if !w.modern || status == http.StatusSwitchingProtocols {
 			return
 		}

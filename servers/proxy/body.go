@@ -52,13 +52,14 @@ func (b *bodies) readAhead(w http.ResponseWriter, r *http.Request) (free func(),
 		return free, nil
 	}
 
+	// A server without deadlines cannot limit the time of the body.
 	deadline := http.NewResponseController(w)
-
-	// Servers without deadlines have only the caller's context.
 	_ = deadline.SetReadDeadline(time.Now().Add(b.within))
 	begin, taken, err := b.read(r.Body, r.ContentLength)
 	free = func() { b.used.Add(-taken) }
-	if err == nil { // after an error nothing more is read
+
+	// After an error nothing more is read, so the deadline may stay.
+	if err == nil {
 		_ = deadline.SetReadDeadline(time.Time{})
 	}
 
@@ -72,6 +73,7 @@ func (b *bodies) readAhead(w http.ResponseWriter, r *http.Request) (free func(),
 		return free, newProblem(http.StatusBadRequest, "the body of the request could not be read")
 	}
 
+	// The body may be longer than the buffer: send the beginning from memory, and stream the rest.
 	if len(begin) == mostAhead {
 		r.Body = &upload{Reader: io.MultiReader(bytes.NewReader(begin), r.Body), body: r.Body, answer: w, left: r.ContentLength}
 		return free, nil
@@ -103,6 +105,8 @@ func (b *bodies) read(body io.Reader, length int64) (begin []byte, taken int64, 
 	for {
 		n, err := body.Read(begin[len(begin):cap(begin)])
 		begin = begin[:len(begin)+n]
+
+		// Reserve the memory of the buffer when its first bytes have arrived.
 		if have := min(int64(cap(begin)), whole); n > 0 && taken < have {
 			if !b.take(have - taken) {
 				return begin, taken, errBodiesFull
@@ -140,7 +144,6 @@ func (b *bodies) read(body io.Reader, length int64) (begin []byte, taken int64, 
 // A wholeBody is a body that was read to its end.
 type wholeBody struct{ *bytes.Reader }
 
-// The body is longer than the buffer: send the beginning from memory, and stream the rest.
 // Close implements [io.Closer].
 func (wholeBody) Close() error { return nil }
 

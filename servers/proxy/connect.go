@@ -192,7 +192,7 @@ func (t *tunnelled) carry(r *http.Request) {
 	case err != nil:
 		return
 	case !tls:
-		// Plain HTTP at port 443. The start of prepare is spent in vain.
+		// Requests of plain HTTP have connections and starts of their own. At port 443 the start of prepare is spent in vain.
 		t.hangUp()
 		t.serveHTTP(r)
 		return
@@ -244,7 +244,7 @@ func (t *tunnelled) serveHTTP(r *http.Request) {
 	listener := &single{conn: t.caller, stop: make(chan struct{})}
 	t.one.endBy(func() { go server.Shutdown(context.WithoutCancel(r.Context())) })
 	_ = server.Serve(listener)
-	if !listener.given { // the server was shut down before
+	if !listener.given { // the server was shut down before it accepted the connection
 		t.caller.Close()
 	}
 
@@ -309,6 +309,8 @@ func (t *taken) speaksTLS() (bool, error) {
 // refuseTLS ends a tunnel in a TLS handshake with the alert access_denied.
 func (t *taken) refuseTLS() {
 	_ = t.SetWriteDeadline(time.Now().Add(time.Second))
+
+	// A record of type alert, of TLS 1.2, with two bytes: the level fatal, and access_denied.
 	_, _ = t.Conn.Write([]byte{0x15, 0x03, 0x03, 0, 2, 2, 49})
 	t.Close()
 }
@@ -453,6 +455,7 @@ func (p *pipe) carry(to net.Conn, from io.Reader) {
 			continue
 		}
 
+		// At the end of from, end only this direction. After an error, or if to has no half to close, end the pipe.
 		half, ok := to.(interface{ CloseWrite() error })
 		if err != io.EOF || !ok || half.CloseWrite() != nil {
 			p.close()

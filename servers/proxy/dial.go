@@ -241,7 +241,7 @@ type openAIError struct {
 	Policy  string  `json:"policy,omitempty"`
 }
 
-// openAIErrorOf returns a problem as an error of OpenAI. The type of a refusal is what ran out.
+// openAIErrorOf returns a problem as an error of OpenAI. The type of a 429 names what ran out: requests or tokens.
 func openAIErrorOf(p *problem) openAIError {
 	e := openAIError{Message: p.Detail, Type: openAITypes.of(p.Status), Policy: p.Policy}
 	if p.Status != http.StatusTooManyRequests {
@@ -460,11 +460,11 @@ func (s *slots) remove(one *slot) {
 // makeRoom evicts the least valuable tunnel that a client may evict, and reports whether there was one. The
 // mutex is held.
 func (s *slots) makeRoom(client netip.Prefix) bool {
-	latest := time.Now().Add(-unusedTunnel).UnixNano()
+	idleBefore := time.Now().Add(-unusedTunnel).UnixNano()
 	var least *slot
 	for one := range s.all {
 		// A tunnel that is still connecting has no connection to close.
-		if one.caller == nil || one.caller.used.Load() > latest {
+		if one.caller == nil || one.caller.used.Load() > idleBefore {
 			continue
 		}
 
@@ -607,9 +607,10 @@ func (l *links) rewriteLink(link string, to *route) string {
 		return link
 	}
 
-	// An absolute link leads to the upstream itself, to a different upstream, or outside.
+	// An absolute link leads to the upstream itself, to a different upstream, or outside. A case that does not return is
+	// for a link to the outside.
 	switch plain := withoutPort(scheme, host); {
-	case !isHost(host): // or user information precedes the host
+	case !isHost(host): // the host is malformed, or user information precedes it
 	case sameHost(plain, to.target.Host), sameHost(plain, to.field):
 		return to.here + belowRoot(rest, to)
 	case to.others != "" && l.known.has(plain):
@@ -628,12 +629,13 @@ func (l *links) rewriteLink(link string, to *route) string {
 // the upstream they mean nothing (RFC 3986, 5.2.4). Behind the proxy they would lead to a different API.
 func belowRoot(rest string, to *route) string {
 	end := endOf(rest, "?#")
-	path, above := strings.TrimPrefix(rest[:end], "/"), false
+	path := strings.TrimPrefix(rest[:end], "/")
 	if to.root == "" || path == "" {
 		return rest
 	}
 
 	var kept []string
+	above := false // a segment ".." has led above the root
 	for seg := range strings.SplitSeq(path, "/") {
 		switch dots(seg) {
 		case 2:

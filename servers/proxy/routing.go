@@ -70,7 +70,8 @@ const crossed = "/-"
 
 // prefixRoute returns the route of "/host/path", or of "/-/host/path". It refuses hosts that no policy names.
 func prefixRoute(r *http.Request, uri string, k *known) (*route, *problem) {
-	others, root := otherOrigin(r), ""
+	root := ""
+	others := otherOrigin(r)
 	if behind, ok := strings.CutPrefix(uri, crossed+"/"); ok {
 		uri, root = "/"+behind, crossed
 
@@ -112,7 +113,7 @@ func absoluteRoute(r *http.Request, k *known) (*route, *problem) {
 		return prefixRoute(r, rest, k)
 	}
 
-	// Without a scheme of https, a missing port means any port of the table.
+	// https without a port means port 443. http without a port means any port of the table.
 	if scheme == "https" && !hasPort(authority) {
 		authority += ":443"
 	}
@@ -173,7 +174,7 @@ func upstreamRoute(r *http.Request, host string, k *known) (*route, *problem) {
 	return newRoute(host, name, rest, route{here: origin(r)})
 }
 
-// newRoute completes a route with its target, "/path?query" at a host.
+// newRoute completes the route back with its target: rest, which is "/path?query", at a host. name is the Host field.
 func newRoute(host, name, rest string, back route) (*route, *problem) {
 	target, ok := newTarget(host, rest)
 	if !ok {

@@ -104,7 +104,7 @@ func (t *table) release(w http.ResponseWriter, r *http.Request) *problem.Problem
 	return nil
 }
 
-// end ends the permit of a name.
+// end ends the permit of a name. A permit that is gone already is no problem.
 func (t *table) end(name string) *problem.Problem {
 	p, bad := t.take(name)
 	if p != nil {
@@ -114,8 +114,8 @@ func (t *table) end(name string) *problem.Problem {
 	return bad
 }
 
-// take removes the permit of a name from the table. It returns nil without a problem for a permit that is
-// gone: the first answer to a release may have been lost.
+// take removes the permit of a name from the table. It returns neither a permit nor a problem for a permit that
+// is gone: the first answer to a release may have been lost.
 func (t *table) take(name string) (*permit, *problem.Problem) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -160,11 +160,12 @@ func (t *table) settle(w http.ResponseWriter, r *http.Request) *problem.Problem 
 	})
 }
 
-// mostCost returns the highest cost that a caller may settle: the whole limit of the budget or, without a
-// name, of the permit's only budget that counts starts. A full window is full, and one number must not fill
-// many windows. ok is false if the permit has no such budget.
+// mostCost returns the highest cost that a caller may settle, so that one number cannot fill many windows: the
+// whole limit of the budget or, without a policy and a key, the highest limit of the permit's budgets. ok is
+// false if the permit has no such budget.
 func (p *permit) mostCost(policy, key string) (most int, ok bool) {
-	unnamed, hash := policy == "" && key == "", budgetHash(policy, key)
+	unnamed := policy == "" && key == ""
+	hash := budgetHash(policy, key)
 	for _, b := range p.budgets {
 		if unnamed || b.hash == hash {
 			most, ok = max(most, b.most), true
@@ -637,7 +638,7 @@ func (t *table) outcome(p *permit) (answer *acquired, ready <-chan struct{}, err
 // brief returns a duration in seconds, with three decimals.
 func brief(d time.Duration) float64 { return d.Truncate(time.Millisecond).Seconds() }
 
-// find returns the held permit of a name.
+// find returns the held permit of a name, or the problem of a name without a held permit. t.mu is held.
 func (t *table) find(name string) (*permit, *problem.Problem) {
 	p := t.byName[name]
 	switch known, over := t.names.knows(name); {

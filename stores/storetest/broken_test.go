@@ -19,7 +19,7 @@ type broken struct {
 	*oracle
 	book   func(*oracle, *store.Booking) store.Grant
 	cancel func(*oracle, *store.Booking, store.Grant)
-	pause  func(o *oracle, c store.Charge, d, ago time.Duration) // for Refuse, too; ago 0: it is no refusal
+	pause  func(o *oracle, c store.Charge, d, ago time.Duration) // for Refuse, too. ago is 0 for a pause
 	status func(*oracle, store.Charge, *store.Status)
 	settle func(*oracle, entry, []int)
 	states func(*oracle, store.Charge, store.Quota)

@@ -12,8 +12,8 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// come lets visitors come, one by one. Visitors that had a start or a place before give
-// it up.
+// come lets visitors come, one by one. Visitors that hold a start or a place give it up when they
+// come again.
 func (p *play) come(m *move) {
 	p.Helper()
 	var made []*caller
@@ -149,10 +149,12 @@ func (p *play) allOver(t time.Duration, visitors ...*visitor) {
 // checkOrder fails if a visitor begins before a visitor that came earlier, by more than the move allows.
 func (p *play) checkOrder(m *move) {
 	p.Helper()
-	last, early := never, p.slack.Order
+	early := p.slack.Order
 	if m.time != nil {
 		early += m.time.Duration
 	}
+
+	last := never // the latest start of the visitors before
 	for i, v := range p.visitors(m) {
 		if v.begun() < last-early {
 			p.errorf("visitor %d begins at %v, before an earlier one, at %v", i, v.begun(), last)
@@ -184,9 +186,9 @@ func (p *play) checkAtMost(m *move) {
 // order.
 func (p *play) checkGapless(m *move) {
 	p.Helper()
-	starts, span := []time.Duration{}, m.charges[0].Span()
 	p.allOver(p.now()+2*time.Minute, p.visitors(m)...)
 
+	var starts []time.Duration
 	for _, v := range p.visitors(m) {
 		if v.begun() != never {
 			starts = append(starts, v.begun())
@@ -194,6 +196,7 @@ func (p *play) checkGapless(m *move) {
 	}
 
 	slices.Sort(starts)
+	span := m.charges[0].Span()
 	for i, got := range starts {
 		if want := m.time.Duration + time.Duration(i)*span; got < want || got > want+p.slack.Start {
 			p.errorf("start %d of %d is at %v, want %v: somebody waited, and nobody began", i, len(starts), got, want)
@@ -222,9 +225,11 @@ func (p *play) checkNear(m *move) {
 // free follows from the starts of all visitors, by the definition of the limit.
 func (p *play) checkBusy(_ *move, c store.Charge) {
 	p.Helper()
-	l, now, cheapest := newLedger(), time.Now().UnixMicro(), 0
+	now := time.Now().UnixMicro()
 
 	// Starts that are booked or used take room. Of the waiters, the cheapest could use the smallest gap.
+	l := newLedger()
+	cheapest := 0
 	for _, v := range p.came {
 		v.mu.Lock()
 		switch {
@@ -321,7 +326,7 @@ func (p *play) ride(m *move) {
 
 			// Note the most callers that have room at one moment, and let the rest run before this one gives up its room.
 			n := running.Add(1)
-			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+			for before := most.Load(); n > before && !most.CompareAndSwap(before, n); before = most.Load() {
 			}
 
 			runtime.Gosched()
@@ -372,23 +377,25 @@ func (c sharer) leavesBy(t time.Duration) bool { return c.leaves > 0 && c.leaves
 
 // A fairLane is the callers of one share that wait, in the order in which they came.
 type fairLane struct {
-	finish float64 // of all that it was served, in costs over weight
+	finish float64 // its virtual time: the costs of the starts that it had, over its weight
 	waits  []int   // indices of sharers
 }
 
-// fair is the definition of shares. It serves callers one by one: each keeps the budget
-// busy for its cost over the rate, a cost for each second. The next caller is always the first of the
-// share that has been served least, in cost over weight. A share that comes back begins at the finish
-// of the share that was served last. Callers are given in the order in which they come. fair returns
-// when each of them starts; never: not at all.
+// fair is the definition of shares. It serves callers one by one: each keeps the budget busy for its
+// cost over the rate, which is the cost of a second. The next caller is always the first of the share
+// with the least finish. A share that comes back takes over the finish that the share served last had
+// before its turn. Callers are given in the order in which they come. fair returns when each of them
+// starts, or never for a caller that does not start.
 func fair(callers []sharer, rate float64, end time.Duration) (starts []time.Duration) {
-	lanes, served, next := make(map[uint64]*fairLane), 0.0, 0
+	lanes := make(map[uint64]*fairLane)
+	served := 0.0 // the finish of the share served last, before its turn
+	next := 0     // the first caller that has not come yet
 	for range callers {
 		starts = append(starts, never)
 	}
 
 	for now := time.Duration(0); now < end; {
-		// Let in all callers that have come by now. A share that comes back does not catch up on what it did not ask for.
+		// Add all callers that have come by now. A share that comes back does not catch up on the time of its absence.
 		for ; next < len(callers) && callers[next].at <= now; next++ {
 			id := callers[next].share.ID
 			if lanes[id] == nil {

@@ -55,10 +55,10 @@ func RunWithin(t *testing.T, slack Slack, newStore func(*testing.T) store.Store)
 	}
 }
 
-// Random runs as many random operations on a store and compares every answer
-// with the definition of the limits, applied by brute force to the full
-// history; and then as many on a second store about requests in flight. A failure
-// names the seed. Run includes some seeds of it.
+// Random runs a number of random operations on a store and compares every
+// answer with the definition of the limits, applied by brute force to the full
+// history. Then it runs as many operations about requests in flight on a second
+// store. A failure names the seed. Run includes some seeds of it.
 func Random(t *testing.T, newStore func(*testing.T) store.Store, seed uint64, ops int) {
 	synctest.Test(t, func(t *testing.T) {
 		random(newBench(t, newStore(t), "P1_Random"), seed, ops)
@@ -267,7 +267,7 @@ func tickTimes(n int64) time.Duration { return time.Duration(n) * tick }
 // maxCost is the most that Settle can be told: 1<<40, and 1<<29 where an int has 32 bits.
 const maxCost = 1 << (29 + 11*(^uint(0)>>63))
 
-// overOf is how much later the start would have been if the i-th charge counted.
+// overOf is how much later the start would have been if the i-th charge, a shadow, counted.
 func overOf(g store.Grant, i int) time.Duration {
 	if g.Over == nil {
 		return 0
@@ -308,13 +308,14 @@ func describe(k store.Booking) string {
 // sentence prints a charge's limit, about as a vector has it.
 func sentence(c store.Charge) string { return fmt.Sprintf("%v, jitter %v", c.Limit, c.Jitter) }
 
-// queue lets callers book in even steps, faster than the limit. No limit may be broken, and
-// the last start come at most one part in a hundred later than it could.
+// queue lets callers book in even steps, faster than the limit. It fails if the limit is broken, or
+// if the last start comes more than 1 % later than it could.
 func (p *play) queue(m *move) {
 	p.Helper()
 
 	// The history is counted in the end. Each answer alone says only when one caller starts.
-	c, history, last := m.charges[0], newLedger(), time.Duration(0)
+	c, history := m.charges[0], newLedger()
+	last := time.Duration(0)
 	for i := range m.times {
 		p.at(time.Duration(i) * m.options["every"].Duration)
 		k, g := p.book(store.Booking{Charges: m.charges, MaxWait: store.AnyWait})
@@ -335,11 +336,12 @@ func (p *play) queue(m *move) {
 	}
 }
 
-// steady is a chain of callers: each waits for its start and the next comes a moment
-// later, often enough to fill every window.
+// steady is a chain of callers: each waits for its start, and the next comes a moment later. They
+// could fill every window. It fails if the limit is broken, or if less than 99 % of it are used.
 func (p *play) steady(m *move) {
 	p.Helper()
-	c, history, used := m.charges[0], newLedger(), 0
+	c, history := m.charges[0], newLedger()
+	used := 0
 	end := time.Duration(m.times) * tickTimes(span(c))
 	for {
 		k, g := p.book(store.Booking{Charges: m.charges, MaxWait: store.AnyWait})

@@ -48,8 +48,8 @@ func (w *world) checkHolder(k store.Booking, g store.Grant, now, start int64) {
 	}
 }
 
-// checkOver checks the Over of shadow charges: at least the time that the charge alone
-// would have added, at most what all together would have.
+// checkOver checks the Over of shadow charges. Each must be at least the time that its charge alone
+// would have added, and at most the time that all charges together would have added.
 func (w *world) checkOver(k store.Booking, g store.Grant, start int64) {
 	w.Helper()
 
@@ -77,12 +77,12 @@ func (w *world) checkOver(k store.Booking, g store.Grant, start int64) {
 	}
 }
 
-// checkLawful checks that a start breaks no limit and no penalty, and that a
-// refusal has a reason, where a store may be later than the definition.
+// checkLawful checks that a start breaks no limit and no penalty, and that a refusal has a reason. It
+// is for runs in which a store may start later than the definition.
 func (w *world) checkLawful(k store.Booking, g store.Grant, now int64) {
 	w.Helper()
 	start := now + micros(g.Wait)
-	if fair := k.MaxWait < 0 || g.Wait <= k.MaxWait; g.OK != fair {
+	if ok := k.MaxWait < 0 || g.Wait <= k.MaxWait; g.OK != ok {
 		w.failf("%s: OK %t with a wait of %v", describe(k), g.OK, g.Wait)
 	}
 	if start < soonest(k, now) {
@@ -112,9 +112,8 @@ func (w *world) count() {
 	}
 }
 
-// excess counts the whole history of a budget, apart from the rules by which
-// starts are judged one at a time. It returns a sentence about the first place
-// where the limit is broken, or "".
+// excess counts the whole history of a budget, without the rules by which starts are judged one at a
+// time. It returns a sentence about the first place where the limit is broken, or "".
 func (l *ledger) excess(c store.Charge) string {
 	if isOpen(c) {
 		return ""
@@ -141,8 +140,8 @@ func (l *ledger) excess(c store.Charge) string {
 	return ""
 }
 
-// drained lets each start in turn arrive as late as it may, and all that come
-// after it on time: the upstream's bucket, full before, must not run dry.
+// drained lets each start in turn arrive as late as it may, and all starts after it on time. It
+// returns a sentence if the upstream's bucket, which is full before, runs dry, or "".
 func drained(c store.Charge, stays []stay) string {
 	tokens, each := c.Refill()
 	for _, first := range stays {
@@ -173,7 +172,7 @@ const (
 	levels   // a ceiling before and after
 )
 
-// want reads a move's expectation.
+// want reads a move's expectation, of a kind. expects says that the move has an arrow.
 func (s *scope) want(m *move, kind int, text string, expects bool) {
 	switch {
 	case kind == nothing && expects:
@@ -306,8 +305,8 @@ func (p *play) checkTime(k store.Booking, g store.Grant, want bounds) {
 	}
 }
 
-// checkHolder checks which charge is said to have held a booking back. A booking that does not wait was held back by none;
-// of one that waits it must be a charge that counts, and the move's if the move names one.
+// checkHolder checks which charge is said to have held a booking back: none if the booking does not wait. Otherwise it
+// must be a charge that counts and, if the move names a budget, the charge of that budget.
 func (p *play) checkHolder(m *move, k store.Booking, g store.Grant, waits bool) {
 	p.Helper()
 	none := g.HeldBy == store.NotHeld && !g.Paused
@@ -321,8 +320,8 @@ func (p *play) checkHolder(m *move, k store.Booking, g store.Grant, waits bool) 
 	}
 }
 
-// checkPlace fails if the grant is no place in line. A place in line for a start guesses its wait; nobody can know when
-// there will be room in flight.
+// checkPlace fails if the grant is no place in line. A place in line for a start has a guess of its wait. A place in line
+// for a slot has none, because nobody knows when a request in flight ends.
 func (p *play) checkPlace(m *move, k store.Booking, g store.Grant, want answer) {
 	p.Helper()
 	guessed := want.any || want.high.Duration > 0

@@ -43,7 +43,7 @@ func (l *ledger) earliest(k store.Booking, now int64) int64 {
 	for i := 0; i < len(questions); i++ {
 		if q := questions[i]; !q.allows(t) {
 			t = q.next(t)
-			i = -1 // the remaining charges are asked again
+			i = -1 // ask all charges about the later time
 		}
 	}
 
@@ -53,19 +53,19 @@ func (l *ledger) earliest(k store.Booking, now int64) int64 {
 // soonest is the earliest start that a booking, made now, asks for.
 func soonest(k store.Booking, now int64) int64 { return now + micros(k.NotBefore) }
 
-// A question is a charge with all that can decide about its start.
+// A question is a charge with all facts that decide when it can start.
 type question struct {
 	charge store.Charge // as far as a ceiling allows
 	spread time.Duration
 	stays  []stay
 	closed int64
-	gap    gap    // after a penalty
-	ramp   ramp   // the same
-	clear  []stay // the interval that a pace keeps clear, or an empty one without a pace
+	gap    gap    // after the last penalty
+	ramp   ramp   // the slow start after the last penalty
+	clear  []stay // the starts from which a pace keeps its distance, or none without a pace
 }
 
-// pacing sets the interval that a start must keep clear, if the charge has a pace and
-// alone makes the request wait, longer than it wants to anyway.
+// pacing sets the starts from which a start must keep its distance, if the charge has a pace and does
+// not allow the soonest start that the booking asks for.
 func (q *question) pacing(now, soonest int64) {
 	if q.charge.Pace == 0 || q.charge.Limit.Kind() != store.KindSlidingWindow || q.allows(soonest) {
 		return
@@ -77,7 +77,7 @@ func (q *question) pacing(now, soonest int64) {
 	}
 }
 
-// isClear reports whether a start at t keeps its own distance to all those to come.
+// isClear reports whether a start at t keeps the distance of its pace from the starts in clear.
 func (q question) isClear(t int64) bool {
 	unit := micros(q.charge.Pace)
 	apart := int64(q.charge.Cost) * unit
@@ -106,11 +106,14 @@ func (l *ledger) ask(c store.Charge, k store.Booking, now int64) question {
 		q.stays = full(c, q.stays)
 	}
 
-	p, slow := l.penalty(c.Budget.Key), c
-	slow.Cost, slow.KeepFree = 0, 0 // a slow start has parts of the ceiling, whatever the charge costs
+	p := l.penalty(c.Budget.Key)
+	q.gap = l.gap(c, l.stays[c.Budget.Key], p)
+
+	// A slow start has parts of the ceiling alone. lower would raise the limit to the cost of the charge, so hide the cost.
+	slow := c
+	slow.Cost, slow.KeepFree = 0, 0
 	slow.Limit = l.learnt[c.Budget.Key].lower(slow, now).Limit
 	slow.Cost, slow.KeepFree = c.Cost, c.KeepFree
-	q.gap = l.gap(c, l.stays[c.Budget.Key], p)
 
 	// The steps of a slow start do not end with a window, so they need the starts that a window has forgotten.
 	q.ramp = l.ramp(slow, q.stays, p)
@@ -122,7 +125,7 @@ func (l *ledger) ask(c store.Charge, k store.Booking, now int64) question {
 	return q
 }
 
-// allows reports whether the charge could start at t.
+// allows reports whether the charge could start at t: no penalty lasts, and there is room.
 func (q question) allows(t int64) bool { return t >= q.closed && q.hasRoom(t) }
 
 // hasRoom reports whether the limit alone allows a start at t, probes and slow
@@ -178,7 +181,8 @@ func (q question) nextBucket(s stay) int64 {
 	return first
 }
 
-// add books a start in every budget, shadow or not.
+// add books a start in every budget, shadow or not. It books no slots, and of an unlimited budget only
+// probes.
 func (l *ledger) add(k store.Booking, t int64) {
 	for _, c := range k.Charges {
 		if key := c.Budget.Key; !inFlight(c) && (!isOpen(c) || l.isProbe(c, k.Spread, t)) {
@@ -188,8 +192,8 @@ func (l *ledger) add(k store.Booking, t int64) {
 	}
 }
 
-// remove takes a booked start back out of every budget in which it still counts,
-// as a probe or for the limit: a bucket can no longer tell its spending of long ago.
+// remove takes a booked start out of every budget in which the start still counts, as a probe or for
+// the limit. Elsewhere it stays: a bucket can no longer tell its spending of long ago.
 func (l *ledger) remove(k store.Booking, t, now int64) {
 	for _, c := range k.Charges {
 		key, s := c.Budget.Key, stayOf(c, k.Spread, t)

@@ -51,9 +51,9 @@ func (l *line) taken() int {
 	return sum
 }
 
-// lets reports whether there is room for the charge of a caller with that arrival,
-// and no earlier waiter for which the room is kept. Room is not kept for a waiter
-// that only waits for more to be free than its cost.
+// lets reports whether there is room for the charge of a caller with an arrival, and no earlier waiter
+// for which the room is kept. Room is kept for a waiter whose cost does not fit, and not for a waiter
+// that waits only because of its KeepFree.
 func (l *line) lets(c store.Charge, arrival int64) bool {
 	for _, w := range l.waits {
 		if w.arrival < arrival && !w.called && l.taken()+w.charge.Cost > w.charge.Limit.N() {
@@ -66,8 +66,8 @@ func (l *line) lets(c store.Charge, arrival int64) bool {
 // fits reports whether there is room for the charge.
 func (l *line) fits(c store.Charge) bool { return l.taken()+c.Cost <= c.Limit.N()-c.KeepFree }
 
-// lacking returns the charges of a booking that do not let it start, if it came
-// now or has waited before.
+// lacking returns the indices of the charges that do not let a booking start now. before is the
+// caller's place in line, or nil for a caller that comes for the first time.
 func (l *lines) lacking(k store.Booking, before *wait) (list []int) {
 	arrival := l.arrived + 1
 	if before != nil {
@@ -91,7 +91,7 @@ func (l *lines) lacking(k store.Booking, before *wait) (list []int) {
 // hold begins a booking's requests in flight.
 func (l *lines) hold(k store.Booking) { l.change(k, 1) }
 
-// release ends it.
+// release ends a booking's requests in flight.
 func (l *lines) release(k store.Booking) { l.change(k, -1) }
 
 // change adds the costs of a booking's Concurrency charges to what is held, or subtracts them if sign is -1.
@@ -103,8 +103,8 @@ func (l *lines) change(k store.Booking, sign int) {
 	}
 }
 
-// join gives the charge a place in its budget's line: at the end, or where it
-// belongs by when it came.
+// join gives the charge a place in its budget's line: at the end or, for a caller that had the place
+// before, by its earlier arrival.
 func (l *lines) join(c store.Charge, before *wait) *wait {
 	w := &wait{charge: c, ready: make(chan struct{})}
 	if before != nil {
@@ -137,8 +137,8 @@ func (l *lines) call() {
 	}
 }
 
-// callers returns the bounds of how many callers a store may tell: those in line if they cost the same, and otherwise the number their costs
-// allow, because a store may list the first of them only.
+// callers returns the least and the largest number of callers that a store may report. If all in line cost the same,
+// both are their number. Otherwise a store may know only the first, so both are the bounds that the costs allow.
 func (l *line) callers() (least, most int) {
 	_, waiting, callers := l.status()
 	cheapest, dearest := waiting, 1
@@ -151,7 +151,7 @@ func (l *line) callers() (least, most int) {
 	return (waiting + dearest - 1) / dearest, waiting / cheapest
 }
 
-// status returns the slots in flight and the slots waited for, and how many callers do.
+// status returns the slots in flight, the slots that callers wait for, and the number of these callers.
 func (l *line) status() (used, waiting, callers int) {
 	for _, w := range l.waits {
 		waiting += w.charge.Cost

@@ -52,7 +52,7 @@ type Move struct {
 // A reference names some of the callers with a label.
 type reference struct {
 	label       string
-	first, last int // last -1: up to the end
+	first, last int // last is -1 for all up to the end
 }
 
 // An expectation is the part of a move behind the arrow.
@@ -125,7 +125,7 @@ func number(text string) (int, error) {
 	return int(n), err
 }
 
-// number64 reads a whole number.
+// number64 reads a whole number, and notes a mistake.
 func (s *scope) number64(text string) int {
 	n, err := number(text)
 	if err != nil {

@@ -25,7 +25,7 @@ func (p *play) booking(m *move) store.Booking {
 
 // amend applies a move's words to a booking.
 func (p *play) amend(k *store.Booking, m *move) {
-	// A caller waits for any time, except where the move says otherwise, or tries.
+	// A caller waits for as long as it takes, unless the move has the word within, or is a try.
 	k.MaxWait, k.NotBefore = store.AnyWait, 0
 	if most, ok := m.options["within"]; ok || m.verb == "try" {
 		k.MaxWait = most.Duration
@@ -133,7 +133,8 @@ func (p *play) resumes(_ *move, c store.Charge) {
 	p.resume(c)
 }
 
-// refuse tells of a refusal, perhaps of a caller's start, and compares the ceiling before and after.
+// refuse reports a refusal to the store, of a caller's start if the move names a caller, and compares the ceilings before
+// and after it.
 func (p *play) refuse(m *move, c store.Charge) {
 	p.Helper()
 	r := store.Refusal{Ago: m.options["ago"].Duration, Took: m.options["took"].Duration}

@@ -595,7 +595,7 @@ func banning(then func(p penalty, now, length, refused int64) penalty) broken {
 	}}
 }
 
-// growing lets a penalty that is met again last for another time.
+// growing gives a penalty that is met again a different length.
 func growing(grown func(p penalty, length int64) int64) broken {
 	return banning(func(p penalty, now, length, refused int64) penalty {
 		next := p.then(now, length, refused, refused)
@@ -607,7 +607,7 @@ func growing(grown func(p penalty, length int64) int64) broken {
 	})
 }
 
-// remembering forgets a penalty at another time.
+// remembering forgets a penalty when known is false.
 func remembering(known func(p penalty, now int64) bool) broken {
 	return banning(func(p penalty, now, length, refused int64) penalty {
 		if !known(p, now) {

@@ -94,7 +94,7 @@ func gapping(change func(*gap)) broken {
 	})
 }
 
-// gappingWhere leaves a gap only here and there.
+// gappingWhere leaves a gap only for the charges for which wanted is true.
 func gappingWhere(wanted func(c store.Charge, stays []stay, p penalty) bool) broken {
 	return probing(func(c store.Charge, stays []stay, p penalty) gap {
 		if wanted(c, stays, p) {
@@ -202,7 +202,7 @@ var rampMutants = []mutant{
 // unramped is no slow start.
 func unramped(store.Charge, []stay, penalty) ramp { return ramp{} }
 
-// ramping begins in another way.
+// ramping replaces the slow start.
 func ramping(other func(c store.Charge, stays []stay, p penalty) ramp) broken {
 	return broken{pause: func(o *oracle, c store.Charge, d, ago time.Duration) {
 		o.ledger.ramp = other

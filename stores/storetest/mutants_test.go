@@ -304,7 +304,7 @@ func unreserved(kind store.Kind) broken {
 	return ofKind(kind, func(c *store.Charge) { c.KeepFree = 0 })
 }
 
-// seeing books by a part of what was booked before.
+// seeing books as if only some of the earlier starts were there.
 func seeing(counts func(*oracle, store.Charge, stay) bool) broken {
 	return broken{book: func(o *oracle, b *store.Booking) store.Grant {
 		o.giveBack(b.Instead)

@@ -47,8 +47,10 @@ func (o *oracle) Book(_ context.Context, b *store.Booking) (store.Grant, error) 
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	defer o.lines.call()
+
 	o.giveBack(b.Instead)
 	before := o.leave(b.Instead)
+
 	now := o.clock()
 	at := o.ledger.earliest(*b, now)
 	g := store.Grant{Wait: time.Duration(at-now) * tick, HeldBy: -1}
@@ -58,12 +60,15 @@ func (o *oracle) Book(_ context.Context, b *store.Booking) (store.Grant, error) 
 	if b.MaxWait >= 0 && g.Wait > b.MaxWait {
 		return g, nil
 	}
+
+	// Slots are taken at the start, and only by a start that is now.
 	if at == now {
 		if lacking := o.lines.lacking(*b, before); lacking != nil {
 			return o.lineUp(b, lacking[0], before), nil
 		}
 		o.lines.hold(*b)
 	}
+
 	for i := range b.Charges {
 		if c := &b.Charges[i]; c.Shadow {
 			alone := *c
@@ -75,6 +80,7 @@ func (o *oracle) Book(_ context.Context, b *store.Booking) (store.Grant, error) 
 			g.Over[i] = time.Duration(o.ledger.earliest(k, at)-at) * tick
 		}
 	}
+
 	g.OK, g.Handle.Start = true, int64(len(o.booked)+1)
 	o.booked[g.Handle.Start] = entry{*b, at}
 	o.ledger.add(*b, at)
@@ -113,7 +119,7 @@ func (o *oracle) leave(h store.Handle) *wait {
 	return w
 }
 
-// giveBack removes a grant; its name stays used up.
+// giveBack removes a grant. Its number is not used again.
 func (o *oracle) giveBack(h store.Handle) {
 	if e, ok := o.booked[h.Start]; ok {
 		o.ledger.remove(e.booking, e.at, o.clock())
@@ -215,7 +221,7 @@ func (o *oracle) tellBetween(c store.Charge, from, until int64) {
 	}
 }
 
-// Watches are all of an oracle.
+// Watches are all watches of an oracle.
 type watches struct {
 	watched []*oracleWatch
 	lifted  map[int64]bool // the marks of grants for which a pause was lifted since
@@ -264,7 +270,7 @@ func (v *oracleWatch) closed() bool {
 	return false
 }
 
-// tell tells the caller, if there is news.
+// tell sends news to the caller if the start is lifted or closed.
 func (v *oracleWatch) tell(lifted bool) {
 	v.lifted = v.lifted || lifted
 	if v.lifted || v.closed() {

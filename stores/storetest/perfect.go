@@ -13,15 +13,15 @@ type visit struct {
 	at      time.Duration
 	booking store.Booking
 	maxWait time.Duration // it leaves after this time, or never if 0
-	settled int           // what its first charge turns out to cost; below 0: it is not settled
-	delay   time.Duration // how long after its start that is known
+	settled int           // the final cost of its first charge, or negative if it is not settled
+	delay   time.Duration // the time from its start until the final cost is known
 }
 
 // A turnEvent is an event of a budget that is no visit.
 type turnEvent struct {
 	at     time.Duration
 	charge store.Charge
-	pause  time.Duration // 0: all pauses end
+	pause  time.Duration // 0 ends all pauses
 }
 
 // A plan is all that happens in one run.
@@ -62,8 +62,8 @@ type perfectEvent struct {
 	do func()
 }
 
-// perfect returns when each visit of a plan begins, counted from zero; never: not at all.
-// Those in without do not come.
+// perfect returns when each visit of a plan begins, counted from zero, or never for a visit that does
+// not begin. The visits in without do not come.
 func perfect(p *plan, zero time.Time, without map[int]bool) []time.Duration {
 	q := &perfectQueue{ledger: newLedger(), zero: zero, plan: p, starts: make([]time.Duration, len(p.visits))}
 	for i, v := range p.visits {
@@ -104,6 +104,7 @@ func perfect(p *plan, zero time.Time, without map[int]bool) []time.Duration {
 
 // when notes an event of a moment, behind the moment's earlier events.
 func (q *perfectQueue) when(at time.Duration, do func()) {
+	// The search for at+1 ends behind the events of this moment.
 	i, _ := slices.BinarySearchFunc(q.nexts, at, func(e perfectEvent, at time.Duration) int { return cmp.Compare(e.at, at+1) })
 	q.nexts = slices.Insert(q.nexts, i, perfectEvent{at, do})
 }
@@ -135,17 +136,17 @@ func (q *perfectQueue) happens(e turnEvent) {
 // micro is a time of the run in microseconds.
 func (q *perfectQueue) micro(t time.Duration) int64 { return q.zero.Add(t).UnixMicro() }
 
-// serve begins all whose turn it is, and returns when the next one's may be.
+// serve begins all visits whose turn it is, and returns when the next visit may begin, or store.Never.
 func (q *perfectQueue) serve(now time.Duration) (next time.Duration) {
 	next = store.Never
 	t := q.micro(now)
 
-	held := make(map[[16]byte]bool) // somebody waits for these
+	held := make(map[[16]byte]bool) // budgets for which a visit waits
 	for _, i := range slices.Clone(q.waits) {
 		k := q.plan.visits[i].booking
 		k.NotBefore = 0
 		if slices.ContainsFunc(k.Charges, func(c store.Charge) bool { return held[c.Budget.Key] }) {
-			continue // behind a second waiter
+			continue // an earlier visit waits for one of its budgets
 		}
 
 		// This waiter has no start now: nobody passes it in the budgets that hold it.

@@ -91,7 +91,9 @@ func placeKeepsItsRank(b *bench, k store.Store) {
 	b.at(1200 * ms)
 	back := b.redeems(k, c, kept)
 	starts := b.allBegin(10*sec, append(slices.Clone(all[:20]), append(all[21:], back)...)...)
-	at, before, behind := starts[len(starts)-1], starts[:20], starts[20:len(starts)-1]
+	at := starts[len(starts)-1] // of the caller that came back
+	before := starts[:20]
+	behind := starts[20 : len(starts)-1]
 	if latest := slices.Max(before); at < latest-b.slack.Order {
 		b.errorf("a caller with a place begins at %v, and one that came before it at %v", at, latest)
 	}

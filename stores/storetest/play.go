@@ -13,9 +13,9 @@ type play struct {
 	known map[string][]*caller
 	came  []*visitor
 
-	fleet    *Fleet            // nil: there is one program
+	fleet    *Fleet            // nil for a single program
 	programs map[string]*bench // of the fleet
-	program  string            // that makes a move
+	program  string            // the program that makes the moves now
 }
 
 // A caller is somebody who asked the store: for a start or a place in line, which it may watch
@@ -33,6 +33,8 @@ func (p *play) enter(program string) {
 	if p.fleet == nil {
 		return
 	}
+
+	// The bench of a program differs from the others only in its store.
 	b, ok := p.programs[program]
 	if !ok {
 		b = new(bench)

@@ -193,6 +193,7 @@ func (w *world) change(c *store.Charge) {
 	stays := w.truth.stays[c.Budget.Key]
 	slices.SortFunc(stays, func(a, b stay) int { return cmp.Compare(a.at, b.at) })
 
+	// Find the first start after the budget was idle.
 	first, end := 0, int64(0)
 	for i, s := range stays {
 		if s.at > end {
@@ -256,7 +257,7 @@ func (w *world) replace() {
 		w.remove(old)
 		k := old.booking
 		if !w.current(k) {
-			w.store.Cancel(&k, old.grant) // Instead is for the same charges
+			w.store.Cancel(&k, old.grant) // Instead needs the charges of the first booking
 			return
 		}
 		k.Instead, k.MaxWait = old.grant.Handle, w.maxWait(k)
@@ -303,12 +304,13 @@ func (w *world) close() {
 	w.Helper()
 	longest := []time.Duration{0, 100 * ms, 2 * sec, 2 * sec, 5 * sec}[w.rng.IntN(5)]
 	c, d := w.budgets[w.rng.IntN(len(w.budgets))], w.duration(longest)
-	ago := time.Duration(0) // it is no refusal
+	ago := time.Duration(0) // a pause, and no refusal
 	if w.chance(60) {
 		ago = tick + w.duration(longest)
 	}
 
-	if w.chance(40) { // met again, perhaps
+	// Often refuse when the last penalty has just ended, so that it is met again.
+	if w.chance(40) {
 		w.sleepUntil(w.truth.closed[c.Budget.Key] + int64(w.rng.IntN(2)))
 		ago = tick + w.duration(50*ms)
 	}

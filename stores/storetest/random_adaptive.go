@@ -45,7 +45,10 @@ func newAdaptiveWorld(b *bench, seed uint64) *world {
 // adapt makes a budget learn. How the rest of a pace or a bucket is counted,
 // while the ceiling rises, is the store's own affair.
 func (w *world) adapt(c *store.Charge) {
-	for k := c.Limit.Kind(); k != store.KindSlidingWindow && k != store.KindFixedWindow || c.Limit.Per() == 0; k = c.Limit.Kind() {
+	isWindow := func(l store.Limit) bool {
+		return (l.Kind() == store.KindSlidingWindow || l.Kind() == store.KindFixedWindow) && l.Per() != 0
+	}
+	for !isWindow(c.Limit) {
 		c.Limit, c.Jitter = w.limit()
 	}
 	if c.Limit.Kind() != store.KindSlidingWindow {
@@ -63,7 +66,9 @@ func (w *world) refuse() {
 		return
 	}
 
-	g, now := w.grants[len(w.grants)-1-w.rng.IntN(min(5, len(w.grants)))], w.clock()
+	// Pick one of the last five starts.
+	g := w.grants[len(w.grants)-1-w.rng.IntN(min(5, len(w.grants)))]
+	now := w.clock()
 	c := g.booking.Charges[w.rng.IntN(len(g.booking.Charges))]
 
 	// A store may have forgotten a part of the window of the start, and then it learns nothing.
@@ -146,7 +151,7 @@ func (w *world) trueCost(c store.Charge, g granted) int {
 	return cost
 }
 
-// affordable is the cost, if the limit allows that, or the booked cost.
+// affordable returns a cost if the limit allows it beside the other starts, and otherwise the booked cost.
 func (w *world) affordable(c store.Charge, g granted, cost int) int {
 	s := stayOf(c, g.booking.Spread, g.at)
 	others := slices.Clone(w.truth.stays[c.Budget.Key])
@@ -297,13 +302,13 @@ func (p *planner) visit(at time.Duration) visit {
 	}
 
 	// Most need one budget.
-	few := 1
+	budgets := 1
 	if p.IntN(4) == 0 {
-		few = 1 + p.IntN(len(p.budgets))
+		budgets = 1 + p.IntN(len(p.budgets))
 	}
 
 	// Most cost 1, some a little more, and a few as much as fits.
-	for _, i := range p.Perm(len(p.budgets))[:few] {
+	for _, i := range p.Perm(len(p.budgets))[:budgets] {
 		c, most := p.budgets[i], p.budgets[i].Limit.Capacity()
 		switch p.IntN(12) {
 		case 0:

@@ -113,11 +113,13 @@ func (w *traffic) booking() store.Booking {
 	return k
 }
 
-// try books and compares the answer.
+// try books and compares the answer. before is the place in line of a caller that comes back, or nil.
 func (w *traffic) try(k store.Booking, before *wait) {
 	w.Helper()
 	now := w.clock()
 	at := w.ledger.earliest(k, now)
+
+	// Slots are taken at the start, so only a start that is now can lack them.
 	var lacking []int
 	if at == now {
 		lacking = w.lines.lacking(k, before)
@@ -149,10 +151,12 @@ func (w *traffic) try(k store.Booking, before *wait) {
 func (w *traffic) checkAnswer(k store.Booking, g store.Grant, wait int64, lacking []int) {
 	w.Helper()
 	ok := lacking == nil && (wait == 0 || k.MaxWait != 0)
-	lines := lacking != nil && k.MaxWait != 0
-	if g.OK != ok || g.Wait != tickTimes(wait) || (g.Ready != nil) != lines || g.Paused {
+	inLine := lacking != nil && k.MaxWait != 0
+	if g.OK != ok || g.Wait != tickTimes(wait) || (g.Ready != nil) != inLine || g.Paused {
 		w.failf("%s: %+v, but the wait is %d µs and those without room are %v", describe(k), g, wait, lacking)
 	}
+
+	// Nothing may hold a start that is now. A charge without room holds a caller in line, and a window any other.
 	switch held := g.HeldBy; {
 	case wait == 0 && lacking == nil && held != -1, lacking != nil && !slices.Contains(lacking, held),
 		wait > 0 && (held < 0 || inFlight(k.Charges[held])):
@@ -216,7 +220,7 @@ func (w *traffic) end() {
 	w.lines.call()
 }
 
-// settleOne settles a start in flight; the room that it has there stays as it is.
+// settleOne settles a start in flight. Its slots stay as they are.
 func (w *traffic) settleOne() {
 	w.Helper()
 	s, ok := takeOne(w.rng, &w.running)

@@ -49,9 +49,9 @@ func randomLine(b *bench, seed uint64, visits int) {
 	r.nothingIsLeft()
 }
 
-// carryOut lets all of the plan happen. In the end everybody has begun, left, or was
-// refused, about when the perfect queue is done; a pace costs some of a limit if costs
-// differ, and room that is given back while all that is near is booked may be lost.
+// carryOut carries out the plan, and fails if a visit still waits some time after the perfect queue is
+// done. The time allows for two losses: a pace wastes a part of a limit if costs differ, and room that
+// is given back while all near starts are booked may stay unused.
 func (r *lineRun) carryOut() {
 	r.Helper()
 	events := r.plan.events
@@ -201,9 +201,10 @@ func uses(k store.Booking, c store.Charge) bool {
 	return slices.ContainsFunc(k.Charges, func(o store.Charge) bool { return o.Budget == c.Budget })
 }
 
-// checkOrder compares each pair of waiters of one budget alone. It fails if the waiter of the lower priority, or of equal
-// priorities the waiter that came later, begins first. It may do so if the other had its start already when a start was
-// given back, and if the other came or came back after it. Waiters that come back at one moment do so in any order.
+// checkOrder compares each pair of visits a and b that need the same single budget, where a goes first: it has the higher
+// priority, or the same and came first. It fails if b begins before a. Any order is right if both had to come back, if b
+// had its start before a came to the line or came back to it, or if a came later and had its start first. If a had its
+// start when b got a start that was given back, b may begin earlier by the horizon and a pace.
 func (r *lineRun) checkOrder() {
 	r.Helper()
 	for j, b := range r.visitors {
@@ -215,9 +216,8 @@ func (r *lineRun) checkOrder() {
 				continue
 			}
 
+			// The earliest start of b that is right.
 			least := a.start - r.slack.Order
-
-			// By how much b may begin before a, or continue if any order is right.
 			switch {
 			case a.lost && b.lost, (a.lost || i > j) && b.since <= a.stood, a.since <= b.since && i > j:
 				continue

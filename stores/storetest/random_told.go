@@ -42,7 +42,7 @@ type toldWorld struct {
 	grants []granted
 }
 
-// told is the definition of a told limit: n starts in a window. The zero value is none.
+// told is the definition of a told limit: n starts in a window. The zero value means that no limit was told.
 type told struct {
 	n      int
 	window time.Duration
@@ -69,6 +69,7 @@ func (o told) allowsMore(other told) bool {
 func (o told) next(other told, now int64) told {
 	other.from, other.heard = now, now
 	switch {
+	// A limit outside of these bounds is not believed.
 	case other.n < 1 || other.n > 1<<30 || other.window < time.Second || other.window > time.Hour:
 		return o
 	case !o.holds(now):
@@ -76,6 +77,8 @@ func (o told) next(other told, now int64) told {
 	case o.n == other.n && o.window == other.window:
 		o.heard = now
 		return o
+
+	// A larger limit is not believed soon after the smaller one was told.
 	case o.allowsMore(other) && now < o.heard+micros(max(o.window, time.Minute)):
 		return o
 	}
@@ -223,7 +226,7 @@ func (w *toldWorld) cancel() {
 	}
 }
 
-// look compares what the store says of the limit.
+// look compares the store's report on the told limit.
 func (w *toldWorld) look() {
 	w.Helper()
 	st, err := w.store.Status(w.Context(), w.charge)
@@ -240,7 +243,7 @@ func (w *toldWorld) look() {
 	}
 }
 
-// forget has an operator resume the budget: what was told is forgotten.
+// forget has an operator resume the budget, which forgets the told limit.
 func (w *toldWorld) forget() {
 	w.Helper()
 	w.resume(w.charge)

@@ -168,9 +168,8 @@ func micros(d time.Duration) int64 { return int64((d + tick - 1) / tick) }
 // isOpen reports whether the charge's limit is Unlimited.
 func isOpen(c store.Charge) bool { return c.Limit.Kind() == store.KindUnlimited }
 
-// isProbe reports whether a start of an unlimited budget goes first after a penalty
-// that is known. That it was over long ago makes no difference, because time does not
-// go back.
+// isProbe reports whether a start of an unlimited budget is in the gap after the last penalty, as a
+// probe. It makes no difference how long ago the penalty ended.
 func (l *ledger) isProbe(c store.Charge, spread time.Duration, t int64) bool {
 	p := l.penalty(c.Budget.Key)
 	g := gap{p.end, p.end + p.probe}
@@ -187,8 +186,8 @@ func (l *ledger) resume(c store.Charge) {
 	}
 }
 
-// A flow is a Bucket charge in whole units: a token is as many of them as its
-// Refill has microseconds, and in each microsecond as many flow in as its
+// A flow is the charge of a bucket in whole units. A token has as many units as
+// the Refill has microseconds. In each microsecond as many units flow in as the
 // Refill has tokens.
 type flow struct {
 	room           int64 // the burst, less what must stay free
@@ -201,13 +200,13 @@ func flowOf(c store.Charge) flow {
 	return flow{int64(c.Limit.Capacity() - c.KeepFree), tokens, each, micros(c.Jitter)}
 }
 
-// holds reports whether an interval of length d may hold n starts.
+// holds reports whether an interval of length d may hold starts of a cost.
 func (f flow) holds(cost, d int64) bool {
 	return (cost-f.room)*f.micros <= f.tokens*max(0, d-f.jitter)
 }
 
-// after returns the length of the shortest interval that may hold n
-// starts, if they are more than the bucket holds at once.
+// after returns the length of the shortest interval that may hold starts of a
+// cost that is more than the bucket holds at once.
 func (f flow) after(cost int64) int64 {
 	return f.jitter + ((cost-f.room)*f.micros+f.tokens-1)/f.tokens
 }
@@ -281,8 +280,8 @@ func beginnings(all []stay, s stay) []mark {
 }
 
 // endings are the moments at which such an interval can end, with the costs of
-// starts that only begin later. Where s can be used for a while, an earlier start may be gone
-// before it and the interval is but that moment.
+// starts that only begin later. If s can be used for a while, another start may be used for the last
+// time meanwhile: then the interval can also be that moment alone.
 func endings(all []stay, s stay) []mark {
 	marks := []mark{{s.at, 0}, {s.until, 0}}
 	for _, o := range all {
@@ -432,8 +431,8 @@ func (l *ledger) learn(c store.Charge, at, now int64) (from, to float64) {
 	return thousandths(from), thousandths(to)
 }
 
-// used is how much of the limit a start found in use, itself included; of a pace and a
-// bucket, of which only the rate is of interest, all.
+// used is how much of the limit was in use at a start, including the start itself. Of a pace and a
+// bucket it is the whole limit, because only their rate is learned.
 func (l *ledger) used(c store.Charge, at int64) (sum float64) {
 	if k := c.Limit.Kind(); k == store.KindLeakyBucket || k == store.KindTokenBucket {
 		return allowed(c)

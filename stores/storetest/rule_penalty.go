@@ -12,10 +12,10 @@ import (
 // A penalty is the last one of a budget: its fields decide how the budget
 // comes back, and whether the next one is the same, met again.
 type penalty struct {
-	end    int64 // 0: there was none
+	end    int64 // 0 if there was no penalty
 	length int64 // for how long it closed the budget
 	probe  int64 // for how long the first start after it is alone
-	times  int64 // how often in a row it was met, or 0 if it was no refusal
+	times  int64 // how often in a row it was met, from 1 on, or 0 for a pause
 }
 
 // longestGrown is the most that a penalty grows to because it was met again.
@@ -25,21 +25,21 @@ const longestGrown = time.Hour
 // the most: half as long as the penalty did, and at most longestStep.
 func (p penalty) step() int64 { return min(p.length/2, micros(longestStep)) }
 
-// forgotten is when the penalty is: a refusal that comes later has nothing to do with it.
+// forgotten is when the penalty is forgotten: a refusal that comes later has nothing to do with it.
 func (p penalty) forgotten() int64 { return p.end + max(p.step(), p.probe) }
 
-// grown is the most that a penalty of such a length grows to: as many times as long as it
-// has whole seconds, and an hour.
+// grown is the longest time that a penalty of a length grows to: its length, multiplied by its whole
+// seconds, and at most an hour.
 func grown(length int64) int64 {
 	hour := micros(longestGrown)
 	length = min(length, hour)
 	return min(length*(length/micros(sec)), hour)
 }
 
-// then returns the penalty that a later penalty makes of this. A refusal of a request that
-// started after the end, or in the last half of the penalty, because clocks of nodes
-// drift, met it again. One of a request that started before belongs to it, and comes late.
-// Its answer took some time; the store may be told later.
+// then returns the penalty after p and a further penalty of a length. refused is how long ago the
+// refused request was sent, or 0 without a refusal, and took how long its answer took. A request that
+// was sent before the last half of p is late: its refusal belongs to p. A request that was sent later
+// has met p again, even before the end of p, because the clocks of nodes drift.
 func (p penalty) then(now, length, refused, took int64) penalty {
 	if length <= 0 {
 		return p
@@ -76,15 +76,14 @@ func (p penalty) repeated(now int64) int {
 	return int(max(0, p.times-1))
 }
 
-// shut closes a budget for a while, if it is not closed for longer, because a request that was sent the
-// given time ago was refused. ago is 0 if there was no request. No time is no penalty, after which
-// nothing begins slowly.
+// shut closes a budget for a while, unless the budget is closed for longer, because a request that was
+// sent some time ago was refused. ago is 0 without a request. A penalty of no length does nothing.
 func (l *ledger) shut(c store.Charge, now int64, d, ago time.Duration) {
 	l.shutLate(c, now, d, ago, ago)
 }
 
-// shutLate is shut by a store that is told of the refusal some time after its answer, which
-// took that long.
+// shutLate is shut for a store that hears of the refusal some time after the answer. took is how long
+// the answer took.
 func (l *ledger) shutLate(c store.Charge, now int64, d, ago, took time.Duration) {
 	key := c.Budget.Key
 	next := l.penalty(key).then(now, micros(d), micros(ago), micros(took))
@@ -112,14 +111,13 @@ const (
 	longestTime = 5 * time.Second
 )
 
-// probeOf is for how long the probe after a penalty of such a length is alone, if its
-// refusal took this time, or 0 if it was no refusal.
+// probeOf is for how long the probe after a penalty of a length is alone. refused is how long the
+// refusal took, or 0 without a refusal.
 func probeOf(length, refused int64) int64 {
 	return max(micros(probeTime), min(2*refused, micros(longestTime), length))
 }
 
-// gapOf returns the gap after a penalty next to the bookings; there is no gap until something
-// begins in it.
+// gapOf returns the gap after a penalty, or a zero gap as long as none of the bookings begins in it.
 func gapOf(c store.Charge, stays []stay, p penalty) gap {
 	g := gap{p.end, p.end + p.probe}
 	if p.end == 0 || c.Limit.Kind() == store.KindLeakyBucket || inFlight(c) || !slices.ContainsFunc(stays, g.holds) {
@@ -140,10 +138,10 @@ type ramp struct {
 	begin, end int64
 	stays      []stay
 
-	// Steps that are shorter than the window count the starts of intervals as long as a
-	// step, and parts is how many of those a window has.
-	step  int64 // 0: they are windows
-	parts int
+	// A slow start has two steps. Steps that are shorter than the window count the starts of
+	// intervals as long as a step.
+	step  int64 // length of a step, or 0 if each step is a window
+	parts int   // how many steps a window has
 }
 
 // longestStep is the longest step of a slow start.
@@ -168,8 +166,8 @@ func rampOf(c store.Charge, stays []stay, p penalty) ramp {
 // shares are the parts of a limit that the first windows, or steps, have: an eighth, a half.
 func shares(n int) []int { return []int{(n + 7) / 8, (n + 1) / 2} }
 
-// rampOfWindows: all but its share of each of the first windows counts as booked
-// when it begins.
+// rampOfWindows is rampOf with windows as steps: each of the first windows begins as if all of it
+// except its share were booked.
 func rampOfWindows(c store.Charge, stays []stay, closed int64, shares func(n int) []int) ramp {
 	r := ramp{begin: closed, end: closed, stays: slices.Clone(stays)}
 	for _, share := range shares(c.Limit.N()) {
@@ -180,8 +178,8 @@ func rampOfWindows(c store.Charge, stays []stay, closed int64, shares func(n int
 	return r
 }
 
-// rampOfSteps: the same with steps that are shorter than the window, and a limit of as
-// much as the window has for this time.
+// rampOfSteps is rampOf with steps that are shorter than the window. A step has its part of the limit
+// of the window.
 func rampOfSteps(c store.Charge, stays []stay, p penalty, window int64, shares func(n int) []int) ramp {
 	r := ramp{begin: p.end, end: p.end, stays: stays, step: p.step()}
 	if r.step == 0 {
@@ -204,8 +202,8 @@ func since(stays []stay, t int64) []stay {
 // part is one of n equal parts, rounded up.
 func part(n, parts int) int { return (n + parts - 1) / parts }
 
-// over is when something booked no longer counts in the ramp, if that is later than for
-// the limit: a fixed window ends, and a step goes on.
+// over is when a start no longer counts in the steps of the ramp, which may be later than for the
+// limit: a fixed window can end within a step. It is 0 without steps.
 func (r ramp) over(s stay) int64 {
 	if r.step == 0 {
 		return 0
@@ -264,14 +262,14 @@ const doubt = 2 * sec
 // A statement is a Quota in a ledger's terms.
 type statement struct {
 	left  int64
-	then  int64 // the upstream had counted all starts up to then, and none that came later
-	since int64 // what could be used since then was spent of the same window
-	at    int64 // when others are taken to have spent what we do not know of
-	end   int64 // it says nothing of starts from then on
+	then  int64 // the upstream had counted all starts up to this time, and no later ones
+	since int64 // starts that could be used from this time on were spent of the same window
+	at    int64 // the time at which others are taken to have spent the unknown part
+	end   int64 // the statement says nothing of starts from this time on
 }
 
-// statementOf returns the statement of a Quota, at the time now, of a charge that
-// counts windows; ok is false if it says nothing.
+// statementOf returns the statement of a Quota, at the time now, of a charge that counts windows. ok is
+// false if the Quota says nothing of the window.
 func statementOf(c store.Charge, q store.Quota, now int64) (s statement, ok bool) {
 	reset := micros(min(q.Reset, store.MaxPenalty))
 	s.left, s.then = int64(max(0, q.Left)), now-micros(q.Age)
@@ -312,7 +310,8 @@ func (l *ledger) settleUp(c store.Charge, s statement, now int64) (from, until i
 		known = max(s.then, s.at+micros(doubt)+now-s.then)
 	}
 
-	// Own starts that the upstream has counted, those that it has not, and those to come.
+	// Sum the own starts of the window, the later starts among them, which the upstream has not counted, and the starts
+	// to come.
 	for _, o := range l.stays[c.Budget.Key] {
 		switch {
 		case o.at <= now && over(c, o) <= now && o.until >= s.since:

@@ -108,10 +108,14 @@ func (r *shareRun) checkLimit(starts []time.Duration) {
 	}
 
 	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(starts[i], starts[j]) })
+
+	// Move a window over the starts, and keep the sum of its costs.
 	first, sum := 0, 0
 	for _, i := range order {
-		for sum += r.callers[i].cost; starts[i]-starts[order[first]] > r.scene.window()-tick; first++ {
+		sum += r.callers[i].cost
+		for starts[i]-starts[order[first]] > r.scene.window()-tick {
 			sum -= r.callers[order[first]].cost
+			first++
 		}
 		if sum > r.scene.n {
 			r.fatalf("%s: starts from %v to %v cost %d, and the limit is %d", r.scene.name, starts[order[first]], starts[i], sum, r.scene.n)
@@ -249,7 +253,7 @@ func (r *shareRun) asks() {
 		r.fatalf("Status at %v: %v", r.now(), err)
 	}
 
-	// What the store tells, by share.
+	// The store's report, by share.
 	a := shareTold{r.now(), make(map[uint64]store.ShareStatus), make(map[uint64]int), make(map[uint64]int), make(map[uint64]int)}
 	for i, s := range st.Shares {
 		if i > 0 && s.ID <= st.Shares[i-1].ID {
@@ -258,7 +262,7 @@ func (r *shareRun) asks() {
 		a.told[s.ID] = s
 	}
 
-	// What is true, by share.
+	// The true report, by share.
 	callers := 0
 	for i, v := range r.visitors {
 		c := &r.callers[i]
@@ -340,20 +344,20 @@ type shareScene struct {
 	n       int
 	tenants []tenant
 	phase   uint64 // of the random numbers
-	random  bool   // nobody has seen it: a rare event may happen
+	random  bool   // a scene of a seed, in which a rare event may happen
 }
 
 // A tenant is the callers of one share.
 type tenant struct {
 	weight     int
-	load       float64 // how much they ask for, of the share's part if all shares asked for enough
+	load       float64 // how much the callers ask for, as a multiple of the share's part
 	least      int     // the least cost of a caller
-	most       int     // the highest
-	heap       int     // how many more come at the begin
-	from, to   float64 // they come between these windows; to 0: until the end
+	most       int     // the highest cost of a caller
+	heap       int     // how many more callers come at the begin
+	from, to   float64 // the windows between which the callers come. 0 for to means the end
 	leave      int     // how many of a hundred leave after 0.6 to 2.6 s
-	everybody  bool    // so do all that still wait at to
-	withoutOne bool    // they have no share
+	everybody  bool    // all that still wait at to leave
+	withoutOne bool    // the callers have no share
 }
 
 // shareScenes are the scenes of the contract.
@@ -467,9 +471,9 @@ func (s shareScene) shareID(i int) uint64 {
 	return uint64(i) + 1000
 }
 
-// sharers returns all callers, in the order in which they come. Those of one tenant come evenly. Before
-// them others use a whole window evenly: of an idle budget the first callers would have all
-// at once, and room would come back at once ever after.
+// sharers returns all callers, in the order in which they come. The callers of one tenant come evenly.
+// Before them the callers of a further share use a whole window evenly. Otherwise the first callers
+// would use the idle budget at once, and all of its room would come back at once in each later window.
 func (s shareScene) sharers() (all []sharer) {
 	// The callers of the first window.
 	for i := range shareOpening {
@@ -509,7 +513,7 @@ func (s shareScene) sharers() (all []sharer) {
 	return all
 }
 
-// isSteady reports whether all come all the time.
+// isSteady reports whether the callers of all tenants come all the time, and stay.
 func (s shareScene) isSteady() bool {
 	return !slices.ContainsFunc(s.tenants, func(a tenant) bool {
 		return a.from > 0 || a.to > 0 || a.leave > 0 || a.everybody || a.heap > 0

@@ -49,8 +49,8 @@ var statusFields = map[string]func(st store.Status) float64{
 	"ceiling":  func(st store.Status) float64 { return st.Ceiling },
 }
 
-// fields reads the fields of a status. A status shows all that is not named as 0, and as many
-// that wait as are booked.
+// fields reads the fields of a status. A field that is not named must be 0, except waiting, which must
+// then equal booked.
 func (s *scope) fields(m *move, words []string) {
 	if slices.Equal(words, []string{"idle"}) {
 		words = nil
@@ -139,9 +139,10 @@ func (w *world) look() {
 		return
 	}
 
+	// Starts that only keep their distance are not counted alike by all stores.
 	want := w.truth.status(c, w.clock())
 	if c.Limit.Kind() == store.KindLeakyBucket {
-		want.Used, want.Booked, want.Waiting = got.Used, got.Booked, got.Waiting // say little where starts only keep their distance
+		want.Used, want.Booked, want.Waiting = got.Used, got.Booked, got.Waiting
 	}
 	if !reflect.DeepEqual(got, want) {
 		w.failf("status of %s (%s):\n got %+v\nwant %+v", c.Budget.Policy, sentence(c), got, want)
@@ -276,8 +277,8 @@ func (c *caller) hears() bool {
 	}
 }
 
-// watchDeaf watches over a start through channels that take no news: there is none, nobody
-// receives, it is full.
+// watchDeaf watches over a start through channels that take no news: a nil channel, a channel without
+// a receiver, and a full one.
 func (p *play) watchDeaf(_ *move, c *caller) {
 	full := make(chan struct{}, 1)
 	full <- struct{}{}

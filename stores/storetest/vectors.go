@@ -256,8 +256,8 @@ func (v vector) run(b *bench) {
 	}
 }
 
-// play makes the moves of the i-th case. A panic is a mistake in a move that can be seen only
-// now, as a caller that a move needs to be a visitor, or one of the store.
+// play makes the moves of the i-th case. A panic is a mistake of the store, or a mistake in a move that
+// shows only now, such as a caller that should be a visitor.
 func (p *play) play(moves []move, i int) {
 	p.Helper()
 	defer func() {

@@ -23,15 +23,15 @@ type visitor struct {
 	b       *bench
 	first   store.Grant         // the store's first answer
 	left    chan struct{}       // closed when it leaves
-	changed chan []store.Charge // nil: its start is of no use any more
+	changed chan []store.Charge // its new charges, or nil if its start has become useless
 
 	mu      sync.Mutex
 	booking store.Booking
 	grant   store.Grant
 	due     time.Duration // of the start that it holds
-	start   time.Duration // when it began; never: not yet
+	start   time.Duration // when it began, or never before
 	calls   int           // how often it was called
-	stood   time.Duration // when it came to the line, or came back, last
+	stood   time.Duration // when it last came to the line, or came back to it
 	since   time.Duration // when it got the start that it holds
 	lost    bool          // it had a different start before
 	over    bool          // it began, was refused, or left
@@ -218,14 +218,14 @@ func (v *visitor) waits() bool {
 	return !v.over
 }
 
-// begun returns when the visitor began; never, if it did not.
+// begun returns when the visitor began, or never if it did not.
 func (v *visitor) begun() time.Duration {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.start
 }
 
-// settles says the cost of a visitor that began.
+// settles settles the costs of a visitor that began.
 func (v *visitor) settles(costs ...int) {
 	v.b.Helper()
 	v.b.settle(v.booking, v.grant, costs...)

@@ -23,7 +23,7 @@ func newAddressBook(people int) addressBook {
 
 	b := addressBook{make([][]string, departments), make(map[string][]int)}
 	for n := range people {
-		// Two people of three are spread evenly. The third is in a large department.
+		// Two people of three are spread evenly. The third is in a large department, which is the eighth of each 25.
 		d := (n - n/3) % departments
 		if n%3 == 0 && large > 0 {
 			d = n/3%large*25 + 7
@@ -48,7 +48,7 @@ func (b addressBook) add(person, department int) {
 // has reports whether there is a department.
 func (b addressBook) has(id int) bool { return id >= 1 && id <= len(b.people) }
 
-// below yields the departments directly below one.
+// below yields the departments directly below a department: the departments below id are 11*id-9 to 11*id+1.
 func (b addressBook) below(id int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for sub := 11*id - 9; sub <= 11*id+1 && b.has(sub) && yield(sub); sub++ {

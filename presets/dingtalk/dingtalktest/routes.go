@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// A route is one API: what its calls must have, and what answers them.
+// A route is one API: the demands on its calls, and the function that answers them.
 type route struct {
 	method     string // "" if the API takes any
 	pattern    string // of http.ServeMux, without a method
@@ -120,7 +120,7 @@ func (p parameters) text(name string) string {
 	return p.query.Get(name)
 }
 
-// number returns a parameter that is a whole number, or otherwise.
+// number returns a parameter as a whole number, or the value otherwise if it is none.
 func (p parameters) number(name string, otherwise int) int {
 	var n int
 	if _, err := fmt.Sscan(p.text(name), &n); err != nil {

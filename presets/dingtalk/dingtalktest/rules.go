@@ -57,7 +57,7 @@ func newRules(o Options) *rules {
 	}
 }
 
-// issue returns the token of an application: the same as before within its life, which begins anew.
+// issue returns the token of an application. A token that has not expired is returned again, and its life begins anew.
 func (r *rules) issue(app string, now time.Time) string {
 	text := r.current[app]
 	if !now.Before(r.tokens[text].until) {
@@ -88,9 +88,9 @@ func (c *call) refuse(code string, h http.HandlerFunc) http.HandlerFunc {
 	return h
 }
 
-// judge applies the rules in the order in which DingTalk has them: the address
-// before anything is looked at, the robot's counter before its token. It returns
-// what refuses the call, or nil.
+// judge applies the rules in DingTalk's order: the address comes before all others,
+// and the robot's counter before its token. It returns the function that refuses the
+// call, or nil.
 func (c *call) judge() http.HandlerFunc {
 	path := c.URL.Path
 	switch {
@@ -265,8 +265,8 @@ func (c *call) overSecond() bool {
 	return over
 }
 
-// overMonth counts a call in the calendar month of Beijing, unless its API is free, and reports whether
-// it is one too many. A call that was refused for a second is not seen here, and so not counted.
+// overMonth counts a call in the calendar month of Beijing, unless its API is free, and reports whether it
+// is one too many. judge does not ask it about a call that the limit of a second has refused.
 func (c *call) overMonth() bool {
 	if !metered(c.Request) {
 		return false
@@ -297,9 +297,9 @@ func (c *call) turnMonth() {
 	c.month, c.metered, c.webhooks, c.usedUp = month, 0, 0, time.Time{}
 }
 
-// judgeRobot counts every message for a robot in a minute, and closes the robot for ten minutes if they
-// are too many. What the robot then takes counts in the month of the company's robots. judgeRobot
-// returns what refuses the message, or nil.
+// judgeRobot counts every message for a robot in a minute, and closes the robot for ten minutes if there
+// are too many. A message that passes counts in the month of the company's robots. judgeRobot returns the
+// function that refuses the message, or nil.
 func (c *call) judgeRobot() http.HandlerFunc {
 	robot := c.query.Get("access_token")
 	w := window{rule: "robot", by: robot}

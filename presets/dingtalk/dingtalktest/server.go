@@ -101,8 +101,8 @@ func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// arrive counts a call. It returns what refuses or answers the call, or nil for an
-// API of [Server.HandleFunc] whose call was let through.
+// arrive counts a call. It returns the function that refuses or answers the call, or nil
+// for an API of [Server.HandleFunc] whose call the limits let through.
 func (s *Server) arrive(r *http.Request, body []byte, address string) http.HandlerFunc {
 	_, api := s.apis.Handler(r)
 
@@ -122,9 +122,8 @@ func (s *Server) arrive(r *http.Request, body []byte, address string) http.Handl
 	return answer
 }
 
-// Token returns a token of an application, whether there is such an application or
-// not, as if the application had asked for it now: for a test of calls that is no
-// test of the login.
+// Token returns a token of an application, as if the application had asked for it now. It
+// is for tests without a login, and returns a token for an unknown application, too.
 func (s *Server) Token(app string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -597,9 +596,8 @@ func (n *notice) offer(c *call, user string) {
 		return
 	}
 
+	// within leaves out the moment itself, and a notice at midnight belongs to the day, so step back by 1 ns.
 	local := c.At.In(beijing)
-
-	// within leaves out the moment itself, and a notice at midnight belongs to the day.
 	midnight := time.Date(local.Year(), local.Month(), local.Day(), 0, 0, 0, 0, beijing).Add(-1)
 	minute := c.At.Add(-time.Minute)
 	rules := []struct {

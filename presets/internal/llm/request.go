@@ -47,8 +47,8 @@ func isJSON(r *http.Request) bool {
 	return strings.HasPrefix(r.Header.Get("Content-Type"), "application/json")
 }
 
-// Model is the member "model" of a request's body; "" if the body does not say. It may
-// stand behind the messages, and SDKs put it there.
+// Model is the member "model" of a request's body, or "" for a body without it. SDKs put the member
+// behind the messages.
 func Model(r *http.Request) (model string) {
 	members(r, []string{"model"}, func(_, value string, quoted bool) bool {
 		if quoted { // the upstream rejects any other value itself
@@ -86,21 +86,21 @@ func Reserved(r *http.Request) int {
 	return int(min(most*n, store.MaxCost))
 }
 
-// bytesPerToken is about what English has. Other languages have fewer, so that
+// bytesPerToken is about the number of English. Other languages have fewer bytes in a token, so their
 // requests cost less than they should until their usage is known.
 const bytesPerToken = 4
 
-// FirstAnswer is how many tokens an answer is taken to have that reserves none, until enough answers
-// of its model have told: more than most have, so that programs that start together do not send far
-// more than the limit before the first answer tells.
+// FirstAnswer is how many tokens the answer to a request that reserves none is expected to have, until
+// enough answers of the model have stated their tokens. It is more than most answers have, so that
+// programs that start together do not send far more than the limit before the first answer.
 const FirstAnswer = 1500
 
-// EnoughAnswers is how many answers must have told before they count for more than FirstAnswer. Of many
-// that began together the first to end are short.
+// EnoughAnswers is how many answers must have stated their tokens before their average replaces
+// FirstAnswer. Of many answers that begin together, the first to end are short.
 const EnoughAnswers = 64
 
-// Sent estimates the tokens that a request sends: one at least, or refusals could not
-// hold it. Uploads have none.
+// Sent estimates the tokens that a request sends: at least one, because a row does not hold a request
+// that is free. Uploads have none.
 func Sent(r *http.Request) int {
 	if !isJSON(r) {
 		return 0

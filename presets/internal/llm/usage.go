@@ -12,8 +12,8 @@ import (
 
 // A Usage is how a row learns the actual cost of requests from answers.
 type Usage struct {
-	// Told reads the tokens out of the JSON of an answer or of an event of a stream; below 0 if
-	// they are not there.
+	// Told reads the tokens out of the JSON of an answer or of an event of a stream. It returns a
+	// negative number if they are not there.
 	Told func(data []byte) int
 
 	// Count reads a request, and returns the function that computes the row's cost from the
@@ -35,11 +35,10 @@ type Count = func(tokens int, inFlight time.Duration) int
 // AsTold is a Count that returns the tokens.
 func AsTold(*http.Request) Count { return func(tokens int, _ time.Duration) int { return tokens } }
 
-// A Learner expects the tokens of answers to requests that reserve none: [FirstAnswer] at first, and the average when enough answers of a
-// key have told. Without that guess programs that start together would send many times the limit before the first answer tells. The nil
-// Learner expects nothing and learns nothing. Its methods may be called at once.
+// A Learner estimates the tokens of answers to requests that reserve none: [FirstAnswer] at first, and the average of a key once enough of
+// its answers have stated their tokens. The nil Learner estimates 0 and learns nothing. A Learner is safe for concurrent use.
 type Learner struct {
-	key     func(*http.Request) string // requests of one key have answers alike
+	key     func(*http.Request) string // requests of one key have similar answers
 	written feedback.Estimates
 }
 
@@ -68,7 +67,7 @@ func (l *Learner) Learn(r *http.Request) func(used int, inFlight time.Duration) 
 	return func(used int, inFlight time.Duration) { untold(max(0, used-sent), inFlight) }
 }
 
-// Untold is a [Usage.Untold] that takes each event for a token.
+// Untold is a [Usage.Untold] that counts each event as a token.
 func (l *Learner) Untold(r *http.Request) func(events int, inFlight time.Duration) {
 	if l == nil || Reserved(r) > 0 {
 		return func(int, time.Duration) {}
@@ -78,7 +77,7 @@ func (l *Learner) Untold(r *http.Request) func(events int, inFlight time.Duratio
 	return func(written int, inFlight time.Duration) { l.written.Settled(key, written, inFlight) }
 }
 
-// Told returns what reads an amount out of the JSON of an answer or an event; below 0: it is not there.
+// Told returns the function that reads an amount out of the JSON of an answer or an event, and returns -1 without it.
 func Told(a feedback.Amount) func(data []byte) int {
 	return func(data []byte) int {
 		if n, ok := a.In(data); ok {
@@ -88,7 +87,7 @@ func Told(a feedback.Amount) func(data []byte) int {
 	}
 }
 
-// Settled returns a reader of the row's cost for answers of which told reads the tokens as their cost.
+// Settled returns a reader of the row's cost. told reads the tokens of an answer as its cost.
 func (u Usage) Settled(told feedback.Reader) feedback.Reader {
 	return func(resp *http.Response) throttle.Answer {
 		a := told(resp)
@@ -100,9 +99,9 @@ func (u Usage) Settled(told feedback.Reader) feedback.Reader {
 	}
 }
 
-// Meter is a [throttle.Policy.Meter]. Of several events that tell the tokens the highest number counts:
-// it grows, and some gateways write 0 where they do not know it. A stream that has not told its tokens
-// when it ends costs its estimate, but at least a token for each event that has come.
+// Meter is a [throttle.Policy.Meter]. Of several events that state the tokens the highest number counts,
+// because the number grows, and some gateways write 0 for an unknown number. A stream that ends without
+// stating its tokens costs its estimate, but at least a token for each of its events.
 func (u Usage) Meter(resp *http.Response) throttle.Meter {
 	if resp.Request == nil {
 		return nil
@@ -132,12 +131,12 @@ type meter struct {
 
 	untold func(events int, inFlight time.Duration) // as in Usage; may be nil
 	told   func(data []byte) int                    // as in Usage
-	most   int                                      // the tokens that events have told; -1 if none has
+	most   int                                      // the highest number that an event has stated, or -1 before
 	booked int
 	events int
 }
 
-// event returns the tokens that an event and those before it have told.
+// event returns the highest number of tokens that an event, or an earlier event, has stated.
 func (m *meter) event(data []byte) int {
 	m.events++
 	m.most = max(m.most, m.told(data))
@@ -161,9 +160,9 @@ func (m *meter) Cost() int {
 	return -1
 }
 
-// Evenly is the limit of requests where a number for a minute is enforced second by second. It
-// is a window and not a distance, because requests differ in how long their ways take: two that
-// start a second apart may arrive closer together.
+// Evenly is the limit of requests where a number for a minute is enforced second by second. It is a
+// window, and not a distance between starts: two requests that start a second apart may arrive closer
+// together, because their ways take different times.
 func Evenly(perMinute int) throttle.Limit {
 	if perMinute < 60 {
 		return throttle.SlidingWindow(1, time.Minute/time.Duration(perMinute))

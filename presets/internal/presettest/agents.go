@@ -41,8 +41,8 @@ func (k *talker) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// fullest returns the most tokens of calls that began within one minute, of those that began between
-// two times.
+// fullest returns the most tokens of calls that began within one minute. The first call of the minute began
+// between the two times.
 func (k *talker) fullest(from, to time.Duration) (most int) {
 	for _, first := range k.starts {
 		sum := 0
@@ -57,8 +57,7 @@ func (k *talker) fullest(from, to time.Duration) (most int) {
 }
 
 // AgentsThatStartTogether has 100 agents begin at one moment under a limit of tokens a minute. They send JSON to chat, and reserve no
-// tokens for their answers. No minute may have more than a tenth above the limit, the first ones included, and later nine tenths of the
-// limit are to be used.
+// tokens for their answers. None of the first minutes may have more than 110 % of the limit. Later at least 90 % must be used.
 func AgentsThatStartTogether(t *testing.T, chat string, policies func(limit int) []throttle.Policy) {
 	const limit = 60_000
 	for seed := range uint64(3) {

@@ -93,7 +93,7 @@ func Recorded(t *testing.T, file string) Case {
 	return c
 }
 
-// As returns the case under a name, with what must come of its answer.
+// As returns the case under a name, with the budgets that its answer must close.
 func (c Case) As(name, closes string) Case {
 	c.Name, c.Closes = name, closes
 	return c

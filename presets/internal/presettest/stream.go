@@ -13,9 +13,9 @@ import (
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
-// LookedAt sends a request whose answer has a body without an end: begin, and then
-// spaces forever. Its length is not stated, unless the header has a Content-Length.
-// LookedAt returns how many bytes of it were read when the caller got the answer.
+// LookedAt sends a request whose answer has an endless body: begin, and then spaces. The
+// answer states no length, unless header has a Content-Length. LookedAt returns how many
+// bytes of the body were read when the caller got the answer.
 func LookedAt(t *testing.T, policies []throttle.Policy, line string, status int, header Header, begin string) int {
 	t.Helper()
 	body := &endless{Reader: io.MultiReader(strings.NewReader(begin), spaces{})}
@@ -81,8 +81,8 @@ func (spaces) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// CutStreams has a policy read a stream that is cut at each of its bytes, and each time in two pieces.
-// The stream must tell the cost that is wanted from some byte on, and nothing before that.
+// CutStreams has a policy read a stream in two pieces, and a stream that is cut, at each of its bytes. The
+// whole stream must have the cost want. A cut stream must have it from some byte on, and no cost before.
 func CutStreams(t *testing.T, policies []throttle.Policy, policy string, r *http.Request, stream string, want int) {
 	t.Helper()
 	cost := func(pieces ...string) int {

@@ -28,7 +28,7 @@ func leavesOpen(read feedback.Reader) bool {
 	return reflect.ValueOf(read).Pointer() == reflect.ValueOf(feedback.LeaveOpen).Pointer()
 }
 
-// IfCharged returns a reader that is r for the answers to requests with a cost above 0, and ignores
+// IfCharged returns a reader that asks r about the answers to requests with a cost above 0, and ignores
 // all other answers: the refusal of a request that is free under the row is about a different row.
 func IfCharged(cost func(*http.Request) int, r feedback.Reader) feedback.Reader {
 	return func(resp *http.Response) throttle.Answer {

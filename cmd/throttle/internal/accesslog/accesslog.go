@@ -45,9 +45,9 @@ type Reader struct {
 	in   *bufio.Reader
 	base *url.URL
 	line int
-	csv  bool // decided by the first line with a time
-	any  bool // there was one
-	fine bool // a line had fractions of a second
+	csv  bool // the log is CSV, which the first line with a time decides
+	any  bool // a line with a time was read
+	fine bool // a line with fractions of a second was read
 }
 
 // NewReader returns a reader of a log, plain or gzip. base completes lines with
@@ -292,7 +292,7 @@ func (s *Sorter) Add(e Entry, do func(Entry)) {
 	}
 }
 
-// Flush calls do for the rest.
+// Flush calls do for all entries that are kept.
 func (s *Sorter) Flush(do func(Entry)) {
 	for len(s.kept) > 0 {
 		s.release(do)
@@ -314,7 +314,7 @@ func (s *Sorter) release(do func(Entry)) {
 			e.Time = at.Add(time.Second * time.Duration(i) / time.Duration(len(all)))
 		}
 		if e.Time.Before(s.last) {
-			e.Time = s.last // an entry of the same second was spread after it
+			e.Time = s.last // spreading gave an earlier entry a later time
 		}
 
 		s.last = e.Time

@@ -29,9 +29,9 @@ type Command struct {
 	stdin *os.File // nil means an empty one
 }
 
-// Spawn starts this program as a keeper with the files of this process, which the starter has handed on, and returns
-// at once. So the keeper is no child of the member: a program that waits for all its children would wait for the
-// keeper.
+// Spawn starts this program as a keeper, hands on the files that this process was started with, and returns at once.
+// The process of Spawn stands between member and keeper so that the keeper is no child of the member: a member that
+// waits for all its children would wait for the keeper.
 func Spawn(keeper Command) error {
 	lock, err := inherited(lockFile)
 	if err != nil {
@@ -45,8 +45,8 @@ func Spawn(keeper Command) error {
 	return err
 }
 
-// serve starts the command, and returns when it serves, or has failed. It hands on the lock, and the listening socket
-// if there is one.
+// serve starts the command, and returns when the new process serves, or has failed. It hands on the lock, and the
+// listening socket if there is one.
 func (c Command) serve(lock *os.File, listener ...*os.File) (*exec.Cmd, error) {
 	pipe, told, err := os.Pipe()
 	if err != nil {
@@ -106,7 +106,7 @@ func (c Command) command(files ...*os.File) (*exec.Cmd, error) {
 // startAlone starts a command without the files that this program has inherited from its own starter: a pipe of a
 // shell would stay open for as long as the command runs.
 func startAlone(cmd *exec.Cmd) error {
-	var kept []int
+	var inheritable []int
 	names, err := os.ReadDir("/dev/fd")
 	if err != nil {
 		return err
@@ -120,14 +120,14 @@ func startAlone(cmd *exec.Cmd) error {
 
 		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
 			unix.CloseOnExec(fd)
-			kept = append(kept, fd)
+			inheritable = append(inheritable, fd)
 		}
 	}
 
 	err = cmd.Start()
 
-	// What this process executes later has them all the same.
-	for _, fd := range kept {
+	// Programs that this process executes later get these files all the same.
+	for _, fd := range inheritable {
 		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0)
 	}
 

@@ -51,13 +51,13 @@ type keeper struct {
 	address  string
 
 	mu      sync.Mutex
-	members map[process]bool // none once the last one has ended
-	ended   chan struct{}    // is closed when the last member has ended
+	members map[process]bool // those that live
+	ended   chan struct{}    // closed when the last member has ended
 }
 
-// Keep serves the directory of a worker until its last member has ended. The starter has handed on the lock, and with
-// again the listening socket of an earlier keeper. first is the process number of the first member. worker is the
-// command of a process that calls [Work].
+// Keep serves the directory of worker until the directory's last member has ended. worker is the command of a process
+// that calls [Work]. first is the process number of the first member. This process was started with the lock. again
+// says that it was also started with the listening socket of an earlier keeper.
 func Keep(worker Command, first int, again bool) error {
 	told, err := inherited(readyFile)
 	if err != nil {
@@ -78,8 +78,8 @@ func Keep(worker Command, first int, again bool) error {
 		return err
 	}
 
-	// Remove the files at the end, so that no new member finds the keeper. The answer to a member that still comes has no
-	// address, which says that the keeper ends.
+	// Remove the files at the end, so that no new member finds the keeper. A member that comes meanwhile gets an answer
+	// without an address, which says that the keeper ends.
 	defer os.Remove(filepath.Join(k.dir, stateName))
 	defer door.Close()
 	go k.welcome(door)
@@ -87,8 +87,8 @@ func Keep(worker Command, first int, again bool) error {
 	return k.supervise(told)
 }
 
-// open takes over the lock, which the parent process holds. With again it also takes over the socket of the keeper
-// before. Otherwise it listens, at the address of an earlier keeper if that is free.
+// open takes over the lock from the parent process. With again it also takes over the listening socket of the keeper
+// before. Otherwise it listens itself, at the address of the keeper before if that is free.
 func (k *keeper) open(again bool) (err error) {
 	if k.lock, err = inherited(lockFile); err != nil {
 		return err
@@ -132,7 +132,8 @@ func listenAgain(address string) (net.Listener, error) {
 // errNoMember ends a keeper before it serves.
 var errNoMember = errors.New("rendezvous: no member lives")
 
-// begin takes in the members that live, and listens for others.
+// begin adds the members of the keeper before, and the first member, if they live. It returns the listener for further
+// members, or errNoMember if no member lives.
 func (k *keeper) begin(first int) (net.Listener, error) {
 	members := k.read().Members
 	if p, err := processOf(first); err == nil {
@@ -247,7 +248,7 @@ func (k *keeper) welcome(door net.Listener) {
 	}
 }
 
-// meet answers a member.
+// meet adds a member, and answers with the address, or with no address if the keeper ends.
 func (k *keeper) meet(conn net.Conn) {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(joinTime))

@@ -52,8 +52,8 @@ const (
 	listenerFile = 5 // the listening socket, except for the first keeper
 )
 
-// joinTime bounds how long a member waits for the server. A server that fails says so at once, and a keeper that ends takes a second. So the
-// bound is only for a server that hangs, and long: on a busy machine a server takes many seconds to start, and programs have to start all the same.
+// joinTime bounds how long a member waits for the server. A server that fails says so at once, so the bound is for a
+// server that hangs. It is long, because a server on a busy machine takes many seconds to start.
 const joinTime = time.Minute
 
 // again is the pause before a member looks once more.

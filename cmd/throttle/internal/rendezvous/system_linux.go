@@ -120,7 +120,8 @@ func ownerOf(local, remote net.Addr) (uid int, found bool) {
 	return 0, false
 }
 
-// ownerIn returns the user of a socket in a table of the kernel. A socket that its process has closed has none.
+// ownerIn returns the user of a socket in a table of the kernel. found is false for a socket that is not in the table,
+// or that its process has closed.
 func ownerIn(path, local, remote string) (uid int, found bool) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -136,6 +137,7 @@ func ownerIn(path, local, remote string) (uid int, found bool) {
 			continue
 		}
 
+		// A socket that its process has closed has the inode 0.
 		uid, err := strconv.Atoi(fields[7])
 		return uid, err == nil && fields[9] != "0"
 	}
@@ -151,6 +153,8 @@ func entry(a net.Addr, mapped bool) string {
 	}
 
 	ip := at.Addr().Unmap().AsSlice()
+
+	// The table of IPv6 has an IPv4 address in the form ::ffff:a.b.c.d, which As16 returns.
 	if mapped {
 		whole := at.Addr().As16()
 		ip = whole[:]

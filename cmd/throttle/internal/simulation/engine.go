@@ -60,8 +60,8 @@ type Request struct {
 	observer     Observer
 	booking      store.Booking
 	grant        store.Grant
-	held         int   // charge that holds it, or held it last. It is negative before a charge holds it
-	since        int64 // begin of that hold
+	held         int   // charge that holds the request, or held it last; negative before
+	since        int64 // time since when this charge holds it
 	maxWaitTimer *virtual.Timer
 	element      *list.Element // in the engine's waiting
 	slots        *slotBooking
@@ -100,7 +100,7 @@ func (e *Engine) Send(r *Request, o Observer) {
 	r.book()
 }
 
-// remaining returns Booking.MaxWait.
+// remaining returns the Booking.MaxWait of a booking that is made now.
 func (r *Request) remaining() time.Duration {
 	switch {
 	case r.MaxWait == 0:
@@ -184,21 +184,21 @@ func (r *Request) follow() {
 func (r *Request) arrive() {
 	// The start is booked already, so only the slots are missing. mixed says that some budgets belong to the node alone,
 	// and some to the fleet.
-	var few []store.Charge
+	var slots []store.Charge
 	mixed := false
 	for _, c := range r.Charges {
 		if c.Limit.Kind() == store.KindConcurrency {
-			few = append(few, c)
+			slots = append(slots, c)
 		}
 		mixed = mixed || c.Node != r.Charges[0].Node
 	}
 
-	if len(few) == 0 {
+	if len(slots) == 0 {
 		r.start()
 		return
 	}
 
-	h := &slotBooking{booking: store.Booking{Charges: few, MaxWait: r.remaining()}}
+	h := &slotBooking{booking: store.Booking{Charges: slots, MaxWait: r.remaining()}}
 
 	// A place in line for only some charges is no place for all.
 	if mixed {
@@ -216,9 +216,9 @@ func (r *Request) arrive() {
 		r.engine.store.Cancel(&r.booking, r.grant)
 		g.Turn = r.grant.Turn
 
-		// The grant names one of the few charges: find it among all charges.
+		// The grant has an index in slots: find the charge among all charges.
 		for i, c := range r.Charges {
-			if g.HeldBy >= 0 && c.Budget == few[g.HeldBy].Budget {
+			if g.HeldBy >= 0 && c.Budget == slots[g.HeldBy].Budget {
 				g.HeldBy = i
 				break
 			}
@@ -233,8 +233,10 @@ func (r *Request) arrive() {
 func (r *Request) giveUp() {
 	// The store must not call this request any more.
 	r.engine.Clock.Forget(r.grant.Ready)
+
+	// Without a booking to cancel, book once more: the refusal says how long the wait would have been.
 	if r.grant.Handle == (store.Handle{}) {
-		r.book() // for the length of the wait that would be needed
+		r.book()
 		return
 	}
 	held := r.grant.HeldBy
@@ -322,9 +324,9 @@ func (r *Request) End() {
 // askedWaiters is how many waiting requests are examined.
 const askedWaiters = 4
 
-// eachBinding calls add for the first few waiting requests, with the charge whose budget has no room for
-// longest. The line in which a request stands says less, because one line may wait for the sake of a second.
-// A full Concurrency budget counts as free after latency. It reports whether any request waits.
+// eachBinding calls add for each of the first askedWaiters waiting requests, with the charge whose budget is full for
+// longest. It does not take the charge in whose line the request stands, because a line may wait for a second line. A
+// full Concurrency budget counts as free after latency. eachBinding returns false if it has called add for none.
 func (e *Engine) eachBinding(latency time.Duration, add func(*store.Charge)) bool {
 	n := 0
 	for at := e.waiting.Front(); at != nil && n < askedWaiters; at = at.Next() {
@@ -446,7 +448,7 @@ func ofNode(charges []store.Charge, node int) []store.Charge {
 	// All nodes share these charges, so change a copy.
 	own := append([]store.Charge(nil), charges...)
 	for i := range own {
-		// A different key is a different budget.
+		// A different key is a different budget, so add the node to the last four bytes of the key.
 		if k := own[i].Budget.Key[:]; own[i].Node {
 			k = k[len(k)-4:]
 			binary.BigEndian.PutUint32(k, binary.BigEndian.Uint32(k)+uint32(node))

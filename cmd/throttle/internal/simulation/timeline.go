@@ -206,7 +206,7 @@ func (d *Durations) Add(one time.Duration) {
 // Positive returns how many durations were above 0.
 func (d *Durations) Positive() int { return d.N - d.parts[0] }
 
-// part returns the part of a duration: per microsecond up to 128, then in steps.
+// part returns the part of a duration: one part for each microsecond below 128, then 128 parts for each power of two.
 func part(d time.Duration) int {
 	us := uint64((d + time.Microsecond - 1) / time.Microsecond)
 	if us < steps {
