@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/stores/rowstore"
@@ -150,6 +151,29 @@ func TestP3_ASlowLook(t *testing.T) {
 			require.Less(t, look(), time.Second)
 		}
 		time.Sleep(2 * time.Minute) // until the late looks are over
+	})
+}
+
+// TestP3_AskedInTime: a caller asks whether its start still holds before the start has come, so that an answer that takes a little longer than a start may
+// be late does not cost the caller its start.
+func TestP3_AskedInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newServed(45)
+		d.slower = 0.01
+		l := &lookers{distant: &distant{d, 0}}
+		one, err := throttle.NewLimiter(must(rowstore.New(onServer{l, l, d}, rowstore.Options{})), throttle.Policy{Name: "all", Limit: store.PerSecond(1)})
+		require.NoError(t, err)
+		f, began := &waitingNodes{T: t}, time.Now()
+		f.start(one, 1)
+
+		// The second start is booked by then, and its caller asks soon.
+		var all sync.WaitGroup
+		all.Go(func() { f.start(one, 1) })
+		time.Sleep(900 * time.Millisecond)
+		l.late.Store(&lateLook{by: 12 * time.Millisecond})
+		all.Wait()
+		require.Less(t, f.starts[1].start.Sub(began), 1050*time.Millisecond)
+		require.Nil(t, l.late.Load(), "the caller has asked")
 	})
 }
 
