@@ -161,19 +161,26 @@ func TestP3_AskedInTime(t *testing.T) {
 		d := newServed(45)
 		d.slower = 0.01
 		l := &lookers{distant: &distant{d, 0}}
-		one, err := throttle.NewLimiter(must(rowstore.New(onServer{l, l, d}, rowstore.Options{})), throttle.Policy{Name: "all", Limit: store.PerSecond(1)})
+		stale := 0
+		limits, err := throttle.NewLimiters(throttle.Config{
+			Store: must(rowstore.New(onServer{l, l, d}, rowstore.Options{})), Policies: []throttle.Policy{{Name: "all", Limit: store.PerSecond(1)}},
+			Observe: func(_ context.Context, e throttle.Event) {
+				if e.Kind == throttle.EventStale {
+					stale++
+				}
+			},
+		})
 		require.NoError(t, err)
-		f, began := &waitingNodes{T: t}, time.Now()
-		f.start(one, 1)
+		start := func() {
+			_, err := limits.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), throttle.Demand{Policy: "all"})
+			require.NoError(t, err)
+		}
+		start()
 
 		// The second start is booked by then, and its caller asks soon.
-		var all sync.WaitGroup
-		all.Go(func() { f.start(one, 1) })
-		time.Sleep(900 * time.Millisecond)
-		l.late.Store(&lateLook{by: 12 * time.Millisecond})
-		all.Wait()
-		require.Less(t, f.starts[1].start.Sub(began), 1050*time.Millisecond)
-		require.Nil(t, l.late.Load(), "the caller has asked")
+		time.AfterFunc(900*time.Millisecond, func() { l.slow.Store(int64(12 * time.Millisecond)) })
+		start()
+		require.Zero(t, stale, "starts were given back, because the answer was late")
 	})
 }
 
@@ -182,6 +189,7 @@ type lookers struct {
 	*distant
 	under, most atomic.Int64
 	late        atomic.Pointer[lateLook] // how the next read ends, or nil for a usual read
+	slow        atomic.Int64             // how many nanoseconds each read takes beside
 }
 
 // A lateLook is a read that takes long, and may fail then.
@@ -194,6 +202,7 @@ type lateLook struct {
 func (l *lookers) Read(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
 	l.most.Store(max(l.most.Load(), l.under.Add(1)))
 	defer l.under.Add(-1)
+	time.Sleep(time.Duration(l.slow.Load()))
 	if late := l.late.Swap(nil); late != nil {
 		time.Sleep(late.by)
 		if late.err != nil {
