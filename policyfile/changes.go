@@ -118,9 +118,9 @@ func loosened(old []throttle.Policy, before, now map[string]effect) (reasons []s
 
 // Opens returns a reason for each host that f names and old does not, and for each policy whose keys
 // or shares read parts of requests that no policy of old reads at the same host. Without reasons f
-// reaches no more hosts than old, and learns no more of requests. Opens serves files from a place
+// reaches the hosts of old alone, and learns nothing new of requests. Opens serves files from a place
 // where more people can write than may read the traffic. Policies that only count read requests,
-// too, so Opens compares them like the others.
+// too, so Opens compares them as well.
 func (f *File) Opens(old *File) (reasons []string) {
 	known := proxy.NewTable(old.Policies)
 	read := make(map[string]bool)    // hosts with the parts of requests that old reads there

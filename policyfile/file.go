@@ -31,7 +31,7 @@ type File struct {
 	// the policy. Policies without one are not in it.
 	Runbooks map[string]string
 
-	// Tests are what the file's author expects of the policies: see [File.Check].
+	// Tests are the expectations of the file's author: see [File.Check].
 	Tests []Test
 
 	name    string

@@ -273,7 +273,7 @@ func (sub *Subscription) readLoop(ctx context.Context, c *redis.PubSub) (worked 
 	}
 }
 
-// Deliver passes what the client received on a connection on to the subscription or the node.
+// Deliver passes a message that the client has received on a connection on to the subscription or the node.
 func (sub *Subscription) Deliver(m any) {
 	var known Message
 	switch m := m.(type) {
@@ -330,7 +330,7 @@ type Invalidation struct {
 	From, Until int64
 }
 
-// Turns says whose turn it is in the line of a budget: that of the callers whose tickets are below the cut of their
+// Turns says whose turn it is in the line of a budget: callers have their turn when their ticket is below the cut of their
 // lane. lua/queue.lua publishes it.
 type Turns struct {
 	Key   string
