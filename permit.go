@@ -572,13 +572,14 @@ func (p *Permit) told() (a *acquisition, charges []*store.Charge, ago time.Durat
 		charges = append(charges, &a.Booking.Charges[i])
 	}
 
-	// The budgets under which the work is free are in no booking.
+	// Add the budgets under which the work is free. Such a budget has a charge in the booking only if a second demand names it with a cost.
 	for _, c := range p.charges(true) {
 		if !slices.ContainsFunc(charges, func(other *store.Charge) bool { return other.Budget == c.Budget }) {
 			charges = append(charges, &c)
 		}
 	}
 
+	// Work without a start has no beginning.
 	if p.state.Load() == permitFree {
 		return a, charges, 0
 	}

@@ -707,8 +707,10 @@ func (a *acquisition) fullness(ctx context.Context, c *store.Charge) float64 {
 	case c.Limit.Kind() == store.KindLeakyBucket:
 		capacity = 1 // one start counts at a time
 	case st.Told.N() > 0:
+		// The limit Told has no capacity of its own: take the ceiling, which is in starts, or else the told number.
 		capacity = cmp.Or(st.Ceiling, float64(st.Told.N()))
 	case st.Ceiling > 0:
+		// The ceiling is a part of Limit.N. The capacity of a token bucket is its burst, so lower it by the same ratio.
 		capacity *= st.Ceiling / float64(c.Limit.N())
 	}
 

@@ -500,7 +500,8 @@ func closeConn(info httptrace.GotConnInfo, secure bool) bool {
 }
 
 // preWriteCheck returns nil when the request may be written. It returns ErrDetach if the
-// connection is to be given back and a new attempt made later. again is as in beginCheck.
+// connection is to be given back and a new attempt made later. again says that the base has written
+// the request before, on a different connection.
 func (r *roundTrip) preWriteCheck(again bool) error {
 	ctx := r.req.Context()
 	var w acquire.Wait
@@ -513,13 +514,17 @@ func (r *roundTrip) preWriteCheck(again bool) error {
 		// The base tries again on a new connection. The request that it wrote on the first
 		// connection may have arrived, so its grant is spent.
 		r.Spend()
+
+		// The upstream may have this variant, so no other variant may be sent.
 		r.Variant = false
 		return r.Acquire(ctx, w)
 	}
 
-	// A base that has retried may have sent the request, so no further attempt may send it again.
+	// If the base has retried, the upstream may have the request from an earlier connection: no new attempt may follow, so the wait does not detach.
 	w.Detaches = !r.baseRetried
 	w.DetachAt = now() + r.connectionHold()
+
+	// Time has passed since the grant: Acquire checks the start once more.
 	r.Recheck()
 
 	err := r.Acquire(ctx, w)
@@ -527,13 +532,18 @@ func (r *roundTrip) preWriteCheck(again bool) error {
 		err = acquire.ErrDetach // a different variant may have room
 	}
 
-	// A body that cannot be sent again keeps the request with its connection.
-	if err == acquire.ErrDetach && !r.rewindBody() {
-		w.Detaches, r.Variant = false, false
-		err = r.Acquire(ctx, w)
+	if err != acquire.ErrDetach {
+		return err
 	}
 
-	return err
+	// A new attempt needs the body once more.
+	if r.rewindBody() {
+		return err
+	}
+
+	// The body cannot be sent again, so the request waits here, with its connection.
+	w.Detaches, r.Variant = false, false
+	return r.Acquire(ctx, w)
 }
 
 // connectionHold returns for how long the request may hold a connection while it waits. A request

@@ -388,8 +388,8 @@ func keyed(h http.Header) bool {
 	return key || xkey
 }
 
-// failed reports whether a request is sent again that has failed: it has no answer, or an answer that a
-// ResponseHandler has refused.
+// failed reports whether to send a request again after an attempt that failed: an attempt without an answer, or
+// with an answer that a ResponseHandler refused.
 func failed(ctx context.Context, resp *http.Response, err error) bool {
 	if neverRetried(err) {
 		return false
@@ -406,7 +406,7 @@ func failed(ctx context.Context, resp *http.Response, err error) bool {
 		return false
 	}
 
-	// The policy of go-retryablehttp knows permanent errors by their texts.
+	// DefaultRetryPolicy knows permanent errors by their texts. An invalid Location is none of them: plain puts errLocation for it.
 	shown := plain(attempt)
 	if again, _ := retryablehttp.DefaultRetryPolicy(ctx, nil, shown); !again || shown.Err == errLocation {
 		return false

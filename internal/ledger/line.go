@@ -229,8 +229,8 @@ func (q *Request) settle(w *Waiter) {
 
 // Book tries BookNow for a caller that has no Turn yet, and returns false if
 // BookNow has decided. Otherwise it calls Stand and returns true: the waiter is
-// the caller's Turn. The waiter has come before (see Waiter.Come), and has left
-// the line in which it stood (see Leave).
+// the caller's Turn. Call Book after Waiter.Come for the same booking, and after
+// Leave if the caller stood in a line.
 func (q *Request) Book(w *Waiter) (turn bool) {
 	if q.Booking.Turn == nil && q.BookNow() {
 		return false
@@ -238,6 +238,7 @@ func (q *Request) Book(w *Waiter) (turn bool) {
 
 	// BookNow may have moved the searches ahead, so open new ones.
 	for i := range q.Searches {
+		// The row untouched stands for a missing one, which Open takes as nil.
 		r := q.Searches[i].row
 		if r == &untouched {
 			r = nil

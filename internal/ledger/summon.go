@@ -83,13 +83,16 @@ func NewPass(q *Request) *Pass {
 // asked to come.
 func lapse(horizon time.Duration) int64 { return max(minLapse, Micros(horizon)/lapseParts) }
 
-// ask notes that a node is to come, and reports whether it must be told. A node
-// that was asked before, and has not come since, need not be told again.
+// ask records in the lease of a node that the node was asked to come, and reports
+// whether the node must be sent a message. A node that was asked before, and has
+// not come since, has the message already.
 func (r *Row) ask(node, now int64) bool {
+	// Without a lease there is no record of an earlier message, so send it each time.
 	l := r.leaseOf(node)
 	if l == nil {
 		return true
 	}
+
 	if l.asked != 0 {
 		return false
 	}

@@ -118,10 +118,10 @@ func (s subject) isMetBy(r *http.Request) bool {
 	}
 }
 
-// instead returns the refusal for a request without a budget of the right kind. A short refusal closes
-// the API, like limits that are not described and may concern a whole product. A long refusal closes
-// the path alone. If the path serves many people, and the request does not name the person at the
-// limit, a long refusal closes the API only if it is a 429, for a moment.
+// instead returns the refusal for a request that has no budget of the subject of r. A refusal of at most
+// a minute closes appAPI: a limit that is not described may hold for a whole product. A longer refusal
+// closes companyAPI. Requests to tasks, pushes and work notices are for many people, and do not name the
+// person at the limit: there a longer refusal closes appAPI, for its Retry-After alone.
 func (r refusal) instead(resp *http.Response) refusal {
 	switch p := throttle.RawPath(resp.Request); {
 	case p == tasks || p == pushes || sendsNotice(resp.Request):

@@ -186,8 +186,8 @@ func (c *Config) check() error {
 // Watch reads the source every ten seconds while nobody views the page, until
 // ctx ends. A page opened at night then shows what happened before: every
 // reading of the last hour, one point per minute of the last 24 hours, and
-// since when a budget is closed. It returns when ctx ends. Without Watch a page
-// without viewers reads nothing.
+// since when a budget is closed. Without Watch a page without viewers reads
+// nothing.
 func (h *Handler) Watch(ctx context.Context) { h.sampler.watch(ctx) }
 
 // policyOfContent restricts the page to files of the binary.
@@ -203,8 +203,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	head.Set("Cross-Origin-Opener-Policy", "same-origin")
 	head.Set("Cross-Origin-Resource-Policy", "same-origin")
 
-	// Limit how long a slow body holds a connection, also where no body is read: net/http waits for the rest
-	// before it closes the connection. A server without deadlines cannot.
+	// Limit how long a slow body holds the connection, even if the handler does not read the body: net/http reads
+	// the rest itself. The error is ignored: a ResponseWriter without read deadlines has no limit to set.
 	if r.ContentLength != 0 {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
 	}

@@ -315,7 +315,8 @@ func (l *ledger) settleUp(c store.Charge, s statement, now int64) (from, until i
 	for _, o := range l.stays[c.Budget.Key] {
 		switch {
 		case o.at <= now && over(c, o) <= now && o.until >= s.since:
-			return 0, 0 // a store may have forgotten it, or not
+			// Some stores still know this start and some do not, so expect nothing.
+			return 0, 0
 		case o.at <= now && o.until >= s.since:
 			spent += int64(o.cost)
 			if o.at > known {
@@ -359,9 +360,9 @@ func (l *ledger) lastOf(c store.Charge, now, end, cost int64) int64 {
 	return from
 }
 
-// reconcileBucket: less than what flows in within a second is not worth knowing.
-// The starts to come that no longer fit are the first, for as long as it
-// takes until the difference has flowed in.
+// reconcileBucket is reconcile for a token bucket. A difference that flows in
+// within a second is ignored. Booked starts no longer fit from now until the
+// rest of the difference has flowed in: reconcileBucket returns these times.
 func (l *ledger) reconcileBucket(c store.Charge, q store.Quota, now int64) (from, until int64) {
 	tokens, each := c.Refill()
 	then := now - micros(q.Age)
@@ -371,6 +372,7 @@ func (l *ledger) reconcileBucket(c store.Charge, q store.Quota, now int64) (from
 		}
 	}
 
+	// What others have spent is what was believed to be left, less what the upstream says, and no more than there is now.
 	others := min(l.tokens(c, then)-int64(max(0, q.Left)), l.tokens(c, now))
 	if others <= 0 || others <= micros(time.Second)*tokens/each {
 		return 0, 0

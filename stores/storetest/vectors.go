@@ -470,7 +470,7 @@ func (s *scope) needs(m *move, needs string) {
 
 var several = regexp.MustCompile(`^([a-z]+)(?:\[(\d+)(\.\.)?(\d+)?\])?$`)
 
-// word reads the first words' part of a move, and returns how many words it read.
+// word reads one part of a move from the front of words, and returns of how many words the part consists.
 func (s *scope) word(m *move, words []string) int {
 	word := words[0]
 

@@ -44,22 +44,23 @@ const (
 	minLater      = 50 * time.Millisecond  // in a line with shares, a turn that is later by less is not put off
 )
 
-// moveUp has waiters book again sooner if their turn is sooner than the last guess, and in a line with shares later
-// if it is later. The guess takes a line to be served evenly, between the starts of its first and its last waiter.
-// The line of a window longer than maxEvenWindow may be served at the window's end.
+// moveUp works out anew, from a reply, when the start of each waiter comes within its horizon (nearAt). A sooner
+// time replaces the old one, and in a line with shares a later time does, too. A lane is taken to be served evenly between
+// the starts of its first and its last waiter. A window longer than maxEvenWindow may be served at its end, so
+// the time is later by a window.
 func (l *line) moveUp(said *wire.Line) {
 	// There is nothing to guess if a new line has begun. The waiters of a fixed window leave all at once when the window begins.
 	if said.ID != l.id || l.charge.Limit.Kind() == store.KindFixedWindow {
 		return
 	}
 
-	// With other nodes in the line, only a much sooner turn is worth a call.
-	lateness, sooner := summonDelay, time.Duration(0)
+	// Other nodes with most of the line ask Redis anyway: then only a turn that is sooner by minSooner is worth a call.
+	delay, sooner := summonDelay, time.Duration(0)
 	if !l.isLarge() {
 		sooner = minSooner
 	}
 	if per := l.charge.Limit.Per(); per > maxEvenWindow {
-		lateness += per
+		delay += per
 	}
 
 	var lane *wire.Lane
@@ -72,16 +73,17 @@ func (l *line) moveUp(said *wire.Line) {
 			continue
 		}
 
-		late := lateness
+		// A caller with a share is summoned sooner.
+		d := delay
 		if t.share != 0 {
-			late -= summonDelay - summonDelayShare
+			d -= summonDelay - summonDelayShare
 		}
 
 		// The waiter's part of the lane's costs tells where its start lies between the first and the last.
 		if all := lane.Joined - lane.Cut; all > 0 && t.number >= lane.Cut {
 			part := float64(t.number+t.cost-lane.Cut) / float64(all)
 			wait := lane.First + time.Duration(part*float64(lane.Last-lane.First)).Truncate(time.Microsecond)
-			near := l.heardAt.Add(wait - t.horizon + late)
+			near := l.heardAt.Add(wait - t.horizon + d)
 			if near.Before(t.nearAt.Add(-sooner)) || l.hasShares && near.After(t.nearAt.Add(minLater)) {
 				t.setComeBy(near)
 			}

@@ -584,8 +584,8 @@ func (r *reader) delays(o *Outcome, q *BookRequest, op *Op) {
 	}
 }
 
-// tickets reads the tickets of the first of some callers in line. It returns when the
-// last of them may have its turn.
+// tickets reads where equal callers stand in line. The reply answers them together: it has the tickets
+// of the first caller, and the time at which the last caller may have its turn, which tickets returns.
 func (r *reader) tickets(o *Outcome, op *Op, at chargeIndexes) (last int64) {
 	last = r.next()
 	n := r.count()

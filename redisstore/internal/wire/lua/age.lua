@@ -314,12 +314,13 @@ function penalty.forgive(r)
 end
 
 -- shut notes in r a penalty of that length, and returns for how long r is closed from now on. left is for how long r was still closed, below 0 after
--- the end of the last penalty. refused is how long ago the refused request was sent, 0 if none was refused, and took how long its answer took: the
--- store may have been away since.
+-- the end of the last penalty. refused is how long ago the refused request was sent, or 0 if somebody pauses r. took is how long the answer to that
+-- request took: less than refused, if the store was away after the answer.
 --
 -- A request sent after the last penalty has met the penalty again. So has a request sent in the last half of the penalty, because clocks drift.
 -- A request sent earlier belongs to the penalty, and its answer came late.
 function penalty.shut(r, left, length, refused, took)
+  -- The last penalty ended too long ago to be met again.
   if left + penalty.remembered(r) <= 0 then
     penalty.forgive(r)
   end
@@ -329,6 +330,8 @@ function penalty.shut(r, left, length, refused, took)
 
   -- late is whether the request was sent before the last penalty, or in its first half.
   local late = refused > 0 and -refused < left - floor(r.ban / 2)
+
+  -- The penalty is over and was met again: double it.
   if refused > 0 and r.times > 0 and left <= 0 and not late then
     ban, times = max(length, min(2 * r.ban, grown(length))), r.times + 1
   end
@@ -337,7 +340,7 @@ function penalty.shut(r, left, length, refused, took)
   local probe = max(MIN_PROBE, min(2 * took, MAX_PROBE, ban))
   local closed = max(left, ban)
 
-  -- Two penalties that overlap are one, with the longer times of both.
+  -- A penalty during another one, or from a late answer, is the same penalty: keep the longer ban, the longer probe and the higher count of the two.
   if late or left > 0 then
     ban, probe, times = max(r.ban, ban), max(r.probe, probe), max(r.times, times)
   end
