@@ -105,7 +105,7 @@ func TestP11_AnswersStopAFleet(t *testing.T) {
 				t.Parallel()
 				server := redistest.Single(t)
 				client := server.Client(t)
-				up := newStrict(50, func() {
+				up := newStrict(100, func() { // so many that all programs have begun
 					if cut {
 						_ = client.ClientKillByFilter(context.Background(), "TYPE", "pubsub").Err()
 					}
