@@ -144,8 +144,8 @@ type tokenCosts struct {
 // cost is the estimated cost of a request. A request that reserves no tokens for its answer is expected to get an average answer.
 func (t *tokenCosts) cost(r *http.Request) int {
 	n := t.o.Cost(r)
-	if n > 0 {
-		n += t.learner.Expected(r)
+	if n > 0 && t.learner != nil {
+		n += t.learner.Expected(r, llm.Reserved(r))
 	}
 	return t.atMost(n)
 }
@@ -160,7 +160,7 @@ func (t *tokenCosts) usage() llm.Usage {
 // count counts the usage, but not less than the tokens that the request sends and reserves: Azure gives nothing back.
 func (t *tokenCosts) count(r *http.Request) llm.Count {
 	estimate := t.atMost(t.o.Cost(r))
-	learn := t.learner.Learn(r)
+	learn := t.learner.Learn(r, llm.Reserved(r))
 	return func(used int, inFlight time.Duration) int {
 		learn(used, inFlight)
 		return max(used, estimate)

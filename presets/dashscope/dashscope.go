@@ -170,8 +170,8 @@ type tokens struct {
 // cost is the estimated cost of a request. A request that reserves no tokens for its answer is expected to get an average answer.
 func (t *tokens) cost(r *http.Request) int {
 	n := t.o.Cost(r)
-	if n > 0 {
-		n += t.learner.Expected(r)
+	if n > 0 && t.learner != nil {
+		n += t.learner.Expected(r, llm.Reserved(r))
 	}
 	return min(n, cmp.Or(t.o.Tokens, llm.Unpublished))
 }
@@ -192,7 +192,7 @@ func (t *tokens) usage() llm.Usage {
 
 // count counts the usage.
 func (t *tokens) count(r *http.Request) llm.Count {
-	learn := t.learner.Learn(r)
+	learn := t.learner.Learn(r, llm.Reserved(r))
 	return func(used int, inFlight time.Duration) int {
 		learn(used, inFlight)
 		return used

@@ -135,7 +135,7 @@ func Policies(o Options) []throttle.Policy {
 	// A program's own Cost is final, so no meter settles it.
 	var meter feedback.Meter
 	if o.Cost == nil {
-		tokens.o.Cost, tokens.learner = counted, llm.NewLearner(key)
+		tokens.learner = llm.NewLearner(key)
 		meter = tokens.meter
 	}
 
@@ -181,20 +181,15 @@ type tokens struct {
 
 // cost is the cost of a request, at most the limit of a minute. A request without max_tokens is expected to get an average answer.
 func (t *tokens) cost(r *http.Request) int {
-	n := t.o.Cost(r)
-	if n > 0 {
-		n += t.learner.Expected(r)
+	if t.learner == nil {
+		return min(t.o.Cost(r), t.o.Tier.Tokens)
 	}
-	return min(n, t.o.Tier.Tokens)
-}
 
-// counted is the part of the default of [Options.Cost] that the request itself tells.
-func counted(r *http.Request) int {
-	sent := llm.Sent(r)
+	sent, reserved := llm.Sent(r), llm.Reserved(r)
 	if sent == 0 {
 		return 0
 	}
-	return sent + llm.Reserved(r)
+	return min(sent+reserved+t.learner.Expected(r, reserved), t.o.Tier.Tokens)
 }
 
 // The usage of a request. A stream has it in its last choice, and some have it once more beside the choices.
@@ -217,14 +212,18 @@ func (t *tokens) meter(resp *http.Response) throttle.Meter {
 	}
 
 	count := func(r *http.Request) llm.Count {
-		learn := t.learner.Learn(r)
+		learn := t.learner.Learn(r, reserved)
 		return func(tokens int, inFlight time.Duration) int {
 			learn(tokens, inFlight)
 			return min(tokens+reserved, t.o.Tier.Tokens)
 		}
 	}
 
-	return llm.Usage{Told: llm.Told(amount), Count: count, Untold: t.learner.Untold, Booked: t.cost}.Meter(resp)
+	u := llm.Usage{Told: llm.Told(amount), Count: count, Booked: t.cost}
+	if reserved == 0 {
+		u.Untold = t.learner.Untold
+	}
+	return u.Meter(resp)
 }
 
 // left is the remaining requests of a minute.

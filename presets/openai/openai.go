@@ -167,8 +167,8 @@ type tokens struct {
 // expected to get an average answer.
 func (t *tokens) cost(r *http.Request) int {
 	n := t.o.Cost(r)
-	if n > 0 {
-		n += t.learner.Expected(r)
+	if n > 0 && t.learner != nil {
+		n += t.learner.Expected(r, llm.Reserved(r))
 	}
 	return t.atMost(n)
 }
@@ -189,7 +189,7 @@ func told(data []byte) int {
 // count counts the usage, but not less than was reserved: OpenAI does not give that back either.
 func (t *tokens) count(r *http.Request) llm.Count {
 	reserved := t.atMost(llm.Reserved(r))
-	learn := t.learner.Learn(r)
+	learn := t.learner.Learn(r, llm.Reserved(r))
 	return func(used int, inFlight time.Duration) int {
 		learn(used, inFlight)
 		return max(used, reserved)

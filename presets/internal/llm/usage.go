@@ -47,10 +47,10 @@ func NewLearner(key func(*http.Request) string) *Learner {
 	return &Learner{key: key, written: feedback.Estimates{Least: EnoughAnswers}}
 }
 
-// Expected returns how many tokens the answer to a request is expected to have. It is 0 if the request reserves tokens, because the
-// reservation counts then, and for embeddings and verdicts of moderation, which write nothing.
-func (l *Learner) Expected(r *http.Request) int {
-	if l == nil || Reserved(r) > 0 {
+// Expected returns how many tokens the answer to a request that reserves this many is expected to have. It is 0 if the request reserves
+// tokens, because the reservation counts then, and for embeddings and verdicts of moderation, which write nothing.
+func (l *Learner) Expected(r *http.Request, reserved int) int {
+	if l == nil || reserved > 0 {
 		return 0
 	}
 
@@ -61,15 +61,21 @@ func (l *Learner) Expected(r *http.Request) int {
 	return l.written.Cost(l.key(r), first)
 }
 
-// Learn reads a request, and returns a function that learns from the tokens that the request and its answer took together.
-func (l *Learner) Learn(r *http.Request) func(used int, inFlight time.Duration) {
-	sent, untold := Sent(r), l.Untold(r)
-	return func(used int, inFlight time.Duration) { untold(max(0, used-sent), inFlight) }
+// Learn reads a request that reserves this many tokens, and returns a function that learns from the tokens that the request and its answer
+// took together.
+func (l *Learner) Learn(r *http.Request, reserved int) func(used int, inFlight time.Duration) {
+	sent, learn := Sent(r), l.learn(r, reserved)
+	return func(used int, inFlight time.Duration) { learn(max(0, used-sent), inFlight) }
 }
 
 // Untold is a [Usage.Untold] that counts each event as a token.
 func (l *Learner) Untold(r *http.Request) func(events int, inFlight time.Duration) {
-	if l == nil || Reserved(r) > 0 {
+	return l.learn(r, Reserved(r))
+}
+
+// learn returns a function that learns from the tokens of the answer to a request.
+func (l *Learner) learn(r *http.Request, reserved int) func(written int, inFlight time.Duration) {
+	if l == nil || reserved > 0 {
 		return func(int, time.Duration) {}
 	}
 
