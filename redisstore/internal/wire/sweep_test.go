@@ -35,7 +35,7 @@ func TestP1_SweepIsOnlyFaster(t *testing.T) {
 	soak.WithoutRace(t)
 	source := wire.BookScript.Source
 	for old, new := range map[string]string{
-		"if not t or s.shadow or": "if true or",
+		"if not t or s.shadow or":                                  "if true or",
 		"if want.horizon > 0 and #list == 1 and #claims == 0 then": "if false then",
 	} {
 		require.Equal(t, 1, strings.Count(source, old), "premise: the line is there")
