@@ -110,12 +110,10 @@ func Policies(o Options) []throttle.Policy {
 
 	match := cmp.Or(o.Host, "*.openai.azure.com") + "/openai/"
 	key := throttle.Join(throttle.Host, o.Deployment)
-	tokenRow := &tokenCosts{o: o}
+	tokens := llm.NewCosts(o.Tokens, o.Cost, llm.Sum, key)
 
-	// The program's own Cost replaces the learned estimate.
-	if o.Cost == nil {
-		tokenRow.o.Cost, tokenRow.learner = estimate, llm.NewLearner(key)
-	}
+	// No request costs less than it sends and reserves: Azure gives nothing back.
+	settled := tokens.Usage(usage, tokens.Known)
 
 	// Without the numbers of the deployment the rows hold requests only after a refusal.
 	perRequest, perToken := throttle.Unlimited(), throttle.Unlimited()
@@ -128,52 +126,11 @@ func Policies(o Options) []throttle.Policy {
 
 	return tablerow.Table([]throttle.Policy{
 		{Name: "azureopenai-requests", Match: match, Key: key,
-			Limit: perRequest, Answer: requestsRefused(tokenRow.cost)},
+			Limit: perRequest, Answer: requestsRefused(tokens.Cost)},
 		{Name: "azureopenai-tokens", Match: match, Key: key,
-			Limit: perToken, Cost: tokenRow.cost, Meter: tokenRow.usage().Meter,
-			Answer: feedback.All(tokensRefused, tokenRow.usage().Settled(usage.Cost))},
+			Limit: perToken, Cost: tokens.Cost, Meter: settled.Meter,
+			Answer: feedback.All(tokensRefused, settled.Settled(usage.Cost))},
 	})
-}
-
-// tokenCosts says what requests cost the row of tokens.
-type tokenCosts struct {
-	o       Options
-	learner *llm.Learner // nil if the program estimates the costs itself
-}
-
-// cost is the estimated cost of a request. A request that reserves no tokens for its answer is expected to get an average answer.
-func (t *tokenCosts) cost(r *http.Request) int {
-	n := t.o.Cost(r)
-	if n > 0 && t.learner != nil {
-		n += t.learner.Expected(r, llm.Reserved(r))
-	}
-	return t.atMost(n)
-}
-
-func (t *tokenCosts) atMost(tokens int) int { return min(tokens, cmp.Or(t.o.Tokens, llm.Unpublished)) }
-
-// usage says where answers and streams tell their tokens.
-func (t *tokenCosts) usage() llm.Usage {
-	return llm.Usage{Told: llm.Told(usage), Count: t.count, Untold: t.learner.Untold, Booked: t.cost}
-}
-
-// count counts the usage, but not less than the tokens that the request sends and reserves: Azure gives nothing back.
-func (t *tokenCosts) count(r *http.Request) llm.Count {
-	estimate := t.atMost(t.o.Cost(r))
-	learn := t.learner.Learn(r, llm.Reserved(r))
-	return func(used int, inFlight time.Duration) int {
-		learn(used, inFlight)
-		return max(used, estimate)
-	}
-}
-
-// estimate is the default of [Options.Cost].
-func estimate(r *http.Request) int {
-	sent := llm.Sent(r)
-	if sent == 0 {
-		return 0
-	}
-	return sent + llm.Reserved(r)
 }
 
 // deployment is the default of [Options.Deployment].

@@ -111,9 +111,9 @@ func TestBudgets(t *testing.T) {
 	require.True(t, presettest.Shared(t, all, "azureopenai-requests", one, ask(chatV1, `{"model":"o3"}`)), "told so")
 }
 
-// TestP1_AgentsThatStartTogether: no minute has more than a tenth above the limit, the first ones included, though the agents reserve no tokens.
-func TestP1_AgentsThatStartTogether(t *testing.T) {
-	presettest.AgentsThatStartTogether(t, chat, func(limit int) []throttle.Policy {
+// TestP1_CallersThatStartTogether: no minute has more than a tenth above the limit, the first ones included, though the callers reserve no tokens.
+func TestP1_CallersThatStartTogether(t *testing.T) {
+	presettest.CallersThatStartTogether(t, chat, func(limit int) []throttle.Policy {
 		return azureopenai.Policies(azureopenai.Options{Tokens: limit})
 	})
 }

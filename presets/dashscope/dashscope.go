@@ -123,12 +123,8 @@ func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
 	match := "POST " + o.Host + "/"
 	key := throttle.Join(caller.ID(o.Account, o.Caller), o.Model)
-	tokenRow := &tokens{o: o}
-
-	// The program's own Cost replaces the learned estimate.
-	if o.Cost == nil {
-		tokenRow.o.Cost, tokenRow.learner = asked, llm.NewLearner(key)
-	}
+	tokens := llm.NewCosts(o.Tokens, o.Cost, llm.Sum, key)
+	settled := tokens.Usage(usage, nil)
 
 	// Without numbers the rows hold requests only after a refusal.
 	perRequest, perToken := throttle.Unlimited(), throttle.Unlimited()
@@ -142,12 +138,12 @@ func Policies(o Options) []throttle.Policy {
 	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "dashscope-requests", Match: match, Key: key,
-			Limit: perRequest, Answer: requestsRefused(tokenRow.cost),
+			Limit: perRequest, Answer: requestsRefused(tokens.Cost),
 		},
 		{
 			Name: "dashscope-tokens", Match: match, Key: key,
-			Limit: perToken, Cost: tokenRow.cost, Meter: tokenRow.usage().Meter,
-			Answer: feedback.All(tokensRefused, tokenRow.usage().Settled(usage.Cost)),
+			Limit: perToken, Cost: tokens.Cost, Meter: settled.Meter,
+			Answer: feedback.All(tokensRefused, settled.Settled(usage.Cost)),
 		},
 	})
 }
@@ -159,44 +155,6 @@ func (o Options) withDefaults() Options {
 	}
 	o.Host = cmp.Or(o.Host, "dashscope.aliyuncs.com")
 	return o
-}
-
-// tokens says what requests cost the row of tokens.
-type tokens struct {
-	o       Options
-	learner *llm.Learner // nil if the program estimates the costs itself
-}
-
-// cost is the estimated cost of a request. A request that reserves no tokens for its answer is expected to get an average answer.
-func (t *tokens) cost(r *http.Request) int {
-	n := t.o.Cost(r)
-	if n > 0 && t.learner != nil {
-		n += t.learner.Expected(r, llm.Reserved(r))
-	}
-	return min(n, cmp.Or(t.o.Tokens, llm.Unpublished))
-}
-
-// asked is the part of the default of [Options.Cost] that the request itself tells.
-func asked(r *http.Request) int {
-	sent := llm.Sent(r)
-	if sent == 0 {
-		return 0
-	}
-	return sent + llm.Reserved(r)
-}
-
-// usage is how answers and streams tell their usage.
-func (t *tokens) usage() llm.Usage {
-	return llm.Usage{Told: llm.Told(usage), Count: t.count, Untold: t.learner.Untold, Booked: t.cost}
-}
-
-// count counts the usage.
-func (t *tokens) count(r *http.Request) llm.Count {
-	learn := t.learner.Learn(r, llm.Reserved(r))
-	return func(used int, inFlight time.Duration) int {
-		learn(used, inFlight)
-		return used
-	}
 }
 
 // usage is the actual cost of a request.

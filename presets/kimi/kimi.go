@@ -130,13 +130,12 @@ func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
 	match := "POST " + o.Host + "/"
 	key := throttle.Join(caller.ID(o.Account, o.Caller), throttle.PathValue("land"))
-	tokens := &tokens{o: o}
+	tokens := llm.NewCosts(o.Tier.Tokens, o.Cost, llm.Sum, key)
 
-	// A program's own Cost is final, so no meter settles it.
-	var meter feedback.Meter
+	// A program's own Cost is final, so no meter settles it. One of the rows learns from each answer.
+	var minute, day feedback.Meter
 	if o.Cost == nil {
-		tokens.learner = llm.NewLearner(key)
-		meter = tokens.meter
+		minute, day = meter(tokens, true), meter(tokens, false)
 	}
 
 	return tablerow.Table([]throttle.Policy{
@@ -146,15 +145,15 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "kimi-requests", Match: match, Key: key,
-			Limit: throttle.PerMinute(o.Tier.PerMinute), Answer: feedback.All(requestsRefused(tokens.cost), left.Left),
+			Limit: throttle.PerMinute(o.Tier.PerMinute), Answer: feedback.All(requestsRefused(tokens.Cost), left.Left),
 		},
 		{
 			Name: "kimi-tokens", Match: match, Key: key,
-			Limit: throttle.PerMinute(o.Tier.Tokens), Cost: tokens.cost, Meter: meter, Answer: reached("TPM", time.Second),
+			Limit: throttle.PerMinute(o.Tier.Tokens), Cost: tokens.Cost, Meter: minute, Answer: reached("TPM", time.Second),
 		},
 		{
 			Name: "kimi-day", Match: match, Key: key,
-			Limit: o.Tier.day(), Cost: tokens.cost, Meter: meter, Answer: reached("TPD", time.Hour),
+			Limit: o.Tier.day(), Cost: tokens.Cost, Meter: day, Answer: reached("TPD", time.Hour),
 		},
 	})
 }
@@ -173,57 +172,38 @@ func (t Tier) day() throttle.Limit {
 	return throttle.SlidingWindow(t.DayTokens, 24*time.Hour)
 }
 
-// tokens says what requests cost the rows of tokens.
-type tokens struct {
-	o       Options
-	learner *llm.Learner // nil if the program says what Kimi counts
-}
-
-// cost is the cost of a request, at most the limit of a minute. A request without max_tokens is expected to get an average answer.
-func (t *tokens) cost(r *http.Request) int {
-	if t.learner == nil {
-		return min(t.o.Cost(r), t.o.Tier.Tokens)
-	}
-
-	sent, reserved := llm.Sent(r), llm.Reserved(r)
-	if sent == 0 {
-		return 0
-	}
-	return min(sent+reserved+t.learner.Expected(r, reserved), t.o.Tier.Tokens)
-}
-
 // The usage of a request. A stream has it in its last choice, and some have it once more beside the choices.
 var (
 	sent  = feedback.Amount{Fields: []string{"usage.prompt_tokens", "choices.*.usage.prompt_tokens"}}
 	total = feedback.Amount{Fields: []string{"usage.total_tokens", "choices.*.usage.total_tokens"}}
 )
 
-// meter reads the tokens that a request has cost: the tokens sent, and the request's max_tokens, which Kimi counts whole.
-// Without max_tokens Kimi counts an unknown default, so meter reads the tokens sent and written.
-func (t *tokens) meter(resp *http.Response) throttle.Meter {
-	if resp.Request == nil {
-		return nil
-	}
-
-	reserved := llm.Reserved(resp.Request)
-	amount := sent
-	if reserved == 0 {
-		amount = total
-	}
-
-	count := func(r *http.Request) llm.Count {
-		learn := t.learner.Learn(r, reserved)
-		return func(tokens int, inFlight time.Duration) int {
-			learn(tokens, inFlight)
-			return min(tokens+reserved, t.o.Tier.Tokens)
+// meter returns what reads the tokens that a request has cost: the tokens sent, and the request's max_tokens, which Kimi counts whole.
+// Without max_tokens Kimi counts an unknown default, so the tokens sent and written are read, and learned if learns is true.
+func meter(tokens *llm.Costs, learns bool) feedback.Meter {
+	return func(resp *http.Response) throttle.Meter {
+		if resp.Request == nil {
+			return nil
 		}
-	}
 
-	u := llm.Usage{Told: llm.Told(amount), Count: count, Booked: t.cost}
-	if reserved == 0 {
-		u.Untold = t.learner.Untold
+		reserved := llm.Reserved(resp.Request)
+		learn := func(int, time.Duration) {}
+		u := llm.Usage{Told: llm.Told(sent), Booked: tokens.Cost}
+		u.Count = func(*http.Request) llm.Count {
+			return func(used int, inFlight time.Duration) int {
+				learn(used, inFlight)
+				return tokens.AtMost(used + reserved)
+			}
+		}
+
+		if reserved == 0 {
+			u.Told = llm.Told(total)
+		}
+		if reserved == 0 && learns {
+			learn, u.Untold = tokens.Learn(resp.Request), tokens.Untold
+		}
+		return u.Meter(resp)
 	}
-	return u.Meter(resp)
 }
 
 // left is the remaining requests of a minute.

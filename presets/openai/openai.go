@@ -127,23 +127,21 @@ func Policies(o Options) []throttle.Policy {
 	match := o.Host + "/"
 	project := caller.Or(caller.ID(o.Project, o.Caller), throttle.Header("Authorization"))
 	key := throttle.Join(project, o.Model)
-	tokens := &tokens{o: o}
+	tokens := llm.NewCosts(o.Tokens, o.Cost, llm.Larger, key)
 
-	// The program's own Cost replaces the learned estimate.
-	if o.Cost == nil {
-		tokens.o.Cost, tokens.learner = llm.Estimate, llm.NewLearner(key)
-	}
+	// No request costs less than it reserves: OpenAI does not give that back either.
+	settled := tokens.Usage(usage, llm.Reserved)
 
 	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "openai-requests", Match: match, Key: key,
 			Limit:  llm.Requests(o.Requests, o.Even),
-			Answer: feedback.All(requestsRefused(tokens.cost), left("requests")),
+			Answer: feedback.All(requestsRefused(tokens.Cost), left("requests")),
 		},
 		{
 			Name: "openai-tokens", Match: match, Key: key,
-			Limit: llm.Tokens(o.Tokens, o.Even), Cost: tokens.cost, Meter: tokens.usage().Meter,
-			Answer: feedback.All(tokensRefused, left("tokens"), tokens.usage().Settled(usage.Cost)),
+			Limit: llm.Tokens(o.Tokens, o.Even), Cost: tokens.Cost, Meter: settled.Meter,
+			Answer: feedback.All(tokensRefused, left("tokens"), settled.Settled(usage.Cost)),
 		},
 	})
 }
@@ -156,47 +154,6 @@ func (o Options) withDefaults() Options {
 	o.Host = cmp.Or(o.Host, "api.openai.com")
 	return o
 }
-
-// tokens says what requests cost the row of tokens.
-type tokens struct {
-	o       Options
-	learner *llm.Learner // nil if the program estimates the costs itself
-}
-
-// cost is the estimated cost of a request. A request that reserves no tokens for its answer is
-// expected to get an average answer.
-func (t *tokens) cost(r *http.Request) int {
-	n := t.o.Cost(r)
-	if n > 0 && t.learner != nil {
-		n += t.learner.Expected(r, llm.Reserved(r))
-	}
-	return t.atMost(n)
-}
-
-// usage is how answers and streams tell their usage.
-func (t *tokens) usage() llm.Usage {
-	return llm.Usage{Told: told, Count: t.count, Untold: t.learner.Untold, Booked: t.cost}
-}
-
-// told returns the usage that a JSON text states, or -1 if it states none.
-func told(data []byte) int {
-	if n, ok := usage.In(data); ok {
-		return n
-	}
-	return -1
-}
-
-// count counts the usage, but not less than was reserved: OpenAI does not give that back either.
-func (t *tokens) count(r *http.Request) llm.Count {
-	reserved := t.atMost(llm.Reserved(r))
-	learn := t.learner.Learn(r, llm.Reserved(r))
-	return func(used int, inFlight time.Duration) int {
-		learn(used, inFlight)
-		return max(used, reserved)
-	}
-}
-
-func (t *tokens) atMost(tokens int) int { return min(tokens, cmp.Or(t.o.Tokens, llm.Unpublished)) }
 
 // usage is the actual cost of a request. Events of the Responses API have it in a response.
 var usage = feedback.Amount{Fields: []string{"usage.total_tokens", "response.usage.total_tokens"}}

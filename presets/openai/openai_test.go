@@ -145,9 +145,9 @@ func TestWhatIsLeft(t *testing.T) {
 	})
 }
 
-// TestP1_AgentsThatStartTogether: no minute has more than a tenth above the limit, the first ones included, though the agents reserve no tokens.
-func TestP1_AgentsThatStartTogether(t *testing.T) {
-	presettest.AgentsThatStartTogether(t, chat, func(limit int) []throttle.Policy {
+// TestP1_CallersThatStartTogether: no minute has more than a tenth above the limit, the first ones included, though the callers reserve no tokens.
+func TestP1_CallersThatStartTogether(t *testing.T) {
+	presettest.CallersThatStartTogether(t, chat, func(limit int) []throttle.Policy {
 		return openai.Policies(openai.Options{Tokens: limit})
 	})
 }

@@ -49,7 +49,7 @@ func (l *looks) look(ctx context.Context, keys []ledger.Key, see func(node.Rows)
 	caller := &look{keys: keys, see: see, done: make(chan error, 1)}
 	l.mu.Lock()
 	l.waiting, l.fresh = append(l.waiting, caller), true
-	l.begin()
+	l.begin(false)
 	l.mu.Unlock()
 
 	// The caller may leave. Looks that are under way go on for the others, and show the caller nothing.
@@ -64,16 +64,10 @@ func (l *looks) look(ctx context.Context, keys []ledger.Key, see func(node.Rows)
 	}
 }
 
-// begin begins a look for all callers that wait, if one of them is fresh and it is time. The looks are locked.
-func (l *looks) begin() {
-	if l.fresh && !l.alone {
-		l.beginNow()
-	}
-}
-
-// beginNow begins a look for all callers that wait. The looks are locked.
-func (l *looks) beginNow() {
-	if l.running == maxLooks {
+// begin begins a look for all callers that wait, if it is time and a caller has come since the last look began. With again it begins a look for the same
+// callers, too. The looks are locked.
+func (l *looks) begin(again bool) {
+	if l.alone || l.running == maxLooks || !l.fresh && !again {
 		return
 	}
 
@@ -83,12 +77,11 @@ func (l *looks) beginNow() {
 	}
 
 	l.fresh = false
-	l.waiting = slices.DeleteFunc(l.waiting, func(c *look) bool { return c.over })
-	if len(l.waiting) == 0 {
+	batch := slices.Clone(l.callers())
+	if len(batch) == 0 {
 		return
 	}
 
-	batch := slices.Clone(l.waiting)
 	for _, c := range batch {
 		c.open++
 	}
@@ -97,8 +90,14 @@ func (l *looks) beginNow() {
 	go l.run(batch)
 }
 
-// run makes a look. The next look begins when this one is over, or has taken longer than lookAlone. If it takes many times the usual, a second look is
-// made for its callers.
+// callers returns the callers that wait, and forgets all others. The looks are locked.
+func (l *looks) callers() []*look {
+	l.waiting = slices.DeleteFunc(l.waiting, func(c *look) bool { return c.over })
+	return l.waiting
+}
+
+// run makes a look. The next look begins when this one is over, or has taken longer than lookAlone. If it takes hedgeAfter times as long as usual, a second
+// look is made for its callers.
 func (l *looks) run(batch []*look) {
 	l.mu.Lock()
 	hedge := max(lookAlone, hedgeAfter*l.usual)
@@ -109,14 +108,15 @@ func (l *looks) run(batch []*look) {
 
 	// next lets the next look begin, at its first call only: after that, alone belongs to the next look.
 	next := sync.OnceFunc(func() { l.alone = false })
-	long := time.AfterFunc(lookAlone, func() { l.locked(next, l.begin) })
-	slow := time.AfterFunc(hedge, func() { l.locked(next, l.beginNow) })
+	long := time.AfterFunc(lookAlone, func() { l.locked(func() { next(); l.begin(false) }) })
+	slow := time.AfterFunc(hedge, func() { l.locked(func() { next(); l.begin(true) }) })
 	began := time.Now()
 	err := l.make(batch)
 	long.Stop()
 	slow.Stop()
 
-	l.locked(next, func() {
+	l.locked(func() {
+		next()
 		l.measured(time.Since(began))
 		l.running--
 		for _, c := range batch {
@@ -128,7 +128,8 @@ func (l *looks) run(batch []*look) {
 				c.done <- err
 			}
 		}
-		l.begin()
+		l.callers()
+		l.begin(false)
 	})
 }
 
@@ -140,13 +141,11 @@ func (l *looks) measured(took time.Duration) {
 	l.usual += (took - l.usual) / 8
 }
 
-// locked calls functions with the lock.
-func (l *looks) locked(all ...func()) {
+// locked calls a function with the lock.
+func (l *looks) locked(do func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, do := range all {
-		do()
-	}
+	do()
 }
 
 // make reads the rows of all callers of a batch at once, and shows them to each. Its error is the error of all.

@@ -90,15 +90,6 @@ func Reserved(r *http.Request) int {
 // requests cost less than they should until their usage is known.
 const bytesPerToken = 4
 
-// FirstAnswer is how many tokens the answer to a request that reserves none is expected to have, until
-// enough answers of the model have stated their tokens. It is more than most answers have, so that
-// programs that start together do not send far more than the limit before the first answer.
-const FirstAnswer = 1500
-
-// EnoughAnswers is how many answers must have stated their tokens before their average replaces
-// FirstAnswer. Of many answers that begin together, the first to end are short.
-const EnoughAnswers = 64
-
 // Sent estimates the tokens that a request sends: at least one, because a row does not hold a request
 // that is free. Uploads have none.
 func Sent(r *http.Request) int {
@@ -106,13 +97,4 @@ func Sent(r *http.Request) int {
 		return 0
 	}
 	return int(max(1, min(r.ContentLength/bytesPerToken, store.MaxCost)))
-}
-
-// Estimate is the larger of the tokens that a request reserves and the tokens that it sends.
-// Uploads have no tokens.
-func Estimate(r *http.Request) int {
-	if !isJSON(r) {
-		return 0
-	}
-	return max(Sent(r), Reserved(r))
 }

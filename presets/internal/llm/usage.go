@@ -3,7 +3,6 @@ package llm
 import (
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -34,54 +33,6 @@ type Count = func(tokens int, inFlight time.Duration) int
 
 // AsTold is a Count that returns the tokens.
 func AsTold(*http.Request) Count { return func(tokens int, _ time.Duration) int { return tokens } }
-
-// A Learner estimates the tokens of answers to requests that reserve none: [FirstAnswer] at first, and the average of a key once enough of
-// its answers have stated their tokens. The nil Learner estimates 0 and learns nothing. A Learner is safe for concurrent use.
-type Learner struct {
-	key     func(*http.Request) string // requests of one key have similar answers
-	written feedback.Estimates
-}
-
-// NewLearner returns a Learner that tells requests apart by key.
-func NewLearner(key func(*http.Request) string) *Learner {
-	return &Learner{key: key, written: feedback.Estimates{Least: EnoughAnswers}}
-}
-
-// Expected returns how many tokens the answer to a request that reserves this many is expected to have. It is 0 if the request reserves
-// tokens, because the reservation counts then, and for embeddings and verdicts of moderation, which write nothing.
-func (l *Learner) Expected(r *http.Request, reserved int) int {
-	if l == nil || reserved > 0 {
-		return 0
-	}
-
-	first, path := FirstAnswer, throttle.RawPath(r)
-	if strings.HasSuffix(path, "/embeddings") || strings.HasSuffix(path, "/moderations") {
-		first = 0
-	}
-	return l.written.Cost(l.key(r), first)
-}
-
-// Learn reads a request that reserves this many tokens, and returns a function that learns from the tokens that the request and its answer
-// took together.
-func (l *Learner) Learn(r *http.Request, reserved int) func(used int, inFlight time.Duration) {
-	sent, learn := Sent(r), l.learn(r, reserved)
-	return func(used int, inFlight time.Duration) { learn(max(0, used-sent), inFlight) }
-}
-
-// Untold is a [Usage.Untold] that counts each event as a token.
-func (l *Learner) Untold(r *http.Request) func(events int, inFlight time.Duration) {
-	return l.learn(r, Reserved(r))
-}
-
-// learn returns a function that learns from the tokens of the answer to a request.
-func (l *Learner) learn(r *http.Request, reserved int) func(written int, inFlight time.Duration) {
-	if l == nil || reserved > 0 {
-		return func(int, time.Duration) {}
-	}
-
-	key := l.key(r)
-	return func(written int, inFlight time.Duration) { l.written.Settled(key, written, inFlight) }
-}
 
 // Told returns the function that reads an amount out of the JSON of an answer or an event, and returns -1 without it.
 func Told(a feedback.Amount) func(data []byte) int {

@@ -56,9 +56,9 @@ func (k *talker) fullest(from, to time.Duration) (most int) {
 	return most
 }
 
-// AgentsThatStartTogether has 100 agents begin at one moment under a limit of tokens a minute. They send JSON to chat, and reserve no
+// CallersThatStartTogether has 100 callers begin at one moment under a limit of tokens a minute. They send JSON to chat, and reserve no
 // tokens for their answers. None of the first minutes may have more than 110 % of the limit. Later at least 90 % must be used.
-func AgentsThatStartTogether(t *testing.T, chat string, policies func(limit int) []throttle.Policy) {
+func CallersThatStartTogether(t *testing.T, chat string, policies func(limit int) []throttle.Policy) {
 	const limit = 60_000
 	for seed := range uint64(3) {
 		synctest.Test(t, func(t *testing.T) {
@@ -68,9 +68,9 @@ func AgentsThatStartTogether(t *testing.T, chat string, policies func(limit int)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			defer cancel()
 
-			var agents sync.WaitGroup
+			var callers sync.WaitGroup
 			for range 100 {
-				agents.Go(func() {
+				callers.Go(func() {
 					for ctx.Err() == nil {
 						r := Request(t, chat, `{"model":"a","messages":"`+strings.Repeat("x", 80)+`"}`).WithContext(ctx)
 						r.Header.Set("Content-Type", "application/json")
@@ -83,7 +83,7 @@ func AgentsThatStartTogether(t *testing.T, chat string, policies func(limit int)
 					}
 				})
 			}
-			agents.Wait()
+			callers.Wait()
 
 			first, later := api.fullest(0, 2*time.Minute), 0
 			for i, at := range api.starts {
