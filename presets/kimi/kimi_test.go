@@ -2,6 +2,7 @@ package kimi_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 	"github.com/fleetthrottle/throttle/presets/kimi"
 )
@@ -141,3 +143,34 @@ func TestP1_CallersThatStartTogether(t *testing.T) {
 		return kimi.Policies(kimi.Options{Tier: kimi.Tier{InFlight: 1000, PerMinute: 10_000, Tokens: limit}})
 	})
 }
+
+// TestLearnsOnce: an answer counts once for what answers are expected to have, though two rows count its tokens.
+func TestLearnsOnce(t *testing.T) {
+	policies := kimi.Policies(kimi.Options{Tier: kimi.Tier5})
+	const answer = `{"usage":{"prompt_tokens":4,"total_tokens":10}}`
+	client, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: policies, Base: base(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{
+			StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Request: r,
+			Body: io.NopCloser(strings.NewReader(answer)), ContentLength: int64(len(answer)),
+		}, nil
+	})})
+	require.NoError(t, err)
+	request := func() *http.Request {
+		r := presettest.Request(t, chat, `{"model":"kimi-k2.6"}`)
+		r.Header.Set("Content-Type", "application/json")
+		return r
+	}
+
+	for range 40 {
+		resp, err := client.RoundTrip(request())
+		require.NoError(t, err)
+		_, _ = io.Copy(io.Discard, resp.Body)
+		require.NoError(t, resp.Body.Close())
+	}
+	require.Greater(t, presettest.Cost(t, policies, "kimi-tokens", request()), 1500, "fewer than 64 answers have told")
+}
+
+// A base answers requests.
+type base func(*http.Request) (*http.Response, error)
+
+func (b base) RoundTrip(r *http.Request) (*http.Response, error) { return b(r) }
