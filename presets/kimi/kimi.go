@@ -130,7 +130,9 @@ func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
 	match := "POST " + o.Host + "/"
 	key := throttle.Join(caller.ID(o.Account, o.Caller), throttle.PathValue("land"))
-	tokens := llm.NewCosts(o.Tier.Tokens, o.Cost, llm.Sum, key)
+
+	// The request of an answer has no value of a wildcard, so its host tells the accounts apart.
+	tokens := llm.NewCosts(o.Tier.Tokens, o.Cost, llm.Sum, throttle.Join(caller.ID(o.Account, o.Caller), throttle.Host))
 
 	// A program's own Cost is final, so no meter settles it. One of the rows learns from each answer.
 	var minute, day feedback.Meter
