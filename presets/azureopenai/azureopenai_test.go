@@ -117,3 +117,8 @@ func TestP1_CallersThatStartTogether(t *testing.T) {
 		return azureopenai.Policies(azureopenai.Options{Tokens: limit})
 	})
 }
+
+// TestLearns: when 64 answers have told, an answer is expected to be as long as these.
+func TestLearns(t *testing.T) {
+	presettest.Learns(t, chat, "azureopenai-tokens", azureopenai.Policies(azureopenai.Options{Tokens: 5_000_000}))
+}

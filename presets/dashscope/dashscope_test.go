@@ -91,6 +91,11 @@ func TestP1_CallersThatStartTogether(t *testing.T) {
 	})
 }
 
+// TestLearns: when 64 answers have told, an answer is expected to be as long as these.
+func TestLearns(t *testing.T) {
+	presettest.Learns(t, chat, "dashscope-tokens", dashscope.Policies(dashscope.Options{Tokens: 5_000_000}))
+}
+
 func TestNumbers(t *testing.T) {
 	require.Equal(t, "dashscope-requests 500/s, dashscope-tokens 5000000/m paced",
 		presettest.Limits(dashscope.Policies(dashscope.Options{Requests: 30_000, Tokens: 5_000_000, Even: true})))

@@ -2,7 +2,6 @@ package kimi_test
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -10,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 	"github.com/fleetthrottle/throttle/presets/kimi"
 )
@@ -146,37 +144,6 @@ func TestP1_CallersThatStartTogether(t *testing.T) {
 
 // TestLearns: when 64 answers have told, an answer is expected to be as long as these. Each of them counts once, though two rows count its tokens.
 func TestLearns(t *testing.T) {
-	policies := kimi.Policies(kimi.Options{Tier: kimi.Tier{InFlight: 10, PerMinute: 10_000, Tokens: 5_000_000, DayTokens: 1_000_000_000}})
-	const answer = `{"usage":{"prompt_tokens":4,"total_tokens":10}}`
-	client, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: policies, Base: base(func(r *http.Request) (*http.Response, error) {
-		return &http.Response{
-			StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Request: r,
-			Body: io.NopCloser(strings.NewReader(answer)), ContentLength: int64(len(answer)),
-		}, nil
-	})})
-	require.NoError(t, err)
-	request := func() *http.Request {
-		r := presettest.Request(t, chat, `{"model":"kimi-k2.6"}`)
-		r.Header.Set("Content-Type", "application/json")
-		return r
-	}
-
-	for told := range 70 {
-		switch cost := presettest.Cost(t, policies, "kimi-tokens", request()); {
-		case told < 64:
-			require.Greater(t, cost, 1500, "%d answers have told", told)
-		case told > 65: // an answer may be settled behind the caller's back
-			require.Less(t, cost, 20, "%d answers have told", told)
-		}
-
-		resp, err := client.RoundTrip(request())
-		require.NoError(t, err)
-		_, _ = io.Copy(io.Discard, resp.Body)
-		require.NoError(t, resp.Body.Close())
-	}
+	presettest.Learns(t, chat, "kimi-tokens",
+		kimi.Policies(kimi.Options{Tier: kimi.Tier{InFlight: 10, PerMinute: 10_000, Tokens: 5_000_000, DayTokens: 1_000_000_000}}))
 }
-
-// A base answers requests.
-type base func(*http.Request) (*http.Response, error)
-
-func (b base) RoundTrip(r *http.Request) (*http.Response, error) { return b(r) }

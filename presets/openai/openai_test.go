@@ -152,6 +152,11 @@ func TestP1_CallersThatStartTogether(t *testing.T) {
 	})
 }
 
+// TestLearns: when 64 answers have told, an answer is expected to be as long as these.
+func TestLearns(t *testing.T) {
+	presettest.Learns(t, chat, "openai-tokens", openai.Policies(openai.Options{Requests: 10_000, Tokens: 5_000_000}))
+}
+
 func TestTokens(t *testing.T) {
 	for _, c := range []struct {
 		name, body string

@@ -161,7 +161,7 @@ func TestCallsCostLittleMemory(t *testing.T) {
 	soak.WithoutRace(t)
 	const answer = `{"errcode":0,"errmsg":"ok","result":{"dept_id":1,"name":"x"},"request_id":"15s4ab8ca3cdz"}`
 	fields := http.Header{"Content-Type": {"application/json;charset=UTF-8"}}
-	base := answering(func(r *http.Request) (*http.Response, error) {
+	base := presettest.RoundTripper(func(r *http.Request) (*http.Response, error) {
 		return &http.Response{
 			StatusCode: http.StatusOK, Header: fields, Request: r,
 			Body: io.NopCloser(strings.NewReader(answer)), ContentLength: int64(len(answer)),
@@ -206,7 +206,7 @@ func TestModelsLookAtBodiesInLittleMemory(t *testing.T) {
 	soak.WithoutRace(t)
 	const body = `{"max_tokens":100,"messages":[{"role":"user","content":"hello"}],"model":"m"}`
 	const answer = `{"id":"1","usage":{"input_tokens":12,"output_tokens":5,"prompt_tokens":12,"completion_tokens":5,"total_tokens":17}}`
-	base := answering(func(r *http.Request) (*http.Response, error) {
+	base := presettest.RoundTripper(func(r *http.Request) (*http.Response, error) {
 		return &http.Response{
 			StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Request: r,
 			Body: io.NopCloser(strings.NewReader(answer)), ContentLength: int64(len(answer)),
@@ -260,11 +260,6 @@ func withoutWaits(preset table) []throttle.Policy {
 
 // plenty is more than a call of any preset costs.
 const plenty = 1 << 30
-
-// answering is a base.
-type answering func(*http.Request) (*http.Response, error)
-
-func (f answering) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 var wildcard = regexp.MustCompile(`\{[^}]*\}|\*`)
 

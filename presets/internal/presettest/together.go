@@ -97,3 +97,37 @@ func CallersThatStartTogether(t *testing.T, chat string, policies func(limit int
 		})
 	}
 }
+
+// Learns has a row of tokens learn from short answers to requests that reserve no tokens: until 64 of them have told, an answer is expected
+// to have 1,500 tokens.
+func Learns(t *testing.T, chat, row string, policies []throttle.Policy) {
+	t.Helper()
+	const answer = `{"usage":{"prompt_tokens":4,"total_tokens":10}}`
+	base := RoundTripper(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{
+			StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Request: r,
+			Body: io.NopCloser(strings.NewReader(answer)), ContentLength: int64(len(answer)),
+		}, nil
+	})
+	client, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: policies, Base: base})
+	require.NoError(t, err)
+	request := func() *http.Request {
+		r := Request(t, chat, `{"model":"m"}`)
+		r.Header.Set("Content-Type", "application/json")
+		return r
+	}
+
+	for told := range 70 {
+		switch cost := Cost(t, policies, row, request()); {
+		case told < 64:
+			require.Greater(t, cost, 1500, "%d answers have told", told)
+		case told > 65: // an answer may be settled behind the caller's back
+			require.Less(t, cost, 20, "%d answers have told", told)
+		}
+
+		resp, err := client.RoundTrip(request())
+		require.NoError(t, err)
+		_, _ = io.Copy(io.Discard, resp.Body)
+		require.NoError(t, resp.Body.Close())
+	}
+}
