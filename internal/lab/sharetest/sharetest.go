@@ -220,7 +220,7 @@ func Unfairness(t *testing.T, newStore func(*testing.T) store.Store, seed uint64
 		synctest.Wait()
 	})
 
-	excess := unfairness(shares, starts) * float64(weights) / rate
+	excess := float64(unfairness(shares, starts)) * float64(weights) / (weightMultiple * rate)
 	t.Logf("seed %d: %d shares, %v, %d starts, %.2f windows' worth above the bound", seed, len(shares), shares, len(starts), excess)
 	return excess
 }
@@ -234,13 +234,17 @@ type fairStart struct {
 	share, cost int
 }
 
+// weightMultiple is a multiple of all weights from 1 to 9. Starts are counted in whole parts of it: sums of fractions are rounded, and shares that
+// reach the bound exactly would seem to exceed it.
+const weightMultiple = 2520
+
 // unfairness returns by how much the shares' starts over their weights differ at most, over any interval and for any two shares, beyond the bound of
-// start-time fair queueing.
-func unfairness(shares []fairShare, starts []fairStart) (excess float64) {
+// start-time fair queueing, in parts of weightMultiple.
+func unfairness(shares []fairShare, starts []fairStart) (excess int) {
 	n := len(shares)
-	got, low, high := make([]float64, n), make([]float64, n*n), make([]float64, n*n)
+	got, low, high := make([]int, n), make([]int, n*n), make([]int, n*n)
 	for i, s := range starts {
-		got[s.share] += float64(s.cost) / float64(shares[s.share].weight)
+		got[s.share] += s.cost * weightMultiple / shares[s.share].weight
 		if i+1 < len(starts) && starts[i+1].at == s.at {
 			continue // starts of one moment have no order
 		}
@@ -256,7 +260,7 @@ func unfairness(shares []fairShare, starts []fairStart) (excess float64) {
 
 	for f := range n {
 		for g := range f {
-			bound := float64(shares[f].maxCost)/float64(shares[f].weight) + float64(shares[g].maxCost)/float64(shares[g].weight)
+			bound := shares[f].maxCost*weightMultiple/shares[f].weight + shares[g].maxCost*weightMultiple/shares[g].weight
 			excess = max(excess, high[f*n+g]-low[f*n+g]-bound)
 		}
 	}
