@@ -649,6 +649,33 @@ func TestP8_NotAgainWhenTheRecordIsGone(t *testing.T) {
 	})
 }
 
+// TestP8_AgainAfterTheRecordIsGone: the reply to a call is lost, and it is repeated when Redis has no record of it any more. The start is charged
+// twice, one of the two is of no caller, and no more than the limit start.
+func TestP8_AgainAfterTheRecordIsGone(t *testing.T) {
+	onEmpty(t, func(t *testing.T, client *redis.Client, s *redisstore.Store) {
+		var lost bool
+		client.AddHook(middle(func(cmd redis.Cmder, next func() error) error {
+			err := next()
+			if lost || err != nil {
+				return err
+			}
+
+			lost = true
+			records, err := client.Keys(t.Context(), "*calls:*").Result()
+			require.NoError(t, err)
+			require.NotEmpty(t, records)
+			require.NoError(t, client.Del(t.Context(), records...).Err()) // as their expiry would, after a minute without Redis
+			return failing(cmd, errAway)
+		}))
+
+		hourly := charge("hourly", store.PerHour(10))
+		require.Zero(t, book(t, s, hourly))
+		require.Equal(t, 2, status(t, s, hourly).Used)
+		startNow(t, s, 8, hourly)
+		require.Positive(t, book(t, s, hourly))
+	})
+}
+
 // TestP8_WhatNobodyHeardOfIsGivenBack: the only one who wanted a start has left, and
 // nobody knows whether it was booked. The next one finds out.
 func TestP8_WhatNobodyHeardOfIsGivenBack(t *testing.T) {

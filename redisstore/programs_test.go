@@ -32,6 +32,37 @@ func own(c store.Charge) store.Charge {
 	return c
 }
 
+// TestP1_TwoStoredForms: programs of a version whose rows have another form share nothing with those of this version. Each half starts as many as the limit
+// allows, and a penalty closes only the half that was told.
+func TestP1_TwoStoredForms(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
+		now, _ := loaded(t, server.Client(t), nil)
+
+		// The other version differs by its number in the names of its keys.
+		client := server.Client(t)
+		client.AddHook(middle(func(cmd redis.Cmder, next func() error) error {
+			for i, arg := range cmd.Args() {
+				if text, ok := arg.(string); ok {
+					cmd.Args()[i] = strings.Replace(text, "throttle:7:", "throttle:6:", 1)
+				}
+			}
+			return next()
+		}))
+		before := atRest(t, redisstore.NewAt(client, redisstore.Options{}, bubbleClock))
+
+		c := charge("hourly", store.PerHour(5))
+		for _, half := range []*redisstore.Store{now, before} {
+			startNow(t, half, 5, c)
+			require.Positive(t, book(t, half, c))
+		}
+
+		banned := charge("banned", store.PerHour(5))
+		require.NoError(t, before.Pause(t.Context(), banned, time.Hour))
+		require.Positive(t, book(t, before, banned))
+		startNow(t, now, 1, banned)
+	})
+}
+
 // TestP1_NodeAndFleetTogether lets many callers of two nodes book both, and
 // counts the starts of each budget.
 func TestP1_NodeAndFleetTogether(t *testing.T) {

@@ -516,8 +516,8 @@ func (q *Request) Resume() {
 		r.forgetProbe()
 	}
 
-	// A store may keep the row until the old end, to know better than a node that
-	// did not hear of the resumption.
+	// The span stays until the old end, as in the twin: Redis keeps a row as long as its span is needed, and so knows better than
+	// a program that did not hear of the resumption.
 	r.until = max(r.until, r.paused)
 	r.paused, r.last, r.ceiling, r.note = 0, penalty{}, ceiling{}, note{}
 	q.moved()

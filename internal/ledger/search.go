@@ -321,12 +321,12 @@ func (s *Search) even(t int64) int64 {
 	sum = min(sum, u.most)
 
 	// The pace is 0 up to (fall-2)/fall of the limit, three fifths. From there it grows with the use of the window to full, the pace at which the whole
-	// limit takes 24/25 of the span.
+	// limit takes 24/25 of the span. A steep pace fills a window soon after room was left in it.
 	full := u.span * 24 / 25 / u.most
 	fall := int64(5)
 	part := int64(0)
 	switch {
-	// In a long window the pace grows from a third of the limit on.
+	// In a long window the pace grows from a third of the limit on: filled sooner, callers whose costs were estimated too low would start in bunches.
 	case u.span-u.jitter > maxEvenWindow:
 		fall = 3
 

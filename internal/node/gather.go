@@ -213,7 +213,8 @@ func (all *gathering) patience(b *store.Booking, key ledger.Key, now time.Time) 
 		return 0
 	}
 
-	// No more newcomers gather when their starts already take half of maxGather.
+	// No more newcomers gather when their starts, and the next one's, take more than half of maxGather: callers of other programs would have to stand behind
+	// all of them.
 	l.newcomers++
 	c := chargeOf(b, key)
 	if time.Duration(l.newcomers+1)*ledger.Distance(&c) > maxGather/2 {

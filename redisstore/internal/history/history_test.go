@@ -42,6 +42,26 @@ func TestP10_ANodeForgets(t *testing.T) {
 	require.Len(t, p.Snapshot(), 1, "pauses that are over make room")
 }
 
+// TestP1_ForgottenBudgets: a node that has used more budgets than it remembers forgets as many as are too many, and knows all starts of the others.
+func TestP1_ForgottenBudgets(t *testing.T) {
+	const tooMany = 100
+	h := New()
+	for i := range MaxBudgets + tooMany {
+		h.Observe(fmt.Sprint(i), observed(0, 2, gen(1, 2)), at(0))
+	}
+
+	forgotten := 0
+	for i := range MaxBudgets + tooMany {
+		known := h.Known(fmt.Sprint(i), "g", at(time.Second), 0)
+		if known.Generations[0] == (Generation{}) {
+			forgotten++
+			continue
+		}
+		require.Equal(t, gen(1, 2), known.Generations[0])
+	}
+	require.Equal(t, tooMany, forgotten)
+}
+
 // TestP12_OnlyNewStartsAreAdded: starts of a generation that is known are added once,
 // whatever Redis lost and made anew.
 func TestP12_OnlyNewStartsAreAdded(t *testing.T) {

@@ -301,7 +301,8 @@ local function even(s, t)
   local part = has_parts and ceil(span / WINDOW_PARTS) or 0
 
   -- The pace grows in proportion to the use of the window, from 0 at (fall-2)/fall of the limit to full, the pace at which a whole window takes
-  -- 24/25 of its span. Starts in parts take the whole span.
+  -- 24/25 of its span. A steep pace fills a window soon after room was left in it. In a long window that would let callers whose costs were
+  -- estimated too low start in bunches. Starts in parts take the whole span.
   local full, fall = floor(floor(span * 24 / 25) / n), 5
   if part > 0 then
     full, fall = floor(span / n), 2
