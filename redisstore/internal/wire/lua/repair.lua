@@ -87,25 +87,34 @@ end
 --
 -- If the row is back at an earlier state, shared is how many starts its generation and the branch have in common.
 local function compare(r, h, shared)
-  local mine, had = generations(r)
-  local theirs, known = generations(h)
+  local of_row, had = generations(r)
+  local of_program, known = generations(h)
+
   local list, told, counts = {}, {}, {}
-  for _, named in ipairs(mine) do
-    list[#list + 1], told[named[1]] = named[1], named[2]
+  for i, named in ipairs(of_row) do
+    list[i], told[named[1]] = named[1], named[2]
   end
 
-  -- A generation whose last starts the server forgot, and its branch, are two generations: find out which of them each name of the program means.
-  for _, named in ipairs(theirs) do
-    local g, other = named[1], branch(named[1])
+  for _, named in ipairs(of_program) do
+    local g, n = named[1], named[2]
+    local other = branch(g)
+
+    -- The server forgot the last starts of a generation, so the generation and its branch are two. The program's starts are of the part that was
+    -- forgotten.
     if h.outdated and (g == r.generation or had[other]) and not known[other] then
-      g, other = other, g -- the program's starts are of the part that was forgotten
+      g, other = other, g
     end
 
-    -- Of a generation that the row does not name, the row has at least the starts that it shares with its branch.
+    -- Of a generation that the row does not name, the row has at least the starts that the generation shares with its branch.
     if not told[g] then
-      list[#list + 1], told[g] = g, g == branch(r.generation) and shared or had[other] or 0
+      local common = had[other] or 0
+      if shared and other == r.generation then
+        common = shared
+      end
+      list[#list + 1], told[g] = g, common
     end
-    counts[g] = max(counts[g] or 0, named[2]) -- starts that no row knew of may have a name in the row by now, too
+
+    counts[g] = max(counts[g] or 0, n) -- starts that no row knew of may have a name in the row by now, too
   end
 
   table.sort(list, function(first, second) return first > second end)
@@ -144,6 +153,37 @@ local function present_of(r, list, told, counts, seed)
   return present
 end
 
+local learn
+do
+-- split_names splits the generations of a list that are older than the present one in two lists, the youngest first: those that keep their names, and
+-- those whose names the row forgets.
+local function split_names(list, present)
+  local kept, forgotten = {}, {}
+  for _, g in ipairs(list) do
+    if g ~= present and #kept < LIVES - 1 then
+      kept[#kept + 1] = g
+    elseif g ~= present then
+      forgotten[#forgotten + 1] = g
+    end
+  end
+  return kept, forgotten
+end
+
+-- set_names gives a row its present generation and, the youngest first, the generations before that, with their names and counts.
+local function set_names(r, present, before)
+  open(r) -- only an open row is written with its names
+  if present ~= r.generation then
+    r.generation, r.count = present, 0
+  end
+
+  -- The last generation before the present one stands in the head, and all before it in the text of names.
+  local last, names = before[1] or {0, 0}, {}
+  for i = 2, #before do
+    names[i - 1] = struct.pack('<dd', before[i][1], before[i][2])
+  end
+  r.g1, r.n1, r.names = last[1], last[2], table.concat(names)
+end
+
 -- learn takes over the counts of history h that are higher than those in the row, and returns how many starts are missing in the row. Counts
 -- only rise, so starts that many programs tell of are counted once. The names of generations rise, too, and the row keeps the last names.
 --
@@ -153,31 +193,34 @@ end
 -- which starts it was told, so all starts of such generations that other programs report are doubtful as well.
 --
 -- seed names a new generation, see present_of. If fresh is true the row takes over the names even if there is nothing to count.
-local function learn(r, h, seed, fresh, shared)
+function learn(r, h, seed, fresh, shared)
   local list, told, counts = compare(r, h, shared)
   local present = present_of(r, list, told, counts, seed)
+  local kept, forgotten = split_names(list, present)
 
-  -- The sums and marks of starts whose generations have no name: mine in the row, theirs in the history. mixed is whether the row cannot tell apart
-  -- which of these starts it was told.
+  -- Of the two counts of a generation with a name, the higher one is true.
+  local missing = max(0, (counts[present] or 0) - (told[present] or 0))
+  local before = {}
+  for i, g in ipairs(kept) do
+    local known = counts[g] or 0
+    missing = missing + max(0, known - told[g])
+    before[i] = {g, max(told[g], known)}
+  end
+
+  -- The sums and marks of starts whose generations have no name: mine in the row, theirs in the history.
   local mine, my_mark = r.older, r.mark % MARKS
   local theirs, their_mark = h.older, h.mark % MARKS
-  local mixed = r.mark >= MARKS
+  for _, g in ipairs(forgotten) do
+    local known = counts[g] or 0
+    mine, my_mark = mine + told[g], marked(my_mark, g, told[g])
+    theirs, their_mark = theirs + known, marked(their_mark, g, known)
+  end
 
-  -- The youngest generations keep their names, and of their two counts the higher one is true. before has all that are older than the present one.
-  local before, missing = {}, 0
-  for _, g in ipairs(list) do
-    local n, known = told[g], counts[g] or 0
-    if g == present then
-      missing = missing + max(0, known - n)
-    elseif #before < LIVES - 1 then
-      missing = missing + max(0, known - n)
-      before[#before + 1] = {g, max(n, known)}
-    else
-      -- This generation loses its name. If it is the program's last one, nothing would show later that the program has told the row.
-      mixed = mixed or g == h.generation
-      mine, my_mark = mine + n, marked(my_mark, g, n)
-      theirs, their_mark = theirs + known, marked(their_mark, g, known)
-    end
+  -- mixed: the row cannot tell apart which starts without a name it was told. That is so as well once the program's last generation has lost its name:
+  -- nothing would show later that the program has told the row.
+  local mixed = r.mark >= MARKS
+  for _, g in ipairs(forgotten) do
+    mixed = mixed or g == h.generation
   end
 
   -- same: the row has the same starts without a name. covered: a program that knew all that this one knows has told the row. Otherwise some are missing.
@@ -197,21 +240,10 @@ local function learn(r, h, seed, fresh, shared)
     return 0, 0
   end
 
-  open(r) -- only an open row is written with its names
-  if present ~= r.generation then
-    r.generation, r.count = present, 0
-  end
-
-  -- The last generation before the present one stands in the head, and all before it in the text of names.
-  local names = {}
-  for i = 2, #before do
-    names[i - 1] = struct.pack('<dd', before[i][1], before[i][2])
-  end
-  local last = before[1] or {0, 0}
-  r.g1, r.n1, r.names = last[1], last[2], table.concat(names)
+  set_names(r, present, before)
   r.older, r.mark = mine, mixed and my_mark + MARKS or my_mark
-
   return missing, doubtful
+end
 end
 
 -- count_before returns a lower bound on the starts that a row had before the call of history h, which the server forgot. Starts that the row has got
