@@ -96,8 +96,7 @@ local function compare(r, h, shared)
   end
 
   for _, named in ipairs(of_program) do
-    local g, n = named[1], named[2]
-    local other = branch(g)
+    local g, other = named[1], branch(named[1])
 
     -- The server forgot the last starts of a generation, so the generation and its branch are two. The program's starts are of the part that was
     -- forgotten.
@@ -114,7 +113,7 @@ local function compare(r, h, shared)
       list[#list + 1], told[g] = g, common
     end
 
-    counts[g] = max(counts[g] or 0, n) -- starts that no row knew of may have a name in the row by now, too
+    counts[g] = max(counts[g] or 0, named[2]) -- starts that no row knew of may have a name in the row by now, too
   end
 
   table.sort(list, function(first, second) return first > second end)
