@@ -8,7 +8,7 @@
 --
 -- needs: age (pin_until, was_set, carry_over), entries (add), frame (max, min, floor, frame), row (open, names_of)
 -- defines: read_history, TELLING, ordinal, branch, generations, knows, compare, is_part, MARKS, marked, present_of, learn, count_before,
---     rebook, rebook_samples, repair, all_told
+--     rebook, rebook_samples, rebook_tokens, repair, all_told
 
 -- read_history reads the calling program's history of the next row from the frame: what it knows.
 --
@@ -263,21 +263,49 @@ local function rebook(r, now, age, n)
   r.till = max(r.till, now - age + r.span)
 end
 
--- rebook_samples books missing starts again, from the youngest samples of the history of row r. It returns how many starts all samples have, and the
--- age of the youngest sample, nil without samples. For a bucket it books nothing.
-local function rebook_samples(r, u, now, missing)
+-- rebook_samples books missing starts again, from the youngest samples of the history of row r.
+local function rebook_samples(r, now, missing)
   local h = r.history
-  local all, youngest, at = 0, nil, h.samples
+  local at = h.samples
   for _ = 1, h.size do
     local age, n
     age, n, at = struct.unpack('<dd', frame, at)
-    youngest, all = youngest or age, all + n
-    if missing > 0 and age < r.span and u.tokens == 0 then
+    if missing > 0 and age < r.span then
       rebook(r, now, age, min(n, missing))
     end
     missing = missing - n
   end
-  return all, youngest
+end
+
+-- rebook_tokens books missing starts of a token bucket again, as starts of the age of the youngest sample of the history of row r. back is whether
+-- the row is back at an earlier state.
+local function rebook_tokens(r, u, now, missing, back)
+  local h = r.history
+  local youngest, sum, at = nil, 0, h.samples
+  for _ = 1, h.size do
+    local age, n
+    age, n, at = struct.unpack('<dd', frame, at)
+    youngest, sum = youngest or age, sum + n
+  end
+
+  -- All starts are so old that the bucket has filled up since.
+  if youngest >= r.span then
+    return
+  end
+
+  -- Starts that are older than a span still count in a bucket, but never more than the bucket holds. A full history has forgotten its oldest samples.
+  if h.size > PARTS then
+    sum = u.n
+  end
+  local n = min(sum, u.n, missing)
+
+  if back then
+    -- Book them as one entry, which never counts as more than the whole bucket, however many programs report these starts.
+    add(r, now - r.span, max(now, now - youngest), n)
+    r.till = max(r.till, now - youngest + r.span)
+  else
+    rebook(r, now, youngest, n)
+  end
 end
 
 -- repair books the starts that the program's history of a row has and the row lacks. The history does not say when each start was, and has starts
@@ -311,23 +339,15 @@ local function repair(r, u, now, seed)
     return
   end
 
-  local all, youngest = rebook_samples(r, u, now, missing)
+  if u.tokens > 0 then
+    rebook_tokens(r, u, now, missing, back)
+  else
+    rebook_samples(r, now, missing)
+  end
 
   -- The upstream's window that has counted these starts may still last.
   if u.boundaries and was_set(r, now) then
     carry_over(r, now, 0)
-  end
-
-  if u.tokens > 0 and youngest < r.span then
-    -- Starts that are older than a span still count in a bucket, but never more than the bucket holds.
-    local n = min(h.size > PARTS and u.n or all, u.n, missing)
-    if back then
-      -- Book them as one entry, which never counts as more than the whole bucket, however many programs report these starts.
-      add(r, now - r.span, max(now, now - youngest), n)
-      r.till = max(r.till, now - youngest + r.span)
-    else
-      rebook(r, now, youngest, n)
-    end
   end
 
   -- Count doubtful starts as starts of the present generation, so that programs learn of them and report them later.
