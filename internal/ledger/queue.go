@@ -364,6 +364,24 @@ func (r *Row) untail(start int64) {
 	for k := range r.tails {
 		r.tails[k] = min(r.tails[k], start-1)
 	}
+	r.unpin(start)
+}
+
+// trimTails notes that a past start was taken out: later callers still keep behind the starts that are booked, but behind no time after the last of
+// them.
+func (r *Row) trimTails(start int64) {
+	last := int64(0)
+	if k := len(r.entries); k > 0 {
+		last = r.entries[k-1].last
+	}
+	for k := range r.tails {
+		r.tails[k] = min(r.tails[k], last)
+	}
+	r.unpin(start)
+}
+
+// unpin notes that a start was given back, which may have been the row's pin.
+func (r *Row) unpin(start int64) {
 	if r.pin == start {
 		r.pin = 0
 	}

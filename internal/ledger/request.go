@@ -245,13 +245,13 @@ func isFar(b *store.Booking, wait int64) bool {
 		(b.MaxWait < 0 || wait <= Micros(b.MaxWait))
 }
 
-// giveBackInstead gives back the handle that the booking replaces.
+// giveBackInstead gives back the handle that the booking replaces. Call it before behind.
 func (q *Request) giveBackInstead() {
 	if q.Booking.Instead == (store.Handle{}) {
 		return
 	}
 	for i := range q.Searches {
-		q.Searches[i].giveBack(q.Booking.Instead, q.Node)
+		q.Searches[i].replace(q.Booking.Instead, q.Node)
 	}
 }
 
@@ -433,6 +433,20 @@ func (s *Search) giveBack(h store.Handle, by Node) {
 	case h.Place != 0:
 		s.row.slots.asked = s.row.seen
 		s.called = s.row.slots.leave(h.Place, by.ID, s.rule.cost)
+	}
+}
+
+// replace is giveBack for a caller that books again at once. If its start is past, as when the store's answer came late, others go on keeping behind the
+// starts that are booked: nobody can start as early as the old start, and all callers in line would pass those that are booked already.
+func (s *Search) replace(h store.Handle, by Node) {
+	if s.free || s.rule.slots || h.Start > s.row.seen {
+		s.giveBack(h, by)
+		return
+	}
+
+	if s.row.remove(h.Start, &s.rule) {
+		s.late = true
+		s.row.trimTails(h.Start)
 	}
 }
 

@@ -19,6 +19,7 @@ type Search struct {
 	from int64 // no start earlier than this was asked for
 	tail int64 // no start earlier than this is allowed: see behind
 	free bool  // the limit is unlimited, and not closed: see passesBy
+	late bool  // the caller replaces a start that is past
 
 	horizon int64 // see store.Booking
 	single  bool  // the caller needs no start in a second budget
@@ -455,9 +456,10 @@ func (s *Search) earliest(t int64) int64 {
 }
 
 // behind makes a search keep behind the starts for which others of the same or a
-// higher priority waited, if the booking has a horizon.
+// higher priority waited, if the booking has a horizon. A caller that
+// replaces a past start came before those that wait now.
 func (s *Search) behind(b *store.Booking) {
-	if b.Horizon <= 0 {
+	if b.Horizon <= 0 || s.late {
 		return
 	}
 	for _, start := range s.row.tails[:class(b.Priority)+1] {

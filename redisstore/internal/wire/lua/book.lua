@@ -503,6 +503,17 @@ local function untail(r, t)
   queue.free(r)
 end
 
+-- trim_tails notes that a past start at t was taken out, because its caller books again at once: later callers still keep behind the starts that are
+-- booked, but behind no time after the last of them. Nobody can start as early as t, and all callers in line would pass those that are booked already.
+local function trim_tails(r, t)
+  local last = latest(r)
+  r.t1, r.t2, r.t3 = min(r.t1, last), min(r.t2, last), min(r.t3, last)
+  if r.pin == t then
+    r.pin = 0
+  end
+  queue.free(r)
+end
+
 -- forgo gives a share back what it was charged for a start that was given back. It does nothing if the row of search s has no line with shares.
 local function forgo(s, class)
   local q = queue.of(s.row)
@@ -557,7 +568,12 @@ local function operate(kind, callers, max_wait, booked, arrival, from, list, cla
         return booked
       end
     elseif booked > 0 and not is_free(s.rule, s.row) and remove(s.row, booked, s) then
-      untail(s.row, booked)
+      if kind == RESERVE and booked <= now then
+        trim_tails(s.row, booked)
+        s.late = true
+      else
+        untail(s.row, booked)
+      end
 
       -- A caller that books again keeps its turn, so its share stays charged for it.
       if kind == CANCEL then

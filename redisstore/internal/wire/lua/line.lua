@@ -281,6 +281,9 @@ function keep_behind(list, want)
       had_start = w.state == HAD or w.ticket == FRONT
     end
 
+    -- A caller that replaces a past start came before those that wait now.
+    had_start = had_start or s.late
+
     -- Classes from 1 to the caller's own go before the caller.
     for class = 1, had_start and 0 or want.class do
       s.tail = max(s.tail, s.row['t' .. class])

@@ -6,6 +6,7 @@
 --   cost, reserve, spread, shadow  of the charge
 --   each, index   the cost of a single caller; the index of the charge among the caller's charges
 --   from, tail    no start earlier than from was asked for; tail is a start of others behind which this one keeps
+--   late          whether the caller replaces a start that is past
 --   follows       whether the next of equal callers keeps behind this caller's start, too
 --   start, back   the start that was booked if the search may go on behind it, or false; where a resumed search began, or 0
 --   horizon       of the caller, 0 if it has none
@@ -120,7 +121,7 @@ end
 -- search_for returns a search for a charge under rule u, for starts from a time on. All fields have a value at once: a table that grows is expensive.
 local function search_for(u, cost, reserve, from, spread, shadow)
   return weigh({rule = u, row = u.row, n = u.n, cap = u.cap, span = u.span, pace = u.pace, most = usable(u, reserve),
-    reserve = reserve, spread = spread, shadow = shadow, from = from, cost = 0, room = 0, length = 0, tail = 0, horizon = 0, index = 0,
+    reserve = reserve, spread = spread, shadow = shadow, from = from, cost = 0, room = 0, length = 0, tail = 0, late = false, horizon = 0, index = 0,
     each = cost, more = 0, i = 1, j = 1, sum = 0, k = false, wait = false, at = false, ramp = false, gap = 0, back = 0, part = 0, fits = 1,
     start = false, alone = false, single = false, follows = false, share = 0, weight = 1}, cost)
 end
