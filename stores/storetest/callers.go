@@ -146,7 +146,8 @@ func (p *play) allOver(t time.Duration, visitors ...*visitor) {
 	}
 }
 
-// checkOrder fails if a visitor begins before a visitor that came earlier, by more than the move allows.
+// checkOrder fails if a visitor begins before a visitor that came earlier, by more than the move allows. It passes by visitors that do not
+// begin.
 func (p *play) checkOrder(m *move) {
 	p.Helper()
 	early := p.slack.Order
@@ -154,13 +155,16 @@ func (p *play) checkOrder(m *move) {
 		early += m.time.Duration
 	}
 
-	last := never // the latest start of the visitors before
+	last := time.Duration(0) // the latest start of the visitors before
 	for i, v := range p.visitors(m) {
-		if v.begun() < last-early {
-			p.errorf("visitor %d begins at %v, before an earlier one, at %v", i, v.begun(), last)
+		switch begun := v.begun(); {
+		case begun == never:
+		case begun < last-early:
+			p.errorf("visitor %d begins at %v, before an earlier one, at %v", i, begun, last)
 			return
+		default:
+			last = max(last, begun)
 		}
-		last = max(last, v.begun())
 	}
 }
 

@@ -114,7 +114,7 @@ const (
 	lastPause  = 500 * time.Millisecond
 )
 
-// Wait waits for the next pause. It returns early if ctx ends or wake receives.
+// Wait waits for the next pause. It returns early if ctx ends or wake is ready.
 func (b *Backoff) Wait(ctx context.Context, wake <-chan struct{}) {
 	pause := max(firstPause, b.next)
 	b.next = min(2*pause, lastPause)
@@ -485,7 +485,7 @@ const (
 	minReplyTime = 100 * time.Millisecond // the least, for a caller with a short MaxWait
 )
 
-// Timeout returns a channel that receives, or is closed, when the time of [Patience] is over: when Redis has taken too
+// Timeout returns a channel that is ready to receive from when the time of [Patience] is over: when Redis has taken too
 // long for a caller that came at since and waits for room for at most maxWait. The channel is nil if Patience has no end.
 // Call stop when the channel is not needed any more.
 func Timeout(ctx context.Context, maxWait time.Duration, since time.Time) (timeUp <-chan time.Time, stop func()) {
@@ -522,10 +522,19 @@ func Patience(ctx context.Context, maxWait time.Duration, since time.Time) (d ti
 	return d, !ok || end.Sub(since) > d
 }
 
-// Await returns true when done receives, and false when ctx ends or timeUp receives.
-// Tell, unless it is nil, is called once if there is no answer yet: when failed
-// receives, or when the caller, which came at since, has waited for Silence.
+// Await waits for the answer. It returns true if done is ready, and false if ctx ends or timeUp is ready before. While there is no answer,
+// Await calls tell once, unless tell is nil: when failed is ready, or when the caller, which came at since, has waited for Silence.
 func Await(ctx context.Context, since time.Time, done <-chan struct{}, timeUp <-chan time.Time, failed <-chan struct{}, tell func()) bool {
+	// A select takes any of several channels that are ready: the answer may be there when it takes a different channel.
+	answered := func() bool {
+		select {
+		case <-done:
+			return true
+		default:
+			return false
+		}
+	}
+
 	if tell != nil {
 		// Wait until there is something to tell.
 		silent := make(chan struct{})
@@ -539,13 +548,16 @@ func Await(ctx context.Context, since time.Time, done <-chan struct{}, timeUp <-
 		case <-done:
 			return true
 		case <-ctx.Done():
-			return false
+			return answered()
 		case <-timeUp:
-			return false
+			return answered()
 		case <-failed:
 		case <-silent:
 		}
 
+		if answered() {
+			return true
+		}
 		tell()
 	}
 
@@ -557,7 +569,7 @@ func Await(ctx context.Context, since time.Time, done <-chan struct{}, timeUp <-
 	case <-timeUp:
 	}
 
-	return false
+	return answered()
 }
 
 // now is the time for the scripts. With "" the scripts ask the server.

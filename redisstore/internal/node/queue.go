@@ -20,9 +20,9 @@ type queue struct {
 	running bool
 	lost    *batch        // a call without an answer, for which nobody waited any more: see next
 	leavers int           // upper bound on the queued ops whose caller has left
-	left    chan struct{} // receives when a caller leaves: it wakes a call that waits before it is made again
+	left    chan struct{} // is sent to when a caller leaves: it wakes a call that waits before it is made again
 	due     time.Time     // when the next call must be made, if there are ops
-	sooner  chan struct{} // receives when due becomes earlier, or a call is full
+	sooner  chan struct{} // is sent to when due becomes earlier, or a call is full
 }
 
 const (
