@@ -80,17 +80,22 @@ func (p *play) change(m *move, c *caller) {
 	}
 }
 
+// comeBack lets a visitor book again in place of its start.
 func (p *play) comeBack(_ *move, c *caller) { c.visitor.returns() }
 
-// starts waits until the visitors of a move are over, and returns when they began.
+// starts lets time pass until the visitors of a move are over, and returns when they began. There are as many visitors as expected starts, of
+// which the last is the latest.
 func (p *play) starts(m *move) (all []time.Duration) {
 	p.Helper()
-	last := m.want.answers[len(m.want.answers)-1].high.since(p.now())
 	visitors := p.visitors(m)
 	if len(visitors) != len(m.want.answers) {
 		p.fatalf("%d visitors, want %d", len(visitors), len(m.want.answers))
 	}
-	p.allOver(last+max(sec, p.slack.Start), visitors...)
+
+	// Wait for a second at least beyond the last expected start: a start that is a little late is then reported with its time.
+	until := m.want.answers[len(m.want.answers)-1].high.since(p.now()) + max(sec, p.slack.Start)
+	p.allOver(until, visitors...)
+
 	for _, v := range visitors {
 		all = append(all, v.begun())
 	}

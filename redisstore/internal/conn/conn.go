@@ -305,26 +305,28 @@ func (h *hedge) awaitUntil(ctx context.Context, timeUp <-chan time.Time) (string
 	return "", ErrUnanswered
 }
 
-// pingIdle sends a ping on each idle connection, so that all dead connections leave the pool now,
-// and not in sequence. It leaves connections in the pool for maxHedges calls.
+// pingIdle sends pings on the idle connections of each pool, in parallel, so that dead connections leave the pool now, and not
+// one call after the other. In each pool it sends at most PoolSize-maxHedges pings, which leaves connections for maxHedges calls.
 func (c *Conn) pingIdle() {
-	pingNode := func(ctx context.Context, c *redis.Client) error {
+	pingNode := func(ctx context.Context, node *redis.Client) error {
 		// Each ping takes a connection out of the pool, and a dead one does not come back.
-		for range min(int(c.PoolStats().IdleConns), c.Options().PoolSize-maxHedges) {
-			go c.Process(ctx, noRetryCmd{redis.NewCmd(ctx, "ping")})
+		for range min(int(node.PoolStats().IdleConns), node.Options().PoolSize-maxHedges) {
+			go node.Process(ctx, noRetryCmd{redis.NewCmd(ctx, "ping")})
 		}
 		return nil
 	}
 
 	// Each node of a cluster or a ring has a pool of its own.
 	ctx := context.Background()
-	switch c := c.client.(type) {
+	switch client := c.client.(type) {
 	case *redis.Client:
-		_ = pingNode(ctx, c)
-	case *redis.ClusterClient:
-		go c.ForEachMaster(ctx, pingNode)
+		_ = pingNode(ctx, client)
 	case *redis.Ring:
-		go c.ForEachShard(ctx, pingNode)
+		_ = client.ForEachShard(ctx, pingNode)
+
+	// The client first asks a server for the topology, so do not wait for it.
+	case *redis.ClusterClient:
+		go client.ForEachMaster(ctx, pingNode)
 	}
 }
 
