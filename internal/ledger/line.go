@@ -271,7 +271,7 @@ func (q *Request) stand(w *Waiter, turn Key) {
 	at, wait := q.hold(w, turn)
 	if at < 0 {
 		// No line holds the caller: book its start.
-		q.start(q.find(q.Now + Micros(b.NotBefore)))
+		q.start(q.find(q.soonest()))
 		if q.Grant.OK {
 			q.count(w)
 		}
@@ -293,12 +293,12 @@ func (q *Request) stand(w *Waiter, turn Key) {
 	}
 }
 
-// beginSearches begins the search of each charge for a start of the waiter, from the
-// begin of its booking on.
+// beginSearches begins the search of each charge for a start of the waiter.
 func (q *Request) beginSearches(w *Waiter) {
+	soonest := q.soonest()
 	for i := range q.Searches {
 		s := &q.Searches[i]
-		q.begin(s, q.Now+Micros(q.Booking.NotBefore))
+		q.begin(s, soonest)
 		if w.keepsBehind(q.key(i)) {
 			s.behind(q.Booking)
 		}
@@ -324,6 +324,17 @@ func (w *Waiter) keepsBehind(key Key) bool {
 // long.
 func (q *Request) answerHeld(at int, wait time.Duration) {
 	q.Grant.HeldBy, q.Grant.Wait, q.Grant.Paused = at, wait, q.isPaused(at)
+}
+
+// soonest returns from when on a start is looked for: not before the caller hears of it, if the caller may wait that long. A caller that needs slots
+// gets them only with a start that is now.
+func (q *Request) soonest() int64 {
+	b := q.Booking
+	from := Micros(b.NotBefore)
+	if !q.needsSlots && (b.MaxWait < 0 || q.Notice < Micros(b.MaxWait)) {
+		from = max(from, q.Notice)
+	}
+	return q.Now + from
 }
 
 // refuse refuses a caller that may not wait until its turn in the line of a
