@@ -262,10 +262,10 @@ func (e *engine) recentCharges(s *policySet) (charges []store.Charge) {
 	return charges
 }
 
-// unasked returns the groups of the policies of the Fleet scope to which none of the
-// charges belongs. Without such policies it returns the group "".
+// unasked returns the groups of all policies of the Fleet scope, less the groups of the charges:
+// the servers of these groups must be asked separately. If no policy is of the Fleet scope it
+// returns the group "", so that the store is asked whether it answers.
 func unasked(s *policySet, charges []store.Charge) map[string]bool {
-	// All groups of the fleet, less the groups of the charges.
 	groups := make(map[string]bool)
 	for i := range s.policies {
 		if c := &s.policies[i].charge; !c.Node {

@@ -56,12 +56,13 @@ func (t Text) Answer(resp *http.Response) throttle.Answer {
 // Printed is a refusal whose length stands in the body, or in a header field.
 type Printed struct {
 	// Header is the header field to read in place of the body, as JSON if Fields are set. Of
-	// several durations the longest counts. Defaults to "": the body is read.
+	// several durations, under one path or several, the longest counts. Defaults to "": the body is
+	// read.
 	Header string
 
-	// Fields are the paths of the duration, as in [Codes]. Defaults to nil: Pattern is matched
-	// against the first 4 KB of the body, JSON or not. If Pattern is nil and As is set, As reads
-	// these 4 KB.
+	// Fields are the paths of the duration, as in [Codes]: in a body, the first path that leads to a
+	// value decides. Defaults to nil: Pattern is matched against the first 4 KB of the body, JSON or
+	// not. If Pattern is nil and As is set, As reads these 4 KB.
 	Fields []string
 
 	// Pattern finds the length or the moment in the text: what its first
@@ -107,9 +108,10 @@ func (p Printed) Answer(resp *http.Response) throttle.Answer {
 	return refused(orRounded(resp, min(max(d, 0), throttle.MaxPenalty)))
 }
 
-// longest returns the longest duration in a header field, or 0 without a readable duration.
+// longest returns the longest duration in a header field, or 0 without a readable duration. Unlike in a body, no path outranks
+// another: all paths, and all lines of the field, count.
 func (p Printed) longest(resp *http.Response) (longest time.Duration) {
-	// note always returns false, so that no text ends the search and each duration is noted.
+	// note always returns false: so the search for a path with a "*" goes on, and each of its durations is noted.
 	note := func(text string) (ends bool) {
 		if d, ok := p.length(resp, text); ok {
 			longest = max(longest, d)
@@ -122,7 +124,11 @@ func (p Printed) longest(resp *http.Response) (longest time.Duration) {
 			note(line)
 			continue
 		}
-		firstFieldOf(jsonscan.Of([]byte(line)), p.Fields, note)
+
+		// One search for all paths would end at the first path that is there.
+		for i := range p.Fields {
+			firstFieldOf(jsonscan.Of([]byte(line)), p.Fields[i:i+1], note)
+		}
 	}
 
 	return longest

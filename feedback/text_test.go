@@ -152,6 +152,9 @@ func TestPrintedInAHeader(t *testing.T) {
 		`{"1":[{"wait":0},{"wait":12}],"2":[{"wait":7}]}`: 12 * time.Minute,
 		`{"1":[{"wait":"3"},{"wait":"soon"}]}`:            3 * time.Minute,
 		`{"pause":20,"1":[{"wait":12}]}`:                  20 * time.Minute,
+		`{"1":[{"wait":12}],"pause":20}`:                  20 * time.Minute,
+		`{"pause":12,"1":[{"wait":20}]}`:                  20 * time.Minute,
+		`{"1":[{"wait":"soon"}],"pause":20}`:              20 * time.Minute,
 		`{"1":[{"wait":1e9}]}`:                            0,
 		`{"1":[{"wait":-1}]}`:                             0,
 		`{"1":[{"wait":999999}]}`:                         throttle.MaxPenalty,
@@ -164,6 +167,13 @@ func TestPrintedInAHeader(t *testing.T) {
 		resp.Header[name] = []string{field}
 		requireCloses(t, want, usage.Answer(resp), field)
 	}
+	for _, field := range []string{`{"short":1,"long":5}`, `{"long":5,"short":1}`} {
+		for _, fields := range [][]string{{"short", "long"}, {"long", "short"}} {
+			both := feedback.Printed{Header: name, Fields: fields, As: feedback.After(time.Minute)}
+			requireCloses(t, 5*time.Minute, both.Answer(answer(400, "", name, field)), "%v in %s", fields, field)
+		}
+	}
+
 	requireCloses(t, 0, usage.Answer(jsonAnswer(400, `{"1":[{"wait":99}]}`)))
 	requireCloses(t, 40*time.Second, plain.Answer(answer(400, "", "X-Error", "closed for 30s", "X-Error", "closed for 40s")))
 	requireCloses(t, 50*time.Second, plain.Answer(answer(429, "", "X-Error", "closed for 30s", "Retry-After", "50")))

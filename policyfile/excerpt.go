@@ -75,9 +75,9 @@ func splitLines(text string) (lines []sourceLine) {
 }
 
 // at returns the offset of the byte at which a column begins, or the line's length for a column behind
-// its end.
+// its end. The first column is 1.
 func (l *sourceLine) at(column int) int {
-	// Note the bytes of some columns once, so that later searches need not count from the beginning of the line.
+	// Note the offset of every markEvery-th character once, so that later searches need not count from the beginning of the line.
 	if l.marks == nil {
 		n := 0
 		for i := range l.text {
@@ -87,6 +87,7 @@ func (l *sourceLine) at(column int) int {
 			n++
 		}
 
+		// The end of the line is a mark, too: for a column far behind the end there is nothing to count.
 		l.marks = append(l.marks, len(l.text))
 	}
 

@@ -137,11 +137,11 @@ func newPrimary(client redis.UniversalClient, o *Options) *primary {
 // Options, or [DefaultNamespace]. It is "" for a store that was made of wrong Options.
 func (s *Store) Namespace() string { return s.namespace }
 
-// SetUsed sets how much of its window a budget of the fleet has used, from nothing to its limit,
-// and returns how much that was before. SetUsed changes nothing, and ok is false, if Redis counts no
-// starts of the budget: the budget has been idle for long, its limit has no windows, or the budget
-// belongs to one node. Callers whose booked start does not fit any more, or could be earlier now, book
-// again.
+// SetUsed sets how much of its window a budget of the fleet has used, and returns how much that was
+// before. A used below 0 counts as 0, and a used beyond the limit as the limit. SetUsed changes
+// nothing, and ok is false, if Redis counts no starts of the budget: the budget has been idle for
+// long, its limit has no windows, or the budget belongs to one node. Callers whose booked start does
+// not fit any more, or could be earlier now, book again.
 func (s *Store) SetUsed(ctx context.Context, c store.Charge, used int) (before int, ok bool, err error) {
 	// A store of wrong options has no primary.
 	if s.primary == nil {

@@ -136,7 +136,7 @@ type Budget struct {
 	Key    [16]byte // a hash of the policy's name and the key: the key itself stays in the program
 }
 
-// String returns the policy's name and the hashed key, for logs and metrics.
+// String returns the policy's name and the first bytes of Key, for logs and metrics.
 func (b Budget) String() string { return b.Policy + "/" + hex.EncodeToString(b.Key[:6]) }
 
 // A Charge is what one request costs one budget.

@@ -90,13 +90,16 @@ func limitOf(st *throttle.Status) throttle.Limit {
 	return st.Limit
 }
 
+// fullness returns which part of a limit is used.
+func fullness(used int, l throttle.Limit) float64 { return float64(used) / float64(l.Capacity()) }
+
 // add adds the state of a budget.
 func (s *Summary) add(st *throttle.Status) {
 	s.Budgets++
 
-	// Limit and use are of the budget that is fullest. A limit without a capacity gives NaN, which no budget exceeds.
+	// Limit and use are of the budget that is fullest.
 	limit := limitOf(st)
-	if float64(st.Used)/float64(limit.Capacity()) > float64(s.Used)/float64(s.Limit.Capacity()) {
+	if fullness(st.Used, limit) > fullness(s.Used, s.Limit) {
 		s.Limit, s.Used, s.Told, s.ToldAgo = limit, st.Used, st.Told.N() > 0, st.ToldAgo
 	}
 

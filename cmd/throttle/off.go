@@ -188,29 +188,29 @@ func listeners(nodes []fleet.Node, command *fleet.Switch) (list []switchNode, se
 	return list, settled
 }
 
-// print prints the result of an act.
+// print prints the result of an act. It returns the exit code exitFound if a program has not heard of the act.
 func (r *switchResult) print(c *cobra.Command, act string) error {
-	var deaf []switchNode
+	var unheard []switchNode
 	for _, n := range r.Nodes {
 		if !n.Heard {
-			deaf = append(deaf, n)
+			unheard = append(unheard, n)
 		}
 	}
 
 	done, err := printJSON(c, r)
 	if !done {
-		r.printText(c.OutOrStdout(), act, deaf)
+		r.printText(c.OutOrStdout(), act, unheard)
 	}
 
-	if err == nil && len(deaf) > 0 {
+	if err == nil && len(unheard) > 0 {
 		err = &exit{code: exitFound}
 	}
 	return err
 }
 
-// printText prints the result in words.
-func (r *switchResult) printText(out io.Writer, act string, deaf []switchNode) {
-	for _, n := range deaf {
+// printText prints the result in words. unheard are the programs that have not heard of the act.
+func (r *switchResult) printText(out io.Writer, act string, unheard []switchNode) {
+	for _, n := range unheard {
 		fmt.Fprintf(out, "%s: %s\n", n.Node, n.Text)
 	}
 
@@ -219,7 +219,7 @@ func (r *switchResult) printText(out io.Writer, act string, deaf []switchNode) {
 		words = append(words, fmt.Sprintf("until %s", r.Until.Format(time.RFC3339)))
 	}
 	if len(r.Nodes) > 0 {
-		words = append(words, fmt.Sprintf("%d of %s heard it", len(r.Nodes)-len(deaf), stat.Count(len(r.Nodes), "program has", "programs have")))
+		words = append(words, fmt.Sprintf("%d of %s heard it", len(r.Nodes)-len(unheard), stat.Count(len(r.Nodes), "program has", "programs have")))
 	}
 
 	fmt.Fprintln(out, strings.Join(words, ", "))

@@ -167,13 +167,15 @@ func (s *sidecar) run(ctx context.Context, path string, follow follow) error {
 	return serve(ctx)
 }
 
-// open returns the store of the budgets, and the reporter to the fleet, if there is one.
+// open returns the store of the budgets: in Redis, in files, or in memory. With Redis there is a reporter to the fleet, too. closeStore
+// closes both.
 func (s *sidecar) open() (store throttle.Store, reporter *fleet.Reporter, closeStore func(), err error) {
-	if !s.at.hasAddress() && s.budgets != "" {
+	switch {
+	case s.at.hasAddress():
+	case s.budgets != "":
 		store, err := filestore.New(s.budgets, filestore.Options{})
 		return store, nil, func() {}, err
-	}
-	if !s.at.hasAddress() {
+	default:
 		s.say("there is no --redis: the budgets are this process's own")
 		return memstore.New(), nil, func() {}, nil
 	}
@@ -190,7 +192,7 @@ func (s *sidecar) open() (store throttle.Store, reporter *fleet.Reporter, closeS
 		return nil, nil, nil, err
 	}
 
-	// The reporter removes its record with the client, so it is closed first.
+	// The reporter is the store: it wraps inner. The reporter removes its record with the client, so it is closed first.
 	return reporter, reporter, func() {
 		reporter.Close()
 		client.Close()

@@ -670,12 +670,13 @@ func (c *Caller) startWatch(ctx context.Context) {
 	c.watch = c.engine.Store.Watch(&c.Booking, c.Grant, c.invalidated)
 }
 
-// revalidate asks the store whether the start may still be used, and books a new start if
-// not.
+// revalidate asks the store whether the start may still be used. It books a new start if not, or if
+// the answer came more than DefaultJitter after both the question and the start.
 func (c *Caller) revalidate(ctx context.Context) error {
-	// Confirm is a method of the watch, so a start without a watch gets one.
 	asked := Now()
 	maxWait := c.remainingWait(ctx, asked)
+
+	// Confirm is a method of the watch, so a start without a watch gets one.
 	c.startWatch(ctx)
 
 	storeCtx, stop := c.storeContext(ctx, maxWait)
@@ -690,9 +691,10 @@ func (c *Caller) revalidate(ctx context.Context) error {
 	case err != nil:
 		c.Cancel()
 		return c.storeFailure(ctx, err)
+
+	// Callers that waited for the same slow answer would all start at once, so each books a new start. A
+	// caller without Jitter does so, too, although its start is never too old for other reasons: see stale.
 	case !ok, c.validatedAt-max(asked, c.startAt) > DefaultJitter:
-		// Starts that waited for one slow answer of the store would leave together. So a caller is not
-		// late because of a slow answer, even if it has no Jitter and may be late for other reasons.
 		return c.Book(ctx)
 	}
 

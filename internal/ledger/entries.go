@@ -196,18 +196,20 @@ func (r *Row) drop(k int) {
 	r.entries = slices.Delete(r.entries, 0, k)
 }
 
-// widen returns the interval [first, last] of a new start, widened to touch the
-// neighbours, entries i-1 and i, that lie in the same part [start, end) of the
-// window: then all of them become one entry. A start that begins within an entry
-// shares that entry as it is.
-func (r *Row) widen(i int, first, last, start, end int64) (int64, int64) {
+// widen returns the interval [first, last] of a new start, extended to the entries
+// i-1 and i, before and behind it, that lie in the same part of the window,
+// [partStart, partEnd): then add joins all of them. A start that begins within an
+// entry needs no extension: add counts it in that entry.
+func (r *Row) widen(i int, first, last, partStart, partEnd int64) (int64, int64) {
 	if i < len(r.entries) && r.entries[i].first <= first {
 		return first, last
 	}
-	if i > 0 && r.entries[i-1].first >= start {
+
+	// Entry i-1 ends before first, and entry i begins after first. If entry i begins by last, add joins it anyway.
+	if i > 0 && r.entries[i-1].first >= partStart {
 		first = r.entries[i-1].last
 	}
-	if i < len(r.entries) && r.entries[i].last < end && r.entries[i].first > last {
+	if i < len(r.entries) && r.entries[i].last < partEnd && r.entries[i].first > last {
 		last = r.entries[i].first
 	}
 	return first, last
@@ -250,10 +252,10 @@ func (r *Row) book(t int64, u *rule) {
 		r.span = max(r.span, keep)
 	}
 
-	// Under a large limit the starts of one part of the window, [shares, end), share an entry.
-	shares, end := t, t
+	// Under a large limit the starts of one part of the window share an entry.
+	partStart, partEnd := t, t
 	if u.n > windowParts {
-		shares, end = u.part(t)
+		partStart, partEnd = u.part(t)
 	}
 
 	switch k := len(r.entries); {
@@ -263,11 +265,11 @@ func (r *Row) book(t int64, u *rule) {
 
 	// Most starts are behind all others.
 	case k == 0 || r.entries[k-1].first <= t:
-		r.push(first, last, u.cost, shares)
+		r.push(first, last, u.cost, partStart)
 
 	// A start before others is widened to touch neighbours in the same part of the window.
 	default:
-		first, last = r.widen(i, first, last, shares, end)
+		first, last = r.widen(i, first, last, partStart, partEnd)
 		r.add(first, last, u.cost)
 	}
 

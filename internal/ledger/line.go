@@ -258,51 +258,26 @@ func (q *Request) Stand(w *Waiter) { q.stand(w, Key{}) }
 // stand does the work of Stand. turn is the budget in whose line the waiter just had
 // its turn. The zero Key means that it had none.
 func (q *Request) stand(w *Waiter, turn Key) {
-	b, g := q.Booking, q.Grant
+	b := q.Booking
 	if turn != (Key{}) {
 		w.pass(turn)
 	}
 
 	// Give back the old start before the search, or the caller would keep behind it.
 	q.giveBackInstead()
+	q.beginSearches(w)
+	q.Grant.HeldBy = store.NotHeld
 
-	// Set from when on each search looks for the start.
-	soonest := q.soonest()
-	for i := range q.Searches {
-		s := &q.Searches[i]
-		q.begin(s, soonest)
-
-		// A caller keeps behind the starts for which others waited, unless it stood in this line before them.
-		if _, known := w.arrival(q.key(i)); !w.lost && (!known || w.turn == q.key(i)) {
-			s.behind(b)
-		}
-
-		// Waiters before this one have not booked yet, and will take the room before that start.
-		if q.early != 0 && q.key(i) == q.earlyKey {
-			s.tail = max(s.tail, q.early)
-		}
-	}
-
-	g.HeldBy = store.NotHeld
 	at, wait := q.hold(w, turn)
-	switch {
-	// No line holds the caller: book its start.
-	case at < 0:
-		q.start(q.find(soonest))
-		if g.OK {
+	if at < 0 {
+		// No line holds the caller: book its start.
+		q.start(q.find(q.soonest()))
+		if q.Grant.OK {
 			q.count(w)
 		}
-
-	// The caller may not wait until its turn: refuse has set the answer.
-	case q.refuse(at, wait):
-
-	// The caller is refused because the row can have no further lane for its share.
-	case q.Bounded && q.Searches[at].row.queue.isCrowded(maxShares(q.Searches[at].rule.n), w.class, b.Charges[at].Share.ID):
-		g.HeldBy, g.Wait, g.Paused, g.Shares = at, wait, q.isPaused(at), maxShares(q.Searches[at].rule.n)
-
-	default:
+	} else if refused := q.refuse(at, wait) || q.refuseCrowd(w, at, wait); !refused {
 		q.lineUp(w, at)
-		g.HeldBy, g.Wait, g.Paused = at, wait, q.isPaused(at)
+		q.answerHeld(at, wait)
 	}
 
 	// The caller has left its place in the line for slots, and the slots set aside for it are free for the next waiter.
@@ -313,9 +288,42 @@ func (q *Request) stand(w *Waiter, turn Key) {
 	}
 
 	// A caller that waits neither for a start nor for slots ends its turns, and the lines that stood still for it go on.
-	if w.stand == nil && (g.OK || !q.Waits) {
+	if !q.Waits {
 		q.settle(w)
 	}
+}
+
+// beginSearches begins the search of each charge for a start of the waiter.
+func (q *Request) beginSearches(w *Waiter) {
+	soonest := q.soonest()
+	for i := range q.Searches {
+		s := &q.Searches[i]
+		q.begin(s, soonest)
+		if w.keepsBehind(q.key(i)) {
+			s.behind(q.Booking)
+		}
+
+		// Pass.Due found the waiter's start behind the room of earlier waiters that have not booked yet, so do not search before that start.
+		if q.early != 0 && q.key(i) == q.earlyKey {
+			s.tail = max(s.tail, q.early)
+		}
+	}
+}
+
+// keepsBehind reports whether the waiter keeps behind the starts for which others
+// waited in a budget. A newcomer does, and so does a waiter that had its last turn in
+// the budget's line: the others had theirs before. A waiter that stood in this line,
+// and had its last turn in a different one, does not, nor does a caller that gave up a
+// start: both keep their rank.
+func (w *Waiter) keepsBehind(key Key) bool {
+	_, stood := w.arrival(key)
+	return !w.lost && (!stood || w.turn == key)
+}
+
+// answerHeld tells a caller that is not booked which charge holds it, and for how
+// long.
+func (q *Request) answerHeld(at int, wait time.Duration) {
+	q.Grant.HeldBy, q.Grant.Wait, q.Grant.Paused = at, wait, q.isPaused(at)
 }
 
 // soonest returns from when on a start is looked for: not before the caller hears of it, if the caller may wait that long. A caller that needs slots
@@ -333,19 +341,31 @@ func (q *Request) soonest() int64 {
 // charge, and reports whether it did. The budgets together may have room later
 // than each of them.
 func (q *Request) refuse(at int, wait time.Duration) bool {
-	b, g := q.Booking, q.Grant
+	b := q.Booking
 	if b.MaxWait < 0 {
 		return false
 	}
 
 	// The search notes in HeldBy which budget sets the start.
 	if start := waitOf(q.find(q.Now+Micros(b.NotBefore)) - q.Now); start > wait {
-		at, wait = g.HeldBy, start
+		at, wait = q.Grant.HeldBy, start
 	}
 	if b.MaxWait > 0 && wait <= b.MaxWait {
 		return false
 	}
-	g.HeldBy, g.Wait, g.Paused = at, wait, q.isPaused(at)
+	q.answerHeld(at, wait)
+	return true
+}
+
+// refuseCrowd refuses a caller whose share gets no lane in the line of a charge,
+// because a bounded row has as many lanes as it can have. It reports whether it did.
+func (q *Request) refuseCrowd(w *Waiter, at int, wait time.Duration) bool {
+	s, shares := &q.Searches[at], maxShares(q.Searches[at].rule.n)
+	if !q.Bounded || !s.row.queue.isCrowded(shares, w.class, q.Booking.Charges[at].Share.ID) {
+		return false
+	}
+	q.answerHeld(at, wait)
+	q.Grant.Shares = shares
 	return true
 }
 

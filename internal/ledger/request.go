@@ -382,11 +382,13 @@ func (q *Request) pin(start int64) {
 	}
 }
 
-// acquire reports whether all Concurrency charges have room. If not, nothing is
-// taken: the booking gets a place in the first line in which it must stand, if
-// it can wait.
+// acquire reports whether all Concurrency charges have room: then start takes the
+// slots. If a charge has no room, and the caller may wait, the caller gets a place
+// in the line of the first such charge.
 func (q *Request) acquire() bool {
 	b := q.Booking
+
+	// A caller that has waited keeps its arrival.
 	arrival := b.Instead.Place
 	for i := range q.Searches {
 		s := &q.Searches[i]
@@ -410,8 +412,8 @@ func (q *Request) acquire() bool {
 
 			// The lease lets others forget the place if this node dies.
 			s.row.lease(q.Node)
-			l.asked = q.Now
 			l.lineUp(&s.rule, arrival, q.Node.ID)
+			l.asked = q.Now
 			q.Grant.Handle, q.Waits = store.Handle{Place: arrival}, true
 		}
 

@@ -240,10 +240,15 @@ func (r *Row) read(rd *reader) {
 	}
 }
 
-// sound reports whether the row has the properties on which requests rely.
+// sound reports whether the row that was read has the properties on which requests rely: its bytes may be of unknown origin.
 func (r *Row) sound() bool {
 	for i, e := range r.entries {
-		if e.n < 1 || e.last < e.first || e.first < -maxNumber || e.last > 4*maxNumber {
+		if e.n < 1 || e.last < e.first {
+			return false
+		}
+
+		// Each time is the sum of all differences before it, so the bounds of the single numbers do not bound it.
+		if e.first < -maxNumber || e.last > 4*maxNumber {
 			return false
 		}
 		if i > 0 && (e.first <= r.entries[i-1].first || e.last < r.entries[i-1].last) {
@@ -251,9 +256,14 @@ func (r *Row) sound() bool {
 		}
 	}
 
-	// Bounds on forgotten starts are divided by the span.
-	forgets := len(r.entries) > 0 || r.lost != 0
-	if forgets && r.span < 1 || r.unit < -maxNumber || r.level > 2*maxLevel || !(r.ceiling.top >= 0 && r.ceiling.top <= maxNumber) {
+	// A row that has starts, or has forgotten starts, divides by the span: see atMost.
+	counts := len(r.entries) > 0 || r.lost != 0
+	if counts && r.span < 1 {
+		return false
+	}
+
+	// Any 8 bytes are a float. NaN fails here, because each comparison with NaN is false.
+	if !(r.ceiling.top >= 0 && r.ceiling.top <= maxNumber) {
 		return false
 	}
 

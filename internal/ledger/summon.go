@@ -172,14 +172,14 @@ func (p *Pass) Next() (at Place, ok bool) {
 	return Place{p.key, p.place.arrival, p.place.node}, true
 }
 
-// standsStill reports whether a called waiter is still to come, of a node that
-// is not silent.
+// standsStill reports whether the line waits for a called waiter of a node that is
+// not silent. It notes when such nodes will be silent, for the next pass.
 func (p *Pass) standsStill() (still bool) {
 	if p.row.queue == nil {
 		return false
 	}
 
-	// A new pass follows when a node that was asked has become silent: from then on its waiters hold nobody up.
+	// Look at all called waiters: the node of each becomes silent at a time of its own.
 	for _, c := range p.row.queue.called {
 		l := p.row.leaseOf(c.node)
 		if p.row.isSilent(c.node, p.lapse) {
@@ -187,6 +187,8 @@ func (p *Pass) standsStill() (still bool) {
 		}
 
 		still = true
+
+		// From then on the node is silent, and its waiters hold up nobody.
 		if l != nil && l.asked != 0 {
 			p.lookAt(l.asked + p.lapse + 1)
 		}

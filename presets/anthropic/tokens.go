@@ -36,8 +36,8 @@ func asTold(*http.Request) llm.Count {
 // whole is the whole of a guess, in thousandths.
 const whole = 1000
 
-// input estimates the tokens sent: a learned share of the guess from the length of the body. The more
-// of the input is cached, the smaller is the share. own is the program's own estimate, or nil.
+// input returns what requests cost the row of tokens sent. The estimate is the guess of llm.Sent by the length of the body, times a
+// learned ratio, which is smaller the more of the input is cached. own is the program's own estimate, or nil.
 func input(key func(*http.Request) string, own func(*http.Request) int, limit int) *tokens {
 	t := &tokens{limit: limit, estimate: own, count: asTold, told: inputTold}
 
@@ -46,22 +46,22 @@ func input(key func(*http.Request) string, own func(*http.Request) int, limit in
 		return t
 	}
 
-	shares := new(feedback.Estimates)
+	ratios := new(feedback.Estimates)
 	t.estimate = func(r *http.Request) int {
 		n := llm.Sent(r)
 
-		// A body that cannot be read has no estimate.
+		// An upload sends no tokens.
 		if n == 0 {
 			return 0
 		}
-		return max(1, int(float64(n)*float64(shares.Cost(key(r), whole))/whole))
+		return max(1, int(float64(n)*float64(ratios.Cost(key(r), whole))/whole))
 	}
 
 	t.count = func(r *http.Request) llm.Count {
 		k := key(r)
 		guess := float64(max(1, llm.Sent(r)))
 		return func(used int, inFlight time.Duration) int {
-			shares.Settled(k, int(float64(used)*whole/guess), inFlight)
+			ratios.Settled(k, int(float64(used)*whole/guess), inFlight)
 			return used
 		}
 	}
@@ -69,7 +69,7 @@ func input(key func(*http.Request) string, own func(*http.Request) int, limit in
 	return t
 }
 
-// output estimates the tokens written: the average of earlier answers, at most max_tokens.
+// output returns what requests cost the row of tokens written. The estimate is the average of earlier answers, at most max_tokens.
 func output(key func(*http.Request) string, own func(*http.Request) int, limit int) *tokens {
 	t := &tokens{limit: limit, estimate: own, count: asTold, told: outputTold}
 

@@ -191,15 +191,15 @@ type window struct{ peek.Text }
 // From implements [jsonscan.Source].
 func (w *window) From(off int) []byte { return w.Text.From(off, head) }
 
-// factsOf reads an answer's body, unless that was done before.
+// factsOf returns the facts of an answer's body, or none if the body must not be read. The first row that asks reads the body.
 func factsOf(resp *http.Response) facts {
-	if !looked(resp) {
+	if !mayRead(resp) {
 		return facts{}
 	}
 
 	a, text := peek.Kept[answer](resp)
 
-	// Without a kept body this row reads the body for itself.
+	// Where nothing can be kept beside the body, each row reads for itself.
 	if a == nil {
 		a = new(answer)
 	}
@@ -216,11 +216,11 @@ func factsOf(resp *http.Response) facts {
 	return a.facts
 }
 
-// looked reports whether a body may be read before the caller gets it: its media type may be the type of a
+// mayRead reports whether a body may be read before the caller gets it: its media type may be the type of a
 // refusal, and it is no stream, whose parts the caller wants as they come. The media type of a refusal may be
 // text or missing, and its length unknown. A body that begins with neither "{" nor "<" is left after its first
 // bytes.
-func looked(resp *http.Response) bool {
+func mayRead(resp *http.Response) bool {
 	media, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
 	media = strings.ToLower(strings.TrimSpace(media))
 	switch {

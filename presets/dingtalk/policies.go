@@ -83,9 +83,8 @@ func shared(o Options) []throttle.Policy {
 	return rows
 }
 
-// products are the rows of single APIs.
+// products are the rows of single APIs. The last two are of vendors alone.
 func products(o Options) []throttle.Policy {
-	companyApp := throttle.Join(o.company, o.app)
 	notice := "POST " + o.Host + workNotices
 	rows := []throttle.Policy{
 		{
@@ -94,17 +93,18 @@ func products(o Options) []throttle.Policy {
 			Answer: o.closedBy(robot),
 		},
 		{
-			// "Fewer than 6,000".
+			// DingTalk's page says "fewer than 6,000".
 			Name: "dingtalk-ding", Match: "POST " + o.Host + dings, Key: throttle.Join(o.company, o.app, robotCode),
 			Limit:  throttle.PerMinute(5_999),
 			Answer: o.closedBy(ding),
 		},
 		{
-			Name: "dingtalk-notices", Match: notice, Key: companyApp, Cost: o.noticeReceivers,
+			Name: "dingtalk-notices", Match: notice, Key: throttle.Join(o.company, o.app), Cost: o.noticeReceivers,
 			Limit:  throttle.PerMinute(mostReceivers),
 			Answer: feedback.First(o.closedBy(notices), dropped(AppPerMinute, SuitePerMinute)),
 		},
 		{
+			// Only answers close this row. Its cost says which requests they hold: see noticeCost.
 			Name: "dingtalk-notices-company", Match: notice, Key: o.company, Cost: noticeCost,
 			Limit:  none,
 			Answer: feedback.First(o.closedBy(noticesOf), dropped(CompanyPerMinute)),

@@ -99,7 +99,7 @@ func (s *sampler) leave() {
 	s.left = time.Now()
 }
 
-// watch reads the source until ctx ends, every ten seconds while nobody views the page.
+// watch keeps the readings going until ctx ends: one every seldom while nobody views the page, and otherwise as for viewers.
 func (s *sampler) watch(ctx context.Context) {
 	s.mu.Lock()
 	s.watchers++
@@ -111,9 +111,8 @@ func (s *sampler) watch(ctx context.Context) {
 	s.mu.Lock()
 	s.watchers--
 	if s.viewers == 0 {
-		signal(s.came) // ends the goroutine now
+		signal(s.came) // wakes run, which ends if nobody needs it any more
 	}
-
 	s.mu.Unlock()
 }
 

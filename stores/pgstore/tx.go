@@ -247,7 +247,7 @@ func (t *tx) Get(keys ...string) ([][]byte, error) {
 	return values, nil
 }
 
-// fetch reads the rows of keys that were not read before.
+// fetch reads the rows of keys that were not read before, into t.rows.
 func (t *tx) fetch(keys []string) error {
 	var missing []string
 	for _, key := range keys {

@@ -64,8 +64,8 @@ func (l *looks) look(ctx context.Context, keys []ledger.Key, see func(node.Rows)
 	}
 }
 
-// begin begins a look for all callers that wait, if it is time and a caller has come since the last look began. With again it begins a look for the same
-// callers, too. The looks are locked.
+// begin begins a look for all callers that wait, if it is time and a caller has come since the last look began. With again it begins a look
+// for the same callers, too. The looks are locked.
 func (l *looks) begin(again bool) {
 	if l.alone || l.running == maxLooks || !l.fresh && !again {
 		return
@@ -77,7 +77,8 @@ func (l *looks) begin(again bool) {
 	}
 
 	l.fresh = false
-	batch := slices.Clone(l.callers())
+	l.forgetAnswered()
+	batch := slices.Clone(l.waiting)
 	if len(batch) == 0 {
 		return
 	}
@@ -90,14 +91,13 @@ func (l *looks) begin(again bool) {
 	go l.run(batch)
 }
 
-// callers returns the callers that wait, and forgets all others. The looks are locked.
-func (l *looks) callers() []*look {
+// forgetAnswered forgets the callers that have their answer, or have left. The looks are locked.
+func (l *looks) forgetAnswered() {
 	l.waiting = slices.DeleteFunc(l.waiting, func(c *look) bool { return c.over })
-	return l.waiting
 }
 
-// run makes a look. The next look begins when this one is over, or has taken longer than lookAlone. If it takes hedgeAfter times as long as usual, a second
-// look is made for its callers.
+// run makes a look. The next look may begin when this look ends, or after lookAlone. If this look takes hedgeAfter times as long as usual, a
+// second look begins, which answers the callers of this look, too.
 func (l *looks) run(batch []*look) {
 	l.mu.Lock()
 	hedge := max(lookAlone, hedgeAfter*l.usual)
@@ -106,17 +106,18 @@ func (l *looks) run(batch []*look) {
 	}
 	l.mu.Unlock()
 
-	// next lets the next look begin, at its first call only: after that, alone belongs to the next look.
-	next := sync.OnceFunc(func() { l.alone = false })
-	long := time.AfterFunc(lookAlone, func() { l.locked(func() { next(); l.begin(false) }) })
-	slow := time.AfterFunc(hedge, func() { l.locked(func() { next(); l.begin(true) }) })
+	// allowNext clears alone at its first call only: after that the next look may have begun, which sets alone for itself.
+	allowNext := sync.OnceFunc(func() { l.alone = false })
+	nextTimer := time.AfterFunc(lookAlone, func() { l.locked(func() { allowNext(); l.begin(false) }) })
+	hedgeTimer := time.AfterFunc(hedge, func() { l.locked(func() { allowNext(); l.begin(true) }) })
+
 	began := time.Now()
 	err := l.make(batch)
-	long.Stop()
-	slow.Stop()
+	nextTimer.Stop()
+	hedgeTimer.Stop()
 
 	l.locked(func() {
-		next()
+		allowNext()
 		l.measured(time.Since(began))
 		l.running--
 		for _, c := range batch {
@@ -128,7 +129,9 @@ func (l *looks) run(batch []*look) {
 				c.done <- err
 			}
 		}
-		l.callers()
+
+		// begin returns early if no look is due, and then forgets nobody.
+		l.forgetAnswered()
 		l.begin(false)
 	})
 }

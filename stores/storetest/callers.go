@@ -80,17 +80,22 @@ func (p *play) change(m *move, c *caller) {
 	}
 }
 
+// comeBack lets a visitor book again in place of its start.
 func (p *play) comeBack(_ *move, c *caller) { c.visitor.returns() }
 
-// starts waits until the visitors of a move are over, and returns when they began.
+// starts lets time pass until the visitors of a move are over, and returns when they began. There are as many visitors as expected starts, of
+// which the last is the latest.
 func (p *play) starts(m *move) (all []time.Duration) {
 	p.Helper()
-	last := m.want.answers[len(m.want.answers)-1].high.since(p.now())
 	visitors := p.visitors(m)
 	if len(visitors) != len(m.want.answers) {
 		p.fatalf("%d visitors, want %d", len(visitors), len(m.want.answers))
 	}
-	p.allOver(last+max(sec, p.slack.Start), visitors...)
+
+	// Wait for a second at least beyond the last expected start: a start that is a little late is then reported with its time.
+	until := m.want.answers[len(m.want.answers)-1].high.since(p.now()) + max(sec, p.slack.Start)
+	p.allOver(until, visitors...)
+
 	for _, v := range visitors {
 		all = append(all, v.begun())
 	}
@@ -146,7 +151,8 @@ func (p *play) allOver(t time.Duration, visitors ...*visitor) {
 	}
 }
 
-// checkOrder fails if a visitor begins before a visitor that came earlier, by more than the move allows.
+// checkOrder fails if a visitor begins before a visitor that came earlier, by more than the move allows. It passes by visitors that do not
+// begin.
 func (p *play) checkOrder(m *move) {
 	p.Helper()
 	early := p.slack.Order
@@ -154,13 +160,16 @@ func (p *play) checkOrder(m *move) {
 		early += m.time.Duration
 	}
 
-	last := never // the latest start of the visitors before
+	last := time.Duration(0) // the latest start of the visitors before
 	for i, v := range p.visitors(m) {
-		if v.begun() < last-early {
-			p.errorf("visitor %d begins at %v, before an earlier one, at %v", i, v.begun(), last)
+		switch begun := v.begun(); {
+		case begun == never:
+		case begun < last-early:
+			p.errorf("visitor %d begins at %v, before an earlier one, at %v", i, begun, last)
 			return
+		default:
+			last = max(last, begun)
 		}
-		last = max(last, v.begun())
 	}
 }
 

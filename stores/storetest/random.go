@@ -179,7 +179,7 @@ func (w *world) step() {
 	case r < 89 && w.settles:
 		w.settleOne()
 	case r < 92 && w.mood == exact:
-		w.state()
+		w.stateQuota()
 	default:
 		w.advance()
 	}

@@ -165,10 +165,10 @@ func (w *world) affordable(c store.Charge, g granted, cost int) int {
 	return cost
 }
 
-// state tells the store, and the truth, that an upstream has less left, or more,
-// than we believe. A bucket with starts to come is left alone: nothing says how
-// far a store can look into an overdrawn bucket.
-func (w *world) state() {
+// stateQuota has the upstream of a random budget state how much of its quota is left, less or more than
+// the starts say, to the store and to the model. A bucket with starts to come is left alone: the contract
+// does not say how far ahead a store sees in an overdrawn bucket.
+func (w *world) stateQuota() {
 	w.Helper()
 	c, now := w.budgets[w.rng.IntN(len(w.budgets))], w.clock()
 	stays := w.truth.stays[c.Budget.Key]
@@ -176,15 +176,20 @@ func (w *world) state() {
 		return
 	}
 
+	// From -1, which counts as 0, to the capacity.
 	q := store.Quota{Left: w.rng.IntN(c.Limit.Capacity()+2) - 1, Reset: w.duration(3 * sec)}
-	if w.chance(50) && !w.slow(c) { // a store keeps the probe of a penalty longer than others
+
+	// A store keeps the probe of a penalty longer than other starts, so nothing is stated of the past while the penalty counts.
+	if w.chance(50) && !w.slow(c) {
 		q.Age = w.duration(3 * sec)
 	}
 
 	w.states(c, q)
 	w.truth.reconcile(c, q, now)
+
+	// Starts of others that the model booked now may exceed the limit: count does not check this budget any more.
 	if len(w.truth.stays[c.Budget.Key]) > len(stays) {
-		w.above[c.Budget.Key] = true // with what others have spent
+		w.above[c.Budget.Key] = true
 	}
 }
 

@@ -97,6 +97,13 @@ func TestMistakesInPlay(t *testing.T) {
 	}
 }
 
+// TestOrderIsOfThoseWhoBegin: whoever left before its start began before nobody.
+func TestOrderIsOfThoseWhoBegin(t *testing.T) {
+	list, err := parseVectors(&reader{file: "x.txt"}, "P5_Some\n  a = 1/s\n  v: come a x4; leave v[2]; over v 10s; order v")
+	require.NoError(t, err)
+	require.Empty(t, failure(t, check{"P5_Some", list[0].run}, func() store.Store { return memstore.New() }))
+}
+
 // TestThePageOfVectors: the vector on the page is one, and the page names all moves.
 func TestThePageOfVectors(t *testing.T) {
 	page, err := os.ReadFile("vectors/README.md")

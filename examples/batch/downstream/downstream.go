@@ -141,23 +141,24 @@ func (s *Services) counted(query bool, rows func(first, last int) any) http.Hand
 	}
 }
 
-// arrive counts a call. It returns how long the caller must wait, if the call is refused, and a function to
-// call at its end.
+// arrive counts a call. If the call is refused, wait is above 0: how long the caller must wait. done must be called when
+// the call is answered.
 func (s *Services) arrive(query bool) (wait time.Duration, done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := Call{At: time.Since(s.begin), Query: query}
-	limit, more := OrdersPerSecond, 0
+	limit, inFlight := OrdersPerSecond, 0
 	if query {
-		// A refused query occupies its place until it is answered, too.
-		limit, more = QueriesPerSecond, 1
-		s.atOnce++
+		limit, inFlight = QueriesPerSecond, 1
 	}
+
+	// A refused query is in flight until it is answered, too.
+	s.atOnce += inFlight
 
 	switch {
 	case time.Now().Before(s.bannedTil):
 		wait = time.Until(s.bannedTil)
-	case s.inLastSecond(c) >= s.options.Tolerance*limit || s.atOnce > s.options.Tolerance*QueriesAtOnce:
+	case s.inLastSecond(c) >= s.options.Tolerance*limit, query && s.atOnce > s.options.Tolerance*QueriesAtOnce:
 		wait = time.Second
 	}
 
@@ -166,7 +167,7 @@ func (s *Services) arrive(query bool) (wait time.Duration, done func()) {
 	return wait, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.atOnce -= more
+		s.atOnce -= inFlight
 	}
 }
 

@@ -282,18 +282,22 @@ func (l line) perfect(visits []visit) []visit {
 	return served
 }
 
-// next returns the earliest start of a cost from t on that comes after all others.
+// next returns the earliest time, from t on and not before the last start, at which the line has room for a cost.
 func (l line) next(starts []time.Duration, t time.Duration, cost int) time.Duration {
-	last := len(starts)
-	if last > 0 {
-		t = max(t, starts[last-1])
+	booked := len(starts)
+	if booked > 0 {
+		t = max(t, starts[booked-1])
 	}
+
 	for {
+		// Under a limit of n, all starts up to index i must have left the window.
 		n, until := l.at(t)
-		i := last + cost - 1 - n // what must have left the window
+		i := booked + cost - 1 - n
 		if i < 0 || starts[i]+l.span <= t {
 			return t
 		}
+
+		// Look again when start i leaves the window, or when the limit changes.
 		t = min(starts[i]+l.span, until)
 	}
 }

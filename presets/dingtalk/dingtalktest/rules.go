@@ -89,8 +89,9 @@ func (c *call) refuse(code string, h http.HandlerFunc) http.HandlerFunc {
 }
 
 // judge applies the rules in DingTalk's order: the address comes before all others,
-// and the robot's counter before its token. It returns the function that refuses the
-// call, or nil.
+// and the robot's counter before its token. Rules whose names begin with over count the
+// call, so a call that one of them refuses is not counted by those behind. judge returns
+// the function that refuses the call, or nil.
 func (c *call) judge() http.HandlerFunc {
 	path := c.URL.Path
 	switch {
@@ -112,6 +113,7 @@ func (c *call) judge() http.HandlerFunc {
 	c.App = app
 	known, exists := c.options.app(app)
 	switch {
+	// An application that does not exist can only be asking for a token, which wrongSecret refuses later.
 	case exists && !known.may(c.route.permission):
 		return c.refuse("60011", notPermitted(path, app, c.route.permission))
 	case c.overCrowd():

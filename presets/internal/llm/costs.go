@@ -79,11 +79,12 @@ func (c *Costs) reserved(r *http.Request) int {
 // AtMost returns a cost, or the limit if that is less: the upstream, not an estimate, should refuse requests that are too large.
 func (c *Costs) AtMost(tokens int) int { return min(tokens, c.most) }
 
-// Usage returns how answers with the usage told by an amount settle the row. least returns the cost below which no request
-// falls, because the upstream gives nothing back. It may be nil.
+// Usage returns the Usage of a row whose answers state their tokens in the field a. The Costs learn from each answer. least returns
+// the smallest cost of a request, for an upstream that gives nothing back. It may be nil.
 func (c *Costs) Usage(a feedback.Amount, least func(*http.Request) int) Usage {
 	count := func(r *http.Request) Count {
-		learn, floor := c.Learn(r), 0
+		learn := c.Learn(r)
+		floor := 0
 		if least != nil {
 			floor = c.AtMost(least(r))
 		}

@@ -114,7 +114,7 @@ const (
 	lastPause  = 500 * time.Millisecond
 )
 
-// Wait waits for the next pause. It returns early if ctx ends or wake receives.
+// Wait waits for the next pause. It returns early if ctx ends or wake is ready.
 func (b *Backoff) Wait(ctx context.Context, wake <-chan struct{}) {
 	pause := max(firstPause, b.next)
 	b.next = min(2*pause, lastPause)
@@ -305,26 +305,28 @@ func (h *hedge) awaitUntil(ctx context.Context, timeUp <-chan time.Time) (string
 	return "", ErrUnanswered
 }
 
-// pingIdle sends a ping on each idle connection, so that all dead connections leave the pool now,
-// and not in sequence. It leaves connections in the pool for maxHedges calls.
+// pingIdle sends pings on the idle connections of each pool, in parallel, so that dead connections leave the pool now, and not
+// one call after the other. In each pool it sends at most PoolSize-maxHedges pings, which leaves connections for maxHedges calls.
 func (c *Conn) pingIdle() {
-	pingNode := func(ctx context.Context, c *redis.Client) error {
+	pingNode := func(ctx context.Context, node *redis.Client) error {
 		// Each ping takes a connection out of the pool, and a dead one does not come back.
-		for range min(int(c.PoolStats().IdleConns), c.Options().PoolSize-maxHedges) {
-			go c.Process(ctx, noRetryCmd{redis.NewCmd(ctx, "ping")})
+		for range min(int(node.PoolStats().IdleConns), node.Options().PoolSize-maxHedges) {
+			go node.Process(ctx, noRetryCmd{redis.NewCmd(ctx, "ping")})
 		}
 		return nil
 	}
 
 	// Each node of a cluster or a ring has a pool of its own.
 	ctx := context.Background()
-	switch c := c.client.(type) {
+	switch client := c.client.(type) {
 	case *redis.Client:
-		_ = pingNode(ctx, c)
-	case *redis.ClusterClient:
-		go c.ForEachMaster(ctx, pingNode)
+		_ = pingNode(ctx, client)
 	case *redis.Ring:
-		go c.ForEachShard(ctx, pingNode)
+		_ = client.ForEachShard(ctx, pingNode)
+
+	// The client first asks a server for the topology, so do not wait for it.
+	case *redis.ClusterClient:
+		go client.ForEachMaster(ctx, pingNode)
 	}
 }
 
@@ -485,7 +487,7 @@ const (
 	minReplyTime = 100 * time.Millisecond // the least, for a caller with a short MaxWait
 )
 
-// Timeout returns a channel that receives, or is closed, when the time of [Patience] is over: when Redis has taken too
+// Timeout returns a channel that is ready to receive from when the time of [Patience] is over: when Redis has taken too
 // long for a caller that came at since and waits for room for at most maxWait. The channel is nil if Patience has no end.
 // Call stop when the channel is not needed any more.
 func Timeout(ctx context.Context, maxWait time.Duration, since time.Time) (timeUp <-chan time.Time, stop func()) {
@@ -522,10 +524,19 @@ func Patience(ctx context.Context, maxWait time.Duration, since time.Time) (d ti
 	return d, !ok || end.Sub(since) > d
 }
 
-// Await returns true when done receives, and false when ctx ends or timeUp receives.
-// Tell, unless it is nil, is called once if there is no answer yet: when failed
-// receives, or when the caller, which came at since, has waited for Silence.
+// Await waits for the answer. It returns true if done is ready, and false if ctx ends or timeUp is ready before. While there is no answer,
+// Await calls tell once, unless tell is nil: when failed is ready, or when the caller, which came at since, has waited for Silence.
 func Await(ctx context.Context, since time.Time, done <-chan struct{}, timeUp <-chan time.Time, failed <-chan struct{}, tell func()) bool {
+	// A select takes any of several channels that are ready: the answer may be there when it takes a different channel.
+	answered := func() bool {
+		select {
+		case <-done:
+			return true
+		default:
+			return false
+		}
+	}
+
 	if tell != nil {
 		// Wait until there is something to tell.
 		silent := make(chan struct{})
@@ -539,13 +550,16 @@ func Await(ctx context.Context, since time.Time, done <-chan struct{}, timeUp <-
 		case <-done:
 			return true
 		case <-ctx.Done():
-			return false
+			return answered()
 		case <-timeUp:
-			return false
+			return answered()
 		case <-failed:
 		case <-silent:
 		}
 
+		if answered() {
+			return true
+		}
 		tell()
 	}
 
@@ -557,7 +571,7 @@ func Await(ctx context.Context, since time.Time, done <-chan struct{}, timeUp <-
 	case <-timeUp:
 	}
 
-	return false
+	return answered()
 }
 
 // now is the time for the scripts. With "" the scripts ask the server.

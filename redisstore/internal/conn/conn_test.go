@@ -265,6 +265,28 @@ func TestAwait(t *testing.T) {
 	}
 }
 
+// TestAwaitPrefersTheAnswer: an answer that is there counts, and no outage is told, although at the same time a call failed, Silence has
+// passed, or the caller's time is over.
+func TestAwaitPrefersTheAnswer(t *testing.T) {
+	ready := make(chan struct{})
+	close(ready)
+
+	// A select takes any of the channels that are ready, so ask often.
+	for range 100 {
+		told := func() { require.Fail(t, "told") }
+		require.True(t, conn.Await(t.Context(), time.Now(), ready, nil, ready, told))
+		require.True(t, conn.Await(t.Context(), time.Now().Add(-time.Hour), ready, nil, nil, told))
+
+		// The same holds for the end of the caller's time.
+		over := make(chan time.Time)
+		close(over)
+		left, leave := context.WithCancel(t.Context())
+		leave()
+		require.True(t, conn.Await(left, time.Now(), ready, over, nil, told))
+		require.True(t, conn.Await(left, time.Now(), ready, over, nil, nil))
+	}
+}
+
 // said is an error of the server itself.
 type said string
 

@@ -184,7 +184,7 @@ func newOutageNotice(ctx context.Context, c *conn.Conn) *outageNotice {
 }
 
 // await waits until the route may have changed, or until the time until unless that is zero. It
-// returns false if ctx ends or timeUp receives first.
+// returns false if ctx ends or timeUp is ready first.
 func (n *outageNotice) await(ctx context.Context, r *route, until time.Time, timeUp <-chan time.Time) bool {
 	// The last heartbeats say why the caller waits.
 	n.Fails, n.Last = 0, r.lastErr

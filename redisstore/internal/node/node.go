@@ -192,7 +192,7 @@ func (n *Node) do(ctx context.Context, o *op, maxWait time.Duration) error {
 	return n.Conn.Unavailable(o.unavailability(), context.Cause(ctx))
 }
 
-// await waits until the op is done, and returns true. It returns false if timeUp receives or ctx ends before. It
+// await waits until the op is done, and returns true. It returns false if timeUp is ready or ctx ends before. It
 // reports an outage to the op's observer.
 func (n *Node) await(ctx context.Context, o *op, timeUp <-chan time.Time) bool {
 	if o.observer == nil {
@@ -208,7 +208,7 @@ func (n *Node) await(ctx context.Context, o *op, timeUp <-chan time.Time) bool {
 }
 
 // An op is one caller's operation, on its way through a queue and a batch. The lock of the node guards it until
-// done receives. From then on it belongs to its caller.
+// done is sent to. From then on it belongs to its caller.
 type op struct {
 	wire.Op
 	turn   *turn     // the caller's arrival in lines for starts, or nil if it was in no line
@@ -221,11 +221,11 @@ type op struct {
 	isolated bool // the op must have a call for itself
 
 	observer outage.Observer // to which an outage is reported; may be nil
-	failed   chan struct{}   // receives when a call has failed; nil without an observer
+	failed   chan struct{}   // is sent to when a call has failed; nil without an observer
 	fails    int             // how many calls failed while the op waited
 	asked    bool            // the caller waits in do
 	left     bool            // nobody waits for the answer
-	done     chan struct{}   // receives once, when the fields below are set
+	done     chan struct{}   // is sent to once, when the fields below are set
 
 	outcome outcome
 	ready   <-chan struct{} // of the place in line: see store.Grant

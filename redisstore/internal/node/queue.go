@@ -20,9 +20,9 @@ type queue struct {
 	running bool
 	lost    *batch        // a call without an answer, for which nobody waited any more: see next
 	leavers int           // upper bound on the queued ops whose caller has left
-	left    chan struct{} // receives when a caller leaves: it wakes a call that waits before it is made again
+	left    chan struct{} // is sent to when a caller leaves: it wakes a call that waits before it is made again
 	due     time.Time     // when the next call must be made, if there are ops
-	sooner  chan struct{} // receives when due becomes earlier, or a call is full
+	sooner  chan struct{} // is sent to when due becomes earlier, or a call is full
 }
 
 const (
@@ -157,8 +157,9 @@ func (n *Node) drain(group string, q *queue, b *batch) {
 	}
 }
 
-// next returns the next call of the queue, or nil if there are no ops, and then the queue stops. A lost call goes
-// first, so that starts that it may have booked are given back, unless Redis has forgotten the call.
+// next returns the next call of the queue, or nil if there are no ops, and then the queue stops. A lost call is made again
+// first: its answer says which starts it booked, and they are given back. A lost call whose record Redis may have forgotten is
+// dropped.
 func (n *Node) next(group string, q *queue) *batch {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -189,10 +190,10 @@ func (n *Node) next(group string, q *queue) *batch {
 
 	// The rest goes to a slice of its own: the batch keeps its ops while callers queue behind it.
 	ops := q.ops[:size:size]
-	q.ops = append(make([]*op, 0, len(q.ops)), q.ops[size:]...) // with room for as many ops as this call has
+	q.ops = append(make([]*op, 0, len(q.ops)), q.ops[size:]...) // with room for as many new ops as this call takes away
 	q.due = time.Time{}                                         // the ops that are left have waited enough
 
-	// The time for which a call waited for other callers counts against their MaxWait.
+	// The time for which an op waited for the ops of other callers counts against the MaxWait of its own caller.
 	for _, o := range ops {
 		o.subtractPatience()
 	}

@@ -229,20 +229,23 @@ func (b Boundaries) ServerTime() int64 {
 // a queue of a few windows costs no second call.
 const windowsAhead = 3
 
-// AppendRule appends a rule for the key with that index: all of a charge except
-// its cost. See lua/entries.lua.
+// AppendRule appends the rule of one key: what the script must know of the charge's
+// limit. key is the 1-based index among KEYS. See read_rule in lua/entries.lua.
 func (b Boundaries) AppendRule(f Frame, key int, c *store.Charge) Frame {
 	tokens, flow := int64(0), int64(0)
 	if c.Limit.Kind() == store.KindTokenBucket {
 		tokens, flow = c.Refill()
 	}
+
+	// One key has the rule: the 1 is how many share it.
 	f = f.Add(int64(key), 1, int64(c.Limit.Kind()), int64(c.Limit.Capacity()),
 		Micros(c.Span()), Micros(c.Jitter), Micros(c.Pace), tokens, flow, learning(c))
 
-	// The number of boundaries stands before them, and is known only when they are written.
-	count := len(f)
+	// The number of boundaries stands before them, so write 0, and the number itself once they are there.
+	at := f.Size()
 	f = b.appendWindows(f.Add(0), c.Limit)
-	copy(f[count:], Frame(nil).Add(int64(f.From(count/8+1).Size())))
+	boundaries := f.Size() - at - 1
+	copy(f.From(at), Frame(nil).Add(int64(boundaries)))
 	return f
 }
 

@@ -106,43 +106,55 @@ type request struct {
 	slots int64    // how many budgets of slots there are
 }
 
-// read reads what was asked: see lua/book.lua.
+// read reads the keys and the arguments of a call. The header of lua/book.lua lists both.
 func (r *request) read(args []any) {
+	// The command's name and the script come first, then how many keys follow.
 	count := args[2].(int)
 	var keys []string
 	for _, k := range args[3 : 3+count] {
 		keys = append(keys, k.(string))
 	}
-	rest := args[3+count:]
-	in := &numbers{wire.Frame(rest[1].([]byte))}
-	if len(rest) > 3 {
-		r.slots, _ = strconv.ParseInt(text(rest[3]), 10, 64)
+
+	// ARGV is the time, the frame, the channel of news, and how many budgets of slots there are if there are any.
+	argv := args[3+count:]
+	in := &numbers{wire.Frame(argv[1].([]byte))}
+	if len(argv) > 3 {
+		r.slots, _ = strconv.ParseInt(text(argv[3]), 10, 64)
 	}
-	in.skip(2)
+
+	in.skip(2) // the number of the call, and the random number
 	rules := in.next()
-	in.skip(1)
+	in.skip(1) // how long ago the call was made for the first time
 	gates := in.next()
+
+	// The first key is of the record.
 	r.rows = keys[1 : int64(len(keys))-r.slots-gates]
+
+	// The histories of the budgets: see read_history in lua/repair.lua.
 	for range r.rows {
-		in.skip(10)
+		in.skip(10)              // from call to mark
 		in.skip(2 * in.next())   // earlier generations
-		in.skip(2*in.next() + 1) // when starts were
+		in.skip(2*in.next() + 1) // when starts were, and the time since the last answer
 	}
+
 	for range rules {
-		key, many := in.next(), in.next()
+		key, many := in.next(), in.next() // key is 1-based, as in Lua
 		l := Limit{Kind: store.Kind(in.next()), N: in.next(), Span: in.next()}
-		in.skip(5)
-		in.skip(in.next())
+		in.skip(5)         // jitter, pace, tokens, micros, learns
+		in.skip(in.next()) // boundaries
 		for i := range many {
 			name := keys[key+i-1]
 			r.rules = append(r.rules, name)
 			r.Limits[name] = l
 		}
 	}
+
+	// The reports of slots: see report in lua/slots.lua.
 	for range r.slots {
-		in.skip(9)
-		in.skip(4 * in.next())
+		in.skip(9)             // from n to max_kept
+		in.skip(4 * in.next()) // four numbers of each waiter
 	}
+
 	for len(in.rest) > 0 {
 		r.operations(in)
 	}

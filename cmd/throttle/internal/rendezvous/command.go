@@ -73,7 +73,8 @@ func (c Command) start(lock, told *os.File, listener ...*os.File) (*exec.Cmd, er
 	return cmd, startAlone(cmd)
 }
 
-// command returns the command with files.
+// command returns the command of a new process in a session of its own, which inherits the files. Its stderr is appended to the log, which
+// is emptied when it has become long. The caller closes cmd.Stderr.
 func (c Command) command(files ...*os.File) (*exec.Cmd, error) {
 	path := "/proc/self/exe" // the program as it runs, also after an upgrade has replaced its file
 	if runtime.GOOS != "linux" {
@@ -96,6 +97,7 @@ func (c Command) command(files ...*os.File) (*exec.Cmd, error) {
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 
+	// A nil *os.File in the interface would not be nil.
 	if c.stdin != nil {
 		cmd.Stdin = c.stdin
 	}

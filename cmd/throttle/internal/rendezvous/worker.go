@@ -65,10 +65,11 @@ func Work(successor Command, serve func(Duty) error) error {
 	return nil
 }
 
-// outlive returns when the worker must end: when its keeper says farewell, or is gone. For a keeper that is gone,
+// outlive blocks until the worker must end: until its keeper says farewell, or is gone. For a keeper that is gone,
 // outlive first starts a successor, which starts a worker of its own. soon reports that no member is left, so that the
 // worker need not wait for open connections.
 func outlive(successor Command, lock, listener *os.File) (soon bool) {
+	// Stdin is a pipe of the keeper, which ends when the keeper does.
 	words, _ := io.ReadAll(os.Stdin)
 	if strings.HasPrefix(string(words), farewell) {
 		return true
@@ -76,6 +77,8 @@ func outlive(successor Command, lock, listener *os.File) (soon bool) {
 
 	for {
 		keeper, err := successor.serve(lock, listener)
+
+		// Without Wait a keeper that ends would stay a zombie.
 		if keeper != nil {
 			go func() { _ = keeper.Wait() }()
 		}
@@ -85,7 +88,7 @@ func outlive(successor Command, lock, listener *os.File) (soon bool) {
 			return false
 		}
 
-		// All members may have ended together with the keeper.
+		// All members may have ended together with the keeper. The error came through a pipe, as text.
 		if err.Error() == errNoMember.Error() {
 			return true
 		}

@@ -233,18 +233,20 @@ function pop(r)
 end
 end
 
--- widen returns the interval [first, last] of a new start, widened to touch its neighbours in the same part of the window, [start, stop): add then
--- makes one entry of them. The interval of a start that begins within an entry stays as it is. The row is open.
-local function widen(r, first, last, start, stop)
+-- widen returns the interval [first, last] of a new start, extended to the entries before and behind it that lie in the same part of the window,
+-- [part_start, part_stop): add then joins all of them. A start that begins within an entry needs no extension: add counts it in that entry. The row
+-- is open.
+local function widen(r, first, last, part_start, part_stop)
   local i = after(r, first)
   if i <= r.size and r.F[i] <= first then
     return first, last
   end
 
-  if i > 1 and r.F[i - 1] >= start then
+  -- Entry i-1 ends before first, and entry i begins after first. If entry i begins by last, add joins it anyway.
+  if i > 1 and r.F[i - 1] >= part_start then
     first = r.L[i - 1]
   end
-  if i <= r.size and r.L[i] < stop and r.F[i] > last then
+  if i <= r.size and r.L[i] < part_stop and r.F[i] > last then
     last = r.F[i]
   end
   return first, last
