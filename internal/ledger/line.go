@@ -70,8 +70,8 @@ func (w *Waiter) Keeps() bool { return w.stand != nil || w.passed != nil || w.co
 // had no turn yet.
 func (w *Waiter) front(key Key) bool { return w.lost || slices.Contains(w.counted, key) }
 
-// Come notes that the caller asks with the booking b. It still stands where it
-// stood.
+// Come notes that the caller asks with the booking b. The waiter still stands
+// where it stood.
 func (w *Waiter) Come(b *store.Booking) {
 	called := w.isCalled()
 	switch {
@@ -96,7 +96,8 @@ func (w *Waiter) Come(b *store.Booking) {
 	}
 }
 
-// arrival returns the waiter's arrival in the line of a budget.
+// arrival returns the waiter's arrival in the line of a budget or, if it has not
+// been there, the arrival that it brings along. known is false if it has neither.
 func (w *Waiter) arrival(key Key) (at int64, known bool) {
 	for i := range w.arrivals {
 		if w.arrivals[i].key == key {
@@ -208,7 +209,7 @@ func (q *Request) stepOut(w *Waiter) {
 	if r := q.row(w.stand.key); r != nil && r.queue != nil {
 		listed := r.queue.leave(w.stand.class, w.stand.share, w.stand.place)
 
-		// A waiter without a place has left, so such waiters are not silent: see forgetSilent.
+		// A waiter without a place has left, so the waiters without a place are not silent: see forgetSilent.
 		if !listed && !q.recalls {
 			r.queue.asked = r.seen
 		}
@@ -420,8 +421,8 @@ func (q *Request) hold(w *Waiter, turn Key) (at int, wait time.Duration) {
 func (r *Row) HasLine() bool { return r.queue != nil }
 
 // Head returns the place of the waiter that is served next in the line of a
-// budget. ok is false if there is none, or if a called waiter has not come: it
-// serves the line when it comes. A line without waiters is forgotten.
+// budget. ok is false if there is none, or if a called waiter has not come: then
+// that waiter serves the line when it comes. A line without waiters is forgotten.
 func (r *Row) Head(key Key) (at Place, ok bool) {
 	if r.queue == nil {
 		return Place{}, false
@@ -435,7 +436,8 @@ func (r *Row) Head(key Key) (at Place, ok bool) {
 }
 
 // Due returns in how long the first start in a budget is within the horizon of
-// the waiter at the head of its line. It is 0 if the start is within it now.
+// the waiter at the head of its line. The result is 0 if the start is within the
+// horizon now.
 func (q *Request) Due(w *Waiter, key Key) time.Duration {
 	for i := range q.Searches {
 		if q.key(i) != key {

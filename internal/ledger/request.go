@@ -100,7 +100,9 @@ func NewRequest(now int64, by Node, a *Arrivals, b *store.Booking, rows []*Row) 
 }
 
 // Open makes the search of the i-th charge ready, and brings its row r to the
-// time now. The row may be nil for an Unlimited charge that has none.
+// time now, unless passesBy decides without the row. If slots have become free
+// meanwhile, it calls waiters for them. The row may be nil for an Unlimited charge
+// that has none.
 func (q *Request) Open(i int, r *Row) {
 	// An open unlimited budget is only looked at, and needs no row.
 	s := &q.Searches[i]
@@ -110,8 +112,8 @@ func (q *Request) Open(i int, r *Row) {
 	}
 
 	// advance ends leases. Fewer leases than before say that slots of a dead node are free.
-	live := len(r.leases)
 	s.row = r
+	leases := len(r.leases)
 	r.advance(q.Now, &s.rule)
 
 	switch {
@@ -125,8 +127,8 @@ func (q *Request) Open(i int, r *Row) {
 	}
 
 	// Call waiters for slots if a dead or silent node has made room. If this node has come as it was asked to, its own waiters stand aside no more.
-	spoke := r.spoke(q.Node.ID)
-	if lapsed := r.lapseSlots(); lapsed || spoke || len(r.leases) < live {
+	wasAsked := r.spoke(q.Node.ID)
+	if lapsed := r.lapseSlots(); lapsed || wasAsked || len(r.leases) < leases {
 		q.setAside(i)
 	}
 }
@@ -157,7 +159,8 @@ func (s *Search) wake(now int64) {
 	}
 }
 
-// begin lets a search look for starts from a time on.
+// begin has a search look for starts from a time on. It sets the fields that
+// follow from the booking as a whole: horizon, single and steady.
 func (q *Request) begin(s *Search, from int64) {
 	s.from, s.horizon = from, Micros(q.Booking.Horizon)
 
@@ -174,7 +177,8 @@ func (q *Request) begin(s *Search, from int64) {
 	s.steady = q.SummonsWaiters && len(q.Searches) == 1 && q.Booking.Charges[0].Share.ID != 0 && s.row.queue != nil && s.isBrief()
 }
 
-// isBrief reports whether the horizon may hold no start beside the next one.
+// isBrief reports whether the horizon may hold no start beside the next one: a
+// horizon of two distances between starts always holds a second start.
 func (s *Search) isBrief() bool {
 	distance := s.rule.span / max(1, s.rule.most)
 	if s.rule.n > windowParts {
@@ -290,7 +294,7 @@ func (q *Request) book(t int64) {
 	}
 }
 
-// start books the start at t and grants it. If that is later than the caller may
+// start books the start at t and grants it. If t is later than the caller may
 // wait, or slots are missing, it books nothing: the grant has the wait, or a place
 // in the line for slots.
 func (q *Request) start(t int64) {
@@ -305,6 +309,7 @@ func (q *Request) start(t int64) {
 		return
 	}
 
+	// The stamp is 1 and, added below, the number of pauses that were lifted: see store.Handle.
 	g.OK, g.Handle = true, store.Handle{Start: t, Stamp: 1}
 
 	// Callers that come later keep behind a start that had to wait.
@@ -343,6 +348,8 @@ func (q *Request) start(t int64) {
 			s.row.bookProbe(t, &s.rule)
 		case !s.rule.slots:
 			s.row.book(t, &s.rule)
+
+		// The slots of a later start are taken by a second booking, when the start has come.
 		case t == q.Now:
 			s.row.hold(s.rule.cost, q.Node)
 		}
@@ -439,7 +446,8 @@ func (s *Search) release(by Node) {
 	}
 }
 
-// Cancel gives back a grant that was not used, or a place in line.
+// Cancel gives back a grant that was not used, or a place in line, and calls
+// waiters for the slots that become free.
 func (q *Request) Cancel(g store.Grant) {
 	for i := range q.Searches {
 		s := &q.Searches[i]
@@ -455,7 +463,7 @@ func (q *Request) Cancel(g store.Grant) {
 }
 
 // Release frees the slots that a granted booking holds of its Concurrency
-// charges.
+// charges, and calls waiters for them.
 func (q *Request) Release() {
 	for i := range q.Searches {
 		q.Searches[i].release(q.Node)
