@@ -22,7 +22,7 @@ const (
 	fastStep  = 20 * time.Millisecond
 )
 
-// measured adds the length of a saved step, without the wait for its rows, to the moving average. The average decides whether callers share steps, and whether the
+// measured adds the length of a saved step, without the wait for its rows, to a moving average of about eight steps. The average decides whether callers share steps, and whether the
 // node plans its passes.
 func (k *worker) measured(took time.Duration) {
 	k.mu.Lock()
@@ -199,8 +199,9 @@ func (k *worker) noteWait(b *store.Booking, g *store.Grant) {
 	l.newcomers = 0
 }
 
-// patience returns how long a newcomer waits for other newcomers: half of the time until its start is within the horizon, and at most maxGather. It is 0 if the newcomer
-// would be refused, so that it is refused at once. Of many newcomers only as many wait as start within half of maxGather. The worker is locked.
+// patience returns how long a newcomer waits for other newcomers, in whole milliseconds: half of the time until its start is within the horizon, and at most maxGather. It is
+// 0 if the newcomer would be booked or refused at once, or if nothing is known of the line. Of many newcomers, which patience counts, only as many wait as start within half
+// of maxGather. The worker is locked.
 func (all *gathering) patience(b *store.Booking, key ledger.Key, now time.Time) time.Duration {
 	l := all.lines[key]
 	if l == nil {
@@ -285,7 +286,7 @@ func (k *worker) gather(o *op, key ledger.Key) bool {
 	return true
 }
 
-// flush has a step made for the newcomers that have waited long enough.
+// flush has a step made for all newcomers that have gathered, before the ops in the queue.
 func (k *worker) flush() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -295,7 +296,7 @@ func (k *worker) flush() {
 	}
 }
 
-// take takes the newcomers whose callers still wait.
+// take empties the gathering and stops its timer. It returns the newcomers, without those that are pointless because their callers have left.
 func (all *gathering) take() []*op {
 	if len(all.ops) == 0 {
 		return nil

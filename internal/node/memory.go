@@ -109,7 +109,7 @@ func (m *memory) watch(w *Watch, lasts bool) {
 	})
 }
 
-// concerning returns the part of h, the news of other nodes, that concerns this node.
+// concerning returns the part of h, the news of other nodes, that concerns this node. It notes in recent the useless starts that are not in that part.
 func (m *memory) concerning(h Heard) Heard {
 	n, mine := h.News, ledger.News{}
 
@@ -152,7 +152,7 @@ func (m *memory) concerning(h Heard) Heard {
 	return Heard{mine, h.Lost && !m.isIdle()}
 }
 
-// warn tells the watches over starts that became useless.
+// warn notes starts that became useless in recent, and tells the watches over these starts.
 func (m *memory) warn(u ledger.Useless) {
 	m.recent.note(u)
 	if u != everything {

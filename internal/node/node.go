@@ -279,7 +279,7 @@ func (s *Store) Release(b *store.Booking, g store.Grant) {
 	}
 }
 
-// undo does an op that gives something back.
+// undo has an op done that gives something back, and waits for at most undoSoon.
 func (s *Store) undo(o *op) {
 	o.isUndo = true
 	s.worker.post(o)

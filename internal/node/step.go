@@ -265,7 +265,7 @@ func (r reply) orBetter(former reply) reply {
 	return r
 }
 
-// draft returns the draft of a waiter.
+// draft returns the draft of a waiter, and makes one if there is none.
 func (st *step) draft(w *waiter) *Caller {
 	switch {
 	case w.next != nil:
@@ -321,7 +321,7 @@ func (st *step) usesSlots() bool {
 	return st.slots.isAny()
 }
 
-// request returns a request for the booking b, whose answer goes to g, with the rows of all its charges.
+// request returns a request for the booking b, whose answer goes to g, with the rows of all its charges. It tells these rows how many slots callers of this node hold.
 func (st *step) request(b *store.Booking, g *store.Grant) *ledger.Request {
 	q := &ledger.Request{
 		Now: st.now, Late: st.late, Node: st.memory.node, Arrivals: st.memory.arrivals, Booking: b, Grant: g, Bounded: true,
@@ -472,7 +472,7 @@ func latest(b *store.Booking) time.Duration {
 	return max(Punctual, time.Duration(float64(jitter)*punctualPart)+b.Spread)
 }
 
-// standBy sets the Ready of the grant to a request that got a place in the line for slots.
+// standBy notes the waiter of a request that got a place in the line for slots, and sets the Ready of its grant.
 func (st *step) standBy(q *ledger.Request) {
 	if place := q.Grant.Handle.Place; q.Waits && place != 0 {
 		w := &slotWaiter{make(chan struct{}), q.Booking, q.Grant.HeldBy}
