@@ -525,8 +525,8 @@ func (a *acquisition) penalize(ctx context.Context, charges []*store.Charge, cou
 	return errors.Join(errs...)
 }
 
-// settle changes the cost of a charge that the permit has. It does nothing if the permit
-// holds nothing any more, or if the work is free.
+// settle changes the cost of a charge that the permit has, and notes how good the estimate was. It
+// does nothing if the permit holds nothing any more, or if the work is free.
 func (p *Permit) settle(ctx context.Context, counted *store.Charge, cost int) error {
 	if !p.beginChange() {
 		return nil

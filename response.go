@@ -76,7 +76,7 @@ func (f *feedback) isEmpty() bool { return f.penalties == nil && f.quotas == nil
 // under way already.
 func (r *roundTrip) reportInBackground(f feedback) bool {
 	return r.callers.ReportInBackground(func() {
-		r.reportPenalties(f) // of shadow policies only
+		r.reportPenalties(f) // of shadow policies, or while throttle is off
 		r.reportUse(f)
 	}, r.lowered(f))
 }
@@ -164,7 +164,7 @@ func (r *roundTrip) endOutages() {
 	}
 }
 
-// readFeedback lets the policies look at a response.
+// readFeedback lets the policies look at a response, and has their meters read along its body.
 func (r *roundTrip) readFeedback(resp *http.Response) (f feedback) {
 	f.arrived = now()
 	req := resp.Request
@@ -200,7 +200,8 @@ func (r *roundTrip) readFeedback(resp *http.Response) (f feedback) {
 		f.penalties = r.leaveOpen(f.penalties)
 	}
 
-	// Meters come after the Answers, which may look at the body, and before the costs are dropped that the store has already.
+	// Meters come after the Answers, which may look at the body. Costs that the store has already are dropped last: a policy with such a cost needs
+	// no meter.
 	r.meterBody(resp, f.costs)
 	if r.areBooked(f.costs) {
 		f.costs = nil
@@ -226,7 +227,8 @@ func (r *roundTrip) leaveOpen(all []penalty) []penalty {
 
 // readAnswer returns the meaning of a response under a policy. If the policy's own function
 // decides nothing about the request or the budget, the default reads the response, and
-// byDefault is true.
+// byDefault is true. If the function fails, the observer is told, and RetryAfter reads the
+// response.
 func (r *roundTrip) readAnswer(p *compiledPolicy, c *store.Charge, resp *http.Response) (a Answer, byDefault bool) {
 	if p.Answer != nil {
 		said, err := p.answer(resp)
@@ -260,8 +262,8 @@ func (r *roundTrip) readAnswer(p *compiledPolicy, c *store.Charge, resp *http.Re
 var errNoneLeft = errors.New("says what is left, but the limit counts no starts, so there is no number that an answer could lower: set a limit with a number")
 
 // quotaOf returns the quota of a charge's budget that an answer, which was sent delay ago,
-// states. ok is false if it states none, or if the limit has no number that could be
-// lowered.
+// states. ok is false if it states none, if the limit has no number that could be lowered, or
+// if the quota is over by now.
 func (r *roundTrip) quotaOf(c *store.Charge, a Answer, delay time.Duration) (q quota, ok bool) {
 	left, ok := a.Left()
 	if !ok || c.Limit.Kind() == store.KindUnlimited {
@@ -338,13 +340,14 @@ func (r *roundTrip) holdsNobody(f feedback) bool {
 }
 
 // reportPenalties tells the store, and the observer, of the budgets that a response closes.
-// It tries to report a penalty for as long as the penalty lasts.
+// It tries to report a penalty for as long as the penalty lasts, and notes in the penalty
+// whether that failed.
 func (r *roundTrip) reportPenalties(f feedback) {
 	if f.penalties == nil {
 		return
 	}
 
-	arrived := now()
+	began := now()
 	took := r.elapsed()
 	ctx, cancel := r.reportContext(acquire.ReportWait)
 	learning := r.learningPenalty(ctx, f.penalties, func(c *store.Charge) bool {
@@ -356,7 +359,7 @@ func (r *roundTrip) reportPenalties(f feedback) {
 		p := f.penalties[i]
 
 		// The report of the penalty before may have taken long.
-		p.length -= (now() - arrived).Truncate(time.Millisecond)
+		p.length -= (now() - began).Truncate(time.Millisecond)
 
 		// The budget learns from a refusal even if the penalty is over by now.
 		if p.length > 0 || i == learning {
@@ -430,8 +433,13 @@ func (a *acquisition) lowerQuota(ctx context.Context, q quota) error {
 		doubt = min(doubt, c.Limit.Per())
 	}
 
-	// Reconcile is enough if something is left, if the reset is near, or if the limit's own count holds requests until the reset.
-	if q.Left > 0 || q.Reset <= doubt || kind == store.KindTokenBucket || kind == store.KindConcurrency || kind == store.KindSlidingWindow && q.Reset <= c.Limit.Per() {
+	// Reconcile is enough if something is left, or if the reset is near.
+	if q.Left > 0 || q.Reset <= doubt {
+		return nil
+	}
+
+	// Reconcile is enough, too, if the limit's own count holds requests until the reset.
+	if kind == store.KindTokenBucket || kind == store.KindConcurrency || kind == store.KindSlidingWindow && q.Reset <= c.Limit.Per() {
 		return nil
 	}
 
@@ -468,8 +476,8 @@ func (r *roundTrip) areBooked(costs []int) bool {
 // counts starts.
 func (r *roundTrip) settles(c *store.Charge) bool { return c.Limit.Counts() && !r.Uncounted() }
 
-// withCost returns costs, which may be nil, with a cost for the charge i. A negative cost
-// changes nothing.
+// withCost returns costs, which may be nil, with a cost for the charge i, at most maxSettled.
+// A negative cost changes nothing.
 func (r *roundTrip) withCost(costs []int, i, cost int) []int {
 	if cost < 0 {
 		return costs

@@ -141,7 +141,7 @@ func (a *answer) next() bool {
 func (a *answer) readMember() bool {
 	a.scan.Reset(&a.text, a.place)
 
-	// An earlier search may have read a part of this object or array, or nothing of it.
+	// The last member is an object or an array, of which an earlier search may have read a part, or nothing.
 	if a.unread {
 		if !a.scan.Skip() {
 			return false
@@ -530,14 +530,14 @@ const mostBytes = 64 << 10
 // look returns a reader of at most max bytes of an answer's body, or of no bytes if the body must
 // not be read. The package documentation has the rule.
 func look(resp *http.Response, max int64) io.Reader {
-	if !looked(resp, max) {
+	if !mayLook(resp, max) {
 		return http.NoBody
 	}
 	return peek.Reader(resp, max)
 }
 
-// looked reports whether the first max bytes of an answer's body may be looked at.
-func looked(resp *http.Response, max int64) bool {
+// mayLook reports whether the first max bytes of an answer's body may be looked at.
+func mayLook(resp *http.Response, max int64) bool {
 	if isJSON(resp) {
 		return true
 	}

@@ -339,7 +339,7 @@ var sentence = regexp.MustCompile(`(?i)\b(?:limit\w*|max\w*|quota|allowed)\b[^\n
 
 // sentences reads the body of a 429.
 func sentences(resp *http.Response) (all []allowance) {
-	if resp.StatusCode != http.StatusTooManyRequests || !looked(resp, textBytes) {
+	if resp.StatusCode != http.StatusTooManyRequests || !mayLook(resp, textBytes) {
 		return nil
 	}
 

@@ -206,8 +206,8 @@ func (s *Store) Reconcile(_ context.Context, c store.Charge, of store.Quota) err
 	return nil
 }
 
-// change calls do with a request for a booking, in one atomic step, and serves the
-// lines that moved.
+// change calls do with a request for a booking, in one atomic step. Then it dismisses the
+// waiters of closed budgets that cannot wait, and serves the lines that moved.
 func (s *Store) change(b *store.Booking, do func(*ledger.Request)) {
 	if n := s.changeRows(b, do); len(n.Moved) > 0 {
 		// Dismiss first, so that the line is served for the waiters that stay.
@@ -243,7 +243,7 @@ func only(c store.Charge) *store.Booking {
 // shard returns the shard of a budget.
 func (s *Store) shard(b *store.Budget) *shard { return &s.shards[b.Key[0]] }
 
-// keep makes the row of a budget that is about to be closed.
+// keep makes the row of a budget that is about to be closed, if there is none.
 func (s *Store) keep(c store.Charge) {
 	sh := s.shard(&c.Budget)
 	sh.mu.Lock()
@@ -300,8 +300,8 @@ func (s *Store) rows(all []*ledger.Row, charges []store.Charge, now int64) []*le
 	return all
 }
 
-// standBy sets the Ready of the grant to a request that got a place in the line for slots. Its shards are
-// locked.
+// standBy notes the waiter of a request that got a place in the line for slots, and sets the Ready of its
+// grant. Its shards are locked.
 func (s *Store) standBy(q *ledger.Request) {
 	if place := q.Grant.Handle.Place; q.Waits && place != 0 {
 		ready := make(chan struct{})

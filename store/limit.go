@@ -213,7 +213,8 @@ const (
 const MaxCost = 1 << (29 + 11*(^uint(0)>>63))
 
 // Counts reports whether the limit counts starts, so that the cost of a start can be
-// settled later. Concurrency and Unlimited count none, and Told does while a limit is told.
+// settled later. It is false for Concurrency and Unlimited, and true for Told, which counts
+// starts while a limit is told.
 func (l Limit) Counts() bool { return l.kind != KindConcurrency && l.kind != KindUnlimited }
 
 // Kind returns the limit's shape.
