@@ -383,7 +383,7 @@ func (l Limit) Horizon() time.Duration {
 	case !l.Counts() || l.N() < 1:
 		return MinHorizon
 	case l.unit != 0, l.Kind() != KindLeakyBucket && l.Kind() != KindTokenBucket && l.Per() > MaxEvenWindow:
-		// The starts of such a window leave in bunches. A nearer horizon makes the bunches denser, and
+		// The starts of a long window leave in bunches. A nearer horizon makes the bunches denser, and
 		// where costs are guessed too low a bunch spends more than the limit.
 		return longHorizon
 	}

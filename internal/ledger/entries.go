@@ -525,8 +525,8 @@ const Few = 12
 // That is the case for most callers. It decides like a Request, in a fraction of
 // the steps. It returns false, and has done nothing, if a budget is not plain, the
 // start may not be now, or the caller has had a start or a place before: then a
-// Request must decide. The rows are in the order of the charges; the row of an unlimited budget
-// of which nothing is known is nil.
+// Request must decide. The rows are in the order of the charges; the row of an
+// unlimited budget of which nothing is known is nil.
 func BookShort(now int64, b *store.Booking, rows []*Row, g *store.Grant) (decided bool) {
 	charges := b.Charges
 	if b.Returns || b.NotBefore != 0 || names(&b.Instead) {
