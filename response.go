@@ -584,7 +584,7 @@ type penalty struct {
 	charge  *store.Charge
 	length  time.Duration // how long the budget must stay closed from now on. It is not above 0 once the penalty is over.
 	verdict Verdict       // of the policy on the request
-	failed  bool          // the store could not be told, or the penalty was over by then
+	failed  bool          // the store could not be told, or the penalty was over before
 	outage  bool          // the upstream is down: it may be up again at any time, and bans nobody
 }
 

@@ -370,7 +370,7 @@ func (s *Store) Appoint(_ context.Context, c store.Charge, wait time.Duration, a
 type appointments struct {
 	mu   sync.Mutex
 	all  map[ledger.Key]ledger.Appointments
-	full int // from so many budgets on, those with past appointments are dropped
+	full int // from this number of budgets on, a call drops the budgets with past appointments
 }
 
 // make makes an appointment with a caller that leaves now, and would otherwise wait for the time wait. again says that the

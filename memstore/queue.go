@@ -172,7 +172,7 @@ func (s *Store) serveHead(key ledger.Key, w *waiter) (next []ledger.Key, done bo
 		}
 	})
 
-	// The others in line come after this waiter, and wait until it is due.
+	// The other waiters in line come after this waiter, and wait until it is due.
 	if later > 0 {
 		s.lookAgain(key, later)
 		return nil, true

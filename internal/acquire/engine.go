@@ -21,7 +21,7 @@ type Engine struct {
 	Observe  func(context.Context, Event) // is told of events, or nil
 	LongWait time.Duration                // how long a caller is held before Observe is told that it still waits, or 0 for never
 
-	rtt          rttEstimator // how long the store's answers take, of those without a start
+	rtt          rttEstimator // how long the store's answers without a start take
 	grantAge     rttEstimator // how old starts are at the most: a store may know how long ago it booked them
 	estimates    estimates    // how wrong the estimated costs of policies are
 	heldByPolicy sync.Map     // of *atomic.Int64: how many callers each policy holds
@@ -251,7 +251,7 @@ func (c *Caller) LoseSlots() {
 	}
 }
 
-// breakerPause is for how long callers that are only counted do not ask the store after a failure. Then one of them asks.
+// breakerPause is for how long callers that are only counted do not ask a store that has failed. After that time one caller asks.
 const breakerPause = time.Second
 
 // A breaker is a circuit breaker for callers that are only counted: after a failure of the store one

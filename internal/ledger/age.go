@@ -306,7 +306,7 @@ func (r *Row) shut(length, refused, took int64) bool {
 		p.length, p.times = max(length, min(2*r.last.length, grown(length))), r.last.times+1
 	}
 
-	// The first start afterwards is alone until its answer can be there.
+	// The first start afterwards is alone until its answer can be there: for twice the time of the last answer, within bounds.
 	p.probe = max(MinProbe, min(2*took, maxProbe, p.length))
 	r.paused = max(old, now+p.length)
 

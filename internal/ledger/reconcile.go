@@ -82,8 +82,8 @@ func (r *Row) spend(at int64, u *rule, cost int64) {
 }
 
 // bucketLeft books the cost that other users of the upstream have spent of a token
-// bucket. The upstream has said, age microseconds ago, that left tokens are left, and
-// what the row has more was spent by others. A bucket needs no reset: it knows by itself
+// bucket. The upstream has said, age microseconds ago, that left tokens are left. If the
+// row has more, others have spent the difference. A bucket needs no reset: it knows by itself
 // when there will be more. Less than flows in within a second is not worth knowing.
 // from and before are as in windowLeft.
 func (r *Row) bucketLeft(u *rule, left, age int64) (from, before int64) {
@@ -120,8 +120,8 @@ func (u *rule) statedWindow(now, then, reset int64) (since, at, end int64, told 
 
 // windowLeft books the cost that other users of the upstream have spent of a
 // window. The upstream has said, age microseconds ago, that left is left until the
-// reset, and what the row has more was spent by others. The cost is booked so that
-// it is over when the window is. Booked starts with marks in [from, before) no
+// reset. If the row has more, others have spent the difference. The cost is booked so
+// that it is over when the window is. Booked starts with marks in [from, before) no
 // longer fit; from and before are 0 if all starts fit.
 func (r *Row) windowLeft(u *rule, left, reset, age int64) (from, before int64) {
 	now, then := r.seen, r.seen-age

@@ -40,7 +40,7 @@ type Request struct {
 	news *News // nil without news
 
 	// Late is how many microseconds ago the caller came, if its booking waited
-	// for others to share a step. Its arrival is as much earlier.
+	// for others to share a step. Its arrival is earlier by Late.
 	Late int64
 
 	early    int64 // the start at which a waiter is served before earlier waiters. Zero means that it is the first. See Pass.

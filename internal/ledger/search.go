@@ -54,7 +54,7 @@ func (u *rule) rampEnd(r *Row) int64 {
 	case u.width == 0 || step == 0:
 		return r.paused
 
-	// The steps are the fixed window in which the penalty ends, and those after it.
+	// The steps are the fixed window in which the penalty ends, and the next window.
 	case u.aligned && step >= u.width:
 		return r.paused - r.paused%u.width + int64(len(steps))*u.width
 

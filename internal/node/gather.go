@@ -143,7 +143,7 @@ type gathering struct {
 	ends  time.Time   // when the first of them can wait no longer
 	timer *time.Timer // or nil before the first
 	lines map[ledger.Key]*longLine
-	sweep int // with so many lines the next one looks for those that are over
+	sweep int // from this number of lines on, a further line has the lines forgotten that are over
 }
 
 // A longLine says until when a caller that comes now waits at the least, by what the last one was told. Callers with shares are not counted.

@@ -42,7 +42,7 @@ type passed struct {
 	at    time.Time // when it was
 	lists bool      // the row lists all waiters
 
-	wanted bool // few waiters had places, and others were told to ask for some
+	wanted bool // few waiters had places, and other nodes were told
 }
 
 // freshFor returns for how long a budget needs no step of the node's own, or 0 if it needs such a step now. The step goes through the line, and renews the lease of the

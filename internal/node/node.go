@@ -466,7 +466,7 @@ func (w *watching) Stop() {
 	k.memory.watch(&w.Watch, false)
 }
 
-// Often is how often a node looks that others cannot wake.
+// Often is how often a node looks for news if other nodes cannot wake it.
 const Often = 250 * time.Millisecond
 
 // Poll calls wake(false) again and again until stop is called. next returns how long after one call the next call follows. The argument false says that no

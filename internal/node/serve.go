@@ -130,7 +130,7 @@ func (st *step) serve(key ledger.Key) {
 	st.passOn(key, next)
 }
 
-// plan says in the row by when this node comes by itself to a line, and notes the pass that ends. wanted says that few waiters had places, so that others were told.
+// plan says in the row by when this node comes by itself to a line, and notes the pass that ends. wanted says that few waiters had places.
 func (st *step) plan(key ledger.Key, pass *ledger.Pass, wanted bool) {
 	comes, enough := int64(0), false
 	if st.memory.plans {
