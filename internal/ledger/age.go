@@ -491,10 +491,10 @@ func (q *Request) Refuse(f store.Refusal) (from, to float64) {
 func (q *Request) penalize(length, refused, took int64) {
 	r := q.Searches[0].row
 	if length > 0 && r.shut(length, refused, took) {
-		q.useless(0, 0, r.paused, false)
+		q.noteUseless(0, 0, r.paused, false)
 	}
 
-	q.moved()
+	q.noteMoved()
 	if r.queue != nil {
 		q.note().Closed = append(q.note().Closed, Closed{q.key(0), max(r.seen, r.paused)})
 	}
@@ -515,7 +515,7 @@ func (q *Request) Resume() {
 	// The starts booked behind the pause are too late now, so their callers book anew.
 	if r.paused > r.seen {
 		r.lifts++
-		q.useless(0, 0, math.MaxInt64, true)
+		q.noteUseless(0, 0, math.MaxInt64, true)
 	}
 	if s.rule.peak == 0 {
 		r.forgetProbe()
@@ -525,7 +525,7 @@ func (q *Request) Resume() {
 	// a program that did not hear of the resumption.
 	r.until = max(r.until, r.paused)
 	r.paused, r.last, r.ceiling, r.note = 0, penalty{}, ceiling{}, note{}
-	q.moved()
+	q.noteMoved()
 }
 
 // forgetProbe takes all starts out of an unlimited budget's row, unless the

@@ -107,8 +107,8 @@ func (w *Waiter) arrival(key Key) (at int64, known bool) {
 	return w.first, w.first != 0
 }
 
-// came notes the waiter's arrival in the line of a budget.
-func (w *Waiter) came(key Key, at int64) {
+// noteArrival notes the waiter's arrival in the line of a budget.
+func (w *Waiter) noteArrival(key Key, at int64) {
 	i := slices.IndexFunc(w.arrivals, func(a arrival) bool { return a.key == key })
 	if i < 0 {
 		i = len(w.arrivals)
@@ -156,7 +156,7 @@ func (w *Waiter) Restore(b []byte, now int64) bool {
 	}
 	for ; len(b) > 0; b = b[keptSize:] {
 		at := int64(binary.BigEndian.Uint64(b[len(Key{}):keptSize]))
-		w.came(Key(b[:len(Key{})]), max(1, min(at, now)))
+		w.noteArrival(Key(b[:len(Key{})]), max(1, min(at, now)))
 	}
 	return true
 }
@@ -356,7 +356,7 @@ func (q *Request) lineUp(w *Waiter, i int) {
 	s.row.lease(q.Node)
 	p, share := s.row.lineUp(w.class, q.Booking.Charges[i].Share, place{at, s.rule.cost, q.Node.ID, w.front(key)}, q.recalls)
 	w.stand = &stand{key, w.class, share, p}
-	w.came(key, w.stand.place.arrival)
+	w.noteArrival(key, w.stand.place.arrival)
 	q.Waits = true
 }
 

@@ -187,7 +187,7 @@ func (q *Request) Reconcile(of store.Quota) {
 
 	// The callers of starts that no longer fit book anew, and the line has less room.
 	if from < before {
-		q.useless(0, from, before, true)
+		q.noteUseless(0, from, before, true)
 	}
-	q.moved()
+	q.noteMoved()
 }

@@ -241,8 +241,12 @@ func (q *Request) inLine() bool {
 // isFar reports whether a booking must wait in line for a start that is wait
 // microseconds away, and may wait for as long.
 func isFar(b *store.Booking, wait int64) bool {
-	return wait > 0 && b.Horizon > 0 && wait > Micros(b.Horizon+b.NotBefore) && b.MaxWait != 0 &&
-		(b.MaxWait < 0 || wait <= Micros(b.MaxWait))
+	// A start at once is not far, and without a horizon no start is.
+	if wait <= 0 || b.Horizon <= 0 {
+		return false
+	}
+	mayWait := b.MaxWait < 0 || wait <= Micros(b.MaxWait)
+	return mayWait && wait > Micros(b.Horizon+b.NotBefore)
 }
 
 // giveBackInstead gives back the handle that the booking replaces.
@@ -337,7 +341,7 @@ func (q *Request) start(t int64) {
 
 		// A Shadow charge is booked like the others and holds nobody back: note how much later the start would have been.
 		if c.Shadow {
-			q.over(i, s.earliest(t)-t)
+			q.noteOver(i, s.earliest(t)-t)
 		} else {
 			g.Handle.Stamp += s.row.lifts
 		}
@@ -364,9 +368,9 @@ func waitOf(micros int64) time.Duration {
 	return time.Duration(micros) * time.Microsecond
 }
 
-// over notes by how many microseconds the start would have been later if a
+// noteOver notes by how many microseconds the start would have been later if a
 // Shadow charge counted.
-func (q *Request) over(i int, late int64) {
+func (q *Request) noteOver(i int, late int64) {
 	if late == 0 {
 		return
 	}
@@ -459,7 +463,7 @@ func (q *Request) Cancel(g store.Grant) {
 		}
 		q.setAside(i)
 	}
-	q.moved()
+	q.noteMoved()
 }
 
 // Release frees the slots that a granted booking holds of its Concurrency
@@ -469,7 +473,7 @@ func (q *Request) Release() {
 		q.Searches[i].release(q.Node)
 		q.setAside(i)
 	}
-	q.moved()
+	q.noteMoved()
 }
 
 // settle changes the cost of the start at t, if the start still counts. A higher
@@ -509,7 +513,7 @@ func (q *Request) Settle(g store.Grant, costs []int) {
 			s.row.settle(g.Handle.Start, &s.rule, int64(costs[i]))
 		}
 	}
-	q.moved()
+	q.noteMoved()
 }
 
 // Usable reports whether a booked start may be used: no budget is closed at its
@@ -560,8 +564,8 @@ func (q *Request) setAside(i int) {
 	}
 }
 
-// moved notes that a start may be nearer in the lines of all rows.
-func (q *Request) moved() {
+// noteMoved notes that a start may be nearer in the lines of all rows.
+func (q *Request) noteMoved() {
 	for i := range q.Searches {
 		if r := q.Searches[i].row; r.queue != nil || r.Wants() {
 			q.note().Moved = append(q.note().Moved, q.key(i))
@@ -569,8 +573,8 @@ func (q *Request) moved() {
 	}
 }
 
-// useless notes starts in the i-th charge's row that may not be used.
-func (q *Request) useless(i int, from, before int64, lifted bool) {
+// noteUseless notes starts in the i-th charge's row that may not be used.
+func (q *Request) noteUseless(i int, from, before int64, lifted bool) {
 	q.note().Useless = append(q.note().Useless, Useless{q.key(i), from, before, lifted})
 }
 

@@ -288,7 +288,7 @@ func (q *Request) Renew() {
 		q.Searches[i].row.lease(q.Node)
 		q.setAside(i)
 	}
-	q.moved()
+	q.noteMoved()
 }
 
 // Relist gives a waiter for the slots of the i-th charge its lost place back, and

@@ -22,9 +22,9 @@ const (
 	fastStep  = 20 * time.Millisecond
 )
 
-// measured adds the length of a saved step, without the wait for its rows, to a moving average of about eight steps. The average decides whether callers share steps, and
-// whether the node plans its passes.
-func (k *worker) measured(took time.Duration) {
+// noteLength adds the length of a saved step, without the wait for its rows, to a moving average of about eight steps. The average decides whether callers share steps,
+// and whether the node plans its passes.
+func (k *worker) noteLength(took time.Duration) {
 	k.mu.Lock()
 	k.takes += (took - k.takes) / 8
 	plans := cheapStep <= k.takes

@@ -265,13 +265,13 @@ func (st *step) serveOwn(key ledger.Key, w *waiter, pass *ledger.Pass) (served b
 		w.turns++
 		comes := q.Serve(&c.Waiter, key)
 		pass.Served(q, comes)
-		st.served(c, q, comes)
+		st.noteServed(c, q, comes)
 	})
 	return served
 }
 
-// served notes that a caller had its turn: it is woken or, if it waits in a second line now, that line is served.
-func (st *step) served(c *Caller, q *ledger.Request, comes bool) {
+// noteServed notes that a caller had its turn: it is woken or, if it waits in a second line now, that line is served.
+func (st *step) noteServed(c *Caller, q *ledger.Request, comes bool) {
 	if ready := c.Served(q, comes); ready != nil {
 		st.wake = append(st.wake, ready)
 		return
@@ -313,7 +313,7 @@ func (st *step) relist(key ledger.Key, r *ledger.Row) {
 
 				// A pass goes through this line anyway.
 				if in, _, waits := c.Line(); !waits || in != key {
-					st.served(c, q, false)
+					st.noteServed(c, q, false)
 				}
 			})
 		}

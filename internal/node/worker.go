@@ -340,9 +340,9 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 	switch {
 	case err == nil:
 		// The wait for other nodes is no part of the length.
-		k.measured(time.Since(hadRows))
+		k.noteLength(time.Since(hadRows))
 		k.away.Store(nil)
-		k.saved()
+		k.endSaved()
 		if len(lines) > 0 {
 			k.noteVain(vain)
 		}
@@ -353,11 +353,11 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 		// Callers that can wait stay in the queue until the backend is back; all others get the error.
 		var waiting []*op
 		waiting, batch = partition(batch, (*op).canWait)
-		k.failed(batch, false)
+		k.endFailed(batch, false)
 		k.rest(waiting, err)
 
 	default:
-		k.failed(batch, errors.Is(err, ErrUnsure))
+		k.endFailed(batch, errors.Is(err, ErrUnsure))
 	}
 
 	// The news that this step should have gone through are not lost.
@@ -423,8 +423,8 @@ func (k *worker) giveBack(o *op) {
 	k.post(ownUndo(cancel, o))
 }
 
-// saved brings the memory up to date, wakes callers, tells watches and sets the timers of lines, after a step whose rows were saved.
-func (k *worker) saved() {
+// endSaved brings the memory up to date, wakes callers, tells watches and sets the timers of lines, after a step whose rows were saved.
+func (k *worker) endSaved() {
 	k.state.Lock()
 	defer k.state.Unlock()
 
@@ -478,8 +478,8 @@ func (k *worker) deliver(b *store.Booking) (g store.Grant, ok bool) {
 	return g, ok
 }
 
-// failed forgets a step that was not saved or, if unsure, may have been saved. It keeps in owed what the batch must do all the same: see owedBy.
-func (k *worker) failed(batch []*op, unsure bool) {
+// endFailed forgets a step that was not saved or, if unsure, may have been saved. It keeps in owed what the batch must do all the same: see owedBy.
+func (k *worker) endFailed(batch []*op, unsure bool) {
 	k.state.Lock()
 	defer k.state.Unlock()
 
