@@ -203,12 +203,12 @@ func boundCall(ctx context.Context) (context.Context, context.CancelFunc) {
 		maxWait, byDefault = defaultMaxWait, true
 	}
 
-	over := acquire.ErrWaitOver
+	cause := acquire.ErrWaitOver
 	if byDefault {
-		over = acquire.ErrDefaultWaitOver
+		cause = acquire.ErrDefaultWaitOver
 	}
 
-	return context.WithTimeoutCause(ctx, maxWait, over)
+	return context.WithTimeoutCause(ctx, maxWait, cause)
 }
 
 // An engine is what all callers of a [Transport], or of limiters that belong

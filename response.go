@@ -384,15 +384,15 @@ func (r *roundTrip) reportUse(f feedback) {
 
 	// Quotas come after the costs, because the upstream's quota takes the true costs into account.
 	for _, q := range f.quotas {
-		late := now() - f.arrived
+		passed := now() - f.arrived
 
 		// Leave out a quota whose window is over by now. The flow of a bucket, and a told limit, hold beyond the window.
-		over := q.Reset <= late && q.charge.Limit.Kind() != store.KindTokenBucket && !tells(q.charge, q.Quota)
+		over := q.Reset <= passed && q.charge.Limit.Kind() != store.KindTokenBucket && !tells(q.charge, q.Quota)
 		if over {
 			continue
 		}
 
-		q.Age, q.Reset = q.Age+late, max(0, q.Reset-late)
+		q.Age, q.Reset = q.Age+passed, max(0, q.Reset-passed)
 
 		// lowerQuota tells the observer of its error.
 		r.callStore(func(ctx context.Context) { _ = r.lowerQuota(ctx, q) })

@@ -268,9 +268,9 @@ func Events(resp *http.Response, read func(data []byte) (cost int)) throttle.Met
 	m := &events{read: read, cost: -1}
 	switch media := mediaType(resp); media {
 	case "text/event-stream":
-		m.split = (*events).eventLine
+		m.split = (*events).readEventLine
 	case "application/x-ndjson", "application/jsonl", "application/stream+json":
-		m.split = (*events).jsonLine
+		m.split = (*events).readJSONLine
 	default:
 		if !document(media) {
 			return nil
@@ -372,8 +372,8 @@ func (m *events) endLine() {
 	m.line.reset()
 }
 
-// eventLine reads a line of an event stream. An empty line ends an event.
-func (m *events) eventLine() {
+// readEventLine reads a line of an event stream. An empty line ends an event.
+func (m *events) readEventLine() {
 	line := m.line.bytes
 	data, isData := bytes.CutPrefix(line, []byte("data:"))
 	switch {
@@ -400,8 +400,8 @@ func (m *events) endEvent() {
 	m.data.reset()
 }
 
-// jsonLine reads a line of a stream of JSON.
-func (m *events) jsonLine() {
+// readJSONLine reads a line of a stream of JSON.
+func (m *events) readJSONLine() {
 	if len(m.line.bytes) > 0 {
 		m.take(m.line.bytes)
 	}

@@ -173,7 +173,7 @@ func (s *Store) Settle(_ context.Context, b *store.Booking, g store.Grant, costs
 // Pause implements [store.Store].
 func (s *Store) Pause(_ context.Context, c store.Charge, d time.Duration) error {
 	// Only a row can be closed, and an unlimited budget may have none.
-	s.keep(c)
+	s.makeRow(c)
 
 	// now has cut off a part of a microsecond, by which the pause would end early.
 	s.change(only(c), func(q *ledger.Request) { q.Pause(d + s.clock.since(q.Now)) })
@@ -182,7 +182,7 @@ func (s *Store) Pause(_ context.Context, c store.Charge, d time.Duration) error 
 
 // Refuse implements [store.Store].
 func (s *Store) Refuse(_ context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
-	s.keep(c)
+	s.makeRow(c)
 
 	s.change(only(c), func(q *ledger.Request) {
 		// A refusal without a length closes nothing.
@@ -243,8 +243,8 @@ func only(c store.Charge) *store.Booking {
 // shard returns the shard of a budget.
 func (s *Store) shard(b *store.Budget) *shard { return &s.shards[b.Key[0]] }
 
-// keep makes the row of a budget that is about to be closed, if there is none.
-func (s *Store) keep(c store.Charge) {
+// makeRow makes the row of a budget that is about to be closed, if there is none.
+func (s *Store) makeRow(c store.Charge) {
 	sh := s.shard(&c.Budget)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -389,9 +389,9 @@ func (a *appointments) make(now int64, c *store.Charge, wait time.Duration, agai
 		a.all = make(map[ledger.Key]ledger.Appointments)
 	}
 
-	of := a.all[c.Budget.Key]
-	in := of.Make(now, c, wait, again)
-	a.all[c.Budget.Key] = of
+	own := a.all[c.Budget.Key]
+	comesIn := own.Make(now, c, wait, again)
+	a.all[c.Budget.Key] = own
 
-	return in
+	return comesIn
 }

@@ -522,8 +522,8 @@ func (rs *reports) awaitedBy(charges []store.Charge) (all []chan struct{}) {
 // awaitReports waits until all reports that lower one of the caller's budgets are over, for at most ReportTime, or until ctx
 // ends.
 func (c *Caller) awaitReports(ctx context.Context) {
-	all := c.engine.reports.awaitedBy(c.Booking.Charges)
-	if len(all) == 0 {
+	awaited := c.engine.reports.awaitedBy(c.Booking.Charges)
+	if len(awaited) == 0 {
 		return
 	}
 
@@ -531,7 +531,7 @@ func (c *Caller) awaitReports(ctx context.Context) {
 	timer := time.NewTimer(c.ReportTime())
 	defer timer.Stop()
 
-	for _, over := range all {
+	for _, over := range awaited {
 		select {
 		case <-over:
 		case <-timer.C:

@@ -177,11 +177,11 @@ func (r *Row) bound() {
 		best, width, inTail := -1, int64(0), true
 		for i := range len(r.entries) - 1 {
 			e, next := &r.entries[i], &r.entries[i+1]
-			w, late := next.last-e.first, next.last > tail
+			w, reachesTail := next.last-e.first, next.last > tail
 			alike := e.last > r.seen || next.last <= r.seen
-			better := best < 0 || (inTail && !late) || (inTail == late && w < width)
+			better := best < 0 || (inTail && !reachesTail) || (inTail == reachesTail && w < width)
 			if alike && better {
-				best, width, inTail = i, w, late
+				best, width, inTail = i, w, reachesTail
 			}
 		}
 		r.join(best)

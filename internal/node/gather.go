@@ -88,12 +88,12 @@ func (k *worker) confirm(ctx context.Context, w *Watch) (ok, answered bool) {
 
 	// Other nodes may hold up the step. After Punctual the caller reads the rows by itself: a later answer would find the start stale, and a new
 	// start would cost two steps more, just when steps wait for each other.
-	late := time.NewTimer(Punctual)
-	defer late.Stop()
+	timer := time.NewTimer(Punctual)
+	defer timer.Stop()
 	select {
 	case ok, answered = <-c.answer:
 		return ok, answered
-	case <-late.C:
+	case <-timer.C:
 	case <-ctx.Done():
 	}
 
@@ -179,18 +179,18 @@ func (k *worker) noteWait(b *store.Booking, g *store.Grant) {
 	defer k.mu.Unlock()
 
 	now := time.Now()
-	all := &k.gathering
+	gathering := &k.gathering
 	key := b.Charges[g.HeldBy].Budget.Key
-	l := all.lines[key]
+	l := gathering.lines[key]
 	if l == nil {
 		// Forget the lines that are over, before the map grows without end.
-		if len(all.lines) >= all.sweep {
-			maps.DeleteFunc(all.lines, func(_ ledger.Key, l *longLine) bool { return l.wait(len(l.until)-1, now) == 0 })
-			all.sweep = max(sweepFrom, 2*len(all.lines))
+		if len(gathering.lines) >= gathering.sweep {
+			maps.DeleteFunc(gathering.lines, func(_ ledger.Key, l *longLine) bool { return l.wait(len(l.until)-1, now) == 0 })
+			gathering.sweep = max(sweepFrom, 2*len(gathering.lines))
 		}
 
 		l = new(longLine)
-		all.lines[key] = l
+		gathering.lines[key] = l
 	}
 
 	l.until[classOf(b)] = now.Add(g.Wait)
@@ -266,23 +266,23 @@ func (k *worker) gather(o *op, key ledger.Key) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 
-	all := &k.gathering
-	patience := all.patience(&o.booking, key, o.came)
+	gathering := &k.gathering
+	patience := gathering.patience(&o.booking, key, o.came)
 	if patience <= 0 {
 		return false
 	}
 
 	// The least patient newcomer decides when all of them go.
 	ends := o.came.Add(patience)
-	if len(all.ops) == 0 || ends.Before(all.ends) {
-		all.ends = ends
-		if all.timer != nil {
-			all.timer.Stop()
+	if len(gathering.ops) == 0 || ends.Before(gathering.ends) {
+		gathering.ends = ends
+		if gathering.timer != nil {
+			gathering.timer.Stop()
 		}
-		all.timer = time.AfterFunc(patience, k.flush)
+		gathering.timer = time.AfterFunc(patience, k.flush)
 	}
 
-	all.ops = append(all.ops, o)
+	gathering.ops = append(gathering.ops, o)
 	return true
 }
 

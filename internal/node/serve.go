@@ -191,10 +191,10 @@ func (st *step) sample(key ledger.Key) (b *store.Booking, waits bool) {
 		return nil, false
 	}
 
-	of := w.caller().Booking()
+	booking := w.caller().Booking()
 	return &store.Booking{
-		Charges: []store.Charge{chargeOf(of, key)},
-		MaxWait: store.AnyWait, Horizon: of.Horizon, Spread: of.Spread,
+		Charges: []store.Charge{chargeOf(booking, key)},
+		MaxWait: store.AnyWait, Horizon: booking.Horizon, Spread: booking.Spread,
 	}, true
 }
 

@@ -183,9 +183,9 @@ func (st *step) save() {
 	m.doubts -= st.resolved
 }
 
-// asked returns from when on other nodes may ask this node to come to a line, a time of the store's clock: the earliest of the times by which this node comes to its
+// askedFrom returns from when on other nodes may ask this node to come to a line, a time of the store's clock: the earliest of the times by which this node comes to its
 // lines anyway. It returns false if no caller of this node waits in a line.
-func (st *step) asked() (from int64, waits bool) {
+func (st *step) askedFrom() (from int64, waits bool) {
 	from = math.MaxInt64
 
 	// A line may have waiters only in saved, only in changed, or in both: hasAny looks at both.
@@ -362,8 +362,8 @@ func (st *step) holding(key ledger.Key) holding {
 	return st.memory.held[key]
 }
 
-// holds notes slots that a caller holds from now on, or with a negative sign not any more.
-func (st *step) holds(b *store.Booking, sign int) {
+// noteHeld notes slots that a caller holds from now on, or with a negative sign not any more.
+func (st *step) noteHeld(b *store.Booking, sign int) {
 	for i := range b.Charges {
 		c := &b.Charges[i]
 		if c.Limit.Kind() != store.KindConcurrency {
@@ -447,7 +447,7 @@ func (st *step) book(b *store.Booking, g *store.Grant) {
 		st.meet(b, key)
 	}
 	if g.OK && g.Wait == 0 && holdsSlots(b) {
-		st.holds(b, 1)
+		st.noteHeld(b, 1)
 	}
 }
 
@@ -504,7 +504,7 @@ func (st *step) cancel(b *store.Booking, g store.Grant, asked int64) {
 	}
 	st.change(b, func(q *ledger.Request) { q.Cancel(g) })
 	if g.OK && g.Wait == 0 && holdsSlots(b) {
-		st.holds(b, -1)
+		st.noteHeld(b, -1)
 	}
 }
 
@@ -524,7 +524,7 @@ func cancel(st *step, o *op) { st.cancel(&o.booking, o.grant, o.nth) }
 // release ends what an op holds of its Concurrency charges.
 func release(st *step, o *op) {
 	st.change(&o.booking, (*ledger.Request).Release)
-	st.holds(&o.booking, -1)
+	st.noteHeld(&o.booking, -1)
 }
 
 // withdraw is done in place of a booking whose caller has left: it books nothing, and gives back what the caller

@@ -327,7 +327,7 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 		}
 
 		k.step.settle()
-		k.step.told.Asked, k.step.told.Waits = k.step.asked()
+		k.step.told.Asked, k.step.told.Waits = k.step.askedFrom()
 		k.step.told.Slots = k.step.usesSlots()
 		return k.step.told
 	})
