@@ -54,38 +54,45 @@ func (e *LimitError) Error() string {
 		return head + fmt.Sprintf("a cost of %d can never fit", e.cost)
 	case e.RetryAfter == Never:
 		return head + "the next window is too far away to book a start in"
-	}
-
-	// First comes why the caller has to wait, and for how long.
-	text := head + "would wait " + brief(e.RetryAfter)
-	switch {
 	case e.Shares > 0:
 		return head + fmt.Sprintf("callers of %d other shares wait, and the store tells no more apart", e.Shares)
-	case e.RetryAfter == 0:
-		text = head + "no room yet"
-	case e.Paused && e.Note != (store.PauseNote{}):
-		text = head + e.Note.String() + ", would wait " + brief(e.RetryAfter)
-	case e.Paused:
-		text = head + "closed by a penalty, would wait " + brief(e.RetryAfter)
 	}
 
-	// Then comes the bound that is shorter than the wait.
+	// The bound is shorter than the wait.
+	return head + e.wait() + e.bound()
+}
+
+// wait says why the caller would have had to wait, and for how long.
+func (e *LimitError) wait() string {
+	wait := "would wait " + brief(e.RetryAfter)
+	switch {
+	case e.RetryAfter == 0:
+		return "no room yet"
+	case e.Paused && e.Note != (store.PauseNote{}):
+		return e.Note.String() + ", " + wait
+	case e.Paused:
+		return "closed by a penalty, " + wait
+	}
+	return wait
+}
+
+// bound says what bounded the caller's wait, or "" if nothing did.
+func (e *LimitError) bound() string {
 	switch {
 	case e.boundedBy == acquire.BoundNone:
-		return text
+		return ""
 	case e.boundedBy == acquire.BoundDefaultOver:
-		return text + ", but waited the default of one minute; set MaxWait"
+		return ", but waited the default of one minute; set MaxWait"
 	case e.boundedBy == acquire.BoundDefault:
-		return text + ", but waits at most the default of one minute; set MaxWait"
+		return ", but waits at most the default of one minute; set MaxWait"
 	case e.boundedBy == acquire.BoundMaxWaitOver:
-		return text + ", but MaxWait is over"
+		return ", but MaxWait is over"
 	case e.couldWait <= 0:
-		return text + ", but may not wait at all"
+		return ", but may not wait at all"
 	case e.boundedBy == acquire.BoundDeadline:
-		return text + ", but the deadline is in " + brief(e.couldWait)
+		return ", but the deadline is in " + brief(e.couldWait)
 	}
-
-	return text + ", but MaxWait is " + brief(e.couldWait)
+	return ", but MaxWait is " + brief(e.couldWait)
 }
 
 // Is reports whether target is [ErrLimited].

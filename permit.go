@@ -409,18 +409,14 @@ func (p *Permit) tellBudgets(ctx context.Context, a Answer, policies []string, i
 		return &ConfigError{policyOf(policies, charges), "Answer", err}
 	}
 
-	for _, name := range policies {
-		if !slices.ContainsFunc(charges, func(c *store.Charge) bool { return c.Budget.Policy == name }) {
-			return &ConfigError{name, "Name", errors.New("the permit has no policy of this name")}
-		}
+	meant, err := chargesMeant(charges, policies, isMeant)
+	if err != nil {
+		return err
 	}
 
-	meant := slices.DeleteFunc(charges, func(c *store.Charge) bool { return !isMeant(c) })
-	switch {
-	case len(meant) == 0 && len(policies) == 0:
-		return nil // no policy holds the work
-	case len(meant) == 0:
-		return &ConfigError{policies[0], "Key", errors.New("the permit has no budget of this policy and key")}
+	// No policy holds the work.
+	if len(meant) == 0 {
+		return nil
 	}
 
 	// A cost and a quota are about one budget, and it must be clear which.
@@ -461,6 +457,22 @@ func (p *Permit) tellBudgets(ctx context.Context, a Answer, policies []string, i
 	}
 
 	return errors.Join(errs...)
+}
+
+// chargesMeant returns the charges for which isMeant is true. It returns an error if a permit with those charges has none
+// of a policy that the caller named, or none that is meant although the caller named a policy.
+func chargesMeant(charges []*store.Charge, policies []string, isMeant func(*store.Charge) bool) ([]*store.Charge, error) {
+	for _, name := range policies {
+		if !slices.ContainsFunc(charges, func(c *store.Charge) bool { return c.Budget.Policy == name }) {
+			return nil, &ConfigError{name, "Name", errors.New("the permit has no policy of this name")}
+		}
+	}
+
+	meant := slices.DeleteFunc(charges, func(c *store.Charge) bool { return !isMeant(c) })
+	if len(meant) == 0 && len(policies) > 0 {
+		return nil, &ConfigError{policies[0], "Key", errors.New("the permit has no budget of this policy and key")}
+	}
+	return meant, nil
 }
 
 // policyOf returns the policy that an error names: the first named policy, or the policy of

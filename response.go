@@ -44,26 +44,45 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 	f := r.readFeedback(resp)
 	r.mark(resp, f)
 
-	switch {
-	case f.isEmpty():
-		return // there is nothing to tell the store
+	// There is nothing to tell the store.
+	if f.isEmpty() {
+		return
+	}
 
 	// A store in memory is told at once, which takes no time, so the store knows everything when the caller gets the response.
-	case r.inMemory:
+	if r.inMemory {
 		r.reportPenalties(f)
 		r.markAgain(resp, f)
 		r.reportUse(f)
 		return
 	}
 
-	// A store far away is told in the background, unless a penalty closes a budget for the caller's next attempt.
 	r.toBeTold = true
-	switch {
-	case r.holdsNobody(f) && r.Uncounted(): // not reported, because the store is away: each response would leave a report behind
-	case r.Uncounted(): // throttle is off, so no response waits for its report
+	if r.Uncounted() {
+		r.reportUncounted(f)
+	} else {
+		r.reportFarAway(resp, f)
+	}
+}
+
+// reportUncounted tells the store of the feedback on a request that started uncounted: the store is away, or
+// throttle is off. No response waits for such a report.
+func (r *roundTrip) reportUncounted(f feedback) {
+	// While the store is away each response would leave a report behind, so only reports that hold callers are made.
+	if !r.holdsNobody(f) {
 		r.reportInBackground(f)
-	case (f.penalties == nil || r.holdsNobody(f)) && r.reportInBackground(f): // reported in the background
-	default:
+	}
+}
+
+// reportFarAway tells a store far away of a feedback: in the background, unless a penalty closes a budget for the
+// caller's next attempt, or too many reports are under way.
+func (r *roundTrip) reportFarAway(resp *http.Response, f feedback) {
+	underWay := false
+	if f.penalties == nil || r.holdsNobody(f) {
+		underWay = r.reportInBackground(f)
+	}
+
+	if !underWay {
 		r.reportFirst(resp, f)
 	}
 }

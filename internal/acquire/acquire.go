@@ -690,6 +690,7 @@ func (c *Caller) revalidate(ctx context.Context) error {
 	c.endStoreCall()
 	c.validatedAt = Now()
 	c.validateRTT = c.validatedAt - asked
+	c.engine.confirmTook.add(c.validateRTT, c.validatedAt)
 
 	switch {
 	case err != nil:

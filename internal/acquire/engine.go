@@ -22,6 +22,7 @@ type Engine struct {
 	LongWait time.Duration                // how long a caller is held before Observe is told that it still waits, or 0 for never
 
 	rtt          rttEstimator // how long the store's answers without a start take
+	confirmTook  rttEstimator // how long the store takes to confirm a start
 	grantAge     rttEstimator // how old starts are at the most: a store may know how long ago it booked them
 	estimates    estimates    // how wrong the estimated costs of policies are
 	heldByPolicy sync.Map     // of *atomic.Int64: how many callers each policy holds

@@ -556,13 +556,18 @@ func (c *Caller) needsRevalidationAt(at time.Duration) bool {
 }
 
 // revalidateLead returns how long before the start the store is asked to confirm the start: as long as the store
-// takes to answer, and validFor at the least, because an answer counts for that long. So an answer that is late by
+// takes to answer, and validFor more, because an answer counts for that long. So an answer that is late by
 // as much is still in time. A store in memory answers in no time, and is asked at the start.
+//
+// The answers of a slow store take uneven times, so nearly all of them are waited for, but not for more than one and a half times the usual: what an
+// answer says is half a round trip old when it comes, and must not be older than a round trip and validFor at the start.
 func (c *Caller) revalidateLead() time.Duration {
 	if c.Grant.Age == 0 {
 		return 0
 	}
-	return max(validFor, c.slowAnswer())
+
+	slow := c.slowAnswer()
+	return validFor + min(max(slow, c.engine.confirmTook.upper()), slow*3/2)
 }
 
 // slowAnswer returns how long the store takes to answer if that is longer than validFor, and otherwise 0. The

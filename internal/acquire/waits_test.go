@@ -114,6 +114,27 @@ func TestP4_AWaiterKeepsItsSpread(t *testing.T) {
 	}
 }
 
+// TestP11_HowEarlyAStartIsConfirmed: a caller asks early enough for nearly all answers, but not so early that the answer is older than a round trip at the start.
+func TestP11_HowEarlyAStartIsConfirmed(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct{ age, confirmTook, lead time.Duration }{
+		{0, 40 * ms, 0}, // in memory
+		{ms, 0, 5 * ms},
+		{ms, 200 * ms, 5 * ms}, // near, after hiccups
+		{40 * ms, 0, 45 * ms},  // far, before the first answer
+		{40 * ms, 30 * ms, 45 * ms},
+		{40 * ms, 48 * ms, 53 * ms},
+		{40 * ms, 500 * ms, 65 * ms},
+	} {
+		caller, e := new(Caller), &Engine{Store: new(replacingStore), Errors: plainErrors{}}
+		caller.Init(e)
+		caller.Grant.Age = c.age
+		e.grantAge.estimate.Store(int64(c.age))
+		e.confirmTook.estimate.Store(int64(c.confirmTook))
+		require.Equal(t, c.lead, caller.revalidateLead(), "%+v", c)
+	}
+}
+
 // A replacingStore notes what a caller asks for, and gives it.
 type replacingStore struct {
 	*randomStore

@@ -268,9 +268,10 @@ func (q *Request) stand(w *Waiter, turn Key) {
 	q.giveBackInstead()
 
 	// Set from when on each search looks for the start.
+	soonest := q.soonest()
 	for i := range q.Searches {
 		s := &q.Searches[i]
-		q.begin(s, q.Now+Micros(b.NotBefore))
+		q.begin(s, soonest)
 
 		// A caller keeps behind the starts for which others waited, unless it stood in this line before them.
 		if _, known := w.arrival(q.key(i)); !w.lost && (!known || w.turn == q.key(i)) {
@@ -288,7 +289,7 @@ func (q *Request) stand(w *Waiter, turn Key) {
 	switch {
 	// No line holds the caller: book its start.
 	case at < 0:
-		q.start(q.find(q.Now + Micros(b.NotBefore)))
+		q.start(q.find(soonest))
 		if g.OK {
 			q.count(w)
 		}
@@ -316,6 +317,17 @@ func (q *Request) stand(w *Waiter, turn Key) {
 	if w.stand == nil && (g.OK || !q.Waits) {
 		q.settle(w)
 	}
+}
+
+// soonest returns from when on a start is looked for: not before the caller hears of it, if the caller may wait that long. A caller that needs slots
+// gets them only with a start that is now.
+func (q *Request) soonest() int64 {
+	b := q.Booking
+	from := Micros(b.NotBefore)
+	if !q.needsSlots && (b.MaxWait < 0 || q.Notice < Micros(b.MaxWait)) {
+		from = max(from, q.Notice)
+	}
+	return q.Now + from
 }
 
 // refuse refuses a caller that may not wait until its turn in the line of a

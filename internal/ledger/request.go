@@ -43,6 +43,10 @@ type Request struct {
 	// for others to share a step. Its arrival is earlier by Late.
 	Late int64
 
+	// Notice is how many microseconds pass, at the least, until a caller in line hears of a start that is booked now, because the rows are saved first.
+	// Such a caller gets no earlier start: it could not use one in time.
+	Notice int64
+
 	early    int64 // the start at which a waiter is served before earlier waiters. Zero means that it is the first. See Pass.
 	earlyKey Key   // the budget in whose line that is
 

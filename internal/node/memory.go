@@ -25,7 +25,8 @@ type memory struct {
 	timers   map[ledger.Key]*time.Timer // of lines whose head is a waiter of this node
 	passes   map[ledger.Key]passed      // the last pass through each line in which callers of this node wait
 
-	plans bool // the node plans its passes: see gather.go
+	plans  bool          // the node plans its passes: see gather.go
+	saving time.Duration // how long it takes at the least, after a step has its rows, until they are saved: see noteSaving
 }
 
 func newMemory(o Options, isDead func(node, heard int64) bool) memory {
@@ -53,6 +54,12 @@ func (m *memory) freshFor(key ledger.Key, every time.Duration) time.Duration {
 		return 0
 	}
 	return max(0, every-time.Since(p.at))
+}
+
+// noteSaving notes how long a step took to save its rows. A step that was faster than the steps before counts at once. A slower step raises the
+// estimate by little, so that it stays near the shortest: no start is to be later than its caller needs.
+func (m *memory) noteSaving(took time.Duration) {
+	m.saving = min(took, m.saving*5/4+time.Millisecond)
 }
 
 // A holding is what callers of this node hold of a Concurrency budget.

@@ -214,8 +214,13 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 		s.worker.noteWait(&o.booking, &g)
 
 		// The clock was read between asked and received. The start is as old as it can be, and the wait is as long as it can be: a caller
-		// that went on before its start would come too close to the starts before.
-		g.Age += max(0, time.Since(o.asked))
+		// that went on before its start would come too close to the starts before. Of a start that is still to come
+		// only the clock is in doubt.
+		age := max(0, time.Since(o.asked))
+		if g.OK && g.Wait > 0 {
+			age = max(o.received.Sub(o.asked), age-g.Wait)
+		}
+		g.Age += age
 
 		// Where steps are long, the answer to a caller in line is as old as the whole step, with the wait for other nodes. By this age the caller decides
 		// how far ahead it wants its start, so that the node need not come to the line more often.

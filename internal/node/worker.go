@@ -429,6 +429,7 @@ func (k *worker) endSaved() {
 	defer k.state.Unlock()
 
 	st := &k.step
+	k.memory.noteSaving(time.Since(st.rows.Received()))
 	st.save()
 
 	// A caller that wakes now finds its start: deliver looks under the same lock.

@@ -233,16 +233,66 @@ func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 	now := time.Now()
 	p.events.step(now)
 
-	r := &reading{At: now, Kind: kindProcess}
-	statuses, notes := make(map[[16]byte]throttle.Status), make(map[[16]byte]store.PauseNote)
-
 	// Ask the store before the mutex is taken.
-	shown := all[:0]
+	all, known, err := p.ask(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	rate := s.ratesOf(all, now)
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	r := &reading{At: now, Kind: kindProcess, Closed: make(map[string][]band)}
+	for i := range all {
+		t := &all[i]
+		key := t.charge.Budget.Key
+		b := budgetOf(&t.charge, known[key].status, average(float64(t.cost), float64(t.starts)), now)
+		before := rate.last[key] // the zero tracked for a new budget
+		b.Starts, b.Cost = rate.of(t.starts-before.starts), rate.of(t.cost-before.cost)
+		note := known[key].note
+		b.By, b.Reason = fleet.Clean(note.By, longestName), fleet.Clean(note.Reason, longestReason)
+		b.Waits, b.Shadowed = p.events.of(t.charge.Budget.Policy, t.charge.Shadow)
+
+		ended, last := splitBands(p.closed[key], now)
+		b.Since, b.Closer = last.From, last.Closer
+		if len(ended) > 0 {
+			r.Closed[b.ID] = append(r.Closed[b.ID], ended...)
+		}
+		r.Budgets = append(r.Budgets, b)
+	}
+	p.forgetClosed(now)
+
+	// Count the budgets of the node before the list is cut.
+	r.Nodes = []node{p.node(len(r.Budgets), rate.of(rate.requests))}
+	sortBudgets(r.Budgets)
+	r.cut(s.budgets)
+
+	// A full shard has lost one budget at least.
+	if p.counts.full.Load() {
+		r.BudgetsLeftOut++
+	}
+
+	r.Acts = slices.Clone(p.acts)
+	return r, nil
+}
+
+// A knownBudget is what the store knows of a budget, and why the budget was paused.
+type knownBudget struct {
+	status throttle.Status
+	note   store.PauseNote
+}
+
+// ask asks the store about budgets, and forgets those that are idle. It returns the others, and by key what the
+// store knows of them.
+func (p *Process) ask(ctx context.Context, all []tracked) ([]tracked, map[[16]byte]knownBudget, error) {
+	known := make(map[[16]byte]knownBudget)
+	kept := all[:0]
 	for i := range all {
 		t := &all[i]
 		st, err := p.Status(ctx, t.charge)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 
 		// Only the store knows whether a budget that is idle is closed, or has callers in line.
@@ -251,65 +301,38 @@ func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 		}
 
 		key := t.charge.Budget.Key
-		statuses[key], notes[key] = st, p.PauseNote(t.charge.Budget)
+		note := p.PauseNote(t.charge.Budget)
 		if p.isOutlasted(key, st.Paused) {
-			notes[key] = store.PauseNote{}
+			note = store.PauseNote{}
 		}
-		shown = append(shown, *t)
+		known[key] = knownBudget{st, note}
+		kept = append(kept, *t)
 	}
-	all = shown
+	return kept, known, nil
+}
 
-	rate := s.ratesOf(all, now)
-
-	p.mu.Lock()
-	defer p.mu.Unlock()
-
-	r.Closed = make(map[string][]band)
-	for i := range all {
-		t := &all[i]
-		key := t.charge.Budget.Key
-		b := budgetOf(&t.charge, statuses[key], average(float64(t.cost), float64(t.starts)), now)
-		before := rate.last[key] // the zero tracked for a new budget
-		b.Starts, b.Cost = rate.of(t.starts-before.starts), rate.of(t.cost-before.cost)
-		note := notes[key]
-		b.By, b.Reason = fleet.Clean(note.By, longestName), fleet.Clean(note.Reason, longestReason)
-		b.Waits, b.Shadowed = p.events.of(t.charge.Budget.Policy, t.charge.Shadow)
-
-		var last band // the band in force that ends last
-		for _, c := range p.closed[key] {
-			if c.Until <= now.UnixMilli() {
-				r.Closed[b.ID] = append(r.Closed[b.ID], c)
-			} else if c.Until >= last.Until {
-				last = c
-				b.Since, b.Closer = c.From, c.Closer
-			}
+// splitBands returns the closures that are over, and the closure in force that ends last, or a zero band.
+func splitBands(all []band, now time.Time) (ended []band, last band) {
+	for _, c := range all {
+		if c.Until <= now.UnixMilli() {
+			ended = append(ended, c)
+		} else if c.Until >= last.Until {
+			last = c
 		}
-
-		r.Budgets = append(r.Budgets, b)
 	}
+	return ended, last
+}
 
-	p.forgetClosed(now)
-
-	// A full shard has lost one budget at least.
-	if p.counts.full.Load() {
-		r.BudgetsLeftOut = 1
-	}
-
-	sortBudgets(r.Budgets)
-	r.BudgetsLeftOut += max(0, len(r.Budgets)-s.budgets)
-
-	// Count the budgets of the node before the list is cut.
-	r.Nodes = []node{p.node(len(r.Budgets), rate.of(rate.requests))}
-	shownBudgets := min(len(r.Budgets), s.budgets)
-	for _, b := range r.Budgets[shownBudgets:] {
+// cut cuts the list of budgets to a length, and counts those that are left out.
+func (r *reading) cut(length int) {
+	length = min(length, len(r.Budgets))
+	for _, b := range r.Budgets[length:] {
+		r.BudgetsLeftOut++
 		if b.Until > 0 && !b.Shadow {
 			r.ClosedLeftOut++
 		}
 	}
-	r.Budgets = r.Budgets[:shownBudgets]
-	r.Acts = slices.Clone(p.acts)
-
-	return r, nil
+	r.Budgets = r.Budgets[:length]
 }
 
 // forgetClosed forgets bands that ended a day ago, and notes of pauses that are over. The mutex is held.

@@ -32,7 +32,7 @@ type moment struct {
 
 // holds reports whether a request could not start at once.
 func (m *moment) holds() bool {
-	full := m.Kind == inFlight && m.Used >= m.Capacity
+	full := m.Kind == inFlight && m.isFull()
 	return m.Left > 0 || m.Wait != 0 || m.Waiting > 0 || full
 }
 
@@ -59,59 +59,18 @@ func (m *moment) reason() phrase {
 
 // cause explains what keeps the next request from starting.
 func (m *moment) cause() phrase {
-	length := phrase{span(m.Wait), spanChinese(m.Wait)}
-
-	// Closures come first: they hold requests whatever the counts are.
 	switch {
-	case m.Left > 0 && m.By != "":
-		return phrase{
-			fmt.Sprintf("%s paused it%s; it opens in %s.", m.By, quoted(": “%s”", m.Reason), span(m.Left)),
-			fmt.Sprintf("%s人工暂停了这份限额%s，%s后恢复。", besideChinese(m.By), quoted("，原因是“%s”", m.Reason), spanChinese(m.Left)),
-		}
-
-	case m.Left > 0 && m.Closer == fleet.ByProgram:
-		return phrase{
-			fmt.Sprintf("A program paused it; it opens in %s.", span(m.Left)),
-			fmt.Sprintf("程序自己暂停了这份限额，%s后恢复。", spanChinese(m.Left)),
-		}
-
+	// Closures come first: they hold requests whatever the counts are.
 	case m.Left > 0:
-		return phrase{
-			fmt.Sprintf("The upstream refused a request, so nothing starts for another %s%s.", span(m.Left), m.repeated().English),
-			fmt.Sprintf("对方拒绝过请求，限额自动暂停，%s后恢复%s。", spanChinese(m.Left), m.repeated().Chinese),
-		}
-
-	// Wait is 0 for slots: nobody knows when a request ends.
-	case m.Kind == inFlight && m.Used >= m.Capacity:
-		return phrase{
-			fmt.Sprintf("%s in use: the next request starts when another one ends.", allSlots(m.Capacity)),
-			fmt.Sprintf("同时最多 %d 个，已经占满，要等前面的请求结束。", m.Capacity),
-		}
-
-	case m.Kind == inFlight && m.Waiting > 0:
-		return phrase{
-			fmt.Sprintf("%d of %d slots are in use, and those who came first take the others.", m.Used, m.Capacity),
-			fmt.Sprintf("同时最多 %d 个，已占 %d 个，其余的先给排在前面的请求。", m.Capacity, m.Used),
-		}
-
-	case m.Wait == 0 && m.Waiting > 0:
-		return phrase{"There is room here: those who wait start in a moment, or another limit holds them.", "这里有余量：排队的马上放行，或者在等别的限额。"}
-	case m.Wait == 0 && m.Capacity > 0 && m.Kind != spaced:
-		return phrase{
-			fmt.Sprintf("Nothing holds a request: %d of %d are used.", m.Used, m.Capacity),
-			fmt.Sprintf("不用排队：限额 %d，用了 %d。", m.Capacity, m.Used),
-		}
-
+		return m.closure()
+	case m.Kind == inFlight && (m.isFull() || m.Waiting > 0): // Wait is 0 for slots: nobody knows when a request ends
+		return m.slots()
 	case m.Wait == 0:
-		return phrase{"Nothing holds a request.", "不用排队。"}
+		return m.room()
 	case m.Wait < 0:
 		return phrase{"No start can be planned.", "排不出放行时间。"}
 	case m.Opened > 0 && m.Used < m.Capacity:
-		return phrase{
-			fmt.Sprintf("It opened %s ago and fills up slowly after the penalty: the next free start is in %s.", span(m.Opened), length.English),
-			fmt.Sprintf("%s前才恢复，正在慢慢加量，再过 %s才能放行。", spanChinese(m.Opened), length.Chinese),
-		}
-
+		return m.slowStart()
 	case m.Kind == spaced:
 		return phrase{
 			fmt.Sprintf("%s spaces starts out%s.", m.Limit, m.next().English),
@@ -123,29 +82,99 @@ func (m *moment) cause() phrase {
 			fmt.Sprintf("The bucket of %s is empty%s%s.", m.Limit, m.ahead(" and the next %d booked"), m.next().English),
 			fmt.Sprintf("%s 的令牌用完了%s，%s。", m.Limit, m.ahead("，另有 %d 个已排定"), m.next().Chinese),
 		}
+	}
+	return m.window()
+}
 
-	case m.Waiting > m.Booked && m.Used+m.Booked >= m.Capacity: // Wait counts the line, too
+// isFull reports whether all of the capacity is in use.
+func (m *moment) isFull() bool { return m.Used >= m.Capacity }
+
+// closure explains that the budget is closed, and by whom.
+func (m *moment) closure() phrase {
+	left := phrase{span(m.Left), spanChinese(m.Left)}
+	switch {
+	case m.By != "":
 		return phrase{
-			fmt.Sprintf("%d of %d are used%s, and those in line come first: a request that comes now could start in %s.", m.Used, m.Capacity, m.ahead(", the next %d booked"), length.English),
-			fmt.Sprintf("限额 %d，用了 %d%s，前面还有请求在排队：现在来的请求再过 %s才能放行。", m.Capacity, m.Used, m.ahead("，另有 %d 个已排定"), length.Chinese),
+			fmt.Sprintf("%s paused it%s; it opens in %s.", m.By, quoted(": “%s”", m.Reason), left.English),
+			fmt.Sprintf("%s人工暂停了这份限额%s，%s后恢复。", besideChinese(m.By), quoted("，原因是“%s”", m.Reason), left.Chinese),
 		}
 
-	case m.Used+m.Booked >= m.Capacity && m.Booked > 0:
+	case m.Closer == fleet.ByProgram:
 		return phrase{
-			fmt.Sprintf("%d of %d are used and the next %d booked: the next free start is in %s.", m.Used, m.Capacity, m.Booked, length.English),
-			fmt.Sprintf("限额 %d，用了 %d，另有 %d 个已排定，再过 %s才能放行。", m.Capacity, m.Used, m.Booked, length.Chinese),
-		}
-
-	case m.Used >= m.Capacity:
-		return phrase{
-			fmt.Sprintf("All %d of %s are used: the next free start is in %s, when the oldest one no longer counts.", m.Capacity, m.Limit, length.English),
-			fmt.Sprintf("%s 已经用完，再过 %s最早的一批不再计数，才能放行。", m.Limit, length.Chinese),
+			fmt.Sprintf("A program paused it; it opens in %s.", left.English),
+			fmt.Sprintf("程序自己暂停了这份限额，%s后恢复。", left.Chinese),
 		}
 	}
 
 	return phrase{
-		fmt.Sprintf("%d of %d are used, and those who came first take the rest: the next free start is in %s.", m.Used, m.Capacity, length.English),
-		fmt.Sprintf("限额 %d，用了 %d，余下的先给排在前面的请求，再过 %s才能放行。", m.Capacity, m.Used, length.Chinese),
+		fmt.Sprintf("The upstream refused a request, so nothing starts for another %s%s.", left.English, m.repeated().English),
+		fmt.Sprintf("对方拒绝过请求，限额自动暂停，%s后恢复%s。", left.Chinese, m.repeated().Chinese),
+	}
+}
+
+// slots explains why requests wait for slots.
+func (m *moment) slots() phrase {
+	if m.isFull() {
+		return phrase{
+			fmt.Sprintf("%s in use: the next request starts when another one ends.", allSlots(m.Capacity)),
+			fmt.Sprintf("同时最多 %d 个，已经占满，要等前面的请求结束。", m.Capacity),
+		}
+	}
+	return phrase{
+		fmt.Sprintf("%d of %d slots are in use, and those who came first take the others.", m.Used, m.Capacity),
+		fmt.Sprintf("同时最多 %d 个，已占 %d 个，其余的先给排在前面的请求。", m.Capacity, m.Used),
+	}
+}
+
+// room explains that a request could start now.
+func (m *moment) room() phrase {
+	switch {
+	case m.Waiting > 0:
+		return phrase{"There is room here: those who wait start in a moment, or another limit holds them.", "这里有余量：排队的马上放行，或者在等别的限额。"}
+	case m.Capacity > 0 && m.Kind != spaced:
+		return phrase{
+			fmt.Sprintf("Nothing holds a request: %d of %d are used.", m.Used, m.Capacity),
+			fmt.Sprintf("不用排队：限额 %d，用了 %d。", m.Capacity, m.Used),
+		}
+	}
+	return phrase{"Nothing holds a request.", "不用排队。"}
+}
+
+// slowStart explains that a penalty has ended a short time ago.
+func (m *moment) slowStart() phrase {
+	return phrase{
+		fmt.Sprintf("It opened %s ago and fills up slowly after the penalty: the next free start is in %s.", span(m.Opened), span(m.Wait)),
+		fmt.Sprintf("%s前才恢复，正在慢慢加量，再过 %s才能放行。", spanChinese(m.Opened), spanChinese(m.Wait)),
+	}
+}
+
+// window explains why requests wait for a limit that counts the starts of a window.
+func (m *moment) window() phrase {
+	wait := phrase{span(m.Wait), spanChinese(m.Wait)}
+	isTaken := m.Used+m.Booked >= m.Capacity
+	switch {
+	case isTaken && m.Waiting > m.Booked: // Wait counts the line, too
+		return phrase{
+			fmt.Sprintf("%d of %d are used%s, and those in line come first: a request that comes now could start in %s.", m.Used, m.Capacity, m.ahead(", the next %d booked"), wait.English),
+			fmt.Sprintf("限额 %d，用了 %d%s，前面还有请求在排队：现在来的请求再过 %s才能放行。", m.Capacity, m.Used, m.ahead("，另有 %d 个已排定"), wait.Chinese),
+		}
+
+	case isTaken && m.Booked > 0:
+		return phrase{
+			fmt.Sprintf("%d of %d are used and the next %d booked: the next free start is in %s.", m.Used, m.Capacity, m.Booked, wait.English),
+			fmt.Sprintf("限额 %d，用了 %d，另有 %d 个已排定，再过 %s才能放行。", m.Capacity, m.Used, m.Booked, wait.Chinese),
+		}
+
+	case isTaken:
+		return phrase{
+			fmt.Sprintf("All %d of %s are used: the next free start is in %s, when the oldest one no longer counts.", m.Capacity, m.Limit, wait.English),
+			fmt.Sprintf("%s 已经用完，再过 %s最早的一批不再计数，才能放行。", m.Limit, wait.Chinese),
+		}
+	}
+
+	return phrase{
+		fmt.Sprintf("%d of %d are used, and those who came first take the rest: the next free start is in %s.", m.Used, m.Capacity, wait.English),
+		fmt.Sprintf("限额 %d，用了 %d，余下的先给排在前面的请求，再过 %s才能放行。", m.Capacity, m.Used, wait.Chinese),
 	}
 }
 

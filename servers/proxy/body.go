@@ -59,19 +59,10 @@ func (b *bodies) readAhead(w http.ResponseWriter, r *http.Request) (free func(),
 	free = func() { b.used.Add(-taken) }
 
 	// After an error nothing more is read, so the deadline may stay.
-	if err == nil {
-		_ = deadline.SetReadDeadline(time.Time{})
+	if err != nil {
+		return free, problemOfBody(err)
 	}
-
-	switch {
-	case err == nil:
-	case errors.Is(err, errBodiesFull):
-		return free, newProblem(http.StatusServiceUnavailable, "the bodies of all requests are too large for this proxy's memory").because(bodiesFull).after(inbound.Soon)
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return free, newProblem(http.StatusRequestTimeout, "the body of the request came too slowly")
-	default:
-		return free, newProblem(http.StatusBadRequest, "the body of the request could not be read")
-	}
+	_ = deadline.SetReadDeadline(time.Time{})
 
 	// The body may be longer than the buffer: send the beginning from memory, and stream the rest.
 	if len(begin) == mostAhead {
@@ -82,6 +73,17 @@ func (b *bodies) readAhead(w http.ResponseWriter, r *http.Request) (free func(),
 	r.Body = wholeBody{bytes.NewReader(begin)}
 	r.GetBody = func() (io.ReadCloser, error) { return wholeBody{bytes.NewReader(begin)}, nil }
 	return free, nil
+}
+
+// problemOfBody returns the answer to a request whose body could not be read.
+func problemOfBody(err error) *problem {
+	switch {
+	case errors.Is(err, errBodiesFull):
+		return newProblem(http.StatusServiceUnavailable, "the bodies of all requests are too large for this proxy's memory").because(bodiesFull).after(inbound.Soon)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return newProblem(http.StatusRequestTimeout, "the body of the request came too slowly")
+	}
+	return newProblem(http.StatusBadRequest, "the body of the request could not be read")
 }
 
 // firstRead is the first size of a body's buffer.
@@ -114,22 +116,16 @@ func (b *bodies) read(body io.Reader, length int64) (begin []byte, taken int64, 
 			taken = have
 		}
 
-		switch {
-		case err == io.EOF:
-			// Shrink the buffer, which may be much too large for a body of unknown length.
-			if cap(begin)-len(begin) > firstRead {
-				begin = bytes.Clone(begin)
-			}
-
-			// Give back the part of the reservation that the body did not need.
-			needed := int64(len(begin))
-			b.used.Add(needed - taken)
-			return begin, needed, nil
-
-		case err != nil, int64(len(begin)) == most:
+		if err == io.EOF {
+			begin, taken = b.shrink(begin, taken)
+			return begin, taken, nil
+		}
+		if err != nil || int64(len(begin)) == most {
 			return begin, taken, err
-		case len(begin) == cap(begin):
-			// Reserve the larger buffer before it is allocated.
+		}
+
+		// The buffer is full. Reserve the larger buffer before it is allocated.
+		if len(begin) == cap(begin) {
 			more := min(2*int64(cap(begin)), most, whole)
 			if !b.take(more - taken) {
 				return begin, taken, errBodiesFull
@@ -139,6 +135,19 @@ func (b *bodies) read(body io.Reader, length int64) (begin []byte, taken int64, 
 			begin = append(make([]byte, 0, min(more+1, most)), begin...)
 		}
 	}
+}
+
+// shrink returns a body that was read to its end, and the memory that the body needs: the rest of what was taken is
+// given back.
+func (b *bodies) shrink(body []byte, taken int64) ([]byte, int64) {
+	// The buffer may be much too large for a body of unknown length.
+	if cap(body)-len(body) > firstRead {
+		body = bytes.Clone(body)
+	}
+
+	needed := int64(len(body))
+	b.used.Add(needed - taken)
+	return body, needed
 }
 
 // A wholeBody is a body that was read to its end.

@@ -589,40 +589,69 @@ func (l *links) rewriteLink(link string, to *route) string {
 	end := endOf(link, "?#")
 	link = strings.ReplaceAll(link[:end], `\`, "/") + link[end:]
 
-	// A link without a host is relative.
-	scheme, host, rest, ok := splitLink(link)
-	switch {
-	case !ok && strings.HasPrefix(link, "/"):
-		return to.root + belowRoot(link, to)
-	case !ok && to.root != "" && !strings.Contains(link[:endOf(link, "/?#")], ":"):
-		base := to.target.EscapedPath()
-		if whole := base[:strings.LastIndexByte(base, '/')+1] + link; belowRoot(whole, to) != whole {
-			return to.root + belowRoot(whole, to)
-		}
-
-		// Below the root a relative link works as it is.
-		return link
-
-	case !ok:
-		return link
+	scheme, host, rest, isAbsolute := splitLink(link)
+	if !isAbsolute {
+		return rewriteRelative(link, to)
 	}
 
-	// An absolute link leads to the upstream itself, to a different upstream, or outside. A case that does not return is
-	// for a link to the outside.
-	switch plain := withoutPort(scheme, host); {
-	case !isHost(host): // the host is malformed, or user information precedes it
-	case sameHost(plain, to.target.Host), sameHost(plain, to.field):
-		return to.here + belowRoot(rest, to)
-	case to.others != "" && l.known.has(plain):
-		return to.others + plain + belowRoot(rest, to)
-	case to.byProxy && scheme != "https:":
-		if _, _, known := l.known.meant(host); known {
-			return link // the client sends it to the proxy as it is
+	// No link with a malformed host, or with user information before the host, leads to the proxy.
+	if isHost(host) {
+		plain := withoutPort(scheme, host)
+		if origin, ok := l.originFor(plain, to); ok {
+			return origin + belowRoot(rest, to)
+		}
+		if l.isSentHere(scheme, host, to) {
+			return link
 		}
 	}
 
+	// The link bypasses the proxy.
 	l.outside(host[strings.LastIndexByte(host, '@')+1:])
 	return link
+}
+
+// originFor returns the caller's address of a host, which is without the default port. ok is false for a host
+// that the caller cannot reach through the proxy under an address of the proxy.
+func (l *links) originFor(host string, to *route) (origin string, ok bool) {
+	if sameHost(host, to.target.Host) || sameHost(host, to.field) {
+		return to.here, true
+	}
+	if to.others != "" && l.known.has(host) {
+		return to.others + host, true
+	}
+	return "", false
+}
+
+// isSentHere reports whether the client sends the request for a link to the proxy as the link is.
+func (l *links) isSentHere(scheme, host string, to *route) bool {
+	if !to.byProxy || scheme == "https:" {
+		return false
+	}
+	_, _, known := l.known.meant(host)
+	return known
+}
+
+// rewriteRelative returns a link without a host for the caller of a route.
+func rewriteRelative(link string, to *route) string {
+	if strings.HasPrefix(link, "/") {
+		return to.root + belowRoot(link, to)
+	}
+
+	// Nothing leads above the root of an upstream that has an origin of its own, and a colon in the first segment ends a scheme.
+	hasScheme := strings.Contains(link[:endOf(link, "/?#")], ":")
+	if to.root == "" || hasScheme {
+		return link
+	}
+
+	base := to.target.EscapedPath()
+	whole := base[:strings.LastIndexByte(base, '/')+1] + link
+	below := belowRoot(whole, to)
+
+	// Below the root a relative link works as it is.
+	if below == whole {
+		return link
+	}
+	return to.root + below
 }
 
 // belowRoot returns a path, with query and fragment, without the dot segments that lead above the root. At

@@ -320,14 +320,20 @@ func TestP12_StalledFileSystem(t *testing.T) {
 func TestP12_StalledDirectory(t *testing.T) {
 	goOn := make(chan struct{})
 	stands := make(chan struct{}, 1)
-	s, err := filestore.OpenWith(t.TempDir(), func(name string) {
+	dir := t.TempDir()
+	s, err := filestore.OpenWith(dir, func(name string) {
 		if strings.HasPrefix(name, "node-") {
 			stands <- struct{}{}
 			<-goOn
 		}
 	})
 	require.NoError(t, err)
-	defer close(goOn)
+
+	// The file that was held up is written while the directory is removed. In a directory that is gone nothing can be written.
+	defer func() {
+		close(goOn)
+		require.Eventually(t, func() bool { return os.RemoveAll(dir) == nil }, time.Minute, time.Millisecond)
+	}()
 	l, err := throttle.NewLimiter(s, throttle.Policy{Name: "slots", Limit: store.Concurrency(2)})
 	require.NoError(t, err)
 	first, err := l.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", 1)

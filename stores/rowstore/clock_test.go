@@ -428,7 +428,7 @@ func TestP2_FarDatabase(t *testing.T) {
 		g, err := must(rowstore.New(&far{m, 40 * time.Millisecond}, rowstore.Options{})).Book(t.Context(), &store.Booking{Charges: []store.Charge{c}, MaxWait: store.AnyWait})
 		require.NoError(t, err)
 		require.True(t, g.OK)
-		require.GreaterOrEqual(t, g.Age, 160*time.Millisecond)
+		require.GreaterOrEqual(t, g.Age, 80*time.Millisecond) // the clock was read within the 80 ms that the rows took to come
 		time.Sleep(g.Wait)
 		require.Greater(t, time.Since(before), time.Second)
 		require.Less(t, time.Since(before), time.Second+50*time.Millisecond)

@@ -107,7 +107,7 @@ func TestP11_FarLooks(t *testing.T) {
 	}{{20 * time.Millisecond, 3}, {time.Millisecond, 1}} {
 		synctest.Test(t, func(t *testing.T) {
 			d := newServed(45)
-			l := &lookers{distant: &distant{d, c.way}}
+			l := &lookers{distant: &distant{served: d, way: c.way}}
 			s := must(rowstore.New(onServer{l, l, d}, rowstore.Options{}))
 
 			var all sync.WaitGroup
@@ -133,7 +133,7 @@ func TestP11_FarLooks(t *testing.T) {
 func TestP3_ASlowLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newServed(45)
-		l := &lookers{distant: &distant{d, time.Millisecond}}
+		l := &lookers{distant: &distant{served: d, way: time.Millisecond}}
 		s := must(rowstore.New(onServer{l, l, d}, rowstore.Options{}))
 		look := func() time.Duration {
 			began := time.Now()
@@ -160,7 +160,7 @@ func TestP3_AskedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newServed(45)
 		d.slower = 0.01
-		l := &lookers{distant: &distant{d, 0}}
+		l := &lookers{distant: &distant{served: d}}
 		stale := 0
 		limits, err := throttle.NewLimiters(throttle.Config{
 			Store: must(rowstore.New(onServer{l, l, d}, rowstore.Options{})), Policies: []throttle.Policy{{Name: "all", Limit: store.PerSecond(1)}},

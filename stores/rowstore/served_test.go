@@ -136,29 +136,38 @@ func TestP3_WaitingOnASlowServer(t *testing.T) {
 	}
 }
 
-// A distant is a database on a server that is far away: a way there and a way back take as long each. A transaction has the lock of the rows from when the
+// A distant is a database on a server that is far away: a way there and a way back take as long each, or up to the given time longer. A transaction has the lock of the rows from when the
 // server reads the clock until the server saves, which is a way back and a way there, and takes a round trip beside that.
 type distant struct {
 	*served
-	way time.Duration
+	way    time.Duration
+	uneven time.Duration // by how much a way may be longer. Most are longer by little.
+}
+
+// travel waits for as long as one way takes.
+func (d *distant) travel() {
+	d.dice.Lock()
+	u := d.random.Float64()
+	d.dice.Unlock()
+	time.Sleep(d.way + time.Duration(u*u*float64(d.uneven)))
 }
 
 // Transact implements [rowstore.Database].
 func (d *distant) Transact(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
 	d.n.Add(1)
 	sent := time.Now()
-	time.Sleep(d.way)
+	d.travel()
 	arrived := time.Now()
 
 	err := d.memory.Transact(ctx, group, keys, func(tx rowstore.Tx) error {
 		waited := time.Since(arrived)
-		time.Sleep(d.way)
+		d.travel()
 		err := do(servedTx{tx.(*memoryTx), sent.Add(waited)})
-		time.Sleep(d.way)
+		d.travel()
 		return err
 	})
 
-	time.Sleep(d.way)
+	d.travel()
 	return err
 }
 
@@ -166,14 +175,14 @@ func (d *distant) Transact(ctx context.Context, group string, keys []string, do 
 func (d *distant) Read(_ context.Context, _ string, _ []string, do func(rowstore.Tx) error) error {
 	d.n.Add(1)
 	asked := time.Now()
-	time.Sleep(d.way)
+	d.travel()
 
 	// The rows of this moment, which the reader sees later.
 	d.mu.Lock()
 	seen := &memoryTx{memory: &memory{rows: maps.Clone(d.rows)}, now: time.Now()}
 	d.mu.Unlock()
 
-	time.Sleep(d.way)
+	d.travel()
 	return do(servedTx{seen, asked})
 }
 

@@ -381,6 +381,36 @@ type fairLane struct {
 	waits  []int   // indices of sharers
 }
 
+// join adds a caller. served is the finish of the share served last, before its turn: a share that comes back does not catch up
+// on the time of its absence.
+func (l *fairLane) join(caller int, served float64) {
+	if len(l.waits) == 0 {
+		l.finish = max(l.finish, served)
+	}
+	l.waits = append(l.waits, caller)
+}
+
+// dropLeft drops callers who have left from the front of the lane. Behind others they change nothing.
+func (l *fairLane) dropLeft(callers []sharer, now time.Duration) {
+	for len(l.waits) > 0 && callers[l.waits[0]].leavesBy(now) {
+		l.waits = l.waits[1:]
+	}
+}
+
+// isBefore reports whether the first caller of the lane goes before the first caller of another lane, which is nil if there
+// is none. Of lanes that have been served alike, the lane whose first caller came first goes first.
+func (l *fairLane) isBefore(other *fairLane) bool {
+	switch {
+	case len(l.waits) == 0:
+		return false
+	case other == nil:
+		return true
+	case l.finish != other.finish:
+		return l.finish < other.finish
+	}
+	return l.waits[0] < other.waits[0]
+}
+
 // fair is the definition of shares. It serves callers one by one: each keeps the budget busy for its
 // cost over the rate, which is the cost of a second. The next caller is always the first of the share
 // with the least finish. A share that comes back takes over the finish that the share served last had
@@ -395,32 +425,20 @@ func fair(callers []sharer, rate float64, end time.Duration) (starts []time.Dura
 	}
 
 	for now := time.Duration(0); now < end; {
-		// Add all callers that have come by now. A share that comes back does not catch up on the time of its absence.
+		// Add all callers that have come by now.
 		for ; next < len(callers) && callers[next].at <= now; next++ {
 			id := callers[next].share.ID
 			if lanes[id] == nil {
 				lanes[id] = new(fairLane)
 			}
-
-			l := lanes[id]
-			if len(l.waits) == 0 {
-				l.finish = max(l.finish, served)
-			}
-
-			l.waits = append(l.waits, next)
+			lanes[id].join(next, served)
 		}
 
-		// Find the share that has been served least. Of equals, the share whose first caller came first.
+		// Find the share that has been served least.
 		var first *fairLane
 		for _, l := range lanes {
-			// Callers who left are dropped when they are the first of their share: before that they change nothing.
-			for len(l.waits) > 0 && callers[l.waits[0]].leavesBy(now) {
-				l.waits = l.waits[1:]
-			}
-
-			switch {
-			case len(l.waits) == 0:
-			case first == nil, l.finish < first.finish, l.finish == first.finish && l.waits[0] < first.waits[0]:
+			l.dropLeft(callers, now)
+			if l.isBefore(first) {
 				first = l
 			}
 		}

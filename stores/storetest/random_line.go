@@ -50,8 +50,7 @@ func randomLine(b *bench, seed uint64, visits int) {
 }
 
 // carryOut carries out the plan, and fails if a visit still waits some time after the perfect queue is
-// done. The time allows for two losses: a pace wastes a part of a limit if costs differ, and room that
-// is given back while all near starts are booked may stay unused.
+// done.
 func (r *lineRun) carryOut() {
 	r.Helper()
 	events := r.plan.events
@@ -87,6 +86,12 @@ func (r *lineRun) carryOut() {
 
 	// The perfect queue must know who was refused: such visitors take no room.
 	r.want = perfect(r.plan, r.zero, refused)
+	r.failIfWaiting(r.patience())
+}
+
+// patience returns the time by which everybody must be done. It allows for two losses beside the perfect queue: a pace
+// wastes a part of a limit if costs differ, and room that is given back while all near starts are booked may stay unused.
+func (r *lineRun) patience() time.Duration {
 	end := max(r.plan.end(), slices.Max(r.want))
 	for _, c := range r.plan.budgets {
 		end += c.Limit.Per() + horizon
@@ -96,8 +101,12 @@ func (r *lineRun) carryOut() {
 	if r.plan.refunds {
 		end *= 2
 	}
+	return end
+}
 
-	// By then everybody must be done.
+// failIfWaiting fails if a visit still waits at a time.
+func (r *lineRun) failIfWaiting(end time.Duration) {
+	r.Helper()
 	r.at(end)
 	synctest.Wait()
 

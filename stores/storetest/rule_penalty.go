@@ -304,40 +304,51 @@ func (l *ledger) reconcile(c store.Charge, q store.Quota, now int64) (from, unti
 
 // settleUp is reconcile for a charge that counts windows.
 func (l *ledger) settleUp(c store.Charge, s statement, now int64) (from, until int64) {
-	spent, later, coming := int64(0), int64(0), int64(0)
-	known := max(s.then, s.at) // what others spent lies close behind at, and is no start since then
-	if c.Limit.Kind() != store.KindFixedWindow {
-		known = max(s.then, s.at+micros(doubt)+now-s.then)
+	past, coming := l.bookedIn(s, c, now)
+
+	// Stores may have forgotten a start that no longer counts, or not, so expect nothing.
+	if slices.ContainsFunc(past, func(o stay) bool { return over(c, o) <= now }) {
+		return 0, 0
 	}
 
-	// Sum the own starts of the window, the later starts among them, which the upstream has not counted, and the starts
-	// to come.
-	for _, o := range l.stays[c.Budget.Key] {
-		switch {
-		case o.at <= now && over(c, o) <= now && o.until >= s.since:
-			// Some stores still know this start and some do not, so expect nothing.
-			return 0, 0
-		case o.at <= now && o.until >= s.since:
-			spent += int64(o.cost)
-			if o.at > known {
-				later += int64(o.cost)
-			}
-
-		case now < o.at && o.at < s.end:
-			coming += int64(o.cost)
-		}
-	}
+	// The upstream has not counted later starts, so these lower the number that it says is left.
+	known := s.countedUntil(c, now)
+	later := slices.DeleteFunc(slices.Clone(past), func(o stay) bool { return o.at <= known })
+	left := max(0, s.left-sum(later))
 
 	// What is neither left nor spent by own starts, others have spent.
-	left := max(0, s.left-later)
-	others := int64(c.Limit.N()) - spent - left
+	others := int64(c.Limit.N()) - sum(past) - left
 	if others <= 0 {
 		return 0, 0
 	}
 
-	from = l.lastOf(c, now, s.end, coming-left)
+	from = l.lastOf(c, now, s.end, sum(coming)-left)
 	l.spend(c, s.at, others)
 	return from, s.end
+}
+
+// bookedIn returns the bookings of a charge that a statement is about: past is those that have started by now, and
+// coming those that start before the statement ends.
+func (l *ledger) bookedIn(s statement, c store.Charge, now int64) (past, coming []stay) {
+	for _, o := range l.stays[c.Budget.Key] {
+		hasStarted := o.at <= now
+		if hasStarted && o.until >= s.since {
+			past = append(past, o)
+		}
+		if !hasStarted && o.at < s.end {
+			coming = append(coming, o)
+		}
+	}
+	return past, coming
+}
+
+// countedUntil returns the time up to which all own starts count as counted by the upstream. What others have spent is
+// booked close behind s.at, and is no start of the time since s.then.
+func (s statement) countedUntil(c store.Charge, now int64) int64 {
+	if c.Limit.Kind() == store.KindFixedWindow {
+		return max(s.then, s.at)
+	}
+	return max(s.then, s.at+micros(doubt)+now-s.then)
 }
 
 // spend books what others have spent.

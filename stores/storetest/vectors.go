@@ -504,22 +504,29 @@ func (s *scope) word(m *move, words []string) int {
 	case parts != nil && s.labels[parts[1]]:
 		m.callers = append(m.callers, s.reference(parts))
 	case strings.ContainsAny(word[:1], "0123456789+-") || word == "now":
-		n, notNumber := number(word)
-		if notNumber == nil {
-			m.numbers = append(m.numbers, n)
-		}
-
-		if t, err := parseMoment(word); err == nil {
-			m.time = &t
-		} else if notNumber != nil {
-			s.wrong("%v", err)
-		}
-
+		s.numberOrTime(m, word)
 	default:
 		s.wrong("%q is neither a budget, nor a caller, nor a word of the language", word)
 	}
 
 	return 1
+}
+
+// numberOrTime reads a word that is a number, a time, or both.
+func (s *scope) numberOrTime(m *move, word string) {
+	n, notNumber := number(word)
+	if notNumber == nil {
+		m.numbers = append(m.numbers, n)
+	}
+
+	t, notTime := parseMoment(word)
+	if notTime == nil {
+		m.time = &t
+	}
+
+	if notNumber != nil && notTime != nil {
+		s.wrong("%v", notTime)
+	}
 }
 
 // reference reads the callers of a label: line, line[3], line[3..8], line[3..].

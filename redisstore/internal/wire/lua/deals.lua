@@ -299,9 +299,8 @@ function lanes.call(r, u, q, class, now, taken)
 
       -- In a slow start after a penalty the room may be closed to all waiters: then nothing lapses.
       local lapses = near and O[i] > 0 and now - since > patience
-      if lapses and slow then
-        near = queue.starts_soon(u, reserve, horizon)
-        since = near and since or now
+      if lapses and slow and not queue.starts_soon(u, reserve, horizon) then
+        near, lapses, since = false, false, now
       end
       S[i] = since
 
@@ -311,7 +310,7 @@ function lanes.call(r, u, q, class, now, taken)
         c.since, c.holds = since, H[i]
       end
 
-      if near and lapses then
+      if lapses then
         lapse(q, table_of(m, i))
       end
       hurry, active = hurry or near, active + 1

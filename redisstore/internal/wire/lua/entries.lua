@@ -542,22 +542,29 @@ end
 
 -- drop_over drops the entries of a row that are over, in the head v alone. At least one entry is not over. Stored text that is no entries is an error.
 local function drop_over(key, v, span)
-  local raw, at = redis.call('GETRANGE', key, HEAD_SIZE + v[ROW_NAMED] + v[ROW_AT], -1), 0
+  local raw = redis.call('GETRANGE', key, HEAD_SIZE + v[ROW_NAMED] + v[ROW_AT], -1)
+  local at, first_end = 0, v[ROW_OLD] -- where in the text the first entry begins, and when the first entry ends
   repeat
+    -- Go behind the first entry. unpack_limit returns a negative place at the end of the text.
     local next_at, _, _, n = cmsgpack.unpack_limit(raw, 3, at)
-
-    -- unpack_limit returns a negative place at the end of the text.
-    at = next_at < 0 and #raw or next_at
-    v[ROW_LOST], v[ROW_TOTAL], v[ROW_SIZE] = max(v[ROW_LOST], v[ROW_OLD]), v[ROW_TOTAL] - n, v[ROW_SIZE] - 1
-    if v[ROW_SIZE] <= 1 then
-      v[ROW_OLD] = v[ROW_LAST]
-    else
-      -- Entries are stored as distances, so the end of the next entry follows from the end of the dropped one.
-      local _, gap, width = cmsgpack.unpack_limit(raw, 2, at)
-      v[ROW_OLD] = v[ROW_OLD] + gap + width
+    at = next_at
+    if next_at < 0 then
+      at = #raw
     end
-  until v[ROW_OLD] + span > now
-  v[ROW_AT] = v[ROW_AT] + at
+
+    -- The head counts without the entry.
+    v[ROW_LOST] = max(v[ROW_LOST], first_end)
+    v[ROW_TOTAL], v[ROW_SIZE] = v[ROW_TOTAL] - n, v[ROW_SIZE] - 1
+
+    -- The last entry is in the head. Others are stored as distances, so the end of an entry follows from the end of the entry before it.
+    if v[ROW_SIZE] > 1 then
+      local _, gap, width = cmsgpack.unpack_limit(raw, 2, at)
+      first_end = first_end + gap + width
+    else
+      first_end = v[ROW_LAST]
+    end
+  until first_end + span > now
+  v[ROW_AT], v[ROW_OLD] = v[ROW_AT] + at, first_end
 end
 
 -- begin prepares the head v so that its last entry can take the starts of now, as push above does. n is the limit. It returns two texts for write:

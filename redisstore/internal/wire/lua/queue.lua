@@ -516,30 +516,35 @@ local function offer_class(r, u, q, class, now, taken)
   local c = q[class]
   local reserve, horizon = min(c.reserve, u.n - 1), c.horizon
 
+  local amount = turn.units(u, reserve, now + horizon) - taken - c.offered -- the room that is offered to nobody
+
   -- Room within a third of the horizon is near: waiters that were told should come now.
   local near = turn.units(u, reserve, now + floor(horizon / 3)) > 0 and now > c.holds
-  local amount = turn.units(u, reserve, now + horizon) - taken - c.offered
 
-  -- Since when could a waiter that was told have started? Nobody is late before there is room.
+  -- Note since when a waiter that was told could have started. Nobody is late before there is room.
   if near then
     local untold = c.told < c.cut and not q.freed -- this call tells the waiters: see queue.tell
-    c.since = (untold or c.since == 0) and now or min(c.since, now)
+    if untold or c.since == 0 or c.since > now then
+      c.since = now
+    end
+  elseif c.offered > 0 then
+    c.since = max(turn.at(u, reserve, now, 1, 1), c.holds)
   else
-    c.since = c.offered > 0 and max(turn.at(u, reserve, now, 1, 1), c.holds) or 0
+    c.since = 0
   end
 
   -- In a slow start after a penalty the room may be closed to all waiters: then nothing lapses.
   local lapses = near and c.offered > 0 and now - c.since > max(LAPSE, floor(horizon / 4))
-  if lapses and r.paused > 0 then
-    near = queue.starts_soon(u, reserve, horizon)
-    c.since = near and c.since or now
+  if lapses and r.paused > 0 and not queue.starts_soon(u, reserve, horizon) then
+    near, lapses, c.since = false, false, now
   end
 
-  -- The step doubles, so that a line whose first waiters are gone is passed in few lapses.
-  if lapses and near then
+  -- The offers lapse: their room is offered again. The step doubles, so that a line whose first waiters are gone is passed in few lapses.
+  if lapses then
     queue.lapsed(q, c.offered, queue.waiting(q, CLASSES))
     c.step = max(2 * c.step, c.offered)
-    amount, c.offered, c.since = max(amount + c.offered, c.step), 0, now
+    amount = max(amount + c.offered, c.step)
+    c.offered, c.since = 0, now
     c.round, c.lapsed = now, c.cut
   end
 

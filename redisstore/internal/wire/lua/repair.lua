@@ -8,7 +8,7 @@
 --
 -- needs: age (pin_until, was_set, carry_over), entries (add), frame (max, min, floor, frame), row (open, names_of)
 -- defines: read_history, TELLING, ordinal, branch, generations, knows, compare, is_part, MARKS, marked, present_of, learn, count_before,
---     rebook, rebook_samples, repair, all_told
+--     rebook, rebook_samples, rebook_tokens, repair, all_told
 
 -- read_history reads the calling program's history of the next row from the frame: what it knows.
 --
@@ -87,24 +87,32 @@ end
 --
 -- If the row is back at an earlier state, shared is how many starts its generation and the branch have in common.
 local function compare(r, h, shared)
-  local mine, had = generations(r)
-  local theirs, known = generations(h)
+  local of_row, had = generations(r)
+  local of_program, known = generations(h)
+
   local list, told, counts = {}, {}, {}
-  for _, named in ipairs(mine) do
-    list[#list + 1], told[named[1]] = named[1], named[2]
+  for i, named in ipairs(of_row) do
+    list[i], told[named[1]] = named[1], named[2]
   end
 
-  -- A generation whose last starts the server forgot, and its branch, are two generations: find out which of them each name of the program means.
-  for _, named in ipairs(theirs) do
+  for _, named in ipairs(of_program) do
     local g, other = named[1], branch(named[1])
+
+    -- The server forgot the last starts of a generation, so the generation and its branch are two. The program's starts are of the part that was
+    -- forgotten.
     if h.outdated and (g == r.generation or had[other]) and not known[other] then
-      g, other = other, g -- the program's starts are of the part that was forgotten
+      g, other = other, g
     end
 
-    -- Of a generation that the row does not name, the row has at least the starts that it shares with its branch.
+    -- Of a generation that the row does not name, the row has at least the starts that the generation shares with its branch.
     if not told[g] then
-      list[#list + 1], told[g] = g, g == branch(r.generation) and shared or had[other] or 0
+      local common = had[other] or 0
+      if shared and other == r.generation then
+        common = shared
+      end
+      list[#list + 1], told[g] = g, common
     end
+
     counts[g] = max(counts[g] or 0, named[2]) -- starts that no row knew of may have a name in the row by now, too
   end
 
@@ -144,6 +152,37 @@ local function present_of(r, list, told, counts, seed)
   return present
 end
 
+local learn
+do
+-- split_names splits the generations of a list that are older than the present one in two lists, the youngest first: those that keep their names, and
+-- those whose names the row forgets.
+local function split_names(list, present)
+  local kept, forgotten = {}, {}
+  for _, g in ipairs(list) do
+    if g ~= present and #kept < LIVES - 1 then
+      kept[#kept + 1] = g
+    elseif g ~= present then
+      forgotten[#forgotten + 1] = g
+    end
+  end
+  return kept, forgotten
+end
+
+-- set_names gives a row its present generation and, the youngest first, the generations before that, with their names and counts.
+local function set_names(r, present, before)
+  open(r) -- only an open row is written with its names
+  if present ~= r.generation then
+    r.generation, r.count = present, 0
+  end
+
+  -- The last generation before the present one stands in the head, and all before it in the text of names.
+  local last, names = before[1] or {0, 0}, {}
+  for i = 2, #before do
+    names[i - 1] = struct.pack('<dd', before[i][1], before[i][2])
+  end
+  r.g1, r.n1, r.names = last[1], last[2], table.concat(names)
+end
+
 -- learn takes over the counts of history h that are higher than those in the row, and returns how many starts are missing in the row. Counts
 -- only rise, so starts that many programs tell of are counted once. The names of generations rise, too, and the row keeps the last names.
 --
@@ -153,31 +192,34 @@ end
 -- which starts it was told, so all starts of such generations that other programs report are doubtful as well.
 --
 -- seed names a new generation, see present_of. If fresh is true the row takes over the names even if there is nothing to count.
-local function learn(r, h, seed, fresh, shared)
+function learn(r, h, seed, fresh, shared)
   local list, told, counts = compare(r, h, shared)
   local present = present_of(r, list, told, counts, seed)
+  local kept, forgotten = split_names(list, present)
 
-  -- The sums and marks of starts whose generations have no name: mine in the row, theirs in the history. mixed is whether the row cannot tell apart
-  -- which of these starts it was told.
+  -- Of the two counts of a generation with a name, the higher one is true.
+  local missing = max(0, (counts[present] or 0) - (told[present] or 0))
+  local before = {}
+  for i, g in ipairs(kept) do
+    local known = counts[g] or 0
+    missing = missing + max(0, known - told[g])
+    before[i] = {g, max(told[g], known)}
+  end
+
+  -- The sums and marks of starts whose generations have no name: mine in the row, theirs in the history.
   local mine, my_mark = r.older, r.mark % MARKS
   local theirs, their_mark = h.older, h.mark % MARKS
-  local mixed = r.mark >= MARKS
+  for _, g in ipairs(forgotten) do
+    local known = counts[g] or 0
+    mine, my_mark = mine + told[g], marked(my_mark, g, told[g])
+    theirs, their_mark = theirs + known, marked(their_mark, g, known)
+  end
 
-  -- The youngest generations keep their names, and of their two counts the higher one is true. before has all that are older than the present one.
-  local before, missing = {}, 0
-  for _, g in ipairs(list) do
-    local n, known = told[g], counts[g] or 0
-    if g == present then
-      missing = missing + max(0, known - n)
-    elseif #before < LIVES - 1 then
-      missing = missing + max(0, known - n)
-      before[#before + 1] = {g, max(n, known)}
-    else
-      -- This generation loses its name. If it is the program's last one, nothing would show later that the program has told the row.
-      mixed = mixed or g == h.generation
-      mine, my_mark = mine + n, marked(my_mark, g, n)
-      theirs, their_mark = theirs + known, marked(their_mark, g, known)
-    end
+  -- mixed: the row cannot tell apart which starts without a name it was told. That is so as well once the program's last generation has lost its name:
+  -- nothing would show later that the program has told the row.
+  local mixed = r.mark >= MARKS
+  for _, g in ipairs(forgotten) do
+    mixed = mixed or g == h.generation
   end
 
   -- same: the row has the same starts without a name. covered: a program that knew all that this one knows has told the row. Otherwise some are missing.
@@ -197,21 +239,10 @@ local function learn(r, h, seed, fresh, shared)
     return 0, 0
   end
 
-  open(r) -- only an open row is written with its names
-  if present ~= r.generation then
-    r.generation, r.count = present, 0
-  end
-
-  -- The last generation before the present one stands in the head, and all before it in the text of names.
-  local names = {}
-  for i = 2, #before do
-    names[i - 1] = struct.pack('<dd', before[i][1], before[i][2])
-  end
-  local last = before[1] or {0, 0}
-  r.g1, r.n1, r.names = last[1], last[2], table.concat(names)
+  set_names(r, present, before)
   r.older, r.mark = mine, mixed and my_mark + MARKS or my_mark
-
   return missing, doubtful
+end
 end
 
 -- count_before returns a lower bound on the starts that a row had before the call of history h, which the server forgot. Starts that the row has got
@@ -232,21 +263,49 @@ local function rebook(r, now, age, n)
   r.till = max(r.till, now - age + r.span)
 end
 
--- rebook_samples books missing starts again, from the youngest samples of the history of row r. It returns how many starts all samples have, and the
--- age of the youngest sample, nil without samples. For a bucket it books nothing.
-local function rebook_samples(r, u, now, missing)
+-- rebook_samples books missing starts again, from the youngest samples of the history of row r.
+local function rebook_samples(r, now, missing)
   local h = r.history
-  local all, youngest, at = 0, nil, h.samples
+  local at = h.samples
   for _ = 1, h.size do
     local age, n
     age, n, at = struct.unpack('<dd', frame, at)
-    youngest, all = youngest or age, all + n
-    if missing > 0 and age < r.span and u.tokens == 0 then
+    if missing > 0 and age < r.span then
       rebook(r, now, age, min(n, missing))
     end
     missing = missing - n
   end
-  return all, youngest
+end
+
+-- rebook_tokens books missing starts of a token bucket again, as starts of the age of the youngest sample of the history of row r. back is whether
+-- the row is back at an earlier state.
+local function rebook_tokens(r, u, now, missing, back)
+  local h = r.history
+  local youngest, sum, at = nil, 0, h.samples
+  for _ = 1, h.size do
+    local age, n
+    age, n, at = struct.unpack('<dd', frame, at)
+    youngest, sum = youngest or age, sum + n
+  end
+
+  -- All starts are so old that the bucket has filled up since.
+  if youngest >= r.span then
+    return
+  end
+
+  -- Starts that are older than a span still count in a bucket, but never more than the bucket holds. A full history has forgotten its oldest samples.
+  if h.size > PARTS then
+    sum = u.n
+  end
+  local n = min(sum, u.n, missing)
+
+  if back then
+    -- Book them as one entry, which never counts as more than the whole bucket, however many programs report these starts.
+    add(r, now - r.span, max(now, now - youngest), n)
+    r.till = max(r.till, now - youngest + r.span)
+  else
+    rebook(r, now, youngest, n)
+  end
 end
 
 -- repair books the starts that the program's history of a row has and the row lacks. The history does not say when each start was, and has starts
@@ -280,23 +339,15 @@ local function repair(r, u, now, seed)
     return
   end
 
-  local all, youngest = rebook_samples(r, u, now, missing)
+  if u.tokens > 0 then
+    rebook_tokens(r, u, now, missing, back)
+  else
+    rebook_samples(r, now, missing)
+  end
 
   -- The upstream's window that has counted these starts may still last.
   if u.boundaries and was_set(r, now) then
     carry_over(r, now, 0)
-  end
-
-  if u.tokens > 0 and youngest < r.span then
-    -- Starts that are older than a span still count in a bucket, but never more than the bucket holds.
-    local n = min(h.size > PARTS and u.n or all, u.n, missing)
-    if back then
-      -- Book them as one entry, which never counts as more than the whole bucket, however many programs report these starts.
-      add(r, now - r.span, max(now, now - youngest), n)
-      r.till = max(r.till, now - youngest + r.span)
-    else
-      rebook(r, now, youngest, n)
-    end
   end
 
   -- Count doubtful starts as starts of the present generation, so that programs learn of them and report them later.
