@@ -423,7 +423,8 @@ func (k *worker) giveBack(o *op) {
 	k.post(ownUndo(cancel, o))
 }
 
-// endSaved brings the memory up to date, wakes callers, tells watches and sets the timers of lines, after a step whose rows were saved.
+// endSaved brings the memory up to date, wakes callers, tells watches and sets the timers of lines, after a step whose rows were saved. It notes how long the saving
+// took.
 func (k *worker) endSaved() {
 	k.state.Lock()
 	defer k.state.Unlock()
@@ -450,8 +451,8 @@ func (k *worker) endSaved() {
 }
 
 // deliver gives a caller the start that was booked for it while it waited. The caller asks nobody for that: the step that has booked was saved, and
-// its answer is as old as if the step had been the caller's own. It returns false if there is no such start, if it is too old, or if something has
-// happened to it since.
+// its answer is as old as if the step had been the caller's own. It returns false if there is no such start, if it is too old or
+// of no use to the booking, or if something may have happened to it since.
 func (k *worker) deliver(b *store.Booking) (g store.Grant, ok bool) {
 	w, _ := b.Turn.(*waiter)
 	if w == nil {
