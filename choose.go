@@ -318,8 +318,8 @@ func (v *contender) race(ctx context.Context, r *acquire.Race) {
 // asideFor is for how long a variant stands aside after it was refused, or after its store failed.
 const asideFor = time.Second
 
-// standAside waits until the variant may ask again, and returns false if ctx ends before. A
-// variant without a price waits until the policies are replaced.
+// standAside waits until the variant may ask again, and returns false if ctx ends before. When the
+// policies are replaced it prices the variant anew. A variant without a price waits for that alone.
 func (v *contender) standAside(ctx context.Context) bool {
 	var over <-chan time.Time
 	if v.unpriced == nil {
@@ -497,7 +497,7 @@ type chosenRequest struct {
 	pricing sync.Mutex    // is held while the policies' functions see a variant
 }
 
-// build returns the variant with an index.
+// build makes the variant with an index, and its first attempt.
 func (o *chosenRequest) build(i int) (*contender, error) {
 	req, err := o.variant(i)
 	if err != nil {
@@ -566,8 +566,9 @@ func (o *chosenRequest) closeOthers(sent *roundTrip) {
 	}
 }
 
-// refuse ends a request that is not sent, and returns err. v is the variant of the error, or
-// nil if no variant could be built.
+// refuse ends a request that is not sent: it closes all bodies, tells the observer, and returns err,
+// or panics as refuse of a roundTrip does. v is the variant of the error, or nil if no variant could
+// be built.
 func (o *chosenRequest) refuse(v *contender, err error) error {
 	o.closeOthers(nil)
 	if v == nil {

@@ -44,7 +44,7 @@ func compile(p Policy, i int, by callers) (compiledPolicy, error) {
 		errs = append(errs, &ConfigError{name, "Name", err})
 	}
 
-	// Without functions of the request the charge is the same for all of them, and known now.
+	// Without functions of the request the charge is the same for all requests, and known now.
 	fixed := p.Key == nil && p.Cost == nil && p.Share == nil && p.Headroom == nil
 	c := compiledPolicy{Policy: p, fixed: fixed, illegibleReported: new(atomic.Bool), leftReported: new(atomic.Bool), byDefault: new(defaultAnswer), hashes: new(keyHashes), charge: store.Charge{
 		Budget: Budget{Policy: p.Name, Key: store.BudgetOf(p.Name, "").Key},

@@ -203,12 +203,12 @@ func boundCall(ctx context.Context) (context.Context, context.CancelFunc) {
 		maxWait, byDefault = defaultMaxWait, true
 	}
 
-	over := acquire.ErrWaitOver
+	cause := acquire.ErrWaitOver
 	if byDefault {
-		over = acquire.ErrDefaultWaitOver
+		cause = acquire.ErrDefaultWaitOver
 	}
 
-	return context.WithTimeoutCause(ctx, maxWait, over)
+	return context.WithTimeoutCause(ctx, maxWait, cause)
 }
 
 // An engine is what all callers of a [Transport], or of limiters that belong
@@ -224,8 +224,8 @@ type engine struct {
 	idle             sync.Pool                    // of *quotedAcquisition: see newQuotedAcquisition
 }
 
-// configure sets the fields that come from a configuration. It returns the error of a
-// missing or unfit Store, or of Unmatched.
+// configure sets the fields that come from a configuration, and turns throttle off if the
+// environment says so. It returns the error of a missing or unfit Store, or of Unmatched.
 func (e *engine) configure(c Config) error {
 	e.store, e.defaultMaxWait = c.Store, c.MaxWait
 	e.observe = observer(c.Observe).guarded()

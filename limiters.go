@@ -196,14 +196,14 @@ func (e *engine) statuses(ctx context.Context, s *policySet) (map[Budget]Status,
 	ctx, cancel := boundCall(ctx)
 	defer cancel()
 
-	// The first known charges are of budgets, and the rest only ask whether a server answers.
+	// The first charges are of known budgets, and the rest only ask whether a server answers.
 	charges := e.recentCharges(s)
-	known := len(charges)
+	budgets := len(charges)
 	for group := range unasked(s, charges) {
 		charges = append(charges, livenessCharge(group))
 	}
 
-	all := make(map[Budget]Status, known)
+	all := make(map[Budget]Status, budgets)
 	var mu sync.Mutex // of all and failed
 	var next atomic.Int64
 	failed := e.unansweredError()
@@ -221,7 +221,7 @@ func (e *engine) statuses(ctx context.Context, s *policySet) (map[Budget]Status,
 				mu.Lock()
 				if err != nil {
 					failed = err
-				} else if i < known {
+				} else if i < budgets {
 					all[charges[i].Budget] = st
 				}
 				mu.Unlock()

@@ -188,8 +188,8 @@ func (b *meteredBody) write(p []byte) {
 	}
 }
 
-// end settles the costs, unless it was called before. The caller waits neither for the store nor for
-// the meters.
+// end settles the costs, unless it was called before. If the meters see a piece just then, endWrite
+// settles the costs. The caller waits neither for the store nor for the meters.
 func (b *meteredBody) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -87,7 +87,7 @@ func (p *Permit) charges(free bool) (charges []store.Charge) {
 
 // setRows has the permit keep the charges of an acquisition.
 //
-// It only writes to the permit, as tell and tieSlots do. If one of them stored elsewhere a
+// It only writes to the permit, as tell and tieSlots do. If one of the three stored elsewhere a
 // value that it has read from the permit, the compiler would move the permit of each caller
 // of Limiters to the heap.
 func (p *Permit) setRows(a *quotedAcquisition) {
@@ -280,7 +280,7 @@ func (p *Permit) endChange() bool {
 	return false
 }
 
-// errNotHeld is returned for permits that cannot be renewed, errContextEnded for those
+// errNotHeld is returned for permits that cannot be renewed, errContextEnded for permits
 // whose slots are gone with the context of Acquire.
 var (
 	errNotHeld      = errors.New("throttle: the permit was released, or could not be renewed before: acquire another")
@@ -537,8 +537,8 @@ func (a *acquisition) penalize(ctx context.Context, charges []*store.Charge, cou
 	return errors.Join(errs...)
 }
 
-// settle changes the cost of a charge that the permit has. It does nothing if the permit
-// holds nothing any more, or if the work is free.
+// settle changes the cost of a charge that the permit has, and notes how good the estimate was. It
+// does nothing if the permit holds nothing any more, or if the work is free.
 func (p *Permit) settle(ctx context.Context, counted *store.Charge, cost int) error {
 	if !p.beginChange() {
 		return nil

@@ -283,8 +283,8 @@ const maxRedeemed = 8192
 
 // redeemedPlaces are the places that were redeemed last. The zero value is ready.
 type redeemedPlaces struct {
-	mu         sync.Mutex
-	last, more map[[8]byte]struct{} // up to maxRedeemed places each: more has the places before those in last
+	mu          sync.Mutex
+	last, older map[[8]byte]struct{} // up to maxRedeemed places each: older has the places before those in last
 }
 
 // add adds a place, and returns false if it is known.
@@ -292,13 +292,13 @@ func (r *redeemedPlaces) add(id [8]byte) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_, isLast := r.last[id]
-	if _, isMore := r.more[id]; isLast || isMore {
+	if _, isOlder := r.older[id]; isLast || isOlder {
 		return false
 	}
 
 	// A full map becomes the older one, whose places are forgotten when the next is full.
 	if r.last == nil || len(r.last) == maxRedeemed {
-		r.last, r.more = make(map[[8]byte]struct{}), r.last
+		r.last, r.older = make(map[[8]byte]struct{}), r.last
 	}
 	r.last[id] = struct{}{}
 	return true
@@ -309,5 +309,5 @@ func (r *redeemedPlaces) remove(id [8]byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.last, id)
-	delete(r.more, id)
+	delete(r.older, id)
 }

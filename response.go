@@ -95,7 +95,7 @@ func (f *feedback) isEmpty() bool { return f.penalties == nil && f.quotas == nil
 // under way already.
 func (r *roundTrip) reportInBackground(f feedback) bool {
 	return r.callers.ReportInBackground(func() {
-		r.reportPenalties(f) // of shadow policies only
+		r.reportPenalties(f) // of shadow policies, or while throttle is off
 		r.reportUse(f)
 	}, r.lowered(f))
 }
@@ -183,7 +183,7 @@ func (r *roundTrip) endOutages() {
 	}
 }
 
-// readFeedback lets the policies look at a response.
+// readFeedback lets the policies look at a response, and has their meters read along its body.
 func (r *roundTrip) readFeedback(resp *http.Response) (f feedback) {
 	f.arrived = now()
 	req := resp.Request
@@ -219,7 +219,8 @@ func (r *roundTrip) readFeedback(resp *http.Response) (f feedback) {
 		f.penalties = r.leaveOpen(f.penalties)
 	}
 
-	// Meters come after the Answers, which may look at the body, and before the costs are dropped that the store has already.
+	// Meters come after the Answers, which may look at the body. Costs that the store has already are dropped last: a policy with such a cost needs
+	// no meter.
 	r.meterBody(resp, f.costs)
 	if r.areBooked(f.costs) {
 		f.costs = nil
@@ -245,7 +246,8 @@ func (r *roundTrip) leaveOpen(all []penalty) []penalty {
 
 // readAnswer returns the meaning of a response under a policy. If the policy's own function
 // decides nothing about the request or the budget, the default reads the response, and
-// byDefault is true.
+// byDefault is true. If the function fails, the observer is told, and RetryAfter reads the
+// response.
 func (r *roundTrip) readAnswer(p *compiledPolicy, c *store.Charge, resp *http.Response) (a Answer, byDefault bool) {
 	if p.Answer != nil {
 		said, err := p.answer(resp)
@@ -279,8 +281,8 @@ func (r *roundTrip) readAnswer(p *compiledPolicy, c *store.Charge, resp *http.Re
 var errNoneLeft = errors.New("says what is left, but the limit counts no starts, so there is no number that an answer could lower: set a limit with a number")
 
 // quotaOf returns the quota of a charge's budget that an answer, which was sent delay ago,
-// states. ok is false if it states none, or if the limit has no number that could be
-// lowered.
+// states. ok is false if it states none, if the limit has no number that could be lowered, or
+// if the quota is over by now.
 func (r *roundTrip) quotaOf(c *store.Charge, a Answer, delay time.Duration) (q quota, ok bool) {
 	left, ok := a.Left()
 	if !ok || c.Limit.Kind() == store.KindUnlimited {
@@ -357,13 +359,14 @@ func (r *roundTrip) holdsNobody(f feedback) bool {
 }
 
 // reportPenalties tells the store, and the observer, of the budgets that a response closes.
-// It tries to report a penalty for as long as the penalty lasts.
+// It tries to report a penalty for as long as the penalty lasts, and notes in the penalty
+// whether that failed.
 func (r *roundTrip) reportPenalties(f feedback) {
 	if f.penalties == nil {
 		return
 	}
 
-	arrived := now()
+	began := now()
 	took := r.elapsed()
 	ctx, cancel := r.reportContext(acquire.ReportWait)
 	learning := r.learningPenalty(ctx, f.penalties, func(c *store.Charge) bool {
@@ -375,7 +378,7 @@ func (r *roundTrip) reportPenalties(f feedback) {
 		p := f.penalties[i]
 
 		// The report of the penalty before may have taken long.
-		p.length -= (now() - arrived).Truncate(time.Millisecond)
+		p.length -= (now() - began).Truncate(time.Millisecond)
 
 		// The budget learns from a refusal even if the penalty is over by now.
 		if p.length > 0 || i == learning {
@@ -400,15 +403,15 @@ func (r *roundTrip) reportUse(f feedback) {
 
 	// Quotas come after the costs, because the upstream's quota takes the true costs into account.
 	for _, q := range f.quotas {
-		late := now() - f.arrived
+		passed := now() - f.arrived
 
 		// Leave out a quota whose window is over by now. The flow of a bucket, and a told limit, hold beyond the window.
-		over := q.Reset <= late && q.charge.Limit.Kind() != store.KindTokenBucket && !tells(q.charge, q.Quota)
+		over := q.Reset <= passed && q.charge.Limit.Kind() != store.KindTokenBucket && !tells(q.charge, q.Quota)
 		if over {
 			continue
 		}
 
-		q.Age, q.Reset = q.Age+late, max(0, q.Reset-late)
+		q.Age, q.Reset = q.Age+passed, max(0, q.Reset-passed)
 
 		// lowerQuota tells the observer of its error.
 		r.callStore(func(ctx context.Context) { _ = r.lowerQuota(ctx, q) })
@@ -449,8 +452,13 @@ func (a *acquisition) lowerQuota(ctx context.Context, q quota) error {
 		doubt = min(doubt, c.Limit.Per())
 	}
 
-	// Reconcile is enough if something is left, if the reset is near, or if the limit's own count holds requests until the reset.
-	if q.Left > 0 || q.Reset <= doubt || kind == store.KindTokenBucket || kind == store.KindConcurrency || kind == store.KindSlidingWindow && q.Reset <= c.Limit.Per() {
+	// Reconcile is enough if something is left, or if the reset is near.
+	if q.Left > 0 || q.Reset <= doubt {
+		return nil
+	}
+
+	// Reconcile is enough, too, if the limit's own count holds requests until the reset.
+	if kind == store.KindTokenBucket || kind == store.KindConcurrency || kind == store.KindSlidingWindow && q.Reset <= c.Limit.Per() {
 		return nil
 	}
 
@@ -487,8 +495,8 @@ func (r *roundTrip) areBooked(costs []int) bool {
 // counts starts.
 func (r *roundTrip) settles(c *store.Charge) bool { return c.Limit.Counts() && !r.Uncounted() }
 
-// withCost returns costs, which may be nil, with a cost for the charge i. A negative cost
-// changes nothing.
+// withCost returns costs, which may be nil, with a cost for the charge i, at most maxSettled.
+// A negative cost changes nothing.
 func (r *roundTrip) withCost(costs []int, i, cost int) []int {
 	if cost < 0 {
 		return costs
@@ -595,7 +603,7 @@ type penalty struct {
 	charge  *store.Charge
 	length  time.Duration // how long the budget must stay closed from now on. It is not above 0 once the penalty is over.
 	verdict Verdict       // of the policy on the request
-	failed  bool          // the store could not be told, or the penalty was over by then
+	failed  bool          // the store could not be told, or the penalty was over before
 	outage  bool          // the upstream is down: it may be up again at any time, and bans nobody
 }
 

@@ -122,8 +122,8 @@ func (t *Transport) Unwrap() http.RoundTripper { return t.base }
 // it, sends it, and lets the policies learn from the answer. It does not retry
 // and does not change the request.
 //
-// A request that is not sent fails with a *[LimitError], a *[StoreError], an *[UnmatchedError] or the
-// context's own error, and has spent nothing.
+// A request that is not sent fails with a *[LimitError], a *[StoreError], a *[ConfigError], an
+// *[UnmatchedError] or the context's own error, and has spent nothing.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL == nil {
 		return t.base.RoundTrip(req) // the base returns the error
@@ -170,8 +170,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// refuse ends a request that is not sent, and returns err. If a policy's function
-// aborted its HTTP handler the panic goes on.
+// refuse ends a request that is not sent: it closes the body, tells the observer, and
+// returns err. If a policy's function aborted its HTTP handler the panic goes on.
 func (r *roundTrip) refuse(err error) error {
 	if r.reqBody != nil {
 		r.reqBody.Close()
@@ -204,7 +204,7 @@ func closeBody(r *http.Request) {
 	}
 }
 
-// sendFree sends a request that costs nothing.
+// sendFree sends a request that costs nothing, and lets its policies learn from the response.
 func (r *roundTrip) sendFree() (*http.Response, error) {
 	// After an attempt that gave its connection back, only reqBody can still be read.
 	req := r.req
@@ -219,7 +219,6 @@ func (r *roundTrip) sendFree() (*http.Response, error) {
 		resp.Request = r.req
 	}
 
-	// A policy under which the request is free learns from its response all the same.
 	if err == nil && resp != nil && len(r.quote.zeroCost) > 0 {
 		r.applyResponse(resp)
 	}
@@ -390,8 +389,9 @@ func (r *roundTrip) gotConn(info httptrace.GotConnInfo) {
 	}
 }
 
-// beginCheck begins the pre-write check, unless the request was stopped or is over. again
-// says that the base has written the request before, on a different connection.
+// beginCheck begins the pre-write check, unless the request was stopped or is over. It waits for a
+// check that still runs, and notes how long the first dial took. again says that the base has written
+// the request before, on a different connection.
 func (r *roundTrip) beginCheck(info httptrace.GotConnInfo) (again, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -618,8 +618,8 @@ func (r *roundTrip) preWriteResult(answered bool) (stopped error, checked bool) 
 // request that has to wait for longer waits without a connection.
 const maxConnectionHold = 4 * time.Second
 
-// rewindBody sets rewound to the request's body for the next attempt. It returns false if
-// the base has touched the body of a request without GetBody, which cannot be sent again.
+// rewindBody sets rewound to the request's body for the next attempt. It returns false if GetBody
+// fails, or if there is no GetBody and the base has touched the body, which cannot be sent again.
 func (r *roundTrip) rewindBody() bool {
 	switch {
 	case r.reqBody == nil || r.reqBody == http.NoBody:
@@ -732,7 +732,7 @@ func (r *roundTrip) closeRewound() {
 
 // bookArrival books a start, however far away, for a request that may have arrived. It
 // takes no slots, because the request is not in flight any more. If the store fails it
-// returns the error, and a charge that could not be booked.
+// returns the error, and the first of the charges that could not be booked.
 func (r *roundTrip) bookArrival() (unbooked *store.Charge, err error) {
 	b := store.Booking{Charges: slices.DeleteFunc(slices.Clone(r.Booking.Charges), countsSlot), MaxWait: store.AnyWait}
 	if len(b.Charges) == 0 {

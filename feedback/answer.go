@@ -141,7 +141,7 @@ func (a *answer) next() bool {
 func (a *answer) readMember() bool {
 	a.scan.Reset(&a.text, a.place)
 
-	// An earlier search may have read a part of this object or array, or nothing of it.
+	// The last member is an object or an array, of which an earlier search may have read a part, or nothing.
 	if a.unread {
 		if !a.scan.Skip() {
 			return false
@@ -268,9 +268,9 @@ func Events(resp *http.Response, read func(data []byte) (cost int)) throttle.Met
 	m := &events{read: read, cost: -1}
 	switch media := mediaType(resp); media {
 	case "text/event-stream":
-		m.split = (*events).eventLine
+		m.split = (*events).readEventLine
 	case "application/x-ndjson", "application/jsonl", "application/stream+json":
-		m.split = (*events).jsonLine
+		m.split = (*events).readJSONLine
 	default:
 		if !document(media) {
 			return nil
@@ -372,8 +372,8 @@ func (m *events) endLine() {
 	m.line.reset()
 }
 
-// eventLine reads a line of an event stream. An empty line ends an event.
-func (m *events) eventLine() {
+// readEventLine reads a line of an event stream. An empty line ends an event.
+func (m *events) readEventLine() {
 	line := m.line.bytes
 	data, isData := bytes.CutPrefix(line, []byte("data:"))
 	switch {
@@ -400,8 +400,8 @@ func (m *events) endEvent() {
 	m.data.reset()
 }
 
-// jsonLine reads a line of a stream of JSON.
-func (m *events) jsonLine() {
+// readJSONLine reads a line of a stream of JSON.
+func (m *events) readJSONLine() {
 	if len(m.line.bytes) > 0 {
 		m.take(m.line.bytes)
 	}
@@ -530,14 +530,14 @@ const mostBytes = 64 << 10
 // look returns a reader of at most max bytes of an answer's body, or of no bytes if the body must
 // not be read. The package documentation has the rule.
 func look(resp *http.Response, max int64) io.Reader {
-	if !looked(resp, max) {
+	if !mayLook(resp, max) {
 		return http.NoBody
 	}
 	return peek.Reader(resp, max)
 }
 
-// looked reports whether the first max bytes of an answer's body may be looked at.
-func looked(resp *http.Response, max int64) bool {
+// mayLook reports whether the first max bytes of an answer's body may be looked at.
+func mayLook(resp *http.Response, max int64) bool {
 	if isJSON(resp) {
 		return true
 	}

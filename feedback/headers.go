@@ -151,16 +151,16 @@ func (h Headers) untilMore(resp *http.Response) time.Duration {
 		return d
 	}
 
-	// A reset that has passed tells of a window that is over, so the next window is to be tried
-	// soon. A reset that cannot be read tells nothing, so the window may have just begun.
-	soon := usualRetryAfter
-	if h.Per > 0 {
-		soon = min(soon, h.Per)
-	}
+	// A reset that cannot be read tells nothing, so the window may have just begun.
 	if d, ok := h.window(resp, throttle.MaxPenalty); ok && !h.As.canRead(valuesOf(resp.Header, h.Reset)) {
 		return d
 	}
 
+	// A reset that has passed tells of a window that is over, so the next window is to be tried soon.
+	soon := usualRetryAfter
+	if h.Per > 0 {
+		soon = min(soon, h.Per)
+	}
 	return soon
 }
 

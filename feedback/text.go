@@ -136,7 +136,7 @@ func (p Printed) longest(resp *http.Response) (longest time.Duration) {
 
 // head returns the first 4 KB of an answer's body. found is false if the body is empty or must not be looked at.
 func head(resp *http.Response) (text string, found bool) {
-	if !looked(resp, textBytes) {
+	if !mayLook(resp, textBytes) {
 		return "", false
 	}
 	body, _ := PeekBody(resp, textBytes)
@@ -182,7 +182,7 @@ func bodyGroup(pattern *regexp.Regexp, resp *http.Response, max int64) (match st
 // submatchIndex is FindReaderSubmatchIndex of the first max bytes of an answer's body, or nil if they must not be
 // looked at.
 func submatchIndex(pattern *regexp.Regexp, resp *http.Response, max int64) []int {
-	if !looked(resp, max) {
+	if !mayLook(resp, max) {
 		return nil
 	}
 
@@ -206,7 +206,7 @@ const scanBytes = 2 << 10
 // at the first field's value, or at the first byte of a body that cannot have the fields. Searches
 // of one body share the parsed part of the body: see answer.
 func firstField(resp *http.Response, fields []string, max int64, fits fits) (text string, ok bool) {
-	if !looked(resp, max) {
+	if !mayLook(resp, max) {
 		return "", false
 	}
 

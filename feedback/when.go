@@ -231,7 +231,7 @@ func keepingAll(all []allowance) throttle.Limit {
 	return throttle.SlidingWindow(int(n), max(per, store.MinTold))
 }
 
-// isKept reports whether a store would keep the window.
+// isKept reports whether a store would keep the window: see Told of [store.Quota].
 func (w allowance) isKept() bool {
 	return 1 <= w.n && w.n <= 1<<30 && store.MinTold <= w.per && w.per <= store.MaxTold
 }
@@ -339,7 +339,7 @@ var sentence = regexp.MustCompile(`(?i)\b(?:limit\w*|max\w*|quota|allowed)\b[^\n
 
 // sentences reads the body of a 429.
 func sentences(resp *http.Response) (all []allowance) {
-	if resp.StatusCode != http.StatusTooManyRequests || !looked(resp, textBytes) {
+	if resp.StatusCode != http.StatusTooManyRequests || !mayLook(resp, textBytes) {
 		return nil
 	}
 

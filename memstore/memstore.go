@@ -173,7 +173,7 @@ func (s *Store) Settle(_ context.Context, b *store.Booking, g store.Grant, costs
 // Pause implements [store.Store].
 func (s *Store) Pause(_ context.Context, c store.Charge, d time.Duration) error {
 	// Only a row can be closed, and an unlimited budget may have none.
-	s.keep(c)
+	s.makeRow(c)
 
 	// now has cut off a part of a microsecond, by which the pause would end early.
 	s.change(only(c), func(q *ledger.Request) { q.Pause(d + s.clock.since(q.Now)) })
@@ -182,7 +182,7 @@ func (s *Store) Pause(_ context.Context, c store.Charge, d time.Duration) error 
 
 // Refuse implements [store.Store].
 func (s *Store) Refuse(_ context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
-	s.keep(c)
+	s.makeRow(c)
 
 	s.change(only(c), func(q *ledger.Request) {
 		// A refusal without a length closes nothing.
@@ -206,8 +206,8 @@ func (s *Store) Reconcile(_ context.Context, c store.Charge, of store.Quota) err
 	return nil
 }
 
-// change calls do with a request for a booking, in one atomic step, and serves the
-// lines that moved.
+// change calls do with a request for a booking, in one atomic step. Then it dismisses the
+// waiters of closed budgets that cannot wait, and serves the lines that moved.
 func (s *Store) change(b *store.Booking, do func(*ledger.Request)) {
 	if n := s.changeRows(b, do); len(n.Moved) > 0 {
 		// Dismiss first, so that the line is served for the waiters that stay.
@@ -243,8 +243,8 @@ func only(c store.Charge) *store.Booking {
 // shard returns the shard of a budget.
 func (s *Store) shard(b *store.Budget) *shard { return &s.shards[b.Key[0]] }
 
-// keep makes the row of a budget that is about to be closed.
-func (s *Store) keep(c store.Charge) {
+// makeRow makes the row of a budget that is about to be closed, if there is none.
+func (s *Store) makeRow(c store.Charge) {
 	sh := s.shard(&c.Budget)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -300,8 +300,8 @@ func (s *Store) rows(all []*ledger.Row, charges []store.Charge, now int64) []*le
 	return all
 }
 
-// standBy sets the Ready of the grant to a request that got a place in the line for slots. Its shards are
-// locked.
+// standBy notes the waiter of a request that got a place in the line for slots, and sets the Ready of its
+// grant. Its shards are locked.
 func (s *Store) standBy(q *ledger.Request) {
 	if place := q.Grant.Handle.Place; q.Waits && place != 0 {
 		ready := make(chan struct{})
@@ -370,7 +370,7 @@ func (s *Store) Appoint(_ context.Context, c store.Charge, wait time.Duration, a
 type appointments struct {
 	mu   sync.Mutex
 	all  map[ledger.Key]ledger.Appointments
-	full int // from so many budgets on, those with past appointments are dropped
+	full int // from this number of budgets on, a call drops the budgets with past appointments
 }
 
 // make makes an appointment with a caller that leaves now, and would otherwise wait for the time wait. again says that the
@@ -389,9 +389,9 @@ func (a *appointments) make(now int64, c *store.Charge, wait time.Duration, agai
 		a.all = make(map[ledger.Key]ledger.Appointments)
 	}
 
-	of := a.all[c.Budget.Key]
-	in := of.Make(now, c, wait, again)
-	a.all[c.Budget.Key] = of
+	own := a.all[c.Budget.Key]
+	comesIn := own.Make(now, c, wait, again)
+	a.all[c.Budget.Key] = own
 
-	return in
+	return comesIn
 }

@@ -160,7 +160,7 @@ func (s *Store) serve(lines []ledger.Key) {
 }
 
 // serveHead books for the waiter at the head of a line. It returns the second line that the waiter stands in afterwards, if
-// there is one. done says that the waiter is not due, so that nobody in this line can be served yet.
+// there is one. done says that the waiter is not due: nobody in this line can be served yet, and the line's timer is set.
 func (s *Store) serveHead(key ledger.Key, w *waiter) (next []ledger.Key, done bool) {
 	var later time.Duration
 	var ready chan struct{}
@@ -172,7 +172,7 @@ func (s *Store) serveHead(key ledger.Key, w *waiter) (next []ledger.Key, done bo
 		}
 	})
 
-	// The others in line come after this waiter, and wait until it is due.
+	// The other waiters in line come after this waiter, and wait until it is due.
 	if later > 0 {
 		s.lookAgain(key, later)
 		return nil, true
@@ -188,7 +188,8 @@ func (s *Store) serveHead(key ledger.Key, w *waiter) (next []ledger.Key, done bo
 	return nil, false
 }
 
-// head returns the waiter that is served next in a line, and the shards of its charges. It returns nil if nobody waits.
+// head returns the waiter that is served next in a line, and the shards of its charges. If there is none, because nobody waits or
+// a called waiter is still to come, it returns nil and stops the line's timer.
 func (s *Store) head(key ledger.Key) (*waiter, shardSet) {
 	sh := &s.shards[key[0]]
 	sh.mu.Lock()
@@ -201,7 +202,7 @@ func (s *Store) head(key ledger.Key) (*waiter, shardSet) {
 
 	at, ok := b.Head(key)
 	if !ok {
-		// Without waiters there is nothing to look at later.
+		// Nobody waits, or a called waiter serves the line when it comes: there is nothing to look at later.
 		if b.audience != nil && b.timer != nil {
 			b.timer.Stop()
 		}

@@ -213,7 +213,8 @@ const (
 const MaxCost = 1 << (29 + 11*(^uint(0)>>63))
 
 // Counts reports whether the limit counts starts, so that the cost of a start can be
-// settled later. Concurrency and Unlimited count none, and Told does while a limit is told.
+// settled later. It is false for Concurrency and Unlimited, and true for Told, which counts
+// starts while a limit is told.
 func (l Limit) Counts() bool { return l.kind != KindConcurrency && l.kind != KindUnlimited }
 
 // Kind returns the limit's shape.
@@ -382,7 +383,7 @@ func (l Limit) Horizon() time.Duration {
 	case !l.Counts() || l.N() < 1:
 		return MinHorizon
 	case l.unit != 0, l.Kind() != KindLeakyBucket && l.Kind() != KindTokenBucket && l.Per() > MaxEvenWindow:
-		// The starts of such a window leave in bunches. A nearer horizon makes the bunches denser, and
+		// The starts of a long window leave in bunches. A nearer horizon makes the bunches denser, and
 		// where costs are guessed too low a bunch spends more than the limit.
 		return longHorizon
 	}

@@ -246,8 +246,8 @@ type limitParser struct {
 
 // end returns an error if the text goes on.
 func (p *limitParser) end() error {
-	if _, more := p.word(); more < len(p.text) {
-		return p.unexpected(more, "the end of a limit")
+	if _, at := p.word(); at < len(p.text) {
+		return p.unexpected(at, "the end of a limit")
 	}
 	return nil
 }

@@ -213,7 +213,8 @@ const (
 )
 
 // Acquire waits until the start and the slots may be used, and books what the caller lacks.
-// The package comment lists the caller's holdings after each error.
+// In a race it returns as soon as the caller has a start, and claims the race. The package
+// comment lists the caller's holdings after each error.
 //
 // Each pass of the loop tells the observer of a long wait, which happens ever more rarely,
 // or asks the store once. So the loop ends, or time passes, whatever a store answers: a
@@ -276,14 +277,17 @@ func (c *Caller) question(news bool) question {
 		return (*Caller).replaceStale
 	case news || c.needsRevalidation():
 		return (*Caller).revalidate
-	case c.holdsSlots() || Now() < c.startAt: // a caller that goes on before its start takes no slots
+
+	// A caller that goes on before its start takes no slots.
+	case c.holdsSlots() || Now() < c.startAt:
 		return nil
 	}
 	return (*Caller).acquireSlots
 }
 
-// Book asks the store for a start within the horizon, in place of the caller's holdings.
-// After an error the caller holds nothing.
+// Book asks the store for a start within the horizon, or a place in line, in place of the
+// caller's holdings. The caller goes on without the store while throttle is off, and if it is
+// only counted and the store is away. After an error the caller holds nothing.
 func (c *Caller) Book(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return c.GaveUp(ctx)
@@ -477,7 +481,8 @@ func (c *Caller) goOnCounted(ctx context.Context, failed error) {
 	c.goUncounted()
 }
 
-// pass has the caller go on because throttle is off.
+// pass gives back the caller's holdings and has the caller go on, because throttle is off. The
+// switch counts the caller, and the observer is told.
 func (c *Caller) pass(ctx context.Context) {
 	c.Cancel()
 	c.goUncounted()
@@ -511,7 +516,8 @@ func (c *Caller) wait(ctx context.Context, w Wait) (wake, error) {
 	return c.waitInLine(ctx, w)
 }
 
-// waitForStart waits until w.Early before the booked start.
+// waitForStart is wait for a caller with a start. It has the store watch over a start that is
+// not near.
 func (c *Caller) waitForStart(ctx context.Context, w Wait) (wake, error) {
 	if c.Grant.Wait == 0 || c.unusable() {
 		return timeCame, nil

@@ -21,7 +21,7 @@ type Engine struct {
 	Observe  func(context.Context, Event) // is told of events, or nil
 	LongWait time.Duration                // how long a caller is held before Observe is told that it still waits, or 0 for never
 
-	rtt          rttEstimator // how long the store's answers take, of those without a start
+	rtt          rttEstimator // how long the store's answers without a start take
 	confirmTook  rttEstimator // how long the store takes to confirm a start
 	grantAge     rttEstimator // how old starts are at the most: a store may know how long ago it booked them
 	estimates    estimates    // how wrong the estimated costs of policies are
@@ -252,7 +252,7 @@ func (c *Caller) LoseSlots() {
 	}
 }
 
-// breakerPause is for how long callers that are only counted do not ask the store after a failure. Then one of them asks.
+// breakerPause is for how long callers that are only counted do not ask a store that has failed. After that time one caller asks.
 const breakerPause = time.Second
 
 // A breaker is a circuit breaker for callers that are only counted: after a failure of the store one
@@ -523,8 +523,8 @@ func (rs *reports) awaitedBy(charges []store.Charge) (all []chan struct{}) {
 // awaitReports waits until all reports that lower one of the caller's budgets are over, for at most ReportTime, or until ctx
 // ends.
 func (c *Caller) awaitReports(ctx context.Context) {
-	all := c.engine.reports.awaitedBy(c.Booking.Charges)
-	if len(all) == 0 {
+	awaited := c.engine.reports.awaitedBy(c.Booking.Charges)
+	if len(awaited) == 0 {
 		return
 	}
 
@@ -532,7 +532,7 @@ func (c *Caller) awaitReports(ctx context.Context) {
 	timer := time.NewTimer(c.ReportTime())
 	defer timer.Stop()
 
-	for _, over := range all {
+	for _, over := range awaited {
 		select {
 		case <-over:
 		case <-timer.C:

@@ -359,7 +359,7 @@ type closing struct {
 	until   time.Duration // the present end
 }
 
-// maxClosings is how many closed budgets are known at a time. The observer is told nothing of others.
+// maxClosings is how many closed budgets are known at a time. The observer is told nothing of further ones.
 const maxClosings = 1024
 
 // add notes at a time that a budget is closed until a later time. It returns false, and changes

@@ -20,8 +20,9 @@ type slotHold struct {
 // a wait includes the slots.
 func (c *Caller) holdsSlots() bool { return !c.concurrent || c.Grant.Wait == 0 || c.slots != nil }
 
-// acquireSlots acquires the slots when the start has come. If there is no room for the slots the
-// caller gives back the start and gets in line.
+// acquireSlots acquires the slots when the start has come. If a budget was closed meanwhile, it
+// books anew. If there is no room for the slots the caller gives back the start and gets in line,
+// or books anew if it spansScopes.
 func (c *Caller) acquireSlots(ctx context.Context) error {
 	// The second booking has the Concurrency charges alone: see slotHold.
 	b := &slotHold{booking: store.Booking{
@@ -50,7 +51,9 @@ func (c *Caller) acquireSlots(ctx context.Context) error {
 	case g.OK && g.Wait == 0:
 		b.grant, c.slots = g, b
 		return nil
-	case g.OK: // the slots come after a wait, because a penalty has closed a budget meanwhile
+
+	// The slots come after a wait, because a penalty has closed a budget meanwhile.
+	case g.OK:
 		c.engine.Store.Cancel(&b.booking, g)
 		return c.Book(ctx)
 	case c.spansScopes():

@@ -115,8 +115,8 @@ func (c *Caller) remainingWait(ctx context.Context, asked time.Duration) time.Du
 	return left
 }
 
-// usefulWait returns the Booking.MaxWait of a caller that can wait for left. A caller with other
-// variants stands in each line whatever the line's guess is: the guess counts callers
+// usefulWait returns the Booking.MaxWait of a caller that can wait for left: 0 if the caller asks
+// only for a start now. A caller with other variants stands in each line whatever the line's guess is: the guess counts callers
 // that will start elsewhere, and a closed budget may be opened early. A start within the horizon is
 // no guess, and is booked only if it is of use.
 func (c *Caller) usefulWait(left time.Duration) time.Duration {
@@ -231,7 +231,7 @@ var errUncounted = errors.New("throttle: the store did not answer within 500ms, 
 // storeContext returns the context of a call of the store by a caller that can wait for maxWait,
 // which is what remainingWait or usefulWait returned. If there is an observer or a switch, or the caller is only
 // counted, the context has an [outage.Observer] that the store tells of an outage. The context ends when the answer
-// has become useless to the caller.
+// has become useless to the caller. After the call endStoreCall must follow.
 func (c *Caller) storeContext(ctx context.Context, maxWait time.Duration) (context.Context, context.CancelFunc) {
 	// From when on an answer is of no use depends on why the caller waits.
 	bounded, stop := ctx, func() {}
@@ -408,7 +408,8 @@ func (r *askRate) next(at time.Duration) (delay time.Duration) {
 	return delay
 }
 
-// waitToAsk waits until the caller's askRate allows the next question to the store.
+// waitToAsk counts the next question to the store, and waits until the caller's askRate allows it.
+// If ctx ends first, the caller gives back its holdings, and waitToAsk returns its error.
 func (c *Caller) waitToAsk(ctx context.Context) error {
 	delay := c.rate.next(Now())
 	if delay == 0 {
@@ -622,8 +623,9 @@ const (
 // before its start, because its connections take long, must know its start that early: so the
 // horizon reaches beyond the lead.
 func (c *Caller) Horizon() time.Duration {
-	// Starts that are booked ahead count with their estimated costs, so estimates that are too high bound the horizon: see estimateParts.
 	nearest, margin := c.horizon, leadMargin
+
+	// Starts that are booked ahead count with their estimated costs, so estimates that are too high bound the horizon: see estimateParts.
 	farthest := maxHorizon
 	if c.engine.estimates.known.Load() {
 		for i := range c.Booking.Charges {

@@ -44,17 +44,17 @@ func (r *Row) widenPending(now int64) {
 }
 
 // carryOver makes one entry, up to now, of the entries that are over, from the
-// index few on. The upstream's window that has counted their starts may still
+// index first on. The upstream's window that has counted their starts may still
 // last, although it is over by the clock that was set.
-func (r *Row) carryOver(now int64, few int) {
+func (r *Row) carryOver(now int64, first int) {
 	last := r.after(now) - 1
-	if last < few {
+	if last < first {
 		return
 	}
-	for i := last; i > few; i-- {
+	for i := last; i > first; i-- {
 		r.join(i - 1)
 	}
-	r.entries[few].last = now
+	r.entries[first].last = now
 }
 
 // step moves the row to a clock that shows less than before, as if no time had
@@ -66,18 +66,18 @@ func (r *Row) carryOver(now int64, few int) {
 func (r *Row) step(now int64, u *rule) {
 	shift := now - r.seen
 
-	// All entries begin earlier by the shift. Only the entries before the index reach end earlier, too. The entries before the index few lie in
+	// All entries begin earlier by the shift. Only the entries before the index reach end earlier, too. The entries before the index present lie in
 	// fixed windows that are over.
 	reach := len(r.entries)
-	few := 0
+	present := 0
 	if u.aligned {
 		start, _, _ := u.window(r.seen)
-		few = r.after(start)
+		present = r.after(start)
 	}
 
 	// The upstream's window goes on, so entries of the present window reach as far as before.
 	if u.aligned && -shift <= Stall {
-		reach = few
+		reach = present
 	}
 
 	for i := range r.entries {
@@ -124,7 +124,7 @@ func (r *Row) step(now int64, u *rule) {
 
 	// The upstream's fixed window may have counted the starts that are over now.
 	if u.aligned {
-		r.carryOver(now, few)
+		r.carryOver(now, present)
 	}
 
 	r.widenPending(now)
@@ -146,7 +146,8 @@ func (r *Row) isBlank() bool { return r.most == 0 || len(r.entries) == 0 && r.lo
 
 // remember makes the row complete for as long back as the rule needs. History
 // that is missing is replaced by an upper bound on its starts, at the latest
-// moment at which they can have been.
+// moment at which they can have been. remember also sets for how long the row
+// keeps entries from now on.
 func (r *Row) remember(now int64, u *rule) {
 	// Slots have no past.
 	if u.slots {
@@ -166,7 +167,7 @@ func (r *Row) remember(now int64, u *rule) {
 		r.lost, r.level = since-1, 0
 	}
 
-	// Starts in blocks of a different unit cannot be told apart.
+	// Starts in blocks of a different unit cannot be told apart, so freeze them.
 	if u.unit > 0 && keep != r.span && r.span > 0 {
 		r.pinUntil(0)
 	}
@@ -190,7 +191,7 @@ func (r *Row) remember(now int64, u *rule) {
 }
 
 // isOver reports whether no start to come can share an interval with an entry,
-// and none has to stay behind it.
+// or has to stay behind it as behind a probe.
 func (r *Row) isOver(e *entry, now int64) bool {
 	return e.last+r.span <= now && (e.last < r.paused || now >= r.paused+r.last.probe)
 }
@@ -220,6 +221,7 @@ func (r *Row) forgetDead(now int64) {
 
 // advance brings the row to the time now, and makes it fit for the rule. It may
 // give the rule the number of the row's note, and lower it to the row's ceiling.
+// It forgets entries, nodes and waiters that do not matter any more.
 func (r *Row) advance(now int64, u *rule) {
 	// The clock was set back: move all times of the row with it.
 	if now < r.seen {
@@ -304,7 +306,7 @@ func (r *Row) shut(length, refused, took int64) bool {
 		p.length, p.times = max(length, min(2*r.last.length, grown(length))), r.last.times+1
 	}
 
-	// The first start afterwards is alone until its answer can be there.
+	// The first start afterwards is alone until its answer can be there: for twice the time of the last answer, within bounds.
 	p.probe = max(MinProbe, min(2*took, maxProbe, p.length))
 	r.paused = max(old, now+p.length)
 
@@ -448,8 +450,10 @@ func (r *Row) learn(mark int64, u *rule) (from, to float64) {
 	}
 
 	// A start from before the last fall of the ceiling, or from before the end of the probe, says nothing new.
+	isNew := mark > r.ceiling.fell && (r.paused == 0 || mark >= r.paused+r.last.probe)
+
 	to = from
-	if level := r.used(mark, u); level > 0 && mark > r.ceiling.fell && (r.paused == 0 || mark >= r.paused+r.last.probe) {
+	if level := r.used(mark, u); level > 0 && isNew {
 		r.ceiling = ceiling{max(1, min(from, believed(level, from))), r.seen, u.learns}
 		to = min(from, r.ceiling.at(r.seen))
 	}
@@ -482,15 +486,15 @@ func (q *Request) Refuse(f store.Refusal) (from, to float64) {
 }
 
 // penalize closes the row of the first charge for a length of time, if the row
-// is not closed for longer already. A length of 0 is no penalty. See shut for
-// refused and took.
+// is not closed for longer already. A length of 0 is no penalty. In any case it
+// notes news for the waiters in line. See shut for refused and took.
 func (q *Request) penalize(length, refused, took int64) {
 	r := q.Searches[0].row
 	if length > 0 && r.shut(length, refused, took) {
-		q.useless(0, 0, r.paused, false)
+		q.noteUseless(0, 0, r.paused, false)
 	}
 
-	q.moved()
+	q.noteMoved()
 	if r.queue != nil {
 		q.note().Closed = append(q.note().Closed, Closed{q.key(0), max(r.seen, r.paused)})
 	}
@@ -501,16 +505,17 @@ func (q *Request) penalize(length, refused, took int64) {
 func (q *Request) Resume() {
 	s := &q.Searches[0]
 	r := s.row
+
+	// A budget without a row was never closed.
 	if r == &untouched {
 		return
 	}
-
 	s.wake(q.Now)
 
 	// The starts booked behind the pause are too late now, so their callers book anew.
 	if r.paused > r.seen {
 		r.lifts++
-		q.useless(0, 0, math.MaxInt64, true)
+		q.noteUseless(0, 0, math.MaxInt64, true)
 	}
 	if s.rule.peak == 0 {
 		r.forgetProbe()
@@ -520,7 +525,7 @@ func (q *Request) Resume() {
 	// a program that did not hear of the resumption.
 	r.until = max(r.until, r.paused)
 	r.paused, r.last, r.ceiling, r.note = 0, penalty{}, ceiling{}, note{}
-	q.moved()
+	q.noteMoved()
 }
 
 // forgetProbe takes all starts out of an unlimited budget's row, unless the

@@ -177,11 +177,11 @@ func (r *Row) bound() {
 		best, width, inTail := -1, int64(0), true
 		for i := range len(r.entries) - 1 {
 			e, next := &r.entries[i], &r.entries[i+1]
-			w, late := next.last-e.first, next.last > tail
+			w, reachesTail := next.last-e.first, next.last > tail
 			alike := e.last > r.seen || next.last <= r.seen
-			better := best < 0 || (inTail && !late) || (inTail == late && w < width)
+			better := best < 0 || (inTail && !reachesTail) || (inTail == reachesTail && w < width)
 			if alike && better {
-				best, width, inTail = i, w, late
+				best, width, inTail = i, w, reachesTail
 			}
 		}
 		r.join(best)
@@ -526,9 +526,9 @@ const Few = 12
 // windows that have room now, and unlimited budgets of which nothing is known.
 // That is the case for most callers. It decides like a Request, in a fraction of
 // the steps. It returns false, and has done nothing, if a budget is not plain, the
-// start may not be now, or the booking replaces a start: then a Request must
-// decide. The rows are in the order of the charges; the row of an unlimited budget
-// of which nothing is known is nil.
+// start may not be now, or the caller has had a start or a place before: then a
+// Request must decide. The rows are in the order of the charges; the row of an
+// unlimited budget of which nothing is known is nil.
 func BookShort(now int64, b *store.Booking, rows []*Row, g *store.Grant) (decided bool) {
 	charges := b.Charges
 	if b.Returns || b.NotBefore != 0 || names(&b.Instead) {

@@ -70,8 +70,8 @@ func (w *Waiter) Keeps() bool { return w.stand != nil || w.passed != nil || w.co
 // had no turn yet.
 func (w *Waiter) front(key Key) bool { return w.lost || slices.Contains(w.counted, key) }
 
-// Come notes that the caller asks with the booking b. It still stands where it
-// stood.
+// Come notes that the caller asks with the booking b. The waiter still stands
+// where it stood.
 func (w *Waiter) Come(b *store.Booking) {
 	called := w.isCalled()
 	switch {
@@ -96,7 +96,8 @@ func (w *Waiter) Come(b *store.Booking) {
 	}
 }
 
-// arrival returns the waiter's arrival in the line of a budget.
+// arrival returns the waiter's arrival in the line of a budget or, if it has not
+// been there, the arrival that it brings along. known is false if it has neither.
 func (w *Waiter) arrival(key Key) (at int64, known bool) {
 	for i := range w.arrivals {
 		if w.arrivals[i].key == key {
@@ -106,8 +107,8 @@ func (w *Waiter) arrival(key Key) (at int64, known bool) {
 	return w.first, w.first != 0
 }
 
-// came notes the waiter's arrival in the line of a budget.
-func (w *Waiter) came(key Key, at int64) {
+// noteArrival notes the waiter's arrival in the line of a budget.
+func (w *Waiter) noteArrival(key Key, at int64) {
 	i := slices.IndexFunc(w.arrivals, func(a arrival) bool { return a.key == key })
 	if i < 0 {
 		i = len(w.arrivals)
@@ -155,7 +156,7 @@ func (w *Waiter) Restore(b []byte, now int64) bool {
 	}
 	for ; len(b) > 0; b = b[keptSize:] {
 		at := int64(binary.BigEndian.Uint64(b[len(Key{}):keptSize]))
-		w.came(Key(b[:len(Key{})]), max(1, min(at, now)))
+		w.noteArrival(Key(b[:len(Key{})]), max(1, min(at, now)))
 	}
 	return true
 }
@@ -208,7 +209,7 @@ func (q *Request) stepOut(w *Waiter) {
 	if r := q.row(w.stand.key); r != nil && r.queue != nil {
 		listed := r.queue.leave(w.stand.class, w.stand.share, w.stand.place)
 
-		// A waiter without a place has left, so such waiters are not silent: see forgetSilent.
+		// A waiter without a place has left, so the waiters without a place are not silent: see forgetSilent.
 		if !listed && !q.recalls {
 			r.queue.asked = r.seen
 		}
@@ -387,7 +388,7 @@ func (q *Request) lineUp(w *Waiter, i int) {
 	s.row.lease(q.Node)
 	p, share := s.row.lineUp(w.class, q.Booking.Charges[i].Share, place{at, s.rule.cost, q.Node.ID, w.front(key)}, q.recalls)
 	w.stand = &stand{key, w.class, share, p}
-	w.came(key, w.stand.place.arrival)
+	w.noteArrival(key, w.stand.place.arrival)
 	q.Waits = true
 }
 
@@ -452,8 +453,8 @@ func (q *Request) hold(w *Waiter, turn Key) (at int, wait time.Duration) {
 func (r *Row) HasLine() bool { return r.queue != nil }
 
 // Head returns the place of the waiter that is served next in the line of a
-// budget. ok is false if there is none, or if a called waiter has not come: it
-// serves the line when it comes. A line without waiters is forgotten.
+// budget. ok is false if there is none, or if a called waiter has not come: then
+// that waiter serves the line when it comes. A line without waiters is forgotten.
 func (r *Row) Head(key Key) (at Place, ok bool) {
 	if r.queue == nil {
 		return Place{}, false
@@ -467,7 +468,8 @@ func (r *Row) Head(key Key) (at Place, ok bool) {
 }
 
 // Due returns in how long the first start in a budget is within the horizon of
-// the waiter at the head of its line. It is 0 if the start is within it now.
+// the waiter at the head of its line. The result is 0 if the start is within the
+// horizon now.
 func (q *Request) Due(w *Waiter, key Key) time.Duration {
 	for i := range q.Searches {
 		if q.key(i) != key {

@@ -359,7 +359,7 @@ func (r *Row) keepBehind(class int, start int64) {
 }
 
 // untail notes that a start was given back: later callers may start as early as
-// that start.
+// that start, and it is the row's pin no more.
 func (r *Row) untail(start int64) {
 	for k := range r.tails {
 		r.tails[k] = min(r.tails[k], start-1)
@@ -389,7 +389,7 @@ func (r *Row) unpin(start int64) {
 
 // open returns the lane of a share, and makes one for a share that has none. The
 // weight of a share is what its last caller said. The number of lanes has no
-// limit in memory: each has waiters, or a finish tag above the least.
+// limit in memory: each has waiters, or a finish tag above 0.
 func (l *queue) open(class int, share store.Share) *lane {
 	c := &l.lanes[class]
 	own := c.of(share.ID)
@@ -440,7 +440,7 @@ func (l *queue) before(class int, share uint64, arrival int64, front bool) (sum 
 	return sum + l.lanes[class].before(l.lanes[class].of(share), arrival, front)
 }
 
-// head returns the place that is served next.
+// head returns the place that is served next. ok is false if no waiter has a place.
 func (l *queue) head() (p place, ok bool) {
 	if _, next := l.first(); next != nil {
 		return next.places[0], true
@@ -459,8 +459,8 @@ func (l *queue) first() (class int, next *lane) {
 	return 0, nil
 }
 
-// leave takes a place out of the line, and reports whether the row listed it. Its
-// share may have lost its lane: see Row.shortened.
+// leave takes a place out of the line, and reports whether the row listed it. The
+// place's share may have lost its lane: see gather.
 func (l *queue) leave(class int, share uint64, p place) (listed bool) {
 	c := &l.lanes[class]
 	own := c.of(share)

@@ -51,8 +51,8 @@ func (r *Row) begunSince(t int64) (sum int64) {
 }
 
 // tokensLeft returns how many whole tokens the starts up to a time, then, have
-// left in a bucket. The last forgotten start is at least the jitter before that
-// time.
+// left in a bucket. The row must not have forgotten a start later than the jitter
+// before then.
 func (r *Row) tokensLeft(u *rule, then int64) int64 {
 	// Tokens that flow in during the jitter do not count. An entry without starts brings the level to the begin of the jitter.
 	flown := entry{last: then - u.jitter}
@@ -82,8 +82,8 @@ func (r *Row) spend(at int64, u *rule, cost int64) {
 }
 
 // bucketLeft books the cost that other users of the upstream have spent of a token
-// bucket. The upstream has said, age microseconds ago, that left tokens are left, and
-// what the row has more was spent by others. A bucket needs no reset: it knows by itself
+// bucket. The upstream has said, age microseconds ago, that left tokens are left. If the
+// row has more, others have spent the difference. A bucket needs no reset: it knows by itself
 // when there will be more. Less than flows in within a second is not worth knowing.
 // from and before are as in windowLeft.
 func (r *Row) bucketLeft(u *rule, left, age int64) (from, before int64) {
@@ -105,7 +105,7 @@ func (r *Row) bucketLeft(u *rule, left, age int64) (from, before int64) {
 // statedWindow returns the window that a statement of the upstream is about,
 // which was true at the time then: since when own starts may be counted in the
 // window, at which time others are taken to have spent, and when it ends. told is
-// false if this is not the window of now. The end may be too late: by Doubt, and
+// false if that is not the present window. The end may be too late: by Doubt, and
 // by the age of the statement, because the reset, too, may be counted from then.
 func (u *rule) statedWindow(now, then, reset int64) (since, at, end int64, told bool) {
 	if !u.aligned {
@@ -113,14 +113,15 @@ func (u *rule) statedWindow(now, then, reset int64) (since, at, end int64, told 
 		return then + max(0, rest-Doubt) - u.span + 1, now + rest - u.span, now + rest, true
 	}
 
+	// A present window that still lasts more than twice as long as the reset is not the window that was stated.
 	since, end, _ = u.window(now)
 	return since, since, end, then >= since && end-now <= min(2*reset, Micros(store.MaxPenalty))
 }
 
 // windowLeft books the cost that other users of the upstream have spent of a
 // window. The upstream has said, age microseconds ago, that left is left until the
-// reset, and what the row has more was spent by others. The cost is booked so that
-// it is over when the window is. Booked starts with marks in [from, before) no
+// reset. If the row has more, others have spent the difference. The cost is booked so
+// that it is over when the window is. Booked starts with marks in [from, before) no
 // longer fit; from and before are 0 if all starts fit.
 func (r *Row) windowLeft(u *rule, left, reset, age int64) (from, before int64) {
 	now, then := r.seen, r.seen-age
@@ -149,7 +150,7 @@ func (r *Row) windowLeft(u *rule, left, reset, age int64) (from, before int64) {
 }
 
 // Reconcile lowers the room of the first charge's budget to what its upstream
-// says is left.
+// says is left, after it has recorded a limit that the same answer told.
 //
 // Let the upstream have counted at the time then, which is Age before now. A row
 // does not know starts one by one, so it has bounds:
@@ -186,7 +187,7 @@ func (q *Request) Reconcile(of store.Quota) {
 
 	// The callers of starts that no longer fit book anew, and the line has less room.
 	if from < before {
-		q.useless(0, from, before, true)
+		q.noteUseless(0, from, before, true)
 	}
-	q.moved()
+	q.noteMoved()
 }

@@ -40,7 +40,7 @@ type Request struct {
 	news *News // nil without news
 
 	// Late is how many microseconds ago the caller came, if its booking waited
-	// for others to share a step. Its arrival is as much earlier.
+	// for others to share a step. Its arrival is earlier by Late.
 	Late int64
 
 	// Notice is how many microseconds pass, at the least, until a caller in line hears of a start that is booked now, because the rows are saved first.
@@ -104,7 +104,9 @@ func NewRequest(now int64, by Node, a *Arrivals, b *store.Booking, rows []*Row) 
 }
 
 // Open makes the search of the i-th charge ready, and brings its row r to the
-// time now. The row may be nil for an Unlimited charge that has none.
+// time now, unless passesBy decides without the row. If slots have become free
+// meanwhile, it calls waiters for them. The row may be nil for an Unlimited charge
+// that has none.
 func (q *Request) Open(i int, r *Row) {
 	// An open unlimited budget is only looked at, and needs no row.
 	s := &q.Searches[i]
@@ -114,8 +116,8 @@ func (q *Request) Open(i int, r *Row) {
 	}
 
 	// advance ends leases. Fewer leases than before say that slots of a dead node are free.
-	live := len(r.leases)
 	s.row = r
+	leases := len(r.leases)
 	r.advance(q.Now, &s.rule)
 
 	switch {
@@ -129,8 +131,8 @@ func (q *Request) Open(i int, r *Row) {
 	}
 
 	// Call waiters for slots if a dead or silent node has made room. If this node has come as it was asked to, its own waiters stand aside no more.
-	spoke := r.spoke(q.Node.ID)
-	if lapsed := r.lapseSlots(); lapsed || spoke || len(r.leases) < live {
+	wasAsked := r.spoke(q.Node.ID)
+	if lapsed := r.lapseSlots(); lapsed || wasAsked || len(r.leases) < leases {
 		q.setAside(i)
 	}
 }
@@ -161,7 +163,8 @@ func (s *Search) wake(now int64) {
 	}
 }
 
-// begin lets a search look for starts from a time on.
+// begin has a search look for starts from a time on. It sets the fields that
+// follow from the booking as a whole: horizon, single and steady.
 func (q *Request) begin(s *Search, from int64) {
 	s.from, s.horizon = from, Micros(q.Booking.Horizon)
 
@@ -178,7 +181,8 @@ func (q *Request) begin(s *Search, from int64) {
 	s.steady = q.SummonsWaiters && len(q.Searches) == 1 && q.Booking.Charges[0].Share.ID != 0 && s.row.queue != nil && s.isBrief()
 }
 
-// isBrief reports whether the horizon may hold no start beside the next one.
+// isBrief reports whether the horizon may hold no start beside the next one: a
+// horizon of two distances between starts always holds a second start.
 func (s *Search) isBrief() bool {
 	distance := s.rule.span / max(1, s.rule.most)
 	if s.rule.n > windowParts {
@@ -241,8 +245,12 @@ func (q *Request) inLine() bool {
 // isFar reports whether a booking must wait in line for a start that is wait
 // microseconds away, and may wait for as long.
 func isFar(b *store.Booking, wait int64) bool {
-	return wait > 0 && b.Horizon > 0 && wait > Micros(b.Horizon+b.NotBefore) && b.MaxWait != 0 &&
-		(b.MaxWait < 0 || wait <= Micros(b.MaxWait))
+	// A start at once is not far, and without a horizon no start is.
+	if wait <= 0 || b.Horizon <= 0 {
+		return false
+	}
+	mayWait := b.MaxWait < 0 || wait <= Micros(b.MaxWait)
+	return mayWait && wait > Micros(b.Horizon+b.NotBefore)
 }
 
 // giveBackInstead gives back the handle that the booking replaces. Call it before behind.
@@ -294,7 +302,7 @@ func (q *Request) book(t int64) {
 	}
 }
 
-// start books the start at t and grants it. If that is later than the caller may
+// start books the start at t and grants it. If t is later than the caller may
 // wait, or slots are missing, it books nothing: the grant has the wait, or a place
 // in the line for slots.
 func (q *Request) start(t int64) {
@@ -309,6 +317,7 @@ func (q *Request) start(t int64) {
 		return
 	}
 
+	// The stamp is 1 and, added below, the number of pauses that were lifted: see store.Handle.
 	g.OK, g.Handle = true, store.Handle{Start: t, Stamp: 1}
 
 	// Callers that come later keep behind a start that had to wait.
@@ -336,7 +345,7 @@ func (q *Request) start(t int64) {
 
 		// A Shadow charge is booked like the others and holds nobody back: note how much later the start would have been.
 		if c.Shadow {
-			q.over(i, s.earliest(t)-t)
+			q.noteOver(i, s.earliest(t)-t)
 		} else {
 			g.Handle.Stamp += s.row.lifts
 		}
@@ -347,6 +356,8 @@ func (q *Request) start(t int64) {
 			s.row.bookProbe(t, &s.rule)
 		case !s.rule.slots:
 			s.row.book(t, &s.rule)
+
+		// The slots of a later start are taken by a second booking, when the start has come.
 		case t == q.Now:
 			s.row.hold(s.rule.cost, q.Node)
 		}
@@ -361,9 +372,9 @@ func waitOf(micros int64) time.Duration {
 	return time.Duration(micros) * time.Microsecond
 }
 
-// over notes by how many microseconds the start would have been later if a
+// noteOver notes by how many microseconds the start would have been later if a
 // Shadow charge counted.
-func (q *Request) over(i int, late int64) {
+func (q *Request) noteOver(i int, late int64) {
 	if late == 0 {
 		return
 	}
@@ -459,7 +470,8 @@ func (s *Search) release(by Node) {
 	}
 }
 
-// Cancel gives back a grant that was not used, or a place in line.
+// Cancel gives back a grant that was not used, or a place in line, and calls
+// waiters for the slots that become free.
 func (q *Request) Cancel(g store.Grant) {
 	for i := range q.Searches {
 		s := &q.Searches[i]
@@ -471,17 +483,17 @@ func (q *Request) Cancel(g store.Grant) {
 		}
 		q.setAside(i)
 	}
-	q.moved()
+	q.noteMoved()
 }
 
 // Release frees the slots that a granted booking holds of its Concurrency
-// charges.
+// charges, and calls waiters for them.
 func (q *Request) Release() {
 	for i := range q.Searches {
 		q.Searches[i].release(q.Node)
 		q.setAside(i)
 	}
-	q.moved()
+	q.noteMoved()
 }
 
 // settle changes the cost of the start at t, if the start still counts. A higher
@@ -521,7 +533,7 @@ func (q *Request) Settle(g store.Grant, costs []int) {
 			s.row.settle(g.Handle.Start, &s.rule, int64(costs[i]))
 		}
 	}
-	q.moved()
+	q.noteMoved()
 }
 
 // Usable reports whether a booked start may be used: no budget is closed at its
@@ -572,8 +584,8 @@ func (q *Request) setAside(i int) {
 	}
 }
 
-// moved notes that a start may be nearer in the lines of all rows.
-func (q *Request) moved() {
+// noteMoved notes that a start may be nearer in the lines of all rows.
+func (q *Request) noteMoved() {
 	for i := range q.Searches {
 		if r := q.Searches[i].row; r.queue != nil || r.Wants() {
 			q.note().Moved = append(q.note().Moved, q.key(i))
@@ -581,8 +593,8 @@ func (q *Request) moved() {
 	}
 }
 
-// useless notes starts in the i-th charge's row that may not be used.
-func (q *Request) useless(i int, from, before int64, lifted bool) {
+// noteUseless notes starts in the i-th charge's row that may not be used.
+func (q *Request) noteUseless(i int, from, before int64, lifted bool) {
 	q.note().Useless = append(q.note().Useless, Useless{q.key(i), from, before, lifted})
 }
 

@@ -213,8 +213,9 @@ func (r *Row) Wants() bool {
 	return r.slots != nil && r.slots.beyond > 0 && len(r.slots.line) < fewPlaces
 }
 
-// few returns below how many waiters with places a line for starts has few of
-// them: half of all places, less the room that leases and lanes take.
+// few returns the number below which waiters with places are few in a line for
+// starts: half of all places, less the room that leases and lanes take, and at
+// least fewPlaces.
 func (r *Row) few() int {
 	few := maxPlaces/2 - leasePlaces*len(r.leases)
 	if r.queue != nil {
@@ -235,10 +236,13 @@ func (r *Row) Recalls(w *Waiter, more int) bool {
 		return true
 	}
 
-	// The row may have no lane for the waiter's share: then the waiter is counted in a lane with those of other shares.
+	// The row may have no lane for the waiter's share: then the common lane counts the waiter.
 	own := r.queue.lanes[w.stand.class].of(w.stand.share)
-	if own == nil || own.beyond == 0 {
-		return own != nil || r.ListsAll() || r.Wants()
+	if own == nil {
+		return r.ListsAll() || r.Wants()
+	}
+	if own.beyond == 0 {
+		return true
 	}
 	return !own.isBehindPlaces(w.stand.place.arrival) || r.queue.isLaneShort(w.stand.class, own, r.few()+more)
 }

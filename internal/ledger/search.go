@@ -28,7 +28,7 @@ type Search struct {
 	i, j  int   // Sliding, Bucket: the run of entries i … j-1
 	sum   int64 // the costs of that run
 	k     int   // the entry at which the pace stands
-	wait  int64 // Sliding: the earliest start by the limit alone. Zero means not asked yet.
+	wait  int64 // Sliding: the earliest start without a pace. Zero means not asked yet.
 	pace  int64 // Sliding: the microseconds that one unit of cost keeps clear; see even
 	part  int64 // Sliding: a start is at the begin of a part of this length. Zero means anywhere.
 	level level // Bucket: the level when the run begins
@@ -55,7 +55,7 @@ func (u *rule) rampEnd(r *Row) int64 {
 	case u.width == 0 || step == 0:
 		return r.paused
 
-	// The steps are the fixed window in which the penalty ends, and those after it.
+	// The steps are the fixed window in which the penalty ends, and the next window.
 	case u.aligned && step >= u.width:
 		return r.paused - r.paused%u.width + int64(len(steps))*u.width
 
@@ -321,24 +321,24 @@ func (s *Search) even(t int64) int64 {
 	sum, _ := r.later(t - u.span)
 	sum = min(sum, u.most)
 
-	// The pace is 0 up to (fall-2)/fall of the limit, three fifths. From there it grows with the use of the window to full, the pace at which the whole
+	// The pace is 0 up to (slope-2)/slope of the limit, three fifths. From there it grows with the use of the window to full, the pace at which the whole
 	// limit takes 24/25 of the span. A steep pace fills a window soon after room was left in it.
 	full := u.span * 24 / 25 / u.most
-	fall := int64(5)
+	slope := int64(5)
 	part := int64(0)
 	switch {
 	// In a long window the pace grows from a third of the limit on: filled sooner, callers whose costs were estimated too low would start in bunches.
 	case u.span-u.jitter > maxEvenWindow:
-		fall = 3
+		slope = 3
 
 	// At the begin of parts the pace grows from an empty window on, and the whole limit takes the whole span.
 	case s.single && u.n > windowParts && u.spread == 0 && r.paused == 0:
 		full = u.span / u.most
-		fall = 2
+		slope = 2
 		part = partOf(u.span)
 	}
 
-	pace := max(u.pace, full*(fall*sum-(fall-2)*u.most)/(2*u.most)-u.spread)
+	pace := max(u.pace, full*(slope*sum-(slope-2)*u.most)/(2*u.most)-u.spread)
 
 	// Starts can share an entry only if the distance of a start is no longer than a part.
 	if pace*u.cost <= part {
@@ -407,11 +407,12 @@ func (s *Search) clear(t int64) int64 {
 }
 
 // slidingPaced returns the first start not before t for which the limit has room, and
-// which keeps the charge's pace, if it has one. The pace counts if the limit alone, or
-// a penalty, makes the request wait longer than it asked to, or if the line is steady.
+// which keeps the charge's pace, if it has one. The pace counts if the limit, a penalty
+// or the starts for which others waited make the request wait longer than it asked to,
+// or if the line is steady.
 func (s *Search) slidingPaced(t int64) int64 {
 	if s.wait == 0 {
-		// Only a start that has to wait keeps a pace, so ask first what the limit alone allows.
+		// Only a start that has to wait keeps a pace, so look first for a start without a pace.
 		s.wait = s.room(max(s.from, s.row.paused, s.tail))
 		if s.rule.pace > 0 && (s.wait > s.from || s.steady) {
 			s.pace = s.even(s.wait)
@@ -521,14 +522,16 @@ func (r *Row) recount(u *rule) {
 	r.unit = u.micros
 }
 
-// forget adds an entry that is about to leave the row to the level of a bucket:
-// as long as the bucket has no time to fill up, it owes the tokens of that entry.
+// forget notes in lost that an entry is about to leave the row, and adds the entry
+// to the level of a bucket: as long as the bucket has no time to fill up, it owes
+// the tokens of that entry.
 func (r *Row) forget(e *entry, u *rule) {
 	switch {
 	case u.tokens > 0:
 		r.level = level{r.lost, r.level}.addUp(e, u).spent
 	case r.unit != 0:
-		// The limit was a bucket and may be one again: until then nothing flows in. The bounds keep the product from overflowing.
+		// The limit was a bucket and may be one again: until then nothing flows in. A negative unit says that other limits added to the level. The
+		// bounds keep the product from overflowing.
 		r.unit = min(r.unit, -r.unit)
 		r.level = min(maxLevel, r.level+min(e.n, maxLevel/-r.unit)*-r.unit)
 	}
@@ -726,7 +729,7 @@ func (s *Search) turnAt(rank int64) int64 {
 			from = max(from, s.row.entries[k-1].blockEnd(u.unit+u.pad, u.n))
 		}
 
-		// From the end of the last block on, each unit of the rank takes its distance.
+		// From the end of the last block on, each unit of the costs before the caller takes its distance.
 		return from + (rank-u.cost)*(u.unit+u.pad)
 
 	case u.tokens > 0:
@@ -745,8 +748,8 @@ func (s *Search) turnAt(rank int64) int64 {
 }
 
 // together returns when a single request would start that costs as much as the
-// caller and all callers before it, or as the whole limit. So the estimate counts
-// the slow start, which turnAt does not.
+// caller and all callers before it, but no more than the charge may use of the
+// limit. So the estimate counts the slow start, which turnAt does not.
 func (s *Search) together(rank int64) int64 {
 	v := Search{row: s.row, rule: s.rule, from: s.from, level: level{s.row.lost, s.row.level}}
 	more := min(rank, s.rule.usable()) - s.rule.cost

@@ -288,10 +288,11 @@ func (q *Request) Renew() {
 		q.Searches[i].row.lease(q.Node)
 		q.setAside(i)
 	}
-	q.moved()
+	q.noteMoved()
 }
 
-// Relist gives a waiter for the slots of the i-th charge its lost place back.
+// Relist gives a waiter for the slots of the i-th charge its lost place back, and
+// calls waiters as far as there is room.
 func (q *Request) Relist(i int, arrival int64) {
 	s := &q.Searches[i]
 	s.row.lease(q.Node) // the row had none, if it listed no place of the node

@@ -10,7 +10,7 @@ import (
 
 // A Reader calls read with a request for a charge that is made with a copy of
 // the row: see Row.Clone. Stores embed a Reader: each operation that only reads
-// one budget is a method here, and none of those stores.
+// one budget is a method here, and not of each store.
 type Reader func(c store.Charge, read func(*Request))
 
 // Status implements [store.Store].

@@ -63,8 +63,8 @@ type Pass struct {
 }
 
 // NewPass begins a pass of the node of a request. The request is open, and has
-// one charge, for the budget whose line it is. Its booking has the Horizon and
-// the Spread of a waiter of the node.
+// one charge, for the budget whose line the pass goes through. Its booking has
+// the Horizon and the Spread of a waiter of the node.
 func NewPass(q *Request) *Pass {
 	r := q.Searches[0].row
 	r.lease(q.Node) // the node lives
@@ -157,7 +157,7 @@ func (p *Pass) view() *Row {
 }
 
 // Next returns the place of the next waiter. ok is false if there is none, or if
-// a called waiter has not come: it serves the line when it comes.
+// a called waiter has not come: then that waiter serves the line when it comes.
 func (p *Pass) Next() (at Place, ok bool) {
 	l := p.view().queue
 	if l == nil || p.standsStill() {
@@ -264,7 +264,7 @@ func (p *Pass) Due(q *Request, w *Waiter) bool {
 	return true
 }
 
-// Served notes the result of Serve for the next waiter, which returned called.
+// Served notes the result of Serve for the next waiter. called is what Serve returned.
 func (p *Pass) Served(q *Request, called bool) {
 	// A called waiter is asked to come like the waiters of other nodes: if its node dies now, the line stands still only until the node is silent.
 	if called {
@@ -283,8 +283,8 @@ func (p *Pass) Served(q *Request, called bool) {
 }
 
 // SetAside sets the room aside that the next waiter, one of a different node,
-// will take. near is false if its start is not within the horizon yet; ask says
-// that its node has to be told.
+// will take. near is false, and nothing is set aside, if its start is not within
+// the horizon yet. ask says that its node has to be told.
 func (p *Pass) SetAside() (near, ask bool) {
 	// The row does not have the waiter's booking, only its class and its cost. The rest is as in the booking of the pass.
 	q, s := p.other, &p.other.Searches[0]
@@ -334,10 +334,14 @@ func (p *Pass) leaves(node, start int64) bool {
 		return false
 	}
 
-	// A node that has not missed its time is left alone if it comes early enough, or could not book yet. And while other nodes are awaited, none is
-	// asked.
+	// A node that has not missed its time is left alone if it comes early enough, or could not book yet.
 	inTime := l.comes <= start-Micros(p.other.Booking.Horizon)/comeParts
-	return p.other.Now <= l.comes && (inTime || p.isFar(start)) || p.awaits
+	if p.other.Now <= l.comes && (inTime || p.isFar(start)) {
+		return true
+	}
+
+	// While other nodes are awaited, none is asked.
+	return p.awaits
 }
 
 // nearest returns the shortest horizon that a node may have, in microseconds. Where steps are slow, some nodes have longer ones.
@@ -488,7 +492,8 @@ func (p *Pass) ownTurn() (start int64, ok bool) {
 
 // End ends the pass. waits says whether callers of the node wait in the line. later is
 // the time until the node must make a new pass, or below 0 if it need not make one.
-// next is the node that must be told to go through the line, or 0 if none must.
+// next is the node that must be told to go through the line, or 0 if none must. A line
+// without waiters is forgotten.
 func (p *Pass) End(waits bool) (later time.Duration, next int64) {
 	later, next = p.guard(waits)
 	if p.plan == 0 || !waits || p.row.queue == nil {
@@ -525,11 +530,11 @@ func (p *Pass) guard(waits bool) (later time.Duration, next int64) {
 	// The next pass is due when there may be more to do, but not at once.
 	l, now, horizon := r.queue, p.other.Now, Micros(p.other.Booking.Horizon)
 	wait := max(1, horizon/lookParts)
-	until := max(p.again, now+wait)
+	due := max(p.again, now+wait)
 
 	// The node that comes next by itself is the guard. If it is a different node, it goes through the line whether it knows or not.
-	if next := r.nextToCome(now, now+horizon/guardParts); next != nil {
-		l.guard, l.until = next.node, max(until, next.comes)
+	if first := r.nextToCome(now, now+horizon/guardParts); first != nil {
+		l.guard, l.until = first.node, max(due, first.comes)
 		if l.guard != p.other.Node.ID {
 			return -1, 0
 		}
@@ -537,12 +542,12 @@ func (p *Pass) guard(waits bool) (later time.Duration, next int64) {
 	}
 
 	// A different node is the guard already, and goes through the line early enough.
-	if l.guard != p.other.Node.ID && r.isGuarded() && l.until <= until {
+	if l.guard != p.other.Node.ID && r.isGuarded() && l.until <= due {
 		return -1, 0
 	}
 
 	// This node becomes the guard.
-	l.guard, l.until = p.other.Node.ID, until
+	l.guard, l.until = p.other.Node.ID, due
 	return time.Duration(l.until-now) * time.Microsecond, 0
 }
 
@@ -566,7 +571,7 @@ func (r *Row) isGuarded() bool {
 
 // PassOn returns the node that has to go through the line because the node from,
 // of which no callers wait there, has changed something. It returns 0 if none has
-// to.
+// to. A line without waiters is forgotten.
 func (r *Row) PassOn(from int64) (node int64) {
 	l := r.queue
 	if l == nil || l.empty() {

@@ -136,9 +136,9 @@ func (n *pathNode) grow(s part) *pathNode {
 	}
 
 	// A new child is in few, too, if it is one of the first.
-	known := len(n.literal)
+	children := len(n.literal)
 	c := grow(n.literal, s.text)
-	if len(n.literal) > known && known < fewChildren {
+	if len(n.literal) > children && children < fewChildren {
 		n.few = append(n.few, childPath{s.text, c})
 	}
 

@@ -255,8 +255,12 @@ func (p *Pattern) coversHost(o *Pattern) bool {
 	case others == 0:
 		return false
 
-	// A host of o may have too few labels for p, or too many.
-	case p.deep && !o.deep && len(p.labels) >= others, !p.deep && (o.deep || len(p.labels) != others):
+	// A host of o has too few labels for p.
+	case p.deep && !o.deep && len(p.labels) >= others:
+		return false
+
+	// A host of o can have too few labels for p, or too many.
+	case !p.deep && (o.deep || len(p.labels) != others):
 		return false
 	}
 	return cover(p.labels, o.labels)
@@ -269,8 +273,12 @@ func (p *Pattern) coversPath(o *Pattern) bool {
 	case n > others, n < others && p.end != endSubtree:
 		return false
 
-	// The segments are as many, so the endings must fit: "/a/" does not match "/a", for example.
-	case n == others && p.end == endSubtree && o.end == endHere, n == others && p.end != endSubtree && p.end != o.end:
+	// With as many segments the endings must fit: "/a/" does not match "/a".
+	case n == others && p.end == endSubtree && o.end == endHere:
+		return false
+
+	// Every other ending matches itself alone.
+	case n == others && p.end != endSubtree && p.end != o.end:
 		return false
 	}
 	return cover(p.segs, o.segs)

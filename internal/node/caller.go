@@ -101,8 +101,8 @@ func (c *Caller) Ask(b *store.Booking, now int64) {
 	c.state = Asked
 }
 
-// Answer returns the answer to a caller that has asked, after Stand or Book of the request has booked a start or put the caller in a line. The grant has no Turn.
-// If the caller waits for slots, the store has set the Ready of the request's grant before.
+// Answer returns the answer to a caller that has asked, after Stand or Book of the request has decided: the caller is in line from now on, or has left. The grant has
+// no Turn. If the caller waits for slots, the store has set the Ready of the request's grant before.
 func (c *Caller) Answer(q *ledger.Request) (g store.Grant) {
 	g = *q.Grant
 
@@ -138,7 +138,7 @@ func (c *Caller) Dismiss(q *ledger.Request) (ready chan struct{}) {
 }
 
 // Deliver gives a caller the start that was booked for it, as a grant of now without a Turn. It returns false if there is none, if the caller
-// asks for other charges or a different spread, or if it comes later than the start by more than late: such a caller gets a new start.
+// asks for other charges or a different spread, or if the caller comes later than the start by more than late: such a caller gets a new start.
 func (c *Caller) Deliver(b *store.Booking, now int64, late time.Duration) (g store.Grant, ok bool) {
 	if c.state != Booked || now-c.grant.Handle.Start > ledger.Micros(late) {
 		return g, false
@@ -208,7 +208,8 @@ func (w *Watch) budgets(do func(ledger.Key)) {
 // Watches are the watches over starts of one budget. The nil Watches can be read.
 type Watches map[*Watch]struct{}
 
-// Warn tells the watches over starts that became useless, the earliest start first, so that their callers book anew in that order.
+// Warn tells the watches over starts that became useless, the earliest start first, so that their callers book anew in that order. Watches over lifted starts remember
+// the news.
 func (all Watches) Warn(u ledger.Useless) {
 	var useless []*Watch
 	for w := range all {

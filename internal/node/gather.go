@@ -22,9 +22,9 @@ const (
 	fastStep  = 20 * time.Millisecond
 )
 
-// measured adds the length of a saved step, without the wait for its rows, to the moving average. The average decides whether callers share steps, and whether the
-// node plans its passes.
-func (k *worker) measured(took time.Duration) {
+// noteLength adds the length of a saved step, without the wait for its rows, to a moving average of about eight steps. The average decides whether callers share steps,
+// and whether the node plans its passes.
+func (k *worker) noteLength(took time.Duration) {
 	k.mu.Lock()
 	k.takes += (took - k.takes) / 8
 	plans := cheapStep <= k.takes
@@ -88,12 +88,12 @@ func (k *worker) confirm(ctx context.Context, w *Watch) (ok, answered bool) {
 
 	// Other nodes may hold up the step. After Punctual the caller reads the rows by itself: a later answer would find the start stale, and a new
 	// start would cost two steps more, just when steps wait for each other.
-	late := time.NewTimer(Punctual)
-	defer late.Stop()
+	timer := time.NewTimer(Punctual)
+	defer timer.Stop()
 	select {
 	case ok, answered = <-c.answer:
 		return ok, answered
-	case <-late.C:
+	case <-timer.C:
 	case <-ctx.Done():
 	}
 
@@ -143,7 +143,7 @@ type gathering struct {
 	ends  time.Time   // when the first of them can wait no longer
 	timer *time.Timer // or nil before the first
 	lines map[ledger.Key]*longLine
-	sweep int // with so many lines the next one looks for those that are over
+	sweep int // from this number of lines on, a further line has the lines forgotten that are over
 }
 
 // A longLine says until when a caller that comes now waits at the least, by what the last one was told. Callers with shares are not counted.
@@ -179,18 +179,18 @@ func (k *worker) noteWait(b *store.Booking, g *store.Grant) {
 	defer k.mu.Unlock()
 
 	now := time.Now()
-	all := &k.gathering
+	gathering := &k.gathering
 	key := b.Charges[g.HeldBy].Budget.Key
-	l := all.lines[key]
+	l := gathering.lines[key]
 	if l == nil {
 		// Forget the lines that are over, before the map grows without end.
-		if len(all.lines) >= all.sweep {
-			maps.DeleteFunc(all.lines, func(_ ledger.Key, l *longLine) bool { return l.wait(len(l.until)-1, now) == 0 })
-			all.sweep = max(sweepFrom, 2*len(all.lines))
+		if len(gathering.lines) >= gathering.sweep {
+			maps.DeleteFunc(gathering.lines, func(_ ledger.Key, l *longLine) bool { return l.wait(len(l.until)-1, now) == 0 })
+			gathering.sweep = max(sweepFrom, 2*len(gathering.lines))
 		}
 
 		l = new(longLine)
-		all.lines[key] = l
+		gathering.lines[key] = l
 	}
 
 	l.until[classOf(b)] = now.Add(g.Wait)
@@ -199,8 +199,9 @@ func (k *worker) noteWait(b *store.Booking, g *store.Grant) {
 	l.newcomers = 0
 }
 
-// patience returns how long a newcomer waits for other newcomers: half of the time until its start is within the horizon, and at most maxGather. It is 0 if the newcomer
-// would be refused, so that it is refused at once. Of many newcomers only as many wait as start within half of maxGather. The worker is locked.
+// patience returns how long a newcomer waits for other newcomers, in whole milliseconds: half of the time until its start is within the horizon, and at most maxGather. It is
+// 0 if the newcomer would be booked or refused at once, or if nothing is known of the line. Of many newcomers, which patience counts, only as many wait as start within half
+// of maxGather. The worker is locked.
 func (all *gathering) patience(b *store.Booking, key ledger.Key, now time.Time) time.Duration {
 	l := all.lines[key]
 	if l == nil {
@@ -265,27 +266,27 @@ func (k *worker) gather(o *op, key ledger.Key) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 
-	all := &k.gathering
-	patience := all.patience(&o.booking, key, o.came)
+	gathering := &k.gathering
+	patience := gathering.patience(&o.booking, key, o.came)
 	if patience <= 0 {
 		return false
 	}
 
 	// The least patient newcomer decides when all of them go.
 	ends := o.came.Add(patience)
-	if len(all.ops) == 0 || ends.Before(all.ends) {
-		all.ends = ends
-		if all.timer != nil {
-			all.timer.Stop()
+	if len(gathering.ops) == 0 || ends.Before(gathering.ends) {
+		gathering.ends = ends
+		if gathering.timer != nil {
+			gathering.timer.Stop()
 		}
-		all.timer = time.AfterFunc(patience, k.flush)
+		gathering.timer = time.AfterFunc(patience, k.flush)
 	}
 
-	all.ops = append(all.ops, o)
+	gathering.ops = append(gathering.ops, o)
 	return true
 }
 
-// flush has a step made for the newcomers that have waited long enough.
+// flush has a step made for all newcomers that have gathered, before the ops in the queue.
 func (k *worker) flush() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -295,7 +296,7 @@ func (k *worker) flush() {
 	}
 }
 
-// take takes the newcomers whose callers still wait.
+// take empties the gathering and stops its timer. It returns the newcomers, without those that are pointless because their callers have left.
 func (all *gathering) take() []*op {
 	if len(all.ops) == 0 {
 		return nil

@@ -43,7 +43,7 @@ type passed struct {
 	at    time.Time // when it was
 	lists bool      // the row lists all waiters
 
-	wanted bool // few waiters had places, and others were told to ask for some
+	wanted bool // few waiters had places, and other nodes were told
 }
 
 // freshFor returns for how long a budget needs no step of the node's own, or 0 if it needs such a step now. The step goes through the line, and renews the lease of the
@@ -116,7 +116,7 @@ func (m *memory) watch(w *Watch, lasts bool) {
 	})
 }
 
-// concerning returns the part of h, the news of other nodes, that concerns this node.
+// concerning returns the part of h, the news of other nodes, that concerns this node. It notes in recent the useless starts that are not in that part.
 func (m *memory) concerning(h Heard) Heard {
 	n, mine := h.News, ledger.News{}
 
@@ -159,7 +159,7 @@ func (m *memory) concerning(h Heard) Heard {
 	return Heard{mine, h.Lost && !m.isIdle()}
 }
 
-// warn tells the watches over starts that became useless.
+// warn notes starts that became useless in recent, and tells the watches over these starts.
 func (m *memory) warn(u ledger.Useless) {
 	m.recent.note(u)
 	if u != everything {

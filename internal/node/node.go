@@ -165,8 +165,8 @@ func New(b Backend, o Options) *Store {
 // Traits implements [store.Store]. A step books for the waiters of its node.
 func (s *Store) Traits() store.Traits { return store.Traits{BooksWaiters: true} }
 
-// own gives each budget that is the node's own a key that no other node has.
-func (s *Store) own(charges []store.Charge) {
+// setOwnKeys gives each budget that is the node's own a key that no other node has.
+func (s *Store) setOwnKeys(charges []store.Charge) {
 	for i := range charges {
 		if c := &charges[i]; c.Node {
 			half := c.Budget.Key[:8]
@@ -178,7 +178,7 @@ func (s *Store) own(charges []store.Charge) {
 // op returns an op about a booking, with the keys that the rows have.
 func (s *Store) op(decide func(*step, *op), b *store.Booking) *op {
 	o := s.ops.get(decide, b)
-	s.own(o.booking.Charges)
+	s.setOwnKeys(o.booking.Charges)
 	return o
 }
 
@@ -284,7 +284,7 @@ func (s *Store) Release(b *store.Booking, g store.Grant) {
 	}
 }
 
-// undo does an op that gives something back.
+// undo has an op done that gives something back, and waits for at most undoSoon.
 func (s *Store) undo(o *op) {
 	o.isUndo = true
 	s.worker.post(o)
@@ -357,7 +357,7 @@ func (s *Store) Reconcile(ctx context.Context, c store.Charge, of store.Quota) e
 // Status implements [store.Store].
 func (s *Store) Status(ctx context.Context, c store.Charge) (store.Status, error) {
 	charges := []store.Charge{c}
-	s.own(charges)
+	s.setOwnKeys(charges)
 
 	// The ledger describes a budget as a start with a cost of 1 finds it.
 	charges[0].Cost = 1
@@ -401,7 +401,7 @@ func (s *Store) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) sto
 	// The charges are the caller's: only a copy can have the node's own keys.
 	if slices.ContainsFunc(charges, func(c store.Charge) bool { return c.Node }) {
 		charges = slices.Clone(charges)
-		s.own(charges)
+		s.setOwnKeys(charges)
 	}
 
 	w := &watching{store: s}
@@ -411,9 +411,9 @@ func (s *Store) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) sto
 	s.worker.state.Lock()
 	s.worker.memory.watch(&w.Watch, true)
 	s.worker.keepAlive()
-	late := s.worker.memory.recent.isAbout(charges, &g)
+	isUseless := s.worker.memory.recent.isAbout(charges, &g)
 	s.worker.state.Unlock()
-	if late {
+	if isUseless {
 		w.Tell()
 	}
 
@@ -471,7 +471,7 @@ func (w *watching) Stop() {
 	k.memory.watch(&w.Watch, false)
 }
 
-// Often is how often a node looks that others cannot wake.
+// Often is how often a node looks for news if other nodes cannot wake it.
 const Often = 250 * time.Millisecond
 
 // Poll calls wake(false) again and again until stop is called. next returns how long after one call the next call follows. The argument false says that no

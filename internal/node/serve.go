@@ -130,7 +130,7 @@ func (st *step) serve(key ledger.Key) {
 	st.passOn(key, next)
 }
 
-// plan says by when this node comes by itself to a line, at the end of a pass. Wanted says that the pass found few waiters with places.
+// plan says in the row by when this node comes by itself to a line, and notes the pass that ends. wanted says that few waiters had places.
 func (st *step) plan(key ledger.Key, pass *ledger.Pass, wanted bool) {
 	comes, enough := int64(0), false
 	if st.memory.plans {
@@ -191,10 +191,10 @@ func (st *step) sample(key ledger.Key) (b *store.Booking, waits bool) {
 		return nil, false
 	}
 
-	of := w.caller().Booking()
+	booking := w.caller().Booking()
 	return &store.Booking{
-		Charges: []store.Charge{chargeOf(of, key)},
-		MaxWait: store.AnyWait, Horizon: of.Horizon, Spread: of.Spread,
+		Charges: []store.Charge{chargeOf(booking, key)},
+		MaxWait: store.AnyWait, Horizon: booking.Horizon, Spread: booking.Spread,
 	}, true
 }
 
@@ -265,13 +265,13 @@ func (st *step) serveOwn(key ledger.Key, w *waiter, pass *ledger.Pass) (served b
 		w.turns++
 		comes := q.Serve(&c.Waiter, key)
 		pass.Served(q, comes)
-		st.served(c, q, comes)
+		st.noteServed(c, q, comes)
 	})
 	return served
 }
 
-// served notes that a caller had its turn: it is woken or, if it waits in a second line now, that line is served.
-func (st *step) served(c *Caller, q *ledger.Request, comes bool) {
+// noteServed notes that a caller had its turn: it is woken or, if it waits in a second line now, that line is served.
+func (st *step) noteServed(c *Caller, q *ledger.Request, comes bool) {
 	if ready := c.Served(q, comes); ready != nil {
 		st.wake = append(st.wake, ready)
 		return
@@ -313,7 +313,7 @@ func (st *step) relist(key ledger.Key, r *ledger.Row) {
 
 				// A pass goes through this line anyway.
 				if in, _, waits := c.Line(); !waits || in != key {
-					st.served(c, q, false)
+					st.noteServed(c, q, false)
 				}
 			})
 		}

@@ -183,9 +183,9 @@ func (st *step) save() {
 	m.doubts -= st.resolved
 }
 
-// asked returns from when on other nodes may ask this node to come to a line, a time of the store's clock: the earliest of the times by which this node comes to its
+// askedFrom returns from when on other nodes may ask this node to come to a line, a time of the store's clock: the earliest of the times by which this node comes to its
 // lines anyway. It returns false if no caller of this node waits in a line.
-func (st *step) asked() (from int64, waits bool) {
+func (st *step) askedFrom() (from int64, waits bool) {
 	from = math.MaxInt64
 
 	// A line may have waiters only in saved, only in changed, or in both: hasAny looks at both.
@@ -265,7 +265,7 @@ func (r reply) orBetter(former reply) reply {
 	return r
 }
 
-// draft returns the draft of a waiter.
+// draft returns the draft of a waiter, and makes one if there is none.
 func (st *step) draft(w *waiter) *Caller {
 	switch {
 	case w.next != nil:
@@ -321,7 +321,7 @@ func (st *step) usesSlots() bool {
 	return st.slots.isAny()
 }
 
-// request returns a request for the booking b, whose answer goes to g, with the rows of all its charges.
+// request returns a request for the booking b, whose answer goes to g, with the rows of all its charges. It tells these rows how many slots callers of this node hold.
 func (st *step) request(b *store.Booking, g *store.Grant) *ledger.Request {
 	q := &ledger.Request{
 		Now: st.now, Late: st.late, Notice: ledger.Micros(st.memory.saving), Node: st.memory.node, Arrivals: st.memory.arrivals, Booking: b, Grant: g, Bounded: true,
@@ -362,8 +362,8 @@ func (st *step) holding(key ledger.Key) holding {
 	return st.memory.held[key]
 }
 
-// holds notes slots that a caller holds from now on, or with a negative sign not any more.
-func (st *step) holds(b *store.Booking, sign int) {
+// noteHeld notes slots that a caller holds from now on, or with a negative sign not any more.
+func (st *step) noteHeld(b *store.Booking, sign int) {
 	for i := range b.Charges {
 		c := &b.Charges[i]
 		if c.Limit.Kind() != store.KindConcurrency {
@@ -447,7 +447,7 @@ func (st *step) book(b *store.Booking, g *store.Grant) {
 		st.meet(b, key)
 	}
 	if g.OK && g.Wait == 0 && holdsSlots(b) {
-		st.holds(b, 1)
+		st.noteHeld(b, 1)
 	}
 }
 
@@ -472,7 +472,7 @@ func latest(b *store.Booking) time.Duration {
 	return max(Punctual, time.Duration(float64(jitter)*punctualPart)+b.Spread)
 }
 
-// standBy sets the Ready of the grant to a request that got a place in the line for slots.
+// standBy notes the waiter of a request that got a place in the line for slots, and sets the Ready of its grant.
 func (st *step) standBy(q *ledger.Request) {
 	if place := q.Grant.Handle.Place; q.Waits && place != 0 {
 		w := &slotWaiter{make(chan struct{}), q.Booking, q.Grant.HeldBy}
@@ -504,7 +504,7 @@ func (st *step) cancel(b *store.Booking, g store.Grant, asked int64) {
 	}
 	st.change(b, func(q *ledger.Request) { q.Cancel(g) })
 	if g.OK && g.Wait == 0 && holdsSlots(b) {
-		st.holds(b, -1)
+		st.noteHeld(b, -1)
 	}
 }
 
@@ -524,7 +524,7 @@ func cancel(st *step, o *op) { st.cancel(&o.booking, o.grant, o.nth) }
 // release ends what an op holds of its Concurrency charges.
 func release(st *step, o *op) {
 	st.change(&o.booking, (*ledger.Request).Release)
-	st.holds(&o.booking, -1)
+	st.noteHeld(&o.booking, -1)
 }
 
 // withdraw is done in place of a booking whose caller has left: it books nothing, and gives back what the caller

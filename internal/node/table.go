@@ -37,7 +37,7 @@ type Table struct {
 // An entry is a row. It is read from its bytes when it is asked for.
 type entry struct {
 	SavedRow
-	row     *ledger.Row // nil: not read yet
+	row     *ledger.Row // nil until somebody asks for it
 	touched bool        // by the step that goes on
 	next    []byte      // the bytes after the step that goes on
 }

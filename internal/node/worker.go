@@ -83,7 +83,9 @@ func newWorker(b Backend, o Options) *worker {
 
 	lease := time.Duration(o.Node.Lease) * time.Microsecond
 	k := &worker{backend: b, renewEvery: lease / 10, tickEvery: lease / 10, maxRows: o.Rows, memory: newMemory(o, isDead)}
-	if lease < store.MaxAhead { // in tests with longer leases a century may pass
+
+	// In tests with longer leases a century may pass.
+	if lease < store.MaxAhead {
 		k.tickEvery = min(k.tickEvery, ledger.Recall)
 	}
 
@@ -232,7 +234,7 @@ type work struct {
 	told     bool  // other nodes have said that some of these news concern this node
 }
 
-// take takes the next work. It appends the ops to batch. If it returns false there is nothing to do now, and the worker has stopped.
+// take takes the next work. It appends the ops to batch. If it returns false there is nothing to do now, or the worker rests: then no goroutine counts as running any more.
 func (k *worker) take(batch []*op) (work, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -273,9 +275,9 @@ func (k *worker) batchSize() int {
 	return n
 }
 
-// make makes a step. The step answers the confirmations, does a batch of ops, and goes through news: those heard before, and those that come with the rows. lines are lines
-// about which there may be news: their rows are loaded, too. look says that the news that come with the rows are a reason for the step: if it fails, the worker looks again
-// soon.
+// make makes a step. The step answers the confirmations, does a batch of ops, and goes through news: those heard before, and those that come with the rows. If its rows are
+// saved, make brings the memory up to date. Then it answers the ops, or, while the backend is away, keeps those that can wait in the queue. lines are lines about which there
+// may be news: their rows are loaded, too. look says that the news that come with the rows are a reason for the step: if it fails, the worker looks again soon.
 func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key, heard Heard, look bool) {
 	// Collect the keys of all rows that the step will need, so that the backend loads the rows at once.
 	keys := slices.Clone(lines)
@@ -295,14 +297,14 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 	keys = append(keys, heard.News.Moved...)
 
 	// The backend calls the function with the rows, and again after a conflict. It saves the rows that the function has changed.
-	var began time.Time // when the step had its rows
-	vain := false       // no news that came with the rows concern this node
+	var hadRows time.Time
+	vain := false // no news that came with the rows concern this node
 	called := time.Now()
 	later, err := k.backend.Step(keys, func(rows Rows) Told {
 		k.state.Lock()
 		defer k.state.Unlock()
 
-		began = rows.Asked()
+		hadRows = rows.Asked()
 		k.step.begin(rows)
 
 		// Answer confirmations first, while the rows are as the last step has left them.
@@ -325,7 +327,7 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 		}
 
 		k.step.settle()
-		k.step.told.Asked, k.step.told.Waits = k.step.asked()
+		k.step.told.Asked, k.step.told.Waits = k.step.askedFrom()
 		k.step.told.Slots = k.step.usesSlots()
 		return k.step.told
 	})
@@ -338,9 +340,9 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 	switch {
 	case err == nil:
 		// The wait for other nodes is no part of the length.
-		k.measured(time.Since(began))
+		k.noteLength(time.Since(hadRows))
 		k.away.Store(nil)
-		k.saved()
+		k.endSaved()
 		if len(lines) > 0 {
 			k.noteVain(vain)
 		}
@@ -351,11 +353,11 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 		// Callers that can wait stay in the queue until the backend is back; all others get the error.
 		var waiting []*op
 		waiting, batch = partition(batch, (*op).canWait)
-		k.failed(batch, false)
+		k.endFailed(batch, false)
 		k.rest(waiting, err)
 
 	default:
-		k.failed(batch, errors.Is(err, ErrUnsure))
+		k.endFailed(batch, errors.Is(err, ErrUnsure))
 	}
 
 	// The news that this step should have gone through are not lost.
@@ -371,7 +373,8 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 		}
 
 		// A caller that has left does not use its start.
-		if !o.tell(err) && o.books && err == nil {
+		told := o.tell(err)
+		if !told && o.books && err == nil {
 			k.giveBack(o)
 		}
 	}
@@ -391,7 +394,8 @@ func partition(all []*op, isTrue func(*op) bool) (matching, others []*op) {
 	return matching, others
 }
 
-// rest has ops done in a later step, because the backend is away. Until it is back, the worker makes only a few steps a second.
+// rest has ops done in a later step, because the backend is away, and tells their callers why they wait. Until the backend is back, the worker makes only a few steps a
+// second.
 func (k *worker) rest(ops []*op, err error) {
 	for _, o := range ops {
 		o.tellAway(err)
@@ -411,7 +415,7 @@ func (k *worker) rest(ops []*op, err error) {
 	})
 }
 
-// giveBack gives back the start that was booked for a caller that has left.
+// giveBack gives back the start or the place in line that a caller got after it had left.
 func (k *worker) giveBack(o *op) {
 	if !o.grant.OK && o.grant.Ready == nil {
 		return
@@ -419,8 +423,9 @@ func (k *worker) giveBack(o *op) {
 	k.post(ownUndo(cancel, o))
 }
 
-// saved brings the memory up to date, and wakes callers, after a step whose rows were saved.
-func (k *worker) saved() {
+// endSaved brings the memory up to date, wakes callers, tells watches and sets the timers of lines, after a step whose rows were saved. It notes how long the saving
+// took.
+func (k *worker) endSaved() {
 	k.state.Lock()
 	defer k.state.Unlock()
 
@@ -446,8 +451,8 @@ func (k *worker) saved() {
 }
 
 // deliver gives a caller the start that was booked for it while it waited. The caller asks nobody for that: the step that has booked was saved, and
-// its answer is as old as if the step had been the caller's own. It returns false if there is no such start, if it is too old, or if something has
-// happened to it since.
+// its answer is as old as if the step had been the caller's own. It returns false if there is no such start, if it is too old or
+// of no use to the booking, or if something may have happened to it since.
 func (k *worker) deliver(b *store.Booking) (g store.Grant, ok bool) {
 	w, _ := b.Turn.(*waiter)
 	if w == nil {
@@ -475,8 +480,8 @@ func (k *worker) deliver(b *store.Booking) (g store.Grant, ok bool) {
 	return g, ok
 }
 
-// failed forgets a step that was not saved or, if unsure, may have been saved. It keeps in owed what the batch must do all the same: see owedBy.
-func (k *worker) failed(batch []*op, unsure bool) {
+// endFailed forgets a step that was not saved or, if unsure, may have been saved. It keeps in owed what the batch must do all the same: see owedBy.
+func (k *worker) endFailed(batch []*op, unsure bool) {
 	k.state.Lock()
 	defer k.state.Unlock()
 
@@ -640,7 +645,7 @@ type op struct {
 	came     time.Time     // when the caller came, if the op waits for others to share a step
 	books    bool          // the op asks for a start
 	isUndo   bool          // the op gives something back
-	nth      int64         // how often the caller had asked with its Turn by then
+	nth      int64         // how often the caller had asked with its Turn when the op was made
 
 	costs []int // the costs of a start, for Settle
 
@@ -694,8 +699,8 @@ func (all *ops) put(o *op) {
 	all.pool.Put(o)
 }
 
-// await waits until the op is done, for at most as long as ctx and patience allow. A negative patience allows any wait. await
-// returns false if the caller leaves: from then on the op belongs to the worker.
+// await waits until the op is done, for at most as long as ctx and patience allow. A negative patience allows any wait. If the
+// backend is away meanwhile, await tells the observer. It returns false if the caller leaves: from then on the op belongs to the worker.
 func (o *op) await(ctx context.Context, patience time.Duration) bool {
 	// The most frequent case needs neither a timer nor a select.
 	if ctx.Done() == nil && patience < 0 && o.observer == nil {
