@@ -23,6 +23,8 @@ type step struct {
 	now    int64
 	late   int64 // how long the booking of the op that is decided on has waited for others
 	reply  reply // to callers for whom the step books while they wait
+
+	received time.Time // when the step had its rows
 	told   Told
 
 	news ledger.News // of this step, which the step itself has not looked at
@@ -131,8 +133,8 @@ func newStep(m *memory) step {
 // begin makes the step ready for rows, and forgets its work on earlier ones.
 func (st *step) begin(rows Rows) {
 	st.forget()
-	st.rows, st.now = rows, rows.Now()
-	st.reply = reply{now: st.now, asked: rows.Asked(), received: rows.Received()}.within(st.memory.clock)
+	st.rows, st.now, st.received = rows, rows.Now(), rows.Received()
+	st.reply = reply{now: st.now, asked: rows.Asked(), received: st.received}.within(st.memory.clock)
 }
 
 // forget makes the step one that has done nothing.

@@ -430,7 +430,7 @@ func (k *worker) endSaved() {
 	defer k.state.Unlock()
 
 	st := &k.step
-	k.memory.noteSaving(time.Since(st.rows.Received()))
+	k.memory.noteSaving(time.Since(st.received))
 	st.save()
 
 	// A caller that wakes now finds its start: deliver looks under the same lock.
