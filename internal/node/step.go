@@ -25,7 +25,7 @@ type step struct {
 	reply  reply // to callers for whom the step books while they wait
 
 	received time.Time // when the step had its rows
-	told   Told
+	told     Told
 
 	news ledger.News // of this step, which the step itself has not looked at
 

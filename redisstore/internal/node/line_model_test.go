@@ -364,7 +364,7 @@ func brokenModels() []brokenModel {
 			nodes: three, chances: lineModelChances{deaths: 1}, want: errForgotten},
 		{name: "a lapse takes long", from: "now - c.since > max(LAPSE, floor(horizon / 4))", to: "now - c.since > 4000000",
 			nodes: three, chances: lineModelChances{deaths: 1}, want: errLate},
-		{name: "an offer lapses at once", from: "if lapses then", to: "if c.offered > 0 then",
+		{name: "an offer lapses at once", from: "if lapses then\n    queue.lapsed", to: "if c.offered > 0 then\n    queue.lapsed",
 			nodes: three, chances: lineModelChances{leaves: 1}, want: errAnswer},
 		{name: "what lapsed still counts", from: "c.offered, c.since = 0, now",
 			to: "c.offered, c.since = c.offered, now", nodes: three, chances: lineModelChances{sleeps: 1}, want: errAnswer},
