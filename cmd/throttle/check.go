@@ -217,8 +217,8 @@ type finding struct {
 	excerpt string
 }
 
-// advice returns warnings about a file's policies: limits that cannot hold, or that exceed the limits in
-// presets.
+// advice returns warnings about a file's own policies: of token buckets, long jitter, limits that the nodes cannot share,
+// limits above a preset's, and limits that never hold because a tighter policy matches the same requests.
 func advice(file string, f *policyfile.File, nodes int) (all []finding) {
 	warn := func(p *throttle.Policy, format string, args ...any) {
 		text := fmt.Sprintf("policy %q: ", p.Name) + fmt.Sprintf(format, args...)
@@ -326,8 +326,9 @@ func knownTables() (all []knownTable) {
 	return all
 }
 
-// above returns a preset's row of the same form that allows less than p to the same requests.
-func above(p *throttle.Policy, known []knownTable) (table string, row *throttle.Policy) {
+// above returns the first preset with a row that allows less than p to the same requests, and the row, or nil. It returns
+// nil as well if p has the name and the match of a preset's row before.
+func above(p *throttle.Policy, known []knownTable) (preset string, row *throttle.Policy) {
 	req := sample(p.Match)
 	if req == nil {
 		return "", nil
@@ -335,7 +336,7 @@ func above(p *throttle.Policy, known []knownTable) (table string, row *throttle.
 
 	for _, k := range known {
 		if own, ok := k.rows[p.Name]; ok && own.Match == p.Match {
-			return "", nil // p equals the preset
+			return "", nil // p is the preset's row, perhaps with a limit of its own on purpose
 		}
 
 		for _, c := range k.transport.Explain(req) {

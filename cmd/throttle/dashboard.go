@@ -107,14 +107,14 @@ func (s *dashboardServer) run(c *cobra.Command) error {
 
 	// Without an address of Redis, serve the page of throttle run, which has a token of its own.
 	if !s.at.hasAddress() {
-		page, own, err := runPage()
+		page, pageToken, err := runPage()
 		if err == nil {
 			err = errors.Join(unusedFlags(c)...)
 		}
 		if err != nil {
 			return err
 		}
-		return s.serve(ctx, page, c.ErrOrStderr(), "#token="+own)
+		return s.serve(ctx, page, c.ErrOrStderr(), "#token="+pageToken)
 	}
 
 	all, closeAll, err := s.at.connectFleet(ctx)
@@ -162,7 +162,7 @@ func try(ctx context.Context, all *fleet.Fleet) error {
 	return err
 }
 
-// serve serves the page until ctx ends. Its streams end with the server.
+// serve prints the page's address, which ends with link, and serves the page until ctx ends. Streams end with ctx.
 func (s *dashboardServer) serve(ctx context.Context, page http.Handler, talk io.Writer, link string) error {
 	listener, err := net.Listen("tcp", s.listen)
 	if err != nil {
