@@ -294,7 +294,8 @@ const (
 	toldEvery = time.Minute
 )
 
-// meet notes an attempt and delays it for a second. It returns false at once if too many are delayed already.
+// meet notes an attempt, calls tell for it at times, and delays it for a second, or until ctx ends. It returns false without
+// a delay if too many attempts are delayed already.
 // The right token is never delayed, so attackers lock nobody out.
 func (w *wrongTokens) meet(ctx context.Context, client string) bool {
 	w.mu.Lock()
