@@ -273,8 +273,8 @@ func (j *judge) started(demands []throttle.Demand) {
 	}
 }
 
-// limits looks at the starts of each window: any for a sliding one, the windows of the clock for a
-// fixed one.
+// limits notes each window with too many starts: any window of a sliding limit, the windows of the
+// clock of a fixed one.
 func (j *judge) limits() {
 	for _, p := range j.policies {
 		for budget, starts := range j.starts {
