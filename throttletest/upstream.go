@@ -250,7 +250,7 @@ func (u *Upstream) arrive(r *http.Request) (refusal *Refusal, end func()) {
 	return refusal, end
 }
 
-// judge returns why a budget refuses a request, or nil.
+// judge returns why a budget refuses a request, and notes the excess and the ban, or returns nil.
 func (u *Upstream) judge(c *store.Charge, at time.Time) *Refusal {
 	b := u.budgets[c.Budget]
 	if b == nil {

@@ -141,7 +141,7 @@ func (l *link) write() {
 	}
 }
 
-// cut ends the connection.
+// cut ends the connection and its subscriptions, once.
 func (l *link) cut() {
 	n := l.server.network
 	n.mu.Lock()

@@ -106,8 +106,8 @@ func (n *clusterNode) awaitOK(t TB) {
 	}
 }
 
-// Replica starts a replica of one of the masters, and waits until it follows that
-// and all nodes know it.
+// Replica starts a replica of one of the masters, and waits until it follows the
+// master and all nodes know it.
 func (c *ClusterServers) Replica(t TB, master *Server) *Server {
 	t.Helper()
 	n := startNode(t)
@@ -135,8 +135,8 @@ func (c *ClusterServers) Replica(t TB, master *Server) *Server {
 	return n.Server
 }
 
-// TakeOver makes a replica of a cluster the master of its master's slots, be that
-// alive or not, and waits until all masters know.
+// TakeOver makes a replica of a cluster the master of its master's slots, be the
+// old master alive or not, and waits until all other masters know.
 func (c *ClusterServers) TakeOver(t TB, replica, master *Server) {
 	t.Helper()
 	n := &clusterNode{Server: replica, client: replica.Client(t)}

@@ -201,7 +201,7 @@ func Main(m *testing.M) int {
 }
 
 // Shared returns a logical database of its own, empty, on a server that the tests
-// of the binary use by turns; that saves the start of one each. Tests that run side
+// of the binary use by turns, which saves starts of servers. Tests that run side
 // by side have different servers, and all calls of a test the same. A test that
 // stops, pauses or flushes the whole server needs [Single] instead. The package's
 // TestMain must call [Main].

@@ -172,7 +172,7 @@ func (c *Comments) Fields(t *testing.T, name string) (all []Name) {
 	return all
 }
 
-// Constants returns the constants of a type, in the order of the code; with the type "" those without a type.
+// Constants returns the constants of a type, in the order of the code. The name "" stands for constants without a type.
 func (c *Comments) Constants(t *testing.T, name string) (all []Name) {
 	t.Helper()
 	groups := c.Consts
