@@ -74,10 +74,11 @@ func pick(s *fleet.Snapshot, name string, closed bool) error {
 	})
 
 	// In a fleet without budgets no name can be wrong.
-	if name != "" && known > 0 && len(s.Budgets) == 0 && s.LeftOut > 0 {
+	isUnknown := name != "" && known > 0 && len(s.Budgets) == 0
+	if isUnknown && s.LeftOut > 0 {
 		return &exit{exitUsage, fmt.Errorf("%q is not among the %s read, and %d more are left out: pass a larger --budgets", name, stat.Count(known, "budget", "budgets"), s.LeftOut)}
 	}
-	if name != "" && known > 0 && len(s.Budgets) == 0 {
+	if isUnknown {
 		return &exit{exitUsage, fmt.Errorf("%q is no policy or budget that was used lately, or is closed", name)}
 	}
 

@@ -375,7 +375,7 @@ func answerError(w http.ResponseWriter, status int, text string) {
 	answerJSON(w, status, map[string]string{"error": text})
 }
 
-// reader wraps a handler with the check for the right to look.
+// reader wraps a handler with the check for the right to look. It calls letIn for each request that has the right.
 func (g *guard) reader(serve http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a := g.accessOf(r); !a.Read {

@@ -703,7 +703,7 @@ func (l *lately) observe(e *throttle.Event) {
 	}
 }
 
-// policy returns the counts of a policy, or nil if there are too many policies.
+// policy returns the counts of a policy, which it makes if need be, or nil if there are too many policies.
 func (l *lately) policy(name string) *policyWaits {
 	l.mu.RLock()
 	p := l.policies[name]

@@ -133,7 +133,7 @@ func (t *table) take(name string) (*permit, *problem.Problem) {
 	return nil, bad
 }
 
-// settle serves /v1/settle.
+// settle serves /v1/settle. It cuts a cost that is above mostCost.
 func (t *table) settle(w http.ResponseWriter, r *http.Request) *problem.Problem {
 	var d reader
 	var policy, key string

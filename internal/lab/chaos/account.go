@@ -140,7 +140,7 @@ func (r *record) inFlight(s *scene) (most int, inFlightAfter time.Duration) {
 	return most, inFlightAfter
 }
 
-// listen counts the outcomes of calls, and notes the two calls that returned latest after their bound.
+// listen counts the outcomes of calls, and notes the calls that returned latest after a MaxWait and after a deadline.
 func (r *record) listen(a *account) {
 	for _, name := range slices.Sorted(maps.Keys(r.calls)) {
 		for _, c := range r.calls[name] {

@@ -236,7 +236,10 @@ func (p *program) Book(ctx context.Context, b *store.Booking) (store.Grant, erro
 		return store.Grant{}, errAsksAgain
 	}
 	g, err := p.Store.Book(ctx, b)
-	if err == nil && g.Ready != nil && g.Handle == (store.Handle{}) && g.Wait <= 0 && b.Charges[g.HeldBy].Limit.Kind() != store.KindConcurrency {
+
+	// Nobody knows when a slot comes free, so only for slots the wait may be 0.
+	inLine := err == nil && g.Ready != nil && g.Handle == (store.Handle{})
+	if inLine && g.Wait <= 0 && b.Charges[g.HeldBy].Limit.Kind() != store.KindConcurrency {
 		p.judge.note(errors.New("a caller in line is told to wait for no time"))
 	}
 	return g, err

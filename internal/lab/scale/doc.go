@@ -228,7 +228,7 @@ func (r report) nodes(sizes []int) (largest []outlook) {
 // same calls at the same times.
 func (r report) sums() {
 	const nodes, upstreams, shards = 50, 24, 4
-	d := demands[1]
+	d := demands[1] // 0.9 of the limit
 	s := d.scene(nodes)
 	s.Shards, s.Length = shards, 15*time.Second
 

@@ -493,7 +493,7 @@ func (r *run) columns(transactions int) string {
 
 	used := "-"
 	if !r.slots {
-		const jitter = 1.035
+		const jitter = 1.035 // a window of a second lasts for the default jitter of 35 ms more
 		used = fmt.Sprintf("%.1f %%", 100*float64(len(all))*jitter/(float64(r.n)*float64(to-from)/1e6))
 	}
 
