@@ -257,7 +257,7 @@ func (a *admin) handler() http.Handler {
 	})
 }
 
-// ask asks the store for the states of the budgets.
+// ask asks the store for the states of the budgets, at most once in freshFor.
 func (a *admin) ask() (map[throttle.Budget]throttle.Status, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -440,7 +440,7 @@ func (n *news) of(e throttle.Event) string {
 }
 
 // closing returns the line for an event about a closed budget, and notes the budget. It returns "" if the closing was
-// reported, or if mostClosed other budgets are noted.
+// reported, or if mostClosed other budgets are closed. The mutex is held.
 func (n *news) closing(e throttle.Event) string {
 	now := n.now()
 	end := now.Add(e.Duration)

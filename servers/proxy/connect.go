@@ -292,7 +292,8 @@ func take(w http.ResponseWriter, within time.Duration) (*taken, error) {
 	return t, nil
 }
 
-// speaksTLS waits for the first bytes and reports whether they begin a TLS handshake.
+// speaksTLS waits for the first bytes, for firstBytesTime at most, and reports whether they begin a TLS handshake. It
+// removes all deadlines.
 func (t *taken) speaksTLS() (bool, error) {
 	const handshake, version3 = 0x16, 0x03
 	_ = t.SetReadDeadline(time.Now().Add(firstBytesTime))

@@ -363,7 +363,8 @@ func (t *tunnels) shutdown(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// beginEnding refuses new tunnels and returns the functions that end the open tunnels gracefully.
+// beginEnding refuses new tunnels and returns the functions that end the open tunnels gracefully. empty is closed when no
+// tunnel is open.
 func (t *tunnels) beginEnding() (ends []func(), empty <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

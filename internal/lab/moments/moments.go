@@ -245,6 +245,7 @@ func (p *program) Book(ctx context.Context, b *store.Booking) (store.Grant, erro
 	return g, err
 }
 
+// asked counts a booking, and reports whether callers ask too often at this moment.
 func (j *judge) asked(b *store.Booking) (tooOften bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -295,7 +296,7 @@ func (j *judge) limits() {
 	}
 }
 
-// inWindow sums what starts in the window in which the first one is, from that one on.
+// inWindow returns the cost of the starts from the first one to the end of its window.
 func inWindow(l throttle.Limit, starts []start) (n int) {
 	first, per := starts[0].at.UnixMicro(), l.Per().Microseconds()
 	for _, s := range starts {

@@ -411,8 +411,8 @@ func (s *server) topology() []byte {
 	return reply
 }
 
-// moved returns a cluster server's answer for a key that it does not hold, or nil if
-// it holds it.
+// moved returns a cluster server's answer for a key that it does not hold, or nil for a
+// key that it holds.
 func (s *server) moved(key string) []byte {
 	n := s.network
 	if !s.cluster {

@@ -84,7 +84,7 @@ func (p *Page) CompareSection(t *testing.T, root, name string) {
 	})
 }
 
-// compare compares the file with its new text, which is made of the old one.
+// compare compares the file with its new text, which is made of the old one. With UPDATE=1 it writes the new text.
 func (p *Page) compare(t *testing.T, root, name string, updated func(old string) string) {
 	t.Helper()
 	file := filepath.Join(root, "docs", "reference", name+".md")

@@ -262,7 +262,7 @@ func (r report) plain() {
 	r.say("\n## Every one of %d nodes always waits for %d upstreams of 40/s\n", nodes, upstreams)
 	r.say("| on | starts/s, each | calls/s | messages/s | delivered/s | connections |")
 	r.say("|---|---:|---:|---:|---:|---:|")
-	s := demands[2].scene(nodes)
+	s := demands[2].scene(nodes) // every node always waits
 	s.Upstreams, s.Length = upstreams, 20*time.Second
 	for shards, on := range []string{"a server without a cluster", "the only master of a cluster"} {
 		s.Shards = shards

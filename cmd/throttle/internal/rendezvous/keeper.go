@@ -221,7 +221,7 @@ func (k *keeper) write() {
 	}
 }
 
-// admit adds a member. It returns false if the last member has ended already.
+// admit adds and watches a member. It returns false if the last member has ended already.
 func (k *keeper) admit(p process) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -435,7 +435,7 @@ func (r *run) measure(ctx context.Context, b *bench.Bench) (transactions int) {
 	return p.transactions(ctx, b) - before
 }
 
-// orders are those of one process.
+// orders returns the orders of one process.
 func (r *run) orders(length time.Duration) waiterOrders {
 	o := waiterOrders{Place: r.place.name, At: r.place.at, Callers: r.callers, N: r.n, Slots: r.slots, Length: length}
 	if r.far {
