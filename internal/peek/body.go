@@ -113,7 +113,7 @@ func (b *peekedBody) space(want int) []byte {
 }
 
 // keep appends bytes to the bytes read ahead. The first bytes stay in the memory that they were
-// read into.
+// read into. The body is locked.
 func (b *peekedBody) keep(p []byte) {
 	if len(b.ahead) == 0 {
 		b.ahead = p[:len(p):len(p)]

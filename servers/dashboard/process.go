@@ -468,7 +468,7 @@ func (p *Process) resume(ctx context.Context, id, by, reason string) error {
 	return err
 }
 
-// log notes an act.
+// log notes an act. The mutex is held.
 func (p *Process) log(a act) {
 	p.acts = slices.Insert(p.acts, 0, a)
 	p.acts = p.acts[:min(len(p.acts), mostActs)]
