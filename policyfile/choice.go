@@ -233,8 +233,8 @@ func (r *reader) checkPolicies(d *document) {
 	}
 }
 
-// checkTable checks the rows of a preset, and notes their names in first. All rows are made of the same options, so only the first
-// mistake is noted.
+// checkTable checks the rows of a preset, and notes their names in first. All rows are made of the same options, so
+// only the first mistake is noted.
 func (r *reader) checkTable(first map[string]*yaml.Node, t presetTable) {
 	for _, p := range t.rows {
 		if was := first[p.Name]; was != nil {

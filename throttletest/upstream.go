@@ -280,7 +280,8 @@ func (u *Upstream) judge(c *store.Charge, at time.Time) *Refusal {
 	return &why
 }
 
-// count counts a request in its budgets, and returns a function that ends it. The mutex is held, but not when end is called.
+// count counts a request in its budgets, and returns a function that ends it. The mutex is held, but not when end is
+// called.
 func (u *Upstream) count(charges []store.Charge, at time.Time) (end func()) {
 	for i := range charges {
 		u.budgets[charges[i].Budget].add(at, charges[i].Cost)

@@ -59,9 +59,9 @@ const (
 	maxReport = 30 * time.Second
 )
 
-// learn reports the Answer to the budgets of a call and returns the call's error, joined with any
-// mistake in the Answer. It waits for the report for maxDelay at most. An error of throttle itself, out of an inner interceptor, is no answer of
-// the server.
+// learn reports the Answer to the budgets of a call and returns the call's error, joined with any mistake in the
+// Answer. It waits for the report for maxDelay at most. An error of throttle itself, out of an inner interceptor, is no
+// answer of the server.
 func (i *Interceptors) learn(ctx context.Context, permit *throttle.Permit, err error) error {
 	s, ok := status.FromError(err)
 	if err == nil || !ok || errors.Is(err, throttle.ErrLimited) {

@@ -125,7 +125,7 @@ func (s *dashboardServer) run(c *cobra.Command) error {
 
 	page, err := dashboard.New(dashboard.Config{
 		Source: dashboard.Fleet(all), Token: token, Local: s.local, TrustProxy: s.trustProxy, Budgets: s.budgets,
-		Title: cmp.Or(s.title, fleet.Clean(s.at.namespace, 99)), Label: s.names.of, LetIn: letIn, // a title of 100 characters would be cut
+		Title: cmp.Or(s.title, fleet.Clean(s.at.namespace, 99)), Label: s.names.of, LetIn: letIn, // 100 characters at most, with the … of a cut
 		WrongToken: func(client string, attempts int) {
 			fmt.Fprintf(c.ErrOrStderr(), "throttle: somebody tried a wrong token, from %s: attempt %d\n", client, attempts)
 		},

@@ -195,8 +195,8 @@ func limitOf(text string) (throttle.Policy, error) {
 	return throttle.Policy{Name: pattern, Match: pattern, Limit: l}, nil
 }
 
-// become executes the program as a member of the rendezvous, and returns only if that fails. The process stays the same, so the program's input,
-// output, signals, jobs and exit status are as without throttle.
+// become executes the program as a member of the rendezvous, and returns only if that fails. The process stays the
+// same, so the program's input, output, signals, jobs and exit status are as without throttle.
 func (r *runner) become(args []string) error {
 	// From now on signals do what they do to the program: an interrupt ends the process, or is ignored.
 	signal.Reset()

@@ -158,8 +158,8 @@ func newView(s *fleet.Snapshot, filter string, all *fleet.Snapshot) *view {
 // mostRunbooks is how many runbooks are shown by default.
 const mostRunbooks = 5
 
-// runbookLines returns a line for each runbook of a closed budget, and mostRunbooks at most. named means that the user named the budgets: then
-// open budgets count, too.
+// runbookLines returns a line for each runbook of a closed budget, and mostRunbooks at most. named means that the user
+// named the budgets: then open budgets count, too.
 func runbookLines(budgets []fleet.Budget, named bool) (lines []string) {
 	for i := range budgets {
 		b := &budgets[i]

@@ -294,9 +294,9 @@ const (
 	toldEvery = time.Minute
 )
 
-// meet notes an attempt, calls tell for it at times, and delays it for a second, or until ctx ends. It returns false without
-// a delay if too many attempts are delayed already.
-// The right token is never delayed, so attackers lock nobody out.
+// meet notes an attempt, calls tell for it at times, and delays it for a second, or until ctx ends. It returns false
+// without a delay if too many attempts are delayed already. The right token is never delayed, so attackers lock nobody
+// out.
 func (w *wrongTokens) meet(ctx context.Context, client string) bool {
 	w.mu.Lock()
 	now := time.Now()

@@ -234,7 +234,8 @@ func newConversation(stream extprocv3.ExternalProcessor_ProcessServer, cut conte
 	return c
 }
 
-// receive passes messages on until the stream ends, which ends the context of the conversation. A goroutine of its own notices the end while the request waits.
+// receive passes messages on until the stream ends, which ends the context of the conversation. A goroutine of its own
+// notices the end while the request waits.
 func (c *conversation) receive() {
 	for {
 		m, err := c.stream.Recv()

@@ -39,8 +39,8 @@ func (l *Link) Tell(v any) error {
 	return l.out.Encode(v)
 }
 
-// Alone returns a context that ends when the peer is gone, or tells something: "stop", for example. Hear must not be called any
-// more.
+// Alone returns a context that ends when the peer is gone, or tells something: "stop", for example. Hear must not be
+// called any more.
 func (l *Link) Alone() context.Context {
 	ctx, end := context.WithCancelCause(context.Background())
 	go func() {

@@ -80,8 +80,8 @@ func (s *Store) fleet(t *testing.T, place string) {
 	require.LessOrEqual(t, u.Worst(), allowed)
 }
 
-// deadProcess is P4 of the slots that a process holds: they count for longer than a lease while the process lives. When the process has
-// been dead for as long as its lease they are free, and a caller that waits for them is told.
+// deadProcess is P4 of the slots that a process holds: they count for longer than a lease while the process lives. When
+// the process has been dead for as long as its lease they are free, and a caller that waits for them is told.
 func (s *Store) deadProcess(t *testing.T, place string) {
 	arrived, leave := make(chan struct{}, slotsHeld), make(chan struct{})
 	upstream := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -137,7 +137,8 @@ func (s *Store) deadHolder(t *testing.T, place string) {
 // slotsHeld is how many slots a process has that others wait for.
 const slotsHeld = 3
 
-// slotWaiter begins to wait for all slots, in this process. It sends the error of the wait, or nil when it has had the slots.
+// slotWaiter begins to wait for all slots, in this process. It sends the error of the wait, or nil when it has had the
+// slots.
 func (s *Store) slotWaiter(t *testing.T, place string, lease time.Duration) <-chan error {
 	waits, err := throttle.NewLimiter(s.open(t, place, lease), throttle.Policy{Name: slots, Limit: throttle.Concurrency(slotsHeld)})
 	require.NoError(t, err)

@@ -273,7 +273,8 @@ const (
 )
 
 // supervise runs a worker, and a new one whenever the worker ends, until the last member has ended. It returns an error
-// only if the first worker does not start. It writes the error to readyPipe, and closes readyPipe once the first worker serves.
+// only if the first worker does not start. It writes the error to readyPipe, and closes readyPipe once the first worker
+// serves.
 func (k *keeper) supervise(readyPipe *os.File) error {
 	for pause := shortPause; ; pause = min(2*pause, longPause) {
 		begun := time.Now()

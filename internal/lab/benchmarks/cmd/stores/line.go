@@ -471,8 +471,8 @@ func (r *run) hear(process int, m *crew.Member) {
 	})
 }
 
-// columns sorts the waits, and returns the figures of a run as columns of the table: the used share of the limit, quantiles of the waits, the
-// longest silence, callers served out of order, and transactions for a start.
+// columns sorts the waits, and returns the figures of a run as columns of the table: the used share of the limit,
+// quantiles of the waits, the longest silence, callers served out of order, and transactions for a start.
 func (r *run) columns(transactions int) string {
 	slices.SortFunc(r.waits, func(a, b waited) int { return int(a.Start - b.Start) })
 	from, to := max(r.at+settle.Microseconds(), r.faulty), r.at+r.length.Microseconds()
