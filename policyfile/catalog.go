@@ -122,7 +122,7 @@ func readCatalog(files fs.FS) (tables []catalogTable) {
 	return tables
 }
 
-// readTable reads the head of a file of the catalog.
+// readTable reads the head of a file of the catalog, and what its rows say for the documentation.
 func readTable(name string, text []byte) (catalogTable, error) {
 	t := catalogTable{name: name, text: text}
 	r := newReader(name+".yaml", text)

@@ -233,8 +233,8 @@ func (r *reader) checkPolicies(d *document) {
 	}
 }
 
-// checkTable checks the rows of a preset. All rows are made of the same options, so only the first
-// mistake is noted.
+// checkTable checks the rows of a preset, and notes their names in first. All rows are made of the same options, so
+// only the first mistake is noted.
 func (r *reader) checkTable(first map[string]*yaml.Node, t presetTable) {
 	for _, p := range t.rows {
 		if was := first[p.Name]; was != nil {
@@ -260,7 +260,7 @@ func (r *reader) checkTable(first map[string]*yaml.Node, t presetTable) {
 // readers are the fields that read requests and answers, in a file and in Go.
 var readers = []string{"share", "weight", "cost", "penalty", "acted", "quota", "settle", "answer", "meter"}
 
-// checkRow checks one row of the file, in which throttle has found these mistakes.
+// checkRow checks one row of the file, and notes the mistakes that throttle found in it in the words of the file.
 func (r *reader) checkRow(p *row, found []*throttle.ConfigError) {
 	for _, e := range found {
 		f := p.fields[strings.ToLower(e.Field)]

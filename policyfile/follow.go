@@ -152,7 +152,7 @@ func Follow(ctx context.Context, o Options) (*Follower, error) {
 	return f, nil
 }
 
-// parse reads a version, which must pass its own tests.
+// parse reads a version, which must pass its own tests and open no more than the ceiling.
 func (f *Follower) parse(text []byte) (*File, error) {
 	file, err := Parse(f.o.Name, text)
 	if err == nil {
@@ -248,7 +248,7 @@ func (f *Follower) look(text []byte, err error, now time.Time) {
 	}
 }
 
-// consider puts a version on which two reads agreed into force, or lets it wait.
+// consider puts a version on which two reads agreed into force, lets it wait, or notes why it is wrong.
 func (f *Follower) consider(s *State, now time.Time) {
 	if s.Seen == s.InForce {
 		return // the text in force was put back

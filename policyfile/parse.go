@@ -119,8 +119,8 @@ func (r *reader) checkSize(root *yaml.Node) bool {
 	return s.ok
 }
 
-// of returns the size of a node that stands below a number of levels. After the first mistake it
-// returns a zero size.
+// of returns the size of a node that stands below a number of levels, and notes mistakes. After a
+// mistake of the depth or of an alias it returns a zero size.
 func (s *sizer) of(n *yaml.Node, above int) (z size) {
 	switch {
 	case !s.ok:
@@ -157,7 +157,7 @@ func (s *sizer) of(n *yaml.Node, above int) (z size) {
 	return z
 }
 
-// alias returns the size of the anchor that an alias repeats.
+// alias returns the size of the anchor that an alias repeats, and notes an alias that repeats too much.
 func (s *sizer) alias(n *yaml.Node, above int) size {
 	if s.open[n.Alias] {
 		s.fail(n, "%q stands in what it repeats", "*"+clip(n.Value))

@@ -336,9 +336,9 @@ type shadowed[O any] struct {
 	shadow  bool
 }
 
-// preset returns a preset as an option that a file can name. fields are the preset's own options. The
-// options shadow and host, which all presets have, are added. about and counted describe for readers
-// the purpose of the preset, and the scope of its limits.
+// preset returns a preset as an option that a file can name. fields are the preset's own options. The options shadow
+// and host, which all presets have, are added, and the name to presetNames. about and counted describe for readers the
+// purpose of the preset, and the scope of its limits.
 func preset[O any](name, about, counted string, policies func(O) []throttle.Policy, fields ...field[O]) option[presetRows] {
 	presetNames = append(presetNames, name)
 	all := []field[shadowed[O]]{

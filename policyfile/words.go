@@ -91,7 +91,8 @@ var methods = []string{
 	http.MethodDelete, http.MethodConnect, http.MethodOptions, http.MethodTrace,
 }
 
-// checkMethod refuses a method that no request has: methods are compared letter by letter.
+// checkMethod refuses a method that is not in capitals or looks like a slip of a known method: methods are compared
+// letter by letter.
 func checkMethod(s string) error {
 	if slices.Contains(methods, s) {
 		return nil

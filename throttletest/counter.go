@@ -34,7 +34,8 @@ func newCounter(l store.Limit, at time.Time) *counter {
 const rounding = 1e-6
 
 // room reports whether a request of a cost has room at a time. If it has not, wait is the time
-// until it has, or 0 if that time is unknown. count is the use of the limit, with this request.
+// until it has, or 0 if that time is unknown. count is the use of the limit, with this request. room
+// forgets starts that have left the window.
 func (c *counter) room(at time.Time, cost int) (wait time.Duration, count int, ok bool) {
 	switch c.limit.Kind() {
 	case store.KindSlidingWindow:

@@ -250,7 +250,7 @@ func (u *Upstream) arrive(r *http.Request) (refusal *Refusal, end func()) {
 	return refusal, end
 }
 
-// judge returns why a budget refuses a request, or nil.
+// judge returns why a budget refuses a request, and notes the excess and the ban, or returns nil. The mutex is held.
 func (u *Upstream) judge(c *store.Charge, at time.Time) *Refusal {
 	b := u.budgets[c.Budget]
 	if b == nil {
@@ -280,7 +280,8 @@ func (u *Upstream) judge(c *store.Charge, at time.Time) *Refusal {
 	return &why
 }
 
-// count counts a request in its budgets, and returns a function that ends it.
+// count counts a request in its budgets, and returns a function that ends it. The mutex is held, but not when end is
+// called.
 func (u *Upstream) count(charges []store.Charge, at time.Time) (end func()) {
 	for i := range charges {
 		u.budgets[charges[i].Budget].add(at, charges[i].Cost)

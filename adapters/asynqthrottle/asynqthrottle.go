@@ -172,7 +172,7 @@ func Permit(ctx context.Context) *throttle.Permit {
 // keptLonger is for how long after its time the place of a task is kept.
 const keptLonger = 24 * time.Hour
 
-// admit returns the permit of a task, or a *Later.
+// admit returns the permit of a task, or a *Later. The last attempt of a task waits for its turn.
 func (g *Gate) admit(ctx context.Context, demands []throttle.Demand) (*throttle.Permit, error) {
 	key := g.key(ctx)
 	place := g.load(ctx, key)

@@ -59,9 +59,9 @@ const (
 	maxReport = 30 * time.Second
 )
 
-// learn applies the Answer to the budgets of a call and returns the call's error, joined with any
-// mistake in the Answer. An error of throttle itself, out of an inner interceptor, is no answer of
-// the server.
+// learn reports the Answer to the budgets of a call and returns the call's error, joined with any mistake in the
+// Answer. It waits for the report for maxDelay at most. An error of throttle itself, out of an inner interceptor, is no
+// answer of the server.
 func (i *Interceptors) learn(ctx context.Context, permit *throttle.Permit, err error) error {
 	s, ok := status.FromError(err)
 	if err == nil || !ok || errors.Is(err, throttle.ErrLimited) {
@@ -128,7 +128,7 @@ func (i *Interceptors) tell(ctx context.Context, permit *throttle.Permit, a Answ
 		err := mistakeIn(permit.Tell(ctx, a.Answer, name))
 		if wrong, ok := errors.AsType[*throttle.ConfigError](err); ok && wrong.Field == "Name" {
 			if known[name] {
-				continue // the call does not have this one
+				continue // the call has no budget of the policy
 			}
 			err = fmt.Errorf("the limiters have no policy %q: see Policies", name)
 		}

@@ -72,7 +72,7 @@ func Budgets(p metric.MeterProvider, sources ...Source) (metric.Registration, er
 	return m.RegisterCallback(b.observe, b.limit, b.used, b.ceiling, b.booked, b.waiting, b.callers, b.paused, b.told, b.known, b.up, b.shareWaiting, b.shareServed)
 }
 
-// observe asks the stores. One that does not answer fails no collection.
+// observe asks the stores. A store that does not answer fails no collection, and is reported as not up.
 func (b *budgets) observe(ctx context.Context, to metric.Observer) error {
 	all, err := telemetry.Summaries(ctx, b.sources...)
 	for policy, s := range all {

@@ -60,7 +60,7 @@ func New(c Config) (*Observer, error) {
 	return o, nil
 }
 
-// make makes the instruments.
+// make makes the instruments, and registers the collection of outages.
 func (o *Observer) make(c Config) error {
 	m := meterOf(c.MeterProvider)
 	if err := o.instruments.make(m); err != nil {

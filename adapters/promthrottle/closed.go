@@ -61,7 +61,7 @@ func (c *closed) open(budget string) {
 	}
 }
 
-// tell sets the gauge to the latest of last and all ends that are known.
+// tell sets the gauge to the latest of last and all ends that are known. The mutex is held.
 func (c *closed) tell(last time.Time) {
 	last = later(last, c.rest)
 	for _, end := range c.ends {

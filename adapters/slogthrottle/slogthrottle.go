@@ -251,8 +251,8 @@ func (l *Logger) count(e *throttle.Event) (omitted int, ok bool) {
 }
 
 // newCount returns the count of a new series. At the bound, counts whose minute is over are
-// removed; if there are none, all further series of a kind share one count, so memory stays
-// bounded.
+// removed. If there are none, all further series of a kind share one count, so memory stays
+// bounded. The mutex is held.
 func (l *Logger) newCount(s series, now time.Time) *count {
 	if len(l.series) >= maxSeries {
 		for other, c := range l.series {

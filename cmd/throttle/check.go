@@ -217,8 +217,8 @@ type finding struct {
 	excerpt string
 }
 
-// advice returns warnings about a file's policies: limits that cannot hold, or that exceed the limits in
-// presets.
+// advice returns warnings about a file's own policies: of token buckets, long jitter, limits that the nodes cannot share,
+// limits above a preset's, and limits that never hold because a tighter policy matches the same requests.
 func advice(file string, f *policyfile.File, nodes int) (all []finding) {
 	warn := func(p *throttle.Policy, format string, args ...any) {
 		text := fmt.Sprintf("policy %q: ", p.Name) + fmt.Sprintf(format, args...)
@@ -239,7 +239,8 @@ func advice(file string, f *policyfile.File, nodes int) (all []finding) {
 		}
 
 		// While Redis is away the limit is divided among the nodes, and each has less than one start.
-		if n := l.N(); nodes > n && n > 0 && p.Scope == throttle.ScopeFleet && l.Kind() != store.KindLeakyBucket && l.Kind() != store.KindConcurrency {
+		divided := p.Scope == throttle.ScopeFleet && l.Kind() != store.KindLeakyBucket && l.Kind() != store.KindConcurrency
+		if n := l.N(); divided && n > 0 && nodes > n {
 			warn(p, "%d nodes cannot share %v while Redis is away: with redisstore.Share each has nothing", nodes, l)
 		}
 		if table, row := above(p, known); row != nil {
@@ -326,8 +327,9 @@ func knownTables() (all []knownTable) {
 	return all
 }
 
-// above returns a preset's row of the same form that allows less than p to the same requests.
-func above(p *throttle.Policy, known []knownTable) (table string, row *throttle.Policy) {
+// above returns the first preset with a row that allows less than p to the same requests, and the row, or nil. The search
+// ends at a preset that has a row with the name and the match of p.
+func above(p *throttle.Policy, known []knownTable) (preset string, row *throttle.Policy) {
 	req := sample(p.Match)
 	if req == nil {
 		return "", nil
@@ -335,7 +337,7 @@ func above(p *throttle.Policy, known []knownTable) (table string, row *throttle.
 
 	for _, k := range known {
 		if own, ok := k.rows[p.Name]; ok && own.Match == p.Match {
-			return "", nil // p equals the preset
+			return "", nil // p is the preset's row, or replaces it
 		}
 
 		for _, c := range k.transport.Explain(req) {

@@ -107,14 +107,14 @@ func (s *dashboardServer) run(c *cobra.Command) error {
 
 	// Without an address of Redis, serve the page of throttle run, which has a token of its own.
 	if !s.at.hasAddress() {
-		page, own, err := runPage()
+		page, pageToken, err := runPage()
 		if err == nil {
 			err = errors.Join(unusedFlags(c)...)
 		}
 		if err != nil {
 			return err
 		}
-		return s.serve(ctx, page, c.ErrOrStderr(), "#token="+own)
+		return s.serve(ctx, page, c.ErrOrStderr(), "#token="+pageToken)
 	}
 
 	all, closeAll, err := s.at.connectFleet(ctx)
@@ -125,7 +125,7 @@ func (s *dashboardServer) run(c *cobra.Command) error {
 
 	page, err := dashboard.New(dashboard.Config{
 		Source: dashboard.Fleet(all), Token: token, Local: s.local, TrustProxy: s.trustProxy, Budgets: s.budgets,
-		Title: cmp.Or(s.title, fleet.Clean(s.at.namespace, 99)), Label: s.names.of, LetIn: letIn,
+		Title: cmp.Or(s.title, fleet.Clean(s.at.namespace, 99)), Label: s.names.of, LetIn: letIn, // 100 characters at most, with the … of a cut
 		WrongToken: func(client string, attempts int) {
 			fmt.Fprintf(c.ErrOrStderr(), "throttle: somebody tried a wrong token, from %s: attempt %d\n", client, attempts)
 		},
@@ -162,7 +162,7 @@ func try(ctx context.Context, all *fleet.Fleet) error {
 	return err
 }
 
-// serve serves the page until ctx ends. Its streams end with the server.
+// serve prints the page's address, which ends with link, and serves the page until ctx ends. Streams end with ctx.
 func (s *dashboardServer) serve(ctx context.Context, page http.Handler, talk io.Writer, link string) error {
 	listener, err := net.Listen("tcp", s.listen)
 	if err != nil {

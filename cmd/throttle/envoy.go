@@ -41,7 +41,7 @@ func newEnvoy() *cobra.Command {
 	return c
 }
 
-// follow makes the server, whose policies follow a file, or the pushed file.
+// follow makes the server, whose policies follow a file, or the pushed file if path is "".
 func (s *envoyServer) follow(ctx context.Context, path string, store throttle.Store, reporter *fleet.Reporter) (serve func(context.Context) error, err error) {
 	transport, limiters, err := s.enforce(store, envoy.NewBase(), envoy.Observe)
 	if err != nil {

@@ -40,7 +40,7 @@ func run(ctx context.Context, args []string, out, talk io.Writer) int {
 	return execute(ctx, newRoot(), args, out, talk)
 }
 
-// execute runs a root command, whose stdin tests may replace.
+// execute runs a root command, whose stdin tests may replace, prints its error on talk, and returns the exit code.
 func execute(ctx context.Context, root *cobra.Command, args []string, out, talk io.Writer) int {
 	// go-redis would log failures on stderr, which the command reports itself.
 	redis.SetLogger(quiet{})

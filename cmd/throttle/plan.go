@@ -72,7 +72,8 @@ job takes longer.`,
 	return c
 }
 
-// run plans the job and prints the result.
+// run plans the job, draws the chart, and prints the result. It returns exitFound if the job never ends, or does not fit
+// into --within.
 func (o *planOptions) run(c *cobra.Command, f *policyfile.File) (err error) {
 	j := &o.job
 	j.Policies, j.Begin = f.Policies, time.Now()

@@ -56,7 +56,7 @@ func newProxy() *cobra.Command {
 	return c
 }
 
-// newProxyWith also returns the values of the flags.
+// newProxyWith returns the command proxy, and the server that its flags set.
 func newProxyWith() (*cobra.Command, *proxyServer) {
 	s := &proxyServer{sidecar: sidecar{
 		name: "proxy", tokenVariable: "THROTTLE_PROXY_TOKEN", misuse: "send requests",
@@ -257,7 +257,7 @@ func (a *admin) handler() http.Handler {
 	})
 }
 
-// ask asks the store for the states of the budgets.
+// ask asks the store for the states of the budgets, at most once in freshFor.
 func (a *admin) ask() (map[throttle.Budget]throttle.Status, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -400,7 +400,7 @@ const (
 	sameOff    = time.Minute // a longer pause between requests that pass makes the next one news
 )
 
-// of returns the line for an event, or "" if the event is no news.
+// of returns the line for an event and notes the event, or returns "" if the event is no news.
 func (n *news) of(e throttle.Event) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -439,7 +439,8 @@ func (n *news) of(e throttle.Event) string {
 	return ""
 }
 
-// closing returns the line for an event about a closed budget, or "" if the closing was reported.
+// closing returns the line for an event about a closed budget, and notes the budget. It returns "" if the closing was
+// reported, or if mostClosed other budgets are closed. The mutex is held.
 func (n *news) closing(e throttle.Event) string {
 	now := n.now()
 	end := now.Add(e.Duration)

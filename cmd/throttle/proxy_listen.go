@@ -44,8 +44,8 @@ type socket struct {
 	once sync.Once
 }
 
-// listenUnix creates a socket that only its owner may use. It replaces a stale socket, and refuses to replace
-// anything living. It creates the socket in a private folder and renames it, so that nobody finds the socket
+// listenUnix creates a socket that only its owner may use. It replaces a stale socket, and no file of another kind and no
+// socket with a listener. It creates the socket in a private folder and renames it, so that nobody finds the socket
 // before its rights are set.
 func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	if err := findStale(ctx, path); err != nil {

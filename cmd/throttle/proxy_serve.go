@@ -153,7 +153,7 @@ func (s *sidecar) server(handler http.Handler, callerIdle time.Duration) *http.S
 	}
 }
 
-// serveAdmin serves the admin's paths, and tells fail of an error.
+// serveAdmin begins to serve the admin's paths, and prints their address. A later error goes to fail.
 func (s *sidecar) serveAdmin(ctx context.Context, fail context.CancelCauseFunc) (*http.Server, error) {
 	listener, err := listenAt(ctx, s.adminListen)
 	if err != nil {

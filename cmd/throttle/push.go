@@ -166,7 +166,8 @@ func older(ctx context.Context, all *fleet.Fleet, number int64) (*fleet.Pushed, 
 	return nil, &exit{exitUsage, fmt.Errorf("number %d is not in the history", number)}
 }
 
-// push compares a file with the pushed file, asks, pushes it and waits for the nodes.
+// push compares a file with the pushed file, asks, pushes it and waits for the nodes. It only reports a file that is
+// pushed already. It returns exitFound if a node does not have the file in force.
 func (p *pusher) push(c *cobra.Command, name, act string, read func(context.Context, *fleet.Fleet) ([]byte, error)) error {
 	all, closeAll, err := p.connectFleet(c.Context())
 	if err != nil {
@@ -335,7 +336,7 @@ func followers(nodes []fleet.Node, generation string) (list []nodeStatus, settle
 	return list, settled
 }
 
-// print prints the result of a push.
+// print prints the result of a push. It returns exitFound if a node that follows does not have the file in force.
 func (r *pushResult) print(c *cobra.Command) error {
 	behind := slices.DeleteFunc(slices.Clone(r.Nodes), func(n nodeStatus) bool { return n.InForce })
 	done, err := printJSON(c, r)

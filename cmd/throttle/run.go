@@ -133,7 +133,7 @@ func (r *runner) run(c *cobra.Command, args []string) error {
 	return fmt.Errorf("--role: there is no role %q", r.role)
 }
 
-// read checks the flags, reports all mistakes at once, and notes the flags for further processes.
+// read checks the flags, reports all mistakes at once, and notes the limits, and the flags for further processes.
 func (r *runner) read(f *pflag.FlagSet) error {
 	var mistakes []error
 	if r.maxWait <= 0 {
@@ -195,8 +195,8 @@ func limitOf(text string) (throttle.Policy, error) {
 	return throttle.Policy{Name: pattern, Match: pattern, Limit: l}, nil
 }
 
-// become executes the program as a member of the rendezvous. The process stays the same, so the program's input,
-// output, signals, jobs and exit status are as without throttle.
+// become executes the program as a member of the rendezvous, and returns only if that fails. The process stays the
+// same, so the program's input, output, signals, jobs and exit status are as without throttle.
 func (r *runner) become(args []string) error {
 	// From now on signals do what they do to the program: an interrupt ends the process, or is ignored.
 	signal.Reset()
@@ -285,6 +285,8 @@ func runPresets() []string {
 func (r *runner) policies(f *policyfile.File) []throttle.Policy {
 	rows := append(slices.Clone(f.Policies), r.own...)
 	named := make(map[string]bool)
+
+	// The rows of the presets stand before the file's own.
 	for _, p := range f.Policies[:len(f.Policies)-len(f.Own())] {
 		named[presetOf(p)] = true
 	}

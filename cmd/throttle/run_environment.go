@@ -87,8 +87,8 @@ func (e *environment) of(variables []string) []string {
 }
 
 // through returns the value with which a variable leads through the proxy. ok is false if the variable stays as it is:
-// it has no base URL, or the base URL of a host that no policy names. outer is the address of the proxy of a throttle
-// run around this one, or "".
+// it has no base URL, or the base URL of a host that no policy names, of which it tells the user. outer is the address
+// of the proxy of a throttle run around this one, or "".
 func (e *environment) through(name, value, outer string) (led string, ok bool) {
 	if !slices.ContainsFunc(baseSuffixes, func(end string) bool { return strings.HasSuffix(name, end) }) {
 		return "", false

@@ -34,7 +34,7 @@ const (
 	tokenName   = "token"   // of the page
 )
 
-// work serves the proxy and the page for the programs of a rendezvous.
+// work serves the proxy and the page for the programs of a rendezvous, until the duty ends.
 func (r *runner) work(ctx context.Context, d rendezvous.Duty) error {
 	_, s := newProxyWith()
 	s.at, s.maxWait, s.private, s.talk, s.listen = r.at, r.maxWait, r.private, r.talk, d.Listener.Addr().String()
@@ -78,7 +78,7 @@ func (r *runner) work(ctx context.Context, d rendezvous.Duty) error {
 	return s.serveAt(ctx, rendezvous.Own(d.Listener, s.say))
 }
 
-// servePage serves the page at a socket in the directory, for throttle dashboard.
+// servePage begins to serve the page at a socket in the directory, for throttle dashboard, until the process ends.
 func (r *runner) servePage(source dashboard.Source) error {
 	token, err := tokenIn(r.dir)
 	if err != nil {

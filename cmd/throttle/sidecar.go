@@ -102,7 +102,8 @@ func (m *mistakes) note(wrong bool, text string) bool {
 	return wrong
 }
 
-// check returns all mistakes in the common flags, and reads the token. upstreams are the addresses beside --listen.
+// check returns all mistakes in the common flags, and reads the token and the file of --follow-hosts. upstreams are the
+// addresses beside --listen.
 func (s *sidecar) check(path string, upstreams []upstreamAt) error {
 	var all mistakes
 	all.note(path == "-", s.name+" follows a file, and stdin is none")
@@ -216,7 +217,7 @@ func (s *sidecar) enforce(store throttle.Store, base http.RoundTripper, observer
 	return transport, limiters, nil
 }
 
-// followFile follows a file or, if path is "", the pushed file.
+// followFile follows a file. If path is "", it follows the standby or, without one, the pushed file.
 func (s *sidecar) followFile(ctx context.Context, path string, reporter *fleet.Reporter, apply func(*policyfile.File) error) (*policyfile.Follower, error) {
 	options := policyfile.Options{Path: path, Apply: apply, Report: s.report, Ceiling: s.ceiling}
 	if path == "" && s.standby != nil {
@@ -226,10 +227,12 @@ func (s *sidecar) followFile(ctx context.Context, path string, reporter *fleet.R
 		follower, err := pushed.Follow(ctx, reporter, options)
 		return follower, withExitCode(err)
 	}
+
 	follower, err := policyfile.Follow(ctx, options)
 	if err == nil && reporter != nil {
 		pushed.Report(reporter, follower)
 	}
+
 	return follower, err
 }
 
@@ -254,7 +257,8 @@ func (s *sidecar) operate(transport *throttle.Transport, follower *policyfile.Fo
 	}
 }
 
-// serve begins to serve, and ends within --stop-time when ctx ends, when SIGTERM comes, or when a server fails.
+// serve calls begin, and calls end with the time of --stop-time when ctx ends or SIGTERM comes. When a server fails, serve
+// returns the failure at once, without end.
 func (s *sidecar) serve(ctx context.Context, begin func(fail context.CancelCauseFunc), end func(context.Context)) error {
 	told, restore := signal.NotifyContext(ctx, syscall.SIGTERM)
 	defer restore()

@@ -199,7 +199,7 @@ func sizeOf(logs []string) (sum int64) {
 	return sum
 }
 
-// run replays the logs and prints the result.
+// run replays the logs, draws the chart, and prints the result. It returns exitFound if a request was refused.
 func (o *simulateOptions) run(c *cobra.Command, f *policyfile.File, logs []string) error {
 	base, err := o.check()
 	if err != nil {
@@ -327,7 +327,7 @@ func (r *logReplay) read(c *cobra.Command, path string, base *url.URL, send func
 	}
 }
 
-// send sends the request of a line to the engine, at the line's time.
+// send sends the request of a line to the engine, at the line's time. It notes an error in failed, and then sends nothing.
 func (r *logReplay) send(ctx context.Context, e accesslog.Entry) {
 	if r.failed != nil {
 		return

@@ -74,10 +74,11 @@ func pick(s *fleet.Snapshot, name string, closed bool) error {
 	})
 
 	// In a fleet without budgets no name can be wrong.
-	if name != "" && known > 0 && len(s.Budgets) == 0 && s.LeftOut > 0 {
+	isUnknown := name != "" && known > 0 && len(s.Budgets) == 0
+	if isUnknown && s.LeftOut > 0 {
 		return &exit{exitUsage, fmt.Errorf("%q is not among the %s read, and %d more are left out: pass a larger --budgets", name, stat.Count(known, "budget", "budgets"), s.LeftOut)}
 	}
-	if name != "" && known > 0 && len(s.Budgets) == 0 {
+	if isUnknown {
 		return &exit{exitUsage, fmt.Errorf("%q is no policy or budget that was used lately, or is closed", name)}
 	}
 
@@ -157,8 +158,8 @@ func newView(s *fleet.Snapshot, filter string, all *fleet.Snapshot) *view {
 // mostRunbooks is how many runbooks are shown by default.
 const mostRunbooks = 5
 
-// runbookLines returns a line for each runbook of a closed budget. named means that the user named the budgets: then
-// open budgets count, too.
+// runbookLines returns a line for each runbook of a closed budget, and mostRunbooks at most. named means that the user
+// named the budgets: then open budgets count, too.
 func runbookLines(budgets []fleet.Budget, named bool) (lines []string) {
 	for i := range budgets {
 		b := &budgets[i]

@@ -186,8 +186,9 @@ func (r *actResult) words() string {
 	return fmt.Sprintf("has %d used, %d before", r.Used.After, r.Used.Before)
 }
 
-// act finds a budget, shows its state, asks the question verb, calls does, and prints the result.
-func (o *operator) act(c *cobra.Command, name, verb string, done actResult, does func(context.Context, *fleet.Fleet, fleet.Target) error) error {
+// act finds a budget, shows its state, asks the question, calls does, and prints the result. With --dry-run it only prints
+// the state and the question.
+func (o *operator) act(c *cobra.Command, name, question string, done actResult, does func(context.Context, *fleet.Fleet, fleet.Target) error) error {
 	all, closeAll, err := o.connectFleet(c.Context())
 	if err != nil {
 		return err
@@ -218,19 +219,19 @@ func (o *operator) act(c *cobra.Command, name, verb string, done actResult, does
 
 	now := fmt.Sprintf("%s (%v) is now: %s.", t.Name, t.Limit, strings.Join(words, ", "))
 	if o.dry {
-		_, err := fmt.Fprintf(c.OutOrStdout(), "%s Nothing is done: without --dry-run the question is: %s\n", now, verb)
+		_, err := fmt.Fprintf(c.OutOrStdout(), "%s Nothing is done: without --dry-run the question is: %s\n", now, question)
 		return err
 	}
 
 	// Ask without a time limit: --timeout is for Redis, not for the operator.
-	if err := o.confirm(c, now+" "+verb); err != nil {
+	if err := o.confirm(c, now+" "+question); err != nil {
 		return err
 	}
 	if err := o.withTimeout(c.Context(), func(ctx context.Context) error { return does(ctx, all, t) }); err != nil {
 		return err
 	}
 
-	// The state is of before the act: an end that is later stays.
+	// The state was read before the act. A pause does not shorten a later end.
 	if closed := state.Paused.Milliseconds(); done.Act == "pause" && note == nil && closed > done.For {
 		done.Closed = closed
 	}

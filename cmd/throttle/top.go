@@ -396,7 +396,7 @@ func (m *model) View() tea.View {
 	return v
 }
 
-// lines returns the lines of the screen.
+// lines returns the lines of the screen, and bounds skip by their number.
 func (m *model) lines() []string {
 	head := []string{bold + m.title() + plain}
 	if m.err != nil {
@@ -581,8 +581,8 @@ func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) 
 	return end, data[:end], nil
 }
 
-// next is a [source] of the recorded snapshots. It counts and skips invalid lines, such as a line that a
-// crash has cut. A recording without a valid line is an error.
+// next is a [source] of the recorded snapshots, whose places it notes. It counts and skips invalid lines, such as a
+// line that a crash has cut. A recording without a valid line is an error.
 func (r *recording) next(ctx context.Context) (*fleet.Snapshot, error) {
 	for ctx.Err() == nil && r.lines.Scan() {
 		text := r.lines.Bytes()

@@ -138,7 +138,7 @@ func tell(_ context.Context, e throttle.Event) {
 	log.Print(line)
 }
 
-// showPage serves a page with the budgets of a transport made from c, until ctx ends.
+// showPage begins to serve a page, until ctx ends, and changes c: the page shows the budgets of a transport made from c.
 func showPage(ctx context.Context, w io.Writer, c *throttle.Config, address string) error {
 	// The page sees the budgets through the store and the observer of the transport.
 	watched := dashboard.NewProcess(c.Store)

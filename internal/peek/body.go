@@ -66,8 +66,8 @@ var (
 
 // fetch waits until more than have bytes were read ahead of the body. It starts reads
 // of up to want bytes. It returns false if it gave up before: at the end of the body,
-// after an error, or when the time for looks was over. The body is locked, but not while
-// fetch waits.
+// after an error, after maxEmpty reads without a byte, or when the time for looks was over.
+// The body is locked, but not while fetch waits.
 func (b *peekedBody) fetch(have, want int) bool {
 	for len(b.ahead) <= have && b.err == nil && !b.closed {
 		// until is lookTime after the body came. In haste a look may last only until beginTime after it.
@@ -113,7 +113,7 @@ func (b *peekedBody) space(want int) []byte {
 }
 
 // keep appends bytes to the bytes read ahead. The first bytes stay in the memory that they were
-// read into.
+// read into. The body is locked.
 func (b *peekedBody) keep(p []byte) {
 	if len(b.ahead) == 0 {
 		b.ahead = p[:len(p):len(p)]
@@ -373,7 +373,7 @@ func openDeflate(r io.Reader) (io.Reader, error) {
 
 // fetch decodes until there are more than have bytes of text, of which want are
 // wanted in all, and reports whether there are. Otherwise d.err says why, or is nil
-// if the decoder made no progress.
+// if the decoder made no progress, or if the body's reader has begun.
 func (d *decodedBody) fetch(have int, want int64) bool {
 	if d.body.isBegun() { // bytes that were not seen are gone
 		return len(d.seen) > have
@@ -409,7 +409,7 @@ func (d *decodedBody) widen(want int64) {
 	d.want = want
 }
 
-// peek is [peekedBody.peek] of the text.
+// peek is [peekedBody.peek] of the text. It returns nothing once the body's reader has begun.
 func (d *decodedBody) peek(want int64) ([]byte, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

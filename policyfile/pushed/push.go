@@ -53,9 +53,9 @@ func (e *UnreadableError) Error() string {
 	return fmt.Sprintf("not every node reads version %d of the form: %s", e.Version, strings.Join(names[:min(len(names), 5)], "; "))
 }
 
-// Compare checks a file that is to be pushed, under a name for errors. It must have at most
-// [fleet.MostText] bytes, parse, pass its own tests, and be of a version that every live node with
-// pushed files can read.
+// Compare checks a file that is to be pushed, under a name for errors, and compares it with the pushed
+// file. The file must have at most [fleet.MostText] bytes, parse, pass its own tests, and be of a
+// version that every live node with pushed files can read.
 func Compare(ctx context.Context, all *fleet.Fleet, name string, text []byte) (*Change, error) {
 	if len(text) > fleet.MostText {
 		return nil, policyfile.Errors{{File: name, Text: fmt.Sprintf("the file has %d bytes; %d are the most that can be pushed", len(text), fleet.MostText)}}

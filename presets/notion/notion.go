@@ -103,8 +103,8 @@ func Policies(o Options) []throttle.Policy {
 			Name: "notion-connection", Match: match, Key: connection,
 			Limit: throttle.PerMinute(o.PerMinute), Answer: connectionRefused(),
 		},
+		// The rows of the workspace and of the endpoint hold requests only after a refusal.
 		{
-			// The row of the workspace holds requests only after a refusal.
 			Name: "notion-workspace", Match: match, Key: workspace,
 			Limit: throttle.Unlimited(), Answer: refused("public_api_space_request_rate_limit"),
 		},

@@ -115,11 +115,11 @@ func Policies(o Options) []throttle.Policy {
 		}
 	}
 
-	// some returns a row that closes for no refusal.
-	some := func(name string, cost func(*http.Request) int, limit throttle.Limit) throttle.Policy {
+	// leftOpen returns a row that closes for no refusal.
+	leftOpen := func(name string, cost func(*http.Request) int, limit throttle.Limit) throttle.Policy {
 		return throttle.Policy{Name: name, Match: match, Key: account, Cost: cost, Limit: limit, Answer: feedback.LeaveOpen}
 	}
-	ticket := some("zendesk-ticket", endpoint(http.MethodPut, `tickets/\d+`), throttle.SlidingWindow(30, 10*time.Minute))
+	ticket := leftOpen("zendesk-ticket", endpoint(http.MethodPut, `tickets/\d+`), throttle.SlidingWindow(30, 10*time.Minute))
 
 	// Updates of a ticket are counted for each user and ticket.
 	ticket.Key = throttle.Join(account, user, path)
@@ -128,10 +128,10 @@ func Policies(o Options) []throttle.Policy {
 		plan("zendesk-account", func(r *http.Request) int { return 1 - ofHelpCenter(r) }),
 		plan("zendesk-help-center", ofHelpCenter),
 		ticket,
-		some("zendesk-updates", endpoint(http.MethodPut, `tickets/\d+`), throttle.PerMinute(updates)),
-		some("zendesk-list", deepList, throttle.PerMinute(50)),
-		some("zendesk-incremental", endpoint(http.MethodGet, `incremental/.+`), throttle.PerMinute(exports)),
-		some("zendesk-export", endpoint(http.MethodGet, `search/export`), throttle.PerMinute(100)),
+		leftOpen("zendesk-updates", endpoint(http.MethodPut, `tickets/\d+`), throttle.PerMinute(updates)),
+		leftOpen("zendesk-list", deepList, throttle.PerMinute(50)),
+		leftOpen("zendesk-incremental", endpoint(http.MethodGet, `incremental/.+`), throttle.PerMinute(exports)),
+		leftOpen("zendesk-export", endpoint(http.MethodGet, `search/export`), throttle.PerMinute(100)),
 		{
 			Name: "zendesk-endpoint", Match: match, Key: throttle.Join(account, throttle.Method, path),
 			Limit: throttle.Unlimited(), Answer: endpointRefused,

@@ -294,8 +294,9 @@ const (
 	toldEvery = time.Minute
 )
 
-// meet notes an attempt and delays it for a second. It returns false at once if too many are delayed already.
-// The right token is never delayed, so attackers lock nobody out.
+// meet notes an attempt, calls tell for it at times, and delays it for a second, or until ctx ends. It returns false
+// without a delay if too many attempts are delayed already. The right token is never delayed, so attackers lock nobody
+// out.
 func (w *wrongTokens) meet(ctx context.Context, client string) bool {
 	w.mu.Lock()
 	now := time.Now()
@@ -374,7 +375,7 @@ func answerError(w http.ResponseWriter, status int, text string) {
 	answerJSON(w, status, map[string]string{"error": text})
 }
 
-// reader wraps a handler with the check for the right to look.
+// reader wraps a handler with the check for the right to look. It calls letIn for each request that has the right.
 func (g *guard) reader(serve http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a := g.accessOf(r); !a.Read {

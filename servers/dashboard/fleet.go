@@ -203,7 +203,8 @@ func closedByActs(acts []act, now time.Time) (closed map[string][]band, since ma
 		own := closed[a.What]
 
 		// A later act ends the closing that an earlier pause began.
-		if last := len(own) - 1; last >= 0 && own[last].Until > a.At && !a.Failed && (a.Act == "pause" || a.Act == "resume" || a.Act == "reset") {
+		ends := !a.Failed && (a.Act == "pause" || a.Act == "resume" || a.Act == "reset")
+		if last := len(own) - 1; ends && last >= 0 && own[last].Until > a.At {
 			own[last].Until = a.At
 		}
 		if a.Act == "pause" && !a.Failed {

@@ -46,7 +46,8 @@ type front struct {
 	title string
 }
 
-// page serves the page, which holds no data. Everyone gets it, so that an operator can type the token.
+// page serves the page, which holds no data. Everyone gets it, so that an operator can type the token. It keeps a language
+// that the URL names in a cookie.
 func (f *front) page(w http.ResponseWriter, r *http.Request) {
 	lang, rights := languageOf(r), f.guard.accessOf(r)
 	script, err := json.Marshal(scriptView{lang, words[lang], rights, lang.word(rights.why)})

@@ -468,7 +468,7 @@ func (p *Process) resume(ctx context.Context, id, by, reason string) error {
 	return err
 }
 
-// log notes an act.
+// log notes an act. The mutex is held.
 func (p *Process) log(a act) {
 	p.acts = slices.Insert(p.acts, 0, a)
 	p.acts = p.acts[:min(len(p.acts), mostActs)]
@@ -527,7 +527,7 @@ func (c *counts) add(b *store.Booking, starts int64, now bool) {
 }
 
 // change changes the record of a charge's budget. urgent means that the budget is closed, or that a caller
-// waits for it.
+// waits for it. For a new budget without room in its shard, change only sets full.
 func (c *counts) change(charge *store.Charge, urgent bool, change func(*tracked)) {
 	s := &c.shards[charge.Budget.Key[0]%16]
 	s.mu.Lock()
@@ -560,7 +560,7 @@ func (c *counts) change(charge *store.Charge, urgent bool, change func(*tracked)
 }
 
 // makeRoom forgets budgets that have been idle for a while. For an urgent budget it forgets the longest idle
-// one at least.
+// budget at least. It never forgets urgent budgets.
 func makeRoom(all map[[16]byte]*tracked, urgent bool) {
 	var least *tracked
 	for key, t := range all {
@@ -578,8 +578,9 @@ func makeRoom(all map[[16]byte]*tracked, urgent bool) {
 	}
 }
 
-// forget forgets a budget that is open and without callers in line, as of a copy of its record, if it has been
-// idle for long. Otherwise it notes that the budget is not urgent.
+// forget reports whether it forgot a budget that was idle for long. Otherwise it notes that the budget is not urgent.
+// seen is the record of a budget that is open, and without callers in line. If the budget was used since, forget
+// returns false and changes nothing.
 func (c *counts) forget(seen *tracked) bool {
 	key := seen.charge.Budget.Key
 	s := &c.shards[key[0]%16]
@@ -587,8 +588,6 @@ func (c *counts) forget(seen *tracked) bool {
 	defer s.mu.Unlock()
 
 	t := s.all[key]
-
-	// The budget was used since.
 	if t == nil || t.last != seen.last {
 		return false
 	}
@@ -704,7 +703,7 @@ func (l *lately) observe(e *throttle.Event) {
 	}
 }
 
-// policy returns the counts of a policy, or nil if there are too many policies.
+// policy returns the counts of a policy, which it makes if need be, or nil if there are too many policies.
 func (l *lately) policy(name string) *policyWaits {
 	l.mu.RLock()
 	p := l.policies[name]
@@ -753,11 +752,11 @@ func (l *lately) of(policy string, isShadow bool) (*waits, *shadow) {
 	first := l.steps[0].policies[policy]
 	last := l.steps[len(l.steps)-1].policies[policy]
 	if isShadow {
-		most, n := quantile(&first.shadow, &last.shadow, 0.99)
-		return nil, &shadow{n, most}
+		p99, n := quantile(&first.shadow, &last.shadow, 0.99)
+		return nil, &shadow{n, p99}
 	}
 
-	half, n := quantile(&first.held, &last.held, 0.5)
-	most, _ := quantile(&first.held, &last.held, 0.99)
-	return &waits{n, half, most}, nil
+	median, n := quantile(&first.held, &last.held, 0.5)
+	p99, _ := quantile(&first.held, &last.held, 0.99)
+	return &waits{n, median, p99}, nil
 }

@@ -135,7 +135,7 @@ func signal(to chan struct{}) {
 	}
 }
 
-// run reads the source until the last viewer has been gone for linger.
+// run reads the source until there is no watcher, and the last viewer has been gone for linger.
 func (s *sampler) run() {
 	select {
 	case <-s.came: // drop a signal of a previous run
@@ -185,7 +185,7 @@ func (s *sampler) wait() (d time.Duration, wanted bool) {
 	return seldom, s.running
 }
 
-// take turns a reading, or its failure, into a frame.
+// take turns a reading, or its failure, into a frame, and wakes the viewers.
 func (s *sampler) take(r *reading, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -719,7 +719,7 @@ func (all bands) add(r *reading, wasOpen func(id string) bool) {
 }
 
 // meet merges the present state of a budget. wasOpen means that a recent reading found it open. An end that
-// moves by less than slack stays, so that the page does not flicker.
+// moves by less than slack stays, also in b, so that the page does not flicker.
 func (all bands) meet(b *budget, at int64, wasOpen bool) {
 	own := all[b.ID]
 	last := len(own) - 1

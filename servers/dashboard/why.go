@@ -278,7 +278,8 @@ func (p phrase) and(q phrase) phrase {
 // room. Most slow starts are over by then.
 const opening = time.Minute
 
-// explain sets the explanation of each budget in a reading that holds requests.
+// explain sets the explanation of each budget in a reading: nil, unless the budget could be read, and is closed, has
+// callers in line, or only counts.
 func explain(r *reading) {
 	at := r.At.UnixMilli()
 	for i := range r.Budgets {
@@ -339,7 +340,7 @@ func spanChinese(d time.Duration) string {
 	return inUnits(d, "毫秒", func(i int) string { return units[i].chinese })
 }
 
-// inUnits formats a duration.
+// inUnits formats a duration, from ten seconds on in its largest unit and the next smaller unit.
 func inUnits(d time.Duration, millis string, name func(unit int) string) string {
 	switch {
 	case d < time.Second:

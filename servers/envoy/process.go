@@ -156,7 +156,8 @@ func (s *Server) readBody(c *conversation, req *http.Request) (*http.Request, *r
 	return req, nil
 }
 
-// exchange holds a request until its start, sends it by its base, and reads its answer to the end.
+// exchange holds a request until its start, sends it by its base, and reads its answer as far as the policies need. It
+// returns nil if there was an answer.
 func (s *Server) exchange(c *conversation, req *http.Request) *refusal {
 	ctx, p, err := s.hold(context.WithValue(c.ctx, conversationKey{}, c), c.cancel, maxWaitOf(req.Header, s.c.MaxWait), priorityOf(req.Header))
 	if err != nil {
@@ -233,7 +234,8 @@ func newConversation(stream extprocv3.ExternalProcessor_ProcessServer, cut conte
 	return c
 }
 
-// receive passes messages on until the stream ends. A goroutine of its own notices the end while the request waits.
+// receive passes messages on until the stream ends, which ends the context of the conversation. A goroutine of its own
+// notices the end while the request waits.
 func (c *conversation) receive() {
 	for {
 		m, err := c.stream.Recv()
@@ -486,7 +488,8 @@ func (*base) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, err
 }
 
-// fits returns the refusal of a filter whose configuration keeps the server from holding requests, or nil.
+// fits returns the refusal of a filter whose configuration keeps the server from holding requests, and tells the program
+// why, or returns nil.
 func (s *Server) fits(first *extprocv3.ProcessingRequest) *refusal {
 	var detail string
 	switch mode := first.GetProtocolConfig(); {

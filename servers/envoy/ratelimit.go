@@ -74,8 +74,8 @@ func (s *Server) ShouldRateLimit(ctx context.Context, r *ratelimitv3.RateLimitRe
 	return s.overLimit(ctx, ended, demands, err)
 }
 
-// overLimit returns the answer to a call that has no start because of err. ended is the context of the wait: its cause
-// may be the *placeError that ended the wait.
+// overLimit returns the answer to a call that has no start because of err, and counts the reason. ended is the context
+// of the wait: its cause may be the *placeError that ended the wait.
 func (s *Server) overLimit(ctx, ended context.Context, demands []throttle.Demand, err error) (*ratelimitv3.RateLimitResponse, error) {
 	var full *throttle.LimitError
 	place, placeless := asPlaceError(ended, err)

@@ -236,7 +236,7 @@ func (w *informational) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Unwrap is for [http.ResponseController].
 func (w *informational) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// removeHopHeaders removes hop-by-hop fields.
+// removeHopHeaders removes hop-by-hop fields, and fields for proxies.
 func removeHopHeaders(h http.Header) {
 	for _, list := range h["Connection"] {
 		for name := range strings.SplitSeq(list, ",") {

@@ -124,7 +124,7 @@ type tunnelled struct {
 	end       func()   // ends the use of upstream
 }
 
-// prepare connects to the host, with a start.
+// prepare gets a start and connects to the host, or returns the refusal.
 func (t *tunnelled) prepare(r *http.Request) *problem {
 	if p := t.blind(r); p != nil {
 		return p
@@ -149,7 +149,7 @@ func (t *tunnelled) prepare(r *http.Request) *problem {
 	return nil
 }
 
-// blind returns the refusal of TLS to the host, or nil if TLS is allowed.
+// blind returns the refusal of TLS to the host, and tells the program why, or returns nil if TLS is allowed.
 func (t *tunnelled) blind(r *http.Request) *problem {
 	policy, why := "", "requests are counted, which TLS hides"
 	if t.known.table != nil {
@@ -280,7 +280,7 @@ func take(w http.ResponseWriter, within time.Duration) (*taken, error) {
 	t := &taken{Conn: conn, from: from, closed: make(chan struct{}), within: within}
 	t.noteUse()
 
-	// Remove the server's deadlines.
+	// Remove the server's deadlines, but bound the write of the first bytes.
 	_ = conn.SetDeadline(time.Time{})
 	_ = conn.SetWriteDeadline(time.Now().Add(firstBytesTime))
 
@@ -292,7 +292,8 @@ func take(w http.ResponseWriter, within time.Duration) (*taken, error) {
 	return t, nil
 }
 
-// speaksTLS waits for the first bytes and reports whether they begin a TLS handshake.
+// speaksTLS waits for the first bytes, for firstBytesTime at most, and reports whether they begin a TLS handshake. It
+// removes all deadlines.
 func (t *taken) speaksTLS() (bool, error) {
 	const handshake, version3 = 0x16, 0x03
 	_ = t.SetReadDeadline(time.Now().Add(firstBytesTime))

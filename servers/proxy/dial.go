@@ -39,11 +39,11 @@ var inside = []netip.Prefix{
 // nat64 are IPv6 addresses with an IPv4 address in the last 32 bits (RFC 6052).
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
-// isPublic reports whether an upstream may have an address.
+// isPublic reports whether an address is public, so that an upstream may have it.
 func isPublic(a netip.Addr) bool {
 	a = a.WithZone("").Unmap()
 
-	// On IPv6-only networks DNS64 gives an IPv4 upstream such an address.
+	// On IPv6-only networks DNS64 gives an IPv4 upstream an address in nat64.
 	if nat64.Contains(a) {
 		whole := a.As16()
 		a = netip.AddrFrom4([4]byte(whole[12:]))
@@ -363,7 +363,8 @@ func (t *tunnels) shutdown(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// beginEnding refuses new tunnels and returns the functions that end the open tunnels gracefully.
+// beginEnding refuses new tunnels and returns the functions that end the open tunnels gracefully. empty is closed when no
+// tunnel is open.
 func (t *tunnels) beginEnding() (ends []func(), empty <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -582,7 +583,8 @@ func (l *links) rewriteList(list string, to *route) string {
 }
 
 // rewriteLink returns a link for the caller of a route. A relative link stays unless it leads above the root
-// of the API, where the caller's path would reach a different API.
+// of the API, where the caller's path would reach a different API. rewriteLink calls outside for a link that bypasses the
+// proxy, and leaves the link as it is.
 func (l *links) rewriteLink(link string, to *route) string {
 	// Clients that parse URLs like browsers drop tabs and read a backslash as a slash.
 	link = strings.ReplaceAll(link, "\t", "")
@@ -605,7 +607,6 @@ func (l *links) rewriteLink(link string, to *route) string {
 		}
 	}
 
-	// The link bypasses the proxy.
 	l.outside(host[strings.LastIndexByte(host, '@')+1:])
 	return link
 }

@@ -314,7 +314,7 @@ func (h *Handler) tunnelled(authority string) http.Handler {
 // New tunnels are refused.
 func (h *Handler) Shutdown(ctx context.Context) error { return h.tunnels.shutdown(ctx) }
 
-// send forwards an authorized request by its route.
+// send forwards an authorized request by its route, or has the route's own handler answer it.
 func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*http.Request, *known) (*route, *problem)) {
 	to, p := routeOf(r, &h.known)
 	if p != nil {
@@ -416,7 +416,8 @@ func hangUp(w http.ResponseWriter) {
 	awaitLittle(w)
 }
 
-// answerError answers a request that got no answer from the upstream because of err.
+// answerError answers a request that got no answer from the upstream because of err. If the caller has gone, it panics
+// to end the connection.
 func (h *Handler) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	c := callOf(r.Context())
 	cause := context.Cause(r.Context())

@@ -133,7 +133,7 @@ func (t *table) take(name string) (*permit, *problem.Problem) {
 	return nil, bad
 }
 
-// settle serves /v1/settle.
+// settle serves /v1/settle. It cuts a cost that is above mostCost.
 func (t *table) settle(w http.ResponseWriter, r *http.Request) *problem.Problem {
 	var d reader
 	var policy, key string
@@ -547,7 +547,7 @@ func (t *table) noteEnd(p *permit, inner *throttle.Permit, err error) (giveBack 
 	return nil
 }
 
-// hold notes that a permit has its start. t.mu is held.
+// hold notes that a permit has its start, and begins its lifetime. t.mu is held.
 func (t *table) hold(p *permit, inner *throttle.Permit) {
 	p.state, p.inner = held, inner
 	p.expiry = time.Now().Add(p.lifetime)
@@ -563,7 +563,7 @@ func (t *table) hold(p *permit, inner *throttle.Permit) {
 	p.timer = time.AfterFunc(p.lifetime, func() { t.expire(p) })
 }
 
-// drop forgets a permit. t.mu is held.
+// drop forgets a permit, whose callers get the error why, and stops its timer. t.mu is held.
 func (t *table) drop(p *permit, why error) {
 	p.state, p.err = gone, why
 	t.count--

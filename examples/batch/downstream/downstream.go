@@ -87,7 +87,7 @@ func (s *Services) Calls() []Call {
 	return append([]Call(nil), s.calls...)
 }
 
-// String prints the counts of both services, a line each.
+// String returns the counts of both services, a line each.
 func (s *Services) String() (text string) {
 	for i, limit := range []int{OrdersPerSecond, QueriesPerSecond} {
 		var at []time.Duration

@@ -72,7 +72,8 @@ const pause = 1500 * time.Millisecond
 
 // resumed returns how long after the end of the fault requests came again. It looks for the first
 // request that others follow, without a pause until the end. A fifth of what may come in a second
-// is enough, of a member's share if one was hit. A penalty lifts gently: there one is.
+// is enough, of a member's share if one was hit. After a penalty, which lifts gently, one request is
+// enough. resumed returns -1 if there is no such request.
 func (r *record) resumed(s *scene) time.Duration {
 	begin := max(s.back, s.opens)
 	seen := r.between(begin, s.end)
@@ -109,8 +110,8 @@ func (r *record) resumed(s *scene) time.Duration {
 	return -1
 }
 
-// inFlight returns the most that were in flight, and how long after the return
-// of the end of the fault something was in flight again.
+// inFlight returns the most that were in flight, and how long after the end of
+// the fault something was in flight again, or -1.
 func (r *record) inFlight(s *scene) (most int, inFlightAfter time.Duration) {
 	type edge struct {
 		at time.Duration
@@ -139,7 +140,7 @@ func (r *record) inFlight(s *scene) (most int, inFlightAfter time.Duration) {
 	return most, inFlightAfter
 }
 
-// listen counts what callers tell.
+// listen counts the outcomes of calls, and notes the calls that returned latest after a MaxWait and after a deadline.
 func (r *record) listen(a *account) {
 	for _, name := range slices.Sorted(maps.Keys(r.calls)) {
 		for _, c := range r.calls[name] {

@@ -45,7 +45,7 @@ func hire(t redistest.TB, o orders) *hand {
 	return h
 }
 
-// listen keeps the member's messages.
+// listen keeps the member's calls and stalls, and sends all other words to words, which it closes when the member ends.
 func (h *hand) listen() {
 	defer close(h.words)
 	for {
@@ -71,7 +71,7 @@ func (h *hand) listen() {
 	}
 }
 
-// await returns the first word that is wanted.
+// await returns the first word that is wanted, and drops the words before. It fails the test after a minute.
 func (h *hand) await(t redistest.TB, wanted func(word) bool) word {
 	t.Helper()
 	slow := time.After(time.Minute)

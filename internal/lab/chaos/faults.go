@@ -21,7 +21,7 @@ type fault struct {
 	play  func(*stage)
 }
 
-// faults are all of them. The short form plays its part of them in this order:
+// faults returns all faults. The short form plays its part of them in this order:
 // where the store forgot, requests in flight come back in the next reports.
 func faults() []*fault {
 	return []*fault{

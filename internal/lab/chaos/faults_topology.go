@@ -39,7 +39,7 @@ func failoverLag(s *stage) {
 	s.scene.lost, s.scene.forgot = span{lagging, s.scene.back}, true
 }
 
-// shard is the master that holds the budgets.
+// shard returns the master with the most keys, which holds the budgets.
 func (s *stage) shard() *redistest.Server {
 	var most int64
 	var found *redistest.Server

@@ -136,7 +136,7 @@ func (s *stage) join() *hand {
 	return h
 }
 
-// play lets one fault happen between two calm times, and returns when what.
+// play lets one fault happen between two calm times, and returns the times of the scene.
 func (s *stage) play(f *fault) *scene {
 	s.tellf("%s: %s", f.name, f.what)
 	s.scene = &scene{fault: f, from: fleet.Now()}

@@ -73,7 +73,7 @@ type remains struct {
 // library runs any more.
 const restTime = 5 * time.Second
 
-// remains waits until nothing of the library runs, and tells what does.
+// remains waits until nothing of the library runs, for restTime at most, and returns what still runs.
 func (m *member) remains() remains {
 	m.base.CloseIdleConnections()
 	begin := time.Now()

@@ -39,8 +39,8 @@ func (l *Link) Tell(v any) error {
 	return l.out.Encode(v)
 }
 
-// Alone returns a context that ends when the peer is gone, or tells something: "stop", for example. Nothing is to be heard any
-// more.
+// Alone returns a context that ends when the peer is gone, or tells something: "stop", for example. Hear must not be
+// called any more.
 func (l *Link) Alone() context.Context {
 	ctx, end := context.WithCancelCause(context.Background())
 	go func() {
@@ -77,7 +77,7 @@ type Member struct {
 	errs strings.Builder
 }
 
-// Start starts a member with its orders. It ends when ctx does, or the program.
+// Start starts a member with its orders. The member ends when ctx or this program ends.
 func Start(ctx context.Context, role string, orders any) (*Member, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -151,7 +151,7 @@ func (m *Member) Kill() {
 type Members []*Member
 
 // Muster starts a member for each of the orders and returns when all have told that they are
-// ready, with any value. They end when ctx does.
+// ready, with any value. The members end when ctx does. After an error Muster kills them.
 func Muster[O any](ctx context.Context, role string, orders []O) (all Members, err error) {
 	defer func() {
 		if err != nil {

@@ -78,7 +78,7 @@ func report(c Config, limit throttle.Limit, begin time.Time, results []result) R
 	r.Jain = Jain(slices.DeleteFunc(slices.Clone(samples), func(s Sample) bool { return s.Served < from+settle }))
 	r.Samples = slices.Clone(samples)
 
-	// From then on members leave, and others may have the places they give back.
+	// From end on members leave, and further callers may get the places that they give back.
 	r.Overtaken = Overtaken(slices.DeleteFunc(samples, func(s Sample) bool { return s.Booked >= end }))
 	return r
 }

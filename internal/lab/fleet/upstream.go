@@ -80,7 +80,7 @@ func (u *Upstream) admit(a Arrival) bool {
 }
 
 // crowded reports whether arrival i made some interval hold too many. A ban
-// wipes the slate: what arrived before it ended no longer counts.
+// wipes the slate: what arrived before it ended no longer counts. The mutex is held.
 func (u *Upstream) crowded(i int) bool {
 	for last := max(i, u.n); last < len(u.arrivals); last++ {
 		first := last - u.n

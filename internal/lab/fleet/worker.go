@@ -113,7 +113,7 @@ func (o orders) send(ctx context.Context, client *http.Client, s Sample) error {
 	return err
 }
 
-// base returns what sends the requests.
+// base returns the transport that sends the requests, and notes when each was let through.
 func (o orders) base() http.RoundTripper {
 	next := http.RoundTripper(roundTripper(answer))
 	if o.URL != "" {

@@ -236,12 +236,16 @@ func (p *program) Book(ctx context.Context, b *store.Booking) (store.Grant, erro
 		return store.Grant{}, errAsksAgain
 	}
 	g, err := p.Store.Book(ctx, b)
-	if err == nil && g.Ready != nil && g.Handle == (store.Handle{}) && g.Wait <= 0 && b.Charges[g.HeldBy].Limit.Kind() != store.KindConcurrency {
+
+	// Nobody knows when a slot comes free, so only for slots the wait may be 0.
+	inLine := err == nil && g.Ready != nil && g.Handle == (store.Handle{})
+	if inLine && g.Wait <= 0 && b.Charges[g.HeldBy].Limit.Kind() != store.KindConcurrency {
 		p.judge.note(errors.New("a caller in line is told to wait for no time"))
 	}
 	return g, err
 }
 
+// asked counts a booking, and reports whether callers ask too often at this moment.
 func (j *judge) asked(b *store.Booking) (tooOften bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -273,8 +277,8 @@ func (j *judge) started(demands []throttle.Demand) {
 	}
 }
 
-// limits looks at the starts of each window: any for a sliding one, the windows of the clock for a
-// fixed one.
+// limits notes each window with too many starts: any window of a sliding limit, the windows of the
+// clock of a fixed one.
 func (j *judge) limits() {
 	for _, p := range j.policies {
 		for budget, starts := range j.starts {
@@ -292,7 +296,7 @@ func (j *judge) limits() {
 	}
 }
 
-// inWindow sums what starts in the window in which the first one is, from that one on.
+// inWindow returns the cost of the starts from the first one to the end of its window.
 func inWindow(l throttle.Limit, starts []start) (n int) {
 	first, per := starts[0].at.UnixMicro(), l.Per().Microseconds()
 	for _, s := range starts {

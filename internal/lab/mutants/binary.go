@@ -36,7 +36,7 @@ type binary struct {
 }
 
 // compile makes the tests of a package an executable file of that name, without what
-// only costs time: vet, and a symbol table.
+// only costs time: vet, and a symbol table. The binary has no file if the tests do not compile.
 func (t tree) compile(ctx context.Context, what suite, file string) (binary, error) {
 	b := binary{file: file, dir: filepath.Join(t.dir, filepath.FromSlash(what.pkg)), pkg: what.pkg}
 	args := []string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-o", file}
@@ -76,7 +76,8 @@ func (t *bench) whole(ctx context.Context, what suite) (b binary, err error) {
 	return b, err
 }
 
-// test runs some tests until the first is red. It returns an error if there are none.
+// test runs some tests until the first is red, and returns the verdict and the test that was red. It returns an error if
+// there are no tests.
 func (b binary) test(ctx context.Context, run string, most time.Duration) (verdict, string, error) {
 	if b.file == "" {
 		return invalid, "", nil

@@ -118,7 +118,7 @@ func part(all []mutation, shard string) ([]mutation, error) {
 	return chosen, nil
 }
 
-// judge counts, and fails if anything is not as it should be.
+// judge prints the number of each verdict, and fails if a mutation survived or is invalid.
 func judge(seen []trial, out io.Writer) error {
 	count := make(map[verdict]int)
 	for _, r := range seen {

@@ -8,7 +8,7 @@ import (
 )
 
 // runAll tries the mutations, some at once, each time in a tree of its own, and
-// tells of each, one at a time. What it returns is in their order.
+// tells of each, one at a time. The trials are in the order of all.
 func runAll(ctx context.Context, root string, all []mutation, atOnce int, tell func(trial) error) (seen []trial, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

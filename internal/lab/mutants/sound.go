@@ -16,7 +16,7 @@ type sound struct {
 	green map[string]bool // by suite and pattern
 }
 
-// isGreen reports whether some tests are green. It returns an error if they are red twice.
+// isGreen reports whether some tests are green at once. It returns an error if they are red twice.
 func (s *sound) isGreen(ctx context.Context, what suite, run string) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,8 +20,8 @@ const (
 	embedded = "//go:embed lua/*.lua\nvar files embed.FS\n"
 )
 
-// freeScripts lets the tests read the scripts when they begin, so that the scripts of a
-// broken one need not be compiled.
+// freeScripts lets the tests read the scripts when they begin, so that a broken script needs
+// no compilation.
 func (t tree) freeScripts() error {
 	path := filepath.Join(t.dir, filepath.FromSlash(embeds))
 	text, err := os.ReadFile(path)

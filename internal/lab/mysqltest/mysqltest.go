@@ -106,7 +106,7 @@ func memory() string {
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
-// Run restarts the killed server with the same files and on the same port, and waits until it answers.
+// Run starts the new or killed server with its files and on its port, and waits until it answers.
 func (s *Server) Run() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,7 +196,7 @@ type programs struct {
 	also    []string // arguments that only this kind of server knows
 }
 
-// find returns the programs that tests use.
+// find returns the programs of the server that MYSQL_SERVER names, or of MariaDB.
 func find() (programs, error) {
 	if server := os.Getenv("MYSQL_SERVER"); server != "" {
 		path, err := exec.LookPath(server)

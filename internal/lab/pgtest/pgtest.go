@@ -178,7 +178,7 @@ func (s *Server) Restart() {
 	}
 }
 
-// start starts the process, and reports whether the server answers.
+// start starts the process, and reports whether the server answers. It kills a server that does not.
 func (s *Server) start() bool {
 	s.t.Helper()
 	args := []string{"-D", s.data(), "-h", "127.0.0.1", "-p", fmt.Sprint(s.Port), "-c", "unix_socket_directories="}

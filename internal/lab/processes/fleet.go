@@ -18,7 +18,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/lab/fleet"
 )
 
-// muster starts n processes before an upstream.
+// muster starts processes before an upstream. They end with the test.
 func (s *Store) muster(t *testing.T, processes int, upstream http.Handler, o order) crew.Members {
 	server := httptest.NewServer(upstream)
 	t.Cleanup(server.Close)
@@ -80,8 +80,8 @@ func (s *Store) fleet(t *testing.T, place string) {
 	require.LessOrEqual(t, u.Worst(), allowed)
 }
 
-// deadProcess is P4 of the slots that a process holds: it counts for longer than a lease while the process lives, and is free, and
-// who waits for it is told, when the process has been dead for as long as its lease.
+// deadProcess is P4 of the slots that a process holds: they count for longer than a lease while the process lives. When
+// the process has been dead for as long as its lease they are free, and a caller that waits for them is told.
 func (s *Store) deadProcess(t *testing.T, place string) {
 	arrived, leave := make(chan struct{}, slotsHeld), make(chan struct{})
 	upstream := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -112,7 +112,7 @@ func (s *Store) deadProcess(t *testing.T, place string) {
 	require.NoError(t, <-got)
 }
 
-// deadHolder is P7 of the same: who waits gets the slots of a dead process long before its lease is over.
+// deadHolder is P7 of the slots of a dead process: a caller that waits gets them long before the process's lease is over.
 func (s *Store) deadHolder(t *testing.T, place string) {
 	arrived := make(chan struct{}, slotsHeld)
 	holder := s.muster(t, 1, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -137,7 +137,8 @@ func (s *Store) deadHolder(t *testing.T, place string) {
 // slotsHeld is how many slots a process has that others wait for.
 const slotsHeld = 3
 
-// slotWaiter waits for all slots, in this process. It is sent the error when it has had them.
+// slotWaiter begins to wait for all slots, in this process. It sends the error of the wait, or nil when it has had the
+// slots.
 func (s *Store) slotWaiter(t *testing.T, place string, lease time.Duration) <-chan error {
 	waits, err := throttle.NewLimiter(s.open(t, place, lease), throttle.Policy{Name: slots, Limit: throttle.Concurrency(slotsHeld)})
 	require.NoError(t, err)

@@ -44,8 +44,8 @@ func awaitWaiting(t *testing.T, l *throttle.Limiter, n int) {
 	}, time.Minute, time.Millisecond)
 }
 
-// NewsOfOthers is P11 of callers in a line: callers of several stores wait while the budget is closed. When a second store
-// store opens it they all start.
+// NewsOfOthers is P11 of callers in a line: callers of several stores wait while the budget is closed. When a further store
+// opens the budget, all callers start.
 func (s *Store) NewsOfOthers(t *testing.T, place string) {
 	all := s.limiters(t, place, "shared", 4, throttle.LeakyBucket(50, time.Second))
 	require.NoError(t, all[3].Pause(t.Context(), "", time.Hour))

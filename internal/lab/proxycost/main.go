@@ -117,7 +117,7 @@ func measure(rate int, during time.Duration, rounds int, redis, file string) err
 	return nil
 }
 
-// prepare builds the command and starts the upstream.
+// prepare builds the command, starts the upstream, and has proxies and the client trust the upstream's certificate.
 func (b *bench) prepare(folder string) (upstream *process, err error) {
 	if b.self, err = os.Executable(); err != nil {
 		return nil, err

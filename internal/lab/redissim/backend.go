@@ -62,7 +62,7 @@ func (b *Backend) each(commands ...[]string) error {
 func (b *Backend) Close() { _ = b.conn.Close() }
 
 // do has the server run a command. It returns the reply as it came, and the messages that the command
-// published: all of that has come when a PING behind the command is answered.
+// published: all of that has come when a PING behind the command is answered. It keeps calls of scripts for Replay.
 func (b *Backend) do(words ...string) (reply []byte, published []message, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -171,7 +171,7 @@ func (b *Backend) send(commands [][]byte) error {
 	}
 }
 
-// Rows returns the memory of all keys, and how many there are.
+// Rows returns how many keys there are, and the memory of all of them.
 func (b *Backend) Rows() (keys, bytes int, err error) {
 	reply, _, err := b.do("KEYS", "*")
 	if err != nil {
@@ -411,8 +411,8 @@ func (s *server) topology() []byte {
 	return reply
 }
 
-// moved returns a cluster server's answer for a key that it does not hold, or nil if
-// it holds it.
+// moved returns a cluster server's answer for a key that it does not hold, or nil for a
+// key that it holds.
 func (s *server) moved(key string) []byte {
 	n := s.network
 	if !s.cluster {

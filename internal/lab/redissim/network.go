@@ -44,8 +44,8 @@ type server struct {
 	down  bool
 }
 
-// New returns a network of n masters of a cluster, or of one server that
-// belongs to none if shards is 0. Spare servers have no slots yet.
+// New returns a network of a cluster with a master for each shard, or of one server
+// that belongs to no cluster if shards is 0. Spare servers have no slots yet.
 func New(b *Backend, shards, spare int, trip time.Duration, seed uint64) *Network {
 	n := &Network{backend: b, trip: trip, random: rand.New(rand.NewPCG(seed, 1)), hearers: make(map[string][]*link)}
 	for i := range max(1, shards) + spare {
@@ -141,7 +141,7 @@ func (l *link) write() {
 	}
 }
 
-// cut ends the connection.
+// cut ends the connection and its subscriptions, once.
 func (l *link) cut() {
 	n := l.server.network
 	n.mu.Lock()

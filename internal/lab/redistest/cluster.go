@@ -106,8 +106,8 @@ func (n *clusterNode) awaitOK(t TB) {
 	}
 }
 
-// Replica starts a replica of one of the masters, and waits until it follows that
-// and all nodes know it.
+// Replica starts a replica of one of the masters, and waits until it follows the
+// master and all nodes know it.
 func (c *ClusterServers) Replica(t TB, master *Server) *Server {
 	t.Helper()
 	n := startNode(t)
@@ -135,8 +135,8 @@ func (c *ClusterServers) Replica(t TB, master *Server) *Server {
 	return n.Server
 }
 
-// TakeOver makes a replica of a cluster the master of its master's slots, be that
-// alive or not, and waits until all masters know.
+// TakeOver makes a replica of a cluster the master of its master's slots, be the
+// old master alive or not, and waits until all other masters know.
 func (c *ClusterServers) TakeOver(t TB, replica, master *Server) {
 	t.Helper()
 	n := &clusterNode{Server: replica, client: replica.Client(t)}
@@ -188,7 +188,7 @@ func (s *Server) await(t TB, what string, yes func() (bool, error)) {
 }
 
 // Replicated waits until a replica has all that was written to the server until now.
-// WAIT would not do: some servers take it to mean what its own connection wrote.
+// WAIT would not do: some servers wait only for what its own connection wrote.
 func (s *Server) Replicated(t TB) {
 	t.Helper()
 	client := s.Client(t)
@@ -202,7 +202,7 @@ func (s *Server) Replicated(t TB) {
 	})
 }
 
-// number returns the number that comes after a word; -1 if there is none.
+// number returns the number that comes after a word, or -1 if there is none.
 func number(text, after string) int64 {
 	_, rest, found := strings.Cut(text, after)
 	end := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' })
@@ -381,7 +381,7 @@ sentinel failover-timeout %[1]s 3000
 }
 
 // awaitCandidate waits until the sentinel has heard from the replica itself
-// that it follows the master; it would not promote it before.
+// that it follows the master. Before, the sentinel would not promote the replica.
 func (s *SentinelServers) awaitCandidate(t TB) {
 	t.Helper()
 	c := redis.NewSentinelClient(&redis.Options{Addr: s.Sentinel.Addr})

@@ -87,7 +87,7 @@ func (p *Proxy) supply() {
 	}
 }
 
-// next returns the fault for a command, or nil if the command is to be passed on.
+// next returns the fault for a command, which no later command gets, or nil if the command is to be passed on.
 func (p *Proxy) next(raw []byte) *Fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -295,7 +295,7 @@ func (x *exchange) hold(f *Fault) bool {
 	}
 }
 
-// execute lets the server execute a command and returns its reply.
+// execute lets the server execute a command and returns its reply. It passes messages that come before the reply on.
 func (x *exchange) execute(raw []byte) ([]byte, bool) {
 	if _, err := x.server.Write(raw); err != nil {
 		return nil, false
@@ -432,8 +432,8 @@ type parcel struct {
 	due   time.Time
 }
 
-// carry carries bytes one way. Those that are delayed do not hold up the reading of others,
-// so that a wire may be long and still be wide.
+// carry carries bytes one way, until a side or the link ends. Bytes that are delayed do not hold up the reading of
+// later bytes, so that a wire may be long and still be wide. A deaf link drops bytes.
 func (w *Wire) carry(l *link, to, from net.Conn, delay *atomic.Int64) {
 	parcels := make(chan parcel, 4096)
 	w.running.Go(func() {
@@ -473,7 +473,7 @@ func (w *Wire) carry(l *link, to, from net.Conn, delay *atomic.Int64) {
 	l.cut()
 }
 
-// await waits until bytes are due and the wire is open; false if the link ended.
+// await waits until bytes are due and the wire is open. It returns false if the link ended.
 func (w *Wire) await(l *link, due time.Time) bool {
 	if d := time.Until(due); d > 0 {
 		t := time.NewTimer(d)

@@ -201,7 +201,7 @@ func Main(m *testing.M) int {
 }
 
 // Shared returns a logical database of its own, empty, on a server that the tests
-// of the binary use by turns; that saves the start of one each. Tests that run side
+// of the binary use by turns, which saves starts of servers. Tests that run side
 // by side have different servers, and all calls of a test the same. A test that
 // stops, pauses or flushes the whole server needs [Single] instead. The package's
 // TestMain must call [Main].
@@ -408,8 +408,8 @@ func binary() (string, error) {
 		"or name another program in REDIS_SERVER", strings.Join(names, " or "))
 }
 
-// poll asks until the answer is yes or an error, and gives up in the
-// end.
+// poll asks until the answer is yes or an error, and gives up after
+// longestWait.
 func poll(done func() (bool, error)) error {
 	deadline := time.Now().Add(longestWait)
 	for {
@@ -443,7 +443,7 @@ func Rights(t TB, page, name string) []string {
 // Password is the password of all users that tests make.
 const Password = "sesame-52"
 
-// User makes a user with exactly those rights, and returns the options of its clients.
+// User makes a user with exactly the given rights, and returns the options of its clients.
 func (s *Server) User(t TB, name string, rights []string) *redis.Options {
 	t.Helper()
 	words := []any{"ACL", "SETUSER", name, "reset", "on", ">" + Password}

@@ -84,7 +84,7 @@ func (p *Page) CompareSection(t *testing.T, root, name string) {
 	})
 }
 
-// compare compares the file with its new text, which is made of the old one.
+// compare compares the file with its new text, which is made of the old one. With UPDATE=1 it writes the new text.
 func (p *Page) compare(t *testing.T, root, name string, updated func(old string) string) {
 	t.Helper()
 	file := filepath.Join(root, "docs", "reference", name+".md")
@@ -172,7 +172,7 @@ func (c *Comments) Fields(t *testing.T, name string) (all []Name) {
 	return all
 }
 
-// Constants returns the constants of a type, in the order of the code; with the type "" those without a type.
+// Constants returns the constants of a type, in the order of the code. The name "" stands for constants without a type.
 func (c *Comments) Constants(t *testing.T, name string) (all []Name) {
 	t.Helper()
 	groups := c.Consts

@@ -228,7 +228,7 @@ func (r report) nodes(sizes []int) (largest []outlook) {
 // same calls at the same times.
 func (r report) sums() {
 	const nodes, upstreams, shards = 50, 24, 4
-	d := demands[1]
+	d := demands[1] // 0.9 of the limit
 	s := d.scene(nodes)
 	s.Shards, s.Length = shards, 15*time.Second
 
@@ -262,7 +262,7 @@ func (r report) plain() {
 	r.say("\n## Every one of %d nodes always waits for %d upstreams of 40/s\n", nodes, upstreams)
 	r.say("| on | starts/s, each | calls/s | messages/s | delivered/s | connections |")
 	r.say("|---|---:|---:|---:|---:|---:|")
-	s := demands[2].scene(nodes)
+	s := demands[2].scene(nodes) // every node always waits
 	s.Upstreams, s.Length = upstreams, 20*time.Second
 	for shards, on := range []string{"a server without a cluster", "the only master of a cluster"} {
 		s.Shards = shards

@@ -108,7 +108,8 @@ func (s scene) measure(addr string) (*record, error) {
 	return r, nil
 }
 
-// observe asks the server at the beginning and at the end about its work.
+// observe asks the server about its work at the beginning, in the middle and at the end of the measurement, and returns
+// then.
 func (r *record) observe(ctx context.Context, client *redis.Client, begin time.Time) error {
 	var infos []string
 	for _, at := range []time.Duration{r.Settle, r.Settle + r.Length/2, r.Settle + r.Length} {

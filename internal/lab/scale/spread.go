@@ -28,6 +28,8 @@ func (d demand) scene(nodes int) scene {
 	if d.callers == 0 {
 		s.Length = 100 * time.Second // because they are random
 	}
+
+	// With its jitter a limit of 40/s lets more than 38 callers start in a second.
 	if turn := time.Duration(nodes) * time.Second / 38; d.callers > 0 && 3*turn > s.Length {
 		s.Settle, s.Length = turn, 3*turn // each has several turns, so that they can be compared
 	}

@@ -21,7 +21,7 @@ const manySharesWarm = 5 * time.Second
 // ManyShares checks that n shares, each with some callers that come again as soon as they have started, have equal parts of a budget, or
 // parts in proportion to their weights 1 and 2. Over the given seconds no part is off by more than the slack and one start, and at least 97 % of the starts that the
 // limit allows is used.
-func ManyShares(t *testing.T, newStore func(*testing.T) store.Store, off float64, shares, callers, rate int, weighted bool, seconds time.Duration) {
+func ManyShares(t *testing.T, newStore func(*testing.T) store.Store, slack float64, shares, callers, rate int, weighted bool, seconds time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		l, err := throttle.NewLimiters(throttle.Config{
@@ -62,12 +62,12 @@ func ManyShares(t *testing.T, newStore func(*testing.T) store.Store, off float64
 		stop()
 		synctest.Wait()
 
-		checkParts(t, started, off, shares, weight, rate, seconds)
+		checkParts(t, started, slack, shares, weight, rate, seconds)
 	})
 }
 
 // checkParts fails if a share started much more or less than its part. The i-th caller is one of the share i modulo shares.
-func checkParts(t *testing.T, started []int, off float64, shares int, weight func(int) int, rate int, seconds time.Duration) {
+func checkParts(t *testing.T, started []int, slack float64, shares int, weight func(int) int, rate int, seconds time.Duration) {
 	t.Helper()
 	all, weights := 0, 0
 
@@ -91,7 +91,7 @@ func checkParts(t *testing.T, started []int, off float64, shares int, weight fun
 	t.Logf("%d shares: from %.0f to %.0f of %.1f, Jain's index %.3f, %d starts", shares, least, most, fair, jain, all)
 
 	// Starts are whole: one more or less is no error.
-	if least < fair*(1-off)-1 || most > fair*(1+off)+1 {
+	if least < fair*(1-slack)-1 || most > fair*(1+slack)+1 {
 		t.Errorf("P5 (first come, first served) broken: of %d shares one got %.0f and one %.0f, where %.1f are fair", shares, least, most, fair)
 	}
 	if possible := float64(rate) * float64(seconds) * float64(time.Second) / float64(time.Second+acquire.DefaultJitter); float64(all) < 0.97*possible {

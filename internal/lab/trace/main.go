@@ -55,8 +55,8 @@ func show(t *testing.T) {
 	}
 }
 
-// follow builds the scene in a folder, lets it run with a server, and returns the files that are entered, one for each
-// function.
+// follow builds the scene in a folder, lets it run with a server, and returns by language the file of each function that is
+// entered, in order.
 func follow(dir, addr string) (map[string][]string, error) {
 	overlay, err := instrument(dir)
 	if err != nil {

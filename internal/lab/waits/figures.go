@@ -124,9 +124,9 @@ func passedByLater(visits []visit) time.Duration {
 	})
 }
 
-// most returns the largest length, to a tenth of a millisecond, for which some
-// visit came and a visit that came not before the first of what at returns started
-// not after the second.
+// most returns the largest length, to a tenth of a millisecond, that holds for some
+// visit. at returns two times for a visit and a length. The length holds if a visit
+// that came at the first time or later started at the second time or earlier.
 func most(visits []visit, at func(*visit, time.Duration) (time.Duration, time.Duration)) time.Duration {
 	sorted := only(visits, all)
 	slices.SortStableFunc(sorted, func(a, b visit) int { return cmp.Compare(a.came, b.came) })

@@ -91,7 +91,7 @@ func (c *call) refuse(code string, h http.HandlerFunc) http.HandlerFunc {
 // judge applies the rules in DingTalk's order: the address comes before all others,
 // and the robot's counter before its token. Rules whose names begin with over count the
 // call, so a call that one of them refuses is not counted by those behind. judge returns
-// the function that refuses the call, or nil.
+// the function that refuses the call, or nil. The mutex of the server is held.
 func (c *call) judge() http.HandlerFunc {
 	path := c.URL.Path
 	switch {

@@ -560,7 +560,9 @@ func (c *call) sendNotice() http.HandlerFunc {
 		return plain(40056, "不合法的agentid")
 	case c.text("msg") == "":
 		return plain(40035, "不合法的参数")
-	case len(users) > maxNoticeUsers || len(departments) > maxNoticeDepts || len(users)+len(departments) == 0 && !everybody:
+	case len(users) > maxNoticeUsers || len(departments) > maxNoticeDepts:
+		return plain(40035, "不合法的参数")
+	case len(users)+len(departments) == 0 && !everybody:
 		return plain(40035, "不合法的参数")
 	}
 

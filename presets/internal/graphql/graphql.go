@@ -14,8 +14,8 @@ import (
 const longestQuery = 64 << 10
 
 // Mutates reports whether a request may be a mutation. It looks at a copy of the
-// body; one of which there is no copy counts as a mutation. A query that only mentions
-// the word does, too, which is safe.
+// body. A body without a copy counts as a mutation, and so does a query that only
+// mentions the word, which is safe.
 func Mutates(r *http.Request) bool {
 	// Without GetBody there is no copy to look at.
 	if r.GetBody == nil {

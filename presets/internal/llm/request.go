@@ -69,7 +69,7 @@ var (
 
 // Reserved is how many tokens may be written, as far as the body says.
 func Reserved(r *http.Request) int {
-	most, n := int64(0), int64(1)
+	most, answers := int64(0), int64(1)
 	members(r, countNames, func(name, value string, quoted bool) bool {
 		count, err := strconv.ParseInt(value, 10, 64)
 		switch {
@@ -77,13 +77,13 @@ func Reserved(r *http.Request) int {
 		case slices.Contains(tokenNames, name):
 			most = max(most, min(count, Unpublished))
 		default:
-			n = max(n, min(count, Unpublished))
+			answers = max(answers, min(count, Unpublished))
 		}
 
 		return true
 	})
 
-	return int(min(most*n, store.MaxCost))
+	return int(min(most*answers, store.MaxCost))
 }
 
 // bytesPerToken is about the number of English. Other languages have fewer bytes in a token, so their

@@ -100,7 +100,8 @@ func (m *meter) event(data []byte) int {
 	return m.most
 }
 
-// Cost implements [throttle.Meter].
+// Cost implements [throttle.Meter]. It passes the tokens or, of an answer without tokens, the events to the functions that
+// learn.
 func (m *meter) Cost() int {
 	tokens, took := m.Meter.Cost(), time.Since(m.handed)
 	if tokens >= 0 {

@@ -100,8 +100,8 @@ func (c Case) As(name, closes string) Case {
 }
 
 // Run plays each case in virtual time, with a store of its own: the calls of the store must be as
-// the case expects, the next request like this one must start when the last of the budgets opens,
-// and the answer must come through unchanged. An omitted request or answer is the usual one.
+// the case expects, the next request like this one must not start before the last of the budgets opens,
+// and the answer must come through unchanged. An omitted request, status or header is the usual one.
 func Run(t *testing.T, policies []throttle.Policy, usual Case, cases []Case) {
 	t.Helper()
 	for _, c := range cases {

@@ -106,7 +106,7 @@ func (p *Page) Do(steps ...chromedp.Action[chromedp.Void]) error {
 	return chromedp.Do(ctx, steps...)
 }
 
-// note records an event of the browser.
+// note records an event of the browser that is a problem of the page.
 func (p *Page) note(event any) {
 	var problem string
 	switch e := event.(type) {

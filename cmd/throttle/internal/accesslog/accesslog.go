@@ -100,7 +100,7 @@ func (r *Reader) Next() (Entry, error) {
 	}
 }
 
-// readLine reads a line, without its end.
+// readLine reads a line, without its end. A line longer than longestLine is a *[LineError].
 func (r *Reader) readLine() (string, error) {
 	var long []byte
 	for {
@@ -137,7 +137,7 @@ func isHeader(text string) bool {
 	return ok && (first == "time" || first == "timestamp" || first == "date")
 }
 
-// parse parses a line.
+// parse parses a line. Until a line has been parsed, each line decides anew whether the log is CSV.
 func (r *Reader) parse(text string) (e Entry, err error) {
 	if !r.any {
 		// Common Log lines have their time in brackets before the first quote.
@@ -249,6 +249,8 @@ func parseTime(s string) (at time.Time, whole bool, err error) {
 	}
 
 	const milli = 100_000_000_000 // as seconds the year 5138, as milliseconds 1973
+
+	// Below 1e15 milliseconds the microseconds fit into an int64.
 	if n, err := strconv.ParseFloat(s, 64); err == nil && n > 0 && n < 1e15 {
 		if n >= milli {
 			n, whole = n/1000, false

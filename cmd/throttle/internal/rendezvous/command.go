@@ -37,25 +37,25 @@ func Spawn(keeper Command) error {
 	if err != nil {
 		return err
 	}
-	told, err := inherited(readyFile)
+	readyPipe, err := inherited(readyFile)
 	if err != nil {
 		return err
 	}
-	_, err = keeper.start(lock, told)
+	_, err = keeper.start(lock, readyPipe)
 	return err
 }
 
 // serve starts the command, and returns when the new process serves, or has failed. It hands on the lock, and the
 // listening socket if there is one.
 func (c Command) serve(lock *os.File, listener ...*os.File) (*exec.Cmd, error) {
-	pipe, told, err := os.Pipe()
+	pipe, readyPipe, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer pipe.Close()
 
-	cmd, err := c.start(lock, told, listener...)
-	told.Close()
+	cmd, err := c.start(lock, readyPipe, listener...)
+	readyPipe.Close()
 	if err != nil {
 		return nil, err
 	}
@@ -64,8 +64,8 @@ func (c Command) serve(lock *os.File, listener ...*os.File) (*exec.Cmd, error) {
 
 // start starts the command in a session of its own, so that no signal of a terminal reaches it. What it says goes to
 // the log of the directory.
-func (c Command) start(lock, told *os.File, listener ...*os.File) (*exec.Cmd, error) {
-	cmd, err := c.command(append([]*os.File{lock, told}, listener...)...)
+func (c Command) start(lock, readyPipe *os.File, listener ...*os.File) (*exec.Cmd, error) {
+	cmd, err := c.command(append([]*os.File{lock, readyPipe}, listener...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -59,12 +59,12 @@ type keeper struct {
 // that calls [Work]. first is the process number of the first member. This process was started with the lock. again
 // says that it was also started with the listening socket of an earlier keeper.
 func Keep(worker Command, first int, again bool) error {
-	told, err := inherited(readyFile)
+	readyPipe, err := inherited(readyFile)
 	if err != nil {
 		return err
 	}
 
-	defer told.Close()
+	defer readyPipe.Close()
 
 	k := &keeper{dir: worker.Dir, worker: worker, members: make(map[process]bool), ended: make(chan struct{})}
 	err = k.open(again)
@@ -74,7 +74,7 @@ func Keep(worker Command, first int, again bool) error {
 	}
 
 	if err != nil {
-		_, _ = io.WriteString(told, err.Error())
+		_, _ = io.WriteString(readyPipe, err.Error())
 		return err
 	}
 
@@ -84,7 +84,7 @@ func Keep(worker Command, first int, again bool) error {
 	defer door.Close()
 	go k.welcome(door)
 
-	return k.supervise(told)
+	return k.supervise(readyPipe)
 }
 
 // open takes over the lock from the parent process. With again it also takes over the listening socket of the keeper
@@ -132,8 +132,8 @@ func listenAgain(address string) (net.Listener, error) {
 // errNoMember ends a keeper before it serves.
 var errNoMember = errors.New("rendezvous: no member lives")
 
-// begin adds the members of the keeper before, and the first member, if they live. It returns the listener for further
-// members, or errNoMember if no member lives.
+// begin adds the members of the keeper before, and the first member, if they live. It writes the state, and watches the
+// members. It returns the listener for further members, or errNoMember if no member lives.
 func (k *keeper) begin(first int) (net.Listener, error) {
 	members := k.read().Members
 	if p, err := processOf(first); err == nil {
@@ -221,7 +221,7 @@ func (k *keeper) write() {
 	}
 }
 
-// admit adds a member. It returns false if the last member has ended already.
+// admit adds and watches a member. It returns false if the last member has ended already.
 func (k *keeper) admit(p process) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -273,21 +273,22 @@ const (
 )
 
 // supervise runs a worker, and a new one whenever the worker ends, until the last member has ended. It returns an error
-// only if the first worker does not start. To told it reports that error, or that the worker serves: by closing told.
-func (k *keeper) supervise(told *os.File) error {
+// only if the first worker does not start. It writes the error to readyPipe, and closes readyPipe once the first worker
+// serves.
+func (k *keeper) supervise(readyPipe *os.File) error {
 	for pause := shortPause; ; pause = min(2*pause, longPause) {
 		begun := time.Now()
 		end, err := k.start()
 
 		// Whoever started the keeper waits for the first worker alone.
-		if told != nil {
+		if readyPipe != nil {
 			if err != nil {
-				_, _ = io.WriteString(told, err.Error())
+				_, _ = io.WriteString(readyPipe, err.Error())
 				return err
 			}
 
-			told.Close()
-			told = nil
+			readyPipe.Close()
+			readyPipe = nil
 		}
 
 		if err != nil {
@@ -332,7 +333,7 @@ func (k *keeper) start() (end func() bool, err error) {
 	return func() bool { return k.await(cmd, words) }, nil
 }
 
-// await waits for the end of a worker.
+// await waits for the end of a worker. Once the last member has ended, it tells the worker to end, and told is true.
 func (k *keeper) await(cmd *exec.Cmd, words *os.File) (told bool) {
 	gone := make(chan struct{})
 	go func() {

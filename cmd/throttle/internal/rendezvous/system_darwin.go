@@ -17,7 +17,7 @@ func bornOf(pid int) (string, error) {
 	return fmt.Sprintf("%d.%06d", at.Sec, at.Usec), nil
 }
 
-// awaitEnd returns when the process has ended.
+// awaitEnd returns when the process has ended, or at once if the process cannot be watched.
 func (p process) awaitEnd() {
 	queue, err := unix.Kqueue()
 	if err != nil {

@@ -63,7 +63,7 @@ func (p process) awaitEnd() {
 const looks = 100 * time.Millisecond
 
 // Own returns a listener that closes the connections of other users of this machine: their processes can reach the
-// loopback, and could use up the limits. tell is told if the system does not say whose a connection is.
+// loopback, and could use up the limits. If the system does not say whose a connection is, Own tells so, and returns l.
 func Own(l net.Listener, tell func(line string)) net.Listener {
 	conn, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {

@@ -31,7 +31,7 @@ type Duty struct {
 // Work serves a directory as its worker. An error of serve before it is ready reaches the member that started the
 // keeper. successor is the command of a process that calls [Keep] with again.
 func Work(successor Command, serve func(Duty) error) error {
-	told, err := inherited(readyFile)
+	readyPipe, err := inherited(readyFile)
 	if err != nil {
 		return err
 	}
@@ -53,12 +53,12 @@ func Work(successor Command, serve func(Duty) error) error {
 
 	end := make(chan bool, 1)
 	ready := func() {
-		told.Close()
+		readyPipe.Close()
 		go func() { end <- outlive(successor, lock, file) }()
 	}
 
 	if err := serve(Duty{listener, ready, end}); err != nil {
-		_, _ = io.WriteString(told, err.Error()) // fails once the worker was ready
+		_, _ = io.WriteString(readyPipe, err.Error()) // fails once the worker was ready
 		return err
 	}
 

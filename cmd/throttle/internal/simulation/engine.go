@@ -180,7 +180,8 @@ func (r *Request) follow() {
 	}
 }
 
-// arrive takes the slots when the start has come. Without room it gives the start back and joins the line.
+// arrive takes the slots when the start has come. Without room it gives the start back and joins the line or, if the
+// budgets are mixed, books all charges anew.
 func (r *Request) arrive() {
 	// The start is booked already, so only the slots are missing. mixed says that some budgets belong to the node alone,
 	// and some to the fleet.

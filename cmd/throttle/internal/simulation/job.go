@@ -106,7 +106,8 @@ func (j *Job) Run(ctx context.Context) (*Result, error) {
 	return r.result, nil
 }
 
-// priceMix computes the charges of each part for each node.
+// priceMix computes the charges of each part for each node, and makes the account and the result, for the policies that
+// the mix matches.
 func (r *run) priceMix() error {
 	t, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: r.Policies})
 	if err != nil {

@@ -275,7 +275,7 @@ func (w *waitingProcess) send(program *crew.Link) error {
 	return program.Tell(waits)
 }
 
-// acquire is the wait of one caller.
+// acquire waits for a start, notes the wait or the failure, and keeps the start for the time of the orders.
 func (w *waitingProcess) acquire(ctx context.Context) {
 	came := time.Now()
 	p, err := w.limiter.Acquire(throttle.WithMaxWait(ctx, throttle.Forever), "", 1)
@@ -367,7 +367,7 @@ func (o *options) wait(ctx context.Context, out io.Writer) error {
 	})
 }
 
-// measure starts the processes, and returns how many transactions they made.
+// measure starts the processes, has the fault happen, and returns how many transactions they made after they had connected.
 func (r *run) measure(ctx context.Context, b *bench.Bench) (transactions int) {
 	p := r.place
 	b.Must(p.empty(ctx))
@@ -394,7 +394,7 @@ func (r *run) measure(ctx context.Context, b *bench.Bench) (transactions int) {
 		}
 	}
 
-	// What it costs to connect is left out.
+	// Leave out the transactions that connect.
 	time.Sleep(settle / 2)
 	before := p.transactions(ctx, b)
 	r.counted = time.Now().UnixMicro()
@@ -435,7 +435,7 @@ func (r *run) measure(ctx context.Context, b *bench.Bench) (transactions int) {
 	return p.transactions(ctx, b) - before
 }
 
-// orders are those of one process.
+// orders returns the orders of one process.
 func (r *run) orders(length time.Duration) waiterOrders {
 	o := waiterOrders{Place: r.place.name, At: r.place.at, Callers: r.callers, N: r.n, Slots: r.slots, Length: length}
 	if r.far {
@@ -450,7 +450,7 @@ func (r *run) orders(length time.Duration) waiterOrders {
 	return o
 }
 
-// hear takes in what a process tells, until it ends.
+// hear notes what a process sends until the process ends, in a goroutine of its own.
 func (r *run) hear(process int, m *crew.Member) {
 	r.left.Go(func() {
 		for {
@@ -471,8 +471,8 @@ func (r *run) hear(process int, m *crew.Member) {
 	})
 }
 
-// columns returns the figures of a run as columns of the table: the used share of the limit, quantiles of the waits, the
-// longest silence, callers served out of order, and transactions for a start.
+// columns sorts the waits, and returns the figures of a run as columns of the table: the used share of the limit,
+// quantiles of the waits, the longest silence, callers served out of order, and transactions for a start.
 func (r *run) columns(transactions int) string {
 	slices.SortFunc(r.waits, func(a, b waited) int { return int(a.Start - b.Start) })
 	from, to := max(r.at+settle.Microseconds(), r.faulty), r.at+r.length.Microseconds()
@@ -493,7 +493,7 @@ func (r *run) columns(transactions int) string {
 
 	used := "-"
 	if !r.slots {
-		const jitter = 1.035
+		const jitter = 1.035 // a window of a second lasts for the default jitter of 35 ms more
 		used = fmt.Sprintf("%.1f %%", 100*float64(len(all))*jitter/(float64(r.n)*float64(to-from)/1e6))
 	}
 

@@ -98,8 +98,8 @@ func (o *options) measure(ctx context.Context, out io.Writer) error {
 	})
 }
 
-// syncs measures how long a write with fsync takes.
-func syncs(dir string) (half time.Duration, err error) {
+// syncs returns how long a write with fsync takes.
+func syncs(dir string) (median time.Duration, err error) {
 	f, err := os.CreateTemp(dir, "stores")
 	if err != nil {
 		return 0, err
