@@ -242,7 +242,8 @@ func (r *Reporter) Book(ctx context.Context, b *store.Booking) (store.Grant, err
 }
 
 // held records the outcome of a booking that the charge c held back: a start later than now, a place in line, or a
-// refusal. since is when the caller began to wait.
+// refusal. since is when the caller began to wait. If the budget is closed, held notes that, too, and asks why: see
+// notes.meet.
 func (r *Reporter) held(ctx context.Context, c *store.Charge, g *store.Grant, since time.Time) {
 	switch {
 	case g.OK: // Book has counted the start
@@ -413,7 +414,7 @@ func (r *Reporter) beat(ctx context.Context, record string, now time.Time) error
 	return nil
 }
 
-// record describes the program.
+// record describes the program. A whole record begins a new interval of counting.
 func (r *Reporter) record(ctx context.Context, now time.Time, whole bool) *record {
 	r.mu.Lock()
 	file := r.file

@@ -60,7 +60,7 @@ type Outcome struct {
 var ErrUnread = errors.New("linecheck: a call that cannot be read")
 
 // Read reads a call of lua/book.lua: the arguments of the command, from the name on, and the
-// reply. It returns nil if the call did nothing, or was done before.
+// reply. It returns nil if the call did nothing, or was done before, and ErrUnread if it cannot read them.
 func Read(args []any, reply string) (c *Call, err error) {
 	defer func() {
 		if recover() != nil { // the call or the reply is shorter than it says
@@ -196,7 +196,7 @@ func ticket(in *numbers) Ticket {
 	}}
 }
 
-// answers reads what was answered.
+// answers reads the reply: the outcomes of the operations, and the lines of the rows.
 func (r *request) answers(out *numbers) {
 	if out.rest.At(0) == wire.AllNow {
 		out.skip(1)
@@ -241,7 +241,7 @@ func (r *request) answers(out *numbers) {
 	}
 }
 
-// answer reads what was answered to one operation.
+// answer reads the outcomes of one operation, until all of its callers have one.
 func (r *request) answer(out *numbers, op *Op) {
 	left := op.Outcomes[0].Callers
 	op.Outcomes = nil
