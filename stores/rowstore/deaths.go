@@ -50,7 +50,7 @@ type peer struct {
 }
 
 // isDead reports whether a node is dead: it has lost its session, and has said nothing since. heard is when it last said
-// something, by the store's clock.
+// something, by the store's clock. From then on tick asks for the node.
 func (d *deaths) isDead(node, heard int64) bool {
 	if d.db == nil {
 		return false
@@ -59,7 +59,6 @@ func (d *deaths) isDead(node, heard int64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 
-	// tick asks only for nodes that somebody has asked about.
 	p := d.peers[node]
 	if p == nil {
 		p = new(peer)
@@ -93,9 +92,9 @@ func (d *deaths) listen() (stop func()) {
 // tick looks which nodes are present, and opens a session if there is none. It has itself called again for as long as the node listens, and a
 // little longer.
 func (d *deaths) tick() {
-	more, last := d.goesOn()
-	if last != nil {
-		last.Close()
+	more, ended := d.goesOn()
+	if ended != nil {
+		ended.Close()
 	}
 	if !more {
 		return
@@ -136,7 +135,7 @@ func (d *deaths) isDue() bool {
 
 // goesOn reports whether the node listens, or did so a moment ago. If not, it returns the session, which must be closed, and the next listen starts
 // tick again.
-func (d *deaths) goesOn() (more bool, last Session) {
+func (d *deaths) goesOn() (more bool, ended Session) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.ticks = d.listening || time.Since(d.left) < attendAfter
@@ -166,7 +165,7 @@ func (d *deaths) attend(ctx context.Context) {
 	}
 }
 
-// check looks which nodes are present. It returns false when the session is over.
+// check looks which nodes are present, and calls told if one has died. It returns false when the session is over.
 func (d *deaths) check(ctx context.Context) bool {
 	d.checked = time.Now()
 	nodes := d.asked()
