@@ -125,14 +125,14 @@ func (s *shard) makeRoom(now time.Time) {
 	}
 }
 
-// closedBudgets returns at most most budgets for which todo returns true.
-func (u *uses) closedBudgets(most int, todo func(b *used) bool) (all []closedBudget) {
+// closedBudgets returns the budgets for which isWanted returns true, at most most of them.
+func (u *uses) closedBudgets(most int, isWanted func(b *used) bool) (all []closedBudget) {
 	for i := range u.shards {
 		s := &u.shards[i]
 		s.mu.Lock()
 		for key, b := range s.all {
 			// Copy under the lock: the store is asked later, without the lock.
-			if len(all) < most && todo(b) {
+			if len(all) < most && isWanted(b) {
 				all = append(all, closedBudget{b.charge(key), b.closing})
 			}
 		}

@@ -257,6 +257,8 @@ func (s *reporterSwitch) state() NodeSwitch {
 	}
 
 	n.Off, n.By, n.Reason = true, Clean(off.By, longestName), Clean(off.Reason, longestText)
+
+	// A Left of 0 would say that the node is off without an end.
 	if !off.Until.IsZero() {
 		n.Left.Duration = max(time.Millisecond, time.Until(off.Until))
 	}
@@ -461,9 +463,9 @@ func (n *notes) poke() {
 	}
 }
 
-// asked returns the channel to close when a question has its answer, or has failed. Later questions wait for
+// takeQuestion returns the channel to close when the question has its answer, or has failed. Later questions wait for
 // the next report.
-func (n *notes) asked() chan struct{} {
+func (n *notes) takeQuestion() chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	answer := n.waiting

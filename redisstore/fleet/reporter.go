@@ -356,7 +356,7 @@ func (r *Reporter) run(ctx context.Context) {
 func (r *Reporter) leave() {
 	ctx, stop := context.WithTimeout(context.Background(), 2*farewell)
 	defer stop()
-	defer close(r.notes.asked())
+	defer close(r.notes.takeQuestion())
 
 	// Store the closings of this program before it ends: a ban outlives the program.
 	r.askEnds(ctx, time.Now())
@@ -372,7 +372,7 @@ func (r *Reporter) reportAt(ctx context.Context, now time.Time, whole bool) {
 	defer r.reporting.Unlock()
 
 	// A question asked from now on may miss this report. It gets the next one.
-	defer close(r.notes.asked())
+	defer close(r.notes.takeQuestion())
 	r.askEnds(ctx, now)
 	err := r.beat(ctx, string(r.record(ctx, now, whole).encode()), now)
 	r.mu.Lock()

@@ -30,7 +30,7 @@ type conns struct {
 	returned chan struct{} // closed when the next connection is not in use any more
 	took     time.Duration // how long the last new connection took
 	tidy     *time.Timer
-	tidys    bool // tidy runs
+	tidyDue  bool // tidy runs
 }
 
 func newConns(places int, dial func(context.Context) (*conn, error)) *conns {
@@ -134,14 +134,14 @@ func (p *conns) drop(c *conn) {
 
 // tidyLater has closeIdle called after idleFor, unless a call is due already. The conns are locked.
 func (p *conns) tidyLater() {
-	if p.tidys {
+	if p.tidyDue {
 		return
 	}
 
-	p.tidys = true
+	p.tidyDue = true
 	p.tidy = time.AfterFunc(idleFor, func() {
 		p.mu.Lock()
-		p.tidys = false
+		p.tidyDue = false
 		p.mu.Unlock()
 		p.closeIdle(time.Now().Add(-idleFor))
 	})

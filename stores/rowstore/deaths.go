@@ -24,10 +24,10 @@ const (
 // nothing meanwhile. So nobody is dead after a restart of the server, which ends all sessions; a node that has lost its connection has the time to connect
 // again; and a node that has no session because it holds nothing comes back by what it says.
 type deaths struct {
-	db   Attender // nil: the lease alone says who is dead
-	node string
-	told func()
-	now  func() bool // reports whether a death matters at once
+	db       Attender // nil: the lease alone says who is dead
+	node     string
+	told     func()
+	isUrgent func() bool // reports whether a death matters at once
 
 	mu        sync.Mutex
 	listening bool
@@ -119,7 +119,7 @@ func (d *deaths) tick() {
 func (d *deaths) isDue() bool {
 	// Half a tick is taken off, because a look comes with the nearest tick.
 	every := max(lineAttend, min(lookPart*d.took, maxLineAttend))
-	if d.now() || time.Since(d.checked) >= every-attendEvery/2 {
+	if d.isUrgent() || time.Since(d.checked) >= every-attendEvery/2 {
 		return true
 	}
 

@@ -130,9 +130,13 @@ func (n *Node) summonNear(charges []store.Charge, waits bool) {
 // startAnswered records what the answer to an op says of its caller's places in lines, and of how full the budget is.
 // If the caller waits in line from now on it sets the op's turn and, unless the caller has left, its ready.
 func (n *Node) startAnswered(o *op) {
+	if o.Kind != wire.Reserve || o.outcome.State == wire.Unsettled {
+		return
+	}
+
 	// An answer without a wait, to a caller that never stood in line, says nothing of lines.
 	t, inLine := o.turn, o.outcome.State == wire.InLine
-	if o.Kind != wire.Reserve || o.outcome.State == wire.Unsettled || t == nil && !inLine && o.outcome.Wait <= 0 {
+	if t == nil && !inLine && o.outcome.Wait <= 0 {
 		return
 	}
 

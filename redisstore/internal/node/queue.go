@@ -618,6 +618,7 @@ func (f *fullBudgets) forget(key [16]byte) { delete(f.all, key) }
 // refused. Of many newcomers only as many wait as start in half of maxPatience: otherwise a crowd of this program
 // would come before callers of the rest of the fleet. patience counts the newcomers.
 func (f *fullBudgets) patience(o *op, b *store.Booking, now time.Time) time.Duration {
+	// Only a newcomer that asks for a start from now on, and for no slots, waits for company.
 	if o.Kind != wire.Reserve || b.Horizon == 0 || b.Turn != nil || b.Instead != (store.Handle{}) || b.NotBefore > 0 || o.forSlots {
 		return 0
 	}
