@@ -140,9 +140,9 @@ func (d *deaths) goesOn() (more bool, ended Session) {
 	defer d.mu.Unlock()
 	d.ticks = d.listening || time.Since(d.left) < attendAfter
 	if !d.ticks {
-		last, d.session = d.session, nil
+		ended, d.session = d.session, nil
 	}
-	return d.ticks, last
+	return d.ticks, ended
 }
 
 // attend opens a session. The nodes that an earlier session has seen count as not seen any more.
