@@ -268,12 +268,13 @@ func (p *primary) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (
 
 // pause closes a budget for r.Length: because of a refusal if r.Ago is not 0, and otherwise as an operator
 // does. If lift is true it ends all pauses of the budget instead. It returns the budget's ceiling
-// before and after the call. The script tells the rest of the fleet; pause tells the watches and lines of
-// this node.
+// before and after the call. If the end of the pause changed, the script tells the rest of the fleet, and
+// pause tells the watches and lines of this node.
 func (p *primary) pause(ctx context.Context, c store.Charge, r store.Refusal, lift bool) (from, to float64, err error) {
-	// The request is built anew for each try. Redis may have been away, so the lengths of time are as of now.
 	key := p.names.Of(&c)
 	asked := time.Now()
+
+	// The request is built anew for each try. Redis may have been away, so the lengths of time are as of now.
 	reply, err := conn.Ask(ctx, p.conn, nil, func() wire.Request[wire.PauseReply] {
 		q := wire.PauseRequest{
 			Key: key, Charge: &c, Shared: p.names.Shared(), Lift: lift,
@@ -303,8 +304,8 @@ func (p *primary) pause(ctx context.Context, c store.Charge, r store.Refusal, li
 	return reply.From, reply.To, nil
 }
 
-// Reconcile implements [store.Store]. It makes no call for a quota that says nothing new: see
-// history.ReportsQuota.
+// Reconcile implements [store.Store]. It makes no call for a quota that can lower nothing, or that says
+// nothing new: see history.ReportsQuota.
 func (p *primary) Reconcile(ctx context.Context, c store.Charge, q store.Quota) error {
 	// Three kinds have nothing that a quota could lower. A bucket needs no Reset. Every other quota is void without a Reset, unless it tells a limit.
 	switch c.Limit.Kind() {
@@ -328,8 +329,8 @@ func (p *primary) Reconcile(ctx context.Context, c store.Charge, q store.Quota) 
 	return p.reconcile(ctx, key, generation, &c, q)
 }
 
-// reconcile tells Redis how much of a budget is left. The script tells the rest of the fleet which starts became
-// void; reconcile tells the watches of this node.
+// reconcile tells Redis how much of a budget is left, and remembers the reply. The script tells the rest of the fleet
+// which starts became void, and reconcile tells the watches of this node.
 func (p *primary) reconcile(ctx context.Context, key string, generation int64, c *store.Charge, q store.Quota) error {
 	asked := time.Now()
 	reply, err := conn.Ask(ctx, p.conn, nil, func() wire.Request[wire.ReconcileReply] {

@@ -102,7 +102,8 @@ func (u *uses) keep(s *shard, c *store.Charge, now time.Time) *used {
 	return b
 }
 
-// makeRoom forgets the least used budget of a full shard that is open and that nobody waits for.
+// makeRoom forgets a budget of a full shard: of the open budgets for which nobody waits, the least used. It notes
+// that the shard was full.
 func (s *shard) makeRoom(now time.Time) {
 	if len(s.all) < mostInShard {
 		return
@@ -124,14 +125,14 @@ func (s *shard) makeRoom(now time.Time) {
 	}
 }
 
-// closedBudgets returns at most most budgets for which todo returns true.
-func (u *uses) closedBudgets(most int, todo func(b *used) bool) (all []closedBudget) {
+// closedBudgets returns the budgets for which isWanted returns true, at most most of them.
+func (u *uses) closedBudgets(most int, isWanted func(b *used) bool) (all []closedBudget) {
 	for i := range u.shards {
 		s := &u.shards[i]
 		s.mu.Lock()
 		for key, b := range s.all {
 			// Copy under the lock: the store is asked later, without the lock.
-			if len(all) < most && todo(b) {
+			if len(all) < most && isWanted(b) {
 				all = append(all, closedBudget{b.charge(key), b.closing})
 			}
 		}
@@ -152,8 +153,8 @@ func (u *uses) change(c *closedBudget, change func(*closing)) {
 	}
 }
 
-// askEnds asks the store for unknown ends of closings, once for each ban or pause. A question that fails is
-// repeated with the next report.
+// askEnds asks the store for unknown ends of closings, once for each ban or pause, and forgets closings that are
+// over. It stops at a question that fails: the rest is asked with the next report.
 func (r *Reporter) askEnds(ctx context.Context, now time.Time) {
 	ctx, stop := context.WithTimeout(ctx, farewell)
 	defer stop()
@@ -186,7 +187,8 @@ type storedClosing struct {
 	Met string `json:"met,omitempty"` // the program that stored it
 }
 
-// unstored returns the closings that the index lacks, and the arguments of beat.lua that store them.
+// unstored returns the closings that the index lacks or, if they are lifted, has too many. names and args are the
+// keys and arguments by which beat.lua stores or removes them.
 func (r *Reporter) unstored(now time.Time) (all []closedBudget, names []string, args []any) {
 	all = r.uses.closedBudgets(mostClosings, func(b *used) bool {
 		// A node's own budget is closed only in this process. The index is for shared budgets.

@@ -81,7 +81,7 @@ func (f *Fleet) TurnOn(ctx context.Context, by, reason string) (s Switch, was bo
 	return f.turn(ctx, false, 0, Act{Act: "on", What: "throttle", By: by, Reason: reason})
 }
 
-// turn stores the command to turn throttle off or on, and logs the act.
+// turn stores the command to turn throttle off or on, and logs the act. was says that throttle was off before.
 func (f *Fleet) turn(ctx context.Context, off bool, d time.Duration, act Act) (s Switch, was bool, err error) {
 	ctx, stop := withDeadline(ctx)
 	defer stop()
@@ -134,7 +134,7 @@ var errNoSwitch = errors.New("fleet: the note of the switch cannot be read: thro
 // switchFields are the fields of the note of the switch.
 var switchFields = []string{"at", "off", "by", "reason", "until"}
 
-// readSwitch reads the note of the switch, or nil if there is none.
+// readSwitch reads the note of the switch. It returns nil if there is none, and errNoSwitch for an illegible note.
 func readSwitch(ctx context.Context, client redis.UniversalClient, key string) (*Switch, error) {
 	v, err := client.HMGet(ctx, key, switchFields...).Result()
 	if redis.HasErrorPrefix(err, "WRONGTYPE") {
@@ -174,8 +174,9 @@ type reporterSwitch struct {
 // begin reads the environment.
 func (s *reporterSwitch) begin() { s.byEnvironment, s.isFixed = store.OffByEnvironment() }
 
-// look reads the operator's last command (off or on) and reports whether it is new. If Redis is away or has lost the
-// command, the switch keeps its state: a program that is off turns on again when the time of its command is over.
+// look carries out the operator's last command (off or on) if it is new, and reports whether it is new. It notes why
+// the command cannot be read. If Redis is away or has lost the command, the switch keeps its state: a program that is
+// off turns on again when the time of its command is over.
 func (r *Reporter) look(ctx context.Context) (fresh bool) {
 	r.off.looking.Lock()
 	defer r.off.looking.Unlock()
@@ -256,6 +257,8 @@ func (s *reporterSwitch) state() NodeSwitch {
 	}
 
 	n.Off, n.By, n.Reason = true, Clean(off.By, longestName), Clean(off.Reason, longestText)
+
+	// A Left of 0 would say that the node is off without an end.
 	if !off.Until.IsZero() {
 		n.Left.Duration = max(time.Millisecond, time.Until(off.Until))
 	}
@@ -430,7 +433,7 @@ func (n *notes) meet(ctx context.Context, c *store.Charge, waits bool) {
 }
 
 // ask triggers a question: now or, if the latest question was less than a second ago, after that second. It
-// returns a channel that is closed with the answer.
+// returns a channel that is closed with the answer. soon says that the question is due already.
 func (n *notes) ask() (answer <-chan struct{}, soon bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -460,9 +463,9 @@ func (n *notes) poke() {
 	}
 }
 
-// asked returns the channel to close when a question has its answer, or has failed. Later questions wait for
+// takeQuestion returns the channel to close when the question has its answer, or has failed. Later questions wait for
 // the next report.
-func (n *notes) asked() chan struct{} {
+func (n *notes) takeQuestion() chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	answer := n.waiting

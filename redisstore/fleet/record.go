@@ -195,7 +195,8 @@ func (r *record) encode() []byte {
 	}
 }
 
-// shrink drops all runbooks or, if there are none, half of each policy's budgets and a quarter of the policies.
+// shrink drops all runbooks or, if there are none, half of each policy's budgets, a quarter of the policies, and what
+// the file loosens.
 func (r *record) shrink() {
 	runbooks := false
 	for i := range r.Policies {

@@ -242,7 +242,8 @@ func (r *Reporter) Book(ctx context.Context, b *store.Booking) (store.Grant, err
 }
 
 // held records the outcome of a booking that the charge c held back: a start later than now, a place in line, or a
-// refusal. since is when the caller began to wait.
+// refusal. since is when the caller began to wait. If the budget is closed, held notes that, too, and asks why: see
+// notes.meet.
 func (r *Reporter) held(ctx context.Context, c *store.Charge, g *store.Grant, since time.Time) {
 	switch {
 	case g.OK: // Book has counted the start
@@ -355,7 +356,7 @@ func (r *Reporter) run(ctx context.Context) {
 func (r *Reporter) leave() {
 	ctx, stop := context.WithTimeout(context.Background(), 2*farewell)
 	defer stop()
-	defer close(r.notes.asked())
+	defer close(r.notes.takeQuestion())
 
 	// Store the closings of this program before it ends: a ban outlives the program.
 	r.askEnds(ctx, time.Now())
@@ -371,7 +372,7 @@ func (r *Reporter) reportAt(ctx context.Context, now time.Time, whole bool) {
 	defer r.reporting.Unlock()
 
 	// A question asked from now on may miss this report. It gets the next one.
-	defer close(r.notes.asked())
+	defer close(r.notes.takeQuestion())
 	r.askEnds(ctx, now)
 	err := r.beat(ctx, string(r.record(ctx, now, whole).encode()), now)
 	r.mu.Lock()
@@ -413,7 +414,7 @@ func (r *Reporter) beat(ctx context.Context, record string, now time.Time) error
 	return nil
 }
 
-// record describes the program.
+// record describes the program. A whole record begins a new interval of counting.
 func (r *Reporter) record(ctx context.Context, now time.Time, whole bool) *record {
 	r.mu.Lock()
 	file := r.file

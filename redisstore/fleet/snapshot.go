@@ -185,7 +185,7 @@ func (f *Fleet) closings(ctx context.Context, now time.Time) (c closings, err er
 }
 
 // settle completes budgets with known states: since when and why they are closed. It removes unused budgets
-// that have opened, and counts.
+// that have opened, and notes that do not hold any more, and calls count.
 func (s *Snapshot) settle(known closings) {
 	// A budget that no program uses is listed only because it was closed. It has opened meanwhile.
 	s.Budgets = slices.DeleteFunc(s.Budgets, func(b Budget) bool {
@@ -345,7 +345,8 @@ func (f *Fleet) Refresh(ctx context.Context, s *Snapshot) (*Snapshot, error) {
 	return &next, nil
 }
 
-// gather sets s.Budgets from the reports in s.Nodes, and from the known closings.
+// gather sets s.Budgets from the reports in s.Nodes, and from the known closings: the most urgent first. It adds to
+// LeftOut and Illegible.
 func (s *Snapshot) gather(known closings) {
 	all := make(map[string]*Budget)
 	for i := range s.Nodes {
@@ -403,9 +404,9 @@ func (s *Snapshot) addRunbooks() {
 	known := make(map[string]string)
 	for i := range s.Nodes {
 		for _, p := range s.Nodes[i].record.Policies {
-			name, next := Clean(p.Policy, longestName), address(p.Runbook)
-			if old := known[name]; next != "" && (old == "" || next < old) {
-				known[name] = next
+			name, url := Clean(p.Policy, longestName), address(p.Runbook)
+			if first := known[name]; url != "" && (first == "" || url < first) {
+				known[name] = url
 			}
 		}
 	}
@@ -599,8 +600,8 @@ func (s *Snapshot) paused(note Note, known closings) Budget {
 	return b
 }
 
-// describe sets the state of each budget, asksAtOnce at a time. A budget whose state cannot be read gets Err.
-// An outage of the store is returned as an error.
+// describe sets the state of each shared budget that has no Err, asksAtOnce at a time, and drops the note of an open
+// budget. A budget whose state cannot be read gets Err. An outage of the store is returned as an error.
 func (f *Fleet) describe(ctx context.Context, all []Budget) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -680,6 +681,7 @@ func (f *Fleet) nodes(ctx context.Context) (all []Node, now time.Time, illegible
 		return nil, now, 0, f.commandError(err)
 	}
 
+	// Read in batches, so that Redis serves other clients in between.
 	for chunk := range slices.Chunk(ids, 100) {
 		names := make([]string, len(chunk))
 		for i, id := range chunk {

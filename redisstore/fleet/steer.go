@@ -347,8 +347,9 @@ func (n *Note) isOutlasted(paused time.Duration, now time.Time) bool {
 }
 
 // Pause closes a budget for d, at most [store.MaxPenalty]. It stores the note
-// before the pause, so that every node that meets the pause finds the note. It
-// returns a *[LongerError] if a longer pause is in force.
+// before the pause, so that every node that meets the pause finds the note, and
+// takes the note back if the pause fails. It returns a *[LongerError] if a
+// longer pause is in force.
 func (f *Fleet) Pause(ctx context.Context, t Target, d time.Duration, by, reason string) error {
 	if d <= 0 || d > store.MaxPenalty {
 		return fmt.Errorf("a pause is longer than nothing, and at most %v", store.MaxPenalty)

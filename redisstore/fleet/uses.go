@@ -328,7 +328,7 @@ func (s *shard) report(all []counted, now time.Time, whole bool, waits map[[16]b
 			use.Oldest.Duration = max(0, now.Sub(wait.oldest))
 		}
 
-		// The index has the closings of shared budgets.
+		// The index has the closings of shared budgets. A length of 0 would say that the budget is open.
 		if b.terms.node && b.closing.holds(now) {
 			use.ClosedFor.Duration, use.ClosedBy = max(time.Millisecond, now.Sub(b.closing.since)), b.closing.by
 		}

@@ -196,6 +196,8 @@ func parseHeader(b []byte) (h header, err error) {
 	if len(b) < headerSize || !bytes.HasPrefix(b, []byte(magic)) {
 		return header{}, fmt.Errorf("%w: it does not begin as a file of budgets does", errDamaged)
 	}
+
+	// The numbers below are the places that header lists.
 	if v := binary.LittleEndian.Uint32(b[16:]); v != format {
 		return header{}, &FormatError{Found: int(v)}
 	}

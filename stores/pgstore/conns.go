@@ -30,7 +30,7 @@ type conns struct {
 	returned chan struct{} // closed when the next connection is not in use any more
 	took     time.Duration // how long the last new connection took
 	tidy     *time.Timer
-	tidys    bool // tidy runs
+	tidyDue  bool // tidy runs
 }
 
 func newConns(places int, dial func(context.Context) (*conn, error)) *conns {
@@ -90,7 +90,7 @@ func (p *conns) take(came time.Time) (c *conn, returned <-chan struct{}, patienc
 	return nil, p.returned, patience
 }
 
-// connect makes a connection. To connect may take long, so the conns are not locked meanwhile.
+// connect makes a connection and notes how long it took, or gives the caller's place back. To connect may take long, so the conns are not locked meanwhile.
 func (p *conns) connect(ctx context.Context) (*conn, error) {
 	began := time.Now()
 	c, err := p.dial(ctx)
@@ -132,22 +132,22 @@ func (p *conns) drop(c *conn) {
 	p.leave(nil)
 }
 
-// tidyLater has closeIdle called. The conns are locked.
+// tidyLater has closeIdle called after idleFor, unless a call is due already. The conns are locked.
 func (p *conns) tidyLater() {
-	if p.tidys {
+	if p.tidyDue {
 		return
 	}
 
-	p.tidys = true
+	p.tidyDue = true
 	p.tidy = time.AfterFunc(idleFor, func() {
 		p.mu.Lock()
-		p.tidys = false
+		p.tidyDue = false
 		p.mu.Unlock()
 		p.closeIdle(time.Now().Add(-idleFor))
 	})
 }
 
-// closeIdle closes the connections that have not been used since a time.
+// closeIdle closes the connections that have not been used since a time. If idle ones are left it has itself called again.
 func (p *conns) closeIdle(since time.Time) {
 	// The connections that were used last are at the end.
 	p.mu.Lock()

@@ -64,6 +64,7 @@ func newDatabase(config *pgx.ConnConfig, o Options) (*database, error) {
 	}
 
 	d := &database{server: server{config: config, before: o.BeforeConnect, after: o.afterConnect, sql: newStatements(o.Schema)}}
+
 	// Messages that PgBouncer passes on to these connections are dropped.
 	d.conns = newConns(o.Connections, func(ctx context.Context) (*conn, error) {
 		return d.server.connect(ctx, func(*pgconn.PgConn, *pgconn.Notification) {})

@@ -127,7 +127,7 @@ func (l *listener) poll(e *ear) {
 // run listens for messages until ctx ends, and connects again whenever the connection is lost.
 func (l *listener) run(ctx context.Context) {
 	// The first pause is short although messages do not arrive: a busy server may only have been late.
-	next := connectNext
+	nextPause := connectNext
 	for ctx.Err() == nil {
 		// Listen on one connection until it is lost, or until a further node needs a connection that listens for it, too.
 		within, again := context.WithCancelCause(ctx)
@@ -145,9 +145,9 @@ func (l *listener) run(ctx context.Context) {
 		// Where messages do not arrive, the next try comes later each time.
 		pause := connectNext
 		if errors.Is(err, errNoMessages) {
-			pause, next = next, min(2*next, probeAgain)
+			pause, nextPause = nextPause, min(2*nextPause, probeAgain)
 		} else {
-			next = connectNext
+			nextPause = connectNext
 		}
 
 		select {

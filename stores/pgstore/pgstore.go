@@ -134,7 +134,7 @@ func inSchema(sql, schema string) string {
 	return strings.NewReplacer(defaultSchema+".", schema+".", "SCHEMA IF NOT EXISTS "+defaultSchema, "SCHEMA IF NOT EXISTS "+schema).Replace(sql)
 }
 
-// Setup creates a schema with the tables of a store in the database. It changes nothing if that is there. The
+// Setup creates a schema with the tables of a store in the database. It leaves tables that are there as they are. The
 // role needs the right to create a schema; the roles of programs need less, see schema.sql, which does the same in psql.
 func Setup(ctx context.Context, url string, o Options) error {
 	config, err := parse(url)

@@ -123,11 +123,11 @@ func (s *session) find(ctx context.Context, q *question) (a answer) {
 	defer rows.Close()
 
 	for rows.Next() {
-		var is bool
-		if a.err = rows.Scan(&a.now, &is); a.err != nil {
+		var isPresent bool
+		if a.err = rows.Scan(&a.now, &isPresent); a.err != nil {
 			return a
 		}
-		a.present = append(a.present, is)
+		a.present = append(a.present, isPresent)
 	}
 	a.err = rows.Err()
 	return a
@@ -251,11 +251,12 @@ func (s *server) connect(ctx context.Context, hear pgconn.NotificationHandler) (
 	return c, nil
 }
 
-// checkVersion looks whether the database has been set up for this package.
+// checkVersion returns an error unless the database has been set up for this version of the package.
 func (s *server) checkVersion(ctx context.Context, c *pgx.Conn) error {
 	var v int
 	err := c.QueryRow(ctx, "SELECT pg_catalog.max(version) FROM "+s.sql.schema+".version", pgx.QueryExecModeSimpleProtocol).Scan(&v)
 
+	// 42P01 is a missing table, 3F000 a missing schema, and 42501 a missing right.
 	var refused *pgconn.PgError
 	switch {
 	case errors.As(err, &refused) && (refused.Code == "42P01" || refused.Code == "3F000"):

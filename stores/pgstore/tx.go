@@ -402,7 +402,7 @@ func (t *tx) started(replies pgx.BatchResults, keys []string) (before, now time.
 		return before, now, err
 	}
 
-	// The replies to queuePlans are dropped.
+	// The replies to the two statements of queuePlans are dropped.
 	if !t.c.planned {
 		for range 2 {
 			if _, err := replies.Exec(); err != nil {
@@ -426,7 +426,7 @@ func (t *tx) rollBack() error {
 	return err
 }
 
-// save makes the second trip: it saves rows, wakes nodes and commits.
+// save makes the second trip: it saves rows, wakes nodes and commits. Rows that were not read before cost a trip more.
 func (t *tx) save() error {
 	t.c.warning = nil
 	b := new(pgx.Batch)

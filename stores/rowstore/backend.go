@@ -21,7 +21,7 @@ func newBackend(db Database, node int64, options Options) *backend {
 	options.Name = plain(options.Name)
 	b := &backend{group: group{db: db, node: node, options: options, names: names(options.Name)}}
 	b.steps.group, b.looks.group = &b.group, &b.group
-	b.dead = deaths{node: nodeName(node), told: func() {}, now: b.group.usesSlots, peers: make(map[int64]*peer)}
+	b.dead = deaths{node: nodeName(node), told: func() {}, isUrgent: b.group.usesSlots, peers: make(map[int64]*peer)}
 	b.dead.db, _ = db.(Attender)
 	return b
 }

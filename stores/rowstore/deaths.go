@@ -24,10 +24,10 @@ const (
 // nothing meanwhile. So nobody is dead after a restart of the server, which ends all sessions; a node that has lost its connection has the time to connect
 // again; and a node that has no session because it holds nothing comes back by what it says.
 type deaths struct {
-	db   Attender // nil: the lease alone says who is dead
-	node string
-	told func()
-	now  func() bool // reports whether a death matters at once
+	db       Attender // nil: the lease alone says who is dead
+	node     string
+	told     func()
+	isUrgent func() bool // reports whether a death matters at once
 
 	mu        sync.Mutex
 	listening bool
@@ -50,7 +50,7 @@ type peer struct {
 }
 
 // isDead reports whether a node is dead: it has lost its session, and has said nothing since. heard is when it last said
-// something, by the store's clock.
+// something, by the store's clock. From then on tick asks for the node.
 func (d *deaths) isDead(node, heard int64) bool {
 	if d.db == nil {
 		return false
@@ -59,7 +59,6 @@ func (d *deaths) isDead(node, heard int64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 
-	// tick asks only for nodes that somebody has asked about.
 	p := d.peers[node]
 	if p == nil {
 		p = new(peer)
@@ -93,9 +92,9 @@ func (d *deaths) listen() (stop func()) {
 // tick looks which nodes are present, and opens a session if there is none. It has itself called again for as long as the node listens, and a
 // little longer.
 func (d *deaths) tick() {
-	more, last := d.goesOn()
-	if last != nil {
-		last.Close()
+	more, ended := d.goesOn()
+	if ended != nil {
+		ended.Close()
 	}
 	if !more {
 		return
@@ -120,7 +119,7 @@ func (d *deaths) tick() {
 func (d *deaths) isDue() bool {
 	// Half a tick is taken off, because a look comes with the nearest tick.
 	every := max(lineAttend, min(lookPart*d.took, maxLineAttend))
-	if d.now() || time.Since(d.checked) >= every-attendEvery/2 {
+	if d.isUrgent() || time.Since(d.checked) >= every-attendEvery/2 {
 		return true
 	}
 
@@ -136,14 +135,14 @@ func (d *deaths) isDue() bool {
 
 // goesOn reports whether the node listens, or did so a moment ago. If not, it returns the session, which must be closed, and the next listen starts
 // tick again.
-func (d *deaths) goesOn() (more bool, last Session) {
+func (d *deaths) goesOn() (more bool, ended Session) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.ticks = d.listening || time.Since(d.left) < attendAfter
 	if !d.ticks {
-		last, d.session = d.session, nil
+		ended, d.session = d.session, nil
 	}
-	return d.ticks, last
+	return d.ticks, ended
 }
 
 // attend opens a session. The nodes that an earlier session has seen count as not seen any more.
@@ -166,7 +165,7 @@ func (d *deaths) attend(ctx context.Context) {
 	}
 }
 
-// check looks which nodes are present. It returns false when the session is over.
+// check looks which nodes are present, and calls told if one has died. It returns false when the session is over.
 func (d *deaths) check(ctx context.Context) bool {
 	d.checked = time.Now()
 	nodes := d.asked()

@@ -19,7 +19,7 @@ func TestP10_SlowLooksAreSeldom(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			slots := false
-			d := &deaths{now: func() bool { return slots }, checked: time.Now(), took: c.took, peers: map[int64]*peer{1: {present: true}}}
+			d := &deaths{isUrgent: func() bool { return slots }, checked: time.Now(), took: c.took, peers: map[int64]*peer{1: {present: true}}}
 			time.Sleep(c.every - attendEvery/2 - 1)
 			require.False(t, d.isDue())
 

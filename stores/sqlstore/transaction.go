@@ -114,7 +114,7 @@ func (tx *transaction) commit() error {
 // buffer of its length.
 func insert(puts []put) string {
 	const begin, end = "INSERT INTO throttle_rows (name, value, minute) VALUES ", " ON DUPLICATE KEY UPDATE value = VALUES(value), minute = VALUES(minute)"
-	const around = len("(x'',x'',4294967295),")
+	const around = len("(x'',x'',4294967295),") // with the longest minute
 
 	length := len(begin) + len(end)
 	for _, p := range puts {
@@ -186,17 +186,17 @@ func (tx *transaction) Asked() time.Time { return tx.asked }
 
 // Get implements [rowstore.Tx].
 func (tx *transaction) Get(keys ...string) ([][]byte, error) {
-	var more []string
+	var missing []string
 	for _, key := range keys {
 		if _, known := tx.rows[key]; !known {
-			more = append(more, key)
+			missing = append(missing, key)
 		}
 	}
 
-	if len(more) > 0 {
+	if len(missing) > 0 {
 		// The time of the transaction is the time of its first read.
 		now, asked := tx.now, tx.asked
-		tx.err = tx.session.send(tx.ctx, tx.selects("0", more))
+		tx.err = tx.session.send(tx.ctx, tx.selects("0", missing))
 		tx.now, tx.asked = now, asked
 		if tx.err != nil {
 			return nil, fail(tx.err)
@@ -219,8 +219,8 @@ func (tx *transaction) Put(key string, value []byte, keep time.Duration) {
 	tx.puts = append(tx.puts, put{key, value, min(minute, math.MaxUint32-1)})
 }
 
-// selects returns the statement that reads the clock and rows. passed is an SQL expression: how many microseconds
-// of the server's clock have passed since the batch of the statement began.
+// selects returns the statement that reads the clock and rows, which count as missing until take has read them. passed
+// is an SQL expression: how many microseconds of the server's clock have passed since the batch of the statement began.
 func (tx *transaction) selects(passed string, keys []string) statement {
 	var text strings.Builder
 	text.WriteString("SELECT " + clock + ", " + passed + ", name, value FROM throttle_rows WHERE name IN (" + literal(groupRow(tx.group)))

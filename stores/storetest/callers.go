@@ -12,8 +12,8 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// come lets visitors come, one by one. Visitors that hold a start or a place give it up when they
-// come again.
+// come lets visitors come, one by one, and compares their first answers. Visitors that hold a start
+// or a place give it up when they come again.
 func (p *play) come(m *move) {
 	p.Helper()
 	var made []*caller
@@ -133,7 +133,7 @@ func (p *play) checkOver(m *move) {
 	p.allOver(m.time.since(p.now())+p.slack.Start, p.visitors(m)...)
 }
 
-// allOver lets time pass until all visitors are over, with an upper bound.
+// allOver lets time pass until all visitors are over, and fails if one still waits at t.
 func (p *play) allOver(t time.Duration, visitors ...*visitor) {
 	p.Helper()
 	for step := 10 * ms; p.now() < t; step = min(2*step, sec) {
@@ -191,8 +191,8 @@ func (p *play) checkAtMost(m *move) {
 	}
 }
 
-// checkGapless fails if the visitors that did not leave do not start one leaky-bucket interval after another, in any
-// order.
+// checkGapless lets time pass until all visitors are over. It fails if the visitors that did not leave do not start one
+// leaky-bucket interval after another, in any order.
 func (p *play) checkGapless(m *move) {
 	p.Helper()
 	p.allOver(p.now()+2*time.Minute, p.visitors(m)...)

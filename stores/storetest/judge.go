@@ -96,7 +96,7 @@ func (w *world) checkLawful(k store.Booking, g store.Grant, now int64) {
 	}
 }
 
-// count checks that no interval of the history holds more than the limit.
+// count checks that no interval of the history holds more than the limit. It leaves out budgets that may hold more.
 func (w *world) count() {
 	w.Helper()
 	if w.mood == changing {
@@ -289,7 +289,8 @@ func (p *play) checkAnswer(m *move, k store.Booking, g store.Grant, want answer)
 	}
 }
 
-// checkTime fails if the start is not at the expected time, or if OK does not tell whether the caller waits that long.
+// checkTime fails if the start is not at the expected time, if OK does not tell whether the caller waits that long, or if
+// the grant has no handle or a place in line.
 func (p *play) checkTime(k store.Booking, g store.Grant, want bounds) {
 	p.Helper()
 	got, ok := p.now()+g.Wait, k.MaxWait < 0 || g.Wait <= k.MaxWait

@@ -168,7 +168,7 @@ func (q *perfectQueue) serve(now time.Duration) (next time.Duration) {
 	return next
 }
 
-// begins notes a start.
+// begins notes a start, and has its cost settled as the plan says.
 func (q *perfectQueue) begins(i int, now time.Duration) {
 	v := q.plan.visits[i]
 	q.starts[i] = now

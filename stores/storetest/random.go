@@ -185,7 +185,7 @@ func (w *world) step() {
 	}
 }
 
-// change gives the budget a new limit. Three things a store need not know: the cost that
+// change gives the budget a new limit, and books under it. Three things a store need not know: the cost that
 // happened before the budget was idle for a whole window, since idle budgets are
 // forgotten; penalties after which nothing is slow any more; and, for a pace or a
 // bucket, the cost of starts under a former limit.
@@ -250,7 +250,7 @@ func (w *world) try(k store.Booking) {
 	}
 }
 
-// replace books again with Instead, as a caller whose start was not used.
+// replace books again with Instead, as a caller whose start was not used, or cancels a start from before a change.
 func (w *world) replace() {
 	w.Helper()
 	if old, ok := w.take(); ok {

@@ -131,7 +131,8 @@ func (w *world) settleOne() {
 // trueCost is the cost that a start turns out to have: less, the same, or more, even
 // above the limit of a window. A pace and a bucket are not overdrawn: there a
 // store may be more careful, or forget the excess over a full bucket once
-// nothing has happened for as long as it takes to fill it.
+// nothing has happened for as long as it takes to fill it. A window that a cost may overdraw is noted
+// in above.
 func (w *world) trueCost(c store.Charge, g granted) int {
 	cost := w.rng.IntN(c.Cost + 1)
 	if w.chance(50) {
@@ -202,7 +203,7 @@ type planner struct {
 	headroom bool
 }
 
-// newPlan returns a random plan of n visits.
+// newPlan returns a random plan with that many visits.
 func newPlan(seed uint64, visits int) *plan {
 	p := &planner{Rand: rand.New(rand.NewPCG(seed, 2))}
 	p.leavers, p.headroom = []int{0, 30, 60}[p.IntN(3)], p.IntN(2) == 0

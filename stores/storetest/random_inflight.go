@@ -85,7 +85,7 @@ func (w *traffic) step() {
 	}
 }
 
-// booking is for room in flight in one or two budgets, often with a window.
+// booking returns a random booking of room in flight in one or two budgets, often with a window.
 func (w *traffic) booking() store.Booking {
 	k := store.Booking{MaxWait: -1}
 	if w.chance(25) {

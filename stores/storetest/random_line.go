@@ -118,7 +118,7 @@ func (r *lineRun) failIfWaiting(end time.Duration) {
 	}
 }
 
-// visits lets one come.
+// visits lets the visitor of a visit come, leave in time, and settle its cost.
 func (r *lineRun) visits(v visit) *visitor {
 	r.Helper()
 	w := r.comes(v.booking)
@@ -159,7 +159,8 @@ func (r *lineRun) compare() {
 	r.checkBusy()
 }
 
-// checkLawful fails if a limit is broken, or if a visit begins while a budget is closed.
+// checkLawful fails if a limit is broken, if a visit begins while a budget is closed, or if a visit that does not wait
+// begins later than it came.
 func (r *lineRun) checkLawful() {
 	r.Helper()
 	l := newLedger()
@@ -218,10 +219,15 @@ func (r *lineRun) checkOrder() {
 	r.Helper()
 	for j, b := range r.visitors {
 		for i, a := range r.visitors {
-			// Compare only pairs of which a should begin before b.
+			// Compare only visits that begin, and that need the same single budget.
 			k, l := r.plan.visits[i].booking, r.plan.visits[j].booking
 			if i == j || a.start == never || b.start == never || len(k.Charges) > 1 || len(l.Charges) > 1 ||
-				k.Charges[0].Budget != l.Charges[0].Budget || k.Priority < l.Priority || k.Priority == l.Priority && i > j {
+				k.Charges[0].Budget != l.Charges[0].Budget {
+				continue
+			}
+
+			// Compare only pairs of which a should begin before b.
+			if k.Priority < l.Priority || k.Priority == l.Priority && i > j {
 				continue
 			}
 
@@ -255,7 +261,8 @@ func (r *lineRun) checkBusy() {
 			continue
 		}
 
-		// At each start of the perfect queue, compare the costs that have begun in both queues.
+		// At each start of the perfect queue, compare the costs that have begun in both queues. The store's may be a tenth
+		// less, and a twentieth later.
 		late := horizon + r.slack.Start + 50*ms + c.Pace*time.Duration(c.Limit.N())
 		for i, at := range r.want {
 			if at == never || r.visitors[i].start == never || !uses(r.plan.visits[i].booking, c) {

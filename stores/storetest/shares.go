@@ -168,9 +168,10 @@ func (r *shareRun) checkUse(starts []time.Duration) float64 {
 	return 1
 }
 
-// checkLightShares fails if a caller of a light share waits too long. A share is light if it asks for at most a tenth of its
-// part of the limit. Its caller may wait 0.3 s, and as long as the share's part takes to bring the caller's cost. Callers of
-// the first windows are left out: a budget that was idle starts a whole window's cost at once.
+// checkLightShares fails if a caller of a light share waits too long. A share is light if it asks for at most a tenth of
+// its part of the limit. Its caller may wait 0.3 s, in a random scene 0.35 s, and as long as the share's part takes to
+// bring the caller's cost. Callers of the first windows are left out: a budget that was idle starts a whole window's
+// cost at once.
 func (r *shareRun) checkLightShares(starts []time.Duration) {
 	r.Helper()
 	for i, a := range r.scene.tenants {
@@ -243,7 +244,8 @@ type shareTold struct {
 // asksAt are the windows after which the store is asked for its report.
 var asksAt = []float64{6, 7.3, 9}
 
-// asks asks the store about the shares of the budget.
+// asks asks the store about the shares of the budget, and notes the answer with the true report. It fails if the store
+// names a wrong number of callers.
 func (r *shareRun) asks() {
 	r.Helper()
 	synctest.Wait()

@@ -50,7 +50,7 @@ var statusFields = map[string]func(st store.Status) float64{
 }
 
 // fields reads the fields of a status. A field that is not named must be 0, except waiting, which must
-// then equal booked.
+// then equal booked. The verb shows compares only the fields that are named.
 func (s *scope) fields(m *move, words []string) {
 	if slices.Equal(words, []string{"idle"}) {
 		words = nil
@@ -77,7 +77,6 @@ func (s *scope) fields(m *move, words []string) {
 		}
 	}
 
-	// The verb shows compares only the named fields. Every other field is 0 otherwise.
 	if m.verb == "shows" {
 		return
 	}
@@ -127,7 +126,7 @@ func (b *bench) status(c store.Charge, want store.Status) {
 	}
 }
 
-// look compares a status in a random run.
+// look compares a status in a random run. Only a run of the exact mood says what it must be.
 func (w *world) look() {
 	w.Helper()
 	c := w.budgets[w.rng.IntN(len(w.budgets))]

@@ -54,7 +54,7 @@ func (b *bench) comes(k store.Booking) *visitor {
 	return v
 }
 
-// book asks the store. It is the visitor's only call of it at a time.
+// book asks the store, and notes its answer. A visitor makes one call at a time.
 func (v *visitor) book() {
 	g, err := v.b.store.Book(v.b.Context(), &v.booking)
 	v.mu.Lock()
@@ -103,7 +103,7 @@ func (v *visitor) run() {
 	v.mu.Unlock()
 }
 
-// stand waits in line.
+// stand waits in line until the visitor is called or changed, and then books again, or until it leaves.
 func (v *visitor) stand() {
 	select {
 	case <-v.grant.Ready:
@@ -133,7 +133,7 @@ func (v *visitor) stand() {
 	}
 }
 
-// watch waits for the start that is booked.
+// watch waits for the start that is booked. If the start is void or the visitor is changed, it books again.
 func (v *visitor) watch() {
 	news := make(chan struct{}, 1)
 	w := v.b.store.Watch(&v.booking, v.grant, news)

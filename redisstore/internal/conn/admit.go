@@ -203,7 +203,7 @@ func (c *Conn) admitLocks(key string) error {
 			case <-over:
 				return
 			default:
-				c.client.Set(context.Background(), key, "another", 10*time.Second)
+				c.client.Set(context.Background(), key, "another", 10*time.Second) // the last write expires
 			}
 		}
 	})

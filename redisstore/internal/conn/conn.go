@@ -267,7 +267,7 @@ func (h *hedge) attempt() {
 	}
 }
 
-// await waits for an answer, and makes the call again while there is none.
+// await waits for an answer. While there is none, it first pings the idle connections, and then sends copies of the call.
 func (h *hedge) await(ctx context.Context) (string, error) {
 	// The call may have been on its way for a while already.
 	silent := time.NewTimer(max(1, time.Until(h.begun.Add(hedgeAfter))))

@@ -37,15 +37,15 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 			decided := time.Now()
 
 			// The wait of the grant counts from now, and not from when Book was called.
-			grant, opensAt, booked := r.local.book(&own)
-			if booked {
+			grant, opensAt, answered := r.local.book(&own)
+			if answered {
 				grant.Age = max(1, time.Since(decided))
 				return grant, nil
 			}
 
 			opens = opensAt
 
-		// The primary is there, and has room beside the shares of suspected nodes.
+		// The primary is there, and has room beside the shares of suspected nodes, which leaveRoom has own leave free.
 		case r.ready && leaveRoom(&own, b, r.suspected):
 			grant, err := s.bookPrimary(ctx, r.up, &own)
 
@@ -183,8 +183,9 @@ func newOutageNotice(ctx context.Context, c *conn.Conn) *outageNotice {
 	return &outageNotice{Unavailability: conn.Unavailability{Since: time.Now()}, conn: c, tell: outage.From(ctx)}
 }
 
-// await waits until the route may have changed, or until the time until unless that is zero. It
-// returns false if ctx ends or timeUp is ready first.
+// await waits until the route may have changed or, unless until is zero, until then. It tells the
+// observer of the outage, once, and may return early so that the next call does. It returns false
+// if ctx ends or timeUp is ready first.
 func (n *outageNotice) await(ctx context.Context, r *route, until time.Time, timeUp <-chan time.Time) bool {
 	// The last heartbeats say why the caller waits.
 	n.Fails, n.Last = 0, r.lastErr

@@ -62,13 +62,11 @@ const (
 	reportTime = 2 * time.Second
 )
 
-// enter says that the group is used until leave.
+// enter returns the group with a name, which counts as used until leave. The first user begins its heartbeats.
 func (s *Store) enter(name string) *group {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g := s.groups[name]
-
-	// The first user begins the heartbeats.
 	if g == nil {
 		g = &group{store: s, name: name, routeChanged: make(chan struct{}), beats: heartbeats{began: time.Now()}}
 		g.usePrimary()
@@ -120,8 +118,8 @@ func (g *group) run() {
 	}
 }
 
-// nextKind returns the kind of the next heartbeat. over says that the group is forgotten, and sends
-// no heartbeat any more.
+// nextKind returns the kind of the next heartbeat. It forgets a group that nobody uses, and whose leaving
+// nobody needs to be told: then over is true, and no heartbeat is sent any more.
 func (g *group) nextKind() (k Kind, over bool) {
 	g.store.mu.Lock()
 	defer g.store.mu.Unlock()
@@ -197,7 +195,7 @@ func (g *group) beat(k Kind) (wait time.Duration, over bool) {
 }
 
 // send sends a heartbeat and waits for the answer, for replyTime at most, and not beyond when the
-// primary must be given up.
+// primary must be given up. It notes a failure.
 func (g *group) send(k Kind) (r Reply, sent time.Time, err error) {
 	g.store.mu.Lock()
 	sent = time.Now()
@@ -250,8 +248,8 @@ func (g *group) missed(now time.Time) time.Duration {
 }
 
 // comeBack ends the share, reports its starts to the primary, and has callers book in the primary
-// again. If the primary does not answer that, a new share begins. The store is locked, but unlocked
-// during the calls of the primary.
+// again. If the primary does not answer, or does not count the node, a new share begins. The store is
+// locked, but unlocked during the calls of the primary.
 func (g *group) comeBack() {
 	// The share ends first: no start may begin in it once the primary has heard of its starts.
 	started := g.local.close()

@@ -111,7 +111,7 @@ func (l *localShare) booking(b *store.Booking) (own store.Booking, ok bool) {
 
 // opensAt returns when the share of a budget can be used: a window after the last start that any
 // node can have booked in the primary, which may be far ahead. It returns the zero time if there is no
-// need to wait. The share is locked.
+// need to wait. It notes which shares are open. The share is locked.
 func (l *localShare) opensAt(part *store.Charge, now time.Time) time.Time {
 	if l.divisor == 0 || part.Shadow || !isShared(part) {
 		return time.Time{}
@@ -132,9 +132,9 @@ func (l *localShare) opensAt(part *store.Charge, now time.Time) time.Time {
 	return at
 }
 
-// book books a start in the share. booked is false if the share cannot be used yet: then opens is
-// when it can be, or the zero time if that is not known.
-func (l *localShare) book(b *store.Booking) (g store.Grant, opens time.Time, booked bool) {
+// book books a start in the share. answered is false if the share cannot be used yet: then opens is
+// when it can be, or the zero time if that is not known. A refusal is an answer, too.
+func (l *localShare) book(b *store.Booking) (g store.Grant, opens time.Time, answered bool) {
 	own, ok := l.booking(b)
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -98,6 +98,7 @@ func (w *localWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool, 
 	if err != nil || !good || w.share.closed {
 		return false, err
 	}
+
 	// The caller goes on now, or at the start if that is still to come.
 	if w.grant.Wait > countedByBook {
 		w.share.countStarts(w.charges, latest(w.start, time.Now()))

@@ -99,8 +99,8 @@ func (h *History) Observe(key string, o Observation, now time.Time) (lost bool) 
 		o.Reply = o.Reply.withTime(b.Last, now) // the reply is repeated
 	}
 
-	// The starts that are new to this node: by the counts of the generations or, if that is more, by how many more starts count now than are known. At
-	// most the starts that count now.
+	// The starts that are new to this node: by the counts of the generations or, if that is more, by how many more starts count now than are known, but
+	// at most the starts that count now.
 	added := min(o.Starts.Count, max(b.newStarts(o.Generations, o.Older), o.Starts.Count-b.startsSince(now.Add(-o.Keep))))
 	b.Generations, b.Older, b.Keep, b.Last = o.Generations, o.Older, max(o.Keep, b.Keep), o.Reply
 	if added > 0 {
@@ -296,11 +296,11 @@ func (b *Budget) toReport() (all [Generations + 1]Generation) {
 
 // newStarts counts the starts of the told generations that this node does not know yet. Generations
 // that are too old for one of the two lists are compared by the sum of their starts and of the starts
-// of generations without a name, which without has.
-func (b *Budget) newStarts(told [Generations]Generation, without wire.Older) (sum int64) {
+// of generations without a name, which toldOlder has.
+func (b *Budget) newStarts(told [Generations]Generation, toldOlder wire.Older) (sum int64) {
 	// Where one list is too short to name a generation, only the sums of both can be compared.
 	oldest := max(oldestOf(told), oldestOf(b.Generations))
-	older := without.Count - b.Older.Count
+	older := toldOlder.Count - b.Older.Count
 
 	// Each generation that both lists can name counts by itself.
 	for _, g := range told {
@@ -498,7 +498,7 @@ func (p *PauseEnds) Snapshot() map[string]time.Time {
 	return maps.Clone(p.ends)
 }
 
-// Note remembers a pause. Of several ends the latest counts.
+// Note remembers a pause, unless MaxPauses are in force already. Of several ends of a pause the latest counts.
 func (p *PauseEnds) Note(key string, end, now time.Time) {
 	if !end.After(now) {
 		return
@@ -536,7 +536,7 @@ func (p *PauseEnds) End(key string) (end time.Time) {
 // Empty reports whether no pause is known. It is cheap.
 func (p *PauseEnds) Empty() bool { return !p.any.Load() }
 
-// Known returns the pauses of some budgets that are not over.
+// Known returns the pauses in force of some budgets, and forgets all pauses that are over.
 func (p *PauseEnds) Known(keys iter.Seq[string], now time.Time) (all []wire.Pause) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -735,6 +735,7 @@ func (c *ClockOffsets) Observe(group string, serverTime int64, sent, received ti
 	// Clocks drift apart, so the old bounds are worth less with time; the new reply has bounds of its own.
 	doubt := received.Sub(o.seen) / drift
 	o.lower, o.upper, o.seen = max(o.lower-doubt, lower), min(o.upper+doubt, upper), received
+
 	// The bounds contradict each other: a clock was set, or a failover led to a new server.
 	if o.lower > o.upper {
 		o.lower, o.upper, o.replies = lower, upper, 0

@@ -180,7 +180,8 @@ func (b *batch) forSlots() bool {
 }
 
 // try makes the call of a batch once, or goes on with a copy of the call that a leader left without an answer. It
-// gets the answer from await. If try returns nil the ops have their outcomes.
+// gets the answer from await. If try returns nil the ops have their outcomes. If the leader's call has failed, the
+// next try returns that error, and makes no call.
 func (n *Node) try(b *batch, await func(*conn.Exchange) (wire.Frame, error)) error {
 	// The goroutine that goes on first reports the failure of the leader's call, so that it waits before it tries again.
 	if err := b.failed; err != nil {
@@ -216,7 +217,7 @@ func (n *Node) try(b *batch, await func(*conn.Exchange) (wire.Frame, error)) err
 	return nil
 }
 
-// send sends a copy of a batch's call. All copies have the same number.
+// send sends a copy of a batch's call. All copies have the same number until the lease of its slots is over.
 func (n *Node) send(b *batch) {
 	now := time.Now()
 	if b.sent.IsZero() {
@@ -290,10 +291,12 @@ func (n *Node) bookRequest(b *batch) *wire.BookRequest {
 }
 
 // observe applies the reply to a copy of a batch's call: it sets the outcomes of the ops, and passes what the reply
-// says of budgets on to the history, the pauses and the lines.
+// says of clocks and budgets on to the offsets, the history, the pauses and the lines. It calls Lost for each budget
+// that Redis has lost.
 func (n *Node) observe(b *batch, p *wire.BookReply, sent, received time.Time) {
-	// at is the server's time when Redis decided: the time of this reply, unless Redis had done an earlier copy.
 	group := b.ops[0].group()
+
+	// at is the server's time when Redis decided: the time of this reply, unless Redis had done an earlier copy.
 	at, since := p.Now, time.Time{}
 	last := history.Reply{Group: group, Number: b.number, Sent: b.sent, ServerTime: p.Now, By: received}
 
@@ -306,8 +309,9 @@ func (n *Node) observe(b *batch, p *wire.BookReply, sent, received time.Time) {
 		n.Offsets.Observe(group, p.Now, sent, received)
 	}
 
-	// Waits and pauses count from the time when Redis decided.
 	b.replies = p.Reports
+
+	// Waits and pauses count from the time when Redis decided.
 	for _, m := range b.merged {
 		for i := m.from; i < m.to; i++ {
 			o := &p.Outcomes[i]

@@ -72,9 +72,9 @@ func compareTurns(a, b *turn) int {
 	return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(a.share, b.share), cmp.Compare(a.number, b.number))
 }
 
-// join takes the caller of an op out of the lines in which it waits, and gives its tickets to the op. It gives
-// up places that are of no use to the booking. It summons the waiters for the same budgets whose start is near:
-// they share the op's call.
+// join takes the caller of an op out of the lines in which it waits, gives its tickets to the op, and sets the op's
+// patience. It gives up places that are of no use to the booking. It summons the waiters for the same budgets whose
+// start is near: they share the op's call.
 func (n *Node) join(o *op, b *store.Booking) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -85,14 +85,14 @@ func (n *Node) join(o *op, b *store.Booking) {
 	}
 
 	if t, ok := b.Turn.(*turn); ok {
-		// The caller must not be summoned there while its op is on its way.
+		// The caller must not be summoned while its op is on its way.
 		n.takeOut(t)
 		if b.Horizon == 0 {
 			n.endExpectation(t)
 			return
 		}
 
-		// The tickets are for the budgets and costs of the last booking. For others they are void, and are given up.
+		// The tickets are for the budgets and costs of the last booking. If these have changed, the places are given up.
 		if !slices.EqualFunc(t.charges, b.Charges, sameBudget) {
 			if leave := t.leave(); leave != nil {
 				n.postLocked(leave)
@@ -127,12 +127,16 @@ func (n *Node) summonNear(charges []store.Charge, waits bool) {
 	}
 }
 
-// startAnswered records what the answer to an op says of its caller's places in lines. If the caller waits in
-// line from now on it sets the op's turn and, unless the caller has left, its ready.
+// startAnswered records what the answer to an op says of its caller's places in lines, and of how full the budget is.
+// If the caller waits in line from now on it sets the op's turn and, unless the caller has left, its ready.
 func (n *Node) startAnswered(o *op) {
+	if o.Kind != wire.Reserve || o.outcome.State == wire.Unsettled {
+		return
+	}
+
 	// An answer without a wait, to a caller that never stood in line, says nothing of lines.
 	t, inLine := o.turn, o.outcome.State == wire.InLine
-	if o.Kind != wire.Reserve || o.outcome.State == wire.Unsettled || t == nil && !inLine && o.outcome.Wait <= 0 {
+	if t == nil && !inLine && o.outcome.Wait <= 0 {
 		return
 	}
 
@@ -261,9 +265,9 @@ func (t *turn) schedule(now time.Time, wait time.Duration, offered bool) {
 	// Callers with other shares do not wait for a caller that comes late: their starts are booked before its own. So
 	// the first of a share, whose turn is near already, comes as soon as it can.
 	near := now.Add(wait - t.horizon)
-	light := t.share != 0 && wait <= t.horizon+maxNear
+	comesSoon := t.share != 0 && wait <= t.horizon+maxNear
 	switch {
-	case t.waits > 1 || light:
+	case t.waits > 1 || comesSoon:
 		t.nearAt = latest(near, t.notBefore)
 		t.comeBy = t.nearAt // if it came later, other callers might book the room before it, again and again
 	case t.share != 0:
@@ -310,7 +314,7 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// add puts a turn into the line, and sets the line's timer for it.
+// add puts a turn into the line, sets the line's timer for it, and has the node listen to messages.
 func (l *line) add(t *turn) {
 	t.lineKey = l.key
 	at, _ := slices.BinarySearchFunc(l.waiters, t, compareTurns)
@@ -340,7 +344,7 @@ func (l *line) add(t *turn) {
 	l.setTimerTo(earliest(l.timerAt, earliest(t.comeBy, l.asksAt())))
 }
 
-// remove takes the i-th waiter out of the line.
+// remove takes the i-th waiter out of the line. The timer stays as it is.
 func (l *line) remove(i int) {
 	t := l.waiters[i]
 	l.waiters = slices.Delete(l.waiters, i, i+1)
@@ -352,8 +356,9 @@ func (l *line) remove(i int) {
 		l.lead = nil
 	}
 
-	// The node listens to messages as long as anybody waits.
 	t.lineKey = ""
+
+	// The node listens to messages as long as anybody waits.
 	if !l.node.NoNews {
 		l.node.Subs.Release()
 	}
@@ -448,7 +453,7 @@ func (n *Node) KeepTurn(b []byte, arrival store.Turn) []byte {
 // RestoreTurn returns the turn of a caller that kept its tickets, in this process or a later one. In the line that
 // gave a ticket the caller goes where it stood. A line that has ended since was older than the line that is there,
 // so the caller goes before all of its class. Without tickets RestoreTurn returns nil. It returns false if the
-// bytes do not hold tickets.
+// bytes do not hold tickets for the charges of b.
 func (n *Node) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool) {
 	if len(kept)%keptSize != 0 {
 		return nil, false
@@ -511,7 +516,7 @@ func (l *line) summon(isSummoned func(*turn) bool) {
 func (l *line) summonAll() { l.summon(func(*turn) bool { return true }) }
 
 // summonNear summons the waiters whose start is within their horizon by the estimates of this node, and with
-// each of them the waiters of its lane that came before it.
+// each of them the waiters of its lane that came before it. In a line with shares it puts off some waiters first.
 func (l *line) summonNear(now time.Time) {
 	if l.hasShares {
 		l.putOff(now)
@@ -540,8 +545,8 @@ func (l *line) putOff(now time.Time) {
 	}
 }
 
-// setTimer sets the timer to when the next waiter is to be summoned, or Redis is to be asked. A line without
-// waiters has no timer, and is forgotten.
+// setTimer sets the timer to when the next waiter is to be summoned, or Redis is to be asked, and finds l.nearAt
+// anew. A line without waiters has no timer, and is forgotten.
 func (l *line) setTimer() {
 	if len(l.waiters) == 0 {
 		if l.timer != nil {
@@ -654,8 +659,8 @@ func (l *line) whenFirstStarts() time.Time {
 	return latest(l.firstStart.Add(-l.first().horizon/4), l.heardAt.Add(askFirst))
 }
 
-// whenHalfIsOver is when half of the wait is over that the first waiter had by the last answer: then the estimate is
-// made anew. A small part of a line does not ask if its first waiter comes soon anyway.
+// whenHalfIsOver returns when the estimate is to be made anew: when half of the wait is over that the first waiter had
+// by the last answer, but not too often and not too rarely. It returns never if the first waiter comes soon anyway.
 func (l *line) whenHalfIsOver() time.Time {
 	// A small part of a line asks more rarely, because other nodes ask, too. But a waiter with a higher cost must show that it lives.
 	first, soonest := l.first(), wire.MinAsk

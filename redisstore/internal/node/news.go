@@ -80,8 +80,8 @@ func (l *line) moveUp(said *wire.Line) {
 		}
 
 		// The waiter's part of the lane's costs tells where its start lies between the first and the last.
-		if all := lane.Joined - lane.Cut; all > 0 && t.number >= lane.Cut {
-			part := float64(t.number+t.cost-lane.Cut) / float64(all)
+		if costs := lane.Joined - lane.Cut; costs > 0 && t.number >= lane.Cut {
+			part := float64(t.number+t.cost-lane.Cut) / float64(costs)
 			wait := lane.First + time.Duration(part*float64(lane.Last-lane.First)).Truncate(time.Microsecond)
 			near := l.heardAt.Add(wait - t.horizon + d)
 			if near.Before(t.nearAt.Add(-sooner)) || l.hasShares && near.After(t.nearAt.Add(minLater)) {
@@ -102,8 +102,8 @@ func laneOf(l *wire.Line, id wire.LaneID) *wire.Lane {
 	return nil
 }
 
-// takeCuts summons the waiters below the cuts of a line, whose turn it is, if now is true. It summons all waiters if id
-// is not that of the line in which they stand.
+// takeCuts summons the waiters below the cuts of a line, whose turn it is, if now is true. It summons all waiters if
+// they stand in a line with a different id. Otherwise it only sets the timer.
 func (l *line) takeCuts(id int64, cuts cuts, now bool) {
 	switch {
 	// The tickets are of a line that is gone: all must ask again.

@@ -125,7 +125,7 @@ type retry struct {
 
 // bookOnce asks Redis once, however often the call has to be made until it is answered. informed says that the
 // fleet has had time to report starts that Redis lost. If it has not, and Redis did lose starts, bookOnce returns
-// a retry.
+// a retry. After an error the caller has lost its place in a line for slots.
 func (n *Node) bookOnce(ctx context.Context, b *store.Booking, informed bool) (store.Grant, retry, error) {
 	o := n.newBooking(wire.Reserve, b)
 	o.Informed = informed
@@ -485,8 +485,8 @@ func (n *Node) ReportNow(ctx context.Context, charges []store.Charge) error {
 // the room. It does not wait for a Redis that has not answered anything for undoSoon.
 const undoSoon = 50 * time.Millisecond
 
-// tell queues an op that gives something back, and waits until it is done, for undoSoon at most. The caller
-// must not use the op and its charges any more.
+// tell queues an op that gives something back, and waits until it is done, for undoSoon at most, less the time for
+// which Redis has not answered already. The caller must not use the op and its charges any more.
 func (n *Node) tell(o *op) {
 	o.joined = time.Now()
 

@@ -266,8 +266,9 @@ func (n *Node) execute(q *queue, b *batch) bool {
 	return true
 }
 
-// deliver ends the ops of a batch, with the error err or with their outcomes, and wakes their callers. What was
-// booked for a caller that has left is given back by the next call.
+// deliver ends the ops of a batch, with the error err or with their outcomes, and wakes their callers. An op that was
+// refused for the MaxWait of other callers does not end: it asks again. What was booked for a caller that has left,
+// and the places of callers that get an error, are given back by the next call.
 func (n *Node) deliver(q *queue, b *batch, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -615,8 +616,9 @@ func (f *fullBudgets) forget(key [16]byte) { delete(f.all, key) }
 // patience returns how long the call of a newcomer may wait for other callers: half of the time until its start but,
 // if the newcomer has a share, no longer than until the start is within its horizon. It is 0 if the newcomer would be
 // refused. Of many newcomers only as many wait as start in half of maxPatience: otherwise a crowd of this program
-// would come before callers of the rest of the fleet.
+// would come before callers of the rest of the fleet. patience counts the newcomers.
 func (f *fullBudgets) patience(o *op, b *store.Booking, now time.Time) time.Duration {
+	// Only a newcomer that asks for a start from now on, and for no slots, waits for company.
 	if o.Kind != wire.Reserve || b.Horizon == 0 || b.Turn != nil || b.Instead != (store.Handle{}) || b.NotBefore > 0 || o.forSlots {
 		return 0
 	}

@@ -94,8 +94,8 @@ func (n *Node) lockRecords(ops []*op) []*lease {
 	return locked
 }
 
-// appendLease appends the lease of a charge to leases that a call reports, unless it is among them. It makes the
-// lease if there is none.
+// appendLease appends the lease of a charge to leases that a call reports, unless it is among them, and counts the call
+// in reporting. It makes the lease if there is none.
 func (n *Node) appendLease(to []*lease, c *store.Charge) []*lease {
 	key := n.Names.Leases(&c.Budget)
 	l := n.leases[key]
@@ -178,7 +178,8 @@ func (l *lease) reported() []wire.Waiter {
 }
 
 // learnReports ends what lockRecords began. It notes what Redis answered to the reports of leases, in a call that was
-// sent for the first time at sent, and sets when each lease is to be renewed. Without an answer replies is nil.
+// sent for the first time at sent, summons the waiters that got slots, and sets when each lease is to be renewed.
+// Without an answer replies is nil.
 func (n *Node) learnReports(leases []*lease, replies []wire.ReportReply, sent time.Time) {
 	received := time.Now()
 	n.mu.Lock()

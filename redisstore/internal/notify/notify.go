@@ -419,7 +419,8 @@ func parseCuts(text string) Message {
 	return t
 }
 
-// parseOwn parses a message on the channel of this node. It returns nil if the message makes no sense.
+// parseOwn parses a message on the channel of this node. It returns nil for an illegible beat, and leaves out illegible
+// arrivals.
 func parseOwn(text string) Message {
 	if nanos, ok := strings.CutPrefix(text, beatMark); ok {
 		n, err := strconv.ParseInt(nanos, 10, 64)

@@ -176,7 +176,8 @@ const (
 )
 
 // Paused passes a pause, or the end of a pause, on to the watches of a budget, the earliest
-// start first, so that their callers book anew in that order.
+// start first, so that their callers book anew in that order. It keeps the message for watches
+// of bookings that are on their way.
 func (ws *Watches) Paused(p Pause) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

@@ -19,11 +19,12 @@ type halves struct {
 // split takes a booking apart.
 func split(b *store.Booking) *halves {
 	h := &halves{whole: b, fleet: *b, node: *b}
-	h.fleet.Charges, h.node.Charges, h.node.Instead = nil, nil, nodePart(b.Instead)
-	h.fleet.Instead = fleetPart(b.Instead)
 
 	// Each half has its own part of the start that is given back, and of the places in line.
+	h.fleet.Instead, h.node.Instead = fleetPart(b.Instead), nodePart(b.Instead)
 	h.fleet.Turn, h.node.Turn = turnsOf(b.Turn)
+
+	h.fleet.Charges, h.node.Charges = nil, nil
 	for i, c := range b.Charges {
 		if c.Node {
 			h.node.Charges, h.inNode = append(h.node.Charges, c), append(h.inNode, i)

@@ -160,7 +160,7 @@ const (
 	HadStart TicketState = 3 // the owner had its start
 )
 
-// Write writes the request down.
+// Write returns the request as a call.
 func (r *BookRequest) Write(b Boundaries, budgets Budgets) *BookCall {
 	w := writers.Get().(*writer)
 	defer w.release()
@@ -315,7 +315,7 @@ func (w *writer) rule(ch *store.Charge) int {
 		w.known = k.append(w.known)
 	}
 
-	// Neighbours with equal limits share one rule.
+	// Neighbours with equal limits share one rule, whose second number says how many share it.
 	if n := len(w.rules); n > 1 && !known && w.rules[n-2] == w.rows[len(w.rows)-2] && equalLimits(w.rules[n-2], ch) {
 		w.ruled.Increase(w.ruleAt + 1)
 	} else {
@@ -348,15 +348,15 @@ func (r *BookRequest) leavesOut(o *Op, ch *store.Charge) bool {
 // with it. Nil means all.
 type chargeIndexes []int
 
-// writtenCharges returns the charges that are written with an operation.
+// writtenCharges returns the indexes of the charges that are written with an operation, or nil if all are.
 func (r *BookRequest) writtenCharges(o *Op) chargeIndexes {
-	left := func(ch store.Charge) bool { return r.leavesOut(o, &ch) }
-	if !slices.ContainsFunc(o.Charges, left) {
+	isLeftOut := func(ch store.Charge) bool { return r.leavesOut(o, &ch) }
+	if !slices.ContainsFunc(o.Charges, isLeftOut) {
 		return nil
 	}
 	at := make(chargeIndexes, 0, len(o.Charges))
 	for i := range o.Charges {
-		if !left(o.Charges[i]) {
+		if !isLeftOut(o.Charges[i]) {
 			at = append(at, i)
 		}
 	}
@@ -644,10 +644,10 @@ func (r *reader) budget(b *BudgetReply) {
 
 	if more&moreGenerations != 0 {
 		b.Generations[1], b.Older = r.generation(), Older{r.next(), r.next()}
-		more := r.count()
-		r.check(more <= Lives-2)
+		further := r.count()
+		r.check(further <= Lives-2) // the first two are read
 
-		for i := range min(more, Lives-2) {
+		for i := range min(further, Lives-2) {
 			b.Generations[2+i] = r.generation()
 		}
 	}

@@ -32,7 +32,8 @@ func (ls Lines) Clone() Lines {
 	return to
 }
 
-// Check takes in a call that was done after those before, and says why its answer is not allowed.
+// Check applies a call to the lines, and returns an error if its answer is not allowed. Calls come in the order in
+// which they were done.
 func (ls Lines) Check(c *Call) error {
 	for key := range c.Limits {
 		l := ls[key]
@@ -47,7 +48,7 @@ func (ls Lines) Check(c *Call) error {
 	return nil
 }
 
-// check takes in what a call says of one line.
+// check applies a call to one line, and returns an error if its answer is not allowed.
 func (l *Line) check(c *Call, key string) error {
 	told := c.Lines[key]
 	id := l.idAfter(c, key, told)
@@ -94,7 +95,8 @@ func (l *Line) hasWaiters() bool {
 	return l.id != 0 && slices.ContainsFunc(l.states, func(s state) bool { return s.waiting(classes) > 0 })
 }
 
-// idAfter returns the line that the call's callers stood in, or joined.
+// idAfter returns the ID of the line after a call: from the reply or, if the reply names no line, from the tickets
+// that it gave, or else the ID before.
 func (l *Line) idAfter(c *Call, key string, told *wire.Line) int64 {
 	if told != nil {
 		return told.ID
@@ -111,7 +113,7 @@ func (l *Line) idAfter(c *Call, key string, told *wire.Line) int64 {
 	return l.id
 }
 
-// outcomes lets the operations of a call happen, and returns what may be so then.
+// outcomes applies the operations of a call to a state, and returns the states that are possible after it.
 func (l *Line) outcomes(s state, c *Call, key string) (ends []state, err error) {
 	s = s.clone()
 	for k := range s.classes {
@@ -147,7 +149,7 @@ func (l *Line) outcomes(s state, c *Call, key string) (ends []state, err error) 
 	return lapses(may, c.Now), nil
 }
 
-// lapses returns what may be so if offers lapse now, or not.
+// lapses returns the states that are possible now, with each offer that may have lapsed kept or lapsed.
 func lapses(all []state, now int64) []state {
 	for k := range classes {
 		for _, s := range all {
@@ -161,7 +163,7 @@ func lapses(all []state, now int64) []state {
 	return all
 }
 
-// agrees says why a reply does not tell of such a state. Then the state has the cuts that are told.
+// agrees returns an error if a reply does not fit a state. It sets the state's cuts to those of the reply.
 func (l *Line) agrees(s *state, told *wire.Line, c *Call, key string) error {
 	if told == nil {
 		if n := s.waiting(classes); n > 0 {

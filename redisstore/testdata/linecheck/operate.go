@@ -7,8 +7,8 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-// operate brings a state behind one operation of a call, which was done at now; at is the index of the
-// charge for the line's row. It returns why an answer to the operation is not allowed.
+// operate applies one operation of a call that was done at now to a state. at is the index of the charge
+// for the line's row. It returns an error if an answer to the operation is not allowed.
 func (l *Line) operate(s *state, op *Op, at int, now int64) error {
 	var held *Ticket
 	for i := range op.Tickets {
@@ -66,8 +66,8 @@ func checkOrder(s *state, op *Op, at int, held *Ticket, o *Outcome, now int64) e
 	return nil
 }
 
-// keepWaiting takes in that a caller is told to wait. held is the caller's ticket, or nil if it gets one. The
-// ticket is set to what the answer says of it.
+// keepWaiting applies an answer by which a caller has to wait. held is the caller's ticket, or nil if it gets one.
+// The ticket is set to what the answer says of it.
 func (c *class) keepWaiting(op *Op, at int, held *Ticket, o *Outcome, cost, id int64) error {
 	i := slices.IndexFunc(o.Tickets, func(t Ticket) bool { return t.Charge == at })
 	if i < 0 {

@@ -60,7 +60,7 @@ type Outcome struct {
 var ErrUnread = errors.New("linecheck: a call that cannot be read")
 
 // Read reads a call of lua/book.lua: the arguments of the command, from the name on, and the
-// reply. It returns nil if the call did nothing, or was done before.
+// reply. It returns nil if the call did nothing, or was done before, and ErrUnread if it cannot read them.
 func Read(args []any, reply string) (c *Call, err error) {
 	defer func() {
 		if recover() != nil { // the call or the reply is shorter than it says
@@ -163,13 +163,13 @@ func (r *request) read(args []any) {
 // operations reads some operations that have nearly all in common.
 func (r *request) operations(in *numbers) {
 	common := Op{Kind: wire.Kind(in.next())}
-	in.skip(5)
+	in.skip(5) // from informed to spread
 	common.Horizon, common.Class, common.Returns = in.next(), int(in.next()), in.next() == 1
 	tickets, charges := in.next(), in.next()
 	for range in.next() {
 		op := common
 		op.Outcomes = []Outcome{{Callers: int(in.next())}} // how many are to be answered
-		in.skip(1)
+		in.skip(1)                                         // the longest wait
 		for range tickets {
 			op.Tickets = append(op.Tickets, ticket(in))
 		}
@@ -179,10 +179,10 @@ func (r *request) operations(in *numbers) {
 			if index > r.slots {
 				c.Key = r.rules[index-r.slots-1]
 			}
-			in.skip(1)
+			in.skip(1) // reserve
 			c.Shadow = in.next() == 1 && common.Kind == wire.Reserve
 			c.Share = uint64(in.next())
-			in.skip(1)
+			in.skip(1) // the weight of the share
 			op.Charges = append(op.Charges, c)
 		}
 		r.Ops = append(r.Ops, op)
@@ -196,10 +196,10 @@ func ticket(in *numbers) Ticket {
 	}}
 }
 
-// answers reads what was answered.
+// answers reads the reply: the outcomes of the operations, and the lines of the rows.
 func (r *request) answers(out *numbers) {
 	if out.rest.At(0) == wire.AllNow {
-		out.skip(1)
+		out.skip(1) // AllNow
 		at := out.next()
 		for i := range r.Ops {
 			o := &r.Ops[i].Outcomes[0]
@@ -211,11 +211,11 @@ func (r *request) answers(out *numbers) {
 		}
 	}
 	for _, key := range r.rows {
-		out.skip(4)
+		out.skip(4) // generation, count, starts that count, the last end
 		more := out.next()
 		if more&1 != 0 {
-			out.skip(4)
-			out.skip(2 * out.next())
+			out.skip(4)              // from g1 to mark
+			out.skip(2 * out.next()) // further generations
 		}
 		if more&2 != 0 {
 			l := &wire.Line{ID: out.next(), Waiting: out.next(), Hurry: out.next(), Soon: wire.Wait(out.next())}
@@ -229,30 +229,30 @@ func (r *request) answers(out *numbers) {
 			if l.HasShares {
 				for range out.next() {
 					l.Lanes = append(l.Lanes, wire.Lane{LaneID: wire.LaneID{Class: out.next(), Share: uint64(out.next())}, Cut: out.next(), Joined: out.next()})
-					out.skip(3)
+					out.skip(3) // the first turn, the last turn, and whether the cut was published
 				}
 			}
 			r.Lines[key] = l
 		}
 	}
 	for range r.slots {
-		out.skip(4)
-		out.skip(out.next())
+		out.skip(4)          // generation, count, programs, when to ask again
+		out.skip(out.next()) // arrivals of called waiters
 	}
 }
 
-// answer reads what was answered to one operation.
+// answer reads the outcomes of one operation, until all of its callers have one.
 func (r *request) answer(out *numbers, op *Op) {
 	left := op.Outcomes[0].Callers
 	op.Outcomes = nil
 	for left > 0 {
 		o := Outcome{Callers: int(out.next()), State: wire.State(out.next()), At: out.next()}
-		out.skip(2)
+		out.skip(2) // held and paused
 		switch {
 		case o.Callers < 1 || o.Callers > left:
 			panic(ErrUnread)
 		case o.State == wire.InLine:
-			out.skip(1)
+			out.skip(1) // when the last may have its turn
 			for range out.next() {
 				o.Tickets = append(o.Tickets, ticket(out))
 			}

@@ -94,7 +94,7 @@ func (t *tx) Put(key string, value []byte, keep time.Duration) {
 	t.put[key] = row{value, t.Now().Add(keep)}
 }
 
-// newest returns the last state of a group, and its number; an empty state and 0 if there is none.
+// newest returns the last state of a group and its number, or an empty state and 0 if there is none.
 func newest(dir string) (n int, last state, err error) {
 	for {
 		names, err := filepath.Glob(path(dir, "*"))

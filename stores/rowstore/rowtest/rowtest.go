@@ -203,7 +203,7 @@ func (g *group) names() {
 // manyRows: a transaction reads and puts as many rows as Options allow, each as large as the row of a budget may be.
 func (g *group) manyRows(n int) {
 	if n <= 0 {
-		n = 256
+		n = 256 // the default of Options.Rows
 	}
 
 	n += 2 // the small rows of the store

@@ -20,7 +20,7 @@ local function pin_until(r, later)
   end
 end
 
--- forward_step finds out whether the server's clock was set forward since the row was seen. It returns three values:
+-- forward_step finds out whether the server's clock was set forward since the row was seen. It returns three values, or a 0 alone:
 --
 --   by how much the clock was set, 0 if it seems that it was not
 --   by how much callers of entries to come may start earlier than in the moved row: it is unknown for how long they slept, or this call is slow, too

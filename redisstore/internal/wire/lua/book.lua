@@ -178,11 +178,11 @@ end
 
 -- Read the rules. Several budgets may share one rule: it is read again for each, because rows change their rules. Several rules may share one row.
 for _ = 1, rule_count do
-  local at, behind = cursor, 0
+  local at, before = cursor, 0
   local u, many, key
   repeat
     cursor = at
-    u, many, key = read_rule(behind)
+    u, many, key = read_rule(before)
     local r = rows[key]
     if not r then
       r = load(KEYS[key], texts[key])
@@ -205,8 +205,8 @@ for _ = 1, rule_count do
       end
       rule_of[key] = u
     end
-    behind = behind + 1
-  until behind == many
+    before = before + 1
+  until before == many
 end
 
 -- Read the budgets of slots, and the program's report of each.

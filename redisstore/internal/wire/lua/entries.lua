@@ -148,6 +148,7 @@ local function is_small(r, max_bytes)
   if size * TRIPLE <= max_bytes or size > MAX_ENTRIES then
     return size <= MAX_ENTRIES
   end
+
   -- They fit even if each of their numbers were the largest.
   local F, L, N = r.F, r.L, r.N
   if size * (2 * packed(2 * (L[size] - F[1])) + packed(r.total)) <= max_bytes then
@@ -399,9 +400,9 @@ end
 -- needs: frame (ceil, floor, frame)
 -- defines: read_rule, window, has_windows, part
 
--- read_rule reads a rule from the frame, which one or several budgets share: behind is how many of these come before the present budget. It
+-- read_rule reads a rule from the frame, which one or several budgets share: before is how many of these come before the present budget. It
 -- returns the rule, how many budgets share it, and the index of the present budget's key.
-local function read_rule(behind)
+local function read_rule(before)
   local key, many, kind, n, span, jitter, pace, tokens, micros, learns, edges
   key, many, kind, n, span, jitter, pace, tokens, micros, learns, edges, cursor = struct.unpack('<ddddddddddd', frame, cursor)
 
@@ -431,7 +432,7 @@ local function read_rule(behind)
 
   return {kind = kind, n = n, span = span, jitter = jitter, pace = pace, learns = learns, rate = rate, cap = n, row = false, tells = tells, adapts = adapts,
     boundaries = boundaries, width = width, unit = unit, pad = 0, tokens = tokens, micros = micros, peak = peak},
-    many, key + behind
+    many, key + before
 end
 
 -- window returns since when starts matter to a start at t, until when a start at t matters, and for how long a start can matter. It returns
@@ -449,6 +450,7 @@ local function window(u, t)
   if t < e[1] or t >= e[k] then
     return nil
   end
+
   -- Halve the range until the boundaries around t are left: always e[i] <= t < e[k].
   while k - i > 1 do
     local middle = floor((i + k) / 2)
@@ -501,7 +503,7 @@ local function read_head(key, at, i)
   local told_in, ago, clock, told, generation, count, g1, n1, _, _, more, list = struct.unpack('<ddddddddddd', frame, at)
   local head = redis.call('GETRANGE', key, '0', HEAD_END)
 
-  -- Skip the lists of the history, which only a repair reads.
+  -- Skip the lists of the history and the number behind them, which only a repair reads.
   local size, samples = struct.unpack('<d', frame, list + PAIR * more)
   at, earlier[i] = samples + PAIR * size + 8, ''
 
@@ -511,7 +513,7 @@ local function read_head(key, at, i)
   end
   texts[i] = head
 
-  -- The long way serves lines.
+  -- The long way serves lines. Number k of the head begins at byte 8 * k - 7.
   if struct.unpack('<d', head, 8 * ROW_LINED - 7) ~= 0 then
     return nil, at
   end

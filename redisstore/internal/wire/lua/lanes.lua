@@ -240,7 +240,7 @@ local function pick(column, kept)
   return picked
 end
 
--- kept_lanes returns the list of the indexes of lanes that are not forgotten.
+-- kept_lanes returns the list of the indexes of lanes that are not forgotten. It raises m.base above the tickets of the others.
 local function kept_lanes(m)
   local L, O, kept = m.left, m.offered, nil
   for i = 1, #L do
@@ -462,7 +462,7 @@ local function is_full(m)
 end
 
 -- lane_for returns the lane of a share in a class. If there is none it makes one or, if there are too many lanes, returns a round. weight and cost are
--- those of the caller.
+-- the caller's.
 function lanes.lane_for(q, class, share, weight, cost)
   local m, c = q.many, lanes.find(q, class, share)
   if c then

@@ -86,7 +86,8 @@ end
 
 -- held_by returns the search in whose line a caller has to stand, nil if it need not wait in a line, and when the caller will have its turn
 -- there. It also returns the latest of the first starts that each row alone has room for, and the index of the charge of that row, 0 if none is
--- later than from. Where the calendar boundaries end, all of these are nil, and a fifth result is the time that the boundaries must reach.
+-- later than from. Where the calendar boundaries end, all of these are nil, and a fifth result is the time that the boundaries must reach. It has
+-- each line offer its room first.
 --
 -- A caller that had its turn in one row and waits in the line of a second one may find the start in the first row far away again, and so on
 -- for ever. So it gets the first start that is possible in both: one such start at a time in each row.
@@ -196,6 +197,7 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
       callers, t_last = stood, turn_at
     end
   end
+
   -- Callers behind this one in the same call do not start before it.
   c.furthest = max(c.furthest or 0, turn_at)
 

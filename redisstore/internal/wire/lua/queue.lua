@@ -346,6 +346,7 @@ end
 -- count counts all of a waiter's cost among the offers of its lane: its turn has come, and it waits for room.
 function queue.count(q, c, w, cost, now)
   local missing = cost - counted(c, w, cost)
+
   -- The waiter was taken out of the count of callers when its offer lapsed, or comes in front.
   if missing == cost then
     queue.joined(q, 1)

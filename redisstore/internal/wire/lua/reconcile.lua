@@ -117,10 +117,11 @@ local function spend(at, cost)
   book(r, at, search_for(u, cost, 0, now, 0, false))
 end
 
--- bucket_left returns how many tokens are left of a bucket now, and books the cost that others have spent. A bucket knows by itself when there will
--- be more. Less than flows in within a second is not worth knowing.
+-- bucket_left returns how many tokens are left of a bucket now. It books the cost that others have spent, and sets from and stop. A bucket knows by
+-- itself when there will be more. Less than flows in within a second is not worth knowing.
 local function bucket_left()
   local believed = tokens_left(now) -- by the row alone
+
   -- The row has forgotten starts around the time at which the upstream counted.
   if asked - u.jitter < r.lost then
     return believed
@@ -154,7 +155,7 @@ local function stated_window()
 end
 
 -- window_left returns how much is left of a window now. It books the cost that others have spent of the window, so that the cost is over when the
--- window is.
+-- window is, and sets from and stop.
 local function window_left()
   local since, spent_at, finish, is_present = stated_window()
   local spent, coming = between(since, finish)

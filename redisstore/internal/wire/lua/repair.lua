@@ -314,6 +314,7 @@ end
 local function repair(r, u, now, seed)
   local h = r.history
   local generation, g1 = r.generation, r.g1
+
   -- An unlimited row counts no starts.
   if u.peak == 0 then
     return

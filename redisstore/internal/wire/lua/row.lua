@@ -75,7 +75,7 @@ end
 local function read(key, head)
   local HEAD_NAMES = struct.unpack(HEAD, head or string.rep('\0', HEAD_SIZE))
 
-  -- The sum of all fractions is 0 only if all numbers but top are whole: infinity and NaN have a fraction that is NaN.
+  -- The sum of all fractions is 0 only if all numbers but top are whole: infinity and NaN have a fraction that is NaN. A line has at most 60 rounds.
   local sound = HEAD_FRACTIONS == 0
     and min(HEAD_TIMES) >= -MAX_NUMBER and max(HEAD_TIMES, HEAD_LENGTHS, top) <= MAX_NUMBER
     and min(HEAD_LENGTHS, HEAD_COUNTS, level) >= 0 and max(HEAD_COUNTS, unit, -unit) <= 64 * MAX_NUMBER

@@ -149,6 +149,7 @@ local function sliding(s, t)
         sum = sum + N[j]
         j = j + 1
       end
+
       -- far is the begin of the run's last entry. The run is empty if the ramp of a short step has no room for the cost at all.
       local far = F[max(j - 1, 1)]
 

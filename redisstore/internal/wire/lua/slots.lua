@@ -385,6 +385,7 @@ local function report(slots, id, seed)
   local m = {id = id, left = LEASE, line = {}}
   slots.n, m.number, m.held, generation, writes, ago, clock, last, m.max_kept, size, cursor =
     struct.unpack('<dddddddddd', frame, cursor)
+
   -- The budget was written when the node heard of it or later, but seems to be older: the clock was set forward.
   if clock ~= ELAPSED_UNKNOWN and generation == slots.generation and writes <= slots.count and slots.passed > ago + STALL then
     elapse(slots, ago)
