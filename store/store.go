@@ -264,8 +264,9 @@ type Grant struct {
 	OK   bool
 	Wait time.Duration // from when Book returns until the start. It is 0 if the start is now.
 
-	// Age is an upper bound on how long before the return of Book the store decided: the time
-	// that its answer may have been on the way.
+	// Age is an upper bound on how much earlier the start may be than Wait says, because the
+	// store's answer, or its clock's, was on the way. Without a start it is an upper bound on
+	// how long before the return of Book the store decided.
 	Age time.Duration
 
 	// Handle names the start for Cancel and Instead. It is zero only for a place in the
