@@ -271,12 +271,17 @@ func TestRunSignals(t *testing.T) {
 		want   string
 	}{{syscall.SIGHUP, "hup\n"}, {syscall.SIGINT, "int\n"}} {
 		require.NoError(t, cmd.Process.Signal(c.signal))
+
+		// A signal that comes right before the shell reads does not end the read, and the shell acts on it afterwards.
+		_, err := in.Write([]byte("\n"))
+		require.NoError(t, err)
 		await(t, out, c.want)
 	}
 
 	require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))
 	require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	_, _ = in.Write([]byte("\n")) // fails if the shell has ended
 	rest, err := io.ReadAll(out)
 	require.NoError(t, err)
 	require.Equal(t, "term\n", string(rest))
