@@ -440,7 +440,7 @@ func (c *Caller) takeAnswer(ctx context.Context, stoodInLine bool) error {
 		return c.refusal(g)
 	}
 
-	// The store decided about half an Age ago.
+	// The store read its clock about half an Age ago. A store that saves what it decides has done so since.
 	if g.Wait > 0 || g.Age > 0 {
 		c.startAt, c.validatedAt = answered+g.Wait, answered-g.Age/2
 		c.countStale()

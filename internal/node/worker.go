@@ -297,14 +297,14 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 	keys = append(keys, heard.News.Moved...)
 
 	// The backend calls the function with the rows, and again after a conflict. It saves the rows that the function has changed.
-	var hadRows time.Time
-	vain := false // no news that came with the rows concern this node
+	var locked time.Time // when the step had the lock of its rows, or before
+	vain := false        // no news that came with the rows concern this node
 	called := time.Now()
 	later, err := k.backend.Step(keys, func(rows Rows) Told {
 		k.state.Lock()
 		defer k.state.Unlock()
 
-		hadRows = rows.Asked()
+		locked = rows.Asked()
 		k.step.begin(rows)
 
 		// Answer confirmations first, while the rows are as the last step has left them.
@@ -340,7 +340,7 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 	switch {
 	case err == nil:
 		// The wait for other nodes is no part of the length.
-		k.noteLength(time.Since(hadRows))
+		k.noteLength(time.Since(locked))
 		k.away.Store(nil)
 		k.endSaved()
 		if len(lines) > 0 {

@@ -402,15 +402,16 @@ func TestP11_NewsBeforeTheWatch(t *testing.T) {
 type waitingNodes struct {
 	*testing.T
 	nodes, callers int
-	n              int           // starts per second
-	open           bool          // callers come at random, 1.2 times as many as the limit allows. Otherwise each comes again when it has started.
-	takes          time.Duration // how long a transaction takes. Zero means a random time, as in a database on a server.
-	polls          bool          // the database cannot wake nodes
-	slower         float64       // how many times as long the trips take as of a database on a server. Zero means once.
-	wakes          time.Duration // for how long a message keeps the server busy, for each node that listens, where slower is set
-	away           time.Duration // the round trip to the database, which is far away. Zero means that it is near.
-	uneven         time.Duration // by how much a way to or from a database that is far away may take longer
-	lasts          time.Duration // for how long the nodes are judged. Zero means orderLasts.
+	n              int                                        // starts per second
+	open           bool                                       // callers come at random, 1.2 times as many as the limit allows. Otherwise each comes again when it has started.
+	takes          time.Duration                              // how long a transaction takes. Zero means a random time, as in a database on a server.
+	polls          bool                                       // the database cannot wake nodes
+	slower         float64                                    // how many times as long the trips take as of a database on a server. Zero means once.
+	wakes          time.Duration                              // for how long a message keeps the server busy, for each node that listens, where slower is set
+	away           time.Duration                              // the round trip to the database, which is far away. Zero means that it is near.
+	uneven         time.Duration                              // by how much a way to or from a database that is far away may take longer
+	meanwhile      func(one *throttle.Limiter, end time.Time) // done beside the callers, with the first node's limiter, or nil
+	lasts          time.Duration                              // for how long the nodes are judged. Zero means orderLasts.
 
 	mu     sync.Mutex
 	random *rand.Rand
@@ -467,6 +468,9 @@ func (f *waitingNodes) play() (transactions int64) {
 	for node := range f.nodes {
 		one, err := throttle.NewLimiter(must(rowstore.New(db, rowstore.Options{})), throttle.Policy{Name: "all", Limit: store.PerSecond(f.n)})
 		require.NoError(f, err)
+		if node == 0 && f.meanwhile != nil {
+			all.Go(func() { f.meanwhile(one, end) })
+		}
 		if f.open {
 			all.Go(func() { f.come(one, node, end) })
 			continue
@@ -631,20 +635,20 @@ func TestP5_OrderBetweenNodes(t *testing.T) {
 	}
 }
 
-// TestP3_FarAway: callers of several nodes use the limit though the database is far away, and no window holds more starts than the limit. A few
-// nodes are judged for a minute, because what they use in 20 s differs by 1.5 % from one time to the next, and so is at times below the bound.
+// TestP3_FarAway: callers of several nodes use the limit though the database is far away, and no window holds more starts than the limit. Few
+// nodes are judged for a minute, because what is used in 20 s differs by up to 5 % from one time to the next: the bounds are 2 to 4 % below the least of forty runs.
 func TestP3_FarAway(t *testing.T) {
 	for _, c := range []struct {
 		*waitingNodes
 		least float64 // the used part of the limit
 	}{
-		{&waitingNodes{nodes: 4, callers: 16, n: 40, away: 40 * time.Millisecond, lasts: time.Minute}, 0.93},
-		{&waitingNodes{nodes: 4, callers: 16, n: 40, away: 40 * time.Millisecond, lasts: time.Minute, polls: true}, 0.93},
-		{&waitingNodes{nodes: 4, callers: 16, n: 40, away: 40 * time.Millisecond, uneven: 10 * time.Millisecond, lasts: time.Minute}, 0.93},
+		{&waitingNodes{nodes: 4, callers: 16, n: 40, away: 40 * time.Millisecond, lasts: time.Minute}, 0.94},
+		{&waitingNodes{nodes: 4, callers: 16, n: 40, away: 40 * time.Millisecond, lasts: time.Minute, polls: true}, 0.94},
+		{&waitingNodes{nodes: 4, callers: 16, n: 40, away: 40 * time.Millisecond, uneven: 10 * time.Millisecond, lasts: time.Minute}, 0.92},
 		{&waitingNodes{nodes: 4, callers: 16, n: 40, away: 40 * time.Millisecond, uneven: 20 * time.Millisecond, lasts: time.Minute}, 0.91},
-		{&waitingNodes{nodes: 16, callers: 4, n: 40, away: 40 * time.Millisecond}, 0.92},
-		{&waitingNodes{nodes: 16, callers: 4, n: 40, away: 40 * time.Millisecond, uneven: 10 * time.Millisecond}, 0.88},
-		{&waitingNodes{nodes: 16, callers: 4, n: 40, away: 40 * time.Millisecond, polls: true}, 0.92},
+		{&waitingNodes{nodes: 16, callers: 4, n: 40, away: 40 * time.Millisecond}, 0.87},
+		{&waitingNodes{nodes: 16, callers: 4, n: 40, away: 40 * time.Millisecond, uneven: 10 * time.Millisecond}, 0.87},
+		{&waitingNodes{nodes: 16, callers: 4, n: 40, away: 40 * time.Millisecond, polls: true}, 0.86},
 	} {
 		f := c.waitingNodes
 		t.Run(f.String(), func(t *testing.T) {
@@ -663,6 +667,39 @@ func TestP3_FarAway(t *testing.T) {
 					require.Greater(t, f.starts[i].start.Sub(f.starts[i-f.n].start), time.Second, "more starts in a window than the limit")
 				}
 			})
+		})
+	}
+}
+
+// TestP11_FarAway: a penalty is stored in a database that is far away while callers of several nodes wait. A round trip and 5 ms later nobody starts, whether the
+// database sends messages or callers learn of the penalty when they confirm their starts.
+func TestP11_FarAway(t *testing.T) {
+	const away, penalty = 40 * time.Millisecond, 3 * time.Second
+	for _, polls := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			f := &waitingNodes{T: t, nodes: 4, callers: 16, n: 40, away: away, polls: polls, lasts: 5 * time.Minute}
+			var late time.Duration
+			f.meanwhile = func(one *throttle.Limiter, end time.Time) {
+				for random := rand.New(rand.NewPCG(11, 45)); time.Until(end) > 2*penalty; {
+					time.Sleep(2*penalty + time.Duration(random.Int64N(int64(2*time.Second))))
+					require.NoError(t, one.Pause(t.Context(), "", penalty))
+					stored := time.Now().Add(-away / 2) // the answer was on its way for that long
+					time.Sleep(penalty / 2)
+
+					f.mu.Lock()
+					for _, s := range f.starts {
+						if !s.start.After(time.Now()) {
+							late = max(late, s.start.Sub(stored))
+						}
+					}
+					f.starts = f.starts[:0]
+					f.mu.Unlock()
+				}
+			}
+			f.random = rand.New(rand.NewPCG(45, 45))
+			f.play()
+			t.Logf("polls %v: somebody starts %v after a penalty was stored", polls, late)
+			require.LessOrEqual(t, late, away+5*time.Millisecond)
 		})
 	}
 }
