@@ -704,6 +704,38 @@ func TestP11_FarAway(t *testing.T) {
 	}
 }
 
+// TestP3_NoticeFarAway: a caller in the line of a database that is far away is served at once, because another gives its start back. When it hears of its own start that
+// is not past, so only the clock is in doubt, by a round trip.
+func TestP3_NoticeFarAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newServed(45)
+		s := must(rowstore.New(&distant{served: d, way: 20 * time.Millisecond}, rowstore.Options{}))
+		ask := func(turn store.Turn) (*store.Booking, store.Grant) {
+			k := &store.Booking{Charges: []store.Charge{hourly(1)}, MaxWait: store.AnyWait, Horizon: time.Second, Turn: turn}
+			g, err := s.Book(t.Context(), k)
+			require.NoError(t, err)
+			return k, g
+		}
+
+		k, has := ask(nil)
+		for i := range 20 {
+			_, waits := ask(nil)
+			require.NotNil(t, waits.Ready)
+			s.Cancel(k, has)
+			<-waits.Ready
+			k, has = ask(waits.Turn)
+			require.True(t, has.OK)
+
+			// The first steps find out how long it takes to save.
+			if i > 10 {
+				require.LessOrEqual(t, has.Age, 41*time.Millisecond)
+			}
+		}
+		s.Cancel(k, has)
+		time.Sleep(time.Minute)
+	})
+}
+
 // TestP4_SlotsFarAway: a caller that was called because a slot is free, in a database that is far away, has the slot by its next question, however long
 // steps take to be saved.
 func TestP4_SlotsFarAway(t *testing.T) {
