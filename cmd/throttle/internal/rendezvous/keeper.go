@@ -36,6 +36,18 @@ func (p process) lives() bool {
 	return err == nil && now == p
 }
 
+// awaitEnd returns when the process has ended. notice awaits a notice of the kernel: see awaitNotice. The process is asked
+// for again and again if there is none.
+func (p process) awaitEnd(notice func(process) error) {
+	err := notice(p)
+	for err != nil && p.lives() {
+		time.Sleep(looks)
+	}
+}
+
+// looks is how often awaitEnd asks whether a process lives, without notices.
+const looks = 100 * time.Millisecond
+
 // A state is the knowledge that a keeper leaves to its successor.
 type state struct {
 	Address string    `json:"address"`
@@ -178,7 +190,8 @@ func (k *keeper) begin(first int) (net.Listener, error) {
 
 // watch removes a member when it ends.
 func (k *keeper) watch(p process) {
-	p.awaitEnd()
+	p.awaitEnd(awaitNotice)
+
 	k.mu.Lock()
 	defer k.mu.Unlock()
 

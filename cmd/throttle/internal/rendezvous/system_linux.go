@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,19 +32,15 @@ func bornOf(pid int) (string, error) {
 	return string(fields[born]), nil
 }
 
-// awaitEnd returns when the process has ended.
-func (p process) awaitEnd() {
+// awaitNotice returns nil when the kernel tells that the process has ended, or an error if the kernel cannot tell: Linux
+// before 5.3, a sandbox, no free descriptor.
+func awaitNotice(p process) error {
 	fd, err := unix.PidfdOpen(p.PID, 0)
-	switch {
-	case err == syscall.ESRCH:
-		return
-
-	// Linux before 5.3, or a sandbox.
-	case err != nil:
-		for p.lives() {
-			time.Sleep(looks)
-		}
-		return
+	if err == syscall.ESRCH {
+		return nil
+	}
+	if err != nil {
+		return err
 	}
 
 	defer unix.Close(fd)
@@ -54,13 +49,11 @@ func (p process) awaitEnd() {
 	for p.lives() {
 		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1)
 		if err != unix.EINTR {
-			return
+			return err
 		}
 	}
+	return nil
 }
-
-// looks is how often a kernel without pidfd is asked whether a process lives.
-const looks = 100 * time.Millisecond
 
 // Own returns a listener that closes the connections of other users of this machine: their processes can reach the
 // loopback, and could use up the limits. If the system does not say whose a connection is, Own tells so, and returns l.
