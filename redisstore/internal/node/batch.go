@@ -54,7 +54,7 @@ func mergeable(a, b int64) bool {
 func newBatch(ops []*op, number int64) *batch {
 	b := &batch{ops: ops, number: number}
 
-	// The order of the ops matters if one needs several budgets, or has a place.
+	// The order of the ops matters if an op needs several budgets, or has a place.
 	if len(ops) == 1 || slices.ContainsFunc(ops, func(o *op) bool { return len(o.Charges) > 1 || o.hasPlace() }) {
 		b.merge(0, len(ops))
 		return b
@@ -217,7 +217,7 @@ func (n *Node) try(b *batch, await func(*conn.Exchange) (wire.Frame, error)) err
 	return nil
 }
 
-// send sends a copy of a batch's call. All copies have the same number until the lease of its slots is over.
+// send sends a copy of a batch's call. All copies have the same number until the leases that the call reports are over.
 func (n *Node) send(b *batch) {
 	now := time.Now()
 	if b.sent.IsZero() {

@@ -74,7 +74,8 @@ func compareTurns(a, b *turn) int {
 
 // join takes the caller of an op out of the lines in which it waits, gives its tickets to the op, and sets the op's
 // patience. It gives up places that are of no use to the booking. It summons the waiters for the same budgets whose
-// start is near: they share the op's call.
+// start is near: they share the op's call. Without a horizon the op gets no tickets. Then, or if it gives something
+// back, it summons nobody.
 func (n *Node) join(o *op, b *store.Booking) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -286,6 +287,7 @@ func (l *line) hasLane(id wire.LaneID) bool {
 // setComeBy sets nearAt, and comeBy a little later: within the horizon there is time for several answers of
 // Redis.
 func (t *turn) setComeBy(near time.Time) {
+	// The delay is in near already, so the caller comes half of its horizon before its start at the latest.
 	spare := t.horizon/2 - summonDelay
 
 	// A caller with a share may come later: Redis would summon it a third of the horizon before its start.

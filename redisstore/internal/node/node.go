@@ -137,7 +137,7 @@ func (n *Node) bookOnce(ctx context.Context, b *store.Booking, informed bool) (s
 
 	// Redis lost data, and waits for the nodes to report the starts that they know.
 	if o.outcome.State == wire.Unsettled {
-		return store.Grant{}, retry{o.joined, wire.Wait(max(1, o.outcome.Wait))}, nil
+		return store.Grant{}, retry{o.joined, wire.Wait(max(1, o.outcome.Wait))}, nil // not 0, which means no retry
 	}
 	return n.grant(o), retry{}, nil
 }
@@ -256,8 +256,7 @@ func keepOp(k wire.Kind, charges ...store.Charge) *op {
 }
 
 // newReport returns an op that asks for nothing, so that a call is made that carries the reports of the charges'
-// leases. The op keeps the charges. Its call is made again after a failure only as long as do or tell waits for
-// the op.
+// leases. The op keeps the charges. After a failure its call is made again only for do or tell: see isAwaited.
 func newReport(charges ...store.Charge) *op {
 	o := keepOp(wire.Cancel, charges...)
 	o.joined = time.Time{}
@@ -332,7 +331,8 @@ func (o *outcome) repeated() bool { return !o.since.IsZero() }
 const nearServer = time.Millisecond
 
 // grant returns what became of an op, for its caller. If the answer was on its way for more than nearServer, the
-// wait for the start follows from the offset of the server's clock, where that is known more exactly.
+// age of the grant and the wait for the start follow from the offset of the server's clock, where that is known
+// more exactly. The wait does not become 0, which would say that the caller holds its slots.
 func (n *Node) grant(o *op) store.Grant {
 	out := &o.outcome
 	g := o.grant()

@@ -354,7 +354,7 @@ func (n *Node) isolate(q *queue, b *batch) {
 // any more, and sweeps a queue in which most callers have left.
 func (q *queue) noteLeft() {
 	q.leavers++
-	if q.leavers > 100 && q.leavers > len(q.ops)/2 {
+	if q.leavers > 100 && q.leavers > len(q.ops)/2 { // fewer are left to the next call, which sweeps
 		q.sweep()
 	}
 

@@ -12,8 +12,8 @@ local function is_late(now, due)
   return due ~= 0 and now - due > STALL
 end
 
--- pin_until keeps the places of all that was booked before now taken, also when they are cancelled: up to the last start, or a mark that is
--- later by a time.
+-- pin_until freezes all starts that are booked, and marks that are later than the last start by at most the time later, or 0 if it is left out:
+-- they stay booked when they are cancelled.
 local function pin_until(r, later)
   if r.size > 0 then
     r.frozen = max(r.frozen, latest(r) + (later or 0))
@@ -81,7 +81,7 @@ end
 -- widen_pending lets the entries to come of an open row begin earlier by a length of time, but not before now. It joins entries that touch then.
 local function widen_pending(r, now, by)
   local F, L, i = r.F, r.L, r.size
-  while i > 0 and (L[i] > now or F[i] >= now) do -- no two entries begin together
+  while i > 0 and (L[i] > now or F[i] >= now) do -- also an entry that begins now: no two entries begin together
     F[i] = min(F[i], max(now, F[i] - by))
     touch(r, i)
     if i < r.size and F[i + 1] <= L[i] then
@@ -91,8 +91,8 @@ local function widen_pending(r, now, by)
   end
 end
 
--- carry_over leaves the first few entries as they are, which is a number, and joins all others that are over into one entry that ends now. The upstream's
--- window that has counted the joined entries may still last, although it is over by the clock that was set.
+-- carry_over joins all entries that are over, except the first ones, whose number is few, into one entry that ends now. The upstream's window that has
+-- counted the joined entries may still last, although it is over by the clock that was set.
 local function carry_over(r, now, few)
   open(r)
   local i = after(r, now) - 1
@@ -114,7 +114,8 @@ local function step(r, now, shift, asleep, u)
   touch(r, 1)
   local F, L = r.F, r.L
 
-  -- In a fixed window, entries up to few are in windows that are over. Entries behind reach still end where they did.
+  -- In a fixed window, entries up to few are in windows that are over. Entries behind reach still end where they did. The boundaries may not go
+  -- back to when the row was seen.
   local few, reach = 0, r.size
   if u.boundaries then
     few = after(r, window(u, r.seen) or r.seen - r.span) - 1
@@ -189,7 +190,7 @@ local function remember(r, now, since, keep, u)
   end
 end
 
--- is_over reports whether no start to come can share an interval with an entry that ends at last, and none has to stay behind it.
+-- is_over reports whether no start to come can share an interval with an entry that ends at last, or has to stay behind it as behind a probe.
 local function is_over(r, last, now)
   return last + r.span <= now and (last < r.paused or now >= r.paused + r.probe)
 end
@@ -200,7 +201,8 @@ local function prune(r, now, u)
     return
   end
 
-  -- Drop up to four entries without reading the row. Only buckets need the costs that forget is given, which are not known here.
+  -- Drop up to four entries without reading the row. Only buckets need the costs that forget is given, which are not known here. A row with a line
+  -- is read as a whole anyway, and pop needs a second entry.
   if not r.F and r.lined == 0 and r.size > 1 and has_windows(u) and r.unit == 0 and r.last + r.span > now then
     for _ = 1, 4 do
       forget(r, r.old, 0, u)
@@ -302,7 +304,7 @@ function penalty.repeated(r, left)
   return left + penalty.remembered(r) > 0 and max(0, r.times - 1) or 0
 end
 
--- grown returns an upper bound on the length of a penalty that is met again: one of five seconds grows to at most five times as long.
+-- grown returns an upper bound on the length of a penalty that is met again: a penalty of five seconds grows to at most five times as long.
 local function grown(length)
   length = min(length, MAX_GROWN)
   return min(length * floor(length / 1000000), MAX_GROWN)
@@ -349,7 +351,7 @@ function penalty.shut(r, left, length, refused, took)
 end
 end
 
--- is_free reports whether a rule is unlimited and its row closes nothing: then the row holds no start, and counts none.
+-- is_free reports whether a rule is unlimited, and its row has no note for it and closes nothing: then the row counts no start of the rule.
 local function is_free(u, r)
   return u.peak == 0 and r.paused + r.probe <= now and r.opens <= now and not (u.tells and r.told > 0)
 end
@@ -409,7 +411,7 @@ local function used(r, mark, u)
     return u.rate
   end
   local since = window(u, mark)
-  local before = u.boundaries and window(u, window(u, r.seen) - 1)
+  local before = u.boundaries and window(u, window(u, r.seen) - 1) -- when the window before the present one began
   if not since or (before and mark < before) then
     return 0
   end
@@ -445,7 +447,8 @@ local function believed(level, from)
   return level < from / 2 and from * 3 / 4 or level
 end
 
--- learn lowers the ceiling, if the refusal of the start at mark is evidence, and returns the height before and after, in thousandths.
+-- learn lowers the ceiling, if the refusal of the start at mark is evidence, and returns the height before and after, in thousandths, or 0 and 0 if
+-- the rule does not learn.
 function ceiling.learn(r, mark, u, now)
   if u.learns == 0 then
     return 0, 0
@@ -520,8 +523,9 @@ function note.obey(r, now, u)
   end
 end
 
--- tell records a limit that an answer told, of n starts in a window, and reports whether the row's note has changed. A limit that is no tighter
--- replaces the note only when no answer has told the note for a window, and for a minute: where answers disagree, the tightest counts.
+-- tell records a limit that an answer told, of n starts in a window, and reports whether the row's note has changed. The limit of the note only renews
+-- the note's time. A limit that is no tighter replaces the note only when no answer has told the note for a window, and for a minute: where answers
+-- disagree, the tightest counts.
 function note.tell(r, now, n, window)
   if not is_note(n, window) then
     return false
@@ -642,7 +646,7 @@ if is_late(now, due) then
 end
 
 local slots = load_slots(KEYS[1], now)
-check_generation(slots, 0, 0, now)
+check_generation(slots, 0, 0, now) -- the call has no random number, so the time is the name of a new generation
 local old = slots.pause -- for how long the budget was still closed before this call
 if lift == 1 then
   slots.ends = 0

@@ -85,8 +85,8 @@ if record then
   _, decided, _, recorded = struct.unpack('<dddd', record)
 end
 
--- If the answer to this call was lost, give it again; its times are those of decided. If the program has made a later call since, nobody waits
--- for this one.
+-- If the answer to this call was lost, give it again, behind its first three numbers; its times are those of decided. If the program has made a
+-- later call since, nobody waits for this one.
 if recorded == call then
   return struct.pack('<ddd', DONE, now, decided) .. string.sub(record, 25)
 elseif recorded > call then
@@ -124,8 +124,9 @@ end
 
 local LINE_AGAIN = 1000000 -- a gate with a line is looked at again after this time
 
--- shut_for returns for how long the gate of a key stays shut, in microseconds, or 0 if it is open. A line in which callers may still wait
--- also shuts the gate, and so does a clock that was set back: the program then makes the call again with the row.
+-- shut_for returns for how long the gate of a key stays shut, in microseconds, or 0 if it is open. A gate without a row is shut as long as the
+-- program knows. A row shuts its gate until the probe after its pause is over, and until opens. A line in which callers may still wait also shuts
+-- the gate, and so does a clock that was set back: the program then makes the call again with the row.
 local function shut_for(key)
   local head = stored(key)
   if not head then
@@ -158,6 +159,7 @@ end
 --     search (search_for, earliest), short (texts), slots (set_aside)
 -- defines: rows, rules, rule_of, all_slots, histories, is_to_be_closed, passes_by, charges, find
 
+-- rule_of has, by key, the last rule of each row that is not passed by.
 local rows, rules, rule_of, all_slots, histories = {}, {}, {}, {}, {}
 for i = 2, budgets do
   histories[i] = read_history(recorded)
@@ -169,8 +171,9 @@ local function is_to_be_closed(r)
   return closed[r.key] and (r.history.outdated or not r.stored)
 end
 
--- passes_by reports whether rule u is unlimited and its row r closes nothing: then the row is left as it is, like an open gate. A pause that may
--- only seem to be over, because the clock was set forward, still closes the row.
+-- passes_by reports whether rule u is unlimited, and its row r has no line and closes nothing: then the row is left as it is, like an open gate. A
+-- row is not passed by if the clock was set back, if its pause may only seem to be over, because the clock was set forward, or if the server forgot
+-- a pause of it.
 local function passes_by(u, r)
   return is_free(u, r) and r.lined == 0 and now >= r.seen and (r.paused == 0 or forward_step(r, now) == 0)
     and not is_to_be_closed(r)
@@ -254,7 +257,7 @@ local function find(list, from, t, held)
   local unmoved = 0 -- how many charges were asked since one moved the start
   local k, size = 1, #list -- the charge that is asked next
 
-  -- The charge that has set t knows already that it has room then, so the next one is asked first.
+  -- The charge at held has room at t already, so the charge behind it is asked first.
   for i, s in ipairs(list) do
     if s.index == held then
       k = i % size + 1
@@ -342,7 +345,7 @@ local function first_start(list, claims, callers, from, want, min_start, by)
     t, held, paused = find(list, open_at, open_at, 0)
   end
 
-  -- There is no room for all: look for a start of one caller, with its cost alone.
+  -- There is no room for all: look for a start of one caller, with its cost alone. The callers behind it are not tried together any more.
   if t ~= open_at then
     many, want.together = 1, false
     for _, s in ipairs(list) do
@@ -420,6 +423,7 @@ local function start(list, claims, callers, arrival, from, max_wait, want, min_s
     leave_line(claims, arrival)
   end
 
+  -- No start is booked farther ahead than FARTHEST, however long the caller would wait.
   if t - now > min(FARTHEST, max_wait) then
     quit(list, want)
     answer(FIVE, callers, REFUSED, t, held, paused)
@@ -460,8 +464,8 @@ local function start(list, claims, callers, arrival, from, max_wait, want, min_s
   return many
 end
 
--- serve serves equal callers: it books one start for each, or puts them in line if their start is beyond their horizon, or if they would pass
--- others. It returns nil, or the time that the calendar boundaries must reach, if they end too early.
+-- serve serves equal callers: it books one start for each, puts them in line if their start is beyond their horizon, or if they would pass others,
+-- or refuses them. It returns nil, or the time that the calendar boundaries must reach, if they end too early.
 local function serve(list, claims, callers, arrival, from, max_wait, want)
   want.together, want.fresh = callers > 1, not next(want.tickets)
   if want.horizon > 0 then
@@ -494,7 +498,8 @@ local function serve(list, claims, callers, arrival, from, max_wait, want)
   end
 end
 
--- untail notes that a start at t was given back: callers no longer keep behind starts at t or later, so that one of them can take the place.
+-- untail notes that a start at t was given back: callers no longer keep behind starts at t or later, so that a caller can take its place. It may
+-- have been the row's pin, and waiters are told once more whose turn it is.
 local function untail(r, t)
   r.t1, r.t2, r.t3 = min(r.t1, t - 1), min(r.t2, t - 1), min(r.t3, t - 1)
   if r.pin == t then
@@ -504,7 +509,7 @@ local function untail(r, t)
 end
 
 -- trim_tails notes that a past start at t was taken out, because its caller books again at once: later callers still keep behind the starts that are
--- booked, but behind no time after the last of them. Nobody can start as early as t, and all callers in line would pass those that are booked already.
+-- booked, but behind no time after the last of them. After untail callers in line would pass those that are booked: nobody can start as early as t.
 local function trim_tails(r, t)
   local last = latest(r)
   r.t1, r.t2, r.t3 = min(r.t1, last), min(r.t2, last), min(r.t3, last)
@@ -546,7 +551,7 @@ local function settle(s, booked)
     t = t + s.each * s.rule.unit
   end
 
-  -- A higher cost closes the row of a leaky bucket for no longer.
+  -- A higher cost closes the row of a leaky bucket for no longer than FARTHEST.
   if s.rule.unit > 0 then
     cost = min(cost, ceil(FARTHEST / s.rule.unit))
   end

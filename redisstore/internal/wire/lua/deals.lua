@@ -389,7 +389,8 @@ local function without_offer(m, class)
 end
 
 -- span_of returns the range of the turns of the waiters of a class that have no offer: their first and last turn, from now on, and the ranks of these
--- two. All other turns lie evenly between, by their ranks. before is the cost that waits in higher classes.
+-- two. All other turns lie evenly between, by their ranks. The range also has the weights of the lanes of these waiters, and in how long the first
+-- of all waiters of the class may start. before is the cost that waits in higher classes.
 local function span_of(q, u, class, before, now)
   local m = q.many
   local rest, offered, weights = without_offer(m, class)

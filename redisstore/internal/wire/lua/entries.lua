@@ -128,7 +128,7 @@ end
 do
 -- packed returns an upper bound on how many bytes a number takes in MessagePack.
 local function packed(number)
-  -- A negative number takes as much as a positive one of twice its size.
+  -- A negative number takes as much as a positive one of twice its size. Only numbers down to -32 take a single byte, so count two at least.
   if number < 0 then
     number = max(128, -2 * number)
   end
@@ -149,7 +149,7 @@ local function is_small(r, max_bytes)
     return size <= MAX_ENTRIES
   end
 
-  -- They fit even if each of their numbers were the largest.
+  -- They fit even if each of their numbers were the largest. Twice the time, because a distance below 0 counts double in packed.
   local F, L, N = r.F, r.L, r.N
   if size * (2 * packed(2 * (L[size] - F[1])) + packed(r.total)) <= max_bytes then
     return true
@@ -166,7 +166,7 @@ end
 -- last entry, because the others decide the next booking. A start that has come is never joined with a start to come, which may yet be cancelled.
 function bound(r)
   open(r)
-  local max_bytes = ENTRY_BYTES - r.named - min(r.lined, MAX_PLAIN)
+  local max_bytes = ENTRY_BYTES - r.named - min(r.lined, MAX_PLAIN) -- a line with shares has bytes of its own: see MAX_SHARED
   if is_small(r, max_bytes) then
     return
   end
@@ -335,8 +335,8 @@ local function split(r, first, last, rest, t, s)
   end
 end
 
--- remove takes the booking of search s at t out again, and reports whether it could. It takes nothing out if the row may have forgotten the booking:
--- an entry that overlaps it may hold only starts of other callers.
+-- remove takes the booking of search s at t out again, and reports whether it could. A frozen booking stays. So does a booking that the row may have
+-- forgotten: an entry that overlaps it may hold only starts of other callers.
 function remove(r, t, s)
   if t <= r.frozen or t + s.length <= r.lost then
     return false
@@ -496,8 +496,8 @@ local texts = {} -- the stored heads of the rows, by the index of the row's key
 local earlier = {} -- the stored names of their generations before the last two, by the same index
 do
 -- read_head reads the head of a key's row and, at a place in the frame, the program's history of the row: see repair.lua. It notes the head in
--- texts[i], and the stored names of generations in earlier[i]. It returns the head as a list, or nil if the row has a line, needs a repair or is no
--- row; and where the history of the next budget begins.
+-- texts[i], and the stored names of generations in earlier[i]. It returns the head as a list, or nil where the long way must look: the row has a line
+-- or lacks starts, the clock was set, or the names are cut off; and where the history of the next budget begins.
 local function read_head(key, at, i)
   -- told_in is the number of the call whose answer told the program of the row.
   local told_in, ago, clock, told, generation, count, g1, n1, _, _, more, list = struct.unpack('<ddddddddddd', frame, at)
@@ -507,7 +507,7 @@ local function read_head(key, at, i)
   local size, samples = struct.unpack('<d', frame, list + PAIR * more)
   at, earlier[i] = samples + PAIR * size + 8, ''
 
-  -- A row without a head is new, unless the program knows starts of it.
+  -- A row without a head is new, and has a head of zeros, unless the program knows starts of it.
   if #head ~= HEAD_SIZE then
     return generation == 0 and {struct.unpack(HEAD, string.rep('\0', HEAD_SIZE))} or nil, at
   end
@@ -539,6 +539,7 @@ end
 -- is_plain reports whether a booking now under a sliding window only appends a start to a row with the head v: no history is missing, no other limit
 -- and no ceiling counts, no start is to come, and no penalty or slow start lasts. See age.lua, search.lua and book.lua.
 local function is_plain(v, span)
+  -- Each of the two steps of a slow start takes at most a span, and at most half of the ban.
   return (v[ROW_SPAN] == span or v[ROW_SEEN] == 0) and v[ROW_LOST] <= now - span and v[ROW_UNIT] == 0 and v[ROW_FIRST] <= now
     and v[ROW_OPENS] <= now and v[ROW_TOP] == 0 and max(v[ROW_T1], v[ROW_T2], v[ROW_T3]) <= now
     and (v[ROW_PAUSED] == 0 or v[ROW_PAUSED] + max(min(SLOW_STEPS * span, v[ROW_BAN]), v[ROW_PROBE]) <= now)
@@ -651,7 +652,8 @@ for i = simple and budgets + 1 or #KEYS + 1, #KEYS do
   simple = simple and redis.call('GETRANGE', KEYS[i], '0', '0') == ''
 end
 
--- Read all heads. No budget may have a line, or need a repair. All lists are by the index of the budget's key.
+-- Read all heads. No budget may have a line, or need a repair. All lists are by the index of the budget's key, and begin with places for a few: a
+-- table that grows is expensive.
 local heads, limits, spans = {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}
 local bodies, pushed = {}, {}
 local at = cursor
@@ -709,7 +711,7 @@ while simple and at <= #frame do
     for _ = 1, count do
       local i, cost, reserve, shadow
       i, cost, reserve, shadow, _, _, at = struct.unpack('<dddddd', frame, at)
-      i, cost = i + 1, callers * cost
+      i, cost = i + 1, callers * cost -- each budget has one rule, and the first key is the record
       local v = heads[i]
       simple = simple and i > 1 and shadow == 0 and v[ROW_TOTAL] + cost <= limits[i] - reserve
       if not simple then

@@ -59,7 +59,7 @@ end
 for i = 3, #v, 4 do
   local name, heard, divisor, knew = v[i], v[i + 1], v[i + 2], v[i + 3]
   if name == me then
-    -- A heartbeat that is too late changes nothing: the node stays as it was.
+    -- After a look, or a heartbeat that is too late, the node stays as it was.
     if not counts then
       mine = {name, heard, divisor, knew}
     end

@@ -18,6 +18,7 @@
 --   passed    by class: the virtual time when the line was read, counted in the same way
 --   rounds    how many lanes are rounds
 --   more      how many bytes the known tags and the rounds take
+--   full      whether the line has so many bytes, besides these and what lanes were served, that it gets no new lanes
 --   base      the ticket of a new lane: not below any ticket of a lane that was forgotten
 --   virtual   by class: the virtual time. Stored finish tags are counted from it.
 --   sum       by class: the cost that waits in all lanes
@@ -215,7 +216,7 @@ function lanes.read(r, v)
   return q
 end
 
--- is_idle reports whether the lane at an index can be forgotten: nobody waits there, and its tag is not ahead of lanes that wait.
+-- is_idle reports whether the lane at an index can be forgotten: it is of a share, nobody waits there, and its tag is not ahead of lanes that wait.
 local function is_idle(m, i)
   local class = m.class[i]
   local empty = i > CLASSES and m.left[i] <= 0 and m.offered[i] <= 0
@@ -408,7 +409,8 @@ end
 -- is_round reports whether a lane is a round.
 function lanes.is_round(c) return c.share >= FIRST_ROUND end
 
--- new_lane adds a lane for a share in a class with that finish tag, and returns it. Its tickets are above all tickets of lanes that were forgotten.
+-- new_lane adds a lane for a share in a class with that finish tag, and returns it. All tickets of lanes that were forgotten are below its cut, as if
+-- their offers had lapsed now.
 local function new_lane(m, class, share, tag)
   local c = queue.unused()
   c.joined, c.cut, c.told, c.lapsed, c.round = m.base, m.base, m.base, m.base, m.base > 1 and now or 0

@@ -33,13 +33,13 @@ function read_tickets(count)
 end
 
 -- ticket_of returns a caller's ticket w in the line of search s, the line q, and the caller's lane c. Each is nil, or false, if there is none. A
--- ticket of another line, or of a lane that was forgotten, is void.
+-- ticket of another line, or of a share that has no lane, is void.
 local function ticket_of(want, s)
   local w, q = want.tickets[s.index], queue.of(s.row)
   local is_of_line = w and q and w.id == q.id
   local c = q and queue.lane(q, want.class, is_of_line and w.share or s.share)
 
-  -- The tickets of a forgotten lane are not below the next ticket of a lane that was made since.
+  -- A ticket that the lane has not given yet is void, too: kept tickets come from outside, see docs/internals/places.md.
   local is_valid = is_of_line and c and w.ticket < c.joined
   return is_valid and w or nil, q, c
 end
@@ -70,7 +70,8 @@ local function turn_in(want, s, from, alone, ahead, w, c)
     t = max(t, turn.at(s.rule, s.reserve, from, s.each, before + s.each))
   end
 
-  -- A slow start has room for a part of those ahead only, which turn.at does not know: look for a start with the cost of all.
+  -- A slow start has room for a part of those ahead only, which turn.at does not know: look for a start with the cost of all, or of as many as the
+  -- limit ever lets start together.
   if ahead > 0 and s.row.paused > 0 then
     local all = search_for(s.rule, min(before + s.each, s.most), s.reserve, from, 0, false)
     t = max(t, earliest(all, from) or t)
@@ -201,14 +202,14 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
   -- Callers behind this one in the same call do not start before it.
   c.furthest = max(c.furthest or 0, turn_at)
 
-  -- The waiter's turn has come, and there is no room yet: it counts among the offers.
+  -- The waiter's turn has come, and there is no room yet: it counts among the offers. A waiter that has passed keeps its state: see held_by.
   if w.state == HAD or w.state ~= PASSED and w.ticket < c.cut then
     queue.count(q, c, w, s.each, now)
     q[want.class].reserve, q[want.class].horizon = s.reserve, want.horizon
   end
 
   if w.ticket < c.cut then
-    -- Room for a large cost comes together slowly, so the offer must not lapse meanwhile.
+    -- Room for a large cost comes together slowly, so the offer must not lapse before the program asks again: after half of the wait, within bounds.
     if s.each > 1 then
       queue.hold(q, c, now, min(max(MIN_ASK, floor((turn_at - now) / 2)), MAX_ASK))
     end
@@ -295,8 +296,8 @@ function keep_behind(list, want)
   end
 end
 
--- refuse refuses equal callers that may not wait until turn_at, their turn in the line of search s. It returns how many it refused, 0 if they may
--- wait, and the time that the calendar boundaries must reach, if they end too early.
+-- refuse refuses equal callers that may not wait until turn_at, their turn in the line of search s, and takes them out of their lines. It returns how
+-- many it refused, 0 if they may wait, and the time that the calendar boundaries must reach, if they end too early.
 --
 -- All rows and claims together may have room later than each row alone, but not before min_start, which the charge by set. A refusal says that
 -- later time.
@@ -329,6 +330,7 @@ local function refuse(list, want, claims, s, callers, turn_at, max_wait, min_sta
     end
   end
 
+  -- A caller that may not wait at all gets no place, even if its turn is now.
   if max_wait > 0 and t - now <= max_wait then
     return 0
   end

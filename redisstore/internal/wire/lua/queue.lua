@@ -86,7 +86,7 @@ local function read_queue(r)
   return q
 end
 
--- of returns the line of a row, or false if there is none.
+-- of returns the line of a row, or false if there is none, or its text is no line.
 function queue.of(r)
   if r.queue == nil then
     local known, q
@@ -148,7 +148,7 @@ function queue.settle(q, c)
   end
 end
 
--- write returns the line of a row as it is stored, '' if there are no waiters. read_queue is its reverse.
+-- write returns the line of a row as it is stored, '' if there are no waiters or the line is too large. read_queue is its reverse.
 function queue.write(r)
   local q = queue.of(r)
   if not q or queue.waiting(q, CLASSES) <= 0 then
@@ -196,7 +196,8 @@ function queue.ahead(q, class, c, ticket)
   return sum + c.offered + own + (q.many and lanes_of().beside(q, class, c, c.share, c.weight, own) or 0)
 end
 
--- before_newcomer returns the cost that goes before a caller that joins the lane of a share now, with that weight.
+-- before_newcomer returns the cost that goes before a caller that joins the lane of a share now, with that weight. The line's first share gives it
+-- lanes of shares.
 function queue.before_newcomer(q, class, share, weight)
   if share ~= 0 and not q.many then
     lanes_of().begin(q)
@@ -226,7 +227,7 @@ function queue.behind(q, class, share, weight, cost)
   return queue.waiting(q, class - 1) + (c and c.offered or 0) + own + lanes_of().beside(q, class, c, share, weight, own)
 end
 
--- make returns the lane of a share in a class, which is made if there is none.
+-- make returns the lane of a share in a class. If there is none it makes the lane or, if there are too many, returns a round.
 function queue.make(q, class, share, weight, cost)
   if not q.many then
     lanes_of().begin(q)
@@ -347,7 +348,7 @@ end
 function queue.count(q, c, w, cost, now)
   local missing = cost - counted(c, w, cost)
 
-  -- The waiter was taken out of the count of callers when its offer lapsed, or comes in front.
+  -- The waiter was taken out of the count of callers when its offer lapsed or when it started, or comes in front.
   if missing == cost then
     queue.joined(q, 1)
   end
@@ -397,7 +398,7 @@ local function take_out(c, w, cost)
   end
 end
 
--- leave takes a waiter with a ticket out of its lane: it starts if starts is true, and gives up otherwise. Its search is s.
+-- leave takes a waiter with a ticket out of its lane: the waiter starts if starts is true, and gives up otherwise. The waiter's search is s.
 function queue.leave(q, c, w, s, starts)
   local cost = s.each
   if not starts then
@@ -502,7 +503,7 @@ end
 queue.move = move
 
 -- starts_soon reports whether a waiter of cost 1 could start within a third of the horizon. After a penalty turn.units does not say that: in a slow
--- start it counts room that nobody may take yet.
+-- start it counts room that nobody may take yet. Where the calendar boundaries end, starts_soon returns true.
 function queue.starts_soon(u, reserve, horizon)
   local t = earliest(search_for(u, 1, reserve, now, 0, false), now)
   return not t or t <= now + floor(horizon / 3)

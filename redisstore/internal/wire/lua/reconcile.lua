@@ -5,8 +5,8 @@
 
 local ANEW = 'anew %.0f %.0f %s'
 
--- last_of returns when the last starts of an open row before stop begin that cost at least cost together. It returns stop if the cost is not above 0.
--- The caller sees to it that these starts are to come.
+-- last_of goes back from stop over the starts of an open row, until they cost at least cost together, and returns when the earliest of these begins.
+-- It returns stop if the cost is not above 0. The caller sees to it that these starts are to come.
 local function last_of(r, cost, stop)
   local from, i = stop, r.size
   while i > 0 and cost > 0 do

@@ -263,7 +263,8 @@ local function rebook(r, now, age, n)
   r.till = max(r.till, now - age + r.span)
 end
 
--- rebook_samples books missing starts again, from the youngest samples of the history of row r.
+-- rebook_samples books missing starts again, from the youngest samples of the history of row r. Of the missing starts, those of samples that are
+-- older than a span matter no more.
 local function rebook_samples(r, now, missing)
   local h = r.history
   local at = h.samples
@@ -281,7 +282,7 @@ end
 -- the row is back at an earlier state.
 local function rebook_tokens(r, u, now, missing, back)
   local h = r.history
-  local youngest, sum, at = nil, 0, h.samples
+  local youngest, sum, at = nil, 0, h.samples -- a history that names a generation has a sample at least
   for _ = 1, h.size do
     local age, n
     age, n, at = struct.unpack('<dd', frame, at)

@@ -235,7 +235,7 @@ local function save(r, line)
     bound(r)
   end
 
-  -- Most saves leave the key's lifetime as it is: it is longer than the row needs.
+  -- Most saves leave the key's lifetime as it is: it is longer than the row needs. SET, which writes an open row, takes the old lifetime off.
   local renew = needed_until > r.expires or r.F
   if renew then
     r.expires = needed_until + IDLE

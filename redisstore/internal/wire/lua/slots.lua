@@ -88,7 +88,7 @@ local function admits(s, arrival)
   if s.shadow then
     return true
   end
-  -- The cost of a waiter that was called is set aside, and so is in taken already.
+  -- The cost of a waiter that was called is set aside, and so is in taken already. The limit may have become smaller since.
   local i = arrival ~= 0 and find(slots, arrival)
   if i then
     return slots.own.line[i].called and slots.taken <= slots.n - s.reserve
