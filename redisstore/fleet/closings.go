@@ -37,8 +37,8 @@ func (c *closing) holds(now time.Time) bool {
 	return !c.since.IsZero() && (c.until.IsZero() || c.until.After(now))
 }
 
-// begin notes that the program closed the budget, or met it closed. A ban that is in the index and still
-// holds stays unchanged, so the program need not know whether an operator opened the budget in between.
+// begin notes that the program closed the budget or, if by is "", met it closed. A budget that is only met changes
+// nothing as long as its closing holds. If the program closes such a budget again, the end is asked for again.
 func (c *closing) begin(now time.Time, by string) {
 	switch {
 	// A new closing, or the program closed a stored one again: store it anew, because an operator may have opened the budget in between.
@@ -153,8 +153,8 @@ func (u *uses) change(c *closedBudget, change func(*closing)) {
 	}
 }
 
-// askEnds asks the store for unknown ends of closings, once for each ban or pause, and forgets closings that are
-// over. It stops at a question that fails: the rest is asked with the next report.
+// askEnds asks the store for unknown ends of closings, once for each ban or pause, and forgets those that are over by
+// the answer. It stops at a question that fails: the rest is asked with the next report.
 func (r *Reporter) askEnds(ctx context.Context, now time.Time) {
 	ctx, stop := context.WithTimeout(ctx, farewell)
 	defer stop()
@@ -187,8 +187,8 @@ type storedClosing struct {
 	Met string `json:"met,omitempty"` // the program that stored it
 }
 
-// unstored returns the closings that the index lacks or, if they are lifted, has too many. names and args are the
-// keys and arguments by which beat.lua stores or removes them.
+// unstored returns the closings that the index lacks or, if they are lifted, has too many, at most mostClosings. names
+// and args are the keys and arguments by which beat.lua stores or removes them.
 func (r *Reporter) unstored(now time.Time) (all []closedBudget, names []string, args []any) {
 	all = r.uses.closedBudgets(mostClosings, func(b *used) bool {
 		// A node's own budget is closed only in this process. The index is for shared budgets.

@@ -36,7 +36,7 @@ for i = 1, #all, 2 do
     last = math.max(last, when)
   end
 end
--- Write the audit log first: if that fails, no note is stored.
+-- Make room in the audit log first: if that fails, no note is stored.
 redis.call('LTRIM', KEYS[2], 0, ARGV[5] - 2)
 if ARGV[2] == '' then
   redis.call('HDEL', KEYS[1], ARGV[1])

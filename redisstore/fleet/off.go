@@ -119,7 +119,7 @@ func (f *Fleet) turn(ctx context.Context, off bool, d time.Duration, act Act) (s
 }
 
 // Switch returns the operator's last command, off or on, or nil if Redis
-// has none. Throttle is off while Off is true and Until has not come.
+// has none that can be read. Throttle is off while Off is true and Until has not come.
 func (f *Fleet) Switch(ctx context.Context) (*Switch, error) {
 	s, err := readSwitch(ctx, f.client, f.keys.off)
 	if err != nil && !errors.Is(err, errNoSwitch) {
@@ -265,7 +265,7 @@ func (s *reporterSwitch) state() NodeSwitch {
 	return n
 }
 
-// clip makes the texts safe to print, and subtracts the time since the report.
+// clip makes the texts safe to print, and subtracts the time since the report. A node whose time is over is on.
 func (n NodeSwitch) clip(ago time.Duration) NodeSwitch {
 	n.By, n.Reason = Clean(n.By, longestName), Clean(n.Reason, longestText)
 	if n.Left.Duration > 0 {

@@ -187,7 +187,7 @@ func (r *Reporter) Close() {
 func (r *Reporter) ID() string { return r.id }
 
 // Err returns why the last report failed, or why the program may not or cannot read whether an
-// operator has turned throttle off, or nil.
+// operator has turned throttle off, or nil. Before the first report it returns an error, too.
 func (r *Reporter) Err() error {
 	r.off.mu.Lock()
 	err := r.off.err
@@ -351,8 +351,8 @@ func (r *Reporter) run(ctx context.Context) {
 	}
 }
 
-// leave makes the last report, and removes the program from the fleet. It has a context of its own, because
-// the context of run has ended.
+// leave stores the closings that the index lacks, and removes the program from the fleet. It has a context of its
+// own, because the context of run has ended.
 func (r *Reporter) leave() {
 	ctx, stop := context.WithTimeout(context.Background(), 2*farewell)
 	defer stop()
@@ -420,7 +420,8 @@ func (r *Reporter) record(ctx context.Context, now time.Time, whole bool) *recor
 	file := r.file
 	r.mu.Unlock()
 
-	// An extra report comes too early for a rate, so it also covers the interval before.
+	// An extra report comes too early for a rate, so it also covers the interval before. Right after the start there is
+	// none: then it counts as one interval.
 	span := max(r.every, now.Sub(r.before))
 	if whole {
 		span = now.Sub(r.last)
@@ -470,8 +471,8 @@ func (r *Reporter) describeOwn(ctx context.Context, rec *record) {
 
 const module = "github.com/fleetthrottle/throttle"
 
-// libraryVersion returns the linked version of throttle, or "(devel)" for a
-// checkout.
+// libraryVersion returns the linked version of throttle, "(devel)" for a
+// checkout, or "" if the program has no build information.
 var libraryVersion = sync.OnceValue(func() string {
 	b, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -544,7 +545,7 @@ func (r *Reporter) fields(ctx context.Context, names ...string) (all []string, e
 
 // ReportFile sets the function that returns the state of the policy file.
 // Package policyfile/pushed calls it. The reporter calls state with each
-// report.
+// report, of which the next comes soon.
 func (r *Reporter) ReportFile(state func() FileState) {
 	r.mu.Lock()
 	r.file = state

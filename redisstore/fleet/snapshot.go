@@ -293,7 +293,8 @@ func (s *Snapshot) Verdict() string {
 
 // Refresh returns a copy of s with fresh states and notes of its budgets. It
 // reads no reports and therefore costs Redis less than Snapshot: nodes,
-// budgets, rates, silence and the pushed file stay as in s. s is not modified.
+// budgets, rates, silence and the pushed file stay as in s, except for budgets
+// that nobody uses, which leave when they open. s is not modified.
 func (f *Fleet) Refresh(ctx context.Context, s *Snapshot) (*Snapshot, error) {
 	ctx, stop := withDeadline(ctx)
 	defer stop()
@@ -333,7 +334,7 @@ func (f *Fleet) Refresh(ctx context.Context, s *Snapshot) (*Snapshot, error) {
 			b.Note = &note
 		}
 		if b.Err != "" && len(b.Limits) > 0 {
-			b.Err = "" // describe asks again
+			b.Err = "" // describe asks again, which it cannot without a limit
 		}
 	}
 
@@ -345,8 +346,8 @@ func (f *Fleet) Refresh(ctx context.Context, s *Snapshot) (*Snapshot, error) {
 	return &next, nil
 }
 
-// gather sets s.Budgets from the reports in s.Nodes, and from the known closings: the most urgent first. It adds to
-// LeftOut and Illegible.
+// gather sets s.Budgets from the reports of the nodes in s.Nodes that are not silent, and from the known closings: the
+// most urgent first. It adds to LeftOut and Illegible.
 func (s *Snapshot) gather(known closings) {
 	all := make(map[string]*Budget)
 	for i := range s.Nodes {

@@ -56,7 +56,8 @@ type Query struct {
 
 // Find returns the budget that a query names. It looks up the policy in the
 // query's table first, then in the reports of the nodes. The error is a
-// *[TargetError] if no budget, or more than one, matches.
+// *[TargetError] if no budget, or more than one, matches, or if each node has
+// the budget for itself.
 func (f *Fleet) Find(ctx context.Context, q Query) (Target, error) {
 	nodes, now, _, err := f.nodes(ctx)
 	if err != nil {
@@ -341,7 +342,7 @@ func (f *Fleet) Describe(ctx context.Context, c store.Charge) (store.Status, *No
 }
 
 // isOutlasted reports whether a budget that stays closed for paused has a ban that ends later than the pause of
-// the note. A difference of up to patience does not count.
+// the note. A difference of up to patience does not count: a pause begins after its note, by as long as a call takes.
 func (n *Note) isOutlasted(paused time.Duration, now time.Time) bool {
 	return paused-n.Until.Sub(now) > patience
 }
@@ -426,7 +427,7 @@ func (f *Fleet) open(ctx context.Context, t Target, act Act) error {
 }
 
 // note stores or, if it is "", removes a note, and logs the act. It returns the stored note and the previous
-// one, "" for none.
+// note, each "" if there is none. It returns a *LongerError, and changes nothing, if a longer note is in force.
 func (f *Fleet) note(ctx context.Context, t Target, note string, d time.Duration, act Act) (after, before string, err error) {
 	text, err := act.encode()
 	if err != nil {

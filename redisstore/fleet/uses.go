@@ -242,8 +242,8 @@ func compareCounted(a, b counted) int {
 	return cmp.Or(cmp.Compare(b.use.Waiting, a.use.Waiting), cmp.Compare(b.weight, a.weight))
 }
 
-// report returns all policies ever used, with their budgets: closed budgets and budgets with waiting callers
-// first, then the busiest. leftOut is the number of dropped budgets, at least. whole ends the interval of counting.
+// report returns the policies ever used, at most mostPolicies, with their budgets: closed budgets and budgets with waiting
+// callers first, then the busiest. leftOut is the number of dropped budgets, at least. whole ends the interval of counting.
 func (u *uses) report(now time.Time, whole bool, waits map[[16]byte]waitSum) (all []policyUse, leftOut int) {
 	var budgets []counted
 	for i := range u.shards {
