@@ -119,7 +119,7 @@ func (p *fieldParser) more(first bool) bool {
 	}
 	p.expect(",")
 	p.rest = strings.TrimLeft(p.rest, " \t")
-	return !p.failed // at the end there is no member to parse: a mistake
+	return !p.failed // behind a last comma the caller finds no member, which is a mistake
 }
 
 // member parses an item or an inner list, with its parameters.

@@ -337,7 +337,7 @@ func datedWindows(resp *http.Response, name string) (all []allowance) {
 // calls / 30 seconds". A number without such a word may be what was used.
 var sentence = regexp.MustCompile(`(?i)\b(?:limit\w*|max\w*|quota|allowed)\b[^\n.]{0,60}?\b(\d{1,9}) ?(?:requests?|calls?|queries|times)? ?(?:per|/|every|each) ?(\d{1,4})? ?(seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h)\b`)
 
-// sentences reads the body of a 429.
+// sentences returns the limits that the beginning of the body of a 429 tells, at most four. It reads no other body.
 func sentences(resp *http.Response) (all []allowance) {
 	if resp.StatusCode != http.StatusTooManyRequests || !mayLook(resp, textBytes) {
 		return nil

@@ -158,7 +158,7 @@ func (s *Scanner) Member(first bool) (name []byte, more, ok bool) {
 func (s *Scanner) Element(first bool) (more, ok bool) { return s.more(']', first) }
 
 // more goes to the next member or element, over the comma in front of all but the first; ok
-// is false if the text ends before the closing bracket does.
+// is false if neither the closing bracket nor the comma is next.
 func (s *Scanner) more(closing byte, first bool) (more, ok bool) {
 	switch c := s.Peek(); {
 	case c == closing:
@@ -251,8 +251,8 @@ func (s *Scanner) string() (ok bool) {
 }
 
 // Skip reads over a value of any depth. It checks no more of the grammar than it needs to find
-// the end, because nobody reads the value. It returns false if the text ends before the value, or
-// if there is no value.
+// the end, because nobody reads the value. It returns false if the text ends before the value does,
+// or if there is no value.
 func (s *Scanner) Skip() (ok bool) {
 	// depth is how many brackets are open. The value ends where none is.
 	for depth := 0; ; {

@@ -66,11 +66,11 @@ var (
 
 // fetch waits until more than have bytes were read ahead of the body. It starts reads
 // of up to want bytes. It returns false if it gave up before: at the end of the body,
-// after an error, after maxEmpty reads without a byte, or when the time for looks was over.
-// The body is locked, but not while fetch waits.
+// after an error, after maxEmpty reads without a byte, when the time for looks was over, or when
+// the body was closed. The body is locked, but not while fetch waits.
 func (b *peekedBody) fetch(have, want int) bool {
 	for len(b.ahead) <= have && b.err == nil && !b.closed {
-		// until is lookTime after the body came. In haste a look may last only until beginTime after it.
+		// until is lookTime after the body came. In haste a look may last only until beginTime after the body came.
 		left := time.Until(b.until)
 		if b.haste {
 			left -= lookTime - beginTime
@@ -283,6 +283,7 @@ func (b *peekedBody) readAhead(p []byte) (n int, err error, ok bool) {
 		return 0, err, true
 	}
 
+	// A read of no bytes leaves an error where it is, and does not read the body beside a read ahead.
 	return 0, nil, b.err != nil || b.reading
 }
 

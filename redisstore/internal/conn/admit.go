@@ -14,12 +14,12 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-// admittedFor is for how long a server that was looked at is not looked at again. After a failover the
+// admittedFor is for how long a server that was admitted is not looked at again. After a failover the
 // same address may lead to a server that was not looked at.
 const admittedFor = time.Minute
 
-// admit finds out whether the server that has some keys can keep budgets. It looks at each server at most
-// once within admittedFor. It is called when the server does not know a script, before the script is sent:
+// admit finds out whether the server that has some keys can keep budgets. A server that it has admitted is
+// believed for admittedFor. It is called when the server does not know a script, before the script is sent:
 // so a server that knows a script was looked at, and a start costs no call more. A server that would pass
 // a limit, or that tells no time, gets no script: then the error wraps ErrUnfit and says in one sentence
 // the fault and the remedy. An error that does not wrap ErrUnfit says that the server did not answer.

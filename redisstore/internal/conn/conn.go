@@ -130,8 +130,8 @@ func (b *Backoff) Wait(ctx context.Context, wake <-chan struct{}) {
 // ErrUnanswered says that an [Exchange] goes on. No caller sees it.
 var ErrUnanswered = errors.New("redisstore: no answer yet")
 
-// maxCalls bounds how often a call is built anew because the script needs more boundaries of
-// calendar windows. Each time the boundaries reach at least twice as far.
+// maxCalls bounds how often a call is built. Each time that the script needs more boundaries of
+// calendar windows, they reach at least twice as far.
 const maxCalls = 12
 
 // An Exchange is a call of a script on its way to its answer. It goes on when nobody waits
@@ -597,10 +597,10 @@ func (c *Conn) CutOff(now int64) time.Duration {
 	return time.Millisecond
 }
 
-// Unheard is for how long Redis has not answered a call. After a call that
-// failed it is [store.MaxAhead], because nobody knows since when Redis is away.
+// Unheard is for how long Redis has not answered a call. Before the first answer, and after a call that
+// failed, it is [store.MaxAhead], because nobody knows since when Redis is away.
 func (c *Conn) Unheard() time.Duration {
-	// A failed call has set heardAt to 0.
+	// There was no answer yet, or a failed call has set heardAt to 0.
 	if c.heardAt.Load() == 0 {
 		return store.MaxAhead
 	}

@@ -36,7 +36,7 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 			own.Charges = b.Charges
 			decided := time.Now()
 
-			// The wait of the grant counts from now, and not from when Book was called.
+			// The wait of the grant counts from now, and not from when Book was called, as an Age of 0 would say.
 			grant, opensAt, answered := r.local.book(&own)
 			if answered {
 				grant.Age = max(1, time.Since(decided))

@@ -27,8 +27,8 @@ func (s *Store) Status(ctx context.Context, c store.Charge) (store.Status, error
 }
 
 // keeper returns the store that describes a budget, and the budget's charge in that store.
-// While the primary is away it is the local store, which has a share of the budget. Then
-// keeper reports the outage to the observer of ctx.
+// While the primary is away, that is the store of this node's share, unless the share never
+// has room for the charge. Then keeper reports the outage to the observer of ctx.
 func (s *Store) keeper(ctx context.Context, c store.Charge) (store.Store, store.Charge) {
 	// The share knows what this node has booked while the primary cannot be asked.
 	if l := s.local(c.Budget.Group); l != nil {
@@ -42,12 +42,12 @@ func (s *Store) keeper(ctx context.Context, c store.Charge) (store.Store, store.
 	return s.primary, c
 }
 
-// Cancel implements [store.Store].
+// Cancel implements [store.Store]. A start of a share that has ended stays counted.
 func (s *Store) Cancel(b *store.Booking, g store.Grant) {
 	if !g.Handle.Local {
 		s.primary.Cancel(b, g)
 	} else if l := s.local(b.Charges[0].Budget.Group); l != nil {
-		part, _ := l.booking(b)
+		part, _ := l.booking(b) // the charges had room when the start was booked
 		l.store.Cancel(&part, g)
 	}
 }
@@ -59,7 +59,7 @@ func (s *Store) Release(b *store.Booking, g store.Grant) {
 	}
 }
 
-// Settle implements [store.Store].
+// Settle implements [store.Store]. A start of a share that has ended keeps its costs.
 func (s *Store) Settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
 	if !g.Handle.Local {
 		return s.primary.Settle(ctx, b, g, costs)

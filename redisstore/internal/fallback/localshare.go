@@ -132,8 +132,8 @@ func (l *localShare) opensAt(part *store.Charge, now time.Time) time.Time {
 	return at
 }
 
-// book books a start in the share. answered is false if the share cannot be used yet: then opens is
-// when it can be, or the zero time if that is not known. A refusal is an answer, too.
+// book books a start in the share. answered is false if the share cannot be used: then opens is when it
+// can be, or the zero time if that is never, or not known. A refusal is an answer, too.
 func (l *localShare) book(b *store.Booking) (g store.Grant, opens time.Time, answered bool) {
 	own, ok := l.booking(b)
 	l.mu.Lock()

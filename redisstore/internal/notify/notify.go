@@ -396,7 +396,7 @@ func parseShared(text string) Message {
 	return nil
 }
 
-// maxCuts is how many lanes a line can have.
+// maxCuts is more than a line has lanes.
 const maxCuts = 1024
 
 // parseCuts parses a message about lanes of shares. It returns nil if the message makes no sense.

@@ -61,7 +61,7 @@ func nodePart(h store.Handle) store.Handle {
 	return *h.Node
 }
 
-// book books one half.
+// book books one half, and notes in h.over by how much its shadows would have delayed the start.
 func (h *halves) book(ctx context.Context, s store.Store, half *store.Booking, in []int) (store.Grant, error) {
 	g, err := s.Book(ctx, half)
 	for k, over := range g.Over {

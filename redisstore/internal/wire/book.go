@@ -315,7 +315,8 @@ func (w *writer) rule(ch *store.Charge) int {
 		w.known = k.append(w.known)
 	}
 
-	// Neighbours with equal limits share one rule, whose second number says how many share it.
+	// Neighbours with equal limits share one rule, whose second number says how many share it. Their keys follow each other, so each must be the first
+	// rule of its row.
 	if n := len(w.rules); n > 1 && !known && w.rules[n-2] == w.rows[len(w.rows)-2] && equalLimits(w.rules[n-2], ch) {
 		w.ruled.Increase(w.ruleAt + 1)
 	} else {
@@ -401,7 +402,7 @@ type BookReply struct {
 // An Outcome is the result of one caller's part of an operation.
 type Outcome struct {
 	State
-	At          int64   // the start, or when there would have been one. It is 0 if Waiting.
+	At          int64   // the start, or when there would have been a start. It is 0 if Waiting.
 	Arrival     int64   // by which the caller is known in the line for concurrency
 	Charge      int     // the index of the charge that held the caller back, or -1
 	PausedUntil int64   // the end of that charge's pause, or 0

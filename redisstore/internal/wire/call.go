@@ -111,7 +111,7 @@ func ReadHead(reply string, keys []string) (Head, Frame, error) {
 			return h, nil, nil
 		}
 
-	// A pair of numbers for each gate that is shut: the index of its key, and for how long it stays shut.
+	// A pair of numbers for each gate that is shut: the index of its key, and for how long it stays shut. The first key is the record's.
 	case Shut:
 		for ; rest.Size() >= 2; rest = rest.From(2) {
 			i := rest.At(0) - 1
@@ -133,7 +133,7 @@ func ReadHead(reply string, keys []string) (Head, Frame, error) {
 // differences.
 const maxNumber = 1 << 60
 
-// isSound reports whether the frame has whole numbers of 8 bytes, none of them NaN or above maxNumber.
+// isSound reports whether the frame is numbers of 8 bytes, none of them cut off, NaN, or farther from 0 than maxNumber.
 func (f Frame) isSound() bool {
 	for i := range f.Size() {
 		v := math.Float64frombits(binary.LittleEndian.Uint64(f[8*i:]))
@@ -297,7 +297,7 @@ func Micros(d time.Duration) int64 {
 }
 
 // Wait returns a wait that scripts answer in microseconds. It is
-// [store.Never] if it is beyond the farthest wait.
+// [store.Never] if it is beyond the farthest wait, and 0 if it is below 0.
 func Wait(micros int64) time.Duration {
 	if micros > Micros(store.MaxAhead) {
 		return store.Never

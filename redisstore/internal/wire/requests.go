@@ -41,7 +41,7 @@ type PauseRequest struct {
 
 // A PauseReply is the answer of the parts pause and slots_pause of lua/age.lua.
 type PauseReply struct {
-	Now, End int64 // the server's time, and when the pause ends. An End of zero: no pause.
+	Now, End int64 // the server's time, and when the pause ends. An End of 0 means no pause.
 	Changed  bool
 	From, To float64 // the ceiling before and after
 }

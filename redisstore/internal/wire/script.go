@@ -55,7 +55,7 @@ var (
 // Scripts are all scripts.
 var Scripts []Script
 
-// newScript returns the script that consists of rows and the named parts.
+// newScript returns the script that consists of frame, rows and the named parts.
 func newScript(names ...string) Script {
 	return made(source(join([]string{"frame"}, rows...)...) + inner(source(names...)))
 }
@@ -191,7 +191,7 @@ const (
 	// Doubt is by how much the reset of a quota may be told too late.
 	Doubt = ledger.Doubt * time.Microsecond
 
-	// MinProbe is for how long a budget stays closed after a penalty at the least.
+	// MinProbe is for how long the first start after a penalty is alone at the least.
 	MinProbe = ledger.MinProbe * time.Microsecond
 
 	// ToldKeep is for how long a node remembers the starts of a budget whose limit the upstream tells: longer
