@@ -52,6 +52,8 @@ func (ls Lines) Check(c *Call) error {
 func (l *Line) check(c *Call, key string) error {
 	told := c.Lines[key]
 	id := l.idAfter(c, key, told)
+
+	// A new line is allowed where nobody waits, or where Redis may have forgotten the old line.
 	if id != l.id {
 		if l.hasWaiters() && c.Now-l.heard < kept {
 			return fmt.Errorf("line %d has waiters, and now there is line %d", l.id, id)
@@ -62,6 +64,8 @@ func (l *Line) check(c *Call, key string) error {
 	for i := range c.Ops {
 		l.horizon = max(l.horizon, c.Ops[i].Horizon)
 	}
+
+	// Keep each state in which the line may be after the call, once.
 	var after []state
 	var why error
 	for _, s := range l.states {
@@ -83,6 +87,7 @@ func (l *Line) check(c *Call, key string) error {
 	if len(after) == 0 {
 		return why
 	}
+
 	l.states = after
 	if told == nil {
 		l.id, l.states = 0, []state{newState()} // a line where nobody waits is dropped
@@ -120,6 +125,7 @@ func (l *Line) outcomes(s state, c *Call, key string) (ends []state, err error) 
 		s.classes[k].lapsing, s.classes[k].counted = false, 0
 	}
 	s.called = false
+
 	may := []state{s}
 	for i := range c.Ops {
 		op := &c.Ops[i]
@@ -127,6 +133,8 @@ func (l *Line) outcomes(s state, c *Call, key string) (ends []state, err error) 
 		if at < 0 {
 			continue
 		}
+
+		// The first caller that may stand in the line has it offer room: before that, offers may lapse.
 		var next []state
 		for _, s := range may {
 			begins := []state{s}
@@ -163,7 +171,7 @@ func lapses(all []state, now int64) []state {
 	return all
 }
 
-// agrees returns an error if a reply does not fit a state. It sets the state's cuts to those of the reply.
+// agrees returns an error if a reply does not fit a state. It sets the state's cuts to the cuts of the reply.
 func (l *Line) agrees(s *state, told *wire.Line, c *Call, key string) error {
 	if told == nil {
 		if n := s.waiting(classes); n > 0 {
@@ -171,6 +179,7 @@ func (l *Line) agrees(s *state, told *wire.Line, c *Call, key string) error {
 		}
 		return nil
 	}
+
 	for k := range s.classes {
 		q, cut := &s.classes[k], told.Cuts[k]
 		switch {
@@ -187,6 +196,8 @@ func (l *Line) agrees(s *state, told *wire.Line, c *Call, key string) error {
 			if q.lapsing {
 				most = max(most, q.step)
 			}
+
+			// Waiters that came in this call and wait again are offers beside the room.
 			before := q.offered()
 			q.cut, q.cutSince = cut, c.Now
 			if n := q.offered(); n > max(most, before)+q.counted {
@@ -194,13 +205,14 @@ func (l *Line) agrees(s *state, told *wire.Line, c *Call, key string) error {
 			}
 		}
 	}
+
 	if n := s.waiting(classes); n != told.Waiting {
 		return fmt.Errorf("%d wait, and %d are told", n, told.Waiting)
 	}
 	return nil
 }
 
-// most is the most room that there can be within a horizon.
+// most returns an upper bound on the room within a horizon. Of other kinds none is known.
 func (l Limit) most(horizon int64) int64 {
 	switch l.Kind {
 	case store.KindSlidingWindow:

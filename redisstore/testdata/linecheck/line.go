@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	MinLapse = int64(wire.AskSoon/time.Microsecond) * 2 / 5 // an offer is good for so long, at the least
-	kept     = int64(5 * time.Minute / time.Microsecond)    // a line that nothing is heard of
+	MinLapse = int64(wire.AskSoon/time.Microsecond) * 2 / 5 // an offer does not lapse before this time is over
+	kept     = int64(5 * time.Minute / time.Microsecond)    // for how long Redis keeps a line after the last call about it
 )
 
 // A Line is what is known of one line: all states in which it may be, after the answers so far.
@@ -33,14 +33,14 @@ const classes = 3
 // A class is what waits with one priority.
 type class struct {
 	joined, cut int64
-	waiting     int64   // all that counts: what is below the cut and was offered, and what is not
-	places      []place // tickets of those that did not start, leave or pass, by number
-	lapsedCut   int64   // what stood below the cut when offers lapsed last counts no more
-	lapsedAt    int64   // when that was
-	cutSince    int64   // the cut did not move later than that
-	step        int64   // how far the cut may go though there is no room, as nobody came
-	lapsing     bool    // in this call
-	counted     int64   // what came below the cut in this call, and waits again
+	waiting     int64   // the costs that count: with an offer, below the cut, and without an offer, behind it
+	places      []place // tickets whose owners did not start, leave or pass, by number
+	lapsedCut   int64   // the cut when offers lapsed last: tickets below it count no more
+	lapsedAt    int64   // when offers lapsed last
+	cutSince    int64   // when the cut moved last, or offers lapsed last
+	step        int64   // how far the cut may go after a lapse, though there is no room
+	lapsing     bool    // offers lapse in this call
+	counted     int64   // the costs of waiters below the cut that came in this call, and wait again
 }
 
 // A place is the number of a ticket, and what its owner costs.
@@ -62,7 +62,7 @@ func (s state) clone() state {
 	return s
 }
 
-// waiting returns the sum of what waits in the class, which counts from 1, and in the classes before it.
+// waiting returns the costs that wait in the classes from 1 to class.
 func (s *state) waiting(class int) (sum int64) {
 	for k := range class {
 		sum += s.classes[k].waiting
@@ -70,7 +70,7 @@ func (s *state) waiting(class int) (sum int64) {
 	return sum
 }
 
-// notOffered returns how much of the class's places lies behind the cut: nothing was offered to it.
+// notOffered returns how much of the costs of the class's places lies behind the cut, without an offer.
 func (c *class) notOffered() (sum int64) {
 	for _, p := range c.places {
 		sum += min(p.cost, max(0, p.number+p.cost-c.cut))
@@ -78,7 +78,7 @@ func (c *class) notOffered() (sum int64) {
 	return sum
 }
 
-// offered returns how much of what waits has an offer.
+// offered returns how much of the waiting costs has an offer.
 func (c *class) offered() int64 { return max(0, c.waiting-c.notOffered()) }
 
 // counts returns how much of a ticket of a cost is part of c.waiting.
@@ -114,7 +114,7 @@ func (c *class) recount(t *Ticket, cost, round int64) {
 	c.lapsedAt = round
 }
 
-// takeOut takes a ticket out of the line.
+// takeOut takes a ticket out of the line. The cut goes behind the ticket if the cut was inside it.
 func (c *class) takeOut(t *Ticket, cost int64) {
 	n := c.counts(t, cost)
 	i, found := slices.BinarySearchFunc(c.places, t.Number, func(p place, number int64) int { return cmp.Compare(p.number, number) })
@@ -127,8 +127,7 @@ func (c *class) takeOut(t *Ticket, cost int64) {
 	}
 }
 
-// lapse has the offers lapse that nobody took: what was offered counts no more, and the cut may go
-// further.
+// lapse has the offers lapse that nobody took: their costs count no more, and the cut may go further.
 func (c *class) lapse(now int64) {
 	offered := c.offered()
 	c.step = max(2*c.step, offered)

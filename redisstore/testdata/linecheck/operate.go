@@ -16,6 +16,7 @@ func (l *Line) operate(s *state, op *Op, at int, now int64) error {
 			held = &t
 		}
 	}
+
 	class, cost := &s.classes[op.Class-1], op.Charges[at].Cost
 	switch op.Kind {
 	case wire.Renew, wire.Settle:
@@ -26,10 +27,12 @@ func (l *Line) operate(s *state, op *Op, at int, now int64) error {
 		}
 		return nil
 	}
+
 	for _, o := range op.Outcomes {
 		if err := checkOrder(s, op, at, held, &o, now); err != nil {
 			return err
 		}
+
 		switch {
 		case o.State == wire.Unsettled || o.State == wire.Booked && op.Horizon == 0:
 		case o.State != wire.InLine:
@@ -73,6 +76,8 @@ func (c *class) keepWaiting(op *Op, at int, held *Ticket, o *Outcome, cost, id i
 	if i < 0 {
 		return nil
 	}
+
+	// The ticket must be the caller's own, a ticket in front, or the next ticket of the class.
 	t := &o.Tickets[i]
 	switch {
 	case t.Line != id:
@@ -93,6 +98,8 @@ func (c *class) keepWaiting(op *Op, at int, held *Ticket, o *Outcome, cost, id i
 	case t.Number != held.Number:
 		return fmt.Errorf("ticket %d has become %d", held.Number, t.Number)
 	}
+
+	// The state of a ticket may only change to counted or to passed.
 	switch {
 	case t.State == counted:
 		if t.Number >= c.joined {

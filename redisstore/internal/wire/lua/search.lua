@@ -5,7 +5,7 @@
 --   rule, row, n, cap, span, pace  of the rule, most: how much of the limit the charge may use
 --   cost, reserve, spread, shadow  of the charge
 --   each, index   the cost of a single caller; the index of the charge among the caller's charges
---   from, tail    no start earlier than from was asked for; tail is a start of others behind which this one keeps
+--   from, tail    no start earlier than from was asked for; tail is a start of others behind which the caller keeps
 --   late          whether the caller replaces a start that is past
 --   follows       whether the next of equal callers keeps behind this caller's start, too
 --   start, back   the start that was booked if the search may go on behind it, or false; where a resumed search began, or 0
@@ -617,8 +617,8 @@ local function left_in(r, left, start, stop)
   return left
 end
 
--- aligned_turn returns the turn in fixed windows: it fills window after window. Windows behind the last known boundaries are taken to be empty, and
--- as long as the last known window.
+-- aligned_turn returns the turn in fixed windows: it fills window after window. Windows behind the last known boundaries, or after FAR_WINDOWS of
+-- them, are taken to be empty, and as long as the last known window.
 local function aligned_turn(u, most, from, rank)
   local t, length = from, 0 -- of the last window
   for _ = 1, FAR_WINDOWS do
@@ -660,7 +660,7 @@ function turn.at(u, reserve, from, cost, rank)
     return from
   end
 
-  -- The waiter also keeps its pace behind the waiter of rank first, with which its window begins.
+  -- The waiter also keeps its pace behind the waiter of rank first, with which its window begins. No rank is below the waiter's cost.
   local first = max(floor((rank - 1) / most) * most + 1, cost)
   local by_room, by_pace = sliding_turn(u, most, from, rank), paced_turn(u, from, rank - cost)
   return max(by_room, by_pace, sliding_turn(u, most, from, first) + (rank - first) * u.pace)
@@ -720,7 +720,7 @@ function turn.units(u, reserve, t)
     return aligned_units(u, most, from, t)
   end
 
-  -- Each further window until t has room for the whole limit once more. Starts also keep their pace.
+  -- Each further window until t has room for the whole limit once more, less all starts to come. Starts also keep their pace.
   local cycles = floor((t - from) / u.span)
   local since = t - u.span
   if cycles > 0 then
