@@ -105,8 +105,8 @@ func tighterTold(a, b throttle.Limit) throttle.Limit {
 	return a
 }
 
-// NotRefused is a reader that takes every answer for certainly no refusal, however much the status
-// looks like one: a 429 for lack of money, say. Put it behind a [When]. It closes nothing, [First]
+// NotRefused is a reader that takes every answer for certainly no refusal, whatever the status
+// looks like: a 429 for lack of money, say. Put it behind a [When]. It closes nothing, [First]
 // stops, and the request is not repeated unless a different policy takes the answer for a refusal.
 func NotRefused(*http.Response) throttle.Answer {
 	return throttle.Answer{Verdict: throttle.VerdictNotRefused}

@@ -393,7 +393,7 @@ func (p *primary) KeepTurn(_ *store.Booking, t store.Turn) []byte {
 
 // RestoreTurn implements [store.Store].
 func (p *primary) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool) {
-	// The beginning names the namespace: a place of a different one is void here.
+	// The beginning names the namespace: a place of a different namespace is void here.
 	own := p.keptInRedis()
 	if len(kept) < len(own) || string(kept[:len(own)]) != string(own) {
 		return nil, false

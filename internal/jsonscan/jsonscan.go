@@ -37,7 +37,7 @@ func (p *piecewise) From(int) []byte {
 // valid.
 type Scanner struct {
 	source Source
-	in     []byte // came last out of source; at the end of the text one 0
+	in     []byte // came last out of source; at the end of the text a single 0
 	at     int    // place of in
 	next   int    // byte of in
 	ended  bool   // source is at its end

@@ -41,7 +41,7 @@ func (c *closing) holds(now time.Time) bool {
 // nothing as long as its closing holds. If the program closes such a budget again, the end is asked for again.
 func (c *closing) begin(now time.Time, by string) {
 	switch {
-	// A new closing, or the program closed a stored one again: store it anew, because an operator may have opened the budget in between.
+	// A new closing, or the program closed a budget again whose closing is stored: store it anew, because an operator may have opened the budget in between.
 	case !c.holds(now), by != "" && c.stored:
 		*c = closing{since: now, by: by}
 	case by != "":

@@ -545,7 +545,7 @@ func (r *Reporter) fields(ctx context.Context, names ...string) (all []string, e
 
 // ReportFile sets the function that returns the state of the policy file.
 // Package policyfile/pushed calls it. The reporter calls state with each
-// report, of which the next comes soon.
+// report, and reports soon.
 func (r *Reporter) ReportFile(state func() FileState) {
 	r.mu.Lock()
 	r.file = state

@@ -309,7 +309,7 @@ func (h *hedge) awaitUntil(ctx context.Context, timeUp <-chan time.Time) (string
 // one call after the other. In each pool it sends at most PoolSize-maxHedges pings, which leaves connections for maxHedges calls.
 func (c *Conn) pingIdle() {
 	pingNode := func(ctx context.Context, node *redis.Client) error {
-		// Each ping takes a connection out of the pool, and a dead one does not come back.
+		// Each ping takes a connection out of the pool, and a dead connection does not come back.
 		for range min(int(node.PoolStats().IdleConns), node.Options().PoolSize-maxHedges) {
 			go node.Process(ctx, noRetryCmd{redis.NewCmd(ctx, "ping")})
 		}
@@ -589,7 +589,7 @@ func (c *Conn) learnTime(now int64) {
 }
 
 // CutOff is by how much the server's time in an answer may be too early. Dragonfly tells scripts whole
-// milliseconds; a time that has no fraction of one may come from such a server.
+// milliseconds; a time without a fraction of a millisecond may come from such a server.
 func (c *Conn) CutOff(now int64) time.Duration {
 	if c.Now != nil || now%time.Millisecond.Microseconds() != 0 {
 		return 0

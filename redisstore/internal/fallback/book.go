@@ -22,7 +22,7 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 	defer stop()
 
 	for {
-		// Where callers book may change while this one waits, so each round asks again.
+		// Where callers book may change while this caller waits, so each round asks again.
 		r := g.route()
 		var opens time.Time
 		switch {

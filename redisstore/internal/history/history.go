@@ -131,7 +131,7 @@ func (h *History) AddUnreported(key string, starts Sample, keep time.Duration) {
 	// The generation gets an ID as old as the present one, and a random name, so that no other node has the same.
 	b := h.budget(key)
 	if b.Unreported.ID == 0 {
-		// Without a present one it must not seem to be older than the generations of others.
+		// Without a present generation it must not seem to be older than the generations of others.
 		ordinal := int64(wire.LastOrdinal)
 		if present := b.Generations[0].ID; present != 0 {
 			ordinal = present / wire.Names
@@ -568,7 +568,7 @@ func (p *PauseEnds) sweep(now time.Time) {
 const RecordTime = wire.RecordTime - 5*time.Second
 
 // suspendThreshold is by how much the two clocks of a computer may differ about how
-// long ago something was. The monotonic one stands still while a computer is suspended.
+// long ago something was. The monotonic clock stands still while a computer is suspended.
 const suspendThreshold = time.Second
 
 // A Reply is the last call whose reply spoke of a budget. Times of the server are

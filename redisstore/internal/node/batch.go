@@ -40,7 +40,7 @@ type mergedOps struct {
 }
 
 // waitTolerance is the MaxWait, in microseconds, above which ops are merged although one MaxWait is up to
-// twice the other. An op that is refused for the lower one asks again: see refusedForOthers.
+// twice the other. An op that is refused for the lower MaxWait asks again: see refusedForOthers.
 const waitTolerance = int64(100 * time.Millisecond / time.Microsecond)
 
 // mergeable reports whether two ops with MaxWaits a and b can be merged.
@@ -367,7 +367,7 @@ func Keep(c *store.Charge) time.Duration {
 		return c.Span()
 	}
 
-	// Two windows, because the next one may be longer.
+	// Two windows, because the next window may be longer.
 	start, end := c.Limit.Window(time.Now())
 	_, end = c.Limit.Window(end)
 	return end.Sub(start)
@@ -395,7 +395,7 @@ func (n *Node) keysOf(ops []*op) iter.Seq[string] {
 	}
 }
 
-// noteHeld notes the pause of the budget that held an op back, if the outcome says that there is one.
+// noteHeld notes the pause of the budget that held an op back, if the outcome says that the budget is paused.
 func (n *Node) noteHeld(o *op, received time.Time) {
 	if out := &o.outcome; out.paused > 0 && out.Charge >= 0 && !wire.ForSlots(&o.Charges[out.Charge]) {
 		n.Pauses.Note(n.Names.Row(&o.Charges[out.Charge].Budget), received.Add(min(wire.Wait(out.paused), store.MaxPenalty)), received)

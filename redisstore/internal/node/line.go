@@ -109,7 +109,7 @@ func (n *Node) join(o *op, b *store.Booking) {
 	}
 }
 
-// sameBudget reports whether a place in line for a is one for b.
+// sameBudget reports whether a place in line for a is also a place for b.
 func sameBudget(a, b store.Charge) bool { return a.Budget == b.Budget && a.Cost == b.Cost }
 
 // summonNear summons the waiters for the budgets of charges whose start is within their horizon. A call that

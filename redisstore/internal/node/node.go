@@ -26,7 +26,7 @@
 //
 // Callers of one group of budgets share calls. While a call is on its way, the ops of other callers wait in a
 // queue, and the next call serves them all as one batch: group commit. A caller that finds no call on its way
-// makes one itself, as the leader of the batch.
+// makes a call itself, as the leader of the batch.
 package node
 
 import (

@@ -159,7 +159,7 @@ func (s *Subscriptions) CompleteSince(t time.Time) bool {
 		return false
 	}
 
-	// A beat from before that time has come back, and so has one from a short time ago.
+	// A beat from before that time has come back, and so has a beat from a short time ago.
 	h := &s.sub.heartbeat
 	return !h.completeFrom.IsZero() && !h.completeFrom.After(t) && time.Since(h.completeUntil) < validFor
 }

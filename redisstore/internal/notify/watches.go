@@ -102,7 +102,7 @@ func (ws *Watches) Add(s Start, news chan<- struct{}) *Watch {
 }
 
 // newsSinceBooking reports whether a message about a watch's budgets was received since its booking
-// was sent, or may have been, and whether one said since then that a pause was lifted.
+// was sent, or may have been, and whether a message said since then that a pause was lifted.
 func (ws *Watches) newsSinceBooking(w *Watch) (concerned, lifted bool) {
 	concerned = w.Sent.Before(ws.forgottenUntil)
 	for i := len(ws.pastNews) - 1; i >= 0 && !ws.pastNews[i].at.Before(w.Sent); i-- {
@@ -193,7 +193,7 @@ func (ws *Watches) Paused(p Pause) {
 	for _, w := range ws.inOrder(p.Key) {
 		w.learn(p)
 
-		// If a pause was lifted, every start is void: its caller may have an earlier one now.
+		// If a pause was lifted, every start is void: its caller may have an earlier start now.
 		if p.Lifted() {
 			w.void.Store(true)
 		}

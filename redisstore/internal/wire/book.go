@@ -214,8 +214,8 @@ type writer struct {
 
 	head, known, ruled, reports, ops Frame
 
-	ruleCount int // rules: one may be for several budgets
-	ruleAt    int // where the last one begins
+	ruleCount int // a rule may be for several budgets
+	ruleAt    int // where the last rule begins
 
 	common  [11]int64 // the numbers that the last operations have in common
 	countAt int       // the index of their count

@@ -418,7 +418,7 @@ func NamespaceProblem(namespace string) string {
 	return ""
 }
 
-// EscapeTag keeps a text from beginning or ending a hash tag. No two texts become one.
+// EscapeTag keeps a text from beginning or ending a hash tag. No two texts become the same.
 func EscapeTag(text string) string { return escape.Replace(text) }
 
 var escape = strings.NewReplacer("{", "%7B", "}", "%7D", "%", "%25")

@@ -3,7 +3,7 @@
 // replies as numbers. It has no connection.
 //
 // Its words: a frame is a request or a reply in numbers of 8 bytes. A part is a
-// file of lua/, or a piece of one, of which scripts consist. A gate is the key of
+// file of lua/, or a piece of a file, of which scripts consist. A gate is the key of
 // an unlimited budget, at which a script only looks. A generation is a row from
 // the making of its key until the key is gone, and a history is all that a program
 // knows of a row, in case Redis forgets starts. A record is Redis' memory of a

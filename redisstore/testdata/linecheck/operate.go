@@ -69,7 +69,7 @@ func checkOrder(s *state, op *Op, at int, held *Ticket, o *Outcome, now int64) e
 	return nil
 }
 
-// keepWaiting applies an answer by which a caller has to wait. held is the caller's ticket, or nil if it gets one.
+// keepWaiting applies an answer by which a caller has to wait. held is the caller's ticket, or nil if it gets a ticket.
 // The ticket is set to what the answer says of it.
 func (c *class) keepWaiting(op *Op, at int, held *Ticket, o *Outcome, cost, id int64) error {
 	i := slices.IndexFunc(o.Tickets, func(t Ticket) bool { return t.Charge == at })

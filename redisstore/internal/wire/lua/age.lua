@@ -342,7 +342,7 @@ function penalty.shut(r, left, length, refused, took)
   local probe = max(MIN_PROBE, min(2 * took, MAX_PROBE, ban))
   local closed = max(left, ban)
 
-  -- A penalty during another one, or from a late answer, is the same penalty: keep the longer ban, the longer probe and the higher count of the two.
+  -- A penalty during another, or from a late answer, is the same penalty: keep the longer ban, the longer probe and the higher count of the two.
   if late or left > 0 then
     ban, probe, times = max(r.ban, ban), max(r.probe, probe), max(r.times, times)
   end

@@ -254,7 +254,7 @@ end
 -- The charges are asked one after the other, round and round, and a later answer becomes t. The search ends when a whole round has not moved t.
 local function find(list, from, t, held)
   local paused = 0
-  local unmoved = 0 -- how many charges were asked since one moved the start
+  local unmoved = 0 -- how many charges were asked since a charge moved the start
   local k, size = 1, #list -- the charge that is asked next
 
   -- The charge at held has room at t already, so the charge behind it is asked first.

@@ -99,7 +99,7 @@ end
 -- took charges a lane for the part of a waiter's cost that it is not charged yet, when the waiter starts. was is the part of the cost that counted until
 -- now.
 function lanes.took(q, c, w, cost, was)
-  -- A waiter in front had its turn before, and so had one that has passed this line or had a start.
+  -- A waiter in front had its turn before, and so had a waiter that has passed this line or had a start.
   local in_line = w.state == queue.WAITS or w.state == queue.COUNTED
   if w.ticket == FRONT or not in_line then
     return

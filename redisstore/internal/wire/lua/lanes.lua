@@ -4,7 +4,7 @@
 -- This file has what a lane is and how a line with lanes is stored; deals.lua has the turns that lanes take.
 --
 -- A line may have a hundred lanes, and a call is about few of them. So lanes are kept in columns, each a list with a number
--- for each lane, and one with the rest as text. Only the lanes that a call changes become tables like those of
+-- for each lane, and a list with the rest as text. Only the lanes that a call changes become tables like those of
 -- queue.lua, with class, share, weight, cost, finish, and index, their place in the columns. The lanes without a share
 -- are the first three.
 --
@@ -440,7 +440,7 @@ local function round_for(q, class, tag)
     end
   end
 
-  -- With enough rounds a caller shares one. The spare rounds are for callers whose turn comes before all rounds.
+  -- With enough rounds a caller shares a round. The spare rounds are for callers whose turn comes before all rounds.
   local near = before or after
   local max_count = before and MAX_ROUNDS or MAX_ROUNDS + SPARE_ROUNDS
   if near and (m.finish[near] == tag or count >= max_count) then
@@ -463,7 +463,7 @@ local function is_full(m)
   return #m.share - m.rounds >= MAX_LANES or m.full
 end
 
--- lane_for returns the lane of a share in a class. If there is none it makes one or, if there are too many lanes, returns a round. weight and cost are
+-- lane_for returns the lane of a share in a class. If there is none it makes a lane or, if there are too many, returns a round. weight and cost are
 -- the caller's.
 function lanes.lane_for(q, class, share, weight, cost)
   local m, c = q.many, lanes.find(q, class, share)

@@ -3,7 +3,7 @@
 --
 -- Each priority is a class, 1 for High to 3 for Low. The callers of one share and class are a lane; a line
 -- without shares has one lane for each class. A lane counts the costs of all
--- waiters that joined; the count up to one is its ticket, so the first has 1. FRONT, which is 0,
+-- waiters that joined; the count up to a waiter is its ticket, so the first has 1. FRONT, which is 0,
 -- is the ticket of a waiter that goes before all others of its lane. The cut goes up as room comes, and
 -- waiters with tickets below it may come.
 --
@@ -237,7 +237,7 @@ function queue.make(q, class, share, weight, cost)
 end
 
 -- line_up adds that many callers of equal cost to the lane of a share, and returns the line, the ticket of the first caller, the lane, and how many
--- of the callers stand there. The lane may be a round; then only the first caller stands there. A row without a line gets one, whose id is seed.
+-- of the callers stand there. The lane may be a round; then only the first caller stands there. A row without a line gets a line, whose id is seed.
 function queue.line_up(r, class, share, weight, cost, many, reserve, horizon, seed)
   local q = queue.of(r)
   if not q then

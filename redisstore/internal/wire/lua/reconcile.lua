@@ -256,7 +256,7 @@ end
 -- The starts to book anew are at from or later, and before stop.
 local from, stop = 0, 0
 if wanted < used then
-  -- Callers whose starts are to come may have sooner ones.
+  -- Callers whose starts are to come may have sooner starts.
   lower(used - wanted)
   from, stop = now + 1, latest(r) + 1
 elseif wanted > used then

@@ -1,7 +1,7 @@
 -- The fleet's memory of a budget, for a store that forgot starts; docs/internals/state-loss.md says why it is enough.
 --
 -- A generation of a row begins when the row's key is made, and ends when the key is gone. The row counts the starts of each generation: generation
--- and count are the present one and its starts, g1 and n1 the last generation before it and its starts, as far as programs have reported them. The
+-- and count are the present generation and its starts, g1 and n1 the last generation before it and its starts, as far as programs have reported them. The
 -- other generations that have a name stand behind the head, see names_of in row.lua, the youngest first: for each its name and its starts. A row
 -- has at most LIVES names; the starts of still older generations are counted together, as older. A program remembers the counts that it saw, and
 -- when the starts were. Starts that a program knows of and the row does not are booked again.
@@ -222,7 +222,8 @@ function learn(r, h, seed, fresh, shared)
     mixed = mixed or g == h.generation
   end
 
-  -- same: the row has the same starts without a name. covered: a program that knew all that this one knows has told the row. Otherwise some are missing.
+  -- same: the row has the same starts without a name. covered: a program that knew all that this program knows has told the row. Otherwise some
+  -- starts are missing.
   local same = theirs == mine and their_mark == my_mark
   local covered = (told[h.generation] or 0) > h.count and not h.outdated
   local doubtful = 0

@@ -206,7 +206,7 @@ local function aligned(s, t)
         return t
       end
 
-      -- If the first of these entries ends in a later window, all of them also count in each window up to that one: skip those.
+      -- If the first of these entries ends in a later window, all of them also count in each window up to that window: skip these windows.
       if r.L[s.i] >= stop then
         local _, last = window(s.rule, r.L[s.i])
         if not last then
