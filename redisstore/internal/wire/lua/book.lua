@@ -498,8 +498,8 @@ local function serve(list, claims, callers, arrival, from, max_wait, want)
   end
 end
 
--- untail notes that a start at t was given back: callers no longer keep behind starts at t or later, so that a caller can take its place. It may
--- have been the row's pin, and waiters are told once more whose turn it is.
+-- untail notes that a start at t was given back: callers no longer keep behind starts at t or later, so that a caller can take its place. The
+-- start may have been the row's pin, and waiters are told once more whose turn it is.
 local function untail(r, t)
   r.t1, r.t2, r.t3 = min(r.t1, t - 1), min(r.t2, t - 1), min(r.t3, t - 1)
   if r.pin == t then
@@ -509,7 +509,7 @@ local function untail(r, t)
 end
 
 -- trim_tails notes that a past start at t was taken out, because its caller books again at once: later callers still keep behind the starts that are
--- booked, but behind no time after the last of them. After untail callers in line would pass those that are booked: nobody can start as early as t.
+-- booked, but behind no time after the last of them. untail would let callers in line pass those that are booked: nobody can start as early as t.
 local function trim_tails(r, t)
   local last = latest(r)
   r.t1, r.t2, r.t3 = min(r.t1, last), min(r.t2, last), min(r.t3, last)

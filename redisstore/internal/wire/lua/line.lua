@@ -330,7 +330,7 @@ local function refuse(list, want, claims, s, callers, turn_at, max_wait, min_sta
     end
   end
 
-  -- A caller that may not wait at all gets no place, even if its turn is now.
+  -- A caller that may not wait at all gets no place.
   if max_wait > 0 and t - now <= max_wait then
     return 0
   end
