@@ -259,7 +259,7 @@ func (b *Budget) Add(s Sample) {
 		s.By = b.Starts[last].By
 	}
 
-	// Starts in one part of the window share a sample.
+	// A sample has the starts behind the sample before it, as far as these lie in one part of the window.
 	if last > 0 && s.By.Sub(b.Starts[last-1].By) < b.Keep/wire.Parts {
 		b.Starts[last] = Sample{s.By, b.Starts[last].Count + s.Count}
 		return

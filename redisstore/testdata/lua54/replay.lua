@@ -36,7 +36,7 @@ local struct = {}
 function struct.pack(format, ...)
   local values = {...}
   for i = 1, #format - 1 do
-    values[i] = values[i] + 0.0 -- an integer would be written as one
+    values[i] = values[i] + 0.0 -- all numbers are floats, as in Lua 5.1
   end
   return string.pack(format, table.unpack(values, 1, #format - 1))
 end
@@ -98,7 +98,7 @@ end
 local formats = {[0xca] = '>f', [0xcb] = '>d', [0xcc] = '>B', [0xcd] = '>I2', [0xce] = '>I4', [0xcf] = '>I8', [0xd0] = '>b',
   [0xd1] = '>i2', [0xd2] = '>i4', [0xd3] = '>i8', [0xd9] = '>s1', [0xda] = '>s2'}
 
--- decode returns the value that begins at a place, and where the next one does.
+-- decode returns the value that begins at a place, and where the next value begins.
 local function decode(s, i)
   local kind = string.byte(s, i)
   if not kind then
@@ -228,6 +228,8 @@ local function visible(s)
 end
 
 local scripts, differences, calls = {}, 0, 0
+
+-- differs counts a difference, and prints the first ten.
 local function differs(format, ...)
   differences = differences + 1
   if differences <= 10 then
