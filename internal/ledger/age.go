@@ -21,7 +21,8 @@ const marked = 10_000_000
 const Stall = 50_000
 
 // pinUntil freezes all starts that are booked, and marks that are later than the
-// last of them by no more than later: they stay booked when they are cancelled.
+// last booked start by no more than later: they stay booked when they are
+// cancelled. Without entries it does nothing.
 func (r *Row) pinUntil(later int64) {
 	if k := len(r.entries); k > 0 {
 		r.frozen = max(r.frozen, r.entries[k-1].last+later)
@@ -62,7 +63,7 @@ func (r *Row) carryOver(now int64, first int) {
 // slept for an unknown time. The upstream's windows stay where they are, so
 // after a small step back the entries of the present window, and entries to
 // come, still reach to where they were. Otherwise starts at the edge of a window
-// would count in the window before it alone.
+// would count in the window before it alone. All starts are frozen.
 func (r *Row) step(now int64, u *rule) {
 	shift := now - r.seen
 
@@ -120,6 +121,7 @@ func (r *Row) step(now int64, u *rule) {
 
 	// A mark is a time of the clock by which it was booked. A mark from before this
 	// step may point to the start of a different caller now, so freeze the starts.
+	// Such a mark is later than the last entry, which has moved, by at most the shift.
 	r.pinUntil(min(-shift, max(r.span, marked)))
 
 	// The upstream's fixed window may have counted the starts that are over now.
@@ -274,7 +276,8 @@ func (r *Row) repeated(now int64) int {
 }
 
 // grown returns an upper bound on what a penalty of this length grows to when it
-// is met again: as many times the length as the length has whole seconds.
+// is met again: as many times the length as the length has whole seconds, but no
+// more than maxGrown. It is 0 for a length below a second, which does not grow.
 func grown(length int64) int64 {
 	length = min(length, maxGrown)
 	return min(length*(length/Micros(time.Second)), maxGrown)
@@ -359,8 +362,8 @@ func (c *ceiling) at(now int64) float64 {
 	return c.top + float64(c.top/fall*x*x*x)
 }
 
-// obey lowers a rule to the row's ceiling, or forgets a ceiling that has risen
-// to the limit.
+// obey lowers a rule to the row's ceiling, if the ceiling is for this rule, or
+// forgets a ceiling that has risen to the limit or is too old.
 func (r *Row) obey(now int64, u *rule) {
 	if !r.ceiling.isOf(u) {
 		return
@@ -472,7 +475,8 @@ func (q *Request) Pause(d time.Duration) {
 }
 
 // Refuse closes the budget of the first charge because a request was refused,
-// and returns its ceiling before and after.
+// and returns the ceiling before and after: 0 and 0 if the charge learns nothing,
+// or the refusal names no start.
 func (q *Request) Refuse(f store.Refusal) (from, to float64) {
 	s := &q.Searches[0]
 	s.wake(q.Now)
@@ -501,7 +505,7 @@ func (q *Request) penalize(length, refused, took int64) {
 }
 
 // Resume ends all pauses and penalties of the first charge's budget, and forgets
-// its ceiling and its note.
+// its ceiling and its note. The callers of starts behind a pause book anew.
 func (q *Request) Resume() {
 	s := &q.Searches[0]
 	r := s.row
@@ -512,11 +516,13 @@ func (q *Request) Resume() {
 	}
 	s.wake(q.Now)
 
-	// The starts booked behind the pause are too late now, so their callers book anew.
+	// The starts booked behind the pause are later than they need be.
 	if r.paused > r.seen {
 		r.lifts++
 		q.noteUseless(0, 0, math.MaxInt64, true)
 	}
+
+	// Without a limit the row keeps no start but the probe.
 	if s.rule.peak == 0 {
 		r.forgetProbe()
 	}

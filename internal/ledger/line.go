@@ -17,7 +17,7 @@ import (
 // Waiter has stood in no line.
 type Waiter struct {
 	class    int
-	first    int64     // its arrival in lines where it has not been, if it has been in a line before. Zero means a new arrival.
+	first    int64     // its arrival in lines where it has not been, if it gave up a start or lost a place. Zero means a new arrival.
 	arrivals []arrival // where it has been
 	passed   []Key     // where it had its turn, and has not been booked since
 	turn     Key       // where it had its last turn
@@ -86,7 +86,7 @@ func (w *Waiter) Come(b *store.Booking) {
 
 	w.class = class(b.Priority)
 
-	// A caller that had a start and gave it up keeps its rank: its first arrival, or an arrival before all others.
+	// A caller that had a start and gave it up keeps its rank: its first arrival, or an arrival before all others. A called waiter has given up nothing.
 	switch {
 	case !b.Returns || w.first != 0 || called:
 	case len(w.arrivals) > 0:
@@ -217,7 +217,8 @@ func (q *Request) stepOut(w *Waiter) {
 	w.stand = nil
 }
 
-// settle ends the turns of a waiter: it is booked, or gives up.
+// settle ends the turns of a waiter that is booked or refused, asks again, or
+// gives up: no line stands still for it any more.
 func (q *Request) settle(w *Waiter) {
 	for _, key := range w.passed {
 		if r := q.row(key); r != nil && r.queue != nil {
@@ -351,6 +352,8 @@ func (q *Request) refuse(at int, wait time.Duration) bool {
 	if start := waitOf(q.find(q.Now+Micros(b.NotBefore)) - q.Now); start > wait {
 		at, wait = q.Grant.HeldBy, start
 	}
+
+	// A caller that may not wait at all gets no place, whatever the estimate.
 	if b.MaxWait > 0 && wait <= b.MaxWait {
 		return false
 	}
@@ -375,7 +378,7 @@ func (q *Request) refuseCrowd(w *Waiter, at int, wait time.Duration) bool {
 func (q *Request) isPaused(at int) bool { return q.Searches[at].row.paused > q.Searches[at].from }
 
 // lineUp puts a waiter in the line of the i-th charge: by the arrival that it has
-// there, if it has stood there before, and otherwise behind all others.
+// there or brings along, and otherwise behind all others.
 func (q *Request) lineUp(w *Waiter, i int) {
 	s, key := &q.Searches[i], q.key(i)
 	at, known := w.arrival(key)
@@ -469,7 +472,7 @@ func (r *Row) Head(key Key) (at Place, ok bool) {
 
 // Due returns in how long the first start in a budget is within the horizon of
 // the waiter at the head of its line. The result is 0 if the start is within the
-// horizon now.
+// horizon now, or no charge has that budget.
 func (q *Request) Due(w *Waiter, key Key) time.Duration {
 	for i := range q.Searches {
 		if q.key(i) != key {

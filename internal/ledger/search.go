@@ -601,6 +601,8 @@ func (s *Search) overdrawn(t int64) int {
 // before t are counted.
 func (s *Search) bucket(t int64) int64 {
 	r := s.row
+
+	// All entries together leave room, and no forgotten start owes a token.
 	if r.level == 0 && r.total <= s.rule.room {
 		return t
 	}
@@ -711,7 +713,7 @@ func (s *Search) alignedTurn(from, rank int64) int64 {
 // rank have flowed in.
 func (s *Search) bucketTurn(from, rank int64) int64 {
 	v := Search{row: s.row, rule: s.rule, from: s.from, level: level{s.row.lost, s.row.level}}
-	v.rule.room -= rank - s.rule.cost
+	v.rule.room -= rank - s.rule.cost // the waiters before this one take their tokens first
 	return v.filled(from)
 }
 
