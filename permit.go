@@ -22,7 +22,7 @@ type Permit struct {
 	engine   *engine // nil for a zero permit
 	start    acquire.Start
 	first    permitRow
-	more     []permitRow // behind the first, until they are set with room for moreRows
+	more     []permitRow // behind the first. Until setRows they are empty, and only memory.
 	held     acquire.Hold
 	usedAt   time.Duration // when Renew returned, and the work began. Zero means that the work began at its start.
 	slots    *slotTie      // ends the slots of the permit. It is nil for a permit without slots.

@@ -209,7 +209,7 @@ func (q *Request) stepOut(w *Waiter) {
 	if r := q.row(w.stand.key); r != nil && r.queue != nil {
 		listed := r.queue.leave(w.stand.class, w.stand.share, w.stand.place)
 
-		// A waiter without a place has left, so the waiters without a place are not silent: see forgetSilent.
+		// A waiter without a place has left, so the waiters without a place are not silent: see forgetSilent. A recall notes that by StillWait.
 		if !listed && !q.recalls {
 			r.queue.asked = r.seen
 		}

@@ -177,7 +177,8 @@ func (q *Request) begin(s *Search, from int64) {
 	}
 	s.single = starts == 1
 
-	// If waiters are called right before their starts, and the horizon holds one start, no start lies ahead to keep a distance from.
+	// If waiters are called right before their starts, and the horizon holds one start, no start lies ahead to keep a distance from. Only callers of
+	// one budget that have a share ask for so near a horizon.
 	s.steady = q.SummonsWaiters && len(q.Searches) == 1 && q.Booking.Charges[0].Share.ID != 0 && s.row.queue != nil && s.isBrief()
 }
 

@@ -589,7 +589,7 @@ func (r *Row) PassOn(from int64) (node int64) {
 		return l.guard
 	}
 
-	// Any node with a waiter can go on, unless it is silent.
+	// Any node with a waiter can go on, unless it is silent. The horizon, by which passes know that, is not known here.
 	for _, c := range l.lanes {
 		for i := range c {
 			for _, p := range c[i].places {
