@@ -445,7 +445,8 @@ func believed(level, from float64) float64 {
 }
 
 // learn lowers the ceiling, if the refusal of the start at mark is evidence, and
-// returns the height before and after, with three decimals.
+// returns the height before and after, with three decimals. Without a ceiling the
+// height is the rate of the rule.
 func (r *Row) learn(mark int64, u *rule) (from, to float64) {
 	from = u.rate
 	if r.ceiling.isOf(u) {

@@ -253,8 +253,8 @@ func (q *Request) Book(w *Waiter) (turn bool) {
 	return true
 }
 
-// Stand books a start for a waiter that stands in no line, or puts it in one. It
-// gives back the handle that the booking replaces.
+// Stand books a start for a waiter that stands in no line, puts it in a line, or
+// refuses it. It gives back the handle that the booking replaces.
 func (q *Request) Stand(w *Waiter) { q.stand(w, Key{}) }
 
 // stand does the work of Stand. turn is the budget in whose line the waiter just had
@@ -490,8 +490,8 @@ func (q *Request) Due(w *Waiter, key Key) time.Duration {
 	return 0
 }
 
-// Serve takes the waiter at the head of a line out of it, and books for it or
-// puts it in a second line. A waiter that needs slots must take them by itself:
+// Serve takes the waiter at the head of a line out of it, and books for it, puts
+// it in a second line or refuses it. A waiter that needs slots must take them by itself:
 // Serve calls it and returns true, and the line stands still until it has come.
 func (q *Request) Serve(w *Waiter, key Key) (called bool) {
 	// A waiter leaves the line before it books, or it would keep behind itself.

@@ -528,7 +528,8 @@ func (r *Row) settle(t int64, u *rule, cost int64) {
 	}
 }
 
-// Settle changes the cost of a granted start to costs[i] for the i-th charge.
+// Settle changes the cost of a granted start to costs[i] for the i-th charge. Charges
+// that count no starts keep their cost.
 func (q *Request) Settle(g store.Grant, costs []int) {
 	for i := range q.Searches {
 		s := &q.Searches[i]

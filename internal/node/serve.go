@@ -210,7 +210,8 @@ func (st *step) passOn(key ledger.Key, node int64) {
 	st.tell(node)
 }
 
-// serveNext serves the next waiter of a line, in a pass that asks with the booking b. It returns false if no further waiter can be served now.
+// serveNext goes past the next waiter of a line, in a pass that asks with the booking b: it serves a waiter of this node, sets aside what a waiter of a living node
+// will take, and frees what a dead node left. It leaves out a waiter whose caller leaves. It returns false if no further waiter can be served now.
 func (st *step) serveNext(key ledger.Key, b *store.Booking, pass *ledger.Pass) (more bool) {
 	next, ok := pass.Next()
 	if !ok {
