@@ -174,7 +174,7 @@ func (r *roundTrip) hasNoFeedback(resp *http.Response) bool {
 	return true
 }
 
-// endOutages tells the defaults of all policies of a response that is no 503, so that
+// endOutages tells the defaults of all policies that a response is no 503, so that
 // their rows of 503s end.
 func (r *roundTrip) endOutages() {
 	for i := range r.policyCount() {

@@ -192,8 +192,8 @@ func (r *Row) remember(now int64, u *rule) {
 	}
 }
 
-// isOver reports whether no start to come can share an interval with an entry,
-// or has to stay behind it as behind a probe.
+// isOver reports whether an entry is over for all starts to come: none of them can
+// share an interval with the entry, or has to stay behind it as behind a probe.
 func (r *Row) isOver(e *entry, now int64) bool {
 	return e.last+r.span <= now && (e.last < r.paused || now >= r.paused+r.last.probe)
 }
@@ -262,12 +262,12 @@ const (
 // step returns the longest step of the slow start after the penalty.
 func (p *penalty) step() int64 { return min(p.length/2, maxStep) }
 
-// remembered returns for how long after the end of the penalty a refusal has to
-// do with it.
+// remembered returns for how long after the end of the penalty a refusal still
+// belongs to the penalty.
 func (p *penalty) remembered() int64 { return max(p.step(), p.probe) }
 
-// repeated returns how often the last penalty was met again, until it is
-// forgotten.
+// repeated returns how often the last penalty was met again, or 0 once the penalty
+// is forgotten.
 func (r *Row) repeated(now int64) int {
 	if now >= r.paused+r.last.remembered() {
 		return 0

@@ -137,7 +137,7 @@ func (w *Waiter) oldest() int64 {
 // keptSize is how many bytes a kept arrival takes.
 const keptSize = len(Key{}) + 8
 
-// Keep appends the arrivals of a waiter that stands in no line to b, for a
+// Keep appends to b the arrivals of a waiter that stands in no line, for a
 // caller that leaves with its place. [Waiter.Restore] reads them.
 func (w *Waiter) Keep(b []byte) []byte {
 	for _, a := range w.arrivals {
@@ -146,10 +146,9 @@ func (w *Waiter) Keep(b []byte) []byte {
 	return b
 }
 
-// Restore gives a new waiter the arrivals that Keep wrote. No arrival is later
-// than now: if somebody changed the bytes, others can still come behind the
-// waiter. Restore returns false if there is no arrival, or the bytes are not of
-// arrivals.
+// Restore gives a new waiter the arrivals that Keep wrote, each of them from 1 to
+// now: if somebody changed the bytes, others can still come behind the waiter.
+// Restore returns false if there is no arrival, or the bytes are not of arrivals.
 func (w *Waiter) Restore(b []byte, now int64) bool {
 	if len(b) == 0 || len(b)%keptSize != 0 {
 		return false

@@ -413,9 +413,9 @@ func (p *Pass) take() {
 
 // Comes notes that the node of the pass will make a step by a time of the store's
 // clock, because it is about to ask whether a start still holds, or by its Plan.
-// Zero says that it knows of no such time. Until then nobody has to ask it to
-// come. The promise binds nobody: a node that does not keep it is asked, and
-// silent later.
+// Zero says that it knows of no such time. Before that time nobody has to ask the
+// node to come. The promise binds nobody: a node that does not keep it is asked, and
+// silent later. Comes does nothing for a node that is asked already.
 func (p *Pass) Comes(at int64) {
 	if l := p.row.leaseOf(p.other.Node.ID); l != nil && l.asked == 0 {
 		l.comes = at
