@@ -504,7 +504,7 @@ func (l level) due(excess int64, u *rule) int64 {
 // recount converts the row's level to the units of the rule. A level of other
 // units, or a level to which other limits added, is at most a full bucket.
 func (r *Row) recount(u *rule) {
-	old := max(r.unit, -r.unit)
+	old := max(r.unit, -r.unit) // the sign is no part of the size: see Row
 	switch {
 	case r.unit == u.micros:
 		return

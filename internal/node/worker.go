@@ -344,6 +344,8 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 		k.noteLength(time.Since(locked))
 		k.away.Store(nil)
 		k.endSaved()
+
+		// Only a step for lines was made because other nodes told of news.
 		if len(lines) > 0 {
 			k.noteVain(vain)
 		}
