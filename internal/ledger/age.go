@@ -374,7 +374,8 @@ func (r *Row) obey(now int64, u *rule) {
 		return
 	}
 
-	// Lower each number of the rule to the ceiling's part of the limit; a leaky bucket gets longer distances in place of a lower number.
+	// Lower each number of the rule to the ceiling's part of the limit; a leaky bucket gets longer distances in place of a lower number. The room does not
+	// fall below 0, so that a large cost still fits an idle budget. A rule without tokens keeps none.
 	share := level / u.rate
 	u.most = max(1, int64(float64(u.n)*share))
 	u.room = min(u.room, max(0, u.room-(u.n-u.most)))
