@@ -123,7 +123,7 @@ func (u *rule) statedWindow(now, then, reset int64) (since, at, end int64, told 
 // window. The upstream has said, age microseconds ago, that left is left until the
 // reset. If the row has more, others have spent the difference. The cost is booked so
 // that it is over when the window is. Booked starts with marks in [from, before) no
-// longer fit. All starts fit if from is not before before.
+// longer fit. All starts fit if the interval is empty.
 func (r *Row) windowLeft(u *rule, left, reset, age int64) (from, before int64) {
 	now, then := r.seen, r.seen-age
 	since, at, end, told := u.statedWindow(now, then, reset)
