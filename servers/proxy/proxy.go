@@ -368,7 +368,8 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*htt
 	h.proxy.ServeHTTP(answer, r)
 }
 
-// hold takes a place in the queue for a request. The call gives the place back.
+// hold takes a place in the queue for a request, and returns the request with the wait and the priority that its headers
+// ask for. The call gives the place back.
 func (h *Handler) hold(r *http.Request) (*http.Request, *call, *problem) {
 	ctx, place, err := h.queue.Enter(r.Context())
 	if err != nil {
@@ -443,8 +444,8 @@ func (h *Handler) answerError(w http.ResponseWriter, r *http.Request, err error)
 	h.answer(w, p)
 }
 
-// countAborted counts answers that end in the middle. It runs when ServeHTTP returns or panics with
-// [http.ErrAbortHandler], which makes the server drop the connection without logging.
+// countAborted counts answers that end in the middle. It runs when ServeHTTP returns or panics, and passes a panic on.
+// [http.ErrAbortHandler] makes the server drop the connection without logging.
 func (h *Handler) countAborted(c *call) {
 	if v := recover(); v != nil {
 		if v == http.ErrAbortHandler && !c.left {
@@ -494,7 +495,7 @@ func (h *Handler) inadmissible(r *http.Request, local bool, t *token) *problem {
 // or nil. For plain http to an address that is not loopback, browsers send neither Origin nor Sec-Fetch-Site
 // with a GET.
 func (h *Handler) fromOtherPage(r *http.Request) *problem {
-	// Local, a token or a socket keep pages out already.
+	// Local, a token or a socket keep pages out already, and no page can send the absolute form.
 	if h.c.Local || h.token.required || onSocket(r) || !strings.HasPrefix(r.RequestURI, "/") {
 		return nil
 	}

@@ -74,7 +74,7 @@ func readAcquire(w http.ResponseWriter, r *http.Request, c *Config, all bodies) 
 	// The body can shorten the wait of the header and the configuration, but not extend it.
 	switch {
 	case wait == 0:
-		q.wait = -1
+		q.wait = throttle.NoWait // in WithMaxWait 0 is the default
 	case wait > 0:
 		q.wait = min(q.wait, wait)
 	}
@@ -195,7 +195,8 @@ type placed struct {
 // Error implements error.
 func (p *placed) Error() string { return "waitapi: the caller has a place" }
 
-// reserve acquires a permit for a caller with a place, or returns a *placed.
+// reserve acquires a permit by the caller's place or, without one, by a new place. If the start is far away, the error
+// is a *placed.
 func (q *acquireRequest) reserve(ctx context.Context, l *throttle.Limiters) (*throttle.Permit, error) {
 	permit, place, err := l.Reserve(ctx, q.place, q.demands...)
 	if place == nil {
