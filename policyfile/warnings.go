@@ -32,7 +32,7 @@ type warner struct {
 
 // warn notes a warning about a row.
 func (w *warner) warn(p *row, format string, args ...any) {
-	w.reader.failAt(p.at.Line, 0, format, args...)
+	w.reader.failAt(p.at.Line, 0, format, args...) // column 0 stands for the whole line
 }
 
 // warnOfRefusals warns of rows that match the same requests, if a 429 may close other rows than the
@@ -66,7 +66,7 @@ func holdDifferently(rows []*row) bool {
 	})
 }
 
-// names returns the names of rows, as a sentence has them.
+// names returns the names of two rows or more, as a sentence has them: five at most, and how many more there are.
 func names(rows []*row) string {
 	const most = 5
 	var all []string

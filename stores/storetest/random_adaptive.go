@@ -86,7 +86,7 @@ func (w *world) refuse() {
 	}
 
 	wantFrom, wantTo := w.truth.learn(c, g.at, now)
-	w.truth.shut(c, now, d, max(tick, ago))
+	w.truth.shut(c, now, d, max(tick, ago)) // 0 would be no refusal
 
 	if from != wantFrom || to != wantTo {
 		w.failf("refusal of the start at %d in %s (%s) at %d: ceiling from %v to %v, want %v and %v",
@@ -159,7 +159,7 @@ func (w *world) affordable(c store.Charge, g granted, cost int) int {
 	if i := slices.Index(others, s); i >= 0 {
 		others = slices.Delete(others, i, i+1)
 	}
-	s.cost, c.KeepFree = cost, 0
+	s.cost, c.KeepFree = cost, 0 // a settled cost need not keep anything free
 	if !fits(c, others, s) {
 		return c.Cost
 	}
