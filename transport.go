@@ -390,8 +390,8 @@ func (r *roundTrip) gotConn(info httptrace.GotConnInfo) {
 }
 
 // beginCheck begins the pre-write check, unless the request was stopped or is over. It waits for a
-// check that still runs, and notes how long the first dial took. again says that the base has written
-// the request before, on a different connection.
+// check that still runs, and notes how long the first dial took. again says that the headers were
+// written under the present grant, on a different connection.
 func (r *roundTrip) beginCheck(info httptrace.GotConnInfo) (again, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -500,8 +500,8 @@ func closeConn(info httptrace.GotConnInfo, secure bool) bool {
 }
 
 // preWriteCheck returns nil when the request may be written. It returns ErrDetach if the
-// connection is to be given back and a new attempt made later. again says that the base has written
-// the request before, on a different connection.
+// connection is to be given back and a new attempt made later. again says that the headers were
+// written under the present grant, on a different connection.
 func (r *roundTrip) preWriteCheck(again bool) error {
 	ctx := r.req.Context()
 	var w acquire.Wait
@@ -520,7 +520,8 @@ func (r *roundTrip) preWriteCheck(again bool) error {
 		return r.Acquire(ctx, w)
 	}
 
-	// If the base has retried, the upstream may have the request from an earlier connection: no new attempt may follow, so the wait does not detach.
+	// After any retry of the base the upstream may have the request, even if nothing was written under this grant: no new attempt may follow, so the
+	// wait does not detach.
 	w.Detaches = !r.baseRetried
 	w.DetachAt = now() + r.connectionHold()
 

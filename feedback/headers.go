@@ -19,7 +19,8 @@ import (
 //
 //	feedback.Headers{Remaining: "X-RateLimit-Remaining", Reset: "X-RateLimit-Reset"}
 //
-// A 401 is ignored, because it speaks of an unknown caller, and so is an answer out of a cache. If
+// A 401 is ignored, because it speaks of an unknown caller. So is an answer out of a cache, except
+// for the Retry-After of a 429. If
 // one header speaks of several budgets in turn, select the answers of this budget by [When].
 type Headers struct {
 	// Remaining or, with Limit or Size, Used is the field with the count: "3", used and size as in
@@ -113,10 +114,11 @@ func (h Headers) penalty(resp *http.Response) time.Duration {
 		return 0
 	}
 
-	// Without a count only the reset tells of a refusal. A 429 is a refusal even if its reset cannot be read.
+	// Without a count the end of the window tells of a refusal: Reset, or Per where Reset is missing. In a 429 an end that cannot be read is enough.
 	if h.Remaining == "" && h.Used == "" {
-		said := len(valuesOf(resp.Header, h.Reset)) > 0 || h.Per > 0
-		if _, ok := h.reset(resp, throttle.MaxPenalty); !said || !ok && resp.StatusCode != http.StatusTooManyRequests {
+		_, readable := h.reset(resp, throttle.MaxPenalty)
+		stated := len(valuesOf(resp.Header, h.Reset)) > 0 || h.Per > 0
+		if !readable && !(stated && resp.StatusCode == http.StatusTooManyRequests) {
 			return 0
 		}
 		return h.untilMore(resp)

@@ -270,11 +270,12 @@ func (r *reader) checkRow(p *row, found []*throttle.ConfigError) {
 
 		// checkUse notes this mistake at the field settle.
 		case e.Field == "Meter" && p.Limit.Kind() == store.KindConcurrency:
+
 		case e.Field == "Match" && slices.Contains(methods, p.Match):
 			r.fail(follow(f), "a path is missing: write \"%s /\" for every request with this method", p.Match)
 
 		// checkWildcards notes which wildcard is meant, at the place of the wildcard.
-		case len(p.wildcards) > 0 && (e.Field == "Key" || e.Field == "Share"):
+		case !p.named && len(p.wildcards) > 0 && (e.Field == "Key" || e.Field == "Share"):
 
 		// The loop below notes each of these fields.
 		case p.named && slices.Contains(readers, strings.ToLower(e.Field)):
@@ -302,7 +303,11 @@ func (r *reader) checkRow(p *row, found []*throttle.ConfigError) {
 		}
 	}
 
-	r.checkWildcards(p.wildcards, fmt.Sprintf("the match of policy %q", clip(p.Name)), p.Policy)
+	// Without a match there are no wildcards: the mistakes of the key, the share and the cost are noted above.
+	if !p.named {
+		r.checkWildcards(p.wildcards, fmt.Sprintf("the match of policy %q", clip(p.Name)), p.Policy)
+	}
+
 	r.checkUse(p)
 }
 

@@ -244,7 +244,7 @@ func fieldFiles() (all []fieldFile) {
 	add("keyed", "version: 1\npolicies:\n  - name: a\n    match: none\n    limit: 1/s\n    keyed: VALUE\n", "yes", "no", "keyed")
 	add("keyed beside a match", row("    keyed: VALUE\n"), "yes", "no")
 	add("a field of requests or answers beside no match", "version: 1\npolicies:\n  - name: a\n    match: none\n    limit: 1/s\n    VALUE\n",
-		"penalty: retry-after", "penalty: none", "cost: 2", "acted: graphql", "quota: ratelimit", "settle: {amount: {fields: usage.total}}", "key: '{host}'", "share: '{host}'", "jitter: none", "adaptive: yes")
+		"penalty: retry-after", "penalty: none", "cost: 2", "acted: graphql", "quota: ratelimit", "settle: {amount: {fields: usage.total}}", "key: '{host}'", "key: '{shop}'", "share: '{host}'", "share: '{shop}'", "cost: '{shop}'", "jitter: none", "adaptive: yes")
 	add("cost", row("    cost: VALUE\n"), "5", `"{header.X-Cost}"`, "{header.X-Cost}", `"{shop}"`, `"{query.n}"`, `"{header.A}{header.B}"`, `"5 {header.A}"`, "1.5", "five", "40", "41", "1,000")
 	add("penalty", row("    penalty: VALUE\n"),
 		"none", "retry-after", "for", "{for: 5s}", "{retry-after: 5s}", "until-midnight", "{until-midnight: Asia/Shanghai}", "until-first", "ratelimit", "[retry-after, {for: 5s}]",

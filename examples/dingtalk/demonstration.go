@@ -35,14 +35,14 @@ var (
 
 func init() { pull = demonstrate }
 
-// demonstrate replaces [book.pull] in this directory.
+// demonstrate is pull in this program: it pulls with the key of the environment or, without a key, from a DingTalk for tests.
 func demonstrate(b *book, ctx context.Context, c throttle.Config) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	context.AfterFunc(ctx, stop) // a second interrupt ends the program at once
 	c.Observe = tell
 	logging.Disable() // go-redis logs each failed dial; tell prints it once in ten seconds
 
-	// A part of a larger demonstration comes first: it has a key of its own.
+	// A process of a larger demonstration comes first: -part has its key.
 	switch {
 	case *of != "":
 		return b.pullPart(ctx, c, *of)
@@ -55,14 +55,15 @@ func demonstrate(b *book, ctx context.Context, c throttle.Config) error {
 	case b.key != "" || b.secret != "":
 		return errors.New("set both DINGTALK_APP_KEY and DINGTALK_APP_SECRET, or for the demonstration none of them")
 	case *processes > 1:
-		return runTogether(ctx, os.Stdout, *processes, *people, flag.Lookup("redis").Value.String())
+		atRedis := flag.Lookup("redis").Value.String() // main has this flag
+		return runTogether(ctx, os.Stdout, *processes, *people, atRedis)
 	}
 
-	return b.demonstrate(ctx, os.Stdout, c, *page)
+	return b.pullFake(ctx, os.Stdout, c, *page)
 }
 
-// demonstrate pulls from a DingTalk for tests in this process, and prints its counts.
-func (b *book) demonstrate(ctx context.Context, w io.Writer, c throttle.Config, page bool) error {
+// pullFake pulls from a DingTalk for tests in this process, and prints its counts.
+func (b *book) pullFake(ctx context.Context, w io.Writer, c throttle.Config, page bool) error {
 	fake := dingtalktest.New(dingtalktest.Options{}) // counts, refuses and bans like DingTalk
 	b.key, b.secret = demonstrationKey(), "secret"
 	c.Base, c.Policies = fake, demonstrationPolicies(b.key)

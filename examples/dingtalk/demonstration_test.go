@@ -40,7 +40,7 @@ func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
 		c := throttle.Config{Store: memstore.New(), MaxWait: 20 * time.Minute}
-		require.NoError(t, new(book).demonstrate(t.Context(), &out, c, false))
+		require.NoError(t, new(book).pullFake(t.Context(), &out, c, false))
 		require.Contains(t, out.String(), "pulled 3000 people in 7.")
 		require.Contains(t, out.String(), "listsubid   150     0         20 of 20 ")
 		require.Contains(t, out.String(), "user/list              156     0         20 of 20 ")

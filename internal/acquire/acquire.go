@@ -96,7 +96,7 @@ type Caller struct {
 	watch     store.Watch // over a start that the caller waits for, or nil
 
 	// Summaries of the charges: see SetCharges.
-	jitter     time.Duration // the smallest positive Jitter among the charges that count, or 0
+	jitter     time.Duration // the smallest Jitter above ClockJitter among the charges that count starts, or 0
 	concurrent bool          // some charges are Concurrency: they need slots
 	shadowed   bool          // all charges are of shadow policies: the caller is only counted
 	horizon    time.Duration // the farthest horizon of the limits, at least store.MinHorizon

@@ -58,7 +58,7 @@ func (c *Caller) SetCharges(charges []store.Charge) {
 	c.jitter, c.concurrent, c.shadowed = 0, false, len(charges) > 0
 	c.horizon, c.shared, c.repaced = store.MinHorizon, false, false
 
-	// A caller is only counted if all charges are of shadow policies. Its start is within the farthest horizon of its limits.
+	// A caller whose charges are all of shadow policies is only counted. Every caller has the farthest of its limits' horizons.
 	for i := range charges {
 		charge := &charges[i]
 		c.shadowed = c.shadowed && charge.Shadow
@@ -210,7 +210,7 @@ func (c *Caller) holdStart() {
 
 // Reuse makes a caller whose way is over ready for the next way with the same engine and
 // memory for charges. It returns false, and does nothing, if the store may still use the
-// caller, or had a watch, which looks at the charges.
+// caller, or if the caller had a watch: a watch may still read the charges.
 func (c *Caller) Reuse() bool {
 	switch {
 	case c.invalidated != nil || c.uncounted && c.endsWhenOff():
@@ -223,6 +223,7 @@ func (c *Caller) Reuse() bool {
 		c.returns, c.uncounted = false, false
 		return true
 
+	// An answer from memory needs no context, and without an observer the context is no field of the caller.
 	case c.Immediate() || c.engine.Observe == nil && !c.shadowed:
 		*c = Caller{
 			engine: c.engine, Booking: store.Booking{Charges: c.Booking.Charges, Spread: c.Booking.Spread},

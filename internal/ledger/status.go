@@ -116,7 +116,7 @@ func (q *Request) Status() store.Status {
 	r := s.row
 	s.from = q.Now
 
-	// Slots are in flight, and starts have come or are booked.
+	// The used slots are in flight. The used starts have come, and the others are booked.
 	st := store.Status{Limit: q.Booking.Charges[0].Limit}
 	if s.rule.slots {
 		st.Used, st.Waiting, st.Callers = r.inFlight()

@@ -392,15 +392,14 @@ func (d *decodedBody) fetch(have int, want int64) bool {
 	return len(d.seen) > have
 }
 
-// widen lets more of the body be read. A decoder that has met the old bound, or an
-// error that may have been one, begins again.
+// widen lets more of the body be read. A decoder goes on, if it has not failed. A decoder that has failed begins again,
+// because its error may come from the old bound: the bytes of the body are still there. A text that has ended stays.
 func (d *decodedBody) widen(want int64) {
 	switch {
-	// The decoder goes on where it is, with more bytes to read.
 	case d.text != nil && d.err == nil:
 		d.raw.N += want - d.want
 
-	// No decoder has begun, or it has failed: the bytes of the body are still there.
+	// No decoder has begun, or it has failed.
 	case d.err != io.EOF:
 		d.raw = &io.LimitedReader{R: &peekReader{body: d.body}, N: want + slack}
 		d.seen = nil

@@ -259,7 +259,8 @@ func isHost(s string) bool {
 	})
 }
 
-// newTarget returns a URL whose path and query are sent byte for byte, or false if no such URL exists.
+// newTarget returns a URL whose path and query are sent byte for byte. It returns false if there is no such URL, and for a path with
+// hidden segments of dots: the upstream may serve a different path than the policies have seen.
 func newTarget(host, rest string) (*url.URL, bool) {
 	path, query, hasQuery := strings.Cut(rest, "?")
 	if path != "" && path[0] != '/' || strings.ContainsFunc(rest, breaksLine) || match.HidesDots(path) {

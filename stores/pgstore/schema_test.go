@@ -58,6 +58,15 @@ func TestSetup(t *testing.T) {
 
 	exec(t, connect(t, server), "UPDATE other.version SET version = 99")
 	require.ErrorContains(t, pgstore.Setup(t.Context(), server.URL(), pgstore.Options{Schema: "other"}), "have version 99, and it needs 2")
+
+	// Somebody has copied the tables without their rows.
+	exec(t, connect(t, server), "DELETE FROM other.version")
+	copied, err := pgstore.New(server.URL(), pgstore.Options{Schema: "other"})
+	require.NoError(t, err)
+	_, err = copied.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(1)}, MaxWait: store.AnyWait})
+	require.ErrorContains(t, err, "its table other.version is empty; run pgstore.Setup or schema.sql once")
+	require.NoError(t, pgstore.Setup(t.Context(), server.URL(), pgstore.Options{Schema: "other"}))
+
 	_, err = pgstore.New(server.URL(), pgstore.Options{Schema: `a"; DROP`})
 	require.ErrorContains(t, err, "use a name of at most 48 small letters")
 }

@@ -253,8 +253,9 @@ func (s *server) connect(ctx context.Context, hear pgconn.NotificationHandler) (
 
 // checkVersion returns an error unless the database has been set up for this version of the package.
 func (s *server) checkVersion(ctx context.Context, c *pgx.Conn) error {
+	// The statement is sent once for each connection. To prepare it would be a trip more.
 	var v int
-	err := c.QueryRow(ctx, "SELECT pg_catalog.max(version) FROM "+s.sql.schema+".version", pgx.QueryExecModeSimpleProtocol).Scan(&v)
+	err := c.QueryRow(ctx, "SELECT coalesce(pg_catalog.max(version), 0) FROM "+s.sql.schema+".version", pgx.QueryExecModeSimpleProtocol).Scan(&v)
 
 	// 42P01 is a missing table, 3F000 a missing schema, and 42501 a missing right.
 	var refused *pgconn.PgError
@@ -265,6 +266,10 @@ func (s *server) checkVersion(ctx context.Context, c *pgx.Conn) error {
 		return fmt.Errorf("%w: the role %q may not use the tables of schema %s; schema.sql has the rights that it needs: %w", errNotSetUp, s.config.User, s.sql.schema, err)
 	case err != nil:
 		return err
+
+	// The rows were not copied with the tables.
+	case v == 0:
+		return fmt.Errorf("%w: its table %s.version is empty; run pgstore.Setup or schema.sql once", errNotSetUp, s.sql.schema)
 	case v != version:
 		return fmt.Errorf("%w: the tables of schema %s have version %d, and it needs %d", errNotSetUp, s.sql.schema, v, version)
 	}

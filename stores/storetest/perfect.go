@@ -82,7 +82,7 @@ func perfect(p *plan, zero time.Time, without map[int]bool) []time.Duration {
 		q.when(e.at, func() { q.happens(e) })
 	}
 
-	// Go from one moment to the next at which a visit may come, leave or begin.
+	// Go from one moment to the next at which something happens, or a visit may begin.
 	for now := time.Duration(0); ; {
 		for len(q.nexts) > 0 && q.nexts[0].at <= now {
 			do := q.nexts[0].do

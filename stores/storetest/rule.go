@@ -162,14 +162,14 @@ func window(l store.Limit, t int64) (from, to int64) {
 // micros rounds up to whole microseconds.
 func micros(d time.Duration) int64 { return int64((d + tick - 1) / tick) }
 
-// The definition of an unlimited budget is the common definition, with two differences:
-// every start fits, and nothing is kept but probes, until the budget is resumed.
+// The definition of an unlimited budget is the common definition, with two differences: every start fits, and no start is
+// kept but a probe. A probe is kept until the budget is resumed.
 
 // isOpen reports whether the charge's limit is Unlimited.
 func isOpen(c store.Charge) bool { return c.Limit.Kind() == store.KindUnlimited }
 
-// isProbe reports whether a start of an unlimited budget is in the gap after the last penalty, as a
-// probe. It makes no difference how long ago the penalty ended.
+// isProbe reports whether a start of an unlimited budget at t may begin in the gap after the last penalty, as the probe. A
+// penalty that is forgotten counts, too.
 func (l *ledger) isProbe(c store.Charge, spread time.Duration, t int64) bool {
 	p := l.penalty(c.Budget.Key)
 	g := gap{p.end, p.end + p.probe}

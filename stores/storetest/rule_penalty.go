@@ -268,12 +268,13 @@ type statement struct {
 	end   int64 // the statement says nothing of starts from this time on
 }
 
-// statementOf returns the statement of a Quota, at the time now, of a charge that counts windows. ok is
-// false if the Quota says nothing of the window.
+// statementOf returns what a Quota says, at the time now, about the present window of a charge that counts windows. ok is
+// false if the Quota is about no window, or about a different one.
 func statementOf(c store.Charge, q store.Quota, now int64) (s statement, ok bool) {
 	reset := micros(min(q.Reset, store.MaxPenalty))
 	s.left, s.then = int64(max(0, q.Left)), now-micros(q.Age)
 
+	// A window that began after the answer, or that still lasts more than twice as long as the reset, is not the window of the Quota.
 	if c.Limit.Kind() == store.KindFixedWindow {
 		s.since, s.end = window(c.Limit, now)
 		s.at = s.since
@@ -284,7 +285,9 @@ func statementOf(c store.Charge, q store.Quota, now int64) (s statement, ok bool
 	length := width(c)
 	s.end = now + min(reset, length)
 	s.at = s.end - length
-	s.since = s.then + max(0, s.end-micros(doubt)-now) + 1 - length // the reset may be as old as the number left
+
+	// The upstream may have counted the reset from the answer and not from now, and up to doubt too late. The window began a length before its end.
+	s.since = s.then + max(0, s.end-micros(doubt)-now) + 1 - length
 
 	return s, reset > 0 && length > 0
 }

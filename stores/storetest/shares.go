@@ -109,7 +109,7 @@ func (r *shareRun) checkLimit(starts []time.Duration) {
 
 	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(starts[i], starts[j]) })
 
-	// Move a window over the starts, and keep the sum of its costs.
+	// Move a window over the starts, and keep the sum of its costs. Starts that are a window or more apart share none. Starts are whole ticks.
 	first, sum := 0, 0
 	for _, i := range order {
 		sum += r.callers[i].cost

@@ -158,10 +158,11 @@ func (s *Server) must(name string, args ...string) {
 	}
 }
 
-// Restart starts the server, which does not run, and waits until it answers. It has the port that it had before.
+// Restart starts a server that does not run, and waits until it answers. The server keeps its port. At its first start it gets a free port.
 func (s *Server) Restart() {
 	s.t.Helper()
-	for isNew := s.Port == 0; ; {
+	isNew := s.Port == 0
+	for {
 		if isNew {
 			var err error
 			if s.Port, err = servers.FreePort(); err != nil {
@@ -172,6 +173,8 @@ func (s *Server) Restart() {
 		if s.start() {
 			return
 		}
+
+		// A foreign program may have taken the free port meanwhile: try another one.
 		if !isNew || !strings.Contains(s.log.String(), "in use") {
 			s.t.Fatalf("pgtest: postgres did not start\n%s", s.log)
 		}

@@ -129,8 +129,8 @@ func (c *call) judge() http.HandlerFunc {
 	return nil
 }
 
-// login returns the calling application: the application that asks for a token, or the owner of the
-// call's token. Without either it returns the refusal of the call.
+// login returns the calling application: the application that asks for a token, or the owner of the call's token. It
+// returns the refusal of a call without a good token. An application that asks for a token is checked later: see getToken.
 func (c *call) login() (app string, refuse http.HandlerFunc) {
 	path := c.URL.Path
 	switch path {

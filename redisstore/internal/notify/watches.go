@@ -191,8 +191,9 @@ func (ws *Watches) Paused(p Pause) {
 	ws.pastNews = append(ws.pastNews, pastInvalidation{p, now})
 
 	for _, w := range ws.inOrder(p.Key) {
-		// If a pause was lifted, every start is void: its caller may have an earlier one now.
 		w.learn(p)
+
+		// If a pause was lifted, every start is void: its caller may have an earlier one now.
 		if p.Lifted() {
 			w.void.Store(true)
 		}

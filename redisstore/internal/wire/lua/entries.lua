@@ -596,20 +596,20 @@ local function begin(key, v, n, span)
   v[ROW_SIZE], v[ROW_BEFORE] = v[ROW_SIZE] + 1, v[ROW_LAST]
   v[ROW_FIRST], v[ROW_LAST], v[ROW_N] = now, max(now, v[ROW_LAST]), 0
 
-  -- Dropped entries stay in the text until it is long. Then the text is written anew without them.
+  -- Dropped entries stay in the text until it is long. Then the text is written anew without them. TRIPLE bounds the bytes of an entry.
   local entries_at = HEAD_SIZE + v[ROW_NAMED] + v[ROW_AT]
   if entries_at + TRIPLE * v[ROW_SIZE] <= MAX_APPENDED then
     return nil, pushed
   elseif v[ROW_SIZE] > MAX_ENTRIES then
-    return false
+    return false -- some entries must be joined
   end
 
-  -- The upper bound does not tell whether the text is too long, so ask Redis for its length.
+  -- The text may still be short, because most entries have fewer bytes. Ask Redis for its length.
   local bytes = redis.call('STRLEN', key) + #pushed
   if bytes <= MAX_APPENDED then
     return nil, pushed
   elseif bytes - v[ROW_AT] > MAX_APPENDED then
-    return false
+    return false -- too long even without the dropped entries
   end
 
   local rest = redis.call('GETRANGE', key, entries_at, -1)

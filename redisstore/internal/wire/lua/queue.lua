@@ -20,7 +20,8 @@
 --   step            by how much the cut went on at the last lapse
 --   told            the cut that was published last
 --   holds           until then offers do not lapse, because a waiter whose turn has come waits for more room than there is
---   reserve, horizon  of the last waiter that joined any lane of the class
+--   reserve, horizon  of the last waiter that joined any lane of the class. The limit may be lower by now, so whoever uses the reserve leaves one unit
+--                     usable at the least.
 --   round, lapsed   when offers lapsed last, and the cut then
 --   holes           {from, to, cost}: a range of tickets, and the cost of its callers that have left
 --

@@ -450,7 +450,8 @@ func (r *run) orders(length time.Duration) waiterOrders {
 	return o
 }
 
-// hear notes what a process sends until the process ends, in a goroutine of its own.
+// hear notes, in a goroutine of its own, the waits that a process sends. The last list of a process is empty. In a scene with a fault the process may be
+// gone before that.
 func (r *run) hear(process int, m *crew.Member) {
 	r.left.Go(func() {
 		for {

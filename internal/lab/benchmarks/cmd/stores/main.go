@@ -142,9 +142,9 @@ func openMySQL(dsn string) (throttle.Store, error) {
 // plenty is a limit for each second that is never reached.
 const plenty = 100_000_000
 
-// from returns a function that opens a store at a place, and returns what takes one start of it.
+// from makes, of a function that opens a store at a place, a function that opens the store and returns its taker.
 func from(open func(at string) (throttle.Store, error)) func(string) (taker, error) {
-	// All callers share one budget that is never full: measured is the way to the store, and not the wait for a limit.
+	// All callers share one budget that is never full, so that the way to the store is measured, and no wait for a limit.
 	b := store.Booking{MaxWait: store.AnyWait, Horizon: time.Second, Charges: []store.Charge{{
 		Budget: throttle.Budget{Policy: "one", Key: [16]byte{1}}, Limit: throttle.PerSecond(plenty), Cost: 1, Jitter: 35 * time.Millisecond,
 	}}}
