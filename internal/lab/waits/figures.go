@@ -92,9 +92,9 @@ func spends(visits []visit) (list []spend) {
 	return list
 }
 
-// used returns the share of n a span that was spent between two times. Starts come
-// in bunches, so a bunch more or less at an edge must not decide: it is the mean
-// over every interval of that length that lies between the two.
+// used returns which share of a limit of n in each span was spent between two times: the
+// mean over all intervals of a span's length between the two. Starts come in bunches, and
+// a bunch more or less at an edge must not decide. The share of a shorter time is 0.
 func used(list []spend, from, to time.Duration, n int, span time.Duration) float64 {
 	length := to - from - span
 	if length <= 0 {

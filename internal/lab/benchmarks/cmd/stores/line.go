@@ -31,7 +31,8 @@ type line struct {
 	held               bool // somebody reads the tables as they were at the beginning
 }
 
-// table returns all lines.
+// table returns all lines: of four processes, of sixteen, of four beside a snapshot that a foreign session reads, and of
+// one caller.
 func table() (all []line) {
 	for _, w := range ways {
 		all = append(all, w.line(4, 16))
@@ -201,7 +202,7 @@ type wait struct{ Came, Start int64 }
 // sendEvery is how often a process tells its waits: a killed one does not tell its last.
 const sendEvery = 50 * time.Millisecond
 
-// waiters is a process whose callers wait.
+// waiters is a process whose callers wait. It sends the waits again and again, and an empty list in the end.
 func waiters(program *crew.Link) error {
 	var o waiterOrders
 	if err := program.Hear(&o); err != nil {
@@ -227,7 +228,7 @@ func waiters(program *crew.Link) error {
 		return err
 	}
 
-	// Not a deadline: a caller that cannot start before that is refused at once.
+	// End the load by a cancellation: with a deadline a caller that cannot start in time would be refused at once.
 	ctx, stop := context.WithCancel(context.Background())
 	defer time.AfterFunc(o.Length, stop).Stop()
 	defer stop()
@@ -390,7 +391,7 @@ func (r *run) measure(ctx context.Context, b *bench.Bench) (transactions int) {
 		b.Must(m.Tell("go"))
 		r.hear(i, m)
 		if r.slots && i == 0 {
-			time.Sleep(settle / 2)
+			time.Sleep(settle / 2) // until it has all slots
 		}
 	}
 
@@ -513,7 +514,7 @@ func (r *run) columns(transactions int) string {
 }
 
 // order compares callers of different processes that started within a second: the share of the pairs in which the caller that came a
-// millisecond later, or more, has started earlier, and by how much one was passed at the most.
+// millisecond later, or more, has started earlier, and how much later such a caller came at the most.
 func (r *run) order(all []waited) (wrong float64, passed time.Duration) {
 	pairs, bad := 0, 0
 	for i, a := range all {
@@ -549,7 +550,7 @@ type place struct {
 	count       func(context.Context) (int, error)                     // counts the server's transactions and reads. It is nil for places without transactions.
 }
 
-// startOnce starts what the place needs, if it does not run.
+// startOnce starts what the place needs, and the wire that makes it far away, unless it runs.
 func (p *place) startOnce(ctx context.Context, b *bench.Bench, dir string, out io.Writer) {
 	if p.empty != nil {
 		return
