@@ -347,6 +347,7 @@ func (b *awaitedBody) Read(p []byte) (n int, err error) {
 // next request.
 func (h *Handler) boundWrites(w http.ResponseWriter) {
 	if h.c.CallerIdle > 0 {
+		// Before a write the rest of an unwanted body may be awaited, for restTime.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.c.CallerIdle + restTime))
 	}
 }

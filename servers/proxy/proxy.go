@@ -281,6 +281,7 @@ func (h *Handler) isWaiting(uri string) bool {
 // host, it answers 403.
 func (h *Handler) Upstream(host string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Other machines may reach an address beyond the loopback by any name.
 		p := h.inadmissible(r, h.c.Local && onLoopback(r), &h.token)
 		if p == nil {
 			p = h.fromOtherPage(r)
@@ -495,7 +496,7 @@ func (h *Handler) inadmissible(r *http.Request, local bool, t *token) *problem {
 // or nil. For plain http to an address that is not loopback, browsers send neither Origin nor Sec-Fetch-Site
 // with a GET.
 func (h *Handler) fromOtherPage(r *http.Request) *problem {
-	// Local, a token or a socket keep pages out already, and no page can send the absolute form.
+	// Local, a token or a socket keep pages out already. A browser whose HTTP_PROXY this is sends the absolute form.
 	if h.c.Local || h.token.required || onSocket(r) || !strings.HasPrefix(r.RequestURI, "/") {
 		return nil
 	}
