@@ -195,10 +195,10 @@ func (s *schedule) pause(ctx context.Context, p throttle.Store) error {
 	return l.Resume(ctx, "")
 }
 
-// asksAlone is how often a caller may ask at one moment while no second caller does: to
-// join a line, to come for its turn, and to take a start in place of a lost one. asksInAll is how
-// often it may while others do, who change the lines: callers that need slots, too, may send each other
-// between two lines and back. It bounds a caller's own questions.
+// asksAlone is how often a caller may ask in a row at one moment: to join a line, to come for its
+// turn, and to take a start in place of a lost start. asksInAll is how often a caller may ask at one moment
+// if others ask in between, which changes the lines: callers that need slots, too, may send each other
+// between two lines and back.
 const (
 	asksAlone = 3
 	asksInAll = 8

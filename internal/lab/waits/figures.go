@@ -199,10 +199,10 @@ const (
 	passedOpen = 20 * time.Millisecond
 
 	passedNodes   = 300 * time.Millisecond // in line at several nodes on Redis
-	passedFleets  = 350 * time.Millisecond // by nobody without trouble, and
-	partPassed    = 0.10                   // in this number of fleets with trouble, where
+	passedFleets  = 350 * time.Millisecond // in each fleet without trouble, and
+	partPassed    = 0.10                   // in all but this part of the fleets with trouble, in which
 	passedTrouble = 800 * time.Millisecond // is the most
-	passedPauses  = 500 * time.Millisecond // in one of them
+	passedPauses  = 500 * time.Millisecond // in one fleet of pauses and leavers
 
 	usedFour, usedSix   = 0.85, 0.93 // of the quota, with this number of connections
 	usedFlight          = 0.96

@@ -24,7 +24,7 @@ import (
 	"github.com/fleetthrottle/throttle/stores/sqlstore"
 )
 
-// A line is one of the table.
+// A line is a line of the table.
 type line struct {
 	way                way
 	processes, callers int
@@ -329,10 +329,10 @@ type run struct {
 	*scene
 	length time.Duration
 
-	at     int64 // when it began, in microseconds, when its fault was, and since when transactions are counted
-	faulty int64
-
-	counted int64
+	// In microseconds.
+	at      int64 // when it began
+	faulty  int64 // when its fault was, or 0 before
+	counted int64 // since when transactions are counted
 
 	mu    sync.Mutex
 	waits []waited
@@ -537,7 +537,7 @@ func (r *run) order(all []waited) (wrong float64, passed time.Duration) {
 	return float64(bad) / float64(max(1, pairs)), passed
 }
 
-// A place is one in which budgets lie.
+// A place is where budgets lie.
 type place struct {
 	name  string
 	start func(*place, context.Context, *bench.Bench, string)
