@@ -89,7 +89,7 @@ var pathWildcard = regexp.MustCompile(`/[^{]*\{[^{}$]+\}`)
 // idInPath is a segment of a path that is probably an id.
 var idInPath = regexp.MustCompile(`/([0-9]+|[0-9a-fA-F-]{16,}|[A-Za-z_-]*[0-9]{3,}[0-9A-Za-z_-]*)(/|$)`)
 
-// warnOfPaths warns of rows that have a budget for each id.
+// warnOfPaths warns of rows that have a budget, or a share, for each id.
 func (w *warner) warnOfPaths() {
 	for i := range w.file.rows {
 		p := &w.file.rows[i]

@@ -371,7 +371,6 @@ func answerJSON(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(text) // a viewer that has gone needs no answer
 }
 
-// answerError answers with an error text.
 func answerError(w http.ResponseWriter, status int, text string) {
 	answerJSON(w, status, map[string]string{"error": text})
 }

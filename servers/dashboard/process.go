@@ -633,7 +633,6 @@ func (h *histogram) add(d time.Duration) {
 	h[at].Add(1)
 }
 
-// read returns the counts of all buckets.
 func (h *histogram) read() (n [buckets]int64) {
 	for i := range h {
 		n[i] = h[i].Load()

@@ -316,7 +316,6 @@ func (m *moment) setBand(all []band, at int64) {
 	}
 }
 
-// millis converts milliseconds.
 func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
 // units are units of time, longest first.

@@ -168,7 +168,6 @@ type counts struct {
 	left, aborted, linksRound, unreadable atomic.Int64
 }
 
-// stats returns the counters.
 func (c *counts) stats() Stats {
 	s := Stats{
 		Refused: make(map[string]int64), Left: c.left.Load(), Aborted: c.aborted.Load(),

@@ -476,7 +476,6 @@ func (p *pipe) endWhenQuiet(quiet time.Duration) {
 	p.noteUse()
 }
 
-// close ends the pipe.
 func (p *pipe) close() {
 	p.caller.Close()
 	p.upstream.Close()

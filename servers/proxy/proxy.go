@@ -255,7 +255,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.send(w, h.token.remove(r), h.route)
 }
 
-// route returns the route of a request to one of many hosts, or to the handler itself.
+// route returns the route of a request to one of many hosts, or to the handler of tunnels or of the waiting API.
 func (h *Handler) route(r *http.Request, k *known) (*route, *problem) {
 	switch {
 	case r.Method == http.MethodConnect:
@@ -469,8 +469,8 @@ func (h *Handler) Stats() Stats {
 	return s
 }
 
-// inadmissible returns the refusal of a request that may not enter, whatever its target, or nil. With local,
-// only programs on this machine may enter.
+// inadmissible returns the refusal of a request that may not enter, whatever its target, or nil. With local
+// the request must name this machine, or a host of the policies: see admits.
 func (h *Handler) inadmissible(r *http.Request, local bool, t *token) *problem {
 	if local && !h.known.admits(r) {
 		return newProblem(http.StatusForbidden, "this proxy is reached as localhost, by an address of the loopback, or by the name of a host of its policies")
@@ -493,8 +493,8 @@ func (h *Handler) inadmissible(r *http.Request, local bool, t *token) *problem {
 }
 
 // fromOtherPage returns the refusal of a request that a page of a foreign origin caused, judged by Referer,
-// or nil. For plain http to an address that is not loopback, browsers send neither Origin nor Sec-Fetch-Site
-// with a GET.
+// or nil. A page of https is let through. For plain http to an address that is not loopback, browsers send
+// neither Origin nor Sec-Fetch-Site with a GET.
 func (h *Handler) fromOtherPage(r *http.Request) *problem {
 	// Local, a token or a socket keep pages out already. A browser whose HTTP_PROXY this is sends the absolute form.
 	if h.c.Local || h.token.required || onSocket(r) || !strings.HasPrefix(r.RequestURI, "/") {

@@ -675,7 +675,6 @@ func newNamer() *namer {
 	return n
 }
 
-// name returns the name of a permit.
 func (n *namer) name(expiry time.Time) string {
 	b := make([]byte, nameRandom, nameRandom+nameExpiry+nameMAC)
 	rand.Read(b)

@@ -121,7 +121,6 @@ func (d *reader) policy(to *string, limiters *throttle.Limiters) field {
 	}, "is no policy here")
 }
 
-// priority returns a field with a priority.
 func (d *reader) priority(to *throttle.Priority) field {
 	var name string
 	return d.word(&name, func(name string) bool {
@@ -144,7 +143,6 @@ type budget struct {
 	most int // highest cost that a caller may settle, 0 for a limit that counts no starts
 }
 
-// budgetOf returns the budget of a demand.
 func budgetOf(d *throttle.Demand, limiters *throttle.Limiters) budget {
 	b := budget{hash: budgetHash(d.Policy, d.Key)}
 	policies := limiters.Policies()
@@ -389,7 +387,6 @@ func (d *reader) list(most int, element field) field {
 	}
 }
 
-// text returns a field with a string.
 func (d *reader) text(to *string) field {
 	return func(raw json.RawMessage, at string) {
 		if json.Unmarshal(raw, to) != nil {

@@ -66,7 +66,6 @@ func (w *world) refuse() {
 		return
 	}
 
-	// Pick one of the last five starts.
 	g := w.grants[len(w.grants)-1-w.rng.IntN(min(5, len(w.grants)))]
 	now := w.clock()
 	c := g.booking.Charges[w.rng.IntN(len(g.booking.Charges))]
@@ -77,7 +76,6 @@ func (w *world) refuse() {
 		return
 	}
 
-	// Refuse in the store, and in the truth.
 	d := w.duration([]time.Duration{0, 100 * ms, 2 * sec}[w.rng.IntN(3)])
 	ago := w.duration(time.Duration(now-g.at) * tick)
 	from, to, err := w.store.Refuse(w.Context(), c, store.Refusal{Length: d, Ago: ago, Start: g.grant})
@@ -103,7 +101,6 @@ func (w *world) settleOne() {
 		return
 	}
 
-	// Settle in the store, and in the truth.
 	costs := make([]int, len(old.booking.Charges))
 	for i, c := range old.booking.Charges {
 		costs[i] = w.trueCost(c, old)

@@ -23,7 +23,6 @@ func Play(ctx context.Context, seed uint64, stores ...throttle.Store) error {
 	s := newSchedule(rand.New(rand.NewPCG(seed, 3)))
 	j := &judge{policies: s.policies, starts: make(map[string][]start)}
 
-	// The judge sees what each program asks its store.
 	var programs []throttle.Store
 	for _, store := range stores {
 		programs = append(programs, &program{Store: store, judge: j})

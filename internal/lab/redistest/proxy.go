@@ -176,7 +176,6 @@ func (r *relay) start(t TB, to string, pass func(*link)) {
 		}
 	})
 
-	// The relay ends with the test, and its links with it.
 	t.Cleanup(func() {
 		close(r.over)
 		_ = r.listener.Close()

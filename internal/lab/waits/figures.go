@@ -26,7 +26,6 @@ import (
 	"github.com/fleetthrottle/throttle/internal/stat"
 )
 
-// mean returns the mean wait.
 func mean(visits []visit) time.Duration {
 	if len(visits) == 0 {
 		return 0
@@ -49,7 +48,6 @@ func quantile(visits []visit, share float64) time.Duration {
 
 func longest(visits []visit) time.Duration { return quantile(visits, 1) }
 
-// last returns the last start.
 func last(visits []visit) time.Duration {
 	end := never
 	for i := range visits {

@@ -289,7 +289,6 @@ func (r *Request) endWait() {
 	}
 }
 
-// start reports the start.
 func (r *Request) start() {
 	r.endWait()
 	r.observer.Started(r)
@@ -395,7 +394,6 @@ func newAccount(e *Engine, policies []throttle.Policy, latency time.Duration) *a
 	return a
 }
 
-// of returns the use of a charge's policy.
 func (a *account) of(c *store.Charge) *Use { return &a.uses[a.rows[c.Budget.Policy]] }
 
 // price counts a request and its cost.
