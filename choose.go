@@ -186,7 +186,7 @@ func (v *contender) try() bool {
 	until, behind := v.Ahead()
 	v.behind = behind
 	if behind {
-		v.guess = max(1, until-now())
+		v.guess = max(1, until-now()) // 0 would say that nothing is known
 		return false
 	}
 
@@ -367,7 +367,8 @@ func (c *chooser) refuse(ctx context.Context, all []*contender) (*contender, err
 }
 
 // delay returns for how long a variant with an error would have had to wait. An error of the
-// store, which may be over soon, counts as less than Never, but as more than any limit.
+// store, which may be over soon, counts as less than Never, but as more than any limit. A cost
+// above the limit, and every other error, counts as Never.
 func delay(err error) time.Duration {
 	if limited, ok := errors.AsType[*LimitError](err); ok && limited.cost == 0 {
 		return limited.RetryAfter

@@ -289,8 +289,9 @@ type hashedKey struct {
 	hash [16]byte
 }
 
-// note replaces the cached key at every sixteenth miss. So keys that all differ cost hardly
-// any memory, and a frequent key is soon cached.
+// note replaces the cached key at the first miss and at every sixteenth after it, unless the
+// key is too long. So keys that all differ cost hardly any memory, and a frequent key is soon
+// cached.
 func (p *keyPlace) note(key string, hash [16]byte) {
 	if len(key) <= maxCachedKey && p.misses.Add(1)%16 == 1 {
 		// The key may be a part of a long text, which would be kept as well.

@@ -295,7 +295,7 @@ func (a *acquisition) report(ctx context.Context, k acquire.EventKind, d time.Du
 	}
 }
 
-// event returns what report tells the observer, for callers that hold a lock: they tell it afterwards.
+// event returns what report tells the observer, for callers that hold a lock, and tell the observer afterwards.
 func (a *acquisition) event(ctx context.Context, k acquire.EventKind, d time.Duration, err error) (context.Context, Event) {
 	return a.engine.event(ctx, a.Caller.Event(k, d, err))
 }

@@ -35,6 +35,8 @@ func NewLimiter(s Store, p Policy) (*Limiter, error) {
 	if err := errors.Join(e.configure(Config{Store: s}), err); err != nil {
 		return nil, err
 	}
+
+	// Each booking is in one budget of this policy alone, so the policy is a group of its own.
 	c.charge.Budget.Group = p.Name
 	return newLimiter(e, &c), nil
 }

@@ -22,7 +22,7 @@ type Permit struct {
 	engine   *engine // nil for a zero permit
 	start    acquire.Start
 	first    permitRow
-	more     []permitRow // behind the first, until they are set with room for moreRows
+	more     []permitRow // behind the first. Until setRows they are empty, and only memory.
 	held     acquire.Hold
 	usedAt   time.Duration // when Renew returned, and the work began. Zero means that the work began at its start.
 	slots    *slotTie      // ends the slots of the permit. It is nil for a permit without slots.
@@ -488,8 +488,8 @@ func policyOf(policies []string, charges []*store.Charge) string {
 }
 
 // countedCharge returns the charge to which a quota or a cost belongs: the only charge
-// whose limit counts starts, among the booked charges if there are any. It returns nil if
-// there is none, and an error if there are several.
+// whose limit counts starts. If one of these charges is booked, only the booked charges
+// are looked at. It returns nil if there is none, and an error if there are several.
 func (a *acquisition) countedCharge(charges []*store.Charge) (*store.Charge, error) {
 	counting := slices.DeleteFunc(slices.Clone(charges), func(c *store.Charge) bool { return !c.Limit.Counts() })
 	if slices.ContainsFunc(counting, a.isBooked) {

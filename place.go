@@ -11,8 +11,8 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// placeLife is how long after its When a place can be redeemed. The text of an older place may
-// come from a backup.
+// placeLife is how long after its When, or its Issued if that is later, a place can be redeemed. The
+// text of an older place may come from a backup.
 const placeLife = 7 * 24 * time.Hour
 
 // Reserve is Acquire for work that can be put aside, such as a job of a queue. It returns a
@@ -158,7 +158,7 @@ type reservation struct {
 const defaultPatience = 2 * time.Second
 
 // newReservation returns a reservation of a caller that waits in line for as long as WithMaxWait of the
-// context says.
+// context says, or for defaultPatience.
 func (l *Limiters) newReservation(ctx context.Context) (*reservation, error) {
 	if err := l.CheckPlaces(); err != nil {
 		return nil, err
@@ -167,6 +167,7 @@ func (l *Limiters) newReservation(ctx context.Context) (*reservation, error) {
 	a.init(&l.engine)
 	a.Priority = o.priority
 
+	// A Patience of 0 would be none, so NoWait waits for a millisecond.
 	a.Patience = defaultPatience
 	if o.setMaxWait && o.maxWait != 0 {
 		a.Patience = max(time.Millisecond, min(o.maxWait, store.MaxAhead))

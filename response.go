@@ -174,7 +174,7 @@ func (r *roundTrip) hasNoFeedback(resp *http.Response) bool {
 	return true
 }
 
-// endOutages tells the defaults of all policies of a response that is no 503, so that
+// endOutages tells the defaults of all policies that a response is no 503, so that
 // their rows of 503s end.
 func (r *roundTrip) endOutages() {
 	for i := range r.policyCount() {
@@ -289,8 +289,8 @@ func (r *roundTrip) quotaOf(c *store.Charge, a Answer, delay time.Duration) (q q
 		return quota{}, false
 	}
 
-	// The upstream has counted the requests that arrived before this one. It may have counted
-	// later arrivals, too, but nobody can tell.
+	// The upstream has counted the requests that arrived before this one, which arrived up to
+	// Jitter after its start. It may have counted later arrivals, too, but nobody can tell.
 	left.Left = max(0, left.Left)
 	left.Age = max(0, r.elapsed()-max(c.Jitter, acquire.DefaultJitter))
 	left.Reset = max(0, min(left.Reset, MaxPenalty)-delay)
@@ -359,8 +359,8 @@ func (r *roundTrip) holdsNobody(f feedback) bool {
 }
 
 // reportPenalties tells the store, and the observer, of the budgets that a response closes.
-// It tries to report a penalty for as long as the penalty lasts, and notes in the penalty
-// whether that failed.
+// It tries to report a penalty for as long as the penalty lasts, within the bounds of
+// reportContext, and notes in the penalty whether that failed.
 func (r *roundTrip) reportPenalties(f feedback) {
 	if f.penalties == nil {
 		return

@@ -309,15 +309,15 @@ func (r *roundTrip) prepare() {
 	}
 }
 
-// wrapBody wraps the response's body, so that its end ends the attempt. The body of
-// an upgraded connection stays an io.ReadWriteCloser and is over when it is closed.
+// wrapBody wraps the response's body, so that its end ends the attempt. Without a body the
+// attempt ends now. The body of an upgraded connection must stay an io.ReadWriteCloser for
+// its caller, and is over when it is closed.
 func (r *roundTrip) wrapBody(resp *http.Response) {
 	if resp.Body == nil || resp.Body == http.NoBody {
 		r.end()
 		return
 	}
 
-	// The body of a 101 must stay an io.ReadWriteCloser for its caller.
 	if w, ok := resp.Body.(io.ReadWriteCloser); ok {
 		b := &upgradedBody{w, r}
 		if r.canBeDropped() {

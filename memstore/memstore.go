@@ -210,7 +210,7 @@ func (s *Store) Reconcile(_ context.Context, c store.Charge, of store.Quota) err
 // waiters of closed budgets that cannot wait, and serves the lines that moved.
 func (s *Store) change(b *store.Booking, do func(*ledger.Request)) {
 	if n := s.changeRows(b, do); len(n.Moved) > 0 {
-		// Dismiss first, so that the line is served for the waiters that stay.
+		// A line whose budget is closed has moved, too. Dismiss first, so that the line is served for the waiters that stay.
 		s.dismiss(n.Closed)
 		s.serve(n.Moved)
 	}
@@ -363,6 +363,7 @@ func (s *Store) RestoreTurn(_ *store.Booking, kept []byte) (store.Turn, bool) {
 
 // Appoint implements [store.Store].
 func (s *Store) Appoint(_ context.Context, c store.Charge, wait time.Duration, again bool) (time.Duration, error) {
+	// Never, rounded up to microseconds, would be too long for a Duration.
 	return s.appointments.make(s.clock.now(), &c, min(wait, store.MaxAhead), again), nil
 }
 

@@ -78,6 +78,7 @@ func (s *Switch) TurnOff(o Off) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
+	// An Off whose end has passed lets nobody start.
 	s.off.Store(&o)
 	if s.endOn != nil && s.IsOff() {
 		s.endOn()

@@ -412,9 +412,9 @@ func (c *Caller) receive(g store.Grant) {
 	}
 }
 
-// takeAnswer acts on the store's answer to a booking. It returns the error of a caller that is refused,
-// sets startAt for a caller that must wait, and tells the observer. stoodInLine says that the caller
-// stood in the line for a start before.
+// takeAnswer acts on the store's answer to a booking. It gives back a place or a start that comes too
+// late, returns the error of a caller that is refused, sets startAt for a caller that must wait, and
+// tells the observer. stoodInLine says that the caller stood in the line for a start before.
 func (c *Caller) takeAnswer(ctx context.Context, stoodInLine bool) error {
 	g, e := c.Grant, c.engine
 	answered := Now()

@@ -112,7 +112,8 @@ func (c *Caller) Reprice(ctx context.Context, price func() error) error {
 }
 
 // interchangeable reports whether a booking of b can have the store give back, as Instead, a start
-// that was booked for a.
+// that was booked for a. In a leaky bucket the time that a start takes depends on the limit: by a
+// different limit the store would give back a different time.
 func interchangeable(a, b store.Charge) bool {
 	return a.Budget == b.Budget && a.Cost == b.Cost && a.Shadow == b.Shadow && a.Node == b.Node &&
 		a.Limit.Kind() == b.Limit.Kind() && a.Limit.Kind() != store.KindLeakyBucket
@@ -242,7 +243,7 @@ func (c *Caller) Reuse() bool {
 func (c *Caller) Return(turn store.Turn) { c.returns, c.Grant.Turn = turn != nil, turn }
 
 // LoseSlots notes that somebody else gives, or has given, the slots back: the caller goes on
-// without its Concurrency charges.
+// without its Concurrency charges. Without other charges it holds nothing any more.
 func (c *Caller) LoseSlots() {
 	isSlot := func(charge store.Charge) bool { return !countsStart(charge) }
 	c.Booking.Charges = slices.DeleteFunc(c.Booking.Charges, isSlot)
@@ -364,6 +365,7 @@ func noteUse(all []recentBudget, key [16]byte, held bool, at time.Duration) []re
 		}
 	}
 
+	// A new budget counts as held long ago: a heldAt of 0 would be the time when the process began.
 	switch {
 	case place >= 0 && all[place].key == key: // the budget has its place already
 	case len(all) < maxRecent:

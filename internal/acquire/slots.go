@@ -21,8 +21,8 @@ type slotHold struct {
 func (c *Caller) holdsSlots() bool { return !c.concurrent || c.Grant.Wait == 0 || c.slots != nil }
 
 // acquireSlots acquires the slots when the start has come. If a budget was closed meanwhile, it
-// books anew. If there is no room for the slots the caller gives back the start and gets in line,
-// or books anew if it spansScopes.
+// books anew. If there is no room for the slots the caller gives back the start, and gets in line or
+// is refused. A caller that spansScopes books anew.
 func (c *Caller) acquireSlots(ctx context.Context) error {
 	// The second booking has the Concurrency charges alone: see slotHold.
 	b := &slotHold{booking: store.Booking{

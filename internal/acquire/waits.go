@@ -754,7 +754,8 @@ const (
 	lowMemory      = 64
 )
 
-// note notes that the cost of a start under a policy was settled.
+// note notes that the cost of a start under a policy was settled, unless nothing is
+// known: a negative settled says so.
 func (e *estimates) note(policy string, booked, settled int) {
 	if booked < 1 || settled < 0 {
 		return

@@ -174,7 +174,8 @@ const lastYear = 9999
 
 // Until returns the distance to a moment, at most [Most]. The moment may have been truncated to
 // whole seconds or minutes, so a second or a minute is added, unless the moment has a fraction of a
-// second. An hour or a day counts from its beginning, or to its end if it has begun.
+// second. An hour or a day counts from its beginning, or to its end if it has begun. ok is false for
+// a moment that is over, or after lastYear.
 func Until(moment time.Time, unit time.Duration, sent time.Time) (d time.Duration, ok bool) {
 	if moment.UTC().Year() > lastYear {
 		return 0, false

@@ -107,7 +107,7 @@ func Observe(ctx context.Context, e throttle.Event) {
 
 // holdAt notes which budget holds the request, "" if unknown, and for how long, 0 if unknown. It ends the wait if too many
 // requests wait for the budget, or if the server stops before the start. A request that lost its start while it connected
-// gets its place back even when the queue is full.
+// gets its place back even when the queue is full, in all or for the budget.
 func (p *Place) holdAt(budget, policy string, wait time.Duration) {
 	q := p.queue
 	q.mu.Lock()

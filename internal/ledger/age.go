@@ -21,7 +21,8 @@ const marked = 10_000_000
 const Stall = 50_000
 
 // pinUntil freezes all starts that are booked, and marks that are later than the
-// last of them by no more than later: they stay booked when they are cancelled.
+// last booked start by no more than later: they stay booked when they are
+// cancelled. Without entries it does nothing.
 func (r *Row) pinUntil(later int64) {
 	if k := len(r.entries); k > 0 {
 		r.frozen = max(r.frozen, r.entries[k-1].last+later)
@@ -62,7 +63,7 @@ func (r *Row) carryOver(now int64, first int) {
 // slept for an unknown time. The upstream's windows stay where they are, so
 // after a small step back the entries of the present window, and entries to
 // come, still reach to where they were. Otherwise starts at the edge of a window
-// would count in the window before it alone.
+// would count in the window before it alone. All starts are frozen.
 func (r *Row) step(now int64, u *rule) {
 	shift := now - r.seen
 
@@ -120,6 +121,7 @@ func (r *Row) step(now int64, u *rule) {
 
 	// A mark is a time of the clock by which it was booked. A mark from before this
 	// step may point to the start of a different caller now, so freeze the starts.
+	// Such a mark is later than the last entry, which has moved, by at most the shift.
 	r.pinUntil(min(-shift, max(r.span, marked)))
 
 	// The upstream's fixed window may have counted the starts that are over now.
@@ -190,8 +192,8 @@ func (r *Row) remember(now int64, u *rule) {
 	}
 }
 
-// isOver reports whether no start to come can share an interval with an entry,
-// or has to stay behind it as behind a probe.
+// isOver reports whether an entry is over for all starts to come: none of them can
+// share an interval with the entry, or has to stay behind it as behind a probe.
 func (r *Row) isOver(e *entry, now int64) bool {
 	return e.last+r.span <= now && (e.last < r.paused || now >= r.paused+r.last.probe)
 }
@@ -260,12 +262,12 @@ const (
 // step returns the longest step of the slow start after the penalty.
 func (p *penalty) step() int64 { return min(p.length/2, maxStep) }
 
-// remembered returns for how long after the end of the penalty a refusal has to
-// do with it.
+// remembered returns for how long after the end of the penalty a refusal still
+// belongs to the penalty.
 func (p *penalty) remembered() int64 { return max(p.step(), p.probe) }
 
-// repeated returns how often the last penalty was met again, until it is
-// forgotten.
+// repeated returns how often the last penalty was met again, or 0 once the penalty
+// is forgotten.
 func (r *Row) repeated(now int64) int {
 	if now >= r.paused+r.last.remembered() {
 		return 0
@@ -274,7 +276,8 @@ func (r *Row) repeated(now int64) int {
 }
 
 // grown returns an upper bound on what a penalty of this length grows to when it
-// is met again: as many times the length as the length has whole seconds.
+// is met again: as many times the length as the length has whole seconds, but no
+// more than maxGrown. It is 0 for a length below a second, which does not grow.
 func grown(length int64) int64 {
 	length = min(length, maxGrown)
 	return min(length*(length/Micros(time.Second)), maxGrown)
@@ -359,8 +362,8 @@ func (c *ceiling) at(now int64) float64 {
 	return c.top + float64(c.top/fall*x*x*x)
 }
 
-// obey lowers a rule to the row's ceiling, or forgets a ceiling that has risen
-// to the limit.
+// obey lowers a rule to the row's ceiling, if the ceiling is for this rule, or
+// forgets a ceiling that has risen to the limit or is too old.
 func (r *Row) obey(now int64, u *rule) {
 	if !r.ceiling.isOf(u) {
 		return
@@ -371,7 +374,8 @@ func (r *Row) obey(now int64, u *rule) {
 		return
 	}
 
-	// Lower each number of the rule to the ceiling's part of the limit; a leaky bucket gets longer distances in place of a lower number.
+	// Lower each number of the rule to the ceiling's part of the limit; a leaky bucket gets longer distances in place of a lower number. The room does not
+	// fall below 0, so that a large cost still fits an idle budget. A rule without tokens keeps none.
 	share := level / u.rate
 	u.most = max(1, int64(float64(u.n)*share))
 	u.room = min(u.room, max(0, u.room-(u.n-u.most)))
@@ -442,7 +446,8 @@ func believed(level, from float64) float64 {
 }
 
 // learn lowers the ceiling, if the refusal of the start at mark is evidence, and
-// returns the height before and after, with three decimals.
+// returns the height before and after, with three decimals. Without a ceiling the
+// height is the rate of the rule.
 func (r *Row) learn(mark int64, u *rule) (from, to float64) {
 	from = u.rate
 	if r.ceiling.isOf(u) {
@@ -472,7 +477,8 @@ func (q *Request) Pause(d time.Duration) {
 }
 
 // Refuse closes the budget of the first charge because a request was refused,
-// and returns its ceiling before and after.
+// and returns the ceiling before and after: 0 and 0 if the charge learns nothing,
+// or the refusal names no start.
 func (q *Request) Refuse(f store.Refusal) (from, to float64) {
 	s := &q.Searches[0]
 	s.wake(q.Now)
@@ -501,7 +507,7 @@ func (q *Request) penalize(length, refused, took int64) {
 }
 
 // Resume ends all pauses and penalties of the first charge's budget, and forgets
-// its ceiling and its note.
+// its ceiling and its note. The callers of starts behind a pause book anew.
 func (q *Request) Resume() {
 	s := &q.Searches[0]
 	r := s.row
@@ -512,11 +518,13 @@ func (q *Request) Resume() {
 	}
 	s.wake(q.Now)
 
-	// The starts booked behind the pause are too late now, so their callers book anew.
+	// The starts booked behind the pause are later than they need be.
 	if r.paused > r.seen {
 		r.lifts++
 		q.noteUseless(0, 0, math.MaxInt64, true)
 	}
+
+	// Without a limit the row keeps no start but the probe.
 	if s.rule.peak == 0 {
 		r.forgetProbe()
 	}

@@ -173,7 +173,7 @@ func (r *Row) bound() {
 	tail := r.entries[len(r.entries)-1].last - r.span
 	for !r.isSmall() {
 		// Join only a pair that is alike: both of its entries have come, or both are to come. Any pair before the tail is better than a pair in the
-		// tail. Otherwise the narrowest pair is best: joined, it closes the least room.
+		// tail. Otherwise the narrowest pair is best: joined, it closes the least room. Only one pair of neighbours can be unlike, so there is a best.
 		best, width, inTail := -1, int64(0), true
 		for i := range len(r.entries) - 1 {
 			e, next := &r.entries[i], &r.entries[i+1]

@@ -17,7 +17,7 @@ import (
 // Waiter has stood in no line.
 type Waiter struct {
 	class    int
-	first    int64     // its arrival in lines where it has not been, if it has been in a line before. Zero means a new arrival.
+	first    int64     // its arrival in lines where it has not been, if it gave up a start or lost a place. Zero means a new arrival.
 	arrivals []arrival // where it has been
 	passed   []Key     // where it had its turn, and has not been booked since
 	turn     Key       // where it had its last turn
@@ -86,7 +86,7 @@ func (w *Waiter) Come(b *store.Booking) {
 
 	w.class = class(b.Priority)
 
-	// A caller that had a start and gave it up keeps its rank: its first arrival, or an arrival before all others.
+	// A caller that had a start and gave it up keeps its rank: its first arrival, or an arrival before all others. A called waiter has given up nothing.
 	switch {
 	case !b.Returns || w.first != 0 || called:
 	case len(w.arrivals) > 0:
@@ -137,7 +137,7 @@ func (w *Waiter) oldest() int64 {
 // keptSize is how many bytes a kept arrival takes.
 const keptSize = len(Key{}) + 8
 
-// Keep appends the arrivals of a waiter that stands in no line to b, for a
+// Keep appends to b the arrivals of a waiter that stands in no line, for a
 // caller that leaves with its place. [Waiter.Restore] reads them.
 func (w *Waiter) Keep(b []byte) []byte {
 	for _, a := range w.arrivals {
@@ -146,10 +146,9 @@ func (w *Waiter) Keep(b []byte) []byte {
 	return b
 }
 
-// Restore gives a new waiter the arrivals that Keep wrote. No arrival is later
-// than now: if somebody changed the bytes, others can still come behind the
-// waiter. Restore returns false if there is no arrival, or the bytes are not of
-// arrivals.
+// Restore gives a new waiter the arrivals that Keep wrote, each of them from 1 to
+// now: if somebody changed the bytes, others can still come behind the waiter.
+// Restore returns false if there is no arrival, or the bytes are not of arrivals.
 func (w *Waiter) Restore(b []byte, now int64) bool {
 	if len(b) == 0 || len(b)%keptSize != 0 {
 		return false
@@ -209,7 +208,7 @@ func (q *Request) stepOut(w *Waiter) {
 	if r := q.row(w.stand.key); r != nil && r.queue != nil {
 		listed := r.queue.leave(w.stand.class, w.stand.share, w.stand.place)
 
-		// A waiter without a place has left, so the waiters without a place are not silent: see forgetSilent.
+		// A waiter without a place has left, so the waiters without a place are not silent: see forgetSilent. A recall notes that by StillWait.
 		if !listed && !q.recalls {
 			r.queue.asked = r.seen
 		}
@@ -217,7 +216,8 @@ func (q *Request) stepOut(w *Waiter) {
 	w.stand = nil
 }
 
-// settle ends the turns of a waiter: it is booked, or gives up.
+// settle ends the turns of a waiter that is booked or refused, asks again, or
+// gives up: no line stands still for it any more.
 func (q *Request) settle(w *Waiter) {
 	for _, key := range w.passed {
 		if r := q.row(key); r != nil && r.queue != nil {
@@ -252,8 +252,8 @@ func (q *Request) Book(w *Waiter) (turn bool) {
 	return true
 }
 
-// Stand books a start for a waiter that stands in no line, or puts it in one. It
-// gives back the handle that the booking replaces.
+// Stand books a start for a waiter that stands in no line, puts it in a line, or
+// refuses it. It gives back the handle that the booking replaces.
 func (q *Request) Stand(w *Waiter) { q.stand(w, Key{}) }
 
 // stand does the work of Stand. turn is the budget in whose line the waiter just had
@@ -351,6 +351,8 @@ func (q *Request) refuse(at int, wait time.Duration) bool {
 	if start := waitOf(q.find(q.Now+Micros(b.NotBefore)) - q.Now); start > wait {
 		at, wait = q.Grant.HeldBy, start
 	}
+
+	// A caller that may not wait at all gets no place, whatever the estimate.
 	if b.MaxWait > 0 && wait <= b.MaxWait {
 		return false
 	}
@@ -375,7 +377,7 @@ func (q *Request) refuseCrowd(w *Waiter, at int, wait time.Duration) bool {
 func (q *Request) isPaused(at int) bool { return q.Searches[at].row.paused > q.Searches[at].from }
 
 // lineUp puts a waiter in the line of the i-th charge: by the arrival that it has
-// there, if it has stood there before, and otherwise behind all others.
+// there or brings along, and otherwise behind all others.
 func (q *Request) lineUp(w *Waiter, i int) {
 	s, key := &q.Searches[i], q.key(i)
 	at, known := w.arrival(key)
@@ -469,7 +471,7 @@ func (r *Row) Head(key Key) (at Place, ok bool) {
 
 // Due returns in how long the first start in a budget is within the horizon of
 // the waiter at the head of its line. The result is 0 if the start is within the
-// horizon now.
+// horizon now, or no charge has that budget.
 func (q *Request) Due(w *Waiter, key Key) time.Duration {
 	for i := range q.Searches {
 		if q.key(i) != key {
@@ -487,8 +489,8 @@ func (q *Request) Due(w *Waiter, key Key) time.Duration {
 	return 0
 }
 
-// Serve takes the waiter at the head of a line out of it, and books for it or
-// puts it in a second line. A waiter that needs slots must take them by itself:
+// Serve takes the waiter at the head of a line out of it, and books for it, puts
+// it in a second line or refuses it. A waiter that needs slots must take them by itself:
 // Serve calls it and returns true, and the line stands still until it has come.
 func (q *Request) Serve(w *Waiter, key Key) (called bool) {
 	// A waiter leaves the line before it books, or it would keep behind itself.

@@ -41,8 +41,8 @@ type queue struct {
 	until  int64
 }
 
-// lanes are the lanes of one class. Each has waiters, or a finish tag above 0,
-// the virtual time.
+// lanes are the lanes of one class. Each has waiters, or a finish tag above the
+// virtual time, which is 0: see lane.
 type lanes []lane
 
 // A lane is the waiters of one share.
@@ -270,7 +270,7 @@ func (l *lane) remove(p place) (listed bool) {
 	if listed {
 		l.places = slices.Delete(l.places, i, i+1)
 	} else {
-		p.cost = min(p.cost, l.beyond)
+		p.cost = min(p.cost, l.beyond) // forgetSilent may have forgotten it
 		l.beyond -= p.cost
 	}
 	l.costs -= p.cost
@@ -402,7 +402,7 @@ func (l *queue) open(class int, share store.Share) *lane {
 	return own
 }
 
-// isCrowded reports whether a share has no lane, and maxLanes lanes exist already.
+// isCrowded reports whether a share has no lane, and maxLanes lanes exist already. Callers without a share always get a lane.
 func (l *queue) isCrowded(maxLanes, class int, share uint64) bool {
 	if l == nil || share == 0 || l.lanes[class].of(share) != nil {
 		return false
@@ -499,7 +499,7 @@ func (l *queue) forgetSilent(now int64) {
 	}
 }
 
-// newest returns the latest arrival of all waiters, 0 without waiters.
+// newest returns the latest arrival of the waiters with a place in a lane, 0 without any.
 func (l *queue) newest() (at int64) {
 	if l == nil {
 		return 0

@@ -95,6 +95,7 @@ func (r *Row) bucketLeft(u *rule, left, age int64) (from, before int64) {
 	// Tokens that flowed in or were taken since then may leave less than others spent: no bucket is more than empty.
 	others := min(r.tokensLeft(u, then)-left, r.tokensLeft(u, r.seen))
 	if others > 0 && others > Micros(time.Second)*u.tokens/u.micros {
+		// Starts that would take as many tokens give way: those until that many have flowed in.
 		from, before = r.seen+1, then+(others*u.micros+u.tokens-1)/u.tokens
 		r.spend(then, u, others)
 	}
@@ -122,7 +123,7 @@ func (u *rule) statedWindow(now, then, reset int64) (since, at, end int64, told 
 // window. The upstream has said, age microseconds ago, that left is left until the
 // reset. If the row has more, others have spent the difference. The cost is booked so
 // that it is over when the window is. Booked starts with marks in [from, before) no
-// longer fit; from and before are 0 if all starts fit.
+// longer fit. All starts fit if the interval is empty.
 func (r *Row) windowLeft(u *rule, left, reset, age int64) (from, before int64) {
 	now, then := r.seen, r.seen-age
 	since, at, end, told := u.statedWindow(now, then, reset)

@@ -104,9 +104,9 @@ func NewRequest(now int64, by Node, a *Arrivals, b *store.Booking, rows []*Row) 
 }
 
 // Open makes the search of the i-th charge ready, and brings its row r to the
-// time now, unless passesBy decides without the row. If slots have become free
-// meanwhile, it calls waiters for them. The row may be nil for an Unlimited charge
-// that has none.
+// time now, unless passesBy decides without the row. It notes that the node has
+// come, and calls waiters for slots that have become free meanwhile. The row may be
+// nil for an Unlimited charge that has none.
 func (q *Request) Open(i int, r *Row) {
 	// An open unlimited budget is only looked at, and needs no row.
 	s := &q.Searches[i]
@@ -177,7 +177,8 @@ func (q *Request) begin(s *Search, from int64) {
 	}
 	s.single = starts == 1
 
-	// If waiters are called right before their starts, and the horizon holds one start, no start lies ahead to keep a distance from.
+	// If waiters are called right before their starts, and the horizon holds one start, no start lies ahead to keep a distance from. Only callers of
+	// one budget that have a share ask for so near a horizon.
 	s.steady = q.SummonsWaiters && len(q.Searches) == 1 && q.Booking.Charges[0].Share.ID != 0 && s.row.queue != nil && s.isBrief()
 }
 
@@ -264,8 +265,9 @@ func (q *Request) giveBackInstead() {
 }
 
 // find returns the earliest start not before t that has room in every budget
-// that counts, and notes which charge set it. Each answer is a lower bound for
-// all budgets, so the search ends when a whole round moves nothing.
+// that counts. The grant notes which charge set it, and whether that budget is
+// closed. Each answer of a search is a lower bound for all budgets, so find ends
+// when a whole round moves nothing.
 func (q *Request) find(t int64) int64 {
 	from := t
 	g := q.Grant
@@ -364,7 +366,8 @@ func (q *Request) start(t int64) {
 	}
 }
 
-// waitOf returns a wait in microseconds as callers are told it.
+// waitOf returns a wait in microseconds as callers are told it: beyond MaxAhead
+// it is Never.
 func waitOf(micros int64) time.Duration {
 	if micros > Micros(store.MaxAhead) {
 		return store.Never
@@ -525,7 +528,8 @@ func (r *Row) settle(t int64, u *rule, cost int64) {
 	}
 }
 
-// Settle changes the cost of a granted start to costs[i] for the i-th charge.
+// Settle changes the cost of a granted start to costs[i] for the i-th charge. Charges
+// that count no starts keep their cost.
 func (q *Request) Settle(g store.Grant, costs []int) {
 	for i := range q.Searches {
 		s := &q.Searches[i]

@@ -227,7 +227,8 @@ func (r *Row) few() int {
 }
 
 // Recalls reports whether a waiter for a start that stands in the row's line
-// without a place takes one now. The waiters of several nodes ask in any order,
+// without a place takes one now. It returns true if the row has no line, or the
+// waiter stands in none. The waiters of several nodes ask in any order,
 // so a waiter takes a place when it came before the last waiter of its lane that
 // has one. While few have places, the first to ask take places, too: more is added
 // to the number that counts as few.

@@ -504,7 +504,7 @@ func (l level) due(excess int64, u *rule) int64 {
 // recount converts the row's level to the units of the rule. A level of other
 // units, or a level to which other limits added, is at most a full bucket.
 func (r *Row) recount(u *rule) {
-	old := max(r.unit, -r.unit)
+	old := max(r.unit, -r.unit) // the sign is no part of the size: see Row
 	switch {
 	case r.unit == u.micros:
 		return
@@ -601,6 +601,8 @@ func (s *Search) overdrawn(t int64) int {
 // before t are counted.
 func (s *Search) bucket(t int64) int64 {
 	r := s.row
+
+	// All entries together leave room, and no forgotten start owes a token.
 	if r.level == 0 && r.total <= s.rule.room {
 		return t
 	}
@@ -711,7 +713,7 @@ func (s *Search) alignedTurn(from, rank int64) int64 {
 // rank have flowed in.
 func (s *Search) bucketTurn(from, rank int64) int64 {
 	v := Search{row: s.row, rule: s.rule, from: s.from, level: level{s.row.lost, s.row.level}}
-	v.rule.room -= rank - s.rule.cost
+	v.rule.room -= rank - s.rule.cost // the waiters before this one take their tokens first
 	return v.filled(from)
 }
 

@@ -33,7 +33,7 @@ type slots struct {
 	aside  int64      // the costs of waiters that were called and have not come yet
 	line   []slotWait // by arrival
 	beyond int64      // the costs of waiters without a place, which are only counted
-	asked  int64      // when a waiter came or left last
+	asked  int64      // when a waiter came, left or took its lost place last
 }
 
 // A slotWait is a place in the line for slots.
@@ -126,7 +126,8 @@ func comparePlaces(a, b place) int {
 
 // shorten leaves at most that number of places in the line, and counts the
 // waiters that have no place any more. Room that was set aside for one of them
-// is free again: the waiter finds it when it comes.
+// is free in the stored row, which has no sum aside: the waiter finds the room
+// when it comes.
 func (s *slots) shorten(places int) {
 	for _, w := range s.line[min(len(s.line), places):] {
 		s.beyond += w.cost
@@ -155,7 +156,8 @@ func (s *slots) setAside(tell func(p place)) {
 	}
 }
 
-// lease returns the lease of a node, renewed, or nil if the node has none.
+// lease renews the lease of a node, or begins one, and returns it. It returns nil
+// for the zero Node, which has none.
 func (r *Row) lease(n Node) *lease {
 	if n.ID == 0 {
 		return nil

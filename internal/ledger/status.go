@@ -33,7 +33,7 @@ func (e *entry) come(now int64, u *rule) int64 {
 
 // starts sums the costs that count now: of starts that have come, and of starts
 // that are booked for later. An entry whose first start has come counts as if
-// all of them had.
+// all had, unless it is a block: see come.
 func (r *Row) starts(now int64, u *rule) (used, booked int) {
 	since, _, _ := u.window(now)
 	for _, e := range r.entries {
@@ -86,7 +86,7 @@ func (l *queue) callers() int {
 // callersOf estimates the number of waiters in a line. The waiters with a place
 // number places, and cost costs together. Of the waiters without a place only the
 // sum of their costs, beyond, is known: each of them is taken to cost as much as a
-// waiter with a place on average.
+// waiter with a place on average, or 1 if none has a place.
 func callersOf(places int, costs, beyond int64) int {
 	if places == 0 || beyond == 0 {
 		return places + int(beyond)

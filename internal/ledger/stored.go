@@ -313,7 +313,7 @@ func (l *lane) inOrder() bool {
 type writer struct {
 	b      []byte
 	shares bool // the row has lanes of shares
-	asked  bool // nodes are asked to come, or have a guard
+	asked  bool // see isAsked
 }
 
 // number writes a number that is not negative.
@@ -458,12 +458,12 @@ type reader struct {
 	b      []byte
 	failed bool
 	shares bool // the row has lanes of shares
-	asked  bool // nodes are asked to come, or have a guard
+	asked  bool // see isAsked
 	told   bool // the row has a note
 }
 
-// took moves the reader on by n bytes, unless it failed, and reports whether it
-// did.
+// took moves the reader on by the n bytes of a number, and reports whether it did.
+// The reader fails if there was no number, or the number is not ok.
 func (rd *reader) took(n int, ok bool) bool {
 	rd.failed = rd.failed || n <= 0 || n > len(rd.b) || !ok
 	if rd.failed {
@@ -491,7 +491,7 @@ func (rd *reader) signed() int64 {
 	return x
 }
 
-// wrapped reads any number.
+// wrapped reads any whole number: see writer.place.
 func (rd *reader) wrapped() int64 {
 	x, n := binary.Varint(rd.b)
 	if !rd.took(n, true) {

@@ -46,10 +46,10 @@ const (
 type Pass struct {
 	key    Key
 	row    *Row
-	ahead  *Row     // the row as it will be when the waiters of other nodes before the next one have started, nil while there are none
+	ahead  *Row     // the row as it will be when the waiters before the next one have started, or left or stand aside, nil while it is the row itself
 	other  *Request // asks for a waiter of a different node: it is believed to want the same as the node's own waiters
 	lapse  int64
-	floor  int64 // no later waiter of the pass starts before, or a waiter for whom room is set aside would find no room between others
+	floor  int64 // later waiters of the pass start no earlier: among their starts, a waiter for whom room is set aside might find none
 	awaits bool  // a node that was asked by an earlier pass is still to come, and is not silent
 	aside  bool  // room is set aside for a waiter before the next one
 	again  int64 // when there may be more to do, a time of the store's clock. Zero means that nobody knows.
@@ -204,8 +204,9 @@ func (p *Pass) lookAt(at int64) {
 }
 
 // find returns the earliest start of a request in the row ahead, for its i-th
-// charge, and clear, from when on later starts keep their distance from it. lost
-// says that the waiter goes before the starts of others: see Waiter.
+// charge, and clear, from when on later starts keep their distance from it, or 0
+// if they keep none. lost says that the waiter goes before the starts of others:
+// see Waiter.
 func (p *Pass) find(q *Request, i int, lost bool) (start, clear int64) {
 	// The search is a copy: it looks at the row ahead, and the request's own search at the row itself.
 	s := q.Searches[i]
@@ -412,17 +413,17 @@ func (p *Pass) take() {
 
 // Comes notes that the node of the pass will make a step by a time of the store's
 // clock, because it is about to ask whether a start still holds, or by its Plan.
-// Zero says that it knows of no such time. Until then nobody has to ask it to
-// come. The promise binds nobody: a node that does not keep it is asked, and
-// silent later.
+// Zero says that it knows of no such time. Before that time nobody has to ask the
+// node to come. The promise binds nobody: a node that does not keep it is asked, and
+// silent later. Comes does nothing for a node that is asked already.
 func (p *Pass) Comes(at int64) {
 	if l := p.row.leaseOf(p.other.Node.ID); l != nil && l.asked == 0 {
 		l.comes = at
 	}
 }
 
-// Plan returns when the node of the pass comes by itself, which Comes tells other
-// nodes. At confirms, if it is not 0, the node comes anyway, because a caller of it
+// Plan returns when the node of the pass comes by itself, or 0 if it does not: Comes
+// tells other nodes. At confirms, if it is not 0, the node comes anyway, because a caller of it
 // asks whether its start still holds. If that is too late for the next waiter of the
 // node, the node plans a pass of its own: End says when. enough is false if that,
 // too, is late for the waiter: then other nodes may have to ask the node to come.
@@ -508,7 +509,7 @@ func (p *Pass) End(waits bool) (later time.Duration, next int64) {
 	return later, next
 }
 
-// guard ends a pass of a node that has no plan: it decides which node is the line's guard. A guard goes through the line when its time comes,
+// guard decides which node is the line's guard, and forgets a line without waiters. A guard goes through the line when its time comes,
 // although nobody tells it to. later is in how long this node must do so, or below 0, and next is as in End.
 func (p *Pass) guard(waits bool) (later time.Duration, next int64) {
 	r := p.row
@@ -532,7 +533,8 @@ func (p *Pass) guard(waits bool) (later time.Duration, next int64) {
 	wait := max(1, horizon/lookParts)
 	due := max(p.again, now+wait)
 
-	// The node that comes next by itself is the guard. If it is a different node, it goes through the line whether it knows or not.
+	// The node that comes next by itself is the guard. If it is a different node, it goes through the line whether it knows or not. This node makes
+	// a pass for that only when the step with which it comes is overdue.
 	if first := r.nextToCome(now, now+horizon/guardParts); first != nil {
 		l.guard, l.until = first.node, max(due, first.comes)
 		if l.guard != p.other.Node.ID {
@@ -587,7 +589,7 @@ func (r *Row) PassOn(from int64) (node int64) {
 		return l.guard
 	}
 
-	// Any node with a waiter can go on, unless it is silent.
+	// Any node with a waiter can go on, unless it is silent. The horizon, by which passes know that, is not known here.
 	for _, c := range l.lanes {
 		for i := range c {
 			for _, p := range c[i].places {

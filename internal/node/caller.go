@@ -48,7 +48,7 @@ func (s State) String() string {
 type Caller struct {
 	ledger.Waiter
 	state   State
-	booking store.Booking // as the caller asked last. Its charges are the Caller's own.
+	booking store.Booking // as the caller asked last, without an Instead that was given back. Its charges are the Caller's own.
 	ends    int64         // when the caller's MaxWait is over, in microseconds of the store's clock
 	ready   chan struct{} // the Ready of the caller's grant
 	grant   store.Grant   // the start of a caller that is booked
@@ -115,8 +115,8 @@ func (c *Caller) Answer(q *ledger.Request) (g store.Grant) {
 	return g
 }
 
-// Served notes that a caller in line had its turn. Comes is the result of Serve of the request: the caller must come by itself. Served returns the channel that is
-// to be closed, or nil if the caller still waits, in line for a second budget.
+// Served notes that a caller in line had its turn. The caller is booked, or it is summoned: if comes, the result of Serve of the request, says that it must come by
+// itself, or if it got no start. Served returns the channel that is to be closed, or nil if the caller still waits, in line for a second budget.
 func (c *Caller) Served(q *ledger.Request, comes bool) (ready chan struct{}) {
 	c.booking.Instead = store.Handle{}
 	if _, _, waits := c.Line(); waits {

@@ -86,8 +86,8 @@ func (st *step) dismiss(c ledger.Closed) {
 	}
 }
 
-// serve goes through a line: it books for the waiters of this node whose starts are within their horizon, sets aside what waiters of other nodes will
-// take before them, and has these nodes told, each once. It looks again when more can be done, unless a different node does.
+// serve goes through a line: it gives places to waiters of this node that need one, books for those whose starts are within their horizon, sets aside what
+// waiters of other nodes will take before them, and has these nodes told, each once. It looks again when more can be done, unless a different node does.
 func (st *step) serve(key ledger.Key) {
 	// Without a row there is no line to come back to.
 	r := st.rows.Row(key, false)
@@ -137,6 +137,7 @@ func (st *step) plan(key ledger.Key, pass *ledger.Pass, wanted bool) {
 		comes, enough = pass.Plan(st.confirms(key))
 	}
 
+	// A plan that is not enough leaves it to other nodes to ask this node at any time: see passed.
 	pass.Comes(comes)
 	if !enough {
 		comes = 0
@@ -209,7 +210,8 @@ func (st *step) passOn(key ledger.Key, node int64) {
 	st.tell(node)
 }
 
-// serveNext serves the next waiter of a line, in a pass that asks with the booking b. It returns false if no further waiter can be served now.
+// serveNext goes past the next waiter of a line, in a pass that asks with the booking b: it serves a waiter of this node, sets aside what a waiter of a living node
+// will take, and frees what a dead node left. It leaves out a waiter whose caller leaves. It returns false if no further waiter can be served now.
 func (st *step) serveNext(key ledger.Key, b *store.Booking, pass *ledger.Pass) (more bool) {
 	next, ok := pass.Next()
 	if !ok {

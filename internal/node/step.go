@@ -22,7 +22,7 @@ type step struct {
 	rows   Rows
 	now    int64
 	late   int64 // how long the booking of the op that is decided on has waited for others
-	reply  reply // to callers for whom the step books while they wait
+	reply  reply // how the store's clock stands, for all answers of the step
 
 	received time.Time // when the step had its rows
 	told     Told
@@ -220,7 +220,7 @@ type waiter struct {
 	asked atomic.Int64 // how often the caller has asked with this Turn
 }
 
-// A reply is of a step that has booked for a waiter.
+// A reply says how the store's clock stood in a step.
 type reply struct {
 	now             int64     // the time of the step, by the store's clock
 	asked, received time.Time // the store's clock was read between the two
@@ -471,6 +471,7 @@ func latest(b *store.Booking) time.Duration {
 		return Punctual
 	}
 
+	// The spread is room behind the start, like the jitter.
 	return max(Punctual, time.Duration(float64(jitter)*punctualPart)+b.Spread)
 }
 

@@ -84,7 +84,7 @@ func newWorker(b Backend, o Options) *worker {
 	lease := time.Duration(o.Node.Lease) * time.Microsecond
 	k := &worker{backend: b, renewEvery: lease / 10, tickEvery: lease / 10, maxRows: o.Rows, memory: newMemory(o, isDead)}
 
-	// In tests with longer leases a century may pass.
+	// A test with a longer lease may let a century pass, in which a tick each second would take too long.
 	if lease < store.MaxAhead {
 		k.tickEvery = min(k.tickEvery, ledger.Recall)
 	}
@@ -257,7 +257,8 @@ func (k *worker) take(batch []*op) (work, bool) {
 	return w, true
 }
 
-// batchSize returns how many ops from the front of the queue share the next step: maxBatch at most, and about maxRows rows. The worker is locked.
+// batchSize returns how many ops from the front of the queue share the next step: maxBatch at most, with maxRows rows at most unless the first op alone has
+// more. The worker is locked.
 func (k *worker) batchSize() int {
 	n := min(len(k.queue), maxBatch)
 	if k.maxRows <= 0 {
@@ -343,6 +344,8 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 		k.noteLength(time.Since(locked))
 		k.away.Store(nil)
 		k.endSaved()
+
+		// Only a step for lines was made because other nodes told of news.
 		if len(lines) > 0 {
 			k.noteVain(vain)
 		}
@@ -642,7 +645,7 @@ type op struct {
 	began    time.Time     // when the step began to wait for other nodes
 	asked    time.Time     // when this node asked the store's clock for the time of the step
 	received time.Time     // when this node had that time
-	came     time.Time     // when the caller came, if the op waits for others to share a step
+	came     time.Time     // when the caller of a booking came
 	books    bool          // the op asks for a start
 	isUndo   bool          // the op gives something back
 	nth      int64         // how often the caller had asked with its Turn when the op was made

@@ -19,7 +19,7 @@ type directory struct {
 	folder  *folder
 	machine machine
 	boot    string
-	grow    int64         // by how much a file grows before it is ended
+	grow    int64         // by how much a file grows at the least before it is ended
 	lease   time.Duration // of the node
 
 	gen   *generation // nil if none is open
@@ -146,7 +146,7 @@ func (d *directory) succeed(g *generation) error {
 	if g != nil {
 		next.generation = g.number() + 1
 
-		// Within one boot the clock goes on from where the rows have it.
+		// Within one boot the clock goes on from where the rows have it, or drift behind a wall clock that is further ahead.
 		if g.boot == d.boot {
 			ahead = max(d.rows.ahead, ahead-drift)
 		}
@@ -267,6 +267,7 @@ func (d *directory) load(g *generation) (done bool, err error) {
 		d.used, d.heard = true, node.Heard{}
 	}
 
+	// A file with many rows may grow for longer, because ending it writes all rows anew.
 	g.limit = min(4*g.end+d.grow, maxFile/2)
 	tidy(d.folder, g.number())
 	return true, nil

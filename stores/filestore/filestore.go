@@ -280,7 +280,7 @@ func (d *folder) open(name string, flag int, kind fs.FileMode) (*os.File, error)
 
 // check returns an error unless an open file is of a kind, and all of its names are in the directory.
 func (d *folder) check(f *os.File, name string, kind fs.FileMode) error {
-	const rounds = 10
+	const rounds = 10 // names may come and go while they are counted
 	for range rounds {
 		i, err := f.Stat()
 		if err != nil {

@@ -305,7 +305,7 @@ func (g *generation) isLost() (bool, error) {
 // read calls take with each whole record that was not read before, and moves end behind the record. It returns nil at the end of the file, and at
 // bytes that are no record.
 func (g *generation) read(take func(record) error) error {
-	// have bytes at the beginning of buf were read, from end on.
+	// have is how many bytes at the beginning of buf were read: they are the bytes from end on.
 	buf := make([]byte, maxRead)
 	for have := 0; ; {
 		n, err := g.f.ReadAt(buf[have:], g.end+int64(have))

@@ -126,7 +126,7 @@ func (n *note) onlyAsks() bool {
 	return err == nil && len(news.Called)+len(news.Useless)+len(news.Closed) == 0
 }
 
-// since returns the news for the node reader: in all notes after a version that other nodes have added. h.Lost says that
+// since returns the news for the node reader, of all notes that other nodes have added after a version. h.Lost says that
 // a note after the version was taken down already.
 func (all *board) since(version, reader int64) (h node.Heard, err error) {
 	// The node has not read notes that were taken down after version.

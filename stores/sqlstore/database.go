@@ -206,7 +206,7 @@ func (d *database) sweep(now time.Time) {
 	}()
 }
 
-// remove removes up to maxSwept rows that do not matter any more since a minute, and returns how many.
+// remove removes up to maxSwept rows that may be removed from an earlier minute on, and returns how many.
 func (d *database) remove(ctx context.Context, minute int64) (removed int, err error) {
 	s, err := d.session(ctx)
 	if err != nil {

@@ -213,8 +213,8 @@ func (tx *transaction) Get(keys ...string) ([][]byte, error) {
 
 // Put implements [rowstore.Tx].
 func (tx *transaction) Put(key string, value []byte, keep time.Duration) {
-	// The minute from which the row may be removed: in whole minutes the index of the column seldom changes. Only rows of groups have the highest
-	// minute, so that they stay.
+	// The minute from which the row may be removed: in whole minutes the index of the column seldom changes. Both times are rounded down, so add a minute
+	// for each. Only rows of groups have the highest minute, so that they stay.
 	minute := tx.now.Unix()/60 + int64(min(keep, math.MaxInt64-time.Minute)/time.Minute) + 2
 	tx.puts = append(tx.puts, put{key, value, min(minute, math.MaxUint32-1)})
 }
