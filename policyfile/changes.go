@@ -184,7 +184,8 @@ func (is *effect) loosens(was *effect) (reasons []string) {
 	return reasons
 }
 
-// within reports whether limit allows at most as much as an other limit of the same form.
+// within reports whether limit surely allows at most as much as an other limit: the limits are equal, or of the same form
+// and window.
 func within(limit, other throttle.Limit) bool {
 	if limit == other {
 		return true
@@ -197,5 +198,7 @@ func within(limit, other throttle.Limit) bool {
 	if limit.Kind() == store.KindConcurrency {
 		return limit.N() <= other.N()
 	}
+
+	// Windows of a calendar have no fixed length, so none is known to be within another.
 	return limit.Per() == other.Per() && limit.Per() > 0 && limit.N() <= other.N() && limit.Capacity() <= other.Capacity()
 }

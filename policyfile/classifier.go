@@ -72,7 +72,7 @@ func chooses(n *yaml.Node) bool {
 		switch m.name {
 		case "none", "when", "status":
 			return true
-		case "longest", "headers", "ratelimit":
+		case "longest", "headers", "ratelimit": // longest contains penalties, and the others may have a status
 			return chooses(m.value)
 		}
 		return false
@@ -310,7 +310,7 @@ var texts = record[feedback.Text]{name: "text", fields: []field[feedback.Text]{
 	})),
 	member("end", "a penalty that says for how long, in place of lasts", sifted(penalties), func(t *feedback.Text, v feedback.Reader) { t.End = v }),
 }, check: func(_ *reader, _ *yaml.Node, _ []keyed, t *feedback.Text) bool {
-	if t.Lasts == 0 { // the refusal is caused by a row that closes for an unknown time
+	if t.Lasts == 0 { // not-refused and another-row close nothing here, whatever end reads
 		t.End = nil
 	}
 	return true

@@ -273,7 +273,7 @@ func (f *Follower) consider(s *State, now time.Time) {
 	f.apply(s, now)
 }
 
-// apply puts the version that waits into force.
+// apply puts the version that waits into force, or notes why that is impossible.
 func (f *Follower) apply(s *State, now time.Time) {
 	next := f.next
 	f.next, s.Loosens, s.Until = nil, nil, time.Time{}

@@ -59,7 +59,7 @@ func pointer(f any) uintptr {
 	return 0
 }
 
-// formatRow returns a policy as a mapping.
+// formatRow returns a policy as a mapping, and an error for each function without a name.
 func formatRow(p throttle.Policy) (*yaml.Node, error) {
 	var errs []error
 	n := mapping("name", quoted(p.Name))

@@ -294,7 +294,6 @@ func (p *row) readsKeys() bool {
 	return (p.fields["key"] == nil || p.Key != nil) && (p.fields["share"] == nil || p.Share != nil)
 }
 
-// routeKey returns the key of routes.
 func routeKey(all []routePattern) keyFunc {
 	var patterns []string
 	for _, p := range all {

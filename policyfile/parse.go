@@ -215,7 +215,6 @@ type wildcard struct {
 	offset int
 }
 
-// newReader returns a reader of a text.
 func newReader(file string, text []byte) *reader {
 	return &reader{file: file, lines: splitLines(string(bytes.TrimPrefix(text, []byte("\ufeff")))), noted: make(map[mistake]bool)}
 }
@@ -541,7 +540,6 @@ func mustSay[S any](f field[S], advice string) field[S] {
 	return f
 }
 
-// shape returns the record as a shape.
 func (d record[S]) shape() shape[S] { return shape[S]{form: d.name, read: d.read, schema: d.schema} }
 
 // read reads a mapping with the record's fields. ok is false after a mistake: then v has the fields without mistakes.

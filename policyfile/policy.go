@@ -24,7 +24,7 @@ type row struct {
 	fields    map[string]*yaml.Node // by name, including merge keys
 	named     bool                  // no request matches it: callers name it
 	wildcards []wildcard            // that its key and its cost name
-	routes    []routePattern        // of which its key names one
+	routes    []routePattern        // for the {route} of its key or its share
 	penalty   feedback.Reader       // which answers close the budget, or nil for the default
 	acted     func(*http.Response) bool
 	quota     feedback.Reader

@@ -32,7 +32,7 @@ type warner struct {
 
 // warn notes a warning about a row.
 func (w *warner) warn(p *row, format string, args ...any) {
-	w.reader.failAt(p.at.Line, 0, format, args...)
+	w.reader.failAt(p.at.Line, 0, format, args...) // column 0 stands for the whole line
 }
 
 // warnOfRefusals warns of rows that match the same requests, if a 429 may close other rows than the
@@ -66,7 +66,7 @@ func holdDifferently(rows []*row) bool {
 	})
 }
 
-// names returns the names of rows, as a sentence has them.
+// names returns the names of two rows or more, as a sentence has them: five at most, and how many more there are.
 func names(rows []*row) string {
 	const most = 5
 	var all []string
@@ -89,7 +89,7 @@ var pathWildcard = regexp.MustCompile(`/[^{]*\{[^{}$]+\}`)
 // idInPath is a segment of a path that is probably an id.
 var idInPath = regexp.MustCompile(`/([0-9]+|[0-9a-fA-F-]{16,}|[A-Za-z_-]*[0-9]{3,}[0-9A-Za-z_-]*)(/|$)`)
 
-// warnOfPaths warns of rows that have a budget for each id.
+// warnOfPaths warns of rows that have a budget, or a share, for each id.
 func (w *warner) warnOfPaths() {
 	for i := range w.file.rows {
 		p := &w.file.rows[i]

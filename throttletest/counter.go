@@ -86,7 +86,6 @@ func (c *counter) end(cost int) {
 	}
 }
 
-// tokens returns the tokens of a TokenBucket.
 func (c *counter) tokens(at time.Time) float64 {
 	// Tokens flow in all the time, not at the begin of each window.
 	flow := float64(c.limit.N()) * float64(at.Sub(c.filledAt)) / float64(c.limit.Per())

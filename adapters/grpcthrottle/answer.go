@@ -78,7 +78,8 @@ func (i *Interceptors) learn(ctx context.Context, permit *throttle.Permit, err e
 
 	told := make(chan error, 1)
 	go func() {
-		// The caller's context may end with the call: the fleet must know all the same.
+		// The caller's context may end with the call: the fleet must know all the same. After the time of the closing the
+		// report is of no use.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(max(a.Close, maxDelay), maxReport))
 		defer cancel()
 		told <- i.tell(ctx, permit, a)
@@ -185,8 +186,8 @@ func request(ctx context.Context, host, method string, cc *grpc.ClientConn, opts
 }
 
 // authority returns the host that a call names to its server, as far as a target such as
-// dns:///example.com:443 and the call's options tell. It is localhost for sockets of the
-// machine, as in gRPC.
+// dns:///example.com:443 and the call's options tell, or "" for a target that cannot be parsed. It is
+// localhost for sockets of the machine, as in gRPC.
 func authority(target string, opts []grpc.CallOption) string {
 	for _, o := range opts {
 		if a, ok := o.(grpc.AuthorityOverrideCallOption); ok {

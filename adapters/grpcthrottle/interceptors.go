@@ -104,7 +104,7 @@ func (s *clientStream) RecvMsg(m any) error {
 }
 
 // acquire waits until the call may begin: for its budgets, and for a connection, because
-// a start that waits for one becomes too old.
+// a start that waits for a connection becomes too old. Its error is one of gRPC.
 func (i *Interceptors) acquire(ctx context.Context, method string, cc *grpc.ClientConn, opts []grpc.CallOption) (*throttle.Permit, error) {
 	if i.limits == nil {
 		return nil, status.Error(codes.Internal, "grpcthrottle: New was given no limits: check the error of throttle.NewLimiters")

@@ -70,7 +70,6 @@ func (c *closed) tell(last time.Time) {
 	c.gauge.Set(float64(last.UnixMilli()) / 1000)
 }
 
-// later returns the later one of two times.
 func later(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b

@@ -234,6 +234,7 @@ func advice(file string, f *policyfile.File, nodes int) (all []finding) {
 				l, l.Capacity()+l.N(), l.Per(), l.N(), l.Per(), throttle.SlidingWindow(l.N(), l.Per()))
 		}
 
+		// The usable part of a limit is per / (per + Jitter).
 		if per := l.Per(); per > 0 && p.Jitter > per/2 {
 			warn(p, "a jitter of %v leaves less than two thirds of %v", p.Jitter, l)
 		}

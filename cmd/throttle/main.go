@@ -144,7 +144,6 @@ type versionResult struct {
 // release is the version of a program that scripts/binaries.sh has built. A program of "go install" has its version from the module.
 var release string
 
-// printVersion prints the version of the command.
 func printVersion(c *cobra.Command) error {
 	v := versionResult{outputVersion, "(devel)", runtime.Version()}
 	if release != "" {

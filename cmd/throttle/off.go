@@ -101,8 +101,8 @@ type switchNode struct {
 	Text  string `json:"text,omitempty"` // why not
 }
 
-// turn asks the question, turns the switch by does, and waits until the programs have heard it. It returns an error if
-// a program has not heard it. With --dry-run it only prints the question.
+// turn asks the question, turns the switch by does, and waits until the programs have heard it, for --wait at most. It
+// returns an error if a program has not heard it then. With --dry-run it only prints the question.
 func (s *switcher) turn(c *cobra.Command, act, question string, does func(context.Context, *fleet.Fleet) (fleet.Switch, bool, error)) error {
 	all, closeAll, err := s.connectFleet(c.Context())
 	if err != nil {

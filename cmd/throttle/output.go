@@ -167,10 +167,8 @@ func (t *table) add(cells ...any) {
 	t.rows = append(t.rows, row)
 }
 
-// text returns the table as text.
 func (t *table) text() string { return strings.Join(t.lines(), "\n") + "\n" }
 
-// print writes the table.
 func (t *table) print(out io.Writer) error {
 	_, err := io.WriteString(out, t.text())
 	return err

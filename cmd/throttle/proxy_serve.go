@@ -105,7 +105,7 @@ func (s *proxyServer) serveUpstreams(listeners []net.Listener, fail context.Canc
 	return servers
 }
 
-// end stops gracefully, until ctx ends.
+// end stops gracefully. When ctx ends, it cuts all connections that remain.
 func (s *proxyServer) end(ctx context.Context, servers []*http.Server) {
 	// The second half of the time is for answers in progress.
 	s.handler.Stop(s.stopTime / 2)
@@ -140,7 +140,8 @@ func (s *proxyServer) shutdown(ctx context.Context, servers []*http.Server) bool
 	return !cut.Load()
 }
 
-// server returns a server that limits the cost of a caller, who may stall for callerIdle.
+// server returns a server that limits the cost of a caller, who may stall for callerIdle, or for any time if callerIdle is
+// negative.
 func (s *sidecar) server(handler http.Handler, callerIdle time.Duration) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -203,6 +204,8 @@ func upstreamsOf(flags []string, taken string, expose bool) (all []upstreamAt, w
 
 		note(!expose && isExposed(u.address), "other machines would reach this address, and could send requests: pass --expose as well")
 		note(strings.ContainsAny(u.host, "/@?#* "), "what follows = is a host, without a scheme and without a path")
+
+		// Port 0 is a free port, which differs each time.
 		note(slices.Contains(addresses, u.address) && !strings.HasSuffix(u.address, ":0"), "another flag has this address")
 		all, addresses = append(all, u), append(addresses, u.address)
 	}

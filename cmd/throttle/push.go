@@ -128,7 +128,7 @@ func numberOf(args []string) (number int64, err error) {
 	return number, nil
 }
 
-// older returns the file with a number, or for 0 the predecessor of the pushed file.
+// older returns the file with a number, or for 0 the newest file whose text is not that of the pushed file.
 func older(ctx context.Context, all *fleet.Fleet, number int64) (*fleet.Pushed, error) {
 	files, illegible, err := all.History(ctx)
 	if err != nil {
@@ -241,7 +241,7 @@ func (p *pusher) consent(c *cobra.Command, change *pushed.Change) error {
 	return askOnTerminal(c, `Push it, though it loosens? Write "loosen" to do so: `, "--yes and --loosen", "loosen")
 }
 
-// compare compares a file with the pushed file. Mistakes in the file are findings.
+// compare compares a file with the pushed file. Mistakes in either file are findings.
 func compare(ctx context.Context, all *fleet.Fleet, name string, text []byte) (*pushed.Change, error) {
 	change, err := pushed.Compare(ctx, all, name, text)
 	var old *pushed.UnreadableError

@@ -159,6 +159,7 @@ func (r *runner) read(f *pflag.FlagSet) error {
 	}
 
 	f.Visit(func(flag *pflag.Flag) {
+		// Further processes get hidden flags of their own, except for --timeout.
 		if flag.Hidden && flag.Name != "timeout" || flag.Name == "json" {
 			return
 		}

@@ -236,7 +236,7 @@ func (s *sidecar) followFile(ctx context.Context, path string, reporter *fleet.R
 	return follower, err
 }
 
-// operate makes the admin, with the numbers of the server, and warns of an unsafe token.
+// operate makes the admin, with the numbers of the server, and warns of an unsafe token, or of none where one is needed.
 func (s *sidecar) operate(transport *throttle.Transport, follower *policyfile.Follower, own numbers, upstreams []upstreamAt) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(s.metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), own)

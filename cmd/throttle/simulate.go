@@ -199,7 +199,8 @@ func sizeOf(logs []string) (sum int64) {
 	return sum
 }
 
-// run replays the logs, draws the chart, and prints the result. It returns exitFound if a request was refused.
+// run replays the logs, draws the chart, and prints the result. It returns exitFound if a request was refused, and an error
+// if no line could be read.
 func (o *simulateOptions) run(c *cobra.Command, f *policyfile.File, logs []string) error {
 	base, err := o.check()
 	if err != nil {

@@ -70,6 +70,7 @@ Status writes nothing to Redis. A Redis user with read rights is enough.`,
 func pick(s *fleet.Snapshot, name string, closed bool) error {
 	known := len(s.Budgets)
 	s.Budgets = slices.DeleteFunc(s.Budgets, func(b fleet.Budget) bool {
+		// The beginning of a name counts only if it has a part of the key.
 		return name != "" && b.Policy != name && !(strings.HasPrefix(b.Name, name) && len(name) > len(b.Policy)+1)
 	})
 
@@ -110,7 +111,7 @@ const openOfPolicy = 5
 // newView converts a snapshot. filter is the filter that was applied to s, or "". all is the snapshot before the
 // filter, for the verdict. nil means s.
 func newView(s *fleet.Snapshot, filter string, all *fleet.Snapshot) *view {
-	named := all == nil && filter != ""
+	named := all == nil && filter != "" // top passes all: its filter is any text, and no name
 	if all == nil {
 		all = s
 	}
@@ -216,7 +217,7 @@ func (v *view) addRow(row []string, closed bool) {
 	v.budgets.rows, v.closed = append(v.budgets.rows, row), append(v.closed, closed)
 }
 
-// isQuiet reports whether a budget is open without waiting callers, in a known state.
+// isQuiet reports whether a budget is open without waiting callers, in a known state, and without an operator's note.
 func isQuiet(b *fleet.Budget) bool {
 	return b.State.Paused.Duration == 0 && b.Waiting() == 0 && b.Err == "" && b.Note == nil
 }

@@ -319,7 +319,8 @@ type resumedAll struct {
 	Budgets []string `json:"budgets"`
 }
 
-// resumeAll asks once, and ends all operators' pauses. A pause that ends meanwhile is no error.
+// resumeAll asks once, and ends all operators' pauses. It returns an error if there is no pause. A pause that ends meanwhile
+// is no error.
 func (o *operator) resumeAll(c *cobra.Command) error {
 	all, closeAll, err := o.connectFleet(c.Context())
 	if err != nil {

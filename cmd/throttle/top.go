@@ -153,7 +153,6 @@ func (o *top) show(c *cobra.Command, live source, recorded *recording) error {
 	return err
 }
 
-// isTerminal reports whether a stream is a terminal.
 func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(f.Fd())

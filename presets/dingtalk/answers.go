@@ -95,6 +95,7 @@ func (o Options) isBan(resp *http.Response) bool {
 
 // isMetBy reports whether a request has a budget of the kind that a refusal is about.
 func (s subject) isMetBy(r *http.Request) bool {
+	// All requests have a budget of the subjects before robot. Without a request the refusal is believed.
 	if s < robot || r == nil {
 		return true
 	}
@@ -218,8 +219,8 @@ func factsOf(resp *http.Response) facts {
 
 // mayRead reports whether a body may be read before the caller gets it: its media type may be the type of a
 // refusal, and it is no stream, whose parts the caller wants as they come. The media type of a refusal may be
-// text or missing, and its length unknown. A body that begins with neither "{" nor "<" is left after its first
-// bytes.
+// text or missing, and its length unknown. Under any other media type the body of an error or of a short answer may be
+// read. A body that begins with neither "{" nor "<" is left after its first bytes.
 func mayRead(resp *http.Response) bool {
 	media, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
 	media = strings.ToLower(strings.TrimSpace(media))

@@ -248,6 +248,8 @@ const botPath = "/open-apis/bot/v2/hook/"
 // and 0 for any other.
 func (o Options) unlisted(r *http.Request) int {
 	path := throttle.RawPath(r)
+
+	// Each custom bot has a row of its own.
 	if strings.HasPrefix(path, botPath) {
 		return 0
 	}

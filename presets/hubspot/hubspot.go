@@ -197,7 +197,8 @@ func said(lasts map[string]time.Duration, end feedback.Reader) feedback.Reader {
 	}.Answer)
 }
 
-// refused is the penalty of the 429s that are not about the day.
+// refused is the penalty of the 429s that are not about the day. A 429 without a known reason closes for its Retry-After
+// or, without one, for otherwise.
 func refused(otherwise time.Duration) feedback.Reader {
 	return feedback.First(
 		// The day closes a row of its own.

@@ -132,11 +132,13 @@ const (
 	ofApp
 )
 
-// problem is the limit that a refusal names, or the limit of the app for a request without a tenant.
+// problem is the limit that a refusal names, and otherwise the minute. For a request without a tenant it is the limit of
+// the app.
 func problem(resp *http.Response) int {
 	if resp.Request != nil && ofTenant(resp.Request) == 0 {
 		return ofApp
 	}
+	// Only "minute" and "day" have been seen, so the words for the others may vary.
 	switch named := strings.ToLower(resp.Header.Get("X-Rate-Limit-Problem")); {
 	case strings.Contains(named, "app"):
 		return ofApp

@@ -90,10 +90,10 @@ func bearer(r *http.Request) (text string, ok bool) {
 	return text, strings.EqualFold(scheme, "bearer") && text != ""
 }
 
-// mostRevoked bounds the revoked proofs that are remembered.
+// mostRevoked is how many revoked proofs are remembered before revoke looks for expired ones.
 const mostRevoked = 10_000
 
-// revoke revokes the proofs of a request, so that a copied cookie is worthless.
+// revoke revokes the genuine proofs of a request, so that a copied cookie is worthless.
 func (g *guard) revoke(r *http.Request) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -132,7 +132,8 @@ func (g *guard) refuseWrong(next http.Handler) http.Handler {
 	})
 }
 
-// answerWrong answers an attempt with a wrong token, after a delay.
+// answerWrong answers an attempt with a wrong token: after a delay with 401, or at once with 429 if too many answers are
+// delayed already.
 func (g *guard) answerWrong(w http.ResponseWriter, r *http.Request) {
 	// Close the connection: a client without the token must not keep one open.
 	w.Header().Set("Connection", "close")
@@ -226,7 +227,7 @@ const (
 	leastDifferent  = 8 // refuses a token of one repeated character
 )
 
-// check returns why a token is too weak.
+// check returns why a token is too weak, or unfit for a header, or nil.
 func (t token) check() error {
 	different := make(map[rune]bool)
 	digits := true
@@ -358,7 +359,7 @@ func (w *wrongTokens) read() *wrongToken {
 	return &wrongToken{w.count, w.at.UnixMilli(), w.client}
 }
 
-// answerJSON answers with a value.
+// answerJSON answers with a value, or with 500 if JSON cannot express it.
 func answerJSON(w http.ResponseWriter, status int, v any) {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -370,7 +371,6 @@ func answerJSON(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(text) // a viewer that has gone needs no answer
 }
 
-// answerError answers with an error text.
 func answerError(w http.ResponseWriter, status int, text string) {
 	answerJSON(w, status, map[string]string{"error": text})
 }

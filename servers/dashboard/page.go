@@ -128,7 +128,6 @@ func readWords(text []byte) map[language]map[string]string {
 	return w
 }
 
-// word returns a word of the page.
 func (l language) word(name string) string { return words[l][name] }
 
 // in returns the sentence in a language.

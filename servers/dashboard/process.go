@@ -196,6 +196,8 @@ func (p *Process) isOutlasted(key [16]byte, paused time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n, ok := p.notes[key]
+
+	// The store counts a pause from a moment later than its note, so ends that are close are the same.
 	return ok && paused-time.Until(n.until) > time.Second
 }
 
@@ -613,7 +615,7 @@ func (c *counts) read() (all []tracked) {
 	return all
 }
 
-// A histogram counts durations from a millisecond to twelve hours, in buckets that grow by a fifth. It is
+// A histogram counts durations from a millisecond to almost eight hours, in buckets that grow by a fifth. It is
 // safe for concurrent use.
 type histogram [buckets]atomic.Int64
 
@@ -631,7 +633,6 @@ func (h *histogram) add(d time.Duration) {
 	h[at].Add(1)
 }
 
-// read returns the counts of all buckets.
 func (h *histogram) read() (n [buckets]int64) {
 	for i := range h {
 		n[i] = h[i].Load()

@@ -342,7 +342,7 @@ const (
 )
 
 // stream sends server-sent events: first "state" with the whole state, then "change" with a merge patch per
-// reading. A viewer that names its last event gets only later events.
+// reading. A viewer that names its last event gets only later events, as long as the sampler has all of them.
 func (s *sampler) stream(w http.ResponseWriter, r *http.Request) {
 	if !s.join() {
 		http.Error(w, "too many pages are open", http.StatusServiceUnavailable)

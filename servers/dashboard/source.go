@@ -20,10 +20,10 @@ type Source interface {
 	// the reader.
 	reader(budgets int) reader
 
-	// pause closes a budget for d.
+	// pause closes a budget for d. It returns a *fleet.LongerError if the pause of an operator lasts longer already.
 	pause(ctx context.Context, budget string, d time.Duration, by, reason string) error
 
-	// resume ends an operator's pause of a budget.
+	// resume ends an operator's pause of a budget. Without such a pause it returns a *fleet.NotPausedError.
 	resume(ctx context.Context, budget, by, reason string) error
 }
 

@@ -311,12 +311,11 @@ func (m *moment) setBand(all []band, at int64) {
 		case b.From <= at && at < b.Until:
 			m.Closer, m.By, m.Reason = b.Closer, b.By, b.Reason
 		case b.Until <= at && millis(at-b.Until) < opening:
-			m.Opened = max(time.Millisecond, millis(at-b.Until))
+			m.Opened = max(time.Millisecond, millis(at-b.Until)) // 0 means that it opened long ago
 		}
 	}
 }
 
-// millis converts milliseconds.
 func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
 // units are units of time, longest first.

@@ -66,7 +66,7 @@ func (s *Server) Process(stream extprocv3.ExternalProcessor_ProcessServer) error
 	return c.refuse(p)
 }
 
-// readRequest returns the request of a stream, with its body if a policy reads the body.
+// readRequest returns the request of a stream, with its body if a policy reads the body, or if the filter sends it anyway.
 func (s *Server) readRequest(c *conversation) (*http.Request, *refusal) {
 	timer := time.AfterFunc(headersTime, func() { c.cancel(errSilent) })
 	first, err := c.next()
@@ -104,7 +104,7 @@ func (s *Server) readRequest(c *conversation) (*http.Request, *refusal) {
 func (s *Server) look(c *conversation, req *http.Request, bodiless bool) {
 	probe := *req
 	if !bodiless {
-		// A policy that reads the body to make a key or a cost asks GetBody for a copy.
+		// BUFFERED sends the body anyway. A policy that reads the body to make a key or a cost asks GetBody for a copy.
 		c.wantsBody = c.bodyMode == filterv3.ProcessingMode_BUFFERED
 		probe.GetBody = func() (io.ReadCloser, error) {
 			c.wantsBody = true
@@ -202,7 +202,7 @@ type conversation struct {
 	haste  *time.Timer // replies when the policies take too long over an answer
 
 	// What the policies need.
-	wantsBody   bool // the body of the request
+	wantsBody   bool // the body of the request, also if the filter sends it anyway
 	wantsAnswer bool // the body of the answer
 	wantsEnd    bool // the end of the answer
 
@@ -478,7 +478,7 @@ func (*base) RoundTrip(req *http.Request) (*http.Response, error) {
 		switch r := m.GetRequest().(type) {
 		case *extprocv3.ProcessingRequest_ResponseHeaders:
 			return c.response(req, r.ResponseHeaders)
-		case *extprocv3.ProcessingRequest_RequestBody, *extprocv3.ProcessingRequest_RequestTrailers:
+		case *extprocv3.ProcessingRequest_RequestBody, *extprocv3.ProcessingRequest_RequestTrailers: // the rest of the request
 		default:
 			c.illegible = "the filter sends no headers of answers, so policies learn nothing: leave response_header_mode as it is"
 			err = errOrder

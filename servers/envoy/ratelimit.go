@@ -152,6 +152,7 @@ func (s *Server) demandsOf(r *ratelimitv3.RateLimitRequest) ([]throttle.Demand, 
 
 // demandOf returns the demand that a descriptor means.
 func demandOf(r *ratelimitv3.RateLimitRequest, d *descriptorv3.RateLimitDescriptor) (throttle.Demand, error) {
+	// The hits_addend of the call cannot be left out, so its 0 stands for 1. A 0 of the descriptor itself is meant.
 	demand := throttle.Demand{Policy: r.GetDomain(), Cost: int(min(max(1, r.GetHitsAddend()), math.MaxInt32))}
 	switch own := d.GetHitsAddend(); {
 	case d.GetIsNegativeHits():

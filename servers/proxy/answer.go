@@ -168,7 +168,6 @@ type counts struct {
 	left, aborted, linksRound, unreadable atomic.Int64
 }
 
-// stats returns the counters.
 func (c *counts) stats() Stats {
 	s := Stats{
 		Refused: make(map[string]int64), Left: c.left.Load(), Aborted: c.aborted.Load(),
@@ -192,7 +191,8 @@ type informational struct {
 // WriteHeader implements [http.ResponseWriter].
 func (w *informational) WriteHeader(status int) {
 	if status >= 100 && status < 200 {
-		// HTTP/1.0 clients know no informational answers. Only HTTP/2 sends a 101 as one: ReverseProxy writes upgrades.
+		// HTTP/1.0 clients know no informational answers. A 101 is no upgrade here, but an odd answer of HTTP/2: ReverseProxy
+		// writes the 101 of an upgrade to the hijacked connection.
 		if !w.modern || status == http.StatusSwitchingProtocols {
 			return
 		}
@@ -284,7 +284,7 @@ type token struct {
 
 func newToken(text string) token { return token{text != "", sha256.Sum256([]byte(text))} }
 
-// isIn reports whether headers have the token, or whether none is required.
+// isIn reports whether headers have the token, or no token is required.
 func (t *token) isIn(h http.Header) bool {
 	return !t.required || slices.ContainsFunc(h["Proxy-Authorization"], t.isCredential) || slices.ContainsFunc(h["Authorization"], t.isUser)
 }

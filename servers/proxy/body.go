@@ -196,7 +196,8 @@ func (u *upload) Close() error {
 	return u.body.Close()
 }
 
-// finish closes the upload after its answer was written, because net/http/httputil does not.
+// finish closes the upload after its answer was written, because net/http/httputil does not. It first reads the rest of
+// the body, as linger does, unless the caller has sent nothing because it still expects 100 Continue.
 func (u *upload) finish() {
 	if !u.ended.Load() && (u.begun.Load() || !u.expect) {
 		awaitLittle(u.answer)
@@ -342,9 +343,11 @@ func (b *awaitedBody) Read(p []byte) (n int, err error) {
 	return b.ReadCloser.Read(p)
 }
 
-// boundWrites limits all further writes of the answer. The server resets the deadline for the next request.
+// boundWrites limits all further writes of the answer, if callers are limited. The server resets the deadline for the
+// next request.
 func (h *Handler) boundWrites(w http.ResponseWriter) {
 	if h.c.CallerIdle > 0 {
+		// Before a write the rest of an unwanted body may be awaited, for restTime.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.c.CallerIdle + restTime))
 	}
 }

@@ -68,7 +68,8 @@ func (c *connector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t := &tunnelled{connector: c, host: host, authority: r.RequestURI}
 	defer t.hangUp()
 
-	if strings.HasSuffix(r.RequestURI, ":443") { // certainly TLS
+	// Port 443 is for TLS: get the start before the 200, while a refusal can still say why.
+	if strings.HasSuffix(r.RequestURI, ":443") {
 		if p := t.prepare(r); p != nil {
 			c.refuse(w, r, p)
 			return
@@ -199,7 +200,7 @@ func (t *tunnelled) carry(r *http.Request) {
 
 	// TLS at a port where HTTP was possible: get the start now, while watching that the caller stays.
 	case t.upstream == nil:
-		t.caller.asks.Store(true)
+		t.caller.asks.Store(true) // its first bytes were peeked at, which Read does not note
 		ctx, stop := t.caller.untilLeft(r.Context())
 		p := t.prepare(r.WithContext(ctx))
 		stop()
@@ -475,7 +476,6 @@ func (p *pipe) endWhenQuiet(quiet time.Duration) {
 	p.noteUse()
 }
 
-// close ends the pipe.
 func (p *pipe) close() {
 	p.caller.Close()
 	p.upstream.Close()

@@ -171,7 +171,7 @@ func (b tunnelBase) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 
 	return &http.Response{
-		StatusCode: http.StatusSwitchingProtocols, // the body stays unread
+		StatusCode: http.StatusSwitchingProtocols, // policies do not read the body of this status
 		Proto:      "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: make(http.Header), Body: conn, ContentLength: -1, Request: req,
 	}, nil

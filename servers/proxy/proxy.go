@@ -255,7 +255,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.send(w, h.token.remove(r), h.route)
 }
 
-// route returns the route of a request to one of many hosts, or to the handler itself.
+// route returns the route of a request to one of many hosts, or to the handler of tunnels or of the waiting API.
 func (h *Handler) route(r *http.Request, k *known) (*route, *problem) {
 	switch {
 	case r.Method == http.MethodConnect:
@@ -281,6 +281,7 @@ func (h *Handler) isWaiting(uri string) bool {
 // host, it answers 403.
 func (h *Handler) Upstream(host string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Other machines may reach an address beyond the loopback by any name.
 		p := h.inadmissible(r, h.c.Local && onLoopback(r), &h.token)
 		if p == nil {
 			p = h.fromOtherPage(r)
@@ -368,7 +369,8 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*htt
 	h.proxy.ServeHTTP(answer, r)
 }
 
-// hold takes a place in the queue for a request. The call gives the place back.
+// hold takes a place in the queue for a request, and returns the request with the wait and the priority that its headers
+// ask for. The call gives the place back.
 func (h *Handler) hold(r *http.Request) (*http.Request, *call, *problem) {
 	ctx, place, err := h.queue.Enter(r.Context())
 	if err != nil {
@@ -443,8 +445,8 @@ func (h *Handler) answerError(w http.ResponseWriter, r *http.Request, err error)
 	h.answer(w, p)
 }
 
-// countAborted counts answers that end in the middle. It runs when ServeHTTP returns or panics with
-// [http.ErrAbortHandler], which makes the server drop the connection without logging.
+// countAborted counts answers that end in the middle. It runs when ServeHTTP returns or panics, and passes a panic on.
+// [http.ErrAbortHandler] makes the server drop the connection without logging.
 func (h *Handler) countAborted(c *call) {
 	if v := recover(); v != nil {
 		if v == http.ErrAbortHandler && !c.left {
@@ -467,8 +469,8 @@ func (h *Handler) Stats() Stats {
 	return s
 }
 
-// inadmissible returns the refusal of a request that may not enter, whatever its target, or nil. With local,
-// only programs on this machine may enter.
+// inadmissible returns the refusal of a request that may not enter, whatever its target, or nil. With local
+// the request must name this machine, or a host of the policies: see admits.
 func (h *Handler) inadmissible(r *http.Request, local bool, t *token) *problem {
 	if local && !h.known.admits(r) {
 		return newProblem(http.StatusForbidden, "this proxy is reached as localhost, by an address of the loopback, or by the name of a host of its policies")
@@ -491,10 +493,10 @@ func (h *Handler) inadmissible(r *http.Request, local bool, t *token) *problem {
 }
 
 // fromOtherPage returns the refusal of a request that a page of a foreign origin caused, judged by Referer,
-// or nil. For plain http to an address that is not loopback, browsers send neither Origin nor Sec-Fetch-Site
-// with a GET.
+// or nil. A page of https is let through. For plain http to an address that is not loopback, browsers send
+// neither Origin nor Sec-Fetch-Site with a GET.
 func (h *Handler) fromOtherPage(r *http.Request) *problem {
-	// Local, a token or a socket keep pages out already.
+	// Local, a token or a socket keep pages out already. A browser whose HTTP_PROXY this is sends the absolute form.
 	if h.c.Local || h.token.required || onSocket(r) || !strings.HasPrefix(r.RequestURI, "/") {
 		return nil
 	}

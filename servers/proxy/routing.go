@@ -126,7 +126,8 @@ func absoluteRoute(r *http.Request, k *known) (*route, *problem) {
 	return newRoute(host, name, rest, route{here: "http://" + name, byProxy: true})
 }
 
-// tunnelRoute returns the route of a request in a tunnel to an authority.
+// tunnelRoute returns the route of a request in a tunnel to an authority. It refuses CONNECT, and a request that names a
+// different host.
 func tunnelRoute(r *http.Request, authority string, k *known) (*route, *problem) {
 	host, name, ok := k.meant(authority)
 	if !ok {
@@ -151,7 +152,8 @@ func tunnelRoute(r *http.Request, authority string, k *known) (*route, *problem)
 	return newRoute(host, name, rest, route{here: "http://" + name, byProxy: true})
 }
 
-// upstreamRoute returns the route of a request at an address that serves one host.
+// upstreamRoute returns the route of a request at an address that serves one host. It refuses CONNECT, and an absolute
+// form that names a different host.
 func upstreamRoute(r *http.Request, host string, k *known) (*route, *problem) {
 	if !k.has(host) {
 		return nil, newProblem(http.StatusForbidden, "no policy names the host of this address any more")
@@ -308,7 +310,6 @@ func canonical(host string) string {
 	return strings.TrimSuffix(strings.ToLower(name), ".") + port
 }
 
-// hasPort reports whether a host has a port.
 func hasPort(host string) bool {
 	_, port := match.SplitPort(host)
 	return port != ""
@@ -567,7 +568,7 @@ func ownPort(r *http.Request) string {
 	return ""
 }
 
-// isOwn reports whether an authority is the local address of the connection.
+// isOwn reports whether an authority is the local address of the connection, or the loopback at the same port.
 func isOwn(r *http.Request, authority string) bool {
 	name, port := match.SplitPort(authority)
 	if port == "" {

@@ -70,7 +70,7 @@ func (t *table) acquire(w http.ResponseWriter, r *http.Request) *problem.Problem
 }
 
 // writeAnswer sends an answer and reports whether the caller may have it. Over HTTP/1 a failed write means
-// that the answer is incomplete.
+// that the answer is incomplete. Over HTTP/2 the caller may have the answer even then.
 func writeAnswer(w http.ResponseWriter, r *http.Request, a *acquired) bool {
 	text, _ := json.Marshal(a) // never fails
 	header := w.Header()
@@ -104,7 +104,7 @@ func (t *table) release(w http.ResponseWriter, r *http.Request) *problem.Problem
 	return nil
 }
 
-// end ends the permit of a name. A permit that is gone already is no problem.
+// end ends the permit of a name: see take. A permit that an earlier release has ended is no problem.
 func (t *table) end(name string) *problem.Problem {
 	p, bad := t.take(name)
 	if p != nil {
@@ -114,8 +114,8 @@ func (t *table) end(name string) *problem.Problem {
 	return bad
 }
 
-// take removes the permit of a name from the table. It returns neither a permit nor a problem for a permit that
-// is gone: the first answer to a release may have been lost.
+// take removes the permit of a name from the table. For a permit that is gone before its first lifetime is over it
+// returns neither a permit nor a problem: the first answer to a release may have been lost.
 func (t *table) take(name string) (*permit, *problem.Problem) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -125,7 +125,7 @@ func (t *table) take(name string) (*permit, *problem.Problem) {
 		return p, nil
 	}
 
-	// The name is genuine and its lifetime is not over, so an earlier release has succeeded.
+	// The name is genuine and its first lifetime is not over, so an earlier release has succeeded.
 	if known, over := t.names.knows(name); known && !over {
 		return nil, nil
 	}
@@ -174,7 +174,8 @@ func (p *permit) mostCost(policy, key string) (most int, ok bool) {
 	return most, ok
 }
 
-// penalize serves /v1/penalize. It cuts a penalty that is too long. Refusing it would leave the budget open.
+// penalize serves /v1/penalize. It cuts a penalty that is longer than [Config.MaxPenalty], because a refusal would leave
+// the budget open.
 func (t *table) penalize(w http.ResponseWriter, r *http.Request) *problem.Problem {
 	if t.c.MaxPenalty < 0 {
 		return problem.New(http.StatusForbidden, "callers of this process may not close budgets")
@@ -328,8 +329,8 @@ func problemOfPlace(err error) *problem.Problem {
 //
 //	state      the permit holds     becomes
 //	acquiring  a place in line      held, when its start has come;
-//	                                gone, if it is refused, or the last caller that waits for it leaves
-//	held       a start, and slots   gone, if it is released or expires, or no caller could be answered;
+//	                                gone, if it is refused or released, or the last caller that waits for it leaves
+//	held       a start, and slots   gone, if it is released or expires, the handler closes, or no caller could be answered;
 //	                                acquiring, if its key is used again
 //	gone       nothing
 type permitState uint8
@@ -453,7 +454,7 @@ func (t *table) closeForAll(ctx context.Context) {
 	}
 }
 
-// join adds a caller to the permit of its key, or to a new permit.
+// join adds a caller to the permit of its key, or to a new permit. If the permit is new or held, join begins to acquire it.
 func (t *table) join(q *acquireRequest) (*permit, *problem.Problem) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -582,7 +583,7 @@ func (t *table) drop(p *permit, why error) {
 func (t *table) expire(p *permit) {
 	t.mu.Lock()
 
-	// A renewal may have moved the expiry after the timer fired.
+	// The permit may be acquired again now, or it has been, which moved the expiry after the timer fired.
 	over := p.state == held && !time.Now().Before(p.expiry)
 	if over {
 		t.drop(p, errGone)
@@ -674,7 +675,6 @@ func newNamer() *namer {
 	return n
 }
 
-// name returns the name of a permit.
 func (n *namer) name(expiry time.Time) string {
 	b := make([]byte, nameRandom, nameRandom+nameExpiry+nameMAC)
 	rand.Read(b)

@@ -74,7 +74,7 @@ func readAcquire(w http.ResponseWriter, r *http.Request, c *Config, all bodies) 
 	// The body can shorten the wait of the header and the configuration, but not extend it.
 	switch {
 	case wait == 0:
-		q.wait = -1
+		q.wait = throttle.NoWait // in WithMaxWait 0 is the default
 	case wait > 0:
 		q.wait = min(q.wait, wait)
 	}
@@ -121,7 +121,6 @@ func (d *reader) policy(to *string, limiters *throttle.Limiters) field {
 	}, "is no policy here")
 }
 
-// priority returns a field with a priority.
 func (d *reader) priority(to *throttle.Priority) field {
 	var name string
 	return d.word(&name, func(name string) bool {
@@ -144,7 +143,6 @@ type budget struct {
 	most int // highest cost that a caller may settle, 0 for a limit that counts no starts
 }
 
-// budgetOf returns the budget of a demand.
 func budgetOf(d *throttle.Demand, limiters *throttle.Limiters) budget {
 	b := budget{hash: budgetHash(d.Policy, d.Key)}
 	policies := limiters.Policies()
@@ -195,7 +193,8 @@ type placed struct {
 // Error implements error.
 func (p *placed) Error() string { return "waitapi: the caller has a place" }
 
-// reserve acquires a permit for a caller with a place, or returns a *placed.
+// reserve acquires a permit by the caller's place or, without one, by a new place. If the start is far away, the error
+// is a *placed.
 func (q *acquireRequest) reserve(ctx context.Context, l *throttle.Limiters) (*throttle.Permit, error) {
 	permit, place, err := l.Reserve(ctx, q.place, q.demands...)
 	if place == nil {
@@ -388,7 +387,6 @@ func (d *reader) list(most int, element field) field {
 	}
 }
 
-// text returns a field with a string.
 func (d *reader) text(to *string) field {
 	return func(raw json.RawMessage, at string) {
 		if json.Unmarshal(raw, to) != nil {

@@ -214,7 +214,7 @@ func (p *play) checkGapless(m *move) {
 	}
 }
 
-// checkNear fails if more than n visitors have a start that is far away.
+// checkNear fails if more than n visitors have a start that is far away: 100 ms beyond the horizon, or later.
 func (p *play) checkNear(m *move) {
 	p.Helper()
 	far := 0
@@ -263,7 +263,8 @@ func (p *play) checkBusy(_ *move, c store.Charge) {
 	}
 }
 
-// crowd lets callers book at the same time, and compares the starts of the callers that are not refused.
+// crowd lets callers book at the same time, and compares the starts of the callers that are not refused. With the word
+// fleeting the callers cancel at once, so that their number is not compared.
 func (p *play) crowd(m *move) {
 	p.Helper()
 	callers := max(m.times, len(m.want.answers))

@@ -16,7 +16,6 @@ func (p *play) passes(m *move) {
 	p.calm()
 }
 
-// booking is a move's booking.
 func (p *play) booking(m *move) store.Booking {
 	k := store.Booking{Charges: m.charges, MaxWait: store.AnyWait}
 	p.amend(&k, m)

@@ -129,7 +129,7 @@ func placeOutlivesItsLine(b *bench, k store.Store) {
 		}
 	}
 
-	// Bookings stay: starts within the horizon, since the first of the young visitors came.
+	// Bookings stay: starts within the horizon, since the first of the young visitors came, 200 ms ago. There is a start each 100 ms.
 	if most := int((200*ms + horizon + b.slack.Order) / (100 * ms)); passed > most {
 		b.errorf("a caller with a place from an earlier line begins behind %d of 20 that came after it, want at most %d", passed, most)
 	}

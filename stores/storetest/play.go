@@ -95,7 +95,6 @@ func (p *play) calm() {
 	}
 }
 
-// visitors are the visitors of a move.
 func (p *play) visitors(m *move) (all []*visitor) {
 	for _, c := range p.of(m) {
 		all = append(all, c.visitor)

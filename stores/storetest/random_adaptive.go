@@ -66,7 +66,6 @@ func (w *world) refuse() {
 		return
 	}
 
-	// Pick one of the last five starts.
 	g := w.grants[len(w.grants)-1-w.rng.IntN(min(5, len(w.grants)))]
 	now := w.clock()
 	c := g.booking.Charges[w.rng.IntN(len(g.booking.Charges))]
@@ -77,7 +76,6 @@ func (w *world) refuse() {
 		return
 	}
 
-	// Refuse in the store, and in the truth.
 	d := w.duration([]time.Duration{0, 100 * ms, 2 * sec}[w.rng.IntN(3)])
 	ago := w.duration(time.Duration(now-g.at) * tick)
 	from, to, err := w.store.Refuse(w.Context(), c, store.Refusal{Length: d, Ago: ago, Start: g.grant})
@@ -86,7 +84,7 @@ func (w *world) refuse() {
 	}
 
 	wantFrom, wantTo := w.truth.learn(c, g.at, now)
-	w.truth.shut(c, now, d, max(tick, ago))
+	w.truth.shut(c, now, d, max(tick, ago)) // 0 would be no refusal
 
 	if from != wantFrom || to != wantTo {
 		w.failf("refusal of the start at %d in %s (%s) at %d: ceiling from %v to %v, want %v and %v",
@@ -103,7 +101,6 @@ func (w *world) settleOne() {
 		return
 	}
 
-	// Settle in the store, and in the truth.
 	costs := make([]int, len(old.booking.Charges))
 	for i, c := range old.booking.Charges {
 		costs[i] = w.trueCost(c, old)
@@ -159,7 +156,7 @@ func (w *world) affordable(c store.Charge, g granted, cost int) int {
 	if i := slices.Index(others, s); i >= 0 {
 		others = slices.Delete(others, i, i+1)
 	}
-	s.cost, c.KeepFree = cost, 0
+	s.cost, c.KeepFree = cost, 0 // a settled cost need not keep anything free
 	if !fits(c, others, s) {
 		return c.Cost
 	}

@@ -10,8 +10,8 @@ import (
 )
 
 // Traffic is a store under random use of slots, and the truth about
-// it. Time passes only while nobody is in line: there all that matters is the
-// order.
+// it. Time passes only while nobody is in line: in a line only the order
+// matters.
 type traffic struct {
 	dice
 	lines   *lines
@@ -32,7 +32,7 @@ type start struct {
 	settled bool
 }
 
-// A place is one in line, in the store and in truth.
+// A place is a caller's place in line, in the store and in truth.
 type place struct {
 	ticket
 	wait *wait

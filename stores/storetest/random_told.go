@@ -130,6 +130,8 @@ func (w *toldWorld) tell() {
 	w.states(w.charge, store.Quota{Told: store.SlidingWindow(says.n, says.window)})
 
 	now := w.clock()
+
+	// The starts before the first limit were not counted, so none of them is given back. They are at most ten seconds ahead.
 	if !w.note.holds(now) {
 		w.frozen = max(w.frozen, now+micros(10*sec))
 	}

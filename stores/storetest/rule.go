@@ -402,8 +402,8 @@ func (l ceiling) lower(c store.Charge, now int64) store.Charge {
 }
 
 // learn lowers the ceiling of a budget after the refusal of a start at a time, and returns the
-// ceiling before and after, in thousandths. It lowers nothing if the start was before the last
-// lesson, during a penalty or its probe, or if the budget was more than full.
+// ceiling before and after, in thousandths. It lowers nothing if the start is still to come, or was before the
+// last lesson, during a penalty or its probe, or if the budget was more than full. For a charge that learns nothing both are 0.
 func (l *ledger) learn(c store.Charge, at, now int64) (from, to float64) {
 	if c.LearningPeriod() == 0 {
 		return 0, 0

@@ -9,8 +9,8 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A penalty is the last one of a budget: its fields decide how the budget
-// comes back, and whether the next one is the same, met again.
+// A penalty is the last penalty of a budget: its fields decide how the budget
+// comes back, and whether the next penalty is the same penalty, met again.
 type penalty struct {
 	end    int64 // 0 if there was no penalty
 	length int64 // for how long it closed the budget

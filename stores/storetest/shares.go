@@ -394,7 +394,6 @@ func shareScenes() []shareScene {
 	}
 }
 
-// some returns n tenants.
 func some(n int, of func(int) tenant) (all []tenant) {
 	for i := range n {
 		all = append(all, of(i))
@@ -431,7 +430,6 @@ func randomShares(seed uint64) shareScene {
 	return s
 }
 
-// charge is the charge of a caller.
 func (s shareScene) charge(c sharer) store.Charge {
 	k := charge("shares", store.PerSecond(s.n))
 	k.Jitter, k.Pace = shareJitter, (900 * ms / time.Duration(s.n)).Truncate(tick)

@@ -27,7 +27,7 @@ func (l *ledger) status(c store.Charge, now int64) store.Status {
 
 	st.Waiting = st.Booked
 	one := []store.Charge{costing(c, 1)}
-	one[0].Shadow = false
+	one[0].Shadow = false // earliest does not ask shadow charges
 	st.Wait = time.Duration(l.earliest(store.Booking{Charges: one}, now)-now) * tick
 	st.Paused = time.Duration(max(0, l.closed[c.Budget.Key]-now)) * tick
 	st.Repeated = l.penalty(c.Budget.Key).repeated(now)

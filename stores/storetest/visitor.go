@@ -60,6 +60,7 @@ func (v *visitor) book() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 
+	// A caller that the line has served has neither come to the line nor come back to it.
 	came := !g.OK || v.grant.OK
 	v.lost = v.lost || v.grant.OK
 	v.grant, v.due, v.since = g, v.b.now()+g.Wait, v.b.now()

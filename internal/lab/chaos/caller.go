@@ -77,7 +77,7 @@ func (c *caller) work(ctx context.Context) {
 		c.tell(word{Call: &done})
 		rest(ctx, rand.N(100*time.Millisecond))
 		if done.Err != "" {
-			// Refused at once, it would ask at once again.
+			// A caller that is refused at once would ask again at once.
 			rest(ctx, 200*time.Millisecond)
 		}
 	}

@@ -30,7 +30,7 @@ func (s Sample) start() time.Duration {
 }
 
 // Jain returns Jain's index of fairness over the workers' shares of the calls
-// let through: 1 if all got as much, 1/workers if one got everything.
+// let through: 1 if all got as much, 1/workers if one worker got everything.
 func Jain(samples []Sample) float64 {
 	share := make(map[string]int)
 	for _, s := range samples {

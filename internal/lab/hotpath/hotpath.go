@@ -74,7 +74,6 @@ func Compare(b *testing.B, with, without func()) {
 	b.ReportMetric(median(took[0])-median(took[1]), "ns/more")
 }
 
-// median returns the median time of a call.
 func median(turns []time.Duration) float64 {
 	return float64(stat.Quantile(turns, 0.5)) / turn
 }

@@ -23,7 +23,6 @@ func Play(ctx context.Context, seed uint64, stores ...throttle.Store) error {
 	s := newSchedule(rand.New(rand.NewPCG(seed, 3)))
 	j := &judge{policies: s.policies, starts: make(map[string][]start)}
 
-	// The judge sees what each program asks its store.
 	var programs []throttle.Store
 	for _, store := range stores {
 		programs = append(programs, &program{Store: store, judge: j})
@@ -195,10 +194,10 @@ func (s *schedule) pause(ctx context.Context, p throttle.Store) error {
 	return l.Resume(ctx, "")
 }
 
-// asksAlone is how often a caller may ask at one moment while no second caller does: to
-// join a line, to come for its turn, and to take a start in place of a lost one. asksInAll is how
-// often it may while others do, who change the lines: callers that need slots, too, may send each other
-// between two lines and back. It bounds a caller's own questions.
+// asksAlone is how often a caller may ask in a row at one moment: to join a line, to come for its
+// turn, and to take a start in place of a lost start. asksInAll is how often a caller may ask at one moment
+// if others ask in between, which changes the lines: callers that need slots, too, may send each other
+// between two lines and back.
 const (
 	asksAlone = 3
 	asksInAll = 8

@@ -41,7 +41,8 @@ func (m *mutation) broken(root string) (path, text string, err error) {
 	return path, text, err
 }
 
-// declaredIn returns the text of a file, and how often it declares the function.
+// declaredIn returns the text of a file, and how often the file declares the function. A file in which the function cannot
+// stand has no text, and declares it 0 times. Without a function the file itself counts once.
 func (m *mutation) declaredIn(path string) (text string, n int, err error) {
 	script, function := splitScript(m.function)
 	goes := filepath.Ext(path) == ".go" && script == "" && !strings.HasSuffix(path, "_test.go")

@@ -30,7 +30,7 @@ import (
 // recordFile keeps the last verdict on each mutation, a line each.
 const recordFile = "docs/measurements/mutants.txt"
 
-// A record is one line of it.
+// A record is one line of recordFile.
 type record struct {
 	id      string // of the change; see mutation.id
 	verdict verdict

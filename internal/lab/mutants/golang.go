@@ -9,7 +9,6 @@ import (
 // A goFile is the syntax of a file in Go.
 type goFile struct{ *ast.File }
 
-// parseGo parses the text of a file.
 func parseGo(text string) (goFile, error) {
 	f, err := parser.ParseFile(token.NewFileSet(), "", text, parser.SkipObjectResolution)
 	return goFile{f}, err

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A trial is one mutation's.
+// A trial is the trial of one mutation.
 type trial struct {
 	mutation
 	verdict verdict

@@ -47,8 +47,8 @@ func Start(t servers.TB, args ...string) *Server {
 	return StartIn(t, memory(), args...)
 }
 
-// StartIn is Start with files in a new folder of a folder; a test's own folder may be one which the server's user
-// cannot enter.
+// StartIn is Start with files in a new folder of a folder. The server's user must be able to enter that folder, which it
+// may not be in a test's own folder.
 func StartIn(t servers.TB, folder string, args ...string) *Server {
 	t.Helper()
 	s := &Server{args: args}
@@ -76,7 +76,7 @@ func StartIn(t servers.TB, folder string, args ...string) *Server {
 	// Make the system tables, which takes most of the time.
 	initialize := s.programs.initialize(s.data())
 	initialize.Dir = s.dir
-	initialize.Env = append(os.Environ(), "TMPDIR="+s.dir) // two that begin at once take the same names for temporary files
+	initialize.Env = append(os.Environ(), "TMPDIR="+s.dir) // two servers that begin at once take the same names for temporary files
 	s.user.Run(initialize)
 	if out, err := initialize.CombinedOutput(); err != nil {
 		t.Fatalf("mysqltest: %v: %v\n%s", initialize, err, out)

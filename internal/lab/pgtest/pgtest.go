@@ -218,6 +218,7 @@ func (s *Server) answers() bool {
 		default:
 		}
 
+		// Of the file's lines the first has the process number, the fourth the port, and the eighth the state.
 		state, _ := os.ReadFile(filepath.Join(s.data(), "postmaster.pid"))
 		lines := bytes.Split(state, []byte("\n"))
 		if len(lines) > 7 && string(bytes.TrimSpace(lines[0])) == fmt.Sprint(s.process.Process.Pid) &&
@@ -235,6 +236,7 @@ func (s *Server) Stop() { s.end(os.Interrupt) }
 // Kill ends the server as a crash does, if it runs. What was committed is there when it is started again.
 func (s *Server) Kill() { s.end(os.Kill) }
 
+// end ends the server by a signal, if it runs, and kills a server that the signal does not end.
 func (s *Server) end(how os.Signal) {
 	if s.gone == nil {
 		return

@@ -26,7 +26,7 @@ type Store struct {
 	// Open opens the store for a process; place says where the store is. What close ends is open until then; nil means that nothing is.
 	Open func(place string, lease time.Duration) (s throttle.Store, close func(), err error)
 
-	Lease time.Duration // lets a test see its end
+	Lease time.Duration // so short that a test can wait for its end
 }
 
 // Main is called first thing in TestMain.

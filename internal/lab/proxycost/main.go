@@ -227,7 +227,6 @@ func (b *bench) try(w way, rate int, during time.Duration) error {
 	return nil
 }
 
-// print prints a line.
 func (b *bench) print(name string, rate int, l *load, cost string) {
 	load := "fast"
 	if rate > 0 {
@@ -404,7 +403,6 @@ func start(before string, name string, args ...string) (*process, error) {
 	return nil, fmt.Errorf("%s did not say where it is", name)
 }
 
-// stop ends the process.
 func (p *process) stop() {
 	_ = p.cmd.Process.Kill()
 	_ = p.cmd.Wait()

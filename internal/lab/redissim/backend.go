@@ -94,7 +94,6 @@ func (b *Backend) do(words ...string) (reply []byte, published []message, err er
 	}
 }
 
-// command returns the bytes of a command.
 func command(words ...string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "*%d\r\n", len(words))

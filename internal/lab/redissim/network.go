@@ -254,7 +254,6 @@ func (n *Network) Mortal() (client redis.UniversalClient, die func()) {
 		return conn, err
 	})
 
-	// The death cuts all connections, and later dials fail.
 	return client, func() {
 		mu.Lock()
 		defer mu.Unlock()

@@ -87,7 +87,8 @@ func (p *Proxy) supply() {
 	}
 }
 
-// next returns the fault for a command, which no later command gets, or nil if the command is to be passed on.
+// next returns the fault for a command, which no later command gets, or nil if the command is to be passed on. While a fault
+// of HoldReplies holds a reply, the replies to copies of its call are held, too.
 func (p *Proxy) next(raw []byte) *Fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -175,7 +176,6 @@ func (r *relay) start(t TB, to string, pass func(*link)) {
 		}
 	})
 
-	// The relay ends with the test, and its links with it.
 	t.Cleanup(func() {
 		close(r.over)
 		_ = r.listener.Close()
@@ -466,6 +466,7 @@ func (w *Wire) carry(l *link, to, from net.Conn, delay *atomic.Int64) {
 		}
 	}
 
+	// The client of a deaf link must not notice that the server has ended.
 	if from == l.server && l.deaf.Load() {
 		return
 	}

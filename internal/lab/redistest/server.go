@@ -174,7 +174,7 @@ var shared struct {
 }
 
 // A lent server belongs to one test at a time, since messages, scripts and
-// settings are settings of the server and not of a database.
+// settings are the server's and not a database's.
 type lent struct {
 	p    *process
 	used int // databases

@@ -14,7 +14,7 @@ type failover struct {
 	Longest time.Duration // wait of a caller
 	Worst   int           // starts in a second
 	Slots   float64       // questions for the cluster's slots, in a second and for each node, while the master was away
-	Rush    float64       // calls to the new master in its first second, for one before
+	Rush    float64       // calls to the new master in its first second, for each call a second to the old master
 }
 
 // failover plays a failover of the shard of the first upstream.

@@ -55,7 +55,7 @@ type record struct {
 	Links    int              // connections, in the middle of the measurement
 	Keys     int              // at the same time
 	KeyBytes int
-	Script   float64 // microseconds of the server's processor for a call of a script; see replay
+	Script   float64 // microseconds of the server's processor for a call of a script; see [redissim.Backend.Replay]
 	Busy     float64 // of a processor that the server used; of real servers only
 	from, to time.Duration
 }

@@ -42,7 +42,6 @@ func memberMain(program *crew.Link) error {
 		return err
 	}
 
-	// All members begin at one moment.
 	var begin int64
 	if err := program.Hear(&begin); err != nil {
 		return err

@@ -180,6 +180,7 @@ func (d *differential) charge() store.Charge {
 	return c
 }
 
+// move makes a random move on both stores, and compares their answers.
 func (d *differential) move() {
 	switch d.IntN(12) {
 	// The stores share the virtual clock, so time passes for both alike.
@@ -227,6 +228,7 @@ func (d *differential) each(do func(store.Store)) {
 	}
 }
 
+// book makes a random booking on both stores, and fails unless the grants are the same but for their handles.
 func (d *differential) book() {
 	var b both
 

@@ -26,7 +26,6 @@ import (
 	"github.com/fleetthrottle/throttle/internal/stat"
 )
 
-// mean returns the mean wait.
 func mean(visits []visit) time.Duration {
 	if len(visits) == 0 {
 		return 0
@@ -49,7 +48,6 @@ func quantile(visits []visit, share float64) time.Duration {
 
 func longest(visits []visit) time.Duration { return quantile(visits, 1) }
 
-// last returns the last start.
 func last(visits []visit) time.Duration {
 	end := never
 	for i := range visits {
@@ -92,9 +90,9 @@ func spends(visits []visit) (list []spend) {
 	return list
 }
 
-// used returns the share of n a span that was spent between two times. Starts come
-// in bunches, so a bunch more or less at an edge must not decide: it is the mean
-// over every interval of that length that lies between the two.
+// used returns which share of a limit of n in each span was spent between two times: the
+// mean over all intervals of a span's length between the two. Starts come in bunches, and
+// a bunch more or less at an edge must not decide. The share of a shorter time is 0.
 func used(list []spend, from, to time.Duration, n int, span time.Duration) float64 {
 	length := to - from - span
 	if length <= 0 {
@@ -199,10 +197,10 @@ const (
 	passedOpen = 20 * time.Millisecond
 
 	passedNodes   = 300 * time.Millisecond // in line at several nodes on Redis
-	passedFleets  = 350 * time.Millisecond // by nobody without trouble, and
-	partPassed    = 0.10                   // in this number of fleets with trouble, where
+	passedFleets  = 350 * time.Millisecond // in each fleet without trouble, and
+	partPassed    = 0.10                   // in all but this part of the fleets with trouble, in which
 	passedTrouble = 800 * time.Millisecond // is the most
-	passedPauses  = 500 * time.Millisecond // in one of them
+	passedPauses  = 500 * time.Millisecond // in one fleet of pauses and leavers
 
 	usedFour, usedSix   = 0.85, 0.93 // of the quota, with this number of connections
 	usedFlight          = 0.96

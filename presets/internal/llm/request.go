@@ -67,8 +67,9 @@ var (
 	countNames  = slices.Concat(tokenNames, answerNames)
 )
 
-// Reserved is how many tokens may be written, as far as the body says.
+// Reserved is how many tokens may be written, as far as the body says: by each answer, times the answers asked for.
 func Reserved(r *http.Request) int {
+	// Both are bounded, so that their product does not overflow.
 	most, answers := int64(0), int64(1)
 	members(r, countNames, func(name, value string, quoted bool) bool {
 		count, err := strconv.ParseInt(value, 10, 64)

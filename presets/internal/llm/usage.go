@@ -164,7 +164,7 @@ func (b Bucket) Left(resp *http.Response) throttle.Answer {
 	if missing := size - int64(q.Left); err == nil && missing > 0 {
 		// each is the time in which one token flows in.
 		each := float64(q.Reset) / float64(missing)
-		q.Reset = min(q.Reset, time.Duration(each*float64(max(q.Left, 1))))
+		q.Reset = min(q.Reset, time.Duration(each*float64(max(q.Left, 1)))) // of an empty bucket: until one token is there
 	}
 	return throttle.Answer{}.WithLeft(q)
 }

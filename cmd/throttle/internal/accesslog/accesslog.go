@@ -189,7 +189,7 @@ func (r *Reader) parseURL(target string) (*url.URL, error) {
 	return u, nil
 }
 
-// isMethod reports whether a method consists of letters, as HTTP methods do.
+// isMethod reports whether a method consists of capital letters and hyphens, as HTTP methods do.
 func isMethod(s string) bool {
 	for _, c := range s {
 		if (c < 'A' || c > 'Z') && c != '-' {

@@ -115,6 +115,7 @@ func startAlone(cmd *exec.Cmd) error {
 	}
 
 	for _, name := range names {
+		// The command has a stdin, stdout and stderr of its own.
 		fd, err := strconv.Atoi(name.Name())
 		if err != nil || fd < lockFile {
 			continue

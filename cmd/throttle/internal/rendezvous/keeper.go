@@ -188,7 +188,7 @@ func (k *keeper) begin(first int) (net.Listener, error) {
 	return door, nil
 }
 
-// watch removes a member when it ends.
+// watch removes a member when it ends, and closes ended with the last member.
 func (k *keeper) watch(p process) {
 	p.awaitEnd(awaitNotice)
 

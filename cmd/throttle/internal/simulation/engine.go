@@ -104,10 +104,12 @@ func (e *Engine) Send(r *Request, o Observer) {
 func (r *Request) remaining() time.Duration {
 	switch {
 	case r.MaxWait == 0:
-		return -1
+		return store.AnyWait
 	case r.MaxWait < 0:
 		return 0
 	}
+
+	// With 0 the booking would not stand in line.
 	return max(time.Nanosecond, r.MaxWait-r.waited())
 }
 
@@ -253,7 +255,8 @@ func (r *Request) stopTimer() {
 	}
 }
 
-// wait records that a charge holds the request from now on.
+// wait records that a charge holds the request from now on. With a negative held it is the charge that held the request
+// before.
 func (r *Request) wait(held int) {
 	now := r.engine.Clock.Now()
 	if held < 0 {
@@ -286,7 +289,6 @@ func (r *Request) endWait() {
 	}
 }
 
-// start reports the start.
 func (r *Request) start() {
 	r.endWait()
 	r.observer.Started(r)
@@ -392,7 +394,6 @@ func newAccount(e *Engine, policies []throttle.Policy, latency time.Duration) *a
 	return a
 }
 
-// of returns the use of a charge's policy.
 func (a *account) of(c *store.Charge) *Use { return &a.uses[a.rows[c.Budget.Policy]] }
 
 // price counts a request and its cost.

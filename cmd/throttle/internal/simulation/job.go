@@ -215,6 +215,6 @@ func takesSharedSlot(c store.Charge) bool {
 
 // Refused implements Observer.
 func (r *run) Refused(q *Request, charge int, _ time.Duration) {
-	c := q.Charges[max(0, charge)]
+	c := q.Charges[max(0, charge)] // a negative charge is unknown
 	r.err = &Impossible{c.Budget.Policy, c.Limit, c.Cost}
 }

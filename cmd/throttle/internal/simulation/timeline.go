@@ -57,7 +57,6 @@ func (l *Timeline) fold() {
 	l.Width *= 2
 }
 
-// add adds the contents of o.
 func (b *Bin) add(o *Bin) {
 	b.Starts += o.Starts
 	b.Unbound += o.Unbound
@@ -66,7 +65,6 @@ func (b *Bin) add(o *Bin) {
 	}
 }
 
-// start records a start.
 func (l *Timeline) start(at int64) { l.bin(at).Starts++ }
 
 // spread distributes a stretch of time over the bins that it overlaps.

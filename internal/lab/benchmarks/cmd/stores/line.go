@@ -24,14 +24,15 @@ import (
 	"github.com/fleetthrottle/throttle/stores/sqlstore"
 )
 
-// A line is one of the table.
+// A line is a line of the table.
 type line struct {
 	way                way
 	processes, callers int
 	held               bool // somebody reads the tables as they were at the beginning
 }
 
-// table returns all lines.
+// table returns all lines: of four processes, of sixteen, of four beside a snapshot that a foreign session reads, and of
+// one caller.
 func table() (all []line) {
 	for _, w := range ways {
 		all = append(all, w.line(4, 16))
@@ -201,7 +202,7 @@ type wait struct{ Came, Start int64 }
 // sendEvery is how often a process tells its waits: a killed one does not tell its last.
 const sendEvery = 50 * time.Millisecond
 
-// waiters is a process whose callers wait.
+// waiters is a process whose callers wait. It sends the waits again and again, and an empty list in the end.
 func waiters(program *crew.Link) error {
 	var o waiterOrders
 	if err := program.Hear(&o); err != nil {
@@ -227,7 +228,7 @@ func waiters(program *crew.Link) error {
 		return err
 	}
 
-	// Not a deadline: a caller that cannot start before that is refused at once.
+	// End the load by a cancellation: with a deadline a caller that cannot start in time would be refused at once.
 	ctx, stop := context.WithCancel(context.Background())
 	defer time.AfterFunc(o.Length, stop).Stop()
 	defer stop()
@@ -328,10 +329,10 @@ type run struct {
 	*scene
 	length time.Duration
 
-	at     int64 // when it began, in microseconds, when its fault was, and since when transactions are counted
-	faulty int64
-
-	counted int64
+	// In microseconds.
+	at      int64 // when it began
+	faulty  int64 // when its fault was, or 0 before
+	counted int64 // since when transactions are counted
 
 	mu    sync.Mutex
 	waits []waited
@@ -390,7 +391,7 @@ func (r *run) measure(ctx context.Context, b *bench.Bench) (transactions int) {
 		b.Must(m.Tell("go"))
 		r.hear(i, m)
 		if r.slots && i == 0 {
-			time.Sleep(settle / 2)
+			time.Sleep(settle / 2) // until it has all slots
 		}
 	}
 
@@ -513,7 +514,7 @@ func (r *run) columns(transactions int) string {
 }
 
 // order compares callers of different processes that started within a second: the share of the pairs in which the caller that came a
-// millisecond later, or more, has started earlier, and by how much one was passed at the most.
+// millisecond later, or more, has started earlier, and how much later such a caller came at the most.
 func (r *run) order(all []waited) (wrong float64, passed time.Duration) {
 	pairs, bad := 0, 0
 	for i, a := range all {
@@ -536,7 +537,7 @@ func (r *run) order(all []waited) (wrong float64, passed time.Duration) {
 	return float64(bad) / float64(max(1, pairs)), passed
 }
 
-// A place is one in which budgets lie.
+// A place is where budgets lie.
 type place struct {
 	name  string
 	start func(*place, context.Context, *bench.Bench, string)
@@ -549,7 +550,7 @@ type place struct {
 	count       func(context.Context) (int, error)                     // counts the server's transactions and reads. It is nil for places without transactions.
 }
 
-// startOnce starts what the place needs, if it does not run.
+// startOnce starts what the place needs, and the wire that makes it far away, unless it runs.
 func (p *place) startOnce(ctx context.Context, b *bench.Bench, dir string, out io.Writer) {
 	if p.empty != nil {
 		return

@@ -13,7 +13,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// A way is one in which a start is taken.
+// A way is how a start is taken.
 type way struct {
 	name   string
 	place  *place
