@@ -176,7 +176,7 @@ func (c *Caller) report(ctx context.Context, k EventKind, d time.Duration, err e
 // that the caller is held, unless told says that the observer knows, and which shadow policies would
 // have held the caller.
 func (c *Caller) reportHeld(ctx context.Context, g store.Grant, told bool) {
-	held := g.Wait > 0 || !g.OK
+	held := g.Wait > 0 && g.HeldBy >= 0 || !g.OK
 	if held && g.HeldBy >= 0 {
 		charge := &c.Booking.Charges[g.HeldBy]
 		c.Hold = Hold{Policy: charge.Budget.Policy, Paused: g.Paused}

@@ -475,7 +475,7 @@ func (c *Caller) spread() time.Duration {
 		return 0
 	}
 
-	lag := c.engine.grantAge.upper()
+	lag := c.engine.grantAge.upper(c.unevenPart())
 	if c.staleStreak >= rttSamples {
 		lag = max(lag, c.Grant.Age)
 	}
@@ -486,6 +486,15 @@ func (c *Caller) spread() time.Duration {
 	}
 
 	return min(room, spreadLimit(c.Booking.Charges))
+}
+
+// unevenPart returns by which part of the usual answer most late answers are late. Where a store books for waiters
+// one transaction waits for others, so answers differ more.
+func (c *Caller) unevenPart() float64 {
+	if c.engine.Traits.BooksWaiters {
+		return 1.0 / 2
+	}
+	return 1.0 / 4
 }
 
 // nextSpread is spread for the next booking. A store replaces a start in one step only by a start of the same
@@ -552,7 +561,7 @@ func (c *Caller) needsRevalidation() bool { return c.needsRevalidationAt(Now()) 
 
 // needsRevalidationAt is needsRevalidation at a later moment, if the store says nothing until then.
 func (c *Caller) needsRevalidationAt(at time.Duration) bool {
-	return at-c.validatedAt > validFor+min(c.slowAnswer(), c.validateRTT)
+	return at-c.validatedAt > validFor+min(c.slowAnswer(), max(c.validateRTT, c.confirmTakes()))
 }
 
 // revalidateLead returns how long before the start the store is asked to confirm the start: as long as the store
@@ -567,16 +576,26 @@ func (c *Caller) revalidateLead() time.Duration {
 	}
 
 	slow := c.slowAnswer()
-	return validFor + min(max(slow, c.engine.confirmTook.upper()), slow*3/2)
+	return validFor + min(max(slow, c.engine.confirmTook.upper(c.unevenPart())), slow*3/2)
 }
 
 // slowAnswer returns how long the store takes to answer if that is longer than validFor, and otherwise 0. The
 // answer to this caller's own booking bounds the estimate, which older answers to other callers may dominate.
 func (c *Caller) slowAnswer() time.Duration {
-	if lag := min(c.engine.grantAge.get(), c.Grant.Age); lag > validFor {
-		return lag
+	lag := max(min(c.engine.grantAge.get(), c.Grant.Age), c.confirmTakes())
+	if lag <= validFor {
+		return 0
 	}
-	return 0
+	return lag
+}
+
+// confirmTakes returns how long a store that books for waiters takes to confirm a start, and 0 for any other store.
+// Such a store knows its clock better than by one answer, so the Age of a grant may be less than a round trip.
+func (c *Caller) confirmTakes() time.Duration {
+	if !c.engine.Traits.BooksWaiters {
+		return 0
+	}
+	return c.engine.confirmTook.get()
 }
 
 // countStale counts consecutive answers of the store that took so long that the grant was
@@ -694,10 +713,10 @@ const (
 // get returns the estimate, or 0 before the first sample.
 func (e *rttEstimator) get() time.Duration { return time.Duration(e.estimate.Load()) }
 
-// upper returns an upper bound on nearly all answers: a quarter more than the estimate, or less if
+// upper returns an upper bound on nearly all answers: more than the estimate by a part of it, or by less if
 // answers hardly differ.
-func (e *rttEstimator) upper() time.Duration {
-	return e.get() + min(e.get()/4, 4*time.Duration(e.deviation.Load()))
+func (e *rttEstimator) upper(part float64) time.Duration {
+	return e.get() + min(time.Duration(part*float64(e.get())), 4*time.Duration(e.deviation.Load()))
 }
 
 // add adds a sample: how long an answer took, and when it arrived. Callers share answers, and

@@ -47,6 +47,10 @@ type Request struct {
 	// Such a caller gets no earlier start: it could not use one in time.
 	Notice int64
 
+	// Far says that rows take so long to be saved that Notice is for newcomers as well. Without Far a newcomer that finds room starts at once: it may
+	// come later than its start by as much.
+	Far bool
+
 	early    int64 // the start at which a waiter is served before earlier waiters. Zero means that it is the first. See Pass.
 	earlyKey Key   // the budget in whose line that is
 
@@ -212,6 +216,10 @@ func (q *Request) row(key Key) *Row {
 func (q *Request) BookNow() (decided bool) {
 	b := q.Booking
 	from := q.Now + Micros(b.NotBefore)
+	if q.Far {
+		from = q.soonest()
+	}
+
 	for i := range q.Searches {
 		s := &q.Searches[i]
 		q.begin(s, from)

@@ -122,26 +122,29 @@ func TestCallerFetchesOnce(t *testing.T) {
 	require.False(t, ok)
 }
 
-// TestP1_RepliesTogether: two replies say together more exactly how the store's clock stands. A former reply that contradicts, or that is old, says nothing.
+// TestP1_RepliesTogether: two replies say together more exactly how the store's clock stands, less what the clocks run apart between the two. A former reply
+// that contradicts, or that is old, says nothing.
 func TestP1_RepliesTogether(t *testing.T) {
 	began := time.Now()
 	at := func(now, asked, received time.Duration) reply {
 		return reply{1_700_000_000_000_000 + now.Microseconds(), began.Add(asked), began.Add(received)}
 	}
 
-	const ms = time.Millisecond
+	const s, ms, us = time.Second, time.Millisecond, time.Microsecond
 	for name, c := range map[string]struct{ is, former, want reply }{
 		"none":        {at(0, 0, 20*ms), reply{}, at(0, 0, 20*ms)},
-		"closer":      {at(100*ms, 90*ms, 110*ms), at(0, -ms, 2*ms), at(100*ms, 99*ms, 102*ms)},
+		"closer":      {at(100*ms, 90*ms, 110*ms), at(0, -ms, 2*ms), at(100*ms, 99*ms-108*us, 102*ms+108*us)},
 		"wider":       {at(100*ms, 99*ms, 102*ms), at(0, -10*ms, 10*ms), at(100*ms, 99*ms, 102*ms)},
-		"overlaps":    {at(100*ms, 90*ms, 101*ms), at(0, -ms, 2*ms), at(100*ms, 99*ms, 101*ms)},
+		"overlaps":    {at(100*ms, 90*ms, 101*ms), at(0, -ms, 2*ms), at(100*ms, 99*ms-99*us, 101*ms)},
 		"contradicts": {at(100*ms, 90*ms, 95*ms), at(0, -ms, 2*ms), at(100*ms, 90*ms, 95*ms)},
-		"old":         {at(1100*ms, 1090*ms, 1110*ms), at(0, -ms, 2*ms), at(1100*ms, 1090*ms, 1110*ms)},
+		"after 5 s":   {at(5*s, 5*s-10*ms, 5*s+10*ms), at(0, -ms, 2*ms), at(5*s, 5*s-6008*us, 5*s+7008*us)},
+		"old":         {at(11*s, 11*s-10*ms, 11*s+10*ms), at(0, -ms, 2*ms), at(11*s, 11*s-10*ms, 11*s+10*ms)},
 	} {
 		require.Equal(t, c.want, c.is.within(c.former), name)
 	}
 
 	require.Equal(t, at(0, -ms, 2*ms), at(100*ms, 90*ms, 110*ms).orBetter(at(0, -ms, 2*ms)))
 	require.Equal(t, at(100*ms, 99*ms, 101*ms), at(100*ms, 99*ms, 101*ms).orBetter(at(0, -ms, 2*ms)))
-	require.Equal(t, at(1100*ms, 1090*ms, 1110*ms), at(1100*ms, 1090*ms, 1110*ms).orBetter(at(0, -ms, 2*ms)))
+	require.Equal(t, at(9*s, 9*s-10*ms, 9*s+10*ms), at(9*s, 9*s-10*ms, 9*s+10*ms).orBetter(at(0, -ms, 2*ms)), "by now the former is as doubtful")
+	require.Equal(t, at(11*s, 11*s-15*ms, 11*s+15*ms), at(11*s, 11*s-15*ms, 11*s+15*ms).orBetter(at(0, -ms, 2*ms)))
 }

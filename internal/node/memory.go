@@ -62,6 +62,10 @@ func (m *memory) noteSaving(took time.Duration) {
 	m.saving = min(took, m.saving*5/4+time.Millisecond)
 }
 
+// isFar reports whether steps take so long to be saved that even a caller that finds room at once must not start before the rows are saved: see
+// [ledger.Request].
+func (m *memory) isFar() bool { return m.saving >= fastStep }
+
 // A holding is what callers of this node hold of a Concurrency budget.
 type holding struct {
 	charge store.Charge

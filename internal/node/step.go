@@ -226,8 +226,15 @@ type reply struct {
 	asked, received time.Time // the store's clock was read between the two
 }
 
-// clockFor is for how long a reply says how the store's clock stands to the clock of this program: in that time the two run apart by less than it matters.
-const clockFor = time.Second
+// A reply says for clockFor how the store's clock stands to the clock of this program. Until then the two run apart by drift at the most: NTP has a clock run
+// faster or slower by up to 500 parts in a million (RFC 5905), and both clocks may be corrected.
+const (
+	clockFor = 10 * time.Second
+	drift    = 1.0 / 1000
+)
+
+// apart returns by how much two clocks run apart at most in some time.
+func apart(passed time.Duration) time.Duration { return time.Duration(float64(passed) * drift) }
 
 // at returns a reply as if it had come at a different time of the store's clock.
 func (r reply) at(now int64) reply {
@@ -247,6 +254,8 @@ func (r reply) within(former reply) reply {
 	}
 
 	close := former.at(r.now)
+	doubt := apart(r.received.Sub(former.received))
+	close.asked, close.received = close.asked.Add(-doubt), close.received.Add(doubt)
 	if close.asked.Before(r.asked) {
 		close.asked = r.asked
 	}
@@ -261,7 +270,8 @@ func (r reply) within(former reply) reply {
 
 // orBetter returns the former reply if it says more exactly how the clocks stand, and is not too old. Otherwise it returns r.
 func (r reply) orBetter(former reply) reply {
-	if r.received.Sub(former.received) <= clockFor && former.received.Sub(former.asked) < r.received.Sub(r.asked) {
+	passed := r.received.Sub(former.received)
+	if passed <= clockFor && former.received.Sub(former.asked)+2*apart(passed) < r.received.Sub(r.asked) {
 		return former
 	}
 	return r
@@ -326,7 +336,7 @@ func (st *step) usesSlots() bool {
 // request returns a request for the booking b, whose answer goes to g, with the rows of all its charges. It tells these rows how many slots callers of this node hold.
 func (st *step) request(b *store.Booking, g *store.Grant) *ledger.Request {
 	q := &ledger.Request{
-		Now: st.now, Late: st.late, Notice: ledger.Micros(st.memory.saving), Node: st.memory.node, Arrivals: st.memory.arrivals, Booking: b, Grant: g, Bounded: true,
+		Now: st.now, Late: st.late, Notice: ledger.Micros(st.memory.saving), Far: st.memory.isFar(), Node: st.memory.node, Arrivals: st.memory.arrivals, Booking: b, Grant: g, Bounded: true,
 		Searches: make([]ledger.Search, len(b.Charges)),
 	}
 
@@ -388,8 +398,8 @@ const maxShortcut = 4
 func (st *step) book(b *store.Booking, g *store.Grant) {
 	*g = store.Grant{}
 
-	// Most bookings are plain, and are decided without a waiter and a request.
-	if b.Turn == nil && len(b.Charges) <= maxShortcut {
+	// Most bookings are plain, and are decided without a waiter and a request. The short way knows no Notice.
+	if b.Turn == nil && len(b.Charges) <= maxShortcut && !st.memory.isFar() {
 		var few [maxShortcut]*ledger.Row
 		rows := few[:0]
 		for i := range b.Charges {

@@ -646,8 +646,11 @@ func TestP3_FarAway(t *testing.T) {
 		{&waitingNodes{nodes: 4, callers: 16, n: 40, away: 40 * time.Millisecond, lasts: time.Minute, polls: true}, 0.94},
 		{&waitingNodes{nodes: 4, callers: 16, n: 40, away: 40 * time.Millisecond, uneven: 10 * time.Millisecond, lasts: time.Minute}, 0.92},
 		{&waitingNodes{nodes: 4, callers: 16, n: 40, away: 40 * time.Millisecond, uneven: 20 * time.Millisecond, lasts: time.Minute}, 0.91},
+		{&waitingNodes{nodes: 4, callers: 16, n: 40, away: 40 * time.Millisecond, uneven: 40 * time.Millisecond, lasts: time.Minute}, 0.89},
 		{&waitingNodes{nodes: 16, callers: 4, n: 40, away: 40 * time.Millisecond}, 0.87},
 		{&waitingNodes{nodes: 16, callers: 4, n: 40, away: 40 * time.Millisecond, uneven: 10 * time.Millisecond}, 0.87},
+		{&waitingNodes{nodes: 16, callers: 4, n: 40, away: 40 * time.Millisecond, uneven: 20 * time.Millisecond, lasts: time.Minute}, 0.92},
+		{&waitingNodes{nodes: 16, callers: 4, n: 40, away: 40 * time.Millisecond, uneven: 40 * time.Millisecond, lasts: time.Minute}, 0.68},
 		{&waitingNodes{nodes: 16, callers: 4, n: 40, away: 40 * time.Millisecond, polls: true}, 0.86},
 	} {
 		f := c.waitingNodes
@@ -732,6 +735,46 @@ func TestP3_NoticeFarAway(t *testing.T) {
 			}
 		}
 		s.Cancel(k, has)
+		time.Sleep(time.Minute)
+	})
+}
+
+// TestP3_NewcomersFarAway: a caller that finds room at once in a database that is far away hears of a start that is not past, after one step, and nobody is told
+// that it waits.
+func TestP3_NewcomersFarAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := must(rowstore.New(&distant{served: newServed(45), way: 20 * time.Millisecond}, rowstore.Options{}))
+		counts := make(map[throttle.EventKind]int)
+		all, err := throttle.NewLimiters(throttle.Config{
+			Store: s, Policies: []throttle.Policy{{Name: "far", Limit: throttle.PerSecond(1000)}},
+			Observe: func(_ context.Context, e throttle.Event) { counts[e.Kind]++ },
+		})
+		require.NoError(t, err)
+		one, err := all.Limiter("far")
+		require.NoError(t, err)
+
+		// The first steps find out how long it takes to save, and the first starts how old they are.
+		for range 20 {
+			_, err := one.Acquire(t.Context(), "", 1)
+			require.NoError(t, err)
+			time.Sleep(time.Second)
+		}
+		clear(counts)
+
+		for range 20 {
+			came := time.Now()
+			_, err := one.Acquire(t.Context(), "", 1)
+			require.NoError(t, err)
+			require.Less(t, time.Since(came), 90*time.Millisecond, "two round trips and the clock's doubt")
+			time.Sleep(time.Second)
+		}
+		require.Equal(t, map[throttle.EventKind]int{throttle.EventStarted: 20}, counts)
+
+		k := &store.Booking{Charges: []store.Charge{hourly(1000)}, MaxWait: store.AnyWait, Horizon: time.Second}
+		g, err := s.Book(t.Context(), k)
+		require.NoError(t, err)
+		require.True(t, g.OK)
+		require.LessOrEqual(t, g.Age, 41*time.Millisecond)
 		time.Sleep(time.Minute)
 	})
 }
