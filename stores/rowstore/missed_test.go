@@ -647,11 +647,11 @@ func TestP3_FarAway(t *testing.T) {
 		{&waitingNodes{nodes: 4, callers: 16, n: 40, away: 40 * time.Millisecond, uneven: 10 * time.Millisecond, lasts: time.Minute}, 0.92},
 		{&waitingNodes{nodes: 4, callers: 16, n: 40, away: 40 * time.Millisecond, uneven: 20 * time.Millisecond, lasts: time.Minute}, 0.91},
 		{&waitingNodes{nodes: 4, callers: 16, n: 40, away: 40 * time.Millisecond, uneven: 40 * time.Millisecond, lasts: time.Minute}, 0.89},
-		{&waitingNodes{nodes: 16, callers: 4, n: 40, away: 40 * time.Millisecond}, 0.87},
-		{&waitingNodes{nodes: 16, callers: 4, n: 40, away: 40 * time.Millisecond, uneven: 10 * time.Millisecond}, 0.87},
-		{&waitingNodes{nodes: 16, callers: 4, n: 40, away: 40 * time.Millisecond, uneven: 20 * time.Millisecond, lasts: time.Minute}, 0.92},
+		{&waitingNodes{nodes: 16, callers: 4, n: 40, away: 40 * time.Millisecond}, 0.91},
+		{&waitingNodes{nodes: 16, callers: 4, n: 40, away: 40 * time.Millisecond, uneven: 10 * time.Millisecond}, 0.9},
+		{&waitingNodes{nodes: 16, callers: 4, n: 40, away: 40 * time.Millisecond, uneven: 20 * time.Millisecond, lasts: time.Minute}, 0.9},
 		{&waitingNodes{nodes: 16, callers: 4, n: 40, away: 40 * time.Millisecond, uneven: 40 * time.Millisecond, lasts: time.Minute}, 0.68},
-		{&waitingNodes{nodes: 16, callers: 4, n: 40, away: 40 * time.Millisecond, polls: true}, 0.86},
+		{&waitingNodes{nodes: 16, callers: 4, n: 40, away: 40 * time.Millisecond, polls: true}, 0.89},
 	} {
 		f := c.waitingNodes
 		t.Run(f.String(), func(t *testing.T) {
