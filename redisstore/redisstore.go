@@ -334,10 +334,11 @@ func (p *primary) Reconcile(ctx context.Context, c store.Charge, q store.Quota) 
 func (p *primary) reconcile(ctx context.Context, key string, generation int64, c *store.Charge, q store.Quota) error {
 	asked := time.Now()
 	reply, err := conn.Ask(ctx, p.conn, nil, func() wire.Request[wire.ReconcileReply] {
+		// While Redis is away the answer grows older.
+		passed := time.Since(asked)
 		return wire.ReconcileRequest{
 			Key: key, Charge: c, Shared: p.names.Shared(), Left: q.Left,
-			Reset: q.Reset - time.Since(asked), // Redis may have been away
-			Age:   q.Age, Generation: generation, Told: q.Told,
+			Reset: q.Reset - passed, Age: min(q.Age, store.MaxAhead) + passed, Generation: generation, Told: q.Told,
 		}
 	})
 	if err != nil {

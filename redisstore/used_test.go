@@ -440,6 +440,31 @@ func (f *fleet) told() int {
 	return n
 }
 
+// TestP1_AnswerFromBeforeAnOutage: a program hears that 40 of 100 are left, and its connection to Redis is away for ten seconds. The upstream has not counted what
+// other programs started meanwhile, so that comes on top of the 60 that others have spent.
+func TestP1_AnswerFromBeforeAnOutage(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
+		s, away := saying(t, server.Client(t), errAway)
+		others := redisstore.NewAt(server.Client(t), redisstore.Options{}, bubbleClock).Frugal()
+		api := charge("api", store.SlidingWindow(100, time.Minute))
+
+		told := make(chan error, 1)
+		go func() { told <- s.Reconcile(t.Context(), api, store.Quota{Left: 40, Reset: 40 * time.Second}) }()
+		for range 30 {
+			time.Sleep(300 * time.Millisecond)
+			_, err := others.Book(t.Context(), booking(api))
+			require.NoError(t, err)
+		}
+
+		time.Sleep(time.Second)
+		away.err.Store(nil)
+		require.NoError(t, <-told)
+		st, err := others.Status(t.Context(), api)
+		require.NoError(t, err)
+		require.Equal(t, 90, st.Used)
+	})
+}
+
 // TestP4_TruthfulAnswers lets an upstream that nobody else uses say with every
 // answer what is left.
 func TestP4_TruthfulAnswers(t *testing.T) {

@@ -350,7 +350,12 @@ func (s *Store) Resume(ctx context.Context, c store.Charge) error {
 
 // Reconcile implements [store.Store].
 func (s *Store) Reconcile(ctx context.Context, c store.Charge, of store.Quota) error {
-	_, _, err := s.charge(ctx, c, func(q *ledger.Request, _ *op) { q.Reconcile(of) })
+	came := time.Now()
+	_, _, err := s.charge(ctx, c, func(q *ledger.Request, o *op) {
+		// While the op waits for its step the answer grows older.
+		passed := max(0, o.received.Sub(came))
+		q.Reconcile(store.Quota{Left: of.Left, Reset: of.Reset - passed, Age: min(of.Age, store.MaxAhead) + passed, Told: of.Told})
+	})
 	return err
 }
 

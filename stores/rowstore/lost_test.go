@@ -424,6 +424,26 @@ func TestP12_LongDoubt(t *testing.T) {
 	})
 }
 
+// TestP1_AnswerBehindASlowStep: a program hears that 40 of 100 are left, and has to wait for the lock of the rows for three seconds. The upstream has not counted
+// what other programs started meanwhile, so that comes on top of the 60 that others have spent.
+func TestP1_AnswerBehindASlowStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		slow := func() error { time.Sleep(3 * time.Second); return nil }
+		s, others := must(rowstore.New(&broken{m, slow, nil}, rowstore.Options{})), must(rowstore.New(m, rowstore.Options{}))
+		api := hourly(100)
+
+		told := make(chan error, 1)
+		go func() { told <- s.Reconcile(t.Context(), api, store.Quota{Left: 40, Reset: time.Hour / 2}) }()
+		time.Sleep(time.Second)
+		for range 30 {
+			require.True(t, now(t, others, api))
+		}
+		require.NoError(t, <-told)
+		require.Equal(t, 90, used(t, others, api))
+	})
+}
+
 // TestP1_Copies: a program goes on as a copy of another one, which has made steps since. Its steps are not taken for those of the
 // other one.
 func TestP1_Copies(t *testing.T) {
