@@ -56,9 +56,13 @@ func (m *memory) freshFor(key ledger.Key, every time.Duration) time.Duration {
 	return max(0, every-time.Since(p.at))
 }
 
-// noteSaving notes how long a step took to save its rows. A step that was faster than the steps before counts at once. A slower step raises the
-// estimate by little, so that it stays near the shortest: no start is to be later than its caller needs.
+// noteSaving notes how long a step took to save its rows. The first step counts at once, and so does a step that was faster than the steps before. A slower
+// step raises the estimate by little, so that it stays near the shortest: no start is to be later than its caller needs.
 func (m *memory) noteSaving(took time.Duration) {
+	if m.saving == 0 {
+		m.saving = took
+		return
+	}
 	m.saving = min(took, m.saving*5/4+time.Millisecond)
 }
 

@@ -753,7 +753,17 @@ func TestP3_NewcomersFarAway(t *testing.T) {
 		one, err := all.Limiter("far")
 		require.NoError(t, err)
 
-		// The first steps find out how long it takes to save, and the first starts how old they are.
+		// The first step finds out how long it takes to save.
+		for i := range 2 {
+			g, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(1000)}, MaxWait: store.AnyWait, Horizon: time.Second})
+			require.NoError(t, err)
+			require.True(t, g.OK)
+			if i > 0 {
+				require.LessOrEqual(t, g.Age, 41*time.Millisecond)
+			}
+		}
+
+		// The first starts show how old starts are.
 		for range 20 {
 			_, err := one.Acquire(t.Context(), "", 1)
 			require.NoError(t, err)
@@ -769,12 +779,6 @@ func TestP3_NewcomersFarAway(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		require.Equal(t, map[throttle.EventKind]int{throttle.EventStarted: 20}, counts)
-
-		k := &store.Booking{Charges: []store.Charge{hourly(1000)}, MaxWait: store.AnyWait, Horizon: time.Second}
-		g, err := s.Book(t.Context(), k)
-		require.NoError(t, err)
-		require.True(t, g.OK)
-		require.LessOrEqual(t, g.Age, 41*time.Millisecond)
 		time.Sleep(time.Minute)
 	})
 }
