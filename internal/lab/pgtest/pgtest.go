@@ -348,9 +348,10 @@ func (s *Server) Bouncer() string {
 
 		if l, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
 			_ = l.Close()
-			break
+			return fmt.Sprintf("postgres://test@127.0.0.1:%d/postgres?sslmode=disable", port)
 		}
 	}
 
-	return fmt.Sprintf("postgres://test@127.0.0.1:%d/postgres?sslmode=disable", port)
+	s.t.Fatalf("pgtest: pgbouncer accepts no connections\n%s", log)
+	return ""
 }
