@@ -17,6 +17,7 @@ import (
 	"net/http/httptrace"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -256,6 +257,17 @@ func TestRunBecomesTheProgram(t *testing.T) {
 // TestRunSignals: a signal to the process is one to the program, once, and a program that a signal does not end goes on.
 func TestRunSignals(t *testing.T) {
 	t.Parallel()
+
+	// In the background of a shell the test ignores interrupts, and the program would, too. A signal for which the test has a handler has its default effect in
+	// the program.
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
+		if signal.Ignored(s) {
+			handled := make(chan os.Signal, 1)
+			signal.Notify(handled, s)
+			defer signal.Stop(handled)
+		}
+	}
+
 	m := newMachine(t)
 	cmd := m.command("run", "--", "sh", "-c", `trap 'echo hup' HUP; trap 'echo int' INT; trap 'echo term; exit 3' TERM; echo ready; while :; do read line; done`)
 	in, err := cmd.StdinPipe()
