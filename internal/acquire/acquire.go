@@ -440,7 +440,8 @@ func (c *Caller) takeAnswer(ctx context.Context, stoodInLine bool) error {
 		return c.refusal(g)
 	}
 
-	// The store read its clock about half an Age ago. A store that saves what it decides has done so since, and its answer was on its way for half a round trip.
+	// The store read its clock about half an Age ago. A store that saves what it decides has done so
+	// since, and its answer was on its way for half a round trip.
 	if g.Wait > 0 || g.Age > 0 {
 		c.startAt, c.validatedAt = answered+g.Wait, answered-max(g.Age, c.confirmTakes())/2
 		c.countStale()

@@ -334,7 +334,6 @@ func readNote(field, value string) (n Note, ok bool) {
 	if s.For.Duration > 0 {
 		n.since = until.Add(-s.For.Duration)
 	}
-
 	return n, true
 }
 

@@ -226,7 +226,6 @@ func (s *Snapshot) count() (unknown int) {
 			s.Off++
 		}
 	}
-
 	return unknown
 }
 
@@ -739,7 +738,6 @@ func nodeOf(id string, r *record, ago time.Duration) Node {
 	if !n.Silent {
 		n.Starts = round(r.rate(r.Requests))
 	}
-
 	return n
 }
 

@@ -374,7 +374,6 @@ func (f *Fleet) Pause(ctx context.Context, t Target, d time.Duration, by, reason
 		f.takeBackNote(t, after, before, act)
 		return storeError(err)
 	}
-
 	return nil
 }
 

@@ -541,7 +541,6 @@ func (f *Fleet) Push(ctx context.Context, instead int64, p Pushed, act string) (
 	case reply[0] == int64(0):
 		return 0, &ConflictError{instead, number}
 	}
-
 	return number, nil
 }
 
@@ -594,7 +593,6 @@ func (f *Fleet) pushed(ctx context.Context, fields ...string) (*Pushed, error) {
 	if len(fields) > 5 {
 		p.Text = []byte(text(5))
 	}
-
 	return p, nil
 }
 
