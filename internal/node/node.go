@@ -25,6 +25,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -339,7 +340,14 @@ func (s *Store) Pause(ctx context.Context, c store.Charge, d time.Duration) erro
 
 // Refuse implements [store.Store].
 func (s *Store) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
-	return s.close(ctx, c, func(q *ledger.Request, o *op) { o.from, o.to = q.Refuse(r) })
+	came := time.Now()
+	return s.close(ctx, c, func(q *ledger.Request, o *op) {
+		// While the op waits for its step the refused request grows older. Its answer took no longer.
+		refused := r
+		refused.Took = cmp.Or(r.Took, r.Ago)
+		refused.Ago = min(r.Ago, store.MaxAhead) + max(0, o.received.Sub(came))
+		o.from, o.to = q.Refuse(refused)
+	})
 }
 
 // Resume implements [store.Store].

@@ -444,6 +444,31 @@ func TestP1_AnswerBehindASlowStep(t *testing.T) {
 	})
 }
 
+// TestP3_RefusalBehindASlowStep: a refusal of a request that was sent before a penalty has to wait for the lock of the rows until the penalty is over. It has not met
+// the penalty again, so the budget is not closed for twice as long.
+func TestP3_RefusalBehindASlowStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		slow := func() error { time.Sleep(3 * time.Second); return nil }
+		s, others := must(rowstore.New(&broken{m, slow, nil}, rowstore.Options{})), must(rowstore.New(m, rowstore.Options{}))
+		api, refusal := hourly(100), store.Refusal{Length: 2 * time.Second, Ago: 100 * time.Millisecond}
+
+		told := make(chan error, 1)
+		go func() {
+			_, _, err := s.Refuse(t.Context(), api, refusal)
+			told <- err
+		}()
+		time.Sleep(time.Second / 2)
+		_, _, err := others.Refuse(t.Context(), api, refusal)
+		require.NoError(t, err)
+
+		require.NoError(t, <-told)
+		st, err := others.Status(t.Context(), api)
+		require.NoError(t, err)
+		require.Equal(t, 2*time.Second, st.Paused)
+	})
+}
+
 // TestP1_Copies: a program goes on as a copy of another one, which has made steps since. Its steps are not taken for those of the
 // other one.
 func TestP1_Copies(t *testing.T) {
