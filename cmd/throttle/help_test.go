@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -144,6 +145,39 @@ func TestIdentity(t *testing.T) {
 	t.Setenv(keyVariable, server.KeyFile)
 	must(t, "status", "--redis", address)
 	must(t, "status", "--redis", "redis://:secret-52@"+server.Addr)
+}
+
+// TestIdentity_RefusedBeforeTheWrite: a server that wants a certificate has closed the connection when the client
+// writes for the first time. The write fails, and its error has the server's reason.
+func TestIdentity_RefusedBeforeTheWrite(t *testing.T) {
+	files := redistest.TLS(t)
+	pair, err := tls.LoadX509KeyPair(files.CertFile, files.KeyFile)
+	require.NoError(t, err)
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAnyClientCert})
+	require.NoError(t, err)
+	defer listener.Close()
+	refused := make(chan error, 1)
+	go func() {
+		conn, err := listener.Accept()
+		if err == nil {
+			err = conn.(*tls.Conn).Handshake()
+			conn.Close()
+		}
+		refused <- err
+	}()
+
+	dial := tlsDialer(&tls.Config{RootCAs: files.Config.RootCAs}, 0)
+	conn, err := dial(t.Context(), "tcp", listener.Addr().String())
+	require.NoError(t, err, "the handshake is complete for the client")
+	defer conn.Close()
+	require.ErrorContains(t, <-refused, "didn't provide a certificate")
+
+	// The first write brings the reset, so a later one fails.
+	for err == nil {
+		_, err = conn.Write([]byte("PING"))
+	}
+	require.ErrorContains(t, err, "certificate required")
+	require.Nil(t, tlsDialer(nil, 0), "an address without TLS")
 }
 
 // TestReadme replays README: its files are written, its commands run, and what they print

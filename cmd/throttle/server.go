@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"runtime"
 	"strings"
@@ -78,6 +79,7 @@ func (s *server) connect() (redis.UniversalClient, error) {
 			return nil, err
 		}
 
+		o.Dialer = tlsDialer(o.TLSConfig, o.DialTimeout)
 		return redis.NewClusterClient(o), nil
 
 	case "sentinel":
@@ -91,6 +93,7 @@ func (s *server) connect() (redis.UniversalClient, error) {
 			return nil, err
 		}
 
+		o.Dialer = tlsDialer(o.TLSConfig, o.DialTimeout)
 		return redis.NewFailoverClient(o), nil
 
 	case "":
@@ -104,10 +107,56 @@ func (s *server) connect() (redis.UniversalClient, error) {
 			return nil, err
 		}
 
+		o.Dialer = tlsDialer(o.TLSConfig, o.DialTimeout)
 		return redis.NewClient(o), nil
 	}
 
 	return nil, errAddress
+}
+
+// tlsDialer returns a dialer of connections that are each a refusalConn, or nil, the client's own, for an address
+// without TLS. It obeys the context, which the client's own dialer of TLS does not.
+func tlsDialer(settings *tls.Config, timeout time.Duration) func(ctx context.Context, network, address string) (net.Conn, error) {
+	if settings == nil {
+		return nil
+	}
+
+	dialer := &tls.Dialer{NetDialer: &net.Dialer{Timeout: cmp.Or(timeout, dialTimeout)}, Config: settings}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dialer.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &refusalConn{conn}, nil
+	}
+}
+
+// dialTimeout is the maximum time of a dial where the address has no dial_timeout, as in go-redis.
+const dialTimeout = 5 * time.Second
+
+// A refusalConn is a connection of TLS whose writes fail with the server's reason. In TLS 1.3 the handshake is complete
+// for the client before the server has looked at the client's certificate (RFC 8446, section 2). A server
+// that refuses the certificate sends an alert and closes the connection, and if the client writes after that, the write
+// fails with a reset while the alert is unread.
+type refusalConn struct{ net.Conn }
+
+// Write writes to the connection. Its error is the server's alert, if the server closed the connection with one.
+func (c *refusalConn) Write(data []byte) (int, error) {
+	written, err := c.Conn.Write(data)
+	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed) {
+		return written, err
+	}
+
+	// The server has ended the connection, so the read takes what has arrived and never waits. A byte of an answer that
+	// it takes is lost with the connection.
+	_, reason := c.Conn.Read(make([]byte, 1))
+
+	// crypto/tls reports an alert of the other side as this operation.
+	var alert *net.OpError
+	if errors.As(reason, &alert) && alert.Op == "remote error" {
+		return written, reason
+	}
+	return written, err
 }
 
 // withFleet calls f with the fleet, and a context that ends after --timeout. Its error has an exit code.
