@@ -29,6 +29,7 @@ import (
 // TestVectors plays what a fleet meets that shares one server: testdata/vectors/README.md has
 // the moves that the vectors of package storetest lack.
 func TestVectors(t *testing.T) {
+	soak.WithoutRace(t)
 	t.Parallel()
 	files, err := filepath.Glob("testdata/vectors/*.txt")
 	require.NoError(t, err)
