@@ -67,6 +67,9 @@ test-modules:
 .PHONY: test-without-race
 test-without-race: redis lua ## arithmetic in many cases, allocations, lists: the tests that call soak.WithoutRace, without the race detector
 	@$(SHORT) -run "$$(scripts/without-race.sh tests)" $$(scripts/without-race.sh packages)
+	@tests=$$(scripts/without-race.sh tests) && for module in $$(scripts/without-race.sh modules); do \
+		(cd $$module && $(SHORT) -run "$$tests" ./...) || exit; \
+	done
 
 .PHONY: sdks
 sdks: redis postgres clients browser ## throttle beside other libraries, in job queues, inside other people's SDKs and before clients of other languages, its page in a browser, its alert rules read by Prometheus' parser, and its manifests by Kubernetes' types
