@@ -24,6 +24,7 @@ import (
 
 	"github.com/fleetthrottle/throttle/internal/lab/readme"
 	"github.com/fleetthrottle/throttle/internal/lab/reference"
+	"github.com/fleetthrottle/throttle/internal/lab/soak"
 )
 
 var (
@@ -251,6 +252,7 @@ func repositoryFiles(t *testing.T) (files []string) {
 // that is a complete program passes go vet as it stands, and each other block is a part
 // of an example, of a program in examples, or of a recipe that sdktest runs. TestChineseCodeIsOfExamples has the parts on Chinese pages.
 func TestReadmeCodeCompiles(t *testing.T) {
+	soak.WithoutRace(t)
 	files := repositoryFiles(t)
 	var examples strings.Builder
 	for _, f := range files {

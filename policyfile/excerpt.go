@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -259,24 +260,27 @@ type slip struct {
 
 const lineHead = `^[ \t]*(?:- +)*`
 
-var slips = []slip{
-	{regexp.MustCompile(`^(<<<<<<<|=======|>>>>>>>)(?: |$)`), "this is the mark of a merge in which two versions differ: choose one of them"},
-	{regexp.MustCompile(`^ *(\t)[ \t]*\S`), "a tab stands in the indentation: YAML takes spaces only"},
-	{regexp.MustCompile(`^[ \t]*([\x{a0}\x{2000}-\x{200b}\x{3000}])`), "a space that is not a plain one stands in the indentation: write plain spaces"},
-	{regexp.MustCompile(lineHead + `[\w.-]+(：)`), "this colon is full-width: write \": \""},
-	{regexp.MustCompile(lineHead + `\{[^"'#]*?([：，｛｝])`), "this sign is full-width: write it plain, as in {name: a, limit: 40/s}"},
-	{regexp.MustCompile(lineHead + `([｛［])`), "this sign is full-width: write it plain, as in {name: a, limit: 40/s}"},
-	{regexp.MustCompile(lineHead + `(?:[\w.-]+: +)?(\{\{|\{%)`), "this is a template of another program, which has to be filled in first"},
-	{regexp.MustCompile(`^ *([*+–—－•·]|[0-9]+[.)]) +[A-Za-z_][\w-]*:(?: |$)`), "an item of a list begins with a plain \"-\""},
-	{regexp.MustCompile(lineHead + `[A-Za-z_][\w-]* *(=) *\S`), "a field and its value have a colon and a space between them: write \": \""},
-	{regexp.MustCompile(`[{,]\s*[\w.-]+: +((?:[^\s"'{}\[\],][^"',{}\[\]]*\{[^{}]*\}|\{[^{}"',]*\}[^\s,{}\]#])(?:[^\s,{}]|\{[^{}]*\})*)`), "between braces a value with a brace in it needs quotes: write \"%s\""},
-	{regexp.MustCompile(`^[ \t]*(-)[A-Za-z_]\w*:(?: |$)`), "a space is missing behind the \"-\" of a list"},
-	{regexp.MustCompile(lineHead + `[A-Za-z_][\w-]*:([^\s/:][^:]*)$`), "a space is missing behind the colon, before %q"},
-	{regexp.MustCompile(lineHead + `[\w.-]+: +(\{[^"'#]*\}[^\s,#].*|\[[^"'#]*\][^\s,#].*)$`), "in YAML a value that begins with a brace or a bracket needs quotes: write \"%s\""},
-	{regexp.MustCompile(lineHead + `[\w.-]+: +(\*[^\s"]*[./{][^\s"]*)`), "in YAML a value that begins with \"*\" needs quotes: write \"%s\""},
-	{regexp.MustCompile(lineHead + `[\w.-]+: +([@%` + "`" + `].*)$`), "in YAML a value that begins with this sign needs quotes: write \"%s\""},
-	{regexp.MustCompile(lineHead + `[\w.-]+: +([^\s"'{\[#&*!|>][^#"]*: .*)$`), "a value with a colon and a space in it needs quotes: write \"%s\""},
-}
+// slips returns all slips. Their patterns are compiled when a file is the first that cannot be read.
+var slips = sync.OnceValue(func() []slip {
+	return []slip{
+		{regexp.MustCompile(`^(<<<<<<<|=======|>>>>>>>)(?: |$)`), "this is the mark of a merge in which two versions differ: choose one of them"},
+		{regexp.MustCompile(`^ *(\t)[ \t]*\S`), "a tab stands in the indentation: YAML takes spaces only"},
+		{regexp.MustCompile(`^[ \t]*([\x{a0}\x{2000}-\x{200b}\x{3000}])`), "a space that is not a plain one stands in the indentation: write plain spaces"},
+		{regexp.MustCompile(lineHead + `[\w.-]+(：)`), "this colon is full-width: write \": \""},
+		{regexp.MustCompile(lineHead + `\{[^"'#]*?([：，｛｝])`), "this sign is full-width: write it plain, as in {name: a, limit: 40/s}"},
+		{regexp.MustCompile(lineHead + `([｛［])`), "this sign is full-width: write it plain, as in {name: a, limit: 40/s}"},
+		{regexp.MustCompile(lineHead + `(?:[\w.-]+: +)?(\{\{|\{%)`), "this is a template of another program, which has to be filled in first"},
+		{regexp.MustCompile(`^ *([*+–—－•·]|[0-9]+[.)]) +[A-Za-z_][\w-]*:(?: |$)`), "an item of a list begins with a plain \"-\""},
+		{regexp.MustCompile(lineHead + `[A-Za-z_][\w-]* *(=) *\S`), "a field and its value have a colon and a space between them: write \": \""},
+		{regexp.MustCompile(`[{,]\s*[\w.-]+: +((?:[^\s"'{}\[\],][^"',{}\[\]]*\{[^{}]*\}|\{[^{}"',]*\}[^\s,{}\]#])(?:[^\s,{}]|\{[^{}]*\})*)`), "between braces a value with a brace in it needs quotes: write \"%s\""},
+		{regexp.MustCompile(`^[ \t]*(-)[A-Za-z_]\w*:(?: |$)`), "a space is missing behind the \"-\" of a list"},
+		{regexp.MustCompile(lineHead + `[A-Za-z_][\w-]*:([^\s/:][^:]*)$`), "a space is missing behind the colon, before %q"},
+		{regexp.MustCompile(lineHead + `[\w.-]+: +(\{[^"'#]*\}[^\s,#].*|\[[^"'#]*\][^\s,#].*)$`), "in YAML a value that begins with a brace or a bracket needs quotes: write \"%s\""},
+		{regexp.MustCompile(lineHead + `[\w.-]+: +(\*[^\s"]*[./{][^\s"]*)`), "in YAML a value that begins with \"*\" needs quotes: write \"%s\""},
+		{regexp.MustCompile(lineHead + `[\w.-]+: +([@%` + "`" + `].*)$`), "in YAML a value that begins with this sign needs quotes: write \"%s\""},
+		{regexp.MustCompile(lineHead + `[\w.-]+: +([^\s"'{\[#&*!|>][^#"]*: .*)$`), "a value with a colon and a space in it needs quotes: write \"%s\""},
+	}
+})
 
 // failSlip notes the first slip in the lines that the YAML library could not read. It returns false
 // if it finds none.
@@ -290,7 +294,7 @@ func (r *reader) failSlip(e *yaml.LoadError) bool {
 	for i := from; i <= to; i++ {
 		// Bound the text, because the patterns run over each line.
 		line := clipTo(r.lines[i-1].text, 500)
-		for _, s := range slips {
+		for _, s := range slips() {
 			m := s.line.FindStringSubmatchIndex(line)
 			if m == nil {
 				continue

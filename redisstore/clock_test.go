@@ -111,6 +111,7 @@ func edgeAfter(c *skewed, per time.Duration) int64 {
 // microsecond after it, until times at which Lua's numbers have no digit left. A window is what
 // the definition in whole numbers says.
 func TestP1_EdgesOfOddWindows(t *testing.T) {
+	soak.WithoutRace(t)
 	const twoYears = 2 * 365 * 24 * time.Hour
 	each(t, append(oddWindows, 3*time.Microsecond, 999_983*time.Microsecond), func(t *testing.T, per time.Duration) {
 		onSkewed(t, func(t *testing.T, s *redisstore.Store, c *skewed) {
@@ -135,6 +136,7 @@ func TestP1_EdgesOfOddWindows(t *testing.T) {
 // TestP1_OddWindows compares random operations on windows that divide no second with the
 // definition: twenty thousand, in make soak, times $SOAK.
 func TestP1_OddWindows(t *testing.T) {
+	soak.WithoutRace(t)
 	t.Parallel()
 	server := redistest.Shared(t)
 	for seed := range uint64(soak.Seeds(40, 4)) {
@@ -325,6 +327,7 @@ var stepLimits = []store.Limit{
 // the server's clock steps to and fro. Starts are judged by the bubble's time, which
 // never does; nobody waits for longer than for those before him and a window.
 func TestP9_RandomSteps(t *testing.T) {
+	soak.WithoutRace(t)
 	t.Parallel()
 	for i, limit := range stepLimits {
 		runBubble(t, limit.String(), func(t *testing.T, server *redistest.Server) {

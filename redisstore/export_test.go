@@ -35,12 +35,12 @@ func (s *Store) Frugal() *Store {
 }
 
 // IsReconcile reports whether a command runs lua/reconcile.lua.
-func IsReconcile(cmd redis.Cmder) bool { return cmd.Args()[1] == wire.ReconcileScript.Hash }
+func IsReconcile(cmd redis.Cmder) bool { return cmd.Args()[1] == wire.ReconcileScript.Hash() }
 
 // IsBooking reports whether a command runs lua/book.lua.
 func IsBooking(cmd redis.Cmder) bool {
 	script := cmd.Args()[1]
-	return script == wire.BookScript.Hash || script == wire.BookScript.Source
+	return script == wire.BookScript.Hash() || script == wire.BookScript.Source()
 }
 
 // Key returns the key of a budget.
@@ -64,10 +64,10 @@ func (s *Store) Queued() int {
 func LongWay() (restore func()) {
 	book := wire.BookScript
 	const simple = "local simple = "
-	if strings.Count(book.Source, simple) != 1 {
+	if strings.Count(book.Source(), simple) != 1 {
 		panic("no short way")
 	}
-	wire.BookScript = wire.FromSource(strings.Replace(book.Source, simple, simple+"false and ", 1))
+	wire.BookScript = wire.FromSource(strings.Replace(book.Source(), simple, simple+"false and ", 1))
 	return func() { wire.BookScript = book }
 }
 
@@ -75,7 +75,7 @@ func LongWay() (restore func()) {
 // is called.
 func ShortWay() (restore func()) {
 	book := wire.BookScript
-	short, _, found := strings.Cut(book.Source, "return (function()")
+	short, _, found := strings.Cut(book.Source(), "return (function()")
 	if !found {
 		panic("nothing but the short way")
 	}
@@ -87,8 +87,8 @@ func ShortWay() (restore func()) {
 // function is called.
 func MistakenScript(t *testing.T, from, to string) (restore func()) {
 	book := wire.BookScript
-	require.Equal(t, 1, strings.Count(book.Source, from), from)
-	wire.BookScript = wire.FromSource(strings.Replace(book.Source, from, to, 1))
+	require.Equal(t, 1, strings.Count(book.Source(), from), from)
+	wire.BookScript = wire.FromSource(strings.Replace(book.Source(), from, to, 1))
 	return func() { wire.BookScript = book }
 }
 
@@ -233,7 +233,7 @@ const Names = wire.Lives
 
 // TestHeadNumbers: tests that read and spoil rows know how they are stored.
 func TestHeadNumbers(t *testing.T) {
-	require.Contains(t, wire.BookScript.Source, "'<"+strings.Repeat("d", HeadNumbers)+"'")
+	require.Contains(t, wire.BookScript.Source(), "'<"+strings.Repeat("d", HeadNumbers)+"'")
 }
 
 // Standing returns how many callers of this store wait in lines.

@@ -344,6 +344,7 @@ func TestP12_ForgottenLine(t *testing.T) {
 // different costs, some of whom leave, here and there. The budget is one small key, which
 // expires when the line is over.
 func TestP10_LineOfManyNodes(t *testing.T) {
+	soak.WithoutRace(t)
 	t.Parallel()
 	for i, limit := range []store.Limit{store.PerSecond(500), store.SlidingWindow(1_000_000, time.Hour), store.TokenBucket(20, time.Second, 100)} {
 		runBubble(t, limit.String(), func(t *testing.T, server *redistest.Server) {

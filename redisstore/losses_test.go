@@ -270,6 +270,7 @@ func TestP1_RecordOutlivesLease(t *testing.T) {
 // TestP12_MoreLossesThanNames: a window has more losses than a row has names of generations. Then
 // starts may count twice, if two programs know different ones of generations without a name. No start is missing.
 func TestP12_MoreLossesThanNames(t *testing.T) {
+	soak.WithoutRace(t)
 	t.Parallel()
 	exact, all := 0, 0
 	t.Run("", func(t *testing.T) {
@@ -354,6 +355,7 @@ const (
 // and again: everything, or what happened since some moment. Every start is held
 // against all starts that anybody knew who has called since.
 func TestP12_ManyLosses(t *testing.T) {
+	soak.WithoutRace(t)
 	t.Parallel()
 	server := redistest.Shared(t)
 	for _, limit := range []store.Limit{

@@ -237,6 +237,7 @@ func (f *lossyFleet) startSome(most int) {
 // TestP12_LossesAmongNewAndSilentPrograms: whoever tells first after a loss, one that knows
 // nothing, one that knows a little, or one that was silent during the loss before.
 func TestP12_LossesAmongNewAndSilentPrograms(t *testing.T) {
+	soak.WithoutRace(t)
 	t.Parallel()
 	first := []uint64{141, 184, 281} // a program knew less than others of a generation that had no name any more
 	for _, seed := range append(seeds(soak.Seeds(40, 7)), first...) {

@@ -42,16 +42,16 @@ type recorder struct {
 func newRecorder(w io.Writer) *recorder {
 	r := &recorder{out: bufio.NewWriter(w), scripts: make(map[string]int), calls: make(map[string]int), kept: make(map[string]int), tapes: make(map[*testing.T]*tape)}
 	names := map[string]string{
-		lua.BookScript.Hash: "book", lua.PauseScript.Hash: "pause", lua.SlotsPauseScript.Hash: "slots_pause",
-		lua.ReconcileScript.Hash: "reconcile", lua.SetUsedScript.Hash: "set_used", lua.ClosedScript.Hash: "closed",
-		lua.StatusScript.Hash: "status", lua.SlotsStatusScript.Hash: "slots_status", lua.HeartbeatScript.Hash: "heartbeat", lua.AppointScript.Hash: "appoint",
+		lua.BookScript.Hash(): "book", lua.PauseScript.Hash(): "pause", lua.SlotsPauseScript.Hash(): "slots_pause",
+		lua.ReconcileScript.Hash(): "reconcile", lua.SetUsedScript.Hash(): "set_used", lua.ClosedScript.Hash(): "closed",
+		lua.StatusScript.Hash(): "status", lua.SlotsStatusScript.Hash(): "slots_status", lua.HeartbeatScript.Hash(): "heartbeat", lua.AppointScript.Hash(): "appoint",
 	}
 	r.number(len(lua.Scripts))
 	for i, s := range lua.Scripts {
-		r.scripts[s.Hash] = i + 1
-		r.names = append(r.names, names[s.Hash])
-		r.text(names[s.Hash])
-		r.text(s.Source)
+		r.scripts[s.Hash()] = i + 1
+		r.names = append(r.names, names[s.Hash()])
+		r.text(names[s.Hash()])
+		r.text(s.Source())
 	}
 	return r
 }
@@ -124,7 +124,7 @@ func (r *tape) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		script, count := args[1].(string), args[2].(int)
 		if len(script) != 40 {
-			script = lua.FromSource(script).Hash
+			script = lua.FromSource(script).Hash()
 		}
 		keys, rest := args[3:3+count], args[3+count:]
 		r.one <- struct{}{} // nobody changes the keys meanwhile

@@ -86,6 +86,7 @@ var uses = []use{
 // TestP10_Memory uses budgets of every kind in every way. No key is ever larger
 // than 4 KB or without an expiry.
 func TestP10_Memory(t *testing.T) {
+	soak.WithoutRace(t)
 	t.Parallel()
 	limits := []store.Limit{
 		store.PerSecond(20), store.PerHour(1_000_000), store.SlidingWindow(10_000, 20*time.Second),
@@ -140,6 +141,7 @@ func TestP10_ManyWaiters(t *testing.T) {
 // TestP10_SizeDoesNotGrowWithN fills windows of very different n in the same
 // hundred steps.
 func TestP10_SizeDoesNotGrowWithN(t *testing.T) {
+	soak.WithoutRace(t)
 	eachBubble(t, []int{1000, 1_000_000, 1_000_000_000}, func(t *testing.T, server *redistest.Server, n int) {
 		client := server.Client(t)
 		s := redisstore.NewAt(client, redisstore.Options{}, bubbleClock)
@@ -191,6 +193,7 @@ func TestP10_KeysInVirtualTime(t *testing.T) {
 // TestP10_ACrowdOfKeys has somebody send another key with every request, some of
 // them huge: what each leaves behind is small, and gone soon after its window.
 func TestP10_ACrowdOfKeys(t *testing.T) {
+	soak.WithoutRace(t)
 	t.Parallel()
 	const crowd = 1000
 	client := redistest.Shared(t).Client(t)
@@ -246,6 +249,7 @@ var fillings = []filling{
 // TestP10_FullRowsWithLines: a row that is full of wide entries takes no more than 4 KB with a
 // line of all priorities that has as many holes as it can, and with a long name.
 func TestP10_FullRowsWithLines(t *testing.T) {
+	soak.WithoutRace(t)
 	eachBubble(t, fillings[:soak.Most(len(fillings), 3)], func(t *testing.T, server *redistest.Server, f filling) {
 		client := server.Client(t)
 		s := atRest(t, redisstore.NewAt(client, redisstore.Options{}, bubbleClock))

@@ -290,6 +290,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // way through a booking. The answers are the same, and so is what is stored, but
 // for the random births of its lives.
 func TestP4_ShortIsTheSame(t *testing.T) {
+	soak.WithoutRace(t)
 	server := redistest.Shared(t)
 	for seed := range uint64(soak.Seeds(12, 3)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -355,6 +356,7 @@ func play(t *testing.T, client *redis.Client, seed uint64) (seen []string) {
 // TestP4_ShortCallsAreTheSame does the same with calls that serve many callers of
 // many budgets.
 func TestP4_ShortCallsAreTheSame(t *testing.T) {
+	soak.WithoutRace(t)
 	server := redistest.Shared(t)
 	for seed := range uint64(soak.Seeds(8, 2)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -68,6 +68,7 @@ func TestAdaptive_KeysOutliveWhatTheyHold(t *testing.T) {
 // TestP1_AdaptiveAsMemstore is TestP1_AsMemstore for budgets that learn, of an upstream
 // that refuses starts in spite of room. Both stores have the same ceilings.
 func TestP1_AdaptiveAsMemstore(t *testing.T) {
+	soak.WithoutRace(t)
 	falls := 0
 	for seed := range uint64(soak.Seeds(differentialSeeds, 5)) {
 		runBubble(t, fmt.Sprint(seed), func(t *testing.T, server *redistest.Server) {

@@ -69,7 +69,7 @@ func scriptsIn(t *testing.T, patterns ...string) (all []lua.Script) {
 		for _, file := range files {
 			text, err := os.ReadFile(file)
 			require.NoError(t, err)
-			all = append(all, lua.Script{Source: string(text)})
+			all = append(all, lua.FromSource(string(text)))
 		}
 	}
 	return all
@@ -78,7 +78,7 @@ func scriptsIn(t *testing.T, patterns ...string) (all []lua.Script) {
 // commandsOf returns what a script calls, and fails for a call whose command cannot be read
 // from its line.
 func commandsOf(t *testing.T, s lua.Script) (all []string) {
-	for i, line := range strings.Split(s.Source, "\n") {
+	for i, line := range strings.Split(s.Source(), "\n") {
 		command := s.CalledAt(i + 1)
 		calls := strings.Count(line, "redis.call") + strings.Count(line, "redis.pcall")
 		require.Equal(t, command != "", calls == 1, line)

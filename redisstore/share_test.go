@@ -586,6 +586,7 @@ func TestStatusTakesBack(t *testing.T) {
 // TestP10_SharesBeyondThoseWithALane: a budget for which the callers of 1,500 shares wait takes a bounded row, and tells those beyond the lanes
 // together.
 func TestP10_SharesBeyondThoseWithALane(t *testing.T) {
+	soak.WithoutRace(t)
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		shares := stand(t, server, 1500, 2)
 		client := server.Client(t)

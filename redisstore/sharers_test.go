@@ -516,6 +516,7 @@ func TestP12_ToldAndLost(t *testing.T) {
 // unknown a start counts with its estimate: so of 2,000 a second λ = 2000/(100·0.02 + 10·1.015) starts a second are
 // possible, 82 % of the limit. Starts are booked so near that nine tenths of that, 74 %, are reached.
 func TestP3_EstimatesThatAreTooHigh(t *testing.T) {
+	soak.WithoutRace(t)
 	for _, l := range []store.Limit{store.PerSecond(2000), store.TokenBucket(2000, time.Second, 2000)} {
 		for _, workers := range []int{64, 500} {
 			synctest.Test(t, func(t *testing.T) {

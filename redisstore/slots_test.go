@@ -238,6 +238,7 @@ func TestP5_InFlightLongLines(t *testing.T) {
 // TestP10_InFlightMemory has large fleets that hold and wait. The key stays small
 // and expires.
 func TestP10_InFlightMemory(t *testing.T) {
+	soak.WithoutRace(t)
 	t.Parallel()
 	fleets := map[int]int{1: 300, 40: 30, 100: 5, 120: 0}
 	for nodes, waiters := range soak.Most(fleets, map[int]int{1: 300, 100: 5}) {
@@ -370,6 +371,7 @@ func crewOnSkewed(t *testing.T, count int, f func(t *testing.T, nodes []*cuttabl
 // server's clock steps forward and back. Never do more run than may, and at last
 // everybody is served.
 func TestP9_InFlightRandomSteps(t *testing.T) {
+	soak.WithoutRace(t)
 	server := redistest.Shared(t)
 	each(t, seeds(soak.Seeds(4, 2)), func(t *testing.T, seed uint64) {
 		crewOnSkewed(t, 3, func(t *testing.T, nodes []*cuttable, clock *skewed) {

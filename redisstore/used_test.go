@@ -149,6 +149,7 @@ func (s *spending) most() (most int) {
 // TestP1_SetUsed: what an operator says is used is used, for starts that are made, booked and
 // waited for at random: no window holds more than its limit, and every caller starts.
 func TestP1_SetUsed(t *testing.T) {
+	soak.WithoutRace(t)
 	eachBubble(t, settable, func(t *testing.T, server *redistest.Server, limit store.Limit) {
 		client := server.Client(t)
 		for seed := range uint64(soak.Seeds(8, 2)) {
@@ -468,6 +469,7 @@ func TestP1_AnswerFromBeforeAnOutage(t *testing.T) {
 // TestP4_TruthfulAnswers lets an upstream that nobody else uses say with every
 // answer what is left.
 func TestP4_TruthfulAnswers(t *testing.T) {
+	soak.WithoutRace(t)
 	t.Parallel()
 	fewer := soak.Most(1, 10)
 	for _, c := range []struct {
@@ -678,6 +680,7 @@ func reconcileReachesOthers(t *testing.T) bool {
 
 // TestP10_Reconcile hears of something else all the time.
 func TestP10_Reconcile(t *testing.T) {
+	soak.WithoutRace(t)
 	eachBubble(t, []store.Limit{
 		store.PerMinute(100), store.SlidingWindow(min(1<<40, math.MaxInt), time.Hour), store.FixedWindow(1_000_000, time.Minute),
 		store.TokenBucket(1, time.Minute, 100_000),

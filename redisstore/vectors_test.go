@@ -29,6 +29,7 @@ import (
 // TestVectors plays what a fleet meets that shares one server: testdata/vectors/README.md has
 // the moves that the vectors of package storetest lack.
 func TestVectors(t *testing.T) {
+	soak.WithoutRace(t)
 	t.Parallel()
 	files, err := filepath.Glob("testdata/vectors/*.txt")
 	require.NoError(t, err)
@@ -286,6 +287,7 @@ const (
 // TestP1_AsMemstore does the same random operations on both stores. They must
 // give the same answers, to the microsecond, in everything but Age.
 func TestP1_AsMemstore(t *testing.T) {
+	soak.WithoutRace(t)
 	eachBubble(t, seeds(soak.Seeds(differentialSeeds, 2)), func(t *testing.T, server *redistest.Server, seed uint64) {
 		client := server.Client(t)
 		forgets(t, client) // over a connection that is there before years pass: one made later costs minutes

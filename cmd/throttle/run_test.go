@@ -32,6 +32,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
+	"github.com/fleetthrottle/throttle/internal/lab/soak"
 	"github.com/fleetthrottle/throttle/internal/stat"
 	"github.com/fleetthrottle/throttle/policyfile"
 )
@@ -352,6 +353,7 @@ func TestRunHasNoChild(t *testing.T) {
 
 // TestRunTwentyAtOnce: twenty programs that start together share a proxy and a limit, before an upstream that bans.
 func TestRunTwentyAtOnce(t *testing.T) {
+	soak.WithoutRace(t)
 	t.Parallel()
 	const limit, per, calls = 10, 2 * time.Second, 30
 	var mu sync.Mutex

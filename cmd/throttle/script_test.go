@@ -19,6 +19,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
+	"github.com/fleetthrottle/throttle/internal/lab/soak"
 	"github.com/fleetthrottle/throttle/policyfile"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
@@ -72,6 +73,7 @@ const raceVariable = "GORACE"
 // $REDIS_URL, "spend FILE METHOD URL" starts a request of a program, and "program NAME FILE
 // METHOD URL" is one that reports itself until the script ends.
 func TestScripts(t *testing.T) {
+	soak.WithoutRace(t)
 	t.Parallel()
 	server := redistest.Single(t)
 	setUsers(t, server)

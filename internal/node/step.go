@@ -467,8 +467,11 @@ func (st *step) book(b *store.Booking, g *store.Grant) {
 // Jitter when it is used.
 const punctualPart = 2.0 / 7
 
-// latest returns by how much the caller of a booking may come later than its start. A caller that comes later gets a new start.
+// latest returns by how much the caller of a booking may come later than its start. A caller that comes later books anew in
+// the same step.
 func latest(b *store.Booking) time.Duration {
+	// The smallest jitter decides, even of a Concurrency charge or of a charge of acquire.ClockJitter. Package acquire, which has to ask the store once more for
+	// a new start, passes over these two.
 	jitter := time.Duration(math.MaxInt64)
 	for i := range b.Charges {
 		if c := &b.Charges[i]; c.Jitter > 0 && !c.Shadow {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -160,7 +161,7 @@ func (o *office) act(w http.ResponseWriter, r *http.Request, do func(*order) err
 	}
 
 	if err := do(&what); err != nil {
-		answerError(w, statusOf(err), fleet.Clean(err.Error(), 1000))
+		answerError(w, statusOf(err), fleet.Clean(refusalOf(err).in(lang), 1000))
 		return
 	}
 
@@ -190,6 +191,23 @@ func statusOf(err error) int {
 	}
 
 	return http.StatusInternalServerError
+}
+
+// refusalOf explains why an act failed. An answer of Redis, or an error of the network, is quoted as it is in both languages.
+func refusalOf(err error) *phrase {
+	p := &phrase{err.Error(), err.Error()}
+	var longer *fleet.LongerError
+	var open *fleet.NotPausedError
+	switch {
+	case errors.As(err, &longer):
+		n := longer.Note
+		p.Chinese = fmt.Sprintf("%s 已被 %s 暂停（“%s”），%s 才结束；要提前结束，请先恢复", n.Budget, n.By, n.Reason, n.Until.UTC().Format(time.RFC3339))
+	case errors.As(err, &open) && open.Closed > 0:
+		p.Chinese = fmt.Sprintf("%s 不是人工暂停的，是上游的回答让它停用，还剩 %v；要马上恢复，可以用 throttle reset", open.Budget, open.Closed.Round(time.Millisecond))
+	case errors.As(err, &open):
+		p.Chinese = open.Budget + " 没有被暂停"
+	}
+	return p
 }
 
 // why explains why requests waited for a budget at a moment, and returns the moment of the reading that it

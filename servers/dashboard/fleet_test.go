@@ -205,6 +205,9 @@ func TestFleetSource(t *testing.T) {
 	status, answer = post("pause", order{Budget: id, For: 1000, By: "bob", Reason: "shorter"}, secret)
 	require.Equal(t, http.StatusConflict, status)
 	require.Contains(t, answer, "resume it first")
+	status, answer = post("pause?lang=zh", order{Budget: id, For: 1000, By: "bob", Reason: "shorter"}, secret)
+	require.Equal(t, http.StatusConflict, status)
+	require.Contains(t, answer, "已被 ann 暂停（“the shop moves”）")
 	status, answer = post("resume", order{Budget: id, By: "bob", Reason: "it has moved"}, secret)
 	require.Equal(t, http.StatusNoContent, status, answer)
 	state = awaitState(t, stream, func(d document) bool { return budgetIn(d)["until"] == nil && len(d["acts"].([]any)) == 2 })
@@ -212,6 +215,8 @@ func TestFleetSource(t *testing.T) {
 	status, answer = post("resume", order{Budget: id, By: "bob", Reason: "again"}, secret)
 	require.Equal(t, http.StatusConflict, status)
 	require.Contains(t, answer, "is not paused")
+	_, answer = post("resume?lang=zh", order{Budget: id, By: "bob", Reason: "again"}, secret)
+	require.Contains(t, answer, id+" 没有被暂停")
 	status, _ = post("pause", order{Budget: "shop/000000000000", For: 1000, By: "bob", Reason: "x"}, secret)
 	require.Equal(t, http.StatusNotFound, status)
 

@@ -438,9 +438,12 @@ func (p *Process) pause(ctx context.Context, id string, d time.Duration, by, rea
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	// The pause failed, so the earlier note holds again.
-	if err != nil {
+	// A pause that failed changes no note.
+	switch {
+	case err != nil && had:
 		p.notes[key] = before
+	case err != nil:
+		delete(p.notes, key)
 	}
 
 	p.log(act{At: now.UnixMilli(), Act: "pause", What: id, By: by, Reason: reason, For: d.Milliseconds(), Failed: err != nil})

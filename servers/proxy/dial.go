@@ -585,9 +585,9 @@ func (l *links) rewriteList(list string, to *route) string {
 // rewriteLink returns a link for the caller of a route. A relative link stays unless it leads above the root
 // of the API, where the caller's path would reach a different API. rewriteLink calls outside for a link that bypasses the
 // proxy, and leaves the link as it is.
-func (l *links) rewriteLink(link string, to *route) string {
+func (l *links) rewriteLink(given string, to *route) string {
 	// Clients that parse URLs like browsers drop tabs and read a backslash as a slash.
-	link = strings.ReplaceAll(link, "\t", "")
+	link := strings.ReplaceAll(given, "\t", "")
 	end := endOf(link, "?#")
 	link = strings.ReplaceAll(link[:end], `\`, "/") + link[end:]
 
@@ -608,7 +608,7 @@ func (l *links) rewriteLink(link string, to *route) string {
 	}
 
 	l.outside(host[strings.LastIndexByte(host, '@')+1:])
-	return link
+	return given
 }
 
 // originFor returns the caller's address of a host, which is without the default port. ok is false for a host

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/lab/soak"
 	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/stores/rowstore"
 )
@@ -587,7 +588,7 @@ func (f *waitingNodes) order(since time.Time) (wrong float64, passed time.Durati
 // TestP5_OrderBetweenNodes: callers of several nodes start in the order in which they came, use the limit, and cost few transactions and reads, though no node
 // knows what the callers of the others want, and callers share steps.
 func TestP5_OrderBetweenNodes(t *testing.T) {
-	for _, c := range []struct {
+	for i, c := range []struct {
 		*waitingNodes
 		most   float64       // transactions and reads a start
 		passed time.Duration // by how much a caller may be passed
@@ -609,6 +610,10 @@ func TestP5_OrderBetweenNodes(t *testing.T) {
 	} {
 		f := c.waitingNodes
 		t.Run(f.String(), func(t *testing.T) {
+			if i > 0 { // the race detector looks at the first
+				soak.WithoutRace(t)
+			}
+
 			synctest.Test(t, func(t *testing.T) {
 				f.T, f.random = t, rand.New(rand.NewPCG(45, 45))
 				began := time.Now()
@@ -638,7 +643,7 @@ func TestP5_OrderBetweenNodes(t *testing.T) {
 // TestP3_FarAway: callers of several nodes use the limit though the database is far away, and no window holds more starts than the limit. Few
 // nodes are judged for a minute, because what is used in 20 s differs by up to 5 % from one time to the next: the bounds are 2 to 4 % below the least of forty runs.
 func TestP3_FarAway(t *testing.T) {
-	for _, c := range []struct {
+	for i, c := range []struct {
 		*waitingNodes
 		least float64 // the used part of the limit
 	}{
@@ -655,6 +660,10 @@ func TestP3_FarAway(t *testing.T) {
 	} {
 		f := c.waitingNodes
 		t.Run(f.String(), func(t *testing.T) {
+			if i > 0 { // the race detector looks at the first
+				soak.WithoutRace(t)
+			}
+
 			synctest.Test(t, func(t *testing.T) {
 				f.T, f.random = t, rand.New(rand.NewPCG(45, 45))
 				since, lasts := time.Now().Add(orderSettles), cmp.Or(f.lasts, orderLasts)
@@ -666,8 +675,8 @@ func TestP3_FarAway(t *testing.T) {
 					100*used, f.silence(in), float64(transactions)/float64(len(in)), 100*wrong, passed)
 				require.GreaterOrEqual(t, used, c.least)
 
-				for i := f.n; i < len(f.starts); i++ {
-					require.Greater(t, f.starts[i].start.Sub(f.starts[i-f.n].start), time.Second, "more starts in a window than the limit")
+				for k := f.n; k < len(f.starts); k++ {
+					require.Greater(t, f.starts[k].start.Sub(f.starts[k-f.n].start), time.Second, "more starts in a window than the limit")
 				}
 			})
 		})
@@ -677,6 +686,7 @@ func TestP3_FarAway(t *testing.T) {
 // TestP11_FarAway: a penalty is stored in a database that is far away while callers of several nodes wait. A round trip and 5 ms later nobody starts, whether the
 // database sends messages or callers learn of the penalty when they confirm their starts.
 func TestP11_FarAway(t *testing.T) {
+	soak.WithoutRace(t)
 	const away, penalty = 40 * time.Millisecond, 3 * time.Second
 	for _, polls := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle/internal/lab/soak"
 	"github.com/fleetthrottle/throttle/stores/rowstore"
 )
 
@@ -107,7 +108,7 @@ func (c countedSession) Present(ctx context.Context, nodes []string) (present []
 // while with each message, because it wakes all nodes that listen. Nearly each start that is booked for a waiter is used. If starts were given back because answers take
 // uneven times, each start would cost more transactions the slower the server is, and the server would have no time left.
 func TestP3_WaitingOnASlowServer(t *testing.T) {
-	for _, c := range []struct {
+	for i, c := range []struct {
 		*waitingNodes
 		most float64 // transactions and reads a start, and nodes that hear a message
 	}{
@@ -118,6 +119,10 @@ func TestP3_WaitingOnASlowServer(t *testing.T) {
 	} {
 		f := c.waitingNodes
 		t.Run(f.String(), func(t *testing.T) {
+			if i > 0 { // the race detector looks at the first
+				soak.WithoutRace(t)
+			}
+
 			synctest.Test(t, func(t *testing.T) {
 				f.T, f.random = t, rand.New(rand.NewPCG(45, 45))
 				began := time.Now()

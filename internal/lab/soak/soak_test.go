@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,11 +36,18 @@ func TestWithoutRaceIsRun(t *testing.T) {
 		}
 		return err
 	}))
-	got := make(map[string]bool)
+
+	got, modules := make(map[string]bool), strings.Fields(list(t, "modules"))
 	for _, dir := range strings.Fields(list(t, "packages")) {
 		got["./"+path.Clean(dir)] = true
 	}
+	for dir := range packages {
+		if slices.ContainsFunc(modules, func(m string) bool { return strings.HasPrefix(dir+"/", m+"/") }) {
+			got[dir] = true
+		}
+	}
 	require.Equal(t, packages, got)
+
 	pattern := regexp.MustCompile(list(t, "tests"))
 	for test := range tests {
 		require.Regexp(t, "^Test", test, "soak.WithoutRace is called by the test itself")
@@ -50,6 +58,7 @@ func TestWithoutRaceIsRun(t *testing.T) {
 	makefile, err := fs.ReadFile(root, "Makefile")
 	require.NoError(t, err)
 	require.Regexp(t, `(?m)^test-without-race:.*\n\t@\$\(SHORT\) -run "\$\$\(scripts/without-race.sh tests\)" \$\$\(scripts/without-race.sh packages\)$`, string(makefile))
+	require.Contains(t, string(makefile), `for module in $$(scripts/without-race.sh modules); do`)
 	require.NotRegexp(t, `(?m)^SHORT = .*-race`, string(makefile))
 
 	gates, err := fs.ReadFile(root, ".ci/run")

@@ -136,7 +136,7 @@ func each(reply any, f func(name, value string)) {
 
 // admitScripts finds out whether scripts have the functions that they need, and the time.
 func (c *Conn) admitScripts(keys []string, id identity) error {
-	answer, err := c.send("eval", wire.CheckScript.Source, keys, []any{c.now()}).Slice()
+	answer, err := c.send("eval", wire.CheckScript.Source(), keys, []any{c.now()}).Slice()
 	switch {
 	// The next script needs more rights, and its error names the missing right.
 	case Denied(err):
@@ -208,7 +208,7 @@ func (c *Conn) admitLocks(key string) error {
 		}
 	})
 
-	alone, err := c.send("eval", wire.CheckLockScript.Source, []string{key}, []any{c.now(), "script", lockTime.Microseconds()}).Int()
+	alone, err := c.send("eval", wire.CheckLockScript.Source(), []string{key}, []any{c.now(), "script", lockTime.Microseconds()}).Int()
 
 	// The writer must be gone before the answer is judged, so that nothing writes the key afterwards.
 	close(over)

@@ -65,7 +65,7 @@ func names(pairs ...any) map[any]any {
 
 // runs reports whether a command runs a script.
 func runs(cmd *redis.Cmd, s wire.Script) bool {
-	return cmd.Name() == "eval" && cmd.Args()[1] == s.Source
+	return cmd.Name() == "eval" && cmd.Args()[1] == s.Source()
 }
 
 // TestAServerThatWouldPassALimit gets no script, and each caller is told why and what to do.
@@ -131,7 +131,7 @@ func TestAServerThatWouldPassALimit(t *testing.T) {
 					require.False(t, conn.Transient(err))
 				}
 			}
-			known := server.Client(t).ScriptExists(t.Context(), counting.Hash).Val()
+			known := server.Client(t).ScriptExists(t.Context(), counting.Hash()).Val()
 			require.Equal(t, []bool{c.want == ""}, known)
 		})
 	}
@@ -210,7 +210,7 @@ func TestEachServerIsLookedAt(t *testing.T) {
 		stats, err := s.Client(t).Info(t.Context(), "commandstats").Result()
 		require.NoError(t, err)
 		require.Contains(t, stats, "cmdstat_hello")
-		require.Equal(t, []bool{true, true}, s.Client(t).ScriptExists(t.Context(), wire.CheckScript.Hash, counting.Hash).Val())
+		require.Equal(t, []bool{true, true}, s.Client(t).ScriptExists(t.Context(), wire.CheckScript.Hash(), counting.Hash()).Val())
 	}
 }
 
@@ -280,8 +280,8 @@ func TestAProxyThatReadsScripts(t *testing.T) {
 func TestKeyed(t *testing.T) {
 	readable := reads(regexp.MustCompile(`^KEYS\[[^\]]+\][,)]`))
 	for _, s := range wire.Scripts {
-		require.False(t, readable(redis.NewCmd(t.Context(), "eval", s.Keyed().Source)))
-		require.Equal(t, strings.Count(s.Source, "\n"), strings.Count(s.Keyed().Source, "\n"), "lines keep their numbers")
+		require.False(t, readable(redis.NewCmd(t.Context(), "eval", s.Keyed().Source())))
+		require.Equal(t, strings.Count(s.Source(), "\n"), strings.Count(s.Keyed().Source(), "\n"), "lines keep their numbers")
 	}
-	require.True(t, readable(redis.NewCmd(t.Context(), "eval", wire.BookScript.Source)))
+	require.True(t, readable(redis.NewCmd(t.Context(), "eval", wire.BookScript.Source())))
 }

@@ -22,7 +22,7 @@ type Conn struct {
 	Now func() int64
 
 	textIsRead atomic.Bool // a proxy reads the text of scripts: it gets the form of Script.Keyed
-	keyed      sync.Map    // scripts in that form, by the hash of the usual one
+	keyed      sync.Map    // scripts in that form, by the usual one
 
 	client   redis.UniversalClient
 	admitted sync.Map     // by address of a server: when it was found to be able to keep budgets
@@ -369,7 +369,7 @@ func (c *Conn) eval(call wire.Call) (string, error) {
 		cmd := c.send(name, script, call.Keys, args)
 
 		// A server that has just learned the script does not have the scripts of a status either.
-		if name == "eval" && call.Script.Hash == wire.BookScript.Hash && cmd.Err() == nil {
+		if name == "eval" && call.Script == wire.BookScript && cmd.Err() == nil {
 			c.bringStatus(call.Keys)
 		}
 		return cmd
@@ -396,14 +396,14 @@ func (c *Conn) Run(ctx context.Context, s wire.Script, keys []string, args ...an
 // run runs a script by its hash. To a server that does not know the script it sends the text, once
 // the server is admitted. Exec sends a command, evalsha or eval.
 func (c *Conn) run(s wire.Script, keys []string, exec func(name, script string) *redis.Cmd) *redis.Cmd {
-	// Keyed scripts have hashes of their own, so look at the usual hash first.
-	describes := s.Hash == wire.StatusScript.Hash || s.Hash == wire.SlotsStatusScript.Hash
+	// A keyed script is a script of its own, so look at the usual one first.
+	describes := s == wire.StatusScript || s == wire.SlotsStatusScript
 	keyed := c.textIsRead.Load()
 	if keyed {
 		s = c.keyedScript(s)
 	}
 
-	cmd := exec("evalsha", s.Hash)
+	cmd := exec("evalsha", s.Hash())
 
 	// Only a server that does not know the script is examined, so others cost no call more.
 	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
@@ -412,7 +412,7 @@ func (c *Conn) run(s wire.Script, keys []string, exec func(name, script string) 
 			return cmd
 		}
 
-		cmd = exec("eval", s.Source)
+		cmd = exec("eval", s.Source())
 		if Denied(cmd.Err()) && describes {
 			cmd.SetErr(errUnbrought)
 		}
@@ -445,11 +445,11 @@ func (c *Conn) bringStatus(keys []string) {
 
 // keyedScript returns the form of a script that proxies take which read the text.
 func (c *Conn) keyedScript(s wire.Script) wire.Script {
-	if keyed, ok := c.keyed.Load(s.Hash); ok {
+	if keyed, ok := c.keyed.Load(s); ok {
 		return keyed.(wire.Script)
 	}
 	keyed := s.Keyed()
-	c.keyed.Store(s.Hash, keyed)
+	c.keyed.Store(s, keyed)
 	return keyed
 }
 

@@ -389,8 +389,8 @@ func brokenModels() []brokenModel {
 func (b *brokenModel) model(t *testing.T, server *redistest.Server) *lineModel {
 	script := wire.BookScript
 	if b.from != "" {
-		require.Equal(t, 1, strings.Count(script.Source, b.from), b.from)
-		script = wire.FromSource(strings.Replace(script.Source, b.from, b.to, 1))
+		require.Equal(t, 1, strings.Count(script.Source(), b.from), b.from)
+		script = wire.FromSource(strings.Replace(script.Source(), b.from, b.to, 1))
 	}
 	m := newLineModel(t, server, lineModelScope{b.name, lineModelOne, b.nodes, b.chances, b.late}, script)
 	m.flaw = b.flaw

@@ -324,7 +324,7 @@ type lineModelResult struct {
 const lineModelRecord = "record"
 
 func newLineModelServer(t *testing.T, c redis.UniversalClient, script wire.Script, row string) *lineModelServer {
-	require.NoError(t, c.ScriptLoad(t.Context(), script.Source).Err())
+	require.NoError(t, c.ScriptLoad(t.Context(), script.Source()).Err())
 	require.NoError(t, c.FlushDB(t.Context()).Err())
 	return &lineModelServer{t: t, client: c, script: script, row: row, results: make(map[[32]byte]lineModelResult)}
 }
@@ -365,7 +365,7 @@ func (s *lineModelServer) run(w *lineModelWorld, call *wire.BookCall) lineModelR
 		pipe.Del(ctx, s.row)
 	}
 	pipe.Del(ctx, lineModelRecord)
-	args := []any{"evalsha", s.script.Hash, len(call.Keys)}
+	args := []any{"evalsha", s.script.Hash(), len(call.Keys)}
 	for _, k := range call.Keys {
 		args = append(args, k)
 	}

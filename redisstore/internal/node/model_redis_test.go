@@ -233,8 +233,8 @@ func (w *modelWorld) expiry(was modelKey, life time.Duration) int64 {
 // tests have them live longer, because they live in real time.
 func modelUnpadded(t *testing.T) wire.Script {
 	const old, now = "IDLE, record_ms = IDLE + 3600 * 1000000, '3660000'", "IDLE = IDLE"
-	require.Equal(t, 1, strings.Count(wire.BookScript.Source, old))
-	return wire.FromSource(strings.Replace(wire.BookScript.Source, old, now, 1))
+	require.Equal(t, 1, strings.Count(wire.BookScript.Source(), old))
+	return wire.FromSource(strings.Replace(wire.BookScript.Source(), old, now, 1))
 }
 
 // A modelWriter writes a world down such that two worlds which can have no different

@@ -197,7 +197,7 @@ func newModel(t *testing.T, c redis.UniversalClient, s modelScope, stop func() b
 	m := &model{modelScope: s, seen: make(map[[16]byte]struct{}), stop: stop}
 	m.wire = &modelWire{UniversalClient: c, t: t, done: m.done, results: make(map[[16]byte]modelResult)}
 	for _, p := range []wire.Script{wire.BookScript, wire.PauseScript} {
-		require.NoError(t, c.ScriptLoad(t.Context(), p.Source).Err())
+		require.NoError(t, c.ScriptLoad(t.Context(), p.Source()).Err())
 	}
 	require.NoError(t, c.FlushDB(t.Context()).Err())
 	calls := conn.New(m.wire)

@@ -184,7 +184,7 @@ func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 func real(t *testing.T) (*Node, *redistest.Server, *redis.Client) {
 	server := redistest.Single(t)
 	client := server.Client(t)
-	require.NoError(t, client.ScriptLoad(t.Context(), wire.BookScript.Source).Err())
+	require.NoError(t, client.ScriptLoad(t.Context(), wire.BookScript.Source()).Err())
 	qs := New(Options{
 		Conn: conn.New(client), Names: wire.NewSpace("throttle"), History: history.New(), Offsets: history.NewClockOffsets(),
 		Pauses: history.RestorePauseEnds(nil), Shut: history.RestorePauseEnds(nil), Lost: func(string) {},

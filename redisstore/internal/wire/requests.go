@@ -18,13 +18,13 @@ type Request[R any] interface {
 
 // The scripts of the requests in this file.
 var (
-	PauseScript      = newScript(join(engine, "pause")...)
-	SlotsPauseScript = newScript(join(engine, "leases", "slots_pause")...)
-	ReconcileScript  = newScript(join(engine, "anew", "reconcile")...)
-	SetUsedScript    = newScript(join(engine, "anew", "set_used")...)
-	ClosedScript     = newScript("penalty", "leases", "closed")
-	HeartbeatScript  = newScript("heartbeat")
-	AppointScript    = made(source("frame", "appoint"))
+	PauseScript      = rowScript(join(engine, "pause")...)
+	SlotsPauseScript = rowScript(join(engine, "leases", "slots_pause")...)
+	ReconcileScript  = rowScript(join(engine, "anew", "reconcile")...)
+	SetUsedScript    = rowScript(join(engine, "anew", "set_used")...)
+	ClosedScript     = rowScript("penalty", "leases", "closed")
+	HeartbeatScript  = rowScript("heartbeat")
+	AppointScript    = newScript(func() string { return source("frame", "appoint") })
 )
 
 // A PauseRequest closes a budget, or opens it.
@@ -231,8 +231,8 @@ func (q AppointRequest) Read(f Frame) (in time.Duration, err error) {
 
 // The scripts of a StatusRequest.
 var (
-	StatusScript      = newScript(join(engine, "status")...)
-	SlotsStatusScript = newScript(join(engine, "leases", "slots_status")...)
+	StatusScript      = rowScript(join(engine, "status")...)
+	SlotsStatusScript = rowScript(join(engine, "leases", "slots_status")...)
 )
 
 // A StatusRequest asks for the status of a budget.

@@ -24,6 +24,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
@@ -42,29 +43,33 @@ var (
 )
 
 // BookScript books. The other scripts stand beside their requests.
-var BookScript = made(source("frame", "book", "short") +
-	inner(source(join(rows, "answer")...)+
-		inner(source(join(engine, "repair", "leases", "slots", "request", "line", "serve")...))))
+var BookScript = newScript(func() string {
+	return source("frame", "book", "short") +
+		inner(source(join(rows, "answer")...)+
+			inner(source(join(engine, "repair", "leases", "slots", "request", "line", "serve")...)))
+})
 
 // The scripts by which a program finds out whether a server can keep budgets.
 var (
-	CheckScript     = made(source("check"))
-	CheckLockScript = made(source("check_lock"))
+	CheckScript     = newScript(func() string { return source("check") })
+	CheckLockScript = newScript(func() string { return source("check_lock") })
 )
 
 // Scripts are all scripts.
 var Scripts []Script
 
-// newScript returns the script that consists of frame, rows and the named parts.
-func newScript(names ...string) Script {
-	return made(source(join([]string{"frame"}, rows...)...) + inner(source(names...)))
-}
-
-// made returns the script with that text, and adds it to Scripts.
-func made(source string) Script {
-	s := FromSource(source)
+// newScript returns the script whose text join returns, and adds it to Scripts.
+func newScript(join func() string) Script {
+	s := Script{&text{join: join}}
 	Scripts = append(Scripts, s)
 	return s
+}
+
+// rowScript returns the script that consists of frame, rows and the named parts.
+func rowScript(names ...string) Script {
+	return newScript(func() string {
+		return source(join([]string{"frame"}, rows...)...) + inner(source(names...))
+	})
 }
 
 // inner makes a function of a source, and runs it at once. Lua makes all functions
@@ -73,12 +78,39 @@ func made(source string) Script {
 // use.
 func inner(source string) string { return "return (function()\n" + source + "end)()\n" }
 
-// A Script is what Redis runs, and the name by which EVALSHA finds it.
-type Script struct{ Source, Hash string }
+// A Script is what Redis runs. Two are equal if the same call of newScript, FromSource or Keyed has made them.
+type Script struct{ *text }
 
-// sources are the parts of the files of lua/ by name, with the constants that they share with Go. Most belong to several scripts, so
-// they are made once: every program does this when it starts.
-var sources = func() map[string]string {
+// A text is the text of a script. It is joined when it is first used: a program that imports the store and never asks Redis would pay
+// 50 ms and 10 MB for all scripts, when it starts.
+type text struct {
+	once         sync.Once
+	join         func() string
+	source, hash string
+}
+
+// Source returns the text in Lua.
+func (t *text) Source() string {
+	t.once.Do(t.make)
+	return t.source
+}
+
+// Hash returns the name by which EVALSHA finds the script.
+func (t *text) Hash() string {
+	t.once.Do(t.make)
+	return t.hash
+}
+
+// make joins the text.
+func (t *text) make() {
+	t.source = t.join()
+	sum := sha1.Sum([]byte(t.source))
+	t.hash = hex.EncodeToString(sum[:])
+}
+
+// sources returns the parts of the files of lua/ by name, with the constants that they share with Go. Most belong to several scripts,
+// so they are made once.
+var sources = sync.OnceValue(func() map[string]string {
 	all := make(map[string]string)
 	entries, _ := fs.ReadDir(files, "lua")
 	for _, e := range entries {
@@ -88,7 +120,7 @@ var sources = func() map[string]string {
 		}
 	}
 	return all
-}()
+})
 
 // A part is a file, or a piece of a file, of which scripts consist.
 type part struct{ name, text string }
@@ -113,17 +145,16 @@ func partsOf(file, text string) (all []part) {
 
 // source joins some parts of the files of lua/.
 func source(names ...string) string {
-	var s strings.Builder
+	var parts []string
 	for _, name := range names {
-		s.WriteString(sources[name])
+		parts = append(parts, sources()[name])
 	}
-	return s.String()
+	return strings.Join(parts, "")
 }
 
 // FromSource returns the script with that text.
 func FromSource(source string) Script {
-	sum := sha1.Sum([]byte(source))
-	return Script{source, hex.EncodeToString(sum[:])}
+	return Script{&text{join: func() string { return source }}}
 }
 
 // join returns a new list of all names.
@@ -139,11 +170,11 @@ var keyArgument = regexp.MustCompile(`(redis\.p?call\('[A-Z]+', )((?:\w+\.)?key)
 // variables. To find the index of a key takes time in each call, so only such
 // proxies get a script in this form. Lines keep their numbers.
 func (s Script) Keyed() Script {
-	text := keyArgument.ReplaceAllString(s.Source, "${1}KEYS[PLACE($2)]")
-	if text == s.Source {
+	keyed := keyArgument.ReplaceAllString(s.Source(), "${1}KEYS[PLACE($2)]")
+	if keyed == s.Source() {
 		return s
 	}
-	return FromSource("local PLACE do local all = {} for i = 1, #KEYS do all[KEYS[i]] = i end PLACE = function(key) return all[key] end end " + text)
+	return FromSource("local PLACE do local all = {} for i = 1, #KEYS do all[KEYS[i]] = i end PLACE = function(key) return all[key] end end " + keyed)
 }
 
 // redisCall matches the call of a command of Redis.
@@ -152,7 +183,7 @@ var redisCall = regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`)
 // CalledAt returns the command of Redis that the script calls in a line, counted
 // from 1, or "" if it calls no command there.
 func (s Script) CalledAt(line int) string {
-	lines := strings.Split(s.Source, "\n")
+	lines := strings.Split(s.Source(), "\n")
 	if line < 1 || line > len(lines) {
 		return ""
 	}
@@ -338,8 +369,8 @@ func headTexts() map[string]string {
 	}
 }
 
-// constants are the values of shared, of head and of the ledger, as scripts write them.
-var constants = func() map[string]string {
+// constants returns the values of shared, of head and of the ledger, as scripts write them.
+var constants = sync.OnceValue(func() map[string]string {
 	all := make(map[string]string)
 	maps.Copy(all, headTexts())
 	for i, h := range head {
@@ -356,13 +387,14 @@ var constants = func() map[string]string {
 		all[c.name] = fmt.Sprint(value)
 	}
 	return all
-}()
+})
 
 // inline writes constants into a source, in the place of their names: a script may have
 // 200 locals, and each that a function uses costs time in every call.
 func inline(source string) string {
 	var s strings.Builder
 	s.Grow(len(source))
+	constants := constants()
 
 	// A run of characters is a word, or stands between two words.
 	for begin, end := 0, 1; end <= len(source); end++ {

@@ -61,9 +61,9 @@ func luaParts(t *testing.T) map[string][]part {
 func before(all map[string]luaFile, name string) map[string]luaFile {
 	others := make(map[string]luaFile)
 	for _, s := range Scripts {
-		text, _, found := strings.Cut(s.Source, sources[name])
+		text, _, found := strings.Cut(s.Source(), sources()[name])
 		for other, f := range all {
-			if found && other != name && strings.Contains(text, sources[other]) {
+			if found && other != name && strings.Contains(text, sources()[other]) {
 				others[other] = f
 			}
 		}
@@ -283,7 +283,7 @@ func TestScripts(t *testing.T) {
 		for _, p := range parts {
 			text := inline(p.text)
 			require.NotRegexp(t, `local\s[^=\n]*\b\d+\b[^=\n]*(=|\n)`, text, "%s, %s: a local has the name of a constant", file, p.name)
-			found := slices.ContainsFunc(Scripts, func(s Script) bool { return strings.Contains(s.Source, text) })
+			found := slices.ContainsFunc(Scripts, func(s Script) bool { return strings.Contains(s.Source(), text) })
 			require.True(t, found, "%s, %s", file, p.name)
 		}
 	}

@@ -33,7 +33,7 @@ func (strangers) Known(*store.Budget, string, wire.Boundaries) wire.Known { retu
 // the windows are large, and the callers of each second call gave a start up, so they keep behind none.
 func TestP1_SweepIsOnlyFaster(t *testing.T) {
 	soak.WithoutRace(t)
-	source := wire.BookScript.Source
+	source := wire.BookScript.Source()
 	for old, new := range map[string]string{
 		"if not t or s.shadow or":                                  "if true or",
 		"if want.horizon > 0 and #list == 1 and #claims == 0 then": "if false then",
@@ -75,8 +75,8 @@ func TestP1_SweepIsOnlyFaster(t *testing.T) {
 // that the first one found.
 func TestP5_EqualCallersAsOneByOne(t *testing.T) {
 	const runs = "if s.fits == 1 or"
-	require.Equal(t, 1, strings.Count(wire.BookScript.Source, runs), "premise: the line is there")
-	script := wire.FromSource(strings.Replace(wire.BookScript.Source, runs, "if true or", 1))
+	require.Equal(t, 1, strings.Count(wire.BookScript.Source(), runs), "premise: the line is there")
+	script := wire.FromSource(strings.Replace(wire.BookScript.Source(), runs, "if true or", 1))
 	client := redistest.Single(t).Client(t)
 	inSeeds(t, 1_000, 100, append(seeds(10), 147, 174), func(t *testing.T, seed uint64) {
 		if seed == 780 {
@@ -154,8 +154,8 @@ func startsOf(answer []float64, callers int) (all []float64) {
 func TestP1_TextOfEntriesIsKept(t *testing.T) {
 	soak.WithoutRace(t)
 	const kept = "r.kept, r.raw = F, L, N, k - 1, raw"
-	require.Equal(t, 1, strings.Count(wire.BookScript.Source, kept), "premise: the line is there")
-	anew := wire.FromSource(strings.Replace(wire.BookScript.Source, kept, "r.kept, r.raw = F, L, N, 0, ''", 1))
+	require.Equal(t, 1, strings.Count(wire.BookScript.Source(), kept), "premise: the line is there")
+	anew := wire.FromSource(strings.Replace(wire.BookScript.Source(), kept, "r.kept, r.raw = F, L, N, 0, ''", 1))
 	client := redistest.Single(t).Client(t)
 	inSeeds(t, 3_000, 500, seeds(60), func(t *testing.T, seed uint64) {
 		r := rand.New(rand.NewPCG(seed, 8))
@@ -244,9 +244,9 @@ func play(t *testing.T, client *redis.Client, s wire.Script, c wire.Call, prefix
 			args[i] = prefix + fmt.Sprint(a)
 		}
 	}
-	reply, err := client.EvalSha(t.Context(), s.Hash, keys, args...).Result()
+	reply, err := client.EvalSha(t.Context(), s.Hash(), keys, args...).Result()
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		reply, err = client.Eval(t.Context(), s.Source, keys, args...).Result()
+		reply, err = client.Eval(t.Context(), s.Source(), keys, args...).Result()
 	}
 	require.NoError(t, err)
 	var answer []float64

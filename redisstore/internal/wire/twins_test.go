@@ -40,7 +40,7 @@ func TestP1_TwinsAreEqualByRows(t *testing.T) {
 func twinServer(t *testing.T, server *redistest.Server) *redis.Client {
 	client := server.Client(t)
 	for _, s := range wire.Scripts {
-		require.NoError(t, client.ScriptLoad(t.Context(), s.Source).Err())
+		require.NoError(t, client.ScriptLoad(t.Context(), s.Source()).Err())
 	}
 	return client
 }
@@ -669,7 +669,7 @@ func ask[R any](w *twins, q wire.Request[R]) (reply R, err error) {
 
 // run runs a script.
 func (w *twins) run(c wire.Call) (head wire.Head, rest wire.Frame, err error) {
-	text, err := w.client.EvalSha(w.ctx, c.Script.Hash, c.Keys, c.Args(w.now)...).Text()
+	text, err := w.client.EvalSha(w.ctx, c.Script.Hash(), c.Keys, c.Args(w.now)...).Text()
 	if err != nil {
 		return head, nil, err
 	}
