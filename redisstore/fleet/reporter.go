@@ -26,7 +26,7 @@ const DefaultInterval = 5 * time.Second
 
 const (
 	keepRecord = 10 * time.Minute // how long a record outlives the last report
-	farewell   = time.Second      // how long Close waits for Redis
+	farewell   = time.Second      // how long Close waits for Redis, a report for the ends of closings, and a failed pause to take its note back
 )
 
 //go:embed beat.lua
@@ -254,6 +254,11 @@ func (r *Reporter) held(ctx context.Context, c *store.Charge, g *store.Grant, si
 		r.uses.note(c.Budget.Key, func(b *used) { b.refused.add(time.Now()) })
 	}
 	if g.Paused {
+		// No start is possible before the end of a pause. The wait of a place in line is only an estimate.
+		if g.Ready == nil && g.Shares == 0 {
+			r.notes.compare(c, g.Wait)
+		}
+
 		// The cause is unknown here: this program met the closed budget.
 		r.uses.close(c, "", time.Now())
 		r.notes.meet(ctx, c, g.OK || g.Ready != nil)
