@@ -238,8 +238,8 @@ func (e *engine) statuses(ctx context.Context, s *policySet) (map[Budget]Status,
 }
 
 // recentCharges returns a charge of cost 1 for each known budget: the budgets of policies
-// without a Key, and the budgets that callers used last. From its first call on the engine
-// notes which budgets callers use.
+// without a Key, and the budgets that callers used last. From its first call on, and until an
+// hour after its last call, the engine notes which budgets callers use.
 func (e *engine) recentCharges(s *policySet) (charges []store.Charge) {
 	known := e.callers.RecentBudgets(func(policy string) bool { return s.byName[policy] != nil })
 	for i := range s.policies {

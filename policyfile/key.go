@@ -102,7 +102,7 @@ func (r *reader) place(p *templatePart, n *yaml.Node) (ok bool) {
 		p.value = firstSaid(p.value, other.value)
 	}
 
-	p.others = nil
+	p.others = nil // their values are in p.value now
 	return ok
 }
 

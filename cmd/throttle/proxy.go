@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/adapters/telemetry"
 	"github.com/fleetthrottle/throttle/internal/inbound"
 	"github.com/fleetthrottle/throttle/policyfile"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
@@ -383,14 +384,13 @@ func isApplied(follower *policyfile.Follower) int64 {
 	return 1
 }
 
-// news finds the events that stderr reports: closed budgets, and a store that does not answer. Events come for each
-// caller, and news once for each change. It is safe for concurrent use.
+// news finds the events that stderr reports: closed budgets, and throttle off. Events come for each caller, and news once
+// for each change. It is safe for concurrent use. A [storeNews] has the news of the store.
 type news struct {
 	now func() time.Time
 
 	mu     sync.Mutex
 	closed map[string]time.Time // reported end of the closure, by budget
-	away   bool                 // the store's outage was reported
 	offAt  time.Time            // the last request that passed because throttle was off
 }
 
@@ -420,19 +420,6 @@ func (n *news) of(e throttle.Event) string {
 		if n.offAt.Sub(before) > sameOff {
 			off := store.Off{By: e.Note.By, Reason: e.Note.Reason}
 			return fmt.Sprintf("throttle is %v: requests pass without a limit", off)
-		}
-
-	case throttle.EventStoreFailed:
-		if !n.away {
-			n.away = true
-			return "the store does not answer: " + e.Err.Error()
-		}
-
-	// After a failure a start means that the store answers again.
-	case throttle.EventStarted:
-		if n.away {
-			n.away = false
-			return "the store answers again"
 		}
 	}
 
@@ -471,4 +458,76 @@ func (n *news) closing(e throttle.Event) string {
 	}
 
 	return line + "another program was refused, or an operator paused it"
+}
+
+// A storeNews reports once that the store does not answer, and once that it answers again. The start of a request says nothing
+// about the store: the request's policies may have the scope node or be shadows, the start may have been booked before the
+// outage, or throttle may be off. So an outage is over when the store has booked a start after the last failure, and then
+// answers for all budgets that had failed. A storeNews is safe for concurrent use.
+type storeNews struct {
+	say     func(line string)
+	servers telemetry.Outages // the servers that failed: a Redis Cluster has several
+
+	mu     sync.Mutex // held while a line is written, so that the lines come in order
+	failed time.Time  // the last failure, or zero if no outage was reported
+	booked time.Time  // the last booking
+	asking bool       // an ask is under way, or comes soon
+}
+
+// fail notes a failure of the store, and reports the first of an outage. ctx is the context of the failure's event.
+func (n *storeNews) fail(ctx context.Context, err error) {
+	n.servers.Note(ctx)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	if n.failed.IsZero() {
+		n.say("the store does not answer: " + err.Error())
+	}
+	n.failed = time.Now()
+}
+
+// book notes that the store has booked a start. During an outage the servers are asked a moment later: by then the callers
+// that waited have their answers, and a store that answers only now and then has failed again.
+func (n *storeNews) book() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.failed.IsZero() {
+		return
+	}
+
+	n.booked = time.Now()
+	if !n.asking {
+		n.asking = true
+		time.AfterFunc(freshFor, n.ask)
+	}
+}
+
+// ask asks the servers that failed, and reports that the outage is over if all of them answer. A server that can be read and
+// not written would answer the question, so a failure since the last booking counts for more. If the outage is not over, the
+// next booking brings the next ask.
+func (n *storeNews) ask() {
+	answer := n.servers.Longest(context.Background()) == 0
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	n.asking = false
+	if answer && n.booked.After(n.failed) {
+		n.say("the store answers again")
+		n.failed = time.Time{}
+	}
+}
+
+// A heardStore is a store that tells a storeNews of its bookings.
+type heardStore struct {
+	throttle.Store
+	news *storeNews
+}
+
+// Book implements [throttle.Store]. Starts under policies of the scope node alone are booked in memory.
+func (s heardStore) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
+	g, err := s.Store.Book(ctx, b)
+	if err == nil && g.OK && slices.ContainsFunc(b.Charges, func(c store.Charge) bool { return !c.Node }) {
+		s.news.book()
+	}
+	return g, err
 }

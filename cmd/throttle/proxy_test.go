@@ -14,15 +14,19 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
+	absence "github.com/fleetthrottle/throttle/internal/outage"
+	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/servers/proxy"
 	"github.com/fleetthrottle/throttle/store"
 )
@@ -378,11 +382,6 @@ func TestNews(t *testing.T) {
 	byHand.Budget, byHand.Note = "other/cd34", store.PauseNote{}
 	require.Equal(t, "other/cd34 is closed for 1h0m0s: another program was refused, or an operator paused it", n.of(byHand))
 
-	require.Equal(t, "the store does not answer: refused connection", n.of(event(throttle.EventStoreFailed, 0)))
-	require.Empty(t, n.of(event(throttle.EventStoreFailed, time.Second)))
-	require.Equal(t, "the store answers again", n.of(event(throttle.EventStarted, 0)))
-	require.Empty(t, n.of(event(throttle.EventStarted, 0)))
-
 	off := event(throttle.EventOff, 0)
 	off.Note = store.PauseNote{By: "anna@desk", Reason: "the limits are wrong"}
 	require.Equal(t, `throttle is off by anna@desk: "the limits are wrong": requests pass without a limit`, n.of(off))
@@ -417,4 +416,231 @@ func TestProxyTellsOfABan(t *testing.T) {
 	s := startProxy(t, newFile(t, host, "100/h"))
 	require.Equal(t, http.StatusTooManyRequests, s.get(host+"/"))
 	require.Contains(t, s.line(" is closed for "), "the upstream refused a request")
+}
+
+// An unsteadyStore is a store in memory that loses budgets for a while, as a Redis does that has stopped: whoever books waits.
+type unsteadyStore struct {
+	throttle.Store
+
+	mu     sync.Mutex
+	groups map[string]string // of the budgets that were booked, by policy
+	lost   map[string]bool   // groups whose budgets are lost
+	reads  bool              // lost budgets can be read
+}
+
+// lose loses the budgets of policies, which were booked before. With reads they can still be read.
+func (s *unsteadyStore) lose(reads bool, policies ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lost, s.reads = make(map[string]bool), reads
+	for _, p := range policies {
+		s.lost[s.groups[p]] = true
+	}
+}
+
+func (s *unsteadyStore) isLost(b throttle.Budget, reads bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b.Policy != "" {
+		s.groups[b.Policy] = b.Group
+	}
+	return s.lost[b.Group] && !(reads && s.reads)
+}
+
+// await waits until a budget is there, for maxWait at the most.
+func (s *unsteadyStore) await(ctx context.Context, b throttle.Budget, reads bool, maxWait time.Duration) error {
+	if maxWait != store.AnyWait {
+		bounded, stop := context.WithTimeout(ctx, maxWait)
+		defer stop()
+		ctx = bounded
+	}
+
+	away := errors.New("refused connection")
+	for told := false; s.isLost(b, reads); told = true {
+		if o := absence.From(ctx); o != nil && !told {
+			o.StoreAway(away)
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(away, ctx.Err())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+func (s *unsteadyStore) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
+	for _, c := range b.Charges {
+		if c.Node {
+			continue
+		}
+		if err := s.await(ctx, c.Budget, false, b.MaxWait); err != nil {
+			return store.Grant{}, err
+		}
+	}
+	return s.Store.Book(ctx, b)
+}
+
+func (s *unsteadyStore) Status(ctx context.Context, c store.Charge) (throttle.Status, error) {
+	if err := s.await(ctx, c.Budget, true, store.AnyWait); err != nil {
+		return throttle.Status{}, err
+	}
+	return s.Store.Status(ctx, c)
+}
+
+func (s *unsteadyStore) Traits() store.Traits { return store.Traits{} }
+
+// An outagePlay is a sidecar whose store is away for a while.
+type outagePlay struct {
+	*testing.T
+	store     *unsteadyStore
+	off       *store.Switch
+	transport *throttle.Transport
+}
+
+// send sends a request under a policy, and returns its error. The request waits for 10 seconds at the most.
+func (p *outagePlay) send(policy string) error {
+	ctx := throttle.WithMaxWait(p.Context(), 10*time.Second)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+policy+".com/", nil)
+	require.NoError(p, err)
+	_, err = p.transport.RoundTrip(req)
+	return err
+}
+
+// starts sends requests that start, with enough time between them for any news.
+func (p *outagePlay) starts(policies ...string) {
+	for _, policy := range policies {
+		require.NoError(p, p.send(policy), policy)
+		time.Sleep(3 * time.Second)
+	}
+}
+
+// fails sends a request that waits for the store in vain.
+func (p *outagePlay) fails(policy string) {
+	require.ErrorAs(p, p.send(policy), new(*throttle.StoreError))
+}
+
+// TestNewsOfAnOutage: stderr tells once that the store does not answer, and once that it answers again, whatever starts
+// meanwhile.
+func TestNewsOfAnOutage(t *testing.T) {
+	scenes := map[string]func(*outagePlay){
+		"a row of the scope node": func(p *outagePlay) {
+			p.store.lose(false, "shared", "other", "shadow", "slow")
+			p.fails("shared")
+			p.starts("own")
+			p.fails("shared")
+			p.starts("own")
+		},
+		"shadows": func(p *outagePlay) {
+			p.store.lose(false, "shared", "other", "shadow", "slow")
+			p.starts("shadow", "shadow", "shadow")
+		},
+		"a start that was booked before": func(p *outagePlay) {
+			booked, failed := make(chan error, 1), make(chan error, 1)
+			p.starts("slow")
+			require.NoError(p, p.send("slow"))
+			go func() { booked <- p.send("slow") }()
+			time.Sleep(50 * time.Millisecond)
+			p.store.lose(false, "shared", "other", "shadow", "slow")
+			go func() { failed <- p.send("shared") }()
+			require.NoError(p, <-booked)
+			require.Error(p, <-failed)
+			p.fails("shared")
+		},
+		"throttle is off": func(p *outagePlay) {
+			p.store.lose(false, "shared", "other", "shadow", "slow")
+			p.fails("shared")
+			p.off.TurnOff(store.Off{By: "anna"})
+			p.starts("shared")
+			p.off.TurnOn()
+			p.fails("shared")
+		},
+		"another server of the cluster": func(p *outagePlay) {
+			p.store.lose(false, "shared")
+			p.fails("shared")
+			p.starts("other", "other")
+			p.fails("shared")
+			p.starts("other", "other")
+		},
+		"a store that can be read and not written": func(p *outagePlay) {
+			p.store.lose(true, "shared", "other", "shadow", "slow")
+			p.fails("shared")
+			p.starts("shadow", "own", "shadow")
+			p.fails("shared")
+			p.starts("own", "own")
+		},
+	}
+
+	for name, scene := range scenes {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { playOutage(t, scene) }) })
+	}
+}
+
+// playOutage has requests start, and then a scene whose store is lost. Once the store is back, requests start again.
+func playOutage(t *testing.T, scene func(*outagePlay)) {
+	_, server := newProxyWith()
+	out := new(strings.Builder)
+	server.talk = out
+	p := &outagePlay{T: t, store: &unsteadyStore{Store: memstore.New(), groups: make(map[string]string)}, off: new(store.Switch)}
+	transport, _, err := server.enforce(store.WithSwitch(p.store, p.off), answers{})
+	require.NoError(t, err)
+	p.transport = transport
+	require.NoError(t, transport.SetPolicies([]throttle.Policy{
+		{Name: "shared", Match: "shared.com/", Limit: throttle.PerSecond(100)},
+		{Name: "other", Match: "other.com/", Limit: throttle.PerSecond(100)},
+		{Name: "slow", Match: "slow.com/", Limit: throttle.SlidingWindow(1, 100*time.Millisecond)},
+		{Name: "shadow", Match: "shadow.com/", Limit: throttle.PerSecond(100), Shadow: true},
+		{Name: "own", Match: "own.com/", Limit: throttle.PerSecond(100), Scope: throttle.ScopeNode},
+	}))
+
+	p.starts("shared", "other", "slow", "shadow", "own")
+	require.Empty(t, out.String())
+	scene(p)
+	p.store.lose(false)
+	server.say("the store is back")
+	p.starts("shared", "other", "slow", "shadow", "own", "shared")
+
+	var told []string
+	for line := range strings.Lines(out.String()) {
+		if strings.Contains(line, "the store") {
+			told = append(told, line)
+		}
+	}
+	require.Equal(t, []string{
+		"throttle: the store does not answer: throttle: the store could not be asked: refused connection\n",
+		"throttle: the store is back\n",
+		"throttle: the store answers again\n",
+	}, told)
+}
+
+// TestProxyTellsOfAnOutage: a Redis that is stopped, and started again, is told of twice, though meanwhile requests start that
+// do not need Redis.
+func TestProxyTellsOfAnOutage(t *testing.T) {
+	t.Parallel()
+	server, host := redistest.Single(t), newUpstream(t, func(http.ResponseWriter, *http.Request) {})
+	file := filepath.Join(t.TempDir(), "policies.yaml")
+	text := "version: 1\npolicies:\n" +
+		"  - {name: shared, match: \"HOST/shared\", limit: 100/s}\n" +
+		"  - {name: own, match: \"HOST/own\", limit: 100/s, scope: node}\n" +
+		"  - {name: shadow, match: \"HOST/shadow\", limit: 100/s, shadow: true}\n"
+	require.NoError(t, os.WriteFile(file, []byte(strings.ReplaceAll(text, "HOST", host)), 0o600))
+
+	s := startProxy(t, file, "--redis="+server.URL(), "--max-wait", "1s")
+	require.Equal(t, http.StatusOK, s.get(host+"/shared"))
+	server.Kill()
+	for range 2 {
+		require.Equal(t, http.StatusServiceUnavailable, s.get(host+"/shared"))
+		require.Equal(t, http.StatusOK, s.get(host+"/own"))
+		require.Equal(t, http.StatusOK, s.get(host+"/shadow"))
+	}
+
+	server.Restart()
+	require.Contains(t, s.line("the store "), "the store does not answer: ")
+	require.Eventually(t, func() bool { return s.get(host+"/shared") == http.StatusOK }, time.Minute, 10*time.Millisecond)
+	require.Contains(t, s.line("the store "), "the store answers again")
+	require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
+	rest, err := io.ReadAll(s.talk)
+	require.NoError(t, err)
+	require.NotContains(t, string(rest), "the store")
+	require.NoError(t, s.cmd.Wait())
 }

@@ -213,7 +213,7 @@ func withExitCode(err error) error {
 	switch {
 	case err == nil || errors.As(err, &known):
 		return err
-	case fleet.Denied(err):
+	case fleet.Denied(err): // before *fleet.Error, which such an error is, too
 		return &exit{exitDenied, err}
 	case errors.As(err, new(*fleet.LongerError)), errors.As(err, new(*fleet.NotPausedError)),
 		errors.As(err, new(*fleet.UncountedError)), errors.As(err, new(*fleet.ConflictError)):

@@ -56,6 +56,7 @@ type sidecar struct {
 	metrics *promthrottle.Metrics
 	once    firsts // lines of sayOnce
 	news    news
+	ofStore storeNews
 	mu      sync.Mutex // guards talk
 	talk    io.Writer
 }
@@ -63,7 +64,7 @@ type sidecar struct {
 // complete adds the common flags to a command, and has it check all flags and serve. Fields that are set already are
 // defaults.
 func (s *sidecar) complete(c *cobra.Command, check func(path string) error, follow follow) {
-	s.metrics, s.news.now = promthrottle.New(), time.Now
+	s.metrics, s.news.now, s.ofStore.say = promthrottle.New(), time.Now, s.say
 	c.Args = argumentCount(0, 1)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		s.talk = c.ErrOrStderr()
@@ -202,6 +203,7 @@ func (s *sidecar) open() (store throttle.Store, reporter *fleet.Reporter, closeS
 
 // enforce returns a transport with a base, and limiters, whose events the metrics, stderr and the observers get.
 func (s *sidecar) enforce(store throttle.Store, base http.RoundTripper, observers ...func(context.Context, throttle.Event)) (*throttle.Transport, *throttle.Limiters, error) {
+	store = heardStore{store, &s.ofStore}
 	observe := throttle.Observers(append(observers, s.metrics.Observe, s.observe)...)
 	transport, err := throttle.New(throttle.Config{Store: store, Base: base, Observe: observe})
 	if err != nil {
@@ -307,12 +309,14 @@ func (s *sidecar) report(state policyfile.State) {
 }
 
 // observe prints events that an operator must know: limits that are not kept, and programs that stand still.
-func (s *sidecar) observe(_ context.Context, e throttle.Event) {
+func (s *sidecar) observe(ctx context.Context, e throttle.Event) {
 	if line := s.news.of(e); line != "" {
 		s.say(line)
 	}
 
 	switch e.Kind {
+	case throttle.EventStoreFailed:
+		s.ofStore.fail(ctx, e.Err)
 	case throttle.EventIllegible, throttle.EventFunctionFailed:
 		s.say(e.Err.Error())
 	case throttle.EventUnmatched:

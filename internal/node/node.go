@@ -488,7 +488,7 @@ func (w *watching) Stop() {
 const Often = 250 * time.Millisecond
 
 // Poll calls wake(false) again and again until stop is called. next returns how long after one call the next call follows. The argument false says that no
-// other node has told this node of news: wake looks by itself.
+// other node has told this node of news: wake looks by itself. stop waits for a call of wake that is under way, so wake must not call stop.
 func Poll(wake func(told bool), next func() time.Duration) (stop func()) {
 	// The lock is held during wake: after stop has returned, wake is not called any more.
 	var mu sync.Mutex

@@ -268,7 +268,7 @@ type taken struct {
 // firstBytesTime is how long a tunnel may stay silent at first.
 const firstBytesTime = 10 * time.Second
 
-// take hijacks the connection of a CONNECT and answers 200.
+// take hijacks the connection of a CONNECT and answers 200. A later write may take as long as within, see taken.
 func take(w http.ResponseWriter, within time.Duration) (*taken, error) {
 	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -281,7 +281,7 @@ func take(w http.ResponseWriter, within time.Duration) (*taken, error) {
 	t := &taken{Conn: conn, from: from, closed: make(chan struct{}), within: within}
 	t.noteUse()
 
-	// Remove the server's deadlines, but bound the write of the first bytes.
+	// Remove the server's deadlines, but bound the write of the first bytes until speaksTLS removes all deadlines.
 	_ = conn.SetDeadline(time.Time{})
 	_ = conn.SetWriteDeadline(time.Now().Add(firstBytesTime))
 

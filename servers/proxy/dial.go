@@ -584,10 +584,10 @@ func (l *links) rewriteList(list string, to *route) string {
 
 // rewriteLink returns a link for the caller of a route. A link that is a path from the root of the API gets the root of the
 // caller's paths. Further relative links stay unless they lead above the root, where the caller's path would reach a different
-// API. rewriteLink calls outside for a link that bypasses the proxy, and returns the link as a browser reads it.
-func (l *links) rewriteLink(link string, to *route) string {
+// API. rewriteLink calls outside for a link that bypasses the proxy, and leaves the link as it is.
+func (l *links) rewriteLink(given string, to *route) string {
 	// Clients that parse URLs like browsers drop tabs and read a backslash as a slash.
-	link = strings.ReplaceAll(link, "\t", "")
+	link := strings.ReplaceAll(given, "\t", "")
 	end := endOf(link, "?#")
 	link = strings.ReplaceAll(link[:end], `\`, "/") + link[end:]
 
@@ -608,7 +608,7 @@ func (l *links) rewriteLink(link string, to *route) string {
 	}
 
 	l.outside(host[strings.LastIndexByte(host, '@')+1:])
-	return link
+	return given
 }
 
 // originFor returns the caller's address of a host, which is without the default port. ok is false for a host

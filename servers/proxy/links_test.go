@@ -71,6 +71,7 @@ func TestLinks(t *testing.T) {
 		{"https://a.wide.example.com/x", [4]string{"http://127.0.0.1:7070/-/a.wide.example.com/x"}},
 		{"https://a.wide.example.com/../x?..#/..", [4]string{"http://127.0.0.1:7070/-/a.wide.example.com/x?..#/.."}},
 		{"https://else.example.com/x", [4]string{}},
+		{"https://else.example.com/a\\b", [4]string{}},
 		{"https://odd.example.com/x", [4]string{}},
 		{"https://u:p@api.example.com/x", [4]string{}},
 		{"https://api.example.com:22/x", [4]string{}},

@@ -416,12 +416,12 @@ func (d *reader) truth(to *bool) field {
 	}
 }
 
-// number returns a field with an integer of at least least.
+// number returns a field with an integer of at least least, which fits into 32 bits.
 func (d *reader) number(to *int, least int) field {
 	return func(raw json.RawMessage, at string) {
 		var n int32
 		if json.Unmarshal(raw, &n) != nil || int(n) < least {
-			d.mistake(at, fmt.Sprintf("is not an integer of %d or more", least))
+			d.mistake(at, fmt.Sprintf("is not an integer from %d to %d", least, math.MaxInt32))
 		}
 		*to = int(n)
 	}

@@ -671,8 +671,8 @@ func TestMistakes(t *testing.T) {
 			`{"demands": [], "Wait": 1}`:       "#/demands has 0 elements: use 1 to 32 | #/Wait is not known",
 			`{"demands": {}, "demands": []}`:   "#/demands is not a list | #/demands is there twice",
 			`{"demands": [null], "wait": "1"}`: "#/demands/0 is not an object | #/wait is not a number of seconds from 0 to 86400",
-			`{"demands": [{"policy": "` + secret + `", "cost": 0}, {"policy": 1, "free": 1}, {"policy": "p", "cost": 1.5, "key": 7}, {"policy": "p", "cost": 1, "free": true}, {}], "priority": "` + secret + `", "lifetime": -1, "a/b~c d": null, "wait": null}`: "#/demands/0/policy is no policy here | #/demands/0/cost is not an integer of 1 or more | #/demands/1/policy is no policy here | #/demands/1/free is not true or false | " +
-				"#/demands/2/cost is not an integer of 1 or more | #/demands/2/key is not a string | #/demands/3/cost is set for free work: leave one out | #/demands/4/policy is missing | " +
+			`{"demands": [{"policy": "` + secret + `", "cost": 0}, {"policy": 1, "free": 1}, {"policy": "p", "cost": 1.5, "key": 7}, {"policy": "p", "cost": 1, "free": true}, {}], "priority": "` + secret + `", "lifetime": -1, "a/b~c d": null, "wait": null}`: "#/demands/0/policy is no policy here | #/demands/0/cost is not an integer from 1 to 2147483647 | #/demands/1/policy is no policy here | #/demands/1/free is not true or false | " +
+				"#/demands/2/cost is not an integer from 1 to 2147483647 | #/demands/2/key is not a string | #/demands/3/cost is set for free work: leave one out | #/demands/4/policy is missing | " +
 				"#/priority is not low, normal or high | #/lifetime is not a number of seconds from 0.001 to 3600 | #/a~1b~0c%20d is not known | #/wait is null: leave it out",
 			`{"demands": [` + strings.Repeat(`{"policy": "p"},`, 32) + `{"policy": "p"}]}`: "#/demands has 33 elements: use 1 to 32",
 		} {

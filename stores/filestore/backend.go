@@ -151,7 +151,7 @@ func (b *backend) lock(g *generation) (locked bool, err error) {
 
 	// The file grows, so nobody stands still. The lock that was not granted is still asked for on the open file: open
 	// the file anew for the next try.
-	return false, b.reopen(g)
+	return false, b.reopen()
 }
 
 // current returns the generation that is open, and opens the last one if none is.
@@ -167,7 +167,7 @@ func (b *backend) openIfNone() error {
 	if b.gen != nil {
 		return nil
 	}
-	return b.open(0)
+	return b.open()
 }
 
 // catchUp applies the steps of other processes. It returns true if the generation was ended and

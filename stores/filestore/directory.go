@@ -74,7 +74,7 @@ func (d *directory) advance(g *generation) error {
 	if err := d.endGeneration(g); err != nil {
 		return err
 	}
-	return d.open(g.number())
+	return d.open()
 }
 
 // find opens the last generation in the directory, because this generation's file is lost. Without any generation it writes a new one.
@@ -89,7 +89,7 @@ func (d *directory) find(g *generation) error {
 
 	d.heard.Lost = true // a program may have begun anew
 	known := d.rows.Table
-	if err := d.open(g.number()); err != nil {
+	if err := d.open(); err != nil {
 		return err
 	}
 	if d.rows.IsBefore(&known) {
@@ -157,18 +157,17 @@ func (d *directory) succeed(g *generation) error {
 	})
 }
 
-// reopen opens a generation's file anew, or a later generation. News may have been lost meanwhile.
-func (d *directory) reopen(g *generation) error {
+// reopen opens the generation's file anew, or a later generation. News may have been lost meanwhile.
+func (d *directory) reopen() error {
 	d.gen, d.heard.Lost = nil, true
-	return d.open(g.number() - 1)
+	return d.open()
 }
 
 // maxOpen is how often a process looks for the last generation, which may be removed each time before the process has opened it.
 const maxOpen = 1000
 
-// open opens the last generation and takes it into use. It has a higher number than after, unless the files were removed and a process has begun
-// anew. Without any generation open writes one.
-func (d *directory) open(after int64) error {
+// open opens the last generation and takes it into use. Without any generation open writes one.
+func (d *directory) open() error {
 	if err := d.folder.reopen(); err != nil {
 		return err
 	}
@@ -180,19 +179,15 @@ func (d *directory) open(after int64) error {
 			return err
 		}
 
-		switch {
-		case last == 0: // this process is the first, or the files were removed
+		// This process is the first, or the files were removed.
+		if last == 0 {
 			if d.gen == nil {
 				d.rows.clear()
 			}
 			if err := d.succeed(d.gen); err != nil {
 				return err
 			}
-
 			continue
-
-		case last <= after:
-			after = 0 // the files were removed, and a process has begun anew
 		}
 
 		g, err := openGeneration(d.folder, last)
@@ -216,8 +211,6 @@ func (d *directory) open(after int64) error {
 		if done, err := d.load(g); done || err != nil {
 			return err
 		}
-
-		after = last
 	}
 
 	return fmt.Errorf("%s: its files are removed again and again", d.folder.path)

@@ -59,8 +59,6 @@ func (p *play) checkFirst(m *move, first ticket, want answer) {
 			p.errorf("booked at %v: a wait of %v, want at most %v", p.now(), g.Wait, want.high)
 		}
 
-	case "start":
-		p.checkTime(k, g, want.bounds)
 	default:
 		p.checkAnswer(m, k, g, want)
 	}

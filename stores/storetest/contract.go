@@ -178,7 +178,7 @@ func (b *bench) now() time.Duration { return time.Since(b.zero) }
 // at moves the clock to the given time.
 func (b *bench) at(t time.Duration) { time.Sleep(t - b.now()) }
 
-// book asks the store and fails the check on an error.
+// book asks the store, and returns the booking, with Charges of its own, and the answer. It fails the check on an error.
 func (b *bench) book(k store.Booking) (store.Booking, store.Grant) {
 	b.Helper()
 	k.Charges = slices.Clone(k.Charges)

@@ -144,7 +144,6 @@ func (q *perfectQueue) serve(now time.Duration) (next time.Duration) {
 	held := make(map[[16]byte]bool) // budgets for which a visit waits
 	for _, i := range slices.Clone(q.waits) {
 		k := q.plan.visits[i].booking
-		k.NotBefore = 0
 		if slices.ContainsFunc(k.Charges, func(c store.Charge) bool { return held[c.Budget.Key] }) {
 			continue // an earlier visit waits for one of its budgets
 		}

@@ -187,8 +187,8 @@ func (w *world) step() {
 
 // change gives the budget a new limit, and books under it. Three things a store need not know: the cost that
 // happened before the budget was idle for a whole window, since idle budgets are
-// forgotten; penalties after which nothing is slow any more; and, for a pace or a
-// bucket, the cost of starts under a former limit.
+// forgotten; penalties after which nothing is slow any more; and, for a leaky bucket or a
+// token bucket, the cost of starts under a former limit.
 func (w *world) change(c *store.Charge) {
 	stays := w.truth.stays[c.Budget.Key]
 	slices.SortFunc(stays, func(a, b stay) int { return cmp.Compare(a.at, b.at) })

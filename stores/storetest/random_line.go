@@ -121,10 +121,7 @@ func (r *lineRun) failIfWaiting(end time.Duration) {
 // visits lets the visitor of a visit come, leave in time, and settle its cost.
 func (r *lineRun) visits(v visit) *visitor {
 	r.Helper()
-	w := r.comes(v.booking)
-	if v.maxWait > 0 {
-		time.AfterFunc(v.maxWait, func() { close(w.left) })
-	}
+	var begins func(*visitor)
 
 	// The cost of the first charge turns out to be different, a while after the start.
 	if v.settled >= 0 {
@@ -133,8 +130,7 @@ func (r *lineRun) visits(v visit) *visitor {
 			costs = append(costs, c.Cost)
 		}
 
-		w.mu.Lock()
-		w.begins = func() {
+		begins = func(w *visitor) {
 			known, stop := bubble.After(v.delay)
 			defer stop()
 
@@ -144,8 +140,11 @@ func (r *lineRun) visits(v visit) *visitor {
 			case <-w.b.Context().Done():
 			}
 		}
+	}
 
-		w.mu.Unlock()
+	w := r.comesAnd(v.booking, begins)
+	if v.maxWait > 0 {
+		time.AfterFunc(v.maxWait, func() { close(w.left) })
 	}
 
 	return w

@@ -43,6 +43,13 @@ type visitor struct {
 // when it returns.
 func (b *bench) comes(k store.Booking) *visitor {
 	b.Helper()
+	return b.comesAnd(k, nil)
+}
+
+// comesAnd is comes with a function that is called when the visitor has begun, or nil. The visitor may begin before
+// comesAnd returns.
+func (b *bench) comesAnd(k store.Booking, begins func(*visitor)) *visitor {
+	b.Helper()
 	if k.Horizon == 0 {
 		k.Horizon = horizon
 	}
@@ -50,6 +57,10 @@ func (b *bench) comes(k store.Booking) *visitor {
 	v := &visitor{b: b, booking: k, start: never, left: make(chan struct{}), changed: make(chan []store.Charge)}
 	v.book()
 	v.first, v.stood = v.grant, v.since
+	if begins != nil {
+		v.begins = func() { begins(v) }
+	}
+
 	go v.run()
 	return v
 }
@@ -76,7 +87,8 @@ func (v *visitor) book() {
 		v.grant, v.over = store.Grant{}, true
 
 	case g.Ready != nil && g.Wait <= 0 && g.Handle == store.Handle{}:
-		// A caller that can wait no longer would get a place, and ask again and again.
+		// A place in the line for a start, which has no Handle, has a wait of more than 0. With 0 a caller whose MaxWait is
+		// over would get a place in place of a refusal, and ask again and again.
 		v.b.errorf("at %v a caller that waits in line is told to wait %v", v.b.now(), g.Wait)
 	case !g.OK && g.Ready == nil:
 		v.over, v.refused = true, true

@@ -70,7 +70,7 @@ func luaFunctions(tokens []luaToken) (all []luaFunction) {
 // A span is a part of a text.
 type span struct{ from, to int }
 
-// luaFind returns where some words stand in the function, or outside of all functions.
+// luaFind returns where some words stand in the function, or outside of all functions that have a name.
 func luaFind(text, function, words string) (found []span) {
 	tokens, wanted := luaTokens(text), luaTokens(words)
 	functions := luaFunctions(tokens)

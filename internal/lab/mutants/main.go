@@ -24,7 +24,7 @@ func main() {
 func program(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	run := flags.String("run", "", "only those whose promise and name match, as in 'P11 lease-ends'")
-	only := flags.Bool("list", false, "name them and do nothing")
+	listOnly := flags.Bool("list", false, "name them and do nothing")
 	write := flags.Bool("write", false, "keep the verdicts in "+recordFile)
 	printTable := flags.Bool("table", false, "print the verdict on each mutation, by promise, in Markdown")
 	unrun := flags.Bool("unrun", false, "only those that were not run as they are now")
@@ -69,7 +69,7 @@ func program(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 
-	if *only {
+	if *listOnly {
 		for _, m := range chosen {
 			fmt.Fprintf(out, "%-4s %-28s %s: %s\n", m.promise, m.name, m.place(), m.what)
 		}

@@ -59,7 +59,7 @@ func inBubble(t *testing.T, what string, f func() error) {
 	}
 }
 
-// figures sum up a record. Counts are for each start, or for each second.
+// figures sum up a record. Counts are for each start, or for each second, except in load.
 type figures struct {
 	Starts    float64 // in a second, of each upstream
 	Used      float64 // of the starts that the limit and its jitter allow
@@ -69,7 +69,7 @@ type figures struct {
 	P50, P99  time.Duration
 	Longest   time.Duration
 	Jain      float64       // between callers in a closed loop
-	load      redissim.Load // of all servers, in a second and for each upstream
+	load      redissim.Load // of all servers and upstreams together, while they were measured
 }
 
 // jitter is how much longer a window is by default, so that starts may be late by as much.

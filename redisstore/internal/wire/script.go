@@ -145,11 +145,11 @@ func partsOf(file, text string) (all []part) {
 
 // source joins some parts of the files of lua/.
 func source(names ...string) string {
-	var s strings.Builder
+	var parts []string
 	for _, name := range names {
-		s.WriteString(sources()[name])
+		parts = append(parts, sources()[name])
 	}
-	return s.String()
+	return strings.Join(parts, "")
 }
 
 // FromSource returns the script with that text.

@@ -164,7 +164,7 @@ local function sliding(s, t)
       end
     end
 
-    -- The next run begins behind entry i.
+    -- The next run begins behind entry i. An empty run also ends there.
     if j > i then
       sum = sum - N[i]
     else
