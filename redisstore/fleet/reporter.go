@@ -325,8 +325,8 @@ func (r *Reporter) Settle(ctx context.Context, b *store.Booking, g store.Grant, 
 // PauseNote implements [store.Store].
 func (r *Reporter) PauseNote(b store.Budget) store.PauseNote { return r.notes.of(b.Key) }
 
-// run reports until ctx ends: a whole report with each tick, and an extra report when notes are wanted, when this
-// program has closed or opened a budget, or when throttle was turned off or on. Finally it removes the program from the fleet.
+// run reports until ctx ends: a whole report at first and with each tick, and an extra report when notes are wanted, when this program
+// has closed or opened a budget, after ReportSoon, or when throttle was turned off or on. Finally it removes the program from the fleet.
 func (r *Reporter) run(ctx context.Context) {
 	defer close(r.done)
 	ticker, looks := time.NewTicker(r.every), time.NewTicker(min(r.every, lookEvery))
