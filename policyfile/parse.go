@@ -195,7 +195,7 @@ type reader struct {
 	errs  Errors
 	noted map[mistake]bool
 
-	wildcards []wildcard // that keys have named since the row began
+	wildcards []wildcard // that keys, shares, costs and weights have named since the row or the preset began
 	routes    *routes    // of the row, or nil outside of rows
 	sifted    int        // how many parts around this one look at some answers only
 

@@ -92,8 +92,8 @@ var policy = record[row]{name: "a policy", fields: []field[row]{
 	return r.setRoutes(p)
 }}
 
-// reader returns the reader of the row's answers: penalty, acted, quota and settle together, or nil
-// if the row has none of them.
+// reader returns the reader of the row's answers: penalty, acted, quota, settle and the limit that answers tell, together, or
+// nil if the row has none of them.
 func (p *row) reader() feedback.Reader {
 	// acted changes only refusals, so it needs a reader of refusals.
 	refused := p.penalty

@@ -15,7 +15,8 @@ import (
 // Warnings returns likely oversights in the file's own rows. Each is allowed, and is no mistake.
 //
 //   - Rows that match the same requests and read refusals by default, if it is unclear which of them a 429 is about.
-//   - A key with {path} beside a match whose path has a wildcard, or a test whose path has an id: each path has a budget of its own.
+//   - A key or a share with {path} beside a match whose path has a wildcard, or a test whose path has an id: each path has a budget,
+//     or a share, of its own.
 func (f *File) Warnings() Errors {
 	w := warner{file: f, reader: newReader(f.name, f.text)}
 	w.warnOfRefusals()
@@ -93,8 +94,8 @@ var idInPath = regexp.MustCompile(`/([0-9]+|[0-9a-fA-F-]{16,}|[A-Za-z_-]*[0-9]{3
 func (w *warner) warnOfPaths() {
 	for i := range w.file.rows {
 		p := &w.file.rows[i]
-		for field, kind := range map[string]string{"key": "budget", "share": "share"} {
-			if !rawPath.MatchString(written(field, "")(p)) {
+		for _, is := range []struct{ field, kind string }{{"key", "budget"}, {"share", "share"}} {
+			if !rawPath.MatchString(written(is.field, "")(p)) {
 				continue
 			}
 
@@ -106,7 +107,7 @@ func (w *warner) warnOfPaths() {
 			}
 
 			if path != "" {
-				w.warn(p, "policy %q: %s has a %s for each path such as %s: write {route}, with routes: [%q], for one of all", clip(p.Name), field, kind, clip(path), route(path))
+				w.warn(p, "policy %q: %s has a %s for each path such as %s: write {route}, with routes: [%q], for one of all", clip(p.Name), is.field, is.kind, clip(path), route(path))
 			}
 		}
 	}
@@ -137,8 +138,8 @@ func route(path string) string {
 	return strings.ReplaceAll(path, "{id1}", "{id}")
 }
 
-// sharedRequests returns the file's own rows that match one request, for each request that the file
-// mentions. It leaves out rows for which isMeant is false, single rows, and subsets of a longer
+// sharedRequests returns the file's own rows that match one request, for a request of the match of each
+// row. It leaves out rows for which isMeant is false, single rows, and subsets of a longer
 // result.
 func (w *warner) sharedRequests(isMeant func(*row) bool) (all [][]*row) {
 	var rows []*row

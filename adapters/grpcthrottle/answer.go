@@ -64,7 +64,7 @@ const (
 // answer of the server.
 func (i *Interceptors) learn(ctx context.Context, permit *throttle.Permit, err error) error {
 	s, ok := status.FromError(err)
-	if err == nil || !ok || errors.Is(err, throttle.ErrLimited) {
+	if err == nil || !ok || errors.Is(err, throttle.ErrLimited) || errors.As(err, new(*Error)) {
 		return err
 	}
 

@@ -225,6 +225,26 @@ func TestErrorsAreStatuses(t *testing.T) {
 	})
 }
 
+// TestAnInnerInterceptor: an error of throttle is no answer of the server, whatever Options.Answer would make of its status.
+func TestAnInnerInterceptor(t *testing.T) {
+	inner, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: brokenStore{memstore.New()}, Policies: []throttle.Policy{{Name: "inner", Match: "/", Limit: throttle.PerSecond(1)}}})
+	require.NoError(t, err)
+	for kind, call := range map[string]func(context.Context, healthpb.HealthClient) error{
+		"call":   func(ctx context.Context, h healthpb.HealthClient) error { return check(ctx, h, "") },
+		"stream": watchOnce,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &server{}
+			h, outer := serve(t, s, throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{{Name: "outer", Match: "/", Limit: throttle.PerHour(9)}}},
+				grpcthrottle.Options{Answer: answerOf(throttle.Refused(time.Minute))}, grpcthrottle.New(inner, grpcthrottle.Options{}).DialOptions()...)
+			require.ErrorIs(t, call(t.Context(), h), errDown, kind)
+			require.Zero(t, s.seen())
+			_, closed := used(t, outer, "outer", "")
+			require.Zero(t, closed, kind)
+		})
+	}
+}
+
 // TestP2_ASlowDial: a start that waited for a connection is taken anew, so that the
 // server never sees more than the limit.
 func TestP2_ASlowDial(t *testing.T) {

@@ -123,8 +123,8 @@ func (i *Interceptors) acquire(ctx context.Context, method string, cc *grpc.Clie
 }
 
 // connect waits for a connection, until the attempt fails at the latest. It returns no error,
-// because the call over the failed connection returns the error. waited reports whether the
-// connection was not there at once.
+// because the call over the failed connection returns the error. waited reports whether there was
+// anything to wait for.
 func connect(ctx context.Context, cc *grpc.ClientConn) (waited bool) {
 	for {
 		switch s := cc.GetState(); s {

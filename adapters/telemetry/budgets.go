@@ -90,8 +90,13 @@ func limitOf(st *throttle.Status) throttle.Limit {
 	return st.Limit
 }
 
-// fullness returns which part of a limit is used.
-func fullness(used int, l throttle.Limit) float64 { return float64(used) / float64(l.Capacity()) }
+// fullness returns which part of a limit is used. It is -1 for a limit without a number: every budget with one is fuller.
+func fullness(used int, l throttle.Limit) float64 {
+	if l.N() == 0 {
+		return -1
+	}
+	return float64(used) / float64(l.Capacity())
+}
 
 // add adds the state of a budget.
 func (s *Summary) add(st *throttle.Status) {

@@ -43,7 +43,7 @@ func (o *Outages) Note(ctx context.Context) {
 }
 
 // Longest asks the stores of all noted failures whether they answer now, for [AskTime] at the most,
-// and forgets the stores that do. An error counts as an answer. Longest returns the age of the
+// and forgets the stores that do. An error that a store answers with is an answer. Longest returns the age of the
 // oldest failure whose store still does not answer, or 0 if all answer.
 func (o *Outages) Longest(ctx context.Context) (longest time.Duration) {
 	o.mu.Lock()

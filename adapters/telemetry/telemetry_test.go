@@ -144,6 +144,29 @@ func TestSummaries(t *testing.T) {
 	require.Empty(t, all)
 }
 
+// TestSummaries_ToldAndUntold: a budget whose limit no answer has told yet has no number, so it hides none that has one,
+// in whatever order the two come.
+func TestSummaries_ToldAndUntold(t *testing.T) {
+	for range 50 {
+		all, err := telemetry.Summaries(t.Context(), told{})
+		require.NoError(t, err)
+		require.True(t, all["p"].Told)
+		require.Equal(t, throttle.PerSecond(9), all["p"].Limit)
+	}
+}
+
+// A told source has two budgets of a policy. Answers have told the limit of one of them.
+type told struct{}
+
+func (told) Policies() []throttle.Policy { return nil }
+
+func (told) Statuses(context.Context) (map[throttle.Budget]throttle.Status, error) {
+	return map[throttle.Budget]throttle.Status{
+		{Policy: "p", Key: [16]byte{1}}: {Limit: throttle.Told()},
+		{Policy: "p", Key: [16]byte{2}}: {Limit: throttle.Told(), Told: throttle.PerSecond(9)},
+	}, nil
+}
+
 var errBroken = errors.New("broken")
 
 // A broken source knows nothing.

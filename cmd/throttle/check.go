@@ -109,8 +109,8 @@ with 1 if there are mistakes, or if tests fail.`,
 	return c
 }
 
-// check checks one file and adds its tally and findings. Mistakes in the text are findings. It returns an error only
-// if the file cannot be read.
+// check checks one file and adds its tally and findings. Mistakes in the text and failed tests are findings. A file that
+// is no file of policies has no tally. check returns an error only if the file cannot be read.
 func (all *checkResult) check(c *cobra.Command, file string, nodes int) error {
 	f, err := loadInput(c, file)
 	if err != nil {
@@ -239,7 +239,8 @@ func advice(file string, f *policyfile.File, nodes int) (all []finding) {
 			warn(p, "a jitter of %v leaves less than two thirds of %v", p.Jitter, l)
 		}
 
-		// While Redis is away the limit is divided among the nodes, and each has less than one start.
+		// While Redis is away the limit is divided among the nodes, and each has less than one start. A leaky bucket and
+		// Concurrency are not divided, however few nodes there are.
 		divided := p.Scope == throttle.ScopeFleet && l.Kind() != store.KindLeakyBucket && l.Kind() != store.KindConcurrency
 		if n := l.N(); divided && n > 0 && nodes > n {
 			warn(p, "%d nodes cannot share %v while Redis is away: with redisstore.Share each has nothing", nodes, l)

@@ -102,7 +102,6 @@ func (l *closing) Accept() (net.Conn, error) {
 			return nil, err
 		}
 
-		// Add before comparing: several listeners share the bound.
 		open := l.open.Add(1)
 		if open <= l.most {
 			return &boundedConn{Conn: conn, of: l.bound}, nil

@@ -174,7 +174,7 @@ func (e *explanation) ask(ctx context.Context, all *fleet.Fleet) error {
 // held reports whether the request could not start at once.
 func (e *explanation) held() bool {
 	for _, x := range e.Policies {
-		if x.State != nil && !x.Shadow && x.State.status.Wait > 0 {
+		if x.State != nil && !x.Shadow && (x.State.status.Wait > 0 || waitsForSlot(&x.State.status)) {
 			return true
 		}
 	}

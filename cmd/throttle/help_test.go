@@ -499,7 +499,9 @@ func TestEnvironment(t *testing.T) {
 		{[]string{"THROTTLE_URL=http://127.0.0.1:9", "OPENAI_BASE_URL=http://127.0.0.1:9/api.deepseek.com/v1"}, []string{"OPENAI_BASE_URL=" + url + "/api.deepseek.com/v1"}, ""},
 		// In a network with a proxy.
 		{[]string{"http_proxy=http://proxy:1"}, []string{"http_proxy=http://proxy:1", "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1"}, ""},
-		{[]string{"HTTP_PROXY=http://proxy:1", "no_proxy=a"}, []string{"HTTP_PROXY=http://proxy:1", "NO_PROXY=127.0.0.1", "no_proxy=a,127.0.0.1"}, ""},
+		{[]string{"HTTP_PROXY=http://proxy:1", "no_proxy=a"}, []string{"HTTP_PROXY=http://proxy:1", "NO_PROXY=a,127.0.0.1", "no_proxy=a,127.0.0.1"}, ""},
+		{[]string{"http_proxy=http://proxy:1", "NO_PROXY=a", "no_proxy=b"}, []string{"http_proxy=http://proxy:1", "NO_PROXY=a,127.0.0.1", "no_proxy=b,127.0.0.1"}, ""},
+		{[]string{"http_proxy=http://proxy:1", "NO_PROXY=a"}, []string{"http_proxy=http://proxy:1", "NO_PROXY=a,127.0.0.1", "no_proxy=a,127.0.0.1"}, ""},
 	} {
 		want := slices.Clone(c.want)
 		for _, d := range defaults {

@@ -102,7 +102,7 @@ type switchNode struct {
 }
 
 // turn asks the question, turns the switch by does, and waits until the programs have heard it, for --wait at most. It
-// returns an error if a program has not heard it then. With --dry-run it only prints the question.
+// returns an error if a program has not heard it then. With --dry-run it only prints the state and the question.
 func (s *switcher) turn(c *cobra.Command, act, question string, does func(context.Context, *fleet.Fleet) (fleet.Switch, bool, error)) error {
 	all, closeAll, err := s.connectFleet(c.Context())
 	if err != nil {

@@ -46,7 +46,7 @@ func (e *exit) Error() string {
 
 func (e *exit) Unwrap() error { return e.err }
 
-// clean removes control characters from a text of several lines, which may repeat foreign data from Redis.
+// clean escapes control characters in a text of several lines, which may repeat foreign data from Redis.
 func clean(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -124,7 +124,7 @@ type table struct {
 }
 
 // lines returns the table with aligned columns. Widths are in terminal columns: some characters are two wide.
-// Control characters, possibly from foreign data in Redis, are escaped.
+// Control characters, possibly from foreign data in Redis, are escaped. A cell is cut at 1,000 characters.
 func (t *table) lines() []string {
 	all := append([][]string{t.titles}, t.rows...)
 	width := make([]int, len(t.titles))
@@ -186,7 +186,7 @@ func stdin(c *cobra.Command) io.Reader {
 	return read
 }
 
-// openInput opens an input file. "-" is stdin.
+// openInput opens an input file. "-" is stdin, which only one argument may name.
 func openInput(c *cobra.Command, path string) (io.ReadCloser, error) {
 	if path == "-" {
 		if n := stdinArguments(c); n > 1 {

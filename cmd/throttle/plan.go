@@ -134,7 +134,7 @@ const (
 	mostRequests = 1_000_000_000
 )
 
-// check returns all mistakes in the flags.
+// check returns the first mistake in the numbers and times of the flags.
 func (o *planOptions) check() error {
 	j := &o.job
 	switch {
@@ -417,7 +417,7 @@ type chart struct {
 	Binds  []string `json:"binds"` // a policy, or ""
 
 	title    string
-	policies []string // that limit at any time, for the legend
+	policies []string // that limit in a column, for the legend
 	rates    []float64
 	width    time.Duration
 	end      time.Duration
@@ -429,7 +429,7 @@ const (
 	chartRows    = 8
 )
 
-// newChart returns the chart of a timeline up to end. The rows of the timeline are the policies of.
+// newChart returns the chart of a timeline up to end, whose rows are the policies in of.
 func newChart(l *simulation.Timeline, end time.Duration, of []simulation.Use) chart {
 	columns := l.Columns(end, chartColumns)
 	c := chart{Width: columns.Width.Milliseconds(), width: columns.Width, end: end, Starts: []int{}, Binds: []string{}, title: "starts a second"}
@@ -474,7 +474,7 @@ func (c *chart) ceiling() float64 {
 	return 10 * ten
 }
 
-// mark returns the letter of the limiting policy of a column.
+// mark returns the letter of the limiting policy of a column, or a dot without such a policy.
 func (c *chart) mark(binds string) string {
 	if i := slices.Index(c.policies, binds); i >= 0 {
 		return string(rune('a' + i%26))
@@ -584,7 +584,7 @@ func (c *chart) drawing(title, note string) string {
 	return d.String()
 }
 
-// colour returns the class of the limiting policy.
+// colour returns the class of the limiting policy, or of none. More policies than colours share them in turn.
 func (c *chart) colour(binds string) string {
 	if i := slices.Index(c.policies, binds); i >= 0 {
 		return fmt.Sprintf("p%d", i%drawingColours)

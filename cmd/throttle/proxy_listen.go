@@ -176,7 +176,7 @@ func (b *bound) makeRoom(address net.Addr) {
 	}
 }
 
-// hostOfAddress returns the host of an address, or "" for loopback.
+// hostOfAddress returns the host of an address, or "" for loopback and for a socket.
 func hostOfAddress(a net.Addr) string {
 	at, ok := a.(*net.TCPAddr)
 	if !ok || at.IP.IsLoopback() {
@@ -275,7 +275,7 @@ func tell(conn net.Conn) {
 type boundedConn struct {
 	net.Conn
 	of    *bound
-	place *list.Element // in newcomer, or nil with a valid token; guarded by the bound's mutex
+	place *list.Element // in newcomer, or nil with a valid token or behind a closing listener; guarded by the bound's mutex
 	freed atomic.Bool
 }
 

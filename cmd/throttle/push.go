@@ -274,8 +274,8 @@ func loosening(change *pushed.Change) string {
 	return out.String()
 }
 
-// awaitNodes reads the nodes of a fleet every quarter of a second until settled reports true, or until most has passed.
-// It returns the last list of settled.
+// awaitNodes reads the nodes of a fleet every quarter of a second until settled reports true, until a reading fails, or
+// until most has passed. It returns the last list of settled.
 func awaitNodes[N any](c *cobra.Command, at *server, all *fleet.Fleet, most time.Duration, settled func([]fleet.Node) ([]N, bool)) (list []N, err error) {
 	end := time.After(most)
 	tick := time.NewTicker(250 * time.Millisecond)

@@ -267,7 +267,7 @@ func (r *runner) table() (*proxy.Table, error) {
 // noFile is the text of a file without rows.
 const noFile = "version: 1\n"
 
-// load returns the file of the user.
+// load returns the file of the user or, without --file, a file without rows.
 func (r *runner) load() (*policyfile.File, error) {
 	if r.file == "" {
 		return policyfile.Parse("no file", []byte(noFile))
@@ -281,8 +281,8 @@ func runPresets() []string {
 	return slices.DeleteFunc(policyfile.Presets(), func(name string) bool { return name == "any" })
 }
 
-// policies returns the rows in force for a file: the rows of the file, of --limit, and of all presets that the file does
-// not name.
+// policies returns the rows in force for a file: the rows of the file, of --limit, and of the usual presets that the file
+// does not name, except for rows whose name is taken.
 func (r *runner) policies(f *policyfile.File) []throttle.Policy {
 	rows := append(slices.Clone(f.Policies), r.own...)
 	named := make(map[string]bool)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"net/url"
 	"slices"
 	"strings"
@@ -37,7 +38,8 @@ func isUsual(host string) bool {
 // baseSuffixes end the names of variables with base URLs.
 var baseSuffixes = []string{"_API_BASE", "_API_URL", "_BASE_URL", "_ENDPOINT"}
 
-// proxyVariables are the variables by which clients are told of a proxy of the network.
+// proxyVariables are the variables by which clients are told of a proxy of the network for http, the scheme of the URLs
+// that lead through this proxy.
 var proxyVariables = []string{"ALL_PROXY", "HTTP_PROXY", "all_proxy", "http_proxy"}
 
 // An environment leads a program through the proxy at a URL.
@@ -77,9 +79,11 @@ func (e *environment) of(variables []string) []string {
 
 	// A proxy of the network cannot reach this machine's loopback.
 	if slices.ContainsFunc(proxyVariables, func(name string) bool { return values[name] != "" }) {
-		for _, name := range []string{"NO_PROXY", "no_proxy"} {
-			set(name, strings.TrimPrefix(values[name]+",127.0.0.1", ","))
-		}
+		upper, lower := values["NO_PROXY"], values["no_proxy"]
+
+		// Some clients read only the first of the two that is set, so a name that is added must not hide the other's hosts.
+		set("NO_PROXY", strings.TrimPrefix(cmp.Or(upper, lower)+",127.0.0.1", ","))
+		set("no_proxy", strings.TrimPrefix(cmp.Or(lower, upper)+",127.0.0.1", ","))
 	}
 
 	set(urlVariable, e.url)

@@ -130,13 +130,18 @@ func TestPushNamesTheSilent(t *testing.T) {
 // TestWordsOfSlots: a budget whose slots are all taken, or whose callers stand in line, has no room for a newcomer. The wait for a slot is
 // not known, and 0 in a status.
 func TestWordsOfSlots(t *testing.T) {
-	for want, state := range map[string]fleet.State{
+	for want, now := range map[string]fleet.State{
 		"1 of 2 in flight, room now":                                              {Used: 1},
 		"2 of 2 in flight, next start when a request ends":                        {Used: 2},
 		"2 of 2 in flight, 3 wait, next start when a request ends":                {Used: 2, Waiting: 3, Callers: 3},
 		"1 of 2 in flight, 1 wait at a cost of 2, next start when a request ends": {Used: 1, Waiting: 2, Callers: 1},
 	} {
-		require.Equal(t, want, strings.Join(stateWords(throttle.Concurrency(2), state), ", "))
+		require.Equal(t, want, strings.Join(stateWords(throttle.Concurrency(2), now), ", "))
+
+		// explain exits with 1 for the same states.
+		st := throttle.Status{Limit: throttle.Concurrency(2), Used: now.Used, Waiting: now.Waiting, Callers: now.Callers}
+		e := explanation{Policies: []explained{{State: &state{status: st}}}}
+		require.Equal(t, !strings.HasSuffix(want, "room now"), e.held(), want)
 	}
 }
 

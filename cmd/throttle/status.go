@@ -99,7 +99,7 @@ type view struct {
 	nodes   table
 	budgets table
 	shares  table    // shares with waiting callers
-	foot    []string // hints about hidden rows
+	foot    []string // hints about hidden rows and illegible records
 
 	closed []bool // per row of budgets
 }
@@ -324,7 +324,7 @@ func shortState(b *fleet.Budget) string {
 	return strings.Join(words, ", ")
 }
 
-// shareRow summarizes a share with waiting callers.
+// shareRow summarizes a share with waiting callers, or several shares that have one row together.
 func shareRow(b *fleet.Budget, s fleet.Share) []string {
 	name, weight, served := s.Name, fmt.Sprint(s.Weight), fmt.Sprint(s.Served)
 	if s.Shares > 0 {
@@ -356,7 +356,8 @@ func budgetWords(b *fleet.Budget) []string {
 	return words
 }
 
-// hurtWords returns why and since when a budget is closed, and which programs wait, leave or are refused.
+// hurtWords returns why and since when a budget is closed, which programs wait, and how many callers have left or were
+// refused lately.
 func hurtWords(b *fleet.Budget) (words []string) {
 	why := map[string]string{fleet.ByAnswer: "by an answer", fleet.ByProgram: "by a program"}[b.By]
 	if b.Met != "" && why != "" {
@@ -452,13 +453,18 @@ func (s *state) words() (words []string) {
 		words = append(words, "no start can be planned")
 	case st.Wait > 0:
 		words = append(words, "next start in "+brief(st.Wait))
-	case st.Limit.Kind() == store.KindConcurrency && (st.Used >= st.Limit.Capacity() || st.Waiting > 0):
+	case waitsForSlot(&st):
 		words = append(words, "next start when a request ends")
 	default:
 		words = append(words, "room now")
 	}
 
 	return words
+}
+
+// waitsForSlot reports whether a new request would wait for a slot. Nobody knows for how long, so Wait is without that time.
+func waitsForSlot(st *throttle.Status) bool {
+	return st.Limit.Kind() == store.KindConcurrency && (st.Used >= st.Limit.Capacity() || st.Waiting > 0)
 }
 
 // noteWords formats the note of a pause, and its remaining time.

@@ -61,7 +61,7 @@ type reader struct {
 	path     string // "" once a pushed file was read
 }
 
-// read returns the text of the pushed file, or of the local file as long as no file was pushed.
+// read returns the text of the pushed file, or of the local file as long as no pushed file could be read.
 func (r *reader) read(ctx context.Context) ([]byte, error) {
 	text, err := r.reporter.File(ctx)
 	if err == nil {

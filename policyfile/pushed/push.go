@@ -1,7 +1,7 @@
 // Package pushed lets programs follow a file of policies that is pushed to their fleet
 // through Redis, and lets operators push one:
 //
-//	reporter := fleet.Start(client, redisstore.New(client, redisstore.Options{}), fleet.ReporterOptions{})
+//	reporter, err := fleet.Start(client, redisstore.New(client, redisstore.Options{}), fleet.ReporterOptions{})
 //	defer reporter.Close()
 //	transport, err := throttle.New(throttle.Config{Store: reporter})
 //	…

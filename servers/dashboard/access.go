@@ -45,8 +45,9 @@ type guard struct {
 	revoked map[string]time.Time // expiry of each revoked proof
 }
 
-// accessOf returns the rights of a request. A login or the token gives the right to look. Without a login,
-// and with local, so does a loopback address. Acting needs the token.
+// accessOf returns the rights of a request. A login or the token gives the right to look. If there is no login in the
+// configuration, and with local, so does a loopback address. If there is one, the token alone gives no right. Acting needs the
+// token.
 func (g *guard) accessOf(r *http.Request) access {
 	a := access{Token: g.token != "", Act: g.hasToken(r)}
 	a.Read = a.Act
@@ -202,7 +203,7 @@ func forwardedFor(r *http.Request) (client string, forwarded bool) {
 	return strings.TrimSpace(all[strings.LastIndex(all, ",")+1:]), forwarded || all != ""
 }
 
-// refusal returns the status for a request without the right to look.
+// refusal returns the status for a request without the right to look, or to act.
 func (a *access) refusal() int {
 	if a.Token {
 		return http.StatusUnauthorized

@@ -63,7 +63,7 @@ func readOrder(w http.ResponseWriter, r *http.Request) (o order, ok bool) {
 type office struct {
 	guard  *guard
 	source Source
-	done   func() // called after each act
+	done   func() // called after each act that succeeded
 }
 
 // tellAccess answers with the viewer's rights.

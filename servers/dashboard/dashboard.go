@@ -85,9 +85,9 @@ type Config struct {
 	// page shows the same. It needs a Token. Defaults to nil: no callback.
 	WrongToken func(client string, attempts int)
 
-	// LetIn is called for each request of a viewer that may look, by many
-	// goroutines. A server that bounds its connections can keep these. Defaults
-	// to nil: no callback.
+	// LetIn is called for each request for data, such as the stream of a page,
+	// of a viewer that may look, by many goroutines. A server that bounds its
+	// connections can keep these. Defaults to nil: no callback.
 	LetIn func(r *http.Request)
 
 	// Budgets limits how many budgets the page shows, at most 1,000: closed

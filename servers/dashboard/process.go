@@ -121,6 +121,7 @@ func (p *Process) Settle(ctx context.Context, b *store.Booking, g store.Grant, c
 		return err
 	}
 	for i := range b.Charges {
+		// Charges of the two other kinds keep their cost: see Store.Settle.
 		if k := b.Charges[i].Limit.Kind(); k != store.KindConcurrency && k != store.KindUnlimited {
 			p.counts.change(&b.Charges[i], false, func(t *tracked) { t.cost += int64(costs[i] - b.Charges[i].Cost) })
 		}
@@ -316,8 +317,8 @@ type knownBudget struct {
 	note   store.PauseNote
 }
 
-// ask asks the store about budgets, and forgets those that are idle. It returns the others, and by key what the
-// store knows of them.
+// ask asks the store about budgets, and forgets open budgets that have been idle for long. It returns the others, and by key
+// what the store knows of them.
 func (p *Process) ask(ctx context.Context, all []tracked) ([]tracked, map[[16]byte]knownBudget, error) {
 	known := make(map[[16]byte]knownBudget)
 	kept := all[:0]
@@ -402,9 +403,10 @@ func (s *processReader) ratesOf(all []tracked, now time.Time) rates {
 // unknown is an unknown rate.
 const unknown = -1
 
-// of returns a count as a rate per second, or unknown if the previous reading is too old.
+// of returns a count as a rate per second, or unknown if the previous reading is too old: older than two readings of Watch
+// are apart.
 func (r rates) of(n int64) float64 {
-	if r.span <= 0 || r.span > 10*every {
+	if r.span <= 0 || r.span > seldom+5*every {
 		return unknown
 	}
 	return math.Round(float64(max(0, n))/r.span.Seconds()*100) / 100

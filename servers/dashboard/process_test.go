@@ -120,6 +120,25 @@ func TestProcessRates(t *testing.T) {
 	})
 }
 
+// TestProcessRates_Watched: a page that nobody views is read every ten seconds and a moment, and its history has the rates.
+func TestProcessRates_Watched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewProcess(memstore.New())
+		page := p.reader(DefaultBudgets)
+		l := newLimiters(t, p, throttle.Policy{Name: "shop", Limit: throttle.PerSecond(100)})
+		for range 2 {
+			_, err := l.Acquire(t.Context(), throttle.Demand{Policy: "shop"})
+			require.NoError(t, err)
+			_ = readOnce(t, page)
+			time.Sleep(seldom + time.Millisecond)
+		}
+		_, err := l.Acquire(t.Context(), throttle.Demand{Policy: "shop"})
+		require.NoError(t, err)
+		r := readOnce(t, page)
+		require.Equal(t, []float64{0.1, 0.1}, []float64{r.Budgets[0].Starts, r.Nodes[0].Starts})
+	})
+}
+
 // TestProcessPause: an operator's pause holds callers, whose errors say who and why; it ends, and stands in the audit.
 func TestProcessPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -547,6 +547,7 @@ func (s series) add(r *reading) {
 		}
 	}
 
+	// Keep as many budgets again that are not shown now: a budget that comes and goes keeps its history.
 	s.bound(2 * max(DefaultBudgets, len(r.Budgets)))
 }
 

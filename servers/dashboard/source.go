@@ -101,11 +101,11 @@ type node struct {
 	Budgets int     `json:"budgets"`
 	Starts  float64 `json:"starts"` // per second
 
-	Follows bool   `json:"follows,omitempty"` // it follows a policy file
+	Follows bool   `json:"follows,omitempty"` // it follows what is pushed
 	InForce string `json:"inForce,omitempty"` // generation in force, or the number of the pushed file
 	Seen    string `json:"seen,omitempty"`    // generation read last, if different
 	Waits   int64  `json:"waits,omitempty"`   // end of the grace time before a looser file comes into force
-	Refused string `json:"refused,omitempty"` // why the generation in Seen is not in force
+	Refused string `json:"refused,omitempty"` // why the generation in Seen is not in force, or why the text could not be read
 }
 
 // A budget is the present state of one budget, as JSON for the page.

@@ -488,8 +488,8 @@ func (*base) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, err
 }
 
-// fits returns the refusal of a filter whose configuration keeps the server from holding requests, and tells the program
-// why, or returns nil.
+// fits returns the refusal of a filter whose configuration keeps the server from holding requests or from reading answers,
+// and tells the program why, or returns nil.
 func (s *Server) fits(first *extprocv3.ProcessingRequest) *refusal {
 	var detail string
 	switch mode := first.GetProtocolConfig(); {

@@ -562,6 +562,33 @@ func TestStop(t *testing.T) {
 	})
 }
 
+// TestStopRefusesLateStarts: a request that hears of a start behind the deadline while the server stops is refused at once.
+func TestStopRefusesLateStarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := begin(t, lateStore{memstore.New()}, nil, policy("rate", "api.example.com/", throttle.PerSecond(1)))
+		l, err := s.limiters.Limiter("rate")
+		require.NoError(t, err)
+		require.NoError(t, l.Pause(t.Context(), "", 5*time.Minute))
+		outcomes := make(chan outcome, 1)
+		begun := time.Now()
+		go func() { outcomes <- s.get(api) }()
+		synctest.Wait()
+
+		s.server.Stop(time.Minute)
+		o := <-outcomes
+		require.Equal(t, 503, o.status)
+		require.Less(t, time.Since(begun), 2*time.Second, "not at the deadline")
+	})
+}
+
+// A lateStore answers after a second.
+type lateStore struct{ throttle.Store }
+
+func (s lateStore) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
+	time.Sleep(time.Second)
+	return s.Store.Book(ctx, b)
+}
+
 // TestStopRefuses new requests while the connections are open.
 func TestStopRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

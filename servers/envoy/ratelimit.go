@@ -267,7 +267,7 @@ func (p *place) leaveBudget() {
 }
 
 // holdAt notes which budget holds the request, "" if unknown, and for how long, 0 if unknown. It ends the wait if too
-// many requests wait for the budget.
+// many requests wait for the budget, or if the server stops before the start.
 func (p *place) holdAt(budget, policy string, wait time.Duration) {
 	p.all.mu.Lock()
 	defer p.all.mu.Unlock()
@@ -290,6 +290,15 @@ func (p *place) holdAt(budget, policy string, wait time.Duration) {
 		p.budget = budget
 		p.all.byBudget[budget]++
 	}
+
+	p.endIfLate()
+}
+
+// endIfLate ends the wait of a request whose start is after the deadline of a server that stops. The mutex is held.
+func (p *place) endIfLate() {
+	if by := p.all.stopBy; !by.IsZero() && p.startsAt.After(by) {
+		p.end(errStopping)
+	}
 }
 
 // stop closes the queue. It ends waits that are known to be longer than the deadline now, and all remaining waits at the
@@ -300,9 +309,7 @@ func (a *places) stop(by time.Time) {
 
 	a.stopBy = by
 	for p := range a.held {
-		if p.startsAt.After(by) {
-			p.end(errStopping)
-		}
+		p.endIfLate()
 	}
 
 	time.AfterFunc(time.Until(by), func() {

@@ -59,7 +59,8 @@ type Config struct {
 	Token string
 
 	// Unfit is called with a sentence about each call that shows a filter whose configuration keeps the server from
-	// holding requests or from reading answers. Many goroutines call it. Defaults to nil: no callback.
+	// holding requests or from reading answers, and about each call that ended in a panic. Many goroutines call it. Defaults
+	// to nil: no callback.
 	Unfit func(detail string)
 
 	// Options are passed to [grpc.NewServer], such as [grpc.Creds]. Defaults to nil: no TLS.
@@ -253,7 +254,7 @@ type Stats struct {
 	Held    int              // requests that wait now
 	Streams int64            // streams of external processing that are open now
 	Refused map[string]int64 // requests refused by reason; has a key for every reason
-	Left    int64            // streams that ended while their request waited
+	Left    int64            // streams and calls whose caller left while its request waited
 	Unfit   int64            // calls for which [Config.Unfit] was called
 }
 
@@ -275,7 +276,7 @@ func (s *Server) Stats() Stats {
 	return all
 }
 
-// tellUnfit reports a filter whose configuration does not fit.
+// tellUnfit reports a filter whose configuration does not fit, or a panic.
 func (s *Server) tellUnfit(detail string) {
 	s.counts.unfit.Add(1)
 	s.c.Unfit(detail)

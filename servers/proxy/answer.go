@@ -123,7 +123,7 @@ type reason int
 // The reasons.
 const (
 	forbidden  reason = iota // request of this kind, or to this host
-	malformed                // bad path or body
+	malformed                // bad path, body, or use of a tunnel
 	noToken                  // token missing or wrong
 	slowBody                 // body too slow
 	noRoom                   // limit, within the time that the request could wait
@@ -132,7 +132,7 @@ const (
 	looped                   // request has passed a throttle proxy already
 	storeAway                // store does not answer
 	hostInside               // host at an address that is not public
-	heldFull                 // too many requests wait, in all or for the budget
+	heldFull                 // too many requests wait, in all or for the budget, or too many tunnels are open
 	bodiesFull               // too many bodies in memory
 	stopping                 // proxy stops
 	reasonCount

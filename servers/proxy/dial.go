@@ -582,9 +582,9 @@ func (l *links) rewriteList(list string, to *route) string {
 	return out.String()
 }
 
-// rewriteLink returns a link for the caller of a route. A relative link stays unless it leads above the root
-// of the API, where the caller's path would reach a different API. rewriteLink calls outside for a link that bypasses the
-// proxy, and leaves the link as it is.
+// rewriteLink returns a link for the caller of a route. A link that is a path from the root of the API gets the root of the
+// caller's paths. Further relative links stay unless they lead above the root, where the caller's path would reach a different
+// API. rewriteLink calls outside for a link that bypasses the proxy, and leaves the link as it is.
 func (l *links) rewriteLink(given string, to *route) string {
 	// Clients that parse URLs like browsers drop tabs and read a backslash as a slash.
 	link := strings.ReplaceAll(given, "\t", "")
@@ -695,7 +695,8 @@ func splitLink(link string) (scheme, host, rest string, ok bool) {
 	return scheme, rest[:end], rest[end:], true
 }
 
-// withoutPort removes the default port of a link's scheme from its host.
+// withoutPort removes the port of a link's host if the proxy calls the host at that port by default: 443 and, except
+// for https, 80, as in known.meant.
 func withoutPort(scheme, host string) string {
 	if scheme != "https:" {
 		if plain, ok := strings.CutSuffix(host, ":80"); ok {

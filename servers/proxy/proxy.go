@@ -391,7 +391,7 @@ func (h *Handler) answer(w http.ResponseWriter, p *problem) {
 	p.write(w)
 }
 
-// refuse answers a request that was never held.
+// refuse answers a request that was never held, or a CONNECT.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, p *problem) {
 	// A caller of HTTP/1 that still sends its body would not read the answer.
 	_, whole := r.Body.(wholeBody)
@@ -508,8 +508,8 @@ func (h *Handler) fromOtherPage(r *http.Request) *problem {
 	return newProblem(http.StatusForbidden, "this proxy is not for pages of other origins in a browser")
 }
 
-// finish completes an answer of the upstream: it adds the time that the request was held, rewrites links, and
-// keeps trailers. HTTP/1 cannot send trailers after a body of known length, so Content-Length goes. It fails
+// finish completes an answer of the upstream: it adds the time that the request was held, rewrites links, keeps
+// trailers, and counts an answer that no policy can read. HTTP/1 cannot send trailers after a body of known length, so Content-Length goes. It fails
 // for an upgrade while the handler shuts down, and for a status at which net/http would panic.
 func (h *Handler) finish(resp *http.Response) error {
 	if resp.StatusCode < 100 || resp.StatusCode > 999 {

@@ -207,7 +207,7 @@ func origin(r *http.Request) string {
 
 // otherOrigin returns the origin by which a loopback caller reaches a different host: the same address under
 // its second name, 127.0.0.1 for localhost and vice versa. Clients drop Authorization and cookies when a
-// redirect crosses from one name to the second. It returns "" if the caller uses neither name.
+// redirect crosses from one name to the second. It returns "" if the caller uses neither name, or TLS.
 func otherOrigin(r *http.Request) string {
 	name, port := match.SplitPort(r.Host)
 	at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
@@ -329,10 +329,10 @@ func withPort(host string) string {
 type Table struct {
 	named *match.Index // one pattern per policy that names a host
 	all   *match.Index // the host pattern of each policy, at the same index as in readers
-	ports []string     // ports in the patterns, ascending
+	ports []string     // ports in the patterns, 443 first, then ascending
 
 	readers []reader
-	blind   map[string]bool // hosts with ports to which TLS tunnels are allowed
+	blind   map[string]bool // hosts, in the form of canonical, to which TLS tunnels are allowed
 }
 
 // A reader is a policy and the part of a request or answer that it must see, hidden by TLS.

@@ -125,7 +125,7 @@ func (t *table) take(name string) (*permit, *problem.Problem) {
 		return p, nil
 	}
 
-	// The name is genuine and its first lifetime is not over, so an earlier release has succeeded.
+	// The name is genuine and its first lifetime is not over, so the permit was released, or given back for want of a caller.
 	if known, over := t.names.knows(name); known && !over {
 		return nil, nil
 	}

@@ -121,7 +121,7 @@ type world struct {
 	truth   *ledger
 	budgets []store.Charge    // with the limits that hold now
 	grants  []granted         // the latest starts
-	above   map[[16]byte]bool // some start turned out to cost more
+	above   map[[16]byte]bool // some start turned out to cost more, or an upstream told of starts of others
 }
 
 // granted is a start that can be given back.
@@ -298,8 +298,8 @@ func (w *world) remove(old granted) {
 // take forgets one of the latest grants.
 func (w *world) take() (granted, bool) { return takeOne(w.rng, &w.grants) }
 
-// close pauses a budget, often for less than its window, and sometimes for no time
-// at all.
+// close pauses a budget, or has an upstream refuse, often for less than the window of
+// the budget, and sometimes for no time at all.
 func (w *world) close() {
 	w.Helper()
 	longest := []time.Duration{0, 100 * ms, 2 * sec, 2 * sec, 5 * sec}[w.rng.IntN(5)]

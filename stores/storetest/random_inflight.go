@@ -18,7 +18,7 @@ type traffic struct {
 	ledger  *ledger
 	flights []store.Charge
 	windows []store.Charge
-	costly  bool // costs in flight differ; otherwise reserves do
+	costly  bool // costs in flight differ; otherwise KeepFree does
 	running []start
 	booked  []start // bookings that wait for a window
 	waiting []place

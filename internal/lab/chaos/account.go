@@ -25,13 +25,13 @@ type account struct {
 
 	flying        int           // the most in flight
 	inFlightAfter time.Duration // from the return until something was in flight again, or negative for never
-	unsure        time.Duration // when the next fault could put that off
+	unsure        time.Duration // from when on something else may put that off: the next fault, the end of the play, or slots of a killed member
 
 	calls           int
 	late            time.Duration // the most that a caller came back after its deadline, without the delays of the machine
 	overdue         time.Duration // the same of a MaxWait
 	latest, longest call          // whose they were
-	failed          int           // callers without a deadline that failed
+	failed          int           // callers without a deadline that failed, other than by a refusal of the upstream
 	errors          map[string]int
 	texts           map[string]int
 	stall           time.Duration

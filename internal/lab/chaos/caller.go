@@ -243,8 +243,7 @@ func longest(stalls []fleet.Stall, from, to time.Duration) time.Duration {
 // memberRole is the role of a member of the fleet.
 const memberRole = "chaos"
 
-// leastStall is the shortest stall that a member tells of: shorter stalls are usual on a busy machine
-// does all the time.
+// leastStall is the shortest stall that a member tells of: shorter stalls are usual on a busy machine.
 const leastStall = 2 * time.Millisecond
 
 // A member is one process of the fleet.

@@ -40,7 +40,7 @@ func joinMember(s *stage) {
 	s.back()
 }
 
-// changeLimits halves the limit. While some members know of it and others do
+// changeLimits halves the limit, and doubles it again. While some members know of it and others do
 // not, the higher one counts, and so it does for a moment more: for requests on their
 // way.
 func changeLimits(s *stage) {

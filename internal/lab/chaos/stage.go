@@ -136,7 +136,7 @@ func (s *stage) join() *hand {
 	return h
 }
 
-// play lets one fault happen between two calm times, and returns the times of the scene.
+// play lets one fault happen between two calm times, and returns the scene.
 func (s *stage) play(f *fault) *scene {
 	s.tellf("%s: %s", f.name, f.what)
 	s.scene = &scene{fault: f, from: fleet.Now()}
@@ -172,7 +172,7 @@ func (s *stage) alive() []*hand {
 	return all
 }
 
-// any returns one of them.
+// any returns a random member that was not killed.
 func (s *stage) any() *hand {
 	all := s.alive()
 	return all[s.random.IntN(len(all))]

@@ -95,7 +95,7 @@ type arrival struct {
 	member string
 }
 
-// arrivals returns the arrivals between two times, in order.
+// arrivals returns all arrivals until now, in order.
 func (u *upstream) arrivals() []arrival {
 	var all []arrival
 	epoch := u.counts.Epoch()

@@ -100,7 +100,8 @@ func (a *account) inFlightBy() time.Duration {
 	return by
 }
 
-// judged reports whether the scene was long enough to see that, or it is seen.
+// judged reports whether the scene can tell of requests in flight: they came again in time, or it was long enough to see that
+// they did not.
 func (a *account) judged() bool {
 	return a.inFlightAfter >= 0 && a.inFlightAfter <= a.inFlightBy() || a.unsure > a.back+a.inFlightBy()
 }

@@ -54,7 +54,7 @@ type caller struct {
 	program                int
 	demands                []throttle.Demand
 	priority               throttle.Priority
-	maxWait                time.Duration // 0: any
+	maxWait                time.Duration // 0 is the default of a Config, a minute
 	comes, stays, patience time.Duration
 }
 
@@ -122,7 +122,7 @@ func newSchedule(r *rand.Rand) *schedule {
 	return s
 }
 
-// limit returns a limit of any kind. The first policy is never one of slots alone.
+// limit returns a limit of any kind. The first policy never has a Concurrency limit.
 func limit(r *rand.Rand, per time.Duration, policy int) throttle.Limit {
 	n := []int{10, 4, 2 + r.IntN(8)}[policy]
 	switch k := r.IntN(10); {
@@ -207,9 +207,9 @@ const (
 type judge struct {
 	policies []throttle.Policy
 	mu       sync.Mutex
-	last     *store.Booking
-	at       time.Time
-	alone    int
+	last     *store.Booking         // who asked last
+	at       time.Time              // when that was
+	alone    int                    // how often last has asked in a row at that moment
 	asks     map[*store.Booking]int // at this moment
 	starts   map[string][]start     // by policy and key
 	wrong    []error
@@ -295,7 +295,7 @@ func (j *judge) limits() {
 	}
 }
 
-// inWindow returns the cost of the starts from the first one to the end of its window.
+// inWindow returns the cost of the starts from the first one to the end of its window, or 0 for a limit without windows.
 func inWindow(l throttle.Limit, starts []start) (n int) {
 	first, per := starts[0].at.UnixMicro(), l.Per().Microseconds()
 	for _, s := range starts {

@@ -44,7 +44,7 @@ func Connect(addr string) (*Backend, error) {
 	return b, b.each([]string{"HELLO", "3"}, []string{"PSUBSCRIBE", "*"})
 }
 
-// Reset has the server forget all.
+// Reset has the server forget all. Replay plays only later calls.
 func (b *Backend) Reset() error {
 	b.tape = nil
 	return b.each([]string{"FLUSHALL"}, []string{"SCRIPT", "FLUSH"})

@@ -8,7 +8,7 @@
 //
 // A simulated fleet is the real engine in virtual time: nodes are real stores with real
 // clients, and a real server runs the real scripts. Only clock and wires are not real: see
-// server.go. What is counted does not depend on the machine. What a call costs the server's
+// package redissim. What is counted does not depend on the machine. What a call costs the server's
 // processor does: see costs.go. Loads of upstreams are added up for each shard of a cluster:
 // see spread.go.
 package main

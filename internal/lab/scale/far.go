@@ -175,7 +175,7 @@ func (r report) waiting() {
 	}
 }
 
-// A watched crowd has the observations of it.
+// A watched has what was observed of a crowd.
 type watched struct {
 	waits      []time.Duration
 	starts     map[string]int // of each caller

@@ -265,7 +265,7 @@ func parseTime(s string) (at time.Time, whole bool, err error) {
 // when they end. It spreads entries of one whole second evenly over that
 // second. It is not safe for concurrent use.
 type Sorter struct {
-	Late int // entries later than the window allows; they get the latest time read
+	Late int // entries later than the window allows; they get the time of the latest entry passed on
 
 	window time.Duration
 	most   int
@@ -278,7 +278,8 @@ type Sorter struct {
 // memory.
 func NewSorter(window time.Duration, most int) *Sorter { return &Sorter{window: window, most: most} }
 
-// Add adds an entry, and calls do for all entries whose order is now final.
+// Add adds an entry, and calls do for all entries whose order is now final, and for the earliest entries if too many are
+// kept.
 func (s *Sorter) Add(e Entry, do func(Entry)) {
 	// Later entries are out already, so the order cannot be repaired.
 	if e.Time.Before(s.last) {

@@ -46,7 +46,8 @@ func Spawn(keeper Command) error {
 }
 
 // serve starts the command, and returns when the new process serves, or has failed. It hands on the lock, and the
-// listening socket if there is one.
+// listening socket if there is one. With an error the process may still run: the returned command is nil only if it was
+// not started.
 func (c Command) serve(lock *os.File, listener ...*os.File) (*exec.Cmd, error) {
 	pipe, readyPipe, err := os.Pipe()
 	if err != nil {

@@ -261,7 +261,8 @@ func (k *keeper) welcome(door net.Listener) {
 	}
 }
 
-// meet adds a member, and answers with the address, or with no address if the keeper ends.
+// meet adds a member, and answers with the address, or with no address if the keeper ends. A process that has ended gets no
+// answer, nor does a message that cannot be read.
 func (k *keeper) meet(conn net.Conn) {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(joinTime))
@@ -308,6 +309,13 @@ func (k *keeper) supervise(readyPipe *os.File) error {
 			fmt.Fprintln(os.Stderr, "throttle: the server fails again:", err)
 		} else if end() {
 			return nil
+		}
+
+		// The last member may have ended while no worker ran.
+		select {
+		case <-k.ended:
+			return nil
+		default:
 		}
 
 		// A worker that ran for a while has not failed at its start, so the next one may follow soon.

@@ -5,11 +5,20 @@ package rendezvous
 import (
 	"errors"
 	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
+
+// TestSupervise_NoWorkerAtTheEnd: a keeper whose worker fails again and again ends with the last member.
+func TestSupervise_NoWorkerAtTheEnd(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing") // has no room for the log of a worker
+	k := &keeper{dir: missing, worker: Command{Dir: missing}, ended: make(chan struct{})}
+	close(k.ended)
+	require.NoError(t, k.supervise(nil))
+}
 
 // TestAwaitEnd: a living process has not ended, whether or not the kernel tells of ends. On macOS a keeper without a free
 // descriptor once took all living members for ended.

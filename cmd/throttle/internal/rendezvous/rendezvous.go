@@ -49,7 +49,7 @@ const (
 const (
 	lockFile     = 3 // the locked file of the directory
 	readyFile    = 4 // a pipe: the process writes why it failed, and closes it when it serves
-	listenerFile = 5 // the listening socket, except for the first keeper
+	listenerFile = 5 // the listening socket, except for a keeper that a member starts
 )
 
 // joinTime bounds how long a member waits for the server. A server that fails says so at once, so the bound is for a

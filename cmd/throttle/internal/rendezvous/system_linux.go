@@ -89,8 +89,8 @@ func (l own) Accept() (net.Conn, error) {
 // looksForOwner is how often the tables are read: the kernel may leave out a socket while others come and go.
 const looksForOwner = 3
 
-// isOwn reports whether the socket with a local and a remote address belongs to a process of this user, or of the
-// superuser.
+// isOwn reports whether the socket with a local and a remote address is found, and belongs to a process of this user, or
+// of the superuser.
 func isOwn(local, remote net.Addr) bool {
 	for range looksForOwner {
 		if uid, found := ownerOf(local, remote); found {

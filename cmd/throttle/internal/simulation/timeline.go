@@ -80,7 +80,7 @@ func (l *Timeline) spread(from, to int64, add func(*Bin, time.Duration)) {
 }
 
 // Binds returns the index of the policy that held requests for longest in a
-// bin, or a negative number if no policy did for longer.
+// bin, or a negative number if no policy held any for at least as long.
 func (b *Bin) Binds() int {
 	best, most := -1, b.Unbound
 	for i, d := range b.Bound {
