@@ -53,7 +53,8 @@ const (
 	// begins some seconds and a window after Redis went away, and ends when
 	// Redis has answered for half a second. The fleet passes no limit while all
 	// nodes have lost Redis, nor for 20 seconds if only some have. It
-	// costs a call a second. Limits that cannot be divided wait.
+	// costs a call a second. Limits that cannot be divided wait, except that a limit
+	// that only the upstream's answers tell holds nothing back.
 	OutageSplit
 
 	// OutageFailOpen holds nothing back, except for budgets that a known penalty closes.

@@ -35,8 +35,8 @@ import (
 
 // A Store is a [store.Store] that keeps budgets in Redis. It is safe for concurrent use.
 //
-// While Redis is away Book, Pause, Refuse, Resume, Reconcile and Status try again, with a growing
-// pause, for as long as ctx and the MaxWait of a booking allow; see [Options.Outage] for bookings
+// While Redis is away every method with a context tries again, with a growing pause, for as long as
+// the context and the MaxWait of a booking allow; see [Options.Outage] for bookings
 // that need not wait. A Redis that does not answer soon is told of a Cancel in the background, for
 // a moment, and after that by the next caller; it is told of a Release with the next call, or
 // forgets. Reconcile makes no call for a quota that says nothing new. Refuse learns nothing from a start that
@@ -262,6 +262,8 @@ func (p *primary) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (
 	if wire.ForSlots(&c) {
 		r.Start.Handle = store.Handle{}
 	}
+
+	// An Ago of 0 would be an operator's pause.
 	r.Length, r.Ago = max(0, min(r.Length, store.MaxAhead)), max(time.Microsecond, r.Ago)
 	return p.pause(ctx, c, r, false)
 }
@@ -486,8 +488,8 @@ func (p *primary) paused(m notify.Pause) {
 // So when Redis loses a budget, the node that finds out announces the loss, and all nodes tell
 // Redis their history of the budget at once: see docs/internals/state-loss.md.
 
-// announceLoss tells the fleet that a budget was lost. The call takes as long as the
-// client lets it.
+// announceLoss tells the fleet that a budget was lost, unless a loss of it was noted less than a second ago. The
+// call has a goroutine of its own, because it takes as long as the client lets it.
 func (p *primary) announceLoss(key string) {
 	if !p.noNotice && p.history.NoteLoss(key, time.Now()) {
 		// A failure does no harm: without the announcement the nodes tell Redis with their next calls.
@@ -497,8 +499,8 @@ func (p *primary) announceLoss(key string) {
 	}
 }
 
-// lost notes that Redis lost a budget. If callers of this node wait for starts under the budget, the
-// node tells Redis its history of the budget.
+// lost has the waiters of a budget that Redis lost book again. If starts of this node under the budget are still to
+// come, the node tells Redis its history of the budget, unless it noted a loss of it less than a second ago.
 func (p *primary) lost(key string) {
 	p.Forgotten(key)
 	if all := p.watches.Charges(key); len(all) > 0 && p.history.NoteLoss(key, time.Now()) {

@@ -468,7 +468,7 @@ type storeNews struct {
 	say     func(line string)
 	servers telemetry.Outages // the servers that failed: a Redis Cluster has several
 
-	mu     sync.Mutex // held while a line is written, so that the lines come in order
+	mu     sync.Mutex // not held while a line is written: a reader of stderr that stands still must not hold requests up
 	failed time.Time  // the last failure, or zero if no outage was reported
 	booked time.Time  // the last booking
 	asking bool       // an ask is under way, or comes soon
@@ -478,12 +478,13 @@ type storeNews struct {
 func (n *storeNews) fail(ctx context.Context, err error) {
 	n.servers.Note(ctx)
 	n.mu.Lock()
-	defer n.mu.Unlock()
+	isFirst := n.failed.IsZero()
+	n.failed = time.Now()
+	n.mu.Unlock()
 
-	if n.failed.IsZero() {
+	if isFirst {
 		n.say("the store does not answer: " + err.Error())
 	}
-	n.failed = time.Now()
 }
 
 // book notes that the store has booked a start. During an outage the servers are asked a moment later: by then the callers
@@ -508,12 +509,15 @@ func (n *storeNews) book() {
 func (n *storeNews) ask() {
 	answer := n.servers.Longest(context.Background()) == 0
 	n.mu.Lock()
-	defer n.mu.Unlock()
-
 	n.asking = false
-	if answer && n.booked.After(n.failed) {
-		n.say("the store answers again")
+	isOver := answer && n.booked.After(n.failed)
+	if isOver {
 		n.failed = time.Time{}
+	}
+	n.mu.Unlock()
+
+	if isOver {
+		n.say("the store answers again")
 	}
 }
 

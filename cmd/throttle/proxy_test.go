@@ -594,12 +594,14 @@ func playOutage(t *testing.T, scene func(*outagePlay)) {
 	}))
 
 	p.starts("shared", "other", "slow", "shadow", "own")
+	synctest.Wait()
 	require.Empty(t, out.String())
 	scene(p)
 	p.store.lose(false)
 	server.say("the store is back")
 	p.starts("shared", "other", "slow", "shadow", "own", "shared")
 
+	synctest.Wait()
 	var told []string
 	for line := range strings.Lines(out.String()) {
 		if strings.Contains(line, "the store") {

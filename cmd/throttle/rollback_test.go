@@ -96,6 +96,36 @@ func TestPauseInsideABan(t *testing.T) {
 	require.Equal(t, "shop/f32021364bac is open\n", must(t, "resume", "--yes", "--all"))
 }
 
+// TestBanAfterAPause: a program has ended an operator's pause, and the budget is closed again for less long. No command names the operator, and
+// no resume opens the budget.
+func TestBanAfterAPause(t *testing.T) {
+	server := chdirFiles(t)
+	l, err := throttle.NewLimiter(redisstore.New(server.Client(t), redisstore.Options{}), throttle.Policy{Name: "shop", Keyed: true, Limit: throttle.PerHour(5)})
+	require.NoError(t, err)
+	explain := []string{"explain", "good.yaml", "GET", "https://acme.example.com/admin/orders.json", "--redis", server.URL()}
+	must(t, "pause", "shop", "--key", "acme", "--file", "good.yaml", "--for", "1h", "--by", "anna@desk", "--yes")
+	_, out := throttleCommand(t, explain...)
+	require.Contains(t, out, "paused by anna@desk")
+	require.NoError(t, l.Resume(t.Context(), "acme"))
+	require.NoError(t, l.Pause(t.Context(), "acme", 5*time.Minute))
+
+	for _, show := range [][]string{explain, append(explain, "--json"), {"status"}, {"status", "--json"}} {
+		_, out := throttleCommand(t, show...)
+		require.Contains(t, out, "shop/f32021364bac", show)
+		require.NotContains(t, out, "anna@desk", show)
+	}
+
+	code, out := throttleCommand(t, "resume", "shop", "--key", "acme", "--file", "good.yaml", "--yes")
+	require.Equal(t, exitConflict, code)
+	require.Contains(t, out, "shop/f32021364bac is closed by an answer of its upstream for ")
+	code, out = throttleCommand(t, "resume", "--all", "--yes")
+	require.Equal(t, exitConflict, code)
+	require.Contains(t, out, "no operator has paused a budget")
+
+	_, out = throttleCommand(t, explain...)
+	require.Contains(t, out, "closed")
+}
+
 // TestSharesAreShown: status and top say which shares wait for a budget, in words and in JSON: 16 by hashed names, and the others together.
 // $UPDATE writes the words that testdata/shares.txt has.
 func TestSharesAreShown(t *testing.T) {

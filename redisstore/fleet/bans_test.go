@@ -3,6 +3,7 @@ package fleet_test
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"sync"
 	"testing"
 	"time"
@@ -285,6 +286,98 @@ func TestP11_PauseInsideABan(t *testing.T) {
 	require.Equal(t, fleet.ByOperator, budget(t, snapshot(t, all), "banned").By)
 	require.NoError(t, all.Resume(t.Context(), target, "anna", ""))
 	require.Equal(t, "all open", snapshot(t, all).Verdict())
+}
+
+// TestP11_BanAfterAPause: a program has ended an operator's pause, and an answer closes the budget anew, for less long. The note in Redis does
+// not hold any more: nothing names the operator, resume does not open the ban, and a shorter pause is no longer refused.
+func TestP11_BanAfterAPause(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	a, l, all := used(t, client, banned, "")
+	target := find(t, all, fleet.Query{Name: "banned"})
+	require.NoError(t, all.Pause(t.Context(), target, time.Hour, "anna", "moves"))
+	a.Report()
+
+	// The pause of a note that is young may be on its way.
+	require.NoError(t, l.Resume(t.Context(), ""))
+	moveStart(t, client, all, target, time.Minute)
+	var longer *fleet.LongerError
+	require.ErrorAs(t, all.Pause(t.Context(), target, 10*time.Minute, "ben", "an audit"), &longer)
+	require.Equal(t, "anna", longer.Note.By)
+	moveStart(t, client, all, target, -time.Minute)
+
+	isNotPaused := func(closed time.Duration) {
+		t.Helper()
+		_, note, err := all.State(t.Context(), target)
+		require.NoError(t, err)
+		require.Nil(t, note)
+		_, note, err = all.Describe(t.Context(), target.Charge())
+		require.NoError(t, err)
+		require.Nil(t, note)
+		require.Nil(t, budget(t, snapshot(t, all), "banned").Note)
+		require.Empty(t, must(all.Pauses(t.Context())))
+
+		var not *fleet.NotPausedError
+		require.ErrorAs(t, all.Resume(t.Context(), target, "ben", ""), &not)
+		require.InDelta(t, closed, not.Closed, float64(30*time.Second))
+	}
+	isNotPaused(0)
+
+	refuse(t, a, all, banned, 5*time.Minute)
+	a.Report()
+	isNotPaused(5 * time.Minute)
+	require.Equal(t, fleet.ByAnswer, budget(t, snapshot(t, all), "banned").By)
+	st, err := l.Status(t.Context(), "")
+	require.NoError(t, err)
+	require.Greater(t, st.Paused, 4*time.Minute, "nothing has opened the ban")
+
+	a.AwaitExtra()
+
+	// Neither a program that has known the note for long, nor one that could ask about the ban at once, names the operator.
+	for _, program := range []*fleet.Reporter{a, start(t, client, "another")} {
+		for range 2 {
+			require.Zero(t, refusal(t, limiter(t, program, banned), "").Note)
+		}
+	}
+
+	require.NoError(t, all.Pause(t.Context(), target, 10*time.Minute, "ben", "an audit"))
+	_, note, err := all.State(t.Context(), target)
+	require.NoError(t, err)
+	require.NotNil(t, note)
+	require.Equal(t, "ben", note.By)
+	require.Len(t, must(all.Pauses(t.Context())), 1)
+	a.Report()
+	require.Equal(t, "ben", refusal(t, l, "").Note.By)
+	require.NoError(t, all.Resume(t.Context(), target, "ben", ""))
+	require.Equal(t, "all open", snapshot(t, all).Verdict())
+}
+
+// TestP11_PauseOverAnIllegibleNote: a longer note that nobody can read does not take a pause's own note.
+func TestP11_PauseOverAnIllegibleNote(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	_, _, all := used(t, client, banned, "")
+	target := find(t, all, fleet.Query{Name: "banned"})
+	illegible := fmt.Sprintf("%d by hand", time.Now().Add(5*time.Hour).UnixMicro())
+	do(t, client, "HSET", all.PausesKey(), fmt.Sprintf("%x", target.Budget().Key), illegible)
+
+	require.NoError(t, all.Pause(t.Context(), target, time.Hour, "anna", "moves"))
+	_, note, err := all.State(t.Context(), target)
+	require.NoError(t, err)
+	require.NotNil(t, note)
+	require.Equal(t, "anna", note.By)
+	acts, _, err := all.Audit(t.Context(), 5)
+	require.NoError(t, err)
+	require.Len(t, acts, 1)
+	require.NoError(t, all.Resume(t.Context(), target, "anna", ""))
+}
+
+// moveStart changes the note of a pause of an hour as if the pause had begun later, or earlier if later is negative. The end of the pause stays.
+func moveStart(t *testing.T, client redis.UniversalClient, all *fleet.Fleet, target fleet.Target, later time.Duration) {
+	t.Helper()
+	field := fmt.Sprintf("%x", target.Budget().Key)
+	note := do(t, client, "HGET", all.PausesKey(), field).(string)
+	moved := regexp.MustCompile(`"for_ms":\d+`).ReplaceAllString(note, fmt.Sprintf(`"for_ms":%d`, (time.Hour-later).Milliseconds()))
+	require.NotEqual(t, note, moved)
+	do(t, client, "HSET", all.PausesKey(), field, moved)
 }
 
 // TestP16_MoreClosedThanShown: closed budgets beyond those that a snapshot asks about, or that a report has room for, count as closed, and

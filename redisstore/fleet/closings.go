@@ -156,6 +156,7 @@ func (u *uses) change(c *closedBudget, change func(*closing)) {
 // askEnds asks the store for unknown ends of closings, once for each ban or pause, and forgets those that are over by
 // the answer. It stops at a question that fails: the rest is asked with the next report.
 func (r *Reporter) askEnds(ctx context.Context, now time.Time) {
+	// The report waits for the answers, and leave has 2*farewell for both: a slow store must not take the time of the report.
 	ctx, stop := context.WithTimeout(ctx, farewell)
 	defer stop()
 

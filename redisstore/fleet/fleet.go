@@ -37,8 +37,9 @@ type Options struct {
 }
 
 // Fleet monitors and controls the programs that share budgets in one namespace
-// of Redis. It is safe for concurrent use. While Redis does not answer, methods
-// retry until their context ends, or for 10 s without a deadline. Errors
+// of Redis. It is safe for concurrent use. While Redis does not answer, State,
+// Describe, Resume, Reset and SetUsed retry until their context ends, or for 10 s
+// without a deadline. The other methods fail when the client gives up. Errors
 // contain no password, and no address except the server's. Create it with
 // [New].
 type Fleet struct {

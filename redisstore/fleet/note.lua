@@ -1,4 +1,5 @@
--- Stores or removes the note of a pause, and logs the act. A shorter pause does not replace a longer one.
+-- Stores or removes the note of a pause, and logs the act. The note of a shorter pause replaces a longer pause's only if the caller has found
+-- that a program has ended the longer pause, or that nobody can read its note.
 --
 -- KEYS  1 notes of pauses
 --       2 audit log
@@ -8,6 +9,7 @@
 --       3 length of the pause, in microseconds
 --       4 act
 --       5 how many acts are kept
+--       6 a longer note that may be replaced, '' for none
 --
 -- Result: 1, the note now in force, and the previous note, '' for none. Or 0, and the longer note.
 
@@ -30,7 +32,7 @@ for i = 1, #all, 2 do
   end
   if when <= now then
     redis.call('HDEL', KEYS[1], all[i])
-  elseif all[i] == ARGV[1] and ARGV[2] ~= '' and when > stop then
+  elseif all[i] == ARGV[1] and ARGV[2] ~= '' and when > stop and all[i + 1] ~= ARGV[6] then
     return {0, all[i + 1]}
   else
     last = math.max(last, when)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -374,10 +375,12 @@ type notes struct {
 	last    time.Time     // when the latest question was, or will be, asked
 }
 
-// A heldNote ends by this process' monotonic clock.
+// A heldNote is a note in a reporter's copy. Moments are by this process' monotonic clock.
 type heldNote struct {
 	store.PauseNote
-	end time.Time
+	since   time.Time // zero in notes of earlier versions
+	end     time.Time
+	isEnded bool // by a program: see compare
 }
 
 const (
@@ -385,14 +388,20 @@ const (
 	awaitNote = 100 * time.Millisecond // how long a refused caller waits for the answer
 )
 
-// of returns the note of a budget.
+// of returns the note of a budget's pause.
 func (n *notes) of(key [16]byte) store.PauseNote {
-	if all := n.all.Load(); all != nil {
-		if note, ok := (*all)[key]; ok && note.end.After(time.Now()) {
-			return note.PauseNote
-		}
+	if note, ok := n.find(key); ok && !note.isEnded {
+		return note.PauseNote
 	}
 	return store.PauseNote{}
+}
+
+// find returns a budget's note in the copy, unless the time of its pause is over.
+func (n *notes) find(key [16]byte) (note heldNote, ok bool) {
+	if all := n.all.Load(); all != nil {
+		note, ok = (*all)[key]
+	}
+	return note, ok && note.end.After(time.Now())
 }
 
 // learn replaces the copy by notes that were read at the time server of the server's clock, which was the time
@@ -400,17 +409,46 @@ func (n *notes) of(key [16]byte) store.PauseNote {
 func (n *notes) learn(notes map[[16]byte]Note, server, here time.Time) {
 	all := make(map[[16]byte]heldNote, len(notes))
 	for key, note := range notes {
-		all[key] = heldNote{store.PauseNote{By: note.By, Reason: note.Reason}, here.Add(note.Until.Sub(server))}
+		held := heldNote{PauseNote: store.PauseNote{By: note.By, Reason: note.Reason}, end: here.Add(note.Until.Sub(server))}
+		if !note.since.IsZero() {
+			held.since = here.Add(note.since.Sub(server))
+		}
+		all[key] = held
 	}
 	n.all.Store(&all)
+}
+
+// compare compares the note of a closed budget with the wait until the next start. If the pause ends later than the wait, a
+// program has ended the pause, and what closes the budget came afterwards: the copy's note does not count any more.
+func (n *notes) compare(c *store.Charge, wait time.Duration) {
+	all, now := n.all.Load(), time.Now()
+	if all == nil || c.Node {
+		return
+	}
+
+	// Ends that are close are the same, as in Note.isEnded. The pause of a young note may have come after the store's answer.
+	note, ok := (*all)[c.Budget.Key]
+	if !ok || note.isEnded || note.end.Sub(now)-wait <= patience || now.Sub(note.since) <= patience {
+		return
+	}
+
+	next := maps.Clone(*all)
+	note.isEnded = true
+	next[c.Budget.Key] = note
+
+	// If a new copy has come meanwhile, the next answer is compared with it.
+	n.all.CompareAndSwap(all, &next)
 }
 
 // meet asks for the note of a closed budget that a caller meets, because an operator may have paused it. A
 // waiting caller has time to learn the reason. The error of a refused caller is created now, so meet waits for
 // the answer.
 func (n *notes) meet(ctx context.Context, c *store.Charge, waits bool) {
-	// A node's own budget cannot be paused by an operator, and a known note needs no question.
-	if c.Node || n.of(c.Budget.Key) != (store.PauseNote{}) {
+	// A node's own budget cannot be paused by an operator, and a known note needs no question, not even the note of a pause that a program has ended.
+	if c.Node {
+		return
+	}
+	if _, known := n.find(c.Budget.Key); known {
 		return
 	}
 

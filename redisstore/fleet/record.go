@@ -43,7 +43,7 @@ type record struct {
 	Switch   NodeSwitch  `json:"switch,omitzero"`
 	Requests int64       `json:"requests"` // starts in that time that were not given back
 	Policies []policyUse `json:"policies"`
-	LeftOut  int         `json:"left_out,omitempty"` // budgets that found no room
+	LeftOut  int         `json:"left_out,omitempty"` // budgets that found no room, at least
 }
 
 // A policyUse is a policy that a node has used, with the budgets of it that the node used lately.

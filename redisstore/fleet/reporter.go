@@ -26,7 +26,7 @@ const DefaultInterval = 5 * time.Second
 
 const (
 	keepRecord = 10 * time.Minute // how long a record outlives the last report
-	farewell   = time.Second      // how long Close waits for Redis
+	farewell   = time.Second      // how long Close waits for Redis, a report for the ends of closings, and a failed pause to take its note back
 )
 
 //go:embed beat.lua
@@ -254,6 +254,11 @@ func (r *Reporter) held(ctx context.Context, c *store.Charge, g *store.Grant, si
 		r.uses.note(c.Budget.Key, func(b *used) { b.refused.add(time.Now()) })
 	}
 	if g.Paused {
+		// No start is possible before the end of a pause. The wait of a place in line is only an estimate.
+		if g.Ready == nil && g.Shares == 0 {
+			r.notes.compare(c, g.Wait)
+		}
+
 		// The cause is unknown here: this program met the closed budget.
 		r.uses.close(c, "", time.Now())
 		r.notes.meet(ctx, c, g.OK || g.Ready != nil)
@@ -320,8 +325,8 @@ func (r *Reporter) Settle(ctx context.Context, b *store.Booking, g store.Grant, 
 // PauseNote implements [store.Store].
 func (r *Reporter) PauseNote(b store.Budget) store.PauseNote { return r.notes.of(b.Key) }
 
-// run reports until ctx ends: a whole report with each tick, and an extra report when notes are wanted, when this
-// program has closed or opened a budget, or when throttle was turned off or on. Finally it removes the program from the fleet.
+// run reports until ctx ends: a whole report at first and with each tick, and an extra report when notes are wanted, when this program
+// has closed or opened a budget, after ReportSoon, or when throttle was turned off or on. Finally it removes the program from the fleet.
 func (r *Reporter) run(ctx context.Context) {
 	defer close(r.done)
 	ticker, looks := time.NewTicker(r.every), time.NewTicker(min(r.every, lookEvery))

@@ -185,7 +185,7 @@ func (f *Fleet) closings(ctx context.Context, now time.Time) (c closings, err er
 }
 
 // settle completes budgets with known states: since when and why they are closed. It removes unused budgets
-// that have opened, and notes that do not hold any more, and calls count.
+// that have opened, and notes that do not hold, and calls count.
 func (s *Snapshot) settle(known closings) {
 	// A budget that no program uses is listed only because it was closed. It has opened meanwhile.
 	s.Budgets = slices.DeleteFunc(s.Budgets, func(b Budget) bool {
@@ -194,8 +194,7 @@ func (s *Snapshot) settle(known closings) {
 	for i := range s.Budgets {
 		b := &s.Budgets[i]
 
-		// Drop the note if a program has ended the pause and a ban with an earlier end is in force, or if a ban outlasts the pause.
-		if b.Note != nil && (b.Note.Until.Sub(s.At)-b.State.Paused.Duration > patience || b.Note.isOutlasted(b.State.Paused.Duration, s.At)) {
+		if b.Note != nil && !b.Note.holds(b.State.Paused.Duration, s.At) {
 			b.Note = nil
 		}
 		b.tellClosing(known)

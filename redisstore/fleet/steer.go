@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -308,8 +307,9 @@ func (e *NotPausedError) Error() string {
 }
 
 // State returns the present state of a budget, and the note of an operator's
-// pause. The note is nil without a pause, and while a ban is in force that ends
-// later than the pause.
+// pause. The note is nil if no operator has paused the budget, if a ban ends
+// later than the pause, and if a program has ended the pause, even if a ban has
+// closed the budget again.
 func (f *Fleet) State(ctx context.Context, t Target) (State, *Note, error) {
 	st, note, err := f.Describe(ctx, t.charge)
 	return StateOf(st), note, err
@@ -334,23 +334,29 @@ func (f *Fleet) Describe(ctx context.Context, c store.Charge) (store.Status, *No
 	}
 
 	notes, err := f.notes(ctx, now)
-	if n, ok := notes[c.Budget.Key]; ok && !n.isOutlasted(st.Paused, now) {
+	if n, ok := notes[c.Budget.Key]; ok && n.holds(st.Paused, now) {
 		return st, &n, err
 	}
 
 	return st, nil, err
 }
 
-// isOutlasted reports whether a budget that stays closed for paused has a ban that ends later than the pause of
-// the note. A difference of up to patience does not count: a pause begins after its note, by as long as a call takes.
-func (n *Note) isOutlasted(paused time.Duration, now time.Time) bool {
-	return paused-n.Until.Sub(now) > patience
+// holds reports whether the pause of the note is why a budget stays closed for paused: no program has ended the pause, and no
+// ban ends later. Ends that differ by up to patience are the same: a pause begins after its note, by as long as a call takes.
+func (n *Note) holds(paused time.Duration, now time.Time) bool {
+	return !n.isEnded(paused, now) && paused-n.Until.Sub(now) <= patience
+}
+
+// isEnded reports whether a program has ended the pause of the note: the budget, which stays closed for paused, opens before
+// the pause would have ended.
+func (n *Note) isEnded(paused time.Duration, now time.Time) bool {
+	return paused <= 0 || n.Until.Sub(now)-paused > patience
 }
 
 // Pause closes a budget for d, at most [store.MaxPenalty]. It stores the note
 // before the pause, so that every node that meets the pause finds the note, and
-// takes the note back if the pause fails. It returns a *[LongerError] if a
-// longer pause is in force.
+// takes the note back if the pause fails. It returns a *[LongerError] if an
+// operator's longer pause is in force.
 func (f *Fleet) Pause(ctx context.Context, t Target, d time.Duration, by, reason string) error {
 	if d <= 0 || d > store.MaxPenalty {
 		return fmt.Errorf("a pause is longer than nothing, and at most %v", store.MaxPenalty)
@@ -365,7 +371,7 @@ func (f *Fleet) Pause(ctx context.Context, t Target, d time.Duration, by, reason
 		return err
 	}
 
-	after, before, err := f.note(ctx, t, string(note), d, act)
+	after, before, err := f.notePause(ctx, t, string(note), d, act)
 	if err != nil {
 		return err
 	}
@@ -378,8 +384,7 @@ func (f *Fleet) Pause(ctx context.Context, t Target, d time.Duration, by, reason
 }
 
 // Resume ends an operator's pause. It returns a *[NotPausedError], and changes
-// nothing, if no operator has paused the budget, or if a ban ends later than
-// the pause.
+// nothing, if no operator's pause closes the budget, as [Fleet.State] has it.
 func (f *Fleet) Resume(ctx context.Context, t Target, by, reason string) error {
 	state, note, err := f.State(ctx, t)
 	if err != nil {
@@ -393,7 +398,8 @@ func (f *Fleet) Resume(ctx context.Context, t Target, by, reason string) error {
 	return f.open(ctx, t, Act{Act: "resume", What: t.Name, By: by, Reason: reason})
 }
 
-// Pauses returns the notes of all pauses of operators, sorted by budget.
+// Pauses returns the notes of operators' pauses, sorted by budget. It leaves
+// out pauses that programs have ended. A pause that a ban outlasts is included.
 func (f *Fleet) Pauses(ctx context.Context) ([]Note, error) {
 	ctx, stop := withDeadline(ctx)
 	defer stop()
@@ -402,8 +408,29 @@ func (f *Fleet) Pauses(ctx context.Context) ([]Note, error) {
 		return nil, err
 	}
 
-	all, err := f.notes(ctx, now)
-	return slices.SortedFunc(maps.Values(all), func(a, b Note) int { return strings.Compare(a.Budget, b.Budget) }), err
+	noted, err := f.notes(ctx, now)
+	if err != nil {
+		return nil, err
+	}
+
+	s := &Snapshot{At: now}
+	for _, n := range noted {
+		s.Budgets = append(s.Budgets, s.paused(n, closings{}))
+	}
+	if err := f.describe(ctx, s.Budgets); err != nil {
+		return nil, err
+	}
+
+	// Without an answer about a budget its note counts.
+	var all []Note
+	for i := range s.Budgets {
+		if b := &s.Budgets[i]; b.Note != nil && (b.Err != "" || !b.Note.isEnded(b.State.Paused.Duration, now)) {
+			all = append(all, *b.Note)
+		}
+	}
+
+	slices.SortFunc(all, func(a, b Note) int { return strings.Compare(a.Budget, b.Budget) })
+	return all, nil
 }
 
 // Reset opens a budget whatever closed it, and forgets repeated bans and
@@ -421,36 +448,75 @@ func (f *Fleet) open(ctx context.Context, t Target, act Act) error {
 	if err := f.store.Resume(ctx, t.charge); err != nil {
 		return storeError(err)
 	}
-	_, _, err := f.note(ctx, t, "", 0, act)
+	_, _, _, err := f.note(ctx, t, "", 0, "", act)
 	return err
 }
 
-// note stores or, if it is "", removes a note, and logs the act. It returns the stored note and the previous
-// note, each "" if there is none. It returns a *LongerError, and changes nothing, if a longer note is in force.
-func (f *Fleet) note(ctx context.Context, t Target, note string, d time.Duration, act Act) (after, before string, err error) {
+// notePause stores the note of a pause, and logs the act. It returns the stored note and the previous note, "" if there is
+// none. It returns a *LongerError, and changes nothing, if a longer pause is in force.
+func (f *Fleet) notePause(ctx context.Context, t Target, note string, d time.Duration, act Act) (after, before string, err error) {
+	// Each further round finds a longer note that was stored meanwhile. The rounds end with ctx.
+	var longer, void string
+	for {
+		after, before, longer, err = f.note(ctx, t, note, d, void, act)
+		if err != nil || longer == "" {
+			return after, before, err
+		}
+
+		// All readers ignore an illegible note, so the note of this pause takes its place.
+		if n, ok := readNote(field(t.charge.Budget.Key), longer); ok {
+			ended, err := f.hasEnded(ctx, t, &n)
+			if err != nil {
+				return "", "", err
+			}
+			if !ended {
+				return "", "", &LongerError{n}
+			}
+		}
+
+		void = longer
+	}
+}
+
+// hasEnded asks the store whether a program has ended the pause of a note.
+func (f *Fleet) hasEnded(ctx context.Context, t Target, n *Note) (bool, error) {
+	now, err := f.now(ctx)
+	if err != nil {
+		return false, err
+	}
+
+	// The pause of a young note may be on its way to the store.
+	if now.Sub(n.since) <= patience {
+		return false, nil
+	}
+
+	st, err := f.store.Status(ctx, t.charge)
+	return n.isEnded(st.Paused, now), storeError(err)
+}
+
+// note stores or, if it is "", removes a note, and logs the act. It returns the stored note and the previous note, each ""
+// if there is none. If the budget has a longer note other than void, note changes nothing, and returns longer, the longer note.
+func (f *Fleet) note(ctx context.Context, t Target, note string, d time.Duration, void string, act Act) (after, before, longer string, err error) {
 	text, err := act.encode()
 	if err != nil {
-		return "", "", err
+		return "", "", "", err
 	}
 
 	own := field(t.charge.Budget.Key)
-	reply, err := f.conn.Run(ctx, noteScript, []string{f.keys.pauses, f.keys.audit, f.keys.ban + own}, own, note, d.Microseconds(), text, mostActs)
+	reply, err := f.conn.Run(ctx, noteScript, []string{f.keys.pauses, f.keys.audit, f.keys.ban + own}, own, note, d.Microseconds(), text, mostActs, void)
 	if err != nil {
-		return "", "", storeError(err)
+		return "", "", "", storeError(err)
 	}
 
 	// The script answers 0 and the longer note, or 1, the stored note and the previous note.
-	if len(reply) == 2 && reply[0] == int64(0) {
-		if longer, ok := readNote(own, fmt.Sprint(reply[1])); ok {
-			return "", "", &LongerError{longer}
-		}
-	}
-
-	if len(reply) == 3 {
+	switch {
+	case len(reply) == 2 && reply[0] == int64(0):
+		longer = fmt.Sprint(reply[1])
+	case len(reply) == 3:
 		after, before = fmt.Sprint(reply[1]), fmt.Sprint(reply[2])
 	}
 
-	return after, before, nil
+	return after, before, longer, nil
 }
 
 // takeBackNote restores the note before a pause that failed, and logs the failure.

@@ -35,10 +35,31 @@ type Process struct {
 	acts   []act               // newest first
 }
 
-// A pausedBy is the note of an operator's pause, and its end.
+// A pausedBy is the note of an operator's pause, and when the pause was stored and ends.
 type pausedBy struct {
 	store.PauseNote
-	until time.Time
+	since, until time.Time
+}
+
+const (
+	// The store counts a pause from a moment later than its note, so ends that are as close as this are the same.
+	sameEnd = time.Second
+
+	// A pause whose note is this young may be on its way to the store.
+	youngNote = 10 * time.Second
+)
+
+// holds reports whether the pause of the note is why a budget stays closed for paused: no program has ended the pause, and no
+// ban ends later.
+func (n *pausedBy) holds(paused time.Duration, now time.Time) bool {
+	left := n.until.Sub(now)
+	return left > 0 && !n.isEnded(paused, now) && paused-left <= sameEnd
+}
+
+// isEnded reports whether a different program has ended the pause of the note: the budget, which stays closed for paused, opens
+// before the pause would have ended.
+func (n *pausedBy) isEnded(paused time.Duration, now time.Time) bool {
+	return paused <= 0 || n.until.Sub(now)-paused > sameEnd
 }
 
 // mostActs is how many acts are remembered.
@@ -191,15 +212,20 @@ func (p *Process) PauseNote(b throttle.Budget) store.PauseNote {
 	return note
 }
 
-// isOutlasted reports whether a ban closes a budget for longer than an operator's pause does. paused is how
-// long the budget stays closed. Without a pause it returns false.
-func (p *Process) isOutlasted(key [16]byte, paused time.Duration) bool {
+// noteFor returns the note of the operator's pause that closes a budget, which stays closed for paused. It returns the zero
+// note if no operator's pause does.
+func (p *Process) noteFor(b store.Budget, paused time.Duration) store.PauseNote {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	n, ok := p.notes[key]
+	n, ok := p.notes[b.Key]
+	p.mu.Unlock()
 
-	// The store counts a pause from a moment later than its note, so ends that are close are the same.
-	return ok && paused-time.Until(n.until) > time.Second
+	switch {
+	case !ok:
+		return p.Store.PauseNote(b)
+	case n.holds(paused, time.Now()):
+		return n.PauseNote
+	}
+	return store.PauseNote{}
 }
 
 // noteOf returns the note of an operator's pause. The mutex is held.
@@ -259,6 +285,11 @@ func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 
 		ended, last := splitBands(p.closed[key], now)
 		b.Since, b.Closer = last.From, last.Closer
+
+		// A different program has ended the pause. Since when and why the budget is closed is unknown here.
+		if b.Closer == fleet.ByOperator && note == (store.PauseNote{}) {
+			b.Since, b.Closer = 0, ""
+		}
 		if len(ended) > 0 {
 			r.Closed[b.ID] = append(r.Closed[b.ID], ended...)
 		}
@@ -304,11 +335,7 @@ func (p *Process) ask(ctx context.Context, all []tracked) ([]tracked, map[[16]by
 		}
 
 		key := t.charge.Budget.Key
-		note := p.PauseNote(t.charge.Budget)
-		if p.isOutlasted(key, st.Paused) {
-			note = store.PauseNote{}
-		}
-		known[key] = knownBudget{st, note}
+		known[key] = knownBudget{st, p.noteFor(t.charge.Budget, st.Paused)}
 		kept = append(kept, *t)
 	}
 	return kept, known, nil
@@ -424,17 +451,23 @@ func (p *Process) pause(ctx context.Context, id string, d time.Duration, by, rea
 		return err
 	}
 
+	st, err := p.Status(ctx, c)
+	if err != nil {
+		return err
+	}
+
 	key, now := c.Budget.Key, time.Now()
 	p.mu.Lock()
 
 	before, had := p.notes[key]
-	if had && before.until.After(now.Add(d)) {
+	ended := before.isEnded(st.Paused, now) && now.Sub(before.since) > youngNote
+	if !ended && before.until.After(now.Add(d)) {
 		p.mu.Unlock()
 		return &fleet.LongerError{Note: fleet.Note{Policy: c.Budget.Policy, Budget: id, By: before.By, Reason: before.Reason, Until: before.until}}
 	}
 
 	// Set the note before the pause: a request refused in between should already carry the reason.
-	p.notes[key] = pausedBy{store.PauseNote{By: by, Reason: reason}, now.Add(d)}
+	p.notes[key] = pausedBy{store.PauseNote{By: by, Reason: reason}, now, now.Add(d)}
 	p.mu.Unlock()
 	err = p.Pause(ctx, c, d)
 	p.mu.Lock()
@@ -463,7 +496,7 @@ func (p *Process) resume(ctx context.Context, id, by, reason string) error {
 	if err != nil {
 		return err
 	}
-	if p.PauseNote(c.Budget) == (store.PauseNote{}) || p.isOutlasted(c.Budget.Key, st.Paused) {
+	if p.noteFor(c.Budget, st.Paused) == (store.PauseNote{}) {
 		return &fleet.NotPausedError{Budget: id, Closed: st.Paused}
 	}
 

@@ -333,6 +333,48 @@ func TestP11_PauseInsideABan(t *testing.T) {
 	})
 }
 
+// TestP11_BanAfterAPause: another program has ended an operator's pause, and an answer closes the budget anew, for less long. Nothing names the
+// operator, resume does not open the ban, and a shorter pause is no longer refused.
+func TestP11_BanAfterAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := memstore.New()
+		p := NewProcess(shared)
+		own, other := newLimiters(t, p, shop), newLimiters(t, NewProcess(shared), shop)
+		_, err := own.Acquire(t.Context(), throttle.Demand{Policy: "shop"})
+		require.NoError(t, err)
+		permit, err := other.Acquire(t.Context(), throttle.Demand{Policy: "shop"})
+		require.NoError(t, err)
+		l, err := other.Limiter("shop")
+		require.NoError(t, err)
+		id := store.BudgetOf("shop", "").String()
+		require.NoError(t, p.pause(t.Context(), id, time.Hour, "ann", "moves"))
+
+		// The pause of a note that is young may be on its way.
+		require.NoError(t, l.Resume(t.Context(), ""))
+		require.ErrorAs(t, p.pause(t.Context(), id, 10*time.Minute, "bob", "an audit"), new(*fleet.LongerError))
+		time.Sleep(time.Minute)
+
+		isNotPaused := func(closed time.Duration) {
+			t.Helper()
+			b := readOnce(t, p.reader(DefaultBudgets)).Budgets[0]
+			require.Equal(t, []any{"", "", int64(0)}, []any{b.By, b.Closer, b.Since})
+			var not *fleet.NotPausedError
+			require.ErrorAs(t, p.resume(t.Context(), id, "bob", ""), &not)
+			require.Equal(t, closed, not.Closed)
+		}
+		isNotPaused(0)
+
+		require.NoError(t, permit.Tell(t.Context(), throttle.Refused(5*time.Minute)))
+		isNotPaused(5 * time.Minute)
+
+		require.NoError(t, p.pause(t.Context(), id, 10*time.Minute, "bob", "an audit"))
+		b := readOnce(t, p.reader(DefaultBudgets)).Budgets[0]
+		require.Equal(t, []any{"bob", fleet.ByOperator}, []any{b.By, b.Closer})
+		require.NoError(t, p.resume(t.Context(), id, "bob", ""))
+		require.Zero(t, readOnce(t, p.reader(DefaultBudgets)).Budgets[0].Until)
+	})
+}
+
 // TestMoreClosedThanShown: closed budgets beyond those that a page shows count as closed.
 func TestMoreClosedThanShown(t *testing.T) {
 	p := NewProcess(memstore.New())

@@ -170,8 +170,8 @@ func (b *backend) openIfNone() error {
 	return b.open()
 }
 
-// catchUp applies the steps of other processes. It returns true if the generation was ended and
-// emptied. The file is locked.
+// catchUp applies the steps of other processes, and cuts off a record that a killed process has not finished. It
+// returns true if the generation was ended and emptied. The file is locked.
 func (b *backend) catchUp(g *generation) (ended bool, err error) {
 	i, err := g.f.Stat()
 	if err != nil {

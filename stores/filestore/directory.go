@@ -229,7 +229,8 @@ func (d *directory) isOlderThanBoot(name string) bool {
 }
 
 // load takes a generation into use. It returns false if the generation has ended, or is of an earlier
-// boot: a later generation is written by the time that load returns.
+// boot: a later generation is written by the time that load returns. If this process has used a generation
+// of this boot before, a different boot is ErrOtherMachine.
 func (d *directory) load(g *generation) (done bool, err error) {
 	if g.boot != d.boot && d.used {
 		return false, errors.Join(ErrOtherMachine, g.f.Close())

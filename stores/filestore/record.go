@@ -447,7 +447,8 @@ func create(d *folder, h header, records func(write func(*record) error) error) 
 
 // tidy empties the files of all generations except the last two, and removes them a minute later: until then a process that stood still
 // cannot take their names. A generation before the last that has not ended was begun at the same moment as the last one, after somebody
-// had removed the files. Tidy ends it, so that all programs use the last one. A file that is no generation stays as it is.
+// had removed the files. Tidy ends it, so that all programs use the last one. It also removes files that a process has begun, and not finished
+// within tombLife. Every other file stays as it is.
 func tidy(d *folder, last int64) {
 	_ = eachGeneration(d, func(number int64, e os.DirEntry) {
 		i, err := e.Info()

@@ -83,7 +83,7 @@ type Options struct {
 	// wait. A group of budgets uses one at a time. Defaults to 4.
 	Connections int
 
-	// BeforeConnect may change the configuration of each connection before it is made: a password
+	// BeforeConnect may change the configuration of each connection before it is made, also of the connection of Setup: a password
 	// that is valid for some minutes, for example.
 	BeforeConnect func(context.Context, *pgx.ConnConfig) error
 
@@ -134,8 +134,9 @@ func inSchema(sql, schema string) string {
 	return strings.NewReplacer(defaultSchema+".", schema+".", "SCHEMA IF NOT EXISTS "+defaultSchema, "SCHEMA IF NOT EXISTS "+schema).Replace(sql)
 }
 
-// Setup creates a schema with the tables of a store in the database. It leaves tables that are there as they are. The
-// role needs the right to create a schema; the roles of programs need less, see schema.sql, which does the same in psql.
+// Setup creates a schema with the tables of a store in the database. It leaves tables that are there as they are. Of the
+// Options it uses Schema and BeforeConnect. The role needs the right to create a schema; the roles of programs need less,
+// see schema.sql, which does the same in psql.
 func Setup(ctx context.Context, url string, o Options) error {
 	config, err := parse(url)
 	d, wrong := newDatabase(config, o)
@@ -143,7 +144,12 @@ func Setup(ctx context.Context, url string, o Options) error {
 		return err
 	}
 
-	c, err := pgx.ConnectConfig(ctx, d.server.config)
+	config, err = d.server.configOf(ctx)
+	if err != nil {
+		return fmt.Errorf("pgstore: %w", err)
+	}
+
+	c, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return fmt.Errorf("pgstore: %w", err)
 	}

@@ -71,6 +71,46 @@ func TestSetup(t *testing.T) {
 	require.ErrorContains(t, err, "use a name of at most 48 small letters")
 }
 
+// TestBeforeConnect: a password that BeforeConnect gives is the password of Setup, too. The error of BeforeConnect is the caller's, and an
+// error about rights names the role that BeforeConnect has set.
+func TestBeforeConnect(t *testing.T) {
+	server := pgtest.Start(t)
+	admin := connect(t, server)
+	exec(t, admin, "CREATE ROLE owner LOGIN PASSWORD 'secret'; CREATE ROLE app LOGIN PASSWORD 'secret'; GRANT CREATE ON DATABASE postgres TO owner")
+
+	// From the next start on the server asks all but the administrator for passwords.
+	var rules string
+	require.NoError(t, admin.QueryRow(t.Context(), "SHOW hba_file").Scan(&rules))
+	exec(t, admin, "COPY (VALUES ('host all test all trust'), ('host all all all scram-sha-256')) TO '"+rules+"'")
+	server.Stop()
+	server.Restart()
+
+	url := strings.Replace(server.URL(), "test@", "owner@", 1)
+	withPassword := pgstore.Options{BeforeConnect: func(_ context.Context, c *pgx.ConnConfig) error {
+		c.Password = "secret"
+		return nil
+	}}
+	require.ErrorContains(t, pgstore.Setup(t.Context(), url, pgstore.Options{}), "password")
+	require.NoError(t, pgstore.Setup(t.Context(), url, withPassword))
+
+	s, err := pgstore.New(url, withPassword)
+	require.NoError(t, err)
+	require.True(t, now(t, s, hourly(1)))
+
+	errHook := errors.New("no token")
+	refuses := pgstore.Options{BeforeConnect: func(context.Context, *pgx.ConnConfig) error { return errHook }}
+	require.ErrorIs(t, pgstore.Setup(t.Context(), url, refuses), errHook)
+
+	other := pgstore.Options{BeforeConnect: func(_ context.Context, c *pgx.ConnConfig) error {
+		c.User, c.Password = "app", "secret"
+		return nil
+	}}
+	s, err = pgstore.New(url, other)
+	require.NoError(t, err)
+	_, err = s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(1)}})
+	require.ErrorContains(t, err, `the role "app" may not use the tables`)
+}
+
 // TestP14_NoPassword: the error of a URL that cannot be read has no part of the URL, neither in its text nor in a field of an error that it wraps.
 func TestP14_NoPassword(t *testing.T) {
 	t.Setenv("PGPASSWORD", "secret")

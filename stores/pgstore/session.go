@@ -198,13 +198,22 @@ type server struct {
 	sql    *statements
 }
 
-// connect makes a connection to a database that has been set up. If hear is nil, pgx keeps messages for WaitForNotification.
-func (s *server) connect(ctx context.Context, hear pgconn.NotificationHandler) (*conn, error) {
+// configOf returns the configuration of a connection that is about to be made. BeforeConnect has changed it.
+func (s *server) configOf(ctx context.Context) (*pgx.ConnConfig, error) {
 	config := s.config.Copy()
 	if s.before != nil {
 		if err := s.before(ctx, config); err != nil {
 			return nil, fmt.Errorf("BeforeConnect: %w", err)
 		}
+	}
+	return config, nil
+}
+
+// connect makes a connection to a database that has been set up. If hear is nil, pgx keeps messages for WaitForNotification.
+func (s *server) connect(ctx context.Context, hear pgconn.NotificationHandler) (*conn, error) {
+	config, err := s.configOf(ctx)
+	if err != nil {
+		return nil, err
 	}
 
 	// A COMMIT that was not replicated succeeds with a warning, so note it.
@@ -230,7 +239,6 @@ func (s *server) connect(ctx context.Context, hear pgconn.NotificationHandler) (
 		return dial(ctx, network, addr)
 	}
 
-	var err error
 	if c.Conn, err = pgx.ConnectConfig(ctx, config); err != nil {
 		return nil, err
 	}
@@ -263,7 +271,7 @@ func (s *server) checkVersion(ctx context.Context, c *pgx.Conn) error {
 	case errors.As(err, &refused) && (refused.Code == "42P01" || refused.Code == "3F000"):
 		return fmt.Errorf("%w: it has no table %s.version; run pgstore.Setup or schema.sql once: %w", errNotSetUp, s.sql.schema, err)
 	case errors.As(err, &refused) && refused.Code == "42501":
-		return fmt.Errorf("%w: the role %q may not use the tables of schema %s; schema.sql has the rights that it needs: %w", errNotSetUp, s.config.User, s.sql.schema, err)
+		return fmt.Errorf("%w: the role %q may not use the tables of schema %s; schema.sql has the rights that it needs: %w", errNotSetUp, c.Config().User, s.sql.schema, err)
 	case err != nil:
 		return err
 

@@ -36,8 +36,8 @@ var ErrNotSaved = errors.New("nothing was saved")
 // and "-_./". Keys that differ in the case of a letter are different keys. Values have at most 8 KB. A Database does not look
 // into values.
 //
-// All methods are safe for concurrent use. A Store has at most one Transact of a group under way, and one Read, or three while a Read takes longer
-// than 12 ms.
+// All methods are safe for concurrent use. A Store has at most one step of a group under way, in a Transact, and one look: in a second Transact or, if the
+// Database is a [Reader], in a Read. While a Read takes longer than 5 ms there may be three.
 type Database interface {
 	// Transact runs do in one transaction of a group, and returns nil when the transaction is saved.
 	//

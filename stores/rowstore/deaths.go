@@ -45,12 +45,12 @@ type deaths struct {
 type peer struct {
 	asked   time.Time // when this node asked last
 	present bool      // this node's present session has seen the peer's session
-	absent  int64     // since when the peer has no session, by the store's clock. Zero means that it has a session, or was never seen.
+	absent  int64     // since when the peer has no session, by the store's clock. Zero means that it has a session, or that this node's present session has not seen it.
 	dead    bool
 }
 
 // isDead reports whether a node is dead: it has lost its session, and has said nothing since. heard is when it last said
-// something, by the store's clock. From then on tick asks for the node.
+// something, by the store's clock. From the first call on tick asks for the node.
 func (d *deaths) isDead(node, heard int64) bool {
 	if d.db == nil {
 		return false

@@ -32,16 +32,26 @@ func (d *database) Transact(ctx context.Context, group string, keys []string, do
 	return repeat(ctx, func() (again bool, err error) { return d.try(ctx, group, keys, do) })
 }
 
-// repeat calls try until again is false, at most maxRepeats times more, and not after the end of ctx. It returns the last error. If ctx has ended
-// the error matches the error of ctx, too: a driver whose connection ends with ctx may name the connection alone.
+// errNotRun says that the last try has only made the row of its group.
+var errNotRun = errors.New("the row of the group was missing, and there was no time left to begin again")
+
+// repeat calls try until again is false, at most maxRepeats times more, and not after the end of ctx. It returns the last error, or errNotRun if the
+// last try was to be repeated without one. If ctx has ended the error matches the error of ctx, too: a driver whose connection ends with ctx may name
+// the connection alone.
 func repeat(ctx context.Context, try func() (again bool, err error)) error {
 	for n := 0; ; n++ {
 		again, err := try()
+		last := n == maxRepeats || ctx.Err() != nil
+
+		// Nothing was saved, so the caller must not take this for a success.
+		if again && err == nil && last {
+			err = undoneError{fail(errNotRun)}
+		}
 		if over := ended(ctx); err != nil && over != nil && !errors.Is(err, over) {
 			return fmt.Errorf("%w: %w", over, err)
 		}
 
-		if !again || n == maxRepeats || ctx.Err() != nil {
+		if !again || last {
 			return err
 		}
 	}
@@ -55,7 +65,8 @@ func ended(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// try makes a transaction. It returns true if nothing was saved and the transaction may be repeated.
+// try makes a transaction. It returns true if nothing was saved and the transaction may be repeated: without an error it has only made the row of the
+// group.
 func (d *database) try(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) (again bool, err error) {
 	s, err := d.session(ctx)
 	if err != nil {

@@ -142,6 +142,26 @@ func TestP8_HolderStandsStill(t *testing.T) {
 	require.Equal(t, saved, was)
 }
 
+// TestAMissingGroupIsNoSuccess: a try that has only made the row of its group has not run the transaction. If no other try follows, it is certain
+// that nothing was saved.
+func TestAMissingGroupIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	tries := 0
+	makesGroup := func() (bool, error) { tries++; return true, nil }
+	err := sqlstore.Repeat(t.Context(), makesGroup)
+	require.ErrorIs(t, err, rowstore.ErrNotSaved)
+	require.ErrorIs(t, err, rowstore.ErrAway)
+	require.Equal(t, sqlstore.MaxRepeats+1, tries)
+
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	tries = 0
+	err = sqlstore.Repeat(ctx, makesGroup)
+	require.ErrorIs(t, err, rowstore.ErrNotSaved)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, 1, tries)
+}
+
 // TestDeadlocks: a transaction that the server undoes because of a deadlock is repeated, as is one that has waited for too long.
 func TestDeadlocks(t *testing.T) {
 	t.Parallel()

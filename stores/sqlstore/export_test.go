@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"context"
 	"database/sql"
 	"time"
 
@@ -17,6 +18,11 @@ type Database interface {
 func NewDatabase(db *sql.DB) Database { return &database{db: db} }
 
 const Standstill = standstill
+
+// MaxRepeats and Repeat are of the tries of one transaction.
+const MaxRepeats = maxRepeats
+
+func Repeat(ctx context.Context, try func() (bool, error)) error { return repeat(ctx, try) }
 
 // Sweep removes rows as a transaction at this time does.
 func Sweep(db Database, now time.Time) { db.(*database).sweep(now) }

@@ -32,7 +32,8 @@ const (
 		"SESSION innodb_lock_wait_timeout = @throttle_rows, SESSION lock_wait_timeout = @throttle_tables"
 )
 
-// lockFor returns for how many seconds statements wait for rows, and for a table that a stranger has locked. The waits end before ctx does. A server
+// lockFor returns for how many seconds statements wait for rows, and for a table that a stranger has locked. The waits end before ctx does, unless ctx
+// ends within two seconds: the server knows no wait of less than a second. A server
 // does not notice that its client has gone while a statement waits for a row, so each try would leave a connection behind. And after a wait that
 // the server has ended, it is certain that nothing was saved. Two statements of a transaction may wait for a table.
 func lockFor(ctx context.Context) (rows, tables int) {
@@ -96,7 +97,7 @@ func (tx *transaction) rollback() error {
 	return err
 }
 
-// commit saves rows.
+// commit saves the rows of the transaction, or rolls it back if there are none.
 func (tx *transaction) commit() error {
 	if len(tx.puts) == 0 {
 		return tx.rollback()

@@ -49,7 +49,7 @@ func Ask[R any](ctx context.Context, c *Conn, failed func(error), request func()
 	return reply, err
 }
 
-// AskOnce is Ask with a single attempt.
+// AskOnce is Ask with a single attempt, which it makes even if ctx has ended.
 func AskOnce[R any](ctx context.Context, c *Conn, request func() wire.Request[R]) (reply R, err error) {
 	var q wire.Request[R]
 
@@ -146,8 +146,8 @@ type Exchange struct {
 }
 
 // Begin sends the call that build returns. The exchange calls build again if the script needs more
-// boundaries of calendar windows, or if the script found gates shut: these are then build's second
-// argument.
+// boundaries of calendar windows or lengths of time as of now, or if the script found gates shut: these are
+// then build's second argument.
 func (c *Conn) Begin(build func(wire.Boundaries, []wire.Gate) wire.Call) *Exchange {
 	// Boundaries follow the server's clock, as far as the last answer told its time.
 	now := time.Now().UnixMicro() + c.skew.Load()
@@ -212,7 +212,7 @@ func (x *Exchange) await(reply func() (string, error)) (wire.Frame, error) {
 			x.boundaries = x.boundaries.Wider(head)
 		}
 
-		// The script did nothing: it gets the wider boundaries, or learns which gates are shut.
+		// The script did nothing: it gets wider boundaries and new lengths of time, or the rows of the gates that are shut.
 		x.send(head.Gates)
 	}
 }
@@ -331,7 +331,8 @@ func (c *Conn) pingIdle() {
 }
 
 // noteAnswer notes whether Redis has answered a script: err is the client's error, or nil for an answer.
-// It returns the error with a text that says the remedy. A nil error stays nil.
+// It returns the error with a text that says the remedy. A nil error stays nil. After an error that may pass, a
+// cluster client looks anew for the server of each key.
 func (c *Conn) noteAnswer(err error, s wire.Script) error {
 	if err == nil {
 		c.heardAt.Store(time.Now().UnixNano())

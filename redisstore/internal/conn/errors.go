@@ -142,7 +142,7 @@ func (c *Conn) Error(err error) error { return c.failed(err, wire.Script{}) }
 
 // failed is [Conn.Error] for the error of a script.
 func (c *Conn) failed(err error, s wire.Script) error {
-	// No command has the caller's context, so the deadline was the client's. The caller must not take it for its own.
+	// The deadline is the client's, or the caller's own. The caller must not take the client's for its own, so neither stays in the error.
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = errors.New("no answer in time")
 	}
@@ -200,7 +200,7 @@ func (c *Conn) where() string {
 	return redact(client.Options().Addr)
 }
 
-// because returns the error of a call with its cause.
+// because returns the error of a call, marked as outage.Denied or outage.Failed if it will not pass.
 func because(err error) error {
 	switch {
 	case Denied(err):

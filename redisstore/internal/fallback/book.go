@@ -193,7 +193,8 @@ func (n *outageNotice) await(ctx context.Context, r *route, until time.Time, tim
 		n.Fails = r.fails
 	}
 
-	// Tell the observer if the last heartbeat has failed, or if the caller has waited for conn.Silence. Otherwise return by then.
+	// Tell the observer if the last heartbeat has failed, or if the caller has waited for conn.Silence. Otherwise return by then. A caller that waits
+	// only until suspected nodes leave room is not told: the primary is there.
 	if n.tell != nil && (r.local != nil || !r.ready) {
 		switch tellAt := n.Since.Add(conn.Silence); {
 		case n.Last != nil, !time.Now().Before(tellAt):

@@ -26,9 +26,9 @@ func (s *Store) Status(ctx context.Context, c store.Charge) (store.Status, error
 	return keeper.Status(ctx, c)
 }
 
-// keeper returns the store that describes a budget, and the budget's charge in that store.
-// While the primary is away, that is the store of this node's share, unless the share never
-// has room for the charge. Then keeper reports the outage to the observer of ctx.
+// keeper returns the store that describes a budget, and the budget's charge in that store. While the
+// primary is away keeper reports the outage to the observer of ctx, and returns the store of this
+// node's share, unless the share never has room for the charge.
 func (s *Store) keeper(ctx context.Context, c store.Charge) (store.Store, store.Charge) {
 	// The share knows what this node has booked while the primary cannot be asked.
 	if l := s.local(c.Budget.Group); l != nil {

@@ -137,7 +137,7 @@ func (g *group) nextKind() (k Kind, over bool) {
 	return Beat, false
 }
 
-// idle reports whether nobody has used the group for a while, and no start on this node
+// idle reports whether nobody has used the group for a while, and no start of its share
 // counts any more.
 func (g *group) idle(now time.Time) bool {
 	// Callers that wait in line book again later: they use the group.

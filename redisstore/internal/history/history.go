@@ -355,7 +355,7 @@ const repeatAfter = 100 * time.Millisecond
 const toldAgain = 30 * time.Second
 
 // ReportsQuota decides whether the store should be told of a quota, and notes that it will be. It
-// also returns the generation of the budget's row that the node knows, 0 if it knows none.
+// also returns the generation of the budget's row that the node knows, 0 if none of its starts matters any more.
 func (h *History) ReportsQuota(key string, c *store.Charge, q store.Quota, now time.Time) (generation int64, report bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

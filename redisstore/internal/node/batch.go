@@ -133,7 +133,7 @@ func (o *op) turnCount() int {
 // The ranks of ops, in the order in which a call serves them.
 const (
 	givesBack = iota // books nothing
-	returner         // of a caller that had a start
+	returner         // of a caller that had a start, or a place in a line for slots
 	inTurn           // of a caller that waited in line
 	newcomer         // of any other caller
 )
@@ -247,7 +247,8 @@ func (n *Node) send(b *batch) {
 	})
 }
 
-// shortenMaxWaits takes the time that has passed off the MaxWait of each caller that has one.
+// shortenMaxWaits takes the time that has passed off the MaxWait of each caller that has one. A caller whose time is over
+// gets a start at once or none, and no place in a line: see store.Booking.
 func (b *batch) shortenMaxWaits(passed time.Duration) {
 	shorten := func(wait *int64) {
 		if *wait > 0 && *wait < wire.AnyWait {
@@ -395,7 +396,8 @@ func (n *Node) keysOf(ops []*op) iter.Seq[string] {
 	}
 }
 
-// noteHeld notes the pause of the budget that held an op back, if the outcome says that the budget is paused.
+// noteHeld notes the pause of the budget that held an op back, if the outcome says that the budget is paused. Pauses of
+// budgets of slots are left out, because Redis is told of the pauses of rows alone: see knownPauses.
 func (n *Node) noteHeld(o *op, received time.Time) {
 	if out := &o.outcome; out.paused > 0 && out.Charge >= 0 && !wire.ForSlots(&o.Charges[out.Charge]) {
 		n.Pauses.Note(n.Names.Row(&o.Charges[out.Charge].Budget), received.Add(min(wire.Wait(out.paused), store.MaxPenalty)), received)

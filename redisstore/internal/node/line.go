@@ -74,8 +74,8 @@ func compareTurns(a, b *turn) int {
 
 // join takes the caller of an op out of the lines in which it waits, gives its tickets to the op, and sets the op's
 // patience. It gives up places that are of no use to the booking. It summons the waiters for the same budgets whose
-// start is near: they share the op's call. Without a horizon the op gets no tickets. Then, or if it gives something
-// back, it summons nobody.
+// start is near: they share the op's call. An op without a horizon gets no tickets and summons nobody, and neither
+// does a Cancel summon anybody.
 func (n *Node) join(o *op, b *store.Booking) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -147,7 +147,7 @@ func (n *Node) startAnswered(o *op) {
 		return
 	}
 
-	// The caller has its start, or was refused. It keeps its tickets, and with them its rank in case it comes back.
+	// The caller has its start, waits for slots, or was refused. It keeps its tickets, and with them its rank in case it comes back.
 	if !inLine {
 		t.inLine, t.started = false, t.started || o.outcome.Booked()
 		t.markHadStart()
@@ -168,8 +168,8 @@ func (n *Node) startAnswered(o *op) {
 
 // When a caller that waits is summoned. It books again, and may have to wait once more.
 const (
-	// A caller is summoned a little after nearAt, because that estimate may be too early. The delay of a caller with a share is
-	// shorter, because such callers book less far ahead.
+	// The estimate of when a start comes within the horizon may be too early, so nearAt is later by this delay. The delay of a
+	// caller with a share is shorter, because such callers book less far ahead.
 	summonDelay      = 60 * time.Millisecond
 	summonDelayShare = 20 * time.Millisecond
 
@@ -179,8 +179,8 @@ const (
 	// A caller with a share is summoned without a delay if its start is at most maxNear beyond its horizon.
 	maxNear = 100 * time.Millisecond
 
-	// A caller that had to wait books again no sooner than after minReturn. A caller with a share that had to wait k times in
-	// a row books again no sooner than after k times minReturn, but at most after maxReturns times minReturn.
+	// A caller that had to wait books again no sooner than after minReturn. A caller with a share that has had to wait k times
+	// books again no sooner than after k times minReturn, but at most after maxReturns times minReturn.
 	minReturn  = 10 * time.Millisecond
 	maxReturns = 5
 
@@ -235,15 +235,19 @@ func (l *line) hasCalled(t *turn) bool {
 
 // noteCalled notes the cuts of a message, for callers that still wait for the answer with their ticket.
 func (l *line) noteCalled(id int64, c cuts) {
-	// A message about lanes of shares names only the lanes that have moved. The map has a bound.
-	if id == l.calledLine && c.shares != nil && len(l.called.shares) < maxLanes {
-		for lane, cut := range c.shares {
-			l.called.set(lane, cut)
-		}
+	// The map has a bound: a caller whose cut is forgotten comes by its own estimate.
+	if id != l.calledLine || len(l.called.shares) >= maxLanes {
+		l.called, l.calledLine = c, id
 		return
 	}
 
-	l.called, l.calledLine = c, id
+	// In a line with shares a message names only the lanes that have moved, lanes without a share included.
+	for i, cut := range c.classes {
+		l.called.classes[i] = max(l.called.classes[i], cut)
+	}
+	for lane, cut := range c.shares {
+		l.called.set(lane, cut)
+	}
 }
 
 // schedule sets notBefore, nearAt and comeBy of a caller that has to wait. By an answer that came at now, its start is wait away.
@@ -255,7 +259,7 @@ func (t *turn) schedule(now time.Time, wait time.Duration, offered bool) {
 	case t.share != 0 && offered:
 		t.notBefore = now.Add(minReturnOffered)
 
-	// The callers before it may be late, so each further wait in a row is longer.
+	// The callers before it may be late, so each further wait is longer.
 	case t.share != 0 && t.waits > 1:
 		t.notBefore = now.Add(min(time.Duration(t.waits), maxReturns) * minReturn)
 
@@ -408,7 +412,8 @@ func (n *Node) leaveLines(arrival store.Turn) *op {
 	return leave
 }
 
-// leave returns the op that gives up the turn's places in lines, or nil if it has none.
+// leave takes the tickets of a turn whose caller waits, and returns the op that gives up its places in lines. It returns
+// nil, and changes nothing, if the caller does not wait.
 func (t *turn) leave() *op {
 	if !t.inLine {
 		return nil
@@ -608,6 +613,7 @@ func (l *line) ask() {
 	l.heardAt, l.unasked = time.Now(), false
 	t := l.first()
 	o := keepOp(wire.Renew, t.charges...)
+	o.asksFor = l
 	o.Class, o.Tickets, o.Again = t.class, slices.Clone(t.tickets), time.Until(l.asksAt())
 	l.node.postLocked(o)
 }
@@ -658,6 +664,7 @@ func (l *line) whenFirstStarts() time.Time {
 		return never
 	}
 
+	// Redis offers the room a third of the horizon before that start, and the answer comes a little later: see queue.tell in lua/queue.lua.
 	return latest(l.firstStart.Add(-l.first().horizon/4), l.heardAt.Add(askFirst))
 }
 

@@ -288,6 +288,34 @@ func TestP5_SummonedBeforeItStands(t *testing.T) {
 	}
 }
 
+// TestP5_SummonedBesideShares: of a line with shares a message names the lanes that have moved, those without a share
+// among them. No message takes back what an earlier one has said of a different lane.
+func TestP5_SummonedBesideShares(t *testing.T) {
+	n := newNode()
+	l := &line{node: n, id: 1}
+	told := func(lanes ...notify.Cut) {
+		c := cuts{}
+		for _, lane := range lanes {
+			c.set(wire.LaneID{Class: lane.Class, Share: lane.Share}, lane.Cut)
+		}
+		l.noteCalled(1, c)
+	}
+	told(notify.Cut{Class: 2, Share: 5, Cut: 4})
+	told(notify.Cut{Class: 2, Share: 9, Cut: 3}, notify.Cut{Class: 2, Cut: 7})
+	told(notify.Cut{Class: 3, Cut: 2})
+	require.True(t, l.hasCalled(&turn{class: 2, share: 5, number: 3}))
+	require.True(t, l.hasCalled(&turn{class: 2, share: 9, number: 2}))
+	require.True(t, l.hasCalled(&turn{class: 2, number: 6}))
+	require.True(t, l.hasCalled(&turn{class: 3, number: 1}))
+	require.False(t, l.hasCalled(&turn{class: 2, number: 7}))
+
+	l.id = 2
+	l.noteCalled(2, cuts{classes: [3]int64{0, 2, 0}})
+	require.True(t, l.hasCalled(&turn{class: 2, number: 1}))
+	require.False(t, l.hasCalled(&turn{class: 2, number: 6}), "its ticket is of a new line")
+	require.False(t, l.hasCalled(&turn{class: 2, share: 5, number: 3}))
+}
+
 func TestClasses(t *testing.T) {
 	require.Equal(t, []int64{1, 2, 3}, []int64{classOf(store.PriorityHigh), classOf(store.PriorityNormal), classOf(store.PriorityLow)})
 	require.Equal(t, []int64{1, 3}, []int64{classOf(store.PriorityHigh + 9), classOf(store.PriorityLow - 9)})

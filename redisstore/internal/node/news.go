@@ -103,7 +103,8 @@ func laneOf(l *wire.Line, id wire.LaneID) *wire.Lane {
 }
 
 // takeCuts summons the waiters below the cuts of a line, whose turn it is, if now is true. It summons all waiters if
-// they stand in a line with a different id. Otherwise it only sets the timer.
+// they stand in a line with a different id. In both cases newcomers for the budget ask at once from now on, see
+// fullBudgets. Otherwise takeCuts only sets the timer.
 func (l *line) takeCuts(id int64, cuts cuts, now bool) {
 	switch {
 	// The tickets are of a line that is gone: all must ask again.
@@ -198,12 +199,12 @@ func (n *Node) connected() {
 	}
 }
 
-// Lifted asks how the line of a budget stands, because the budget's pause has ended early.
+// Lifted asks how the line of a budget stands, because the budget's pause has ended early. Newcomers for all budgets ask at
+// once from now on.
 func (n *Node) Lifted(key string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
-	// Newcomers need not wait for company any more: there may be room.
 	clear(n.full.all)
 	if l := n.lines[key]; l != nil {
 		l.ask()
@@ -232,12 +233,11 @@ func (n *Node) Wake(group string) {
 	n.wake(func(l *line) bool { return l.group == group })
 }
 
-// wake summons all waiters of the lines for which isSummoned is true.
+// wake summons all waiters of the lines for which isSummoned is true. Newcomers for all budgets ask at once from now on.
 func (n *Node) wake(isSummoned func(*line) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
-	// Newcomers need not wait for company any more.
 	clear(n.full.all)
 	for _, l := range n.lines {
 		if isSummoned(l) {

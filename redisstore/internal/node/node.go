@@ -11,6 +11,7 @@
 //	asked     an op in the queue of its group, or in    booked    the answer has a start, or the slots
 //	          a batch that is on its way to Redis       in line   the answer has a place in a line
 //	                                                    refused   the answer has neither: the caller is done
+//	                                                    asked     Redis lost starts: it asks again, a little later
 //	                                                    left      its context or its MaxWait ends
 //	in line   a turn in a line for starts, or a         summoned  Redis says so, or its start must be within
 //	          waiter in a lease; Ready is open                    the horizon by the last estimate
@@ -212,13 +213,14 @@ func (n *Node) await(ctx context.Context, o *op, timeUp <-chan time.Time) bool {
 type op struct {
 	wire.Op
 	turn   *turn     // the caller's arrival in lines for starts, or nil if it was in no line
-	joined time.Time // when the caller began to wait for the answer; the zero time if nobody waits
+	joined time.Time // when the caller began to wait, or the op was made if none waits in do; the zero time for a report of which nobody awaits the answer
 
 	patience time.Duration // for how long the op's call may wait for the ops of other callers
 
-	forSlots bool // some charges are for slots
-	noMerge  bool // the op must not be merged
-	isolated bool // the op must have a call for itself
+	forSlots bool  // some charges are for slots
+	noMerge  bool  // the op must not be merged
+	isolated bool  // the op must have a call for itself
+	asksFor  *line // the line whose state the op asks for, or nil
 
 	observer outage.Observer // to which an outage is reported; may be nil
 	failed   chan struct{}   // is sent to when a call has failed; nil without an observer
@@ -306,10 +308,14 @@ func (o *op) unavailability() conn.Unavailability {
 	return conn.Unavailability{Since: o.joined, Fails: o.fails, Last: o.err}
 }
 
-// isAwaited reports whether anybody waits for the answer: the caller, unless it has left. An op that gives
-// something back, and for which no caller waits in do, counts as awaited for conn.ReplyTime.
+// isAwaited reports whether anybody waits for the answer: the caller, unless it has left, or the waiters of a line whose
+// state the op asks for. An op that gives something back, and for which no caller waits in do, counts as awaited for
+// conn.ReplyTime.
 func (o *op) isAwaited() bool {
-	if o.Kind == wire.Cancel && !o.asked {
+	switch {
+	case o.asksFor != nil:
+		return len(o.asksFor.waiters) > 0
+	case o.Kind == wire.Cancel && !o.asked:
 		return time.Since(o.joined) < conn.ReplyTime
 	}
 

@@ -126,7 +126,7 @@ func (n *Node) lead(ctx context.Context, o *op, q *queue, maxWait time.Duration)
 		go n.drain(group, q, nil)
 	}
 
-	// deliver has sent to done, unless the op was refused for the MaxWait of other callers and is in the next call.
+	// deliver has sent to done, unless a later call has the op: this was a lost call, or was full, or refused the op for the MaxWait of other callers.
 	select {
 	case <-o.done:
 		return true
@@ -364,8 +364,8 @@ func (q *queue) noteLeft() {
 	}
 }
 
-// sweep takes the ops of callers that left out of the queue. In place of an op of a caller that held a start or
-// a place in line it puts an op that gives that back.
+// sweep takes the ops of callers that left out of the queue. In place of an op of a caller that held a start, or
+// a place in a line for starts, it puts an op that gives that back.
 func (q *queue) sweep() {
 	if q.leavers == 0 {
 		return
@@ -567,7 +567,7 @@ func (b *fullBudget) isFull(now time.Time) bool {
 func (f *fullBudgets) note(o *op, now time.Time) {
 	out := &o.outcome
 
-	// No budget made this caller wait, or the wait says nothing of newcomers: a pause ends for all at once.
+	// No budget made this caller wait, or the wait says nothing of newcomers: a pause ends for all at once, and a caller without a horizon stands in no line.
 	if out.Charge < 0 || out.Wait <= 0 || out.PausedUntil > 0 || o.Class == 0 || o.Horizon == 0 {
 		return
 	}
@@ -615,8 +615,8 @@ func (f *fullBudgets) forget(key [16]byte) { delete(f.all, key) }
 
 // patience returns how long the call of a newcomer may wait for other callers: half of the time until its start but,
 // if the newcomer has a share, no longer than until the start is within its horizon. It is 0 if the newcomer would be
-// refused. Of many newcomers only as many wait as start in half of maxPatience: otherwise a crowd of this program
-// would come before callers of the rest of the fleet. patience counts the newcomers.
+// refused. Of many newcomers only as many share a call as start in half of maxPatience: otherwise a crowd of this
+// program would come before callers of the rest of the fleet. patience counts the newcomers.
 func (f *fullBudgets) patience(o *op, b *store.Booking, now time.Time) time.Duration {
 	// Only a newcomer that asks for a start from now on, and for no slots, waits for company.
 	if o.Kind != wire.Reserve || b.Horizon == 0 || b.Turn != nil || b.Instead != (store.Handle{}) || b.NotBefore > 0 || o.forSlots {
@@ -648,7 +648,7 @@ func (f *fullBudgets) patience(o *op, b *store.Booking, now time.Time) time.Dura
 		return 0
 	}
 
-	// No more newcomers wait for company: callers of other nodes would have to stand behind all of them.
+	// The last newcomer of a crowd waits for no company, and has the call of the whole crowd made: callers of other nodes have to stand behind all of it.
 	holder.newcomers++
 	if holder.newcomers >= crowd {
 		return 0

@@ -131,6 +131,31 @@ func TestAReportIsAwaited(t *testing.T) {
 	})
 }
 
+// TestP15_AQuestionWithoutWaiters: Redis is away, and a node has asked how a line stands. The question is repeated as long
+// as callers wait in the line.
+func TestP15_AQuestionWithoutWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+		defer client.Close()
+		n.Conn = conn.New(client)
+		waits := toldToWait(n, 2, 1, time.Hour)
+		time.Sleep(2 * askFirst)
+		asked := posted(n)
+		require.Len(t, asked, 1)
+		require.Equal(t, wire.Renew, asked[0].Kind)
+
+		q, b := n.queues["group"], newBatch(asked, 7)
+		for range 4 {
+			require.True(t, n.noteFailure(q, b, errors.New("away")), "a caller waits in line")
+			time.Sleep(conn.ReplyTime / 2)
+		}
+
+		n.leaveLines(waits.turn)
+		require.False(t, n.noteFailure(q, b, errors.New("away")), "nobody waits")
+	})
+}
+
 // TestWhoLeavesTheQueue gives back what it wanted to replace, and its places in lines.
 func TestWhoLeavesTheQueue(t *testing.T) {
 	plain := reserve(5, "a")

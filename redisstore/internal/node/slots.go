@@ -12,8 +12,8 @@ import (
 )
 
 // A lease is what this node holds of one Concurrency budget, and the callers of this node that wait for its
-// slots: see docs/internals/in-flight.md. It exists while the node holds slots or has waiters, and after that as
-// long as Redis keeps the record for sure. Calls report leases. The lock of the node guards all but recordLock.
+// slots: see docs/internals/in-flight.md. It exists while the node holds slots or has waiters, and after that until
+// Redis has surely forgotten the record. Calls report leases. The lock of the node guards all but recordLock.
 type lease struct {
 	key        string
 	recordLock chan struct{} // full while a call reports the lease, so that one call at a time does; the only lock that is held during a call

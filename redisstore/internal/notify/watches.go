@@ -240,7 +240,7 @@ func (w *Watch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error
 		return false, nil
 	}
 
-	// With messages complete since the booking, the node knows all that Redis could say.
+	// A start without keys is held by no pause. With messages complete since the booking, the node knows all that Redis could say.
 	if len(w.Keys) > 0 && !w.owner.subs.CompleteSince(w.pausesKnownUntil()) {
 		if err := w.owner.query(ctx, w, maxWait); err != nil {
 			return false, err

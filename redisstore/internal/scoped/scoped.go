@@ -93,6 +93,7 @@ func (s *composed) Pause(ctx context.Context, c store.Charge, d time.Duration) e
 
 // Refuse implements [store.Store].
 func (s *composed) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
+	// The start of a booking for the node's store alone has the store's own handle.
 	if c.Node && r.Start.Handle.Node != nil {
 		r.Start = ofNode(r.Start)
 	}
