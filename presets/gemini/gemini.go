@@ -231,7 +231,8 @@ func quotaRefused(quota string, lasts time.Duration) feedback.Reader {
 	}.Answer)
 }
 
-// dayRefused is the penalty of the refusals that are about a day.
+// dayRefused is the penalty of the refusals that are about a day. One that does not say for how long lasts until midnight, or
+// an hour on a machine without zone data.
 func dayRefused(resp *http.Response) throttle.Answer {
 	a := quotaRefused("PerDay", time.Hour)(resp)
 	if zone := pacific(); a.Close > 0 && zone != nil && wait(resp).Close == 0 {
