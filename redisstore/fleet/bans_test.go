@@ -433,6 +433,24 @@ func TestNodesOwnBan(t *testing.T) {
 	require.Less(t, budget(t, snapshot(t, all), "own").State.Paused.Duration, 5*time.Minute-13*time.Second, "the report is 14 seconds old")
 }
 
+// TestAnOpenedBudgetIsForgotten when nobody has used it for a while: one that each program has for itself, as one of the fleet.
+func TestAnOpenedBudgetIsForgotten(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	for _, scope := range []throttle.Scope{throttle.ScopeFleet, throttle.ScopeNode} {
+		a, l, _ := used(t, client, throttle.Policy{Name: "opened", Limit: store.PerHour(5), Scope: scope}, "")
+		require.NoError(t, l.Pause(t.Context(), "", time.Minute))
+		require.NoError(t, l.Resume(t.Context(), ""))
+		a.AwaitExtra()
+		a.Report()
+		_, budgets := fleet.Reported(a, false)
+		require.Contains(t, budgets, "opened")
+
+		a.ReportAt(2 * time.Minute)
+		_, budgets = fleet.Reported(a, false)
+		require.NotContains(t, budgets, "opened", scope)
+	}
+}
+
 // TestOwnBansTakeNoPlaces: bans of budgets that each program has for itself have no place in the index, and take none from the others.
 func TestOwnBansTakeNoPlaces(t *testing.T) {
 	client := redistest.Shared(t).Client(t)

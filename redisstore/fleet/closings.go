@@ -81,8 +81,8 @@ func (u *uses) open(c *store.Charge) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if b := s.all[c.Budget.Key]; b != nil {
-		// Keep the entry until the index has learnt of the opening: lifted makes the next report store it.
-		b.closing = closing{lifted: true}
+		// Keep the entry until the index has learnt of the opening: lifted makes the next report store it. The index knows no node's own budgets.
+		b.closing = closing{lifted: !b.terms.node}
 	}
 }
 
