@@ -59,7 +59,7 @@ import (
 //
 // Every answer of the store sets the state, in receive. A start becomes granted in Book, if the
 // store allows it at once, or in Acquire. Recheck makes it booked again. forget, cancelSlots and
-// Reprice end in idle: the caller has used, lost or given back its holdings. The caller gives them
+// Reprice set idle where the caller has used, lost or given back its holdings. The caller gives them
 // back when its context ends, when MaxWait is over, and when the store refuses it or fails.
 type state uint8
 
@@ -111,7 +111,7 @@ type Caller struct {
 	rate         askRate       // how often the store was asked lately
 
 	// How old the start is: see waits.go.
-	startAt     time.Duration // the booked start, or a little later: the grant may be used from then on
+	startAt     time.Duration // the booked start, or a little later: the grant may be used from then on. In line it is an estimate.
 	validatedAt time.Duration // when the store last said that the start may be used
 	validateRTT time.Duration // how long that answer took
 	staleStreak int           // how many answers in a row were too old when they arrived

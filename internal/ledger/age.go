@@ -313,7 +313,7 @@ func (r *Row) shut(length, refused, took int64) bool {
 	p.probe = max(MinProbe, min(2*took, maxProbe, p.length))
 	r.paused = max(old, now+p.length)
 
-	// Two penalties that overlap are one, with the longer times of both.
+	// A penalty during another, or from a late answer, is the same penalty: keep the longer times and the higher count of the two.
 	if late || now < old {
 		p.length, p.probe, p.times = max(p.length, r.last.length), max(p.probe, r.last.probe), max(p.times, r.last.times)
 	}
@@ -385,10 +385,10 @@ func (r *Row) obey(now int64, u *rule) {
 
 // used returns how much of the limit was in use when the start at mark came, the
 // start included. It returns 0 if the refusal of that start is no evidence: more
-// than the limit was in use, the start has not come, or it lies in a fixed
-// window that is over for long. A leaky bucket and a token bucket count by their
-// rate alone. Where a part of the window is forgotten, that part is taken to
-// have been as full as the rest.
+// than the limit was in use, the start has not come, or it lies before the last
+// two fixed windows. Of a leaky bucket or a token bucket it returns the rate.
+// Where a part of the window is forgotten, that part is taken to have been as
+// full as the rest.
 func (r *Row) used(mark int64, u *rule) float64 {
 	if mark > r.seen {
 		return 0
@@ -397,7 +397,7 @@ func (r *Row) used(mark int64, u *rule) float64 {
 		return u.rate
 	}
 
-	// A start from before the last fixed window says nothing of the window of now.
+	// A start from before the previous fixed window says nothing of the present one.
 	if u.aligned {
 		current, _, _ := u.window(r.seen)
 		previous, _, _ := u.window(current - 1)
@@ -568,8 +568,8 @@ const (
 	// a limit that allows more.
 	preferred = 60_000_000
 
-	// noteKept is for how many microseconds and a window a note holds after an
-	// answer told it last.
+	// A note holds for a window and noteKept microseconds after an answer told it
+	// last.
 	noteKept = 600_000_000
 )
 
@@ -596,7 +596,7 @@ func (m *note) isTighter(n, window int64) bool {
 // paceOf returns Limit.Pace of a sliding window, in microseconds.
 func paceOf(n, window int64) int64 {
 	within := Micros(store.MaxEvenPace)
-	if window <= Micros(store.MaxEvenWindow) {
+	if window <= maxEvenWindow {
 		within = window * 9 / 10
 	}
 	return within / n
@@ -628,7 +628,7 @@ func (r *Row) obeyNote(now int64, u *rule) {
 }
 
 // takeNote records a limit that an answer told. It returns false if only the time
-// of the note has changed, or nothing has. A limit that allows more than the note
+// of the note has changed, or nothing has. A limit that is no tighter than the note
 // replaces the note only when no answer has told the note for a window, and for a
 // minute: where answers disagree, the tighter limit holds.
 func (r *Row) takeNote(now, n, window int64) bool {
@@ -646,8 +646,8 @@ func (r *Row) takeNote(now, n, window int64) bool {
 		return false
 	}
 
-	// The starts before this note were not counted, so none of them may be given back: that would free the room of a counted start. Their marks
-	// are at most marked ahead.
+	// The starts before this note were not counted, so none of them may be given back: that would free the room of a counted start. Hardly any
+	// of their marks is farther ahead than marked.
 	if !holds {
 		r.frozen = max(r.frozen, now+marked)
 	}

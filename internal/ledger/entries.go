@@ -162,8 +162,8 @@ func (r *Row) isSmall() bool {
 }
 
 // bound joins the closest neighbours until the entries are small enough. It
-// begins with entries that are more than a span before the last one, because the
-// next booking is decided by the entries behind these. A start that has come is
+// begins with entries that end a span or more before the last one does, because
+// the next booking is decided by the entries behind these. A start that has come is
 // never joined with a start to come, which may yet be cancelled.
 func (r *Row) bound() {
 	if r.isSmall() {
@@ -505,7 +505,6 @@ func Constants() []Constant {
 		{"MAX_TOLD_WINDOW", maxToldWindow},
 		{"PREFERRED", preferred},
 		{"NOTE_KEPT", noteKept},
-		{"EVEN_WINDOW", Micros(store.MaxEvenWindow)},
 		{"EVEN_PACE", Micros(store.MaxEvenPace)},
 
 		// What upstreams say is left, and when waiters have their turn.
@@ -525,10 +524,11 @@ const Few = 12
 // BookShort books a start now, if all budgets of the booking are plain: sliding
 // windows that have room now, and unlimited budgets of which nothing is known.
 // That is the case for most callers. It decides like a Request, in a fraction of
-// the steps. It returns false, and has done nothing, if a budget is not plain, the
-// start may not be now, or the caller has had a start or a place before: then a
-// Request must decide. The rows are in the order of the charges; the row of an
-// unlimited budget of which nothing is known is nil.
+// the steps. It returns false, and has done nothing, if a budget is not plain, a
+// charge is a Shadow or has the row of another, the start may not be now, or the
+// caller has had a start or a place before: then a Request must decide. The caller
+// has no Turn. The rows are in the order of the charges; the row of an unlimited
+// budget of which nothing is known is nil.
 func BookShort(now int64, b *store.Booking, rows []*Row, g *store.Grant) (decided bool) {
 	charges := b.Charges
 	if b.Returns || b.NotBefore != 0 || names(&b.Instead) {
@@ -583,7 +583,7 @@ func (r *Row) isPlain(now, span int64) bool {
 		(span == r.span || now >= r.until) && r.lost <= now-span && // no history is missing: see remember
 		(r.paused == 0 || r.slowEnd(span) <= now) && // the slow start is over
 		max(r.tails[0], r.tails[1], r.tails[2]) <= now && // there is no start to keep behind
-		r.ceiling.top == 0 && r.queue == nil && r.slots == nil && r.leases == nil
+		r.ceiling.top == 0 && r.queue == nil && r.slots == nil && len(r.leases) == 0
 }
 
 // slowEnd returns when the probe and the slow start in a sliding window are

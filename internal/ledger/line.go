@@ -84,7 +84,7 @@ func (w *Waiter) Come(b *store.Booking) {
 		w.lost = true
 	}
 
-	w.class = class(b.Priority)
+	w.class = Class(b.Priority)
 
 	// A caller that had a start and gave it up keeps its rank: its first arrival, or an arrival before all others. A called waiter has given up nothing.
 	switch {
@@ -425,8 +425,7 @@ func (q *Request) hold(w *Waiter, turn Key) (at int, wait time.Duration) {
 
 		t := s.earliest(s.from)
 		if sum > 0 {
-			// The waiters before this one do not start now, so it waits for a microsecond at least. With a
-			// wait of 0, a caller that may not wait would get a place in line, and ask again at once.
+			// The waiters before this one do not start now, so it waits for a microsecond at least: see store.Grant.
 			t = max(t, q.Searches[i].turnAt(sum+s.rule.cost), q.Now+1)
 			if s.row.paused > 0 {
 				t = max(t, q.Searches[i].together(sum+s.rule.cost))

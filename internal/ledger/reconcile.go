@@ -12,7 +12,7 @@ const Doubt = 2_000_000
 
 // lastOf goes back from end over the starts before it, until their costs are
 // together at least cost, and returns when the first of these starts begins. It
-// returns end if the cost is not positive. All of these starts are to come.
+// returns end if the cost is not positive. The cost is at most that of the starts to come.
 func (r *Row) lastOf(cost, end int64) int64 {
 	from := end
 	for i := len(r.entries) - 1; i >= 0 && cost > 0; i-- {

@@ -48,7 +48,7 @@ type Request struct {
 	Notice int64
 
 	// Far says that rows take so long to be saved that Notice is for newcomers as well. Without Far a newcomer that finds room starts at once: it may
-	// come later than its start by as much.
+	// come later than its start by Notice.
 	Far bool
 
 	early    int64 // the start at which a waiter is served before earlier waiters. Zero means that it is the first. See Pass.
@@ -142,7 +142,7 @@ func (q *Request) Open(i int, r *Row) {
 }
 
 // untouched stands for the missing row of an unlimited budget that was never
-// closed. It is never written to.
+// closed. It is never written to: all stores of a program share it.
 var untouched Row
 
 // passesBy reports whether an unlimited budget is not closed, and that is certain
@@ -160,7 +160,8 @@ func (s *Search) passesBy(r *Row, now int64) bool {
 	return s.free
 }
 
-// wake brings a row that was passed by to the time now.
+// wake brings a row that was passed by to the time now. The row is not missing:
+// stores make it before they have it changed.
 func (s *Search) wake(now int64) {
 	if s.free {
 		s.row.advance(now, &s.rule)
@@ -211,8 +212,8 @@ func (q *Request) row(key Key) *Row {
 
 // BookNow books at once for a caller that need not stand in line. It returns
 // false, and has changed no row, if the booking has a horizon and callers wait
-// already, the caller comes from a line, or its start is beyond the horizon. A
-// booking without a horizon is always decided.
+// already, the caller comes again, or its start is beyond the horizon. A booking
+// without a horizon is always decided.
 func (q *Request) BookNow() (decided bool) {
 	b := q.Booking
 	from := q.Now + Micros(b.NotBefore)
@@ -341,7 +342,7 @@ func (q *Request) start(t int64) {
 	case t-q.Now <= Micros(b.Horizon+b.NotBefore):
 		// A row of slots has no starts.
 		if held := &q.Searches[g.HeldBy]; !held.rule.slots {
-			held.row.keepBehind(class(b.Priority), t)
+			held.row.keepBehind(Class(b.Priority), t)
 		}
 
 	// A waiter for several budgets may book beyond its horizon: see hold.

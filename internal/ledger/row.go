@@ -100,8 +100,9 @@ const (
 // classes is how many priorities there are.
 const classes = 3
 
-// class returns the index of a priority: 0 for the highest, which goes first.
-func class(p store.Priority) int {
+// Class returns the index of a priority: 0 for the highest, which goes first.
+// Priorities above and below all others count as the highest and the lowest.
+func Class(p store.Priority) int {
 	return int(store.PriorityHigh - max(store.PriorityLow, min(p, store.PriorityHigh)))
 }
 

@@ -25,7 +25,7 @@ type Search struct {
 	single  bool  // the caller needs no start in a second budget
 	steady  bool  // Sliding: a start keeps its distance from starts that have come, too, because none is booked ahead: see begin
 
-	i, j  int   // Sliding, Bucket: the run of entries i … j-1
+	i, j  int   // Sliding, Bucket: the run of entries i … j-1. Others: the search stands at entry i.
 	sum   int64 // the costs of that run
 	k     int   // the entry at which the pace stands
 	wait  int64 // Sliding: the earliest start without a pace. Zero means not asked yet.
@@ -304,9 +304,10 @@ var maxEvenWindow = Micros(store.MaxEvenWindow)
 // lets them be. The emptier the window, the closer are the starts, down to the charge's own
 // pace, so that room that was left is used up. The spread of a start is part of its distance.
 //
-// In a short window with a large limit, without a slow start or a spread, the starts of
-// callers of a single budget are at the begin of the window's parts. Starts that share an
-// entry then give it no width, and the whole window is used.
+// In a short window with a large limit, in a budget that was never closed or was resumed
+// since, the starts of callers of a single budget, without a spread, are at the begin of the
+// window's parts. Starts that share an entry then give it no width, and the whole window is
+// used.
 func (s *Search) even(t int64) int64 {
 	r, u := s.row, &s.rule
 	if s.horizon <= 0 || 2*u.pace*u.most < u.span {
@@ -463,7 +464,7 @@ func (s *Search) behind(b *store.Booking) {
 	if b.Horizon <= 0 || s.late {
 		return
 	}
-	for _, start := range s.row.tails[:class(b.Priority)+1] {
+	for _, start := range s.row.tails[:Class(b.Priority)+1] {
 		s.tail = max(s.tail, start)
 	}
 }
@@ -491,8 +492,8 @@ func (l level) addUp(e *entry, u *rule) level {
 }
 
 // due returns when excess tokens have flowed in, or 0 if that many are there
-// already. Tokens that flow in during the jitter do not count: an arrival may be
-// later by the jitter than the arrival before the level was reached.
+// already. Tokens that flow in during the jitter do not count: the starts of the
+// level may arrive so much later, and the next start at once.
 func (l level) due(excess int64, u *rule) int64 {
 	missing := l.spent + excess*u.micros
 	if missing <= 0 {
@@ -628,7 +629,7 @@ func (s *Search) bucket(t int64) int64 {
 // cost included. The end of this file says when callers who left with their places
 // come again.
 
-// farWindows is how many windows of a calendar are looked at one by one.
+// farWindows is how many fixed windows an estimate looks at one by one.
 const farWindows = 64
 
 // slidingTurn returns the turn in sliding windows: room comes back as entries
@@ -717,8 +718,7 @@ func (s *Search) bucketTurn(from, rank int64) int64 {
 	return v.filled(from)
 }
 
-// turnAt returns when a caller of that rank will start, if nothing changes. The
-// search must not have looked for a start yet.
+// turnAt returns when a caller of that rank will start, if nothing changes.
 func (s *Search) turnAt(rank int64) int64 {
 	u := &s.rule
 
@@ -753,7 +753,7 @@ func (s *Search) turnAt(rank int64) int64 {
 // caller and all callers before it, but no more than the charge may use of the
 // limit. So the estimate counts the slow start, which turnAt does not.
 func (s *Search) together(rank int64) int64 {
-	v := Search{row: s.row, rule: s.rule, from: s.from, level: level{s.row.lost, s.row.level}}
+	v := Search{row: s.row, rule: s.rule, from: s.from}
 	more := min(rank, s.rule.usable()) - s.rule.cost
 	v.rule.cost += more
 	v.rule.room -= more

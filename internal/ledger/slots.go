@@ -287,7 +287,9 @@ func (r *Row) lapseSlots() (lapsed bool) {
 // has waiters.
 func (q *Request) Renew() {
 	for i := range q.Searches {
-		q.Searches[i].row.lease(q.Node)
+		if r := q.Searches[i].row; r != &untouched {
+			r.lease(q.Node)
+		}
 		q.setAside(i)
 	}
 	q.noteMoved()

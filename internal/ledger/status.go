@@ -97,15 +97,15 @@ func callersOf(places int, costs, beyond int64) int {
 
 // wait returns when a caller that comes now would start, behind the waiters in
 // line.
-func (r *Row) wait(q *Search) int64 {
-	turn := q.from
-	if sum := r.waiting(); sum > 0 && !q.rule.slots {
-		turn = q.turnAt(sum + q.rule.cost)
+func (r *Row) wait(s *Search) int64 {
+	turn := s.from
+	if sum := r.waiting(); sum > 0 && !s.rule.slots {
+		turn = s.turnAt(sum + s.rule.cost)
 	}
 
 	// Any horizon has the search keep behind the starts for which others waited.
-	q.behind(&store.Booking{Horizon: 1})
-	return max(turn, q.earliest(q.from))
+	s.behind(&store.Booking{Horizon: 1})
+	return max(turn, s.earliest(s.from))
 }
 
 // Status describes the budget of the only charge, which has a cost of 1. The

@@ -143,8 +143,13 @@ func (r *Row) append(b []byte) []byte {
 		last = e.last
 	}
 
-	w.number(int64(len(r.leases)))
-	for _, l := range r.leases {
+	// A row without lines needs no lease, and may have no room for many of them.
+	leases := r.leases
+	if r.queue == nil && r.slots == nil {
+		leases = nil
+	}
+	w.number(int64(len(leases)))
+	for _, l := range leases {
 		w.signed(l.node)
 		w.signed(l.until - r.seen)
 		w.number(l.held)
@@ -405,7 +410,7 @@ func (w *writer) queue(r *Row) {
 	}
 }
 
-// places writes places in the order of arrival.
+// places writes places, each by its distance to the place before.
 func (w *writer) places(r *Row, all []place) {
 	w.number(int64(len(all)))
 	last := r.seen

@@ -160,9 +160,6 @@ func (l *longLine) wait(class int, now time.Time) (wait time.Duration) {
 	return wait
 }
 
-// classOf returns the class of a booking in a line.
-func classOf(b *store.Booking) int { return int(store.PriorityHigh - b.Priority) }
-
 // sweepFrom is how many lines are remembered, at the least, without a look for those that are over.
 const sweepFrom = 64
 
@@ -193,7 +190,7 @@ func (k *worker) noteWait(b *store.Booking, g *store.Grant) {
 		gathering.lines[key] = l
 	}
 
-	l.until[classOf(b)] = now.Add(g.Wait)
+	l.until[ledger.Class(b.Priority)] = now.Add(g.Wait)
 
 	// patience counts the newcomers that gather from this answer on.
 	l.newcomers = 0
@@ -209,7 +206,7 @@ func (all *gathering) patience(b *store.Booking, key ledger.Key, now time.Time) 
 	}
 
 	// A start within the horizon is booked at once, and a wait beyond MaxWait is refused.
-	wait := l.wait(classOf(b), now)
+	wait := l.wait(ledger.Class(b.Priority), now)
 	if wait <= b.Horizon || b.MaxWait >= 0 && wait >= b.MaxWait {
 		return 0
 	}

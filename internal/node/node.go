@@ -261,7 +261,7 @@ func (s *Store) leftError(ctx context.Context) error {
 	return why
 }
 
-// undoSoon is how long a caller that gives something back waits until the rows say so.
+// undoSoon is how long a caller that gives something back waits, at the most, until the rows say so.
 const undoSoon = 50 * time.Millisecond
 
 // Cancel implements [store.Store].

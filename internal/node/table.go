@@ -58,6 +58,7 @@ func (t *Table) Take(saved *SavedRow) {
 	e.Bytes = append(e.Bytes[:0], saved.Bytes...)
 }
 
+// add adds an entry for a row without bytes.
 func (t *Table) add(key ledger.Key) *entry {
 	e := &entry{SavedRow: SavedRow{Key: key}}
 	t.all[key] = e

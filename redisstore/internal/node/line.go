@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 	"github.com/fleetthrottle/throttle/store"
 )
@@ -61,7 +62,7 @@ type turn struct {
 
 // classOf returns the class of a priority, 1 for High to 3 for Low: see lua/queue.lua.
 func classOf(p store.Priority) int64 {
-	return int64(store.PriorityHigh-max(store.PriorityLow, min(p, store.PriorityHigh))) + 1
+	return int64(ledger.Class(p)) + 1
 }
 
 // laneID names the lane in which the caller waits.

@@ -39,14 +39,13 @@ func (n *Node) observeLine(key string, said *wire.Line) {
 }
 
 const (
-	maxEvenWindow = 2 * time.Second        // lines of longer windows are not served evenly
-	minSooner     = 250 * time.Millisecond // where other nodes have most of the line, a turn that is sooner by less is not worth a call
-	minLater      = 50 * time.Millisecond  // in a line with shares, a turn that is later by less is not put off
+	minSooner = 250 * time.Millisecond // where other nodes have most of the line, a turn that is sooner by less is not worth a call
+	minLater  = 50 * time.Millisecond  // in a line with shares, a turn that is later by less is not put off
 )
 
 // moveUp works out anew, from a reply, when the start of each waiter comes within its horizon (nearAt). A sooner
 // time replaces the old one, and in a line with shares a later time does, too. A lane is taken to be served evenly between
-// the starts of its first and its last waiter. A window longer than maxEvenWindow may be served at its end, so
+// the starts of its first and its last waiter. A window longer than store.MaxEvenWindow may be served at its end, so
 // the time is later by a window.
 func (l *line) moveUp(said *wire.Line) {
 	// There is nothing to guess if a new line has begun. The waiters of a fixed window leave all at once when the window begins.
@@ -59,7 +58,7 @@ func (l *line) moveUp(said *wire.Line) {
 	if !l.isLarge() {
 		sooner = minSooner
 	}
-	if per := l.charge.Limit.Per(); per > maxEvenWindow {
+	if per := l.charge.Limit.Per(); per > store.MaxEvenWindow {
 		delay += per
 	}
 

@@ -661,7 +661,7 @@ func (f *fullBudgets) patience(o *op, b *store.Booking, now time.Time) time.Dura
 // if starts do not flow evenly there: a caller that is passed might have to wait for one more window.
 func flow(c *store.Charge) int {
 	n, per := int64(c.Limit.N()), c.Limit.Per()
-	if c.Limit.Kind() == store.KindFixedWindow || c.Limit.Kind() == store.KindSlidingWindow && per > maxEvenWindow || per <= 0 {
+	if c.Limit.Kind() == store.KindFixedWindow || c.Limit.Kind() == store.KindSlidingWindow && per > store.MaxEvenWindow || per <= 0 {
 		return 0
 	}
 

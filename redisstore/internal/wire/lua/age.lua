@@ -502,7 +502,7 @@ end
 -- pace_of returns the pace of a sliding window: see Limit.Pace in store/limit.go.
 local function pace_of(n, window)
   local within = EVEN_PACE -- the time over which n starts are spread
-  if window <= EVEN_WINDOW then
+  if window <= MAX_EVEN_WINDOW then
     within = floor(window * 9 / 10)
   end
   return floor(within / n)
@@ -539,8 +539,8 @@ function note.tell(r, now, n, window)
     return false
   end
 
-  -- The starts before this note were not counted, so none of them may be given back: that would free the room of a counted start. Their marks
-  -- are at most MARKED ahead.
+  -- The starts before this note were not counted, so none of them may be given back: that would free the room of a counted start. Hardly any of
+  -- their marks is farther ahead than MARKED.
   if not holds then
     r.frozen = max(r.frozen, now + MARKED)
   end

@@ -14,7 +14,7 @@
 --   seen, age, then for each node
 --   name, the age at its last heartbeat, divisor, how many nodes it knew of
 -- seen is the time of the last heartbeat of any node. age is a clock that runs while there are heartbeats. After a gap without any, however long,
--- and after a jump of the server's clock, age goes on just far enough that all nodes are suspected, and none is taken for dead.
+-- and after a jump of the server's clock, age goes on just far enough that all nodes are suspected: the gap alone makes no node seem dead.
 --
 -- needs: frame (max, ceil, frame, now)
 

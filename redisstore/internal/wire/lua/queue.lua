@@ -280,8 +280,8 @@ local left = queue.left
 local WAITS, COUNTED, PASSED, CLASSES = queue.WAITS, queue.COUNTED, queue.PASSED, queue.CLASSES
 local MAX_HOLES = queue.MAX_HOLES
 local LAPSE = ASK_SOON * 2 / 5 -- an offer lapses after this time, or after a quarter of the horizon if that is longer
-local MAX_HELD = 61000000 -- an offer is held for no longer than this
 local SPARE = 1000000 -- an offer is held for this much longer than its waiter's program needs to say that the waiter lives
+local MAX_HELD = MAX_ASK + SPARE -- an offer is held for no longer than this
 local DITHER = 0.618034 -- multiples of the golden ratio have fractions that are spread evenly
 queue.LAPSE, queue.MAX_HELD = LAPSE, MAX_HELD
 

@@ -5,10 +5,12 @@
 --   rule, row, n, cap, span, pace  of the rule, most: how much of the limit the charge may use
 --   cost, reserve, spread, shadow  of the charge
 --   each, index   the cost of a single caller; the index of the charge among the caller's charges
+--   share, weight, more  of the charge: see book.lua, where more is whether the charge is a shadow or, for SETTLE, the new cost
 --   from, tail    no start earlier than from was asked for; tail is a start of others behind which the caller keeps
 --   late          whether the caller replaces a start that is past
 --   follows       whether the next of equal callers keeps behind this caller's start, too
 --   start, back   the start that was booked if the search may go on behind it, or false; where a resumed search began, or 0
+--   alone         the first start that the row alone has room for, false before stand has asked
 --   horizon       of the caller, 0 if it has none
 --   single        whether the caller needs no start in a second row
 --   room, length  how much may be used besides the cost; how long beyond its start the booking lasts
@@ -280,13 +282,13 @@ local sliding_paced
 do
 -- even returns the pace of a start that must wait until t, in microseconds for each unit of cost, and sets the part at whose begin it starts.
 --
--- At a charge's own pace that takes half of the window for the whole limit, or more, a full window leaves as evenly as the limit lets it. The
--- spread of a start is part of its distance. The emptier the window behind the last booked start, the closer are the starts, down to the
--- charge's own pace: so room that was left is used up, in a short window within a second; in a long window, callers that wait for at most a
--- third of it leave at once.
+-- Without a horizon, or if the charge's own pace takes less than half of the window for the whole limit, the own pace is the pace. Otherwise the
+-- pace depends on how full the window behind the last booked start is. In a full window, starts are as even as the limit lets them be. The emptier
+-- the window, the closer are the starts, down to the charge's own pace, so that room that was left is used up. The spread of a start is part of its
+-- distance.
 --
--- In a short window with a large limit, without a slow start, the starts of callers of a single budget are at the begin of the window's parts:
--- then starts that share an entry give it no width, and the whole window is used.
+-- In a short window with a large limit, in a budget that was never closed or was resumed since, the starts of callers of a single budget, without a
+-- spread, are at the begin of the window's parts. Starts that share an entry then give it no width, and the whole window is used.
 local function even(s, t)
   local r, span, n = s.row, s.span, s.cap
   s.part, s.fits = 0, 1
@@ -303,8 +305,8 @@ local function even(s, t)
   local part = has_parts and ceil(span / WINDOW_PARTS) or 0
 
   -- The pace grows in proportion to the use of the window, from 0 at (fall-2)/fall of the limit to full, the pace at which a whole window takes
-  -- 24/25 of its span. A steep pace fills a window soon after room was left in it. In a long window that would let callers whose costs were
-  -- estimated too low start in bunches. Starts in parts take the whole span.
+  -- 24/25 of its span. A steep pace fills a window soon after room was left in it. In a long window a steep pace would let callers whose costs
+  -- were estimated too low start in bunches. Starts in parts take the whole span.
   local full, fall = floor(floor(span * 24 / 25) / n), 5
   if part > 0 then
     full, fall = floor(span / n), 2
@@ -364,7 +366,7 @@ local function clear(s, t)
 end
 
 -- sliding_paced returns the first start not before t for which the limit has room, and which keeps the charge's pace, if it has one. The pace
--- counts if the limit alone, or a penalty, makes the request wait longer than it asked to.
+-- counts if the limit, a penalty or the starts for which others waited make the request wait longer than it asked to.
 function sliding_paced(s, t)
   if not s.wait then
     -- Only a start that has to wait keeps a pace, so ask first what the limit alone allows.
@@ -448,8 +450,8 @@ local function add_up(at, spent, last, n, u)
   return last, max(0, spent - (last - at) * u.tokens) + filling(u, n) * u.micros
 end
 
--- due returns when excess tokens have flowed in, or 0 if that many are there already. Tokens that flow in during the jitter do not count: an
--- arrival may be later by the jitter than the arrival before the level was reached.
+-- due returns when excess tokens have flowed in, or 0 if that many are there already. Tokens that flow in during the jitter do not count: the
+-- starts of the level may arrive so much later, and the next start at once.
 local function due(at, spent, excess, u)
   local missing = spent + excess * u.micros
   if missing <= 0 then
