@@ -8,7 +8,8 @@ import (
 )
 
 // TestP10_EveryChangeBoundsARow: a full row stays within its bounds when forgotten starts are
-// made up for, and when a start is cancelled in the middle of a block.
+// made up for, when a start is cancelled in the middle of a block, and while many nodes have leases
+// whose callers have left the line.
 func TestP10_EveryChangeBoundsARow(t *testing.T) {
 	const span = 1000
 	full := func() *Row {
@@ -38,4 +39,10 @@ func TestP10_EveryChangeBoundsARow(t *testing.T) {
 	paced := rule{span: span, unit: span, n: 10, cost: 1}
 	require.True(t, block.remove(10_000_000+2*span, &paced))
 	checkBound(block)
+
+	left := full()
+	for i := range int64(300) {
+		left.lease(Node{ID: 1<<52 + i, Lease: 30_000_000})
+	}
+	checkBound(left)
 }

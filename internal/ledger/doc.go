@@ -26,7 +26,7 @@
 //     fit, and counts the rest.
 //   - Slots. Slots in use and slots set aside are together at most the limit of
 //     the last caller that was granted some. A node whose lease has ended holds
-//     nothing.
+//     nothing: only slots that it says it still holds may exceed the limit.
 //   - Time. A row sees no time pass if the clock steps back: all its times move
 //     with the clock, except the marks of starts.
 //   - Arrivals. No two waiters of a line have the same arrival and node. The

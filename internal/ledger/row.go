@@ -71,8 +71,8 @@ type ceiling struct {
 // maxSlotPlaces of its line for slots, if they fit, and counts the rest. When
 // few of the listed waiters are left, the counted waiters are wanted: see Wants.
 // In the line for slots that are fewer than fewPlaces. In the line for starts
-// half of the places are enough for all starts of a horizon at 700 a second.
-// Leases and lanes take the room of about leasePlaces each.
+// half of the places are enough for all starts of a horizon of 350 ms at 700 a
+// second. Leases and lanes take the room of about leasePlaces each.
 const (
 	maxPlaces     = 512
 	maxSlotPlaces = 128
@@ -90,8 +90,8 @@ func maxShares(limit int64) int {
 	return 100
 }
 
-// Recall is the longest time after which a waiter without a place has to ask
-// again. If none of them asks for three times as long, all are forgotten.
+// Recall is the time within which a waiter without a place asks again. If none of
+// these waiters asks for three times as long, all are forgotten.
 const (
 	Recall  = time.Second
 	silence = 3 * int64(Recall/time.Microsecond)

@@ -80,7 +80,7 @@ func (s *slots) blockedBehind(arrival int64) bool {
 	return s.beyond > 0 && arrival == 0
 }
 
-// newest returns the latest arrival of all waiters, 0 without waiters.
+// newest returns the latest arrival of the waiters with a place, 0 without any.
 func (s *slots) newest() int64 {
 	if len(s.line) == 0 {
 		return 0

@@ -49,7 +49,7 @@ type Pass struct {
 	ahead  *Row     // the row as it will be when the waiters before the next one have started, or left or stand aside, nil while it is the row itself
 	other  *Request // asks for a waiter of a different node: it is believed to want the same as the node's own waiters
 	lapse  int64
-	floor  int64 // later waiters of the pass start no earlier: among their starts, a waiter for whom room is set aside might find none
+	floor  int64 // later waiters of the pass start no earlier: closer starts might take the room that is set aside
 	awaits bool  // a node that was asked by an earlier pass is still to come, and is not silent
 	aside  bool  // room is set aside for a waiter before the next one
 	again  int64 // when there may be more to do, a time of the store's clock. Zero means that nobody knows.

@@ -241,7 +241,7 @@ local function lapse(q, c)
   c.step = max(2 * c.step, c.offered)
   c.round, c.lapsed, c.since = now, c.cut, now
 
-  -- The lane gets its whole charge back: its tag may fall below the virtual time. The lane is charged for a late waiter when that starts.
+  -- The lane gets its whole charge back: its tag may fall below the virtual time. The lane is charged for a late waiter when the waiter starts.
   c.finish = c.finish - floor(c.offered * UNIT / c.weight)
   c.offered = 0
   lanes.settle(q, c)
