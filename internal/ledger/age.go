@@ -321,9 +321,9 @@ func (r *Row) shut(length, refused, took int64) bool {
 	return r.paused > old
 }
 
-// isFree reports whether an unlimited budget with this row books without a look
-// at the row: no penalty closes the budget, and the time of the probe after the
-// last penalty is over. See docs/internals/unlimited.md.
+// isFree reports whether the row keeps no start of an unlimited budget waiting: no
+// penalty lasts, and the time of the probe after the last penalty is over. See
+// docs/internals/unlimited.md.
 func (r *Row) isFree(now int64) bool { return r.paused == 0 || r.paused+r.last.probe <= now }
 
 const (

@@ -26,7 +26,7 @@ type queue struct {
 }
 
 const (
-	maxBatch = 80 // ops in one call: so Redis is busy for a short time, and the record of the answers takes 4 KB at most
+	maxBatch = 80 // ops in one call: so Redis is busy for a short time, and the record of the answers takes a few KB
 	maxTurns = 32 // of these may be of callers that were in a line: each has an answer of its own, which Redis keeps
 )
 

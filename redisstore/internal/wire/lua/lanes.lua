@@ -541,7 +541,7 @@ function served.read(m, stored, lined)
   assert(#stored == #m.share)
   for _, cost in ipairs(stored) do
     assert(cost % 1 == 0 and cost >= 0 and cost <= MAX_COUNT)
-    lined = lined - (cost < 128 and 1 or cost < 65536 and 3 or 5) -- the bytes of a number in MessagePack, or one more
+    lined = lined - (cost < 128 and 1 or cost < 65536 and 3 or 5) -- about the bytes of a number in MessagePack
   end
 
   m.served = stored
