@@ -75,8 +75,8 @@ func compareTurns(a, b *turn) int {
 
 // join takes the caller of an op out of the lines in which it waits, gives its tickets to the op, and sets the op's
 // patience. It gives up places that are of no use to the booking. It summons the waiters for the same budgets whose
-// start is near: they share the op's call. An op without a horizon gets no tickets and summons nobody, and neither
-// does a Cancel summon anybody.
+// start is near: they share the op's call. The caller of an op without a horizon gives up all its places, and the op
+// gets no tickets and summons nobody. Neither does a Cancel summon anybody.
 func (n *Node) join(o *op, b *store.Booking) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -91,6 +91,9 @@ func (n *Node) join(o *op, b *store.Booking) {
 		n.takeOut(t)
 		if b.Horizon == 0 {
 			n.endExpectation(t)
+			if leave := t.depart(); leave != nil {
+				n.postLocked(leave)
+			}
 			return
 		}
 
@@ -401,15 +404,18 @@ func (n *Node) leaveLines(arrival store.Turn) *op {
 
 	n.takeOut(t)
 	n.endExpectation(t)
+	return t.depart()
+}
 
-	// The turn keeps its tickets, marked as those of a caller that had a start: if the caller comes back it stands where it stood.
+// depart is leave for a caller that may come back to where it stood: the turn keeps its tickets, marked as those of a
+// caller that had a start.
+func (t *turn) depart() *op {
 	tickets := t.tickets
 	leave := t.leave()
 	if leave != nil {
 		t.tickets = tickets
 		t.markHadStart()
 	}
-
 	return leave
 }
 

@@ -129,6 +129,24 @@ func TestWhoLeavesALine(t *testing.T) {
 	})
 }
 
+// TestWhoNeedsNoLineLeavesIt: a caller in line that books without a horizon gives up its place, and keeps its arrival.
+func TestWhoNeedsNoLineLeavesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		op := toldToWait(n, 2, 1, time.Hour)
+		again := keepOp(wire.Reserve, op.Charges...)
+		n.join(again, &store.Booking{Charges: op.Charges, Turn: op.turn})
+		require.False(t, n.Waiting("group"))
+		require.Empty(t, again.Tickets)
+
+		leaves := posted(n)
+		require.Len(t, leaves, 1)
+		require.Equal(t, wire.Cancel, leaves[0].Kind)
+		require.Equal(t, int64(1), leaves[0].Tickets[0].Number)
+		require.Equal(t, wire.HadStart, op.turn.tickets[0].State)
+	})
+}
+
 // TestACallWaitsForThoseThatWereCalled, but not for long.
 func TestACallWaitsForThoseThatWereCalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -16,7 +16,7 @@
 --             to report lost starts
 --           the start that each caller has, to be given back first or settled, or 0; when it joined a
 --             line for slots, or 0
---           the least wait, spread and horizon (see throttle.Booking), each 0 if there is none; the
+--           the least wait, spread and horizon (see store.Booking), each 0 if there is none; the
 --             class; and 1 if each caller goes first in lines where it has no ticket
 --           how many tickets and how many charges each caller has; how many operations are in the group
 --           for each operation, of equal callers:
