@@ -160,7 +160,8 @@ type Charge struct {
 
 	// KeepFree is how many units of the limit the start must leave free: the start is
 	// booked as if the limit, or the burst of a TokenBucket, were smaller by KeepFree.
-	// Later starts may use these units.
+	// Later starts may use these units. Cost and KeepFree are together at most
+	// Limit.Capacity.
 	KeepFree int
 
 	// Pace is for SlidingWindow charges. If Pace is not 0 and this charge alone makes the

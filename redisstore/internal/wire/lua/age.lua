@@ -23,7 +23,7 @@ end
 -- forward_step finds out whether the server's clock was set forward since the row was seen. It returns three values, or a 0 alone:
 --
 --   by how much the clock was set, 0 if it seems that it was not
---   by how much callers of entries to come may start earlier than in the moved row: it is unknown for how long they slept, or this call is slow, too
+--   by how much callers of entries to come may start earlier than the moved row says: nobody knows for how long they slept, or this call is slow, too
 --   whether the program knows that the clock was set. Otherwise this call may only be slow.
 local function forward_step(r, now)
   local h = r.history

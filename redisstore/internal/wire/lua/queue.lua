@@ -129,7 +129,8 @@ function queue.joined(q, callers)
   q.callers = q.callers and max(0, q.callers + callers)
 end
 
--- lapsed takes the callers of offers that lapse out of the count of callers: the same part of the callers as offered is of all, the cost that waits.
+-- lapsed takes the callers of offers that lapse out of the count of callers: they are taken to be the part of it that offered is of all, the cost that
+-- waits.
 function queue.lapsed(q, offered, all)
   q.callers = q.callers and floor(q.callers * max(0, all - offered) / max(1, all) + 0.5)
 end

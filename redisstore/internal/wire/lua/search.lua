@@ -411,9 +411,9 @@ local function earliest(s, t)
   return search[s.rule.kind](s, max(t, s.row.paused, s.row.opens, s.tail))
 end
 
--- resume prepares a search whose start was booked to look for the start of the next of equal callers. The next start is no earlier if the callers keep
--- their order, or as long as the pace does not fall and no part of the window rounds the start otherwise. So the search goes on where it stands, if
--- the entries that it has counted have not changed. Otherwise it begins afresh.
+-- resume prepares a search whose start was booked to look for the start of the next of equal callers. If the entries that the search has counted
+-- have not changed, it goes on where it stands: the next start is rarely earlier, and sliding_paced begins afresh where it may be. Otherwise
+-- resume begins the search afresh.
 local function resume(s)
   local r, t = s.row, s.start
   s.start, s.alone = false, false
