@@ -397,10 +397,13 @@ func (l *queue) open(class int, share store.Share) *lane {
 		*c = append(*c, lane{share: share.ID})
 		own = &(*c)[len(*c)-1]
 	}
-	own.weight = int64(max(1, min(share.Weight, maxWeight)))
+	own.weight = Weight(share)
 
 	return own
 }
+
+// Weight returns the weight of a share, from 1 to maxWeight.
+func Weight(s store.Share) int64 { return int64(max(1, min(s.Weight, maxWeight))) }
 
 // isCrowded reports whether a share has no lane, and maxLanes lanes exist already. Callers without a share always get a lane.
 func (l *queue) isCrowded(maxLanes, class int, share uint64) bool {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -129,14 +130,10 @@ func Cost(c *store.Charge) int64 {
 	return int64(c.Cost)
 }
 
-// Share returns the share of a charge's caller, 0 if it has none, and its weight,
-// at least 1.
+// Share returns the share of a charge's caller, 0 if it has none, and its weight.
 func Share(c *store.Charge) (id uint64, weight int64) {
-	return c.Share.ID, int64(min(max(1, c.Share.Weight), maxWeight))
+	return c.Share.ID, ledger.Weight(c.Share)
 }
-
-// maxWeight is an upper bound on the weight of a share.
-const maxWeight = 1000
 
 // A Ticket is a place in the line of one budget: see lua/queue.lua.
 type Ticket struct {
