@@ -595,11 +595,7 @@ func (m *note) isTighter(n, window int64) bool {
 
 // paceOf returns Limit.Pace of a sliding window, in microseconds.
 func paceOf(n, window int64) int64 {
-	within := Micros(store.MaxEvenPace)
-	if window <= maxEvenWindow {
-		within = window * 9 / 10
-	}
-	return within / n
+	return Micros(store.SlidingWindow(int(n), time.Duration(window)*time.Microsecond).Pace())
 }
 
 // obeyNote makes a rule of the limit Told the sliding window of the row's note.
