@@ -647,6 +647,15 @@ func TestP1_PartsAsMemstore(t *testing.T) {
 			c.Jitter, c.Pace = time.Duration(rng.IntN(2)*35)*time.Millisecond, per/time.Duration(n*(1+rng.IntN(2)))
 			budgets = append(budgets, c)
 		}
+
+		// Some budgets were closed before, or are in the slow start.
+		for i := range rng.IntN(3) {
+			length := time.Duration(rng.IntN(3000)) * time.Millisecond
+			require.NoError(t, mem.Pause(t.Context(), budgets[i], length))
+			require.NoError(t, red.Pause(t.Context(), budgets[i], length))
+			time.Sleep(time.Duration(rng.IntN(4000)) * time.Millisecond)
+		}
+
 		for range 300 {
 			first := rng.IntN(2)
 			b := store.Booking{MaxWait: -1, Horizon: time.Hour}

@@ -304,10 +304,9 @@ var maxEvenWindow = Micros(store.MaxEvenWindow)
 // lets them be. The emptier the window, the closer are the starts, down to the charge's own
 // pace, so that room that was left is used up. The spread of a start is part of its distance.
 //
-// In a short window with a large limit, in a budget that was never closed or was resumed
-// since, the starts of callers of a single budget, without a spread, are at the begin of the
-// window's parts. Starts that share an entry then give it no width, and the whole window is
-// used.
+// In a short window with a large limit, unless a penalty or its slow start lasts, the starts
+// of callers of a single budget, without a spread, are at the begin of the window's parts.
+// Starts that share an entry then give it no width, and the whole window is used.
 func (s *Search) even(t int64) int64 {
 	r, u := s.row, &s.rule
 	if s.horizon <= 0 || 2*u.pace*u.most < u.span {
@@ -333,7 +332,7 @@ func (s *Search) even(t int64) int64 {
 		slope = 3
 
 	// At the begin of parts the pace grows from an empty window on, and the whole limit takes the whole span.
-	case s.single && u.n > windowParts && u.spread == 0 && r.paused == 0:
+	case s.single && u.n > windowParts && u.spread == 0 && r.slowEnd(u.span) <= r.seen:
 		full = u.span / u.most
 		slope = 2
 		part = partOf(u.span)

@@ -10,6 +10,30 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
+// TestP3_PartsAfterAPause: callers that wait start at the begins of parts again as soon as the slow start after a pause is over.
+func TestP3_PartsAfterAPause(t *testing.T) {
+	const second = 1_000_000
+	c := store.Charge{Budget: store.Budget{Key: Key{1}}, Limit: store.PerSecond(1000), Cost: 1, Pace: store.PerSecond(1000).Pace()}
+	b := &store.Booking{Charges: []store.Charge{c}, MaxWait: store.AnyWait, Horizon: time.Hour}
+	for _, after := range []int64{0, second / 2, 3 * second} {
+		row, now := new(Row), int64(1_700_000_000_000_000)
+		if after > 0 {
+			NewRequest(now, Node{}, nil, b, []*Row{row}).Pause(time.Second)
+			now += second + after
+		}
+		book := func() int64 {
+			q := NewRequest(now, Node{}, nil, b, []*Row{row})
+			require.True(t, q.BookNow())
+			return q.Grant.Handle.Start
+		}
+		for range 1000 {
+			book()
+		}
+		part := partOf(Micros(c.Span()))
+		require.Equal(t, after != second/2, book()%part == 0, "%d µs after the pause", after)
+	}
+}
+
 // TestP3_ALaterQuestionFindsNoEarlierStart: a search that begins later, but not behind the start that an earlier one found, finds the same
 // start. Otherwise the start of a caller with several budgets depends on which of them is asked first, and the twins differ. Rows have wide
 // entries, as after a clock that was set back.

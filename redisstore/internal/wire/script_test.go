@@ -216,7 +216,7 @@ var twins = []struct{ file, inGo, inLua string }{
 		"touch insert delete first_two pop read_rule read_head note_ends drop_over begin write"},
 	{"age", "forget_dead cut_off penalize forget_probe until take_note tell told_limit",
 		"is_late forward_step stepped_back was_set forgive forget ends tell row_pause slots_pause"},
-	{"search", "step_rule booked over shares behind together of", "copied_from weigh search_for resume spent gap_units bucket_units aligned_units units"},
+	{"search", "step_rule booked over shares behind together of", "is_slow copied_from weigh search_for resume spent gap_units bucket_units aligned_units units"},
 	{"reconcile", "", "book_anew is_used lower raise"},
 	{"status", "starts in_flight callers callers_of wait", ""},
 }

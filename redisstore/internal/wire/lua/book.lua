@@ -291,7 +291,7 @@ end
 --     ceil, floor, frame, now), leases (save_slots), line (read_tickets, stand, quit, renew, started, keep_behind), offers (queue.free,
 --     queue.call, queue.turns, queue.tell), penalty (is_free), queue (lanes_of, queue, queue.of, queue.waiting, queue.lane, queue.write),
 --     repair (all_told), request (rows, rule_of, all_slots, charges, find), row (open, names_of, latest, save), rule (window), search
---     (weigh, earliest, resume), served (served_of), slots (leave_line, first_open, acquire, next_change, ready, tell_called)
+--     (is_slow, weigh, earliest, resume), served (served_of), slots (leave_line, first_open, acquire, next_change, ready, tell_called)
 
 -- together weighs the charges of many equal callers as one start at t with the cost of all of them. It returns false, and weighs nothing, if such a
 -- start is not the same as one start for each caller, or if one caller has to go first after a penalty.
@@ -314,7 +314,7 @@ local function run(list, claims, callers, t)
   local s, r = list[1], list[1].row
 
   -- Below, the room is counted in this row alone, behind all entries and without a penalty: otherwise callers start one by one.
-  if s.fits == 1 or #list > 1 or #claims > 0 or s.shadow or r.paused > 0 or t < latest(r) then
+  if s.fits == 1 or #list > 1 or #claims > 0 or s.shadow or is_slow(s.rule, r) or t < latest(r) then
     return 1
   end
 

@@ -22,11 +22,11 @@
 --   at, spent     of a bucket: the level when the run begins, at false before it was looked at
 --   ramp          a search of the room that a slow start keeps free, false before it was needed
 --
--- needs: bucket (bucket), entries (insert, block_end, after, later), frame (max, min, ceil, floor), penalty (penalty.step, is_free), row
---     (penalty, open, latest), rule (window)
--- defines: ramp_end, ramped, weigh, usable, search_for, booked, paced, behind_probe, room, sliding_paced, search, earliest, resume
+-- needs: bucket (bucket), entries (insert, block_end, after, later), frame (max, min, ceil, floor, now), penalty (penalty.step, is_free),
+--     row (penalty, open, latest), rule (window)
+-- defines: ramp_end, is_slow, ramped, weigh, usable, search_for, booked, paced, behind_probe, room, sliding_paced, search, earliest, resume
 
-local ramp_end, ramped
+local ramp_end, is_slow, ramped
 do
 -- ramp_end returns when the slow start of a row is over. Without a slow start that is the end of the penalty. The steps of a slow start are as long
 -- as the window, if the penalty was at least twice as long, and the window is not very long: see docs/internals/bans.md.
@@ -40,6 +40,11 @@ function ramp_end(u, r)
     return begin - begin % width + SLOW_STEPS * width
   end
   return begin + SLOW_STEPS * min(length, width)
+end
+
+-- is_slow reports whether a penalty of row r, its probe or the slow start after it lasts under rule u.
+function is_slow(u, r)
+  return max(ramp_end(u, r), r.paused + r.probe) > now
 end
 
 -- copied_from returns an open row with the entries of r from index i on.
@@ -287,8 +292,8 @@ do
 -- the window, the closer are the starts, down to the charge's own pace, so that room that was left is used up. The spread of a start is part of its
 -- distance.
 --
--- In a short window with a large limit, in a budget that was never closed or was resumed since, the starts of callers of a single budget, without a
--- spread, are at the begin of the window's parts. Starts that share an entry then give it no width, and the whole window is used.
+-- In a short window with a large limit, unless a penalty or its slow start lasts, the starts of callers of a single budget, without a spread, are at
+-- the begin of the window's parts. Starts that share an entry then give it no width, and the whole window is used.
 local function even(s, t)
   local r, span, n = s.row, s.span, s.cap
   s.part, s.fits = 0, 1
@@ -301,7 +306,7 @@ local function even(s, t)
   -- The next start will be behind the last booked one, so the use of the window is measured there.
   local used = min(later(r, max(t, latest(r)) - span), n)
   local long = span - s.rule.jitter > MAX_EVEN_WINDOW
-  local has_parts = s.single and s.n > WINDOW_PARTS and not long and s.spread == 0 and r.paused == 0
+  local has_parts = s.single and s.n > WINDOW_PARTS and not long and s.spread == 0 and not is_slow(s.rule, r)
   local part = has_parts and ceil(span / WINDOW_PARTS) or 0
 
   -- The pace grows in proportion to the use of the window, from 0 at (fall-2)/fall of the limit to full, the pace at which a whole window takes
@@ -419,7 +424,7 @@ local function resume(s)
   s.start, s.alone = false, false
 
   -- Begin afresh if the start was set by a different row, under a penalty, or if an entry has changed before the place where the search stands.
-  if not t or s.shadow or not s.wait or r.paused > 0
+  if not t or s.shadow or not s.wait or is_slow(s.rule, r)
     or r.low < s.j or not r.F then
     return weigh(s, s.each)
   end
