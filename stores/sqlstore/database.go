@@ -80,9 +80,12 @@ func (d *database) try(ctx context.Context, group string, keys []string, do func
 		return isRolledBack(err) || isGone(err), undoneError{fail(err)}
 	}
 
-	// The group has no row yet. It is made, and the transaction begins again.
+	// The group has no row yet. It is made, and the transaction begins again. A refused INSERT would be refused again.
 	if !locked {
-		return true, fail(tx.makeGroup())
+		if err := tx.makeGroup(); err != nil {
+			return isRolledBack(err) || isGone(err), undoneError{fail(err)}
+		}
+		return true, nil
 	}
 
 	if err := do(tx); err != nil {
