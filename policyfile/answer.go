@@ -44,7 +44,7 @@ func (t *Test) Response() *http.Response {
 
 // answerDifferences returns a text for each policy that the test's answer treats differently from
 // Closes: it closes the policy, leaves the policy open, or closes it for a different duration. Closes need not name a
-// policy that stays open because the refusal is about another row.
+// policy that stays open because the refusal is about a different row.
 func (f *File) answerDifferences(t *Test) (differences []string) {
 	closes, err := f.answersTo(t.Response())
 	if err != nil {
@@ -84,8 +84,8 @@ func lengthName(a throttle.Answer) string {
 	return "no time"
 }
 
-// answersTo returns, by name, what the policies make of a response to which they give a meaning: a refusal that closes
-// the policy, a refusal about another row, or certainly no refusal. As in a transport, each policy that the request matches reads the response,
+// answersTo returns, by name, the meanings that policies give to a response: a refusal that closes the policy, a refusal
+// about a different row, or certainly no refusal. As in a transport, each policy that the request matches reads the response,
 // even if the request is free under the policy.
 func (f *File) answersTo(resp *http.Response) (map[string]throttle.Answer, error) {
 	// Explain leaves out rows under which the request is free, so drop the costs.

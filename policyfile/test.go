@@ -28,7 +28,7 @@ type Test struct {
 
 	// Closes has all policies that the answer must close, each with the duration. A policy for which
 	// the answer is certainly no refusal has [throttle.VerdictNotRefused]. A policy that stays open because
-	// the refusal is about another row may have a refusal of 0.
+	// the refusal is about a different row may have a refusal of 0.
 	Closes map[string]throttle.Answer
 
 	Line int // of the file
