@@ -6,8 +6,8 @@
 -- the tag of a lane that waits. A lane that gets its first waiter has a finish tag that is not below the virtual time. So it has no
 -- credit from the time when it was away, and stands behind no lane that was dealt less.
 --
--- needs: lanes (lanes.settle, lanes.bid, lanes.give_back, lanes.is_round, lanes.join), offers (queue.move, queue.starts_soon), queue (queue,
---     queue.waiting, queue.lapsed), turn (turn, turn.at, turn.units)
+-- needs: lanes (lanes.settle, lanes.bid, lanes.give_back, lanes.is_round, lanes.join), offers (queue.MAX_HELD, queue.move,
+--     queue.starts_soon), queue (queue, queue.waiting, queue.lapsed), turn (turn, turn.at, turn.units)
 -- defines: lanes.beside, lanes.complete, lanes.took, lanes.left_by, lanes.refund, lanes.start, lanes.free, lanes.is_left, lanes.call,
 --     lanes.tell, lanes.turns
 
