@@ -473,7 +473,7 @@ func TestEveryCodeClosesItsBudget(t *testing.T) {
 	for code, closes := range map[string]string{
 		"41045": "dingtalk-notices-all 16h", "41046": "dingtalk-notices-all 16h",
 		"41047": "dingtalk-notices-company 1m", "41048": "dingtalk-notices-company 1m",
-		"143103": "dingtalk-notices 1m", "143104": "dingtalk-notices-company 1m", "143203": "dingtalk-notices 1m",
+		"143103": "dingtalk-notices 1m", "143104": "dingtalk-notices-company 1m", "143203": "dingtalk-notices 1m", "143204": "dingtalk-notices 1m",
 	} {
 		presettest.Run(t, own, presettest.Case{Body: `{"to_all_user":true}`}, envelopes("", notice, code, closes))
 	}

@@ -36,8 +36,8 @@
 // A 429 with "This endpoint has been requested too many times", or with a RateLimit-Name other than
 // the two below, is about one endpoint and closes gitlab-endpoint. Any other 429 closes gitlab-user
 // or, without a token, gitlab-anonymous. Each lasts for its Retry-After, or a minute without one
-// (inferred), because most windows have a minute. Ten 503 in a row with a Retry-After close the
-// same rows. Refusals of the site or of git close gitlab-site alone.
+// (inferred), because most windows have a minute. Ten 503 in a row with a Retry-After close
+// gitlab-user or gitlab-anonymous. Refusals of the site or of git close gitlab-site alone.
 //
 // The RateLimit fields with the name throttle_authenticated_api or throttle_unauthenticated_api
 // lower gitlab-user or gitlab-anonymous if other programs call with that user, or from that

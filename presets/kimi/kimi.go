@@ -242,7 +242,7 @@ var noMoney = tooMany.Then(feedback.Codes{
 }.Answer)
 
 // requestsRefused is the penalty of all refusals that close no other row. A refusal about tokens is among them if the
-// request costs no tokens, because its body cannot be read: the row of tokens would not hold the next such request.
+// request costs no tokens, as an upload does: the row of tokens would not hold the next such request.
 func requestsRefused(tokens func(*http.Request) int) feedback.Reader {
 	return feedback.First(
 		noMoney,

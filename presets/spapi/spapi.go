@@ -25,7 +25,7 @@
 //
 // A 429 (QuotaExceeded) closes the row of its operation alone, until the next request has flowed
 // in: at the rate of x-amzn-RateLimit-Limit, or without this field at the row's rate. A Retry-After
-// counts before both. There are no bans.
+// counts before both. Ten 503 in a row with a Retry-After close the row, too. There are no bans.
 //
 // # Not covered
 //
