@@ -17,7 +17,7 @@ type record struct {
 	flights  []flight
 	calls    map[string][]call // by member
 	stalls   []fleet.Stall     // of the machine
-	naps     map[string][]fleet.Stall
+	naps     map[string][]fleet.Stall // stalls, by member
 	limits   []limit
 }
 

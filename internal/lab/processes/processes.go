@@ -23,7 +23,8 @@ import (
 type Store struct {
 	Role string // of its processes
 
-	// Open opens the store for a process; place says where the store is. What close ends is open until then; nil means that nothing is.
+	// Open opens the store for a process; place says where the store is. close closes what the store has open, such as
+	// connections. It is nil if there is nothing to close.
 	Open func(place string, lease time.Duration) (s throttle.Store, close func(), err error)
 
 	Lease time.Duration // so short that a test can wait for its end
