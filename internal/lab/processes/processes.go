@@ -117,7 +117,7 @@ func (stamper) RoundTrip(req *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(req)
 }
 
-// withoutHooks is a context without values, and so without those of package httptrace.
+// withoutHooks is a context without values, and so without the hooks of package httptrace.
 type withoutHooks struct{ context.Context }
 
 // Value implements [context.Context].

@@ -309,7 +309,7 @@ func shared(wide, each line, apis int, visits []visit) []visit {
 
 	now, coming := time.Duration(0), 0
 	for {
-		// Of the first waiters of all lines, the one that can start first, or that came first.
+		// Of the first waiters of all lines, find the waiter that can start first. Of several the first that came counts.
 		best, at := -1, time.Duration(0)
 		for api, q := range queues {
 			if len(q) == 0 {
