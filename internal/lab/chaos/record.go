@@ -15,8 +15,8 @@ import (
 type record struct {
 	arrivals []arrival
 	flights  []flight
-	calls    map[string][]call // by member
-	stalls   []fleet.Stall     // of the machine
+	calls    map[string][]call        // by member
+	stalls   []fleet.Stall            // of the machine
 	naps     map[string][]fleet.Stall // stalls, by member
 	limits   []limit
 }
