@@ -2,6 +2,7 @@ package dingtalk
 
 import (
 	"cmp"
+	"math"
 	"net/http"
 	"regexp"
 	"slices"
@@ -324,7 +325,7 @@ func (a *answer) wrappedCode() string {
 // minutes parses a number of minutes, at most [throttle.MaxPenalty], or 0 for an invalid number.
 func minutes(text string) time.Duration {
 	n, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(n > 0) {
+	if err != nil || !(n > 0) || math.IsInf(n, 1) {
 		return 0
 	}
 	return time.Duration(min(n, throttle.MaxPenalty.Minutes()) * float64(time.Minute))

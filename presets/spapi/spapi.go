@@ -165,10 +165,10 @@ func refused(l throttle.Limit) feedback.Reader {
 	)
 }
 
-// atRate is how long a request takes to flow in, by the rate in the answer, or 0 without a rate.
+// atRate is how long a request takes to flow in, by the rate in the answer. Without a readable rate it says nothing.
 func atRate(resp *http.Response) throttle.Answer {
 	rate, err := strconv.ParseFloat(resp.Header.Get("x-amzn-RateLimit-Limit"), 64)
-	if err != nil || !(rate > 0) { // nor NaN
+	if err != nil || !(rate > 0) || math.IsInf(rate, 1) { // nor NaN
 		return throttle.Answer{}
 	}
 	return throttle.Refused(time.Duration(math.Ceil(min(float64(time.Second)/rate, float64(throttle.MaxPenalty)))))
