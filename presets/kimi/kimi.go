@@ -242,8 +242,8 @@ var noMoney = tooMany.Then(feedback.Codes{
 }.Answer)
 
 // requestsRefused is the penalty of all refusals that close no other row: as long as the answer says, otherwise a second. A
-// request whose body cannot be read costs no tokens. The row of tokens would not hold the next such request, so its refusals
-// about tokens close this row.
+// request that is no JSON, such as an upload, costs no tokens. The row of tokens would not hold the next such request, so its
+// refusals about tokens close this row.
 func requestsRefused(tokens func(*http.Request) int) feedback.Reader {
 	return feedback.First(
 		noMoney,
