@@ -59,8 +59,8 @@ SHORT = env GOGC=400 go test -exec "env -u GOGC" -vet=off -short -shuffle=on -co
 RACE = GORACE=atexit_sleep_ms=100 GOFLAGS="$$GOFLAGS -race -gcflags=all=-dwarf=false"
 
 .PHONY: test-root test-modules test-without-race
-test-root: # redisstore takes longest, so it begins
-	@$(RACE) $(SHORT) ./redisstore ./...
+test-root: # redisstore takes longest, so it begins. Many packages wait for servers of their own: more of them than there are cores run side by side
+	@$(RACE) $(SHORT) -p 3 ./redisstore ./...
 
 test-modules:
 	@$(RACE) BUT=". $(FOREIGN)" $(EACH) $(SHORT) ./...

@@ -206,15 +206,15 @@ func RetryAfter(resp *http.Response) Answer {
 // AnswerOf tells a retrier what the policies read in a response that a [Transport] has
 // returned: their verdict and, as Close, for how long a closed budget will hold the next
 // attempt. Of several such budgets the longest counts. While Close is above 0 a retrier need
-// not wait, because the budget holds the next attempt. If Close is 0 after a refusal, no budget holds the next attempt: the refusal is
-// about a different budget, the store could not be told, or the penalty was over when the
-// response came. Then the retrier must wait by itself. Quota and cost are not part of the
-// result.
+// not wait, because the budget holds the next attempt. If Close is 0 after a refusal, no
+// budget holds the next attempt: the refusal is about a different budget, the store could
+// not be told, or the penalty was over when the response came. Then the retrier must wait by
+// itself. Quota and cost are not part of the result.
 //
 // Policies in Shadow do not count. A policy under which the request is free closes a budget
-// that does not hold the request, so its Close does not count. Of several verdicts,
-// VerdictPartly counts before all, then the verdict of a policy that closes its budget,
-// then VerdictNotRefused.
+// that does not hold the request, so neither its Close nor, except for VerdictPartly, the
+// verdict beside its Close counts. Of several verdicts, VerdictPartly counts before all, then
+// the verdict of a policy that closes its budget, then VerdictNotRefused.
 //
 // If the store is slow the caller gets the response while the store is still being told of
 // it. The budget counts as closed all the same.

@@ -571,6 +571,27 @@ func TestP16_AnswersThatSayOneThing(t *testing.T) {
 	}
 }
 
+// TestP16_AnswersToFreeRequests: a policy under which the request is free closes a budget that does not hold the
+// request. What it says of a part that was done counts all the same.
+func TestP16_AnswersToFreeRequests(t *testing.T) {
+	for name, c := range map[string]struct{ says, want throttle.Answer }{
+		"refused":     {throttle.Refused(time.Minute), throttle.Answer{}},
+		"partly done": {throttle.Answer{Verdict: throttle.VerdictPartly, Close: time.Minute}, throttle.Answer{Verdict: throttle.VerdictPartly}},
+		"not refused": {throttle.Answer{Verdict: throttle.VerdictNotRefused}, throttle.Answer{Verdict: throttle.VerdictNotRefused}},
+		"closed":      {throttle.Answer{Close: time.Minute}, throttle.Answer{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				free := func(*http.Request) int { return 0 }
+				tr := newTransport(t, answer(200, ""), throttle.Policy{Name: "p", Match: "/", Limit: throttle.PerHour(100), Cost: free, Answer: saying(c.says)})
+				resp := must(tr.RoundTrip(get(t, home)))
+				require.NoError(t, resp.Body.Close())
+				require.Equal(t, c.want, throttle.AnswerOf(resp))
+			})
+		})
+	}
+}
+
 func readers(all ...func(*http.Response) throttle.Answer) []func(*http.Response) throttle.Answer {
 	return all
 }

@@ -265,7 +265,7 @@ func (c *chooser) wait(ctx context.Context, all []*contender) (*contender, error
 	r := acquire.NewRace(len(all))
 	defer r.Stop()
 
-	// Make all contexts before the first variant runs: a winner ends those of all others.
+	// Make all contexts before the first variant runs: the winner ends the contexts of all other variants.
 	waits := make([]context.Context, len(all))
 	for i, v := range all {
 		waits[i] = r.Context(v.ctx)

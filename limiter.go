@@ -44,8 +44,8 @@ func NewLimiter(s Store, p Policy) (*Limiter, error) {
 // Limiter returns a limiter for the budgets of one of the transport's policies: to close
 // and open them by hand, to look at them, or for work outside HTTP that counts against the
 // same limit. The key of a budget is the result of the policy's Key for its requests, and
-// "" for a policy without a Key. Every other key is a *[ConfigError]. The limiter has the
-// transport's MaxWait and Observe.
+// "" for a policy without a Key. A missing key, and a key for a policy without a Key, is a
+// *[ConfigError]. The limiter has the transport's MaxWait and Observe.
 //
 // The limiter keeps the policies of this moment: after [Transport.SetPolicies] ask for a
 // new limiter.

@@ -328,15 +328,14 @@ func (r *roundTrip) mark(resp *http.Response, f feedback) {
 		m.verdict = VerdictNone
 	}
 
-	// Only the budgets that hold the next attempt count.
+	// Only the budgets that hold the next attempt count. A part that was done counts, whichever policy says so.
 	for i := range f.penalties {
 		p := &f.penalties[i]
-		if p.charge.Shadow || !r.isBooked(p.charge) {
-			continue
+		holds := !p.charge.Shadow && r.isBooked(p.charge)
+		if holds || !p.charge.Shadow && p.verdict == VerdictPartly {
+			m.verdict = max(m.verdict, p.verdict)
 		}
-
-		m.verdict = max(m.verdict, p.verdict)
-		if !p.failed {
+		if holds && !p.failed {
 			m.closes = max(m.closes, p.length)
 		}
 	}

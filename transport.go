@@ -19,9 +19,9 @@ import (
 // room for it, then hands it to its base. It is safe for concurrent use and has nothing to
 // close.
 //
-// Only the near future is booked: 350 ms, or more where a window is longer than two seconds
-// or the store is far away. Requests that have to wait for longer stand in line, by
-// arrival, for the whole fleet. The line moves up when waiters leave, a request turns out
+// Only the near future is booked: 350 ms, or more where a window is longer than two seconds,
+// starts are far apart or the store is far away. Requests that have to wait for longer stand in
+// line, by arrival, for the whole fleet. The line moves up when waiters leave, a request turns out
 // to have cost less, a limit is raised, or a ban ends. A request may lose its start,
 // because a connection took too long or a penalty came. Then it goes before all requests
 // that came later.

@@ -19,9 +19,9 @@ import (
 //
 //	feedback.Headers{Remaining: "X-RateLimit-Remaining", Reset: "X-RateLimit-Reset"}
 //
-// A 401 is ignored, because it speaks of an unknown caller. So is an answer out of a cache, except
-// for the Retry-After of a 429. If
-// one header speaks of several budgets in turn, select the answers of this budget by [When].
+// A 401 is ignored, because it speaks of an unknown caller. So is an answer out of a cache. The
+// Retry-After of a 429 counts in any case. If one header speaks of several budgets in turn, select
+// the answers of this budget by [When].
 type Headers struct {
 	// Remaining or, with Limit or Size, Used is the field with the count: "3", used and size as in
 	// "32/40", or a list of counts with their windows in seconds, as in "20:1,100:120" or

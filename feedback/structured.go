@@ -331,7 +331,8 @@ func tokenByte(c byte) bool {
 // If a policy of a list has no t, the end of its window is unknown. Then the remaining quota holds
 // for a second, or for the window if that is less, and a refusal closes the budget for the window.
 //
-// A 401 is ignored, because it speaks of an unknown caller, and so is an answer out of a cache.
+// A 401 is ignored, because it speaks of an unknown caller, and so is an answer out of a cache. The
+// Retry-After of a 429 counts in any case.
 type RateLimit struct {
 	// Name of the upstream's policy. Defaults to "": the policy with the smallest quota among those
 	// that count requests. The older drafts, which have no names, are read only if Name is "".

@@ -135,7 +135,8 @@ func wild(pattern, s string) bool {
 // windows, the result is one window that keeps all of them: their smallest number, in as much time
 // as the tightest needs. "100;w=60, 5000;w=3600" is 100 in 72 seconds.
 //
-// A 401 is ignored, because it speaks of an unknown caller, and so is an answer out of a cache.
+// A 401 is ignored, because it speaks of an unknown caller, and so is an answer out of a cache. The
+// Retry-After of a 429 counts in any case.
 type Told struct {
 	// Status are the statuses of answers that may be refusals. Defaults to 403, 429 and 503.
 	Status []int

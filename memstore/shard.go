@@ -13,7 +13,8 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// shardCount is a power of two well above the number of cores.
+// shardCount is the number of values of a hashed key's first byte, which selects the shard. It is well above the
+// number of cores.
 const shardCount = 256
 
 // maxSwept bounds how many idle rows one call clears away, so that no caller
@@ -184,7 +185,7 @@ type clock struct {
 	virtual *virtual.Clock // of a simulation, or nil if time is the machine's
 }
 
-// A timer is one of the machine's, or of a simulation.
+// A timer is a [time.Timer], or the timer of a simulation.
 type timer interface {
 	Reset(time.Duration) bool
 	Stop() bool

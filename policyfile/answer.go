@@ -43,9 +43,10 @@ func (t *Test) Response() *http.Response {
 }
 
 // answerDifferences returns a text for each policy that the test's answer treats differently from
-// Closes: it closes the policy, leaves the policy open, or closes it for a different duration.
+// Closes: it closes the policy, leaves the policy open, or closes it for a different duration. Closes need not name a
+// policy that stays open because the refusal is about a different row.
 func (f *File) answerDifferences(t *Test) (differences []string) {
-	closes, err := f.closedBy(t.Response())
+	closes, err := f.answersTo(t.Response())
 	if err != nil {
 		return []string{err.Error()}
 	}
@@ -61,7 +62,9 @@ func (f *File) answerDifferences(t *Test) (differences []string) {
 	}
 
 	for _, name := range slices.Sorted(maps.Keys(closes)) {
-		differences = append(differences, fmt.Sprintf("the answer closes policy %q as well, for %v", name, lengthName(closes[name])))
+		if closes[name] != throttle.Refused(0) {
+			differences = append(differences, fmt.Sprintf("the answer closes policy %q as well, for %v", name, lengthName(closes[name])))
+		}
 	}
 
 	return differences
@@ -81,10 +84,10 @@ func lengthName(a throttle.Answer) string {
 	return "no time"
 }
 
-// closedBy returns, by name, the answers of the policies that a response closes, or for which it is
-// certainly no refusal. As in a transport, each policy that the request matches reads the response,
+// answersTo returns, by name, the meanings that policies give to a response: a refusal that closes the policy, a refusal
+// about a different row, or certainly no refusal. As in a transport, each policy that the request matches reads the response,
 // even if the request is free under the policy.
-func (f *File) closedBy(resp *http.Response) (map[string]throttle.Answer, error) {
+func (f *File) answersTo(resp *http.Response) (map[string]throttle.Answer, error) {
 	// Explain leaves out rows under which the request is free, so drop the costs.
 	matching := slices.Clone(f.Policies)
 	for i := range matching {
@@ -118,7 +121,7 @@ func (f *File) closedBy(resp *http.Response) (map[string]throttle.Answer, error)
 		a, standard := answerUnder(p, resp)
 
 		// Shadow rows hold nothing, so they take no part in the choice of the default below.
-		if a.Close > 0 || a.Verdict == throttle.VerdictNotRefused {
+		if a.Verdict != throttle.VerdictNone || a.Close > 0 {
 			closes[p.Name], byDefault[p.Name] = a, standard && !p.Shadow
 		}
 		if a.Close > 0 && keyed[p.Name] && !p.Shadow && firstKeyed == "" {

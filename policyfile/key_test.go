@@ -354,6 +354,35 @@ func sleepUntil(t *testing.T, moment string) {
 	time.Sleep(time.Until(at))
 }
 
+// TestClosesAnotherRow: a test may say that a refusal is about another row, which is false if the row closes or has no opinion.
+func TestClosesAnotherRow(t *testing.T) {
+	for closes, problem := range map[string]string{
+		"a: 5s":                 "",
+		"a: 5s, b: another-row": "",
+		"a: another-row":        `closes policy "a" for 5s, and not for another-row`,
+		"a: 5s, b: 5s":          `closes policy "b" for another-row, and not for 5s`,
+		"a: 5s, c: another-row": `closes policy "c" for no time, and not for another-row`,
+	} {
+		f, err := policyfile.Parse("test", []byte(`version: 1
+policies:
+  - {name: a, match: /, limit: 1/s, penalty: {codes: {fields: code, lasts: {"7": 5s}}}}
+  - {name: b, match: /, limit: 1/s, penalty: {codes: {fields: code, lasts: {"7": another-row}}}}
+  - {name: c, match: /, limit: 1/s, penalty: {codes: {fields: code, lasts: {"8": 5s}}}}
+tests:
+  - request: GET https://example.com/
+    policies: [a, b, c]
+    answer: {status: 200, headers: {Content-Type: application/json}, body: '{"code": 7}'}
+    closes: {`+closes+`}
+`))
+		require.NoError(t, err)
+		if problem == "" {
+			require.NoError(t, f.Check(), closes)
+		} else {
+			require.ErrorContains(t, f.Check(), problem, closes)
+		}
+	}
+}
+
 // TestARefusalThatSaysLittleStopsTheOthers: a Retry-After without a reset closes a row without a limit.
 // Refused is only what was in flight: a caller comes every 10 ms, and an answer takes 50 ms.
 func TestARefusalThatSaysLittleStopsTheOthers(t *testing.T) {

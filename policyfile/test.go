@@ -27,7 +27,8 @@ type Test struct {
 	Answer *Answer
 
 	// Closes has all policies that the answer must close, each with the duration. A policy for which
-	// the answer is certainly no refusal has [throttle.VerdictNotRefused].
+	// the answer is certainly no refusal has [throttle.VerdictNotRefused]. A policy that stays open because
+	// the refusal is about a different row may have a refusal of 0.
 	Closes map[string]throttle.Answer
 
 	Line int // of the file
@@ -57,7 +58,7 @@ var test = record[placedTest]{name: "a test", fields: []field[placedTest]{
 	member("body", "the body of the request", text, func(t *placedTest, v string) { t.Body = v }),
 	must(expectations),
 	member("answer", "an answer of the upstream", answer.shape(), func(t *placedTest, v Answer) { t.Answer = &v }),
-	member("closes", "all policies that the answer must close, each with the duration", table(codeLength), func(t *placedTest, v map[string]throttle.Answer) { t.Closes = v }),
+	member("closes", `all policies that the answer must close, each with the duration; "not-refused" or "another-row" as in codes`, table(codeLength), func(t *placedTest, v map[string]throttle.Answer) { t.Closes = v }),
 }, check: func(r *reader, n *yaml.Node, members []keyed, t *placedTest) bool {
 	t.at, t.Line, t.column = n, n.Line, n.Column
 	answered := false

@@ -255,7 +255,7 @@ func TestP5_TraceOfABrokenLine(t *testing.T) { // other tests must not run besid
 		"an offer is counted twice": {"c.offered + move(c, amount)", "c.offered + 2 * move(c, amount)", "are told"},
 		"a leaver is no hole":       {"    add_hole(c, w.ticket, cost)\n  else", "  else", "wait, and"},
 		"too much is offered":       {"- taken - c.offered", "- taken - c.offered + 8", "there is room for"},
-		"two have one ticket":       {"c.joined = ticket + cost * many\n", "c.joined = max(2, ticket)\n", "the next ticket"},
+		"two have one ticket":       {"c.joined = ticket + cost * callers\n", "c.joined = max(2, ticket)\n", "the next ticket"},
 		"nothing is wrong":          {"local missing = cost - counted", "local missing = cost - counted", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

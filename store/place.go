@@ -175,7 +175,7 @@ const (
 	PlaceForeign                           // the place was reserved in a different store: a Redis namespace, or a kind of store
 	PlaceOther                             // the place was reserved for budgets that the work does not demand now
 	PlaceUnknown                           // the limiters have no policy of the place's name
-	PlaceExpired                           // more than a week has passed since When
+	PlaceExpired                           // more than a week has passed since When, and since Issued
 	PlaceRedeemed                          // these limiters have redeemed the place, or are redeeming it
 )
 

@@ -86,8 +86,9 @@ func (c *counter) end(cost int) {
 	}
 }
 
+// tokens returns the tokens that a TokenBucket has at a time.
 func (c *counter) tokens(at time.Time) float64 {
-	// Tokens flow in all the time, not at the begin of each window.
+	// Tokens flow in all the time, not at the beginning of each window.
 	flow := float64(c.limit.N()) * float64(at.Sub(c.filledAt)) / float64(c.limit.Per())
 	return min(float64(c.limit.Capacity()), c.level+flow)
 }

@@ -67,8 +67,8 @@ type Options struct {
 	// It defaults to 0: the budget refuses only requests that find no room.
 	Ban time.Duration
 
-	// Lenient says that the upstream refuses nobody, and only records and counts. Defaults to
-	// false.
+	// Lenient says that the upstream refuses and bans nobody, and only records and counts. Defaults
+	// to false.
 	Lenient bool
 
 	// Answer answers the requests that the limits let through. Defaults to an empty answer
@@ -271,7 +271,7 @@ func (u *Upstream) judge(c *store.Charge, at time.Time) *Refusal {
 
 	u.excesses = append(u.excesses, Excess{at, c.Budget.Policy, c.Budget.String(), c.Limit, count})
 	why.RetryAfter = wait
-	if u.options.Ban > 0 {
+	if u.options.Ban > 0 && !u.options.Lenient {
 		u.bans++
 		b.bannedUntil = at.Add(u.options.Ban)
 		why.RetryAfter, why.Banned = u.options.Ban, true

@@ -167,9 +167,9 @@ func TestUpstream_Bans(t *testing.T) {
 	})
 }
 
-// TestUpstream_Lenient: an upstream that refuses nobody records all the same.
+// TestUpstream_Lenient: an upstream that refuses nobody records all the same, and no ban hides what comes later.
 func TestUpstream_Lenient(t *testing.T) {
-	api := throttletest.Must(throttletest.New(throttletest.Options{Policies: policy(throttle.PerHour(1)), Lenient: true}))
+	api := throttletest.Must(throttletest.New(throttletest.Options{Policies: policy(throttle.PerHour(1)), Lenient: true, Ban: time.Minute}))
 	for range 3 {
 		require.Equal(t, 200, send(t, api, http.MethodGet, "https://a.example/"))
 	}
@@ -178,6 +178,7 @@ func TestUpstream_Lenient(t *testing.T) {
 	require.Len(t, all, 2)
 	require.Equal(t, 3, all[1].Count)
 	require.Equal(t, "api", all[1].Policy)
+	require.Zero(t, api.Bans())
 }
 
 // TestUpstream_Server: served at a URL, an upstream sees host, key and body as the client does, and its answer has the whole body.

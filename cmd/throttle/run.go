@@ -28,6 +28,7 @@ import (
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/policyfile"
 	"github.com/fleetthrottle/throttle/servers/proxy"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // defaultRunWait is shorter than the five minutes after which Node's fetch gives up.
@@ -338,13 +339,36 @@ func (r *runner) directory() (string, error) {
 func serving(environ []string) (some []string) {
 	for _, v := range environ {
 		name, _, _ := strings.Cut(v, "=")
-		switch name {
-		case addressVariable, authorityVariable, certificateVariable, keyVariable, "SSL_CERT_FILE", "SSL_CERT_DIR":
-			some = append(some, v)
+		if name == addressVariable || name == store.OffVariable || slices.Contains(pathVariables, name) {
+			some = append(some, placed(v))
 		}
 	}
 	slices.Sort(some)
 	return some
+}
+
+// pathVariables are the variables with paths that a proxy reads.
+var pathVariables = []string{authorityVariable, certificateVariable, keyVariable, "SSL_CERT_FILE", "SSL_CERT_DIR"}
+
+// placed returns a variable with absolute paths: further processes may have a different working directory.
+func placed(v string) string {
+	name, value, _ := strings.Cut(v, "=")
+	if value == "" || !slices.Contains(pathVariables, name) {
+		return v
+	}
+
+	paths := []string{value}
+	if name == "SSL_CERT_DIR" {
+		paths = filepath.SplitList(value)
+	}
+
+	// Abs fails without a working directory. Then the path stays as it is, and opening the file tells.
+	for i, path := range paths {
+		if absolute, err := filepath.Abs(path); err == nil {
+			paths[i] = absolute
+		}
+	}
+	return name + "=" + strings.Join(paths, string(filepath.ListSeparator))
 }
 
 // process returns the command of a process that serves the program. The process gets only the variables that it needs:
@@ -355,7 +379,7 @@ func (r *runner) process(role string) rendezvous.Command {
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")
 		if strings.HasPrefix(name, "THROTTLE_") || slices.Contains([]string{"HOME", "PATH", "TMPDIR", "TZ", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "SSL_CERT_FILE", "SSL_CERT_DIR", "GODEBUG", "GORACE", "GOCOVERDIR"}, name) {
-			environ = append(environ, v)
+			environ = append(environ, placed(v))
 		}
 	}
 	return rendezvous.Command{Dir: r.dir, Args: args, Env: environ}

@@ -35,6 +35,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/lab/soak"
 	"github.com/fleetthrottle/throttle/internal/stat"
 	"github.com/fleetthrottle/throttle/policyfile"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A machine is a user's machine: a runtime directory of its own, and programs that are run in it.
@@ -515,6 +516,42 @@ func TestRunInRun(t *testing.T) {
 	require.Equal(t, bases[0], bases[1])
 	require.NotEqual(t, bases[0], bases[2])
 	require.Regexp(t, `^http://127\.0\.0\.1:\d+/api\.openai\.com/v1$`, bases[2])
+}
+
+// TestRunOff: a program whose environment turns throttle off has a proxy of its own, which holds nothing.
+func TestRunOff(t *testing.T) {
+	t.Parallel()
+	host := newUpstream(t, func(http.ResponseWriter, *http.Request) {})
+	flags := []string{"--private", "127.0.0.1", "--limit", host + "/=1/h"}
+	m := newMachine(t)
+	held := m.stay(flags...)
+	m.set(store.OffVariable + "=1")
+	free := m.stay(flags...)
+	require.NotEqual(t, held.url, free.url)
+	for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
+		require.Equal(t, want, statusOf(t, held.url+"/"+host+"/x"))
+		require.Equal(t, http.StatusOK, statusOf(t, free.url+"/"+host+"/x"))
+	}
+	held.end()
+	free.end()
+}
+
+// TestPlaced: processes that serve a program find the files that its variables name, whatever their working directories are.
+func TestPlaced(t *testing.T) {
+	t.Chdir(t.TempDir())
+	here, err := os.Getwd()
+	require.NoError(t, err)
+	for v, want := range map[string]string{
+		authorityVariable + "=ca.pem":   authorityVariable + "=" + filepath.Join(here, "ca.pem"),
+		certificateVariable + "=/etc/c": certificateVariable + "=/etc/c",
+		keyVariable + "=":               keyVariable + "=",
+		"SSL_CERT_DIR=a:/b":             "SSL_CERT_DIR=" + filepath.Join(here, "a") + ":/b",
+		"OTHER=a":                       "OTHER=a",
+	} {
+		require.Equal(t, want, placed(v))
+	}
+	require.Equal(t, []string{"THROTTLE_OFF=1", authorityVariable + "=" + filepath.Join(here, "ca.pem")},
+		serving([]string{"THROTTLE_OFF=1", "HOME=x", authorityVariable + "=ca.pem"}))
 }
 
 // TestRunWithRedis: with one Redis the programs of two machines share a limit. While Redis is away programs are started

@@ -97,7 +97,7 @@ func (b *book) call(ctx context.Context, path, format string, in ...any) (a answ
 	return a, err
 }
 
-// validToken returns the token that all programs share, or a new one if DingTalk refused it.
+// validToken returns the token that all programs share, or a new one if there is none, or if DingTalk refused it.
 func (b *book) validToken(ctx context.Context, refused string) (string, error) {
 	b.renewing.Lock() // one caller asks for all
 	defer b.renewing.Unlock()

@@ -62,12 +62,13 @@ func demonstrate(b *book, ctx context.Context, c throttle.Config) error {
 	return b.pullFake(ctx, os.Stdout, c, *page)
 }
 
-// pullFake pulls from a DingTalk for tests in this process, and prints its counts.
+// pullFake pulls from a DingTalk for tests in this process, and prints its counts. With page it shows a page, and pulls again and
+// again until ctx ends.
 func (b *book) pullFake(ctx context.Context, w io.Writer, c throttle.Config, page bool) error {
 	fake := dingtalktest.New(dingtalktest.Options{}) // counts, refuses and bans like DingTalk
 	b.key, b.secret = demonstrationKey(), "secret"
 	c.Base, c.Policies = fake, demonstrationPolicies(b.key)
-	show = func(...any) (int, error) { return 0, nil }
+	show = func(...any) (int, error) { return 0, nil } // thousands of names would hide the counts
 
 	if page {
 		if err := showPage(ctx, w, &c, "127.0.0.1:7071"); err != nil {
@@ -78,10 +79,9 @@ func (b *book) pullFake(ctx context.Context, w io.Writer, c throttle.Config, pag
 	fmt.Fprintln(w, "pulling an address book, which takes about eight seconds")
 	begin := time.Now()
 	err := b.pull(ctx, c)
-	people := b.people()
+	people, took := b.people(), time.Since(begin)
 
 	for page && err == nil { // the page shows budgets while they are used
-		b.met.Clear()
 		err = b.pull(ctx, c)
 	}
 
@@ -89,7 +89,7 @@ func (b *book) pullFake(ctx context.Context, w io.Writer, c throttle.Config, pag
 		err = nil // an interrupt is the regular end
 	}
 
-	fmt.Fprintf(w, "pulled %d people in %.1f s\n\n", max(people, b.people()), time.Since(begin).Seconds())
+	fmt.Fprintf(w, "pulled %d people in %.1f s\n\n", people, took.Seconds())
 	fmt.Fprint(w, fake)
 	return err
 }

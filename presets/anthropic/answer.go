@@ -41,7 +41,7 @@ var noMoney = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feed
 }.Answer)
 
 // requestsRefused is the penalty of the refusals of messages that close no row of tokens. A refusal about input
-// tokens is among them if the message costs none, because its body cannot be read: the row of input tokens would
+// tokens is among them if the message costs none, as an upload does: the row of input tokens would
 // not hold the next such message.
 func requestsRefused(sends *tokens) feedback.Reader {
 	return feedback.First(

@@ -172,7 +172,7 @@ var tokensRefused = refused(func() feedback.Reader {
 }())
 
 // requestsRefused is the penalty of all refusals that close no other row. A refusal about tokens is among them if the
-// request costs no tokens, because its body cannot be read: the row of tokens would not hold the next such request.
+// request costs no tokens, as an upload does: the row of tokens would not hold the next such request.
 func requestsRefused(cost func(*http.Request) int) feedback.Reader {
 	return feedback.First(
 		refused(feedback.First(tablerow.IfCharged(cost, tokens(0).Answer), stated, feedback.For(10*time.Second))),

@@ -2,6 +2,7 @@ package dingtalk
 
 import (
 	"cmp"
+	"math"
 	"net/http"
 	"regexp"
 	"slices"
@@ -24,8 +25,8 @@ type refusal struct {
 
 // refusal reads an answer. The code names the limit. A ban with a code is a refusal of the code's
 // limit, for at least the time that the ban prints: DingTalk answers a robot that sends too fast in
-// the form of a ban, although the address is not banned. A 429 is a refusal under any code, and a
-// Retry-After is obeyed under any code.
+// the form of a ban, although the address is not banned. A 429 is a refusal under any code, and a 403
+// if it has a Retry-After. No refusal is shorter than its Retry-After.
 func (o Options) refusal(resp *http.Response) (r refusal) {
 	f := factsOf(resp)
 	switch {
@@ -122,7 +123,8 @@ func (s subject) isMetBy(r *http.Request) bool {
 // instead returns the refusal for a request that has no budget of the subject of r. A refusal of at most
 // a minute closes appAPI: a limit that is not described may hold for a whole product. A longer refusal
 // closes companyAPI. Requests to tasks, pushes and work notices are for many people, and do not name the
-// person at the limit: there a longer refusal closes appAPI, for its Retry-After alone.
+// person at the limit: there a longer refusal closes appAPI, for its Retry-After alone, and a 429
+// without one for a second.
 func (r refusal) instead(resp *http.Response) refusal {
 	switch p := throttle.RawPath(resp.Request); {
 	case p == tasks || p == pushes || sendsNotice(resp.Request):
@@ -323,7 +325,7 @@ func (a *answer) wrappedCode() string {
 // minutes parses a number of minutes, at most [throttle.MaxPenalty], or 0 for an invalid number.
 func minutes(text string) time.Duration {
 	n, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(n > 0) {
+	if err != nil || !(n > 0) || math.IsInf(n, 1) {
 		return 0
 	}
 	return time.Duration(min(n, throttle.MaxPenalty.Minutes()) * float64(time.Minute))

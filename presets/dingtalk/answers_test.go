@@ -245,6 +245,7 @@ func TestResultsOfNotices(t *testing.T) {
 		{Name: "the application", Answers: of(`"143103"`), Closes: "dingtalk-notices 1m"},
 		{Name: "the company", Answers: of("143105", "143104"), Closes: "dingtalk-notices-company 1m"},
 		{Name: "both", Answers: of("143104", "143103"), Closes: "dingtalk-notices 1m, dingtalk-notices-company 1m"},
+		{Name: "a suite, without a vendor", Answers: of("143204"), Closes: "dingtalk-notices 1m"},
 		{Name: "a person", Answers: of("143105", "143106")},
 		{Name: "nobody", Answers: of()},
 		{Name: "of another call", Request: notice, Body: `{"userid_list":"u"}`, Answers: of("143103")},
@@ -473,7 +474,7 @@ func TestEveryCodeClosesItsBudget(t *testing.T) {
 	for code, closes := range map[string]string{
 		"41045": "dingtalk-notices-all 16h", "41046": "dingtalk-notices-all 16h",
 		"41047": "dingtalk-notices-company 1m", "41048": "dingtalk-notices-company 1m",
-		"143103": "dingtalk-notices 1m", "143104": "dingtalk-notices-company 1m", "143203": "dingtalk-notices 1m",
+		"143103": "dingtalk-notices 1m", "143104": "dingtalk-notices-company 1m", "143203": "dingtalk-notices 1m", "143204": "dingtalk-notices 1m",
 	} {
 		presettest.Run(t, own, presettest.Case{Body: `{"to_all_user":true}`}, envelopes("", notice, code, closes))
 	}

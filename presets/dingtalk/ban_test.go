@@ -39,6 +39,7 @@ func TestBan(t *testing.T) {
 		"with spaces":        " {\n \"punish\" : \"deny\" }",
 		"without punish":     `{"source":"x5","status":"1111"}`,
 		"with a shorter end": `{"punish":"deny","wait":1}`,
+		"with no number":     `{"punish":"deny","wait":"Infinity"}`,
 	} {
 		cases = append(cases, presettest.Case{Name: name, Request: send, Answers: body, Closes: ban})
 	}

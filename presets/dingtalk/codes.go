@@ -53,8 +53,7 @@ var (
 	minute   = feedback.For(time.Minute)
 	tomorrow = feedback.UntilMidnight(beijing)
 
-	// nextMonth ends on the 1st, or after the longest time that is possible: a call after that is refused
-	// again.
+	// nextMonth ends on the 1st, or after [throttle.MaxPenalty]: the call that follows is refused again.
 	nextMonth = feedback.UntilFirst(beijing)
 )
 
@@ -152,7 +151,7 @@ var words = map[string]limit{
 	// Tasks: of the executor or of the company.
 	"todo.taskcreate.flowcontrolerror": {about: companyAPI, lasts: second},
 
-	// Load, or too often: below 429 the list says both.
+	// The list of codes has both meanings: load, and called too often.
 	"system.busy": {about: appAPI, lasts: second},
 	"systembusy":  {about: appAPI, lasts: second},
 	"servicebusy": {about: appAPI, lasts: second},

@@ -14,7 +14,7 @@
 //
 //	row                   limit               one budget for each
 //	dingtalk-ip           10,000/20s          address
-//	dingtalk-api          20/s or 60/s        application and API
+//	dingtalk-api          20/s to 60/s        application and API
 //	dingtalk-app                              application
 //	dingtalk-company                          company
 //	dingtalk-company-api                      company and API
@@ -80,6 +80,7 @@
 //	45009, which says nothing else             dingtalk-api          1m
 //	a 429 with any other code                  dingtalk-api          Retry-After or 1s
 //	a 403 with any other code and Retry-After  dingtalk-api          Retry-After
+//	ten 503 in a row with any other code       dingtalk-api          Retry-After
 //	integrated.qps.exceed, request.illegal,    dingtalk-company-api  until midnight
 //	daily.call.limit
 //	updateSpeedfast                            dingtalk-company-api  5m
@@ -120,8 +121,8 @@
 //
 // The JSON is found with any status, in an answer that calls itself JSON, text, HTML, XML,
 // application/octet-stream or has no type; in an answer of any other type only if it is an error or
-// states a length of up to 4 KB; never in an event stream or behind a Content-Encoding that the
-// client has not decoded. HTML is taken for the ban with status 200 and 403, on the two hosts of
+// states a length of up to 4 KB; never in an event stream, a multipart body, or behind a
+// Content-Encoding other than gzip and deflate. HTML is taken for the ban with status 200 and 403, on the two hosts of
 // the API, unless the request asked for it (Accept): with any other status it is likely to be a
 // gateway's own page (inferred).
 //

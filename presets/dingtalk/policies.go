@@ -83,9 +83,17 @@ func shared(o Options) []throttle.Policy {
 	return rows
 }
 
-// products are the rows of single APIs. The last two are of vendors alone.
+// products are the rows of single APIs. Only vendors have the last two.
 func products(o Options) []throttle.Policy {
 	notice := "POST " + o.Host + workNotices
+	ofApp := feedback.First(o.closedBy(notices), dropped(AppPerMinute, SuitePerMinute))
+	ofSuite := feedback.First(o.closedBy(noticesSuite), dropped(SuiteAllPerMinute))
+
+	// Without vendors a suite has the application's row.
+	if o.ISV == "" {
+		ofApp = feedback.First(ofApp, ofSuite)
+	}
+
 	rows := []throttle.Policy{
 		{
 			Name: "dingtalk-robot-code", Match: "POST " + o.Host + robots, Key: throttle.Join(o.company, o.app, robotCode, o.api),
@@ -101,7 +109,7 @@ func products(o Options) []throttle.Policy {
 		{
 			Name: "dingtalk-notices", Match: notice, Key: throttle.Join(o.company, o.app), Cost: o.noticeReceivers,
 			Limit:  throttle.PerMinute(mostReceivers),
-			Answer: feedback.First(o.closedBy(notices), dropped(AppPerMinute, SuitePerMinute)),
+			Answer: ofApp,
 		},
 		{
 			// Only answers close this row. Its cost says which requests they hold: see noticeCost.
@@ -154,7 +162,7 @@ func products(o Options) []throttle.Policy {
 		throttle.Policy{
 			Name: "dingtalk-notices-suite", Match: notice, Key: o.app, Cost: noticeCost,
 			Limit:  none,
-			Answer: feedback.First(o.closedBy(noticesSuite), dropped(SuiteAllPerMinute)),
+			Answer: ofSuite,
 		},
 		throttle.Policy{
 			Name: "dingtalk-customers", Match: "POST " + o.Host + customers, Key: o.company,
@@ -386,7 +394,7 @@ type Options struct {
 
 	// Receivers returns how many people a work notice is for. Defaults to how many its
 	// userid_list has and, for departments, for everybody, and for a body that cannot be
-	// had again, the most that one call may reach: 5,000, or 1,000 of an ISV's.
+	// read, the most that one call may reach: 5,000, or 1,000 of an ISV's.
 	Receivers func(*http.Request) int
 
 	// ISV is any name for a vendor whose application many companies use. It adds the rows of such

@@ -152,8 +152,8 @@ var (
 		}.Answer,
 	))
 
-	// banned is the penalty of the refusals that ban an address. They are no JSON, as Discord's own
-	// answers are.
+	// banned is the penalty of the refusals that ban an address. They are text or HTML, unlike Discord's own
+	// answers, which are JSON.
 	banned = tooMany.Then(feedback.When{Media: []string{"text/*"}}.Then(feedback.RetryAfter(10 * time.Minute)))
 
 	// left is the quota of a route.

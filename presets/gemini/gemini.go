@@ -242,7 +242,7 @@ func dayRefused(resp *http.Response) throttle.Answer {
 }
 
 // requestsRefused is the penalty of all refusals that close no other row. A refusal about tokens is among them if the
-// request costs no tokens, because its body cannot be read: the row of tokens would not hold the next such request.
+// request costs no tokens, as an upload does: the row of tokens would not hold the next such request.
 func requestsRefused(tokens func(*http.Request) int) feedback.Reader {
 	return feedback.First(
 		// The refusals of the day and of the tokens close rows of their own.

@@ -43,8 +43,8 @@
 // GitHub's own order of trust, for its Retry-After; until x-ratelimit-reset if
 // x-ratelimit-remaining is 0; or for a minute. With no points remaining the refusal is primary. It
 // is secondary if its message speaks of a "secondary rate limit" (the wording around that has
-// changed) or of "abuse detection", as older Enterprise Servers do. It is also secondary if points
-// remain and it has a Retry-After, or is a 429. Any other 403 closes nothing.
+// changed) or of "abuse detection", as older Enterprise Servers do. A refusal that is not primary is also
+// secondary if it has a Retry-After, or is a 429. Any other 403 closes nothing.
 //
 // An answer of a resource other than core does not lower core, to which its request is charged, but
 // a refusal closes core: GitHub asks to stay away.

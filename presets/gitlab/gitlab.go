@@ -19,7 +19,7 @@
 //	gitlab-group           400/m     user                    GET groups/{id}
 //	gitlab-group-projects  600/m     user                    GET groups/{id}/projects
 //	gitlab-user-lookup     300/10m   user                    GET users/{id}
-//	gitlab-members         200/m     user                    GET projects/{id}/members/all and members
+//	gitlab-members         200/m     user                    GET projects/{id}/members and members/…
 //	gitlab-new-issues      200/m     user                    POST projects/{id}/issues
 //	gitlab-new-notes       60/m      user                    POST …/notes
 //	gitlab-new-pipelines   25/m      user and project        POST projects/{id}/pipeline
@@ -36,8 +36,8 @@
 // A 429 with "This endpoint has been requested too many times", or with a RateLimit-Name other than
 // the two below, is about one endpoint and closes gitlab-endpoint. Any other 429 closes gitlab-user
 // or, without a token, gitlab-anonymous. Each lasts for its Retry-After, or a minute without one
-// (inferred), because most windows have a minute. Ten 503 in a row with a Retry-After close the
-// same rows. Refusals of the site or of git close gitlab-site alone.
+// (inferred), because most windows have a minute. Ten 503 in a row with a Retry-After close
+// gitlab-user or gitlab-anonymous. Refusals of the site or of git close gitlab-site alone.
 //
 // The RateLimit fields with the name throttle_authenticated_api or throttle_unauthenticated_api
 // lower gitlab-user or gitlab-anonymous if other programs call with that user, or from that
@@ -141,7 +141,7 @@ func Policies(o Options) []throttle.Policy {
 		{"group", "GET " + at + "groups/{id}", nil, throttle.PerMinute(400)},
 		{"group-projects", "GET " + at + "groups/{id}/projects", nil, throttle.PerMinute(600)},
 		{"user-lookup", "GET " + at + "users/{id}", nil, throttle.SlidingWindow(300, 10*time.Minute)},
-		{"members", "GET " + at + "projects/{id}/members/", nil, throttle.PerMinute(200)},
+		{"members", "GET " + at + "projects/{id}/{part...}", members, throttle.PerMinute(200)},
 		{"new-issues", "POST " + at + "projects/{id}/issues", nil, throttle.PerMinute(200)},
 		{"new-notes", "POST " + at, ending("/notes"), throttle.PerMinute(60)},
 		{"new-projects", "POST " + at + "projects", nil, throttle.SlidingWindow(200, 24*time.Hour)},
@@ -198,6 +198,14 @@ func ending(suffix string) func(*http.Request) int {
 		}
 		return 0
 	}
+}
+
+// members is the cost of a request for a part of a project: 1 for its list of members, and for what is below it.
+func members(r *http.Request) int {
+	if part := r.PathValue("part"); part == "members" || strings.HasPrefix(part, "members/") {
+		return 1
+	}
+	return 0
 }
 
 // endpoint is a [throttle.Policy.Key]: the method, and the path with "*" for each id, as in

@@ -85,6 +85,8 @@ func TestCosts(t *testing.T) {
 		"https://gitlab.com/api/v4/groups/7/projects":                  ", gitlab-group-projects 1",
 		"https://gitlab.com/api/v4/users/1":                            ", gitlab-user-lookup 1",
 		"https://gitlab.com/api/v4/projects/1/members/all":             ", gitlab-members 1",
+		"https://gitlab.com/api/v4/projects/group%2Fproject/members":   ", gitlab-members 1",
+		"https://gitlab.com/api/v4/projects/1/members_of":              "",
 		"https://gitlab.com/api/v4/search?scope=issues":                ", gitlab-search 1",
 		"https://gitlab.com/api/v4/projects/1/search":                  ", gitlab-search 1",
 		"POST https://gitlab.com/api/v4/projects/1/issues/2/notes":     ", gitlab-new-notes 1",

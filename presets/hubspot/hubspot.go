@@ -234,7 +234,7 @@ func dayRefused(zone *time.Location) feedback.Reader {
 	)
 }
 
-// left returns the quota that reads what an answer says is left in a window of length per.
+// left returns a reader of the requests that remain in a window of length per.
 func left(of string, per time.Duration) feedback.Reader {
 	return feedback.Headers{Remaining: "X-HubSpot-RateLimit-" + of, Per: per}.Left
 }

@@ -47,8 +47,8 @@ func pointsOf(r *http.Request, n int) int {
 	return 1 + n
 }
 
-// settle is a [throttle.Policy.Answer] that counts the objects of a short answer. It does not count
-// those of a long answer, which has about as many objects as the request asked for.
+// settle is a [throttle.Policy.Answer] that counts the objects of a short answer. A long answer keeps its
+// estimate, because it has about as many objects as the request asked for.
 func settle(resp *http.Response) throttle.Answer {
 	if resp.Request == nil || hasAPIToken(resp.Request) || !reads(resp.Request) || resp.StatusCode != http.StatusOK ||
 		resp.ContentLength > short || !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {

@@ -241,12 +241,13 @@ var noMoney = tooMany.Then(feedback.Codes{
 	NotRefused: []string{"exceeded_current_quota_error"},
 }.Answer)
 
-// requestsRefused is the penalty of all refusals that close no other row. A refusal about tokens is among them if the
-// request costs no tokens, because its body cannot be read: the row of tokens would not hold the next such request.
+// requestsRefused is the penalty of all refusals that close no other row: as long as the answer says, otherwise a second. A
+// request that is no JSON, such as an upload, costs no tokens. The row of tokens would not hold the next such request, so its
+// refusals about tokens close this row.
 func requestsRefused(tokens func(*http.Request) int) feedback.Reader {
 	return feedback.First(
 		noMoney,
-		// The refusals of slots and tokens close rows of their own.
+		// These refusals close the rows of slots and tokens. A length of 0 closes nothing, and ends the search.
 		reached("concurrency", 0),
 		tablerow.IfCharged(tokens, reached("TPM", 0)),
 		tablerow.IfCharged(tokens, reached("TPD", 0)),

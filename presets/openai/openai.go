@@ -181,7 +181,7 @@ var noMoney = feedback.When{Status: []int{429}}.Then(feedback.Codes{
 }.Answer)
 
 // requestsRefused is the penalty of all refusals but those about tokens, which close the row of tokens. A refusal about
-// tokens is among them if the request costs no tokens, because its body cannot be read: the row of tokens would not hold
+// tokens is among them if the request costs no tokens, as an upload does: the row of tokens would not hold
 // the next such request.
 func requestsRefused(tokens func(*http.Request) int) feedback.Reader {
 	return feedback.First(

@@ -102,9 +102,9 @@ type Options struct {
 	// several. It replaces Key, and "" means the same. Defaults to nil.
 	Caller func(*http.Request) (key string)
 
-	// Method tells methods apart. Defaults to the path, without what follows a
-	// segment that begins with "by-" and without segments that are not made
-	// of small letters.
+	// Method tells methods apart. Defaults to the HTTP method and the path, with "*" for a
+	// segment behind a segment that begins with "by-", and for a segment with other characters
+	// than small letters and hyphens, except the version.
 	Method func(*http.Request) string
 
 	// Host is a pattern of the API's hosts, in place of the default for a fake,
@@ -150,9 +150,9 @@ func Policies(o Options) []throttle.Policy {
 // token is a [throttle.Policy.Key]: the API key.
 var token = caller.Or(throttle.Header("X-Riot-Token"), throttle.Query("api_key"))
 
-// method is the default of [Options.Method]:
+// method is the default of [Options.Method]: a GET of
 // "/lol/match/v5/matches/by-puuid/aB3-…/ids" is
-// "/lol/match/v5/matches/by-puuid/*/ids".
+// "GET /lol/match/v5/matches/by-puuid/*/ids".
 func method(r *http.Request) string {
 	segments := strings.Split(throttle.RawPath(r), "/")
 	for i, s := range segments {

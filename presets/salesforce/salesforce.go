@@ -153,9 +153,8 @@ func total(lasts time.Duration) feedback.Reader {
 	}.Answer
 }
 
-var (
-	dayRefused = limited(total(5 * time.Minute))
-)
+// dayRefused is the penalty of the refusals that are about the 24 hours.
+var dayRefused = limited(total(5 * time.Minute))
 
 // orgRefused is the penalty of the refusals that are not about the 24 hours.
 func orgRefused() feedback.Reader {

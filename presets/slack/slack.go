@@ -15,14 +15,16 @@
 //	slack-tier-4   100/m  method, workspace and app        the same
 //	slack-message  1/s    channel, workspace and app       the same, of chat.postMessage
 //
-// A request is charged to the row of its method's tier. Slack promises the numbers
-// and a little more; how much more, and in which window, is not published.
+// A request is charged to the row of its method's tier, and chat.postMessage to slack-message
+// alone. Slack promises the numbers and a little more; how much more, and in which window, is
+// not published.
 //
 // # Refusals
 //
 // A 429 closes the method for its Retry-After; some old methods refuse with status
-// 200 and the error "ratelimited" instead. For a minute, the tiers' window, if
-// neither says how long (inferred). Ten 503 in a row with a Retry-After do the same. Other methods, workspaces and apps go on.
+// 200 and the error "ratelimited" instead. Without a Retry-After the method is closed for a
+// minute, the tiers' window (inferred). Ten 503 in a row with a Retry-After close it, too. Other
+// methods, workspaces and apps go on.
 //
 // # Not covered
 //

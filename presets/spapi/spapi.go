@@ -25,7 +25,7 @@
 //
 // A 429 (QuotaExceeded) closes the row of its operation alone, until the next request has flowed
 // in: at the rate of x-amzn-RateLimit-Limit, or without this field at the row's rate. A Retry-After
-// counts before both. There are no bans.
+// counts before both. Ten 503 in a row with a Retry-After close the row, too. There are no bans.
 //
 // # Not covered
 //
@@ -165,10 +165,10 @@ func refused(l throttle.Limit) feedback.Reader {
 	)
 }
 
-// atRate is how long a request takes to flow in, by the rate in the answer, or 0 without a rate.
+// atRate is how long a request takes to flow in, by the rate in the answer. Without a readable rate it says nothing.
 func atRate(resp *http.Response) throttle.Answer {
 	rate, err := strconv.ParseFloat(resp.Header.Get("x-amzn-RateLimit-Limit"), 64)
-	if err != nil || !(rate > 0) { // nor NaN
+	if err != nil || !(rate > 0) || math.IsInf(rate, 1) { // nor NaN
 		return throttle.Answer{}
 	}
 	return throttle.Refused(time.Duration(math.Ceil(min(float64(time.Second)/rate, float64(throttle.MaxPenalty)))))

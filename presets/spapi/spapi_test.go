@@ -35,6 +35,7 @@ func TestRefusals(t *testing.T) {
 			Closes: "spapi-fulfillmentOutbound 125ms"},
 		{Name: "a rate that cannot be", Header: said("0.0000000001"), Answers: exceeded, Closes: "spapi-getOrders 24h"},
 		{Name: "a rate that is none", Header: said("NaN"), Answers: exceeded, Closes: "spapi-getOrders 1m"},
+		{Name: "a rate that cannot be", Header: said("Inf"), Answers: exceeded, Closes: "spapi-getOrders 1m"},
 		{Name: "Retry-After", Header: header{"Retry-After": "5", "x-amzn-RateLimit-Limit": "0.0167"}, Closes: "spapi-getOrders 5s"},
 		{Name: "away, for a while, says one backend", Status: 503, Header: header{"Retry-After": "5"}},
 	})

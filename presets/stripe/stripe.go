@@ -116,7 +116,7 @@ func Policies(o Options) []throttle.Policy {
 			Limit: throttle.PerSecond(25), Answer: tablerow.IfCharged(o.base, endpointRefused)},
 		{Name: "stripe-search", Match: "GET " + o.Host + "/v1/{resource}/search", Key: o.account,
 			Limit: throttle.PerSecond(20), Answer: none},
-		{Name: "stripe-files-read", Match: "GET " + o.Host + files + "/", Key: o.account,
+		{Name: "stripe-files-read", Match: "GET " + o.Host + "/v1/", Key: o.account, Cost: ofFiles,
 			Limit: throttle.PerSecond(20), Answer: none},
 		{Name: "stripe-files-write", Match: "POST " + o.Host + files, Key: o.account,
 			Limit: throttle.PerSecond(20), Answer: none},
@@ -164,6 +164,14 @@ func (o Options) newAccounts() int {
 		return 5
 	}
 	return 30
+}
+
+// ofFiles is a [throttle.Policy.Cost]: 1 for the list of files, and for what is below it.
+func ofFiles(r *http.Request) int {
+	if path := throttle.RawPath(r); path == files || strings.HasPrefix(path, files+"/") {
+		return 1
+	}
+	return 0
 }
 
 // subscription is a [throttle.Policy.Key]: the subscription that an invoice is created for.

@@ -20,6 +20,7 @@ const (
 	payout   = "POST https://api.stripe.com/v1/payouts"
 	upload   = "POST https://files.stripe.com/v1/files"
 	file     = "https://api.stripe.com/v1/files/file_1Mr4LDLkdIwHu7ixFCz0dZiH"
+	allFiles = "https://api.stripe.com/v1/files?limit=3"
 	event    = "POST https://api.stripe.com/v1/billing/meter_events"
 
 	limited = `{"error":{"message":"Request rate limit exceeded.","type":"invalid_request_error","code":"rate_limit"}}`
@@ -77,6 +78,7 @@ func TestCosts(t *testing.T) {
 		search:   base + ", stripe-search 1" + object,
 		upload:   base + ", stripe-files-write 1" + object,
 		file:     base + ", stripe-files-read 1" + object,
+		allFiles: base + ", stripe-files-read 1" + object,
 		payout:   base + ", stripe-payouts 1, stripe-payouts-in-flight 1" + object,
 		account:  base + ", stripe-new-accounts 1" + object,
 		update:   base + ", stripe-payment-intent 1" + object,

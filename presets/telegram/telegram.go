@@ -22,8 +22,8 @@
 //
 // # Refusals
 //
-// A 429 says in parameters.retry_after for how many seconds; without it is a second (inferred). It
-// does not say which limit was reached.
+// A 429 says in parameters.retry_after for how many seconds; without this member and a Retry-After a
+// refusal lasts a second (inferred). It does not say which limit was reached.
 //
 //	to a message to a group          telegram-group
 //	to any other message             telegram-bot

@@ -14,7 +14,7 @@
 //	wechat-login   none                       account and API      429 of a path under /sns
 //	wechat-<api>   its number a day, below    account
 //
-// A row of the third kind is named after its API's path: /cgi-bin/user/info has
+// A row of the last kind is named after its API's path: /cgi-bin/user/info has
 // wechat-user-info. What a newly registered account may call in a day, and a test
 // account (测试号) that has [Options.Test]:
 //

@@ -28,7 +28,7 @@
 //	wecom-new-members     3 × accounts    company, in 31 days    a day
 //	wecom-domains         20/31 days      company                a day
 //
-// The two message rows count person-times: a message to 1,000 people costs
+// wecom-app-day and the two rows of groups count person-times: a message to 1,000 people costs
 // 1,000. Messages and robots do not count under company and address.
 //
 // # Refusals

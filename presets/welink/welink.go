@@ -11,7 +11,7 @@
 //	welink-api-second   40 a second, of an application for each API
 //	welink-api-minute   1,500 a minute, of an application for each API
 //
-// An API is a method and a path, without the segments that hold a digit (inferred).
+// An API is a method and a path, without the segments that hold a digit (inferred), except versions such as v1.
 //
 // # Refusals
 //
@@ -69,7 +69,7 @@ type Options struct {
 	Address string
 
 	// Endpoint tells APIs apart. Defaults to the path, without the segments that hold a
-	// digit.
+	// digit, except versions such as v1.
 	Endpoint func(*http.Request) string
 
 	// Host is a pattern of the API's hosts, in place of the default for a fake or a

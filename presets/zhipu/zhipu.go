@@ -12,7 +12,7 @@
 //
 // How many requests may be in flight depends on the account's level and on the model; the console
 // shows it. A row whose number is not told is unlimited until an answer closes it. A request is in
-// flight until its answer's body is closed.
+// flight until its answer has been read to the end, a stream too.
 //
 // The model is read from the request's body, as in package openai. Models whose numbers differ
 // need a [throttle.Transport] each, with the same Store.

@@ -404,14 +404,14 @@ func (n *notes) find(key [16]byte) (note heldNote, ok bool) {
 	return note, ok && note.end.After(time.Now())
 }
 
-// learn replaces the copy by notes that were read at the time server of the server's clock, which was the time
-// here of this program's clock.
-func (n *notes) learn(notes map[[16]byte]Note, server, here time.Time) {
+// learn replaces the copy by notes that were read at serverNow, a time of the server's clock. now is the same moment by
+// this program's clock, to which learn moves all times of the notes.
+func (n *notes) learn(notes map[[16]byte]Note, serverNow, now time.Time) {
 	all := make(map[[16]byte]heldNote, len(notes))
 	for key, note := range notes {
-		held := heldNote{PauseNote: store.PauseNote{By: note.By, Reason: note.Reason}, end: here.Add(note.Until.Sub(server))}
+		held := heldNote{PauseNote: store.PauseNote{By: note.By, Reason: note.Reason}, end: now.Add(note.Until.Sub(serverNow))}
 		if !note.since.IsZero() {
-			held.since = here.Add(note.since.Sub(server))
+			held.since = now.Add(note.since.Sub(serverNow))
 		}
 		all[key] = held
 	}

@@ -385,8 +385,8 @@ func (s *Snapshot) gather(known closings) {
 		if _, noted := known.notes[key]; !reported[key] && !noted {
 			s.Budgets = append(s.Budgets, budgetOf(ban.charge))
 
-			// A full report has left this budget out and counted it in LeftOut. The index of closed budgets has it, so
-			// it is listed after all.
+			// A full report may have left this budget out and counted it in LeftOut, which is a lower bound. The
+			// index of closed budgets has it, so it is listed after all.
 			s.LeftOut = max(0, s.LeftOut-1)
 		}
 	}

@@ -133,7 +133,7 @@ func (p *Process) Settle(ctx context.Context, b *store.Booking, g store.Grant, c
 func (p *Process) Pause(ctx context.Context, c store.Charge, d time.Duration) error {
 	err := p.Store.Pause(ctx, c, d)
 	if err == nil {
-		p.noteClosed(&c, d, fleet.ByProgram)
+		p.noteClosed(&c, d, fleet.ByProgram, store.PauseNote{})
 	}
 	return err
 }
@@ -142,7 +142,7 @@ func (p *Process) Pause(ctx context.Context, c store.Charge, d time.Duration) er
 func (p *Process) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
 	from, to, err = p.Store.Refuse(ctx, c, r)
 	if err == nil {
-		p.noteClosed(&c, r.Length, fleet.ByAnswer)
+		p.noteClosed(&c, r.Length, fleet.ByAnswer, store.PauseNote{})
 	}
 	return from, to, err
 }
@@ -162,8 +162,8 @@ func (p *Process) Resume(ctx context.Context, c store.Charge) error {
 	return err
 }
 
-// noteClosed notes that a budget closes now for d, and what closed it, for pages opened later.
-func (p *Process) noteClosed(c *store.Charge, d time.Duration, by string) {
+// noteClosed notes that a budget closes now for d, and what closed it, for pages opened later. note is the note of an operator.
+func (p *Process) noteClosed(c *store.Charge, d time.Duration, by string, note store.PauseNote) {
 	if d <= 0 {
 		return
 	}
@@ -171,12 +171,6 @@ func (p *Process) noteClosed(c *store.Charge, d time.Duration, by string) {
 	p.counts.change(c, true, func(t *tracked) { t.last = time.Now() })
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
-	// The note of an operator is set before the pause, so a note means that an operator paused the budget.
-	note := p.noteOf(c.Budget.Key)
-	if note != (store.PauseNote{}) {
-		by = fleet.ByOperator
-	}
 
 	now := time.Now()
 	next := band{From: now.UnixMilli(), Until: now.Add(d).UnixMilli(), Closer: by, By: note.By, Reason: note.Reason}
@@ -467,9 +461,13 @@ func (p *Process) pause(ctx context.Context, id string, d time.Duration, by, rea
 	}
 
 	// Set the note before the pause: a request refused in between should already carry the reason.
-	p.notes[key] = pausedBy{store.PauseNote{By: by, Reason: reason}, now, now.Add(d)}
+	note := store.PauseNote{By: by, Reason: reason}
+	p.notes[key] = pausedBy{note, now, now.Add(d)}
 	p.mu.Unlock()
-	err = p.Pause(ctx, c, d)
+	err = p.Store.Pause(ctx, c, d)
+	if err == nil {
+		p.noteClosed(&c, d, fleet.ByOperator, note)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 

@@ -375,6 +375,27 @@ func TestP11_BanAfterAPause(t *testing.T) {
 	})
 }
 
+// TestP11_BanInsideAPause: an answer that closes a budget within an operator's pause is a closure of its own, and the operator's pause decides.
+func TestP11_BanInsideAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewProcess(memstore.New())
+		permit, err := newLimiters(t, p, shop).Acquire(t.Context(), throttle.Demand{Policy: "shop"})
+		require.NoError(t, err)
+		id := store.BudgetOf("shop", "").String()
+		require.NoError(t, p.pause(t.Context(), id, time.Minute, "ann", "moves"))
+		time.Sleep(time.Second)
+		require.NoError(t, permit.Tell(t.Context(), throttle.Refused(5*time.Second)))
+		b := readOnce(t, p.reader(DefaultBudgets)).Budgets[0]
+		require.Equal(t, []any{fleet.ByOperator, "ann"}, []any{b.Closer, b.By})
+
+		time.Sleep(2 * time.Minute)
+		ended := readOnce(t, p.reader(DefaultBudgets)).Closed[id]
+		require.Len(t, ended, 2)
+		require.Equal(t, []any{fleet.ByOperator, "ann", time.Minute.Milliseconds()}, []any{ended[0].Closer, ended[0].By, ended[0].Until - ended[0].From})
+		require.Equal(t, []any{fleet.ByAnswer, "", (5 * time.Second).Milliseconds()}, []any{ended[1].Closer, ended[1].By, ended[1].Until - ended[1].From})
+	})
+}
+
 // TestMoreClosedThanShown: closed budgets beyond those that a page shows count as closed.
 func TestMoreClosedThanShown(t *testing.T) {
 	p := NewProcess(memstore.New())

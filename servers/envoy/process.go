@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/inbound"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -159,12 +160,13 @@ func (s *Server) readBody(c *conversation, req *http.Request) (*http.Request, *r
 // exchange holds a request until its start, sends it by its base, and reads its answer as far as the policies need. It
 // returns nil if there was an answer.
 func (s *Server) exchange(c *conversation, req *http.Request) *refusal {
-	ctx, p, err := s.hold(context.WithValue(c.ctx, conversationKey{}, c), c.cancel, maxWaitOf(req.Header, s.c.MaxWait), priorityOf(req.Header))
+	ctx, place, err := s.queue.Enter(context.WithValue(c.ctx, conversationKey{}, c))
 	if err != nil {
 		return refusalOf(err)
 	}
-	defer p.leave()
-	c.place = p
+	defer place.Leave()
+	c.place = place
+	ctx = throttle.WithPriority(throttle.WithMaxWait(ctx, inbound.MaxWait(req.Header, s.c.MaxWait)), inbound.Priority(req.Header))
 
 	resp, err := s.c.Transport.RoundTrip(req.WithContext(ctx))
 	if err == nil {
@@ -178,8 +180,8 @@ func (s *Server) exchange(c *conversation, req *http.Request) *refusal {
 	if c.illegible != "" {
 		s.tellUnfit(c.illegible)
 	}
-	if full, ok := asPlaceError(c.ctx, err); ok {
-		return refusalOf(full)
+	if refused, ok := queueRefusal(ctx, err); ok {
+		return refusalOf(refused)
 	}
 
 	return refusalOf(err)
@@ -193,7 +195,7 @@ type conversation struct {
 	cancel    context.CancelCauseFunc // of ctx
 	cut       context.Context         // ends when the server ends the stream
 	received  chan *extprocv3.ProcessingRequest
-	place     *place
+	place     *inbound.Place
 	isGRPC    bool   // the request is a gRPC call
 	started   bool   // Envoy may have sent the request to the upstream
 	illegible string // why the answer of the upstream cannot be read, or ""
@@ -462,7 +464,7 @@ func (*base) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, context.Cause(req.Context())
 	}
 
-	c.place.leave()
+	c.place.Leave()
 	c.started = true
 	err := c.reply()
 	if err == nil && trace != nil && trace.WroteHeaders != nil {
@@ -589,44 +591,4 @@ func responseOf(req *http.Request, head *extprocv3.HttpHeaders) (*http.Response,
 		StatusCode: code, Status: pseudo[":status"] + " " + http.StatusText(code), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: header, ContentLength: lengthOf(header), Request: req,
 	}, nil
-}
-
-// maxWaitOf returns how long the caller of a request wants to be held at most, as "Prefer: wait=5" says in seconds
-// (RFC 7240), but no longer than most.
-func maxWaitOf(h http.Header, most time.Duration) time.Duration {
-	seconds, err := strconv.ParseUint(parameter(h["Prefer"], "wait"), 10, 31)
-	switch wanted := time.Duration(seconds) * time.Second; {
-	case err != nil || wanted >= most:
-		return most
-	case wanted == 0:
-		return throttle.NoWait
-	default:
-		return wanted
-	}
-}
-
-// priorityOf returns the priority that "Priority: u=1" names (RFC 9218): 0 is the most urgent, and 3 is normal.
-func priorityOf(h http.Header) throttle.Priority {
-	switch parameter(h["Priority"], "u") {
-	case "0", "1", "2":
-		return throttle.PriorityHigh
-	case "4", "5", "6", "7":
-		return throttle.PriorityLow
-	}
-	return throttle.PriorityNormal
-}
-
-// parameter returns the value of the first "name=value" in lists that commas separate, or "". Text behind a semicolon
-// belongs to the element before it.
-func parameter(lists []string, name string) string {
-	for _, list := range lists {
-		for element := range strings.SplitSeq(list, ",") {
-			element, _, _ = strings.Cut(element, ";")
-			key, value, ok := strings.Cut(element, "=")
-			if ok && strings.EqualFold(strings.TrimSpace(key), name) {
-				return strings.Trim(strings.TrimSpace(value), `"`)
-			}
-		}
-	}
-	return ""
 }

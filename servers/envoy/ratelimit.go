@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -23,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/inbound"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -54,11 +54,9 @@ func (s *Server) ShouldRateLimit(ctx context.Context, r *ratelimitv3.RateLimitRe
 		}
 	}
 
-	ended, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	held, p, err := s.hold(ended, end, wait, throttle.PriorityNormal)
+	held, place, err := s.queue.Enter(throttle.WithMaxWait(ctx, wait))
 	if err == nil {
-		defer p.leave()
+		defer place.Leave()
 		var permit *throttle.Permit
 		permit, err = s.c.Limiters.Acquire(held, demands...)
 		if err == nil && ctx.Err() == nil {
@@ -71,18 +69,18 @@ func (s *Server) ShouldRateLimit(ctx context.Context, r *ratelimitv3.RateLimitRe
 		}
 	}
 
-	return s.overLimit(ctx, ended, demands, err)
+	return s.overLimit(ctx, held, demands, err)
 }
 
-// overLimit returns the answer to a call that has no start because of err, and counts the reason. ended is the context
-// of the wait: its cause may be the *placeError that ended the wait.
-func (s *Server) overLimit(ctx, ended context.Context, demands []throttle.Demand, err error) (*ratelimitv3.RateLimitResponse, error) {
+// overLimit returns the answer to a call that has no start because of err, and counts the reason. held is the context
+// of the wait, which the queue may have ended.
+func (s *Server) overLimit(ctx, held context.Context, demands []throttle.Demand, err error) (*ratelimitv3.RateLimitResponse, error) {
 	var full *throttle.LimitError
-	place, placeless := asPlaceError(ended, err)
+	refused, noPlace := queueRefusal(held, err)
 	switch {
-	case placeless:
-		s.counts.refused[place.reason].Add(1)
-		return answerTo(demands, func(*throttle.Demand) bool { return true }, place.after), nil
+	case noPlace:
+		s.counts.refused[reasonOf(refused)].Add(1)
+		return answerTo(demands, func(*throttle.Demand) bool { return true }, refused.RetryAfter), nil
 	case errors.As(err, &full):
 		s.counts.refused[noRoom].Add(1)
 		return answerTo(demands, func(d *throttle.Demand) bool { return d.Policy == full.Policy }, retryAfter(full)), nil
@@ -190,186 +188,27 @@ func demandOf(r *ratelimitv3.RateLimitRequest, d *descriptorv3.RateLimitDescript
 	return demand, nil
 }
 
-// places is the queue of requests and calls that wait.
-type places struct {
-	most, mostPerBudget int
-
-	mu       sync.Mutex
-	held     map[*place]bool
-	byBudget map[string]int // number of waiting requests by budget
-	stopBy   time.Time      // deadline for starts while the server stops, zero while it runs
-}
-
-// A place is one waiting request. The mutex of places guards its fields below the blank line.
-type place struct {
-	all *places
-	end context.CancelCauseFunc // ends the wait
-
-	budget   string    // budget that holds the request, "" if unknown
-	startsAt time.Time // expected start, zero if unknown
-}
-
-// A placeError says that a request has no place: the queue is full, or the server stops.
-type placeError struct {
-	text   string
-	after  time.Duration // when to come again
-	policy string        // whose budget has too many callers, or ""
-	reason reason
-}
-
-// Error implements error.
-func (e *placeError) Error() string { return e.text }
-
-// soon is the Retry-After of a request without a place.
-const soon = time.Second
-
-// errStopping ends the wait of a request whose start is too late for a server that stops.
-var errStopping = &placeError{text: "this server ends", after: soon, reason: stopping}
-
-func newPlaces(most, mostPerBudget int) *places {
-	return &places{most: most, mostPerBudget: mostPerBudget, held: make(map[*place]bool), byBudget: make(map[string]int)}
-}
-
-// enter gives a request a place, or returns a *placeError. end ends the wait with a cause.
-func (a *places) enter(end context.CancelCauseFunc) (*place, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	switch {
-	case !a.stopBy.IsZero():
-		return nil, errStopping
-	case len(a.held) >= a.most:
-		return nil, &placeError{text: "too many requests wait in this server", after: soon, reason: heldFull}
-	}
-
-	p := &place{all: a, end: end}
-	a.held[p] = true
-	return p, nil
-}
-
-// leave gives the place back. Further calls do nothing.
-func (p *place) leave() {
-	p.all.mu.Lock()
-	defer p.all.mu.Unlock()
-	delete(p.all.held, p)
-	p.leaveBudget()
-}
-
-// leaveBudget notes that no budget holds the request. The mutex is held.
-func (p *place) leaveBudget() {
-	if p.budget == "" {
-		return
-	}
-	p.all.byBudget[p.budget]--
-	if p.all.byBudget[p.budget] == 0 {
-		delete(p.all.byBudget, p.budget)
-	}
-	p.budget = ""
-}
-
-// holdAt notes which budget holds the request, "" if unknown, and for how long, 0 if unknown. It ends the wait if too
-// many requests wait for the budget, or if the server stops before the start.
-func (p *place) holdAt(budget, policy string, wait time.Duration) {
-	p.all.mu.Lock()
-	defer p.all.mu.Unlock()
-
-	if !p.all.held[p] {
-		return // the request has left
-	}
-
-	p.leaveBudget()
-	p.startsAt = time.Time{}
-	if wait > 0 {
-		p.startsAt = time.Now().Add(wait)
-	}
-
-	if budget != "" {
-		if p.all.byBudget[budget] >= p.all.mostPerBudget {
-			p.end(&placeError{text: "too many requests wait in this server for the same budget", after: max(soon, wait), policy: policy, reason: heldFull})
-			return
-		}
-		p.budget = budget
-		p.all.byBudget[budget]++
-	}
-
-	p.endIfLate()
-}
-
-// endIfLate ends the wait of a request whose start is after the deadline of a server that stops. The mutex is held.
-func (p *place) endIfLate() {
-	if by := p.all.stopBy; !by.IsZero() && p.startsAt.After(by) {
-		p.end(errStopping)
-	}
-}
-
-// stop closes the queue. It ends waits that are known to be longer than the deadline now, and all remaining waits at the
-// deadline.
-func (a *places) stop(by time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-
-	a.stopBy = by
-	for p := range a.held {
-		p.endIfLate()
-	}
-
-	time.AfterFunc(time.Until(by), func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		for p := range a.held {
-			p.end(errStopping)
-		}
-	})
-}
-
-// stops reports whether stop was called.
-func (a *places) stops() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return !a.stopBy.IsZero()
-}
-
-// count returns the number of waiting requests.
-func (a *places) count() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return len(a.held)
-}
-
-// placeKey is the context key of a *place.
-type placeKey struct{}
-
 // Observe tells the [Server] of a request which budget holds the request, for [Config.HeldPerBudget] and [Server.Stop].
 // Set it as [throttle.Config.Observe] of the server's transport and limiters, or call it there with the same context.
 // Safe for concurrent use.
-func Observe(ctx context.Context, e throttle.Event) {
-	p, _ := ctx.Value(placeKey{}).(*place)
-	switch {
-	case p == nil:
-	case e.Kind == throttle.EventWaiting:
-		p.holdAt(e.Budget, e.Policy, e.Duration)
-	case e.Kind == throttle.EventStillWaiting:
-		p.holdAt(e.Budget, e.Policy, e.Left)
+func Observe(ctx context.Context, e throttle.Event) { inbound.Observe(ctx, e) }
+
+// queueRefusal returns the refusal of the queue that kept a request from waiting, or ended its wait, if there is one. ctx is
+// the context that the queue gave the request.
+func queueRefusal(ctx context.Context, err error) (r *inbound.Refusal, ok bool) {
+	if errors.As(err, &r) {
+		return r, true
 	}
+	ok = errors.As(context.Cause(ctx), &r)
+	return r, ok
 }
 
-// hold returns the context of a request that waits, with a place, and with the wait and the priority of its
-// caller. The place is given back when the request has its start or is refused.
-func (s *Server) hold(ctx context.Context, end context.CancelCauseFunc, maxWait time.Duration, priority throttle.Priority) (context.Context, *place, error) {
-	p, err := s.places.enter(end)
-	if err != nil {
-		return nil, nil, err
+// reasonOf returns the reason of a refusal of the queue.
+func reasonOf(r *inbound.Refusal) reason {
+	if r == inbound.ErrStopping {
+		return stopping
 	}
-	ctx = context.WithValue(ctx, placeKey{}, p)
-	return throttle.WithPriority(throttle.WithMaxWait(ctx, maxWait), priority), p, nil
-}
-
-// asPlaceError returns the *placeError that ended a wait, if one did.
-func asPlaceError(ctx context.Context, err error) (e *placeError, ok bool) {
-	if errors.As(err, &e) {
-		return e, true
-	}
-	ok = errors.As(context.Cause(ctx), &e)
-	return e, ok
+	return heldFull
 }
 
 // A refusal is why a request is not sent on. As JSON it is the body of an immediate response, in the form of RFC 9457,
@@ -406,13 +245,13 @@ func illegible(detail string) *refusal { return answer(http.StatusBadRequest, ma
 
 // refusalOf returns the refusal for an error before the start.
 func refusalOf(err error) *refusal {
-	var place *placeError
+	var queue *inbound.Refusal
 	var full *throttle.LimitError
 	var mistake *throttle.ConfigError
 	switch {
-	case errors.As(err, &place):
-		r := answer(http.StatusServiceUnavailable, place.reason, place.text)
-		r.Policy, r.after = place.policy, place.after
+	case errors.As(err, &queue):
+		r := answer(http.StatusServiceUnavailable, reasonOf(queue), queue.Error())
+		r.Policy, r.after = queue.Policy, queue.RetryAfter
 		return r
 
 	case errors.As(err, &full):
@@ -423,7 +262,7 @@ func refusalOf(err error) *refusal {
 
 	case errors.As(err, new(*throttle.StoreError)):
 		r := answer(http.StatusServiceUnavailable, storeAway, "it is unknown whether there is room: the store of the budgets does not answer")
-		r.after = soon
+		r.after = inbound.Soon
 		return r
 
 	case errors.As(err, new(*throttle.UnmatchedError)):
@@ -434,7 +273,7 @@ func refusalOf(err error) *refusal {
 		return r
 
 	case errors.Is(err, errCut):
-		return refusalOf(errStopping)
+		return refusalOf(inbound.ErrStopping)
 	case errors.Is(err, errSilent):
 		return &refusal{Detail: err.Error(), reason: malformed, code: codes.DeadlineExceeded}
 	}
@@ -448,7 +287,7 @@ func retryAfter(full *throttle.LimitError) time.Duration {
 	case throttle.Never:
 		return 0
 	case 0:
-		return soon
+		return inbound.Soon
 	}
 	return full.RetryAfter
 }

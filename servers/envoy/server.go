@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/inbound"
 )
 
 // Defaults of a [Config].
@@ -105,8 +106,9 @@ type Server struct {
 	token  [sha256.Size]byte // hash of the token, so that a comparison takes the same time for all lengths
 	grpc   *grpc.Server
 	health *health.Server
-	places *places
+	queue  *inbound.Queue
 	counts counts
+	stops  atomic.Bool // Stop was called
 
 	// cut ends when the time to stop is over: conversations end without an error, and Envoy goes on alone.
 	cut    context.Context
@@ -125,7 +127,7 @@ func New(c Config) (*Server, error) {
 		c.Unfit = func(string) {}
 	}
 
-	s := &Server{c: c, token: sha256.Sum256([]byte(c.Token)), health: health.NewServer(), places: newPlaces(c.Held, c.HeldPerBudget)}
+	s := &Server{c: c, token: sha256.Sum256([]byte(c.Token)), health: health.NewServer(), queue: inbound.NewQueue(c.Held, c.HeldPerBudget)}
 	s.cut, s.cutOff = context.WithCancel(context.Background())
 
 	options := []grpc.ServerOption{
@@ -193,14 +195,15 @@ func (s *Server) Serve(l net.Listener) error { return s.grpc.Serve(l) }
 // is known to be later, which needs [Observe], otherwise when the time is over. Answers in progress continue.
 func (s *Server) Stop(within time.Duration) {
 	s.health.Shutdown()
-	s.places.stop(time.Now().Add(within))
+	s.stops.Store(true)
+	s.queue.Stop(time.Now().Add(within))
 }
 
 // Shutdown ends the server when its calls have ended. Without a [Server.Stop] before, requests that wait are refused at
 // once. When ctx ends, Shutdown ends the streams of requests that have
 // started without an error, so that Envoy goes on with these requests alone, and returns the error of ctx.
 func (s *Server) Shutdown(ctx context.Context) error {
-	if !s.places.stops() {
+	if !s.stops.Load() {
 		s.Stop(0)
 	}
 
@@ -267,7 +270,7 @@ type counts struct {
 // Stats returns the counters of the server.
 func (s *Server) Stats() Stats {
 	all := Stats{
-		Held: s.places.count(), Streams: s.counts.streams.Load(), Left: s.counts.left.Load(), Unfit: s.counts.unfit.Load(),
+		Held: s.queue.Len(), Streams: s.counts.streams.Load(), Left: s.counts.left.Load(), Unfit: s.counts.unfit.Load(),
 		Refused: make(map[string]int64),
 	}
 	for i, name := range reasonNames {

@@ -187,20 +187,21 @@ func (t *tunnelled) hangUp() {
 	}
 }
 
-// carry serves the tunnel as its first bytes ask.
+// carry serves plain HTTP or TLS, whichever the first bytes of the tunnel are. It returns when the tunnel is over, or when the caller sends nothing in
+// time.
 func (t *tunnelled) carry(r *http.Request) {
 	switch tls, err := t.caller.speaksTLS(); {
 	case err != nil:
 		return
 	case !tls:
-		// Requests of plain HTTP have connections and starts of their own. At port 443 the start of prepare is spent in vain.
+		// Requests of plain HTTP have connections and starts of their own. For port 443 prepare has taken a start already, which is lost.
 		t.hangUp()
 		t.serveHTTP(r)
 		return
 
 	// TLS at a port where HTTP was possible: get the start now, while watching that the caller stays.
 	case t.upstream == nil:
-		t.caller.asks.Store(true) // its first bytes were peeked at, which Read does not note
+		t.caller.asks.Store(true) // the first bytes were only peeked at, so Read has not noted that the caller awaits an answer
 		ctx, stop := t.caller.untilLeft(r.Context())
 		p := t.prepare(r.WithContext(ctx))
 		stop()

@@ -277,7 +277,8 @@ func (b *backend) Read(ctx context.Context, _ []ledger.Key, look func(node.Rows)
 	return heard, nil
 }
 
-// lockFresh locks the rows when they are as the file has them. It returns when ctx has ended, whatever the file system does.
+// lockFresh locks the rows and brings them up to date from the file. After an error they are not locked. It returns when ctx
+// has ended, whatever the file system does: the lock is then freed when the file system answers.
 func (b *backend) lockFresh(ctx context.Context) error {
 	select {
 	case b.mu <- struct{}{}:

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -41,6 +42,17 @@ func Heard(d rowstore.Database) int {
 	defer l.mu.Unlock()
 	return l.heard
 }
+
+// HearsFor reports whether messages for a node arrive.
+func HearsFor(d rowstore.Database, node string) bool {
+	l := &d.(*database).listener
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.hears && slices.Contains(l.channel, node)
+}
+
+// EndIfAlone ends the connection of the listener if nobody listens, as the timer of linger does.
+func EndIfAlone(d rowstore.Database) { d.(*database).listener.endIfAlone() }
 
 // ProbeWait is how long a message may take that the listener sends to itself.
 const ProbeWait = probeWait

@@ -35,7 +35,7 @@ type listener struct {
 
 	mu      sync.Mutex
 	ears    map[*ear]struct{}
-	running bool
+	running bool     // serve runs
 	hears   bool     // messages arrive
 	heard   int      // how many messages have arrived
 	channel []string // the nodes for which the connection listens, and everyone, or nil if there is none
@@ -73,10 +73,7 @@ func (l *listener) start(group, node string, wake func()) (stop func()) {
 
 	switch {
 	case !l.running:
-		l.running = true
-		ctx, end := context.WithCancel(context.Background())
-		l.end = end
-		go l.run(ctx)
+		go l.serve(l.next())
 
 	case l.channel != nil && !slices.Contains(l.channel, node):
 		// The connection does not listen for this node yet, so a new connection takes its place.
@@ -104,9 +101,27 @@ func (l *listener) endIfAlone() {
 	defer l.mu.Unlock()
 	l.ending = nil
 	if len(l.ears) == 0 && l.running {
-		l.running = false
 		l.end()
 	}
+}
+
+// serve runs until nobody listens. Only one run is there at a time: at its end a run notes that messages do not arrive.
+func (l *listener) serve(ctx context.Context) {
+	for ctx != nil {
+		l.run(ctx)
+		l.mu.Lock()
+		ctx = l.next()
+		l.mu.Unlock()
+	}
+}
+
+// next returns the context of the next run, or nil if nobody listens. The mutex is held.
+func (l *listener) next() (ctx context.Context) {
+	l.running = len(l.ears) > 0
+	if l.running {
+		ctx, l.end = context.WithCancel(context.Background())
+	}
+	return ctx
 }
 
 // poll wakes an ear if the listener hears no messages, so that its node looks. It has itself called again as long as the ear listens.

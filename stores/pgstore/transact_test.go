@@ -356,6 +356,41 @@ func TestP10_AListenerNeedsOneConnection(t *testing.T) {
 	require.EqualValues(t, 1, made.Load())
 }
 
+// TestP11_ListensAnew: a node begins to listen while the connection of an earlier node still ends. The end of that connection is not the end of the
+// new one.
+func TestP11_ListensAnew(t *testing.T) {
+	server := newServer(t)
+	db := pgstore.NewDatabase(t, server.URL(), pgstore.Options{})
+	bell := db.(rowstore.Notifier)
+	holds, held, goOn := new(atomic.Bool), make(chan struct{}), make(chan struct{})
+	stop, err := bell.Listen("g", "you", func() {
+		if holds.CompareAndSwap(true, false) {
+			close(held)
+			<-goOn
+		}
+	})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return pgstore.Hears(db) }, time.Minute, time.Millisecond)
+
+	// A message keeps the connection busy while it ends.
+	holds.Store(true)
+	require.NoError(t, db.Transact(t.Context(), "g", nil, func(tx rowstore.Tx) error {
+		tx.(rowstore.Waker).Wake("you")
+		return nil
+	}))
+	<-held
+	stop()
+	pgstore.EndIfAlone(db)
+
+	stop, err = bell.Listen("g", "me", func() {})
+	require.NoError(t, err)
+	defer stop()
+	time.Sleep(500 * time.Millisecond) // enough for a second connection, if the listener made one now
+	close(goOn)
+	time.Sleep(100 * time.Millisecond) // enough for the end of the first
+	require.Eventually(t, func() bool { return pgstore.HearsFor(db, "me") }, 20*time.Second, time.Millisecond)
+}
+
 // TestP11_Messages: a node hears of each transaction that wakes it or everybody, and of no other, without that anybody looks: what is for another
 // node does not reach its program. It hears again when its connection was lost.
 func TestP11_Messages(t *testing.T) {

@@ -15,8 +15,8 @@ const (
 	maxTries    = 3               // how often a step is tried that was not saved
 	boardKeep   = time.Hour
 	recordKeep  = time.Hour
-	doubtFirst  = 50 * time.Millisecond  // how long after a lost reply it is looked up for the first time
-	doubtLater  = 250 * time.Millisecond // the longest time between two tries
+	doubtFirst  = 50 * time.Millisecond  // the first pause between two tries of find, which doubles each time
+	doubtLater  = 250 * time.Millisecond // the longest such pause
 )
 
 // The tries of a call in the record of a node.
@@ -248,8 +248,9 @@ func wake(tx Tx, told *node.Told) {
 	}
 }
 
-// find finds out whether the last step was saved, and fences it if not. It tries for as long as the lease of the node:
-// afterwards the rows have forgotten the node's slots and places, whether the step was saved or not.
+// find finds out whether the last step was saved, and fences the step if not. doubt is the last error if find could not find
+// out. find tries for a little longer than the lease of the node: by then the rows have forgotten the node's slots and places,
+// whether the step was saved or not.
 func (s *steps) find() (saved bool, doubt error) {
 	end := time.Now().Add(s.options.Lease + time.Second)
 	for wait := doubtFirst; ; wait = min(2*wait, doubtLater) {

@@ -76,13 +76,18 @@ func (d *database) try(ctx context.Context, group string, keys []string, do func
 
 	tx := newTransaction(ctx, s, group, len(keys))
 	locked, err := tx.begin(keys)
-	if err != nil {
-		return isRolledBack(err) || isGone(err), undoneError{fail(err)}
-	}
 
 	// The group has no row yet. It is made, and the transaction begins again.
-	if !locked {
-		return true, fail(tx.makeGroup())
+	if err == nil && !locked {
+		err = tx.makeGroup()
+		if err == nil {
+			return true, nil
+		}
+	}
+
+	// A statement that was refused would be refused again.
+	if err != nil {
+		return isRolledBack(err) || isGone(err), undoneError{fail(err)}
 	}
 
 	if err := do(tx); err != nil {

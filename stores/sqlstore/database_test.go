@@ -748,6 +748,45 @@ func TestP12_RightIsTakenAway(t *testing.T) {
 	require.Equal(t, 2, used(t, s, 10))
 }
 
+// A countingConn counts the writes with a text.
+type countingConn struct {
+	net.Conn
+	text  string
+	count *atomic.Int32
+}
+
+func (c countingConn) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte(c.text)) {
+		c.count.Add(1)
+	}
+	return c.Conn.Write(b)
+}
+
+// TestP12_GroupMayNotBeMade: a server that refuses to make the row of a group is asked once, and not again and again.
+func TestP12_GroupMayNotBeMade(t *testing.T) {
+	t.Parallel()
+	dsn := table(t)
+	config, err := mysql.ParseDSN(dsn)
+	require.NoError(t, err)
+	user := config.DBName + "user@'%'"
+	exec(t, open(t, dsn), "CREATE USER "+user+" IDENTIFIED BY 'secret'", "GRANT SELECT, UPDATE, DELETE ON "+config.DBName+".throttle_rows TO "+user)
+	config.User, config.Passwd = config.DBName+"user", "secret"
+	var inserts atomic.Int32
+	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return countingConn{conn, "INSERT IGNORE", &inserts}, err
+	}
+	connector, err := mysql.NewConnector(config)
+	require.NoError(t, err)
+	pool := sql.OpenDB(connector)
+	t.Cleanup(func() { require.NoError(t, pool.Close()) })
+
+	_, _, err = add(sqlstore.NewDatabase(pool), "a", nil)
+	require.ErrorContains(t, err, "needs SELECT, INSERT, UPDATE and DELETE")
+	require.ErrorIs(t, err, rowstore.ErrNotSaved)
+	require.EqualValues(t, 1, inserts.Load())
+}
+
 // A plainConn hides its socket, so the driver cannot see before it writes that the server has closed the connection.
 type plainConn struct{ net.Conn }
 

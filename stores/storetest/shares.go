@@ -471,9 +471,9 @@ func (s shareScene) shareID(i int) uint64 {
 	return uint64(i) + 1000
 }
 
-// sharers returns all callers, in the order in which they come. The callers of one tenant come evenly.
-// Before them the callers of a further share use a whole window evenly. Otherwise the first callers
-// would use the idle budget at once, and all of its room would come back at once in each later window.
+// sharers returns all callers, in the order in which they come. The tenants come after an opening, whose callers are of a
+// further share and use one whole window evenly. Without the opening the first callers would use the idle budget at once, and
+// its room would come back at once in each later window.
 func (s shareScene) sharers() (all []sharer) {
 	// The callers of the first window.
 	for i := range shareOpening {
@@ -502,6 +502,7 @@ func (s shareScene) sharers() (all []sharer) {
 		}
 
 		if a.load > 0 {
+			// The mean cost divided by the cost per second that the tenant asks for.
 			gap := float64(least+max(least, a.most)) / 2 / (a.load * s.part(i)) * float64(sec)
 			for at := float64(from) + r.Float64()*gap; at < float64(to); at += gap {
 				comes(time.Duration(at))

@@ -64,7 +64,7 @@ type caller struct {
 	tell   func(word)
 }
 
-// CallHeader names a call.
+// callHeader names a call.
 const callHeader = "X-Chaos-Call"
 
 // work calls until ctx ends, then gives up.

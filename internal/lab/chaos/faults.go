@@ -21,8 +21,8 @@ type fault struct {
 	play  func(*stage)
 }
 
-// faults returns all faults. The short form plays its part of them in this order:
-// where the store forgot, requests in flight come back in the next reports.
+// faults returns all faults. The short form plays the most important faults in this order. It does not wait
+// until a store that has forgotten everything knows the requests in flight again: members report them in the next scene.
 func faults() []*fault {
 	return []*fault{
 		{"member-kill", "a member is killed, with starts booked and requests in flight", onSingle, true, killMember},

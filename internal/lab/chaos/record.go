@@ -15,9 +15,9 @@ import (
 type record struct {
 	arrivals []arrival
 	flights  []flight
-	calls    map[string][]call // by member
-	stalls   []fleet.Stall     // of the machine
-	naps     map[string][]fleet.Stall
+	calls    map[string][]call        // by member
+	stalls   []fleet.Stall            // of the machine
+	naps     map[string][]fleet.Stall // stalls, by member
 	limits   []limit
 }
 

@@ -66,7 +66,7 @@ func (s *Store) NewsOfOthers(t *testing.T, place string) {
 }
 
 // penaltyToSleepers is P11 of a caller that sleeps until the start that was booked for it: a second store is told of a penalty, and
-// the caller does not start before that is over.
+// the caller does not start before the penalty is over.
 func (s *Store) penaltyToSleepers(t *testing.T, place string) {
 	const every, penalty = 2 * time.Second, 3 * time.Second
 	for round := 1; ; round++ {

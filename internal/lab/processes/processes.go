@@ -23,7 +23,8 @@ import (
 type Store struct {
 	Role string // of its processes
 
-	// Open opens the store for a process; place says where the store is. What close ends is open until then; nil means that nothing is.
+	// Open opens the store for a process; place says where the store is. close closes what the store has open, such as
+	// connections. It is nil if there is nothing to close.
 	Open func(place string, lease time.Duration) (s throttle.Store, close func(), err error)
 
 	Lease time.Duration // so short that a test can wait for its end
@@ -116,7 +117,7 @@ func (stamper) RoundTrip(req *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(req)
 }
 
-// withoutHooks is a context without values, and so without those of package httptrace.
+// withoutHooks is a context without values, and so without the hooks of package httptrace.
 type withoutHooks struct{ context.Context }
 
 // Value implements [context.Context].

@@ -35,7 +35,7 @@ const askers = 16
 // many are the connections that are measured together.
 const many = 200
 
-// measureCosts measures them on real servers.
+// measureCosts measures the costs on real servers.
 func measureCosts(t redistest.TB) (c costs, err error) {
 	server := redistest.Single(t)
 	client := server.Client(t)

@@ -33,7 +33,8 @@ func main() {
 	asTest(func(t *testing.T) { show(t, *real, *fleets, *distant, *roomy) })
 }
 
-// show prints the simulated tables, the comparisons, or the tables of distances.
+// show prints the tables that the flags ask for: the simulated ones, and the comparisons behind them if measured is true,
+// or the tables of distances, or the tables of starts with room and of pods.
 func show(t *testing.T, measured bool, fleets uint, distant, roomy bool) {
 	b, err := redissim.Connect(redistest.Single(t).Addr)
 	if err != nil {

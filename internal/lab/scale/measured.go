@@ -131,7 +131,7 @@ func (r *record) observe(ctx context.Context, client *redis.Client, begin time.T
 	}}
 
 	r.Busy = (redissim.Processor(last) - redissim.Processor(first)) / r.Length.Seconds()
-	r.Links = int(redissim.Number(infos[1], "connected_clients")) - 1 // without the one that asks
+	r.Links = int(redissim.Number(infos[1], "connected_clients")) - 1 // without the client that asks
 	return nil
 }
 

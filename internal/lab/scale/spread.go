@@ -62,7 +62,7 @@ func (r *record) outlook(d demand) outlook {
 	return o
 }
 
-// fullRow is the memory of a budget whose window is full, as docs/run/production.md has it.
+// fullRow is the memory of a budget whose window is full, in bytes: docs/run/production.md plans 4 KB.
 const fullRow = 2848
 
 // A shard is the work per second of the master of one shard.

@@ -30,8 +30,8 @@ func New(stores ...store.Store) *Pair {
 	return &Pair{Store: stores[len(stores)-1], stores: stores}
 }
 
-// Slack is for the contract of a pair: a budget of one store is not its twin's, so questions about
-// budgets of one store is not run.
+// Slack is for the contract of a pair: a budget of one node has a row in each store, so tests of such budgets
+// are not run.
 var Slack = storetest.Slack{Not: []string{"P11_ResumeOfANodeBudget", "P11_WatchOfANodeBudget", "P11_UnlimitedOfANode"}}
 
 // A turn belongs to one of the stores.
@@ -74,7 +74,7 @@ func (p *Pair) next(b *store.Booking) int {
 	return i
 }
 
-// owner returns the store that gave a handle, and the handle as that gave it.
+// owner returns the index of the store that gave a handle, and the store's own handle.
 func owner(h store.Handle) (int, store.Handle) {
 	if h.Node == nil {
 		return 0, h
@@ -82,7 +82,7 @@ func owner(h store.Handle) (int, store.Handle) {
 	return int(h.Stamp), *h.Node
 }
 
-// of returns the store of a grant, and the grant as that gave it.
+// of returns the store of a grant, and the store's own grant.
 func (p *Pair) of(g store.Grant) (store.Store, store.Grant) {
 	i, of := owner(g.Handle)
 	g.Handle = of
@@ -116,8 +116,8 @@ func (p *Pair) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) stor
 	return s.Watch(b, g, news)
 }
 
-// News of one store takes a moment to get to its twin. A question to a store afterwards does
-// not wait for that, but whether a start may be used: the contract asks for news at once, of one store.
+// News of one store takes a moment to get to its twin, and the contract expects the news at once. So the methods
+// that change a budget wait until the news has arrived.
 
 // Pause implements [store.Store].
 func (p *Pair) Pause(ctx context.Context, c store.Charge, d time.Duration) error {

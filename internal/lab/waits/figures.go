@@ -4,7 +4,7 @@
 //
 // It knows only the public names of throttle. The engine is measured from
 // outside, and most figures are compared with a perfect queue over the same
-// arrivals: see perfect.go. Scenarios on memstore run in virtual time and give the
+// arrivals: see line. Scenarios on memstore run in virtual time and give the
 // same figures on every machine, except for the order of goroutines. Scenarios on
 // Redis, and those with -long, are for a quiet machine.
 //
@@ -13,7 +13,7 @@
 //	go test ./internal/lab/waits -run TestWaits/bans    # one scenario
 //	go test ./internal/lab/waits -judge=false -out FILE # measure, and fail for nothing
 //
-// What must be reached is in targets.go.
+// The constants in this file say what must be reached.
 package waits
 
 import (
@@ -309,7 +309,7 @@ func shared(wide, each line, apis int, visits []visit) []visit {
 
 	now, coming := time.Duration(0), 0
 	for {
-		// Of the first waiters of all lines, the one that can start first, or that came first.
+		// Of the first waiters of all lines, find the waiter that can start first. Of several the first that came counts.
 		best, at := -1, time.Duration(0)
 		for api, q := range queues {
 			if len(q) == 0 {
@@ -341,7 +341,7 @@ func shared(wide, each line, apis int, visits []visit) []visit {
 }
 
 // A visit is one request of a scenario. Its times count from the scenario's
-// begin.
+// beginning.
 type visit struct {
 	came    time.Duration
 	maxWait time.Duration // it leaves after this wait, or never if 0
@@ -370,7 +370,7 @@ func arriving(n int, every time.Duration) []visit {
 	return all
 }
 
-// crowd returns n visits that come at the begin. A microsecond lies between two of
+// crowd returns n visits that come at the beginning. A microsecond lies between two of
 // them, so that their order is known.
 func crowd(n int) []visit { return arriving(n, time.Microsecond) }
 

@@ -61,9 +61,10 @@
 //
 // Every call counts for the month (official) unless its API is on the list of free APIs (official,
 // 2026-07-22), or the second's limit refused it (official). Calls that are refused for their token
-// or permission do not count here (inferred); calls with wrong parameters do (inferred). Windows
-// slide, and refused calls take no room in them: [Options.FixedWindows], [Options.CountRefused] and
-// [Options.BanProlongs] select the alternatives.
+// or permission do not count here (inferred); calls with wrong parameters do (inferred). An
+// application's second and an address's 20 seconds slide, and a call that is refused for the second
+// takes no room in it: [Options.FixedWindows], [Options.CountRefused] and [Options.BanProlongs]
+// select the alternatives.
 //
 // A robot's message to people names those who were held back in
 // flowControlledStaffIdList (official; how many are too many is an option). A work

@@ -113,7 +113,7 @@ func (c *call) judge() http.HandlerFunc {
 	c.App = app
 	known, exists := c.options.app(app)
 	switch {
-	// An application that does not exist can only be asking for a token, which wrongSecret refuses later.
+	// An application that does not exist has a token of Server.Token, or asks for one, which wrongSecret refuses.
 	case exists && !known.may(c.route.permission):
 		return c.refuse("60011", notPermitted(path, app, c.route.permission))
 	case c.overCrowd():

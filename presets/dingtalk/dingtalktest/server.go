@@ -630,7 +630,7 @@ func (n *notice) offer(c *call, user string) {
 	n.got = append(n.got, user)
 }
 
-// sendResult tells who got a work notice, for a day.
+// sendResult tells who got a work notice, for a day. DingTalk tells it for up to 100 people.
 func (c *call) sendResult() http.HandlerFunc {
 	i := c.number("task_id", 0) - firstTask
 	if i < 0 || i >= len(c.tasks) || c.tasks[i].app != c.App || c.At.Sub(c.tasks[i].at) >= resultLife {

@@ -27,7 +27,7 @@ func IDs(a, b string, caller func(*http.Request) (a, b string)) (keyA, keyB Key)
 		func(r *http.Request) string { _, b := caller(r); return b }
 }
 
-// Or returns what key says of a request, and what otherwise says where that is "".
+// Or returns the key that key makes of a request or, where key returns "", otherwise makes.
 func Or(key, otherwise Key) Key {
 	return func(r *http.Request) string {
 		if id := key(r); id != "" {

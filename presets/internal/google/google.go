@@ -19,6 +19,7 @@ var refusals = feedback.First(
 	})),
 )
 
+// reason is the penalty of the answers with a reason.
 func reason(lasts map[string]time.Duration) feedback.Reader {
 	return feedback.Codes{Fields: []string{"error.errors.*.reason"}, Lasts: lasts, End: wait}.Answer
 }
@@ -32,14 +33,14 @@ func named(lasts map[string]time.Duration) feedback.Reader {
 	}.Answer
 }
 
-// wait is for how long a refusal says that it lasts: "User-rate limit exceeded.  Retry after
+// wait is the duration that a refusal states: "User-rate limit exceeded.  Retry after
 // 2020-01-21T12:57:51.196Z".
 var wait = feedback.First(feedback.RetryAfter(0), feedback.Printed{
 	Fields:  []string{"error.message"},
 	Pattern: regexp.MustCompile(`Retry after (\d\S+Z)`),
 }.Answer)
 
-// ofRefusal returns p for refusals.
+// ofRefusal returns a reader that asks p about refusals, and ignores all other answers.
 func ofRefusal(p feedback.Reader) feedback.Reader {
 	return func(resp *http.Response) throttle.Answer {
 		if refusals(resp).Close == 0 {

@@ -79,7 +79,7 @@ func (c *Costs) reserved(r *http.Request) int {
 // AtMost returns a cost, or the limit if that is less: the upstream, not an estimate, should refuse requests that are too large.
 func (c *Costs) AtMost(tokens int) int { return min(tokens, c.most) }
 
-// Usage returns the Usage of a row whose answers state their tokens in the field a. The Costs learn from each answer. least returns
+// Usage returns the Usage of a row whose answers state their tokens in the field a. The Costs learn from them. least returns
 // the smallest cost of a request, for an upstream that gives nothing back. It may be nil.
 func (c *Costs) Usage(a feedback.Amount, least func(*http.Request) int) Usage {
 	count := func(r *http.Request) Count {

@@ -22,7 +22,7 @@ const Unpublished = 1_000_000_000
 const mostLooked = 32 << 20
 
 // members yields the members of the JSON object in a request's body that have one of the
-// names, and no object or array, until yield returns false. It reads a copy: the body itself
+// names, except objects and arrays, until yield returns false. It reads a copy: the body itself
 // is the base's.
 func members(r *http.Request, names []string, yield func(name, value string, quoted bool) bool) {
 	if !isJSON(r) {

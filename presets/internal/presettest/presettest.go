@@ -58,7 +58,8 @@ type Case struct {
 	Left   string // how much, and until when, as the answer states it: "github-primary 4000 15m"
 	Costs  string // where it differs from the booked cost: "github-primary 0"
 
-	// NoRefusal says that the answer is certainly none, and so not repeated.
+	// NoRefusal says that the answer is certainly no refusal, or that a part of the request was executed: the
+	// request is not repeated.
 	NoRefusal bool
 }
 

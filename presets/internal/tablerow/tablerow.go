@@ -10,9 +10,9 @@ import (
 	"github.com/fleetthrottle/throttle/feedback"
 )
 
-// Table returns the rows of a table that knows the refusals of its upstream: a 429 that a row's
+// Table returns the rows of a table that knows the refusals of its upstream: a 429 or 503 that a row's
 // Answer does not know is about a different row, so the default does not close the row. Rows
-// without an Answer keep the default.
+// without an Answer keep the default. Table changes the rows that it is given.
 func Table(rows []throttle.Policy) []throttle.Policy {
 	for i := range rows {
 		if read := rows[i].Answer; read != nil && !leavesOpen(read) {

@@ -488,6 +488,15 @@ const (
 	minReplyTime = 100 * time.Millisecond // the least, for a caller with a short MaxWait
 )
 
+// Remaining returns the rest of a MaxWait that began at since. A MaxWait that is spent does not become 0,
+// which is the MaxWait of a caller that never waits: Redis may take longer to answer such a caller.
+func Remaining(maxWait time.Duration, since time.Time) time.Duration {
+	if maxWait <= 0 {
+		return maxWait
+	}
+	return max(1, maxWait-time.Since(since))
+}
+
 // Timeout returns a channel that is ready to receive from when the time of [Patience] is over: when Redis has taken too
 // long for a caller that came at since and waits for room for at most maxWait. The channel is nil if Patience has no end.
 // Call stop when the channel is not needed any more.

@@ -55,10 +55,9 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 			}
 		}
 
-		// The caller waits on, with the rest of its MaxWait. 0 would be the MaxWait of a caller that never waits.
-		if b.MaxWait > 0 {
-			own.MaxWait = max(1, b.MaxWait-time.Since(notice.Since))
-		}
+		// The caller waits on, and the time that it has waited counts.
+		own.MaxWait = conn.Remaining(b.MaxWait, notice.Since)
+		own.NotBefore = max(0, b.NotBefore-time.Since(notice.Since))
 		if r.local == nil && r.up.Err() != nil {
 			continue // the primary was given up meanwhile
 		}

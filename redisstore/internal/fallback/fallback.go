@@ -52,10 +52,13 @@ func (s *Store) Cancel(b *store.Booking, g store.Grant) {
 	}
 }
 
-// Release implements [store.Store]. A local store holds nothing.
+// Release implements [store.Store]. A share has slots only of shadow charges.
 func (s *Store) Release(b *store.Booking, g store.Grant) {
 	if !g.Handle.Local {
 		s.primary.Release(b, g)
+	} else if l := s.local(b.Charges[0].Budget.Group); l != nil {
+		part, _ := l.booking(b) // the charges had room when the start was booked
+		l.store.Release(&part, g)
 	}
 }
 

@@ -352,6 +352,42 @@ func TestFailOpen(t *testing.T) {
 	})
 }
 
+// TestShadowSlotsOfAShare: a share keeps slots only of shadow charges, and a request that is over gives them back.
+func TestShadowSlotsOfAShare(t *testing.T) {
+	inBubble(t, false, fallback.Reply{Divisor: 4, Nodes: 4}, func(t *testing.T, p *primary, s *fallback.Store) {
+		c, slots := charge(store.PerSecond(40)), charge(store.Concurrency(3))
+		slots.Budget.Policy, slots.Budget.Key, slots.Shadow = "slots", [16]byte{2}, true
+		alone(t, p, s, c)
+		b := store.Booking{Charges: []store.Charge{c, slots}, MaxWait: store.AnyWait}
+		g, err := s.Book(t.Context(), &b)
+		require.NoError(t, err)
+		require.True(t, g.Handle.Local)
+		used := func() int {
+			st, err := s.Status(t.Context(), slots)
+			require.NoError(t, err)
+			return st.Used
+		}
+		require.Equal(t, 1, used())
+		s.Release(&b, g)
+		require.Zero(t, used())
+	})
+}
+
+// TestTheWaitForAShareCounts: NotBefore is a time from the call of Book, however long the caller waited for the share.
+func TestTheWaitForAShareCounts(t *testing.T) {
+	inBubble(t, true, fallback.Reply{Nodes: 1}, func(t *testing.T, p *primary, s *fallback.Store) {
+		c := charge(store.PerSecond(9))
+		_, _, err := now(t, s, c, 1)
+		require.NoError(t, err)
+		p.set(true)
+		came := time.Now()
+		g, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{c}, MaxWait: store.AnyWait, NotBefore: time.Minute})
+		require.NoError(t, err)
+		require.True(t, g.Handle.Local)
+		require.InDelta(t, time.Minute, time.Since(came)+g.Wait, float64(time.Millisecond))
+	})
+}
+
 // TestALocalStartIsOfNow: its caller waited for the primary before. A grant without an age would
 // be one of when the caller came.
 func TestALocalStartIsOfNow(t *testing.T) {

@@ -24,7 +24,7 @@ func (s *Store) Watch(b *store.Booking, grant store.Grant, news chan<- struct{})
 	if w.share != nil {
 		own, _ := w.share.booking(b)
 		w.inStore = w.share.store.Watch(&own, grant, news)
-		w.ofShare = s.Watches.Add(notify.Start{Keys: []string{w.share.starts.Key}}, news)
+		w.ofShare = s.Watches.Add(notify.Start{Keys: []string{w.share.starts.Key}, Sent: time.Now()}, news)
 	}
 
 	return w
@@ -52,7 +52,7 @@ func (w *primaryWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool
 		case r.ready:
 			// If the primary is given up meanwhile, the question ends, and the start is void.
 			upCtx, stop := whileUp(ctx, r.up)
-			good, err := w.Watch.Confirm(upCtx, maxWait)
+			good, err := w.Watch.Confirm(upCtx, conn.Remaining(maxWait, notice.Since))
 			stop()
 			if err != nil && r.up.Err() != nil && ctx.Err() == nil {
 				return false, nil

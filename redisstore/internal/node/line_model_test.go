@@ -376,7 +376,7 @@ func brokenModels() []brokenModel {
 		{name: "who starts stays in line", from: "if was > 0 then\n    take_out(c, w, cost)",
 			to: "if false then\n    take_out(c, w, cost)", nodes: three, want: errAnswer},
 		{name: "a leaver is no hole", from: "    add_hole(c, w.ticket, cost)\n  else", to: "  else", nodes: three, chances: lineModelChances{leaves: 1}, want: errAnswer},
-		{name: "two have one ticket", from: "c.joined = ticket + cost * many\n", to: "c.joined = max(2, ticket)\n", nodes: three, want: errAnswer},
+		{name: "two have one ticket", from: "c.joined = ticket + cost * callers\n", to: "c.joined = max(2, ticket)\n", nodes: three, want: errAnswer},
 		{name: "a line is lost", from: "if not q or queue.waiting(q, CLASSES) <= 0 then", to: "if not q or queue.waiting(q, CLASSES) <= 1 then", nodes: three, want: errAnswer},
 		{name: "newcomers see no line", from: "return queue.waiting(q, want.class - 1)", to: "return 0",
 			nodes: lineModelPlans(2, 1), late: 2 * late, chances: lineModelChances{leaves: 1}, want: errPassed, long: true},

@@ -101,7 +101,7 @@ func (n *Node) Book(ctx context.Context, b *store.Booking) (store.Grant, error) 
 
 	// The caller has waited for the first answer already, and MaxWait is for both waits together.
 	if b.MaxWait > 0 {
-		again.after = min(again.after, remaining(b.MaxWait, again.since))
+		again.after = min(again.after, conn.Remaining(b.MaxWait, again.since))
 	}
 	if err := sleep(ctx, again.after); err != nil {
 		return store.Grant{HeldBy: store.NotHeld}, err
@@ -109,7 +109,7 @@ func (n *Node) Book(ctx context.Context, b *store.Booking) (store.Grant, error) 
 
 	// The first call has given back what the booking replaces.
 	own := *b
-	own.Instead, own.MaxWait = store.Handle{}, remaining(b.MaxWait, again.since)
+	own.Instead, own.MaxWait = store.Handle{}, conn.Remaining(b.MaxWait, again.since)
 	own.NotBefore = max(0, b.NotBefore-time.Since(again.since))
 
 	// Wait only once: otherwise a Redis that keeps losing the budget would block the caller forever.
@@ -397,16 +397,6 @@ func (o *op) grant() store.Grant {
 	}
 
 	return store.Grant{OK: out.Booked(), Wait: wait, Age: age, Handle: out.Handle(), Over: over, HeldBy: out.Charge, Paused: out.paused > 0}
-}
-
-// remaining returns the rest of a MaxWait that began at since. A MaxWait that is spent does not become 0,
-// which is the MaxWait of a caller that never waits: Redis may take longer to answer such a caller.
-func remaining(maxWait time.Duration, since time.Time) time.Duration {
-	if maxWait <= 0 {
-		return maxWait
-	}
-
-	return max(1, maxWait-time.Since(since))
 }
 
 // sleep waits for d, or returns why ctx has ended.

@@ -143,6 +143,24 @@ func TestP11_Invalidated(t *testing.T) {
 	})
 }
 
+// TestP1_InvalidatedBeforeTheReply: what made a start void between its booking and its watch is not lost, and concerns no later booking.
+func TestP1_InvalidatedBeforeTheReply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ws := watches(&fakeRedis{})
+		void, earlier := start(10*time.Millisecond, "k"), start(5*time.Millisecond, "k")
+		time.Sleep(time.Millisecond)
+		ws.Invalidated(Invalidation{Key: "k", From: void.At, Until: void.At + 1})
+		require.True(t, ws.Add(void, make(chan struct{}, 1)).Void())
+		require.False(t, ws.Add(earlier, make(chan struct{}, 1)).Void())
+
+		// The next booking knows what the row has now.
+		time.Sleep(time.Millisecond)
+		next := start(9*time.Millisecond, "k")
+		next.At = void.At
+		require.False(t, ws.Add(next, make(chan struct{}, 1)).Void())
+	})
+}
+
 // TestP11_PausedBeforeTheReply: what was received between a booking and its watch is not
 // lost.
 func TestP11_PausedBeforeTheReply(t *testing.T) {

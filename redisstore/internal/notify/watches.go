@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -31,8 +32,8 @@ type Watches struct {
 
 	mu             sync.Mutex
 	watches        map[string]map[*Watch]struct{} // by the keys of their budgets
-	pastNews       []pastInvalidation             // the oldest first
-	forgottenUntil time.Time                      // invalidations received up to then may be missing in pastNews
+	pastNews       []pastMessage                  // the oldest first
+	forgottenUntil time.Time                      // messages received up to then may be missing in pastNews
 	asking         bool                           // serve runs
 	next           *query                         // that serve asks next, or nil while no caller waits for it
 }
@@ -90,8 +91,8 @@ func (ws *Watches) Add(s Start, news chan<- struct{}) *Watch {
 	}
 
 	// A message may have come before the booking, or after: only a question tells.
-	if concerned, lifted := ws.newsSinceBooking(w); concerned {
-		if lifted {
+	if concerned, void := ws.newsSinceBooking(w); concerned {
+		if void {
 			w.void.Store(true)
 		}
 		w.knownUntil = time.Time{}
@@ -102,16 +103,16 @@ func (ws *Watches) Add(s Start, news chan<- struct{}) *Watch {
 }
 
 // newsSinceBooking reports whether a message about a watch's budgets was received since its booking
-// was sent, or may have been, and whether a message said since then that a pause was lifted.
-func (ws *Watches) newsSinceBooking(w *Watch) (concerned, lifted bool) {
+// was sent, or may have been, and whether such a message made starts like the watch's void.
+func (ws *Watches) newsSinceBooking(w *Watch) (concerned, void bool) {
 	concerned = w.Sent.Before(ws.forgottenUntil)
 	for i := len(ws.pastNews) - 1; i >= 0 && !ws.pastNews[i].at.Before(w.Sent); i-- {
-		if p := &ws.pastNews[i]; slices.Contains(w.Keys, p.Key) {
+		if m := &ws.pastNews[i]; slices.Contains(w.Keys, m.Key) {
 			concerned = true
-			lifted = lifted || p.Lifted() && p.at.After(w.Sent)
+			void = void || m.at.After(w.Sent) && m.From <= w.At && w.At < m.Until
 		}
 	}
-	return concerned, lifted
+	return concerned, void
 }
 
 // Stop ends the watch. It may be called more than once.
@@ -162,13 +163,14 @@ func (w *Watch) tell() {
 	}
 }
 
-// A pastInvalidation is a received message that a budget was paused, or that its pause was lifted.
-type pastInvalidation struct {
-	Pause
+// A pastMessage is a received message that starts of a budget are void, or may be: the message of a pause has an
+// empty Invalidation, and only Redis knows whether the pause or the booking came first.
+type pastMessage struct {
+	Invalidation
 	at time.Time
 }
 
-// A pause can be received before the reply to the booking that it makes void. So the messages of
+// A message can be received before the reply to the booking that it makes void. So the messages of
 // the last pastTime are kept, the last maxPast of them.
 const (
 	pastTime = time.Minute
@@ -179,34 +181,42 @@ const (
 // start first, so that their callers book anew in that order. It keeps the message for watches
 // of bookings that are on their way.
 func (ws *Watches) Paused(p Pause) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-
-	// Forget old messages, and note up to when: watches of earlier bookings must ask.
-	now := time.Now()
-	for len(ws.pastNews) > 0 && (now.Sub(ws.pastNews[0].at) > pastTime || len(ws.pastNews) >= maxPast) {
-		ws.forgottenUntil, ws.pastNews = ws.pastNews[0].at, ws.pastNews[1:]
+	// If a pause was lifted, every start is void: its caller may have an earlier start now.
+	if p.Lifted() {
+		ws.Invalidated(Invalidation{Key: p.Key, Until: math.MaxInt64})
+		return
 	}
 
-	ws.pastNews = append(ws.pastNews, pastInvalidation{p, now})
-
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.keep(Invalidation{Key: p.Key})
 	for _, w := range ws.inOrder(p.Key) {
 		w.learn(p)
-
-		// If a pause was lifted, every start is void: its caller may have an earlier start now.
-		if p.Lifted() {
-			w.void.Store(true)
-		}
 		if w.Void() {
 			w.tell()
 		}
 	}
 }
 
-// Invalidated makes all starts of a budget between two times void.
+// keep keeps a message for watches of bookings that are on their way. The lock is held.
+func (ws *Watches) keep(i Invalidation) {
+	// Forget old messages, and note up to when: watches of earlier bookings must ask.
+	now := time.Now()
+	for len(ws.pastNews) > 0 && (now.Sub(ws.pastNews[0].at) > pastTime || len(ws.pastNews) >= maxPast) {
+		ws.forgottenUntil, ws.pastNews = ws.pastNews[0].at, ws.pastNews[1:]
+	}
+	ws.pastNews = append(ws.pastNews, pastMessage{i, now})
+}
+
+// Invalidated makes all starts of a budget between two times void, also those of bookings that are on their way.
 func (ws *Watches) Invalidated(i Invalidation) {
+	if i.From >= i.Until {
+		return
+	}
+
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
+	ws.keep(i)
 	for _, w := range ws.inOrder(i.Key) {
 		if i.From <= w.At && w.At < i.Until {
 			w.void.Store(true)

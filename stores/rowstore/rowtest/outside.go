@@ -27,7 +27,8 @@ type outside struct {
 // A readOutside is an outside whose Database reads without a transaction.
 type readOutside struct{ *outside }
 
-// newOutside has to be called outside of bubbles. What it starts ends with the test.
+// newOutside returns db for goroutines in bubbles: a Database whose methods run outside. Call newOutside outside of bubbles.
+// The goroutines that it starts end with the test.
 func newOutside(t *testing.T, db rowstore.Database) rowstore.Database {
 	var last atomic.Pointer[error]
 	o := &outside{db, make(chan *bridge), func(err error) { last.Store(&err) }}
@@ -41,6 +42,7 @@ func newOutside(t *testing.T, db rowstore.Database) rowstore.Database {
 		}
 	})
 
+	// Only a goroutine that begins outside makes bridges and serves them. Each call takes a bridge.
 	go func() {
 		for {
 			b := &bridge{in: make(chan func()), out: make(chan func())}

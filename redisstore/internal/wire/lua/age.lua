@@ -91,42 +91,46 @@ local function widen_pending(r, now, by)
   end
 end
 
--- carry_over joins all entries that are over, except the first ones, whose number is few, into one entry that ends now. The upstream's window that has
--- counted the joined entries may still last, although it is over by the clock that was set.
-local function carry_over(r, now, few)
+-- carry_over joins the entries that are over into one entry that ends now, except the first entries, as many as past_count, which lie in windows that
+-- were over before the clock was set. The upstream's window that has counted the joined entries may still last, although it is over by the clock now.
+local function carry_over(r, now, past_count)
   open(r)
   local i = after(r, now) - 1
-  while i > few + 1 do
+  while i > past_count + 1 do
     i = i - 1
     join(r, i)
   end
-  if i > few then
+  if i > past_count then
     r.L[i] = now
     touch(r, i)
   end
 end
 
--- step moves the row by the shift to a clock that was set, as if no time had passed. The callers of entries to come may start earlier, by at
--- most the time asleep. The upstream's windows stay where they are, so after a small step back the entries of the present window, and entries
--- to come, still reach to where they were. Otherwise starts at the edge of a window would count in the window before it alone.
+-- step moves the row by the shift to a clock that was set, as if no time had passed. A shift below 0 goes back. The callers of entries to come may start
+-- earlier, by at most the time asleep. The upstream's windows stay where they are, so after a small step back the entries of the present window, and
+-- entries to come, still reach to where they were. Otherwise starts at the edge of a window would count in the window before it alone. All starts
+-- are frozen.
 local function step(r, now, shift, asleep, u)
   open(r)
   touch(r, 1)
   local F, L = r.F, r.L
 
-  -- In a fixed window, entries up to few are in windows that are over. Entries behind reach still end where they did. The boundaries may not go
-  -- back to when the row was seen.
-  local few, reach = 0, r.size
+  -- The first past_count entries lie in fixed windows that were over when the row was seen. If the program has not sent boundaries as old as that
+  -- moment, only entries older than a span count as over.
+  local past_count = 0
   if u.boundaries then
-    few = after(r, window(u, r.seen) or r.seen - r.span) - 1
-    if shift < 0 and -shift <= STALL then
-      reach = few
-    end
+    past_count = after(r, window(u, r.seen) or r.seen - r.span) - 1
+  end
+
+  -- After a small step back, only the first moved_ends entries end earlier.
+  local moved_ends = r.size
+  if u.boundaries and shift < 0 and -shift <= STALL then
+    moved_ends = past_count
   end
 
   for i = 1, r.size do
     F[i] = F[i] + shift
-    if i <= reach then
+    if i <= moved_ends then
       L[i] = L[i] + shift
     end
   end
@@ -138,12 +142,13 @@ local function step(r, now, shift, asleep, u)
     end
   end
 
-  -- A mark is the time of a start by the clock as it was when the start was booked. Marks from before the step may point to starts of other callers now,
-  -- so starts up to there are not given back.
+  -- A mark is the time of a start by the clock as it was when the start was booked. A mark from before the step may point to the start of a different
+  -- caller now, so freeze the starts. Such a mark is later than the last entry, which has moved, by at most the step back. Marks that are farther
+  -- ahead than MARKED and a span are not frozen, because too many places would stay taken.
   pin_until(r, min(max(0, -shift), max(r.span, MARKED)))
 
   if u.boundaries then
-    carry_over(r, now, few)
+    carry_over(r, now, past_count)
   end
   widen_pending(r, now, asleep)
 end
@@ -176,7 +181,7 @@ local function remember(r, now, since, keep, u)
     pin_until(r)
   end
 
-  -- The span and the bound of an older limit count until no entry needs them.
+  -- The span and the bound of an older limit count until no entry needs them. A longer span needs a bound for its whole length.
   if now >= r.till or is_blank(r) then
     r.span, r.most = keep, u.peak
   elseif keep > r.span then
@@ -185,6 +190,7 @@ local function remember(r, now, since, keep, u)
     r.most = max(r.most, u.peak)
   end
 
+  -- This limit needs the whole span, so the span is kept for as long from now on.
   if keep == r.span then
     r.till = max(r.till, now + keep)
   end
@@ -195,14 +201,15 @@ local function is_over(r, last, now)
   return last + r.span <= now and (last < r.paused or now >= r.paused + r.probe)
 end
 
--- prune drops the entries that matter to no start to come.
+-- prune drops entries from the front, up to the first that can still hold back a start. forget keeps what must be remembered of a dropped entry: the
+-- time of its starts and, for a bucket, the tokens that it owes.
 local function prune(r, now, u)
   if r.size == 0 or not is_over(r, r.F and r.L[1] or r.old, now) then
     return
   end
 
-  -- Drop up to four entries without reading the row. Only buckets need the costs that forget is given, which are not known here. A row with a line
-  -- is read as a whole anyway, and pop needs a second entry.
+  -- Drop up to four entries without reading the row; if more are over, the row is opened. Only buckets need the costs that forget is given, which are not
+  -- known here. A row with a line is read as a whole anyway. pop needs a second entry: the last entry is not over, so the loop ends before it.
   if not r.F and r.lined == 0 and r.size > 1 and has_windows(u) and r.unit == 0 and r.last + r.span > now then
     for _ = 1, 4 do
       forget(r, r.old, 0, u)
@@ -215,6 +222,7 @@ local function prune(r, now, u)
     end
   end
 
+  -- The units of a leaky bucket's entry may last longer than the entry itself.
   open(r)
   local k = 0
   while k < r.size and is_over(r, r.L[k + 1], now)
@@ -234,7 +242,7 @@ local function advance(r, now, u)
     return NEEDS_BOUNDARIES
   end
 
-  -- A clock that was set moves the whole row.
+  -- A clock that was set moves the whole row. After a step back nobody knows for how long the callers of entries to come have slept.
   if now < r.seen then
     step(r, now, now - r.seen, math.huge, u)
   else
@@ -304,7 +312,8 @@ function penalty.repeated(r, left)
   return left + penalty.remembered(r) > 0 and max(0, r.times - 1) or 0
 end
 
--- grown returns an upper bound on the length of a penalty that is met again: a penalty of five seconds grows to at most five times as long.
+-- grown returns an upper bound on the length of a penalty that is met again, in microseconds: a penalty of five seconds grows to at most five times as
+-- long, and to at most MAX_GROWN. For a penalty below a second it is 0: such a penalty does not grow.
 local function grown(length)
   length = min(length, MAX_GROWN)
   return min(length * floor(length / 1000000), MAX_GROWN)
@@ -315,9 +324,9 @@ function penalty.forgive(r)
   r.ban, r.probe, r.times = 0, 0, 0
 end
 
--- shut notes in r a penalty of that length, and returns for how long r is closed from now on. left is for how long r was still closed, below 0 after
--- the end of the last penalty. refused is how long ago the refused request was sent, or 0 if somebody pauses r. took is how long the answer to that
--- request took: less than refused, if the store was away after the answer.
+-- shut notes in r a penalty of that length, and returns for how long r is to be closed from now on: the caller closes it. left is for how long r was still
+-- closed, below 0 after the end of the last penalty. refused is how long ago the refused request was sent, or 0 if somebody pauses r. took is how long
+-- the answer to that request took: less than refused, if the store was away after the answer. All are microseconds.
 --
 -- A request sent after the last penalty has met the penalty again. So has a request sent in the last half of the penalty, because clocks drift.
 -- A request sent earlier belongs to the penalty, and its answer came late.
@@ -338,11 +347,11 @@ function penalty.shut(r, left, length, refused, took)
     ban, times = max(length, min(2 * r.ban, grown(length))), r.times + 1
   end
 
-  -- The first start afterwards is alone for twice as long as an answer takes.
+  -- The first start afterwards is alone for twice as long as an answer takes, within bounds.
   local probe = max(MIN_PROBE, min(2 * took, MAX_PROBE, ban))
   local closed = max(left, ban)
 
-  -- A penalty during another, or from a late answer, is the same penalty: keep the longer ban, the longer probe and the higher count of the two.
+  -- A penalty before the last one ended, or from a late answer, is the same penalty: keep the longer ban, the longer probe and the higher count.
   if late or left > 0 then
     ban, probe, times = max(r.ban, ban), max(r.probe, probe), max(r.times, times)
   end
@@ -383,7 +392,7 @@ function ceiling.forget(r)
   r.top, r.fell, r.learns = 0, 0, 0
 end
 
--- obey lowers a rule to the row's ceiling. It forgets a ceiling that has risen to the limit, or is old.
+-- obey lowers a rule to the row's ceiling, if the ceiling is for this rule. It forgets a ceiling that has risen to the limit, or is old.
 function ceiling.obey(r, now, u)
   if not ceiling.is_of(r, u) then
     return
@@ -394,7 +403,7 @@ function ceiling.obey(r, now, u)
     return
   end
 
-  -- The limit keeps its window, and has a part of its number or its rate.
+  -- The limit keeps its window, and has a part of its number or its rate. A leaky bucket gets longer distances in place of a lower number.
   local fraction = level / u.rate
   u.cap = max(1, floor(u.n * fraction))
   u.tokens = min(u.tokens, max(1, floor(u.tokens * fraction)))
@@ -411,8 +420,8 @@ local function used(r, mark, u)
     return u.rate
   end
   local since = window(u, mark)
-  local before = u.boundaries and window(u, window(u, r.seen) - 1) -- when the window before the present one began
-  if not since or (before and mark < before) then
+  local previous = u.boundaries and window(u, window(u, r.seen) - 1) -- when the window before the present window began
+  if not since or (previous and mark < previous) then
     return 0
   end
 

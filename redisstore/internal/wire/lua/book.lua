@@ -293,8 +293,8 @@ end
 --     repair (all_told), request (rows, rule_of, all_slots, charges, find), row (open, names_of, latest, save), rule (window), search
 --     (is_slow, weigh, earliest, resume), served (served_of), slots (leave_line, first_open, acquire, next_change, ready, tell_called)
 
--- together weighs the charges of many equal callers as one start at t with the cost of all of them. It returns false, and weighs nothing, if such a
--- start is not the same as one start for each caller, or if one caller has to go first after a penalty.
+-- together weighs the charges of many equal callers as one start at t with the cost of all of them, and returns true. It returns false, and weighs
+-- nothing, if such a start is not the same as one start for each caller, or if one caller has to go first after a penalty.
 local function together(list, many, t)
   for _, s in ipairs(list) do
     if s.rule.unit > 0 or s.shadow or s.each * many > s.most or t < s.row.paused + s.row.probe then
@@ -308,8 +308,9 @@ local function together(list, many, t)
   return true
 end
 
--- run returns how many of equal callers start at t, when the first of them can start after a wait: as many as would start within one part of the
--- window, whose starts share an entry anyway, and as have room behind all that is booked. They are booked as one start with the cost of all.
+-- run returns how many of equal callers start at t, the time at which the first of them can start after a wait: as many as would start within one part
+-- of the window, whose starts share an entry anyway, as far as there is room for them behind all that is booked, and at least 1. They are booked as
+-- one start with the cost of all.
 local function run(list, claims, callers, t)
   local s, r = list[1], list[1].row
 
@@ -333,7 +334,7 @@ local function first_start(list, claims, callers, from, want, min_start, by)
     open_at, gate = first_open(claims, from, now)
   end
 
-  -- If a claim and a charge set the same time, the lower index counts. A by of 0 leaves the place to the claim.
+  -- If a claim and a charge set the same time, the lower index counts. A by of 0 says that the claim at gate set it.
   if open_at > min_start or gate and open_at == min_start and gate < by then
     min_start, by = open_at, 0
   end
@@ -354,7 +355,7 @@ local function first_start(list, claims, callers, from, want, min_start, by)
       end
     end
 
-    -- A single row has been asked by stand, which found min_start.
+    -- stand has asked a single row already, and found min_start.
     if want.horizon > 0 and #list == 1 and #claims == 0 then
       local r = list[1].row
       t, held, paused = min_start, by, 0
@@ -381,14 +382,15 @@ local function first_start(list, claims, callers, from, want, min_start, by)
   return t, many, held, paused
 end
 
--- book_all books a start at t in the row of each search, for that many equal callers. It notes what resume must know of it.
+-- book_all books a start at t in the row of each search, for that many equal callers. It notes for resume which entries have changed, and whether the
+-- search can go on behind the start.
 local function book_all(list, many, t)
   for _, s in ipairs(list) do
     local r = s.row
-    r.low, r.grown = MAX_NUMBER, 0
+    r.low, r.grown = MAX_NUMBER, 0 -- no entry has changed yet
     s.cost = s.each * many
     book(r, t, s)
-    r.count = r.count + (s.rule.peak == 0 and 0 or s.cost)
+    r.count = r.count + (s.rule.peak == 0 and 0 or s.cost) -- an unlimited row counts no starts
 
     -- The next search can go on behind this start only if its row alone allowed the start then: see resume.
     s.cost, s.start = s.each, (s.alone == t or #list == 1) and t
@@ -509,7 +511,7 @@ local function untail(r, t)
 end
 
 -- trim_tails notes that a past start at t was taken out, because its caller books again at once: later callers still keep behind the starts that are
--- booked, but behind no time after the last of them. untail would let callers in line pass those that are booked: nobody can start as early as t.
+-- booked, but behind no time after the last of them. untail would let callers in line pass callers that are booked, because nobody can start as early as t.
 local function trim_tails(r, t)
   local last = latest(r)
   r.t1, r.t2, r.t3 = min(r.t1, last), min(r.t2, last), min(r.t3, last)
@@ -569,10 +571,12 @@ end
 local function operate(kind, callers, max_wait, booked, arrival, from, list, claims, want)
   for _, s in ipairs(list) do
     if kind == SETTLE then
+      -- An unlimited row counts no costs.
       if s.rule.peak > 0 and not settle(s, booked) then
         return booked
       end
     elseif booked > 0 and not is_free(s.rule, s.row) and remove(s.row, booked, s) then
+      -- A caller that replaces a past start came before all that wait now.
       if kind == RESERVE and booked <= now then
         trim_tails(s.row, booked)
         s.late = true

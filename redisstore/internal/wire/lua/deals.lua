@@ -6,8 +6,8 @@
 -- the tag of a lane that waits. A lane that gets its first waiter has a finish tag that is not below the virtual time. So it has no
 -- credit from the time when it was away, and stands behind no lane that was dealt less.
 --
--- needs: lanes (lanes.settle, lanes.bid, lanes.give_back, lanes.is_round, lanes.join), offers (queue.move, queue.starts_soon), queue (queue,
---     queue.waiting, queue.lapsed), turn (turn, turn.at, turn.units)
+-- needs: lanes (lanes.settle, lanes.bid, lanes.give_back, lanes.is_round, lanes.join), offers (queue.MAX_HELD, queue.move,
+--     queue.starts_soon), queue (queue, queue.waiting, queue.lapsed), turn (turn, turn.at, turn.units)
 -- defines: lanes.beside, lanes.complete, lanes.took, lanes.left_by, lanes.refund, lanes.start, lanes.free, lanes.is_left, lanes.call,
 --     lanes.tell, lanes.turns
 
@@ -19,13 +19,14 @@ local COME = 'cuts %.0f %.0f %s%s' -- the line, how many cuts, the cuts, the key
 local move, min, max, floor, ceil = queue.move, min, max, floor, ceil
 local set, table_of = lanes.set, lanes.table_of
 
--- beside returns the cost that the other lanes of a class are dealt before a caller of a share has its turn. c is the share's lane, or nil if the share
--- has none. The cost own stands before the caller in its own lane.
-function lanes.beside(q, class, c, share, weight, own)
+-- beside returns the cost that the other lanes of a class are dealt before a caller of a share has its turn, an estimate. c is the share's lane, or nil
+-- if the share has none. own_ahead is the cost that stands before the caller in its own lane.
+function lanes.beside(q, class, c, share, weight, own_ahead)
   local m = q.many
   local C, F, L, O, W, K, virtual = m.class, m.finish, m.left, m.offered, m.weight, m.cost, m.virtual[class]
 
-  -- The caller's turn begins at the finish tag of its lane. A lane that was away begins at the virtual time, without credit.
+  -- The next turn of the caller's lane begins at the lane's finish tag. A lane that was away begins at the virtual time, without credit. A share without
+  -- a lane may have a known tag: see bid.
   local self = c and c.index or #C + 1
   local begin = virtual
   if not c then
@@ -34,14 +35,14 @@ function lanes.beside(q, class, c, share, weight, own)
     begin = c.finish
   end
 
-  local tag, sum = begin + floor(own * UNIT / weight), 0
+  local tag, sum = begin + floor(own_ahead * UNIT / weight), 0 -- tag is the caller's start tag
   for i = 1, #C do
     if C[i] == class and i ~= self then
       sum = sum + O[i] -- what the lane is offered already goes before the caller
       local finish = F[i]
 
       -- Lane i has turns at F[i] and then every UNIT * K[i] / W[i]. Count its turns before the caller's tag, and its turn at that tag if its column is the
-      -- earlier one. A turn deals K[i], the least cost, and no more than waits.
+      -- earlier one. Each turn deals K[i], the least cost, and all turns together deal no more than waits there.
       if L[i] > 0 and (finish < tag or finish == tag and i < self) then
         local turns = (tag - finish) * W[i] / (UNIT * K[i])
         local count = i < self and floor(turns) + 1 or ceil(turns)
@@ -53,8 +54,8 @@ function lanes.beside(q, class, c, share, weight, own)
   return sum
 end
 
--- pass_time moves the virtual time of a class on to the start tag of a turn, as far as the lanes that wait allow: if the time went
--- further, a newcomer would stand behind all of them until each was dealt as much.
+-- pass_time moves the virtual time of a class on to the start tag of a turn, but not above the finish tag of a lane that waits: if the time went
+-- further, a newcomer would stand behind all of these lanes until each was dealt as much. The virtual time never goes back.
 local function pass_time(m, class, tag)
   local C, F, L = m.class, m.finish, m.left
   for i = 1, #C do
@@ -71,8 +72,9 @@ local function deal(m, c, amount)
   c.finish = c.finish + floor(amount * UNIT / c.weight)
 end
 
--- complete deals the rest of its cost to a waiter that came and waits for room. Otherwise each lane would be dealt a part of the cost of its first
--- waiter, and nobody could use the parts. The part lapsed of the cost is charged again: when the offer lapsed the lane got that charge back.
+-- complete deals a waiter that came and waits for room the rest of its cost. Otherwise each lane would be dealt a part of the cost of its first waiter,
+-- and nobody could use the parts. lapsed is the part of the cost whose offer lapsed. The lane got its charge for that part back then, so complete
+-- charges the lane for it again.
 function lanes.complete(q, c, w, cost, lapsed)
   if lapsed > 0 then
     deal(q.many, c, lapsed)
@@ -86,35 +88,36 @@ function lanes.complete(q, c, w, cost, lapsed)
     deal(q.many, c, passed)
   end
 
-  c.step, c.since = 0, now -- its callers live
+  c.step, c.since = 0, now -- the lane's callers live, so its offers do not lapse yet
   lanes.settle(q, c)
 end
 
--- dealt_of returns which part of the cost of a waiter its lane was dealt: a lane is charged for all tickets below its cut, and the cut may be inside
--- the ticket of a costly caller.
+-- dealt_of returns the part of a waiter's cost that its lane was dealt: a lane is charged for all tickets below its cut, and the cut may be inside
+-- the ticket of a costly caller. The lane was dealt the whole cost of a waiter in front.
 local function dealt_of(c, w, cost)
   return w.ticket == FRONT and cost or max(0, min(cost, c.cut - w.ticket))
 end
 
--- took charges a lane for the part of a waiter's cost that it is not charged yet, when the waiter starts. was is the part of the cost that counted until
--- now.
+-- took charges a lane, when one of its waiters starts, for the part of the waiter's cost for which the lane is not charged yet. was is the part of the
+-- cost that counted as offered or left until now: see counted in queue.lua.
 function lanes.took(q, c, w, cost, was)
-  -- A waiter in front had its turn before, and so had a waiter that has passed this line or had a start.
+  -- A waiter in front had its turn before, and so had a waiter that has passed this line or had a start: the lane was charged at that turn.
   local in_line = w.state == queue.WAITS or w.state == queue.COUNTED
   if w.ticket == FRONT or not in_line then
     return
   end
 
-  -- standing is what the lane is still charged: what lapsed was given back to it.
-  local standing = max(0, dealt_of(c, w, cost) + was - cost)
-  if standing < cost then
-    deal(q.many, c, cost - standing)
+  local lapsed = cost - was -- the lane got its charge for this part of the cost back
+  local charged = max(0, dealt_of(c, w, cost) - lapsed)
+  if charged < cost then
+    deal(q.many, c, cost - charged)
   end
 end
 
--- left_by gives a lane back what it was charged for a waiter that gives up. Its search is s, and was is the part of its cost that counted until now.
+-- left_by gives a lane back what it was charged for a waiter that gives up. s is the waiter's search, and was is the part of its cost that counted as
+-- offered or left until now. For a waiter in front, only a round gets its charge back.
 function lanes.left_by(q, c, w, s, was)
-  -- All of the offer lapsed, and the lane got its charge back then.
+  -- All of the offer lapsed, and the lane got its charge back then. Or the waiter has passed this line or had a start.
   if was <= 0 then
     return
   end
@@ -125,7 +128,7 @@ function lanes.left_by(q, c, w, s, was)
     return
   end
 
-  -- A lane whose offers have lapsed has its charge back already.
+  -- A lane with a step, whose offers lapsed and whose waiters did not come since, has its charge back already.
   local dealt = dealt_of(c, w, s.each)
   if w.ticket ~= FRONT and dealt > 0 and c.step == 0 then
     lanes.refund(q, c, dealt)
@@ -144,7 +147,7 @@ function lanes.start(q, class, share, weight, cost)
   local m = q.many
   if m.sum[class] > 0 then
     local c = lanes.join(q, class, share, weight, cost)
-    if not lanes.is_round(c) then -- the tag of its share is known already
+    if not lanes.is_round(c) then -- join has charged the share of a round
       deal(m, c, cost)
     end
     lanes.settle(q, c)
@@ -179,9 +182,9 @@ function lanes.is_left(q, class)
 end
 
 -- offer deals room for a cost, amount, to the lanes of a class, by their turns: lanes with the same tag one after the other. A turn deals the least cost of
--- the lane's waiters: complete adds the rest when a waiter comes that costs more, and no waiter is dealt room before the turn of its start tag.
--- Where there is much room for a few lanes, a turn deals more, and a lane whose offers lapsed is dealt its step, once. active is how many lanes of the
--- class have waiters.
+-- the lane's waiters: complete adds the rest when a waiter comes that costs more. So no waiter is dealt room before the turn of its start tag. Where
+-- there is much room for a few lanes, a turn deals more. A lane whose offers lapsed is dealt its step. The last turn is dealt in full, even if less of
+-- amount is left. active is how many lanes of the class have waiters.
 local function offer(q, m, class, amount, active)
   local C, F, L, O, W, P = m.class, m.finish, m.left, m.offered, m.weight, m.step
 
@@ -189,18 +192,19 @@ local function offer(q, m, class, amount, active)
   local quarter = floor(amount / (4 * active))
   local start = m.virtual[class] -- the start tag of the last turn
   while amount > 0 do
-    local first, size = {}, 0 -- the indexes of the lanes with the least tag, and how many they are
+    local nearest, size = {}, 0 -- the indexes of the lanes with the least tag, and how many they are
     local tag, next_tag = math.huge, math.huge
 
-    -- Collect the lanes with the least tag, and find the tag that comes next.
+    -- Collect the lanes with the least tag, and find the tag that comes next. A lane with a step is dealt nothing while it has an offer: it gets its step
+    -- once, until one of its waiters comes.
     for i = 1, #C do
       if L[i] > 0 and C[i] == class and (P[i] == 0 or O[i] == 0) then
         local finish = F[i]
         if finish < tag then
-          first, size, tag, next_tag = {i}, 1, finish, tag
+          nearest, size, tag, next_tag = {i}, 1, finish, tag
         elseif finish == tag then
           size = size + 1
-          first[size] = i
+          nearest[size] = i
         elseif finish < next_tag then
           next_tag = finish
         end
@@ -212,17 +216,17 @@ local function offer(q, m, class, amount, active)
     end
 
     -- A lane that is alone with its tag is dealt on until it reaches the next tag.
-    local alone = size == 1 and min(amount, ceil((next_tag - tag) * W[first[1]] / UNIT)) or 0
+    local to_next_tag = size == 1 and min(amount, ceil((next_tag - tag) * W[nearest[1]] / UNIT)) or 0
     for k = 1, size do
-      local c = amount > 0 and table_of(m, first[k])
+      local c = amount > 0 and table_of(m, nearest[k])
       if c then
-        -- A turn is at least the least cost of the lane's waiters, and all of the lane's step.
-        local passed = move(c, max(c.cost, quarter, alone, c.step))
-
+        local passed = move(c, max(c.cost, quarter, to_next_tag, c.step))
         c.offered, c.since = c.offered + passed, now
 
         -- A lane whose cut passes nothing takes a unit of the room, too, or the loop would not end.
         amount = amount - max(passed, 1)
+
+        -- A deal of more than the least cost is several turns. The last of these begins by the least cost before the end.
         start = tag + floor(max(0, passed - c.cost) * UNIT / c.weight)
         c.finish = c.finish + floor(passed * UNIT / c.weight)
         lanes.settle(q, c)
@@ -257,9 +261,9 @@ local function claimed_in(m, class)
   return sum
 end
 
--- call offers the lanes of a class the room within the horizon, less taken, the cost that higher classes were offered. It returns the cost that its lanes
--- are offered from then on, and whether a waiter should hurry. Offers lapse when their waiters do not come in time after the cut was published: see
--- lapse. The lane then waits for its turn as all lanes do.
+-- call offers the lanes of a class the room within the horizon, less taken, the cost that higher classes were offered. It returns the cost that these
+-- lanes claim from then on, see claimed_in, and whether a waiter should hurry. Offers lapse when their waiters do not come in time after the cut was
+-- published: see lapse. The lane then waits for its turn as all lanes do.
 function lanes.call(r, u, q, class, now, taken)
   local m, limits = q.many, q[class]
   if m.sum[class] <= 0 then
@@ -272,7 +276,7 @@ function lanes.call(r, u, q, class, now, taken)
   local patience = max(ASK_SOON, floor(horizon / 4)) -- an offer lapses after this time
   local slow = r.paused > 0 -- there may be a slow start
   local max_holds = now + queue.MAX_HELD
-  local room_at -- when there is room, nil until a lane needs it
+  local room_at -- when there is room for a waiter, nil until a lane needs it
   local hurry, active = false, 0
 
   -- Of each lane: since when could a waiter that has not come have started, and has its offer lapsed?
@@ -283,7 +287,7 @@ function lanes.call(r, u, q, class, now, taken)
         H[i] = max_holds
       end
 
-      -- Near room makes waiters late. Before there is room, nobody is late.
+      -- near is whether the lane's waiters should hurry: there is near room, and no waiter holds the lane's offers. Otherwise nobody is late.
       local near, since = soon and now > H[i], S[i]
       if near then
         local untold = m.flags[i] % HOLES == NEWS and not q.freed -- this call tells the waiters: see lanes.tell
@@ -327,7 +331,7 @@ function lanes.call(r, u, q, class, now, taken)
   return claimed, hurry
 end
 
--- tell does for a line with shares what queue.tell does for other lines: it publishes the cuts that are news.
+-- tell does for a line with shares what queue.tell does for other lines, and returns the same numbers: it publishes the cuts that are news.
 function lanes.tell(r, q, channel)
   local m = q.many
   local news = {} -- the indexes of lanes whose cut was not published
@@ -358,8 +362,9 @@ function lanes.tell(r, q, channel)
   return 2
 end
 
--- dealt_until returns the cost that the lanes of a class are dealt until a tag, if they are served evenly. weights is the sum of the weights of lanes
--- with waiters that have no offer. If there are rounds each lane is counted from its own tag on, because rounds begin at different tags.
+-- dealt_until returns the cost that the lanes of a class are dealt from now on until a tag, if all lanes have the virtual time as their tag. weights is
+-- the sum of the weights of lanes with waiters that have no offer. If there are rounds each lane is counted from its own tag on, because rounds begin
+-- at different tags.
 local function dealt_until(m, class, tag, weights)
   if m.rounds == 0 then
     return floor(max(0, tag - m.virtual[class]) * weights / UNIT)
@@ -388,45 +393,50 @@ local function without_offer(m, class)
   return rest, offered, weights
 end
 
--- span_of returns the range of the turns of the waiters of a class that have no offer: their first and last turn, from now on, and the ranks of these
--- two. All other turns lie evenly between, by their ranks. The range also has the weights of the lanes of these waiters, and in how long the first
--- of all waiters of the class may start. before is the cost that waits in higher classes.
-local function span_of(q, u, class, before, now)
+-- turn_range returns the range of the turns of the waiters of a class that have no offer. before is the cost that waits in higher classes. Lengths of
+-- time are from now on, in microseconds.
+--
+--   from, to            in how long the first and the last of these waiters have their turn, both 0 if there are none
+--   min_rank, max_rank  the ranks of these two; max_rank is also the cost that waits in this class and in higher classes
+--   weights             the sum of the weights of the lanes of these waiters
+--   first               in how long the first waiter of the class may start, with an offer or without
+local function turn_range(q, u, class, before, now)
   local m = q.many
   local rest, offered, weights = without_offer(m, class)
-  local all, reserve = before + m.sum[class], min(q[class].reserve, u.n - 1)
-  local span = {class = class, min_rank = all - rest + 1, all = all, from = 0, to = 0, weights = weights}
+  local max_rank, reserve = before + m.sum[class], min(q[class].reserve, u.n - 1)
+  local range = {class = class, min_rank = max_rank - rest + 1, max_rank = max_rank, from = 0, to = 0, weights = weights}
   if rest > 0 then
-    span.from = turn.at(u, reserve, now, 1, span.min_rank) - now
-    span.to = turn.at(u, reserve, now, 1, all) - now
+    range.from = turn.at(u, reserve, now, 1, range.min_rank) - now
+    range.to = turn.at(u, reserve, now, 1, max_rank) - now
   end
 
   -- A waiter with an offer starts as soon as there is room.
-  span.first = offered > 0 and turn.at(u, reserve, now, 1, 1) - now or span.from
-  return span
+  range.first = offered > 0 and turn.at(u, reserve, now, 1, 1) - now or range.from
+  return range
 end
 
--- turn_at_tag returns in how long the lanes of a class will be dealt up to a tag: then a waiter with that start tag has its turn.
-local function turn_at_tag(m, span, tag)
-  if span.all <= span.min_rank then
-    return span.from
+-- turn_at_tag returns in how long the lanes of a class will be dealt up to a tag: then a waiter with that start tag has its turn. Turns lie evenly in
+-- the range, by their ranks.
+local function turn_at_tag(m, range, tag)
+  if range.max_rank <= range.min_rank then
+    return range.from
   end
-  local rank = min(span.all, span.min_rank + dealt_until(m, span.class, tag, span.weights))
-  return span.from + floor((span.to - span.from) * (rank - span.min_rank) / (span.all - span.min_rank))
+  local rank = min(range.max_rank, range.min_rank + dealt_until(m, range.class, tag, range.weights))
+  return range.from + floor((range.to - range.from) * (rank - range.min_rank) / (range.max_rank - range.min_rank))
 end
 
 -- turns returns in how long the waiters of a line with lanes will have their turn, as queue.turns does for other lines: by class the first and the
--- last waiter without a share, then the first of all waiters. A fourth result is the parts of the answer about the lanes that this call touched. A
+-- last waiter without a share, then the first of all waiters. A fourth result is a list of texts: the answer about each lane that this call touched. A
 -- lane's first waiter is taken to start when all lanes have been dealt up to its tag, by their weights.
 function lanes.turns(q, u, now)
-  local m, told = q.many, {}
+  local m, answers = q.many, {}
   local first, last = {0, 0, 0}, {0, 0, 0}
   local soon
   local before = 0 -- the cost that waits in higher classes
   for class = 1, CLASSES do
-    local span = span_of(q, u, class, before, now)
+    local range = turn_range(q, u, class, before, now)
     if not soon and m.sum[class] > 0 then
-      soon = span.first
+      soon = range.first
     end
 
     -- The answer has the lanes that this call was about, and all cuts that are news.
@@ -436,22 +446,22 @@ function lanes.turns(q, u, now)
         local soonest, final = 0, 0
         if waits > 0 then
           local rise = floor((waits - c.cost) * UNIT / c.weight) -- by how much the last waiter's tag is higher than the first one's
-          soonest, final = turn_at_tag(m, span, c.finish), turn_at_tag(m, span, c.finish + max(0, rise))
+          soonest, final = turn_at_tag(m, range, c.finish), turn_at_tag(m, range, c.finish + max(0, rise))
         end
 
         if not has_share then
           first[class], last[class] = soonest, final
         end
         if has_share or c.news then
-          told[#told + 1] = struct.pack('<ddddddd', class, c.share, c.cut, c.joined, soonest, final, c.news or 0)
+          answers[#answers + 1] = struct.pack('<ddddddd', class, c.share, c.cut, c.joined, soonest, final, c.news or 0)
         end
       end
     end
 
-    before = span.all
+    before = range.max_rank
   end
 
-  return first, last, soon or 0, told
+  return first, last, soon or 0, answers
 end
 
 return lanes

@@ -67,7 +67,7 @@ local function later(r, t)
 end
 
 -- push counts n starts in [first, last], where first is not before the begin of the last entry. The starts share the last entry if the entry
--- begins at shares_from or later. Otherwise they become the last entry. A closed row stays closed.
+-- begins at shares_from or later. Otherwise they become the last entry, which ends no earlier than the entry before. A closed row stays closed.
 local function push(r, first, last, n, shares_from)
   local k = r.size
   r.total = r.total + n
@@ -79,6 +79,7 @@ local function push(r, first, last, n, shares_from)
     r.pushed = r.pushed .. cmsgpack.pack(r.first - r.before, r.last - r.first, r.n)
     r.before, r.first, r.last, r.n, r.size = r.last, first, max(r.last, last), n, k + 1
   elseif k > 0 and r.F[k] >= shares_from then
+    -- grown counts the starts only if the entry was there when the last caller was served, and has not changed otherwise.
     r.L[k], r.N[k], r.grown = max(r.L[k], last), r.N[k] + n, r.grown + (k < r.low and n or 0)
   else
     insert(r, k + 1, first, max(r.L[k] or last, last), n)
@@ -102,7 +103,7 @@ local function one(r, t)
   return i
 end
 
--- add counts n starts in [first, last], and joins the entries that these overlap.
+-- add counts n starts in [first, last], and joins the entries that these overlap. It opens a closed row, unless the starts are behind all entries.
 local function add(r, first, last, n)
   if not r.F then
     if first > r.last then
@@ -144,12 +145,13 @@ end
 local function is_small(r, max_bytes)
   local size = r.size
 
-  -- Either they fit even with TRIPLE bytes each, or there are too many.
+  -- Either they fit even with TRIPLE bytes each, the most that an entry takes, or there are too many.
   if size * TRIPLE <= max_bytes or size > MAX_ENTRIES then
     return size <= MAX_ENTRIES
   end
 
-  -- They fit even if each of their numbers were the largest. Twice the time, because a distance below 0 counts double in packed.
+  -- They fit even if each number were as large as it can be: a distance and a width up to the time from the first entry to the last, n up to the total.
+  -- Twice the time, because a distance below 0 counts double in packed.
   local F, L, N = r.F, r.L, r.N
   if size * (2 * packed(2 * (L[size] - F[1])) + packed(r.total)) <= max_bytes then
     return true
@@ -174,8 +176,8 @@ function bound(r)
   local F, L = r.F, r.L
   local tail = L[r.size] - r.span
 
-  -- A pair that ends before the tail, the last span, is better than a pair in the tail. Of others the narrowest is best: joined, it closes the least
-  -- room.
+  -- A pair that ends before the tail, the last span, is better than a pair in the tail. Otherwise the narrowest pair is best: joined, it closes the
+  -- least room. Only one pair of neighbours can be unlike, so there is a best.
   repeat
     local best, best_width, best_in_tail
     for i = 1, r.size - 1 do
@@ -193,7 +195,7 @@ end
 
 -- drop takes the first k entries out of an open row.
 local function drop(r, k)
-  touch(r, k > 0 and 1 or r.size + 1)
+  touch(r, k > 0 and 1 or r.size + 1) -- with a k of 0 no entry changes
   local F, L, N, size = r.F, r.L, r.N, r.size
   for i = 1, k do
     r.total = r.total - N[i]
@@ -220,10 +222,12 @@ local function first_two(raw, more)
   return next_at, n, gap, width
 end
 
--- pop takes the first entry out of a closed row that has more than one. If the stored text is no entry, it only opens the row.
+-- pop takes the first entry out of a closed row that has more than one entry. If the stored text is no entry, it only opens the row.
 function pop(r)
   local begin = HEAD_SIZE + r.named + r.lined + r.at
-  local raw = redis.call('GETRANGE', r.key, begin, begin + 2 * TRIPLE - 1)
+  local raw = redis.call('GETRANGE', r.key, begin, begin + 2 * TRIPLE - 1) -- enough for two entries
+
+  -- The last entry is in the head, so the text has a second entry only if the row has three.
   local known, next_at, n, gap, width = pcall(first_two, raw, r.size > 2)
   if not (known and type(n) == 'number' and type(gap) == 'number' and type(width) == 'number') then
     return open(r)
@@ -286,7 +290,7 @@ function book(r, t, s)
     open(r)
     first, last = fuse(r, first, last, u.unit)
   elseif u.boundaries then
-    -- Months and days differ in length.
+    -- Months and days differ in length, so the span is the longest of the windows with starts.
     local _, _, keep = window(u, t)
     r.span = max(r.span, keep)
   end
@@ -323,7 +327,7 @@ local function overfull(first, last, n, unit)
 end
 
 -- split puts back the rest of a block, [first, last], from which the booking of search s at t was taken out: a piece before the booking and a piece
--- behind it, if there are such. Each has at most as many units as it has time for: only a limit of another kind would need the true numbers.
+-- behind it, if there are such. Each has at most as many units as it has time for: only a limit of a different kind would need the true numbers.
 local function split(r, first, last, rest, t, s)
   local unit = s.rule.unit
   local stop = t + s.length + unit
@@ -401,7 +405,7 @@ end
 -- defines: read_rule, window, has_windows, part
 
 -- read_rule reads a rule from the frame, which one or several budgets share: before is how many of these come before the present budget. It
--- returns the rule, how many budgets share it, and the index of the present budget's key.
+-- returns the rule, how many budgets share it, and the index of the present budget's key. The cursor is behind the rule then.
 local function read_rule(before)
   local key, many, kind, n, span, jitter, pace, tokens, micros, learns, edges
   key, many, kind, n, span, jitter, pace, tokens, micros, learns, edges, cursor = struct.unpack('<ddddddddddd', frame, cursor)
@@ -499,7 +503,7 @@ do
 -- texts[i], and the stored names of generations in earlier[i]. It returns the head as a list, or nil where the long way must look: the row has a line
 -- or lacks starts, the clock was set, or the names are cut off; and where the history of the next budget begins.
 local function read_head(key, at, i)
-  -- told_in is the number of the call whose answer told the program of the row.
+  -- told_in is the number of the call whose answer told the program of the row, and told is the server's time in that answer. See read_history.
   local told_in, ago, clock, told, generation, count, g1, n1, _, _, more, list = struct.unpack('<ddddddddddd', frame, at)
   local head = redis.call('GETRANGE', key, '0', HEAD_END)
 

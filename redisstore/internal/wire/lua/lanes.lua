@@ -4,9 +4,9 @@
 -- This file has what a lane is and how a line with lanes is stored; deals.lua has the turns that lanes take.
 --
 -- A line may have a hundred lanes, and a call is about few of them. So lanes are kept in columns, each a list with a number
--- for each lane, and a list with the rest as text. Only the lanes that a call changes become tables like those of
--- queue.lua, with class, share, weight, cost, finish, and index, their place in the columns. The lanes without a share
--- are the first three.
+-- for each lane, and a list with the rest as text. Only the lanes that a call changes become tables like the lanes of
+-- queue.lua, with class, share, weight, cost, finish, and index, their place in the columns. news is 1 if this call has
+-- published the cut. The lanes without a share are the first three, by class.
 --
 -- When there are as many lanes as may be, the callers of further shares stand in *rounds*: lanes by start tag, each for the callers of many
 -- shares whose turns come at that tag. The finish tag of each such share is *known*, in eight bytes. So a share beyond takes turns as all others
@@ -15,12 +15,12 @@
 -- many is
 --   known     the finish tags of shares without a lane, in eight bytes each: three name the share and its class, and five are the tag, in parts
 --             of 64 since the line had its first lane, modulo 2^40
---   passed    by class: the virtual time when the line was read, counted in the same way
+--   passed    by class: the virtual time when the line was read, since the line had its first lane, modulo 2^46
 --   rounds    how many lanes are rounds
 --   more      how many bytes the known tags and the rounds take
 --   full      whether the line has so many bytes, besides these and what lanes were served, that it gets no new lanes
 --   base      the ticket of a new lane: not below any ticket of a lane that was forgotten
---   virtual   by class: the virtual time. Stored finish tags are counted from it.
+--   virtual   by class: the virtual time, which was 0 when the line was read. Stored finish tags are counted from the virtual time.
 --   sum       by class: the cost that waits in all lanes
 --   class, share, weight, cost  of each lane: the weight of the last caller that came, and the least cost since callers began to wait
 --   finish, left, offered, since, holds, step
@@ -102,8 +102,8 @@ function lanes.begin(q)
   end
 end
 
--- numbers_of returns the numbers of the text of a lane: next ticket, round, distance of lapsed, and three for each hole. Text that is no lane is an
--- error.
+-- numbers_of returns the numbers of the text of a lane: the next ticket, the round, by how much lapsed is below the next ticket, and three for each
+-- hole. Text that is no lane is an error.
 local function numbers_of(text)
   local v = {cmsgpack.unpack(text)}
   assert(#v >= 3 and #v % 3 == 0)
@@ -124,7 +124,7 @@ local function table_of(m, i)
     return m.open[i]
   end
 
-  -- A text that is broken costs the lane its holes: the lane goes on with what the columns say.
+  -- A text that is broken costs the lane its holes and its tickets: the lane goes on with what the columns say, and its tickets begin at the base.
   local sound, v = pcall(numbers_of, m.rest[i])
   if not sound then
     v = {m.base + m.left[i], 0, 0}
@@ -137,7 +137,7 @@ local function table_of(m, i)
     gone = gone + v[k + 2]
   end
 
-  -- The cut follows from what waits behind it. Whether it was published is all that matters of the cut that was published last.
+  -- The cut follows from the cost that waits behind it. A told below the cut says that the cut is news: how far below makes no difference.
   local cut = joined - m.left[i] - gone
   local told = m.flags[i] % HOLES == NEWS and FRONT or cut
   local c = {joined = joined, cut = cut, offered = m.offered[i], since = m.since[i], step = m.step[i], told = told, holds = m.holds[i],
@@ -175,7 +175,13 @@ local function read_columns(m, columns, size)
   end
 end
 
--- read returns the line of row r whose stored form is v: the list that text packs. Text that is no line is an error.
+-- read returns the line of row r whose stored form is v: the list that text packs. Text that is no line is an error. The list is
+--
+--   true, id, began, base
+--   limits   for each class reserve and horizon; callers, or false; then, only if any tags are known, known and passed
+--   columns  in the order of COLUMNS, finish counted from the virtual time, and since from began
+--   rest     the text of each lane
+--   served   the cost that each lane was served, if there is room for it
 function lanes.read(r, v)
   local limits, columns, rest = v[5], v[6], v[7]
   local q, m, size = {id = v[2], began = v[3]}, empty(v[4]), #rest
@@ -193,7 +199,10 @@ function lanes.read(r, v)
     m.rounds = m.rounds + (m.share[i] >= FIRST_ROUND and 1 or 0)
   end
   m.more = #m.known + ROUND_SIZE * m.rounds
-  m.rest, m.full = rest, served.read(m, v[8], r.lined) - m.more > MAX_LINED
+  m.rest = rest
+
+  local lined = served.read(m, v[8], r.lined) -- the bytes of the line without what lanes were served
+  m.full = lined - m.more > MAX_LINED
 
   for i = 1, size do
     local class, since = m.class[i], m.since[i]
@@ -216,20 +225,11 @@ function lanes.read(r, v)
   return q
 end
 
--- is_idle reports whether the lane at an index can be forgotten: it is of a share, nobody waits there, and its tag is not ahead of lanes that wait.
+-- is_idle reports whether the lane at an index, in which nobody waits, can be forgotten: it is of a share, and its tag is not ahead of the virtual time,
+-- or nobody waits in its class.
 local function is_idle(m, i)
   local class = m.class[i]
-  local empty = i > CLASSES and m.left[i] <= 0 and m.offered[i] <= 0
-  return empty and (m.finish[i] <= m.virtual[class] or m.sum[class] <= 0)
-end
-
--- every returns the list of the indexes from 1 to size.
-local function every(size)
-  local all = {}
-  for i = 1, size do
-    all[i] = i
-  end
-  return all
+  return i > CLASSES and (m.finish[i] <= m.virtual[class] or m.sum[class] <= 0)
 end
 
 -- pick returns the numbers of a column at the indexes in the list kept, in their order.
@@ -241,34 +241,33 @@ local function pick(column, kept)
   return picked
 end
 
--- kept_lanes returns the list of the indexes of lanes that are not forgotten. It raises m.base above the tickets of the others.
+-- kept_lanes returns the list of the indexes of all lanes that are kept. Lanes that can be forgotten are left out, and m.base becomes the highest of
+-- their next tickets, if it was lower.
 local function kept_lanes(m)
-  local L, O, kept = m.left, m.offered, nil
+  local L, O, kept = m.left, m.offered, {}
   for i = 1, #L do
     if L[i] <= 0 and O[i] <= 0 and is_idle(m, i) then
       -- Callers may still have tickets of this lane, so tickets of a new lane are above all of them.
       m.base = max(m.base, table_of(m, i).joined)
-      kept = kept or every(i - 1)
-    elseif kept then
+    else
       kept[#kept + 1] = i
     end
   end
-  return kept or every(#L) -- most often no lane is forgotten
+  return kept
 end
 
--- text returns the line q with the lanes m as it is stored.
+-- text returns the line q with the lanes m as it is stored, without the lanes that can be forgotten. See read for the form.
 local function text(q, m)
   local F, S = m.finish, m.since
   local began, kept = q.began, kept_lanes(m)
-  local finish, since, rest = {}, {}, {}
-  local list = {} -- what the lanes were served
+  local finish, since, rest, costs_served = {}, {}, {}, {}
   for j = 1, #kept do
     local i = kept[j]
 
-    -- Tags are stored as distances from the virtual time, and so stay small.
+    -- Tags are stored as distances from the virtual time, and so stay small. A since of 0 stands for no time.
     finish[j] = F[i] - m.virtual[m.class[i]]
     since[j] = S[i] > 0 and max(1, S[i] - began) or 0
-    rest[j], list[j] = m.rest[i] or text_of(m.open[i]), served.of(m, i)
+    rest[j], costs_served[j] = m.rest[i] or text_of(m.open[i]), served.of(m, i)
   end
 
   local columns = {}
@@ -292,7 +291,7 @@ local function text(q, m)
   end
 
   m.more = #m.known + ROUND_SIZE * m.rounds
-  return served.pack(m, {true, q.id, began, m.base, limits, columns, rest}, list)
+  return served.pack(m, {true, q.id, began, m.base, limits, columns, rest}, costs_served)
 end
 
 -- squeeze joins all holes of each lane into one, which begins at the cut: from then on it is a guess which tickets are gone.
@@ -306,14 +305,14 @@ local function squeeze(m)
   end
 end
 
--- write returns the line of row r as it is stored, '' if it is too large: then it is lost.
+-- write returns the line of row r as it is stored, or '' if it is too large even with its holes joined: then the line is lost.
 function lanes.write(r, q)
-  local all = text(q, q.many)
-  if #all > MAX_SHARED + q.many.more then
+  local stored_form = text(q, q.many)
+  if #stored_form > MAX_SHARED + q.many.more then
     squeeze(q.many)
-    all = text(q, q.many)
+    stored_form = text(q, q.many)
   end
-  return #all <= MAX_SHARED + q.many.more and all or ''
+  return #stored_form <= MAX_SHARED + q.many.more and stored_form or ''
 end
 
 -- find returns the lane of a share in a class, or nil.
@@ -340,7 +339,7 @@ function lanes.find(q, class, share)
 end
 
 -- find_known returns where in m.known the eight bytes of a share in a class begin, or nil if there are none, and the three bytes that name the share. If
--- m.known is full, a share that is not in it uses the eight bytes of another share: both take turns as one.
+-- m.known is full, a share that is not in it uses the eight bytes and the name of a different share: both take turns as one.
 local function find_known(m, class, share)
   -- The name has 22 bits of the share and 2 of the class. Two shares with one name take turns as one, too.
   local name = struct.pack('>I3', (share % 4194304) * 4 + class)
@@ -391,7 +390,7 @@ local function set_known(m, class, share, tag)
   local at, name = find_known(m, class, share)
   if not at then
     purge(m)
-    at = #m.known + 1
+    at = #m.known + 1 -- the new tag is added at the end
   end
 
   local value = struct.pack('>I5', floor((m.passed[class] + tag) / TAG_PART) % MAX_TAG)
@@ -409,10 +408,11 @@ end
 -- is_round reports whether a lane is a round.
 function lanes.is_round(c) return c.share >= FIRST_ROUND end
 
--- new_lane adds a lane for a share in a class with that finish tag, and returns it. All tickets of lanes that were forgotten are below its cut, as if
--- their offers had lapsed now.
+-- new_lane adds a lane for a share in a class with that finish tag, and returns it. The tag is not in the columns before the lane is settled.
 local function new_lane(m, class, share, tag)
   local c = queue.unused()
+
+  -- Callers may have tickets of a lane of the share that was forgotten. These tickets are below the cut, as if their offers had lapsed now.
   c.joined, c.cut, c.told, c.lapsed, c.round = m.base, m.base, m.base, m.base, m.base > 1 and now or 0
   push(m, c, class, share)
   c.finish = tag
@@ -440,7 +440,7 @@ local function round_for(q, class, tag)
     end
   end
 
-  -- With enough rounds a caller shares a round. The spare rounds are for callers whose turn comes before all rounds.
+  -- If the class has as many rounds as it may have, the caller shares a round. The spare rounds are for callers whose turn comes before all rounds.
   local near = before or after
   local max_count = before and MAX_ROUNDS or MAX_ROUNDS + SPARE_ROUNDS
   if near and (m.finish[near] == tag or count >= max_count) then
@@ -454,7 +454,7 @@ local function round_for(q, class, tag)
 
   local c = new_lane(m, class, share, tag)
   m.rounds = m.rounds + 1
-  set(m, c)
+  set(m, c) -- the next caller finds the round by its tag in the columns
   return c
 end
 
@@ -463,17 +463,18 @@ local function is_full(m)
   return #m.share - m.rounds >= MAX_LANES or m.full
 end
 
--- lane_for returns the lane of a share in a class. If there is none it makes a lane or, if there are too many, returns a round. weight and cost are
--- the caller's.
+-- lane_for returns the lane of a share in a class. If there is none it makes a lane or, if there are too many lanes, returns a round. weight and cost
+-- are the caller's.
 function lanes.lane_for(q, class, share, weight, cost)
   local m, c = q.many, lanes.find(q, class, share)
   if c then
     return c
   end
 
-  local tag, step = lanes.bid(q, class, share), max(1, floor(cost * UNIT / weight))
+  local tag = lanes.bid(q, class, share)
+  local step = max(1, floor(cost * UNIT / weight)) -- by how much the caller's turn raises the tag of its share
   if is_full(m) then
-    -- The tag is rounded up to a multiple of a power of two, so that callers of many shares have one round.
+    -- The tag is rounded up to a multiple of grid, a power of two up to the step, so that callers of many shares have one round.
     local grid = 2 ^ floor(math.log(step) / math.log(2))
     return round_for(q, class, ceil((m.passed[class] + tag) / grid) * grid - m.passed[class])
   end
@@ -481,7 +482,8 @@ function lanes.lane_for(q, class, share, weight, cost)
   return new_lane(m, class, share, tag)
 end
 
--- join returns the lane in which a caller of a share stands from now on, which may be a round, with the caller's weight and cost noted in it.
+-- join returns the lane in which a caller of a share stands from now on, which may be a round, with the caller's weight and cost noted in it. It charges
+-- the share for a place in a round at once, and gives a line without lanes its first lanes.
 function lanes.join(q, class, share, weight, cost)
   if not q.many then
     lanes.begin(q)
@@ -489,10 +491,12 @@ function lanes.join(q, class, share, weight, cost)
 
   local m, c = q.many, lanes.lane_for(q, class, share, weight, cost)
   if lanes.is_round(c) then
-    -- The callers of a round have the weight of their shares together, and no more than all known shares.
     set_known(m, class, share, lanes.bid(q, class, share) + floor(cost * UNIT / weight))
-    local own = left(c) > 0 and c.weight or 0
-    c.weight = max(1, min(own + weight, #m.known / 8 * weight))
+
+    -- The callers of a round have the weight of their shares together. Several callers may be of one share, so the weight is at most as if each known
+    -- share had this caller's weight.
+    local weight_before = left(c) > 0 and c.weight or 0
+    c.weight = max(1, min(weight_before + weight, #m.known / 8 * weight))
   else
     -- A lane without waiters has no credit from the time when it was away.
     if left(c) <= 0 then
@@ -530,7 +534,8 @@ local LOW_LINED = 3000 -- a line of fewer bytes has room again for what was serv
 local function make_served()
 local served = {}
 
--- read notes in m the stored list of what lanes were served, or that there is none. It returns how many of the line's bytes, lined, the rest takes.
+-- read notes in m the stored list of the costs that lanes were served, or that there is none. lined is how many bytes the line has. read returns how
+-- many bytes the line has without the list.
 function served.read(m, stored, lined)
   m.told = type(stored) == 'table'
   if not m.told then
@@ -548,7 +553,7 @@ function served.read(m, stored, lined)
   return lined
 end
 
--- pack returns the text of a line, with the list if there is room for it.
+-- pack returns the text of a line, with the list of what its lanes were served if there is room for it. Otherwise m forgets the list.
 function served.pack(m, line, list)
   local text = m.served and cmsgpack.pack({line[1], line[2], line[3], line[4], line[5], line[6], line[7], list})
   if text and #text <= MAX_SHARED + m.more then

@@ -21,7 +21,8 @@ do
 local WAITS, PASSED, HAD = queue.WAITS, queue.PASSED, queue.HAD
 
 -- read_tickets reads count tickets of a caller from the frame, and returns them by the index of the charge. The line of a ticket may have ended
--- since: see ticket_of.
+-- since: see ticket_of. A ticket has the id of its line, its number in the lane as ticket, its state, the lane's round when it counted last, and the
+-- share of its lane: see queue.lua.
 function read_tickets(count)
   local by_charge = {}
   for _ = 1, count do
@@ -33,7 +34,7 @@ function read_tickets(count)
 end
 
 -- ticket_of returns a caller's ticket w in the line of search s, the line q, and the caller's lane c. Each is nil, or false, if there is none. A
--- ticket of another line, or of a share that has no lane, is void.
+-- ticket of an earlier line, or of a share that has no lane, is void.
 local function ticket_of(want, s)
   local w, q = want.tickets[s.index], queue.of(s.row)
   local is_of_line = w and q and w.id == q.id
@@ -56,8 +57,8 @@ local function ahead_of(want, s, w, q, c)
   return queue.before_newcomer(q, want.class, s.share, s.weight)
 end
 
--- turn_in returns when a caller will have its turn in the line of search s, a time of the server. The row alone has room at the time alone;
--- the cost ahead goes before the caller; w and c are from ticket_of.
+-- turn_in returns when a caller will have its turn in the line of search s, a time of the server. alone is the first time at which the row has room,
+-- ahead is the cost that goes before the caller, and w and c are from ticket_of.
 local function turn_in(want, s, from, alone, ahead, w, c)
   local t = alone
   if ahead > 0 then
@@ -73,11 +74,12 @@ local function turn_in(want, s, from, alone, ahead, w, c)
   -- A slow start has room for a part of those ahead only, which turn.at does not know: look for a start with the cost of all, or of as many as the
   -- limit ever lets start together.
   if ahead > 0 and s.row.paused > 0 then
-    local all = search_for(s.rule, min(before + s.each, s.most), s.reserve, from, 0, false)
-    t = max(t, earliest(all, from) or t)
+    local joint = search_for(s.rule, min(before + s.each, s.most), s.reserve, from, 0, false)
+    t = max(t, earliest(joint, from) or t)
   end
 
-  -- No caller starts, or is told to come, before a caller of this call that goes first.
+  -- A caller that has to wait comes no sooner than the callers of its lane that this call has put in line before. Nor does a caller behind a waiter of
+  -- this call whose turn had come and that has to wait again: the caller would pass the waiter.
   local goes_first = want.first or w and w.state == HAD
   if c and not goes_first and (t - from > want.horizon or c.stood) then
     t = max(t, c.furthest or 0)
@@ -85,16 +87,16 @@ local function turn_in(want, s, from, alone, ahead, w, c)
   return t
 end
 
--- held_by returns the search in whose line a caller has to stand, nil if it need not wait in a line, and when the caller will have its turn
+-- held_by returns the search in whose line a caller has to stand, nil if the caller need not wait in a line, and when the caller will have its turn
 -- there. It also returns the latest of the first starts that each row alone has room for, and the index of the charge of that row, 0 if none is
--- later than from. Where the calendar boundaries end, all of these are nil, and a fifth result is the time that the boundaries must reach. It has
--- each line offer its room first.
+-- later than from. Where the calendar boundaries end, all of these are nil, and a fifth result is the time that the boundaries must reach. Before it
+-- looks at a line for the first time in a call, it has the line offer its room.
 --
 -- A caller that had its turn in one row and waits in the line of a second one may find the start in the first row far away again, and so on
 -- for ever. So it gets the first start that is possible in both: one such start at a time in each row.
 local function held_by(list, want, from)
   local held, turn_at
-  local min_start, by = from, 0
+  local min_start, by = from, 0 -- by is the index of the charge that set min_start
   for _, s in ipairs(list) do
     if not s.shadow then
       -- Room is offered once in a call, before its first caller looks at the line.
@@ -164,18 +166,18 @@ end
 local function answer_in_line(want, s, callers, turn_at, t_last)
   answer(FIVE, callers, IN_LINE, turn_at, s.index, s.row.paused > s.from and s.row.paused or 0)
 
-  local count, told = 0, {}
+  local count, tickets = 0, {}
   for index, w in pairs(want.tickets) do
     count = count + 1
-    told[count] = struct.pack('<dddddd', index, w.id, w.ticket, w.state, w.round, w.share)
+    tickets[count] = struct.pack('<dddddd', index, w.id, w.ticket, w.state, w.round, w.share)
   end
   answer('<dd', t_last, count)
-  out[#out + 1] = table.concat(told)
+  out[#out + 1] = table.concat(tickets)
 end
 
 -- line_up puts equal callers in the line of search s, in which the first of them will have its turn at turn_at, and answers them. It returns how
--- many it put there. That is only the first if the last would wait for longer than max_wait, or if the lane takes one caller at a time: serve goes on
--- with the others.
+-- many it put there. It puts only the first caller there if the last would wait for longer than max_wait, or if the lane takes one caller at a time:
+-- serve goes on with the rest.
 local function line_up(list, want, s, callers, turn_at, max_wait)
   local t_last = last_turn(want, s, callers, turn_at)
   if t_last - now > max_wait then
@@ -254,8 +256,8 @@ function renew(list, want, length)
   end
 end
 
--- started notes a start at t for which a caller waited; held is the index of the charge that set t. In the row of that charge callers of the same class
--- and of lower classes keep behind the start, and so does the next of equal callers. A start beyond the horizon is each row's pin instead.
+-- started notes a start at t; held is the index of the charge that set t, 0 if the caller did not wait. In the row of that charge callers of the same
+-- class and of lower classes keep behind the start, and so does the next of equal callers. A start beyond the horizon is each row's pin instead.
 function started(list, want, held, t, from)
   local tail = 't' .. floor(want.class) -- Lua 5.4 makes 't1.0' of a number of a frame
   for _, s in ipairs(list) do
@@ -270,8 +272,8 @@ function started(list, want, held, t, from)
   end
 end
 
--- keep_behind has a caller keep behind the starts that others waited for, except in rows where it had a start itself. It sets fields on which searches
--- depend, so it is called before the first search.
+-- keep_behind has a caller keep behind the starts that others waited for, except in rows where it had a start itself. It sets the fields tail, horizon,
+-- single and follows of the searches, so it is called before the first search.
 function keep_behind(list, want)
   local counting = 0 -- searches whose row counts starts
   for _, s in ipairs(list) do
@@ -284,7 +286,7 @@ function keep_behind(list, want)
       had_start = w.state == HAD or w.ticket == FRONT
     end
 
-    -- A caller that replaces a past start came before those that wait now.
+    -- A caller that replaces a past start came before the callers that wait now.
     had_start = had_start or s.late
 
     -- Classes from 1 to the caller's own go before the caller.
@@ -304,7 +306,7 @@ end
 local function refuse(list, want, claims, s, callers, turn_at, max_wait, min_start, by)
   local t, held, paused = turn_at, s.index, s.row.paused > s.from and s.row.paused or 0
 
-  -- A caller that waits for any time is not refused, and needs no later bound.
+  -- A caller that waits for any time is not refused, and needs no later bound. Without a second row or claim there is none.
   if max_wait < MAX_NUMBER and #list + #claims > 1 then
     -- No pause closes a claim from open_at on. gate is the claim whose pause ends last.
     local open_at, gate = s.from, nil
@@ -312,7 +314,7 @@ local function refuse(list, want, claims, s, callers, turn_at, max_wait, min_sta
       open_at, gate = first_open(claims, open_at, now)
     end
 
-    -- If a claim and a charge set the same time, the lower index counts. A by of 0 leaves the place to the claim.
+    -- If a claim and a charge set the same time, the lower index counts. A by of 0 says that the claim at gate set it.
     if open_at > min_start or gate and open_at == min_start and gate < by then
       by = 0
     end

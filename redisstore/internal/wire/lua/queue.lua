@@ -12,6 +12,7 @@
 --   began           when it was made
 --   event           something was given back, or a waiter left, in this call
 --   freed           something was given back in this call: all waiters whose turn has come are told once more
+--   hurry           whether a waiter should come soon, as call has found
 --   callers         how many wait, or nil if a program that does not count them wrote the line
 --   many            the lanes of shares, nil if the line has never had any: see lanes.lua
 -- and for each class a table c, the lane of the callers without a share
@@ -24,6 +25,8 @@
 --                     usable at the least.
 --   round, lapsed   when offers lapsed last, and the cut then
 --   holes           {from, to, cost}: a range of tickets, and the cost of its callers that have left
+--   stood, furthest  of this call: the cost of the lane's waiters whose turn had come and that have to wait again, and the latest turn that a waiter of
+--                   the lane was told. Both are nil at first.
 --
 -- The states of a ticket:
 --   WAITS    its owner waits
@@ -46,8 +49,8 @@ local function unused()
     lapsed = 1, holes = {}}
 end
 
--- read_queue reads the stored line of a row, and returns it. A line with lanes of shares begins with no number, so that programs that know no
--- shares cannot read it: to them there is no line. Text that is no line is an error.
+-- read_queue reads the stored line of a row, and returns it. A line with lanes of shares begins with true in place of a number, so that programs that
+-- know no shares cannot read it: to them there is no line. Text that is no line is an error.
 local function read_queue(r)
   local v = cmsgpack.unpack(redis.call('GETRANGE', r.key, HEAD_SIZE + r.named, HEAD_SIZE + r.named + r.lined - 1))
   if v[1] == true then
@@ -70,12 +73,12 @@ local function read_queue(r)
       local c = {joined = v[i], cut = v[i] - v[i + 1], offered = v[i + 2], since = v[i + 3], step = v[i + 4],
         told = v[i] - v[i + 5], reserve = v[i + 6], horizon = v[i + 7], holds = v[i + 8], round = v[i + 9],
         lapsed = v[i] - v[i + 10], holes = {}}
-      local size = v[i + 11]
-      assert(size >= 0 and size <= MAX_HOLES and c.cut <= c.joined and c.offered >= 0 and c.horizon >= 0)
+      local hole_count = v[i + 11]
+      assert(hole_count >= 0 and hole_count <= MAX_HOLES and c.cut <= c.joined and c.offered >= 0 and c.horizon >= 0)
       i = i + 12
 
-      for k = 1, size do
-        c.holes[k] = {c.joined - v[i], c.joined - v[i + 1], v[i + 2] + 0}
+      for k = 1, hole_count do
+        c.holes[k] = {c.joined - v[i], c.joined - v[i + 1], v[i + 2] + 0} -- a sum fails if the number is missing
         assert(c.holes[k][1] < c.holes[k][2])
         i = i + 3
       end
@@ -120,8 +123,8 @@ end
 -- callers returns how many callers wait. After a lapse that is a guess, because nobody knows how many callers the offers were for; it is at least 1 and
 -- at most the cost that waits. If a program that does not count callers wrote the line, the result is the cost.
 function queue.callers(q)
-  local all = queue.waiting(q, CLASSES)
-  return all > 0 and max(1, min(all, q.callers or all)) or 0
+  local cost = queue.waiting(q, CLASSES)
+  return cost > 0 and max(1, min(cost, q.callers or cost)) or 0
 end
 
 -- joined counts that many callers that stand in a line from now on, or leave it if the number is below 0.
@@ -129,10 +132,9 @@ function queue.joined(q, callers)
   q.callers = q.callers and max(0, q.callers + callers)
 end
 
--- lapsed takes the callers of offers that lapse out of the count of callers: they are taken to be the part of it that offered is of all, the cost that
--- waits.
-function queue.lapsed(q, offered, all)
-  q.callers = q.callers and floor(q.callers * max(0, all - offered) / max(1, all) + 0.5)
+-- lapsed takes the callers of offers that lapse out of the count of callers: the same part of the callers as the cost offered is of the cost that waits.
+function queue.lapsed(q, offered, waiting)
+  q.callers = q.callers and floor(q.callers * max(0, waiting - offered) / max(1, waiting) + 0.5)
 end
 
 -- lane returns the lane of a share in a class, or nil. Callers without a share have share 0.
@@ -179,27 +181,27 @@ function queue.write(r)
   return cmsgpack.pack(v)
 end
 
--- ahead returns the cost that goes before a ticket of a lane in a class; offers count only before a ticket whose turn has not come.
+-- ahead returns the cost that goes before a ticket of lane c in a class. Offers of the class count only before a ticket whose turn has not come.
 function queue.ahead(q, class, c, ticket)
   local sum = queue.waiting(q, class - 1)
   if ticket < c.cut then
     return sum
   end
 
-  local own = ticket - c.cut -- the cost before the ticket in its own lane
+  local own_ahead = ticket - c.cut -- the cost before the ticket in its own lane that was not offered anything
   for _, hole in ipairs(c.holes) do
-    -- In a range with holes, the part before the ticket has its share of the tickets that are gone.
+    -- The tickets that are gone are taken to lie evenly in their range: count those before the ticket.
     local from, to = max(hole[1], c.cut), min(hole[2], ticket)
     if from < to then
-      own = own - floor(hole[3] * (to - from) / (hole[2] - hole[1]))
+      own_ahead = own_ahead - floor(hole[3] * (to - from) / (hole[2] - hole[1]))
     end
   end
 
-  return sum + c.offered + own + (q.many and lanes_of().beside(q, class, c, c.share, c.weight, own) or 0)
+  return sum + c.offered + own_ahead + (q.many and lanes_of().beside(q, class, c, c.share, c.weight, own_ahead) or 0)
 end
 
--- before_newcomer returns the cost that goes before a caller that joins the lane of a share now, with that weight. The line's first share gives it
--- lanes of shares.
+-- before_newcomer returns the cost that goes before a caller that joins the lane of a share now, with that weight. The first share that asks gives the
+-- line lanes of shares.
 function queue.before_newcomer(q, class, share, weight)
   if share ~= 0 and not q.many then
     lanes_of().begin(q)
@@ -209,14 +211,14 @@ function queue.before_newcomer(q, class, share, weight)
     return queue.waiting(q, class)
   end
 
-  local c, own = queue.lane(q, class, share), 0
+  local c, own_ahead = queue.lane(q, class, share), 0 -- the share's lane, and the cost in it that was not offered anything
   local sum = queue.waiting(q, class - 1)
   if c then
-    own = queue.left(c)
-    sum = sum + own + c.offered
+    own_ahead = queue.left(c)
+    sum = sum + own_ahead + c.offered
   end
 
-  return sum + lanes_of().beside(q, class, c, share, weight, own)
+  return sum + lanes_of().beside(q, class, c, share, weight, own_ahead)
 end
 
 -- behind returns the rank of the last of callers that join the lane of a share now: the cost that goes before them, and their own cost.
@@ -239,7 +241,7 @@ end
 
 -- line_up adds that many callers of equal cost to the lane of a share, and returns the line, the ticket of the first caller, the lane, and how many
 -- of the callers stand there. The lane may be a round; then only the first caller stands there. A row without a line gets a line, whose id is seed.
-function queue.line_up(r, class, share, weight, cost, many, reserve, horizon, seed)
+function queue.line_up(r, class, share, weight, cost, callers, reserve, horizon, seed)
   local q = queue.of(r)
   if not q then
     q = {id = seed, callers = 0, began = r.seen}
@@ -251,18 +253,18 @@ function queue.line_up(r, class, share, weight, cost, many, reserve, horizon, se
 
   local c = q[class]
 
-  -- With shares the callers stand in a lane. A round takes one caller at a time.
+  -- With shares the callers stand in a lane. A round takes one caller at a time, because each caller raises the tag of its share.
   if share ~= 0 or q.many then
     c = lanes_of().join(q, class, share, weight, cost)
-    many = lanes_of().is_round(c) and 1 or many
+    callers = lanes_of().is_round(c) and 1 or callers
   end
 
   local ticket = c.joined
-  c.joined = ticket + cost * many
-  queue.joined(q, many)
+  c.joined = ticket + cost * callers
+  queue.joined(q, callers)
   q[class].reserve, q[class].horizon = reserve, horizon
   queue.settle(q, c)
-  return q, ticket, c, many
+  return q, ticket, c, callers
 end
 
 queue.unused = unused
@@ -273,8 +275,8 @@ end
 --
 -- needs: frame (max, min, floor), queue (lanes_of, queue.of, queue.left, queue.waiting, queue.joined, queue.lapsed, queue.settle), search
 --     (search_for, earliest), turn (turn, turn.at, turn.units)
--- defines: queue.before, queue.count, queue.leave, queue.hold, queue.pass, queue.free, queue.move, queue.starts_soon, queue.call,
---     queue.turns, queue.tell
+-- defines: queue.MAX_HELD, queue.before, queue.count, queue.leave, queue.hold, queue.pass, queue.free, queue.move, queue.starts_soon,
+--     queue.call, queue.turns, queue.tell
 
 do
 local left = queue.left
@@ -284,7 +286,7 @@ local LAPSE = ASK_SOON * 2 / 5 -- an offer lapses after this time, or after a qu
 local SPARE = 1000000 -- an offer is held for this much longer than its waiter's program needs to say that the waiter lives
 local MAX_HELD = MAX_ASK + SPARE -- an offer is held for no longer than this
 local DITHER = 0.618034 -- multiples of the golden ratio have fractions that are spread evenly
-queue.LAPSE, queue.MAX_HELD = LAPSE, MAX_HELD
+queue.MAX_HELD = MAX_HELD
 
 -- before returns the cost that goes before a waiter whose turn has come. It is a guess: waiters are taken to come in the order of their tickets, and
 -- behind the waiters that stood in the lane in this call.
@@ -313,7 +315,7 @@ local function join_holes(holes)
   holes[best][2], holes[best][3] = second[2], holes[best][3] + second[3]
 end
 
--- add_hole notes that a ticket of a cost is given back. A ticket inside a range of which a part is gone is counted there.
+-- add_hole notes that a ticket of a cost is given back. A ticket that overlaps ranges of which a part is gone is counted in one range with all of them.
 local function add_hole(c, ticket, cost)
   local from, to = ticket, min(ticket + cost, c.joined)
   local holes, i = c.holes, 1
@@ -328,7 +330,7 @@ local function add_hole(c, ticket, cost)
     local overlapped = table.remove(holes, i)
     from, to, gone = min(from, overlapped[1]), max(to, overlapped[2]), gone + overlapped[3]
   end
-  table.insert(holes, i, {from, to, min(gone, to - from)})
+  table.insert(holes, i, {from, to, min(gone, to - from)}) -- a part of the ticket may have been guessed to be gone already
 
   while #holes > MAX_HOLES do
     join_holes(holes)
@@ -350,7 +352,7 @@ end
 function queue.count(q, c, w, cost, now)
   local missing = cost - counted(c, w, cost)
 
-  -- The waiter was taken out of the count of callers when its offer lapsed or when it started, or comes in front.
+  -- The waiter is in no count of callers: it was taken out when its offer lapsed or when it started, or it comes in front.
   if missing == cost then
     queue.joined(q, 1)
   end
@@ -367,9 +369,9 @@ function queue.count(q, c, w, cost, now)
   end
 end
 
--- take_out takes a ticket of a cost out of the costs that are offered and left in its lane. Their sum after that is known, but not which tickets
--- are gone where holes were joined. An offer to a waiter that is gone is never taken, and keeps all waiters waiting until it lapses. So the
--- part of the guessed offers that is above the sum is taken back.
+-- take_out takes a ticket of a cost out of the costs that are offered and left in its lane. The sum of both without the ticket is known, but not which
+-- tickets are gone where holes were joined. An offer to a waiter that is gone is never taken, and keeps all waiters waiting until it lapses. So
+-- the part of the guessed offers that is above the known sum is taken back.
 local function take_out(c, w, cost)
   local remaining = max(0, left(c) + c.offered - counted(c, w, cost)) -- the sum of both when the ticket is out
   if w.ticket >= c.cut then
@@ -407,7 +409,7 @@ function queue.leave(q, c, w, s, starts)
     q.event = true
   end
 
-  local was = counted(c, w, cost) -- before the ticket is taken out
+  local was = counted(c, w, cost) -- the part of the cost that counts until the ticket is taken out
   if q.many and starts then
     lanes_of().took(q, c, w, cost, was)
   elseif q.many then
@@ -438,7 +440,7 @@ function queue.hold(q, c, now, length)
   queue.settle(q, c)
 end
 
--- pass notes that a waiter with a cost whose turn has come here waits in the line of a different budget.
+-- pass notes that a waiter of that cost, whose turn has come here, waits in the line of a different budget: its offer goes to other waiters.
 function queue.pass(q, c, w, cost)
   if counted(c, w, cost) > 0 then
     take_out(c, w, cost)
@@ -459,15 +461,14 @@ function queue.free(r)
 
   if q.many then
     lanes_of().free(q)
-  end
-
-  -- In a line with shares, lanes.free has done the same for each lane.
-  for class = 1, q.many and 0 or CLASSES do
-    local c = q[class]
-    if c.told < c.cut and not q.freed then
-      c.since = now -- its waiters are told for the first time
+  else
+    for class = 1, CLASSES do
+      local c = q[class]
+      if c.told < c.cut and not q.freed then
+        c.since = now -- its waiters are told for the first time
+      end
+      c.holds, c.told = 0, FRONT
     end
-    c.holds, c.told = 0, FRONT
   end
 
   q.event, q.freed = true, true
@@ -487,14 +488,14 @@ local function move(c, amount)
     else
       -- In a hole, too, some tickets are of waiters, and nobody knows which. If room is for half of these waiters, the cut passes half of the hole.
       local size, rest = first[2] - c.cut, amount - passed
-      local waiters = size - min(first[3], size)
+      local waiters = size - min(first[3], size) -- their cost
       if waiters <= rest then
         passed, c.cut = passed + waiters, first[2]
         table.remove(holes, 1)
       else
         -- Round up and down by turns. Rounded up alone, a cut that goes one ticket at a time would pass only tickets of callers that left.
         local part = min(size, floor(size * rest / waiters + c.cut * DITHER % 1))
-        first[3] = max(0, first[3] - (part - rest))
+        first[3] = max(0, first[3] - (part - rest)) -- in the part of the hole that the cut passes, all tickets but those for rest are gone
         passed, c.cut, first[1] = amount, c.cut + part, c.cut + part
       end
     end
@@ -567,24 +568,24 @@ function queue.call(r, u, now)
   end
 
   local taken, hurry = 0, false -- taken is the cost that is offered to the classes so far
-  q.began = min(q.began, now)
+  q.began = min(q.began, now) -- the clock may have been set back
   for class = 1, CLASSES do
     local c, near = q[class], false
-    local rest = false -- whether a waiter of the class was offered nothing
+    local is_left = false -- whether a waiter of the class was offered nothing
     c.holds = min(c.holds, now + MAX_HELD) -- the clock may have been set back
 
     if q.many then
       local offered
       offered, near = lanes_of().call(r, u, q, class, now, taken)
-      taken, rest = taken + offered, lanes_of().is_left(q, class)
+      taken, is_left = taken + offered, lanes_of().is_left(q, class)
     elseif left(c) > 0 or c.offered > 0 then
       near = offer_class(r, u, q, class, now, taken)
-      taken, rest = taken + c.offered, left(c) > 0
+      taken, is_left = taken + c.offered, left(c) > 0
     end
-
-    -- Lower classes are offered nothing before all of this class are.
     hurry = hurry or near
-    if rest then
+
+    -- Lower classes are offered nothing before all waiters of this class have an offer.
+    if is_left then
       break
     end
   end
@@ -615,9 +616,9 @@ function queue.turns(r, u, now)
 
     -- Waiters with an offer stand before all that have none.
     if waits > 0 then
-      local all = queue.waiting(q, class)
-      first[class] = turn.at(u, reserve, now, 1, all - waits + 1) - now
-      last[class] = turn.at(u, reserve, now, 1, all) - now
+      local last_rank = queue.waiting(q, class)
+      first[class] = turn.at(u, reserve, now, 1, last_rank - waits + 1) - now
+      last[class] = turn.at(u, reserve, now, 1, last_rank) - now
     end
 
     -- The first class with waiters has the first of all waiters.

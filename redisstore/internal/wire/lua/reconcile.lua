@@ -91,7 +91,8 @@ end
 
 -- tokens_left returns how many whole tokens of a bucket the starts up to t left at t. t is at least the jitter after the last forgotten start.
 local function tokens_left(t)
-  -- Tokens that flow in during the jitter do not count, so the level is counted up to a jitter before t. Later starts take whole tokens from that.
+  -- Tokens that flow in during the jitter do not count, so the level is counted up to a jitter before t. late is the tokens of entries that reach into
+  -- the jitter: no tokens flow in behind these.
   local level_at, spent, late = r.lost, r.level, 0
   local until_jitter = t - u.jitter
   for i = 1, r.size do
@@ -149,7 +150,8 @@ local function stated_window()
     return asked + max(0, rest - DOUBT) - u.span + 1, finish - u.span, finish, true
   end
 
-  -- A present window that still lasts more than twice as long as the reset is not the window that was stated.
+  -- A present window that still lasts more than twice as long as the reset is not the window that was stated. A reset is at most MAX_PENALTY, so it says
+  -- nothing of a window that lasts for longer.
   local since, finish = window(u, now)
   return since, since, finish, asked >= since and finish - now <= min(2 * reset, MAX_PENALTY)
 end

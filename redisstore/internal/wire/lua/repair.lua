@@ -50,10 +50,10 @@ end
 -- generations returns two tables for x, which is a row or a history: the list of {name, count} of its generations, the youngest first, and the counts
 -- by name.
 local function generations(x)
-  local all, counts = {}, {}
+  local list, counts = {}, {}
   local function add_generation(g, n)
     if g ~= 0 then
-      all[#all + 1], counts[g] = {g, n}, n
+      list[#list + 1], counts[g] = {g, n}, n
     end
   end
   add_generation(x.generation, x.count)
@@ -73,7 +73,7 @@ local function generations(x)
     g, n, at = struct.unpack('<dd', text, at)
     add_generation(g, n)
   end
-  return all, counts
+  return list, counts
 end
 
 -- knows reports whether the program with history h has seen a generation.
@@ -85,7 +85,7 @@ end
 -- compare returns three tables for learn: a list of the names of all generations of a row and of history h, the youngest first; by name, how many
 -- starts the row was told of; and, by name, how many starts the program knows.
 --
--- If the row is back at an earlier state, shared is how many starts its generation and the branch have in common.
+-- If the row is back at an earlier state, shared is how many starts its generation and the branch have in common. Otherwise shared is false.
 local function compare(r, h, shared)
   local of_row, had = generations(r)
   local of_program, known = generations(h)
@@ -99,7 +99,7 @@ local function compare(r, h, shared)
     local g, other = named[1], branch(named[1])
 
     -- The server forgot the last starts of a generation, so the generation and its branch are two. The program's starts are of the part that was
-    -- forgotten.
+    -- forgotten: count them under the name of the branch.
     if h.outdated and (g == r.generation or had[other]) and not known[other] then
       g, other = other, g
     end
@@ -154,8 +154,8 @@ end
 
 local learn
 do
--- split_names splits the generations of a list that are older than the present one in two lists, the youngest first: those that keep their names, and
--- those whose names the row forgets.
+-- split_names splits the generations of a list that are older than the present one in two lists, the youngest first: the generations that
+-- keep their names, and the generations whose names the row forgets.
 local function split_names(list, present)
   local kept, forgotten = {}, {}
   for _, g in ipairs(list) do
@@ -215,8 +215,8 @@ function learn(r, h, seed, fresh, shared)
     theirs, their_mark = theirs + known, marked(their_mark, g, known)
   end
 
-  -- mixed: the row cannot tell apart which starts without a name it was told. That is so as well once the program's last generation has lost its name:
-  -- nothing would show later that the program has told the row.
+  -- mixed: the row cannot tell apart which starts without a name it was told. Nor can it once the program's last generation has lost its name: nothing
+  -- would show later that the program has told the row.
   local mixed = r.mark >= MARKS
   for _, g in ipairs(forgotten) do
     mixed = mixed or g == h.generation
@@ -249,23 +249,24 @@ end
 -- count_before returns a lower bound on the starts that a row had before the call of history h, which the server forgot. Starts that the row has got
 -- since are later than that call, so they are not counted.
 local function count_before(r, h, now)
-  local since, later_starts = h.clock == ELAPSED_UNKNOWN and 0 or now - h.ago, 0
   open(r)
+  local since = h.clock == ELAPSED_UNKNOWN and 0 or now - h.ago -- if the program cannot tell when it called, any start may be later
+  local later_starts = 0
   for i = 1, r.size do
     later_starts = later_starts + (r.L[i] >= since and r.N[i] or 0)
   end
   return max(0, r.count - later_starts)
 end
 
--- rebook books n starts, none of which is younger than age, in microseconds. If age is below 0 some may still be to come: then all are booked as
--- anywhere from now until the end of that time.
+-- rebook books n starts, none of which is younger than age, in microseconds: as starts of that age, the latest moment at which they can have been. If
+-- age is below 0 some may still be to come: then all are booked as anywhere from now until that moment.
 local function rebook(r, now, age, n)
   add(r, min(now, now - age), now - age, n)
   r.till = max(r.till, now - age + r.span)
 end
 
--- rebook_samples books missing starts again, from the youngest samples of the history of row r. Of the missing starts, those of samples that are
--- older than a span matter no more.
+-- rebook_samples books missing starts again, from the youngest samples of the history of row r. Starts of samples that are older than a span are not
+-- booked, because they do not matter any longer.
 local function rebook_samples(r, now, missing)
   local h = r.history
   local at = h.samples
@@ -295,7 +296,8 @@ local function rebook_tokens(r, u, now, missing, back)
     return
   end
 
-  -- Starts that are older than a span still count in a bucket, but never more than the bucket holds. A full history has forgotten its oldest samples.
+  -- Starts that are older than a span still count in a bucket, but never more than the bucket holds. A full history has forgotten its oldest samples,
+  -- so count a whole bucket.
   if h.size > PARTS then
     sum = u.n
   end
@@ -334,7 +336,7 @@ local function repair(r, u, now, seed)
   -- fresh is whether no program has told the row of earlier generations.
   local fresh = generation == 0 or g1 == 0 and not knows(h, generation)
   local missing, doubtful = learn(r, h, seed, fresh, back and count_before(r, h, now))
-  local before = r.total
+  local total_before = r.total
   if fresh then
     -- Book all samples: they also have costs that are no starts of the fleet, such as costs that others spent.
     missing = MAX_COUNT
@@ -354,8 +356,8 @@ local function repair(r, u, now, seed)
   end
 
   -- Count doubtful starts as starts of the present generation, so that programs learn of them and report them later.
-  r.count = r.count + min(doubtful, r.total - before)
-  if r.total > before then
+  r.count = r.count + min(doubtful, r.total - total_before)
+  if r.total > total_before then
     -- A start that is given back could take out a start that was booked again for a different caller.
     pin_until(r)
     if fresh or r.generation ~= generation then

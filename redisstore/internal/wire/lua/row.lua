@@ -68,6 +68,7 @@ end
 --   history            what the calling program knows of the row, false if nothing: see repair.lua
 --   names              the names of the generations before the last two as they are stored, nil before names_of has read them
 --   queue              the line, false if there is none, nil before queue.of has read it
+--   called             whether this call has had the line offer its room: see held_by in line.lua
 --   pushed             text of entries that were pushed behind the stored ones
 --   kept, raw          open: how many entries are as they are stored, and their text
 --   low, grown         open, since the last caller was served: the first entry that has changed, and how many starts were added to the last entry
@@ -103,7 +104,7 @@ local function load(key, head)
   return read(key, head or stored(key))
 end
 
--- entries returns all entries of a closed row except the last, and their text. Text that is no entries is an error.
+-- entries returns all entries of a closed row except the last, as the columns F, L and N, and their text. Text that is no entries is an error.
 local function entries(r)
   local F, L, N = {}, {}, {}
   local k, raw = 0, ''
@@ -176,7 +177,8 @@ local function close(r)
   local F, L, N = r.F, r.L, r.N
   local size, v = r.size, {}
 
-  -- The first entries are as they are stored. Each of the others is packed as its distance from the entry before.
+  -- The first entries are as they are stored. Each further entry is packed as its distance from the entry before. The first of all entries has the
+  -- distance 0, because r.old says where it ends.
   local before, k = L[r.kept] or F[1] or 0, 0
   for i = r.kept + 1, size - 1 do
     v[k + 1], v[k + 2], v[k + 3] = F[i] - before, L[i] - F[i], N[i]

@@ -5,7 +5,9 @@
 --   rule, row, n, cap, span, pace  of the rule, most: how much of the limit the charge may use
 --   cost, reserve, spread, shadow  of the charge
 --   each, index   the cost of a single caller; the index of the charge among the caller's charges
---   share, weight, more  of the charge: see book.lua, where more is whether the charge is a shadow or, for SETTLE, the new cost
+--   more          of the charge: 1 for a shadow or, for SETTLE, the new cost
+--   share, weight of the caller's tenant, share 0 if it has none
+--   alone         the first start that the row alone has room for, if a line was looked at, or false
 --   from, tail    no start earlier than from was asked for; tail is a start of others behind which the caller keeps
 --   late          whether the caller replaces a start that is past
 --   follows       whether the next of equal callers keeps behind this caller's start, too
@@ -14,7 +16,8 @@
 --   horizon       of the caller, 0 if it has none
 --   single        whether the caller needs no start in a second row
 --   room, length  how much may be used besides the cost; how long beyond its start the booking lasts
---   i, j, sum     the run of entries i … j-1, and its costs: in a sliding window the run that touches an interval
+--   i, j, sum     the run of entries i … j-1, and its costs: in a sliding window the run that touches an interval. In a fixed window and in a leaky
+--                 bucket i is the first entry that may still be in the way.
 --   k             the entry at which the pace stands, false before it has begun
 --   wait          the earliest start by the limit alone, false before it was asked
 --   gap           how many microseconds a unit of cost keeps clear of other starts
@@ -28,18 +31,18 @@
 
 local ramp_end, is_slow, ramped
 do
--- ramp_end returns when the slow start of a row is over. Without a slow start that is the end of the penalty. The steps of a slow start are as long
--- as the window, if the penalty was at least twice as long, and the window is not very long: see docs/internals/bans.md.
+-- ramp_end returns when the slow start of a row is over. Without a slow start that is the end of the penalty. A step is as long as the window, but not
+-- longer than penalty.step: see docs/internals/bans.md.
 function ramp_end(u, r)
-  local begin, length, width = r.paused, penalty.step(r), u.width
+  local begin, step, width = r.paused, penalty.step(r), u.width
   if u.tokens > 0 then
-    return begin + u.span
-  elseif width == 0 or length == 0 then
+    return begin + u.span -- a bucket fills up within a span
+  elseif width == 0 or step == 0 then
     return begin
-  elseif u.boundaries and length >= width then
-    return begin - begin % width + SLOW_STEPS * width
+  elseif u.boundaries and step >= width then
+    return begin - begin % width + SLOW_STEPS * width -- the first step is the fixed window in which the penalty ends
   end
-  return begin + SLOW_STEPS * min(length, width)
+  return begin + SLOW_STEPS * min(step, width)
 end
 
 -- is_slow reports whether a penalty of row r, its probe or the slow start after it lasts under rule u.
@@ -47,20 +50,23 @@ function is_slow(u, r)
   return max(ramp_end(u, r), r.paused + r.probe) > now
 end
 
--- copied_from returns an open row with the entries of r from index i on.
+-- copied_from returns an open row with the entries of r from index i on. Its total is not their sum: it is so large that each search looks at the
+-- entries.
 local function copied_from(r, i)
   open(r)
   return {F = {unpack(r.F, i, r.size)}, L = {unpack(r.L, i, r.size)}, N = {unpack(r.N, i, r.size)},
-    size = r.size - i + 1, total = MAX_COUNT, lost = 0, level = 0, low = 1, kept = 0} -- a total for which there is never room
+    size = r.size - i + 1, total = MAX_COUNT, lost = 0, level = 0, low = 1, kept = 0}
 end
 
--- window_ramp returns a row with the entries of the search's row and, for each of the first steps, an entry of its own that takes all but the step's
--- share of the limit of rule u. The entry of a step is never joined with starts around it: joined, it would reach as far as they do, and close the
--- room up to the next step. But behind an entry that reaches over the begin of the last step, the step's entry reaches to the end of that entry: a
--- search needs entries in order. At the begin of the first step the order makes no difference, because no start is before that.
+-- window_ramp returns a row with the entries of the search's row and, for each step of the slow start, an entry of its own that takes all but the step's
+-- share of the limit of rule u. The entry lies at the begin of its step, and is never joined with starts around it: joined, it would reach as far as
+-- they do, and close the room up to the next step.
+--
+-- A search needs entries in order. So where an entry of the row lies over the begin of the last step, the step's entry follows it and reaches to its
+-- end. At the begin of the first step the order makes no difference, because no start comes before that.
 local function window_ramp(s, u)
   local ramp, begin = copied_from(s.row, 1), s.row.paused
-  for k, part in ipairs(STEP_PARTS) do
+  for k, divisor in ipairs(STEP_PARTS) do
     -- Find the place of the step's entry.
     local i, last = after(ramp, begin), begin
     while k > 1 and i <= ramp.size and ramp.F[i] <= begin do
@@ -68,14 +74,15 @@ local function window_ramp(s, u)
     end
 
     -- All but the share of this step, rounded up, so that each step has room for one start at least.
-    insert(ramp, i, begin, last, u.cap - ceil(u.cap / part))
+    insert(ramp, i, begin, last, u.cap - ceil(u.cap / divisor))
     local _, stop = window(u, begin)
     begin = stop
   end
   return ramp
 end
 
--- bucket_ramp returns a row with entries that take all but one token of a bucket, whatever was spent of it before.
+-- bucket_ramp returns a row whose first entry takes all but one token of a bucket at the end of the penalty, whatever was spent of it before. The
+-- entries of the search's row that end later follow, without the part before the end of the penalty.
 local function bucket_ramp(s)
   local begin = s.row.paused
   open(s.row)
@@ -88,18 +95,20 @@ local function bucket_ramp(s)
 end
 
 -- ramped returns the arguments of search_for for a search like s in a second row, which holds, besides all that is booked, the part of the limit that
--- the slow start of row r keeps from being booked. The rule of the search is that of s or, if steps are shorter than the window, a sliding window of
--- one step with the step's part of the limit.
+-- the slow start of row r keeps from being booked. The rule of the search is the rule of s or, if steps are shorter than the window, a sliding window
+-- of one step with the step's part of the limit.
 function ramped(s, r)
-  local length, width, reserve = penalty.step(r), s.rule.width, s.reserve
-  local u = setmetatable({}, {__index = s.rule})
+  local step, width, reserve = penalty.step(r), s.rule.width, s.reserve
+  local u = setmetatable({}, {__index = s.rule}) -- a copy, which may be changed
 
-  -- Steps that are shorter than the window have their part of everything.
-  if length > 0 and length < width then
-    local parts = floor(width / length)
-    u.kind, u.span, u.boundaries, u.cap = SLIDING_WINDOW, length, false, ceil(s.cap / parts)
+  -- The window holds this many steps. Each has its part of the limit and of the reserve, but a start costs as much as without a slow start.
+  if step > 0 and step < width then
+    local parts = floor(width / step)
+    u.kind, u.span, u.boundaries, u.cap = SLIDING_WINDOW, step, false, ceil(s.cap / parts)
     u.row = window_ramp(s, u)
-    u.n = ceil((s.room + s.cost + reserve) / parts) -- as much as a ceiling leaves
+
+    -- The limit of a step is a part of the limit that a ceiling leaves, so the search itself has no ceiling: its cap is its n.
+    u.n = ceil((s.room + s.cost + reserve) / parts)
     u.cap, reserve = u.n, ceil(reserve / parts)
   else
     u.row = u.tokens > 0 and bucket_ramp(s) or window_ramp(s, u)
@@ -215,11 +224,11 @@ local function aligned(s, t)
 
       -- If the first of these entries ends in a later window, all of them also count in each window up to that window: skip these windows.
       if r.L[s.i] >= stop then
-        local _, last = window(s.rule, r.L[s.i])
-        if not last then
+        local _, later_stop = window(s.rule, r.L[s.i])
+        if not later_stop then
           return nil, r.L[s.i]
         end
-        stop = last
+        stop = later_stop
       end
     end
     t = stop
@@ -230,11 +239,14 @@ end
 function paced(s, t)
   local r, unit, pad = s.row, s.rule.unit, s.rule.pad
   open(r)
+
+  -- A ceiling pads each unit. Each entry is a block, and the start goes into the first gap between two blocks that is long enough.
+  local needed = s.length + unit + s.cost * pad -- the start's own block: s.length ends where its last unit begins
   while s.i <= r.size do
     local stop = block_end(r, s.i, unit + pad, s.n)
     if stop > t then
       -- The gap before this entry is long enough.
-      if t + s.length + s.cost * pad + unit <= r.F[s.i] then
+      if t + needed <= r.F[s.i] then
         break
       end
       t = stop
@@ -285,12 +297,13 @@ end
 
 local sliding_paced
 do
--- even returns the pace of a start that must wait until t, in microseconds for each unit of cost, and sets the part at whose begin it starts.
+-- even returns the pace of a start that must wait until t, in microseconds for each unit of cost. It sets s.part if the start has to be at the begin of
+-- a part of the window, and otherwise to 0.
 --
--- Without a horizon, or if the charge's own pace takes less than half of the window for the whole limit, the own pace is the pace. Otherwise the
--- pace depends on how full the window behind the last booked start is. In a full window, starts are as even as the limit lets them be. The emptier
--- the window, the closer are the starts, down to the charge's own pace, so that room that was left is used up. The spread of a start is part of its
--- distance.
+-- Without a horizon, or if the charge's own pace takes less than half of the window for the whole limit, the own pace is the pace. Otherwise the pace
+-- depends on how full the span is that ends at the last booked start, or at t if t is later. In a full span, starts are as even as the limit lets them
+-- be. The emptier the span, the closer are the starts, down to the charge's own pace: so room that was left is used up, in a short window within a
+-- second; in a long window, callers that wait for at most a third of it leave at once. The spread of a start is part of its distance.
 --
 -- In a short window with a large limit, unless a penalty or its slow start lasts, the starts of callers of a single budget, without a spread, are at
 -- the begin of the window's parts. Starts that share an entry then give it no width, and the whole window is used.
@@ -303,22 +316,24 @@ local function even(s, t)
 
   open(r)
 
-  -- The next start will be behind the last booked one, so the use of the window is measured there.
+  -- The next start comes after the last booked start, so measure the span that ends there.
   local used = min(later(r, max(t, latest(r)) - span), n)
   local long = span - s.rule.jitter > MAX_EVEN_WINDOW
   local has_parts = s.single and s.n > WINDOW_PARTS and not long and s.spread == 0 and not is_slow(s.rule, r)
   local part = has_parts and ceil(span / WINDOW_PARTS) or 0
 
-  -- The pace grows in proportion to the use of the window, from 0 at (fall-2)/fall of the limit to full, the pace at which a whole window takes
-  -- 24/25 of its span. A steep pace fills a window soon after room was left in it. In a long window a steep pace would let callers whose costs
-  -- were estimated too low start in bunches. Starts in parts take the whole span.
-  local full, fall = floor(floor(span * 24 / 25) / n), 5
+  -- The pace is 0 up to (slope-2)/slope of the limit: three fifths with a slope of 5, a third with 3. From there it grows with the use of the span to
+  -- full, the pace at which the whole limit takes 24/25 of the span. A steep pace fills a window soon after room was left in it. In a long window a
+  -- steep pace would let callers whose costs were estimated too low start in bunches. Starts in parts take the whole span, from an empty window on.
+  local full, slope = floor(floor(span * 24 / 25) / n), 5
   if part > 0 then
-    full, fall = floor(span / n), 2
+    full, slope = floor(span / n), 2
   elseif long then
-    fall = 3
+    slope = 3
   end
-  local gap = max(s.pace, floor(full * (fall * used - (fall - 2) * n) / (2 * n)) - s.spread)
+  local gap = max(s.pace, floor(full * (slope * used - (slope - 2) * n) / (2 * n)) - s.spread)
+
+  -- Starts can share an entry only if the distance of a start is no longer than a part.
   s.part = gap * s.cost <= part and part or 0
   return gap
 end
@@ -338,7 +353,7 @@ local function clear(s, t)
   open(r)
   local F, L, N = r.F, r.L, r.N
   local length = max(s.spread + s.gap, apart) -- the distance before the next entry
-  local behind = part > 0 and 1 or apart -- the distance behind an entry
+  local behind = part > 0 and 1 or apart -- the distance behind an entry; with parts, align then goes on to the next part
 
   -- Starts that have come need no distance any more.
   local k = s.k or after(r, r.seen + 1)
@@ -348,10 +363,10 @@ local function clear(s, t)
 
   while k <= r.size do
     -- An entry at the begin of a part ends with the part, and may be shared while it has fewer starts than fit.
-    local alone = part > 0 and F[k] == L[k] and F[k] % part == 0
-    local stop = alone and F[k] + part or L[k] + behind
-    local shared = alone and F[k] == t and N[k] + s.cost <= s.fits * s.cost
-    if stop > t and not shared then
+    local at_begin = part > 0 and F[k] == L[k] and F[k] % part == 0
+    local stop = at_begin and F[k] + part or L[k] + behind
+    local may_share = at_begin and F[k] == t and N[k] + s.cost <= s.fits * s.cost
+    if stop > t and not may_share then
       -- The gap before this entry is long enough.
       if t + length <= F[k] then
         break
@@ -370,8 +385,8 @@ local function clear(s, t)
   return t
 end
 
--- sliding_paced returns the first start not before t for which the limit has room, and which keeps the charge's pace, if it has one. The pace
--- counts if the limit, a penalty or the starts for which others waited make the request wait longer than it asked to.
+-- sliding_paced returns the first start not before t for which the limit has room, and which keeps the charge's pace, if it has one. The pace counts if
+-- the limit, a penalty or the starts for which others waited make the request wait longer than it asked to.
 function sliding_paced(s, t)
   if not s.wait then
     -- Only a start that has to wait keeps a pace, so ask first what the limit alone allows.
@@ -429,7 +444,7 @@ local function resume(s)
     return weigh(s, s.each)
   end
 
-  -- The start that was booked is in the last entry that the search has counted.
+  -- The booked start was added to the last entry, which the search has counted: count the start, too.
   if r.grown > 0 and min(r.low, r.size + 1) <= s.j then
     s.sum = s.sum + r.grown
   end
@@ -470,49 +485,51 @@ local function spent(r)
   return r.total + (r.unit ~= 0 and ceil(r.level / math.abs(r.unit)) or 0)
 end
 
--- recount converts the row's level to the units of the rule. A level of other units, or a level to which other limits added, is at most a
--- full bucket.
+-- recount converts the row's level to the units of the rule. It cuts a level of other units, or a level to which other limits added, down to a full
+-- bucket of this limit: no bucket is more than empty. A level in the rule's own units stays as it is.
 local function recount(r, u)
   if r.unit == u.micros then
     return
   end
 
   if r.unit ~= 0 then
-    local old = math.abs(r.unit)
-    local whole = floor(r.level / old) -- tokens
-    r.level = whole >= u.n and u.n * u.micros
-      or whole * u.micros + ceil((r.level - whole * old) * u.micros / old)
+    local old_unit = math.abs(r.unit) -- units of a token
+    local tokens = floor(r.level / old_unit)
+    r.level = tokens >= u.n and u.n * u.micros
+      or tokens * u.micros + ceil((r.level - tokens * old_unit) * u.micros / old_unit)
   end
   r.unit = u.micros
 end
 
--- forget notes that an entry is about to leave the row. A bucket keeps the entry's cost in its level: a bucket that never has the time to fill up owes
--- these tokens forever.
+-- forget notes in r.lost that an entry of n starts, which ends at last, is about to leave the row. A bucket keeps the entry's cost in its level: a bucket
+-- that never has the time to fill up owes these tokens forever.
 local function forget(r, last, n, u)
   if u.tokens > 0 then
     local _
     _, r.level = add_up(r.lost, r.level, last, n, u)
   elseif r.unit ~= 0 then
-    -- The limit may be a bucket again: until then nothing flows in.
+    -- The limit was a bucket and may be one again: until then nothing flows in. A unit below 0 says that other limits added to the level.
     local unit = math.abs(r.unit)
     r.unit, r.level = -unit, min(MAX_LEVEL, r.level + min(n, floor(MAX_LEVEL / unit)) * unit)
   end
   r.lost = max(r.lost, last)
 end
 
--- filled returns the first moment not before t at which the bucket has room for search s, for all starts until then. Of the entries before
--- that moment, i … j-1 are counted in sum, and all before i in the level.
+-- filled returns the first moment not before t at which the bucket has room for the start of search s and for all entries that begin by then. Of
+-- these entries, i … j-1 are counted in sum, as if no token flowed in while they lasted; all before i are counted in the level, which knows how
+-- much has flowed in since.
 local function filled(s, t)
   local r, u = s.row, s.rule
   local F, L, N, size = r.F, r.L, r.N, r.size
   while true do
-    -- Count the entries up to t.
+    -- Entries that begin by t take their tokens before the start does.
     while s.j <= size and F[s.j] <= t do
       s.sum = s.sum + filling(u, N[s.j])
       s.j = s.j + 1
     end
 
-    -- Take the first of these into the level until the rest leaves room.
+    -- The bucket has room for the start and sum only after tokens have flowed in. Tokens that flowed in before the end of the earliest entry count in
+    -- the level, so move this entry from sum to the level.
     while s.sum > s.room and s.i < s.j do
       s.at, s.spent = add_up(s.at, s.spent, L[s.i], N[s.i], u)
       s.sum = s.sum - filling(u, N[s.i])
@@ -523,7 +540,7 @@ local function filled(s, t)
     if start <= t then
       return t
     end
-    t = start
+    t = start -- by then, further entries may have begun
   end
 end
 
@@ -536,20 +553,21 @@ local function overdrawn(s, t)
   local F, L, N = r.F, r.L, r.N
   local i, sum = s.i, s.sum
   local at, spent = s.at, s.spent
-  local own = 0 -- the cost of the entries behind t
+  local sum_behind = 0 -- the cost of the entries behind t
   for k = s.j, r.size do
     local n = filling(u, N[k])
-    sum, own = sum + n, own + n
+    sum, sum_behind = sum + n, sum_behind + n
 
-    -- Take the first entries into the level until the rest leaves room.
+    -- As in filled: tokens flow in behind the earliest entries of a sum that is more than the room.
     while sum > s.room and i < s.j do
       at, spent = add_up(at, spent, L[i], N[i], u)
       sum = sum - filling(u, N[i])
       i = i + 1
     end
 
-    -- Neither a run from the level on, nor a run that begins with the start, may need more tokens at the entry than have flowed in.
-    if due(at, spent, sum - s.room, u) > F[k] or due(t + s.spread, 0, own - s.room, u) > F[k] then
+    -- Neither a run from the level on, nor a run that begins with the start, may need more tokens at the entry than have flowed in. In the second run
+    -- the bucket is full until the start takes its tokens, as late as the spread allows.
+    if due(at, spent, sum - s.room, u) > F[k] or due(t + s.spread, 0, sum_behind - s.room, u) > F[k] then
       return F[k]
     end
   end
@@ -561,14 +579,19 @@ end
 -- level counts.
 function bucket(s, t)
   local r = s.row
+
+  -- All entries together leave room, and no forgotten start owes a token.
   if r.level == 0 and r.total <= s.room then
     return t
   end
+
+  -- The level begins with the starts that the row has forgotten.
   open(r)
   if not s.at then
     s.at, s.spent = r.lost, r.level
   end
 
+  -- A moment with enough tokens for the start may leave too few for an entry behind it: then look from that entry on.
   while true do
     t = filled(s, t)
     local stop = overdrawn(s, t)
@@ -597,7 +620,7 @@ local function sliding_turn(u, most, from, rank)
   local N, cycles = r.N, floor((rank - 1) / most) -- cycles is how many whole windows go before
   local used, i = later(r, from - span)
 
-  -- Entries leave the window one by one, until the rest of the rank has room.
+  -- Starts that cost missing must leave the window of the turn first. Entries leave it one by one.
   local missing = used + rank - cycles * most - most
   local first = i
   while missing > 0 and i <= r.size do
@@ -658,7 +681,7 @@ function turn.at(u, reserve, from, cost, rank)
     if r.size > 0 then
       from = max(from, block_end(r, r.size, u.unit + u.pad, u.n))
     end
-    return from + (rank - cost) * (u.unit + u.pad)
+    return from + (rank - cost) * (u.unit + u.pad) -- each unit of the costs before the waiter takes its distance
   elseif u.tokens > 0 then
     return bucket_turn(u, most, from, rank)
   elseif u.boundaries then
@@ -709,7 +732,8 @@ local function aligned_units(u, most, from, t)
   return sum
 end
 
--- units returns the cost that can start from now up to the time t, which is near, if a reserve of the limit of rule u is left.
+-- units returns the cost that can start from now up to the time t, which is near, if a reserve of the limit of rule u is left. It knows of no slow
+-- start, and so counts room that nobody may take yet.
 function turn.units(u, reserve, t)
   local r, most = u.row, usable(u, reserve)
   open(r)
@@ -727,7 +751,8 @@ function turn.units(u, reserve, t)
     return aligned_units(u, most, from, t)
   end
 
-  -- Each further window until t has room for the whole limit once more, less all starts to come. Starts also keep their pace.
+  -- Each further window until t has room for the whole limit once more, less all starts to come: then count from now at the latest. Starts also keep
+  -- their pace.
   local cycles = floor((t - from) / u.span)
   local since = t - u.span
   if cycles > 0 then

@@ -28,7 +28,8 @@ local function has_unreported(slots, w)
   return w.behind > 0 and slots.taken + 1 + w.reserve <= slots.n
 end
 
--- set_aside gives the waiters of all nodes the room that there is: their costs count as taken from then on, and they are called.
+-- set_aside gives the waiters of all nodes the room that there is: their costs count as taken from then on, and they are called. While not all nodes
+-- have reported, it does nothing.
 function set_aside(slots)
   if slots.taken >= slots.n or awaits_reports(slots) then
     return
@@ -48,7 +49,7 @@ function set_aside(slots)
       return
     end
     if not w.called and slots.taken + w.cost <= slots.n - w.reserve then
-      w.called, w.fresh = true, true
+      w.called, w.fresh = true, true -- fresh: tell_called has to tell the waiter's node
       slots.taken = slots.taken + w.cost
     end
 
@@ -59,8 +60,8 @@ function set_aside(slots)
   end
 end
 
--- blocked_behind reports whether a waiter that arrived before has no room, or was left out
--- of a report and could go; arrival is 0 for a caller that does not wait yet.
+-- blocked_behind reports whether a waiter that arrived before a caller keeps the caller from being served: the waiter has no room, or a waiter behind it
+-- that was left out of a report could go. arrival is 0 for a caller that does not wait yet.
 local function blocked_behind(slots, arrival)
   for _, m in ipairs(slots.nodes) do
     for _, w in ipairs(m.line) do
@@ -82,12 +83,13 @@ local function find(slots, arrival)
 end
 
 -- admits reports whether a waiter of that arrival can have claim s now. Arrival 0 is a caller
--- that does not wait yet.
+-- that does not wait yet. A waiter in line has to be called first. A shadow admits all.
 local function admits(s, arrival)
   local slots = s.slots
   if s.shadow then
     return true
   end
+
   -- The cost of a waiter that was called is set aside, and so is in taken already. The limit may have become smaller since.
   local i = arrival ~= 0 and find(slots, arrival)
   if i then
@@ -191,8 +193,16 @@ end
 
 -- next_change returns in how long there may be room though no node does anything: when a
 -- budget that was lost is known again, or a lease or the places of a silent node end. It returns 0 if no
--- waiter in the own line waits for that.
+-- waiter in the own line waits for room, or no such change will come.
 function next_change(slots)
+  local waits = false -- whether a waiter in the own line was not called
+  for _, w in ipairs(slots.own.line) do
+    waits = waits or not w.called
+  end
+  if not waits then
+    return 0
+  end
+
   local soonest
 
   -- at notes a change in that many microseconds.
@@ -200,22 +210,16 @@ function next_change(slots)
     soonest = min(soonest or left, left)
   end
 
-  for _, w in ipairs(slots.own.line) do
-    if not w.called then
-      if awaits_reports(slots) then
-        at(SUSPECTED_AFTER - slots.age)
-      end
-      for _, m in ipairs(slots.nodes) do
-        -- The places of a silent node end before its lease does.
-        if m ~= slots.own then
-          at(#m.line > 0 and m.left - LEASE + LINE_LEASE or m.left)
-        end
-      end
-      return soonest or 0
+  if awaits_reports(slots) then
+    at(SUSPECTED_AFTER - slots.age)
+  end
+  for _, m in ipairs(slots.nodes) do
+    -- The places of a silent node end before its lease does.
+    if m ~= slots.own then
+      at(#m.line > 0 and m.left - LEASE + LINE_LEASE or m.left)
     end
   end
-
-  return 0
+  return soonest or 0
 end
 
 -- ready returns the arrivals of the waiters of the calling node that were called.
@@ -232,7 +236,7 @@ end
 -- tell_called publishes to each other node which of its waiters were called. Where publishing is forbidden, each node learns with its next call which of
 -- its waiters were called.
 function tell_called(slots, channel)
-  local arrivals_of = {} -- by the id of a node: the arrivals of its called waiters, with commas between
+  local arrivals_of = {} -- by the id of a node: the arrivals of its waiters that this call of the script has called, with commas between
   for _, m in ipairs(slots.nodes) do
     for _, w in ipairs(m.line) do
       if w.fresh and m ~= slots.own then
@@ -276,9 +280,9 @@ local function count(m)
   return sum
 end
 
--- elapse brings a budget to the time that is passed after its last write. If no node wrote for
+-- elapse brings a budget, as it was stored, forward by passed, the microseconds since its last write. If no node wrote for
 -- longer than living nodes are silent, all nodes are gone, or the clock was set forward:
--- then each lease has a grace, once, in which living nodes will report again. The waiters of a node
+-- then each lease that would soon end has a grace, once, in which living nodes will report again. The waiters of a node
 -- that is silent lose their places until it reports again: nothing is set aside for them, and they block nobody.
 local function elapse(slots, passed)
   slots.passed, slots.nodes, slots.taken = passed, {}, 0
@@ -316,7 +320,7 @@ local function read_slots(key, raw)
   while v[i] do
     local m, size = {id = v[i], number = v[i + 1], held = v[i + 2], lease = v[i + 3], waiters = {}}, v[i + 4]
     assert(m.number + m.held + m.lease and size >= 0 and size == floor(size))
-    local stop = i + 5 + 4 * size
+    local stop = i + 5 + 4 * size -- a node has five values, and each of its waiters four
     for k = i + 5, stop - 4, 4 do
       m.waiters[#m.waiters + 1] = {arrival = slots.last + v[k], cost = math.abs(v[k + 1]), called = v[k + 1] < 0,
         reserve = v[k + 2] + 0, behind = v[k + 3] + 0}
@@ -340,6 +344,7 @@ end
 --   age      how long ago the generation began, at most SUSPECTED_AFTER
 --   lost     whether some node knew a later state of the budget than the server had
 --   nodes    the nodes that hold slots or wait
+--   own      the node that calls, after report; without a report there is none
 --   taken    the costs that are held, or set aside for waiters that were called
 --   stored   ends, age and nodes as they were written
 --   passed   how long ago that was
@@ -386,7 +391,8 @@ local function report(slots, id, seed)
   slots.n, m.number, m.held, generation, writes, ago, clock, last, m.max_kept, size, cursor =
     struct.unpack('<dddddddddd', frame, cursor)
 
-  -- The budget was written when the node heard of it or later, but seems to be older: the clock was set forward.
+  -- The budget was written when the node heard of it or later, but seems to be older: the clock was set forward. Only the time that the node knows of
+  -- has passed.
   if clock ~= ELAPSED_UNKNOWN and generation == slots.generation and writes <= slots.count and slots.passed > ago + STALL then
     elapse(slots, ago)
   end
@@ -441,7 +447,7 @@ local function shorten(m)
 end
 
 -- save_slots writes the budget, and has its key expire when nothing in it can matter any more. Until then
--- even an empty budget is kept: nodes that heard of it would take it for lost.
+-- even an empty budget is kept: nodes that heard of it would take it for lost. It shortens the calling node's line.
 local function save_slots(slots)
   slots.count = slots.count + 1
   if slots.ends + penalty.remembered(slots) <= 0 then
@@ -449,12 +455,13 @@ local function save_slots(slots)
     penalty.forgive(slots)
   end
 
-  local v = {slots.generation, slots.count, slots.seen, slots.last - slots.seen, slots.ends, slots.age,
-    slots.lost and 1 or 0, slots.ban, slots.probe, slots.times}
+  -- Only the calling node's line can have grown: the lines of other nodes were shortened when they were saved.
   if slots.own then
     shorten(slots.own)
   end
 
+  local v = {slots.generation, slots.count, slots.seen, slots.last - slots.seen, slots.ends, slots.age,
+    slots.lost and 1 or 0, slots.ban, slots.probe, slots.times}
   for _, m in ipairs(slots.nodes) do
     -- A node that neither holds slots nor waits needs no part of the record.
     if m.held > 0 or #m.line > 0 then
