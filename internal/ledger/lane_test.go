@@ -229,3 +229,46 @@ func TestP5_StartTimeFairQueueing(t *testing.T) {
 		}
 	}
 }
+
+// TestP5_BeforeOfEqualCosts: if all callers cost the same, what is told to go before a newcomer is what is served before it.
+func TestP5_BeforeOfEqualCosts(t *testing.T) {
+	dice := rand.New(rand.NewPCG(1, 8))
+	for range 2000 {
+		l, cost := new(Row), 1+dice.Int64N(5)
+		comes := func(arrival int64) (share uint64, before int64) {
+			tenant := dice.IntN(4)
+			share = 7 + uint64(tenant)
+			if l.queue != nil {
+				before = l.queue.before(1, share, newcomer, false)
+			}
+
+			// Weights that are powers of two have tags without a rest.
+			l.lineUp(1, store.Share{ID: share, Weight: 1 << tenant}, place{arrival: arrival, cost: cost}, false)
+			return share, before
+		}
+		serve := func() (arrival int64) {
+			c := &l.queue.lanes[1]
+			next := c.next()
+			arrival = next.places[0].arrival
+			next.remove(next.places[0])
+			c.serve(next, cost)
+			*c = c.tidy()
+			return arrival
+		}
+
+		n := int64(2 + dice.IntN(30))
+		for i := range n {
+			comes(10 + i)
+		}
+		for range dice.Int64N(n) {
+			serve()
+		}
+
+		share, told := comes(1000)
+		served := int64(0)
+		for serve() != 1000 {
+			served += cost
+		}
+		require.Equal(t, served, told, "share %d, %d callers", share, n)
+	}
+}

@@ -369,22 +369,29 @@ func headTexts() map[string]string {
 	}
 }
 
-// constants returns the values of shared, of head and of the ledger, as scripts write them.
+// constants returns the values of shared, of head and of the ledger, as scripts write them. No name stands for two values.
 var constants = sync.OnceValue(func() map[string]string {
 	all := make(map[string]string)
+	add := func(name, value string) {
+		if _, twice := all[name]; twice {
+			panic("two constants of scripts have the name " + name)
+		}
+		all[name] = value
+	}
+
 	maps.Copy(all, headTexts())
 	for i, h := range head {
-		all["ROW_"+strings.ToUpper(h.name)] = strconv.Itoa(i + 1)
+		add("ROW_"+strings.ToUpper(h.name), strconv.Itoa(i+1))
 	}
 	for _, c := range ledger.Constants() {
-		all[c.Name] = fmt.Sprint(c.Value)
+		add(c.Name, fmt.Sprint(c.Value))
 	}
 	for _, c := range shared {
 		value := c.value
 		if d, ok := value.(time.Duration); ok {
 			value = d.Microseconds()
 		}
-		all[c.name] = fmt.Sprint(value)
+		add(c.name, fmt.Sprint(value))
 	}
 	return all
 })
