@@ -439,6 +439,13 @@ func TestP11_Messages(t *testing.T) {
 		r.cut()
 		require.Eventually(t, func() bool { return !pgstore.Hears(hears) }, time.Minute, time.Millisecond)
 	}
-	await() // it looks itself now
-	await()
+
+	// While no connection can be made, the node looks itself, again and again.
+	server.Kill()
+	for len(woken) > 0 {
+		<-woken
+	}
+	for range 4 {
+		await()
+	}
 }
