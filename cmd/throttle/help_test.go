@@ -472,6 +472,7 @@ func TestLabelsStayHere(t *testing.T) {
 // TestEnvironment: base URLs of APIs that limits name lead through the proxy, and all further variables stay.
 func TestEnvironment(t *testing.T) {
 	const url = "http://127.0.0.1:7"
+	const strange = "OPENAI_BASE_URL has a URL that throttle run leaves as it is, because it has a user or a mistake: its calls are not held"
 	defaults := []string{
 		"ANTHROPIC_BASE_URL=" + url + "/api.anthropic.com", "DASHSCOPE_HTTP_BASE_URL=" + url + "/dashscope.aliyuncs.com/api/v1",
 		"GOOGLE_GEMINI_BASE_URL=" + url + "/generativelanguage.googleapis.com",
@@ -493,8 +494,11 @@ func TestEnvironment(t *testing.T) {
 		{[]string{"X_URL=https://api.deepseek.com/x"}, []string{"X_URL=https://api.deepseek.com/x"}, ""},
 		{[]string{"OPENAI_BASE_URL=https://gate.example/v1"}, []string{"OPENAI_BASE_URL=https://gate.example/v1"}, "OPENAI_BASE_URL leads to gate.example, which no limit names: its calls are not held. --limit gate.example/=20/s would hold them"},
 		{[]string{"OPENAI_BASE_URL=http://localhost:1234/v1"}, []string{"OPENAI_BASE_URL=http://localhost:1234/v1"}, ""},
-		{[]string{"OPENAI_BASE_URL=https://a:b@api.deepseek.com"}, []string{"OPENAI_BASE_URL=https://a:b@api.deepseek.com"}, ""},
-		{[]string{"OPENAI_BASE_URL=https://[::1"}, []string{"OPENAI_BASE_URL=https://[::1"}, ""},
+		{[]string{"OPENAI_BASE_URL=https://a:b@api.deepseek.com"}, []string{"OPENAI_BASE_URL=https://a:b@api.deepseek.com"}, strange},
+		{[]string{"OPENAI_BASE_URL=https://[::1"}, []string{"OPENAI_BASE_URL=https://[::1"}, strange},
+		{[]string{"OPENAI_BASE_URL= https://api.deepseek.com"}, []string{"OPENAI_BASE_URL= https://api.deepseek.com"}, strange},
+		{[]string{"OPENAI_BASE_URL=HTTPS://api.deepseek.com/v1"}, []string{"OPENAI_BASE_URL=" + url + "/api.deepseek.com/v1"}, ""},
+		{[]string{"OPENAI_BASE_URL=https://api.deepseek.com?a=b"}, []string{"OPENAI_BASE_URL=" + url + "/api.deepseek.com?a=b"}, ""},
 		// In another throttle run.
 		{[]string{"THROTTLE_URL=http://127.0.0.1:9", "OPENAI_BASE_URL=http://127.0.0.1:9/api.deepseek.com/v1"}, []string{"OPENAI_BASE_URL=" + url + "/api.deepseek.com/v1"}, ""},
 		// In a network with a proxy.

@@ -362,9 +362,10 @@ func placed(v string) string {
 		paths = filepath.SplitList(value)
 	}
 
-	// Abs fails without a working directory. Then the path stays as it is, and opening the file tells.
+	// Abs fails without a working directory. Then the path stays as it is, and opening the file tells. An empty path of a list
+	// is no directory, and must not become the working directory.
 	for i, path := range paths {
-		if absolute, err := filepath.Abs(path); err == nil {
+		if absolute, err := filepath.Abs(path); path != "" && err == nil {
 			paths[i] = absolute
 		}
 	}

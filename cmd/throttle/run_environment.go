@@ -103,8 +103,14 @@ func (e *environment) through(name, value, outer string) (led string, ok bool) {
 		value = "https://" + rest
 	}
 
+	// Only an https URL leads to an API that the proxy reaches.
+	if scheme, _, _ := strings.Cut(strings.TrimSpace(value), "://"); !strings.EqualFold(scheme, "https") {
+		return "", false
+	}
+
 	u, err := url.Parse(value)
-	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil {
+	if err != nil || u.Host == "" || u.User != nil {
+		e.tell(name + " has a URL that throttle run leaves as it is, because it has a user or a mistake: its calls are not held")
 		return "", false
 	}
 
@@ -113,7 +119,12 @@ func (e *environment) through(name, value, outer string) (led string, ok bool) {
 		return "", false
 	}
 
-	return e.url + "/" + u.Host + strings.TrimPrefix(value, "https://"+u.Host), true
+	// What follows the host stays as it is written.
+	rest := value[len("https://"):]
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+		return e.url + "/" + u.Host + rest[end:], true
+	}
+	return e.url + "/" + u.Host, true
 }
 
 // sortedNames returns the names of variables in order.

@@ -546,6 +546,7 @@ func TestPlaced(t *testing.T) {
 		certificateVariable + "=/etc/c": certificateVariable + "=/etc/c",
 		keyVariable + "=":               keyVariable + "=",
 		"SSL_CERT_DIR=a:/b":             "SSL_CERT_DIR=" + filepath.Join(here, "a") + ":/b",
+		"SSL_CERT_DIR=:/b":              "SSL_CERT_DIR=:/b",
 		"OTHER=a":                       "OTHER=a",
 	} {
 		require.Equal(t, want, placed(v))

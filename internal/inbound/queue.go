@@ -22,6 +22,7 @@ type Queue struct {
 // A Place is the place of one request in a [Queue]. The mutex of the queue guards budget and startsAt.
 type Place struct {
 	queue    *Queue
+	ctx      context.Context         // of the wait
 	end      context.CancelCauseFunc // ends the wait
 	budget   string                  // budget that holds the request, "" if unknown
 	startsAt time.Time               // expected start, zero if unknown
@@ -63,6 +64,7 @@ func (q *Queue) Enter(ctx context.Context) (context.Context, *Place, error) {
 
 	p := &Place{queue: q}
 	ctx, p.end = context.WithCancelCause(ctx)
+	p.ctx = ctx
 	q.waiting[p] = true
 	return context.WithValue(ctx, placeKey{}, p), p, nil
 }
@@ -76,6 +78,19 @@ func (p *Place) Leave() {
 	defer p.queue.mu.Unlock()
 	delete(p.queue.waiting, p)
 	p.leaveBudget()
+}
+
+// Start gives the place back because the request has its start, or returns why the wait has ended. After Start the queue
+// does not end the request any more.
+func (p *Place) Start() error {
+	p.queue.mu.Lock()
+	defer p.queue.mu.Unlock()
+	if err := context.Cause(p.ctx); err != nil {
+		return err
+	}
+	delete(p.queue.waiting, p)
+	p.leaveBudget()
+	return nil
 }
 
 // leaveBudget notes that no budget holds the request. The mutex is held.

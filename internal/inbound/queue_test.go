@@ -120,6 +120,18 @@ func TestQueueStops(t *testing.T) {
 	})
 }
 
+// TestPlaceStart: either the queue ends the wait, and the request does not start, or the request has its start, and the queue does not end it.
+func TestPlaceStart(t *testing.T) {
+	q := inbound.NewQueue(2, 2)
+	starts, late := enter(t, q), enter(t, q)
+	require.NoError(t, starts.Start())
+	require.Equal(t, 1, q.Len())
+	q.Stop(time.Now())
+	<-late.ctx.Done()
+	require.Equal(t, inbound.ErrStopping, late.Start())
+	require.NoError(t, context.Cause(starts.ctx))
+}
+
 // TestMaxWait: a caller may wait for less than the most, and not for more.
 func TestMaxWait(t *testing.T) {
 	for text, want := range map[string]time.Duration{

@@ -177,14 +177,17 @@ func (p *Process) noteClosed(c *store.Charge, d time.Duration, by string, note s
 
 	// Many requests meet one ban, which is one band.
 	own := p.closed[c.Budget.Key]
-	if last := len(own) - 1; last >= 0 && own[last].Until >= next.From && own[last].By == next.By && own[last].Closer == next.Closer {
+	if last := len(own) - 1; last >= 0 && own[last].Until >= next.From &&
+		own[last].By == next.By && own[last].Closer == next.Closer && own[last].Reason == next.Reason {
 		own[last].Until = max(own[last].Until, next.Until)
 		return
 	}
 
 	// Make room for a further budget by forgetting bands that are over.
 	if len(p.closed) >= mostInShard && own == nil {
-		maps.DeleteFunc(p.closed, func(_ [16]byte, all []band) bool { return all[len(all)-1].Until <= next.From })
+		maps.DeleteFunc(p.closed, func(_ [16]byte, all []band) bool {
+			return !slices.ContainsFunc(all, func(b band) bool { return b.Until > next.From })
+		})
 
 		// Without bands the page does not know since when a budget is closed.
 		if len(p.closed) >= mostInShard {
@@ -192,7 +195,13 @@ func (p *Process) noteClosed(c *store.Charge, d time.Duration, by string, note s
 		}
 	}
 
-	p.closed[c.Budget.Key] = append(own[max(0, len(own)-mostBands):], next)
+	// The oldest band that is over makes room. A band in force says since when the budget is closed, so it goes only if none is over.
+	isOver := func(b band) bool { return b.Until <= next.From }
+	if len(own) > mostBands {
+		oldest := max(0, slices.IndexFunc(own, isOver))
+		own = slices.Delete(own, oldest, oldest+1)
+	}
+	p.closed[c.Budget.Key] = append(own, next)
 }
 
 // PauseNote implements [store.Store].
@@ -342,6 +351,14 @@ func splitBands(all []band, now time.Time) (ended []band, last band) {
 			ended = append(ended, c)
 		} else if c.Until >= last.Until {
 			last = c
+		}
+	}
+
+	// What closed the budget before the last closure began is over, too.
+	for _, c := range all {
+		if c.Until > now.UnixMilli() && c.From < last.From {
+			c.Until = last.From
+			ended = append(ended, c)
 		}
 	}
 	return ended, last

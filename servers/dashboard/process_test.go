@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -394,6 +396,112 @@ func TestP11_BanInsideAPause(t *testing.T) {
 		require.Equal(t, []any{fleet.ByOperator, "ann", time.Minute.Milliseconds()}, []any{ended[0].Closer, ended[0].By, ended[0].Until - ended[0].From})
 		require.Equal(t, []any{fleet.ByAnswer, "", (5 * time.Second).Milliseconds()}, []any{ended[1].Closer, ended[1].By, ended[1].Until - ended[1].From})
 	})
+}
+
+// TestP11_ReasonOfALongerPause: a longer pause has a reason of its own, also for a page that is opened later, and in the history.
+func TestP11_ReasonOfALongerPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewProcess(memstore.New())
+		_, err := newLimiters(t, p, shop).Acquire(t.Context(), throttle.Demand{Policy: "shop"})
+		require.NoError(t, err)
+		id := store.BudgetOf("shop", "").String()
+		require.NoError(t, p.pause(t.Context(), id, time.Minute, "ann", "moves"))
+		time.Sleep(30 * time.Second)
+		require.NoError(t, p.pause(t.Context(), id, 10*time.Minute, "ann", "an audit"))
+		require.Equal(t, "an audit", readOnce(t, p.reader(DefaultBudgets)).Budgets[0].Reason)
+		time.Sleep(11 * time.Minute)
+		ended := readOnce(t, p.reader(DefaultBudgets)).Closed[id]
+		require.Equal(t, "an audit", ended[len(ended)-1].Reason)
+	})
+}
+
+// TestP11_BansInsideALongPause: many short bans do not make the page forget the pause in which they come.
+func TestP11_BansInsideALongPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewProcess(memstore.New())
+		shadow := shop
+		shadow.Shadow = true
+		l := newLimiters(t, p, shadow)
+		_, err := l.Acquire(t.Context(), throttle.Demand{Policy: "shop"})
+		require.NoError(t, err)
+		begun := time.Now()
+		require.NoError(t, p.pause(t.Context(), store.BudgetOf("shop", "").String(), 6*time.Hour, "ann", "moves"))
+		for range mostBands + 10 {
+			permit, err := l.Acquire(t.Context(), throttle.Demand{Policy: "shop"})
+			require.NoError(t, err)
+			require.NoError(t, permit.Tell(t.Context(), throttle.Refused(time.Second)))
+			time.Sleep(10 * time.Second)
+		}
+		b := readOnce(t, p.reader(DefaultBudgets)).Budgets[0]
+		require.Equal(t, []any{fleet.ByOperator, "ann", begun.UnixMilli()}, []any{b.Closer, b.By, b.Since})
+	})
+}
+
+// TestP11_BandsAreTrue: what pages show as closed was closed, and what was closed they show, whatever closed and opened it: a page that was open all the
+// time, a page that is opened at the end, and the source itself.
+func TestP11_BandsAreTrue(t *testing.T) {
+	for seed := range uint64(30) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			p := NewProcess(memstore.New())
+			l := newLimiters(t, p, throttle.Policy{Name: "shop", Limit: throttle.PerSecond(1000), Jitter: -1})
+			one, err := l.Limiter("shop")
+			require.NoError(t, err)
+			permit, err := l.Acquire(t.Context(), throttle.Demand{Policy: "shop"})
+			require.NoError(t, err)
+
+			budget, page, all := store.BudgetOf("shop", ""), p.reader(DefaultBudgets), make(bands)
+			begun, wasOpen := time.Now(), true
+			var live *reading
+			var acts []string
+			var closed []bool // in each second
+			act := func() {
+				d := time.Duration(1+r.IntN(120)) * time.Second
+				kind := r.IntN(6)
+				acts = append(acts, fmt.Sprint(len(closed), ": ", []string{"pause", "pause", "resume", "ban", "program's pause", "program's resume"}[kind], " ", d))
+				switch kind {
+				case 0, 1: // a shorter pause is refused
+					_ = p.pause(t.Context(), budget.String(), d, "ann", []string{"moves", "an audit"}[r.IntN(2)])
+				case 2: // a budget that no operator has paused is not resumed
+					_ = p.resume(t.Context(), budget.String(), "ann", "")
+				case 3:
+					require.NoError(t, permit.Tell(t.Context(), throttle.Refused(d)))
+				case 4:
+					require.NoError(t, one.Pause(t.Context(), "", d))
+				case 5:
+					require.NoError(t, one.Resume(t.Context(), ""))
+				}
+			}
+
+			for range 600 {
+				if r.IntN(40) == 0 {
+					act()
+				}
+				time.Sleep(500 * time.Millisecond)
+				st, err := one.Status(t.Context(), "")
+				require.NoError(t, err)
+				closed = append(closed, st.Paused > 0)
+				live = readOnce(t, page)
+				all.add(live, func(string) bool { return wasOpen })
+				wasOpen = live.Budgets[0].Until == 0
+				time.Sleep(500 * time.Millisecond)
+			}
+
+			late := readOnce(t, p.reader(DefaultBudgets))
+			make(bands).add(late, func(string) bool { return false })
+			for name, shown := range map[string][]band{"open": live.Budgets[0].Bands, "late": late.Budgets[0].Bands, "source": p.closed[budget.Key]} {
+				for sec := 2; sec < len(closed)-2; sec++ {
+					// Within two seconds of a change, the page may know either.
+					if slices.Contains(closed[sec-2:sec+3], !closed[sec]) {
+						continue
+					}
+					at := begun.Add(time.Duration(sec)*time.Second + 500*time.Millisecond).UnixMilli()
+					isShown := slices.ContainsFunc(shown, func(b band) bool { return b.From <= at && at < b.Until })
+					require.Equal(t, closed[sec], isShown, "seed %d, %s page, second %d: %v", seed, name, sec, acts)
+				}
+			}
+		})
+	}
 }
 
 // TestMoreClosedThanShown: closed budgets beyond those that a page shows count as closed.

@@ -757,13 +757,25 @@ func (all bands) meet(b *budget, at int64, wasOpen bool) {
 	}
 }
 
-// insert adds bands that overlap no known band.
+// insert adds the parts of bands that no known band covers.
 func (all bands) insert(id string, closed []band) {
 	for _, b := range closed {
-		apart := func(known band) bool { return b.Until <= known.From || known.Until <= b.From }
-		if !slices.ContainsFunc(all[id], func(known band) bool { return !apart(known) }) {
-			all[id] = append(all[id], b)
+		parts := []band{b}
+		for _, known := range all[id] {
+			var rest []band
+			for _, p := range parts {
+				before, after := p, p
+				before.Until, after.From = min(p.Until, known.From), max(p.From, known.Until)
+				if before.From < before.Until {
+					rest = append(rest, before)
+				}
+				if after.From < after.Until {
+					rest = append(rest, after)
+				}
+			}
+			parts = rest
 		}
+		all[id] = append(all[id], parts...)
 	}
 	slices.SortFunc(all[id], func(a, b band) int { return cmp.Compare(a.From, b.From) })
 }

@@ -464,7 +464,9 @@ func (*base) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, context.Cause(req.Context())
 	}
 
-	c.place.Leave()
+	if err := c.place.Start(); err != nil {
+		return nil, err
+	}
 	c.started = true
 	err := c.reply()
 	if err == nil && trace != nil && trace.WroteHeaders != nil {

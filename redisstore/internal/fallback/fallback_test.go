@@ -352,6 +352,22 @@ func TestFailOpen(t *testing.T) {
 	})
 }
 
+// TestP11_ShadowsHoldNobody: a shadow policy whose budget is paused holds nobody, whatever the outage allows.
+func TestP11_ShadowsHoldNobody(t *testing.T) {
+	for _, failOpen := range []bool{false, true} {
+		inBubble(t, failOpen, fallback.Reply{Divisor: 4, Nodes: 4}, func(t *testing.T, p *primary, s *fallback.Store) {
+			c, shadow := charge(store.PerSecond(40)), charge(store.PerSecond(40))
+			shadow.Budget.Policy, shadow.Budget.Key, shadow.Shadow = "shadow", [16]byte{2}, true
+			alone(t, p, s, c)
+			require.NoError(t, s.Pause(t.Context(), shadow, time.Minute))
+			n, g, err := now(t, s, shadow, 1)
+			require.NoError(t, err)
+			require.Equal(t, 1, n)
+			require.True(t, g.Handle.Local)
+		})
+	}
+}
+
 // TestShadowSlotsOfAShare: a share keeps slots only of shadow charges, and a request that is over gives them back.
 func TestShadowSlotsOfAShare(t *testing.T) {
 	inBubble(t, false, fallback.Reply{Divisor: 4, Nodes: 4}, func(t *testing.T, p *primary, s *fallback.Store) {

@@ -61,7 +61,7 @@ func (l *localShare) charge(c store.Charge) (part store.Charge, ok bool) {
 	// A divisor of 0 means that nothing is held back: OutageFailOpen.
 	switch n, d := c.Limit.N(), l.divisor; {
 	case d == 0:
-		c.Limit, c.KeepFree, c.Pace, c.Jitter, c.Shadow = store.Unlimited(), 0, 0, 0, false
+		c.Limit, c.KeepFree, c.Pace, c.Jitter = store.Unlimited(), 0, 0, 0
 		return c, true
 	case c.Limit.Kind() == store.KindUnlimited:
 		return c, true
