@@ -106,6 +106,26 @@ func (m *memory) leased(held bool) []ledger.Key {
 	return slices.Collect(maps.Keys(all))
 }
 
+// recall has all callers in line book again. They keep their places until then, so a step that comes before serves them as ever. No step goes on.
+func (m *memory) recall() {
+	// Nobody listens to the new channels, which a step may close.
+	for _, line := range m.line {
+		for _, w := range line {
+			if w.now != nil && w.now.state == InLine {
+				close(w.now.ready)
+				w.now.ready = make(chan struct{})
+			}
+		}
+	}
+
+	for _, line := range m.slots {
+		for _, w := range line {
+			close(w.ready)
+			w.ready = make(chan struct{})
+		}
+	}
+}
+
 // watch notes a watch for each of its budgets. With lasts false it forgets the watch, and a budget without watches.
 func (m *memory) watch(w *Watch, lasts bool) {
 	w.budgets(func(key ledger.Key) {

@@ -30,6 +30,9 @@ const owedEvery = time.Second
 // awayEvery is how often a backend is asked that is away.
 const awayEvery = 250 * time.Millisecond
 
+// tellAfter is for how long a backend is away before callers in line are told: all of them book again then.
+const tellAfter = time.Second
+
 // maxRenewed is how many leases are renewed in one step.
 const maxRenewed = 64
 
@@ -41,6 +44,8 @@ type worker struct {
 	renewEvery time.Duration         // how often leases of held slots are renewed
 	tickEvery  time.Duration         // how often tick is called
 	away       atomic.Pointer[error] // why the backend is away, or nil if it is not
+	awaySince  time.Time             // when the backend was away first, or the zero time if it is not. For run alone, as awayTold.
+	awayTold   bool                  // callers in line were told
 	maxRows    int                   // about how many rows a step has. Zero means no limit.
 
 	mu           sync.Mutex
@@ -209,6 +214,7 @@ func (k *worker) run() {
 			k.hear(h)
 			k.noteVain(h.Empty())
 			if err != nil {
+				k.tellWaiters(err)
 				k.retry(Heard{})
 			}
 		}
@@ -343,6 +349,7 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 		// The wait for other nodes is no part of the length.
 		k.noteLength(time.Since(locked))
 		k.away.Store(nil)
+		k.awaySince, k.awayTold = time.Time{}, false // an outage is over with a saved step
 		k.endSaved()
 
 		// Only a step for lines was made because other nodes told of news.
@@ -361,6 +368,10 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 
 	default:
 		k.endFailed(batch, errors.Is(err, ErrUnsure))
+	}
+
+	if err != nil {
+		k.tellWaiters(err)
 	}
 
 	// The news that this step should have gone through are not lost.
@@ -383,6 +394,27 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 	}
 
 	k.hear(later)
+}
+
+// tellWaiters has the callers in line book again after a step or a look has failed with err, so that each of them learns why it is not served: at once if
+// the backend refuses, and once in an outage if that lasts. A step whose outcome is not known is no reason.
+func (k *worker) tellWaiters(err error) {
+	switch {
+	case errors.Is(err, ErrUnsure):
+		return
+	case errors.Is(err, ErrAway):
+		if k.awaySince.IsZero() {
+			k.awaySince = time.Now()
+		}
+		if k.awayTold || time.Since(k.awaySince) < tellAfter {
+			return
+		}
+		k.awayTold = true
+	}
+
+	k.state.Lock()
+	defer k.state.Unlock()
+	k.memory.recall()
 }
 
 // partition returns the ops of which something is true, and the rest.

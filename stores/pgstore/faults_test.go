@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/lab/pgtest"
 	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/stores/pgstore"
 	"github.com/fleetthrottle/throttle/stores/rowstore"
@@ -282,4 +284,63 @@ func TestP7_CancelledCrowd(t *testing.T) {
 		st, err := stores[0].Status(t.Context(), slot)
 		return err == nil && st.Waiting == 0 && st.Used == 0 && used(t, stores[1], charge) == int(granted.Load())
 	}, time.Minute, 10*time.Millisecond)
+}
+
+// TestP16_CallersInLineAreTold: when the server is gone, or a table is, callers that waited in line before learn of it as newcomers do: an event explains
+// their silence, and an error names the table.
+func TestP16_CallersInLineAreTold(t *testing.T) {
+	for name, fault := range map[string]func(*pgtest.Server, *pgx.Conn){
+		"table":  func(_ *pgtest.Server, admin *pgx.Conn) { exec(t, admin, "ALTER TABLE throttle.budgets RENAME TO gone") },
+		"server": func(s *pgtest.Server, _ *pgx.Conn) { s.Kill() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := newServer(t)
+			admin := connect(t, server)
+			failed := make(chan throttle.Event, 100)
+			l, err := throttle.NewLimiters(throttle.Config{
+				Store: open(t, server.URL()), MaxWait: throttle.Forever,
+				Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerHour(1)}},
+				Observe: func(_ context.Context, e throttle.Event) {
+					if e.Kind == throttle.EventStoreFailed {
+						failed <- e
+					}
+				},
+			})
+			require.NoError(t, err)
+			_, err = l.Acquire(t.Context(), throttle.Demand{Policy: "p"})
+			require.NoError(t, err)
+
+			ctx, leave := context.WithCancel(t.Context())
+			ended := make(chan error, 2)
+			for range cap(ended) {
+				go func() {
+					_, err := l.Acquire(ctx, throttle.Demand{Policy: "p"})
+					ended <- err
+				}()
+			}
+			require.Eventually(t, func() bool {
+				all, err := l.Statuses(ctx)
+				require.NoError(t, err)
+				for _, st := range all {
+					return st.Waiting == cap(ended)
+				}
+				return false
+			}, time.Minute, 10*time.Millisecond)
+
+			fault(server, admin)
+			for range cap(ended) {
+				select {
+				case err := <-ended:
+					require.Equal(t, "table", name)
+					require.ErrorContains(t, err, "does not exist")
+				case e := <-failed:
+					require.Equal(t, "server", name)
+					require.ErrorIs(t, e.Err, rowstore.ErrAway)
+				case <-time.After(20 * time.Second):
+					t.Fatal("nobody is told")
+				}
+			}
+			leave()
+		})
+	}
 }
