@@ -617,6 +617,24 @@ func TestToken(t *testing.T) {
 	})
 }
 
+// TestShutdownEndsWatches: a client that watches the server's health does not hold the server up, and hears that the server stops.
+func TestShutdownEndsWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := begin(t, memstore.New(), nil, policy("rate", "api.example.com/", throttle.PerMinute(1)))
+		w, err := healthpb.NewHealthClient(s.conn).Watch(t.Context(), new(healthpb.HealthCheckRequest))
+		require.NoError(t, err)
+		for _, want := range []healthpb.HealthCheckResponse_ServingStatus{healthpb.HealthCheckResponse_SERVING, healthpb.HealthCheckResponse_NOT_SERVING} {
+			r, err := w.Recv()
+			require.NoError(t, err)
+			require.Equal(t, want, r.Status)
+			s.server.Stop(time.Minute)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		require.NoError(t, s.server.Shutdown(ctx))
+	})
+}
+
 // TestMessageTimeout: a filter whose message_timeout is shorter than a wait fails the request, and its place is given
 // back.
 func TestMessageTimeout(t *testing.T) {

@@ -113,6 +113,10 @@ type Server struct {
 	// cut ends when the time to stop is over: conversations end without an error, and Envoy goes on alone.
 	cut    context.Context
 	cutOff context.CancelFunc
+
+	// watched ends in Shutdown, and with it the watches of the server's health, which nothing else ends.
+	watched    context.Context
+	endWatches context.CancelFunc
 }
 
 // New returns a server, or an error that lists all mistakes in c.
@@ -129,6 +133,7 @@ func New(c Config) (*Server, error) {
 
 	s := &Server{c: c, token: sha256.Sum256([]byte(c.Token)), health: health.NewServer(), queue: inbound.NewQueue(c.Held, c.HeldPerBudget)}
 	s.cut, s.cutOff = context.WithCancel(context.Background())
+	s.watched, s.endWatches = context.WithCancel(context.Background())
 
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessage),
@@ -153,13 +158,36 @@ func New(c Config) (*Server, error) {
 
 	s.grpc = grpc.NewServer(append(options, c.Options...)...)
 	extprocv3.RegisterExternalProcessorServer(s.grpc, s)
-	healthpb.RegisterHealthServer(s.grpc, s.health)
+	healthpb.RegisterHealthServer(s.grpc, probes{s.health, s.watched})
 	if c.Limiters != nil {
 		ratelimitv3.RegisterRateLimitServiceServer(s.grpc, s)
 	}
 
 	return s, nil
 }
+
+// probes are the health checks. Their watches end with a context.
+type probes struct {
+	*health.Server
+	watched context.Context
+}
+
+// Watch implements the health service.
+func (p probes) Watch(r *healthpb.HealthCheckRequest, stream healthpb.Health_WatchServer) error {
+	ctx, end := context.WithCancel(stream.Context())
+	defer end()
+	defer context.AfterFunc(p.watched, end)()
+	return p.Server.Watch(r, watch{stream, ctx})
+}
+
+// A watch is a stream with a context of its own.
+type watch struct {
+	healthpb.Health_WatchServer
+	ctx context.Context
+}
+
+// Context implements [grpc.ServerStream].
+func (w watch) Context() context.Context { return w.ctx }
 
 // admit returns an error for a call without the token. Probes of grpc.health.v1 need none.
 func (s *Server) admit(ctx context.Context, method string) error {
@@ -206,6 +234,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if !s.stops.Load() {
 		s.Stop(0)
 	}
+	s.endWatches()
 
 	ended := make(chan struct{})
 	go func() {
