@@ -29,6 +29,7 @@ type primary struct {
 	mu    sync.Mutex
 	away  bool
 	unfit bool // it is a server that cannot keep budgets
+	mute  bool // while it is away pauses have no answer
 	reply fallback.Reply
 	saw   saw
 }
@@ -106,7 +107,25 @@ func (p *primary) TellStarts(_ context.Context, charges []store.Charge) error {
 	return nil
 }
 
-func (p *primary) Key(c *store.Charge) string         { return c.Budget.Policy }
+// Pause has no answer while the primary is away and mute.
+func (p *primary) Pause(ctx context.Context, c store.Charge, d time.Duration) error {
+	p.mu.Lock()
+	unanswered := p.away && p.mute
+	p.mu.Unlock()
+	if unanswered {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	return p.Store.Pause(ctx, c, d)
+}
+
+func (p *primary) Key(c *store.Charge) string { return c.Budget.Policy }
+func (p *primary) PauseKey(c *store.Charge) string {
+	if c.Limit.Kind() == store.KindConcurrency {
+		return c.Budget.Policy + " in flight"
+	}
+	return c.Budget.Policy
+}
 func (p *primary) Keep(c *store.Charge) time.Duration { return c.Span() }
 func (p *primary) Waiting(string) bool                { return false }
 func (p *primary) Wake(string) {
@@ -127,7 +146,7 @@ func inBubble(t *testing.T, failOpen bool, reply fallback.Reply, test func(*test
 		p := &primary{Store: memstore.New(), reply: reply}
 		s := fallback.New(p, fallback.Options{
 			FailOpen: failOpen, Conn: conn.New(client), History: history.New(), Pauses: history.RestorePauseEnds(nil),
-			Watches: notify.NewWatches(nil, nil, nil), Local: func() store.Store { return memstore.New() },
+			Shut: history.RestorePauseEnds(nil), Watches: notify.NewWatches(nil, nil, nil), Local: func() store.Store { return memstore.New() },
 		})
 		test(t, p, s)
 		p.set(false)
@@ -350,6 +369,66 @@ func TestFailOpen(t *testing.T) {
 		require.Equal(t, 1, n)
 		require.False(t, g.Handle.Local)
 	})
+}
+
+// TestP11_APenaltyBeforeTheShare: a penalty holds in the share also if the primary did not hear of it any more, and until it is lifted.
+func TestP11_APenaltyBeforeTheShare(t *testing.T) {
+	for name, lift := range map[string]bool{"in force": false, "lifted": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, true, fallback.Reply{Nodes: 1}, func(t *testing.T, p *primary, s *fallback.Store) {
+				c := charge(store.PerSecond(1))
+				_, _, err := now(t, s, c, 1)
+				require.NoError(t, err)
+				p.set(true)
+				p.mute = true
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				defer cancel()
+				go s.Pause(ctx, c, time.Minute)
+				synctest.Wait()
+				if lift {
+					require.NoError(t, s.Resume(t.Context(), c))
+				}
+
+				time.Sleep(3 * time.Second)
+				n, _, err := now(t, s, c, 100)
+				require.NoError(t, err)
+				require.Equal(t, lift, n == 100)
+				require.Equal(t, !lift, n == 0)
+			})
+		})
+	}
+}
+
+// TestP11_KnownPenaltiesHoldInAShare: those of requests in flight and of unlimited budgets, too, and those that come after one was lifted.
+func TestP11_KnownPenaltiesHoldInAShare(t *testing.T) {
+	slots := charge(store.Concurrency(40))
+	for name, x := range map[string]struct {
+		c    store.Charge
+		note func(*fallback.Store, time.Time)
+	}{
+		"window":    {charge(store.PerSecond(40)), func(s *fallback.Store, end time.Time) { s.Pauses.Note("p", end, time.Now()) }},
+		"in flight": {slots, func(s *fallback.Store, end time.Time) { s.Pauses.Note("p in flight", end, time.Now()) }},
+		"unlimited": {charge(store.Unlimited()), func(s *fallback.Store, end time.Time) { s.Shut.Note("p", end, time.Now()) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, true, fallback.Reply{Nodes: 1}, func(t *testing.T, p *primary, s *fallback.Store) {
+				starts := func() int {
+					n, _, err := now(t, s, x.c, 1)
+					require.NoError(t, err)
+					return n
+				}
+				require.Equal(t, 1, starts())
+				p.set(true)
+				x.note(s, time.Now().Add(time.Hour))
+				time.Sleep(3 * time.Second)
+				require.Zero(t, starts())
+				require.NoError(t, s.Resume(t.Context(), x.c))
+				require.Equal(t, 1, starts())
+				x.note(s, time.Now().Add(time.Minute))
+				require.Zero(t, starts())
+			})
+		})
+	}
 }
 
 // TestShadowSlotsOfAShare: a share keeps slots only of shadow charges, and a request that is over gives them back.

@@ -19,8 +19,28 @@ type Store struct {
 	Options
 	primary Primary
 
-	mu     sync.Mutex
-	groups map[string]*group
+	mu      sync.Mutex
+	groups  map[string]*group
+	telling map[*penalty]struct{} // of which the primary is being told
+}
+
+// A penalty closes a budget until its end.
+type penalty struct {
+	key string // as of Primary.PauseKey
+	end time.Time
+}
+
+// tell has a share that begins before told is called know a penalty: the primary may not have heard of it by then.
+func (s *Store) tell(c *store.Charge, d time.Duration) (told func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := &penalty{s.primary.PauseKey(c), time.Now().Add(min(d, store.MaxAhead))}
+	s.telling[p] = struct{}{}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.telling, p)
+	}
 }
 
 // Groups returns how many groups are in use.
@@ -238,6 +258,11 @@ func (g *group) missed(now time.Time) time.Duration {
 		return min(lookEvery, at.Sub(now))
 	default:
 		g.local = newLocalShare(g.store.Options, g.store.primary, g.name, g.beats.divisor.get(), at, make(map[string]store.Charge))
+
+		// The share begins with the penalties of which the primary has not heard yet.
+		for p := range g.store.telling {
+			g.store.Pauses.Note(p.key, p.end, now)
+		}
 
 		// Calls on their way to the primary end, and callers look at their route again.
 		g.giveUp(errAway)
