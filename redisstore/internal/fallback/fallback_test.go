@@ -32,6 +32,9 @@ type primary struct {
 	mute  bool // while it is away pauses have no answer
 	reply fallback.Reply
 	saw   saw
+
+	inLine  bool                // a caller stands in a line
+	onBeats func(fallback.Kind) // called with each heartbeat, or nil
 }
 
 // A saw is what a primary was asked for.
@@ -57,6 +60,9 @@ func (p *primary) Heartbeat(_ context.Context, _ string, h fallback.Heartbeat) (
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.saw.beats = append(p.saw.beats, beat{h.Kind, time.Since(begin)})
+	if p.onBeats != nil {
+		p.onBeats(h.Kind)
+	}
 	if p.away {
 		return fallback.Reply{}, errRefused
 	}
@@ -127,7 +133,11 @@ func (p *primary) PauseKey(c *store.Charge) string {
 	return c.Budget.Policy
 }
 func (p *primary) Keep(c *store.Charge) time.Duration { return c.Span() }
-func (p *primary) Waiting(string) bool                { return false }
+func (p *primary) Waiting(string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.inLine
+}
 func (p *primary) Wake(string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -285,6 +295,22 @@ func TestHeartbeats(t *testing.T) {
 		beats := p.seen().beats
 		require.Len(t, beats, 4)
 		require.Equal(t, fallback.Look, beats[0].kind)
+	})
+}
+
+// TestP12_ALineThatBeginsWithTheLeaving: a caller that got into a line while the node said that it leaves is there like any other: the node
+// goes on with its heartbeats, and the caller is woken when the primary is given up.
+func TestP12_ALineThatBeginsWithTheLeaving(t *testing.T) {
+	inBubble(t, false, fallback.Reply{Divisor: 1, Nodes: 1}, func(t *testing.T, p *primary, s *fallback.Store) {
+		_, _, err := now(t, s, charge(store.PerSecond(40)), 1)
+		require.NoError(t, err)
+		p.onBeats = func(k fallback.Kind) { p.inLine = p.inLine || k == fallback.Leave }
+		time.Sleep(20 * time.Second)
+		require.Equal(t, 1, s.Groups())
+		p.set(true)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, 1, p.seen().woken)
+		p.onBeats, p.inLine = nil, false
 	})
 }
 

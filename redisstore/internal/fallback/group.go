@@ -181,7 +181,7 @@ func (g *group) beat(k Kind) (wait time.Duration, over bool) {
 	// The group may have been used, or given up, while the heartbeat was on its way.
 	now := time.Now()
 	switch {
-	case k == Leave && g.users == 0:
+	case k == Leave && g.idle(now):
 		delete(g.store.groups, g.name)
 		return 0, true
 	case k == Leave: // the group is used again, and has left: it begins anew
