@@ -183,6 +183,10 @@ func (s *composed) bookBoth(ctx context.Context, b *store.Booking) (store.Grant,
 		if !moved.OK || moved.Wait > fleetGrant.Wait {
 			s.node.Cancel(&h.node, moved)
 			h.node.Instead, h.node.NotBefore, h.fleet.Instead = store.Handle{}, fleetGrant.Wait, fleetGrant.Handle
+			if holdsSlots(h.fleet.Charges, fleetGrant) {
+				s.fleet.Cancel(&h.fleet, fleetGrant) // a start with slots is not replaced
+				h.fleet.Instead = store.Handle{}
+			}
 			h.node.Returns, h.fleet.Returns = true, true
 			continue
 		}

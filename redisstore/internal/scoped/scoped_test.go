@@ -1,6 +1,7 @@
 package scoped_test
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,4 +55,36 @@ func TestP6_ARefusedReplacementIsGivenBack(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A waking is a store that is away for a second, and then books as if NotBefore had passed meanwhile, as the fallback does.
+type waking struct{ store.Store }
+
+func (s waking) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
+	own := *b
+	time.Sleep(time.Second)
+	own.NotBefore = max(0, own.NotBefore-time.Second)
+	return s.Store.Book(ctx, &own)
+}
+
+// TestP8_SlotsOfAStartThatIsBookedAgain: the fleet had the start at once, and the node, whose start was later when it was asked, books
+// anew. The slots that came with the fleet's first start are given back.
+func TestP8_SlotsOfAStartThatIsBookedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := scoped.Compose(waking{memstore.New()}, memstore.New())
+		slots := store.Charge{Budget: store.Budget{Policy: "slots", Key: [16]byte{1}}, Cost: 1, Limit: store.Concurrency(9)}
+		node := store.Charge{Budget: store.Budget{Policy: "node", Key: [16]byte{2}}, Cost: 1, Limit: store.SlidingWindow(1, 500*time.Millisecond), Node: true}
+		_, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{node}})
+		require.NoError(t, err)
+
+		b := store.Booking{Charges: []store.Charge{slots, node}, MaxWait: store.AnyWait, Horizon: time.Minute}
+		g, err := s.Book(t.Context(), &b)
+		require.NoError(t, err)
+		require.True(t, g.OK)
+		require.Zero(t, g.Wait)
+		s.Release(&b, g)
+		st, err := s.Status(t.Context(), slots)
+		require.NoError(t, err)
+		require.Zero(t, st.Used)
+	})
 }
