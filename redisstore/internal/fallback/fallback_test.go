@@ -369,6 +369,27 @@ func TestBackToThePrimary(t *testing.T) {
 // unreported is how many starts the history has that the primary does not know of.
 func unreported(s *fallback.Store) int64 { return s.History.Snapshot()["p"].Unreported.Count }
 
+// TestAStartIsCountedOnce: the primary is told of a start once, however often its caller asks whether the start is still good.
+func TestAStartIsCountedOnce(t *testing.T) {
+	inBubble(t, false, fallback.Reply{Divisor: 4, Nodes: 4}, func(t *testing.T, p *primary, s *fallback.Store) {
+		c := charge(store.PerSecond(40))
+		alone(t, p, s, c)
+		_, _, err := now(t, s, c, 50)
+		require.NoError(t, err)
+		b := store.Booking{Charges: []store.Charge{c}, MaxWait: store.AnyWait}
+		g, err := s.Book(t.Context(), &b)
+		require.NoError(t, err)
+		w := s.Watch(&b, g, make(chan struct{}, 1))
+		defer w.Stop()
+		for range 3 {
+			good, err := w.Confirm(t.Context(), store.AnyWait)
+			require.NoError(t, err)
+			require.True(t, good)
+		}
+		require.EqualValues(t, 11, unreported(s))
+	})
+}
+
 // TestFailOpen: two seconds after its last answer nothing is held back, until the primary is
 // back.
 func TestFailOpen(t *testing.T) {
