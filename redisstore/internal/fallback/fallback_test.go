@@ -418,6 +418,34 @@ func TestFailOpen(t *testing.T) {
 	})
 }
 
+// TestFailOpenForTheIdle: a program that has used nothing for a while finds out at once that the primary is still away.
+func TestFailOpenForTheIdle(t *testing.T) {
+	inBubble(t, true, fallback.Reply{Nodes: 1}, func(t *testing.T, p *primary, s *fallback.Store) {
+		c := charge(store.PerSecond(1))
+		_, _, err := now(t, s, c, 1)
+		require.NoError(t, err)
+		p.set(true)
+		time.Sleep(3 * time.Second)
+		for range 3 {
+			n, _, err := now(t, s, c, 100)
+			require.NoError(t, err)
+			require.Equal(t, 100, n)
+			time.Sleep(time.Minute)
+			require.Zero(t, s.Groups())
+		}
+
+		// It is back, and goes away anew: until that is known callers wait.
+		p.set(false)
+		n, _, err := now(t, s, c, 100)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		time.Sleep(time.Minute)
+		p.set(true)
+		_, _, err = now(t, s, c, 1)
+		require.Error(t, err)
+	})
+}
+
 // TestP11_APenaltyBeforeTheShare: a penalty holds in the share also if the primary did not hear of it any more, and until it is lifted.
 func TestP11_APenaltyBeforeTheShare(t *testing.T) {
 	for name, lift := range map[string]bool{"in force": false, "lifted": true} {

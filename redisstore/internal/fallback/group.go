@@ -22,6 +22,7 @@ type Store struct {
 	mu      sync.Mutex
 	groups  map[string]*group
 	telling map[*penalty]struct{} // of which the primary is being told
+	away    bool                  // a group has given the primary up, and no heartbeat was answered since
 }
 
 // A penalty closes a budget until its end.
@@ -88,7 +89,12 @@ func (s *Store) enter(name string) *group {
 	defer s.mu.Unlock()
 	g := s.groups[name]
 	if g == nil {
-		g = &group{store: s, name: name, routeChanged: make(chan struct{}), beats: heartbeats{began: time.Now()}}
+		// Where the primary is known to be away, and limits end with it, one heartbeat without an answer is enough.
+		began := time.Now()
+		if s.FailOpen && s.away {
+			began = began.Add(-openWait)
+		}
+		g = &group{store: s, name: name, routeChanged: make(chan struct{}), beats: heartbeats{began: began}}
 		g.usePrimary()
 		s.groups[name] = g
 		go g.run()
@@ -195,6 +201,7 @@ func (g *group) beat(k Kind) (wait time.Duration, over bool) {
 		return g.missed(now), false
 	}
 
+	g.store.away = false
 	g.beats.note(k, r, sent, now)
 
 	// While the primary is given up, it must answer for some time before callers return.
@@ -258,6 +265,8 @@ func (g *group) missed(now time.Time) time.Duration {
 		return min(lookEvery, at.Sub(now))
 	default:
 		g.local = newLocalShare(g.store.Options, g.store.primary, g.name, g.beats.divisor.get(), at, make(map[string]store.Charge))
+
+		g.store.away = true
 
 		// The share begins with the penalties of which the primary has not heard yet.
 		for p := range g.store.telling {
