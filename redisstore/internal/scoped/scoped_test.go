@@ -88,3 +88,54 @@ func TestP8_SlotsOfAStartThatIsBookedAgain(t *testing.T) {
 		require.Zero(t, st.Used)
 	})
 }
+
+// TestP7_ACallerThatNeedsOneStoreLess leaves its line there, and keeps its place in the other: also a place in a line for slots.
+func TestP7_ACallerThatNeedsOneStoreLess(t *testing.T) {
+	one := func(name string, l store.Limit, node bool) store.Charge {
+		return store.Charge{Budget: store.Budget{Policy: name, Key: [16]byte([]byte(name + "................"))}, Cost: 1, Limit: l, Node: node}
+	}
+	hourly, slots := store.PerHour(1), store.Concurrency(1)
+	for name, x := range map[string]struct {
+		fleet, node store.Limit
+		keepsNode   bool
+	}{
+		"the node's line, without the node":   {hourly, hourly, false},
+		"the node's line, without the fleet":  {store.Unlimited(), hourly, true},
+		"the fleet's line, without the fleet": {hourly, store.Unlimited(), true},
+		"the fleet's line, without the node":  {hourly, store.Unlimited(), false},
+		"the node's slots, without the fleet": {store.Unlimited(), slots, true},
+		"the fleet's slots, without the node": {slots, store.Unlimited(), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := scoped.Compose(memstore.New(), memstore.New())
+				fleet, node := one("fleet", x.fleet, false), one("node", x.node, true)
+				b := store.Booking{Charges: []store.Charge{fleet, node}, MaxWait: store.AnyWait, Horizon: time.Second}
+				_, err := s.Book(t.Context(), &b)
+				require.NoError(t, err)
+				g, err := s.Book(t.Context(), &b)
+				require.NoError(t, err)
+				require.NotNil(t, g.Ready)
+
+				kept, left := fleet, node
+				if x.keepsNode {
+					kept, left = node, fleet
+				}
+				again := store.Booking{Charges: []store.Charge{kept}, MaxWait: store.AnyWait, Horizon: time.Second, Instead: g.Handle, Turn: g.Turn, Returns: true}
+				g, err = s.Book(t.Context(), &again)
+				require.NoError(t, err)
+				callers := func(c store.Charge) int {
+					st, err := s.Status(t.Context(), c)
+					require.NoError(t, err)
+					return st.Callers
+				}
+				require.Zero(t, callers(left))
+				if g.Ready != nil {
+					require.Equal(t, 1, callers(kept))
+					s.Cancel(&again, g)
+				}
+				require.Zero(t, callers(kept))
+			})
+		})
+	}
+}
