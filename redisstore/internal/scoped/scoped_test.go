@@ -139,3 +139,40 @@ func TestP7_ACallerThatNeedsOneStoreLess(t *testing.T) {
 		})
 	}
 }
+
+// TestP5_ACallerThatNeedsBothStores keeps its place in the line for slots where it stood, and has no second one.
+func TestP5_ACallerThatNeedsBothStores(t *testing.T) {
+	one := func(name string, l store.Limit, node bool) store.Charge {
+		return store.Charge{Budget: store.Budget{Policy: name, Key: [16]byte([]byte(name + "................"))}, Cost: 1, Limit: l, Node: node}
+	}
+	for name, x := range map[string]struct {
+		first, added store.Charge
+	}{
+		"the node's slots":  {one("slots", store.Concurrency(1), true), one("fleet", store.PerHour(9), false)},
+		"the fleet's slots": {one("slots", store.Concurrency(1), false), one("node", store.PerHour(9), true)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := scoped.Compose(memstore.New(), memstore.New())
+				b := store.Booking{Charges: []store.Charge{x.first}, MaxWait: store.AnyWait, Horizon: time.Second}
+				_, err := s.Book(t.Context(), &b)
+				require.NoError(t, err)
+				g, err := s.Book(t.Context(), &b)
+				require.NoError(t, err)
+				require.NotNil(t, g.Ready)
+
+				again := store.Booking{Charges: []store.Charge{x.added, x.first}, MaxWait: store.AnyWait, Horizon: time.Second, Instead: g.Handle, Turn: g.Turn, Returns: true}
+				g, err = s.Book(t.Context(), &again)
+				require.NoError(t, err)
+				require.NotNil(t, g.Ready)
+				st, err := s.Status(t.Context(), x.first)
+				require.NoError(t, err)
+				require.Equal(t, 1, st.Callers)
+				s.Cancel(&again, g)
+				st, err = s.Status(t.Context(), x.first)
+				require.NoError(t, err)
+				require.Zero(t, st.Callers)
+			})
+		})
+	}
+}
