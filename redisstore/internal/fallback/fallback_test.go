@@ -304,12 +304,16 @@ func TestP12_ALineThatBeginsWithTheLeaving(t *testing.T) {
 	inBubble(t, false, fallback.Reply{Divisor: 1, Nodes: 1}, func(t *testing.T, p *primary, s *fallback.Store) {
 		_, _, err := now(t, s, charge(store.PerSecond(40)), 1)
 		require.NoError(t, err)
+		p.mu.Lock()
 		p.onBeats = func(k fallback.Kind) { p.inLine = p.inLine || k == fallback.Leave }
+		p.mu.Unlock()
 		time.Sleep(20 * time.Second)
 		require.Equal(t, 1, s.Groups())
 		p.set(true)
 		time.Sleep(10 * time.Second)
 		require.Equal(t, 1, p.seen().woken)
+		p.mu.Lock()
+		defer p.mu.Unlock()
 		p.onBeats, p.inLine = nil, false
 	})
 }
