@@ -68,8 +68,8 @@ func New(client redis.UniversalClient, o Options) *Store {
 	// Only these two modes need a store before the primary. With OutageWait callers wait in the primary itself.
 	if o.Outage == OutageSplit || o.Outage == OutageFailOpen {
 		s.fallback = fallback.New(s.primary, fallback.Options{
-			FailOpen: o.Outage == OutageFailOpen, Conn: s.primary.conn, History: s.primary.history, Pauses: s.primary.pauses, Watches: s.primary.watches,
-			Local: func() store.Store { return memstore.New() },
+			FailOpen: o.Outage == OutageFailOpen, Conn: s.primary.conn, History: s.primary.history, Pauses: s.primary.pauses,
+			Shut: s.primary.shut, Watches: s.primary.watches, Local: func() store.Store { return memstore.New() },
 		})
 		shared = s.fallback
 	}
@@ -517,6 +517,9 @@ func (p *primary) Heartbeat(ctx context.Context, group string, h fallback.Heartb
 
 // Key implements [fallback.Primary].
 func (p *primary) Key(c *store.Charge) string { return p.names.Row(&c.Budget) }
+
+// PauseKey implements [fallback.Primary].
+func (p *primary) PauseKey(c *store.Charge) string { return p.names.Of(c) }
 
 // Keep implements [fallback.Primary].
 func (p *primary) Keep(c *store.Charge) time.Duration { return node.Keep(c) }

@@ -111,6 +111,28 @@ func TestWrongOptions(t *testing.T) {
 	require.ErrorContains(t, err, "redisstore: Options.Namespace")
 }
 
+// A teller is a store that would tell of pauses.
+type teller struct {
+	store.Store
+	told bool // somebody wants to be told
+}
+
+func (s *teller) OnPause(tell func()) { s.told = tell != nil }
+
+// TestCloseOnceMore: a second Close takes nothing from the next reporter around the store.
+func TestCloseOnceMore(t *testing.T) {
+	client, s := redistest.Shared(t).Client(t), &teller{Store: memstore.New()}
+	first := must(fleet.Start(client, s, fleet.ReporterOptions{Interval: time.Hour}))
+	require.True(t, s.told)
+	first.Close()
+	require.False(t, s.told)
+	next := must(fleet.Start(client, s, fleet.ReporterOptions{Interval: time.Hour}))
+	first.Close()
+	require.True(t, s.told)
+	next.Close()
+	require.False(t, s.told)
+}
+
 // TestNamespaceIsThatOfTheStore: a reporter that is told no namespace is seen where the budgets of its store are.
 func TestNamespaceIsThatOfTheStore(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
@@ -185,18 +207,45 @@ func TestNotesOutliveShorterOnes(t *testing.T) {
 	require.LessOrEqual(t, client.TTL(t.Context(), all.PausesKey()).Val(), 21*time.Hour)
 }
 
+// repeating returns a client that makes each call of a script with a key once more, as a client does that lost the reply.
+func repeating(t *testing.T, server *redistest.Server, key string) redis.UniversalClient {
+	lossy := server.Client(t)
+	lossy.AddHook(scriptHook(func(keys []string, call func() error) error {
+		if err := call(); err != nil || !slices.Contains(keys, key) {
+			return err
+		}
+		return call()
+	}))
+	return lossy
+}
+
+// TestOffIsTurnedOnce: a command whose reply is lost is made again by the client, and counts once.
+func TestOffIsTurnedOnce(t *testing.T) {
+	server := redistest.Shared(t)
+	all := must(fleet.New(server.Client(t), fleet.Options{}))
+	lossy := must(fleet.New(repeating(t, server, all.AuditKey()), fleet.Options{}))
+
+	off, was, err := lossy.TurnOff(t.Context(), time.Hour, "anna", "")
+	require.NoError(t, err)
+	require.False(t, was, "it was on")
+	now, err := all.Switch(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, &off, now)
+
+	_, was, err = lossy.TurnOn(t.Context(), "anna", "")
+	require.NoError(t, err)
+	require.True(t, was, "it was off")
+	acts, _, err := all.Audit(t.Context(), 9)
+	require.NoError(t, err)
+	require.Len(t, acts, 2)
+}
+
 // TestPushIsMadeOnce: a push whose reply is lost is made again by the client, and counts
 // once.
 func TestPushIsMadeOnce(t *testing.T) {
 	server := redistest.Shared(t)
 	all := must(fleet.New(server.Client(t), fleet.Options{}))
-	lossy := server.Client(t)
-	lossy.AddHook(scriptHook(func(keys []string, call func() error) error {
-		if err := call(); err != nil || !slices.Contains(keys, all.PoliciesKey()) {
-			return err
-		}
-		return call()
-	}))
+	lossy := repeating(t, server, all.PoliciesKey())
 	number, err := must(fleet.New(lossy, fleet.Options{})).Push(t.Context(), 0, fleet.Pushed{Text: []byte("version: 1")}, "push")
 	require.NoError(t, err)
 	require.EqualValues(t, 1, number)

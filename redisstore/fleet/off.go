@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"crypto/rand"
 	_ "embed"
 	"encoding/hex"
 	"encoding/json"
@@ -99,7 +100,7 @@ func (f *Fleet) turn(ctx context.Context, off bool, d time.Duration, act Act) (s
 
 	by, reason := cut(act.By, longestName), cut(act.Reason, longestText)
 	reply, err := f.conn.Run(ctx, offScript, []string{f.keys.off, f.keys.audit},
-		state, by, reason, d.Microseconds(), keepSwitch.Microseconds(), text, mostActs)
+		state, by, reason, d.Microseconds(), keepSwitch.Microseconds(), text, mostActs, rand.Text())
 	if err != nil {
 		return s, false, storeError(err)
 	}

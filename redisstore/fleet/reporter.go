@@ -72,6 +72,7 @@ type Reporter struct {
 	pulled pulled
 	off    reporterSwitch
 	stop   context.CancelFunc
+	ends   sync.Once     // by Close
 	done   chan struct{} // closed when the goroutine has ended
 
 	mu   sync.Mutex
@@ -166,7 +167,10 @@ type pauseTeller interface{ OnPause(tell func()) }
 // Close ends the reports and removes the program from the fleet. If Redis is
 // away, the record expires after ten minutes. The wrapped store continues to
 // work. Close waits for at most a second. Further calls do nothing.
-func (r *Reporter) Close() {
+func (r *Reporter) Close() { r.ends.Do(r.close) }
+
+// close is the first call of Close.
+func (r *Reporter) close() {
 	r.stop()
 
 	// Take the callback away: the store outlives the reporter.

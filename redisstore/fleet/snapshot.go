@@ -331,10 +331,16 @@ func (f *Fleet) Refresh(ctx context.Context, s *Snapshot) (*Snapshot, error) {
 		if note, ok := known.notes[b.charge.Budget.Key]; ok {
 			b.Note = &note
 		}
-		if b.Err != "" && len(b.Limits) > 0 {
+		switch {
+		case b.Err != "" && len(b.Limits) > 0:
 			b.Err = "" // describe asks again, which it cannot without a limit
+		case b.Err != "" && b.Note != nil:
+			b.State.Paused.Duration = b.Note.Until.Sub(now)
 		}
 	}
+
+	// A pause that only its note described is over with the note.
+	next.Budgets = slices.DeleteFunc(next.Budgets, func(b Budget) bool { return len(b.Limits) == 0 && b.Note == nil })
 
 	if err := f.describe(ctx, next.Budgets); err != nil {
 		return nil, err

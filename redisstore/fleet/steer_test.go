@@ -202,7 +202,20 @@ func TestPauseOfWhatNobodyUsed(t *testing.T) {
 	b := snapshot(t, all).Budgets[0]
 	require.Equal(t, "no node says what its limit is", b.Err, "the note of an earlier version")
 	require.Zero(t, b.Since)
-	_, err := limiter(t, start(t, client, "late"), shop).Acquire(throttle.WithMaxWait(t.Context(), lessThanAnHour), "acme", 1)
+
+	// Its state is that of the note, also without a new report.
+	s = snapshot(t, all)
+	do(t, client, "HSET", all.PausesKey(), fmt.Sprintf("%x", target.Budget().Key), strings.Replace(earlier, "1", "2", 1))
+	next, err := all.Refresh(t.Context(), s)
+	require.NoError(t, err)
+	require.Greater(t, next.Budgets[0].State.Paused.Duration, 24*time.Hour)
+	do(t, client, "HDEL", all.PausesKey(), fmt.Sprintf("%x", target.Budget().Key))
+	next, err = all.Refresh(t.Context(), s)
+	require.NoError(t, err)
+	require.Empty(t, next.Budgets)
+	require.Zero(t, next.Closed)
+	do(t, client, "HSET", all.PausesKey(), fmt.Sprintf("%x", target.Budget().Key), earlier)
+	_, err = limiter(t, start(t, client, "late"), shop).Acquire(throttle.WithMaxWait(t.Context(), lessThanAnHour), "acme", 1)
 	require.ErrorContains(t, err, `paused by anna: "why\\x1b[2J"`)
 }
 

@@ -6,6 +6,7 @@ package fallback
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/outage"
@@ -17,7 +18,7 @@ import (
 
 // New returns a Store before a primary.
 func New(p Primary, o Options) *Store {
-	return &Store{Options: o, primary: p, groups: make(map[string]*group)}
+	return &Store{Options: o, primary: p, groups: make(map[string]*group), telling: make(map[*penalty]struct{})}
 }
 
 // Status implements [store.Store].
@@ -75,6 +76,7 @@ func (s *Store) Settle(ctx context.Context, b *store.Booking, g store.Grant, cos
 
 // Pause implements [store.Store].
 func (s *Store) Pause(ctx context.Context, c store.Charge, d time.Duration) error {
+	defer s.tell(&c, d)()
 	s.pauseLocal(ctx, c, d)
 	return s.primary.Pause(ctx, c, d)
 }
@@ -82,6 +84,7 @@ func (s *Store) Pause(ctx context.Context, c store.Charge, d time.Duration) erro
 // Refuse implements [store.Store]. The primary does not know the starts of a share, and
 // learns nothing from them.
 func (s *Store) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
+	defer s.tell(&c, r.Length)()
 	s.pauseLocal(ctx, c, r.Length)
 	if r.Start.Handle.Local {
 		r.Start = store.Grant{}
@@ -94,7 +97,7 @@ func (s *Store) pauseLocal(ctx context.Context, c store.Charge, d time.Duration)
 	// The share keeps the pause, and Redis hears of it with a later booking of this node: see history.PauseEnds.
 	if l := s.local(c.Budget.Group); l != nil {
 		now := time.Now()
-		s.Pauses.Note(s.primary.Key(&c), now.Add(min(d, store.MaxAhead)), now)
+		s.Pauses.Note(s.primary.PauseKey(&c), now.Add(min(d, store.MaxAhead)), now)
 		if part, ok := l.charge(c); ok {
 			_ = l.store.Pause(ctx, part, d) // memory does not fail
 		}
@@ -103,12 +106,16 @@ func (s *Store) pauseLocal(ctx context.Context, c store.Charge, d time.Duration)
 
 // Resume implements [store.Store].
 func (s *Store) Resume(ctx context.Context, c store.Charge) error {
+	key := s.primary.PauseKey(&c)
+	s.mu.Lock()
+	maps.DeleteFunc(s.telling, func(p *penalty, _ struct{}) bool { return p.key == key })
+	s.mu.Unlock()
+
 	if l := s.local(c.Budget.Group); l != nil {
 		// The pause would be told to Redis again when it is back.
-		s.Pauses.Forget(s.primary.Key(&c))
-		if part, ok := l.charge(c); ok {
-			_ = l.store.Resume(ctx, part)
-		}
+		s.Pauses.Forget(key)
+		s.Shut.Forget(key)
+		l.resume(ctx, c, key)
 	}
 	return s.primary.Resume(ctx, c)
 }
@@ -125,8 +132,9 @@ type Primary interface {
 	// Heartbeat sends a heartbeat of this node. It returns when ctx ends.
 	Heartbeat(ctx context.Context, group string, h Heartbeat) (Reply, error)
 
-	// Key names a budget in the node's history, and Keep is for how long its starts matter.
+	// Key names a budget in the node's history, PauseKey names it where the node knows pauses, and Keep is for how long its starts matter.
 	Key(c *store.Charge) string
+	PauseKey(c *store.Charge) string
 	Keep(c *store.Charge) time.Duration
 
 	// TellStarts tells the primary of the unreported starts of some budgets, one charge each.
@@ -144,6 +152,7 @@ type Options struct {
 	Conn     *conn.Conn         // says why the primary does not answer
 	History  *history.History   // takes the starts that the primary does not know of
 	Pauses   *history.PauseEnds // penalties that the node knows of
+	Shut     *history.PauseEnds // unlimited budgets that the primary said to be closed
 	Watches  *notify.Watches    // over the starts of this node
 	Local    func() store.Store // returns an empty store of this node
 }

@@ -29,8 +29,12 @@ type primary struct {
 	mu    sync.Mutex
 	away  bool
 	unfit bool // it is a server that cannot keep budgets
+	mute  bool // while it is away pauses have no answer
 	reply fallback.Reply
 	saw   saw
+
+	inLine  bool                // a caller stands in a line
+	onBeats func(fallback.Kind) // called with each heartbeat, or nil
 }
 
 // A saw is what a primary was asked for.
@@ -56,6 +60,9 @@ func (p *primary) Heartbeat(_ context.Context, _ string, h fallback.Heartbeat) (
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.saw.beats = append(p.saw.beats, beat{h.Kind, time.Since(begin)})
+	if p.onBeats != nil {
+		p.onBeats(h.Kind)
+	}
 	if p.away {
 		return fallback.Reply{}, errRefused
 	}
@@ -106,9 +113,31 @@ func (p *primary) TellStarts(_ context.Context, charges []store.Charge) error {
 	return nil
 }
 
-func (p *primary) Key(c *store.Charge) string         { return c.Budget.Policy }
+// Pause has no answer while the primary is away and mute.
+func (p *primary) Pause(ctx context.Context, c store.Charge, d time.Duration) error {
+	p.mu.Lock()
+	unanswered := p.away && p.mute
+	p.mu.Unlock()
+	if unanswered {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	return p.Store.Pause(ctx, c, d)
+}
+
+func (p *primary) Key(c *store.Charge) string { return c.Budget.Policy }
+func (p *primary) PauseKey(c *store.Charge) string {
+	if c.Limit.Kind() == store.KindConcurrency {
+		return c.Budget.Policy + " in flight"
+	}
+	return c.Budget.Policy
+}
 func (p *primary) Keep(c *store.Charge) time.Duration { return c.Span() }
-func (p *primary) Waiting(string) bool                { return false }
+func (p *primary) Waiting(string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.inLine
+}
 func (p *primary) Wake(string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,7 +156,7 @@ func inBubble(t *testing.T, failOpen bool, reply fallback.Reply, test func(*test
 		p := &primary{Store: memstore.New(), reply: reply}
 		s := fallback.New(p, fallback.Options{
 			FailOpen: failOpen, Conn: conn.New(client), History: history.New(), Pauses: history.RestorePauseEnds(nil),
-			Watches: notify.NewWatches(nil, nil, nil), Local: func() store.Store { return memstore.New() },
+			Shut: history.RestorePauseEnds(nil), Watches: notify.NewWatches(nil, nil, nil), Local: func() store.Store { return memstore.New() },
 		})
 		test(t, p, s)
 		p.set(false)
@@ -269,6 +298,26 @@ func TestHeartbeats(t *testing.T) {
 	})
 }
 
+// TestP12_ALineThatBeginsWithTheLeaving: a caller that got into a line while the node said that it leaves is there like any other: the node
+// goes on with its heartbeats, and the caller is woken when the primary is given up.
+func TestP12_ALineThatBeginsWithTheLeaving(t *testing.T) {
+	inBubble(t, false, fallback.Reply{Divisor: 1, Nodes: 1}, func(t *testing.T, p *primary, s *fallback.Store) {
+		_, _, err := now(t, s, charge(store.PerSecond(40)), 1)
+		require.NoError(t, err)
+		p.mu.Lock()
+		p.onBeats = func(k fallback.Kind) { p.inLine = p.inLine || k == fallback.Leave }
+		p.mu.Unlock()
+		time.Sleep(20 * time.Second)
+		require.Equal(t, 1, s.Groups())
+		p.set(true)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, 1, p.seen().woken)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.onBeats, p.inLine = nil, false
+	})
+}
+
 // TestSuspectedNodes: what they may start by themselves is left free.
 func TestSuspectedNodes(t *testing.T) {
 	inBubble(t, false, fallback.Reply{Divisor: 4, Nodes: 4, Suspected: []int{4, 3}}, func(t *testing.T, p *primary, s *fallback.Store) {
@@ -324,6 +373,27 @@ func TestBackToThePrimary(t *testing.T) {
 // unreported is how many starts the history has that the primary does not know of.
 func unreported(s *fallback.Store) int64 { return s.History.Snapshot()["p"].Unreported.Count }
 
+// TestAStartIsCountedOnce: the primary is told of a start once, however often its caller asks whether the start is still good.
+func TestAStartIsCountedOnce(t *testing.T) {
+	inBubble(t, false, fallback.Reply{Divisor: 4, Nodes: 4}, func(t *testing.T, p *primary, s *fallback.Store) {
+		c := charge(store.PerSecond(40))
+		alone(t, p, s, c)
+		_, _, err := now(t, s, c, 50)
+		require.NoError(t, err)
+		b := store.Booking{Charges: []store.Charge{c}, MaxWait: store.AnyWait}
+		g, err := s.Book(t.Context(), &b)
+		require.NoError(t, err)
+		w := s.Watch(&b, g, make(chan struct{}, 1))
+		defer w.Stop()
+		for range 3 {
+			good, err := w.Confirm(t.Context(), store.AnyWait)
+			require.NoError(t, err)
+			require.True(t, good)
+		}
+		require.EqualValues(t, 11, unreported(s))
+	})
+}
+
 // TestFailOpen: two seconds after its last answer nothing is held back, until the primary is
 // back.
 func TestFailOpen(t *testing.T) {
@@ -364,6 +434,94 @@ func TestP11_ShadowsHoldNobody(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, 1, n)
 			require.True(t, g.Handle.Local)
+		})
+	}
+}
+
+// TestFailOpenForTheIdle: a program that has used nothing for a while finds out at once that the primary is still away.
+func TestFailOpenForTheIdle(t *testing.T) {
+	inBubble(t, true, fallback.Reply{Nodes: 1}, func(t *testing.T, p *primary, s *fallback.Store) {
+		c := charge(store.PerSecond(1))
+		_, _, err := now(t, s, c, 1)
+		require.NoError(t, err)
+		p.set(true)
+		time.Sleep(3 * time.Second)
+		for range 3 {
+			n, _, err := now(t, s, c, 100)
+			require.NoError(t, err)
+			require.Equal(t, 100, n)
+			time.Sleep(time.Minute)
+			require.Zero(t, s.Groups())
+		}
+
+		// It is back, and goes away anew: until that is known callers wait.
+		p.set(false)
+		n, _, err := now(t, s, c, 100)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		time.Sleep(time.Minute)
+		p.set(true)
+		_, _, err = now(t, s, c, 1)
+		require.Error(t, err)
+	})
+}
+
+// TestP11_APenaltyBeforeTheShare: a penalty holds in the share also if the primary did not hear of it any more, and until it is lifted.
+func TestP11_APenaltyBeforeTheShare(t *testing.T) {
+	for name, lift := range map[string]bool{"in force": false, "lifted": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, true, fallback.Reply{Nodes: 1}, func(t *testing.T, p *primary, s *fallback.Store) {
+				c := charge(store.PerSecond(1))
+				_, _, err := now(t, s, c, 1)
+				require.NoError(t, err)
+				p.set(true)
+				p.mute = true
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				defer cancel()
+				go s.Pause(ctx, c, time.Minute)
+				synctest.Wait()
+				if lift {
+					require.NoError(t, s.Resume(t.Context(), c))
+				}
+
+				time.Sleep(3 * time.Second)
+				n, _, err := now(t, s, c, 100)
+				require.NoError(t, err)
+				require.Equal(t, lift, n == 100)
+				require.Equal(t, !lift, n == 0)
+			})
+		})
+	}
+}
+
+// TestP11_KnownPenaltiesHoldInAShare: those of requests in flight and of unlimited budgets, too, and those that come after one was lifted.
+func TestP11_KnownPenaltiesHoldInAShare(t *testing.T) {
+	slots := charge(store.Concurrency(40))
+	for name, x := range map[string]struct {
+		c    store.Charge
+		note func(*fallback.Store, time.Time)
+	}{
+		"window":    {charge(store.PerSecond(40)), func(s *fallback.Store, end time.Time) { s.Pauses.Note("p", end, time.Now()) }},
+		"in flight": {slots, func(s *fallback.Store, end time.Time) { s.Pauses.Note("p in flight", end, time.Now()) }},
+		"unlimited": {charge(store.Unlimited()), func(s *fallback.Store, end time.Time) { s.Shut.Note("p", end, time.Now()) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, true, fallback.Reply{Nodes: 1}, func(t *testing.T, p *primary, s *fallback.Store) {
+				starts := func() int {
+					n, _, err := now(t, s, x.c, 1)
+					require.NoError(t, err)
+					return n
+				}
+				require.Equal(t, 1, starts())
+				p.set(true)
+				x.note(s, time.Now().Add(time.Hour))
+				time.Sleep(3 * time.Second)
+				require.Zero(t, starts())
+				require.NoError(t, s.Resume(t.Context(), x.c))
+				require.Equal(t, 1, starts())
+				x.note(s, time.Now().Add(time.Minute))
+				require.Zero(t, starts())
+			})
 		})
 	}
 }

@@ -19,8 +19,29 @@ type Store struct {
 	Options
 	primary Primary
 
-	mu     sync.Mutex
-	groups map[string]*group
+	mu      sync.Mutex
+	groups  map[string]*group
+	telling map[*penalty]struct{} // of which the primary is being told
+	away    bool                  // a group has given the primary up, and no heartbeat was answered since
+}
+
+// A penalty closes a budget until its end.
+type penalty struct {
+	key string // as of Primary.PauseKey
+	end time.Time
+}
+
+// tell has a share that begins before told is called know a penalty: the primary may not have heard of it by then.
+func (s *Store) tell(c *store.Charge, d time.Duration) (told func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := &penalty{s.primary.PauseKey(c), time.Now().Add(min(d, store.MaxAhead))}
+	s.telling[p] = struct{}{}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.telling, p)
+	}
 }
 
 // Groups returns how many groups are in use.
@@ -68,7 +89,12 @@ func (s *Store) enter(name string) *group {
 	defer s.mu.Unlock()
 	g := s.groups[name]
 	if g == nil {
-		g = &group{store: s, name: name, routeChanged: make(chan struct{}), beats: heartbeats{began: time.Now()}}
+		// Where the primary is known to be away, and limits end with it, one heartbeat without an answer is enough.
+		began := time.Now()
+		if s.FailOpen && s.away {
+			began = began.Add(-openWait)
+		}
+		g = &group{store: s, name: name, routeChanged: make(chan struct{}), beats: heartbeats{began: began}}
 		g.usePrimary()
 		s.groups[name] = g
 		go g.run()
@@ -161,7 +187,7 @@ func (g *group) beat(k Kind) (wait time.Duration, over bool) {
 	// The group may have been used, or given up, while the heartbeat was on its way.
 	now := time.Now()
 	switch {
-	case k == Leave && g.users == 0:
+	case k == Leave && g.idle(now):
 		delete(g.store.groups, g.name)
 		return 0, true
 	case k == Leave: // the group is used again, and has left: it begins anew
@@ -175,6 +201,7 @@ func (g *group) beat(k Kind) (wait time.Duration, over bool) {
 		return g.missed(now), false
 	}
 
+	g.store.away = false
 	g.beats.note(k, r, sent, now)
 
 	// While the primary is given up, it must answer for some time before callers return.
@@ -238,6 +265,13 @@ func (g *group) missed(now time.Time) time.Duration {
 		return min(lookEvery, at.Sub(now))
 	default:
 		g.local = newLocalShare(g.store.Options, g.store.primary, g.name, g.beats.divisor.get(), at, make(map[string]store.Charge))
+
+		g.store.away = true
+
+		// The share begins with the penalties of which the primary has not heard yet.
+		for p := range g.store.telling {
+			g.store.Pauses.Note(p.key, p.end, now)
+		}
 
 		// Calls on their way to the primary end, and callers look at their route again.
 		g.giveUp(errAway)

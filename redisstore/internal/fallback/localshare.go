@@ -153,7 +153,7 @@ func (l *localShare) book(b *store.Booking) (g store.Grant, opens time.Time, ans
 		return g, opens, false
 	}
 
-	l.pauseKnown(own.Charges, now)
+	l.pauseKnown(b.Charges, own.Charges, now)
 	g, _ = l.store.Book(context.Background(), &own) // memory does not fail
 	if !g.OK {
 		return g, opens, true
@@ -172,15 +172,25 @@ func (l *localShare) book(b *store.Booking) (g store.Grant, opens time.Time, ans
 // that book therefore counts.
 const countedByBook = 50 * time.Millisecond
 
-// pauseKnown closes budgets in the share's store that the node knows to be closed. The share is
-// locked.
-func (l *localShare) pauseKnown(charges []store.Charge, now time.Time) {
+// pauseKnown closes budgets in the share's store that the node knows to be closed; parts are the charges as the share's store has them. The
+// share is locked.
+func (l *localShare) pauseKnown(charges, parts []store.Charge, now time.Time) {
 	for i := range charges {
-		key := l.primary.Key(&charges[i])
-		if end := l.Pauses.End(key); end.After(l.storePauses[key]) {
+		key := l.primary.PauseKey(&charges[i])
+		if end := latest(l.Pauses.End(key), l.Shut.End(key)); end.After(l.storePauses[key]) {
 			l.storePauses[key] = end
-			_ = l.store.Pause(context.Background(), charges[i], end.Sub(now))
+			_ = l.store.Pause(context.Background(), parts[i], end.Sub(now))
 		}
+	}
+}
+
+// resume opens a budget in the share's store. From then on any pause is news.
+func (l *localShare) resume(ctx context.Context, c store.Charge, key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.storePauses, key)
+	if part, ok := l.charge(c); ok {
+		_ = l.store.Resume(ctx, part)
 	}
 }
 

@@ -82,9 +82,10 @@ type localWatch struct {
 	charges []store.Charge
 	grant   store.Grant
 	start   time.Time
+	counted bool // in the history; the share's lock guards it
 }
 
-// Confirm implements [store.Watch]. A start that Book has not counted, because it was farther ahead than countedByBook, is counted here.
+// Confirm implements [store.Watch]. A start that Book has not counted, because it was farther ahead than countedByBook, is counted here, once.
 func (w *localWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
 	if w.share == nil {
 		return false, nil
@@ -100,7 +101,8 @@ func (w *localWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool, 
 	}
 
 	// The caller goes on now, or at the start if that is still to come.
-	if w.grant.Wait > countedByBook {
+	if w.grant.Wait > countedByBook && !w.counted {
+		w.counted = true
 		w.share.countStarts(w.charges, latest(w.start, time.Now()))
 	}
 

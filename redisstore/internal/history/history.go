@@ -233,6 +233,7 @@ type Budget struct {
 	Older       wire.Older
 	Unreported  Generation    // of starts that no row has; the zero Generation if there are no such starts
 	Starts      []Sample      // the oldest first
+	begun       time.Time     // the By of the starts that came first into the last sample
 	Keep        time.Duration // for how long starts matter
 	Last        Reply
 	quota       quotaReply
@@ -252,15 +253,16 @@ func (b *Budget) Expired(now time.Time) bool {
 	return last < 0 || now.Sub(b.Starts[last].By) > b.Keep
 }
 
-// Add remembers some starts. It adds them to the last sample if that is of the same part of the window.
+// Add remembers some starts. It adds them to the last sample if that began less than a part of the window ago. So samples begin a
+// part apart or more, and a sample that makes room is older than a window.
 func (b *Budget) Add(s Sample) {
 	last := len(b.Starts) - 1
 	if last >= 0 && s.By.Before(b.Starts[last].By) {
 		s.By = b.Starts[last].By
 	}
 
-	// A sample has the starts behind the sample before it, as far as these lie in one part of the window.
-	if last > 0 && s.By.Sub(b.Starts[last-1].By) < b.Keep/wire.Parts {
+	// Parts are rounded up, so that all of them are a window.
+	if last >= 0 && s.By.Sub(b.begun) < (b.Keep+wire.Parts-1)/wire.Parts {
 		b.Starts[last] = Sample{s.By, b.Starts[last].Count + s.Count}
 		return
 	}
@@ -269,7 +271,7 @@ func (b *Budget) Add(s Sample) {
 	if len(b.Starts) > wire.Parts {
 		b.Starts = append(b.Starts[:0], b.Starts[1:]...)
 	}
-	b.Starts = append(b.Starts, s)
+	b.Starts, b.begun = append(b.Starts, s), s.By
 }
 
 // startsSince counts the starts of which the node knows that may have been at a time or later.
@@ -498,7 +500,7 @@ func (p *PauseEnds) Snapshot() map[string]time.Time {
 	return maps.Clone(p.ends)
 }
 
-// Note remembers a pause, unless MaxPauses are in force already. Of several ends of a pause the latest counts.
+// Note remembers a pause, unless MaxPauses of other budgets are in force already. Of several ends of a pause the latest counts.
 func (p *PauseEnds) Note(key string, end, now time.Time) {
 	if !end.After(now) {
 		return
@@ -510,7 +512,8 @@ func (p *PauseEnds) Note(key string, end, now time.Time) {
 	if len(p.ends) >= MaxPauses {
 		p.sweep(now)
 	}
-	if len(p.ends) < MaxPauses && p.ends[key].Before(end) {
+	known, ok := p.ends[key]
+	if (ok || len(p.ends) < MaxPauses) && known.Before(end) {
 		p.ends[key] = end
 		p.any.Store(true)
 	}

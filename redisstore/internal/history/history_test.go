@@ -38,8 +38,10 @@ func TestP10_ANodeForgets(t *testing.T) {
 		p.Note(fmt.Sprint(i), at(time.Hour), at(0))
 	}
 	require.Len(t, p.Snapshot(), MaxPauses)
+	p.Note("1", at(90*time.Minute), at(0))
+	require.Equal(t, at(90*time.Minute), p.End("1"), "a pause that is known may last longer")
 	p.Note("later", at(2*time.Hour), at(time.Hour))
-	require.Len(t, p.Snapshot(), 1, "pauses that are over make room")
+	require.Len(t, p.Snapshot(), 2, "pauses that are over make room")
 }
 
 // TestP1_ForgottenBudgets: a node that has used more budgets than it remembers forgets as many as are too many, and knows all starts of the others.
@@ -60,6 +62,43 @@ func TestP1_ForgottenBudgets(t *testing.T) {
 		require.Equal(t, gen(1, 2), known.Generations[0])
 	}
 	require.Equal(t, tooMany, forgotten)
+}
+
+// TestP12_AllStartsOfAWindowAreKnown: however starts come, those of the last window are told, and none as later than by a part of the window.
+func TestP12_AllStartsOfAWindowAreKnown(t *testing.T) {
+	const keep, part = 8 * time.Second, 8 * time.Second / wire.Parts
+	for name, pauses := range map[string][]time.Duration{
+		"steady":           {30 * time.Millisecond},
+		"once in a part":   {part},
+		"two in each part": {time.Millisecond, part - time.Millisecond},
+		"two, and a pause": {time.Millisecond, part},
+		"seldom":           {3 * part},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := New()
+			var starts []time.Time
+			for i, now := 0, time.Duration(0); now < 3*keep; i++ {
+				h.AddUnreported("k", Sample{at(now), 1}, keep)
+				starts = append(starts, at(now))
+				told := h.Known("k", "g", at(now), 0)
+				var ages []time.Duration // of each start that is told, the youngest first
+				for _, s := range told.Starts.All() {
+					ages = append(ages, slices.Repeat([]time.Duration{s.Ago}, int(s.Count))...)
+				}
+				for k, start := range slices.Backward(starts) {
+					age := at(now).Sub(start)
+					if age > keep {
+						break
+					}
+					n := len(starts) - 1 - k
+					require.Greater(t, len(ages), n, "%v: a start %v ago is not told", now, age)
+					require.LessOrEqual(t, ages[n], age)
+					require.Less(t, age-ages[n], part)
+				}
+				now += pauses[i%len(pauses)]
+			}
+		})
+	}
 }
 
 // TestP12_OnlyNewStartsAreAdded: starts of a generation that is known are added once,

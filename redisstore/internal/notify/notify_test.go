@@ -201,6 +201,44 @@ func TestP11_PausedBeforeTheReply(t *testing.T) {
 	})
 }
 
+// TestP11_AQueryFromBeforeThePause: the answer to a question that was asked before a message says nothing of that message to a watch that began
+// behind both.
+func TestP11_AQueryFromBeforeThePause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		takes, pauses := time.Second, map[string]Pause{}
+		ws := watches(nil)
+		ws.ask = func(_ context.Context, keys []string) (all []Pause, err error) {
+			for _, key := range keys {
+				all = append(all, Pause{Key: key, End: pauses[key].End, Left: pauses[key].Left})
+			}
+			time.Sleep(takes) // the answer is on its way
+			return all, nil
+		}
+
+		// The first watch asks, because its booking is older than the subscription. From then on no message is lost.
+		first := ws.Add(start(time.Minute, "k"), nil)
+		time.Sleep(time.Millisecond)
+		now := time.Now()
+		ws.subs.sub.heartbeat = heartbeat{subscribed: now, completeFrom: now, completeUntil: now}
+		var all sync.WaitGroup
+		all.Go(func() { require.True(t, confirm(t, first)) })
+		synctest.Wait()
+
+		// The second is booked, the budget is closed, the message comes, and then the reply to the booking.
+		time.Sleep(time.Millisecond)
+		booked := start(2*time.Second, "k")
+		time.Sleep(time.Millisecond)
+		pauses["k"] = pause("k", 30*time.Second)
+		ws.Paused(pauses["k"])
+		time.Sleep(time.Millisecond)
+		second := ws.Add(booked, make(chan struct{}, 1))
+		all.Wait()
+		require.False(t, confirm(t, second))
+		first.Stop()
+		second.Stop()
+	})
+}
+
 // TestP4_QueriesAreShared: callers that ask while a query is on its way share the next
 // one. One that leaves does not end it for those that come later.
 func TestP4_QueriesAreShared(t *testing.T) {

@@ -63,6 +63,7 @@ type Watch struct {
 	owner      *Watches
 	news       chan<- struct{}
 	subscribed bool
+	begun      time.Time   // when the watch began: messages from before did not come to it
 	knownUntil time.Time   // the watch knows all pauses that were stored before this; guarded by the owner's lock
 	void       atomic.Bool // the start is of no use any more
 	stopped    atomic.Bool
@@ -82,6 +83,7 @@ func (ws *Watches) Add(s Start, news chan<- struct{}) *Watch {
 
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
+	w.begun = time.Now()
 
 	for _, key := range w.Keys {
 		if ws.watches[key] == nil {
@@ -402,7 +404,7 @@ func (ws *Watches) fail(q *query, err error) {
 }
 
 // answered passes the pauses that a query found on to all watches over their budgets. asked is when
-// the query was sent: a watch all of whose budgets were in the query knows all pauses before that.
+// the query was sent: a watch that had begun, and all of whose budgets were in the query, knows all pauses before that.
 func (ws *Watches) answered(q *query, found []Pause, asked time.Time) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -411,8 +413,9 @@ func (ws *Watches) answered(q *query, found []Pause, asked time.Time) {
 		for w := range ws.watches[p.Key] {
 			w.learn(p)
 
-			// The watch knows all pauses only if the query was about all of its budgets.
-			if !slices.ContainsFunc(w.Keys, func(key string) bool { _, ok := q.keys[key]; return !ok }) {
+			// The watch knows all pauses only if the query was about all of its budgets. A watch that began later has not got the messages that
+			// came between: the query may have been before them.
+			if !w.begun.After(asked) && !slices.ContainsFunc(w.Keys, func(key string) bool { _, ok := q.keys[key]; return !ok }) {
 				w.knownUntil = asked
 			}
 			if w.Void() {

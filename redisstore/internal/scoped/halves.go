@@ -2,6 +2,7 @@ package scoped
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/fleetthrottle/throttle/store"
@@ -32,8 +33,16 @@ func split(b *store.Booking) *halves {
 			h.fleet.Charges, h.inFleet = append(h.fleet.Charges, c), append(h.inFleet, i)
 		}
 	}
+
+	// A caller that needed the node's store alone before has that store's own handle. Charges of slots stay the same, so they tell whose place it is.
+	if b.Instead.Place != 0 && b.Instead.Node == nil && !slices.ContainsFunc(h.fleet.Charges, isForSlots) {
+		h.fleet.Instead, h.node.Instead = store.Handle{}, b.Instead
+	}
 	return h
 }
+
+// isForSlots reports whether a charge is for slots.
+func isForSlots(c store.Charge) bool { return c.Limit.Kind() == store.KindConcurrency }
 
 // turns are the arrivals of one caller in the lines of both halves.
 type turns struct{ fleet, node store.Turn }

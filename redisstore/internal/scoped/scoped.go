@@ -46,9 +46,34 @@ func (s *composed) singleStore(charges []store.Charge) store.Store {
 // Book implements [store.Store].
 func (s *composed) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	if single := s.singleStore(b.Charges); single != nil {
-		return single.Book(ctx, b)
+		return s.bookSingle(ctx, single, b)
 	}
 	return s.bookBoth(ctx, b)
+}
+
+// bookSingle books in one store. A caller that stood in lines of both, and whose charges have changed since, leaves the line of the other.
+func (s *composed) bookSingle(ctx context.Context, single store.Store, b *store.Booking) (store.Grant, error) {
+	both, _ := b.Turn.(turns)
+	if both == (turns{}) && b.Instead.Node == nil {
+		return single.Book(ctx, b)
+	}
+
+	own, other, left := *b, s.node, both.node
+	own.Instead = fleetPart(b.Instead)
+	if single == s.node {
+		other, left, own.Instead = s.fleet, both.fleet, nodePart(b.Instead)
+	}
+	if left != nil {
+		other.Cancel(&store.Booking{}, store.Grant{Ready: never, Turn: left, HeldBy: store.NotHeld})
+	}
+
+	if both != (turns{}) {
+		own.Turn = both.fleet
+		if single == s.node {
+			own.Turn = both.node
+		}
+	}
+	return single.Book(ctx, &own)
 }
 
 // Cancel implements [store.Store].
@@ -183,6 +208,10 @@ func (s *composed) bookBoth(ctx context.Context, b *store.Booking) (store.Grant,
 		if !moved.OK || moved.Wait > fleetGrant.Wait {
 			s.node.Cancel(&h.node, moved)
 			h.node.Instead, h.node.NotBefore, h.fleet.Instead = store.Handle{}, fleetGrant.Wait, fleetGrant.Handle
+			if holdsSlots(h.fleet.Charges, fleetGrant) {
+				s.fleet.Cancel(&h.fleet, fleetGrant) // a start with slots is not replaced
+				h.fleet.Instead = store.Handle{}
+			}
 			h.node.Returns, h.fleet.Returns = true, true
 			continue
 		}

@@ -330,8 +330,9 @@ func equalLimits(a, b *store.Charge) bool {
 	return a.Limit == b.Limit && a.Jitter == b.Jitter && a.Pace == b.Pace && a.Adaptive == b.Adaptive
 }
 
-// sameRule reports whether two charges have the same rule. A time zone that was
-// loaded twice makes two rules of one, which does no harm.
+// sameRule reports whether two charges of one call share a rule: then the Pace and
+// the Adaptive of the first count for both. A time zone that was loaded twice makes
+// two rules of one, which does no harm.
 func sameRule(a, b *store.Charge) bool {
 	return a.Budget.Key == b.Budget.Key && a.Jitter == b.Jitter && a.Limit == b.Limit
 }
