@@ -134,6 +134,7 @@ func (s *Store) bookLong(now int64, b *store.Booking, rows []*ledger.Row, g *sto
 		s.tell(q.News())
 	}
 
+	s.unslot(b, b.Instead)
 	s.standBy(&q)
 	return true
 }
@@ -149,7 +150,10 @@ func (s *Store) Cancel(b *store.Booking, g store.Grant) {
 	if w, ok := g.Turn.(*waiter); ok {
 		s.giveUp(w)
 	}
-	s.change(b, func(q *ledger.Request) { q.Cancel(g) })
+	s.change(b, func(q *ledger.Request) {
+		s.unslot(b, g.Handle)
+		q.Cancel(g)
+	})
 }
 
 // Release implements [store.Store].
@@ -307,6 +311,19 @@ func (s *Store) standBy(q *ledger.Request) {
 		ready := make(chan struct{})
 		s.audience(q.Booking.Charges[q.Grant.HeldBy].Budget.Key).slots[place] = ready
 		q.Grant.Ready = ready
+	}
+}
+
+// unslot forgets a waiter for slots that asks again, or leaves. The shards of its charges are locked.
+func (s *Store) unslot(b *store.Booking, h store.Handle) {
+	if h.Place == 0 {
+		return
+	}
+	for i := range b.Charges {
+		key := b.Charges[i].Budget.Key
+		if of := s.shards[key[0]].budgets[key]; of != nil && of.audience != nil {
+			of.takeSlotWaiter(h.Place)
+		}
 	}
 }
 

@@ -102,6 +102,7 @@ func (s *Store) stand(w *waiter, b *store.Booking) (g store.Grant, moved []ledge
 	w.Ask(b, s.clock.now())
 	w.shards = shards
 	s.step(w, func(q *ledger.Request) {
+		s.unslot(b, b.Instead)
 		q.Stand(&w.Waiter)
 		s.standBy(q)
 		g = w.Answer(q)
