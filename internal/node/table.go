@@ -139,6 +139,12 @@ func (t *Table) Row(key ledger.Key, create bool) *ledger.Row {
 		if len(e.Bytes) > 0 {
 			if err := e.row.UnmarshalBinary(e.Bytes); err != nil {
 				t.err = errors.Join(t.err, fmt.Errorf("of a budget: %w", err))
+
+				// The empty row must not outlive the error. End drops the row of a step.
+				if !t.changes {
+					e.row = nil
+					return new(ledger.Row)
+				}
 			}
 		} else if !create {
 			e.row = nil
