@@ -652,6 +652,42 @@ func TestP12_ConfirmWaits(t *testing.T) {
 	})
 }
 
+// A hung is a database that does not answer while it hangs, and returns when the context of a call ends.
+type hung struct {
+	*memory
+	hangs atomic.Bool
+}
+
+func (h *hung) Transact(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
+	if h.hangs.Load() {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return h.memory.Transact(ctx, group, keys, do)
+}
+
+// TestP12_ConfirmWaitsForNoAnswer: a database that does not answer a look in time is away, as one that does not answer a step: a caller that may wait waits
+// for it, and uses its start.
+func TestP12_ConfirmWaitsForNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := &hung{memory: newMemory()}
+		s := must(rowstore.New(db, rowstore.Options{}))
+		b := &store.Booking{Charges: []store.Charge{hourly(2)}, MaxWait: store.AnyWait}
+		g, err := s.Book(t.Context(), b)
+		require.NoError(t, err)
+		w := s.Watch(b, g, make(chan struct{}, 1))
+		defer w.Stop()
+		db.hangs.Store(true)
+		told := false
+		ctx := outage.WithObserver(t.Context(), func(error) { told = true })
+		time.AfterFunc(30*time.Second, func() { db.hangs.Store(false) })
+		ok, err := w.Confirm(ctx, store.AnyWait)
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.True(t, told)
+	})
+}
+
 // TestP1_HeldWhileAway: a node cannot reach the database for longer than its lease, while its requests go on. When it reaches the
 // database they count again, and the end of one ends no other.
 func TestP1_HeldWhileAway(t *testing.T) {

@@ -141,11 +141,14 @@ func (s *steps) transact(keys []string, do func(Tx, []string) error) error {
 		return err
 	})
 
-	// The database has not answered in time.
+	return orAway(ctx, err)
+}
+
+// orAway returns the error of a call of the database, whose time ctx bounded: a database that has not answered in time is away.
+func orAway(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil && !errors.Is(err, ErrAway) {
 		return fmt.Errorf("%w: %w", ErrAway, err)
 	}
-
 	return err
 }
 
