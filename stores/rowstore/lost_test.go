@@ -472,18 +472,55 @@ func TestP3_RefusalBehindASlowStep(t *testing.T) {
 // TestP1_Copies: a program goes on as a copy of another one, which has made steps since. Its steps are not taken for those of the
 // other one.
 func TestP1_Copies(t *testing.T) {
-	m := newMemory()
-	s := must(rowstore.New(m, rowstore.Options{}))
-	require.True(t, now(t, s, hourly(9)))
+	for _, steps := range []byte{50, 2} { // 2: the copy has made the step that the program makes next
+		m := newMemory()
+		s := must(rowstore.New(m, rowstore.Options{}))
+		require.True(t, now(t, s, hourly(9)))
+		m.copied(steps)
+		_, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(9)}})
+		require.ErrorContains(t, err, "copy")
+		require.Equal(t, 1, used(t, s, hourly(9)))
+	}
+}
+
+// copied has the records of all nodes say that copies of them have made steps, up to a number.
+func (m *memory) copied(steps byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for key, r := range m.rows {
 		if strings.Contains(key, "/node-") {
-			r.value = slices.Concat(r.value[:1], []byte{100, 2}) // 50 steps
+			r.value = slices.Concat(r.value[:1], []byte{2 * steps, 2})
 			m.rows[key] = r
 		}
 	}
-	_, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(9)}})
-	require.ErrorContains(t, err, "copy")
-	require.Equal(t, 1, used(t, s, hourly(9)))
+}
+
+// TestP1_CopiesAndDoubt: it is not known whether a step was saved, and a copy of the program has made later steps since. Its record does not say that the step
+// was saved.
+func TestP1_CopiesAndDoubt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		s := must(rowstore.New(&unsaved{memory: m}, rowstore.Options{}))
+		require.True(t, now(t, s, hourly(9)))
+		_, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(9)}})
+		require.Error(t, err)
+		require.Equal(t, 1, used(t, s, hourly(9)))
+	})
+}
+
+// An unsaved is a database that loses the second step with its reply, just when a copy of the program makes steps.
+type unsaved struct {
+	*memory
+	steps int
+}
+
+func (u *unsaved) Transact(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
+	if u.steps++; u.steps != 2 {
+		return u.memory.Transact(ctx, group, keys, do)
+	}
+	_ = u.memory.Transact(ctx, group, keys, func(tx rowstore.Tx) error { return errors.Join(do(tx), errLost) })
+	u.copied(50)
+	return errLost
 }
 
 // TestP1_OtherRows: rows of another version, and what are no rows, are errors. Nothing is booked.
