@@ -227,6 +227,17 @@ func (t *Table) IsBefore(known *Table) bool {
 	return false
 }
 
+// IsLeased reports whether a node has a lease in a row of the table that is not over at a time of the store's clock.
+func (t *Table) IsLeased(node, now int64) bool {
+	for _, e := range t.all {
+		var row ledger.Row
+		if row.UnmarshalBinary(e.Bytes) == nil && row.LeaseEnd(node) > now {
+			return true
+		}
+	}
+	return false
+}
+
 // linger is for how many microseconds a row is kept when no limit needs it any more: a limit with a longer window may come.
 const linger = 60_000_000
 
