@@ -63,7 +63,14 @@ const (
 	permitToRelease               // as permitBusy, and Release was called meanwhile
 	permitGone                    // the permit holds nothing: it was released, or could not be renewed
 	permitFree                    // the permit never held anything: the work costs nothing
+	permitFreeGone                // as permitFree, and the permit was released or cancelled
 )
+
+// isFree reports whether the permit never held anything.
+func (p *Permit) isFree() bool {
+	state := p.state.Load()
+	return state == permitFree || state == permitFreeGone
+}
 
 // acquisition returns an acquisition that holds the permit's start, made anew, so that the caller
 // may change it.
@@ -245,6 +252,7 @@ func (p *Permit) Release() {
 	case p.state.CompareAndSwap(permitHeld, permitGone):
 		p.releaseSlots()
 	case p.state.CompareAndSwap(permitBusy, permitToRelease): // endChange releases
+	case p.state.CompareAndSwap(permitFree, permitFreeGone):
 	}
 }
 
@@ -252,15 +260,23 @@ func (p *Permit) Release() {
 // not begun and will not. It must not be called once the work has begun: a used start would
 // be given back. After Release it does nothing.
 func (p *Permit) Cancel() {
-	if p.engine == nil || !p.beginChange() {
+	switch {
+	case p.engine == nil:
+		return
+	case p.beginChange():
+		p.state.Store(permitGone)
+		a, _ := p.ownAcquisition()
+		a.Cancel()
+
+	// The permit holds nothing but the place of its work.
+	case !p.state.CompareAndSwap(permitFree, permitFreeGone):
 		return
 	}
+	p.giveBackPlace()
+}
 
-	p.state.Store(permitGone)
-	a, _ := p.ownAcquisition()
-	a.Cancel()
-
-	// The place of the work is good again, or the work would lose its rank.
+// giveBackPlace makes the place of work that has not begun good again, or the work would lose its rank.
+func (p *Permit) giveBackPlace() {
 	if p.unredeem != nil {
 		p.unredeem()
 	}
@@ -294,10 +310,10 @@ var (
 // callers that stand in line. It waits for the new start as Acquire waits, with a MaxWait
 // of its own.
 //
-// After an error the permit holds nothing. Renew must not be called once the work has
-// begun: a used start would be given back.
+// After an error the permit holds nothing, and a place of [Limiters.Reserve] is good again.
+// Renew must not be called once the work has begun: a used start would be given back.
 func (p *Permit) Renew(ctx context.Context) error {
-	if p.engine == nil || p.state.Load() == permitFree {
+	if p.engine == nil || p.isFree() {
 		return nil
 	}
 	if !p.beginChange() {
@@ -308,6 +324,7 @@ func (p *Permit) Renew(ctx context.Context) error {
 	if !whole {
 		p.state.Store(permitGone)
 		a.Cancel()
+		p.giveBackPlace()
 		return errContextEnded
 	}
 
@@ -324,6 +341,7 @@ func (p *Permit) Renew(ctx context.Context) error {
 
 	if err != nil {
 		p.state.Store(permitGone)
+		p.giveBackPlace()
 		a.reportEnd(ctx, err)
 		return err
 	}
@@ -592,7 +610,7 @@ func (p *Permit) told() (a *acquisition, charges []*store.Charge, ago time.Durat
 	}
 
 	// Work without a start has no beginning.
-	if p.state.Load() == permitFree {
+	if p.isFree() {
 		return a, charges, 0
 	}
 

@@ -35,9 +35,10 @@ const placeLife = 7 * 24 * time.Hour
 // count. Without demands the costs in the text of the place count, so whoever can change
 // the text can change the costs.
 //
-// A place is good for one permit, and again after [Permit.Cancel]. Limiters remember the
-// last 8192 places that they redeemed. A place that a different program has redeemed gets a
-// second permit, if there is room: one more start within the limit.
+// A place is good for one permit, and again after [Permit.Cancel] and after an error of
+// [Permit.Renew]. Limiters remember the last 8192 places that they redeemed. A place that a
+// different program has redeemed gets a second permit, if there is room: one more start
+// within the limit.
 //
 // The error is as from [Limiters.Acquire], and a *[LimitError] says that no wait helps. A
 // *[store.PlaceError] says that the place cannot be redeemed at all: come again without it.

@@ -275,6 +275,47 @@ func TestPlaceProblems(t *testing.T) {
 	})
 }
 
+// TestAPlaceIsGoodAgain: work that did not begin has its place again, whether its permit held a start or, because throttle was off, none, and when the permit could not
+// be renewed. Work that is over does not.
+func TestAPlaceIsGoodAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sw, one := new(store.Switch), throttle.Demand{Policy: "api"}
+		l := limitersOf(t, store.WithSwitch(memstore.New(), sw), throttle.PerHour(1))
+		_, _, err := l.Reserve(t.Context(), nil, one)
+		require.NoError(t, err)
+		place := placed(t, l, one)
+		again := func() *throttle.Permit {
+			t.Helper()
+			permit, later, err := l.Reserve(t.Context(), place)
+			require.NoError(t, err)
+			require.Nil(t, later)
+			return permit
+		}
+
+		sw.TurnOff(anna)
+		again().Cancel()
+		permit := again()
+		permit.Cancel()
+		permit.Cancel()
+		require.NoError(t, permit.Renew(t.Context()), "it costs nothing")
+
+		sw.TurnOn()
+		time.Sleep(time.Hour)
+		again().Cancel()
+		permit = again()
+		require.NoError(t, mustLimiter(t, l).Pause(t.Context(), "", time.Hour))
+		time.Sleep(time.Second)
+		require.Error(t, permit.Renew(throttle.WithMaxWait(t.Context(), throttle.NoWait)))
+		sw.TurnOff(anna)
+
+		permit = again()
+		permit.Release()
+		permit.Cancel()
+		_, _, err = l.Reserve(t.Context(), place)
+		checkProblem(t, store.PlaceRedeemed, err)
+	})
+}
+
 func mustLimiter(t *testing.T, l *throttle.Limiters) *throttle.Limiter {
 	one, err := l.Limiter("api")
 	require.NoError(t, err)

@@ -51,3 +51,11 @@ func (s *Store) Shard(b store.Budget) int {
 // Gain tells the clock how much the wall clock has gained since the store was
 // made, as it does while a machine sleeps; a negative gain is a loss.
 func (s *Store) Gain(d time.Duration) { s.clock.follow(int64(d)) }
+
+// SlotWaiters returns how many waiters for slots of the budget the store remembers.
+func (s *Store) SlotWaiters(b store.Budget) int {
+	sh := s.shard(&b)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return len(sh.budgets[b.Key].slots)
+}

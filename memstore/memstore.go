@@ -134,6 +134,7 @@ func (s *Store) bookLong(now int64, b *store.Booking, rows []*ledger.Row, g *sto
 		s.tell(q.News())
 	}
 
+	s.unslot(b, b.Instead)
 	s.standBy(&q)
 	return true
 }
@@ -149,7 +150,10 @@ func (s *Store) Cancel(b *store.Booking, g store.Grant) {
 	if w, ok := g.Turn.(*waiter); ok {
 		s.giveUp(w)
 	}
-	s.change(b, func(q *ledger.Request) { q.Cancel(g) })
+	s.change(b, func(q *ledger.Request) {
+		s.unslot(b, g.Handle)
+		q.Cancel(g)
+	})
 }
 
 // Release implements [store.Store].
@@ -172,19 +176,20 @@ func (s *Store) Settle(_ context.Context, b *store.Booking, g store.Grant, costs
 
 // Pause implements [store.Store].
 func (s *Store) Pause(_ context.Context, c store.Charge, d time.Duration) error {
-	// Only a row can be closed, and an unlimited budget may have none.
-	s.makeRow(c)
+	s.change(only(c), func(q *ledger.Request) {
+		s.makeRow(q)
 
-	// now has cut off a part of a microsecond, by which the pause would end early.
-	s.change(only(c), func(q *ledger.Request) { q.Pause(d + s.clock.since(q.Now)) })
+		// now has cut off a part of a microsecond, by which the pause would end early.
+		q.Pause(d + s.clock.since(q.Now))
+	})
 	return nil
 }
 
 // Refuse implements [store.Store].
 func (s *Store) Refuse(_ context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
-	s.makeRow(c)
-
 	s.change(only(c), func(q *ledger.Request) {
+		s.makeRow(q)
+
 		// A refusal without a length closes nothing.
 		if r.Length > 0 {
 			r.Length += s.clock.since(q.Now)
@@ -243,12 +248,13 @@ func only(c store.Charge) *store.Booking {
 // shard returns the shard of a budget.
 func (s *Store) shard(b *store.Budget) *shard { return &s.shards[b.Key[0]] }
 
-// makeRow makes the row of a budget that is about to be closed, if there is none.
-func (s *Store) makeRow(c store.Charge) {
-	sh := s.shard(&c.Budget)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	sh.budget(c.Budget.Key, s.clock.now())
+// makeRow makes the row of the budget that a request is about to close, if there is none: only a row can be closed, and an unlimited budget may have none. Its
+// shard is locked until the request is over, or others could sweep the row away before.
+func (s *Store) makeRow(q *ledger.Request) {
+	key := q.Booking.Charges[0].Budget.Key
+	if sh := &s.shards[key[0]]; sh.budgets[key] == nil {
+		q.Open(0, &sh.budget(key, q.Now).Row)
+	}
 }
 
 // audience returns the audience of a budget, a new one if there is none. The shard is locked.
@@ -307,6 +313,19 @@ func (s *Store) standBy(q *ledger.Request) {
 		ready := make(chan struct{})
 		s.audience(q.Booking.Charges[q.Grant.HeldBy].Budget.Key).slots[place] = ready
 		q.Grant.Ready = ready
+	}
+}
+
+// unslot forgets a waiter for slots that asks again, or leaves. The shards of its charges are locked.
+func (s *Store) unslot(b *store.Booking, h store.Handle) {
+	if h.Place == 0 {
+		return
+	}
+	for i := range b.Charges {
+		key := b.Charges[i].Budget.Key
+		if of := s.shards[key[0]].budgets[key]; of != nil && of.audience != nil {
+			of.takeSlotWaiter(h.Place)
+		}
 	}
 }
 

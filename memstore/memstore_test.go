@@ -152,3 +152,43 @@ func TestP11_NoBanEndsEarly(t *testing.T) {
 		})
 	}
 }
+
+// TestP7_ForgetsWhoLeftTheLineForSlots: a busy budget remembers no caller that has left its line for slots, or has got its slots another way.
+func TestP7_ForgetsWhoLeftTheLineForSlots(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memstore.Store) {
+		c := charge("slots", store.Concurrency(1))
+		b := booking(c)
+		held := ask(t, s, b)
+		require.True(t, held.OK)
+
+		// Callers that wait leave again.
+		for range 100 {
+			g := ask(t, s, b)
+			require.NotNil(t, g.Ready)
+			s.Cancel(b, g)
+		}
+		require.Zero(t, s.SlotWaiters(c.Budget))
+
+		// A caller keeps its place when it asks again, and hears of its turn.
+		g := ask(t, s, b)
+		again := booking(c)
+		again.Instead, again.Turn, again.Returns = g.Handle, g.Turn, true
+		g = ask(t, s, again)
+		require.NotNil(t, g.Ready)
+		require.Equal(t, 1, s.SlotWaiters(c.Budget))
+		s.Release(b, held)
+		<-g.Ready
+		require.Zero(t, s.SlotWaiters(c.Budget))
+
+		// A caller that waits asks for a different budget in place of it.
+		again.Instead, again.Turn = g.Handle, g.Turn
+		held = ask(t, s, again)
+		require.True(t, held.OK)
+		g = ask(t, s, b)
+		other := booking(charge("other", store.Concurrency(1)), c)
+		other.Charges[1].Shadow = true
+		other.Instead, other.Turn, other.Returns = g.Handle, g.Turn, true
+		require.True(t, ask(t, s, other).OK)
+		require.Zero(t, s.SlotWaiters(c.Budget))
+	})
+}

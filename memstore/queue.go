@@ -102,6 +102,7 @@ func (s *Store) stand(w *waiter, b *store.Booking) (g store.Grant, moved []ledge
 	w.Ask(b, s.clock.now())
 	w.shards = shards
 	s.step(w, func(q *ledger.Request) {
+		s.unslot(b, b.Instead)
 		q.Stand(&w.Waiter)
 		s.standBy(q)
 		g = w.Answer(q)
@@ -230,23 +231,39 @@ func (s *Store) lookAgain(key ledger.Key, later time.Duration) {
 // again and is refused at once. The caller of dismiss holds no locks.
 func (s *Store) dismiss(closed []ledger.Closed) {
 	for _, c := range closed {
-		for w, shards := range s.impatient(c) {
-			s.lockLines(shards)
+		for _, i := range s.impatient(c) {
+			s.lockLines(i.shards)
 
 			// The waiter may have been served, or have left, before its lines were locked.
-			if key, _, waits := w.Line(); waits && key == c.Key {
+			if s.stands(c.Key, &i) {
 				var ready chan struct{}
-				s.step(w, func(q *ledger.Request) { ready = w.Dismiss(q) })
+				s.step(i.w, func(q *ledger.Request) { ready = i.w.Dismiss(q) })
 				s.clock.wake(ready)
 			}
 
-			s.unlockLines(shards)
+			s.unlockLines(i.shards)
 		}
 	}
 }
 
-// impatient returns the waiters for a budget that cannot wait until it opens, with the shards of their charges.
-func (s *Store) impatient(c ledger.Closed) map[*waiter]shardSet {
+// A standing is a waiter in the line of a budget, as it stood when the budget's shard was locked.
+type standing struct {
+	arrival int64
+	w       *waiter
+	shards  shardSet // of the waiter's charges
+}
+
+// stands reports whether a waiter still stands in the line of a budget as it stood before. Only then do the lines that were locked meanwhile guard it.
+func (s *Store) stands(key ledger.Key, i *standing) bool {
+	sh := &s.shards[key[0]]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	b := sh.budgets[key]
+	return b != nil && b.audience != nil && b.line[i.arrival] == i.w && i.w.shards == i.shards
+}
+
+// impatient returns the waiters for a budget that cannot wait until it opens.
+func (s *Store) impatient(c ledger.Closed) (all []standing) {
 	sh := &s.shards[c.Key[0]]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -257,10 +274,9 @@ func (s *Store) impatient(c ledger.Closed) map[*waiter]shardSet {
 	}
 
 	// The waiters are collected here, because dismiss locks their shards only after this shard is unlocked.
-	all := make(map[*waiter]shardSet)
-	for _, w := range b.line {
+	for at, w := range b.line {
 		if w.EndsBefore(c.Until) {
-			all[w] = w.shards
+			all = append(all, standing{at, w, w.shards})
 		}
 	}
 

@@ -577,3 +577,48 @@ func (h history) excess(c store.Charge) (most int64) {
 	}
 	return most
 }
+
+// TestP11_APauseMeetsCallersThatMove: a budget is closed while callers that cannot wait go on to the lines of other budgets, for the race detector.
+func TestP11_APauseMeetsCallersThatMove(t *testing.T) {
+	s := memstore.New()
+	var lines []store.Charge
+	for _, name := range []string{"one", "two", "three"} {
+		c := charge(name, store.PerHour(1000))
+		full := c
+		full.Cost = 1000
+		book(t, s, full)
+		lines = append(lines, c)
+	}
+
+	var wg sync.WaitGroup
+	var waited atomic.Int64
+	over := make(chan struct{})
+	for range 64 {
+		wg.Go(func() {
+			g := store.Grant{}
+			for n := 0; ; n++ {
+				select {
+				case <-over:
+					return
+				default:
+				}
+
+				b := booking(lines[n%len(lines)])
+				b.Horizon, b.MaxWait = time.Second, 90*time.Minute
+				b.Turn, b.Instead, b.Returns = g.Turn, g.Handle, n > 0
+				g, _ = s.Book(t.Context(), b)
+				if g.Ready != nil {
+					waited.Add(1)
+				}
+			}
+		})
+	}
+
+	for range 40_000 {
+		require.NoError(t, s.Pause(t.Context(), lines[0], 2*time.Hour))
+		require.NoError(t, s.Resume(t.Context(), lines[0]))
+	}
+	close(over)
+	wg.Wait()
+	require.NotZero(t, waited.Load())
+}

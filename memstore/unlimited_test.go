@@ -141,3 +141,33 @@ func TestP10_RowsAreBounded(t *testing.T) {
 		})
 	}
 }
+
+// TestP11_APauseClosesNoOther: an unlimited budget is closed whose row is idle, just when a caller of another budget tidies up. No budget that has no row is closed
+// instead.
+func TestP11_APauseClosesNoOther(t *testing.T) {
+	s := memstore.New()
+	closed, free := charge("closed", store.Unlimited()), charge("free", store.Unlimited())
+	other := charge("other", store.PerSecond(1<<30))
+	other.Budget.Key[0] = closed.Budget.Key[0] // what shares a shard tidies it up
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	over := make(chan struct{})
+	defer close(over)
+	wg.Go(func() {
+		for k := booking(other); ; {
+			select {
+			case <-over:
+				return
+			default:
+				_, _ = s.Book(t.Context(), k)
+			}
+		}
+	})
+
+	for n := range 5_000 {
+		s.Gain(time.Duration(n) * 100 * time.Hour)
+		require.NoError(t, s.Pause(t.Context(), closed, time.Hour))
+		require.Zero(t, book(t, s, free))
+		require.NotZero(t, status(t, s, closed).Paused)
+	}
+}

@@ -383,6 +383,11 @@ func (st *step) renew(keys []ledger.Key) {
 			continue
 		}
 
+		// The row of a closed unlimited budget may be gone with the database: without a row nobody would serve its line any more.
+		if st.line.hasAny(key) {
+			st.rows.Row(key, true)
+		}
+
 		st.bury(key)
 		st.change(&store.Booking{Charges: []store.Charge{c}}, (*ledger.Request).Renew)
 

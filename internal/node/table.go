@@ -139,6 +139,12 @@ func (t *Table) Row(key ledger.Key, create bool) *ledger.Row {
 		if len(e.Bytes) > 0 {
 			if err := e.row.UnmarshalBinary(e.Bytes); err != nil {
 				t.err = errors.Join(t.err, fmt.Errorf("of a budget: %w", err))
+
+				// The empty row must not outlive the error. End drops the row of a step.
+				if !t.changes {
+					e.row = nil
+					return new(ledger.Row)
+				}
 			}
 		} else if !create {
 			e.row = nil
@@ -218,6 +224,17 @@ func (t *Table) IsBefore(known *Table) bool {
 		}
 	}
 
+	return false
+}
+
+// IsLeased reports whether a node has a lease in a row of the table that is not over at a time of the store's clock.
+func (t *Table) IsLeased(node, now int64) bool {
+	for _, e := range t.all {
+		var row ledger.Row
+		if row.UnmarshalBinary(e.Bytes) == nil && row.LeaseEnd(node) > now {
+			return true
+		}
+	}
 	return false
 }
 

@@ -355,6 +355,14 @@ func (b *backend) Listen(wake func(told bool)) (stop func(), err error) {
 // IsDead implements [node.DeathObserver].
 func (b *backend) IsDead(node, _ int64) bool { return b.listener.bells.isDead(node) }
 
+// isLeased reports whether a row says that a node lives, by the rows as they were read last.
+func (b *backend) isLeased(node int64) bool {
+	b.lockRows()
+	defer b.unlockRows()
+	sinceBoot, _, err := b.machine.clock()
+	return err != nil || b.rows.IsLeased(node, sinceBoot+b.rows.ahead)
+}
+
 // OnDeath implements [node.DeathObserver]: nobody is told of a pipe that lost its reader, so nodes ask again.
 func (b *backend) OnDeath(func()) {}
 

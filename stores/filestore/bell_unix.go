@@ -170,12 +170,12 @@ func nodeOf(name string) (node int64, ok bool) {
 	return node, err == nil
 }
 
-// deadLife is for how long the pipe of a dead node stays, so that all nodes find out: as long as any
-// lease.
+// deadLife is for how long a pipe stays that nobody reads from, at the least: it may have been begun just now.
 const deadLife = time.Minute
 
-// tidy removes the pipes of nodes that died some time ago, and pipes that were begun then.
-func (p pipes) tidy() {
+// tidy removes the pipes of nodes that have died, and pipes that were begun some time ago. The pipe of a node stays as long as isLeased says that a row names the node:
+// by the pipe others find out that the node is dead, and the pipe may be much older than that.
+func (p pipes) tidy(isLeased func(node int64) bool) {
 	_ = p.each(func(e os.DirEntry) {
 		if !isOld(e, fs.ModeNamedPipe, deadLife) {
 			return
@@ -183,7 +183,7 @@ func (p pipes) tidy() {
 
 		node, isPipe := nodeOf(e.Name())
 		begun := strings.HasPrefix(e.Name(), pipePrefix) && strings.HasSuffix(e.Name(), begunSuffix)
-		if begun || isPipe && p.isDead(node) {
+		if begun || isPipe && p.isDead(node) && !isLeased(node) {
 			_ = p.remove(e.Name())
 		}
 	})

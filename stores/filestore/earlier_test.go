@@ -171,7 +171,7 @@ const markRole = "filestore-marks"
 type markOrder struct {
 	Dir     string
 	Workers int
-	N       int // a second
+	N       int // a second. With 0 there is one slot, which the process keeps.
 }
 
 // markMember acquires starts until it is alone or killed, and tells the mark of each: when it is
@@ -198,7 +198,11 @@ func markMember(program *crew.Link) error {
 
 func acquireAll(ctx context.Context, s store.Store, o markOrder, program *crew.Link) error {
 	marks := &markStore{Store: s}
-	l, err := throttle.NewLimiter(marks, throttle.Policy{Name: "one", Limit: store.SlidingWindow(o.N, time.Second)})
+	limit := store.Concurrency(1)
+	if o.N > 0 {
+		limit = store.SlidingWindow(o.N, time.Second)
+	}
+	l, err := throttle.NewLimiter(marks, throttle.Policy{Name: "one", Limit: limit})
 	if err != nil {
 		return err
 	}
@@ -281,6 +285,28 @@ func (m *marks) judge(processes ...*crew.Member) {
 	for i := m.order.N; i < len(m.all); i++ {
 		require.Greater(m.t, m.all[i]-m.all[i-m.order.N], time.Second.Microseconds(), "%d starts in a window", m.order.N+1)
 	}
+}
+
+// TestP7_SlotsOfAKilledProcess: a process that has worked for long is killed, and its successor begins at once. The slots of the first are free within a second,
+// although its pipe is old.
+func TestP7_SlotsOfAKilledProcess(t *testing.T) {
+	m := newMarks(t, 0)
+	m.order.Workers = 1
+	first := m.start()
+	m.awaitMore(1)
+	var pipes []string
+	require.Eventually(t, func() bool {
+		pipes, _ = filepath.Glob(filepath.Join(m.order.Dir, "node-*[^p]"))
+		return len(pipes) == 1
+	}, time.Minute, time.Millisecond)
+	longAgo := time.Now().Add(-2 * time.Minute)
+	require.NoError(t, os.Chtimes(pipes[0], longAgo, longAgo))
+	first.Kill()
+
+	killed := time.Now()
+	m.start()
+	m.awaitMore(1)
+	require.Less(t, time.Since(killed), 5*time.Second, "a lease is 10 s")
 }
 
 // TestP1_KilledProcesses: processes are killed at any instruction, and others take their place.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/internal/node"
+	"github.com/fleetthrottle/throttle/store"
 )
 
 // A Machine is one of a test: its time is the program's, which may be that of a bubble.
@@ -144,3 +145,10 @@ func OpenWith(dir string, made func(name string)) (*Store, error) {
 
 // Header returns the beginning of the file of a generation.
 func Header(generation int64, boot string) []byte { return (&header{generation, boot}).append(nil) }
+
+// Damage has the store take bytes that are no row for the row of a budget, as if another program had written them.
+func (s *Store) Damage(b store.Budget) {
+	s.backend.lockRows()
+	defer s.backend.unlockRows()
+	s.backend.rows.Take(&node.SavedRow{Key: b.Key, Expires: 1 << 60, Bytes: []byte("no row")})
+}

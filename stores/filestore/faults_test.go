@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle/internal/ledger"
 	"github.com/fleetthrottle/throttle/store"
 	"github.com/fleetthrottle/throttle/stores/filestore"
 )
@@ -120,6 +121,21 @@ func TestP1_OtherVersions(t *testing.T) {
 	require.ErrorAs(t, err, &other)
 	require.Equal(t, 7, other.Found)
 	require.ErrorContains(t, err, "budgets-2")
+}
+
+// TestP1_RowsThatCannotBeRead: a budget whose row cannot be read stays unusable, however often somebody looks at it: a look must not leave an empty row
+// behind, by which the next start would be booked.
+func TestP1_RowsThatCannotBeRead(t *testing.T) {
+	m := &filestore.Machine{Boot: "one"}
+	s, c := open(t, m, t.TempDir()), hourly(1)
+	require.True(t, now(t, s, c))
+	s.Damage(c.Budget)
+	for range 3 {
+		_, err := s.Status(t.Context(), c)
+		require.ErrorIs(t, err, ledger.ErrCorrupt)
+		_, err = s.Book(t.Context(), &store.Booking{Charges: []store.Charge{c}})
+		require.ErrorIs(t, err, ledger.ErrCorrupt)
+	}
 }
 
 // TestP1_NothingCanBeWritten: nothing is booked, and what is given back later is given back, while the

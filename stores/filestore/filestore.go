@@ -73,8 +73,13 @@ func New(dir string, o Options) (*Store, error) {
 		return nil, fmt.Errorf("filestore: %w", err)
 	}
 
-	pipes{d}.tidy()
-	return openHere(d, cmp.Or(o.Lease, defaultLease))
+	s, err := openHere(d, cmp.Or(o.Lease, defaultLease))
+	if err != nil {
+		return nil, err
+	}
+
+	pipes{d}.tidy(s.backend.isLeased)
+	return s, nil
 }
 
 // check returns all mistakes in the arguments of [New].

@@ -31,4 +31,4 @@ func (pipes) listen(int64, func()) (func(), error) { return nil, errUnsupported 
 func (pipes) ring(int64)                           {}
 func (pipes) ringAll(int64)                        {}
 func (pipes) isDead(int64) bool                    { return false }
-func (pipes) tidy()                                {}
+func (pipes) tidy(func(int64) bool)                {}

@@ -184,14 +184,15 @@ func (l *looks) make(batch []*look) error {
 	return err
 }
 
-// read runs do in a read without a transaction, if the database can do so, and otherwise in a transaction that puts nothing.
+// read runs do in a read without a transaction, if the database can do so, and otherwise in a transaction that puts nothing. A database that does not
+// answer within maxTransact is away.
 func (l *looks) read(keys []string, do func(Tx, time.Time) error) error {
 	ctx, stop := context.WithTimeout(context.Background(), maxTransact)
 	defer stop()
 	asked := time.Now()
 	doAsked := func(tx Tx) error { return do(tx, asked) }
 	if r, ok := l.db.(Reader); ok {
-		return r.Read(ctx, l.name(), keys, doAsked)
+		return orAway(ctx, r.Read(ctx, l.name(), keys, doAsked))
 	}
-	return l.db.Transact(ctx, l.name(), keys, doAsked)
+	return orAway(ctx, l.db.Transact(ctx, l.name(), keys, doAsked))
 }

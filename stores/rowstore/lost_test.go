@@ -472,18 +472,55 @@ func TestP3_RefusalBehindASlowStep(t *testing.T) {
 // TestP1_Copies: a program goes on as a copy of another one, which has made steps since. Its steps are not taken for those of the
 // other one.
 func TestP1_Copies(t *testing.T) {
-	m := newMemory()
-	s := must(rowstore.New(m, rowstore.Options{}))
-	require.True(t, now(t, s, hourly(9)))
+	for _, steps := range []byte{50, 2} { // 2: the copy has made the step that the program makes next
+		m := newMemory()
+		s := must(rowstore.New(m, rowstore.Options{}))
+		require.True(t, now(t, s, hourly(9)))
+		m.copied(steps)
+		_, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(9)}})
+		require.ErrorContains(t, err, "copy")
+		require.Equal(t, 1, used(t, s, hourly(9)))
+	}
+}
+
+// copied has the records of all nodes say that copies of them have made steps, up to a number.
+func (m *memory) copied(steps byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for key, r := range m.rows {
 		if strings.Contains(key, "/node-") {
-			r.value = slices.Concat(r.value[:1], []byte{100, 2}) // 50 steps
+			r.value = slices.Concat(r.value[:1], []byte{2 * steps, 2})
 			m.rows[key] = r
 		}
 	}
-	_, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(9)}})
-	require.ErrorContains(t, err, "copy")
-	require.Equal(t, 1, used(t, s, hourly(9)))
+}
+
+// TestP1_CopiesAndDoubt: it is not known whether a step was saved, and a copy of the program has made later steps since. Its record does not say that the step
+// was saved.
+func TestP1_CopiesAndDoubt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		s := must(rowstore.New(&unsaved{memory: m}, rowstore.Options{}))
+		require.True(t, now(t, s, hourly(9)))
+		_, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{hourly(9)}})
+		require.Error(t, err)
+		require.Equal(t, 1, used(t, s, hourly(9)))
+	})
+}
+
+// An unsaved is a database that loses the second step with its reply, just when a copy of the program makes steps.
+type unsaved struct {
+	*memory
+	steps int
+}
+
+func (u *unsaved) Transact(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
+	if u.steps++; u.steps != 2 {
+		return u.memory.Transact(ctx, group, keys, do)
+	}
+	_ = u.memory.Transact(ctx, group, keys, func(tx rowstore.Tx) error { return errors.Join(do(tx), errLost) })
+	u.copied(50)
+	return errLost
 }
 
 // TestP1_OtherRows: rows of another version, and what are no rows, are errors. Nothing is booked.
@@ -649,6 +686,42 @@ func TestP12_ConfirmWaits(t *testing.T) {
 		require.True(t, ok)
 		require.True(t, told)
 		w.Stop()
+	})
+}
+
+// A hung is a database that does not answer while it hangs, and returns when the context of a call ends.
+type hung struct {
+	*memory
+	hangs atomic.Bool
+}
+
+func (h *hung) Transact(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
+	if h.hangs.Load() {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return h.memory.Transact(ctx, group, keys, do)
+}
+
+// TestP12_ConfirmWaitsForNoAnswer: a database that does not answer a look in time is away, as one that does not answer a step: a caller that may wait waits
+// for it, and uses its start.
+func TestP12_ConfirmWaitsForNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := &hung{memory: newMemory()}
+		s := must(rowstore.New(db, rowstore.Options{}))
+		b := &store.Booking{Charges: []store.Charge{hourly(2)}, MaxWait: store.AnyWait}
+		g, err := s.Book(t.Context(), b)
+		require.NoError(t, err)
+		w := s.Watch(b, g, make(chan struct{}, 1))
+		defer w.Stop()
+		db.hangs.Store(true)
+		told := false
+		ctx := outage.WithObserver(t.Context(), func(error) { told = true })
+		time.AfterFunc(30*time.Second, func() { db.hangs.Store(false) })
+		ok, err := w.Confirm(ctx, store.AnyWait)
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.True(t, told)
 	})
 }
 

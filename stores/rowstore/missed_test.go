@@ -958,3 +958,30 @@ func TestP4_ManyLeasesInASlowDatabase(t *testing.T) {
 		require.LessOrEqual(t, took, 5*time.Second)
 	})
 }
+
+// TestP12_RowsAreGone: somebody removes all rows while callers stand in line, of a limited and of a closed unlimited budget. They go on by themselves.
+func TestP12_RowsAreGone(t *testing.T) {
+	for _, limit := range []store.Limit{store.PerHour(1), store.Unlimited()} {
+		synctest.Test(t, func(t *testing.T) {
+			m := newMemory()
+			s := must(rowstore.New(m, rowstore.Options{}))
+			c := store.Charge{Budget: store.Budget{Policy: "p", Key: [16]byte{1}}, Limit: limit, Cost: 1}
+			require.NoError(t, s.Pause(t.Context(), c, time.Hour))
+			b := &store.Booking{Charges: []store.Charge{c}, MaxWait: store.AnyWait, Horizon: time.Second}
+			g, err := s.Book(t.Context(), b)
+			require.NoError(t, err)
+			require.NotNil(t, g.Ready)
+
+			m.mu.Lock()
+			clear(m.rows)
+			m.mu.Unlock()
+			select {
+			case <-g.Ready:
+			case <-time.After(5 * time.Second):
+				t.Errorf("a caller of %v waits for nothing", limit)
+			}
+			s.Cancel(b, g)
+			time.Sleep(time.Minute)
+		})
+	}
+}

@@ -141,11 +141,14 @@ func (s *steps) transact(keys []string, do func(Tx, []string) error) error {
 		return err
 	})
 
-	// The database has not answered in time.
+	return orAway(ctx, err)
+}
+
+// orAway returns the error of a call of the database, whose time ctx bounded: a database that has not answered in time is away.
+func orAway(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil && !errors.Is(err, ErrAway) {
 		return fmt.Errorf("%w: %w", ErrAway, err)
 	}
-
 	return err
 }
 
@@ -176,8 +179,12 @@ func (s *steps) do(tx Tx, keys []string) error {
 
 	switch o.record.Begin(s.number, tryStep) {
 	case ledger.Done:
+		// An earlier call of do was saved, if one has put something. No other program has the number.
+		if !s.put {
+			return errTwice
+		}
 		s.noted = true
-		return nil // it was saved before
+		return nil
 	case ledger.Late:
 		return errTwice
 	}
@@ -284,9 +291,14 @@ func (s *steps) fence(tx Tx, keys []string) (saved bool, err error) {
 
 	s.back = s.back || record.IsBefore(s.saved)
 
+	switch record.Begin(s.number, tryFence) {
 	// The record has this number already: the step, or an earlier fence, was first.
-	if record.Begin(s.number, tryFence) != ledger.Do {
+	case ledger.Done:
 		return record.Tried() == tryStep, nil
+
+	// The record says nothing of this step any more.
+	case ledger.Late:
+		return false, errTwice
 	}
 
 	// Neither has come yet. From now on the step finds a record that it does not expect.
