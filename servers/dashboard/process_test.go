@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/lab/soak"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 	"github.com/fleetthrottle/throttle/store"
@@ -440,7 +441,7 @@ func TestP11_BansInsideALongPause(t *testing.T) {
 // TestP11_BandsAreTrue: what pages show as closed was closed, and what was closed they show, whatever closed and opened it: a page that was open all the
 // time, a page that is opened at the end, and the source itself.
 func TestP11_BandsAreTrue(t *testing.T) {
-	for seed := range uint64(30) {
+	for seed := range uint64(soak.Seeds(200, 5)) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			p := NewProcess(memstore.New())
