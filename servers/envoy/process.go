@@ -22,7 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/internal/inbound"
+	"github.com/fleetthrottle/throttle/servers/envoy/internal/inbound"
 	"github.com/fleetthrottle/throttle/store"
 )
 

@@ -22,7 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/internal/inbound"
+	"github.com/fleetthrottle/throttle/servers/envoy/internal/inbound"
 	"github.com/fleetthrottle/throttle/store"
 )
 

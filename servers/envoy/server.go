@@ -24,7 +24,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/internal/inbound"
+	"github.com/fleetthrottle/throttle/servers/envoy/internal/inbound"
 )
 
 // Defaults of a [Config].

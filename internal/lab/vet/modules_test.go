@@ -1,6 +1,7 @@
 package vet
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -35,6 +36,17 @@ func TestModulesCompileTogether(t *testing.T) {
 		}
 	}
 	require.GreaterOrEqual(t, libraries, 9, "modules were not found")
+}
+
+// TestCopiesAreEqual: a module that may not import an internal package has a copy, which is mended with the original.
+func TestCopiesAreEqual(t *testing.T) {
+	for _, file := range []string{"inbound.go", "queue.go"} {
+		original, err := os.ReadFile(filepath.Join("../../inbound", file))
+		require.NoError(t, err)
+		copied, err := os.ReadFile(filepath.Join("../../../servers/envoy/internal/inbound", file))
+		require.NoError(t, err)
+		require.Equal(t, string(original), string(copied), "cp internal/inbound/%s servers/envoy/internal/inbound", file)
+	}
 }
 
 // importsOf returns what the packages of a module import, tests apart.
