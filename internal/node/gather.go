@@ -65,13 +65,19 @@ func (c *confirmation) decide(st *step) {
 	if c.done || c.left {
 		return
 	}
+	usable := c.watch.Usable(func(key ledger.Key) *ledger.Row { return st.rows.Row(key, false) })
+
+	// Nobody knows what a row says that cannot be read: the step fails, and the caller looks by itself.
+	if st.rows.Err() != nil {
+		return
+	}
 	c.done = true
 
 	// News that come with the rows may make the start useless, so tell the watches before the answer.
 	for _, u := range st.rows.Heard().News.Useless {
 		st.memory.warn(u)
 	}
-	c.answer <- c.watch.Usable(func(key ledger.Key) *ledger.Row { return st.rows.Row(key, false) }) && !c.watch.lifted.Load()
+	c.answer <- usable && !c.watch.lifted.Load()
 }
 
 // end ends the question when its step is over.

@@ -99,6 +99,9 @@ type Rows interface {
 
 	// Row returns the row of a budget. If there is none it returns nil, or with create a new one.
 	Row(key ledger.Key, create bool) *ledger.Row
+
+	// Err returns the errors of rows that could not be read so far, which Row takes not to exist, or nil.
+	Err() error
 }
 
 // Told is the part of a step that concerns other nodes.

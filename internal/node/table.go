@@ -161,7 +161,7 @@ func (t *Table) Row(key ledger.Key, create bool) *ledger.Row {
 	return e.row
 }
 
-// Err returns the errors of the rows that could not be read in the step or look that goes on, or nil.
+// Err implements [Rows].
 func (t *Table) Err() error { return t.err }
 
 // Changed returns the rows that a step has changed, as bytes. End takes the bytes over when they are saved.

@@ -197,7 +197,8 @@ func (d *database) sweep(now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 
-	if minute <= d.swept {
+	// A transaction may be from the minute before. If the clock was set back by more, a sweep is due by the new time.
+	if minute == d.swept || minute == d.swept-1 {
 		return
 	}
 

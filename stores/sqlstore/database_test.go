@@ -288,6 +288,12 @@ func TestRowsAreRemoved(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "+", was)
 
+	// The server's clock was an hour ahead, and is set back.
+	sqlstore.Sweep(store, time.Now().Add(time.Hour))
+	exec(t, db, fmt.Sprintf("INSERT INTO throttle_rows (name, value, minute) VALUES ('back', '', %d)", time.Now().Unix()/60-1))
+	sqlstore.Sweep(store, time.Now())
+	require.Eventually(t, func() bool { return number(t, db, "SELECT COUNT(*) FROM throttle_rows WHERE name = 'back'") == 0 }, time.Minute, time.Millisecond)
+
 	exec(t, db, fmt.Sprintf("INSERT INTO throttle_rows (name, value, minute) VALUES ('late', '', %d)", time.Now().Unix()/60-1))
 	another := sqlstore.NewDatabase(db)
 	sqlstore.Sweep(another, time.Now().Add(-2*time.Minute))
