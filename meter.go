@@ -207,8 +207,9 @@ func (b *meteredBody) settle() {
 	b.r.settleCosts(ctx, b.costs(ctx))
 }
 
-// costs returns the costs that the meters state, as readFeedback does. It needs no mutex:
-// pass does nothing any more.
+// costs asks each meter for its cost, and returns a cost for each charge: asBooked where no meter
+// states one. It returns nil if none does. It tells the observer of meters that panicked. It needs
+// no mutex: the body is over, so pass does nothing any more.
 func (b *meteredBody) costs(ctx context.Context) (costs []int) {
 	// The meters have seen nothing of a coded body yet.
 	if b.coded != nil {
@@ -217,7 +218,7 @@ func (b *meteredBody) costs(ctx context.Context) (costs []int) {
 
 	for i := range b.meters {
 		m := &b.meters[i]
-		costs = b.r.withCost(costs, m.charge, m.cost())
+		costs = b.r.withCost(costs, m.charge, m.cost()) // cost also sets m.err if the meter panics
 		if m.err != nil {
 			b.r.functionFailed(ctx, m.policy, m.err)
 		}

@@ -230,18 +230,18 @@ func (r *roundTrip) readFeedback(resp *http.Response) (f feedback) {
 	return f
 }
 
-// leaveOpen returns the penalties of a 429 without those that only the default has read, except
-// the penalty of the first budget with a key: by default the refusal is about that budget alone.
-// If no budget has a key it returns all penalties.
+// leaveOpen drops penalties of a 429 that the default has read, and not a policy's own function: by
+// default the refusal is about the first budget with a key alone. It keeps that budget's penalty, the
+// penalties of shadow policies, which hold nobody, and all penalties if none is of a booked budget
+// with a key.
 func (r *roundTrip) leaveOpen(all []penalty) []penalty {
-	meant := slices.IndexFunc(all, func(p penalty) bool { return r.isOfKey(p.charge) })
-	if meant < 0 {
+	first := slices.IndexFunc(all, func(p penalty) bool { return r.isOfKey(p.charge) })
+	if first < 0 {
 		return all
 	}
 
-	// A policy whose own function closes the budget is believed, and a shadow policy holds nobody.
-	refused := all[meant].charge
-	return slices.DeleteFunc(all, func(p penalty) bool { return p.byDefault && !p.charge.Shadow && p.charge != refused })
+	meant := all[first].charge
+	return slices.DeleteFunc(all, func(p penalty) bool { return p.byDefault && !p.charge.Shadow && p.charge != meant })
 }
 
 // readAnswer returns the meaning of a response under a policy. If the policy's own function
@@ -281,22 +281,24 @@ func (r *roundTrip) readAnswer(p *compiledPolicy, c *store.Charge, resp *http.Re
 var errNoneLeft = errors.New("says what is left, but the limit counts no starts, so there is no number that an answer could lower: set a limit with a number")
 
 // quotaOf returns the quota of a charge's budget that an answer, which was sent delay ago,
-// states. ok is false if it states none, if the limit has no number that could be lowered, or
-// if the quota is over by now.
+// states. ok is false if the answer states none, if the limit is Unlimited, or if the quota has no
+// Reset left. A token bucket needs no Reset, and the limit Told takes what an answer tells even
+// without a Reset.
 func (r *roundTrip) quotaOf(c *store.Charge, a Answer, delay time.Duration) (q quota, ok bool) {
-	left, ok := a.Left()
+	stated, ok := a.Left()
 	if !ok || c.Limit.Kind() == store.KindUnlimited {
 		return quota{}, false
 	}
 
 	// The upstream has counted the requests that arrived before this one, which arrived up to
-	// Jitter after its start. It may have counted later arrivals, too, but nobody can tell.
-	left.Left = max(0, left.Left)
-	left.Age = max(0, r.elapsed()-max(c.Jitter, acquire.DefaultJitter))
-	left.Reset = max(0, min(left.Reset, MaxPenalty)-delay)
+	// Jitter after its start, or up to DefaultJitter if Jitter is less. It may have counted later
+	// arrivals, too, but nobody can tell.
+	stated.Left = max(0, stated.Left)
+	stated.Age = max(0, r.elapsed()-max(c.Jitter, acquire.DefaultJitter))
+	stated.Reset = max(0, min(stated.Reset, MaxPenalty)-delay)
 
-	// A bucket needs no Reset: its flow is known.
-	return quota{c, left}, left.Reset > 0 || c.Limit.Kind() == store.KindTokenBucket || tells(c, left)
+	// A bucket needs no Reset: its flow is known. A limit that the answer tells counts even if the quota itself is void.
+	return quota{c, stated}, stated.Reset > 0 || c.Limit.Kind() == store.KindTokenBucket || tells(c, stated)
 }
 
 // tells reports whether a quota tells the limit of a charge.

@@ -144,7 +144,7 @@ func (g *Gate) Config(c asynq.Config) asynq.Config {
 }
 
 // Middleware returns a handler that calls next for tasks that may start: see [asynq.ServeMux.Use]. The
-// permit ends when next returns. The server's configuration must be one of [Gate.Config].
+// permit ends when next returns. The server's configuration must be from [Gate.Config].
 func (g *Gate) Middleware(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		demands := g.demands(t)
@@ -172,7 +172,9 @@ func Permit(ctx context.Context) *throttle.Permit {
 // keptLonger is for how long after its time the place of a task is kept.
 const keptLonger = 24 * time.Hour
 
-// admit returns the permit of a task, or a *Later. The last attempt of a task waits for its turn.
+// admit returns the permit of a task. Its error is a *Later if the task is put aside. The last attempt
+// of a task is never put aside: it waits for its turn. Other errors are from
+// [throttle.Limiters.Reserve] or from ctx.
 func (g *Gate) admit(ctx context.Context, demands []throttle.Demand) (*throttle.Permit, error) {
 	key := g.key(ctx)
 	place := g.load(ctx, key)
@@ -180,18 +182,18 @@ func (g *Gate) admit(ctx context.Context, demands []throttle.Demand) (*throttle.
 	// Wait up to patience here. Reserve answers a longer wait with a place.
 	waiting := throttle.WithMaxWait(ctx, g.patience)
 	for {
-		had := place != nil
+		hadPlace := place != nil
 		var permit *throttle.Permit
 		var err error
 		permit, place, err = g.limiters.Reserve(waiting, place, demands...)
 		switch {
 		case errors.As(err, new(*store.PlaceError)):
-			continue // place is nil: the task gets a new one
+			continue // place is nil: the task gets a new one, which replaces the void place under its key, or that expires
 		case err != nil:
 			return nil, err
 		case permit != nil:
 			// The place is redeemed. If Del fails, its key expires.
-			if had {
+			if hadPlace {
 				_ = g.client.Del(ctx, key).Err()
 			}
 			return permit, nil

@@ -166,8 +166,10 @@ func older(ctx context.Context, all *fleet.Fleet, number int64) (*fleet.Pushed, 
 	return nil, &exit{exitUsage, fmt.Errorf("number %d is not in the history", number)}
 }
 
-// push compares a file with the pushed file, asks, pushes it and waits for the nodes. It only reports a file that is
-// pushed already. It returns exitFound if a node does not have the file in force.
+// push has a file, which read returns and name names, take the place of the pushed file: it shows the difference, asks,
+// pushes, and waits up to p.wait until the nodes have the file in force. If the file is pushed already, push says so and
+// pushes nothing. act is the word for the log. push returns exitFound if a file has mistakes, or if a node does not have
+// the file in force.
 func (p *pusher) push(c *cobra.Command, name, act string, read func(context.Context, *fleet.Fleet) ([]byte, error)) error {
 	all, closeAll, err := p.connectFleet(c.Context())
 	if err != nil {
@@ -208,12 +210,12 @@ func (p *pusher) push(c *cobra.Command, name, act string, read func(context.Cont
 	}
 
 	result.Pushed = true
-	said := c.OutOrStdout()
+	progress := c.OutOrStdout()
 	if asJSON(c) {
-		said = c.ErrOrStderr() // the JSON follows after the wait
+		progress = c.ErrOrStderr() // the JSON follows after the wait
 	}
 
-	fmt.Fprintf(said, "number %d (%s) is pushed\n", result.Number, result.Generation)
+	fmt.Fprintf(progress, "number %d (%s) is pushed\n", result.Number, result.Generation)
 
 	var failed error
 	if p.wait > 0 {

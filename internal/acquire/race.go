@@ -171,14 +171,17 @@ func (c *Caller) within(ctx context.Context, d time.Duration) error {
 	return c.Book(ctx)
 }
 
-// Leave has a variant give back its holdings, and reports whether it has a rank. The variant keeps
-// its rank for the case that it comes again.
-func (c *Caller) Leave() (ranked bool) {
+// Leave has a variant give back its holdings. It reports whether the variant keeps a Turn: then the
+// variant stands where it stood when it comes again.
+func (c *Caller) Leave() (hasTurn bool) {
 	if c.state != idle {
 		c.Cancel()
 	}
+
+	// Cancel also stops the watch, but an idle variant may still be counted among the held callers.
 	c.StopWatch()
 
+	// The next booking is a first booking with the old Turn. With Returns, a variant without a Turn would go before all waiters.
 	c.returns = false
 	b := &c.Booking
 	b.Turn, b.Returns, b.Instead = c.Grant.Turn, false, store.Handle{}

@@ -24,8 +24,9 @@ func (r *Row) lastOf(cost, end int64) int64 {
 	return from
 }
 
-// between sums the costs that have started since a time, and the costs that are
-// to come before an end.
+// between returns two sums over the entries that reach into the time from since
+// to before end: the costs of entries that have begun, and the costs of entries to
+// come. An entry that lies partly before since counts whole.
 func (r *Row) between(since, end int64) (spent, coming int64) {
 	for _, e := range r.entries {
 		switch {

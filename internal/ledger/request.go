@@ -168,22 +168,23 @@ func (s *Search) wake(now int64) {
 	}
 }
 
-// begin has a search look for starts from a time on. It sets the fields that
-// follow from the booking as a whole: horizon, single and steady.
+// begin has a search look for starts from a time on. It sets from, and the fields
+// that follow from the booking as a whole: horizon, single and steady.
 func (q *Request) begin(s *Search, from int64) {
 	s.from, s.horizon = from, Micros(q.Booking.Horizon)
 
 	// Only a start that one budget alone decides may be moved to the begin of a part: see even.
-	starts := 0
+	deciding := 0 // searches that look for a start in a row
 	for i := range q.Searches {
 		if o := &q.Searches[i]; !o.rule.slots && !o.free {
-			starts++
+			deciding++
 		}
 	}
-	s.single = starts == 1
+	s.single = deciding == 1
 
-	// If waiters are called right before their starts, and the horizon holds one start, no start lies ahead to keep a distance from. Only callers of
-	// one budget that have a share ask for so near a horizon.
+	// A start keeps its distance from the starts to come. In a line whose waiters are called right before their starts, and whose horizon holds one
+	// start, no start is to come: there the start keeps its distance from past starts, too, or all waiters would start at once. So near is the horizon of
+	// callers with a share in one budget: see summonHorizon. Other callers whose horizon is as near, see estimatesHorizon, are not steady.
 	s.steady = q.SummonsWaiters && len(q.Searches) == 1 && q.Booking.Charges[0].Share.ID != 0 && s.row.queue != nil && s.isBrief()
 }
 

@@ -22,7 +22,7 @@ type memory struct {
 	recent   recent
 	clock    reply // says how the store's clock stands, as exactly as one of the last steps has found out
 	isDead   func(node, heard int64) bool
-	timers   map[ledger.Key]*time.Timer // of lines whose head is a waiter of this node
+	timers   map[ledger.Key]*time.Timer // of lines through which this node must make its next pass: see ledger.Pass.End
 	passes   map[ledger.Key]passed      // the last pass through each line in which callers of this node wait
 
 	plans  bool          // the node plans its passes: see gather.go

@@ -40,14 +40,15 @@ var noMoney = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feed
 	NotRefused: []string{"enforced_spend_limit_reached"},
 }.Answer)
 
-// requestsRefused is the penalty of the refusals of messages that close no row of tokens. A refusal about input
-// tokens is among them if the message costs none, as an upload does: the row of input tokens would
-// not hold the next such message.
-func requestsRefused(sends *tokens) feedback.Reader {
+// requestsRefused closes the row of requests for refusals that are not about a row of tokens, for an overload
+// and for an outage. A refusal about input tokens closes it, too, if the message was booked with no
+// input tokens, as after an upload: the row of input tokens would not hold the next such message.
+func requestsRefused(input *tokens) feedback.Reader {
 	return feedback.First(
 		noMoney,
+		// A duration of 0: a refusal about tokens is about their row, so nothing closes here, and First stops.
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.First(
-			tablerow.IfCharged(sends.cost, names("input", 0)),
+			tablerow.IfCharged(input.cost, names("input", 0)),
 			names("output", 0),
 			wait,
 		)),

@@ -391,7 +391,7 @@ func (f *Fleet) Resume(ctx context.Context, t Target, by, reason string) error {
 		return err
 	}
 
-	// Without a note an answer or a program closed the budget. Only Reset opens such a budget.
+	// Without a note the budget is open, or an answer or a program keeps it closed. Of an operator's acts only Reset opens that.
 	if note == nil {
 		return &NotPausedError{t.Name, state.Paused.Duration}
 	}

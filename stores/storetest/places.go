@@ -212,7 +212,7 @@ func placeForeign(b *bench, k store.Store) {
 // behind all that left after them.
 func placeAppointments(b *bench, k store.Store) {
 	c := charge("appointments", store.PerSecond(10))
-	is := func(wait time.Duration, cost int, again bool, want time.Duration) {
+	expect := func(wait time.Duration, cost int, again bool, want time.Duration) {
 		b.Helper()
 		got, err := k.Appoint(b.Context(), costing(c, cost), wait, again)
 		if err != nil || got != want {
@@ -220,13 +220,18 @@ func placeAppointments(b *bench, k store.Store) {
 		}
 	}
 
-	is(sec, 1, false, sec)
-	is(sec, 5, false, 1100*ms)
-	is(sec, 1, false, 1600*ms)
-	is(sec, 1, true, sec)
-	is(sec, 1, true, 1100*ms)
-	is(3*sec, 1, false, 3*sec)
+	// An appointment takes cost × 100 ms, and the next comes behind it.
+	expect(sec, 1, false, sec)
+	expect(sec, 5, false, 1100*ms)
+	expect(sec, 1, false, 1600*ms)
+
+	// Callers who come back have appointments of their own.
+	expect(sec, 1, true, sec)
+	expect(sec, 1, true, 1100*ms)
+
+	// At 2 s the appointment at 3 s still stands, so the next is at 3.1 s. The appointments of those who came back are over.
+	expect(3*sec, 1, false, 3*sec)
 	b.at(2 * sec)
-	is(0, 1, false, 1100*ms)
-	is(0, 1, true, 0)
+	expect(0, 1, false, 1100*ms)
+	expect(0, 1, true, 0)
 }

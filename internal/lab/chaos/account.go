@@ -37,7 +37,7 @@ type account struct {
 	stall           time.Duration
 }
 
-// account returns the counts of a scene. It judges nothing.
+// account returns what was seen in a scene, without open and unsure, which its caller sets. It judges nothing.
 func (r *record) account(s *scene) *account {
 	a := &account{scene: s, errors: map[string]int{}, texts: map[string]int{}}
 	seen := r.between(s.from, s.end)

@@ -61,10 +61,12 @@ type limit struct {
 	n    int
 }
 
-// A scene is one fault: a calm time, the harm, and the time after it.
+// A scene is one fault: a calm time, the harm, and the time after it. It lasts from
+// from to end. harm is when the fault begins, and back is when the store, or the
+// part with the fault, is in order again.
 type scene struct {
 	*fault
-	from, harm, back, end time.Duration // back is when the store, or the part with the fault, was in order again
+	from, harm, back, end time.Duration
 
 	hit    string        // the member that is hit; "": the fleet
 	lost   span          // when the starts were booked that the store forgot. Members may have forgotten them, too

@@ -45,17 +45,22 @@ func (m *mutation) broken(root string) (path, text string, err error) {
 // stand has no text, and declares it 0 times. Without a function the file itself counts once.
 func (m *mutation) declaredIn(path string) (text string, n int, err error) {
 	script, function := splitScript(m.function)
-	goes := filepath.Ext(path) == ".go" && script == "" && !strings.HasSuffix(path, "_test.go")
-	if !goes && (filepath.Ext(path) != ".lua" || script != "" && script != filepath.Base(path)) {
+	isGo := filepath.Ext(path) == ".go" && script == "" && !strings.HasSuffix(path, "_test.go")
+	isScript := filepath.Ext(path) == ".lua" && (script == "" || script == filepath.Base(path))
+	if !isGo && !isScript {
 		return "", 0, nil
 	}
 
 	file, err := os.ReadFile(path)
-	text = string(file)
-	if err != nil || function == "" {
-		return text, 1, err
+	if err != nil {
+		return "", 0, err
 	}
-	if !goes {
+
+	text = string(file)
+	if function == "" {
+		return text, 1, nil
+	}
+	if isScript {
 		return text, luaDeclares(text, function), nil
 	}
 

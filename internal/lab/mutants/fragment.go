@@ -270,24 +270,26 @@ func isRight(of, n ast.Node) bool {
 	return ok && b.Y == n
 }
 
-// wrapped puts an expression into parentheses if it would be parsed differently as a part of
-// that node.
+// wrapped returns the text of the expression x, in parentheses if x is a binary expression that
+// would be parsed differently as an operand of the node of. right says that x is the right operand.
+// It does not know of the operands of an index, a slice or a call.
 func wrapped(text string, x ast.Expr, of ast.Node, right bool) string {
 	b, binary := x.(*ast.BinaryExpr)
 	if !binary {
 		return text
 	}
 
+	needsParentheses := false
 	switch of := of.(type) {
 	case *ast.BinaryExpr:
-		if most := of.Op.Precedence(); b.Op.Precedence() > most || b.Op.Precedence() == most && !right {
-			return text
-		}
-
+		inner, outer := b.Op.Precedence(), of.Op.Precedence()
+		needsParentheses = inner < outer || inner == outer && right
 	case *ast.UnaryExpr, *ast.StarExpr, *ast.SelectorExpr, *ast.TypeAssertExpr:
-	default:
-		return text
+		needsParentheses = true
 	}
 
-	return "(" + text + ")"
+	if needsParentheses {
+		return "(" + text + ")"
+	}
+	return text
 }

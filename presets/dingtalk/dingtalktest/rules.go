@@ -45,7 +45,8 @@ type token struct {
 }
 
 // A window names calls that are counted together, such as the calls of one API by one
-// application. by is the application, the address or the robot, where the rule counts by one.
+// application. by is the application, the address, the robot or the person, where the rule counts by one.
+// api is the API, the message or the robot that the rule also counts by, or "".
 type window struct{ rule, by, api string }
 
 // newRules returns rules that have counted nothing. o has its defaults already.

@@ -420,7 +420,7 @@ type Options struct {
 	// a second of the clock. Defaults to 0: any number.
 	PerAPI int
 
-	// PerPerson is how many messages of robots a person gets in any minute by
+	// PerPerson is how many messages of one robot a person gets in any minute by
 	// /v1.0/robot/oToMessages/batchSend. What is more is dropped in a success, and
 	// told in flowControlledStaffIdList. No number is published. Defaults to 0: any
 	// number.
@@ -509,7 +509,8 @@ const (
 // robotSend is a custom robot's message to its group, which [call.judge] has let through.
 func (c *call) robotSend() http.HandlerFunc { return plain(0, "ok") }
 
-// batchSend is a robot's message to people. People who had too many are in a list of the success.
+// batchSend answers a robot's message to people. People it does not know, and people who got too many messages of this
+// robot, are listed in a reply of success. The message counts for all others.
 func (c *call) batchSend() http.HandlerFunc {
 	users := c.list("userIds")
 	switch {
@@ -523,7 +524,7 @@ func (c *call) batchSend() http.HandlerFunc {
 
 	invalid, controlled := []string{}, []string{}
 	for _, user := range users {
-		w := window{"robot to person", user, c.text("robotCode")}
+		w := window{rule: "robot to person", by: user, api: c.text("robotCode")}
 		switch {
 		case c.book.of[user] == nil:
 			invalid = append(invalid, user)

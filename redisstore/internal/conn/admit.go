@@ -65,7 +65,8 @@ type server interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 }
 
-// serverOf returns the server that has a key, and its address, or "" if the client does not tell the address.
+// serverOf returns the server that has a key, and its address. For a client of Sentinel addr is a fixed text,
+// and it is "" if the client does not tell the address.
 func (c *Conn) serverOf(key string) (_ server, addr string, err error) {
 	// A cluster or a ring has many servers, and the key says which of them gets the script.
 	var node *redis.Client

@@ -12,7 +12,8 @@ import (
 )
 
 // Book implements [store.Store]. Callers wait from when the primary seems to be away until it is
-// given up, and then until the share can be used.
+// given up, and then until the share can be used. A primary that is unfit is an error at once. A
+// caller whose MaxWait or ctx ends meanwhile gets an error with NotHeld.
 func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	// The group counts as used as long as the caller waits, so its heartbeats go on.
 	g := s.enter(b.Charges[0].Budget.Group)
@@ -25,6 +26,10 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 		// Where callers book may change while this caller waits, so each round asks again.
 		r := g.route()
 		var opens time.Time
+
+		// leaveRoom has this booking leave free what suspected nodes may use. If the limit has no room for the cost beside that, the caller waits.
+		fits := r.local == nil && r.ready && leaveRoom(&own, b, r.suspected)
+
 		switch {
 		// A primary that is unfit is not away, and no wait helps.
 		case r.local == nil && errors.Is(r.lastErr, conn.ErrUnfit):
@@ -36,7 +41,8 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 			own.Charges = b.Charges
 			decided := time.Now()
 
-			// The wait of the grant counts from now, and not from when Book was called, as an Age of 0 would say.
+			// A grant with Wait 0 and Age 0 is taken to start when Book was called, which may be long ago here. With an Age above 0 the caller counts from
+			// the answer.
 			grant, opensAt, answered := r.local.book(&own)
 			if answered {
 				grant.Age = max(1, time.Since(decided))
@@ -45,8 +51,7 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 
 			opens = opensAt
 
-		// The primary is there, and has room beside the shares of suspected nodes, which leaveRoom has own leave free.
-		case r.ready && leaveRoom(&own, b, r.suspected):
+		case fits:
 			grant, err := s.bookPrimary(ctx, r.up, &own)
 
 			// The caller waits on only if the call failed because the primary was given up.

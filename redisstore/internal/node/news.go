@@ -198,13 +198,12 @@ func (n *Node) connected() {
 	}
 }
 
-// Lifted asks how the line of a budget stands, because the budget's pause has ended early. Newcomers for all budgets ask at
-// once from now on.
+// Lifted asks how the line of a budget stands, because the budget's pause has ended early.
 func (n *Node) Lifted(key string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
-	clear(n.full.all)
+	n.forgetFull()
 	if l := n.lines[key]; l != nil {
 		l.ask()
 		l.setTimer()
@@ -232,18 +231,23 @@ func (n *Node) Wake(group string) {
 	n.wake(func(l *line) bool { return l.group == group })
 }
 
-// wake summons all waiters of the lines for which isSummoned is true. Newcomers for all budgets ask at once from now on.
+// wake summons all waiters of the lines for which isSummoned is true.
 func (n *Node) wake(isSummoned func(*line) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
-	clear(n.full.all)
+	n.forgetFull()
 	for _, l := range n.lines {
 		if isSummoned(l) {
 			l.summonAll()
 		}
 	}
 }
+
+// forgetFull forgets which budgets were full: there may be room now, so newcomers ask at once instead of waiting for
+// company (see fullBudgets). It also forgets budgets that are still full, which only costs some calls without company.
+// n.mu is held.
+func (n *Node) forgetFull() { clear(n.full.all) }
 
 // Waiting reports whether callers stand in line for budgets of a group.
 func (n *Node) Waiting(group string) bool {

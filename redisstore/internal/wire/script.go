@@ -340,32 +340,34 @@ func headAt(name string) int {
 	return slices.IndexFunc(head, func(h headNumber) bool { return h.name == name })
 }
 
-// headTexts are the parts of lua/row.lua in which all numbers of the head stand, or all of one kind.
+// headTexts returns the texts that stand in lua/row.lua in place of words in capitals: lists of the numbers of the head, by word.
 func headTexts() map[string]string {
-	// list puts the names of some numbers into a format, one after the other.
+	// list writes each number that has accepts by format, in which $ is the number's name.
 	list := func(format, between string, has func(headNumber) bool) string {
-		var all []string
+		var texts []string
 		for _, h := range head {
 			if has(h) {
-				all = append(all, strings.ReplaceAll(format, "$", h.name))
+				texts = append(texts, strings.ReplaceAll(format, "$", h.name))
 			}
 		}
 
-		return strings.Join(all, between)
+		return strings.Join(texts, between)
 	}
 
-	any := func(headNumber) bool { return true }
-	of := func(k headKind) string {
+	all := func(headNumber) bool { return true }
+	ofKind := func(k headKind) string {
 		return list("$", ", ", func(h headNumber) bool { return h.kind == k })
 	}
 	return map[string]string{
-		"HEAD_NAMES":     list("$", ", ", any),
-		"HEAD_FIELDS":    list("$ = $", ", ", any),
-		"HEAD_VALUES":    list("r.$", ", ", any),
+		"HEAD_NAMES":   list("$", ", ", all),
+		"HEAD_FIELDS":  list("$ = $", ", ", all),
+		"HEAD_VALUES":  list("r.$", ", ", all),
+		"HEAD_TIMES":   ofKind(headTime),
+		"HEAD_LENGTHS": ofKind(headLength),
+		"HEAD_COUNTS":  ofKind(headCount),
+
+		// row.lua tests that this sum is 0, so that all numbers are whole. top may have a fraction.
 		"HEAD_FRACTIONS": list("$ % 1", " + ", func(h headNumber) bool { return h.name != "top" }),
-		"HEAD_TIMES":     of(headTime),
-		"HEAD_LENGTHS":   of(headLength),
-		"HEAD_COUNTS":    of(headCount),
 	}
 }
 

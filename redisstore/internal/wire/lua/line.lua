@@ -150,7 +150,8 @@ end
 local function take_ticket(want, s, callers, q, c)
   local w = {state = WAITS, round = 0}
 
-  -- A caller that had a start goes to the front. A new caller gets the next ticket of its lane.
+  -- A caller that had a start goes to the front of the line, with the ticket FRONT, which queue.count counts later. In a line that begins now it is
+  -- first anyway. Every other caller gets the next ticket of its lane. seed, which is new in each call, becomes the id of a line that begins.
   if q and want.first then
     w.ticket, c = FRONT, c or queue.make(q, want.class, s.share, s.weight, s.each)
   else

@@ -63,7 +63,8 @@ end
 open(r)
 local asked = now - age -- when the upstream counted
 
--- between returns the sum of the costs that have started at since or later, and the sum of those to come before stop.
+-- between returns two sums over the entries that reach into the time from since to before stop: the costs of entries that have begun, and the
+-- costs of entries to come. An entry that lies partly before since counts whole.
 local function between(since, stop)
   local spent, coming = 0, 0
   for i = 1, r.size do
@@ -89,24 +90,25 @@ local function begun_since(t)
   return sum
 end
 
--- tokens_left returns how many whole tokens of a bucket the starts up to t left at t. t is at least the jitter after the last forgotten start.
+-- tokens_left returns how many whole tokens of a bucket the starts up to t left at t. The result is too low if t is less than the jitter after the
+-- last forgotten start, r.lost.
 local function tokens_left(t)
-  -- Tokens that flow in during the jitter do not count, so the level is counted up to a jitter before t. late is the tokens of entries that reach into
-  -- the jitter: no tokens flow in behind these.
-  local level_at, spent, late = r.lost, r.level, 0
-  local until_jitter = t - u.jitter
+  -- Starts may arrive as late as the jitter, so tokens that flow in within the jitter before t may not be there: bring the level up to level_until
+  -- only. An entry that ends later counts in late, in tokens: all of its tokens are taken, and nothing has flowed in since.
+  local level_at, units, late = r.lost, r.level, 0
+  local level_until = t - u.jitter
   for i = 1, r.size do
     local begun = r.F[i] <= t
-    if begun and r.L[i] > until_jitter then
+    if begun and r.L[i] > level_until then
       late = late + filling(u, r.N[i])
     elseif begun then
-      level_at, spent = add_up(level_at, spent, r.L[i], r.N[i], u)
+      level_at, units = add_up(level_at, units, r.L[i], r.N[i], u)
     end
   end
-  level_at, spent = add_up(level_at, spent, until_jitter, 0, u)
+  level_at, units = add_up(level_at, units, level_until, 0, u)
 
   -- A token is u.micros units of the level.
-  return max(0, u.n - ceil((spent + late * u.micros) / u.micros))
+  return max(0, u.n - ceil((units + late * u.micros) / u.micros))
 end
 
 -- Starts that do not fit any more are at from or later, and before stop.

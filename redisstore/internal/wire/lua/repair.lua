@@ -85,35 +85,39 @@ end
 -- compare returns three tables for learn: a list of the names of all generations of a row and of history h, the youngest first; by name, how many
 -- starts the row was told of; and, by name, how many starts the program knows.
 --
--- If the row is back at an earlier state, shared is how many starts its generation and the branch have in common. Otherwise shared is false.
+-- If the row is back at an earlier state, shared is how many starts the row's present generation and the branch of that generation have in common:
+-- see count_before. Otherwise shared is false.
 local function compare(r, h, shared)
-  local of_row, had = generations(r)
-  local of_program, known = generations(h)
+  local row_generations, row_counts = generations(r)
+  local program_generations, program_counts = generations(h)
 
   local list, told, counts = {}, {}, {}
-  for i, named in ipairs(of_row) do
+  for i, named in ipairs(row_generations) do
     list[i], told[named[1]] = named[1], named[2]
   end
 
-  for _, named in ipairs(of_program) do
+  for _, named in ipairs(program_generations) do
     local g, other = named[1], branch(named[1])
 
-    -- The server forgot the last starts of a generation, so the generation and its branch are two. The program's starts are of the part that was
-    -- forgotten: count them under the name of the branch.
-    if h.outdated and (g == r.generation or had[other]) and not known[other] then
+    -- The program has starts of generation g that the server forgot. Then g goes on in the row without them, and the program's count belongs to the
+    -- branch, unless the program already counts both.
+    if h.outdated and (g == r.generation or row_counts[other]) and not program_counts[other] then
       g, other = other, g
     end
 
-    -- Of a generation that the row does not name, the row has at least the starts that the generation shares with its branch.
+    -- The row does not name g. It still has the starts that g and its branch share: as many as it counts for the branch or, if the branch is its
+    -- present generation, shared.
     if not told[g] then
-      local common = had[other] or 0
+      local common = row_counts[other] or 0
       if shared and other == r.generation then
         common = shared
       end
       list[#list + 1], told[g] = g, common
     end
 
-    counts[g] = max(counts[g] or 0, named[2]) -- starts that no row knew of may have a name in the row by now, too
+    -- A history can name a generation twice. Starts that no row knew of are a generation of their own until the program marks them as reported. By then
+    -- the row may count them under the same name, and have told the program so. The higher count is the program's own.
+    counts[g] = max(counts[g] or 0, named[2])
   end
 
   table.sort(list, function(first, second) return first > second end)

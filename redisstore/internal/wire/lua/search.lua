@@ -7,12 +7,11 @@
 --   each, index   the cost of a single caller; the index of the charge among the caller's charges
 --   more          of the charge: 1 for a shadow or, for SETTLE, the new cost
 --   share, weight of the caller's tenant, share 0 if it has none
---   alone         the first start that the row alone has room for, if a line was looked at, or false
 --   from, tail    no start earlier than from was asked for; tail is a start of others behind which the caller keeps
 --   late          whether the caller replaces a start that is past
 --   follows       whether the next of equal callers keeps behind this caller's start, too
 --   start, back   the start that was booked if the search may go on behind it, or false; where a resumed search began, or 0
---   alone         the first start that the row alone has room for, false before stand has asked
+--   alone         the first start that the row alone has room for, false before held_by has asked
 --   horizon       of the caller, 0 if it has none
 --   single        whether the caller needs no start in a second row
 --   room, length  how much may be used besides the cost; how long beyond its start the booking lasts
@@ -222,7 +221,8 @@ local function aligned(s, t)
         return t
       end
 
-      -- If the first of these entries ends in a later window, all of them also count in each window up to that window: skip these windows.
+      -- Entries end in order. So if the first of these ends in a later window, all of them reach into each window up to and including that window: go on
+      -- behind it.
       if r.L[s.i] >= stop then
         local _, later_stop = window(s.rule, r.L[s.i])
         if not later_stop then
