@@ -120,6 +120,24 @@ func TestQueueStops(t *testing.T) {
 	})
 }
 
+// TestQueueStops_AStartLostAfterTheDeadline: a request that loses its start behind the deadline does not wait again, also where nobody knows for how
+// long it would wait.
+func TestQueueStops_AStartLostAfterTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := inbound.NewQueue(9, 9)
+		p, before := enter(t, q), enter(t, q)
+		p.Leave()
+		before.Leave()
+		q.Stop(time.Now().Add(time.Minute))
+		require.NoError(t, before.waits("slots", 0))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, inbound.ErrStopping, context.Cause(before.ctx))
+		require.NoError(t, context.Cause(p.ctx), "premise: it has its start")
+		require.Equal(t, inbound.ErrStopping, p.waits("slots", 0))
+	})
+}
+
 // TestPlaceStart: either the queue ends the wait, and the request does not start, or the request has its start, and the queue does not end it.
 func TestPlaceStart(t *testing.T) {
 	q := inbound.NewQueue(2, 2)
