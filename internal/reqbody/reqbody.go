@@ -2,6 +2,7 @@
 package reqbody
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"net/url"
@@ -69,12 +70,19 @@ func (s *scan) From(int) []byte {
 	return s.piece[:n]
 }
 
-// Form returns the values of a body that is a form, as far as they can be read.
+// Form returns the values of a body that is a form, as far as they can be read: each value is whole.
 func Form(r *http.Request) (values url.Values) {
 	Look(r, func(body io.Reader) {
-		if text, err := io.ReadAll(io.LimitReader(body, maxRead)); err == nil {
-			values, _ = url.ParseQuery(string(text))
+		text, err := io.ReadAll(io.LimitReader(body, maxRead+1))
+		if err != nil {
+			return
 		}
+
+		// Leave out a value whose end is not known.
+		if len(text) > maxRead {
+			text = text[:max(0, bytes.LastIndexByte(text, '&'))]
+		}
+		values, _ = url.ParseQuery(string(text))
 	})
 	return values
 }

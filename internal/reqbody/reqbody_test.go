@@ -141,3 +141,26 @@ func TestLook_Nothing(t *testing.T) {
 	r.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("gone") }
 	require.False(t, reqbody.Look(r, nil))
 }
+
+// TestForm_ThatIsLong: a value that is cut off by the bound of a look is not there, and the values before it are.
+func TestForm_ThatIsLong(t *testing.T) {
+	for _, c := range []struct {
+		before, after int // bytes of the value of "id" before the bound and behind it
+		want          string
+	}{
+		{5, 0, "xxxxx"},
+		{5, 1, ""},
+		{0, 5, ""},
+		{-10, 15, ""}, // its name is cut off, too
+	} {
+		const most = 64 << 10
+		text := "a=1&b=" + strings.Repeat("y", most-len("a=1&b=&id=")-c.before) + "&id=" + strings.Repeat("x", c.before+c.after)
+		for _, more := range []string{"", "&c=2"} {
+			values := reqbody.Form(request(t, strings.NewReader(text+more)))
+			require.Equal(t, "1", values.Get("a"))
+			require.Equal(t, c.want, values.Get("id"), "%d before, %d behind", c.before, c.after)
+			require.Empty(t, values.Get("c"))
+		}
+	}
+	require.Empty(t, reqbody.Form(request(t, strings.NewReader(strings.Repeat("x", 65<<10)))), "no name is whole")
+}
