@@ -379,8 +379,10 @@ func (d *decodedBody) fetch(have int, want int64) bool {
 	if d.body.isBegun() { // bytes that were not seen are gone
 		return len(d.seen) > have
 	}
-	if want > d.want {
-		d.widen(want)
+
+	// After a look in haste, more bytes may have come, or a later look may wait for them.
+	if want > d.want || d.err == io.ErrNoProgress && len(d.seen) <= have {
+		d.widen(max(want, d.want))
 	}
 
 	for empty := 0; len(d.seen) <= have && d.err == nil && empty < maxEmpty; empty++ {

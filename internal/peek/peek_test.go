@@ -509,6 +509,34 @@ func TestP13_ABodyThatHasNotBegun(t *testing.T) {
 	})
 }
 
+// TestP13_ACompressedBodyThatHasNotBegun is waited for as a plain body: who asked in vain how it begins takes nothing from
+// those who wait for longer, or come later.
+func TestP13_ACompressedBodyThatHasNotBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, w := io.Pipe()
+		resp, began := coded("gzip", r), time.Now()
+		for range 3 {
+			require.Empty(t, peek.Begins(resp))
+			require.Equal(t, 100*time.Millisecond, time.Since(began))
+		}
+
+		text := packed(t, "hello", gzipped)
+		go func() {
+			time.Sleep(200 * time.Millisecond)
+			_, _ = io.WriteString(w, text)
+			_ = w.Close()
+		}()
+		head, err := peek.Body(resp, 10)
+		require.NoError(t, err)
+		require.Equal(t, "hello", string(head))
+		require.Equal(t, "hello", string(peek.Begins(resp)))
+		require.Equal(t, 300*time.Millisecond, time.Since(began))
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.Equal(t, text, string(body))
+	})
+}
+
 // TestMain fails the run if a goroutine outlives the tests (P15).
 func TestMain(m *testing.M) { os.Exit(leaks.Main(m)) }
 
