@@ -305,15 +305,22 @@ func cover(all, others []part) bool {
 // dot segments has the values of the decoded path, if the pattern matches that path: so
 // no caller can choose the spelling of its key.
 func (p *Pattern) Bind(r *http.Request) *http.Request {
+	bound, _ := p.bind(r)
+	return bound
+}
+
+// bind is Bind. It also reports whether the path hides dot segments.
+func (p *Pattern) bind(r *http.Request) (bound *http.Request, hides bool) {
 	if len(p.names) == 0 {
-		return r
+		return r, false
 	}
 
 	// The decoded path decides, if the pattern matches it.
 	var few [8]string
 	var segs [16]string
 	t, host := look(r, segs[:0])
-	if t.hidesDots() {
+	hides = t.hidesDots()
+	if hides {
 		if decoded := lookDecoded(r); len(NewIndex([]*Pattern{p}).matchTarget(nil, decoded, host)) > 0 {
 			t = *decoded
 		}
@@ -321,7 +328,7 @@ func (p *Pattern) Bind(r *http.Request) *http.Request {
 
 	// The pattern matches the request, so its parts and the parts of the request are in the same places.
 	labels := splitHost(few[:0], host)
-	bound := withOwnPathValues(r)
+	bound = withOwnPathValues(r)
 	for i, l := range p.labels[:min(len(p.labels), len(labels))] {
 		if l.wild {
 			bound.SetPathValue(l.text, string(appendLower(nil, labels[i])))
@@ -344,7 +351,7 @@ func (p *Pattern) Bind(r *http.Request) *http.Request {
 		bound.SetPathValue(p.rest, t.plain(rest))
 	}
 
-	return bound
+	return bound, hides
 }
 
 // A Bound binds one request for many patterns, and makes one copy for those with the same wildcards at
@@ -352,6 +359,7 @@ func (p *Pattern) Bind(r *http.Request) *http.Request {
 type Bound struct {
 	pattern *Pattern
 	request *http.Request
+	hides   bool // the path hides dot segments, so each pattern may see a different path
 }
 
 // For is [Pattern.Bind]. All calls must have the same request.
@@ -359,13 +367,14 @@ func (b *Bound) For(p *Pattern, r *http.Request) *http.Request {
 	if len(p.names) == 0 {
 		return r
 	}
-	if b.pattern == nil || !p.bindsAs(b.pattern) {
-		b.pattern, b.request = p, p.Bind(r)
+	if b.pattern == nil || b.hides || !p.bindsAs(b.pattern) {
+		b.pattern = p
+		b.request, b.hides = p.bind(r)
 	}
 	return b.request
 }
 
-// bindsAs reports whether two patterns that match a request give it the same values.
+// bindsAs reports whether two patterns that match the same path of a request give it the same values.
 func (p *Pattern) bindsAs(o *Pattern) bool {
 	return p.rest == o.rest && (p.rest == "" || len(p.segs) == len(o.segs)) &&
 		sameWildcards(p.labels, o.labels) && sameWildcards(p.segs, o.segs)

@@ -191,6 +191,18 @@ func TestBindOfAnotherRequest(t *testing.T) {
 	}
 }
 
+// TestBoundOfAPathThatHidesDots: the patterns may see different paths of it, so each gets its own values.
+func TestBoundOfAPathThatHidesDots(t *testing.T) {
+	r := request(t, "GET", "https://a.com/users/9/%2e%2e/%2e%2e/teams/2/x")
+	ps := mustParse(t, "/users/{id}/", "/teams/{id}/", "/users/{id}/")
+	require.Equal(t, []int32{0, 1, 2}, NewIndex(ps).Match(nil, r), "premise: one as it is written, one as it is decoded")
+	var bound Bound
+	for i, want := range []string{"9", "2", "9"} {
+		require.Equal(t, want, ps[i].Bind(r).PathValue("id"))
+		require.Equal(t, want, bound.For(ps[i], r).PathValue("id"))
+	}
+}
+
 func TestGroups(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
