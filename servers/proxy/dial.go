@@ -644,7 +644,11 @@ func rewriteRelative(link string, to *route) string {
 		return link
 	}
 
+	// A path from the root begins behind an empty path. The caller's path has the root as its last segment then.
 	base := to.target.EscapedPath()
+	if base == "" && endOf(link, "?#") > 0 {
+		return to.root + belowRoot("/"+link, to)
+	}
 	whole := base[:strings.LastIndexByte(base, '/')+1] + link
 	below := belowRoot(whole, to)
 

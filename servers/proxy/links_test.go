@@ -106,6 +106,38 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestLinks_BehindAnEmptyPath: a base URL without a slash at its end has the path / at the upstream, and so do relative links.
+func TestLinks_BehindAnEmptyPath(t *testing.T) {
+	links := make(chan string, 1)
+	s := newNamedScene(t, false, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header()["Location"] = []string{<-links}
+		w.WriteHeader(302)
+	}, nil, rows...)
+	for link, want := range map[string]string{
+		"v1/x?a#b": "/api.example.com/v1/x?a#b", "./x": "/api.example.com/./x", "../x": "/api.example.com/x",
+		"?page=2": "?page=2", "#a": "#a", "/v1": "/api.example.com/v1", "mailto:a@api.example.com": "mailto:a@api.example.com",
+	} {
+		for _, target := range []string{"/api.example.com", "/api.example.com?q"} {
+			links <- link
+			resp, body := s.ask("GET", target+" HTTP/1.1\nHost: localhost\n\n")
+			require.Equal(t, 302, resp.StatusCode, body)
+			require.Equal(t, want, resp.Header.Get("Location"), link)
+
+			// A client resolves the link to the same path as a client of the upstream, below the root.
+			at := func(base string) string {
+				u, err := url.Parse(base)
+				require.NoError(t, err)
+				to, err := u.Parse(resp.Header.Get("Location"))
+				require.NoError(t, err)
+				return to.Path
+			}
+			if link[0] != 'm' {
+				require.True(t, strings.HasPrefix(at("http://localhost"+target), "/api.example.com"), link)
+			}
+		}
+	}
+}
+
 // TestLinkField: of a field Link only what stands in angle brackets is a link.
 func TestLinkField(t *testing.T) {
 	const in = `<https://api.example.com/2>; rel="next"; title="<https://api.example.com/\">"; anchor="https://api.example.com/", </v1>;rel=up,<https://else.example.com/>, "<https://api.example.com/>`

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -126,5 +127,45 @@ func TestIsReadable(t *testing.T) {
 		"": true, "gzip": true, "X-GZIP": true, "deflate, gzip": true, "identity": true, "br": false, "zstd": false, "gzip, br": false,
 	} {
 		require.Equal(t, want, isReadable(http.Header{"Content-Encoding": {coding}}), coding)
+	}
+}
+
+// A roundTrips is a transport.
+type roundTrips func(*http.Request) (*http.Response, error)
+
+func (f roundTrips) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A duringAnswer calls a function when the answer begins.
+type duringAnswer struct {
+	http.ResponseWriter
+	call func()
+}
+
+func (w *duringAnswer) WriteHeader(status int) {
+	w.call()
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// TestUpgradeUnasked: an upgrade for which the caller did not ask is refused, and its connection is closed. Shutdown can come meanwhile.
+func TestUpgradeUnasked(t *testing.T) {
+	for name, asked := range map[string]string{"nothing asked": "", "another protocol asked": "websocket"} {
+		t.Run(name, func(t *testing.T) {
+			near, far := net.Pipe()
+			defer far.Close()
+			h, err := New(Config{Hosts: func(string) bool { return true }, Transport: roundTrips(func(r *http.Request) (*http.Response, error) {
+				return &http.Response{StatusCode: 101, Header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {"odd"}}, Body: near, Request: r}, nil
+			})})
+			require.NoError(t, err)
+			r := httptest.NewRequest(http.MethodGet, "/api.example.com/", nil)
+			r.Host = "localhost"
+			if asked != "" {
+				r.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {asked}}
+			}
+			answer := httptest.NewRecorder()
+			h.ServeHTTP(&duringAnswer{answer, func() { _ = h.Shutdown(context.Background()) }}, r)
+			require.Equal(t, http.StatusBadGateway, answer.Code)
+			_, err = far.Write([]byte("x"))
+			require.ErrorIs(t, err, io.ErrClosedPipe)
+		})
 	}
 }

@@ -171,6 +171,9 @@ func (c *Config) check() error {
 // errStatus reports an answer whose status is not a number of three digits.
 var errStatus = errors.New("proxy: the upstream has answered with a status that is none")
 
+// errUpgrade reports an upgrade for which the caller did not ask.
+var errUpgrade = errors.New("proxy: the upstream has upgraded the connection unasked")
+
 // Handler holds requests until the policies have room, then forwards them. It
 // is safe for concurrent use. Create it with [New].
 type Handler struct {
@@ -510,7 +513,7 @@ func (h *Handler) fromOtherPage(r *http.Request) *problem {
 
 // finish completes an answer of the upstream: it adds the time that the request was held, rewrites links, keeps
 // trailers, and counts an answer that no policy can read. HTTP/1 cannot send trailers after a body of known length, so Content-Length goes. It fails
-// for an upgrade while the handler shuts down, and for a status at which net/http would panic.
+// for an upgrade that nobody asked for, or while the handler shuts down, and for a status at which net/http would panic.
 func (h *Handler) finish(resp *http.Response) error {
 	if resp.StatusCode < 100 || resp.StatusCode > 999 {
 		return errStatus
@@ -533,11 +536,26 @@ func (h *Handler) finish(resp *http.Response) error {
 
 	resp.Header.Add("Server-Timing", c.timing())
 	h.links.rewrite(resp.Header, c.to)
-	if resp.StatusCode == http.StatusSwitchingProtocols && !c.enterTunnel(&h.tunnels) {
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		return nil
+	}
+
+	// ReverseProxy would refuse the upgrade, too, but not close the connection to the upstream.
+	if !isUpgrade(resp) {
+		return errUpgrade
+	}
+	if !c.enterTunnel(&h.tunnels) {
 		return inbound.ErrStopping
 	}
 
 	return nil
+}
+
+// isUpgrade reports whether an answer upgrades the connection as its request asks.
+func isUpgrade(resp *http.Response) bool {
+	_, writable := resp.Body.(io.ReadWriteCloser)
+	asked := resp.Request.Header.Get("Upgrade")
+	return writable && asked != "" && strings.EqualFold(asked, resp.Header.Get("Upgrade"))
 }
 
 // copyBuffer is the size of a buffer that copies an answer.
