@@ -9,7 +9,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"reflect"
 	"slices"
 
 	"github.com/fleetthrottle/throttle"
@@ -78,12 +80,22 @@ func (c *Choice) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, &throttle.ConfigError{Field: "Choice", Err: errors.New("was not made by New")}
 	}
 
+	// The transport compares the bodies of variants with the request's own. Go cannot compare a function, for example.
+	if req.Body != nil && !reflect.ValueOf(req.Body).Comparable() {
+		same := *req
+		same.Body = &body{req.Body}
+		req = &same
+	}
+
 	// The transport prefers lower indexes, so its variants are numbered in the order that this request prefers.
 	order := acquire.Preference(len(c.variants), func(i int) int { return c.variants[i].Weight })
 	return c.t.RoundTripFirst(req, len(order), func(i int) (*http.Request, error) {
 		return c.variants[order[i]].request(req)
 	})
 }
+
+// A body is a body of a type that Go cannot compare.
+type body struct{ io.ReadCloser }
 
 // A Variant is one way to send a request: see [Choice].
 type Variant struct {

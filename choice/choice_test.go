@@ -87,6 +87,37 @@ func TestChange_Fails(t *testing.T) {
 	require.PanicsWithValue(t, http.ErrAbortHandler, func() { _ = fails(func(*http.Request) error { panic(http.ErrAbortHandler) }) })
 }
 
+// A reading is a reader that Go cannot compare.
+type reading func([]byte) (int, error)
+
+func (f reading) Read(p []byte) (int, error) { return f(p) }
+
+// TestChoice_OfABodyThatGoCannotCompare: such a body arrives, with the variant that is sent.
+func TestChoice_OfABodyThatGoCannotCompare(t *testing.T) {
+	got := ""
+	tr, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{{Name: "a", Match: "/", Limit: throttle.PerHour(9)}},
+		Base: base(func(r *http.Request) (*http.Response, error) {
+			text, err := io.ReadAll(r.Body)
+			require.NoError(t, err)
+			got = string(text)
+			return &http.Response{StatusCode: 200, Body: http.NoBody, Request: r}, r.Body.Close()
+		})})
+	require.NoError(t, err)
+	own := choice.Variant{Name: "own", Weight: 1, Change: func(r *http.Request) error {
+		r.Body = io.NopCloser(reading(strings.NewReader("other").Read))
+		return nil
+	}}
+	for want, first := range map[string]choice.Variant{"hello": to("a"), "other": own} {
+		c, err := choice.New(tr, first, to("b"))
+		require.NoError(t, err)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://c/", io.NopCloser(reading(strings.NewReader("hello").Read)))
+		require.NoError(t, err)
+		_, err = c.RoundTrip(req)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+}
+
 // TestZeroChoice: a Choice that New has not made refuses requests, and does not panic.
 func TestZeroChoice(t *testing.T) {
 	var zero choice.Choice
