@@ -303,12 +303,13 @@ func (s *stall) lift() {
 	s.over = func() {}
 }
 
-// expire ends a wait that is still on. It holds the mutex meanwhile, so that the handler does not return.
+// expire ends a wait that is still on, and not a later wait, which may have begun since the timer fired. It holds the mutex meanwhile, so that the
+// handler does not return.
 func (s *stall) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	if s.awaited {
+	if s.awaited && time.Since(s.since) >= s.left {
 		s.over()
 	}
 }

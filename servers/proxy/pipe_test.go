@@ -130,6 +130,22 @@ func TestIsReadable(t *testing.T) {
 	}
 }
 
+// TestStall_TimerOfAnEarlierWait: a timer that fired just as the caller moved on does not end the next wait, which ends in its own time.
+func TestStall_TimerOfAnEarlierWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var over time.Time
+		s, begun := newStall(time.Minute, func() { over = time.Now() }), time.Now()
+		s.begin()
+		time.Sleep(time.Minute - 1)
+		s.end(leastMoved)
+		s.begin()
+		s.expire() // the timer of the first wait, whose goroutine comes late
+		require.Zero(t, over)
+		time.Sleep(time.Hour)
+		require.Equal(t, 2*time.Minute-1, over.Sub(begun))
+	})
+}
+
 // A roundTrips is a transport.
 type roundTrips func(*http.Request) (*http.Response, error)
 
