@@ -39,9 +39,10 @@
 //
 // [http.Client].Timeout of the standard client, like the deadline of a context, is
 // for a request with all its repeats. HTTPClient.Timeout is for one attempt, the
-// wait for its budget included; it is better not set. Where it is set, an
-// idempotent request whose attempt ran out of time is sent again. Nothing further
-// bounds the time that repeats may take.
+// wait for its budget included; it is better not set. Where it is set, a request
+// of an idempotent method whose attempt ran out of time is sent again, and an
+// Idempotency-Key does not count. Nothing further bounds the time that repeats may
+// take.
 //
 // # What is repeated
 //

@@ -378,6 +378,14 @@ func look(r *http.Request, segs []string) (t target, host string) {
 // hidesDots reports whether servers that decode the path before they clean it see a different path.
 func (t *target) hidesDots() bool { return hidesDots(t.path, t.escaped) }
 
+// requestHidesDots is hidesDots for the target of a request.
+func requestHidesDots(r *http.Request) bool {
+	if r.URL == nil {
+		return false
+	}
+	return hidesDots(pathOf(r.URL))
+}
+
 // lookDecoded returns the target that a server sees that decodes the path before it cleans it.
 func lookDecoded(r *http.Request) *target {
 	t, _ := look(r, nil)

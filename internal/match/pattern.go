@@ -305,22 +305,15 @@ func cover(all, others []part) bool {
 // dot segments has the values of the decoded path, if the pattern matches that path: so
 // no caller can choose the spelling of its key.
 func (p *Pattern) Bind(r *http.Request) *http.Request {
-	bound, _ := p.bind(r)
-	return bound
-}
-
-// bind is Bind. It also reports whether the path hides dot segments.
-func (p *Pattern) bind(r *http.Request) (bound *http.Request, hides bool) {
 	if len(p.names) == 0 {
-		return r, false
+		return r
 	}
 
 	// The decoded path decides, if the pattern matches it.
 	var few [8]string
 	var segs [16]string
 	t, host := look(r, segs[:0])
-	hides = t.hidesDots()
-	if hides {
+	if t.hidesDots() {
 		if decoded := lookDecoded(r); len(NewIndex([]*Pattern{p}).matchTarget(nil, decoded, host)) > 0 {
 			t = *decoded
 		}
@@ -328,7 +321,7 @@ func (p *Pattern) bind(r *http.Request) (bound *http.Request, hides bool) {
 
 	// The pattern matches the request, so its parts and the parts of the request are in the same places.
 	labels := splitHost(few[:0], host)
-	bound = withOwnPathValues(r)
+	bound := withOwnPathValues(r)
 	for i, l := range p.labels[:min(len(p.labels), len(labels))] {
 		if l.wild {
 			bound.SetPathValue(l.text, string(appendLower(nil, labels[i])))
@@ -351,7 +344,7 @@ func (p *Pattern) bind(r *http.Request) (bound *http.Request, hides bool) {
 		bound.SetPathValue(p.rest, t.plain(rest))
 	}
 
-	return bound, hides
+	return bound
 }
 
 // A Bound binds one request for many patterns, and makes one copy for those with the same wildcards at
@@ -368,8 +361,7 @@ func (b *Bound) For(p *Pattern, r *http.Request) *http.Request {
 		return r
 	}
 	if b.pattern == nil || b.hides || !p.bindsAs(b.pattern) {
-		b.pattern = p
-		b.request, b.hides = p.bind(r)
+		b.pattern, b.request, b.hides = p, p.Bind(r), requestHidesDots(r)
 	}
 	return b.request
 }
