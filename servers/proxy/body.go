@@ -38,16 +38,19 @@ func (b *bodies) take(n int64) bool {
 	return true
 }
 
-// readAhead reads a body before its request waits, because net/http cannot notice that a caller has left
-// while unread body remains (golang/go#23262). It skips two kinds of bodies: a caller that expects 100
-// Continue sends its body after the request has a start, and HTTP/2 notices by itself. free returns the
-// memory of the body after the request.
+// readAhead reads a body before its request waits: policies may read it, and net/http cannot notice that a caller of
+// HTTP/1 has left while unread body remains (golang/go#23262). It skips two kinds of bodies: a caller that expects 100
+// Continue sends its body after the request has a start, and a body of HTTP/2 without a length may answer the answer. Of
+// HTTP/2 it skips those that are too long for a policy, too. free returns the memory of the body after the request.
 func (b *bodies) readAhead(w http.ResponseWriter, r *http.Request) (free func(), _ *problem) {
 	free = func() {}
+	expects := r.ProtoAtLeast(1, 1) && strings.EqualFold(r.Header.Get("Expect"), "100-continue")
 	switch {
-	case r.Body == nil || r.Body == http.NoBody || r.ProtoMajor != 1:
+	case r.Body == nil || r.Body == http.NoBody:
 		return free, nil
-	case r.ProtoAtLeast(1, 1) && strings.EqualFold(r.Header.Get("Expect"), "100-continue"):
+	case r.ProtoMajor != 1 && (expects || r.ContentLength <= 0 || r.ContentLength >= mostAhead):
+		return free, nil
+	case expects:
 		r.Body = &upload{Reader: r.Body, body: r.Body, answer: w, expect: true, left: r.ContentLength}
 		return free, nil
 	}

@@ -83,6 +83,31 @@ func TestHTTP2Ways(t *testing.T) {
 	s.problem(resp, string(text))
 }
 
+// TestBodiesAreReadByPolicies: over HTTP/1.1 and HTTP/2 a policy may take its key from the body, which arrives whole.
+func TestBodiesAreReadByPolicies(t *testing.T) {
+	row := at("api.example.com/", 1)
+	row.Key = throttle.BodyMember("model")
+	s := newNamedScene(t, true, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }, func(c *proxy.Config) { c.MaxWait = throttle.NoWait }, row)
+	for name, c := range map[string]*http.Client{"2": s.h2(), "1": client} {
+		for _, size := range []int{1, 100_000} {
+			model := fmt.Sprint("of ", size, " by ", name)
+			for _, status := range []int{200, 429} {
+				sent := `{"messages":"` + strings.Repeat("x", size) + `","model":"` + model + `"}`
+				resp, err := c.Post("http://"+s.address+"/api.example.com/v1/", "application/json", strings.NewReader(sent))
+				require.NoError(t, err)
+				got, err := io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				resp.Body.Close()
+				require.Equal(t, status, resp.StatusCode, model)
+				if status == 200 {
+					require.Equal(t, sent, string(got))
+				}
+			}
+		}
+	}
+	require.Eventually(t, func() bool { return s.handler.Stats().BodyBytes == 0 }, time.Minute, time.Millisecond)
+}
+
 // TestBothWaysAtOnce: with HTTP/2 on both sides an answer begins before its request has ended.
 func TestBothWaysAtOnce(t *testing.T) {
 	s := newNamedScene(t, true, func(w http.ResponseWriter, r *http.Request) {
