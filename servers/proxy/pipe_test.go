@@ -121,10 +121,10 @@ func TestSlowBody(t *testing.T) {
 	require.EqualValues(t, 2, h.Stats().Refused["slow_body"])
 }
 
-// TestIsReadable: policies read gzip and deflate.
+// TestIsReadable: policies read gzip and deflate, and not both in one.
 func TestIsReadable(t *testing.T) {
 	for coding, want := range map[string]bool{
-		"": true, "gzip": true, "X-GZIP": true, "deflate, gzip": true, "identity": true, "br": false, "zstd": false, "gzip, br": false,
+		"": true, "gzip": true, "X-GZIP": true, "identity": true, "deflate, gzip": false, "gzip, gzip": false, "br": false, "zstd": false, "gzip, br": false,
 	} {
 		require.Equal(t, want, isReadable(http.Header{"Content-Encoding": {coding}}), coding)
 	}

@@ -45,6 +45,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/inbound"
+	"github.com/fleetthrottle/throttle/internal/peek"
 )
 
 // Defaults of a [Config].
@@ -593,14 +594,6 @@ func rewrite(pr *httputil.ProxyRequest) {
 
 // isReadable reports whether policies can read an answer with this Content-Encoding.
 func isReadable(h http.Header) bool {
-	for _, list := range h["Content-Encoding"] {
-		for coding := range strings.SplitSeq(list, ",") {
-			switch strings.ToLower(strings.TrimSpace(coding)) {
-			case "", "identity", "gzip", "x-gzip", "deflate":
-			default:
-				return false
-			}
-		}
-	}
-	return true
+	_, known := peek.Coding(&http.Response{Header: h})
+	return known
 }
