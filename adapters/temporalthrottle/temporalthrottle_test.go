@@ -372,9 +372,14 @@ func (s *standIn) serve(t *testing.T, run any) {
 func TestWorker(t *testing.T) {
 	t.Parallel()
 	l := limiters(t, throttle.PerSecond(1))
-	use(t, l, 1)
 	s := new(standIn)
-	s.serve(t, job{l}.Run)
+
+	// The first attempt finds the budget used, however late the worker begins.
+	var begins sync.Once
+	s.serve(t, func(ctx context.Context) (int, error) {
+		begins.Do(func() { use(t, l, 1) })
+		return job{l}.Run(ctx)
+	})
 	require.Equal(t, []string{"attempt", "1 details", temporalthrottle.ErrorType}, s.events[:3])
 	require.Equal(t, []string{"attempt", "0 details", "completed"}, s.events[len(s.events)-3:])
 	require.Equal(t, len(s.delays), s.benign)

@@ -151,9 +151,10 @@ func (p *Place) holdAt(budget, policy string, wait time.Duration) {
 	p.endIfLate()
 }
 
-// endIfLate ends the wait of a request whose start is after the stop deadline. The mutex is held.
+// endIfLate ends the wait of a request whose start is after the stop deadline: from the deadline on, of each request that
+// waits. The mutex is held.
 func (p *Place) endIfLate() {
-	if by := p.queue.stopBy; !by.IsZero() && p.startsAt.After(by) {
+	if by := p.queue.stopBy; !by.IsZero() && (p.startsAt.After(by) || !time.Now().Before(by)) {
 		p.end(ErrStopping)
 	}
 }
