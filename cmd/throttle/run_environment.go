@@ -99,7 +99,9 @@ func (e *environment) through(name, value, outer string) (led string, ok bool) {
 	}
 
 	// Undo the change of the outer throttle run.
-	if rest, inner := strings.CutPrefix(value, outer+"/"); inner && outer != "" {
+	rest, inner := strings.CutPrefix(value, outer+"/")
+	inner = inner && outer != ""
+	if inner {
 		value = "https://" + rest
 	}
 
@@ -115,12 +117,16 @@ func (e *environment) through(name, value, outer string) (led string, ok bool) {
 	}
 
 	if !e.named(u.Host) {
+		// The outer throttle run holds the calls.
+		if inner {
+			return "", false
+		}
 		e.tell(name + " leads to " + u.Host + ", which no limit names: its calls are not held. --limit " + u.Host + "/=20/s would hold them")
 		return "", false
 	}
 
 	// What follows the host stays as it is written.
-	rest := value[len("https://"):]
+	rest = value[len("https://"):]
 	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
 		return e.url + "/" + u.Host + rest[end:], true
 	}

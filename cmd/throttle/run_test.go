@@ -536,6 +536,18 @@ func TestRunOff(t *testing.T) {
 	free.end()
 }
 
+// TestTokenIn: a token is made once, also if a worker was killed before it had written the token.
+func TestTokenIn(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, tokenName), nil, 0o600))
+	token, err := tokenIn(dir)
+	require.NoError(t, err)
+	require.NotEmpty(t, token)
+	again, err := tokenIn(dir)
+	require.NoError(t, err)
+	require.Equal(t, token, again)
+}
+
 // TestPlaced: processes that serve a program find the files that its variables name, whatever their working directories are.
 func TestPlaced(t *testing.T) {
 	t.Chdir(t.TempDir())

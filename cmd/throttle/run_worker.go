@@ -112,6 +112,10 @@ func (r *runner) servePage(source dashboard.Source) error {
 // tokenIn returns the token of the page, and makes it if need be.
 func tokenIn(dir string) (string, error) {
 	path := filepath.Join(dir, tokenName)
+	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && info.Size() == 0 {
+		_ = os.Remove(path) // a worker was killed, or the disk was full, before the token was written
+	}
+
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return readToken(path, "")

@@ -33,7 +33,15 @@ func processOf(pid int) (process, error) {
 // lives reports whether the process has not ended.
 func (p process) lives() bool {
 	now, err := processOf(p.PID)
-	return err == nil && now == p
+	switch {
+	case err == nil:
+		return now == p
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ESRCH), p.PID <= 0:
+		return false
+	}
+
+	// The system could not say, as Linux cannot without a free descriptor. A signal that is none needs no descriptor.
+	return !errors.Is(syscall.Kill(p.PID, 0), syscall.ESRCH)
 }
 
 // awaitEnd returns when the process has ended. notice awaits a notice of the kernel: see awaitNotice. The process is asked
@@ -45,7 +53,8 @@ func (p process) awaitEnd(notice func(process) error) {
 	}
 }
 
-// looks is how often awaitEnd asks whether a process lives, without notices.
+// looks is how often awaitEnd asks whether a process lives, without notices, and how often a keeper accepts members anew
+// after an error.
 const looks = 100 * time.Millisecond
 
 // A state is the knowledge that a keeper leaves to its successor.
@@ -254,10 +263,14 @@ func (k *keeper) admit(p process) bool {
 func (k *keeper) welcome(door net.Listener) {
 	for {
 		conn, err := door.Accept()
-		if err != nil {
+		switch {
+		case err == nil:
+			go k.meet(conn)
+		case errors.Is(err, net.ErrClosed):
 			return
+		default:
+			time.Sleep(looks) // the error may pass: there may be no free descriptor
 		}
-		go k.meet(conn)
 	}
 }
 

@@ -3,9 +3,13 @@
 package rendezvous
 
 import (
+	"encoding/json"
 	"errors"
+	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -52,4 +56,63 @@ func TestAwaitEnd(t *testing.T) {
 			<-ended
 		})
 	}
+}
+
+// TestLives: without a free descriptor a living process has not ended, and no process lives under a number that is none.
+func TestLives(t *testing.T) {
+	self, err := processOf(os.Getpid())
+	require.NoError(t, err)
+	require.True(t, self.lives())
+
+	var limit syscall.Rlimit
+	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+	none := limit
+	none.Cur = 1 // new descriptors would be above
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none))
+	alive, ghost := self.lives(), process{PID: -1}.lives() || process{PID: 0}.lives() || process{PID: 1<<31 - 1}.lives()
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
+	require.True(t, alive)
+	require.False(t, ghost)
+}
+
+// A busyDoor is a listener whose first Accept fails, as without a free descriptor.
+type busyDoor struct {
+	net.Listener
+	failed bool
+}
+
+func (d *busyDoor) Accept() (net.Conn, error) {
+	if !d.failed {
+		d.failed = true
+		return nil, &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+	}
+	return d.Listener.Accept()
+}
+
+// TestWelcome_AfterAnError: a keeper that could not accept one member accepts the next, and ends with its door.
+func TestWelcome_AfterAnError(t *testing.T) {
+	self, err := processOf(os.Getpid())
+	require.NoError(t, err)
+	dir := t.TempDir()
+	l, err := net.Listen("unix", filepath.Join(dir, socketName))
+	require.NoError(t, err)
+
+	k := &keeper{dir: dir, address: "127.0.0.1:1", members: map[process]bool{self: true}}
+	ended := make(chan struct{})
+	go func() {
+		k.welcome(&busyDoor{Listener: l})
+		close(ended)
+	}()
+
+	conn, err := net.Dial("unix", filepath.Join(dir, socketName))
+	require.NoError(t, err)
+	defer conn.Close()
+	require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(t, json.NewEncoder(conn).Encode(request{self}))
+	var a answer
+	require.NoError(t, json.NewDecoder(conn).Decode(&a))
+	require.Equal(t, k.address, a.Address)
+
+	require.NoError(t, l.Close())
+	<-ended
 }
