@@ -243,7 +243,7 @@ func advice(file string, f *policyfile.File, nodes int) (all []finding) {
 		// Concurrency are not divided, however few nodes there are.
 		divided := p.Scope == throttle.ScopeFleet && l.Kind() != store.KindLeakyBucket && l.Kind() != store.KindConcurrency
 		if n := l.N(); divided && n > 0 && nodes > n {
-			warn(p, "%d nodes cannot share %v while Redis is away: with redisstore.Share each has nothing", nodes, l)
+			warn(p, "%d nodes cannot share %v while Redis is away: with redisstore.OutageSplit each has nothing", nodes, l)
 		}
 		if table, row := above(p, known); row != nil {
 			warn(p, "%v is above what preset %s knows of the same requests: %v (%s)", l, table, row.Limit, row.Name)
@@ -258,20 +258,31 @@ func advice(file string, f *policyfile.File, nodes int) (all []finding) {
 
 // looser reports whether l can never hold a request that o, of the same form, lets pass.
 func looser(l, o throttle.Limit) bool {
-	return l.Kind() == o.Kind() && l.Per() == o.Per() && l.N() > o.N() && l.Capacity() >= o.Capacity() && o.N() > 0
+	return l.Kind() == o.Kind() && l.Per() == o.Per() && windowOf(l) == windowOf(o) && l.N() > o.N() && l.Capacity() >= o.Capacity() && o.N() > 0
+}
+
+// windowOf returns the unit and the zone of a calendar's window, as the limit's text has them, or "" for every other limit. Windows
+// of a calendar have no Per by which they could be told apart.
+func windowOf(l throttle.Limit) string {
+	if l.Kind() != store.KindFixedWindow || l.Per() > 0 {
+		return ""
+	}
+	_, window, _ := strings.Cut(l.String(), "/")
+	return window
 }
 
 // A requests groups policies whose limits can be compared.
 type requests struct {
-	match string
-	scope throttle.Scope
-	kind  store.Kind
-	per   time.Duration
+	match  string
+	scope  throttle.Scope
+	kind   store.Kind
+	per    time.Duration
+	window string // see windowOf
 }
 
 // requestsOf returns the group of a policy.
 func requestsOf(p *throttle.Policy) requests {
-	return requests{p.Match, p.Scope, p.Limit.Kind(), p.Limit.Per()}
+	return requests{p.Match, p.Scope, p.Limit.Kind(), p.Limit.Per(), windowOf(p.Limit)}
 }
 
 // tightestOf returns the policy with the lowest limit in each group, among policies with one budget for all

@@ -501,6 +501,7 @@ func TestEnvironment(t *testing.T) {
 		{[]string{"OPENAI_BASE_URL=https://api.deepseek.com?a=b"}, []string{"OPENAI_BASE_URL=" + url + "/api.deepseek.com?a=b"}, ""},
 		// In another throttle run.
 		{[]string{"THROTTLE_URL=http://127.0.0.1:9", "OPENAI_BASE_URL=http://127.0.0.1:9/api.deepseek.com/v1"}, []string{"OPENAI_BASE_URL=" + url + "/api.deepseek.com/v1"}, ""},
+		{[]string{"THROTTLE_URL=http://127.0.0.1:9", "OPENAI_BASE_URL=http://127.0.0.1:9/gate.example/v1"}, []string{"OPENAI_BASE_URL=http://127.0.0.1:9/gate.example/v1"}, ""},
 		// In a network with a proxy.
 		{[]string{"http_proxy=http://proxy:1"}, []string{"http_proxy=http://proxy:1", "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1"}, ""},
 		{[]string{"HTTP_PROXY=http://proxy:1", "no_proxy=a"}, []string{"HTTP_PROXY=http://proxy:1", "NO_PROXY=a,127.0.0.1", "no_proxy=a,127.0.0.1"}, ""},

@@ -167,7 +167,7 @@ type planned struct {
 	Policies  []usedPolicy `json:"policies"`
 	Chart     chart        `json:"chart"`
 
-	took, within time.Duration
+	took, within, latency time.Duration
 }
 
 // waits summarize how long requests were held.
@@ -188,7 +188,7 @@ func newWaits(d *simulation.Durations) waits {
 // drawing returns the chart of a plan as SVG.
 func (p *planned) drawing() string {
 	title := fmt.Sprintf("%s take %s", stat.Count(p.Requests, "request", "requests"), brief(p.took))
-	note := fmt.Sprintf("%s with %s each, %d ms a request", stat.Count(p.Nodes, "node", "nodes"), stat.Count(p.Workers, "worker", "workers"), p.Latency)
+	note := fmt.Sprintf("%s with %s each, %g ms a request", stat.Count(p.Nodes, "node", "nodes"), stat.Count(p.Workers, "worker", "workers"), float64(p.latency)/float64(time.Millisecond))
 	return p.Chart.drawing(title, note)
 }
 
@@ -220,7 +220,7 @@ func newPlanned(j *simulation.Job, r *simulation.Result, within time.Duration) *
 	p := &planned{
 		Version: outputVersion, Requests: j.Requests, Nodes: j.Nodes, Workers: j.Workers, Latency: j.Latency.Milliseconds(), HandOver: j.HandOver.Milliseconds(),
 		Begin: j.Begin.UTC(), Took: r.Took.Milliseconds(), Within: within.Milliseconds(), Fits: within == 0 || r.Took <= within,
-		Waits: newWaits(&r.Waits), Unmatched: r.Unmatched, Phases: []phase{}, Policies: []usedPolicy{}, took: r.Took, within: within,
+		Waits: newWaits(&r.Waits), Unmatched: r.Unmatched, Phases: []phase{}, Policies: []usedPolicy{}, took: r.Took, within: within, latency: j.Latency,
 	}
 
 	if r.Took > 0 {
@@ -267,7 +267,7 @@ const mostPhases = 20
 func (p *planned) print(c *cobra.Command) error {
 	out := c.OutOrStdout()
 	fmt.Fprintf(out, "%s take %s: %.3g a second, by %s with %s each, %s a request\n", stat.Count(p.Requests, "request", "requests"), brief(p.took), p.Rate,
-		stat.Count(p.Nodes, "node", "nodes"), stat.Count(p.Workers, "worker", "workers"), time.Duration(p.Latency)*time.Millisecond)
+		stat.Count(p.Nodes, "node", "nodes"), stat.Count(p.Workers, "worker", "workers"), p.latency)
 	if !p.Fits {
 		fmt.Fprintf(out, "that does not fit into %s\n", p.within)
 	}

@@ -113,7 +113,7 @@ func (f maxWaitFlag) milliseconds() int64 {
 	case throttle.NoWait:
 		return -1
 	default:
-		return d.Milliseconds()
+		return max(1, d.Milliseconds()) // 0 is no limit
 	}
 }
 
@@ -273,6 +273,9 @@ func (o *simulateOptions) check() (base *url.URL, err error) {
 	if base, err = url.Parse(o.base); err != nil || base.Host == "" {
 		return nil, fmt.Errorf("--url: %q is not a URL such as https://api.example.com", o.base)
 	}
+	if base.Path != "" && base.Path != "/" || base.RawQuery != "" {
+		return nil, fmt.Errorf("--url: the path of %q has no effect, because each line has its own: write %s://%s", o.base, base.Scheme, base.Host)
+	}
 	return base, nil
 }
 
@@ -429,7 +432,7 @@ func (r *logReplay) refusals() string {
 	}
 	text := fmt.Sprintf("%d would have been refused", r.Refused)
 	if r.MaxWait > 0 {
-		text += fmt.Sprintf(": --max-wait is %s", time.Duration(r.MaxWait)*time.Millisecond)
+		text += fmt.Sprintf(": --max-wait is %s", r.engine.MaxWait)
 	}
 	if r.Crowded > 0 {
 		text += fmt.Sprintf("; %d of them because too many waited to be simulated", r.Crowded)
