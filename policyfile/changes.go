@@ -32,7 +32,7 @@ var comparedFields = []struct {
 	{"routes", written("routes", "")},
 	{"keyed", func(p *row) string { return fmt.Sprint(p.Keyed) }},
 	{"cost", written("cost", "1")},
-	{"penalty", written("penalty", "retry-after")},
+	{"penalty", written("penalty", "")},
 	{"acted", written("acted", "")},
 	{"quota", written("quota", "")},
 	{"settle", written("settle", "")},
@@ -137,7 +137,7 @@ func (f *File) Opens(old *File) (reasons []string) {
 		host := hostOf(p)
 
 		// Name a host once, however many rows it has.
-		if host != "" && !written[host] && !known.Has(host) && !reported[host] {
+		if host != "" && !written[host] && !reaches(known, host) && !reported[host] {
 			reported[host] = true
 			reasons = append(reasons, fmt.Sprintf("policy %q names the host %q", p.Name, host))
 		}
@@ -148,6 +148,16 @@ func (f *File) Opens(old *File) (reasons []string) {
 	}
 
 	return reasons
+}
+
+// mostLabels is more labels than a host has.
+const mostLabels = 128
+
+// reaches reports whether a table has all hosts of a pattern. A host that begins with "*." stands for hosts of any number of
+// labels, of which a pattern with wildcards for single labels has only some.
+func reaches(table *proxy.Table, host string) bool {
+	below, deep := strings.CutPrefix(host, "*.")
+	return table.Has(host) && (!deep || table.Has(strings.Repeat("x.", mostLabels)+below))
 }
 
 // hostOf returns the host of a policy's pattern in lower case, without the default port 443.
@@ -176,8 +186,11 @@ func (is *effect) loosens(was *effect) (reasons []string) {
 	for _, f := range comparedFields {
 		before := was.fields[f.name]
 
-		// A change from the lowest value can only tighten.
-		if bottom, known := least[f.name]; before != is.fields[f.name] && !(known && before == bottom) {
+		// A change from the lowest value can only tighten, and so can retry-after in place of no penalty: by default the first
+		// 503 in a row closes nothing, and a 429 closes one row of several.
+		bottom, known := least[f.name]
+		tightens := known && before == bottom || f.name == "penalty" && before == "" && is.fields[f.name] == "retry-after"
+		if before != is.fields[f.name] && !tightens {
 			reasons = append(reasons, fmt.Sprintf("its %s has changed", f.name))
 		}
 	}

@@ -111,7 +111,8 @@ func parsedRows(t *testing.T, rows string) *policyfile.File {
 func TestOpens(t *testing.T) {
 	const old = "policies:\n" +
 		"  - {name: bank, match: \"api.bank.com/\", limit: 9/s, key: \"{header.X-App}\"}\n" +
-		"  - {name: wide, match: \"*.example.com/\", limit: 9/s}\n"
+		"  - {name: wide, match: \"*.example.com/\", limit: 9/s}\n" +
+		"  - {name: shop, match: \"{shop}.shops.com/\", limit: 9/s}\n"
 	for _, c := range []struct {
 		more  string
 		opens []string
@@ -120,6 +121,10 @@ func TestOpens(t *testing.T) {
 		{"  - {name: more, match: \"POST API.bank.com:443/v1/\", limit: 1/s, key: \"{header.X-App}\"}\n", nil},
 		{"  - {name: more, match: \"a.example.com/\", limit: 1/s}\n", nil},
 		{"  - {name: more, match: \"/\", limit: 1/s, penalty: none}\n", nil},
+		{"  - {name: more, match: \"*.a.example.com/\", limit: 1/s}\n", nil},
+		{"  - {name: more, match: \"{a}.{b}.example.com/\", limit: 1/s}\n", nil},
+		{"  - {name: more, match: \"{other}.shops.com/\", limit: 1/s}\n", nil},
+		{"  - {name: more, match: \"*.shops.com/\", limit: 1/s}\n", []string{`policy "more" names the host "*.shops.com"`}},
 		{"  - {name: more, match: \"other.org/\", limit: 1/s}\n  - {name: again, match: \"other.org/v1/\", limit: 1/s}\n", []string{`policy "more" names the host "other.org"`}},
 		{"  - {name: more, match: \"api.bank.com:8443/\", limit: 1/s}\n", []string{`policy "more" names the host "api.bank.com:8443"`}},
 		{"  - {name: spy, match: \"api.bank.com/\", limit: 9/s, shadow: true, key: \"{query.pin}\"}\n", []string{`policy "spy" makes keys of requests, by {query.pin}`}},
@@ -138,6 +143,16 @@ func TestOpens(t *testing.T) {
 
 	github := parsedRows(t, "presets: [github]\n")
 	require.Empty(t, github.Opens(github))
+}
+
+// TestCheckLeavesNoTrace: the answers of tests do not count as answers of the upstream.
+func TestCheckLeavesNoTrace(t *testing.T) {
+	f := parsedRows(t, "policies: [{name: a, match: a.com/, limit: 1/s, acted: graphql}]\n"+
+		"tests: [{request: GET https://a.com/, policies: [a], answer: {status: 503, headers: {Retry-After: 60}}}]\n")
+	for range 12 {
+		require.NoError(t, f.Check())
+	}
+	require.Zero(t, f.Policies[0].Answer(f.Tests[0].Response()).Close, "the first 503 in a row")
 }
 
 // TestTunnelsLoosen: a host whose tunnels are carried from now on is held no more, request by request.
