@@ -187,12 +187,17 @@ func request(ctx context.Context, host, method string, cc *grpc.ClientConn, opts
 
 // authority returns the host that a call names to its server, as far as a target such as
 // dns:///example.com:443 and the call's options tell, or "" for a target that cannot be parsed. It is
-// localhost for sockets of the machine, as in gRPC.
+// localhost for sockets of the machine and for a port alone, as in gRPC.
 func authority(target string, opts []grpc.CallOption) string {
+	// The options of the call stand behind those of the connection, and the last one counts.
+	override := ""
 	for _, o := range opts {
 		if a, ok := o.(grpc.AuthorityOverrideCallOption); ok {
-			return a.Authority
+			override = a.Authority
 		}
+	}
+	if override != "" {
+		return override
 	}
 
 	u, err := url.Parse(target)
@@ -203,5 +208,9 @@ func authority(target string, opts []grpc.CallOption) string {
 		return "localhost"
 	}
 
-	return strings.TrimPrefix(u.Path+u.Opaque, "/")
+	host := strings.TrimPrefix(u.Path+u.Opaque, "/")
+	if strings.HasPrefix(host, ":") {
+		return "localhost" + host // a port alone
+	}
+	return host
 }

@@ -55,6 +55,28 @@ func TestPoliciesMatchCalls(t *testing.T) {
 	})
 }
 
+// TestAuthority: of several authorities the last one counts, as in gRPC, an empty one is none, and a port alone is one of this machine.
+func TestAuthority(t *testing.T) {
+	const usual = "usual.example.com"
+	for _, c := range []struct {
+		target string
+		opts   []grpc.CallOption
+		want   string
+	}{
+		{"dns:///a.example.com:443", nil, "a.example.com:443"},
+		{"dns:///a.example.com:443", []grpc.CallOption{grpc.CallAuthority(usual)}, usual},
+		{"dns:///a.example.com:443", []grpc.CallOption{grpc.CallAuthority(usual), grpc.CallAuthority("b.example.com")}, "b.example.com"},
+		{"dns:///a.example.com:443", []grpc.CallOption{grpc.CallAuthority(usual), grpc.CallAuthority("")}, "a.example.com:443"},
+		{"dns:///:8443", nil, "localhost:8443"},
+		{"unix:///run/socket", nil, "localhost"},
+	} {
+		cc, err := grpc.NewClient(c.target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		require.NoError(t, err)
+		require.Equal(t, c.want, grpcthrottle.Authority(cc.CanonicalTarget(), c.opts), "%v", c)
+		require.NoError(t, cc.Close())
+	}
+}
+
 // TestCallsAreLogged: a call that no policy matches is told once for its host, and a call that is refused by its policy.
 func TestCallsAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

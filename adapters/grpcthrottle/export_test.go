@@ -1,0 +1,4 @@
+package grpcthrottle
+
+// Authority is authority, for tests.
+var Authority = authority
