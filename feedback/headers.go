@@ -204,12 +204,19 @@ func (h Headers) left(header http.Header) (left int, window time.Duration, ok bo
 		size = h.Size
 	}
 
-	return max(size-used.n, 0), used.window, ok && size > 0 && used.n >= 0
+	// A fraction that is used leaves no whole number.
+	rest := size - used.n
+	if used.over {
+		rest--
+	}
+
+	return max(rest, 0), used.window, ok && size > 0 && used.n >= 0
 }
 
 // A count is a number of a field.
 type count struct {
 	n      int
+	over   bool          // a fraction was cut off n
 	size   int           // of "32/40", or 0 if the field has no size
 	window time.Duration // of "20:1" or "20;w=1", or 0 if the field has no window
 	timed  bool          // the window was told behind a colon
@@ -298,14 +305,14 @@ func countOf(text string) (c count, ok bool) {
 	// "32/40" states the size of the window behind the slash.
 	text, size, sized := strings.Cut(text, "/")
 	if sized {
-		c.size, ok = whole(size)
+		c.size, _, ok = whole(size)
 		if !ok {
 			return count{}, false
 		}
 	}
 
 	text, below := strings.CutPrefix(strings.Trim(text, "\" \t"), "-")
-	c.n, ok = whole(text)
+	c.n, c.over, ok = whole(text)
 	if below {
 		c.n = -c.n
 	}
@@ -313,13 +320,14 @@ func countOf(text string) (c count, ok bool) {
 	return c, ok
 }
 
-// whole reads a count, which may be written with a fraction.
-func whole(text string) (n int, ok bool) {
+// whole reads a count, which may be written with a fraction. It cuts off the fraction, and reports by over whether there was one.
+func whole(text string) (n int, over, ok bool) {
 	f, ok := number(text)
 	if !ok || f > math.MaxInt32 {
-		return 0, false
+		return 0, false, false
 	}
-	return int(f), true
+	n = int(f)
+	return n, f > float64(n), true
 }
 
 // reset returns how long the remaining quota holds. If Per is the only source, the result is at

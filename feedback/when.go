@@ -280,7 +280,7 @@ func namedWindows(resp *http.Response) (all []allowance) {
 			per  time.Duration
 		}{{"Second", time.Second}, {"Minute", time.Minute}, {"Hour", time.Hour}} {
 			for _, text := range valuesOf(resp.Header, name+"Limit-"+unit.name) {
-				if n, ok := whole(text); ok {
+				if n, _, ok := whole(text); ok {
 					all = append(all, allowance{int64(n), unit.per})
 				}
 			}
