@@ -59,6 +59,7 @@ type run struct {
 	*account
 	result   *Result
 	prices   [][][]store.Charge // by node and part
+	strange  []bool             // by part: its requests match no policy
 	arrears  []int              // by part, for an even mix
 	total    int                // sum of weights
 	unsent   int
@@ -114,6 +115,11 @@ func (r *run) priceMix() error {
 		return err
 	}
 
+	rows, err := newMatcher(r.Policies)
+	if err != nil {
+		return err
+	}
+
 	matched := make(map[string]bool)
 	var prices [][]store.Charge
 	for _, p := range r.Mix {
@@ -123,6 +129,7 @@ func (r *run) priceMix() error {
 		}
 
 		prices = append(prices, charges)
+		r.strange = append(r.strange, len(rows.Explain(p.Request)) == 0)
 		r.total += p.Weight
 	}
 
@@ -146,6 +153,15 @@ func (r *run) priceMix() error {
 	}
 
 	return nil
+}
+
+// newMatcher returns a transport whose Explain has each policy that a request matches, also those under which it is free.
+func newMatcher(policies []throttle.Policy) (*throttle.Transport, error) {
+	policies = slices.Clone(policies)
+	for i := range policies {
+		policies[i].Cost = nil
+	}
+	return throttle.New(throttle.Config{Store: memstore.New(), Policies: policies})
 }
 
 // pick returns the part that is furthest behind its share.
@@ -173,7 +189,7 @@ func (r *run) sendNext(w *worker) {
 	// Send may change the cost of a charge, so send a copy.
 	charges := append([]store.Charge(nil), r.prices[w.node][w.part]...)
 	r.price(charges)
-	if len(charges) == 0 {
+	if r.strange[w.part] {
 		r.result.Unmatched++
 	}
 	r.engine.Send(&Request{Charges: charges, Data: w}, r)

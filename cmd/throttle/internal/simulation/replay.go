@@ -22,6 +22,7 @@ type Replay struct {
 
 	*account
 	prices *throttle.Transport
+	rows   *throttle.Transport // see newMatcher
 	result Replayed
 	begin  int64
 	ended  bool
@@ -53,6 +54,10 @@ func (r *Replay) Send(ctx context.Context, req *http.Request, at time.Time) erro
 			return err
 		}
 
+		if r.rows, err = newMatcher(r.Policies); err != nil {
+			return err
+		}
+
 		r.prices, r.account, r.begin = t, newAccount(NewEngine(at), r.Policies, r.Latency), at.UnixMicro()
 		r.look(func() bool { return !r.ended || r.engine.waiting.Len() > 0 })
 	}
@@ -64,7 +69,9 @@ func (r *Replay) Send(ctx context.Context, req *http.Request, at time.Time) erro
 
 	switch {
 	case len(charges) == 0:
-		r.result.Unmatched++
+		if len(r.rows.Explain(req)) == 0 {
+			r.result.Unmatched++
+		}
 
 	// Refuse instead of waiting, to bound the memory of the simulation.
 	case r.engine.waiting.Len() >= mostWaiting:
