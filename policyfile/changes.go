@@ -197,6 +197,12 @@ func (is *effect) loosens(was *effect) (reasons []string) {
 	return reasons
 }
 
+// windowOf returns the unit and the zone of a calendar's window, as the limit's text has them.
+func windowOf(limit throttle.Limit) string {
+	_, window, _ := strings.Cut(limit.String(), "/")
+	return window
+}
+
 // within reports whether limit surely allows at most as much as an other limit: the limits are equal, or of the same form
 // and window.
 func within(limit, other throttle.Limit) bool {
@@ -212,6 +218,10 @@ func within(limit, other throttle.Limit) bool {
 		return limit.N() <= other.N()
 	}
 
-	// Windows of a calendar have no fixed length, so none is known to be within another.
-	return limit.Per() == other.Per() && limit.Per() > 0 && limit.N() <= other.N() && limit.Capacity() <= other.Capacity()
+	// Windows of a calendar have no fixed length, so none is known to be within one of another unit or zone.
+	if limit.Per() == 0 {
+		return windowOf(limit) == windowOf(other) && limit.N() <= other.N()
+	}
+
+	return limit.Per() == other.Per() && limit.N() <= other.N() && limit.Capacity() <= other.Capacity()
 }

@@ -49,6 +49,14 @@ func TestLoosens(t *testing.T) {
 		{"limit: 20/s", "limit: 10/s", nil},
 		{"limit: 20/s", "limit: 30/s", []string{"its limit goes from 20/s to 30/s"}},
 
+		{"limit: 20/month", "limit: 10/month", nil},
+		{"limit: 20/day Asia/Shanghai", "limit: 10/day Asia/Shanghai", nil},
+		{"limit: 20/month", "limit: 30/month", []string{"its limit goes from 20/month to 30/month"}},
+		{"limit: 20/month", "limit: 10/day", []string{"its limit goes from 20/month to 10/day"}},
+		{"limit: 20/day", "limit: 10/day Asia/Shanghai", []string{"its limit goes from 20/day to 10/day Asia/Shanghai"}},
+		{"limit: 20/day", "limit: 10/s fixed", []string{"its limit goes from 20/day to 10/s fixed"}},
+		{"limit: told", "limit: unlimited", []string{"its limit goes from told to unlimited"}},
+
 		{"", "penalty: none", []string{"its penalty has changed"}},
 		{"", "penalty: retry-after", nil},
 		{"penalty: retry-after", "", []string{"its penalty has changed"}}, // a single 503 closed the row, and a 429 more than one row
