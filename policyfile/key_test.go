@@ -273,7 +273,7 @@ func fieldFiles() (all []fieldFile) {
 	add("tunnels", row("tunnels: VALUE\n"), "a.example.com", "[a.example.com, a.example.com:443]", "a.example.com:8443", "b.example.org", "https://a.example.com", "a.example.com/", `"*.example.com"`, "{a.example.com: x}")
 	test := "version: 1\npolicies:\n  - {name: a, match: example.com/, limit: 1/s}\ntests:\n"
 	add("request of a test", test+"  - request: VALUE\n    policies: [a]\n", "GET https://example.com/", "https://example.com/", "get https://example.com/", "GET example.com/", "GET ftp://example.com/", "GET https:///", "GET", "GET  https://example.com/", "POST https://other.com/")
-	add("headers of a test", test+"  - request: GET https://example.com/\n    headers: VALUE\n    policies: [a]\n", "{X-App: a}", "{X App: a}", "{X-App: 1}", "{X-App: [a]}")
+	add("headers of a test", test+"  - request: GET https://example.com/\n    headers: VALUE\n    policies: [a]\n", "{X-App: a}", "{X App: a}", "{X-App: 1}", "{X-App: [a]}", "{host: other.org}")
 	add("policies of a test", test+"  - request: GET https://example.com/\n    policies: VALUE\n", "[a]", "a", "[b]", "[a, a]", "[]", "{a: {cost: 1}}", "{a: {cost: 2}}", "{a: {key: x}}", "{a: {cots: 1}}", "{a: 1}", "{a: {cost: '1', key: ''}}", "{A: {}}")
 	add("answer of a test", test+"  - request: GET https://example.com/\n    policies: [a]\n    closes: {}\n    answer: VALUE\n", "{status: 429, headers: {Retry-After: 5}}", "{status: 200, body: '{}'}", "{}", "{status: 99}", "{headers: {X App: a}}", "{statuss: 429}")
 	add("closes of a test", test+"  - request: GET https://example.com/\n    policies: [a]\n    answer: {status: 429, headers: {Retry-After: 5}}\n    closes: VALUE\n", "{a: 5s}", "{a: 6s}", "{a: not-refused}", "{a: another-row}", "{b: 5s}", "{a: 5}")

@@ -64,8 +64,12 @@ var test = record[placedTest]{name: "a test", fields: []field[placedTest]{
 	answered := false
 	for _, m := range members {
 		answered = answered || m.name == "answer"
-		if m.name == "closes" {
+		switch {
+		case m.name == "closes":
 			t.closes = m.value
+		case m.name == "headers" && t.Header.Get("Host") != "":
+			r.fail(m.value, "the host of a request is no header: write it into the request")
+			return false
 		}
 	}
 

@@ -108,6 +108,9 @@ func parseHeader(fields []string) (http.Header, error) {
 		if !ok {
 			return nil, fmt.Errorf("%q is not a header such as \"X-App: a\"", field)
 		}
+		if strings.EqualFold(strings.TrimSpace(name), "Host") {
+			return nil, fmt.Errorf("%q has no effect, because the host of a request is no header: write it into the URL", field)
+		}
 		header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
 	}
 	return header, nil
