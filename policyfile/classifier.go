@@ -97,7 +97,7 @@ func penaltyKinds() []option[feedback.Reader] {
 			or(alone(feedback.LeaveOpen)),
 		kind("another-row", "the refusal is about another row: the budget is not closed, and the list ends", nothing, func(struct{}) feedback.Reader { return feedback.For(0) }).
 			or(alone(feedback.For(0))),
-		kind("retry-after", "alone: a 429, and a 503 by the default rule; with a duration, in a when: for as long as Retry-After says, or else for that duration; "+
+		kind("retry-after", "alone: a 429, and a 503 with Retry-After; with a duration, in a when: for as long as Retry-After says, or else for that duration; "+
 			"with none: only for as long as Retry-After says", lengthOrNone, feedback.RetryAfter).always().
 			or(alone(throttle.RetryAfter)),
 		kind("for", "for that duration; in a when", length, feedback.For).always(),

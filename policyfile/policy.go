@@ -65,7 +65,7 @@ var policy = record[row]{name: "a policy", fields: []field[row]{
 	member("cost", `how much of the limit a request takes: a number such as 5 or 1_000, or "{header.X-Cost}" for the number in a header of the request, 1 if it has none`, cost,
 		func(p *row, v costFunc) { p.Cost = v }).usually("1"),
 	member("penalty", "which answers close the budget, and for how long; the first of a list that recognises a refusal counts", rowPenalty,
-		func(p *row, v feedback.Reader) { p.penalty = v }).usually("retry-after"),
+		func(p *row, v feedback.Reader) { p.penalty = v }).usually("a 429, and the tenth 503 in a row with Retry-After"),
 	member("acted", "graphql: an answer with data and a refusal has done a part of the work; success: an answer below 400 that asks for a pause is good, "+
 		"and the request is not repeated",
 		acted, func(p *row, v func(*http.Response) bool) { p.acted = v }).usually("a refused request has done nothing"),
