@@ -217,8 +217,8 @@ if record then
   return struct.pack('<dd', DONE, now) .. record
 end
 
--- finish keeps the answer as the record of this call, and returns it.
-local function finish(counts, before, from, stop)
+-- conclude keeps the answer as the record of this call, and returns it.
+local function conclude(counts, before, from, stop)
   local done = struct.pack('<dddd', counts, before, from, stop)
   redis.call('SET', KEYS[2], done, 'PX', SET_USED_MS)
   return struct.pack('<dd', DONE, now) .. done
@@ -230,7 +230,7 @@ local u = read_rule(0)
 local r = load(KEYS[1])
 u.row = r
 if not r.stored or not has_windows(u) then
-  return finish(0, 0, 0, 0)
+  return conclude(0, 0, 0, 0)
 end
 local needs = advance(r, now, u)
 if needs then
@@ -291,4 +291,4 @@ if wanted ~= used then
   save(r, queue.write(r))
 end
 book_anew(r, from, stop, ARGV[3])
-return finish(1, used, from, stop)
+return conclude(1, used, from, stop)
