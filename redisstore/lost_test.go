@@ -130,7 +130,7 @@ func onLoss(t *testing.T, test func(w *wire, lose, late func())) {
 
 // losses are what is done while a call is lost, and what must come of it. There is one call between
 // "lose" and the move behind it; "late" is when all is over, and what was held back arrives. "now k" starts a
-// call's caller k at once, "stands k" has it stand in line, "other" does so by another program.
+// call's caller k at once, "stands k" has it stand in line, "used 3 1" sets what is used from 3 to 1, "other" does so by another program.
 var losses = map[string]string{
 	"P8_LostBooking":     "now a; lose; now b; charged 2; now c; late; charged 3; room 2",
 	"P8_LostCancel":      "now a b c d k; lose; cancel k; charged 4; other now a; late; charged 5; room 0",
@@ -140,6 +140,7 @@ var losses = map[string]string{
 	"P8_LostLeave":       "now a b c d e; stands k; other stands l; stands m; charged 8; lose; cancel k; charged 7; late; charged 7; other stands k; charged 8; cancel k l m; gone",
 	"P8_LostComing":      "now a b c d e; stands k; other stands l; lose; comes k; charged 7; late; charged 7; cancel k; charged 6; cancel l; charged 5",
 	"P11_LostPause":      "now a; lose; pause; late; closed",
+	"P1_LostSetUsed":     "now a b c; other used 3 3; lose; used 3 1; now d e f g; late; charged 5; room 0",
 }
 
 // TestLost plays losses with every client and every way to lose a call.
@@ -165,6 +166,11 @@ func TestLost(t *testing.T) {
 						require.Greater(w, book(w.T, w.direct, w.five), 59*time.Minute)
 					case "gone":
 						gone(w.T, w.store, w.direct)
+					case "used":
+						before, ok, err := s.SetUsed(w.Context(), w.five, must(strconv.Atoi(words[2])))
+						require.NoError(w, err)
+						require.True(w, ok)
+						require.Equal(w, words[1], strconv.Itoa(before))
 					case "charged", "room":
 						n, err := strconv.Atoi(words[1])
 						require.NoError(w, err)

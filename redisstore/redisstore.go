@@ -14,6 +14,7 @@ package redisstore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"hash/fnv"
 	"slices"
 	"sync/atomic"
@@ -108,6 +109,7 @@ type primary struct {
 	subs     *notify.Subscriptions
 	watches  *notify.Watches
 	onPause  atomic.Pointer[func()] // called at each pause, or nil: see Store.OnPause
+	setUses  atomic.Int64           // how often setUsed was called: the number of its last call
 	allNews  bool                   // for tests: quotas are reported even if they say nothing new
 	noNotice bool                   // for tests: no loss is announced, so that there are no calls in the background
 }
@@ -141,7 +143,8 @@ func (s *Store) Namespace() string { return s.namespace }
 // before. A used below 0 counts as 0, and a used beyond the limit as the limit. SetUsed changes
 // nothing, and ok is false, if Redis counts no starts of the budget: the budget has been idle for
 // long, its limit has no windows, or the budget belongs to one node. Callers whose booked start does
-// not fit any more, or could be earlier now, book again.
+// not fit any more, or could be earlier now, book again. While Redis is away SetUsed tries again for at
+// most half an hour.
 func (s *Store) SetUsed(ctx context.Context, c store.Charge, used int) (before int, ok bool, err error) {
 	// A store of wrong options has no primary.
 	if s.primary == nil {
@@ -355,12 +358,19 @@ func (p *primary) reconcile(ctx context.Context, key string, generation int64, c
 	return nil
 }
 
+// errUnknownCount is why SetUsed gives up although its context has not ended.
+var errUnknownCount = errors.New("redisstore: nobody knows whether the count is set")
+
 // setUsed sets how much of a budget is used, see Store.SetUsed. The script tells the rest of the fleet
 // which starts became void; setUsed tells the watches of this node.
 func (p *primary) setUsed(ctx context.Context, c *store.Charge, used int) (before int, ok bool, err error) {
-	key := p.names.Of(c)
+	// No copy is sent when Redis may have forgotten that an earlier one was done.
+	ctx, stop := context.WithTimeoutCause(ctx, wire.SetUsedTime/2, errUnknownCount)
+	defer stop()
+
+	key, record := p.names.Of(c), p.names.SetUsedRecord(p.setUses.Add(1))
 	reply, err := conn.Ask(ctx, p.conn, nil, func() wire.Request[wire.SetUsedReply] {
-		return wire.SetUsedRequest{Key: key, Charge: c, Shared: p.names.Shared(), Used: used}
+		return wire.SetUsedRequest{Key: key, Record: record, Charge: c, Shared: p.names.Shared(), Used: used}
 	})
 	if err != nil {
 		return 0, false, err

@@ -49,9 +49,9 @@ func usersOfThePage(t *testing.T) map[string]user {
 	const all, none = "~throttle:* &throttle:*", "~throttle:* resetchannels"
 	store, fleet := scriptsIn(t, "internal/wire/lua/*.lua"), scriptsIn(t, "fleet/*.lua")
 	describe := []lua.Script{lua.StatusScript, lua.SlotsStatusScript}
-	act := append(scriptsIn(t, "fleet/*note.lua", "fleet/push.lua", "fleet/act.lua", "fleet/off.lua"), lua.PauseScript, lua.SlotsPauseScript, lua.SetUsedScript)
+	act := append(scriptsIn(t, "fleet/*note.lua", "fleet/push.lua", "fleet/act.lua", "fleet/log.lua", "fleet/off.lua"), lua.PauseScript, lua.SlotsPauseScript, lua.SetUsedScript)
 	beat := scriptsIn(t, "fleet/beat.lua")
-	require.Len(t, fleet, len(beat)+5, "a script of package fleet that no user runs")
+	require.Len(t, fleet, len(beat)+6, "a script of package fleet that no user runs")
 	return map[string]user{
 		"throttle": {run + "publish subscribe", store, false, all},
 		"reporter": {run + "publish subscribe hmget", slices.Concat(store, beat), false, all},

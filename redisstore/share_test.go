@@ -226,6 +226,27 @@ func TestP11_SharesAreClosedByPenalties(t *testing.T) {
 	})
 }
 
+// TestP11_OpenObeysAPauseOfSlots: a program that met a closed Concurrency limit in an answer, and did not hear the message, obeys the pause when
+// Redis has gone away.
+func TestP11_OpenObeysAPauseOfSlots(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
+		c := newSharers(t, server, 1, redisstore.Options{Outage: redisstore.OutageFailOpen}, forty)
+		s, one := c.nodes[0].store, charge("one", store.Concurrency(1))
+		other, _ := loaded(t, server.Client(t), nil)
+		require.NoError(t, other.Pause(t.Context(), one, time.Hour))
+		require.True(t, refused(t, s, one).Paused)
+		away(false, c.nodes...)
+		for range 20 {
+			time.Sleep(time.Second)
+			g, err := s.Book(t.Context(), bookingFor(0, one))
+			require.False(t, err == nil && g.OK, "it is closed for an hour")
+		}
+		require.True(t, refused(t, s, one).Paused)
+		back(c.nodes...)
+		c.end()
+	})
+}
+
 // TestP15_SharingEnds: a store that nobody uses makes no call, and keeps nothing.
 func TestP15_SharingEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {

@@ -6,7 +6,7 @@
 --
 -- Result: an empty list.
 
-local time = redis.call('TIME')
-redis.call('LPUSH', KEYS[1], string.format('%.0f ', time[1] * 1000000 + time[2]) .. ARGV[1])
-redis.call('LTRIM', KEYS[1], 0, ARGV[2] - 1)
+if not is_logged(KEYS[1], ARGV[1]) then
+  log(KEYS[1], ARGV[1], ARGV[2])
+end
 return {}

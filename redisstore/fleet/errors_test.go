@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -252,4 +253,108 @@ func TestPushIsMadeOnce(t *testing.T) {
 	history, _, err := all.History(t.Context())
 	require.NoError(t, err)
 	require.Len(t, history, 1)
+}
+
+// TestP8_PauseIsMadeOnce: a pause whose replies are lost is made again by the client, and counts once.
+func TestP8_PauseIsMadeOnce(t *testing.T) {
+	server := redistest.Shared(t)
+	all := must(fleet.New(server.Client(t), fleet.Options{}))
+	lossy := must(fleet.New(repeating(t, server, all.AuditKey()), fleet.Options{}))
+	target := find(t, all, fleet.Query{Name: "shop", Key: "acme", Table: []throttle.Policy{shop}})
+	require.NoError(t, lossy.Pause(t.Context(), target, time.Hour, "anna", "why"))
+	require.NoError(t, lossy.Resume(t.Context(), target, "anna", ""))
+	acts, _, err := all.Audit(t.Context(), 9)
+	require.NoError(t, err)
+	require.Len(t, acts, 2)
+}
+
+// TestP8_LostReplyOfANote: the reply of storing a pause's note is lost, so the budget is not closed: the note before comes back, and the
+// audit knows no pause but one that failed. While Redis stays away afterwards, the audit knows nothing.
+func TestP8_LostReplyOfANote(t *testing.T) {
+	for name, x := range map[string]struct {
+		away    bool // for the rest of the test
+		earlier bool // there is a shorter pause
+	}{"once": {}, "a pause holds": {earlier: true}, "away": {away: true}} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Shared(t)
+			all := must(fleet.New(server.Client(t), fleet.Options{}))
+			target := find(t, all, fleet.Query{Name: "shop", Key: "acme", Table: []throttle.Policy{shop}})
+			if x.earlier {
+				require.NoError(t, all.Pause(t.Context(), target, time.Minute, "ben", "the first"))
+			}
+
+			stored, lost := "", errors.New("cut")
+			client, isLost := server.Client(t), false
+			client.AddHook(scriptHook(func(keys []string, call func() error) error {
+				switch {
+				case !slices.Contains(keys, all.PausesKey()), isLost && !x.away:
+					return call()
+				case isLost:
+					return lost
+				}
+
+				// With an earlier note the first round only finds it.
+				require.NoError(t, call())
+				notes := server.Client(t).HVals(t.Context(), all.PausesKey()).Val()
+				if len(notes) == 1 {
+					stored = notes[0]
+				}
+				if strings.Contains(stored, "anna") {
+					isLost = true
+					return lost
+				}
+				return nil
+			}))
+			require.ErrorContains(t, must(fleet.New(client, fleet.Options{})).Pause(t.Context(), target, time.Hour, "anna", "why"), "cut")
+			require.Contains(t, stored, "anna")
+
+			acts, _, err := all.Audit(t.Context(), 9)
+			require.NoError(t, err)
+			state, note, err := all.State(t.Context(), target)
+			require.NoError(t, err)
+			switch {
+			case x.away:
+				require.Empty(t, acts)
+			case x.earlier:
+				require.Len(t, acts, 2)
+				require.True(t, acts[0].Failed)
+				require.Equal(t, "the first", note.Reason)
+			default:
+				require.Len(t, acts, 1)
+				require.True(t, acts[0].Failed)
+				require.Zero(t, state.Paused)
+				require.NoError(t, all.Pause(t.Context(), target, time.Minute, "anna", "a shorter one"))
+			}
+		})
+	}
+}
+
+// TestP8_NoteThatComesLate: Redis stands still when a pause's note is stored. The note comes when the operator has left, and is not stored.
+func TestP8_NoteThatComesLate(t *testing.T) {
+	server := redistest.Shared(t)
+	all := must(fleet.New(server.Client(t), fleet.Options{}))
+	proxy := redistest.NewProxy(t, server)
+	o := proxy.Options()
+	o.ReadTimeout, o.MaxRetries = 500*time.Millisecond, -1
+	client := newClient(t, o)
+	target := find(t, all, fleet.Query{Name: "shop", Key: "acme", Table: []throttle.Policy{shop}})
+	require.NoError(t, all.Pause(t.Context(), target, time.Second, "anna", "so that the server knows the scripts"))
+
+	var held *redistest.Fault
+	client.AddHook(scriptHook(func(keys []string, call func() error) error {
+		if held == nil && slices.Contains(keys, all.PausesKey()) {
+			held = proxy.Disturb(redistest.HoldCall)
+		}
+		return call()
+	}))
+	ctx, stop := context.WithTimeout(t.Context(), time.Second)
+	defer stop()
+	require.Error(t, must(fleet.New(client, fleet.Options{})).Pause(ctx, target, time.Hour, "anna", "why"))
+	<-ctx.Done()
+	time.Sleep(100 * time.Millisecond) // by the server's clock, too
+	held.Await(t)
+	held.Pass(t)
+	notes, err := server.Client(t).HVals(t.Context(), all.PausesKey()).Result()
+	require.NoError(t, err)
+	require.NotContains(t, strings.Join(notes, " "), "why")
 }

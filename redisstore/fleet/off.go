@@ -302,6 +302,7 @@ type storedNote struct {
 	// Earlier versions leave these out.
 	For   Millis    `json:"for_ms,omitzero"`
 	Terms policyUse `json:"terms,omitzero"`
+	ID    string    `json:"id,omitempty"` // random, so that no two notes are equal
 }
 
 // readField parses a field name.

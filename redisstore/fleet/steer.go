@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"crypto/rand"
 	_ "embed"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 	"github.com/fleetthrottle/throttle/store"
 )
@@ -271,6 +273,9 @@ func (a *pauseRecorder) chargeOf(l *throttle.Limiter, key string) (store.Charge,
 	return a.charge, err
 }
 
+//go:embed log.lua
+var logSource string
+
 //go:embed note.lua
 var noteSource string
 
@@ -278,8 +283,8 @@ var noteSource string
 var unnoteSource string
 
 var (
-	noteScript   = wire.FromSource(noteSource)
-	unnoteScript = wire.FromSource(unnoteSource)
+	noteScript   = wire.FromSource(logSource + noteSource)
+	unnoteScript = wire.FromSource(logSource + unnoteSource)
 )
 
 // LongerError reports that an operator's longer pause of the budget is in
@@ -355,8 +360,9 @@ func (n *Note) isEnded(paused time.Duration, now time.Time) bool {
 
 // Pause closes a budget for d, at most [store.MaxPenalty]. It stores the note
 // before the pause, so that every node that meets the pause finds the note, and
-// takes the note back if the pause fails. It returns a *[LongerError] if an
-// operator's longer pause is in force.
+// takes the note back if the pause fails. The audit log has the pause when the
+// budget is closed. Pause returns a *[LongerError] if an operator's longer pause
+// is in force.
 func (f *Fleet) Pause(ctx context.Context, t Target, d time.Duration, by, reason string) error {
 	if d <= 0 || d > store.MaxPenalty {
 		return fmt.Errorf("a pause is longer than nothing, and at most %v", store.MaxPenalty)
@@ -366,19 +372,37 @@ func (f *Fleet) Pause(ctx context.Context, t Target, d time.Duration, by, reason
 	defer stop()
 	act := Act{Act: "pause", What: t.Name, By: by, Reason: reason, For: Millis{d}}
 
-	note, err := json.Marshal(storedNote{t.charge.Budget.Policy, cut(by, longestName), cut(reason, longestText), Millis{d}, useOf(&t.charge)})
+	text, err := json.Marshal(storedNote{t.charge.Budget.Policy, cut(by, longestName), cut(reason, longestText), Millis{d}, useOf(&t.charge), rand.Text()})
 	if err != nil {
 		return err
 	}
+	note := string(text)
 
-	after, before, err := f.notePause(ctx, t, string(note), d, act)
+	before, err := f.notePause(ctx, t, note, d, act)
 	if err != nil {
 		return err
 	}
 
 	if err := f.store.Pause(ctx, t.charge, d); err != nil {
-		f.takeBackNote(t, after, before, act)
+		f.takeBackNote(t, note, before, act)
+
+		// Perhaps only the reply was lost.
+		if conn.Transient(err) {
+			err = fmt.Errorf("%w; the budget may be closed all the same: look at throttle status", err)
+		}
 		return storeError(err)
+	}
+	return f.logDone(ctx, act, "the budget is closed")
+}
+
+// logDone logs an act that is in force already. If that fails, the error says what is done, or the operator would act again.
+func (f *Fleet) logDone(ctx context.Context, act Act, done string) error {
+	text, err := act.encode()
+	if err != nil {
+		return err
+	}
+	if _, err = f.conn.Run(ctx, actScript, []string{f.keys.audit}, text, mostActs); err != nil {
+		return storeError(fmt.Errorf("%s, and the audit does not say so: %w", done, err))
 	}
 	return nil
 }
@@ -448,33 +472,56 @@ func (f *Fleet) open(ctx context.Context, t Target, act Act) error {
 	if err := f.store.Resume(ctx, t.charge); err != nil {
 		return storeError(err)
 	}
-	_, _, _, err := f.note(ctx, t, "", 0, "", act)
+	text, err := act.encode()
+	if err != nil {
+		return err
+	}
+	last, err := f.lastMoment(ctx)
+	if err != nil {
+		return err
+	}
+	_, _, err = f.note(ctx, t, "", 0, "", text, last)
 	return err
 }
 
-// notePause stores the note of a pause, and logs the act. It returns the stored note and the previous note, "" if there is
-// none. It returns a *LongerError, and changes nothing, if a longer pause is in force.
-func (f *Fleet) notePause(ctx context.Context, t Target, note string, d time.Duration, act Act) (after, before string, err error) {
-	// Each further round finds a longer note that was stored meanwhile. The rounds end with ctx.
-	var longer, void string
+// lastMoment returns the end of ctx, which has a deadline, by the server's clock, in microseconds. A script that comes later does nothing.
+func (f *Fleet) lastMoment(ctx context.Context) (int64, error) {
+	now, err := f.now(ctx)
+	end, _ := ctx.Deadline()
+	return now.Add(time.Until(end)).UnixMicro(), err
+}
+
+// notePause stores the note of a pause, and returns the note that it replaces, "" if there is none. It returns a *LongerError, and changes
+// nothing, if a longer pause is in force. If it is not known whether the note is stored, notePause takes the note back.
+func (f *Fleet) notePause(ctx context.Context, t Target, note string, d time.Duration, act Act) (before string, err error) {
+	last, err := f.lastMoment(ctx)
+	if err != nil {
+		return "", err
+	}
+
+	// Each further round has seen the note that the round before has found. The rounds end with ctx.
 	for {
-		after, before, longer, err = f.note(ctx, t, note, d, void, act)
-		if err != nil || longer == "" {
-			return after, before, err
+		found, isLonger, err := f.note(ctx, t, note, d, before, "", last)
+		if err != nil {
+			f.takeBackNote(t, note, before, act)
+			return "", err
+		}
+		if found == "" {
+			return before, nil
 		}
 
 		// All readers ignore an illegible note, so the note of this pause takes its place.
-		if n, ok := readNote(field(t.charge.Budget.Key), longer); ok {
+		if n, ok := readNote(field(t.charge.Budget.Key), found); ok && isLonger {
 			ended, err := f.hasEnded(ctx, t, &n)
 			if err != nil {
-				return "", "", err
+				return "", err
 			}
 			if !ended {
-				return "", "", &LongerError{n}
+				return "", &LongerError{n}
 			}
 		}
 
-		void = longer
+		before = found
 	}
 }
 
@@ -494,46 +541,37 @@ func (f *Fleet) hasEnded(ctx context.Context, t Target, n *Note) (bool, error) {
 	return n.isEnded(st.Paused, now), storeError(err)
 }
 
-// note stores or, if it is "", removes a note, and logs the act. It returns the stored note and the previous note, each ""
-// if there is none. If the budget has a longer note other than void, note changes nothing, and returns longer, the longer note.
-func (f *Fleet) note(ctx context.Context, t Target, note string, d time.Duration, void string, act Act) (after, before, longer string, err error) {
-	text, err := act.encode()
-	if err != nil {
-		return "", "", "", err
-	}
-
+// note stores or, if it is "", removes a note, and logs the act unless it is "". If the budget has a different note than seen, note stores
+// nothing, and returns that note and whether its pause is longer than d. After the moment last note does nothing, and fails.
+func (f *Fleet) note(ctx context.Context, t Target, note string, d time.Duration, seen, act string, last int64) (found string, isLonger bool, err error) {
 	own := field(t.charge.Budget.Key)
-	reply, err := f.conn.Run(ctx, noteScript, []string{f.keys.pauses, f.keys.audit, f.keys.ban + own}, own, note, d.Microseconds(), text, mostActs, void)
+	reply, err := f.conn.Run(ctx, noteScript, []string{f.keys.pauses, f.keys.audit, f.keys.ban + own}, own, note, d.Microseconds(), act, mostActs, seen, last)
 	if err != nil {
-		return "", "", "", storeError(err)
+		return "", false, storeError(err)
 	}
 
-	// The script answers 0 and the longer note, or 1, the stored note and the previous note.
-	switch {
-	case len(reply) == 2 && reply[0] == int64(0):
-		longer = fmt.Sprint(reply[1])
-	case len(reply) == 3:
-		after, before = fmt.Sprint(reply[1]), fmt.Sprint(reply[2])
+	// The script answers 1, or 0 with the note that it found and 1 if that is longer.
+	if len(reply) == 3 {
+		found, isLonger = fmt.Sprint(reply[1]), reply[2] == int64(1)
 	}
-
-	return after, before, longer, nil
+	return found, isLonger, nil
 }
 
 // takeBackNote restores the note before a pause that failed, and logs the failure.
-func (f *Fleet) takeBackNote(t Target, after, before string, act Act) {
+func (f *Fleet) takeBackNote(t Target, note, before string, act Act) {
 	// The caller's context may have ended.
 	ctx, stop := context.WithTimeout(context.Background(), farewell)
 	defer stop()
 	act.Failed = true
 	if text, err := act.encode(); err == nil {
-		_, _ = f.conn.Run(ctx, unnoteScript, []string{f.keys.pauses, f.keys.audit}, field(t.charge.Budget.Key), after, before, text, mostActs)
+		_, _ = f.conn.Run(ctx, unnoteScript, []string{f.keys.pauses, f.keys.audit}, field(t.charge.Budget.Key), note, before, text, mostActs)
 	}
 }
 
 //go:embed act.lua
 var actSource string
 
-var actScript = wire.FromSource(actSource)
+var actScript = wire.FromSource(logSource + actSource)
 
 // UsedError reports why a budget's count cannot be set.
 type UsedError struct {
@@ -598,17 +636,7 @@ func (f *Fleet) SetUsed(ctx context.Context, t Target, used int, by, reason stri
 	}
 
 	act := Act{Act: "set-used", What: t.Name, By: by, Reason: reason, Used: &Change{before, used}}
-	text, err := act.encode()
-	if err != nil {
-		return before, err
-	}
-
-	// The count is in force already. Say so, or the operator would set it again.
-	if _, err = f.conn.Run(ctx, actScript, []string{f.keys.audit}, text, mostActs); err != nil {
-		return before, storeError(fmt.Errorf("the count is set, and the audit does not say so: %w", err))
-	}
-
-	return before, nil
+	return before, f.logDone(ctx, act, "the count is set")
 }
 
 // Change is a count before and after an act.
@@ -633,11 +661,14 @@ type Act struct {
 	Failed bool      `json:"failed,omitempty"` // the act failed and was undone
 }
 
-// encode returns the act in its stored form, without its time.
+// encode returns the act in its stored form, without its time and with an id, by which scripts know a copy of a call.
 func (a *Act) encode() (string, error) {
 	own := *a
 	own.By, own.Reason = cut(a.By, longestName), cut(a.Reason, longestText)
-	text, err := json.Marshal(own)
+	text, err := json.Marshal(struct {
+		Act
+		ID string `json:"id"`
+	}{own, rand.Text()})
 	return string(text), err
 }
 

@@ -72,7 +72,9 @@ func (l *localShare) charge(c store.Charge) (part store.Charge, ok bool) {
 	case !isShared(&c), c.Cost > share(c.Limit.Capacity(), d)-(c.KeepFree+d-1)/d:
 		return c, c.Shadow
 	case c.Limit.Kind() == store.KindTokenBucket:
-		c.Limit = store.TokenBucket(n, c.Limit.Per()*time.Duration(d), share(c.Limit.Capacity(), d))
+		// Where d periods are too long for a Duration, fewer tokens flow in in fewer periods, rounded down.
+		k := min(d, int(store.MaxAhead/c.Limit.Per()))
+		c.Limit = store.TokenBucket(n*k/d, c.Limit.Per()*time.Duration(k), share(c.Limit.Capacity(), d))
 	case c.Limit.Per() == 0: // a window of the calendar
 		c.Limit = store.SlidingWindow(share(n, d), l.primary.Keep(&c))
 	default:

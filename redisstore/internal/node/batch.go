@@ -396,11 +396,11 @@ func (n *Node) keysOf(ops []*op) iter.Seq[string] {
 	}
 }
 
-// noteHeld notes the pause of the budget that held an op back, if the outcome says that the budget is paused. Pauses of
-// budgets of slots are left out, because Redis is told of the pauses of rows alone: see knownPauses.
+// noteHeld notes the pause of the budget that held an op back, if the outcome says that the budget is paused. Redis is told of
+// the pauses of rows alone (see knownPauses), and a share while Redis is away also obeys those of budgets of slots.
 func (n *Node) noteHeld(o *op, received time.Time) {
-	if out := &o.outcome; out.paused > 0 && out.Charge >= 0 && !wire.ForSlots(&o.Charges[out.Charge]) {
-		n.Pauses.Note(n.Names.Row(&o.Charges[out.Charge].Budget), received.Add(min(wire.Wait(out.paused), store.MaxPenalty)), received)
+	if out := &o.outcome; out.paused > 0 && out.Charge >= 0 {
+		n.Pauses.Note(n.Names.Of(&o.Charges[out.Charge]), received.Add(min(wire.Wait(out.paused), store.MaxPenalty)), received)
 	}
 }
 

@@ -104,6 +104,10 @@ func (n *Node) Book(ctx context.Context, b *store.Booking) (store.Grant, error) 
 		again.after = min(again.after, conn.Remaining(b.MaxWait, again.since))
 	}
 	if err := sleep(ctx, again.after); err != nil {
+		// The caller has its places in line still, and after an error nobody else gives them up.
+		if leave := n.leaveLines(b.Turn); leave != nil {
+			n.post(leave)
+		}
 		return store.Grant{HeldBy: store.NotHeld}, err
 	}
 

@@ -289,7 +289,7 @@ func (n *Node) deliver(q *queue, b *batch, err error) {
 
 			// A caller that has left gives back its start or place. An op that was refused for other callers asks again. All other ops are done.
 			switch {
-			case err == nil && o.left && o.outcome.State == wire.InLine:
+			case err == nil && o.left && (o.outcome.State == wire.InLine || o.outcome.State == wire.Unsettled): // an unsettled caller keeps its places
 				undone = append(undone, o.leaveOps()...)
 			case err == nil && o.left && (o.outcome.Booked() || o.outcome.State == wire.Waiting):
 				undone = append(undone, o.cancelOp(o.outcome.Handle()))

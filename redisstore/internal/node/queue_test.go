@@ -177,6 +177,19 @@ func TestWhoLeavesTheQueue(t *testing.T) {
 	require.Zero(t, q.leavers)
 }
 
+// TestP7_LeavesUnsettled: a caller that leaves while its call is on the way, to which Redis then says that programs must first report what it
+// lost, gives up its places in lines.
+func TestP7_LeavesUnsettled(t *testing.T) {
+	o := with(reserve(5, "a"), func(op *op) { op.turn = place(1) })
+	n, q := queued(o)
+	b := n.next("group", q)
+	o.left, o.outcome.State = true, wire.Unsettled
+	n.deliver(q, b, nil)
+	require.Len(t, q.ops, 1)
+	require.Equal(t, wire.Cancel, q.ops[0].Kind)
+	require.Equal(t, "left", q.ops[0].Charges[0].Budget.Policy)
+}
+
 // TestAQueueThatStandsStillStaysSmall though callers come and go.
 func TestAQueueThatStandsStillStaysSmall(t *testing.T) {
 	qs, q := queued(reserve(5, "a"))

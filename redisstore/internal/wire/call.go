@@ -365,6 +365,12 @@ func (n *Space) Record(group string) string {
 	return n.prefix + n.Tag() + "calls:" + n.Node + ":" + plain.Replace(group)
 }
 
+// SetUsedRecord returns the key under which Redis remembers the node's n-th call of SetUsed. No group has
+// it: their keys have no further colon.
+func (n *Space) SetUsedRecord(call int64) string {
+	return n.prefix + n.Tag() + "calls:" + n.Node + ":used:" + strconv.FormatInt(call, 10)
+}
+
 // Heartbeats returns the key under which Redis remembers which nodes use a group. It
 // ends unlike any other.
 func (n *Space) Heartbeats(group string) string {

@@ -104,6 +104,7 @@ func (q ReconcileRequest) Read(f Frame) (p ReconcileReply, err error) {
 // A SetUsedRequest says how much of a window is used.
 type SetUsedRequest struct {
 	Key    string
+	Record string // under which Redis remembers the call: the same for all copies
 	Charge *store.Charge
 	Shared string // the channel where all nodes hear of a group
 	Used   int
@@ -118,7 +119,7 @@ type SetUsedReply struct {
 
 // Call implements [Request].
 func (q SetUsedRequest) Call(b Boundaries) Call {
-	return Call{SetUsedScript, []string{q.Key}, b.AppendRule(Frame(nil).Add(int64(q.Used)), 1, q.Charge), []any{q.Shared}}
+	return Call{SetUsedScript, []string{q.Key, q.Record}, b.AppendRule(Frame(nil).Add(int64(q.Used)), 1, q.Charge), []any{q.Shared}}
 }
 
 // Read implements [Request].

@@ -205,6 +205,10 @@ const (
 	Stall  = ledger.Stall * time.Microsecond
 	Steady = 1000
 
+	// SetUsedTime is for how long Redis remembers a call of SetUsed. It is longer than RecordTime, because a copy that comes later takes
+	// starts out of the count.
+	SetUsedTime = time.Hour
+
 	// Lease is for how long a node's requests in flight are believed without a new report.
 	Lease = 22 * time.Second
 
@@ -253,6 +257,7 @@ var shared = []struct {
 	{"NAMES", Names},
 	{"LAST_ORDINAL", int64(LastOrdinal)},
 	{"RECORD_MS", fmt.Sprintf("'%d'", RecordTime.Milliseconds())},
+	{"SET_USED_MS", fmt.Sprintf("'%d'", SetUsedTime.Milliseconds())},
 	{"LEASE", Lease},
 	{"LINE_LEASE", LineLease},
 	{"SUSPECTED_AFTER", SuspectedAfter},

@@ -217,7 +217,7 @@ var twins = []struct{ file, inGo, inLua string }{
 	{"age", "forget_dead cut_off penalize forget_probe until take_note tell told_limit",
 		"is_late forward_step stepped_back was_set forgive forget ends tell row_pause slots_pause"},
 	{"search", "step_rule booked over shares behind together of", "is_slow copied_from weigh search_for resume spent gap_units bucket_units aligned_units units"},
-	{"reconcile", "", "book_anew is_used lower raise"},
+	{"reconcile", "", "book_anew conclude is_used lower raise"},
 	{"status", "starts in_flight callers callers_of wait", ""},
 }
 

@@ -196,9 +196,11 @@ book_anew(r, from, stop, ARGV[3])
 return struct.pack('<ddddddd', DONE, now, believed, r.count, r.generation, from, stop)
 
 -- part: set_used
--- Sets how much of a window is used, as an operator says; see docs/run/fleet.md.
+-- Sets how much of a window is used, as an operator says; see docs/run/fleet.md. A copy of the call, which may come late, gets the answer of the
+-- first: to set the count again would take out starts that were made in between.
 --
 -- KEYS  1 the budget
+--       2 the record of this call: the answer without its first two numbers
 -- ARGV  1 the time in microseconds, or '' for the server's clock
 --       2 numbers, 8 bytes each: how much is used; the rule
 --       3 the channel of news
@@ -210,13 +212,25 @@ return struct.pack('<ddddddd', DONE, now, believed, r.count, r.generation, from,
 -- needs: age (advance), anew (last_of, book_anew), entries (touch, add), frame (max, min, frame, now), offers (queue.free, queue.call,
 --     queue.tell), queue (queue, queue.write), row (load, open, latest, save), rule (read_rule, window, has_windows)
 
+local record = redis.call('GET', KEYS[2])
+if record then
+  return struct.pack('<dd', DONE, now) .. record
+end
+
+-- conclude keeps the answer as the record of this call, and returns it.
+local function conclude(counts, before, from, stop)
+  local done = struct.pack('<dddd', counts, before, from, stop)
+  redis.call('SET', KEYS[2], done, 'PX', SET_USED_MS)
+  return struct.pack('<dd', DONE, now) .. done
+end
+
 local wanted
 wanted, cursor = struct.unpack('<d', frame, cursor)
 local u = read_rule(0)
 local r = load(KEYS[1])
 u.row = r
 if not r.stored or not has_windows(u) then
-  return struct.pack('<dddddd', DONE, now, 0, 0, 0, 0)
+  return conclude(0, 0, 0, 0)
 end
 local needs = advance(r, now, u)
 if needs then
@@ -277,4 +291,4 @@ if wanted ~= used then
   save(r, queue.write(r))
 end
 book_anew(r, from, stop, ARGV[3])
-return struct.pack('<dddddd', DONE, now, 1, used, from, stop)
+return conclude(1, used, from, stop)
