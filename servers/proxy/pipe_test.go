@@ -133,16 +133,17 @@ func TestIsReadable(t *testing.T) {
 // TestStall_TimerOfAnEarlierWait: a timer that fired just as the caller moved on does not end the next wait, which ends in its own time.
 func TestStall_TimerOfAnEarlierWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var over time.Time
-		s, begun := newStall(time.Minute, func() { over = time.Now() }), time.Now()
+		over := make(chan time.Time, 2)
+		s, begun := newStall(time.Minute, func() { over <- time.Now() }), time.Now()
 		s.begin()
 		time.Sleep(time.Minute - 1)
 		s.end(leastMoved)
 		s.begin()
 		s.expire() // the timer of the first wait, whose goroutine comes late
-		require.Zero(t, over)
+		require.Empty(t, over)
 		time.Sleep(time.Hour)
-		require.Equal(t, 2*time.Minute-1, over.Sub(begun))
+		require.Len(t, over, 1)
+		require.Equal(t, 2*time.Minute-1, (<-over).Sub(begun))
 	})
 }
 
