@@ -106,22 +106,25 @@ func (m *memory) leased(held bool) []ledger.Key {
 	return slices.Collect(maps.Keys(all))
 }
 
-// recall has all callers in line book again. They keep their places until then, so a step that comes before serves them as ever. No step goes on.
-func (m *memory) recall() {
+// recall has the callers book again who wait in lines for which isRecalled is true. They keep their places until then, so a step that comes before serves
+// them as ever. No step goes on.
+func (m *memory) recall(isRecalled func(ledger.Key) bool) {
 	// Nobody listens to the new channels, which a step may close.
-	for _, line := range m.line {
+	for key, line := range m.line {
 		for _, w := range line {
-			if w.now != nil && w.now.state == InLine {
+			if isRecalled(key) && w.now != nil && w.now.state == InLine {
 				close(w.now.ready)
 				w.now.ready = make(chan struct{})
 			}
 		}
 	}
 
-	for _, line := range m.slots {
+	for key, line := range m.slots {
 		for _, w := range line {
-			close(w.ready)
-			w.ready = make(chan struct{})
+			if isRecalled(key) {
+				close(w.ready)
+				w.ready = make(chan struct{})
+			}
 		}
 	}
 }

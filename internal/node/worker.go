@@ -214,7 +214,7 @@ func (k *worker) run() {
 			k.hear(h)
 			k.noteVain(h.Empty())
 			if err != nil {
-				k.tellWaiters(err)
+				k.tellWaiters(err, anyLine)
 				k.retry(Heard{})
 			}
 		}
@@ -286,6 +286,12 @@ func (k *worker) batchSize() int {
 // saved, make brings the memory up to date. Then it answers the ops, or, while the backend is away, keeps those that can wait in the queue. lines are lines about which there
 // may be news: their rows are loaded, too. look says that the news that come with the rows are a reason for the step: if it fails, the worker looks again soon.
 func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key, heard Heard, look bool) {
+	// These lines nobody else looks at if the step fails: callers of ops and of confirmations hear of it themselves.
+	own := slices.Concat(lines, heard.News.Moved)
+	for _, o := range batch {
+		own = append(own, o.keys...)
+	}
+
 	// Collect the keys of all rows that the step will need, so that the backend loads the rows at once.
 	keys := slices.Clone(lines)
 
@@ -371,7 +377,7 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 	}
 
 	if err != nil {
-		k.tellWaiters(err)
+		k.tellWaiters(err, func(key ledger.Key) bool { return slices.Contains(own, key) })
 	}
 
 	// The news that this step should have gone through are not lost.
@@ -396,9 +402,13 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 	k.hear(later)
 }
 
-// tellWaiters has the callers in line book again after a step or a look has failed with err, so that each of them learns why it is not served: at once if
-// the backend refuses, and once in an outage if that lasts. A step whose outcome is not known is no reason.
-func (k *worker) tellWaiters(err error) {
+// anyLine is true of all lines.
+func anyLine(ledger.Key) bool { return true }
+
+// tellWaiters has callers in line book again after a step or a look has failed with err, so that each of them learns why it is not served. If the backend
+// refuses, these are at once the callers of the lines that the failure concerns: a row that cannot be read is no reason for the callers of others. In an
+// outage that lasts, these are all callers, once. A step whose outcome is not known is no reason.
+func (k *worker) tellWaiters(err error, concerns func(ledger.Key) bool) {
 	switch {
 	case errors.Is(err, ErrUnsure):
 		return
@@ -409,12 +419,12 @@ func (k *worker) tellWaiters(err error) {
 		if k.awayTold || time.Since(k.awaySince) < tellAfter {
 			return
 		}
-		k.awayTold = true
+		k.awayTold, concerns = true, anyLine
 	}
 
 	k.state.Lock()
 	defer k.state.Unlock()
-	k.memory.recall()
+	k.memory.recall(concerns)
 }
 
 // partition returns the ops of which something is true, and the rest.

@@ -138,6 +138,31 @@ func TestP1_RowsThatCannotBeRead(t *testing.T) {
 	}
 }
 
+// TestP12_AnUnreadableRowDisturbsNoOther: callers in the line of a budget do not book again because somebody asks for a budget that cannot be read.
+func TestP12_AnUnreadableRowDisturbsNoOther(t *testing.T) {
+	s, broken := open(t, &filestore.Machine{Boot: "one"}, t.TempDir()), hourly(1)
+	other := hourly(1)
+	other.Budget.Policy, other.Budget.Key = "other", [16]byte{9}
+	require.True(t, now(t, s, broken))
+	require.True(t, now(t, s, other))
+	k := &store.Booking{Charges: []store.Charge{other}, MaxWait: store.AnyWait, Horizon: 350 * time.Millisecond}
+	g, err := s.Book(t.Context(), k)
+	require.NoError(t, err)
+	require.NotNil(t, g.Ready)
+	defer s.Cancel(k, g)
+
+	s.Damage(broken.Budget)
+	for range 3 {
+		_, err := s.Book(t.Context(), &store.Booking{Charges: []store.Charge{broken}})
+		require.ErrorIs(t, err, ledger.ErrCorrupt)
+	}
+	select {
+	case <-g.Ready:
+		t.Fatal("the caller is told to book again")
+	default:
+	}
+}
+
 // TestP1_NothingCanBeWritten: nothing is booked, and what is given back later is given back, while the
 // file cannot be written.
 func TestP1_NothingCanBeWritten(t *testing.T) {
