@@ -468,10 +468,6 @@ func (f *Fleet) open(ctx context.Context, t Target, act Act) error {
 	ctx, stop := withDeadline(ctx)
 	defer stop()
 
-	// Open first: a note without a pause is ignored, but a pause without its note could not be resumed.
-	if err := f.store.Resume(ctx, t.charge); err != nil {
-		return storeError(err)
-	}
 	text, err := act.encode()
 	if err != nil {
 		return err
@@ -479,6 +475,11 @@ func (f *Fleet) open(ctx context.Context, t Target, act Act) error {
 	last, err := f.lastMoment(ctx)
 	if err != nil {
 		return err
+	}
+
+	// Open before the note goes: a note without a pause is ignored, but a pause without its note could not be resumed.
+	if err := f.store.Resume(ctx, t.charge); err != nil {
+		return storeError(err)
 	}
 	_, _, err = f.note(ctx, t, "", 0, "", text, last)
 	return err
