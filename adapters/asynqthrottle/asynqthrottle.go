@@ -188,7 +188,7 @@ func (g *Gate) admit(ctx context.Context, demands []throttle.Demand) (*throttle.
 		permit, place, err = g.limiters.Reserve(waiting, place, demands...)
 		switch {
 		case errors.As(err, new(*store.PlaceError)):
-			continue // place is nil: the task gets a new one, which replaces the void place under its key, or that expires
+			continue // place is nil, so the task gets a new place. The void place is replaced, or expires
 		case err != nil:
 			return nil, err
 		case permit != nil:

@@ -40,8 +40,8 @@ func (b *bodies) take(n int64) bool {
 
 // readAhead reads a body before its request waits: policies may read it, and net/http cannot notice that a caller of
 // HTTP/1 has left while unread body remains (golang/go#23262). It skips two kinds of bodies: a caller that expects 100
-// Continue sends its body after the request has a start, and a body of HTTP/2 without a length may answer the answer. Of
-// HTTP/2 it skips those that are too long for a policy, too. free returns the memory of the body after the request.
+// Continue sends its body after the request has a start, and a body of HTTP/2 without a length may go on while the
+// answer comes. Of HTTP/2 it also skips bodies that are too long for a policy. free returns the memory of the body after the request.
 func (b *bodies) readAhead(w http.ResponseWriter, r *http.Request) (free func(), _ *problem) {
 	free = func() {}
 	expects := r.ProtoAtLeast(1, 1) && strings.EqualFold(r.Header.Get("Expect"), "100-continue")

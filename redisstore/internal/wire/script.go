@@ -381,7 +381,7 @@ var constants = sync.OnceValue(func() map[string]string {
 	all := make(map[string]string)
 	add := func(name, value string) {
 		if _, twice := all[name]; twice {
-			panic("two constants of scripts have the name " + name)
+			panic("two constants of scripts have the name " + name) // tests make all scripts
 		}
 		all[name] = value
 	}
