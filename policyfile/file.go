@@ -134,15 +134,7 @@ func (r *reader) checkVersion(n *yaml.Node) bool {
 // Check runs the tests of the file. Its error is [Errors], with a mistake for each
 // expectation of a test that is not met. It sends nothing.
 func (f *File) Check() error {
-	// Rows count and learn from the answers that they read, so the answers of tests go to rows made for the tests. A file of
-	// the catalog cannot be parsed like other files, and is tested as it is.
-	if fresh, err := Parse(f.name, f.text); err == nil {
-		tested := *f
-		tested.Policies = fresh.Policies
-		f = &tested
-	}
-
-	transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: f.Policies})
+	transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: f.fresh().Policies})
 	if err != nil {
 		return err
 	}
@@ -152,7 +144,7 @@ func (f *File) Check() error {
 	for _, t := range f.Tests {
 		differences := f.differences(transport, &t)
 		if t.Answer != nil {
-			differences = append(differences, f.answerDifferences(&t)...)
+			differences = append(differences, f.fresh().answerDifferences(&t)...)
 		}
 
 		for _, text := range differences {
@@ -164,6 +156,18 @@ func (f *File) Check() error {
 	}
 
 	return r.errs.sorted()
+}
+
+// fresh returns the file with rows that have read no answer: rows count and learn from the answers that they read. A
+// file of the catalog cannot be parsed like other files, and is returned as it is.
+func (f *File) fresh() *File {
+	parsed, err := Parse(f.name, f.text)
+	if err != nil {
+		return f
+	}
+	made := *f
+	made.Policies = parsed.Policies
+	return &made
 }
 
 // differences returns the differences between the transport's policies and a test's expectations.

@@ -155,6 +155,13 @@ func TestCheckLeavesNoTrace(t *testing.T) {
 	require.Zero(t, f.Policies[0].Answer(f.Tests[0].Response()).Close, "the first 503 in a row")
 }
 
+// TestCheckBeginsAnew: tests do not learn from the answers of tests before them. The tenth 503 in a row would be an outage.
+func TestCheckBeginsAnew(t *testing.T) {
+	f := parsedRows(t, "policies: [{name: a, match: a.com/, limit: 1/s, acted: graphql}]\ntests:\n"+
+		strings.Repeat("  - {request: GET https://a.com/, policies: [a], answer: {status: 503, headers: {Retry-After: 60}}}\n", 12))
+	require.NoError(t, f.Check())
+}
+
 // TestTunnelsLoosen: a host whose tunnels are carried from now on is held no more, request by request.
 func TestTunnelsLoosen(t *testing.T) {
 	const row = "policies: [{name: a, match: a.example.com/, limit: 1/s}]\n"

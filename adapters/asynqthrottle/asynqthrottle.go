@@ -91,14 +91,14 @@ func New(l *throttle.Limiters, client redis.UniversalClient, o Options) (*Gate, 
 // A Later is the error of a task that is put aside.
 type Later struct {
 	Place *throttle.Place
-	Lost  error // why the place could not be kept, so that the task gets a new place; nil if it was kept
+	Lost  error // why a place of the task could not be read or kept, so that the task gets a new place; nil if none was lost
 }
 
 // Error implements error.
 func (e *Later) Error() string {
 	text := fmt.Sprintf("asynqthrottle: put aside for %v, because a limit is full", e.Place.RetryAfter().Round(time.Millisecond))
 	if e.Lost != nil {
-		text += fmt.Sprintf("; its place could not be kept: %v", e.Lost)
+		text += fmt.Sprintf("; its place was lost: %v", e.Lost)
 	}
 	return text
 }
@@ -177,7 +177,7 @@ const keptLonger = 24 * time.Hour
 // [throttle.Limiters.Reserve] or from ctx.
 func (g *Gate) admit(ctx context.Context, demands []throttle.Demand) (*throttle.Permit, error) {
 	key := g.key(ctx)
-	place := g.load(ctx, key)
+	place, lost := g.load(ctx, key)
 
 	// Wait up to patience here. Reserve answers a longer wait with a place.
 	waiting := throttle.WithMaxWait(ctx, g.patience)
@@ -199,7 +199,7 @@ func (g *Gate) admit(ctx context.Context, demands []throttle.Demand) (*throttle.
 			return permit, nil
 
 		case !isLast(ctx):
-			return nil, g.keep(ctx, key, place)
+			return nil, g.keep(ctx, key, place, lost)
 		}
 
 		// asynq would archive the last attempt, so the attempt waits in its worker.
@@ -224,26 +224,31 @@ func (g *Gate) key(ctx context.Context) string {
 	return g.prefix + queue + ":" + id
 }
 
-// load returns the place of a task that was put aside, or nil without a readable place.
-func (g *Gate) load(ctx context.Context, key string) *throttle.Place {
+// load returns the place of a task that was put aside. The place is nil if the task comes for the first time,
+// and, with an error, if the place cannot be read.
+func (g *Gate) load(ctx context.Context, key string) (*throttle.Place, error) {
 	text, err := g.client.Get(ctx, key).Bytes()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
 	if err != nil {
-		return nil // most are redis.Nil: the task comes for the first time
+		return nil, err
 	}
+
 	place := new(throttle.Place)
-	if place.UnmarshalText(text) != nil {
-		return nil
+	if err := place.UnmarshalText(text); err != nil {
+		return nil, err
 	}
-	return place
+	return place, nil
 }
 
-// keep keeps the place of a task that is put aside.
-func (g *Gate) keep(ctx context.Context, key string, place *throttle.Place) *Later {
+// keep keeps the place of a task that is put aside. lost is why an earlier place of the task could not be read, or nil.
+func (g *Gate) keep(ctx context.Context, key string, place *throttle.Place, lost error) *Later {
 	text, err := place.MarshalText()
 	if err == nil {
 		err = g.client.Set(ctx, key, text, place.RetryAfter()+keptLonger).Err()
 	}
-	return &Later{place, err}
+	return &Later{place, errors.Join(lost, err)}
 }
 
 // sleep waits for d.

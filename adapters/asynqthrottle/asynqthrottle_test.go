@@ -243,12 +243,39 @@ func TestTaskFails(t *testing.T) {
 	require.ErrorIs(t, later, broken)
 	require.False(t, c.IsFailure(later))
 	require.Zero(t, c.RetryDelayFunc(7, later, nil))
-	require.Equal(t, 1, strings.Count(later.Error(), "could not be kept"))
+	require.Equal(t, 1, strings.Count(later.Error(), "its place was lost"))
 
 	_, err = asynqthrottle.New(nil, nil, asynqthrottle.Options{Patience: -1})
 	for _, wrong := range []string{"Demands", "limiters", "client", "Options.Patience is -1ns"} {
 		require.ErrorContains(t, err, wrong, "all mistakes at once")
 	}
+}
+
+// TestPlaceThatCannotBeRead: a task whose place is broken gets a new one, and its error says so.
+func TestPlaceThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	gate, err := asynqthrottle.New(s.limiters(throttle.PerHour(1)), s.client, asynqthrottle.Options{
+		Demands: func(*asynq.Task) []throttle.Demand { return []throttle.Demand{{Policy: "api"}} },
+	})
+	require.NoError(t, err)
+	handler := gate.Middleware(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil }))
+	task := asynq.NewTask("call", nil)
+	require.NoError(t, handler.ProcessTask(t.Context(), task))
+
+	var later *asynqthrottle.Later
+	require.ErrorAs(t, handler.ProcessTask(t.Context(), task), &later)
+	require.NoError(t, later.Lost)
+
+	keys, err := s.client.Keys(t.Context(), asynqthrottle.DefaultPrefix+"*").Result()
+	require.NoError(t, err)
+	require.Len(t, keys, 1)
+	require.NoError(t, s.client.Set(t.Context(), keys[0], "broken", 0).Err())
+	require.ErrorAs(t, handler.ProcessTask(t.Context(), task), &later)
+	require.Error(t, later.Lost)
+
+	require.ErrorAs(t, handler.ProcessTask(t.Context(), task), &later)
+	require.NoError(t, later.Lost)
 }
 
 // A withoutPlaces is a store that keeps no places.

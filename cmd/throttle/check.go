@@ -367,9 +367,9 @@ var wildcard = regexp.MustCompile(`\{[^{}]*\}`)
 
 // sample returns a request that a pattern matches, or nil for a pattern without a host.
 func sample(match string) *http.Request {
-	method, at, ok := strings.Cut(match, " ")
-	if !ok {
-		method, at = http.MethodGet, match
+	method, at := http.MethodGet, match
+	if fields := strings.Fields(match); len(fields) == 2 {
+		method, at = fields[0], fields[1]
 	}
 
 	// A wildcard matches any value.

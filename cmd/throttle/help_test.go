@@ -408,8 +408,9 @@ func TestLabels(t *testing.T) {
 		"acme\tAcme GmbH\n":                "Acme GmbH",
 		"# tenants\r\n\r\nacme\t Acme\r\n": "Acme",
 		"acme\tby its key\n" + acme + "\tby its budget": "by its budget",
-		"other\tOther\n":                      "",
-		"crm/f32021364bac\tof another policy": "",
+		"\ufeffacme\tAcme, from an editor":              "Acme, from an editor",
+		"other\tOther\n":                                "",
+		"crm/f32021364bac\tof another policy":           "",
 	} {
 		var l labels
 		require.NoError(t, l.parse([]byte(text)), text)

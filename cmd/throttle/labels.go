@@ -72,7 +72,7 @@ func (l *labels) parse(text []byte) error {
 
 	var errs []error
 	n := 0
-	for line := range bytes.Lines(text) {
+	for line := range bytes.Lines(bytes.TrimPrefix(text, []byte("\ufeff"))) {
 		n++
 		of, label, tab := strings.Cut(strings.TrimRight(string(line), "\r\n"), "\t")
 		label = strings.TrimSpace(label)

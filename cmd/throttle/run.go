@@ -148,6 +148,13 @@ func (r *runner) read(f *pflag.FlagSet) error {
 			continue
 		}
 
+		// The name of the row is its pattern. Two machines may pass their limits in different orders, so numbers
+		// would not tell two rows of one pattern apart.
+		if slices.ContainsFunc(r.own, func(own throttle.Policy) bool { return own.Name == p.Name }) {
+			mistakes = append(mistakes, fmt.Errorf("--limit %s: %s has a limit already; give a pattern several limits as rows of a --file", text, p.Name))
+			continue
+		}
+
 		r.own = append(r.own, p)
 	}
 
@@ -160,8 +167,9 @@ func (r *runner) read(f *pflag.FlagSet) error {
 	}
 
 	f.Visit(func(flag *pflag.Flag) {
-		// Further processes get hidden flags of their own, except for --timeout.
-		if flag.Hidden && flag.Name != "timeout" || flag.Name == "json" {
+		// Further processes get hidden flags of their own, except for --timeout. They get the address of Redis in
+		// their environment: arguments, with a password, would stand in the process list after this process is the program.
+		if flag.Hidden && flag.Name != "timeout" || flag.Name == "json" || flag.Name == "redis" {
 			return
 		}
 
@@ -327,7 +335,7 @@ func (r *runner) directory() (string, error) {
 		return "", err
 	}
 
-	text, err := json.Marshal([]any{r.flags, serving(os.Environ())})
+	text, err := json.Marshal([]any{r.flags, r.at.address, serving(os.Environ())})
 	if err != nil {
 		return "", err
 	}
@@ -382,6 +390,11 @@ func (r *runner) process(role string) rendezvous.Command {
 		if strings.HasPrefix(name, "THROTTLE_") || slices.Contains([]string{"HOME", "PATH", "TMPDIR", "TZ", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "SSL_CERT_FILE", "SSL_CERT_DIR", "GODEBUG", "GORACE", "GOCOVERDIR"}, name) {
 			environ = append(environ, placed(v))
 		}
+	}
+
+	// The last of two variables of one name holds.
+	if r.at.address != "" {
+		environ = append(environ, addressVariable+"="+r.at.address)
 	}
 	return rendezvous.Command{Dir: r.dir, Args: args, Env: environ}
 }

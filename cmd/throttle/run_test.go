@@ -578,12 +578,28 @@ func TestRunWithRedis(t *testing.T) {
 		for _, code := range want {
 			require.Equal(t, code, statusOf(t, stay.url+"/"+host+"/x"))
 		}
+
+		// The address may have a password, which the list of processes must not show.
+		list, err := exec.Command("ps", "-eo", "args=").Output()
+		require.NoError(t, err)
+		for line := range strings.Lines(string(list)) {
+			require.False(t, strings.Contains(line, stay.dir) && strings.Contains(line, "redis:"), line)
+		}
 		stay.end()
 	}
 
 	out, talk, code := newMachine(t).run("--redis", "redis://127.0.0.1:1", "--", "echo", "started")
 	require.Zero(t, code, talk)
 	require.Equal(t, "started\n", out)
+}
+
+// TestRunTwoLimitsOfAPattern: a second limit of a pattern is refused with the way out, beside all other mistakes.
+func TestRunTwoLimitsOfAPattern(t *testing.T) {
+	t.Parallel()
+	_, talk, code := newMachine(t).run("--limit", "api.example.com=20/s", "--limit", "api.example.com/=1000/h", "--limit", "x", "--", "true")
+	require.Equal(t, exitRun, code)
+	require.Contains(t, talk, "--limit api.example.com/=1000/h: api.example.com/ has a limit already; give a pattern several limits as rows of a --file")
+	require.Contains(t, talk, "--limit x: use HOST/PATH=LIMIT")
 }
 
 // TestRunHandsOver: a call that is on its way when the keeper is killed has its answer, and a call that waits goes on

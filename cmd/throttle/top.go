@@ -485,6 +485,7 @@ func styled(t *table, isRed func(row int) bool) []string {
 type source func(ctx context.Context) (*fleet.Snapshot, error)
 
 // record returns a source that also appends each snapshot to a file, as one line, and a function that closes the file.
+// A snapshot that cannot be written is an error. The next snapshot is written all the same.
 func (s source) record(path string) (source, func() error, error) {
 	cut := isCut(path)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
@@ -492,19 +493,23 @@ func (s source) record(path string) (source, func() error, error) {
 		return nil, nil, err
 	}
 
-	// A crash may have cut the last line. End it, or the next snapshot would be lost, too.
-	if cut {
-		if _, err := f.WriteString("\n"); err != nil {
-			f.Close()
-			return nil, nil, err
-		}
-	}
-
-	e := jsonLines(f)
 	return func(ctx context.Context) (*fleet.Snapshot, error) {
 		snap, err := s(ctx)
-		if err == nil {
-			err = e.Encode(snap)
+		if err != nil {
+			return snap, err
+		}
+
+		// A crash or a full disk may have cut the last line. End it, or this snapshot would be lost, too.
+		if cut {
+			if _, err := f.WriteString("\n"); err != nil {
+				return snap, err
+			}
+			cut = false
+		}
+
+		// An encoder that has failed writes nothing more, so each snapshot has its own.
+		if err = jsonLines(f).Encode(snap); err != nil {
+			cut = isCut(path)
 		}
 		return snap, err
 	}, f.Close, nil

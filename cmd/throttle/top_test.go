@@ -194,6 +194,29 @@ func TestReplayCut(t *testing.T) {
 	require.Contains(t, out, "1 line could not be read, the first is line 3\n")
 }
 
+// TestRecordGoesOn: after a snapshot that could not be written the next one is recorded.
+func TestRecordGoesOn(t *testing.T) {
+	read, write, err := os.Pipe()
+	require.NoError(t, err)
+	path := fmt.Sprintf("/dev/fd/%d", write.Fd())
+	recorded, done, err := source(openedRecording(t, outage).next).record(path)
+	require.NoError(t, err)
+
+	require.NoError(t, read.Close())
+	_, err = recorded(t.Context())
+	require.ErrorIs(t, err, syscall.EPIPE)
+
+	read, err = os.OpenFile(path, os.O_RDONLY, 0)
+	require.NoError(t, err)
+	defer read.Close()
+	_, err = recorded(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, errors.Join(write.Close(), done()))
+	text, err := io.ReadAll(read)
+	require.NoError(t, err)
+	require.Equal(t, 1, bytes.Count(text, []byte("\n")))
+}
+
 // TestReplayAPipe: a recording need not be a file.
 func TestReplayAPipe(t *testing.T) {
 	text, err := os.ReadFile(outage)

@@ -306,7 +306,7 @@ func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 	r.cut(s.budgets)
 
 	// A full shard has lost one budget at least.
-	if p.counts.full.Load() {
+	if p.counts.hasLost() {
 		r.BudgetsLeftOut++
 	}
 
@@ -545,8 +545,8 @@ type counts struct {
 		mu  sync.Mutex
 		all map[[16]byte]*tracked
 	}
-	full     atomic.Bool  // a budget found no room
-	requests atomic.Int64 // requests handed on, ever
+	lost     atomic.Pointer[time.Time] // when a budget found no room, at the latest; nil: never
+	requests atomic.Int64              // requests handed on, ever
 }
 
 const (
@@ -582,7 +582,7 @@ func (c *counts) add(b *store.Booking, starts int64, now bool) {
 }
 
 // change changes the record of a charge's budget. urgent means that the budget is closed, or that a caller
-// waits for it. For a new budget without room in its shard, change only sets full.
+// waits for it. For a new budget without room in its shard, change only sets lost.
 func (c *counts) change(charge *store.Charge, urgent bool, change func(*tracked)) {
 	s := &c.shards[charge.Budget.Key[0]%16]
 	s.mu.Lock()
@@ -595,7 +595,8 @@ func (c *counts) change(charge *store.Charge, urgent bool, change func(*tracked)
 		}
 
 		if len(s.all) >= mostInShard {
-			c.full.Store(true)
+			now := time.Now()
+			c.lost.Store(&now)
 			return
 		}
 
@@ -612,6 +613,13 @@ func (c *counts) change(charge *store.Charge, urgent bool, change func(*tracked)
 	own.Cost, own.KeepFree, own.Pace = 1, 0, 0
 	t.charge, t.urgent = own, t.urgent || urgent
 	change(t)
+}
+
+// hasLost reports whether a budget found no room in the last minute. A budget that is used later than that
+// finds the room of others that were idle meanwhile.
+func (c *counts) hasLost() bool {
+	lost := c.lost.Load()
+	return lost != nil && time.Since(*lost) <= soonAgain
 }
 
 // makeRoom forgets budgets that have been idle for a while. For an urgent budget it forgets the longest idle

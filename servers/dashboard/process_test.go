@@ -248,6 +248,9 @@ func TestProcessIsBounded(t *testing.T) {
 		require.NoError(t, err)
 		_, err = p.find(store.BudgetOf("shop", "new").String())
 		require.NoError(t, err)
+		r, err = p.reader(16*mostInShard).read(t.Context(), false)
+		require.NoError(t, err)
+		require.Zero(t, r.BudgetsLeftOut, "a budget that found no room is told for a minute")
 	})
 }
 
