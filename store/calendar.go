@@ -26,13 +26,14 @@ func (l Limit) fixedWindow(t time.Time) (start, end time.Time) {
 		return time.Time{}, time.Time{}
 	}
 
-	now, per := t.UnixMicro(), l.per.Microseconds()
-	into := now % per
-	if into < 0 { // before 1970
+	// into is how far t is in its window. Before 1970 the remainder is below 0.
+	at, per := t.UnixMicro(), l.per.Microseconds()
+	into := at % per
+	if into < 0 {
 		into += per
 	}
 
-	start = time.UnixMicro(now - into).UTC()
+	start = time.UnixMicro(at - into).UTC()
 	return start, start.Add(l.per)
 }
 

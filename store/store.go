@@ -531,6 +531,7 @@ func BudgetOf(policy, key string) Budget { return Budget{Policy: policy, Key: bu
 // budgetKey hashes a policy's name and a key, so that no two pairs share a
 // budget and the key itself stays here.
 func budgetKey(policy, key string) (k [16]byte) {
+	// The length of the name says where the key begins, so different pairs have different bytes.
 	var room [192]byte
 	b := binary.AppendUvarint(room[:0], uint64(len(policy)))
 	b = append(append(b, policy...), key...)
