@@ -22,7 +22,7 @@ type Waiter struct {
 	passed   []Key     // where it had its turn, and has not been booked since
 	turn     Key       // where it had its last turn, or asked again before its turn
 	stand    *stand    // where it stands. It is nil if the waiter stands in no line.
-	hadStart bool      // it gave up a start: it need not keep behind the starts of others
+	hadStart bool      // it gave up a start: it goes before the waiters that had no turn, and does not keep behind the starts of others
 	counted  []Key     // where its turn was counted as a turn of its share
 }
 
@@ -216,7 +216,7 @@ func (q *Request) stepOut(w *Waiter) {
 	if r := q.row(w.stand.key); r != nil && r.queue != nil {
 		listed := r.queue.leave(w.stand.class, w.stand.share, w.stand.place)
 
-		// A waiter that is only counted leaves, so these waiters are not silent: see forgetSilent. In a recall the store says so by StillWait.
+		// A waiter that is only counted leaves, so the counted waiters are not silent: see forgetSilent. In a recall the store says so by StillWait.
 		if !listed && !q.recalls {
 			r.queue.asked = r.seen
 		}
@@ -313,13 +313,13 @@ func (q *Request) beginSearches(w *Waiter) {
 }
 
 // keepsBehind reports whether the waiter keeps behind the starts for which others
-// waited in a budget. A newcomer does, and so does a waiter that had its last turn in
-// the budget's line: the others had theirs before. A waiter that stood in this line,
-// and had its last turn in a different one, does not, nor does a caller that gave up a
-// start: both keep their rank.
+// waited in a budget. A newcomer does. So does a waiter that had its last turn in the
+// budget's line, or asked again before its turn there: the others had theirs before. A
+// waiter with an arrival in this line that had its last turn in a different line does
+// not, nor does a caller that gave up a start: both keep their rank.
 func (w *Waiter) keepsBehind(key Key) bool {
-	_, stood := w.arrival(key)
-	return !w.hadStart && (!stood || w.turn == key)
+	_, known := w.arrival(key)
+	return !w.hadStart && (!known || w.turn == key)
 }
 
 // answerHeld tells a caller that is not booked that the charge held holds it, for
@@ -328,8 +328,8 @@ func (q *Request) answerHeld(held int, wait time.Duration) {
 	q.Grant.HeldBy, q.Grant.Wait, q.Grant.Paused = held, wait, q.isPaused(held)
 }
 
-// soonest returns the earliest start to look for: NotBefore from now, and not before the caller hears of the start. Notice does not count for a caller
-// that may not wait so long, nor for a caller that needs slots: it gets them only with a start that is now.
+// soonest returns the earliest start to look for: the later of NotBefore and Notice, from now. Notice does not count for a caller that may not wait so
+// long, nor for a caller that needs slots: it gets them only with a start that is now.
 func (q *Request) soonest() int64 {
 	b := q.Booking
 	from := Micros(b.NotBefore)
@@ -400,8 +400,7 @@ func (q *Request) lineUp(w *Waiter, i int) {
 // hold returns the index of the charge in whose line the waiter must stand, and an
 // estimate of how long it will wait there. The index is below 0 if the waiter need
 // not stand in a line. turn is the budget in whose line it just had its turn, or the
-// zero Key. Shadow and Concurrency charges hold
-// nobody in a line for starts.
+// zero Key. Shadow and Concurrency charges hold nobody in a line for starts.
 //
 // A waiter that had its turn in one row, and finds that its start in a second
 // row is not near any more, might never find both near. So it gets the first
@@ -418,7 +417,7 @@ func (q *Request) hold(w *Waiter, turn Key) (held int, wait time.Duration) {
 			continue
 		}
 
-		// before is the costs of the waiters that are served before this one: of nobody where it just had its turn.
+		// before is the costs of the waiters that are served before this one. It is 0 where the waiter just had its turn.
 		before := int64(0)
 		if l := s.row.lively(lapse(q.Booking.Horizon)); l != nil && key != turn {
 			came, known := w.arrival(key)
@@ -430,7 +429,8 @@ func (q *Request) hold(w *Waiter, turn Key) (held int, wait time.Duration) {
 
 		t := s.earliest(s.from)
 		if before > 0 {
-			// The waiters before this one do not start now, so it waits for a microsecond at least: see store.Grant. Only together counts a slow start.
+			// The waiters before this one do not start now, so it waits for a microsecond at least: see store.Grant. After a penalty only
+			// together counts the slow start.
 			rank := before + s.rule.cost
 			t = max(t, s.turnAt(rank), q.Now+1)
 			if s.row.paused > 0 {

@@ -121,8 +121,9 @@ func (q *Request) Open(i int, r *Row) {
 		return
 	}
 
-	// advance may end the lease of a dead node, whose slots are free then.
 	s.row = r
+
+	// advance may end the lease of a dead node, whose slots are free then.
 	leases := len(r.leases)
 	r.advance(q.Now, &s.rule)
 	leaseEnded := len(r.leases) < leases
@@ -193,8 +194,8 @@ func (q *Request) begin(s *Search, from int64) {
 	s.single = deciding == 1
 
 	// Waiting starts keep their distance from the starts to come. If waiters are called right before their starts, and the horizon holds a single start,
-	// no start is to come: then a start keeps its distance from past starts, too, or all waiters would start at once. Only callers with a share in one
-	// budget are called like that: see summonHorizon.
+	// no start is to come: then a start keeps its distance from past starts, too, or all waiters would start at once. Callers with a share in one budget
+	// are called like that: see summonHorizon.
 	sharesOneBudget := len(q.Searches) == 1 && q.Booking.Charges[0].Share.ID != 0
 	s.steady = q.SummonsWaiters && sharesOneBudget && s.row.queue != nil && s.isBrief()
 }
@@ -370,7 +371,7 @@ func (q *Request) start(t int64) {
 	case q.early != 0 && q.key(g.HeldBy) == q.earlyKey:
 
 	case t-q.Now <= Micros(b.Horizon+b.NotBefore):
-		// In a row of slots nobody keeps behind a start.
+		// A row of slots has no starts to keep behind.
 		if held := &q.Searches[g.HeldBy]; !held.rule.slots {
 			held.row.keepBehind(Class(b.Priority), t)
 		}
@@ -493,7 +494,7 @@ func (s *Search) giveBack(h store.Handle, by Node) {
 			s.row.untail(h.Start)
 		}
 	case h.Place != 0:
-		s.row.slots.asked = s.row.seen
+		s.row.slots.asked = s.row.seen // a waiter leaves
 		s.called = s.row.slots.leave(h.Place, by.ID, s.rule.cost)
 	}
 }

@@ -17,16 +17,14 @@ const (
 	// asked may say nothing. After that its waiters stand aside.
 	minLapse = 100_000
 
-	// One of lapseParts parts of the horizon is a second lower bound on that time.
-	// A guard goes through its line again after one of lookParts parts at the
-	// earliest.
+	// The horizon over lapseParts is a second lower bound on that time. The horizon
+	// over lookParts is the shortest time between two passes of a guard.
 	lapseParts = 4
 	lookParts  = 8
 
 	// A node that comes by itself within a half of the horizon is the guard of the
-	// line. It is not asked to come if it comes at least a sixth of the horizon
-	// before the start of its waiter. That sixth is left for others to ask it if it
-	// has not come.
+	// line. A node that comes at least a sixth of the horizon before the start of its
+	// waiter is not asked. In that sixth others can ask the node if it has not come.
 	guardParts = 2
 	comeParts  = 6
 )
@@ -42,13 +40,14 @@ const (
 )
 
 // A Pass goes through the line of one budget, for one node, in the order in
-// which its waiters are served. Next names the next waiter, and one of Due with
-// Served, SetAside, and Skip must follow.
+// which its waiters are served. After Next has named the next waiter, one of Due,
+// SetAside, Skip and Forget must follow. After a Due that returns true, Serve of the
+// request and Served must follow.
 type Pass struct {
 	key    Key
 	row    *Row
 	ahead  *Row     // a copy of the row, as it will be when the waiters before the next one have started, left or stood aside. It is nil while the row itself will do.
-	sample *Request // the request of NewPass. askAs makes it ask like a waiter of which only the place is known: all else is believed to be as its own waiters want it.
+	sample *Request // the request of NewPass. askAs gives it the class and the cost of a waiter whose booking is unknown: the rest of its booking stands for that waiter's.
 	lapse  int64    // for how many microseconds a node may be asked without becoming silent
 	floor  int64    // later waiters of the pass start no earlier: closer starts might take the room that is set aside
 	awaits bool     // a node that was asked by an earlier pass is still to come, and is not silent
@@ -239,8 +238,8 @@ func (p *Pass) isNear(start int64, horizon time.Duration) bool {
 }
 
 // Due reports whether the start of the next waiter, w of the node itself, is within
-// its horizon. The request is open, with the waiter's booking. If Due returns true,
-// Serve of the request must follow, and then Served.
+// its horizon. The request is open, with the waiter's booking. Due sets early of the
+// request for Serve.
 //
 // A waiter that needs slots as well is due only if the pass has set no room aside
 // before it: one at a time is called. In a slow start the same is true of all
