@@ -37,8 +37,8 @@ func (b *budget) expiry(now int64) int64 {
 	return end
 }
 
-// takeSlotWaiter takes the waiter for slots with an arrival out of the audience, and returns its channel,
-// or nil if there is no such waiter.
+// takeSlotWaiter takes the waiter for slots with an arrival out of the audience, which is not nil. It returns
+// the waiter's channel, or nil if there is no such waiter.
 func (b *budget) takeSlotWaiter(arrival int64) (ready chan struct{}) {
 	ready = b.slots[arrival]
 	delete(b.slots, arrival)
@@ -87,8 +87,8 @@ func (s *Store) stand(w *waiter, b *store.Booking) (g store.Grant, moved []ledge
 	defer s.unlockLines(held)
 
 	g, booked := w.Deliver(b, s.clock.now(), node.Punctual)
-	g.Turn = w
 	if booked {
+		g.Turn = w
 		return g, nil
 	}
 
@@ -103,6 +103,7 @@ func (s *Store) stand(w *waiter, b *store.Booking) (g store.Grant, moved []ledge
 	w.Ask(b, s.clock.now())
 	w.shards = shards
 	s.step(w, func(q *ledger.Request) {
+		// Stand gives back the caller's place in the line for slots, if it has one, and may give it a new one.
 		s.unslot(b, b.Instead)
 		q.Stand(&w.Waiter)
 		s.standBy(q)
@@ -132,8 +133,8 @@ func (s *Store) giveUp(w *waiter) {
 	s.serve(moved)
 }
 
-// serve serves the callers at the heads of lines, as far as their starts are within the horizon, and has each line
-// looked at again when the next start is. The caller of serve holds no locks.
+// serve serves the callers at the heads of lines, as far as their starts are within the horizon. It sets the timer of
+// each line for when the next caller is due. The caller of serve holds no locks.
 func (s *Store) serve(lines []ledger.Key) {
 	for len(lines) > 0 {
 		// All budgets of the waiter are to be locked, so find out first which waiter it is.

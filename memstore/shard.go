@@ -85,8 +85,8 @@ func (s *shard) add(key ledger.Key, now int64) *budget {
 // isDue reports whether a row is to be looked at again.
 func (s *shard) isDue(now int64) bool { return len(s.due) > 0 && s.due[0].at <= now }
 
-// sweep clears away the budgets that are idle, at most maxSwept of them. It ends at an idle budget of the charges used, which
-// are about to be used.
+// sweep looks at the budgets that are due, at most maxSwept of them, and clears away those that are idle. It ends at an idle
+// budget of the charges used, which are about to be used.
 func (s *shard) sweep(now int64, used []store.Charge) {
 	for n := 0; n < maxSwept && s.isDue(now); n++ {
 		first := &s.due[0]
@@ -260,7 +260,7 @@ func (c *clock) afterFunc(d time.Duration, f func()) timer {
 	return time.AfterFunc(d, f)
 }
 
-// wake closes the channel of a waiter whose turn it is.
+// wake closes the channel of a waiter that is to book again, or has a start.
 func (c *clock) wake(ready chan struct{}) {
 	if c.virtual != nil {
 		c.virtual.Close(ready)

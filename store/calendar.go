@@ -76,7 +76,8 @@ func (u Unit) firstDay(t time.Time) time.Time {
 	return time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
 }
 
-// following returns the date on which the next unit begins.
+// following returns the date on which the next unit begins. The unit before it begins on
+// date.
 func (u Unit) following(date time.Time) time.Time {
 	switch {
 	case u.isWeek():

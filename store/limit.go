@@ -59,7 +59,7 @@ func (u Unit) weekday() time.Weekday {
 	return time.Weekday(u - weekFrom)
 }
 
-// text is the unit's name in a limit's text.
+// text is the unit's name in a limit's text. A unit that is not known has its number as a name.
 func (u Unit) text() string {
 	switch u {
 	case Day:
@@ -111,11 +111,11 @@ func (u Unit) usual() time.Duration {
 // The upstream counts arrivals, not starts: see the Jitter of a policy.
 type Limit struct {
 	kind  Kind
-	unit  Unit // FixedWindow of the calendar if not zero
+	unit  Unit // of a CalendarWindow, otherwise 0
 	n     int
 	per   time.Duration
-	burst int // TokenBucket only
-	loc   *time.Location
+	burst int            // TokenBucket only
+	loc   *time.Location // of a CalendarWindow, otherwise nil
 }
 
 // SlidingWindow allows at most n starts in any interval of length per. It is

@@ -79,7 +79,8 @@ func sealPlace(b []byte) []byte {
 	return base64.RawURLEncoding.AppendEncode(nil, b)
 }
 
-// UnmarshalText implements [encoding.TextUnmarshaler]. The error is a *[PlaceError].
+// UnmarshalText implements [encoding.TextUnmarshaler]. The error is a *[PlaceError], and
+// leaves p as it was.
 func (p *Place) UnmarshalText(text []byte) error {
 	illegible := &PlaceError{Problem: PlaceIllegible}
 	if len(text) > maxPlaceText {

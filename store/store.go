@@ -244,7 +244,8 @@ const (
 	PriorityHigh   Priority = 1  // a user is waiting for it
 )
 
-// String returns the priority's name in lower case.
+// String returns the priority's name in lower case, such as "low". A value that is none of
+// the constants is named by its number.
 func (p Priority) String() string {
 	switch p {
 	case PriorityLow:

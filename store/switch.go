@@ -60,7 +60,7 @@ func OffByEnvironment() (Off, bool) {
 }
 
 // String returns one line without control characters, such as `off by anna@desk: "the limits
-// are wrong"`.
+// are wrong"`. It leaves out Until.
 func (o Off) String() string {
 	text := "off"
 	if o.By != "" {
