@@ -115,6 +115,7 @@ func (c lanes) serve(l *lane, cost int64) {
 		c[i].finish = max(0, c[i].finish-virtual)
 	}
 
+	// A stored row holds no number above maxNumber.
 	l.finish = min(l.finish+l.step(cost), maxNumber)
 	l.served = min(l.served+cost, maxNumber)
 }
