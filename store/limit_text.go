@@ -336,7 +336,7 @@ func (p *limitParser) week() Unit {
 // "2d", and "20 seconds" by taking the next word too. It returns false if the text is no
 // length.
 func (p *limitParser) length(word string) (time.Duration, bool) {
-	// Split the word into the number in front and the rest.
+	// Split the word into the number in front and the rest. Behind a number alone, the next word is the unit.
 	unit := strings.TrimLeft(word, "0123456789.")
 	number := strings.TrimSuffix(word, unit)
 	if number != "" && unit == "" {
@@ -347,6 +347,8 @@ func (p *limitParser) length(word string) (time.Duration, bool) {
 	switch {
 	case known && number == "":
 		number = "1"
+
+	// The number and the unit are complete.
 	case known:
 
 	// A day is read as an hour, and counts 24 times.

@@ -127,9 +127,9 @@ func comparePlaces(a, b place) int {
 }
 
 // shorten leaves at most that number of places in the line, and counts the
-// waiters that have no place any more. It leaves aside as it is, because a stored
-// row has no such sum: room that was set aside for a waiter without a place is free
-// there, and the waiter finds the room when it comes.
+// waiters that have no place any more. A stored row has no sum of the room set aside:
+// room that was set aside for a waiter without a place is free there, and the waiter
+// finds the room when it comes.
 func (s *slots) shorten(places int) {
 	for _, w := range s.line[min(len(s.line), places):] {
 		s.beyond += w.cost
@@ -151,7 +151,7 @@ func (s *slots) setAside(tell func(p place)) {
 			s.aside += w.cost
 			tell(w.place)
 
-		// Nobody goes before a waiter that lacks more than its reserve.
+		// Nobody passes a waiter that lacks more than its reserve. A waiter that lacks only its reserve is passed.
 		case s.taken() > w.whole:
 			return
 		}
@@ -195,7 +195,7 @@ func (r *Row) expireLeases(now int64) {
 		if r.slots != nil {
 			r.slots.held -= l.held
 
-			// leave changes the line, so go through a copy.
+			// leave changes the line, so go through a copy. A waiter in the line has a place, so leave needs no cost.
 			for _, w := range slices.Clone(r.slots.line) {
 				if w.node == l.node {
 					r.slots.leave(w.arrival, w.node, 0)
