@@ -58,25 +58,23 @@ func newStore() *Store {
 
 // Book implements [store.Store].
 func (s *Store) Book(_ context.Context, b *store.Booking) (g store.Grant, err error) {
-	switch {
 	// A caller that comes from a line keeps its arrival, which bookOne and bookAll do not know.
-	case b.Turn != nil:
-
-	case len(b.Charges) == 1:
-		if s.bookOne(b, &g) {
-			return g, nil
-		}
-
-	case s.bookAll(b, &g):
-		return g, nil
+	decided := false
+	if b.Turn == nil && len(b.Charges) == 1 {
+		decided = s.bookOne(b, &g)
+	} else if b.Turn == nil {
+		decided = s.bookAll(b, &g)
 	}
 
-	// The caller may have to wait.
-	return s.bookInLine(b), nil
+	// Otherwise the caller may have to wait.
+	if !decided {
+		g = s.bookInLine(b)
+	}
+	return g, nil
 }
 
-// bookAll books for a caller that need not stand in line. It returns false, and has booked nothing, if
-// the caller must: see BookNow of a [ledger.Request].
+// bookAll decides for a caller that need not stand in a line for starts, and writes the answer to g. It
+// returns false, and has booked nothing, if the caller must stand in one: see BookNow of a [ledger.Request].
 func (s *Store) bookAll(b *store.Booking, g *store.Grant) (decided bool) {
 	held := s.lock(b.Charges)
 	defer s.unlock(held)
@@ -85,6 +83,8 @@ func (s *Store) bookAll(b *store.Booking, g *store.Grant) (decided bool) {
 	// The clock is read under the locks: otherwise a row could see a time before its last one, which counts as a clock that was set back.
 	now := s.clock.now()
 	rows := s.rows(few[:0], b.Charges, now)
+
+	// BookShort decides for most callers, in a fraction of the time.
 	return ledger.BookShort(now, b, rows, g) || s.bookLong(now, b, rows, g)
 }
 
@@ -104,10 +104,9 @@ func (s *Store) bookOne(b *store.Booking, g *store.Grant) (decided bool) {
 	return ledger.BookShort(now, b, rows[:], g) || s.bookLong(now, b, rows[:], g)
 }
 
-// bookLong books in all rows, as bookAll does, where BookShort has decided nothing. It returns false if the caller must
-// stand in line. The shards are locked.
+// bookLong is bookAll for a booking that BookShort has not decided. rows are the rows of its charges. The shards are locked.
 func (s *Store) bookLong(now int64, b *store.Booking, rows []*ledger.Row, g *store.Grant) (decided bool) {
-	// A literal would be copied.
+	// Set the fields one by one: a literal would be copied.
 	var q ledger.Request
 	q.Now, q.Booking, q.Arrivals, q.Grant = now, b, &s.arrivals, g
 
@@ -129,11 +128,11 @@ func (s *Store) bookLong(now int64, b *store.Booking, rows []*ledger.Row, g *sto
 		return false
 	}
 
-	// Tell other callers, and give a caller that waits for slots its Ready.
 	if q.HasNews() {
 		s.tell(q.News())
 	}
 
+	// The caller has left its old place in the line for slots, if it had one, and may have got a place now.
 	s.unslot(b, b.Instead)
 	s.standBy(&q)
 	return true
@@ -158,7 +157,7 @@ func (s *Store) Cancel(b *store.Booking, g store.Grant) {
 
 // Release implements [store.Store].
 func (s *Store) Release(b *store.Booking, g store.Grant) {
-	// A start that is still to come has not taken its slots yet.
+	// Only a booked start takes slots, and only when it has come.
 	if !g.OK || g.Wait > 0 || !slices.ContainsFunc(b.Charges, isConcurrency) {
 		return
 	}
@@ -306,8 +305,8 @@ func (s *Store) rows(all []*ledger.Row, charges []store.Charge, now int64) []*le
 	return all
 }
 
-// standBy notes the waiter of a request that got a place in the line for slots, and sets the Ready of its
-// grant. Its shards are locked.
+// standBy notes the waiter of a request that got a place in the line for slots, if it got one, and sets
+// the Ready of its grant. Its shards are locked.
 func (s *Store) standBy(q *ledger.Request) {
 	if place := q.Grant.Handle.Place; q.Waits && place != 0 {
 		ready := make(chan struct{})
@@ -316,7 +315,8 @@ func (s *Store) standBy(q *ledger.Request) {
 	}
 }
 
-// unslot forgets a waiter for slots that asks again, or leaves. The shards of its charges are locked.
+// unslot forgets the waiter for slots that had the place of a handle, because it asks again or leaves. A handle
+// may have no place. The shards of the charges are locked.
 func (s *Store) unslot(b *store.Booking, h store.Handle) {
 	if h.Place == 0 {
 		return
@@ -330,7 +330,7 @@ func (s *Store) unslot(b *store.Booking, h store.Handle) {
 }
 
 // tell wakes the waiters for slots that a request has called, and warns the watches over starts that the
-// request has made useless. The shards of all these budgets are locked.
+// request has made useless. It leaves Moved and Closed to change. The shards of all these budgets are locked.
 func (s *Store) tell(n ledger.News) {
 	for _, p := range n.Called {
 		s.clock.wake(s.shards[p.Key[0]].budgets[p.Key].takeSlotWaiter(p.Arrival))
@@ -393,8 +393,8 @@ type appointments struct {
 	full int // from this number of budgets on, a call drops the budgets with past appointments
 }
 
-// make makes an appointment with a caller that leaves now, and would otherwise wait for the time wait. again says that the
-// caller has had an appointment before. make returns in how long the caller should come.
+// make makes an appointment under the charge c with a caller that leaves now, and would otherwise wait for the time wait. again
+// says that the caller has had an appointment before. make returns in how long the caller should come.
 func (a *appointments) make(now int64, c *store.Charge, wait time.Duration, again bool) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()

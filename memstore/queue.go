@@ -37,8 +37,8 @@ func (b *budget) expiry(now int64) int64 {
 	return end
 }
 
-// takeSlotWaiter takes the waiter for slots with an arrival out of the audience, and returns its channel,
-// or nil if there is no such waiter.
+// takeSlotWaiter takes the waiter for slots with an arrival out of the audience, which is not nil. It returns
+// the waiter's channel, or nil if there is no such waiter.
 func (b *budget) takeSlotWaiter(arrival int64) (ready chan struct{}) {
 	ready = b.slots[arrival]
 	delete(b.slots, arrival)
@@ -51,8 +51,8 @@ type waiter struct {
 	shards shardSet // of the charges of the caller's booking
 }
 
-// step calls do with a request for a waiter's booking, in one atomic step, and notes in which line the waiter
-// stands afterwards. It returns the news of the step. The lines of the waiter's shards are locked.
+// step is changeRows for a waiter's booking. It notes in which line the waiter stands afterwards, and returns
+// the news of the step. The lines of the waiter's shards are locked.
 func (s *Store) step(w *waiter, do func(*ledger.Request)) ledger.News {
 	return s.changeRows(w.Booking(), func(q *ledger.Request) {
 		// The waiter's place may change: forget the old one, and note the new one afterwards.
@@ -77,8 +77,8 @@ func (s *Store) bookInLine(b *store.Booking) store.Grant {
 	return g
 }
 
-// stand books for a waiter or puts it in a line. It returns the lines in which there may be room now, among them
-// the waiter's own line if the waiter is at its head.
+// stand answers a waiter with the start that was booked for it meanwhile, or books for it, puts it in a line or
+// refuses it. It returns the lines in which there may be room now, among them the waiter's own line if the waiter is at its head.
 func (s *Store) stand(w *waiter, b *store.Booking) (g store.Grant, moved []ledger.Key) {
 	// The waiter may still stand in a line of its last booking, whose shards can be different.
 	shards := shardsOf(b.Charges)
@@ -87,13 +87,14 @@ func (s *Store) stand(w *waiter, b *store.Booking) (g store.Grant, moved []ledge
 	defer s.unlockLines(held)
 
 	g, booked := w.Deliver(b, s.clock.now(), node.Punctual)
-	g.Turn = w
 	if booked {
+		g.Turn = w
 		return g, nil
 	}
 
-	// The waiter leaves with the rows of its last booking, which Ask replaces.
 	w.Come(b)
+
+	// The waiter leaves before Ask replaces its last booking, by which step finds the rows that it stands in.
 	if w.IsKnown() {
 		moved = s.step(w, w.Leave).Moved
 	}
@@ -102,6 +103,7 @@ func (s *Store) stand(w *waiter, b *store.Booking) (g store.Grant, moved []ledge
 	w.Ask(b, s.clock.now())
 	w.shards = shards
 	s.step(w, func(q *ledger.Request) {
+		// Stand gives back the caller's place in the line for slots, if it has one, and may give it a new one.
 		s.unslot(b, b.Instead)
 		q.Stand(&w.Waiter)
 		s.standBy(q)
@@ -131,8 +133,8 @@ func (s *Store) giveUp(w *waiter) {
 	s.serve(moved)
 }
 
-// serve books for the callers at the heads of lines, as far as their starts are within the horizon, and looks at each line
-// again when its next start is. The caller of serve holds no locks.
+// serve serves the callers at the heads of lines, as far as their starts are within the horizon. It sets the timer of
+// each line for when the next caller is due. The caller of serve holds no locks.
 func (s *Store) serve(lines []ledger.Key) {
 	for len(lines) > 0 {
 		// All budgets of the waiter are to be locked, so find out first which waiter it is.
@@ -145,8 +147,8 @@ func (s *Store) serve(lines []ledger.Key) {
 
 		s.lockLines(shards)
 
-		// Others may have served the waiter, or its caller may have left, before the lines were locked.
-		if head, now := s.head(key); head == w && now == shards {
+		// Others may have served the waiter, or its caller may have left, before the lines were locked: then look again who is the head.
+		if head, headShards := s.head(key); head == w && headShards == shards {
 			next, done := s.serveHead(key, w)
 			if done {
 				lines = lines[1:]
@@ -160,8 +162,9 @@ func (s *Store) serve(lines []ledger.Key) {
 	}
 }
 
-// serveHead books for the waiter at the head of a line. It returns the second line that the waiter stands in afterwards, if
-// there is one. done says that the waiter is not due: nobody in this line can be served yet, and the line's timer is set.
+// serveHead serves the waiter at the head of a line: the waiter is woken, unless it stands in the line for a second budget
+// afterwards. serveHead returns that line. done says that the waiter is not due: nobody in the line can be served yet, and the
+// line's timer is set. The lines of the waiter's shards are locked.
 func (s *Store) serveHead(key ledger.Key, w *waiter) (next []ledger.Key, done bool) {
 	var later time.Duration
 	var ready chan struct{}
@@ -179,7 +182,7 @@ func (s *Store) serveHead(key ledger.Key, w *waiter) (next []ledger.Key, done bo
 		return nil, true
 	}
 
-	// A second budget holds the waiter, so it stands in that line now, and nobody is woken.
+	// A second budget holds the waiter, so it stands in that line now, and is not woken.
 	if ready == nil {
 		second, _, _ := w.Line()
 		return []ledger.Key{second}, false
@@ -189,8 +192,8 @@ func (s *Store) serveHead(key ledger.Key, w *waiter) (next []ledger.Key, done bo
 	return nil, false
 }
 
-// head returns the waiter that is served next in a line, and the shards of its charges. If there is none, because nobody waits or
-// a called waiter is still to come, it returns nil and stops the line's timer.
+// head returns the waiter that is served next in the line of a budget, and the shards of its charges. If nobody waits, or a called
+// waiter is still to come, it returns nil and stops the line's timer.
 func (s *Store) head(key ledger.Key) (*waiter, shardSet) {
 	sh := &s.shards[key[0]]
 	sh.mu.Lock()
@@ -203,7 +206,7 @@ func (s *Store) head(key ledger.Key) (*waiter, shardSet) {
 
 	at, ok := b.Head(key)
 	if !ok {
-		// Nobody waits, or a called waiter serves the line when it comes: there is nothing to look at later.
+		// A called waiter serves the line when it comes, so there is nothing to look at later.
 		if b.audience != nil && b.timer != nil {
 			b.timer.Stop()
 		}
@@ -214,7 +217,7 @@ func (s *Store) head(key ledger.Key) (*waiter, shardSet) {
 	return w, w.shards
 }
 
-// lookAgain has the line of a budget served after the time later, and not any more at the time of an earlier call.
+// lookAgain has the line of a budget served in the time later. A time that an earlier call has set is replaced.
 func (s *Store) lookAgain(key ledger.Key, later time.Duration) {
 	sh := &s.shards[key[0]]
 	sh.mu.Lock()
@@ -253,7 +256,7 @@ type standing struct {
 	shards  shardSet // of the waiter's charges
 }
 
-// stands reports whether a waiter still stands in the line of a budget as it stood before. Only then do the lines that were locked meanwhile guard it.
+// stands reports whether a waiter still stands in the line of a budget as it stood before. Only then do the lines of i.shards, which were locked meanwhile, guard it.
 func (s *Store) stands(key ledger.Key, i *standing) bool {
 	sh := &s.shards[key[0]]
 	sh.mu.Lock()

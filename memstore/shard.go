@@ -21,7 +21,7 @@ const shardCount = 256
 // clears away the rows of very many others.
 const maxSwept = 16
 
-// idle is how many microseconds a row outlives its entries, so that no call
+// idle is how many microseconds a row is kept beyond its expiry, so that no call
 // clears away a row that it is using itself.
 const idle = 1_000_000
 
@@ -37,14 +37,15 @@ type shard struct {
 	_       [64]byte   // no two locks on one cache line
 }
 
-// A due says when a row is looked at again. If the row was used since, it gets a
-// later due.
+// A due says when a row is looked at again: it is cleared away, or gets a later due
+// if it was used since.
 type due struct {
 	at  int64
 	key ledger.Key
 }
 
-// row returns the row of a charge, or nil for an unlimited budget that has none.
+// row returns the row of a charge, a new one if there is none, but nil for an unlimited budget that
+// has none. The shard is locked.
 func (s *shard) row(c *store.Charge, now int64) *ledger.Row {
 	b := s.find(&c.Budget.Key)
 	if b == nil {
@@ -73,7 +74,7 @@ func (s *shard) budget(key ledger.Key, now int64) *budget {
 	return s.add(key, now)
 }
 
-// add makes a budget.
+// add makes a budget, to be looked at for the first time when it has been idle.
 func (s *shard) add(key ledger.Key, now int64) *budget {
 	b := new(budget)
 	s.budgets[key] = b
@@ -84,7 +85,8 @@ func (s *shard) add(key ledger.Key, now int64) *budget {
 // isDue reports whether a row is to be looked at again.
 func (s *shard) isDue(now int64) bool { return len(s.due) > 0 && s.due[0].at <= now }
 
-// sweep clears away a few budgets that are idle, up to a budget that is about to be used.
+// sweep looks at the budgets that are due, at most maxSwept of them, and clears away those that are idle. It ends at an idle
+// budget of the charges used, which are about to be used.
 func (s *shard) sweep(now int64, used []store.Charge) {
 	for n := 0; n < maxSwept && s.isDue(now); n++ {
 		first := &s.due[0]
@@ -191,12 +193,12 @@ type timer interface {
 	Stop() bool
 }
 
-// compareEvery is how often the wall clock, which is dearer to read, is looked
-// at.
+// compareEvery is how often, in nanoseconds, the wall clock is looked at, which is
+// dearer to read.
 const compareEvery = int64(100 * time.Millisecond)
 
-// drift is the gain that is not worth following: the two clocks are read and
-// disciplined with small differences.
+// drift is the largest gain, in nanoseconds, that is not worth following: between
+// the two clocks there is always a small difference.
 const drift = int64(100 * time.Millisecond)
 
 // start sets the clock to the machine's time.
@@ -232,14 +234,14 @@ func (c *clock) nanos() int64 {
 	return c.begun + elapsed + c.ahead.Load()
 }
 
-// compare finds out how much the wall clock has gained.
+// compare follows the wall clock, if it has gained enough.
 func (c *clock) compare() {
 	t := time.Now()
 	c.follow(t.UnixNano() - c.begun - int64(t.Sub(c.base)))
 }
 
-// follow sets the clock ahead by what the wall clock has gained, if that is more
-// than drift.
+// follow sets ahead to the gain of the wall clock, in nanoseconds, if that is more
+// than drift above the present value.
 func (c *clock) follow(gain int64) {
 	for {
 		// Two goroutines may follow at once. The larger gain wins, and the clock never goes back.
@@ -258,7 +260,7 @@ func (c *clock) afterFunc(d time.Duration, f func()) timer {
 	return time.AfterFunc(d, f)
 }
 
-// wake closes the channel of a waiter whose turn it is.
+// wake closes the channel of a waiter that is to book again, or has a start.
 func (c *clock) wake(ready chan struct{}) {
 	if c.virtual != nil {
 		c.virtual.Close(ready)

@@ -26,13 +26,14 @@ func (l Limit) fixedWindow(t time.Time) (start, end time.Time) {
 		return time.Time{}, time.Time{}
 	}
 
-	now, per := t.UnixMicro(), l.per.Microseconds()
-	into := now % per
-	if into < 0 { // before 1970
+	// into is how far t is in its window. Before 1970 the remainder is below 0.
+	at, per := t.UnixMicro(), l.per.Microseconds()
+	into := at % per
+	if into < 0 {
 		into += per
 	}
 
-	start = time.UnixMicro(now - into).UTC()
+	start = time.UnixMicro(at - into).UTC()
 	return start, start.Add(l.per)
 }
 
@@ -75,7 +76,8 @@ func (u Unit) firstDay(t time.Time) time.Time {
 	return time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
 }
 
-// following returns the date on which the next unit begins.
+// following returns the date on which the next unit begins. The unit before it begins on
+// date.
 func (u Unit) following(date time.Time) time.Time {
 	switch {
 	case u.isWeek():

@@ -51,7 +51,7 @@ func (u Unit) known() bool { return Day <= u && u <= Year || u.isWeek() }
 // isWeek reports whether the unit is a week, from whatever day.
 func (u Unit) isWeek() bool { return u == Week || u >= weekFrom && u <= weekFrom+Unit(time.Saturday) }
 
-// weekday is the day on which a week begins.
+// weekday is the day on which the unit, a week, begins.
 func (u Unit) weekday() time.Weekday {
 	if u == Week {
 		return time.Monday
@@ -59,7 +59,7 @@ func (u Unit) weekday() time.Weekday {
 	return time.Weekday(u - weekFrom)
 }
 
-// text is the unit's name in a limit's text.
+// text is the unit's name in a limit's text. A unit that is not known has its number as a name.
 func (u Unit) text() string {
 	switch u {
 	case Day:
@@ -94,7 +94,7 @@ func (u Unit) usual() time.Duration {
 	case Year:
 		return 365 * day
 	}
-	return 7 * day
+	return 7 * day // a week from any day
 }
 
 // A Limit is a sentence that can be checked, such as "at most 20 starts in any second".
@@ -111,11 +111,11 @@ func (u Unit) usual() time.Duration {
 // The upstream counts arrivals, not starts: see the Jitter of a policy.
 type Limit struct {
 	kind  Kind
-	unit  Unit // FixedWindow of the calendar if not zero
+	unit  Unit // of a CalendarWindow, otherwise 0
 	n     int
 	per   time.Duration
-	burst int // TokenBucket only
-	loc   *time.Location
+	burst int            // TokenBucket only
+	loc   *time.Location // of a CalendarWindow, otherwise nil
 }
 
 // SlidingWindow allows at most n starts in any interval of length per. It is
@@ -277,18 +277,21 @@ func (l Limit) validateStarts() error {
 	return nil
 }
 
-// validatePeriod refuses a window that no store can count, or that has no room for a start that arrives
-// up to jitter late.
+// validatePeriod refuses a window that no store can count, and a fixed window that has no room for a start that
+// arrives up to jitter late.
 func (l Limit) validatePeriod(jitter time.Duration) error {
 	switch {
-	// Slots have no window, and the calendar has the windows of its units.
+	// Slots have no window.
 	case l.kind == KindConcurrency:
 		return nil
+
+	// A calendar window has a unit in place of a period.
 	case l.loc != nil:
 		if !l.unit.known() {
 			return fmt.Errorf("%s: use Day, Week, WeekFrom, Month, Quarter or Year", l.unit.text())
 		}
 		return nil
+
 	case l.per <= 0:
 		return fmt.Errorf("a period of %v: use a positive one, such as time.Second", l.per)
 	case l.per > MaxPeriod:
@@ -302,8 +305,8 @@ func (l Limit) validatePeriod(jitter time.Duration) error {
 	return nil
 }
 
-// validateMicros keeps the edges of fixed windows at whole microseconds, where
-// every store finds them.
+// validateMicros refuses a fixed window whose edges are not at whole microseconds,
+// the unit of every store.
 func (l Limit) validateMicros() error {
 	if l.per%time.Microsecond != 0 {
 		return fmt.Errorf("a fixed window of %v: use whole microseconds", l.per)
@@ -321,12 +324,14 @@ func (l Limit) validateRoom(jitter time.Duration) error {
 	return nil
 }
 
-// validateBucket refuses a bucket that no store can count: a token takes at
-// least a microsecond, the whole bucket at most the longest period.
+// validateBucket refuses a TokenBucket that no store can count: a token takes at
+// least a microsecond to flow in, the whole bucket at most MaxPeriod.
 func (l Limit) validateBucket() error {
 	switch {
-	case l.kind != KindTokenBucket || l.n < 1 || l.per < minPeriod: // no bucket, or validateStarts or validatePeriod refuses it
+	// The limit is no bucket, or validateStarts or validatePeriod refuses it.
+	case l.kind != KindTokenBucket || l.n < 1 || l.per < minPeriod:
 		return nil
+
 	case l.burst < 1:
 		return fmt.Errorf("a burst of %d: allow at least 1", l.burst)
 	case int64(l.burst) > maxBurst:
@@ -358,8 +363,8 @@ func (l Limit) Pace() time.Duration {
 		return 0
 	}
 
-	// The starts of a full window leave within this time. It is not all of a short window, because a store may place the starts a
-	// little further apart.
+	// within is the time in which the starts of a full window leave. It is not all of a short window, because a store may place the
+	// starts a little further apart.
 	within := MaxEvenPace
 	if l.Per() <= MaxEvenWindow {
 		within = l.Per() * 9 / 10
@@ -367,8 +372,8 @@ func (l Limit) Pace() time.Duration {
 	return (within / time.Duration(l.N())).Truncate(time.Microsecond)
 }
 
-// A start is booked at most one horizon ahead, and at least MinHorizon: a caller that has to wait
-// for longer stands in line. The page on the [line] explains the numbers.
+// A start is booked at most one horizon ahead: a caller that has to wait for longer stands in line.
+// A horizon is at least MinHorizon. The page on the [line] explains the numbers.
 //
 // [line]: https://github.com/fleetthrottle/throttle/blob/main/docs/internals/line.md
 const (
@@ -379,12 +384,15 @@ const (
 // Horizon returns the [Booking.Horizon] that package throttle asks for under the limit, if
 // the store is near. A caller of several limits has the farthest of their horizons.
 func (l Limit) Horizon() time.Duration {
-	switch {
-	case !l.Counts() || l.N() < 1:
+	// Concurrency and Unlimited keep no starts apart, and the store alone knows the number of a Told limit.
+	if !l.Counts() || l.N() < 1 {
 		return MinHorizon
-	case l.unit != 0, l.Kind() != KindLeakyBucket && l.Kind() != KindTokenBucket && l.Per() > MaxEvenWindow:
-		// The starts of a long window leave in bunches. A nearer horizon makes the bunches denser, and
-		// where costs are guessed too low a bunch spends more than the limit.
+	}
+
+	// The starts of a long window leave in bunches. A nearer horizon makes the bunches denser, and where costs are guessed too low
+	// a bunch spends more than the limit.
+	isBucket := l.Kind() == KindLeakyBucket || l.Kind() == KindTokenBucket
+	if l.unit != 0 || !isBucket && l.Per() > MaxEvenWindow {
 		return longHorizon
 	}
 
@@ -392,13 +400,14 @@ func (l Limit) Horizon() time.Duration {
 	return max(MinHorizon, min(longHorizon, l.Per()*3/2/time.Duration(l.N())))
 }
 
-// Span returns the length of time for which a store counts a SlidingWindow charge, and the
-// time that one unit of a LeakyBucket charge occupies, in whole microseconds. Span is 0 for
-// a Concurrency charge, and for a FixedWindow charge, whose windows come from
-// [Limit.Window] and whose starts keep out of the last Jitter of each window. For an
-// Unlimited charge Span is the least time for which one start goes first after a penalty:
-// an unlimited budget counts nothing. Span is the same for a Told charge, whose window only
-// the store knows.
+// Span returns the length of time for which a store counts a SlidingWindow or TokenBucket
+// charge, and the time that one unit of a LeakyBucket charge occupies, in whole
+// microseconds. A TokenBucket charge is counted for the time in which a full bucket of
+// tokens flows in, plus Jitter. Span is 0 for a Concurrency charge, and for a FixedWindow
+// charge, whose windows come from [Limit.Window] and whose starts keep out of the last
+// Jitter of each window. For an Unlimited charge Span is the least time for which one start
+// goes first after a penalty: an unlimited budget counts nothing. Span is the same for a
+// Told charge, whose window only the store knows.
 //
 // The span of a sliding window is per, Jitter and one microsecond: two starts a span apart
 // are never in one closed interval of length per, nor are their arrivals if neither arrival
@@ -418,7 +427,7 @@ func (c Charge) Span() time.Duration {
 		spaced := ceilMicro((c.Limit.per+n-1)/n) + min(c.Jitter, time.Microsecond)
 		return max(spaced, ceilMicro((length+n-1)/n))
 	case KindTokenBucket:
-		// A full bucket of spent tokens has flowed in again by then.
+		// The time in which a full bucket of tokens flows in, rounded up, plus Jitter.
 		tokens, micros := c.Refill()
 		return time.Duration((int64(c.Limit.burst)*micros+tokens-1)/tokens)*time.Microsecond + ceilMicro(c.Jitter)
 	case KindUnlimited, KindTold:
@@ -451,7 +460,7 @@ func (c Charge) Refill() (tokens, micros int64) {
 // greatest common divisor, and rounded if the numbers are still too large for a bucket of
 // the burst.
 func (c Charge) smallestRefill() (tokens, micros int64) {
-	n, per := int64(c.Limit.n), int64(ceilMicro(c.Limit.per)/time.Microsecond)
+	n, per := int64(c.Limit.n), int64(ceilMicro(c.Limit.per)/time.Microsecond) // per in microseconds
 
 	// Euclid's algorithm: a is the greatest common divisor when b is 0.
 	for a, b := n, per; ; a, b = b, a%b {
@@ -480,11 +489,13 @@ const maxFactor = 1024
 
 // LearningPeriod returns the length of time by which a store measures the ceiling of an
 // Adaptive charge: the limit's window, where a month is 30 days. LearningPeriod is 0 for a
-// charge that learns nothing.
+// charge that learns nothing, and for a Told charge.
 func (c Charge) LearningPeriod() time.Duration {
 	switch l := c.Limit; {
+	// Only the store knows the window of a told limit.
 	case !c.Adaptive || !l.Counts() || l.kind == KindTold:
-		return 0 // the store knows the window of a told limit
+		return 0
+
 	case l.unit != 0:
 		return l.unit.usual()
 	default:

@@ -24,21 +24,23 @@ func (l Limit) String() string {
 	}
 
 	// Every other text begins with the number.
-	text := strconv.Itoa(l.n) + "/"
+	text := strconv.Itoa(l.n)
 	switch {
 	case l.kind == KindConcurrency:
-		return strconv.Itoa(l.n) + " in flight"
+		return text + " in flight"
 	case l.kind == KindTokenBucket:
-		return text + periodText(l.per) + " burst " + strconv.Itoa(l.burst)
+		return text + "/" + periodText(l.per) + " burst " + strconv.Itoa(l.burst)
+
+	// The text of UTC is empty, so no space is left behind the unit.
 	case l.loc != nil:
-		return strings.TrimSpace(text + l.unit.text() + " " + zoneText(l.loc))
+		return strings.TrimSpace(text + "/" + l.unit.text() + " " + zoneText(l.loc))
 	case l.kind == KindFixedWindow:
-		return text + periodText(l.per) + " fixed"
+		return text + "/" + periodText(l.per) + " fixed"
 	case l.kind == KindLeakyBucket:
-		return text + periodText(l.per) + " paced"
+		return text + "/" + periodText(l.per) + " paced"
 	}
 
-	return text + periodText(l.per)
+	return text + "/" + periodText(l.per)
 }
 
 // ParseLimit reads a limit the way people write it and [Limit.String] prints
@@ -126,7 +128,9 @@ func (p *limitParser) limit() (Limit, error) {
 	}
 
 	switch word, at := p.separator(); word {
+	// A period follows, which is read below.
 	case "/", "per":
+
 	case "in":
 		return p.inFlight(n)
 	default:
@@ -170,7 +174,7 @@ func (p *limitParser) limit() (Limit, error) {
 	return Limit{}, p.unexpected(at, `"paced", "fixed", "burst" or the end`)
 }
 
-// bucket reads the burst, after the word "burst".
+// bucket reads the burst and the end of the text, after the word "burst".
 func (p *limitParser) bucket(n int, per time.Duration) (Limit, error) {
 	burst, err := p.count()
 	if err == nil {
@@ -179,7 +183,7 @@ func (p *limitParser) bucket(n int, per time.Duration) (Limit, error) {
 	return TokenBucket(n, per, burst), err
 }
 
-// inFlight reads the word "flight", after the word "in".
+// inFlight reads the word "flight" and the end of the text, after the word "in".
 func (p *limitParser) inFlight(n int) (Limit, error) {
 	if word, at := p.word(); word != "flight" {
 		return Limit{}, p.unexpected(at, `"flight"`)
@@ -187,7 +191,7 @@ func (p *limitParser) inFlight(n int) (Limit, error) {
 	return Concurrency(n), p.end()
 }
 
-// periodText prints a length shorter than Duration.String does: "m" and not "1m0s".
+// periodText prints a length in fewer letters than Duration.String: "m" and not "1m0s".
 func periodText(d time.Duration) string {
 	switch d {
 	case time.Second:
@@ -210,11 +214,11 @@ func periodText(d time.Duration) string {
 	return text
 }
 
-// zoneText names a zone; UTC is "". A zone whose offset never changes is printed as that
-// offset, because the name of a [time.FixedZone] is the caller's invention and may be the
-// name of a real zone.
+// zoneText names a zone. A zone whose offset never changes is printed as that offset,
+// because the name of a [time.FixedZone] is the caller's invention and may be the name of a
+// real zone. An offset of 0, such as that of UTC, is "".
 func zoneText(loc *time.Location) string {
-	// An offset with a beginning or an end is the offset of a real zone.
+	// A zone whose offset begins or ends at some time is a real zone, which has a name.
 	epoch := time.Unix(0, 0).In(loc)
 	if start, end := epoch.ZoneBounds(); !start.IsZero() || !end.IsZero() {
 		return loc.String()
@@ -252,11 +256,11 @@ func (p *limitParser) end() error {
 	return nil
 }
 
-// count reads how many starts are allowed.
+// count reads a whole number of starts or tokens, after any spaces.
 func (p *limitParser) count() (int, error) {
 	p.skipSpace()
 	at, rest := p.pos, p.text[p.pos:]
-	number := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))]
+	number := strings.TrimSuffix(rest, strings.TrimLeft(rest, "0123456789"))
 	p.pos += len(number)
 
 	// Read the word that stands here, because unexpected quotes the text up to pos.
@@ -273,7 +277,8 @@ func (p *limitParser) count() (int, error) {
 	return n, nil
 }
 
-// separator reads a slash, which needs no space behind it, or a word.
+// separator reads a slash, which needs no space behind it, or a word. at is its
+// offset in the text.
 func (p *limitParser) separator() (word string, at int) {
 	p.skipSpace()
 	if strings.HasPrefix(p.text[p.pos:], "/") {
@@ -283,9 +288,10 @@ func (p *limitParser) separator() (word string, at int) {
 	return p.word()
 }
 
-// period reads a period of the calendar or a length.
+// period reads a period of the calendar, with a length of 0, or a length, with the
+// unit 0.
 func (p *limitParser) period() (Unit, time.Duration, error) {
-	// "d" is in neither list: nobody knows whether it means a day of the calendar or 24 hours.
+	// "d" alone is refused: nobody knows whether it means a day of the calendar or 24 hours.
 	word, at := p.word()
 	switch word {
 	case "day":
@@ -310,7 +316,8 @@ func (p *limitParser) period() (Unit, time.Duration, error) {
 	return 0, per, nil
 }
 
-// week reads the day on which a week begins, if a day follows.
+// week reads the day on which a week begins, if a day follows the word "week". If
+// none does, it reads nothing, and the week begins on Monday.
 func (p *limitParser) week() Unit {
 	before := p.pos
 	word, _ := p.word()
@@ -320,7 +327,7 @@ func (p *limitParser) week() Unit {
 		}
 	}
 
-	// The word is not a day: it is a zone, and is read as such.
+	// The word is not a day, so it is left to be read as a zone.
 	p.pos = before
 	return Week
 }
@@ -329,7 +336,7 @@ func (p *limitParser) week() Unit {
 // "2d", and "20 seconds" by taking the next word too. It returns false if the text is no
 // length.
 func (p *limitParser) length(word string) (time.Duration, bool) {
-	// Split the word into the number in front and the rest. The rest of "1m30s" is "m30s", which time.ParseDuration understands.
+	// Split the word into the number in front and the rest. Behind a number alone, the next word is the unit.
 	unit := strings.TrimLeft(word, "0123456789.")
 	number := strings.TrimSuffix(word, unit)
 	if number != "" && unit == "" {
@@ -340,10 +347,16 @@ func (p *limitParser) length(word string) (time.Duration, bool) {
 	switch {
 	case known && number == "":
 		number = "1"
-	case known: // as it is
+
+	// The number and the unit are complete.
+	case known:
+
+	// A day is read as an hour, and counts 24 times.
 	case unit == "d":
 		hours, err := time.ParseDuration(number + "h")
 		return 24 * hours, err == nil && hours <= math.MaxInt64/24
+
+	// time.ParseDuration may know the unit, or the rest of a text such as "1m30s".
 	default:
 		short = unit
 	}
@@ -352,7 +365,8 @@ func (p *limitParser) length(word string) (time.Duration, bool) {
 	return d, err == nil
 }
 
-// word reads up to the next space.
+// word reads up to the next space, after any spaces. at is the word's offset in the
+// text. At the end of the text the word is "".
 func (p *limitParser) word() (word string, at int) {
 	p.skipSpace()
 	at = p.pos

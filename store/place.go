@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
-	"math"
 	"time"
 )
 
@@ -80,7 +79,8 @@ func sealPlace(b []byte) []byte {
 	return base64.RawURLEncoding.AppendEncode(nil, b)
 }
 
-// UnmarshalText implements [encoding.TextUnmarshaler]. The error is a *[PlaceError].
+// UnmarshalText implements [encoding.TextUnmarshaler]. The error is a *[PlaceError], and
+// leaves p as it was.
 func (p *Place) UnmarshalText(text []byte) error {
 	illegible := &PlaceError{Problem: PlaceIllegible}
 	if len(text) > maxPlaceText {
@@ -124,9 +124,10 @@ func (p *Place) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// A placeReader reads the bytes of a place. After a mistake it reads zeros.
+// A placeReader reads the bytes of a place. After a mistake, which is noted in failed, it
+// reads zeros.
 type placeReader struct {
-	rest   []byte
+	rest   []byte // what is not read yet
 	failed bool
 }
 
@@ -142,7 +143,7 @@ func (r *placeReader) take(n int) []byte {
 	return taken
 }
 
-// number returns the next number.
+// number returns the next number, or 0 after a mistake.
 func (r *placeReader) number() int64 {
 	n, size := binary.Varint(r.rest)
 	r.failed = r.failed || size <= 0
@@ -154,10 +155,10 @@ func (r *placeReader) number() int64 {
 	return n
 }
 
-// count returns the next count. A count above limit is a mistake.
+// count returns the next count, or 0 after a mistake. A count above limit is a mistake.
 func (r *placeReader) count(limit int) int {
 	n, size := binary.Uvarint(r.rest)
-	r.failed = r.failed || size <= 0 || n > uint64(min(limit, math.MaxInt))
+	r.failed = r.failed || size <= 0 || n > uint64(limit)
 	if r.failed {
 		return 0
 	}

@@ -244,7 +244,8 @@ const (
 	PriorityHigh   Priority = 1  // a user is waiting for it
 )
 
-// String returns the priority's name in lower case.
+// String returns the priority's name in lower case, such as "low". A value that is none of
+// the constants is named by its number.
 func (p Priority) String() string {
 	switch p {
 	case PriorityLow:
@@ -531,6 +532,7 @@ func BudgetOf(policy, key string) Budget { return Budget{Policy: policy, Key: bu
 // budgetKey hashes a policy's name and a key, so that no two pairs share a
 // budget and the key itself stays here.
 func budgetKey(policy, key string) (k [16]byte) {
+	// The length of the name says where the key begins, so different pairs have different bytes.
 	var room [192]byte
 	b := binary.AppendUvarint(room[:0], uint64(len(policy)))
 	b = append(append(b, policy...), key...)

@@ -60,7 +60,7 @@ func OffByEnvironment() (Off, bool) {
 }
 
 // String returns one line without control characters, such as `off by anna@desk: "the limits
-// are wrong"`.
+// are wrong"`. It leaves out Until.
 func (o Off) String() string {
 	text := "off"
 	if o.By != "" {
@@ -73,12 +73,13 @@ func (o Off) String() string {
 }
 
 // TurnOff turns the Switch off, and lets all waiting callers start. A Switch that is off
-// already gets the new operator, reason and end.
+// already gets the new operator, reason and end. An Off whose end has passed leaves the
+// Switch on, also if it was off.
 func (s *Switch) TurnOff(o Off) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	// An Off whose end has passed lets nobody start.
+	// The context of waiting callers ends only if the Switch is off now.
 	s.off.Store(&o)
 	if s.endOn != nil && s.IsOff() {
 		s.endOn()
@@ -126,7 +127,7 @@ func (s *Switch) WhileOn() context.Context {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	// Nobody calls TurnOn at the end of an Off.
+	// Nobody calls TurnOn at the end of an Off, so turn the Switch on here.
 	if o := s.off.Load(); o != nil && !o.lasts() {
 		s.turnOnLocked()
 	}
@@ -151,9 +152,10 @@ func (s *Switch) Passed() int64 { return s.passed.Load() }
 func (s *Switch) Pass() { s.passed.Add(1) }
 
 // WithSwitch returns the store with a Switch, for a program that turns throttle off by itself:
-// by a feature flag, or by a request of an operator. A store that has a Switch gets no second
-// one: use the Switch in its [Traits].
-func WithSwitch(s Store, off *Switch) Store {
+// by a feature flag, or by a request of an operator. For a nil store it returns nil. If sw is
+// nil, or the store has a Switch already, the Err of the store's [Traits] says so. Use the
+// Switch in the Traits of a store that has one.
+func WithSwitch(s Store, sw *Switch) Store {
 	if s == nil {
 		return nil // the constructors of callers refuse a nil store
 	}
@@ -161,7 +163,7 @@ func WithSwitch(s Store, off *Switch) Store {
 	w := &switched{s, s.Traits()}
 	var mistake error
 	switch {
-	case off == nil:
+	case sw == nil:
 		mistake = &OptionError{"store", "WithSwitch", "the Switch is nil: give new(store.Switch)"}
 	case w.traits.Switch != nil:
 		mistake = &OptionError{"store", "WithSwitch", "the store has a Switch already: use Traits().Switch"}
@@ -169,9 +171,9 @@ func WithSwitch(s Store, off *Switch) Store {
 
 	// WithSwitch returns no error, so the constructors of callers find the mistake in the traits.
 	w.traits.Err = errors.Join(w.traits.Err, mistake)
-	w.traits.Switch = off
+	w.traits.Switch = sw
 
-	// The methods of a store in memory return at once through the wrapper, too.
+	// The methods of a store in memory return at once through this store, too.
 	if w.traits.InMemory == s {
 		w.traits.InMemory = w
 	}

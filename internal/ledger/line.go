@@ -17,13 +17,13 @@ import (
 // Waiter has stood in no line.
 type Waiter struct {
 	class    int
-	first    int64     // its arrival in lines where it has not been, if it gave up a start or lost a place. Zero means a new arrival.
+	first    int64     // its arrival in lines where it has not been, after it gave up a start or lost a place. Zero means that it gets a new arrival there.
 	arrivals []arrival // where it has been
 	passed   []Key     // where it had its turn, and has not been booked since
-	turn     Key       // where it had its last turn
+	turn     Key       // where it had its last turn, or asked again before its turn
 	stand    *stand    // where it stands. It is nil if the waiter stands in no line.
-	lost     bool      // it had a start, and gave it up: it goes before the starts of others
-	counted  []Key     // where its turn counts as a turn of its share
+	hadStart bool      // it gave up a start: it goes before the waiters that had no turn, and does not keep behind the starts of others
+	counted  []Key     // where its turn was counted as a turn of its share
 }
 
 // An arrival is a waiter's number in the line of one budget: an order, and no
@@ -66,33 +66,33 @@ func (w *Waiter) isCalled() bool { return len(w.passed) > 0 && w.stand == nil }
 // Keeps reports whether rows know of the waiter.
 func (w *Waiter) Keeps() bool { return w.stand != nil || w.passed != nil || w.counted != nil }
 
-// front reports whether the waiter goes before the waiters in a row's line that
+// front reports whether the waiter goes before the waiters in a budget's line that
 // had no turn yet.
-func (w *Waiter) front(key Key) bool { return w.lost || slices.Contains(w.counted, key) }
+func (w *Waiter) front(key Key) bool { return w.hadStart || slices.Contains(w.counted, key) }
 
 // Come notes that the caller asks with the booking b. The waiter still stands
 // where it stood.
 func (w *Waiter) Come(b *store.Booking) {
-	called := w.isCalled()
+	// A called waiter comes for its slots, and has given up nothing.
+	givesUp := b.Returns && !w.isCalled()
+
 	switch {
-	// The caller comes before its turn, and must not pass waiters that had theirs.
+	// The caller comes before its turn, and keeps behind the starts of waiters that had theirs: see keepsBehind.
 	case w.stand != nil:
 		w.turn = w.stand.key
 
-	// The caller had a start, and gave it up.
-	case b.Returns && !called:
-		w.lost = true
+	case givesUp:
+		w.hadStart = true
 	}
 
 	w.class = Class(b.Priority)
 
-	// A caller that had a start and gave it up keeps its rank: its first arrival, or an arrival before all others. A called waiter has given up nothing.
-	switch {
-	case !b.Returns || w.first != 0 || called:
-	case len(w.arrivals) > 0:
-		w.first = w.oldest()
-	default:
+	// A caller that gave up a start or a place keeps its rank: its oldest arrival or, if it stood in no line, an arrival before all others.
+	if givesUp && w.first == 0 {
 		w.first = inFront + b.Instead.Start
+		if len(w.arrivals) > 0 {
+			w.first = w.oldest()
+		}
 	}
 }
 
@@ -125,7 +125,8 @@ func (w *Waiter) pass(key Key) {
 	}
 }
 
-// oldest returns the waiter's arrival in its first line.
+// oldest returns the smallest of the waiter's arrivals, of which there is at least
+// one.
 func (w *Waiter) oldest() int64 {
 	oldest := w.arrivals[0].at
 	for _, a := range w.arrivals {
@@ -146,9 +147,10 @@ func (w *Waiter) Keep(b []byte) []byte {
 	return b
 }
 
-// Restore gives a new waiter the arrivals that Keep wrote, each of them from 1 to
-// now: if somebody changed the bytes, others can still come behind the waiter.
-// Restore returns false if there is no arrival, or the bytes are not of arrivals.
+// Restore gives a new waiter the arrivals that Keep wrote, each of them moved into
+// the range from 1 to now: even if somebody changed the bytes, later callers come
+// behind the waiter. Restore returns false if the length is not that of one arrival
+// or more.
 func (w *Waiter) Restore(b []byte, now int64) bool {
 	if len(b) == 0 || len(b)%keptSize != 0 {
 		return false
@@ -160,9 +162,9 @@ func (w *Waiter) Restore(b []byte, now int64) bool {
 	return true
 }
 
-// Leave takes a waiter out of the line in which it stands, and ends its turns,
-// because its caller asks again, or gives up. The request has the rows of the
-// caller's last booking.
+// Leave takes a waiter out of the line in which it stands, if any, and ends its
+// turns, because its caller asks again, or gives up. It notes the lines that move.
+// The request has the rows of the caller's last booking.
 func (q *Request) Leave(w *Waiter) {
 	if w.stand != nil {
 		q.note().Moved = append(q.note().Moved, w.stand.key)
@@ -171,21 +173,26 @@ func (q *Request) Leave(w *Waiter) {
 
 	// The lines in which the waiter was called have stood still for it, and go on.
 	q.note().Moved = append(q.note().Moved, w.passed...)
-	q.settle(w)
+	q.endTurns(w)
 }
 
-// GiveUp takes a waiter that does not come again out of its line, as Leave does. Its
-// share gets back the turns that the waiter did not use.
+// GiveUp is Leave for a waiter that does not come again. Its share gets back the
+// turns that were counted for the waiter.
 func (q *Request) GiveUp(w *Waiter) {
 	q.Leave(w)
 	q.uncount(w)
 }
 
-// Again gives a place in line to a waiter that may have lost its place in the row: see
-// Row.Lists. It books a start at once if there is one by now. A waiter that needs slots
-// must take them by itself, so it only gets its place.
+// Again gives a waiter a place in line anew, because the row may not list the old
+// one: see Row.Lists. It books a start at once if there is one by now. A waiter that
+// needs slots must take them by itself, so it only gets its place.
 func (q *Request) Again(w *Waiter) {
-	i := slices.IndexFunc(q.Booking.Charges, func(c store.Charge) bool { return w.stand != nil && c.Budget.Key == w.stand.key })
+	i := -1
+	if w.stand != nil {
+		i = q.indexOf(w.stand.key)
+	}
+
+	// The old place is given up first, or the waiter would keep behind itself.
 	q.recalls = true
 	q.Dismiss(w)
 	if q.needsSlots && i >= 0 {
@@ -195,20 +202,21 @@ func (q *Request) Again(w *Waiter) {
 	q.Stand(w)
 }
 
-// Dismiss takes a waiter out of the line in which it stands, if it stands in any.
-// Its turns stay open: the caller is to ask again.
+// Dismiss takes a waiter out of the line in which it stands, if any. It does not end
+// the waiter's turns: the caller is to ask again.
 func (q *Request) Dismiss(w *Waiter) {
 	if w.stand != nil {
 		q.stepOut(w)
 	}
 }
 
-// stepOut takes a waiter out of its line.
+// stepOut takes a waiter out of the line in which it stands. The row may have
+// forgotten the line.
 func (q *Request) stepOut(w *Waiter) {
 	if r := q.row(w.stand.key); r != nil && r.queue != nil {
 		listed := r.queue.leave(w.stand.class, w.stand.share, w.stand.place)
 
-		// A waiter without a place has left, so the waiters without a place are not silent: see forgetSilent. A recall notes that by StillWait.
+		// A waiter that is only counted leaves, so the counted waiters are not silent: see forgetSilent. In a recall the store says so by StillWait.
 		if !listed && !q.recalls {
 			r.queue.asked = r.seen
 		}
@@ -216,9 +224,9 @@ func (q *Request) stepOut(w *Waiter) {
 	w.stand = nil
 }
 
-// settle ends the turns of a waiter that is booked or refused, asks again, or
+// endTurns ends the turns of a waiter that is booked or refused, asks again, or
 // gives up: no line stands still for it any more.
-func (q *Request) settle(w *Waiter) {
+func (q *Request) endTurns(w *Waiter) {
 	for _, key := range w.passed {
 		if r := q.row(key); r != nil && r.queue != nil {
 			at, _ := w.arrival(key)
@@ -237,7 +245,7 @@ func (q *Request) Book(w *Waiter) (turn bool) {
 		return false
 	}
 
-	// BookNow may have moved the searches ahead, so open new ones.
+	// BookNow may have moved the searches ahead, and written to the grant, so begin with new ones.
 	for i := range q.Searches {
 		// The row untouched stands for a missing one, which Open takes as nil.
 		r := q.Searches[i].row
@@ -252,14 +260,14 @@ func (q *Request) Book(w *Waiter) (turn bool) {
 	return true
 }
 
-// Stand books a start for a waiter that stands in no line, puts it in a line, or
-// refuses it. It gives back the handle that the booking replaces.
+// Stand books a start for a waiter that stands in no line, puts it in a line for
+// starts or for slots, or refuses it. It gives back the handle that the booking
+// replaces.
 func (q *Request) Stand(w *Waiter) { q.stand(w, Key{}) }
 
 // stand does the work of Stand. turn is the budget in whose line the waiter just had
 // its turn. The zero Key means that it had none.
 func (q *Request) stand(w *Waiter, turn Key) {
-	b := q.Booking
 	if turn != (Key{}) {
 		w.pass(turn)
 	}
@@ -267,30 +275,23 @@ func (q *Request) stand(w *Waiter, turn Key) {
 	// Give back the old start before the search, or the caller would keep behind it.
 	q.giveBackInstead()
 	q.beginSearches(w)
-	q.Grant.HeldBy = store.NotHeld
 
-	at, wait := q.hold(w, turn)
-	if at < 0 {
-		// No line holds the caller: book its start.
+	held, wait := q.hold(w, turn)
+	if held < 0 {
+		// No line holds the caller: book its start, which counts as a turn of its share.
 		q.start(q.find(q.soonest()))
 		if q.Grant.OK {
 			q.count(w)
 		}
-	} else if refused := q.refuse(at, wait) || q.refuseCrowd(w, at, wait); !refused {
-		q.lineUp(w, at)
-		q.answerHeld(at, wait)
+	} else if refused := q.refuse(held, wait) || q.refuseCrowd(w, held, wait); !refused {
+		q.lineUp(w, held)
+		q.answerHeld(held, wait)
 	}
-
-	// The caller has left its place in the line for slots, and the slots set aside for it are free for the next waiter.
-	if b.Instead.Place != 0 {
-		for i := range q.Searches {
-			q.setAside(i)
-		}
-	}
+	q.passOnPlace()
 
 	// A caller that waits neither for a start nor for slots ends its turns, and the lines that stood still for it go on.
 	if !q.Waits {
-		q.settle(w)
+		q.endTurns(w)
 	}
 }
 
@@ -312,23 +313,23 @@ func (q *Request) beginSearches(w *Waiter) {
 }
 
 // keepsBehind reports whether the waiter keeps behind the starts for which others
-// waited in a budget. A newcomer does, and so does a waiter that had its last turn in
-// the budget's line: the others had theirs before. A waiter that stood in this line,
-// and had its last turn in a different one, does not, nor does a caller that gave up a
-// start: both keep their rank.
+// waited in a budget. A newcomer does. So does a waiter that had its last turn in the
+// budget's line, or asked again before its turn there: the others had theirs before. A
+// waiter with an arrival in this line that had its last turn in a different line does
+// not, nor does a caller that gave up a start: both keep their rank.
 func (w *Waiter) keepsBehind(key Key) bool {
-	_, stood := w.arrival(key)
-	return !w.lost && (!stood || w.turn == key)
+	_, known := w.arrival(key)
+	return !w.hadStart && (!known || w.turn == key)
 }
 
-// answerHeld tells a caller that is not booked which charge holds it, and for how
-// long.
-func (q *Request) answerHeld(at int, wait time.Duration) {
-	q.Grant.HeldBy, q.Grant.Wait, q.Grant.Paused = at, wait, q.isPaused(at)
+// answerHeld tells a caller that is not booked that the charge held holds it, for
+// how long, and whether its budget is closed.
+func (q *Request) answerHeld(held int, wait time.Duration) {
+	q.Grant.HeldBy, q.Grant.Wait, q.Grant.Paused = held, wait, q.isPaused(held)
 }
 
-// soonest returns from when on a start is looked for: not before the caller hears of it, if the caller may wait that long. A caller that needs slots
-// gets them only with a start that is now.
+// soonest returns the earliest start to look for: the later of NotBefore and Notice, from now. Notice does not count for a caller that may not wait so
+// long, nor for a caller that needs slots: it gets them only with a start that is now.
 func (q *Request) soonest() int64 {
 	b := q.Booking
 	from := Micros(b.NotBefore)
@@ -338,51 +339,53 @@ func (q *Request) soonest() int64 {
 	return q.Now + from
 }
 
-// refuse refuses a caller that may not wait until its turn in the line of a
-// charge, and reports whether it did. The budgets together may have room later
-// than each of them.
-func (q *Request) refuse(at int, wait time.Duration) bool {
+// refuse refuses a caller whose MaxWait ends before its turn in the line of the
+// charge held, which is about wait away, or before the start that all budgets have
+// together. It reports whether it did.
+func (q *Request) refuse(held int, wait time.Duration) bool {
 	b := q.Booking
 	if b.MaxWait < 0 {
 		return false
 	}
 
-	// The search notes in HeldBy which budget sets the start.
-	if start := waitOf(q.find(q.Now+Micros(b.NotBefore)) - q.Now); start > wait {
-		at, wait = q.Grant.HeldBy, start
+	// All budgets together may have room later than the estimate. Then find has noted in HeldBy which charge puts the start off.
+	if together := waitOf(q.find(q.Now+Micros(b.NotBefore)) - q.Now); together > wait {
+		held, wait = q.Grant.HeldBy, together
 	}
 
 	// A caller that may not wait at all gets no place, whatever the estimate.
 	if b.MaxWait > 0 && wait <= b.MaxWait {
 		return false
 	}
-	q.answerHeld(at, wait)
+	q.answerHeld(held, wait)
 	return true
 }
 
-// refuseCrowd refuses a caller whose share gets no lane in the line of a charge,
-// because a bounded row has as many lanes as it can have. It reports whether it did.
-func (q *Request) refuseCrowd(w *Waiter, at int, wait time.Duration) bool {
-	s, shares := &q.Searches[at], maxShares(q.Searches[at].rule.n)
-	if !q.Bounded || !s.row.queue.isCrowded(shares, w.class, q.Booking.Charges[at].Share.ID) {
+// refuseCrowd refuses a caller whose share gets no lane in the line of the charge
+// held, because a bounded row has as many lanes as it can have. wait is an estimate
+// of the caller's wait. It reports whether it did.
+func (q *Request) refuseCrowd(w *Waiter, held int, wait time.Duration) bool {
+	s, shares := &q.Searches[held], maxShares(q.Searches[held].rule.n)
+	if !q.Bounded || !s.row.queue.isCrowded(shares, w.class, q.Booking.Charges[held].Share.ID) {
 		return false
 	}
-	q.answerHeld(at, wait)
+	q.answerHeld(held, wait)
 	q.Grant.Shares = shares
 	return true
 }
 
-// isPaused reports whether the budget of a charge is closed when the caller may
-// start at the earliest.
-func (q *Request) isPaused(at int) bool { return q.Searches[at].row.paused > q.Searches[at].from }
+// isPaused reports whether the budget of the i-th charge is closed when the caller
+// may start at the earliest.
+func (q *Request) isPaused(i int) bool { return q.Searches[i].row.paused > q.Searches[i].from }
 
 // lineUp puts a waiter in the line of the i-th charge: by the arrival that it has
-// there or brings along, and otherwise behind all others.
+// there or brings along, and otherwise by a new one, behind the waiters that came
+// before it.
 func (q *Request) lineUp(w *Waiter, i int) {
 	s, key := &q.Searches[i], q.key(i)
 	at, known := w.arrival(key)
 	if !known {
-		// The clock of a different node may be ahead, so the arrival follows the newest waiter, too.
+		// The clock of a different node may be ahead, so the arrival follows the newest waiter, too. If its step waited for others, the caller came earlier, by Late.
 		at = q.Arrivals.next(max(q.Now, s.row.queue.newest()+1) - q.Late)
 	}
 
@@ -394,16 +397,17 @@ func (q *Request) lineUp(w *Waiter, i int) {
 	q.Waits = true
 }
 
-// hold returns the charge in whose line the waiter must stand, and an estimate of
-// how long it will wait there. The index is below 0 if the waiter need not stand
-// in a line.
+// hold returns the index of the charge in whose line the waiter must stand, and an
+// estimate of how long it will wait there. The index is below 0 if the waiter need
+// not stand in a line. turn is the budget in whose line it just had its turn, or the
+// zero Key. Shadow and Concurrency charges hold nobody in a line for starts.
 //
 // A waiter that had its turn in one row, and finds that its start in a second
 // row is not near any more, might never find both near. So it gets the first
 // start that is possible in both, even if that is not near. Each row has only one
 // such start at a time, its pin.
-func (q *Request) hold(w *Waiter, turn Key) (at int, wait time.Duration) {
-	at = -1
+func (q *Request) hold(w *Waiter, turn Key) (held int, wait time.Duration) {
+	held = -1
 	near := q.Booking.Horizon + q.Booking.NotBefore
 	for i := range q.Searches {
 		// The search is a copy, because the search of the request must not look ahead.
@@ -413,22 +417,24 @@ func (q *Request) hold(w *Waiter, turn Key) (at int, wait time.Duration) {
 			continue
 		}
 
-		// sum is the costs of the waiters that are served before this one.
-		sum := int64(0)
+		// before is the costs of the waiters that are served before this one. It is 0 where the waiter just had its turn.
+		before := int64(0)
 		if l := s.row.lively(lapse(q.Booking.Horizon)); l != nil && key != turn {
 			came, known := w.arrival(key)
 			if !known {
 				came = newcomer
 			}
-			sum = l.before(w.class, q.Booking.Charges[i].Share.ID, came, w.front(key))
+			before = l.before(w.class, q.Booking.Charges[i].Share.ID, came, w.front(key))
 		}
 
 		t := s.earliest(s.from)
-		if sum > 0 {
-			// The waiters before this one do not start now, so it waits for a microsecond at least: see store.Grant.
-			t = max(t, q.Searches[i].turnAt(sum+s.rule.cost), q.Now+1)
+		if before > 0 {
+			// The waiters before this one do not start now, so it waits for a microsecond at least: see store.Grant. After a penalty only
+			// together counts the slow start.
+			rank := before + s.rule.cost
+			t = max(t, s.turnAt(rank), q.Now+1)
 			if s.row.paused > 0 {
-				t = max(t, q.Searches[i].together(sum+s.rule.cost))
+				t = max(t, s.together(rank))
 			}
 		}
 
@@ -442,20 +448,21 @@ func (q *Request) hold(w *Waiter, turn Key) (at int, wait time.Duration) {
 		}
 
 		// Of several lines, the caller stands in the line with the longest wait.
-		if (sum > 0 || far) && (at < 0 || d > wait) {
-			at, wait = i, d
+		if (before > 0 || far) && (held < 0 || d > wait) {
+			held, wait = i, d
 		}
 	}
 
-	return at, wait
+	return held, wait
 }
 
 // HasLine reports whether the row has a line for starts.
 func (r *Row) HasLine() bool { return r.queue != nil }
 
-// Head returns the place of the waiter that is served next in the line of a
-// budget. ok is false if there is none, or if a called waiter has not come: then
-// that waiter serves the line when it comes. A line without waiters is forgotten.
+// Head returns the place of the waiter that is served next in the row's line. key is
+// the row's budget. ok is false if no waiter has a place, or if a called waiter has
+// not come: then that waiter serves the line when it comes. A line without waiters
+// is forgotten.
 func (r *Row) Head(key Key) (at Place, ok bool) {
 	if r.queue == nil {
 		return Place{}, false
@@ -472,28 +479,28 @@ func (r *Row) Head(key Key) (at Place, ok bool) {
 // the waiter at the head of its line. The result is 0 if the start is within the
 // horizon now, or no charge has that budget.
 func (q *Request) Due(w *Waiter, key Key) time.Duration {
-	for i := range q.Searches {
-		if q.key(i) != key {
-			continue
-		}
-
-		// The search is a copy, because the search of the request must not look ahead.
-		s := q.Searches[i]
-		q.begin(&s, q.Now)
-		if !w.lost {
-			s.behind(q.Booking)
-		}
-		return max(0, time.Duration(s.earliest(q.Now)-q.Now)*time.Microsecond-q.Booking.Horizon)
+	i := q.indexOf(key)
+	if i < 0 {
+		return 0
 	}
-	return 0
+
+	// The search is a copy, because the search of the request must not look ahead.
+	s := q.Searches[i]
+	q.begin(&s, q.Now)
+	if !w.hadStart {
+		s.behind(q.Booking)
+	}
+	wait := time.Duration(s.earliest(q.Now)-q.Now) * time.Microsecond
+	return max(0, wait-q.Booking.Horizon)
 }
 
-// Serve takes the waiter at the head of a line out of it, and books for it, puts
-// it in a second line or refuses it. A waiter that needs slots must take them by itself:
-// Serve calls it and returns true, and the line stands still until it has come.
+// Serve takes the waiter at the head of a budget's line out of it, and counts a turn
+// of its share. It books for the waiter, puts it in a second line or refuses it. A
+// waiter that needs slots must take them by itself: Serve calls it and returns true,
+// and the line stands still until it has come.
 func (q *Request) Serve(w *Waiter, key Key) (called bool) {
 	// A waiter leaves the line before it books, or it would keep behind itself.
-	at := *w.stand
+	stood := *w.stand
 	q.stepOut(w)
 	q.countIn(w, key)
 
@@ -505,7 +512,7 @@ func (q *Request) Serve(w *Waiter, key Key) (called bool) {
 	// Note the place among the called waiters, for which the line stands still.
 	w.pass(key)
 	r := q.row(key)
-	r.queue.called = append(r.queue.called, at.place)
+	r.queue.called = append(r.queue.called, stood.place)
 	return true
 }
 
@@ -520,17 +527,18 @@ func (q *Request) count(w *Waiter) {
 }
 
 // countIn counts a turn of a waiter for its share in the line of a budget, unless
-// the waiter's turn was counted there before.
+// the waiter's turn was counted there before, or no shares take turns there.
 func (q *Request) countIn(w *Waiter, key Key) {
-	i := slices.IndexFunc(q.Booking.Charges, func(c store.Charge) bool { return c.Budget.Key == key })
+	i := q.indexOf(key)
 	l := q.Searches[i].row.queue
 	if l == nil || slices.Contains(w.counted, key) {
 		return
 	}
 
-	// Without shares nobody takes turns.
+	// Nobody takes turns in a class without lanes, or whose only lane is that of callers without a share.
 	c, share := &l.lanes[w.class], q.Booking.Charges[i].Share
-	if len(*c) == 0 || len(*c) == 1 && (*c)[0].share == 0 && share.ID == 0 {
+	withoutShares := len(*c) == 1 && (*c)[0].share == 0 && share.ID == 0
+	if len(*c) == 0 || withoutShares {
 		return
 	}
 

@@ -49,7 +49,7 @@ type lanes []lane
 type lane struct {
 	share  uint64
 	weight int64
-	finish int64   // its finish tag, counted from the virtual time: the tag of the lane served last, before that turn. Not negative, so a lane that was away has no credit.
+	finish int64   // its finish tag, counted from the virtual time, which is the tag of the lane served last, before that turn. Not negative, so a lane that was away has no credit.
 	places []place // by arrival
 	served int64   // the costs of the turns that it had
 	costs  int64   // of all waiters
@@ -84,8 +84,10 @@ func (c lanes) next() (next *lane) {
 	return next
 }
 
-// goesBefore compares lanes by their first waiters. A waiter that had its turn
-// already goes before all that did not.
+// goesBefore reports whether l is served before o. Both have places. A lane whose
+// first waiter had its turn already goes before a lane whose first waiter did not.
+// Of two such waiters, or under equal finish tags, the first to come goes first.
+// Otherwise the lane with the smaller finish tag goes first.
 func (l *lane) goesBefore(o *lane) bool {
 	a, b := &l.places[0], &o.places[0]
 	switch {
@@ -98,9 +100,9 @@ func (l *lane) goesBefore(o *lane) bool {
 }
 
 // serve counts a start with this cost as a turn of the lane l, which is one of
-// the lanes.
+// the lanes c.
 func (c lanes) serve(l *lane, cost int64) {
-	// The virtual time is the tag of the lane that is served, but not above the tag of a lane that waits: such a lane is never set back.
+	// The virtual time is the tag of the lane that is served, but not above the tag of a lane with waiters: such a lane is never set back.
 	virtual := l.finish
 	for i := range c {
 		if c[i].costs > 0 {
@@ -113,16 +115,17 @@ func (c lanes) serve(l *lane, cost int64) {
 		c[i].finish = max(0, c[i].finish-virtual)
 	}
 
+	// A stored row holds no number above maxNumber.
 	l.finish = min(l.finish+l.step(cost), maxNumber)
 	l.served = min(l.served+cost, maxNumber)
 }
 
-// unserve takes a turn back.
+// unserve takes back a turn of this cost.
 func (l *lane) unserve(cost int64) {
 	l.finish, l.served = max(0, l.finish-l.step(cost)), max(0, l.served-cost)
 }
 
-// step returns how much a start adds to the finish tag of the lane.
+// step returns how much a start with this cost adds to the finish tag of the lane.
 func (l *lane) step(cost int64) int64 {
 	return min(cost, maxNumber/tagOfOne) * tagOfOne / l.weight
 }
@@ -165,7 +168,8 @@ func (c lanes) clone() lanes {
 // lane own, which is nil if the caller's share has no lane yet. front says that
 // the caller had its turn. The costs in other lanes are an estimate.
 func (c lanes) before(own *lane, arrival int64, front bool) int64 {
-	// mine is the costs in the caller's own lane. The caller has its turn when that lane has the tag reach.
+	// mine is the costs of the waiters in the caller's lane that came before it. The caller has its turn when its lane has the tag reach. A new lane begins
+	// at the virtual time, 0.
 	mine := int64(0)
 	reach := 0.0
 	if own != nil {
@@ -176,13 +180,14 @@ func (c lanes) before(own *lane, arrival int64, front bool) int64 {
 	sum := mine
 	for i := range c {
 		switch o := &c[i]; {
+		// The caller's lane is in the sum, and a lane without waiters adds nothing.
 		case o == own || o.costs == 0:
 
 		// Only a waiter that had its turn, too, may go before the caller.
 		case front:
 			sum += o.inFront(arrival)
 
-		// Another lane is served up to the same tag, and in any case its waiters that had their turn.
+		// The other lane is served until its tag is above reach. Its waiters that had their turn go first in any case.
 		default:
 			sum += max(o.inFront(newcomer), o.until(reach))
 		}
@@ -190,9 +195,9 @@ func (c lanes) before(own *lane, arrival int64, front bool) int64 {
 	return sum
 }
 
-// ahead returns the costs of the waiters that came before a caller of the same
-// lane. Waiters that are only counted are taken to have come after all waiters
-// with a place.
+// ahead returns the costs of the lane's waiters that came before a caller with that
+// arrival: of all waiters for a newcomer. Waiters that are only counted are taken to
+// have come after every caller that has an arrival.
 func (l *lane) ahead(arrival int64) int64 {
 	if arrival == newcomer {
 		return l.costs
@@ -208,8 +213,8 @@ func (l *lane) ahead(arrival int64) int64 {
 	return sum
 }
 
-// inFront returns the costs of the waiters that had their turn and came before a
-// caller.
+// inFront returns the costs of the lane's waiters that had their turn, and came
+// before a caller with that arrival.
 func (l *lane) inFront(arrival int64) (sum int64) {
 	for _, p := range l.places {
 		if !p.front || p.arrival >= arrival {
@@ -221,24 +226,26 @@ func (l *lane) inFront(arrival int64) (sum int64) {
 }
 
 // until estimates the costs of the waiters that are served before the lane's tag
-// is above finish. All of them are taken to cost as much as the first waiter.
-func (l *lane) until(finish float64) int64 {
-	left := finish - float64(l.finish)
-	if left < 0 {
+// is above reach. All of them are taken to cost as much as the first waiter, or 1 if
+// no waiter has a place.
+func (l *lane) until(reach float64) int64 {
+	distance := reach - float64(l.finish)
+	if distance < 0 {
 		return 0
 	}
 
-	first := int64(1)
+	cost := int64(1)
 	if len(l.places) > 0 {
-		first = l.places[0].cost
+		cost = l.places[0].cost
 	}
 
-	// Each turn adds first / weight to the tag, in units of tagOfOne (see step). One more turn begins at the tag finish or before.
-	turns := left * float64(l.weight) / tagOfOne / float64(first)
-	return int64(min(float64(l.costs), float64(first)*(1+math.Floor(turns))))
+	// Each turn adds cost / weight to the tag, in units of tagOfOne (see step). The last turn begins at reach or before, and may end behind it.
+	turns := 1 + math.Floor(distance*float64(l.weight)/tagOfOne/float64(cost))
+	return int64(min(float64(l.costs), float64(cost)*turns))
 }
 
-// find returns the index at which an arrival stands, or would stand.
+// find returns the index at which an arrival stands, or would stand, and whether it
+// stands there.
 func (l *lane) find(arrival int64) (int, bool) {
 	return slices.BinarySearchFunc(l.places, arrival, func(p place, a int64) int { return cmp.Compare(p.arrival, a) })
 }
@@ -270,7 +277,7 @@ func (l *lane) remove(p place) (listed bool) {
 	if listed {
 		l.places = slices.Delete(l.places, i, i+1)
 	} else {
-		p.cost = min(p.cost, l.beyond) // forgetSilent may have forgotten it
+		p.cost = min(p.cost, l.beyond) // forgetSilent may have taken the waiter off the count already
 		l.beyond -= p.cost
 	}
 	l.costs -= p.cost
@@ -297,10 +304,11 @@ func (r *Row) waiting() (sum int64) {
 	return sum
 }
 
-// lineUp puts a waiter in the row's line, by its arrival. It returns the place
-// that the waiter got, and the share in whose lane it stands. Waiters that are
-// only counted came before a newcomer, so the newcomer is counted, too. A waiter
-// that is recalled takes a place: see Recalls.
+// lineUp puts a waiter in the row's line, by its arrival or, if another waiter has
+// that, by the next that is free. It returns the place that the waiter got, and the
+// share in whose lane it stands. Waiters that are only counted came before a
+// newcomer, so the newcomer is counted, too. A waiter that is recalled takes a
+// place: see Recalls.
 func (r *Row) lineUp(class int, share store.Share, p place, recalled bool) (place, uint64) {
 	if r.queue == nil {
 		r.queue = new(queue)
@@ -312,24 +320,24 @@ func (r *Row) lineUp(class int, share store.Share, p place, recalled bool) (plac
 		p.arrival++
 	}
 
-	at := l.open(class, share)
-	if !recalled && at.beyond > 0 && at.isBehindPlaces(p.arrival) {
-		at.count(p)
+	own := l.open(class, share)
+	if !recalled && own.beyond > 0 && own.isBehindPlaces(p.arrival) {
+		own.count(p)
 
-		// Where few have places, the newcomer is recalled at once. Then its coming does not show that the counted waiters still wait.
-		if !l.isLaneShort(class, at, r.few()) {
+		// If few have places, the newcomer is recalled at once. Then its coming does not show that the other counted waiters still wait.
+		if !l.isLaneShort(class, own, r.few()) {
 			l.asked = r.seen
 		}
-		return p, at.share
+		return p, own.share
 	}
 
-	at.insert(p)
-	return p, at.share
+	own.insert(p)
+	return p, own.share
 }
 
-// isLaneShort reports whether a lane has less than its part of few places. The
-// classes before its own have their places first, and the lanes of its class share
-// the rest.
+// isLaneShort reports whether the lane own of a class has less than its part of a
+// number of places, which is few. The classes before its own have their places
+// first, and the lanes of its class have equal parts of the rest.
 func (l *queue) isLaneShort(class int, own *lane, few int) bool {
 	before := 0
 	for _, c := range l.lanes[:class] {
@@ -340,7 +348,8 @@ func (l *queue) isLaneShort(class int, own *lane, few int) bool {
 	return before < few && len(own.places) < max(1, (few-before)/len(l.lanes[class]))
 }
 
-// isShort reports whether any lane with waiters without a place is short.
+// isShort reports whether any lane with waiters without a place is short: see
+// isLaneShort.
 func (l *queue) isShort(few int) bool {
 	for k, c := range l.lanes {
 		for i := range c {
@@ -405,20 +414,20 @@ func (l *queue) open(class int, share store.Share) *lane {
 // Weight returns the weight of a share, from 1 to maxWeight.
 func Weight(s store.Share) int64 { return int64(max(1, min(s.Weight, maxWeight))) }
 
-// isCrowded reports whether a share has no lane, and maxLanes lanes exist already. Callers without a share always get a lane.
+// isCrowded reports whether a share has no lane in a class, and the classes have maxLanes lanes together. Callers without a share always get a lane.
 func (l *queue) isCrowded(maxLanes, class int, share uint64) bool {
 	if l == nil || share == 0 || l.lanes[class].of(share) != nil {
 		return false
 	}
 
-	lanes := 0
+	count := 0
 	for _, c := range l.lanes {
-		lanes += len(c)
+		count += len(c)
 	}
-	return lanes >= maxLanes
+	return count >= maxLanes
 }
 
-// has reports whether a waiter of any class has that arrival.
+// has reports whether a waiter with a place, or a called waiter, has that arrival.
 func (l *queue) has(arrival int64) bool {
 	for _, c := range l.lanes {
 		for i := range c {
@@ -430,9 +439,9 @@ func (l *queue) has(arrival int64) bool {
 	return slices.ContainsFunc(l.called, func(p place) bool { return p.arrival == arrival })
 }
 
-// before returns the costs of the waiters that go before a caller of a share
-// with that arrival, and of the called waiters. front says that the caller had
-// its turn.
+// before returns the costs of the waiters that go before a caller of a class and a
+// share with that arrival: of the called waiters, of all waiters of higher classes,
+// and an estimate of its own class. front says that the caller had its turn.
 func (l *queue) before(class int, share uint64, arrival int64, front bool) (sum int64) {
 	for _, p := range l.called {
 		sum += p.cost
@@ -451,8 +460,8 @@ func (l *queue) head() (p place, ok bool) {
 	return place{}, false
 }
 
-// first returns the class and the lane of the waiter that is served next. The
-// lane is nil if no waiter has a place.
+// first returns the class and the lane of the waiter that is served next, which is
+// the first of that lane. The lane is nil if no waiter has a place.
 func (l *queue) first() (class int, next *lane) {
 	for k, c := range l.lanes {
 		if next := c.next(); next != nil {
@@ -502,7 +511,7 @@ func (l *queue) forgetSilent(now int64) {
 	}
 }
 
-// newest returns the latest arrival of the waiters with a place in a lane, 0 without any.
+// newest returns the latest arrival of the waiters with a place in a lane. Without any, or for a nil queue, it returns 0.
 func (l *queue) newest() (at int64) {
 	if l == nil {
 		return 0
@@ -527,7 +536,7 @@ func (l *queue) clone() *queue {
 	return &c
 }
 
-// empty reports whether the line need not be kept.
+// empty reports whether the line has neither waiters nor called waiters.
 func (l *queue) empty() bool {
 	for _, c := range l.lanes {
 		if c.costs() > 0 {
@@ -546,19 +555,19 @@ func (l *queue) empty() bool {
 // and one more in each class.
 func (l *queue) shorten(places int) {
 	// The first lanes stay, the lanes of the highest class first.
-	lanes := places
+	lanesLeft := places
 	for k, c := range l.lanes {
-		keep := min(len(c), lanes)
-		lanes -= keep
+		keep := min(len(c), lanesLeft)
+		lanesLeft -= keep
 		l.lanes[k] = c.gather(keep)
 	}
 
-	// Each lane has an even part of the places that the lanes before it have left: the first waiters of all shares stay listed.
+	// A lane gets an even part of the places that are left for it and the later lanes of its class, so that waiters of all shares stay listed.
 	left := places
 	for _, c := range l.lanes {
 		for i := range c {
-			toCome := len(c) - i
-			left -= c[i].shorten(left / toCome)
+			lanesToCome := len(c) - i
+			left -= c[i].shorten(left / lanesToCome)
 		}
 	}
 }
@@ -577,7 +586,7 @@ func (c lanes) gather(keep int) lanes {
 		counted += o.costs
 	}
 
-	// The kept lanes may have a common lane from an earlier time.
+	// An earlier call may have made a common lane, which is among the kept lanes.
 	if common := kept.of(commonShare); common != nil {
 		common.costs += counted
 		common.beyond += counted
@@ -586,8 +595,8 @@ func (c lanes) gather(keep int) lanes {
 	return append(kept, lane{share: commonShare, weight: 1, costs: counted, beyond: counted})
 }
 
-// shorten leaves at most that number of places in the lane, and returns how many
-// it has then.
+// shorten leaves at most that number of places in the lane, and counts the waiters
+// that have no place any more. It returns how many places the lane has then.
 func (l *lane) shorten(places int) (left int) {
 	left = min(len(l.places), places)
 	for _, p := range l.places[left:] {
@@ -597,7 +606,7 @@ func (l *lane) shorten(places int) (left int) {
 	return left
 }
 
-// places returns the places of the only lane.
+// places returns the places of the only lane, or nil if there is no lane.
 func (c lanes) places() []place {
 	if len(c) == 0 {
 		return nil
@@ -619,13 +628,13 @@ func (l *queue) hasShares() bool {
 	return false
 }
 
-// shares describes the shares of a line, in the order of their IDs. It returns nil if the line has no shares.
+// shares describes the shares of a line, in the order of their IDs. It returns nil if no lane is that of a share.
 func (l *queue) shares() (all []store.ShareStatus) {
 	if !l.hasShares() {
 		return nil
 	}
 
-	// A share has a lane in each class in which its callers wait, and one row here.
+	// A share may have a lane in each class, and has one status for all of them.
 	for _, c := range l.lanes {
 		for _, o := range c {
 			i, found := slices.BinarySearchFunc(all, o.share, func(s store.ShareStatus, id uint64) int { return cmp.Compare(s.ID, id) })

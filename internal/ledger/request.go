@@ -9,14 +9,15 @@ import (
 )
 
 // A Request is one step: a booking, and the rows of its charges. The store fills
-// in the first fields, opens each search with its row, and calls one method,
-// which changes the rows and leaves its answer in the last fields. Charges of
-// one budget have the same row. A Request is not safe for concurrent use.
+// in the fields, except Waits, and opens each search with its row. Then the store
+// calls methods that change the rows. They leave the answer to the caller in Grant
+// and Waits, and what concerns others in News. Charges of one budget have the same
+// row. A Request is not safe for concurrent use.
 type Request struct {
 	Now      int64 // microseconds of the store's clock
 	Node     Node
 	Arrivals *Arrivals
-	Booking  *store.Booking // is only read
+	Booking  *store.Booking // is only read, except by a Pass
 	Searches []Search       // in the order of the charges
 
 	// SummonsWaiters says that waiters are called right before their starts, so
@@ -51,8 +52,8 @@ type Request struct {
 	// come later than its start by Notice.
 	Far bool
 
-	early    int64 // the start at which a waiter is served before earlier waiters. Zero means that it is the first. See Pass.
-	earlyKey Key   // the budget in whose line that is
+	early    int64 // the start that Pass.Due found behind the room of earlier waiters that have not booked yet. Zero means that there are none.
+	earlyKey Key   // the budget in whose line these waiters stand
 
 	needsSlots bool // a charge is a Concurrency limit
 	recalls    bool // the waiter takes a place, though waiters without a place may have come before
@@ -112,19 +113,23 @@ func NewRequest(now int64, by Node, a *Arrivals, b *store.Booking, rows []*Row) 
 // come, and calls waiters for slots that have become free meanwhile. The row may be
 // nil for an Unlimited charge that has none.
 func (q *Request) Open(i int, r *Row) {
-	// An open unlimited budget is only looked at, and needs no row.
 	s := &q.Searches[i]
 	s.rule.set(&q.Booking.Charges[i], q.Booking.Spread)
+
+	// Only an unlimited budget, whose peak is 0, can let every start pass.
 	if s.rule.peak == 0 && s.passesBy(r, q.Now) {
 		return
 	}
 
-	// advance ends leases. Fewer leases than before say that slots of a dead node are free.
 	s.row = r
+
+	// advance may end the lease of a dead node, whose slots are free then.
 	leases := len(r.leases)
 	r.advance(q.Now, &s.rule)
+	leaseEnded := len(r.leases) < leases
 
 	switch {
+	// The budget may still be open: passesBy is only sure of some rows.
 	case s.rule.peak == 0:
 		s.free = r.isFree(q.Now)
 	case s.rule.slots:
@@ -134,9 +139,10 @@ func (q *Request) Open(i int, r *Row) {
 		}
 	}
 
-	// Call waiters for slots if a dead or silent node has made room. If this node has come as it was asked to, its own waiters stand aside no more.
+	// Call waiters for slots if a dead or silent node has made room, or if this node has come after it was asked to: then its own waiters stand aside no
+	// more.
 	wasAsked := r.spoke(q.Node.ID)
-	if lapsed := r.lapseSlots(); lapsed || wasAsked || len(r.leases) < leases {
+	if lapsed := r.lapseSlots(); lapsed || wasAsked || leaseEnded {
 		q.setAside(i)
 	}
 }
@@ -145,23 +151,28 @@ func (q *Request) Open(i int, r *Row) {
 // closed. It is never written to: all stores of a program share it.
 var untouched Row
 
-// passesBy reports whether an unlimited budget is not closed, and that is certain
-// without bringing its row to the time now. Then s is free: it lets each start
-// pass. The row is left as it is.
+// passesBy makes the search of an unlimited budget free, which lets every start
+// pass, if the row shows that the budget is open without being brought to the time
+// now. It reports whether it did. It sets s.row: a nil row is replaced by untouched.
+// The row is not changed.
 func (s *Search) passesBy(r *Row, now int64) bool {
 	if r == nil {
 		r = &untouched
 	}
+	s.row = r
+
+	// A line, and the times of the row if the clock was set back, have to be brought to the time now first.
+	isCurrent := r.queue == nil && now >= r.seen
 
 	// A budget under the limit Told is unlimited only as long as its row has no note.
 	hasNote := s.rule.tells && r.note.n > 0
-	s.row = r
-	s.free = r.queue == nil && r.isFree(now) && now >= r.seen && !hasNote
+
+	s.free = isCurrent && !hasNote && r.isFree(now)
 	return s.free
 }
 
-// wake brings a row that was passed by to the time now. The row is not missing:
-// stores make it before they have it changed.
+// wake brings the row of a free search to the time now, because the row is about
+// to be changed. The row is not untouched: stores make a missing row before.
 func (s *Search) wake(now int64) {
 	if s.free {
 		s.row.advance(now, &s.rule)
@@ -182,16 +193,20 @@ func (q *Request) begin(s *Search, from int64) {
 	}
 	s.single = deciding == 1
 
-	// A start keeps its distance from the starts to come. In a line whose waiters are called right before their starts, and whose horizon holds one
-	// start, no start is to come: there the start keeps its distance from past starts, too, or all waiters would start at once. So near is the horizon of
-	// callers with a share in one budget: see summonHorizon. Other callers whose horizon is as near, see estimatesHorizon, are not steady.
-	s.steady = q.SummonsWaiters && len(q.Searches) == 1 && q.Booking.Charges[0].Share.ID != 0 && s.row.queue != nil && s.isBrief()
+	// Waiting starts keep their distance from the starts to come. If waiters are called right before their starts, and the horizon holds a single start,
+	// no start is to come: then a start keeps its distance from past starts, too, or all waiters would start at once. Callers with a share in one budget
+	// are called like that: see summonHorizon.
+	sharesOneBudget := len(q.Searches) == 1 && q.Booking.Charges[0].Share.ID != 0
+	s.steady = q.SummonsWaiters && sharesOneBudget && s.row.queue != nil && s.isBrief()
 }
 
 // isBrief reports whether the horizon may hold no start beside the next one: a
-// horizon of two distances between starts always holds a second start.
+// horizon of two distances between starts always holds a second start. Without a
+// horizon it returns false.
 func (s *Search) isBrief() bool {
 	distance := s.rule.span / max(1, s.rule.most)
+
+	// Under a large limit starts are at the begin of the window's parts.
 	if s.rule.n > windowParts {
 		distance = partOf(s.rule.span)
 	}
@@ -201,40 +216,51 @@ func (s *Search) isBrief() bool {
 // key returns the budget of the i-th charge.
 func (q *Request) key(i int) Key { return q.Booking.Charges[i].Budget.Key }
 
-// row returns the row of a budget, nil if no charge has it.
-func (q *Request) row(key Key) *Row {
+// indexOf returns the index of the first charge of a budget, -1 if no charge has it.
+func (q *Request) indexOf(key Key) int {
 	for i := range q.Searches {
 		if q.key(i) == key {
-			return q.Searches[i].row
+			return i
 		}
+	}
+	return -1
+}
+
+// row returns the row of a budget, nil if no charge has it.
+func (q *Request) row(key Key) *Row {
+	if i := q.indexOf(key); i >= 0 {
+		return q.Searches[i].row
 	}
 	return nil
 }
 
-// BookNow books at once for a caller that need not stand in line. It returns
-// false, and has changed no row, if the booking has a horizon and callers wait
-// already, the caller comes again, or its start is beyond the horizon. A booking
-// without a horizon is always decided.
+// BookNow decides for a caller that need not stand in a line for starts: it books,
+// refuses the caller, or gives it a place in a line for slots. It decides every
+// booking without a horizon. With a horizon it returns false, and has changed no
+// row, if a caller waits for a start in one of the budgets, if the caller comes
+// again, or if its start is beyond the horizon and within MaxWait.
 func (q *Request) BookNow() (decided bool) {
 	b := q.Booking
+
+	// A caller that comes again, or that finds others waiting, must stand in line: a start booked here could come before the starts of earlier waiters.
+	comesAgain := b.Returns || b.Instead != (store.Handle{})
+	if b.Horizon > 0 && (comesAgain || q.inLine()) {
+		return false
+	}
+
+	// Only a booking without a horizon can still have something to give back.
+	q.giveBackInstead()
+
 	from := q.Now + Micros(b.NotBefore)
 	if q.Far {
 		from = q.soonest()
 	}
-
 	for i := range q.Searches {
 		s := &q.Searches[i]
 		q.begin(s, from)
 		s.behind(b)
 	}
 
-	// A caller that comes again, or that finds others waiting, must stand in line: a start booked here could come before the starts of earlier waiters.
-	if b.Horizon > 0 && (b.Returns || b.Instead != (store.Handle{}) || q.inLine()) {
-		return false
-	}
-
-	// Only a booking without a horizon can still have something to give back.
-	q.giveBackInstead()
 	t := q.find(from)
 	if isFar(b, t-q.Now) {
 		return false
@@ -253,18 +279,16 @@ func (q *Request) inLine() bool {
 	return false
 }
 
-// isFar reports whether a booking must wait in line for a start that is wait
-// microseconds away, and may wait for as long.
+// isFar reports whether a start that is wait microseconds away is beyond the
+// horizon of a booking, and the caller may wait that long. Without a horizon no
+// start is far.
 func isFar(b *store.Booking, wait int64) bool {
-	// A start at once is not far, and without a horizon no start is.
-	if wait <= 0 || b.Horizon <= 0 {
-		return false
-	}
 	mayWait := b.MaxWait < 0 || wait <= Micros(b.MaxWait)
-	return mayWait && wait > Micros(b.Horizon+b.NotBefore)
+	return b.Horizon > 0 && mayWait && wait > Micros(b.Horizon+b.NotBefore)
 }
 
-// giveBackInstead gives back the handle that the booking replaces. Call it before behind.
+// giveBackInstead gives back the handle that the booking replaces, if any. Call it
+// before behind, or the caller would keep behind its own old start.
 func (q *Request) giveBackInstead() {
 	if q.Booking.Instead == (store.Handle{}) {
 		return
@@ -274,10 +298,11 @@ func (q *Request) giveBackInstead() {
 	}
 }
 
-// find returns the earliest start not before t that has room in every budget
-// that counts. The grant notes which charge set it, and whether that budget is
-// closed. Each answer of a search is a lower bound for all budgets, so find ends
-// when a whole round moves nothing.
+// find returns the earliest start not before t that has room in the budgets of all
+// charges except Shadow charges. HeldBy of the grant is the charge that put the
+// start off last, or NotHeld, and Paused says whether its budget is closed at t.
+// Each answer of a search is a lower bound for all budgets, so find ends when a
+// whole round moves nothing.
 func (q *Request) find(t int64) int64 {
 	from := t
 	g := q.Grant
@@ -301,12 +326,16 @@ func (q *Request) find(t int64) int64 {
 	return t
 }
 
-// book books the start at t, and calls the waiters for which the caller makes
-// room.
+// book does the work of start, and calls the waiters for slots for which the
+// caller has made room.
 func (q *Request) book(t int64) {
 	q.start(t)
+	q.passOnPlace()
+}
 
-	// The slots that were set aside for the caller's old place are free for the next waiter.
+// passOnPlace calls the next waiters for slots if the booking replaces a place in
+// their line: the slots that were set aside for that place are free.
+func (q *Request) passOnPlace() {
 	if q.Booking.Instead.Place != 0 {
 		for i := range q.Searches {
 			q.setAside(i)
@@ -314,9 +343,10 @@ func (q *Request) book(t int64) {
 	}
 }
 
-// start books the start at t and grants it. If t is later than the caller may
-// wait, or slots are missing, it books nothing: the grant has the wait, or a place
-// in the line for slots.
+// start books the start at t in all budgets, takes the slots of a start that is
+// now, and grants it. It books nothing if t is further away than MaxWait or
+// MaxAhead: then the grant has only the wait. It books nothing if slots are
+// missing: then the caller may get a place in the line for them, see acquire.
 func (q *Request) start(t int64) {
 	b, g := q.Booking, q.Grant
 	g.Wait = waitOf(t - q.Now)
@@ -324,7 +354,7 @@ func (q *Request) start(t int64) {
 		return
 	}
 
-	// Slots are taken for a start now alone: nobody knows how many will be free later.
+	// Only a start that is now takes slots: nobody knows how many will be free later.
 	if t == q.Now && q.needsSlots && !q.acquire() {
 		return
 	}
@@ -334,14 +364,14 @@ func (q *Request) start(t int64) {
 
 	// Callers that come later keep behind a start that had to wait.
 	switch {
-	// The start did not have to wait, or there are no lines.
+	// Without a horizon no line counts, and a start that no charge holds did not wait.
 	case b.Horizon <= 0 || g.HeldBy < 0:
 
 	// Waiters before this one have not booked yet, and must not keep behind it.
 	case q.early != 0 && q.key(g.HeldBy) == q.earlyKey:
 
 	case t-q.Now <= Micros(b.Horizon+b.NotBefore):
-		// A row of slots has no starts.
+		// A row of slots has no starts to keep behind.
 		if held := &q.Searches[g.HeldBy]; !held.rule.slots {
 			held.row.keepBehind(Class(b.Priority), t)
 		}
@@ -355,7 +385,7 @@ func (q *Request) start(t int64) {
 	for i := range q.Searches {
 		c, s := &b.Charges[i], &q.Searches[i]
 
-		// A Shadow charge is booked like the others and holds nobody back: note how much later the start would have been.
+		// A Shadow charge is booked like the others, but holds nobody back: note how much later the start would have been.
 		if c.Shadow {
 			q.noteOver(i, s.earliest(t)-t)
 		} else {
@@ -363,7 +393,9 @@ func (q *Request) start(t int64) {
 		}
 
 		switch {
+		// An open unlimited budget counts nothing.
 		case s.free:
+
 		case s.rule.peak == 0:
 			s.row.bookProbe(t, &s.rule)
 		case !s.rule.slots:
@@ -385,8 +417,8 @@ func waitOf(micros int64) time.Duration {
 	return time.Duration(micros) * time.Microsecond
 }
 
-// noteOver notes by how many microseconds the start would have been later if a
-// Shadow charge counted.
+// noteOver notes by how many microseconds the start would have been later if the
+// i-th charge, a Shadow charge, counted.
 func (q *Request) noteOver(i int, late int64) {
 	if late == 0 {
 		return
@@ -397,7 +429,8 @@ func (q *Request) noteOver(i int, late int64) {
 	q.Grant.Over[i] = time.Duration(late) * time.Microsecond
 }
 
-// pin notes a start beyond the horizon in the rows of all its budgets.
+// pin notes a start beyond the horizon in the rows of its budgets, except open
+// unlimited budgets, which count nothing.
 func (q *Request) pin(start int64) {
 	for i := range q.Searches {
 		if !q.Searches[i].free {
@@ -406,9 +439,9 @@ func (q *Request) pin(start int64) {
 	}
 }
 
-// acquire reports whether all Concurrency charges have room: then start takes the
-// slots. If a charge has no room, and the caller may wait, the caller gets a place
-// in the line of the first such charge.
+// acquire reports whether all Concurrency charges except Shadow charges have room:
+// then start takes the slots. Otherwise the first charge without room is HeldBy of
+// the grant, and a caller with a MaxWait other than 0 gets a place in its line.
 func (q *Request) acquire() bool {
 	b := q.Booking
 
@@ -422,7 +455,8 @@ func (q *Request) acquire() bool {
 
 		// A waiter that was called goes before all others, if its room is still there.
 		l := s.row.slots
-		if s.called && l.taken() <= s.rule.room || l.admits(&s.rule, arrival) {
+		mayGoFirst := s.called && l.taken() <= s.rule.room
+		if mayGoFirst || l.admits(&s.rule, arrival) {
 			continue
 		}
 
@@ -437,7 +471,7 @@ func (q *Request) acquire() bool {
 			// The lease lets others forget the place if this node dies.
 			s.row.lease(q.Node)
 			l.lineUp(&s.rule, arrival, q.Node.ID)
-			l.asked = q.Now
+			l.asked = q.Now // a waiter came
 			q.Grant.Handle, q.Waits = store.Handle{Place: arrival}, true
 		}
 
@@ -447,23 +481,26 @@ func (q *Request) acquire() bool {
 	return true
 }
 
-// giveBack takes a start, or a place in the line for slots, out of the row. A
-// request in flight keeps its slots: see release.
+// giveBack takes a start, or a place in the line for slots, out of the row. s.called
+// says whether slots were set aside for the place. A request in flight keeps its
+// slots: see release.
 func (s *Search) giveBack(h store.Handle, by Node) {
 	switch {
+	// An open unlimited budget has counted nothing.
 	case s.free:
+
 	case !s.rule.slots:
 		if s.row.remove(h.Start, &s.rule) {
 			s.row.untail(h.Start)
 		}
 	case h.Place != 0:
-		s.row.slots.asked = s.row.seen
+		s.row.slots.asked = s.row.seen // a waiter leaves
 		s.called = s.row.slots.leave(h.Place, by.ID, s.rule.cost)
 	}
 }
 
-// replace is giveBack for a caller that books again at once. If its start is past, as when the store's answer came late, others go on keeping behind the
-// starts that are booked: nobody can start as early as the old start, and all callers in line would pass those that are booked already.
+// replace is giveBack for a caller that books again at once. A start that is past, because the store's answer came late, is of no use to others: they go on
+// keeping behind the booked starts, or all callers in line would pass these. The caller itself need not keep behind them: s.late says so to behind.
 func (s *Search) replace(h store.Handle, by Node) {
 	if s.free || s.rule.slots || h.Start > s.row.seen {
 		s.giveBack(h, by)
@@ -483,8 +520,8 @@ func (s *Search) release(by Node) {
 	}
 }
 
-// Cancel gives back a grant that was not used, or a place in line, and calls
-// waiters for the slots that become free.
+// Cancel gives back a grant that was not used, or a place in the line for slots,
+// calls waiters for the slots that become free, and notes the lines that may move.
 func (q *Request) Cancel(g store.Grant) {
 	for i := range q.Searches {
 		s := &q.Searches[i]
@@ -500,7 +537,7 @@ func (q *Request) Cancel(g store.Grant) {
 }
 
 // Release frees the slots that a granted booking holds of its Concurrency
-// charges, and calls waiters for them.
+// charges, calls waiters for them, and notes the lines that may move.
 func (q *Request) Release() {
 	for i := range q.Searches {
 		q.Searches[i].release(q.Node)
@@ -509,8 +546,9 @@ func (q *Request) Release() {
 	q.noteMoved()
 }
 
-// settle changes the cost of the start at t, if the start still counts. A higher
-// cost is booked even without room for it, because it was spent.
+// settle changes the cost of the start at t from u.cost to cost, if the start still
+// counts. A higher cost is booked even without room for it, because it was spent. A
+// start that cannot be told apart from others keeps at least its old cost.
 func (r *Row) settle(t int64, u *rule, cost int64) {
 	if !u.counts(t, r.seen) {
 		return
@@ -521,7 +559,8 @@ func (r *Row) settle(t int64, u *rule, cost int64) {
 		r.untail(r.seen)
 	}
 
-	// A start that cannot be told apart from others stays. Then only the cost beyond the booked cost is added, behind the booked units.
+	// Take the start out, to book it anew. If that fails, add only the cost beyond the booked cost. In a leaky bucket it goes behind the booked units: other
+	// limits have a unit of 0.
 	if !r.remove(t, u) {
 		cost -= u.cost
 		t += u.cost * u.unit
@@ -538,8 +577,8 @@ func (r *Row) settle(t int64, u *rule, cost int64) {
 	}
 }
 
-// Settle changes the cost of a granted start to costs[i] for the i-th charge. Charges
-// that count no starts keep their cost.
+// Settle changes the cost of a granted start to costs[i] for the i-th charge, and
+// notes the lines that may move. Charges that count no starts keep their cost.
 func (q *Request) Settle(g store.Grant, costs []int) {
 	for i := range q.Searches {
 		s := &q.Searches[i]
@@ -551,8 +590,8 @@ func (q *Request) Settle(g store.Grant, costs []int) {
 }
 
 // Usable reports whether a booked start may be used: no budget is closed at its
-// time, and none was resumed since the booking. A row that does not exist is
-// nil.
+// time, and no pause of a budget was lifted since the booking. Shadow charges do not
+// count. row returns the row of the i-th charge, or nil if there is none.
 func Usable(charges []store.Charge, g store.Grant, row func(i int) *Row) bool {
 	stamp := int64(1)
 	for i := range charges {
@@ -564,7 +603,7 @@ func Usable(charges []store.Charge, g store.Grant, row func(i int) *Row) bool {
 		}
 	}
 
-	// A caller that does not know the stamp has 0.
+	// A stamp of 0 does not tell how many pauses were lifted before the booking.
 	return g.Handle.Stamp == 0 || g.Handle.Stamp == stamp
 }
 
@@ -587,18 +626,20 @@ func (q *Request) note() *News {
 	return q.news
 }
 
-// setAside calls waiters for slots, as far as there is room in the i-th charge's
-// row.
+// setAside sets room aside for waiters for slots in the i-th charge's row, as far
+// as there is room, and calls them.
 func (q *Request) setAside(i int) {
 	if s := q.Searches[i].row.slots; s != nil {
 		s.setAside(func(p place) {
+			// Each called waiter is news, whether or not its node was asked before.
 			q.Searches[i].row.ask(p.node, q.Now)
 			q.note().Called = append(q.note().Called, Place{q.key(i), p.arrival, p.node})
 		})
 	}
 }
 
-// noteMoved notes that a start may be nearer in the lines of all rows.
+// noteMoved notes the rows in whose line a start may be nearer now, or whose waiters
+// without a place should ask again.
 func (q *Request) noteMoved() {
 	for i := range q.Searches {
 		if r := q.Searches[i].row; r.queue != nil || r.Wants() {
@@ -607,7 +648,7 @@ func (q *Request) noteMoved() {
 	}
 }
 
-// noteUseless notes starts in the i-th charge's row that may not be used.
+// noteUseless notes starts in the i-th charge's row as useless: see Useless.
 func (q *Request) noteUseless(i int, from, before int64, lifted bool) {
 	q.note().Useless = append(q.note().Useless, Useless{q.key(i), from, before, lifted})
 }
@@ -644,8 +685,8 @@ func (r *Record) Begin(call, try int64) Verdict {
 	return Do
 }
 
-// IsBefore reports whether the record is of an earlier call. A record that was
-// removed is not.
+// IsBefore reports whether the record is of an earlier call. The zero Record is of
+// no call.
 func (r *Record) IsBefore(call int64) bool { return 0 < r.call && r.call < call }
 
 // Tried returns which try of the last call was done: the caller has the answer

@@ -55,16 +55,17 @@ func (s *slots) taken() int64 { return s.held + s.aside }
 // busy reports whether there is anything to remember.
 func (s *slots) busy() bool { return s.held > 0 || len(s.line) > 0 || s.beyond > 0 }
 
-// admits reports whether there is room for the rule's cost, and no waiter with
-// an earlier arrival waits for it. The arrival is 0 of a caller that does not
-// wait yet.
+// admits reports whether there is room for the rule's cost and reserve, and no
+// waiter with an earlier arrival blocks the caller. An arrival of 0 stands for a
+// caller that does not wait yet.
 func (s *slots) admits(u *rule, arrival int64) bool {
 	return s.taken() <= u.room && !s.blockedBehind(arrival)
 }
 
 // blockedBehind reports whether a waiter with an earlier arrival has no room. All
 // waiters are earlier than a caller that does not wait yet, whose arrival is 0. A
-// waiter does not block others if it only waits for its reserve to be free.
+// waiter blocks nobody if only its reserve is not free, if it was called, or while
+// its node is silent.
 func (s *slots) blockedBehind(arrival int64) bool {
 	for i := range s.line {
 		w := &s.line[i]
@@ -76,7 +77,7 @@ func (s *slots) blockedBehind(arrival int64) bool {
 		}
 	}
 
-	// Counted waiters came after all waiters with a place, and before a caller that is new.
+	// Waiters that are only counted came after all waiters with a place, and before a caller that does not wait yet.
 	return s.beyond > 0 && arrival == 0
 }
 
@@ -88,15 +89,15 @@ func (s *slots) newest() int64 {
 	return s.line[len(s.line)-1].arrival
 }
 
-// lineUp puts a request in line.
+// lineUp puts a waiter in line, by its arrival.
 func (s *slots) lineUp(u *rule, arrival, node int64) {
 	i, _ := s.find(arrival, node)
 	s.line = slices.Insert(s.line, i, slotWait{place: place{arrival: arrival, cost: u.cost, node: node}, room: u.room, whole: u.n - u.cost})
 }
 
-// leave takes a request out of the line, if it is in it, and reports whether it
-// was called. The room that was set aside for it is free again. A waiter without
-// a place is taken off the count.
+// leave takes a waiter out of the line, and reports whether it was called. The room
+// that was set aside for it is free again. If the waiter has no place, its cost is
+// taken off the count.
 func (s *slots) leave(arrival, node, cost int64) (called bool) {
 	i, ok := s.find(arrival, node)
 	if !ok {
@@ -112,22 +113,23 @@ func (s *slots) leave(arrival, node, cost int64) (called bool) {
 	return w.called
 }
 
-// find returns the index at which a node's arrival stands, or would stand.
+// find returns the index at which a node's arrival stands, or would stand, and
+// whether it stands there.
 func (s *slots) find(arrival, node int64) (int, bool) {
 	return slices.BinarySearchFunc(s.line, place{arrival: arrival, node: node}, func(w slotWait, p place) int {
 		return comparePlaces(w.place, p)
 	})
 }
 
-// comparePlaces orders places by arrival.
+// comparePlaces orders places by arrival, and equal arrivals by node.
 func comparePlaces(a, b place) int {
 	return cmp.Or(cmp.Compare(a.arrival, b.arrival), cmp.Compare(a.node, b.node))
 }
 
 // shorten leaves at most that number of places in the line, and counts the
-// waiters that have no place any more. Room that was set aside for one of them
-// is free in the stored row, which has no sum aside: the waiter finds the room
-// when it comes.
+// waiters that have no place any more. A stored row has no sum of the room set aside:
+// room that was set aside for a waiter without a place is free there, and the waiter
+// finds the room when it comes.
 func (s *slots) shorten(places int) {
 	for _, w := range s.line[min(len(s.line), places):] {
 		s.beyond += w.cost
@@ -135,8 +137,8 @@ func (s *slots) shorten(places int) {
 	s.line = s.line[:min(len(s.line), places)]
 }
 
-// setAside sets room aside for the first waiters in line, as far as it goes, and
-// calls tell for each of them.
+// setAside sets room aside for the first waiters in line, as far as the room goes.
+// It calls tell for each waiter for which it has set room aside.
 func (s *slots) setAside(tell func(p place)) {
 	for i := range s.line {
 		w := &s.line[i]
@@ -149,7 +151,7 @@ func (s *slots) setAside(tell func(p place)) {
 			s.aside += w.cost
 			tell(w.place)
 
-		// Behind a waiter that lacks more than its reserve, nobody goes.
+		// Nobody passes a waiter that lacks more than its reserve. A waiter that lacks only its reserve is passed.
 		case s.taken() > w.whole:
 			return
 		}
@@ -182,7 +184,8 @@ func (r *Row) leaseOf(node int64) *lease {
 	return nil
 }
 
-// expireLeases forgets the slots and places of nodes whose leases have ended.
+// expireLeases forgets the nodes whose leases have ended, with their slots and
+// places.
 func (r *Row) expireLeases(now int64) {
 	r.leases = slices.DeleteFunc(r.leases, func(l lease) bool {
 		if l.until > now {
@@ -192,7 +195,7 @@ func (r *Row) expireLeases(now int64) {
 		if r.slots != nil {
 			r.slots.held -= l.held
 
-			// leave changes the line, so go through a copy.
+			// leave changes the line, so go through a copy. A waiter in the line has a place, so leave needs no cost.
 			for _, w := range slices.Clone(r.slots.line) {
 				if w.node == l.node {
 					r.slots.leave(w.arrival, w.node, 0)
@@ -230,7 +233,7 @@ func (r *Row) Bury(node int64) {
 	}
 }
 
-// hold counts slots as held by a node.
+// hold counts slots as held by a node, and renews the node's lease.
 func (r *Row) hold(cost int64, by Node) {
 	r.slots.held += cost
 	if l := r.lease(by); l != nil {
@@ -239,8 +242,8 @@ func (r *Row) hold(cost int64, by Node) {
 }
 
 // Holds sets the number of slots that a node holds to n, as the node itself
-// knows it. If the node's lease had ended, because the node could not renew it,
-// the slots count again.
+// knows it, and renews the node's lease. If the lease had ended, because the node
+// could not renew it, the slots count again. For the zero Node it does nothing.
 func (r *Row) Holds(n int64, by Node) {
 	if l := r.lease(by); l != nil {
 		r.slots.held += n - l.held
@@ -248,15 +251,15 @@ func (r *Row) Holds(n int64, by Node) {
 	}
 }
 
-// release frees slots that a node holds, at most as many as the node holds. A
-// node whose lease has ended holds none.
+// release frees slots that a node holds, at most as many as the node holds, and
+// renews the node's lease. A node whose lease has ended holds none.
 func (r *Row) release(cost int64, by Node) {
-	// A node without a lease holds the slots that are in no lease.
 	mine := r.slots.held
 	if l := r.lease(by); l != nil {
 		mine = l.held
 		l.held -= min(cost, mine)
 	} else {
+		// A node without a lease holds the slots that are in no lease.
 		for _, l := range r.leases {
 			mine -= l.held
 		}
@@ -264,9 +267,9 @@ func (r *Row) release(cost int64, by Node) {
 	r.slots.held -= min(cost, mine)
 }
 
-// lapseSlots lets a waiter for slots stand aside while its node is silent: see
-// isSilent. It reports whether room that was set aside for such waiters is free
-// again.
+// lapseSlots notes which waiters for slots stand aside because their nodes are
+// silent: see isSilent. It frees the room that was set aside for these waiters, and
+// reports whether there was any.
 func (r *Row) lapseSlots() (lapsed bool) {
 	if r.slots == nil {
 		return false
@@ -282,11 +285,13 @@ func (r *Row) lapseSlots() (lapsed bool) {
 	return lapsed
 }
 
-// Renew renews the lease of the node in all rows, and calls waiters for which
-// nodes that have died made room. A node renews in time while it holds slots or
-// has waiters.
+// Renew renews the lease of the node in all rows, calls waiters for slots for which
+// nodes that have died made room, and notes the lines that may move because those
+// nodes' waiters are gone. A node renews in time while it holds slots or has
+// waiters.
 func (q *Request) Renew() {
 	for i := range q.Searches {
+		// The row untouched is shared, and never written to.
 		if r := q.Searches[i].row; r != &untouched {
 			r.lease(q.Node)
 		}

@@ -17,15 +17,14 @@ const (
 	// asked may say nothing. After that its waiters stand aside.
 	minLapse = 100_000
 
-	// lapseParts is the part of the horizon that bounds the same time, and
-	// lookParts the part after which a guard goes through its line again.
+	// The horizon over lapseParts is a second lower bound on that time. The horizon
+	// over lookParts is the shortest time between two passes of a guard.
 	lapseParts = 4
 	lookParts  = 8
 
 	// A node that comes by itself within a half of the horizon is the guard of the
-	// line. It is not asked to come if it comes at least a sixth of the horizon
-	// before the start of its waiter. That sixth is left for others to ask it if it
-	// has not come.
+	// line. A node that comes at least a sixth of the horizon before the start of its
+	// waiter is not asked. In that sixth others can ask the node if it has not come.
 	guardParts = 2
 	comeParts  = 6
 )
@@ -41,34 +40,36 @@ const (
 )
 
 // A Pass goes through the line of one budget, for one node, in the order in
-// which its waiters are served. Next names the next waiter, and one of Due with
-// Served, SetAside, and Skip must follow.
+// which its waiters are served. After Next has named the next waiter, one of Due,
+// SetAside, Skip and Forget must follow. After a Due that returns true, Serve of the
+// request and Served must follow.
 type Pass struct {
 	key    Key
 	row    *Row
-	ahead  *Row     // the row as it will be when the waiters before the next one have started, or left or stand aside, nil while it is the row itself
-	other  *Request // asks for a waiter of a different node: it is believed to want the same as the node's own waiters
-	lapse  int64
-	floor  int64 // later waiters of the pass start no earlier: closer starts might take the room that is set aside
-	awaits bool  // a node that was asked by an earlier pass is still to come, and is not silent
-	aside  bool  // room is set aside for a waiter before the next one
-	again  int64 // when there may be more to do, a time of the store's clock. Zero means that nobody knows.
-	plan   int64 // when the node itself comes for its next waiter. Zero means that it has no such plan.
+	ahead  *Row     // a copy of the row, as it will be when the waiters before the next one have started, left or stood aside. It is nil while the row itself will do.
+	sample *Request // the request of NewPass. askAs gives it the class and the cost of a waiter whose booking is unknown: the rest of its booking stands for that waiter's.
+	lapse  int64    // for how many microseconds a node may be asked without becoming silent
+	floor  int64    // later waiters of the pass start no earlier: closer starts might take the room that is set aside
+	awaits bool     // a node that was asked by an earlier pass is still to come, and is not silent
+	aside  bool     // room is set aside for a waiter before the next one
+	again  int64    // when there may be more to do, a time of the store's clock. Zero means that nobody knows.
+	plan   int64    // when the node itself comes for its next waiter. Zero means that it has no such plan.
 
 	// The place that Next has named.
 	place place
 	class int
 	lane  uint64
-	start int64 // the start that was found for it ahead
+	start int64 // the start that Due found for its waiter
 }
 
 // NewPass begins a pass of the node of a request. The request is open, and has
 // one charge, for the budget whose line the pass goes through. Its booking has
-// the Horizon and the Spread of a waiter of the node.
+// the Horizon and the Spread of a waiter of the node. The pass changes the booking's
+// Priority.
 func NewPass(q *Request) *Pass {
 	r := q.Searches[0].row
 	r.lease(q.Node) // the node lives
-	p := &Pass{key: q.key(0), row: r, other: q, lapse: lapse(q.Booking.Horizon)}
+	p := &Pass{key: q.key(0), row: r, sample: q, lapse: lapse(q.Booking.Horizon)}
 	p.awaits = r.awaits(p.lapse)
 
 	// Waiters of silent nodes stand aside, so the pass goes through a copy of the line without them.
@@ -85,7 +86,7 @@ func lapse(horizon time.Duration) int64 { return max(minLapse, Micros(horizon)/l
 
 // ask records in the lease of a node that the node was asked to come, and reports
 // whether the node must be sent a message. A node that was asked before, and has
-// not come since, has the message already.
+// not come since, has the message already. The node's own promise to come is void.
 func (r *Row) ask(node, now int64) bool {
 	// Without a lease there is no record of an earlier message, so send it each time.
 	l := r.leaseOf(node)
@@ -100,7 +101,7 @@ func (r *Row) ask(node, now int64) bool {
 	return true
 }
 
-// spoke notes that a node lives, and reports whether it was asked to come.
+// spoke notes that a node has come, and reports whether it was asked to.
 func (r *Row) spoke(node int64) (asked bool) {
 	l := r.leaseOf(node)
 	if l == nil || l.asked == 0 {
@@ -117,7 +118,7 @@ func (r *Row) isSilent(node, lapse int64) bool {
 	return l != nil && l.asked != 0 && r.seen-l.asked > lapse
 }
 
-// awaits reports whether a node was asked, is still to come, and is not silent.
+// awaits reports whether any node was asked, is still to come, and is not silent.
 func (r *Row) awaits(lapse int64) bool {
 	return slices.ContainsFunc(r.leases, func(l lease) bool { return l.asked != 0 && !r.isSilent(l.node, lapse) })
 }
@@ -156,8 +157,9 @@ func (p *Pass) view() *Row {
 	return p.row
 }
 
-// Next returns the place of the next waiter. ok is false if there is none, or if
-// a called waiter has not come: then that waiter serves the line when it comes.
+// Next moves the pass to the next waiter, and returns its place. ok is false if no
+// waiter has a place, or if a called waiter of a node that is not silent has not
+// come: then that waiter serves the line when it comes.
 func (p *Pass) Next() (at Place, ok bool) {
 	l := p.view().queue
 	if l == nil || p.standsStill() {
@@ -181,38 +183,36 @@ func (p *Pass) standsStill() (still bool) {
 
 	// Look at all called waiters: the node of each becomes silent at a time of its own.
 	for _, c := range p.row.queue.called {
-		l := p.row.leaseOf(c.node)
 		if p.row.isSilent(c.node, p.lapse) {
 			continue
 		}
-
 		still = true
 
 		// From then on the node is silent, and its waiters hold up nobody.
-		if l != nil && l.asked != 0 {
+		if l := p.row.leaseOf(c.node); l != nil && l.asked != 0 {
 			p.lookAt(l.asked + p.lapse + 1)
 		}
 	}
 	return still
 }
 
-// lookAt notes that there may be more to do at a time.
+// lookAt notes that there may be more to do at a time. The earliest such time counts.
 func (p *Pass) lookAt(at int64) {
 	if p.again == 0 || at < p.again {
 		p.again = at
 	}
 }
 
-// find returns the earliest start of a request in the row ahead, for its i-th
-// charge, and clear, from when on later starts keep their distance from it, or 0
-// if they keep none. lost says that the waiter goes before the starts of others:
-// see Waiter.
-func (p *Pass) find(q *Request, i int, lost bool) (start, clear int64) {
+// find returns the earliest start that the i-th charge of a request has in the row
+// ahead. From the time floor on, later starts keep their distance from that start. A
+// floor of 0 says that they need no distance. passes says that the waiter need not
+// keep behind the starts of others.
+func (p *Pass) find(q *Request, i int, passes bool) (start, floor int64) {
 	// The search is a copy: it looks at the row ahead, and the request's own search at the row itself.
 	s := q.Searches[i]
 	s.row = p.view()
 	q.begin(&s, q.Now)
-	if !lost {
+	if !passes {
 		s.behind(q.Booking)
 	}
 	s.tail = max(s.tail, p.floor)
@@ -230,30 +230,28 @@ func (p *Pass) find(q *Request, i int, lost bool) (start, clear int64) {
 // it will be.
 func (p *Pass) isNear(start int64, horizon time.Duration) bool {
 	at := start - Micros(horizon)
-	if at <= p.other.Now {
+	if at <= p.sample.Now {
 		return true
 	}
 	p.lookAt(at)
 	return false
 }
 
-// Due reports whether a start of the next waiter, one of the node itself, is
-// within its horizon. The request is open, with the waiter's booking. If Due
-// returns true, Serve of the request must follow, and then Served.
+// Due reports whether the start of the next waiter, w of the node itself, is within
+// its horizon. The request is open, with the waiter's booking. Due sets early of the
+// request for Serve.
 //
-// A waiter that needs slots as well is due only when it is the first: one at a
-// time is called. In a slow start the same is true of all waiters, because the
-// room that one leaves to the next depends on who asks first.
+// A waiter that needs slots as well is due only if the pass has set no room aside
+// before it: one at a time is called. In a slow start the same is true of all
+// waiters, because the room that one leaves to the next depends on who asks first.
 func (p *Pass) Due(q *Request, w *Waiter) bool {
-	i := slices.IndexFunc(q.Booking.Charges, func(c store.Charge) bool { return c.Budget.Key == p.key })
-
-	// Waiters of other nodes, for whom room was set aside, are before this one.
+	i := q.indexOf(p.key)
 	slowStart := p.row.paused != 0 && q.Now < q.Searches[i].rule.rampEnd(p.row)
 	if p.aside && (q.needsSlots || slowStart) {
 		return false
 	}
 
-	p.start, _ = p.find(q, i, w.lost)
+	p.start, _ = p.find(q, i, w.hadStart)
 	if !p.isNear(p.start, q.Booking.Horizon) {
 		return false
 	}
@@ -265,20 +263,20 @@ func (p *Pass) Due(q *Request, w *Waiter) bool {
 	return true
 }
 
-// Served notes the result of Serve for the next waiter. called is what Serve returned.
+// Served notes what Serve of a request has done for the next waiter. called is what
+// Serve returned.
 func (p *Pass) Served(q *Request, called bool) {
 	// A called waiter is asked to come like the waiters of other nodes: if its node dies now, the line stands still only until the node is silent.
 	if called {
-		p.row.ask(p.other.Node.ID, q.Now)
+		p.row.ask(p.sample.Node.ID, q.Now)
 	}
+
+	// Serve has changed the row itself. If the pass looks at a copy, the waiters that follow must find the same there.
 	if p.ahead == nil {
 		return
 	}
-
-	// The waiters that follow in this pass find the start in the copy, which the request does not know.
 	if !called && q.Grant.OK {
-		i := slices.IndexFunc(q.Booking.Charges, func(c store.Charge) bool { return c.Budget.Key == p.key })
-		p.put(&q.Searches[i], q.Grant.Handle.Start)
+		p.put(&q.Searches[q.indexOf(p.key)], q.Grant.Handle.Start)
 	}
 	p.take()
 }
@@ -288,9 +286,9 @@ func (p *Pass) Served(q *Request, called bool) {
 // the horizon yet. ask says that its node has to be told.
 func (p *Pass) SetAside() (near, ask bool) {
 	// The row does not have the waiter's booking, only its class and its cost. The rest is as in the booking of the pass.
-	q, s := p.other, &p.other.Searches[0]
+	q, s := p.sample, &p.sample.Searches[0]
 	p.askAs(p.class, p.place.cost)
-	start, clear := p.find(q, 0, p.place.front)
+	start, floor := p.find(q, 0, p.place.front)
 	if !p.isNear(start, q.Booking.Horizon) {
 		return false, false
 	}
@@ -300,11 +298,12 @@ func (p *Pass) SetAside() (near, ask bool) {
 	p.lookAhead()
 	p.put(s, start)
 	p.take()
-	p.aside, p.floor = true, clear
+	p.aside, p.floor = true, floor
 
 	// A node that was asked before is not told again. If it says nothing, a later pass lets its waiters stand aside.
 	ask = !p.leaves(node, start) && p.row.ask(node, q.Now)
 	switch l := p.row.leaseOf(node); {
+	// Nobody knows when a node without a lease comes.
 	case l == nil:
 
 	// The node comes by itself. If it has not come by its time, or the start is near enough for the node to book it, a later pass asks the node.
@@ -336,30 +335,32 @@ func (p *Pass) leaves(node, start int64) bool {
 	}
 
 	// A node that has not missed its time is left alone if it comes early enough, or could not book yet.
-	inTime := l.comes <= start-Micros(p.other.Booking.Horizon)/comeParts
-	if p.other.Now <= l.comes && (inTime || p.isFar(start)) {
+	inTime := l.comes <= start-Micros(p.sample.Booking.Horizon)/comeParts
+	if p.sample.Now <= l.comes && (inTime || p.isFar(start)) {
 		return true
 	}
 
-	// While other nodes are awaited, none is asked.
+	// A node that is late, or comes too late, is not asked while other nodes are awaited.
 	return p.awaits
 }
 
 // nearest returns the shortest horizon that a node may have, in microseconds. Where steps are slow, some nodes have longer ones.
 func (p *Pass) nearest() int64 {
-	b := p.other.Booking
+	b := p.sample.Booking
 	return Micros(min(b.Horizon, b.Charges[0].Limit.Horizon()))
 }
 
 // isFar reports whether a start is beyond the shortest horizon, so that some node could not book it yet. To ask such a node would cost a message and a step for
 // nothing: until the start is near, the node may come by itself, or say better when it comes.
-func (p *Pass) isFar(start int64) bool { return start-p.other.Now > p.nearest() }
+func (p *Pass) isFar(start int64) bool { return start-p.sample.Now > p.nearest() }
 
 // askAs gives the request of the pass the class and the cost of a waiter. All else
 // that the waiter may have asked for stays as in the booking of the pass.
 func (p *Pass) askAs(class int, cost int64) {
-	s := &p.other.Searches[0]
-	p.other.Booking.Priority = store.PriorityHigh - store.Priority(class)
+	s := &p.sample.Searches[0]
+	p.sample.Booking.Priority = store.PriorityHigh - store.Priority(class)
+
+	// The waiter may leave less of the limit free than this booking, so its cost may not fit.
 	usable := s.rule.usable()
 	s.rule.cost = min(cost, usable)
 	s.rule.room = usable - s.rule.cost
@@ -384,16 +385,20 @@ func (p *Pass) Skip() {
 	p.take()
 }
 
-// put books a start ahead.
+// put books a start in the row ahead, as start of a request does in the row itself.
 func (p *Pass) put(s *Search, start int64) {
 	switch {
+	// An open unlimited budget, and a budget of slots, count no starts.
 	case s.free || s.rule.slots:
+
 	case s.rule.peak == 0:
 		p.ahead.bookProbe(start, &s.rule)
 	default:
 		p.ahead.book(start, &s.rule)
 	}
-	if start > p.other.Now {
+
+	// Later waiters keep behind a start that has to wait.
+	if start > p.sample.Now {
 		p.ahead.keepBehind(p.class, start)
 	}
 }
@@ -411,22 +416,23 @@ func (p *Pass) take() {
 	*c = c.tidy()
 }
 
-// Comes notes that the node of the pass will make a step by a time of the store's
-// clock, because it is about to ask whether a start still holds, or by its Plan.
-// Zero says that it knows of no such time. Before that time nobody has to ask the
-// node to come. The promise binds nobody: a node that does not keep it is asked, and
-// silent later. Comes does nothing for a node that is asked already.
+// Comes notes that the node of the pass will make a step by the time at, a time of
+// the store's clock: it is about to ask whether a start still holds, or it has a
+// Plan. Zero says that the node knows of no such time. Before at nobody has to ask
+// the node to come. The promise does not bind the node: if it does not come, it is
+// asked. Comes does nothing for a node that is asked already.
 func (p *Pass) Comes(at int64) {
-	if l := p.row.leaseOf(p.other.Node.ID); l != nil && l.asked == 0 {
+	if l := p.row.leaseOf(p.sample.Node.ID); l != nil && l.asked == 0 {
 		l.comes = at
 	}
 }
 
-// Plan returns when the node of the pass comes by itself, or 0 if it does not: Comes
-// tells other nodes. At confirms, if it is not 0, the node comes anyway, because a caller of it
-// asks whether its start still holds. If that is too late for the next waiter of the
-// node, the node plans a pass of its own: End says when. enough is false if that,
-// too, is late for the waiter: then other nodes may have to ask the node to come.
+// Plan returns by when the node of the pass comes by itself, or 0 if it does not:
+// Comes tells other nodes. At the time confirms the node comes anyway, because one of
+// its callers asks whether its start still holds; 0 says that none does. If that is
+// not early enough for the next waiter of the node, Plan plans a pass that is, and
+// End says when. enough is false if such a pass would be due at once, or if no
+// waiter of the node has a place: then other nodes may have to ask the node to come.
 func (p *Pass) Plan(confirms int64) (comes int64, enough bool) {
 	start, ok := p.ownTurn()
 	if !ok {
@@ -434,13 +440,13 @@ func (p *Pass) Plan(confirms int64) (comes int64, enough bool) {
 	}
 
 	// before returns the time that is a part of the horizon before the waiter's start.
-	now, horizon := p.other.Now, float64(Micros(p.other.Booking.Horizon))
+	now, horizon := p.sample.Now, float64(Micros(p.sample.Booking.Horizon))
 	before := func(part float64) int64 { return start - int64(part*horizon) }
 	if confirms != 0 && confirms <= before(confirmBy) {
 		return confirms, true
 	}
 
-	// A waiter that should be within the horizon and is not waits for something that nobody can tell.
+	// By this estimate the waiter should be within the horizon. The pass has not booked for it, so it waits for something that nobody can foresee.
 	at := before(planAt)
 	if at < now+max(1, int64(horizon)/lookParts) {
 		return confirms, false
@@ -453,7 +459,8 @@ func (p *Pass) Plan(confirms int64) (comes int64, enough bool) {
 }
 
 // ownTurn returns when the next waiter of the pass's node will start, if nothing
-// changes. ok is false if none has a place.
+// changes. ok is false if none has a place. The request of the pass asks for that
+// waiter afterwards: see askAs.
 func (p *Pass) ownTurn() (start int64, ok bool) {
 	l := p.view().queue
 	if l == nil {
@@ -464,7 +471,7 @@ func (p *Pass) ownTurn() (start int64, ok bool) {
 	rank, class, cost := int64(0), 0, int64(0)
 	for k, c := range l.lanes {
 		for i := range c {
-			j := slices.IndexFunc(c[i].places, func(o place) bool { return o.node == p.other.Node.ID })
+			j := slices.IndexFunc(c[i].places, func(o place) bool { return o.node == p.sample.Node.ID })
 			if j < 0 {
 				continue
 			}
@@ -480,10 +487,10 @@ func (p *Pass) ownTurn() (start int64, ok bool) {
 
 	// The waiter at the head of the line has the first start that is possible, and any other waiter an estimate by its rank.
 	p.askAs(class, cost)
-	s := p.other.Searches[0]
+	s := p.sample.Searches[0]
 	s.row = p.view()
-	p.other.begin(&s, p.other.Now)
-	s.behind(p.other.Booking)
+	p.sample.begin(&s, p.sample.Now)
+	s.behind(p.sample.Booking)
 	s.tail = max(s.tail, p.floor)
 	if rank == cost {
 		return s.earliest(s.from), true
@@ -502,7 +509,7 @@ func (p *Pass) End(waits bool) (later time.Duration, next int64) {
 	}
 
 	// The node also makes a pass when the turn of its own next waiter comes: at the time plan.
-	own := time.Duration(p.plan-p.other.Now) * time.Microsecond
+	own := time.Duration(p.plan-p.sample.Now) * time.Microsecond
 	if later < 0 || own < later {
 		later = own
 	}
@@ -520,7 +527,7 @@ func (p *Pass) guard(waits bool) (later time.Duration, next int64) {
 
 	// A node without waiters has no booking to go through the line with, so it cannot be the guard.
 	if !waits {
-		return -1, r.PassOn(p.other.Node.ID)
+		return -1, r.PassOn(p.sample.Node.ID)
 	}
 
 	// Time alone brings nothing new: the next caller that comes or leaves makes its node go through the line.
@@ -529,27 +536,27 @@ func (p *Pass) guard(waits bool) (later time.Duration, next int64) {
 	}
 
 	// The next pass is due when there may be more to do, but not at once.
-	l, now, horizon := r.queue, p.other.Now, Micros(p.other.Booking.Horizon)
+	l, now, horizon := r.queue, p.sample.Now, Micros(p.sample.Booking.Horizon)
 	wait := max(1, horizon/lookParts)
 	due := max(p.again, now+wait)
 
-	// The node that comes next by itself is the guard. If it is a different node, it goes through the line whether it knows or not. This node makes
-	// a pass for that only when the step with which it comes is overdue.
+	// The node that comes next by itself is the guard, whether it knows or not, because its step goes through the line. If that is this node, it plans
+	// a pass in case its step is late.
 	if first := r.nextToCome(now, now+horizon/guardParts); first != nil {
 		l.guard, l.until = first.node, max(due, first.comes)
-		if l.guard != p.other.Node.ID {
+		if l.guard != p.sample.Node.ID {
 			return -1, 0
 		}
 		return time.Duration(l.until+wait-now) * time.Microsecond, 0
 	}
 
 	// A different node is the guard already, and goes through the line early enough.
-	if l.guard != p.other.Node.ID && r.isGuarded() && l.until <= due {
+	if l.guard != p.sample.Node.ID && r.isGuarded() && l.until <= due {
 		return -1, 0
 	}
 
 	// This node becomes the guard.
-	l.guard, l.until = p.other.Node.ID, due
+	l.guard, l.until = p.sample.Node.ID, due
 	return time.Duration(l.until-now) * time.Microsecond, 0
 }
 
@@ -565,15 +572,15 @@ func (r *Row) nextToCome(now, latest int64) (next *lease) {
 	return next
 }
 
-// isGuarded reports whether a living node has promised to go through the line,
-// and is not late.
+// isGuarded reports whether a living node is the guard of the line, and is at most
+// minLapse late.
 func (r *Row) isGuarded() bool {
 	return r.queue.guard != 0 && r.leaseOf(r.queue.guard) != nil && r.seen-r.queue.until <= minLapse
 }
 
-// PassOn returns the node that has to go through the line because the node from,
-// of which no callers wait there, has changed something. It returns 0 if none has
-// to. A line without waiters is forgotten.
+// PassOn returns the node that has to go through the line because the node from, which
+// has no waiters there, has changed something. It returns 0 if none has to. The node
+// from is the guard no more. A line without waiters is forgotten.
 func (r *Row) PassOn(from int64) (node int64) {
 	l := r.queue
 	if l == nil || l.empty() {
@@ -589,7 +596,7 @@ func (r *Row) PassOn(from int64) (node int64) {
 		return l.guard
 	}
 
-	// Any node with a waiter can go on, unless it is silent. The horizon, by which passes know that, is not known here.
+	// Any node with a waiter can go on, unless it is silent. A pass knows that by its horizon. Here no horizon is known, so minLapse must do.
 	for _, c := range l.lanes {
 		for i := range c {
 			for _, p := range c[i].places {
