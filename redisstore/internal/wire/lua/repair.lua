@@ -47,8 +47,8 @@ local function branch(generation)
   return ordinal(generation) * NAMES + (generation + NAMES / 2) % NAMES
 end
 
--- generations returns two tables for x, which is a row or a history: the list of {name, count} of its generations, the youngest first, and the counts
--- by name.
+-- generations returns two tables for x, which is a row or a history: a list of the pairs {name, count} of its generations, the youngest first, and the
+-- counts by name.
 local function generations(x)
   local list, counts = {}, {}
   local function add_generation(g, n)
@@ -92,12 +92,14 @@ local function compare(r, h, shared)
   local program_generations, program_counts = generations(h)
 
   local list, told, counts = {}, {}, {}
-  for i, named in ipairs(row_generations) do
-    list[i], told[named[1]] = named[1], named[2]
+  for i, pair in ipairs(row_generations) do
+    local g, n = pair[1], pair[2]
+    list[i], told[g] = g, n
   end
 
-  for _, named in ipairs(program_generations) do
-    local g, other = named[1], branch(named[1])
+  for _, pair in ipairs(program_generations) do
+    local g, n = pair[1], pair[2]
+    local other = branch(g)
 
     -- The program has starts of generation g that the server forgot. Then g goes on in the row without them, and the program's count belongs to the
     -- branch, unless the program already counts both.
@@ -117,7 +119,7 @@ local function compare(r, h, shared)
 
     -- A history can name a generation twice. Starts that no row knew of are a generation of their own until the program marks them as reported. By then
     -- the row may count them under the same name, and have told the program so. The higher count is the program's own.
-    counts[g] = max(counts[g] or 0, named[2])
+    counts[g] = max(counts[g] or 0, n)
   end
 
   table.sort(list, function(first, second) return first > second end)
@@ -138,17 +140,19 @@ end
 -- MARKS is an upper bound on marks. A row that cannot tell apart which starts it was told adds it to its mark: see mixed in learn.
 local MARKS = 2147483647
 
--- marked adds n starts of a generation to a mark. Two sets of starts have different marks, except in one of two thousand million cases.
+-- marked returns the mark of a set of starts to which n starts of a generation are added. Two sets of starts have different marks, except in one of two
+-- thousand million cases.
 local function marked(mark, generation, n)
+  -- n is cut to 20 bits, so that the product of the two is a whole number that a Lua number can hold.
   return (mark + generation % MARKS * (n % 1048576)) % MARKS
 end
 
--- present_of returns the generation that the row has from now on: its own, or a new one, whose name is seed or higher. A new generation begins if a
--- part of the row's own was forgotten, or if a program knows a later one. list, told and counts are from compare.
+-- present_of returns the generation that the row has from now on: its own, or a new one, whose name is seed or higher. A new generation begins if the
+-- row has none, if a part of the row's own was forgotten, or if the row or the program names a younger one. list, told and counts are from compare.
 local function present_of(r, list, told, counts, seed)
   local present, youngest = r.generation, ordinal(list[1])
 
-  -- The program knows of more starts of the generation than the row has.
+  -- forgot: the program knows of more starts of the generation than the row has. If the branch is named, the row forgot starts before.
   local forgot = present ~= 0 and max(told[present], counts[present] or 0) ~= r.count
   if present == 0 or forgot or told[branch(present)] or ordinal(present) < youngest then
     return max(seed, min(youngest + 1, LAST_ORDINAL) * NAMES + seed % NAMES)
@@ -158,8 +162,8 @@ end
 
 local learn
 do
--- split_names splits the generations of a list that are older than the present one in two lists, the youngest first: the generations that
--- keep their names, and the generations whose names the row forgets.
+-- split_names splits the generations of a list, without the present one, in two lists, the youngest first: the generations that keep their names, and
+-- the generations whose names the row forgets.
 local function split_names(list, present)
   local kept, forgotten = {}, {}
   for _, g in ipairs(list) do
@@ -172,14 +176,15 @@ local function split_names(list, present)
   return kept, forgotten
 end
 
--- set_names gives a row its present generation and, the youngest first, the generations before that, with their names and counts.
+-- set_names gives a row its present generation, and the generations before the present one: before is the list of their pairs {name, count}, the
+-- youngest first. It opens the row. A new present generation has no starts yet.
 local function set_names(r, present, before)
   open(r) -- only an open row is written with its names
   if present ~= r.generation then
     r.generation, r.count = present, 0
   end
 
-  -- The last generation before the present one stands in the head, and all before it in the text of names.
+  -- The last generation before the present one stands in the head, and all earlier ones in the text of names.
   local last, names = before[1] or {0, 0}, {}
   for i = 2, #before do
     names[i - 1] = struct.pack('<dd', before[i][1], before[i][2])
@@ -195,7 +200,7 @@ end
 -- and doubtful: some may be counted twice. learn returns the number of doubtful starts as its second value. From then on the row cannot tell apart
 -- which starts it was told, so all starts of such generations that other programs report are doubtful as well.
 --
--- seed names a new generation, see present_of. If fresh is true the row takes over the names even if there is nothing to count.
+-- seed names a new generation, see present_of. If fresh is true the row takes over the names even if there is nothing to count. shared is as for compare.
 function learn(r, h, seed, fresh, shared)
   local list, told, counts = compare(r, h, shared)
   local present = present_of(r, list, told, counts, seed)
@@ -269,8 +274,8 @@ local function rebook(r, now, age, n)
   r.till = max(r.till, now - age + r.span)
 end
 
--- rebook_samples books missing starts again, from the youngest samples of the history of row r. Starts of samples that are older than a span are not
--- booked, because they do not matter any longer.
+-- rebook_samples books missing starts again, from the youngest samples of the history of row r on. Of samples that are older than a span it books
+-- nothing, because their starts do not matter any longer.
 local function rebook_samples(r, now, missing)
   local h = r.history
   local at = h.samples
@@ -285,7 +290,7 @@ local function rebook_samples(r, now, missing)
 end
 
 -- rebook_tokens books missing starts of a token bucket again, as starts of the age of the youngest sample of the history of row r. back is whether
--- the row is back at an earlier state.
+-- the row is back at an earlier state. It books nothing if all starts are so old that the bucket has filled up since.
 local function rebook_tokens(r, u, now, missing, back)
   local h = r.history
   local youngest, sum, at = nil, 0, h.samples -- a history that names a generation has a sample at least
@@ -295,7 +300,6 @@ local function rebook_tokens(r, u, now, missing, back)
     youngest, sum = youngest or age, sum + n
   end
 
-  -- All starts are so old that the bucket has filled up since.
   if youngest >= r.span then
     return
   end
@@ -333,8 +337,8 @@ local function repair(r, u, now, seed)
     return
   end
 
-  -- If the record of calls is older than what the program saw, and the program saw this
-  -- generation, the row is back at an earlier state, and other programs may have counted on from there.
+  -- If the record of calls is older than what the program saw, and the program saw this generation, the row is back at an earlier state, and other
+  -- programs may have counted on from there.
   local back = h.outdated and generation ~= 0 and knows(h, generation)
 
   -- fresh is whether no program has told the row of earlier generations.
@@ -354,7 +358,7 @@ local function repair(r, u, now, seed)
     rebook_samples(r, now, missing)
   end
 
-  -- The upstream's window that has counted these starts may still last.
+  -- The clock was set: the upstream's window that has counted these starts may still last, although it is over by this clock.
   if u.boundaries and was_set(r, now) then
     carry_over(r, now, 0)
   end
