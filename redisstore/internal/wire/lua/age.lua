@@ -111,11 +111,13 @@ local function carry_over(r, now, past_count)
   end
 end
 
--- step opens a row, and moves its times by the shift because the clock was set. A shift below 0 is a step back; with a shift of 0 nobody knows by how
--- much. Entries to come begin earlier than that by the time asleep, but not before now: their callers may start then. step freezes all starts.
+-- step opens a row, moves its times by the shift because the clock was set, and freezes all starts. A shift below 0 is a step back; with a shift of 0
+-- nobody knows by how much the clock was set. Entries to come then begin earlier by up to the time asleep, but not before now, because their callers
+-- may start as early.
 --
--- The upstream's fixed windows stay where they are, so after a step back of at most STALL the entries of the present window, and entries to come, still
--- reach to where they were. Otherwise starts at the edge of a window would count in the window before the edge alone.
+-- The upstream's fixed windows stay where they are. So starts that have come are carried over to now: see carry_over. And after a step back of at most
+-- STALL the entries of the present window, and entries to come, still reach to where they were. Otherwise starts at the edge of a window would count in
+-- the window before the edge alone.
 local function step(r, now, shift, asleep, u)
   open(r)
   touch(r, 1)

@@ -9,7 +9,7 @@
 local function touch(r, i)
   r.low = min(r.low, i)
 
-  -- The text r.raw has the entry as it was, so save packs all entries anew.
+  -- The text r.raw has the entry as it was: save must pack all entries anew.
   if i <= r.kept then
     r.kept, r.raw = 0, ''
   end
@@ -90,7 +90,7 @@ local function push(r, first, last, n, shares_from)
   end
 end
 
--- one returns the index of the entry that has the start at t, nil if there is none. If several entries reach over t, one joins them. The row is
+-- one returns the index of the entry that has the start at t, nil if there is none. If several entries reach over t, they are joined. The row is
 -- open.
 local function one(r, t)
   local i = after(r, t)
@@ -331,7 +331,7 @@ end
 
 -- split puts back the rest of a block, [first, last], from which the booking of search s at t was taken out: a piece before the booking and a piece
 -- behind it, where the block reaches as far. rest is how many units the block has left. How many of them are in which piece is not known, so each piece
--- gets as many as it has time for, at most rest. Only a limit of a different kind would need the true numbers.
+-- gets as many as it has time for, at least 1 and at most rest. Only a limit of a different kind would need the true numbers.
 local function split(r, first, last, rest, t, s)
   local unit = s.rule.unit
   local stop = t + s.length + unit
@@ -503,7 +503,7 @@ end
 -- defines: texts, earlier
 
 local texts = {} -- the stored heads of the rows, by the index of the row's key
-local earlier = {} -- the stored names of their generations before the last two, by the same index
+local earlier = {} -- the stored names and counts of the rows' generations before the last two, by the same index
 do
 -- read_head reads the head of the row of key number i, and the program's history of the row, which begins at the place at of the frame: see
 -- repair.lua. It returns the head as a list of numbers, and where the next history begins. In place of the list it returns nil if the long way must
@@ -591,9 +591,9 @@ local function drop_over(key, v, span)
   v[ROW_AT], v[ROW_OLD] = v[ROW_AT] + at, first_end
 end
 
--- prepare_entry prepares the head v so that its last entry can take the starts of now, under a limit of n: see push, above. It returns two texts for write:
--- the new text of all other entries, nil if the stored text stays, and a text to be appended to the stored text, nil if there is none. If the row
--- must be read as a whole, prepare_entry returns false.
+-- prepare_entry prepares the head v so that its last entry can take the starts of now, under a limit of n: see push, above. It returns two texts for
+-- write: the new text of all other entries, nil if the stored text stays, and a text to be appended to the stored text, nil if there is none. If the
+-- row must be read as a whole, prepare_entry returns false.
 local function prepare_entry(key, v, n, span)
   -- No start counts any more: the row has one entry, of now.
   if v[ROW_LAST] + span <= now then
@@ -637,8 +637,8 @@ local function prepare_entry(key, v, n, span)
   return rest .. pushed
 end
 
--- write stores a row with the head v, whose numbers for the time now, the span and the key's lifetime it sets. names is the text of its earlier
--- generations; body and pushed are the texts that prepare_entry returned.
+-- write stores a row with the head v, in which it sets the time, the span, the lifetime and, for a new row, the generation. names is the text of its
+-- earlier generations; body and pushed are the texts that prepare_entry returned.
 local function write(key, v, names, body, pushed, span)
   v[ROW_SEEN], v[ROW_SPAN] = now, span
   v[ROW_OLD] = v[ROW_SIZE] == 1 and v[ROW_LAST] or v[ROW_OLD]

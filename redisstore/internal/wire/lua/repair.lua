@@ -82,8 +82,8 @@ local function knows(h, generation)
   return counts[generation] ~= nil
 end
 
--- compare returns three tables for learn: a list of the names of all generations of a row and of history h, the youngest first; by name, how many
--- starts the row was told of; and, by name, how many starts the program knows.
+-- compare returns three tables for learn: list, the names of all generations of a row and of history h, the youngest first; told, by name, of how many
+-- starts the row knows; and counts, by name, of how many starts the program knows.
 --
 -- If the row is back at an earlier state, shared is how many starts the row's present generation and the branch of that generation have in common:
 -- see count_before. Otherwise shared is false.
@@ -101,8 +101,8 @@ local function compare(r, h, shared)
     local g, n = pair[1], pair[2]
     local other = branch(g)
 
-    -- The program has starts of generation g that the server forgot. Then g goes on in the row without them, and the program's count belongs to the
-    -- branch, unless the program already counts both.
+    -- The server forgot starts of g that the program knows: the row is older than the program's last call, and g is the row's present generation, or the
+    -- row names the branch. The row's g goes on without these starts, so the program's count belongs to the branch, unless the program counts both.
     if h.outdated and (g == r.generation or row_counts[other]) and not program_counts[other] then
       g, other = other, g
     end
@@ -232,7 +232,7 @@ function learn(r, h, seed, fresh, shared)
   end
 
   -- same: the row has the same starts without a name. covered: a program that knew all that this program knows has told the row. Otherwise some
-  -- starts are missing.
+  -- starts may be missing.
   local same = theirs == mine and their_mark == my_mark
   local covered = (told[h.generation] or 0) > h.count and not h.outdated
   local doubtful = 0
@@ -255,8 +255,8 @@ function learn(r, h, seed, fresh, shared)
 end
 end
 
--- count_before returns a lower bound on the starts that a row had before the call of history h, which the server forgot. Starts that the row has got
--- since are later than that call, so they are not counted.
+-- count_before opens a row, and returns a lower bound on the starts that the row had before the call of history h. The server forgot that call: starts
+-- that the row has got since are later than the call, so they are not counted.
 local function count_before(r, h, now)
   open(r)
   local since = h.clock == ELAPSED_UNKNOWN and 0 or now - h.ago -- if the program cannot tell when it called, any start may be later
@@ -312,7 +312,7 @@ local function rebook_tokens(r, u, now, missing, back)
   local n = min(sum, u.n, missing)
 
   if back then
-    -- Book them as one entry, which never counts as more than the whole bucket, however many programs report these starts.
+    -- Book them over the whole last span. What other programs report is joined with this entry, and one entry never counts as more than the whole bucket.
     add(r, now - r.span, max(now, now - youngest), n)
     r.till = max(r.till, now - youngest + r.span)
   else
@@ -322,7 +322,7 @@ end
 
 -- repair books the starts that the program's history of a row has and the row lacks. The history does not say when each start was, and has starts
 -- that were given back, so the row counts too much for a while. The first program that reports does not know which starts other programs booked
--- last, so nothing starts until these have had time to report, too.
+-- last, so nothing starts until those programs have had time to report, too.
 local function repair(r, u, now, seed)
   local h = r.history
   local generation, g1 = r.generation, r.g1
@@ -341,7 +341,7 @@ local function repair(r, u, now, seed)
   -- programs may have counted on from there.
   local back = h.outdated and generation ~= 0 and knows(h, generation)
 
-  -- fresh is whether no program has told the row of earlier generations.
+  -- fresh is whether this program is the first to tell the row of generations before its own.
   local fresh = generation == 0 or g1 == 0 and not knows(h, generation)
   local missing, doubtful = learn(r, h, seed, fresh, back and count_before(r, h, now))
   local total_before = r.total

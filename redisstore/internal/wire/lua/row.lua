@@ -35,12 +35,12 @@ local function stored(key)
   return #head == HEAD_SIZE and head or nil
 end
 
--- read returns the row of a key with that head. Without a head the row is empty, and open. The row is also empty if a number of the head is not
--- whole, or outside of its bounds: with such numbers a script might never end, and Redis would serve no other client. script.go lists the numbers of
--- the head, and writes them here in the places of HEAD_NAMES, HEAD_FIELDS and other words in capitals.
+-- read returns the row of a key with that head. Without a head the row is empty, and open. It is also empty if no script can have written that head:
+-- with wrong numbers a script might never end, and Redis would serve no other client. script.go lists the numbers of the head, and writes them here in
+-- the places of HEAD_NAMES, HEAD_FIELDS and other words in capitals.
 --
 --   seen               the latest time at which a program asked
---   lost               the latest end of a forgotten start, 0 if none was forgotten
+--   lost               all starts that the row has forgotten are at this time or earlier. Zero means that none was forgotten.
 --   span, most, till   for how long entries are kept; upper bound on the starts in any half-open interval of that length; until when both are needed
 --   paused             the budget is closed until then. The time is kept for the slow start afterwards.
 --   frozen             starts up to then stay booked when they are cancelled

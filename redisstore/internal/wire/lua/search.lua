@@ -302,13 +302,12 @@ end
 
 local sliding_paced
 do
--- even returns the pace of a start that must wait until t, in microseconds for each unit of cost. It sets s.part to the length of the window's parts if
+-- even returns the gap of a start that must wait until t, in microseconds for each unit of cost. It sets s.part to the length of the window's parts if
 -- the start has to be at the begin of a part, and otherwise to 0.
 --
--- Without a horizon, or if the charge's own pace takes less than half of the window for the whole limit, the own pace is the pace. Otherwise the pace
--- depends on how full the span is that ends at the last booked start, or at t if t is later. In a full span, starts are as even as the limit lets them
--- be. The emptier the span, the closer are the starts, down to the charge's own pace, so that room that was left is used up. The spread of a start is
--- part of its distance.
+-- Without a horizon, or if the charge's pace takes less than half of the window for the whole limit, the gap is the pace. Otherwise the gap depends on
+-- how full the span is that ends at the last booked start, or at t if t is later. In a full span, starts are as even as the limit lets them be. The
+-- emptier the span, the smaller is the gap, down to the pace, so that room that was left is used up. The spread of a start is part of its gap.
 --
 -- In a short window with a large limit, unless a penalty or its slow start lasts, the starts of callers of a single budget, without a spread, are at
 -- the begin of the window's parts. Starts that share an entry then give it no width, and the whole window is used.
@@ -400,7 +399,8 @@ function sliding_paced(s, t)
     s.gap = s.pace > 0 and s.wait > s.from and even(s, s.wait) or 0
 
     -- A resumed search began at the last start, s.back. An earlier moment may be clear with a smaller gap; where starts are in parts also with a larger
-    -- one, because an earlier part may have room for more of these starts. Behind all entries the gap depends on s.wait, which may be too late.
+    -- one, because an earlier part may have room for more of these starts. If s.wait is behind all entries, the gap depends on it, and a search afresh
+    -- may find an earlier one.
     local gap_changed = s.gap < last_gap or last_part > 0 and s.gap > last_gap
     if s.back > s.tail and (gap_changed or s.wait > latest(s.row)) then
       return sliding_paced(weigh(s, s.cost), t)
@@ -452,8 +452,9 @@ local function resume(s)
     return weigh(s, s.each)
   end
 
-  -- The booked start was added to the last entry, which the search has counted: count the start, too.
-  if r.grown > 0 and min(r.low, r.size + 1) <= s.j then
+  -- If the booked start was added to an entry that the search has counted, count the start, too.
+  local behind_grown = min(r.low, r.size + 1) -- the index behind that entry
+  if r.grown > 0 and behind_grown <= s.j then
     s.sum = s.sum + r.grown
   end
   s.k, s.wait, s.back = false, false, t
