@@ -567,7 +567,7 @@ function note.tell(r, now, n, window)
   end
 
   -- The row has counted for a shorter time than the new window. An upper bound on the missing starts would close the budget, so they are taken as
-  -- none, and none of the starts known may be given back.
+  -- none. Starts up to r.lost may be among the missing ones, so they stay booked when they are cancelled, as before.
   if window > r.each or not holds then
     r.frozen = max(r.frozen, r.lost)
     r.lost = 0

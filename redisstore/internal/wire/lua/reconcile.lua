@@ -168,8 +168,8 @@ local function window_left()
     return u.n - spent -- by the row alone: what others spent is not known
   end
 
-  -- What has started since the upstream counted is not in its count. A cost that was booked for others lies less than DOUBT and the age behind
-  -- spent_at, and is no own start since then.
+  -- Own starts since the upstream counted are not in its count, so take them off what was left. A cost that was booked for others lies less than DOUBT
+  -- and the age behind spent_at, and is no own start.
   local counted_at = max(asked, u.boundaries and spent_at or spent_at + DOUBT + age)
   left = max(0, left - begun_since(counted_at))
 

@@ -480,8 +480,8 @@ local function add_up(at, spent, last, n, u)
   return last, max(0, spent - (last - at) * u.tokens) + filling(u, n) * u.micros
 end
 
--- due returns when excess tokens have flowed in, or 0 if that many are there already. Tokens that flow in during the jitter do not count: the
--- starts of the level may arrive so much later, and the next start at once.
+-- due returns when the tokens of a level, at and spent, and excess more have flowed in, or 0 if they are there already. Tokens that flow in during
+-- the jitter do not count: the starts of the level may arrive so much later, and the next start at once.
 local function due(at, spent, excess, u)
   local missing = spent + excess * u.micros
   if missing <= 0 then
@@ -557,8 +557,8 @@ end
 
 local bucket
 do
--- overdrawn returns the begin of the first entry behind t whose tokens would not have flowed in by then if a start at t took its own, or nil if there is
--- no such entry. No start before that begin has room: it would overdraw the bucket at the same moment.
+-- overdrawn returns the begin of the first entry behind t at whose begin too few tokens would have flowed in if a start at t took its own, or nil if
+-- there is no such entry. No start before that begin has room: it would overdraw the bucket at the same moment.
 local function overdrawn(s, t)
   local r, u = s.row, s.rule
   local F, L, N = r.F, r.L, r.N
@@ -700,7 +700,7 @@ function turn.at(u, reserve, from, cost, rank)
   end
 
   -- The window of the turn begins with the waiter of rank first, and from there on waiters keep the pace. A rank includes the waiter's own cost, so
-  -- first is no less than that.
+  -- first is at least that cost.
   local first = max(floor((rank - 1) / most) * most + 1, cost)
   local by_room, by_pace = sliding_turn(u, most, from, rank), paced_turn(u, from, rank - cost)
   return max(by_room, by_pace, sliding_turn(u, most, from, first) + (rank - first) * u.pace)
