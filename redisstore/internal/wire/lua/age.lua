@@ -23,7 +23,7 @@ end
 -- forward_step finds out whether the server's clock was set forward since the row was seen. It returns three values, or a 0 alone:
 --
 --   shift   by how much to move the row, 0 if the clock does not seem to have been set
---   asleep  how much earlier than in the moved row entries to come may begin: the shift can be too large, because this call may be slow, too, or
+--   asleep  by how much entries to come may begin earlier than the moved row says: the shift can be too large, because this call may be slow, too, or
 --           because nobody knows for how long their callers slept
 --   known   whether the program knows that the clock was set. Otherwise this call may only be slow.
 local function forward_step(r, now)
@@ -175,7 +175,7 @@ end
 -- remember makes the row complete from since on, which is where the rule begins to count, and has the row keep entries for at least the time keep. In
 -- the place of history that is missing it books an upper bound on the starts, at the latest moment at which they can have been.
 local function remember(r, now, since, keep, u)
-  local missing = r.lost - since + 1
+  local missing = r.lost - since + 1 -- the length of time of which starts may be forgotten
   if missing > 0 then
     local n = at_most(r, missing)
     if n > 0 then

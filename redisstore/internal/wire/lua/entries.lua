@@ -404,7 +404,7 @@ end
 --   width               the length of the windows, or 0 if there are none, or they differ in length
 --   unit, pad           for how long each unit of a cost is alone, 0 if units may start together; and for how much longer under a ceiling
 --   tokens, micros      the number of tokens that flow into a token bucket in micros. For other kinds tokens is 0.
---   peak                upper bound on the starts in any half-open interval for which entries are kept, or 0 if no start counts
+--   peak                upper bound on the starts in any half-open interval of the length for which entries are kept, or 0 if no start counts
 --
 -- needs: frame (ceil, floor, frame)
 -- defines: read_rule, window, has_windows, part

@@ -129,8 +129,7 @@ local function weigh(s, cost)
   return s
 end
 
--- usable returns how much of the limit of rule u may be used by charges that must leave a reserve: less under a ceiling, but then at least 1, unless the
--- limit itself leaves less.
+-- usable returns how much of the limit of rule u may be used by charges that must leave a reserve. A ceiling lowers this number, but not below 1.
 local function usable(u, reserve)
   return u.cap < u.n and min(u.n - reserve, max(1, u.cap - reserve)) or u.n - reserve
 end
@@ -351,7 +350,7 @@ local function align(s, t, apart)
 end
 
 -- clear returns the first moment not before t at which the start keeps its distance from all starts to come. With parts, that moment is the begin of a
--- part, which as many starts share as fit there. clear notes in s.fits how many starts like this one still fit there.
+-- part, where several starts may be, and clear notes in s.fits how many starts like this one still fit there.
 local function clear(s, t)
   local r, part, apart = s.row, s.part, s.cost * s.gap
   open(r)
@@ -474,8 +473,8 @@ local function filling(u, n)
   return min(n, u.n)
 end
 
--- add_up takes a level, the two numbers at and spent, to the end of an entry, and returns these numbers there, with the cost of the entry, n. Entries
--- come in the order of time.
+-- add_up takes a level, at and spent, on to the end of an entry of n starts. It returns the level there as two numbers: the end, and what is spent by
+-- then, the entry included. Entries come in the order of time.
 local function add_up(at, spent, last, n, u)
   return last, max(0, spent - (last - at) * u.tokens) + filling(u, n) * u.micros
 end
