@@ -6,46 +6,48 @@
 -- defines: is_late, pin_until, forward_step, stepped_back, was_set, widen_pending, carry_over, step, at_most, is_blank, remember, is_over,
 --     prune, advance
 
--- is_late reports whether a call comes so far behind its due time that the program must say again what it says of lengths of time. Perhaps
--- only the clock was set. A due time of 0 means that there is none.
+-- is_late reports whether a call comes more than STALL after its due time, so that the program must state its lengths of time anew. Perhaps only the
+-- clock was set. A due time of 0 means that there is none.
 local function is_late(now, due)
   return due ~= 0 and now - due > STALL
 end
 
--- pin_until freezes all starts that are booked, and marks that are later than the last start by at most the time later, or 0 if it is left out:
--- they stay booked when they are cancelled.
-local function pin_until(r, later)
+-- pin_until freezes all starts that are booked, and all marks up to beyond microseconds after the end of the last entry: they stay booked when they are
+-- cancelled. If beyond is left out it is 0. Without entries pin_until does nothing.
+local function pin_until(r, beyond)
   if r.size > 0 then
-    r.frozen = max(r.frozen, latest(r) + (later or 0))
+    r.frozen = max(r.frozen, latest(r) + (beyond or 0))
   end
 end
 
 -- forward_step finds out whether the server's clock was set forward since the row was seen. It returns three values, or a 0 alone:
 --
---   by how much the clock was set, 0 if it seems that it was not
---   by how much callers of entries to come may start earlier than the moved row says: nobody knows for how long they slept, or this call is slow, too
---   whether the program knows that the clock was set. Otherwise this call may only be slow.
+--   shift   by how much to move the row, 0 if the clock does not seem to have been set
+--   asleep  by how much entries to come may begin earlier than the moved row says: the shift can be too large, because this call may be slow, too, or
+--           because nobody knows for how long their callers slept
+--   known   whether the program knows that the clock was set. Otherwise this call may only be slow.
 local function forward_step(r, now)
   local h = r.history
   if not h then
     return 0
   end
 
-  -- Since the answer that told the program of the row, more time has passed by the server's clock than by the program's: ahead is by how much. Up to
-  -- slack the two clocks may disagree.
+  -- ahead is how much more time has passed by the server's clock than by the program's, since the answer that told the program of the row. Up to slack
+  -- the two clocks may disagree.
   local ahead = now - h.at - h.ago
   local slack = STALL + h.ago / STEADY
   local known = h.clock == SET_FORWARD
 
-  -- There is no row to move. It may have expired while this call took its time. A shift of 1 has advance ask the program whether the clock was set.
+  -- There is no row to move. But if this call was slow, the row may have expired on time meanwhile, and nothing was lost. A shift of 1 makes advance
+  -- ask the program, which then states the ages of its starts anew.
   if not r.stored then
     local asks = h.clock == ELAPSED_KNOWN and ahead > slack
     return asks and 1 or 0, 0, known
   end
 
-  -- There is nothing to compare if the program cannot tell lengths of time, or has heard of a later state than this row has.
-  local behind = h.generation ~= r.generation or h.count > r.count or h.outdated
-  if h.clock == ELAPSED_UNKNOWN or h.at > r.seen and behind then
+  -- There is nothing to compare if the program cannot tell lengths of time, or if it heard of a later state than this row has.
+  local may_be_older = h.generation ~= r.generation or h.count > r.count or h.outdated
+  if h.clock == ELAPSED_UNKNOWN or h.at > r.seen and may_be_older then
     return 0
   end
 
@@ -54,8 +56,8 @@ local function forward_step(r, now)
     return ahead > slack and ahead or 0, ahead, known
   end
 
-  -- Other programs have called since, the last of them at r.seen. The clock was set after that call if more time has passed since the call than since
-  -- the answer by the program's clock, or if all the time that is too much fits between the call and now.
+  -- Other programs have called since that answer, the last of them at r.seen. The clock was set after r.seen if more time has passed since r.seen than
+  -- the program counts since the answer, or if all of ahead fits between r.seen and now.
   local passed = now - r.seen
   local too_long = passed > h.ago + slack
   local fits = h.at < r.seen and ahead > slack and passed >= ahead - slack
@@ -65,23 +67,25 @@ local function forward_step(r, now)
   return 0
 end
 
--- stepped_back reports whether the clock was set back since the program heard of the row, though now is not before the row's last call: less time has
--- passed by the clock than the program knows of.
+-- stepped_back reports whether the clock was set back since the program heard of the row, though now is not before r.seen: less time has passed by the
+-- clock than the program knows of. Without a history it returns false. If the program heard of the row after r.seen, the row was moved back already.
 local function stepped_back(r, now)
   local h = r.history
   return h and h.at <= r.seen and now - h.at < h.elapsed - STALL - h.elapsed / STEADY
 end
 
--- was_set reports whether the clock was set since the program heard of the row.
+-- was_set reports whether the clock was set since the program heard of the row. It returns false if the program cannot tell lengths of time.
 local function was_set(r, now)
   local h = r.history
   return h.clock ~= ELAPSED_UNKNOWN and math.abs(now - h.at - h.ago) > STALL
 end
 
--- widen_pending lets the entries to come of an open row begin earlier by a length of time, but not before now. It joins entries that touch then.
+-- widen_pending lets the entries to come of an open row begin earlier, by a length of time, but not before now. It joins entries that touch then.
 local function widen_pending(r, now, by)
   local F, L, i = r.F, r.L, r.size
-  while i > 0 and (L[i] > now or F[i] >= now) do -- also an entry that begins now: no two entries begin together
+
+  -- Look at an entry that begins and ends now, too: later entries may begin now afterwards, and no two entries begin together.
+  while i > 0 and (L[i] > now or F[i] >= now) do
     F[i] = min(F[i], max(now, F[i] - by))
     touch(r, i)
     if i < r.size and F[i + 1] <= L[i] then
@@ -91,8 +95,9 @@ local function widen_pending(r, now, by)
   end
 end
 
--- carry_over joins the entries that are over into one entry that ends now, except the first entries, as many as past_count, which lie in windows that
--- were over before the clock was set. The upstream's window that has counted the joined entries may still last, although it is over by the clock now.
+-- carry_over opens a row, and joins all entries that end before now, but for the first past_count entries, into one entry that ends now. The upstream's
+-- window that has counted the joined entries may still last, although it is over by the clock that was set. The first past_count entries lie in windows
+-- that were over before the clock was set.
 local function carry_over(r, now, past_count)
   open(r)
   local i = after(r, now) - 1
@@ -106,10 +111,13 @@ local function carry_over(r, now, past_count)
   end
 end
 
--- step moves the row by the shift to a clock that was set, as if no time had passed. A shift below 0 goes back. The callers of entries to come may start
--- earlier, by at most the time asleep. The upstream's windows stay where they are, so after a small step back the entries of the present window, and
--- entries to come, still reach to where they were. Otherwise starts at the edge of a window would count in the window before it alone. All starts
--- are frozen.
+-- step opens a row, moves its times by the shift because the clock was set, and freezes all starts. A shift below 0 is a step back; with a shift of 0
+-- nobody knows by how much the clock was set. Entries to come then begin earlier by up to the time asleep, but not before now, because their callers
+-- may start as early.
+--
+-- The upstream's fixed windows stay where they are. So starts that have come are carried over to now: see carry_over. And after a step back of at most
+-- STALL the entries of the present window, and entries to come, still reach to where they were. Otherwise starts at the edge of a window would count in
+-- the window before the edge alone.
 local function step(r, now, shift, asleep, u)
   open(r)
   touch(r, 1)
@@ -122,7 +130,7 @@ local function step(r, now, shift, asleep, u)
     past_count = after(r, window(u, r.seen) or r.seen - r.span) - 1
   end
 
-  -- After a small step back, only the first moved_ends entries end earlier.
+  -- After a step back of at most STALL, only the first moved_ends entries end earlier.
   local moved_ends = r.size
   if u.boundaries and shift < 0 and -shift <= STALL then
     moved_ends = past_count
@@ -135,7 +143,7 @@ local function step(r, now, shift, asleep, u)
     end
   end
 
-  -- All other times of the row keep their distance to now. Zero stands for no time.
+  -- These times of the row keep their distance to now, too. Zero stands for no time. frozen stays: marks are times of the clock as it was.
   for _, field in ipairs({'lost', 'till', 'paused', 'opens', 't1', 't2', 't3', 'pin', 'fell', 'heard'}) do
     if r[field] ~= 0 then
       r[field] = r[field] + shift
@@ -143,8 +151,8 @@ local function step(r, now, shift, asleep, u)
   end
 
   -- A mark is the time of a start by the clock as it was when the start was booked. A mark from before the step may point to the start of a different
-  -- caller now, so freeze the starts. Such a mark is later than the last entry, which has moved, by at most the step back. Marks that are farther
-  -- ahead than MARKED and a span are not frozen, because too many places would stay taken.
+  -- caller now, so freeze the starts. Such a mark is later than the last entry, which has moved, by at most the step back. Marks that are later by
+  -- more than MARKED, or than a span if that is longer, are not frozen, because too many places would stay taken.
   pin_until(r, min(max(0, -shift), max(r.span, MARKED)))
 
   if u.boundaries then
@@ -164,16 +172,16 @@ local function is_blank(r)
   return r.most == 0 or r.size == 0 and r.lost == 0
 end
 
--- remember makes the row complete from since on, which is where the rule begins to count, and keeps entries for the time keep. In the place of history
--- that is missing it books an upper bound on the starts, at the latest moment at which they can have been.
+-- remember makes the row complete from since on, which is where the rule begins to count, and has the row keep entries for at least the time keep. In
+-- the place of history that is missing it books an upper bound on the starts, at the latest moment at which they can have been.
 local function remember(r, now, since, keep, u)
-  local missing = r.lost - since + 1
+  local missing = r.lost - since + 1 -- the length of time of which starts may be forgotten
   if missing > 0 then
     local n = at_most(r, missing)
     if n > 0 then
       add(r, r.lost, r.lost, n)
     end
-    r.lost, r.level = since - 1, 0
+    r.lost, r.level = since - 1, 0 -- the new entry also stands for what a bucket had spent
   end
 
   -- The starts in blocks of a different unit cannot be told apart, so none of them is given back.
@@ -196,7 +204,8 @@ local function remember(r, now, since, keep, u)
   end
 end
 
--- is_over reports whether no start to come can share an interval with an entry that ends at last, or has to stay behind it as behind a probe.
+-- is_over reports whether an entry that ends at last is over for all starts to come: it ended a span ago or earlier, and it is no probe behind which
+-- starts must stay.
 local function is_over(r, last, now)
   return last + r.span <= now and (last < r.paused or now >= r.paused + r.probe)
 end
@@ -208,8 +217,9 @@ local function prune(r, now, u)
     return
   end
 
-  -- Drop up to four entries without reading the row; if more are over, the row is opened. Only buckets need the costs that forget is given, which are not
-  -- known here. A row with a line is read as a whole anyway. pop needs a second entry: the last entry is not over, so the loop ends before it.
+  -- Drop up to four entries of a closed row without reading all of it. If more are over, the row is opened below. It is opened at once under a bucket,
+  -- or with a bucket's level, because forget and block_end need the costs of entries; and with a line, because such a row is read as a whole anyway.
+  -- pop needs a second entry: the last entry is not over, so the loop ends before it.
   if not r.F and r.lined == 0 and r.size > 1 and has_windows(u) and r.unit == 0 and r.last + r.span > now then
     for _ = 1, 4 do
       forget(r, r.old, 0, u)
@@ -234,15 +244,16 @@ local function prune(r, now, u)
 end
 
 -- advance brings row r to the time now, and makes it fit for rule u. It may change the rule: to the limit of the row's note, and down to the row's
--- ceiling. It returns nil, or what the call needs first: NEEDS_BOUNDARIES where the rule's boundaries end, NEEDS_TIME if the program must say
--- whether the clock was set.
+-- ceiling. It returns nil, or, with nothing changed, what the call needs first: NEEDS_BOUNDARIES if the rule's boundaries do not reach now, NEEDS_TIME
+-- if the program must say whether the clock was set.
 local function advance(r, now, u)
   local since, _, keep = window(u, now)
   if not since then
     return NEEDS_BOUNDARIES
   end
 
-  -- A clock that was set moves the whole row. After a step back nobody knows for how long the callers of entries to come have slept.
+  -- A clock that was set moves the whole row. After a step back nobody knows for how long the callers of entries to come have slept: these entries may
+  -- begin now.
   if now < r.seen then
     step(r, now, now - r.seen, math.huge, u)
   else
@@ -252,7 +263,6 @@ local function advance(r, now, u)
     elseif shift > 0 then
       step(r, now, shift, asleep, u)
     elseif stepped_back(r, now) then
-      -- Entries to come are sooner than they seem, by an unknown time: they may begin now.
       step(r, now, 0, math.huge, u)
     end
   end
@@ -312,8 +322,8 @@ function penalty.repeated(r, left)
   return left + penalty.remembered(r) > 0 and max(0, r.times - 1) or 0
 end
 
--- grown returns an upper bound on the length of a penalty that is met again, in microseconds: a penalty of five seconds grows to at most five times as
--- long, and to at most MAX_GROWN. For a penalty below a second it is 0: such a penalty does not grow.
+-- grown returns an upper bound on what a penalty of this length, in microseconds, grows to when it is met again: as many times the length as the length
+-- has whole seconds, but no more than MAX_GROWN. It is 0 for a length below a second: such a penalty does not grow.
 local function grown(length)
   length = min(length, MAX_GROWN)
   return min(length * floor(length / 1000000), MAX_GROWN)
@@ -324,12 +334,12 @@ function penalty.forgive(r)
   r.ban, r.probe, r.times = 0, 0, 0
 end
 
--- shut notes in r a penalty of that length, and returns for how long r is to be closed from now on: the caller closes it. left is for how long r was still
--- closed, below 0 after the end of the last penalty. refused is how long ago the refused request was sent, or 0 if somebody pauses r. took is how long
--- the answer to that request took: less than refused, if the store was away after the answer. All are microseconds.
+-- shut notes in r, a row or a budget of slots, a penalty of that length. It returns for how long r is to be closed from now on: the caller closes it.
+-- left is for how long r is still closed, below 0 after the end of the last penalty. refused is how long ago the refused request was sent, or 0 if
+-- somebody pauses r. took is how long the answer to that request took: less than refused, if the store was away after the answer. All are microseconds.
 --
--- A request sent after the last penalty has met the penalty again. So has a request sent in the last half of the penalty, because clocks drift.
--- A request sent earlier belongs to the penalty, and its answer came late.
+-- A request that was sent after the end of the last penalty, or in its last half because clocks drift, has met the penalty again. A request that was
+-- sent earlier belongs to the last penalty, and its answer came late.
 function penalty.shut(r, left, length, refused, took)
   -- The last penalty ended too long ago to be met again.
   if left + penalty.remembered(r) <= 0 then
@@ -342,7 +352,7 @@ function penalty.shut(r, left, length, refused, took)
   -- late is whether the request was sent before the last penalty, or in its first half.
   local late = refused > 0 and -refused < left - floor(r.ban / 2)
 
-  -- The penalty is over and was met again: double it.
+  -- The last penalty is over and was met again: this one is twice as long, within bounds.
   if refused > 0 and r.times > 0 and left <= 0 and not late then
     ban, times = max(length, min(2 * r.ban, grown(length))), r.times + 1
   end
@@ -351,7 +361,8 @@ function penalty.shut(r, left, length, refused, took)
   local probe = max(MIN_PROBE, min(2 * took, MAX_PROBE, ban))
   local closed = max(left, ban)
 
-  -- A penalty before the last one ended, or from a late answer, is the same penalty: keep the longer ban, the longer probe and the higher count.
+  -- A penalty that comes before the end of the last one, or from a late answer, is the same penalty: keep the longer ban, the longer probe and the
+  -- higher count.
   if late or left > 0 then
     ban, probe, times = max(r.ban, ban), max(r.probe, probe), max(r.times, times)
   end
@@ -403,16 +414,17 @@ function ceiling.obey(r, now, u)
     return
   end
 
-  -- The limit keeps its window, and has a part of its number or its rate. A leaky bucket gets longer distances in place of a lower number.
+  -- The limit keeps its window, and has a part of its number or its rate. A leaky bucket gets longer distances in place of a lower number. A rule
+  -- without tokens keeps 0.
   local fraction = level / u.rate
   u.cap = max(1, floor(u.n * fraction))
   u.tokens = min(u.tokens, max(1, floor(u.tokens * fraction)))
   u.pad = floor(u.unit / fraction) - u.unit
 end
 
--- used returns how much of the limit was in use when the start at mark came, the start included. It returns 0 if the refusal of that start
--- is no evidence: the start has not come, or lies before the last two fixed windows, or more than the limit was in use. Of a leaky bucket or a token
--- bucket it returns the rate.
+-- used returns how much of the limit was in use when the start at mark came, the start included, and at least 1. It returns 0 if the refusal of that
+-- start is no evidence: the start has not come, lies before the last two fixed windows or before the known boundaries, or more than the limit was in
+-- use. Of a leaky bucket or a token bucket it returns the rate.
 local function used(r, mark, u)
   if mark > r.seen then
     return 0
@@ -438,7 +450,7 @@ local function used(r, mark, u)
     end
   end
 
-  -- The refusal is of a start above the limit, so it says nothing of the limit.
+  -- More than the limit was in use, so the refusal says nothing of the limit.
   if sum > u.rate then
     return 0
   end
@@ -456,8 +468,8 @@ local function believed(level, from)
   return level < from / 2 and from * 3 / 4 or level
 end
 
--- learn lowers the ceiling, if the refusal of the start at mark is evidence, and returns the height before and after, in thousandths, or 0 and 0 if
--- the rule does not learn.
+-- learn lowers the ceiling, if the refusal of the start at mark is evidence. It returns the height before and after, in thousandths; without a ceiling
+-- the height is the rate of the rule. It returns 0 and 0 if the rule does not learn.
 function ceiling.learn(r, mark, u, now)
   if u.learns == 0 then
     return 0, 0
@@ -504,8 +516,8 @@ end
 
 -- is_tighter reports whether n starts in a window are a lower rate than the note has, or the same rate in a shorter window.
 local function is_tighter(r, n, window)
-  local rate, held = n / window, r.told / r.each
-  return rate < held or rate == held and window < r.each
+  local rate, told_rate = n / window, r.told / r.each
+  return rate < told_rate or rate == told_rate and window < r.each
 end
 
 -- pace_of returns the pace of a sliding window: see Limit.Pace in store/limit.go.
@@ -532,9 +544,9 @@ function note.obey(r, now, u)
   end
 end
 
--- tell records a limit that an answer told, of n starts in a window, and reports whether the row's note has changed. The limit of the note only renews
--- the note's time. A limit that is no tighter replaces the note only when no answer has told the note for a window, and for a minute: where answers
--- disagree, the tightest counts.
+-- tell records a limit that an answer told, of n starts in a window, and reports whether the row's note has a new limit. If the limit is that of the
+-- note, only the note's time is renewed. A limit that is no tighter replaces the note only when no answer has told the note for its window, and for
+-- PREFERRED, a minute: where answers disagree, the tightest counts. A limit outside of the bounds of a note is ignored.
 function note.tell(r, now, n, window)
   if not is_note(n, window) then
     return false
@@ -555,7 +567,7 @@ function note.tell(r, now, n, window)
   end
 
   -- The row has counted for a shorter time than the new window. An upper bound on the missing starts would close the budget, so they are taken as
-  -- none, and none of the starts known may be given back.
+  -- none. Starts up to r.lost may be among the missing ones, so they stay booked when they are cancelled, as before.
   if window > r.each or not holds then
     r.frozen = max(r.frozen, r.lost)
     r.lost = 0

@@ -5,17 +5,17 @@
 -- needs: frame (max, min, floor), row (MAX_PLAIN, open), rule (window, part)
 -- defines: touch, insert, delete, block_end, join, after, later, push, one, add, drop, pop, widen, fuse, book, remove, counts
 
--- touch notes that entry i of an open row, and perhaps all behind it, have changed, so that save writes them again.
+-- touch notes that entry i of an open row has changed, and perhaps all entries behind it: resume and save need to know.
 local function touch(r, i)
   r.low = min(r.low, i)
 
-  -- The stored text has the entry as it was, so all entries are packed anew.
+  -- The text r.raw has the entry as it was: save must pack all entries anew.
   if i <= r.kept then
     r.kept, r.raw = 0, ''
   end
 end
 
--- insert puts an entry at index i of an open row.
+-- insert puts an entry at index i of an open row. The caller counts its starts in r.total.
 local function insert(r, i, first, last, n)
   touch(r, i)
   table.insert(r.F, i, first)
@@ -24,7 +24,7 @@ local function insert(r, i, first, last, n)
   r.size = r.size + 1
 end
 
--- delete takes entry i out of an open row.
+-- delete takes entry i out of an open row. The caller takes its starts off r.total.
 local function delete(r, i)
   touch(r, min(i, r.size - 1)) -- the last entry is stored in the head, so a new last one moves there
   table.remove(r.F, i)
@@ -33,8 +33,8 @@ local function delete(r, i)
   r.size = r.size - 1
 end
 
--- block_end returns when the units of entry i of a leaky bucket are over. If units were booked closer together than the unit allows, they still have
--- their whole time, but no more of them than a start can have, max_units. The row is open.
+-- block_end returns when the units of entry i of a leaky bucket are over. Units that were booked closer together take their whole time all the same,
+-- one after the other, but at most max_units of them, as many as one start can have. The row is open.
 local function block_end(r, i, unit, max_units)
   return max(r.L[i] + unit, r.F[i] + min(r.N[i], max_units) * unit)
 end
@@ -47,7 +47,7 @@ local function join(r, i)
   delete(r, i + 1)
 end
 
--- after returns the index of the first entry that does not lie wholly before t. The row is open.
+-- after returns the index of the first entry that ends at t or later, r.size + 1 if there is none. The row is open.
 local function after(r, t)
   local L, i = r.L, r.size + 1
   while i > 1 and L[i - 1] >= t do
@@ -56,7 +56,7 @@ local function after(r, t)
   return i
 end
 
--- later returns the costs of all entries that end after t, and the index of the first of these. The row is open.
+-- later returns the sum of the costs of all entries that end after t, and the index of the first of these entries. The row is open.
 local function later(r, t)
   local L, N = r.L, r.N
   local sum, i = r.total, 1
@@ -72,25 +72,25 @@ local function push(r, first, last, n, shares_from)
   local k = r.size
   r.total = r.total + n
 
-  -- The last entry of a closed row is in the head, and goes from there to the text that is appended.
   if not r.F and r.first >= shares_from then
     r.last, r.n = max(r.last, last), r.n + n
   elseif not r.F then
+    -- The old last entry goes from the head to the text that save appends.
     r.pushed = r.pushed .. cmsgpack.pack(r.first - r.before, r.last - r.first, r.n)
     r.before, r.first, r.last, r.n, r.size = r.last, first, max(r.last, last), n, k + 1
   elseif k > 0 and r.F[k] >= shares_from then
-    -- grown counts the starts only if the entry was there when the last caller was served, and has not changed otherwise.
+    -- grown counts the starts only if the entry was there when the last caller was served, and has only grown since.
     r.L[k], r.N[k], r.grown = max(r.L[k], last), r.N[k] + n, r.grown + (k < r.low and n or 0)
   else
     insert(r, k + 1, first, max(r.L[k] or last, last), n)
   end
 
   if r.size == 1 then
-    r.old = r.last
+    r.old = r.last -- the only entry is also the first. In an open row, close sets old.
   end
 end
 
--- one returns the index of the entry that has the start at t, nil if there is none. If several entries reach over t they are joined. The row is
+-- one returns the index of the entry that has the start at t, nil if there is none. If several entries reach over t, they are joined. The row is
 -- open.
 local function one(r, t)
   local i = after(r, t)
@@ -103,7 +103,8 @@ local function one(r, t)
   return i
 end
 
--- add counts n starts in [first, last], and joins the entries that these overlap. It opens a closed row, unless the starts are behind all entries.
+-- add counts n starts in [first, last], and joins them with all entries that touch this interval. It opens a closed row, unless the starts are behind
+-- all entries.
 local function add(r, first, last, n)
   if not r.F then
     if first > r.last then
@@ -164,8 +165,9 @@ local function is_small(r, max_bytes)
   return bytes <= max_bytes
 end
 
--- bound joins neighbours until the entries are small enough beside the names and the line. It begins with entries that end more than a span before the
--- last entry, because the others decide the next booking. A start that has come is never joined with a start to come, which may yet be cancelled.
+-- bound opens a row, and joins neighbours until the entries are small enough beside the names and the line. It begins with entries that end a span or
+-- more before the last entry ends, because the others decide the next booking. It never joins a start that has come with a start to come, which may yet
+-- be cancelled.
 function bound(r)
   open(r)
   local max_bytes = ENTRY_BYTES - r.named - min(r.lined, MAX_PLAIN) -- a line with shares has bytes of its own: see MAX_SHARED
@@ -174,10 +176,10 @@ function bound(r)
   end
 
   local F, L = r.F, r.L
-  local tail = L[r.size] - r.span
+  local tail = L[r.size] - r.span -- where the last span begins
 
-  -- A pair that ends before the tail, the last span, is better than a pair in the tail. Otherwise the narrowest pair is best: joined, it closes the
-  -- least room. Only one pair of neighbours can be unlike, so there is a best.
+  -- A pair that ends before the tail is better than a pair in the tail. Otherwise the narrowest pair is best: joined, it closes the least room. Only
+  -- one pair of neighbours can be unlike, so there is a best.
   repeat
     local best, best_width, best_in_tail
     for i = 1, r.size - 1 do
@@ -210,29 +212,29 @@ end
 
 local pop
 do
--- first_two returns how many bytes the first entry in the text raw takes, and its n. If more is true there is a second entry: then the gap before
--- the second and its width follow, and otherwise 0 and 0.
+-- first_two returns how many bytes the first entry in the text raw takes, and its n. If more is true there is a second entry: then first_two also
+-- returns the distance of the second entry from the end of the first, and the width of the second. Otherwise it returns 0 and 0 for these.
 local function first_two(raw, more)
-  -- A negative place says that the text ends there.
   local next_at, _, _, n = cmsgpack.unpack_limit(raw, 3, 0)
   if not more then
-    return next_at < 0 and #raw or next_at, n, 0, 0
+    return next_at < 0 and #raw or next_at, n, 0, 0 -- a negative next_at says that the text is over
   end
   local _, gap, width = cmsgpack.unpack_limit(raw, 2, next_at)
   return next_at, n, gap, width
 end
 
--- pop takes the first entry out of a closed row that has more than one entry. If the stored text is no entry, it only opens the row.
+-- pop takes the first entry out of a closed row that has more than one entry. If the stored text is not that of entries, pop only opens the row.
 function pop(r)
   local begin = HEAD_SIZE + r.named + r.lined + r.at
   local raw = redis.call('GETRANGE', r.key, begin, begin + 2 * TRIPLE - 1) -- enough for two entries
 
   -- The last entry is in the head, so the text has a second entry only if the row has three.
-  local known, next_at, n, gap, width = pcall(first_two, raw, r.size > 2)
-  if not (known and type(n) == 'number' and type(gap) == 'number' and type(width) == 'number') then
+  local sound, next_at, n, gap, width = pcall(first_two, raw, r.size > 2)
+  if not (sound and type(n) == 'number' and type(gap) == 'number' and type(width) == 'number') then
     return open(r)
   end
 
+  -- The stored text stays as it is: at says where its first entry begins.
   r.at, r.total, r.size = r.at + next_at, r.total - n, r.size - 1
   r.old = r.size == 1 and r.last or r.old + gap + width
 end
@@ -257,8 +259,8 @@ local function widen(r, first, last, part_start, part_stop)
   return first, last
 end
 
--- fuse returns the interval [first, last] of the units of a start of a leaky bucket, widened to touch blocks to which there is no gap: add then makes
--- one entry of them. The row is open.
+-- fuse returns [first, last], from the begin of the first unit of a start of a leaky bucket to the begin of its last unit. It widens this interval to
+-- touch the blocks right before and right behind it, so that add makes one entry of them. The row is open.
 local function fuse(r, first, last, unit)
   local i = after(r, first)
   if i > 1 and r.L[i - 1] == first - unit then
@@ -273,7 +275,7 @@ end
 
 local book
 do
--- book_probe counts a start in [t, last] of an unlimited budget if it is the probe, the first start after a penalty. No other start of an unlimited
+-- book_probe counts a start in [t, last] of an unlimited budget if it can be in the time of the probe after a penalty. No other start of an unlimited
 -- budget is counted.
 local function book_probe(r, t, last)
   if r.paused > 0 and t < r.paused + r.probe and last >= r.paused then
@@ -281,7 +283,8 @@ local function book_probe(r, t, last)
   end
 end
 
--- book counts the cost of search s as a start at t.
+-- book counts the cost of search s as a start at t, in an entry of its own or in an entry that the start shares with others. An unlimited budget counts
+-- only the probe.
 function book(r, t, s)
   local u, first, last = s.rule, t, t + s.length
   if u.peak == 0 then
@@ -300,15 +303,15 @@ function book(r, t, s)
   if s.n > WINDOW_PARTS then
     part_start, part_stop = part(u, t)
   end
-  local newest = r.first -- the begin of the last entry
+  local last_begin = r.first -- the begin of the last entry, nil if there is none
   if r.F then
-    newest = r.F[r.size]
+    last_begin = r.F[r.size]
   end
 
-  -- Most starts go behind all entries. The blocks of a leaky bucket are joined as they are.
+  -- The interval of a leaky bucket's start touches its neighbours already. Of other starts most go behind all entries.
   if u.unit > 0 then
     add(r, first, last, s.cost)
-  elseif not newest or newest <= t then
+  elseif not last_begin or last_begin <= t then
     push(r, first, last, s.cost, part_start)
   else
     open(r)
@@ -321,13 +324,14 @@ end
 
 local remove
 do
--- overfull reports whether a block, [first, last], has more units than it has time for, so that to take a unit out frees nothing.
+-- overfull reports whether the n units of a block, [first, last], are more than it has time for, so that to take a unit out frees nothing.
 local function overfull(first, last, n, unit)
   return first + n * unit > last + unit
 end
 
 -- split puts back the rest of a block, [first, last], from which the booking of search s at t was taken out: a piece before the booking and a piece
--- behind it, if there are such. Each has at most as many units as it has time for: only a limit of a different kind would need the true numbers.
+-- behind it, where the block reaches as far. rest is how many units the block has left. How many of them are in which piece is not known, so each piece
+-- gets as many as it has time for, at least 1 and at most rest. Only a limit of a different kind would need the true numbers.
 local function split(r, first, last, rest, t, s)
   local unit = s.rule.unit
   local stop = t + s.length + unit
@@ -339,8 +343,8 @@ local function split(r, first, last, rest, t, s)
   end
 end
 
--- remove takes the booking of search s at t out again, and reports whether it could. A frozen booking stays. So does a booking that the row may have
--- forgotten: an entry that overlaps it may hold only starts of other callers.
+-- remove takes the booking of search s at t out of its entry, and reports whether it did. It leaves a frozen booking, and a booking that the row may
+-- have forgotten: an entry that overlaps such a booking may hold only starts of other callers. It also returns false if no entry has a start at t.
 function remove(r, t, s)
   if t <= r.frozen or t + s.length <= r.lost then
     return false
@@ -351,11 +355,11 @@ function remove(r, t, s)
     return false
   end
 
-  local first, last, all, unit = r.F[i], r.L[i], r.N[i], s.rule.unit
-  local rest = max(0, all - s.cost)
+  local first, last, n, unit = r.F[i], r.L[i], r.N[i], s.rule.unit
+  local rest = max(0, n - s.cost) -- an operator may have lowered n: see set_used in reconcile.lua
 
   -- The entry keeps its width if starts remain that can be anywhere in it.
-  if rest > 0 and (unit == 0 or overfull(first, last, all, unit)) then
+  if rest > 0 and (unit == 0 or overfull(first, last, n, unit)) then
     r.N[i] = rest
     touch(r, i)
     r.total = r.total - s.cost
@@ -363,7 +367,7 @@ function remove(r, t, s)
   end
 
   delete(r, i)
-  r.total = r.total - all
+  r.total = r.total - n
 
   -- A block of a leaky bucket has the time of each unit, so the start leaves a gap in it.
   if unit > 0 then
@@ -373,7 +377,8 @@ function remove(r, t, s)
 end
 end
 
--- counts reports whether a booking of search s at t still counts at now. In a fixed window the start decides, and otherwise the end of the booking.
+-- counts reports whether a booking of search s at t still counts at now. In a fixed or calendar window the start decides, and otherwise the end of the
+-- booking, length after the start.
 local function counts(s, t, now)
   if not s.rule.boundaries then
     t = t + s.length
@@ -385,12 +390,12 @@ end
 -- A rule u says in numbers what a charge's limit is. This part knows what each kind of limit means, and search.lua how to look for a start under it;
 -- all other parts read the rule, and know no kinds. Its twin is internal/ledger/entries.go.
 --
---   kind, n, span       as in Go, like all that follow
---   jitter, pace
+--   kind, n, span       the kind of the limit; the largest cost that ever fits; and the time after which a start matters to no other start
+--   jitter, pace        of the charge: see store/store.go
 --   learns, rate        the window by which an adaptive charge learns, 0 if it does not learn, and how much the limit allows in that window
 --   tells, adapts       whether the upstream tells the number, and whether such a rule may have a ceiling: see age.lua
 --   cap                 n, or less where a ceiling allows less; most in Go
---   row                 the row of the budget
+--   row                 the row of the budget, false before the script has set it
 --
 -- Fields that only some kinds have:
 --
@@ -399,14 +404,15 @@ end
 --   width               the length of the windows, or 0 if there are none, or they differ in length
 --   unit, pad           for how long each unit of a cost is alone, 0 if units may start together; and for how much longer under a ceiling
 --   tokens, micros      the number of tokens that flow into a token bucket in micros. For other kinds tokens is 0.
---   peak                upper bound on the starts in any half-open interval for which entries are kept, or 0 if no start counts
+--   peak                upper bound on the starts in any half-open interval of the length for which entries are kept, or 0 if no start counts
 --
 -- needs: frame (ceil, floor, frame)
 -- defines: read_rule, window, has_windows, part
 
--- read_rule reads a rule from the frame, which one or several budgets share: before is how many of these come before the present budget. It
--- returns the rule, how many budgets share it, and the index of the present budget's key. The cursor is behind the rule then.
+-- read_rule reads a rule from the frame, and moves the cursor behind it. One or several budgets share the rule: before is how many of these come before
+-- the present budget. It returns the rule, how many budgets share it, and the index of the present budget's key.
 local function read_rule(before)
+  -- key is the index of the first budget's key, many is how many budgets share the rule, and edges is how many boundaries follow.
   local key, many, kind, n, span, jitter, pace, tokens, micros, learns, edges
   key, many, kind, n, span, jitter, pace, tokens, micros, learns, edges, cursor = struct.unpack('<ddddddddddd', frame, cursor)
 
@@ -422,7 +428,7 @@ local function read_rule(before)
   if kind == SLIDING_WINDOW then
     width = span
   elseif kind == FIXED_WINDOW then
-    width, peak = edges == 1 and boundaries[1] or 0, 2 * n -- a span can reach over an edge
+    width, peak = edges == 1 and boundaries[1] or 0, 2 * n -- a span can reach over an edge, into two windows
   elseif kind == LEAKY_BUCKET then
     unit, peak = span, 1
   elseif kind == TOKEN_BUCKET then
@@ -474,7 +480,7 @@ end
 
 -- part returns the part of the time line around t in which starts may share an entry, as the half-open interval [start, stop).
 local function part(u, t)
-  local base, _, keep = window(u, t)
+  local base, _, keep = window(u, t) -- the parts are counted from base on
   if not u.boundaries then
     base = 0
   end
@@ -497,21 +503,22 @@ end
 -- defines: texts, earlier
 
 local texts = {} -- the stored heads of the rows, by the index of the row's key
-local earlier = {} -- the stored names of their generations before the last two, by the same index
+local earlier = {} -- the stored names and counts of the rows' generations before the last two, by the same index
 do
--- read_head reads the head of a key's row and, at a place in the frame, the program's history of the row: see repair.lua. It notes the head in
--- texts[i], and the stored names of generations in earlier[i]. It returns the head as a list, or nil where the long way must look: the row has a line
--- or lacks starts, the clock was set, or the names are cut off; and where the history of the next budget begins.
+-- read_head reads the head of the row of key number i, and the program's history of the row, which begins at the place at of the frame: see
+-- repair.lua. It returns the head as a list of numbers, and where the next history begins. In place of the list it returns nil if the long way must
+-- look at the row: because the row has a line or lacks starts that the program knows, the clock was set, or the text of the names is cut off. It
+-- notes the stored head in texts[i], and the names of generations in earlier[i].
 local function read_head(key, at, i)
-  -- told_in is the number of the call whose answer told the program of the row, and told is the server's time in that answer. See read_history.
-  local told_in, ago, clock, told, generation, count, g1, n1, _, _, more, list = struct.unpack('<ddddddddddd', frame, at)
+  -- told_in is the number of the call whose answer told the program of the row, and told_at is the server's time in that answer. See read_history.
+  local told_in, ago, clock, told_at, generation, count, g1, n1, _, _, more, list = struct.unpack('<ddddddddddd', frame, at)
   local head = redis.call('GETRANGE', key, '0', HEAD_END)
 
-  -- Skip the lists of the history and the number behind them, which only a repair reads.
+  -- Skip the rest of the history, which only the long way reads.
   local size, samples = struct.unpack('<d', frame, list + PAIR * more)
   at, earlier[i] = samples + PAIR * size + 8, ''
 
-  -- A row without a head is new, and has a head of zeros, unless the program knows starts of it.
+  -- A row without a head is new, and has a head of zeros. If the program knows a generation of the row, starts were lost.
   if #head ~= HEAD_SIZE then
     return generation == 0 and {struct.unpack(HEAD, string.rep('\0', HEAD_SIZE))} or nil, at
   end
@@ -522,17 +529,18 @@ local function read_head(key, at, i)
     return nil, at
   end
 
-  -- known is whether the clock was not set, and the row has all starts that the program knows.
+  -- up_to_date is whether the clock was not set, as far as it shows here, and the row has all starts that the program knows. A step back that only
+  -- stepped_back finds concerns starts to come, and is_plain leaves rows with such starts to the long way.
   local v = {struct.unpack(HEAD, head)}
-  local clock_is_kept = now >= v[ROW_SEEN] and (clock == ELAPSED_UNKNOWN or now - told - ago <= STALL + ago / STEADY)
-  local known = told_in <= recorded and clock_is_kept
+  local clock_is_kept = now >= v[ROW_SEEN] and (clock == ELAPSED_UNKNOWN or now - told_at - ago <= STALL + ago / STEADY)
+  local up_to_date = told_in <= recorded and clock_is_kept
     and (generation == 0 or generation == v[ROW_GENERATION] and count <= v[ROW_COUNT] and g1 == v[ROW_G1] and n1 <= v[ROW_N1])
 
   local named = v[ROW_NAMED]
   if named > 0 and named <= MAX_NAMED then
     earlier[i] = redis.call('GETRANGE', key, HEAD_SIZE, HEAD_SIZE + named - 1)
   end
-  return known and #earlier[i] == named and v or nil, at
+  return up_to_date and #earlier[i] == named and v or nil, at
 end
 
 -- note_ends returns when the note of a row with the head v is over: see age.lua.
@@ -540,21 +548,28 @@ local function note_ends(v)
   return v[ROW_HEARD] + v[ROW_EACH] + NOTE_KEPT
 end
 
--- is_plain reports whether a booking now under a sliding window only appends a start to a row with the head v: no history is missing, no other limit
--- and no ceiling counts, no start is to come, and no penalty or slow start lasts. See age.lua, search.lua and book.lua.
+-- is_plain reports whether a booking now under a sliding window only appends a start to a row with the head v. See age.lua, search.lua and book.lua.
 local function is_plain(v, span)
-  -- Each of the two steps of a slow start takes at most a span, and at most half of the ban.
-  return (v[ROW_SPAN] == span or v[ROW_SEEN] == 0) and v[ROW_LOST] <= now - span and v[ROW_UNIT] == 0 and v[ROW_FIRST] <= now
-    and v[ROW_OPENS] <= now and v[ROW_TOP] == 0 and max(v[ROW_T1], v[ROW_T2], v[ROW_T3]) <= now
+  -- The row keeps entries for just this span, or is new; it has all starts of the last span; and no bucket counts.
+  local is_complete = (v[ROW_SPAN] == span or v[ROW_SEEN] == 0) and v[ROW_LOST] <= now - span and v[ROW_UNIT] == 0
+
+  -- No entry begins after now, and no start for which others waited does.
+  local is_past = v[ROW_FIRST] <= now and max(v[ROW_T1], v[ROW_T2], v[ROW_T3]) <= now
+
+  -- No loss is being reported, no ceiling counts, and the last penalty, its probe and its slow start are over. Each of the two steps of a slow start
+  -- takes at most a span, and at most half of the ban.
+  local is_open = v[ROW_OPENS] <= now and v[ROW_TOP] == 0
     and (v[ROW_PAUSED] == 0 or v[ROW_PAUSED] + max(min(SLOW_STEPS * span, v[ROW_BAN]), v[ROW_PROBE]) <= now)
+  return is_complete and is_past and is_open
 end
 
--- drop_over drops the entries of a row that are over, in the head v alone. At least one entry is not over. Stored text that is no entries is an error.
+-- drop_over drops the entries of a row that are over, in the head v alone. The first entry is over, and at least one is not. drop_over raises an error if
+-- the stored text is not that of entries.
 local function drop_over(key, v, span)
   local raw = redis.call('GETRANGE', key, HEAD_SIZE + v[ROW_NAMED] + v[ROW_AT], -1)
   local at, first_end = 0, v[ROW_OLD] -- where in the text the first entry begins, and when the first entry ends
   repeat
-    -- Go behind the first entry. unpack_limit returns a negative place at the end of the text.
+    -- Go behind the first entry that is left. unpack_limit returns a negative place at the end of the text.
     local next_at, _, _, n = cmsgpack.unpack_limit(raw, 3, at)
     at = next_at
     if next_at < 0 then
@@ -576,10 +591,10 @@ local function drop_over(key, v, span)
   v[ROW_AT], v[ROW_OLD] = v[ROW_AT] + at, first_end
 end
 
--- begin prepares the head v so that its last entry can take the starts of now, as push above does. n is the limit. It returns two texts for write:
--- the new text of all other entries, nil if the stored text stays, and a text to be appended to the stored one, nil if there is none. If the row must
--- be read as a whole it returns false.
-local function begin(key, v, n, span)
+-- prepare_entry prepares the head v so that its last entry can take the starts of now, under a limit of n: see push, above. It returns two texts for
+-- write: the new text of all other entries, nil if the stored text stays, and a text to be appended to the stored text, nil if there is none. If the
+-- row must be read as a whole, prepare_entry returns false.
+local function prepare_entry(key, v, n, span)
   -- No start counts any more: the row has one entry, of now.
   if v[ROW_LAST] + span <= now then
     v[ROW_LOST] = max(v[ROW_LOST], v[ROW_LAST])
@@ -588,7 +603,7 @@ local function begin(key, v, n, span)
     v[ROW_FIRST], v[ROW_LAST] = now, now
     return ''
   elseif v[ROW_OLD] + span <= now and not pcall(drop_over, key, v, span) then
-    return false
+    return false -- the stored text is not that of entries
   end
 
   -- Under a large limit the starts of one part of the window share an entry.
@@ -622,14 +637,16 @@ local function begin(key, v, n, span)
   return rest .. pushed
 end
 
--- write stores a row with the head v. names are its stored generations; body and pushed are the texts that begin returned.
+-- write stores a row with the head v, in which it sets the time, the span, the lifetime and, for a new row, the generation. names is the text of its
+-- earlier generations; body and pushed are the texts that prepare_entry returned.
 local function write(key, v, names, body, pushed, span)
   v[ROW_SEEN], v[ROW_SPAN] = now, span
   v[ROW_OLD] = v[ROW_SIZE] == 1 and v[ROW_LAST] or v[ROW_OLD]
   v[ROW_GENERATION] = v[ROW_GENERATION] == 0 and seed or v[ROW_GENERATION]
 
-  -- Most starts leave the key's lifetime as it is: it is longer than the row needs.
-  local ms
+  -- Most starts leave the key's lifetime as it is: it is longer than the row needs. SET, which writes a new body, needs a lifetime each time. Programs
+  -- remember the starts under a note for NODE_KEEPS.
+  local ms -- the new lifetime in milliseconds, nil if it stays
   local stop = v[ROW_TOLD] > 0 and max(v[ROW_TILL], note_ends(v) + NODE_KEEPS) or v[ROW_TILL]
   if body or stop > v[ROW_EXPIRES] then
     v[ROW_EXPIRES] = stop + IDLE
@@ -692,7 +709,7 @@ for _ = 1, simple and rule_count or 0 do
       local blank = v[ROW_SIZE] == 0 and v[ROW_LOST] == 0
       v[ROW_MOST] = (blank or now >= v[ROW_TILL]) and n or max(v[ROW_MOST], n)
       limits[i], spans[i] = n, span
-      bodies[i], pushed[i] = begin(KEYS[i], v, n, span)
+      bodies[i], pushed[i] = prepare_entry(KEYS[i], v, n, span)
       simple = bodies[i] ~= false
     end
   end

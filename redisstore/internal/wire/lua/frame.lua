@@ -13,7 +13,7 @@
 --
 --   r  a row: one budget, see row.lua
 --   u  a rule: what a limit says, see entries.lua
---   s  a search of one charge for its earliest start, see search.lua, or a claim of slots
+--   s  a search for the earliest start of one charge, see search.lua, or a claim of slots
 --   q  a line: the waiters of a budget, see queue.lua
 --   c  a lane of a line: the waiters of one share
 --   w  a waiter's ticket, or what a caller wants of a line
@@ -60,7 +60,7 @@ end
 
 local lacks = {}
 
--- test adds a name to what the server lacks, unless the function works runs without an error and returns true.
+-- test calls the function works, and adds the name to lacks if works fails or does not return true.
 local function test(name, works)
   local ran, result = pcall(works)
   if not ran or not result then
@@ -100,7 +100,7 @@ end
 
 redis.call('SET', KEYS[1], ARGV[2], 'PX', '10000')
 local start = now()
-local looked = 0 -- how often: the time of some servers stands still while a script runs
+local looked = 0 -- how often the time was read: the time of some servers stands still while a script runs
 repeat
   looked = looked + 1
 until now() - start >= tonumber(ARGV[3]) or looked == 100000

@@ -18,8 +18,8 @@ local function last_of(r, cost, stop)
   return from
 end
 
--- book_anew tells all programs to book anew the starts of a row at from or later, and before stop. The message is ANEW with those two
--- times and the key. A program that does not hear it finds out from the upstream.
+-- book_anew tells all programs to book anew the starts of a row at from or later, and before stop. It does nothing unless from is before stop. The
+-- message is ANEW with those two times and the key. A program that does not hear it finds out from the upstream.
 local function book_anew(r, from, stop, channel)
   if from < stop then
     redis.pcall('PUBLISH', channel, string.format(ANEW, from, stop, r.key))
@@ -90,8 +90,8 @@ local function begun_since(t)
   return sum
 end
 
--- tokens_left returns how many whole tokens of a bucket the starts up to t left at t. The result is too low if t is less than the jitter after the
--- last forgotten start, r.lost.
+-- tokens_left returns how many whole tokens of a bucket the starts up to t left at t, at least 0. The result is too low if t is less than the jitter
+-- after the last forgotten start, r.lost.
 local function tokens_left(t)
   -- Starts may arrive as late as the jitter, so tokens that flow in within the jitter before t may not be there: bring the level up to level_until
   -- only. An entry that ends later counts in late, in tokens: all of its tokens are taken, and nothing has flowed in since.
@@ -120,17 +120,18 @@ local function spend(at, cost)
   book(r, at, search_for(u, cost, 0, now, 0, false))
 end
 
--- bucket_left returns how many tokens are left of a bucket now. It books the cost that others have spent, and sets from and stop. A bucket knows by
--- itself when there will be more. Less than flows in within a second is not worth knowing.
+-- bucket_left returns how many tokens are left of a bucket now. If others have spent more than flows in within a second, it books that cost, and sets from
+-- and stop. It does not need the reset: the flow of a bucket is known.
 local function bucket_left()
   local believed = tokens_left(now) -- by the row alone
 
-  -- The row has forgotten starts around the time at which the upstream counted.
+  -- The row has forgotten starts around the time at which the upstream counted, so what others spent is not known.
   if asked - u.jitter < r.lost then
     return believed
   end
 
-  -- Tokens that flowed in or were taken since then may leave less than others spent: no bucket is more than empty.
+  -- Others cannot have spent more than is left now by the row alone: no bucket is more than empty. What flows in within a second may have flowed in
+  -- while the answer travelled.
   local others = min(tokens_left(asked) - left, believed)
   if others <= 0 or others <= floor(1000000 * u.tokens / u.micros) then
     return believed
@@ -158,17 +159,17 @@ local function stated_window()
   return since, since, finish, asked >= since and finish - now <= min(2 * reset, MAX_PENALTY)
 end
 
--- window_left returns how much is left of a window now. It books the cost that others have spent of the window, so that the cost is over when the
--- window is, and sets from and stop.
+-- window_left returns how much is left of a window now. If others have spent a part of the window, it books that cost, so that the cost is over when
+-- the window is, and sets from and stop.
 local function window_left()
   local since, spent_at, finish, is_present = stated_window()
   local spent, coming = between(since, finish)
   if not is_present or r.lost >= since then
-    return u.n - spent -- by the row alone
+    return u.n - spent -- by the row alone: what others spent is not known
   end
 
-  -- What has started since the upstream counted is not in its count. A cost that was booked for others lies less than DOUBT and the age behind
-  -- spent_at, and is no own start since then.
+  -- Own starts since the upstream counted are not in its count, so take them off what was left. A cost that was booked for others lies less than DOUBT
+  -- and the age behind spent_at, and is no own start.
   local counted_at = max(asked, u.boundaries and spent_at or spent_at + DOUBT + age)
   left = max(0, left - begun_since(counted_at))
 
@@ -217,7 +218,7 @@ if record then
   return struct.pack('<dd', DONE, now) .. record
 end
 
--- conclude keeps the answer as the record of this call, and returns it.
+-- conclude keeps the answer, but for its first two numbers, as the record of this call, and returns the answer.
 local function conclude(counts, before, from, stop)
   local done = struct.pack('<dddd', counts, before, from, stop)
   redis.call('SET', KEYS[2], done, 'PX', SET_USED_MS)
@@ -250,8 +251,8 @@ local function lower(cost)
   touch(r, 1)
   local i = 1
   while cost > 0 do
-    local part = is_used(i) and min(cost, r.N[i]) or 0
-    cost, r.total, r.N[i] = cost - part, r.total - part, r.N[i] - part
+    local taken = is_used(i) and min(cost, r.N[i]) or 0
+    cost, r.total, r.N[i] = cost - taken, r.total - taken, r.N[i] - taken
     i = i + 1
   end
 end

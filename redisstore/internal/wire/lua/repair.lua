@@ -47,8 +47,8 @@ local function branch(generation)
   return ordinal(generation) * NAMES + (generation + NAMES / 2) % NAMES
 end
 
--- generations returns two tables for x, which is a row or a history: the list of {name, count} of its generations, the youngest first, and the counts
--- by name.
+-- generations returns two tables for x, which is a row or a history: a list of the pairs {name, count} of its generations, the youngest first, and the
+-- counts by name.
 local function generations(x)
   local list, counts = {}, {}
   local function add_generation(g, n)
@@ -82,8 +82,8 @@ local function knows(h, generation)
   return counts[generation] ~= nil
 end
 
--- compare returns three tables for learn: a list of the names of all generations of a row and of history h, the youngest first; by name, how many
--- starts the row was told of; and, by name, how many starts the program knows.
+-- compare returns three tables for learn: list, the names of all generations of a row and of history h, the youngest first; told, by name, of how many
+-- starts the row knows; and counts, by name, of how many starts the program knows.
 --
 -- If the row is back at an earlier state, shared is how many starts the row's present generation and the branch of that generation have in common:
 -- see count_before. Otherwise shared is false.
@@ -92,15 +92,17 @@ local function compare(r, h, shared)
   local program_generations, program_counts = generations(h)
 
   local list, told, counts = {}, {}, {}
-  for i, named in ipairs(row_generations) do
-    list[i], told[named[1]] = named[1], named[2]
+  for i, pair in ipairs(row_generations) do
+    local g, n = pair[1], pair[2]
+    list[i], told[g] = g, n
   end
 
-  for _, named in ipairs(program_generations) do
-    local g, other = named[1], branch(named[1])
+  for _, pair in ipairs(program_generations) do
+    local g, n = pair[1], pair[2]
+    local other = branch(g)
 
-    -- The program has starts of generation g that the server forgot. Then g goes on in the row without them, and the program's count belongs to the
-    -- branch, unless the program already counts both.
+    -- The server forgot starts of g that the program knows: the row is older than the program's last call, and g is the row's present generation, or the
+    -- row names the branch. The row's g goes on without these starts, so the program's count belongs to the branch, unless the program counts both.
     if h.outdated and (g == r.generation or row_counts[other]) and not program_counts[other] then
       g, other = other, g
     end
@@ -117,7 +119,7 @@ local function compare(r, h, shared)
 
     -- A history can name a generation twice. Starts that no row knew of are a generation of their own until the program marks them as reported. By then
     -- the row may count them under the same name, and have told the program so. The higher count is the program's own.
-    counts[g] = max(counts[g] or 0, named[2])
+    counts[g] = max(counts[g] or 0, n)
   end
 
   table.sort(list, function(first, second) return first > second end)
@@ -138,17 +140,19 @@ end
 -- MARKS is an upper bound on marks. A row that cannot tell apart which starts it was told adds it to its mark: see mixed in learn.
 local MARKS = 2147483647
 
--- marked adds n starts of a generation to a mark. Two sets of starts have different marks, except in one of two thousand million cases.
+-- marked returns the mark of a set of starts to which n starts of a generation are added. Two sets of starts have different marks, except in one of two
+-- thousand million cases.
 local function marked(mark, generation, n)
+  -- n is cut to 20 bits, so that the product of the two is a whole number that a Lua number can hold.
   return (mark + generation % MARKS * (n % 1048576)) % MARKS
 end
 
--- present_of returns the generation that the row has from now on: its own, or a new one, whose name is seed or higher. A new generation begins if a
--- part of the row's own was forgotten, or if a program knows a later one. list, told and counts are from compare.
+-- present_of returns the generation that the row has from now on: its own, or a new one, whose name is seed or higher. A new generation begins if the
+-- row has none, if a part of the row's own was forgotten, or if the row or the program names a younger one. list, told and counts are from compare.
 local function present_of(r, list, told, counts, seed)
   local present, youngest = r.generation, ordinal(list[1])
 
-  -- The program knows of more starts of the generation than the row has.
+  -- forgot: the program knows of more starts of the generation than the row has. If the branch is named, the row forgot starts before.
   local forgot = present ~= 0 and max(told[present], counts[present] or 0) ~= r.count
   if present == 0 or forgot or told[branch(present)] or ordinal(present) < youngest then
     return max(seed, min(youngest + 1, LAST_ORDINAL) * NAMES + seed % NAMES)
@@ -158,8 +162,8 @@ end
 
 local learn
 do
--- split_names splits the generations of a list that are older than the present one in two lists, the youngest first: the generations that
--- keep their names, and the generations whose names the row forgets.
+-- split_names splits the generations of a list, without the present one, in two lists, the youngest first: the generations that keep their names, and
+-- the generations whose names the row forgets.
 local function split_names(list, present)
   local kept, forgotten = {}, {}
   for _, g in ipairs(list) do
@@ -172,14 +176,15 @@ local function split_names(list, present)
   return kept, forgotten
 end
 
--- set_names gives a row its present generation and, the youngest first, the generations before that, with their names and counts.
+-- set_names gives a row its present generation, and the generations before the present one: before is the list of their pairs {name, count}, the
+-- youngest first. It opens the row. A new present generation has no starts yet.
 local function set_names(r, present, before)
   open(r) -- only an open row is written with its names
   if present ~= r.generation then
     r.generation, r.count = present, 0
   end
 
-  -- The last generation before the present one stands in the head, and all before it in the text of names.
+  -- The last generation before the present one stands in the head, and all earlier ones in the text of names.
   local last, names = before[1] or {0, 0}, {}
   for i = 2, #before do
     names[i - 1] = struct.pack('<dd', before[i][1], before[i][2])
@@ -195,7 +200,7 @@ end
 -- and doubtful: some may be counted twice. learn returns the number of doubtful starts as its second value. From then on the row cannot tell apart
 -- which starts it was told, so all starts of such generations that other programs report are doubtful as well.
 --
--- seed names a new generation, see present_of. If fresh is true the row takes over the names even if there is nothing to count.
+-- seed names a new generation, see present_of. If fresh is true the row takes over the names even if there is nothing to count. shared is as for compare.
 function learn(r, h, seed, fresh, shared)
   local list, told, counts = compare(r, h, shared)
   local present = present_of(r, list, told, counts, seed)
@@ -219,15 +224,15 @@ function learn(r, h, seed, fresh, shared)
     theirs, their_mark = theirs + known, marked(their_mark, g, known)
   end
 
-  -- mixed: the row cannot tell apart which starts without a name it was told. Nor can it once the program's last generation has lost its name: nothing
-  -- would show later that the program has told the row.
+  -- mixed: the row cannot tell apart which starts without a name it was told. Nor can it from now on if the program's last generation loses its name:
+  -- covered, below, would not show later that the program has told the row.
   local mixed = r.mark >= MARKS
   for _, g in ipairs(forgotten) do
     mixed = mixed or g == h.generation
   end
 
   -- same: the row has the same starts without a name. covered: a program that knew all that this program knows has told the row. Otherwise some
-  -- starts are missing.
+  -- starts may be missing.
   local same = theirs == mine and their_mark == my_mark
   local covered = (told[h.generation] or 0) > h.count and not h.outdated
   local doubtful = 0
@@ -250,8 +255,8 @@ function learn(r, h, seed, fresh, shared)
 end
 end
 
--- count_before returns a lower bound on the starts that a row had before the call of history h, which the server forgot. Starts that the row has got
--- since are later than that call, so they are not counted.
+-- count_before opens a row, and returns a lower bound on the starts that the row had before the call of history h. The server forgot that call: starts
+-- that the row has got since are later than the call, so they are not counted.
 local function count_before(r, h, now)
   open(r)
   local since = h.clock == ELAPSED_UNKNOWN and 0 or now - h.ago -- if the program cannot tell when it called, any start may be later
@@ -269,8 +274,8 @@ local function rebook(r, now, age, n)
   r.till = max(r.till, now - age + r.span)
 end
 
--- rebook_samples books missing starts again, from the youngest samples of the history of row r. Starts of samples that are older than a span are not
--- booked, because they do not matter any longer.
+-- rebook_samples books missing starts again, from the youngest samples of the history of row r on. Of samples that are older than a span it books
+-- nothing, because their starts do not matter any longer.
 local function rebook_samples(r, now, missing)
   local h = r.history
   local at = h.samples
@@ -285,7 +290,7 @@ local function rebook_samples(r, now, missing)
 end
 
 -- rebook_tokens books missing starts of a token bucket again, as starts of the age of the youngest sample of the history of row r. back is whether
--- the row is back at an earlier state.
+-- the row is back at an earlier state. It books nothing if all starts are so old that the bucket has filled up since.
 local function rebook_tokens(r, u, now, missing, back)
   local h = r.history
   local youngest, sum, at = nil, 0, h.samples -- a history that names a generation has a sample at least
@@ -295,7 +300,6 @@ local function rebook_tokens(r, u, now, missing, back)
     youngest, sum = youngest or age, sum + n
   end
 
-  -- All starts are so old that the bucket has filled up since.
   if youngest >= r.span then
     return
   end
@@ -308,7 +312,7 @@ local function rebook_tokens(r, u, now, missing, back)
   local n = min(sum, u.n, missing)
 
   if back then
-    -- Book them as one entry, which never counts as more than the whole bucket, however many programs report these starts.
+    -- Book them over the whole last span. What other programs report is joined with this entry, and one entry never counts as more than the whole bucket.
     add(r, now - r.span, max(now, now - youngest), n)
     r.till = max(r.till, now - youngest + r.span)
   else
@@ -318,7 +322,7 @@ end
 
 -- repair books the starts that the program's history of a row has and the row lacks. The history does not say when each start was, and has starts
 -- that were given back, so the row counts too much for a while. The first program that reports does not know which starts other programs booked
--- last, so nothing starts until these have had time to report, too.
+-- last, so nothing starts until those programs have had time to report, too.
 local function repair(r, u, now, seed)
   local h = r.history
   local generation, g1 = r.generation, r.g1
@@ -333,11 +337,11 @@ local function repair(r, u, now, seed)
     return
   end
 
-  -- If the record of calls is older than what the program saw, and the program saw this
-  -- generation, the row is back at an earlier state, and other programs may have counted on from there.
+  -- If the record of calls is older than what the program saw, and the program saw this generation, the row is back at an earlier state, and other
+  -- programs may have counted on from there.
   local back = h.outdated and generation ~= 0 and knows(h, generation)
 
-  -- fresh is whether no program has told the row of earlier generations.
+  -- fresh is whether this program is the first to tell the row of generations before its own.
   local fresh = generation == 0 or g1 == 0 and not knows(h, generation)
   local missing, doubtful = learn(r, h, seed, fresh, back and count_before(r, h, now))
   local total_before = r.total
@@ -354,7 +358,7 @@ local function repair(r, u, now, seed)
     rebook_samples(r, now, missing)
   end
 
-  -- The upstream's window that has counted these starts may still last.
+  -- The clock was set: the upstream's window that has counted these starts may still last, although it is over by this clock.
   if u.boundaries and was_set(r, now) then
     carry_over(r, now, 0)
   end

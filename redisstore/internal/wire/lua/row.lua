@@ -29,35 +29,35 @@ local penalty, ceiling = {}, {} -- see age.lua
 local note = {} -- see age.lua
 local bound -- see entries.lua
 
--- stored returns the head of a key's row as it is stored, a text, or nil if there is none.
+-- stored returns the head of a key's row as it is stored, a text, or nil if the key holds no head.
 local function stored(key)
   local head = redis.call('GETRANGE', key, '0', HEAD_END)
   return #head == HEAD_SIZE and head or nil
 end
 
--- read returns the row of a key with that head. Without a head the row is empty, and open. So is a row whose head these scripts cannot have
--- written: with such a head they might not end, and Redis would serve no other client meanwhile. The numbers of the head, their order and their
--- bounds are in one list, in script.go, which is written here in the places of words in capitals.
+-- read returns the row of a key with that head. Without a head the row is empty, and open. It is also empty if no script can have written that head:
+-- with wrong numbers a script might never end, and Redis would serve no other client. script.go lists the numbers of the head, and writes them here in
+-- the places of HEAD_NAMES, HEAD_FIELDS and other words in capitals.
 --
 --   seen               the latest time at which a program asked
---   lost               no start later than this was forgotten. Zero means that no start was.
+--   lost               all starts that the row has forgotten are at this time or earlier. Zero means that none was forgotten.
 --   span, most, till   for how long entries are kept; upper bound on the starts in any half-open interval of that length; until when both are needed
 --   paused             the budget is closed until then. The time is kept for the slow start afterwards.
 --   frozen             starts up to then stay booked when they are cancelled
 --   level, unit        of a bucket: units spent at the time lost, and units of a token; unit is below 0 if other limits added to level, and 0
---                      if the limit was no bucket
+--                      if no limit of the row was a bucket
 --   generation, count  the present generation of the row, and how many starts it had: see repair.lua
---   g1, n1             the generation before it, and its starts. Both are 0 if there is none.
---   named              how many bytes the names of the generations before that take
+--   g1, n1             the generation before the present one, and its starts. Both are 0 if there is none.
+--   named              how many bytes the names and counts of the generations before g1 take
 --   older, mark        how many starts there were in still older generations, whose names are forgotten, and a number that tells one set of such
 --                      starts from a different set
 --   total, size        of the entries: the sum of n, and how many there are
---   at, old            closed: at which byte of the stored entries the first one begins, and where in time the first one ends
---   before             closed: where in time the last entry but one ends
---   first, last, n     closed: the last entry
---   expires            when the key expires, as it is stored
---   opens              no new start before that: see repair.lua
---   t1, t2, t3         the last start for which waiters of each class waited: see book.lua
+--   at, old            of a closed row: at which byte of the stored entries the first entry begins, and when the first entry ends
+--   before             of a closed row: when the last entry but one ends
+--   first, last, n     of a closed row: the last entry
+--   expires            when the key expires
+--   opens              no new start is booked before that: see repair.lua
+--   t1, t2, t3         for each class, the last start for which waiters waited: see keep_behind in line.lua
 --   pin                the last start that is, or was, beyond the horizon
 --   top, fell, learns  of the ceiling, and ban, probe, times of the last penalty: see age.lua
 --   lined              how many bytes the line has, as it is stored
@@ -65,14 +65,15 @@ end
 --
 -- Fields that are not stored:
 --
+--   stored             whether the key holds such a row
 --   history            what the calling program knows of the row, false if nothing: see repair.lua
 --   names              the names of the generations before the last two as they are stored, nil before names_of has read them
 --   queue              the line, false if there is none, nil before queue.of has read it
 --   called             whether this call has had the line offer its room: see held_by in line.lua
 --   pushed             text of entries that were pushed behind the stored ones
---   kept, raw          open: how many entries are as they are stored, and their text
---   low, grown         open, since the last caller was served: the first entry that has changed, and how many starts were added to the last entry
---                      that was there
+--   kept, raw          of an open row: how many of the first entries are as they are stored, and the text of these
+--   low, grown         of an open row, since the last caller was served: the first entry that has changed, and how many starts were added to the
+--                      entry that was the last one then
 local function read(key, head)
   local HEAD_NAMES = struct.unpack(HEAD, head or string.rep('\0', HEAD_SIZE))
 
@@ -99,12 +100,13 @@ local function read(key, head)
   return r
 end
 
--- load returns the row of a key. The head is read unless it is given. A key that holds no row is an empty row: its starts are lost.
+-- load returns the row of a key. The head is read unless it is given. For a key that holds no row the row is empty.
 local function load(key, head)
   return read(key, head or stored(key))
 end
 
--- entries returns all entries of a closed row except the last, as the columns F, L and N, and their text. Text that is no entries is an error.
+-- entries returns all entries of a closed row except the last, as the columns F, L and N, and their text, with what was pushed. It raises an error
+-- if the stored text is not the text of such entries.
 local function entries(r)
   local F, L, N = {}, {}, {}
   local k, raw = 0, ''
@@ -112,29 +114,33 @@ local function entries(r)
     raw = redis.call('GETRANGE', r.key, HEAD_SIZE + r.named + r.lined + r.at, -1) .. r.pushed
     local v = {cmsgpack.unpack(raw)}
 
-    -- before and last are the begin and the end of the previous entry. At first last is such that the first entry ends at r.old.
-    local before, last = -math.huge, r.old - v[2] - v[1]
+    -- begin and stop are those of the previous entry. Before the first entry, stop is such that the first entry ends at r.old.
+    local begin, stop = -math.huge, r.old - v[2] - v[1]
     for i = 1, #v, 3 do
-      local first, width, n = last + v[i], v[i + 1], v[i + 2]
-      if first <= before or width < 0 or n < 0 or first + width < last and k > 0 then
+      local first, width, n = stop + v[i], v[i + 1], v[i + 2]
+      local last = first + width
+
+      -- Each entry begins later than the previous one, and ends no earlier.
+      if first <= begin or width < 0 or n < 0 or last < stop and k > 0 then
         error('no entry')
       end
-      before, last, k = first, first + width, k + 1
+      begin, stop, k = first, last, k + 1
       F[k], L[k], N[k] = first, last, n
     end
-    assert(before < r.first and last <= r.last)
+    assert(begin < r.first and stop <= r.last)
   end
   assert(k == r.size - 1)
   return F, L, N, raw
 end
 
--- open reads the entries of a closed row into the arrays F, L and N. If their text is no entries, all starts are counted in the last entry.
+-- open reads the entries of a closed row into the arrays F, L and N, and leaves an open row as it is. If the stored text is not that of entries, all
+-- starts are counted in the last entry, which counts for longest.
 local function open(r)
   if r.F then
     return
   end
-  local known, F, L, N, raw = pcall(entries, r)
-  if not known then
+  local sound, F, L, N, raw = pcall(entries, r)
+  if not sound then
     F, L, N, raw, r.size, r.n = {}, {}, {}, '', 1, r.total
   end
 
@@ -144,8 +150,8 @@ local function open(r)
   r.F, r.L, r.N, r.kept, r.raw = F, L, N, k - 1, raw
 end
 
--- names_of returns the names and counts of the generations before the last two, as they are stored: see repair.lua. Text that is no names counts
--- as none.
+-- names_of returns the names and counts of the generations before the last two, as they are stored: see repair.lua. It returns '' if the stored text
+-- is cut off, or a number in it is not whole or out of bounds.
 local function names_of(r)
   if not r.names then
     local text = redis.call('GETRANGE', r.key, HEAD_SIZE, HEAD_SIZE + r.named - 1)
@@ -172,17 +178,17 @@ local function head(r)
   return struct.pack(HEAD, HEAD_VALUES)
 end
 
--- close brings the last entry of an open row back into the head, and returns the text of the entries before it.
+-- close puts the last entry of an open row into the fields of the head, and returns the text of the entries before it. The columns stay.
 local function close(r)
   local F, L, N = r.F, r.L, r.N
   local size, v = r.size, {}
 
-  -- The first entries are as they are stored. Each further entry is packed as its distance from the entry before. The first of all entries has the
-  -- distance 0, because r.old says where it ends.
-  local before, k = L[r.kept] or F[1] or 0, 0
+  -- The text of the first r.kept entries is r.raw. Of each further entry, v gets the distance from the end of the previous entry, the width, and n.
+  -- The first of all entries has the distance 0, because r.old says when it ends. k is how many numbers v has.
+  local stop, k = L[r.kept] or F[1] or 0, 0 -- stop is the end of the previous entry
   for i = r.kept + 1, size - 1 do
-    v[k + 1], v[k + 2], v[k + 3] = F[i] - before, L[i] - F[i], N[i]
-    before, k = L[i], k + 3
+    v[k + 1], v[k + 2], v[k + 3] = F[i] - stop, L[i] - F[i], N[i]
+    stop, k = L[i], k + 3
   end
 
   r.at, r.old, r.before = 0, L[1] or 0, L[size - 1] or F[size] or 0
@@ -192,10 +198,10 @@ end
 
 -- kept_until returns until when the key of row r must live: afterwards nothing in it can matter. line is the text of the row's line, '' without one.
 local function kept_until(r, line)
-  -- Programs remember starts until till, also starts that were cancelled. Before that they would take a row that is gone for lost.
+  -- Programs remember starts until r.till, also starts that were cancelled. If the key expired earlier, they would take it for a loss of data.
   local stop = max(r.seen, r.till, r.size > 0 and latest(r) + r.span or 0)
 
-  -- What the row has besides starts may matter for longer.
+  -- What the row has besides starts may matter for longer. Programs remember the starts under a note for NODE_KEEPS.
   if line ~= '' then
     stop = max(stop, r.seen + LINE_KEPT)
   end
@@ -214,7 +220,8 @@ end
 
 -- save writes row r, and has its key expire when nothing in it can matter any more. line is the text of the row's line, '' without one.
 local function save(r, line)
-  -- A line lies between the head and the entries, so a row with a line is written as a whole.
+  -- A line lies between the head and the entries, so a row that has, or had, a line is written as a whole. So is a row with more entries than it may
+  -- have: bound joins some of them below.
   if line ~= '' or r.lined > 0 or r.size > MAX_ENTRIES then
     open(r)
   end
@@ -225,7 +232,7 @@ local function save(r, line)
   if not r.F and r.pushed ~= '' then
     local bytes = redis.call('APPEND', r.key, r.pushed)
     if bytes > MAX_APPENDED then
-      r.pushed = '' -- the key has these entries now
+      r.pushed = '' -- the stored text, which open reads, has these entries now
       open(r)
     end
   end
@@ -237,7 +244,7 @@ local function save(r, line)
     bound(r)
   end
 
-  -- Most saves leave the key's lifetime as it is: it is longer than the row needs. SET, which writes an open row, takes the old lifetime off.
+  -- Most saves leave the key's lifetime as it is: it is longer than the row needs. SET, which writes an open row, needs a lifetime each time.
   local renew = needed_until > r.expires or r.F
   if renew then
     r.expires = needed_until + IDLE

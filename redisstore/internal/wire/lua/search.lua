@@ -1,5 +1,5 @@
--- A search s is one charge under a rule that looks for its earliest start. It remembers how far it came, so that to ask again for a later
--- start costs only the rest of the way. First comes the slow start after a penalty, then a search for each kind of limit, then the distance
+-- A search s looks for the earliest start of one charge under a rule. It remembers how far it came, so that to ask again for a later start
+-- costs only the rest of the way. First comes the slow start after a penalty, then a search for each kind of limit, then the distance
 -- that waiting starts keep. Other files call earliest, which begins a search. The twin is internal/ledger/search.go.
 --
 --   rule, row, n, cap, span, pace  of the rule, most: how much of the limit the charge may use
@@ -21,7 +21,7 @@
 --   wait          the earliest start by the limit alone, false before it was asked
 --   gap           how many microseconds a unit of cost keeps clear of other starts
 --   part, fits    a start is at the begin of a part of that length, or anywhere if part is 0; how many starts like it fit there
---   at, spent     of a bucket: the level when the run begins, at false before it was looked at
+--   at, spent     of a bucket: the level when the run begins. at is false before the search has begun.
 --   ramp          a search of the room that a slow start keeps free, false before it was needed
 --
 -- needs: bucket (bucket), entries (insert, block_end, after, later), frame (max, min, ceil, floor, now), penalty (penalty.step, is_free),
@@ -37,7 +37,7 @@ function ramp_end(u, r)
   if u.tokens > 0 then
     return begin + u.span -- a bucket fills up within a span
   elseif width == 0 or step == 0 then
-    return begin
+    return begin -- there is no slow start
   elseif u.boundaries and step >= width then
     return begin - begin % width + SLOW_STEPS * width -- the first step is the fixed window in which the penalty ends
   end
@@ -49,8 +49,8 @@ function is_slow(u, r)
   return max(ramp_end(u, r), r.paused + r.probe) > now
 end
 
--- copied_from returns an open row with the entries of r from index i on. Its total is not their sum: it is so large that each search looks at the
--- entries.
+-- copied_from opens row r, and returns an open row with copies of its entries from index i on. The total of the new row is not the sum of these: it is
+-- so large that each search looks at the entries.
 local function copied_from(r, i)
   open(r)
   return {F = {unpack(r.F, i, r.size)}, L = {unpack(r.L, i, r.size)}, N = {unpack(r.N, i, r.size)},
@@ -72,7 +72,7 @@ local function window_ramp(s, u)
       i, last = i + 1, max(begin, ramp.L[i])
     end
 
-    -- All but the share of this step, rounded up, so that each step has room for one start at least.
+    -- Take all but the share of this step, which is rounded up, so that each step has room for one start at least.
     insert(ramp, i, begin, last, u.cap - ceil(u.cap / divisor))
     local _, stop = window(u, begin)
     begin = stop
@@ -93,9 +93,9 @@ local function bucket_ramp(s)
   return ramp
 end
 
--- ramped returns the arguments of search_for for a search like s in a second row, which holds, besides all that is booked, the part of the limit that
--- the slow start of row r keeps from being booked. The rule of the search is the rule of s or, if steps are shorter than the window, a sliding window
--- of one step with the step's part of the limit.
+-- ramped returns the arguments of search_for, which is defined below, for a search like s in a second row: the entries of r, the row of s, and entries
+-- that take the part of the limit that the slow start of r keeps free. The rule of the search is the rule of s or, if steps are shorter than the window,
+-- a sliding window of one step with the step's part of the limit.
 function ramped(s, r)
   local step, width, reserve = penalty.step(r), s.rule.width, s.reserve
   local u = setmetatable({}, {__index = s.rule}) -- a copy, which may be changed
@@ -106,7 +106,8 @@ function ramped(s, r)
     u.kind, u.span, u.boundaries, u.cap = SLIDING_WINDOW, step, false, ceil(s.cap / parts)
     u.row = window_ramp(s, u)
 
-    -- The limit of a step is a part of the limit that a ceiling leaves, so the search itself has no ceiling: its cap is its n.
+    -- window_ramp has used the step's part of the ceiling, u.cap. The search has no ceiling: its n, and so its cap, is the step's part of what a ceiling
+    -- leaves of the limit.
     u.n = ceil((s.room + s.cost + reserve) / parts)
     u.cap, reserve = u.n, ceil(reserve / parts)
   else
@@ -116,11 +117,11 @@ function ramped(s, r)
 end
 end
 
--- weigh begins search s afresh, for that cost, and returns s. Successive questions of a search must not go back in time.
+-- weigh begins search s afresh, for that cost, and returns s. Until it is weighed again, a search must not be asked for an earlier time than before.
 local function weigh(s, cost)
   s.cost, s.room, s.length = cost, s.most - cost, s.spread + (cost - 1) * s.rule.unit
   if s.cap < s.n then
-    s.room = max(s.room, min(0, s.n - s.reserve - cost)) -- a cost above a ceiling fits an idle budget
+    s.room = max(s.room, min(0, s.n - s.reserve - cost)) -- a cost above the ceiling, but within the limit, fits an idle budget
   end
 
   s.i, s.j, s.sum, s.k, s.wait, s.at, s.ramp = 1, 1, 0, false, false, false, false
@@ -128,12 +129,13 @@ local function weigh(s, cost)
   return s
 end
 
--- usable returns how much of the limit of rule u may be used by charges that must leave a reserve. A ceiling lowers that to 1 at the least.
+-- usable returns how much of the limit of rule u may be used by charges that must leave a reserve. A ceiling lowers this number, but not below 1.
 local function usable(u, reserve)
   return u.cap < u.n and min(u.n - reserve, max(1, u.cap - reserve)) or u.n - reserve
 end
 
--- search_for returns a search for a charge under rule u, for starts from a time on. All fields have a value at once: a table that grows is expensive.
+-- search_for returns a search for a charge under rule u, for starts at the time from or later. All fields have a value at once: a table that grows is
+-- expensive.
 local function search_for(u, cost, reserve, from, spread, shadow)
   return weigh({rule = u, row = u.row, n = u.n, cap = u.cap, span = u.span, pace = u.pace, most = usable(u, reserve),
     reserve = reserve, spread = spread, shadow = shadow, from = from, cost = 0, room = 0, length = 0, tail = 0, late = false, horizon = 0, index = 0,
@@ -191,8 +193,8 @@ local function sliding(s, t)
   return t
 end
 
--- aligned returns the first start not before t that a fixed window has room for. It goes from window to window. Where the boundaries end it
--- returns nil, and the time up to which more are needed.
+-- aligned returns the first start not before t that a fixed or calendar window has room for. It goes from window to window. Where the boundaries end,
+-- it returns nil, and a time that the boundaries must reach.
 local function aligned(s, t)
   local r, tail, room = s.row, s.rule.jitter + s.spread, s.room -- tail is how much later than t the start can arrive
   while true do
@@ -202,6 +204,7 @@ local function aligned(s, t)
     end
 
     -- A start whose tail reaches over the end of the window goes to the next window. In a window shorter than tail only the first moment is left.
+    local go_on = stop -- the next time to look at
     if t + min(tail, stop - start - 1) < stop then
       if r.total <= room then
         return t
@@ -228,10 +231,10 @@ local function aligned(s, t)
         if not later_stop then
           return nil, r.L[s.i]
         end
-        stop = later_stop
+        go_on = later_stop
       end
     end
-    t = stop
+    t = go_on
   end
 end
 
@@ -260,8 +263,8 @@ end
 booked = {sliding, aligned, paced, bucket}
 end
 
--- behind_probe returns the first moment not before t at which the probe, the first start after a penalty, need not be alone. If there is no first start
--- yet that is t: a start at t becomes the probe.
+-- behind_probe returns the first moment not before t at which a start does not follow the probe, the first start after a penalty, too closely: the end
+-- of the time for which the probe is alone. It returns t if that time is over by t, or if no probe is booked yet: a start at t may then be the probe.
 local function behind_probe(r, t)
   local stop = r.paused + r.probe
   if t >= stop then
@@ -273,7 +276,7 @@ local function behind_probe(r, t)
 end
 
 -- room returns the first start not before t for which the limit has room: in the row and, after a penalty, behind the probe and in the ramp
--- of the slow start. Where the boundaries end it returns nil, and the time up to which more are needed.
+-- of the slow start. Where the boundaries end, it returns nil, and a time that the boundaries must reach.
 local function room(s, t)
   local look, need = booked[s.rule.kind], nil
   if s.row.paused == 0 then
@@ -283,7 +286,8 @@ local function room(s, t)
   t, need = look(s, behind_probe(s.row, t))
   local stop = ramp_end(s.rule, s.row)
 
-  -- The limit and the slow start move the start on by turns, until both have room or the slow start is over.
+  -- The limit and the slow start move the start on by turns, until both have room or the slow start is over. Only calendar windows can lack boundaries,
+  -- and these have no slow start.
   while t and t < stop do
     s.ramp = s.ramp or search_for(ramped(s, s.row))
     local start = booked[s.ramp.rule.kind](s.ramp, t)
@@ -297,13 +301,12 @@ end
 
 local sliding_paced
 do
--- even returns the pace of a start that must wait until t, in microseconds for each unit of cost. It sets s.part if the start has to be at the begin of
--- a part of the window, and otherwise to 0.
+-- even returns the gap of a start that must wait until t, in microseconds for each unit of cost. It sets s.part to the length of the window's parts if
+-- the start has to be at the begin of a part, and otherwise to 0.
 --
--- Without a horizon, or if the charge's own pace takes less than half of the window for the whole limit, the own pace is the pace. Otherwise the pace
--- depends on how full the span is that ends at the last booked start, or at t if t is later. In a full span, starts are as even as the limit lets them
--- be. The emptier the span, the closer are the starts, down to the charge's own pace: so room that was left is used up, in a short window within a
--- second; in a long window, callers that wait for at most a third of it leave at once. The spread of a start is part of its distance.
+-- Without a horizon, or if the charge's pace takes less than half of the window for the whole limit, the gap is the pace. Otherwise the gap depends on
+-- how full the span is that ends at the last booked start, or at t if t is later. In a full span, starts are as even as the limit lets them be. The
+-- emptier the span, the smaller is the gap, down to the pace, so that room that was left is used up. The spread of a start is part of its gap.
 --
 -- In a short window with a large limit, unless a penalty or its slow start lasts, the starts of callers of a single budget, without a spread, are at
 -- the begin of the window's parts. Starts that share an entry then give it no width, and the whole window is used.
@@ -318,22 +321,22 @@ local function even(s, t)
 
   -- The next start comes after the last booked start, so measure the span that ends there.
   local used = min(later(r, max(t, latest(r)) - span), n)
-  local long = span - s.rule.jitter > MAX_EVEN_WINDOW
-  local has_parts = s.single and s.n > WINDOW_PARTS and not long and s.spread == 0 and not is_slow(s.rule, r)
+  local is_long = span - s.rule.jitter > MAX_EVEN_WINDOW
+  local has_parts = s.single and s.n > WINDOW_PARTS and not is_long and s.spread == 0 and not is_slow(s.rule, r)
   local part = has_parts and ceil(span / WINDOW_PARTS) or 0
 
-  -- The pace is 0 up to (slope-2)/slope of the limit: three fifths with a slope of 5, a third with 3. From there it grows with the use of the span to
-  -- full, the pace at which the whole limit takes 24/25 of the span. A steep pace fills a window soon after room was left in it. In a long window a
-  -- steep pace would let callers whose costs were estimated too low start in bunches. Starts in parts take the whole span, from an empty window on.
+  -- The gap is 0 until (slope-2)/slope of the limit is used: three fifths with a slope of 5, a third with 3. From there it grows to full in a full span:
+  -- with full, the whole limit takes 24/25 of the span. A steep slope fills a window soon after room was left in it. In a long window it would let
+  -- callers whose costs were estimated too low start in bunches. For starts in parts the gap grows from an empty span on, and full takes the whole span.
   local full, slope = floor(floor(span * 24 / 25) / n), 5
   if part > 0 then
     full, slope = floor(span / n), 2
-  elseif long then
+  elseif is_long then
     slope = 3
   end
   local gap = max(s.pace, floor(full * (slope * used - (slope - 2) * n) / (2 * n)) - s.spread)
 
-  -- Starts can share an entry only if the distance of a start is no longer than a part.
+  -- Starts can share the begin of a part only if the distance between two starts is no longer than a part.
   s.part = gap * s.cost <= part and part or 0
   return gap
 end
@@ -346,14 +349,14 @@ local function align(s, t, apart)
   return t
 end
 
--- clear returns the first moment not before t that keeps its distance from all starts to come. Starts at the begin of a part share it with others like
--- them, and keep others away until the part ends.
+-- clear returns the first moment not before t at which the start keeps its distance from all starts to come. With parts, that moment is the begin of a
+-- part, where several starts may be, and clear notes in s.fits how many starts like this one still fit there.
 local function clear(s, t)
   local r, part, apart = s.row, s.part, s.cost * s.gap
   open(r)
   local F, L, N = r.F, r.L, r.N
-  local length = max(s.spread + s.gap, apart) -- the distance before the next entry
-  local behind = part > 0 and 1 or apart -- the distance behind an entry; with parts, align then goes on to the next part
+  local ahead = max(s.spread + s.gap, apart) -- the distance from the start to the next entry
+  local behind = part > 0 and 1 or apart -- the distance from an entry to the start. With parts, align then goes on to the next part.
 
   -- Starts that have come need no distance any more.
   local k = s.k or after(r, r.seen + 1)
@@ -362,13 +365,13 @@ local function clear(s, t)
   end
 
   while k <= r.size do
-    -- An entry at the begin of a part ends with the part, and may be shared while it has fewer starts than fit.
+    -- An entry at the begin of a part keeps others away until the part ends, but may be shared while it has fewer starts than fit.
     local at_begin = part > 0 and F[k] == L[k] and F[k] % part == 0
     local stop = at_begin and F[k] + part or L[k] + behind
     local may_share = at_begin and F[k] == t and N[k] + s.cost <= s.fits * s.cost
     if stop > t and not may_share then
       -- The gap before this entry is long enough.
-      if t + length <= F[k] then
+      if t + ahead <= F[k] then
         break
       end
       t = part > 0 and align(s, stop, apart) or stop
@@ -378,7 +381,7 @@ local function clear(s, t)
 
   s.k = k
 
-  -- An entry that begins at t has taken the place of some starts.
+  -- The starts of an entry at t have taken some of the places.
   if part > 0 and F[k - 1] == t then
     s.fits = s.fits - ceil(N[k - 1] / s.cost)
   end
@@ -390,12 +393,15 @@ end
 function sliding_paced(s, t)
   if not s.wait then
     -- Only a start that has to wait keeps a pace, so ask first what the limit alone allows.
-    local gap, part = s.gap, s.part -- of the caller before, in a resumed search
+    local last_gap, last_part = s.gap, s.part -- in a resumed search those of the last caller
     s.wait = room(s, max(s.from, s.row.paused, s.row.opens, s.tail, s.back))
     s.gap = s.pace > 0 and s.wait > s.from and even(s, s.wait) or 0
 
-    -- A search that was resumed began at the last start. With a different pace, or behind all entries, there may be a start before that.
-    if s.back > s.tail and (s.gap < gap or part > 0 and s.gap > gap or s.wait > latest(s.row)) then
+    -- A resumed search began at the last start, s.back. An earlier moment may be clear with a smaller gap; where starts are in parts also with a larger
+    -- one, because an earlier part may have room for more of these starts. If s.wait is behind all entries, the gap depends on it, and a search afresh
+    -- may find an earlier one.
+    local gap_changed = s.gap < last_gap or last_part > 0 and s.gap > last_gap
+    if s.back > s.tail and (gap_changed or s.wait > latest(s.row)) then
       return sliding_paced(weigh(s, s.cost), t)
     end
   end
@@ -422,8 +428,8 @@ local search = {sliding_paced, room, paced, room, false, function(s, t)
   return s.row.paused > 0 and behind_probe(s.row, t) or t
 end}
 
--- earliest returns the first start not before t that has room for the cost. Where the boundaries end it returns nil, and the time up to which
--- more are needed.
+-- earliest returns the first start not before t that has room for the cost, and is not before the end of a pause, the row's opens or the tail. Where
+-- the boundaries end, it returns nil, and a time that the boundaries must reach.
 local function earliest(s, t)
   if is_free(s.rule, s.row) then
     return t
@@ -438,14 +444,16 @@ local function resume(s)
   local r, t = s.row, s.start
   s.start, s.alone = false, false
 
-  -- Begin afresh if the start was set by a different row, under a penalty, or if an entry has changed before the place where the search stands.
+  -- Begin afresh if a different row set the start, for a shadow, under a limit that is no sliding window (only sliding_paced sets s.wait), during a
+  -- penalty, if an entry has changed before the place where the search stands, or if the row is closed, so that no entry was counted.
   if not t or s.shadow or not s.wait or is_slow(s.rule, r)
     or r.low < s.j or not r.F then
     return weigh(s, s.each)
   end
 
-  -- The booked start was added to the last entry, which the search has counted: count the start, too.
-  if r.grown > 0 and min(r.low, r.size + 1) <= s.j then
+  -- If the booked start was added to an entry that the search has counted, count the start, too.
+  local behind_grown = min(r.low, r.size + 1) -- the index behind that entry
+  if r.grown > 0 and behind_grown <= s.j then
     s.sum = s.sum + r.grown
   end
   s.k, s.wait, s.back = false, false, t
@@ -465,13 +473,14 @@ local function filling(u, n)
   return min(n, u.n)
 end
 
--- add_up returns the level at the end of an entry, with the cost of the entry. Entries come in the order of time.
+-- add_up takes a level, at and spent, on to the end of an entry of n starts. It returns the level there as two numbers: the end, and what is spent by
+-- then, the entry included. Entries come in the order of time.
 local function add_up(at, spent, last, n, u)
   return last, max(0, spent - (last - at) * u.tokens) + filling(u, n) * u.micros
 end
 
--- due returns when excess tokens have flowed in, or 0 if that many are there already. Tokens that flow in during the jitter do not count: the
--- starts of the level may arrive so much later, and the next start at once.
+-- due returns when the tokens of a level, at and spent, and excess more have flowed in, or 0 if they are there already. Tokens that flow in during
+-- the jitter do not count: the starts of the level may arrive so much later, and the next start at once.
 local function due(at, spent, excess, u)
   local missing = spent + excess * u.micros
   if missing <= 0 then
@@ -480,7 +489,7 @@ local function due(at, spent, excess, u)
   return at + u.jitter + ceil(missing / u.tokens)
 end
 
--- spent returns the costs that may still matter in a row: of its entries, and of the tokens that were spent before them.
+-- spent returns the sum of the costs that may still matter in a row: of its entries and, of a bucket, of the tokens that were spent before them.
 local function spent(r)
   return r.total + (r.unit ~= 0 and ceil(r.level / math.abs(r.unit)) or 0)
 end
@@ -492,6 +501,7 @@ local function recount(r, u)
     return
   end
 
+  -- Convert the whole tokens apart from the rest: the product for all of them at once could be too large for a Lua number.
   if r.unit ~= 0 then
     local old_unit = math.abs(r.unit) -- units of a token
     local tokens = floor(r.level / old_unit)
@@ -546,13 +556,12 @@ end
 
 local bucket
 do
--- overdrawn returns the begin of an entry to come up to which a start at t would overdraw the bucket, or nil. No start before that begin has
--- room: it would overdraw the bucket at the same moment.
+-- overdrawn returns the begin of the first entry behind t at whose begin too few tokens would have flowed in if a start at t took its own, or nil if
+-- there is no such entry. No start before that begin has room: it would overdraw the bucket at the same moment.
 local function overdrawn(s, t)
   local r, u = s.row, s.rule
   local F, L, N = r.F, r.L, r.N
-  local i, sum = s.i, s.sum
-  local at, spent = s.at, s.spent
+  local i, sum, at, spent = s.i, s.sum, s.at, s.spent -- the bucket as the entries before t leave it
   local sum_behind = 0 -- the cost of the entries behind t
   for k = s.j, r.size do
     local n = filling(u, N[k])
@@ -575,8 +584,7 @@ local function overdrawn(s, t)
 end
 
 -- bucket returns the first start not before t with which no run of entries breaks the rule: no run that ends with the start, goes over it,
--- or begins with it. Entries i … j-1 are those before t that together leave room, and sum is their cost; of the entries before them the
--- level counts.
+-- or begins with it. See filled for how the entries before t are counted.
 function bucket(s, t)
   local r = s.row
 
@@ -613,14 +621,14 @@ end
 
 local turn = {}
 do
--- sliding_turn returns the turn in sliding windows: room comes back as entries leave the window, and each window after that is like the window
--- before.
+-- sliding_turn returns the turn of a rank in sliding windows: room comes back as entries leave the window, and each window after that is like the
+-- window before.
 local function sliding_turn(u, most, from, rank)
   local r, span = u.row, u.span
-  local N, cycles = r.N, floor((rank - 1) / most) -- cycles is how many whole windows go before
+  local N, cycles = r.N, floor((rank - 1) / most) -- cycles is how many whole windows pass before the window of the turn
   local used, i = later(r, from - span)
 
-  -- Starts that cost missing must leave the window of the turn first. Entries leave it one by one.
+  -- Entries leave the window of the turn one by one. Their costs must add up to missing before the turn comes.
   local missing = used + rank - cycles * most - most
   local first = i
   while missing > 0 and i <= r.size do
@@ -637,7 +645,7 @@ local function paced_turn(u, from, before)
   return max(from, r.t1, r.t2, r.t3) + floor(before * pace), pace
 end
 
--- left_in returns how much the starts in the window [start, stop) leave of a limit of left. The result is below 0 if they are more.
+-- left_in returns left less the costs of all starts in the window [start, stop). The result may be below 0.
 local function left_in(r, left, start, stop)
   for i = 1, r.size do
     if r.L[i] >= start and r.F[i] < stop then
@@ -647,10 +655,10 @@ local function left_in(r, left, start, stop)
   return left
 end
 
--- aligned_turn returns the turn in fixed windows: it fills window after window. Windows behind the last known boundaries, or after FAR_WINDOWS of
--- them, are taken to be empty, and as long as the last known window.
+-- aligned_turn returns the turn of a rank in fixed windows: the waiters fill window after window. Windows behind the last known boundaries, or after
+-- FAR_WINDOWS windows, are taken to be empty, and as long as the last window before them.
 local function aligned_turn(u, most, from, rank)
-  local t, length = from, 0 -- of the last window
+  local t, length = from, 0 -- the end and the length of the last window that was looked at
   for _ = 1, FAR_WINDOWS do
     local start, stop = window(u, t)
     if not start then
@@ -666,7 +674,7 @@ local function aligned_turn(u, most, from, rank)
   return t + floor((rank - 1) / most) * length
 end
 
--- bucket_turn returns the turn in a token bucket: when, from its level on, the tokens of all up to the rank have flowed in.
+-- bucket_turn returns the turn of a rank in a token bucket: when the tokens for the whole rank have flowed in.
 local function bucket_turn(u, most, from, rank)
   return filled({rule = u, row = u.row, i = 1, j = 1, sum = 0, at = u.row.lost, spent = u.row.level, room = most - rank}, from)
 end
@@ -690,7 +698,8 @@ function turn.at(u, reserve, from, cost, rank)
     return from
   end
 
-  -- The waiter also keeps its pace behind the waiter of rank first, with which its window begins. No rank is below the waiter's cost.
+  -- The window of the turn begins with the waiter of rank first, and from there on waiters keep the pace. A rank includes the waiter's own cost, so
+  -- first is at least that cost.
   local first = max(floor((rank - 1) / most) * most + 1, cost)
   local by_room, by_pace = sliding_turn(u, most, from, rank), paced_turn(u, from, rank - cost)
   return max(by_room, by_pace, sliding_turn(u, most, from, first) + (rank - first) * u.pace)
@@ -706,7 +715,7 @@ local function gap_units(u, from, t)
   return sum + max(0, floor((t - from) / unit) + 1)
 end
 
--- bucket_units returns how many of most tokens a bucket has at t.
+-- bucket_units returns how many tokens may be taken at t from a bucket of most tokens, at least 0.
 local function bucket_units(u, most, t)
   local r = u.row
   local at, spent = r.lost, r.level
@@ -732,8 +741,8 @@ local function aligned_units(u, most, from, t)
   return sum
 end
 
--- units returns the cost that can start from now up to the time t, which is near, if a reserve of the limit of rule u is left. It knows of no slow
--- start, and so counts room that nobody may take yet.
+-- units returns the sum of the costs that can start from now up to the time t, which is near, if they leave a reserve of the limit of rule u. It knows of
+-- no slow start, and so counts room that nobody may take yet.
 function turn.units(u, reserve, t)
   local r, most = u.row, usable(u, reserve)
   open(r)
@@ -751,8 +760,8 @@ function turn.units(u, reserve, t)
     return aligned_units(u, most, from, t)
   end
 
-  -- Each further window until t has room for the whole limit once more, less all starts to come: then count from now at the latest. Starts also keep
-  -- their pace.
+  -- The room until t is most in one window, and most in each of cycles further windows, less the starts that are counted: those in the last span before
+  -- t and, with further windows, all starts to come. Starts also keep their pace.
   local cycles = floor((t - from) / u.span)
   local since = t - u.span
   if cycles > 0 then

@@ -28,6 +28,8 @@ local function come(i)
   if u.unit == 0 or r.L[i] <= now then
     return r.N[i]
   end
+
+  -- Count forward how many units have had time to begin, and backward all but those that still have time to begin: the larger number counts.
   return min(r.N[i], max(1 + floor((now - r.F[i]) / u.unit), r.N[i] - ceil((r.L[i] - now) / u.unit)))
 end
 
