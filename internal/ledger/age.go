@@ -81,7 +81,7 @@ func (r *Row) step(now int64, u *rule) {
 		present = r.after(start)
 	}
 
-	// All entries begin earlier by the shift. From the index keepsEnd on, entries end where they ended before: the others keep their length.
+	// All entries begin earlier by the shift. From the index keepsEnd on, entries end where they ended before. The others keep their length.
 	keepsEnd := len(r.entries)
 	if u.aligned && -shift <= Stall {
 		keepsEnd = present
@@ -177,7 +177,7 @@ func (r *Row) remember(now int64, u *rule) {
 		r.lost, r.level = since-1, 0
 	}
 
-	// This unit cannot tell apart starts in blocks of a different unit, so freeze them.
+	// Starts that lie in blocks of a different unit cannot be told apart, so freeze these starts.
 	if u.unit > 0 && keep != r.span && r.span > 0 {
 		r.pinUntil(0)
 	}
@@ -317,7 +317,7 @@ func (r *Row) shut(length, ago, took int64) bool {
 		r.last = penalty{}
 	}
 
-	// A refusal is met for the first time, and a pause is no refusal: see penalty.
+	// A refusal counts as the first in a row, and a pause as none.
 	p := penalty{length: length, times: min(ago, 1)}
 	late := ago > 0 && now-ago < old-r.last.length/2
 
@@ -537,13 +537,13 @@ func (q *Request) Resume() {
 	}
 	s.wake(q.Now)
 
-	// The starts booked behind the pause are later than they need be. Usable sees by lifts that they were booked before this.
+	// The starts booked behind the pause are later than they need be: Usable sees by lifts that such a start was booked before.
 	if r.paused > r.seen {
 		r.lifts++
 		q.noteUseless(0, 0, math.MaxInt64, true)
 	}
 
-	// The row of an unlimited budget has no starts besides the probe, which no start has to keep behind any more.
+	// Of the starts of an unlimited budget only the probe counts, and no start has to keep behind the probe any more.
 	if s.rule.peak == 0 {
 		r.forgetProbe()
 	}

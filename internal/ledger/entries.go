@@ -504,7 +504,7 @@ func Constants() []Constant {
 		{"MAX_GROWN", maxGrown},
 		{"MAX_STEP", maxStep},
 		{"SLOW_STEPS", len(steps)},
-		{"STEP_PARTS", "{" + strings.Trim(strings.Join(strings.Fields(fmt.Sprint(steps)), ", "), "[]") + "}"},
+		{"STEP_PARTS", "{" + strings.Trim(strings.Join(strings.Fields(fmt.Sprint(steps)), ", "), "[]") + "}"}, // {8, 2}
 
 		// Ceilings.
 		{"RISING_WINDOWS", risingWindows},

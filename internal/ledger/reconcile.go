@@ -59,7 +59,7 @@ func (r *Row) begunSince(t int64) (sum int64) {
 func (r *Row) tokensLeft(u *rule, then int64) int64 {
 	inflowEnd := then - u.jitter
 
-	// Take the tokens of the entries up to then. No tokens flow in behind entries that end after inflowEnd.
+	// Take the tokens of the entries up to then. Entries that end after inflowEnd count in late: no tokens flow in behind them.
 	l := level{r.lost, r.level}
 	late := int64(0)
 	for i := range r.entries {
@@ -120,8 +120,8 @@ func (u *rule) statedWindow(now, then, reset int64) (since, at, end int64, isPre
 		return then + max(0, rest-Doubt) - u.span + 1, now + rest - u.span, now + rest, true
 	}
 
-	// A present window that still lasts more than twice as long as the reset is not the stated window. A cost that is booked for others must be over
-	// within MaxPenalty.
+	// The present window is not the stated window if it began after then, or still lasts more than twice as long as the reset. A cost that is booked for
+	// others must be over within MaxPenalty.
 	since, end, _ = u.window(now)
 	return since, since, end, then >= since && end-now <= min(2*reset, Micros(store.MaxPenalty))
 }

@@ -17,7 +17,7 @@ type Row struct {
 	entries []entry // each begins later than the entry before, and ends no earlier
 	total   int64   // the sum of their n
 
-	seen   int64 // the time of the last request; the clock may have stepped back before it
+	seen   int64 // the time of the last request
 	lost   int64 // no start later than this was forgotten. Zero means that no start was.
 	span   int64 // for how many microseconds entries are kept
 	most   int64 // upper bound on the starts in any half-open interval of a span

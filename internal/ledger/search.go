@@ -178,7 +178,7 @@ func (s *Search) sliding(t int64) int64 {
 			}
 		}
 
-		// The next run begins behind entry i. If this run is empty, the next begins empty, too.
+		// The next run begins behind entry i. If this run is empty, the next is empty, too, and begins there.
 		if s.j > s.i {
 			s.sum -= e[s.i].n
 		} else {
@@ -298,7 +298,7 @@ func (s *Search) room(t int64) int64 {
 	return t
 }
 
-// maxEvenWindow is the longest window that counts as short, in microseconds.
+// maxEvenWindow is store.MaxEvenWindow in microseconds.
 var maxEvenWindow = Micros(store.MaxEvenWindow)
 
 // even returns the pace of a start that must wait until t, in microseconds for each
@@ -660,7 +660,7 @@ func (s *Search) slidingTurn(from, rank int64) int64 {
 	used, first := s.row.later(from - span)
 	missing := used + (rank - cycles*usable) - usable
 
-	// The turn comes when the last of these entries leaves the window.
+	// The turn comes when the first entries that cost missing have left the window.
 	i, e := first, s.row.entries
 	for missing > 0 && i < len(e) {
 		missing -= e[i].n
@@ -722,6 +722,8 @@ func (s *Search) alignedTurn(from, rank int64) int64 {
 		if rank <= left {
 			return t
 		}
+
+		// Waiters before this one take what is left of the window, which may be less than nothing.
 		rank -= max(0, left)
 		t = end
 	}
@@ -782,9 +784,9 @@ func (s *Search) together(rank int64) int64 {
 	return v.earliest(s.from)
 }
 
-// Appointments are until when callers that left with their places have
-// appointments, in microseconds of the store's clock: callers that left for the
-// first time, and callers that came back and left again.
+// Appointments has the times at which the last appointments end, in microseconds
+// of the store's clock: the first time is of callers that left with their places
+// once, the second of callers that came back and left again.
 type Appointments [2]int64
 
 // of returns the end of the appointments of one kind of callers.
