@@ -339,8 +339,8 @@ func (r *Row) shut(length, ago, took int64) bool {
 	return r.paused > old
 }
 
-// isFree reports whether the row keeps no start of an unlimited budget waiting: no
-// penalty lasts, and the time of the probe after the last penalty is over. See
+// isFree reports whether a start of an unlimited budget need not wait: no penalty
+// lasts, and the time of the probe after the last penalty is over. See
 // docs/internals/unlimited.md.
 func (r *Row) isFree(now int64) bool { return r.paused == 0 || r.paused+r.last.probe <= now }
 
@@ -548,8 +548,8 @@ func (q *Request) Resume() {
 		r.forgetProbe()
 	}
 
-	// The row needs its span until the old end, as in the twin: Redis keeps a row for as long as that, so that the row can contradict a program that has
-	// not heard of the resumption.
+	// The row needs its span until the old end, as in the twin. There the row must stay in Redis for as long: a program that has not heard of the
+	// resumption would tell an empty Redis of the pause.
 	r.until = max(r.until, r.paused)
 	r.paused, r.last, r.ceiling, r.note = 0, penalty{}, ceiling{}, note{}
 	q.noteMoved()

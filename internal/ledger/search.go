@@ -331,8 +331,8 @@ func (s *Search) even(t int64) int64 {
 	used, _ := r.later(end - u.span)
 	used = min(used, u.most)
 
-	// Up to (slope-2)/slope of the limit, three fifths, the charge's own pace is enough. From there the pace grows with the use of the window to full: at
-	// that pace the whole limit takes 24/25 of the span. A steep slope fills a window soon after room was left in it.
+	// Up to (slope-2)/slope of the limit, three fifths, the charge's own pace is enough. From there the pace grows linearly with the use of the window to
+	// full: at that pace the whole limit takes 24/25 of the span. A steep slope fills a window soon after room was left in it.
 	full := u.span * 24 / 25 / u.most
 	slope := int64(5)
 	part := int64(0)
@@ -432,7 +432,7 @@ func (s *Search) slidingPaced(t int64) int64 {
 		}
 	}
 
-	// No start is earlier than the start without a pace.
+	// No start is earlier than the start without a pace. Without a pace, or a wait, the limit alone decides.
 	t = s.room(max(t, s.wait))
 	if s.rule.pace == 0 || s.wait == s.from && !s.steady {
 		return t

@@ -119,7 +119,7 @@ func (q *Request) Status() store.Status {
 	s := &q.Searches[0]
 	s.wake(q.Now)
 	r := s.row
-	s.from = q.Now
+	s.from = q.Now // wait counts from here
 
 	// Used are the slots in flight, or the starts that have come.
 	st := store.Status{Limit: q.Booking.Charges[0].Limit}

@@ -76,9 +76,9 @@ func (r *Row) shortened(places int) *Row {
 			c.queue.asked = r.seen
 		}
 
-		for _, lanes := range c.queue.lanes {
-			for i := range lanes {
-				for _, p := range lanes[i].places {
+		for _, class := range c.queue.lanes {
+			for i := range class {
+				for _, p := range class[i].places {
 					use(p)
 				}
 			}
@@ -291,7 +291,8 @@ func (r *Row) sound() bool {
 	return held <= r.slots.held && inOrder && r.queue.sound()
 }
 
-// sound reports whether the line has the properties on which requests rely.
+// sound reports whether the line has the properties on which requests rely: among
+// others, each lane of a class is of a different share.
 func (l *queue) sound() bool {
 	if l == nil {
 		return true
@@ -459,8 +460,8 @@ func (w *writer) slots(r *Row) {
 	}
 }
 
-// A reader takes from bytes what a writer has written. After a failure it
-// returns zeros.
+// A reader takes from bytes what a writer has written. It fails if bytes are
+// missing, or a number is out of its bounds. After a failure it returns zeros.
 type reader struct {
 	b      []byte
 	failed bool
