@@ -8,10 +8,9 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A Search looks for the earliest start on one row. It remembers how far it
-// came, so that a second call for a later start goes on from there.
-// The entry point is earliest. Before it, this file has the slow start after a
-// penalty, a search for each kind of limit, and the pace of waiting starts;
+// A Search looks for the earliest start on one row. It remembers how far it came, so that a second
+// call for a later start goes on from there. The entry point is earliest. Before it, this file has
+// the slow start after a penalty, a search for each kind of limit, and the pace of waiting starts;
 // behind it, token buckets and estimates of a waiter's turn.
 type Search struct {
 	row  *Row
@@ -64,16 +63,14 @@ func (u *rule) rampEnd(r *Row) int64 {
 	}
 }
 
-// windowRamp returns the row's entries with one more entry for each step of the
-// slow start. The added entry is at the begin of its step, and takes all of the
-// limit but the part that the step has. It is not joined with the entries around
-// it: joined, it would reach as far as they do, and close the room up to the next
-// step. u is the rule of the steps: see stepRule.
+// windowRamp returns the row's entries with one more entry for each step of the slow start. The
+// added entry is at the begin of its step, and takes all of the limit but the part that the step
+// has. It is not joined with the entries around it: joined, it would reach as far as they do, and
+// close the room up to the next step. u is the rule of the steps: see stepRule.
 //
-// A search needs entries in order. So if entries of the row lie around the begin
-// of the second step, the added entry follows them and reaches to their end. At
-// the begin of the first step the order makes no difference, because no start
-// comes before that.
+// A search needs entries in order. So if entries of the row lie around the begin of the second
+// step, the added entry follows them and reaches to their end. At the begin of the first step the
+// order makes no difference, because no start comes before that.
 func (s *Search) windowRamp(u *rule) []entry {
 	begin := s.row.paused
 	entries := slices.Clone(s.row.entries)
@@ -85,7 +82,6 @@ func (s *Search) windowRamp(u *rule) []entry {
 			taken.last = entries[i].last
 		}
 		entries = slices.Insert(entries, i, taken)
-
 		// The next step begins where starts at the begin of this step no longer matter.
 		_, begin, _ = u.window(begin)
 	}
@@ -225,9 +221,8 @@ func (s *Search) aligned(t int64) int64 {
 	}
 }
 
-// paced returns the first start not before t for which a leaky bucket has a gap
-// that is long enough. Each entry is a block, and the gap is before, between or
-// behind the blocks.
+// paced returns the first start not before t for which a leaky bucket has a gap that is long
+// enough. Each entry is a block, and the gap is before, between or behind the blocks.
 func (s *Search) paced(t int64) int64 {
 	// A ceiling pads each unit. The length is until the last unit begins: that unit needs a unit of time, too.
 	unit, length := s.rule.unit+s.rule.pad, s.rule.length()+s.rule.cost*s.rule.pad
@@ -261,23 +256,20 @@ func (s *Search) booked(t int64) int64 {
 
 // behindProbe returns the first moment not before t at which a start does not
 // follow the probe too closely: the end of the time for which the probe is alone,
-// or t if no probe is booked yet, or its time is over by t.
+// or t if no start is booked in that time yet, or the time is over by t.
 func (r *Row) behindProbe(t int64) int64 {
 	end := r.paused + r.last.probe
 	if t >= end {
 		return t
 	}
-
-	// Whatever lies in the time of the probe is the probe.
 	if i := r.after(r.paused); i < len(r.entries) && r.entries[i].first < end {
 		return end
 	}
 	return t
 }
 
-// room returns the first start not before t for which the limit, a window or a
-// token bucket, has room: in the row and, after a penalty, behind the probe and in
-// the ramp of the slow start.
+// room returns the first start not before t for which the limit, a window or a token bucket, has
+// room: in the row and, after a penalty, behind the probe and in the ramp of the slow start.
 func (s *Search) room(t int64) int64 {
 	if s.row.paused == 0 {
 		return s.booked(t)
@@ -301,21 +293,18 @@ func (s *Search) room(t int64) int64 {
 // maxEvenWindow is store.MaxEvenWindow in microseconds.
 var maxEvenWindow = Micros(store.MaxEvenWindow)
 
-// even returns the pace of a start that must wait until t, in microseconds for each
-// unit of cost. It sets s.part if the start has to be at the begin of a part of the
-// window.
+// even returns the pace of a start that must wait until t, in microseconds for each unit of cost.
+// It sets s.part if the start has to be at the begin of a part of the window.
 //
-// The pace is the charge's own if there is no horizon, or if all starts of the limit take
-// less than half of the window at that pace. Otherwise the pace depends on how full the
-// window is that ends with the last booked start. In a full window, starts are as even as
-// the limit lets them be. The emptier the window, the closer are the starts, down to the
-// charge's own pace, so that room that was left is used up. The spread of a start is part of
-// its distance.
+// The pace is the charge's own if there is no horizon, or if all starts of the limit take less than
+// half of the window at that pace. Otherwise the pace depends on how full the window is that ends
+// with the last booked start. In a full window, starts are as even as the limit lets them be. The
+// emptier the window, the closer are the starts, down to the charge's own pace, so that room that
+// was left is used up. The spread of a start is part of its distance.
 //
-// Under a large limit starts share entries. In a short window they are at the begin of the
-// window's parts, so that the entry that they share has no length and the whole window is
-// used. This holds for starts of a single budget without a spread, while no penalty and no
-// slow start lasts.
+// Under a large limit starts share entries. In a short window they are at the begin of the window's
+// parts, so that the entry that they share has no length and the whole window is used. This holds
+// for starts of a single budget without a spread, while no penalty and no slow start lasts.
 func (s *Search) even(t int64) int64 {
 	r, u := s.row, &s.rule
 	if s.horizon <= 0 || 2*u.pace*u.most < u.span {
@@ -337,8 +326,7 @@ func (s *Search) even(t int64) int64 {
 	slope := int64(5)
 	part := int64(0)
 	switch {
-	// In a long window the pace grows from a third of the limit on: if the window filled sooner, callers whose costs were estimated too low would start in
-	// bunches.
+	// In a long window the pace grows from a third of the limit on, or callers whose costs were estimated too low would start in bunches.
 	case u.span-u.jitter > maxEvenWindow:
 		slope = 3
 
@@ -419,10 +407,9 @@ func (s *Search) clear(t int64) int64 {
 	return t
 }
 
-// slidingPaced returns the first start not before t for which a sliding window has room
-// and, if the charge has a pace, which keeps the pace that even returns. A pace counts if
-// the limit, a penalty or the starts for which others waited put the start off, or if the
-// search is steady.
+// slidingPaced returns the first start not before t for which a sliding window has room and, if the
+// charge has a pace, which keeps the pace that even returns. A pace counts if the limit, a penalty
+// or the starts for which others waited put the start off, or if the search is steady.
 func (s *Search) slidingPaced(t int64) int64 {
 	if s.wait == 0 {
 		// Look first for a start without a pace: unless the search is steady, only a start that is put off keeps a pace.
@@ -494,9 +481,8 @@ const maxLevel = 1 << 52
 // the whole bucket at most, even if an entry that was joined counts more.
 func (u *rule) filling(e *entry) int64 { return min(e.n, u.n) }
 
-// addUp returns the level at the end of e, with the cost of e. Tokens flow in
-// until then, and the cost of e is spent at its end. Call addUp for entries in the
-// order of time.
+// addUp returns the level at the end of e, with the cost of e. Tokens flow in until then, and the
+// cost of e is spent at its end. Call addUp for entries in the order of time.
 func (l level) addUp(e *entry, u *rule) level {
 	// Divide before multiplying: the product could overflow if more time has elapsed than the bucket takes to fill up.
 	spent := int64(0)
@@ -582,10 +568,9 @@ func (s *Search) filled(t int64) int64 {
 	}
 }
 
-// overdrawn returns the index of the first entry behind t whose tokens would not
-// be there at its begin if a start at t took its own, or -1 if there is none. No
-// start before the begin of that entry has room: it would take the same tokens. Call
-// overdrawn after filled has returned t.
+// overdrawn returns the index of the first entry behind t whose tokens would not be there at its
+// begin if a start at t took its own, or -1 if there is none. No start before the begin of that
+// entry has room: it would take the same tokens. Call overdrawn after filled has returned t.
 func (s *Search) overdrawn(t int64) int {
 	u, e := &s.rule, s.row.entries
 
@@ -649,9 +634,8 @@ func (s *Search) bucket(t int64) int64 {
 // farWindows is how many fixed windows an estimate looks at one by one.
 const farWindows = 64
 
-// slidingTurn returns the turn of a rank in sliding windows, not before from. Room
-// comes back as entries leave the window, and each window after that is taken to be
-// like the window before.
+// slidingTurn returns the turn of a rank in sliding windows, not before from. Room comes back as
+// entries leave the window, and each window after that is taken to be like the window before.
 func (s *Search) slidingTurn(from, rank int64) int64 {
 	usable, span := s.rule.usable(), s.rule.span
 
@@ -669,15 +653,13 @@ func (s *Search) slidingTurn(from, rank int64) int64 {
 	if i > first {
 		from = e[i-1].last + span
 	}
-
 	return from + cycles*span
 }
 
-// pacedTurn returns the turn of a rank by the pace of waiting starts, or from if the
-// charge has no pace. It is the later of two estimates. The first counts from the
-// last start for which others waited, at a pace that is shorter the more room the
-// window has. The second counts from the first start in the window of the turn, at
-// the charge's own pace.
+// pacedTurn returns the turn of a rank by the pace of waiting starts, or from if the charge has no
+// pace. It is the later of two estimates. The first counts from the last start for which others
+// waited, at a pace that is shorter the more room the window has. The second counts from the first
+// start in the window of the turn, at the charge's own pace.
 func (s *Search) pacedTurn(from, rank int64) int64 {
 	u := &s.rule
 	if u.pace == 0 {
@@ -722,7 +704,6 @@ func (s *Search) alignedTurn(from, rank int64) int64 {
 		if rank <= left {
 			return t
 		}
-
 		// Waiters before this one take what is left of the window, which may be less than nothing.
 		rank -= max(0, left)
 		t = end
