@@ -778,10 +778,10 @@ func (a *Appointments) of(again bool) *int64 {
 	return &a[0]
 }
 
-// Make makes an appointment with a caller that leaves now, and returns in how
-// long the caller should come again: after the wait that it was told, and not
-// before the last appointment is over. An appointment lasts for as long as the
-// limit takes for the charge.
+// Make makes an appointment with a caller that leaves now, and returns in how long the caller
+// should come again: after the wait that it was told, and not before the last appointment is over.
+// An appointment lasts for as long as the limit takes for the charge. again says that the caller
+// came back and leaves once more.
 func (a *Appointments) Make(now int64, c *store.Charge, wait time.Duration, again bool) time.Duration {
 	tail := a.of(again)
 	at := max(now+Micros(wait), *tail)
