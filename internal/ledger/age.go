@@ -9,34 +9,37 @@ import (
 )
 
 // Time passes over a row: what is forgotten, what stays, and what happens when
-// the clock steps back. The entry point is advance.
+// the clock steps back. The entry point is advance. The second half of this file
+// has penalties, ceilings and told limits.
 
-// marked bounds, in microseconds, how far ahead of the clock a mark from before a
-// step is still told from a mark after it. Few queues of a short limit are longer,
-// and a larger bound would keep more places taken.
-const marked = 10_000_000
+// maxMarkAhead is how far ahead a step or a note freezes marks at most, in
+// microseconds; a step freezes marks for a span ahead if that is longer. Few marks
+// of a short limit are farther ahead, and a larger number would freeze more of the
+// starts that are booked later.
+const maxMarkAhead = 10_000_000
 
-// Stall is the largest small step of a clock, in microseconds: as large as the
-// delays among which larger steps are found out.
+// Stall is the longest step of a clock that counts as small, in microseconds: a
+// node cannot tell such a step from the delay of a call.
 const Stall = 50_000
 
-// pinUntil freezes all starts that are booked, and marks that are later than the
-// last booked start by no more than later: they stay booked when they are
-// cancelled. Without entries it does nothing.
-func (r *Row) pinUntil(later int64) {
+// pinUntil freezes the starts with marks up to margin microseconds behind the end
+// of the last entry: they stay booked when they are cancelled. Without entries it
+// does nothing.
+func (r *Row) pinUntil(margin int64) {
 	if k := len(r.entries); k > 0 {
-		r.frozen = max(r.frozen, r.entries[k-1].last+later)
+		r.frozen = max(r.frozen, r.entries[k-1].last+margin)
 	}
 }
 
-// widenPending joins the entries to come, and has them begin now.
+// widenPending joins the entries that end after now, and has the joined entry begin
+// no later than now. Without such entries it does nothing.
 func (r *Row) widenPending(now int64) {
 	k := len(r.entries) - 1
 	if k < 0 || r.entries[k].last <= now {
 		return
 	}
 
-	// An entry that begins now is joined, too: no two entries begin together.
+	// Join an entry that begins and ends now, too: no two entries begin together.
 	for k > 0 && (r.entries[k-1].last > now || r.entries[k-1].first >= now) {
 		r.join(k - 1)
 		k--
@@ -44,9 +47,10 @@ func (r *Row) widenPending(now int64) {
 	r.entries[k].first = min(r.entries[k].first, now)
 }
 
-// carryOver makes one entry, up to now, of the entries that are over, from the
-// index first on. The upstream's window that has counted their starts may still
-// last, although it is over by the clock that was set.
+// carryOver joins the entries that end before now, from the index first on, and
+// extends them to now. Then their starts count in the window that contains now. The
+// upstream may still be in the window in which it counted them, although that
+// window is over by the clock that was set.
 func (r *Row) carryOver(now int64, first int) {
 	last := r.after(now) - 1
 	if last < first {
@@ -60,31 +64,33 @@ func (r *Row) carryOver(now int64, first int) {
 
 // step moves the row to a clock that shows less than before, as if no time had
 // passed since. Entries to come are widened to begin now: their callers have
-// slept for an unknown time. The upstream's windows stay where they are, so
-// after a small step back the entries of the present window, and entries to
-// come, still reach to where they were. Otherwise starts at the edge of a window
-// would count in the window before it alone. All starts are frozen.
+// slept for an unknown time. All starts are frozen.
+//
+// The fixed windows of the upstream do not move. So after a small step the entries
+// that reach into the present window, or are to come, still end where they ended
+// before: otherwise a start at the edge of a window would count only in the window
+// before the edge. After any step the entries of the present window that are over
+// reach to now: see carryOver.
 func (r *Row) step(now int64, u *rule) {
-	shift := now - r.seen
+	shift := now - r.seen // below 0
 
-	// All entries begin earlier by the shift. Only the entries before the index reach end earlier, too. The entries before the index present lie in
-	// fixed windows that are over.
-	reach := len(r.entries)
+	// The entries before the index present lie in fixed windows that are over.
 	present := 0
 	if u.aligned {
 		start, _, _ := u.window(r.seen)
 		present = r.after(start)
 	}
 
-	// The upstream's window goes on, so entries of the present window reach as far as before.
+	// All entries begin earlier by the shift. From the index keepsEnd on, entries end where they ended before. The others keep their length.
+	keepsEnd := len(r.entries)
 	if u.aligned && -shift <= Stall {
-		reach = present
+		keepsEnd = present
 	}
 
 	for i := range r.entries {
 		e := &r.entries[i]
 		e.first += shift
-		if i < reach {
+		if i < keepsEnd {
 			e.last += shift
 		}
 	}
@@ -103,7 +109,7 @@ func (r *Row) step(now int64, u *rule) {
 			r.leases[i].asked += shift
 		}
 
-		// The node comes at one of its starts, which does not move with the clock.
+		// The node promised to come at a time of the old clock, so nobody relies on the promise any more.
 		r.leases[i].comes = 0
 	}
 
@@ -119,12 +125,11 @@ func (r *Row) step(now int64, u *rule) {
 		s.asked += shift
 	}
 
-	// A mark is a time of the clock by which it was booked. A mark from before this
-	// step may point to the start of a different caller now, so freeze the starts.
-	// Such a mark is later than the last entry, which has moved, by at most the shift.
-	r.pinUntil(min(-shift, max(r.span, marked)))
+	// A mark is a time of the clock by which its start was booked. After this step an old mark may name the start of a different caller, so freeze all
+	// marks. An old mark is later than the last entry, which has moved, by at most the step. See maxMarkAhead for the bound on a long step.
+	r.pinUntil(min(-shift, max(r.span, maxMarkAhead)))
 
-	// The upstream's fixed window may have counted the starts that are over now.
+	// The present window of the upstream may have counted the starts that have come.
 	if u.aligned {
 		r.carryOver(now, present)
 	}
@@ -133,7 +138,8 @@ func (r *Row) step(now int64, u *rule) {
 }
 
 // atMost returns an upper bound on the starts in a length of time: the sum of
-// the bounds of the spans that cover it. Beyond maxCount it makes no difference.
+// the bounds of the spans that cover it, and at most maxCount, which fills any
+// window. The row must have a span.
 func (r *Row) atMost(length int64) int64 {
 	spans := (length + r.span - 1) / r.span
 	if spans > maxCount/max(r.most, 1) {
@@ -146,10 +152,10 @@ func (r *Row) atMost(length int64) int64 {
 // limit counts.
 func (r *Row) isBlank() bool { return r.most == 0 || len(r.entries) == 0 && r.lost == 0 }
 
-// remember makes the row complete for as long back as the rule needs. History
-// that is missing is replaced by an upper bound on its starts, at the latest
-// moment at which they can have been. remember also sets for how long the row
-// keeps entries from now on.
+// remember makes the row complete for as long back as the rule needs. An upper
+// bound on the starts of the missing time is added at the latest moment at which
+// they can have been. remember also sets for how long the row keeps entries from
+// now on, and converts the level for a token bucket. For slots it does nothing.
 func (r *Row) remember(now int64, u *rule) {
 	// Slots have no past.
 	if u.slots {
@@ -159,17 +165,19 @@ func (r *Row) remember(now int64, u *rule) {
 		r.recount(u)
 	}
 
-	// The rule needs the starts from since on, and the row has forgotten the starts up to lost. At most atMost of these lie in the missing part.
+	// The rule needs the starts from since on, and the row has forgotten starts up to lost. The time between the two is missing.
 	since, _, keep := u.window(now)
 	if missing := r.lost - since + 1; missing > 0 {
 		if n := r.atMost(missing); n > 0 {
 			r.add(r.lost, r.lost, n)
 			r.bound()
 		}
+
+		// Nothing is missing from since on, and the added entry stands for the starts that the level counted.
 		r.lost, r.level = since-1, 0
 	}
 
-	// Starts in blocks of a different unit cannot be told apart, so freeze them.
+	// Starts that lie in blocks of a different unit cannot be told apart, so freeze these starts.
 	if u.unit > 0 && keep != r.span && r.span > 0 {
 		r.pinUntil(0)
 	}
@@ -179,6 +187,7 @@ func (r *Row) remember(now int64, u *rule) {
 	case now >= r.until || r.isBlank():
 		r.span, r.most = keep, u.peak
 
+	// A longer span may have as many starts as the older spans that cover it.
 	case keep > r.span:
 		r.span, r.most = keep, max(r.atMost(keep), u.peak)
 
@@ -186,20 +195,23 @@ func (r *Row) remember(now int64, u *rule) {
 		r.most = max(r.most, u.peak)
 	}
 
-	// This limit needs the whole span, so the span is kept for as long from now on.
+	// This limit needs the whole span, so the row keeps the span for that long.
 	if keep == r.span {
 		r.until = max(r.until, now+keep)
 	}
 }
 
 // isOver reports whether an entry is over for all starts to come: none of them can
-// share an interval with the entry, or has to stay behind it as behind a probe.
+// share an interval with the entry, and none has to stay behind it as behind a
+// probe.
 func (r *Row) isOver(e *entry, now int64) bool {
 	return e.last+r.span <= now && (e.last < r.paused || now >= r.paused+r.last.probe)
 }
 
-// prune drops the entries that matter to no start to come.
+// prune drops the first entries, up to an entry that still matters to a start to
+// come, and keeps in lost and in the level what must be known of them: see forget.
 func (r *Row) prune(now int64, u *rule) {
+	// Under a leaky bucket an entry matters until its last unit is over, too.
 	k := 0
 	for k < len(r.entries) && r.isOver(&r.entries[k], now) && r.entries[k].blockEnd(u.unit+u.pad, u.n) <= now {
 		r.forget(&r.entries[k], u)
@@ -210,7 +222,8 @@ func (r *Row) prune(now int64, u *rule) {
 	}
 }
 
-// forgetDead forgets the nodes and waiters that have been silent for too long.
+// forgetDead forgets the nodes whose leases have ended, and the waiters without a
+// place if none of them has asked for too long: see Recall.
 func (r *Row) forgetDead(now int64) {
 	r.expireLeases(now)
 	if r.queue != nil {
@@ -237,6 +250,8 @@ func (r *Row) advance(now int64, u *rule) {
 
 	r.seen = now
 	r.prune(now, u)
+
+	// Most rows have nobody to forget.
 	if r.queue != nil || r.slots != nil || r.leases != nil {
 		r.forgetDead(now)
 	}
@@ -262,8 +277,8 @@ const (
 // step returns the longest step of the slow start after the penalty.
 func (p *penalty) step() int64 { return min(p.length/2, maxStep) }
 
-// remembered returns for how long after the end of the penalty a refusal still
-// belongs to the penalty.
+// remembered returns for how long after the end of the penalty a refusal meets the
+// penalty again: see shut. Then the penalty is forgotten.
 func (p *penalty) remembered() int64 { return max(p.step(), p.probe) }
 
 // repeated returns how often the last penalty was met again, or 0 once the penalty
@@ -275,24 +290,26 @@ func (r *Row) repeated(now int64) int {
 	return int(max(0, r.last.times-1))
 }
 
-// grown returns an upper bound on what a penalty of this length grows to when it
-// is met again: as many times the length as the length has whole seconds, but no
-// more than maxGrown. It is 0 for a length below a second, which does not grow.
+// grown returns the largest length to which a penalty of this length grows by being
+// met again: the length times its whole seconds, but at most maxGrown. It is 0 for
+// a length below a second, which does not grow.
 func grown(length int64) int64 {
+	// Bound the length before the product as well, which could overflow.
 	length = min(length, maxGrown)
 	return min(length*(length/Micros(time.Second)), maxGrown)
 }
 
-// shut closes the row for a length of time, in microseconds, and reports whether
-// the row is closed for longer than before. The reason is a refused request that
-// was sent refused microseconds ago. The answer took the time took, which may be
-// less, because the store may have been away since. If refused is 0 there was no
-// such request: somebody pauses the budget.
+// shut closes the row for length microseconds, or for longer if the last penalty
+// was met again. A row that is closed for longer already stays so. shut reports
+// whether the row is now closed for longer than before. ago is how many microseconds
+// ago the refused request was sent, or 0 for a pause, which has no such request.
+// took is how long the answer took: less than ago if the store was away since.
 //
-// A request that was sent after the last penalty, or in its last half because
-// clocks drift, has met the penalty again. A request that was sent earlier belongs
-// to the last penalty, and its answer came late.
-func (r *Row) shut(length, refused, took int64) bool {
+// A request that was sent after the end of the last penalty, or in its last half
+// because clocks drift, and whose answer finds the row open, has met that penalty
+// again. A request that was sent earlier belongs to the last penalty: its answer
+// came late.
+func (r *Row) shut(length, ago, took int64) bool {
 	now, old := r.seen, r.paused
 
 	// The last penalty is so long ago that a new one is the first.
@@ -300,16 +317,17 @@ func (r *Row) shut(length, refused, took int64) bool {
 		r.last = penalty{}
 	}
 
-	// A refusal is met once, a pause not at all.
-	p := penalty{length: length, times: min(refused, 1)}
+	// A refusal counts as the first in a row, and a pause as none.
+	p := penalty{length: length, times: min(ago, 1)}
+	late := ago > 0 && now-ago < old-r.last.length/2
 
 	// A penalty that is met again lasts twice as long, within bounds.
-	late := refused > 0 && now-refused < old-r.last.length/2
-	if refused > 0 && r.last.times > 0 && now >= old && !late {
+	metAgain := ago > 0 && r.last.times > 0 && now >= old && !late
+	if metAgain {
 		p.length, p.times = max(length, min(2*r.last.length, grown(length))), r.last.times+1
 	}
 
-	// The first start afterwards is alone until its answer can be there: for twice the time of the last answer, within bounds.
+	// The probe is alone until its answer can be there: for twice the time of the last answer, within bounds.
 	p.probe = max(MinProbe, min(2*took, maxProbe, p.length))
 	r.paused = max(old, now+p.length)
 
@@ -321,8 +339,8 @@ func (r *Row) shut(length, refused, took int64) bool {
 	return r.paused > old
 }
 
-// isFree reports whether the row keeps no start of an unlimited budget waiting: no
-// penalty lasts, and the time of the probe after the last penalty is over. See
+// isFree reports whether a start of an unlimited budget need not wait: no penalty
+// lasts, and the time of the probe after the last penalty is over. See
 // docs/internals/unlimited.md.
 func (r *Row) isFree(now int64) bool { return r.paused == 0 || r.paused+r.last.probe <= now }
 
@@ -332,11 +350,11 @@ const (
 	risingWindows = 12
 	minRising     = 60_000_000
 
-	fall  = 8 // a refusal lowers the ceiling by this part of the refused level
-	risen = 4 // after this many times as long the ceiling is forgotten
+	fall  = 8 // a refusal lowers the ceiling to the refused level less one part in fall
+	risen = 4 // the ceiling is forgotten after risen times as long as it takes to rise
 )
 
-// rising returns how long the ceiling takes to come back to its top.
+// rising returns how long the ceiling takes to rise back to its top.
 func (c *ceiling) rising() int64 { return minRising + risingWindows*c.window }
 
 // isOf reports whether there is a ceiling for a rule.
@@ -344,7 +362,7 @@ func (c *ceiling) isOf(u *rule) bool {
 	return c.top > 0 && u.learns > 0 && u.learns == c.window
 }
 
-// forgotten returns when the ceiling means nothing any more, 0 without a
+// forgotten returns when the ceiling means nothing any more, or 0 without a
 // ceiling.
 func (c *ceiling) forgotten() int64 {
 	if c.top == 0 {
@@ -353,42 +371,41 @@ func (c *ceiling) forgotten() int64 {
 	return c.fell + risen*c.rising()
 }
 
-// at returns the height of the ceiling: a cubic that is flat around its top, as
-// in the congestion control CUBIC. The conversion of the product to float64 keeps
-// every machine from rounding a product and a sum in one step, because Redis
-// does not.
+// at returns the height of the ceiling at a time: a cubic that is flat around its
+// top, as in the congestion control CUBIC. The conversion of the product to float64
+// keeps every machine from rounding the product and the sum in one step, because
+// Redis rounds both.
 func (c *ceiling) at(now int64) float64 {
 	x := max(-1, float64(now-c.fell-c.rising())/float64(c.rising()))
 	return c.top + float64(c.top/fall*x*x*x)
 }
 
-// obey lowers a rule to the row's ceiling, if the ceiling is for this rule, or
-// forgets a ceiling that has risen to the limit or is too old.
+// obey lowers a rule to the row's ceiling, if the ceiling is for this rule. It
+// forgets such a ceiling instead if that has risen to the limit, or is too old.
 func (r *Row) obey(now int64, u *rule) {
 	if !r.ceiling.isOf(u) {
 		return
 	}
-	level := r.ceiling.at(now)
-	if level >= u.rate || now >= r.ceiling.forgotten() {
+	height := r.ceiling.at(now)
+	if height >= u.rate || now >= r.ceiling.forgotten() {
 		r.ceiling = ceiling{}
 		return
 	}
 
-	// Lower each number of the rule to the ceiling's part of the limit; a leaky bucket gets longer distances in place of a lower number. The room does not
-	// fall below 0, so that a large cost still fits an idle budget. A rule without tokens keeps none.
-	share := level / u.rate
-	u.most = max(1, int64(float64(u.n)*share))
+	// Lower the numbers of the rule to the ceiling's fraction of the limit. The units of a leaky bucket are padded in place of that. The ceiling takes the
+	// room down to 0 at most, so that a large cost still fits an idle budget: room below 0 stays as it is. A rule without tokens keeps none.
+	fraction := height / u.rate
+	u.most = max(1, int64(float64(u.n)*fraction))
 	u.room = min(u.room, max(0, u.room-(u.n-u.most)))
-	u.tokens = min(u.tokens, max(1, int64(float64(u.tokens)*share)))
-	u.pad = int64(float64(u.unit)/share) - u.unit
+	u.tokens = min(u.tokens, max(1, int64(float64(u.tokens)*fraction)))
+	u.pad = int64(float64(u.unit)/fraction) - u.unit
 }
 
 // used returns how much of the limit was in use when the start at mark came, the
 // start included. It returns 0 if the refusal of that start is no evidence: more
-// than the limit was in use, the start has not come, or it lies before the last
-// two fixed windows. Of a leaky bucket or a token bucket it returns the rate.
-// Where a part of the window is forgotten, that part is taken to have been as
-// full as the rest.
+// than the limit was in use, the start has not come, or it came before the present
+// fixed window and the window before that. For a rule without windows, such as a
+// token bucket, it returns the rate.
 func (r *Row) used(mark int64, u *rule) float64 {
 	if mark > r.seen {
 		return 0
@@ -397,7 +414,7 @@ func (r *Row) used(mark int64, u *rule) float64 {
 		return u.rate
 	}
 
-	// A start from before the previous fixed window says nothing of the present one.
+	// A start from before the previous fixed window says nothing about the present window.
 	if u.aligned {
 		current, _, _ := u.window(r.seen)
 		previous, _, _ := u.window(current - 1)
@@ -406,7 +423,7 @@ func (r *Row) used(mark int64, u *rule) float64 {
 		}
 	}
 
-	// Sum what was in use in the window of the start.
+	// Sum the starts of the window up to the mark.
 	since, _, _ := u.window(mark)
 	sum := 0.0
 	for _, e := range r.entries {
@@ -416,13 +433,13 @@ func (r *Row) used(mark int64, u *rule) float64 {
 		case e.last <= mark:
 			sum += float64(e.n)
 
-		// Of an entry that reaches beyond the mark, the part up to the mark counts.
+		// Of an entry that reaches beyond the mark, only the part up to the mark counts.
 		default:
 			sum += math.Ceil(float64(e.n) * (float64(mark-e.first+1) / float64(e.last-e.first+1)))
 		}
 	}
 
-	// More than the limit was in use, so the refusal says nothing of the limit.
+	// More than the limit was in use, so the refusal says nothing about the limit.
 	if sum > u.rate {
 		return 0
 	}
@@ -435,19 +452,19 @@ func (r *Row) used(mark int64, u *rule) float64 {
 	return max(1, sum)
 }
 
-// believed returns the level to which a refusal at a level of use lowers a
-// ceiling of the height from. A refusal below half of the height may have a
-// different reason, so it lowers the ceiling by a quarter.
-func believed(level, from float64) float64 {
-	if level < from/2 {
+// believed returns the top of the ceiling after a refusal. used is how much was in
+// use then, and from is the height of the ceiling before. A refusal below half of
+// that height may have a different reason, so it takes off only a quarter.
+func believed(used, from float64) float64 {
+	if used < from/2 {
 		return from * 3 / 4
 	}
-	return level
+	return used
 }
 
 // learn lowers the ceiling, if the refusal of the start at mark is evidence, and
-// returns the height before and after, with three decimals. Without a ceiling the
-// height is the rate of the rule.
+// returns the height before and after, cut off after three decimals. Without a
+// ceiling the height is the rate of the rule.
 func (r *Row) learn(mark int64, u *rule) (from, to float64) {
 	from = u.rate
 	if r.ceiling.isOf(u) {
@@ -458,27 +475,28 @@ func (r *Row) learn(mark int64, u *rule) (from, to float64) {
 	isNew := mark > r.ceiling.fell && (r.paused == 0 || mark >= r.paused+r.last.probe)
 
 	to = from
-	if level := r.used(mark, u); level > 0 && isNew {
-		r.ceiling = ceiling{max(1, min(from, believed(level, from))), r.seen, u.learns}
+	if used := r.used(mark, u); used > 0 && isNew {
+		r.ceiling = ceiling{top: max(1, min(from, believed(used, from))), fell: r.seen, window: u.learns}
 		to = min(from, r.ceiling.at(r.seen))
 	}
 	return cutOff(from), cutOff(to)
 }
 
-// cutOff leaves three decimals.
-func cutOff(level float64) float64 { return math.Floor(level*1000) / 1000 }
+// cutOff leaves three decimals of a height.
+func cutOff(height float64) float64 { return math.Floor(height*1000) / 1000 }
 
-// Pause closes the budget of the first charge for a duration. Of several pauses
-// and penalties the latest end counts.
+// Pause closes the budget of the first charge for a duration, and notes the news.
+// Of several pauses and penalties the latest end counts.
 func (q *Request) Pause(d time.Duration) {
 	s := &q.Searches[0]
 	s.wake(q.Now)
 	q.penalize(Micros(d), 0, 0)
 }
 
-// Refuse closes the budget of the first charge because a request was refused,
-// and returns the ceiling before and after: 0 and 0 if the charge learns nothing,
-// or the refusal names no start.
+// Refuse closes the budget of the first charge because a request was refused, and
+// notes the news. It lowers the budget's ceiling if the refusal is evidence: see
+// learn. It returns the ceiling before and after: 0 and 0 if the charge learns
+// nothing, or the refusal names no start.
 func (q *Request) Refuse(f store.Refusal) (from, to float64) {
 	s := &q.Searches[0]
 	s.wake(q.Now)
@@ -491,15 +509,16 @@ func (q *Request) Refuse(f store.Refusal) (from, to float64) {
 	return from, to
 }
 
-// penalize closes the row of the first charge for a length of time, if the row
-// is not closed for longer already. A length of 0 is no penalty. In any case it
-// notes news for the waiters in line. See shut for refused and took.
-func (q *Request) penalize(length, refused, took int64) {
+// penalize closes the row of the first charge, unless the length is 0: see shut for
+// the parameters. It notes news for the callers of starts before the new end, and
+// in any case for the waiters in line.
+func (q *Request) penalize(length, ago, took int64) {
 	r := q.Searches[0].row
-	if length > 0 && r.shut(length, refused, took) {
+	if length > 0 && r.shut(length, ago, took) {
 		q.noteUseless(0, 0, r.paused, false)
 	}
 
+	// The starts of the waiters are at different times now, and some cannot wait until the budget opens.
 	q.noteMoved()
 	if r.queue != nil {
 		q.note().Closed = append(q.note().Closed, Closed{q.key(0), max(r.seen, r.paused)})
@@ -518,19 +537,19 @@ func (q *Request) Resume() {
 	}
 	s.wake(q.Now)
 
-	// The starts booked behind the pause are later than they need be.
+	// The starts booked behind the pause are later than they need be: Usable sees by lifts that such a start was booked before.
 	if r.paused > r.seen {
 		r.lifts++
 		q.noteUseless(0, 0, math.MaxInt64, true)
 	}
 
-	// Without a limit the row keeps no start but the probe.
+	// Of the starts of an unlimited budget only the probe counts, and no start has to keep behind the probe any more.
 	if s.rule.peak == 0 {
 		r.forgetProbe()
 	}
 
-	// The span stays until the old end, as in the twin: Redis keeps a row as long as its span is needed, and so knows better than
-	// a program that did not hear of the resumption.
+	// The row needs its span until the old end, as in the twin. There the row must stay in Redis for as long: a program that has not heard of the
+	// resumption would tell an empty Redis of the pause.
 	r.until = max(r.until, r.paused)
 	r.paused, r.last, r.ceiling, r.note = 0, penalty{}, ceiling{}, note{}
 	q.noteMoved()
@@ -545,8 +564,8 @@ func (r *Row) forgetProbe() {
 }
 
 // What an upstream tells of its limit. A budget under the limit Told is unlimited
-// until a note lies in its row; from then on the note is a sliding window, until
-// the note is over: see docs/use/bans.md#limits-that-answers-tell.
+// as long as its row has no note. A note makes it a sliding window until the note
+// is over: see docs/use/bans.md#limits-that-answers-tell.
 
 // A note is a limit as answers have told it. The zero note is none.
 type note struct {
@@ -573,7 +592,7 @@ const (
 	noteKept = 600_000_000
 )
 
-// until returns when the note is over, 0 without a note.
+// until returns when the note is over, or 0 without a note.
 func (m *note) until() int64 {
 	if m.n == 0 {
 		return 0
@@ -586,11 +605,11 @@ func isNote(n, window int64) bool {
 	return 1 <= n && n <= maxTold && minToldWindow <= window && window <= maxToldWindow
 }
 
-// isTighter reports whether n starts in a window are fewer than the note has in
-// the same time, or as many that are told for a shorter window.
+// isTighter reports whether a limit of n starts in a window has a lower rate than
+// the note, or the same rate in a shorter window.
 func (m *note) isTighter(n, window int64) bool {
-	rate, held := float64(n)/float64(window), float64(m.n)/float64(m.window)
-	return rate < held || rate == held && window < m.window
+	rate, noted := float64(n)/float64(window), float64(m.n)/float64(m.window)
+	return rate < noted || rate == noted && window < m.window
 }
 
 // paceOf returns Limit.Pace of a sliding window, in microseconds.
@@ -598,8 +617,8 @@ func paceOf(n, window int64) int64 {
 	return Micros(store.SlidingWindow(int(n), time.Duration(window)*time.Microsecond).Pace())
 }
 
-// obeyNote makes a rule of the limit Told the sliding window of the row's note.
-// Without a note the rule stays unlimited. A note that is over is forgotten. All
+// obeyNote turns a rule of the limit Told into the sliding window of the row's note.
+// If there is no note, or it is over and forgotten, the rule stays unlimited. All
 // other rules stay as they are.
 func (r *Row) obeyNote(now int64, u *rule) {
 	if !u.tells || r.note.n == 0 {
@@ -610,7 +629,7 @@ func (r *Row) obeyNote(now int64, u *rule) {
 		return
 	}
 
-	// Set the same fields as for a limit of the program, so that a search treats both alike.
+	// Set the same fields as set does for a sliding window, so that a search treats both alike.
 	u.kind = store.KindSlidingWindow
 	u.n, u.most, u.peak, u.rate = r.note.n, r.note.n, r.note.n, float64(r.note.n)
 	u.span = r.note.window + u.jitter + 1
@@ -623,10 +642,11 @@ func (r *Row) obeyNote(now int64, u *rule) {
 	}
 }
 
-// takeNote records a limit that an answer told. It returns false if only the time
-// of the note has changed, or nothing has. A limit that is no tighter than the note
-// replaces the note only when no answer has told the note for a window, and for a
-// minute: where answers disagree, the tighter limit holds.
+// takeNote records a limit that an answer told, and reports whether the row has a
+// new note. A limit that is out of the bounds of a note is ignored. The
+// limit of the note, told again, changes only the time of the note. Where answers
+// disagree, the tighter limit holds: a limit that is not tighter than the note
+// replaces it only after nobody has told the note for its window and for a minute.
 func (r *Row) takeNote(now, n, window int64) bool {
 	if !isNote(n, window) {
 		return false
@@ -642,20 +662,20 @@ func (r *Row) takeNote(now, n, window int64) bool {
 		return false
 	}
 
-	// The starts before this note were not counted, so none of them may be given back: that would free the room of a counted start. Hardly any
-	// of their marks is farther ahead than marked.
+	// The starts before this note were not counted, so none of them may be given back: that would free the room of a counted start. Few
+	// of their marks are farther ahead than maxMarkAhead.
 	if !holds {
-		r.frozen = max(r.frozen, now+marked)
+		r.frozen = max(r.frozen, now+maxMarkAhead)
 	}
 
-	// The row has counted for a shorter time than the new window. An upper bound on the missing starts would close the budget, so they are taken as
-	// none, and none of the starts known may be given back.
+	// The row has counted for a shorter time than the new window. An upper bound on the missing starts would close the budget, so remember is to
+	// find none missing. As remove no longer sees that starts up to lost are forgotten, freeze these.
 	if window > old.window || !holds {
 		r.frozen = max(r.frozen, r.lost)
 		r.lost = 0
 	}
 
-	// Nothing needs the old window any more. As long as it is kept, new entries are joined as coarsely as the longer window allows.
+	// Nothing needs the span of the old window any more: have remember set the new span. A longer span would join new entries more coarsely.
 	if window != old.window {
 		r.until = now
 	}
@@ -664,24 +684,27 @@ func (r *Row) takeNote(now, n, window int64) bool {
 	return true
 }
 
-// tell records the limit that an answer told of the first charge's budget, if the
-// charge's own limit is Told. The rest of the request is under the told limit.
+// tell records the limit that an answer told for the first charge's budget, if the
+// charge's own limit is Told and the answer's limit is a sliding window. The rest of
+// the request is under the told limit.
 func (q *Request) tell(l store.Limit) {
 	s := &q.Searches[0]
 	if !s.rule.tells {
 		return
 	}
 
+	// With a note the budget is not free.
 	s.wake(q.Now)
 	s.free = false
 	if l.Kind() == store.KindSlidingWindow && s.row.takeNote(q.Now, int64(l.N()), Micros(l.Per())) {
+		// Make the rule anew: advance turns it into the sliding window of the new note.
 		s.rule.set(&q.Booking.Charges[0], q.Booking.Spread)
 		s.row.advance(q.Now, &s.rule)
 	}
 }
 
-// toldLimit returns the limit of the note, and how long ago an answer told it. The zero
-// Limit is none.
+// toldLimit returns the limit of the note, and how long ago an answer told it. It
+// returns the zero Limit without a note, and for a rule of a limit other than Told.
 func (r *Row) toldLimit(now int64, u *rule) (l store.Limit, ago time.Duration) {
 	if !u.tells || r.note.n == 0 {
 		return store.Limit{}, 0

@@ -3,7 +3,8 @@
 // no I/O, and starts no goroutine. memstore keeps its rows in memory; a store
 // on a database loads rows in a transaction, decides, and saves the rows:
 // docs/internals/ledger.md shows how. The scripts of redisstore decide the same
-// in Lua: files of the same name have the same functions in the same order.
+// in Lua: entries, age, search, reconcile and status have the same functions in
+// the same order there.
 //
 // A [Row] is one budget. A [Request] is one step: a booking, the rows of its
 // charges, and the time. One method decides for all rows, and [News] lists the

@@ -14,10 +14,10 @@ import (
 // start is booked in them and taken out again.
 
 const (
-	// MaxEntries and EntryBytes bound the entries of a row in its form in Redis,
-	// whatever the limit and the queue: with the head of that form they take at
-	// most 4 KB there. Beside a line of waiters a row has less. A row of fewEntries
-	// always fits.
+	// MaxEntries is the largest number of entries of a row, and EntryBytes the
+	// largest number of bytes that they take in Redis. With its head a row takes at
+	// most 4 KB there. Entries beside a line of waiters have less room in Redis. A
+	// row of fewEntries fits in any case.
 	MaxEntries = 224
 	EntryBytes = 3204
 	fewEntries = EntryBytes / tripleBytes
@@ -29,21 +29,23 @@ const (
 	maxCount = 1 << 40
 )
 
-// blockEnd returns when the units of a leaky bucket's entry are over. Units that
-// were booked closer together need their time all the same, one after the other,
-// but only maxUnits of them: as many as one start can have.
+// blockEnd returns when the last unit of an entry is over. A unit is alone for the
+// time unit, which is 0 unless the limit is a leaky bucket. Where more units lie
+// in the entry than it has time for, they count one after the other from its
+// begin on, but at most maxUnits of them: as many as one start can have.
 func (e *entry) blockEnd(unit, maxUnits int64) int64 {
 	return max(e.last+unit, e.first+min(e.n, maxUnits)*unit)
 }
 
-// join makes one entry of i and i+1.
+// join makes one entry of the entries i and i+1.
 func (r *Row) join(i int) {
 	r.entries[i].last = r.entries[i+1].last
 	r.entries[i].n += r.entries[i+1].n
 	r.entries = slices.Delete(r.entries, i+1, i+2)
 }
 
-// after returns the index of the first entry that does not lie wholly before t.
+// after returns the index of the first entry that does not lie wholly before t, or
+// the number of entries if there is none.
 func (r *Row) after(t int64) int {
 	i := len(r.entries)
 	for i > 0 && r.entries[i-1].last >= t {
@@ -52,8 +54,8 @@ func (r *Row) after(t int64) int {
 	return i
 }
 
-// later returns the costs of all entries that end after t, and the index of the
-// first of these.
+// later sums the costs of all entries that end after t, and returns the index i of
+// the first of these, or the number of entries if there is none.
 func (r *Row) later(t int64) (sum int64, i int) {
 	sum = r.total
 	for i < len(r.entries) && r.entries[i].last <= t {
@@ -64,15 +66,15 @@ func (r *Row) later(t int64) (sum int64, i int) {
 }
 
 // push counts n starts in [first, last], where first is not before the begin of
-// the last entry. The starts share the last entry if that begins at shares or
-// later.
-func (r *Row) push(first, last, n, shares int64) {
+// the last entry. If that entry begins at partStart or later, the starts share it.
+// Otherwise push appends an entry for them, which ends no earlier than the last.
+func (r *Row) push(first, last, n, partStart int64) {
 	r.total += n
 	if k := len(r.entries) - 1; k >= 0 {
-		// No entry ends before the entry in front of it.
+		// No entry may end before the entry in front of it does.
 		e := &r.entries[k]
 		last = max(last, e.last)
-		if e.first >= shares {
+		if e.first >= partStart {
 			e.last, e.n = last, e.n+n
 			return
 		}
@@ -81,8 +83,8 @@ func (r *Row) push(first, last, n, shares int64) {
 }
 
 // one returns the index of the entry that has the start at t; found is false if
-// there is no such entry. If the start may be in several entries they are
-// joined.
+// there is no such entry. If several entries may have the start, one joins them
+// first.
 func (r *Row) one(t int64) (i int, found bool) {
 	i = r.after(t)
 	if i == len(r.entries) || r.entries[i].first > t {
@@ -94,8 +96,9 @@ func (r *Row) one(t int64) (i int, found bool) {
 	return i, true
 }
 
-// add counts n starts in [first, last], and joins the entries that these
-// overlap.
+// add counts n starts in [first, last]. The entries that overlap this interval
+// become one entry, which covers them and the interval. If there are none, the
+// starts get an entry of their own.
 func (r *Row) add(first, last, n int64) {
 	i := r.after(first)
 	r.total += n
@@ -133,7 +136,7 @@ func packed(x int64) int {
 	return 9
 }
 
-// isSmall reports whether the entries fit their bounds.
+// isSmall reports whether the entries fit into MaxEntries and EntryBytes.
 func (r *Row) isSmall() bool {
 	e := r.entries
 	k := len(e)
@@ -146,13 +149,13 @@ func (r *Row) isSmall() bool {
 		return false
 	}
 
-	// A quick upper bound: an entry has three numbers, none larger than the time from the first entry to the last, or than the total. Twice that time,
-	// because a distance below 0 counts double in packed.
+	// A quick upper bound. An entry is stored as three numbers: its distance from the entry before, its length and its count. No distance or length is
+	// longer than the time from the first entry to the last, and no count is above the total. A distance below 0 counts double in packed.
 	if 3*k*packed(max(2*(e[k-1].last-e[0].first), r.total)) <= EntryBytes {
 		return true
 	}
 
-	// The quick bound was too high, so sum the sizes of the numbers themselves.
+	// The quick bound was too high, so sum the sizes of the numbers themselves. last is the end of the entry before.
 	bytes, last := 0, e[0].first
 	for i := range e {
 		bytes += packed(e[i].first-last) + packed(e[i].last-e[i].first) + packed(e[i].n)
@@ -162,18 +165,18 @@ func (r *Row) isSmall() bool {
 }
 
 // bound joins the closest neighbours until the entries are small enough. It
-// begins with entries that end a span or more before the last one does, because
-// the next booking is decided by the entries behind these. A start that has come is
-// never joined with a start to come, which may yet be cancelled.
+// begins with entries that end a span or more before the last entry does, because
+// the entries behind these decide the next booking. An entry that is over is never
+// joined with an entry that is not, whose starts may yet be cancelled.
 func (r *Row) bound() {
 	if r.isSmall() {
 		return
 	}
 
-	tail := r.entries[len(r.entries)-1].last - r.span
+	tail := r.entries[len(r.entries)-1].last - r.span // where the last span begins
 	for !r.isSmall() {
-		// Join only a pair that is alike: both of its entries have come, or both are to come. Any pair before the tail is better than a pair in the
-		// tail. Otherwise the narrowest pair is best: joined, it closes the least room. Only one pair of neighbours can be unlike, so there is a best.
+		// Join only a pair that is alike: both of its entries are over, or neither is. At most one pair of neighbours is unlike, so there is a pair to
+		// join. A pair before the tail is better than a pair that reaches into the tail. Otherwise the narrower pair is better: joined, it closes less room.
 		best, width, inTail := -1, int64(0), true
 		for i := range len(r.entries) - 1 {
 			e, next := &r.entries[i], &r.entries[i+1]
@@ -196,16 +199,17 @@ func (r *Row) drop(k int) {
 	r.entries = slices.Delete(r.entries, 0, k)
 }
 
-// widen returns the interval [first, last] of a new start, extended to the entries
-// i-1 and i, before and behind it, that lie in the same part of the window,
-// [partStart, partEnd): then add joins all of them. A start that begins within an
-// entry needs no extension: add counts it in that entry.
+// widen returns the interval [first, last] of a new start, extended until it
+// touches the neighbours that lie in the same part of the window,
+// [partStart, partEnd): then add joins them. The neighbours are the entries i-1
+// and i, where i is after(first). A start that begins within entry i needs no
+// extension: add counts it in that entry.
 func (r *Row) widen(i int, first, last, partStart, partEnd int64) (int64, int64) {
 	if i < len(r.entries) && r.entries[i].first <= first {
 		return first, last
 	}
 
-	// Entry i-1 ends before first, and entry i begins after first. If entry i begins by last, add joins it anyway.
+	// Entry i-1 ends before first, and entry i begins after first. An entry i that begins by last is joined by add in any case.
 	if i > 0 && r.entries[i-1].first >= partStart {
 		first = r.entries[i-1].last
 	}
@@ -215,9 +219,10 @@ func (r *Row) widen(i int, first, last, partStart, partEnd int64) (int64, int64)
 	return first, last
 }
 
-// fuse returns the interval [first, last] of the units of a start of a leaky
-// bucket, widened to touch the blocks right before and right behind it: without a
-// gap between them, they become one entry.
+// fuse returns the interval from the first unit to the last unit of a start of a
+// leaky bucket, extended until it touches the blocks right before and right behind
+// it: add then makes one entry of blocks without a gap between them. A block ends
+// where its last unit begins, so two such blocks are a unit apart.
 func (r *Row) fuse(first, last, unit int64) (int64, int64) {
 	if i := r.after(first); i > 0 && r.entries[i-1].last == first-unit {
 		first -= unit
@@ -228,8 +233,9 @@ func (r *Row) fuse(first, last, unit int64) (int64, int64) {
 	return first, last
 }
 
-// bookProbe counts a start of an unlimited budget, if the start is in the time of
-// the probe after a penalty. No row counts any other start of an unlimited budget.
+// bookProbe counts a start at t of an unlimited budget, if the start or its spread
+// lies in the time of the probe after a penalty. No row counts any other start of
+// an unlimited budget.
 func (r *Row) bookProbe(t int64, u *rule) {
 	if t < r.paused+r.last.probe && t+u.length() >= r.paused {
 		r.add(t, t+u.length(), 1)
@@ -252,7 +258,7 @@ func (r *Row) book(t int64, u *rule) {
 		r.span = max(r.span, keep)
 	}
 
-	// Under a large limit the starts of one part of the window share an entry.
+	// Under a large limit the starts of one part of the window share an entry. Otherwise each moment is a part of its own.
 	partStart, partEnd := t, t
 	if u.n > windowParts {
 		partStart, partEnd = u.part(t)
@@ -263,7 +269,7 @@ func (r *Row) book(t int64, u *rule) {
 	case u.unit > 0:
 		r.add(first, last, u.cost)
 
-	// Most starts are behind all others.
+	// Most starts are behind all entries of the row.
 	case k == 0 || r.entries[k-1].first <= t:
 		r.push(first, last, u.cost, partStart)
 
@@ -273,20 +279,22 @@ func (r *Row) book(t int64, u *rule) {
 		r.add(first, last, u.cost)
 	}
 
+	// The row needs its span until this start leaves it.
 	r.until = max(r.until, last+r.span)
 	r.bound()
 }
 
-// overfull reports whether a block has more units than time for them, so that
-// taking a unit out frees nothing.
+// overfull reports whether a block has more units than it has time for: then
+// taking out one of them frees no time.
 func (e *entry) overfull(unit int64) bool {
 	// Divide, because the product of e.n and unit could overflow.
 	return e.n-1 > (e.last-e.first)/unit
 }
 
-// split puts back the rest of a block from which the booking at t was taken out:
-// up to two halves, each with at most as many units as it has time for. How many
-// exactly only matters to a limit of a different kind.
+// split puts back what is left of the block e, from which the booking at t was
+// taken out: the parts before and behind the booking, as far as there are any.
+// rest is how many units are left. Each part counts as many as it has time for, at
+// least 1 and at most rest. Both counts together may be above rest, which is safe.
 func (r *Row) split(e entry, rest, t int64, u *rule) {
 	end := t + u.length() + u.unit
 	if e.first < t {
@@ -297,9 +305,9 @@ func (r *Row) split(e entry, rest, t int64, u *rule) {
 	}
 }
 
-// remove takes the booking at t out again, and reports whether it could. A
-// booking that is frozen stays. So does a booking that may have been forgotten: an
-// entry that overlaps it may hold only starts of other callers.
+// remove takes the booking at t out again, and reports whether it did. It changes
+// nothing if the booking is frozen, if no entry has it, or if it may have been
+// forgotten: then an entry that overlaps it may hold only starts of other callers.
 func (r *Row) remove(t int64, u *rule) bool {
 	if t <= r.frozen || t+u.length() <= r.lost {
 		return false
@@ -313,7 +321,7 @@ func (r *Row) remove(t int64, u *rule) bool {
 	e := r.entries[i]
 	rest := max(0, e.n-u.cost)
 
-	// The entry keeps its width if starts remain that can be anywhere in it.
+	// The entry keeps its interval if starts remain that can be anywhere in it.
 	if rest > 0 && (u.unit == 0 || e.overfull(u.unit)) {
 		r.entries[i].n = rest
 		r.total -= u.cost
@@ -323,7 +331,7 @@ func (r *Row) remove(t int64, u *rule) bool {
 	r.entries = slices.Delete(r.entries, i, i+1)
 	r.total -= e.n
 
-	// A block of a leaky bucket has the time of each unit, so the start leaves a gap in it.
+	// In a block of a leaky bucket each unit has its own time, so the start leaves a gap.
 	if u.unit > 0 {
 		r.split(e, rest, t, u)
 		r.bound()
@@ -332,7 +340,7 @@ func (r *Row) remove(t int64, u *rule) bool {
 	return true
 }
 
-// counts reports whether a booking at t still counts.
+// counts reports whether a booking at t still counts at the time now.
 func (u *rule) counts(t, now int64) bool {
 	// In a fixed window the start itself counts. In other limits a booking counts until its last unit, or its spread, is over.
 	if !u.aligned {
@@ -346,23 +354,23 @@ func (u *rule) counts(t, now int64) bool {
 // to keep every start by itself: starts of one part share an entry.
 const windowParts = 128
 
-// A rule is a charge in microseconds. This file says what each kind of limit is,
-// and search.go how it looks for a start; all other files ask the rule, and know
-// no kinds. The same holds for entries.lua and search.lua. In both languages a rule
-// is u.
+// A rule is a charge in numbers. All its times are microseconds. Three files know
+// the kinds of limits: this file says what each kind is, search.go how a start is
+// found under it, and age.go how a told limit becomes a sliding window. All other
+// files read the fields of the rule. A rule is called u.
 type rule struct {
 	limit   *store.Limit
 	kind    store.Kind
 	aligned bool  // the windows have edges. Otherwise a window ends at every moment.
 	slots   bool  // requests in flight count, not starts
-	tells   bool  // the number is left to the upstream: see obeyNote
-	adapts  bool  // a note of such a rule may have a ceiling
+	tells   bool  // the limit is Told: see obeyNote
+	adapts  bool  // the charge of a Told limit is Adaptive, so that a ceiling may lower the note
 	n       int64 // the largest cost that ever fits
 	cost    int64
-	reserve int64 // how much must stay free
-	room    int64 // how much may be used besides the cost and the reserve
+	reserve int64 // how much the start must leave free
+	room    int64 // how much may be in use beside the cost and the reserve
 	span    int64 // no start matters to a start that is a span later; see Span of store.Charge
-	jitter  int64
+	jitter  int64 // see store.Charge
 	pace    int64 // see store.Charge
 	spread  int64 // see store.Booking
 	most    int64 // n, or how much of n a ceiling allows
@@ -370,17 +378,18 @@ type rule struct {
 	// Fields that only some kinds have, like aligned and slots above.
 	width  int64 // the length of the windows. Zero means that there are none, or they differ in length.
 	unit   int64 // for how long each unit of a cost is alone. Zero means that units may start together.
-	pad    int64 // by how much more a ceiling keeps units apart
+	pad    int64 // by how much longer each unit is alone because of a ceiling
 	tokens int64 // this many tokens flow into a bucket in micros. Zero means that there is no bucket.
 	micros int64
-	peak   int64 // upper bound on the starts in any half-open interval for which entries are kept. Zero means that no start counts.
+	peak   int64 // upper bound on the starts in any half-open interval as long as entries are kept. Zero means that no start counts.
 
 	learns int64   // see LearningPeriod of store.Charge
 	rate   float64 // how much the limit allows in the time learns
 }
 
-// set makes u the rule of a charge. It fills in u in place, because a rule is
-// large enough for a copy to be felt.
+// set makes u the rule of a charge in a booking with that spread. It sets all
+// fields: u may have been the rule of a different charge. It returns no new rule,
+// because a rule is so large that copying it takes time.
 func (u *rule) set(c *store.Charge, spread time.Duration) {
 	u.limit, u.kind = &c.Limit, c.Limit.Kind()
 	u.n, u.cost = int64(c.Limit.Capacity()), int64(c.Cost)
@@ -395,6 +404,7 @@ func (u *rule) set(c *store.Charge, spread time.Duration) {
 
 // setKind sets the fields that depend on the kind of limit.
 func (u *rule) setKind(c *store.Charge) {
+	// Begin with the values that mean that a kind has no such field.
 	u.aligned, u.slots, u.width, u.unit, u.pad, u.tokens, u.micros, u.peak = false, false, 0, 0, 0, 0, 0, u.n
 
 	switch u.kind {
@@ -411,15 +421,16 @@ func (u *rule) setKind(c *store.Charge) {
 	case store.KindConcurrency:
 		u.slots = true
 	case store.KindUnlimited:
-		u.cost, u.peak = 1, 0 // the cost means nothing
+		u.cost, u.peak = 1, 0 // a request counts as 1, whatever it costs
 	case store.KindTold:
 		u.kind, u.tells, u.peak = store.KindUnlimited, true, 0 // until the row has a note
 		u.adapts, u.learns = c.Adaptive, 0
 	}
 }
 
-// window returns since when starts matter to a start at t, until when a start at
-// t matters, and for how long a start can matter.
+// window returns since when starts matter to a start at t, from when on the start
+// at t matters no more, and for how long a start can matter. In a fixed window
+// these are its begin, its end and its length.
 func (u *rule) window(t int64) (since, until, keep int64) {
 	if u.aligned {
 		s, e := u.limit.Window(time.UnixMicro(t))
@@ -435,6 +446,7 @@ func (u *rule) hasWindows() bool { return u.aligned || u.width > 0 }
 // part returns the part of the time line around t in which starts may share an
 // entry, as the half-open interval [start, end).
 func (u *rule) part(t int64) (start, end int64) {
+	// Parts are counted from the begin of a fixed window, and otherwise from the time 0.
 	base, _, keep := u.window(t)
 	if !u.aligned {
 		base = 0
@@ -448,11 +460,12 @@ func (u *rule) part(t int64) (start, end int64) {
 // partOf returns the width of a part of a window.
 func partOf(span int64) int64 { return (span + windowParts - 1) / windowParts }
 
-// length returns the time that a booking occupies behind its start.
+// length returns how long a booking goes on behind its start: until its last unit
+// begins, and for the spread.
 func (u *rule) length() int64 { return (u.cost-1)*u.unit + u.spread }
 
-// Micros returns a duration in microseconds. It rounds up: every promise that a
-// store keeps is about more room.
+// Micros returns a duration in microseconds. It rounds up, because a longer time
+// keeps every promise that a shorter time keeps.
 func Micros(d time.Duration) int64 {
 	m := d / time.Microsecond
 	if m*time.Microsecond < d {
@@ -461,15 +474,15 @@ func Micros(d time.Duration) int64 {
 	return int64(m)
 }
 
-// A Constant is a number, or a list of numbers, that the scripts of redisstore
-// must have as this package has it.
+// A Constant is a number, or a list of numbers, that has the same value in the
+// scripts of redisstore as in this package.
 type Constant struct {
 	Name  string // in the scripts
-	Value any    // lengths of time in microseconds
+	Value any    // a number, or a list as the text of a Lua table. Lengths of time are in microseconds.
 }
 
-// Constants returns all constants by which both languages decide. They are
-// defined nowhere besides this package.
+// Constants returns all constants by which both languages decide. Only this
+// package defines them.
 func Constants() []Constant {
 	return []Constant{
 		// What rows keep.
@@ -483,7 +496,7 @@ func Constants() []Constant {
 
 		// Clocks that are set back.
 		{"STALL", Stall},
-		{"MARKED", marked},
+		{"MARKED", maxMarkAhead},
 
 		// Penalties and the slow start after them.
 		{"MIN_PROBE", MinProbe},
@@ -491,7 +504,7 @@ func Constants() []Constant {
 		{"MAX_GROWN", maxGrown},
 		{"MAX_STEP", maxStep},
 		{"SLOW_STEPS", len(steps)},
-		{"STEP_PARTS", "{" + strings.Trim(strings.Join(strings.Fields(fmt.Sprint(steps)), ", "), "[]") + "}"},
+		{"STEP_PARTS", "{" + strings.Trim(strings.Join(strings.Fields(fmt.Sprint(steps)), ", "), "[]") + "}"}, // {8, 2}
 
 		// Ceilings.
 		{"RISING_WINDOWS", risingWindows},
@@ -516,27 +529,26 @@ func Constants() []Constant {
 
 // The short way: the usual booking in a fraction of the steps of a Request.
 
-// Few is an upper bound on the charges of nearly all bookings: more than the
-// table of a provider has rows for one request. Stores keep the rows of a booking
-// with at most that number of charges on the stack.
+// Few is an upper bound on the charges of nearly all bookings. Stores keep the
+// rows of a booking with at most that number of charges on the stack.
 const Few = 12
 
-// BookShort books a start now, if all budgets of the booking are plain: sliding
-// windows that have room now, and unlimited budgets of which nothing is known.
-// That is the case for most callers. It decides like a Request, in a fraction of
-// the steps. It returns false, and has done nothing, if a budget is not plain, a
-// charge is a Shadow or has the row of another, the start may not be now, or the
-// caller has had a start or a place before: then a Request must decide. The caller
-// has no Turn. The rows are in the order of the charges; the row of an unlimited
-// budget of which nothing is known is nil.
+// BookShort books a start now for a caller without a Turn, and fills in g, which
+// was zero. It decides like a Request, in a fraction of the steps, where each
+// charge is under a sliding window whose row is plain and has room now, or is
+// Unlimited and has no row: most bookings are so. The rows are in the order of the
+// charges, nil for a charge without a row.
+//
+// BookShort returns false, and has changed nothing, if there is a different charge,
+// a Shadow with a row, or a row of two charges, and if the booking has a NotBefore
+// or its caller had a start or a place before: then a Request must decide.
 func BookShort(now int64, b *store.Booking, rows []*Row, g *store.Grant) (decided bool) {
 	charges := b.Charges
-	if b.Returns || b.NotBefore != 0 || names(&b.Instead) {
+	if b.Returns || b.NotBefore != 0 || isSet(&b.Instead) {
 		return false
 	}
 
 	// Change no row before all rows are known to be plain.
-	rows = rows[:len(charges)]
 	for i := range charges {
 		r, c := rows[i], &charges[i]
 		if r == nil && c.Limit.Kind() == store.KindUnlimited {
@@ -552,7 +564,7 @@ func BookShort(now int64, b *store.Booking, rows []*Row, g *store.Grant) (decide
 		}
 	}
 
-	// All budgets have room, so book in all of them. The stamp is 1 and the number of pauses that were lifted: see store.Handle.
+	// All budgets have room, so book in all of them. The stamp is 1 and the number of pauses that were lifted: see Usable.
 	stamp, spread := int64(1), Micros(b.Spread)
 	for i := range charges {
 		r, c := rows[i], &charges[i]
@@ -568,39 +580,41 @@ func BookShort(now int64, b *store.Booking, rows []*Row, g *store.Grant) (decide
 	return true
 }
 
-// shortSpan returns Charge.Span of a sliding window, in microseconds.
+// shortSpan returns what Charge.Span returns for a sliding window, in microseconds.
 func shortSpan(c *store.Charge) int64 { return Micros(c.Limit.Per()+c.Jitter) + 1 }
 
-// names reports whether a handle is not the zero handle. To compare the two with
-// == takes twice as long.
-func names(h *store.Handle) bool {
+// isSet reports whether a handle is not the zero handle. A comparison by == takes
+// twice as long.
+func isSet(h *store.Handle) bool {
 	return h.Start|h.Place|h.Stamp != 0 || h.Local || h.Node != nil
 }
 
-// isPlain reports whether a row under a sliding window holds nothing but starts.
+// isPlain reports whether nothing but its starts decides a booking now in a row
+// under a sliding window of that span.
 func (r *Row) isPlain(now, span int64) bool {
 	return now >= r.seen && // the clock did not step back
 		(span == r.span || now >= r.until) && r.lost <= now-span && // no history is missing: see remember
 		(r.paused == 0 || r.slowEnd(span) <= now) && // the slow start is over
 		max(r.tails[0], r.tails[1], r.tails[2]) <= now && // there is no start to keep behind
-		r.ceiling.top == 0 && r.queue == nil && r.slots == nil && len(r.leases) == 0
+		r.ceiling.top == 0 && // the whole limit counts
+		r.queue == nil && r.slots == nil && len(r.leases) == 0 // nobody waits, and no node can have died
 }
 
-// slowEnd returns when the probe and the slow start in a sliding window are
-// over.
+// slowEnd returns when the probe and the slow start in a sliding window of that
+// span are over.
 func (r *Row) slowEnd(span int64) int64 {
 	return r.paused + max(r.last.probe, int64(len(steps))*min(r.last.step(), span))
 }
 
-// hasRoom reports whether no entry begins later than now, and the entries that
-// still count now sum up to no more than room.
+// hasRoom reports whether a start may be booked now behind all entries: none of
+// them begins later than now, and those that count now sum up to at most room.
 func (r *Row) hasRoom(now, span, room int64) bool {
 	e, total := r.entries, r.total
 	if k := len(e); k > 0 && e[k-1].first > now {
 		return false
 	}
 
-	// Take off entries that are over, until the rest leaves room.
+	// Subtract the entries that are over from the total, until the rest leaves room.
 	for i := 0; total > room; i++ {
 		if i == len(e) || e[i].last+span > now {
 			return false
@@ -610,8 +624,8 @@ func (r *Row) hasRoom(now, span, room int64) bool {
 	return true
 }
 
-// sliding is the rule with which bookPlain calls prune: it has no units and no
-// tokens, like each sliding window.
+// sliding is the rule that bookPlain passes to prune, which asks only for units and
+// tokens. A sliding window has neither.
 var sliding rule
 
 // bookPlain does with a plain row what advance and book do, for a start now.
@@ -624,16 +638,17 @@ func (r *Row) bookPlain(now, span, n, cost, spread int64) {
 	}
 	r.seen = now
 
+	// Mostly the first entry is not over, and prune would drop nothing.
 	if len(r.entries) > 0 && r.isOver(&r.entries[0], now) {
 		r.prune(now, &sliding)
 	}
 
 	// As in book: under a large limit the starts of one part of the window share an entry.
-	shares := now
+	partStart := now
 	if n > windowParts {
-		shares -= now % partOf(span)
+		partStart -= now % partOf(span)
 	}
-	r.push(now, now+spread, cost, shares)
+	r.push(now, now+spread, cost, partStart)
 	r.until = max(r.until, now+spread+span)
 	r.bound()
 }

@@ -6,13 +6,14 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// Doubt is by how many microseconds a reset may be too late: upstreams give it
+// Doubt is by how many microseconds a reset may be too late: upstreams give resets
 // in whole seconds, and an answer travels for a while.
 const Doubt = 2_000_000
 
-// lastOf goes back from end over the starts before it, until their costs are
-// together at least cost, and returns when the first of these starts begins. It
-// returns end if the cost is not positive. The cost is at most that of the starts to come.
+// lastOf returns from when on the last starts before end cost at least cost
+// together: the begin of the entry of the first of these starts. It returns end if
+// the cost is not positive. The starts to come cost at least as much, so that no
+// start that has come is among them.
 func (r *Row) lastOf(cost, end int64) int64 {
 	from := end
 	for i := len(r.entries) - 1; i >= 0 && cost > 0; i-- {
@@ -24,9 +25,9 @@ func (r *Row) lastOf(cost, end int64) int64 {
 	return from
 }
 
-// between returns two sums over the entries that reach into the time from since
-// to before end: the costs of entries that have begun, and the costs of entries to
-// come. An entry that lies partly before since counts whole.
+// between returns two sums over the entries that reach into the interval
+// [since, end): the costs of entries that have begun, and the costs of entries to
+// come. Each entry counts as a whole.
 func (r *Row) between(since, end int64) (spent, coming int64) {
 	for _, e := range r.entries {
 		switch {
@@ -51,31 +52,32 @@ func (r *Row) begunSince(t int64) (sum int64) {
 	return sum
 }
 
-// tokensLeft returns how many whole tokens the starts up to a time, then, have
-// left in a bucket. The row must not have forgotten a start later than the jitter
-// before then.
+// tokensLeft returns how many whole tokens the starts up to the time then have
+// left in a bucket at that time, at least 0. Tokens that flow in during the last
+// jitter before then do not count. The row must have forgotten no start later than
+// the begin of that jitter.
 func (r *Row) tokensLeft(u *rule, then int64) int64 {
-	// Tokens that flow in during the jitter do not count. An entry without starts brings the level to the begin of the jitter.
-	flown := entry{last: then - u.jitter}
+	inflowEnd := then - u.jitter
 
-	// Take the tokens of the entries up to then. Late entries reach into the jitter: no tokens flow in behind them.
+	// Take the tokens of the entries up to then. Entries that end after inflowEnd count in late: no tokens flow in behind them.
 	l := level{r.lost, r.level}
 	late := int64(0)
 	for i := range r.entries {
 		switch e := &r.entries[i]; {
 		case e.first > then:
-		case e.last > flown.last:
+		case e.last > inflowEnd:
 			late += u.filling(e)
 		default:
 			l = l.addUp(e, u)
 		}
 	}
 
-	spent := l.addUp(&flown, u).spent + late*u.micros
+	// An entry without starts brings the level to inflowEnd.
+	spent := l.addUp(&entry{last: inflowEnd}, u).spent + late*u.micros
 	return max(0, u.n-(spent+u.micros-1)/u.micros)
 }
 
-// spend books a cost that others have spent, as a start at a time.
+// spend books the cost that others have spent, as a start at the time at.
 func (r *Row) spend(at int64, u *rule, cost int64) {
 	v := *u
 	v.cost = cost
@@ -84,19 +86,20 @@ func (r *Row) spend(at int64, u *rule, cost int64) {
 
 // bucketLeft books the cost that other users of the upstream have spent of a token
 // bucket. The upstream has said, age microseconds ago, that left tokens are left. If the
-// row has more, others have spent the difference. A bucket needs no reset: it knows by itself
-// when there will be more. Less than flows in within a second is not worth knowing.
-// from and before are as in windowLeft.
+// row has more, others have spent the difference. A difference that flows in within a
+// second is not booked, nor any if the row has forgotten starts of that time. A bucket
+// needs no reset, because the row knows when tokens flow in. from and before are as in
+// windowLeft.
 func (r *Row) bucketLeft(u *rule, left, age int64) (from, before int64) {
 	then := r.seen - age
 	if then-u.jitter < r.lost {
 		return 0, 0
 	}
 
-	// Tokens that flowed in or were taken since then may leave less than others spent: no bucket is more than empty.
+	// Others are not booked for more tokens than the row has now: no bucket is more than empty.
 	others := min(r.tokensLeft(u, then)-left, r.tokensLeft(u, r.seen))
 	if others > 0 && others > Micros(time.Second)*u.tokens/u.micros {
-		// Starts that would take as many tokens give way: those until that many have flowed in.
+		// The starts to come give way, until as many tokens have flowed in as others spent.
 		from, before = r.seen+1, then+(others*u.micros+u.tokens-1)/u.tokens
 		r.spend(then, u, others)
 	}
@@ -104,18 +107,21 @@ func (r *Row) bucketLeft(u *rule, left, age int64) (from, before int64) {
 	return from, before
 }
 
-// statedWindow returns the window that a statement of the upstream is about,
-// which was true at the time then: since when own starts may be counted in the
-// window, at which time others are taken to have spent, and when it ends. told is
-// false if that is not the present window. The end may be too late: by Doubt, and
-// by the age of the statement, because the reset, too, may be counted from then.
-func (u *rule) statedWindow(now, then, reset int64) (since, at, end int64, told bool) {
+// statedWindow returns the window about which the upstream made a statement. The
+// statement was true at the time then, and says that the window is reset within
+// reset microseconds. since is from when on the window may count own starts, at is
+// when others are taken to have spent, and end is when the window ends. The end may
+// be too late by Doubt, and by the age of the statement, because the reset may be
+// counted from then. isPresent is false if the window may be an earlier one.
+func (u *rule) statedWindow(now, then, reset int64) (since, at, end int64, isPresent bool) {
+	// A statement about a sliding window is always about the present one, which ends at the reset, and a span from now at the latest.
 	if !u.aligned {
 		rest := min(reset, u.span)
 		return then + max(0, rest-Doubt) - u.span + 1, now + rest - u.span, now + rest, true
 	}
 
-	// A present window that still lasts more than twice as long as the reset is not the window that was stated.
+	// The present window is not the stated window if it began after then, or still lasts more than twice as long as the reset. A cost that is booked for
+	// others must be over within MaxPenalty.
 	since, end, _ = u.window(now)
 	return since, since, end, then >= since && end-now <= min(2*reset, Micros(store.MaxPenalty))
 }
@@ -123,26 +129,28 @@ func (u *rule) statedWindow(now, then, reset int64) (since, at, end int64, told 
 // windowLeft books the cost that other users of the upstream have spent of a
 // window. The upstream has said, age microseconds ago, that left is left until the
 // reset. If the row has more, others have spent the difference. The cost is booked so
-// that it is over when the window is. Booked starts with marks in [from, before) no
-// longer fit. All starts fit if the interval is empty.
+// that it is over when the window is. Nothing is booked if the statement is not about the
+// present window, or the row has forgotten starts of that window. Booked starts with
+// marks in [from, before) no longer fit. All starts fit if the interval is empty.
 func (r *Row) windowLeft(u *rule, left, reset, age int64) (from, before int64) {
 	now, then := r.seen, r.seen-age
-	since, at, end, told := u.statedWindow(now, then, reset)
-	if !told || r.lost >= since {
+	since, at, end, isPresent := u.statedWindow(now, then, reset)
+	if !isPresent || r.lost >= since {
 		return 0, 0
 	}
 
-	// Starts after known are own starts that the upstream has not counted. A cost that was booked for others lies close behind at, and is none of these.
+	// Starts after known are own starts that the upstream has not counted. A cost that was booked for others is no own start: in a sliding window it lies
+	// behind at by no more than Doubt and the age.
 	known := max(then, at)
 	if !u.aligned {
 		known = max(then, at+Doubt+age)
 	}
 
-	// Own starts since the upstream has counted are spent from what was left then.
+	// Own starts that the upstream has not counted are spent from what was left then.
 	spent, coming := r.between(since, end)
 	left = max(0, left-r.begunSince(known))
 
-	// The part of the limit that own starts have not spent, and that is not left, was spent by others. The last booked starts may not fit any more.
+	// Others have spent what own starts have not spent and what is not left. The last booked starts may not fit any more.
 	if others := u.n - spent - left; others > 0 {
 		from, before = r.lastOf(coming-left, end), end
 		r.spend(at, u, others)
@@ -152,7 +160,9 @@ func (r *Row) windowLeft(u *rule, left, reset, age int64) (from, before int64) {
 }
 
 // Reconcile lowers the room of the first charge's budget to what its upstream
-// says is left, after it has recorded a limit that the same answer told.
+// says is left, after it has recorded a limit that the same answer told. It notes
+// the starts that no longer fit. It lowers only the room of windows, if the quota
+// has a reset, and of token buckets: see bucketLeft. What follows is about windows.
 //
 // Let the upstream have counted at the time then, which is Age before now. A row
 // does not know starts one by one, so it has bounds:
@@ -187,7 +197,7 @@ func (q *Request) Reconcile(of store.Quota) {
 		from, before = s.row.windowLeft(u, left, reset, age)
 	}
 
-	// The callers of starts that no longer fit book anew, and the line has less room.
+	// The callers of starts that no longer fit book anew, and the waiters in line have less room.
 	if from < before {
 		q.noteUseless(0, from, before, true)
 	}

@@ -17,22 +17,22 @@ type Row struct {
 	entries []entry // each begins later than the entry before, and ends no earlier
 	total   int64   // the sum of their n
 
-	seen   int64 // the latest time at which anybody asked
+	seen   int64 // the time of the last request
 	lost   int64 // no start later than this was forgotten. Zero means that no start was.
 	span   int64 // for how many microseconds entries are kept
 	most   int64 // upper bound on the starts in any half-open interval of a span
-	until  int64 // span and most are needed until then, even if a caller's limit is smaller
-	paused int64 // the budget is closed until then; kept for the slow start afterwards
+	until  int64 // entries need span and most until then, even if a caller's limit needs less
+	paused int64 // the budget is closed until then. The end stays for the slow start afterwards. Zero means that the budget was never closed, or was resumed.
 	last   penalty
 	frozen int64 // starts up to then stay booked when they are cancelled
 
-	level int64 // TokenBucket: units spent at the time lost; see search.go
-	unit  int64 // units of a token in level. Negative means that other limits added to level. Zero means that the limit was no bucket.
+	level int64 // TokenBucket: units spent at the time lost; see the type level
+	unit  int64 // units of a token in level. Negative means that other limits added to level. Zero means that the limit was never a bucket.
 
 	ceiling ceiling        // what was learned of the upstream. Zero means nothing.
 	note    note           // what the upstream has told. Zero means nothing.
-	lifts   int64          // how many pauses ended before their time
-	tails   [classes]int64 // the last start that waiters of each class got
+	lifts   int64          // how many times Resume opened a closed budget
+	tails   [classes]int64 // the last start that waiters of each class got, and behind which later callers keep
 	pin     int64          // the last start that is, or was, beyond the horizon
 
 	queue  *queue  // the line for starts, nil without waiters
@@ -45,34 +45,33 @@ type Row struct {
 type entry struct{ first, last, n int64 }
 
 // A level is how full of spent tokens a bucket was at a moment. It is counted in
-// units that make all arithmetic whole: a token is rule.micros units, and in
-// each microsecond rule.tokens units flow back.
+// units, so that all numbers are whole: a token is rule.micros units, and in each
+// microsecond rule.tokens units flow back.
 type level struct{ at, spent int64 }
 
-// A penalty is what a row remembers of its last one: see docs/internals/bans.md.
-// The zero penalty is none.
+// A penalty is what a row remembers of the last pause or penalty that closed it: see
+// docs/internals/bans.md. The zero penalty is none.
 type penalty struct {
 	length int64 // for how many microseconds it closed the budget
 	probe  int64 // for how many microseconds the first start afterwards is alone
-	times  int64 // how often in a row it was met. Zero means that it was no refusal.
+	times  int64 // how many refusals in a row met it. Zero means that it was a pause.
 }
 
-// A ceiling is what was learned of how much the upstream allows: the level of
-// use that was refused, when the ceiling fell from there, and the window that
-// both are about. The height at any moment follows from these, so the ceiling
-// rises without being written. See docs/use/bans.md#learn-from-refusals.
+// A ceiling is what was learned of how much the upstream allows. Its height at any
+// moment follows from its fields, so the ceiling rises without being written. See
+// docs/use/bans.md#learn-from-refusals.
 type ceiling struct {
-	top    float64
-	fell   int64
-	window int64
+	top    float64 // the level that was refused, to which the ceiling rises back and beyond
+	fell   int64   // when the ceiling fell
+	window int64   // rule.learns of the rule for which this was learned
 }
 
 // A stored row lists at most maxPlaces waiters of its line for starts and
-// maxSlotPlaces of its line for slots, if they fit, and counts the rest. When
-// few of the listed waiters are left, the counted waiters are wanted: see Wants.
-// In the line for slots that are fewer than fewPlaces. In the line for starts
-// half of the places are enough for all starts of a horizon of 350 ms at 700 a
-// second. Leases and lanes take the room of about leasePlaces each.
+// maxSlotPlaces of its line for slots, if they fit, and counts the rest. When few
+// of the listed waiters are left, the counted waiters are wanted: see Wants. Few is
+// below fewPlaces in the line for slots, and below Row.few in the line for starts:
+// half of maxPlaces is enough for all starts of a horizon of 350 ms at 700 a
+// second. A lease or a lane takes the room of about leasePlaces places.
 const (
 	maxPlaces     = 512
 	maxSlotPlaces = 128
@@ -80,9 +79,9 @@ const (
 	leasePlaces   = 4
 )
 
-// maxShares is how many shares a stored row tells apart, callers without a share
-// being one of them: each has a lane and its first place in MaxBytes. Under a
-// large limit costs are large numbers, so fewer fit.
+// maxShares returns how many shares a stored row tells apart. All callers without a
+// share count as one of them. For so many shares MaxBytes has room for the lane and
+// its first place. Under a large limit costs are large numbers, so fewer fit.
 func maxShares(limit int64) int {
 	if limit > 100_000 {
 		return 50
@@ -91,7 +90,8 @@ func maxShares(limit int64) int {
 }
 
 // Recall is the time within which a waiter without a place asks again. If none of
-// these waiters asks for three times as long, all are forgotten.
+// these waiters asks for three times as long, for silence in microseconds, all of
+// them are forgotten.
 const (
 	Recall  = time.Second
 	silence = 3 * int64(Recall/time.Microsecond)
@@ -100,7 +100,7 @@ const (
 // classes is how many priorities there are.
 const classes = 3
 
-// Class returns the index of a priority: 0 for the highest, which goes first.
+// Class returns the class of a priority: 0 for the highest, which goes first.
 // Priorities above and below all others count as the highest and the lowest.
 func Class(p store.Priority) int {
 	return int(store.PriorityHigh - max(store.PriorityLow, min(p, store.PriorityHigh)))
@@ -135,8 +135,8 @@ func (r *Row) Clone() *Row {
 }
 
 // times are the times of the row's head that move when the clock steps. A time of
-// zero is none, and does not move. Frozen is not among them, because it is compared
-// with marks, which do not move; nor is seen, the old time itself.
+// zero is none, and does not move. The field frozen is not among them, because it is
+// compared with marks, which do not move, nor is seen, the time before the step.
 func (r *Row) times() [9]*int64 {
 	return [...]*int64{&r.lost, &r.until, &r.paused, &r.ceiling.fell, &r.tails[0], &r.tails[1], &r.tails[2], &r.pin, &r.note.heard}
 }
@@ -159,12 +159,12 @@ func (r *Row) Size() (entries, room int) { return len(r.entries), cap(r.entries)
 // was not set back between the two.
 func (r *Row) IsBefore(other *Row) bool { return r.seen < other.seen }
 
-// Busy reports whether anything is in flight, or a caller waits. Such a row must
-// be kept beyond its Expiry: nodes without a lease hold slots and places for as
-// long as they live.
+// Busy reports whether a request is in flight, or a caller waits. Such a row must be
+// kept beyond its Expiry for nodes without a lease: these hold slots and places for
+// as long as they live.
 func (r *Row) Busy() bool { return r.queue != nil || r.slots != nil && r.slots.busy() }
 
-// Expiry returns the time, in microseconds, from which nothing in the row
+// Expiry returns the time, in microseconds, from which on nothing in the row
 // matters, unless the row is Busy.
 func (r *Row) Expiry() int64 {
 	// The row matters until the latest of several ends.
@@ -173,7 +173,7 @@ func (r *Row) Expiry() int64 {
 		end = max(end, r.leases[i].until)
 	}
 
-	// A row outlives its penalty by the probe and the slow start, and by the time in which a refusal still belongs to it.
+	// A row outlives its penalty by the probe and the slow start, and by the time in which a refusal meets the penalty again.
 	if r.paused > 0 {
 		end = max(end, r.paused+max(r.last.probe, r.last.step(), int64(len(steps))*r.span))
 	}
@@ -190,7 +190,7 @@ func (r *Row) Expiry() int64 {
 
 // Lists reports whether a waiter has its place in one of the row's lines. A row
 // in memory lists all waiters; MarshalBinary lists the first of each line and
-// counts the rest, so that a stored row never grows.
+// counts the rest, so that a stored row has a bound.
 func (r *Row) Lists(at Place) bool {
 	if r.slots != nil {
 		if _, ok := r.slots.find(at.Arrival, at.Node); ok {
@@ -214,9 +214,9 @@ func (r *Row) Wants() bool {
 	return r.slots != nil && r.slots.beyond > 0 && len(r.slots.line) < fewPlaces
 }
 
-// few returns the number below which waiters with places are few in a line for
-// starts: half of all places, less the room that leases and lanes take, and at
-// least fewPlaces.
+// few returns the number below which waiters with places are few in the line for
+// starts: half of maxPlaces, less the places whose room leases and lanes take, and at
+// least fewPlaces. The first lane of a class takes no room for itself.
 func (r *Row) few() int {
 	few := maxPlaces/2 - leasePlaces*len(r.leases)
 	if r.queue != nil {
@@ -228,17 +228,17 @@ func (r *Row) few() int {
 }
 
 // Recalls reports whether a waiter for a start that stands in the row's line
-// without a place takes one now. It returns true if the row has no line, or the
-// waiter stands in none. The waiters of several nodes ask in any order,
-// so a waiter takes a place when it came before the last waiter of its lane that
-// has one. While few have places, the first to ask take places, too: more is added
-// to the number that counts as few.
+// without a place takes one now. It does if the row has no line, if the waiter
+// stands in no line, and if no waiter of its lane is without a place. Otherwise the
+// waiter must have come before the last waiter with a place in its lane: the waiters
+// of several nodes ask in any order. While few have places, the first to ask take
+// places, too: more is added to the number that counts as few.
 func (r *Row) Recalls(w *Waiter, more int) bool {
 	if r.queue == nil || w.stand == nil {
 		return true
 	}
 
-	// The row may have no lane for the waiter's share: then the common lane counts the waiter.
+	// The row may have no lane for the waiter's share: then the common lane counts the waiter, which takes a place if the row wants any such waiter.
 	own := r.queue.lanes[w.stand.class].of(w.stand.share)
 	if own == nil {
 		return r.ListsAll() || r.Wants()

@@ -19,9 +19,9 @@ const (
 	// The first byte of the stored form is its version. A row in which no share
 	// waits is stored as rows were before there were shares.
 	version       = 1
-	versionShares = 2
-	versionAsked  = 2 // is added where nodes are asked, or have a guard: see Pass
-	versionNote   = 4 // is added where the upstream has told its limit
+	versionShares = 2 // a row with lanes of shares
+	versionAsked  = 2 // is added if isAsked
+	versionNote   = 4 // is added if the row has a note
 
 	// maxNumber bounds the numbers of a stored row, so that sums of a few of them
 	// do not overflow. It is more than the microseconds from 1970 to 2250.
@@ -40,14 +40,14 @@ func (e *TooManyNodesError) Error() string {
 }
 
 // MarshalBinary returns the row in at most [MaxBytes]. Waiters for which there
-// is no room are counted, and not listed: see [Row.Lists]. The only error is a
-// *[TooManyNodesError].
+// is no room are counted in the bytes, and not listed: see [Row.Lists]. The row does
+// not change. The only error is a *[TooManyNodesError].
 func (r *Row) MarshalBinary() ([]byte, error) {
 	if r.queue == nil && r.slots == nil {
 		return r.append(nil), nil // always small enough: see bound
 	}
 
-	// List fewer and fewer waiters until the row fits. Leases of nodes that hold slots cannot be left out.
+	// List fewer and fewer waiters until the row fits. If it does not fit without any, too many nodes hold slots: their leases cannot be left out.
 	for places := maxPlaces; ; places /= 2 {
 		short := r.shortened(places)
 		if b := short.append(nil); len(b) <= MaxBytes {
@@ -59,25 +59,26 @@ func (r *Row) MarshalBinary() ([]byte, error) {
 }
 
 // shortened returns a copy of the row that lists at most that number of places
-// in each line, and only leases that matter.
+// in each line and counts the other waiters. Of the leases it keeps only those of
+// nodes that hold slots or have a listed waiter.
 func (r *Row) shortened(places int) *Row {
 	c := r.Clone()
 
-	// used has the nodes of listed waiters: of nodes without slots, only these need a lease.
+	// used has the nodes of listed waiters.
 	used := make(map[int64]bool)
 	use := func(p place) { used[p.node] = true }
 
 	if c.queue != nil {
 		c.queue.shorten(places)
 
-		// Until now all waiters had places. Those that are only counted from now on have the whole time of forgetSilent to ask.
+		// If all waiters had places until now, those that are only counted from now on have the whole time of forgetSilent to ask.
 		if r.ListsAll() {
 			c.queue.asked = r.seen
 		}
 
-		for _, lanes := range c.queue.lanes {
-			for i := range lanes {
-				for _, p := range lanes[i].places {
+		for _, class := range c.queue.lanes {
+			for i := range class {
+				for _, p := range class[i].places {
 					use(p)
 				}
 			}
@@ -163,7 +164,7 @@ func (r *Row) append(b []byte) []byte {
 	return w.b
 }
 
-// isAsked reports whether nodes are asked to come, or come by themselves, or the line has a guard. It is false
+// isAsked reports whether a node was asked to come, or comes by itself, or is the guard of the line. It is false
 // for a row without lines, because nobody need come there.
 func (r *Row) isAsked() bool {
 	if r.queue == nil && r.slots == nil {
@@ -172,9 +173,9 @@ func (r *Row) isAsked() bool {
 	return r.queue != nil && r.queue.guard != 0 || slices.ContainsFunc(r.leases, func(l lease) bool { return l.asked != 0 || l.comes != 0 })
 }
 
-// UnmarshalBinary makes r the row on which MarshalBinary was called. Bytes that
-// are no row, or have an unknown version, are an [ErrCorrupt], and leave r as it
-// was.
+// UnmarshalBinary makes r the row on which MarshalBinary was called, as far as its
+// bytes list the waiters. Bytes that are no row, or have an unknown version, are an
+// [ErrCorrupt], and leave r as it was.
 func (r *Row) UnmarshalBinary(b []byte) error {
 	if len(b) == 0 || len(b) > MaxBytes || b[0] < version || b[0] > versionShares+versionAsked+versionNote {
 		return ErrCorrupt
@@ -192,7 +193,8 @@ func (r *Row) UnmarshalBinary(b []byte) error {
 	return nil
 }
 
-// read reads the stored form behind its version, in the order of append.
+// read reads the stored form behind its version into the zero Row, in the order of
+// append. If the bytes are not of that form the reader fails.
 func (r *Row) read(rd *reader) {
 	r.seen = rd.number()
 	for _, x := range r.numbers() {
@@ -213,7 +215,7 @@ func (r *Row) read(rd *reader) {
 		rd.failed = rd.failed || !isNote(r.note.n, r.note.window)
 	}
 
-	// The bound of count limits the memory that bytes of unknown origin can take.
+	// The bound MaxEntries limits the memory that bytes of unknown origin can take.
 	if k := rd.count(MaxEntries); k > 0 {
 		r.entries = make([]entry, k)
 	}
@@ -252,7 +254,7 @@ func (r *Row) sound() bool {
 			return false
 		}
 
-		// Each time is the sum of all differences before it, so the bounds of the single numbers do not bound it.
+		// Each time is the sum of all distances before it, so the bound of each number does not bound the time.
 		if e.first < -maxNumber || e.last > 4*maxNumber {
 			return false
 		}
@@ -272,7 +274,7 @@ func (r *Row) sound() bool {
 		return false
 	}
 
-	// Each node has one lease, and together they hold no more slots than the row says.
+	// Each node has one lease, and the leases together hold no more slots than the row says.
 	held := int64(0)
 	for i, l := range r.leases {
 		if l.node == 0 || slices.ContainsFunc(r.leases[:i], func(o lease) bool { return o.node == l.node }) {
@@ -289,7 +291,8 @@ func (r *Row) sound() bool {
 	return held <= r.slots.held && inOrder && r.queue.sound()
 }
 
-// sound reports whether the line has the properties on which requests rely.
+// sound reports whether the line has the properties on which requests rely: among
+// others, each lane of a class is of a different share.
 func (l *queue) sound() bool {
 	if l == nil {
 		return true
@@ -340,25 +343,25 @@ func (w *writer) time(t, now int64) {
 	}
 }
 
-// A node that is asked to come does not come by itself, so a stored lease has at most one of the two times. These
-// bytes say which.
+// A node that was asked to come does not come by itself, so a stored lease has at most one of the times asked and
+// comes. One of these bytes says which.
 const (
-	isNotAsked = iota
-	isAsked
-	comesByItself
+	hasNeither = iota
+	hasAsked
+	hasComes
 )
 
-// call writes whether a node was asked to come, or comes by itself.
+// call writes since when a node was asked to come, or until when it comes by itself: see lease.
 func (w *writer) call(l *lease, now int64) {
 	switch {
 	case l.asked != 0:
-		w.b = append(w.b, isAsked)
+		w.b = append(w.b, hasAsked)
 		w.signed(l.asked - now)
 	case l.comes != 0:
-		w.b = append(w.b, comesByItself)
+		w.b = append(w.b, hasComes)
 		w.signed(l.comes - now)
 	default:
-		w.b = append(w.b, isNotAsked)
+		w.b = append(w.b, hasNeither)
 	}
 }
 
@@ -379,7 +382,7 @@ func (w *writer) queue(r *Row) {
 		return
 	}
 
-	// Programs of earlier versions read here since when the line has had waiters.
+	// Earlier versions of this package read here since when the line has had waiters.
 	w.signed(0)
 	w.signed(l.asked - r.seen)
 
@@ -434,7 +437,7 @@ func (w *writer) place(r *Row, p place, last int64) {
 	w.number(int64(1 + slices.IndexFunc(r.leases, func(l lease) bool { return l.node == p.node })))
 }
 
-// slots writes the slots in use, and the line for slots.
+// slots writes the slots in use and the line for slots, if there are any.
 func (w *writer) slots(r *Row) {
 	s := r.slots
 	w.flag(s != nil)
@@ -457,8 +460,8 @@ func (w *writer) slots(r *Row) {
 	}
 }
 
-// A reader takes from bytes what a writer has written. After a failure it
-// returns zeros.
+// A reader takes from bytes what a writer has written. It fails if bytes are
+// missing, or a number is out of its bounds. After a failure it returns zeros.
 type reader struct {
 	b      []byte
 	failed bool
@@ -468,7 +471,8 @@ type reader struct {
 }
 
 // took moves the reader on by the n bytes of a number, and reports whether it did.
-// The reader fails if there was no number, or the number is not ok.
+// The reader fails if there was no number, so that n is below 1, or if ok is false
+// because the number is out of its bounds.
 func (rd *reader) took(n int, ok bool) bool {
 	rd.failed = rd.failed || n <= 0 || n > len(rd.b) || !ok
 	if rd.failed {
@@ -517,7 +521,7 @@ func (rd *reader) count(limit int) int {
 	return int(x)
 }
 
-// float reads 8 bytes. Fewer fail the reader.
+// float reads a float of 8 bytes.
 func (rd *reader) float() float64 {
 	if len(rd.b) < 8 {
 		rd.failed = true
@@ -539,19 +543,19 @@ func (rd *reader) flag() bool {
 	return x
 }
 
-// call reads into l whether its node was asked to come, or comes by itself.
+// call reads what writer.call has written into l.
 func (rd *reader) call(l *lease, now int64) {
-	if len(rd.b) == 0 || rd.b[0] > comesByItself {
+	if len(rd.b) == 0 || rd.b[0] > hasComes {
 		rd.failed = true
 		return
 	}
 
-	is := rd.b[0]
+	has := rd.b[0]
 	rd.b = rd.b[1:]
-	switch is {
-	case isAsked:
+	switch has {
+	case hasAsked:
 		l.asked = now + rd.signed()
-	case comesByItself:
+	case hasComes:
 		l.comes = now + rd.signed()
 	}
 }
@@ -566,7 +570,7 @@ func (rd *reader) time(now int64) int64 {
 
 // queue reads the line for starts of the row r, whose leases were read before.
 func (rd *reader) queue(r *Row) *queue {
-	// Nobody needs the first number any more: see writer.queue.
+	// The first number means nothing any more: see writer.queue.
 	rd.signed()
 	l := &queue{asked: r.seen + rd.signed()}
 	if rd.asked {
@@ -574,12 +578,13 @@ func (rd *reader) queue(r *Row) *queue {
 	}
 	l.called = rd.places(r)
 
+	// Without shares a class has one lane. tidy drops it again if it has no waiters, as in the row that was stored.
 	for k := range l.lanes {
-		lanes := 1
+		n := 1
 		if rd.shares {
-			lanes = rd.count(MaxBytes)
+			n = rd.count(MaxBytes)
 		}
-		for range lanes {
+		for range n {
 			l.lanes[k] = append(l.lanes[k], rd.lane(r))
 		}
 		l.lanes[k] = l.lanes[k].tidy()
@@ -625,7 +630,9 @@ func (rd *reader) place(r *Row, last int64) place {
 	return p
 }
 
-// slots reads the slots of the row and the line for slots.
+// slots reads the slots in use and the line for slots of the row r, whose leases
+// were read before. The sum aside is not stored, so that it cannot contradict the
+// line.
 func (rd *reader) slots(r *Row) *slots {
 	s := &slots{held: rd.number(), beyond: rd.number(), asked: r.seen + rd.signed()}
 	last := r.seen

@@ -212,7 +212,7 @@ func wrapped(title string, list []string) (lines []string) {
 // Go are what stores call, as programs call scripts. The other files of the same name are cousins: they solve the same for another kind of
 // line.
 var twins = []struct{ file, inGo, inLua string }{
-	{"entries", "set set_kind part_of length short_span names slow_end has_room book_plain",
+	{"entries", "set set_kind part_of length short_span is_set slow_end has_room book_plain",
 		"touch insert delete first_two pop read_rule read_head note_ends drop_over begin write"},
 	{"age", "forget_dead cut_off penalize forget_probe until take_note tell told_limit",
 		"is_late forward_step stepped_back was_set forgive forget ends tell row_pause slots_pause"},
