@@ -76,7 +76,7 @@ func (e *LimitError) wait() string {
 	return wait
 }
 
-// bound says what bounded the caller's wait, or "" if nothing did.
+// bound says what bounded the caller's wait. It is "" if nothing did.
 func (e *LimitError) bound() string {
 	switch {
 	case e.boundedBy == acquire.BoundNone:

@@ -222,7 +222,7 @@ func (k *joinedKey) faults() string {
 			continue
 		}
 
-		// A function of this package says by itself what is wrong with it, and which wildcards it reads.
+		// A function of this package tells its own faults, and the wildcards that it reads.
 		faults, wildcards := inspectKey(f)
 		all = append(all, faults...)
 		for _, name := range wildcards {
@@ -275,8 +275,8 @@ type routeKey struct {
 	faults   string
 }
 
-// of is a [Policy.Key]. For nil it returns the faults, with which [New] refuses the policy. If there
-// are faults it panics with them for a request, because every result would be a wrong budget.
+// of is a [Policy.Key]. For nil it returns the faults, with which [New] refuses the policy. For a
+// request it panics with the faults if there are some, because every result would be a wrong budget.
 func (k *routeKey) of(r *http.Request) string {
 	switch {
 	case r == nil:
@@ -297,21 +297,20 @@ func (k *routeKey) of(r *http.Request) string {
 	return k.patterns[slices.Min(found)]
 }
 
-// parse sets the index of the patterns, or their faults.
+// parse sets index, or faults if there is a mistake in the patterns.
 func (k *routeKey) parse() {
 	if len(k.patterns) == 0 {
 		k.faults = `Route() has no pattern: name some, such as Route("/users/{id}", "/users/{id}/posts")`
 		return
 	}
 
+	// The first pattern that matches counts, so a pattern behind a pattern that covers it never does.
 	var all []string
-
-	// The first pattern that matches counts, so a pattern behind a wider one never does.
 	parsed := make([]*match.Pattern, len(k.patterns))
 	for i, text := range k.patterns {
 		p, err := match.Parse(text)
 		if text == "" {
-			err = errors.New("is empty")
+			err = errors.New("is empty") // to Parse it is a pattern that matches every request
 		}
 
 		if err != nil {
@@ -370,8 +369,9 @@ func inspectKey(f func(*http.Request) string) (faults, wildcards []string) {
 	return faults, wildcards
 }
 
-// checkKeyFunc returns the faults of a key function of a policy. A wildcard that the policy's
-// pattern does not have is a fault. Under a nil pattern, which is unknown, no wildcard is.
+// checkKeyFunc returns the faults of a policy's key function, which may be nil. To read a wildcard
+// that the policy's pattern does not have is a fault, unless the pattern is nil, because it is
+// malformed or missing.
 func checkKeyFunc(f func(*http.Request) string, pattern *match.Pattern) (errs []error) {
 	faults, wildcards := inspectKey(f)
 	for _, fault := range faults {
