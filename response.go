@@ -314,7 +314,7 @@ func tells(c *store.Charge, q Quota) bool {
 
 // responseDelay returns how long ago a response was sent, or 0 if the response took no longer than
 // [peek.SlowAnswer]. If it took longer, responseDelay sets resp.Request to a copy that tells [peek.SentAt]
-// when the request was handed to the base.
+// when the request started: see elapsed.
 func (r *roundTrip) responseDelay(resp *http.Response) time.Duration {
 	took := r.elapsed()
 	if took <= peek.SlowAnswer {
