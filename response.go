@@ -37,6 +37,7 @@ type quota struct {
 // settle costs that were only estimated. A store far away may be told after the caller has
 // the response.
 func (r *roundTrip) applyResponse(resp *http.Response) {
+	// A response that nobody reads only ends rows of 503s.
 	if r.hasNoFeedback(resp) {
 		r.endOutages()
 		return
@@ -46,7 +47,6 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 	f := r.readFeedback(resp)
 	r.mark(resp, f)
 
-	// There is nothing to tell the store.
 	if f.isEmpty() {
 		return
 	}
@@ -122,9 +122,9 @@ func (r *roundTrip) lowered(f feedback) (all []store.Budget) {
 
 // reportFirst reports the penalties, then the rest of a feedback, and keeps the response from
 // its caller until the penalties are reported. If too many reports are under way already, the
-// caller waits for the rest, too. It waits until its context ends, and for ReportTime at most,
-// after which the report goes on. Its wait ends by marking the response again if a report
-// failed.
+// caller waits for the rest, too. The caller waits for ReportTime at most, not beyond the end of
+// its context, and not at all if the feedback holds nobody. The report goes on meanwhile. If the
+// report of a penalty has failed before the caller goes on, the response is marked again.
 func (r *roundTrip) reportFirst(resp *http.Response, f feedback) {
 	reported := make(chan struct{})
 	go func() {
@@ -140,7 +140,6 @@ func (r *roundTrip) reportFirst(resp *http.Response, f feedback) {
 		close(reported)
 	}()
 
-	// No caller waits for a report on shadow policies alone.
 	if r.holdsNobody(f) {
 		return
 	}
@@ -223,8 +222,8 @@ func (r *roundTrip) readFeedback(resp *http.Response) (f feedback) {
 		f.penalties = r.leaveOpen(f.penalties)
 	}
 
-	// Meters come after the Answers, which may look at the body. Costs that the store has already are dropped last: a policy with such a cost needs
-	// no meter.
+	// Meters come after the Answers: an Answer may look at the body, and a policy whose Answer states the cost needs no meter. Only
+	// then drop costs that are as booked, which the store has already.
 	r.meterBody(resp, f.costs)
 	if r.areBooked(f.costs) {
 		f.costs = nil
@@ -251,8 +250,8 @@ func (r *roundTrip) leaveOpen(all []penalty) []penalty {
 // readAnswer returns the meaning of a response under a policy. If the policy has no function
 // of its own, or the function decides nothing about the request or the budget, the default
 // reads the response, and byDefault is true. If the function fails, RetryAfter reads the
-// response. The observer is told of a function that fails, and of impossible parts of its
-// answer.
+// response. The observer is told of a function that fails, of an answer that cannot be right,
+// and of a body that cannot be decoded.
 func (r *roundTrip) readAnswer(p *compiledPolicy, c *store.Charge, resp *http.Response) (a Answer, byDefault bool) {
 	if p.Answer != nil {
 		said, err := p.answer(resp)
@@ -260,7 +259,7 @@ func (r *roundTrip) readAnswer(p *compiledPolicy, c *store.Charge, resp *http.Re
 
 		if err != nil {
 			r.functionFailed(r.req.Context(), p, err)
-			return RetryAfter(resp), false // the policy's own function cannot say
+			return RetryAfter(resp), false // so that leaveOpen does not drop the penalty
 		}
 
 		if a, err = said.corrected(); err != nil {
@@ -360,7 +359,7 @@ func (r *roundTrip) mark(resp *http.Response, f feedback) {
 
 // holdsNobody reports whether a feedback is about shadow policies alone, so that no caller waits for its report.
 func (r *roundTrip) holdsNobody(f feedback) bool {
-	// Shadowed says so of the booked charges. Penalties and quotas may also be of policies under which the request is free.
+	// Shadowed is about the booked charges alone. Penalties and quotas may also be of policies under which the request is free.
 	ofPenalty := func(p penalty) bool { return !p.charge.Shadow }
 	ofQuota := func(q quota) bool { return !q.charge.Shadow }
 	return r.Shadowed() && !slices.ContainsFunc(f.penalties, ofPenalty) && !slices.ContainsFunc(f.quotas, ofQuota)
@@ -384,7 +383,7 @@ func (r *roundTrip) reportPenalties(f feedback) {
 	cancel()
 
 	for i := range f.penalties {
-		p := f.penalties[i]
+		p := f.penalties[i] // a copy, because mark needs the length as of the response
 
 		// The report of the penalty before may have taken long.
 		p.length -= (now() - began).Truncate(time.Millisecond)
@@ -468,12 +467,13 @@ func (a *acquisition) lowerQuota(ctx context.Context, q quota) error {
 		return nil
 	}
 
-	// Reconcile is enough, too, if the limit's own count holds requests until the reset.
+	// Reconcile is enough, too, for a bucket, which fills by its own flow, for slots, which come back when requests end, and
+	// for a sliding window that is full until the reset.
 	if kind == store.KindTokenBucket || kind == store.KindConcurrency || kind == store.KindSlidingWindow && q.Reset <= c.Limit.Per() {
 		return nil
 	}
 
-	// Close the budget if the store would let a request start before the reset.
+	// Close the budget if the store would let a request start before the reset, by more than the doubt.
 	status, err := a.store.Status(ctx, *c)
 	switch {
 	case err != nil:
@@ -569,8 +569,8 @@ type settlement struct {
 }
 
 // tell tells the store the costs of a start: a cost for each charge, asBooked for charges
-// that keep theirs. If that fails, failed has the charges whose costs the store does not
-// know.
+// that keep theirs. It makes no call if the store has these costs already. If the call fails,
+// failed has the charges whose costs the store may not know.
 func (s *settlement) tell(ctx context.Context, st Store, b store.Booking, g store.Grant, costs []int) (failed []store.Charge, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -707,8 +707,9 @@ func (a *acquisition) isBooked(c *store.Charge) bool {
 // learningPenalty returns the index of the penalty from which an Adaptive budget learns
 // that the upstream allows less than the limit, or -1 if there is none: see
 // docs/use/bans.md#learn-from-refusals. If a response closes several Adaptive budgets only the fullest learns:
-// the refusal is not about a budget that was hardly used. isExplained reports whether a quota
-// accounts for the refusal of a charge: such a budget does not learn.
+// the refusal is not about a budget that was hardly used. Nothing is learned from an outage, nor by a
+// budget of a shadow policy, a budget that is not booked, or a budget for which isExplained reports
+// that a quota accounts for the refusal.
 func (a *acquisition) learningPenalty(ctx context.Context, penalties []penalty, isExplained func(*store.Charge) bool) int {
 	var able []int
 	for i := range penalties {

@@ -125,7 +125,8 @@ func (t *Transport) Unwrap() http.RoundTripper { return t.base }
 //
 // A request that the Transport stops fails with a *[LimitError], a *[StoreError], a *[ConfigError],
 // an *[UnmatchedError] or the context's own error. It has spent nothing, unless the base had
-// written it before and was about to write it again.
+// written it before and was about to write it again. If the base may have written a request
+// that the Transport stopped, the error is none of these: a retrier must not send it again.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL == nil {
 		return t.base.RoundTrip(req) // the base returns the error
@@ -335,8 +336,8 @@ func (r *roundTrip) wrapBody(resp *http.Response) {
 	}
 
 	if r.canBeDropped() {
-		// The base may keep r alive until the body is over. So the body is no field of r: the garbage collector
-		// must find the body alone.
+		// The base may keep r alive until the body is over. So the body is no field of r, but an object of its own, which
+		// the garbage collector finds unused.
 		b := &droppableBody{responseBody: responseBody{resp.Body, r}}
 		b.dropped = runtime.AddCleanup(b, (*roundTrip).drop, r)
 		resp.Body = b
@@ -442,7 +443,7 @@ func (r *roundTrip) endCheck(err error) (context.Context, []Event) {
 	ctx := r.req.Context()
 	var events []Event
 	switch {
-	// The start shows that budgets which were closed are open.
+	// The start shows that budgets which were closed are open. Events without an error share the request's context.
 	case err == nil:
 		for _, opened := range r.Openings() {
 			_, e := r.engine.event(ctx, opened)
@@ -552,7 +553,7 @@ func (r *roundTrip) preWriteCheck(again bool) error {
 		return err
 	}
 
-	// The body cannot be sent again, so the request waits here, with its connection.
+	// The body cannot be sent again, so the request keeps its connection, and its variant, and waits here.
 	w.Detaches, r.Variant = false, false
 	return r.Acquire(ctx, w)
 }
@@ -602,9 +603,10 @@ func (r *roundTrip) noteWritten() (ctx context.Context, e Event, late bool) {
 	return nil, e, false
 }
 
-// preWriteResult is called when the base has returned, and ends the watch over the start. It
-// returns why the pre-write check stopped the request, or nil if the check did not, and whether
-// the base called the check at all. answered says that the base returned a response.
+// preWriteResult is called when the base has returned, and ends the watch over the start.
+// answered says that the base returned a response. stopped is why the pre-write check stopped
+// the request, or nil if the check did not. It is errSentAnyway in place of ErrDetach if the
+// request may have been written. checked says that the base called the check at all.
 func (r *roundTrip) preWriteResult(answered bool) (stopped error, checked bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
