@@ -58,7 +58,7 @@ func compile(p Policy, i int, by callers) (compiledPolicy, error) {
 		errs = append(errs, &ConfigError{name, f.name, errors.New(f.advice)})
 	}
 
-	// The pattern comes first: the functions of keys are checked against its wildcards.
+	// The pattern comes before Key and Share, which are checked against its wildcards.
 	var err error
 	if p.Match != "" {
 		if c.pattern, err = match.Parse(p.Match); err != nil {
@@ -250,7 +250,7 @@ func (p *compiledPolicy) cost(req *http.Request) (cost int, err error) {
 }
 
 // setKey calls Key, which must not be nil, and sets the hash of the key in c. A panic becomes an
-// error. For the key "" the charge keeps its hash, which is that of "" already.
+// error. For the key "" the charge stays as it is: it has the hash of "" already.
 func (p *compiledPolicy) setKey(c *store.Charge, req *http.Request) (err error) {
 	defer recoverAs(&err, p.Name, "Key")
 	if key := p.Key(req); key != "" {
@@ -505,7 +505,7 @@ type policySet struct {
 	index    *match.Index
 	replaced chan struct{} // closed when SetPolicies replaces the set
 
-	isAwaited bool // New or NewLimiters got no policies: requests are refused until SetPolicies brings some
+	awaitsPolicies bool // New or NewLimiters got no policies: requests are refused until SetPolicies brings some
 }
 
 // livePolicies is the policySet that counts now.
@@ -528,7 +528,7 @@ func (l *livePolicies) begin(policies []Policy, by callers) error {
 		return err
 	}
 
-	s.isAwaited = len(policies) == 0
+	s.awaitsPolicies = len(policies) == 0
 	l.Store(s)
 	return nil
 }

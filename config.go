@@ -167,21 +167,21 @@ func (o contextOptions) addTo(ctx context.Context) context.Context {
 	return context.WithValue(ctx, contextOptionsKey{}, &o)
 }
 
-// maxWaitOr returns for how long a caller with the context and its options may be held
-// where its configuration says d: a negative result means not at all, and 0 as long as the
-// context allows. byDefault says that neither the options nor the configuration set a
-// bound.
-func (o *contextOptions) maxWaitOr(ctx context.Context, d time.Duration) (maxWait time.Duration, byDefault bool) {
-	// The options of the context go before the configuration.
+// maxWaitOr returns for how long a caller with the context ctx, whose options are o, may be
+// held. configured is the MaxWait of the configuration, which the options override. A negative
+// result means not at all, and 0 means as long as ctx allows. byDefault says that neither the
+// options nor the configuration set a MaxWait.
+func (o *contextOptions) maxWaitOr(ctx context.Context, configured time.Duration) (maxWait time.Duration, byDefault bool) {
+	maxWait = configured
 	if o.setMaxWait {
-		d = o.maxWait
+		maxWait = o.maxWait
 	}
 
 	switch {
-	case d == Forever:
+	case maxWait == Forever:
 		return 0, false
-	case d != 0:
-		return d, false
+	case maxWait != 0:
+		return maxWait, false
 	}
 
 	if _, bounded := ctx.Deadline(); bounded {
@@ -191,8 +191,9 @@ func (o *contextOptions) maxWaitOr(ctx context.Context, d time.Duration) (maxWai
 	return defaultMaxWait, true
 }
 
-// boundCall returns the context of a program's call that asks or tells the store: where
-// neither a deadline nor [WithMaxWait] bounds the call, defaultMaxWait does.
+// boundCall returns the context of a program's call that asks or tells the store. The MaxWait
+// of [WithMaxWait], if there is one, bounds the call beside the deadline of ctx. Without either,
+// and with NoWait, defaultMaxWait bounds the call. Forever does not bound it.
 func boundCall(ctx context.Context) (context.Context, context.CancelFunc) {
 	o := optionsOf(ctx)
 	maxWait, byDefault := o.maxWaitOr(ctx, 0)
@@ -321,7 +322,7 @@ func (e *engine) noticeUnmatched(s *policySet, r *http.Request) error {
 
 	var err error
 	switch {
-	case s.isAwaited:
+	case s.awaitsPolicies:
 		err = &ConfigError{"", "Policies", errors.New("are missing, so nothing would hold the request: name them in Config, or call SetPolicies first")}
 	case e.refusesUnmatched:
 		err = &UnmatchedError{Method: Method(r), Host: Host(r)}

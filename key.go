@@ -137,7 +137,8 @@ func Host(r *http.Request) string {
 	}
 	host, port := match.SplitPort(r.URL.Host)
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
-	if port == ":" || port == ":80" && r.URL.Scheme == "http" || port == ":443" && r.URL.Scheme == "https" {
+	isDefault := port == ":" || port == ":80" && r.URL.Scheme == "http" || port == ":443" && r.URL.Scheme == "https"
+	if isDefault {
 		return host
 	}
 	return host + port
@@ -153,8 +154,11 @@ func RawPath(r *http.Request) string {
 	if !strings.HasPrefix(p, "/") {
 		p = "/" + p
 	}
-	if !strings.Contains(p, "//") && !strings.Contains(p, "/.") && !strings.HasSuffix(p, "/") {
-		return p // nearly all paths are clean, and path.Clean takes ten times as long to find that out
+
+	// Nearly all paths are clean, and path.Clean takes ten times as long to find that out.
+	isClean := !strings.Contains(p, "//") && !strings.Contains(p, "/.") && !strings.HasSuffix(p, "/")
+	if isClean {
+		return p
 	}
 	return path.Clean(p)
 }
@@ -243,11 +247,11 @@ func queryValue(query, name string) string {
 			continue
 		}
 
-		key, value, _ := strings.Cut(pair, "=")
-		if key, err := url.QueryUnescape(key); err != nil || key != name {
+		rawKey, rawValue, _ := strings.Cut(pair, "=")
+		if key, err := url.QueryUnescape(rawKey); err != nil || key != name {
 			continue
 		}
-		if value, err := url.QueryUnescape(value); err == nil {
+		if value, err := url.QueryUnescape(rawValue); err == nil {
 			return value
 		}
 	}
