@@ -254,6 +254,7 @@ func (p *Pattern) coversHost(o *Pattern) bool {
 	case len(p.labels) == 0:
 		return true
 
+	// A pattern with labels does not match every host, as o does.
 	case others == 0:
 		return false
 
