@@ -57,7 +57,7 @@ func (r *roundTrip) meterBody(resp *http.Response, costs []int) {
 type policyMeter struct {
 	Meter
 	policy *compiledPolicy
-	charge int   // index of the charge
+	charge int   // index among the booked charges
 	err    error // a panic of the meter; it is not asked any more then
 	full   bool  // the meter has seen enough
 }
@@ -177,7 +177,8 @@ func (b *meteredBody) settleInBackground() {
 	}
 
 	// With too many reports under way the settlement gets a goroutine of its own, and no booking waits for it.
-	if !b.r.callers.ReportInBackground(b.settle, budgets) {
+	underWay := b.r.callers.ReportInBackground(b.settle, budgets)
+	if !underWay {
 		go b.settle()
 	}
 }
@@ -210,7 +211,7 @@ func (b *meteredBody) settle() {
 
 // costs asks each meter for its cost, and returns a cost for each charge: asBooked where no meter
 // states one. It returns nil if no meter states a cost. It tells the observer of meters that
-// panicked. It needs no mutex: the body is over, so pass does nothing any more.
+// panicked. It needs no mutex: the body is over, so no meter sees a piece any more.
 func (b *meteredBody) costs(ctx context.Context) (costs []int) {
 	// The meters have seen nothing of a coded body yet.
 	if b.coded != nil {

@@ -266,8 +266,9 @@ func (r *roundTrip) readAnswer(p *compiledPolicy, c *store.Charge, resp *http.Re
 			r.functionFailed(r.req.Context(), p, &ConfigError{p.Name, "Answer", err})
 		}
 
-		// Each response would cause this event, so one is enough.
-		if a.hasLeft && c.Limit.Kind() == store.KindUnlimited && !p.leftReported.Swap(true) {
+		// Each response would cause this event, so the observer gets the first alone.
+		leftOfUnlimited := a.hasLeft && c.Limit.Kind() == store.KindUnlimited
+		if leftOfUnlimited && !p.leftReported.Swap(true) {
 			r.functionFailed(r.req.Context(), p, &ConfigError{p.Name, "Answer", errNoneLeft})
 		}
 	}
@@ -303,7 +304,8 @@ func (r *roundTrip) quotaOf(c *store.Charge, a Answer, delay time.Duration) (q q
 	stated.Reset = max(0, min(stated.Reset, MaxPenalty)-delay)
 
 	// A bucket needs no Reset: its flow is known. A limit that the answer tells counts even if the quota itself is void.
-	return quota{c, stated}, stated.Reset > 0 || c.Limit.Kind() == store.KindTokenBucket || tells(c, stated)
+	ok = stated.Reset > 0 || c.Limit.Kind() == store.KindTokenBucket || tells(c, stated)
+	return quota{c, stated}, ok
 }
 
 // tells reports whether a quota tells the limit of a charge.
@@ -532,7 +534,10 @@ func (r *roundTrip) reportIllegible(p *compiledPolicy, c *store.Charge, resp *ht
 // reportCoding tells the observer, once for each policy, that the policy cannot read answers
 // in a coding. Every policy can read the empty coding.
 func (r *roundTrip) reportCoding(p *compiledPolicy, c *store.Charge, coding string) {
-	if coding == "" || r.observe == nil || p.illegibleReported.Swap(true) {
+	if coding == "" || r.observe == nil {
+		return
+	}
+	if reported := p.illegibleReported.Swap(true); reported {
 		return
 	}
 	if !codings[coding] {

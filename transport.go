@@ -587,8 +587,8 @@ func (r *roundTrip) noteWritten() (ctx context.Context, e Event, late bool) {
 
 	r.wrote = true
 
-	// During a check the headers went to a connection that no longer counts. Without the acquisition the attempt is over: the
-	// response came before the hook was called.
+	// During a check the headers went to a connection that no longer counts. Without the acquisition the attempt is over, and
+	// its hook was called late.
 	if r.checking || r.quotedAcquisition == nil {
 		return nil, e, false
 	}

@@ -390,6 +390,7 @@ func (d *decodedBody) fetch(have int, want int64) bool {
 		d.widen(max(want, d.want))
 	}
 
+	// A piece has at least a byte, also for a look that wants a byte beyond want.
 	for empty := 0; len(d.seen) <= have && d.err == nil && empty < maxEmpty; empty++ {
 		p := make([]byte, min(max(want-int64(len(d.seen)), 1), maxRead))
 		var n int

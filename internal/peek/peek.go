@@ -214,7 +214,9 @@ func SentAt(resp *http.Response) time.Time {
 	// A Date has whole seconds, so the answer was sent up to a second later. A Date outside of the time
 	// that the answer took is of a wrong clock.
 	date, err := http.ParseTime(resp.Header.Get("Date"))
-	if sent := date.Add(time.Second); err == nil && !sent.Before(handed) && sent.Before(now) {
+	sent := date.Add(time.Second)
+	whileAwaited := !sent.Before(handed) && sent.Before(now)
+	if err == nil && whileAwaited {
 		return sent
 	}
 	return now
