@@ -266,7 +266,7 @@ type responseBody struct {
 // A droppableBody is a responseBody that the garbage collector may find before the response is over.
 type droppableBody struct {
 	responseBody
-	dropped runtime.Cleanup
+	dropped runtime.Cleanup // calls drop, unless Close stops it
 }
 
 // An upgradedBody is the body of an upgraded connection. It ends its attempt when it is closed.

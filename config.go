@@ -261,6 +261,8 @@ func (e *engine) configure(c Config) error {
 	if off, ok := store.OffByEnvironment(); ok {
 		e.turnOff(off)
 	}
+
+	// A negative LongWait turns its events off, as 0 does in the engine of callers.
 	if e.observe != nil {
 		e.callers.Observe = e.tell
 		e.callers.LongWait = max(0, cmp.Or(c.LongWait, defaultLongWait))
@@ -290,7 +292,8 @@ func (a *acquisition) init(e *engine) {
 	a.Caller.Init(&e.callers)
 }
 
-// report tells the observer of an event about the caller.
+// report tells the observer of an event about the caller: of the kind k, with the duration d and
+// the error err, if there is one.
 func (a *acquisition) report(ctx context.Context, k acquire.EventKind, d time.Duration, err error) {
 	if a.observe != nil {
 		a.observe(a.event(ctx, k, d, err))
@@ -382,8 +385,9 @@ func (e *engine) statusOrAway(ctx context.Context, c store.Charge) (Status, erro
 	return st, cmp.Or(err, away)
 }
 
-// withQuestion returns the context of an event about charges. If the event's error is a StoreError,
-// the context has a storeQuestion, by which an observer can ask whether the store answers again.
+// withQuestion returns the context of an event about charges. If err, the event's error, is a
+// StoreError, and some of the charges are the fleet's, the context has a storeQuestion, by which an
+// observer can ask whether the store answers again.
 func (e *engine) withQuestion(ctx context.Context, err error, charges []store.Charge) context.Context {
 	if _, failed := errors.AsType[*StoreError](err); !failed {
 		return ctx
