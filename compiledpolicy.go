@@ -578,8 +578,8 @@ func newPolicySet(policies []Policy, by callers) (*policySet, error) {
 		return nil, errors.Join(errs...)
 	}
 
-	// A request books in all of its budgets in one step, so budgets that a request can share have one group: a group lies
-	// on one server of a cluster.
+	// A request books in all of its budgets in one step, so the budgets of policies that can match one request have one
+	// group: a group lies on one server of a cluster.
 	for i, g := range match.Groups(patterns) {
 		s.policies[i].charge.Budget.Group = g
 	}

@@ -376,6 +376,7 @@ func (r *roundTrip) reportPenalties(f feedback) {
 		return
 	}
 
+	// took is the time of the answer alone: later calls of elapsed also count the time of reports.
 	began := now()
 	took := r.elapsed()
 	ctx, cancel := r.reportContext(acquire.ReportWait)

@@ -450,6 +450,7 @@ func (r *roundTrip) endCheck(err error) (context.Context, []Event) {
 			events = append(events, e)
 		}
 
+	// The request is refused.
 	case err != acquire.ErrDetach && r.observe != nil:
 		events = make([]Event, 1)
 		ctx, events[0] = r.event(ctx, endOf(err), r.Waited(), err)

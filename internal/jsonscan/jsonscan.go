@@ -271,10 +271,10 @@ func (s *Scanner) Skip() (ok bool) {
 		case '}', ']':
 			s.byte()
 			depth--
-			ok = depth >= 0
+			ok = depth >= 0 // the bracket was opened in the value
 		case ',', ':':
 			s.byte()
-			ok = depth > 0
+			ok = depth > 0 // it separates values, so it stands in brackets
 		default:
 			ok = s.skipLiteral()
 		}
@@ -307,14 +307,14 @@ func (s *Scanner) skipString() (ok bool) {
 		}
 
 		s.next += len(part)
-		escapes := 0
-		for escapes < len(part) && part[len(part)-1-escapes] == '\\' {
-			escapes++
+		backslashes := 0 // at the end of part
+		for backslashes < len(part) && part[len(part)-1-backslashes] == '\\' {
+			backslashes++
 		}
 
 		// A part of nothing but backslashes continues the row of the part before.
-		oddBefore := odd && escapes == len(part)
-		odd = (escapes%2 == 1) != oddBefore
+		oddBefore := odd && backslashes == len(part)
+		odd = (backslashes%2 == 1) != oddBefore
 		if quote < 0 {
 			continue
 		}

@@ -283,10 +283,10 @@ func (g *gate) lets(t *target) bool {
 	return g.method == "" || g.method == t.method || g.method == http.MethodGet && t.method == http.MethodHead
 }
 
-// match appends the positions of the patterns below the node that match a target, of which segs are the
-// remaining segments.
+// match appends the positions of the patterns at the node and below it that match a target, of which segs
+// are the remaining segments.
 func (n *pathNode) match(dst []int32, t *target, segs []string) []int32 {
-	// The path ends here. With a slash at its end it matches "{$}" and subtrees, and otherwise the node alone.
+	// The path ends here. With a slash at its end it matches "{$}" and subtrees, and without one only patterns that end here.
 	if len(segs) == 0 {
 		if !t.slash {
 			return append(dst, n.ends[endHere]...)
