@@ -135,7 +135,8 @@ func (b *meteredBody) pass(p []byte) {
 }
 
 // beginWrite returns true if the meters see p, a piece of the body, at once: the caller must call write, and then endWrite. It
-// returns false if the body is over, or has a coding: then it keeps p until the body is over.
+// returns false if the body was closed, or has a coding. A piece of a coded body is kept until the body is over, unless the body
+// is too long.
 func (b *meteredBody) beginWrite(p []byte) (seenAtOnce bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -237,8 +237,8 @@ func (g gates) appendTo(dst []gates) []gates {
 	return append(dst, g)
 }
 
-// gatesOf appends to dst the gates of the patterns below the node that match the remaining labels of a host,
-// the last label first.
+// gatesOf appends to dst the gates at the node and below it whose patterns match the remaining labels of a host.
+// The last label of the host comes first.
 func (n *hostNode) gatesOf(dst []gates, labels []string) []gates {
 	if len(labels) == 0 {
 		return n.exact.appendTo(dst)
@@ -483,6 +483,7 @@ func SplitPort(hostport string) (host, port string) {
 // splitHost appends the labels of a host to labels, the last label first. It returns nil
 // for a malformed host, so that only patterns without a host match it.
 func splitHost(labels []string, host string) []string {
+	// An IPv6 address is one label.
 	if strings.HasPrefix(host, "[") {
 		return append(labels, host)
 	}

@@ -481,7 +481,7 @@ func (p *Pattern) Group() (g string, whole bool) {
 	zones := p.zones()
 	g = zones[len(zones)-1]
 
-	n := len(zones) - 1 // labels of the registry
+	n := len(zones) - 1 // how many labels the registry has
 	switch {
 	// The pattern can match any last label.
 	case n == 0:

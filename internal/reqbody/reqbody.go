@@ -21,6 +21,7 @@ func Member(r *http.Request, name string) (text string) { return MemberWithin(r,
 // MemberWithin is Member with a bound: it reads at most maxBytes bytes of the body.
 func MemberWithin(r *http.Request, name string, maxBytes int64) (text string) {
 	Members(r, maxBytes, func(json *jsonscan.Scanner, member []byte) bool {
+		// Skip other members, and values that have no text.
 		if first := json.Peek(); string(member) != name || first == '{' || first == '[' {
 			return json.Skip()
 		}

@@ -50,6 +50,7 @@ func Lines(all []store.ShareStatus) (lines []Line) {
 		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Served, a.Served), cmp.Compare(a.ID, b.ID))
 	})
 
+	// A weight of 0 means 1.
 	for _, s := range all[:min(len(all), Most)] {
 		lines = append(lines, Line{Name: Name(s.ID), Weight: max(1, s.Weight), Waiting: s.Waiting, Served: s.Served})
 	}
