@@ -214,7 +214,9 @@ func RetryAfter(resp *http.Response) Answer {
 // Policies in Shadow do not count. A policy under which the request is free closes a budget
 // that does not hold the request, so neither its Close nor, except for VerdictPartly, the
 // verdict beside its Close counts. Of several verdicts, VerdictPartly counts before all, then
-// the verdict of a policy that closes its budget, then VerdictNotRefused.
+// the verdict of a policy that closes its budget, then VerdictNotRefused. A refusal with a
+// status of 500 or above that closes no budget does not count, because a part of the work may
+// be done.
 //
 // If the store is slow the caller gets the response while the store is still being told of
 // it. The budget counts as closed all the same.
@@ -248,7 +250,7 @@ type markKey struct{}
 
 // maxSettled returns the highest cost at which a response can settle a charge. Under a
 // LeakyBucket each unit of cost keeps the next start away for per/n, and no response
-// closes anything for longer than [MaxPenalty].
+// closes anything for longer than [MaxPenalty]. The booked cost can always be settled.
 func maxSettled(c *store.Charge) int {
 	if c.Limit.Kind() != store.KindLeakyBucket {
 		return store.MaxCost

@@ -67,17 +67,16 @@ func (t *Transport) newRoundTrip(req *http.Request) *roundTrip {
 // keeps the acquisition if slots must be given back when the response is over, or the store
 // is still being told of the response, or the pre-write check has the acquisition.
 func (r *roundTrip) recycle() {
+	var unused *quotedAcquisition
 	r.mu.Lock()
-	a := r.quotedAcquisition
-	if r.checking || r.toBeTold || r.Concurrent() && !r.ended {
-		a = nil
-	} else {
-		r.quotedAcquisition = nil
+	inUse := r.checking || r.toBeTold || r.Concurrent() && !r.ended
+	if !inUse {
+		unused, r.quotedAcquisition = r.quotedAcquisition, nil
 	}
 	r.mu.Unlock()
 
-	if a != nil {
-		a.recycle()
+	if unused != nil {
+		unused.recycle()
 	}
 }
 
@@ -87,7 +86,8 @@ func (r *roundTrip) priceRequest(s *policySet, matched []int32) error {
 }
 
 // acquireUntilSend holds the request until it may be handed to the base: until its
-// start, or a little before if a connection will probably be dialled first.
+// start, or a little before if a connection will probably be dialled first. If the policies are
+// replaced meanwhile, the request is priced again, and goes on if no policy holds it any more.
 func (r *roundTrip) acquireUntilSend() error {
 	r.Lead = r.dialLead()
 	return r.acquireStart(r.req.Context(), func() error {
@@ -99,7 +99,7 @@ func (r *roundTrip) acquireUntilSend() error {
 
 // dialLead returns how long before its start the request is handed to the base: as long as
 // the base usually takes to get a connection to the host, or as long as the last attempt's
-// dial took, if that took longer. It is 0 if the base usually has an idle connection.
+// dial took, if that took longer. It is 0 if usualDial is 0.
 func (r *roundTrip) dialLead() time.Duration {
 	usual := r.dials.usualDial(r.req.URL.Host)
 	if usual == 0 {
@@ -174,9 +174,9 @@ func (c *sentContext) Value(key any) any {
 }
 
 // current returns the caller's context until somebody calls Done or end, and the endable
-// context from then on. Value asks it for all keys except the key of traces. By a private
-// key package context finds the endable context, too, and so links contexts that are derived
-// from a sentContext without a goroutine.
+// context from then on. Value asks the current context for all keys except the key of traces.
+// One of these keys is private to package context, which finds the endable context by it: so a
+// context that is derived from a sentContext needs no goroutine to end with it.
 func (c *sentContext) current() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -186,7 +186,7 @@ func (c *sentContext) current() context.Context {
 	return c.withEnd()
 }
 
-// withEnd returns the endable context, and makes it if it is the first call. The mutex is held.
+// withEnd returns the endable context, and makes it at the first call. The caller holds the mutex.
 func (c *sentContext) withEnd() context.Context {
 	if c.endable == nil {
 		c.endable, c.cancel = context.WithCancelCause(c.Context)
@@ -218,9 +218,9 @@ type revocableBody struct {
 	io.ReadCloser
 
 	mu      sync.Mutex
-	read    bool
-	closed  bool
-	revoked bool
+	read    bool // Read was called
+	closed  bool // Close was called
+	revoked bool // the next attempt has the body
 }
 
 // revoke takes the body away from the base and returns true, unless the base has read or closed
@@ -266,7 +266,7 @@ type responseBody struct {
 // A droppableBody is a responseBody that the garbage collector may find before the response is over.
 type droppableBody struct {
 	responseBody
-	dropped runtime.Cleanup
+	dropped runtime.Cleanup // calls drop, unless Close stops it
 }
 
 // An upgradedBody is the body of an upgraded connection. It ends its attempt when it is closed.
@@ -308,7 +308,7 @@ func (b *upgradedBody) Close() error {
 func now() time.Duration { return acquire.Now() }
 
 // A decayingMax is roughly the longest of the durations that were added lately. Many goroutines
-// may update it at once.
+// may update it at once: of two updates at one moment one may be lost.
 type decayingMax struct{ nanos atomic.Int64 }
 
 // get returns the maximum, or 0 before the first add.
@@ -328,16 +328,17 @@ func (m *decayingMax) add(d time.Duration) {
 }
 
 // A dialEstimator estimates how long requests to each host take to get a connection,
-// so that the base can be handed a request as long before its start. The estimate
-// only saves quota: the pre-write check keeps the promise.
+// so that the base can be handed a request that long before its start. The estimate
+// only saves quota: the pre-write check keeps the limit, however long a dial takes.
 type dialEstimator struct {
 	hosts [64]dialPlace
 }
 
-// A dialPlace is the place of all hosts with the same hash. It has the estimate for the
-// host that was dialled last.
+// A dialPlace is the place of all hosts with the same hash. It has the estimate for the one
+// that was dialled last, or nil.
 type dialPlace struct{ atomic.Pointer[hostDials] }
 
+// A hostDials is the estimate for one host.
 type hostDials struct {
 	host   string
 	dial   decayingMax // how long a dial took
@@ -367,8 +368,8 @@ func (p *dialPlace) usualDial(host string) time.Duration {
 }
 
 // add notes how long the base took to get a connection to host. A reused connection counts
-// as 0: it needed no dialling, and a request that is handed over early keeps it from other
-// requests.
+// as 0: it needed no dialling, and a request that was handed over early would keep it from
+// other requests.
 func (p *dialPlace) add(host string, took time.Duration, reused bool) {
 	t := p.Load()
 	if t == nil || t.host != host {

@@ -34,8 +34,9 @@ type compiledPolicy struct {
 	hashes            *keyHashes     // of the policy's keys
 }
 
-// compile checks one policy and makes it ready for its callers. i is its index in the slice, by
-// which errors name a policy without a name.
+// compile checks one policy and makes it ready for its callers. Its error joins all mistakes in the
+// policy. i is the policy's index in the slice, by which errors name a policy without a name. by says
+// which callers the policy has.
 func compile(p Policy, i int, by callers) (compiledPolicy, error) {
 	var errs []error
 	name := p.Name
@@ -52,12 +53,12 @@ func compile(p Policy, i int, by callers) (compiledPolicy, error) {
 		Pace: p.Limit.Pace(), Node: p.Scope == ScopeNode, Adaptive: p.Adaptive,
 	}}
 
-	// From here on every field is checked, whatever the mistakes before: the program gets all of them at once.
-	for _, f := range p.unused(by) {
+	// Every field is checked, whatever the mistakes before: the program gets all mistakes at once.
+	for _, f := range p.misused(by) {
 		errs = append(errs, &ConfigError{name, f.name, errors.New(f.advice)})
 	}
 
-	// The pattern comes first: the functions of keys are checked against its wildcards.
+	// The pattern comes before Key and Share, which are checked against its wildcards.
 	var err error
 	if p.Match != "" {
 		if c.pattern, err = match.Parse(p.Match); err != nil {
@@ -107,15 +108,15 @@ const (
 	names                           // of a Limiter: names only
 )
 
-// An unusedField is a field of a policy that its callers have no use for, or that they need.
-type unusedField struct{ name, advice string }
+// A misusedField is a field of a policy that its callers have no use for, or that they need.
+type misusedField struct{ name, advice string }
 
-// unused returns the fields that are set although nobody would look at them, and the
-// required fields that are missing.
-func (p *Policy) unused(by callers) (all []unusedField) {
+// misused returns the fields that are set although no caller would look at them, and the
+// fields that the callers need but that are missing.
+func (p *Policy) misused(by callers) (all []misusedField) {
 	note := func(wrong bool, name, advice string) {
 		if wrong {
-			all = append(all, unusedField{name, advice})
+			all = append(all, misusedField{name, advice})
 		}
 	}
 
@@ -131,16 +132,17 @@ func (p *Policy) unused(by callers) (all []unusedField) {
 		note(true, name, "is never called, because no answer comes here: leave it out, or pass WithoutAnswers(policies), and tell the Permit of refusals and costs")
 	}
 
-	const byName = "is never called, because no request comes here: "
 	if by == names {
 		note(p.Match != "", "Match", "is never looked at, because no request comes here: leave it out. A policy of a Transport's table is to be had from its Limiter method, or from NewLimiters with the same table")
 	}
 
+	// No request matches the policy, so nobody calls its functions of requests.
 	if p.Match == "" || by == names {
-		note(p.Key != nil, "Key", byName+"set Keyed, and name the key in each call")
-		note(p.Cost != nil, "Cost", byName+"name the cost in each call")
-		note(p.Share != nil, "Share", byName+"name the share in a Demand")
-		note(p.Weight != nil, "Weight", byName+"name the weight in a Demand")
+		const neverCalled = "is never called, because no request comes here: "
+		note(p.Key != nil, "Key", neverCalled+"set Keyed, and name the key in each call")
+		note(p.Cost != nil, "Cost", neverCalled+"name the cost in each call")
+		note(p.Share != nil, "Share", neverCalled+"name the share in a Demand")
+		note(p.Weight != nil, "Weight", neverCalled+"name the weight in a Demand")
 	}
 
 	return all
@@ -172,8 +174,8 @@ func WithoutAnswers(policies []Policy) []Policy {
 // hasKeys reports whether the policy has a budget for each key.
 func (p *Policy) hasKeys() bool { return p.Keyed || p.Key != nil }
 
-// checkKey returns the error of a key that a caller names for a policy without keys, and of a missing
-// key.
+// checkKey returns an error if a caller names a key for a policy without keys, or no key for a
+// policy with keys.
 func (p *Policy) checkKey(key string) error {
 	switch has := p.hasKeys(); {
 	case has && key == "":
@@ -202,8 +204,8 @@ func (p *Policy) jitter() time.Duration {
 }
 
 // price completes c, a copy of the policy's charge, for a request: it sets the cost, the
-// key, the share and KeepFree. An error says that a function of the policy failed. All
-// policies of the request have one bound.
+// key, the share and KeepFree, as far as the policy has fields for them. An error says that a
+// function of the policy failed. bound is shared by all policies that price the request.
 func (p *compiledPolicy) price(c *store.Charge, req *http.Request, bound *match.Bound) (err error) {
 	if p.Headroom != nil {
 		c.KeepFree = p.headrooms.forPriority(optionsOf(req.Context()).priority)
@@ -233,7 +235,8 @@ func (p *compiledPolicy) price(c *store.Charge, req *http.Request, bound *match.
 	return err
 }
 
-// cost calls Cost; a panic becomes an error.
+// cost calls Cost, which must not be nil, and returns 0 for Free. A panic, and any other negative
+// cost, becomes an error.
 func (p *compiledPolicy) cost(req *http.Request) (cost int, err error) {
 	defer recoverAs(&err, p.Name, "Cost")
 	cost = p.Cost(req)
@@ -246,8 +249,8 @@ func (p *compiledPolicy) cost(req *http.Request) (cost int, err error) {
 	return cost, nil
 }
 
-// setKey calls Key and hashes the key. A panic becomes an error. The charge keeps its hash
-// for the key "", which is the hash of a policy without a Key.
+// setKey calls Key, which must not be nil, and sets the hash of the key in c. A panic becomes an
+// error. For the key "" the charge stays as it is: it has the hash of "" already.
 func (p *compiledPolicy) setKey(c *store.Charge, req *http.Request) (err error) {
 	defer recoverAs(&err, p.Name, "Key")
 	if key := p.Key(req); key != "" {
@@ -281,7 +284,7 @@ var keySeed = maphash.MakeSeed()
 // A keyPlace has one key with its hash, or nil.
 type keyPlace struct {
 	atomic.Pointer[hashedKey]
-	misses atomic.Uint32 // how many lookups found a different key
+	misses atomic.Uint32 // how many lookups did not find their key
 }
 
 type hashedKey struct {
@@ -299,7 +302,8 @@ func (p *keyPlace) note(key string, hash [16]byte) {
 	}
 }
 
-// share calls Share, which must not be nil, and Weight; a panic becomes an error. The share's name is hashed.
+// share calls Share, which must not be nil, and Weight if it is set; a panic becomes an error. The share's name is
+// hashed. A request without a share gets the zero Share, and Weight is not called for it.
 func (p *compiledPolicy) share(req *http.Request) (s store.Share, err error) {
 	if s.ID, err = p.shareID(req); err != nil || s.ID == 0 || p.Weight == nil {
 		return s, err
@@ -363,7 +367,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// nameInErrors returns what errors call a policy whose name is wrong; i is its index in the slice.
+// nameInErrors returns how errors call a policy whose name is wrong: by its place in the slice,
+// where i is the index, if it has no name, and by at most maxName characters of its name.
 func nameInErrors(name string, i int) string {
 	if name == "" {
 		return fmt.Sprintf("#%d", i+1)
@@ -423,11 +428,10 @@ func Observers(all ...func(context.Context, Event)) func(context.Context, Event)
 	}
 
 	return func(ctx context.Context, e Event) {
+		// Every observer gets the event, whichever panics. The first panic is kept.
 		var failed error
 		for _, o := range all {
-			if err := observer(o).call(ctx, e); failed == nil {
-				failed = err
-			}
+			failed = cmp.Or(failed, observer(o).call(ctx, e))
 		}
 
 		// The caller recovers the panic and reports it to this function, and so to all observers.
@@ -501,7 +505,7 @@ type policySet struct {
 	index    *match.Index
 	replaced chan struct{} // closed when SetPolicies replaces the set
 
-	isAwaited bool // New or NewLimiters got no policies: requests are refused until SetPolicies brings some
+	awaitsPolicies bool // New or NewLimiters got no policies: requests are refused until SetPolicies brings some
 }
 
 // livePolicies is the policySet that counts now.
@@ -516,19 +520,20 @@ func (l *livePolicies) Load() *policySet {
 	return &policySet{index: match.NewIndex(nil)}
 }
 
-// begin sets the policies of a Config. If there are none, requests are refused until SetPolicies brings some.
+// begin sets the policies of a Config, unless they have mistakes. If there are none, requests are refused until
+// SetPolicies brings some.
 func (l *livePolicies) begin(policies []Policy, by callers) error {
 	s, err := newPolicySet(policies, by)
 	if err != nil {
 		return err
 	}
 
-	s.isAwaited = len(policies) == 0
+	s.awaitsPolicies = len(policies) == 0
 	l.Store(s)
 	return nil
 }
 
-// set replaces the policySet, unless the policies have mistakes, and tells the waiters.
+// set replaces the policySet, unless the policies have mistakes, and tells the callers that wait under the old set.
 func (l *livePolicies) set(policies []Policy, by callers) error {
 	next, err := newPolicySet(policies, by)
 	if err != nil {
@@ -540,8 +545,8 @@ func (l *livePolicies) set(policies []Policy, by callers) error {
 	return nil
 }
 
-// policyNamed returns the policy of a name. The error of a name that no policy has begins with
-// owner, such as "the limiters have".
+// policyNamed returns the policy of a name. Its error says that owner, such as "the limiters have",
+// has no such policy.
 func (s *policySet) policyNamed(policy, owner string) (*compiledPolicy, error) {
 	if p := s.byName[policy]; p != nil {
 		return p, nil
@@ -573,7 +578,8 @@ func newPolicySet(policies []Policy, by callers) (*policySet, error) {
 		return nil, errors.Join(errs...)
 	}
 
-	// Budgets of one group lie on one server of a cluster: a request books in all of its budgets in one step.
+	// A request books in all of its budgets in one step, so the budgets of policies that can match one request have one
+	// group: a group lies on one server of a cluster.
 	for i, g := range match.Groups(patterns) {
 		s.policies[i].charge.Budget.Group = g
 	}
@@ -588,10 +594,10 @@ type quote struct {
 	policies []*compiledPolicy // in the same order
 	zeroCost []zeroCost        // policies under which the request costs nothing
 
-	unpriced []unpriced // policies in Shadow, which never refuse
+	unpriced []unpriced // policies in Shadow whose functions failed, which refuses nobody
 }
 
-// An unpriced policy is a policy without a charge for the request, because a function
+// An unpriced is a policy without a charge for the request, because a function of the policy
 // failed.
 type unpriced struct {
 	policy *compiledPolicy
@@ -617,10 +623,11 @@ func (s *policySet) quote(req *http.Request) (q quote, err error) {
 }
 
 // priceRequest sets the quote to the charges of the request under each policy of s whose
-// index is in matched. A policy that cannot be priced has no charge in the quote. The error
-// is of the first such policy that is no shadow.
+// index is in matched. A policy that cannot be priced, or under which the request is free, has
+// no charge in the quote. The error is of the first policy that cannot be priced and is not in
+// Shadow.
 func (q *quote) priceRequest(s *policySet, matched []int32, req *http.Request) (err error) {
-	// A quote is used again for the next attempt, with its memory.
+	// The quote may have been filled before: its memory is used again.
 	charges, policies := slices.Grow(q.charges[:0], len(matched)), slices.Grow(q.policies[:0], len(matched))
 	q.zeroCost, q.unpriced = q.zeroCost[:0], nil
 
@@ -647,9 +654,9 @@ func (q *quote) priceRequest(s *policySet, matched []int32, req *http.Request) (
 	return err
 }
 
-// leaveOut notes a policy without a charge in the quote: the request costs nothing under the
-// policy or, if failed is not nil, the policy could not be priced. It returns failed unless
-// the policy is in Shadow, which refuses no request.
+// leaveOut notes that a policy has no charge in the quote: the request costs nothing under the
+// policy or, if failed is not nil, the policy could not be priced. c is the policy's charge. leaveOut
+// returns failed unless the policy is in Shadow, which refuses no request.
 func (q *quote) leaveOut(p *compiledPolicy, c *store.Charge, failed error) error {
 	switch {
 	case failed == nil:

@@ -167,21 +167,21 @@ func (o contextOptions) addTo(ctx context.Context) context.Context {
 	return context.WithValue(ctx, contextOptionsKey{}, &o)
 }
 
-// maxWaitOr returns for how long a caller with the context and its options may be held
-// where its configuration says d: a negative result means not at all, and 0 as long as the
-// context allows. byDefault says that neither the options nor the configuration set a
-// bound.
-func (o *contextOptions) maxWaitOr(ctx context.Context, d time.Duration) (maxWait time.Duration, byDefault bool) {
-	// The options of the context go before the configuration.
+// maxWaitOr returns for how long a caller with the context ctx, whose options are o, may be
+// held. configured is the MaxWait of the configuration, which the options override. A negative
+// result means not at all, and 0 means as long as ctx allows. byDefault says that neither the
+// options nor the configuration set a MaxWait.
+func (o *contextOptions) maxWaitOr(ctx context.Context, configured time.Duration) (maxWait time.Duration, byDefault bool) {
+	maxWait = configured
 	if o.setMaxWait {
-		d = o.maxWait
+		maxWait = o.maxWait
 	}
 
 	switch {
-	case d == Forever:
+	case maxWait == Forever:
 		return 0, false
-	case d != 0:
-		return d, false
+	case maxWait != 0:
+		return maxWait, false
 	}
 
 	if _, bounded := ctx.Deadline(); bounded {
@@ -191,8 +191,9 @@ func (o *contextOptions) maxWaitOr(ctx context.Context, d time.Duration) (maxWai
 	return defaultMaxWait, true
 }
 
-// boundCall returns the context of a program's call that asks or tells the store: where
-// neither a deadline nor [WithMaxWait] bounds the call, defaultMaxWait does.
+// boundCall returns the context of a program's call that asks or tells the store. The MaxWait
+// of [WithMaxWait], if there is one, bounds the call beside the deadline of ctx. Without either,
+// and with NoWait, defaultMaxWait bounds the call. Forever does not bound it.
 func boundCall(ctx context.Context) (context.Context, context.CancelFunc) {
 	o := optionsOf(ctx)
 	maxWait, byDefault := o.maxWaitOr(ctx, 0)
@@ -220,12 +221,13 @@ type engine struct {
 	refusesUnmatched bool                         // Config.Unmatched is UnmatchedRefuse
 	defaultMaxWait   time.Duration                // as in Config
 	observe          func(context.Context, Event) // nil if there is no observer
-	callers          acquire.Engine               // of the way of each caller to its start
+	callers          acquire.Engine               // what callers share on their way to a start
 	idle             sync.Pool                    // of *quotedAcquisition: see newQuotedAcquisition
 }
 
 // configure sets the fields that come from a configuration, and turns throttle off if the
-// environment says so. It returns the error of a missing or unfit Store, or of Unmatched.
+// environment says so. It returns the error of a missing or unfit Store or, if the Store is
+// fit, of Unmatched. After an error the engine must not be used.
 func (e *engine) configure(c Config) error {
 	e.store, e.defaultMaxWait = c.Store, c.MaxWait
 	e.observe = observer(c.Observe).guarded()
@@ -247,7 +249,7 @@ func (e *engine) configure(c Config) error {
 		return &ConfigError{"", "Unmatched", fmt.Errorf("%d is unknown: use UnmatchedPass or UnmatchedRefuse", c.Unmatched)}
 	}
 
-	// InMemory names the store whose methods take no time. Another store that passes it on takes time itself.
+	// InMemory is the store whose methods take no time. A store that wraps it, and has its traits, takes time itself.
 	e.traits = traits
 	e.inMemory = traits.InMemory == c.Store
 
@@ -259,6 +261,8 @@ func (e *engine) configure(c Config) error {
 	if off, ok := store.OffByEnvironment(); ok {
 		e.turnOff(off)
 	}
+
+	// A negative LongWait turns its events off, as 0 does in the engine of callers.
 	if e.observe != nil {
 		e.callers.Observe = e.tell
 		e.callers.LongWait = max(0, cmp.Or(c.LongWait, defaultLongWait))
@@ -288,7 +292,8 @@ func (a *acquisition) init(e *engine) {
 	a.Caller.Init(&e.callers)
 }
 
-// report tells the observer of an event about the caller.
+// report tells the observer of an event about the caller: of the kind k, with the duration d and
+// the error err, if there is one.
 func (a *acquisition) report(ctx context.Context, k acquire.EventKind, d time.Duration, err error) {
 	if a.observe != nil {
 		a.observe(a.event(ctx, k, d, err))
@@ -310,8 +315,9 @@ func errNotMade() error {
 	return &ConfigError{"", "Store", errors.New("is missing, because New, NewLimiters or NewLimiter has not made this value: make it with one of these")}
 }
 
-// noticeUnmatched tells the observer of a request that none of the policies matches. It returns an error if such requests are
-// refused, or if there were no policies ever: a program that forgets them would hold nothing, and not notice.
+// noticeUnmatched tells the observer of a request that no policy of s matches. It returns an error if such requests are
+// refused, or if the program has not named any policies yet: a program that forgets them would hold nothing, and not
+// notice. While throttle is off nothing is refused.
 func (e *engine) noticeUnmatched(s *policySet, r *http.Request) error {
 	if e.store == nil {
 		return errNotMade()
@@ -319,13 +325,13 @@ func (e *engine) noticeUnmatched(s *policySet, r *http.Request) error {
 
 	var err error
 	switch {
-	case s.isAwaited:
+	case s.awaitsPolicies:
 		err = &ConfigError{"", "Policies", errors.New("are missing, so nothing would hold the request: name them in Config, or call SetPolicies first")}
 	case e.refusesUnmatched:
 		err = &UnmatchedError{Method: Method(r), Host: Host(r)}
 	}
 
-	// While throttle is off nothing refuses a request. The event says that nothing holds it.
+	// While throttle is off nothing is refused, and the event has no error.
 	if err != nil && e.callers.IsOff() {
 		err = nil
 	}
@@ -379,8 +385,9 @@ func (e *engine) statusOrAway(ctx context.Context, c store.Charge) (Status, erro
 	return st, cmp.Or(err, away)
 }
 
-// withQuestion returns the context of an event about charges. If the event's error is a StoreError,
-// the context has a storeQuestion, by which an observer can ask whether the store answers again.
+// withQuestion returns the context of an event about charges. If err, the event's error, is a
+// StoreError, and some of the charges are the fleet's, the context has a storeQuestion, by which an
+// observer can ask whether the store answers again.
 func (e *engine) withQuestion(ctx context.Context, err error, charges []store.Charge) context.Context {
 	if _, failed := errors.AsType[*StoreError](err); !failed {
 		return ctx
@@ -421,14 +428,16 @@ func (e *engine) newQuotedAcquisition() *quotedAcquisition {
 	return a
 }
 
-// recycle frees the acquisition, whose way is over, for the next caller.
+// recycle frees the acquisition, whose caller does not need it any more, for the next caller. If the store may
+// still use it, the garbage collector gets it instead.
 //
 // Invariant: only the caller of recycle has a pointer to the acquisition or to a charge of
 // its quote. Stores keep neither when their methods have returned and the watch has ended,
 // events are made of copies, and a permit copies everything that it holds.
 func (a *quotedAcquisition) recycle() {
 	a.StopWatch()
-	if a.Reuse() {
+	reusable := a.Reuse()
+	if reusable {
 		a.policies, a.quote.unpriced, a.settled.booked = nil, nil, nil
 		a.dialTook = 0
 		a.engine.idle.Put(a)
@@ -444,9 +453,10 @@ func (a *quotedAcquisition) newQuote(s *policySet) *quote {
 	return &a.quote
 }
 
-// useQuote makes the charges of the quote the charges of the booking, reports the policies
-// that could not be priced, and checks the costs. failed is the error of the quote, which
-// is returned. While throttle is off no mistake refuses the caller.
+// useQuote makes the charges of the quote the charges of the booking, tells the observer of the
+// shadow policies that could not be priced, and checks the costs. failed is the error of the
+// quote, or nil. useQuote returns failed, or the error of a cost. While throttle is off no mistake
+// refuses the caller, and useQuote returns nil.
 func (a *quotedAcquisition) useQuote(ctx context.Context, failed error) error {
 	for i := range a.quote.unpriced {
 		f := &a.quote.unpriced[i]
@@ -470,7 +480,7 @@ func (a *quotedAcquisition) useQuote(ctx context.Context, failed error) error {
 // passDespite counts a caller that throttle would refuse with err if it were not off, and tells the
 // observer.
 func (a *acquisition) passDespite(ctx context.Context, err error) {
-	// Book counts a caller that has charges.
+	// Book counts a caller that has charges, so count here only a caller that never books.
 	if len(a.Booking.Charges) == 0 {
 		a.callers.Switch.Pass()
 	}
@@ -489,8 +499,8 @@ func (a *acquisition) functionFailed(ctx context.Context, p *compiledPolicy, err
 	}
 }
 
-// hasNoPolicy reports whether no policy holds the caller. That may change while it waits,
-// with the policies.
+// hasNoPolicy reports whether no policy holds the caller. The result may change while the
+// caller waits, when the policies are replaced.
 func (a *quotedAcquisition) hasNoPolicy() bool { return len(a.quote.policies) == 0 }
 
 // policyCount returns how many policies the caller has, including those under which it costs
@@ -507,8 +517,9 @@ func (a *quotedAcquisition) policy(i int) (*compiledPolicy, *store.Charge) {
 	return a.quote.policies[i], &a.Booking.Charges[i]
 }
 
-// acquireStart holds the caller until it may go on: until its start, or lead before its start.
-// reprice makes and uses a new quote; it is called when the policies were replaced.
+// acquireStart holds the caller until it may go on: until its start, or Lead before its start.
+// reprice makes and uses a new quote; it is called when the policies were replaced. If no policy
+// holds the caller then, it goes on without a start: see hasNoPolicy.
 func (a *quotedAcquisition) acquireStart(ctx context.Context, reprice func() error) error {
 	return a.acquireAs(ctx, acquire.Wait{}, reprice)
 }
@@ -529,8 +540,9 @@ func (a *quotedAcquisition) acquireAs(ctx context.Context, w acquire.Wait, repri
 	}
 }
 
-// checkCosts returns the error of a charge whose cost is above its limit: no wait can make it
-// fit. It lowers such a cost of a shadow charge instead.
+// checkCosts returns the error of a charge whose cost is above the part of the limit that the
+// charge may use, so that no wait can make it fit. It lowers such a cost of a shadow charge
+// instead.
 func checkCosts(charges []store.Charge) error {
 	for i := range charges {
 		c := &charges[i]

@@ -76,7 +76,7 @@ func (e *LimitError) wait() string {
 	return wait
 }
 
-// bound says what bounded the caller's wait, or "" if nothing did.
+// bound says what bounded the caller's wait. It is "" if nothing did.
 func (e *LimitError) bound() string {
 	switch {
 	case e.boundedBy == acquire.BoundNone:
@@ -87,6 +87,7 @@ func (e *LimitError) bound() string {
 		return ", but waits at most the default of one minute; set MaxWait"
 	case e.boundedBy == acquire.BoundMaxWaitOver:
 		return ", but MaxWait is over"
+	// MaxWait is negative, or the deadline has come.
 	case e.couldWait <= 0:
 		return ", but may not wait at all"
 	case e.boundedBy == acquire.BoundDeadline:

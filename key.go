@@ -137,7 +137,8 @@ func Host(r *http.Request) string {
 	}
 	host, port := match.SplitPort(r.URL.Host)
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
-	if port == ":" || port == ":80" && r.URL.Scheme == "http" || port == ":443" && r.URL.Scheme == "https" {
+	isDefault := port == ":" || port == ":80" && r.URL.Scheme == "http" || port == ":443" && r.URL.Scheme == "https"
+	if isDefault {
 		return host
 	}
 	return host + port
@@ -153,8 +154,11 @@ func RawPath(r *http.Request) string {
 	if !strings.HasPrefix(p, "/") {
 		p = "/" + p
 	}
-	if !strings.Contains(p, "//") && !strings.Contains(p, "/.") && !strings.HasSuffix(p, "/") {
-		return p // nearly all paths are clean, and path.Clean takes ten times as long to find that out
+
+	// Nearly all paths are clean, and path.Clean takes ten times as long to find that out.
+	isClean := !strings.Contains(p, "//") && !strings.Contains(p, "/.") && !strings.HasSuffix(p, "/")
+	if isClean {
+		return p
 	}
 	return path.Clean(p)
 }
@@ -222,7 +226,7 @@ func (k *joinedKey) faults() string {
 			continue
 		}
 
-		// A function of this package says by itself what is wrong with it, and which wildcards it reads.
+		// A function of this package tells its own faults, and the wildcards that it reads.
 		faults, wildcards := inspectKey(f)
 		all = append(all, faults...)
 		for _, name := range wildcards {
@@ -243,11 +247,11 @@ func queryValue(query, name string) string {
 			continue
 		}
 
-		key, value, _ := strings.Cut(pair, "=")
-		if key, err := url.QueryUnescape(key); err != nil || key != name {
+		rawKey, rawValue, _ := strings.Cut(pair, "=")
+		if key, err := url.QueryUnescape(rawKey); err != nil || key != name {
 			continue
 		}
-		if value, err := url.QueryUnescape(value); err == nil {
+		if value, err := url.QueryUnescape(rawValue); err == nil {
 			return value
 		}
 	}
@@ -275,8 +279,8 @@ type routeKey struct {
 	faults   string
 }
 
-// of is a [Policy.Key]. For nil it returns the faults, with which [New] refuses the policy. If there
-// are faults it panics with them for a request, because every result would be a wrong budget.
+// of is a [Policy.Key]. For nil it returns the faults, with which [New] refuses the policy. For a
+// request it panics with the faults if there are some, because every result would be a wrong budget.
 func (k *routeKey) of(r *http.Request) string {
 	switch {
 	case r == nil:
@@ -297,21 +301,20 @@ func (k *routeKey) of(r *http.Request) string {
 	return k.patterns[slices.Min(found)]
 }
 
-// parse sets the index of the patterns, or their faults.
+// parse sets index, or faults if there is a mistake in the patterns.
 func (k *routeKey) parse() {
 	if len(k.patterns) == 0 {
 		k.faults = `Route() has no pattern: name some, such as Route("/users/{id}", "/users/{id}/posts")`
 		return
 	}
 
+	// The first pattern that matches counts, so a pattern behind a pattern that covers it never does.
 	var all []string
-
-	// The first pattern that matches counts, so a pattern behind a wider one never does.
 	parsed := make([]*match.Pattern, len(k.patterns))
 	for i, text := range k.patterns {
 		p, err := match.Parse(text)
 		if text == "" {
-			err = errors.New("is empty")
+			err = errors.New("is empty") // to Parse it is a pattern that matches every request
 		}
 
 		if err != nil {
@@ -370,8 +373,9 @@ func inspectKey(f func(*http.Request) string) (faults, wildcards []string) {
 	return faults, wildcards
 }
 
-// checkKeyFunc returns the faults of a key function of a policy. A wildcard that the policy's
-// pattern does not have is a fault. Under a nil pattern, which is unknown, no wildcard is.
+// checkKeyFunc returns the faults of a policy's key function, which may be nil. To read a wildcard
+// that the policy's pattern does not have is a fault, unless the pattern is nil, because it is
+// malformed or missing.
 func checkKeyFunc(f func(*http.Request) string, pattern *match.Pattern) (errs []error) {
 	faults, wildcards := inspectKey(f)
 	for _, fault := range faults {

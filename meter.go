@@ -57,7 +57,7 @@ func (r *roundTrip) meterBody(resp *http.Response, costs []int) {
 type policyMeter struct {
 	Meter
 	policy *compiledPolicy
-	charge int   // index of the charge
+	charge int   // index among the booked charges
 	err    error // a panic of the meter; it is not asked any more then
 	full   bool  // the meter has seen enough
 }
@@ -109,7 +109,7 @@ const (
 // Read implements [io.Reader].
 func (b *meteredBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if 0 < n && n <= len(p) {
+	if 0 < n && n <= len(p) { // a broken body may return an impossible count
 		b.pass(p[:n])
 	}
 	if err != nil {
@@ -125,17 +125,19 @@ func (b *meteredBody) Close() error {
 	return err
 }
 
-// pass shows the meters a piece of the body.
+// pass shows the meters a piece of the body, or keeps the piece if the body has a coding.
 func (b *meteredBody) pass(p []byte) {
-	if b.keep(p) {
+	seenAtOnce := b.beginWrite(p)
+	if seenAtOnce {
 		b.write(p)
 		b.endWrite()
 	}
 }
 
-// keep keeps p, a piece of a body that has a coding, until the body is over. It returns true if the body has no coding: the caller
-// must show p to the meters, and then call endWrite.
-func (b *meteredBody) keep(p []byte) (seenAtOnce bool) {
+// beginWrite returns true if the meters see p, a piece of the body, at once: the caller must call write, and then endWrite. It
+// returns false if the body was closed, or has a coding. A piece of a coded body is kept until the body is over, unless the body
+// is too long.
+func (b *meteredBody) beginWrite(p []byte) (seenAtOnce bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 
@@ -176,7 +178,8 @@ func (b *meteredBody) settleInBackground() {
 	}
 
 	// With too many reports under way the settlement gets a goroutine of its own, and no booking waits for it.
-	if !b.r.callers.ReportInBackground(b.settle, budgets) {
+	underWay := b.r.callers.ReportInBackground(b.settle, budgets)
+	if !underWay {
 		go b.settle()
 	}
 }
@@ -188,8 +191,8 @@ func (b *meteredBody) write(p []byte) {
 	}
 }
 
-// end settles the costs, unless it was called before. If the meters see a piece just then, endWrite
-// settles the costs. The caller waits neither for the store nor for the meters.
+// end has the costs settled in the background, unless it was called before: the caller waits neither
+// for the store nor for the meters. If the meters see a piece just then, endWrite settles the costs.
 func (b *meteredBody) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -208,8 +211,8 @@ func (b *meteredBody) settle() {
 }
 
 // costs asks each meter for its cost, and returns a cost for each charge: asBooked where no meter
-// states one. It returns nil if none does. It tells the observer of meters that panicked. It needs
-// no mutex: the body is over, so pass does nothing any more.
+// states one. It returns nil if no meter states a cost. It tells the observer of meters that
+// panicked. It needs no mutex: the body is over, so no meter sees a piece any more.
 func (b *meteredBody) costs(ctx context.Context) (costs []int) {
 	// The meters have seen nothing of a coded body yet.
 	if b.coded != nil {
@@ -226,7 +229,8 @@ func (b *meteredBody) costs(ctx context.Context) (costs []int) {
 	return costs
 }
 
-// decode gives the meters the text of a body that has a coding, as far as the body was read.
+// decode gives the meters the text of a body that has a coding, as far as the body was read, and at most
+// maxDecoded bytes of text.
 func (b *meteredBody) decode() {
 	text, err := peek.Decoded(b.coding, bytes.NewReader(b.coded))
 	b.coded = nil

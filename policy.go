@@ -223,7 +223,8 @@ const (
 // headrooms is the Headroom of a policy in units of its limit, by priority.
 type headrooms [3]int
 
-// forPriority returns how much of the limit a request of priority p must leave free.
+// forPriority returns how much of the limit a request of priority p must leave free: nothing for an
+// unknown priority.
 func (r *headrooms) forPriority(p Priority) int {
 	if p < PriorityLow || p > PriorityHigh {
 		return 0
@@ -248,6 +249,7 @@ func newHeadrooms(headroom map[Priority]float64, l Limit) (r headrooms, err erro
 		case share > 0 && l.Kind() == store.KindLeakyBucket:
 			errs = append(errs, errors.New("a leaky bucket spaces starts out and has no share to leave free: use a window or a token bucket"))
 		default:
+			// A limit that is not valid, for which compile has an error of its own, may have a capacity of 0.
 			r[p-PriorityLow] = min(int(math.Ceil(share*float64(l.Capacity()))), max(0, l.Capacity()-1))
 		}
 	}

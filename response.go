@@ -21,7 +21,7 @@ type feedback struct {
 	penalties []penalty
 	quotas    []quota
 	costs     []int         // of all charges, asBooked where the response states none. It is nil if the response states none at all.
-	verdict   Verdict       // of the policies whose budgets stay open
+	verdict   Verdict       // the highest verdict of the policies that close nothing, shadow policies left out
 	arrived   time.Duration // when the response came
 }
 
@@ -32,9 +32,12 @@ type quota struct {
 }
 
 // applyResponse lets every policy of the request look at its response, before the caller
-// gets it. It closes the budgets for which the response means a penalty, lowers budgets to
-// the quotas that the response states, and settles costs that were only estimated.
+// gets it, and marks the response for [AnswerOf]. It has the store close the budgets for which
+// the response means a penalty, lower budgets to the quotas that the response states, and
+// settle costs that were only estimated. A store far away may be told after the caller has
+// the response.
 func (r *roundTrip) applyResponse(resp *http.Response) {
+	// A response that nobody reads only ends rows of 503s.
 	if r.hasNoFeedback(resp) {
 		r.endOutages()
 		return
@@ -44,7 +47,6 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 	f := r.readFeedback(resp)
 	r.mark(resp, f)
 
-	// There is nothing to tell the store.
 	if f.isEmpty() {
 		return
 	}
@@ -65,17 +67,17 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 	}
 }
 
-// reportUncounted tells the store of the feedback on a request that started uncounted: the store is away, or
-// throttle is off. No response waits for such a report.
+// reportUncounted tells the store, in the background, of the feedback on a request that started uncounted: the
+// store is away, or throttle is off. Feedback that holds nobody, or comes while too many reports are under way, is
+// dropped: while the store is away each response would leave a report behind.
 func (r *roundTrip) reportUncounted(f feedback) {
-	// While the store is away each response would leave a report behind, so only reports that hold callers are made.
 	if !r.holdsNobody(f) {
 		r.reportInBackground(f)
 	}
 }
 
-// reportFarAway tells a store far away of a feedback: in the background, unless a penalty closes a budget for the
-// caller's next attempt, or too many reports are under way.
+// reportFarAway tells a store far away of a feedback: in the background, unless the feedback has penalties that
+// may hold the caller's next attempt, or too many reports are under way.
 func (r *roundTrip) reportFarAway(resp *http.Response, f feedback) {
 	underWay := false
 	if f.penalties == nil || r.holdsNobody(f) {
@@ -90,19 +92,20 @@ func (r *roundTrip) reportFarAway(resp *http.Response, f feedback) {
 // isEmpty reports whether there is nothing to tell the store.
 func (f *feedback) isEmpty() bool { return f.penalties == nil && f.quotas == nil && f.costs == nil }
 
-// reportInBackground has the store told of a feedback in the background. Bookings in the budgets of
-// lowered wait for the report. It returns false, and reports nothing, if too many reports are
-// under way already.
+// reportInBackground has the store told of a feedback in the background. Bookings in the budgets that
+// lowered returns wait for the report. reportInBackground returns false, and reports nothing, if too
+// many reports are under way already.
 func (r *roundTrip) reportInBackground(f feedback) bool {
 	return r.callers.ReportInBackground(func() {
-		r.reportPenalties(f) // of shadow policies, or while throttle is off
+		r.reportPenalties(f) // f has penalties only of shadow policies, or of a request that started uncounted
 		r.reportUse(f)
 	}, r.lowered(f))
 }
 
 // lowered returns the budgets that the feedback lowers so far below the store's belief that
 // a request like this one may not fit: the request cost more than was booked, or the
-// upstream has less than its cost left.
+// upstream has less than its cost left. Budgets of shadow policies, which hold nobody, are
+// left out.
 func (r *roundTrip) lowered(f feedback) (all []store.Budget) {
 	for i, cost := range f.costs {
 		if c := &r.Booking.Charges[i]; cost > c.Cost && !c.Shadow {
@@ -118,9 +121,10 @@ func (r *roundTrip) lowered(f feedback) (all []store.Budget) {
 }
 
 // reportFirst reports the penalties, then the rest of a feedback, and keeps the response from
-// its caller until the penalties are reported, but for ReportTime at most. The report goes on
-// after that time. If too many reports are under way already, the caller waits for the rest,
-// too.
+// its caller until the penalties are reported. If too many reports are under way already, the
+// caller waits for the rest, too. The caller waits for ReportTime at most, not beyond the end of
+// its context, and not at all if the feedback holds nobody. The report goes on meanwhile. If the
+// report of a penalty has failed before the caller goes on, the response is marked again.
 func (r *roundTrip) reportFirst(resp *http.Response, f feedback) {
 	reported := make(chan struct{})
 	go func() {
@@ -136,7 +140,6 @@ func (r *roundTrip) reportFirst(resp *http.Response, f feedback) {
 		close(reported)
 	}()
 
-	// No caller waits for a report on shadow policies alone.
 	if r.holdsNobody(f) {
 		return
 	}
@@ -174,8 +177,8 @@ func (r *roundTrip) hasNoFeedback(resp *http.Response) bool {
 	return true
 }
 
-// endOutages tells the defaults of all policies that a response is no 503, so that
-// their rows of 503s end.
+// endOutages tells the defaults of all policies that a response is no 503, which ends
+// their rows of 503s.
 func (r *roundTrip) endOutages() {
 	for i := range r.policyCount() {
 		p, _ := r.policy(i)
@@ -219,8 +222,8 @@ func (r *roundTrip) readFeedback(resp *http.Response) (f feedback) {
 		f.penalties = r.leaveOpen(f.penalties)
 	}
 
-	// Meters come after the Answers, which may look at the body. Costs that the store has already are dropped last: a policy with such a cost needs
-	// no meter.
+	// Meters come after the Answers: an Answer may look at the body, and a policy whose Answer states the cost needs no meter. Only
+	// then drop costs that are as booked, which the store has already.
 	r.meterBody(resp, f.costs)
 	if r.areBooked(f.costs) {
 		f.costs = nil
@@ -230,10 +233,10 @@ func (r *roundTrip) readFeedback(resp *http.Response) (f feedback) {
 	return f
 }
 
-// leaveOpen drops penalties of a 429 that the default has read, and not a policy's own function: by
-// default the refusal is about the first budget with a key alone. It keeps that budget's penalty, the
-// penalties of shadow policies, which hold nobody, and all penalties if none is of a booked budget
-// with a key.
+// leaveOpen drops penalties of a 429 that the default has read: by default a 429 is about the first
+// booked budget with a key alone. It keeps the penalty of that budget, the penalties that a policy's
+// own function has read, and the penalties of shadow policies, which hold nobody. If no penalty is of
+// a booked budget with a key it keeps all.
 func (r *roundTrip) leaveOpen(all []penalty) []penalty {
 	first := slices.IndexFunc(all, func(p penalty) bool { return r.isOfKey(p.charge) })
 	if first < 0 {
@@ -244,10 +247,11 @@ func (r *roundTrip) leaveOpen(all []penalty) []penalty {
 	return slices.DeleteFunc(all, func(p penalty) bool { return p.byDefault && !p.charge.Shadow && p.charge != meant })
 }
 
-// readAnswer returns the meaning of a response under a policy. If the policy's own function
-// decides nothing about the request or the budget, the default reads the response, and
-// byDefault is true. If the function fails, the observer is told, and RetryAfter reads the
-// response.
+// readAnswer returns the meaning of a response under a policy. If the policy has no function
+// of its own, or the function decides nothing about the request or the budget, the default
+// reads the response, and byDefault is true. If the function fails, RetryAfter reads the
+// response. The observer is told of a function that fails, of an answer that cannot be right,
+// and of a body that cannot be decoded.
 func (r *roundTrip) readAnswer(p *compiledPolicy, c *store.Charge, resp *http.Response) (a Answer, byDefault bool) {
 	if p.Answer != nil {
 		said, err := p.answer(resp)
@@ -255,19 +259,21 @@ func (r *roundTrip) readAnswer(p *compiledPolicy, c *store.Charge, resp *http.Re
 
 		if err != nil {
 			r.functionFailed(r.req.Context(), p, err)
-			return RetryAfter(resp), false // the policy's own function cannot say
+			return RetryAfter(resp), false // so that leaveOpen does not drop the penalty
 		}
 
 		if a, err = said.corrected(); err != nil {
 			r.functionFailed(r.req.Context(), p, &ConfigError{p.Name, "Answer", err})
 		}
 
-		// Each response would cause this event, so one is enough.
-		if a.hasLeft && c.Limit.Kind() == store.KindUnlimited && !p.leftReported.Swap(true) {
+		// Each response would cause this event, so the observer gets the first alone.
+		leftOfUnlimited := a.hasLeft && c.Limit.Kind() == store.KindUnlimited
+		if leftOfUnlimited && !p.leftReported.Swap(true) {
 			r.functionFailed(r.req.Context(), p, &ConfigError{p.Name, "Answer", errNoneLeft})
 		}
 	}
 
+	// The quota and the cost that the function states stay.
 	byDefault = !a.rules()
 	if byDefault {
 		standard := p.byDefault.answer(resp)
@@ -280,25 +286,26 @@ func (r *roundTrip) readAnswer(p *compiledPolicy, c *store.Charge, resp *http.Re
 // errNoneLeft is the error of an answer that states a quota where nothing is counted.
 var errNoneLeft = errors.New("says what is left, but the limit counts no starts, so there is no number that an answer could lower: set a limit with a number")
 
-// quotaOf returns the quota of a charge's budget that an answer, which was sent delay ago,
-// states. ok is false if the answer states none, if the limit is Unlimited, or if the quota has no
-// Reset left. A token bucket needs no Reset, and the limit Told takes what an answer tells even
-// without a Reset.
+// quotaOf returns the quota that an answer states for a charge's budget. The answer was sent delay
+// ago. ok is false if the answer states none, if the limit is Unlimited, or if the quota has no Reset
+// left. A token bucket needs no Reset, and under the limit Told a quota that tells the limit needs
+// none.
 func (r *roundTrip) quotaOf(c *store.Charge, a Answer, delay time.Duration) (q quota, ok bool) {
 	stated, ok := a.Left()
 	if !ok || c.Limit.Kind() == store.KindUnlimited {
 		return quota{}, false
 	}
 
-	// The upstream has counted the requests that arrived before this one, which arrived up to
-	// Jitter after its start, or up to DefaultJitter if Jitter is less. It may have counted later
-	// arrivals, too, but nobody can tell.
+	// Left was true when this request arrived, which was up to Jitter after its start, or up to
+	// DefaultJitter if Jitter is less. The upstream may have counted later arrivals, too, but
+	// nobody can tell.
 	stated.Left = max(0, stated.Left)
 	stated.Age = max(0, r.elapsed()-max(c.Jitter, acquire.DefaultJitter))
 	stated.Reset = max(0, min(stated.Reset, MaxPenalty)-delay)
 
 	// A bucket needs no Reset: its flow is known. A limit that the answer tells counts even if the quota itself is void.
-	return quota{c, stated}, stated.Reset > 0 || c.Limit.Kind() == store.KindTokenBucket || tells(c, stated)
+	ok = stated.Reset > 0 || c.Limit.Kind() == store.KindTokenBucket || tells(c, stated)
+	return quota{c, stated}, ok
 }
 
 // tells reports whether a quota tells the limit of a charge.
@@ -306,9 +313,9 @@ func tells(c *store.Charge, q Quota) bool {
 	return c.Limit.Kind() == store.KindTold && q.Told != (Limit{})
 }
 
-// responseDelay returns how long ago a response was sent. If the response took longer than
-// [peek.SlowAnswer], responseDelay sets resp.Request to a copy that tells [peek.SentAt] when the request was
-// handed to the base.
+// responseDelay returns how long ago a response was sent, or 0 if the response took no longer than
+// [peek.SlowAnswer]. If it took longer, responseDelay sets resp.Request to a copy that tells [peek.SentAt]
+// when the request started: see elapsed.
 func (r *roundTrip) responseDelay(resp *http.Response) time.Duration {
 	took := r.elapsed()
 	if took <= peek.SlowAnswer {
@@ -325,12 +332,12 @@ func (r *roundTrip) mark(resp *http.Response, f feedback) {
 	// f.verdict is the verdict of the policies that close nothing.
 	m := mark{resp: resp, verdict: f.verdict}
 
-	// The verdicts of policies that close their budgets count before the verdicts of all others, except for VerdictPartly.
+	// Where a policy closes its budget, only the verdicts of such policies count, except that VerdictPartly counts whichever policy says so.
 	if slices.ContainsFunc(f.penalties, func(p penalty) bool { return !p.charge.Shadow }) && m.verdict != VerdictPartly {
 		m.verdict = VerdictNone
 	}
 
-	// Only the budgets that hold the next attempt count. A part that was done counts, whichever policy says so.
+	// Only the policies whose budgets hold the next attempt count, except for VerdictPartly.
 	for i := range f.penalties {
 		p := &f.penalties[i]
 		holds := !p.charge.Shadow && r.isBooked(p.charge)
@@ -342,8 +349,8 @@ func (r *roundTrip) mark(resp *http.Response, f feedback) {
 		}
 	}
 
-	// A refusal that closes nothing, with a status of 500 or above, may come from half-done work.
-	if m.verdict == VerdictRefused && m.closes == 0 && resp.StatusCode >= http.StatusInternalServerError && f.penalties == nil {
+	// A refusal with a status of 500 or above that closes nothing may come from half-done work.
+	if m.verdict == VerdictRefused && resp.StatusCode >= http.StatusInternalServerError && f.penalties == nil {
 		m.verdict = VerdictNone
 	}
 
@@ -354,19 +361,22 @@ func (r *roundTrip) mark(resp *http.Response, f feedback) {
 
 // holdsNobody reports whether a feedback is about shadow policies alone, so that no caller waits for its report.
 func (r *roundTrip) holdsNobody(f feedback) bool {
-	held := func(c *store.Charge) bool { return !c.Shadow }
-	return r.Shadowed() && !slices.ContainsFunc(f.penalties, func(p penalty) bool { return held(p.charge) }) &&
-		!slices.ContainsFunc(f.quotas, func(q quota) bool { return held(q.charge) })
+	// Shadowed is about the booked charges alone. Penalties and quotas may also be of policies under which the request is free.
+	ofPenalty := func(p penalty) bool { return !p.charge.Shadow }
+	ofQuota := func(q quota) bool { return !q.charge.Shadow }
+	return r.Shadowed() && !slices.ContainsFunc(f.penalties, ofPenalty) && !slices.ContainsFunc(f.quotas, ofQuota)
 }
 
 // reportPenalties tells the store, and the observer, of the budgets that a response closes.
 // It tries to report a penalty for as long as the penalty lasts, within the bounds of
-// reportContext, and notes in the penalty whether that failed.
+// reportContext, and notes in the penalty whether that failed. A penalty that is over is
+// reported only if its budget learns from it.
 func (r *roundTrip) reportPenalties(f feedback) {
 	if f.penalties == nil {
 		return
 	}
 
+	// took is the time of the answer alone: later calls of elapsed also count the time of reports.
 	began := now()
 	took := r.elapsed()
 	ctx, cancel := r.reportContext(acquire.ReportWait)
@@ -376,7 +386,7 @@ func (r *roundTrip) reportPenalties(f feedback) {
 	cancel()
 
 	for i := range f.penalties {
-		p := f.penalties[i]
+		p := f.penalties[i] // a copy, because mark needs the length as of the response
 
 		// The report of the penalty before may have taken long.
 		p.length -= (now() - began).Truncate(time.Millisecond)
@@ -391,12 +401,13 @@ func (r *roundTrip) reportPenalties(f feedback) {
 	}
 }
 
-// explains reports whether a quota says why a charge was refused. A quota that tells the limit
-// of the budget, and leaves room for the charge, does not.
+// explains reports whether a quota accounts for the refusal of a charge, so that the budget has
+// nothing to learn. Every quota does, unless it tells the limit of the budget and leaves room for
+// the charge.
 func explains(c *store.Charge, q Quota) bool { return !tells(c, q) || q.Left < c.Cost }
 
-// reportUse tells the store, and the observer, of the costs and the quotas that a response
-// states.
+// reportUse tells the store of the costs and the quotas that a response states, and the
+// observer of failures.
 func (r *roundTrip) reportUse(f feedback) {
 	if f.costs != nil {
 		r.callStore(func(ctx context.Context) { r.settleCosts(ctx, f.costs) })
@@ -433,13 +444,14 @@ func (r *roundTrip) callStore(call func(context.Context)) {
 
 // resetDoubt bounds by how much a stated reset may be too late: upstreams state it in whole
 // seconds, and a response is on its way for a while. The doubt is never longer than the limit's
-// window: a reset that is a window later than the end of a window belongs to the next window.
+// window: a reset that is further away belongs to the next window.
 const resetDoubt = 2 * time.Second
 
 // lowerQuota tells the store the quota of a budget. A store counts within the limit's own
-// windows, and holds requests for one window at most. If nothing is left for longer than a
-// window, lowerQuota closes the budget: for days, if the upstream says so, or until the end
-// of an upstream's window that began at a different time than the store's.
+// windows, and holds requests for one window at most. If nothing is left, and the store would
+// let a request start before the quota's Reset is over, lowerQuota also closes the budget for
+// Reset: the upstream's window is longer than the limit's, or began later than the store's. It
+// tells the observer of its error.
 func (a *acquisition) lowerQuota(ctx context.Context, q quota) error {
 	c := q.charge
 	if err := a.store.Reconcile(ctx, *c, q.Quota); err != nil {
@@ -458,12 +470,13 @@ func (a *acquisition) lowerQuota(ctx context.Context, q quota) error {
 		return nil
 	}
 
-	// Reconcile is enough, too, if the limit's own count holds requests until the reset.
+	// Reconcile is enough, too, for a bucket, which fills by its own flow, for slots, which come back when requests end, and
+	// for a sliding window that is full until the reset.
 	if kind == store.KindTokenBucket || kind == store.KindConcurrency || kind == store.KindSlidingWindow && q.Reset <= c.Limit.Per() {
 		return nil
 	}
 
-	// Close the budget if the store would let a request start before the reset.
+	// Close the budget if the store would let a request start before the reset, by more than the doubt.
 	status, err := a.store.Status(ctx, *c)
 	switch {
 	case err != nil:
@@ -522,7 +535,10 @@ func (r *roundTrip) reportIllegible(p *compiledPolicy, c *store.Charge, resp *ht
 // reportCoding tells the observer, once for each policy, that the policy cannot read answers
 // in a coding. Every policy can read the empty coding.
 func (r *roundTrip) reportCoding(p *compiledPolicy, c *store.Charge, coding string) {
-	if coding == "" || r.observe == nil || p.illegibleReported.Swap(true) {
+	if coding == "" || r.observe == nil {
+		return
+	}
+	if reported := p.illegibleReported.Swap(true); reported {
 		return
 	}
 	if !codings[coding] {
@@ -533,7 +549,9 @@ func (r *roundTrip) reportCoding(p *compiledPolicy, c *store.Charge, coding stri
 }
 
 // settleCosts tells the store the costs of the request: a cost for each charge, asBooked
-// for charges that keep theirs. With nil all charges keep their costs.
+// for charges that keep theirs. With nil all charges keep their costs. It tells the engine,
+// too, which learns how wrong estimates are, and the observer of charges that the store has
+// not settled.
 func (r *roundTrip) settleCosts(ctx context.Context, costs []int) {
 	if costs == nil {
 		return
@@ -557,8 +575,8 @@ type settlement struct {
 }
 
 // tell tells the store the costs of a start: a cost for each charge, asBooked for charges
-// that keep theirs. If that fails, failed has the charges whose costs the store does not
-// know.
+// that keep theirs. It makes no call if the store has these costs already. If the call fails,
+// failed has the charges whose costs the store may not know.
 func (s *settlement) tell(ctx context.Context, st Store, b store.Booking, g store.Grant, costs []int) (failed []store.Charge, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -568,20 +586,20 @@ func (s *settlement) tell(ctx context.Context, st Store, b store.Booking, g stor
 		b.Charges = s.booked
 	}
 
-	all := costsOf(b.Charges)
+	next := costsOf(b.Charges)
 	for i, cost := range costs {
 		if cost >= 0 {
-			all[i] = cost
+			next[i] = cost
 		}
 	}
 
-	if slices.EqualFunc(b.Charges, all, func(c store.Charge, cost int) bool { return c.Cost == cost }) {
+	if slices.EqualFunc(b.Charges, next, func(c store.Charge, cost int) bool { return c.Cost == cost }) {
 		return nil, nil
 	}
 
-	err = st.Settle(ctx, &b, g, all)
+	err = st.Settle(ctx, &b, g, next)
 	s.booked = slices.Clone(b.Charges)
-	for i, cost := range all {
+	for i, cost := range next {
 		c := &s.booked[i]
 		if err != nil && c.Cost != cost {
 			failed = append(failed, b.Charges[i])
@@ -604,14 +622,14 @@ type penalty struct {
 	charge  *store.Charge
 	length  time.Duration // how long the budget must stay closed from now on. It is not above 0 once the penalty is over.
 	verdict Verdict       // of the policy on the request
-	failed  bool          // the store could not be told, or the penalty was over before
+	failed  bool          // the report failed, or the penalty was over when its budget learned from it
 	outage  bool          // the upstream is down: it may be up again at any time, and bans nobody
 }
 
 // reportPenalty has the store close the budget of a penalty, and tells the observer. ago is how
 // long ago the refused work began, and took is how much of that time its answer took. learns
-// says that the budget may learn from the refusal. After an error it is unknown whether the
-// store has closed the budget.
+// says that the budget may learn from the refusal. An outage is no refusal: it only pauses the
+// budget. After an error it is unknown whether the store has closed the budget.
 func (a *acquisition) reportPenalty(ctx context.Context, p *penalty, ago, took time.Duration, learns bool) error {
 	c := p.charge
 	if p.outage {
@@ -663,8 +681,8 @@ func (a *acquisition) pauseBudget(ctx context.Context, c *store.Charge, d time.D
 	return nil
 }
 
-// reportFailure tells the observer that the store did not take a report on a budget: a
-// penalty or a quota of length d, or a cost, with d 0.
+// reportFailure tells the observer that the store did not take a report on the budget of c: a
+// penalty or a quota that lasts for d, or a cost, which has a d of 0.
 func (e *engine) reportFailure(ctx context.Context, c *store.Charge, d time.Duration, err error) {
 	if e.observe != nil {
 		failed := &StoreError{err}
@@ -675,8 +693,8 @@ func (e *engine) reportFailure(ctx context.Context, c *store.Charge, d time.Dura
 // isForAll reports whether a charge is of the budget that its policy has without a key.
 func isForAll(c *store.Charge) bool { return c.Budget.Key == store.BudgetOf(c.Budget.Policy, "").Key }
 
-// isOfKey reports whether a charge holds the caller in a budget of its key. By default a
-// refusal is about the first of these, and not about budgets that callers with different
+// isOfKey reports whether a charge holds the caller in a budget with a key. By default a
+// refusal is about the first such budget, and not about budgets that callers with different
 // keys share.
 func (a *acquisition) isOfKey(c *store.Charge) bool {
 	return !c.Shadow && a.isBooked(c) && !isForAll(c)
@@ -693,22 +711,25 @@ func (a *acquisition) isBooked(c *store.Charge) bool {
 }
 
 // learningPenalty returns the index of the penalty from which an Adaptive budget learns
-// that the upstream allows less than the limit, or a negative number if there is none: see
+// that the upstream allows less than the limit, or -1 if there is none: see
 // docs/use/bans.md#learn-from-refusals. If a response closes several Adaptive budgets only the fullest learns:
-// the refusal is not about a budget that was hardly used. A budget whose quota the response
-// states does not learn.
-func (a *acquisition) learningPenalty(ctx context.Context, penalties []penalty, stated func(*store.Charge) bool) int {
+// the refusal is not about a budget that was hardly used. Nothing is learned from an outage, nor by a
+// budget of a shadow policy, a budget that is not booked, or a budget for which isExplained reports
+// that a quota accounts for the refusal.
+func (a *acquisition) learningPenalty(ctx context.Context, penalties []penalty, isExplained func(*store.Charge) bool) int {
 	var able []int
 	for i := range penalties {
 		p := &penalties[i]
-		if c := p.charge; c.Adaptive && !c.Shadow && !p.outage && a.isBooked(c) && !stated(c) {
+		if c := p.charge; c.Adaptive && !c.Shadow && !p.outage && a.isBooked(c) && !isExplained(c) {
 			able = append(able, i)
 		}
 	}
 
-	// The only budget that is able to learn, or -1 if there is none.
-	if len(able) < 2 {
-		return slices.Max(append(able, -1))
+	switch len(able) {
+	case 0:
+		return -1
+	case 1:
+		return able[0]
 	}
 
 	// Several budgets are able to learn, so ask the store which is the fullest.
@@ -746,7 +767,7 @@ func (a *acquisition) fullness(ctx context.Context, c *store.Charge) float64 {
 }
 
 // An outageRow counts how many answers in a row were a 503 that would have closed a budget. A single backend of
-// many may send a few of them.
+// many may send a few such answers.
 type outageRow struct{ length atomic.Int64 }
 
 // outageAnswers is how many answers in a row must be a 503 before the upstream counts as down. If a
@@ -767,7 +788,7 @@ func (r *outageRow) count(a Answer) Answer {
 	return a
 }
 
-// end ends the row, because an answer closes nothing.
+// end ends the row, because an answer was no 503 or closes nothing.
 func (r *outageRow) end() {
 	// Most rows are empty: good answers must not all write to one place in memory.
 	if r.length.Load() != 0 {

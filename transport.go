@@ -19,12 +19,12 @@ import (
 // room for it, then hands it to its base. It is safe for concurrent use and has nothing to
 // close.
 //
-// Only the near future is booked: 350 ms, or more where a window is longer than two seconds,
-// starts are far apart or the store is far away. Requests that have to wait for longer stand in
-// line, by arrival, for the whole fleet. The line moves up when waiters leave, a request turns out
-// to have cost less, a limit is raised, or a ban ends. A request may lose its start,
-// because a connection took too long or a penalty came. Then it goes before all requests
-// that came later.
+// Only the near future is booked, usually 350 ms: more where a window is longer than two seconds,
+// starts are far apart or the store is far away, and less where shares take turns or costs are
+// estimated too high. Requests that have to wait for longer stand in line, by arrival, for the
+// whole fleet. The line moves up early when waiters leave, a request turns out to have cost less, a
+// limit is raised, or a ban ends. A request may lose its start, because a connection took too long
+// or a penalty came. Then it goes before all requests that came later.
 //
 // A Transport never retries. It belongs inside a retrier, so that every attempt is charged:
 // outside, one permit would pay for all attempts. [AnswerOf] tells retriers the policies'
@@ -63,7 +63,8 @@ func (t *Transport) useDefaultBase() {
 		return
 	}
 
-	// MaxIdleConns is a bound over all hosts, and would close connections of the workers as well.
+	// A number that the program has set stays. MaxIdleConns bounds the idle connections to all hosts
+	// together, and would close connections that idleConnsPerHost allows.
 	base := standard.Clone()
 	if base.MaxIdleConnsPerHost == 0 {
 		base.MaxIdleConnsPerHost, base.MaxIdleConns = idleConnsPerHost, 0
@@ -71,7 +72,7 @@ func (t *Transport) useDefaultBase() {
 
 	t.base = base
 
-	// Nobody can use the idle connections of a transport that is gone.
+	// Nobody closes a Transport, so its idle connections are closed when t is garbage.
 	runtime.AddCleanup(t, (*http.Transport).CloseIdleConnections, base)
 }
 
@@ -122,8 +123,10 @@ func (t *Transport) Unwrap() http.RoundTripper { return t.base }
 // it, sends it, and lets the policies learn from the answer. It does not retry
 // and does not change the request.
 //
-// A request that is not sent fails with a *[LimitError], a *[StoreError], a *[ConfigError], an
-// *[UnmatchedError] or the context's own error, and has spent nothing.
+// A request that the Transport stops fails with a *[LimitError], a *[StoreError], a *[ConfigError],
+// an *[UnmatchedError] or the context's own error. It has spent nothing, unless the base had
+// written it before and was about to write it again. If the base may have written a request
+// that the Transport stopped, the error is none of these: a retrier must not send it again.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL == nil {
 		return t.base.RoundTrip(req) // the base returns the error
@@ -140,8 +143,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return t.base.RoundTrip(req)
 	}
 
-	// Each pass is one attempt. A request under no policy, because it is free or the policies were
-	// replaced, leaves the loop and is sent free.
+	// Each pass is one attempt. A request that no policy holds, because it is free or the policies
+	// were replaced, leaves the loop and is sent free.
 	r := t.newRoundTrip(req)
 	err := r.priceRequest(policies, matched)
 	for err == nil && !r.hasNoPolicy() {
@@ -149,10 +152,10 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			break
 		}
 
-		resp, failed := r.sendAndLearn()
-		if failed != acquire.ErrDetach {
+		resp, sendErr := r.sendAndLearn()
+		if sendErr != acquire.ErrDetach {
 			r.recycle()
-			return resp, failed
+			return resp, sendErr
 		}
 
 		// The start is far away, and the connection was given back.
@@ -171,14 +174,15 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // refuse ends a request that is not sent: it closes the body, tells the observer, and
-// returns err. If a policy's function aborted its HTTP handler the panic goes on.
+// returns err. If err is of a policy's function that panicked with http.ErrAbortHandler,
+// refuse panics with it again.
 func (r *roundTrip) refuse(err error) error {
 	if r.reqBody != nil {
 		r.reqBody.Close()
 	}
 	r.reportEnd(r.req.Context(), err)
 
-	// net/http expects this panic of a handler that aborts, so it must not end here as an error.
+	// By this panic a handler tells net/http that it aborts, so the panic must not end here as an error.
 	if abortsHandler(err) {
 		panic(http.ErrAbortHandler)
 	}
@@ -186,8 +190,8 @@ func (r *roundTrip) refuse(err error) error {
 	return err
 }
 
-// checkMatched notices a variant that no policy matches, as RoundTrip notices a request. A variant whose policies
-// all cost nothing is matched.
+// checkMatched returns the error of a variant that no policy matches, and tells the observer of it, as RoundTrip
+// does for a request. A variant that costs nothing under its policies is matched.
 func (r *roundTrip) checkMatched() error {
 	var matchBuf [fewPolicies]int32
 	policies := r.t.policies.Load()
@@ -204,7 +208,8 @@ func closeBody(r *http.Request) {
 	}
 }
 
-// sendFree sends a request that costs nothing, and lets its policies learn from the response.
+// sendFree sends a request that no policy holds. The policies under which it is free learn from the
+// response.
 func (r *roundTrip) sendFree() (*http.Response, error) {
 	// After an attempt that gave its connection back, only reqBody can still be read.
 	req := r.req
@@ -216,7 +221,7 @@ func (r *roundTrip) sendFree() (*http.Response, error) {
 	r.handedAt = now()
 	resp, err := r.t.base.RoundTrip(req)
 	if resp != nil && r.detached {
-		resp.Request = r.req
+		resp.Request = r.req // and not the copy
 	}
 
 	if err == nil && resp != nil && len(r.quote.zeroCost) > 0 {
@@ -226,9 +231,9 @@ func (r *roundTrip) sendFree() (*http.Response, error) {
 	return resp, err
 }
 
-// sendAndLearn sends the request and applies its response. The attempt ends here, also if
-// the base panics, with two exceptions: if the caller gets the response, the attempt ends
-// with it, and after ErrDetach a new attempt follows.
+// sendAndLearn sends the request and applies its response. If it returns a response, the
+// attempt goes on until the response is over. If it returns ErrDetach, nextAttempt ends the
+// attempt. Otherwise, and if the base panics, sendAndLearn ends the attempt.
 func (r *roundTrip) sendAndLearn() (*http.Response, error) {
 	// Deferred, so that a base that panics leaves no slots behind.
 	goesOn := false
@@ -249,9 +254,10 @@ func (r *roundTrip) sendAndLearn() (*http.Response, error) {
 	return resp, nil
 }
 
-// send hands the request to the base. A base that calls the hooks of httptrace has
-// the grant checked again when it is about to write: dialling may have taken longer
-// than the grant is good for.
+// send hands the request to the base, and returns the base's response with a body that
+// ends the attempt. A base that calls the hooks of httptrace has the grant checked again
+// when it is about to write, because dialling may have taken longer than the grant is good
+// for. If that check stops the request, send returns the check's error.
 func (r *roundTrip) send() (*http.Response, error) {
 	if r.observe != nil {
 		r.ReportStart(r.req.Context(), r.Waited())
@@ -261,7 +267,7 @@ func (r *roundTrip) send() (*http.Response, error) {
 	r.handedAt = now()
 	resp, err := r.t.base.RoundTrip(&r.sent)
 
-	// The error of the pre-write check says why the base failed.
+	// If the pre-write check stopped the request, the base's error is only a consequence.
 	stopped, checked := r.preWriteResult(resp != nil)
 	if stopped != nil {
 		err = stopped
@@ -287,7 +293,7 @@ func (r *roundTrip) send() (*http.Response, error) {
 
 // prepare makes the request that the base gets.
 func (r *roundTrip) prepare() {
-	// A copy with its own URL: a RoundTripper must not change the caller's request, and abort does.
+	// A copy with its own URL: a RoundTripper must not change the caller's request, and abort changes the URL.
 	ctx := r.req.Context()
 	r.sentContext.Context, r.sentContext.attempt = ctx, r
 	r.sent = *r.req.WithContext(&r.sentContext)
@@ -301,7 +307,8 @@ func (r *roundTrip) prepare() {
 		r.sent.Body = r.revocable
 	}
 
-	// The end of the context frees the slots: a caller that wraps the response's body may never close it.
+	// The end of the context frees the slots: a caller that wraps the response's body may never close it. Under
+	// the lock, because end may run before AfterFunc returns.
 	if r.Concurrent() {
 		r.mu.Lock()
 		r.stopAfterFunc = context.AfterFunc(ctx, r.end)
@@ -309,9 +316,9 @@ func (r *roundTrip) prepare() {
 	}
 }
 
-// wrapBody wraps the response's body, so that its end ends the attempt. Without a body the
-// attempt ends now. The body of an upgraded connection must stay an io.ReadWriteCloser for
-// its caller, and is over when it is closed.
+// wrapBody wraps the response's body, so that the attempt ends when the body is over. Without
+// a body the attempt ends now. The body of an upgraded connection must stay an
+// io.ReadWriteCloser for its caller, and is over when it is closed.
 func (r *roundTrip) wrapBody(resp *http.Response) {
 	if resp.Body == nil || resp.Body == http.NoBody {
 		r.end()
@@ -329,7 +336,8 @@ func (r *roundTrip) wrapBody(resp *http.Response) {
 	}
 
 	if r.canBeDropped() {
-		// The base may keep r for as long as the body is not over, so the body lies apart.
+		// The base may keep r alive until the body is over. So the body is no field of r, but an object of its own, which
+		// the garbage collector finds unused.
 		b := &droppableBody{responseBody: responseBody{resp.Body, r}}
 		b.dropped = runtime.AddCleanup(b, (*roundTrip).drop, r)
 		resp.Body = b
@@ -389,9 +397,10 @@ func (r *roundTrip) gotConn(info httptrace.GotConnInfo) {
 	}
 }
 
-// beginCheck begins the pre-write check, unless the request was stopped or is over. It waits for a
-// check that still runs, and notes how long the first dial took. again says that the headers were
-// written under the present grant, on a different connection.
+// beginCheck waits for a pre-write check that still runs, and begins the next. ok is false if the
+// request was stopped or is over: then no check begins. again says that the headers were written
+// under the present grant, on a different connection. beginCheck also notes how long the first dial
+// took.
 func (r *roundTrip) beginCheck(info httptrace.GotConnInfo) (again, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -417,9 +426,9 @@ func (r *roundTrip) beginCheck(info httptrace.GotConnInfo) (again, ok bool) {
 	return again, true
 }
 
-// endCheck ends the pre-write check, and stops the request if err is not nil. It returns
-// the events for the observer. If the attempt has ended during the check, endCheck gives
-// back everything that the attempt holds.
+// endCheck ends the pre-write check, and stops the request if err, the result of the check, is not
+// nil. It returns the events for the observer with their context. If the attempt has ended during
+// the check, endCheck gives back everything that the attempt holds.
 func (r *roundTrip) endCheck(err error) (context.Context, []Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -434,12 +443,14 @@ func (r *roundTrip) endCheck(err error) (context.Context, []Event) {
 	ctx := r.req.Context()
 	var events []Event
 	switch {
+	// The start shows that budgets which were closed are open. Events without an error share the request's context.
 	case err == nil:
 		for _, opened := range r.Openings() {
 			_, e := r.engine.event(ctx, opened)
 			events = append(events, e)
 		}
 
+	// The request is refused.
 	case err != acquire.ErrDetach && r.observe != nil:
 		events = make([]Event, 1)
 		ctx, events[0] = r.event(ctx, endOf(err), r.Waited(), err)
@@ -476,17 +487,18 @@ func (r *roundTrip) awaitCheck() {
 // abort keeps the request from being written, because of err. Ending its context is not
 // enough: net/http hands a request to an HTTP/1 connection before it looks at the context.
 // So abort replaces the URL by a URL that cannot be written, and the request fails before
-// its first byte.
+// its first byte. The caller holds r.mu.
 func (r *roundTrip) abort(err error) {
 	r.stopErr = err
 	r.sentURL.Opaque = "\x7f"
 	r.sentContext.end(err)
 }
 
-// closeConn closes a connection of HTTP/1, because abort's URL does not stop a base that sends a
-// clone of the request. Such a connection carries only this request. A connection of HTTP/2 is
-// shared, and there the end of the context stops the request. closeConn reports whether it closed
-// the connection, so that nothing of the request can leave on it. secure says that the URL is https.
+// closeConn closes the connection of info if it surely speaks HTTP/1, because abort's URL does not
+// stop a base that sends a clone of the request. A connection of HTTP/1 carries only this request. A
+// connection of HTTP/2 is shared, and there the end of the context stops the request. closeConn
+// reports whether it closed the connection, so that nothing of the request can leave on it. secure
+// says that the URL is https: a connection that is no *tls.Conn may then be any protocol.
 func closeConn(info httptrace.GotConnInfo, secure bool) bool {
 	switch c, ok := info.Conn.(*tls.Conn); {
 	case ok && c.ConnectionState().NegotiatedProtocol != "h2":
@@ -499,20 +511,20 @@ func closeConn(info httptrace.GotConnInfo, secure bool) bool {
 	return true
 }
 
-// preWriteCheck returns nil when the request may be written. It returns ErrDetach if the
-// connection is to be given back and a new attempt made later. again says that the headers were
-// written under the present grant, on a different connection.
+// preWriteCheck waits until the request may be written, and returns nil. It returns ErrDetach if the
+// base must give the connection back, and a new attempt follows. Any other error refuses the request.
+// again says that the headers were written under the present grant, on a different connection.
 func (r *roundTrip) preWriteCheck(again bool) error {
 	ctx := r.req.Context()
 	var w acquire.Wait
 
-	// MaxWait may be over because of a long dial, which does not count: the store may be asked once more.
+	// A long dial does not count against MaxWait, so the store may be asked once more.
 	r.ExtendDeadline()
 	r.Lead = r.dialLead() // for an attempt that must connect again
 
 	if again {
 		// The base tries again on a new connection. The request that it wrote on the first
-		// connection may have arrived, so its grant is spent.
+		// connection may have arrived, so its grant is spent, and Acquire books a new start.
 		r.Spend()
 
 		// The upstream may have this variant, so no other variant may be sent.
@@ -520,8 +532,8 @@ func (r *roundTrip) preWriteCheck(again bool) error {
 		return r.Acquire(ctx, w)
 	}
 
-	// After any retry of the base the upstream may have the request, even if nothing was written under this grant: no new attempt may follow, so the
-	// wait does not detach.
+	// After any retry of the base the upstream may have the request, even if nothing was written under this grant. Then no
+	// new attempt may follow, so the wait does not detach.
 	w.Detaches = !r.baseRetried
 	w.DetachAt = now() + r.connectionHold()
 
@@ -542,13 +554,13 @@ func (r *roundTrip) preWriteCheck(again bool) error {
 		return err
 	}
 
-	// The body cannot be sent again, so the request waits here, with its connection.
+	// The body cannot be sent again, so the request keeps its connection, and its variant, and waits here.
 	w.Detaches, r.Variant = false, false
 	return r.Acquire(ctx, w)
 }
 
-// connectionHold returns for how long the request may hold a connection while it waits. A request
-// that has other variants waits for no longer than it waits for a start.
+// connectionHold returns for how long the request may hold a connection while it waits. A variant
+// holds it for MinHorizon at most, because a different variant may have room sooner.
 func (r *roundTrip) connectionHold() time.Duration {
 	if r.Variant {
 		return store.MinHorizon
@@ -565,7 +577,7 @@ func (r *roundTrip) wroteHeaders() {
 }
 
 // noteWritten notes that the start is used. If the request left too late and there is an
-// observer, it returns the event for the observer.
+// observer, late is true, and e is the event for the observer.
 func (r *roundTrip) noteWritten() (ctx context.Context, e Event, late bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -576,7 +588,8 @@ func (r *roundTrip) noteWritten() (ctx context.Context, e Event, late bool) {
 
 	r.wrote = true
 
-	// During a check the headers went to a connection that no longer counts. Without the acquisition the answer came before them.
+	// During a check the headers went to a connection that no longer counts. Without the acquisition the attempt is over, and
+	// its hook was called late.
 	if r.checking || r.quotedAcquisition == nil {
 		return nil, e, false
 	}
@@ -591,15 +604,16 @@ func (r *roundTrip) noteWritten() (ctx context.Context, e Event, late bool) {
 	return nil, e, false
 }
 
-// preWriteResult is called when the base has returned. It returns why the pre-write check
-// stopped the request, or nil if the check did not, and whether the base called the check
-// at all. answered says that the base returned a response.
+// preWriteResult is called when the base has returned, and ends the watch over the start.
+// answered says that the base returned a response. stopped is why the pre-write check stopped
+// the request, or nil if the check did not. It is errSentAnyway in place of ErrDetach if the
+// request may have been written. checked says that the base called the check at all.
 func (r *roundTrip) preWriteResult(answered bool) (stopped error, checked bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
-	// Seldom a check still runs. A response needs the acquisition, so wait until the check is over. Without a
-	// response nobody needs the acquisition, and the check gives back its holdings: see endCheck.
+	// A check still runs if the base has not waited for its hook. A response needs the acquisition, so wait until the
+	// check is over. Without a response the check gives back the holdings and ends the watch: see endCheck.
 	if answered {
 		r.awaitCheck()
 	}
@@ -619,8 +633,8 @@ func (r *roundTrip) preWriteResult(answered bool) (stopped error, checked bool) 
 // request that has to wait for longer waits without a connection.
 const maxConnectionHold = 4 * time.Second
 
-// rewindBody sets rewound to the request's body for the next attempt. It returns false if GetBody
-// fails, or if there is no GetBody and the base has touched the body, which cannot be sent again.
+// rewindBody sets rewound to the request's body for the next attempt. It returns false if the body
+// cannot be sent again: GetBody fails, or there is no GetBody and the base has touched the body.
 func (r *roundTrip) rewindBody() bool {
 	switch {
 	case r.reqBody == nil || r.reqBody == http.NoBody:
@@ -642,17 +656,17 @@ func (r *roundTrip) rewindBody() bool {
 	return true
 }
 
-// end ends the attempt: the response is over, or there is none. It frees the slots. It may
-// be called more than once. During a pre-write check it does not wait: the check gives
-// back everything that the attempt holds.
+// end ends the attempt: the response is over, or there is none. It frees the slots, and tells
+// the observer if the store fails. Only the first call does something. During a pre-write check
+// end does not wait: the check gives back everything that the attempt holds.
 func (r *roundTrip) end() {
 	if unbooked, err := r.noteEnd(); err != nil {
 		r.t.reportFailure(context.WithoutCancel(r.req.Context()), unbooked, 0, err)
 	}
 }
 
-// noteEnd is end without the observer. An error says that the start of a request that may
-// have arrived could not be booked, under the charge unbooked.
+// noteEnd is end without the observer. Its error is the error of bookArrival, and unbooked is the
+// charge that could not be booked.
 func (r *roundTrip) noteEnd() (unbooked *store.Charge, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -662,8 +676,9 @@ func (r *roundTrip) noteEnd() (unbooked *store.Charge, err error) {
 	}
 
 	r.ended = true
+
+	// A caller's context that has ended ends sentContext itself, with the caller's own error.
 	if r.req.Context().Err() == nil {
-		// A caller's context that has ended ends sentContext itself, with the caller's own error.
 		r.sentContext.end(nil)
 	}
 
@@ -671,7 +686,8 @@ func (r *roundTrip) noteEnd() (unbooked *store.Charge, err error) {
 		r.stopAfterFunc()
 	}
 
-	// A check that still runs gives back what the attempt holds: see endCheck.
+	// A check that still runs gives back the attempt's holdings: see endCheck. Without the acquisition the attempt
+	// holds nothing.
 	if r.checking || r.quotedAcquisition == nil {
 		return nil, nil
 	}
@@ -711,9 +727,9 @@ func (r *roundTrip) nextAttempt() *roundTrip {
 }
 
 // abandon is for an attempt that ErrDetach stopped and that has no next attempt, because
-// the base went on or panicked. The request may have arrived: its start stays booked or, if
-// the caller stood in line, a start is booked for the request now. It returns the results
-// of bookArrival.
+// the base went on or panicked. The request may have arrived. So its start stays booked or, if
+// the caller stands in line without a start, bookArrival books one, whose results abandon
+// returns. It also closes the body for the next attempt.
 func (r *roundTrip) abandon() (unbooked *store.Charge, err error) {
 	if r.Stands() {
 		r.Cancel()
@@ -732,8 +748,8 @@ func (r *roundTrip) closeRewound() {
 }
 
 // bookArrival books a start, however far away, for a request that may have arrived. It
-// takes no slots, because the request is not in flight any more. If the store fails it
-// returns the error, and the first of the charges that could not be booked.
+// takes no slots, because the request is not in flight any more. If the store fails, unbooked
+// is the first of the charges that could not be booked.
 func (r *roundTrip) bookArrival() (unbooked *store.Charge, err error) {
 	b := store.Booking{Charges: slices.DeleteFunc(slices.Clone(r.Booking.Charges), countsSlot), MaxWait: store.AnyWait}
 	if len(b.Charges) == 0 {

@@ -37,10 +37,10 @@ func (p *piecewise) From(int) []byte {
 // valid.
 type Scanner struct {
 	source Source
-	in     []byte // came last out of source; at the end of the text a single 0
-	at     int    // place of in
-	next   int    // byte of in
-	ended  bool   // source is at its end
+	in     []byte // the bytes that source returned last; at the end of the text a single 0
+	at     int    // the offset of in in the text
+	next   int    // the index in in of the next byte
+	ended  bool   // the text is at its end
 	buf    []byte // the last string or literal that was read
 }
 
@@ -58,15 +58,15 @@ func Of(text []byte) *Scanner {
 	return s
 }
 
-// Reset has the scanner read a text from the place off on.
+// Reset has the scanner read a text from the offset off on.
 func (s *Scanner) Reset(source Source, off int) {
 	*s = Scanner{source: source, at: off, buf: s.buf}
 }
 
-// SetRoom gives the scanner memory for names and numbers, in place of memory of its own.
+// SetRoom gives the scanner memory for names, strings and numbers, in place of memory of its own.
 func (s *Scanner) SetRoom(room []byte) { s.buf = room[:0] }
 
-// Place returns the place of the next byte.
+// Place returns the offset of the next byte in the text.
 func (s *Scanner) Place() int { return s.at + s.next }
 
 // byte reads one byte. The end is a 0, which JSON does not have, and stays.
@@ -81,10 +81,10 @@ func (s *Scanner) byte() byte {
 // back puts the last byte back.
 func (s *Scanner) back() { s.next-- }
 
-// end is what follows a text.
+// end is the bytes that a scanner reads behind a text.
 var end = []byte{0}
 
-// fill reads the bytes that have arrived, and waits only if there are none.
+// fill gets the next bytes of the text from the source, or end. It is called when all bytes of in were read.
 func (s *Scanner) fill() {
 	// After the end the source is not asked again: it might wait.
 	if !s.ended {
@@ -118,8 +118,8 @@ func (s *Scanner) BOM() {
 	}
 }
 
-// Object reads an object, whose bracket is next. It calls member behind each name, to read
-// the value; the name is good until then. It returns false if the object is malformed, or
+// Object reads an object, whose bracket is next. It calls member behind each name: member reads
+// the value, and name is valid until it does. Object returns false if the object is malformed, or
 // member returned false.
 func (s *Scanner) Object(member func(name []byte) bool) bool {
 	s.Open()
@@ -137,9 +137,9 @@ func (s *Scanner) Object(member func(name []byte) bool) bool {
 // Open reads a bracket, which is next.
 func (s *Scanner) Open() { s.byte() }
 
-// Member reads the name of the next member of an object, whose value is next then; the name is good
-// until that is read. first says that the bracket was read last, and no member. If there is no
-// member any more, ok says whether the object ends as it should.
+// Member reads the name of the next member of an object. The member's value is next then, and name is
+// valid until the value is read. first says that the bracket was read last, and no member. If there is
+// no member any more, more is false, and ok says whether the object ends as it should.
 func (s *Scanner) Member(first bool) (name []byte, more, ok bool) {
 	more, ok = s.more('}', first)
 	if !more {
@@ -152,13 +152,14 @@ func (s *Scanner) Member(first bool) (name []byte, more, ok bool) {
 	return s.buf, true, true
 }
 
-// Element goes to the next element of an array, over the comma in front of all but the first; the
-// element is next then. first says that the bracket was read last, and no element. If there is no
-// element any more, ok says whether the array ends as it should.
+// Element goes to the next element of an array, over the comma in front of every element but the
+// first. The element is next then. first says that the bracket was read last, and no element. If there
+// is no element any more, more is false, and ok says whether the array ends as it should.
 func (s *Scanner) Element(first bool) (more, ok bool) { return s.more(']', first) }
 
-// more goes to the next member or element, over the comma in front of all but the first; ok
-// is false if neither the closing bracket nor the comma is next.
+// more goes to the next member or element, over the comma in front of all but the first. At the closing
+// bracket, which it reads, more is false and ok is true. If neither the bracket nor the comma is next,
+// both are false.
 func (s *Scanner) more(closing byte, first bool) (more, ok bool) {
 	switch c := s.Peek(); {
 	case c == closing:
@@ -171,7 +172,8 @@ func (s *Scanner) more(closing byte, first bool) (more, ok bool) {
 	return comma, comma
 }
 
-// Scalar reads a string, a number, true or false as a text; null is "".
+// Scalar reads a string, a number, true or false as a text; null is "". ok is false if the value is
+// malformed or truncated, or no scalar is next.
 func (s *Scanner) Scalar() (text string, ok bool) {
 	if s.Peek() == '"' {
 		ok = s.string()
@@ -196,7 +198,7 @@ func (s *Scanner) Scalar() (text string, ok bool) {
 	return literal(s.buf)
 }
 
-// literal returns the text of a number, true or false, and "" for null.
+// literal returns the text of a number, true or false, and "" for null. ok is false if raw is no JSON.
 func literal(raw []byte) (text string, ok bool) {
 	if string(raw) == "null" {
 		return "", true
@@ -214,7 +216,8 @@ func TextOf(raw []byte) (text string, ok bool) {
 	return string(s.buf), ok
 }
 
-// string reads a string into buf, without quotes and escapes.
+// string reads a string, whose quote is next, into buf, without quotes and escapes. It returns false if the
+// string is malformed or does not end.
 func (s *Scanner) string() (ok bool) {
 	s.buf = append(s.buf[:0], s.byte())
 	plain := true
@@ -268,10 +271,10 @@ func (s *Scanner) Skip() (ok bool) {
 		case '}', ']':
 			s.byte()
 			depth--
-			ok = depth >= 0
+			ok = depth >= 0 // the bracket was opened in the value
 		case ',', ':':
 			s.byte()
-			ok = depth > 0
+			ok = depth > 0 // it separates values, so it stands in brackets
 		default:
 			ok = s.skipLiteral()
 		}
@@ -282,11 +285,12 @@ func (s *Scanner) Skip() (ok bool) {
 	}
 }
 
-// skipString looks for quotes only: a picture in a string has megabytes.
+// skipString reads over a string, whose quote is next. It searches for the closing quote and looks at nothing
+// else, because a picture in a string has megabytes. It returns false if the string does not end.
 func (s *Scanner) skipString() (ok bool) {
 	s.byte()
 
-	// An odd number of backslashes right before the next byte escapes it.
+	// odd says that an odd number of backslashes stands right before the next byte, which is escaped then.
 	for odd := false; ; {
 		if s.next == len(s.in) {
 			s.fill()
@@ -295,6 +299,7 @@ func (s *Scanner) skipString() (ok bool) {
 			return false
 		}
 
+		// part is the text up to the next quote, or all that has arrived.
 		part := s.in[s.next:]
 		quote := bytes.IndexByte(part, '"')
 		if quote >= 0 {
@@ -302,13 +307,14 @@ func (s *Scanner) skipString() (ok bool) {
 		}
 
 		s.next += len(part)
-		escapes := 0
-		for escapes < len(part) && part[len(part)-1-escapes] == '\\' {
-			escapes++
+		backslashes := 0 // at the end of part
+		for backslashes < len(part) && part[len(part)-1-backslashes] == '\\' {
+			backslashes++
 		}
 
 		// A part of nothing but backslashes continues the row of the part before.
-		odd = escapes%2 == 1 != (odd && escapes == len(part))
+		oddBefore := odd && backslashes == len(part)
+		odd = (backslashes%2 == 1) != oddBefore
 		if quote < 0 {
 			continue
 		}
@@ -323,7 +329,8 @@ func (s *Scanner) skipString() (ok bool) {
 	}
 }
 
-// skipLiteral reads over a number, true, false or null.
+// skipLiteral reads over a number, true, false or null, up to the byte that ends it. It returns false if the text
+// ends first.
 func (s *Scanner) skipLiteral() (ok bool) {
 	for {
 		c := s.byte()

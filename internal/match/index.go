@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// An Index finds all patterns that match a request without trying each: the host's labels
-// lead down one tree, from the right, and the path's segments down a second tree. The cost
-// of a request grows with the patterns that it matches, in part or in full, and not with
-// the rest. An Index never changes and is safe for concurrent use.
+// An Index finds all patterns that match a request without trying each: the host's labels,
+// the last label first, lead down one tree, and the path's segments lead down a second tree.
+// The time that a request takes grows with the patterns that it matches, in part or in full,
+// and not with the rest. An Index never changes and is safe for concurrent use.
 //
 // A host that a pattern names in full is looked up at once: most requests go to such a
 // host.
@@ -38,6 +38,7 @@ type gate struct {
 // gates are few: one for each pair of port and method in the patterns of one host.
 type gates []gatePaths
 
+// A gatePaths is a gate with the tree of paths behind it.
 type gatePaths struct {
 	gate
 	paths *pathNode
@@ -49,7 +50,7 @@ type pathNode struct {
 	literal map[string]*pathNode
 	few     []childPath // the first children: comparing a few takes less time than hashing
 	wild    *pathNode
-	ends    [endSubtree + 1][]int32 // by how the pattern ends here
+	ends    [endSubtree + 1][]int32 // the patterns without further segments, by their ending
 }
 
 // A childPath is a node with the segment that leads to it.
@@ -93,7 +94,7 @@ func NewIndex(ps []*Pattern) *Index {
 	return x
 }
 
-// gates returns the gates of the pattern's host.
+// gates returns the gates of the pattern's host. It makes the nodes of the host's labels if need be.
 func (x *Index) gates(p *Pattern) *gates {
 	if len(p.labels) == 0 {
 		return &x.everywhere
@@ -138,7 +139,8 @@ func (n *pathNode) grow(s part) *pathNode {
 	// A new child is in few, too, if it is one of the first.
 	children := len(n.literal)
 	c := grow(n.literal, s.text)
-	if len(n.literal) > children && children < fewChildren {
+	isNew := len(n.literal) > children
+	if isNew && children < fewChildren {
 		n.few = append(n.few, childPath{s.text, c})
 	}
 
@@ -151,7 +153,8 @@ type madeGate struct {
 	gate
 }
 
-// grow returns the paths behind a gate, made if need be.
+// grow returns the paths behind the gate k, made if need be. made has the paths behind every gate
+// of the index, and gets the new paths.
 func (g *gates) grow(k gate, made map[madeGate]*pathNode) *pathNode {
 	n := made[madeGate{g, k}]
 	if n == nil {
@@ -196,7 +199,8 @@ func (x *Index) Match(dst []int32, r *http.Request) []int32 {
 	return dst
 }
 
-// matchTarget appends the positions of the patterns that match a target, in any order.
+// matchTarget appends the positions of the patterns that match a target with that host, in any
+// order.
 func (x *Index) matchTarget(dst []int32, t *target, host string) []int32 {
 	if known, ok := x.named[host]; ok {
 		return matchAll(dst, t, known)
@@ -204,8 +208,8 @@ func (x *Index) matchTarget(dst []int32, t *target, host string) []int32 {
 	return x.matchUnnamed(dst, t, host)
 }
 
-// matchUnnamed is matchTarget for a host that no pattern names in full, or not as the request
-// writes it.
+// matchUnnamed is matchTarget for a host that no pattern names in full, or that the request writes
+// in a different form, such as in upper case.
 func (x *Index) matchUnnamed(dst []int32, t *target, host string) []int32 {
 	var few [8]gates
 	return matchAll(dst, t, x.gatesOf(few[:0], host))
@@ -225,7 +229,7 @@ func (x *Index) gatesOf(dst []gates, host string) []gates {
 	return x.hosts.gatesOf(x.everywhere.appendTo(dst), splitHost(labels[:0], host))
 }
 
-// appendTo appends gates, if there are any.
+// appendTo appends g to dst, unless g is empty.
 func (g gates) appendTo(dst []gates) []gates {
 	if len(g) == 0 {
 		return dst
@@ -233,14 +237,14 @@ func (g gates) appendTo(dst []gates) []gates {
 	return append(dst, g)
 }
 
-// gatesOf appends to dst the gates of the patterns below the node that match the remaining labels of a host,
-// the last label first.
+// gatesOf appends to dst the gates at the node and below it whose patterns match the remaining labels of a host.
+// The last label of the host comes first.
 func (n *hostNode) gatesOf(dst []gates, labels []string) []gates {
 	if len(labels) == 0 {
 		return n.exact.appendTo(dst)
 	}
 
-	// A label is left, so "*." matches. Then both the label itself and a wildcard may lead on.
+	// A label is left, so "*." matches. The patterns with more labels lie behind the label itself and behind a wildcard.
 	dst = n.below.appendTo(dst)
 	if c := n.child(labels[0]); c != nil {
 		dst = c.gatesOf(dst, labels[1:])
@@ -260,7 +264,8 @@ func (n *hostNode) child(label string) *hostNode {
 	return n.literal[string(appendLower(buf[:0], label))]
 }
 
-// match looks behind every gate that the request passes.
+// match appends the positions of the patterns that match a target, behind every gate that lets the
+// target through.
 func (g gates) match(dst []int32, t *target) []int32 {
 	for i := range g {
 		if g[i].lets(t) {
@@ -270,7 +275,7 @@ func (g gates) match(dst []int32, t *target) []int32 {
 	return dst
 }
 
-// lets reports whether a request passes. GET lets HEAD pass.
+// lets reports whether the gate lets a target through. A gate for GET lets HEAD through, too.
 func (g *gate) lets(t *target) bool {
 	if g.port != "" && g.port != t.port {
 		return false
@@ -278,10 +283,10 @@ func (g *gate) lets(t *target) bool {
 	return g.method == "" || g.method == t.method || g.method == http.MethodGet && t.method == http.MethodHead
 }
 
-// match appends the positions of the patterns below the node that match a target, of which segs are the
-// remaining segments.
+// match appends the positions of the patterns at the node and below it that match a target, of which segs
+// are the remaining segments.
 func (n *pathNode) match(dst []int32, t *target, segs []string) []int32 {
-	// The path ends here. With a slash at its end it matches "{$}" and subtrees, and otherwise the node alone.
+	// The path ends here. With a slash at its end it matches "{$}" and subtrees, and without one only patterns that end here.
 	if len(segs) == 0 {
 		if !t.slash {
 			return append(dst, n.ends[endHere]...)
@@ -290,7 +295,8 @@ func (n *pathNode) match(dst []int32, t *target, segs []string) []int32 {
 		return append(dst, n.ends[endSubtree]...)
 	}
 
-	// The path goes on, so a subtree matches. Then both the segment itself and a wildcard may lead on.
+	// The path goes on, so a subtree matches. The patterns with more segments lie behind the segment itself and behind a
+	// wildcard.
 	dst = append(dst, n.ends[endSubtree]...)
 	if c := n.child(t, segs[0]); c != nil {
 		dst = c.match(dst, t, segs[1:])
@@ -308,7 +314,7 @@ func (n *pathNode) child(t *target, seg string) *pathNode {
 		return n.escapedChild(seg)
 	}
 
-	// Comparing a few children takes less time than hashing the segment.
+	// Comparing a few children takes less time than hashing the segment. If there are no others, nothing is hashed.
 	for i := range n.few {
 		if n.few[i].seg == seg {
 			return n.few[i].node
@@ -352,6 +358,7 @@ func look(r *http.Request, segs []string) (t target, host string) {
 		return t, ""
 	}
 
+	// Patterns have ports without leading zeros.
 	host, port := SplitPort(u.Host)
 	if port != "" {
 		t.port = strings.TrimLeft(port[1:], "0")
@@ -375,7 +382,7 @@ func look(r *http.Request, segs []string) (t target, host string) {
 	return t, host
 }
 
-// hidesDots reports whether servers that decode the path before they clean it see a different path.
+// hidesDots reports whether servers that decode the path before they clean it see a different path: see HidesDots.
 func (t *target) hidesDots() bool { return hidesDots(t.path, t.escaped) }
 
 // requestHidesDots is hidesDots for the target of a request.
@@ -386,7 +393,7 @@ func requestHidesDots(r *http.Request) bool {
 	return hidesDots(pathOf(r.URL))
 }
 
-// lookDecoded returns the target that a server sees that decodes the path before it cleans it.
+// lookDecoded returns the target of a request as servers see it that decode the path before they clean it.
 func lookDecoded(r *http.Request) *target {
 	t, _ := look(r, nil)
 	path := string(appendDecoded(nil, t.path, t.escaped))
@@ -407,7 +414,7 @@ func hidesDots(path string, escaped bool) bool {
 		return false
 	}
 
-	// The decoded path has all segments of dots of the path, so more of them were hidden.
+	// Decoding keeps every segment of dots. If the decoded path has more of them, the rest were hidden.
 	var buf [256]byte
 	return dotSegments(appendDecoded(buf[:0], path, escaped)) > dotSegments(path)
 }
@@ -420,7 +427,7 @@ func dotSegments[P string | []byte](path P) (n int) {
 			continue
 		}
 
-		// A segment ends at i.
+		// A segment ends at i. It is one of the two if it has one or two bytes, of which the first and the last are dots.
 		if seg := path[start:i]; len(seg) > 0 && len(seg) < 3 && seg[0] == '.' && seg[len(seg)-1] == '.' {
 			n++
 		}
@@ -460,7 +467,8 @@ func (t *target) plain(s string) string {
 	return plain(s)
 }
 
-// SplitPort cuts ":port" off a host, which may be an IPv6 address in brackets.
+// SplitPort cuts the port off a host, which may be an IPv6 address in brackets. port begins with the
+// colon, and is "" if there is none.
 func SplitPort(hostport string) (host, port string) {
 	if strings.IndexByte(hostport, ':') < 0 { // as in most hosts
 		return hostport, ""
@@ -475,6 +483,7 @@ func SplitPort(hostport string) (host, port string) {
 // splitHost appends the labels of a host to labels, the last label first. It returns nil
 // for a malformed host, so that only patterns without a host match it.
 func splitHost(labels []string, host string) []string {
+	// An IPv6 address is one label.
 	if strings.HasPrefix(host, "[") {
 		return append(labels, host)
 	}
@@ -487,6 +496,7 @@ func splitHost(labels []string, host string) []string {
 			return nil
 		}
 
+		// i is -1 at the host's first label.
 		labels = append(labels, label)
 		host, more = host[:max(i, 0)], i >= 0
 	}
@@ -507,7 +517,7 @@ func splitPath(segs []string, path string) (_ []string, slash bool) {
 			seg, path = path[:i], path[i+1:]
 		}
 
-		// An empty segment and "." stand for nothing, and ".." takes the segment before away.
+		// An empty segment and "." stand for nothing, and ".." takes away the segment before it, if there is one.
 		switch seg {
 		case "", ".":
 		case "..":
@@ -521,7 +531,8 @@ func splitPath(segs []string, path string) (_ []string, slash bool) {
 }
 
 // pathOf returns the path as it will be sent, or its unescaped form where both
-// have the same segments. It is [url.URL.EscapedPath] without allocations.
+// have the same segments; escaped says which. It takes the place of
+// [url.URL.EscapedPath], which allocates.
 func pathOf(u *url.URL) (path string, escaped bool) {
 	if u.Opaque != "" {
 		return opaquePath(u.Opaque), true

@@ -114,7 +114,7 @@ func (p *Pattern) parseHost(host string, off int) error {
 		p.deep, host, off = true, below, off+len("*.")
 	}
 
-	// off is the byte of each label, for its mistakes.
+	// off is the byte at which each label begins, for its mistakes.
 	for label := range strings.SplitSeq(host, ".") {
 		l, err := p.parseLabel(label, off)
 		if err != nil {
@@ -125,7 +125,8 @@ func (p *Pattern) parseHost(host string, off int) error {
 		off += len(label) + len(".")
 	}
 
-	// No top-level domain is a number, so a number as the last label is the end of an IPv4 address.
+	// No top-level domain is a number, so a number as the last label is the end of an IPv4 address. off is beyond that label
+	// and a dot.
 	slices.Reverse(p.labels)
 	if last := p.labels[0]; p.wideHost() && !last.wild && numeric(last.text) {
 		return mistake(off-len(last.text)-len("."), "an IP address has no wildcards")
@@ -195,7 +196,8 @@ func (p *Pattern) parsePath(path string, off int) error {
 	return nil
 }
 
-// parseWildcard parses "{name}" at byte off of the pattern, and adds the name to the pattern's names.
+// parseWildcard parses a label or segment that should be "{name}", at byte off of the pattern, and adds the name to
+// the pattern's names.
 func (p *Pattern) parseWildcard(s string, off int) (name string, err error) {
 	name, ok := strings.CutPrefix(s, "{")
 	if !ok || !strings.HasSuffix(name, "}") {
@@ -252,6 +254,7 @@ func (p *Pattern) coversHost(o *Pattern) bool {
 	case len(p.labels) == 0:
 		return true
 
+	// A pattern with labels does not match every host, as o does.
 	case others == 0:
 		return false
 
@@ -273,11 +276,11 @@ func (p *Pattern) coversPath(o *Pattern) bool {
 	case n > others, n < others && p.end != endSubtree:
 		return false
 
-	// With as many segments the endings must fit: "/a/" does not match "/a".
+	// With equally many segments the endings must fit: "/a/" does not match "/a".
 	case n == others && p.end == endSubtree && o.end == endHere:
 		return false
 
-	// Every other ending matches itself alone.
+	// An ending that is no subtree matches itself alone.
 	case n == others && p.end != endSubtree && p.end != o.end:
 		return false
 	}
@@ -299,11 +302,11 @@ func cover(all, others []part) bool {
 }
 
 // Bind returns r as the functions of the pattern's policy should see it: with
-// the wildcards' values for [http.Request.PathValue]. It returns a shallow copy,
-// or r itself if the pattern names no wildcard. A host's values are in lower
-// case, so that one shop has one budget however its name is written. A path that hides
-// dot segments has the values of the decoded path, if the pattern matches that path: so
-// no caller can choose the spelling of its key.
+// the wildcards' values for [http.Request.PathValue]. The pattern must match r. Bind
+// returns a shallow copy, or r itself if the pattern names no wildcard. A host's values are
+// in lower case, so that one shop has one budget however its name is written. A path that
+// hides dot segments has the values of the decoded path, if the pattern matches that path:
+// so no caller can choose the spelling of its key.
 func (p *Pattern) Bind(r *http.Request) *http.Request {
 	if len(p.names) == 0 {
 		return r
@@ -319,7 +322,8 @@ func (p *Pattern) Bind(r *http.Request) *http.Request {
 		}
 	}
 
-	// The pattern matches the request, so its parts and the parts of the request are in the same places.
+	// The pattern matches the request, so its parts and the parts of the request are in the same places. min only keeps
+	// the index in bounds if it does not.
 	labels := splitHost(few[:0], host)
 	bound := withOwnPathValues(r)
 	for i, l := range p.labels[:min(len(p.labels), len(labels))] {
@@ -347,15 +351,16 @@ func (p *Pattern) Bind(r *http.Request) *http.Request {
 	return bound
 }
 
-// A Bound binds one request for many patterns, and makes one copy for those with the same wildcards at
-// the same places: the rows of a table mostly have them in the host alone. The zero Bound is ready.
+// A Bound binds one request for many patterns. Consecutive patterns with the same wildcards at the same
+// places share one copy: the rows of a table mostly have wildcards in the host alone. The zero Bound is
+// ready.
 type Bound struct {
 	pattern *Pattern
 	request *http.Request
 	hides   bool // the path hides dot segments, so each pattern may see a different path
 }
 
-// For is [Pattern.Bind]. All calls must have the same request.
+// For is [Pattern.Bind], but may return the copy of the call before. All calls must have the same request.
 func (b *Bound) For(p *Pattern, r *http.Request) *http.Request {
 	if len(p.names) == 0 {
 		return r
@@ -393,7 +398,7 @@ func sameWildcards(a, b []part) bool {
 }
 
 // withOwnPathValues returns a shallow copy of r whose path values can be set without
-// changing the path values of r, which has some when a server passes it on. Only Clone
+// changing the path values of r: a request that a server passes on has some. Only Clone
 // copies the path values, so the fields that Clone would copy deeply are taken out for the call.
 func withOwnPathValues(r *http.Request) *http.Request {
 	bare := *r
@@ -405,7 +410,7 @@ func withOwnPathValues(r *http.Request) *http.Request {
 	return c
 }
 
-// mistake returns the error of the pattern's byte off.
+// mistake returns an error that says at which byte of the pattern, off, the mistake is.
 func mistake(off int, format string, args ...any) error {
 	return fmt.Errorf("at offset %d: %s", off, fmt.Sprintf(format, args...))
 }
@@ -476,7 +481,7 @@ func (p *Pattern) Group() (g string, whole bool) {
 	zones := p.zones()
 	g = zones[len(zones)-1]
 
-	n := len(zones) - 1 // labels of the registry
+	n := len(zones) - 1 // how many labels the registry has
 	switch {
 	// The pattern can match any last label.
 	case n == 0:

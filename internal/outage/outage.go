@@ -6,8 +6,8 @@ import (
 	"errors"
 )
 
-// An Observer is told why a store does not answer: as soon as something has failed, or
-// has not been answered for a second, and not for every attempt. StoreAway is called
+// An Observer is told why a store does not answer a call: as soon as an attempt has failed, or
+// has not been answered for a second, but not for every attempt. StoreAway is called
 // before the call of the store returns, by one goroutine at a time.
 type Observer interface{ StoreAway(error) }
 
@@ -17,12 +17,12 @@ type Func func(error)
 // StoreAway implements [Observer].
 func (f Func) StoreAway(err error) { f(err) }
 
-// Key is the context key of an [Observer]. A context with a Value of its own for it
-// needs no context around it.
+// Key is the context key of an [Observer]. It is exported for types of contexts whose method
+// Value returns an Observer of their own.
 type Key struct{}
 
-// WithObserver returns a context for a call of a store, which tells f why it does not
-// answer.
+// WithObserver returns a context for a call of a store. If the store does not answer, it calls
+// f with the reason.
 func WithObserver(ctx context.Context, f func(error)) context.Context {
 	return context.WithValue(ctx, Key{}, Func(f))
 }
@@ -39,7 +39,7 @@ type Cause uint8
 // The causes.
 const (
 	Away   Cause = iota // the store does not answer, or will be ready later
-	Denied              // the program may not: it has not the right, or not the password
+	Denied              // the program lacks a right, or its password is wrong
 	Failed              // the store answers that it cannot, and asking again does not help
 )
 
@@ -76,8 +76,8 @@ type Question interface {
 // questionKey is the context key of a [Question].
 type questionKey struct{}
 
-// WithQuestion returns the context of an event that says that a store did not answer. By it an
-// observer can ask whether the store does now.
+// WithQuestion returns the context of an event that says that a store did not answer. An observer
+// finds q in the context by QuestionOf, and asks whether the store answers again.
 func WithQuestion(ctx context.Context, q Question) context.Context {
 	return context.WithValue(ctx, questionKey{}, q)
 }

@@ -24,25 +24,25 @@ const beginTime = 100 * time.Millisecond
 // A peekedBody is a body of which some bytes were read ahead.
 type peekedBody struct {
 	io.ReadCloser
-	until  time.Time // no look waits longer
-	haste  bool      // the look that is on its way waits no longer than beginTime: see Begins
+	until  time.Time // no look waits longer than until then
+	haste  bool      // looks wait only until beginTime after the body came: see Begins
 	length int64     // of the body, as its answer says. It is below 0 if the answer does not say.
 
 	closing  sync.Once
-	closeErr error // the body's error when it was closed
+	closeErr error // the result of the first Close
 
 	mu      sync.Mutex    // a body may be closed while it is read
 	ahead   []byte        // read from the body, but not by its reader
 	err     error         // came after ahead, io.EOF too; the reader gets it once
-	panics  any           // comes in the place of err
+	panics  any           // the value of a panic of the body, or nil: the reader panics with it in place of err
 	reading bool          // a read ahead is on its way
 	over    chan struct{} // closed when that read has ended; made by the first waiter
 	empty   int           // how many reads ahead in a row have brought nothing
-	begun   bool          // its reader has begun
+	begun   bool          // the body's reader has begun
 	closed  bool
 
-	text    *decodedBody // decoded text of a compressed body that was looked at
-	refused string       // the coding in which somebody wanted to look, in vain
+	text    *decodedBody // decoded text of a compressed body that was looked at, or nil
+	refused string       // the unknown coding of a body at which somebody wanted to look, or ""
 	kept    [2]any       // see Kept
 
 	room [512]byte // memory of the first read, if the body is short
@@ -51,7 +51,7 @@ type peekedBody struct {
 const (
 	maxRead  = 4 << 10 // bounds one read ahead
 	maxScan  = 2 << 10 // bounds one read ahead for a Text: more than most refusals have
-	maxEmpty = 100     // as in package bufio
+	maxEmpty = 100     // bounds the reads in a row that bring nothing, as in package bufio
 )
 
 // newPeekedBody returns a peekedBody around the body of an answer.
@@ -64,10 +64,10 @@ var (
 	errCount  = errors.New("throttle: the answer's body returned an impossible count from Read")
 )
 
-// fetch waits until more than have bytes were read ahead of the body. It starts reads
-// of up to want bytes. It returns false if it gave up before: at the end of the body,
-// after an error, after maxEmpty reads without a byte, when the time for looks was over, or when
-// the body was closed. The body is locked, but not while fetch waits.
+// fetch waits until more than have bytes of the body lie in ahead, and returns true. It starts
+// reads of up to want bytes. It returns false if it gives up before: at the end of the body, after an
+// error, after maxEmpty reads without a byte, when the time for looks is over, or when the body
+// is closed. The caller holds the lock, which is free while fetch waits.
 func (b *peekedBody) fetch(have, want int) bool {
 	for len(b.ahead) <= have && b.err == nil && !b.closed {
 		// until is lookTime after the body came. In haste a look may last only until beginTime after the body came.
@@ -100,8 +100,8 @@ func (b *peekedBody) hasten(haste bool) {
 	b.haste = haste
 }
 
-// space returns memory for a read of want bytes. A body with a stated length needs no more than
-// that, and a short body fits the room of the peekedBody.
+// space returns memory for a read of want bytes, or of the body's stated length if that is less. The
+// first read uses room if it fits. Later reads must not, because the bytes in room may be in use.
 func (b *peekedBody) space(want int) []byte {
 	if b.length > 0 {
 		want = int(min(int64(want), b.length))
@@ -113,7 +113,7 @@ func (b *peekedBody) space(want int) []byte {
 }
 
 // keep appends bytes to the bytes read ahead. The first bytes stay in the memory that they were
-// read into. The body is locked.
+// read into. The caller holds the lock.
 func (b *peekedBody) keep(p []byte) {
 	if len(b.ahead) == 0 {
 		b.ahead = p[:len(p):len(p)]
@@ -122,9 +122,9 @@ func (b *peekedBody) keep(p []byte) {
 	b.ahead = append(b.ahead, p...)
 }
 
-// read is one read ahead. A read cannot be cancelled, so it has a goroutine of its own; the bytes
-// of a late read go to the body's reader. A panic goes to the body's reader, too: here nobody could
-// recover from it.
+// read is one read ahead, into p. A read cannot be cancelled, so it has a goroutine of its own, and
+// the bytes of a late read go to the body's reader. A panic of the body goes to the reader, too: in
+// this goroutine nobody could recover from it. After Close the result is dropped.
 func (b *peekedBody) read(p []byte) {
 	// If the body panics, n and err stay as they are here.
 	n, err := 0, errPanics
@@ -155,15 +155,15 @@ func (b *peekedBody) read(p []byte) {
 	}
 }
 
-// giveWay lets the read that has just begun go first. Most answers have come when they are looked at, and then the
-// read ends at once, and nobody has to wait for it. The body is locked, but not meanwhile.
+// giveWay lets the read that has just begun go first. Most answers have come when they are looked at: then the read
+// ends at once, and nobody has to wait for it. The caller holds the lock, which is free meanwhile.
 func (b *peekedBody) giveWay() {
 	b.mu.Unlock()
 	defer b.mu.Lock()
 	runtime.Gosched()
 }
 
-// end returns a channel that is closed when the read that is on its way has ended. The body is locked.
+// end returns a channel that is closed when the read that is on its way has ended. The caller holds the lock.
 func (b *peekedBody) end() <-chan struct{} {
 	if b.over == nil {
 		b.over = make(chan struct{})
@@ -171,8 +171,8 @@ func (b *peekedBody) end() <-chan struct{} {
 	return b.over
 }
 
-// await waits for the read in progress, for at most patience. The body is locked, except while await
-// waits.
+// await waits until the read that is on its way has ended, for at most patience. The caller holds the
+// lock, which is free while await waits.
 func (b *peekedBody) await(patience time.Duration) {
 	end := b.end()
 	b.mu.Unlock()
@@ -186,14 +186,15 @@ func (b *peekedBody) await(patience time.Duration) {
 	}
 }
 
-// peek returns the first max bytes of the body, or fewer if the body ends, fails or stalls before. It
-// returns the body's error only if there is no byte at all.
-func (b *peekedBody) peek(max int64) ([]byte, error) {
+// peek returns the first want bytes of the body that its reader has not read, or fewer if the body
+// ends, fails or stalls before. It returns the body's error, other than io.EOF, only if there is no
+// byte at all.
+func (b *peekedBody) peek(want int64) ([]byte, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 
-	for int64(len(b.ahead)) < max {
-		if want := max - int64(len(b.ahead)); !b.fetch(len(b.ahead), int(min(want, maxRead))) {
+	for int64(len(b.ahead)) < want {
+		if missing := want - int64(len(b.ahead)); !b.fetch(len(b.ahead), int(min(missing, maxRead))) {
 			break
 		}
 	}
@@ -203,11 +204,13 @@ func (b *peekedBody) peek(max int64) ([]byte, error) {
 	}
 
 	// The capacity is cut off, so that an append of the caller does not write into the body.
-	n := min(max, int64(len(b.ahead)))
+	n := min(want, int64(len(b.ahead)))
 	return b.ahead[:n:n], nil
 }
 
-// peekAt reads once from the offset off, up to which the body was peeked at before.
+// peekAt copies bytes of the body from the offset off on into p, after a wait for the first byte if
+// need be. The bytes up to off were read ahead before. Without a byte it returns the body's error, or
+// io.ErrNoProgress if fetch gave up for a different reason.
 func (b *peekedBody) peekAt(p []byte, off int) (n int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -221,8 +224,8 @@ func (b *peekedBody) peekAt(p []byte, off int) (n int, err error) {
 }
 
 // from returns at least one byte of the body from the offset off on. If none has been read ahead,
-// it reads up to want bytes, at most maxScan. It returns nil at the end of the body, and after the
-// body's reader has begun.
+// it reads up to want bytes, at most maxScan. It returns nil if fetch gives up, as at the end of the
+// body, and after the body's reader has begun.
 func (b *peekedBody) from(off, want int) []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -256,8 +259,9 @@ func (b *peekedBody) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// readAhead serves a Read from the bytes, the error or the panic that reads ahead have left. ok is false if nothing
-// is left: then the caller reads the body itself, without the lock, because that may take long.
+// readAhead serves a Read from the bytes, the error or the panic that reads ahead have left. If a read ahead is on
+// its way, it waits for that read. ok is false if nothing is left: then the caller reads the body itself, without
+// the lock, because that may take long.
 func (b *peekedBody) readAhead(p []byte) (n int, err error, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -283,12 +287,13 @@ func (b *peekedBody) readAhead(p []byte) (n int, err error, ok bool) {
 		return 0, err, true
 	}
 
-	// A read of no bytes leaves an error where it is, and does not read the body beside a read ahead.
+	// Nothing is left, or p is empty. A Read of no bytes leaves an error or a panic to the next Read, and must not read
+	// the body beside a read ahead.
 	return 0, nil, b.err != nil || b.reading
 }
 
-// Close implements io.Closer. A closed body is not read ahead: the result of such a read is
-// undefined.
+// Close implements io.Closer. It drops all that was read ahead, because a Read after Close has no
+// defined result. Later calls return the error of the first call.
 func (b *peekedBody) Close() error {
 	b.closing.Do(func() { b.closeErr = b.ReadCloser.Close() })
 
@@ -305,8 +310,7 @@ func (b *peekedBody) isBegun() bool {
 	return b.begun
 }
 
-// refuse notes that somebody wanted to look at a body in a coding that nobody here
-// can read.
+// refuse notes that somebody wanted to look at the body, whose coding nobody here can read.
 func (b *peekedBody) refuse(coding string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -328,19 +332,19 @@ type decodedBody struct {
 	open func(io.Reader) (io.Reader, error)
 
 	mu   sync.Mutex
-	want int64 // how much of the text was wanted so far
-	raw  *io.LimitedReader
-	text io.Reader
-	seen []byte // came out of text
-	err  error  // came after seen
+	want int64             // the most bytes of the text that a look has wanted so far
+	raw  *io.LimitedReader // the compressed bytes, at most slack more than want
+	text io.Reader         // decodes raw. It is nil before the first look.
+	seen []byte            // came out of text
+	err  error             // came after seen
 }
 
-// slack is how many more bytes of a compressed body may be read than decoded bytes are wanted:
-// decoders emit nothing before they have 32 KB of text or the end, and a hostile body can go on
-// forever without output.
+// slack is how many more bytes of a compressed body may be read than decoded bytes are wanted.
+// Decoders emit nothing before they have 32 KB of text or the end, so they must read ahead. A
+// hostile body can go on forever without output, so there must be a bound.
 const slack = 64 << 10
 
-// decoded returns the decoded text of the body, which has a coding other than the plain one.
+// decoded returns the decoded text of the body, whose coding is one that Coding knows and not plain.
 func (b *peekedBody) decoded(coding string) *decodedBody {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -372,19 +376,21 @@ func openDeflate(r io.Reader) (io.Reader, error) {
 	return flate.NewReader(b), nil
 }
 
-// fetch decodes until there are more than have bytes of text, of which want are
-// wanted in all, and reports whether there are. Otherwise d.err says why, or is nil
-// if the decoder made no progress, or if the body's reader has begun.
+// fetch decodes until more than have bytes of the text lie in seen, and reports whether that
+// succeeded. If not, d.err says why, or is nil if the decoder made no progress, or if the body's
+// reader has begun. want is how much of the text the look wants in all. The caller holds d.mu.
 func (d *decodedBody) fetch(have int, want int64) bool {
 	if d.body.isBegun() { // bytes that were not seen are gone
 		return len(d.seen) > have
 	}
 
-	// After a look in haste, more bytes may have come, or a later look may wait for them.
-	if want > d.want || d.err == io.ErrNoProgress && len(d.seen) <= have {
+	// A look in haste may have stopped the decoder. By now more bytes may have come, or this look waits for them.
+	stopped := d.err == io.ErrNoProgress && len(d.seen) <= have
+	if want > d.want || stopped {
 		d.widen(max(want, d.want))
 	}
 
+	// A piece has at least a byte, also for a look that wants a byte beyond want.
 	for empty := 0; len(d.seen) <= have && d.err == nil && empty < maxEmpty; empty++ {
 		p := make([]byte, min(max(want-int64(len(d.seen)), 1), maxRead))
 		var n int
@@ -395,10 +401,12 @@ func (d *decodedBody) fetch(have int, want int64) bool {
 	return len(d.seen) > have
 }
 
-// widen lets more of the body be read. A decoder goes on, if it has not failed. A decoder that has failed begins again,
-// because its error may come from the old bound: the bytes of the body are still there. A text that has ended stays.
+// widen lets the decoder read more of the body, up to slack more than want bytes. A decoder that has failed begins
+// again, because its error may come from the old bound: the bytes of the body are still there. A text that has ended
+// stays.
 func (d *decodedBody) widen(want int64) {
 	switch {
+	// The decoder goes on.
 	case d.text != nil && d.err == nil:
 		d.raw.N += want - d.want
 
@@ -411,7 +419,7 @@ func (d *decodedBody) widen(want int64) {
 	d.want = want
 }
 
-// peek is [peekedBody.peek] of the text. It returns nothing once the body's reader has begun.
+// peek is [peekedBody.peek] of the text, from its beginning. It returns nothing once the body's reader has begun.
 func (d *decodedBody) peek(want int64) ([]byte, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -432,7 +440,7 @@ func (d *decodedBody) peek(want int64) ([]byte, error) {
 	return d.seen[:n:n], nil
 }
 
-// from is [peekedBody.from] of the text, of which want bytes are wanted.
+// from is [peekedBody.from] of the text. want is how much of the text the look wants in all.
 func (d *decodedBody) from(off int, want int64) []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -445,7 +453,7 @@ func (d *decodedBody) from(off int, want int64) []byte {
 // A decodedReader reads the text from its beginning on.
 type decodedReader struct {
 	d    *decodedBody
-	want int64 // how much of the text is wanted
+	want int64 // how much of the text the look wants in all
 	off  int
 }
 

@@ -11,36 +11,36 @@ import (
 )
 
 // Body implements feedback.PeekBody, which documents it.
-func Body(resp *http.Response, max int64) ([]byte, error) {
-	if max <= 0 {
+func Body(resp *http.Response, maxBytes int64) ([]byte, error) {
+	if maxBytes <= 0 {
 		return nil, nil
 	}
 	switch body, coding := peekable(resp); {
 	case body == nil:
 		return nil, nil
 	case coding == "":
-		return body.peek(max)
+		return body.peek(maxBytes)
 	default:
-		return body.decoded(coding).peek(max)
+		return body.decoded(coding).peek(maxBytes)
 	}
 }
 
 // Reader returns a reader of the bytes that [Body] would return, for callers that
-// may know enough before all of them have come: it waits for no byte that is not
-// asked of it. Behind them is io.EOF, or the error that came before; where a second
-// was not enough, it is io.ErrNoProgress. The reader is of no use any more once the
-// body itself is read or closed.
-func Reader(resp *http.Response, max int64) io.Reader {
-	if max <= 0 {
+// may know enough before all of them have come: a Read waits for its first byte only.
+// After the bytes the reader returns io.EOF, the error of the body, or
+// io.ErrNoProgress if the rest does not come within a second. The reader is of no use
+// any more once the body itself is read or closed.
+func Reader(resp *http.Response, maxBytes int64) io.Reader {
+	if maxBytes <= 0 {
 		return http.NoBody
 	}
 	switch body, coding := peekable(resp); {
 	case body == nil:
 		return http.NoBody
 	case coding == "":
-		return io.LimitReader(&peekReader{body: body}, max)
+		return io.LimitReader(&peekReader{body: body}, maxBytes)
 	default:
-		return io.LimitReader(&decodedReader{d: body.decoded(coding), want: max}, max)
+		return io.LimitReader(&decodedReader{d: body.decoded(coding), want: maxBytes}, maxBytes)
 	}
 }
 
@@ -51,8 +51,8 @@ type Text struct {
 	decoded *decodedBody // nil: the body is plain
 }
 
-// TextOf returns the text of an answer's body, which waits for no byte that is not asked of it. It is
-// empty if nothing of the body can be seen.
+// TextOf returns the text of an answer's body, and waits for no byte of it. The text is empty if
+// nothing of the body can be seen: see peekable.
 func TextOf(resp *http.Response) Text {
 	body, coding := peekable(resp)
 	if body == nil || coding == "" {
@@ -61,20 +61,20 @@ func TextOf(resp *http.Response) Text {
 	return Text{body, body.decoded(coding)}
 }
 
-// From returns bytes of the text from the place off on, and none from the place max on: at least one
-// byte, after a wait for it if need be. It returns nil if there is none, or the body's reader has
+// From returns bytes of the text from the offset off on, and none from the offset end on: at least
+// one byte, after a wait for it if need be. It returns nil if there is none, or the body's reader has
 // begun. The bytes must not be changed, and stay as they are.
-func (t Text) From(off, max int) []byte {
-	if t.body == nil || off >= max {
+func (t Text) From(off, end int) []byte {
+	if t.body == nil || off >= end {
 		return nil
 	}
 	var text []byte
 	if t.decoded != nil {
-		text = t.decoded.from(off, int64(max))
+		text = t.decoded.from(off, int64(end))
 	} else {
-		text = t.body.from(off, max-off)
+		text = t.body.from(off, end-off)
 	}
-	return text[:min(len(text), max-off)]
+	return text[:min(len(text), end-off)]
 }
 
 // Begins returns the bytes of the first read of an answer's body, decoded if the body is
@@ -91,9 +91,9 @@ func Begins(resp *http.Response) []byte {
 	return text.From(0, maxScan)
 }
 
-// Kept returns the value that is kept beside the body of an answer for all looks at it, the zero T
-// at first, and the text of the body. It returns nil if the body cannot be read, if the body's
-// reader has begun, or if values of two further types are kept already.
+// Kept returns a value of type T that is kept beside the body of an answer for all looks at it, and
+// the text of the body. The first call makes a zero T. Kept returns nil if the body cannot be read, if
+// the body's reader has begun, or if values of two other types are kept already.
 func Kept[T any](resp *http.Response) (*T, Text) {
 	text := TextOf(resp)
 	body := text.body
@@ -121,9 +121,10 @@ func Kept[T any](resp *http.Response) (*T, Text) {
 	return nil, text
 }
 
-// peekable puts a peekedBody around the answer's body, unless there is one, and
-// returns the body's coding, or "" if the body is plain. It returns nil if there is no body
-// of which anything can be seen.
+// peekable puts a peekedBody around the answer's body, unless there is one, and returns it
+// with the body's coding, or "" if the body is plain. It returns nil if nothing of the body can
+// be seen: there is none, it is the connection of a protocol that was switched to, or nobody
+// here can read its coding, which Refused then tells.
 func peekable(resp *http.Response) (body *peekedBody, coding string) {
 	if resp.Body == nil || resp.Body == http.NoBody || resp.StatusCode == http.StatusSwitchingProtocols {
 		return nil, ""
@@ -144,8 +145,8 @@ func peekable(resp *http.Response) (body *peekedBody, coding string) {
 	return body, coding
 }
 
-// Coding returns how an answer's body is coded, "" if it is plain, and whether [Decoded] knows the
-// coding.
+// Coding returns the content coding of an answer's body, or "" if the body is plain. known is true for
+// a plain body and for the codings that [Decoded] can decode.
 func Coding(resp *http.Response) (coding string, known bool) {
 	if fields := resp.Header["Content-Encoding"]; len(fields) > 0 && !resp.Uncompressed {
 		coding = strings.ToLower(strings.TrimSpace(strings.Join(fields, ",")))
@@ -168,8 +169,9 @@ func Decoded(coding string, body io.Reader) (io.Reader, error) {
 	return openGzip(body)
 }
 
-// Refused returns the coding in which [Body] or [Reader] was to look at the answer,
-// in vain, since Refused was called last, or "" if there is none.
+// Refused returns the coding of an answer at which a function of this package could not look
+// because nobody here can read the coding. It returns "" if there was no such look since the last
+// call of Refused.
 func Refused(resp *http.Response) (coding string) {
 	if body, ok := resp.Body.(*peekedBody); ok {
 		return body.takeRefused()
@@ -177,21 +179,22 @@ func Refused(resp *http.Response) (coding string) {
 	return ""
 }
 
-// SlowAnswer is how long an answer must have taken for its Date to tell anything: a Date has whole
-// seconds.
+// SlowAnswer is how long an answer must have taken before its Date says how old the answer is: a Date
+// has whole seconds.
 const SlowAnswer = time.Second
 
-// handedKey is the context key of the time.Time when a request was handed on.
+// handedKey is the context key of the time.Time at which a request was handed to the base or, if that was later,
+// at which it could start.
 type handedKey struct{}
 
 // WithHanded returns the context of a request whose answer took longer than SlowAnswer. handed is when the
-// request was handed on.
+// request was handed on: see handedKey.
 func WithHanded(ctx context.Context, handed time.Time) context.Context {
 	return context.WithValue(ctx, handedKey{}, handed)
 }
 
-// handedAt returns when the request of an answer was handed on, if its answer took longer than
-// SlowAnswer.
+// handedAt returns when the request of an answer was handed on: see handedKey. tookLong is false, and
+// the moment unknown, unless the answer took longer than SlowAnswer.
 func handedAt(resp *http.Response) (handed time.Time, tookLong bool) {
 	if resp == nil || resp.Request == nil {
 		return time.Time{}, false
@@ -211,7 +214,9 @@ func SentAt(resp *http.Response) time.Time {
 	// A Date has whole seconds, so the answer was sent up to a second later. A Date outside of the time
 	// that the answer took is of a wrong clock.
 	date, err := http.ParseTime(resp.Header.Get("Date"))
-	if sent := date.Add(time.Second); err == nil && !sent.Before(handed) && sent.Before(now) {
+	sent := date.Add(time.Second)
+	whileAwaited := !sent.Before(handed) && sent.Before(now)
+	if err == nil && whileAwaited {
 		return sent
 	}
 	return now

@@ -14,13 +14,14 @@ import (
 // maxRead is how much of a body Member and Form look at.
 const maxRead = 64 << 10
 
-// Member returns the text of a member of the object that a body in JSON is, or "" if the member is not there,
-// or is an object or an array.
+// Member returns the text of the member name of the JSON object in a request's body. The text is "" if the body
+// cannot be looked at, or if the member is not in its first maxRead bytes, is malformed, null, an object or an array.
 func Member(r *http.Request, name string) (text string) { return MemberWithin(r, name, maxRead) }
 
 // MemberWithin is Member with a bound: it reads at most maxBytes bytes of the body.
 func MemberWithin(r *http.Request, name string, maxBytes int64) (text string) {
 	Members(r, maxBytes, func(json *jsonscan.Scanner, member []byte) bool {
+		// Skip other members, and values that have no text.
 		if first := json.Peek(); string(member) != name || first == '{' || first == '[' {
 			return json.Skip()
 		}
@@ -34,9 +35,9 @@ func MemberWithin(r *http.Request, name string, maxBytes int64) (text string) {
 	return text
 }
 
-// Members walks through the members of the object that a body in JSON is, in its first maxBytes bytes. It calls
-// member behind each name, to read the value; the name is good until then. It returns false if the body cannot
-// be looked at, is no object or is malformed, and if member returned false.
+// Members walks through the members of the JSON object in a request's body, as far as its first maxBytes bytes hold
+// them. It calls member behind each name: member reads the value, and name is valid until it does. Members returns
+// false if the body cannot be looked at, is no object, is malformed or is longer, and if member returned false.
 func Members(r *http.Request, maxBytes int64, member func(json *jsonscan.Scanner, name []byte) bool) (whole bool) {
 	Look(r, func(body io.Reader) {
 		s := scans.Get().(*scan)
@@ -88,10 +89,11 @@ func Form(r *http.Request) (values url.Values) {
 }
 
 // Look calls look with the body from its beginning, and reports whether that was possible: the body
-// itself belongs to the base, so the request must have a GetBody.
+// itself belongs to the base, so the request must have a GetBody that does not fail.
 //
-// GetBody must return a copy, but the GetBody of some SDKs rewinds its only body and returns it: so
-// the body is rewound after the look, and never closed then.
+// GetBody must return a copy, but the GetBody of some SDKs rewinds its only body and returns it. So
+// Look calls GetBody again after look, to rewind such a body, and does not close the request's own
+// body.
 func Look(r *http.Request, look func(io.Reader)) bool {
 	if r.GetBody == nil {
 		return false
@@ -111,14 +113,14 @@ func Look(r *http.Request, look func(io.Reader)) bool {
 	return true
 }
 
-// closeCopy closes a body, unless it is the request's own.
+// closeCopy closes a body that GetBody has returned, unless it is the request's own.
 func closeCopy(r *http.Request, body io.ReadCloser) {
 	if !isSame(body, r.Body) {
 		_ = body.Close() // it was only read
 	}
 }
 
-// isSame reports whether two bodies are one. Bodies of a type that Go cannot compare are two.
+// isSame reports whether two bodies are one. Bodies of a type that Go cannot compare, which panics, are two.
 func isSame(a, b io.ReadCloser) (same bool) {
 	defer func() { _ = recover() }()
 	return a == b

@@ -40,9 +40,9 @@ func Name(id uint64) string {
 	return fmt.Sprintf("%014x", id)
 }
 
-// Lines returns a line for each share, the share whose callers wait for the most first. Of
-// shares that wait for as much, the share that was served most comes first. All shares beyond
-// Most are one line. Lines returns nil without shares.
+// Lines returns a line for each share. The share with the highest Waiting comes first and, of
+// shares with equal Waiting, the share with the highest Served. All shares beyond the first Most
+// are one line, Other, which comes last. Lines returns nil without shares.
 func Lines(all []store.ShareStatus) (lines []Line) {
 	// The slice is the caller's, so sort a copy.
 	all = slices.Clone(all)
@@ -50,6 +50,7 @@ func Lines(all []store.ShareStatus) (lines []Line) {
 		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Served, a.Served), cmp.Compare(a.ID, b.ID))
 	})
 
+	// A weight of 0 means 1.
 	for _, s := range all[:min(len(all), Most)] {
 		lines = append(lines, Line{Name: Name(s.ID), Weight: max(1, s.Weight), Waiting: s.Waiting, Served: s.Served})
 	}
@@ -67,7 +68,8 @@ func Lines(all []store.ShareStatus) (lines []Line) {
 	return append(lines, rest)
 }
 
-// Add adds more, the shares of a second budget, to all. A share that both budgets have is added up, and keeps the weight of the first.
+// Add adds more, the shares of a second budget, to all, which it may change. A share of both budgets is added up, and keeps its weight
+// in all.
 func Add(all, more []store.ShareStatus) []store.ShareStatus {
 	for _, s := range more {
 		i := slices.IndexFunc(all, func(o store.ShareStatus) bool { return o.ID == s.ID })

@@ -1,5 +1,5 @@
-// Package virtual is time that passes only when all events of a moment are done: a job of
-// hours is over in milliseconds, and each run of it is the same. Package synctest is for
+// Package virtual simulates time, which passes only when all events of a moment are done: a job of
+// hours is over in milliseconds, and each run of the job is the same. Package synctest is for
 // tests. Package virtual is for programs, and needs no goroutines.
 package virtual
 
@@ -14,9 +14,9 @@ import (
 // at once.
 type Clock struct {
 	now    int64 // microseconds since the Unix epoch
-	last   int64 // the number of the newest event
+	last   int64 // the number of the newest timer: see Timer
 	events events
-	calls  map[<-chan struct{}]func()
+	calls  map[<-chan struct{}]func() // by channel, the function that OnClose was given
 }
 
 // NewClock returns a clock that stands at t.
@@ -27,19 +27,20 @@ func NewClock(t time.Time) *Clock {
 // Now returns microseconds since the Unix epoch.
 func (c *Clock) Now() int64 { return c.now }
 
-// Time returns the time.
+// Time is Now as a time.
 func (c *Clock) Time() time.Time { return time.UnixMicro(c.now) }
 
-// AfterFunc calls f in d. What is to happen at one moment happens in the order in which it was
-// asked for.
+// AfterFunc sets a timer that calls f after d. Timers of one moment fire in the order in which
+// they were set.
 func (c *Clock) AfterFunc(d time.Duration, f func()) *Timer {
 	t := &Timer{clock: c, do: f, place: -1}
 	t.Reset(d)
 	return t
 }
 
-// OnClose calls f, once, as an event of its own, when a channel is closed by [Clock.Close], or
-// was closed already.
+// OnClose has f called once, as an event of its own, when a channel is closed by [Clock.Close]. If
+// the channel is closed already, f is called at the present time. A channel has one function: a
+// second OnClose replaces the first.
 func (c *Clock) OnClose(ch <-chan struct{}, f func()) {
 	select {
 	case <-ch:
@@ -49,10 +50,10 @@ func (c *Clock) OnClose(ch <-chan struct{}, f func()) {
 	}
 }
 
-// Forget takes back OnClose.
+// Forget undoes OnClose, unless the channel was closed.
 func (c *Clock) Forget(ch <-chan struct{}) { delete(c.calls, ch) }
 
-// Close closes a channel.
+// Close closes a channel, and has the function of OnClose called at the present time.
 func (c *Clock) Close(ch chan struct{}) {
 	close(ch)
 	if f := c.calls[ch]; f != nil {
@@ -61,20 +62,20 @@ func (c *Clock) Close(ch chan struct{}) {
 	}
 }
 
-// Next lets time pass until the next event, and has it happen. It returns false if there is
-// none.
+// Next lets time pass until the next timer is due, and calls its function. It returns false if
+// no timer is set.
 func (c *Clock) Next() bool {
 	if len(c.events) == 0 {
 		return false
 	}
 	t := heap.Pop(&c.events).(*Timer)
-	c.now = max(c.now, t.at)
+	c.now = t.at // not before now: see Reset and Until
 	t.do()
 	return true
 }
 
-// Until lets time pass until a time, in microseconds since the Unix epoch, and has happen what
-// happens until then.
+// Until lets time pass until a time, in microseconds since the Unix epoch, and calls the functions
+// of all timers that are due by then. The clock does not go back if that time is over.
 func (c *Clock) Until(at int64) {
 	for len(c.events) > 0 && c.events[0].at <= at {
 		c.Next()
@@ -85,16 +86,17 @@ func (c *Clock) Until(at int64) {
 // NewStore returns an empty memstore that reads a clock. Package memstore sets NewStore.
 var NewStore func(*Clock) store.Store
 
-// A Timer is one event to come.
+// A Timer calls a function at a moment of a Clock.
 type Timer struct {
 	clock  *Clock
 	do     func()
-	at     int64
-	number int64
-	place  int // in the heap, or -1 outside of it
+	at     int64 // when the timer fires, in microseconds since the Unix epoch
+	number int64 // orders timers of one moment: a timer that was set later has a higher number
+	place  int   // index in the heap, or -1 if the timer is not set
 }
 
-// Reset has it happen in d, and not when it was to. It reports whether it was to happen.
+// Reset sets the timer to fire after d, rounded up to microseconds, in place of the time that was
+// set. It reports whether the timer was set.
 func (t *Timer) Reset(d time.Duration) bool {
 	was := t.Stop()
 	t.clock.last++
@@ -104,7 +106,7 @@ func (t *Timer) Reset(d time.Duration) bool {
 	return was
 }
 
-// Stop has it not happen. It reports whether it was to.
+// Stop prevents the timer from firing. It reports whether the timer was set.
 func (t *Timer) Stop() bool {
 	if t.place < 0 {
 		return false
@@ -113,7 +115,7 @@ func (t *Timer) Stop() bool {
 	return true
 }
 
-// events implements heap.Interface, the earliest first.
+// events are the timers that are set. They implement heap.Interface: the earliest comes first.
 type events []*Timer
 
 func (h events) Len() int { return len(h) }
