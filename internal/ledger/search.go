@@ -327,7 +327,7 @@ func (s *Search) even(t int64) int64 {
 	part := int64(0)
 	switch {
 	// In a long window the pace grows from a third of the limit on, or callers whose costs were estimated too low would start in bunches.
-	case u.span-u.jitter > maxEvenWindow:
+	case u.span-u.jitter-1 > maxEvenWindow:
 		slope = 3
 
 	// For starts at the begin of parts the pace grows from an empty window on, and the whole limit takes the whole span.

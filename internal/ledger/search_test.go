@@ -34,6 +34,22 @@ func TestP3_PartsAfterAPause(t *testing.T) {
 	}
 }
 
+// TestP3_TheLongestEvenWindow: starts of a window of exactly MaxEvenWindow begin at parts, as those of any short window.
+func TestP3_TheLongestEvenWindow(t *testing.T) {
+	for _, per := range []time.Duration{time.Second, store.MaxEvenWindow} {
+		limit := store.SlidingWindow(1000, per)
+		c := store.Charge{Budget: store.Budget{Key: Key{1}}, Limit: limit, Cost: 1, Pace: limit.Pace()}
+		b := &store.Booking{Charges: []store.Charge{c}, MaxWait: store.AnyWait, Horizon: time.Hour}
+		row, last := new(Row), int64(0)
+		for range 1500 {
+			q := NewRequest(1_700_000_000_000_000, Node{}, nil, b, []*Row{row})
+			require.True(t, q.BookNow())
+			last = q.Grant.Handle.Start
+		}
+		require.Zero(t, last%partOf(Micros(c.Span())), "%v", per)
+	}
+}
+
 // TestP3_ALaterQuestionFindsNoEarlierStart: a search that begins later, but not behind the start that an earlier one found, finds the same
 // start. Otherwise the start of a caller with several budgets depends on which of them is asked first, and the twins differ. Rows have wide
 // entries, as after a clock that was set back.

@@ -213,7 +213,7 @@ func wrapped(title string, list []string) (lines []string) {
 // line.
 var twins = []struct{ file, inGo, inLua string }{
 	{"entries", "set set_kind part_of length short_span is_set slow_end has_room book_plain",
-		"touch insert delete first_two pop read_rule read_head note_ends drop_over begin write"},
+		"touch insert delete first_two pop read_rule read_head note_ends drop_over prepare_entry write"},
 	{"age", "forget_dead cut_off penalize forget_probe until take_note tell told_limit",
 		"is_late forward_step stepped_back was_set forgive forget ends tell row_pause slots_pause"},
 	{"search", "step_rule booked over shares behind together of", "is_slow copied_from weigh search_for resume spent gap_units bucket_units aligned_units units"},

@@ -321,7 +321,7 @@ local function even(s, t)
 
   -- The next start comes after the last booked start, so measure the span that ends there.
   local used = min(later(r, max(t, latest(r)) - span), n)
-  local is_long = span - s.rule.jitter > MAX_EVEN_WINDOW
+  local is_long = span - s.rule.jitter - 1 > MAX_EVEN_WINDOW
   local has_parts = s.single and s.n > WINDOW_PARTS and not is_long and s.spread == 0 and not is_slow(s.rule, r)
   local part = has_parts and ceil(span / WINDOW_PARTS) or 0
 
