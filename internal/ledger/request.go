@@ -293,9 +293,30 @@ func (q *Request) giveBackInstead() {
 	if q.Booking.Instead == (store.Handle{}) {
 		return
 	}
+	listed := q.isListed(q.Booking.Instead)
 	for i := range q.Searches {
-		q.Searches[i].replace(q.Booking.Instead, q.Node)
+		q.Searches[i].replace(q.Booking.Instead, q.Node, listed)
 	}
+}
+
+// isListed reports whether a place stands in the line for slots of a row of the request. A waiter stands in one line, so
+// it is not among those that other rows only count.
+func (q *Request) isListed(h store.Handle) bool {
+	for i := range q.Searches {
+		if q.Searches[i].isListed(h, q.Node) {
+			return true
+		}
+	}
+	return false
+}
+
+// isListed reports whether a place stands in the line for slots of the row.
+func (s *Search) isListed(h store.Handle, by Node) bool {
+	if s.free || !s.rule.slots || h.Place == 0 {
+		return false
+	}
+	_, ok := s.row.slots.find(h.Place, by.ID)
+	return ok
 }
 
 // find returns the earliest start not before t that has room in the budgets of all
@@ -483,8 +504,9 @@ func (q *Request) acquire() bool {
 
 // giveBack takes a start, or a place in the line for slots, out of the row. s.called
 // says whether slots were set aside for the place. A request in flight keeps its
-// slots: see release.
-func (s *Search) giveBack(h store.Handle, by Node) {
+// slots: see release. listed says whether the place stands in the line of some row of
+// the request: see Request.isListed.
+func (s *Search) giveBack(h store.Handle, by Node, listed bool) {
 	switch {
 	// An open unlimited budget has counted nothing.
 	case s.free:
@@ -493,7 +515,7 @@ func (s *Search) giveBack(h store.Handle, by Node) {
 		if s.row.remove(h.Start, &s.rule) {
 			s.row.untail(h.Start)
 		}
-	case h.Place != 0:
+	case h.Place != 0 && (!listed || s.isListed(h, by)):
 		s.row.slots.asked = s.row.seen // a waiter leaves
 		s.called = s.row.slots.leave(h.Place, by.ID, s.rule.cost)
 	}
@@ -501,9 +523,9 @@ func (s *Search) giveBack(h store.Handle, by Node) {
 
 // replace is giveBack for a caller that books again at once. A start that is past, because the store's answer came late, is of no use to others: they go on
 // keeping behind the booked starts, or all callers in line would pass these. The caller itself need not keep behind them: s.late says so to behind.
-func (s *Search) replace(h store.Handle, by Node) {
+func (s *Search) replace(h store.Handle, by Node, listed bool) {
 	if s.free || s.rule.slots || h.Start > s.row.seen {
-		s.giveBack(h, by)
+		s.giveBack(h, by, listed)
 		return
 	}
 
@@ -523,9 +545,10 @@ func (s *Search) release(by Node) {
 // Cancel gives back a grant that was not used, or a place in the line for slots,
 // calls waiters for the slots that become free, and notes the lines that may move.
 func (q *Request) Cancel(g store.Grant) {
+	listed := q.isListed(g.Handle)
 	for i := range q.Searches {
 		s := &q.Searches[i]
-		s.giveBack(g.Handle, q.Node)
+		s.giveBack(g.Handle, q.Node, listed)
 
 		// A start that is still to come has taken no slots.
 		if g.OK && g.Wait == 0 {
