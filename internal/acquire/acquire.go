@@ -331,7 +331,7 @@ func (c *Caller) Book(ctx context.Context) error {
 	storeCtx, stop := c.storeContext(ctx, c.Booking.MaxWait)
 	defer stop()
 
-	// The time in which an answer would be of use may be over before the call. Then the caller holds nothing any more.
+	// The time in which an answer would be of use may be over before the call. Then give back the holdings, as after a refusal.
 	if storeCtx.Err() != nil {
 		c.Cancel()
 		return c.storeFailure(ctx, context.Cause(storeCtx))
