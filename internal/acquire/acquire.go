@@ -360,7 +360,7 @@ func (c *Caller) bookWithin(ctx, storeCtx context.Context, asked time.Duration) 
 	g, err := e.Store.Book(storeCtx, b)
 	c.endStoreCall()
 
-	// After an error the store gives the holdings back, or has lost them. To give them back here, too, would be once too often.
+	// After an error the store gives the holdings back, or has lost them, so the caller must not give them back as well.
 	if err != nil {
 		c.forget()
 		if c.shadowed && ctx.Err() == nil {
@@ -436,10 +436,7 @@ func (c *Caller) takeAnswer(ctx context.Context, stoodInLine bool) error {
 	c.noticeClosed(ctx, &g)
 
 	// A place in line is of no use to a caller that can wait no longer.
-	if c.state == inLine && c.remaining == 0 {
-		c.Cancel()
-	}
-	if c.outOfPatience(g, answered) {
+	if c.state == inLine && c.remaining == 0 || c.outOfPatience(g, answered) {
 		c.Cancel()
 	}
 	if c.state == idle {
@@ -511,9 +508,10 @@ func (c *Caller) switchedOff() <-chan struct{} {
 	return c.engine.Switch.WhileOn().Done()
 }
 
-// wait waits until w.Early before the booked start, or for the caller's turn in line. It
-// returns early when there is news, a notice is due, MaxWait is over, or throttle is turned off. It fails with
-// ErrReplaced, with ErrDetach, or with the error of a caller that gave up or was refused, which holds nothing any more.
+// wait waits until w.Early before the booked start, or for the caller's turn in line. It returns
+// earlier when there is news, a notice is due, MaxWait is over, or throttle is turned off. It fails
+// with ErrReplaced, with ErrDetach, or with the error of a caller that gave up or was refused, which
+// holds nothing any more.
 func (c *Caller) wait(ctx context.Context, w Wait) (wake, error) {
 	if c.state == booked {
 		return c.waitForStart(ctx, w)
@@ -537,19 +535,20 @@ func (c *Caller) waitForStart(ctx context.Context, w Wait) (wake, error) {
 		return 0, ErrDetach
 	}
 
-	// The store is asked to confirm a watched start a lead before it. A start for which the lead is too long
-	// is confirmed at once, unless the store's last word is fresh or will still count at the start. A store in
+	// The store is asked to confirm a watched start a lead before it. If no more than the lead and validFor is left,
+	// the store is asked only if its last word is not fresh, and will not count at the start any more. A store in
 	// memory has no lead: it is asked when the start has come.
 	why := timeCame
 	if sleep > validFor {
-		c.startWatch(ctx)
+		c.startWatch()
 		lead := c.revalidateLead()
 		isFresh := Now()-c.validatedAt <= validFor
-		if lead > 0 && (sleep > validFor+lead || !isFresh && c.needsRevalidationAt(c.startAt)) {
+		mustConfirm := sleep > validFor+lead || !isFresh && c.needsRevalidationAt(c.startAt)
+		if lead > 0 && mustConfirm {
 			sleep, why = sleep-lead, newsCame
 		}
 
-		// Less than the lead is left.
+		// Less than the lead is left, so the store is asked at once.
 		if sleep <= 0 {
 			return why, nil
 		}
@@ -674,7 +673,7 @@ func (c *Caller) replaceStale(ctx context.Context) error {
 }
 
 // startWatch has the store watch over the start, unless the store does so already.
-func (c *Caller) startWatch(ctx context.Context) {
+func (c *Caller) startWatch() {
 	if c.watch != nil {
 		return
 	}
@@ -692,7 +691,7 @@ func (c *Caller) revalidate(ctx context.Context) error {
 	maxWait := c.remainingWait(ctx, asked)
 
 	// Confirm is a method of the watch, so a start without a watch gets one.
-	c.startWatch(ctx)
+	c.startWatch()
 
 	storeCtx, stop := c.storeContext(ctx, maxWait)
 	defer stop()

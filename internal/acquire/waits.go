@@ -168,7 +168,8 @@ const minPatience = time.Second
 // booked, so the turn of a caller that stood in line for less would never come, and others would go before it.
 const lineMargin = 150 * time.Millisecond
 
-// patienceEnd is when a caller with patience leaves its line: a ranked caller not before its turn could have come.
+// patienceEnd is when a caller with patience leaves its line. A ranked caller stays for lineMargin longer than its
+// horizon, or than MinHorizon if that is longer, even if its patience is shorter: see lineMargin.
 func (c *Caller) patienceEnd() time.Duration {
 	patience := c.Patience
 	if c.Ranked {
@@ -229,8 +230,8 @@ var errUncounted = errors.New("throttle: the store did not answer within 500ms, 
 // storeContext returns the context of a call of the store by a caller that can wait for maxWait,
 // which is what remainingWait or usefulWait returned. If there is an observer, the caller is only
 // counted, or endsWhenOff is true, the context has an [outage.Observer] that the store tells of an
-// outage. The context ends when the answer would be of no use to the caller. After the call
-// endStoreCall must follow, and the CancelFunc.
+// outage. The context ends when the answer would be of no use to the caller. After the call of the
+// store endStoreCall and the CancelFunc must be called.
 func (c *Caller) storeContext(ctx context.Context, maxWait time.Duration) (context.Context, context.CancelFunc) {
 	// When an answer is of no use depends on why the caller waits.
 	storeCtx, stop := ctx, func() {}
@@ -511,8 +512,8 @@ func (c *Caller) nextSpread() time.Duration {
 	}
 
 	// A store replaces a start in one step only by a start of the same Spread. Between two steps a caller that came later takes
-	// the room of the old start. So the caller keeps the last Spread if it was enough for the last answer, is hardly too small
-	// for most answers, and is not much too large.
+	// the room of the old start. So the caller keeps the last Spread if it was enough for the last answer, and if it is only a
+	// little too small or not much too large for most answers.
 	isGoodEnough := c.staleStreak == 0 && last-c.usableFor() <= spread && spread <= last+c.usableFor()/2
 	if c.state == booked && isGoodEnough {
 		return last
@@ -562,7 +563,8 @@ func evenPace(charge *store.Charge) time.Duration {
 // must confirm the start before the start is used.
 func (c *Caller) needsRevalidation() bool { return c.needsRevalidationAt(Now()) }
 
-// needsRevalidationAt is needsRevalidation at a later moment, if the store says nothing until then.
+// needsRevalidationAt is needsRevalidation at a later moment, if the store says nothing until then. The last word
+// counts for validFor and, if the store is slow, for about as long as an answer takes besides.
 func (c *Caller) needsRevalidationAt(at time.Duration) bool {
 	return at-c.validatedAt > validFor+min(c.slowAnswer(), max(c.validateRTT, c.confirmTakes()))
 }
@@ -719,7 +721,7 @@ const (
 // get returns the estimate, or 0 before the first sample.
 func (e *rttEstimator) get() time.Duration { return time.Duration(e.estimate.Load()) }
 
-// upper returns an upper bound on nearly all answers: the estimate and the given part of it, or and four times the
+// upper returns an upper bound on nearly all answers: the estimate plus the given part of it, or plus four times the
 // deviation if that is less.
 func (e *rttEstimator) upper(part float64) time.Duration {
 	return e.get() + min(time.Duration(part*float64(e.get())), 4*time.Duration(e.deviation.Load()))
@@ -749,7 +751,7 @@ func (e *rttEstimator) add(took, arrivedAt time.Duration) {
 	// The bound keeps outliers out of the estimate.
 	bound := max(outlierFactor*slices.Min(e.samples[:min(e.seen, rttSamples)]), DefaultJitter)
 
-	// A faster answer takes the mean down to the bound at once.
+	// When answers become faster, the mean falls to the bound at once.
 	if took < e.mean {
 		e.mean = min(e.mean, bound)
 	}
@@ -787,26 +789,26 @@ func (e *estimates) note(policy string, booked, settled int) {
 	}
 
 	// Two callers may be the first of a policy at once: one of their estimates is kept.
-	known := e.of(policy)
-	if known == nil {
+	ofPolicy := e.of(policy)
+	if ofPolicy == nil {
 		fresh := new(estimate)
 		fresh.remained.Store(remainedWhole)
 		v, _ := e.byPolicy.LoadOrStore(policy, fresh)
-		known = v.(*estimate)
+		ofPolicy = v.(*estimate)
 		e.known.Store(true)
 	}
 
 	// Of two updates at one moment one may be lost, which only makes the average a little older.
-	old := known.remained.Load()
+	old := ofPolicy.remained.Load()
 	remained := remainedWhole * int64(min(settled, booked)) / int64(booked)
-	known.remained.Store(old + (remained-old)/remainedMemory)
+	ofPolicy.remained.Store(old + (remained-old)/remainedMemory)
 
 	// A cost that was estimated too low counts for lowMemory starts.
-	switch low := known.low.Load(); {
+	switch low := ofPolicy.low.Load(); {
 	case settled > booked:
-		known.low.Store(lowMemory)
+		ofPolicy.low.Store(lowMemory)
 	case low > 0:
-		known.low.Store(low - 1)
+		ofPolicy.low.Store(low - 1)
 	}
 }
 
@@ -816,21 +818,21 @@ func (e *estimates) of(policy string) *estimate {
 		return nil
 	}
 	v, _ := e.byPolicy.Load(policy)
-	known, _ := v.(*estimate)
-	return known
+	ofPolicy, _ := v.(*estimate)
+	return ofPolicy
 }
 
 // times returns how many times too high the costs of a policy are estimated on average, at least 1.
 func (e *estimates) times(policy string) float64 {
-	known := e.of(policy)
-	if known == nil {
+	ofPolicy := e.of(policy)
+	if ofPolicy == nil {
 		return 1
 	}
-	return remainedWhole / float64(max(1, known.remained.Load()))
+	return remainedWhole / float64(max(1, ofPolicy.remained.Load()))
 }
 
 // areLow reports whether a start under a policy has lately cost more than was booked for it.
 func (e *estimates) areLow(policy string) bool {
-	known := e.of(policy)
-	return known != nil && known.low.Load() > 0
+	ofPolicy := e.of(policy)
+	return ofPolicy != nil && ofPolicy.low.Load() > 0
 }
