@@ -37,7 +37,7 @@ type contender struct {
 	ctx      context.Context
 	price    func() error  // matches and prices the variant under the present policies
 	unpriced error         // the error of the last call of price
-	err      error         // why the variant has no start
+	err      error         // why the variant has no start, by its last question
 	guess    time.Duration // for how long its budgets would hold the caller, or 0 if unknown
 	arrived  bool          // it has stood in line, and keeps its arrival for when it comes again
 	behind   bool          // it was not asked for, because earlier callers of this program stand in its line
@@ -93,7 +93,7 @@ func (c *chooser) find(ctx context.Context) (*contender, error) {
 		if v == nil {
 			continue // it cannot be built
 		}
-		if v.try() {
+		if hasStart := v.try(); hasStart {
 			return c.settleFor(v), nil
 		}
 
@@ -114,7 +114,10 @@ func (c *chooser) find(ctx context.Context) (*contender, error) {
 	// Before the caller is refused, ask for the variants behind other callers, too: their guesses may be wrong.
 	if ctx.Err() == nil && c.isTooLate(ctx, all) {
 		for _, v := range all {
-			if v.behind && v.ask() {
+			if !v.behind {
+				continue
+			}
+			if hasStart := v.ask(); hasStart {
 				return c.settleFor(v), nil
 			}
 		}
@@ -259,7 +262,7 @@ func (c *chooser) isTooLate(ctx context.Context, all []*contender) bool {
 		}
 	}
 
-	// In time means that at least one start comes within left.
+	// The caller starts in time if the lines together have at least one start for it within left.
 	return rate*left.Seconds() < 1
 }
 
@@ -311,7 +314,7 @@ func (v *contender) race(ctx context.Context, r *acquire.Race) {
 		v.LeaveLine()
 		v.err = err
 		r.Retire()
-		if !v.standAside(ctx) {
+		if mayAsk := v.standAside(ctx); !mayAsk {
 			return
 		}
 

@@ -146,7 +146,7 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) 
 		}
 	}
 
-	if a.Reuse() {
+	if isReusable := a.Reuse(); isReusable {
 		l.pool.Put(a)
 	}
 

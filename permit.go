@@ -135,7 +135,7 @@ func (p *Permit) setCosts(charges []store.Charge) {
 func (p *Permit) setAndTell(ctx context.Context, a *acquisition) {
 	p.start.Set(&a.Caller)
 
-	// If nothing held the caller, and there is no observer, tell has nothing to keep or to tell.
+	// Without an observer tell does nothing for a caller that started at once and that no policy held.
 	if a.observe != nil || !a.Immediate() || a.Hold.Policy != "" {
 		p.tell(ctx, a)
 	}
@@ -187,7 +187,7 @@ func (t *slotTie) take() bool { return !t.ended.Swap(true) }
 
 // end gives the slots back, unless they were given back before.
 func (t *slotTie) end() {
-	if t.take() {
+	if isFirst := t.take(); isFirst {
 		t.holder.ReleaseSlots()
 	}
 }
@@ -216,8 +216,7 @@ func (a *acquisition) reportDropped(ctx context.Context) {
 	}
 }
 
-// releaseSlots gives the slots back, if the permit has any and the context has not ended
-// before.
+// releaseSlots gives the slots back, if the permit has any and they were not given back before.
 func (p *Permit) releaseSlots() {
 	if p.slots != nil {
 		p.slots.untie()
@@ -235,7 +234,7 @@ func (p *Permit) ownAcquisition() (a *acquisition, whole bool) {
 	}
 
 	p.slots.untie()
-	if p.slots.take() {
+	if isFirst := p.slots.take(); isFirst {
 		return a, true
 	}
 
@@ -319,7 +318,7 @@ func (p *Permit) Renew(ctx context.Context) error {
 	if p.engine == nil || p.isFree() {
 		return nil
 	}
-	if !p.beginChange() {
+	if began := p.beginChange(); !began {
 		return errNotHeld
 	}
 
@@ -370,7 +369,7 @@ func (p *Permit) Renew(ctx context.Context) error {
 	}
 
 	// If Release was called meanwhile, endChange has released the slots.
-	if !p.endChange() {
+	if isHeld := p.endChange(); !isHeld {
 		return errNotHeld
 	}
 
@@ -408,7 +407,8 @@ func (p *Permit) Tell(ctx context.Context, a Answer, policies ...string) error {
 	})
 }
 
-// TellBudget is Tell for one of the permit's budgets: the budget that a policy has for a key.
+// TellBudget is Tell for one of the permit's budgets: the budget that a policy has for a key, or
+// the only budget of a policy without a Key if key is "".
 func (p *Permit) TellBudget(ctx context.Context, policy, key string, a Answer) error {
 	budget := store.BudgetOf(policy, key)
 	return p.tellBudgets(ctx, a, []string{policy}, func(c *store.Charge) bool {
@@ -482,8 +482,8 @@ func (p *Permit) tellBudgets(ctx context.Context, a Answer, policies []string, i
 	return errors.Join(errs...)
 }
 
-// chargesMeant returns the charges of a permit that isMeant accepts, in the memory of charges. It returns an error if one
-// of the named policies has no charge, or if policies are named and isMeant accepts no charge.
+// chargesMeant returns the charges that isMeant accepts, in the memory of charges, which are all charges of a permit. It
+// returns an error if one of the named policies has no charge, or if policies are named and isMeant accepts no charge.
 func chargesMeant(charges []*store.Charge, policies []string, isMeant func(*store.Charge) bool) ([]*store.Charge, error) {
 	for _, name := range policies {
 		if !slices.ContainsFunc(charges, func(c *store.Charge) bool { return c.Budget.Policy == name }) {
@@ -528,20 +528,20 @@ func (a *acquisition) countedCharge(charges []*store.Charge) (*store.Charge, err
 	return nil, &ConfigError{counting[0].Budget.Policy, "Answer", errors.New("the permit is one of several budgets: say with TellBudget which of them is meant")}
 }
 
-// penalize has the store close the budgets of charges for the Close of the answer said. ago is how
-// long ago the refused work began. counted is the charge whose quota the answer states, or nil: if
-// that quota explains the refusal, its budget does not learn. It joins a *StoreError for each budget
-// whose penalty the store did not take.
-func (a *acquisition) penalize(ctx context.Context, charges []*store.Charge, counted *store.Charge, said Answer, ago time.Duration) error {
+// penalize has the store close the budgets of charges for answer.Close, at most for MaxPenalty. ago is
+// how long ago the refused work began. counted is the charge whose quota the answer states, or nil: if
+// that quota explains the refusal, its budget does not learn. penalize joins a *StoreError for each
+// budget whose penalty the store did not take.
+func (a *acquisition) penalize(ctx context.Context, charges []*store.Charge, counted *store.Charge, answer Answer, ago time.Duration) error {
 	// The penalties last from now on, however long the report of each takes.
 	began := now()
 	var penalties []penalty
 	for _, c := range charges {
-		penalties = append(penalties, penalty{charge: c, length: min(said.Close, MaxPenalty), verdict: said.Verdict})
+		penalties = append(penalties, penalty{charge: c, length: min(answer.Close, MaxPenalty), verdict: answer.Verdict})
 	}
 
 	learning := a.learningPenalty(ctx, penalties, func(c *store.Charge) bool {
-		return said.hasLeft && c == counted && explains(c, said.left)
+		return answer.hasLeft && c == counted && explains(c, answer.left)
 	})
 
 	var errs []error
@@ -564,7 +564,7 @@ func (a *acquisition) penalize(ctx context.Context, charges []*store.Charge, cou
 // settle changes the cost of a charge that the permit has, at most to maxSettled, and notes how good the
 // estimate was. It does nothing if the permit holds nothing any more, or if the work is free.
 func (p *Permit) settle(ctx context.Context, counted *store.Charge, cost int) error {
-	if !p.beginChange() {
+	if began := p.beginChange(); !began {
 		return nil
 	}
 

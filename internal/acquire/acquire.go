@@ -317,10 +317,12 @@ func (c *Caller) Book(ctx context.Context) error {
 	c.Booking.MaxWait = c.usefulWait(c.remainingWait(ctx, asked))
 
 	// After a failure one shadow caller in each breakerPause tries the store. The rest go on uncounted.
-	if c.shadowed && !c.engine.breaker.mayAsk(asked) {
-		c.Cancel()
-		c.goUncounted()
-		return nil
+	if c.shadowed {
+		if mayAsk := c.engine.breaker.mayAsk(asked); !mayAsk {
+			c.Cancel()
+			c.goUncounted()
+			return nil
+		}
 	}
 
 	// The usual caller needs no context of its own, which would cost an allocation.

@@ -295,7 +295,7 @@ func (c *Caller) noticeClosed(ctx context.Context, g *store.Grant) {
 
 	// Note the budget as closed for as long as the question may take, so that only the first caller
 	// asks. If the question fails, a later caller asks again.
-	if !e.closings.add(charge.Budget, at, at+askClosed) {
+	if added := e.closings.add(charge.Budget, at, at+askClosed); !added {
 		return
 	}
 
@@ -405,7 +405,7 @@ func (k *closings) add(b store.Budget, at, until time.Duration) bool {
 // extend notes, at the present time at, that a budget is closed at least until a later time, even if
 // the budget is known to be closed. If maxClosings other budgets are closed it does nothing.
 func (k *closings) extend(b store.Budget, at, until time.Duration) {
-	if k.add(b, at, until) {
+	if added := k.add(b, at, until); added {
 		return
 	}
 
