@@ -443,8 +443,8 @@ func (l *Limiters) AcquireFirst(ctx context.Context, alternatives ...Alternative
 // the remaining variants are used.
 //
 // MaxWait and the deadline bound the wait for all variants together. The bodies of variants
-// that are not sent are closed. RoundTripFirst fails as RoundTrip does, and with all errors
-// of variant if no variant can be made.
+// that are not sent are closed. RoundTripFirst fails as RoundTrip does, with all errors of
+// variant if no variant can be made, and with a *[ConfigError] if n is out of range.
 func (t *Transport) RoundTripFirst(req *http.Request, n int, variant func(i int) (*http.Request, error)) (*http.Response, error) {
 	if req.URL == nil {
 		return t.RoundTrip(req) // it returns the error
@@ -455,8 +455,9 @@ func (t *Transport) RoundTripFirst(req *http.Request, n int, variant func(i int)
 		return nil, &ConfigError{"", "n", fmt.Errorf("is %d: use 1 to %d", n, maxVariants)}
 	}
 
-	// A request prefers its variants in the order of their indexes.
 	o := &chosenRequest{t: t, req: req, variant: variant, body: req.Body, trips: make([]*roundTrip, n)}
+
+	// A request prefers its variants in the order of their indexes.
 	order := make([]int, n)
 	for i := range order {
 		order[i] = i
@@ -499,7 +500,7 @@ type chosenRequest struct {
 	chooser *chooser
 	trips   []*roundTrip  // the next attempt of each variant, nil until built
 	body    io.ReadCloser // the request's body, for the variants without a body of their own
-	moved   bool          // an attempt was made, and has given the body back
+	moved   bool          // an attempt has given its connection back, and was not sent
 	pricing sync.Mutex    // is held while the policies' functions see a variant
 }
 
@@ -539,7 +540,7 @@ func (o *chosenRequest) quote(r *roundTrip) error {
 func (o *chosenRequest) hasOwnBody(r *roundTrip) bool { return r.req.Body != o.req.Body }
 
 // take returns the next attempt of a variant. If the variant has no body of its own, the attempt gets
-// the request's body, and counts as detached if an attempt of any variant has given that body back.
+// the request's body, and counts as detached if an attempt of any variant has given its connection back.
 func (o *chosenRequest) take(v *contender) *roundTrip {
 	r := o.trips[v.index]
 	if !o.hasOwnBody(r) {
@@ -567,15 +568,16 @@ func (o *chosenRequest) closeOthers(sent *roundTrip) {
 		o.body.Close()
 	}
 	for _, r := range o.trips {
-		if r != nil && r != sent && r.reqBody != nil && o.hasOwnBody(r) {
+		isUnsent := r != nil && r != sent
+		if isUnsent && r.reqBody != nil && o.hasOwnBody(r) {
 			r.reqBody.Close()
 		}
 	}
 }
 
-// refuse ends a request that is not sent: it closes all bodies, tells the observer, and returns err,
-// or panics as refuse of a roundTrip does. v is the variant of the error, or nil if no variant could
-// be built.
+// refuse ends a request that is not sent: it closes all bodies and returns err, or panics as refuse of
+// a roundTrip does. v is the variant of the error, of which the observer is told, or nil if no variant
+// could be built.
 func (o *chosenRequest) refuse(v *contender, err error) error {
 	o.closeOthers(nil)
 	if v == nil {

@@ -168,9 +168,9 @@ func (l *Limiters) permit(ctx context.Context, p *Permit, a *quotedAcquisition, 
 
 // Statuses asks the store for the status of the budgets of the current policies: the budget
 // of each policy without a Key, and at most 16 budgets of each policy with a Key, which
-// callers of this transport used within the last hour. Budgets that hold callers come
-// first. Statuses begins to note the used budgets at its first call, and stops an hour
-// after the last.
+// callers of this transport used within the last hour. Of more than 16 budgets those that
+// hold callers come first. Statuses begins to note the used budgets at its first call, and
+// stops an hour after the last.
 //
 // The error is a *[StoreError] if the store did not answer all questions in time, if a
 // second store stands in for it, or if callers wait for its answer. Without any budget
@@ -254,7 +254,7 @@ func (e *engine) recentCharges(s *policySet) (charges []store.Charge) {
 		}
 
 		for _, key := range known[p.Name] {
-			// The budget of a policy without keys is in charges already. A policy that had keys before may have other known budgets.
+			// The budget of a policy without keys is in charges already. A policy that had keys before may have more budgets.
 			if !p.hasKeys() && key == p.charge.Budget.Key {
 				continue
 			}

@@ -108,17 +108,17 @@ func (q *quote) priceVisit(s *policySet, place *Place, demands []Demand) error {
 		return err
 	}
 
-	// The turn of the place is in the lines of its own budgets, so the demands must be of the same.
+	// The turn of the place is in the lines of its own budgets, so the demands must be in the same budgets.
 	own := slices.Clone(q.charges)
 	err = q.priceDemands(s, demands, place.Priority)
-	if err == nil && !slices.EqualFunc(own, q.charges, isOfBudget) {
+	if err == nil && !slices.EqualFunc(own, q.charges, isSameBudget) {
 		err = &store.PlaceError{Problem: store.PlaceOther}
 	}
 	return err
 }
 
-// isOfBudget reports whether two charges are of one budget.
-func isOfBudget(a, b store.Charge) bool { return a.Budget == b.Budget }
+// isSameBudget reports whether two charges are of one budget.
+func isSameBudget(a, b store.Charge) bool { return a.Budget == b.Budget }
 
 // checkPlace returns the error of a place that cannot be redeemed whatever the policies are: it is
 // damaged, or older than placeLife.

@@ -230,6 +230,7 @@ func (c *Caller) Reuse() bool {
 	// No store has a pointer to the caller: an answer from memory needs no context, and the context is a field of the
 	// caller only if somebody must be told of an outage.
 	case c.Immediate() || c.engine.Observe == nil && !c.shadowed:
+		// The charges stay, and what the caller knows of them.
 		*c = Caller{
 			engine: c.engine, Booking: store.Booking{Charges: c.Booking.Charges, Spread: c.Booking.Spread},
 			jitter: c.jitter, concurrent: c.concurrent, shadowed: c.shadowed,
@@ -271,7 +272,12 @@ type breaker struct {
 // true to one caller in each breakerPause: that caller must ask.
 func (b *breaker) mayAsk(at time.Duration) bool {
 	from := b.from.Load()
-	return from == 0 || int64(at) >= from && b.from.CompareAndSwap(from, int64(at+breakerPause))
+	if from == 0 {
+		return true
+	}
+
+	// Of several callers that come at once the one that moves from on may ask.
+	return int64(at) >= from && b.from.CompareAndSwap(from, int64(at+breakerPause))
 }
 
 // note notes whether the store answered the call that has just ended.
