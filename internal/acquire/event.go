@@ -89,7 +89,7 @@ func (c *Caller) GaveUp(ctx context.Context) error {
 	return c.engine.Errors.GaveUp(c.departure(ctx))
 }
 
-// departure returns how the caller leaves.
+// departure returns how the caller leaves, with the budget that held it last.
 func (c *Caller) departure(ctx context.Context) Departure {
 	d := Departure{Waited: c.Waited(), Cause: context.Cause(ctx), Err: ctx.Err()}
 	if i := c.Grant.HeldBy; i >= 0 {
@@ -99,7 +99,7 @@ func (c *Caller) departure(ctx context.Context) Departure {
 	return d
 }
 
-// refusal returns the error of a caller whose booking was refused with g.
+// refusal returns the error of a caller that is refused because of g, the store's last answer.
 func (c *Caller) refusal(g store.Grant) error {
 	r := Refusal{Wait: g.Wait, Paused: g.Paused, Shares: g.Shares, CouldWait: c.remaining, By: c.remainingBy}
 
@@ -192,7 +192,7 @@ func (c *Caller) reportHeld(ctx context.Context, g store.Grant, told bool) {
 	if c.engine.Observe == nil || c.silent {
 		return
 	}
-	if c.Hold.Policy != "" && held {
+	if held && c.Hold.Policy != "" {
 		c.countHeld(c.Hold.Policy)
 	}
 	if !told && held {

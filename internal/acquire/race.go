@@ -78,7 +78,7 @@ func (r *Race) ask(ctx context.Context, c *Caller, q question) error {
 		return c.GaveUp(ctx)
 	}
 
-	// The engine's list of callers in line has a variant as of its last answer.
+	// Leave the engine's list of callers in line, and join it anew, with the new wait, if the variant stands in line.
 	err := q(c, ctx)
 	c.LeaveLine()
 
