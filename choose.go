@@ -325,9 +325,9 @@ func (v *contender) race(ctx context.Context, r *acquire.Race) {
 // asideFor is for how long a variant stands aside after it was refused, or after its store failed.
 const asideFor = time.Second
 
-// standAside waits until asideFor is over, or until the policies are replaced, and then prices the
-// variant anew. A variant without a price waits for new policies alone. standAside returns false if
-// ctx has ended.
+// standAside waits for asideFor. When the policies are replaced it prices the variant anew and waits
+// no longer. A variant without a price waits for new policies alone. standAside returns false if ctx
+// has ended.
 func (v *contender) standAside(ctx context.Context) bool {
 	var over <-chan time.Time
 	if v.unpriced == nil {

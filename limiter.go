@@ -86,7 +86,8 @@ func (l *Limiter) Acquire(ctx context.Context, key string, cost int) (*Permit, e
 	return l.acquire(ctx, new(Permit), key, cost)
 }
 
-// acquire fills in p, the permit of a caller with a key and a cost, and returns it. After an error it returns nil.
+// acquire fills in p, the permit of a caller with a key and a cost, and returns it. The permit of Free work holds
+// nothing. After an error acquire returns nil.
 func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) (*Permit, error) {
 	wrongKey := l.checkKey(key)
 	if l.policy == nil {
