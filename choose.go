@@ -37,10 +37,10 @@ type contender struct {
 	ctx      context.Context
 	price    func() error  // matches and prices the variant under the present policies
 	unpriced error         // the error of the last call of price
-	err      error         // why the variant has no start
-	guess    time.Duration // for how long its budgets would hold the caller, by the store's last answer, or 0 if unknown
-	arrived  bool          // it has stood in line, and keeps its arrival
-	behind   bool          // earlier callers of this program stand in its line
+	err      error         // why the variant has no start, by its last question
+	guess    time.Duration // for how long its budgets would hold the caller, or 0 if unknown
+	arrived  bool          // it has stood in line, and keeps its arrival for when it comes again
+	behind   bool          // it was not asked for, because earlier callers of this program stand in its line
 }
 
 // A chooser is a caller with several variants.
@@ -84,16 +84,16 @@ func (c *chooser) choose(ctx context.Context) (*contender, error) {
 }
 
 // find returns a variant that has a start, however far away, or needs none. After an error all
-// variants hold nothing.
+// variants hold nothing, and the contender is as choose returns it.
 func (c *chooser) find(ctx context.Context) (*contender, error) {
-	// Take the first variant that may start now, in the order of preference. all gets the variants that may not.
+	// Take the first variant that may start now, in the order of preference. If none may, all has all that can be built.
 	var all []*contender
 	for _, i := range c.order {
 		v := c.variant(i)
 		if v == nil {
-			continue
+			continue // it cannot be built
 		}
-		if v.try() {
+		if hasStart := v.try(); hasStart {
 			return c.settleFor(v), nil
 		}
 
@@ -103,6 +103,7 @@ func (c *chooser) find(ctx context.Context) (*contender, error) {
 		}
 	}
 
+	// No variant can be built.
 	if len(all) == 0 {
 		return nil, errors.Join(c.failed...)
 	}
@@ -113,7 +114,10 @@ func (c *chooser) find(ctx context.Context) (*contender, error) {
 	// Before the caller is refused, ask for the variants behind other callers, too: their guesses may be wrong.
 	if ctx.Err() == nil && c.isTooLate(ctx, all) {
 		for _, v := range all {
-			if v.behind && v.ask() {
+			if !v.behind {
+				continue
+			}
+			if hasStart := v.ask(); hasStart {
 				return c.settleFor(v), nil
 			}
 		}
@@ -132,8 +136,10 @@ func (c *chooser) find(ctx context.Context) (*contender, error) {
 	s := c.speaker
 	s.Speak(c.begun)
 
-	// A start within the horizon is booked at once: no line would bring an earlier one.
-	if s.Idle() && !s.behind && s.guess > 0 && s.guess <= s.Horizon() {
+	// A start within the horizon is booked at once, because no line would bring an earlier start. A start behind other
+	// callers is theirs.
+	isNear := s.guess > 0 && s.guess <= s.Horizon()
+	if isNear && s.Idle() && !s.behind {
 		s.err = s.BookNear(s.ctx)
 		if s.hasStart() {
 			return c.settleFor(s), nil
@@ -143,7 +149,8 @@ func (c *chooser) find(ctx context.Context) (*contender, error) {
 	return c.wait(ctx, all)
 }
 
-// variant returns the variant with an index, priced, or nil if it cannot be built.
+// variant returns the variant with an index, or nil if it cannot be built. The variant is priced under
+// the present policies. If that failed, unpriced has the error.
 func (c *chooser) variant(i int) *contender {
 	// A variant that was built before needs a new price only if the policies were replaced since.
 	v := c.built[i]
@@ -172,10 +179,9 @@ func (c *chooser) variant(i int) *contender {
 	return v
 }
 
-// try books a start for now, if there is one, and reports whether the variant has a start.
-// A variant that has a place in line keeps the place. A variant that had a place, or in
-// whose line earlier callers of this program stand, does not ask: the start belongs to
-// these callers.
+// try books a start for now, if there is one, and reports whether the variant has a start, or needs
+// none. A variant does not ask if it has or had a place in line: it waits for its turn. It does not
+// ask either if earlier callers of this program stand in its line, because a start now belongs to them.
 func (v *contender) try() bool {
 	v.err, v.guess = v.unpriced, 0
 	if v.err != nil || !v.Idle() || v.hasNoPolicy() || v.arrived {
@@ -194,7 +200,8 @@ func (v *contender) try() bool {
 }
 
 // ask asks the store for a start now, whoever stands before the variant, and reports whether the
-// variant has a start. After a refusal guess is the wait that the store told.
+// variant has a start. After a refusal guess is the wait that the store told. err is the error of
+// the refusal, or of the store.
 func (v *contender) ask() bool {
 	v.behind = false
 	v.err = v.Try(v.ctx)
@@ -213,14 +220,15 @@ func (v *contender) hasStart() bool {
 	return v.HasStart() || v.hasNoPolicy() && v.unpriced == nil
 }
 
-// earliest returns the variant that may start first.
+// earliest returns the variant that may start first, as far as is known: see estimatedWait.
 func earliest(all []*contender) *contender {
-	return slices.MinFunc(all, func(a, b *contender) int { return cmp.Compare(a.rank(), b.rank()) })
+	return slices.MinFunc(all, func(a, b *contender) int { return cmp.Compare(a.estimatedWait(), b.estimatedWait()) })
 }
 
-// rank returns the estimated wait of the variant. A variant that has a place in line, of
-// which the observer knows, comes before all variants without.
-func (v *contender) rank() time.Duration {
+// estimatedWait returns how long the variant will probably wait, or 0 if nothing is known. It returns
+// Never for a variant without a price, and less than 0 for a variant with a place in line: the observer
+// knows of that wait already, so the variant comes before all others.
+func (v *contender) estimatedWait() time.Duration {
 	switch {
 	case !v.Idle():
 		return -1
@@ -230,37 +238,36 @@ func (v *contender) rank() time.Duration {
 	return v.guess
 }
 
-// isTooLate reports whether no variant can start in time. If each variant has a line of its
-// own in which the same callers stand, their rates add up, so the caller waits for less
-// than each of the guesses. A variant that has stood in line, or whose guess is unknown, may
-// still start in time.
+// isTooLate reports whether no variant can start before MaxWait or the deadline is over. If the
+// same callers stand in the lines of all variants, the rates of the lines add up, so the caller
+// waits for less than each of the guesses. A variant that has stood in line, or whose guess is
+// unknown, may still start in time.
 func (c *chooser) isTooLate(ctx context.Context, all []*contender) bool {
 	left := c.speaker.RemainingWait(ctx)
 	if left < 0 {
-		return false
+		return false // nothing bounds the wait
 	}
 
 	rate := 0.0 // starts per second of all lines together, for this caller
 	for _, v := range all {
+		cannotStart := v.unpriced != nil || v.guess == Never || left <= acquire.NoWaitLeft
 		switch {
 		case v.arrived || !v.Idle():
 			return false
-
-		// This variant can contribute nothing.
-		case v.unpriced != nil || v.guess == Never || left <= acquire.NoWaitLeft:
-
+		case cannotStart: // it adds nothing to the rate
 		case v.guess <= 0:
 			return false
-
 		default:
 			rate += 1 / v.guess.Seconds()
 		}
 	}
 
+	// The caller starts in time if the lines together have at least one start for it within left.
 	return rate*left.Seconds() < 1
 }
 
-// wait has the caller stand in the lines of all variants until one of them has a start, none can get one, or ctx ends.
+// wait has the caller stand in the lines of all variants until one of them has a start, none can get one, or ctx ends. It
+// returns the variant that has the start, or what refuse returns.
 func (c *chooser) wait(ctx context.Context, all []*contender) (*contender, error) {
 	r := acquire.NewRace(len(all))
 	defer r.Stop()
@@ -287,8 +294,8 @@ func (c *chooser) wait(ctx context.Context, all []*contender) (*contender, error
 	return c.refuse(ctx, all)
 }
 
-// race stands in the variant's line until a variant has won or ctx ends. A variant that is
-// refused, or whose store fails, stands aside as long as other variants wait.
+// race has the variant stand in its line until one of the variants has won or ctx ends. A variant
+// that is refused, or whose store fails, stands aside for a time and then asks again.
 func (v *contender) race(ctx context.Context, r *acquire.Race) {
 	defer v.LeaveLine()
 	for {
@@ -296,18 +303,18 @@ func (v *contender) race(ctx context.Context, r *acquire.Race) {
 		if err == nil {
 			err = v.acquireAs(ctx, acquire.Wait{Race: r}, v.price)
 		}
-		if err == nil && v.hasNoPolicy() { // the policies were replaced
+		if err == nil && v.hasNoPolicy() { // the policies were replaced, and the variant needs no start
 			err = r.Claim(&v.Caller)
 		}
 		if err == nil || err == acquire.ErrLost || ctx.Err() != nil {
 			return
 		}
 
-		// If all variants stand aside, Retire ends the race, and the caller is refused.
+		// If all variants stand aside, Retire ends the race by ending ctx, and the caller is refused.
 		v.LeaveLine()
 		v.err = err
 		r.Retire()
-		if !v.standAside(ctx) {
+		if mayAsk := v.standAside(ctx); !mayAsk {
 			return
 		}
 
@@ -318,8 +325,9 @@ func (v *contender) race(ctx context.Context, r *acquire.Race) {
 // asideFor is for how long a variant stands aside after it was refused, or after its store failed.
 const asideFor = time.Second
 
-// standAside waits until the variant may ask again, and returns false if ctx ends before. When the
-// policies are replaced it prices the variant anew. A variant without a price waits for that alone.
+// standAside waits for asideFor. When the policies are replaced it prices the variant anew and waits
+// no longer. A variant without a price waits for new policies alone. standAside returns false if ctx
+// has ended.
 func (v *contender) standAside(ctx context.Context) bool {
 	var over <-chan time.Time
 	if v.unpriced == nil {
@@ -348,15 +356,13 @@ func (c *chooser) settleFor(chosen *contender) *contender {
 	return chosen
 }
 
-// leave has the variant give back its holdings. The variant keeps its arrival, for the case
-// that it comes again.
-func (v *contender) leave() {
-	v.arrived = v.Leave()
-}
+// leave has the variant give back its holdings. A variant that stood in line keeps its arrival, for
+// when it comes again.
+func (v *contender) leave() { v.arrived = v.Leave() }
 
 // refuse has all variants give back their holdings. It returns the variant that would have
-// started first, and the error of this variant. If the caller gave up, it returns the variant
-// that tells the observer.
+// started first, and the error of this variant. If ctx has ended, it returns the variant
+// that tells the observer, and the error of a caller that gave up.
 func (c *chooser) refuse(ctx context.Context, all []*contender) (*contender, error) {
 	c.settleFor(nil)
 	if ctx.Err() != nil {
@@ -411,10 +417,8 @@ func (l *Limiters) AcquireFirst(ctx context.Context, alternatives ...Alternative
 	order := acquire.Preference(len(alternatives), func(i int) int { return alternatives[i].Weight })
 	c := newChooser(order, func(i int) (*contender, error) {
 		a := l.newAcquisition(ctx)
-		return &contender{quotedAcquisition: a, ctx: ctx, price: func() error {
-			s := l.policies.Load()
-			return a.useQuote(ctx, a.newQuote(s).priceDemands(s, alternatives[i].Demands, a.Priority))
-		}}, nil
+		price := func() error { return l.priceDemands(ctx, a, alternatives[i].Demands) }
+		return &contender{quotedAcquisition: a, ctx: ctx, price: price}, nil
 	})
 
 	// Each alternative can be built, so choose returns a contender even with an error.
@@ -439,11 +443,11 @@ func (l *Limiters) AcquireFirst(ctx context.Context, alternatives ...Alternative
 // the remaining variants are used.
 //
 // MaxWait and the deadline bound the wait for all variants together. The bodies of variants
-// that are not sent are closed. RoundTripFirst fails as RoundTrip does, and with all errors
-// of variant if no variant can be made.
+// that are not sent are closed. RoundTripFirst fails as RoundTrip does, with all errors of
+// variant if no variant can be made, and with a *[ConfigError] if n is out of range.
 func (t *Transport) RoundTripFirst(req *http.Request, n int, variant func(i int) (*http.Request, error)) (*http.Response, error) {
 	if req.URL == nil {
-		return t.RoundTrip(req)
+		return t.RoundTrip(req) // it returns the error
 	}
 
 	if n < 1 || n > maxVariants {
@@ -451,8 +455,9 @@ func (t *Transport) RoundTripFirst(req *http.Request, n int, variant func(i int)
 		return nil, &ConfigError{"", "n", fmt.Errorf("is %d: use 1 to %d", n, maxVariants)}
 	}
 
-	// A request prefers its variants in the order of their indexes.
 	o := &chosenRequest{t: t, req: req, variant: variant, body: req.Body, trips: make([]*roundTrip, n)}
+
+	// A request prefers its variants in the order of their indexes.
 	order := make([]int, n)
 	for i := range order {
 		order[i] = i
@@ -467,6 +472,7 @@ func (t *Transport) RoundTripFirst(req *http.Request, n int, variant func(i int)
 			return nil, o.refuse(v, err)
 		}
 
+		// A variant that no policy holds is sent without a start.
 		r := o.take(v)
 		if r.hasNoPolicy() {
 			if err := r.checkMatched(); err != nil {
@@ -494,11 +500,11 @@ type chosenRequest struct {
 	chooser *chooser
 	trips   []*roundTrip  // the next attempt of each variant, nil until built
 	body    io.ReadCloser // the request's body, for the variants without a body of their own
-	moved   bool          // an attempt was made, and has given the body back
+	moved   bool          // an attempt has given its connection back, and was not sent
 	pricing sync.Mutex    // is held while the policies' functions see a variant
 }
 
-// build makes the variant with an index, and its first attempt.
+// build makes the variant with an index, and its first attempt. It returns the error of variant.
 func (o *chosenRequest) build(i int) (*contender, error) {
 	req, err := o.variant(i)
 	if err != nil {
@@ -533,7 +539,8 @@ func (o *chosenRequest) quote(r *roundTrip) error {
 // hasOwnBody reports whether an attempt sends a different body than the request.
 func (o *chosenRequest) hasOwnBody(r *roundTrip) bool { return r.req.Body != o.req.Body }
 
-// take returns the attempt of a variant, with the request's body.
+// take returns the next attempt of a variant. If the variant has no body of its own, the attempt gets
+// the request's body, and counts as detached if an attempt of any variant has given its connection back.
 func (o *chosenRequest) take(v *contender) *roundTrip {
 	r := o.trips[v.index]
 	if !o.hasOwnBody(r) {
@@ -543,8 +550,8 @@ func (o *chosenRequest) take(v *contender) *roundTrip {
 	return r
 }
 
-// replace puts a variant's next attempt in the place of an attempt that was not sent, and
-// takes back the request's body.
+// replace puts a variant's next attempt in the place of an attempt that was not sent. If that
+// attempt had the request's body, replace takes the body back.
 func (o *chosenRequest) replace(v *contender, next *roundTrip) {
 	o.trips[v.index] = next
 	o.use(v, next)
@@ -554,22 +561,23 @@ func (o *chosenRequest) replace(v *contender, next *roundTrip) {
 	}
 }
 
-// closeOthers closes all bodies that the base did not get. sent is the attempt whose body the
-// base got, or nil.
+// closeOthers closes all bodies that the base did not get: the request's body and the variants' own.
+// sent is the attempt whose body the base got, or nil.
 func (o *chosenRequest) closeOthers(sent *roundTrip) {
 	if o.body != nil && (sent == nil || o.hasOwnBody(sent)) {
 		o.body.Close()
 	}
 	for _, r := range o.trips {
-		if r != nil && r != sent && r.reqBody != nil && o.hasOwnBody(r) {
+		isUnsent := r != nil && r != sent
+		if isUnsent && r.reqBody != nil && o.hasOwnBody(r) {
 			r.reqBody.Close()
 		}
 	}
 }
 
-// refuse ends a request that is not sent: it closes all bodies, tells the observer, and returns err,
-// or panics as refuse of a roundTrip does. v is the variant of the error, or nil if no variant could
-// be built.
+// refuse ends a request that is not sent: it closes all bodies and returns err, or panics as refuse of
+// a roundTrip does. v is the variant of the error, of which the observer is told, or nil if no variant
+// could be built.
 func (o *chosenRequest) refuse(v *contender, err error) error {
 	o.closeOthers(nil)
 	if v == nil {

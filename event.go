@@ -133,8 +133,9 @@ func kindOf(k acquire.EventKind) EventKind {
 // tell tells the observer of an event of a caller.
 func (e *engine) tell(ctx context.Context, told acquire.Event) { e.observe(e.event(ctx, told)) }
 
-// event returns the Event that the observer gets for an event of a caller. If no budget
-// decided, the Event names the policy of the error, if there is one.
+// event returns the Event that the observer gets for an event of a caller, and its context: ctx or,
+// if the event has an error of the store, the context of withQuestion. If no budget decided, the
+// Event names the policy of the error, if there is one.
 func (e *engine) event(ctx context.Context, told acquire.Event) (context.Context, Event) {
 	ev := Event{
 		Kind: kindOf(told.Kind), Err: told.Err, Paused: told.Paused, Note: told.Note,
@@ -148,7 +149,7 @@ func (e *engine) event(ctx context.Context, told acquire.Event) (context.Context
 		ev.Policy, ev.Limit = decidedBy(told.Err)
 	}
 
-	// The observer may ask about the budgets of an error.
+	// After an error of the store the observer may ask whether the store answers again.
 	if told.Err != nil {
 		ctx = e.withQuestion(ctx, told.Err, told.Charges)
 	}

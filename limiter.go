@@ -86,11 +86,12 @@ func (l *Limiter) Acquire(ctx context.Context, key string, cost int) (*Permit, e
 	return l.acquire(ctx, new(Permit), key, cost)
 }
 
-// acquire fills in p, the permit of a caller with a key and a cost, and returns it. After an error it returns nil.
+// acquire fills in p, the permit of a caller with a key and a cost, and returns it. The permit of Free work holds
+// nothing. After an error acquire returns nil.
 func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) (*Permit, error) {
 	wrongKey := l.checkKey(key)
 	if l.policy == nil {
-		return nil, wrongKey
+		return nil, wrongKey // the error of a zero Limiter
 	}
 
 	// Free work needs no store.
@@ -125,33 +126,35 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) 
 	if err == nil && !a.Granted() {
 		err = a.awaitStart(ctx)
 	}
-	if err == nil && a.Uncounted() {
-		p.state.Store(permitFree)
-	}
 
-	// The permit gets copies, because the acquisition goes back to the pool.
-	if err == nil {
+	if err != nil {
+		a.reportEnd(ctx, err)
+		p = nil
+	} else {
+		// The permit gets copies, because the acquisition goes back to the pool.
 		p.first.key, p.first.cost, p.first.keepFree = c.Budget.Key, c.Cost, c.KeepFree
 		p.start.Set(&a.Caller)
-		if a.Concurrent() && !a.Uncounted() {
+
+		if a.Uncounted() {
+			p.state.Store(permitFree)
+		} else if a.Concurrent() {
 			p.tieSlots(ctx, p.acquisition())
 		}
+
+		// As in setAndTell.
 		if a.observe != nil || !a.Immediate() || a.Hold.Policy != "" {
 			p.tell(ctx, a)
 		}
-	} else {
-		a.reportEnd(ctx, err)
-		p = nil
 	}
 
-	if a.Reuse() {
+	if isReusable := a.Reuse(); isReusable {
 		l.pool.Put(a)
 	}
 
 	return p, err
 }
 
-// checkKey returns the error of a key that the policy cannot have, and of a zero Limiter.
+// checkKey returns the error of a zero Limiter, of a key for a policy without keys, and of a missing key.
 func (l *Limiter) checkKey(key string) error {
 	if l.policy == nil {
 		return errNotMade()
@@ -159,7 +162,8 @@ func (l *Limiter) checkKey(key string) error {
 	return l.policy.checkKey(key)
 }
 
-// checkCost returns the error of a cost that is negative, or above the limit.
+// checkCost returns the error of a cost that is negative, or above the limit. It lowers a cost above the
+// limit of a shadow policy instead.
 func (a *acquisition) checkCost() error {
 	if c := &a.Booking.Charges[0]; c.Cost < 0 {
 		return negativeCost(c.Budget.Policy)

@@ -85,7 +85,8 @@ func (l *Limiters) AcquireRequest(req *http.Request) (*Permit, error) {
 	return l.acquireRequest(&Permit{more: make([]permitRow, moreRows)}, req)
 }
 
-// acquireRequest fills in p, the permit of a request under the policies that match it, and returns it. After an error it
+// acquireRequest fills in p, the permit of a request under the policies that match it, and returns it. If no policy matches,
+// the observer is told, and the permit holds nothing, unless noticeUnmatched returns an error. After an error acquireRequest
 // returns nil.
 func (l *Limiters) acquireRequest(p *Permit, req *http.Request) (*Permit, error) {
 	a := l.newAcquisition(req.Context())
@@ -123,14 +124,14 @@ func (l *Limiters) acquireDemands(ctx context.Context, p *Permit, demands []Dema
 	return p, err
 }
 
-// priceDemands sets the charges of the demands under the policies as they are.
+// priceDemands sets the charges of the demands under the present policies.
 func (l *Limiters) priceDemands(ctx context.Context, a *quotedAcquisition, demands []Demand) error {
 	s := l.policies.Load()
 	return a.useQuote(ctx, a.newQuote(s).priceDemands(s, demands, a.Priority))
 }
 
-// acquire fills in and returns the permit of a caller for the charges that price sets. price is called once at
-// first, and again each time the policies are replaced during the wait.
+// acquire fills in p, the permit of a caller for the charges that price sets, and returns it. price is called once
+// at first, and again each time the policies are replaced during the wait. After an error acquire returns nil.
 func (l *Limiters) acquire(ctx context.Context, p *Permit, a *quotedAcquisition, price func() error) (*Permit, error) {
 	err := price()
 	if err == nil && !a.hasNoPolicy() {
@@ -139,8 +140,8 @@ func (l *Limiters) acquire(ctx context.Context, p *Permit, a *quotedAcquisition,
 	return l.permit(ctx, p, a, err)
 }
 
-// permit fills in and returns the permit of a caller that has its start, or needs none; or it returns the caller's
-// error. The permit keeps no pointer to the acquisition.
+// permit fills in p, the permit of a caller that has its start or needs none, and returns it. If err, the error of the
+// caller's wait, is not nil, permit tells the observer and returns err. The permit keeps no pointer to the acquisition.
 func (l *Limiters) permit(ctx context.Context, p *Permit, a *quotedAcquisition, err error) (*Permit, error) {
 	a.StopWatch()
 	if err != nil {
@@ -167,9 +168,9 @@ func (l *Limiters) permit(ctx context.Context, p *Permit, a *quotedAcquisition, 
 
 // Statuses asks the store for the status of the budgets of the current policies: the budget
 // of each policy without a Key, and at most 16 budgets of each policy with a Key, which
-// callers of this transport used within the last hour. Budgets that hold callers come
-// first. Statuses begins to note the used budgets at its first call, and stops an hour
-// after the last.
+// callers of this transport used within the last hour. Of more than 16 budgets those that
+// hold callers come first. Statuses begins to note the used budgets at its first call, and
+// stops an hour after the last.
 //
 // The error is a *[StoreError] if the store did not answer all questions in time, if a
 // second store stands in for it, or if callers wait for its answer. Without any budget
@@ -187,7 +188,8 @@ func (l *Limiters) Statuses(ctx context.Context) (map[Budget]Status, error) {
 const maxQuestions = 16
 
 // statuses asks the store about the budgets that are known, and once about each group of the
-// fleet without a known budget, to learn whether the group's server answers.
+// fleet without a known budget, to learn whether the group's server answers. It returns the
+// answers that came, and a *[StoreError] as Statuses says.
 func (e *engine) statuses(ctx context.Context, s *policySet) (map[Budget]Status, error) {
 	if e.store == nil {
 		return nil, errNotMade()
@@ -203,16 +205,18 @@ func (e *engine) statuses(ctx context.Context, s *policySet) (map[Budget]Status,
 		charges = append(charges, livenessCharge(group))
 	}
 
+	// Callers that wait for the store's answer are a failure even if all questions are answered.
+	failed := e.unansweredError()
 	all := make(map[Budget]Status, budgets)
 	var mu sync.Mutex // of all and failed
-	var next atomic.Int64
-	failed := e.unansweredError()
 
 	// Each worker takes the next charge, so that a slow answer delays only its own worker.
-	var asked sync.WaitGroup
+	var next atomic.Int64
+	var workers sync.WaitGroup
 	for range min(maxQuestions, len(charges)) {
-		asked.Go(func() {
+		workers.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(charges); i = int(next.Add(1)) - 1 {
+				// Once ctx has ended no more questions are asked.
 				st, err := Status{}, ctx.Err()
 				if err == nil {
 					st, err = e.statusOrAway(ctx, charges[i])
@@ -229,7 +233,7 @@ func (e *engine) statuses(ctx context.Context, s *policySet) (map[Budget]Status,
 		})
 	}
 
-	asked.Wait()
+	workers.Wait()
 	if failed != nil {
 		return all, &StoreError{failed}
 	}
@@ -250,7 +254,7 @@ func (e *engine) recentCharges(s *policySet) (charges []store.Charge) {
 		}
 
 		for _, key := range known[p.Name] {
-			// The budget of a policy without keys is in charges already. Other keys are of callers under earlier policies.
+			// The budget of a policy without keys is in charges already. A policy that had keys before may have more budgets.
 			if !p.hasKeys() && key == p.charge.Budget.Key {
 				continue
 			}
@@ -262,9 +266,9 @@ func (e *engine) recentCharges(s *policySet) (charges []store.Charge) {
 	return charges
 }
 
-// unasked returns the groups of all policies of the Fleet scope, less the groups of the charges:
-// the servers of these groups must be asked separately. If no policy is of the Fleet scope it
-// returns the group "", so that the store is asked whether it answers.
+// unasked returns the groups of the Fleet scope of which charges has no budget: the servers of
+// these groups must be asked separately. If no policy is of the Fleet scope it returns the group
+// "", so that the store is asked whether it answers.
 func unasked(s *policySet, charges []store.Charge) map[string]bool {
 	groups := make(map[string]bool)
 	for i := range s.policies {
@@ -305,7 +309,8 @@ func noDemands(otherwise string) error {
 	return &ConfigError{"", "demands", errors.New("are missing: name what the work takes" + otherwise)}
 }
 
-// priceDemands sets the quote to the charges of demands, for work with a priority.
+// priceDemands sets the quote to the charges of demands, for work with a priority. Demands of cost
+// Free go into zeroCost. It returns the error of the first demand that is a mistake, and of no demands.
 func (q *quote) priceDemands(s *policySet, demands []Demand, priority Priority) error {
 	q.charges, q.policies, q.zeroCost = q.charges[:0], q.policies[:0], q.zeroCost[:0]
 	if len(demands) == 0 {
@@ -340,7 +345,7 @@ func (q *quote) priceDemands(s *policySet, demands []Demand, priority Priority) 
 			continue
 		case d.Cost < 0:
 			return negativeCost(p.Name)
-		case d.Cost > 0:
+		case d.Cost > 0: // otherwise the cost is 1, as in the charge of the policy
 			c.Cost = d.Cost
 		}
 
@@ -350,7 +355,8 @@ func (q *quote) priceDemands(s *policySet, demands []Demand, priority Priority) 
 	return nil
 }
 
-// checkDemandedShare checks the share of a demand.
+// checkDemandedShare returns the error of a demand that has a weight out of range, a weight without a
+// share, or a share under a limit under which shares do not take turns.
 func (p *compiledPolicy) checkDemandedShare(d *Demand) error {
 	switch {
 	case d.Share == "" && d.Weight != 0:
@@ -361,7 +367,7 @@ func (p *compiledPolicy) checkDemandedShare(d *Demand) error {
 	return checkWeight(p.Name, "weight", d.Weight)
 }
 
-// add adds a charge to the quote, or its cost to the charge of the same budget.
+// add adds a charge of a policy to the quote, or its cost to the charge of the same budget.
 func (q *quote) add(p *compiledPolicy, c store.Charge) {
 	for i := range q.charges {
 		if old := &q.charges[i]; old.Budget == c.Budget {

@@ -92,13 +92,14 @@ func (p *Permit) charges(free bool) (charges []store.Charge) {
 	return charges
 }
 
-// setRows has the permit keep the charges of an acquisition.
+// setRows has the permit keep the charges of an acquisition: the first in p.first, and the rest
+// in p.more.
 //
 // It only writes to the permit, as tell and tieSlots do. If one of the three stored elsewhere a
 // value that it has read from the permit, the compiler would move the permit of each caller
 // of Limiters to the heap.
 func (p *Permit) setRows(a *quotedAcquisition) {
-	n := a.policyCount()
+	n := a.policyCount() // 0 if no policy matches a request
 	if rest := max(0, n-1); rest <= cap(p.more) {
 		p.more = p.more[:rest]
 	} else {
@@ -112,7 +113,8 @@ func (p *Permit) setRows(a *quotedAcquisition) {
 		}
 
 		policy, c := a.policy(i)
-		row.set(policy, c, i >= len(a.quote.policies))
+		isFree := i >= len(a.quote.policies) // the policies under which the work is free come last
+		row.set(policy, c, isFree)
 	}
 }
 
@@ -132,6 +134,8 @@ func (p *Permit) setCosts(charges []store.Charge) {
 // setAndTell has the permit keep the start of an acquisition, and tells the observer of the start.
 func (p *Permit) setAndTell(ctx context.Context, a *acquisition) {
 	p.start.Set(&a.Caller)
+
+	// Without an observer tell does nothing for a caller that started at once and that no policy held.
 	if a.observe != nil || !a.Immediate() || a.Hold.Policy != "" {
 		p.tell(ctx, a)
 	}
@@ -162,13 +166,13 @@ type slotTie struct {
 	untie  func()          // cancels the tie to the context or to the garbage collector
 }
 
-// tieSlots ties the slots that the permit holds to a context or, if the work may outlive
-// the context, to the permit itself. The holder has the slots, too, and belongs to the tie
-// from now on.
+// tieSlots ties the slots that the permit holds to the end of a context or, if the context
+// never ends or bounds only the wait, to the permit itself. The holder has the slots, too,
+// and belongs to the tie from now on.
 func (p *Permit) tieSlots(ctx context.Context, holder *acquisition) {
 	t := &slotTie{ctx: ctx, holder: holder}
 	if ctx.Done() == nil || optionsOf(ctx).waitOnly {
-		// Only the garbage collector can notice that the program has dropped the permit.
+		// Only the garbage collector can notice that the program has dropped the permit, and with it the tie.
 		t.untie = runtime.AddCleanup(t, droppedSlots.release, droppedSlots{ctx, t.holder}).Stop
 	} else {
 		stop := context.AfterFunc(ctx, t.end)
@@ -183,7 +187,7 @@ func (t *slotTie) take() bool { return !t.ended.Swap(true) }
 
 // end gives the slots back, unless they were given back before.
 func (t *slotTie) end() {
-	if t.take() {
+	if isFirst := t.take(); isFirst {
 		t.holder.ReleaseSlots()
 	}
 }
@@ -212,8 +216,7 @@ func (a *acquisition) reportDropped(ctx context.Context) {
 	}
 }
 
-// releaseSlots gives the slots back, if the permit has any and the context has not ended
-// before.
+// releaseSlots gives the slots back, if the permit has any and they were not given back before.
 func (p *Permit) releaseSlots() {
 	if p.slots != nil {
 		p.slots.untie()
@@ -231,7 +234,7 @@ func (p *Permit) ownAcquisition() (a *acquisition, whole bool) {
 	}
 
 	p.slots.untie()
-	if p.slots.take() {
+	if isFirst := p.slots.take(); isFirst {
 		return a, true
 	}
 
@@ -261,15 +264,14 @@ func (p *Permit) Release() {
 // be given back. After Release it does nothing.
 func (p *Permit) Cancel() {
 	switch {
-	case p.engine == nil:
+	case p.engine == nil: // a zero permit
 		return
 	case p.beginChange():
 		p.state.Store(permitGone)
-		a, _ := p.ownAcquisition()
+		a, _ := p.ownAcquisition() // without slots that were given back before
 		a.Cancel()
-
-	// The permit holds nothing but the place of its work.
-	case !p.state.CompareAndSwap(permitFree, permitFreeGone):
+	case p.state.CompareAndSwap(permitFree, permitFreeGone): // there is nothing to give back but the place
+	default:
 		return
 	}
 	p.giveBackPlace()
@@ -316,7 +318,7 @@ func (p *Permit) Renew(ctx context.Context) error {
 	if p.engine == nil || p.isFree() {
 		return nil
 	}
-	if !p.beginChange() {
+	if began := p.beginChange(); !began {
 		return errNotHeld
 	}
 
@@ -328,13 +330,14 @@ func (p *Permit) Renew(ctx context.Context) error {
 		return errContextEnded
 	}
 
-	// This context may have a deadline where the context of Acquire had none, or no deadline where it had one.
+	// If nobody set a MaxWait the default depends on the deadline of the context, and this is a different context than
+	// the context of Acquire.
 	o := optionsOf(ctx)
 	if o.setMaxWait || a.ByDefault {
 		a.MaxWait, a.ByDefault = o.maxWaitOr(ctx, 0)
 	}
 
-	// Acquire does nothing while the start is fresh, because the acquisition is booked, not idle.
+	// The acquisition has the start of the permit, so Acquire asks the store only if the start is not fresh any more.
 	a.BeginWait(now())
 	err := a.Acquire(ctx, acquire.Wait{})
 	a.StopWatch()
@@ -346,7 +349,7 @@ func (p *Permit) Renew(ctx context.Context) error {
 		return err
 	}
 
-	// Throttle is off, and the start before was given back.
+	// Throttle is off, and the permit's old start was given back.
 	if a.Uncounted() {
 		p.state.Store(permitFree)
 		return nil
@@ -355,7 +358,7 @@ func (p *Permit) Renew(ctx context.Context) error {
 	a.ReportOpenings(ctx)
 	p.start.Set(&a.Caller)
 	if p.slots != nil {
-		p.tieSlots(p.slots.ctx, a)
+		p.tieSlots(p.slots.ctx, a) // ownAcquisition has ended the old tie
 	}
 
 	// The caller was held by Acquire and by Renew: Held reports the sum.
@@ -366,7 +369,7 @@ func (p *Permit) Renew(ctx context.Context) error {
 	}
 
 	// If Release was called meanwhile, endChange has released the slots.
-	if !p.endChange() {
+	if isHeld := p.endChange(); !isHeld {
 		return errNotHeld
 	}
 
@@ -404,8 +407,8 @@ func (p *Permit) Tell(ctx context.Context, a Answer, policies ...string) error {
 	})
 }
 
-// TellBudget is Tell for one budget of a permit of several: the budget of a policy and a
-// key.
+// TellBudget is Tell for one of the permit's budgets: the budget that a policy has for a key, or
+// the only budget of a policy without a Key if key is "".
 func (p *Permit) TellBudget(ctx context.Context, policy, key string, a Answer) error {
 	budget := store.BudgetOf(policy, key)
 	return p.tellBudgets(ctx, a, []string{policy}, func(c *store.Charge) bool {
@@ -413,14 +416,14 @@ func (p *Permit) TellBudget(ctx context.Context, policy, key string, a Answer) e
 	})
 }
 
-// tellBudgets is Tell for the budgets for whose charges isMeant is true. policies are the names that the caller
-// gave. A zero Permit tells nothing.
+// tellBudgets is Tell for the budgets whose charges isMeant accepts. policies are the names that the caller of Tell
+// or TellBudget gave. A zero Permit tells nothing.
 func (p *Permit) tellBudgets(ctx context.Context, a Answer, policies []string, isMeant func(*store.Charge) bool) error {
 	if p.engine == nil {
 		return nil
 	}
 
-	// All mistakes are found before the store is told anything.
+	// Find all mistakes before the store is told anything.
 	acquired, charges, ago := p.told()
 	a, err := a.corrected()
 	if err != nil {
@@ -432,12 +435,13 @@ func (p *Permit) tellBudgets(ctx context.Context, a Answer, policies []string, i
 		return err
 	}
 
-	// No policy holds the work.
+	// No policy holds the work, so there is no budget to tell of.
 	if len(meant) == 0 {
 		return nil
 	}
 
-	// A cost and a quota are about one budget, and it must be clear which.
+	// A cost and a quota are about one budget, and it must be clear which. Without a limit that counts starts a quota is a
+	// mistake, and a cost changes nothing.
 	var counted *store.Charge
 	if a.hasCost || a.hasLeft {
 		counted, err = acquired.countedCharge(meant)
@@ -455,12 +459,12 @@ func (p *Permit) tellBudgets(ctx context.Context, a Answer, policies []string, i
 
 	// First the penalty, because it is urgent for the whole fleet.
 	if a.Close > 0 {
-		closes := meant
+		refused := meant
 		if i := slices.IndexFunc(meant, acquired.isOfKey); i >= 0 && len(policies) == 0 {
 			// The refusal is about the first budget with a key, and not about budgets that callers share.
-			closes = meant[i : i+1]
+			refused = meant[i : i+1]
 		}
-		errs = append(errs, acquired.penalize(ctx, closes, counted, a, ago))
+		errs = append(errs, acquired.penalize(ctx, refused, counted, a, ago))
 	}
 
 	if cost, ok := a.Cost(); ok && counted != nil {
@@ -468,7 +472,8 @@ func (p *Permit) tellBudgets(ctx context.Context, a Answer, policies []string, i
 	}
 
 	if left, ok := a.Left(); ok && counted != nil {
-		// As in quotaOf: the upstream has counted the work that arrived before this work.
+		// The upstream has counted the work that arrived before this work. This work may have arrived Jitter after it began,
+		// or DefaultJitter if that is more.
 		left.Left, left.Age = max(0, left.Left), max(0, ago-max(counted.Jitter, acquire.DefaultJitter))
 		left.Reset = max(0, min(left.Reset, MaxPenalty))
 		errs = append(errs, acquired.lowerQuota(ctx, quota{counted, left}))
@@ -477,8 +482,8 @@ func (p *Permit) tellBudgets(ctx context.Context, a Answer, policies []string, i
 	return errors.Join(errs...)
 }
 
-// chargesMeant returns the charges for which isMeant is true. It returns an error if a permit with those charges has none
-// of a policy that the caller named, or none that is meant although the caller named a policy.
+// chargesMeant returns the charges that isMeant accepts, in the memory of charges, which are all charges of a permit. It
+// returns an error if one of the named policies has no charge, or if policies are named and isMeant accepts no charge.
 func chargesMeant(charges []*store.Charge, policies []string, isMeant func(*store.Charge) bool) ([]*store.Charge, error) {
 	for _, name := range policies {
 		if !slices.ContainsFunc(charges, func(c *store.Charge) bool { return c.Budget.Policy == name }) {
@@ -493,8 +498,8 @@ func chargesMeant(charges []*store.Charge, policies []string, isMeant func(*stor
 	return meant, nil
 }
 
-// policyOf returns the policy that an error names: the first named policy, or the policy of
-// the only charge.
+// policyOf returns the policy that an error names: the first of policies, or the policy of
+// the only charge, or "" if there are several charges or none.
 func policyOf(policies []string, charges []*store.Charge) string {
 	switch {
 	case len(policies) > 0:
@@ -505,9 +510,9 @@ func policyOf(policies []string, charges []*store.Charge) string {
 	return ""
 }
 
-// countedCharge returns the charge to which a quota or a cost belongs: the only charge
-// whose limit counts starts. If one of these charges is booked, only the booked charges
-// are looked at. It returns nil if there is none, and an error if there are several.
+// countedCharge returns the charge to which a quota or a cost belongs: the only one of
+// charges whose limit counts starts. If some of these are booked, the free ones do not
+// matter. It returns nil if there is none, and an error if there are several.
 func (a *acquisition) countedCharge(charges []*store.Charge) (*store.Charge, error) {
 	counting := slices.DeleteFunc(slices.Clone(charges), func(c *store.Charge) bool { return !c.Limit.Counts() })
 	if slices.ContainsFunc(counting, a.isBooked) {
@@ -523,24 +528,25 @@ func (a *acquisition) countedCharge(charges []*store.Charge) (*store.Charge, err
 	return nil, &ConfigError{counting[0].Budget.Policy, "Answer", errors.New("the permit is one of several budgets: say with TellBudget which of them is meant")}
 }
 
-// penalize has the store close the budgets of charges, because of a refusal. ago is how long
-// ago the refused work began. counted is the charge whose quota the answer states, or nil: if
-// that quota explains the refusal, its budget does not learn.
-func (a *acquisition) penalize(ctx context.Context, charges []*store.Charge, counted *store.Charge, said Answer, ago time.Duration) error {
+// penalize has the store close the budgets of charges for answer.Close, at most for MaxPenalty. ago is
+// how long ago the refused work began. counted is the charge whose quota the answer states, or nil: if
+// that quota explains the refusal, its budget does not learn. penalize joins a *StoreError for each
+// budget whose penalty the store did not take.
+func (a *acquisition) penalize(ctx context.Context, charges []*store.Charge, counted *store.Charge, answer Answer, ago time.Duration) error {
 	// The penalties last from now on, however long the report of each takes.
 	began := now()
 	var penalties []penalty
 	for _, c := range charges {
-		penalties = append(penalties, penalty{charge: c, length: min(said.Close, MaxPenalty), verdict: said.Verdict})
+		penalties = append(penalties, penalty{charge: c, length: min(answer.Close, MaxPenalty), verdict: answer.Verdict})
 	}
 
 	learning := a.learningPenalty(ctx, penalties, func(c *store.Charge) bool {
-		return said.hasLeft && c == counted && explains(c, said.left)
+		return answer.hasLeft && c == counted && explains(c, answer.left)
 	})
 
 	var errs []error
 	for i := range penalties {
-		// The report of the penalty before may have taken long. All penalties have one length, so they are over together.
+		// The report of the penalty before may have taken long. All penalties have one length, so if one is over, all are.
 		passed := (now() - began).Truncate(time.Millisecond)
 		penalties[i].length -= passed
 		if penalties[i].length <= 0 {
@@ -555,10 +561,10 @@ func (a *acquisition) penalize(ctx context.Context, charges []*store.Charge, cou
 	return errors.Join(errs...)
 }
 
-// settle changes the cost of a charge that the permit has, and notes how good the estimate was. It
-// does nothing if the permit holds nothing any more, or if the work is free.
+// settle changes the cost of a charge that the permit has, at most to maxSettled, and notes how good the
+// estimate was. It does nothing if the permit holds nothing any more, or if the work is free.
 func (p *Permit) settle(ctx context.Context, counted *store.Charge, cost int) error {
-	if !p.beginChange() {
+	if began := p.beginChange(); !began {
 		return nil
 	}
 
@@ -583,19 +589,20 @@ func (p *Permit) settle(ctx context.Context, counted *store.Charge, cost int) er
 	costs := costsOf(a.Booking.Charges)
 	costs[index] = cost
 	err := a.store.Settle(ctx, &a.Booking, a.Grant, costs)
+	c.Cost = cost
 	if err != nil {
 		// It is unknown which of the two costs is booked. The permit keeps the lower cost: to give
 		// back more than is booked would give back the start of other work.
-		cost, err = min(before, cost), &StoreError{err}
+		c.Cost, err = min(before, cost), &StoreError{err}
 	}
 
-	c.Cost = cost
 	p.setCosts(a.Booking.Charges)
 	return err
 }
 
 // told returns what Tell needs: the permit's acquisition, all charges of the work,
-// including those under which the work is free, and how long ago the work began.
+// including those under which the work is free, and how long ago the work began, or 0 if
+// the permit never held anything.
 func (p *Permit) told() (a *acquisition, charges []*store.Charge, ago time.Duration) {
 	a = p.acquisition()
 	for i := range a.Booking.Charges {

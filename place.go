@@ -54,10 +54,7 @@ func (l *Limiters) Reserve(ctx context.Context, place *Place, demands ...Demand)
 		return nil, nil, noDemands(", or give its place")
 	}
 
-	return l.reserve(ctx, a, nil, func() error {
-		s := l.policies.Load()
-		return a.useQuote(ctx, a.newQuote(s).priceDemands(s, demands, a.Priority))
-	})
+	return l.reserve(ctx, a, nil, func() error { return l.priceDemands(ctx, &a.quotedAcquisition, demands) })
 }
 
 // redeem is Reserve for work that has a place.
@@ -67,7 +64,7 @@ func (l *Limiters) redeem(ctx context.Context, a *reservation, place *Place, dem
 	}
 
 	// Add the place before the work waits, so that of two callers with one place the second is refused.
-	if !l.redeemed.add(place.ID) {
+	if added := l.redeemed.add(place.ID); !added {
 		return nil, nil, &store.PlaceError{Problem: store.PlaceRedeemed}
 	}
 
@@ -79,7 +76,7 @@ func (l *Limiters) redeem(ctx context.Context, a *reservation, place *Place, dem
 			return err
 		}
 
-		// The turn is restored once: after a change of the policies the caller has a place in line.
+		// The first call restores the turn. In later calls, after a change of the policies, the caller has its turn.
 		turn, ok := a.store.RestoreTurn(&store.Booking{Charges: a.Booking.Charges, Priority: a.Priority}, place.Turn)
 		if !ok {
 			return &store.PlaceError{Problem: store.PlaceForeign}
@@ -93,7 +90,7 @@ func (l *Limiters) redeem(ctx context.Context, a *reservation, place *Place, dem
 	permit, later, err := l.reserve(ctx, a, place, price)
 	unredeem := func() { l.redeemed.remove(place.ID) }
 
-	// A permit keeps the place redeemed until it is cancelled. Without a permit the place is good again.
+	// Without a permit the place is good again. A permit makes the place good again if its work does not start.
 	if permit != nil {
 		permit.unredeem = unredeem
 	} else {
@@ -111,30 +108,26 @@ func (q *quote) priceVisit(s *policySet, place *Place, demands []Demand) error {
 		return err
 	}
 
-	// The turn of the place is in the lines of its own budgets, so the demands must be of the same.
+	// The turn of the place is in the lines of its own budgets, so the demands must be in the same budgets.
 	own := slices.Clone(q.charges)
 	err = q.priceDemands(s, demands, place.Priority)
-	if err == nil && !slices.EqualFunc(own, q.charges, isOfBudget) {
+	if err == nil && !slices.EqualFunc(own, q.charges, isSameBudget) {
 		err = &store.PlaceError{Problem: store.PlaceOther}
 	}
 	return err
 }
 
-// isOfBudget reports whether two charges are of one budget.
-func isOfBudget(a, b store.Charge) bool { return a.Budget == b.Budget }
+// isSameBudget reports whether two charges are of one budget.
+func isSameBudget(a, b store.Charge) bool { return a.Budget == b.Budget }
 
-// checkPlace returns the error of a place that cannot be redeemed whatever the policies are.
+// checkPlace returns the error of a place that cannot be redeemed whatever the policies are: it is
+// damaged, or older than placeLife.
 func checkPlace(p *Place) error {
-	last := p.Issued
-	if p.When.After(last) {
-		last = p.When
-	}
-
-	switch {
 	// Work that costs nothing never gets a place, so the text is damaged.
-	case !slices.ContainsFunc(p.Demands, func(d store.PlaceDemand) bool { return d.Cost > 0 }):
+	if !slices.ContainsFunc(p.Demands, func(d store.PlaceDemand) bool { return d.Cost > 0 }) {
 		return &store.PlaceError{Problem: store.PlaceIllegible}
-	case time.Since(last) > placeLife:
+	}
+	if time.Since(p.Issued) > placeLife && time.Since(p.When) > placeLife {
 		return &store.PlaceError{Problem: store.PlaceExpired}
 	}
 	return nil
@@ -159,7 +152,7 @@ type reservation struct {
 const defaultPatience = 2 * time.Second
 
 // newReservation returns a reservation of a caller that waits in line for as long as WithMaxWait of the
-// context says, or for defaultPatience.
+// context says, or for defaultPatience. It returns the error of CheckPlaces.
 func (l *Limiters) newReservation(ctx context.Context) (*reservation, error) {
 	if err := l.CheckPlaces(); err != nil {
 		return nil, err
@@ -168,7 +161,8 @@ func (l *Limiters) newReservation(ctx context.Context) (*reservation, error) {
 	a.init(&l.engine)
 	a.Priority = o.priority
 
-	// A Patience of 0 would be none, so NoWait waits for a millisecond.
+	// A MaxWait of 0 means the default. NoWait, which is negative, waits for a millisecond, because a caller without
+	// Patience would not leave with a place.
 	a.Patience = defaultPatience
 	if o.setMaxWait && o.maxWait != 0 {
 		a.Patience = max(time.Millisecond, min(o.maxWait, store.MaxAhead))
@@ -176,27 +170,29 @@ func (l *Limiters) newReservation(ctx context.Context) (*reservation, error) {
 	return a, nil
 }
 
-// reserve returns the permit of a caller for the charges that price sets, or its place. old
-// is the place with which the caller came, or nil.
+// reserve returns the permit of a caller for the charges that price sets, or its place, or an
+// error. old is the place with which the caller came, or nil.
 func (l *Limiters) reserve(ctx context.Context, a *reservation, old *Place, price func() error) (*Permit, *Place, error) {
 	permit, err := l.acquire(ctx, new(Permit), &a.quotedAcquisition, price)
 
-	// The patience was for the line only: Renew has the MaxWait of the limiters.
+	// WithMaxWait of the context was for the line alone: Renew has the MaxWait of the limiters.
 	if permit != nil {
 		var unset contextOptions
 		permit.start.SetMaxWait(unset.maxWaitOr(ctx, l.defaultMaxWait))
 	}
 
-	// A refusal that a wait would help becomes a place.
-	var limited *LimitError
-	if !errors.As(err, &limited) || limited.cost > 0 || limited.RetryAfter == Never || a.Grant.HeldBy < 0 {
+	// If the budget that refused the work will have room later, the work gets a place.
+	limited, isLimited := errors.AsType[*LimitError](err)
+	hasRoomLater := isLimited && limited.cost == 0 && limited.RetryAfter != Never && a.Grant.HeldBy >= 0
+	if !hasRoomLater {
 		return permit, nil, err
 	}
 	return nil, a.place(ctx, old, limited.RetryAfter), nil
 }
 
-// place returns the place of a caller that has left its line, or was refused. wait is how long the store
-// says that the caller would have waited.
+// place returns the place of a caller that has left its line, or was refused. old is the place with which
+// it came, whose ID the new place has, or nil. wait is how much longer the caller would have waited, or 0
+// if the store does not know.
 func (a *reservation) place(ctx context.Context, old *Place, wait time.Duration) *Place {
 	p := &Place{Issued: time.Now(), Priority: a.Priority, Turn: a.store.KeepTurn(&a.Booking, a.Grant.Turn)}
 	for i := range a.policyCount() {
@@ -224,32 +220,34 @@ func (a *reservation) place(ctx context.Context, old *Place, wait time.Duration)
 // minReturn is the shortest RetryAfter of a place.
 const minReturn = 100 * time.Millisecond
 
-// comeIn returns in how long a caller that would have to wait for wait should come again: earlier
-// by half of its patience, so that it stands in line when its turn comes. A caller that came
-// before its time keeps its appointment.
+// comeIn returns how long the caller should stay away: wait less half of its patience, so that the
+// caller stands in line when its turn comes, or longer if the store's appointment is later. A caller
+// whose old place says to come even later keeps that time. old and wait are as in place.
 func (a *reservation) comeIn(ctx context.Context, old *Place, wait time.Duration) time.Duration {
-	c := &a.Booking.Charges[a.Grant.HeldBy]
 	if wait <= 0 { // nobody knows when a slot will be free
 		wait = a.Patience
 	}
 
-	// The appointment that the caller has is not too early.
+	// A caller that came before the time of its old place needs no new appointment.
 	early := a.Patience / 2
 	if old != nil && old.RetryAfter() >= wait-early {
 		return max(minReturn, old.RetryAfter())
 	}
 
-	// The store spreads appointments, so that callers who leave one by one come back one by one.
+	// The store spreads appointments, so that callers who leave one by one come back one by one. If the store does not
+	// answer, the wait alone counts.
 	ctx, stop := context.WithTimeout(ctx, time.Second)
 	defer stop()
-	if appointed, err := a.store.Appoint(ctx, *c, wait, old != nil); err == nil {
+	heldBy := a.Booking.Charges[a.Grant.HeldBy]
+	if appointed, err := a.store.Appoint(ctx, heldBy, wait, old != nil); err == nil {
 		wait = max(wait, appointed)
 	}
 
 	return max(minReturn, wait-early)
 }
 
-// pricePlace sets the quote to the costs in the text of a place.
+// pricePlace sets the quote to the costs in the text of a place. It returns an error if the policies
+// do not have a budget of the place any more.
 func (q *quote) pricePlace(s *policySet, place *Place) error {
 	q.charges, q.policies, q.zeroCost = q.charges[:0], q.policies[:0], q.zeroCost[:0]
 	for i := range place.Demands {
@@ -262,7 +260,7 @@ func (q *quote) pricePlace(s *policySet, place *Place) error {
 		c := p.charge
 
 		// The policy has got keys since the place was made, or has lost them.
-		if isForAll := d.Key == c.Budget.Key; isForAll == p.hasKeys() {
+		if isWithoutKey := d.Key == c.Budget.Key; isWithoutKey == p.hasKeys() {
 			return &store.PlaceError{Problem: store.PlaceOther}
 		}
 

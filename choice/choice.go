@@ -80,7 +80,8 @@ func (c *Choice) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, &throttle.ConfigError{Field: "Choice", Err: errors.New("was not made by New")}
 	}
 
-	// The transport compares the bodies of variants with the request's own. Go cannot compare a function, for example.
+	// The transport compares the bodies of variants with the request's own. A body that Go cannot compare, such as a
+	// struct with a slice, is wrapped in a pointer.
 	if req.Body != nil && !reflect.ValueOf(req.Body).Comparable() {
 		same := *req
 		same.Body = &body{req.Body}
@@ -134,7 +135,8 @@ func Of(ctx context.Context) string {
 // variantKey is the context key of a variant's name.
 type variantKey struct{}
 
-// request returns the variant of a request.
+// request returns the variant of a request: a copy that Change has changed, with the variant's name in
+// its context. It returns an error if Change fails, or leaves the copy without a URL.
 func (v *Variant) request(req *http.Request) (r *http.Request, err error) {
 	r = req.Clone(context.WithValue(req.Context(), variantKey{}, v.Name))
 	if v.Change != nil {
@@ -149,7 +151,7 @@ func (v *Variant) request(req *http.Request) (r *http.Request, err error) {
 	return r, nil
 }
 
-// change calls Change; a panic becomes an error.
+// change calls Change, which must not be nil; a panic becomes an error.
 func (v *Variant) change(r *http.Request) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -57,10 +57,12 @@ import (
 //	                                                 or is granted
 //	granted     a start to use now, and its slots  goes on
 //
-// Every answer of the store sets the state, in receive. A start becomes granted in Book, if the
-// store allows it at once, or in Acquire. Recheck makes it booked again. forget, cancelSlots and
-// Reprice set idle where the caller has used, lost or given back its holdings. The caller gives them
-// back when its context ends, when MaxWait is over, and when the store refuses it or fails.
+// The store's answer to a booking sets the state, in receive. A start becomes granted in Book, if
+// the store allows it at once, or in Acquire. A caller that goes on whatever the store says is
+// granted in goOnShadowed or goUncounted. Recheck makes a granted start booked again. forget,
+// cancelSlots and Reprice set idle where the caller has used, lost or given back its holdings. The
+// caller gives its holdings back when its context ends, when MaxWait is over, and when the store
+// refuses it or fails.
 type state uint8
 
 const (
@@ -96,7 +98,7 @@ type Caller struct {
 	watch     store.Watch // over a start that the caller waits for, or nil
 
 	// Summaries of the charges: see SetCharges.
-	jitter     time.Duration // the smallest Jitter above ClockJitter among the charges that count starts, or 0
+	jitter     time.Duration // the smallest Jitter above ClockJitter, without Concurrency charges and shadow policies, or 0
 	concurrent bool          // some charges are Concurrency: they need slots
 	shadowed   bool          // all charges are of shadow policies: the caller is only counted
 	horizon    time.Duration // the farthest horizon of the limits, at least store.MinHorizon
@@ -118,16 +120,16 @@ type Caller struct {
 	invalidated chan struct{} // the watch sends when the start may be useless
 
 	// The present call of the store: see storeContext.
-	observed  observedContext // its context
-	endable   *endableContext // below that, if the call ends when throttle is turned off
-	stopCount func()          // ends the call of a caller that is only counted
+	observed     observedContext // its context, if somebody must be told of an outage
+	endable      *endableContext // its context below observed, if throttle can be turned off during the call, or nil
+	stopCounting func()          // ends the call of a caller that is only counted. It is nil for other callers.
 
 	// The observer's knowledge: see event.go.
 	Hold           Hold          // the last time that a policy held the caller
 	heldCallers    *atomic.Int64 // the engine's count of callers that the same policy holds, including this caller, or nil
 	noticeAt       time.Duration // when the observer is told that the caller still waits, or 0 for never
 	outageReported bool          // the observer has been told that the store is away
-	waitsForStore  bool          // the present call of the store has reported the outage
+	waitsForStore  bool          // the caller counts in Engine.unanswered: the store has said during the present call that it is away
 	silent         bool          // a sibling variant tells the observer how the caller waits
 
 	// A variant: see race.go.
@@ -153,8 +155,8 @@ func (c *Caller) HasStart() bool { return c.state >= booked }
 // Granted reports whether the caller may go on.
 func (c *Caller) Granted() bool { return c.state == granted }
 
-// Immediate reports whether the store granted the start without a wait, by an answer that
-// took no time because it came from memory.
+// Immediate reports whether the caller may go on by an answer that let it start at once and took no
+// time: the answer came from a store in memory, or the caller goes on without the store.
 func (c *Caller) Immediate() bool { return c.state == granted && c.Grant.Wait == 0 && c.Grant.Age == 0 }
 
 // Concurrent reports whether the caller needs slots.
@@ -166,7 +168,7 @@ func (c *Caller) Shadowed() bool { return c.shadowed }
 // Uncounted reports whether the caller goes on although the store holds nothing for it.
 func (c *Caller) Uncounted() bool { return c.uncounted }
 
-// StartAt returns when the caller's start is.
+// StartAt returns when the caller's start is, as of [Now]. In line it is an estimate.
 func (c *Caller) StartAt() time.Duration { return c.startAt }
 
 var (
@@ -185,7 +187,7 @@ var (
 // A Wait says how a caller waits. With the zero Wait a caller waits until its start.
 type Wait struct {
 	Early       time.Duration   // the wait ends this much before the start
-	Replaced    <-chan struct{} // closed when the policies are replaced, which ends the wait
+	Replaced    <-chan struct{} // closed when the policies are replaced: the wait ends with ErrReplaced
 	Detaches    bool            // a wait beyond DetachAt ends with ErrDetach
 	DetachAt    time.Duration   // as of Now
 	Race        *Race           // the wait ends when the caller has a start, however far away
@@ -195,7 +197,7 @@ type Wait struct {
 // A question is a method by which a caller asks the store.
 type question func(*Caller, context.Context) error
 
-// ask has a caller ask the store.
+// ask has a caller ask the store, in a race by Race.ask.
 func (w *Wait) ask(ctx context.Context, c *Caller, q question) error {
 	if w.Race != nil {
 		return w.Race.ask(ctx, c, q)
@@ -207,19 +209,19 @@ func (w *Wait) ask(ctx context.Context, c *Caller, q question) error {
 type wake uint8
 
 const (
-	timeCame   wake = iota // the start or the caller's turn in line has come
+	timeCame   wake = iota // the start, the turn in line or the end of MaxWait has come, or the start will be too old to be used
 	newsCame               // the start may have become useless, the store must confirm the start, or throttle is off
 	noticeCame             // the observer must be told that the caller still waits
 )
 
-// Acquire waits until the start and the slots may be used, and books what the caller lacks.
-// In a race it returns as soon as the caller has a start, and claims the race. The package
-// comment lists the caller's holdings after each error.
+// Acquire books what the caller lacks, and waits until the start and the slots may be used. With
+// w.Early it returns that much before a start that is to come, for which it acquires no slots. In a
+// race it returns as soon as the caller has a start, and claims the race. The package comment lists
+// the caller's holdings after each error.
 //
-// Each pass of the loop tells the observer of a long wait, which happens ever more rarely,
-// or asks the store once. So the loop ends, or time passes, whatever a store answers: a
-// caller asks at most maxAsks times in askPeriod, and a caller whose MaxWait is over keeps
-// no place in line (see takeAnswer).
+// The loop does not spin, whatever a store answers. Each pass asks the store, or tells the observer
+// of a long wait. waitToAsk bounds how often a caller asks. The notices of a long wait come ever more
+// rarely. A caller whose MaxWait is over keeps no place in line (see takeAnswer).
 func (c *Caller) Acquire(ctx context.Context, w Wait) error {
 	if c.state == idle {
 		if err := w.ask(ctx, c, (*Caller).Book); err != nil {
@@ -259,6 +261,7 @@ func (c *Caller) Acquire(ctx context.Context, w Wait) error {
 		}
 	}
 
+	// Race.ask has claimed the race for a start that it booked. A start from before the race is claimed here.
 	if w.Race != nil {
 		return w.Race.Claim(c)
 	}
@@ -267,10 +270,10 @@ func (c *Caller) Acquire(ctx context.Context, w Wait) error {
 }
 
 // question returns how a caller that wakes must ask the store, or nil if the caller
-// has all that it needs. news says that a watch has news of the start, or that the time to
-// confirm the start has come.
+// has all that it needs. news says that the caller woke by newsCame.
 func (c *Caller) question(news bool) question {
 	switch {
+	// The caller stands in line, or throttle is off and Book lets the caller go on.
 	case c.state != booked || c.engine.IsOff():
 		return (*Caller).Book
 	case c.stale() || c.unusable():
@@ -287,7 +290,8 @@ func (c *Caller) question(news bool) question {
 
 // Book asks the store for a start within the horizon, or a place in line, in place of the
 // caller's holdings. The caller goes on without the store while throttle is off, and if it is
-// only counted and the store is away. After an error the caller holds nothing.
+// only counted and the store is away. Book first waits for reports that lower one of the caller's
+// budgets. After an error the caller holds nothing.
 func (c *Caller) Book(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return c.GaveUp(ctx)
@@ -312,11 +316,13 @@ func (c *Caller) Book(ctx context.Context) error {
 	// The store refuses a caller whose start would come after this wait.
 	c.Booking.MaxWait = c.usefulWait(c.remainingWait(ctx, asked))
 
-	// After a failure one shadow caller at a time tries the store. The rest go on uncounted.
-	if c.shadowed && !c.engine.breaker.mayAsk(asked) {
-		c.Cancel()
-		c.goUncounted()
-		return nil
+	// After a failure one shadow caller in each breakerPause tries the store. The rest go on uncounted.
+	if c.shadowed {
+		if mayAsk := c.engine.breaker.mayAsk(asked); !mayAsk {
+			c.Cancel()
+			c.goUncounted()
+			return nil
+		}
 	}
 
 	// The usual caller needs no context of its own, which would cost an allocation.
@@ -327,7 +333,7 @@ func (c *Caller) Book(ctx context.Context) error {
 	storeCtx, stop := c.storeContext(ctx, c.Booking.MaxWait)
 	defer stop()
 
-	// If StoreGrace is over before the call, give back the holdings, as a refusal does.
+	// The time in which an answer would be of use may be over before the call. Then give back the holdings, as after a refusal.
 	if storeCtx.Err() != nil {
 		c.Cancel()
 		return c.storeFailure(ctx, context.Cause(storeCtx))
@@ -336,8 +342,8 @@ func (c *Caller) Book(ctx context.Context) error {
 	return c.bookWithin(ctx, storeCtx, asked)
 }
 
-// bookWithin is the part of Book that calls the store, with storeCtx. asked is the time
-// before the call.
+// bookWithin is the part of Book that calls the store, with storeCtx. ctx is the caller's own
+// context. asked is the time before the call.
 func (c *Caller) bookWithin(ctx, storeCtx context.Context, asked time.Duration) error {
 	b, e := &c.Booking, c.engine
 	stoodInLine := c.state == inLine
@@ -348,7 +354,7 @@ func (c *Caller) bookWithin(ctx, storeCtx context.Context, asked time.Duration) 
 		c.replacePlace(spread)
 	}
 
-	// The Pace depends on the Spread, so adjustPace comes after it.
+	// replacePlace compares the new Spread with the old one, and adjustPace needs the new one.
 	b.Spread = spread
 	c.adjustPace()
 	b.Horizon, b.Priority = c.Horizon(), c.Priority
@@ -356,28 +362,29 @@ func (c *Caller) bookWithin(ctx, storeCtx context.Context, asked time.Duration) 
 	g, err := e.Store.Book(storeCtx, b)
 	c.endStoreCall()
 
-	// After an error the store gives the holdings back, or has lost them. They must not be given back twice.
+	// After an error the store gives the holdings back, or has lost them, so the caller must not give them back as well.
 	if err != nil {
 		c.forget()
 		if c.shadowed && ctx.Err() == nil {
-			c.goOnCounted(ctx, err)
+			c.goOnShadowed(ctx, err)
 			return nil
 		}
 
 		return c.storeFailure(ctx, err)
 	}
 
+	// These times are right for a start now in memory. takeAnswer corrects them for later starts and slower answers.
 	c.receive(g)
 	c.startAt, c.validatedAt, c.validateRTT = asked, asked, g.Age
 	c.returns, c.outageReported = true, false
 	e.noteRecent(b.Charges, &c.Grant, asked)
 
 	if c.shadowed {
-		c.goOnCounted(ctx, nil)
+		c.goOnShadowed(ctx, nil)
 		return nil
 	}
 
-	// The usual case ends here: the store is in memory, and has room.
+	// The usual case ends here, if no observer must be told: the store is in memory, and has room.
 	if g.OK && g.Wait == 0 && g.Age == 0 {
 		c.state = granted
 		if e.Observe == nil {
@@ -389,15 +396,16 @@ func (c *Caller) bookWithin(ctx, storeCtx context.Context, asked time.Duration) 
 		return err
 	}
 
-	// Without an observer, whose calls take time, the start is still fresh.
-	if g.OK && g.Wait == 0 && e.Observe == nil && g.Age <= validFor && !c.unusable() {
+	// A start for now may be used if it is fresh. With an observer, whose calls take time, Acquire checks that.
+	isFresh := g.OK && g.Wait == 0 && g.Age <= validFor && !c.unusable()
+	if isFresh && e.Observe == nil {
 		c.state = granted
 	}
 
 	return nil
 }
 
-// receive keeps an answer of the store, and sets the state to the holdings that the answer gives the caller.
+// receive keeps the store's answer to a booking, and sets the state to the holdings that the answer gives the caller.
 func (c *Caller) receive(g store.Grant) {
 	c.Grant = g
 	switch {
@@ -419,7 +427,7 @@ func (c *Caller) takeAnswer(ctx context.Context, stoodInLine bool) error {
 	g, e := c.Grant, c.engine
 	answered := Now()
 
-	// A start may be older than an answer without a start: see Engine.
+	// The age of a start is not only the time that the answer took, so starts have an estimator of their own: see Engine.
 	if g.OK {
 		e.grantAge.add(g.Age, answered)
 	} else {
@@ -430,18 +438,15 @@ func (c *Caller) takeAnswer(ctx context.Context, stoodInLine bool) error {
 	c.noticeClosed(ctx, &g)
 
 	// A place in line is of no use to a caller that can wait no longer.
-	if c.state == inLine && c.remaining == 0 {
-		c.Cancel()
-	}
-	if c.outOfPatience(g, answered) {
+	if c.state == inLine && c.remaining == 0 || c.outOfPatience(g, answered) {
 		c.Cancel()
 	}
 	if c.state == idle {
 		return c.refusal(g)
 	}
 
-	// The store read its clock about half an Age ago. A store that saves what it decides has done so
-	// since, and its answer was on its way for half a round trip.
+	// The store decided about half an Age ago. The Age that a store with BooksWaiters tells may be less
+	// than a round trip, so half of what a confirmation takes counts if that is more: see confirmTakes.
 	if g.Wait > 0 || g.Age > 0 {
 		c.startAt, c.validatedAt = answered+g.Wait, answered-max(g.Age, c.confirmTakes())/2
 		c.countStale()
@@ -455,28 +460,25 @@ func (c *Caller) takeAnswer(ctx context.Context, stoodInLine bool) error {
 	return nil
 }
 
-// goOnCounted has a caller that is only counted go on, whatever the store has answered to
-// its booking: no budget of a shadow policy holds anybody. failed is the error of the call,
-// or nil.
-func (c *Caller) goOnCounted(ctx context.Context, failed error) {
+// goOnShadowed has a caller of shadow policies alone go on, whatever the store has answered to its
+// booking: no budget of a shadow policy holds anybody. failed is the error of the call, or nil. The
+// caller goes on uncounted unless the store has booked a start.
+func (c *Caller) goOnShadowed(ctx context.Context, failed error) {
 	c.engine.breaker.note(failed == nil)
 
-	switch g := c.Grant; {
-	case failed != nil && !c.outageReported:
-		c.outageReported = true
-		c.report(ctx, EventStoreFailed, c.Waited(), c.engine.Errors.StoreFailed(failed))
-
-	case failed != nil: // the observer knows of the outage
-
 	// The store has counted the caller, which goes on whatever the answer's wait is.
-	case g.OK:
-		c.engine.rtt.add(g.Age, Now())
+	if failed == nil && c.Grant.OK {
+		c.engine.rtt.add(c.Grant.Age, Now())
 		c.reportShadows(ctx)
 		c.state = granted
 		return
+	}
 
-	default:
+	if failed == nil {
 		c.Cancel() // a store that stands in for another may have no start
+	} else if !c.outageReported {
+		c.outageReported = true
+		c.report(ctx, EventStoreFailed, c.Waited(), c.engine.Errors.StoreFailed(failed))
 	}
 
 	c.goUncounted()
@@ -491,7 +493,8 @@ func (c *Caller) pass(ctx context.Context) {
 	c.reportPass(ctx)
 }
 
-// goUncounted has the caller go on though the store holds nothing for it.
+// goUncounted has the caller go on though the store holds nothing for it. The caller keeps its Turn,
+// because it books again if the policies are replaced.
 func (c *Caller) goUncounted() {
 	at := Now()
 	c.startAt, c.validatedAt = at, at
@@ -507,9 +510,10 @@ func (c *Caller) switchedOff() <-chan struct{} {
 	return c.engine.Switch.WhileOn().Done()
 }
 
-// wait waits until w.Early before the booked start, or for the caller's turn in line. It
-// returns early when there is news, a notice is due, or throttle is turned off. A caller whose context ends gives
-// back its holdings.
+// wait waits until w.Early before the booked start, or for the caller's turn in line. It returns
+// earlier when there is news, a notice is due, MaxWait is over, or throttle is turned off. It fails
+// with ErrReplaced, with ErrDetach, or with the error of a caller that gave up or was refused, which
+// holds nothing any more.
 func (c *Caller) wait(ctx context.Context, w Wait) (wake, error) {
 	if c.state == booked {
 		return c.waitForStart(ctx, w)
@@ -518,49 +522,51 @@ func (c *Caller) wait(ctx context.Context, w Wait) (wake, error) {
 }
 
 // waitForStart is wait for a caller with a start. It has the store watch over a start that is
-// not near.
+// further away than validFor.
 func (c *Caller) waitForStart(ctx context.Context, w Wait) (wake, error) {
+	// A start for now needs no wait. A start that will be too old is replaced at once, and not after the wait.
 	if c.Grant.Wait == 0 || c.unusable() {
 		return timeCame, nil
 	}
 
-	left := c.startAt - w.Early - Now()
-	if left <= 0 {
+	sleep := c.startAt - w.Early - Now()
+	if sleep <= 0 {
 		return timeCame, nil
 	}
 	if w.Detaches && c.startAt > w.DetachAt {
 		return 0, ErrDetach
 	}
 
-	// A start further away than validFor is watched. It is confirmed before it comes, early enough for
-	// the store's answer. If it is too near for that, it is confirmed at once, unless the store's last
-	// word is fresh or will still count at the start.
+	// The store is asked to confirm a watched start a lead before it. If no more than the lead and validFor is left,
+	// the store is asked only if its last word is not fresh, and will not count at the start any more. A store in
+	// memory has no lead: it is asked when the start has come.
 	why := timeCame
-	if left > validFor {
-		c.startWatch(ctx)
+	if sleep > validFor {
+		c.startWatch()
 		lead := c.revalidateLead()
 		isFresh := Now()-c.validatedAt <= validFor
-		if lead > 0 && (left > validFor+lead || !isFresh && c.needsRevalidationAt(c.startAt)) {
-			left, why = left-lead, newsCame
+		mustConfirm := sleep > validFor+lead || !isFresh && c.needsRevalidationAt(c.startAt)
+		if lead > 0 && mustConfirm {
+			sleep, why = sleep-lead, newsCame
 		}
 
-		// Less than the lead is left.
-		if left <= 0 {
+		// Less than the lead is left, so the store is asked at once.
+		if sleep <= 0 {
 			return why, nil
 		}
 	} else if c.Grant.Age == 0 {
-		why = newsCame // even a near start is confirmed by a store in memory, which takes no round trip
+		why = newsCame // a store in memory confirms even a near start, because that takes no round trip
 	}
 
 	// The notice of a long wait may be due before the start.
 	switch noticeDelay, ok := c.noticeIn(); {
 	case ok && noticeDelay == 0:
 		return noticeCame, nil
-	case ok && noticeDelay < left:
-		left, why = noticeDelay, noticeCame
+	case ok && noticeDelay < sleep:
+		sleep, why = noticeDelay, noticeCame
 	}
 
-	timer := time.NewTimer(left)
+	timer := time.NewTimer(sleep)
 	defer timer.Stop()
 
 	select {
@@ -577,8 +583,8 @@ func (c *Caller) waitForStart(ctx context.Context, w Wait) (wake, error) {
 	}
 }
 
-// waitInLine waits for the caller's turn in line, which the store announces on Grant.Ready.
-// In the line for a start startAt is an estimate. In the line for slots there is none.
+// waitInLine is wait for a caller in line, whose turn the store announces on Grant.Ready. In the
+// line for a start startAt is an estimate. In the line for slots startAt says nothing.
 func (c *Caller) waitInLine(ctx context.Context, w Wait) (wake, error) {
 	if w.Detaches && c.state == inLine && c.startAt > w.DetachAt {
 		return 0, ErrDetach
@@ -629,7 +635,8 @@ func (c *Caller) waitInLine(ctx context.Context, w Wait) (wake, error) {
 // error of the refusal, or timeCame if the caller must ask the store once more.
 func (c *Caller) endLine() (wake, error) {
 	switch {
-	// A caller with patience leaves and keeps its turn. The refusal says how much longer the wait would have been.
+	// A caller with patience leaves and keeps its Turn. The refusal says how much longer the wait would have been. In the
+	// line for slots nobody knows that, so Wait is 0.
 	case c.Patience > 0:
 		g := c.Grant
 		g.Wait = 0
@@ -645,7 +652,8 @@ func (c *Caller) endLine() (wake, error) {
 		return timeCame, nil
 	}
 
-	// Nobody knows when a slot is free, so a caller in the line for slots is refused with the last answer.
+	// Nobody knows when a slot is free, so a caller in the line for slots is refused with the last answer. The
+	// error has the whole MaxWait.
 	c.Cancel()
 	c.remaining, c.remainingBy = c.MaxWait, BoundMaxWait
 	return 0, c.refusal(c.Grant)
@@ -667,7 +675,7 @@ func (c *Caller) replaceStale(ctx context.Context) error {
 }
 
 // startWatch has the store watch over the start, unless the store does so already.
-func (c *Caller) startWatch(ctx context.Context) {
+func (c *Caller) startWatch() {
 	if c.watch != nil {
 		return
 	}
@@ -677,14 +685,15 @@ func (c *Caller) startWatch(ctx context.Context) {
 	c.watch = c.engine.Store.Watch(&c.Booking, c.Grant, c.invalidated)
 }
 
-// revalidate asks the store whether the start may still be used. It books a new start if not, or if
-// the answer came more than DefaultJitter after both the question and the start.
+// revalidate asks the store whether the start may still be used. It books a new start if the start
+// may not be used, or if the answer came more than DefaultJitter after both the question and the start.
+// If the store does not answer the caller gives back its holdings.
 func (c *Caller) revalidate(ctx context.Context) error {
 	asked := Now()
 	maxWait := c.remainingWait(ctx, asked)
 
 	// Confirm is a method of the watch, so a start without a watch gets one.
-	c.startWatch(ctx)
+	c.startWatch()
 
 	storeCtx, stop := c.storeContext(ctx, maxWait)
 	defer stop()
@@ -734,9 +743,9 @@ func (c *Caller) forget() { c.state, c.slots, c.uncounted = idle, nil, false }
 func (c *Caller) replacePlace(spread time.Duration) {
 	b := &c.Booking
 	c.StopWatch()
-	c.cancelSlots()
 
-	// Instead names a booking of the same spread.
+	// The store can replace neither slots nor a start of a different spread.
+	c.cancelSlots()
 	if c.state == booked && spread != b.Spread {
 		c.Cancel()
 	}
@@ -755,7 +764,7 @@ func (c *Caller) StopWatch() {
 	}
 }
 
-// endWait does the work of StopWatch, which is a function of its own only so that the compiler inlines it.
+// endWait does the work of StopWatch. It is a function of its own so that the compiler inlines StopWatch.
 func (c *Caller) endWait() {
 	c.uncountHeld()
 	if c.watch != nil {

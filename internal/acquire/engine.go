@@ -21,7 +21,7 @@ type Engine struct {
 	Observe  func(context.Context, Event) // is told of events, or nil
 	LongWait time.Duration                // how long a caller is held before Observe is told that it still waits, or 0 for never
 
-	rtt          rttEstimator // how long the store's answers without a start take
+	rtt          rttEstimator // how long the store's answers take: those without a start, and those to callers that are only counted
 	confirmTook  rttEstimator // how long the store takes to confirm a start
 	grantAge     rttEstimator // how old starts are at the most: a store may know how long ago it booked them
 	estimates    estimates    // how wrong the estimated costs of policies are
@@ -65,7 +65,8 @@ func (c *Caller) SetCharges(charges []store.Charge) {
 		c.horizon = max(c.horizon, charge.Limit.Horizon())
 		c.shared = c.shared || charge.Share.ID != 0
 
-		// The Jitter of a Concurrency charge does not count: a slot is held and does not age.
+		// The Jitter of a Concurrency charge does not count, because a slot is held and does not age, nor does the Jitter
+		// of a shadow policy, which holds nobody.
 		switch j := charge.Jitter; {
 		case charge.Limit.Kind() == store.KindConcurrency:
 			c.concurrent = true
@@ -78,11 +79,12 @@ func (c *Caller) SetCharges(charges []store.Charge) {
 // Reprice has price set the caller's charges anew, because the policies were replaced. If the
 // new charges are equivalent the caller keeps its start or place. If they differ, and the store
 // can replace the caller's holdings in one step, the caller books in place of its holdings.
-// Otherwise it gives its holdings back. Reprice returns the error of price, or of the booking.
+// Otherwise, and if price fails, the caller gives its holdings back. Reprice returns the error of
+// price, or of the booking.
 func (c *Caller) Reprice(ctx context.Context, price func() error) error {
 	c.StopWatch()
 	if c.uncounted {
-		c.forget()
+		c.forget() // the store holds nothing for the caller, which must book like a new one
 	}
 
 	// A copy of the charges, because price may write into the same slice.
@@ -94,10 +96,10 @@ func (c *Caller) Reprice(ctx context.Context, price func() error) error {
 		return nil
 	}
 
-	// A booking can replace a place in line whatever its charges are, and a start of interchangeable charges. In one step no
-	// later caller passes.
-	inOneStep := c.state == inLine || slices.EqualFunc(old.Charges, c.Booking.Charges, interchangeable)
-	if c.state != idle && inOneStep && err == nil && len(c.Booking.Charges) > 0 {
+	// A booking can replace a place in the line for a start whatever its charges are, and other holdings if the charges are
+	// interchangeable. No later caller comes between, because that is one step.
+	isReplaceable := c.state == inLine || c.state != idle && slices.EqualFunc(old.Charges, c.Booking.Charges, interchangeable)
+	if err == nil && isReplaceable && len(c.Booking.Charges) > 0 {
 		return c.Book(ctx)
 	}
 
@@ -126,8 +128,8 @@ func equivalent(a, b store.Charge) bool {
 }
 
 // spansScopes reports whether some charges are of the Fleet scope and some of the Node
-// scope. Then a place in the line for slots of one scope is no place for slots of the
-// second scope: a caller that finds no room books all charges again.
+// scope. Such a caller does not stand in the line for slots, because a place there is of one
+// scope alone: if it finds no slot it books all charges again.
 func (c *Caller) spansScopes() bool {
 	charges := c.Booking.Charges
 	return slices.ContainsFunc(charges, func(other store.Charge) bool { return other.Node != charges[0].Node })
@@ -136,11 +138,11 @@ func (c *Caller) spansScopes() bool {
 // countsStart reports whether a charge counts starts, and takes no slot.
 func countsStart(c store.Charge) bool { return c.Limit.Kind() != store.KindConcurrency }
 
-// chargeIndex returns the index among the caller's charges of the i-th charge of the booking of a
-// slotHold. The result is below 0 if i is below 0.
-func (c *Caller) chargeIndex(b *store.Booking, i int) int {
+// chargeIndex returns the index, among all charges of the caller, of the charge that has the index i
+// in slots, the booking of a slotHold. It returns -1, which is NotHeld, if i is NotHeld.
+func (c *Caller) chargeIndex(slots *store.Booking, i int) int {
 	return slices.IndexFunc(c.Booking.Charges, func(charge store.Charge) bool {
-		return i >= 0 && charge.Budget == b.Charges[i].Budget
+		return i >= 0 && charge.Budget == slots.Charges[i].Budget
 	})
 }
 
@@ -191,7 +193,8 @@ func (s *Start) Caller(e *Engine, charges []store.Charge) Caller {
 	return c
 }
 
-// Again returns a copy of a caller that has its start. The copy holds that start and has charges of its own.
+// Again returns a copy of a caller that has its start and no watch. The copy holds that start, has charges of its
+// own, and no Hold.
 func (c *Caller) Again() Caller {
 	again := *c
 	again.Hold = Hold{}
@@ -215,17 +218,19 @@ func (c *Caller) holdStart() {
 func (c *Caller) Reuse() bool {
 	switch {
 	case c.invalidated != nil || c.uncounted && c.endsWhenOff():
-		return false // a watch may read the charges, or the store may still use a call that ended early
+		return false // a watch may read the charges, or the store the context of a call that ended when throttle was turned off
 
 	case c.Immediate() && !c.Booking.Returns:
-		// The caller booked once: the first booking of the next way sets all remaining fields anew.
+		// The caller booked once, and got its start: of what it leaves only these fields could mislead the next way.
 		c.state, c.Grant.HeldBy = idle, store.NotHeld
 		c.arrivedAt = 0
 		c.returns, c.uncounted = false, false
 		return true
 
-	// An answer from memory needs no context, and without an observer the context is no field of the caller.
+	// No store has a pointer to the caller: an answer from memory needs no context, and the context is a field of the
+	// caller only if somebody must be told of an outage.
 	case c.Immediate() || c.engine.Observe == nil && !c.shadowed:
+		// The charges stay, and what the caller knows of them.
 		*c = Caller{
 			engine: c.engine, Booking: store.Booking{Charges: c.Booking.Charges, Spread: c.Booking.Spread},
 			jitter: c.jitter, concurrent: c.concurrent, shadowed: c.shadowed,
@@ -263,11 +268,16 @@ type breaker struct {
 	from atomic.Int64 // the time, as of Now, from which one caller may ask, or 0 if all may ask
 }
 
-// mayAsk reports whether a caller may ask the store at a time. If only one caller may, the first to call
-// mayAsk is told true, and the next may ask breakerPause later.
+// mayAsk reports whether a caller may ask the store. at is the present time. After a failure mayAsk returns
+// true to one caller in each breakerPause: that caller must ask.
 func (b *breaker) mayAsk(at time.Duration) bool {
 	from := b.from.Load()
-	return from == 0 || int64(at) >= from && b.from.CompareAndSwap(from, int64(at+breakerPause))
+	if from == 0 {
+		return true
+	}
+
+	// Of several callers that come at once the one that moves from on may ask.
+	return int64(at) >= from && b.from.CompareAndSwap(from, int64(at+breakerPause))
 }
 
 // note notes whether the store answered the call that has just ended.
@@ -279,17 +289,21 @@ func (b *breaker) note(answered bool) {
 	}
 }
 
-// noteRecent notes the budgets of a booking that was answered with g at a time, while somebody asks for them.
+// noteRecent notes the budgets of charges, whose booking at the time at was answered with g, if RecentBudgets was called
+// within recentFor.
 func (e *Engine) noteRecent(charges []store.Charge, g *store.Grant, at time.Duration) {
 	r := e.recent.Load()
-	if r != nil && !r.note(charges, g, at) {
+	if r == nil {
+		return
+	}
+	if wanted := r.note(charges, g, at); !wanted {
 		e.recent.CompareAndSwap(r, nil)
 	}
 }
 
 // RecentBudgets returns, by policy, the hashed keys of the budgets that callers used last, at most 16 of a policy, and
-// forgets all policies that are not in the table. inTable tells which policies are. Budgets are noted from the first
-// call on, and until an hour after the last.
+// forgets all policies for which inTable is false. Budgets are noted from the first call of RecentBudgets on, and until
+// an hour after its last call. So the first call returns nothing.
 func (e *Engine) RecentBudgets(inTable func(policy string) bool) map[string][][16]byte {
 	at := Now()
 	r := e.recent.Load()
@@ -308,7 +322,7 @@ func (e *Engine) RecentBudgets(inTable func(policy string) bool) map[string][][1
 const (
 	maxRecent = 16          // how many budgets of a policy are known
 	inUse     = time.Minute // for how long a budget keeps its place after its last use
-	recentFor = time.Hour   // for how long a budget is known after its last use, and budgets are noted after the last question
+	recentFor = time.Hour   // for how long a budget is known after its last use, and budgets are noted after the last RecentBudgets
 )
 
 // recents are the budgets that callers used last, at most maxRecent of each policy. They have
@@ -326,10 +340,10 @@ type recentBudget struct {
 	heldAt time.Duration // when it held a caller last
 }
 
-// note notes the budgets of a booking that was answered with g. If a different caller has
-// the lock it notes nothing, because no caller waits for the lock, and returns true. It
+// note notes the budgets of charges, whose booking at the time at was answered with g. It
 // returns false if nobody has called ofTable for recentFor, so that the recents can be
-// dropped.
+// dropped. No caller waits for the lock: if a different goroutine has it, note does nothing
+// and returns true.
 func (r *recents) note(charges []store.Charge, g *store.Grant, at time.Duration) bool {
 	if !r.mu.TryLock() {
 		return true
@@ -337,44 +351,27 @@ func (r *recents) note(charges []store.Charge, g *store.Grant, at time.Duration)
 	defer r.mu.Unlock()
 
 	for i := range charges {
-		b := &charges[i].Budget
-		r.byPolicy[b.Policy] = noteUse(r.byPolicy[b.Policy], b.Key, g.HeldBy == i && (!g.OK || g.Wait > 0), at)
+		b, held := &charges[i].Budget, g.HeldBy == i && (!g.OK || g.Wait > 0)
+		r.byPolicy[b.Policy] = noteUse(r.byPolicy[b.Policy], b.Key, held, at)
 	}
 	return at-r.askedAt < recentFor
 }
 
-// noteUse notes in all, the budgets of a policy, that the budget with a key is used at a
-// time, and whether it holds its caller. A new budget takes a free place or, if there is
-// none, replaces the least recently used of the replaceable budgets. A budget is
-// replaceable if it was not used within inUse. For a new budget that holds its caller, a
-// budget is also replaceable if it has held nobody within inUse. If none is replaceable the
-// new budget is not noted. noteUse returns all with the change.
+// noteUse notes in all, the budgets of a policy, that the budget with a key was used at the time
+// at, and whether it held its caller. A new budget takes a free place or, if there is none, the
+// place of a replaceable budget. If no budget is replaceable the new budget is not noted. noteUse
+// returns all with the change.
 func noteUse(all []recentBudget, key [16]byte, held bool, at time.Duration) []recentBudget {
-	// Find the budget's own place. Without one, place ends as the least recently used of the replaceable budgets.
-	place := -1
-	for i := range all {
-		b := &all[i]
-		if b.key == key {
-			place = i
-			break
+	place := slices.IndexFunc(all, func(b recentBudget) bool { return b.key == key })
+	if place < 0 {
+		// A new budget counts as held long ago: a heldAt of 0 would be the time when the process began.
+		added := recentBudget{key: key, heldAt: at - recentFor}
+		if len(all) < maxRecent {
+			place, all = len(all), append(all, recentBudget{})
+		} else if place = replaceable(all, held, at); place < 0 {
+			return all
 		}
-
-		replaceable := at-b.usedAt > inUse || held && at-b.heldAt > inUse
-		if replaceable && (place < 0 || b.usedAt < all[place].usedAt) {
-			place = i
-		}
-	}
-
-	// A new budget counts as held long ago: a heldAt of 0 would be the time when the process began.
-	switch {
-	case place >= 0 && all[place].key == key: // the budget has its place already
-	case len(all) < maxRecent:
-		place = len(all)
-		all = append(all, recentBudget{key: key, heldAt: at - recentFor})
-	case place < 0:
-		return all
-	default:
-		all[place] = recentBudget{key: key, heldAt: at - recentFor}
+		all[place] = added
 	}
 
 	all[place].usedAt = at
@@ -385,8 +382,24 @@ func noteUse(all []recentBudget, key [16]byte, held bool, at time.Duration) []re
 	return all
 }
 
-// ofTable returns the keys of the known budgets of each policy in the table, and forgets
-// all budgets of other policies. inTable tells which policies are in the table.
+// replaceable returns the index of the least recently used of the replaceable budgets, or -1 if
+// none is. A budget is replaceable if it was not used within inUse before at. For a new budget
+// that held its caller, a budget is also replaceable if it has held nobody within inUse.
+func replaceable(all []recentBudget, held bool, at time.Duration) int {
+	oldest := -1
+	for i := range all {
+		b := &all[i]
+		isReplaceable := at-b.usedAt > inUse || held && at-b.heldAt > inUse
+		if isReplaceable && (oldest < 0 || b.usedAt < all[oldest].usedAt) {
+			oldest = i
+		}
+	}
+	return oldest
+}
+
+// ofTable returns the keys of the known budgets, by policy. at is the present time. ofTable
+// forgets the budgets of policies for which inTable is false, and budgets that nobody used
+// within recentFor.
 func (r *recents) ofTable(inTable func(policy string) bool, at time.Duration) map[string][][16]byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -445,10 +458,10 @@ type report struct {
 	over    chan struct{}  // closed when tell has returned. It is nil if lowered is empty.
 }
 
-// ReportInBackground calls tell in a goroutine, and returns at once. tell makes a call that tells the store something:
-// the cost of a start, or the quota of a budget. lowered are the budgets of which the store then has less room than it
-// believes: bookings in these budgets wait until tell has returned, for at most ReportTime. ReportInBackground returns
-// false, and does not call tell, if maxWaiting reports wait already because the store does not answer.
+// ReportInBackground calls tell in a goroutine, and returns true at once. tell makes a call that tells the store
+// something: the cost of a start, or the quota of a budget. lowered are the budgets whose room tell lowers: bookings in
+// these budgets wait until tell has returned, for at most ReportTime. ReportInBackground returns false, and does not
+// call tell, if maxWaiting reports wait already because the store does not answer.
 func (e *Engine) ReportInBackground(tell func(), lowered []store.Budget) bool {
 	rs := &e.reports
 	rs.mu.Lock()
@@ -548,7 +561,7 @@ func (c *Caller) awaitReports(ctx context.Context) {
 
 // ReportTime returns for how long the caller may be held while the store is told something:
 // for ReportWait, or for the rest of MaxWait if that is shorter, but at least for
-// StoreGrace.
+// StoreGrace. A MaxWait of 0 has no end.
 func (c *Caller) ReportTime() time.Duration {
 	if c.MaxWait == 0 {
 		return ReportWait

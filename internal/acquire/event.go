@@ -89,7 +89,7 @@ func (c *Caller) GaveUp(ctx context.Context) error {
 	return c.engine.Errors.GaveUp(c.departure(ctx))
 }
 
-// departure returns how the caller leaves.
+// departure returns how the caller leaves, with the budget that held it last.
 func (c *Caller) departure(ctx context.Context) Departure {
 	d := Departure{Waited: c.Waited(), Cause: context.Cause(ctx), Err: ctx.Err()}
 	if i := c.Grant.HeldBy; i >= 0 {
@@ -99,7 +99,7 @@ func (c *Caller) departure(ctx context.Context) Departure {
 	return d
 }
 
-// refusal returns the error of a caller whose booking was refused with g.
+// refusal returns the error of a caller that is refused because of g, the store's last answer.
 func (c *Caller) refusal(g store.Grant) error {
 	r := Refusal{Wait: g.Wait, Paused: g.Paused, Shares: g.Shares, CouldWait: c.remaining, By: c.remainingBy}
 
@@ -136,15 +136,17 @@ func (c *Caller) storeFailure(ctx context.Context, err error) error {
 	// The context has ended, and the call with it.
 	c.Cancel()
 	d := c.departure(ctx)
-	if !errors.Is(d.Cause, err) && !errors.Is(d.Err, err) {
+	isOfContext := errors.Is(d.Cause, err) || errors.Is(d.Err, err)
+	if !isOfContext {
 		d.Store = c.engine.Errors.StoreFailed(err)
 	}
 
 	return c.engine.Errors.GaveUp(d)
 }
 
-// Event returns an event about the caller. If a budget holds the caller, or held it last, the event
-// names that budget. It is for programs that hold a lock, and tell their observer afterwards.
+// Event returns an event about the caller, of kind k, with a Duration of d and the error err. If a
+// budget holds the caller, or held it last, the event names that budget. Event is for programs that
+// hold a lock, and tell their observer afterwards.
 func (c *Caller) Event(k EventKind, d time.Duration, err error) Event {
 	e := Event{Kind: k, Duration: d, Err: err, Charges: c.Booking.Charges}
 	if i := c.Grant.HeldBy; i >= 0 {
@@ -165,17 +167,18 @@ func (c *Caller) Event(k EventKind, d time.Duration, err error) Event {
 	return e
 }
 
-// report tells the observer of an event about the caller.
+// report tells the observer, if there is one, of an event about the caller: see Event.
 func (c *Caller) report(ctx context.Context, k EventKind, d time.Duration, err error) {
 	if c.engine.Observe != nil {
 		c.engine.Observe(ctx, c.Event(k, d, err))
 	}
 }
 
-// reportHeld notes which policy, if any, holds the caller by the store's answer g. It tells the observer
-// that the caller is held, unless told says that the observer knows, and which shadow policies would
-// have held the caller.
+// reportHeld notes in Hold which policy, if any, holds the caller by the store's answer g. It tells the
+// observer that the caller is held, unless told says that the observer knows, and which shadow policies
+// would have held the caller. If the caller is silent it tells the observer nothing.
 func (c *Caller) reportHeld(ctx context.Context, g store.Grant, told bool) {
+	// A caller is held if a budget has made its start later, or if it has no start.
 	held := g.Wait > 0 && g.HeldBy >= 0 || !g.OK
 	if held && g.HeldBy >= 0 {
 		charge := &c.Booking.Charges[g.HeldBy]
@@ -189,7 +192,7 @@ func (c *Caller) reportHeld(ctx context.Context, g store.Grant, told bool) {
 	if c.engine.Observe == nil || c.silent {
 		return
 	}
-	if c.Hold.Policy != "" && held {
+	if held && c.Hold.Policy != "" {
 		c.countHeld(c.Hold.Policy)
 	}
 	if !told && held {
@@ -218,13 +221,13 @@ func (c *Caller) ReportStart(ctx context.Context, held time.Duration) {
 	}
 }
 
-// reportPass tells the observer of each budget under which the caller starts because throttle is off.
+// reportPass tells the observer of each budget that does not hold the caller because throttle is off.
 func (c *Caller) reportPass(ctx context.Context) {
 	if c.engine.Observe == nil {
 		return
 	}
 
-	// If the switch has been turned on meanwhile the note is empty.
+	// If throttle has been turned on again meanwhile the note is empty.
 	off, _ := c.engine.Switch.State()
 	note := store.PauseNote{By: off.By, Reason: off.Reason}
 	for i := range c.Booking.Charges {
@@ -235,14 +238,14 @@ func (c *Caller) reportPass(ctx context.Context) {
 // countHeld counts the caller among the callers that a policy holds, and no longer among the
 // callers of the policy that held it before.
 func (c *Caller) countHeld(policy string) {
-	n, ok := c.engine.heldByPolicy.Load(policy)
+	value, ok := c.engine.heldByPolicy.Load(policy)
 	if !ok {
-		n, _ = c.engine.heldByPolicy.LoadOrStore(policy, new(atomic.Int64))
+		value, _ = c.engine.heldByPolicy.LoadOrStore(policy, new(atomic.Int64))
 	}
-	if n := n.(*atomic.Int64); n != c.heldCallers {
+	if count := value.(*atomic.Int64); count != c.heldCallers {
 		c.uncountHeld()
-		c.heldCallers = n
-		n.Add(1)
+		c.heldCallers = count
+		count.Add(1)
 	}
 }
 
@@ -278,11 +281,13 @@ const (
 	nearlyOpen = 50 * time.Millisecond
 )
 
-// noticeClosed tells the observer that the budget at g.HeldBy is closed, unless the observer was told
-// before. It asks the store when the budget opens.
+// noticeClosed tells the observer that the budget at g.HeldBy is closed, if it is, unless the observer
+// was told before, or the wait is shorter than nearlyOpen. It asks the store when the budget opens. If
+// the store does not answer within askClosed, the observer is told nothing.
 func (c *Caller) noticeClosed(ctx context.Context, g *store.Grant) {
 	e := c.engine
-	if e.Observe == nil || !g.Paused || g.HeldBy < 0 || g.Wait < nearlyOpen {
+	isClosed := g.Paused && g.HeldBy >= 0 && g.Wait >= nearlyOpen
+	if e.Observe == nil || !isClosed {
 		return
 	}
 
@@ -290,7 +295,7 @@ func (c *Caller) noticeClosed(ctx context.Context, g *store.Grant) {
 
 	// Note the budget as closed for as long as the question may take, so that only the first caller
 	// asks. If the question fails, a later caller asks again.
-	if !e.closings.add(charge.Budget, at, at+askClosed) {
+	if added := e.closings.add(charge.Budget, at, at+askClosed); !added {
 		return
 	}
 
@@ -317,8 +322,8 @@ func (c *Caller) ReportOpenings(ctx context.Context) {
 	}
 }
 
-// Openings returns the events of ReportOpenings, and notes that their budgets are open. It returns nil if
-// there is no observer.
+// Openings returns an EventOpened for each budget of a start that was known to be closed, and notes that
+// the budget is open. It returns nil if there is no observer.
 func (c *Caller) Openings() (events []Event) {
 	known := &c.engine.closings
 	if c.engine.Observe == nil || known.count.Load() == 0 {
@@ -362,8 +367,8 @@ type closing struct {
 // maxClosings is how many closed budgets are known at a time. The observer is told nothing of further ones.
 const maxClosings = 1024
 
-// add notes at a time that a budget is closed until a later time. It returns false, and changes
-// nothing, if the budget is known to be closed still, or if too many other budgets are.
+// add notes, at the present time at, that a budget is closed until a later time. It returns false, and
+// adds nothing, if the budget is known to be closed still, or if maxClosings other budgets are.
 func (k *closings) add(b store.Budget, at, until time.Duration) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -384,21 +389,23 @@ func (k *closings) add(b store.Budget, at, until time.Duration) bool {
 	if k.known == nil {
 		k.known = make(map[store.Budget]closing)
 	}
-	if !found {
-		old.since = at
+
+	// Until a start shows that the budget is open, a second closing goes on with the first.
+	since := at
+	if found {
+		since = old.since
 	}
 
-	old.learned, old.until = at, until
-	k.known[b] = old
+	k.known[b] = closing{since: since, learned: at, until: until}
 	k.count.Store(int32(len(k.known)))
 
 	return true
 }
 
-// extend notes at a time that a budget is closed at least until a later time, even if the budget
-// is known to be closed. With too many other budgets it does nothing.
+// extend notes, at the present time at, that a budget is closed at least until a later time, even if
+// the budget is known to be closed. If maxClosings other budgets are closed it does nothing.
 func (k *closings) extend(b store.Budget, at, until time.Duration) {
-	if k.add(b, at, until) {
+	if added := k.add(b, at, until); added {
 		return
 	}
 
@@ -410,16 +417,15 @@ func (k *closings) extend(b store.Budget, at, until time.Duration) {
 	}
 }
 
-// remove notes at a time that a budget is open, by an answer of the store to a question that was
-// sent at asked. It returns for how long the budget was known to be closed. It returns false, and
-// changes nothing, if the budget was not known to be closed, or if this program learned of the
-// closing after asked: the answer may be older than the closing.
-func (k *closings) remove(b store.Budget, asked, at time.Duration) (time.Duration, bool) {
+// remove notes, at the present time at, that a budget was open at openAt. It returns for how long the
+// budget was known to be closed. It returns false, and changes nothing, if the budget was not known to
+// be closed, or if this program learned of the closing after openAt, and so perhaps from later news.
+func (k *closings) remove(b store.Budget, openAt, at time.Duration) (time.Duration, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 
 	c, found := k.known[b]
-	if !found || asked < c.learned {
+	if !found || openAt < c.learned {
 		return 0, false
 	}
 	delete(k.known, b)
@@ -427,7 +433,7 @@ func (k *closings) remove(b store.Budget, asked, at time.Duration) (time.Duratio
 	return at - c.since, true
 }
 
-// forgetPast drops the closings whose end has passed.
+// forgetPast drops the closings whose end has passed at the time at. Their openings are not told.
 func (k *closings) forgetPast(at time.Duration) {
 	for b, c := range k.known {
 		if c.until < at {

@@ -60,7 +60,8 @@ func (r *Race) Stop() {
 }
 
 // ask has a variant ask the store. If the variant has a start after the answer it wins the
-// race, or ask returns ErrLost if a sibling variant has won before.
+// race, or ask returns ErrLost if a sibling variant has won before. If ctx ends before the
+// question, the variant gives up.
 func (r *Race) ask(ctx context.Context, c *Caller, q question) error {
 	// Wait for the turn to ask, but not for longer than askAlone: the server of the asking variant may be away.
 	timer := time.NewTimer(askAlone)
@@ -77,7 +78,7 @@ func (r *Race) ask(ctx context.Context, c *Caller, q question) error {
 		return c.GaveUp(ctx)
 	}
 
-	// A place in line is noted anew after each answer, with the new wait.
+	// Leave the engine's list of callers in line, and join it anew, with the new wait, if the variant stands in line.
 	err := q(c, ctx)
 	c.LeaveLine()
 
@@ -171,8 +172,8 @@ func (c *Caller) within(ctx context.Context, d time.Duration) error {
 	return c.Book(ctx)
 }
 
-// Leave has a variant give back its holdings. It reports whether the variant keeps a Turn: then the
-// variant stands where it stood when it comes again.
+// Leave has a variant give back its holdings. It reports whether the variant keeps a Turn, by which it
+// gets its old rank when it comes again.
 func (c *Caller) Leave() (hasTurn bool) {
 	if c.state != idle {
 		c.Cancel()
@@ -209,8 +210,8 @@ func (c *Caller) Chosen(ctx context.Context) {
 	}
 }
 
-// LeaveLine takes the variant out of the engine's list of callers in line, if it is there. The place in
-// the store's line stays.
+// LeaveLine takes the variant out of the engine's list of callers in line, if the list has it. The
+// variant keeps its place in the store's line.
 func (c *Caller) LeaveLine() {
 	if c.line != nil {
 		c.engine.ahead.leave(c.line)
@@ -263,7 +264,7 @@ func (h *ahead) join(name lineName, until time.Duration) *line {
 		h.count.Add(1)
 	}
 
-	// The last to join waits longest.
+	// The last to join waits longest, so a caller that comes later waits at least until then.
 	l.callers++
 	l.until = until
 	return l
@@ -281,9 +282,9 @@ func (h *ahead) leave(l *line) {
 	}
 }
 
-// of returns until when a caller with the charges and the priority p would have to wait, because callers
-// whose priority is no lower stand in line for one of the budgets. It returns false if none do.
-func (h *ahead) of(charges []store.Charge, p store.Priority) (until time.Duration, found bool) {
+// of returns until when a caller with the charges and the lowest priority would have to wait, because callers
+// of that priority or a higher one stand in line for one of the budgets. It returns false if none do.
+func (h *ahead) of(charges []store.Charge, lowest store.Priority) (until time.Duration, found bool) {
 	if h.count.Load() == 0 {
 		return 0, false
 	}
@@ -293,8 +294,8 @@ func (h *ahead) of(charges []store.Charge, p store.Priority) (until time.Duratio
 
 	// Of several lines the one with the latest end decides.
 	for i := range charges {
-		for q := p; q <= store.PriorityHigh; q++ {
-			l := h.known[lineName{charges[i].Budget, q}]
+		for p := lowest; p <= store.PriorityHigh; p++ {
+			l := h.known[lineName{charges[i].Budget, p}]
 			if l != nil && (!found || l.until > until) {
 				until, found = l.until, true
 			}
@@ -305,17 +306,19 @@ func (h *ahead) of(charges []store.Charge, p store.Priority) (until time.Duratio
 }
 
 // Preference returns the indexes of n variants in the order in which a caller asks them. Variants with a
-// weight come first, in a random order: of those left, each is the next with a chance in proportion to
-// its weight. Variants without a weight follow in the order of their indexes.
+// weight come first, in a random order: each of the variants that are left is the next with a chance in
+// proportion to its weight. Variants without a weight follow in the order of their indexes. weight returns
+// the weight of a variant, or 0 if it has none.
 func Preference(n int, weight func(i int) int) []int {
-	// An exponential time with the weight as its rate: the earliest of several is drawn in proportion to the weights.
-	order, comes := make([]int, n), make([]float64, n)
+	// Each variant with a weight gets a random time, which is exponentially distributed with the weight as its rate:
+	// the chance to have the earliest time is in proportion to the weight.
+	order, times := make([]int, n), make([]float64, n)
 	for i := range n {
-		order[i], comes[i] = i, math.Inf(1)
+		order[i], times[i] = i, math.Inf(1)
 		if w := weight(i); w > 0 {
-			comes[i] = rand.ExpFloat64() / float64(w)
+			times[i] = rand.ExpFloat64() / float64(w)
 		}
 	}
-	slices.SortStableFunc(order, func(i, k int) int { return cmp.Compare(comes[i], comes[k]) })
+	slices.SortStableFunc(order, func(i, k int) int { return cmp.Compare(times[i], times[k]) })
 	return order
 }

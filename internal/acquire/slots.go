@@ -9,35 +9,36 @@ import (
 
 // A slotHold is the second booking of a caller that had to wait for its start: it has the
 // Concurrency charges alone, and is made when the start has come. The first booking stays
-// as it is: a new booking of all charges would need a slightly later start. Other starts are
-// booked there already, so the caller would get behind all of them.
+// as it is: a new booking of all charges would need a slightly later start. At that time other
+// starts are booked already, so the caller would get behind all of them.
 type slotHold struct {
 	booking store.Booking
 	grant   store.Grant
 }
 
-// holdsSlots reports whether all Concurrency charges have their slots. A grant without
-// a wait includes the slots.
+// holdsSlots reports whether all Concurrency charges of a caller with a start, if it has any, have
+// their slots. A grant without a wait includes the slots.
 func (c *Caller) holdsSlots() bool { return !c.concurrent || c.Grant.Wait == 0 || c.slots != nil }
 
-// acquireSlots acquires the slots when the start has come. If a budget was closed meanwhile, it
-// books anew. If there is no room for the slots the caller gives back the start, and gets in line or
-// is refused. A caller that spansScopes books anew.
+// acquireSlots acquires the slots when the start has come. If a budget was closed meanwhile, the
+// caller books all charges anew. If no slot is free the caller gives back the start, and gets in the
+// line for slots or is refused; a caller that spansScopes books all charges anew. If the store does
+// not answer the caller gives back its holdings.
 func (c *Caller) acquireSlots(ctx context.Context) error {
 	// The second booking has the Concurrency charges alone: see slotHold.
-	b := &slotHold{booking: store.Booking{
+	hold := &slotHold{booking: store.Booking{
 		Charges: slices.DeleteFunc(slices.Clone(c.Booking.Charges), countsStart),
 		MaxWait: c.remainingWait(ctx, Now()),
 	}}
 
-	// A place in the line of one scope is of no use for the slots of the second scope.
+	// With a MaxWait of 0 the store gives no place in line, which such a caller cannot use.
 	if c.spansScopes() {
-		b.booking.MaxWait = 0
+		hold.booking.MaxWait = 0
 	}
 
-	storeCtx, stop := c.storeContext(ctx, b.booking.MaxWait)
+	storeCtx, stop := c.storeContext(ctx, hold.booking.MaxWait)
 	defer stop()
-	g, err := c.engine.Store.Book(storeCtx, &b.booking)
+	g, err := c.engine.Store.Book(storeCtx, &hold.booking)
 	c.endStoreCall()
 
 	if err != nil {
@@ -49,12 +50,12 @@ func (c *Caller) acquireSlots(ctx context.Context) error {
 
 	switch {
 	case g.OK && g.Wait == 0:
-		b.grant, c.slots = g, b
+		hold.grant, c.slots = g, hold
 		return nil
 
 	// The slots come after a wait, because a penalty has closed a budget meanwhile.
 	case g.OK:
-		c.engine.Store.Cancel(&b.booking, g)
+		c.engine.Store.Cancel(&hold.booking, g)
 		return c.Book(ctx)
 	case c.spansScopes():
 		return c.Book(ctx)
@@ -63,8 +64,9 @@ func (c *Caller) acquireSlots(ctx context.Context) error {
 	// No slot is free. Give the start back, so that another caller can use it while this one stands in line.
 	c.Cancel()
 
-	// The answer speaks of the Concurrency charges alone: translate its index to all charges.
-	g.HeldBy = c.chargeIndex(&b.booking, g.HeldBy)
+	// The answer is to a booking of the Concurrency charges alone: translate its index to all charges, and keep the
+	// Turn of the booking of all charges.
+	g.HeldBy = c.chargeIndex(&hold.booking, g.HeldBy)
 	g.Turn = c.Grant.Turn
 	c.receive(g)
 
@@ -77,12 +79,14 @@ func (c *Caller) acquireSlots(ctx context.Context) error {
 	return nil
 }
 
-// heldSlots returns the booking and the grant of the slots, if they are held.
+// heldSlots returns the booking and the grant that have the slots, or false if the caller holds no
+// slots.
 func (c *Caller) heldSlots() (b *store.Booking, g store.Grant, ok bool) {
+	hasStart := c.state >= booked && !c.uncounted
 	switch {
 	case c.slots != nil:
 		return &c.slots.booking, c.slots.grant, true
-	case c.concurrent && c.state >= booked && c.Grant.Wait == 0 && !c.uncounted:
+	case hasStart && c.concurrent && c.Grant.Wait == 0: // see holdsSlots
 		return &c.Booking, c.Grant, true
 	}
 	return nil, store.Grant{}, false
@@ -103,7 +107,7 @@ func (c *Caller) cancelSlots() {
 	}
 }
 
-// ReleaseSlots gives the slots back after use. The start stays booked: it was used.
+// ReleaseSlots gives the slots back after use, if the caller holds any. The start stays booked: it was used.
 func (c *Caller) ReleaseSlots() {
 	if b, g, ok := c.heldSlots(); ok {
 		c.engine.Store.Release(b, g)

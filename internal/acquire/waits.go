@@ -24,7 +24,7 @@ const NoWaitLeft = time.Nanosecond
 // caller whose start became useless at the last moment may get a new start right behind it.
 const StoreGrace = 100 * time.Millisecond
 
-// ErrWaitOver and ErrDefaultWaitOver say that StoreGrace is over, too.
+// ErrWaitOver and ErrDefaultWaitOver say that MaxWait and StoreGrace are over.
 var (
 	ErrWaitOver        = errors.New("throttle: MaxWait is over")
 	ErrDefaultWaitOver = errors.New("throttle: waited the default of one minute; set MaxWait")
@@ -75,17 +75,12 @@ func (c *Caller) Waited() time.Duration {
 func (c *Caller) RemainingWait(ctx context.Context) time.Duration { return c.remainingWait(ctx, Now()) }
 
 // remainingWait returns how long a caller that asks the store at asked can still wait, as a
-// Booking.MaxWait. It notes the same in remaining and remainingBy, for the error if the
-// store refuses.
+// Booking.MaxWait: AnyWait if nothing bounds the wait, and NoWaitLeft if no time is left of a
+// positive MaxWait. It notes the time, and what bounds it, in remaining and remainingBy, for the
+// error if the store refuses.
 func (c *Caller) remainingWait(ctx context.Context, asked time.Duration) time.Duration {
 	if c.Patience > 0 {
 		return c.remainingPatience(asked)
-	}
-
-	deadline, ok := ctx.Deadline()
-	if !ok && c.MaxWait == 0 {
-		c.remaining, c.remainingBy = store.AnyWait, BoundNone
-		return store.AnyWait
 	}
 
 	// The sooner of MaxWait and the deadline bounds the wait. AnyWait is negative, and means no bound.
@@ -94,7 +89,7 @@ func (c *Caller) remainingWait(ctx context.Context, asked time.Duration) time.Du
 		left, by = max(0, c.waitDeadline-asked), BoundMaxWait
 	}
 
-	if ok {
+	if deadline, bounded := ctx.Deadline(); bounded {
 		if d := max(0, time.Until(deadline)); left < 0 || d < left {
 			left, by = d, BoundDeadline
 		}
@@ -115,10 +110,13 @@ func (c *Caller) remainingWait(ctx context.Context, asked time.Duration) time.Du
 	return left
 }
 
-// usefulWait returns the Booking.MaxWait of a caller that can wait for left: 0 if the caller asks
-// only for a start now. A caller with other variants stands in each line whatever the line's guess is: the guess counts callers
-// that will start elsewhere, and a closed budget may be opened early. A start within the horizon is
-// no guess, and is booked only if it is of use.
+// usefulWait returns the Booking.MaxWait of a caller that can wait for left:
+//
+//   - 0 if the caller asks only for a start now,
+//   - AnyWait for a variant that can wait for longer than the horizon: the store gives it a place in
+//     line even if it guesses a longer wait. The guess counts callers that will start elsewhere, and a
+//     closed budget may be opened early,
+//   - left for every other caller.
 func (c *Caller) usefulWait(left time.Duration) time.Duration {
 	switch {
 	case c.trying:
@@ -129,23 +127,25 @@ func (c *Caller) usefulWait(left time.Duration) time.Duration {
 	return left
 }
 
-// exceedsMaxWait gives back a start that is too late for MaxWait or for the deadline of ctx, and
-// returns the caller's error, or nil if the start is in time. A start can be too late although the
-// booking had a MaxWait, because the store's answer, or the line, took long.
+// exceedsMaxWait gives back a start that is too late for the deadline of ctx, or more than half of
+// StoreGrace too late for MaxWait. It returns the caller's error, or nil if the start is in time, or
+// if the caller has no start. A start can be too late although the booking had a MaxWait, because the
+// store's answer, or the line, took long.
 func (c *Caller) exceedsMaxWait(ctx context.Context, g store.Grant) error {
 	// Without a MaxWait only a start that a budget has held back can be too late.
 	if !g.OK || g.HeldBy < 0 && c.MaxWait <= 0 {
 		return nil
 	}
 
-	deadline, ok := ctx.Deadline()
+	// A caller whose deadline has passed already gives up by itself, so only a deadline to come counts.
+	deadline, bounded := ctx.Deadline()
 	switch left := time.Until(deadline); {
 	case c.MaxWait > 0 && c.startAt > c.waitDeadline+StoreGrace/2:
 		c.remaining, c.remainingBy = c.waitDeadline-Now(), BoundMaxWait
 		if c.remaining <= 0 {
 			c.remainingBy = BoundMaxWaitOver
 		}
-	case ok && g.HeldBy >= 0 && left > 0 && g.Wait > left:
+	case bounded && g.HeldBy >= 0 && left > 0 && g.Wait > left:
 		c.remaining, c.remainingBy = left, BoundDeadline
 	default:
 		return nil
@@ -168,7 +168,8 @@ const minPatience = time.Second
 // booked, so the turn of a caller that stood in line for less would never come, and others would go before it.
 const lineMargin = 150 * time.Millisecond
 
-// patienceEnd is when a caller with patience leaves its line.
+// patienceEnd is when a caller with patience leaves its line. A ranked caller stays for lineMargin longer than its
+// horizon, or than MinHorizon if that is longer, even if its patience is shorter: see lineMargin.
 func (c *Caller) patienceEnd() time.Duration {
 	patience := c.Patience
 	if c.Ranked {
@@ -197,24 +198,22 @@ func (c *Caller) remainingPatience(asked time.Duration) time.Duration {
 	return c.remaining
 }
 
-// outOfPatience reports whether a caller with patience stands in line, but its turn comes too late: g is the
-// store's answer, which came at answered.
+// outOfPatience reports whether a caller with patience stands in line for nothing: its start is further away than
+// the horizon, and comes after the end of its patience. g is the store's answer, which came at answered.
 func (c *Caller) outOfPatience(g store.Grant, answered time.Duration) bool {
 	return c.Patience > 0 && c.state == inLine && answered+g.Wait > max(c.patienceEnd(), answered+c.Horizon())
 }
 
-// inGrace reports whether the caller's MaxWait is over, so that only StoreGrace is left for the
-// store's answer. maxWait is what remainingWait returned.
-func (c *Caller) inGrace(maxWait time.Duration) bool { return c.MaxWait > 0 && maxWait <= NoWaitLeft }
-
-// outlasts reports whether the store would be asked for longer than the caller's MaxWait, because
-// maxWait is what usefulWait returned for one of several variants.
-func (c *Caller) outlasts(maxWait time.Duration) bool { return c.MaxWait > 0 && maxWait < 0 }
+// endsByGrace reports whether the end of StoreGrace must end a call of the store, because maxWait, the
+// Booking.MaxWait of the call, does not say when the caller's MaxWait is over: it is 0, NoWaitLeft or AnyWait.
+func (c *Caller) endsByGrace(maxWait time.Duration) bool {
+	return c.MaxWait > 0 && maxWait <= NoWaitLeft
+}
 
 // needsStoreContext reports whether storeContext would return a context that differs from
 // the caller's.
 func (c *Caller) needsStoreContext(maxWait time.Duration) bool {
-	return c.engine.Observe != nil || c.shadowed || c.inGrace(maxWait) || c.outlasts(maxWait) || c.Patience > 0 || c.endsWhenOff()
+	return c.engine.Observe != nil || c.shadowed || c.endsByGrace(maxWait) || c.Patience > 0 || c.endsWhenOff()
 }
 
 // endsWhenOff reports whether a call of a store that is away ends when throttle is turned off. A store in memory is
@@ -229,36 +228,37 @@ const countTimeout = 500 * time.Millisecond
 var errUncounted = errors.New("throttle: the store did not answer within 500ms, and the request goes on without being counted")
 
 // storeContext returns the context of a call of the store by a caller that can wait for maxWait,
-// which is what remainingWait or usefulWait returned. If there is an observer or a switch, or the caller is only
-// counted, the context has an [outage.Observer] that the store tells of an outage. The context ends when the answer
-// has become useless to the caller. After the call endStoreCall must follow.
+// which is what remainingWait or usefulWait returned. If there is an observer, the caller is only
+// counted, or endsWhenOff is true, the context has an [outage.Observer] that the store tells of an
+// outage. The context ends when the answer would be of no use to the caller. After the call of the
+// store endStoreCall and the CancelFunc must be called.
 func (c *Caller) storeContext(ctx context.Context, maxWait time.Duration) (context.Context, context.CancelFunc) {
-	// From when on an answer is of no use depends on why the caller waits.
-	bounded, stop := ctx, func() {}
+	// When an answer is of no use depends on why the caller waits.
+	storeCtx, stop := ctx, func() {}
 	switch {
 	case c.shadowed:
-		bounded, stop = context.WithTimeoutCause(ctx, countTimeout, errUncounted)
-		c.stopCount = stop
+		storeCtx, stop = context.WithTimeoutCause(ctx, countTimeout, errUncounted)
+		c.stopCounting = stop
 	case c.Patience > 0:
-		bounded, stop = context.WithTimeoutCause(ctx, max(c.patienceEnd()-Now(), minPatience), ErrWaitOver)
-	case c.inGrace(maxWait) || c.outlasts(maxWait):
-		bounded, stop = context.WithTimeoutCause(ctx, c.waitDeadline+StoreGrace-Now(), c.waitOver())
+		storeCtx, stop = context.WithTimeoutCause(ctx, max(c.patienceEnd()-Now(), minPatience), ErrWaitOver)
+	case c.endsByGrace(maxWait):
+		storeCtx, stop = context.WithTimeoutCause(ctx, c.waitDeadline+StoreGrace-Now(), c.waitOver())
 	}
 
 	// When throttle is turned off, a call of a store that is away ends.
 	if c.endsWhenOff() {
-		c.endable = &endableContext{Context: bounded, caller: c}
-		bounded = c.endable
+		c.endable = &endableContext{Context: storeCtx, caller: c}
+		storeCtx = c.endable
 	}
 
-	// The observed context is the outermost, because the next call sets it anew: a timer of a context below may fire just
-	// then, and would look at its parent.
+	// The caller's next call overwrites c.observed, so no other context here is derived from it: the timer of a derived
+	// context may fire at that moment, and would read its parent.
 	if c.engine.Observe != nil || c.shadowed {
-		c.observed = observedContext{bounded, ctx, c}
-		bounded = &c.observed
+		c.observed = observedContext{storeCtx, ctx, c}
+		storeCtx = &c.observed
 	}
 
-	return bounded, stop
+	return storeCtx, stop
 }
 
 // An observedContext is the context of a call of the store, with the observer of outages that
@@ -338,9 +338,9 @@ func (e *endableContext) Value(key any) any {
 
 // StoreAway implements [outage.Observer]. It counts the caller as unanswered until the call
 // of the store returns, and makes one event of each outage. It ends the call of a caller that is only
-// counted. The call of any other caller ends when throttle is turned off.
+// counted. From now on the call of any other caller ends when throttle is turned off, if there is a
+// switch.
 func (c *Caller) StoreAway(err error) {
-	// From now on the call ends when throttle is turned off.
 	if c.endable != nil {
 		c.endable.endWhenOff(c.engine.Switch)
 	}
@@ -356,15 +356,15 @@ func (c *Caller) StoreAway(err error) {
 	}
 
 	// A caller that is only counted does not wait for the store to come back.
-	if c.stopCount != nil {
-		c.stopCount()
+	if c.stopCounting != nil {
+		c.stopCounting()
 	}
 }
 
 // endStoreCall notes that a call of the store has returned, with an answer or an error: the caller
 // does not wait for the store any more.
 func (c *Caller) endStoreCall() {
-	c.stopCount = nil
+	c.stopCounting = nil
 	if c.endable != nil {
 		c.endable.release()
 		c.endable = nil
@@ -390,8 +390,8 @@ type askRate struct {
 	asks  int           // in the period
 }
 
-// next counts a question that the caller wants to ask at a time, and returns how long the
-// caller must wait before it asks.
+// next counts a question that the caller wants to ask at the time at, and returns how long the
+// caller must wait from then on before it asks.
 func (r *askRate) next(at time.Duration) (delay time.Duration) {
 	if r.asks == 0 || at-r.since >= askPeriod {
 		*r = askRate{since: at}
@@ -441,9 +441,9 @@ const validFor = 5 * time.Millisecond
 // does not use it up.
 func (c *Caller) usableFor() time.Duration { return c.jitter * 2 / 7 }
 
-// age returns how long ago, at most, the start was. The result is negative before the start. The store may have
-// decided as long before its answer arrived as the grant's Age says, so the start may have been that
-// much earlier than startAt. The store has left the spread free behind the start for such delays.
+// age returns how long ago, at most, the start was. The result is negative before the start. The start
+// may have been earlier than startAt by the grant's Age, because the store's answer was on its way. The
+// store has left the spread free behind the start for this delay, so the spread does not count.
 func (c *Caller) age() time.Duration {
 	return Now() - c.startAt + c.Grant.Age - c.Booking.Spread
 }
@@ -466,21 +466,22 @@ func (c *Caller) unusable() bool {
 	return c.jitter > 0 && c.Grant.Age-c.Booking.Spread > c.usableFor()
 }
 
-// spread returns the Spread of the next booking: room behind the start, if the store is so
-// far away that its answer alone would make the grant stale. It goes by the ages of all
-// callers' grants. The budgets of this caller may lie on a slower server than most: after
-// rttSamples stale answers in a row the last answer to this caller counts, too.
+// spread returns how much room behind the next start makes up for the age of its grant: by
+// how much that age exceeds half of usableFor, at most spreadLimit. It returns 0 if the age
+// exceeds nothing, or if a start of the caller is never too old. The age is an upper bound on
+// nearly all ages of all callers' grants. The budgets of this caller may lie on a slower server
+// than most: after rttSamples stale answers in a row the last answer to this caller counts, too.
 func (c *Caller) spread() time.Duration {
 	if c.jitter == 0 {
 		return 0
 	}
 
-	lag := c.engine.grantAge.upper(c.unevenPart())
+	grantAge := c.engine.grantAge.upper(c.unevenPart())
 	if c.staleStreak >= rttSamples {
-		lag = max(lag, c.Grant.Age)
+		grantAge = max(grantAge, c.Grant.Age)
 	}
 
-	room := lag - c.usableFor()/2
+	room := grantAge - c.usableFor()/2
 	if room <= 0 {
 		return 0
 	}
@@ -488,8 +489,8 @@ func (c *Caller) spread() time.Duration {
 	return min(room, spreadLimit(c.Booking.Charges))
 }
 
-// unevenPart returns by which part of the usual answer most late answers are late. Where a store books for waiters
-// one transaction waits for others, so answers differ more.
+// unevenPart returns by how much nearly all answers may exceed the usual time of an answer, as a part of that time.
+// The answers of a store that books for waiters differ more, because one transaction waits for others.
 func (c *Caller) unevenPart() float64 {
 	if c.engine.Traits.BooksWaiters {
 		return 1.0 / 2
@@ -497,23 +498,25 @@ func (c *Caller) unevenPart() float64 {
 	return 1.0 / 4
 }
 
-// nextSpread is spread for the next booking. A store replaces a start in one step only by a start of the same
-// spread. Between two steps the room of the old start is free, and a caller that came later takes it. So a caller
-// with a start keeps the spread of that start where it was enough for the answer to the caller, is enough for most
-// answers, and is not much too large.
+// nextSpread returns the Spread of the next booking: spread, or the Spread of the last booking where keeping that
+// is better.
 func (c *Caller) nextSpread() time.Duration {
 	spread := c.spread()
-	kept := c.Booking.Spread
+	last := c.Booking.Spread
 
-	// The store may have booked the caller's start already, when its turn came, with the spread of the last booking. A slow store
-	// answers unevenly, so a new spread would give back nearly every such start, at the price of one more step each. Whether the
-	// spread was enough is seen by the age of the grant: see unusable.
+	// The store may have booked the caller's start already, when its turn came, with the last Spread. A slow store answers
+	// unevenly, so a new Spread would give back nearly every such start, at the price of one more step each. If the last Spread
+	// was too small the grant is unusable, and the caller books again.
 	if c.state == inLine && c.engine.Traits.BooksWaiters {
-		return kept
+		return last
 	}
 
-	if c.state == booked && c.staleStreak == 0 && kept-c.usableFor() <= spread && spread <= kept+c.usableFor()/2 {
-		return kept
+	// A store replaces a start in one step only by a start of the same Spread. Between two steps a caller that came later takes
+	// the room of the old start. So the caller keeps the last Spread if it was enough for the last answer, and if it is only a
+	// little too small or not much too large for most answers.
+	isGoodEnough := c.staleStreak == 0 && last-c.usableFor() <= spread && spread <= last+c.usableFor()/2
+	if c.state == booked && isGoodEnough {
+		return last
 	}
 	return spread
 }
@@ -530,18 +533,19 @@ func (c *Caller) nextSpread() time.Duration {
 func (c *Caller) adjustPace() {
 	for i := range c.Booking.Charges {
 		charge := &c.Booking.Charges[i]
-		long := charge.Limit.Per() > store.MaxEvenWindow
-		low := long && c.engine.estimates.areLow(charge.Budget.Policy)
-		if charge.Cost == 1 && c.Booking.Spread == 0 && !c.repaced && !low {
+		isLong := charge.Limit.Per() > store.MaxEvenWindow
+		isUnderestimated := isLong && c.engine.estimates.areLow(charge.Budget.Policy)
+		keepsPace := charge.Cost == 1 && c.Booking.Spread == 0 && !c.repaced && !isUnderestimated
+		if keepsPace {
 			continue // most charges keep the Pace that they came with
 		}
 
 		// From now on the Pace of this charge may differ from its limit's.
 		c.repaced = true
 		switch {
-		case low && charge.Limit.Pace() > 0:
+		case isUnderestimated && charge.Limit.Pace() > 0:
 			charge.Pace = evenPace(charge)
-		case charge.Cost > 1 && !long:
+		case charge.Cost > 1 && !isLong:
 			charge.Pace = 0
 		default:
 			charge.Pace = max(0, charge.Limit.Pace()-c.Booking.Spread)
@@ -549,8 +553,8 @@ func (c *Caller) adjustPace() {
 	}
 }
 
-// evenPace returns the least Pace with which a store spreads the starts of a full window over all of it: at that
-// pace alone the whole limit takes half of its window.
+// evenPace returns the least Pace of a charge under which a store spreads the starts of a full window over the whole
+// window: the Pace at which the whole limit takes half of the window. A store keeps a shorter Pace as it is.
 func evenPace(charge *store.Charge) time.Duration {
 	return (charge.Span()/(2*time.Duration(charge.Limit.N())) + time.Microsecond).Truncate(time.Microsecond)
 }
@@ -559,17 +563,16 @@ func evenPace(charge *store.Charge) time.Duration {
 // must confirm the start before the start is used.
 func (c *Caller) needsRevalidation() bool { return c.needsRevalidationAt(Now()) }
 
-// needsRevalidationAt is needsRevalidation at a later moment, if the store says nothing until then.
+// needsRevalidationAt is needsRevalidation at a later moment, if the store says nothing until then. The last word
+// counts for validFor and, if the store is slow, for about as long as an answer takes besides.
 func (c *Caller) needsRevalidationAt(at time.Duration) bool {
 	return at-c.validatedAt > validFor+min(c.slowAnswer(), max(c.validateRTT, c.confirmTakes()))
 }
 
-// revalidateLead returns how long before the start the store is asked to confirm the start: as long as the store
-// takes to answer, and validFor more, because an answer counts for that long. So an answer that is late by
-// as much is still in time. A store in memory answers in no time, and is asked at the start.
-//
-// The answers of a slow store take uneven times, so nearly all of them are waited for, but not for more than one and a half times the usual: what an
-// answer says is half a round trip old when it comes, and must not be older than a round trip and validFor at the start.
+// revalidateLead returns how long before the start the store is asked to confirm the start: validFor, because an answer
+// counts for that long, and the time that a slow store takes for nearly all of its answers. Of that time at most one and
+// a half times the usual counts: an answer is half a round trip old when it comes, and must not be older than a round
+// trip and validFor at the start. For a store in memory, which answers in no time, the lead is 0.
 func (c *Caller) revalidateLead() time.Duration {
 	if c.Grant.Age == 0 {
 		return 0
@@ -598,8 +601,8 @@ func (c *Caller) confirmTakes() time.Duration {
 	return c.engine.confirmTook.get()
 }
 
-// countStale counts consecutive answers of the store that took so long that the grant was
-// unusable.
+// countStale counts how many answers of the store in a row took so long that the grant was too old
+// when it came.
 func (c *Caller) countStale() {
 	if c.Grant.Age-c.Booking.Spread <= c.usableFor() {
 		c.staleStreak = 0
@@ -608,17 +611,18 @@ func (c *Caller) countStale() {
 	c.staleStreak++
 }
 
-// spreadLimit returns the largest spread that the charges allow: half of each fixed window
-// less its jitter, so that the window has as much time for starts as for the spread. If the
-// store needs more, no grant can be proved to be in time.
+// spreadLimit returns the largest spread that the charges allow. Each FixedWindow allows half of
+// its window less its Jitter, so that the window has as much time for starts as for the spread. If
+// the store needs more, no grant can be proved to be in time.
 func spreadLimit(charges []store.Charge) time.Duration {
-	limit := time.Duration(math.MaxInt64) // without a fixed window there is no limit
+	largest := time.Duration(math.MaxInt64) // other limits allow any spread
 	for i := range charges {
+		// A CalendarWindow, which has no Per, is of the same kind: its windows are long.
 		if c := &charges[i]; c.Limit.Kind() == store.KindFixedWindow && c.Limit.Per() > 0 {
-			limit = min(limit, (c.Limit.Per()-c.Jitter)/2)
+			largest = min(largest, (c.Limit.Per()-c.Jitter)/2)
 		}
 	}
-	return limit
+	return largest
 }
 
 // A start is booked at most one horizon ahead: a caller that has to wait for longer stands in
@@ -652,7 +656,9 @@ func (c *Caller) Horizon() time.Duration {
 		}
 	}
 
-	// A caller of several budgets needs a start that is near in all of them, so its horizon stays.
+	// A caller with a share books less far ahead, unless one of its limits needs a farther horizon. If the store summons
+	// waiters the caller books right before its start. A caller of several budgets does not, because it needs a start that
+	// is near in all of them.
 	if c.shared && nearest == store.MinHorizon {
 		nearest = shareHorizon
 		if c.engine.Traits.SummonsWaiters && len(c.Booking.Charges) == 1 {
@@ -662,11 +668,13 @@ func (c *Caller) Horizon() time.Duration {
 
 	// Callers that dial, and stores that are far away, need their horizon whatever was estimated.
 	nearest, margin = min(nearest, farthest), min(margin, farthest)
-	return max(min(max(nearest, horizonTrips*c.engine.rtt.get()), maxHorizon), c.Lead+margin)
+	horizon := min(max(nearest, horizonTrips*c.engine.rtt.get()), maxHorizon)
+	return max(horizon, c.Lead+margin)
 }
 
 // estimateHorizon returns how far ahead starts of a charge may be booked at the most, because its cost is estimated
-// too high.
+// too high: see estimateParts. It returns maxHorizon if the cost is not, and for all limits except SlidingWindow and
+// TokenBucket.
 func (c *Caller) estimateHorizon(charge *store.Charge) time.Duration {
 	times := c.engine.estimates.times(charge.Budget.Policy)
 	if times == 1 || charge.Limit.Kind() != store.KindSlidingWindow && charge.Limit.Kind() != store.KindTokenBucket {
@@ -713,8 +721,8 @@ const (
 // get returns the estimate, or 0 before the first sample.
 func (e *rttEstimator) get() time.Duration { return time.Duration(e.estimate.Load()) }
 
-// upper returns an upper bound on nearly all answers: more than the estimate by a part of it, or by less if
-// answers hardly differ.
+// upper returns an upper bound on nearly all answers: the estimate plus the given part of it, or plus four times the
+// deviation if that is less.
 func (e *rttEstimator) upper(part float64) time.Duration {
 	return e.get() + min(time.Duration(part*float64(e.get())), 4*time.Duration(e.deviation.Load()))
 }
@@ -743,7 +751,7 @@ func (e *rttEstimator) add(took, arrivedAt time.Duration) {
 	// The bound keeps outliers out of the estimate.
 	bound := max(outlierFactor*slices.Min(e.samples[:min(e.seen, rttSamples)]), DefaultJitter)
 
-	// A faster answer takes the mean down to the bound at once.
+	// When answers become faster, the mean falls to the bound at once.
 	if took < e.mean {
 		e.mean = min(e.mean, bound)
 	}
@@ -773,34 +781,34 @@ const (
 	lowMemory      = 64
 )
 
-// note notes that the cost of a start under a policy was settled, unless nothing is
-// known: a negative settled says so.
+// note notes at which cost a start under a policy was booked and settled. It does nothing if
+// settled is negative, because the cost is not known, or if nothing was booked.
 func (e *estimates) note(policy string, booked, settled int) {
 	if booked < 1 || settled < 0 {
 		return
 	}
 
 	// Two callers may be the first of a policy at once: one of their estimates is kept.
-	known := e.of(policy)
-	if known == nil {
+	ofPolicy := e.of(policy)
+	if ofPolicy == nil {
 		fresh := new(estimate)
 		fresh.remained.Store(remainedWhole)
 		v, _ := e.byPolicy.LoadOrStore(policy, fresh)
-		known = v.(*estimate)
+		ofPolicy = v.(*estimate)
 		e.known.Store(true)
 	}
 
 	// Of two updates at one moment one may be lost, which only makes the average a little older.
-	old := known.remained.Load()
-	now := remainedWhole * int64(min(settled, booked)) / int64(booked)
-	known.remained.Store(old + (now-old)/remainedMemory)
+	old := ofPolicy.remained.Load()
+	remained := remainedWhole * int64(min(settled, booked)) / int64(booked)
+	ofPolicy.remained.Store(old + (remained-old)/remainedMemory)
 
 	// A cost that was estimated too low counts for lowMemory starts.
-	switch low := known.low.Load(); {
+	switch low := ofPolicy.low.Load(); {
 	case settled > booked:
-		known.low.Store(lowMemory)
+		ofPolicy.low.Store(lowMemory)
 	case low > 0:
-		known.low.Store(low - 1)
+		ofPolicy.low.Store(low - 1)
 	}
 }
 
@@ -810,21 +818,21 @@ func (e *estimates) of(policy string) *estimate {
 		return nil
 	}
 	v, _ := e.byPolicy.Load(policy)
-	known, _ := v.(*estimate)
-	return known
+	ofPolicy, _ := v.(*estimate)
+	return ofPolicy
 }
 
-// times returns how many times too high the costs of a policy are, at least 1.
+// times returns how many times too high the costs of a policy are estimated on average, at least 1.
 func (e *estimates) times(policy string) float64 {
-	known := e.of(policy)
-	if known == nil {
+	ofPolicy := e.of(policy)
+	if ofPolicy == nil {
 		return 1
 	}
-	return remainedWhole / float64(max(1, known.remained.Load()))
+	return remainedWhole / float64(max(1, ofPolicy.remained.Load()))
 }
 
 // areLow reports whether a start under a policy has lately cost more than was booked for it.
 func (e *estimates) areLow(policy string) bool {
-	known := e.of(policy)
-	return known != nil && known.low.Load() > 0
+	ofPolicy := e.of(policy)
+	return ofPolicy != nil && ofPolicy.low.Load() > 0
 }
