@@ -230,8 +230,10 @@ func (g *group) send(k Kind) (r Reply, sent time.Time, err error) {
 	sent = time.Now()
 	h, end := g.beats.next(k, sent), sent.Add(replyTime)
 
-	// An answer after at comes too late, because the primary is given up then.
-	if at, sure := g.beats.lostAt(g.store.FailOpen); sure && g.local == nil && at.After(sent) && at.Before(end) {
+	// An answer after at comes too late, because the primary is given up then. If at is past, this heartbeat is the last attempt.
+	at, sure := g.beats.lostAt(g.store.FailOpen)
+	mayGiveUp := sure && g.local == nil
+	if mayGiveUp && at.After(sent) && at.Before(end) {
 		end = at
 	}
 
@@ -267,7 +269,6 @@ func (g *group) missed(now time.Time) time.Duration {
 		return min(lookEvery, at.Sub(now))
 	default:
 		g.local = newLocalShare(g.store.Options, g.store.primary, g.name, g.beats.divisor.get(), at, make(map[string]store.Charge))
-
 		g.store.away = true
 
 		// The share begins with the penalties of which the primary has not heard yet.

@@ -180,18 +180,18 @@ func (l *localShare) pauseKnown(charges, parts []store.Charge, now time.Time) {
 		key := l.primary.PauseKey(&charges[i])
 		if end := latest(l.Pauses.End(key), l.Shut.End(key)); end.After(l.storePauses[key]) {
 			l.storePauses[key] = end
-			_ = l.store.Pause(context.Background(), parts[i], end.Sub(now))
+			_ = l.store.Pause(context.Background(), parts[i], end.Sub(now)) // memory does not fail
 		}
 	}
 }
 
-// resume opens a budget in the share's store. From then on any pause is news.
+// resume opens a budget in the share's store. From then on any pause of the budget is news to pauseKnown.
 func (l *localShare) resume(ctx context.Context, c store.Charge, key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.storePauses, key)
 	if part, ok := l.charge(c); ok {
-		_ = l.store.Resume(ctx, part)
+		_ = l.store.Resume(ctx, part) // memory does not fail
 	}
 }
 
@@ -215,14 +215,14 @@ func (l *localShare) countStart(c *store.Charge, cost int, start time.Time) {
 	l.History.AddUnreported(key, history.Sample{By: start, Count: int64(cost)}, l.primary.Keep(c))
 }
 
-// settle changes the costs of a start in the share.
+// settle changes the costs of a start in the share, and adds to the history what is above the booked costs.
 func (l *localShare) settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
 	own, _ := l.booking(b)
 	err := l.store.Settle(ctx, &own, g, costs)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	// Count only what is above the booked cost. For a lower cost the history counts too much, which is safe.
+	// For a lower cost the history counts too much, which is safe.
 	for i := range b.Charges {
 		if more := costs[i] - b.Charges[i].Cost; more > 0 {
 			l.countStart(&b.Charges[i], more, time.Now())

@@ -66,7 +66,7 @@ func (h *History) Known(key, group string, now time.Time, serverTime int64) wire
 	k := b.Last.clockSample(now, serverTime)
 	k.Record = b.Last.record(group, now)
 
-	// Redis needs only starts that still matter.
+	// Redis needs only starts that still matter, the latest first.
 	if !b.Expired(now) {
 		k.Generations, k.Older = b.toReport(), b.Older
 		for _, s := range slices.Backward(b.Starts) {
@@ -339,7 +339,7 @@ func (b *Budget) count(id int64) int64 {
 	if b.Unreported.ID == id {
 		return b.Unreported.Count
 	}
-	for _, g := range slices.Backward(b.Generations[:]) {
+	for _, g := range b.Generations {
 		if g.ID == id {
 			return g.Count
 		}
@@ -384,7 +384,7 @@ func (h *History) ReportsQuota(key string, c *store.Charge, q store.Quota, now t
 		}
 	}
 
-	// The upstream had not counted the starts since then. Into a bucket tokens have flowed since then, too: both are left out.
+	// The upstream had not counted the starts of the last q.Age. Into a bucket tokens have flowed in that time, too: both are left out.
 	left := int64(q.Left)
 	if q.Age > 0 && c.Limit.Kind() != store.KindTokenBucket {
 		left -= b.startsSince(now.Add(-q.Age))

@@ -303,7 +303,7 @@ func (l *line) hasLane(id wire.LaneID) bool {
 // setComeBy sets nearAt to near, but not before notBefore. It sets comeBy a little later: within the horizon there is time
 // for several answers of Redis.
 func (t *turn) setComeBy(near time.Time) {
-	// near is later by summonDelay already. So the caller comes half of its horizon before its start at the latest.
+	// near includes summonDelay, so the caller comes half of its horizon before its start at the latest.
 	spare := t.horizon/2 - summonDelay
 
 	// A caller with a share may come later: Redis would summon it a third of the horizon before its start.

@@ -135,8 +135,8 @@ func (n *Node) lead(ctx context.Context, o *op, q *queue, maxWait time.Duration)
 	}
 }
 
-// drain makes calls until the queue has no ops. It begins with b, the call that a leader
-// left to it, or with the next call if b is nil.
+// drain makes calls until the queue has no ops, or until a call has failed and nobody waits any more. It begins with b,
+// the call that a leader left to it, or with the next call if b is nil.
 func (n *Node) drain(group string, q *queue, b *batch) {
 	// This goroutine decodes replies and runs deep: let its stack grow once.
 	conn.GrowStack()
@@ -293,12 +293,13 @@ func (n *Node) deliver(q *queue, b *batch, err error) {
 				undo = append(undo, o.leaveOps()...)
 				o.done <- struct{}{}
 
-			// A caller that has left keeps nothing: no places in lines for starts (an unsettled caller still has its places), no start, and no place in a line for slots.
+			// A caller that has left gives back its places in lines for starts: an unsettled caller still has its own.
 			case o.left && (state == wire.InLine || state == wire.Unsettled):
 				undo = append(undo, o.leaveOps()...)
+
+			// A caller that has left gives back its start, or its place in a line for slots.
 			case o.left && (o.outcome.Booked() || state == wire.Waiting):
 				undo = append(undo, o.cancelOp(o.outcome.Handle()))
-
 			case !o.left && o.refusedForOthers(m):
 				o.noMerge = true
 				again = append(again, o)

@@ -214,7 +214,7 @@ func (s *composed) bookBoth(ctx context.Context, b *store.Booking) (store.Grant,
 				s.fleet.Cancel(&h.fleet, fleetGrant) // a start with slots is not replaced
 				h.fleet.Instead = store.Handle{}
 			}
-			h.node.Returns, h.fleet.Returns = true, true
+			h.node.Returns, h.fleet.Returns = true, true // the caller has given up a start in both
 			continue
 		}
 
