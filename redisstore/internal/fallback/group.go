@@ -31,8 +31,8 @@ type penalty struct {
 	end time.Time
 }
 
-// tell notes that the primary is being told of a penalty, until told is called. A share that begins meanwhile begins with
-// the penalty, because the primary may not have heard of it yet.
+// tell notes a penalty of which the primary is being told, and told takes the note back. A share that begins meanwhile
+// begins with the penalty, because the primary may not have heard of it yet.
 func (s *Store) tell(c *store.Charge, d time.Duration) (told func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -112,7 +112,7 @@ func (l *localShare) booking(b *store.Booking) (own store.Booking, ok bool) {
 
 // opensAt returns when the share of a charge's budget can be used: a window after the last start that any
 // node can have booked in the primary, which may be far ahead. It returns the zero time if the charge has no
-// share to wait for. It notes in opensAfter that the share is open. l is locked.
+// share to wait for. Once the share is open, opensAt notes that in opensAfter. l is locked.
 func (l *localShare) opensAt(part *store.Charge, now time.Time) time.Time {
 	if l.divisor == 0 || part.Shadow || !isShared(part) {
 		return time.Time{}
@@ -160,7 +160,7 @@ func (l *localShare) book(b *store.Booking) (g store.Grant, opens time.Time, ans
 		return g, opens, true
 	}
 
-	// The caller of a near start does not call Confirm, so the start counts now. A start farther ahead counts when it is confirmed.
+	// A near start is used without a call of Confirm, so it counts now. A start farther ahead counts when it is confirmed.
 	if g.Wait <= countedByBook {
 		l.countStarts(b.Charges, now.Add(g.Wait))
 	}

@@ -360,7 +360,8 @@ const repeatAfter = 100 * time.Millisecond
 const toldAgain = 30 * time.Second
 
 // ReportsQuota decides whether the store should be told of a quota, and notes that it will be. It also returns the ID of
-// the generation of the budget's row that the node knows, or 0 if the node knows no starts that still matter.
+// the generation of the budget's row that the node knows. If the node knows no starts that still matter, the ID is 0, and
+// the store is told each time.
 func (h *History) ReportsQuota(key string, c *store.Charge, q store.Quota, now time.Time) (generation int64, report bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -79,7 +79,7 @@ func (l *line) moveUp(said *wire.Line) {
 			d -= summonDelay - summonDelayShare
 		}
 
-		// The waiter's part of the lane's costs tells where its start lies between the first and the last. It is the turn of a waiter below the cut.
+		// The waiter's part of the lane's costs tells where its start lies between the first and the last. A waiter below the cut has its turn already.
 		if costs := lane.Joined - lane.Cut; costs > 0 && t.number >= lane.Cut {
 			part := float64(t.number+t.cost-lane.Cut) / float64(costs)
 			wait := lane.First + time.Duration(part*float64(lane.Last-lane.First)).Truncate(time.Microsecond)
