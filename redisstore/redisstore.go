@@ -114,7 +114,7 @@ type primary struct {
 	noNotice bool                   // for tests: no loss is announced, so that there are no calls in the background
 }
 
-// newPrimary returns the budgets in the Redis of a client.
+// newPrimary returns a primary that keeps budgets in the Redis of a client. It sends nothing.
 func newPrimary(client redis.UniversalClient, o *Options) *primary {
 	p := &primary{
 		client: client, conn: conn.New(client), names: wire.NewSpace(o.Namespace), history: history.New(),

@@ -120,9 +120,9 @@ func whileUp(ctx, up context.Context) (context.Context, func()) {
 	}
 }
 
-// leaveRoom sets the KeepFree of the charges of own, a copy of b, so that own leaves free what
-// suspected nodes may use; suspected are the divisors of their shares. It returns false if a charge
-// then has no room, ever.
+// leaveRoom sets the charges of own, a copy of b: those of b, with a KeepFree that also leaves free what
+// suspected nodes may use. suspected are the divisors of their shares. It returns false if a charge never
+// has room beside that: then own must not be booked.
 func leaveRoom(own, b *store.Booking, suspected []int) bool {
 	own.Charges = b.Charges
 	if len(suspected) == 0 {

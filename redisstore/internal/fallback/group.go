@@ -258,13 +258,13 @@ func (g *group) send(k Kind) (r Reply, sent time.Time, err error) {
 	return r, sent, err
 }
 
-// missed is called when a heartbeat had no answer. It gives the primary up if the primary has not
-// answered for too long, unless that was done before: from then on callers book in a new share. It returns
-// how long to wait before the next heartbeat. The store is locked.
+// missed is called when a heartbeat had no answer. If the primary has not answered for too long, and was not
+// given up before, missed gives it up: from then on callers book in a new share. It returns how long to wait
+// before the next heartbeat. The store is locked.
 func (g *group) missed(now time.Time) time.Duration {
 	at, sure := g.beats.lostAt(g.store.FailOpen)
 	switch {
-	case g.local != nil || !sure:
+	case g.local != nil || !sure: // the primary was given up before, or must not be given up yet
 	case at.After(now):
 		return min(lookEvery, at.Sub(now))
 	default:

@@ -293,9 +293,9 @@ func (n *Node) bookRequest(b *batch) *wire.BookRequest {
 	return r
 }
 
-// observe applies the reply to a copy of a batch's call: it sets the outcomes of the ops, and passes what the reply
-// says of clocks and budgets on to the offsets, the history, the pauses and the lines. It calls Lost for each budget
-// that Redis has lost.
+// observe applies the reply to the last copy of a batch's call, which was sent at sent: it sets the outcomes of the ops,
+// and passes what the reply says of clocks and budgets on to the offsets, the history, the pauses and the lines. It calls
+// Lost for each budget that Redis has lost.
 func (n *Node) observe(b *batch, p *wire.BookReply, sent, received time.Time) {
 	group := b.ops[0].group()
 
@@ -304,7 +304,7 @@ func (n *Node) observe(b *batch, p *wire.BookReply, sent, received time.Time) {
 	last := history.Reply{Group: group, Number: b.number, Sent: b.sent, ServerTime: p.Now, By: received}
 
 	if p.DecidedAt != 0 {
-		// The earlier copy was made CopyAge after the first.
+		// The earlier copy was sent CopyAge after the first copy, and surely before the reply was received.
 		last.Sent, last.ServerTime, last.By = b.sent.Add(min(p.CopyAge, received.Sub(b.sent))), p.DecidedAt, time.Time{}
 		last.Age = history.Between(p.DecidedAt, p.Now)
 		at, since = history.DecidedAt(last.Sent, received, p.DecidedAt, p.Now)
@@ -352,7 +352,7 @@ func (bs budgets) Known(budget *store.Budget, key string, b wire.Boundaries) wir
 // that had come when the reply was received.
 func observation(b *wire.BudgetReply, last history.Reply, at int64, received time.Time) history.Observation {
 	o := history.Observation{Reply: last, Generations: b.Generations, Older: b.Older, Keep: Keep(b.Charge)}
-	o.Starts = history.Sample{By: received.Add(history.Between(at, b.Last)), Count: b.Starts}
+	o.Starts = history.Sample{By: received.Add(history.Between(at, b.Last)), Count: b.Starts} // as late as the last start can be: at may have been before received
 
 	// No start of an unlimited budget is remembered.
 	if wire.Unlimited(b.Charge) {

@@ -47,7 +47,7 @@ const (
 	renewAgain = time.Second      // when a lease is renewed after a call that failed
 	renewSoon  = time.Millisecond // a lease is renewed no sooner than this after a call
 
-	maxReported      = 8   // waiters of a node are reported for each reserve
+	maxNodeReported  = 8   // waiters of a node are reported for each reserve
 	maxFleetReported = 150 // waiters for a budget are reported by the whole fleet, roughly
 )
 
@@ -100,7 +100,7 @@ func (n *Node) appendLease(to []*lease, c *store.Charge) []*lease {
 	key := n.Names.Leases(&c.Budget)
 	l := n.leases[key]
 	if l == nil {
-		l = &lease{key: key, recordLock: make(chan struct{}, 1), maxReported: maxReported}
+		l = &lease{key: key, recordLock: make(chan struct{}, 1), maxReported: maxNodeReported}
 		n.leases[key] = l
 	}
 
@@ -194,7 +194,7 @@ func (n *Node) learnReports(leases []*lease, replies []wire.ReportReply, sent ti
 		l.generation, l.askedAt, l.answeredAt, l.askAgain = r.Generation, sent, received, r.Again
 
 		// Redis keeps a bounded number of waiters, so each node reports fewer if there are more nodes.
-		l.maxReported = max(1, min(maxReported, maxFleetReported/max(1, r.Nodes)))
+		l.maxReported = max(1, min(maxNodeReported, maxFleetReported/max(1, r.Nodes)))
 		l.summon(r.Granted)
 	}
 

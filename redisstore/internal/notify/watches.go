@@ -111,6 +111,8 @@ func (ws *Watches) newsSinceBooking(w *Watch) (concerned, void bool) {
 	for i := len(ws.pastNews) - 1; i >= 0 && !ws.pastNews[i].at.Before(w.Sent); i-- {
 		if m := &ws.pastNews[i]; slices.Contains(w.Keys, m.Key) {
 			concerned = true
+
+			// A message that was received when the booking was sent is older, and makes nothing void.
 			void = void || m.at.After(w.Sent) && m.From <= w.At && w.At < m.Until
 		}
 	}

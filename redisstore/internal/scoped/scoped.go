@@ -325,10 +325,9 @@ func (s *composed) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool)
 		return nil, false
 	}
 
-	h, inFleet := split(b), kept[1+read:]
-	fleet, ok := s.fleet.RestoreTurn(&h.fleet, inFleet[:size])
-
-	node, okNode := s.node.RestoreTurn(&h.node, inFleet[size:])
+	h, parts := split(b), kept[1+read:]
+	fleet, ok := s.fleet.RestoreTurn(&h.fleet, parts[:size])
+	node, okNode := s.node.RestoreTurn(&h.node, parts[size:])
 	if fleet == nil && node == nil {
 		return nil, ok && okNode
 	}
