@@ -96,7 +96,7 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 //     that are held during a call;
 //   - the groups of the fallback, then a local share, then the share's store in memory;
 //   - the node;
-//   - the subscriptions (notify), the watches (watch), and the history: while one of these
+//   - the subscriptions and the watches (notify), and the history: while one of these
 //     is held no second lock is taken.
 type primary struct {
 	*node.Node
@@ -114,7 +114,7 @@ type primary struct {
 	noNotice bool                   // for tests: no loss is announced, so that there are no calls in the background
 }
 
-// newPrimary returns the budgets in the Redis of a client.
+// newPrimary returns a primary that keeps budgets in the Redis of a client. It sends nothing.
 func newPrimary(client redis.UniversalClient, o *Options) *primary {
 	p := &primary{
 		client: client, conn: conn.New(client), names: wire.NewSpace(o.Namespace), history: history.New(),
@@ -339,7 +339,7 @@ func (p *primary) Reconcile(ctx context.Context, c store.Charge, q store.Quota) 
 func (p *primary) reconcile(ctx context.Context, key string, generation int64, c *store.Charge, q store.Quota) error {
 	asked := time.Now()
 	reply, err := conn.Ask(ctx, p.conn, nil, func() wire.Request[wire.ReconcileReply] {
-		// While Redis is away the answer grows older.
+		// While Redis is away the upstream's answer grows older.
 		passed := time.Since(asked)
 		return wire.ReconcileRequest{
 			Key: key, Charge: c, Shared: p.names.Shared(), Left: q.Left,

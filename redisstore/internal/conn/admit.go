@@ -18,11 +18,11 @@ import (
 // same address may lead to a server that was not looked at.
 const admittedFor = time.Minute
 
-// admit finds out whether the server that has some keys can keep budgets. A server that it has admitted is
-// believed for admittedFor. It is called when the server does not know a script, before the script is sent:
-// so a server that knows a script was looked at, and a start costs no call more. A server that would pass
-// a limit, or that tells no time, gets no script: then the error wraps ErrUnfit and says in one sentence
-// the fault and the remedy. An error that does not wrap ErrUnfit says that the server did not answer.
+// admit finds out whether the server that has some keys can keep budgets. It is called when the server does not know
+// a script, before the script is sent: so a server that knows a script was examined before, and a start costs no further
+// call. A server that was admitted is not examined again for admittedFor. A server that would pass a limit, or that tells
+// no time, gets no script: then the error wraps ErrUnfit, and says in one sentence the fault and the remedy. An error that
+// does not wrap ErrUnfit says why the server did not answer.
 func (c *Conn) admit(keys []string) error {
 	// Without keys nobody can say which server the script is for.
 	if len(keys) == 0 {
@@ -37,7 +37,7 @@ func (c *Conn) admit(keys []string) error {
 		return nil
 	}
 
-	// The cheap question comes first. Only a Garnet can be set to run scripts that do not lock.
+	// The cheap question comes first. Only a Garnet can be set so that its scripts are not atomic.
 	id, err := identify(s)
 	if err == nil {
 		err = c.admitScripts(keys[:1], id)
@@ -65,8 +65,8 @@ type server interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 }
 
-// serverOf returns the server that has a key, and its address. For a client of Sentinel addr is a fixed text,
-// and it is "" if the client does not tell the address.
+// serverOf returns the server that has a key, and its address: a fixed text for a client of Sentinel, and "" for a type of
+// client that does not tell it.
 func (c *Conn) serverOf(key string) (_ server, addr string, err error) {
 	// A cluster or a ring has many servers, and the key says which of them gets the script.
 	var node *redis.Client
@@ -102,7 +102,7 @@ func identify(s server) (id identity, err error) {
 	hello := redis.NewCmd(ctx, "hello")
 	err = s.Process(ctx, noRetryCmd{hello})
 
-	// An error in the server's own words, whatever they are, is an answer: the server does not know HELLO.
+	// Any error in the server's own words is an answer: the server does not know HELLO. All of these begin with "".
 	if begins(err, []string{""}) {
 		return id, nil
 	}
@@ -121,7 +121,7 @@ func identify(s server) (id identity, err error) {
 	return id, err
 }
 
-// each calls f with the texts of a reply that is a map, which is a list in RESP2.
+// each calls f with each name and value of a reply that is a map: in RESP2 a map is a list of names and values.
 func each(reply any, f func(name, value string)) {
 	switch reply := reply.(type) {
 	case map[any]any:
@@ -135,7 +135,7 @@ func each(reply any, f func(name, value string)) {
 	}
 }
 
-// admitScripts finds out whether scripts have the functions that they need, and the time.
+// admitScripts finds out whether the scripts of a server with an identity have the functions that they need, and the time.
 func (c *Conn) admitScripts(keys []string, id identity) error {
 	answer, err := c.send("eval", wire.CheckScript.Source(), keys, []any{c.now()}).Slice()
 	switch {
@@ -158,8 +158,8 @@ func isOld(version string) bool {
 	return err != nil || n < oldest
 }
 
-// fault says why a server with an identity and this answer to lua/frame.lua cannot keep budgets, or ""
-// if it can.
+// fault says why a server with an identity, and with this answer to wire.CheckScript, cannot keep budgets. It is "" if the
+// server can.
 func fault(id identity, answer []any) string {
 	const newer = "use Redis 7.0 or later, or Valkey"
 	if len(answer) != 4 {
@@ -174,7 +174,7 @@ func fault(id identity, answer []any) string {
 		return fmt.Sprintf("it says that it is Redis %s: %s", cmp.Or(id.version, version, "without a version, as before 7.0"), newer)
 	case lacks != "":
 		return "its scripts lack " + lacks + ": " + newer
-	case Denied(reply(refusal)):
+	case Denied(serverError(refusal)):
 		return "" // the error of the next script says which right is missing
 	case refusal != "":
 		return "it refuses TIME in scripts, the one clock of the fleet: use a service whose scripts may call TIME, as docs/run/redis.md says (" + refusal + ")"
@@ -186,12 +186,12 @@ func fault(id identity, answer []any) string {
 }
 
 const (
-	lockTime = 20 * time.Millisecond // for how long the part check_lock of lua/frame.lua looks
-	lockKey  = ":check"              // ends the key that it writes, in the slot of the key before that
+	lockTime = 20 * time.Millisecond // for how long wire.CheckLockScript looks
+	lockKey  = ":check"              // the end of the key that the script writes, behind a key of the same slot
 )
 
-// admitLocks finds out whether a script of Garnet has its keys to itself: a second connection writes the
-// key of a script while the script runs. Only Garnet can be set to run scripts otherwise.
+// admitLocks finds out whether a script of Garnet has its keys to itself: a second connection writes the script's key while
+// the script runs.
 func (c *Conn) admitLocks(key string) error {
 	key += lockKey
 

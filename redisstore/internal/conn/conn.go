@@ -28,8 +28,8 @@ type Conn struct {
 	admitted sync.Map     // by address of a server: when it was found to be able to keep budgets
 	skew     atomic.Int64 // the server's clock less ours, in microseconds: a guess
 	clocked  atomic.Bool  // skew is known
-	askedAt  atomic.Int64 // when the oldest unanswered call was sent, or 0 if Redis answered since
-	heardAt  atomic.Int64 // when Redis answered last, in nanoseconds, or 0 if a call failed since
+	askedAt  atomic.Int64 // when the oldest unanswered call was sent, in nanoseconds, or 0 if Redis answered since
+	heardAt  atomic.Int64 // when Redis answered last, in nanoseconds, or 0 before the first answer and if a call failed since
 }
 
 // New returns a Conn that uses a client.
@@ -37,7 +37,7 @@ func New(client redis.UniversalClient) *Conn { return &Conn{client: client} }
 
 // Ask makes the call of a request, as often as it takes, and reads its reply. The
 // request is made anew each time: the lengths of time in it may have changed.
-// Failed and ctx are as in [Conn.Retry]. If ctx has ended before, Ask sends nothing.
+// failed and ctx are as in [Conn.Retry]. If ctx has ended before, Ask sends nothing, and returns an error.
 func Ask[R any](ctx context.Context, c *Conn, failed func(error), request func() wire.Request[R]) (reply R, err error) {
 	if ctx.Err() != nil {
 		return reply, c.Unavailable(Unavailability{Since: time.Now()}, context.Cause(ctx))
@@ -51,9 +51,8 @@ func Ask[R any](ctx context.Context, c *Conn, failed func(error), request func()
 
 // AskOnce is Ask with a single attempt, which it makes even if ctx has ended.
 func AskOnce[R any](ctx context.Context, c *Conn, request func() wire.Request[R]) (reply R, err error) {
+	// The reply is read by the request that was sent last.
 	var q wire.Request[R]
-
-	// The reply belongs to the request that was sent last.
 	f, err := c.Call(ctx, func(b wire.Boundaries, _ []wire.Gate) wire.Call {
 		q = request()
 		return q.Call(b)
@@ -64,9 +63,9 @@ func AskOnce[R any](ctx context.Context, c *Conn, request func() wire.Request[R]
 	return q.Read(f)
 }
 
-// Retry makes a call until it is done or fails for good, or ctx ends. If ctx ends the
-// error says for how long there was no answer, and why. Failed, unless it is nil, is
-// called with each error after which the call is made again.
+// Retry calls f, which makes a call, until the call is done or fails for good, or ctx ends.
+// If ctx ends the error says for how long there was no answer, and why. failed, unless it is
+// nil, is called with each error after which the call is made again.
 func (c *Conn) Retry(ctx context.Context, failed func(error), f func() error) error {
 	// The time from the first attempt on goes into the error of a caller that leaves.
 	u := Unavailability{Since: time.Now()}
@@ -84,7 +83,7 @@ func (c *Conn) Retry(ctx context.Context, failed func(error), f func() error) er
 }
 
 // Retry calls f, which may be repeated without harm, until it succeeds, fails for
-// good, or ctx ends. Failed, unless it is nil, is called with each error after which
+// good, or ctx ends. failed, unless it is nil, is called with each error after which
 // f would be called again; if failed returns false, Retry returns the error. A value
 // on wake ends the pause before the next call.
 func Retry(ctx context.Context, wake <-chan struct{}, failed func(error) bool, f func() error) error {
@@ -92,8 +91,10 @@ func Retry(ctx context.Context, wake <-chan struct{}, failed func(error) bool, f
 	for {
 		err := f()
 
-		// Try again after an error that may pass, unless failed wants no more.
-		if err == nil || ctx.Err() != nil || !Transient(err) || failed != nil && !failed(err) {
+		if err == nil || ctx.Err() != nil || !Transient(err) {
+			return err
+		}
+		if failed != nil && !failed(err) {
 			return err
 		}
 		b.Wait(ctx, wake)
@@ -105,8 +106,8 @@ func Retry(ctx context.Context, wake <-chan struct{}, failed func(error) bool, f
 	}
 }
 
-// A Backoff is the pauses between attempts to reach a Redis that is away: they
-// double between two bounds. Its zero value begins with the least.
+// A Backoff is the pauses between attempts to reach a Redis that is away: each is
+// twice as long as the last, from firstPause to lastPause. The zero value begins with firstPause.
 type Backoff struct{ next time.Duration }
 
 const (
@@ -182,10 +183,11 @@ func (x *Exchange) AwaitUntil(ctx context.Context, timeUp <-chan time.Time) (wir
 	return x.await(func() (string, error) { return x.sent.awaitUntil(ctx, timeUp) })
 }
 
-// await waits for an answer by reply, and sends the call anew as long as the script asks for it.
-func (x *Exchange) await(reply func() (string, error)) (wire.Frame, error) {
+// await gets an answer from receive, and sends the call anew as long as the script asks for it. It returns the reply of the
+// script, or an error. If receive returns ErrUnanswered, so does await.
+func (x *Exchange) await(receive func() (string, error)) (wire.Frame, error) {
 	for {
-		s, err := reply()
+		s, err := receive()
 		if err == ErrUnanswered {
 			return nil, err
 		}
@@ -267,7 +269,8 @@ func (h *hedge) attempt() {
 	}
 }
 
-// await waits for an answer. While there is none, it first pings the idle connections, and then sends copies of the call.
+// await waits for the answer, or until ctx ends: then it returns the cause. After hedgeAfter without an answer it pings the
+// idle connections, and then it sends copies of the call, maxHedges calls in all.
 func (h *hedge) await(ctx context.Context) (string, error) {
 	// The call may have been on its way for a while already.
 	silent := time.NewTimer(max(1, time.Until(h.begun.Add(hedgeAfter))))
@@ -340,7 +343,7 @@ func (c *Conn) noteAnswer(err error, s wire.Script) error {
 		return nil
 	}
 
-	// Until Redis answers again, Unheard is forever.
+	// Until Redis answers again, Unheard is store.MaxAhead.
 	c.heardAt.Store(0)
 	c.reloadTopology(err)
 	return c.explain(err, s)
@@ -378,7 +381,7 @@ func (c *Conn) eval(call wire.Call) (string, error) {
 }
 
 // Run runs a script that is not written as a wire.Call, such as a script of package fleet, and returns
-// the list that the script answers.
+// the list that the script answers, or nil if it answers no list.
 func (c *Conn) Run(ctx context.Context, s wire.Script, keys []string, args ...any) ([]any, error) {
 	reply, err := c.run(s, keys, func(name, script string) *redis.Cmd {
 		if name == "eval" {
@@ -394,8 +397,9 @@ func (c *Conn) Run(ctx context.Context, s wire.Script, keys []string, args ...an
 	return list, nil
 }
 
-// run runs a script by its hash. To a server that does not know the script it sends the text, once
-// the server is admitted. Exec sends a command, evalsha or eval.
+// run runs a script by its hash. To a server that does not know the script it sends the text, if the server is admitted:
+// see admit. exec sends one command, evalsha or eval, and waits for its answer. The command that run returns has the answer
+// or the error.
 func (c *Conn) run(s wire.Script, keys []string, exec func(name, script string) *redis.Cmd) *redis.Cmd {
 	// A keyed script is a script of its own, so look at the usual one first.
 	describes := s == wire.StatusScript || s == wire.SlotsStatusScript
@@ -406,7 +410,7 @@ func (c *Conn) run(s wire.Script, keys []string, exec func(name, script string) 
 
 	cmd := exec("evalsha", s.Hash())
 
-	// Only a server that does not know the script is examined, so others cost no call more.
+	// Only a server that does not know the script is examined: all others cost no further call.
 	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
 		if err := c.admit(keys); err != nil {
 			cmd.SetErr(err)
@@ -414,6 +418,8 @@ func (c *Conn) run(s wire.Script, keys []string, exec func(name, script string) 
 		}
 
 		cmd = exec("eval", s.Source())
+
+		// Programs that may send texts bring the scripts that describe budgets: see bringStatus.
 		if Denied(cmd.Err()) && describes {
 			cmd.SetErr(errUnbrought)
 		}
@@ -428,12 +434,12 @@ func (c *Conn) run(s wire.Script, keys []string, exec func(name, script string) 
 	return cmd
 }
 
-// errUnbrought is the final error of a question for the state of a budget by a user that may run only scripts that the server knows.
-const errUnbrought = reply("this server does not know yet how to describe a budget: the next program that books there brings that")
+// errUnbrought is the error of a user who asks for the state of a budget, and who may run only scripts that the server knows.
+const errUnbrought = serverError("this server does not know yet how to describe a budget: the next program that books there brings that")
 
-// bringStatus brings the scripts that describe budgets to the server that has some keys and that does not know a script which every
-// program runs. From then on users that may not send scripts, such as the watcher of docs/run/redis.md, can run the two. A failure
-// is not told: the call that follows meets the same server.
+// bringStatus brings the two scripts that describe budgets to the server of some keys, which did not know a script that every
+// program runs. From then on users who may not send scripts, such as the watcher of docs/run/redis.md, can run the two. Without
+// keys bringStatus does nothing. A failure is not told: the next call meets the same server.
 func (c *Conn) bringStatus(keys []string) {
 	if len(keys) == 0 {
 		return
@@ -444,7 +450,7 @@ func (c *Conn) bringStatus(keys []string) {
 	}
 }
 
-// keyedScript returns the form of a script that proxies take which read the text.
+// keyedScript returns the form of a script for proxies that read its text, and remembers it.
 func (c *Conn) keyedScript(s wire.Script) wire.Script {
 	if keyed, ok := c.keyed.Load(s); ok {
 		return keyed.(wire.Script)
@@ -497,9 +503,9 @@ func Remaining(maxWait time.Duration, since time.Time) time.Duration {
 	return max(1, maxWait-time.Since(since))
 }
 
-// Timeout returns a channel that is ready to receive from when the time of [Patience] is over: when Redis has taken too
-// long for a caller that came at since and waits for room for at most maxWait. The channel is nil if Patience has no end.
-// Call stop when the channel is not needed any more.
+// Timeout returns a channel that is ready once the time of [Patience] is over: when Redis has taken too long for a caller
+// that came at since and waits for room for at most maxWait. The channel is nil if Patience has no end. Call stop when the
+// channel is not needed any more.
 func Timeout(ctx context.Context, maxWait time.Duration, since time.Time) (timeUp <-chan time.Time, stop func()) {
 	d, ends := Patience(ctx, maxWait, since)
 	if !ends {
@@ -517,7 +523,7 @@ func Timeout(ctx context.Context, maxWait time.Duration, since time.Time) (timeU
 	return timer.C, func() { timer.Stop() }
 }
 
-// Patience returns for how long, from since on, a caller waits for an answer of Redis: it came at since and
+// Patience returns for how long, from since on, a caller waits for an answer of Redis: the caller came at since and
 // waits for room for at most maxWait. If ends is false, the caller waits until its context ends.
 func Patience(ctx context.Context, maxWait time.Duration, since time.Time) (d time.Duration, ends bool) {
 	switch {
@@ -529,13 +535,14 @@ func Patience(ctx context.Context, maxWait time.Duration, since time.Time) (d ti
 		d = max(maxWait, minReplyTime)
 	}
 
-	// If the context ends earlier, its end is the caller's, and needs no timer.
+	// If the context ends earlier, the caller needs no time of its own.
 	end, ok := ctx.Deadline()
 	return d, !ok || end.Sub(since) > d
 }
 
-// Await waits for the answer. It returns true if done is ready, and false if ctx ends or timeUp is ready before. While there is no answer,
-// Await calls tell once, unless tell is nil: when failed is ready, or when the caller, which came at since, has waited for Silence.
+// Await waits for the answer. It returns true once done is ready, and false if ctx ends or timeUp is ready before. While
+// there is no answer, Await calls tell once, unless tell is nil: when failed is ready, or when the caller, which came at
+// since, has waited for Silence.
 func Await(ctx context.Context, since time.Time, done <-chan struct{}, timeUp <-chan time.Time, failed <-chan struct{}, tell func()) bool {
 	// A select takes any of several channels that are ready: the answer may be there when it takes a different channel.
 	answered := func() bool {
@@ -607,8 +614,9 @@ func (c *Conn) CutOff(now int64) time.Duration {
 	return time.Millisecond
 }
 
-// Unheard is for how long Redis has not answered a call. Before the first answer, and after a call that
-// failed, it is [store.MaxAhead], because nobody knows since when Redis is away.
+// Unheard is for how long Redis has answered no call, from the first call after its last answer on, and 0 if there is no
+// such call. Before the first answer, and after a call that failed, it is [store.MaxAhead], because nobody knows since when
+// Redis is away.
 func (c *Conn) Unheard() time.Duration {
 	// There was no answer yet, or a failed call has set heardAt to 0.
 	if c.heardAt.Load() == 0 {
@@ -625,10 +633,9 @@ func (c *Conn) Publish(ctx context.Context, channel, message string) error {
 	return c.client.Publish(ctx, channel, message).Err()
 }
 
-// Subscribe returns nil where there is nobody to listen to: a ring panics when it
-// has no shard that answers.
+// Subscribe subscribes to some channels. It returns nil where there is nobody to listen to: a ring panics when
+// it has no shard that answers.
 func (c *Conn) Subscribe(ctx context.Context, channels ...string) (sub *redis.PubSub) {
-	// The panic of a ring without shards is the same as nobody to listen to.
 	defer func() {
 		if recover() != nil {
 			sub = nil

@@ -60,8 +60,9 @@ var unready = []string{
 	"OOM ", "MISCONF ", // no memory or no disk for more
 }
 
-// Transient reports whether asking again may help. What the server itself says is
-// final, unless it says that it is not ready.
+// Transient reports whether asking again may help. Final are some errors of this package and of
+// wire, the error of a client that was closed, and what the server itself says, unless it says that
+// it is not ready. All other errors are of the network, and may pass.
 func Transient(err error) bool {
 	for _, final := range []error{redis.ErrClosed, ErrFar, wire.ErrReply, ErrOvertaken, ErrSingle, ErrUnfit} {
 		if errors.Is(err, final) {
@@ -69,7 +70,7 @@ func Transient(err error) bool {
 		}
 	}
 
-	// What a server says is final, except for the list of unready. Anything of the network may pass.
+	// An error of the network may pass, also if it holds an error of a server, too.
 	var away *net.OpError
 	var said redis.Error
 	if errors.As(err, &away) || !errors.As(err, &said) {
@@ -93,28 +94,28 @@ func (c *Conn) explain(err error, s wire.Script) error {
 	}
 
 	text := said.Error()
+	hasPrefix := func(words string) bool { return strings.HasPrefix(text, words) }
 
 	// The order matters: more special beginnings stand before more general ones.
-	begins := func(words string) bool { return strings.HasPrefix(text, words) }
 	switch {
-	case c.Single() && (begins("MOVED ") || begins("ASK ") || begins("CROSSSLOT ")):
+	case c.Single() && (hasPrefix("MOVED ") || hasPrefix("ASK ") || hasPrefix("CROSSSLOT ")):
 		return fmt.Errorf("%w: %w", ErrSingle, err)
-	case begins(unauthenticated):
+	case hasPrefix(unauthenticated):
 		return fmt.Errorf("NOAUTH Authentication required (set Username and Password of the client): %w", err)
-	case begins("NOPERM ") && strings.Contains(text, " key"):
+	case hasPrefix("NOPERM ") && strings.Contains(text, " key"):
 		return fmt.Errorf("%w (it needs ~NAMESPACE:*)", err)
-	case begins("ERR The user executing the script can't run this command"): // Redis 7.0 does not say which
+	case hasPrefix("ERR The user executing the script can't run this command"): // Redis 7.0 does not say which
 		if command := s.CalledAt(lineOf(text)); command != "" {
 			return fmt.Errorf("%w (it needs +%s, as docs/run/redis.md says)", err, strings.ToLower(command))
 		}
 		return fmt.Errorf("%w (docs/run/redis.md lists the rights that it needs; ACL LOG of Redis says which is missing)", err)
-	case begins("NOPERM ") || begins("ERR ACL failure in script"):
+	case hasPrefix("NOPERM ") || hasPrefix("ERR ACL failure in script"):
 		return fmt.Errorf("%w (docs/run/redis.md lists the rights that it needs)", err)
-	case begins("ERR This Redis command is not allowed from script"): // a managed service that refuses TIME
+	case hasPrefix("ERR This Redis command is not allowed from script"): // a managed service that refuses TIME
 		return fmt.Errorf("%w (the script calls %s: docs/run/redis.md names services that refuse it)", err, cmp.Or(s.CalledAt(lineOf(text)), "it"))
 	case isRefusedText(err): // also with the keys as KEYS[…]
 		return fmt.Errorf("%w (set script_check_enable of the instance to 0, as docs/run/redis.md says)", err)
-	case begins("WRONGTYPE "):
+	case hasPrefix("WRONGTYPE "):
 		return fmt.Errorf("%w (something else has written a key of the namespace)", err)
 	case errors.Is(err, redis.Nil):
 		return fmt.Errorf("%w (no Sentinel knows a master of that name)", err)
@@ -142,7 +143,7 @@ func (c *Conn) Error(err error) error { return c.failed(err, wire.Script{}) }
 
 // failed is [Conn.Error] for the error of a script.
 func (c *Conn) failed(err error, s wire.Script) error {
-	// The deadline is the client's, or the caller's own. The caller must not take the client's for its own, so neither stays in the error.
+	// The deadline may be the client's, which the caller would take for its own: so no deadline stays in the error.
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = errors.New("no answer in time")
 	}
@@ -150,16 +151,16 @@ func (c *Conn) failed(err error, s wire.Script) error {
 }
 
 // redacted returns the error of a call with the server's address and without secrets.
-// The result wraps no error of a context: the caller would take it for its own, but
-// calls have only the client's deadlines.
+// The result wraps no error of a context: it is of the client's deadlines, and the caller
+// would take it for one of its own.
 func (c *Conn) redacted(err error) error {
 	text := redact(err.Error())
 	var said redis.Error
 
-	// Text with a secret is replaced as a whole: the old error would show the secret when it is unwrapped.
+	// An error whose text has a secret is replaced, and not wrapped: the caller could unwrap the secret.
 	switch {
 	case errors.As(err, &said) && text != err.Error():
-		err = reply(text)
+		err = serverError(text)
 	case text != err.Error(), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		err = errors.New(text)
 	}
@@ -171,13 +172,13 @@ func (c *Conn) redacted(err error) error {
 	return fmt.Errorf("redisstore: %w", err)
 }
 
-// A reply is an error that comes from the server itself.
-type reply string
+// A serverError is an error in the words of the server itself.
+type serverError string
 
-func (e reply) Error() string { return string(e) }
+func (e serverError) Error() string { return string(e) }
 
 // RedisError implements [redis.Error].
-func (reply) RedisError() {}
+func (serverError) RedisError() {}
 
 // What a server repeats of a command that it does not know can be a password or
 // a key. An address that was written as a URL can hold a password.

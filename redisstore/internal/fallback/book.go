@@ -27,7 +27,7 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 		r := g.route()
 		var opens time.Time
 
-		// leaveRoom has this booking leave free what suspected nodes may use. If the limit has no room for the cost beside that, the caller waits.
+		// In the primary the booking leaves free what suspected nodes may use. If a limit has no room for the cost beside that, the caller waits.
 		fits := r.local == nil && r.ready && leaveRoom(&own, b, r.suspected)
 
 		switch {
@@ -41,8 +41,8 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 			own.Charges = b.Charges
 			decided := time.Now()
 
-			// A grant with Wait 0 and Age 0 is taken to start when Book was called, which may be long ago here. With an Age above 0 the caller counts from
-			// the answer.
+			// A caller takes a grant with Wait 0 and Age 0 to start when Book was called, which may be long ago here. With an Age above 0 it counts
+			// from the answer.
 			grant, opensAt, answered := r.local.book(&own)
 			if answered {
 				grant.Age = max(1, time.Since(decided))
@@ -102,12 +102,12 @@ func (s *Store) leaveLine(b *store.Booking) {
 }
 
 // whileUp returns a context that ends with ctx, or with errAway when up ends, because the primary
-// is given up. The function that it returns must be called once; after that nothing uses ctx.
+// is given up. The function that it returns must be called once. It ends the context.
 func whileUp(ctx, up context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
 
-	// Whoever ends the context waits for this function, so that nothing uses the context afterwards.
+	// If this function has begun, the returned one waits for it: nothing uses the context afterwards.
 	stop := context.AfterFunc(up, func() {
 		defer close(done)
 		cancel(errAway)
@@ -120,9 +120,9 @@ func whileUp(ctx, up context.Context) (context.Context, func()) {
 	}
 }
 
-// leaveRoom sets the KeepFree of the charges of own, a copy of b, so that own leaves free what
-// suspected nodes may use; suspected are the divisors of their shares. It returns false if a charge
-// then has no room, ever.
+// leaveRoom sets the charges of own, a copy of b: those of b, with a KeepFree that also leaves free what
+// suspected nodes may use. suspected are the divisors of their shares. It returns false if a charge never
+// has room beside that: then own must not be booked.
 func leaveRoom(own, b *store.Booking, suspected []int) bool {
 	own.Charges = b.Charges
 	if len(suspected) == 0 {
@@ -154,7 +154,7 @@ func leaveRoom(own, b *store.Booking, suspected []int) bool {
 // otherwise they wait.
 type route struct {
 	local     *localShare     // this node's share, or nil while the primary is not given up
-	ready     bool            // it is known which nodes are suspected, or FailOpen is set
+	ready     bool            // the node knows which nodes are suspected, or FailOpen is set
 	up        context.Context // ends when the primary is given up
 	suspected []int           // the divisors of the shares that suspected nodes may be using
 	fails     int             // how many heartbeats in a row were not answered
@@ -187,8 +187,8 @@ func newOutageNotice(ctx context.Context, c *conn.Conn) *outageNotice {
 	return &outageNotice{Unavailability: conn.Unavailability{Since: time.Now()}, conn: c, tell: outage.From(ctx)}
 }
 
-// await waits until the route may have changed or, unless until is zero, until then. It tells the
-// observer of the outage, once, and may return early so that the next call does. It returns false
+// await waits until the route r may have changed or, unless until is zero, until then. It tells the
+// observer of the outage, once, and may return early so that the next call tells it. It returns false
 // if ctx ends or timeUp is ready first.
 func (n *outageNotice) await(ctx context.Context, r *route, until time.Time, timeUp <-chan time.Time) bool {
 	// The last heartbeats say why the caller waits.
@@ -197,8 +197,8 @@ func (n *outageNotice) await(ctx context.Context, r *route, until time.Time, tim
 		n.Fails = r.fails
 	}
 
-	// Tell the observer if the last heartbeat has failed, or if the caller has waited for conn.Silence. Otherwise return by then. A caller that waits
-	// only until suspected nodes leave room is not told: the primary is there.
+	// Tell the observer if the last heartbeat has failed, or if the caller has waited for conn.Silence. Otherwise return by then. A caller that only
+	// waits because suspected nodes may use the room is not told: the primary is there.
 	if n.tell != nil && (r.local != nil || !r.ready) {
 		switch tellAt := n.Since.Add(conn.Silence); {
 		case n.Last != nil, !time.Now().Before(tellAt):
@@ -229,7 +229,7 @@ func (n *outageNotice) await(ctx context.Context, r *route, until time.Time, tim
 	return true
 }
 
-// end is the error of a caller that waits no longer.
+// end returns the error of a caller that waits no longer, because ctx has ended or its own time is up.
 func (n *outageNotice) end(ctx context.Context) error {
 	return n.conn.Unavailable(n.Unavailability, context.Cause(ctx))
 }

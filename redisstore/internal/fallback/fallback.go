@@ -106,13 +106,14 @@ func (s *Store) pauseLocal(ctx context.Context, c store.Charge, d time.Duration)
 
 // Resume implements [store.Store].
 func (s *Store) Resume(ctx context.Context, c store.Charge) error {
+	// A share that begins from now on begins without the pause.
 	key := s.primary.PauseKey(&c)
 	s.mu.Lock()
 	maps.DeleteFunc(s.telling, func(p *penalty, _ struct{}) bool { return p.key == key })
 	s.mu.Unlock()
 
 	if l := s.local(c.Budget.Group); l != nil {
-		// The pause would be told to Redis again when it is back.
+		// The node must not tell Redis of the pause again when Redis is back.
 		s.Pauses.Forget(key)
 		s.Shut.Forget(key)
 		l.resume(ctx, c, key)
@@ -129,10 +130,10 @@ func (s *Store) Reconcile(ctx context.Context, c store.Charge, q store.Quota) er
 type Primary interface {
 	store.Store
 
-	// Heartbeat sends a heartbeat of this node. It returns when ctx ends.
+	// Heartbeat sends a heartbeat of this node and returns the answer. It returns an error at the latest when ctx ends.
 	Heartbeat(ctx context.Context, group string, h Heartbeat) (Reply, error)
 
-	// Key names a budget in the node's history, PauseKey names it where the node knows pauses, and Keep is for how long its starts matter.
+	// Key names a budget in the node's history, PauseKey names it in the node's PauseEnds, and Keep is for how long its starts matter.
 	Key(c *store.Charge) string
 	PauseKey(c *store.Charge) string
 	Keep(c *store.Charge) time.Duration

@@ -21,7 +21,7 @@ type Store struct {
 
 	mu      sync.Mutex
 	groups  map[string]*group
-	telling map[*penalty]struct{} // of which the primary is being told
+	telling map[*penalty]struct{} // penalties of which the primary is being told
 	away    bool                  // a group has given the primary up, and no heartbeat was answered since
 }
 
@@ -31,7 +31,8 @@ type penalty struct {
 	end time.Time
 }
 
-// tell has a share that begins before told is called know a penalty: the primary may not have heard of it by then.
+// tell notes a penalty of which the primary is being told, and told takes the note back. A share that begins meanwhile
+// begins with the penalty, because the primary may not have heard of it yet.
 func (s *Store) tell(c *store.Charge, d time.Duration) (told func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,7 +90,7 @@ func (s *Store) enter(name string) *group {
 	defer s.mu.Unlock()
 	g := s.groups[name]
 	if g == nil {
-		// Where the primary is known to be away, and limits end with it, one heartbeat without an answer is enough.
+		// With FailOpen, and if the primary is known to be away, one heartbeat without an answer is enough to give it up.
 		began := time.Now()
 		if s.FailOpen && s.away {
 			began = began.Add(-openWait)
@@ -150,7 +151,8 @@ func (g *group) nextKind() (k Kind, over bool) {
 	g.store.mu.Lock()
 	defer g.store.mu.Unlock()
 
-	// A group that nobody uses leaves, so that others need not leave room for it.
+	// A group that nobody uses leaves, so that others need not leave room for it. Nobody can be told while the primary is given up, and nobody needs
+	// to be told if the primary never counted this node. A primary that may be away is first asked whether it answers.
 	switch idle := g.idle(time.Now()); {
 	case idle && (g.local != nil || g.beats.heard.IsZero()):
 		delete(g.store.groups, g.name)
@@ -163,7 +165,7 @@ func (g *group) nextKind() (k Kind, over bool) {
 	return Beat, false
 }
 
-// idle reports whether nobody has used the group for a while, and no start of its share
+// idle reports whether nobody has used the group for linger, and no start of its share
 // counts any more.
 func (g *group) idle(now time.Time) bool {
 	// Callers that wait in line book again later: they use the group.
@@ -184,7 +186,7 @@ func (g *group) beat(k Kind) (wait time.Duration, over bool) {
 	g.store.mu.Lock()
 	defer g.store.mu.Unlock()
 
-	// The group may have been used, or given up, while the heartbeat was on its way.
+	// Callers may have used the group while the heartbeat was on its way.
 	now := time.Now()
 	switch {
 	case k == Leave && g.idle(now):
@@ -221,15 +223,17 @@ func (g *group) beat(k Kind) (wait time.Duration, over bool) {
 	return lookEvery, false
 }
 
-// send sends a heartbeat and waits for the answer, for replyTime at most, and not beyond when the
-// primary must be given up. It notes a failure.
+// send sends a heartbeat and waits for the answer: for replyTime at most, and not beyond the moment when
+// the primary must be given up. It notes a failure.
 func (g *group) send(k Kind) (r Reply, sent time.Time, err error) {
 	g.store.mu.Lock()
 	sent = time.Now()
 	h, end := g.beats.next(k, sent), sent.Add(replyTime)
 
-	// An answer after that moment comes too late: the primary is given up then.
-	if at, sure := g.beats.lostAt(g.store.FailOpen); sure && g.local == nil && at.After(sent) && at.Before(end) {
+	// An answer after at comes too late, because the primary is given up then. If at is past, this heartbeat is the last attempt.
+	at, sure := g.beats.lostAt(g.store.FailOpen)
+	mayGiveUp := sure && g.local == nil
+	if mayGiveUp && at.After(sent) && at.Before(end) {
 		end = at
 	}
 
@@ -254,18 +258,17 @@ func (g *group) send(k Kind) (r Reply, sent time.Time, err error) {
 	return r, sent, err
 }
 
-// missed is called when a heartbeat had no answer. It gives the primary up if the primary has not
-// answered for too long: from then on callers book in a new share. It returns how long to wait before
-// the next heartbeat. The store is locked.
+// missed is called when a heartbeat had no answer. If the primary has not answered for too long, and was not
+// given up before, missed gives it up: from then on callers book in a new share. It returns how long to wait
+// before the next heartbeat. The store is locked.
 func (g *group) missed(now time.Time) time.Duration {
 	at, sure := g.beats.lostAt(g.store.FailOpen)
 	switch {
-	case g.local != nil || !sure:
+	case g.local != nil || !sure: // the primary was given up before, or must not be given up yet
 	case at.After(now):
 		return min(lookEvery, at.Sub(now))
 	default:
 		g.local = newLocalShare(g.store.Options, g.store.primary, g.name, g.beats.divisor.get(), at, make(map[string]store.Charge))
-
 		g.store.away = true
 
 		// The share begins with the penalties of which the primary has not heard yet.
@@ -304,7 +307,7 @@ func (g *group) comeBack() {
 		g.usePrimary()
 		g.beats.note(Beat, r, sent, time.Now())
 	} else {
-		// The heartbeat may have been heard, and then the rest of the fleet left no room for a while.
+		// The primary may have counted the heartbeat, and then the rest of the fleet left no room for a while.
 		g.local = newLocalShare(g.store.Options, g.store.primary, g.name, g.beats.divisor.get(), g.beats.sent.Add(shareWait), started)
 		g.answeringSince = time.Time{}
 	}
@@ -334,7 +337,7 @@ const (
 	openWait  = 2 * time.Second     // from the last answer until FailOpen begins
 )
 
-// Heartbeats remember the heartbeats that a node has sent, and the answers.
+// heartbeats remember the heartbeats that a node has sent for a group, and the answers.
 type heartbeats struct {
 	began    time.Time // when the node began to use the group
 	since    time.Time // when the first heartbeat of those answered without a gap was sent
@@ -343,11 +346,11 @@ type heartbeats struct {
 	answered time.Time // when the last answer came, also to a look
 	now      int64     // the time of the primary's clock in the last answer, in microseconds
 	last     Reply     // to the last heartbeat that counts
-	divisor  largest
-	nodes    largest
+	divisor  largest   // Divisor of the replies
+	nodes    largest   // Nodes of the replies
 
-	fails   int   // how many in a row were not answered
-	lastErr error // of a call that failed meanwhile
+	fails   int   // how many heartbeats in a row were not answered
+	lastErr error // of the last of these that was not just late, or nil
 }
 
 // next returns the heartbeat of a kind that is sent now.

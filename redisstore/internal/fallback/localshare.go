@@ -23,7 +23,7 @@ type localShare struct {
 	mu              sync.Mutex
 	closed          bool                    // the primary is back
 	othersLeaveRoom time.Time               // since when all other nodes leave room
-	opensAfter      map[string]time.Time    // of budgets whose shares have opened: a window before they did; see opensAt
+	opensAfter      map[string]time.Time    // for each budget whose share has opened, when that was, less a window: see opensAt
 	started         map[string]store.Charge // the budgets that were used here
 	storePauses     map[string]time.Time    // penalties that the store knows
 }
@@ -55,10 +55,10 @@ func isShared(c *store.Charge) bool {
 	return true
 }
 
-// charge returns a charge as the share's store has it, with the share as its limit; ok is false if
-// the share has no room for the charge, ever.
+// charge returns a charge as the share's store has it, with the share as its limit. Without a divisor, and if the limit
+// is Unlimited or Told, it has no limit. ok is false if the share never has room for the charge.
 func (l *localShare) charge(c store.Charge) (part store.Charge, ok bool) {
-	// A divisor of 0 means that nothing is held back: OutageFailOpen.
+	// A divisor of 0 means that nothing is held back, as FailOpen asks for.
 	switch n, d := c.Limit.N(), l.divisor; {
 	case d == 0:
 		c.Limit, c.KeepFree, c.Pace, c.Jitter = store.Unlimited(), 0, 0, 0
@@ -68,7 +68,7 @@ func (l *localShare) charge(c store.Charge) (part store.Charge, ok bool) {
 	case c.Limit.Kind() == store.KindTold: // only the store knows the number
 		c.Limit = store.Unlimited()
 		return c, true
-	// The share never has room for the cost. A shadow needs none.
+	// The limit cannot be divided, or the share has no room for the cost. A shadow needs no room.
 	case !isShared(&c), c.Cost > share(c.Limit.Capacity(), d)-(c.KeepFree+d-1)/d:
 		return c, c.Shadow
 	case c.Limit.Kind() == store.KindTokenBucket:
@@ -89,8 +89,7 @@ func (l *localShare) charge(c store.Charge) (part store.Charge, ok bool) {
 // share returns the share of a limit n, with a divisor.
 func share(n, divisor int) int { return n / divisor }
 
-// booking returns a booking as the share's store has it; ok is false if a charge has no room there,
-// ever.
+// booking returns a booking as the share's store has it. ok is false if the share never has room for one of the charges.
 func (l *localShare) booking(b *store.Booking) (own store.Booking, ok bool) {
 	own = *b
 	own.Horizon, own.Turn = 0, nil // no lines: when the share ends their waiters would be forgotten
@@ -111,9 +110,9 @@ func (l *localShare) booking(b *store.Booking) (own store.Booking, ok bool) {
 	return own, true
 }
 
-// opensAt returns when the share of a budget can be used: a window after the last start that any
-// node can have booked in the primary, which may be far ahead. It returns the zero time if there is no
-// need to wait. It notes which shares are open. The share is locked.
+// opensAt returns when the share of a charge's budget can be used: a window after the last start that any
+// node can have booked in the primary, which may be far ahead. It returns the zero time if the charge has no
+// share to wait for. Once the share is open, opensAt notes that in opensAfter. l is locked.
 func (l *localShare) opensAt(part *store.Charge, now time.Time) time.Time {
 	if l.divisor == 0 || part.Shadow || !isShared(part) {
 		return time.Time{}
@@ -134,8 +133,8 @@ func (l *localShare) opensAt(part *store.Charge, now time.Time) time.Time {
 	return at
 }
 
-// book books a start in the share. answered is false if the share cannot be used: then opens is when it
-// can be, or the zero time if that is never, or not known. A refusal is an answer, too.
+// book books a start in the share. answered is false if the share cannot be used: then opens is when it can be, or the zero
+// time if it never can be, or has ended. A refusal is an answer, too.
 func (l *localShare) book(b *store.Booking) (g store.Grant, opens time.Time, answered bool) {
 	own, ok := l.booking(b)
 	l.mu.Lock()
@@ -161,7 +160,7 @@ func (l *localShare) book(b *store.Booking) (g store.Grant, opens time.Time, ans
 		return g, opens, true
 	}
 
-	// A near start is used without a question, so it counts now. A start farther ahead counts when it is confirmed.
+	// A near start is used without a call of Confirm, so it counts now. A start farther ahead counts when it is confirmed.
 	if g.Wait <= countedByBook {
 		l.countStarts(b.Charges, now.Add(g.Wait))
 	}
@@ -181,18 +180,18 @@ func (l *localShare) pauseKnown(charges, parts []store.Charge, now time.Time) {
 		key := l.primary.PauseKey(&charges[i])
 		if end := latest(l.Pauses.End(key), l.Shut.End(key)); end.After(l.storePauses[key]) {
 			l.storePauses[key] = end
-			_ = l.store.Pause(context.Background(), parts[i], end.Sub(now))
+			_ = l.store.Pause(context.Background(), parts[i], end.Sub(now)) // memory does not fail
 		}
 	}
 }
 
-// resume opens a budget in the share's store. From then on any pause is news.
+// resume opens a budget in the share's store. From then on any pause of the budget is news to pauseKnown.
 func (l *localShare) resume(ctx context.Context, c store.Charge, key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.storePauses, key)
 	if part, ok := l.charge(c); ok {
-		_ = l.store.Resume(ctx, part)
+		_ = l.store.Resume(ctx, part) // memory does not fail
 	}
 }
 
@@ -216,14 +215,14 @@ func (l *localShare) countStart(c *store.Charge, cost int, start time.Time) {
 	l.History.AddUnreported(key, history.Sample{By: start, Count: int64(cost)}, l.primary.Keep(c))
 }
 
-// settle changes the costs of a start in the share.
+// settle changes the costs of a start in the share, and adds to the history what is above the booked costs.
 func (l *localShare) settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
 	own, _ := l.booking(b)
 	err := l.store.Settle(ctx, &own, g, costs)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	// Count only what is above the booked cost. For a lower cost the history counts too much, which is safe.
+	// For a lower cost the history counts too much, which is safe.
 	for i := range b.Charges {
 		if more := costs[i] - b.Charges[i].Cost; more > 0 {
 			l.countStart(&b.Charges[i], more, time.Now())
@@ -232,7 +231,7 @@ func (l *localShare) settle(ctx context.Context, b *store.Booking, g store.Grant
 	return err
 }
 
-// longestKeep returns for how long a start in the share matters at the most.
+// longestKeep returns for how long a start in the share matters at the most, or 0 if there was no start.
 func (l *localShare) longestKeep() (longest time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

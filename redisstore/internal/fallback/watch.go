@@ -37,8 +37,7 @@ type primaryWatch struct {
 	leave func()
 }
 
-// Confirm implements [store.Watch]. While it is not known whether the primary is to be given up, Confirm waits
-// until the primary answers.
+// Confirm implements [store.Watch]. While the primary may be away, Confirm waits until it answers or is given up.
 func (w *primaryWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
 	notice := newOutageNotice(ctx, w.group.store.Conn)
 	timeUp, stop := conn.Timeout(context.Background(), maxWait, notice.Since)
@@ -51,9 +50,9 @@ func (w *primaryWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool
 			return false, nil
 		case r.ready:
 			// If the primary is given up meanwhile, the question ends, and the start is void.
-			upCtx, stop := whileUp(ctx, r.up)
+			upCtx, end := whileUp(ctx, r.up)
 			good, err := w.Watch.Confirm(upCtx, conn.Remaining(maxWait, notice.Since))
-			stop()
+			end()
 			if err != nil && r.up.Err() != nil && ctx.Err() == nil {
 				return false, nil
 			}

@@ -52,7 +52,8 @@ func (h *History) Snapshot() map[string]Budget {
 }
 
 // Known returns the part of a budget's history that every booking for the group tells Redis, in case
-// Redis lost the budget. If the server has just told its time, serverTime has it; otherwise it is 0.
+// Redis lost the budget. It is zero for a budget that the node does not remember. serverTime is the server's
+// time if a script has asked with it (see clockSample), and otherwise 0.
 func (h *History) Known(key, group string, now time.Time, serverTime int64) wire.Known {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -65,7 +66,7 @@ func (h *History) Known(key, group string, now time.Time, serverTime int64) wire
 	k := b.Last.clockSample(now, serverTime)
 	k.Record = b.Last.record(group, now)
 
-	// Redis needs only starts that still matter.
+	// Redis needs only starts that still matter, the latest first.
 	if !b.Expired(now) {
 		k.Generations, k.Older = b.toReport(), b.Older
 		for _, s := range slices.Backward(b.Starts) {
@@ -96,12 +97,13 @@ func (h *History) Observe(key string, o Observation, now time.Time) (lost bool) 
 	// A generation that this node has not heard of is a new row: Redis has lost the old one.
 	lost = !b.Expired(now) && !slices.ContainsFunc(b.Generations[:], func(g Generation) bool { return g.ID == o.Generations[0].ID })
 	if o.Reply.By.IsZero() {
-		o.Reply = o.Reply.withTime(b.Last, now) // the reply is repeated
+		o.Reply = o.Reply.withTime(b.Last, now) // a repeated reply has no By of its own
 	}
 
-	// The starts that are new to this node: by the counts of the generations or, if that is more, by how many more starts count now than are known, but
-	// at most the starts that count now.
-	added := min(o.Starts.Count, max(b.newStarts(o.Generations, o.Older), o.Starts.Count-b.startsSince(now.Add(-o.Keep))))
+	// The starts that are new to this node, by the counts of the generations, and by how many more count now than this node knows. The larger number
+	// is safe, but no more than all that count now can be new.
+	byGenerations, byCount := b.newStarts(o.Generations, o.Older), o.Starts.Count-b.startsSince(now.Add(-o.Keep))
+	added := min(o.Starts.Count, max(byGenerations, byCount))
 	b.Generations, b.Older, b.Keep, b.Last = o.Generations, o.Older, max(o.Keep, b.Keep), o.Reply
 	if added > 0 {
 		b.Add(Sample{o.Starts.By, added})
@@ -128,10 +130,10 @@ func (h *History) AddUnreported(key string, starts Sample, keep time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 
-	// The generation gets an ID as old as the present one, and a random name, so that no other node has the same.
+	// The generation gets an ID with the ordinal of the present one, and a random number, so that no other node has the same.
 	b := h.budget(key)
 	if b.Unreported.ID == 0 {
-		// Without a present generation it must not seem to be older than the generations of others.
+		// Without a present generation it must not seem to be older than the generations of other nodes.
 		ordinal := int64(wire.LastOrdinal)
 		if present := b.Generations[0].ID; present != 0 {
 			ordinal = present / wire.Names
@@ -219,9 +221,9 @@ type QuotaReply struct {
 // A quotaReply is the last QuotaReply, and when it came.
 type quotaReply struct {
 	QuotaReply
-	asked time.Time // when the store was told last
-	at    time.Time // when it replied
-	end   time.Time // of the window that it was about
+	asked time.Time // when the store was told of a quota last
+	at    time.Time // when the store replied
+	end   time.Time // of the window that the reply was about
 
 	told   store.Limit // the limit that the store was told last, and when
 	toldAt time.Time
@@ -253,9 +255,10 @@ func (b *Budget) Expired(now time.Time) bool {
 	return last < 0 || now.Sub(b.Starts[last].By) > b.Keep
 }
 
-// Add remembers some starts. It adds them to the last sample if that began less than a part of the window ago. So samples begin a
-// part apart or more, and a sample that makes room is older than a window.
+// Add remembers some starts. It adds them to the last sample if that began less than a part of the window before them. So
+// samples begin a part apart or more, and a sample that makes room is older than a window.
 func (b *Budget) Add(s Sample) {
+	// Samples stay in order: a later By is still an upper bound.
 	last := len(b.Starts) - 1
 	if last >= 0 && s.By.Before(b.Starts[last].By) {
 		s.By = b.Starts[last].By
@@ -284,8 +287,8 @@ func (b *Budget) startsSince(t time.Time) (n int64) {
 	return n
 }
 
-// toReport returns the generations that are reported to Redis: that of starts that no row
-// knows comes first.
+// toReport returns the generations that are reported to Redis. The generation of unreported starts comes first, if there
+// is one.
 func (b *Budget) toReport() (all [Generations + 1]Generation) {
 	if b.Unreported.ID == 0 {
 		copy(all[:], b.Generations[:])
@@ -296,11 +299,11 @@ func (b *Budget) toReport() (all [Generations + 1]Generation) {
 	return all
 }
 
-// newStarts counts the starts of the told generations that this node does not know yet. Generations
-// that are too old for one of the two lists are compared by the sum of their starts and of the starts
-// of generations without a name, which toldOlder has.
+// newStarts counts the starts of a reply that this node does not know yet. told are the generations that the reply names,
+// and toldOlder the starts of all older ones. Generations that are too old for one of the two lists, the reply's and this
+// node's, are compared by the sum of their starts and of the older starts.
 func (b *Budget) newStarts(told [Generations]Generation, toldOlder wire.Older) (sum int64) {
-	// Where one list is too short to name a generation, only the sums of both can be compared.
+	// A generation below oldest may have no name in one of the lists. older is by how much the reply's sum of these is larger.
 	oldest := max(oldestOf(told), oldestOf(b.Generations))
 	older := toldOlder.Count - b.Older.Count
 
@@ -336,7 +339,7 @@ func (b *Budget) count(id int64) int64 {
 	if b.Unreported.ID == id {
 		return b.Unreported.Count
 	}
-	for _, g := range slices.Backward(b.Generations[:]) {
+	for _, g := range b.Generations {
 		if g.ID == id {
 			return g.Count
 		}
@@ -356,13 +359,14 @@ const repeatAfter = 100 * time.Millisecond
 // toldAgain is how often the store is told a limit that it was told before.
 const toldAgain = 30 * time.Second
 
-// ReportsQuota decides whether the store should be told of a quota, and notes that it will be. It
-// also returns the generation of the budget's row that the node knows, 0 if none of its starts matters any more.
+// ReportsQuota decides whether the store should be told of a quota, and notes that it will be. It also returns the ID of
+// the generation of the budget's row that the node knows. If the node knows no starts that still matter, the ID is 0, and
+// the store is told each time.
 func (h *History) ReportsQuota(key string, c *store.Charge, q store.Quota, now time.Time) (generation int64, report bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 
-	// Without a history the node has no estimate, so the store decides.
+	// Without starts that matter the node has no estimate, so the store decides.
 	b := h.budgets[key]
 	if b == nil || b.Expired(now) {
 		return 0, true
@@ -381,14 +385,15 @@ func (h *History) ReportsQuota(key string, c *store.Charge, q store.Quota, now t
 		}
 	}
 
-	// Starts within the age had not been counted by the upstream.
+	// The upstream had not counted the starts of the last q.Age. Into a bucket tokens have flowed in that time, too: both are left out.
 	left := int64(q.Left)
 	if q.Age > 0 && c.Limit.Kind() != store.KindTokenBucket {
 		left -= b.startsSince(now.Add(-q.Age))
 	}
 
 	// Without a reset, the quota of a window says nothing of what is left now.
-	less := left+tolerance(c) < b.estimatedLeft(c, q, now) && (q.Reset > 0 || c.Limit.Kind() == store.KindTokenBucket)
+	isAboutNow := q.Reset > 0 || c.Limit.Kind() == store.KindTokenBucket
+	less := isAboutNow && left+tolerance(c) < b.estimatedLeft(c, q, now)
 	report = (news || less) && now.Sub(b.quota.asked) >= repeatAfter
 	if report {
 		b.quota.asked = now
@@ -397,7 +402,7 @@ func (h *History) ReportsQuota(key string, c *store.Charge, q store.Quota, now t
 	return b.Generations[0].ID, report
 }
 
-// ObserveQuota remembers the store's reply to a report.
+// ObserveQuota remembers the store's reply to a report, if the node remembers the budget.
 func (h *History) ObserveQuota(key string, c *store.Charge, q store.Quota, r QuotaReply, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -419,8 +424,8 @@ func (h *History) ObserveQuota(key string, c *store.Charge, q store.Quota, r Quo
 	}
 }
 
-// underTold returns a copy of the charge with the told limit in place of its own. The zero limit
-// leaves the charge its own.
+// underTold returns a copy of the charge with the told limit in place of its own. If told is the zero limit, the copy keeps
+// its own.
 func underTold(c *store.Charge, told store.Limit) *store.Charge {
 	own := *c
 	own.Limit = cmp.Or(told, c.Limit)
@@ -447,7 +452,7 @@ func (b *Budget) estimatedLeft(c *store.Charge, q store.Quota, now time.Time) in
 }
 
 // windowOf returns the window that a quota is about, from the first moment whose starts may count in
-// it. For a bucket that is from now back, and from now on, the time that the bucket takes to fill up.
+// it. For a bucket the window begins before now, and ends after now, by the time that the bucket takes to fill up.
 func windowOf(c *store.Charge, q store.Quota, now time.Time) (begin, end time.Time) {
 	switch c.Limit.Kind() {
 	case store.KindFixedWindow:
@@ -468,7 +473,7 @@ func tolerance(c *store.Charge) int64 {
 	return refill(c, time.Second)
 }
 
-// refill returns how many tokens flow into a bucket within d.
+// refill returns how many whole tokens flow into a bucket within d.
 func refill(c *store.Charge, d time.Duration) int64 {
 	tokens, micros := c.Refill()
 	return int64(float64(d/time.Microsecond) * float64(tokens) / float64(micros))
@@ -500,7 +505,8 @@ func (p *PauseEnds) Snapshot() map[string]time.Time {
 	return maps.Clone(p.ends)
 }
 
-// Note remembers a pause, unless MaxPauses of other budgets are in force already. Of several ends of a pause the latest counts.
+// Note remembers a pause that is not over yet, unless MaxPauses of other budgets are in force already. Of several ends of a
+// pause the latest counts.
 func (p *PauseEnds) Note(key string, end, now time.Time) {
 	if !end.After(now) {
 		return
@@ -536,7 +542,7 @@ func (p *PauseEnds) End(key string) (end time.Time) {
 	return p.ends[key]
 }
 
-// Empty reports whether no pause is known. It is cheap.
+// Empty reports, without the lock, that no pause is known. It may also be false if none is.
 func (p *PauseEnds) Empty() bool { return !p.any.Load() }
 
 // Known returns the pauses in force of some budgets, and forgets all pauses that are over.
@@ -586,18 +592,19 @@ type Reply struct {
 	Age time.Duration // in a repeated reply: how long before the reply the server's time was ServerTime
 }
 
-// withTime returns r, a repeated reply that was received at a time, with its By set. The difference of their server times says how much later than the
-// last reply it was decided. Without a last reply, Age says how long ago that was.
+// withTime returns r, a repeated reply, with its By set. r was decided later than last, the reply before, by the difference
+// of their server times. Without a last reply, r was decided r.Age before it was received.
 //
-// If the server's clock was set between the two, By is wrong by as much. Too early a time makes the clock seem to have been set back since, which is the safe mistake.
-// Too late a time hides that the clock was set back, which lets windows last longer.
+// If the server's clock was set between the two replies, By is wrong by as much. A By that is too early makes the clock
+// seem to have been set back since, which is the safe mistake. A By that is too late hides that the clock was set back,
+// which lets windows last longer.
 func (r Reply) withTime(last Reply, received time.Time) Reply {
 	r.By = received.Add(-r.Age)
 	if !last.By.IsZero() {
 		r.By = last.By.Add(Between(last.ServerTime, r.ServerTime))
 	}
 
-	// The copy cannot have been decided after its reply was received.
+	// The server cannot have decided after its reply was received.
 	if r.By.After(received) {
 		r.By = received
 	}
@@ -623,7 +630,7 @@ func (r Reply) clockSample(now time.Time, serverTime int64) wire.Known {
 		s.AtLeast = max(0, now.Sub(r.By))
 	}
 
-	// The script asks, so the answer is either that the clock was set or that nobody can tell.
+	// The script asks, so the answer is either that the clock was set forward, because more time has passed on it than on this node's, or that nobody can tell.
 	if serverTime != 0 && s.Clock == wire.ElapsedKnown {
 		passed := micros(s.Elapsed)
 		s.Clock = wire.ElapsedUnknown
@@ -635,7 +642,7 @@ func (r Reply) clockSample(now time.Time, serverTime int64) wire.Known {
 	return s
 }
 
-// Elapsed is how long ago something was. Nobody can tell if it never was, or if the
+// Elapsed is how long ago something was. It is unknown if then is the zero time, or if the
 // computer was suspended meanwhile.
 func Elapsed(then, now time.Time) (time.Duration, wire.Clock) {
 	if then.IsZero() {
@@ -650,13 +657,14 @@ func Elapsed(then, now time.Time) (time.Duration, wire.Clock) {
 	return d, wire.ElapsedKnown
 }
 
-// DecidedAt is for a reply that an earlier copy of its call decided, sent at sent: decided is the
-// server's time then, and now its time in this reply. It returns a time of the server, at, and a
-// moment since, such that it was at no earlier than since and no later than received. at is now,
-// unless the server's clock was set meanwhile: less than nothing has passed since decided, or more
-// than since the copy was sent. Then at is decided, and nobody knows how long ago that was. If the
-// clock was set back by less, since is too early by as much, and a caller that waits for a start may
-// find that the start is too old.
+// DecidedAt is for a repeated reply: Redis had done an earlier copy of the call. It returns a time of the server's clock,
+// at, which the clock showed at some moment from since to received.
+//
+// The copy was sent at sent, and the reply was received at received. decided is the server's time when it did the copy, and
+// now is its time in the reply. Usually at is now, and since is later than sent by now - decided. If the node's computer was
+// suspended meanwhile, since is sent. If now is before decided, or later than the time since the copy was sent allows, the
+// server's clock was set meanwhile: then at is decided, and since is sent. If the clock was set back by less, since is too
+// early by as much, and a caller that waits for a start may find that the start is too old.
 func DecidedAt(sent, received time.Time, decided, now int64) (at int64, since time.Time) {
 	passed := now - decided
 	elapsed, clock := Elapsed(sent, received)
@@ -679,7 +687,7 @@ func Between(from, to int64) time.Duration {
 	return time.Duration(min(max(-farthest, to-from), farthest)) * time.Microsecond
 }
 
-// micros rounds up: it is safe to believe that more time has passed.
+// micros returns d in microseconds, rounded up: it is safe to believe that more time has passed.
 func micros(d time.Duration) int64 {
 	m := int64(d / time.Microsecond)
 	if d%time.Microsecond > 0 {
@@ -747,8 +755,8 @@ func (c *ClockOffsets) Observe(group string, serverTime int64, sent, received ti
 	o.replies++
 }
 
-// Until returns how long it is until a time of the group's server has surely come, and how
-// much earlier it may have come. It is not known before some replies agree.
+// Until returns how long it is until a time of the group's server has surely come, below 0 if it has come, and how much
+// earlier it may come. Both are known only once enoughReplies replies agree.
 func (c *ClockOffsets) Until(group string, serverTime int64, now time.Time) (wait, doubt time.Duration, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -22,7 +22,7 @@ type batch struct {
 	sent   time.Time // when the first copy of the call was sent, or the zero time before that
 	copied time.Time // when the last copy was sent, or the zero time before that and after the call is lost
 
-	exchange *conn.Exchange // of the last copy, until it has an answer
+	exchange *conn.Exchange // of the last copy, until it has an answer or has failed
 	call     *wire.BookCall // the last copy
 	failed   error          // why the leader's call failed, for the first try of the goroutine that goes on
 
@@ -33,7 +33,7 @@ type batch struct {
 	rows       map[[16]byte]bool // the keys of the unlimited budgets that are rows in the call
 }
 
-// A mergedOps is the ops from one index up to the next, which ask for the same. It becomes one operation.
+// A mergedOps is the ops of a batch from index from to before index to, which ask for the same. They become one operation.
 type mergedOps struct {
 	from, to int
 	maxWait  int64 // the least MaxWait of the ops, in microseconds
@@ -48,13 +48,13 @@ func mergeable(a, b int64) bool {
 	return a == b || min(a, b) > waitTolerance && min(a, b) > max(a, b)/2
 }
 
-// newBatch returns the call of some ops, which it keeps. Neighbours that ask the same are merged. If each op
-// needs one budget, and none has a start or a place, only the order of the ops of one budget matters: then
-// newBatch sorts the ops by budget first, so that more of them are neighbours.
+// newBatch returns the call of some ops. The batch keeps the slice. Neighbours that ask the same are merged. If each
+// op needs one budget, and none has a start or a place, only the order of the ops of one budget matters: then
+// newBatch sorts the slice by budget first, so that more of the ops are neighbours.
 func newBatch(ops []*op, number int64) *batch {
 	b := &batch{ops: ops, number: number}
 
-	// The order of the ops matters if an op needs several budgets, or has a place.
+	// The order of all ops matters if an op needs several budgets, or has a start or a place.
 	if len(ops) == 1 || slices.ContainsFunc(ops, func(o *op) bool { return len(o.Charges) > 1 || o.hasPlace() }) {
 		b.merge(0, len(ops))
 		return b
@@ -77,35 +77,36 @@ func compareBudgets(a, b *op) int {
 	return bytes.Compare(a.Charges[0].Budget.Key[:], b.Charges[0].Budget.Key[:])
 }
 
-// merge merges the ops from one index up to the next, whose order matters.
+// merge merges neighbours among the ops from index from to before index to. The order of these ops matters.
 func (b *batch) merge(from, to int) {
-	k := len(b.merged)
+	before := len(b.merged)
 
-	// First merge as many ops as possible.
+	// Try to make one operation of all ops.
 	b.mergeIf(mergeable, from, to)
-	if len(b.merged) > k+1 {
-		// There are ops behind the merged ones. An op that is refused for a lower MaxWait asks again, and the
-		// ops behind it must not pass it meanwhile.
-		b.merged = b.merged[:k]
+	if len(b.merged) > before+1 {
+		// There are several operations. An op that is refused for the lower MaxWait of its operation asks again, and the
+		// operations behind it must not pass it meanwhile: so merge only ops of equal MaxWaits.
+		b.merged = b.merged[:before]
 		b.mergeIf(func(a, b int64) bool { return a == b }, from, to)
 	}
 }
 
-// mergeIf merges neighbours from one index up to the next that ask the same and whose MaxWaits are mergeable.
-func (b *batch) mergeIf(mergeable func(a, b int64) bool, from, to int) {
+// mergeIf merges neighbours among the ops from index from to before index to that ask the same, if canMerge is true of
+// their MaxWaits.
+func (b *batch) mergeIf(canMerge func(a, b int64) bool, from, to int) {
 	for i := from; i < to; i++ {
-		o, k := b.ops[i], len(b.merged)-1
-		if i > from && b.ops[i-1].asksSame(o) && mergeable(b.ops[i-1].MaxWait, o.MaxWait) {
-			b.merged[k].to++
-			b.merged[k].maxWait = min(b.merged[k].maxWait, o.MaxWait)
+		o, last := b.ops[i], len(b.merged)-1
+		if i > from && b.ops[i-1].asksSame(o) && canMerge(b.ops[i-1].MaxWait, o.MaxWait) {
+			b.merged[last].to++
+			b.merged[last].maxWait = min(b.merged[last].maxWait, o.MaxWait)
 		} else {
 			b.merged = append(b.merged, mergedOps{i, i + 1, o.MaxWait})
 		}
 	}
 }
 
-// asksSame reports whether two ops can be one operation with two callers: they differ in their MaxWait alone, and
-// neither has a start or a place, nor needs slots.
+// asksSame reports whether two ops can be one operation with two callers: both book, they differ in their MaxWait alone,
+// neither has a start or a place or needs slots, and neither has noMerge.
 func (o *op) asksSame(p *op) bool {
 	return o.Kind == wire.Reserve && p.Kind == wire.Reserve && !o.hasPlace() && !p.hasPlace() &&
 		!o.forSlots && !o.noMerge && !p.noMerge &&
@@ -161,9 +162,9 @@ func (o *op) rank() int {
 	return newcomer
 }
 
-// rankOrder is the number by which the ops of one rank are sorted. For a returner it is the start that the caller
-// had, or minus the moment when it joined a line for slots. For an op in turn it is the class, above the 56 bits
-// of the ticket.
+// rankOrder is the number by which the ops of one rank are sorted, the lowest first. For a returner it is the start that
+// the caller had or, if it had none, minus the moment when it joined a line for slots. For an op in turn it is the class,
+// above the 56 bits of the ticket. It is 0 for all other ops.
 func (o *op) rankOrder() int64 {
 	switch o.rank() {
 	case returner:
@@ -231,12 +232,12 @@ func (n *Node) send(b *batch) {
 
 	b.copied = now
 
-	// The lease is over, and all slots are free that the call may have taken: make a new call, with a new number.
+	// The leases are over, so the slots that the call may have taken are free: make a new call, with a new number.
 	if len(b.leases) > 0 && now.Sub(b.sent) > wire.SureLease {
 		b.number, b.sent = n.nextNumber(), now
 	}
 
-	// Begin builds the call once more if gates were shut: then Redis has not done the first copy.
+	// Begin builds the call once more if Redis has not done it, for example because gates were shut.
 	again := false
 	b.exchange = n.Conn.Begin(func(e wire.Boundaries, shut []wire.Gate) wire.Call {
 		n.noteShut(shut)
@@ -264,7 +265,7 @@ func (b *batch) shortenMaxWaits(passed time.Duration) {
 	}
 }
 
-// bookRequest returns the request of a batch.
+// bookRequest returns the request for a copy of a batch's call, as of now.
 func (n *Node) bookRequest(b *batch) *wire.BookRequest {
 	r := &wire.BookRequest{
 		Record: n.Names.Record(b.ops[0].group()), Number: b.number, Age: time.Since(b.sent), Rows: b.rows,
@@ -273,11 +274,12 @@ func (n *Node) bookRequest(b *batch) *wire.BookRequest {
 	}
 
 	for _, m := range b.merged {
-		// Merged ops stand in the call with the least of their MaxWaits: see refusedForOthers.
+		// The first of merged ops stands in the call for all of them, with the least of their MaxWaits: see refusedForOthers.
 		o := &b.ops[m.from].Op
 		if o.MaxWait != m.maxWait {
-			shortest := *o
-			o, shortest.MaxWait = &shortest, m.maxWait
+			own := *o
+			o = &own
+			o.MaxWait = m.maxWait
 		}
 
 		o.Callers = m.to - m.from
@@ -291,9 +293,9 @@ func (n *Node) bookRequest(b *batch) *wire.BookRequest {
 	return r
 }
 
-// observe applies the reply to a copy of a batch's call: it sets the outcomes of the ops, and passes what the reply
-// says of clocks and budgets on to the offsets, the history, the pauses and the lines. It calls Lost for each budget
-// that Redis has lost.
+// observe applies the reply to the last copy of a batch's call, which was sent at sent: it sets the outcomes of the ops,
+// and passes what the reply says of clocks and budgets on to the offsets, the history, the pauses and the lines. It calls
+// Lost for each budget that Redis has lost.
 func (n *Node) observe(b *batch, p *wire.BookReply, sent, received time.Time) {
 	group := b.ops[0].group()
 
@@ -302,7 +304,7 @@ func (n *Node) observe(b *batch, p *wire.BookReply, sent, received time.Time) {
 	last := history.Reply{Group: group, Number: b.number, Sent: b.sent, ServerTime: p.Now, By: received}
 
 	if p.DecidedAt != 0 {
-		// The earlier copy was made CopyAge after the first.
+		// The earlier copy was sent CopyAge after the first copy, and surely before the reply was received.
 		last.Sent, last.ServerTime, last.By = b.sent.Add(min(p.CopyAge, received.Sub(b.sent))), p.DecidedAt, time.Time{}
 		last.Age = history.Between(p.DecidedAt, p.Now)
 		at, since = history.DecidedAt(last.Sent, received, p.DecidedAt, p.Now)
@@ -318,7 +320,7 @@ func (n *Node) observe(b *batch, p *wire.BookReply, sent, received time.Time) {
 			o := &p.Outcomes[i]
 			b.ops[i].outcome = outcome{*o, o.At - at, max(0, o.PausedUntil-at), since}
 
-			// Equal neighbours have one pause to note.
+			// Merged ops with equal starts have one pause to note.
 			if i == m.from || o.At != p.Outcomes[i-1].At {
 				n.noteHeld(b.ops[i], received)
 			}
@@ -346,10 +348,11 @@ func (bs budgets) Known(budget *store.Budget, key string, b wire.Boundaries) wir
 	return bs.n.History.Known(key, budget.Group, time.Now(), b.ServerTime())
 }
 
-// observation returns the part of a reply that is about one budget. The moments in it belong to the server's time at.
+// observation returns the part of a reply that is about one budget. last is the reply. at is a time of the server's clock
+// that had come when the reply was received.
 func observation(b *wire.BudgetReply, last history.Reply, at int64, received time.Time) history.Observation {
 	o := history.Observation{Reply: last, Generations: b.Generations, Older: b.Older, Keep: Keep(b.Charge)}
-	o.Starts = history.Sample{By: received.Add(history.Between(at, b.Last)), Count: b.Starts}
+	o.Starts = history.Sample{By: received.Add(history.Between(at, b.Last)), Count: b.Starts} // as late as the last start can be: at may have been before received
 
 	// No start of an unlimited budget is remembered.
 	if wire.Unlimited(b.Charge) {
@@ -362,16 +365,14 @@ func observation(b *wire.BudgetReply, last history.Reply, at int64, received tim
 func Keep(c *store.Charge) time.Duration {
 	switch c.Limit.Kind() {
 	case store.KindFixedWindow:
+		// Two windows, because the next window may be longer.
+		start, end := c.Limit.Window(time.Now())
+		_, end = c.Limit.Window(end)
+		return end.Sub(start)
 	case store.KindTold:
 		return wire.ToldKeep
-	default:
-		return c.Span()
 	}
-
-	// Two windows, because the next window may be longer.
-	start, end := c.Limit.Window(time.Now())
-	_, end = c.Limit.Window(end)
-	return end.Sub(start)
+	return c.Span()
 }
 
 // knownPauses returns the ops' budgets that are paused, as far as the node knows.
@@ -396,8 +397,8 @@ func (n *Node) keysOf(ops []*op) iter.Seq[string] {
 	}
 }
 
-// noteHeld notes the pause of the budget that held an op back, if the outcome says that the budget is paused. Redis is told of
-// the pauses of rows alone (see knownPauses), and a share while Redis is away also obeys those of budgets of slots.
+// noteHeld notes the pause of the budget that held an op back, if the outcome says that the budget is paused. Budgets of
+// slots are noted, too: knownPauses does not tell Redis of them, but a share obeys them while Redis is away.
 func (n *Node) noteHeld(o *op, received time.Time) {
 	if out := &o.outcome; out.paused > 0 && out.Charge >= 0 {
 		n.Pauses.Note(n.Names.Of(&o.Charges[out.Charge]), received.Add(min(wire.Wait(out.paused), store.MaxPenalty)), received)

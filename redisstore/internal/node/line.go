@@ -73,10 +73,10 @@ func compareTurns(a, b *turn) int {
 	return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(a.share, b.share), cmp.Compare(a.number, b.number))
 }
 
-// join takes the caller of an op out of the lines in which it waits, gives its tickets to the op, and sets the op's
+// join takes the caller of an op out of the line in which it waits, gives its tickets to the op, and sets the op's
 // patience. It gives up places that are of no use to the booking. It summons the waiters for the same budgets whose
-// start is near: they share the op's call. The caller of an op without a horizon gives up all its places, and the op
-// gets no tickets and summons nobody. Neither does a Cancel summon anybody.
+// start is near: they share the op's call. A Cancel summons nobody. The caller of an op without a horizon gives up all
+// its places, and the op gets no tickets and summons nobody.
 func (n *Node) join(o *op, b *store.Booking) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -90,20 +90,21 @@ func (n *Node) join(o *op, b *store.Booking) {
 		// The caller must not be summoned while its op is on its way.
 		n.takeOut(t)
 		if b.Horizon == 0 {
-			n.endExpectation(t)
+			n.endExpectation(t) // enqueue does not, because the op gets no turn
 			if leave := t.depart(); leave != nil {
 				n.postLocked(leave)
 			}
 			return
 		}
 
-		// The tickets are for the budgets and costs of the last booking. If these have changed, the places are given up.
+		// The tickets are for the budgets and costs of the last booking. If these have changed, the caller gives up its places.
 		if !slices.EqualFunc(t.charges, b.Charges, sameBudget) {
 			if leave := t.leave(); leave != nil {
 				n.postLocked(leave)
 			}
 		}
 
+		// In lines where the caller has no ticket it goes first only if it had a start.
 		o.turn, o.Tickets, o.Returns = t, slices.Clone(t.tickets), b.Returns && t.started
 	}
 
@@ -116,37 +117,43 @@ func (n *Node) join(o *op, b *store.Booking) {
 // sameBudget reports whether a place in line for a is also a place for b.
 func sameBudget(a, b store.Charge) bool { return a.Budget == b.Budget && a.Cost == b.Cost }
 
-// summonNear summons the waiters for the budgets of charges whose start is within their horizon. A call that
-// waits for other callers summons none of a line with shares: that would end the wait of the call, and the
-// estimates of many lanes end at many moments.
+// summonNear summons the waiters for the budgets of charges whose start is within their horizon. If the call of the
+// charges waits for other callers, summonNear summons none in a line with shares: summoned waiters would end that wait,
+// and with many lanes some waiter is near at most moments.
 func (n *Node) summonNear(charges []store.Charge, waits bool) {
+	// Most nodes have no lines, and need no key.
 	if len(n.lines) == 0 {
 		return
 	}
 
 	now := time.Now()
 	for i := range charges {
-		if l := n.lines[n.Names.Row(&charges[i].Budget)]; l != nil && !l.nearAt.After(now) && !(waits && l.shared > 0) {
+		l := n.lines[n.Names.Row(&charges[i].Budget)]
+		if l == nil || waits && l.shared > 0 {
+			continue
+		}
+		if !l.nearAt.After(now) {
 			l.summonNear(now)
 		}
 	}
 }
 
 // startAnswered records what the answer to an op says of its caller's places in lines, and of how full the budget is.
-// If the caller waits in line from now on it sets the op's turn and, unless the caller has left, its ready.
+// If the caller waits in line from now on, startAnswered sets the op's turn and, unless the caller has left, its ready.
+// It does nothing for an op that does not book.
 func (n *Node) startAnswered(o *op) {
+	// An unsettled caller keeps its places, and asks again.
 	if o.Kind != wire.Reserve || o.outcome.State == wire.Unsettled {
 		return
 	}
 
-	// An answer without a wait, to a caller that never stood in line, says nothing of lines.
-	t, inLine := o.turn, o.outcome.State == wire.InLine
-	if t == nil && !inLine && o.outcome.Wait <= 0 {
-		return
+	// Later newcomers wait for company as long as the budget is full.
+	if o.outcome.Wait > 0 {
+		n.full.note(o, time.Now())
 	}
 
-	// Later newcomers wait for company as long as the budget is full.
-	n.full.note(o, time.Now())
+	// A caller that was in no line, and is in none now, has no turn.
+	t, inLine := o.turn, o.outcome.State == wire.InLine
 	if t == nil && !inLine {
 		return
 	}
@@ -218,12 +225,12 @@ func (n *Node) standInLine(t *turn, o *op) <-chan struct{} {
 	t.horizon = o.Horizon
 	t.waits++
 
-	offered := ticket.State == wire.Offered && !l.hasLane(t.laneID())
+	offered := ticket.State == wire.Offered && !l.hasLane(t.laneID()) // no other caller of the lane waits on this node
 	t.schedule(now, wire.Wait(out.Wait), offered)
 
-	// If a message that came before this answer has said that it is the caller's turn, the caller books again at once.
-	had := slices.ContainsFunc(o.Tickets, func(k wire.Ticket) bool { return k.Line == ticket.Line && k.Number == ticket.Number })
-	if !had && l.hasCalled(t) {
+	// If a message that came before the answer with a new ticket has said that it is the caller's turn, the caller books again at once.
+	isOld := slices.ContainsFunc(o.Tickets, func(k wire.Ticket) bool { return k.Line == ticket.Line && k.Number == ticket.Number })
+	if !isOld && l.hasCalled(t) {
 		t.nearAt, t.comeBy = now, now
 	}
 
@@ -237,15 +244,16 @@ func (l *line) hasCalled(t *turn) bool {
 	return l.calledLine == l.id && t.number != wire.Front && t.number < l.called.of(t.laneID())
 }
 
-// noteCalled notes the cuts of a message, for callers that still wait for the answer with their ticket.
+// noteCalled notes the cuts of a message about the line with an ID, for callers that still wait for the answer with their
+// ticket.
 func (l *line) noteCalled(id int64, c cuts) {
-	// The map has a bound: a caller whose cut is forgotten comes by its own estimate.
+	// The cuts of an earlier line are void. The map has a bound: a caller whose cut is forgotten comes by its own estimate.
 	if id != l.calledLine || len(l.called.shares) >= maxLanes {
 		l.called, l.calledLine = c, id
 		return
 	}
 
-	// In a line with shares a message names only the lanes that have moved, lanes without a share included.
+	// A message about a line with shares names only the cuts that have moved: the cut of a class that it does not name is 0.
 	for i, cut := range c.classes {
 		l.called.classes[i] = max(l.called.classes[i], cut)
 	}
@@ -272,11 +280,11 @@ func (t *turn) schedule(now time.Time, wait time.Duration, offered bool) {
 	}
 
 	// Callers with other shares do not wait for a caller that comes late: their starts are booked before its own. So
-	// the first of a share, whose turn is near already, comes as soon as it can.
+	// a caller with a share whose start is near already comes as soon as it can.
 	near := now.Add(wait - t.horizon)
-	comesSoon := t.share != 0 && wait <= t.horizon+maxNear
+	isNear := t.share != 0 && wait <= t.horizon+maxNear
 	switch {
-	case t.waits > 1 || comesSoon:
+	case t.waits > 1 || isNear:
 		t.nearAt = latest(near, t.notBefore)
 		t.comeBy = t.nearAt // if it came later, other callers might book the room before it, again and again
 	case t.share != 0:
@@ -292,10 +300,10 @@ func (l *line) hasLane(id wire.LaneID) bool {
 	return at < len(l.waiters) && l.waiters[at].laneID() == id
 }
 
-// setComeBy sets nearAt, and comeBy a little later: within the horizon there is time for several answers of
-// Redis.
+// setComeBy sets nearAt to near, but not before notBefore. It sets comeBy a little later: within the horizon there is time
+// for several answers of Redis.
 func (t *turn) setComeBy(near time.Time) {
-	// The delay is in near already, so the caller comes half of its horizon before its start at the latest.
+	// near includes summonDelay, so the caller comes half of its horizon before its start at the latest.
 	spare := t.horizon/2 - summonDelay
 
 	// A caller with a share may come later: Redis would summon it a third of the horizon before its start.
@@ -354,7 +362,7 @@ func (l *line) add(t *turn) {
 	l.setTimerTo(earliest(l.timerAt, earliest(t.comeBy, l.asksAt())))
 }
 
-// remove takes the i-th waiter out of the line. The timer stays as it is.
+// remove takes the waiter with index i out of the line. The timer stays as it is.
 func (l *line) remove(i int) {
 	t := l.waiters[i]
 	l.waiters = slices.Delete(l.waiters, i, i+1)
@@ -443,8 +451,8 @@ func (t *turn) markHadStart() {
 // keptSize is how many bytes a kept ticket takes.
 const keptSize = 16 + 3*8
 
-// KeepTurn appends the tickets of a caller that has left its lines to b, keptSize bytes for each ticket. [Node.RestoreTurn]
-// reads them. In Redis such tickets are holes, and cost nothing.
+// KeepTurn appends the tickets of a caller that has left its lines to b, keptSize bytes for each ticket, and nothing for a
+// caller without a turn. [Node.RestoreTurn] reads them. In Redis such tickets are holes, and cost nothing.
 func (n *Node) KeepTurn(b []byte, arrival store.Turn) []byte {
 	t, ok := arrival.(*turn)
 	if !ok {
@@ -466,8 +474,8 @@ func (n *Node) KeepTurn(b []byte, arrival store.Turn) []byte {
 
 // RestoreTurn returns the turn of a caller that kept its tickets, in this process or a later one. In the line that
 // gave a ticket the caller goes where it stood. A line that has ended since was older than the line that is there,
-// so the caller goes before all of its class. Without tickets RestoreTurn returns nil. It returns false if the
-// bytes do not hold tickets for the charges of b.
+// so the caller goes before all of its class. Without bytes there are no tickets, and RestoreTurn returns nil and true. It
+// returns false if the bytes do not hold tickets for the charges of b.
 func (n *Node) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool) {
 	if len(kept)%keptSize != 0 {
 		return nil, false
@@ -506,9 +514,8 @@ func (n *Node) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool) {
 // summon summons the waiters for which isSummoned is true: it takes them out of the line and closes their
 // ready, so that they book again together.
 func (l *line) summon(isSummoned func(*turn) bool) {
+	// Count all of them in the gathering before the first is woken: the next call waits for the last of them.
 	var summoned []*turn
-
-	// Take all of them out before any is woken: each expects the others in its gathering.
 	for i := 0; i < len(l.waiters); {
 		if t := l.waiters[i]; isSummoned(t) {
 			t.gathering = l.node.expect(l.group)
@@ -546,8 +553,9 @@ func (l *line) summonNear(now time.Time) {
 	l.summon(func(t *turn) bool { return t.number < below.of(t.laneID()) })
 }
 
-// putOff puts off waiters of a line with shares that stand behind a waiter of their lane whose start is not near. The
-// waiter in front asked last: since the waiters behind it asked, callers with other shares have made all starts of the lane later.
+// putOff puts off each waiter of a line with shares whose start seems near, though the start of the waiter before it in its
+// lane does not. The waiter before has asked later, and so has the better estimate: in the meantime callers with other
+// shares have made all starts of the lane later.
 func (l *line) putOff(now time.Time) {
 	for i, t := range l.waiters {
 		if i == 0 || t.laneID() != l.waiters[i-1].laneID() {
@@ -596,7 +604,8 @@ func (l *line) setTimerTo(next time.Time) {
 	}
 }
 
-// due summons the waiters whose turn should have come, or asks how the line stands.
+// due runs when the timer fires. It summons the waiters whose start is near or, if there are none, asks how the line
+// stands when that is due. It sets the timer anew.
 func (l *line) due() {
 	l.node.mu.Lock()
 	defer l.node.mu.Unlock()
@@ -606,17 +615,17 @@ func (l *line) due() {
 
 	now := time.Now()
 
-	// If a waiter is near anyway, its booking says how the line stands.
+	// If a waiter is near, its booking says how the line stands.
 	if !l.asksAt().After(now) && l.nearAt.After(now) {
 		l.ask()
 	}
-	l.summonNear(now)
+	l.summonNear(now) // sets the timer, too
 }
 
 // ask makes a call that books nothing. Redis answers with the state of each line in which the first waiter
 // has a ticket, and learns within what time the node will ask again.
 func (l *line) ask() {
-	// asksAt reckons from this question on, even if it gets no answer.
+	// The time until the next question counts from this one, even if it gets no answer.
 	l.heardAt, l.unasked = time.Now(), false
 	t := l.first()
 	o := keepOp(wire.Renew, t.charges...)
@@ -676,9 +685,10 @@ func (l *line) whenFirstStarts() time.Time {
 }
 
 // whenHalfIsOver returns when the estimate is to be made anew: when half of the wait is over that the first waiter had
-// by the last answer, but not too often and not too rarely. It returns never if the first waiter comes soon anyway.
+// by the last answer, but not too often and not too rarely. It returns never if the first waiter is summoned before that
+// or, in a small part of a line, soon.
 func (l *line) whenHalfIsOver() time.Time {
-	// A small part of a line asks more rarely, because other nodes ask, too. But a waiter with a higher cost must show that it lives.
+	// A small part of a line asks more rarely, because other nodes ask, too. But a waiter with a cost above 1 must show that it lives.
 	first, soonest := l.first(), wire.MinAsk
 	if !l.isLarge() && first.cost == 1 {
 		soonest = askSmall
@@ -689,8 +699,9 @@ func (l *line) whenHalfIsOver() time.Time {
 		return never
 	}
 
-	// A waiter whose turn is far away need not ask as often. A waiter whose turn is near is summoned before.
-	at := l.heardAt.Add(min(max(soonest, half), max(askRarely, min(half/farAway, wire.MaxAsk))))
+	// A waiter asks at least every askRarely but, if its turn is far away, less often.
+	longest := max(askRarely, min(half/farAway, wire.MaxAsk))
+	at := l.heardAt.Add(min(max(soonest, half), longest))
 	if !at.Before(first.nearAt) {
 		return never
 	}
@@ -698,7 +709,7 @@ func (l *line) whenHalfIsOver() time.Time {
 	return at
 }
 
-// first returns the waiter whose turn comes first, as far as the node knows. The line has waiters.
+// first returns the waiter whose turn comes first, as far as the node knows. The line must have waiters.
 func (l *line) first() *turn {
 	// Without shares the order of the tickets is the order of the turns.
 	if l.shared == 0 {

@@ -27,6 +27,7 @@ func (n *Node) observeLine(key string, said *wire.Line) {
 		return
 	}
 
+	// Without a line the ID is 0, which no waiter's line has: takeCuts summons all waiters.
 	if said == nil {
 		said = new(wire.Line)
 	}
@@ -43,10 +44,10 @@ const (
 	minLater  = 50 * time.Millisecond  // in a line with shares, a turn that is later by less is not put off
 )
 
-// moveUp works out anew, from a reply, when the start of each waiter comes within its horizon (nearAt). A sooner
-// time replaces the old one, and in a line with shares a later time does, too. A lane is taken to be served evenly between
-// the starts of its first and its last waiter. A window longer than store.MaxEvenWindow may be served at its end, so
-// the time is later by a window.
+// moveUp works out anew, from a reply, when the start of each waiter comes within its horizon (nearAt), for the lanes of
+// which the reply speaks. A time that is sooner by enough replaces the old one and, in a line with shares, so does a time
+// that is later by minLater. A lane is taken to be served evenly between the starts of its first and its last waiter. A
+// window longer than store.MaxEvenWindow may be served at its end, so the time is later by a window.
 func (l *line) moveUp(said *wire.Line) {
 	// There is nothing to guess if a new line has begun. The waiters of a fixed window leave all at once when the window begins.
 	if said.ID != l.id || l.charge.Limit.Kind() == store.KindFixedWindow {
@@ -54,9 +55,9 @@ func (l *line) moveUp(said *wire.Line) {
 	}
 
 	// Other nodes with most of the line ask Redis anyway: then only a turn that is sooner by minSooner is worth a call.
-	delay, sooner := summonDelay, time.Duration(0)
+	delay, enough := summonDelay, time.Duration(0)
 	if !l.isLarge() {
-		sooner = minSooner
+		enough = minSooner
 	}
 	if per := l.charge.Limit.Per(); per > store.MaxEvenWindow {
 		delay += per
@@ -78,12 +79,13 @@ func (l *line) moveUp(said *wire.Line) {
 			d -= summonDelay - summonDelayShare
 		}
 
-		// The waiter's part of the lane's costs tells where its start lies between the first and the last.
+		// The waiter's part of the lane's costs tells where its start lies between the first and the last. A waiter below the cut has its turn already.
 		if costs := lane.Joined - lane.Cut; costs > 0 && t.number >= lane.Cut {
 			part := float64(t.number+t.cost-lane.Cut) / float64(costs)
 			wait := lane.First + time.Duration(part*float64(lane.Last-lane.First)).Truncate(time.Microsecond)
 			near := l.heardAt.Add(wait - t.horizon + d)
-			if near.Before(t.nearAt.Add(-sooner)) || l.hasShares && near.After(t.nearAt.Add(minLater)) {
+			isSooner, isLater := near.Before(t.nearAt.Add(-enough)), near.After(t.nearAt.Add(minLater))
+			if isSooner || isLater && l.hasShares {
 				t.setComeBy(near)
 			}
 		}
@@ -101,10 +103,10 @@ func laneOf(l *wire.Line, id wire.LaneID) *wire.Lane {
 	return nil
 }
 
-// takeCuts summons the waiters below the cuts of a line, whose turn it is, if now is true. It summons all waiters if
-// they stand in a line with a different id. In both cases newcomers for the budget ask at once from now on, see
-// fullBudgets. Otherwise takeCuts only sets the timer.
-func (l *line) takeCuts(id int64, cuts cuts, now bool) {
+// takeCuts summons the waiters below the cuts c of the line with an ID, whose turn it is, if now is true. If the waiters
+// stand in a line with a different ID it summons all of them, whatever now is. In both cases newcomers for the budget ask
+// at once from now on: see fullBudgets. Otherwise takeCuts only sets the timer.
+func (l *line) takeCuts(id int64, c cuts, now bool) {
 	switch {
 	// The tickets are of a line that is gone: all must ask again.
 	case id != l.id:
@@ -112,7 +114,7 @@ func (l *line) takeCuts(id int64, cuts cuts, now bool) {
 		l.summonAll()
 	case now:
 		l.node.full.forget(l.charge.Budget.Key)
-		l.summon(func(t *turn) bool { return t.number < cuts.of(t.laneID()) })
+		l.summon(func(t *turn) bool { return t.number < c.of(t.laneID()) })
 	default:
 		l.setTimer()
 	}
@@ -125,7 +127,7 @@ type cuts struct {
 }
 
 // cutsOf returns the cuts in a reply about a line. Of a line with shares they are only the new cuts: waiters below an
-// old cut wait for a start that they know.
+// old cut already know that it is their turn.
 func cutsOf(l *wire.Line) (c cuts) {
 	if !l.HasShares {
 		return cuts{classes: l.Cuts}
@@ -161,7 +163,8 @@ func (c *cuts) of(id wire.LaneID) int64 {
 	return c.shares[id]
 }
 
-// Turns summons the waiters of which a message says that it is their turn.
+// Turns summons the waiters of which a message says that it is their turn. It summons all waiters for the budget if the
+// message is about a line with a different ID.
 func (n *Node) Turns(m notify.Turns) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -171,9 +174,8 @@ func (n *Node) Turns(m notify.Turns) {
 		return
 	}
 
-	c := cuts{classes: m.Cuts}
-
 	// A message can be anything, and a class is an index.
+	c := cuts{classes: m.Cuts}
 	for _, lane := range m.Lanes {
 		if lane.Class >= 1 && lane.Class <= 3 {
 			c.set(wire.LaneID{Class: lane.Class, Share: lane.Share}, lane.Cut)
@@ -186,7 +188,7 @@ func (n *Node) Turns(m notify.Turns) {
 
 // connected is called when the node begins to receive messages about turns. Redis may have published turns between its
 // last answer about a line and now. If that answer is at least askFirst old, the node asks at once how the line stands.
-// Otherwise the first waiter of a large part of the line asks soon.
+// Otherwise the first waiter of a large part of the line asks soon. n.mu is held.
 func (n *Node) connected() {
 	now := time.Now()
 	for _, l := range n.lines {
@@ -198,7 +200,8 @@ func (n *Node) connected() {
 	}
 }
 
-// Lifted asks how the line of a budget stands, because the budget's pause has ended early.
+// Lifted asks how the line of a budget stands, because the budget's pause has ended early. It forgets which budgets were
+// full.
 func (n *Node) Lifted(key string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -210,8 +213,8 @@ func (n *Node) Lifted(key string) {
 	}
 }
 
-// Paused summons the waiters of a budget for which a start after the budget's pause would be too late, so that they are
-// refused.
+// Paused summons those waiters of a budget whose deadline is before until, the end of the budget's pause: they book again,
+// and are refused.
 func (n *Node) Paused(key string, until time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

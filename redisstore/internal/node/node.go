@@ -104,7 +104,7 @@ func (n *Node) Book(ctx context.Context, b *store.Booking) (store.Grant, error) 
 		again.after = min(again.after, conn.Remaining(b.MaxWait, again.since))
 	}
 	if err := sleep(ctx, again.after); err != nil {
-		// The caller has its places in line still, and after an error nobody else gives them up.
+		// The caller still has its places in lines, and after an error nobody else gives them up.
 		if leave := n.leaveLines(b.Turn); leave != nil {
 			n.post(leave)
 		}
@@ -128,9 +128,9 @@ type retry struct {
 	after time.Duration
 }
 
-// bookOnce asks Redis once, however often the call has to be made until it is answered. informed says that the
-// fleet has had time to report starts that Redis lost. If it has not, and Redis did lose starts, bookOnce returns
-// a retry. After an error the caller has lost its place in a line for slots.
+// bookOnce asks Redis for a start and waits for the answer: see do. informed says that the fleet has had time to report
+// starts that Redis lost. If the fleet has not, and Redis did lose starts, nothing is booked, and bookOnce returns a
+// retry. After an error the caller has lost its place in a line for slots.
 func (n *Node) bookOnce(ctx context.Context, b *store.Booking, informed bool) (store.Grant, retry, error) {
 	o := n.newBooking(wire.Reserve, b)
 	o.Informed = informed
@@ -147,20 +147,22 @@ func (n *Node) bookOnce(ctx context.Context, b *store.Booking, informed bool) (s
 	return n.grant(o), retry{}, nil
 }
 
-// newBooking returns an op for a booking, whose caller is in no line from now on.
+// newBooking returns an op for a booking. The caller leaves the line in which it waits for a start, and may give up its
+// places: see join.
 func (n *Node) newBooking(k wire.Kind, b *store.Booking) *op {
 	// The charges are copied, because the op may outlive the caller's call.
 	o := n.newOp(k, b.Charges)
 	o.MaxWait, o.NotBefore, o.Spread = wire.MaxWait(b.MaxWait), b.NotBefore, b.Spread
-	o.Horizon, o.Class, o.Returns = b.Horizon, classOf(b.Priority), b.Returns && b.Horizon > 0
+	o.Horizon, o.Class = b.Horizon, classOf(b.Priority)
+	o.Returns = b.Returns && b.Horizon > 0 // without a horizon the caller stands in no line, and goes first in none
 	o.setHandle(b.Instead)
 	n.join(o, b)
 	return o
 }
 
-// do queues an op and waits until it is done, as long as ctx and maxWait allow; maxWait means what
-// [store.Booking.MaxWait] does. If they end before, do returns an error at once, and a start that is booked all the
-// same is given back. After an error the caller must not use the op any more.
+// do queues an op and waits until it is done, as long as ctx and maxWait allow, and returns the op's error. maxWait means
+// what [store.Booking.MaxWait] does. If ctx or maxWait ends before the op is done, do returns an error at once, and a
+// start that is booked all the same is given back. After an error the caller must not use the op any more.
 func (n *Node) do(ctx context.Context, o *op, maxWait time.Duration) error {
 	o.observer = outage.From(ctx)
 	if o.observer != nil {
@@ -217,7 +219,7 @@ func (n *Node) await(ctx context.Context, o *op, timeUp <-chan time.Time) bool {
 type op struct {
 	wire.Op
 	turn   *turn     // the caller's arrival in lines for starts, or nil if it was in no line
-	joined time.Time // when the caller began to wait, or the op was made if none waits in do; the zero time for a report of which nobody awaits the answer
+	joined time.Time // when the caller began to wait or, if no caller waits in do, when the op was made. It is zero for a report whose answer nobody awaits
 
 	patience time.Duration // for how long the op's call may wait for the ops of other callers
 
@@ -243,12 +245,12 @@ type op struct {
 // newOp returns an op with a copy of the charges: their owner may change them when do returns, even if a call is
 // still on its way. The caller may free the op when it is done.
 func (n *Node) newOp(k wire.Kind, charges []store.Charge) *op {
-	// All other fields begin anew. The charges' memory and the channel stay.
 	o, _ := n.unused.Get().(*op)
 	if o == nil {
 		o = &op{done: make(chan struct{}, 1)}
 	}
 
+	// An op that was used before keeps the memory of its charges and its channel. All other fields begin anew.
 	*o = op{Op: wire.Op{Kind: k, Charges: append(o.Charges[:0], charges...)}, done: o.done, forSlots: needSlots(charges)}
 	return o
 }
@@ -256,7 +258,7 @@ func (n *Node) newOp(k wire.Kind, charges []store.Charge) *op {
 // free lets newOp reuse an op that is done.
 func (n *Node) free(o *op) { n.unused.Put(o) }
 
-// keepOp returns an op that keeps the charges.
+// keepOp returns an op that keeps the charges without a copy: their owner must not change them any more.
 func keepOp(k wire.Kind, charges ...store.Charge) *op {
 	return &op{Op: wire.Op{Kind: k, Charges: charges}, forSlots: needSlots(charges), joined: time.Now(), done: make(chan struct{}, 1)}
 }
@@ -288,9 +290,9 @@ func (o *op) group() string { return o.Charges[0].Budget.Group }
 // due returns when the op's call must be made at the latest.
 func (o *op) due() time.Time { return o.joined.Add(o.patience) }
 
-// subtractPatience takes the time for which the op has waited for other callers off its MaxWait.
+// subtractPatience takes the time for which the op has waited for other callers off its MaxWait, and ends its patience.
 func (o *op) subtractPatience() {
-	// MaxWait does not become 0, which is the MaxWait of a caller that never waits.
+	// Only an op with patience has waited. MaxWait does not become 0, which is the MaxWait of a caller that never waits.
 	if o.patience > 0 && o.MaxWait < wire.AnyWait {
 		o.MaxWait = max(1, o.MaxWait-wire.Micros(time.Since(o.joined)))
 	}
@@ -313,8 +315,8 @@ func (o *op) unavailability() conn.Unavailability {
 }
 
 // isAwaited reports whether anybody waits for the answer: the caller, unless it has left, or the waiters of a line whose
-// state the op asks for. An op that gives something back, and for which no caller waits in do, counts as awaited for
-// conn.ReplyTime.
+// state the op asks for. An op that gives something back, and for which no caller waits in do, counts as awaited until
+// conn.ReplyTime after its joined.
 func (o *op) isAwaited() bool {
 	switch {
 	case o.asksFor != nil:
@@ -354,14 +356,14 @@ func (n *Node) grant(o *op) store.Grant {
 		g.Handle = store.Handle{} // the turn names its place
 	}
 
-	// The answer of a near server is exact enough, and an earlier copy's answer has a time of its own.
+	// The answer of a near server is exact enough. A repeated answer may name the start by a clock that was set since.
 	if !g.OK || g.Age <= nearServer || out.repeated() {
 		return g
 	}
 
 	wait, doubt, known := n.Offsets.Until(o.group(), out.At, time.Now())
-	if late := max(0, -wait) + doubt; known && late < g.Age {
-		g.Age = late
+	if age := max(0, -wait) + doubt; known && age < g.Age {
+		g.Age = age
 		if g.Wait > 0 {
 			g.Wait = max(time.Microsecond, wait)
 		}
@@ -395,7 +397,7 @@ func (o *op) grant() store.Grant {
 		age = max(age, time.Since(out.since))
 	}
 
-	// A negative wait is of a start that was decided when the call was made for the first time.
+	// The start of a repeated answer may be past: then the grant is older by that much.
 	if out.Booked() && out.Wait < 0 {
 		age += time.Duration(-out.Wait) * time.Microsecond
 	}
@@ -426,19 +428,19 @@ func (n *Node) loseWait(b *store.Booking) {
 
 // Cancel implements [store.Store].
 func (n *Node) Cancel(b *store.Booking, g store.Grant) {
-	// A caller that waits for a start has a place, and no handle.
+	// A caller without a start may stand in lines for starts, which no handle names.
 	if !g.OK {
 		if leave := n.leaveLines(g.Turn); leave != nil {
 			n.tell(leave)
 		}
 	}
 
-	// Nothing was booked, so there is nothing to give back.
+	// Without a place in a line for slots, and without a booked start, there is nothing more to give back.
 	if g.Handle.Place == 0 && (g.Handle.Start == 0 || !g.OK) {
 		return
 	}
 
-	// The node's own count goes down first, so that the call's reports do not say that the slots are held.
+	// A start without a wait holds its slots. The node's own count of slots goes down first, so that the call's reports are without them.
 	n.giveUp(b.Charges, g.Handle.Place, g.OK && g.Wait == 0)
 	o := n.newBooking(wire.Cancel, b)
 	o.setHandle(g.Handle)
@@ -447,6 +449,7 @@ func (n *Node) Cancel(b *store.Booking, g store.Grant) {
 
 // Release implements [store.Store].
 func (n *Node) Release(b *store.Booking, g store.Grant) {
+	// Only a start without a wait holds slots.
 	if !g.OK || g.Wait > 0 {
 		return
 	}
@@ -485,18 +488,19 @@ func (n *Node) ReportNow(ctx context.Context, charges []store.Charge) error {
 // the room. It does not wait for a Redis that has not answered anything for undoSoon.
 const undoSoon = 50 * time.Millisecond
 
-// tell queues an op that gives something back, and waits until it is done, for undoSoon at most, less the time for
-// which Redis has not answered already. The caller must not use the op and its charges any more.
+// tell queues an op that gives something back, and waits until the op is done: for undoSoon at most, less the time for
+// which Redis has not answered earlier calls. The caller must not use the op and its charges any more.
 func (n *Node) tell(o *op) {
 	o.joined = time.Now()
 
+	// Ask before the op's own call is made, which has no answer yet.
 	unheard := n.Conn.Unheard()
 	n.post(o)
 	if unheard >= undoSoon {
 		return
 	}
 
-	soon := time.NewTimer(undoSoon - max(0, unheard))
+	soon := time.NewTimer(undoSoon - max(0, unheard)) // unheard is below 0 if the wall clock was set back
 	defer soon.Stop()
 
 	select {
@@ -528,8 +532,8 @@ func (o *op) cancelOp(h store.Handle) *op {
 	return back
 }
 
-// leaveOps returns the op that gives up the places in lines of a caller that does not come again. It returns
-// no op if the caller stands in no line.
+// leaveOps returns the op that gives up the places in lines for starts of the caller of o, which does not come again, and
+// takes the tickets from the caller's turn. It returns nil if o books nothing or the caller stands in no line.
 func (o *op) leaveOps() []*op {
 	if o.Kind == wire.Reserve && o.turn != nil {
 		if back := o.turn.leave(); back != nil {

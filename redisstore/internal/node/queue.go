@@ -27,11 +27,12 @@ type queue struct {
 
 const (
 	maxBatch = 80 // ops in one call: so Redis is busy for a short time, and the record of the answers takes a few KB
-	maxTurns = 32 // of these may be of callers that were in a line: each has an answer of its own, which Redis keeps
+	maxTurns = 32 // ops of callers that were in a line, among the ops of one call: each has an answer of its own, which Redis keeps
 )
 
-// enqueue puts an op into the queue of its group. It returns the queue if the queue stood still: then the
-// queue runs now, and the caller must lead or drain it. Otherwise enqueue returns nil.
+// enqueue puts an op into the queue of its group, and ends the expectation of a caller that was summoned. It returns the
+// queue if the queue stood still: then the queue runs now, and whoever called enqueue must lead or drain it. Otherwise
+// enqueue returns nil.
 func (n *Node) enqueue(o *op) *queue {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -60,22 +61,20 @@ func (n *Node) enqueueLocked(o *op) *queue {
 	return q
 }
 
-// noteDue sets q.due by the op that has come last, and sends to q.sooner if the next call must be made earlier, or is
-// full.
+// noteDue sets q.due by o, the op that has come last. It sends to q.sooner, for gather, if the next call must be made
+// earlier, or is full.
 func (q *queue) noteDue(o *op) {
 	due := o.due()
-
-	// Only the first op, an earlier moment, or a full call changes when the call is made.
-	switch first := len(q.ops) == 1; {
-	case !first && !due.Before(q.due) && len(q.ops) != maxBatch:
-		return
-	case first || due.Before(q.due):
+	isEarlier := len(q.ops) == 1 || due.Before(q.due) // the first op has the only due time
+	if isEarlier {
 		q.due = due
 	}
 
-	select {
-	case q.sooner <- struct{}{}:
-	default:
+	if isEarlier || len(q.ops) == maxBatch {
+		select {
+		case q.sooner <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -98,6 +97,7 @@ func (n *Node) lead(ctx context.Context, o *op, q *queue, maxWait time.Duration)
 		return false
 	}
 
+	// There is a next call: the leader's own op is in the queue.
 	b := n.next(group, q)
 
 	// A call with reports may have to wait for their locks, and the leader may leave meanwhile.
@@ -126,7 +126,7 @@ func (n *Node) lead(ctx context.Context, o *op, q *queue, maxWait time.Duration)
 		go n.drain(group, q, nil)
 	}
 
-	// deliver has sent to done, unless a later call has the op: this was a lost call, or was full, or refused the op for the MaxWait of other callers.
+	// The op is done, unless a later call has it: this call was a lost one, was full, or refused the op for the MaxWait of other callers.
 	select {
 	case <-o.done:
 		return true
@@ -135,8 +135,8 @@ func (n *Node) lead(ctx context.Context, o *op, q *queue, maxWait time.Duration)
 	}
 }
 
-// drain makes calls until the queue has no ops. It begins with b, the call that a leader
-// left to it, or with the next call if b is nil.
+// drain makes calls until the queue has no ops, or until a call has failed and nobody waits any more. It begins with b,
+// the call that a leader left to it, or with the next call if b is nil.
 func (n *Node) drain(group string, q *queue, b *batch) {
 	// This goroutine decodes replies and runs deep: let its stack grow once.
 	conn.GrowStack()
@@ -146,7 +146,7 @@ func (n *Node) drain(group string, q *queue, b *batch) {
 
 	for {
 		n.gather(context.Background(), group, q)
-		b := n.next(group, q)
+		b = n.next(group, q)
 		if b == nil || !n.execute(q, b) {
 			return
 		}
@@ -157,9 +157,9 @@ func (n *Node) drain(group string, q *queue, b *batch) {
 	}
 }
 
-// next returns the next call of the queue, or nil if there are no ops, and then the queue stops. A lost call is made again
-// first: its answer says which starts it booked, and they are given back. A lost call whose record Redis may have forgotten is
-// dropped.
+// next returns the next call of the queue, or nil if there are no ops: then the queue stops. A lost call is made again
+// first: its answer says which starts it booked, and they are given back. A lost call whose record Redis may have
+// forgotten is dropped, because Redis might do it a second time.
 func (n *Node) next(group string, q *queue) *batch {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -178,7 +178,7 @@ func (n *Node) next(group string, q *queue) *batch {
 	// Ops that give something back go first, so that callers behind them find the room.
 	slices.SortStableFunc(q.ops, compareOps)
 
-	// An isolated op has a call for itself.
+	// Take as many ops as a call has room for. An isolated op has a call for itself.
 	size, turns := 1, q.ops[0].turnCount()
 	for size < min(len(q.ops), maxBatch) && !q.ops[0].isolated && !q.ops[size].isolated {
 		turns += q.ops[size].turnCount()
@@ -191,7 +191,7 @@ func (n *Node) next(group string, q *queue) *batch {
 	// The rest goes to a slice of its own: the batch keeps its ops while callers queue behind it.
 	ops := q.ops[:size:size]
 	q.ops = append(make([]*op, 0, len(q.ops)), q.ops[size:]...) // with room for as many new ops as this call takes away
-	q.due = time.Time{}                                         // the ops that are left have waited enough
+	q.due = time.Time{}                                         // the call of the ops that are left is due at once
 
 	// The time for which an op waited for the ops of other callers counts against the MaxWait of its own caller.
 	for _, o := range ops {
@@ -210,7 +210,7 @@ func (n *Node) nextNumber() int64 {
 	return n.calls
 }
 
-// stopIfEmpty stops the queue if it has no ops, and reports whether it did.
+// stopIfEmpty sweeps the queue, stops it if it then has no ops, and reports whether it stopped the queue.
 func (n *Node) stopIfEmpty(group string, q *queue) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -232,9 +232,10 @@ func (n *Node) stopIfEmptyLocked(group string, q *queue) bool {
 	return true
 }
 
-// execute makes a call, again and again, until Redis has answered or refused it. It returns false if nobody
-// waits for the answer any more: then the queue has stopped. A call that is made again has the same number, by
-// which Redis knows whether the call was done already.
+// execute makes a call, again and again, until Redis has answered or refused it, and delivers the result. If Redis
+// refused a call of several ops, and did nothing, execute queues the ops again, each for a call of its own. It returns
+// false if a call failed and nobody waits for the answer any more: then the queue has stopped. A call that is made again
+// has the same number, by which Redis knows whether the call was done already: see send.
 func (n *Node) execute(q *queue, b *batch) bool {
 	// The leases stay locked while the call is made, however often, so that one call at a time reports them.
 	if b.forSlots() {
@@ -243,16 +244,16 @@ func (n *Node) execute(q *queue, b *batch) bool {
 	}
 
 	// Try until the call is done, or until nobody waits for it.
-	left := false
+	abandoned := false
 	err := conn.Retry(context.Background(), q.left, func(err error) bool {
-		left = !n.noteFailure(q, b, err)
-		return !left
+		abandoned = !n.noteFailure(q, b, err)
+		return !abandoned
 	}, func() error {
 		return n.try(b, func(x *conn.Exchange) (wire.Frame, error) { return x.Await(context.Background()) })
 	})
 
 	switch {
-	case left:
+	case abandoned:
 		return false
 
 	// Redis did nothing, and one of the ops may be why: try each alone.
@@ -273,8 +274,8 @@ func (n *Node) deliver(q *queue, b *batch, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
-	// undone are new ops that give something back, and back are ops of this call that must ask again.
-	var undone, back []*op
+	// undo are new ops that give something back, and again are ops of this call that must ask again.
+	var undo, again []*op
 	for _, m := range b.merged {
 		for i := m.from; i < m.to; i++ {
 			// The node's own state comes first: a caller that wakes finds its place.
@@ -287,32 +288,35 @@ func (n *Node) deliver(q *queue, b *batch, err error) {
 				n.startAnswered(o)
 			}
 
-			// A caller that has left gives back its start or place. An op that was refused for other callers asks again. All other ops are done.
-			switch {
-			case err == nil && o.left && (o.outcome.State == wire.InLine || o.outcome.State == wire.Unsettled): // an unsettled caller keeps its places
-				undone = append(undone, o.leaveOps()...)
-			case err == nil && o.left && (o.outcome.Booked() || o.outcome.State == wire.Waiting):
-				undone = append(undone, o.cancelOp(o.outcome.Handle()))
-			case err == nil && !o.left && o.refusedForOthers(m):
+			switch state := o.outcome.State; {
+			case err != nil:
+				undo = append(undo, o.leaveOps()...)
+				o.done <- struct{}{}
+
+			// A caller that has left gives back its places in lines for starts: an unsettled caller still has its own.
+			case o.left && (state == wire.InLine || state == wire.Unsettled):
+				undo = append(undo, o.leaveOps()...)
+
+			// A caller that has left gives back its start, or its place in a line for slots.
+			case o.left && (o.outcome.Booked() || state == wire.Waiting):
+				undo = append(undo, o.cancelOp(o.outcome.Handle()))
+			case !o.left && o.refusedForOthers(m):
 				o.noMerge = true
-				back = append(back, o)
+				again = append(again, o)
 			default:
-				if err != nil {
-					undone = append(undone, o.leaveOps()...)
-				}
 				o.done <- struct{}{}
 			}
 		}
 	}
 
 	// What is given back goes first, and an op that asks again comes before the ops that came later.
-	if len(undone)+len(back) > 0 {
-		q.ops = slices.Concat(undone, back, q.ops)
+	if len(undo)+len(again) > 0 {
+		q.ops = slices.Concat(undo, again, q.ops)
 	}
 }
 
-// noteFailure notes why a call failed, and reports whether anybody waits in the queue. If nobody does, it stops
-// the queue and keeps the call as lost: the next caller of the group will make the call once more.
+// noteFailure notes why a call failed, and reports whether anybody waits for the call or in the queue. If nobody does, it
+// stops the queue and keeps the call as lost: the next caller of the group will make the call once more.
 func (n *Node) noteFailure(q *queue, b *batch, err error) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -330,6 +334,7 @@ func (n *Node) noteFailure(q *queue, b *batch, err error) bool {
 		return true
 	}
 
+	// All callers of the call have left, so the time until it is made again counts against no MaxWait.
 	q.lost, q.running, b.copied = b, false, time.Time{}
 	return false
 }
@@ -340,7 +345,7 @@ func (n *Node) isolate(q *queue, b *batch) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
-	// An op of a caller that has left must be found by sweep in the queue, too.
+	// leavers counts the queued ops whose caller has left: otherwise sweep would not look for them.
 	for _, o := range b.ops {
 		o.isolated = true
 		if o.left {
@@ -350,11 +355,11 @@ func (n *Node) isolate(q *queue, b *batch) {
 	q.ops = append(slices.Clone(b.ops), q.ops...)
 }
 
-// noteLeft notes that a caller has left. It wakes a queue that waits to make a call again, which nobody may want
-// any more, and sweeps a queue in which most callers have left.
+// noteLeft notes that a caller has left. It sweeps a queue in which most callers have left. It wakes a queue that waits
+// before it makes a call again: perhaps nobody wants the call any more.
 func (q *queue) noteLeft() {
 	q.leavers++
-	if q.leavers > 100 && q.leavers > len(q.ops)/2 { // fewer are left to the next call, which sweeps
+	if q.leavers > 100 && q.leavers > len(q.ops)/2 { // otherwise it is enough that next sweeps
 		q.sweep()
 	}
 
@@ -364,18 +369,16 @@ func (q *queue) noteLeft() {
 	}
 }
 
-// sweep takes the ops of callers that left out of the queue. In place of an op of a caller that held a start, or
-// a place in a line for starts, it puts an op that gives that back.
+// sweep removes the ops whose callers have left from the queue. In place of a booking whose caller holds a start, or
+// places in lines for starts, it puts an op that gives these back.
 func (q *queue) sweep() {
 	if q.leavers == 0 {
 		return
 	}
 
-	// Ops that give something back go to the front of the queue.
 	q.leavers = 0
-	var back []*op
+	var back []*op // that give something back
 	q.ops = slices.DeleteFunc(q.ops, func(o *op) bool {
-		// Redis may have a start or a place of the caller that has left: an op in its place gives that back.
 		if o.left && o.Kind == wire.Reserve {
 			if o.Start > 0 {
 				back = append(back, o.cancelOp(store.Handle{Start: o.Start}))
@@ -385,16 +388,18 @@ func (q *queue) sweep() {
 		return o.left
 	})
 
+	// What is given back goes first, so that the ops behind find the room.
 	q.ops = append(back, q.ops...)
 }
 
-// gather waits for callers that may share the next call of a queue, until one of its ops can wait no longer or a
-// call is full. Then it waits for the callers that were summoned and are on their way. It ends early if ctx does.
+// gather waits for callers that may share the next call of a queue, until one of its ops can wait no longer or the
+// call is full. If ctx ends before, gather returns at once. Otherwise it then waits for the callers that were summoned
+// and are on their way.
 func (n *Node) gather(ctx context.Context, group string, q *queue) {
 	for {
 		d := n.spareTime(q)
 		if d <= 0 {
-			// Callers that were summoned together come at nearly the same moment, so wait for the last of them.
+			// Callers that were summoned together come at nearly the same moment: wait for the last of them.
 			n.awaitSummoned(group)
 			return
 		}
@@ -413,7 +418,7 @@ func (n *Node) gather(ctx context.Context, group string, q *queue) {
 	}
 }
 
-// spareTime returns for how long the next call of a queue may still wait.
+// spareTime returns for how long the next call of a queue may still wait: 0 or less means that it is due.
 func (n *Node) spareTime(q *queue) time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -468,6 +473,7 @@ func (n *Node) endExpectation(t *turn) {
 
 // endGathering forgets a gathering: no call waits for it from now on.
 func (n *Node) endGathering(g *gathering) {
+	// A gathering that was forgotten before may have a successor, which stays.
 	if n.gatherings[g.group] == g {
 		delete(n.gatherings, g.group)
 	}
@@ -512,11 +518,11 @@ type fullBudgets struct {
 
 // A fullBudget says until when a budget is full, by the last answers: by class for callers without a share, and by
 // lane for callers with a share. A lane is full until the latest start for which one of its callers waits: a newcomer
-// of the lane, or of a lower class, starts no earlier, unless a start is given back.
+// of the lane, or of a lower priority, starts no earlier, unless a start is given back.
 type fullBudget struct {
 	until     [3]time.Time
 	shares    map[wire.LaneID]time.Time
-	newcomers int // how many came since the last answer whose calls wait for other callers
+	newcomers int // how many have come since the last answer and were not refused
 }
 
 // note notes until when a lane is full. In a lane of a share, only the answer to a newcomer may lower what is known: a
@@ -536,8 +542,8 @@ func (b *fullBudget) note(id wire.LaneID, until time.Time, newcomer bool) {
 	}
 }
 
-// wait returns how long a newcomer of a lane surely has to wait, or 0 if nothing is known. Callers of the same class
-// with other shares do not go before it.
+// wait returns how long a newcomer of a lane has to wait at least, or 0 if nothing is known: until the callers of its lane
+// and of higher priorities have started. Other lanes of its priority do not go before it.
 func (b *fullBudget) wait(id wire.LaneID, now time.Time) (wait time.Duration) {
 	for _, t := range b.until[:id.Class-1] {
 		wait = max(wait, t.Sub(now))
@@ -567,7 +573,7 @@ func (b *fullBudget) isFull(now time.Time) bool {
 func (f *fullBudgets) note(o *op, now time.Time) {
 	out := &o.outcome
 
-	// No budget made this caller wait, or the wait says nothing of newcomers: a pause ends for all at once, and a caller without a horizon stands in no line.
+	// No budget made this caller wait, or its wait says nothing of newcomers: a pause ends for all at once, and a caller without a class or a horizon stands in no line.
 	if out.Charge < 0 || out.Wait <= 0 || out.PausedUntil > 0 || o.Class == 0 || o.Horizon == 0 {
 		return
 	}
@@ -587,7 +593,7 @@ func (f *fullBudgets) note(o *op, now time.Time) {
 	b.newcomers = 0
 }
 
-// noteLanes records when the last waiters in the lanes of a full budget start: a newcomer starts no sooner.
+// noteLanes records when the last waiters in the lanes of a full budget start, because a newcomer starts no sooner.
 func (f *fullBudgets) noteLanes(key [16]byte, l *wire.Line, now time.Time) {
 	if b := f.all[key]; b != nil {
 		for _, lane := range l.Lanes {
@@ -613,13 +619,15 @@ func (f *fullBudgets) sweep(now time.Time) {
 // forget lets newcomers for a budget ask at once.
 func (f *fullBudgets) forget(key [16]byte) { delete(f.all, key) }
 
-// patience returns how long the call of a newcomer may wait for other callers: half of the time until its start but,
-// if the newcomer has a share, no longer than until the start is within its horizon. It is 0 if the newcomer would be
-// refused. Of many newcomers only as many share a call as start in half of maxPatience: otherwise a crowd of this
-// program would come before callers of the rest of the fleet. patience counts the newcomers.
+// patience returns how long the call of an op may wait for other callers. For a newcomer to a full budget it is half of
+// the time until its start, at most maxPatience and, if the newcomer has a share, only until the start is within its
+// horizon. It is 0 for all other callers, and for a newcomer that would be refused. Of many newcomers only as many share a
+// call as start in half of maxPatience: otherwise a crowd of this program would come before callers of the rest of the
+// fleet. patience counts the newcomers.
 func (f *fullBudgets) patience(o *op, b *store.Booking, now time.Time) time.Duration {
 	// Only a newcomer that asks for a start from now on, and for no slots, waits for company.
-	if o.Kind != wire.Reserve || b.Horizon == 0 || b.Turn != nil || b.Instead != (store.Handle{}) || b.NotBefore > 0 || o.forSlots {
+	isNewcomer := o.Kind == wire.Reserve && b.Turn == nil && b.Instead == (store.Handle{})
+	if !isNewcomer || b.Horizon == 0 || b.NotBefore > 0 || o.forSlots {
 		return 0
 	}
 
@@ -648,20 +656,21 @@ func (f *fullBudgets) patience(o *op, b *store.Booking, now time.Time) time.Dura
 		return 0
 	}
 
-	// The last newcomer of a crowd waits for no company, and has the call of the whole crowd made: callers of other nodes have to stand behind all of it.
+	// The last newcomer of a crowd does not wait, so the call of the whole crowd is made now. With a crowd of 0 nobody waits.
 	holder.newcomers++
 	if holder.newcomers >= crowd {
 		return 0
 	}
 
-	return max(0, min(maxPatience, spare))
+	return max(0, min(maxPatience, spare)) // spare is below 0 if the start is within the horizon
 }
 
-// flow returns how many callers with a charge start within half of maxPatience while the budget is full. It is 0
+// flow returns how many callers with a charge like c start within half of maxPatience while the budget is full. It is 0
 // if starts do not flow evenly there: a caller that is passed might have to wait for one more window.
 func flow(c *store.Charge) int {
 	n, per := int64(c.Limit.N()), c.Limit.Per()
-	if c.Limit.Kind() == store.KindFixedWindow || c.Limit.Kind() == store.KindSlidingWindow && per > store.MaxEvenWindow || per <= 0 {
+	isLong := c.Limit.Kind() == store.KindSlidingWindow && per > store.MaxEvenWindow // starts may come at the end of the window
+	if isLong || c.Limit.Kind() == store.KindFixedWindow || per <= 0 {
 		return 0
 	}
 

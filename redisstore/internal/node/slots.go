@@ -19,7 +19,7 @@ type lease struct {
 	recordLock chan struct{} // full while a call reports the lease, so that one call at a time does; the only lock that is held during a call
 
 	charge      store.Charge    // one of the budget, as it was last seen
-	held        int             // by granted bookings that were not released
+	held        int             // slots of granted bookings that were not released
 	line        []*waiter       // in the order in which they came
 	maxReported int             // how many of the line are reported for each reserve
 	generation  wire.Generation // of the record in Redis, and how often the record was written, by the last answer
@@ -47,7 +47,7 @@ const (
 	renewAgain = time.Second      // when a lease is renewed after a call that failed
 	renewSoon  = time.Millisecond // a lease is renewed no sooner than this after a call
 
-	maxReported      = 8   // waiters of a node are reported for each reserve
+	maxNodeReported  = 8   // waiters of a node are reported for each reserve
 	maxFleetReported = 150 // waiters for a budget are reported by the whole fleet, roughly
 )
 
@@ -100,7 +100,7 @@ func (n *Node) appendLease(to []*lease, c *store.Charge) []*lease {
 	key := n.Names.Leases(&c.Budget)
 	l := n.leases[key]
 	if l == nil {
-		l = &lease{key: key, recordLock: make(chan struct{}, 1), maxReported: maxReported}
+		l = &lease{key: key, recordLock: make(chan struct{}, 1), maxReported: maxNodeReported}
 		n.leases[key] = l
 	}
 
@@ -134,7 +134,8 @@ func (l *lease) report(sequence, latest int64, now time.Time) wire.Report {
 		Generation: l.generation, Latest: latest, Most: l.maxReported, Waiters: l.reported(),
 	}
 
-	// Redis keeps a record for as long as a lease. If the record may have expired since the last answer, its end is no sign of a loss.
+	// Redis keeps a record for as long as a lease. If the record may have expired since the last answer, its end is no sign of a loss:
+	// with the zero Generation Redis does not look for one.
 	if now.Sub(l.answeredAt) > wire.SureLease {
 		r.Generation = wire.Generation{}
 	}
@@ -142,33 +143,35 @@ func (l *lease) report(sequence, latest int64, now time.Time) wire.Report {
 	return r
 }
 
-// reported returns the waiters that are reported: all that were summoned and, for each reserve, the first of the rest.
-// The last of these has in Behind the costs of the waiters that are left out.
+// reported returns the waiters that are reported: all that were summoned and, for each reserve, the first maxReported of
+// the rest. The last of these has in Behind the sum of the costs of the waiters that are left out.
 func (l *lease) reported() []wire.Waiter {
-	type class struct { // of one reserve: there are as many as priorities
-		reserve, count int
-		last           int // the index of the last waiter that is reported
+	// A part is the waiters of one reserve that were not summoned. There are no more parts than priorities.
+	type part struct {
+		reserve int
+		count   int // of the waiters that are reported
+		last    int // the index in all of the last of these
 	}
 
 	var all []wire.Waiter
-	var classes []class
+	var parts []part
 
 	// Waiters that need different reserves do not stand behind each other, so each reserve has its own first waiters.
 	for _, w := range l.line {
-		k := slices.IndexFunc(classes, func(c class) bool { return c.reserve == w.reserve })
+		k := slices.IndexFunc(parts, func(p part) bool { return p.reserve == w.reserve })
 		if k < 0 {
-			k = len(classes)
-			classes = append(classes, class{reserve: w.reserve})
+			k = len(parts)
+			parts = append(parts, part{reserve: w.reserve})
 		}
 
-		c := &classes[k]
-		if !w.summoned && c.count >= l.maxReported {
-			all[c.last].Behind += w.cost
+		p := &parts[k]
+		if !w.summoned && p.count >= l.maxReported {
+			all[p.last].Behind += w.cost
 			continue
 		}
 
 		if !w.summoned {
-			c.count, c.last = c.count+1, len(all)
+			p.count, p.last = p.count+1, len(all)
 		}
 
 		all = append(all, wire.Waiter{Arrival: w.arrival, Cost: w.cost, KeepFree: w.reserve})
@@ -191,7 +194,7 @@ func (n *Node) learnReports(leases []*lease, replies []wire.ReportReply, sent ti
 		l.generation, l.askedAt, l.answeredAt, l.askAgain = r.Generation, sent, received, r.Again
 
 		// Redis keeps a bounded number of waiters, so each node reports fewer if there are more nodes.
-		l.maxReported = max(1, min(maxReported, maxFleetReported/max(1, r.Nodes)))
+		l.maxReported = max(1, min(maxNodeReported, maxFleetReported/max(1, r.Nodes)))
 		l.summon(r.Granted)
 	}
 
@@ -205,7 +208,7 @@ func (n *Node) learnReports(leases []*lease, replies []wire.ReportReply, sent ti
 func (n *Node) unlockRecord(l *lease, answered bool) {
 	l.reporting--
 
-	// Messages that came too early were for this call's waiters.
+	// Early messages were for waiters that this call has put in line: see Granted.
 	l.earlyCalls = l.earlyCalls[:0]
 	<-l.recordLock
 
@@ -241,8 +244,9 @@ func (n *Node) renew(l *lease) {
 	}
 }
 
-// slotsAnswered notes the answer to an op for slots: its old place in line is gone, and it holds its slots or stands
-// in line anew. Slots that were granted to a caller that has left are not counted.
+// slotsAnswered notes the answer to an op for slots, or its error. The caller's old place in line is gone. Unless there is
+// an error or the caller has left, the caller now holds its slots, stands in line anew, or has neither. If the caller has
+// left, deliver gives back what Redis has for it.
 func (n *Node) slotsAnswered(o *op) {
 	if o.Kind != wire.Reserve {
 		return
@@ -268,7 +272,7 @@ func (n *Node) slotsAnswered(o *op) {
 	}
 }
 
-// lineUp puts a charge in the line of a lease and returns its Ready.
+// lineUp puts a waiter for a charge in the line of a lease, has the node listen to messages, and returns the waiter's Ready.
 func (n *Node) lineUp(l *lease, c *store.Charge, arrival int64) <-chan struct{} {
 	w := &waiter{arrival: arrival, cost: c.Cost, reserve: c.KeepFree, ready: make(chan struct{})}
 	n.latestArrival = max(n.latestArrival, arrival)
@@ -283,7 +287,7 @@ func (n *Node) lineUp(l *lease, c *store.Charge, arrival int64) <-chan struct{} 
 	return w.ready
 }
 
-// leaveLease takes the waiter with an arrival out of the line of a lease, if there is one.
+// leaveLease takes the waiter with an arrival out of the line of a lease, if there is such a waiter.
 func (n *Node) leaveLease(l *lease, arrival int64) {
 	if i, ok := l.find(arrival); ok {
 		l.line = slices.Delete(l.line, i, i+1)
@@ -292,9 +296,9 @@ func (n *Node) leaveLease(l *lease, arrival int64) {
 }
 
 // giveUp notes in the leases that a caller gives back the slots of its charges, if it holds them, and the place in line
-// of the waiter with an arrival. The next call that reports the leases tells Redis. giveUp returns the charges that are
-// for slots.
-func (n *Node) giveUp(charges []store.Charge, arrival int64, holds bool) (ended []store.Charge) {
+// of the waiter with an arrival, if there is such a waiter. The next call that reports the leases tells Redis. giveUp
+// returns the charges that are for slots.
+func (n *Node) giveUp(charges []store.Charge, arrival int64, holds bool) (forSlots []store.Charge) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
@@ -304,21 +308,19 @@ func (n *Node) giveUp(charges []store.Charge, arrival int64, holds bool) (ended 
 			continue
 		}
 
-		ended = append(ended, *c)
-
+		forSlots = append(forSlots, *c)
 		l := n.leases[n.Names.Leases(&c.Budget)]
 		if l == nil {
 			continue
 		}
 
-		// The caller has a place in line, or slots.
 		n.leaveLease(l, arrival)
 		if holds {
 			l.held = max(0, l.held-c.Cost)
 		}
 	}
 
-	return ended
+	return forSlots
 }
 
 // Granted summons the waiters that a message names: slots of a budget are set aside for them. The message may come
@@ -338,9 +340,9 @@ func (n *Node) Granted(m notify.Slots) {
 	l.summon(m.Arrivals)
 }
 
-// Subscribed is called when a subscription of a channel has begun. Messages that were sent before are lost. So for the
-// channel of slots that are set aside it reports all leases with waiters, and for the channel of turns in lines for starts
-// it asks how the lines stand: see connected.
+// Subscribed is called when a subscription of a channel has begun. Messages that were sent before are lost. So for this
+// node's channel, which tells of slots that are set aside, it reports all leases with waiters. For the shared channel,
+// which tells of turns in lines for starts, it may ask how the lines stand: see connected.
 func (n *Node) Subscribed(channel string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -54,19 +54,19 @@ type Subscriptions struct {
 	sub *Subscription // nil while nobody waits
 }
 
-// A Subscription is one connection that listens, or tries to.
+// A Subscription is one connection that listens to both channels, or the attempts to make one.
 type Subscription struct {
 	Channels
 	owner *Subscriptions
 
 	// The lock of the owner guards the rest.
 	users     int
-	idle      *time.Timer
+	idle      *time.Timer // ends the subscription; nil before it has been without users
 	stop      context.CancelFunc
 	heartbeat heartbeat
 }
 
-// linger is for how long a subscription stays without users: the next one often comes
+// linger is for how long a subscription stays without users: the next user often comes
 // soon.
 const linger = 500 * time.Millisecond
 
@@ -82,7 +82,6 @@ func (s *Subscriptions) Retain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	// The first user begins the subscription.
 	if s.sub == nil {
 		var ctx context.Context
 		s.sub = &Subscription{Channels: s.channels(), owner: s}
@@ -92,7 +91,7 @@ func (s *Subscriptions) Retain() {
 	s.sub.users++
 }
 
-// Release removes a user. The subscription ends soon after the last user.
+// Release removes a user. The subscription ends linger after the last user.
 func (s *Subscriptions) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,11 +99,8 @@ func (s *Subscriptions) Release() {
 	sub.users--
 	switch {
 	case sub.users > 0:
-
 	case sub.idle != nil:
 		sub.idle.Reset(linger)
-
-	// The next user often comes soon, so the subscription lingers.
 	default:
 		sub.idle = time.AfterFunc(linger, func() { s.end(sub) })
 	}
@@ -143,8 +139,8 @@ type heartbeat struct {
 
 const (
 	beatEvery = time.Second
-	minQuiet  = 50 * time.Millisecond
-	validFor  = 2 * beatEvery // for how long after the last beat a subscription is believed to be complete
+	minQuiet  = 50 * time.Millisecond // how long a subscription listens at least before it looks whether a beat is due
+	validFor  = 2 * beatEvery         // for how long after the last beat a subscription is believed to be complete
 )
 
 // origin is the time from which the times of beats count.
@@ -159,7 +155,7 @@ func (s *Subscriptions) CompleteSince(t time.Time) bool {
 		return false
 	}
 
-	// A beat from before that time has come back, and so has a beat from a short time ago.
+	// A beat from t or before has come back, and so has a beat from a short time ago.
 	h := &s.sub.heartbeat
 	return !h.completeFrom.IsZero() && !h.completeFrom.After(t) && time.Since(h.completeUntil) < validFor
 }
@@ -184,7 +180,7 @@ func (sub *Subscription) received(b beat) {
 	defer sub.owner.mu.Unlock()
 	h, sent := &sub.heartbeat, origin.Add(time.Duration(b))
 
-	// A beat from before the subscription was complete proves nothing.
+	// A beat that was sent before the server confirmed the subscription proves nothing.
 	if h.subscribed.IsZero() || sent.Before(h.subscribed) {
 		return
 	}
@@ -195,7 +191,8 @@ func (sub *Subscription) received(b beat) {
 	h.completeUntil = sent
 }
 
-// listenTime returns how long to listen before it is time for the next beat.
+// listenTime returns how long to listen before it is time for the next beat, at most silence. Before the server has
+// confirmed the subscription, and while a beat is on its way, no beat is due.
 func (sub *Subscription) listenTime() time.Duration {
 	sub.owner.mu.Lock()
 	defer sub.owner.mu.Unlock()
@@ -206,7 +203,7 @@ func (sub *Subscription) listenTime() time.Duration {
 	return min(silence, max(minQuiet, beatEvery-time.Since(h.sent)))
 }
 
-// beat publishes a beat, if the last one is beatEvery old. The call takes as long as the
+// beat publishes a beat, if the last beat is beatEvery old and has reached the server. The call takes as long as the
 // client lets it, so it has a goroutine of its own.
 func (sub *Subscription) beat(ctx context.Context) {
 	sub.owner.mu.Lock()
@@ -232,7 +229,7 @@ func (sub *Subscription) beat(ctx context.Context) {
 // silence is how long a connection may bring nothing before it is tested.
 const silence = time.Second
 
-// listen connects again and again until ctx ends.
+// listen connects again and again until ctx ends, with pauses that grow until a connection has worked.
 func (s *Subscriptions) listen(ctx context.Context, sub *Subscription) {
 	for pauses := (conn.Backoff{}); ctx.Err() == nil; pauses.Wait(ctx, nil) {
 		c := s.conn.Subscribe(ctx, sub.Own, sub.Shared)
@@ -252,9 +249,9 @@ func (s *Subscriptions) listen(ctx context.Context, sub *Subscription) {
 	}
 }
 
-// readLoop reads one connection until it fails, and reports whether it ever worked.
-// After one silence it may send a beat, and after the second it sends a ping. A
-// connection that brings nothing in the third silence has failed.
+// readLoop reads one connection until it fails, and reports whether the connection ever brought a message. In between it
+// sends the beats that are due. After the second listenTime in a row without a message readLoop sends a ping, and after
+// the third the connection has failed.
 func (sub *Subscription) readLoop(ctx context.Context, c *redis.PubSub) (worked bool) {
 	for silences := 0; ; {
 		m, err := c.ReceiveTimeout(ctx, sub.listenTime())
@@ -262,45 +259,52 @@ func (sub *Subscription) readLoop(ctx context.Context, c *redis.PubSub) (worked 
 		case err == nil:
 			worked, silences = true, 0
 			sub.Deliver(m)
-		// The connection has failed, is silent after a ping, or cannot send a ping. The answer to a ping is received as any message.
-		case !timedOut(err) || silences > 1 || silences == 1 && c.Ping(ctx) != nil:
+		case !timedOut(err) || silences == 2:
 			return worked
 		default:
 			silences++
+		}
+
+		// The answer to the ping is received like any message.
+		if silences == 2 {
+			if err := c.Ping(ctx); err != nil {
+				return worked
+			}
 		}
 
 		sub.beat(ctx)
 	}
 }
 
-// Deliver passes a message that the client has received on a connection on to the subscription or the node.
+// Deliver hands a message that the client has received to the subscription itself or to the node. It drops what makes no
+// sense.
 func (sub *Subscription) Deliver(m any) {
-	var known Message
+	var parsed Message
 	switch m := m.(type) {
 	// Only the shared channel brings pauses, so the connection is complete once that channel is confirmed.
 	case *redis.Subscription:
 		if m.Channel == sub.Shared {
 			sub.connected()
 		}
-		known = Subscribed{m.Channel}
+		parsed = Subscribed{m.Channel}
 
 	case *redis.Message:
 		if m.Channel == sub.Shared {
-			known = parseShared(m.Payload)
+			parsed = parseShared(m.Payload)
 		} else {
-			known = parseOwn(m.Payload)
+			parsed = parseOwn(m.Payload)
 		}
 	}
 
 	// Beats are for the subscription itself, and all other messages for the node.
-	if b, ok := known.(beat); ok {
+	if b, ok := parsed.(beat); ok {
 		sub.received(b)
-	} else if known != nil {
-		sub.owner.receive(known)
+	} else if parsed != nil {
+		sub.owner.receive(parsed)
 	}
 }
 
-// timedOut reports whether nothing came, though the connection may be fine.
+// timedOut reports whether an error only says that nothing came in time: the connection may be fine.
 func timedOut(err error) bool {
 	var timeout net.Error
 	return errors.As(err, &timeout) && timeout.Timeout()
@@ -399,7 +403,8 @@ func parseShared(text string) Message {
 // maxCuts is more than a line has lanes.
 const maxCuts = 1024
 
-// parseCuts parses a message about lanes of shares. It returns nil if the message makes no sense.
+// parseCuts parses a message about lanes of shares: the ID of the line, how many lanes follow, the class, share and cut of
+// each lane, and the key. It returns nil if the message makes no sense.
 func parseCuts(text string) Message {
 	n, rest := numbers(text, 2)
 	if n == nil || n[1] < 1 || n[1] > maxCuts {
@@ -442,8 +447,8 @@ func parseOwn(text string) Message {
 	return s
 }
 
-// numbers returns the first count numbers of a text, and the rest of the text. It returns nil if the text begins
-// with fewer numbers.
+// numbers returns the first count numbers of a text, each with a blank behind it, and the rest of the text. It returns nil
+// if the text begins with fewer numbers.
 func numbers(text string, count int) (n []int64, rest string) {
 	for range count {
 		number, more, ok := strings.Cut(text, " ")

@@ -33,7 +33,7 @@ type Watches struct {
 	mu             sync.Mutex
 	watches        map[string]map[*Watch]struct{} // by the keys of their budgets
 	pastNews       []pastMessage                  // the oldest first
-	forgottenUntil time.Time                      // messages received up to then may be missing in pastNews
+	forgottenUntil time.Time                      // messages that were received up to this time may be missing in pastNews
 	asking         bool                           // serve runs
 	next           *query                         // that serve asks next, or nil while no caller waits for it
 }
@@ -105,12 +105,14 @@ func (ws *Watches) Add(s Start, news chan<- struct{}) *Watch {
 }
 
 // newsSinceBooking reports whether a message about a watch's budgets was received since its booking
-// was sent, or may have been, and whether such a message made starts like the watch's void.
+// was sent, or may have been, and whether such a message made the watch's start void.
 func (ws *Watches) newsSinceBooking(w *Watch) (concerned, void bool) {
 	concerned = w.Sent.Before(ws.forgottenUntil)
 	for i := len(ws.pastNews) - 1; i >= 0 && !ws.pastNews[i].at.Before(w.Sent); i-- {
 		if m := &ws.pastNews[i]; slices.Contains(w.Keys, m.Key) {
 			concerned = true
+
+			// A message that was received when the booking was sent is older, and makes nothing void.
 			void = void || m.at.After(w.Sent) && m.From <= w.At && w.At < m.Until
 		}
 	}
@@ -150,7 +152,8 @@ func (w *Watch) Void() bool { return w.void.Load() }
 // after the start was booked, and Left counts, too.
 const clockDoubt = 250 * time.Millisecond
 
-// learn marks the start as void if a pause of one of its budgets ends after the start.
+// learn marks the start as void if a pause of one of its budgets ends after the start, by the pause's End or by its Left:
+// see clockDoubt.
 func (w *Watch) learn(p Pause) {
 	if p.End > w.At || p.Left > max(0, time.Until(w.Due)+w.Doubt+clockDoubt) {
 		w.void.Store(true)
@@ -212,6 +215,7 @@ func (ws *Watches) keep(i Invalidation) {
 
 // Invalidated makes all starts of a budget between two times void, also those of bookings that are on their way.
 func (ws *Watches) Invalidated(i Invalidation) {
+	// There is no start between two times that are equal or out of order.
 	if i.From >= i.Until {
 		return
 	}
@@ -284,7 +288,8 @@ type query struct {
 	last    error // why the last of them failed
 }
 
-// query asks Redis for the pauses of a watch's budgets, and passes them on to all watches over these budgets.
+// query asks Redis for the pauses of a watch's budgets, and passes them on to all watches over these budgets. It returns an
+// error if Redis refuses, or if ctx or maxWait ends before Redis answers.
 func (ws *Watches) query(ctx context.Context, w *Watch, maxWait time.Duration) error {
 	since := time.Now()
 	timeUp, stop := conn.Timeout(ctx, maxWait, since)
@@ -379,7 +384,7 @@ const maxKeys = 256
 func (ws *Watches) call(q *query) (found []Pause, err error) {
 	for keys := range slices.Chunk(slices.Collect(maps.Keys(q.keys)), maxKeys) {
 		var some []Pause
-		err := ws.conn.Retry(q.ctx, func(err error) { ws.fail(q, err) }, func() (err error) {
+		err = ws.conn.Retry(q.ctx, func(err error) { ws.fail(q, err) }, func() (err error) {
 			some, err = ws.ask(q.ctx, keys)
 			return err
 		})
@@ -403,8 +408,8 @@ func (ws *Watches) fail(q *query, err error) {
 	}
 }
 
-// answered passes the pauses that a query found on to all watches over their budgets. asked is when
-// the query was sent: a watch that had begun, and all of whose budgets were in the query, knows all pauses before that.
+// answered passes the pauses that a query found on to all watches over their budgets. asked is when the query was sent: a
+// watch that had begun by then, and whose budgets were all in the query, knows all pauses that were stored before asked.
 func (ws *Watches) answered(q *query, found []Pause, asked time.Time) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -413,9 +418,9 @@ func (ws *Watches) answered(q *query, found []Pause, asked time.Time) {
 		for w := range ws.watches[p.Key] {
 			w.learn(p)
 
-			// The watch knows all pauses only if the query was about all of its budgets. A watch that began later has not got the messages that
-			// came between: the query may have been before them.
-			if !w.begun.After(asked) && !slices.ContainsFunc(w.Keys, func(key string) bool { _, ok := q.keys[key]; return !ok }) {
+			// A watch that began later may lack messages that came after the query.
+			isUnasked := func(key string) bool { _, ok := q.keys[key]; return !ok }
+			if !w.begun.After(asked) && !slices.ContainsFunc(w.Keys, isUnasked) {
 				w.knownUntil = asked
 			}
 			if w.Void() {

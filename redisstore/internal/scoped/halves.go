@@ -13,11 +13,11 @@ import (
 type halves struct {
 	whole           *store.Booking
 	fleet, node     store.Booking
-	inFleet, inNode []int // where the charges of a half stand in the whole
-	over            []time.Duration
+	inFleet, inNode []int           // the indexes in the whole of the charges of each half
+	over            []time.Duration // Grant.Over of the whole, as far as the halves were booked
 }
 
-// split takes a booking apart.
+// split returns the halves of a booking.
 func split(b *store.Booking) *halves {
 	h := &halves{whole: b, fleet: *b, node: *b}
 
@@ -34,7 +34,8 @@ func split(b *store.Booking) *halves {
 		}
 	}
 
-	// A caller that needed the node's store alone before has that store's own handle. Charges of slots stay the same, so they tell whose place it is.
+	// A place without a node's part is the fleet's, or of a caller that needed the node's store alone before. It is a place in a line for slots, and a
+	// booking in its stead has the same charges for slots: if none of them is the fleet's, the place is the node's.
 	if b.Instead.Place != 0 && b.Instead.Node == nil && !slices.ContainsFunc(h.fleet.Charges, isForSlots) {
 		h.fleet.Instead, h.node.Instead = store.Handle{}, b.Instead
 	}
@@ -70,7 +71,8 @@ func nodePart(h store.Handle) store.Handle {
 	return *h.Node
 }
 
-// book books one half, and notes in h.over by how much its shadows would have delayed the start.
+// book books one half in its store, and notes in h.over by how much the half's shadows would have delayed the start. in has
+// the indexes in the whole of the half's charges.
 func (h *halves) book(ctx context.Context, s store.Store, half *store.Booking, in []int) (store.Grant, error) {
 	g, err := s.Book(ctx, half)
 	for k, over := range g.Over {
@@ -96,7 +98,8 @@ func ofFleet(g store.Grant) store.Grant {
 	return g
 }
 
-// granted returns the grant of one half, whose charges stand at in, as a grant to the whole booking.
+// granted returns the grant of one half as a grant to the whole booking, with the Turns and the Over of both halves. in has
+// the indexes in the whole of the half's charges.
 func (h *halves) granted(g store.Grant, in []int) store.Grant {
 	if g.HeldBy >= 0 {
 		g.HeldBy = in[g.HeldBy]
@@ -110,9 +113,9 @@ func (h *halves) granted(g store.Grant, in []int) store.Grant {
 }
 
 // pick returns the costs at some indexes.
-func pick(costs, which []int) []int {
-	picked := make([]int, len(which))
-	for k, i := range which {
+func pick(costs, indexes []int) []int {
+	picked := make([]int, len(indexes))
+	for k, i := range indexes {
 		picked[k] = costs[i]
 	}
 	return picked

@@ -30,7 +30,8 @@ func (s *composed) storeOf(c store.Charge) store.Store {
 	return s.fleet
 }
 
-// singleStore returns the store that keeps all of the charges, or nil if they need both stores.
+// singleStore returns the store that keeps all of the charges, or nil if they need both stores. Without charges it is the
+// fleet's store.
 func (s *composed) singleStore(charges []store.Charge) store.Store {
 	for i := range charges {
 		if charges[i].Node != charges[0].Node {
@@ -51,27 +52,28 @@ func (s *composed) Book(ctx context.Context, b *store.Booking) (store.Grant, err
 	return s.bookBoth(ctx, b)
 }
 
-// bookSingle books in one store. A caller that stood in lines of both, and whose charges have changed since, leaves the line of the other.
+// bookSingle books in one store. If the charges of the caller have changed since it stood in lines of both stores, it gives
+// up its places in lines of the other.
 func (s *composed) bookSingle(ctx context.Context, single store.Store, b *store.Booking) (store.Grant, error) {
 	both, _ := b.Turn.(turns)
 	if both == (turns{}) && b.Instead.Node == nil {
 		return single.Book(ctx, b)
 	}
 
-	own, other, left := *b, s.node, both.node
+	own, other, ownTurn, otherTurn := *b, s.node, both.fleet, both.node
 	own.Instead = fleetPart(b.Instead)
 	if single == s.node {
-		other, left, own.Instead = s.fleet, both.fleet, nodePart(b.Instead)
-	}
-	if left != nil {
-		other.Cancel(&store.Booking{}, store.Grant{Ready: never, Turn: left, HeldBy: store.NotHeld})
+		other, ownTurn, otherTurn = s.fleet, both.node, both.fleet
+		own.Instead = nodePart(b.Instead)
 	}
 
+	if otherTurn != nil {
+		other.Cancel(&store.Booking{}, store.Grant{Ready: never, Turn: otherTurn, HeldBy: store.NotHeld})
+	}
+
+	// A Turn of a single store stays as it is.
 	if both != (turns{}) {
-		own.Turn = both.fleet
-		if single == s.node {
-			own.Turn = both.node
-		}
+		own.Turn = ownTurn
 	}
 	return single.Book(ctx, &own)
 }
@@ -180,7 +182,7 @@ func (s *composed) bookBoth(ctx context.Context, b *store.Booking) (store.Grant,
 		nodeAsked := time.Now()
 		nodeGrant, err := h.book(ctx, s.node, &h.node, h.inNode)
 
-		// The node's store has no start, so the caller waits in its line or is refused: it gives back what it has in the fleet.
+		// The node's store books no start: the caller waits in its line, or is refused. It gives back what it has in the fleet.
 		if err != nil || !nodeGrant.OK {
 			s.leaveFleet(&h.fleet)
 			place := nodeGrant.Handle
@@ -212,7 +214,7 @@ func (s *composed) bookBoth(ctx context.Context, b *store.Booking) (store.Grant,
 				s.fleet.Cancel(&h.fleet, fleetGrant) // a start with slots is not replaced
 				h.fleet.Instead = store.Handle{}
 			}
-			h.node.Returns, h.fleet.Returns = true, true
+			h.node.Returns, h.fleet.Returns = true, true // the caller has given up a start in both
 			continue
 		}
 
@@ -232,14 +234,14 @@ func (s *composed) bookBoth(ctx context.Context, b *store.Booking) (store.Grant,
 	}
 }
 
-// move books the node's start at a later time, after wait or the first time with room after that. A start
-// that need not move stays booked, so that no waiter of the node gets its room meanwhile.
+// move moves g, the node's start, to the first time with room from wait on, and returns the grant there: no start, if there
+// is no room within maxWait. A start that need not move stays booked, so that no waiter of the node gets its room meanwhile.
 func (s *composed) move(ctx context.Context, h *halves, g store.Grant, wait, maxWait time.Duration) store.Grant {
 	if wait <= g.Wait {
 		return g
 	}
 
-	// A start with slots cannot be moved: it is given back, and booked anew.
+	// A start with slots cannot be replaced: it is given back, and booked anew.
 	h.node.Instead = g.Handle
 	if holdsSlots(h.node.Charges, g) {
 		s.node.Cancel(&h.node, g)
@@ -250,7 +252,7 @@ func (s *composed) move(ctx context.Context, h *halves, g store.Grant, wait, max
 	return moved
 }
 
-// leaveFleet gives back a caller's start or places in line in the fleet's store, because the
+// leaveFleet gives back a caller's start or places in line in the fleet's store, if it has any, because the
 // caller waits in a line of the node or was refused there. The caller keeps its Turn.
 func (s *composed) leaveFleet(b *store.Booking) {
 	if b.Turn != nil || b.Instead != (store.Handle{}) {
@@ -323,10 +325,9 @@ func (s *composed) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool)
 		return nil, false
 	}
 
-	h, inFleet := split(b), kept[1+read:]
-	fleet, ok := s.fleet.RestoreTurn(&h.fleet, inFleet[:size])
-
-	node, okNode := s.node.RestoreTurn(&h.node, inFleet[size:])
+	h, parts := split(b), kept[1+read:]
+	fleet, ok := s.fleet.RestoreTurn(&h.fleet, parts[:size])
+	node, okNode := s.node.RestoreTurn(&h.node, parts[size:])
 	if fleet == nil && node == nil {
 		return nil, ok && okNode
 	}
