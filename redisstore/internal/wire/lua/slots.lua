@@ -156,13 +156,13 @@ end
 -- first_open returns the first moment not before t at which no pause closes a claim,
 -- and the index of the claim whose pause ends last, nil if no pause lasts beyond t.
 function first_open(claims, t, now)
-  local gate
+  local closed_by
   for _, s in ipairs(claims) do
     if not s.shadow and now + s.slots.pause > t then
-      t, gate = now + s.slots.pause, s.index
+      t, closed_by = now + s.slots.pause, s.index
     end
   end
-  return t, gate
+  return t, closed_by
 end
 
 -- acquire takes all claims, or none, for a caller of that arrival. If it takes none it returns the index of
