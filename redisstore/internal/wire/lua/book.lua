@@ -257,7 +257,7 @@ end
 -- The charges are asked one after the other, round and round, and a later answer becomes t. The search ends when a whole round has not moved t.
 local function find(list, from, t, held)
   local paused = 0
-  local unmoved = 0 -- how many charges were asked since a charge moved the start
+  local unmoved = 0 -- how many charges, shadows included, were asked since a charge moved the start
   local k, size = 1, #list -- the charge that is asked next
 
   -- The charge at held has room at t already, so the charge behind it is asked first.
@@ -348,7 +348,7 @@ local function first_start(list, claims, callers, from, want, min_start, by)
     t, held, paused = find(list, open_at, open_at, 0)
   end
 
-  -- There is no room for all: look for a start of one caller. The callers behind it are not tried together any more.
+  -- There is one caller, or no room for all: look for a start of one. The callers behind it are not tried together any more.
   if t ~= open_at then
     many, want.together = 1, false
 

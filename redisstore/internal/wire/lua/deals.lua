@@ -281,7 +281,7 @@ function lanes.call(r, u, q, class, now, taken)
   local room_at -- when there is room for a waiter, nil until a lane needs it
   local hurry, active = false, 0
 
-  -- Of each lane: since when could a waiter that has not come have started, and has its offer lapsed?
+  -- Note of each lane since when its waiters with an offer could have started, and have their offers lapse if they are late.
   for i = 1, #C do
     if C[i] == class and (L[i] > 0 or O[i] > 0) then
       -- The clock may have been set back.
@@ -435,7 +435,7 @@ end
 function lanes.turns(q, u, now)
   local m, answers = q.many, {}
   local first, last = {0, 0, 0}, {0, 0, 0}
-  local soon
+  local soon -- in how long the first of all waiters may start
   local before = 0 -- the cost that waits in higher classes
   for class = 1, CLASSES do
     local range = turn_range(q, u, class, before, now)

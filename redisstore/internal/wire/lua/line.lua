@@ -65,7 +65,7 @@ local function turn_in(want, s, from, alone, ahead, w, c)
     t = max(t, now + 1) -- those before it do not start now, so the caller waits for some time
   end
 
-  -- Nothing is ahead of a waiter whose turn has come. If it has no room within the horizon, it stands behind the waiters that have offers before it.
+  -- A waiter that nothing goes before has its turn. If it has no room within the horizon all the same, it stands behind the offers to other waiters.
   local before = ahead
   if ahead == 0 and w and t - from > want.horizon then
     before = queue.before(c, w)
@@ -82,7 +82,7 @@ local function turn_in(want, s, from, alone, ahead, w, c)
   end
 
   -- A caller that has to wait keeps behind the callers of its lane that this call has put in line. If one of these had its turn and has to wait
-  -- again, a caller that has room keeps behind it as well, or it would pass that waiter.
+  -- again, a caller that has room keeps behind it as well, or it would pass that waiter. A caller that had a start goes first.
   local goes_first = want.first or w and w.state == HAD
   if c and not goes_first and (t - from > want.horizon or c.stood) then
     t = max(t, c.furthest or 0)
@@ -90,8 +90,8 @@ local function turn_in(want, s, from, alone, ahead, w, c)
   return t
 end
 
--- held_by finds the line in which a caller has to stand; shadows hold nobody. It notes in each search the first start that the row alone has room
--- for, as alone. It returns four values:
+-- held_by finds the line in which a caller has to stand; shadows hold nobody. It has each line offer its room, once in a call, and notes in each
+-- search, as alone, the first start that the row alone has room for. It returns four values:
 --
 --   the search of that line, nil if the caller need not stand in a line
 --   when the caller will have its turn in that line, a time of the server
@@ -103,11 +103,11 @@ end
 -- A caller that had its turn in one row and waits in the line of a second one may find the start in the first row far away again, and so on
 -- for ever. So it gets the first start that is possible in both: one such start at a time in each row.
 local function held_by(list, want, from)
-  local held, turn_at
+  local waits_in, turn_at
   local min_start, by = from, 0
   for _, s in ipairs(list) do
     if not s.shadow then
-      -- Room is offered once in a call, before its first caller looks at the line.
+      -- Offer the room before the first caller of the call looks at the line.
       if not s.row.called then
         s.row.called = true
         queue.call(s.row, s.rule, now)
@@ -135,12 +135,12 @@ local function held_by(list, want, from)
       -- Of several lines, the caller stands in the line with the latest turn.
       local has_to_wait, is_latest = ahead > 0 or is_far, not turn_at or t > turn_at
       if has_to_wait and is_latest then
-        held, turn_at = s, t
+        waits_in, turn_at = s, t
       end
     end
   end
 
-  return held, turn_at, min_start, by
+  return waits_in, turn_at, min_start, by
 end
 
 -- last_turn returns when the last of equal callers without tickets will have its turn in the line of search s, if the first has its turn at turn_at.
@@ -151,6 +151,7 @@ local function last_turn(want, s, callers, turn_at)
 
   local q, cost = queue.of(s.row), s.each * callers
   local rank = q and queue.behind(q, want.class, s.share, s.weight, cost) or cost
+
   -- turn.at knows less than turn_in, which found turn_at. The last caller has its turn no sooner.
   return max(turn_at, turn.at(s.rule, s.reserve, now, s.each, rank))
 end
@@ -160,8 +161,8 @@ end
 local function take_ticket(want, s, callers, q, c)
   local w = {state = WAITS, round = 0}
 
-  -- A caller that had a start goes to the front of the line, with the ticket FRONT, which queue.count counts later. In a line that begins now it is
-  -- first anyway. Every other caller gets the next ticket of its lane. seed, which is new in each call, becomes the id of a line that begins.
+  -- A caller that had a start goes to the front of the line, with the ticket FRONT, for which line_up calls queue.count. In a line that begins now it
+  -- is first anyway. Every other caller gets the next ticket of its lane. seed, which is new in each call, becomes the id of a line that begins.
   if q and want.first then
     w.ticket, c = FRONT, c or queue.make(q, want.class, s.share, s.weight, s.each)
   else
@@ -324,7 +325,7 @@ end
 --   the first moment, not before from, from which on no pause closes a claim; shadows are left out
 --   the index of the claim whose pause ends last, nil if no pause lasts beyond from
 --   the first moment that neither the pauses nor min_start exclude: the rows have no room before min_start
---   the index of the charge that set this moment, 0 if none did: by, which set min_start, or 0 if a claim did
+--   by, the index of the charge that set min_start, or 0 if a claim set this moment
 --
 -- If a claim and a charge set the same moment, the lower index counts.
 function open_from(claims, from, min_start, by)
@@ -349,10 +350,12 @@ local function refuse(list, want, claims, s, callers, turn_at, max_wait, min_sta
   if max_wait < MAX_NUMBER and #list + #claims > 1 then
     local open_at, closed_by, first_room, set_by = open_from(claims, s.from, min_start, by)
     local start, index, pause_end = find(list, s.from, first_room, set_by)
+
+    -- The refusal names a later start, or a claim that sets the same time as the turn.
     if not start then
       return 0, index -- in place of an index, find returns the time that the boundaries must reach
     elseif start > t or start == t and index == 0 and closed_by then
-      t, held, paused = start, index, pause_end -- at the same time, a claim that set it is named
+      t, held, paused = start, index, pause_end
     end
 
     -- No charge set the start, so the claim whose pause ends last did.

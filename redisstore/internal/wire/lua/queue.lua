@@ -345,11 +345,11 @@ local function counted(c, w, cost)
   elseif w.ticket == FRONT or w.state ~= COUNTED and w.state ~= WAITS then
     return 0
   end
-  return max(0, min(cost, w.ticket + cost - c.lapsed))
+  return max(0, min(cost, w.ticket + cost - c.lapsed)) -- offers of all numbers below c.lapsed have lapsed
 end
 
--- count notes that a waiter whose turn has come waits for room: the part of its cost that counts no more in its lane counts among the offers again.
--- With shares its whole cost is among the offers then: see lanes.complete.
+-- count notes that a waiter whose turn has come waits for room: the part of its cost that does not count in its lane counts among the offers from
+-- now on. With shares all of its cost is among the offers then: see lanes.complete.
 function queue.count(q, c, w, cost, now)
   local missing = cost - counted(c, w, cost)
 
@@ -358,7 +358,8 @@ function queue.count(q, c, w, cost, now)
     queue.joined(q, 1)
   end
 
-  -- The part of the offer that lapsed was given back to the lane: complete charges the lane for it again.
+  -- The lane got its charge for an offer that lapsed back: complete charges the lane again. No offer to a waiter in front, or that had a start,
+  -- lapsed so.
   local lapsed = (w.state == WAITS or w.state == COUNTED) and w.ticket ~= FRONT and missing or 0
   w.state, w.round, c.offered = COUNTED, c.round, c.offered + missing
   if missing > 0 and c.since == 0 then
@@ -548,7 +549,8 @@ local function offer_class(r, u, q, class, now, taken)
     hurries, lapses, c.since = false, false, now
   end
 
-  -- The offers lapse: their room is offered again. The step doubles, so that a line whose first waiters are gone is passed in few lapses.
+  -- The offers lapse: their room is offered again, or the step if that is more. The step doubles, so that a line whose first waiters are gone is
+  -- passed in few lapses.
   if lapses then
     queue.lapsed(q, c.offered, queue.waiting(q, CLASSES))
     c.step = max(2 * c.step, c.offered)
@@ -609,7 +611,7 @@ local COME = 'come %.0f %.0f %.0f %.0f %s' -- the line, the cut of each class, t
 function queue.turns(r, u, now)
   local q = r.queue
   local first, last = {0, 0, 0}, {0, 0, 0}
-  local soon
+  local soon -- in how long the first of all waiters may start
   if q.many then
     return lanes_of().turns(q, u, now)
   end
