@@ -368,7 +368,8 @@ local function ahead_at(m, class, at)
   return ahead < MAX_TAG / 2 and ahead or nil
 end
 
--- bid returns the start tag of the next caller of a share without a lane: its finish tag, if that is known, or the virtual time.
+-- bid returns the start tag of the next caller of a share without a lane: the share's finish tag, if that is known and ahead of the virtual time, and
+-- otherwise the virtual time.
 function lanes.bid(q, class, share)
   local m = q.many
   local at = m.known ~= '' and find_known(m, class, share)
@@ -376,7 +377,7 @@ function lanes.bid(q, class, share)
   return m.virtual[class] + ahead * TAG_PART
 end
 
--- purge forgets the tags that the virtual time has passed: these shares have no waiters.
+-- purge forgets the tags that are not ahead of the virtual time: without a tag these shares begin at the virtual time as well.
 local function purge(m)
   local kept = {}
   for at = 1, #m.known, 8 do
@@ -388,7 +389,7 @@ local function purge(m)
   m.known = table.concat(kept)
 end
 
--- set_known notes the finish tag of a share without a lane. Before it adds a share, it forgets the tags that the virtual time has passed.
+-- set_known notes the finish tag of a share without a lane. Before it adds a share, it forgets the tags that are not ahead of the virtual time.
 local function set_known(m, class, share, tag)
   local at, name = find_known(m, class, share)
   if not at then
