@@ -478,7 +478,7 @@ function lanes.lane_for(q, class, share, weight, cost)
   local tag = lanes.bid(q, class, share)
   local step = max(1, floor(cost * UNIT / weight)) -- by how much the caller's turn raises the tag of its share
   if is_full(m) then
-    -- The tag is rounded up to a multiple of grid, a power of two up to the step, so that callers of many shares have one round.
+    -- The tag is rounded up to a multiple of grid, a power of two of at most the step, so that callers of many shares have one round.
     local grid = 2 ^ floor(math.log(step) / math.log(2))
     return round_for(q, class, ceil((m.passed[class] + tag) / grid) * grid - m.passed[class])
   end

@@ -132,8 +132,8 @@ function queue.joined(q, callers)
   q.callers = q.callers and max(0, q.callers + callers)
 end
 
--- lapsed takes the callers of offers that lapse out of the count of callers: the same part of the callers as the cost offered is of the cost that
--- waits.
+-- lapsed takes the callers of offers that lapse out of the count of callers, in proportion: offered is the cost of these offers, of all the cost that
+-- is waiting.
 function queue.lapsed(q, offered, waiting)
   q.callers = q.callers and floor(q.callers * max(0, waiting - offered) / max(1, waiting) + 0.5)
 end
@@ -146,7 +146,7 @@ function queue.lane(q, class, share)
   return share == 0 and q[class] or nil
 end
 
--- settle notes that a lane has changed. Lanes of shares are also kept in columns.
+-- settle writes a lane that has changed into the columns, if the line has lanes of shares.
 function queue.settle(q, c)
   if q.many then
     lanes_of().settle(q, c)
@@ -228,7 +228,7 @@ function queue.behind(q, class, share, weight, cost)
     return queue.waiting(q, class) + cost
   end
   local c = queue.lane(q, class, share)
-  local own = cost + (c and queue.left(c) or 0)
+  local own = cost + (c and queue.left(c) or 0) -- the cost without an offer in their lane, their own cost included
   return queue.waiting(q, class - 1) + (c and c.offered or 0) + own + lanes_of().beside(q, class, c, share, weight, own)
 end
 

@@ -92,7 +92,7 @@ local function admits(s, arrival)
     return true
   end
 
-  -- taken has the cost of a waiter that was called already, because its room is set aside. The limit may have become smaller since.
+  -- The cost of a waiter that was called counts in taken. The limit may have become smaller since the waiter was called.
   local i = arrival ~= 0 and find(slots, arrival)
   if i then
     return slots.own.line[i].called and slots.taken <= slots.n - s.reserve
@@ -167,9 +167,9 @@ function first_open(claims, t, now)
   return t, closed_by
 end
 
--- acquire takes all claims, or none, for a caller of that arrival, 0 if the caller does not wait yet. If it takes all it returns nil. Otherwise it
--- returns the index of the first claim without room and, for a patient caller, which it puts in the line for that claim, the caller's arrival there.
--- In each case the caller is in no other line for slots afterwards.
+-- acquire takes all claims, or none, for a caller of that arrival, 0 if the caller does not wait yet, and takes the caller out of its lines for
+-- slots. If it takes all it returns nil. Otherwise it returns the index of the first claim without room. A patient caller is put in the line for that
+-- claim, and its arrival there is a second result.
 function acquire(claims, arrival, patient, now)
   local missing
   for _, s in ipairs(claims) do
@@ -293,8 +293,8 @@ local function elapse(slots, passed)
   for _, m in ipairs(slots.stored.nodes) do
     m.left, m.grace = math.abs(m.lease) - passed, m.lease < 0
 
-    -- No node has written for longer than a living node is silent: all nodes are gone, or the clock was set forward. So a lease that would end soon
-    -- is made longer, but only once, for living nodes to report again.
+    -- If no node has written for longer than a living node is silent, all nodes are gone or the clock was set forward: a lease that would end soon is
+    -- made longer, once, so that living nodes can report again.
     if passed > SUSPECTED_AFTER and m.left < SUSPECTED_AFTER and not m.grace then
       m.left, m.grace = SUSPECTED_AFTER, true
     end
