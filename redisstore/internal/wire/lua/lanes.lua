@@ -487,7 +487,7 @@ function lanes.lane_for(q, class, share, weight, cost)
 end
 
 -- join returns the lane in which a caller of a share stands from now on, which may be a round, with the caller's weight and cost noted in it. It
--- charges the share for a place in a round at once, and gives a line without lanes its first lanes. Its caller adds the cost and settles the lane.
+-- charges the share for a place in a round at once, and gives a line without lanes its first lanes. Its caller settles the lane.
 function lanes.join(q, class, share, weight, cost)
   if not q.many then
     lanes.begin(q)

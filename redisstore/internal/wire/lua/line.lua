@@ -152,7 +152,7 @@ local function last_turn(want, s, callers, turn_at)
   local q, cost = queue.of(s.row), s.each * callers
   local rank = q and queue.behind(q, want.class, s.share, s.weight, cost) or cost
 
-  -- turn.at knows less than turn_in, which found turn_at. The last caller has its turn no sooner.
+  -- The last caller has its turn no sooner than the first: turn.at knows less than turn_in, by which turn_at was found.
   return max(turn_at, turn.at(s.rule, s.reserve, now, s.each, rank))
 end
 
@@ -324,8 +324,8 @@ end
 --
 --   the first moment, not before from, from which on no pause closes a claim; shadows are left out
 --   the index of the claim whose pause ends last, nil if no pause lasts beyond from
---   the first moment that neither the pauses nor min_start exclude: the rows have no room before min_start
---   by, the index of the charge that set min_start, or 0 if a claim set this moment
+--   the later of that moment and min_start, before which the rows have no room
+--   by, the index of the charge that set min_start, or 0 if a claim set the later moment
 --
 -- If a claim and a charge set the same moment, the lower index counts.
 function open_from(claims, from, min_start, by)

@@ -5,7 +5,7 @@
 -- without shares has one lane for each class. A lane counts the costs of all
 -- waiters that joined. A waiter's ticket is 1 more than the costs of all that joined before it. FRONT, which is 0,
 -- is the ticket of a waiter that goes before all others of its lane. The cut goes up as room comes, and
--- waiters with tickets below the cut may come. A ticket covers the numbers from itself up to its cost: the cut may be inside.
+-- waiters with tickets below the cut may come. A ticket takes as many numbers as its cost, so the cut may be inside a ticket.
 --
 -- A line q is
 --   id              a random number: tickets of another line are void
@@ -24,7 +24,7 @@
 --   reserve, horizon  of the last waiter that joined any lane of the class. The limit may be lower by now, so whoever uses the reserve leaves one unit
 --                     usable at the least.
 --   round, lapsed   when offers lapsed last, and the cut then
---   holes           {from, to, cost}: a range of tickets, without to, and the cost of its callers that have left. A list in the order of tickets.
+--   holes           {from, to, cost}: a range of tickets, to not included, and the cost of its callers that have left. In the order of tickets.
 --   stood, furthest  of this call: the cost of the lane's waiters whose turn had come and that have to wait again, and the latest turn that a waiter of
 --                   the lane was told. Both are nil at first.
 --
@@ -358,8 +358,8 @@ function queue.count(q, c, w, cost, now)
     queue.joined(q, 1)
   end
 
-  -- The lane got its charge for an offer that lapsed back: complete charges the lane again. No offer to a waiter in front, or that had a start,
-  -- lapsed so.
+  -- When an offer lapsed, the lane got its charge back, so complete charges the lane again. A waiter in front, or that had a start, had no such
+  -- offer.
   local lapsed = (w.state == WAITS or w.state == COUNTED) and w.ticket ~= FRONT and missing or 0
   w.state, w.round, c.offered = COUNTED, c.round, c.offered + missing
   if missing > 0 and c.since == 0 then
