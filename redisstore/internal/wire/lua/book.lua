@@ -596,9 +596,9 @@ local function take_back(s, kind, booked, class)
   end
 end
 
--- operate carries out one operation: it settles or takes back the start at the time booked, 0 if there is none, and for RESERVE it serves the
--- callers, with no start before from. The arguments are described at the head of this file. It returns nil, or the time that the calendar boundaries
--- must reach, if they end too early.
+-- operate carries out one operation, whose numbers are described at the head of this file. It settles or takes back the start at the time booked, 0
+-- if there is none. Then RESERVE serves the callers, with no start before from, RENEW keeps their offers from lapsing, and the other kinds take the
+-- caller out of its lines. It returns nil, or the time that the calendar boundaries must reach, if they end too early.
 local function operate(kind, callers, max_wait, booked, arrival, from, list, claims, want)
   for _, s in ipairs(list) do
     if kind ~= SETTLE then

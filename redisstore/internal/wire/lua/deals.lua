@@ -55,7 +55,7 @@ function lanes.beside(q, class, c, share, weight, own_ahead)
 end
 
 -- pass_time moves the virtual time of a class on to the start tag of a turn, but not above the finish tag of any lane with waiters without an offer:
--- a newcomer would stand behind all of these lanes until each was dealt as much. The virtual time never goes back.
+-- otherwise a newcomer would stand behind all of these lanes until each was dealt as much. The virtual time never goes back.
 local function pass_time(m, class, tag)
   local C, F, L = m.class, m.finish, m.left
   for i = 1, #C do
@@ -242,7 +242,7 @@ end
 local function lapse(q, c)
   queue.lapsed(q, c.offered, queue.waiting(q, CLASSES))
 
-  -- The next turn takes twice as much, so that a lane whose first waiters are gone is passed in few turns.
+  -- The next turn deals twice the last step, and at least what was offered, so that the cut is soon beyond waiters that are gone.
   c.step = max(2 * c.step, c.offered)
   c.round, c.lapsed, c.since = now, c.cut, now
 

@@ -29,8 +29,8 @@ local function has_unreported(slots, w)
   return w.behind > 0 and slots.taken + 1 + w.reserve <= slots.n
 end
 
--- set_aside gives the waiters of all nodes the room that there is: their costs count as taken from then on, and they are called. While not all nodes
--- have reported, it does nothing.
+-- set_aside gives the room that there is to the waiters of all nodes, in the order in which they arrived, up to the first that blocks. Their costs
+-- count as taken from then on, and they are called. While not all nodes have reported, it does nothing.
 function set_aside(slots)
   if slots.taken >= slots.n or awaits_reports(slots) then
     return
@@ -195,7 +195,8 @@ function acquire(claims, arrival, patient, now)
 end
 
 -- next_change returns in how long, in microseconds, there may be room even if no node calls: when all nodes have had the time to report to a budget
--- that was lost, or the lease or the places of a silent node end. It returns 0 if no waiter in the own line waits for room, or if nothing will end.
+-- that was lost, or when the lease or the places of a node end that is silent. It returns 0 if no waiter in the own line waits for room, or if
+-- nothing will end.
 function next_change(slots)
   local waits = false -- whether a waiter in the own line was not called
   for _, w in ipairs(slots.own.line) do
@@ -235,8 +236,8 @@ function ready(slots)
   return list
 end
 
--- tell_called publishes to each other node which of its waiters were called. Where publishing is forbidden, each node learns with its next call which
--- of its waiters were called.
+-- tell_called publishes to each other node which of its waiters this call of the script has called. Where publishing is forbidden, a node learns that
+-- with its next call.
 function tell_called(slots, channel)
   local arrivals_of = {} -- by the id of a node: the arrivals of its waiters that this call of the script has called, with commas between
   for _, m in ipairs(slots.nodes) do
