@@ -195,8 +195,8 @@ function acquire(claims, arrival, patient, now)
 end
 
 -- next_change returns in how long, in microseconds, there may be room even if no node calls: when all nodes have had the time to report to a budget
--- that was lost, or when the lease or the places of a node end that is silent. It returns 0 if no waiter in the own line waits for room, or if
--- nothing will end.
+-- that was lost, or when the lease or the places of a silent node end. It returns 0 if no waiter in the own line waits for room, or if nothing will
+-- end.
 function next_change(slots)
   local waits = false -- whether a waiter in the own line was not called
   for _, w in ipairs(slots.own.line) do
