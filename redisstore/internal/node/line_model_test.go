@@ -360,7 +360,7 @@ type brokenModel struct {
 func brokenModels() []brokenModel {
 	three, late := lineModelPlans(1, 1, 1), 400*time.Millisecond
 	return []brokenModel{
-		{name: "a lapse never comes", from: "= near and c.offered > 0 and", to: "= near and c.offered < 0 and",
+		{name: "a lapse never comes", from: "= hurries and c.offered > 0 and", to: "= hurries and c.offered < 0 and",
 			nodes: three, chances: lineModelChances{deaths: 1}, want: errForgotten},
 		{name: "a lapse takes long", from: "now - c.since > max(LAPSE, floor(horizon / 4))", to: "now - c.since > 4000000",
 			nodes: three, chances: lineModelChances{deaths: 1}, want: errLate},
@@ -373,8 +373,8 @@ func brokenModels() []brokenModel {
 		{name: "an offer is counted twice", from: "c.offered + move(c, amount)", to: "c.offered + 2 * move(c, amount)", nodes: three, want: errAnswer},
 		{name: "who comes is counted twice", from: "local missing = cost - counted(c, w, cost)", to: "local missing = cost",
 			nodes: three, chances: lineModelChances{sleeps: 1}, want: errAnswer},
-		{name: "who starts stays in line", from: "if was > 0 then\n    take_out(c, w, cost)",
-			to: "if false then\n    take_out(c, w, cost)", nodes: three, want: errAnswer},
+		{name: "who starts stays in line", from: "    queue.joined(q, -1)\n    take_out(c, w, cost)",
+			to: "    queue.joined(q, -1)", nodes: three, want: errAnswer},
 		{name: "a leaver is no hole", from: "    add_hole(c, w.ticket, cost)\n  else", to: "  else", nodes: three, chances: lineModelChances{leaves: 1}, want: errAnswer},
 		{name: "two have one ticket", from: "c.joined = ticket + cost * callers\n", to: "c.joined = max(2, ticket)\n", nodes: three, want: errAnswer},
 		{name: "a line is lost", from: "if not q or queue.waiting(q, CLASSES) <= 0 then", to: "if not q or queue.waiting(q, CLASSES) <= 1 then", nodes: three, want: errAnswer},

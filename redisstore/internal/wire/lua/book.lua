@@ -109,7 +109,7 @@ end
 -- needs: book (gate_count, out), frame (max, now), row (stored, read)
 -- defines: closed, FIVE, answer, LINE_AGAIN, shut_for
 
--- closed has, by key, for how long the budgets that the program knows to be closed stay closed.
+-- closed has, by key, for how long the budgets that the program knows to be closed stay closed, in microseconds.
 local closed = {}
 for i = 7, #ARGV, 2 do
   closed[ARGV[i]] = tonumber(ARGV[i + 1])
@@ -125,17 +125,18 @@ end
 local LINE_AGAIN = 1000000 -- a gate with a line is looked at again after this time
 
 -- shut_for returns for how long the gate of a key stays shut, in microseconds, or 0 if it is open. A gate without a row is shut as long as the
--- program knows. A row shuts its gate until the probe after its pause is over, and until opens. A line in which callers may still wait also shuts
--- the gate, and so does a clock that was set back: the program then makes the call again with the row.
+-- program knows. A row shuts its gate until the probe time after its pause is over, until opens (see row.lua), and while it has a line.
 local function shut_for(key)
   local head = stored(key)
   if not head then
     return closed[key] or 0
   end
   local r = read(key, head)
-  local lined = r.lined > 0 and LINE_AGAIN or 0
-  local set_back = now < r.seen and 1 or 0
-  return max(r.paused + r.probe - now, r.opens - now, lined, set_back)
+  local for_line = r.lined > 0 and LINE_AGAIN or 0
+
+  -- If the clock was set back, any length above 0 has the program make the call again with the row, which is then moved to the clock.
+  local for_clock = now < r.seen and 1 or 0
+  return max(r.paused + r.probe - now, r.opens - now, for_line, for_clock)
 end
 
 -- Gates are the keys of unlimited budgets: see docs/internals/unlimited.md. If a gate is shut, or the program knows that it should be, the call
@@ -165,8 +166,8 @@ for i = 2, budgets do
   histories[i] = read_history(recorded)
 end
 
--- is_to_be_closed reports whether the server forgot a pause of row r that the program knows. A row that is stored and up to date is believed
--- instead: the pause may have been lifted.
+-- is_to_be_closed reports whether the server forgot a pause of row r that the program knows. A row that is stored and up to date forgot nothing:
+-- if it has no pause, the pause was lifted.
 local function is_to_be_closed(r)
   return closed[r.key] and (r.history.outdated or not r.stored)
 end
@@ -222,24 +223,26 @@ for i = 1, slots_count do
   all_slots[i] = slots
 end
 
--- charges reads count charges of a caller from the frame. It returns a list of searches, for starts at from or later, and a list of claims of slots.
+-- charges reads count charges of a caller from the frame. It returns a list of searches, for starts at from or later with that spread, and a list of
+-- claims of slots. Their field index is the place of the charge among the caller's charges, from 1 on.
 local function charges(count, from, spread)
   local list, claims = {}, {}
   for k = 1, count do
-    local index, cost, reserve, more, share, weight
-    index, cost, reserve, more, share, weight, cursor = struct.unpack('<dddddd', frame, cursor)
-    if index <= slots_count then
-      claims[#claims + 1] = {slots = all_slots[index], cost = cost, reserve = reserve, shadow = more == 1, index = k}
+    local target, cost, reserve, more, share, weight -- target is the index of the charge's slots or, behind all slots, of its rule
+    target, cost, reserve, more, share, weight, cursor = struct.unpack('<dddddd', frame, cursor)
+    local is_shadow = more == 1 -- for SETTLE more is the new cost, and nothing asks for shadows
+    if target <= slots_count then
+      claims[#claims + 1] = {slots = all_slots[target], cost = cost, reserve = reserve, shadow = is_shadow, index = k}
     else
-      local u = rules[index - slots_count] -- rules stand behind all slots
+      local u = rules[target - slots_count]
 
       -- A cost above the limit that the upstream told counts as the whole limit.
       if u.tells then
         cost = min(cost, u.n)
       end
 
-      local s = search_for(u, cost, reserve, from, spread, more == 1)
-      s.each, s.more, s.index, s.share, s.weight = cost, more, k, share, weight
+      local s = search_for(u, cost, reserve, from, spread, is_shadow)
+      s.more, s.index, s.share, s.weight = more, k, share, weight
       list[#list + 1] = s
     end
   end
@@ -247,14 +250,14 @@ local function charges(count, from, spread)
   return list, claims
 end
 
--- find returns the earliest start not before t that has room in every budget but shadows, the index of the charge that set it, and the end of that
--- charge's pause, 0 if it has none that ends after from. held is the index of the charge that set t, 0 if none did. Where the calendar boundaries
--- end it returns nil, and the time that the boundaries must reach.
+-- find returns three values: the earliest start not before t that has room in every budget but shadows; the index of the charge that set this start,
+-- 0 if none did; and the end of the pause of that charge's row, 0 if it has no pause that ends after from. The argument held is the index of the
+-- charge that set t, 0 if none did. Where the calendar boundaries end, find returns nil and the time that the boundaries must reach.
 --
 -- The charges are asked one after the other, round and round, and a later answer becomes t. The search ends when a whole round has not moved t.
 local function find(list, from, t, held)
   local paused = 0
-  local unmoved = 0 -- how many charges were asked since a charge moved the start
+  local unmoved = 0 -- how many charges, shadows included, were asked since a charge moved the start
   local k, size = 1, #list -- the charge that is asked next
 
   -- The charge at held has room at t already, so the charge behind it is asked first.
@@ -273,6 +276,8 @@ local function find(list, from, t, held)
       if not start then
         return nil, need
       end
+
+      -- A later start begins a new round with this charge as its first.
       if start > t then
         t, unmoved, held = start, 1, s.index
         paused = s.row.paused > from and s.row.paused or 0
@@ -288,34 +293,31 @@ end
 -- Serving one caller after the other, and the answer for each row and budget of slots.
 --
 -- needs: answer (FIVE, answer), book (seed, budgets, out, finish), bucket (spent), entries (later, book, remove, counts), frame (max, min,
---     ceil, floor, frame, now), leases (save_slots), line (read_tickets, stand, quit, renew, started, keep_behind), offers (queue.free,
---     queue.call, queue.turns, queue.tell), penalty (is_free), queue (lanes_of, queue, queue.of, queue.waiting, queue.lane, queue.write),
---     repair (all_told), request (rows, rule_of, all_slots, charges, find), row (open, names_of, latest, save), rule (window), search
---     (is_slow, weigh, earliest, resume), served (served_of), slots (leave_line, first_open, acquire, next_change, ready, tell_called)
+--     ceil, floor, frame, now), leases (save_slots), line (read_tickets, open_from, stand, quit, renew, started, keep_behind), offers
+--     (queue.free, queue.call, queue.turns, queue.tell), penalty (is_free), queue (lanes_of, queue, queue.of, queue.waiting, queue.lane,
+--     queue.write), repair (all_told), request (rows, rule_of, all_slots, charges, find), row (open, names_of, latest, save), rule (window),
+--     search (is_slow, weigh, earliest, resume), served (served_of), slots (leave_line, acquire, next_change, ready, tell_called)
 
--- together weighs the charges of many equal callers as one start at t with the cost of all of them, and returns true. It returns false, and weighs
--- nothing, if such a start is not the same as one start for each caller, or if one caller has to go first after a penalty.
-local function together(list, many, t)
+-- may_be_one reports whether one start at t with the cost of many equal callers, if there is room for it, is the same as a start for each of them.
+local function may_be_one(list, many, t)
   for _, s in ipairs(list) do
+    -- In a leaky bucket starts follow each other. A shadow tells each caller its own delay. All together may cost more than the limit lets start at
+    -- once. After a penalty one caller goes first, as the probe.
     if s.rule.unit > 0 or s.shadow or s.each * many > s.most or t < s.row.paused + s.row.probe then
       return false
     end
   end
-
-  for _, s in ipairs(list) do
-    weigh(s, s.each * many)
-  end
   return true
 end
 
--- run returns how many of equal callers start at t, the time at which the first of them can start after a wait: as many as would start within one part
--- of the window, whose starts share an entry anyway, as far as there is room for them behind all that is booked, and at least 1. They are booked as
--- one start with the cost of all.
+-- run returns how many of equal callers start at t, the first start of one of them after a wait: as many as start within one part of the window,
+-- because the starts of a part share an entry, and no more than there is room for; at least 1. Their starts are booked as one, with the cost of all.
 local function run(list, claims, callers, t)
   local s, r = list[1], list[1].row
 
-  -- Below, the room is counted in this row alone, behind all entries and without a penalty: otherwise callers start one by one.
-  if s.fits == 1 or #list > 1 or #claims > 0 or s.shadow or is_slow(s.rule, r) or t < latest(r) then
+  -- The room is counted below in one row alone, behind all its entries and without a slow start. In all other cases callers start one by one.
+  local has_one_row = #list == 1 and #claims == 0 and not s.shadow
+  if s.fits == 1 or not has_one_row or is_slow(s.rule, r) or t < latest(r) then
     return 1
   end
 
@@ -324,31 +326,33 @@ local function run(list, claims, callers, t)
   return max(1, min(callers, s.fits, floor(left / s.each)))
 end
 
--- first_start returns when the first of equal callers can start, not before from; how many of them can start then; the index of the charge that
--- set that time, 0 if none did; and the end of the pause that closes that charge, 0 if none does. The rows have no room before min_start, which the
--- charge by set. Where the calendar boundaries end, all of these are nil, and a fifth result is the time that the boundaries must reach.
+-- first_start finds the next start of equal callers. It clears want.together if they cannot all start together. It returns four values:
+--
+--   when the first of the callers can start, not before from
+--   how many of the callers can start then
+--   the index of the charge or claim that set that time, 0 if none did
+--   the end of the pause that closes this charge or claim, 0 if none does
+--
+-- The rows have no room before min_start, which the charge by set, or none if by is 0. Where the calendar boundaries end, the four values are nil,
+-- and a fifth is the time that the boundaries must reach.
 local function first_start(list, claims, callers, from, want, min_start, by)
-  -- No pause closes a claim from open_at on. gate is the claim whose pause ends last.
-  local open_at, gate = from, nil
-  if #claims > 0 then
-    open_at, gate = first_open(claims, from, now)
-  end
-
-  -- If a claim and a charge set the same time, the lower index counts. A by of 0 says that the claim at gate set it.
-  if open_at > min_start or gate and open_at == min_start and gate < by then
-    min_start, by = open_at, 0
-  end
+  local open_at, closed_by, first_room, set_by = open_from(claims, from, min_start, by)
 
   -- All callers start at open_at, if there is room for all.
   local many = callers
   local t, held, paused
-  if want.together and min_start == open_at and together(list, callers, open_at) then
+  if want.together and first_room == open_at and may_be_one(list, callers, open_at) then
+    for _, s in ipairs(list) do
+      weigh(s, s.each * callers)
+    end
     t, held, paused = find(list, open_at, open_at, 0)
   end
 
-  -- There is no room for all: look for a start of one caller, with its cost alone. The callers behind it are not tried together any more.
+  -- There is one caller, or no room for all: look for a start of one. The callers behind it are not tried together any more.
   if t ~= open_at then
     many, want.together = 1, false
+
+    -- A search that was weighed for all callers begins afresh, with the cost of one.
     for _, s in ipairs(list) do
       if s.cost ~= s.each then
         weigh(s, s.each)
@@ -363,10 +367,10 @@ local function first_start(list, claims, callers, from, want, min_start, by)
         paused = r.paused
       end
     else
-      t, held, paused = find(list, from, min_start, by)
+      t, held, paused = find(list, from, first_room, set_by)
     end
     if not t then
-      return nil, nil, nil, nil, held
+      return nil, nil, nil, nil, held -- in place of an index, find returns the time that the boundaries must reach
     end
 
     -- Equal callers that wait, and would share an entry, are booked together.
@@ -376,14 +380,14 @@ local function first_start(list, claims, callers, from, want, min_start, by)
   end
 
   -- No charge set the start, so the claim whose pause ends last did.
-  if held == 0 and gate then
-    held, paused = gate, open_at
+  if held == 0 and closed_by then
+    held, paused = closed_by, open_at
   end
   return t, many, held, paused
 end
 
--- book_all books a start at t in the row of each search, for that many equal callers. It notes for resume which entries have changed, and whether the
--- search can go on behind the start.
+-- book_all books one start at t in the row of each search, shadows included, with the cost of that many equal callers. It notes for resume which
+-- entries have changed, and whether the search can go on behind the start.
 local function book_all(list, many, t)
   for _, s in ipairs(list) do
     local r = s.row
@@ -392,7 +396,7 @@ local function book_all(list, many, t)
     book(r, t, s)
     r.count = r.count + (s.rule.peak == 0 and 0 or s.cost) -- an unlimited row counts no starts
 
-    -- The next search can go on behind this start only if its row alone allowed the start then: see resume.
+    -- The next search can go on behind this start only if no other row set it: see resume.
     s.cost, s.start = s.each, (s.alone == t or #list == 1) and t
   end
 end
@@ -412,8 +416,9 @@ local function answer_shadows(list, t)
 end
 
 -- start books one start for as many of the equal callers as can start at the same time. Or it books nothing, and answers all of them that they are
--- refused, wait for slots, or are unsettled. It returns how many it answered, and the time that the calendar boundaries must reach, if they end too
--- early. Arguments are as for first_start; arrival is when the callers joined a line for slots, 0 if they joined none.
+-- refused, wait for slots, or are unsettled. It returns how many it answered or, if the calendar boundaries end too early, 0 and the time that they
+-- must reach. Arguments are as for first_start; arrival is when the callers joined a line for slots, 0 if they joined none. An operation with claims
+-- has one caller.
 local function start(list, claims, callers, arrival, from, max_wait, want, min_start, by)
   local t, many, held, paused, need = first_start(list, claims, callers, from, want, min_start, by)
   if not t then
@@ -442,10 +447,10 @@ local function start(list, claims, callers, arrival, from, max_wait, want, min_s
   -- Slots are taken for a start now alone: nobody knows how many will be free later.
   local state = BOOKED
   if #claims > 0 and t == now then
-    local missing, place = acquire(claims, arrival, max_wait > 0, now)
+    local missing, joined_at = acquire(claims, arrival, max_wait > 0, now)
     if missing then
       quit(list, want)
-      answer(FIVE, callers, place and WAITING or REFUSED, place or t, missing, 0)
+      answer(FIVE, callers, joined_at and WAITING or REFUSED, joined_at or t, missing, 0)
       return callers
     end
     state = HELD
@@ -466,8 +471,8 @@ local function start(list, claims, callers, arrival, from, max_wait, want, min_s
   return many
 end
 
--- serve serves equal callers: it books one start for each, puts them in line if their start is beyond their horizon, or if they would pass others,
--- or refuses them. It returns nil, or the time that the calendar boundaries must reach, if they end too early.
+-- serve serves equal callers, one or several at a time: stand puts them in line, if their start is beyond their horizon or if they would pass others,
+-- or refuses them; start does the rest. It returns nil, or the time that the calendar boundaries must reach, if they end too early.
 local function serve(list, claims, callers, arrival, from, max_wait, want)
   want.together, want.fresh = callers > 1, not next(want.tickets)
   if want.horizon > 0 then
@@ -483,7 +488,7 @@ local function serve(list, claims, callers, arrival, from, max_wait, want)
 
     -- Nobody was put in line or refused, so the first caller needs no line.
     if served == 0 and not need then
-      want.together = want.together and callers > 1
+      want.together = want.together and callers > 1 -- for a last caller no start of several is tried
       served, need = start(list, claims, callers, arrival, from, max_wait, want, min_start, by)
     end
     if need then
@@ -500,8 +505,8 @@ local function serve(list, claims, callers, arrival, from, max_wait, want)
   end
 end
 
--- untail notes that a start at t was given back: callers no longer keep behind starts at t or later, so that a caller can take its place. The
--- start may have been the row's pin, and waiters are told once more whose turn it is.
+-- untail notes that room at t was given back: callers no longer keep behind starts at t or later, so that one of them can take the room. A row whose
+-- pin was given back has no pin, and waiters are told once more whose turn it is.
 local function untail(r, t)
   r.t1, r.t2, r.t3 = min(r.t1, t - 1), min(r.t2, t - 1), min(r.t3, t - 1)
   if r.pin == t then
@@ -510,8 +515,9 @@ local function untail(r, t)
   queue.free(r)
 end
 
--- trim_tails notes that a past start at t was taken out, because its caller books again at once: later callers still keep behind the starts that are
--- booked, but behind no time after the last of them. untail would let callers in line pass callers that are booked, because nobody can start as early as t.
+-- trim_tails notes that a past start at t was taken out, because its caller books again at once. Later callers still keep behind the starts that are
+-- booked, but behind no time after the last of them. After untail they would keep behind no start from t on, and callers in line could pass booked
+-- ones.
 local function trim_tails(r, t)
   local last = latest(r)
   r.t1, r.t2, r.t3 = min(r.t1, last), min(r.t2, last), min(r.t3, last)
@@ -533,8 +539,8 @@ local function forgo(s, class)
   end
 end
 
--- settle changes the cost of the start at the time booked from s.each to s.more in the row of search s, if the start still counts. It returns false
--- if the rule's calendar boundaries do not reach the start.
+-- settle changes the cost of the start at the time booked from s.each to s.more in the row of search s, if the start still counts. It returns true,
+-- or false without a change if the rule's calendar boundaries do not reach the start.
 local function settle(s, booked)
   if not counts(s, booked, now) then
     return true
@@ -547,8 +553,10 @@ local function settle(s, booked)
     untail(s.row, now) -- the room that is given back is for the next start
   end
 
-  -- Take the start out, and book it again with the new cost. If it cannot be taken out it stays, and the rest of the cost is booked behind it.
-  if not remove(s.row, booked, s) then
+  -- Take the start out, and book it again with the new cost. If it cannot be taken out it stays, and the rest of a higher cost is booked at the same
+  -- time or, in a leaky bucket, behind the start.
+  local is_out = remove(s.row, booked, s)
+  if not is_out then
     cost = cost - s.each
     t = t + s.each * s.rule.unit
   end
@@ -566,27 +574,39 @@ local function settle(s, booked)
   return true
 end
 
--- operate carries out one operation, whose numbers are described at the head of this file. No start is before from. It returns nil, or the time that
--- the calendar boundaries must reach, if they end too early.
+-- take_back takes the start at the time booked out of the row of search s, for an operation of that kind. It does nothing if booked is 0, if the row
+-- counts no starts, or if the start cannot be taken out any more: see remove.
+local function take_back(s, kind, booked, class)
+  local is_out = booked > 0 and not is_free(s.rule, s.row) and remove(s.row, booked, s)
+  if not is_out then
+    return
+  end
+
+  -- A caller that replaces a past start came before all that wait now.
+  if kind == RESERVE and booked <= now then
+    trim_tails(s.row, booked)
+    s.late = true
+  else
+    untail(s.row, booked)
+  end
+
+  -- A caller that books again keeps its turn, so its share stays charged for it.
+  if kind == CANCEL then
+    forgo(s, class)
+  end
+end
+
+-- operate carries out one operation, whose numbers are described at the head of this file. It settles or takes back the start at the time booked, 0
+-- if there is none. Then RESERVE serves the callers, with no start before from, RENEW keeps their offers from lapsing, and the other kinds take the
+-- caller out of its lines. It returns nil, or the time that the calendar boundaries must reach, if they end too early.
 local function operate(kind, callers, max_wait, booked, arrival, from, list, claims, want)
   for _, s in ipairs(list) do
-    if kind == SETTLE then
-      -- An unlimited row counts no costs.
-      if s.rule.peak > 0 and not settle(s, booked) then
+    if kind ~= SETTLE then
+      take_back(s, kind, booked, want.class)
+    elseif s.rule.peak > 0 then -- an unlimited row counts no costs
+      local is_reached = settle(s, booked)
+      if not is_reached then
         return booked
-      end
-    elseif booked > 0 and not is_free(s.rule, s.row) and remove(s.row, booked, s) then
-      -- A caller that replaces a past start came before all that wait now.
-      if kind == RESERVE and booked <= now then
-        trim_tails(s.row, booked)
-        s.late = true
-      else
-        untail(s.row, booked)
-      end
-
-      -- A caller that books again keeps its turn, so its share stays charged for it.
-      if kind == CANCEL then
-        forgo(s, want.class)
       end
     end
   end
@@ -630,7 +650,7 @@ for i = 2, budgets do
   queue.call(r, rule_of[i], now)
   local hurry = queue.tell(r, ARGV[3])
 
-  -- The row is saved behind tell, because it keeps which cuts were published.
+  -- The row is saved after tell, because its line keeps which cuts were published.
   if rule_of[i] and (r.stored or r.size > 0 or r.paused > 0) then
     if r.generation == 0 then
       r.generation = seed

@@ -1,10 +1,10 @@
 -- How the lanes of shares take turns; see lanes.lua.
 --
--- Lanes take turns by start tags (start-time fair queueing). To deal a lane room is to move its cut over tickets: it adds their cost, divided
--- by the lane's weight, to the lane's finish tag. The next turn is that of the waiting lane with the least finish tag and, of lanes with the same tag,
--- of the first in the columns. The virtual time of a class is the start tag of the last turn, and never more than
--- the tag of a lane that waits. A lane that gets its first waiter has a finish tag that is not below the virtual time. So it has no
--- credit from the time when it was away, and stands behind no lane that was dealt less.
+-- Lanes take turns by start tags (start-time fair queueing). To deal a lane room is to move its cut over tickets. The lane is charged for their cost:
+-- the cost, divided by the lane's weight, is added to its finish tag. The next turn is that of the waiting lane with the least finish tag and, of
+-- lanes with the same tag, of the first in the columns. The virtual time of a class is the start tag of the last turn, and never more than the tag of
+-- a lane that waits. A lane that gets its first waiter has a finish tag that is not below the virtual time. So it has no credit from the time when it
+-- was away, and stands behind no lane that was dealt less.
 --
 -- needs: lanes (lanes.settle, lanes.bid, lanes.give_back, lanes.is_round, lanes.join), offers (queue.MAX_HELD, queue.move,
 --     queue.starts_soon), queue (queue, queue.waiting, queue.lapsed), turn (turn, turn.at, turn.units)
@@ -19,33 +19,33 @@ local COME = 'cuts %.0f %.0f %s%s' -- the line, how many cuts, the cuts, the key
 local move, min, max, floor, ceil = queue.move, min, max, floor, ceil
 local set, table_of = lanes.set, lanes.table_of
 
--- beside returns the cost that the other lanes of a class are dealt before a caller of a share has its turn, an estimate. c is the share's lane, or nil
--- if the share has none. own_ahead is the cost that stands before the caller in its own lane.
+-- beside returns an estimate of the cost that the other lanes of a class are dealt before a caller of a share has its turn, with all that they are
+-- offered already. c is the share's lane, or nil if the share has none. own_ahead is the cost without an offer before the caller in its own lane.
 function lanes.beside(q, class, c, share, weight, own_ahead)
   local m = q.many
   local C, F, L, O, W, K, virtual = m.class, m.finish, m.left, m.offered, m.weight, m.cost, m.virtual[class]
 
-  -- The next turn of the caller's lane begins at the lane's finish tag. A lane that was away begins at the virtual time, without credit. A share without
-  -- a lane may have a known tag: see bid.
-  local self = c and c.index or #C + 1
+  -- The next turn of the caller's lane begins at the lane's finish tag. A lane that was away begins at the virtual time, without credit. A share
+  -- without a lane may have a known tag: see bid.
+  local own = c and c.index or #C + 1 -- the index of the caller's lane: a new lane would be the last
   local begin = virtual
   if not c then
     begin = lanes.bid(q, class, share)
-  elseif c.finish > virtual or L[self] > 0 then
+  elseif c.finish > virtual or L[own] > 0 then
     begin = c.finish
   end
 
   local tag, sum = begin + floor(own_ahead * UNIT / weight), 0 -- tag is the caller's start tag
   for i = 1, #C do
-    if C[i] == class and i ~= self then
+    if C[i] == class and i ~= own then
       sum = sum + O[i] -- what the lane is offered already goes before the caller
       local finish = F[i]
 
-      -- Lane i has turns at F[i] and then every UNIT * K[i] / W[i]. Count its turns before the caller's tag, and its turn at that tag if its column is the
-      -- earlier one. Each turn deals K[i], the least cost, and all turns together deal no more than waits there.
-      if L[i] > 0 and (finish < tag or finish == tag and i < self) then
+      -- Lane i has turns at F[i] and then every UNIT * K[i] / W[i]. Count its turns before the caller's tag. Count a turn at that tag, too, if lane i
+      -- stands before the caller's lane in the columns. Each turn deals K[i], the least cost, and all turns together deal no more than waits there.
+      if L[i] > 0 and (finish < tag or finish == tag and i < own) then
         local turns = (tag - finish) * W[i] / (UNIT * K[i])
-        local count = i < self and floor(turns) + 1 or ceil(turns)
+        local count = i < own and floor(turns) + 1 or ceil(turns)
         sum = sum + min(L[i], count * K[i])
       end
     end
@@ -54,8 +54,8 @@ function lanes.beside(q, class, c, share, weight, own_ahead)
   return sum
 end
 
--- pass_time moves the virtual time of a class on to the start tag of a turn, but not above the finish tag of a lane that waits: if the time went
--- further, a newcomer would stand behind all of these lanes until each was dealt as much. The virtual time never goes back.
+-- pass_time moves the virtual time of a class on to the start tag of a turn, but not above the finish tag of any lane with waiters without an offer:
+-- otherwise a newcomer would stand behind all of these lanes until each was dealt as much. The virtual time never goes back.
 local function pass_time(m, class, tag)
   local C, F, L = m.class, m.finish, m.left
   for i = 1, #C do
@@ -72,9 +72,9 @@ local function deal(m, c, amount)
   c.finish = c.finish + floor(amount * UNIT / c.weight)
 end
 
--- complete deals a waiter that came and waits for room the rest of its cost. Otherwise each lane would be dealt a part of the cost of its first waiter,
--- and nobody could use the parts. lapsed is the part of the cost whose offer lapsed. The lane got its charge for that part back then, so complete
--- charges the lane for it again.
+-- complete deals a waiter that came and waits for room the rest of its cost. Otherwise each lane would be dealt a part of the cost of its first
+-- waiter, and nobody could use the parts. lapsed is the part of the cost whose offer lapsed. The lane got its charge for that part back then, so
+-- complete charges the lane for it again.
 function lanes.complete(q, c, w, cost, lapsed)
   if lapsed > 0 then
     deal(q.many, c, lapsed)
@@ -98,27 +98,27 @@ local function dealt_of(c, w, cost)
   return w.ticket == FRONT and cost or max(0, min(cost, c.cut - w.ticket))
 end
 
--- took charges a lane, when one of its waiters starts, for the part of the waiter's cost for which the lane is not charged yet. was is the part of the
--- cost that counted as offered or left until now: see counted in queue.lua.
-function lanes.took(q, c, w, cost, was)
+-- took charges a lane, when one of its waiters starts, for the part of the waiter's cost for which the lane is not charged yet. still_counted is the
+-- part of the cost that counts as offered or left until now: see counted in queue.lua.
+function lanes.took(q, c, w, cost, still_counted)
   -- A waiter in front had its turn before, and so had a waiter that has passed this line or had a start: the lane was charged at that turn.
   local in_line = w.state == queue.WAITS or w.state == queue.COUNTED
   if w.ticket == FRONT or not in_line then
     return
   end
 
-  local lapsed = cost - was -- the lane got its charge for this part of the cost back
+  local lapsed = cost - still_counted -- the lane got its charge for this part of the cost back
   local charged = max(0, dealt_of(c, w, cost) - lapsed)
   if charged < cost then
     deal(q.many, c, cost - charged)
   end
 end
 
--- left_by gives a lane back what it was charged for a waiter that gives up. s is the waiter's search, and was is the part of its cost that counted as
--- offered or left until now. For a waiter in front, only a round gets its charge back.
-function lanes.left_by(q, c, w, s, was)
+-- left_by gives a lane back what it was charged for a waiter that gives up. s is the waiter's search, and still_counted is the part of its cost that
+-- counts as offered or left until now. For a waiter in front, only a round gets its charge back.
+function lanes.left_by(q, c, w, s, still_counted)
   -- All of the offer lapsed, and the lane got its charge back then. Or the waiter has passed this line or had a start.
-  if was <= 0 then
+  if still_counted <= 0 then
     return
   end
 
@@ -142,7 +142,7 @@ function lanes.refund(q, c, cost)
   q.many.finish[c.index] = c.finish
 end
 
--- start charges the lane of a share for a start of a caller that never stood in the line, if others of the class wait.
+-- start charges the lane of a share for the starts, of that cost together, of callers that never stood in the line, if others of the class wait.
 function lanes.start(q, class, share, weight, cost)
   local m = q.many
   if m.sum[class] > 0 then
@@ -181,22 +181,23 @@ function lanes.is_left(q, class)
   return false
 end
 
--- offer deals room for a cost, amount, to the lanes of a class, by their turns: lanes with the same tag one after the other. A turn deals the least cost of
--- the lane's waiters: complete adds the rest when a waiter comes that costs more. So no waiter is dealt room before the turn of its start tag. Where
--- there is much room for a few lanes, a turn deals more. A lane whose offers lapsed is dealt its step. The last turn is dealt in full, even if less of
--- amount is left. active is how many lanes of the class have waiters.
+-- offer deals room for the cost amount to the lanes of a class, turn by turn: the lane with the least tag is next, and lanes with the same tag go one
+-- after the other. A turn deals the least cost of the lane's waiters, and complete adds the rest when a waiter comes that costs more: a turn that
+-- dealt more would deal several cheap waiters at the start tag of the first. Where there is much room for a few lanes, a turn deals more all the
+-- same. A lane whose offers lapsed is dealt its step. The last turn is dealt in full, even if less of amount is left. active is how many lanes of the
+-- class have waiters, at least 1.
 local function offer(q, m, class, amount, active)
   local C, F, L, O, W, P = m.class, m.finish, m.left, m.offered, m.weight, m.step
 
-  -- At least a quarter of an even part is dealt at once, so that much room takes few rounds of this loop.
+  -- At least a quarter of an even part is dealt at once, so that the loop ends soon where there is much room.
   local quarter = floor(amount / (4 * active))
   local start = m.virtual[class] -- the start tag of the last turn
   while amount > 0 do
     local nearest, size = {}, 0 -- the indexes of the lanes with the least tag, and how many they are
     local tag, next_tag = math.huge, math.huge
 
-    -- Collect the lanes with the least tag, and find the tag that comes next. A lane with a step is dealt nothing while it has an offer: it gets its step
-    -- once, until one of its waiters comes.
+    -- Collect the lanes with the least tag, and find the tag that comes next. A lane with a step is dealt nothing while it has an offer: it gets its
+    -- step once, until one of its waiters comes.
     for i = 1, #C do
       if L[i] > 0 and C[i] == class and (P[i] == 0 or O[i] == 0) then
         local finish = F[i]
@@ -218,15 +219,15 @@ local function offer(q, m, class, amount, active)
     -- A lane that is alone with its tag is dealt on until it reaches the next tag.
     local to_next_tag = size == 1 and min(amount, ceil((next_tag - tag) * W[nearest[1]] / UNIT)) or 0
     for k = 1, size do
-      local c = amount > 0 and table_of(m, nearest[k])
-      if c then
+      if amount > 0 then
+        local c = table_of(m, nearest[k])
         local passed = move(c, max(c.cost, quarter, to_next_tag, c.step))
         c.offered, c.since = c.offered + passed, now
 
         -- A lane whose cut passes nothing takes a unit of the room, too, or the loop would not end.
         amount = amount - max(passed, 1)
 
-        -- A deal of more than the least cost is several turns. The last of these begins by the least cost before the end.
+        -- A deal of more than the least cost counts as several turns. The last of these begins the least cost before the end of the deal.
         start = tag + floor(max(0, passed - c.cost) * UNIT / c.weight)
         c.finish = c.finish + floor(passed * UNIT / c.weight)
         lanes.settle(q, c)
@@ -241,7 +242,7 @@ end
 local function lapse(q, c)
   queue.lapsed(q, c.offered, queue.waiting(q, CLASSES))
 
-  -- The next turn takes twice as much, so that a lane whose first waiters are gone is passed in few turns.
+  -- The next turn deals twice the last step, and at least what was offered, so that the cut is soon beyond waiters that are gone.
   c.step = max(2 * c.step, c.offered)
   c.round, c.lapsed, c.since = now, c.cut, now
 
@@ -251,7 +252,8 @@ local function lapse(q, c)
   lanes.settle(q, c)
 end
 
--- claimed_in returns the cost that the lanes of a class are offered, without lanes whose offers have lapsed: these claim no room until a waiter comes.
+-- claimed_in returns the cost that the lanes of a class are offered, without lanes whose offers have lapsed: these claim no room until a waiter
+-- comes.
 local function claimed_in(m, class)
   local C, O, P = m.class, m.offered, m.step
   local sum = 0
@@ -263,7 +265,7 @@ end
 
 -- call offers the lanes of a class the room within the horizon, less taken, the cost that higher classes were offered. It returns the cost that these
 -- lanes claim from then on, see claimed_in, and whether a waiter should hurry. Offers lapse when their waiters do not come in time after the cut was
--- published: see lapse. The lane then waits for its turn as all lanes do.
+-- published: see lapse. A lane whose offers lapsed waits for its turn as all lanes do.
 function lanes.call(r, u, q, class, now, taken)
   local m, limits = q.many, q[class]
   if m.sum[class] <= 0 then
@@ -272,14 +274,14 @@ function lanes.call(r, u, q, class, now, taken)
 
   local C, L, O, S, H = m.class, m.left, m.offered, m.since, m.holds
   local reserve, horizon = min(limits.reserve, u.n - 1), limits.horizon
-  local soon = turn.units(u, reserve, now + floor(horizon / 3)) > 0 -- room within a third of the horizon is near
+  local has_room = turn.units(u, reserve, now + floor(horizon / 3)) > 0 -- within a third of the horizon
   local patience = max(ASK_SOON, floor(horizon / 4)) -- an offer lapses after this time
-  local slow = r.paused > 0 -- there may be a slow start
+  local may_be_slow = r.paused > 0 -- there may be a slow start
   local max_holds = now + queue.MAX_HELD
   local room_at -- when there is room for a waiter, nil until a lane needs it
   local hurry, active = false, 0
 
-  -- Of each lane: since when could a waiter that has not come have started, and has its offer lapsed?
+  -- Note of each lane since when its waiters with an offer could have started, and have their offers lapse if they are late.
   for i = 1, #C do
     if C[i] == class and (L[i] > 0 or O[i] > 0) then
       -- The clock may have been set back.
@@ -287,9 +289,9 @@ function lanes.call(r, u, q, class, now, taken)
         H[i] = max_holds
       end
 
-      -- near is whether the lane's waiters should hurry: there is near room, and no waiter holds the lane's offers. Otherwise nobody is late.
-      local near, since = soon and now > H[i], S[i]
-      if near then
+      -- The lane's waiters should hurry if there is room and no waiter holds the lane's offers. Otherwise nobody is late.
+      local hurries, since = has_room and now > H[i], S[i]
+      if hurries then
         local untold = m.flags[i] % HOLES == NEWS and not q.freed -- this call tells the waiters: see lanes.tell
         if untold or since == 0 or since > now then
           since = now
@@ -302,9 +304,9 @@ function lanes.call(r, u, q, class, now, taken)
       end
 
       -- In a slow start after a penalty the room may be closed to all waiters: then nothing lapses.
-      local lapses = near and O[i] > 0 and now - since > patience
-      if lapses and slow and not queue.starts_soon(u, reserve, horizon) then
-        near, lapses, since = false, false, now
+      local lapses = hurries and O[i] > 0 and now - since > patience
+      if lapses and may_be_slow and not queue.starts_soon(u, reserve, horizon) then
+        hurries, lapses, since = false, false, now
       end
       S[i] = since
 
@@ -317,7 +319,7 @@ function lanes.call(r, u, q, class, now, taken)
       if lapses then
         lapse(q, table_of(m, i))
       end
-      hurry, active = hurry or near, active + 1
+      hurry, active = hurry or hurries, active + 1
     end
   end
 
@@ -335,16 +337,17 @@ end
 function lanes.tell(r, q, channel)
   local m = q.many
   local news = {} -- the indexes of lanes whose cut was not published
-  local gone = false -- whether callers of any lane have left
+  local has_holes = false -- whether callers of any lane have left
   for i = 1, #m.flags do
     local flags = m.flags[i]
     if flags % HOLES == NEWS then
       news[#news + 1] = i
     end
-    gone = gone or flags >= HOLES
+    has_holes = has_holes or flags >= HOLES
   end
 
-  if not (q.hurry or q.event or gone) then
+  local should_tell = q.hurry or q.event or has_holes
+  if not should_tell then
     return 0
   elseif #news == 0 then
     return 1
@@ -362,9 +365,9 @@ function lanes.tell(r, q, channel)
   return 2
 end
 
--- dealt_until returns the cost that the lanes of a class are dealt from now on until a tag, if all lanes have the virtual time as their tag. weights is
--- the sum of the weights of lanes with waiters that have no offer. If there are rounds each lane is counted from its own tag on, because rounds begin
--- at different tags.
+-- dealt_until returns an estimate of the cost that the lanes of a class are dealt from now on until a tag. It takes the virtual time for the tag of
+-- all lanes; only if there are rounds, which begin at different tags, it counts each lane from its own tag on. weights is the sum of the weights of
+-- lanes with waiters that have no offer.
 local function dealt_until(m, class, tag, weights)
   if m.rounds == 0 then
     return floor(max(0, tag - m.virtual[class]) * weights / UNIT)
@@ -385,7 +388,7 @@ end
 local function without_offer(m, class)
   local C, L, O, W = m.class, m.left, m.offered, m.weight
   local rest, offered, weights = 0, 0, 0
-  for i = 1, m.sum[class] > 0 and #C or 0 do
+  for i = 1, m.sum[class] > 0 and #C or 0 do -- no lane is looked at if nobody waits in the class
     if C[i] == class and (L[i] > 0 or O[i] > 0) then
       rest, offered, weights = rest + L[i], offered + O[i], weights + (L[i] > 0 and W[i] or 0)
     end
@@ -426,12 +429,13 @@ local function turn_at_tag(m, range, tag)
 end
 
 -- turns returns in how long the waiters of a line with lanes will have their turn, as queue.turns does for other lines: by class the first and the
--- last waiter without a share, then the first of all waiters. A fourth result is a list of texts: the answer about each lane that this call touched. A
--- lane's first waiter is taken to start when all lanes have been dealt up to its tag, by their weights.
+-- last waiter without a share, then the first of all waiters. A fourth result is a list of texts: the answer about each lane of a share that this
+-- call touched, and about each cut that is news. A lane's first waiter is taken to start when all lanes have been dealt up to its tag, by their
+-- weights.
 function lanes.turns(q, u, now)
   local m, answers = q.many, {}
   local first, last = {0, 0, 0}, {0, 0, 0}
-  local soon
+  local soon -- in how long the first of all waiters may start
   local before = 0 -- the cost that waits in higher classes
   for class = 1, CLASSES do
     local range = turn_range(q, u, class, before, now)
@@ -439,21 +443,21 @@ function lanes.turns(q, u, now)
       soon = range.first
     end
 
-    -- The answer has the lanes that this call was about, and all cuts that are news.
+    -- A lane without a share is left out if it has neither waiters nor news.
     for i, c in pairs(m.open) do
       local waits, has_share = m.left[i], i > CLASSES
       if c.class == class and (has_share or waits > 0 or c.news) then
-        local soonest, final = 0, 0
+        local lane_first, lane_last = 0, 0 -- in how long the lane's first and last waiter will have their turn
         if waits > 0 then
           local rise = floor((waits - c.cost) * UNIT / c.weight) -- by how much the last waiter's tag is higher than the first one's
-          soonest, final = turn_at_tag(m, range, c.finish), turn_at_tag(m, range, c.finish + max(0, rise))
+          lane_first, lane_last = turn_at_tag(m, range, c.finish), turn_at_tag(m, range, c.finish + max(0, rise))
         end
 
         if not has_share then
-          first[class], last[class] = soonest, final
+          first[class], last[class] = lane_first, lane_last
         end
         if has_share or c.news then
-          answers[#answers + 1] = struct.pack('<ddddddd', class, c.share, c.cut, c.joined, soonest, final, c.news or 0)
+          answers[#answers + 1] = struct.pack('<ddddddd', class, c.share, c.cut, c.joined, lane_first, lane_last, c.news or 0)
         end
       end
     end

@@ -157,7 +157,7 @@ local function text_of(c)
   return cmsgpack.pack(unpack(v))
 end
 
--- read_columns notes in m the stored columns of size lanes. Columns on which other functions cannot rely are an error.
+-- read_columns notes in m the stored columns of size lanes. A column without a whole number within the bounds for each lane is an error.
 local function read_columns(m, columns, size)
   for k, name in ipairs(COLUMNS) do
     local column = columns[k]
@@ -175,7 +175,7 @@ local function read_columns(m, columns, size)
   end
 end
 
--- read returns the line of row r whose stored form is v: the list that text packs. Text that is no line is an error. The list is
+-- read returns the line of row r whose stored form is the list v, as text packs it. A list that is no line is an error. The list is
 --
 --   true, id, began, base
 --   limits   for each class reserve and horizon; callers, or false; then, only if any tags are known, known and passed
@@ -185,6 +185,8 @@ end
 function lanes.read(r, v)
   local limits, columns, rest = v[5], v[6], v[7]
   local q, m, size = {id = v[2], began = v[3]}, empty(v[4]), #rest
+
+  -- A class has one lane without a share, and rounds, besides the lanes of shares.
   assert(size >= CLASSES and size <= MAX_LANES + CLASSES * (1 + MAX_ROUNDS + SPARE_ROUNDS) and #columns == #COLUMNS)
   for i = 2, 4 do
     assert(v[i] % 1 == 0 and v[i] <= MAX_NUMBER and v[i] >= -MAX_NUMBER)
@@ -225,8 +227,8 @@ function lanes.read(r, v)
   return q
 end
 
--- is_idle reports whether the lane at an index, in which nobody waits, can be forgotten: it is of a share, and its tag is not ahead of the virtual time,
--- or nobody waits in its class.
+-- is_idle reports whether a lane in which nobody waits, at an index of the columns, can be forgotten. It can if it is a lane of a share, and its tag
+-- is not ahead of the virtual time or nobody waits in its class.
 local function is_idle(m, i)
   local class = m.class[i]
   return i > CLASSES and (m.finish[i] <= m.virtual[class] or m.sum[class] <= 0)
@@ -256,7 +258,8 @@ local function kept_lanes(m)
   return kept
 end
 
--- text returns the line q with the lanes m as it is stored, without the lanes that can be forgotten. See read for the form.
+-- text returns the line q with the lanes m as it is stored, without the lanes that can be forgotten: see read for the form. It brings m.more up to
+-- date, may raise m.base, and forgets m.served if there is no room for it.
 local function text(q, m)
   local F, S = m.finish, m.since
   local began, kept = q.began, kept_lanes(m)
@@ -274,7 +277,7 @@ local function text(q, m)
   for k, name in ipairs(COLUMNS) do
     columns[k] = #kept == #F and m[name] or pick(m[name], kept)
   end
-  columns[5], columns[8] = finish, since -- the columns that are stored as distances
+  columns[5], columns[8] = finish, since -- in their places in COLUMNS
 
   local limits = {}
   for class = 1, CLASSES do
@@ -294,7 +297,7 @@ local function text(q, m)
   return served.pack(m, {true, q.id, began, m.base, limits, columns, rest}, costs_served)
 end
 
--- squeeze joins all holes of each lane into one, which begins at the cut: from then on it is a guess which tickets are gone.
+-- squeeze joins all holes of each lane into one, from the cut to the next ticket: from then on it is a guess which tickets are gone.
 local function squeeze(m)
   for i = 1, #m.share do
     local c, gone = table_of(m, i), 0
@@ -315,7 +318,7 @@ function lanes.write(r, q)
   return #stored_form <= MAX_SHARED + q.many.more and stored_form or ''
 end
 
--- find returns the lane of a share in a class, or nil.
+-- find returns the table of the lane of a share in a class, or nil.
 function lanes.find(q, class, share)
   local m = q.many
   if share == 0 then
@@ -323,27 +326,27 @@ function lanes.find(q, class, share)
   end
 
   -- A call asks for few shares, and several times for each.
-  local known = m.found[class][share]
-  if not known then
-    local C, S = m.class, m.share
-    for i = CLASSES + 1, #S do
-      if S[i] == share and C[i] == class then
-        known = m.open[i] or table_of(m, i)
-        m.found[class][share] = known
+  local c = m.found[class][share]
+  if not c then
+    local C, shares = m.class, m.share
+    for i = CLASSES + 1, #shares do
+      if shares[i] == share and C[i] == class then
+        c = table_of(m, i)
+        m.found[class][share] = c
         break
       end
     end
   end
 
-  return known
+  return c
 end
 
--- find_known returns where in m.known the eight bytes of a share in a class begin, or nil if there are none, and the three bytes that name the share. If
--- m.known is full, a share that is not in it uses the eight bytes and the name of a different share: both take turns as one.
+-- find_known returns where in m.known the eight bytes of a share in a class begin, or nil if there are none, and the three bytes that name the share.
+-- If m.known is full, a share that is not in it uses the eight bytes and the name of a different share: both take turns as one.
 local function find_known(m, class, share)
   -- The name has 22 bits of the share and 2 of the class. Two shares with one name take turns as one, too.
   local name = struct.pack('>I3', (share % 4194304) * 4 + class)
-  local at = string.find(m.known, name, 1, true)
+  local at = string.find(m.known, name, 1, true) -- true: name is no pattern
 
   -- Names begin at 1, 9, 17 and so on: a match between these is no name.
   while at and at % 8 ~= 1 do
@@ -365,7 +368,8 @@ local function ahead_at(m, class, at)
   return ahead < MAX_TAG / 2 and ahead or nil
 end
 
--- bid returns the start tag of the next caller of a share without a lane: its finish tag, if that is known, or the virtual time.
+-- bid returns the start tag of the next caller of a share without a lane: the share's finish tag, if that is known and ahead of the virtual time, and
+-- otherwise the virtual time.
 function lanes.bid(q, class, share)
   local m = q.many
   local at = m.known ~= '' and find_known(m, class, share)
@@ -373,7 +377,7 @@ function lanes.bid(q, class, share)
   return m.virtual[class] + ahead * TAG_PART
 end
 
--- purge forgets the tags that the virtual time has passed: these shares have no waiters.
+-- purge forgets the tags that are not ahead of the virtual time: without a tag these shares begin at the virtual time as well.
 local function purge(m)
   local kept = {}
   for at = 1, #m.known, 8 do
@@ -385,7 +389,7 @@ local function purge(m)
   m.known = table.concat(kept)
 end
 
--- set_known notes the finish tag of a share without a lane.
+-- set_known notes the finish tag of a share without a lane. Before it adds a share, it forgets the tags that are not ahead of the virtual time.
 local function set_known(m, class, share, tag)
   local at, name = find_known(m, class, share)
   if not at then
@@ -419,8 +423,8 @@ local function new_lane(m, class, share, tag)
   return c
 end
 
--- round_for returns the round for a caller whose turn comes at a tag: the round of that tag if there is one, or a new round. If there are too many
--- rounds it returns the last round before the tag or, if there is none, the first behind the tag.
+-- round_for returns the round for a caller whose turn comes at a tag: the round of that tag if there is one, or a new round. If the class has as many
+-- rounds as it may have, it returns the last round before the tag or, if there is none, the first behind the tag.
 local function round_for(q, class, tag)
   local m = q.many
   local before, after -- the indexes of the rounds next to the tag
@@ -440,11 +444,11 @@ local function round_for(q, class, tag)
     end
   end
 
-  -- If the class has as many rounds as it may have, the caller shares a round. The spare rounds are for callers whose turn comes before all rounds.
-  local near = before or after
+  -- The spare rounds are for callers whose turn comes before all rounds.
+  local neighbour = before or after
   local max_count = before and MAX_ROUNDS or MAX_ROUNDS + SPARE_ROUNDS
-  if near and (m.finish[near] == tag or count >= max_count) then
-    return table_of(m, near)
+  if neighbour and (m.finish[neighbour] == tag or count >= max_count) then
+    return table_of(m, neighbour)
   end
 
   local share = FIRST_ROUND
@@ -474,7 +478,7 @@ function lanes.lane_for(q, class, share, weight, cost)
   local tag = lanes.bid(q, class, share)
   local step = max(1, floor(cost * UNIT / weight)) -- by how much the caller's turn raises the tag of its share
   if is_full(m) then
-    -- The tag is rounded up to a multiple of grid, a power of two up to the step, so that callers of many shares have one round.
+    -- The tag is rounded up to a multiple of grid, a power of two of at most the step, so that callers of many shares have one round.
     local grid = 2 ^ floor(math.log(step) / math.log(2))
     return round_for(q, class, ceil((m.passed[class] + tag) / grid) * grid - m.passed[class])
   end
@@ -482,8 +486,8 @@ function lanes.lane_for(q, class, share, weight, cost)
   return new_lane(m, class, share, tag)
 end
 
--- join returns the lane in which a caller of a share stands from now on, which may be a round, with the caller's weight and cost noted in it. It charges
--- the share for a place in a round at once, and gives a line without lanes its first lanes.
+-- join returns the lane in which a caller of a share stands from now on, which may be a round, with the caller's weight and cost noted in it. It
+-- charges the share for a place in a round at once, and gives a line without lanes its first lanes. Its caller settles the lane.
 function lanes.join(q, class, share, weight, cost)
   if not q.many then
     lanes.begin(q)
@@ -493,8 +497,8 @@ function lanes.join(q, class, share, weight, cost)
   if lanes.is_round(c) then
     set_known(m, class, share, lanes.bid(q, class, share) + floor(cost * UNIT / weight))
 
-    -- The callers of a round have the weight of their shares together. Several callers may be of one share, so the weight is at most as if each known
-    -- share had this caller's weight.
+    -- A round has the weights of its callers' shares together. Several callers may be of one share, so the weight is at most that of all known
+    -- shares, eight bytes each, as if each had this caller's weight.
     local weight_before = left(c) > 0 and c.weight or 0
     c.weight = max(1, min(weight_before + weight, #m.known / 8 * weight))
   else
@@ -535,9 +539,11 @@ local function make_served()
 local served = {}
 
 -- read notes in m the stored list of the costs that lanes were served, or that there is none. lined is how many bytes the line has. read returns how
--- many bytes the line has without the list.
+-- many bytes the line has without the list. A list that does not fit the lanes is an error.
 function served.read(m, stored, lined)
   m.told = type(stored) == 'table'
+
+  -- A short line without a list begins a new one.
   if not m.told then
     m.served = lined <= LOW_LINED + m.more and {} or nil
     return lined

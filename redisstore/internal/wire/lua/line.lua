@@ -1,5 +1,5 @@
 -- Callers that have to wait in line for a start: they take their places, keep them or give them up. How a line is stored, and whose turn it is,
--- is in queue.lua. Who is served by book.lua without a wait needs nothing of this. internal/ledger/line.go does the same in Go.
+-- is in queue.lua. internal/ledger/line.go does the same in Go.
 --
 -- What a caller wants is in a table:
 --
@@ -7,16 +7,16 @@
 --   tickets         the caller's tickets, by the index of the charge
 --   first           the caller had a start before, so it goes first in lines where it has no ticket
 --   asks_again      all programs have had time to report which starts a loss of data forgot
---   together        all of the equal callers may start together
+--   together        all of the equal callers may start together: a caller with claims has no equal callers
 --   fresh           the caller came without tickets
 --
 -- needs: answer (FIVE, answer), book (seed, out), frame (max, min, floor, frame, cursor, now), offers (queue.before, queue.count,
 --     queue.leave, queue.hold, queue.pass, queue.call), penalty (is_free), queue (lanes_of, queue, queue.of, queue.waiting, queue.lane,
 --     queue.ahead, queue.before_newcomer, queue.behind, queue.make, queue.line_up), request (find), search (search_for, earliest), served
 --     (served_of), slots (leave_line, first_open), turn (turn, turn.at)
--- defines: read_tickets, stand, quit, renew, started, keep_behind
+-- defines: read_tickets, open_from, stand, quit, renew, started, keep_behind
 
-local read_tickets, stand, quit, renew, started, keep_behind
+local read_tickets, open_from, stand, quit, renew, started, keep_behind
 do
 local WAITS, PASSED, HAD = queue.WAITS, queue.PASSED, queue.HAD
 
@@ -33,8 +33,8 @@ function read_tickets(count)
   return by_charge
 end
 
--- ticket_of returns a caller's ticket w in the line of search s, the line q, and the caller's lane c. Each is nil, or false, if there is none. A
--- ticket of an earlier line, or of a share that has no lane, is void.
+-- ticket_of returns three values: a caller's ticket w in the line of search s, the line q, and the lane c in which the caller stands or, without a
+-- ticket, the lane of its share. Each is nil or false if there is none. A ticket of an earlier line, or of a lane that is gone, is void.
 local function ticket_of(want, s)
   local w, q = want.tickets[s.index], queue.of(s.row)
   local is_of_line = w and q and w.id == q.id
@@ -65,21 +65,24 @@ local function turn_in(want, s, from, alone, ahead, w, c)
     t = max(t, now + 1) -- those before it do not start now, so the caller waits for some time
   end
 
-  -- A caller whose turn has come and that has no room within the horizon stands behind offers to others.
-  local before = ahead > 0 and ahead or (w and queue.before(c, w) or 0)
-  if before > 0 and (ahead > 0 or t - from > want.horizon) then
+  -- A waiter that nothing goes before has its turn. If it has no room within the horizon all the same, it stands behind the offers to other waiters.
+  local before = ahead
+  if ahead == 0 and w and t - from > want.horizon then
+    before = queue.before(c, w)
+  end
+  if before > 0 then
     t = max(t, turn.at(s.rule, s.reserve, from, s.each, before + s.each))
   end
 
-  -- A slow start has room for a part of those ahead only, which turn.at does not know: look for a start with the cost of all, or of as many as the
-  -- limit ever lets start together.
+  -- turn.at knows no slow start, in which not all of those ahead have room at once: look for one start with the cost of all of them and the caller,
+  -- or with the most that the limit lets start at once. Where the calendar boundaries end, earliest finds none.
   if ahead > 0 and s.row.paused > 0 then
     local joint = search_for(s.rule, min(before + s.each, s.most), s.reserve, from, 0, false)
     t = max(t, earliest(joint, from) or t)
   end
 
-  -- A caller that has to wait comes no sooner than the callers of its lane that this call has put in line before. Nor does a caller behind a waiter of
-  -- this call whose turn had come and that has to wait again: the caller would pass the waiter.
+  -- A caller that has to wait keeps behind the callers of its lane that this call has put in line. If one of these had its turn and has to wait
+  -- again, a caller that has room keeps behind it as well, or it would pass that waiter. A caller that had a start goes first.
   local goes_first = want.first or w and w.state == HAD
   if c and not goes_first and (t - from > want.horizon or c.stood) then
     t = max(t, c.furthest or 0)
@@ -87,19 +90,24 @@ local function turn_in(want, s, from, alone, ahead, w, c)
   return t
 end
 
--- held_by returns the search in whose line a caller has to stand, nil if the caller need not wait in a line, and when the caller will have its turn
--- there. It also returns the latest of the first starts that each row alone has room for, and the index of the charge of that row, 0 if none is
--- later than from. Where the calendar boundaries end, all of these are nil, and a fifth result is the time that the boundaries must reach. Before it
--- looks at a line for the first time in a call, it has the line offer its room.
+-- held_by finds the line in which a caller has to stand; shadows hold nobody. It has each line offer its room, once in a call, and notes in each
+-- search, as alone, the first start that the row alone has room for. It returns four values:
+--
+--   the search of that line, nil if the caller need not stand in a line
+--   when the caller will have its turn in that line, a time of the server
+--   the latest of the starts that it noted, from at the least
+--   the index of the charge of that latest start, 0 if it is from
+--
+-- Where the calendar boundaries end, the four values are nil, and a fifth is the time that the boundaries must reach.
 --
 -- A caller that had its turn in one row and waits in the line of a second one may find the start in the first row far away again, and so on
 -- for ever. So it gets the first start that is possible in both: one such start at a time in each row.
 local function held_by(list, want, from)
-  local held, turn_at
-  local min_start, by = from, 0 -- by is the index of the charge that set min_start
+  local waits_in, turn_at
+  local min_start, by = from, 0
   for _, s in ipairs(list) do
     if not s.shadow then
-      -- Room is offered once in a call, before its first caller looks at the line.
+      -- Offer the room before the first caller of the call looks at the line.
       if not s.row.called then
         s.row.called = true
         queue.call(s.row, s.rule, now)
@@ -117,7 +125,7 @@ local function held_by(list, want, from)
         min_start, by = alone, s.index
       end
 
-      -- A caller that had its turn in this row may book beyond the horizon, unless another such start, the row's pin, is still to come.
+      -- A caller that had its turn in this row may book beyond the horizon, unless the row's pin, another such start, is still beyond the horizon.
       local t = turn_in(want, s, from, alone, ahead, w, c)
       local is_far = t - from > want.horizon
       if is_far and w and w.state == PASSED then
@@ -125,16 +133,17 @@ local function held_by(list, want, from)
       end
 
       -- Of several lines, the caller stands in the line with the latest turn.
-      if (ahead > 0 or is_far) and not (turn_at and turn_at >= t) then
-        held, turn_at = s, t
+      local has_to_wait, is_latest = ahead > 0 or is_far, not turn_at or t > turn_at
+      if has_to_wait and is_latest then
+        waits_in, turn_at = s, t
       end
     end
   end
 
-  return held, turn_at, min_start, by
+  return waits_in, turn_at, min_start, by
 end
 
--- last_turn returns when the last of equal callers will have its turn in the line of search s, if the first has its turn at turn_at.
+-- last_turn returns when the last of equal callers without tickets will have its turn in the line of search s, if the first has its turn at turn_at.
 local function last_turn(want, s, callers, turn_at)
   if callers == 1 then
     return turn_at
@@ -142,6 +151,8 @@ local function last_turn(want, s, callers, turn_at)
 
   local q, cost = queue.of(s.row), s.each * callers
   local rank = q and queue.behind(q, want.class, s.share, s.weight, cost) or cost
+
+  -- The last caller has its turn no sooner than the first: turn.at knows less than turn_in, by which turn_at was found.
   return max(turn_at, turn.at(s.rule, s.reserve, now, s.each, rank))
 end
 
@@ -150,8 +161,8 @@ end
 local function take_ticket(want, s, callers, q, c)
   local w = {state = WAITS, round = 0}
 
-  -- A caller that had a start goes to the front of the line, with the ticket FRONT, which queue.count counts later. In a line that begins now it is
-  -- first anyway. Every other caller gets the next ticket of its lane. seed, which is new in each call, becomes the id of a line that begins.
+  -- A caller that had a start goes to the front of the line, with the ticket FRONT, for which line_up calls queue.count. In a line that begins now it
+  -- is first anyway. Every other caller gets the next ticket of its lane. seed, which is new in each call, becomes the id of a line that begins.
   if q and want.first then
     w.ticket, c = FRONT, c or queue.make(q, want.class, s.share, s.weight, s.each)
   else
@@ -163,7 +174,8 @@ local function take_ticket(want, s, callers, q, c)
   return w, q, c, callers
 end
 
--- answer_in_line answers callers that stand in the line of search s: when the first and the last of them will have their turn, and all tickets.
+-- answer_in_line answers callers that stand in the line of search s: when the first and the last of them will have their turn, the end of a pause of
+-- the row, and all tickets of the first.
 local function answer_in_line(want, s, callers, turn_at, t_last)
   answer(FIVE, callers, IN_LINE, turn_at, s.index, s.row.paused > s.from and s.row.paused or 0)
 
@@ -195,18 +207,20 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
 
   local w, q, c = ticket_of(want, s)
   if not w then
-    local stood
-    w, q, c, stood = take_ticket(want, s, callers, q, c)
-    if stood < callers then
-      callers, t_last = stood, turn_at
+    local placed -- how many of the callers stand in the line
+    w, q, c, placed = take_ticket(want, s, callers, q, c)
+    if placed < callers then
+      callers, t_last = placed, turn_at
     end
   end
 
-  -- Callers behind this one in the same call do not start before it.
+  -- The next callers of the lane in this call have no earlier turn: see turn_in.
   c.furthest = max(c.furthest or 0, turn_at)
 
-  -- The waiter's turn has come, and there is no room yet: it counts among the offers. A waiter that has passed keeps its state: see held_by.
-  if w.state == HAD or w.state ~= PASSED and w.ticket < c.cut then
+  -- A waiter that had a start, or whose ticket is below the cut, has its turn, and there is no room yet: it counts among the offers. The state PASSED
+  -- stays, because it lets the waiter book beyond the horizon: see held_by.
+  local has_turn = w.state == HAD or w.ticket < c.cut
+  if has_turn and w.state ~= PASSED then
     queue.count(q, c, w, s.each, now)
     q[want.class].reserve, q[want.class].horizon = s.reserve, want.horizon
   end
@@ -226,7 +240,8 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
   return callers
 end
 
--- quit takes equal callers out of the lines of their searches: if starts is true, many callers that start, and otherwise a caller that gives up.
+-- quit takes equal callers out of the lines of their searches. If starts is true, many callers start, and their shares are charged. Otherwise a
+-- caller gives up: it leaves its lines, and many is not used.
 function quit(list, want, starts, many)
   for _, s in ipairs(list) do
     local w, q, c = ticket_of(want, s)
@@ -238,16 +253,18 @@ function quit(list, want, starts, many)
       end
 
       queue.leave(q, c, w, s, starts)
-      w.state = HAD
+      w.state = HAD -- the ticket counts nowhere from now on
     elseif q and q.many and starts and not want.first and not s.shadow then
-      -- Callers that never stood in this line are charged to the lane of their share, because others of that share may wait there.
+      -- Callers that never stood in this line are charged to the lane of their share, because others of that share may wait there. A caller that had
+      -- a start before was charged then.
       lanes_of().start(q, want.class, s.share, s.weight, s.each * many)
       served_of().count(q, want.class, s.share, s.each * many)
     end
   end
 end
 
--- renew keeps the offers of a waiter from lapsing, for a length of time from now: its turn has come, and it waits for more room than there is.
+-- renew keeps the offers of a waiter from lapsing, for that length of time from now, in microseconds, in each line in which its turn has come and its
+-- cost is more than 1: it waits for more room than there is.
 function renew(list, want, length)
   for _, s in ipairs(list) do
     local w, q, c = ticket_of(want, s)
@@ -257,24 +274,25 @@ function renew(list, want, length)
   end
 end
 
--- started notes a start at t; held is the index of the charge that set t, 0 if the caller did not wait. In the row of that charge callers of the same
--- class and of lower classes keep behind the start, and so does the next of equal callers. A start beyond the horizon is each row's pin instead.
+-- started notes a start at t, so that callers keep behind it. held is the index of the charge that set t, 0 if the caller did not wait. In the row of
+-- that charge, callers of the same class and of lower classes keep behind the start, and so does the next of equal callers, if these keep behind
+-- starts at all (follows). A start beyond the horizon is each row's pin instead. Rows that count no starts are left as they are.
 function started(list, want, held, t, from)
   local tail = 't' .. floor(want.class) -- Lua 5.4 makes 't1.0' of a number of a frame
   for _, s in ipairs(list) do
-    if is_free(s.rule, s.row) then
-      -- the row is left as it is
-    elseif t - from > want.horizon then
-      s.row.pin = t
-    elseif s.index == held then
-      s.row[tail] = max(s.row[tail], t)
-      s.tail = s.follows and max(s.tail, t) or s.tail
+    if not is_free(s.rule, s.row) then
+      if t - from > want.horizon then
+        s.row.pin = t
+      elseif s.index == held then
+        s.row[tail] = max(s.row[tail], t)
+        s.tail = s.follows and max(s.tail, t) or s.tail
+      end
     end
   end
 end
 
--- keep_behind has a caller keep behind the starts that others waited for, except in rows where it had a start itself. It sets the fields tail, horizon,
--- single and follows of the searches, so it is called before the first search.
+-- keep_behind has a caller keep behind the starts that others waited for, except in rows where it had a start itself. It sets the fields tail,
+-- horizon, single and follows of the searches, so it is called before the first search.
 function keep_behind(list, want)
   local counting = 0 -- searches whose row counts starts
   for _, s in ipairs(list) do
@@ -282,7 +300,8 @@ function keep_behind(list, want)
   end
 
   for _, s in ipairs(list) do
-    local w, had_start = ticket_of(want, s), want.first
+    local had_start = want.first
+    local w = ticket_of(want, s)
     if w then
       had_start = w.state == HAD or w.ticket == FRONT
     end
@@ -290,50 +309,62 @@ function keep_behind(list, want)
     -- A caller that replaces a past start came before the callers that wait now.
     had_start = had_start or s.late
 
-    -- Classes from 1 to the caller's own go before the caller.
-    for class = 1, had_start and 0 or want.class do
-      s.tail = max(s.tail, s.row['t' .. class])
+    -- Starts of the caller's class and of higher classes go before the caller.
+    if not had_start then
+      for class = 1, want.class do
+        s.tail = max(s.tail, s.row['t' .. class])
+      end
     end
     s.horizon, s.single = want.horizon, counting == 1
     s.follows = not had_start
   end
 end
 
+-- open_from finds out when the pauses of claims end. It returns four values:
+--
+--   the first moment, not before from, from which on no pause closes a claim; shadows are left out
+--   the index of the claim whose pause ends last, nil if no pause lasts beyond from
+--   the later of that moment and min_start, before which the rows have no room
+--   by, the index of the charge that set min_start, or 0 if a claim set the later moment
+--
+-- If a claim and a charge set the same moment, the lower index counts.
+function open_from(claims, from, min_start, by)
+  if #claims == 0 then
+    return from, nil, min_start, by
+  end
+
+  local open_at, closed_by = first_open(claims, from, now)
+  local set_by_claim = closed_by and (open_at > min_start or open_at == min_start and closed_by < by)
+  return open_at, closed_by, max(min_start, open_at), set_by_claim and 0 or by
+end
+
 -- refuse refuses equal callers that may not wait until turn_at, their turn in the line of search s, and takes them out of their lines. It returns how
 -- many it refused, 0 if they may wait, and the time that the calendar boundaries must reach, if they end too early.
 --
--- All rows and claims together may have room later than each row alone, but not before min_start, which the charge by set. A refusal says that
--- later time.
+-- All rows and claims together may have room later than each row alone, but not before min_start, which the charge by set, or none if by is 0. A
+-- refusal says that later time.
 local function refuse(list, want, claims, s, callers, turn_at, max_wait, min_start, by)
   local t, held, paused = turn_at, s.index, s.row.paused > s.from and s.row.paused or 0
 
-  -- A caller that waits for any time is not refused, and needs no later bound. Without a second row or claim there is none.
+  -- A caller that may wait without end is not refused, so its turn is not compared with a later time. A single row or claim has no later time.
   if max_wait < MAX_NUMBER and #list + #claims > 1 then
-    -- No pause closes a claim from open_at on. gate is the claim whose pause ends last.
-    local open_at, gate = s.from, nil
-    if #claims > 0 then
-      open_at, gate = first_open(claims, open_at, now)
-    end
+    local open_at, closed_by, first_room, set_by = open_from(claims, s.from, min_start, by)
+    local start, index, pause_end = find(list, s.from, first_room, set_by)
 
-    -- If a claim and a charge set the same time, the lower index counts. A by of 0 says that the claim at gate set it.
-    if open_at > min_start or gate and open_at == min_start and gate < by then
-      by = 0
-    end
-
-    local start, index, pause_end = find(list, s.from, max(min_start, open_at), by)
+    -- The refusal names a later start, or a claim that sets the same time as the turn.
     if not start then
-      return 0, index
-    elseif start > t or start == t and index == 0 and gate then
+      return 0, index -- in place of an index, find returns the time that the boundaries must reach
+    elseif start > t or start == t and index == 0 and closed_by then
       t, held, paused = start, index, pause_end
     end
 
     -- No charge set the start, so the claim whose pause ends last did.
     if held == 0 then
-      held, paused = gate, open_at
+      held, paused = closed_by, open_at
     end
   end
 
-  -- A caller that may not wait at all gets no place.
+  -- A caller that may not wait at all is refused even if its turn is now: it gets no place.
   if max_wait > 0 and t - now <= max_wait then
     return 0
   end
@@ -342,9 +373,9 @@ local function refuse(list, want, claims, s, callers, turn_at, max_wait, min_sta
   return callers
 end
 
--- stand puts equal callers in a line, if they have to stand in one, or refuses them. It returns how many were put there or refused, and the time
--- that the calendar boundaries must reach, if they end too early. If it returns 0 the first caller starts: then min_start and by follow, as held_by
--- returns them.
+-- stand puts equal callers in a line, if they have to stand in one, or refuses them. It returns how many were put there or refused, 0 if the first
+-- caller need not stand in a line; the time that the calendar boundaries must reach if they end too early, otherwise nil; and, if nobody was put in a
+-- line or refused, min_start and by as held_by returns them.
 function stand(list, want, claims, callers, arrival, from, max_wait)
   local s, turn_at, min_start, by, need = held_by(list, want, from)
   if need or not s then

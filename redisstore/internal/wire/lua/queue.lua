@@ -3,9 +3,9 @@
 --
 -- Each priority is a class, 1 for High to 3 for Low. The callers of one share and class are a lane; a line
 -- without shares has one lane for each class. A lane counts the costs of all
--- waiters that joined; the count up to a waiter is its ticket, so the first has 1. FRONT, which is 0,
+-- waiters that joined. A waiter's ticket is 1 more than the costs of all that joined before it. FRONT, which is 0,
 -- is the ticket of a waiter that goes before all others of its lane. The cut goes up as room comes, and
--- waiters with tickets below it may come.
+-- waiters with tickets below the cut may come. A ticket takes as many numbers as its cost, so the cut may be inside a ticket.
 --
 -- A line q is
 --   id              a random number: tickets of another line are void
@@ -24,7 +24,7 @@
 --   reserve, horizon  of the last waiter that joined any lane of the class. The limit may be lower by now, so whoever uses the reserve leaves one unit
 --                     usable at the least.
 --   round, lapsed   when offers lapsed last, and the cut then
---   holes           {from, to, cost}: a range of tickets, and the cost of its callers that have left
+--   holes           {from, to, cost}: a range of tickets, to not included, and the cost of its callers that have left. In the order of tickets.
 --   stood, furthest  of this call: the cost of the lane's waiters whose turn had come and that have to wait again, and the latest turn that a waiter of
 --                   the lane was told. Both are nil at first.
 --
@@ -57,7 +57,7 @@ local function read_queue(r)
     return lanes_of().read(r, v)
   end
 
-  -- Stored text can be anything, so all is checked that other functions rely on.
+  -- Stored text can be anything, so check all that other functions rely on.
   for _, number in ipairs(v) do
     if number % 1 ~= 0 or number > MAX_NUMBER or number < -MAX_NUMBER then
       error('no number of a line')
@@ -86,7 +86,7 @@ local function read_queue(r)
     end
   end
 
-  q.callers = v[i]
+  q.callers = v[i] -- nil in a line of a program that does not count callers
   return q
 end
 
@@ -120,8 +120,8 @@ function queue.waiting(q, class)
   return sum
 end
 
--- callers returns how many callers wait. After a lapse that is a guess, because nobody knows how many callers the offers were for; it is at least 1 and
--- at most the cost that waits. If a program that does not count callers wrote the line, the result is the cost.
+-- callers returns how many callers wait. After a lapse that is a guess, because nobody knows how many callers the offers were for; it is at least 1
+-- and at most the cost that waits. If a program that does not count callers wrote the line, the result is the cost.
 function queue.callers(q)
   local cost = queue.waiting(q, CLASSES)
   return cost > 0 and max(1, min(cost, q.callers or cost)) or 0
@@ -132,7 +132,8 @@ function queue.joined(q, callers)
   q.callers = q.callers and max(0, q.callers + callers)
 end
 
--- lapsed takes the callers of offers that lapse out of the count of callers: the same part of the callers as the cost offered is of the cost that waits.
+-- lapsed takes the callers of offers that lapse out of the count of callers, in proportion: offered is the cost of these offers, of all the cost that
+-- is waiting.
 function queue.lapsed(q, offered, waiting)
   q.callers = q.callers and floor(q.callers * max(0, waiting - offered) / max(1, waiting) + 0.5)
 end
@@ -145,14 +146,14 @@ function queue.lane(q, class, share)
   return share == 0 and q[class] or nil
 end
 
--- settle notes that a lane has changed. Lanes of shares are also kept in columns.
+-- settle writes a lane that has changed into the columns, if the line has lanes of shares.
 function queue.settle(q, c)
   if q.many then
     lanes_of().settle(q, c)
   end
 end
 
--- write returns the line of a row as it is stored, '' if there are no waiters or the line is too large. read_queue is its reverse.
+-- write returns the line of a row as it is stored, '' if there are no waiters, or if a line with shares is too large. read_queue is its reverse.
 function queue.write(r)
   local q = queue.of(r)
   if not q or queue.waiting(q, CLASSES) <= 0 then
@@ -200,8 +201,8 @@ function queue.ahead(q, class, c, ticket)
   return sum + c.offered + own_ahead + (q.many and lanes_of().beside(q, class, c, c.share, c.weight, own_ahead) or 0)
 end
 
--- before_newcomer returns the cost that goes before a caller that joins the lane of a share now, with that weight. The first share that asks gives the
--- line lanes of shares.
+-- before_newcomer returns the cost that goes before a caller that joins the lane of a share now, with that weight. The first share that asks gives
+-- the line lanes of shares.
 function queue.before_newcomer(q, class, share, weight)
   if share ~= 0 and not q.many then
     lanes_of().begin(q)
@@ -227,7 +228,7 @@ function queue.behind(q, class, share, weight, cost)
     return queue.waiting(q, class) + cost
   end
   local c = queue.lane(q, class, share)
-  local own = cost + (c and queue.left(c) or 0)
+  local own = cost + (c and queue.left(c) or 0) -- the cost without an offer in their lane, their own cost included
   return queue.waiting(q, class - 1) + (c and c.offered or 0) + own + lanes_of().beside(q, class, c, share, weight, own)
 end
 
@@ -298,10 +299,9 @@ function queue.before(c, w)
   return max(stood, w.ticket - c.cut + c.offered)
 end
 
--- join_holes makes one range of two neighbours in a list of holes: of the two with the fewest waiters in their joint range, because nobody knows
--- from then on which of its tickets are gone. So all ranges stay small beside the line. If the nearest neighbours were joined, one range would
--- grow over the whole line: callers who left long ago would count among the last that came, and the cut would pass tickets that are gone as if
--- their owners waited.
+-- join_holes makes one hole of two neighbours in a list of holes. It takes the two with the fewest waiters in their joint range, because nobody knows
+-- afterwards which tickets of the range are gone. The two that are nearest to each other would be wrong: one hole would grow over the whole line, and
+-- the cut would pass tickets that are gone as if their owners waited.
 local function join_holes(holes)
   local best, fewest = 1, MAX_NUMBER
   for i = 1, #holes - 1 do
@@ -315,12 +315,10 @@ local function join_holes(holes)
   holes[best][2], holes[best][3] = second[2], holes[best][3] + second[3]
 end
 
--- add_hole notes that a ticket of a cost is given back. A ticket that overlaps ranges of which a part is gone is counted in one range with all of them.
+-- add_hole makes a hole of a ticket of that cost in lane c, because its owner has left. Holes that overlap the ticket become one hole with it.
 local function add_hole(c, ticket, cost)
   local from, to = ticket, min(ticket + cost, c.joined)
   local holes, i = c.holes, 1
-
-  -- Find the ranges that overlap the ticket: all of them become one range.
   while holes[i] and holes[i][2] <= from do
     i = i + 1
   end
@@ -330,25 +328,28 @@ local function add_hole(c, ticket, cost)
     local overlapped = table.remove(holes, i)
     from, to, gone = min(from, overlapped[1]), max(to, overlapped[2]), gone + overlapped[3]
   end
-  table.insert(holes, i, {from, to, min(gone, to - from)}) -- a part of the ticket may have been guessed to be gone already
+
+  -- The overlapped holes may have counted a part of the ticket as gone already, but no more than the range can be gone.
+  table.insert(holes, i, {from, to, min(gone, to - from)})
 
   while #holes > MAX_HOLES do
     join_holes(holes)
   end
 end
 
--- counted returns the part of a ticket's cost that is in the lane's costs offered and left: all of it but the part that lapsed. A ticket in front is
--- in them only while it is among the offers, and the ticket of a waiter that passed or had a start is not.
+-- counted returns the part of a ticket's cost that counts in its lane, as offered or as left (see queue.left): all of it but the part whose offer
+-- lapsed. A ticket in front counts only while it is among the offers, and the ticket of a waiter that passed or had a start does not count.
 local function counted(c, w, cost)
   if w.state == COUNTED and w.round == c.round then
     return cost
   elseif w.ticket == FRONT or w.state ~= COUNTED and w.state ~= WAITS then
     return 0
   end
-  return max(0, min(cost, w.ticket + cost - c.lapsed))
+  return max(0, min(cost, w.ticket + cost - c.lapsed)) -- offers of all numbers below c.lapsed have lapsed
 end
 
--- count counts all of a waiter's cost among the offers of its lane: its turn has come, and it waits for room.
+-- count notes that a waiter whose turn has come waits for room: the part of its cost that does not count in its lane counts among the offers from
+-- now on. With shares all of its cost is among the offers then: see lanes.complete.
 function queue.count(q, c, w, cost, now)
   local missing = cost - counted(c, w, cost)
 
@@ -357,7 +358,8 @@ function queue.count(q, c, w, cost, now)
     queue.joined(q, 1)
   end
 
-  -- The part of the offer that lapsed was given back to the lane: complete charges the lane for it again.
+  -- When an offer lapsed, the lane got its charge back, so complete charges the lane again. A waiter in front, or that had a start, had no such
+  -- offer.
   local lapsed = (w.state == WAITS or w.state == COUNTED) and w.ticket ~= FRONT and missing or 0
   w.state, w.round, c.offered = COUNTED, c.round, c.offered + missing
   if missing > 0 and c.since == 0 then
@@ -369,15 +371,15 @@ function queue.count(q, c, w, cost, now)
   end
 end
 
--- take_out takes a ticket of a cost out of the costs that are offered and left in its lane. The sum of both without the ticket is known, but not which
--- tickets are gone where holes were joined. An offer to a waiter that is gone is never taken, and keeps all waiters waiting until it lapses. So
--- the part of the guessed offers that is above the known sum is taken back.
+-- take_out takes the ticket of a waiter that starts or leaves out of the costs that are offered and left in its lane. The sum of both is known, but
+-- where holes were joined it is a guess which tickets are gone, so both together may be more than the sum afterwards. The excess comes off the offers
+-- first: an offer to a waiter that is gone is never taken, and has all others wait until it lapses.
 local function take_out(c, w, cost)
-  local remaining = max(0, left(c) + c.offered - counted(c, w, cost)) -- the sum of both when the ticket is out
+  local known_sum = max(0, left(c) + c.offered - counted(c, w, cost)) -- of what is offered and left without the ticket
   if w.ticket >= c.cut then
     add_hole(c, w.ticket, cost)
   else
-    -- The cut moves behind the ticket. If it was inside the ticket, the ticket's part behind the cut was not among the offers.
+    -- A cut inside the ticket moves to the end of the ticket. The ticket's part behind the cut was not among the offers.
     local holes, stop = c.holes, w.ticket == FRONT and FRONT or min(w.ticket + cost, c.joined)
     c.offered = max(0, c.offered - counted(c, w, cost) + max(0, stop - c.cut))
     c.cut = max(c.cut, stop)
@@ -392,8 +394,8 @@ local function take_out(c, w, cost)
     end
   end
 
-  -- Take the excess above the known sum from the offers first, and then from the ranges with holes.
-  local excess = max(0, left(c) + c.offered - remaining)
+  -- Take the excess off the offers, and count its rest as gone in the holes.
+  local excess = max(0, left(c) + c.offered - known_sum)
   local lost = min(excess, c.offered)
   c.offered, excess = c.offered - lost, excess - lost
   for _, hole in ipairs(c.holes) do
@@ -402,22 +404,23 @@ local function take_out(c, w, cost)
   end
 end
 
--- leave takes a waiter with a ticket out of its lane: the waiter starts if starts is true, and gives up otherwise. The waiter's search is s.
+-- leave takes a waiter with a ticket out of its lane: the waiter starts if starts is true, and gives up otherwise. The waiter's search is s. With
+-- shares the lane is charged for the start, or gets back its charge for a waiter that gives up.
 function queue.leave(q, c, w, s, starts)
   local cost = s.each
   if not starts then
     q.event = true
   end
 
-  local was = counted(c, w, cost) -- the part of the cost that counts until the ticket is taken out
+  local still_counted = counted(c, w, cost) -- the part of the cost that counts until the ticket is taken out
   if q.many and starts then
-    lanes_of().took(q, c, w, cost, was)
+    lanes_of().took(q, c, w, cost, still_counted)
   elseif q.many then
-    lanes_of().left_by(q, c, w, s, was)
+    lanes_of().left_by(q, c, w, s, still_counted)
   end
 
-  queue.joined(q, was > 0 and -1 or 0)
-  if was > 0 then
+  if still_counted > 0 then
+    queue.joined(q, -1)
     take_out(c, w, cost)
   end
 
@@ -453,6 +456,7 @@ function queue.pass(q, c, w, cost)
 end
 
 -- free notes that a row may have room for waiters whose turn has come: no offer is held any longer, and tell publishes once more whose turn it is.
+-- It does nothing if the row has no line.
 function queue.free(r)
   local q = queue.of(r)
   if not q then
@@ -467,7 +471,7 @@ function queue.free(r)
       if c.told < c.cut and not q.freed then
         c.since = now -- its waiters are told for the first time
       end
-      c.holds, c.told = 0, FRONT
+      c.holds, c.told = 0, FRONT -- a cut above told is news
     end
   end
 
@@ -486,7 +490,8 @@ local function move(c, amount)
       local stop = min(first and first[1] or c.joined, c.cut + amount - passed)
       passed, c.cut = passed + stop - c.cut, stop
     else
-      -- In a hole, too, some tickets are of waiters, and nobody knows which. If room is for half of these waiters, the cut passes half of the hole.
+      -- In a hole, too, some tickets are of waiters, and nobody knows which. If rest is half of the cost of these waiters, the cut passes half of the
+      -- hole.
       local size, rest = first[2] - c.cut, amount - passed
       local waiters = size - min(first[3], size) -- their cost
       if waiters <= rest then
@@ -512,22 +517,22 @@ function queue.starts_soon(u, reserve, horizon)
   return not t or t <= now + floor(horizon / 3)
 end
 
--- offer_class offers the waiters of a class the room within their horizon, less taken, the cost that higher classes were offered. It reports whether
--- its waiters should hurry.
+-- offer_class offers the waiters of a class, in a line without shares, the room within their horizon, less taken, the cost that higher classes were
+-- offered. It reports whether its waiters should hurry.
 --
 -- Offers lapse when their waiters do not come in time after the cut was published: they may never come. Then the cut goes on, twice as far each
 -- time. Waiters that are late may still come.
 local function offer_class(r, u, q, class, now, taken)
   local c = q[class]
-  local reserve, horizon = min(c.reserve, u.n - 1), c.horizon
+  local reserve, horizon = min(c.reserve, u.n - 1), c.horizon -- the limit may have become smaller than the reserve
 
   local amount = turn.units(u, reserve, now + horizon) - taken - c.offered -- the room that is offered to nobody
 
-  -- Room within a third of the horizon is near: waiters that were told should come now.
-  local near = turn.units(u, reserve, now + floor(horizon / 3)) > 0 and now > c.holds
+  -- Waiters should hurry if there is room within a third of the horizon, and no waiter holds the offers.
+  local hurries = turn.units(u, reserve, now + floor(horizon / 3)) > 0 and now > c.holds
 
   -- Note since when a waiter that was told could have started. Nobody is late before there is room.
-  if near then
+  if hurries then
     local untold = c.told < c.cut and not q.freed -- this call tells the waiters: see queue.tell
     if untold or c.since == 0 or c.since > now then
       c.since = now
@@ -539,12 +544,13 @@ local function offer_class(r, u, q, class, now, taken)
   end
 
   -- In a slow start after a penalty the room may be closed to all waiters: then nothing lapses.
-  local lapses = near and c.offered > 0 and now - c.since > max(LAPSE, floor(horizon / 4))
+  local lapses = hurries and c.offered > 0 and now - c.since > max(LAPSE, floor(horizon / 4))
   if lapses and r.paused > 0 and not queue.starts_soon(u, reserve, horizon) then
-    near, lapses, c.since = false, false, now
+    hurries, lapses, c.since = false, false, now
   end
 
-  -- The offers lapse: their room is offered again. The step doubles, so that a line whose first waiters are gone is passed in few lapses.
+  -- The offers lapse: their room is offered again, or the step if that is more. The step doubles, so that a line whose first waiters are gone is
+  -- passed in few lapses.
   if lapses then
     queue.lapsed(q, c.offered, queue.waiting(q, CLASSES))
     c.step = max(2 * c.step, c.offered)
@@ -556,11 +562,11 @@ local function offer_class(r, u, q, class, now, taken)
   if amount > 0 and c.cut < c.joined then
     c.offered, c.since = c.offered + move(c, amount), now
   end
-  return near
+  return hurries
 end
 
 -- call offers the waiters of a row the room within their horizons, High first. Offers that are not taken are never more than that room was when they
--- were made. It notes in the line whether a waiter should hurry.
+-- were made. It notes in the line whether a waiter should hurry. Without a line it does nothing, and u may be nil.
 function queue.call(r, u, now)
   local q = queue.of(r)
   if not q then
@@ -570,19 +576,19 @@ function queue.call(r, u, now)
   local taken, hurry = 0, false -- taken is the cost that is offered to the classes so far
   q.began = min(q.began, now) -- the clock may have been set back
   for class = 1, CLASSES do
-    local c, near = q[class], false
+    local c, hurries = q[class], false
     local is_left = false -- whether a waiter of the class was offered nothing
     c.holds = min(c.holds, now + MAX_HELD) -- the clock may have been set back
 
     if q.many then
       local offered
-      offered, near = lanes_of().call(r, u, q, class, now, taken)
+      offered, hurries = lanes_of().call(r, u, q, class, now, taken)
       taken, is_left = taken + offered, lanes_of().is_left(q, class)
     elseif left(c) > 0 or c.offered > 0 then
-      near = offer_class(r, u, q, class, now, taken)
+      hurries = offer_class(r, u, q, class, now, taken)
       taken, is_left = taken + c.offered, left(c) > 0
     end
-    hurry = hurry or near
+    hurry = hurry or hurries
 
     -- Lower classes are offered nothing before all waiters of this class have an offer.
     if is_left then
@@ -599,13 +605,13 @@ do
 local left, CLASSES = queue.left, queue.CLASSES
 local COME = 'come %.0f %.0f %.0f %.0f %s' -- the line, the cut of each class, the key
 
--- turns returns two lists, by class, and a number: in how long the first and the last waiter without an offer will have their turn, in
--- microseconds, 0 if there is no such waiter; and in how long the first of all waiters may start, 0 if nobody waits. With shares a list of
--- the lanes follows, see lanes.turns.
+-- turns returns three values, in microseconds from now on: by class, in how long the first waiter without an offer will have its turn; by class, in
+-- how long the last one will; and in how long the first of all waiters may start, with an offer or without. Each is 0 if there is no such waiter.
+-- With shares the lists are of waiters without a share, and a list of the lanes follows: see lanes.turns. The row has a line.
 function queue.turns(r, u, now)
   local q = r.queue
   local first, last = {0, 0, 0}, {0, 0, 0}
-  local soon
+  local soon -- in how long the first of all waiters may start
   if q.many then
     return lanes_of().turns(q, u, now)
   end
@@ -630,9 +636,9 @@ function queue.turns(r, u, now)
   return first, last, soon or 0
 end
 
--- tell publishes on a channel whose turn it is, if waiters may not know and should: there is room within a third of the horizon, or callers have
--- left, so that the waiters behind them expect their turns too late. It returns 2 if a cut was new and published, 1 if none was new but waiters should
--- ask again soon, and otherwise 0.
+-- tell publishes the cuts of a line on a channel, if a cut is news and its waiters should know: they should hurry, something was given back, or
+-- callers have left, so that the waiters behind them expect their turns too late. It returns 2 if it published, 1 if no cut is news but waiters
+-- should ask again soon, and 0 if there is nothing to tell or no line.
 function queue.tell(r, channel)
   local q = r.queue
   if not q then
@@ -641,15 +647,16 @@ function queue.tell(r, channel)
     return lanes_of().tell(r, q, channel)
   end
 
-  local news, gone = false, false
+  local has_news, has_holes = false, false
   for class = 1, CLASSES do
-    news = news or q[class].told < q[class].cut
-    gone = gone or #q[class].holes > 0
+    has_news = has_news or q[class].told < q[class].cut
+    has_holes = has_holes or #q[class].holes > 0
   end
 
-  if not (q.hurry or q.event or gone) then
+  local should_tell = q.hurry or q.event or has_holes
+  if not should_tell then
     return 0
-  elseif not news then
+  elseif not has_news then
     return 1
   end
 

@@ -1,7 +1,8 @@
 -- Giving slots: to the waiters in line, in the order in which they arrived, and to new
 -- callers.
 --
--- A claim s is one charge that wants slots: their budget, cost, reserve and shadow.
+-- A claim s is one charge that wants slots: their budget, cost, reserve and shadow. The own line of a budget is the line of the calling node's
+-- waiters.
 --
 -- needs: frame (max, min), leases (newest)
 -- defines: set_aside, leave_line, first_open, acquire, next_change, ready, tell_called
@@ -28,8 +29,8 @@ local function has_unreported(slots, w)
   return w.behind > 0 and slots.taken + 1 + w.reserve <= slots.n
 end
 
--- set_aside gives the waiters of all nodes the room that there is: their costs count as taken from then on, and they are called. While not all nodes
--- have reported, it does nothing.
+-- set_aside gives the room that there is to the waiters of all nodes, in the order in which they arrived, up to the first that blocks. Their costs
+-- count as taken from then on, and they are called. While not all nodes have reported, it does nothing.
 function set_aside(slots)
   if slots.taken >= slots.n or awaits_reports(slots) then
     return
@@ -60,8 +61,8 @@ function set_aside(slots)
   end
 end
 
--- blocked_behind reports whether a waiter that arrived before a caller keeps the caller from being served: the waiter has no room, or a waiter behind it
--- that was left out of a report could go. arrival is 0 for a caller that does not wait yet.
+-- blocked_behind reports whether a waiter that arrived before a caller keeps the caller from being served: the waiter has no room, or a waiter behind
+-- it that was left out of a report could go. arrival is 0 for a caller that does not wait yet.
 local function blocked_behind(slots, arrival)
   for _, m in ipairs(slots.nodes) do
     for _, w in ipairs(m.line) do
@@ -82,15 +83,16 @@ local function find(slots, arrival)
   end
 end
 
--- admits reports whether a waiter of that arrival can have claim s now. Arrival 0 is a caller
--- that does not wait yet. A waiter in line has to be called first. A shadow admits all.
+-- admits reports whether a waiter of that arrival can have claim s now. Arrival 0 is a caller that does not wait yet. A waiter in the own line has to
+-- be called first. A waiter that is in no line, because it waited elsewhere, is served as a newcomer behind those that arrived before it. A shadow
+-- admits all.
 local function admits(s, arrival)
   local slots = s.slots
   if s.shadow then
     return true
   end
 
-  -- The cost of a waiter that was called is set aside, and so is in taken already. The limit may have become smaller since.
+  -- The cost of a waiter that was called counts in taken. The limit may have become smaller since the waiter was called.
   local i = arrival ~= 0 and find(slots, arrival)
   if i then
     return slots.own.line[i].called and slots.taken <= slots.n - s.reserve
@@ -98,7 +100,7 @@ local function admits(s, arrival)
   return not awaits_reports(slots) and slots.taken + s.cost <= slots.n - s.reserve and not blocked_behind(slots, arrival)
 end
 
--- leave takes the own waiter of that arrival out of the line, if there is one, and frees what was set aside for it.
+-- leave takes the waiter of that arrival out of the own line, if it is there, and frees what was set aside for it.
 local function leave(slots, arrival)
   local i = find(slots, arrival)
   if i then
@@ -153,20 +155,21 @@ function leave_line(claims, arrival)
   for_each(claims, set_aside)
 end
 
--- first_open returns the first moment not before t at which no pause closes a claim,
+-- first_open returns the first moment not before t at which no pause closes a claim, shadows left out,
 -- and the index of the claim whose pause ends last, nil if no pause lasts beyond t.
 function first_open(claims, t, now)
-  local gate
+  local closed_by
   for _, s in ipairs(claims) do
     if not s.shadow and now + s.slots.pause > t then
-      t, gate = now + s.slots.pause, s.index
+      t, closed_by = now + s.slots.pause, s.index
     end
   end
-  return t, gate
+  return t, closed_by
 end
 
--- acquire takes all claims, or none, for a caller of that arrival. If it takes none it returns the index of
--- the first claim without room and, for a patient caller, the arrival of the caller in the line for that claim.
+-- acquire takes all claims, or none, for a caller of that arrival, 0 if the caller does not wait yet, and takes the caller out of its lines for
+-- slots. If it takes all it returns nil. Otherwise it returns the index of the first claim without room. A patient caller is put in the line for that
+-- claim, and its arrival there is a second result.
 function acquire(claims, arrival, patient, now)
   local missing
   for _, s in ipairs(claims) do
@@ -175,25 +178,25 @@ function acquire(claims, arrival, patient, now)
     end
   end
 
-  -- A caller stands in one line at a time, and gives back what was set aside for it elsewhere.
+  -- The caller gives back what was set aside for it, to take it as slots or to wait for a different claim.
   for_each(claims, leave, arrival)
-  local stands
+  local joined_at
   if not missing then
     for _, s in ipairs(claims) do
       hold(s)
     end
   elseif patient then
-    stands = line_up(missing, arrival, now)
+    joined_at = line_up(missing, arrival, now)
   end
 
   -- Slots that the caller gave back, or did not take, go to the next waiters.
   for_each(claims, set_aside)
-  return missing and missing.index, stands
+  return missing and missing.index, joined_at
 end
 
--- next_change returns in how long there may be room though no node does anything: when a
--- budget that was lost is known again, or a lease or the places of a silent node end. It returns 0 if no
--- waiter in the own line waits for room, or no such change will come.
+-- next_change returns in how long, in microseconds, there may be room even if no node calls: when all nodes have had the time to report to a budget
+-- that was lost, or when the lease or the places of a silent node end. It returns 0 if no waiter in the own line waits for room, or if nothing will
+-- end.
 function next_change(slots)
   local waits = false -- whether a waiter in the own line was not called
   for _, w in ipairs(slots.own.line) do
@@ -233,8 +236,8 @@ function ready(slots)
   return list
 end
 
--- tell_called publishes to each other node which of its waiters were called. Where publishing is forbidden, each node learns with its next call which of
--- its waiters were called.
+-- tell_called publishes to each other node which of its waiters this call of the script has called. Where publishing is forbidden, a node learns that
+-- with its next call.
 function tell_called(slots, channel)
   local arrivals_of = {} -- by the id of a node: the arrivals of its waiters that this call of the script has called, with commas between
   for _, m in ipairs(slots.nodes) do
@@ -280,10 +283,9 @@ local function count(m)
   return sum
 end
 
--- elapse brings a budget, as it was stored, forward by passed, the microseconds since its last write. If no node wrote for
--- longer than living nodes are silent, all nodes are gone, or the clock was set forward:
--- then each lease that would soon end has a grace, once, in which living nodes will report again. The waiters of a node
--- that is silent lose their places until it reports again: nothing is set aside for them, and they block nobody.
+-- elapse sets the fields of a budget that change with time, from what is stored: passed is how many microseconds have passed since the last write.
+-- Nodes whose lease has ended are left out. The waiters of a silent node lose their places until the node reports again: nothing is set aside for
+-- them, and they block nobody.
 local function elapse(slots, passed)
   slots.passed, slots.nodes, slots.taken = passed, {}, 0
   slots.ends = slots.stored.ends - passed
@@ -291,6 +293,9 @@ local function elapse(slots, passed)
 
   for _, m in ipairs(slots.stored.nodes) do
     m.left, m.grace = math.abs(m.lease) - passed, m.lease < 0
+
+    -- If no node has written for longer than a living node is silent, all nodes are gone or the clock was set forward: a lease that would end soon is
+    -- made longer, once, so that living nodes can report again.
     if passed > SUSPECTED_AFTER and m.left < SUSPECTED_AFTER and not m.grace then
       m.left, m.grace = SUSPECTED_AFTER, true
     end
@@ -332,8 +337,8 @@ local function read_slots(key, raw)
   return slots, v[3]
 end
 
--- load_slots returns the budget of a key as it is now. It is an empty budget if the key is not there, holds
--- something else, or would have expired by the script's clock.
+-- load_slots returns the budget of a key as it is now. The budget is empty if the key is not there, holds
+-- something else, or would have expired by the script's clock. Lengths of time are microseconds.
 --
 --   generation  of the key: a random number
 --   count    how often the budget was written since the generation began
@@ -376,8 +381,8 @@ local function check_generation(slots, generation, count, seed)
   end
 end
 
--- report reads the report of the node of an id from the frame, and puts it in the place of the node's last report. It returns
--- false if a later report came before. A report says
+-- report reads the report of the node of an id from the frame, puts it in the place of the node's last report, and returns true. It returns false if
+-- a later report came before: then the budget must not be used. A report says
 --
 --   n, number, held    the limit, the number of the report among those of the node, and how many slots the node holds
 --   generation, writes of the budget, as the node heard them last; writes is its count
@@ -391,9 +396,10 @@ local function report(slots, id, seed)
   slots.n, m.number, m.held, generation, writes, ago, clock, last, m.max_kept, size, cursor =
     struct.unpack('<dddddddddd', frame, cursor)
 
-  -- The budget was written when the node heard of it or later, but seems to be older: the clock was set forward. Only the time that the node knows of
-  -- has passed.
-  if clock ~= ELAPSED_UNKNOWN and generation == slots.generation and writes <= slots.count and slots.passed > ago + STALL then
+  -- The budget was written when the node heard of it, or later. If that seems to be longer ago, the clock was set forward, and only the time that the
+  -- node knows of has passed.
+  local is_known_age = clock ~= ELAPSED_UNKNOWN and generation == slots.generation and writes <= slots.count
+  if is_known_age and slots.passed > ago + STALL then
     elapse(slots, ago)
   end
 
