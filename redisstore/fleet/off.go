@@ -31,9 +31,9 @@ const (
 	// MaxOff is for how long throttle can be turned off at a time.
 	MaxOff = store.MaxPenalty
 
-	// A note of the switch is kept for longer than any program can be off by an earlier note:
-	// so a program that finds no note knows nothing, and a Redis that has lost the note turns
-	// nobody on.
+	// keepSwitch is for how long Redis keeps the note of a command, which is longer than a
+	// program can be off by an earlier command. So a missing note need not mean "on", and a
+	// Redis that has lost the note turns nobody on.
 	keepSwitch = MaxOff + time.Hour
 
 	// lookEvery is how often a program looks for a note of the switch, unless it reports more often.
@@ -83,7 +83,7 @@ func (f *Fleet) TurnOn(ctx context.Context, by, reason string) (s Switch, was bo
 	return f.turn(ctx, false, 0, Act{Act: "on", What: "throttle", By: by, Reason: reason})
 }
 
-// turn stores the command to turn throttle off or on, and logs the act. was says that throttle was off before.
+// turn stores the command to turn throttle off for d, or on, and logs the act. It returns the command. was says that throttle was off before.
 func (f *Fleet) turn(ctx context.Context, off bool, d time.Duration, act Act) (s Switch, was bool, err error) {
 	ctx, stop := withDeadline(ctx)
 	defer stop()
@@ -170,7 +170,7 @@ type reporterSwitch struct {
 
 	mu  sync.Mutex
 	at  int64 // the time of the operator's command that the switch obeys, in microseconds
-	err error // why the last look failed, unless Redis was away: the report says that
+	err error // why the last look failed. An absence of Redis is not noted here, because the report has its error.
 }
 
 // begin reads the environment.
@@ -214,7 +214,8 @@ func (r *Reporter) takeSwitch(ctx context.Context) (fresh bool, err error) {
 
 	var left time.Duration
 	if s.Off {
-		// The end is by the server's clock. If the server does not say its time, the switch stays as it is.
+		// The end is by the server's clock. If the server does not say its time, the switch stays as it is. The time since the question is taken off,
+		// so that no program is off for too long, and a note that was written by hand counts for MaxOff at most.
 		asked := time.Now()
 		now, err := r.client.Time(ctx).Result()
 		if err != nil {
@@ -236,7 +237,7 @@ func (r *Reporter) takeSwitch(ctx context.Context) (fresh bool, err error) {
 	return true, nil
 }
 
-// lookError returns the error of a look.
+// lookError returns the error of a look: errNoSwitch as it is, and an error of the client as an *Error.
 func (r *Reporter) lookError(err error) error {
 	if errors.Is(err, errNoSwitch) {
 		return err
@@ -244,7 +245,7 @@ func (r *Reporter) lookError(err error) error {
 	return storeError(r.conn.Error(err))
 }
 
-// state describes the switch.
+// state describes the switch. A program that its environment has turned off is off whatever the operator commands.
 func (s *reporterSwitch) state() NodeSwitch {
 	s.mu.Lock()
 	n := NodeSwitch{At: s.at, Passed: s.Passed()}
@@ -390,7 +391,7 @@ const (
 	awaitNote = 100 * time.Millisecond // how long a refused caller waits for the answer
 )
 
-// of returns the note of a budget's pause.
+// of returns the note of a budget's pause, or the zero PauseNote if there is none that counts.
 func (n *notes) of(key [16]byte) store.PauseNote {
 	if note, ok := n.find(key); ok && !note.isEnded {
 		return note.PauseNote
