@@ -278,7 +278,7 @@ func (s *Store) Cancel(b *store.Booking, g store.Grant) {
 	o := s.op(cancel, b)
 	o.grant = g
 
-	// If the caller has asked again before the op is done, the op leaves it its place.
+	// If the caller asks again before the op is done, it keeps its new place: see step.cancel.
 	if w, ok := g.Turn.(*waiter); ok {
 		o.nth = w.asked.Load()
 	}
