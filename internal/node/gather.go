@@ -183,18 +183,18 @@ func (k *worker) noteWait(b *store.Booking, g *store.Grant) {
 	defer k.mu.Unlock()
 
 	now := time.Now()
-	gathering := &k.gathering
+	all := &k.gathering
 	key := b.Charges[g.HeldBy].Budget.Key
-	l := gathering.lines[key]
+	l := all.lines[key]
 	if l == nil {
 		// Forget the lines in which no class waits any more, or the map would grow without end.
-		if len(gathering.lines) >= gathering.sweep {
-			maps.DeleteFunc(gathering.lines, func(_ ledger.Key, l *longLine) bool { return l.wait(len(l.until)-1, now) == 0 })
-			gathering.sweep = max(sweepFrom, 2*len(gathering.lines))
+		if len(all.lines) >= all.sweep {
+			maps.DeleteFunc(all.lines, func(_ ledger.Key, l *longLine) bool { return l.wait(len(l.until)-1, now) == 0 })
+			all.sweep = max(sweepFrom, 2*len(all.lines))
 		}
 
 		l = new(longLine)
-		gathering.lines[key] = l
+		all.lines[key] = l
 	}
 
 	l.until[ledger.Class(b.Priority)] = now.Add(g.Wait)
@@ -203,9 +203,9 @@ func (k *worker) noteWait(b *store.Booking, g *store.Grant) {
 	l.newcomers = 0
 }
 
-// patience counts a newcomer to the line of a budget, and returns how long it waits for other newcomers, in whole milliseconds: half of the time until its start is within
-// the horizon, and at most maxGather. It is 0 if the newcomer would be booked or refused at once, if nothing is known of the line, or if the starts of the newcomers
-// counted so far take more than half of maxGather. b is the newcomer's booking. The caller holds the worker's mu.
+// patience returns how long a newcomer to the line of a budget waits for other newcomers, in whole milliseconds: half of the time until its start is within the horizon,
+// and at most maxGather. b is the newcomer's booking. It returns 0 if the newcomer would be booked or refused at once, or if nothing is known of the line. Any other
+// newcomer is counted: patience returns 0 as well if the starts of those counted so far take more than half of maxGather. The caller holds the worker's mu.
 func (all *gathering) patience(b *store.Booking, key ledger.Key, now time.Time) time.Duration {
 	l := all.lines[key]
 	if l == nil {
@@ -275,23 +275,23 @@ func (k *worker) gather(o *op, key ledger.Key) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 
-	gathering := &k.gathering
-	patience := gathering.patience(&o.booking, key, o.came)
+	all := &k.gathering
+	patience := all.patience(&o.booking, key, o.came)
 	if patience <= 0 {
 		return false
 	}
 
 	// The least patient newcomer decides when all of them go.
 	ends := o.came.Add(patience)
-	if len(gathering.ops) == 0 || ends.Before(gathering.ends) {
-		gathering.ends = ends
-		if gathering.timer != nil {
-			gathering.timer.Stop()
+	if len(all.ops) == 0 || ends.Before(all.ends) {
+		all.ends = ends
+		if all.timer != nil {
+			all.timer.Stop()
 		}
-		gathering.timer = time.AfterFunc(patience, k.flush)
+		all.timer = time.AfterFunc(patience, k.flush)
 	}
 
-	gathering.ops = append(gathering.ops, o)
+	all.ops = append(all.ops, o)
 	return true
 }
 

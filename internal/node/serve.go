@@ -76,11 +76,11 @@ func (st *step) call(key ledger.Key, arrival int64) {
 	}
 }
 
-// dismiss summons each waiter whose MaxWait ends before its closed budget opens. The waiter books
+// dismiss summons each waiter of this node whose MaxWait ends before its closed budget opens. The waiter books
 // again and is refused at once.
-func (st *step) dismiss(c ledger.Closed) {
-	for _, at := range st.line.arrivals(c.Key) {
-		if w := st.line.at(c.Key, at); w.caller().EndsBefore(c.Until) {
+func (st *step) dismiss(closed ledger.Closed) {
+	for _, at := range st.line.arrivals(closed.Key) {
+		if w := st.line.at(closed.Key, at); w.caller().EndsBefore(closed.Until) {
 			st.changeCaller(w, func(c *Caller, q *ledger.Request) { st.wake = append(st.wake, c.Dismiss(q)) })
 		}
 	}
@@ -238,7 +238,8 @@ func (st *step) serveNext(key ledger.Key, b *store.Booking, pass *ledger.Pass) (
 		return st.serveOwn(key, w, pass)
 	}
 
-	// A node that is dead for sure is not waited for, and its slots are free.
+	// A node that is dead for sure is not waited for, and its slots are free. A node that was asked to come before is not looked at: if it is dead, it soon counts as
+	// silent.
 	if r := st.rows.Row(key, false); !pass.IsAsked() && st.isDead(r, next.Node) {
 		r.Bury(next.Node)
 		pass.Forget(next.Node)
@@ -347,7 +348,7 @@ func (st *step) recover() {
 	st.useless = append(st.useless, everything)
 }
 
-// isDead reports whether a node with a lease in a row is dead for sure. The node renewed its lease last when the lease that the row has began.
+// isDead reports whether a node with a lease in a row is dead for sure. The node was heard of last when this lease began.
 func (st *step) isDead(r *ledger.Row, node int64) bool {
 	return st.memory.isDead(node, r.LeaseEnd(node)-st.memory.node.Lease)
 }

@@ -224,7 +224,7 @@ func (k *worker) run() {
 	}
 }
 
-// noteVain notes whether other nodes told this node of news in vain: vain says that none concerned it.
+// noteVain notes whether other nodes told this node of news in vain. If so, take does not believe them the next time.
 func (k *worker) noteVain(vain bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -286,7 +286,8 @@ func (k *worker) batchSize() int {
 
 // make makes a step. The step answers the confirmations, does a batch of ops, and goes through news: those heard before, and those that come with the rows. If its rows are
 // saved, make brings the memory up to date. Then it answers the ops, or, while the backend is away, keeps those that can wait in the queue. lines are lines about which there
-// may be news: their rows are loaded, too. look says that the news that come with the rows are a reason for the step: if it fails, the worker looks again soon.
+// may be news: their rows are loaded, too. look says that the news that come with the rows are a reason for the step: if it fails, the worker looks again soon. If the
+// caller of an op has left by then, make gives back what the op got for it.
 func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key, heard Heard, look bool) {
 	// If the step fails, callers in these lines are told. The callers of ops and of confirmations learn it from their answers.
 	visited := slices.Concat(lines, heard.News.Moved)
