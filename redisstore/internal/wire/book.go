@@ -398,7 +398,7 @@ func (w chargeIndexes) charge(index int) int {
 type BookReply struct {
 	Now       int64         // the server's time
 	DecidedAt int64         // the server's time when an earlier copy of the call was done. Zero means that no earlier copy was.
-	CopyAge   time.Duration // how much later than the first copy that copy was sent
+	CopyAge   time.Duration // how long after the first copy that earlier copy was sent
 	Outcomes  []Outcome     // one for each caller
 	Budgets   []BudgetReply // one for each row
 	Reports   []ReportReply // one for each report
@@ -528,35 +528,35 @@ func (c *BookCall) Read(f Frame) (BookReply, error) {
 	return p, r.end()
 }
 
-// allNow reads a single outcome for all callers: each has a start at the time of
-// the call.
-func (r *reader) allNow(to []Outcome, callers int) []Outcome {
-	_ = r.next()
+// allNow reads a single outcome and appends it to all for each of so many callers:
+// each has a start at the time that follows.
+func (r *reader) allNow(all []Outcome, callers int) []Outcome {
+	_ = r.next() // AllNow
 	o := Outcome{State: Booked, At: r.next(), Charge: store.NotHeld}
 	r.check(o.At > 0)
 	for range callers {
-		to = append(to, o)
+		all = append(all, o)
 	}
-	return to
+	return all
 }
 
-// outcomes reads one answer, and appends an outcome to to for each of the callers that the
-// answer is for: at least one, and at most left, the callers of the operation that
-// have none yet. After a failure it appends none.
-func (r *reader) outcomes(to []Outcome, q *BookRequest, op *Op, left int) []Outcome {
+// outcomes reads one answer, and appends an outcome to all for each caller that the
+// answer is for. left is how many callers of the operation have no outcome yet, and the
+// answer is for one or more of these. An answer that makes no sense fails the reader.
+func (r *reader) outcomes(all []Outcome, q *BookRequest, op *Op, left int) []Outcome {
 	// An answer can be anything: check each number before it is used as an index.
-	at := q.writtenCharges(op)
+	written := q.writtenCharges(op)
 	callers := r.next()
 	o := Outcome{State: State(r.next()), At: r.next(), Charge: int(r.next()) - 1, PausedUntil: r.next()}
 	r.check(callers >= 1 && callers <= int64(left))
 	r.check(o.State >= Refused && o.State <= Waiting)
-	r.check(o.Charge >= -1 && o.Charge < at.size(op))
+	r.check(o.Charge >= -1 && o.Charge < written.size(op))
 	r.check(!o.Booked() || o.At > 0)
 	if r.failed {
-		return to
+		return all
 	}
 	if o.Charge >= 0 {
-		o.Charge = at.charge(o.Charge)
+		o.Charge = written.charge(o.Charge)
 	}
 
 	last := o.At // of the last of these callers
@@ -564,17 +564,18 @@ func (r *reader) outcomes(to []Outcome, q *BookRequest, op *Op, left int) []Outc
 	case o.Booked():
 		r.delays(&o, q, op)
 	case o.State == InLine:
-		last = r.tickets(&o, op, at)
+		last = r.tickets(&o, op, written)
+
 	// The answer has the arrival in the place of a start.
 	case o.State == Waiting:
 		o.At, o.Arrival = 0, o.At
 	}
 
 	for i := range callers {
-		to = append(to, o.of(op, i, callers, last))
+		all = append(all, o.of(op, i, callers, last))
 	}
 
-	return to
+	return all
 }
 
 // delays reads by how much each shadow would have delayed a start. Only for Reserve, and not for slots, does the reply
@@ -596,20 +597,20 @@ func (r *reader) delays(o *Outcome, q *BookRequest, op *Op) {
 
 // tickets reads where equal callers stand in line. The reply answers them together: it has the tickets
 // of the first caller, which go to o, and the time at which the last caller may have its turn, which tickets returns.
-func (r *reader) tickets(o *Outcome, op *Op, at chargeIndexes) (last int64) {
+func (r *reader) tickets(o *Outcome, op *Op, written chargeIndexes) (last int64) {
 	last = r.next()
 	n := r.count()
-	r.check(n >= 1 && n <= at.size(op))
+	r.check(n >= 1 && n <= written.size(op))
 
 	found := false
 	for range n {
 		i := int(r.next()) - 1
-		r.check(i >= 0 && i < at.size(op))
+		r.check(i >= 0 && i < written.size(op))
 		if r.failed {
 			return 0
 		}
 
-		i = at.charge(i)
+		i = written.charge(i)
 		found = found || i == o.Charge
 		o.Tickets = append(o.Tickets, Ticket{
 			Budget: op.Charges[i].Budget.Key, Line: r.next(), Number: r.next(), State: TicketState(r.next()), Round: r.next(), Share: r.share(),
