@@ -371,6 +371,7 @@ func waiterID(h store.Handle, t store.Turn) any {
 		return placeID{true, h.Node.Place}
 	case h.Place != 0:
 		return placeID{false, h.Place}
+
 	// A foreign store's turn may not be comparable, and such a map key would panic.
 	case t == nil || !reflect.ValueOf(t).Comparable():
 		return nil

@@ -158,7 +158,8 @@ const (
 	HadStart TicketState = 3 // the owner had its start
 )
 
-// Write returns the request as a call.
+// Write returns the request as a call. The request must not change before the call's
+// reply is read.
 func (r *BookRequest) Write(b Boundaries, budgets Budgets) *BookCall {
 	w := writers.Get().(*writer)
 	defer w.release()
@@ -178,6 +179,7 @@ func (r *BookRequest) Write(b Boundaries, budgets Budgets) *BookCall {
 
 	// The random number is for the names of new generations.
 	w.head = w.head.Add(r.Number, rand.Int64N(Names-1)+1, int64(w.ruleCount), Micros(r.Age), int64(len(w.gates)))
+	// The call has a copy, because other requests use the writer's memory afterwards.
 	w.Frame = slices.Concat(w.head, w.known, w.ruled, w.reports, w.ops)
 
 	w.More = []any{r.Shared}
@@ -228,7 +230,7 @@ var writers = sync.Pool{New: func() any {
 	return &writer{places: make(map[[16]byte]place), gated: make(map[[16]byte]struct{})}
 }}
 
-// release makes the writer free for the next request.
+// release makes the writer free for the next request. It keeps the memory, and no pointer of this request.
 func (w *writer) release() {
 	clear(w.places)
 	clear(w.gated)
