@@ -445,10 +445,10 @@ func (st *step) book(b *store.Booking, g *store.Grant) {
 
 	c.Ask(b, st.now)
 	st.changeCaller(w, func(c *Caller, q *ledger.Request) {
-		stood := q.Book(&c.Waiter)
+		hasTurn := q.Book(&c.Waiter)
 		st.standBy(q)
 		*g = c.Answer(q)
-		if stood {
+		if hasTurn {
 			g.Turn = w
 		}
 	})

@@ -87,7 +87,7 @@ func (t *Table) Received() time.Time { return t.received }
 
 // Fetch implements [Rows].
 func (t *Table) Fetch(charges []store.Charge) {
-	// Row loads a single row as well.
+	// Row itself loads a single row.
 	if t.load == nil || len(charges) < 2 {
 		return
 	}

@@ -314,8 +314,8 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 
 	// The backend calls the function with the rows, and again after a conflict. It saves the rows that the function has changed.
 	var locked time.Time // when the node asked for the time, which it does when it has the lock of its rows, or before
-	vain := false        // none of the news that came with the rows concern this node
-	called := time.Now()
+	vain := false        // whether no news that came with the rows concern this node
+	began := time.Now()
 	later, err := k.backend.Step(keys, func(rows Rows) Told {
 		k.state.Lock()
 		defer k.state.Unlock()
@@ -329,7 +329,7 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 		}
 
 		for _, o := range batch {
-			o.began, o.asked, o.received = called, k.step.reply.asked, k.step.reply.received
+			o.began, o.asked, o.received = began, k.step.reply.asked, k.step.reply.received
 			o.decide(&k.step, o)
 		}
 

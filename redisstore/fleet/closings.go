@@ -96,6 +96,7 @@ func (u *uses) keep(s *shard, c *store.Charge, now time.Time) *used {
 		return b
 	}
 
+	// The budget counts as used now, so that it is reported for a while after it has opened.
 	s.makeRoom(now)
 	b := u.learn(s, c)
 	if b != nil {

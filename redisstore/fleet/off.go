@@ -421,17 +421,22 @@ func (n *notes) learn(notes map[[16]byte]Note, serverNow, now time.Time) {
 	n.all.Store(&all)
 }
 
-// compare compares the note of a closed budget with the wait until the next start. If the pause ends later than the wait, a
-// program has ended the pause, and what closes the budget came afterwards: the copy's note does not count any more.
+// compare compares the note of a closed budget with the wait until the next start. If the pause of the note ends later, a program
+// has ended the pause, and what closes the budget came afterwards: the note in the copy does not count any more.
 func (n *notes) compare(c *store.Charge, wait time.Duration) {
 	all, now := n.all.Load(), time.Now()
 	if all == nil || c.Node {
 		return
 	}
 
-	// Ends that are close are the same, as in Note.isEnded. The pause of a young note may have come after the store's answer.
 	note, ok := (*all)[c.Budget.Key]
-	if !ok || note.isEnded || note.end.Sub(now)-wait <= patience || now.Sub(note.since) <= patience {
+	if !ok || note.isEnded {
+		return
+	}
+
+	// Ends that are close are the same, as in Note.isEnded. The pause of a young note may have come after the store's answer.
+	endsLater, isYoung := note.end.Sub(now)-wait > patience, now.Sub(note.since) <= patience
+	if !endsLater || isYoung {
 		return
 	}
 

@@ -381,7 +381,7 @@ func (r *Reporter) reportAt(ctx context.Context, now time.Time, whole bool) {
 	r.reporting.Lock()
 	defer r.reporting.Unlock()
 
-	// A question asked from now on may miss this report. It gets the next one.
+	// Callers that have asked for a note go on when this report is over. A question from now on may miss this report, and gets the next one.
 	defer close(r.notes.takeQuestion())
 	r.askEnds(ctx, now)
 	err := r.beat(ctx, string(r.record(ctx, now, whole).encode()), now)

@@ -221,13 +221,13 @@ func (q *Query) needsKey(s *Snapshot) error {
 
 // policy returns a policy from the latest report that has it, or nil.
 func (s *Snapshot) policy(name string) (found *policyUse) {
-	last := time.Duration(-1)
+	var ago time.Duration // of the report that has found
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		for j := range n.record.Policies {
 			// The latest report wins: an older report may come from a program with an old policy.
-			if p := &n.record.Policies[j]; p.Policy == name && (last < 0 || n.Ago.Duration < last) {
-				found, last = p, n.Ago.Duration
+			if p := &n.record.Policies[j]; p.Policy == name && (found == nil || n.Ago.Duration < ago) {
+				found, ago = p, n.Ago.Duration
 			}
 		}
 	}
@@ -495,7 +495,7 @@ func (f *Fleet) lastMoment(ctx context.Context) (int64, error) {
 }
 
 // notePause stores the note of a pause, and returns the note that it replaces, "" if there is none. It returns a *LongerError, and changes
-// nothing, if a longer pause is in force. If it is not known whether the note is stored, notePause takes the note back.
+// nothing, if a longer pause is in force. If it is not known whether the note is stored, notePause takes it back, and logs act as failed.
 func (f *Fleet) notePause(ctx context.Context, t Target, note string, d time.Duration, act Act) (before string, err error) {
 	last, err := f.lastMoment(ctx)
 	if err != nil {

@@ -681,6 +681,7 @@ func (r *reader) budget(b *BudgetReply) {
 func (r *reader) line() *Line {
 	l := new(Line)
 	l.ID, l.Waiting, l.Hurry, l.Soon = r.next(), r.next(), r.next(), Wait(r.next())
+	// One number for each class.
 	for _, to := range []*[3]int64{&l.Cuts, &l.Joined} {
 		for k := range to {
 			to[k] = r.next()
