@@ -52,7 +52,7 @@ type confirmation struct {
 }
 
 // decide answers the question whether a booked start may still be used, by the rows as the last step has left them: so the answer need not wait until this
-// step is saved. If a row cannot be read, decide gives no answer. It marks those of the budgets' lines as moved in which callers of this node wait.
+// step is saved. If a row cannot be read, decide gives no answer. It also marks the budgets' lines in which callers of this node wait as moved.
 func (c *confirmation) decide(st *step) {
 	// The step that answers goes through these lines as well, for the next waiters.
 	for _, key := range c.keys {

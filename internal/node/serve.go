@@ -120,10 +120,11 @@ func (st *step) serve(key ledger.Key) {
 
 	// Go along the line until the next start is too far away.
 	pass := ledger.NewPass(st.request(b, new(store.Grant)))
-	for st.serveNext(key, b, pass) {
+	for more := true; more; {
+		more = st.serveNext(key, b, pass)
 	}
 
-	// Say in the row when this node comes again, so that other nodes need not call it before.
+	// Say in the row when this node comes again, so that other nodes need not ask it to come before.
 	st.plan(key, pass, wanted)
 	later, next := pass.End(st.line.hasAny(key))
 	st.lookAgain(key, later)

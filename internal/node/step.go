@@ -245,11 +245,11 @@ func (r reply) at(now int64) reply {
 
 // within returns the reply r with the bounds of a former reply where these are closer: with the bounds of a slow answer alone the starts of this step would look old,
 // and their callers would ask for new starts, just when the store is slow. It returns r itself if there is no former reply, if the former reply does not count any
-// more, or if the two contradict each other, because a clock was set.
+// more, or if the two contradict each other, because the store's clock was set.
 //
-// If a clock was set by less than the answer took, the replies do not contradict each other. If it was set back, the callers of this step start too soon, but by no
-// more than the row underestimates the time since earlier starts: the distance to these is as large as the row says. A clock that is set forward ends windows early,
-// with or without the former reply.
+// If the store's clock was set by less than the answer took, the replies do not contradict each other. If it was set back, the callers of this step start too soon, but
+// the row underestimates the time since earlier starts by as much: the distance to these is as large as the row says. If it was set forward, windows end early, with or
+// without the former reply.
 func (r reply) within(former reply) reply {
 	if former.asked.IsZero() || r.received.Sub(former.received) > clockFor {
 		return r
@@ -328,6 +328,7 @@ func (st *step) row(c *store.Charge) *ledger.Row {
 
 // usesSlots reports whether callers of this node hold slots, or wait for slots, as the step leaves them.
 func (st *step) usesSlots() bool {
+	// Slots that the step has not changed are in the memory alone, and new ones in the step alone.
 	for key := range st.memory.held {
 		if st.holding(key).n > 0 {
 			return true

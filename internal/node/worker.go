@@ -188,8 +188,7 @@ func (k *worker) run() {
 
 		// News are of use only to callers of this node. If it was told that news concern it, a step can go through its lines at once.
 		k.state.Lock()
-		heard, look := k.memory.concerning(w.heard), w.look
-		look = look && k.memory.waits()
+		heard, look := k.memory.concerning(w.heard), w.look && k.memory.waits()
 		var lines []ledger.Key
 		if look && w.told && len(w.batch) == 0 {
 			lines = k.memory.leased(false)

@@ -362,13 +362,13 @@ func (r *BookRequest) writtenCharges(o *Op) chargeIndexes {
 	if !slices.ContainsFunc(o.Charges, isLeftOut) {
 		return nil
 	}
-	at := make(chargeIndexes, 0, len(o.Charges))
+	written := make(chargeIndexes, 0, len(o.Charges))
 	for i := range o.Charges {
 		if !isLeftOut(o.Charges[i]) {
-			at = append(at, i)
+			written = append(written, i)
 		}
 	}
-	return at
+	return written
 }
 
 // size returns how many charges are written.
@@ -580,8 +580,8 @@ func (r *reader) outcomes(all []Outcome, q *BookRequest, op *Op, left int) []Out
 	return all
 }
 
-// delays reads by how much each shadow would have delayed a start. Only for Reserve, and not for slots, does the reply
-// have delays. A shadow that is a gate is not in the reply: its delay is 0.
+// delays reads by how much each shadow would have delayed a start. A reply has delays only for a Reserve, and none for
+// slots. A shadow that is a gate is not in the reply: its delay is 0.
 func (r *reader) delays(o *Outcome, q *BookRequest, op *Op) {
 	for i := range op.Charges {
 		ch := &op.Charges[i]
