@@ -108,8 +108,9 @@ const (
 	epochNanos   = 1e17
 )
 
-// Common is the dialect of upstreams of unknown dialect. Hardly any text is ambiguous among the
-// forms that it accepts.
+// Common is the [Reader] for upstreams whose dialect is unknown. It reads a number, a date, a
+// duration as Go writes it, or a length such as "5 seconds": hardly any text has two of these
+// meanings.
 func Common(text string, sent time.Time) (time.Duration, bool) {
 	text = strings.TrimSpace(text)
 	if n, ok := Number(text); ok {

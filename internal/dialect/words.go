@@ -88,6 +88,7 @@ func leadingUnit(text string) (unit time.Duration, rest string, ok bool) {
 	if !ok {
 		unit, ok = units[strings.TrimSuffix(word, "s")]
 	}
+
 	// A plural may be written as in "second(s)".
 	return unit, strings.TrimPrefix(rest, "(s)"), ok
 }

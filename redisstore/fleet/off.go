@@ -136,9 +136,11 @@ var errNoSwitch = errors.New("fleet: the note of the switch cannot be read: thro
 // switchFields are the fields of the note of the switch.
 var switchFields = []string{"at", "off", "by", "reason", "until"}
 
-// readSwitch reads the note of the switch. It returns nil if there is none, and errNoSwitch for an illegible note.
+// readSwitch reads the note of the switch. It returns nil if there is none. Its error is errNoSwitch for an illegible note, or the client's.
 func readSwitch(ctx context.Context, client redis.UniversalClient, key string) (*Switch, error) {
 	v, err := client.HMGet(ctx, key, switchFields...).Result()
+
+	// A key of a different type was written by hand.
 	if redis.HasErrorPrefix(err, "WRONGTYPE") {
 		return nil, errNoSwitch
 	}

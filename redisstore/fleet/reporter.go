@@ -258,6 +258,7 @@ func (r *Reporter) held(ctx context.Context, c *store.Charge, g *store.Grant, si
 	default:
 		r.uses.note(c.Budget.Key, func(b *used) { b.refused.add(time.Now()) })
 	}
+
 	if g.Paused {
 		// No start is possible before the end of a pause. With a place in line, or too many shares in the line, the wait is only an estimate.
 		if g.Ready == nil && g.Shares == 0 {

@@ -221,7 +221,7 @@ func (q *Query) needsKey(s *Snapshot) error {
 
 // policy returns a policy from the latest report that has it, or nil.
 func (s *Snapshot) policy(name string) (found *policyUse) {
-	var ago time.Duration // of the report that has found
+	var ago time.Duration // how old the report of found is
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		for j := range n.record.Policies {

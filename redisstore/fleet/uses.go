@@ -455,6 +455,7 @@ func (l *lately) sum(now time.Time) (sum int) {
 // forget drops spans older than a minute.
 func (l *lately) forget(now time.Time) {
 	span := int64(now.Sub(origin) / latelySpan)
+
 	// After a long time only as many spans are cleared as there are.
 	for l.last < span {
 		l.last = max(l.last+1, span-int64(len(l.spans))+1)

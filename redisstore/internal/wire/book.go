@@ -179,6 +179,7 @@ func (r *BookRequest) Write(b Boundaries, budgets Budgets) *BookCall {
 
 	// The random number is for the names of new generations.
 	w.head = w.head.Add(r.Number, rand.Int64N(Names-1)+1, int64(w.ruleCount), Micros(r.Age), int64(len(w.gates)))
+
 	// The call has a copy, because other requests use the writer's memory afterwards.
 	w.Frame = slices.Concat(w.head, w.known, w.ruled, w.reports, w.ops)
 
@@ -660,6 +661,7 @@ func (r *reader) budget(b *BudgetReply) {
 
 	if more&moreGenerations != 0 {
 		b.Generations[1], b.Older = r.generation(), Older{r.next(), r.next()}
+
 		// Two generations are read, and Generations has room for Lives. A longer list fails the reader.
 		further := r.count()
 		r.check(further <= Lives-2)
@@ -681,6 +683,7 @@ func (r *reader) budget(b *BudgetReply) {
 func (r *reader) line() *Line {
 	l := new(Line)
 	l.ID, l.Waiting, l.Hurry, l.Soon = r.next(), r.next(), r.next(), Wait(r.next())
+
 	// One number for each class.
 	for _, to := range []*[3]int64{&l.Cuts, &l.Joined} {
 		for k := range to {
