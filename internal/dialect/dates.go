@@ -10,7 +10,7 @@ import (
 // unit is the precision of the form. A text without a zone is rejected: the moment may be hours
 // away.
 func date(text string) (moment time.Time, unit time.Duration, ok bool) {
-	// Parsing is dear, and most texts are too short for a moment, or far too long.
+	// To parse takes long, and most texts are too short for a moment, or far too long.
 	if len(text) < len("2006-01-02T15Z") || len(text) > len("Fri Jan 02 2026 03:04:35 GMT+0000 (Coordinated Universal Time)") {
 		return time.Time{}, 0, false
 	}
@@ -53,8 +53,9 @@ var (
 	}
 )
 
-// isoDate is date for ISO 8601, with whatever stands between the date, the time and
-// the zone: "2026-01-02T03:04:35Z", "2026-01-02 03:04 UTC", "2026-01-02 03:04:35 +0000 UTC".
+// isoDate is date for ISO 8601, also with blanks between the date, the time and the zone,
+// and with the zone's name: "2026-01-02T03:04:35Z", "2026-01-02 03:04 UTC",
+// "2026-01-02 03:04:35 +0000 UTC".
 func isoDate(text string) (moment time.Time, unit time.Duration, ok bool) {
 	const day = len("2006-01-02")
 	separator, clock := text[day], strings.ToUpper(text[day+1:])
@@ -71,7 +72,7 @@ func isoDate(text string) (moment time.Time, unit time.Duration, ok bool) {
 	return parsed(text[:day]+"T"+clock, isoDates)
 }
 
-// parsed reads a moment in the first of the forms that fits.
+// parsed reads a moment in the first of the forms that fits. ok is false if none fits.
 func parsed(text string, forms []form) (moment time.Time, unit time.Duration, ok bool) {
 	for _, f := range forms {
 		moment, err := time.Parse(f.layout, text)
@@ -82,8 +83,8 @@ func parsed(text string, forms []form) (moment time.Time, unit time.Duration, ok
 	return time.Time{}, 0, false
 }
 
-// UnitOf returns the unit that a layout of [time.Parse] cuts moments to: a day at
-// most.
+// UnitOf returns the unit that a layout of [time.Parse] cuts moments to, from a second
+// to a day: a finer layout counts as of seconds, and a coarser one as of days.
 func UnitOf(layout string) time.Duration {
 	const day = 24 * time.Hour
 	moment := time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)

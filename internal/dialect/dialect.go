@@ -1,5 +1,5 @@
-// Package dialect reads for how long, or until when, out of what upstreams write
-// into fields and bodies. It is what Retry-After means to the whole library.
+// Package dialect reads how long to wait, or until when, from what upstreams write
+// into fields and bodies. For the whole library it decides what Retry-After means.
 package dialect
 
 import (
@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// Most is the longest that anything is read as: throttle.MaxPenalty.
+// Most is throttle.MaxPenalty: a longer duration is read as Most.
 const Most = 24 * time.Hour
 
-// A Reader reads a text of an answer that was sent at that time; ok is false if
-// the text does not say, or names the past.
+// A Reader reads how long to wait from a text of an answer that was sent at a time.
+// ok is false if the text does not say it, or names the past.
 type Reader func(text string, sent time.Time) (d time.Duration, ok bool)
 
-// maxDoubt is the longest time for which a moment that has passed by the answer's Date counts, by
-// the clock of this machine.
+// maxDoubt is the longest duration that counts although the moment has passed by the answer's Date.
 const maxDoubt = 5 * time.Minute
 
-// Read reads a text of an answer with that header, which was sent at own by the
-// clock of this machine. A moment is compared with the answer's Date and with
-// own, and the shorter time counts: either clock may be wrong by hours, and both
-// would have to be for a budget to be closed for hours. What has passed by Date
-// is over, unless its end is near by our own clock.
+// Read reads a text of an answer with the header h, which was sent at own by the
+// clock of this machine. A moment is compared with own and with the answer's Date, if
+// it has one, and the shorter duration counts: only if both clocks are wrong is a
+// budget closed for hours by mistake. A moment that has passed by the Date is over,
+// unless it is at most maxDoubt after own. A moment that has passed by own counts by
+// the Date alone.
 func Read(r Reader, text string, h http.Header, own time.Time) (d time.Duration, ok bool) {
 	d, ok = r(text, own)
 	date, err := http.ParseTime(h.Get("Date"))
@@ -39,7 +39,7 @@ func Read(r Reader, text string, h http.Header, own time.Time) (d time.Duration,
 	case !ok:
 		return byDate, dated
 
-	// By the Date it names the past.
+	// By the Date the text names the past.
 	case !dated:
 		return d, d <= maxDoubt
 	}
@@ -47,7 +47,7 @@ func Read(r Reader, text string, h http.Header, own time.Time) (d time.Duration,
 	return min(d, byDate), true
 }
 
-// Fields parses all lines of a field, as [Read] parses one, and returns the longest duration. A
+// Fields reads all lines of a field, as [Read] reads one, and returns the longest duration. A
 // line may be a list of numbers with parameters, "30;w=60, 5", or the same text twice, as a proxy
 // joins two equal lines.
 func Fields(r Reader, lines []string, h http.Header, own time.Time) (longest time.Duration, ok bool) {
@@ -87,8 +87,10 @@ func numbers(line string) (members []string) {
 		member, _, _ := strings.Cut(text, ";")
 		member = strings.Trim(member, "\" \t")
 		_, ok := Number(member)
-		joined := len(members) == 0 || strings.HasPrefix(text, " ") || member == members[0]
-		if !ok || !joined {
+
+		// A comma without a blank behind it joins only equal members.
+		isMember := len(members) == 0 || strings.HasPrefix(text, " ") || member == members[0]
+		if !ok || !isMember {
 			return nil
 		}
 		members = append(members, member)
@@ -96,9 +98,9 @@ func numbers(line string) (members []string) {
 	return members
 }
 
-// Numbers above these are no lengths in seconds, but moments: ten years, and the
-// first of the milliseconds, microseconds and nanoseconds since 1970 that is not
-// taken for the unit before, in 1973.
+// A number up to epochSeconds, ten years, is a length in seconds. A larger one is a
+// moment, counted since 1970 in seconds or, from the other constants on, in
+// milliseconds, microseconds or nanoseconds: each of these three is in 1973.
 const (
 	epochSeconds = 10 * 365 * 24 * 60 * 60
 	epochMillis  = 1e11
@@ -106,8 +108,9 @@ const (
 	epochNanos   = 1e17
 )
 
-// Common is the dialect of upstreams of unknown dialect. Hardly any text is ambiguous among the
-// forms that it accepts.
+// Common is the [Reader] for upstreams whose dialect is unknown. It reads a number, a date, a
+// duration as Go writes it, or a length such as "5 seconds": hardly any text has two of these
+// meanings.
 func Common(text string, sent time.Time) (time.Duration, bool) {
 	text = strings.TrimSpace(text)
 	if n, ok := Number(text); ok {
@@ -117,7 +120,7 @@ func Common(text string, sent time.Time) (time.Duration, bool) {
 		return Until(moment, unit, sent)
 	}
 
-	// A sign would be read too, but no upstream has a use for one.
+	// ParseDuration reads a sign, too, but no upstream has a use for one.
 	d, err := time.ParseDuration(text)
 	if err == nil && !strings.ContainsAny(text, "+-") {
 		return min(d, Most), true
@@ -127,7 +130,7 @@ func Common(text string, sent time.Time) (time.Duration, bool) {
 	return d, ok && rest == ""
 }
 
-// lengthOrMoment reads a number: a length in seconds, or a moment in a unit since 1970.
+// lengthOrMoment reads a number: a length in seconds, or a moment since 1970 in the unit that its size tells.
 func lengthOrMoment(n float64, sent time.Time) (time.Duration, bool) {
 	var moment time.Time
 	switch {
@@ -140,7 +143,7 @@ func lengthOrMoment(n float64, sent time.Time) (time.Duration, bool) {
 	case n < epochNanos:
 		moment = time.UnixMicro(int64(n))
 	case n < math.MaxInt64:
-		// A float64 tells moments of today to 256 nanoseconds: a moment is one of whole microseconds.
+		// A float64 holds a moment of today only to 256 nanoseconds, so round up to whole microseconds.
 		moment = time.Unix(0, int64(n)).Add(time.Microsecond - 1).Truncate(time.Microsecond)
 	default:
 		return 0, false
@@ -172,15 +175,17 @@ func Length(n float64, unit time.Duration) time.Duration {
 // lastYear is the last that a date is written with.
 const lastYear = 9999
 
-// Until returns the distance to a moment, at most [Most]. The moment may have been truncated to
-// whole seconds or minutes, so a second or a minute is added, unless the moment has a fraction of a
-// second. An hour or a day counts from its beginning, or to its end if it has begun. ok is false for
-// a moment that is over, or after lastYear.
+// Until returns the distance from sent to a moment that is written to a unit, at most [Most]. The
+// moment may have been truncated to whole seconds or minutes, so a second or a minute is added,
+// unless the moment has a fraction of a second. An hour or a day counts to its end if it has begun,
+// and otherwise to its beginning, to which a second is added. ok is false for a moment that is over,
+// or after lastYear.
 func Until(moment time.Time, unit time.Duration, sent time.Time) (d time.Duration, ok bool) {
 	if moment.UTC().Year() > lastYear {
 		return 0, false
 	}
 
+	// The hour or the day has not begun.
 	if unit > time.Minute && moment.After(sent) {
 		unit = time.Second
 	}

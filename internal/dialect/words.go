@@ -47,7 +47,7 @@ func leadingLength(text string) (d time.Duration, rest string, ok bool) {
 // maxNumber is the largest number in front of a unit that is no nonsense.
 const maxNumber = 1e9
 
-// leadingPart reads a number with its unit.
+// leadingPart reads a number with its unit, also with "more" between the two. ok is false above maxNumber, too.
 func leadingPart(text string) (d time.Duration, rest string, ok bool) {
 	n, rest, ok := leadingNumber(text)
 	if !ok {
@@ -58,7 +58,7 @@ func leadingPart(text string) (d time.Duration, rest string, ok bool) {
 	return Length(n, unit), rest, ok && n <= maxNumber
 }
 
-// leadingNumber reads "39.237", "a" or "an".
+// leadingNumber reads "39.237", or 1 from "a", "an" or "one".
 func leadingNumber(text string) (n float64, rest string, ok bool) {
 	rest = strings.TrimLeft(text, "0123456789.")
 	if n, ok := Number(text[:len(text)-len(rest)]); ok {
@@ -73,7 +73,7 @@ func leadingNumber(text string) (n float64, rest string, ok bool) {
 	return 0, text, false
 }
 
-// leadingUnit reads a unit, which is a whole English word: the "s" of "2m30s." and not the "s" of
+// leadingUnit reads a Chinese unit, or an English one, which is a whole word: the "s" of "2m30s." and not the "s" of
 // "samples".
 func leadingUnit(text string) (unit time.Duration, rest string, ok bool) {
 	for _, c := range chineseUnits {
@@ -88,14 +88,16 @@ func leadingUnit(text string) (unit time.Duration, rest string, ok bool) {
 	if !ok {
 		unit, ok = units[strings.TrimSuffix(word, "s")]
 	}
+
+	// A plural may be written as in "second(s)".
 	return unit, strings.TrimPrefix(rest, "(s)"), ok
 }
 
 var (
-	// asks finds words that ask to come again, of which a length or a moment may stand some words away.
+	// asks finds words that ask to come again, with the words behind them up to a digit: there a length or a moment may stand.
 	asks = regexp.MustCompile(`(?i)(?:retry|try|again|wait|available|resets?|resum(?:es?|ed)|expires?|back|lifted|unlock(?:s|ed)?|等待|重试)[^0-9.!?。！？\n]{0,48}`)
 
-	// bare finds those behind which a number is one of seconds.
+	// bare finds those texts of asks behind which a number without a unit counts seconds.
 	bare = regexp.MustCompile(`(?i)^(?:retry|try|wait)(?:[\s-]again)?(?:[\s-](?:in|after|for))?[\s:=]*$`)
 
 	// later finds a length in front of the Chinese word for "after".
@@ -110,8 +112,8 @@ var (
 
 // Sentence is the dialect of sentences for people: "Please retry in 39.237s.", "try
 // again in 2m30s", "Retry after 2020-01-21T12:57:51Z", "in 1 hour", "请在30秒后重试". A
-// length behind words that ask to come again counts before any other. A text that is
-// no sentence is read as by [Common].
+// length or a moment behind words that ask to come again counts before any other
+// length. A text that is no sentence is read as by [Common].
 func Sentence(text string, sent time.Time) (time.Duration, bool) {
 	for _, at := range asks.FindAllStringIndex(text, -1) {
 		phrase, rest := text[at[0]:at[1]], text[at[1]:]
@@ -146,7 +148,7 @@ func Sentence(text string, sent time.Time) (time.Duration, bool) {
 const maxWords = 6
 
 // leading reads the length or the moment that a text begins with. withBare says that a
-// number without a unit counts seconds.
+// number without a unit counts seconds, if nothing follows it.
 func leading(text string, sent time.Time, withBare bool) (d time.Duration, ok bool) {
 	if d, _, ok := leadingLength(text); ok {
 		return d, true
@@ -157,7 +159,9 @@ func leading(text string, sent time.Time, withBare bool) (d time.Duration, ok bo
 	words := strings.SplitN(text, " ", maxWords+1)
 	for n := min(len(words), maxWords); n > 0 && !ok; n-- {
 		phrase := strings.TrimRight(strings.Join(words[:n], " "), `.,;:!?)]}"'。`)
-		if _, isNumber := Number(phrase); !isNumber || withBare && n == len(words) {
+		_, isNumber := Number(phrase)
+		isBare := withBare && n == len(words)
+		if !isNumber || isBare {
 			d, ok = Common(phrase, sent)
 		}
 	}

@@ -79,35 +79,38 @@ func (c *Caller) Leave(q *ledger.Request) { c.leave(q, (*ledger.Request).Leave) 
 // GiveUp is Leave for a caller that does not ask again.
 func (c *Caller) GiveUp(q *ledger.Request) { c.leave(q, (*ledger.Request).GiveUp) }
 
-// leave is Leave or GiveUp, as do says.
-func (c *Caller) leave(q *ledger.Request, do func(*ledger.Request, *ledger.Waiter)) {
-	do(q, &c.Waiter)
+// leave is Leave or GiveUp: takeOut is the method of that name of the request.
+func (c *Caller) leave(q *ledger.Request, takeOut func(*ledger.Request, *ledger.Waiter)) {
+	takeOut(q, &c.Waiter)
 
-	// The rows have a start, although the caller stands in no line.
+	// A booked caller stands in no line, but the rows have its start. It holds no slots, so the handle is all that the grant needs.
 	if c.state == Booked {
 		q.Cancel(store.Grant{Handle: c.grant.Handle})
 	}
 	c.state, c.grant = Left, store.Grant{}
 }
 
-// Ask notes the booking with which the caller asks. Come must be called before Ask and, if rows know of the caller, Leave between the two.
+// Ask notes the booking with which the caller asks at the time now of the store's clock. Come must be called before Ask and, if rows know of the caller, Leave
+// between the two.
 func (c *Caller) Ask(b *store.Booking, now int64) {
 	c.booking = *b
 	c.booking.Charges = slices.Clone(b.Charges)
-	c.ends = math.MaxInt64
+	c.ends = math.MaxInt64 // never
 	if b.MaxWait >= 0 {
 		c.ends = now + ledger.Micros(b.MaxWait)
 	}
 	c.state = Asked
 }
 
-// Answer returns the answer to a caller that has asked, after Stand or Book of the request has decided: the caller is in line from now on, or has left. The grant has
-// no Turn. If the caller waits for slots, the store has set the Ready of the request's grant before.
+// Answer returns the answer to a caller that has asked, after Stand or Book of the request has decided. From now on a caller that waits for a start is in line,
+// and any other has left. The grant has no Turn. If the caller waits for slots, the store has set the Ready of the request's grant before.
 func (c *Caller) Answer(q *ledger.Request) (g store.Grant) {
 	g = *q.Grant
 
 	// The handle that the booking replaced is given back now, and must not be given back twice.
 	c.state, c.booking.Instead = Left, store.Handle{}
+
+	// Only a place in the line for slots is in the handle.
 	if q.Waits && g.Handle.Place == 0 {
 		c.state, c.ready = InLine, make(chan struct{})
 		g.Ready = c.ready
@@ -115,37 +118,39 @@ func (c *Caller) Answer(q *ledger.Request) (g store.Grant) {
 	return g
 }
 
-// Served notes that a caller in line had its turn. The caller is booked, or it is summoned: if comes, the result of Serve of the request, says that it must come by
-// itself, or if it got no start. Served returns the channel that is to be closed, or nil if the caller still waits, in line for a second budget.
-func (c *Caller) Served(q *ledger.Request, comes bool) (ready chan struct{}) {
-	c.booking.Instead = store.Handle{}
+// Served notes that a caller in line had its turn. called is the result of Serve of the request. A caller that waits in line for a second budget now stays in
+// line, and Served returns nil. Otherwise the caller is booked if it got a start, and summoned if it was called or refused, and Served returns the channel that
+// is to be closed.
+func (c *Caller) Served(q *ledger.Request, called bool) (ready chan struct{}) {
+	c.booking.Instead = store.Handle{} // it is given back by now
 	if _, _, waits := c.Line(); waits {
 		return nil
 	}
 
 	c.state = Summoned
-	if q.Grant.OK && !comes {
+	if q.Grant.OK && !called {
 		c.state, c.grant = Booked, *q.Grant
 	}
 	return c.ready
 }
 
-// Dismiss takes a caller out of line: the caller is to ask again. It returns the channel that is to be closed.
+// Dismiss takes a caller out of line and summons it: the caller is to ask again. It returns the channel that is to be closed.
 func (c *Caller) Dismiss(q *ledger.Request) (ready chan struct{}) {
 	q.Dismiss(&c.Waiter)
 	c.state = Summoned
 	return c.ready
 }
 
-// Deliver gives a caller the start that was booked for it, as a grant of now without a Turn. It returns false if there is none, if the caller
-// asks for other charges or a different spread, or if the caller comes later than the start by more than late: such a caller gets a new start.
+// Deliver gives a caller the start that was booked for it, as a grant without a Turn whose Wait and Age count from now, a time of the store's clock. The caller
+// has left then. Deliver returns false, and changes nothing, if there is no start, if the caller asks for other charges or a different spread, or if it comes
+// later than the start by more than late: such a caller gets a new start.
 func (c *Caller) Deliver(b *store.Booking, now int64, late time.Duration) (g store.Grant, ok bool) {
 	if c.state != Booked || now-c.grant.Handle.Start > ledger.Micros(late) {
 		return g, false
 	}
 
-	// A caller with other charges has no use for the start, and with a larger spread it would use the start later than the room behind it
-	// allows: Leave gives the start back.
+	// A caller with other charges has no use for the start, and a caller with a larger spread could use the start later than the room behind the start
+	// allows. Leave gives the start back.
 	if c.booking.Spread != b.Spread || !slices.Equal(c.booking.Charges, b.Charges) {
 		return g, false
 	}
@@ -159,8 +164,8 @@ func (c *Caller) Deliver(b *store.Booking, now int64, late time.Duration) (g sto
 	return g, true
 }
 
-// Punctual is by how much a caller may come later than the start that was booked for it, at the least. A caller that comes later gets a new start:
-// its own is nearly as old as a grant may be, and a caller takes an old grant for the answer of a slow store.
+// Punctual is how late a caller may always come for the start that was booked for it. Without jitter, a caller that comes later gets a new start: its own is
+// nearly as old as a grant may be, and a caller takes an old grant for the answer of a slow store.
 const Punctual = 5 * time.Millisecond
 
 // clone returns a copy for a step, which may fail.
@@ -178,7 +183,7 @@ type Watch struct {
 	lifted  atomic.Bool // a pause ended early, or less is left than was known: the start must be booked anew
 }
 
-// Begin begins the watch over the start of a grant. The charges do not change until the watch is over.
+// Begin begins the watch over the start of the grant g: Tell sends on news. The charges do not change until the watch is over.
 func (w *Watch) Begin(charges []store.Charge, g store.Grant, news chan<- struct{}) {
 	w.charges, w.grant, w.news = charges, g, news
 }
@@ -191,12 +196,12 @@ func (w *Watch) Tell() {
 	}
 }
 
-// Usable reports whether the start may be used. Row returns the row of a budget, or nil if there is none.
+// Usable reports whether the start may be used: it was not lifted, and the rows do not forbid it. row returns the row of a budget, or nil if there is none.
 func (w *Watch) Usable(row func(ledger.Key) *ledger.Row) bool {
 	return !w.lifted.Load() && ledger.Usable(w.charges, w.grant, func(i int) *ledger.Row { return row(w.charges[i].Budget.Key) })
 }
 
-// budgets calls do with the key of each budget that can make the start useless.
+// budgets calls do with the key of each budget that can make the start useless: the budget of a Shadow charge cannot.
 func (w *Watch) budgets(do func(ledger.Key)) {
 	for i := range w.charges {
 		if !w.charges[i].Shadow {
@@ -208,8 +213,8 @@ func (w *Watch) budgets(do func(ledger.Key)) {
 // Watches are the watches over starts of one budget. The nil Watches can be read.
 type Watches map[*Watch]struct{}
 
-// Warn tells the watches over starts that became useless, the earliest start first, so that their callers book anew in that order. Watches over lifted starts remember
-// the news.
+// Warn tells the watches whose starts became useless, the earliest start first, so that their callers book anew in that order. If the starts are lifted, the
+// watches remember it: see Usable.
 func (all Watches) Warn(u ledger.Useless) {
 	var useless []*Watch
 	for w := range all {

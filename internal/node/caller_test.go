@@ -19,6 +19,7 @@ type bench struct {
 	now      int64
 }
 
+// newBench returns a bench on which the caller has not asked yet.
 func newBench() *bench {
 	c := store.Charge{Budget: store.Budget{Policy: "one", Key: [16]byte{1}}, Limit: store.PerSecond(1), Cost: 1}
 	b := &bench{booking: &store.Booking{Charges: []store.Charge{c}, MaxWait: time.Minute, Horizon: 100 * time.Millisecond}, now: 1_700_000_000_000_000}
@@ -45,16 +46,17 @@ func (b *bench) ask() (g store.Grant) {
 	return g
 }
 
-// serve gives the caller its turn, a second later, and reports whether it is to come.
-func (b *bench) serve(comes bool) (told bool) {
+// serve gives the caller its turn, a second later, and reports whether the caller is told. called says that it must come by itself.
+func (b *bench) serve(called bool) (told bool) {
 	b.now += time.Second.Microseconds()
 	b.change(func(q *ledger.Request) {
 		q.Serve(&b.Waiter, b.booking.Charges[0].Budget.Key)
-		told = b.Served(q, comes) != nil
+		told = b.Served(q, called) != nil
 	})
 	return told
 }
 
+// deliver has the caller fetch its start, late by some time.
 func (b *bench) deliver(late time.Duration) (store.Grant, bool) {
 	return b.Deliver(b.booking, b.now+ledger.Micros(late), Punctual)
 }

@@ -52,9 +52,9 @@ type confirmation struct {
 }
 
 // decide answers the question whether a booked start may still be used, by the rows as the last step has left them: so the answer need not wait until this
-// step is saved. It marks the lines in which callers of this node wait as moved, so that the step goes through them.
+// step is saved. If a row cannot be read, decide gives no answer. It also marks the budgets' lines in which callers of this node wait as moved.
 func (c *confirmation) decide(st *step) {
-	// The step that answers goes through the line as well, for the next waiters.
+	// The step that answers goes through these lines as well, for the next waiters.
 	for _, key := range c.keys {
 		if st.line.hasAny(key) {
 			st.news.Moved = append(st.news.Moved, key)
@@ -67,24 +67,24 @@ func (c *confirmation) decide(st *step) {
 	}
 	usable := c.watch.Usable(func(key ledger.Key) *ledger.Row { return st.rows.Row(key, false) })
 
-	// Nobody knows what a row says that cannot be read: the step fails, and the caller looks by itself.
+	// A row cannot be read: the step fails, and the caller reads the rows by itself.
 	if st.rows.Err() != nil {
 		return
 	}
 	c.done = true
 
-	// News that come with the rows may make the start useless, so tell the watches before the answer.
+	// News that come with the rows may lift the start, so tell the watches before the answer.
 	for _, u := range st.rows.Heard().News.Useless {
 		st.memory.warn(u)
 	}
 	c.answer <- usable && !c.watch.lifted.Load()
 }
 
-// end ends the question when its step is over.
+// end ends the question when its step is over: a caller that still waits for the answer gets none.
 func (c *confirmation) end() { close(c.answer) }
 
-// confirm has the next step answer whether a start still holds, if callers of this node wait in the line of one of its budgets, no step is under way, and
-// steps are fast. It returns false for answered if the caller has to look by itself.
+// confirm has the next step answer whether a start still holds, if that is a gain: see ask. ok is the answer. answered is false if the caller has to read the rows by
+// itself, because nothing was asked, or there was no answer in time.
 func (k *worker) confirm(ctx context.Context, w *Watch) (ok, answered bool) {
 	c := &confirmation{watch: w, answer: make(chan bool, 1)}
 	w.budgets(func(key ledger.Key) { c.keys = append(c.keys, key) })
@@ -92,8 +92,8 @@ func (k *worker) confirm(ctx context.Context, w *Watch) (ok, answered bool) {
 		return false, false
 	}
 
-	// Other nodes may hold up the step. After Punctual the caller reads the rows by itself: a later answer would find the start stale, and a new
-	// start would cost two steps more, just when steps wait for each other.
+	// Other nodes may hold up the step. A caller whose answer comes later than Punctual would find its start stale, and a new start would cost two steps more,
+	// just when steps wait for each other.
 	timer := time.NewTimer(Punctual)
 	defer timer.Stop()
 	select {
@@ -110,7 +110,8 @@ func (k *worker) confirm(ctx context.Context, w *Watch) (ok, answered bool) {
 	return false, false
 }
 
-// ask has the next step answer the question c, and returns true. It returns false if a step for this question would be no gain: then the caller reads the rows.
+// ask has the next step answer the question c, and returns true. It returns false if a step for this question would be no gain: if callers do not share steps, no
+// caller of this node waits in a line that the question is about, or the step could not be made at once.
 func (k *worker) ask(c *confirmation) bool {
 	if !k.shares.Load() {
 		return false
@@ -146,19 +147,19 @@ const maxGather = 300 * time.Millisecond
 // which they came, so they lose no rank. The lock of the worker guards it.
 type gathering struct {
 	ops   []*op
-	ends  time.Time   // when the first of them can wait no longer
-	timer *time.Timer // or nil before the first
+	ends  time.Time   // when the least patient of them can wait no longer
+	timer *time.Timer // calls flush at ends. It is nil before the first newcomer.
 	lines map[ledger.Key]*longLine
-	sweep int // from this number of lines on, a further line has the lines forgotten that are over
+	sweep int // when there are this many lines, lines whose waits are over are forgotten before one is added
 }
 
-// A longLine says until when a caller that comes now waits at the least, by what the last one was told. Callers with shares are not counted.
+// A longLine says until when a caller that comes now waits at the least, by what the last newcomer was told. Callers with shares are not counted.
 type longLine struct {
 	until     [3]time.Time // for the callers of each class, High first
-	newcomers int          // how many newcomers have gathered since the last answer to a newcomer
+	newcomers int          // how many newcomers patience was asked about since the last answer to a newcomer
 }
 
-// wait returns how long a caller of a class waits at the least. It waits for as long as callers of higher classes, too.
+// wait returns how long a caller of a class that comes now waits at the least: at least as long as callers of higher classes do.
 func (l *longLine) wait(class int, now time.Time) (wait time.Duration) {
 	for _, until := range l.until[:class+1] {
 		wait = max(wait, until.Sub(now))
@@ -166,7 +167,7 @@ func (l *longLine) wait(class int, now time.Time) (wait time.Duration) {
 	return wait
 }
 
-// sweepFrom is how many lines are remembered, at the least, without a look for those that are over.
+// sweepFrom is how many lines are remembered, at the least, before lines whose waits are over are forgotten.
 const sweepFrom = 64
 
 // noteWait remembers how long a newcomer to a line was told to wait, because the next newcomer waits for at least as long: see patience. b is the booking of the
@@ -182,29 +183,29 @@ func (k *worker) noteWait(b *store.Booking, g *store.Grant) {
 	defer k.mu.Unlock()
 
 	now := time.Now()
-	gathering := &k.gathering
+	all := &k.gathering
 	key := b.Charges[g.HeldBy].Budget.Key
-	l := gathering.lines[key]
+	l := all.lines[key]
 	if l == nil {
-		// Forget the lines that are over, before the map grows without end.
-		if len(gathering.lines) >= gathering.sweep {
-			maps.DeleteFunc(gathering.lines, func(_ ledger.Key, l *longLine) bool { return l.wait(len(l.until)-1, now) == 0 })
-			gathering.sweep = max(sweepFrom, 2*len(gathering.lines))
+		// Forget the lines in which no class waits any more, or the map would grow without end.
+		if len(all.lines) >= all.sweep {
+			maps.DeleteFunc(all.lines, func(_ ledger.Key, l *longLine) bool { return l.wait(len(l.until)-1, now) == 0 })
+			all.sweep = max(sweepFrom, 2*len(all.lines))
 		}
 
 		l = new(longLine)
-		gathering.lines[key] = l
+		all.lines[key] = l
 	}
 
 	l.until[ledger.Class(b.Priority)] = now.Add(g.Wait)
 
-	// patience counts the newcomers that gather from this answer on.
+	// patience counts newcomers anew from this answer on.
 	l.newcomers = 0
 }
 
-// patience returns how long a newcomer waits for other newcomers, in whole milliseconds: half of the time until its start is within the horizon, and at most maxGather. It is
-// 0 if the newcomer would be booked or refused at once, or if nothing is known of the line. Of many newcomers, which patience counts, only as many wait as start within half
-// of maxGather. The worker is locked.
+// patience returns how long a newcomer to the line of a budget waits for other newcomers, in whole milliseconds: half of the time until its start is within the horizon,
+// and at most maxGather. b is the newcomer's booking. It returns 0 if the newcomer would be booked or refused at once, or if nothing is known of the line. Any other
+// newcomer is counted: patience returns 0 as well if the starts of those counted so far take more than half of maxGather. The caller holds the worker's mu.
 func (all *gathering) patience(b *store.Booking, key ledger.Key, now time.Time) time.Duration {
 	l := all.lines[key]
 	if l == nil {
@@ -217,8 +218,8 @@ func (all *gathering) patience(b *store.Booking, key ledger.Key, now time.Time) 
 		return 0
 	}
 
-	// No more newcomers gather when their starts, and the next one's, take more than half of maxGather: callers of other programs would have to stand behind
-	// all of them.
+	// The starts of this newcomer, of those before it, and of the next may take at most half of maxGather: callers of other programs have to stand behind all
+	// of them.
 	l.newcomers++
 	c := chargeOf(b, key)
 	if time.Duration(l.newcomers+1)*ledger.Distance(&c) > maxGather/2 {
@@ -227,7 +228,7 @@ func (all *gathering) patience(b *store.Booking, key ledger.Key, now time.Time) 
 	return min(maxGather, (wait-b.Horizon)/2).Truncate(time.Millisecond)
 }
 
-// flowsEvenly reports whether a caller that is passed in a line waits for one more start, and not for one more window.
+// flowsEvenly reports whether a caller of the limit l that is passed in a line waits for one more start, and not for one more window.
 func flowsEvenly(l store.Limit) bool {
 	switch l.Kind() {
 	case store.KindSlidingWindow:
@@ -238,10 +239,12 @@ func flowsEvenly(l store.Limit) bool {
 	return false
 }
 
-// gathers returns the first budget of a newcomer in whose line callers of this node wait. ok is false if the newcomer is to be served at once.
+// gathers returns the budget in whose line a newcomer may wait for others: the first of its budgets in whose line callers of this node wait, and where starts flow evenly
+// and without shares. ok is false if the newcomer is to be served at once.
 func (k *worker) gathers(b *store.Booking) (key ledger.Key, ok bool) {
-	// A caller that replaces something, asks for a later start, or needs slots does not wait for others.
-	if !k.shares.Load() || b.Horizon == 0 || b.Turn != nil || b.Instead != (store.Handle{}) || b.NotBefore > 0 || holdsSlots(b) {
+	// A caller that has asked before, stands in no line, asks for a later start, or needs slots does not wait for others.
+	newcomer := b.Horizon != 0 && b.Turn == nil && b.Instead == (store.Handle{})
+	if !k.shares.Load() || !newcomer || b.NotBefore > 0 || holdsSlots(b) {
 		return key, false
 	}
 
@@ -257,36 +260,38 @@ func (k *worker) gathers(b *store.Booking) (key ledger.Key, ok bool) {
 	return key, false
 }
 
-// postNewcomer is post for a booking, which may wait for others to share a step. The caller has come now, however long it waits for its step.
+// postNewcomer is post for a booking, which may wait for others to share a step. Its caller keeps the rank of now, however long it waits for its step.
 func (k *worker) postNewcomer(o *op) {
 	o.came = time.Now()
-	if key, ok := k.gathers(&o.booking); !ok || !k.gather(o, key) {
+	key, ok := k.gathers(&o.booking)
+	gathered := ok && k.gather(o, key)
+	if !gathered {
 		k.post(o)
 	}
 }
 
-// gather has a newcomer to the line of a budget wait for others, and reports whether it does.
+// gather has a newcomer to the line of a budget wait for others, if patience allows it, and reports whether it does.
 func (k *worker) gather(o *op, key ledger.Key) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 
-	gathering := &k.gathering
-	patience := gathering.patience(&o.booking, key, o.came)
+	all := &k.gathering
+	patience := all.patience(&o.booking, key, o.came)
 	if patience <= 0 {
 		return false
 	}
 
 	// The least patient newcomer decides when all of them go.
 	ends := o.came.Add(patience)
-	if len(gathering.ops) == 0 || ends.Before(gathering.ends) {
-		gathering.ends = ends
-		if gathering.timer != nil {
-			gathering.timer.Stop()
+	if len(all.ops) == 0 || ends.Before(all.ends) {
+		all.ends = ends
+		if all.timer != nil {
+			all.timer.Stop()
 		}
-		gathering.timer = time.AfterFunc(patience, k.flush)
+		all.timer = time.AfterFunc(patience, k.flush)
 	}
 
-	gathering.ops = append(gathering.ops, o)
+	all.ops = append(all.ops, o)
 	return true
 }
 
@@ -300,7 +305,7 @@ func (k *worker) flush() {
 	}
 }
 
-// take empties the gathering and stops its timer. It returns the newcomers, without those that are pointless because their callers have left.
+// take empties the gathering and stops its timer. It returns the newcomers whose callers have not left. The caller holds the worker's mu.
 func (all *gathering) take() []*op {
 	if len(all.ops) == 0 {
 		return nil
@@ -311,7 +316,7 @@ func (all *gathering) take() []*op {
 	return ops
 }
 
-// withNewcomers returns a batch with the newcomers that wait for a step. They came first.
+// withNewcomers returns a batch with the newcomers that have gathered before it, because they came first. The gathering is empty then.
 func (k *worker) withNewcomers(batch []*op) []*op {
 	k.mu.Lock()
 	defer k.mu.Unlock()

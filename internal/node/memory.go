@@ -17,7 +17,7 @@ type memory struct {
 	line     places[waiter]     // waiters for a start
 	slots    places[slotWaiter] // waiters for slots
 	held     map[ledger.Key]holding
-	doubts   int // ops that rows may have or not, and that the memory does not have yet
+	doubts   int // how many owed ops there are that the rows may have or not, and that the memory does not have yet
 	watches  map[ledger.Key]Watches
 	recent   recent
 	clock    reply // says how the store's clock stands, as exactly as one of the last steps has found out
@@ -26,9 +26,10 @@ type memory struct {
 	passes   map[ledger.Key]passed      // the last pass through each line in which callers of this node wait
 
 	plans  bool          // the node plans its passes: see gather.go
-	saving time.Duration // how long it takes at the least, after a step has its rows, until they are saved: see noteSaving
+	saving time.Duration // about the shortest time from when a step has its rows until they are saved: see noteSaving
 }
 
+// newMemory returns a memory without callers.
 func newMemory(o Options, isDead func(node, heard int64) bool) memory {
 	return memory{
 		node: o.Node, arrivals: o.Arrivals, isDead: isDead,
@@ -46,8 +47,9 @@ type passed struct {
 	wanted bool // few waiters had places, and other nodes were told
 }
 
-// freshFor returns for how long a budget needs no step of the node's own, or 0 if it needs such a step now. The step goes through the line, and renews the lease of the
-// node. A step for callers that goes through the line does as well, where all waiters have their places and nobody needs slots.
+// freshFor returns for how long a budget needs no step of the node's own, which would go through the budget's line and renew the node's lease. It returns 0 if the budget
+// needs such a step now. The last pass through the line, whatever its step was made for, serves as well for the time every. It does not serve if waiters have no places,
+// or if callers of this node hold slots or wait for slots.
 func (m *memory) freshFor(key ledger.Key, every time.Duration) time.Duration {
 	p := m.passes[key]
 	if !p.lists || len(m.slots[key]) > 0 || m.held[key].n > 0 {
@@ -56,8 +58,8 @@ func (m *memory) freshFor(key ledger.Key, every time.Duration) time.Duration {
 	return max(0, every-time.Since(p.at))
 }
 
-// noteSaving notes how long a step took to save its rows. The first step counts at once, and so does a step that was faster than the steps before. A slower
-// step raises the estimate by little, so that it stays near the shortest: no start is to be later than its caller needs.
+// noteSaving notes how long it took from when a step had its rows until they were saved. The first step sets the estimate saving, and a step that is faster than the
+// estimate lowers it to its own time. A slower step raises it by little, so that it stays near the shortest time: no start is to be later than its caller needs.
 func (m *memory) noteSaving(took time.Duration) {
 	if m.saving == 0 {
 		m.saving = took
@@ -76,8 +78,7 @@ type holding struct {
 	n      int
 }
 
-// isIdle reports whether nothing is to be renewed and nobody is to hear news. Nodes that are not idle
-// listen: that shows that they live.
+// isIdle reports whether nothing is to be renewed and nobody is to hear news. Nodes that are not idle listen, which shows that they live.
 func (m *memory) isIdle() bool {
 	return len(m.line) == 0 && len(m.slots) == 0 && len(m.held) == 0 && len(m.watches) == 0
 }
@@ -107,9 +108,9 @@ func (m *memory) leased(held bool) []ledger.Key {
 }
 
 // recall has the callers book again who wait in lines for which isRecalled is true. They keep their places until then, so a step that comes before serves
-// them as ever. No step goes on.
+// them as ever. Call recall only between steps.
 func (m *memory) recall(isRecalled func(ledger.Key) bool) {
-	// Nobody listens to the new channels, which a step may close.
+	// A step may still close the Ready of a waiter, so each gets a new one, to which nobody listens.
 	for key, line := range m.line {
 		for _, w := range line {
 			if isRecalled(key) && w.now != nil && w.now.state == InLine {
@@ -129,7 +130,7 @@ func (m *memory) recall(isRecalled func(ledger.Key) bool) {
 	}
 }
 
-// watch notes a watch for each of its budgets. With lasts false it forgets the watch, and a budget without watches.
+// watch notes a watch for each of its budgets, or with lasts false forgets it, and budgets without watches.
 func (m *memory) watch(w *Watch, lasts bool) {
 	w.budgets(func(key ledger.Key) {
 		all := m.watches[key]
@@ -147,7 +148,8 @@ func (m *memory) watch(w *Watch, lasts bool) {
 	})
 }
 
-// concerning returns the part of h, the news of other nodes, that concerns this node. It notes in recent the useless starts that are not in that part.
+// concerning returns the part of h, the news of other nodes, that concerns this node. It notes in recent the useless starts that are not in that part, and that news were
+// lost.
 func (m *memory) concerning(h Heard) Heard {
 	n, mine := h.News, ledger.News{}
 
@@ -186,7 +188,7 @@ func (m *memory) concerning(h Heard) Heard {
 		}
 	}
 
-	// A node without callers has nothing to make good.
+	// An idle node has nothing to make up for.
 	return Heard{mine, h.Lost && !m.isIdle()}
 }
 
@@ -211,13 +213,14 @@ func (m *memory) warn(u ledger.Useless) {
 var everything = ledger.Useless{}
 
 // recent are the last news of starts that became useless, for watches that begin after the
-// news came: a start can become useless between its booking and its watch. News that are too many are forgotten: then a caller
-// that sleeps is not woken, and learns of it when it asks about its start before using it.
+// news came: a start can become useless between its booking and its watch. News beyond the last 64 are forgotten. Then the watch is not told, and its caller
+// learns of the news when it asks about its start before using it.
 type recent struct {
 	all  [64]recentNews
-	next int
+	next int // how many news were noted: the next takes the place of the oldest
 }
 
+// A recentNews is one of the recent news.
 type recentNews struct {
 	ledger.Useless
 	at time.Time
@@ -226,12 +229,13 @@ type recentNews struct {
 // recentFor is for how long news are recent: longer than any caller takes from the booking to the watch.
 const recentFor = 10 * time.Second
 
+// note adds news that came now.
 func (r *recent) note(u ledger.Useless) {
 	r.all[r.next%len(r.all)] = recentNews{u, time.Now()}
 	r.next++
 }
 
-// isAbout reports whether news of late were about a start.
+// isAbout reports whether news of the last recentFor were about the start of a grant with these charges.
 func (r *recent) isAbout(charges []store.Charge, g *store.Grant) bool {
 	for i := range r.all[:min(r.next, len(r.all))] {
 		if n := &r.all[i]; isAbout(&n.Useless, charges, g) && time.Since(n.at) < recentFor {
@@ -241,7 +245,7 @@ func (r *recent) isAbout(charges []store.Charge, g *store.Grant) bool {
 	return false
 }
 
-// isAbout reports whether news of a budget are news of a start.
+// isAbout reports whether news of a budget are about the start of a grant with these charges.
 func isAbout(u *ledger.Useless, charges []store.Charge, g *store.Grant) bool {
 	if *u == everything {
 		return true

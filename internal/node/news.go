@@ -7,7 +7,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/ledger"
 )
 
-// errNews says that bytes are no news.
+// errNews is the error of bytes that are no news.
 var errNews = errors.New("node: not news")
 
 // IsEmpty reports whether news say nothing.
@@ -23,7 +23,7 @@ func Append(all *ledger.News, n ledger.News) {
 	all.Moved = append(all.Moved, n.Moved...)
 }
 
-// AppendNews appends news as bytes, for backends that keep them so.
+// AppendNews appends news to b as bytes, for backends that keep them so.
 func AppendNews(b []byte, n *ledger.News) []byte {
 	// Four lists, each behind its length.
 	b = binary.AppendUvarint(b, uint64(len(n.Called)))
@@ -54,9 +54,9 @@ func AppendNews(b []byte, n *ledger.News) []byte {
 	return b
 }
 
-// ParseNews returns the news that [AppendNews] made bytes of.
+// ParseNews returns the news that [AppendNews] made bytes of, or an error for all other bytes.
 func ParseNews(b []byte) (n ledger.News, err error) {
-	// Count bounds the memory that bytes of a stranger can take: each element has a key at least.
+	// Each element has a key at least. By that Count bounds the memory that forged bytes can take.
 	u := Unpack(b)
 	for range u.Count(len(ledger.Key{})) {
 		n.Called = append(n.Called, ledger.Place{Key: u.Key(), Arrival: u.Number(), Node: u.Number()})
@@ -104,7 +104,7 @@ func (u *Unpacker) Number() int64 {
 	return x
 }
 
-// Count takes a uvarint: how many elements of at least size bytes follow.
+// Count takes a uvarint: how many elements of at least size bytes follow. It fails if the rest has no room for so many.
 func (u *Unpacker) Count(size int) int {
 	x, n := binary.Uvarint(u.rest)
 	if n <= 0 || x > uint64((len(u.rest)-n)/size) {
@@ -115,7 +115,7 @@ func (u *Unpacker) Count(size int) int {
 	return int(x)
 }
 
-// Bytes takes n bytes, and returns a part of the bytes that were given to Unpack.
+// Bytes takes n bytes, and returns them as a part of the bytes that were given to Unpack, not as a copy.
 func (u *Unpacker) Bytes(n int) []byte {
 	if n < 0 || n > len(u.rest) {
 		u.fail()

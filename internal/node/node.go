@@ -1,5 +1,5 @@
 // Package node is a node of a store: the program whose callers wait, and its work on rows that may be shared with other nodes. Package ledger
-// decides about rows, and knows no callers. This package knows callers, and no rows.
+// decides about rows, and knows no callers. This package has the callers, and asks package ledger about rows.
 //
 // [Caller] is one caller that waits for a start, in any store: its states, and the only type that changes them. memstore moves
 // its Callers itself, each under the locks of its budgets. The rest of the package is for stores that keep rows in one place for many nodes, a file or a
@@ -100,7 +100,7 @@ type Rows interface {
 	// Row returns the row of a budget. If there is none it returns nil, or with create a new one.
 	Row(key ledger.Key, create bool) *ledger.Row
 
-	// Err returns the errors of rows that could not be read so far, which Row takes not to exist, or nil.
+	// Err returns the errors of rows that could not be loaded or read so far, or nil. Row takes such rows to be missing or empty.
 	Err() error
 }
 
@@ -129,7 +129,7 @@ func (h *Heard) Add(later Heard) {
 // Empty reports whether nothing was heard.
 func (h *Heard) Empty() bool { return !h.Lost && IsEmpty(&h.News) }
 
-// Empty reports whether there is nothing to tell.
+// Empty reports whether there are no news to tell.
 func (t *Told) Empty() bool { return IsEmpty(&t.News) }
 
 // Options configure a node.
@@ -195,13 +195,14 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 		return g, nil
 	}
 
+	// Count how often the caller asks: an undo of its last booking that is done late must not take its new place. See step.cancel.
 	if w, ok := b.Turn.(*waiter); ok {
 		o.nth = w.asked.Add(1)
 	}
 	o.books, o.observer = true, outage.From(ctx)
 	s.worker.postNewcomer(o)
 
-	// A caller that may not wait for a start still waits for the answer, for as long as its context lasts.
+	// With a MaxWait of 0 the caller still waits for the answer, for as long as its context lasts.
 	patience := b.MaxWait
 	if patience == 0 {
 		patience = -1
@@ -217,22 +218,23 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 	} else {
 		s.worker.noteWait(&o.booking, &g)
 
-		// The clock was read between asked and received. The start is as old as it can be, and the wait is as long as it can be: a caller
-		// that went on before its start would come too close to the starts before. Of a start that is still to come
-		// only the clock is in doubt.
+		// The store's clock was read between asked and received. Age counts from asked and Wait from received, so that neither is too short: a
+		// caller that went on before its start would come too close to earlier starts.
 		age := max(0, time.Since(o.asked))
+
+		// A start that was still to come grows old only when the wait is over. The doubt about when the clock was read remains.
 		if g.OK && g.Wait > 0 {
 			age = max(o.received.Sub(o.asked), age-g.Wait)
 		}
 		g.Age += age
 
-		// Where steps are long, the answer to a caller in line is as old as the whole step, with the wait for other nodes. By this age the caller decides
-		// how far ahead it wants its start, so that the node need not come to the line more often.
+		// Where steps are slow, an answer without a start is as old as the whole step, including the wait for other nodes. The older the answers,
+		// the further ahead callers have their starts booked, and the less often the node must come to the line.
 		if !g.OK && g.Age > fastStep {
 			g.Age = max(g.Age, time.Since(o.began))
 		}
 
-		// A part of the wait is over. The rest stays above 0, because only a grant without a wait holds slots.
+		// A part of the wait is over. The rest stays above 0, because a grant with a Wait of 0 counts as holding slots.
 		if g.Wait > 0 {
 			g.Wait = max(time.Microsecond, g.Wait-max(0, time.Since(o.received)))
 		}
@@ -242,7 +244,7 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 	return g, err
 }
 
-// leftError returns the error of a caller that did not wait for the answer.
+// leftError returns the error of a caller that did not wait for the answer: why it left and, if that is known, why there was no answer.
 func (s *Store) leftError(ctx context.Context) error {
 	why := context.Cause(ctx)
 	if why == nil {
@@ -250,7 +252,7 @@ func (s *Store) leftError(ctx context.Context) error {
 		why = context.DeadlineExceeded
 	}
 
-	// Say why there was no answer, if the node or its backend knows.
+	// The node knows if the backend is away, and the backend may know why a step takes long.
 	if err := s.worker.away.Load(); err != nil {
 		return fmt.Errorf("%w (%w)", *err, why)
 	}
@@ -275,6 +277,8 @@ func (s *Store) Cancel(b *store.Booking, g store.Grant) {
 	}
 	o := s.op(cancel, b)
 	o.grant = g
+
+	// If the caller asks again before the op is done, it keeps its new place: see step.cancel.
 	if w, ok := g.Turn.(*waiter); ok {
 		o.nth = w.asked.Load()
 	}
@@ -288,7 +292,7 @@ func (s *Store) Release(b *store.Booking, g store.Grant) {
 	}
 }
 
-// undo has an op done that gives something back, and waits for at most undoSoon.
+// undo has an op done that gives something back, and waits for at most undoSoon. If the op takes longer, the worker does it later.
 func (s *Store) undo(o *op) {
 	o.isUndo = true
 	s.worker.post(o)
@@ -297,7 +301,7 @@ func (s *Store) undo(o *op) {
 	}
 }
 
-// do has an op done in a step, and waits for it. from and to are the answer to a refusal.
+// do has an op done in a step, and waits for it until ctx ends. from and to are the result of Refuse, and 0 for all other ops.
 func (s *Store) do(ctx context.Context, o *op) (from, to float64, err error) {
 	s.worker.post(o)
 	if !o.await(ctx, -1) {
@@ -318,7 +322,7 @@ func (s *Store) Settle(ctx context.Context, b *store.Booking, g store.Grant, cos
 	return err
 }
 
-// charge has do change one budget, in a step.
+// charge has do change one budget, in a step. It returns what Store.do returns.
 func (s *Store) charge(ctx context.Context, c store.Charge, do func(*ledger.Request, *op)) (from, to float64, err error) {
 	o := s.op(func(st *step, o *op) {
 		st.change(&o.booking, func(q *ledger.Request) { do(q, o) })
@@ -326,7 +330,7 @@ func (s *Store) charge(ctx context.Context, c store.Charge, do func(*ledger.Requ
 	return s.do(ctx, o)
 }
 
-// close is charge for a budget that is to be closed. It makes the budget's row if there is none, because a closed budget must have one.
+// close is charge for a budget that is to be closed. It first makes the budget's row if there is none, because a closed budget must have one.
 func (s *Store) close(ctx context.Context, c store.Charge, do func(*ledger.Request, *op)) (from, to float64, err error) {
 	o := s.op(func(st *step, o *op) {
 		st.rows.Row(o.booking.Charges[0].Budget.Key, true)
@@ -345,7 +349,8 @@ func (s *Store) Pause(ctx context.Context, c store.Charge, d time.Duration) erro
 func (s *Store) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
 	came := time.Now()
 	return s.close(ctx, c, func(q *ledger.Request, o *op) {
-		// While the op waits for its step the refused request grows older. Its answer took no longer.
+		// While the op waits for its step the refused request grows older, but its answer took no longer. A Took of 0 stands for Ago, so Took is set
+		// before Ago grows. The bound keeps the sum from overflowing.
 		refused := r
 		refused.Took = cmp.Or(r.Took, r.Ago)
 		refused.Ago = min(r.Ago, store.MaxAhead) + max(0, o.received.Sub(came))
@@ -360,12 +365,12 @@ func (s *Store) Resume(ctx context.Context, c store.Charge) error {
 }
 
 // Reconcile implements [store.Store].
-func (s *Store) Reconcile(ctx context.Context, c store.Charge, of store.Quota) error {
+func (s *Store) Reconcile(ctx context.Context, c store.Charge, quota store.Quota) error {
 	came := time.Now()
 	_, _, err := s.charge(ctx, c, func(q *ledger.Request, o *op) {
-		// While the op waits for its step the answer grows older.
+		// While the op waits for its step the answer with the quota grows older. The bound keeps the sum from overflowing.
 		passed := max(0, o.received.Sub(came))
-		q.Reconcile(store.Quota{Left: of.Left, Reset: of.Reset - passed, Age: min(of.Age, store.MaxAhead) + passed, Told: of.Told})
+		q.Reconcile(store.Quota{Left: quota.Left, Reset: quota.Reset - passed, Age: min(quota.Age, store.MaxAhead) + passed, Told: quota.Told})
 	})
 	return err
 }
@@ -378,6 +383,7 @@ func (s *Store) Status(ctx context.Context, c store.Charge) (store.Status, error
 	// The ledger describes a budget as a start with a cost of 1 finds it.
 	charges[0].Cost = 1
 
+	// Request.Status may change the row that it describes, so it gets a copy.
 	var st store.Status
 	if err := s.read(ctx, charges, func(rows Rows) {
 		row := rows.Row(charges[0].Budget.Key, false).Clone()
@@ -389,7 +395,7 @@ func (s *Store) Status(ctx context.Context, c store.Charge) (store.Status, error
 	return st, nil
 }
 
-// read calls look with the rows of charges, and has the node go through the news of other nodes that come with them.
+// read calls look with the rows of charges, as [Backend].Read does. It has the node go through the news of other nodes, which may also come with an error.
 func (s *Store) read(ctx context.Context, charges []store.Charge, look func(Rows)) error {
 	var few [ledger.Few]ledger.Key
 	keys := few[:0]
@@ -398,7 +404,7 @@ func (s *Store) read(ctx context.Context, charges []store.Charge, look func(Rows
 	}
 	heard, err := s.backend.Read(ctx, keys, look)
 
-	// Whoever asks about a start waits for this read, so watches hear the news before the answer.
+	// A caller that asks about its start waits for this read: its watch hears the news before the caller has the answer.
 	s.worker.warn(heard.News)
 	s.worker.hear(heard)
 	return err
@@ -423,7 +429,7 @@ func (s *Store) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) sto
 	w := &watching{store: s}
 	w.Begin(charges, g, news)
 
-	// The start may have become useless before the watch was in the memory: then the watch is told now.
+	// From now on the node must hear news. The start may have become useless before the watch was in the memory: then the watch is told now.
 	s.worker.state.Lock()
 	s.worker.memory.watch(&w.Watch, true)
 	s.worker.keepAlive()
@@ -449,7 +455,7 @@ func (w *watching) Confirm(ctx context.Context, maxWait time.Duration) (bool, er
 	}
 
 	// Otherwise read the rows. While the backend is away, read again until the caller gives up.
-	var away error // why the caller waits
+	var away error // of the last read, if the backend was away
 	for {
 		var ok bool
 		err := w.store.read(ctx, w.charges, func(rows Rows) {
@@ -460,13 +466,16 @@ func (w *watching) Confirm(ctx context.Context, maxWait time.Duration) (bool, er
 		case err == nil:
 			return ok && !w.lifted.Load(), nil
 
+		// The caller has given up while the backend was away: the error says both.
 		case away != nil && ctx.Err() != nil:
 			return false, fmt.Errorf("%w (%w)", away, context.Cause(ctx))
+
+		// The caller may not wait, or to wait does not help.
 		case maxWait == 0 || !errors.Is(err, ErrAway):
 			return false, err
 		}
 
-		// A caller that may wait for a start waits for the backend, too, and its observer hears of the outage.
+		// The caller waits for the backend, and its observer hears of the outage.
 		away = err
 		if o := outage.From(ctx); o != nil {
 			o.StoreAway(err)
@@ -490,8 +499,8 @@ func (w *watching) Stop() {
 // Often is how often a node looks for news if other nodes cannot wake it.
 const Often = 250 * time.Millisecond
 
-// Poll calls wake(false) again and again until stop is called. next returns how long after one call the next call follows. The argument false says that no
-// other node has told this node of news: wake looks by itself. stop waits for a call of wake that is under way, so wake must not call stop.
+// Poll calls wake(false) again and again until stop is called. next returns how long it takes until the next call, the first call included. The argument false
+// says that no other node has told this node of news: wake looks by itself. stop waits for a call of wake that is under way, so wake must not call stop.
 func Poll(wake func(told bool), next func() time.Duration) (stop func()) {
 	// The lock is held during wake: after stop has returned, wake is not called any more.
 	var mu sync.Mutex

@@ -47,8 +47,8 @@ type backend struct {
 	wake  func()
 	died  func()        // tells the node that a different one is dead
 	dead  bool          // as the other nodes believe
-	held  chan struct{} // a step that has decided waits until it is closed if it is set
-	stops chan struct{} // a step does not begin until it is closed if it is set
+	held  chan struct{} // if it is set, a step that has decided waits until it is closed
+	stops chan struct{} // if it is set, a step does not begin before it is closed
 }
 
 // IsDead implements [node.DeathObserver].
@@ -61,7 +61,7 @@ func (b *backend) IsDead(id, _ int64) bool {
 // OnDeath implements [node.DeathObserver].
 func (b *backend) OnDeath(told func()) { b.died = told }
 
-// die ends the steps of a node until the test is over. The others find that it is dead.
+// die lets no step of the node begin until endTest is called. The other nodes find that it is dead.
 func (b *backend) die() (endTest func()) {
 	stops := make(chan struct{})
 	b.mu.Lock()
@@ -83,6 +83,7 @@ func (w *world) living() []*backend {
 	return slices.DeleteFunc(slices.Clone(w.nodes), func(b *backend) bool { return b.dead })
 }
 
+// newWorld returns a world of some nodes without rows, in which nothing goes wrong yet.
 func newWorld(t *testing.T, seed uint64, nodes int) *world {
 	w := &world{T: t, turn: make(chan struct{}, 1), rng: rand.New(rand.NewPCG(seed, 45)), rows: make(map[ledger.Key][]byte)}
 	for i := range nodes {
@@ -152,13 +153,15 @@ func (b *backend) Step(_ []ledger.Key, decide func(node.Rows) node.Told) (node.H
 	if b.takes > 0 {
 		time.Sleep(b.takes)
 	}
+
+	// Of the six fates of a step in trouble the last does no harm, and the one before it seldom does.
 	fate := -1
 	if b.goesWrong() {
 		fate = b.choose(6)
 	}
-	if fate == 0 {
+	if fate == 0 { // the step fails before anything was decided
 		<-b.turn
-		return b.take(), b.failure() // before anything was decided
+		return b.take(), b.failure()
 	}
 
 	before := b.store.Memory().String()
@@ -182,9 +185,9 @@ func (b *backend) Step(_ []ledger.Key, decide func(node.Rows) node.Told) (node.H
 	}
 	changed, err := t.Changed()
 	require.NoError(b, err)
-	if fate == 2 || fate == 3 {
+	if fate == 2 || fate == 3 { // the step fails after all was decided
 		<-b.turn
-		return back(), b.failure() // after all was decided
+		return back(), b.failure()
 	}
 
 	unsure := fate == 4 && b.chance(0.2)
@@ -193,7 +196,9 @@ func (b *backend) Step(_ []ledger.Key, decide func(node.Rows) node.Told) (node.H
 		b.tell(told)
 	}
 	<-b.turn
-	if unsure { // until the leases are over that the node had
+
+	// Nobody knows whether the step was saved: it ends when the leases that the node had are over.
+	if unsure {
 		b.mu.Lock()
 		b.doubted = time.Now().Add(lease + time.Second)
 		b.mu.Unlock()
@@ -268,7 +273,7 @@ func (b *backend) Listen(wake func(told bool)) (stop func(), err error) {
 	}, nil
 }
 
-// budgets are those of a test: two of starts, one of slots.
+// budgets are the budgets of a test: two of starts, one of slots.
 var budgets = []store.Charge{
 	{Budget: store.Budget{Policy: "four", Key: [16]byte{1}}, Limit: store.PerSecond(4), Cost: 1},
 	{Budget: store.Budget{Policy: "three", Key: [16]byte{2}}, Limit: store.PerSecond(3), Cost: 1},
@@ -291,7 +296,7 @@ type visitor struct {
 	over    bool
 }
 
-// newVisitor returns a caller with random inbound.
+// newVisitor returns a visitor of a living node, with random budgets, priority and patience.
 func (w *world) newVisitor() *visitor {
 	charges := []store.Charge{budgets[w.choose(len(budgets))]}
 	if other := budgets[w.choose(len(budgets))]; other.Budget != charges[0].Budget {
@@ -312,7 +317,7 @@ func (w *world) newVisitor() *visitor {
 	return v
 }
 
-// live is the life of a visitor.
+// live has the visitor ask, wait, and start or leave, until it is over.
 func (v *visitor) live(ctx context.Context) {
 	defer v.note(func() { v.over = true })
 	for {
@@ -371,16 +376,17 @@ func (v *visitor) leave(g store.Grant) {
 	v.store.Cancel(v.b, g)
 }
 
-func (v *visitor) note(what func()) {
+// note calls change with the visitor locked.
+func (v *visitor) note(change func()) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	what()
+	change()
 }
 
-// check compares what nodes remember with what the rows say, at a moment in which nobody makes a step. Asking says that callers
+// check compares what nodes remember with what the rows say, at a moment in which nobody makes a step. asking says that callers
 // wait for answers.
 func (w *world) check(asking bool) {
-	statuses := func(c store.Charge) store.Status {
+	statusOf := func(c store.Charge) store.Status {
 		t := w.table(false)
 		row := t.Row(c.Budget.Key, false).Clone()
 		now := time.Now().UnixMicro()
@@ -401,7 +407,7 @@ func (w *world) check(asking bool) {
 			waiting, held = waiting+len(m.Line[key])+len(m.Slots[key]), held+m.Held[key]
 			doubts = doubts || m.Doubts+m.Owed > 0
 		}
-		st := statuses(c)
+		st := statusOf(c)
 		switch {
 		case len(living) < len(w.nodes): // the row may still list callers of the dead
 			require.LessOrEqual(w, waiting, st.Callers, "callers who wait for %s", c.Budget.Policy)
@@ -455,6 +461,7 @@ func TestP1_NodesAtRandom(t *testing.T) {
 	}
 }
 
+// playNodes plays a world that the seed decides.
 func playNodes(t *testing.T, seed uint64) {
 	w := newWorld(t, seed, 1+int(seed%3))
 	endTest := func() {}
@@ -545,8 +552,8 @@ func TestP3_OneCallerInTwoLines(t *testing.T) {
 	})
 }
 
-// TestP7_DeadBehindTheLast: the last waiter of a node stands before a waiter of a dead node, and that before one of a third. The step that serves the first
-// one buries the dead one, and the third one hears of it.
+// TestP7_DeadBehindTheLast: the last waiter of a node stands before a waiter of a dead node, which stands before a waiter of a third node. The step that serves the
+// first waiter ends the lease of the dead node, and the third node hears of it.
 func TestP7_DeadBehindTheLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 0, 3)
@@ -717,7 +724,7 @@ func (f *failing) Step(keys []ledger.Key, decide func(node.Rows) node.Told) (nod
 	return f.table.Step(keys, decide)
 }
 
-// checkStarts: no window of a budget has more starts than its limit.
+// checkStarts checks that every visitor is over, that no window of a budget has more starts than its limit, and that there are starts.
 func (w *world) checkStarts(all []*visitor) {
 	starts := make(map[string][]int64)
 	for _, v := range all {

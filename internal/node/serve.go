@@ -11,9 +11,9 @@ import (
 // maxRelisted is how many waiters without a place ask again in one step.
 const maxRelisted = 32
 
-// settle does what the step's own news ask of this node, and notes in told what other nodes must know.
+// settle does what the step's own news ask of this node, and notes in told what other nodes must know. It ends when there are no more news.
 func (st *step) settle() {
-	// Serving a line makes news of other lines, so go on until there are no more news.
+	// To serve a line makes news of other lines.
 	for !IsEmpty(&st.news) {
 		n := st.news
 		st.news = ledger.News{}
@@ -76,11 +76,11 @@ func (st *step) call(key ledger.Key, arrival int64) {
 	}
 }
 
-// dismiss summons each waiter whose MaxWait ends before its closed budget opens. The waiter books
+// dismiss summons each waiter of this node whose MaxWait ends before its closed budget opens. The waiter books
 // again and is refused at once.
-func (st *step) dismiss(c ledger.Closed) {
-	for _, at := range st.line.arrivals(c.Key) {
-		if w := st.line.at(c.Key, at); w.caller().EndsBefore(c.Until) {
+func (st *step) dismiss(closed ledger.Closed) {
+	for _, at := range st.line.arrivals(closed.Key) {
+		if w := st.line.at(closed.Key, at); w.caller().EndsBefore(closed.Until) {
 			st.changeCaller(w, func(c *Caller, q *ledger.Request) { st.wake = append(st.wake, c.Dismiss(q)) })
 		}
 	}
@@ -97,14 +97,14 @@ func (st *step) serve(key ledger.Key) {
 	}
 
 	// Waiters of this node without a place may need one, in the line for starts or in the line for slots.
-	wanted, listsAll := r.Wants(), r.ListsAll()
-	if wanted || !listsAll {
+	wants, listsAll := r.Wants(), r.ListsAll()
+	if wants || !listsAll {
 		st.relist(key, r)
 	}
 
-	// If few waiters for starts have places, waiters of other nodes need places, too, and these nodes may have no reason to come. One message is enough until
-	// the next time.
-	wanted = wanted && !listsAll
+	// If few waiters for starts have places, and others have none, waiters of other nodes need places, too, but these nodes may have no reason to come. They are
+	// told once, and not by each pass that finds the same.
+	wanted := wants && !listsAll
 	if wanted && !st.memory.passes[key].wanted {
 		st.told.News.Moved = append(st.told.News.Moved, key)
 		st.told.All = true
@@ -120,24 +120,25 @@ func (st *step) serve(key ledger.Key) {
 
 	// Go along the line until the next start is too far away.
 	pass := ledger.NewPass(st.request(b, new(store.Grant)))
-	for st.serveNext(key, b, pass) {
+	for more := true; more; {
+		more = st.serveNext(key, b, pass)
 	}
 
-	// Say in the row when this node comes again, so that other nodes need not call it before.
+	// Say in the row when this node comes again, so that other nodes need not ask it to come before.
 	st.plan(key, pass, wanted)
 	later, next := pass.End(st.line.hasAny(key))
 	st.lookAgain(key, later)
 	st.passOn(key, next)
 }
 
-// plan says in the row by when this node comes by itself to a line, and notes the pass that ends. wanted says that few waiters had places.
+// plan says in the row by when this node comes by itself to a line, and notes the pass that ends. wanted says that few waiters had places, and other nodes were told.
 func (st *step) plan(key ledger.Key, pass *ledger.Pass, wanted bool) {
 	comes, enough := int64(0), false
 	if st.memory.plans {
 		comes, enough = pass.Plan(st.confirms(key))
 	}
 
-	// A plan that is not enough leaves it to other nodes to ask this node at any time: see passed.
+	// If the plan is not enough for the next waiter, other nodes may ask this node at any time, for which passed has a time of 0.
 	pass.Comes(comes)
 	if !enough {
 		comes = 0
@@ -145,8 +146,8 @@ func (st *step) plan(key ledger.Key, pass *ledger.Pass, wanted bool) {
 	st.passes[key] = passed{comes, st.reply.received, st.rows.Row(key, false).ListsAll(), wanted}
 }
 
-// confirms returns by when a caller of this node makes a step that goes through a line, because the caller asks whether its start still holds. It returns 0 if no caller
-// will ask.
+// confirms returns the time by which a caller of this node makes a step that goes through a line, because the caller asks whether its start still holds. It returns 0 if
+// no caller will ask.
 func (st *step) confirms(key ledger.Key) (at int64) {
 	// A start before soon may be confirmed by the step under way.
 	soon := st.now + ledger.Micros(Punctual)
@@ -162,7 +163,9 @@ func (st *step) confirms(key ledger.Key) (at int64) {
 
 	// The callers for whom this step has booked begin their watches when the step is over.
 	for _, w := range st.touched {
-		if c := w.next; c.state == Booked && slices.ContainsFunc(c.booking.Charges, func(c store.Charge) bool { return c.Budget.Key == key && !c.Shadow }) {
+		c := w.next
+		charged := slices.ContainsFunc(c.booking.Charges, func(ch store.Charge) bool { return ch.Budget.Key == key && !ch.Shadow })
+		if c.state == Booked && charged {
 			note(&c.grant)
 		}
 	}
@@ -170,7 +173,6 @@ func (st *step) confirms(key ledger.Key) (at int64) {
 	if at == 0 {
 		return 0
 	}
-
 	return at + ledger.Micros(confirmSlack)
 }
 
@@ -199,7 +201,7 @@ func (st *step) sample(key ledger.Key) (b *store.Booking, waits bool) {
 	}, true
 }
 
-// passOn notes that a node is to be told to go through a line. The node 0 is none.
+// passOn notes that a node is to be told to go through a line. With the node 0 it does nothing.
 func (st *step) passOn(key ledger.Key, node int64) {
 	if node == 0 {
 		return
@@ -211,7 +213,8 @@ func (st *step) passOn(key ledger.Key, node int64) {
 }
 
 // serveNext goes past the next waiter of a line, in a pass that asks with the booking b: it serves a waiter of this node, sets aside what a waiter of a living node
-// will take, and frees what a dead node left. It leaves out a waiter whose caller leaves. It returns false if no further waiter can be served now.
+// will take, and frees what a dead node left. It leaves out a waiter whose caller leaves, or that had its turn too often. It returns false if no further waiter can be
+// served now.
 func (st *step) serveNext(key ledger.Key, b *store.Booking, pass *ledger.Pass) (more bool) {
 	next, ok := pass.Next()
 	if !ok {
@@ -226,7 +229,7 @@ func (st *step) serveNext(key ledger.Key, b *store.Booking, pass *ledger.Pass) (
 			return true
 		}
 
-		// The waiter had its turn in each of its lines in this step, and still waits behind others, who have not come yet. A later pass serves it:
+		// The waiter had its turn in each of its lines in this step, and still waits behind others, who have not come yet. Leave it to a later step:
 		// without this bound two lines could send the waiter back and forth without end.
 		if w.turns > len(w.caller().Booking().Charges) {
 			pass.Skip()
@@ -236,13 +239,14 @@ func (st *step) serveNext(key ledger.Key, b *store.Booking, pass *ledger.Pass) (
 		return st.serveOwn(key, w, pass)
 	}
 
-	// A node that is dead for sure is not waited for, and its slots are free.
+	// A node that is dead for sure is not waited for, and its slots are free. A node that was asked to come before is not looked at: if it is dead, it soon counts as
+	// silent.
 	if r := st.rows.Row(key, false); !pass.IsAsked() && st.isDead(r, next.Node) {
 		r.Bury(next.Node)
 		pass.Forget(next.Node)
 
-		// A renewal opens the row, which forgets the dead node's places there. No later request of this step may do so: the pass may have served the last
-		// waiter of this node.
+		// A renewal opens the row, which forgets the dead node's places there. Do not leave that to a later request: if the pass has served the last
+		// waiter of this node, the step may make none.
 		st.change(b, (*ledger.Request).Renew)
 		return true
 	}
@@ -256,25 +260,25 @@ func (st *step) serveNext(key ledger.Key, b *store.Booking, pass *ledger.Pass) (
 	return near
 }
 
-// serveOwn books for the next waiter of a line, which waits here, if its start is within its horizon.
+// serveOwn books for the next waiter of a line, w of this node, if its start is within its horizon, and reports whether it is.
 func (st *step) serveOwn(key ledger.Key, w *waiter, pass *ledger.Pass) (served bool) {
 	st.changeCaller(w, func(c *Caller, q *ledger.Request) {
-		// Ask and serve in one step: after a penalty between the two the waiter would be booked far behind the penalty's end.
+		// Ask and serve with one request: after a penalty between the two the waiter would be booked far behind the penalty's end.
 		if !pass.Due(q, &c.Waiter) {
 			return
 		}
 		served = true
 		w.turns++
-		comes := q.Serve(&c.Waiter, key)
-		pass.Served(q, comes)
-		st.noteServed(c, q, comes)
+		called := q.Serve(&c.Waiter, key)
+		pass.Served(q, called)
+		st.noteServed(c, q, called)
 	})
 	return served
 }
 
-// noteServed notes that a caller had its turn: it is woken or, if it waits in a second line now, that line is served.
-func (st *step) noteServed(c *Caller, q *ledger.Request, comes bool) {
-	if ready := c.Served(q, comes); ready != nil {
+// noteServed notes that a caller had its turn, and with called that it must come by itself: it is woken or, if it waits in a second line now, that line is served.
+func (st *step) noteServed(c *Caller, q *ledger.Request, called bool) {
+	if ready := c.Served(q, called); ready != nil {
 		st.wake = append(st.wake, ready)
 		return
 	}
@@ -282,11 +286,12 @@ func (st *step) noteServed(c *Caller, q *ledger.Request, comes bool) {
 	st.news.Moved = append(st.news.Moved, next)
 }
 
-// relist gives waiters of this node that have no place in the row r of a line, and need one, a place again, the earliest first, at most maxRelisted of them.
+// relist gives places in the row r of a line to waiters of this node that need one and have none: to at most maxRelisted, the earliest first, and to waiters for starts
+// before waiters for slots.
 func (st *step) relist(key ledger.Key, r *ledger.Row) {
-	left := maxRelisted
+	remaining := maxRelisted
 
-	// A row that wants waiters gets more than a few, or it would want waiters again after the next start.
+	// A row that wants waiters takes up to this number more than it needs, or it would want waiters again after the next start.
 	more := 0
 	if r.Wants() {
 		more = maxRelisted
@@ -296,24 +301,23 @@ func (st *step) relist(key ledger.Key, r *ledger.Row) {
 		return !r.Lists(ledger.Place{Key: key, Arrival: at, Node: st.memory.node.ID})
 	}
 
-	// The earliest waiters come first, so that they get the places that are listed.
 	for _, at := range st.line.arrivals(key) {
 		if !lost(at) {
 			continue
 		}
 
-		// Only a waiter that came in an earlier step shows that waiters without a place are still there.
+		// A waiter from an earlier step shows that waiters without a place are still there. A waiter of this step came after them.
 		w := st.line.at(key, at)
 		if w.now != nil {
 			r.StillWait()
 		}
 
-		if left > 0 && r.Recalls(&w.caller().Waiter, more) {
-			left--
+		if remaining > 0 && r.Recalls(&w.caller().Waiter, more) {
+			remaining--
 			st.changeCaller(w, func(c *Caller, q *ledger.Request) {
 				q.Again(&c.Waiter)
 
-				// A pass goes through this line anyway.
+				// If the waiter stands in this line again, the next pass serves it.
 				if in, _, waits := c.Line(); !waits || in != key {
 					st.noteServed(c, q, false)
 				}
@@ -323,16 +327,16 @@ func (st *step) relist(key ledger.Key, r *ledger.Row) {
 
 	// Waiters for slots stand in a line of their own.
 	for _, at := range st.slots.arrivals(key) {
-		if left > 0 && lost(at) {
-			left--
+		if remaining > 0 && lost(at) {
+			remaining--
 			w := st.slots.at(key, at)
 			st.change(w.booking, func(q *ledger.Request) { q.Relist(w.charge, at) })
 		}
 	}
 }
 
-// recover makes up for news that were lost, whatever they were. Rows do not say which waiters for slots were
-// called, so all of them ask again.
+// recover makes up for news that were lost, whatever they were: it serves all lines, tells all watches, and calls all waiters for slots, because rows do not say which of
+// these were called.
 func (st *step) recover() {
 	for key := range st.memory.slots {
 		for _, at := range st.slots.arrivals(key) {
@@ -345,19 +349,19 @@ func (st *step) recover() {
 	st.useless = append(st.useless, everything)
 }
 
-// isDead reports whether a node with a lease in a row is dead for sure.
+// isDead reports whether a node with a lease in a row is dead for sure. The node was heard of last when this lease began.
 func (st *step) isDead(r *ledger.Row, node int64) bool {
 	return st.memory.isDead(node, r.LeaseEnd(node)-st.memory.node.Lease)
 }
 
-// meet frees what dead nodes left in a row, when the first caller of this node waits there.
+// meet frees what dead nodes left in the row of a budget, if no caller of this node waited there before this step. b is the booking of the first caller that does.
 func (st *step) meet(b *store.Booking, key ledger.Key) {
 	if len(st.memory.line[key])+len(st.memory.slots[key]) == 0 && st.bury(key) {
 		st.change(b, (*ledger.Request).Renew)
 	}
 }
 
-// bury ends the leases of nodes that are dead, and reports whether there were any.
+// bury ends the leases of other nodes that are dead, in the row of a budget, and reports whether there were any.
 func (st *step) bury(key ledger.Key) (found bool) {
 	r := st.rows.Row(key, false)
 	if r == nil {
@@ -391,7 +395,7 @@ func (st *step) renew(keys []ledger.Key) {
 		st.bury(key)
 		st.change(&store.Booking{Charges: []store.Charge{c}}, (*ledger.Request).Renew)
 
-		// Without callers that wait there is no line to serve.
+		// If callers of this node hold slots and none waits, there is no line to serve.
 		if !st.line.hasAny(key) && !st.slots.hasAny(key) {
 			continue
 		}
@@ -405,7 +409,8 @@ func (st *step) renew(keys []ledger.Key) {
 	}
 }
 
-// charge returns a charge of a budget in which the node needs its lease, or false if there is none.
+// charge returns the charge of some caller of this node that holds slots of a budget, or waits for it, so that the node needs its lease there. It returns false if there
+// is no such caller.
 func (st *step) charge(key ledger.Key) (c store.Charge, ok bool) {
 	if h := st.holding(key); h.n > 0 {
 		return h.charge, true
@@ -422,11 +427,11 @@ func (st *step) charge(key ledger.Key) (c store.Charge, ok bool) {
 	return c, false
 }
 
-// chargeOf returns the charge of a booking that is about a budget.
+// chargeOf returns the charge of a booking that is about a budget. The booking has one.
 func chargeOf(b *store.Booking, key ledger.Key) store.Charge {
 	i := slices.IndexFunc(b.Charges, func(c store.Charge) bool { return c.Budget.Key == key })
 	return b.Charges[i]
 }
 
-// lookAgain has a line served later, or with a negative time not again.
+// lookAgain has a line served after the time later, or with a negative time not again, once this step is saved.
 func (st *step) lookAgain(key ledger.Key, later time.Duration) { st.later[key] = later }

@@ -21,7 +21,7 @@ type step struct {
 	memory *memory // as the last step that was saved has left it
 	rows   Rows
 	now    int64
-	late   int64 // how long the booking of the op that is decided on has waited for others
+	late   int64 // how long the booking of the op that is decided on has waited for this step, in microseconds
 	reply  reply // how the store's clock stands, for all answers of the step
 
 	received time.Time // when the step had its rows
@@ -34,7 +34,7 @@ type step struct {
 	line     draft[waiter]
 	slots    draft[slotWaiter]
 	held     map[ledger.Key]holding // budgets of which callers hold more or less than before
-	resolved int                    // doubts that are over
+	resolved int                    // how many of the memory's doubts this step ends
 
 	// Done when the rows are saved.
 	wake    []chan struct{}
@@ -46,7 +46,7 @@ type step struct {
 // A draft is waiters, by budget and arrival, as a step leaves them.
 type draft[W any] struct {
 	saved   places[W]
-	changed places[W] // goes before saved. A nil waiter stands for nobody.
+	changed places[W] // counts in place of saved. A nil waiter stands for nobody.
 }
 
 // put notes who has an arrival in the line of a budget, or with nil that nobody has.
@@ -68,7 +68,7 @@ func (d *draft[W]) at(key ledger.Key, arrival int64) *W {
 // in returns the waiters of a line, in no order.
 func (d *draft[W]) in(key ledger.Key) iter.Seq2[int64, *W] {
 	return func(yield func(int64, *W) bool) {
-		// The step's own changes go before the saved state. A nil waiter has left.
+		// The step's own changes count in place of the saved state. A nil waiter has left.
 		changed := d.changed[key]
 		for at, w := range changed {
 			if w != nil && !yield(at, w) {
@@ -130,7 +130,7 @@ func newStep(m *memory) step {
 	}
 }
 
-// begin makes the step ready for rows, and forgets its work on earlier ones.
+// begin makes the step ready for rows, and forgets what it has done with earlier rows.
 func (st *step) begin(rows Rows) {
 	st.forget()
 	st.rows, st.now, st.received = rows, rows.Now(), rows.Received()
@@ -157,7 +157,7 @@ func (st *step) forget() {
 	}
 }
 
-// save makes the drafts the memory. The rows are saved.
+// save makes the drafts the memory, when the rows are saved.
 func (st *step) save() {
 	// The drafts of waiters become their state. A caller that is booked now has its start by this step's reply.
 	m := st.memory
@@ -180,13 +180,14 @@ func (st *step) save() {
 		}
 	}
 
+	// Only lines in which callers of this node wait have a last pass.
 	maps.Copy(m.passes, st.passes)
 	maps.DeleteFunc(m.passes, func(key ledger.Key, _ passed) bool { return len(m.line[key]) == 0 })
 	m.doubts -= st.resolved
 }
 
 // askedFrom returns from when on other nodes may ask this node to come to a line, a time of the store's clock: the earliest of the times by which this node comes to its
-// lines anyway. It returns false if no caller of this node waits in a line.
+// lines anyway. It is 0 if they may ask at any time. askedFrom returns false if no caller of this node waits in a line.
 func (st *step) askedFrom() (from int64, waits bool) {
 	from = math.MaxInt64
 
@@ -223,17 +224,17 @@ type waiter struct {
 // A reply says how the store's clock stood in a step.
 type reply struct {
 	now             int64     // the time of the step, by the store's clock
-	asked, received time.Time // the store's clock was read between the two
+	asked, received time.Time // times of this program's clock: the store's clock was read between the two
 }
 
-// A reply says for clockFor how the store's clock stands to the clock of this program. Until then the two run apart by drift at the most: NTP has a clock run
+// A reply counts for clockFor. In this time the store's clock and the clock of this program run apart by at most the part drift: NTP has a clock run
 // faster or slower by up to 500 parts in a million (RFC 5905), and both clocks may be corrected.
 const (
 	clockFor = 10 * time.Second
 	drift    = 1.0 / 1000
 )
 
-// apart returns by how much two clocks run apart at most in some time.
+// apart returns by how much the two clocks run apart at most while a time passes.
 func apart(passed time.Duration) time.Duration { return time.Duration(float64(passed) * drift) }
 
 // at returns a reply as if it had come at a different time of the store's clock.
@@ -242,34 +243,41 @@ func (r reply) at(now int64) reply {
 	return reply{now, r.asked.Add(by), r.received.Add(by)}
 }
 
-// within returns the reply r with the bounds of a former reply where these are closer. By a slow answer alone the starts of this step would look old,
-// and their callers would ask for new starts, just when the store is slow. If the two replies contradict each other, a clock was set, and the former reply says nothing.
+// within returns the reply r with the bounds of a former reply where these are closer: with the bounds of a slow answer alone the starts of this step would look old,
+// and their callers would ask for new starts, just when the store is slow. It returns r itself if there is no former reply, if the former reply does not count any
+// more, or if the two contradict each other, because the store's clock was set.
 //
-// If a clock was set by less than the answer took, the replies do not contradict each other. After a clock was set back, the callers of this step start sooner, and the
-// row underestimates the time since the starts before by as much: so these starts are as far away as the row says. A clock that is set forward ends windows early in any
-// case.
+// If the store's clock was set by less than the answer took, the replies do not contradict each other. If it was set back, the callers of this step start too soon, but
+// the row underestimates the time since earlier starts by as much: the distance to these is as large as the row says. If it was set forward, windows end early, with or
+// without the former reply.
 func (r reply) within(former reply) reply {
 	if former.asked.IsZero() || r.received.Sub(former.received) > clockFor {
 		return r
 	}
 
-	close := former.at(r.now)
+	// The bounds of the former reply grow by the doubt about how far the clocks ran apart since.
+	closer := former.at(r.now)
 	doubt := apart(r.received.Sub(former.received))
-	close.asked, close.received = close.asked.Add(-doubt), close.received.Add(doubt)
-	if close.asked.Before(r.asked) {
-		close.asked = r.asked
+	closer.asked, closer.received = closer.asked.Add(-doubt), closer.received.Add(doubt)
+
+	// Take the closer bound on each side.
+	if closer.asked.Before(r.asked) {
+		closer.asked = r.asked
 	}
-	if close.received.After(r.received) {
-		close.received = r.received
+	if closer.received.After(r.received) {
+		closer.received = r.received
 	}
-	if close.received.Before(close.asked) {
+
+	// The replies contradict each other.
+	if closer.received.Before(closer.asked) {
 		return r
 	}
-	return close
+	return closer
 }
 
-// orBetter returns the former reply if it says more exactly how the clocks stand, and is not too old. Otherwise it returns r.
+// orBetter returns the former reply if it says more exactly how the clocks stand, and still counts. Otherwise it returns r.
 func (r reply) orBetter(former reply) reply {
+	// The clocks may have run apart in either direction since the former reply, so its bounds have become wider on both sides.
 	passed := r.received.Sub(former.received)
 	if passed <= clockFor && former.received.Sub(former.asked)+2*apart(passed) < r.received.Sub(r.asked) {
 		return former
@@ -300,7 +308,7 @@ func (w *waiter) caller() *Caller {
 	return w.now
 }
 
-// changeCaller calls do with the draft of a waiter and a request for its booking, and notes in which line the waiter stands afterwards.
+// changeCaller calls do with the draft of a waiter and a request for its booking. It notes the news, and in which line the waiter stands afterwards.
 func (st *step) changeCaller(w *waiter, do func(*Caller, *ledger.Request)) {
 	// The caller's place may change: forget the old one, and note the new one afterwards.
 	c := st.draft(w)
@@ -313,13 +321,14 @@ func (st *step) changeCaller(w *waiter, do func(*Caller, *ledger.Request)) {
 	}
 }
 
-// row returns the row of a charge, or nil for an unlimited budget that has none.
+// row returns the row of a charge. If there is none it makes one, except for an unlimited budget, for which it returns nil.
 func (st *step) row(c *store.Charge) *ledger.Row {
 	return st.rows.Row(c.Budget.Key, c.Limit.Kind() != store.KindUnlimited)
 }
 
-// usesSlots reports whether callers of this node hold slots, or wait for slots.
+// usesSlots reports whether callers of this node hold slots, or wait for slots, as the step leaves them.
 func (st *step) usesSlots() bool {
+	// Slots that the step has not changed are in the memory alone, and new ones in the step alone.
 	for key := range st.memory.held {
 		if st.holding(key).n > 0 {
 			return true
@@ -336,8 +345,8 @@ func (st *step) usesSlots() bool {
 // request returns a request for the booking b, whose answer goes to g, with the rows of all its charges. It tells these rows how many slots callers of this node hold.
 func (st *step) request(b *store.Booking, g *store.Grant) *ledger.Request {
 	q := &ledger.Request{
-		Now: st.now, Late: st.late, Notice: ledger.Micros(st.memory.saving), Far: st.memory.isFar(), Node: st.memory.node, Arrivals: st.memory.arrivals, Booking: b, Grant: g, Bounded: true,
-		Searches: make([]ledger.Search, len(b.Charges)),
+		Now: st.now, Late: st.late, Notice: ledger.Micros(st.memory.saving), Far: st.memory.isFar(), Bounded: true,
+		Node: st.memory.node, Arrivals: st.memory.arrivals, Booking: b, Grant: g, Searches: make([]ledger.Search, len(b.Charges)),
 	}
 
 	// Load all rows at once, before each is looked at alone.
@@ -347,8 +356,8 @@ func (st *step) request(b *store.Booking, g *store.Grant) *ledger.Request {
 		r := st.row(c)
 		q.Open(i, r)
 
-		// The node knows better than the row how many slots its callers hold: others may have ended its lease in the row. But as long as it is
-		// not known whether some earlier step was saved, the node does not know either.
+		// The node knows better than the row how many slots its callers hold: others may have ended its lease in the row. But as long as there are
+		// doubts whether earlier steps were saved, the node does not know either.
 		if h := st.holding(c.Budget.Key); h.n > 0 && st.memory.doubts == st.resolved && c.Limit.Kind() == store.KindConcurrency {
 			r.Holds(int64(h.n), st.memory.node)
 		}
@@ -357,7 +366,7 @@ func (st *step) request(b *store.Booking, g *store.Grant) *ledger.Request {
 	return q
 }
 
-// change calls do with a request for a booking, and notes the news.
+// change calls do with a request for a booking, and notes the news. The request's grant is for do alone.
 func (st *step) change(b *store.Booking, do func(*ledger.Request)) {
 	q := st.request(b, new(store.Grant))
 	do(q)
@@ -366,7 +375,7 @@ func (st *step) change(b *store.Booking, do func(*ledger.Request)) {
 	}
 }
 
-// holding returns what callers of this node hold of a budget.
+// holding returns what callers of this node hold of a budget, as the step leaves it.
 func (st *step) holding(key ledger.Key) holding {
 	if h, ok := st.held[key]; ok {
 		return h
@@ -374,7 +383,7 @@ func (st *step) holding(key ledger.Key) holding {
 	return st.memory.held[key]
 }
 
-// noteHeld notes slots that a caller holds from now on, or with a negative sign not any more.
+// noteHeld notes that a caller takes the slots of a booking, with the sign 1, or gives them back, with the sign -1.
 func (st *step) noteHeld(b *store.Booking, sign int) {
 	for i := range b.Charges {
 		c := &b.Charges[i]
@@ -390,15 +399,15 @@ func holdsSlots(b *store.Booking) bool {
 	return slices.ContainsFunc(b.Charges, func(c store.Charge) bool { return c.Limit.Kind() == store.KindConcurrency })
 }
 
-// maxShortcut is how many charges a booking has at most that takes the short way, which reads each row by
-// itself.
+// maxShortcut is the largest number of charges with which a booking takes the short way of step.book, which loads each row by itself.
 const maxShortcut = 4
 
-// book books b for a caller, and writes the answer to g. The booking must not change until the step is over.
+// book books b for a caller, and writes the answer to g.
 func (st *step) book(b *store.Booking, g *store.Grant) {
 	*g = store.Grant{}
 
-	// Most bookings are plain, and are decided without a waiter and a request. The short way knows no Notice.
+	// Most bookings are plain, and are decided without a waiter and a request. This short way cannot give newcomers the notice that they need where saving
+	// takes long: see ledger.Request.Far.
 	if b.Turn == nil && len(b.Charges) <= maxShortcut && !st.memory.isFar() {
 		var few [maxShortcut]*ledger.Row
 		rows := few[:0]
@@ -417,7 +426,7 @@ func (st *step) book(b *store.Booking, g *store.Grant) {
 		w = new(waiter)
 	}
 
-	// A start that was booked for the caller while it waited is still good if the caller comes in time.
+	// A start may have been booked for the caller while it waited. It is still good if the caller comes in time.
 	c := st.draft(w)
 	delivered, ok := c.Deliver(b, st.now, latest(b))
 	if ok {
@@ -437,10 +446,10 @@ func (st *step) book(b *store.Booking, g *store.Grant) {
 
 	c.Ask(b, st.now)
 	st.changeCaller(w, func(c *Caller, q *ledger.Request) {
-		stood := q.Book(&c.Waiter)
+		hasTurn := q.Book(&c.Waiter)
 		st.standBy(q)
 		*g = c.Answer(q)
-		if stood {
+		if hasTurn {
 			g.Turn = w
 		}
 	})
@@ -458,20 +467,20 @@ func (st *step) book(b *store.Booking, g *store.Grant) {
 	if g.Ready != nil {
 		st.meet(b, key)
 	}
+
+	// Only a start that is now has taken its slots.
 	if g.OK && g.Wait == 0 && holdsSlots(b) {
 		st.noteHeld(b, 1)
 	}
 }
 
-// punctualPart is the part of Jitter by which a caller may come later than its start, if this is more than Punctual. A grant may be as old as this part of
-// Jitter when it is used.
+// punctualPart is the part of Jitter by which a caller may come later than its start, if this is more than Punctual: a grant may be as old as this when it is used.
 const punctualPart = 2.0 / 7
 
-// latest returns by how much the caller of a booking may come later than its start. A caller that comes later books anew in
-// the same step.
+// latest returns by how much the caller of a booking may come later than its start. A caller that comes later is booked anew.
 func latest(b *store.Booking) time.Duration {
-	// The smallest jitter decides, even of a Concurrency charge or of a charge of acquire.ClockJitter. Package acquire, which has to ask the store once more for
-	// a new start, passes over these two.
+	// The smallest jitter decides, even that of a Concurrency charge or acquire.ClockJitter. Package acquire passes over these two, because there a new start
+	// costs one more call of the store.
 	jitter := time.Duration(math.MaxInt64)
 	for i := range b.Charges {
 		if c := &b.Charges[i]; c.Jitter > 0 && !c.Shadow {
@@ -479,7 +488,7 @@ func latest(b *store.Booking) time.Duration {
 		}
 	}
 
-	// Without jitter in any charge, a caller has the time that a punctual one needs.
+	// No charge has a jitter.
 	if jitter == math.MaxInt64 {
 		return Punctual
 	}
@@ -488,7 +497,7 @@ func latest(b *store.Booking) time.Duration {
 	return max(Punctual, time.Duration(float64(jitter)*punctualPart)+b.Spread)
 }
 
-// standBy notes the waiter of a request that got a place in the line for slots, and sets the Ready of its grant.
+// standBy notes the waiter of a request that got a place in the line for slots, and sets the Ready of its grant. For any other request it does nothing.
 func (st *step) standBy(q *ledger.Request) {
 	if place := q.Grant.Handle.Place; q.Waits && place != 0 {
 		w := &slotWaiter{make(chan struct{}), q.Booking, q.Grant.HeldBy}
@@ -497,7 +506,8 @@ func (st *step) standBy(q *ledger.Request) {
 	}
 }
 
-// unslot notes that a waiter for slots asks again, or leaves.
+// unslot forgets the waiter for slots whose place the handle h names, because its caller asks again, or leaves. b is the caller's booking. A handle without a place
+// names no waiter.
 func (st *step) unslot(b *store.Booking, h store.Handle) {
 	if h.Place == 0 {
 		return
@@ -509,12 +519,12 @@ func (st *step) unslot(b *store.Booking, h store.Handle) {
 	}
 }
 
-// cancel gives back a grant, or a place in line.
+// cancel gives back the grant g of a booking b, or the place in line that g stands for. asked is how often the caller had asked with its Turn when it gave g back.
 func (st *step) cancel(b *store.Booking, g store.Grant, asked int64) {
 	st.unslot(b, g.Handle)
 
-	// A waiter's place, and a start that was booked for it meanwhile, are not in the grant's handle. But an undo whose step has failed comes a second later. If the
-	// caller has asked again by then, its new booking has given back the old place, and the waiter may have a new place, which it must keep.
+	// A waiter's place, and a start that was booked for it meanwhile, are not in the grant's handle. But an undo whose step has failed is done a second later. If
+	// the caller has asked again by then, its new booking has given back the old place, and the waiter must keep its new one.
 	if w, ok := g.Turn.(*waiter); ok && w.asked.Load() == asked && w.caller().IsKnown() {
 		st.changeCaller(w, (*Caller).GiveUp)
 	}
@@ -543,8 +553,7 @@ func release(st *step, o *op) {
 	st.noteHeld(&o.booking, -1)
 }
 
-// withdraw is done in place of a booking whose caller has left: it books nothing, and gives back what the caller
-// had.
+// withdraw is decided in place of a booking whose caller has left: it books nothing, and gives back what the booking would have replaced.
 func withdraw(st *step, o *op) {
 	st.cancel(&o.booking, store.Grant{Handle: o.booking.Instead, Turn: o.booking.Turn}, o.nth)
 	o.grant = store.Grant{}
@@ -558,8 +567,8 @@ func ownUndo(decide func(*step, *op), o *op) *op {
 }
 
 // owedBy returns what the node still owes after a step with the op o has failed: an op of the node's own that gives back what o was to give back.
-// It returns nil if o gives nothing back. If unsure, the rows may have been saved. Then the owed op changes the memory alone, because a start that is
-// given back twice would be taken from a different caller, and the leases that the node had in the rows are over.
+// It returns nil if o gives nothing back. unsure says that the rows may have been saved. Then the owed op changes the memory alone: a start that is
+// given back twice would be taken from a different caller, and slots need not be given back, because the leases that the node had in the rows are over.
 func owedBy(o *op, unsure bool) *op {
 	decide := o.decide
 	switch {
@@ -567,6 +576,7 @@ func owedBy(o *op, unsure bool) *op {
 	case o.books && o.gives():
 		decide = withdraw
 
+	// The op gives nothing back.
 	case !o.isUndo:
 		return nil
 	}
@@ -581,7 +591,7 @@ func owedBy(o *op, unsure bool) *op {
 // withoutRows returns a decide that changes the memory as the given one does, and no rows.
 func withoutRows(decide func(*step, *op)) func(*step, *op) {
 	return func(st *step, o *op) {
-		// Rows that are forgotten afterwards take the changes, so that nothing is given back twice.
+		// A table that is forgotten afterwards takes the changes of rows. With this op the memory has what was in doubt.
 		rows, none := st.rows, NewTable(nil)
 		none.Begin(rows.Now(), rows.Asked(), rows.Received(), true)
 		st.rows = &none

@@ -12,17 +12,17 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// A SavedRow is a row as bytes. A row without bytes is none.
+// A SavedRow is a row as bytes. A row without bytes does not exist.
 type SavedRow struct {
 	Key     ledger.Key
-	Expires int64
+	Expires int64 // the row's Expiry
 	Bytes   []byte
 }
 
 // A Table is rows as a node knows them. It implements [Rows] for all steps and looks, one at a time.
 type Table struct {
 	all  map[ledger.Key]*entry
-	load func([]ledger.Key) ([][]byte, error) // returns rows that the table does not know. If load is nil, it knows all rows.
+	load func([]ledger.Key) ([][]byte, error) // returns rows that the table does not know. If load is nil, the table knows all rows.
 
 	// Of the step or look that goes on.
 	now      int64
@@ -65,7 +65,7 @@ func (t *Table) add(key ledger.Key) *entry {
 	return e
 }
 
-// Begin begins a step, or a look, at a time of the store's clock. The node asked for that time at asked, and had it at received.
+// Begin begins a step, if changes is true, or a look, at the time now of the store's clock. The node asked for that time at asked, and had it at received.
 func (t *Table) Begin(now int64, asked, received time.Time, changes bool) {
 	t.now, t.asked, t.received, t.heard, t.changes, t.err = now, asked, received, Heard{}, changes, nil
 }
@@ -87,6 +87,7 @@ func (t *Table) Received() time.Time { return t.received }
 
 // Fetch implements [Rows].
 func (t *Table) Fetch(charges []store.Charge) {
+	// Row itself loads a single row.
 	if t.load == nil || len(charges) < 2 {
 		return
 	}
@@ -126,10 +127,11 @@ func (t *Table) Row(key ledger.Key, create bool) *ledger.Row {
 		e = t.all[key]
 	}
 
+	missing := e == nil || e.row == nil && len(e.Bytes) == 0
+	if missing && !create {
+		return nil
+	}
 	if e == nil {
-		if !create {
-			return nil
-		}
 		e = t.add(key)
 	}
 
@@ -140,15 +142,12 @@ func (t *Table) Row(key ledger.Key, create bool) *ledger.Row {
 			if err := e.row.UnmarshalBinary(e.Bytes); err != nil {
 				t.err = errors.Join(t.err, fmt.Errorf("of a budget: %w", err))
 
-				// The empty row must not outlive the error. End drops the row of a step.
+				// The next look must read the bytes again, and have the error, too. After a step, End drops the row.
 				if !t.changes {
 					e.row = nil
 					return new(ledger.Row)
 				}
 			}
-		} else if !create {
-			e.row = nil
-			return nil
 		}
 	}
 
@@ -164,7 +163,8 @@ func (t *Table) Row(key ledger.Key, create bool) *ledger.Row {
 // Err implements [Rows].
 func (t *Table) Err() error { return t.err }
 
-// Changed returns the rows that a step has changed, as bytes. End takes the bytes over when they are saved.
+// Changed returns the rows that a step has changed, as bytes, or the error of a row that could not be loaded, read or written. End takes the bytes over when they
+// are saved.
 func (t *Table) Changed() (all []SavedRow, err error) {
 	if t.err != nil {
 		return nil, t.err
@@ -176,7 +176,7 @@ func (t *Table) Changed() (all []SavedRow, err error) {
 			return nil, err
 		}
 
-		// A step asks for more rows than it changes: the bytes tell.
+		// The step has asked for the row. It has changed the row only if the bytes differ.
 		e.next = nil
 		if !bytes.Equal(b, e.Bytes) {
 			e.next = b
@@ -187,14 +187,14 @@ func (t *Table) Changed() (all []SavedRow, err error) {
 	return all, nil
 }
 
-// End ends a step. saved says whether its changes were saved: if not, the rows are read anew from the old bytes.
+// End ends a step. saved says whether what Changed returned was saved: if not, the rows are read anew from the old bytes.
 func (t *Table) End(saved bool) {
 	for _, e := range t.touched {
 		if saved && e.next != nil {
 			e.Bytes, e.Expires = e.next, e.row.Expiry()
 		}
 
-		// The bytes of a row in which callers wait may have less than the row has.
+		// The bytes of a row in which callers wait may list fewer of them than the row does: read the row anew, as other nodes do.
 		if !saved || e.row.Busy() {
 			e.row = nil
 		}
@@ -210,7 +210,8 @@ func (t *Table) End(saved bool) {
 	t.touched = t.touched[:0]
 }
 
-// IsBefore reports whether a row of the table is in an earlier state than the same row in a known table.
+// IsBefore reports whether a row of the table is in an earlier state than the same row in a known table. Rows that only one of the tables has, or that cannot be
+// read, are left out.
 func (t *Table) IsBefore(known *Table) bool {
 	for key, was := range known.all {
 		is := t.all[key]
@@ -227,7 +228,7 @@ func (t *Table) IsBefore(known *Table) bool {
 	return false
 }
 
-// IsLeased reports whether a node has a lease in a row of the table that is not over at a time of the store's clock.
+// IsLeased reports whether a node has a lease in a row of the table that is not over at the time now of the store's clock. Rows that cannot be read are left out.
 func (t *Table) IsLeased(node, now int64) bool {
 	for _, e := range t.all {
 		var row ledger.Row
@@ -238,14 +239,14 @@ func (t *Table) IsLeased(node, now int64) bool {
 	return false
 }
 
-// linger is for how many microseconds a row is kept when no limit needs it any more: a limit with a longer window may come.
+// linger is for how many microseconds a row is kept after it has expired: a limit with a longer window may come.
 const linger = 60_000_000
 
-// Matters returns in how many microseconds, counted from a time of the store's clock, a row can be
-// forgotten. A row can be forgotten now if the result is 0 or less.
+// Matters returns for how many microseconds, counted from the time now of the store's clock, the row still matters. It can be forgotten if the result is
+// 0 or less.
 func (r *SavedRow) Matters(now int64) int64 { return r.Expires + linger - now }
 
-// Live returns the rows that can still matter.
+// Live returns the rows that still matter at the time now of the store's clock.
 func (t *Table) Live(now int64) iter.Seq[SavedRow] {
 	return func(yield func(SavedRow) bool) {
 		for _, e := range t.all {

@@ -44,8 +44,8 @@ type worker struct {
 	renewEvery time.Duration         // how often leases of held slots are renewed
 	tickEvery  time.Duration         // how often tick is called
 	away       atomic.Pointer[error] // why the backend is away, or nil if it is not
-	awaySince  time.Time             // when the backend was away first, or the zero time if it is not. For run alone, as awayTold.
-	awayTold   bool                  // callers in line were told
+	awaySince  time.Time             // when the outage under way was noticed, or the zero time without one. Only run uses awaySince and awayTold.
+	awayTold   bool                  // callers in line were told of the outage
 	maxRows    int                   // about how many rows a step has. Zero means no limit.
 
 	mu           sync.Mutex
@@ -79,7 +79,7 @@ type worker struct {
 
 // newWorker returns a worker that has nothing to do yet. It has no goroutine before the first op or news.
 func newWorker(b Backend, o Options) *worker {
-	// A backend that cannot tell which nodes are dead believes that all live until their leases end.
+	// Without an observer of deaths a node counts as alive until its lease ends.
 	isDead := func(int64, int64) bool { return false }
 	observer, observes := b.(DeathObserver)
 	if observes {
@@ -89,7 +89,7 @@ func newWorker(b Backend, o Options) *worker {
 	lease := time.Duration(o.Node.Lease) * time.Microsecond
 	k := &worker{backend: b, renewEvery: lease / 10, tickEvery: lease / 10, maxRows: o.Rows, memory: newMemory(o, isDead)}
 
-	// A test with a longer lease may let a century pass, in which a tick each second would take too long.
+	// Waiters without a place must ask again within Recall. A test with a longer lease may let a century pass, in which a tick each second would take too long.
 	if lease < store.MaxAhead {
 		k.tickEvery = min(k.tickEvery, ledger.Recall)
 	}
@@ -116,7 +116,7 @@ func (k *worker) post(o *op) {
 	k.start()
 }
 
-// start starts the goroutine that makes steps, unless it runs already or the worker rests. The worker is locked.
+// start starts the goroutine that makes steps, unless it runs already or the worker rests. The caller holds mu.
 func (k *worker) start() {
 	if !k.running && !k.rests {
 		k.running = true
@@ -124,7 +124,7 @@ func (k *worker) start() {
 	}
 }
 
-// wakeUp has the node look for news of other nodes. Told says that some concern this node.
+// wakeUp has the node look for news of other nodes. told says that some concern this node.
 func (k *worker) wakeUp(told bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -186,10 +186,9 @@ func (k *worker) run() {
 			return
 		}
 
-		// News are of use only to callers of this node. If news wait that concern its lines, a step can go through these lines at once.
+		// News are of use only to callers of this node. If it was told that news concern it, a step can go through its lines at once.
 		k.state.Lock()
-		heard, look := k.memory.concerning(w.heard), w.look
-		look = look && k.memory.waits()
+		heard, look := k.memory.concerning(w.heard), w.look && k.memory.waits()
 		var lines []ledger.Key
 		if look && w.told && len(w.batch) == 0 {
 			lines = k.memory.leased(false)
@@ -203,7 +202,7 @@ func (k *worker) run() {
 			batch = k.withNewcomers(batch)
 			k.make(batch, w.confirms, nil, heard, look)
 
-		// A step that goes through the news that come with its rows is one transaction. To look first would be a second one.
+		// The news come with the rows of the step, so one transaction is enough. To read the news first would be a second one.
 		case len(lines) > 0 && len(lines) <= maxLines:
 			batch = k.withNewcomers(batch)
 			k.make(batch, nil, lines, Heard{}, true)
@@ -224,7 +223,7 @@ func (k *worker) run() {
 	}
 }
 
-// noteVain notes whether other nodes told this node of news in vain: vain says that there were none.
+// noteVain notes whether other nodes told this node of news in vain. If so, take does not believe them the next time.
 func (k *worker) noteVain(vain bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -240,12 +239,14 @@ type work struct {
 	told     bool  // other nodes have said that some of these news concern this node
 }
 
-// take takes the next work. It appends the ops to batch. If it returns false there is nothing to do now, or the worker rests: then no goroutine counts as running any more.
+// take takes the next work, with the ops appended to batch. If there is nothing to do now, or the worker rests, take returns false and sets running to false: its caller
+// must return.
 func (k *worker) take(batch []*op) (work, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 
-	if k.rests || len(k.queue)+len(k.confirms) == 0 && k.heard.Empty() && !k.look {
+	hasWork := len(k.queue)+len(k.confirms) > 0 || !k.heard.Empty() || k.look
+	if k.rests || !hasWork {
 		k.running = false
 		return work{}, false
 	}
@@ -264,7 +265,7 @@ func (k *worker) take(batch []*op) (work, bool) {
 }
 
 // batchSize returns how many ops from the front of the queue share the next step: maxBatch at most, with maxRows rows at most unless the first op alone has
-// more. The worker is locked.
+// more. The caller holds mu.
 func (k *worker) batchSize() int {
 	n := min(len(k.queue), maxBatch)
 	if k.maxRows <= 0 {
@@ -284,19 +285,20 @@ func (k *worker) batchSize() int {
 
 // make makes a step. The step answers the confirmations, does a batch of ops, and goes through news: those heard before, and those that come with the rows. If its rows are
 // saved, make brings the memory up to date. Then it answers the ops, or, while the backend is away, keeps those that can wait in the queue. lines are lines about which there
-// may be news: their rows are loaded, too. look says that the news that come with the rows are a reason for the step: if it fails, the worker looks again soon.
+// may be news: their rows are loaded, too. look says that the news that come with the rows are a reason for the step: if it fails, the worker looks again soon. If the
+// caller of an op has left by then, make gives back what the op got for it.
 func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key, heard Heard, look bool) {
-	// These lines nobody else looks at if the step fails: callers of ops and of confirmations hear of it themselves.
-	own := slices.Concat(lines, heard.News.Moved)
+	// If the step fails, callers in these lines are told. The callers of ops and of confirmations learn it from their answers.
+	visited := slices.Concat(lines, heard.News.Moved)
 	for _, o := range batch {
-		own = append(own, o.keys...)
+		visited = append(visited, o.keys...)
 	}
 
 	// Collect the keys of all rows that the step will need, so that the backend loads the rows at once.
 	keys := slices.Clone(lines)
 
-	// An op whose caller has left would book for nobody, so it only gives back what the caller had.
 	for _, o := range batch {
+		// A booking whose caller has left would book for nobody, so it only gives back what the caller had.
 		if o.books && o.hasLeft() {
 			o.decide = withdraw
 		}
@@ -310,9 +312,9 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 	keys = append(keys, heard.News.Moved...)
 
 	// The backend calls the function with the rows, and again after a conflict. It saves the rows that the function has changed.
-	var locked time.Time // when the step had the lock of its rows, or before
-	vain := false        // no news that came with the rows concern this node
-	called := time.Now()
+	var locked time.Time // when the node asked for the time, which it does when it has the lock of its rows, or before
+	vain := false        // whether no news that came with the rows concern this node
+	began := time.Now()
 	later, err := k.backend.Step(keys, func(rows Rows) Told {
 		k.state.Lock()
 		defer k.state.Unlock()
@@ -326,7 +328,7 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 		}
 
 		for _, o := range batch {
-			o.began, o.asked, o.received = called, k.step.reply.asked, k.step.reply.received
+			o.began, o.asked, o.received = began, k.step.reply.asked, k.step.reply.received
 			o.decide(&k.step, o)
 		}
 
@@ -352,13 +354,13 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 
 	switch {
 	case err == nil:
-		// The wait for other nodes is no part of the length.
+		// The length of a step does not include the wait for other nodes.
 		k.noteLength(time.Since(locked))
 		k.away.Store(nil)
 		k.awaySince, k.awayTold = time.Time{}, false // an outage is over with a saved step
 		k.endSaved()
 
-		// Only a step for lines was made because other nodes told of news.
+		// A step with lines was made because other nodes told this node of news.
 		if len(lines) > 0 {
 			k.noteVain(vain)
 		}
@@ -377,10 +379,10 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 	}
 
 	if err != nil {
-		k.tellWaiters(err, func(key ledger.Key) bool { return slices.Contains(own, key) })
+		k.tellWaiters(err, func(key ledger.Key) bool { return slices.Contains(visited, key) })
 	}
 
-	// The news that this step should have gone through are not lost.
+	// A later step goes through the news that this step should have gone through.
 	if err != nil && (look || !heard.Empty()) {
 		k.retry(heard)
 	}
@@ -405,9 +407,9 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 // anyLine is true of all lines.
 func anyLine(ledger.Key) bool { return true }
 
-// tellWaiters has callers in line book again after a step or a look has failed with err, so that each of them learns why it is not served. If the backend
-// refuses, these are at once the callers of the lines that the failure concerns: a row that cannot be read is no reason for the callers of others. In an
-// outage that lasts, these are all callers, once. A step whose outcome is not known is no reason.
+// tellWaiters has callers in line book again after a step or a look has failed with err, so that each of them learns why it is not served. After an ErrUnsure
+// nobody books again. In an outage all callers in line do, once, when it has lasted for tellAfter. After any other error, those do at once in whose lines
+// concerns is true: a row that cannot be read is no reason for the callers of other lines.
 func (k *worker) tellWaiters(err error, concerns func(ledger.Key) bool) {
 	switch {
 	case errors.Is(err, ErrUnsure):
@@ -427,10 +429,10 @@ func (k *worker) tellWaiters(err error, concerns func(ledger.Key) bool) {
 	k.memory.recall(concerns)
 }
 
-// partition returns the ops of which something is true, and the rest.
-func partition(all []*op, isTrue func(*op) bool) (matching, others []*op) {
+// partition returns the ops that match, and the others, both in the order of all.
+func partition(all []*op, matches func(*op) bool) (matching, others []*op) {
 	for _, o := range all {
-		if isTrue(o) {
+		if matches(o) {
 			matching = append(matching, o)
 		} else {
 			others = append(others, o)
@@ -439,8 +441,7 @@ func partition(all []*op, isTrue func(*op) bool) (matching, others []*op) {
 	return matching, others
 }
 
-// rest has ops done in a later step, because the backend is away, and tells their callers why they wait. Until the backend is back, the worker makes only a few steps a
-// second.
+// rest has ops done in a later step, because the backend is away, and tells their callers why they wait. The worker makes no step for awayEvery.
 func (k *worker) rest(ops []*op, err error) {
 	for _, o := range ops {
 		o.tellAway(err)
@@ -460,7 +461,7 @@ func (k *worker) rest(ops []*op, err error) {
 	})
 }
 
-// giveBack gives back the start or the place in line that a caller got after it had left.
+// giveBack posts an op that gives back the start or the place in line that a caller got after it had left, if it got one.
 func (k *worker) giveBack(o *op) {
 	if !o.grant.OK && o.grant.Ready == nil {
 		return
@@ -468,8 +469,8 @@ func (k *worker) giveBack(o *op) {
 	k.post(ownUndo(cancel, o))
 }
 
-// endSaved brings the memory up to date, wakes callers, tells watches and sets the timers of lines, after a step whose rows were saved. It notes how long the saving
-// took.
+// endSaved brings the memory up to date, wakes callers, tells watches and sets the timers of lines, after a step whose rows were saved. It notes how long it took
+// from when the step had its rows until they were saved.
 func (k *worker) endSaved() {
 	k.state.Lock()
 	defer k.state.Unlock()
@@ -495,9 +496,9 @@ func (k *worker) endSaved() {
 	k.keepAlive()
 }
 
-// deliver gives a caller the start that was booked for it while it waited. The caller asks nobody for that: the step that has booked was saved, and
-// its answer is as old as if the step had been the caller's own. It returns false if there is no such start, if it is too old or
-// of no use to the booking, or if something may have happened to it since.
+// deliver gives a caller the start that was booked for it while it waited, without a step: the step that has booked the start was saved, and its reply serves as if
+// the step had been the caller's own. deliver returns false if there is no such start, if the start is too old or of no use to the booking, or if something may have
+// happened to it since.
 func (k *worker) deliver(b *store.Booking) (g store.Grant, ok bool) {
 	w, _ := b.Turn.(*waiter)
 	if w == nil {
@@ -512,27 +513,28 @@ func (k *worker) deliver(b *store.Booking) (g store.Grant, ok bool) {
 		return g, false
 	}
 
-	a := &w.reply
-	now := a.now + ledger.Micros(time.Since(a.received))
+	// By the reply the store's clock shows now, or up to the time between asked and received more: the start may be older by that. An Age of 0 would stand for a store
+	// in memory.
+	r := &w.reply
+	now := r.now + ledger.Micros(time.Since(r.received))
 	g, ok = w.now.Deliver(b, now, latest(b))
 	if ok {
-		// The step's time was read between asked and received, so the start may be older by this difference. Nothing has changed between received
-		// and the end of the step.
 		g.Turn = w
-		g.Age += max(time.Microsecond, a.received.Sub(a.asked))
+		g.Age += max(time.Microsecond, r.received.Sub(r.asked))
 	}
 
 	return g, ok
 }
 
-// endFailed forgets a step that was not saved or, if unsure, may have been saved. It keeps in owed what the batch must do all the same: see owedBy.
+// endFailed forgets a step that was not saved or, if unsure, may have been saved. It keeps in owed what the ops of batch must still give back, and has them
+// tried again after owedEvery.
 func (k *worker) endFailed(batch []*op, unsure bool) {
 	k.state.Lock()
 	defer k.state.Unlock()
 
 	k.step.forget()
 
-	// A withdrawal or an undo that was not saved is done later.
+	// If unsure, the rows may have what the memory lacks until the undo is done: see withoutRows.
 	for _, o := range batch {
 		if undo := owedBy(o, unsure); undo != nil {
 			k.owed = append(k.owed, undo)
@@ -548,7 +550,7 @@ func (k *worker) endFailed(batch []*op, unsure bool) {
 	}
 }
 
-// pay posts the owed ops.
+// pay posts the owed ops, to be tried again.
 func (k *worker) pay() {
 	k.state.Lock()
 	owed := k.owed
@@ -559,13 +561,14 @@ func (k *worker) pay() {
 	}
 }
 
-// lookAgain has a line served later. A time below 0 means not again. The state is locked.
+// lookAgain has a line served after the time later, in place of any time set before. A time below 0 means not again. The state is locked.
 func (k *worker) lookAgain(key ledger.Key, later time.Duration) {
 	switch t := k.memory.timers[key]; {
 	case later < 0 && t != nil:
 		t.Stop()
 		delete(k.memory.timers, key)
-	case later < 0:
+
+	case later < 0: // there is no timer to stop
 	case t != nil:
 		t.Reset(later)
 	default:
@@ -573,7 +576,7 @@ func (k *worker) lookAgain(key ledger.Key, later time.Duration) {
 	}
 }
 
-// keepAlive listens, and has leases renewed, as long as that is of use. The state is locked.
+// keepAlive begins to listen, and has leases renewed, unless the node is idle. If it cannot listen, the next call tries again. The state is locked.
 func (k *worker) keepAlive() {
 	// An idle node goes on listening until the next tick.
 	if k.memory.isIdle() {
@@ -607,25 +610,25 @@ func (k *worker) renews() bool {
 	return slices.ContainsFunc(k.queue, func(o *op) bool { return len(o.keys) > 0 })
 }
 
-// tick renews leases, and serves lines whose news may have been lost. Even if leases are long, it is called often enough for waiters
-// without a place to ask again in time: see [ledger.Recall].
+// tick renews leases, and serves lines whose news may have been lost. An idle node stops listening; any other has tick called again. Even if leases are long, it is
+// called often enough for waiters without a place to ask again in time: see [ledger.Recall].
 func (k *worker) tick() {
 	k.state.Lock()
 	k.tickPending = false
 	idle, stop := k.memory.isIdle(), k.stop
 	var leased []ledger.Key
 
-	// A slow database still has renewals in the queue, and callers must not wait behind more and more of them. Slots need their
+	// If the database is slow, renewals are still in the queue, and callers must not wait behind more and more of them. Held slots need a new
 	// lease only each renewEvery.
 	if !k.renews() {
-		held := time.Since(k.renewed) >= k.renewEvery
-		if held {
+		slotsDue := time.Since(k.renewed) >= k.renewEvery
+		if slotsDue {
 			k.renewed = time.Now()
 		}
-		leased = k.memory.leased(held)
+		leased = k.memory.leased(slotsDue)
 	}
 
-	// Lines that a step has gone through a moment ago need no step of their own yet.
+	// Lines that a step has gone through a moment ago need no step of their own yet. The next tick comes when the first of them needs one.
 	hasLeases := len(leased) > 0
 	next := k.tickEvery
 	leased = slices.DeleteFunc(leased, func(key ledger.Key) bool {
@@ -636,7 +639,7 @@ func (k *worker) tick() {
 		return fresh > 0
 	})
 
-	// An idle node stops listening. If callers come back, keepAlive begins anew.
+	// An idle node stops listening, which is done without the lock. If callers come back, keepAlive begins anew.
 	if idle {
 		k.stop = nil
 	} else {
@@ -648,7 +651,7 @@ func (k *worker) tick() {
 		stop()
 	}
 
-	// Without leases no step is made, so look for news that may have been lost.
+	// Without leases no line is served, so look for news that may have been lost.
 	if !idle && !hasLeases {
 		k.wakeUp(false)
 	}
@@ -664,7 +667,7 @@ func (k *worker) takeOver() {
 	k.renew(leased)
 }
 
-// renew has the node's leases of some budgets renewed, and what dead nodes left there freed.
+// renew has the node's leases of some budgets renewed, their lines served, and what dead nodes left there freed.
 func (k *worker) renew(leased []ledger.Key) {
 	size := maxRenewed
 	if k.maxRows > 0 {
@@ -683,7 +686,7 @@ type op struct {
 	decide func(*step, *op)
 
 	booking  store.Booking // with charges of the op's own
-	grant    store.Grant   // the answer to a booking, or the grant that the op gives back
+	grant    store.Grant   // the answer to a booking, or the grant that the op gives back or settles
 	began    time.Time     // when the step began to wait for other nodes
 	asked    time.Time     // when this node asked the store's clock for the time of the step
 	received time.Time     // when this node had that time
@@ -698,31 +701,32 @@ type op struct {
 
 	from, to float64 // the answer to a refusal
 
-	err   error
-	done  chan struct{} // is sent to once
-	state atomic.Int32  // see pending, left and answered
+	err   error         // of the step
+	done  chan struct{} // is sent to once. It is nil for an op of the node's own.
+	state atomic.Int32  // pending, left or answered
 
 	observer outage.Observer // is told why the store does not answer. It may be nil.
 	away     chan error      // has room for one
 }
 
+// The states of an op.
 const (
 	pending  = iota
 	left     // its caller did not wait for the answer
 	answered // its caller has the answer
 )
 
-// ops are the ops of a store that are not in use.
+// ops has the ops of a store that are not in use.
 type ops struct{ pool sync.Pool }
 
-// get returns an op about a booking.
+// get returns an op about a copy of a booking.
 func (all *ops) get(decide func(*step, *op), b *store.Booking) *op {
 	o, _ := all.pool.Get().(*op)
 	if o == nil {
 		o = &op{done: make(chan struct{}, 1), away: make(chan error, 1)}
 	}
 
-	// Memory is kept from the op's last use.
+	// The op's last use has left memory for charges.
 	charges := append(o.booking.Charges[:0], b.Charges...)
 	o.booking = *b
 	o.booking.Charges = charges
@@ -730,12 +734,12 @@ func (all *ops) get(decide func(*step, *op), b *store.Booking) *op {
 	return o
 }
 
-// put lets an op be used again. Nobody has a pointer to it any more.
+// put lets an op be used again, when nobody else has a pointer to it any more.
 func (all *ops) put(o *op) {
 	charges, done, away := o.booking.Charges, o.done, o.away
 	clear(charges)
 
-	// A report that nobody took is of the op's last use.
+	// Drop the report that the backend is away, if nobody took it.
 	for len(away) > 0 {
 		<-away
 	}
@@ -745,7 +749,7 @@ func (all *ops) put(o *op) {
 }
 
 // await waits until the op is done, for at most as long as ctx and patience allow. A negative patience allows any wait. If the
-// backend is away meanwhile, await tells the observer. It returns false if the caller leaves: from then on the op belongs to the worker.
+// backend is away meanwhile, await tells the observer. It returns false if the wait ends before: then the caller has left, and the op belongs to the worker.
 func (o *op) await(ctx context.Context, patience time.Duration) bool {
 	// The most frequent case needs neither a timer nor a select.
 	if ctx.Done() == nil && patience < 0 && o.observer == nil {
@@ -776,7 +780,7 @@ func (o *op) await(ctx context.Context, patience time.Duration) bool {
 		}
 	}
 
-	// The answer may come at this moment. Whoever changes the state first decides: either the caller has left, or the answer counts.
+	// The answer may come at this moment. Whoever changes the state first, await or tell, decides: either the caller has left, or the answer counts.
 	if o.state.CompareAndSwap(pending, left) {
 		return false
 	}
@@ -785,11 +789,9 @@ func (o *op) await(ctx context.Context, patience time.Duration) bool {
 	return true
 }
 
-// tell lets the caller go on. It returns false if the caller has left.
+// tell lets the caller go on, with the error of the op's step. It returns false if the caller has left.
 func (o *op) tell(err error) bool {
 	o.err = err
-
-	// The caller has left at this moment: what was booked for it is given back.
 	if !o.state.CompareAndSwap(pending, answered) {
 		return false
 	}
@@ -797,14 +799,14 @@ func (o *op) tell(err error) bool {
 	return true
 }
 
-// canWait reports whether the caller waits for the backend while that is away.
+// canWait reports whether the caller wants a start and goes on waiting for it while the backend is away.
 func (o *op) canWait() bool { return o.books && o.booking.MaxWait != 0 && o.state.Load() == pending }
 
-// tellAway lets the caller know why it waits.
+// tellAway lets the caller know why it waits, unless it has not yet read the last reason.
 func (o *op) tellAway(err error) {
 	select {
 	case o.away <- err:
-	default: // it knows
+	default:
 	}
 }
 
@@ -817,7 +819,7 @@ func (o *op) gives() bool { return o.booking.Turn != nil || o.booking.Instead !=
 // isPointless reports whether the op would only book a start for a caller that has left.
 func (o *op) isPointless() bool { return o.books && !o.gives() && o.hasLeft() }
 
-// budgets appends the keys of the budgets that the op asks for first.
+// budgets appends to keys the keys of the budgets that the op asks for first.
 func (o *op) budgets(keys []ledger.Key) []ledger.Key {
 	for i := range o.booking.Charges {
 		keys = append(keys, o.booking.Charges[i].Budget.Key)

@@ -49,7 +49,7 @@ func hold(t *testing.T, a *fleet.Reporter, l *throttle.Limiter, callers int) {
 	require.Eventually(t, func() bool { return fleet.Waiting(a) == callers }, time.Minute, time.Millisecond)
 }
 
-// TestP16_BanIsSeenAsLongAsItHolds: callers that wait inside a ban book no more, and the budget is reported all the same.
+// TestP16_BanIsSeenAsLongAsItHolds: while callers wait for the end of a ban, they book nothing, and the budget is reported all the same.
 func TestP16_BanIsSeenAsLongAsItHolds(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	a, l, all := used(t, client, banned, "")
@@ -74,8 +74,8 @@ func TestP16_BanIsSeenAsLongAsItHolds(t *testing.T) {
 	}
 }
 
-// TestClosedSince: since when a budget is closed is the moment of the first of several bans that follow each other, and a ban that
-// comes after the budget was opened is another one.
+// TestClosedSince: a budget is closed since the first of several bans without a break between them. A ban after the budget was opened
+// begins anew.
 func TestClosedSince(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	a, l, all := used(t, client, banned, "")
@@ -158,7 +158,7 @@ func TestWhoIsHurt(t *testing.T) {
 	require.Zero(t, budget(t, snapshot(t, all), "slow").Refused, "the last minute is over")
 }
 
-// TestP16_BanIsSeenAmongBusierBudgets: a budget that is closed has no starts, and is reported before all that have.
+// TestP16_BanIsSeenAmongBusierBudgets: a closed budget, which has no starts, is reported before all budgets with starts.
 func TestP16_BanIsSeenAmongBusierBudgets(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	a, l, all := used(t, client, banned, "")
@@ -179,8 +179,8 @@ func TestP16_BanIsSeenAmongBusierBudgets(t *testing.T) {
 	}
 }
 
-// TestP16_WaitersAreSeenInACrowd: a program counts 4,096 budgets. Another one for which callers wait takes the place of one for which
-// nobody does, and keeps it when more budgets are closed.
+// TestP16_WaitersAreSeenInACrowd: a program counts 4,096 budgets at most. A further budget for which callers wait takes the place of one for
+// which nobody waits, and keeps the place when more budgets are closed.
 func TestP16_WaitersAreSeenInACrowd(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	a := must(fleet.Start(client, memstore.New(), fleet.ReporterOptions{Program: "program", Interval: time.Hour}))
@@ -214,8 +214,8 @@ func TestP16_WaitersAreSeenInACrowd(t *testing.T) {
 	require.Equal(t, 2, waiting())
 }
 
-// TestP16_BanOutlivesItsPrograms: a ban that holds is seen though every program that met it has gone: the last one ended right after it was
-// refused, or is silent.
+// TestP16_BanOutlivesItsPrograms: a ban that holds is seen even if every program that met it has gone: the last program ended right after it
+// was refused, or is silent.
 func TestP16_BanOutlivesItsPrograms(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	a, _, all := used(t, client, banned, "")
@@ -351,7 +351,7 @@ func TestP11_BanAfterAPause(t *testing.T) {
 	require.Equal(t, "all open", snapshot(t, all).Verdict())
 }
 
-// TestP11_PauseOverAnIllegibleNote: a longer note that nobody can read does not take a pause's own note.
+// TestP11_PauseOverAnIllegibleNote: a pause has its note even if a note that nobody can read, and that ends later, is there already.
 func TestP11_PauseOverAnIllegibleNote(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	_, _, all := used(t, client, banned, "")
@@ -380,8 +380,8 @@ func moveStart(t *testing.T, client redis.UniversalClient, all *fleet.Fleet, tar
 	do(t, client, "HSET", all.PausesKey(), field, moved)
 }
 
-// TestP16_MoreClosedThanShown: closed budgets beyond those that a snapshot asks about, or that a report has room for, count as closed, and
-// as left out once.
+// TestP16_MoreClosedThanShown: closed budgets that a snapshot does not ask about, or for which a report has no room, count as closed, and
+// are counted once as left out.
 func TestP16_MoreClosedThanShown(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	keyed := banned
@@ -399,7 +399,7 @@ func TestP16_MoreClosedThanShown(t *testing.T) {
 	require.Equal(t, "300 closed", must(all.Refresh(t.Context(), s)).Verdict())
 }
 
-// TestNodesOwnBan: a ban of a budget that each program has for itself has a beginning and a cause, too, and runs out between two reports.
+// TestNodesOwnBan: a ban of a budget that each program has for itself has a beginning and a cause, too, and may end between two reports.
 func TestNodesOwnBan(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	own := throttle.Policy{Name: "own", Limit: store.PerHour(5), Scope: throttle.ScopeNode}
@@ -433,7 +433,8 @@ func TestNodesOwnBan(t *testing.T) {
 	require.Less(t, budget(t, snapshot(t, all), "own").State.Paused.Duration, 5*time.Minute-13*time.Second, "the report is 14 seconds old")
 }
 
-// TestAnOpenedBudgetIsForgotten when nobody has used it for a while: one that each program has for itself, as one of the fleet.
+// TestAnOpenedBudgetIsForgotten: a budget that was opened is forgotten when nobody has used it for a while, whether each program has it for
+// itself, or the fleet shares it.
 func TestAnOpenedBudgetIsForgotten(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	for _, scope := range []throttle.Scope{throttle.ScopeFleet, throttle.ScopeNode} {
@@ -516,8 +517,8 @@ func TestClosedByWhomKnows(t *testing.T) {
 	}
 }
 
-// TestStartsAreRequestsHandedOn: a request that meets two policies, at a cost of five, is one start
-// of the node and one of each budget; a start that is given back is none.
+// TestStartsAreRequestsHandedOn: a request under two policies, at a cost of five, counts as one start
+// of the node and one of each budget. A start that is given back does not count.
 func TestStartsAreRequestsHandedOn(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	a := start(t, client, "shop")
@@ -548,7 +549,7 @@ func TestStartsAreRequestsHandedOn(t *testing.T) {
 }
 
 // TestStartsOfWhatIsHeldAndBookedLater: a request whose slots are booked when its start has come is
-// one start of each budget, and one whose start is booked without a horizon is a request.
+// one start of each budget. A request whose start is booked without a horizon counts, too.
 func TestStartsOfWhatIsHeldAndBookedLater(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	a := start(t, client, "shop")
@@ -568,8 +569,8 @@ func TestStartsOfWhatIsHeldAndBookedLater(t *testing.T) {
 	require.Equal(t, map[string]int64{"paced": 5, "at once": 5, "hourly": 1}, budgets)
 }
 
-// TestCostsAreWhatStartsWereCharged: as booked, given back and settled, so that the fleet's rate can
-// be compared with a limit.
+// TestCostsAreWhatStartsWereCharged: the reported costs are as booked, given back and settled, so that
+// the fleet's rate can be compared with a limit.
 func TestCostsAreWhatStartsWereCharged(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	a := start(t, client, "shop")
@@ -614,8 +615,9 @@ func hourly(key byte) store.Charge {
 	return store.Charge{Budget: store.Budget{Policy: "hourly", Group: "hourly", Key: [16]byte{key}}, Limit: store.PerHour(1000), Cost: 1}
 }
 
-// TestReportsOfStarts: a start that was reported and is given back later is taken off a later report,
-// so together they tell what was handed on. A report between two intervals tells of both.
+// TestReportsOfStarts: a start that was reported and is given back later is subtracted in a later
+// report, so together the reports tell what was handed on. A report within an interval also covers the
+// interval before.
 func TestReportsOfStarts(t *testing.T) {
 	a := start(t, redistest.Shared(t).Client(t), "shop")
 	b := &store.Booking{Horizon: time.Second, MaxWait: -1, Charges: []store.Charge{hourly(1)}}
@@ -652,7 +654,7 @@ func TestReportsOfStarts(t *testing.T) {
 	reports(0, true)
 }
 
-// BenchmarkBook is what a reporter adds to a booking, with the fastest store there is.
+// BenchmarkBook measures what a reporter adds to a booking, with the fastest store there is.
 func BenchmarkBook(b *testing.B) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1}) // nobody is there
 	defer client.Close()

@@ -38,10 +38,12 @@ func (c *closing) holds(now time.Time) bool {
 }
 
 // begin notes that the program closed the budget or, if by is "", met it closed. A budget that is only met changes
-// nothing as long as its closing holds. If the program closes such a budget again, the end is asked for again.
+// nothing as long as its closing holds. If the program closes such a budget again, the end is asked for again, and a
+// closing that is stored begins anew.
 func (c *closing) begin(now time.Time, by string) {
 	switch {
-	// A new closing, or the program closed a budget again whose closing is stored: store it anew, because an operator may have opened the budget in between.
+	// The closing is new, or it is stored and the program closed the budget again. In the second case an operator may have opened the budget in between,
+	// which removed the closing from the index: store it anew.
 	case !c.holds(now), by != "" && c.stored:
 		*c = closing{since: now, by: by}
 	case by != "":
@@ -65,7 +67,7 @@ const (
 	mostClosingsRead = 1000
 )
 
-// close notes that a budget was closed, or was met closed.
+// close notes that a budget was closed, or was met closed: see closing.begin.
 func (u *uses) close(c *store.Charge, by string, now time.Time) {
 	s := u.shard(c.Budget.Key)
 	s.mu.Lock()
@@ -94,6 +96,7 @@ func (u *uses) keep(s *shard, c *store.Charge, now time.Time) *used {
 		return b
 	}
 
+	// The budget counts as used now, so that it is reported for a while after it has opened.
 	s.makeRoom(now)
 	b := u.learn(s, c)
 	if b != nil {
@@ -103,13 +106,13 @@ func (u *uses) keep(s *shard, c *store.Charge, now time.Time) *used {
 }
 
 // makeRoom forgets a budget of a full shard: of the open budgets for which nobody waits, the least used. It notes
-// that the shard was full.
+// that the shard was full. If there is no such budget, it forgets none.
 func (s *shard) makeRoom(now time.Time) {
 	if len(s.all) < mostInShard {
 		return
 	}
 
-	var least [16]byte
+	var least [16]byte // the key of the least used
 	found := false
 	for key, b := range s.all {
 		// Keep what an operator looks for, however rarely it is used.
@@ -125,7 +128,7 @@ func (s *shard) makeRoom(now time.Time) {
 	}
 }
 
-// closedBudgets returns the budgets for which isWanted returns true, at most most of them.
+// closedBudgets returns the budgets for which isWanted returns true, at most most of them. isWanted runs under a lock.
 func (u *uses) closedBudgets(most int, isWanted func(b *used) bool) (all []closedBudget) {
 	for i := range u.shards {
 		s := &u.shards[i]
@@ -141,20 +144,20 @@ func (u *uses) closedBudgets(most int, isWanted func(b *used) bool) (all []close
 	return all
 }
 
-// change changes the closing of a budget, unless the closing has changed since it was read.
-func (u *uses) change(c *closedBudget, change func(*closing)) {
+// change calls edit with the closing of a budget, unless the closing has changed since c was read.
+func (u *uses) change(c *closedBudget, edit func(*closing)) {
 	s := u.shard(c.charge.Budget.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
 	// A ban that began meanwhile has an end of its own, which this answer does not describe.
 	if b := s.all[c.charge.Budget.Key]; b != nil && b.closing == c.closing {
-		change(&b.closing)
+		edit(&b.closing)
 	}
 }
 
-// askEnds asks the store for unknown ends of closings, once for each ban or pause, and forgets those that are over by
-// the answer. It stops at a question that fails: the rest is asked with the next report.
+// askEnds asks the store for unknown ends of closings, once for each ban or pause, and forgets closings that are over by
+// the answer. It stops at a question that fails: the remaining ones are asked with the next report.
 func (r *Reporter) askEnds(ctx context.Context, now time.Time) {
 	// The report waits for the answers, and leave has 2*farewell for both: a slow store must not take the time of the report.
 	ctx, stop := context.WithTimeout(ctx, farewell)
@@ -188,8 +191,8 @@ type storedClosing struct {
 	Met string `json:"met,omitempty"` // the program that stored it
 }
 
-// unstored returns the closings that the index lacks or, if they are lifted, has too many, at most mostClosings. names
-// and args are the keys and arguments by which beat.lua stores or removes them.
+// unstored returns the closings that the index lacks, and those that are lifted, which it must not keep, together at most
+// mostClosings. names and args are the keys and arguments by which beat.lua stores or removes them.
 func (r *Reporter) unstored(now time.Time) (all []closedBudget, names []string, args []any) {
 	all = r.uses.closedBudgets(mostClosings, func(b *used) bool {
 		// A node's own budget is closed only in this process. The index is for shared budgets.
@@ -214,6 +217,7 @@ func (r *Reporter) unstored(now time.Time) (all []closedBudget, names []string, 
 			knows = 1
 		}
 
+		// A lifted closing has no end, so its remaining time is 0: the script removes the entry.
 		args = append(args, id, max(0, b.closing.until.Sub(now)).Microseconds(), now.Sub(b.closing.since).Microseconds(), knows, string(text))
 	}
 
@@ -242,7 +246,8 @@ type ban struct {
 	met    string
 }
 
-// readBan parses an entry of the index, which may have been edited by hand.
+// readBan parses an entry of the index, which may have been edited by hand. ok is false for an entry that cannot be a
+// closing, or is of a node's own budget.
 func readBan(id, text string) (b ban, ok bool) {
 	key, isField := readField(id)
 	at, text, _ := strings.Cut(text, " ")
@@ -253,7 +258,7 @@ func readBan(id, text string) (b ban, ok bool) {
 	}
 	c, err := s.charge()
 
-	// The record names policy and limit only. The budget itself is the key of the entry.
+	// The text names only the policy and the limit. The id of the entry names the budget.
 	c.Budget.Key = key
 	return ban{c, since, Clean(s.By, longestName), Clean(s.Met, longestName)}, err == nil && !c.Node
 }

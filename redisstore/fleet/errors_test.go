@@ -20,7 +20,7 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// TestErrorsOfRedis: what Redis or the way to it did is told apart from what the caller did.
+// TestErrorsOfRedis: an error of Redis, or of the way to it, is told apart from a mistake of the caller.
 func TestErrorsOfRedis(t *testing.T) {
 	all := must(fleet.New(redistest.Shared(t).Client(t), fleet.Options{}))
 	table := []throttle.Policy{{Name: "a", Limit: store.PerSecond(1)}}
@@ -81,7 +81,7 @@ func TestNobodyWaitsForEver(t *testing.T) {
 	})
 }
 
-// TestWrongOptions: what cannot be meant is refused, all of it at once, and nothing is started.
+// TestWrongOptions: options that nobody can mean are refused, all of them at once, and nothing is started.
 func TestWrongOptions(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "localhost:1"})
 	for _, c := range []struct {
@@ -134,7 +134,7 @@ func TestCloseOnceMore(t *testing.T) {
 	require.False(t, s.told)
 }
 
-// TestNamespaceIsThatOfTheStore: a reporter that is told no namespace is seen where the budgets of its store are.
+// TestNamespaceIsThatOfTheStore: a reporter without a Namespace reports in the namespace of its store.
 func TestNamespaceIsThatOfTheStore(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	s := redisstore.New(client, redisstore.Options{Namespace: "shop"})
@@ -157,6 +157,8 @@ func (scriptHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (scriptHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
+
+// ProcessHook implements [redis.Hook].
 func (h scriptHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		args := cmd.Args()
@@ -208,7 +210,7 @@ func TestNotesOutliveShorterOnes(t *testing.T) {
 	require.LessOrEqual(t, client.TTL(t.Context(), all.PausesKey()).Val(), 21*time.Hour)
 }
 
-// repeating returns a client that makes each call of a script with a key once more, as a client does that lost the reply.
+// repeating returns a client that makes each call of a script with a key twice, as a client does that has lost the reply.
 func repeating(t *testing.T, server *redistest.Server, key string) redis.UniversalClient {
 	lossy := server.Client(t)
 	lossy.AddHook(scriptHook(func(keys []string, call func() error) error {

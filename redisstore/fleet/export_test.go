@@ -13,13 +13,13 @@ const AwaitNote = awaitNote
 // Report makes one report now.
 func (r *Reporter) Report() { r.report(context.Background(), true) }
 
-// ReportAt makes one report as if it were made so much later.
+// ReportAt makes one report, dated later from now.
 func (r *Reporter) ReportAt(later time.Duration) {
 	r.reportAt(context.Background(), time.Now().Add(later), true)
 }
 
-// AwaitExtra waits until no report is due that a closed budget has triggered: it would come between one of ReportAt and the test's
-// look at it.
+// AwaitExtra waits until no report is due that a closed budget has triggered: such a report would come between a report of ReportAt and the
+// test's look at that.
 func (r *Reporter) AwaitExtra() {
 	due := func() bool {
 		r.notes.mu.Lock()
@@ -38,7 +38,7 @@ func (r *Reporter) AwaitExtra() {
 // Budget returns the budget of a target.
 func (t Target) Budget() store.Budget { return t.charge.Budget }
 
-// The keys of what is kept.
+// The keys of a fleet in Redis.
 
 func (f *Fleet) NodesKey() string         { return f.keys.nodes }
 func (f *Fleet) NodeKey(id string) string { return f.keys.node + id }
@@ -59,7 +59,7 @@ func Counted(r *Reporter) (requests int64, budgets map[string]int64) {
 	return r.uses.requests.now.Load(), budgets
 }
 
-// Costs returns what a report says now of what the starts of each policy's budgets cost.
+// Costs returns the costs of each policy's budgets that a report says now.
 func Costs(r *Reporter) map[string]int64 {
 	r.reporting.Lock()
 	defer r.reporting.Unlock()
@@ -72,7 +72,7 @@ func Costs(r *Reporter) map[string]int64 {
 	return budgets
 }
 
-// Reported returns what a report says now of requests, and of each policy's budgets.
+// Reported returns the requests, and the starts of each policy's budgets, that a report says now.
 func Reported(r *Reporter, whole bool) (requests int64, budgets map[string]int64) {
 	r.reporting.Lock()
 	defer r.reporting.Unlock()

@@ -106,14 +106,14 @@ func storeError(err error) error {
 // Denied reports whether err says that the Redis user lacks a right.
 func Denied(err error) bool { return conn.Denied(err) }
 
-// isOutage reports whether an error about one budget would repeat for all budgets: Redis is away, denies the
-// command, or the context has ended.
+// isOutage reports whether a question that failed with err for one budget would fail for all budgets: Redis is away or denies
+// the command, or the context has ended.
 func isOutage(err error) bool {
 	return conn.Transient(err) || Denied(err) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 // keys are the Redis keys of a fleet. Their hash tag puts them into one slot of a cluster. No budget can have
-// such a key: there braces are escaped or contain the group, after the version of the stored form.
+// such a key: in keys of budgets braces are escaped, or contain the namespace and follow the version of the stored form.
 type keys struct {
 	nodes    string // sorted set: node ids by the time of their last report, in microseconds
 	node     string // prefix of a node id: its record

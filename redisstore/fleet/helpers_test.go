@@ -78,6 +78,7 @@ func budget(t *testing.T, s *fleet.Snapshot, policy string) fleet.Budget {
 	return fleet.Budget{}
 }
 
+// do sends a command to Redis.
 func do(t *testing.T, c redis.UniversalClient, words ...any) any {
 	reply, err := c.Do(context.Background(), words...).Result()
 	require.NoError(t, err)
@@ -110,7 +111,7 @@ func newClient(t *testing.T, o *redis.Options) *redis.Client {
 	return c
 }
 
-// must returns the value of a constructor that has no error.
+// must returns the value v of a constructor. It panics on an error.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)

@@ -31,9 +31,9 @@ const (
 	// MaxOff is for how long throttle can be turned off at a time.
 	MaxOff = store.MaxPenalty
 
-	// A note of the switch is kept for longer than any program can be off by an earlier note:
-	// so a program that finds no note knows nothing, and a Redis that has lost the note turns
-	// nobody on.
+	// keepSwitch is for how long Redis keeps the note of a command, which is longer than a
+	// program can be off by an earlier command. So a missing note need not mean "on", and a
+	// Redis that has lost the note turns nobody on.
 	keepSwitch = MaxOff + time.Hour
 
 	// lookEvery is how often a program looks for a note of the switch, unless it reports more often.
@@ -83,7 +83,7 @@ func (f *Fleet) TurnOn(ctx context.Context, by, reason string) (s Switch, was bo
 	return f.turn(ctx, false, 0, Act{Act: "on", What: "throttle", By: by, Reason: reason})
 }
 
-// turn stores the command to turn throttle off or on, and logs the act. was says that throttle was off before.
+// turn stores the command to turn throttle off for d, or on, and logs the act. It returns the command. was says that throttle was off before.
 func (f *Fleet) turn(ctx context.Context, off bool, d time.Duration, act Act) (s Switch, was bool, err error) {
 	ctx, stop := withDeadline(ctx)
 	defer stop()
@@ -136,9 +136,11 @@ var errNoSwitch = errors.New("fleet: the note of the switch cannot be read: thro
 // switchFields are the fields of the note of the switch.
 var switchFields = []string{"at", "off", "by", "reason", "until"}
 
-// readSwitch reads the note of the switch. It returns nil if there is none, and errNoSwitch for an illegible note.
+// readSwitch reads the note of the switch. It returns nil if there is none. Its error is errNoSwitch for an illegible note, or the client's.
 func readSwitch(ctx context.Context, client redis.UniversalClient, key string) (*Switch, error) {
 	v, err := client.HMGet(ctx, key, switchFields...).Result()
+
+	// A key of a different type was written by hand.
 	if redis.HasErrorPrefix(err, "WRONGTYPE") {
 		return nil, errNoSwitch
 	}
@@ -170,7 +172,7 @@ type reporterSwitch struct {
 
 	mu  sync.Mutex
 	at  int64 // the time of the operator's command that the switch obeys, in microseconds
-	err error // why the last look failed, unless Redis was away: the report says that
+	err error // why the last look failed. An absence of Redis is not noted here, because the report has its error.
 }
 
 // begin reads the environment.
@@ -214,7 +216,8 @@ func (r *Reporter) takeSwitch(ctx context.Context) (fresh bool, err error) {
 
 	var left time.Duration
 	if s.Off {
-		// The end is by the server's clock. If the server does not say its time, the switch stays as it is.
+		// The end is by the server's clock. If the server does not say its time, the switch stays as it is. The time since the question is taken off,
+		// so that no program is off for too long, and a note that was written by hand counts for MaxOff at most.
 		asked := time.Now()
 		now, err := r.client.Time(ctx).Result()
 		if err != nil {
@@ -236,7 +239,7 @@ func (r *Reporter) takeSwitch(ctx context.Context) (fresh bool, err error) {
 	return true, nil
 }
 
-// lookError returns the error of a look.
+// lookError returns the error of a look: errNoSwitch as it is, and an error of the client as an *Error.
 func (r *Reporter) lookError(err error) error {
 	if errors.Is(err, errNoSwitch) {
 		return err
@@ -244,7 +247,7 @@ func (r *Reporter) lookError(err error) error {
 	return storeError(r.conn.Error(err))
 }
 
-// state describes the switch.
+// state describes the switch. A program that its environment has turned off is off whatever the operator commands.
 func (s *reporterSwitch) state() NodeSwitch {
 	s.mu.Lock()
 	n := NodeSwitch{At: s.at, Passed: s.Passed()}
@@ -390,7 +393,7 @@ const (
 	awaitNote = 100 * time.Millisecond // how long a refused caller waits for the answer
 )
 
-// of returns the note of a budget's pause.
+// of returns the note of a budget's pause, or the zero PauseNote if there is none that counts.
 func (n *notes) of(key [16]byte) store.PauseNote {
 	if note, ok := n.find(key); ok && !note.isEnded {
 		return note.PauseNote
@@ -420,17 +423,22 @@ func (n *notes) learn(notes map[[16]byte]Note, serverNow, now time.Time) {
 	n.all.Store(&all)
 }
 
-// compare compares the note of a closed budget with the wait until the next start. If the pause ends later than the wait, a
-// program has ended the pause, and what closes the budget came afterwards: the copy's note does not count any more.
+// compare compares the note of a closed budget with the wait until the next start. If the pause of the note ends later, a program
+// has ended the pause, and what closes the budget came afterwards: the note in the copy does not count any more.
 func (n *notes) compare(c *store.Charge, wait time.Duration) {
 	all, now := n.all.Load(), time.Now()
 	if all == nil || c.Node {
 		return
 	}
 
-	// Ends that are close are the same, as in Note.isEnded. The pause of a young note may have come after the store's answer.
 	note, ok := (*all)[c.Budget.Key]
-	if !ok || note.isEnded || note.end.Sub(now)-wait <= patience || now.Sub(note.since) <= patience {
+	if !ok || note.isEnded {
+		return
+	}
+
+	// Ends that are close are the same, as in Note.isEnded. The pause of a young note may have come after the store's answer.
+	endsLater, isYoung := note.end.Sub(now)-wait > patience, now.Sub(note.since) <= patience
+	if !endsLater || isYoung {
 		return
 	}
 

@@ -94,14 +94,18 @@ type FileState struct {
 
 // address returns text if it is a URL that a page may link to, otherwise "".
 func address(text string) string {
+	isSafe := len(text) <= longestText && Clean(text, longestText) == text
+
+	// A URL with a user may have a password.
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || len(text) > longestText || Clean(text, longestText) != text {
+	isWeb := err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil
+	if !isSafe || !isWeb {
 		return ""
 	}
 	return text
 }
 
-// clip bounds fields of any length.
+// clip returns the state with texts that are safe to print, and with at most 20 of Loosens.
 func (f FileState) clip() FileState {
 	f.InForce, f.Seen, f.Err = Clean(f.InForce, longestName), Clean(f.Seen, longestName), Clean(f.Err, longestText)
 	all := f.Loosens[:min(len(f.Loosens), 20)]
@@ -143,7 +147,7 @@ type Share struct {
 	Shares  int    `json:"shares,omitempty"` // number of shares in "other"
 }
 
-// StateOf converts a status. Its texts are safe to print.
+// StateOf converts a status. The State's texts are safe to print.
 func StateOf(st store.Status) State {
 	s := State{
 		Used: st.Used, Booked: st.Booked, Waiting: st.Waiting, Callers: st.Callers,
@@ -163,7 +167,7 @@ func StateOf(st store.Status) State {
 	return s
 }
 
-// clip bounds the reported shares.
+// clip returns the state with at most as many shares as StateOf names, and with names that are safe to print.
 func (s State) clip() State {
 	s.Shares = slices.Clone(s.Shares[:min(len(s.Shares), MostShares+1)])
 	for i := range s.Shares {
@@ -172,8 +176,8 @@ func (s State) clip() State {
 	return s
 }
 
-// age subtracts the time since the report from the durations of a state: only its node could be asked for a new
-// state.
+// age subtracts d, the time since the report, from what is left of the state's wait and pause: only the node itself could
+// say its new state.
 func (s *State) age(d time.Duration) {
 	s.Paused.Duration = max(0, s.Paused.Duration-d)
 
@@ -185,7 +189,7 @@ func (s *State) age(d time.Duration) {
 
 // encode returns the JSON of the record, without the runbooks, budgets and policies that do not fit into mostRecord.
 func (r *record) encode() []byte {
-	// Each round makes the record smaller, so the loop ends.
+	// Each round makes the record smaller, and a record without policies fits.
 	for {
 		text, err := json.Marshal(r)
 		if err == nil && len(text) <= mostRecord {
@@ -216,7 +220,7 @@ func (r *record) shrink() {
 		p.Budgets = p.Budgets[:keep]
 	}
 
-	// Drop policies, too: their names alone can exceed the size.
+	// Drop policies, too: their names alone may be too long.
 	r.Policies = r.Policies[:len(r.Policies)*3/4]
 	r.File.Loosens = nil
 }
@@ -246,7 +250,7 @@ func useOf(c *store.Charge) policyUse {
 	}
 }
 
-// charge returns a charge of cost 1 of the policy, without a key.
+// charge returns a charge of cost 1 of the policy, without a key. Its error says that the limit cannot be parsed.
 func (p *policyUse) charge() (store.Charge, error) {
 	l, err := store.ParseLimit(p.Limit)
 	return store.Charge{
@@ -257,9 +261,10 @@ func (p *policyUse) charge() (store.Charge, error) {
 	}, err
 }
 
-// encodeKey and decodeKey convert the hashed key of a budget.
+// encodeKey returns the hashed key of a budget as text.
 func encodeKey(key [16]byte) string { return base64.RawURLEncoding.EncodeToString(key[:]) }
 
+// decodeKey parses a text of encodeKey. ok is false for any other text.
 func decodeKey(text string) (key [16]byte, ok bool) {
 	b, err := base64.RawURLEncoding.DecodeString(text)
 	copy(key[:], b)
@@ -286,8 +291,8 @@ func (m *Millis) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// moment parses a moment of the server's clock in microseconds. It refuses years beyond 9999, which JSON
-// cannot encode.
+// moment parses a moment of the server's clock, in microseconds since 1970. It refuses moments before 1970, and after the
+// year 9892: JSON cannot encode years beyond 9999.
 func moment(text string) (time.Time, bool) {
 	micros, err := strconv.ParseInt(text, 10, 64)
 	return time.UnixMicro(micros).UTC(), err == nil && micros >= 0 && micros < 250_000_000_000_000_000

@@ -26,7 +26,7 @@ const DefaultInterval = 5 * time.Second
 
 const (
 	keepRecord = 10 * time.Minute // how long a record outlives the last report
-	farewell   = time.Second      // how long Close waits for Redis, a report for the ends of closings, and a failed pause to take its note back
+	farewell   = time.Second      // bounds Close, what a report asks the store about closings, and the call by which a failed pause takes its note back
 )
 
 //go:embed beat.lua
@@ -133,9 +133,9 @@ type namespaced interface{ Namespace() string }
 // leastInterval is the shortest Interval: each report is a call.
 const leastInterval = 10 * time.Millisecond
 
-// checkReporter returns all mistakes in the arguments of [Start].
+// checkReporter returns all mistakes in the arguments of [Start], joined, or nil. around is the store that the reporter is around.
 func checkReporter(client redis.UniversalClient, around store.Store, o *ReporterOptions) error {
-	// The same checks as for a store: the namespace becomes part of keys.
+	// Namespace and client are checked as for a store.
 	mistakes := []error{redisstore.New(client, redisstore.Options{Namespace: o.Namespace}).Traits().Err}
 	mistake := func(option, problem string) {
 		mistakes = append(mistakes, &store.OptionError{Package: "fleet", Option: option, Problem: problem})
@@ -180,7 +180,7 @@ func (r *Reporter) close() {
 	timer := time.NewTimer(farewell)
 	defer timer.Stop()
 
-	// Redis may be away, and a program that ends must not wait for it.
+	// Wait until the program is removed. Redis may be away, and a program that ends must not wait long for it.
 	select {
 	case <-r.done:
 	case <-timer.C:
@@ -211,16 +211,16 @@ func (r *Reporter) Traits() store.Traits {
 
 // Book implements [store.Store].
 func (r *Reporter) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
-	replaces, waiter := b.Instead.Start != 0, waiterID(b.Instead, b.Turn)
+	replaces, id := b.Instead.Start != 0, waiterID(b.Instead, b.Turn)
 	g, err := r.Store.Book(ctx, b)
 
 	// The caller has left its line, whatever the outcome. held puts it back if it continues to wait.
-	was, waited := r.waits.end(waiter)
+	was, waited := r.waits.end(id)
 	if waited {
 		r.uses.note(was.key, leaveLine)
 	}
 
-	// The replaced start is given back, and has no slots: a grant with slots is cancelled, not replaced.
+	// The replaced start is given back, also after an error. It has no slots: a grant with slots is cancelled, not replaced.
 	if replaces {
 		r.uses.add(b, -1, false)
 	}
@@ -228,6 +228,7 @@ func (r *Reporter) Book(ctx context.Context, b *store.Booking) (store.Grant, err
 		return g, err
 	}
 
+	// A caller without a start has asked for its budgets, too.
 	if g.OK {
 		r.uses.add(b, 1, g.Wait == 0)
 	} else {
@@ -257,8 +258,9 @@ func (r *Reporter) held(ctx context.Context, c *store.Charge, g *store.Grant, si
 	default:
 		r.uses.note(c.Budget.Key, func(b *used) { b.refused.add(time.Now()) })
 	}
+
 	if g.Paused {
-		// No start is possible before the end of a pause. The wait of a place in line is only an estimate.
+		// No start is possible before the end of a pause. With a place in line, or too many shares in the line, the wait is only an estimate.
 		if g.Ready == nil && g.Shares == 0 {
 			r.notes.compare(c, g.Wait)
 		}
@@ -361,11 +363,11 @@ func (r *Reporter) run(ctx context.Context) {
 }
 
 // leave stores the closings that the index lacks, and removes the program from the fleet. It has a context of its
-// own, because the context of run has ended.
+// own, because the context of run has ended. It returns no error: if Redis is away, the record expires.
 func (r *Reporter) leave() {
 	ctx, stop := context.WithTimeout(context.Background(), 2*farewell)
 	defer stop()
-	defer close(r.notes.takeQuestion())
+	defer close(r.notes.takeQuestion()) // callers that wait for a note go on
 
 	// Store the closings of this program before it ends: a ban outlives the program.
 	r.askEnds(ctx, time.Now())
@@ -380,7 +382,7 @@ func (r *Reporter) reportAt(ctx context.Context, now time.Time, whole bool) {
 	r.reporting.Lock()
 	defer r.reporting.Unlock()
 
-	// A question asked from now on may miss this report. It gets the next one.
+	// Callers that have asked for a note go on when this report is over. A question from now on may miss this report, and gets the next one.
 	defer close(r.notes.takeQuestion())
 	r.askEnds(ctx, now)
 	err := r.beat(ctx, string(r.record(ctx, now, whole).encode()), now)
@@ -390,7 +392,7 @@ func (r *Reporter) reportAt(ctx context.Context, now time.Time, whole bool) {
 }
 
 // beat stores the program's record in Redis, or removes the program if record is "". The same call stores
-// which budgets are closed, and reads the notes.
+// which budgets are closed at the moment now, and reads the notes, which notes learns.
 func (r *Reporter) beat(ctx context.Context, record string, now time.Time) error {
 	asked := time.Now()
 
@@ -418,19 +420,19 @@ func (r *Reporter) beat(ctx context.Context, record string, now time.Time) error
 		return fmt.Errorf("fleet: Redis says what the script does not")
 	}
 
-	// Date the answer at the question: a pause then never seems to end later than it does.
+	// The server's time counts as that of the question: a pause then never seems to end later than it does.
 	r.notes.learn(readNotes(list, time.UnixMicro(server)), time.UnixMicro(server), asked)
 	return nil
 }
 
-// record describes the program. A whole record begins a new interval of counting.
+// record describes the program at the moment now. A whole record ends the interval of counting, and begins the next one.
 func (r *Reporter) record(ctx context.Context, now time.Time, whole bool) *record {
 	r.mu.Lock()
 	file := r.file
 	r.mu.Unlock()
 
 	// An extra report comes too early for a rate, so it also covers the interval before. Right after the start there is
-	// none: then it counts as one interval.
+	// no interval before: then the span is every, at least.
 	span := max(r.every, now.Sub(r.before))
 	if whole {
 		span = now.Sub(r.last)
@@ -457,7 +459,7 @@ func (r *Reporter) record(ctx context.Context, now time.Time, whole bool) *recor
 	return rec
 }
 
-// describeOwn adds the states of the node's own budgets, which are in its memory.
+// describeOwn adds the states of the node's own budgets, which are in its memory. A budget whose state cannot be read gets none.
 func (r *Reporter) describeOwn(ctx context.Context, rec *record) {
 	for i := range rec.Policies {
 		p := &rec.Policies[i]
@@ -468,8 +470,7 @@ func (r *Reporter) describeOwn(ctx context.Context, rec *record) {
 
 		for j := range p.Budgets {
 			b := &p.Budgets[j]
-			c.Budget.Key, _ = decodeKey(b.Key)
-
+			c.Budget.Key, _ = decodeKey(b.Key) // encodeKey has written it
 			if st, err := r.Store.Status(ctx, c); err == nil {
 				s := StateOf(st)
 				b.State = &s
@@ -506,7 +507,8 @@ var hostname = sync.OnceValue(func() string {
 })
 
 // File returns the text of the pushed policy file, which the caller must not
-// modify, or [ErrNothingPushed]. It transfers the text only after a new push.
+// modify. It transfers the text only after a new push. Its error is
+// [ErrNothingPushed], or says why the file cannot be read.
 func (r *Reporter) File(ctx context.Context) ([]byte, error) {
 	r.pulled.mu.Lock()
 	defer r.pulled.mu.Unlock()
@@ -534,7 +536,7 @@ func (r *Reporter) File(ctx context.Context) ([]byte, error) {
 	return r.pulled.text, nil
 }
 
-// fields reads fields of the pushed file.
+// fields reads fields of the pushed file. Its error is ErrNothingPushed, or an *Error.
 func (r *Reporter) fields(ctx context.Context, names ...string) (all []string, err error) {
 	v, err := r.client.HMGet(ctx, r.keys.policies, names...).Result()
 	if err != nil {

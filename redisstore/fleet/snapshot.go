@@ -228,14 +228,14 @@ func (s *Snapshot) count() (unknown int) {
 	return unknown
 }
 
-// tellClosing sets since when and why the budget is closed.
+// tellClosing sets since when and why the budget is closed. For an open budget it clears this.
 func (b *Budget) tellClosing(known closings) {
 	if b.State.Paused.Duration == 0 {
 		b.Since, b.By, b.Met = time.Time{}, "", ""
 		return
 	}
 
-	// The index holds shared budgets only. A node's own budget could share the hashed key.
+	// The index holds shared budgets only, but a node's own budget may have the same hashed key.
 	if c, ok := known.bans[b.charge.Budget.Key]; ok && b.Node == "" {
 		b.Since, b.By, b.Met = c.since.UTC(), c.by, c.met
 	}
@@ -310,10 +310,9 @@ func (f *Fleet) Refresh(ctx context.Context, s *Snapshot) (*Snapshot, error) {
 	next := *s
 	next.At, next.Nodes, next.Budgets = now.UTC(), slices.Clone(s.Nodes), slices.Clone(s.Budgets)
 	for i := range next.Nodes {
-		// Reports are not read again. Let the last reports age by the time since the snapshot.
+		// Reports are not read again, so the last reports age by the time since the snapshot. By that age a node would look silent, although it may have
+		// reported since: keep what the snapshot says.
 		n := &next.Nodes[i]
-
-		// A node that has reported since would look silent by its age, so keep what the snapshot says.
 		silent := n.Silent
 		*n = nodeOf(n.ID, n.record, n.Ago.Duration+max(0, now.Sub(s.At)))
 		n.Silent = silent
@@ -333,7 +332,9 @@ func (f *Fleet) Refresh(ctx context.Context, s *Snapshot) (*Snapshot, error) {
 		}
 		switch {
 		case b.Err != "" && len(b.Limits) > 0:
-			b.Err = "" // describe asks again, which it cannot without a limit
+			b.Err = "" // describe asks again
+
+		// Without a limit the store cannot be asked: the note says how long the pause still lasts.
 		case b.Err != "" && b.Note != nil:
 			b.State.Paused.Duration = b.Note.Until.Sub(now)
 		}
@@ -387,9 +388,9 @@ func (s *Snapshot) gather(known closings) {
 		}
 	}
 
-	for key, ban := range known.bans {
+	for key, closed := range known.bans {
 		if _, noted := known.notes[key]; !reported[key] && !noted {
-			s.Budgets = append(s.Budgets, budgetOf(ban.charge))
+			s.Budgets = append(s.Budgets, budgetOf(closed.charge))
 
 			// A full report may have left this budget out and counted it in LeftOut, which is a lower bound. The
 			// index of closed budgets has it, so it is listed after all.
@@ -424,7 +425,7 @@ func (s *Snapshot) addRunbooks() {
 // urgencyClosed is the urgency of a closed budget.
 const urgencyClosed = 0
 
-// urgency returns the sort key of a budget whose state was not read yet: closed budgets come first, then budgets
+// urgency returns the sort key of a budget whose state was not read yet: closed budgets have the lowest, then budgets
 // with waiting callers.
 func (b *Budget) urgency(known closings) int {
 	_, closed := known.bans[b.charge.Budget.Key]
@@ -458,7 +459,7 @@ func budgetOf(c store.Charge) Budget {
 	}
 }
 
-// add adds a node's report of the budget.
+// add adds the report u of the node n to the budget.
 func (b *Budget) add(n *Node, u *budgetUse) {
 	b.Nodes++
 	b.Starts = round(b.Starts + n.record.rate(u.Starts))
@@ -491,7 +492,7 @@ func (u *Use) add(o Use) {
 	u.Refused += o.Refused
 }
 
-// sumPrograms sums the uses of the budget, sorts them, and bounds their number.
+// sumPrograms sets the budget's sums over its programs, sorts the programs, and joins those beyond MostPrograms in one Use.
 func (b *Budget) sumPrograms() {
 	var sum, rest Use
 	for _, u := range b.Programs {
@@ -500,8 +501,8 @@ func (b *Budget) sumPrograms() {
 
 	b.waiting, b.Oldest, b.Left, b.Refused = sum.Waiting, sum.Oldest, sum.Left, sum.Refused
 
-	slices.SortFunc(b.Programs, func(a, b Use) int {
-		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Starts, a.Starts), strings.Compare(a.Program, b.Program))
+	slices.SortFunc(b.Programs, func(p, q Use) int {
+		return cmp.Or(cmp.Compare(q.Waiting, p.Waiting), cmp.Compare(q.Starts, p.Starts), strings.Compare(p.Program, q.Program))
 	})
 	if len(b.Programs) <= MostPrograms {
 		return
@@ -518,7 +519,8 @@ func (b *Budget) sumPrograms() {
 // longestClosing bounds a reported closing, which may have been edited by hand.
 const longestClosing = 366 * 24 * time.Hour
 
-// gatherPolicy adds a node's report of one policy.
+// gatherPolicy adds the report of the policy p by the node n to the budgets in all, and makes those that are not there yet. It
+// counts in s what it cannot parse.
 func gatherPolicy(all map[string]*Budget, n *Node, p *policyUse, s *Snapshot) {
 	c, err := p.charge()
 	if err != nil {
@@ -550,7 +552,7 @@ func gatherPolicy(all map[string]*Budget, n *Node, p *policyUse, s *Snapshot) {
 			all[id] = b
 		}
 
-		// Programs may disagree about the limit. A few are enough to show it.
+		// Programs may disagree about the limit. A few limits are enough to show that.
 		if limit := c.Limit.String(); !slices.Contains(b.Limits, limit) && len(b.Limits) < 4 {
 			b.Limits = append(b.Limits, limit)
 		}
@@ -573,19 +575,22 @@ func gatherPolicy(all map[string]*Budget, n *Node, p *policyUse, s *Snapshot) {
 }
 
 // paused returns the budget of a pause without recent use. Its limit comes from the index, the note, or a
-// node that knows the policy.
+// node that knows the policy. Without a limit the budget has an Err.
 func (s *Snapshot) paused(note Note, known closings) Budget {
 	c, err := note.terms.charge()
 	if b, ok := known.bans[note.key]; ok {
 		c, err = b.charge, nil
 	}
 
+	// Unless note or index have named a limit, take it from the first node that knows the policy.
 	for i := range s.Nodes {
-		// Take the limit from a node's policy, unless index or note have named it.
 		for j := range s.Nodes[i].record.Policies {
 			p := &s.Nodes[i].record.Policies[j]
-			if of, wrong := p.charge(); err != nil && wrong == nil && Clean(p.Policy, longestName) == note.Policy && !p.Node {
-				c, err = of, nil
+			if err == nil || p.Node || Clean(p.Policy, longestName) != note.Policy {
+				continue
+			}
+			if reported, wrong := p.charge(); wrong == nil {
+				c, err = reported, nil
 			}
 		}
 	}
@@ -722,7 +727,8 @@ func (f *Fleet) nodes(ctx context.Context) (all []Node, now time.Time, illegible
 	return all, now, illegible, nil
 }
 
-// nodeOf returns the node of a record that arrived ago.
+// nodeOf returns the node of the record r, which arrived as long ago as ago says. What the record counts from its own time has
+// become longer or shorter by ago.
 func nodeOf(id string, r *record, ago time.Duration) Node {
 	ago = max(0, ago)
 	n := Node{
@@ -746,7 +752,7 @@ func nodeOf(id string, r *record, ago time.Duration) Node {
 	return n
 }
 
-// rate returns starts as a rate per second.
+// rate returns starts as a rate per second, or 0 if the record names no time in which they were counted.
 func (r *record) rate(starts int64) float64 {
 	if r.Span.Duration <= 0 {
 		return 0

@@ -20,7 +20,7 @@ import (
 var shop = throttle.Policy{Name: "shop", Keyed: true, Limit: store.PerHour(3), Jitter: -1}
 
 // TestSnapshot: two programs and their budgets are seen, keys are hashed, and a program
-// that is closed is gone.
+// that has closed its reporter is gone.
 func TestSnapshot(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	a, b := start(t, client, "importer"), start(t, client, "worker")
@@ -70,8 +70,8 @@ func TestNothingInTheIndex(t *testing.T) {
 	require.Nil(t, s.File)
 }
 
-// TestNonsense: what anybody may have written into the index is counted, bounded and fit
-// to be printed.
+// TestNonsense: entries of the index that somebody wrote by hand are counted, bounded and
+// fit to be printed.
 func TestNonsense(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	_, _, all := used(t, client, shop, "acme")
@@ -127,7 +127,7 @@ func TestNonsense(t *testing.T) {
 	require.NotEmpty(t, snapshot(t, all).Nodes)
 }
 
-// TestManyBudgets: of more budgets than a snapshot asks about, those used most are shown.
+// TestManyBudgets: if there are more budgets than a snapshot asks about, it shows those used most.
 func TestManyBudgets(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	a := start(t, client, "crowd")
@@ -185,7 +185,7 @@ func TestReader(t *testing.T) {
 	require.NotContains(t, err.Error(), redistest.Password)
 }
 
-// TestCluster: the index lies in one slot, budgets where they belong.
+// TestCluster: the index lies in one slot, and budgets lie in the slots of their keys.
 func TestCluster(t *testing.T) {
 	client := redistest.Cluster(t).Client(t)
 	a := start(t, client, "program")
@@ -220,8 +220,8 @@ func TestRedisAway(t *testing.T) {
 	require.Len(t, snapshot(t, must(fleet.New(client, fleet.Options{}))).Nodes, 1)
 }
 
-// TestProgramNamesAreClean: a program's name is shown to others, so a reporter cuts it, and takes
-// out of it what no terminal may see.
+// TestProgramNamesAreClean: a program's name is shown to others, so a reporter cuts it, and escapes
+// characters that control a terminal.
 func TestProgramNamesAreClean(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	start(t, client, "caf\xe9 \x1b[2J"+strings.Repeat("x", 100_000))
@@ -230,8 +230,8 @@ func TestProgramNamesAreClean(t *testing.T) {
 	require.Equal(t, `caf\xe9 \x1b[2J`+strings.Repeat("x", 200-len(`caf\xe9 \x1b[2J`))+"…", s.Nodes[0].Program)
 }
 
-// TestAnUnreadablePushedFile: what is stored in the place of the pushed file is not taken for none,
-// which would let every push fail as if somebody else had pushed meanwhile.
+// TestAnUnreadablePushedFile: foreign data in the key of the pushed file does not count as no file.
+// Otherwise every push would fail as if somebody else had pushed meanwhile.
 func TestAnUnreadablePushedFile(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	all := must(fleet.New(client, fleet.Options{}))
@@ -251,7 +251,7 @@ func TestAnUnreadablePushedFile(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestRefresh: the states of budgets and the notes of pauses are those of now, and reports are not read again.
+// TestRefresh: Refresh reads the states of budgets and the notes of pauses anew, and reads no reports.
 func TestRefresh(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	a, l, all := used(t, client, shop, "acme")
@@ -312,8 +312,8 @@ func TestSharesOfAState(t *testing.T) {
 	require.NotContains(t, told[0].Name, "\x1b")
 }
 
-// TestRunbooks: a budget has the address that the file of a program says for its policy. What is no address of a page, as somebody may
-// write by hand, is none.
+// TestRunbooks: a budget has the runbook that a program's file names for its policy. A text that is no address of a page, as somebody may
+// write by hand, does not count.
 func TestRunbooks(t *testing.T) {
 	client := redistest.Single(t).Client(t)
 	reporter, _, all := used(t, client, throttle.Policy{Name: "shop", Limit: store.PerHour(5)}, "")

@@ -56,9 +56,9 @@ type Query struct {
 }
 
 // Find returns the budget that a query names. It looks up the policy in the
-// query's table first, then in the reports of the nodes. The error is a
-// *[TargetError] if no budget, or more than one, matches, or if each node has
-// the budget for itself.
+// query's table first, then in the reports of the nodes, and if neither has a
+// policy of this name it looks for a budget. The error is a *[TargetError] if no
+// budget, or more than one, matches, or if each node has the budget for itself.
 func (f *Fleet) Find(ctx context.Context, q Query) (Target, error) {
 	nodes, now, _, err := f.nodes(ctx)
 	if err != nil {
@@ -122,7 +122,7 @@ func (f *Fleet) Names(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// chargeByTable returns the charge of a policy in the table.
+// chargeByTable returns the charge of a policy in the table, for the query's key. keyed says that the policy has keys.
 func (q *Query) chargeByTable(keyed bool, s *Snapshot) (store.Charge, error) {
 	if keyed && q.Key == "" {
 		return store.Charge{}, q.needsKey(s)
@@ -147,7 +147,7 @@ func (q *Query) chargeByTable(keyed bool, s *Snapshot) (store.Charge, error) {
 	return asked.chargeOf(l, q.Key)
 }
 
-// chargeByReports returns the charge of a policy in the reports.
+// chargeByReports returns the charge of a policy in the reports, for the query's key.
 func (q *Query) chargeByReports(p *policyUse, s *Snapshot) (store.Charge, error) {
 	c, err := p.charge()
 	if err != nil {
@@ -159,21 +159,21 @@ func (q *Query) chargeByReports(p *policyUse, s *Snapshot) (store.Charge, error)
 	// The hash of the empty key marks the one budget of a policy without keys.
 	forAll := store.BudgetOf(c.Budget.Policy, "").Key
 	known := s.budgetsOf(q.Name)
-	isForAll := func(b *Budget) bool { return b.charge.Budget.Key == forAll }
+	hasKeys := slices.ContainsFunc(known, func(b *Budget) bool { return b.charge.Budget.Key != forAll })
 
 	// Refuse a key for a policy without keys, and a missing key for a policy with keys, as far as reports
 	// tell.
-	if q.Key != "" && len(known) > 0 && !slices.ContainsFunc(known, func(b *Budget) bool { return !isForAll(b) }) {
+	if q.Key != "" && len(known) > 0 && !hasKeys {
 		return c, &TargetError{Name: q.Name, Why: "nodes have used one budget of the policy for all, and no keys: leave --key out, or say --file, the file of policies"}
 	}
-	if q.Key == "" && slices.ContainsFunc(s.budgetsOf(q.Name), func(b *Budget) bool { return b.charge.Budget.Key != c.Budget.Key }) {
+	if q.Key == "" && hasKeys {
 		return c, q.needsKey(s)
 	}
 
 	return c, nil
 }
 
-// chargeByName returns the charge of the only budget whose name has the prefix.
+// chargeByName returns the charge of the only budget whose name begins with the query's name.
 func (q *Query) chargeByName(s *Snapshot) (c store.Charge, err error) {
 	var found []*Budget
 	for i := range s.Budgets {
@@ -221,13 +221,13 @@ func (q *Query) needsKey(s *Snapshot) error {
 
 // policy returns a policy from the latest report that has it, or nil.
 func (s *Snapshot) policy(name string) (found *policyUse) {
-	last := time.Duration(-1)
+	var ago time.Duration // how old the report of found is
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		for j := range n.record.Policies {
 			// The latest report wins: an older report may come from a program with an old policy.
-			if p := &n.record.Policies[j]; p.Policy == name && (last < 0 || n.Ago.Duration < last) {
-				found, last = p, n.Ago.Duration
+			if p := &n.record.Policies[j]; p.Policy == name && (found == nil || n.Ago.Duration < ago) {
+				found, ago = p, n.Ago.Duration
 			}
 		}
 	}
@@ -338,22 +338,24 @@ func (f *Fleet) Describe(ctx context.Context, c store.Charge) (store.Status, *No
 		return st, nil, err
 	}
 
+	// After an error there are no notes.
 	notes, err := f.notes(ctx, now)
 	if n, ok := notes[c.Budget.Key]; ok && n.holds(st.Paused, now) {
-		return st, &n, err
+		return st, &n, nil
 	}
 
 	return st, nil, err
 }
 
-// holds reports whether the pause of the note is why a budget stays closed for paused: no program has ended the pause, and no
-// ban ends later. Ends that differ by up to patience are the same: a pause begins after its note, by as long as a call takes.
+// holds reports whether the pause of the note is why a budget stays closed for the time paused from now on: no program has ended the
+// pause, and no ban ends later. Ends that differ by up to patience are the same: a pause begins after its note, by as long as a call
+// takes.
 func (n *Note) holds(paused time.Duration, now time.Time) bool {
 	return !n.isEnded(paused, now) && paused-n.Until.Sub(now) <= patience
 }
 
-// isEnded reports whether a program has ended the pause of the note: the budget, which stays closed for paused, opens before
-// the pause would have ended.
+// isEnded reports whether a program has ended the pause of the note: the budget, which stays closed for the time paused from now on,
+// opens before the pause would have ended, by more than patience.
 func (n *Note) isEnded(paused time.Duration, now time.Time) bool {
 	return paused <= 0 || n.Until.Sub(now)-paused > patience
 }
@@ -395,7 +397,7 @@ func (f *Fleet) Pause(ctx context.Context, t Target, d time.Duration, by, reason
 	return f.logDone(ctx, act, "the budget is closed")
 }
 
-// logDone logs an act that is in force already. If that fails, the error says what is done, or the operator would act again.
+// logDone logs an act that is in force already. If that fails, the error says what was done, so that the operator does not act again.
 func (f *Fleet) logDone(ctx context.Context, act Act, done string) error {
 	text, err := act.encode()
 	if err != nil {
@@ -463,7 +465,7 @@ func (f *Fleet) Reset(ctx context.Context, t Target, by, reason string) error {
 	return f.open(ctx, t, Act{Act: "reset", What: t.Name, By: by, Reason: reason})
 }
 
-// open opens a budget and removes its note.
+// open opens a budget, removes its note and its closing in the index, and logs the act.
 func (f *Fleet) open(ctx context.Context, t Target, act Act) error {
 	ctx, stop := withDeadline(ctx)
 	defer stop()
@@ -493,14 +495,14 @@ func (f *Fleet) lastMoment(ctx context.Context) (int64, error) {
 }
 
 // notePause stores the note of a pause, and returns the note that it replaces, "" if there is none. It returns a *LongerError, and changes
-// nothing, if a longer pause is in force. If it is not known whether the note is stored, notePause takes the note back.
+// nothing, if a longer pause is in force. If it is not known whether the note is stored, notePause takes it back, and logs act as failed.
 func (f *Fleet) notePause(ctx context.Context, t Target, note string, d time.Duration, act Act) (before string, err error) {
 	last, err := f.lastMoment(ctx)
 	if err != nil {
 		return "", err
 	}
 
-	// Each further round has seen the note that the round before has found. The rounds end with ctx.
+	// Each round replaces only the note that the round before has found: an operator may store another in between. The rounds end with ctx.
 	for {
 		found, isLonger, err := f.note(ctx, t, note, d, before, "", last)
 		if err != nil {
@@ -542,8 +544,9 @@ func (f *Fleet) hasEnded(ctx context.Context, t Target, n *Note) (bool, error) {
 	return n.isEnded(st.Paused, now), storeError(err)
 }
 
-// note stores or, if it is "", removes a note, and logs the act unless it is "". If the budget has a different note than seen, note stores
-// nothing, and returns that note and whether its pause is longer than d. After the moment last note does nothing, and fails.
+// note stores the note of a pause for d or, if note is "", removes the budget's note and its closing in the index. It logs act unless act is "".
+// A note replaces only the note seen, where "" is none: if the budget has another, nothing is stored, and found is that note and isLonger says
+// whether its pause ends later. After the moment last nothing is done, and the call fails.
 func (f *Fleet) note(ctx context.Context, t Target, note string, d time.Duration, seen, act string, last int64) (found string, isLonger bool, err error) {
 	own := field(t.charge.Budget.Key)
 	reply, err := f.conn.Run(ctx, noteScript, []string{f.keys.pauses, f.keys.audit, f.keys.ban + own}, own, note, d.Microseconds(), act, mostActs, seen, last)
@@ -551,14 +554,14 @@ func (f *Fleet) note(ctx context.Context, t Target, note string, d time.Duration
 		return "", false, storeError(err)
 	}
 
-	// The script answers 1, or 0 with the note that it found and 1 if that is longer.
+	// The script answers 1, or 0 with the note that it found and 1 if the pause of that note ends later.
 	if len(reply) == 3 {
 		found, isLonger = fmt.Sprint(reply[1]), reply[2] == int64(1)
 	}
 	return found, isLonger, nil
 }
 
-// takeBackNote restores the note before a pause that failed, and logs the failure.
+// takeBackNote restores the note before a pause that failed, and logs the failure, unless Redis does not answer within farewell.
 func (f *Fleet) takeBackNote(t Target, note, before string, act Act) {
 	// The caller's context may have ended.
 	ctx, stop := context.WithTimeout(context.Background(), farewell)

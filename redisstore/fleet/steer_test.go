@@ -118,8 +118,8 @@ func pauseReaches(t *testing.T, limit store.Limit) bool {
 	return true
 }
 
-// TestNewsIsNotLost: of two pauses, the second of which comes right after the first was
-// asked about, both are learned.
+// TestNewsIsNotLost: a reporter learns of two pauses, although the second comes right after
+// it has asked about the first.
 func TestNewsIsNotLost(t *testing.T) {
 	client := redistest.Single(t).Client(t)
 	a, l, all := used(t, client, throttle.Policy{Name: "slow", Limit: store.PerMinute(1), Jitter: -1}, "")
@@ -156,7 +156,7 @@ func TestPenaltyIsNoPause(t *testing.T) {
 	require.Error(t, err) // starts are not forgotten
 }
 
-// TestFind: what is not one budget is an error that says what is.
+// TestFind: a query that does not name exactly one budget is an error that says how to name one.
 func TestFind(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	a := start(t, client, "program")
@@ -237,8 +237,8 @@ func TestAuditIsCapped(t *testing.T) {
 	require.Len(t, []rune(acts[0].Reason), 500)
 }
 
-// TestNothingIsHalfDone: a push or a pause whose history or audit cannot be written does
-// nothing.
+// TestNothingIsHalfDone: a push or a pause does nothing if its history or audit cannot be
+// written.
 func TestNothingIsHalfDone(t *testing.T) {
 	for _, list := range []string{"history", "audit"} {
 		client := redistest.Single(t).Client(t)
@@ -257,8 +257,8 @@ func TestNothingIsHalfDone(t *testing.T) {
 	}
 }
 
-// TestPushedByAnotherType: whatever stands in the place of the pushed file is said to be no
-// file, with its key and what an operator can do.
+// TestPushedByAnotherType: if the key of the pushed file holds anything else, the error says so,
+// with the key and what an operator can do.
 func TestPushedByAnotherType(t *testing.T) {
 	server := redistest.Single(t)
 	client := newClient(t, server.User(t, "operator", redistest.Rights(t, "../../docs/run/redis.md", "operator")))
@@ -272,8 +272,8 @@ func TestPushedByAnotherType(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// cutting returns a client that fails the scripts that change budgets, and lets those of the
-// fleet pass, and a context that ends when one has failed.
+// cutting returns a client with which scripts that change budgets fail and scripts of the fleet
+// do not, and a context that ends when one has failed.
 func cutting(t *testing.T, server *redistest.Server) (*redis.Client, context.Context) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -313,7 +313,7 @@ func TestPauseThatFails(t *testing.T) {
 	require.InDelta(t, float64(time.Hour), float64(time.Until(note.Until)), float64(time.Minute))
 }
 
-// TestPauseInACluster: a budget is closed where it lies, wherever the notes are.
+// TestPauseInACluster: a budget is closed in its own slot, even if the notes are in another one.
 func TestPauseInACluster(t *testing.T) {
 	client := redistest.Cluster(t).Client(t)
 	a := start(t, client, "program")
@@ -330,8 +330,8 @@ func TestPauseInACluster(t *testing.T) {
 	require.Equal(t, "why", budget(t, snapshot(t, all), "shop").Note.Reason)
 }
 
-// TestSetUsed: a count that an operator sets is the one that programs meet, and the audit says who
-// set it, from what and to what. The note of a pause stays.
+// TestSetUsed: programs meet the count that an operator has set. The audit says who set it, from
+// which count and to which. The note of a pause stays.
 func TestSetUsed(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	_, l, all := used(t, client, shop, "acme")
@@ -355,8 +355,8 @@ func TestSetUsed(t *testing.T) {
 	require.Equal(t, fleet.Act{At: acts[3].At, Act: "set-used", What: target.Name, By: "anna", Reason: "they count more", Used: &fleet.Change{Before: 1, After: 3}}, acts[3])
 }
 
-// TestSetUsedRefused: a limit without windows, and a count that it cannot have, are refused, with
-// all that is wrong; so is a budget that Redis does not count. Nothing is noted.
+// TestSetUsedRefused: a limit without windows, and a count that the limit cannot have, are refused
+// with all mistakes, and so is a budget that Redis does not count. Nothing is noted.
 func TestSetUsedRefused(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	all := must(fleet.New(client, fleet.Options{}))

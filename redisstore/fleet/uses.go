@@ -31,10 +31,11 @@ type uses struct {
 	policies sync.Map // name: *policyUsed
 }
 
+// A shard is a part of the counted budgets, with a lock of its own.
 type shard struct {
 	mu   sync.Mutex
-	all  map[[16]byte]*used
-	full bool // a budget found no room since the last whole report
+	all  map[[16]byte]*used // by hashed key
+	full bool               // a budget found no room since the last whole report
 }
 
 // mostInShard bounds the counted budgets: 4,096 in all.
@@ -76,8 +77,8 @@ type tally struct {
 	before int64 // in the previous interval
 }
 
-// report returns the count for a report. More starts can be given back in an interval than are counted in it,
-// because they were counted earlier. The deficit is carried over.
+// report returns the count for a report, which is never below 0. whole ends the interval. In an interval more starts can
+// be given back than are counted, because they were counted earlier: the next interval begins with the deficit.
 func (t *tally) report(whole bool) int64 {
 	if !whole {
 		return max(0, t.before+t.now.Load())
@@ -94,13 +95,14 @@ type terms struct {
 	shadow, adaptive, node bool
 }
 
+// termsOf returns the terms of a charge.
 func termsOf(c *store.Charge) terms { return terms{c.Limit, c.Jitter, c.Shadow, c.Adaptive, c.Node} }
 
 // A policyUsed is a policy that was used at least once.
 type policyUsed struct {
 	name   string
 	mu     sync.Mutex
-	charge store.Charge
+	charge store.Charge // the latest, of cost 1 and without a key
 }
 
 // reportedFor is how long a budget is reported after its last use. Closed
@@ -124,7 +126,7 @@ func (u *uses) note(key [16]byte, change func(b *used)) {
 // means that the start is now, and takes slots. Slots of a later start are booked when it comes, by a booking
 // without a horizon, which is not a request of its own: the request was counted with its start.
 func (u *uses) add(booking *store.Booking, starts int64, now bool) {
-	// A booking with a horizon asks for a start. Its slots come later, by a booking without a horizon.
+	// A booking of slots alone and without a horizon takes the slots of a start that was counted with its request.
 	request := booking.Horizon > 0
 	for i := range booking.Charges {
 		c, n := &booking.Charges[i], starts
@@ -158,7 +160,7 @@ func (u *uses) add(booking *store.Booking, starts int64, now bool) {
 	}
 }
 
-// settle adds the difference between settled and charged costs.
+// settle adds the difference between settled and charged costs to the costs of a booking's budgets.
 func (u *uses) settle(booking *store.Booking, costs []int) {
 	for i := range booking.Charges {
 		c := &booking.Charges[i]
@@ -187,12 +189,12 @@ func (u *uses) wait(c *store.Charge, now time.Time) {
 	}
 }
 
-// leaveLine notes that a caller has left the line of a budget. The count may be younger than the caller, and so too
-// low.
+// leaveLine notes that a caller has left the line of a budget. A budget may be counted only since after the caller joined, so
+// its waiters may be 0 already.
 func leaveLine(b *used) { b.waiters = max(0, b.waiters-1) }
 
-// learn starts to count the budget of a charge, or updates its terms. It returns nil if the shard is full.
-// The shard is locked.
+// learn starts to count the budget of a charge, or updates its terms, and returns its count. It notes that the shard is full,
+// and returns nil, if there is no room for the budget. The shard is locked.
 func (u *uses) learn(s *shard, c *store.Charge) *used {
 	own := *c
 
@@ -292,8 +294,8 @@ func (u *uses) report(now time.Time, whole bool, waits map[[16]byte]waitSum) (al
 // urgentWeight exceeds any number of starts.
 const urgentWeight = 1 << 40
 
-// report appends the shard's budgets to all, and forgets budgets that were idle for reportedFor. It returns all, and
-// whether a budget has found no room since the last whole report.
+// report appends the shard's budgets to all, and forgets budgets that were idle for reportedFor. whole ends the interval of
+// counting. It returns all, and whether a budget has found no room since the last whole report.
 func (s *shard) report(all []counted, now time.Time, whole bool, waits map[[16]byte]waitSum) ([]counted, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -369,6 +371,7 @@ func waiterID(h store.Handle, t store.Turn) any {
 		return placeID{true, h.Node.Place}
 	case h.Place != 0:
 		return placeID{false, h.Place}
+
 	// A foreign store's turn may not be comparable, and such a map key would panic.
 	case t == nil || !reflect.ValueOf(t).Comparable():
 		return nil
@@ -376,7 +379,7 @@ func waiterID(h store.Handle, t store.Turn) any {
 	return t
 }
 
-// end notes that a caller has left the line.
+// end notes that a caller has left the line, and returns what was noted of it. ok is false if nothing was.
 func (w *waits) end(id any) (was waiter, ok bool) {
 	if id == nil {
 		return was, false
@@ -388,7 +391,7 @@ func (w *waits) end(id any) (was waiter, ok bool) {
 	return was, ok
 }
 
-// begin notes that a caller stands in line.
+// begin notes that a caller stands in line. A caller with the id nil is not noted.
 func (w *waits) begin(id any, who waiter) {
 	if id == nil {
 		return
@@ -452,7 +455,8 @@ func (l *lately) sum(now time.Time) (sum int) {
 // forget drops spans older than a minute.
 func (l *lately) forget(now time.Time) {
 	span := int64(now.Sub(origin) / latelySpan)
-	// After a long time only the last spans are cleared, each once.
+
+	// After a long time only as many spans are cleared as there are.
 	for l.last < span {
 		l.last = max(l.last+1, span-int64(len(l.spans))+1)
 		l.spans[l.last%int64(len(l.spans))] = 0
@@ -501,7 +505,7 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("number %d has been pushed meanwhile: compare with it, and push again", e.Number)
 }
 
-// Push pushes a file in place of the file with number instead, 0 for none, and
+// Push pushes a file in place of the file with the number instead, 0 for none, and
 // returns the new number. It returns a *[ConflictError] if the pushed file has
 // a different number. It does not validate the text: package policyfile/pushed
 // does. act is the name of the act in the audit log.

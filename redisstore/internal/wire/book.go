@@ -15,7 +15,7 @@ import (
 type BookRequest struct {
 	Record  string        // the key of the record of the node's last call for this group
 	Number  int64         // of the call
-	Age     time.Duration // since it was made for the first time
+	Age     time.Duration // since the call was made for the first time
 	Ops     []*Op
 	Rows    map[[16]byte]bool // which unlimited budgets are rows. All others are gates.
 	Reports []Report          // of all budgets of requests in flight that Ops name
@@ -36,14 +36,14 @@ type Pause struct {
 // history of them.
 type Budgets interface {
 	Key(*store.Budget) string
-	Known(*store.Budget, string, Boundaries) Known // the string is the key
+	Known(b *store.Budget, key string, at Boundaries) Known // key is what Key returns
 }
 
 // A BookCall is a BookRequest in writing, which can read its reply.
 type BookCall struct {
 	Call
 	request *BookRequest
-	rows    []*store.Charge // in the order of the keys behind the record's
+	rows    []*store.Charge // a charge of each budget that is a row, in the order of the keys behind the record's
 }
 
 // A Kind is the kind of an operation of a booking call.
@@ -64,11 +64,12 @@ type Op struct {
 	Charges []store.Charge
 	Costs   []int // Settle: the true costs
 
-	// The start that the callers have, which Reserve replaces, or their arrival in a
-	// line for slots, which it continues. Zero means that they have none.
+	// The start that the callers have, which Reserve replaces, Cancel gives back and
+	// Settle changes, or their arrival in a line for slots. Zero means that they have
+	// none.
 	Start, Arrival int64
 
-	MaxWait   int64 // upper bound on a wait that is of use, in microseconds; see AnyWait
+	MaxWait   int64 // upper bound on a wait that is of use, in microseconds, or AnyWait
 	NotBefore time.Duration
 	Spread    time.Duration
 	Horizon   time.Duration // Zero means that the callers stand in no line.
@@ -79,7 +80,7 @@ type Op struct {
 	Again     time.Duration // Renew: in how long the waiter will say so again
 }
 
-// AnyWait is the MaxWait of callers that wait without a bound: no wait is longer.
+// AnyWait is the MaxWait, in microseconds, of callers that wait without a bound: no wait is longer.
 const AnyWait = 1 << 53
 
 // MaxWait returns the MaxWait of an Op for the MaxWait of a booking, where a
@@ -100,8 +101,8 @@ func (o *Op) maxWait() int64 {
 	return o.MaxWait
 }
 
-// lastField returns the last number of a charge: its true cost, or whether it is a
-// shadow.
+// lastField returns the number of the i-th charge whose meaning depends on the kind: for
+// Settle the true cost, and for all others 1 if the charge is a shadow, or 0.
 func (o *Op) lastField(i int) int64 {
 	switch {
 	case o.Kind == Settle:
@@ -157,7 +158,8 @@ const (
 	HadStart TicketState = 3 // the owner had its start
 )
 
-// Write returns the request as a call.
+// Write returns the request as a call. The request must not change before the call's
+// reply is read.
 func (r *BookRequest) Write(b Boundaries, budgets Budgets) *BookCall {
 	w := writers.Get().(*writer)
 	defer w.release()
@@ -168,13 +170,17 @@ func (r *BookRequest) Write(b Boundaries, budgets Budgets) *BookCall {
 		w.op(o)
 	}
 
-	// Keys are in the order of lua/book.lua: the record, the budgets, the reports, the gates.
+	// Keys are in the order of lua/book.lua: the record and the rows, which are there by now, then the reports and the gates.
 	for i := range r.Reports {
 		w.Keys, w.reports = append(w.Keys, r.Reports[i].Key), r.Reports[i].append(w.reports)
 	}
 
 	w.Keys = append(w.Keys, w.gates...)
+
+	// The random number is for the names of new generations.
 	w.head = w.head.Add(r.Number, rand.Int64N(Names-1)+1, int64(w.ruleCount), Micros(r.Age), int64(len(w.gates)))
+
+	// The call has a copy, because other requests use the writer's memory afterwards.
 	w.Frame = slices.Concat(w.head, w.known, w.ruled, w.reports, w.ops)
 
 	w.More = []any{r.Shared}
@@ -206,26 +212,26 @@ type writer struct {
 
 	places map[[16]byte]place    // of the budgets that are rows
 	gated  map[[16]byte]struct{} // the budgets that are gates; after a change of its limit a budget may be both
-	rules  []*store.Charge       // a charge of each written rule
+	rules  []*store.Charge       // a charge of each rule of each budget
 	gates  []string              // the keys of gates
 
-	head, known, ruled, reports, ops Frame
+	head, known, ruled, reports, ops Frame // parts of the frame: known has the histories, ruled the rules
 
-	ruleCount int // a rule may be for several budgets
-	ruleAt    int // where the last rule begins
+	ruleCount int // how many rules are in ruled: budgets with equal limits may share one
+	ruleAt    int // where the last rule begins in ruled
 
 	common  [11]int64 // the numbers that the last operations have in common
-	countAt int       // the index of their count
+	countAt int       // the index in ops of how many operations these are
 }
 
-// A place is where a row stands: the indices of its key and of its first rule, from 1.
+// A place is where a row stands: the indices of its key in Keys and of its first rule in rules, from 1.
 type place struct{ key, rule int }
 
 var writers = sync.Pool{New: func() any {
 	return &writer{places: make(map[[16]byte]place), gated: make(map[[16]byte]struct{})}
 }}
 
-// release makes the writer free for the next request.
+// release makes the writer free for the next request. It keeps the memory, and no pointer of this request.
 func (w *writer) release() {
 	clear(w.places)
 	clear(w.gated)
@@ -241,12 +247,12 @@ func (w *writer) release() {
 // op writes one operation. Numbers that it has in common with the operation before
 // are not written again.
 func (w *writer) op(o *Op) {
-	// Charges that become gates are not written: at has the indexes of the others.
-	at := w.request.writtenCharges(o)
+	// Charges that are gates are not written with the operation. The script knows no class 0, which an operation may have that books nothing.
+	written := w.request.writtenCharges(o)
 	common := [...]int64{int64(o.Kind), flag(o.Informed), o.Start, o.Arrival, Micros(o.NotBefore), Micros(o.Spread),
-		Micros(o.Horizon), max(1, o.Class), flag(o.Returns), int64(len(o.Tickets)), int64(at.size(o))}
+		Micros(o.Horizon), max(1, o.Class), flag(o.Returns), int64(len(o.Tickets)), int64(written.size(o))}
 
-	// Operations that differ in their last numbers alone have the numbers before in common.
+	// If only the numbers that follow differ from those of the last operation, this one is counted with it.
 	if len(w.ops) > 0 && common == w.common {
 		w.ops.Increase(w.countAt)
 	} else {
@@ -255,15 +261,17 @@ func (w *writer) op(o *Op) {
 	}
 
 	w.ops = w.ops.Add(int64(o.Callers), o.maxWait())
+
+	// A ticket names its charge by the index among the written charges, from 1 on.
 	for _, t := range o.Tickets {
 		i := slices.IndexFunc(o.Charges, func(ch store.Charge) bool { return ch.Budget.Key == t.Budget })
-		w.ops = w.ops.Add(int64(at.index(i))+1, t.Line, t.Number, int64(t.State), t.Round, int64(t.Share))
+		w.ops = w.ops.Add(int64(written.index(i))+1, t.Line, t.Number, int64(t.State), t.Round, int64(t.Share))
 	}
 
 	// Each charge is its rule and the numbers that differ from caller to caller, or a gate.
 	for i := range o.Charges {
 		ch := &o.Charges[i]
-		if at != nil && w.request.leavesOut(o, ch) {
+		if w.request.leavesOut(o, ch) {
 			w.gate(o, ch)
 			continue
 		}
@@ -273,7 +281,7 @@ func (w *writer) op(o *Op) {
 	}
 }
 
-// gate writes the key of an unlimited budget once in the call. To settle, no gate is needed.
+// gate adds the key of an unlimited budget to the call, unless the call has it already. To settle, no gate is needed.
 func (w *writer) gate(o *Op, ch *store.Charge) {
 	if _, known := w.gated[ch.Budget.Key]; known || o.Kind == Settle {
 		return
@@ -282,8 +290,8 @@ func (w *writer) gate(o *Op, ch *store.Charge) {
 	w.gates = append(w.gates, w.budgets.Key(&ch.Budget))
 }
 
-// rule returns the index of a charge's report or, behind all reports, of its rule.
-// It writes the rule if it is new.
+// rule returns the index of a charge's report or, behind all reports, of its rule,
+// from 1 on. It writes the rule, and the key and history of its row, if these are new.
 func (w *writer) rule(ch *store.Charge) int {
 	if ForSlots(ch) {
 		return 1 + slices.IndexFunc(w.request.Reports, func(r Report) bool { return r.Budget == ch.Budget.Key })
@@ -291,7 +299,7 @@ func (w *writer) rule(ch *store.Charge) int {
 
 	at, known := w.places[ch.Budget.Key]
 
-	// After a change of its limit, a budget may have several rules in one call.
+	// After a change of its limit, a budget may have several rules in one call: look for one that is the charge's.
 	if known {
 		for i, c := range w.rules[at.rule-1:] {
 			if sameRule(c, ch) {
@@ -312,9 +320,11 @@ func (w *writer) rule(ch *store.Charge) int {
 		w.known = k.append(w.known)
 	}
 
-	// Neighbours with equal limits share one rule, whose second number says how many share it. Their keys follow each other, so each must be the first
-	// rule of its row.
-	if n := len(w.rules); n > 1 && !known && w.rules[n-2] == w.rows[len(w.rows)-2] && equalLimits(w.rules[n-2], ch) {
+	// Rows with equal limits share one written rule, whose second number says how many rows share it. Their keys must follow each other: this is so if
+	// this rule and the last one are the first rules of their rows.
+	n := len(w.rules)
+	sharesRule := n > 1 && !known && w.rules[n-2] == w.rows[len(w.rows)-2] && equalLimits(w.rules[n-2], ch)
+	if sharesRule {
 		w.ruled.Increase(w.ruleAt + 1)
 	} else {
 		w.ruleCount, w.ruleAt = w.ruleCount+1, w.ruled.Size()
@@ -331,8 +341,8 @@ func equalLimits(a, b *store.Charge) bool {
 }
 
 // sameRule reports whether two charges of one call share a rule: then the Pace and
-// the Adaptive of the first count for both. A time zone that was loaded twice makes
-// two rules of one, which does no harm.
+// the Adaptive of the first count for both. Limits in a time zone that was loaded
+// twice have two rules, which does no harm.
 func sameRule(a, b *store.Charge) bool {
 	return a.Budget.Key == b.Budget.Key && a.Jitter == b.Jitter && a.Limit == b.Limit
 }
@@ -353,13 +363,13 @@ func (r *BookRequest) writtenCharges(o *Op) chargeIndexes {
 	if !slices.ContainsFunc(o.Charges, isLeftOut) {
 		return nil
 	}
-	at := make(chargeIndexes, 0, len(o.Charges))
+	written := make(chargeIndexes, 0, len(o.Charges))
 	for i := range o.Charges {
 		if !isLeftOut(o.Charges[i]) {
-			at = append(at, i)
+			written = append(written, i)
 		}
 	}
-	return at
+	return written
 }
 
 // size returns how many charges are written.
@@ -370,7 +380,7 @@ func (w chargeIndexes) size(o *Op) int {
 	return len(w)
 }
 
-// index returns the index of a charge among the written charges.
+// index returns the index of a charge among the written charges, or -1 if it is not written.
 func (w chargeIndexes) index(charge int) int {
 	if w == nil {
 		return charge
@@ -378,7 +388,7 @@ func (w chargeIndexes) index(charge int) int {
 	return slices.Index(w, charge)
 }
 
-// charge returns the charge at an index among the written charges.
+// charge returns the index among all charges of the one that is at an index among the written charges.
 func (w chargeIndexes) charge(index int) int {
 	if w == nil {
 		return index
@@ -391,7 +401,7 @@ func (w chargeIndexes) charge(index int) int {
 type BookReply struct {
 	Now       int64         // the server's time
 	DecidedAt int64         // the server's time when an earlier copy of the call was done. Zero means that no earlier copy was.
-	CopyAge   time.Duration // how much later than the first copy that copy was sent
+	CopyAge   time.Duration // how long after the first copy that earlier copy was sent
 	Outcomes  []Outcome     // one for each caller
 	Budgets   []BudgetReply // one for each row
 	Reports   []ReportReply // one for each report
@@ -441,16 +451,16 @@ type BudgetReply struct {
 	Charge      *store.Charge     // a charge of the budget
 	Generations [Lives]Generation // the present one first
 	Older       Older
-	Starts      int64 // that count now
-	Last        int64 // the end of the last
+	Starts      int64 // how many starts count now
+	Last        int64 // the end of the last start
 	Line        *Line // nil without a line
 }
 
 // A Line is the part of a reply about the line of one budget: see lua/queue.lua.
 type Line struct {
-	ID, Waiting int64
-	Hurry       int64
+	ID, Waiting int64         // the line, and the costs that wait in it
 	Soon        time.Duration // in how long the first of all that wait may start
+	Hurry       int64         // 2 if a new cut was published, 1 if waiters should ask again soon, or 0: see queue.tell
 	Cuts        [3]int64
 	Joined      [3]int64         // the next ticket of each class
 	First, Last [3]time.Duration // in how long the first and the last of each will have their turn
@@ -473,12 +483,12 @@ type LaneID struct {
 	Share uint64 // Zero means the callers without a share.
 }
 
-// Read reads the reply to the call.
+// Read reads the reply to the call. Its error is [ErrReply], if the script cannot have made the reply to this call.
 func (c *BookCall) Read(f Frame) (BookReply, error) {
 	r := &reader{rest: f}
 	p := BookReply{Now: r.next(), DecidedAt: r.next()}
 
-	// A reply to a different call is none.
+	// The reply must be to this call.
 	r.check(r.next() == c.request.Number)
 	p.CopyAge = Wait(r.next())
 
@@ -493,7 +503,7 @@ func (c *BookCall) Read(f Frame) (BookReply, error) {
 		p.Outcomes = r.allNow(p.Outcomes, callers)
 	} else {
 		for _, o := range c.request.Ops {
-			// One outcome may be for some of the callers of an operation.
+			// One answer may be for only some of the callers of an operation.
 			for left := o.Callers; left > 0 && !r.failed; {
 				n := len(p.Outcomes)
 				p.Outcomes = r.outcomes(p.Outcomes, c.request, o, left)
@@ -521,53 +531,58 @@ func (c *BookCall) Read(f Frame) (BookReply, error) {
 	return p, r.end()
 }
 
-// allNow reads a single outcome for all callers: each has a start at the time of
-// the call.
-func (r *reader) allNow(to []Outcome, callers int) []Outcome {
-	_ = r.next()
+// allNow reads a single outcome and appends it to all for each of so many callers:
+// each has a start at the time that follows.
+func (r *reader) allNow(all []Outcome, callers int) []Outcome {
+	_ = r.next() // AllNow
 	o := Outcome{State: Booked, At: r.next(), Charge: store.NotHeld}
 	r.check(o.At > 0)
 	for range callers {
-		to = append(to, o)
+		all = append(all, o)
 	}
-	return to
+	return all
 }
 
-// outcomes appends the next outcomes, of some of the callers that are left of an
-// operation.
-func (r *reader) outcomes(to []Outcome, q *BookRequest, op *Op, left int) []Outcome {
+// outcomes reads one answer, and appends an outcome to all for each caller that the
+// answer is for. left is how many callers of the operation have no outcome yet, and the
+// answer is for one or more of these. An answer that makes no sense fails the reader.
+func (r *reader) outcomes(all []Outcome, q *BookRequest, op *Op, left int) []Outcome {
 	// An answer can be anything: check each number before it is used as an index.
-	at := q.writtenCharges(op)
+	written := q.writtenCharges(op)
 	callers := r.next()
 	o := Outcome{State: State(r.next()), At: r.next(), Charge: int(r.next()) - 1, PausedUntil: r.next()}
-	r.check(callers >= 1 && callers <= int64(left) && o.State <= Waiting && o.State >= Refused &&
-		o.Charge >= -1 && o.Charge < at.size(op) && (!o.Booked() || o.At > 0))
+	r.check(callers >= 1 && callers <= int64(left))
+	r.check(o.State >= Refused && o.State <= Waiting)
+	r.check(o.Charge >= -1 && o.Charge < written.size(op))
+	r.check(!o.Booked() || o.At > 0)
 	if r.failed {
-		return to
+		return all
 	}
 	if o.Charge >= 0 {
-		o.Charge = at.charge(o.Charge)
+		o.Charge = written.charge(o.Charge)
 	}
 
-	last := o.At
+	last := o.At // of the last of these callers
 	switch {
 	case o.Booked():
 		r.delays(&o, q, op)
 	case o.State == InLine:
-		last = r.tickets(&o, op, at)
+		last = r.tickets(&o, op, written)
+
+	// The answer has the arrival in the place of a start.
 	case o.State == Waiting:
 		o.At, o.Arrival = 0, o.At
 	}
 
 	for i := range callers {
-		to = append(to, o.of(op, i, callers, last))
+		all = append(all, o.of(op, i, callers, last))
 	}
 
-	return to
+	return all
 }
 
-// delays reads by how much each shadow would have delayed the start. A shadow that is a gate is not in
-// the reply: its delay is 0.
+// delays reads by how much each shadow would have delayed a start. A reply has delays only for a Reserve, and none for
+// slots. A shadow that is a gate is not in the reply: its delay is 0.
 func (r *reader) delays(o *Outcome, q *BookRequest, op *Op) {
 	for i := range op.Charges {
 		ch := &op.Charges[i]
@@ -584,21 +599,21 @@ func (r *reader) delays(o *Outcome, q *BookRequest, op *Op) {
 }
 
 // tickets reads where equal callers stand in line. The reply answers them together: it has the tickets
-// of the first caller, and the time at which the last caller may have its turn, which tickets returns.
-func (r *reader) tickets(o *Outcome, op *Op, at chargeIndexes) (last int64) {
+// of the first caller, which go to o, and the time at which the last caller may have its turn, which tickets returns.
+func (r *reader) tickets(o *Outcome, op *Op, written chargeIndexes) (last int64) {
 	last = r.next()
 	n := r.count()
-	r.check(n >= 1 && n <= at.size(op))
+	r.check(n >= 1 && n <= written.size(op))
 
 	found := false
 	for range n {
 		i := int(r.next()) - 1
-		r.check(i >= 0 && i < at.size(op))
+		r.check(i >= 0 && i < written.size(op))
 		if r.failed {
 			return 0
 		}
 
-		i = at.charge(i)
+		i = written.charge(i)
 		found = found || i == o.Charge
 		o.Tickets = append(o.Tickets, Ticket{
 			Budget: op.Charges[i].Budget.Key, Line: r.next(), Number: r.next(), State: TicketState(r.next()), Round: r.next(), Share: r.share(),
@@ -610,8 +625,9 @@ func (r *reader) tickets(o *Outcome, op *Op, at chargeIndexes) (last int64) {
 	return last
 }
 
-// of returns the outcome of the i-th of callers that were answered together.
-// Callers in line have successive tickets.
+// of returns the outcome of the i-th of some callers that were answered together. o
+// is the outcome of the first, and last the time at which the last may have its turn.
+// Callers in line have successive tickets in the line of the charge that holds them.
 func (o Outcome) of(op *Op, i, callers, last int64) Outcome {
 	if o.State != InLine || callers == 1 {
 		return o
@@ -626,7 +642,7 @@ func (o Outcome) of(op *Op, i, callers, last int64) Outcome {
 	return o
 }
 
-// The lists that a reply has about a budget besides its counts.
+// The bits that say which lists a reply has about a budget, besides its counts.
 const (
 	moreGenerations = 1 << iota
 	moreLine
@@ -635,17 +651,20 @@ const (
 
 // budget reads the part of a reply about one row into b.
 func (r *reader) budget(b *BudgetReply) {
-	// more has a bit for each part that most budgets do not have.
 	b.Generations[0] = r.generation()
 	b.Starts, b.Last = r.next(), r.next()
+
+	// more has a bit for each list that follows. Lanes come only with a line.
 	more := r.next()
-	r.check(more >= 0 && more <= moreGenerations|moreLine|moreLanes && (more&moreLanes == 0 || more&moreLine != 0))
+	r.check(more >= 0 && more <= moreGenerations|moreLine|moreLanes)
+	r.check(more&moreLanes == 0 || more&moreLine != 0)
 
 	if more&moreGenerations != 0 {
 		b.Generations[1], b.Older = r.generation(), Older{r.next(), r.next()}
-		further := r.count()
-		r.check(further <= Lives-2) // the first two are read
 
+		// Two generations are read, and Generations has room for Lives. A longer list fails the reader.
+		further := r.count()
+		r.check(further <= Lives-2)
 		for i := range min(further, Lives-2) {
 			b.Generations[2+i] = r.generation()
 		}
@@ -664,6 +683,8 @@ func (r *reader) budget(b *BudgetReply) {
 func (r *reader) line() *Line {
 	l := new(Line)
 	l.ID, l.Waiting, l.Hurry, l.Soon = r.next(), r.next(), r.next(), Wait(r.next())
+
+	// One number for each class.
 	for _, to := range []*[3]int64{&l.Cuts, &l.Joined} {
 		for k := range to {
 			to[k] = r.next()
@@ -687,7 +708,7 @@ func (r *reader) lanes() (all []Lane) {
 	return all
 }
 
-// share reads the name of a share.
+// share reads the ID of a share. A negative number fails the reader.
 func (r *reader) share() uint64 {
 	v := r.next()
 	r.check(v >= 0)

@@ -29,11 +29,11 @@ type Call struct {
 func (c Call) Args(now any) []any { return append([]any{now, []byte(c.Frame)}, c.More...) }
 
 // A Frame is a list of numbers of 8 bytes each, the form of requests and replies
-// of scripts. The numbers are doubles, as in Lua, and so exact up to 2^53. The nil
-// Frame is empty.
+// of scripts. The numbers are doubles, as in Lua, so whole numbers are exact up to
+// 2^53. The nil Frame is empty.
 type Frame []byte
 
-// Add appends whole numbers.
+// Add returns the frame with whole numbers appended.
 func (f Frame) Add(all ...int64) Frame {
 	for _, v := range all {
 		f = binary.LittleEndian.AppendUint64(f, math.Float64bits(float64(v)))
@@ -85,9 +85,9 @@ type Gate struct {
 // ErrReply means that a reply is not the script's.
 var ErrReply = errors.New("redisstore: an answer that cannot be understood")
 
-// ReadHead reads the beginning of the reply to a call with those keys. If the
-// call was done it also returns the rest behind the status. Its error is
-// [ErrReply].
+// ReadHead reads the beginning of the reply to a call with those keys. If the call
+// was done it also returns the numbers behind the status, from the time on. Its
+// error is nil or [ErrReply].
 func ReadHead(reply string, keys []string) (Head, Frame, error) {
 	f := Frame(reply)
 	if f.Size() < 2 || !f.isSound() {
@@ -97,7 +97,7 @@ func ReadHead(reply string, keys []string) (Head, Frame, error) {
 	h, rest := Head{Status: Status(f.At(0)), Now: f.At(1)}, f.From(2)
 
 	switch h.Status {
-	// The rest begins with the time, which replies read once more.
+	// What follows begins with the time, because replies read it once more.
 	case Done:
 		return h, f.From(1), nil
 
@@ -114,7 +114,7 @@ func ReadHead(reply string, keys []string) (Head, Frame, error) {
 	// A pair of numbers for each gate that is shut: the index of its key, and for how long it stays shut. The first key is the record's.
 	case Shut:
 		for ; rest.Size() >= 2; rest = rest.From(2) {
-			i := rest.At(0) - 1
+			i := rest.At(0) - 1 // from 0 on
 			if i < 1 || i >= int64(len(keys)) {
 				return h, nil, ErrReply
 			}
@@ -129,8 +129,8 @@ func ReadHead(reply string, keys []string) (Head, Frame, error) {
 	return h, nil, ErrReply
 }
 
-// maxNumber is more than any number of a script, and small enough for sums and
-// differences.
+// maxNumber is more than any number of a script, and so small that sums and
+// differences of two such numbers do not overflow.
 const maxNumber = 1 << 60
 
 // isSound reports whether the frame is numbers of 8 bytes, none of them cut off, NaN, or farther from 0 than maxNumber.
@@ -145,10 +145,10 @@ func (f Frame) isSound() bool {
 }
 
 // A reader reads a reply from its beginning. Where the reply ends too early it
-// reads zeros, and fails.
+// reads zeros, and has failed.
 type reader struct {
 	rest   Frame
-	failed bool
+	failed bool // the reply was too short, or makes no sense
 }
 
 // next returns the next number.
@@ -162,7 +162,7 @@ func (r *reader) next() int64 {
 	return v
 }
 
-// peek returns the next number, and does not move on.
+// peek returns the next number, and does not move on. Like next it fails at the end.
 func (r *reader) peek() int64 {
 	if len(r.rest) == 0 {
 		return r.next()
@@ -170,7 +170,8 @@ func (r *reader) peek() int64 {
 	return r.rest.At(0)
 }
 
-// count reads the length of a list whose elements are one number or more each.
+// count reads the length of a list whose elements are one number or more each. It
+// fails, and returns 0, if the rest has no room for such a list.
 func (r *reader) count() int {
 	n := r.next()
 	if n < 0 || n > int64(r.rest.Size()) {
@@ -180,7 +181,7 @@ func (r *reader) count() int {
 	return int(n)
 }
 
-// check fails the reader unless a condition is good.
+// check fails the reader unless a condition holds.
 func (r *reader) check(good bool) { r.failed = r.failed || !good }
 
 // end returns the error of a reply that was too short, too long, or made no sense.
@@ -200,15 +201,15 @@ type Boundaries struct {
 	Told  bool // the server has just told Now. If false, Now is an estimate.
 }
 
-// Wider returns the boundaries that a reply asks for. They reach at least twice as
-// far as b.
+// Wider returns the boundaries that a reply asks for with NeedsBoundaries or
+// NeedsTime. They reach at least twice as far ahead as b.
 func (b Boundaries) Wider(h Head) Boundaries {
 	return Boundaries{Now: h.Now, Until: max(h.Need, h.Now+2*(b.Until-b.Now)), Known: true, Told: true}
 }
 
-// Due returns when a call that is written now should be there, in microseconds of
-// the server's clock. It is 0 if that clock is not known, or if the server has
-// just told its time because a call was late.
+// Due returns when a call that is written now should arrive, in microseconds of the
+// server's clock. It is 0 if that clock is not known, or if the server has just told
+// its time, because a call came late or with too few boundaries.
 func (b Boundaries) Due() int64 {
 	if b.Told || !b.Known {
 		return 0
@@ -258,10 +259,10 @@ func learning(c *store.Charge) int64 {
 	return Micros(c.LearningPeriod())
 }
 
-// appendWindows appends the boundaries of the limit's windows: for windows of a
-// fixed length that length; for a calendar the boundaries themselves, from the
-// window before the window of Now, which may be a little off, to some windows
-// after Until.
+// appendWindows appends where the windows of a FixedWindow end: for windows of a fixed
+// length that length alone, and for a calendar the boundaries. They begin one window
+// before the window of Now, because Now may be a little off, and reach some windows
+// beyond Until. For any other limit it appends nothing.
 func (b Boundaries) appendWindows(f Frame, l store.Limit) Frame {
 	if l.Kind() != store.KindFixedWindow {
 		return f
@@ -275,10 +276,11 @@ func (b Boundaries) appendWindows(f Frame, l store.Limit) Frame {
 	start, end := l.Window(start.Add(-1))
 	f = f.Add(start.UnixMicro())
 
-	for past := 0; past <= windowsAhead; {
+	// The first boundary beyond Until ends the last window that is needed.
+	for beyond := 0; beyond <= windowsAhead; {
 		f = f.Add(end.UnixMicro())
 		if end.UnixMicro() > b.Until {
-			past++
+			beyond++
 		}
 		_, end = l.Window(end)
 	}
@@ -296,8 +298,8 @@ func Micros(d time.Duration) int64 {
 	return m
 }
 
-// Wait returns a wait that scripts answer in microseconds. It is
-// [store.Never] if it is beyond the farthest wait, and 0 if it is below 0.
+// Wait returns a wait that scripts answer in microseconds. It is [store.Never] if it
+// is longer than MaxAhead, and 0 if it is below 0.
 func Wait(micros int64) time.Duration {
 	if micros > Micros(store.MaxAhead) {
 		return store.Never
@@ -311,7 +313,7 @@ const storedForm = "7"
 
 // A Space is a namespace as one node uses it: the names of its keys and channels.
 type Space struct {
-	Node   string     // names this node among all nodes that use the same Redis: random
+	Node   string     // a random name of this node, among all nodes that use the same Redis
 	Tagged bool       // all keys and channels have the namespace as their hash tag: see redisstore.Options
 	DB     func() int // the number of the logical database; without a function it is 0
 
@@ -342,12 +344,12 @@ func (n *Space) Row(b *store.Budget) string {
 	return n.prefix + n.Tag() + EscapeTag(b.Policy) + ":" + string(hash[:])
 }
 
-// Leases returns the key of a budget of concurrency slots. No key of a
-// different form ends so.
+// Leases returns the key of a budget of concurrency slots. No other kind of key ends in
+// ":flight".
 func (n *Space) Leases(b *store.Budget) string { return n.Row(b) + ":flight" }
 
-// Appointments returns the key of when callers with places of a budget should come again. No key
-// of a different form ends so.
+// Appointments returns the key under which Redis remembers when callers that left with their places in a budget's line should come
+// again. No other kind of key ends in ":places".
 func (n *Space) Appointments(b *store.Budget) string { return n.Row(b) + ":places" }
 
 // Of returns the key of the row, or of the leases, of a charge's budget.
@@ -360,29 +362,29 @@ func (n *Space) Of(c *store.Charge) string {
 }
 
 // Record returns the key under which Redis remembers the last call of this node for a
-// group. No budget has it: those end in a hash of 22 letters.
+// group. No budget has this key: keys of budgets end in a hash of 22 letters.
 func (n *Space) Record(group string) string {
 	return n.prefix + n.Tag() + "calls:" + n.Node + ":" + plain.Replace(group)
 }
 
-// SetUsedRecord returns the key under which Redis remembers the node's n-th call of SetUsed. No group has
-// it: their keys have no further colon.
+// SetUsedRecord returns the key under which Redis remembers the node's call of SetUsed with a number. No group has
+// this key: the name of a group in a key has no colon.
 func (n *Space) SetUsedRecord(call int64) string {
 	return n.prefix + n.Tag() + "calls:" + n.Node + ":used:" + strconv.FormatInt(call, 10)
 }
 
-// Heartbeats returns the key under which Redis remembers which nodes use a group. It
-// ends unlike any other.
+// Heartbeats returns the key under which Redis remembers which nodes use a group. No
+// other kind of key ends in ":presence".
 func (n *Space) Heartbeats(group string) string {
 	return n.prefix + n.Tag() + "nodes:" + plain.Replace(group) + ":presence"
 }
 
-// Namespace is what all keys begin with, whatever node made them.
+// Namespace returns the common beginning of all keys, whichever node made them.
 func (n *Space) Namespace() string { return n.prefix }
 
-// Tag returns the hash tag of the namespace, or "" where there is no cluster. One tag puts all budgets of a
-// namespace into one slot, because one script books all budgets of a request, and which budgets
-// a request needs is known to its own program only.
+// Tag returns the hash tag of the namespace, or "" unless Tagged. One tag puts all budgets of a namespace into
+// one slot of a cluster: one script books all budgets of a request, and only the request's program knows which
+// budgets these are.
 func (n *Space) Tag() string {
 	if !n.Tagged {
 		return ""
@@ -413,6 +415,7 @@ func (n *Space) channels() string {
 // NamespaceProblem names the fault of a namespace and what to write instead. It returns "" for a good namespace, and for "",
 // which is the default namespace.
 func NamespaceProblem(namespace string) string {
+	// Bytes that are not UTF-8 are read as RuneError.
 	unprintable := func(c rune) bool { return unicode.IsControl(c) || c == utf8.RuneError }
 
 	switch {

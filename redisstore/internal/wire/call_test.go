@@ -23,6 +23,7 @@ type budgets struct{}
 
 func (budgets) Key(b *store.Budget) string { return "key:" + b.Policy }
 
+// Known implements [wire.Budgets].
 func (budgets) Known(*store.Budget, string, wire.Boundaries) wire.Known {
 	k := wire.Known{
 		Record: 6, Elapsed: 250 * time.Millisecond, Clock: wire.ElapsedKnown, ServerTime: 900_000, AtLeast: time.Millisecond,
@@ -34,7 +35,7 @@ func (budgets) Known(*store.Budget, string, wire.Boundaries) wire.Known {
 	return k
 }
 
-// charge is for a budget of that name.
+// charge returns a charge of cost 2 for the budget of a policy with that name.
 func charge(name string, l store.Limit) store.Charge {
 	c := store.Charge{Limit: l, Jitter: 10 * time.Millisecond, Cost: 2}
 	c.Budget.Policy, c.Budget.Group = name, "group"
@@ -42,7 +43,7 @@ func charge(name string, l store.Limit) store.Charge {
 	return c
 }
 
-// requests are calls of each kind of operation, limit and state.
+// requests returns calls of each kind of operation, limit and state, by name.
 func requests() map[string]wire.BookRequest {
 	window, bucket := charge("window", store.PerSecond(20)), charge("bucket", store.TokenBucket(5, time.Second, 9))
 	month := charge("month", store.CalendarWindow(100, store.Month, time.UTC))
@@ -92,10 +93,10 @@ func requests() map[string]wire.BookRequest {
 	return all
 }
 
-// boundaries are those of a call in January 1970.
+// boundaries are the boundaries of a call in January 1970.
 var boundaries = wire.Boundaries{Now: 1_000_000, Until: 1_000_000, Known: true}
 
-// numbers are what a frame says.
+// numbers returns the numbers of a frame.
 func numbers(f wire.Frame) (all []int64) {
 	for i := range f.Size() {
 		all = append(all, f.At(i))
@@ -103,7 +104,7 @@ func numbers(f wire.Frame) (all []int64) {
 	return all
 }
 
-// golden compares what is written as JSON with a file of testdata.
+// golden compares v, written as JSON, with a file of testdata. With -update it writes the file first.
 func golden(t *testing.T, name string, v any) {
 	t.Helper()
 	text, err := json.Marshal(v)
@@ -118,13 +119,14 @@ func golden(t *testing.T, name string, v any) {
 	require.JSONEq(t, string(want), string(text))
 }
 
-// A told is what a script is told. The seed is random, and left out.
+// A told is what a script is told.
 type told struct {
 	Keys  []string
 	Frame []int64
 	More  []any
 }
 
+// tell returns what a call tells its script. seed is the index of the random number in the frame, which is left out, or below 0 if there is none.
 func tell(c wire.Call, seed int) told {
 	f := numbers(c.Frame)
 	if seed >= 0 {
@@ -140,7 +142,7 @@ func TestBookFrames(t *testing.T) {
 	}
 }
 
-// TestFrames: the same for the other scripts.
+// TestFrames: what the other scripts are told does not change unnoticed.
 func TestFrames(t *testing.T) {
 	window, slots := charge("window", store.PerSecond(20)), charge("slots", store.Concurrency(3))
 	for name, c := range map[string]wire.Call{
@@ -155,13 +157,13 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// line is what a reply says of a line.
+// line is the part of a reply about a line.
 var line = []int64{9, 5, 1, 7, 1, 2, 3, 4, 5, 6, 10, 20, 30, 40, 50, 60}
 
-// budget is what it says of a row.
+// budget is the part of a reply about a row with a line.
 var budget = append([]int64{77, 12, 4, 1_200_000, 3, 66, 3, 8, 99, 1, 55, 2}, line...)
 
-// replies are what the script may answer to each of the requests.
+// replies returns what the script may answer to each of the requests, by name.
 func replies() map[string][]int64 {
 	begin := []int64{1_000_000, 0, 7, 0}
 	return map[string][]int64{
@@ -184,8 +186,8 @@ func replies() map[string][]int64 {
 	}
 }
 
-// TestBookReplies: nor does what its answers mean. None of them makes sense without
-// its end.
+// TestBookReplies: what the answers of the script of bookings mean does not change
+// unnoticed. No answer makes sense without its end, or with one more number.
 func TestBookReplies(t *testing.T) {
 	answers := replies()
 	for name, q := range requests() {

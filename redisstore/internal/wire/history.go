@@ -13,8 +13,9 @@ type Generation struct{ ID, Count int64 }
 // generation reads the name of a generation and its count.
 func (r *reader) generation() Generation { return Generation{r.next(), r.next()} }
 
-// Parts is into how many parts a node cuts a window to remember its starts. Lives
-// is how many generations of a row have a name. See docs/internals/state-loss.md.
+// Parts is the number of parts into which a node cuts a window to remember its starts.
+// Lives is the largest number of generations of a row that have a name. See
+// docs/internals/state-loss.md.
 const (
 	Parts = 8
 	Lives = 12
@@ -33,9 +34,9 @@ type Older struct{ Count, Mark int64 }
 // Known is a node's history of a budget, in case Redis forgot starts: see
 // lua/repair.lua.
 type Known struct {
-	Record      int64                 // lower bound on the number in the record of calls. Zero means that there may be no record.
+	Record      int64                 // lower bound on the number in the record of the node's last call. Zero means that there may be no record.
 	Elapsed     time.Duration         // since the last call about the budget was sent
-	Clock       Clock                 // what is known of the server's clock since that call
+	Clock       Clock                 // what is known of the time since that call
 	ServerTime  int64                 // the server's time in the reply to that call
 	AtLeast     time.Duration         // lower bound on the time since ServerTime
 	Generations [Lives + 1]Generation // the youngest first; before all others, one of starts that no row has, if there are any
@@ -71,11 +72,11 @@ func (s *Samples) Add(sample Sample) { s.all[s.n], s.n = sample, s.n+1 }
 // All returns the samples, in the order of Add.
 func (s *Samples) All() []Sample { return s.all[:s.n] }
 
-// append appends the history in the form of read_history in lua/repair.lua.
+// append returns f with the history appended, in the form of read_history in lua/repair.lua.
 func (k *Known) append(f Frame) Frame {
 	f = f.Add(k.Record, Micros(k.Elapsed), int64(k.Clock), k.ServerTime)
 
-	// Most budgets have no generations before the last two.
+	// Two generations are always written, as most budgets have no more. more is how many others there are.
 	more := 0
 	for more < len(k.Generations)-2 && k.Generations[2+more].ID != 0 {
 		more++
@@ -90,6 +91,7 @@ func (k *Known) append(f Frame) Frame {
 		f = f.Add(g.ID, g.Count)
 	}
 
+	// Ago is a lower bound, so it is rounded down.
 	f = f.Add(int64(k.Starts.n))
 	for _, s := range k.Starts.All() {
 		f = f.Add(int64(s.Ago/time.Microsecond), s.Count)
@@ -122,7 +124,7 @@ type Waiter struct {
 	Behind   int // the costs of waiters behind it that are not reported
 }
 
-// append appends the report, in the form in which lua/slots.lua reads reports.
+// append returns f with the report appended, in the form in which lua/slots.lua reads reports.
 func (r *Report) append(f Frame) Frame {
 	f = f.Add(int64(r.Limit), r.Sequence, int64(r.Held), r.Generation.ID, r.Generation.Count, Micros(r.Elapsed), int64(r.Clock),
 		r.Latest, int64(r.Most), int64(len(r.Waiters)))

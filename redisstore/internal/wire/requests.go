@@ -27,13 +27,13 @@ var (
 	AppointScript    = newScript(func() string { return source("frame", "appoint") })
 )
 
-// A PauseRequest closes a budget, or opens it.
+// A PauseRequest closes a budget for Length, or with Lift opens it.
 type PauseRequest struct {
 	Key    string
 	Charge *store.Charge
 	Shared string        // the channel where all nodes hear of a group
-	Length time.Duration // for how long it is closed
-	Lift   bool          // it is opened
+	Length time.Duration // for how long the budget is closed
+	Lift   bool          // the budget is opened
 	Ago    time.Duration // since the refused request was sent. Zero means that none was refused.
 	Took   time.Duration // how long the answer of the refused request took
 	Start  int64         // the start of the refused request
@@ -41,9 +41,9 @@ type PauseRequest struct {
 
 // A PauseReply is the answer of the parts pause and slots_pause of lua/age.lua.
 type PauseReply struct {
-	Now, End int64 // the server's time, and when the pause ends. An End of 0 means no pause.
-	Changed  bool
-	From, To float64 // the ceiling before and after
+	Now, End int64   // the server's time, and when the pause ends. An End of 0 means no pause.
+	Changed  bool    // the end of the pause is later now, or Lift has ended a pause
+	From, To float64 // the ceiling before and after. Both are 0 for slots.
 }
 
 // Call implements [Request].
@@ -69,7 +69,7 @@ func (q PauseRequest) Read(f Frame) (PauseReply, error) {
 // thousandths returns a level that scripts answer in thousandths.
 func thousandths(n int64) float64 { return float64(n) / 1000 }
 
-// A ReconcileRequest tells how much is left of a budget by its upstream.
+// A ReconcileRequest tells how much of a budget is left by its upstream's count.
 type ReconcileRequest struct {
 	Key        string
 	Charge     *store.Charge
@@ -142,7 +142,7 @@ type PauseEnd struct {
 // Call implements [Request].
 func (q PausesRequest) Call(Boundaries) Call { return Call{Script: ClosedScript, Keys: q.Keys} }
 
-// Read implements [Request]. There is one end for each key.
+// Read implements [Request]. It returns one end for each key, in the order of Keys.
 func (q PausesRequest) Read(f Frame) ([]PauseEnd, error) {
 	r := &reader{rest: f}
 	_ = r.next() // the time
@@ -159,16 +159,16 @@ type Heartbeat struct {
 	Kind    HeartbeatKind
 	Due     int64 // when it should be in Redis, in microseconds of the server's clock. Zero means at any time.
 	Divisor int   // lower bound on the divisor of the node's part
-	Nodes   int   // how many nodes it knows of
+	Nodes   int   // how many nodes the node knows of
 }
 
 // A HeartbeatKind is the message of a heartbeat.
 type HeartbeatKind int64
 
 const (
-	Look  HeartbeatKind = iota // nothing: it only asks
+	Look  HeartbeatKind = iota // the node only asks
 	Beat                       // the node uses the group
-	Leave                      // it does not any more
+	Leave                      // the node does not use the group any more
 )
 
 // A HeartbeatRequest sends a heartbeat of a node.
@@ -183,7 +183,7 @@ type HeartbeatReply struct {
 	Now       int64 // the server's time, in microseconds
 	Counts    bool  // the heartbeat was not too late
 	Divisor   int   // the node has one Divisor-th of each limit. Zero means that it has no part.
-	Nodes     int   // how many there are
+	Nodes     int   // how many nodes use the group
 	Suspected []int // the divisors of nodes that may be using their parts
 }
 
@@ -199,7 +199,7 @@ func (q HeartbeatRequest) Read(f Frame) (HeartbeatReply, error) {
 	p := HeartbeatReply{Now: r.next(), Counts: r.next() == 1, Divisor: int(r.next()), Nodes: int(r.next())}
 	for len(r.rest) > 0 {
 		d := r.next()
-		r.check(d >= 1) // parts are divided by it
+		r.check(d >= 1) // limits are divided by it
 		p.Suspected = append(p.Suspected, int(d))
 	}
 	return p, r.end()
@@ -212,8 +212,8 @@ const MaxTicket = 1<<53 - 1
 type AppointRequest struct {
 	Key    string        // of the appointments
 	Wait   time.Duration // how long the caller would wait
-	Length time.Duration // how long the limit takes for its cost
-	Again  bool          // it came back and leaves once more
+	Length time.Duration // how long the limit takes for the caller's cost
+	Again  bool          // the caller came back and leaves once more
 }
 
 // Call implements [Request].
@@ -253,7 +253,7 @@ func (q StatusRequest) Call(b Boundaries) Call {
 
 // Read implements [Request].
 func (q StatusRequest) Read(f Frame) (store.Status, error) {
-	// The numbers are in the order of status in lua/status.lua. A budget of slots has fewer.
+	// The numbers are in the order of status in lua/status.lua. A budget of slots has fewer. Any program may have stored the number of refusals, so it is bounded.
 	r := &reader{rest: f}
 	_ = r.next() // the time
 	st := store.Status{
@@ -276,15 +276,15 @@ func (q StatusRequest) Read(f Frame) (store.Status, error) {
 	return st, r.end()
 }
 
-// The lanes from firstRound on are rounds: each has callers of many shares, which are told together. See lua/lanes.lua.
+// Lanes with IDs from firstRound on are rounds: each has callers of many shares, which a Status has together as commonShare. See lua/lanes.lua.
 const (
 	firstRound  = 1<<53 - 64
 	commonShare = 1
 )
 
 // shares reads the lanes of a line, the highest class first, to the end of the
-// reply, and returns the status of each share, by ID. It returns nil if all
-// callers are without a share.
+// reply, and returns the status of each share, in the order of their IDs. It returns
+// nil if there are no callers, or all of them are without a share.
 func (r *reader) shares() (all []store.ShareStatus) {
 	for len(r.rest) > 0 {
 		lane := store.ShareStatus{
@@ -301,7 +301,7 @@ func (r *reader) shares() (all []store.ShareStatus) {
 			continue
 		}
 
-		// Served is -1 for all lanes of a row that does not say it, and then stays -1.
+		// Served is -1 for all lanes of a row that does not count it. Then the sum stays -1.
 		all[i].Waiting += lane.Waiting
 		all[i].Served = max(all[i].Served+lane.Served, min(all[i].Served, 0))
 	}

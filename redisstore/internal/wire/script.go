@@ -58,9 +58,9 @@ var (
 // Scripts are all scripts.
 var Scripts []Script
 
-// newScript returns the script whose text join returns, and adds it to Scripts.
-func newScript(join func() string) Script {
-	s := Script{&text{join: join}}
+// newScript returns the script whose text build returns, and adds it to Scripts.
+func newScript(build func() string) Script {
+	s := Script{&text{build: build}}
 	Scripts = append(Scripts, s)
 	return s
 }
@@ -78,14 +78,14 @@ func rowScript(names ...string) Script {
 // use.
 func inner(source string) string { return "return (function()\n" + source + "end)()\n" }
 
-// A Script is what Redis runs. Two are equal if the same call of newScript, FromSource or Keyed has made them.
+// A Script is what Redis runs. Two Scripts are equal if the same call of newScript or FromSource has made them.
 type Script struct{ *text }
 
 // A text is the text of a script. It is joined when it is first used: a program that imports the store and never asks Redis would pay
 // 50 ms and 10 MB for all scripts, when it starts.
 type text struct {
 	once         sync.Once
-	join         func() string
+	build        func() string
 	source, hash string
 }
 
@@ -101,9 +101,9 @@ func (t *text) Hash() string {
 	return t.hash
 }
 
-// make joins the text.
+// make builds the text and its hash.
 func (t *text) make() {
-	t.source = t.join()
+	t.source = t.build()
 	sum := sha1.Sum([]byte(t.source))
 	t.hash = hex.EncodeToString(sum[:])
 }
@@ -128,8 +128,8 @@ type part struct{ name, text string }
 // partMark begins the line before a part, which ends with the part's name.
 const partMark = "-- part: "
 
-// partsOf returns the parts of a file of lua/, in their order. The text before the first line with a name belongs to the part that is named
-// as the file.
+// partsOf returns the parts of a file of lua/, in their order. The text before the first line with partMark is a part with the name of the file. A part without text
+// is left out.
 func partsOf(file, text string) (all []part) {
 	for i, piece := range strings.Split("\n"+text, "\n"+partMark) {
 		name, rest := file, strings.TrimPrefix(piece, "\n")
@@ -154,21 +154,22 @@ func source(names ...string) string {
 
 // FromSource returns the script with that text.
 func FromSource(source string) Script {
-	return Script{&text{join: func() string { return source }}}
+	return Script{&text{build: func() string { return source }}}
 }
 
 // join returns a new list of all names.
 func join(first []string, more ...string) []string {
+	// Without spare capacity append copies first.
 	return append(first[:len(first):len(first)], more...)
 }
 
-// keyArgument matches the key in a call of Redis, where a script does not write KEYS[…].
+// keyArgument matches the beginning of a call of Redis whose key is in a variable, as the scripts write it.
 var keyArgument = regexp.MustCompile(`(redis\.p?call\('[A-Z]+', )((?:\w+\.)?key)\b`)
 
-// Keyed returns the same script with each key written as KEYS[…] in calls of
-// Redis. Proxies of Alibaba Cloud read the text of scripts, and refuse keys in
-// variables. To find the index of a key takes time in each call, so only such
-// proxies get a script in this form. Lines keep their numbers.
+// Keyed returns the script with each key written as KEYS[…] in calls of Redis, or
+// the script itself if it has no key in a variable. Proxies of Alibaba Cloud read the
+// text of scripts, and refuse keys in variables. To find the index of a key takes time
+// in each call, so only such proxies get a script in this form. Lines keep their numbers.
 func (s Script) Keyed() Script {
 	keyed := keyArgument.ReplaceAllString(s.Source(), "${1}KEYS[PLACE($2)]")
 	if keyed == s.Source() {
@@ -177,7 +178,7 @@ func (s Script) Keyed() Script {
 	return FromSource("local PLACE do local all = {} for i = 1, #KEYS do all[KEYS[i]] = i end PLACE = function(key) return all[key] end end " + keyed)
 }
 
-// redisCall matches the call of a command of Redis.
+// redisCall matches the call of a command of Redis, and the command's name.
 var redisCall = regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`)
 
 // CalledAt returns the command of Redis that the script calls in a line, counted
@@ -209,12 +210,12 @@ const (
 	// starts out of the count.
 	SetUsedTime = time.Hour
 
-	// Lease is for how long a node's requests in flight are believed without a new report.
+	// Lease is for how long a node's requests in flight count without a new report.
 	Lease = 22 * time.Second
 
 	// LineLease is for how long a node's callers keep their places in lines for slots without a new
-	// report. It is shorter, because places of a node that died hold up all others, and a node that lives
-	// gets them back with its next report.
+	// report. It is shorter than Lease, because places of a node that died hold up all others, and a node
+	// that lives gets its places back with its next report.
 	LineLease = 5 * time.Second
 
 	// SureLease is for how long a lease surely lasts: near its end it may have ended.
@@ -345,18 +346,17 @@ func headAt(name string) int {
 	return slices.IndexFunc(head, func(h headNumber) bool { return h.name == name })
 }
 
-// headTexts returns the texts that stand in lua/row.lua in place of words in capitals: lists of the numbers of the head, by word.
+// headTexts returns the texts that take the place of words in capitals in lua/row.lua, by word. Each is a list of the numbers of the head.
 func headTexts() map[string]string {
-	// list writes each number that has accepts by format, in which $ is the number's name.
-	list := func(format, between string, has func(headNumber) bool) string {
+	// list joins the texts of the numbers for which isListed is true. The text of a number is format, with the number's name in place of $.
+	list := func(format, separator string, isListed func(headNumber) bool) string {
 		var texts []string
 		for _, h := range head {
-			if has(h) {
+			if isListed(h) {
 				texts = append(texts, strings.ReplaceAll(format, "$", h.name))
 			}
 		}
-
-		return strings.Join(texts, between)
+		return strings.Join(texts, separator)
 	}
 
 	all := func(headNumber) bool { return true }
@@ -376,12 +376,13 @@ func headTexts() map[string]string {
 	}
 }
 
-// constants returns the values of shared, of head and of the ledger, as scripts write them. No name stands for two values.
+// constants returns the texts that take the place of names in the scripts, by name: those of headTexts, the indexes of the head's numbers, and the values of shared and
+// of the ledger's constants. No name stands for two values.
 var constants = sync.OnceValue(func() map[string]string {
 	all := make(map[string]string)
 	add := func(name, value string) {
 		if _, twice := all[name]; twice {
-			panic("two constants of scripts have the name " + name) // tests make all scripts
+			panic("two constants of scripts have the name " + name) // tests find it: they make all scripts
 		}
 		all[name] = value
 	}
@@ -424,7 +425,7 @@ func inline(source string) string {
 	return s.String()
 }
 
-// inWord reports whether names have the character.
+// inWord reports whether a name of a constant may have the character.
 func inWord(c byte) bool {
 	return c == '_' || '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z'
 }

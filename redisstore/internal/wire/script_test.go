@@ -57,7 +57,7 @@ func luaParts(t *testing.T) map[string][]part {
 	return all
 }
 
-// before returns the files that stand before one in any script.
+// before returns the parts that stand before the part with a name in any script.
 func before(all map[string]luaFile, name string) map[string]luaFile {
 	others := make(map[string]luaFile)
 	for _, s := range Scripts {
@@ -71,7 +71,7 @@ func before(all map[string]luaFile, name string) map[string]luaFile {
 	return others
 }
 
-// isLast reports whether no file stands behind one in any script.
+// isLast reports whether no part stands behind the part with a name in any script.
 func isLast(all map[string]luaFile, name string) bool {
 	for other := range all {
 		if _, found := before(all, other)[name]; found {
@@ -100,7 +100,7 @@ var (
 	luaBegin = regexp.MustCompile(`^(local function|function|do|if|for|while)\b`)
 )
 
-// readLua takes a file apart, well enough for the way in which these files are written.
+// readLua finds the names of a file, well enough for the way in which the files of lua/ are written.
 func readLua(text string) luaFile {
 	f := luaFile{text: text, own: make(map[string]bool), uses: make(map[string]bool)}
 	code := withoutKeys(luaNoise.ReplaceAllString(text, " "))
@@ -132,7 +132,7 @@ func readLua(text string) luaFile {
 	return f
 }
 
-// withoutKeys leaves out the keys of tables: they are no names.
+// withoutKeys returns code without the keys of tables, which are no names.
 func withoutKeys(code string) string {
 	var s strings.Builder
 	at := 0
@@ -145,7 +145,7 @@ func withoutKeys(code string) string {
 	return s.String() + code[at:]
 }
 
-// needs are the names that the file uses of another one.
+// needs returns the names that the file uses of another file.
 func (f luaFile) needs(other luaFile) (names []string) {
 	for _, name := range other.defines {
 		if f.uses[name] && !f.own[name] {
@@ -155,7 +155,8 @@ func (f luaFile) needs(other luaFile) (names []string) {
 	return names
 }
 
-// withHeader returns the text of the file with a header that is true, if those files stand before it.
+// withHeader returns the text of the file with a header that is true if others are the files that stand before it. defines says that the header has the names that the
+// file defines.
 func (f luaFile) withHeader(others map[string]luaFile, defines bool) string {
 	var needs []string
 	for _, other := range slices.Sorted(maps.Keys(others)) {
@@ -189,7 +190,7 @@ func (f luaFile) withHeader(others map[string]luaFile, defines bool) string {
 	return strings.Join(append(kept, lines[end:]...), "\n")
 }
 
-// wrapped returns a list as lines of a comment, none if it is empty.
+// wrapped returns a list as lines of a comment, with a title, or nil for an empty list.
 func wrapped(title string, list []string) (lines []string) {
 	if len(list) == 0 {
 		return nil
@@ -221,7 +222,7 @@ var twins = []struct{ file, inGo, inLua string }{
 	{"status", "starts in_flight callers callers_of wait", ""},
 }
 
-// TestTwins: twins define the same functions in the same order, but for those that are listed.
+// TestTwins: twins define the same functions in the same order, except for the functions that are listed.
 func TestTwins(t *testing.T) {
 	parts := luaParts(t)
 	for _, twin := range twins {
@@ -264,7 +265,7 @@ func luaFunctions(text string, inGo []string) (all []string) {
 	return all
 }
 
-// without returns the names but those of a list, each of which must be there.
+// without returns names without those of a list, each of which must be among names.
 func without(t *testing.T, names, list []string) []string {
 	for _, name := range list {
 		require.Contains(t, names, name, "listed, and not there")

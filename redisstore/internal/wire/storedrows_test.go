@@ -29,7 +29,7 @@ type storedRow struct {
 // A storedEntry says that N starts lie in [First, Last].
 type storedEntry struct{ First, Last, N int64 }
 
-// difference returns the first field in which two rows differ, with both values; "" if they are equal.
+// difference returns the first field in which two rows differ, with both values, or "" if they are equal. a is the row of Go, and b that of Lua.
 func (a storedRow) difference(b storedRow) string {
 	x, y := reflect.ValueOf(a), reflect.ValueOf(b)
 	for i := range x.NumField() {
@@ -52,7 +52,7 @@ func (a storedRow) holdsNothing() bool {
 	return a.Size == 0 && a.Lost == 0 && a.Paused == 0 && a.CeilingTop == 0 && a.Told == 0 && max(a.High, a.Normal, a.Low, a.Pin) <= 0
 }
 
-// readGoRow reads the binary form of internal/ledger: see Row.MarshalBinary.
+// readGoRow returns what a row of internal/ledger says, by its bytes: see Row.MarshalBinary.
 func readGoRow(r *ledger.Row) (row storedRow, err error) {
 	b, err := r.MarshalBinary()
 	if err != nil {
@@ -109,7 +109,7 @@ func readGoRow(r *ledger.Row) (row storedRow, err error) {
 	return row, nil
 }
 
-// readLuaRow reads the form of lua/row.lua.
+// readLuaRow returns what a row says that is stored in the form of lua/row.lua.
 func readLuaRow(text string) (row storedRow, err error) {
 	const size = 40 // numbers of the head
 	if len(text) < 8*size {

@@ -26,11 +26,12 @@ func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 // strangers know nothing of any budget.
 type strangers struct{ budgets }
 
+// Known implements [wire.Budgets].
 func (strangers) Known(*store.Budget, string, wire.Boundaries) wire.Known { return wire.Known{} }
 
 // TestP1_SweepIsOnlyFaster: equal callers of one operation get the starts that they get from a
 // script whose searches begin anew for each of them, and the rows are the same. In the seeds from 3,000 on
-// the windows are large, and the callers of each second call gave a start up, so they keep behind none.
+// the windows are large, and the callers of every other call have given a start up, so they keep behind no start.
 func TestP1_SweepIsOnlyFaster(t *testing.T) {
 	soak.WithoutRace(t)
 	source := wire.BookScript.Source()
@@ -111,7 +112,7 @@ func TestP5_EqualCallersAsOneByOne(t *testing.T) {
 }
 
 // TestP5_ARunLeavesItsPartToOthers: a run beside starts of others at the begin of a part is of no more callers
-// than the pace has beside those.
+// than the pace allows beside these starts.
 func TestP5_ARunLeavesItsPartToOthers(t *testing.T) {
 	const n, per, now, others = 1536, 200 * time.Millisecond, 1_000_000_000, 6
 	c := charge("one", store.SlidingWindow(n, per))
@@ -134,7 +135,7 @@ func TestP5_ARunLeavesItsPartToOthers(t *testing.T) {
 	require.LessOrEqual(t, together, n/128+1)
 }
 
-// startsOf returns when so many callers start, 0 for each that does not; all by the answer to a call.
+// startsOf returns when the callers of a call start, by its answer: 0 stands for a caller that does not start. callers is how many there are.
 func startsOf(answer []float64, callers int) (all []float64) {
 	for answer = answer[5:]; len(all) < callers; answer = answer[5:] {
 		if answer[0] == wire.AllNow {
@@ -186,7 +187,7 @@ func TestP1_TextOfEntriesIsKept(t *testing.T) {
 }
 
 // TestP3_RunsCostWhatTheyAre: the last run of a call may be of fewer callers than the others, and
-// charges no more than those.
+// charges no more than these callers.
 func TestP3_RunsCostWhatTheyAre(t *testing.T) {
 	client := redistest.Single(t).Client(t)
 	c := charge("one", store.SlidingWindow(5120, time.Second))
@@ -199,9 +200,10 @@ func TestP3_RunsCostWhatTheyAre(t *testing.T) {
 	}
 }
 
+// allSizes are the limits of random windows, from tiny ones to those that are counted in parts.
 var allSizes = []int{1, 2, 7, 40, 130, 700, 5000}
 
-// randomWindow is a charge for a sliding window of some milliseconds to a second, and for one of those limits.
+// randomWindow returns a charge for a sliding window of 20 ms to a second, with one of sizes as its limit.
 func randomWindow(r *rand.Rand, name string, sizes []int) store.Charge {
 	n := sizes[r.IntN(len(sizes))]
 	c := charge(name, store.SlidingWindow(n, time.Duration(20+r.IntN(980))*time.Millisecond))
@@ -211,7 +213,7 @@ func randomWindow(r *rand.Rand, name string, sizes []int) store.Charge {
 	return c
 }
 
-// randomOp books for some callers, for one budget or both.
+// randomOp returns a booking for some callers, of one charge of all or of both.
 func randomOp(r *rand.Rand, all []store.Charge) *wire.Op {
 	op := &wire.Op{
 		Callers: 1 + r.IntN(40), Charges: all[r.IntN(2) : 1+r.IntN(2)], MaxWait: wire.AnyWait, Class: 1 + r.Int64N(3),
@@ -230,8 +232,8 @@ func randomOp(r *rand.Rand, all []store.Charge) *wire.Op {
 	return op
 }
 
-// play runs a script at a time, on keys that begin with a prefix, and returns what it answers, and
-// what is stored then.
+// play runs a script at the time now, on keys that begin with a prefix. It returns the numbers of the answer, and then what each key but the
+// record has stored.
 func play(t *testing.T, client *redis.Client, s wire.Script, c wire.Call, prefix string, now int64) []any {
 	t.Helper()
 	keys := []string{prefix + "record"}
@@ -260,8 +262,8 @@ func play(t *testing.T, client *redis.Client, s wire.Script, c wire.Call, prefix
 	return all
 }
 
-// inSeeds plays the known seeds, which show soon what is wrong, and for make soak as many as some of those below many, at equal
-// distances: all of them where $SOAK is large.
+// inSeeds plays the known seeds, which find most faults soon. In make soak it also plays seeds below many, at equal distances: some of them, times
+// $SOAK, and at most all.
 func inSeeds(t *testing.T, many uint64, some int, known []uint64, play func(t *testing.T, seed uint64)) {
 	all := func(t *testing.T, list []uint64) {
 		for _, seed := range list {
@@ -278,7 +280,7 @@ func inSeeds(t *testing.T, many uint64, some int, known []uint64, play func(t *t
 	})
 }
 
-// seeds are so many.
+// seeds returns the seeds below n.
 func seeds(n uint64) (all []uint64) {
 	for seed := range n {
 		all = append(all, seed)

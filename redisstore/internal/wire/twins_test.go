@@ -45,7 +45,7 @@ func twinServer(t *testing.T, server *redistest.Server) *redis.Client {
 	return client
 }
 
-// hoarders says that each so many-th seed has rows that are as large as rows may be.
+// In one of hoarders seeds a row is as large as rows may be.
 const hoarders = 20
 
 // movesOf numbers the moves of a seed.
@@ -60,7 +60,7 @@ func movesOf(seed uint64) (moves []int) {
 	return moves
 }
 
-// shrink returns the fewest moves that it finds among those which fail.
+// shrink returns the shortest part of moves that it finds for which fails is still true.
 func shrink(moves []int, fails func([]int) bool) []int {
 	for size := len(moves) / 2; size > 0; size /= 2 {
 		for at := 0; at+size <= len(moves); {
@@ -74,8 +74,8 @@ func shrink(moves []int, fails func([]int) bool) []int {
 	return moves
 }
 
-// playTwins makes moves and returns how the twins differ, with all calls until then. What a move does depends on its number, the
-// seed and what went before, so that a sequence can be played without some of them.
+// playTwins makes moves, and returns an error that says how the twins differ, after which calls, or nil. What a move does depends on its number, the
+// seed and the moves before, so that a sequence can be played without some of its moves.
 func playTwins(ctx context.Context, client *redis.Client, seed uint64, moves []int) error {
 	if err := client.FlushDB(ctx).Err(); err != nil {
 		return err
@@ -117,6 +117,7 @@ type granted struct {
 	grant   store.Grant
 }
 
+// newTwins returns twins with random budgets, at a random time, as the seed decides.
 func newTwins(ctx context.Context, client *redis.Client, seed uint64) *twins {
 	w := &twins{
 		Rand: rand.New(rand.NewPCG(seed, 0)), ctx: ctx, client: client, now: 1_700_000_000_000_000,
@@ -140,7 +141,7 @@ func newTwins(ctx context.Context, client *redis.Client, seed uint64) *twins {
 	return w
 }
 
-// limit gives a budget another limit, and a jitter and pace that go with it. Often only the number is another one.
+// limit gives a budget another limit, and a jitter and pace that go with it. Often it changes only the number.
 func (w *twins) limit(c *store.Charge) {
 	if w.hoards {
 		c.Limit = store.SlidingWindow(min(1<<40, math.MaxInt), 30*24*time.Hour)
@@ -175,7 +176,7 @@ func (w *twins) limit(c *store.Charge) {
 	}
 }
 
-// charge is one for a budget, with a random cost.
+// charge returns a charge for the i-th budget, with a random cost.
 func (w *twins) charge(i int) store.Charge {
 	c := w.budgets[i]
 	c.Cost = 1
@@ -192,7 +193,7 @@ func (w *twins) charge(i int) store.Charge {
 	if w.IntN(6) == 0 && c.Limit.Kind() != store.KindTold {
 		c.KeepFree = w.IntN(n - c.Cost + 1)
 	}
-	c.Shadow = w.IntN(12) == 0 && !isSlots(c) // no script says how much later those would be
+	c.Shadow = w.IntN(12) == 0 && !isSlots(c) // no script says how much later a start would be because of slots
 	return c
 }
 
@@ -237,7 +238,7 @@ func (w *twins) pass() {
 	case 0:
 		w.now += w.Int64N(1000 * w.step)
 	case 1:
-		if !slices.ContainsFunc(w.budgets, isSlots) { // those know lengths of time, and no times
+		if !slices.ContainsFunc(w.budgets, isSlots) { // Redis knows lengths of time for slots, and no times
 			w.now -= []int64{1, 40_000, 3_000_000, 4_000_000_000}[w.IntN(4)]
 		}
 	case 2, 3:
@@ -256,7 +257,7 @@ func (w *twins) note(format string, of ...any) {
 	w.calls = append(w.calls, fmt.Sprintf("%d: %s", w.now, fmt.Sprintf(format, of...)))
 }
 
-// booking is a random one.
+// booking returns a random booking.
 func (w *twins) booking() *store.Booking {
 	b := &store.Booking{Priority: store.Priority(w.IntN(3) - 1), MaxWait: -1}
 	for _, i := range w.Perm(len(w.budgets))[:1+w.IntN(len(w.budgets))] {
@@ -291,7 +292,8 @@ func (w *twins) booking() *store.Booking {
 	return b
 }
 
-// take returns one of the latest grants, if there is any. It may be taken more than once, and its limits may have changed: the twins agree even then.
+// take returns one of the latest grants, or the zero granted if there is none. A grant may be taken more than once, and its limits may have changed: the twins agree
+// even then.
 func (w *twins) take() (g granted) {
 	if len(w.grants) == 0 {
 		return g
@@ -312,7 +314,7 @@ func (w *twins) copies(charges []store.Charge) (rows []*ledger.Row, by map[ledge
 	return rows, by
 }
 
-// change does something in Go for the charges of a booking.
+// change calls do with a request in Go for a booking, and keeps the changed rows.
 func (w *twins) change(b *store.Booking, do func(q *ledger.Request)) {
 	rows, by := w.copies(b.Charges)
 	do(ledger.NewRequest(w.now, ledger.Node{}, &w.arrivals, b, rows))
@@ -396,13 +398,14 @@ func (w *twins) book(b *store.Booking, callers int) error {
 	return w.compare(b.Charges)
 }
 
-// answer is what a grant says, as text.
+// answer returns what a grant says, as text.
 func answer(b *store.Booking, g store.Grant) string {
 	over := make([]time.Duration, len(b.Charges))
 	copy(over, g.Over)
 	return fmt.Sprintf("ok %v, wait %v, held by %d, paused %v, over %v", g.OK, g.Wait, g.HeldBy, g.Paused, over)
 }
 
+// durations returns lengths of time in microseconds as durations.
 func durations(micros []int64) (all []time.Duration) {
 	for _, m := range micros {
 		all = append(all, time.Duration(m)*time.Microsecond)
@@ -410,7 +413,7 @@ func durations(micros []int64) (all []time.Duration) {
 	return all
 }
 
-// isSlots reports whether a charge is for what is in flight.
+// isSlots reports whether a charge is for requests in flight.
 func isSlots(c store.Charge) bool { return wire.ForSlots(&c) }
 
 // hold notes that the charges of a booking hold slots, or do not any more if times is -1.
@@ -473,7 +476,7 @@ func (w *twins) settleTo(g granted, cost int) error {
 	return w.compare(g.booking.Charges)
 }
 
-// only is a booking of one charge.
+// only returns a booking of one charge.
 func only(c store.Charge) *store.Booking { return &store.Booking{Charges: []store.Charge{c}} }
 
 // keep makes the row of a budget that is about to be closed.
@@ -483,6 +486,7 @@ func (w *twins) keep(c *store.Charge) {
 	}
 }
 
+// pause closes a budget in both.
 func (w *twins) pause(c store.Charge, length time.Duration) error {
 	w.note("pause %s for %v", c.Budget.Policy, length)
 	w.keep(&c)
@@ -491,6 +495,7 @@ func (w *twins) pause(c store.Charge, length time.Duration) error {
 	return errors.Join(err, w.compare(only(c).Charges))
 }
 
+// refuse tells both of a random refusal.
 func (w *twins) refuse(c store.Charge) error {
 	r := store.Refusal{Length: time.Duration(w.Int64N(int64(10 * time.Second))), Ago: time.Duration(1 + w.Int64N(int64(3*time.Second)))}
 	switch w.IntN(4) {
@@ -519,6 +524,7 @@ func (w *twins) refuse(c store.Charge) error {
 	return errors.Join(err, w.compare(only(c).Charges))
 }
 
+// resume opens a budget in both.
 func (w *twins) resume(c store.Charge) error {
 	w.note("resume %s", c.Budget.Policy)
 	w.change(only(c), (*ledger.Request).Resume)
@@ -526,31 +532,32 @@ func (w *twins) resume(c store.Charge) error {
 	return errors.Join(err, w.compare(only(c).Charges))
 }
 
+// reconcile tells both of a random quota, and compares which starts become void.
 func (w *twins) reconcile(c store.Charge) error {
-	of := store.Quota{Left: w.IntN(1 + min(c.Limit.Capacity(), 1<<20)), Reset: time.Duration(w.Int64N(int64(5 * time.Second))), Age: time.Duration(w.Int64N(int64(300 * time.Millisecond)))}
+	quota := store.Quota{Left: w.IntN(1 + min(c.Limit.Capacity(), 1<<20)), Reset: time.Duration(w.Int64N(int64(5 * time.Second))), Age: time.Duration(w.Int64N(int64(300 * time.Millisecond)))}
 	switch w.IntN(4) {
 	case 0:
-		of.Left = 0
+		quota.Left = 0
 	case 1:
-		of.Reset = time.Duration(w.Int64N(1 + int64(c.Limit.Per())))
+		quota.Reset = time.Duration(w.Int64N(1 + int64(c.Limit.Per())))
 	}
 	switch c.Limit.Kind() {
 	case store.KindLeakyBucket, store.KindUnlimited, store.KindConcurrency:
 		return nil
 	case store.KindTokenBucket:
 	default:
-		of.Reset = max(of.Reset, 1)
+		quota.Reset = max(quota.Reset, 1)
 	}
-	of.Reset = min(of.Reset, store.MaxPenalty)
+	quota.Reset = min(quota.Reset, store.MaxPenalty)
 	if w.IntN(4) > 0 {
 		n := []int{0, 1, 2, 5, 20, 129, 5000, 1 << 30, 1<<30 + 1}[w.IntN(9)]
 		per := []time.Duration{time.Millisecond, time.Second, time.Second, 3*time.Second + 1, time.Minute, time.Hour, 2 * time.Hour}[w.IntN(7)]
-		of.Told = store.SlidingWindow(n, per)
+		quota.Told = store.SlidingWindow(n, per)
 	}
-	w.note("reconcile %s with %+v", c.Budget.Policy, of)
+	w.note("reconcile %s with %+v", c.Budget.Policy, quota)
 	var q *ledger.Request
-	w.change(only(c), func(r *ledger.Request) { q = r; q.Reconcile(of) })
-	reply, err := ask(w, wire.ReconcileRequest{Key: key(&c), Charge: &c, Shared: "shared", Left: of.Left, Reset: of.Reset, Age: of.Age, Told: of.Told})
+	w.change(only(c), func(r *ledger.Request) { q = r; q.Reconcile(quota) })
+	reply, err := ask(w, wire.ReconcileRequest{Key: key(&c), Charge: &c, Shared: "shared", Left: quota.Left, Reset: quota.Reset, Age: quota.Age, Told: quota.Told})
 	var from, until int64
 	if u := q.News().Useless; len(u) > 0 {
 		from, until = u[0].From, u[0].Before
@@ -564,6 +571,7 @@ func (w *twins) reconcile(c store.Charge) error {
 	return errors.Join(err, w.compare(only(c).Charges))
 }
 
+// status compares the status of a budget in both.
 func (w *twins) status(c store.Charge) error {
 	w.note("status of %s", c.Budget.Policy)
 	if isSlots(c) {
@@ -591,7 +599,7 @@ func (w *twins) compareSlots(c store.Charge) error {
 	return w.sameStatus(c)
 }
 
-// key is that of a charge in Redis.
+// key returns the key of a charge's budget in Redis.
 func key(c *store.Charge) string {
 	if wire.ForSlots(c) {
 		return "row:" + c.Budget.Policy + ":flight"
