@@ -12,14 +12,14 @@ import (
 )
 
 // MaxWait returns for how long a caller may be held: the seconds of "Prefer: wait=5" (RFC 7240), but no longer
-// than max. Without a whole number of seconds it returns max. For a wait of 0 it returns [throttle.NoWait],
+// than most. Without a whole number of seconds it returns most. For a wait of 0 it returns [throttle.NoWait],
 // because [throttle.WithMaxWait] takes 0 as the default, a minute.
-func MaxWait(h http.Header, max time.Duration) time.Duration {
+func MaxWait(h http.Header, most time.Duration) time.Duration {
 	text, ok := parameter(h["Prefer"], "wait")
 	seconds, err := strconv.ParseUint(text, 10, 31) // 31 bits of seconds fit into a time.Duration
 	switch wanted := time.Duration(seconds) * time.Second; {
-	case !ok || err != nil || wanted >= max:
-		return max
+	case !ok || err != nil || wanted >= most:
+		return most
 	case wanted == 0:
 		return throttle.NoWait
 	default:

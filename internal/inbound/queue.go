@@ -44,9 +44,9 @@ const Soon = time.Second
 // ErrStopping is the *Refusal of a request that comes or would start too late for a server that stops.
 var ErrStopping error = &Refusal{detail: "this server ends", RetryAfter: Soon}
 
-// NewQueue returns an empty queue for up to max requests, and up to maxPerBudget requests for one budget.
-func NewQueue(max, maxPerBudget int) *Queue {
-	return &Queue{max: max, maxPerBudget: maxPerBudget, waiting: make(map[*Place]bool), byBudget: make(map[string]int)}
+// NewQueue returns an empty queue for up to most requests, and up to mostPerBudget requests for one budget.
+func NewQueue(most, mostPerBudget int) *Queue {
+	return &Queue{max: most, maxPerBudget: mostPerBudget, waiting: make(map[*Place]bool), byBudget: make(map[string]int)}
 }
 
 // Enter gives a request a place, which [Place.Leave] or [Place.Start] gives back. The request goes on with the returned
@@ -82,7 +82,8 @@ func (p *Place) Leave() {
 }
 
 // Start gives the place back because the request has its start. If the wait has ended, Start returns the cause and changes
-// nothing. After a Start without an error the queue does not end the request, unless it loses its start and waits again.
+// nothing. After a Start without an error the queue does not end the request, unless the request loses its start and waits
+// again.
 func (p *Place) Start() error {
 	p.queue.mu.Lock()
 	defer p.queue.mu.Unlock()

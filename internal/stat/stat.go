@@ -45,7 +45,7 @@ func Used(starts []time.Duration, from, to time.Duration, n int, per time.Durati
 		return 0
 	}
 
-	// The intervals begin from 0 to per after from. Sum for how much of that time the interval that begins holds each start.
+	// The intervals begin between from and from + per. For each start, add the span of the beginnings whose interval holds it.
 	var sum time.Duration
 	for _, start := range starts {
 		latest := min(start-from, per)

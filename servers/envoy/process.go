@@ -337,7 +337,7 @@ func (c *conversation) addOverride(reply *extprocv3.ProcessingResponse) {
 }
 
 // response returns the answer of the upstream, whose body comes from Envoy when it is read. Envoy waits while the policies
-// look at the answer, but no longer than learnTime.
+// look at the answer, but no longer than learnTime. It returns an error for an answer without a status.
 func (c *conversation) response(req *http.Request, head *extprocv3.HttpHeaders) (*http.Response, error) {
 	resp, err := responseOf(req, head)
 	if err != nil {

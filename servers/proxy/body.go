@@ -42,7 +42,8 @@ func (b *bodies) take(n int64) bool {
 // and net/http cannot notice that a caller of HTTP/1 has left while unread body remains (golang/go#23262). The request
 // then has a body with the same bytes. Two kinds of bodies are not read ahead:
 //   - A caller that expects 100 Continue sends its body only after the request has a start.
-//   - A body of HTTP/2 without a length may go on while the answer comes, and a longer body is too long for a policy.
+//   - A body of HTTP/2 without a length may go on while the answer comes, and a body of mostAhead bytes or more is too
+//     long for a policy.
 //
 // free gives back the memory of the body. It is to be called after the request, and also after a problem.
 func (b *bodies) readAhead(w http.ResponseWriter, r *http.Request) (free func(), _ *problem) {
@@ -227,8 +228,8 @@ func awaitLittle(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(restTime))
 }
 
-// linger sends the answer, then reads up to restBytes of an unwanted body, until the deadline of awaitLittle, which
-// the caller has called. Closing a connection with unread bytes resets the connection, and a reset can overtake the
+// linger sends the answer, then reads up to restBytes of an unwanted body, until the deadline that awaitLittle has
+// set before. Closing a connection with unread bytes resets the connection, and a reset can overtake the
 // answer. The server of net/http alone reads only 256 KiB, waits half a second, and closes.
 func linger(w http.ResponseWriter, body io.Reader) {
 	if err := http.NewResponseController(w).Flush(); err == nil {

@@ -614,8 +614,8 @@ func (l *links) rewriteLink(given string, to *route) string {
 	return given
 }
 
-// originFor returns the address at the proxy by which the caller reaches a host, which is given without the default port.
-// ok is false if there is no such address.
+// originFor returns the address by which the caller of a route reaches a host through the proxy. The host has no default
+// port. ok is false if the route has no such address.
 func (l *links) originFor(host string, to *route) (origin string, ok bool) {
 	if sameHost(host, to.target.Host) || sameHost(host, to.field) {
 		return to.here, true

@@ -318,8 +318,8 @@ func (h *Handler) tunnelled(authority string) http.Handler {
 // New tunnels are refused.
 func (h *Handler) Shutdown(ctx context.Context) error { return h.tunnels.shutdown(ctx) }
 
-// send holds an admitted request and forwards it by its route. It refuses a request without a route, or that cannot be
-// held, and hands a request to the route's own handler if the route has one.
+// send holds an admitted request and forwards it by its route, or hands it to the route's own handler if there is one. It
+// refuses a request that has no route or cannot be held.
 func (h *Handler) send(w http.ResponseWriter, r *http.Request, find findRoute) {
 	to, p := find(r, &h.known)
 	if p != nil {
@@ -396,7 +396,7 @@ func (h *Handler) answer(w http.ResponseWriter, p *problem) {
 	p.write(w)
 }
 
-// refuse answers a request that was never held, or a CONNECT. It does not wait for a body that is still to come.
+// refuse answers a request that was never held, or a CONNECT. It awaits the rest of the body for restTime at most.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, p *problem) {
 	_, whole := r.Body.(wholeBody)
 	unread := !whole && r.ContentLength != 0 && r.ProtoMajor == 1

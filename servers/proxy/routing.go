@@ -76,7 +76,7 @@ func prefixRoute(r *http.Request, uri string, k *known) (*route, *problem) {
 	if path, ok := strings.CutPrefix(uri, crossed+"/"); ok {
 		uri, root = "/"+path, crossed
 
-		// The caller has come by a link, and has left its credential at the first origin: further links stay at this one.
+		// The caller has come by a link, and has left its credential at the first origin: links may lead to this origin.
 		if others != "" {
 			others = origin(r)
 		}

@@ -177,8 +177,8 @@ func (p *permit) mostCost(policy, key string) (most int, ok bool) {
 	return most, ok
 }
 
-// penalize serves /v1/penalize. It shortens a penalty that is longer than [Config.MaxPenalty]: to refuse the request would
-// leave the budget open.
+// penalize serves /v1/penalize. It shortens a penalty that is longer than [Config.MaxPenalty]: a request that
+// is refused would leave the budget open.
 func (t *table) penalize(w http.ResponseWriter, r *http.Request) *problem.Problem {
 	if t.c.MaxPenalty < 0 {
 		return problem.New(http.StatusForbidden, "callers of this process may not close budgets")

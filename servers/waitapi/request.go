@@ -58,7 +58,7 @@ func readAcquire(w http.ResponseWriter, r *http.Request, c *Config, arriving bod
 	}
 
 	var d reader
-	wait := time.Duration(-1) // the body has no wait
+	wait := time.Duration(-1) // below 0 if the body has no wait
 	d.read(body, map[string]field{
 		"demands":  d.list(mostDemands, func(raw json.RawMessage, at string) { q.demands = append(q.demands, readDemand(&d, raw, at, c)) }),
 		"wait":     d.seconds(&wait, 0, throttle.MaxPenalty),
@@ -261,8 +261,8 @@ const (
 type bodies chan struct{}
 
 // read returns the whole body of a request. It runs before the caller waits, because net/http notices a
-// caller that leaves only after the body (golang/go#23262). It refuses a body that is not JSON: some other types
-// a browser sends for a page of any origin without a preflight request.
+// caller that leaves only after the body (golang/go#23262). It refuses a body that is not JSON: a browser sends
+// some other types for a page of any origin without a preflight request.
 func (b bodies) read(w http.ResponseWriter, r *http.Request) ([]byte, *problem.Problem) {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return nil, problem.New(http.StatusUnsupportedMediaType, "the Content-Type is not application/json")
