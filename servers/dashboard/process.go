@@ -80,7 +80,8 @@ func (p *Process) Traits() store.Traits {
 	return p.Store.Traits()
 }
 
-// Book implements [throttle.Store].
+// Book implements [throttle.Store]. It counts the start that the caller gets, and no longer counts the start that the
+// booking replaces.
 func (p *Process) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	// A booking gives back the start that it replaces, whether it gets a new one or not.
 	replaces := b.Instead.Start != 0
@@ -106,7 +107,7 @@ func (p *Process) Book(ctx context.Context, b *store.Booking) (store.Grant, erro
 	return g, nil
 }
 
-// Cancel implements [throttle.Store].
+// Cancel implements [throttle.Store]. It no longer counts the start. A start for later has not taken its slots yet.
 func (p *Process) Cancel(b *store.Booking, g store.Grant) {
 	if g.OK {
 		p.counts.add(b, -1, g.Wait == 0)
@@ -114,7 +115,7 @@ func (p *Process) Cancel(b *store.Booking, g store.Grant) {
 	p.Store.Cancel(b, g)
 }
 
-// Settle implements [throttle.Store].
+// Settle implements [throttle.Store]. It counts the settled costs.
 func (p *Process) Settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
 	err := p.Store.Settle(ctx, b, g, costs)
 	if err != nil || !g.OK {
@@ -129,7 +130,7 @@ func (p *Process) Settle(ctx context.Context, b *store.Booking, g store.Grant, c
 	return nil
 }
 
-// Pause implements [throttle.Store].
+// Pause implements [throttle.Store]. It notes that the program closes the budget.
 func (p *Process) Pause(ctx context.Context, c store.Charge, d time.Duration) error {
 	err := p.Store.Pause(ctx, c, d)
 	if err == nil {
@@ -138,7 +139,7 @@ func (p *Process) Pause(ctx context.Context, c store.Charge, d time.Duration) er
 	return err
 }
 
-// Refuse implements [throttle.Store].
+// Refuse implements [throttle.Store]. It notes that an answer closes the budget.
 func (p *Process) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
 	from, to, err = p.Store.Refuse(ctx, c, r)
 	if err == nil {
@@ -147,7 +148,7 @@ func (p *Process) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (
 	return from, to, err
 }
 
-// Resume implements [throttle.Store].
+// Resume implements [throttle.Store]. It notes that the budget opens.
 func (p *Process) Resume(ctx context.Context, c store.Charge) error {
 	err := p.Store.Resume(ctx, c)
 
@@ -179,8 +180,8 @@ func (p *Process) noteClosed(c *store.Charge, d time.Duration, by string, note s
 
 	// Many requests meet one ban, which is one band.
 	own := p.closed[c.Budget.Key]
-	if last := len(own) - 1; last >= 0 && own[last].Until >= next.From &&
-		own[last].By == next.By && own[last].Closer == next.Closer && own[last].Reason == next.Reason {
+	hasCause := func(b band) bool { return b.By == next.By && b.Closer == next.Closer && b.Reason == next.Reason }
+	if last := len(own) - 1; last >= 0 && own[last].Until >= next.From && hasCause(own[last]) {
 		own[last].Until = max(own[last].Until, next.Until)
 		return
 	}
@@ -250,7 +251,8 @@ type processReader struct {
 	process *Process
 	budgets int // at most
 
-	last     map[[16]byte]tracked
+	// The previous reading.
+	last     map[[16]byte]tracked // records by key
 	requests int64
 	at       time.Time
 }
@@ -260,7 +262,7 @@ func (p *Process) reader(budgets int) reader {
 	return &processReader{process: p, budgets: budgets}
 }
 
-// read implements [reader].
+// read implements [reader]. It asks the store about each budget, and forgets what is too old to be shown.
 func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 	p := s.process
 	all := p.counts.read()
@@ -284,6 +286,7 @@ func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 		b := budgetOf(&t.charge, known[key].status, average(float64(t.cost), float64(t.starts)), now)
 		before := rate.last[key] // the zero tracked for a new budget
 		b.Starts, b.Cost = rate.of(t.starts-before.starts), rate.of(t.cost-before.cost)
+
 		note := known[key].note
 		b.By, b.Reason = fleet.Clean(note.By, longestName), fleet.Clean(note.Reason, longestReason)
 		b.Waits, b.Shadowed = p.events.of(t.charge.Budget.Policy, t.charge.Shadow)
@@ -398,9 +401,9 @@ func (p *Process) forgetClosed(now time.Time) {
 
 // rates turns counts since the previous reading into rates.
 type rates struct {
-	last     map[[16]byte]tracked
-	requests int64
-	span     time.Duration
+	last     map[[16]byte]tracked // records of the previous reading, by key
+	requests int64                // requests handed on since then
+	span     time.Duration        // time since then
 }
 
 // ratesOf returns the rates since the previous reading, and remembers this reading.
@@ -459,7 +462,7 @@ func (p *Process) find(id string) (store.Charge, error) {
 	return store.Charge{}, &fleet.TargetError{Name: id, Why: "the program has no budget of this name"}
 }
 
-// pause implements [Source].
+// pause implements [Source]. It logs the act, also if the store could not pause the budget.
 func (p *Process) pause(ctx context.Context, id string, d time.Duration, by, reason string) error {
 	c, err := p.find(id)
 	if err != nil {
@@ -506,7 +509,7 @@ func (p *Process) pause(ctx context.Context, id string, d time.Duration, by, rea
 	return err
 }
 
-// resume implements [Source].
+// resume implements [Source]. It logs the act, also if the store could not open the budget.
 func (p *Process) resume(ctx context.Context, id, by, reason string) error {
 	c, err := p.find(id)
 	if err != nil {

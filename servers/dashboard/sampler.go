@@ -721,29 +721,26 @@ func (all bands) add(r *reading, wasOpen func(id string) bool) {
 	}
 }
 
-// meet merges the present state of a budget. wasOpen means that a recent reading found it open. An end that
-// moves by less than slack stays, also in b, so that the page does not flicker.
+// meet merges the present state of a budget into its bands. wasOpen means that a recent reading found the budget open. An
+// end that moves by slack or less stays, also in b, so that the page does not flicker.
 func (all bands) meet(b *budget, at int64, wasOpen bool) {
 	own := all[b.ID]
 	last := len(own) - 1
-	held := last >= 0 && own[last].Until > at // a band reaches beyond this moment
+	inForce := last >= 0 && own[last].Until > at // the last band reaches beyond this moment
 	switch {
 	// The last band goes on.
-	case b.Until > at && held && own[last].By == b.By && own[last].Reason == b.Reason:
+	case b.Until > at && inForce && own[last].By == b.By && own[last].Reason == b.Reason:
 		if moved := b.Until - own[last].Until; moved < -slack || moved > slack {
 			own[last].Until = b.Until
 		}
 		b.Until = own[last].Until
 
 	case b.Until > at:
-		// The cause has changed, so the previous band ends where the next band begins.
-		if held {
-			own[last].Until = at
-		}
-
 		next := band{From: at, Until: b.Until, Closer: b.Closer, By: b.By, Reason: b.Reason}
 		switch {
-		case held: // the previous band ends here
+		case inForce:
+			// The cause has changed, so the last band ends where the next band begins.
+			own[last].Until = at
 		case b.Since > 0:
 			next.From, next.Before = b.Since, b.SinceLeast
 		default:
@@ -754,7 +751,7 @@ func (all bands) meet(b *budget, at int64, wasOpen bool) {
 		all[b.ID] = append(own, next)
 
 	// The budget is open before its time: an operator has opened it.
-	case held && own[last].Until > at+slack:
+	case inForce && own[last].Until > at+slack:
 		own[last].Until = at
 	}
 }
