@@ -132,7 +132,7 @@ func (b *bodies) read(body io.Reader, length int64) (begin []byte, taken int64, 
 			return begin, taken, err
 		}
 
-		// The buffer is full. Reserve the larger buffer before it is allocated.
+		// If the buffer is full, reserve the memory of a larger buffer before it is allocated.
 		if len(begin) == cap(begin) {
 			size := min(2*int64(cap(begin)), expected)
 			if !b.take(size - taken) {

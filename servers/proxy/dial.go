@@ -644,7 +644,8 @@ func rewriteRelative(link string, to *route) string {
 		return to.root + belowRoot(link, to)
 	}
 
-	// Nothing leads above the root of an upstream that has an origin of its own, and a colon in the first segment ends a scheme.
+	// Without a root the upstream has an origin of its own, and no link leads above that. A colon in the first segment ends a
+	// scheme.
 	hasScheme := strings.Contains(link[:endOf(link, "/?#")], ":")
 	if to.root == "" || hasScheme {
 		return link
