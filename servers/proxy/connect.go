@@ -45,8 +45,8 @@ type connector struct {
 	hold      func(*http.Request) (*http.Request, *call, *problem)
 	serve     func(authority string) http.Handler
 	refuse    func(http.ResponseWriter, *http.Request, *problem)
-	tell      func(detail string)
-	idle      time.Duration // Config.CallerIdle
+	tell      func(detail string) // Config.BlindTunnel
+	idle      time.Duration       // Config.CallerIdle
 }
 
 // ServeHTTP implements [http.Handler]. It returns when the tunnel has ended.
@@ -119,10 +119,10 @@ func (c *connector) host(r *http.Request) (string, *problem) {
 // A tunnelled is one CONNECT.
 type tunnelled struct {
 	*connector
-	host      string // its target
-	authority string // the target as the caller wrote it
-	caller    *taken
-	one       *tunnel
+	host      string   // its target
+	authority string   // the target as the caller wrote it
+	caller    *taken   // nil before the answer 200
+	one       *tunnel  // for Shutdown, nil before the answer 200
 	upstream  net.Conn // nil before prepare and after dropUpstream
 	end       func()   // ends the use of upstream
 }
@@ -393,8 +393,8 @@ func (t *taken) CloseWrite() error {
 // A single is a listener that accepts one connection, then waits for the end of it.
 type single struct {
 	conn  *taken
-	given bool
-	stop  chan struct{}
+	given bool          // Accept has returned conn
+	stop  chan struct{} // closed by Close
 	once  sync.Once
 }
 
@@ -424,9 +424,9 @@ func (l *single) Addr() net.Addr { return l.conn.LocalAddr() }
 // or after a time without traffic.
 type pipe struct {
 	caller, upstream net.Conn
-	from             io.Reader // reads the caller's bytes
-	quiet            atomic.Int64
-	timer            *time.Timer
+	from             io.Reader    // reads the caller's bytes
+	quiet            atomic.Int64 // time without a byte until the pipe ends, in nanoseconds
+	timer            *time.Timer  // ends the pipe
 }
 
 // pipeBuffer is the size of a direction's buffer: the largest TLS record.
