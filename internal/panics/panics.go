@@ -28,7 +28,8 @@ func (e *Error) Error() string { return fmt.Sprintf("panicked with a %s at %s", 
 func Of(v any) *Error { return &Error{fmt.Sprintf("%T", v), panicLine(), v == http.ErrAbortHandler} }
 
 // panicLine returns the file and line of the panic that a deferred function has just recovered
-// from, as "file.go:7": the first frame behind the runtime's own.
+// from, as "file.go:7": the first frame outside of the runtime that comes after runtime.gopanic.
+// If the topmost 32 frames have none, it returns "an unknown line".
 func panicLine() string {
 	var stack [32]uintptr
 	frames := runtime.CallersFrames(stack[:runtime.Callers(0, stack[:])])

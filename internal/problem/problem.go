@@ -50,7 +50,7 @@ func New(status int, detail string) *Problem {
 }
 
 // Of returns the Problem for an error of a [throttle.Transport], of [throttle.Limiters] or of an [inbound.Queue], or nil
-// for an error from elsewhere.
+// for every other error, such as the end of the request's context.
 func Of(err error) *Problem {
 	// A refusal of the queue comes first: it ended the wait, and so the error of the wait has it as its cause.
 	var refusal *inbound.Refusal
@@ -66,6 +66,7 @@ func Of(err error) *Problem {
 	case errors.As(err, &full):
 		p := New(http.StatusTooManyRequests, full.Error())
 		p.Type, p.Policy, p.Violated, p.Limit = quotaExceeded, full.Policy, []string{full.Policy}, full.Limit
+		// If waiting never helps, the answer has no Retry-After.
 		if full.RetryAfter != throttle.Never {
 			p.RetryAfter = full.RetryAfter
 		}
@@ -111,11 +112,11 @@ func (p *Problem) WriteAs(w http.ResponseWriter, kind string, body any) {
 }
 
 // addLimit describes a limit that has no room for a request, in the fields of
-// draft-ietf-httpapi-ratelimit-headers-11. A wait of 0 is unknown.
+// draft-ietf-httpapi-ratelimit-headers-11. It leaves out a wait of 0, which is unknown, and [throttle.Never].
 func addLimit(h http.Header, policy string, l throttle.Limit, wait time.Duration) {
 	name := quoted(policy)
 	switch l.Kind() {
-	// Without a number there is no policy to describe.
+	// A limit without a number gets no RateLimit-Policy.
 	case store.KindUnlimited, store.KindTold:
 	case store.KindConcurrency:
 		h.Set("RateLimit-Policy", fmt.Sprintf(`%s;q=%d;qu="concurrent-requests"`, name, l.N()))
@@ -144,7 +145,7 @@ func window(l throttle.Limit) time.Duration {
 	return l.Per()
 }
 
-// seconds returns a duration in whole seconds, rounded up.
+// seconds returns a duration in whole seconds, rounded up, or 0 for a negative duration.
 func seconds(d time.Duration) int64 {
 	if d <= 0 {
 		return 0
@@ -152,7 +153,7 @@ func seconds(d time.Duration) int64 {
 	return int64((d-1)/time.Second) + 1
 }
 
-// quoted returns a name as a string of RFC 9651, which has ASCII only. Other characters are
+// quoted returns a name as a string of RFC 9651, which has ASCII only. Other bytes, and "%", are
 // escaped as in URLs.
 func quoted(name string) string {
 	var b strings.Builder

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Quantile returns a value that a share of all does not exceed, where the share of the largest value is 1. Of an empty
-// slice it is the zero value.
+// Quantile returns the value at a share of all values in ascending order: the smallest for a share of 0, the largest for 1.
+// Of an empty slice it returns the zero value.
 func Quantile[T cmp.Ordered](all []T, share float64) T {
 	if len(all) == 0 {
 		var none T
@@ -20,12 +20,12 @@ func Quantile[T cmp.Ordered](all []T, share float64) T {
 	return sorted[min(int(share*float64(len(sorted))), len(sorted)-1)]
 }
 
-// Most returns the largest number of times that lie in any half-open interval of length per.
-func Most(times []time.Duration, per time.Duration) int {
-	sorted := slices.Sorted(slices.Values(times))
+// Most returns the highest number of moments in a half-open interval of length per, which is more than 0.
+func Most(moments []time.Duration, per time.Duration) int {
+	sorted := slices.Sorted(slices.Values(moments))
 	most, first := 0, 0
 	for last := range sorted {
-		// The interval is half-open, so a time that is per before the last lies outside.
+		// The interval is half-open, so a moment that is per before the last lies outside.
 		for sorted[last]-sorted[first] >= per {
 			first++
 		}
@@ -35,24 +35,25 @@ func Most(times []time.Duration, per time.Duration) int {
 	return most
 }
 
-// Used returns the share of a quota of n per `per` that the given starts use
-// between from and to. Starts come in bunches, so a bunch more or less at an
-// edge must not decide: Used is the mean over every interval that is `per`
-// shorter than the given one and lies in it.
-func Used(at []time.Duration, from, to time.Duration, n int, per time.Duration) float64 {
+// Used returns the share of a quota, n starts in each interval of length per, that
+// starts use between from and to. Starts come in bunches, and one bunch at an edge
+// must not decide: Used is the mean over all intervals of the length to - from - per
+// between from and to. It is 0 if this length is not positive.
+func Used(starts []time.Duration, from, to time.Duration, n int, per time.Duration) float64 {
 	length := to - from - per
 	if length <= 0 {
 		return 0
 	}
 
-	// A start counts in each interval that begins up to per before it, so sum for how long such beginnings last.
+	// The intervals begin between from and from + per. For each start, add the span of the beginnings whose interval holds it.
 	var sum time.Duration
-	for _, t := range at {
-		latest := min(t-from, per)
-		earliest := max(t-from-length, 0)
-		sum += max(latest-earliest, 0)
+	for _, start := range starts {
+		latest := min(start-from, per)
+		earliest := max(start-from-length, 0)
+		sum += max(latest-earliest, 0) // a start before from or after to is in no interval
 	}
 
+	// An interval holds sum/per starts in the mean, and its quota is n*length/per.
 	return float64(sum) / float64(length) / float64(n)
 }
 

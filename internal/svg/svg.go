@@ -32,7 +32,7 @@ const style = `
 func New(width, height float64, title, note, rules, dark string) *Drawing {
 	d := new(Drawing)
 
-	// A reader of the page hears the title, and the style follows the page's colours.
+	// A screen reader speaks the title.
 	d.printf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %s %s" role="img">`+"\n", number(width), number(height))
 	d.printf("<title>%s</title>\n<style>"+style+"</style>\n", Escape(title), rules, dark)
 
@@ -64,7 +64,7 @@ func (d *Drawing) Line(class string, x1, y1, x2, y2 float64) {
 	d.printf(`<line class="%s" x1="%s" y1="%s" x2="%s" y2="%s"/>`+"\n", class, number(x1), number(y1), number(x2), number(y2))
 }
 
-// Text writes a text that starts at x, or that ends or has its middle there if the rule of its class says so.
+// Text writes a text with its baseline at y. The text starts at x, unless the style of its class sets a different text-anchor.
 func (d *Drawing) Text(class string, x, y float64, text string) {
 	d.printf(`<text class="%s" x="%s" y="%s">%s</text>`+"\n", class, number(x), number(y), Escape(text))
 }
@@ -74,7 +74,7 @@ func (d *Drawing) String() string { return d.text.String() + "</svg>\n" }
 
 func (d *Drawing) printf(format string, args ...any) { fmt.Fprintf(&d.text, format, args...) }
 
-// number writes a tenth of a pixel as the smallest part.
+// number returns x rounded to a tenth of a pixel.
 func number(x float64) string { return strings.TrimSuffix(strconv.FormatFloat(x, 'f', 1, 64), ".0") }
 
 // Escape returns s as text inside XML.

@@ -45,9 +45,9 @@ type guard struct {
 	revoked map[string]time.Time // expiry of each revoked proof
 }
 
-// accessOf returns the rights of a request. A login or the token gives the right to look. If there is no login in the
-// configuration, and with local, so does a loopback address. If there is one, the token alone gives no right. Acting needs the
-// token.
+// accessOf returns the rights of a request. If the configuration has a login, the login gives the right to look, and without
+// it a request has no right. Otherwise the token gives the right to look, or with local a loopback address. In both cases
+// acting needs the token.
 func (g *guard) accessOf(r *http.Request) access {
 	a := access{Token: g.token != "", Act: g.hasToken(r)}
 	a.Read = a.Act
@@ -121,11 +121,12 @@ func (g *guard) isRevoked(proof string) bool {
 	return revoked
 }
 
-// refuseWrong delays and refuses requests with a wrong token. Behind a login, Authorization belongs to the
-// login.
+// refuseWrong returns a handler that refuses requests with a wrong token, by answerWrong, and passes on all others.
 func (g *guard) refuseWrong(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if text, ok := bearer(r); ok && g.login == nil && g.token != "" && !g.token.is(text) {
+		// Behind a login, Authorization belongs to the login.
+		expectsToken := g.login == nil && g.token != ""
+		if text, ok := bearer(r); ok && expectsToken && !g.token.is(text) {
 			g.answerWrong(w, r)
 			return
 		}
@@ -146,7 +147,7 @@ func (g *guard) answerWrong(w http.ResponseWriter, r *http.Request) {
 	answerError(w, http.StatusUnauthorized, languageOf(r).word("wrong token"))
 }
 
-// clientOf returns the client address of a request, as far as known.
+// clientOf returns the client address of a request: the address that a trusted proxy names, or that of the connection.
 func (g *guard) clientOf(r *http.Request) string {
 	client, forwarded := forwardedFor(r)
 	if !g.trustProxy || !forwarded || client == "" {
@@ -240,8 +241,9 @@ func (t token) check() error {
 		}
 	}
 
-	// A hexadecimal digit carries only four bits, so such a token must be longer.
-	if len(t) < leastCharacters || digits && len(t) < leastDigits || len(different) < leastDifferent {
+	// A hexadecimal digit carries only four bits, so a token of such digits must be longer.
+	isShort := len(t) < leastCharacters || digits && len(t) < leastDigits
+	if isShort || len(different) < leastDifferent {
 		return fmt.Errorf("dashboard: the token is too easy to guess: use %d random hexadecimal digits or more, as \"openssl rand -hex 16\" prints", leastDigits)
 	}
 
@@ -267,7 +269,7 @@ func (t token) sign(text string) string {
 	return text + "." + base64.RawURLEncoding.EncodeToString(sum.Sum(nil))
 }
 
-// isProof reports whether proof created a value that has not expired.
+// isProof reports whether a value was created by the method proof of this token, and has not expired.
 func (t token) isProof(value string) bool {
 	end, _, _ := strings.Cut(value, ".")
 	seconds, err := strconv.ParseInt(end, 10, 64)

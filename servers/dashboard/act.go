@@ -34,7 +34,7 @@ type order struct {
 	Key    string `json:"key"` // to search for
 }
 
-// readOrder parses an order. On failure it answers the request itself.
+// readOrder reads and parses an order. On failure it answers the request itself, and returns false.
 func readOrder(w http.ResponseWriter, r *http.Request) (o order, ok bool) {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
@@ -50,6 +50,7 @@ func readOrder(w http.ResponseWriter, r *http.Request) (o order, ok bool) {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	}
 
+	// The body may not have been read to its end, so the connection serves no further request.
 	if err != nil {
 		w.Header().Set("Connection", "close")
 		answerError(w, http.StatusBadRequest, "the body is no JSON of an order")
@@ -73,12 +74,12 @@ func (o *office) tellAccess(w http.ResponseWriter, r *http.Request) {
 
 // takeToken exchanges the token for a cookie.
 func (o *office) takeToken(w http.ResponseWriter, r *http.Request) {
-	what, ok := readOrder(w, r)
+	given, ok := readOrder(w, r)
 	if !ok {
 		return
 	}
 
-	if !o.guard.token.is(what.Token) {
+	if !o.guard.token.is(given.Token) {
 		o.guard.answerWrong(w, r)
 		return
 	}
@@ -87,7 +88,7 @@ func (o *office) takeToken(w http.ResponseWriter, r *http.Request) {
 	http.SetCookie(w, o.cookie(r, o.guard.token.proof(until), int(cookieLasts.Seconds())))
 
 	// The cookie is only in the answer, so this request proves the token by its header.
-	r.Header.Set("Authorization", "Bearer "+what.Token)
+	r.Header.Set("Authorization", "Bearer "+given.Token)
 	answerJSON(w, http.StatusOK, o.guard.accessOf(r))
 }
 
@@ -110,10 +111,10 @@ func (o *office) cookie(r *http.Request, value string, age int) *http.Cookie {
 
 // pause closes a budget.
 func (o *office) pause(w http.ResponseWriter, r *http.Request) {
-	o.act(w, r, func(what *order) error {
-		return o.source.pause(r.Context(), what.Budget, time.Duration(what.For)*time.Millisecond, what.By, what.Reason)
-	}, func(what *order) string {
-		if what.For <= 0 || what.For > longestPause.Milliseconds() {
+	o.act(w, r, func(given *order) error {
+		return o.source.pause(r.Context(), given.Budget, time.Duration(given.For)*time.Millisecond, given.By, given.Reason)
+	}, func(given *order) string {
+		if given.For <= 0 || given.For > longestPause.Milliseconds() {
 			return "bad length"
 		}
 		return ""
@@ -122,11 +123,12 @@ func (o *office) pause(w http.ResponseWriter, r *http.Request) {
 
 // resume ends an operator's pause.
 func (o *office) resume(w http.ResponseWriter, r *http.Request) {
-	o.act(w, r, func(what *order) error { return o.source.resume(r.Context(), what.Budget, what.By, what.Reason) }, nil)
+	o.act(w, r, func(given *order) error { return o.source.resume(r.Context(), given.Budget, given.By, given.Reason) }, nil)
 }
 
-// act executes an order of an operator with the token, a name and a reason. check returns the key of a word that says why
-// the order is wrong, or "". A nil check finds every order right.
+// act executes an order by do, for an operator with the token, a name and a reason, and answers 204. Otherwise it answers
+// with the refusal. check returns the key of a word that says why the order is wrong, or "". A nil check finds every order
+// right.
 func (o *office) act(w http.ResponseWriter, r *http.Request, do func(*order) error, check func(*order) string) {
 	lang, rights := languageOf(r), o.guard.accessOf(r)
 
@@ -136,23 +138,23 @@ func (o *office) act(w http.ResponseWriter, r *http.Request, do func(*order) err
 		return
 	}
 
-	what, ok := readOrder(w, r)
+	given, ok := readOrder(w, r)
 	if !ok {
 		return
 	}
 
 	// The name of a login outranks a typed name.
-	what.By = cmp.Or(rights.User, cleaned(what.By, longestName))
-	what.Reason = cleaned(what.Reason, longestReason)
+	given.By = cmp.Or(rights.User, cleaned(given.By, longestName))
+	given.Reason = cleaned(given.Reason, longestReason)
 
 	wrong := ""
 	switch {
-	case what.By == "":
+	case given.By == "":
 		wrong = "no name"
-	case what.Reason == "":
+	case given.Reason == "":
 		wrong = "no reason"
 	case check != nil:
-		wrong = check(&what)
+		wrong = check(&given)
 	}
 
 	if wrong != "" {
@@ -160,7 +162,7 @@ func (o *office) act(w http.ResponseWriter, r *http.Request, do func(*order) err
 		return
 	}
 
-	if err := do(&what); err != nil {
+	if err := do(&given); err != nil {
 		answerError(w, statusOf(err), fleet.Clean(refusalOf(err).in(lang), 1000))
 		return
 	}
@@ -210,9 +212,9 @@ func refusalOf(err error) *phrase {
 	return p
 }
 
-// why explains why requests waited for a budget at a moment, and returns the moment of the reading that it
-// used. known is false without such a reading.
-func (s *sampler) why(id string, at int64) (read int64, sentence *phrase, known bool) {
+// why explains why requests waited for a budget at a moment, by the last point up to then, and returns the moment of the
+// point. Moments are in Unix milliseconds. known is false if there is no such point, or if it is too old.
+func (s *sampler) why(id string, at int64) (pointAt int64, sentence *phrase, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
@@ -223,6 +225,7 @@ func (s *sampler) why(id string, at int64) (read int64, sentence *phrase, known 
 		return 0, nil, false
 	}
 
+	// A budget that is not shown any more has only its point.
 	var m moment
 	for i := range s.reading.Budgets {
 		if b := &s.reading.Budgets[i]; b.ID == id {
@@ -269,12 +272,12 @@ func (s *sampler) answerWhy(w http.ResponseWriter, r *http.Request) {
 		answerError(w, http.StatusBadRequest, languageOf(r).word("no such moment"))
 		return
 	}
-	moment, sentence, known := s.why(r.FormValue("budget"), at)
+	pointAt, sentence, known := s.why(r.FormValue("budget"), at)
 	if !known {
 		answerError(w, http.StatusNotFound, languageOf(r).word("no such moment"))
 		return
 	}
-	answerJSON(w, http.StatusOK, map[string]any{"at": moment, "why": sentence.in(languageOf(r))})
+	answerJSON(w, http.StatusOK, map[string]any{"at": pointAt, "why": sentence.in(languageOf(r))})
 }
 
 // longestKey bounds a key to search for.

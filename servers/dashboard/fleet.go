@@ -52,7 +52,7 @@ func (s *fleetSource) reader(budgets int) reader {
 
 // read implements [reader].
 func (s *fleetReader) read(ctx context.Context, fresh bool) (*reading, error) {
-	// Reports change only every few seconds. Between two reports read the states alone.
+	// Programs report only every few seconds. Between two readings of the reports read the states alone.
 	if !fresh && s.snapshot != nil && time.Since(s.readAt) < reportsEvery {
 		next, err := s.fleet.Refresh(ctx, s.snapshot)
 		if err != nil {
@@ -122,8 +122,8 @@ func trouble(n *node) int {
 	return 0
 }
 
-// budgetOfFleet converts a budget of a snapshot taken at at. Its reports were read at reported.
-func budgetOfFleet(f *fleet.Budget, at, reported time.Time) budget {
+// budgetOfFleet converts a budget of the snapshot of a moment. reported is when the reports of programs were read.
+func budgetOfFleet(f *fleet.Budget, moment, reported time.Time) budget {
 	told, _ := store.ParseLimit(f.State.Told) // "" is none
 	kind, capacity := kindOf(keeps(f.Limit(), told))
 	_, key, _ := cutLast(f.Name, "/")
@@ -136,7 +136,7 @@ func budgetOfFleet(f *fleet.Budget, at, reported time.Time) budget {
 
 	if told.N() > 0 {
 		b.Limits = append(slices.Clone(b.Limits), told.String())
-		b.Told = toldAt(at, f.State.ToldAgo.Duration)
+		b.Told = toldAt(moment, f.State.ToldAgo.Duration)
 	}
 
 	// Each node has a budget of its own under this name.
@@ -144,7 +144,7 @@ func budgetOfFleet(f *fleet.Budget, at, reported time.Time) budget {
 		b.ID += " of " + f.Node
 	}
 	if left := f.State.Paused.Duration; left > 0 {
-		b.Until = at.Add(left).UnixMilli()
+		b.Until = moment.Add(left).UnixMilli()
 	}
 	if f.Note != nil {
 		b.By, b.Reason = f.Note.By, f.Note.Reason
@@ -163,7 +163,8 @@ func budgetOfFleet(f *fleet.Budget, at, reported time.Time) budget {
 	return b
 }
 
-// oldest returns since when a caller waits, or 0. waited is how long it had waited when the reports were read.
+// oldest returns since when a caller waits, in Unix milliseconds, or 0 for no caller. waited is how long the caller had
+// waited when the reports were read.
 func oldest(waited fleet.Millis, reported time.Time) int64 {
 	if waited.Duration <= 0 {
 		return 0
@@ -171,11 +172,11 @@ func oldest(waited fleet.Millis, reported time.Time) int64 {
 	return steady(reported.Add(-waited.Duration))
 }
 
-// nodeOfFleet converts a node of a snapshot taken at at.
-func nodeOfFleet(f *fleet.Node, at time.Time) node {
+// nodeOfFleet converts a node of the snapshot of a moment.
+func nodeOfFleet(f *fleet.Node, moment time.Time) node {
 	n := node{
 		ID: f.ID, Program: f.Program, Host: f.Host, PID: f.PID, Library: f.Library,
-		Since: steady(at.Add(-f.Up.Duration)), Heard: steady(at.Add(-f.Ago.Duration)), Silent: f.Silent,
+		Since: steady(moment.Add(-f.Up.Duration)), Heard: steady(moment.Add(-f.Ago.Duration)), Silent: f.Silent,
 		Budgets: f.Budgets, Starts: f.Starts, Follows: f.File.Pushed, InForce: f.File.InForce, Refused: f.File.Err,
 	}
 
@@ -186,17 +187,17 @@ func nodeOfFleet(f *fleet.Node, at time.Time) node {
 		n.Seen = f.File.Seen
 	}
 	if f.File.Grace.Duration > 0 {
-		n.Waits = steady(at.Add(f.File.Grace.Duration))
+		n.Waits = steady(moment.Add(f.File.Grace.Duration))
 	}
 
 	return n
 }
 
-// steady rounds a moment to seconds, because a moment computed anew each second jitters.
+// steady returns a moment in Unix milliseconds, rounded to a second: a moment computed anew each second jitters.
 func steady(t time.Time) int64 { return t.Round(time.Second).UnixMilli() }
 
-// closedByActs returns, by budget, the operators' pauses that ended in the last 24 hours, and since when the
-// pauses that still hold last. acts are the newest first.
+// closedByActs returns two maps by budget id: closed has the operators' pauses that ended in the last 24 hours, and since
+// has the beginning of each pause that still holds, in Unix milliseconds. acts has the newest act first.
 func closedByActs(acts []act, now time.Time) (closed map[string][]band, since map[string]int64) {
 	closed, since = make(map[string][]band), make(map[string]int64)
 	for _, a := range slices.Backward(acts) { // oldest first

@@ -115,7 +115,7 @@ var wordsText []byte
 // words are the words of the page by language and key.
 var words = readWords(wordsText)
 
-// readWords reads words.json, which has the English and the Chinese word of each key.
+// readWords reads words.json, which has the English and the Chinese word of each key. It panics if the file is malformed.
 func readWords(text []byte) map[language]map[string]string {
 	var all map[string][2]string
 	if err := json.Unmarshal(text, &all); err != nil {
@@ -141,7 +141,8 @@ func (p *phrase) in(l language) string {
 // languageCookie remembers the language that a viewer chose.
 const languageCookie = "throttle-language"
 
-// languageOf returns the language of a viewer: chosen on the page, or preferred by the browser.
+// languageOf returns the language of a viewer: named by the URL, or by the cookie of an earlier choice, or preferred by the
+// browser.
 func languageOf(r *http.Request) language {
 	chosen := r.URL.Query().Get("lang")
 	if c, err := r.Cookie(languageCookie); err == nil && chosen == "" {
@@ -153,7 +154,7 @@ func languageOf(r *http.Request) language {
 	return preferred(r.Header.Get("Accept-Language"))
 }
 
-// preferred returns the language that an Accept-Language header ranks highest, English by default.
+// preferred returns the language of the page that an Accept-Language header ranks highest, English by default.
 func preferred(accept string) language {
 	best, most := english, 0.0
 	for item := range strings.SplitSeq(accept, ",") {

@@ -49,15 +49,15 @@ const (
 	youngNote = 10 * time.Second
 )
 
-// holds reports whether the pause of the note is why a budget stays closed for paused: no program has ended the pause, and no
-// ban ends later.
+// holds reports whether the pause of the note keeps a budget closed: the pause is not over, no different program has ended
+// it, and no ban ends later. paused is how long the budget stays closed, as the store says.
 func (n *pausedBy) holds(paused time.Duration, now time.Time) bool {
 	left := n.until.Sub(now)
 	return left > 0 && !n.isEnded(paused, now) && paused-left <= sameEnd
 }
 
-// isEnded reports whether a different program has ended the pause of the note: the budget, which stays closed for paused, opens
-// before the pause would have ended.
+// isEnded reports whether a different program has ended the pause of the note: the budget is open, or opens before the end of
+// the pause. paused is how long the budget stays closed, as the store says.
 func (n *pausedBy) isEnded(paused time.Duration, now time.Time) bool {
 	return paused <= 0 || n.until.Sub(now)-paused > sameEnd
 }
@@ -80,7 +80,8 @@ func (p *Process) Traits() store.Traits {
 	return p.Store.Traits()
 }
 
-// Book implements [throttle.Store].
+// Book implements [throttle.Store]. It counts the start that the caller gets, and no longer counts the start that the
+// booking replaces.
 func (p *Process) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	// A booking gives back the start that it replaces, whether it gets a new one or not.
 	replaces := b.Instead.Start != 0
@@ -98,7 +99,7 @@ func (p *Process) Book(ctx context.Context, b *store.Booking) (store.Grant, erro
 		p.counts.add(b, 0, false)
 	}
 
-	// Show the budget that holds the caller, which may book nothing for a long time: until the ban is over, or until its turn comes.
+	// Show the budget that holds the caller: the caller may book nothing until a ban is over or its turn comes, which takes long.
 	if g.HeldBy >= 0 && (g.Paused || g.Ready != nil) {
 		p.counts.change(&b.Charges[g.HeldBy], true, func(t *tracked) { t.last = time.Now() })
 	}
@@ -106,7 +107,7 @@ func (p *Process) Book(ctx context.Context, b *store.Booking) (store.Grant, erro
 	return g, nil
 }
 
-// Cancel implements [throttle.Store].
+// Cancel implements [throttle.Store]. It no longer counts the start. A start for later has not taken its slots yet.
 func (p *Process) Cancel(b *store.Booking, g store.Grant) {
 	if g.OK {
 		p.counts.add(b, -1, g.Wait == 0)
@@ -114,14 +115,14 @@ func (p *Process) Cancel(b *store.Booking, g store.Grant) {
 	p.Store.Cancel(b, g)
 }
 
-// Settle implements [throttle.Store].
+// Settle implements [throttle.Store]. It counts the settled costs.
 func (p *Process) Settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
 	err := p.Store.Settle(ctx, b, g, costs)
 	if err != nil || !g.OK {
 		return err
 	}
 	for i := range b.Charges {
-		// Charges of the two other kinds keep their cost: see Store.Settle.
+		// Charges under Concurrency, and unlimited charges, keep their cost: see Store.Settle.
 		if k := b.Charges[i].Limit.Kind(); k != store.KindConcurrency && k != store.KindUnlimited {
 			p.counts.change(&b.Charges[i], false, func(t *tracked) { t.cost += int64(costs[i] - b.Charges[i].Cost) })
 		}
@@ -129,7 +130,7 @@ func (p *Process) Settle(ctx context.Context, b *store.Booking, g store.Grant, c
 	return nil
 }
 
-// Pause implements [throttle.Store].
+// Pause implements [throttle.Store]. It notes that the program closes the budget.
 func (p *Process) Pause(ctx context.Context, c store.Charge, d time.Duration) error {
 	err := p.Store.Pause(ctx, c, d)
 	if err == nil {
@@ -138,7 +139,7 @@ func (p *Process) Pause(ctx context.Context, c store.Charge, d time.Duration) er
 	return err
 }
 
-// Refuse implements [throttle.Store].
+// Refuse implements [throttle.Store]. It notes that an answer closes the budget.
 func (p *Process) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
 	from, to, err = p.Store.Refuse(ctx, c, r)
 	if err == nil {
@@ -147,9 +148,11 @@ func (p *Process) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (
 	return from, to, err
 }
 
-// Resume implements [throttle.Store].
+// Resume implements [throttle.Store]. It notes that the budget opens.
 func (p *Process) Resume(ctx context.Context, c store.Charge) error {
 	err := p.Store.Resume(ctx, c)
+
+	// The budget is open: the pause of its note is over, and its bands end now.
 	if err == nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -177,8 +180,8 @@ func (p *Process) noteClosed(c *store.Charge, d time.Duration, by string, note s
 
 	// Many requests meet one ban, which is one band.
 	own := p.closed[c.Budget.Key]
-	if last := len(own) - 1; last >= 0 && own[last].Until >= next.From &&
-		own[last].By == next.By && own[last].Closer == next.Closer && own[last].Reason == next.Reason {
+	hasCause := func(b band) bool { return b.By == next.By && b.Closer == next.Closer && b.Reason == next.Reason }
+	if last := len(own) - 1; last >= 0 && own[last].Until >= next.From && hasCause(own[last]) {
 		own[last].Until = max(own[last].Until, next.Until)
 		return
 	}
@@ -189,7 +192,7 @@ func (p *Process) noteClosed(c *store.Charge, d time.Duration, by string, note s
 			return !slices.ContainsFunc(all, func(b band) bool { return b.Until > next.From })
 		})
 
-		// Without bands the page does not know since when a budget is closed.
+		// If all are in force, forget them all: the page then does not know since when their budgets are closed.
 		if len(p.closed) >= mostInShard {
 			clear(p.closed)
 		}
@@ -215,8 +218,8 @@ func (p *Process) PauseNote(b throttle.Budget) store.PauseNote {
 	return note
 }
 
-// noteFor returns the note of the operator's pause that closes a budget, which stays closed for paused. It returns the zero
-// note if no operator's pause does.
+// noteFor returns the note of the operator's pause that keeps a budget closed, or the zero note if no operator's pause does.
+// paused is how long the budget stays closed, as the store says. Without a note of its own noteFor asks the wrapped store.
 func (p *Process) noteFor(b store.Budget, paused time.Duration) store.PauseNote {
 	p.mu.Lock()
 	n, ok := p.notes[b.Key]
@@ -231,7 +234,7 @@ func (p *Process) noteFor(b store.Budget, paused time.Duration) store.PauseNote 
 	return store.PauseNote{}
 }
 
-// noteOf returns the note of an operator's pause. The mutex is held.
+// noteOf returns the note of an operator's pause that has not run out, or the zero note. The mutex is held.
 func (p *Process) noteOf(key [16]byte) store.PauseNote {
 	if n, ok := p.notes[key]; ok && n.until.After(time.Now()) {
 		return n.PauseNote
@@ -248,7 +251,8 @@ type processReader struct {
 	process *Process
 	budgets int // at most
 
-	last     map[[16]byte]tracked
+	// The previous reading.
+	last     map[[16]byte]tracked // records by key
 	requests int64
 	at       time.Time
 }
@@ -258,7 +262,7 @@ func (p *Process) reader(budgets int) reader {
 	return &processReader{process: p, budgets: budgets}
 }
 
-// read implements [reader].
+// read implements [reader]. It asks the store about each budget, and forgets what is too old to be shown.
 func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 	p := s.process
 	all := p.counts.read()
@@ -282,6 +286,7 @@ func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 		b := budgetOf(&t.charge, known[key].status, average(float64(t.cost), float64(t.starts)), now)
 		before := rate.last[key] // the zero tracked for a new budget
 		b.Starts, b.Cost = rate.of(t.starts-before.starts), rate.of(t.cost-before.cost)
+
 		note := known[key].note
 		b.By, b.Reason = fleet.Clean(note.By, longestName), fleet.Clean(note.Reason, longestReason)
 		b.Waits, b.Shadowed = p.events.of(t.charge.Budget.Policy, t.charge.Shadow)
@@ -289,7 +294,7 @@ func (s *processReader) read(ctx context.Context, _ bool) (*reading, error) {
 		ended, last := splitBands(p.closed[key], now)
 		b.Since, b.Closer = last.From, last.Closer
 
-		// A different program has ended the pause. Since when and why the budget is closed is unknown here.
+		// If a different program has ended the pause, nobody here knows since when and why the budget is closed.
 		if b.Closer == fleet.ByOperator && note == (store.PauseNote{}) {
 			b.Since, b.Closer = 0, ""
 		}
@@ -344,7 +349,8 @@ func (p *Process) ask(ctx context.Context, all []tracked) ([]tracked, map[[16]by
 	return kept, known, nil
 }
 
-// splitBands returns the closures that are over, and the closure in force that ends last, or a zero band.
+// splitBands returns the closures that are over, and the closure in force that ends last, or a zero band. A different
+// closure in force counts as over from the beginning of last on.
 func splitBands(all []band, now time.Time) (ended []band, last band) {
 	for _, c := range all {
 		if c.Until <= now.UnixMilli() {
@@ -354,7 +360,7 @@ func splitBands(all []band, now time.Time) (ended []band, last band) {
 		}
 	}
 
-	// What closed the budget before the last closure began is over, too.
+	// A closure that began before last, and is in force, ends where last begins.
 	for _, c := range all {
 		if c.Until > now.UnixMilli() && c.From < last.From {
 			c.Until = last.From
@@ -364,7 +370,8 @@ func splitBands(all []band, now time.Time) (ended []band, last band) {
 	return ended, last
 }
 
-// cut cuts the list of budgets to a length, and counts those that are left out.
+// cut cuts the list of budgets to a length, and counts the budgets that are left out. A closed shadow budget holds no
+// request, so it does not count as closed.
 func (r *reading) cut(length int) {
 	length = min(length, len(r.Budgets))
 	for _, b := range r.Budgets[length:] {
@@ -394,9 +401,9 @@ func (p *Process) forgetClosed(now time.Time) {
 
 // rates turns counts since the previous reading into rates.
 type rates struct {
-	last     map[[16]byte]tracked
-	requests int64
-	span     time.Duration
+	last     map[[16]byte]tracked // records of the previous reading, by key
+	requests int64                // requests handed on since then
+	span     time.Duration        // time since then
 }
 
 // ratesOf returns the rates since the previous reading, and remembers this reading.
@@ -414,8 +421,8 @@ func (s *processReader) ratesOf(all []tracked, now time.Time) rates {
 // unknown is an unknown rate.
 const unknown = -1
 
-// of returns a count as a rate per second, or unknown if the previous reading is too old: older than two readings of Watch
-// are apart.
+// of returns a count as a rate per second. It returns unknown if there is no previous reading, or if the previous reading is
+// older than the interval of Watch, with a margin.
 func (r rates) of(n int64) float64 {
 	if r.span <= 0 || r.span > seldom+5*every {
 		return unknown
@@ -445,7 +452,7 @@ func (p *Process) off() string {
 	return off.String()
 }
 
-// find returns the charge of a budget by its id.
+// find returns the charge of a budget by its id, or a *fleet.TargetError.
 func (p *Process) find(id string) (store.Charge, error) {
 	for _, t := range p.counts.read() {
 		if idOf(t.charge.Budget) == id {
@@ -455,7 +462,7 @@ func (p *Process) find(id string) (store.Charge, error) {
 	return store.Charge{}, &fleet.TargetError{Name: id, Why: "the program has no budget of this name"}
 }
 
-// pause implements [Source].
+// pause implements [Source]. It logs the act, also if the store could not pause the budget.
 func (p *Process) pause(ctx context.Context, id string, d time.Duration, by, reason string) error {
 	c, err := p.find(id)
 	if err != nil {
@@ -470,6 +477,8 @@ func (p *Process) pause(ctx context.Context, id string, d time.Duration, by, rea
 	key, now := c.Budget.Key, time.Now()
 	p.mu.Lock()
 
+	// The longer pause of a note stays, unless a different program has ended it. The pause of a young note may not have
+	// reached the store yet.
 	before, had := p.notes[key]
 	ended := before.isEnded(st.Paused, now) && now.Sub(before.since) > youngNote
 	if !ended && before.until.After(now.Add(d)) {
@@ -500,7 +509,7 @@ func (p *Process) pause(ctx context.Context, id string, d time.Duration, by, rea
 	return err
 }
 
-// resume implements [Source].
+// resume implements [Source]. It logs the act, also if the store could not open the budget.
 func (p *Process) resume(ctx context.Context, id, by, reason string) error {
 	c, err := p.find(id)
 	if err != nil {
@@ -556,16 +565,16 @@ const (
 )
 
 // add counts the starts of a booking: 1 for a granted start, -1 for a start given back, 0 for neither. now
-// means that the start is now, and takes slots.
+// means that the start is now: only then does it take slots.
 func (c *counts) add(b *store.Booking, starts int64, now bool) {
 	// A booking without a horizon only takes the slots of a start that was booked earlier, so it is no further
 	// request, unless it has other charges.
 	request := b.Horizon > 0
 	for i := range b.Charges {
 		charge, n := &b.Charges[i], starts
-		if charge.Limit.Kind() != store.KindConcurrency {
-			request = true
-		} else if !now {
+		countsSlots := charge.Limit.Kind() == store.KindConcurrency
+		request = request || !countsSlots
+		if countsSlots && !now {
 			n = 0
 		}
 
@@ -581,9 +590,10 @@ func (c *counts) add(b *store.Booking, starts int64, now bool) {
 	}
 }
 
-// change changes the record of a charge's budget. urgent means that the budget is closed, or that a caller
-// waits for it. For a new budget without room in its shard, change only sets lost.
-func (c *counts) change(charge *store.Charge, urgent bool, change func(*tracked)) {
+// change updates the record of a charge's budget. urgent means that the budget is closed, or that a caller
+// waits for it. A new budget gets a record, for which makeRoom may forget others. If its shard has no room,
+// change only sets lost.
+func (c *counts) change(charge *store.Charge, urgent bool, update func(*tracked)) {
 	s := &c.shards[charge.Budget.Key[0]%16]
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -612,7 +622,7 @@ func (c *counts) change(charge *store.Charge, urgent bool, change func(*tracked)
 	own := *charge
 	own.Cost, own.KeepFree, own.Pace = 1, 0, 0
 	t.charge, t.urgent = own, t.urgent || urgent
-	change(t)
+	update(t)
 }
 
 // hasLost reports whether a budget found no room in the last minute. A budget that is used later than that
@@ -622,28 +632,29 @@ func (c *counts) hasLost() bool {
 	return lost != nil && time.Since(*lost) <= soonAgain
 }
 
-// makeRoom forgets budgets that have been idle for a while. For an urgent budget it forgets the longest idle
-// budget at least. It never forgets urgent budgets.
+// makeRoom forgets the budgets of a shard that have been idle for longer than soonAgain. If none has, it forgets the
+// longest idle budget, but only for an urgent budget. It never forgets urgent budgets.
 func makeRoom(all map[[16]byte]*tracked, urgent bool) {
-	var least *tracked
+	var idlest *tracked
 	for key, t := range all {
 		switch {
 		case t.urgent: // an operator looks for it, however rarely it is used
 		case time.Since(t.last) > soonAgain:
 			delete(all, key)
-		case least == nil || t.last.Before(least.last):
-			least = t
+		case idlest == nil || t.last.Before(idlest.last):
+			idlest = t
 		}
 	}
 
-	if urgent && len(all) >= mostInShard && least != nil {
-		delete(all, least.charge.Budget.Key)
+	isFull := len(all) >= mostInShard
+	if urgent && isFull && idlest != nil {
+		delete(all, idlest.charge.Budget.Key)
 	}
 }
 
-// forget reports whether it forgot a budget that was idle for long. Otherwise it notes that the budget is not urgent.
-// seen is the record of a budget that is open, and without callers in line. If the budget was used since, forget
-// returns false and changes nothing.
+// forget forgets a budget that was idle for longer than forgotten, and reports whether it did. A budget that was idle for
+// less is no longer urgent. seen is the record of a budget that is open, and without callers in line. If the budget was
+// used since, forget changes nothing.
 func (c *counts) forget(seen *tracked) bool {
 	key := seen.charge.Budget.Key
 	s := &c.shards[key[0]%16]

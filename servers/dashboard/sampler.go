@@ -144,7 +144,7 @@ func (s *sampler) run() {
 
 	due := time.Now()
 	for fresh := false; ; {
-		wait, wanted := s.wait()
+		interval, wanted := s.interval()
 		if !wanted {
 			return
 		}
@@ -155,7 +155,7 @@ func (s *sampler) run() {
 		s.take(r, err)
 
 		// Keep the rhythm of readings, unless a reading takes longer than the interval.
-		due = due.Add(wait)
+		due = due.Add(interval)
 		rest := time.NewTimer(time.Until(due))
 
 		fresh = false
@@ -172,9 +172,9 @@ func (s *sampler) run() {
 	}
 }
 
-// wait returns the interval to the next reading. wanted is false if nobody needs a reading: then the goroutine
-// must end, and the next viewer starts a new one.
-func (s *sampler) wait() (d time.Duration, wanted bool) {
+// interval returns the interval to the next reading. wanted is false if nobody needs a reading: interval has noted then that
+// the goroutine does not run. The goroutine must end, and the next viewer starts a new one.
+func (s *sampler) interval() (d time.Duration, wanted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	viewed := s.viewers > 0 || time.Since(s.left) < linger
@@ -230,8 +230,8 @@ func (s *sampler) note(r *reading, err error) {
 
 	at := r.At.UnixMilli()
 
-	// Add the bands before the points, because the function needs the point of the previous reading. A reading is
-	// recent if none is missing since, at the longest interval.
+	// Add the bands before the points: the function below needs the point of the previous reading. A previous reading is
+	// recent if it is not older than the longest interval, with a margin.
 	s.closed.add(r, func(id string) bool {
 		p, _, known := s.points.at(id, at)
 		return known && p.Left == 0 && at-p.At < (seldom+5*every).Milliseconds()
@@ -242,7 +242,7 @@ func (s *sampler) note(r *reading, err error) {
 	s.reading, s.ahead, s.failed, s.failedAt = r, time.Until(r.At), "", 0
 }
 
-// event returns the last frame as an event with one line of data. The mutex is held.
+// event returns an event with one line of data, as a frame with the number of the last frame. The mutex is held.
 func (s *sampler) event(kind string, data []byte) frame {
 	return frame{s.number, fmt.Appendf(nil, "event: %s\nid: %s-%d\ndata: %s\n\n", kind, s.epoch, s.number, data)}
 }
@@ -297,7 +297,9 @@ func (s *sampler) state() state {
 func (s *sampler) after(number int64) (all []frame, news <-chan struct{}, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if number > s.number || len(s.frames) == 0 || number < s.frames[0].number-1 {
+
+	isKept := len(s.frames) > 0 && number >= s.frames[0].number-1
+	if number > s.number || !isKept {
 		return nil, s.news, false
 	}
 	return slices.Clone(s.frames[len(s.frames)-int(s.number-number):]), s.news, true
@@ -310,7 +312,7 @@ type whole struct {
 }
 
 // all returns the first event of a viewer, and a channel that is closed with the next frame. The frame has no
-// text before the first reading of a run.
+// text before the first reading of a run, because the readings after the last viewer have cleared whole.
 func (s *sampler) all() (frame, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -398,8 +400,8 @@ func (s *sampler) lastSeen(id string) int64 {
 	return number
 }
 
-// tell sends a viewer the frames that it has not seen, and updates last. It returns a channel that is closed
-// with the next frame.
+// tell sends a viewer the frames after last, or the whole state if last is unseen or the sampler has not all of
+// them, and sets last to the last frame sent. It returns a channel that is closed with the next frame.
 func (s *sampler) tell(to *viewerStream, last *int64) (<-chan struct{}, error) {
 	if *last != unseen {
 		if frames, news, ok := s.after(*last); ok {
@@ -719,29 +721,26 @@ func (all bands) add(r *reading, wasOpen func(id string) bool) {
 	}
 }
 
-// meet merges the present state of a budget. wasOpen means that a recent reading found it open. An end that
-// moves by less than slack stays, also in b, so that the page does not flicker.
+// meet merges the present state of a budget into its bands. wasOpen means that a recent reading found the budget open. An
+// end that moves by slack or less stays, also in b, so that the page does not flicker.
 func (all bands) meet(b *budget, at int64, wasOpen bool) {
 	own := all[b.ID]
 	last := len(own) - 1
-	held := last >= 0 && own[last].Until > at // a band reaches beyond this moment
+	inForce := last >= 0 && own[last].Until > at // the last band reaches beyond this moment
 	switch {
 	// The last band goes on.
-	case b.Until > at && held && own[last].By == b.By && own[last].Reason == b.Reason:
+	case b.Until > at && inForce && own[last].By == b.By && own[last].Reason == b.Reason:
 		if moved := b.Until - own[last].Until; moved < -slack || moved > slack {
 			own[last].Until = b.Until
 		}
 		b.Until = own[last].Until
 
 	case b.Until > at:
-		// The cause has changed, so the previous band ends where the next band begins.
-		if held {
-			own[last].Until = at
-		}
-
 		next := band{From: at, Until: b.Until, Closer: b.Closer, By: b.By, Reason: b.Reason}
 		switch {
-		case held: // the previous band ends here
+		case inForce:
+			// The cause has changed, so the last band ends where the next band begins.
+			own[last].Until = at
 		case b.Since > 0:
 			next.From, next.Before = b.Since, b.SinceLeast
 		default:
@@ -752,12 +751,12 @@ func (all bands) meet(b *budget, at int64, wasOpen bool) {
 		all[b.ID] = append(own, next)
 
 	// The budget is open before its time: an operator has opened it.
-	case held && own[last].Until > at+slack:
+	case inForce && own[last].Until > at+slack:
 		own[last].Until = at
 	}
 }
 
-// insert adds the parts of bands that no known band covers.
+// insert adds the parts of a budget's bands that no known band of the budget covers.
 func (all bands) insert(id string, closed []band) {
 	for _, b := range closed {
 		parts := []band{b}

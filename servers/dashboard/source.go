@@ -66,8 +66,8 @@ type reading struct {
 	// by budget id, oldest first.
 	Closed map[string][]band
 
-	BudgetsLeftOut int // at least
-	ClosedLeftOut  int // closed ones among them
+	BudgetsLeftOut int // at least so many
+	ClosedLeftOut  int // closed budgets among BudgetsLeftOut
 	NodesLeftOut   int
 	Illegible      int // records that could not be parsed
 }
@@ -210,7 +210,7 @@ type phrase struct {
 // idOf returns the id of a budget on the page.
 func idOf(b throttle.Budget) string { return b.String() }
 
-// budgetOf converts a charge and its status. averageCost is the average cost of a start.
+// budgetOf converts a charge and its status, which the store gave now. averageCost is the average cost of a start.
 func budgetOf(c *store.Charge, st throttle.Status, averageCost float64, now time.Time) budget {
 	kind, capacity := kindOf(keeps(c.Limit, st.Told))
 	_, key, _ := cutLast(c.Budget.String(), "/")
@@ -240,7 +240,8 @@ func budgetOf(c *store.Charge, st throttle.Status, averageCost float64, now time
 	return b
 }
 
-// toldAt returns the second in which an answer told a limit, which is the same in each reading until an answer tells it again.
+// toldAt returns when an answer told a limit, in Unix milliseconds. The moment is rounded to a second, so that it is the same
+// in each reading until an answer tells the limit again.
 func toldAt(now time.Time, ago time.Duration) int64 {
 	return now.Add(-ago).Round(time.Second).UnixMilli()
 }
@@ -261,18 +262,18 @@ func limitsOf(l, told throttle.Limit) []string {
 	return []string{l.String()}
 }
 
-// requestsOf estimates how many requests wait: those in line, and those with a start booked for later. Stores
-// report booked starts by cost, and some stores report the line by cost, too. waiting is the cost of all of
-// them.
+// requestsOf estimates how many requests wait, in line or for a start that is booked for later. inLine is the number of
+// requests in line, or 0 if the store knows only their cost. booked is the cost of the requests with a booked start, and
+// waiting the cost of all requests that wait.
 func requestsOf(inLine, booked, waiting int, averageCost float64) int {
-	unknown := booked
+	uncounted := booked // cost of the requests that inLine does not count
 	if inLine == 0 {
-		unknown = waiting
+		uncounted = waiting
 	}
-	if unknown <= 0 {
+	if uncounted <= 0 {
 		return inLine
 	}
-	return inLine + max(1, int(math.Round(float64(unknown)/max(1, averageCost))))
+	return inLine + max(1, int(math.Round(float64(uncounted)/max(1, averageCost))))
 }
 
 // average returns the average cost of a start, or 1 without starts.
@@ -284,9 +285,9 @@ func average(cost, starts float64) float64 {
 }
 
 // cutLast is like strings.Cut, at the last separator.
-func cutLast(text, at string) (before, after string, found bool) {
-	if i := strings.LastIndex(text, at); i >= 0 {
-		return text[:i], text[i+len(at):], true
+func cutLast(text, separator string) (before, after string, found bool) {
+	if i := strings.LastIndex(text, separator); i >= 0 {
+		return text[:i], text[i+len(separator):], true
 	}
 	return text, "", false
 }

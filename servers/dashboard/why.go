@@ -30,18 +30,20 @@ type moment struct {
 	Err      string        // why the state is unknown
 }
 
-// holds reports whether a request could not start at once.
+// holds reports whether a new request could not start at once: the budget is closed or full, or requests wait already.
 func (m *moment) holds() bool {
-	full := m.Kind == inFlight && m.isFull()
-	return m.Left > 0 || m.Wait != 0 || m.Waiting > 0 || full
+	hasNoRoom := m.Wait != 0 || m.Kind == inFlight && m.isFull() // Wait is 0 for slots
+	return m.Left > 0 || hasNoRoom || m.Waiting > 0
 }
 
-// whyOf explains in each language why requests wait for a budget, or that none do.
+// whyOf explains in each language why requests wait for a budget, or that none do, or that its state is unknown.
 func whyOf(m moment) phrase {
 	if m.Err != "" {
 		return phrase{"The state of the budget is unknown: " + m.Err, "不知道这份限额现在怎么样：" + m.Err}
 	}
 	why := m.reason()
+
+	// No request waits for a policy that only counts.
 	if m.Shadow {
 		return why
 	}
@@ -278,8 +280,8 @@ func (p phrase) and(q phrase) phrase {
 // room. Most slow starts are over by then.
 const opening = time.Minute
 
-// explain sets the explanation of each budget in a reading: nil, unless the budget could be read, and is closed, has
-// callers in line, or only counts.
+// explain sets the explanation of each budget in a reading that could be read and is closed, has requests that wait, or
+// only counts. Other budgets have none.
 func explain(r *reading) {
 	at := r.At.UnixMilli()
 	for i := range r.Budgets {
@@ -304,7 +306,7 @@ func (b *budget) moment() moment {
 	}
 }
 
-// setBand sets who closed the budget, or how long ago it opened.
+// setBand sets who closed the budget, or how long ago it opened, from its bands. at is the moment in Unix milliseconds.
 func (m *moment) setBand(all []band, at int64) {
 	for i := range all {
 		switch b := &all[i]; {
@@ -339,11 +341,12 @@ func spanChinese(d time.Duration) string {
 	return inUnits(d, "毫秒", func(i int) string { return units[i].chinese })
 }
 
-// inUnits formats a duration, from ten seconds on in its largest unit and the next smaller unit.
-func inUnits(d time.Duration, millis string, name func(unit int) string) string {
+// inUnits formats a duration: from ten seconds on in its largest unit and the next smaller unit. name returns the name of
+// the unit at an index of units, and milliseconds is the name of the unit below them.
+func inUnits(d time.Duration, milliseconds string, name func(unit int) string) string {
 	switch {
 	case d < time.Second:
-		return fmt.Sprintf("%d %s", d.Milliseconds(), millis)
+		return fmt.Sprintf("%d %s", d.Milliseconds(), milliseconds)
 	case d < 10*time.Second:
 		return fmt.Sprintf("%.1f %s", d.Round(100*time.Millisecond).Seconds(), name(len(units)-1))
 	}

@@ -67,7 +67,8 @@ func (s *Server) Process(stream extprocv3.ExternalProcessor_ProcessServer) error
 	return c.refuse(p)
 }
 
-// readRequest returns the request of a stream, with its body if a policy reads the body, or if the filter sends it anyway.
+// readRequest returns the request of a stream, with its body if a policy reads the body, or if the filter sends it anyway. It
+// returns a refusal if Envoy is silent, leaves, or breaks the order, if the filter does not fit, and for a malformed request.
 func (s *Server) readRequest(c *conversation) (*http.Request, *refusal) {
 	timer := time.AfterFunc(headersTime, func() { c.cancel(errSilent) })
 	first, err := c.next()
@@ -101,7 +102,7 @@ func (s *Server) readRequest(c *conversation) (*http.Request, *refusal) {
 }
 
 // look sets what the policies of a request need: the body of the request, the body of its answer, or the end of the
-// answer. bodiless means that the request has no body that could still come.
+// answer. bodiless means that no body of the request is still to come.
 func (s *Server) look(c *conversation, req *http.Request, bodiless bool) {
 	probe := *req
 	if !bodiless {
@@ -118,6 +119,7 @@ func (s *Server) look(c *conversation, req *http.Request, bodiless bool) {
 		return
 	}
 
+	// A meter reads the body of the answer, and a slot is given back at its end.
 	metered := make(map[string]bool)
 	for _, p := range s.c.Transport.Policies() {
 		metered[p.Name] = p.Meter != nil
@@ -129,7 +131,8 @@ func (s *Server) look(c *conversation, req *http.Request, bodiless bool) {
 	}
 }
 
-// readBody asks Envoy for the whole body of a request, and adds the body to the request.
+// readBody asks Envoy for the whole body of a request, and adds the body to the request. If the body does not come in
+// bodyTime, or a different message comes, it returns a refusal.
 func (s *Server) readBody(c *conversation, req *http.Request) (*http.Request, *refusal) {
 	if c.bodyMode != filterv3.ProcessingMode_BUFFERED {
 		c.bodyMode, c.override = filterv3.ProcessingMode_BUFFERED, true
@@ -166,7 +169,8 @@ func (s *Server) exchange(c *conversation, req *http.Request) *refusal {
 	}
 	defer place.Leave()
 	c.place = place
-	ctx = throttle.WithPriority(throttle.WithMaxWait(ctx, inbound.MaxWait(req.Header, s.c.MaxWait)), inbound.Priority(req.Header))
+	ctx = throttle.WithMaxWait(ctx, inbound.MaxWait(req.Header, s.c.MaxWait))
+	ctx = throttle.WithPriority(ctx, inbound.Priority(req.Header))
 
 	resp, err := s.c.Transport.RoundTrip(req.WithContext(ctx))
 	if err == nil {
@@ -208,10 +212,10 @@ type conversation struct {
 	wantsAnswer bool // the body of the answer
 	wantsEnd    bool // the end of the answer
 
-	mu                   sync.Mutex // of the fields below, and of stream.Send
-	pending              *extprocv3.ProcessingRequest
-	override             bool // replies to headers set the modes
-	bodyMode, answerMode filterv3.ProcessingMode_BodySendMode
+	mu                   sync.Mutex                           // of the fields below, and of stream.Send
+	pending              *extprocv3.ProcessingRequest         // message whose reply Envoy awaits, or nil
+	override             bool                                 // replies to headers set the modes
+	bodyMode, answerMode filterv3.ProcessingMode_BodySendMode // how bodies of the request and of the answer come
 }
 
 // conversationKey is the context key of a *conversation.
@@ -254,7 +258,7 @@ func (c *conversation) receive() {
 	}
 }
 
-// next replies to the message before, and returns the next message.
+// next replies to the message before, and returns the next message, or why none comes.
 func (c *conversation) next() (*extprocv3.ProcessingRequest, error) {
 	if err := c.reply(); err != nil {
 		return nil, err
@@ -332,7 +336,8 @@ func (c *conversation) addOverride(reply *extprocv3.ProcessingResponse) {
 	}
 }
 
-// response returns the answer of the upstream, and has Envoy wait for a moment only while the policies look at it.
+// response returns the answer of the upstream, whose body comes from Envoy when it is read. Envoy waits while the policies
+// look at the answer, but no longer than learnTime. It returns an error for an answer without a status.
 func (c *conversation) response(req *http.Request, head *extprocv3.HttpHeaders) (*http.Response, error) {
 	resp, err := responseOf(req, head)
 	if err != nil {
@@ -369,6 +374,7 @@ func (c *conversation) finish(resp *http.Response) {
 	case c.wantsAnswer || c.answer.asked.Load():
 		_, _ = io.Copy(io.Discard, resp.Body)
 	case c.wantsEnd:
+		// The stream ends with the answer.
 		for {
 			if _, err := c.next(); err != nil {
 				break
@@ -386,10 +392,10 @@ func (c *conversation) finish(resp *http.Response) {
 // headers. A chunk is confirmed when the next is read, so that Envoy keeps the chunk while a policy looks at it.
 type answerBody struct {
 	c     *conversation
-	asked atomic.Bool
-	came  bool
-	rest  []byte
-	err   error
+	asked atomic.Bool // a read has asked for the body
+	came  bool        // a part of the body, or its end, has come
+	rest  []byte      // part of the last chunk that was not read yet
+	err   error       // ends the body after rest
 }
 
 // Read implements [io.Reader].
@@ -416,7 +422,7 @@ func (b *answerBody) receive() {
 	m, err := b.c.next()
 	chunk := m.GetResponseBody()
 	switch {
-	case err != nil && !b.came && err != errCut:
+	case err != nil && err != errCut && !b.came: // Envoy has ended the stream without the body
 		b.err = errBodiless
 	case err != nil:
 		b.err = io.ErrUnexpectedEOF
@@ -444,7 +450,7 @@ type base struct{}
 // request, and returns the answer that Envoy got. It fails for requests that do not come from Envoy.
 func NewBase() http.RoundTripper { return new(base) }
 
-// RoundTrip implements [http.RoundTripper].
+// RoundTrip implements [http.RoundTripper]: see [NewBase]. After an error before the start Envoy still holds the request.
 func (*base) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
 		defer req.Body.Close()
@@ -493,7 +499,7 @@ func (*base) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // fits returns the refusal of a filter whose configuration keeps the server from holding requests or from reading answers,
-// and tells the program why, or returns nil.
+// and reports why to [Config.Unfit], or returns nil.
 func (s *Server) fits(first *extprocv3.ProcessingRequest) *refusal {
 	var detail string
 	switch mode := first.GetProtocolConfig(); {
@@ -531,10 +537,11 @@ func fields(all *corev3.HeaderMap) (header http.Header, pseudo map[string]string
 	return header, pseudo, again
 }
 
-// requestOf returns the request that policies match, without its body.
+// requestOf returns the request that policies match, without its body, or a refusal if no policy could match it.
 func requestOf(ctx context.Context, head *extprocv3.HttpHeaders) (*http.Request, *refusal) {
 	header, pseudo, again := fields(head.GetHeaders())
 	method, host, path := pseudo[":method"], cmp.Or(pseudo[":authority"], header.Get("Host")), pseudo[":path"]
+	hasTarget := method == http.MethodConnect || path == "*" || strings.HasPrefix(path, "/")
 	switch {
 	case again != "":
 		return nil, illegible("the request has " + again + " twice")
@@ -542,7 +549,7 @@ func requestOf(ctx context.Context, head *extprocv3.HttpHeaders) (*http.Request,
 		return nil, illegible("the request has no :method")
 	case host == "":
 		return nil, illegible("the request has no :authority")
-	case method != http.MethodConnect && !strings.HasPrefix(path, "/") && path != "*":
+	case !hasTarget:
 		return nil, illegible("the :path of the request is not a path")
 	}
 
@@ -581,7 +588,7 @@ func addBody(req *http.Request, body []byte) {
 	req.Body, _ = req.GetBody()
 }
 
-// responseOf returns the answer that policies see, without its body.
+// responseOf returns the answer that policies see, without its body, or an error if it has no status.
 func responseOf(req *http.Request, head *extprocv3.HttpHeaders) (*http.Response, error) {
 	header, pseudo, _ := fields(head.GetHeaders())
 	code, err := strconv.Atoi(pseudo[":status"])

@@ -36,8 +36,9 @@ const (
 
 // ShouldRateLimit serves the rate limit service. Each descriptor is a demand: the entry "policy" names a policy, or the
 // domain does if there is no such entry; the entry "key" is the key, and "share" the share. hits_addend is the cost. All
-// descriptors are booked together, in one step. The call is held until there is room, or until the deadline of the
-// call: timeout of the filter.
+// descriptors are booked together, in one step. The call is held until there is room, for [Config.MaxWait] at most, and
+// not longer than until the deadline of the call: timeout of the filter. Without a start it answers OVER_LIMIT, or fails
+// if the store does not answer, if the caller leaves, and with InvalidArgument for descriptors that are wrong.
 func (s *Server) ShouldRateLimit(ctx context.Context, r *ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
 	demands, err := s.demandsOf(r)
 	if err != nil {
@@ -50,31 +51,32 @@ func (s *Server) ShouldRateLimit(ctx context.Context, r *ratelimitv3.RateLimitRe
 	if deadline, ok := ctx.Deadline(); ok && wait > 0 {
 		wait = min(wait, time.Until(deadline)-answerTime)
 		if wait <= 0 {
-			wait = throttle.NoWait
+			wait = throttle.NoWait // 0 would be the default
 		}
 	}
 
 	held, place, err := s.queue.Enter(throttle.WithMaxWait(ctx, wait))
-	if err == nil {
-		defer place.Leave()
-		var permit *throttle.Permit
-		permit, err = s.c.Limiters.Acquire(held, demands...)
-		if err == nil && ctx.Err() == nil {
-			return answerTo(demands, func(*throttle.Demand) bool { return false }, 0), nil
-		}
-		if err == nil {
-			// Nobody gets the answer, so the start must not be lost.
-			permit.Cancel()
-			err = ctx.Err()
-		}
+	if err != nil {
+		return s.withoutStart(ctx, held, demands, err)
+	}
+	defer place.Leave()
+
+	permit, err := s.c.Limiters.Acquire(held, demands...)
+	if err == nil && ctx.Err() != nil {
+		// Nobody gets the answer, so the start must not be lost.
+		permit.Cancel()
+		err = ctx.Err()
+	}
+	if err != nil {
+		return s.withoutStart(ctx, held, demands, err)
 	}
 
-	return s.overLimit(ctx, held, demands, err)
+	return answerTo(demands, func(*throttle.Demand) bool { return false }, 0), nil
 }
 
-// overLimit returns the answer to a call that has no start because of err, and counts the reason. held is the context
-// of the wait, which the queue may have ended.
-func (s *Server) overLimit(ctx, held context.Context, demands []throttle.Demand, err error) (*ratelimitv3.RateLimitResponse, error) {
+// withoutStart returns OVER_LIMIT or an error to a call that has no start because of err, and counts the reason. held is
+// the context of the wait, which the queue may have ended.
+func (s *Server) withoutStart(ctx, held context.Context, demands []throttle.Demand, err error) (*ratelimitv3.RateLimitResponse, error) {
 	var full *throttle.LimitError
 	refused, noPlace := queueRefusal(held, err)
 	switch {
@@ -98,7 +100,8 @@ func (s *Server) overLimit(ctx, held context.Context, demands []throttle.Demand,
 	return nil, status.Error(codes.InvalidArgument, err.Error())
 }
 
-// answerTo returns an answer with one status for each demand. after is how long until there is room, 0 if unknown.
+// answerTo returns an answer with one status for each demand: OVER_LIMIT for the demands that isOver selects, otherwise OK.
+// after is how long until there is room, 0 if unknown.
 func answerTo(demands []throttle.Demand, isOver func(*throttle.Demand) bool, after time.Duration) *ratelimitv3.RateLimitResponse {
 	answer := &ratelimitv3.RateLimitResponse{OverallCode: ratelimitv3.RateLimitResponse_OK}
 	for i := range demands {
@@ -148,7 +151,7 @@ func (s *Server) demandsOf(r *ratelimitv3.RateLimitRequest) ([]throttle.Demand, 
 	return demands, errors.Join(mistakes...)
 }
 
-// demandOf returns the demand that a descriptor means.
+// demandOf returns the demand that a descriptor means, or an error with the demand as far as it was read.
 func demandOf(r *ratelimitv3.RateLimitRequest, d *descriptorv3.RateLimitDescriptor) (throttle.Demand, error) {
 	// The hits_addend of the call cannot be left out, so its 0 stands for 1. A 0 of the descriptor itself is meant.
 	demand := throttle.Demand{Policy: r.GetDomain(), Cost: int(min(max(1, r.GetHitsAddend()), math.MaxInt32))}
@@ -243,7 +246,7 @@ func outOfOrder(detail string) *refusal {
 // illegible returns the refusal of a request that no policy could match.
 func illegible(detail string) *refusal { return answer(http.StatusBadRequest, malformed, detail) }
 
-// refusalOf returns the refusal for an error before the start.
+// refusalOf returns the refusal of a request that has no start because of err.
 func refusalOf(err error) *refusal {
 	var queue *inbound.Refusal
 	var full *throttle.LimitError
@@ -281,7 +284,8 @@ func refusalOf(err error) *refusal {
 	return outOfOrder(err.Error())
 }
 
-// retryAfter returns when a caller should come again, or 0 if no wait helps. Nobody knows when work in flight ends.
+// retryAfter returns after how long a caller should come again: [inbound.Soon] if nobody knows, as under Concurrency, and 0 if
+// no wait helps.
 func retryAfter(full *throttle.LimitError) time.Duration {
 	switch full.RetryAfter {
 	case throttle.Never:
@@ -292,7 +296,7 @@ func retryAfter(full *throttle.LimitError) time.Duration {
 	return full.RetryAfter
 }
 
-// refuse has Envoy answer the request itself.
+// refuse sends Envoy an immediate response, with which Envoy answers the request itself.
 func (c *conversation) refuse(r *refusal) error {
 	body, _ := json.Marshal(r) // never fails
 	headers := new(extprocv3.HeaderMutation)

@@ -172,7 +172,7 @@ type probes struct {
 	watched context.Context
 }
 
-// Watch implements the health service.
+// Watch implements the health service. It ends with the caller's stream, or when watched ends.
 func (p probes) Watch(r *healthpb.HealthCheckRequest, stream healthpb.Health_WatchServer) error {
 	ctx, end := context.WithCancel(stream.Context())
 	defer end()
@@ -189,7 +189,7 @@ type watch struct {
 // Context implements [grpc.ServerStream].
 func (w watch) Context() context.Context { return w.ctx }
 
-// admit returns an error for a call without the token. Probes of grpc.health.v1 need none.
+// admit returns an error for a call without the token, and counts the call. Probes of grpc.health.v1 need no token.
 func (s *Server) admit(ctx context.Context, method string) error {
 	if s.c.Token == "" || strings.HasPrefix(method, "/grpc.health.v1.Health/") {
 		return nil
@@ -206,8 +206,8 @@ func (s *Server) admit(ctx context.Context, method string) error {
 	return status.Error(codes.Unauthenticated, "this server needs its token: send the metadata authorization: Bearer TOKEN")
 }
 
-// recovered turns a panic of a call into an error, because a panic would end the process with all other calls. The value
-// of the panic may repeat parts of a request, so only its place is told.
+// recovered turns a panic of a call into an error, because a panic would end the process with all other calls. It reports
+// only the stack to [Config.Unfit]: the value of the panic may repeat parts of a request.
 func (s *Server) recovered(err *error) {
 	if recover() != nil {
 		s.tellUnfit("a call ended in a panic, which is a mistake in throttle or in a policy:\n" + string(debug.Stack()))
@@ -228,8 +228,8 @@ func (s *Server) Stop(within time.Duration) {
 }
 
 // Shutdown ends the server when its calls have ended. Without a [Server.Stop] before, requests that wait are refused at
-// once. When ctx ends, Shutdown ends the streams of requests that have
-// started without an error, so that Envoy goes on with these requests alone, and returns the error of ctx.
+// once. When ctx ends, Shutdown ends the streams of requests that have started without an error, so that Envoy goes on
+// with these requests alone, and returns the error of ctx, at most a second later.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if !s.stops.Load() {
 		s.Stop(0)
@@ -251,7 +251,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 
 	s.cutOff()
 	if err != nil {
-		// The streams end at once now. A connection whose peer does not read is closed.
+		// The streams end now. A connection whose peer does not read would not end, so it is closed after cutTime.
 		timer := time.AfterFunc(cutTime, s.grpc.Stop)
 		defer timer.Stop()
 		<-ended

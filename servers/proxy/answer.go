@@ -74,17 +74,18 @@ func (p *problem) write(w http.ResponseWriter) {
 	p.WriteAs(w, kind, body)
 }
 
-// problemOf returns the answer for an error.
+// problemOf returns the answer for an error, whatever the error is.
 func problemOf(err error) *problem {
 	if p, ok := errors.AsType[*problem](err); ok {
 		return p // a refusal of the proxy itself
 	}
 
-	known := problems.Of(err)
-	if known == nil {
+	general := problems.Of(err)
+	if general == nil {
 		return unreached(err)
 	}
-	p := &problem{Problem: *known, reason: reasons[known.Status]}
+
+	p := &problem{Problem: *general, reason: reasons[general.Status]}
 	switch {
 	case errors.Is(err, inbound.ErrStopping):
 		p.reason = stopping
@@ -95,7 +96,7 @@ func problemOf(err error) *problem {
 	return p
 }
 
-// unreached returns the answer for a request that the upstream did not answer.
+// unreached returns the answer for a request that the upstream did not answer because of err.
 func unreached(err error) *problem {
 	var timeout net.Error
 	var name *net.DNSError
@@ -191,8 +192,8 @@ type informational struct {
 // WriteHeader implements [http.ResponseWriter].
 func (w *informational) WriteHeader(status int) {
 	if status >= 100 && status < 200 {
-		// HTTP/1.0 clients know no informational answers. A 101 is no upgrade here, but an odd answer of HTTP/2: ReverseProxy
-		// writes the 101 of an upgrade to the hijacked connection.
+		// Drop what the caller cannot read. A 101 here is no upgrade but an odd answer of HTTP/2: ReverseProxy writes the 101
+		// of an upgrade to the hijacked connection.
 		if !w.modern || status == http.StatusSwitchingProtocols {
 			return
 		}
@@ -238,6 +239,7 @@ func (w *informational) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // removeHopHeaders removes hop-by-hop fields, and fields for proxies.
 func removeHopHeaders(h http.Header) {
+	// Connection names further hop-by-hop fields.
 	for _, list := range h["Connection"] {
 		for name := range strings.SplitSeq(list, ",") {
 			h.Del(strings.TrimSpace(name))
@@ -289,7 +291,7 @@ func (t *token) isIn(h http.Header) bool {
 	return !t.required || slices.ContainsFunc(h["Proxy-Authorization"], t.isCredential) || slices.ContainsFunc(h["Authorization"], t.isUser)
 }
 
-// remove returns the request without the token, so that no later step can forward it.
+// remove returns the request without the token, so that no later step can forward it. The API's own credentials stay.
 func (t *token) remove(r *http.Request) *http.Request {
 	if !t.required {
 		return r

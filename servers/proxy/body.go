@@ -38,17 +38,22 @@ func (b *bodies) take(n int64) bool {
 	return true
 }
 
-// readAhead reads a body before its request waits: policies may read it, and net/http cannot notice that a caller of
-// HTTP/1 has left while unread body remains (golang/go#23262). It skips two kinds of bodies: a caller that expects 100
-// Continue sends its body after the request has a start, and a body of HTTP/2 without a length may go on while the
-// answer comes. Of HTTP/2 it also skips bodies that are too long for a policy. free returns the memory of the body after the request.
+// readAhead reads a body, or the first mostAhead bytes of a longer body, before its request waits: policies may read it,
+// and net/http cannot notice that a caller of HTTP/1 has left while unread body remains (golang/go#23262). The request
+// then has a body with the same bytes. Two kinds of bodies are not read ahead:
+//   - A caller that expects 100 Continue sends its body only after the request has a start.
+//   - A body of HTTP/2 without a length may go on while the answer comes, and a body of mostAhead bytes or more is too
+//     long for a policy.
+//
+// free gives back the memory of the body. It is to be called after the request, and also after a problem.
 func (b *bodies) readAhead(w http.ResponseWriter, r *http.Request) (free func(), _ *problem) {
 	free = func() {}
 	expects := r.ProtoAtLeast(1, 1) && strings.EqualFold(r.Header.Get("Expect"), "100-continue")
+	isShort := r.ContentLength > 0 && r.ContentLength < mostAhead
 	switch {
 	case r.Body == nil || r.Body == http.NoBody:
 		return free, nil
-	case r.ProtoMajor != 1 && (expects || r.ContentLength <= 0 || r.ContentLength >= mostAhead):
+	case r.ProtoMajor != 1 && (expects || !isShort):
 		return free, nil
 	case expects:
 		r.Body = &upload{Reader: r.Body, body: r.Body, answer: w, expect: true, left: r.ContentLength}
@@ -95,47 +100,47 @@ const firstRead = 512
 // errBodiesFull reports that all bodies together exceed the memory limit.
 var errBodiesFull = errors.New("proxy: the bodies of all requests are too large")
 
-// read reads a body to its end, or up to mostAhead bytes. It reserves memory only for bytes that have
-// arrived, so that a caller cannot reserve memory by a large Content-Length. length is negative if unknown.
-// taken is the reserved memory, also with an error.
+// read reads a body to its end, or up to mostAhead bytes, into a buffer that grows. It reserves memory only when bytes
+// have arrived, so that a caller cannot reserve memory by a large Content-Length. length is negative if unknown.
+// taken is the reserved memory, also with an error: errBodiesFull, or the error of the body.
 func (b *bodies) read(body io.Reader, length int64) (begin []byte, taken int64, err error) {
-	whole := int64(mostAhead)
+	expected := int64(mostAhead) // number of bytes to read at most
 	if length >= 0 {
-		whole = min(whole, length)
+		expected = min(expected, length)
 	}
 
-	// The buffer has room for one byte more than the whole, so that the last read finds the end.
-	most := min(whole+1, mostAhead)
-	begin = make([]byte, 0, min(firstRead, most))
+	// The largest buffer has room for one byte more, so that the last read finds the end of the body.
+	largest := min(expected+1, mostAhead)
+	begin = make([]byte, 0, min(firstRead, largest))
 	for {
 		n, err := body.Read(begin[len(begin):cap(begin)])
 		begin = begin[:len(begin)+n]
 
-		// Reserve the memory of the buffer when its first bytes have arrived.
-		if have := min(int64(cap(begin)), whole); n > 0 && taken < have {
-			if !b.take(have - taken) {
+		// Reserve the memory of the first buffer when its first bytes have arrived.
+		if size := min(int64(cap(begin)), expected); n > 0 && taken < size {
+			if !b.take(size - taken) {
 				return begin, taken, errBodiesFull
 			}
-			taken = have
+			taken = size
 		}
 
 		if err == io.EOF {
 			begin, taken = b.shrink(begin, taken)
 			return begin, taken, nil
 		}
-		if err != nil || int64(len(begin)) == most {
+		if err != nil || int64(len(begin)) == largest {
 			return begin, taken, err
 		}
 
-		// The buffer is full. Reserve the larger buffer before it is allocated.
+		// If the buffer is full, reserve the memory of a larger buffer before it is allocated.
 		if len(begin) == cap(begin) {
-			more := min(2*int64(cap(begin)), most, whole)
-			if !b.take(more - taken) {
+			size := min(2*int64(cap(begin)), expected)
+			if !b.take(size - taken) {
 				return begin, taken, errBodiesFull
 			}
 
-			taken = more
-			begin = append(make([]byte, 0, min(more+1, most)), begin...)
+			taken = size
+			begin = append(make([]byte, 0, min(size+1, largest)), begin...)
 		}
 	}
 }
@@ -187,8 +192,8 @@ func (u *upload) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements [io.Closer]. It waits only restTime for the rest of the
-// body.
+// Close implements [io.Closer]. It bounds the wait for the rest of the body
+// by restTime.
 func (u *upload) Close() error {
 	if !u.ended.Load() {
 		awaitLittle(u.answer)
@@ -200,7 +205,7 @@ func (u *upload) Close() error {
 }
 
 // finish closes the upload after its answer was written, because net/http/httputil does not. It first reads the rest of
-// the body, as linger does, unless the caller has sent nothing because it still expects 100 Continue.
+// the body by linger, unless the caller still expects 100 Continue and so has sent nothing.
 func (u *upload) finish() {
 	if !u.ended.Load() && (u.begun.Load() || !u.expect) {
 		awaitLittle(u.answer)
@@ -223,9 +228,9 @@ func awaitLittle(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(restTime))
 }
 
-// linger sends the answer, then reads the rest of an unwanted body for at most restTime, after awaitLittle.
-// Closing a connection with unread bytes resets the connection, and a reset can overtake the answer. The
-// server of net/http alone reads only 256 KiB, waits half a second, and closes.
+// linger sends the answer, then reads up to restBytes of an unwanted body, until the deadline that awaitLittle has
+// set before. Closing a connection with unread bytes resets the connection, and a reset can overtake the
+// answer. The server of net/http alone reads only 256 KiB, waits half a second, and closes.
 func linger(w http.ResponseWriter, body io.Reader) {
 	if err := http.NewResponseController(w).Flush(); err == nil {
 		_, _ = io.CopyN(io.Discard, body, restBytes)
@@ -289,7 +294,7 @@ func (s *stall) end(n int) {
 	s.left -= time.Since(s.since)
 	s.moved += n
 
-	// The caller is slow, but not stalled.
+	// A caller that has moved enough is slow but not stalled, and gets the whole time again.
 	if s.moved >= leastMoved {
 		s.moved, s.left = 0, s.within
 	}
@@ -306,8 +311,8 @@ func (s *stall) lift() {
 	s.over = func() {}
 }
 
-// expire ends a wait that is still on, and not a later wait, which may have begun since the timer fired. It holds the mutex meanwhile, so that the
-// handler does not return.
+// expire ends the wait if its time is over. A later wait, with time left, may have begun since the timer fired. The mutex
+// is held while over runs: end waits for the mutex, so the handler does not return before over has used its ResponseWriter.
 func (s *stall) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -317,7 +322,7 @@ func (s *stall) expire() {
 	}
 }
 
-// watch limits how long a request waits for its caller.
+// watch limits how long a request waits for its caller: to send more of the body, and to take more of the answer.
 func (h *Handler) watch(w http.ResponseWriter, r *http.Request, c *call) {
 	c.sending = newStall(h.c.CallerIdle, func() {
 		c.place.End(newProblem(http.StatusRequestTimeout, "the caller has stopped in the middle of its body"))
@@ -328,7 +333,9 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, c *call) {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0)) // wakes the blocked write
 	})
 
-	if _, whole := r.Body.(wholeBody); !whole && r.Body != nil && r.Body != http.NoBody {
+	// A body in memory needs no limit.
+	hasBody := r.Body != nil && r.Body != http.NoBody
+	if _, whole := r.Body.(wholeBody); hasBody && !whole {
 		r.Body = &awaitedBody{r.Body, c}
 	}
 }

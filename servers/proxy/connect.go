@@ -45,11 +45,11 @@ type connector struct {
 	hold      func(*http.Request) (*http.Request, *call, *problem)
 	serve     func(authority string) http.Handler
 	refuse    func(http.ResponseWriter, *http.Request, *problem)
-	tell      func(detail string)
-	idle      time.Duration // Config.CallerIdle
+	tell      func(detail string) // Config.BlindTunnel
+	idle      time.Duration       // Config.CallerIdle
 }
 
-// ServeHTTP implements [http.Handler].
+// ServeHTTP implements [http.Handler]. It returns when the tunnel has ended.
 func (c *connector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	host, p := c.host(r)
 	if p != nil {
@@ -66,7 +66,7 @@ func (c *connector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer c.slots.leave(place)
 
 	t := &tunnelled{connector: c, host: host, authority: r.RequestURI}
-	defer t.hangUp()
+	defer t.dropUpstream()
 
 	// Port 443 is for TLS: get the start before the 200, while a refusal can still say why.
 	if strings.HasSuffix(r.RequestURI, ":443") {
@@ -98,13 +98,15 @@ func (c *connector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t.carry(r)
 }
 
-// host returns the host of a CONNECT.
+// host returns the host of a CONNECT. It refuses HTTP/2, a target that is not HOST:PORT, a body, and hosts that no policy
+// names.
 func (c *connector) host(r *http.Request) (string, *problem) {
 	name, port := match.SplitPort(r.RequestURI)
+	isTarget := isHost(r.RequestURI) && name != "" && len(port) > len(":")
 	switch {
 	case r.ProtoMajor != 1:
 		return "", newProblem(http.StatusNotImplemented, "tunnels are for HTTP/1.1")
-	case !isHost(r.RequestURI) || name == "" || len(port) < len(":1") || r.ContentLength != 0:
+	case !isTarget || r.ContentLength != 0:
 		return "", newProblem(http.StatusBadRequest, "the request for a tunnel is not HOST:PORT without a body")
 	}
 	host, _, ok := c.known.meant(r.RequestURI)
@@ -117,11 +119,11 @@ func (c *connector) host(r *http.Request) (string, *problem) {
 // A tunnelled is one CONNECT.
 type tunnelled struct {
 	*connector
-	host      string // its target
-	authority string // the target as the caller wrote it
-	caller    *taken
-	one       *tunnel
-	upstream  net.Conn // nil before prepare
+	host      string   // its target
+	authority string   // the target as the caller wrote it
+	caller    *taken   // nil before the answer 200
+	one       *tunnel  // for Shutdown, nil before the answer 200
+	upstream  net.Conn // nil before prepare and after dropUpstream
 	end       func()   // ends the use of upstream
 }
 
@@ -141,7 +143,6 @@ func (t *tunnelled) prepare(r *http.Request) *problem {
 
 	var err error
 	if t.upstream, t.end, err = connect(r.Context(), t.transport, t.host); err != nil {
-		t.upstream = nil
 		p := problemOf(err)
 		p.timing = call.timing()
 		return p
@@ -150,7 +151,7 @@ func (t *tunnelled) prepare(r *http.Request) *problem {
 	return nil
 }
 
-// blind returns the refusal of TLS to the host, and tells the program why, or returns nil if TLS is allowed.
+// blind returns the refusal of TLS to the host, and reports it to [Config.BlindTunnel], or returns nil if TLS is allowed.
 func (t *tunnelled) blind(r *http.Request) *problem {
 	policy, why := "", "requests are counted, which TLS hides"
 	if t.known.table != nil {
@@ -179,28 +180,31 @@ func (t *tunnelled) blind(r *http.Request) *problem {
 	return p
 }
 
-// hangUp ends the use of the upstream.
-func (t *tunnelled) hangUp() {
+// dropUpstream ends the use of the connection to the upstream, if there is one.
+func (t *tunnelled) dropUpstream() {
 	if t.upstream != nil {
 		t.end()
 		t.upstream = nil
 	}
 }
 
-// carry serves plain HTTP or TLS, whichever the first bytes of the tunnel are. It returns when the tunnel is over, or when the caller sends nothing in
-// time.
+// carry looks at the first bytes of the tunnel. It serves plain HTTP request by request, and carries TLS to the upstream.
+// It returns when the tunnel is over, when the caller sends nothing in time, or when TLS is refused.
 func (t *tunnelled) carry(r *http.Request) {
-	switch tls, err := t.caller.speaksTLS(); {
-	case err != nil:
+	tls, err := t.caller.speaksTLS()
+	if err != nil {
 		return
-	case !tls:
-		// Requests of plain HTTP have connections and starts of their own. For port 443 prepare has taken a start already, which is lost.
-		t.hangUp()
+	}
+
+	// Requests of plain HTTP have connections and starts of their own. The start that prepare took for port 443 is lost.
+	if !tls {
+		t.dropUpstream()
 		t.serveHTTP(r)
 		return
+	}
 
-	// TLS at a port where HTTP was possible: get the start now, while watching that the caller stays.
-	case t.upstream == nil:
+	// At another port than 443 the tunnel has no start yet: get the start now, while watching that the caller stays.
+	if t.upstream == nil {
 		t.caller.asks.Store(true) // the first bytes were only peeked at, so Read has not noted that the caller awaits an answer
 		ctx, stop := t.caller.untilLeft(r.Context())
 		p := t.prepare(r.WithContext(ctx))
@@ -243,6 +247,7 @@ func (t *tunnelled) serveHTTP(r *http.Request) {
 		}
 	}
 
+	// The inner Shutdown waits for the requests in flight, so it runs beside the loop of tunnels.shutdown.
 	listener := &single{conn: t.caller, stop: make(chan struct{})}
 	t.one.endBy(func() { go server.Shutdown(context.WithoutCancel(r.Context())) })
 	_ = server.Serve(listener)
@@ -269,7 +274,8 @@ type taken struct {
 // firstBytesTime is how long a tunnel may stay silent at first.
 const firstBytesTime = 10 * time.Second
 
-// take hijacks the connection of a CONNECT and answers 200. A later write may take as long as within, see taken.
+// take hijacks the connection of a CONNECT and answers 200. Later writes may take as long as within each: see taken. After
+// an error the caller has gone.
 func take(w http.ResponseWriter, within time.Duration) (*taken, error) {
 	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -294,8 +300,8 @@ func take(w http.ResponseWriter, within time.Duration) (*taken, error) {
 	return t, nil
 }
 
-// speaksTLS waits for the first bytes, for firstBytesTime at most, and reports whether they begin a TLS handshake. It
-// removes all deadlines.
+// speaksTLS waits for the first bytes, for firstBytesTime at most, and reports whether they begin a TLS handshake, or
+// returns the error of reading them. The bytes stay to be read. It removes all deadlines.
 func (t *taken) speaksTLS() (bool, error) {
 	const handshake, version3 = 0x16, 0x03
 	_ = t.SetReadDeadline(time.Now().Add(firstBytesTime))
@@ -328,6 +334,8 @@ func (t *taken) untilLeft(ctx context.Context) (watched context.Context, stop fu
 
 		// Peek beyond the buffer: only a new byte or the end of the connection wakes the goroutine.
 		_, err := t.from.Peek(t.from.Buffered() + 1)
+
+		// A full buffer, and the deadline that stop sets, do not say that the caller has left.
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) && !errors.Is(err, os.ErrDeadlineExceeded) {
 			cancel()
 		}
@@ -385,8 +393,8 @@ func (t *taken) CloseWrite() error {
 // A single is a listener that accepts one connection, then waits for the end of it.
 type single struct {
 	conn  *taken
-	given bool
-	stop  chan struct{}
+	given bool          // Accept has returned conn
+	stop  chan struct{} // closed by Close
 	once  sync.Once
 }
 
@@ -416,9 +424,9 @@ func (l *single) Addr() net.Addr { return l.conn.LocalAddr() }
 // or after a time without traffic.
 type pipe struct {
 	caller, upstream net.Conn
-	from             io.Reader // reads the caller's bytes
-	quiet            atomic.Int64
-	timer            *time.Timer
+	from             io.Reader    // reads the caller's bytes
+	quiet            atomic.Int64 // time without a byte until the pipe ends, in nanoseconds
+	timer            *time.Timer  // ends the pipe
 }
 
 // pipeBuffer is the size of a direction's buffer: the largest TLS record.

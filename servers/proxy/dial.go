@@ -121,7 +121,7 @@ type dialled struct{ conn net.Conn }
 // dialledKey is the context key of a *dialled.
 type dialledKey struct{}
 
-// connect opens a connection to a host, with one start of the transport. end ends its use.
+// connect opens a connection to a host, with one start of the transport. end closes the connection and ends its request.
 func connect(ctx context.Context, transport http.RoundTripper, host string) (conn net.Conn, end func(), err error) {
 	var to dialled
 	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Scheme: tunnelScheme, Host: withPort(host), Path: "/"}, Header: make(http.Header)}
@@ -187,7 +187,8 @@ const (
 	geminiForm                // Gemini
 )
 
-// formOf returns the form of the API that a request to an upstream calls, as the API's SDKs send requests.
+// formOf returns the form of the API that a request to an upstream is for, by its host, its path, or a header that SDKs
+// send.
 func formOf(r *http.Request) form {
 	host, path := r.URL.Hostname(), r.URL.Path
 	ends := func(suffixes ...string) bool {
@@ -241,7 +242,8 @@ type openAIError struct {
 	Policy  string  `json:"policy,omitempty"`
 }
 
-// openAIErrorOf returns a problem as an error of OpenAI. The type of a 429 names what ran out: requests or tokens.
+// openAIErrorOf returns a problem as an error of OpenAI. The type of a 429 names what ran out: tokens if the name of the
+// policy ends so, otherwise requests.
 func openAIErrorOf(p *problem) openAIError {
 	e := openAIError{Message: p.Detail, Type: openAITypes.of(p.Status), Policy: p.Policy}
 	if p.Status != http.StatusTooManyRequests {
@@ -571,6 +573,7 @@ func (l *links) rewriteList(list string, to *route) string {
 		case c == '"':
 			quoted = !quoted
 		case c == '\\' && quoted && len(list) > 1:
+			// Write the backslash here, and the character that it escapes below.
 			out.WriteByte(c)
 			list = list[1:]
 		}
@@ -582,9 +585,9 @@ func (l *links) rewriteList(list string, to *route) string {
 	return out.String()
 }
 
-// rewriteLink returns a link for the caller of a route. A link that is a path from the root of the API gets the root of the
-// caller's paths. Further relative links stay unless they lead above the root, where the caller's path would reach a different
-// API. rewriteLink calls outside for a link that bypasses the proxy, and leaves the link as it is.
+// rewriteLink returns a link for the caller of a route. A link to a host that the caller reaches through the proxy gets the
+// caller's address of that host. A link without a host is rewritten by rewriteRelative. rewriteLink calls outside for a link
+// that bypasses the proxy, and returns the link as it was given.
 func (l *links) rewriteLink(given string, to *route) string {
 	// Clients that parse URLs like browsers drop tabs and read a backslash as a slash.
 	link := strings.ReplaceAll(given, "\t", "")
@@ -611,8 +614,8 @@ func (l *links) rewriteLink(given string, to *route) string {
 	return given
 }
 
-// originFor returns the caller's address of a host, which is without the default port. ok is false for a host
-// that the caller cannot reach through the proxy under an address of the proxy.
+// originFor returns the address by which the caller of a route reaches a host through the proxy. The host has no default
+// port. ok is false if the route has no such address.
 func (l *links) originFor(host string, to *route) (origin string, ok bool) {
 	if sameHost(host, to.target.Host) || sameHost(host, to.field) {
 		return to.here, true
@@ -623,44 +626,49 @@ func (l *links) originFor(host string, to *route) (origin string, ok bool) {
 	return "", false
 }
 
-// isSentHere reports whether the client sends the request for a link to the proxy as the link is.
+// isSentHere reports whether a client that follows an unchanged link sends the request to the proxy, and a policy names
+// the host.
 func (l *links) isSentHere(scheme, host string, to *route) bool {
 	if !to.byProxy || scheme == "https:" {
 		return false
 	}
-	_, _, known := l.known.meant(host)
-	return known
+	_, _, ok := l.known.meant(host)
+	return ok
 }
 
-// rewriteRelative returns a link without a host for the caller of a route.
+// rewriteRelative returns a link without a host for the caller of a route. A path from the root of the API gets the root
+// of the caller's paths. Other relative links stay, unless they lead above the root of the API: the caller's path would
+// then reach a different API.
 func rewriteRelative(link string, to *route) string {
 	if strings.HasPrefix(link, "/") {
 		return to.root + belowRoot(link, to)
 	}
 
-	// Nothing leads above the root of an upstream that has an origin of its own, and a colon in the first segment ends a scheme.
+	// Without a root the upstream has an origin of its own, and no link leads above that. A colon in the first segment ends a
+	// scheme.
 	hasScheme := strings.Contains(link[:endOf(link, "/?#")], ":")
 	if to.root == "" || hasScheme {
 		return link
 	}
 
-	// A path from the root begins behind an empty path. The caller's path has the root as its last segment then.
+	// If the target has no path, the last segment of the caller's path is the host, which a relative path would replace.
 	base := to.target.EscapedPath()
-	if base == "" && endOf(link, "?#") > 0 {
+	hasPath := endOf(link, "?#") > 0
+	if base == "" && hasPath {
 		return to.root + belowRoot("/"+link, to)
 	}
+
+	// A relative link that stays below the root works as it is.
 	whole := base[:strings.LastIndexByte(base, '/')+1] + link
 	below := belowRoot(whole, to)
-
-	// Below the root a relative link works as it is.
 	if below == whole {
 		return link
 	}
 	return to.root + below
 }
 
-// belowRoot returns a path, with query and fragment, without the dot segments that lead above the root. At
-// the upstream they mean nothing (RFC 3986, 5.2.4). Behind the proxy they would lead to a different API.
+// belowRoot returns rest, which is a path with query and fragment. If dot segments lead above the root, it removes all dot
+// segments of the path as the upstream would (RFC 3986, 5.2.4). Behind the proxy they would lead to a different API.
 func belowRoot(rest string, to *route) string {
 	end := endOf(rest, "?#")
 	path := strings.TrimPrefix(rest[:end], "/")

@@ -246,7 +246,16 @@ func New(c Config) (*Handler, error) {
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// A web page cannot reach a Unix socket, so the Host field does not matter there.
-	p := h.inadmissible(r, h.c.Local && !onSocket(r), &h.token)
+	h.admit(w, r, h.c.Local && !onSocket(r), h.route)
+}
+
+// A findRoute returns the route of a request, or its refusal.
+type findRoute func(*http.Request, *known) (*route, *problem)
+
+// admit refuses a request that may not enter, and sends every other request by the route that find returns. With local
+// the Host field matters: see inadmissible.
+func (h *Handler) admit(w http.ResponseWriter, r *http.Request, local bool, find findRoute) {
+	p := h.inadmissible(r, local, &h.token)
 	if p == nil {
 		p = h.fromOtherPage(r)
 	}
@@ -256,7 +265,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 
 	h.c.LetIn(r)
-	h.send(w, h.token.remove(r), h.route)
+	h.send(w, h.token.remove(r), find)
 }
 
 // route returns the route of a request to one of many hosts, or to the handler of tunnels or of the waiting API.
@@ -270,13 +279,13 @@ func (h *Handler) route(r *http.Request, k *known) (*route, *problem) {
 	return routeOf(r, k)
 }
 
-// isWaiting reports whether [Config.Waiting] serves a path and query.
+// isWaiting reports whether [Config.Waiting] serves a URI, which is a path and a query.
 func (h *Handler) isWaiting(uri string) bool {
 	if !strings.HasPrefix(uri, "/v1/") {
 		return false
 	}
-	some, ok := h.c.Waiting.(interface{ Serves(path string) bool })
-	return !ok || some.Serves(uri[:endOf(uri, "?")])
+	selective, ok := h.c.Waiting.(interface{ Serves(path string) bool })
+	return !ok || selective.Serves(uri[:endOf(uri, "?")])
 }
 
 // Upstream returns a handler that sends all requests to one host and shares all
@@ -286,24 +295,14 @@ func (h *Handler) isWaiting(uri string) bool {
 func (h *Handler) Upstream(host string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Other machines may reach an address beyond the loopback by any name.
-		p := h.inadmissible(r, h.c.Local && onLoopback(r), &h.token)
-		if p == nil {
-			p = h.fromOtherPage(r)
-		}
-
-		if p != nil {
-			h.refuse(w, r, p)
-			return
-		}
-
-		h.c.LetIn(r)
-		h.send(w, h.token.remove(r), func(r *http.Request, k *known) (*route, *problem) { return upstreamRoute(r, host, k) })
+		h.admit(w, r, h.c.Local && onLoopback(r), func(r *http.Request, k *known) (*route, *problem) { return upstreamRoute(r, host, k) })
 	})
 }
 
-// tunnelled returns the handler for requests in a tunnel. The token was checked at CONNECT.
+// tunnelled returns the handler for requests in a tunnel to an authority.
 func (h *Handler) tunnelled(authority string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// The token was checked at CONNECT, so no token is required here. A caller may send it all the same.
 		if p := h.inadmissible(r, false, new(token)); p != nil {
 			h.refuse(w, r, p)
 			return
@@ -319,9 +318,10 @@ func (h *Handler) tunnelled(authority string) http.Handler {
 // New tunnels are refused.
 func (h *Handler) Shutdown(ctx context.Context) error { return h.tunnels.shutdown(ctx) }
 
-// send forwards an authorized request by its route, or has the route's own handler answer it.
-func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*http.Request, *known) (*route, *problem)) {
-	to, p := routeOf(r, &h.known)
+// send holds an admitted request and forwards it by its route, or hands it to the route's own handler if there is one. It
+// refuses a request that has no route or cannot be held.
+func (h *Handler) send(w http.ResponseWriter, r *http.Request, find findRoute) {
+	to, p := find(r, &h.known)
 	if p != nil {
 		h.refuse(w, r, p)
 		return
@@ -334,7 +334,7 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*htt
 
 	// Read the body before the request waits, so that a slow caller takes no place.
 	free, p := h.bodies.readAhead(w, r)
-	defer free()
+	defer free() // also after a problem
 	if p != nil {
 		h.refuse(w, r, p)
 		return
@@ -349,7 +349,7 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*htt
 
 	c.to = to
 
-	// An upgraded connection outlives the request. Shutdown ends it by this context.
+	// An http.Server does not end an upgraded connection. Shutdown ends it by this context.
 	if r.Header.Get("Upgrade") != "" {
 		ctx, cut := context.WithCancel(r.Context())
 		defer cut()
@@ -373,8 +373,9 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*htt
 	h.proxy.ServeHTTP(answer, r)
 }
 
-// hold takes a place in the queue for a request, and returns the request with the wait and the priority that its headers
-// ask for. The call gives the place back.
+// hold takes a place in the queue for a request, or returns the problem of a queue that is full or stops. The returned
+// request has a context with the call, and with the wait and the priority that the headers ask for. The place is given
+// back by endWait of the call.
 func (h *Handler) hold(r *http.Request) (*http.Request, *call, *problem) {
 	ctx, place, err := h.queue.Enter(r.Context())
 	if err != nil {
@@ -395,9 +396,8 @@ func (h *Handler) answer(w http.ResponseWriter, p *problem) {
 	p.write(w)
 }
 
-// refuse answers a request that was never held, or a CONNECT.
+// refuse answers a request that was never held, or a CONNECT. It awaits the rest of the body for restTime at most.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, p *problem) {
-	// A caller of HTTP/1 that still sends its body would not read the answer.
 	_, whole := r.Body.(wholeBody)
 	unread := !whole && r.ContentLength != 0 && r.ProtoMajor == 1
 	if unread {
@@ -410,20 +410,21 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, p *problem) {
 
 	h.answer(w, p)
 
+	// A reset could overtake the answer while the caller sends its body. A caller with Expect has sent nothing.
 	if unread && r.Header.Get("Expect") == "" {
 		linger(w, r.Body)
 	}
 }
 
-// hangUp closes the connection after the answer, without reading the rest of the body. Otherwise net/http
-// would read the body before and after the answer, however slowly the body arrives.
+// hangUp has net/http close the connection after the answer, and await the rest of the body for restTime at most.
+// Otherwise net/http would read the body before and after the answer, however slowly the body arrives.
 func hangUp(w http.ResponseWriter) {
 	w.Header().Set("Connection", "close")
 	awaitLittle(w)
 }
 
-// answerError answers a request that got no answer from the upstream because of err. If the caller has gone, it panics
-// to end the connection.
+// answerError answers a request that got no answer from the upstream because of err. If the caller has gone, it counts
+// the caller, and panics to end the connection.
 func (h *Handler) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	c := callOf(r.Context())
 	cause := context.Cause(r.Context())
@@ -431,12 +432,10 @@ func (h *Handler) answerError(w http.ResponseWriter, r *http.Request, err error)
 	// A refusal of the proxy itself travels as the cause of the context.
 	case errors.As(cause, new(*problem)), errors.As(cause, new(*inbound.Refusal)):
 		err = cause
-	case errors.Is(err, inbound.ErrStopping): // an upgrade while the handler shuts down
+	case errors.Is(err, inbound.ErrStopping): // the error of finish for an upgrade while the handler shuts down
 	case errors.Is(r.Context().Err(), context.Canceled):
 		c.left = true
 		h.counts.left.Add(1)
-
-		// The caller has gone, so the connection ends without an answer.
 		panic(http.ErrAbortHandler)
 	}
 
@@ -449,8 +448,8 @@ func (h *Handler) answerError(w http.ResponseWriter, r *http.Request, err error)
 	h.answer(w, p)
 }
 
-// countAborted counts answers that end in the middle. It runs when ServeHTTP returns or panics, and passes a panic on.
-// [http.ErrAbortHandler] makes the server drop the connection without logging.
+// countAborted counts an answer that ends in the middle, for which ReverseProxy panics with [http.ErrAbortHandler]. It is
+// deferred, and passes each panic on. It does not count a caller that answerError has counted as left.
 func (h *Handler) countAborted(c *call) {
 	if v := recover(); v != nil {
 		if v == http.ErrAbortHandler && !c.left {
@@ -474,7 +473,7 @@ func (h *Handler) Stats() Stats {
 }
 
 // inadmissible returns the refusal of a request that may not enter, whatever its target, or nil. With local
-// the request must name this machine, or a host of the policies: see admits.
+// the request must name this machine, or a host of the policies: see admits. The request must have the token t.
 func (h *Handler) inadmissible(r *http.Request, local bool, t *token) *problem {
 	if local && !h.known.admits(r) {
 		return newProblem(http.StatusForbidden, "this proxy is reached as localhost, by an address of the loopback, or by the name of a host of its policies")
@@ -497,8 +496,8 @@ func (h *Handler) inadmissible(r *http.Request, local bool, t *token) *problem {
 }
 
 // fromOtherPage returns the refusal of a request that a page of a foreign origin caused, judged by Referer,
-// or nil. A page of https is let through. For plain http to an address that is not loopback, browsers send
-// neither Origin nor Sec-Fetch-Site with a GET.
+// or nil. For plain http to an address that is not loopback, browsers send neither Origin nor Sec-Fetch-Site
+// with a GET. A Referer of https is let through: by default no browser sends one to plain http.
 func (h *Handler) fromOtherPage(r *http.Request) *problem {
 	// Local, a token or a socket keep pages out already. A browser whose HTTP_PROXY this is sends the absolute form.
 	if h.c.Local || h.token.required || onSocket(r) || !strings.HasPrefix(r.RequestURI, "/") {
@@ -512,13 +511,15 @@ func (h *Handler) fromOtherPage(r *http.Request) *problem {
 	return newProblem(http.StatusForbidden, "this proxy is not for pages of other origins in a browser")
 }
 
-// finish completes an answer of the upstream: it adds the time that the request was held, rewrites links, keeps
-// trailers, and counts an answer that no policy can read. HTTP/1 cannot send trailers after a body of known length, so Content-Length goes. It fails
-// for an upgrade that nobody asked for, or while the handler shuts down, and for a status at which net/http would panic.
+// finish completes an answer of the upstream: it ends the wait, adds the time that the request was held, rewrites links,
+// and counts an answer that no policy can read. It returns an error for a status at which net/http would panic, for an
+// upgrade that the caller did not ask for, and for an upgrade while the handler shuts down.
 func (h *Handler) finish(resp *http.Response) error {
 	if resp.StatusCode < 100 || resp.StatusCode > 999 {
 		return errStatus
 	}
+
+	// HTTP/1 cannot send trailers after a body of known length.
 	if len(resp.Trailer) > 0 && resp.Request.Method != http.MethodHead {
 		resp.Header.Del("Content-Length")
 	}
@@ -527,7 +528,7 @@ func (h *Handler) finish(resp *http.Response) error {
 	c.endWait()
 	c.answered(resp)
 
-	// The answer has come before the end of the upload: see upload.
+	// If the answer has come before the end of the upload, the connection must close: see upload.
 	if !c.upload.isOver() && resp.StatusCode != http.StatusSwitchingProtocols {
 		resp.Header.Set("Connection", "close")
 	}

@@ -37,8 +37,8 @@ type route struct {
 	instead http.Handler // serves the request instead of forwarding it, or nil
 }
 
-// routeOf returns the route of a request to one of many hosts: by the Host field, by the absolute form of the
-// request target, or by the first path segment.
+// routeOf returns the route of a request to one of many hosts, or its refusal. The host is in the absolute form of the
+// request target, in the Host field, or in the first path segment.
 func routeOf(r *http.Request, k *known) (*route, *problem) {
 	if !strings.HasPrefix(r.RequestURI, "/") {
 		return absoluteRoute(r, k)
@@ -49,8 +49,8 @@ func routeOf(r *http.Request, k *known) (*route, *problem) {
 	return prefixRoute(r, r.RequestURI, k)
 }
 
-// ownPath returns the path and query of a request to the handler's own address. It returns "" if the request
-// names a host by its Host field or by its absolute form.
+// ownPath returns the path and query of a request to the handler's own address. It returns "" if the Host field
+// names a host of the policies, or the absolute form names a different address.
 func (k *known) ownPath(r *http.Request) string {
 	if _, _, ok := k.field(r); ok {
 		return ""
@@ -68,14 +68,15 @@ func (k *known) ownPath(r *http.Request) string {
 // lead back to the origin of the first API, to which clients such as curl send the credential again.
 const crossed = "/-"
 
-// prefixRoute returns the route of "/host/path", or of "/-/host/path". It refuses hosts that no policy names.
+// prefixRoute returns the route of "/host/path", or of "/-/host/path". It refuses paths without a host, and hosts that
+// no policy names.
 func prefixRoute(r *http.Request, uri string, k *known) (*route, *problem) {
 	root := ""
 	others := otherOrigin(r)
-	if behind, ok := strings.CutPrefix(uri, crossed+"/"); ok {
-		uri, root = "/"+behind, crossed
+	if path, ok := strings.CutPrefix(uri, crossed+"/"); ok {
+		uri, root = "/"+path, crossed
 
-		// The caller has left its credential at the first origin.
+		// The caller has come by a link, and has left its credential at the first origin: links may lead to this origin.
 		if others != "" {
 			others = origin(r)
 		}
@@ -90,6 +91,7 @@ func prefixRoute(r *http.Request, uri string, k *known) (*route, *problem) {
 	}
 
 	if !k.has(host) {
+		// A segment such as v1 is no host.
 		if !strings.ContainsAny(host, ".:") {
 			return nil, lostHost()
 		}
@@ -97,11 +99,11 @@ func prefixRoute(r *http.Request, uri string, k *known) (*route, *problem) {
 	}
 
 	root += "/" + host
-	back := route{here: origin(r) + root, others: others, root: root}
-	return newRoute(host, host, rest, back)
+	return newRoute(host, host, rest, route{here: origin(r) + root, others: others, root: root})
 }
 
-// absoluteRoute returns the route of "http://host/path", as clients with HTTP_PROXY send it.
+// absoluteRoute returns the route of "http://host/path", as clients with HTTP_PROXY send it. It refuses hosts that no
+// policy names.
 func absoluteRoute(r *http.Request, k *known) (*route, *problem) {
 	scheme, authority, rest, ok := splitAbsolute(r.RequestURI)
 	if !ok {
@@ -137,36 +139,37 @@ func tunnelRoute(r *http.Request, authority string, k *known) (*route, *problem)
 		return nil, newProblem(http.StatusForbidden, "there is no tunnel in a tunnel")
 	}
 
-	field, rest := r.Host, r.RequestURI
+	asked, rest := r.Host, r.RequestURI
 	if !strings.HasPrefix(rest, "/") {
-		_, field, rest, ok = splitAbsolute(rest)
+		_, asked, rest, ok = splitAbsolute(rest)
 		if !ok {
 			return nil, newProblem(http.StatusBadRequest, "the target of the request is no path and no URL of http")
 		}
 	}
 
-	if _, own, _ := k.meant(field); field != "" && !sameHost(own, name) {
+	if _, askedName, _ := k.meant(asked); asked != "" && !sameHost(askedName, name) {
 		return nil, newProblem(http.StatusMisdirectedRequest, "the request is for another host than its tunnel")
 	}
 
 	return newRoute(host, name, rest, route{here: "http://" + name, byProxy: true})
 }
 
-// upstreamRoute returns the route of a request at an address that serves one host. It refuses CONNECT, and an absolute
-// form that names a different host.
+// upstreamRoute returns the route of a request at an address that serves one host. It refuses CONNECT, an absolute
+// form that names neither the address nor the host, and every request while no policy names the host.
 func upstreamRoute(r *http.Request, host string, k *known) (*route, *problem) {
 	if !k.has(host) {
 		return nil, newProblem(http.StatusForbidden, "no policy names the host of this address any more")
 	}
 
-	rest := r.RequestURI
 	if r.Method == http.MethodConnect {
 		return nil, newProblem(http.StatusForbidden, "this address is for one host, and has no tunnels")
 	}
 
+	rest := r.RequestURI
 	if !strings.HasPrefix(rest, "/") {
 		_, authority, path, ok := splitAbsolute(rest)
-		if !ok || !isOwn(r, authority) && !sameHost(authority, host) {
+		isHere := isOwn(r, authority) || sameHost(authority, host)
+		if !ok || !isHere {
 			return nil, newProblem(http.StatusForbidden, "this address is for one host, and for paths")
 		}
 		rest = path
@@ -176,14 +179,15 @@ func upstreamRoute(r *http.Request, host string, k *known) (*route, *problem) {
 	return newRoute(host, name, rest, route{here: origin(r)})
 }
 
-// newRoute completes the route back with its target: rest, which is "/path?query", at a host. name is the Host field.
-func newRoute(host, name, rest string, back route) (*route, *problem) {
+// newRoute completes a route, which says how the caller addresses hosts, with its target: rest, which is "/path?query",
+// at a host. name is the Host field of the request to the host. newRoute refuses paths that cannot be sent byte for byte.
+func newRoute(host, name, rest string, to route) (*route, *problem) {
 	target, ok := newTarget(host, rest)
 	if !ok {
 		return nil, newProblem(http.StatusBadRequest, "the path cannot be sent on as it is: escape its odd characters")
 	}
-	back.target, back.field = target, name
-	return &back, nil
+	to.target, to.field = target, name
+	return &to, nil
 }
 
 // lostHost is the answer to a path without the host of an API, such as /v1/models.
@@ -206,8 +210,8 @@ func origin(r *http.Request) string {
 }
 
 // otherOrigin returns the origin by which a loopback caller reaches a different host: the same address under
-// its second name, 127.0.0.1 for localhost and vice versa. Clients drop Authorization and cookies when a
-// redirect crosses from one name to the second. It returns "" if the caller uses neither name, or TLS.
+// its second name, 127.0.0.1 or [::1] for localhost and vice versa. Clients drop Authorization and cookies when
+// a redirect crosses from one name to the second. It returns "" if the caller uses none of the names, or TLS.
 func otherOrigin(r *http.Request) string {
 	name, port := match.SplitPort(r.Host)
 	at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
@@ -234,7 +238,8 @@ func splitPrefix(uri string) (host, rest string) {
 	return rest[:end], rest[end:]
 }
 
-// splitAbsolute splits "http://host/path?query". It refuses a user and a password.
+// splitAbsolute splits "http://host/path?query". ok is false for schemes except http and https, and for an authority
+// with other characters than isHost allows, such as a user and a password.
 func splitAbsolute(uri string) (scheme, host, rest string, ok bool) {
 	scheme, rest, ok = strings.Cut(uri, "://")
 	scheme = strings.ToLower(scheme)
@@ -261,11 +266,13 @@ func isHost(s string) bool {
 	})
 }
 
-// newTarget returns a URL whose path and query are sent byte for byte. It returns false if there is no such URL, and for a path with
-// hidden segments of dots: the upstream may serve a different path than the policies have seen.
+// newTarget returns the https URL of a host and rest, which is "/path?query", so that path and query are sent byte for
+// byte. It returns false if there is no such URL, and for a path with hidden segments of dots: the upstream may serve a
+// different path than the policies have seen.
 func newTarget(host, rest string) (*url.URL, bool) {
 	path, query, hasQuery := strings.Cut(rest, "?")
-	if path != "" && path[0] != '/' || strings.ContainsFunc(rest, breaksLine) || match.HidesDots(path) {
+	isPath := path == "" || path[0] == '/'
+	if !isPath || strings.ContainsFunc(rest, breaksLine) || match.HidesDots(path) {
 		return nil, false
 	}
 
@@ -287,7 +294,7 @@ func newTarget(host, rest string) (*url.URL, bool) {
 // breaksLine reports whether a character would end the request target, or the line, in HTTP/1.
 func breaksLine(c rune) bool { return c <= ' ' || c == 0x7f }
 
-// dots returns 1 for the path segment ".", 2 for "..", encoded or not, and 0 for all further segments.
+// dots returns 1 for the path segment ".", 2 for "..", encoded or not, and 0 for every other segment.
 func dots(seg string) int {
 	switch decoded, _ := url.PathUnescape(seg); decoded {
 	case ".":
@@ -359,7 +366,7 @@ func NewTable(policies []throttle.Policy, tunnels ...string) *Table {
 
 		name, port := match.SplitPort(host)
 
-		// A pattern of wildcards only names no host that callers could reach by it.
+		// A pattern with wildcards alone names no host, so callers reach no host by it.
 		if !namesLabel(name) {
 			continue
 		}
@@ -444,7 +451,7 @@ func readsOf(p *throttle.Policy, method, path string) string {
 	return ""
 }
 
-// readsRetryAfterOnly reports whether read is one of the default readers, which look only at status and
+// readsRetryAfterOnly reports whether a policy's Answer is nil, or one of the two functions that look only at status and
 // Retry-After.
 func readsRetryAfterOnly(read func(*http.Response) throttle.Answer) bool {
 	if read == nil {
@@ -471,8 +478,8 @@ func (t *Table) atAnyPort(name string) (host string, ok bool) {
 }
 
 // Blind returns why TLS tunnels to a host, given as "host" or "host:port", are
-// refused, and the policy that must see inside. why is "" if the tunnels are
-// allowed.
+// refused. policy is the policy that must see inside, else the first policy of
+// the host, or "". why is "" if the tunnels are allowed.
 func (t *Table) Blind(host string) (policy, why string) {
 	matched := t.all.Match(nil, requestTo(withPort(host)))
 	for _, i := range matched {
@@ -619,7 +626,7 @@ func callOf(ctx context.Context) *call {
 
 // trace returns a context whose trace tells the call that its request has a start. The transport hands the
 // request to the base only with a start, and the base then asks for a connection. The transport's own GotConn
-// hook runs first and replaces a start that is too old.
+// hook runs first and replaces a start that is too old: GotConn then ends the second wait.
 func (c *call) trace(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { c.start() },

@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -20,7 +21,8 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// acquire serves /v1/acquire.
+// acquire serves /v1/acquire. It waits until the caller's permit has its start, and answers 200, or 202 with a place. It
+// returns the problem of a refusal, and panics with [http.ErrAbortHandler] if the caller has left.
 func (t *table) acquire(w http.ResponseWriter, r *http.Request) *problem.Problem {
 	q, bad := readAcquire(w, r, &t.c, t.bodies)
 	if bad != nil {
@@ -70,7 +72,8 @@ func (t *table) acquire(w http.ResponseWriter, r *http.Request) *problem.Problem
 }
 
 // writeAnswer sends an answer and reports whether the caller may have it. Over HTTP/1 a failed write means
-// that the answer is incomplete. Over HTTP/2 the caller may have the answer even then.
+// that the answer is incomplete. Over HTTP/2 the caller may have the answer even then. A writer that cannot flush has not
+// failed.
 func writeAnswer(w http.ResponseWriter, r *http.Request, a *acquired) bool {
 	text, _ := json.Marshal(a) // never fails
 	header := w.Header()
@@ -104,7 +107,7 @@ func (t *table) release(w http.ResponseWriter, r *http.Request) *problem.Problem
 	return nil
 }
 
-// end ends the permit of a name: see take. A permit that an earlier release has ended is no problem.
+// end removes the permit of a name from the table, as take does, and releases it.
 func (t *table) end(name string) *problem.Problem {
 	p, bad := t.take(name)
 	if p != nil {
@@ -114,8 +117,8 @@ func (t *table) end(name string) *problem.Problem {
 	return bad
 }
 
-// take removes the permit of a name from the table. For a permit that is gone before its first lifetime is over it
-// returns neither a permit nor a problem: the first answer to a release may have been lost.
+// take removes the permit of a name from the table, as released, and returns it, or a problem. It returns neither if the
+// permit is gone and its first lifetime is not over: the first answer to a release may have been lost.
 func (t *table) take(name string) (*permit, *problem.Problem) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -133,7 +136,7 @@ func (t *table) take(name string) (*permit, *problem.Problem) {
 	return nil, bad
 }
 
-// settle serves /v1/settle. It cuts a cost that is above mostCost.
+// settle serves /v1/settle. It lowers a cost that is above mostCost to mostCost.
 func (t *table) settle(w http.ResponseWriter, r *http.Request) *problem.Problem {
 	var d reader
 	var policy, key string
@@ -161,8 +164,8 @@ func (t *table) settle(w http.ResponseWriter, r *http.Request) *problem.Problem 
 }
 
 // mostCost returns the highest cost that a caller may settle, so that one number cannot fill many windows: the
-// whole limit of the budget or, without a policy and a key, the highest limit of the permit's budgets. ok is
-// false if the permit has no such budget.
+// whole limit of the budget or, without a policy and a key, the highest limit of the permit's budgets. It is 0 if
+// these limits count no starts. ok is false if the permit has no such budget.
 func (p *permit) mostCost(policy, key string) (most int, ok bool) {
 	unnamed := policy == "" && key == ""
 	hash := budgetHash(policy, key)
@@ -174,8 +177,8 @@ func (p *permit) mostCost(policy, key string) (most int, ok bool) {
 	return most, ok
 }
 
-// penalize serves /v1/penalize. It cuts a penalty that is longer than [Config.MaxPenalty], because a refusal would leave
-// the budget open.
+// penalize serves /v1/penalize. It shortens a penalty that is longer than [Config.MaxPenalty]: a request that
+// is refused would leave the budget open.
 func (t *table) penalize(w http.ResponseWriter, r *http.Request) *problem.Problem {
 	if t.c.MaxPenalty < 0 {
 		return problem.New(http.StatusForbidden, "callers of this process may not close budgets")
@@ -201,22 +204,21 @@ func (t *table) penalize(w http.ResponseWriter, r *http.Request) *problem.Proble
 	})
 }
 
-// readChange reads a request about a permit, with these fields and the permit's name.
+// readChange reads the body of a request about a permit: these fields, and the permit's name, which it returns.
 func (t *table) readChange(w http.ResponseWriter, r *http.Request, d *reader, fields map[string]field, required ...string) (name string, bad *problem.Problem) {
 	body, bad := t.bodies.read(w, r)
 	if bad != nil {
 		return "", bad
 	}
 	all := map[string]field{"permit": d.text(&name)}
-	for name, read := range fields {
-		all[name] = read
-	}
+	maps.Copy(all, fields)
 	d.read(body, all, append(required, "permit")...)
 	return name, d.problem()
 }
 
-// changePermit changes a permit's budgets. It continues when the caller leaves: a higher cost must be
-// charged.
+// changePermit changes the budgets of the permit of a name, one change at a time, and answers 204, or returns the problem.
+// The permit's work has begun from then on. The change goes on if the caller leaves, because a higher cost must be
+// charged, but no longer than storeTime.
 func (t *table) changePermit(w http.ResponseWriter, r *http.Request, name string, change func(context.Context, *permit) error) *problem.Problem {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), storeTime)
 	defer cancel()
@@ -237,7 +239,7 @@ func (t *table) changePermit(w http.ResponseWriter, r *http.Request, name string
 		return problemOf(err)
 	}
 
-	// The permit may have gone before the change, which then did nothing.
+	// A change of a permit that has gone did nothing: tell the caller.
 	if _, bad := t.begin(name); bad != nil {
 		return bad
 	}
@@ -246,7 +248,7 @@ func (t *table) changePermit(w http.ResponseWriter, r *http.Request, name string
 	return nil
 }
 
-// begin returns the permit of a name, and notes that its work has begun.
+// begin returns the held permit of a name, and notes that its work has begun, or returns a problem.
 func (t *table) begin(name string) (*permit, *problem.Problem) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -280,7 +282,7 @@ var errClosed = errors.New("waitapi: the handler was closed")
 // caller got an answer.
 var errGone = errors.New("waitapi: the permit is gone")
 
-// problemOf returns the answer for an error of the limiters.
+// problemOf returns the answer for an error of the limiters or of the table.
 func problemOf(err error) *problem.Problem {
 	var full *throttle.LimitError
 	var mistake *throttle.ConfigError
@@ -299,12 +301,12 @@ func problemOf(err error) *problem.Problem {
 
 	p := problem.Of(err)
 
-	// The permit was released while it waited for its start.
+	// The remaining error is errGone: the permit was released while a caller waited for its start.
 	if p == nil {
 		return problem.New(http.StatusGone, "the permit is gone: it was released meanwhile")
 	}
 
-	// Nobody knows when work in flight ends.
+	// Under Concurrency nobody knows when a slot is free, but the caller needs a time to come back.
 	if errors.As(err, &full) && full.RetryAfter == 0 {
 		p.RetryAfter = soon
 	}
@@ -312,7 +314,7 @@ func problemOf(err error) *problem.Problem {
 	return p
 }
 
-// problemOfPlace returns the answer for a place that cannot be redeemed, or nil for further errors.
+// problemOfPlace returns the answer for a place that cannot be redeemed, or nil for other errors.
 func problemOfPlace(err error) *problem.Problem {
 	var wrong *store.PlaceError
 	if !errors.As(err, &wrong) {
@@ -406,7 +408,7 @@ const releasesAtOnce = 64
 // close implements [Handler.Close].
 func (t *table) close(ctx context.Context) error {
 	// Close the table first: a start that arrives meanwhile is then given back by noteEnd.
-	t.closeForAll(ctx)
+	t.beginClose(ctx)
 	t.stop(errClosed)
 
 	ended := make(chan struct{})
@@ -423,9 +425,9 @@ func (t *table) close(ctx context.Context) error {
 	}
 }
 
-// closeForAll closes the table, removes all held permits, and starts to release them. Permits not released
-// when ctx ends stay charged.
-func (t *table) closeForAll(ctx context.Context) {
+// beginClose closes the table to new callers, removes all held permits, and starts goroutines that release them. Permits
+// that are not released when ctx ends keep their slots until the leases in the store expire.
+func (t *table) beginClose(ctx context.Context) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
@@ -483,13 +485,13 @@ func (t *table) join(q *acquireRequest) (*permit, *problem.Problem) {
 			return t.c.Limiters.Acquire(ctx, q.demands...)
 		})
 
-	// The permit of the key is there already. Only the same caller may share it, and before its work begins.
+	// The permit of the key is there already. Only a request with the same body may share it, and only before the work begins.
 	case p.body != q.body:
 		return nil, problem.New(http.StatusUnprocessableEntity, "the Idempotency-Key was used with another body: use another key")
 	case p.begun:
 		return nil, problem.New(http.StatusConflict, "the work of this Idempotency-Key has begun: use another key")
 	case p.state == held:
-		// The caller has had no answer yet. A repeated answer needs a start that is now.
+		// The caller repeats its request because an answer was lost. The new answer needs a start for now.
 		t.acquirePermit(p, q, func(ctx context.Context) (*throttle.Permit, error) { return p.inner, p.inner.Renew(ctx) })
 	}
 
@@ -497,11 +499,11 @@ func (t *table) join(q *acquireRequest) (*permit, *problem.Problem) {
 	return p, nil
 }
 
-// acquirePermit starts to acquire a permit. Its context limits only the wait: the permit itself ends with its
-// lifetime, even if its caller has vanished. t.mu is held.
+// acquirePermit starts a goroutine that acquires a permit by acquire and then calls endWait. The context of acquire limits
+// only the wait: the permit itself ends with its lifetime, even if its caller has vanished. t.mu is held.
 func (t *table) acquirePermit(p *permit, q *acquireRequest, acquire func(context.Context) (*throttle.Permit, error)) {
-	var ctx context.Context
-	ctx, p.leave = context.WithCancel(throttle.WithWaitOnly(throttle.WithPriority(throttle.WithMaxWait(t.ctx, q.wait), q.priority)))
+	ctx := throttle.WithPriority(throttle.WithMaxWait(t.ctx, q.wait), q.priority)
+	ctx, p.leave = context.WithCancel(throttle.WithWaitOnly(ctx))
 	p.state, p.answered, p.ready = acquiring, false, make(chan struct{})
 	t.waits.Go(func() {
 		inner, err := acquire(ctx)
@@ -512,14 +514,14 @@ func (t *table) acquirePermit(p *permit, q *acquireRequest, acquire func(context
 	})
 }
 
-// endWait handles the end of the wait for a permit.
+// endWait notes the end of the wait for a permit: its start, or an error. It gives back a start that nobody wants.
 func (t *table) endWait(p *permit, inner *throttle.Permit, err error) {
 	if giveBack := t.noteEnd(p, inner, err); giveBack != nil {
 		giveBack()
 	}
 }
 
-// noteEnd is the part of endWait under the mutex. It returns the function that gives back a start nobody
+// noteEnd is the part of endWait under the mutex. It returns the function that gives back a start that nobody
 // wants, or nil.
 func (t *table) noteEnd(p *permit, inner *throttle.Permit, err error) (giveBack func()) {
 	t.mu.Lock()
@@ -528,10 +530,10 @@ func (t *table) noteEnd(p *permit, inner *throttle.Permit, err error) (giveBack 
 	// Wake the callers whatever happened: each reads its outcome from the state.
 	defer close(p.ready)
 	switch {
-	// Nobody waits for the permit, and it has no start.
+	// The permit has no start to give back.
 	case p.state == gone && err != nil:
 
-	// A released permit keeps its start counted. A permit that nobody wanted gives the start back.
+	// The start of a released permit stays charged. A permit whose callers have left gives its start back.
 	case p.state == gone && p.released:
 		return inner.Release
 	case p.state == gone:
@@ -583,7 +585,7 @@ func (t *table) drop(p *permit, why error) {
 func (t *table) expire(p *permit) {
 	t.mu.Lock()
 
-	// The permit may be acquired again now, or it has been, which moved the expiry after the timer fired.
+	// After the timer fired, the permit may have gone, or be acquired again now, or have a later expiry by being acquired again.
 	over := p.state == held && !time.Now().Before(p.expiry)
 	if over {
 		t.drop(p, errGone)
@@ -598,8 +600,8 @@ func (t *table) expire(p *permit) {
 }
 
 // left notes that a caller no longer waits. answered means that the caller may have an answer. If no caller
-// may have one, and none waits, the permit gives back its start and slots, unless its work has begun: an
-// earlier answer has arrived then.
+// waits, and none may have an answer, the permit gives back its start and slots, unless its work has begun:
+// the answer to an earlier request has arrived then.
 func (t *table) left(p *permit, answered bool) {
 	t.mu.Lock()
 	p.callers--
@@ -612,6 +614,7 @@ func (t *table) left(p *permit, answered bool) {
 
 	t.mu.Unlock()
 
+	// Call the store without the mutex.
 	switch {
 	case !unused:
 	case wasHeld:
@@ -639,7 +642,7 @@ func (t *table) outcome(p *permit) (answer *acquired, ready <-chan struct{}, err
 // brief returns a duration in seconds, with three decimals.
 func brief(d time.Duration) float64 { return d.Truncate(time.Millisecond).Seconds() }
 
-// find returns the held permit of a name, or the problem of a name without a held permit. t.mu is held.
+// find returns the held permit of a name, or the problem of a name that has none. t.mu is held.
 func (t *table) find(name string) (*permit, *problem.Problem) {
 	p := t.byName[name]
 	switch known, over := t.names.knows(name); {
@@ -658,7 +661,7 @@ func (t *table) find(name string) (*permit, *problem.Problem) {
 // Parts of a permit's name, in bytes.
 const (
 	nameRandom = 16
-	nameExpiry = 8 // when the first lifetime ends, in nanoseconds since the handler was created
+	nameExpiry = 8 // end of the first lifetime, in nanoseconds since the namer was created
 	nameMAC    = 16
 )
 

@@ -41,24 +41,24 @@ type acquireRequest struct {
 	aside    bool            // the caller prefers a place to a long wait
 	place    *throttle.Place // the caller's place, or nil
 	key      digest          // zero without an Idempotency-Key
-	body     digest
+	body     digest          // of demands and lifetime, zero without an Idempotency-Key
 }
 
-// readAcquire parses a request.
-func readAcquire(w http.ResponseWriter, r *http.Request, c *Config, all bodies) (*acquireRequest, *problem.Problem) {
+// readAcquire reads and parses a request, or returns a problem.
+func readAcquire(w http.ResponseWriter, r *http.Request, c *Config, arriving bodies) (*acquireRequest, *problem.Problem) {
 	q := &acquireRequest{priority: inbound.Priority(r.Header), lifetime: c.Lifetime, wait: inbound.MaxWait(r.Header, c.MaxWait), aside: prefersAside(r.Header)}
 	key, bad := keyOf(r.Header)
 	if bad != nil {
 		return nil, bad
 	}
 
-	body, bad := all.read(w, r)
+	body, bad := arriving.read(w, r)
 	if bad != nil {
 		return nil, bad
 	}
 
 	var d reader
-	wait := time.Duration(-1)
+	wait := time.Duration(-1) // below 0 if the body has no wait
 	d.read(body, map[string]field{
 		"demands":  d.list(mostDemands, func(raw json.RawMessage, at string) { q.demands = append(q.demands, readDemand(&d, raw, at, c)) }),
 		"wait":     d.seconds(&wait, 0, throttle.MaxPenalty),
@@ -92,7 +92,7 @@ func readAcquire(w http.ResponseWriter, r *http.Request, c *Config, all bodies) 
 	return q, nil
 }
 
-// readDemand parses one demand.
+// readDemand parses one demand, which is at a JSON pointer of the body that d parses.
 func readDemand(d *reader, raw json.RawMessage, at string, c *Config) throttle.Demand {
 	var demand throttle.Demand
 	var free bool
@@ -121,17 +121,19 @@ func (d *reader) policy(to *string, limiters *throttle.Limiters) field {
 	}, "is no policy here")
 }
 
+// priority returns a field that names a priority.
 func (d *reader) priority(to *throttle.Priority) field {
-	var name string
-	return d.word(&name, func(name string) bool {
+	return func(raw json.RawMessage, at string) {
+		var name string
+		_ = json.Unmarshal(raw, &name) // a value that is no string leaves "", which is no priority
 		for _, p := range []throttle.Priority{throttle.PriorityLow, throttle.PriorityNormal, throttle.PriorityHigh} {
 			if name == p.String() {
 				*to = p
-				return true
+				return
 			}
 		}
-		return false
-	}, "is not low, normal or high")
+		d.mistake(at, "is not low, normal or high")
+	}
 }
 
 // seed makes budget hashes unguessable.
@@ -160,8 +162,8 @@ func budgetHash(policy, key string) uint64 {
 // mostKey is the longest Idempotency-Key.
 const mostKey = 255
 
-// keyOf returns the Idempotency-Key of a request, as an RFC 8941 string or without quotes. It returns ""
-// without the field.
+// keyOf returns the Idempotency-Key of a request, or a problem if it is malformed. The field may be a string of
+// RFC 8941, or the key without quotes. Without the field keyOf returns "".
 func keyOf(h http.Header) (string, *problem.Problem) {
 	values := h.Values("Idempotency-Key")
 	if len(values) == 0 {
@@ -172,7 +174,7 @@ func keyOf(h http.Header) (string, *problem.Problem) {
 	if inner, ok := strings.CutPrefix(key, `"`); ok {
 		key, ok = strings.CutSuffix(inner, `"`)
 		if !ok {
-			key = ""
+			key = "" // is refused below
 		}
 	}
 
@@ -259,8 +261,8 @@ const (
 type bodies chan struct{}
 
 // read returns the whole body of a request. It runs before the caller waits, because net/http notices a
-// caller that leaves only after the body (golang/go#23262). It refuses types other than JSON, which a browser
-// would send for a page of any origin without a preflight request.
+// caller that leaves only after the body (golang/go#23262). It refuses a body that is not JSON: a browser sends
+// some other types for a page of any origin without a preflight request.
 func (b bodies) read(w http.ResponseWriter, r *http.Request) ([]byte, *problem.Problem) {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return nil, problem.New(http.StatusUnsupportedMediaType, "the Content-Type is not application/json")
@@ -275,7 +277,7 @@ func (b bodies) read(w http.ResponseWriter, r *http.Request) ([]byte, *problem.P
 
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostBody))
 	if err == nil {
-		// After an error the deadline stays: net/http reads the rest of the body before it answers.
+		// Lift the deadline of ServeHTTP. After an error it stays: net/http reads the rest of the body before it answers.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	}
 
@@ -300,7 +302,7 @@ type reader struct {
 // A field parses one value at a JSON pointer.
 type field func(raw json.RawMessage, at string)
 
-// read parses a body that is one object with these fields.
+// read parses a body that is one object: see object.
 func (d *reader) read(body []byte, fields map[string]field, required ...string) {
 	if err := json.Unmarshal(body, new(json.RawMessage)); err != nil || !utf8.Valid(body) {
 		d.mistake("#", "is not one JSON value in UTF-8")
@@ -327,7 +329,7 @@ func (d *reader) mistake(at, detail string) {
 	d.mistakes = append(d.mistakes, problem.Mistake{Pointer: at, Detail: detail})
 }
 
-// object parses an object that has only these fields, each at most once.
+// object parses an object that has only these fields, each at most once, and all the required fields.
 func (d *reader) object(raw json.RawMessage, at string, fields map[string]field, required ...string) {
 	tokens := json.NewDecoder(bytes.NewReader(raw))
 	if begin, _ := tokens.Token(); begin != json.Delim('{') {
@@ -343,16 +345,16 @@ func (d *reader) object(raw json.RawMessage, at string, fields map[string]field,
 		var value json.RawMessage
 		_ = tokens.Decode(&value) // raw is valid
 
-		place := at + "/" + pointerPart(name)
+		pointer := at + "/" + pointerPart(name)
 		switch read := fields[name]; {
 		case read == nil:
-			d.mistake(place, "is not known")
+			d.mistake(pointer, "is not known")
 		case seen[name]:
-			d.mistake(place, "is there twice")
+			d.mistake(pointer, "is there twice")
 		case string(value) == "null":
-			d.mistake(place, "is null: leave it out")
+			d.mistake(pointer, "is null: leave it out")
 		default:
-			read(value, place)
+			read(value, pointer)
 		}
 
 		seen[name] = true
@@ -416,12 +418,12 @@ func (d *reader) truth(to *bool) field {
 	}
 }
 
-// number returns a field with an integer of at least least, which fits into 32 bits.
-func (d *reader) number(to *int, least int) field {
+// number returns a field with an integer from lowest to [math.MaxInt32].
+func (d *reader) number(to *int, lowest int) field {
 	return func(raw json.RawMessage, at string) {
 		var n int32
-		if json.Unmarshal(raw, &n) != nil || int(n) < least {
-			d.mistake(at, fmt.Sprintf("is not an integer from %d to %d", least, math.MaxInt32))
+		if json.Unmarshal(raw, &n) != nil || int(n) < lowest {
+			d.mistake(at, fmt.Sprintf("is not an integer from %d to %d", lowest, math.MaxInt32))
 		}
 		*to = int(n)
 	}

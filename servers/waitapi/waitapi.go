@@ -147,6 +147,8 @@ func (c *Config) setDefaults() {
 	setDefault(&c.Held, DefaultHeld)
 	setDefault(&c.Permits, DefaultPermits)
 	setDefault(&c.MaxPenalty, DefaultMaxPenalty)
+
+	// A default must not make Lifetime longer than MaxLifetime.
 	switch {
 	case c.Lifetime == 0 && c.MaxLifetime == 0:
 		c.Lifetime, c.MaxLifetime = DefaultLifetime, DefaultMaxLifetime

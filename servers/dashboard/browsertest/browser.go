@@ -53,7 +53,7 @@ func Start() (*Browser, error) {
 	return b, nil
 }
 
-// find returns the path of the browser.
+// find returns the path of the browser: see Start.
 func find() (string, error) {
 	if path := os.Getenv("CHROMIUM"); path != "" {
 		return path, nil

@@ -85,6 +85,7 @@ func theme(dark bool) chromedp.Action[chromedp.Void] {
 	return command(emulation.SetEmulatedMedia, media)
 }
 
+// look sets the view of the page.
 func look(v View) chromedp.Action[chromedp.Void] {
 	if v.Width == 0 {
 		v.Width, v.Height = 1280, 900

@@ -18,7 +18,7 @@ import {count, limitWords, number, word} from "./words.js";
  * @typedef {{kind: "row", key: string, item: Item, story: boolean} | {kind: "group" | "more", key: string, text: string, act?: () => void}} Line
  */
 
-/** The numbers of keys of a policy, of stories and of rows that are shown at first, and how long the order stays, in milliseconds. */
+/** How many keys of a policy, how many stories and how many rows are shown at first, and how long the order stays, in milliseconds. */
 const fewKeys = 5, fewStories = 8, fewRows = 200, orderStays = 10e3;
 
 /** How much time a small chart shows, in milliseconds. */
@@ -100,8 +100,9 @@ function sorted(items) {
   const marks = wanted.sort + items.map((i) => `${i.id} ${i.weight > 1 ? i.weight : 0}`).join("\n");
   // Sort again when the order is old, when the clock went back, or when a budget closed, opened or appeared.
   if (now() - order.at > orderStays || now() < order.at || marks !== order.marks) {
-    const by = sorts[wanted.sort], most = (/** @type {Item} */ i) => (wanted.sort === "state" && i.weight > 1 ? i.b.waiting ?? 0 : 0);
-    const all = [...items].sort((x, y) => (x.weight > 1 || y.weight > 1 ? y.weight - x.weight : 0) || most(y) - most(x) || by(x.b, y.b) || compare(x.id, y.id));
+    // In the order of states, the troubled budget with the most waiting requests comes first.
+    const by = sorts[wanted.sort], waiting = (/** @type {Item} */ i) => (wanted.sort === "state" && i.weight > 1 ? i.b.waiting ?? 0 : 0);
+    const all = [...items].sort((x, y) => (x.weight > 1 || y.weight > 1 ? y.weight - x.weight : 0) || waiting(y) - waiting(x) || by(x.b, y.b) || compare(x.id, y.id));
     order = {at: now(), marks, place: new Map(all.map((i, n) => [i.id, n]))};
   }
   return [...items].sort((x, y) => (order.place.get(x.id) ?? 0) - (order.place.get(y.id) ?? 0));
@@ -117,6 +118,7 @@ function linesOf(rest) {
   /** @type {Line[]} */
   const lines = [];
   const row = (/** @type {Item} */ item) => lines.push({kind: "row", key: item.id, item, story: false});
+  // A button that shows all n hidden rows of a key, or hides them again.
   const more = (/** @type {string} */ key, /** @type {string} */ name, /** @type {number} */ n) =>
     lines.push({kind: "more", key: "\nmore " + key, text: wanted.open.has(key) ? word("fewer", {name}) : word("more keys", {name, n: count(n)}), act: () => toggleOpen(key)});
 
@@ -128,23 +130,23 @@ function linesOf(rest) {
     return lines;
   }
 
-  let drawn = 0;
-  const isFull = () => drawn >= fewRows && !wanted.open.has("\nall");
+  let done = 0; // budgets whose policies have their lines, even if some keys are hidden
+  const isFull = () => done >= fewRows && !wanted.open.has("\nall");
   for (const group of runs(rest, (i) => i.b.group)) {
     const name = group[0].b.group;
     if (isFull()) break;
     lines.push({kind: "group", key: "\ngroup " + name, text: name === "*" || name === "" ? word("every host") : name});
     for (const policy of runs(group, (i) => i.b.policy)) {
       if (isFull()) break;
-      const {policy: of, kind} = policy[0].b, key = name + "\n" + of;
+      const {policy: policyName, kind} = policy[0].b, key = name + "\n" + policyName;
       const few = kind === "unlimited" ? 0 : fewKeys;
       const shown = wanted.open.has(key) ? policy : policy.filter((i, n) => n < few || isOpen(i.id));
       shown.forEach(row);
-      drawn += policy.length;
-      if (policy.length > few) more(key, of, policy.length - shown.length);
+      done += policy.length;
+      if (policy.length > few) more(key, policyName, policy.length - shown.length);
     }
   }
-  if (isFull() && rest.length > drawn) more("\nall", word("budgets"), rest.length - drawn);
+  if (isFull() && rest.length > done) more("\nall", word("budgets"), rest.length - done);
   else if (rest.length > fewRows) more("\nall", word("budgets"), 0);
   return lines;
 }
@@ -174,7 +176,7 @@ function toggleOpen(key) {
   showBudgets();
 }
 
-/** @param {Line} l @returns {Row | Other} */
+/** Makes the view of a line: a row, a heading, or a button. @param {Line} l @returns {Row | Other} */
 function create(l) {
   if (l.kind === "row") return createRow(l.item.id);
   const button = make(l.kind === "more" ? "button" : "h3", l.kind === "more" ? {type: "button", class: "more quiet"} : {class: "group note"});
@@ -183,6 +185,7 @@ function create(l) {
 }
 
 /**
+ * Shows a line in its view.
  * @param {Row | Other} v
  * @param {Line} l
  */
@@ -193,6 +196,7 @@ function update(v, l) {
 }
 
 /**
+ * Makes the row of a budget, without its story and details.
  * @param {string} id
  * @returns {Row}
  */
@@ -246,9 +250,10 @@ export function openNamed() {
 }
 
 /**
+ * Shows a budget in its row, with its details if they are open.
  * @param {Row} v
  * @param {Item} item
- * @param {boolean} story
+ * @param {boolean} story whether the row has the story of the budget
  */
 function updateRow(v, {b, weight}, story) {
   put(v.root, "data-kind", weight === 3 ? "closed" : weight === 2 ? "waits" : null);

@@ -14,8 +14,8 @@ import {clock, number, word} from "./words.js";
 const gapOf = (time) => (time > 3600e3 ? 150e3 : known.state?.watched ? 25e3 : 5e3);
 
 /**
- * The paths of a stepped line and of the area below it. A value holds until the next value.
- * @param {number[]} at
+ * The paths of a stepped line and of the area below it. A value holds until the next value, or for a second before a gap.
+ * @param {number[]} at the moments of the values, ascending
  * @param {number[]} values
  * @param {(at: number) => number} x
  * @param {(value: number) => number} y
@@ -26,16 +26,17 @@ function paths(at, values, x, y, from, to) {
   let line = "", area = "";
   const gap = gapOf(to - from);
   const f = (/** @type {number} */ n) => n.toFixed(1);
+  // Each run of values without a gap is one piece of the line.
   for (let i = firstSince(at, from); i < at.length;) {
-    let d = `M${f(x(Math.max(from, at[i])))} ${f(y(values[i]))}`;
     const begin = f(x(Math.max(from, at[i])));
-    let end = at[i];
+    let d = `M${begin} ${f(y(values[i]))}`;
     for (;;) {
       const next = at[i + 1];
-      end = next === undefined ? Math.min(to, at[i] + gap) : next - at[i] > gap ? at[i] + 1000 : next;
+      let end = next === undefined ? Math.min(to, at[i] + gap) : next - at[i] > gap ? at[i] + 1000 : next;
+      // Join equal values into one step.
       while (i + 2 < at.length && values[i + 1] === values[i] && at[i + 2] - at[i + 1] <= gap && next - at[i] <= gap) {
-        i++; // join equal values into one step
-        end = i + 1 < at.length ? at[i + 1] : Math.min(to, at[i] + gap);
+        i++;
+        end = at[i + 1];
       }
       d += `H${f(x(Math.min(to, end)))}`;
       i++;
@@ -81,18 +82,18 @@ export function spark(svg, c) {
 }
 
 /**
- * The top of a scale for a value: 1, 2 or 5 times a power of ten.
+ * The top of a scale for a value: the next 1, 2 or 5 times a power of ten.
  * @param {number} n
  */
 function ceiling(n) {
-  const digit = 10 ** Math.floor(Math.log10(Math.max(1, n)));
-  for (const m of [1, 2, 5, 10]) if (n <= m * digit) return m * digit;
-  return 10 * digit;
+  const power = 10 ** Math.floor(Math.log10(Math.max(1, n)));
+  for (const m of [1, 2, 5]) if (n <= m * power) return m * power;
+  return 10 * power;
 }
 
 /**
- * The gaps between two moments: see gapOf.
- * @param {number[]} at
+ * The gaps between two moments: see gapOf. A gap begins a second after the last value before it.
+ * @param {number[]} at the moments of the values, ascending
  * @param {number} from
  * @param {number} to
  * @returns {[number, number][]}
@@ -124,13 +125,16 @@ export function chart(svg, c) {
   if (width < 20) return;
   put(svg, "viewBox", `0 0 ${width.toFixed(0)} ${height.toFixed(0)}`);
   put(svg, "aria-label", c.label);
+
+  // The scales of the axes.
   const bottom = height - below;
   let most = 0;
   for (let i = firstSince(c.at, c.from); i < c.values.length; i++) most = Math.max(most, c.values[i]);
   const top = c.limit > 0 ? Math.max(c.limit, most) : ceiling(Math.max(1, most));
   const x = (/** @type {number} */ t) => left + Math.max(0, Math.min(1, (t - c.from) / (c.to - c.from))) * (width - left - right);
   const y = (/** @type {number} */ v) => bottom - v / top * (bottom - above);
-  const p = paths(c.at, c.values, x, y, c.from, c.to);
+
+  // The times in which the budget was closed, and the gaps, lie behind the line.
   const parts = [];
   for (const b of c.bands) {
     if (b.until <= c.from || b.from >= c.to) continue;
@@ -145,6 +149,8 @@ export function chart(svg, c) {
     parts.push(draw("rect", {class: "gap", x: x0, y: above, width: x1 - x0, height: bottom - above}));
     if (c.name && x1 - x0 > 90) parts.push(draw("text", {class: "middle", x: (x0 + x1) / 2, y: (above + bottom) / 2}, word("no history")));
   }
+
+  const p = paths(c.at, c.values, x, y, c.from, c.to);
   parts.push(draw("line", {class: "base", x1: left, x2: width - right, y1: bottom, y2: bottom}),
     draw("path", {class: "area", d: p.area}), draw("path", {class: "line", d: p.line}));
   const high = c.limit > 0 ? c.limit : top;

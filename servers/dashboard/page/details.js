@@ -75,8 +75,6 @@ export function makeDetails(id) {
     f.svg.addEventListener("pointermove", (e) => point(d, momentAt(f.svg, e.clientX, now() - d.time, now())));
     f.svg.addEventListener("pointerleave", (e) => { if (e.pointerType === "mouse") point(d, null); });
     f.svg.addEventListener("pointerdown", (e) => point(d, momentAt(f.svg, e.clientX, now() - d.time, now())));
-  }
-  for (const f of figures) {
     drawn.set(f.svg, d);
     sizes.observe(f.svg);
   }
@@ -109,9 +107,9 @@ async function askWhy(d, moment) {
   const answer = await fetch(`why?budget=${encodeURIComponent(d.id)}&at=${moment.toFixed(0)}`).then((r) => r.json()).catch(() => null);
   // The viewer may have moved on while the server answered.
   if (asked !== d.asked || d.moment === null || !answer) return;
+  // An answer names the moment of its reading, an error does not.
   say(d.why, answer.why ?? answer.error);
-  const waited = answer.why !== undefined;
-  say(d.title, word("why at", {time: clock(waited ? answer.at : moment)}));
+  say(d.title, word("why at", {time: clock(answer.at ?? moment)}));
 }
 
 /** Asks the server for points that are older than the stream's points. @param {Details} d */
@@ -123,7 +121,7 @@ async function askHistory(d) {
   showDetails(d);
 }
 
-/** Shows the details of a budget as they are now. @param {Details} d */
+/** Shows the details of a budget as they are now, or its explanation for the chosen moment. @param {Details} d */
 export function showDetails(d) {
   const b = known.state?.budgets[d.id];
   if (!b) return;
@@ -152,6 +150,7 @@ function calm(b) {
 }
 
 /**
+ * Draws the charts, and sets the slider to the chosen moment.
  * @param {Details} d
  * @param {Budget} b
  */
@@ -170,6 +169,7 @@ function showCharts(d, b) {
 }
 
 /**
+ * Shows the facts of a budget, each with its name and perhaps a note.
  * @param {Details} d
  * @param {Budget} b
  */
@@ -261,6 +261,7 @@ function shareName(s) {
 }
 
 /**
+ * Shows the last five times in which a budget was closed, newest first.
  * @param {Details} d
  * @param {Budget} b
  */
@@ -276,6 +277,7 @@ function showBands(d, b) {
 }
 
 /**
+ * Shows the buttons and the command by which an operator pauses and resumes a budget, or why there are none.
  * @param {Details} d
  * @param {Budget} b
  */

@@ -81,11 +81,13 @@ export function keep(parent, views, list, key, create, update) {
     const k = key(item);
     let view = views.get(k);
     if (!view) views.set(k, view = create(item));
-    const place = before ? before.nextElementSibling : parent.querySelector(":scope > [data-kept]");
+
+    // Move the child only if a different one stands in its place. The parent may have other children, without data-kept.
+    const present = before ? before.nextElementSibling : parent.querySelector(":scope > [data-kept]");
     put(view.root, "data-kept", "");
-    if (place !== view.root) {
+    if (present !== view.root) {
       if (before) before.after(view.root);
-      else if (place) place.before(view.root);
+      else if (present) present.before(view.root);
       else parent.append(view.root);
     }
     update(view, item);

@@ -21,12 +21,13 @@ export function showGlance() {
   const programs = Object.values(s.nodes);
   const silent = programs.filter((n) => n.silent), refusing = programs.filter((n) => n.refused), off = programs.filter((n) => n.off);
 
-  const worst = !isFresh() && standing() !== "hidden" ? "away" : closedInAll || off.length ? "closed" : waiting.length ? "waits" : silent.length || refusing.length ? "silent" : "calm";
+  const isAway = !isFresh() && standing() !== "hidden";
+  const worst = isAway ? "away" : closedInAll || off.length ? "closed" : waiting.length ? "waits" : silent.length || refusing.length ? "silent" : "calm";
   put(byId("glance"), "data-state", worst);
   say(byId("verdict"), verdict(closed, closedInAll, waiting.length, Object.keys(s.budgets).length, silent.length, off.length));
   say(byId("subline"), subline(closed, waiting.map(([, b]) => b), Object.keys(s.budgets).length));
   note("off", off.length ? word("off programs", {n: off.length, names: names(off), why: off[0].off ?? ""}) : "");
-  note("silent", silent.length ? word(silent.length === 1 ? "silent one" : "silent many", {n: silent.length, names: names(silent), time: longest(silent)}) : "");
+  note("silent", silent.length ? word(silent.length === 1 ? "silent one" : "silent many", {n: silent.length, names: names(silent), time: shortestSilence(silent)}) : "");
   note("refusing", refusing.length ? word("refusing", {n: refusing.length, names: names(refusing)}) : "");
   note("wrong-tokens", s.wrongTokens && word("wrong tokens", {n: count(s.wrongTokens.count), time: clock(s.wrongTokens.at), client: s.wrongTokens.client}));
   showFigures(all, closedInAll);
@@ -37,16 +38,16 @@ export function showGlance() {
 const names = (all) => all.slice(0, 3).map((n) => `${n.program}/${n.id.slice(0, 6)}`).join(", ") + (all.length > 3 ? " …" : "");
 
 /** The shortest silence of the silent programs. @param {import("./stream.js").Program[]} all */
-const longest = (all) => seconds(now() - Math.max(...all.map((n) => n.heard)));
+const shortestSilence = (all) => seconds(now() - Math.max(...all.map((n) => n.heard)));
 
 /**
  * The summary in one sentence. It has no number that changes each second, because screen readers say it aloud.
  * @param {Budget[]} closed
- * @param {number} closedInAll with those that are not shown
- * @param {number} waiting
- * @param {number} all
- * @param {number} silent
- * @param {number} off
+ * @param {number} closedInAll the number of closed budgets, with those that are not shown
+ * @param {number} waiting the number of open budgets that hold requests
+ * @param {number} all the number of budgets
+ * @param {number} silent the number of silent programs
+ * @param {number} off the number of programs in which throttle is off
  */
 function verdict(closed, closedInAll, waiting, all, silent, off) {
   if (known.live === "lost") return word("page lost");
@@ -59,10 +60,10 @@ function verdict(closed, closedInAll, waiting, all, silent, off) {
 }
 
 /**
- * The line below the verdict.
+ * The line below the verdict: why the data are old, or the closed budgets, or the budgets that hold requests.
  * @param {Budget[]} closed
  * @param {Budget[]} waiting
- * @param {number} all
+ * @param {number} all the number of budgets
  */
 function subline(closed, waiting, all) {
   const s = known.state;
@@ -75,7 +76,7 @@ function subline(closed, waiting, all) {
 }
 
 /**
- * The names of the budgets with the most waiting requests.
+ * The names of the three budgets with the most waiting requests, and the number of the others.
  * @param {Budget[]} budgets
  * @param {(b: Budget) => string} name
  */
@@ -85,8 +86,9 @@ function firstOf(budgets, name) {
 }
 
 /**
- * @param {[string, Budget][]} all the budgets without shadow budgets
- * @param {number} closed
+ * Shows the figures: starts, waiting requests, the fullest budget, programs, and closed budgets if there are any.
+ * @param {[string, Budget][]} all the budgets by id, without shadow budgets
+ * @param {number} closed the number of closed budgets
  */
 function showFigures(all, closed) {
   const s = known.state;

@@ -15,13 +15,13 @@ const title = document.title;
 /** The icons of the tab by the worst state. The remaining states have the plain icon. */
 const icons = new Map([["away", "icon-away.svg"], ["closed", "icon-closed.svg"], ["waits", "icon-waits.svg"], ["silent", "icon-waits.svg"]]);
 
-/** Draws the page. */
+/** Draws the page. The first drawing with data also opens the budget that the address names. */
 function show() {
   tick();
-  const is = standing();
-  put(byId("live"), "data-state", is);
-  const as = known.state?.at && !isFresh() ? " · " + word("as of", {time: clock(known.state.at)}) : "";
-  say(byId("live-text"), word(is === "wait" ? "connecting" : is) + as);
+  const live = standing();
+  put(byId("live"), "data-state", live);
+  const asOf = known.state?.at && !isFresh() ? " · " + word("as of", {time: clock(known.state.at)}) : "";
+  say(byId("live-text"), word(live === "wait" ? "connecting" : live) + asOf);
   showAccess();
   if (!known.state) return;
 
@@ -38,9 +38,9 @@ function show() {
 
 /** Shows the worst state in the tab, for viewers who see only the tab. @param {string} worst */
 function showTab(worst) {
-  const says = worst === "away" || worst === "closed" || worst === "waits" || worst === "silent";
-  const before = says ? `${byId("verdict").textContent} · ` : "";
-  if (document.title !== before + title) document.title = before + title;
+  const isTrouble = worst === "away" || worst === "closed" || worst === "waits" || worst === "silent";
+  const whole = isTrouble ? `${byId("verdict").textContent} · ${title}` : title;
+  if (document.title !== whole) document.title = whole;
   put(byId("icon"), "href", icons.get(worst) ?? "icon.svg");
 }
 
@@ -54,6 +54,7 @@ if (access.read) {
   addEventListener("click", (e) => { // a second click does not change the address
     if (e.target instanceof HTMLAnchorElement && e.target.hash && e.target.hash === location.hash) openNamed();
   });
+  // Without events the page draws itself, so that its state and countdowns stay true.
   setInterval(() => { if (!document.hidden && (known.live !== "live" || Date.now() - known.heard > 5000)) show(); }, 1000);
 } else {
   byId("live").hidden = true;

@@ -20,7 +20,7 @@ let asked = {act: "", budget: ""};
 const nameKey = "throttle-dashboard-name";
 
 /**
- * Posts an order. It returns the mistake, or "" on success.
+ * Posts an order. It returns the mistake, or "" on success. An answer with rights replaces the rights of the viewer.
  * @param {string} path
  * @param {object} body
  * @returns {Promise<string>}
@@ -67,16 +67,16 @@ export function order(act, id) {
   byId("order-reason").focus();
 }
 
-/** @param {HTMLDialogElement} dialog */
+/** Opens a dialog without the mistake of an earlier order. @param {HTMLDialogElement} dialog */
 function open(dialog) {
   say(/** @type {HTMLElement} */ (dialog.querySelector(".wrong")), "");
   dialog.showModal();
 }
 
 /**
- * Sends a complete form, and closes its dialog on success.
+ * Has a dialog send its complete form, and close on success. A mistake stays in the dialog.
  * @param {HTMLDialogElement} dialog
- * @param {(form: FormData) => Promise<string>} send
+ * @param {(form: FormData) => Promise<string>} send returns the mistake, or ""
  */
 function onSubmit(dialog, send) {
   const form = /** @type {HTMLFormElement} */ (dialog.querySelector("form"));
@@ -99,13 +99,14 @@ function onSubmit(dialog, send) {
 /** The channel to the page's tabs. Locking one tab locks all tabs. */
 const tabs = "BroadcastChannel" in window ? new BroadcastChannel("throttle-dashboard " + location.pathname) : null;
 
-/** Uses the token of a link, and removes it from the address. It stands behind "#", so that no server logs it. */
+/** Exchanges the token of a link for a cookie, and removes it from the address. It stands behind "#", so that no server logs it. */
 async function useLink() {
   const token = /^#token=(.+)$/.exec(location.hash)?.[1];
   if (!token) return;
   history.replaceState(null, "", location.pathname + location.search);
   const before = access.read;
-  if (access.act || await post("token", {token: decodeURIComponent(token)})) return;
+  if (access.act) return; // the page is unlocked already
+  if (await post("token", {token: decodeURIComponent(token)})) return; // the token is wrong
   if (before) changed();
   else location.reload();
 }

@@ -56,7 +56,7 @@ export function showStory(s, b) {
 /**
  * The remedy for a closed budget.
  * @param {Budget} b
- * @param {boolean} byHand
+ * @param {boolean} byHand whether an operator closed it
  */
 function advice(b, byHand) {
   if (byHand) return word("advice pause");
@@ -99,7 +99,7 @@ export function commandOf(act, b) {
 /** A text quoted for a shell. @param {string} text */
 const quote = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
-/** @returns {Command} */
+/** Makes a command line with a button that copies it. @returns {Command} */
 export function makeCommand() {
   const text = make("code"), copy = /** @type {HTMLButtonElement} */ (make("button", {type: "button", class: "quiet"}, word("copy")));
   copy.hidden = !navigator.clipboard; // over http, browsers offer the clipboard only to pages of this machine
@@ -112,6 +112,7 @@ export function makeCommand() {
 }
 
 /**
+ * Shows a command line, or hides it if the text is "".
  * @param {Command} c
  * @param {string} text
  */

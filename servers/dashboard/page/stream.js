@@ -79,7 +79,7 @@ function merge(target, patch) {
 /** @returns {Points} */
 export const noPoints = () => ({at: [], used: [], capacity: [], waiting: [], wait: [], starts: []});
 
-/** Adds a point for each budget, and drops points that are too old. */
+/** Adds a point for each budget, unless the reading failed. Drops points that are too old, and points of budgets not shown. */
 function addPoints() {
   const s = /** @type {State} */ (known.state);
   if (s.failed) return;
@@ -145,7 +145,8 @@ export function follow(changed) {
         changed();
       }, patience);
       changed();
-      if (source?.readyState === EventSource.CLOSED) { // the server refused, and the browser does not try again
+      // The server refused, and the browser does not try again.
+      if (source?.readyState === EventSource.CLOSED) {
         close();
         setTimeout(() => { if (!source && !document.hidden) open(); }, 5000);
       }

@@ -33,7 +33,7 @@ function line(classes) {
  */
 const bodyOf = (table) => /** @type {HTMLElement} */ (byId(table).querySelector("tbody"));
 
-/** Shows the programs. */
+/** Shows the programs, silent ones first, the pushed file, and what the table leaves out. */
 export function showPrograms() {
   const s = known.state;
   if (!s) return;
@@ -58,18 +58,18 @@ export function showPrograms() {
 }
 
 /**
- * The policies that a program has in force.
+ * The generation of policies that a program has in force, and why a newer one is not. The pushed file has a number.
  * @param {Program} n
  */
 function policiesOf(n) {
   if (!n.inForce) return word("its own");
   const file = known.state?.file;
-  const is = (/** @type {string} */ generation) => (file && generation === file.generation ? word("number", {n: file.number}) : generation);
-  const words = [n.follows ? is(n.inForce) : word("a file", {generation: is(n.inForce)})];
+  const named = (/** @type {string} */ generation) => (file && generation === file.generation ? word("number", {n: file.number}) : generation);
+  const words = [n.follows ? named(n.inForce) : word("a file", {generation: named(n.inForce)})];
   if (n.refused && !n.seen) words.push(word("cannot read", {why: n.refused}));
-  else if (n.refused) words.push(word("refuses", {generation: is(n.seen), why: n.refused}));
-  else if (n.seen && n.waits) words.push(word("waits until", {generation: is(n.seen), time: seconds(n.waits - now())}));
-  else if (n.seen) words.push(word("has seen", {generation: is(n.seen)}));
+  else if (n.refused) words.push(word("refuses", {generation: named(n.seen), why: n.refused}));
+  else if (n.seen && n.waits) words.push(word("waits until", {generation: named(n.seen), time: seconds(n.waits - now())}));
+  else if (n.seen) words.push(word("has seen", {generation: named(n.seen)}));
   return words.join("; ");
 }
 

@@ -68,17 +68,18 @@ export function span(ms) {
 }
 
 /**
- * A length of time in whole seconds, for countdowns.
+ * A length of time in whole seconds, for countdowns: its largest unit and the next smaller unit, unless that is 0.
  * @param {number} ms
  */
 export function seconds(ms) {
   let rest = Math.max(0, Math.round(ms / 1000));
   const parts = [];
-  for (const [i, length] of [[4, 86400], [3, 3600], [2, 60], [1, 1]]) {
+  for (const [unit, length] of [[4, 86400], [3, 3600], [2, 60], [1, 1]]) {
     const n = Math.floor(rest / length);
-    if (n > 0 || (i === 1 && parts.length === 0)) parts.push(`${n} ${units[i]}`);
+    const isOnlyPart = unit === 1 && parts.length === 0; // "0 s"
+    if (n > 0 || isOnlyPart) parts.push(`${n} ${units[unit]}`);
     rest -= n * length;
-    if (parts.length > 0 && (parts.length === 2 || n === 0)) break;
+    if (parts.length === 2 || (parts.length === 1 && n === 0)) break;
   }
   return parts.join(" ");
 }

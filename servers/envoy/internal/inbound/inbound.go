@@ -11,15 +11,15 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// MaxWait returns how long a caller wants to be held at most, as "Prefer: wait=5" says in seconds
-// (RFC 7240), but no longer than max. Without a legible number it is max. A wait of 0 is -1, which
-// is [throttle.NoWait], because a MaxWait of 0 is the default of a minute.
-func MaxWait(h http.Header, max time.Duration) time.Duration {
+// MaxWait returns for how long a caller may be held: the seconds of "Prefer: wait=5" (RFC 7240), but no longer
+// than most. Without a whole number of seconds it returns most. For a wait of 0 it returns [throttle.NoWait],
+// because [throttle.WithMaxWait] takes 0 as the default, a minute.
+func MaxWait(h http.Header, most time.Duration) time.Duration {
 	text, ok := parameter(h["Prefer"], "wait")
-	seconds, err := strconv.ParseUint(text, 10, 31)
+	seconds, err := strconv.ParseUint(text, 10, 31) // 31 bits of seconds fit into a time.Duration
 	switch wanted := time.Duration(seconds) * time.Second; {
-	case !ok || err != nil || wanted >= max:
-		return max
+	case !ok || err != nil || wanted >= most:
+		return most
 	case wanted == 0:
 		return throttle.NoWait
 	default:
@@ -48,9 +48,9 @@ func Priority(h http.Header) throttle.Priority {
 	return throttle.PriorityNormal
 }
 
-// parameter returns the value of the first "name=value" in lists that commas separate. What comes
-// after a semicolon belongs to the element before it.
-func parameter(lists []string, name string) (value string, ok bool) {
+// parameter returns the value of the first "name=value" in comma-separated lists, without its quotes. It ignores the
+// case of the name, and the part of an element after a semicolon. It returns false if no element has the name and a value.
+func parameter(lists []string, name string) (string, bool) {
 	for _, list := range lists {
 		for element := range strings.SplitSeq(list, ",") {
 			element, _, _ = strings.Cut(element, ";")

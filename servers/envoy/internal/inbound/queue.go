@@ -44,13 +44,14 @@ const Soon = time.Second
 // ErrStopping is the *Refusal of a request that comes or would start too late for a server that stops.
 var ErrStopping error = &Refusal{detail: "this server ends", RetryAfter: Soon}
 
-// NewQueue returns an empty queue for up to max requests, and up to maxPerBudget requests for one budget.
-func NewQueue(max, maxPerBudget int) *Queue {
-	return &Queue{max: max, maxPerBudget: maxPerBudget, waiting: make(map[*Place]bool), byBudget: make(map[string]int)}
+// NewQueue returns an empty queue for up to most requests, and up to mostPerBudget requests for one budget.
+func NewQueue(most, mostPerBudget int) *Queue {
+	return &Queue{max: most, maxPerBudget: mostPerBudget, waiting: make(map[*Place]bool), byBudget: make(map[string]int)}
 }
 
-// Enter gives a request a place, or returns a *[Refusal]. The request goes on with the returned context: [Observe] finds
-// the place in it, and it ends with a *Refusal as its cause when the queue ends the wait.
+// Enter gives a request a place, which [Place.Leave] or [Place.Start] gives back. The request goes on with the returned
+// context: [Observe] finds the place in the context, and the queue ends a wait by ending the context, with a *[Refusal] as
+// the cause. If the queue is full or stops, Enter returns a *Refusal, no place, and ctx as it is.
 func (q *Queue) Enter(ctx context.Context) (context.Context, *Place, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -80,8 +81,9 @@ func (p *Place) Leave() {
 	p.leaveBudget()
 }
 
-// Start gives the place back because the request has its start, or returns why the wait has ended. After Start the queue
-// does not end the request any more.
+// Start gives the place back because the request has its start. If the wait has ended, Start returns the cause and changes
+// nothing. After a Start without an error the queue does not end the request, unless the request loses its start and waits
+// again.
 func (p *Place) Start() error {
 	p.queue.mu.Lock()
 	defer p.queue.mu.Unlock()
@@ -108,7 +110,8 @@ func (p *Place) leaveBudget() {
 // placeKey is the context key of a *Place.
 type placeKey struct{}
 
-// Observe tells the queue which budget holds the request of an event. It is for [throttle.Config.Observe].
+// Observe tells the queue which budget holds the request of an event, and for how long. It is for [throttle.Config.Observe],
+// and ignores other events and requests without a place.
 func Observe(ctx context.Context, e throttle.Event) {
 	p, _ := ctx.Value(placeKey{}).(*Place)
 	switch {
@@ -128,7 +131,7 @@ func (p *Place) holdAt(budget, policy string, wait time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 
-	// The place was given back when the start came. The request has lost its start, and waits again.
+	// A request without a place gave it back when its start came, has lost that start, and waits again.
 	again := !q.waiting[p]
 	q.waiting[p] = true
 	p.leaveBudget()
@@ -151,8 +154,8 @@ func (p *Place) holdAt(budget, policy string, wait time.Duration) {
 	p.endIfLate()
 }
 
-// endIfLate ends the wait of a request whose start is after the stop deadline: from the deadline on, of each request that
-// waits. The mutex is held.
+// endIfLate ends the wait of the request if the server stops, and the expected start is after the stop deadline or the
+// deadline has come. The mutex is held.
 func (p *Place) endIfLate() {
 	if by := p.queue.stopBy; !by.IsZero() && (p.startsAt.After(by) || !time.Now().Before(by)) {
 		p.end(ErrStopping)
