@@ -115,16 +115,7 @@ func (p *spender) start(ctx context.Context) error {
 			<-g.Ready
 			continue
 		}
-		news := make(chan struct{}, 1)
-		w := p.store.Watch(&p.booking, g, news)
-		due, stop := bubble.After(g.Wait)
-		select {
-		case <-due:
-		case <-news:
-		}
-		stop()
-		good, err := w.Confirm(ctx, -1)
-		w.Stop()
+		good, err := p.await(ctx, g)
 		if err != nil {
 			return err
 		}
@@ -133,6 +124,27 @@ func (p *spender) start(ctx context.Context) error {
 			time.Sleep(p.late)
 			p.way.Store(false)
 			return nil
+		}
+	}
+}
+
+// await waits for a start that is booked, and reports whether it is good. News says only that the start may be void: a start
+// that is still good is waited for.
+func (p *spender) await(ctx context.Context, g store.Grant) (good bool, err error) {
+	news := make(chan struct{}, 1)
+	w := p.store.Watch(&p.booking, g, news)
+	defer w.Stop()
+	due, stop := bubble.After(g.Wait)
+	defer stop()
+	for {
+		isDue := false
+		select {
+		case <-due:
+			isDue = true
+		case <-news:
+		}
+		if good, err = w.Confirm(ctx, -1); err != nil || !good || isDue {
+			return good, err
 		}
 	}
 }

@@ -163,12 +163,12 @@ func (o *op) rank() int {
 }
 
 // rankOrder is the number by which the ops of one rank are sorted, the lowest first. For a returner it is the start that
-// the caller had or, if it had none, minus the moment when it joined a line for slots. For an op in turn it is the class,
+// the caller had or, if it had none, the moment when it joined a line for slots. For an op in turn it is the class,
 // above the 56 bits of the ticket. It is 0 for all other ops.
 func (o *op) rankOrder() int64 {
 	switch o.rank() {
 	case returner:
-		return o.Start - o.Arrival
+		return o.Start + o.Arrival // one of the two is 0
 	case inTurn:
 		return o.Class<<56 + o.turn.number
 	}

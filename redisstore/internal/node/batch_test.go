@@ -105,13 +105,16 @@ func TestOrderOfOps(t *testing.T) {
 	returns := func(start int64) *op {
 		return with(reserve(5, "a"), func(op *op) { op.Returns, op.Start = true, start })
 	}
+	waited := func(arrival int64) *op {
+		return with(reserve(5, "a"), func(op *op) { op.Returns, op.Arrival = true, arrival })
+	}
 	want := []*op{
 		keepOp(wire.Cancel, charges("a")...), keepOp(wire.Settle, charges("a")...),
-		returns(3), returns(8),
+		waited(1), waited(2), returns(3), returns(8),
 		turn(1, 9), turn(2, 1), turn(2, 4),
 		reserve(9, "a"), reserve(1, "b"),
 	}
-	got := []*op{want[7], want[6], want[3], want[0], want[8], want[5], want[4], want[2], want[1]}
+	got := []*op{want[9], want[8], want[3], want[5], want[0], want[10], want[7], want[6], want[4], want[2], want[1]}
 	slices.SortStableFunc(got, compareOps)
 	for i := range want {
 		require.Same(t, want[i], got[i], i)

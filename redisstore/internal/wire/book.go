@@ -574,6 +574,11 @@ func (r *reader) outcomes(all []Outcome, q *BookRequest, op *Op, left int) []Out
 		o.At, o.Arrival = 0, o.At
 	}
 
+	// Without valid tickets the loop has no ticket, and no charge that holds the callers.
+	if r.failed {
+		return all
+	}
+
 	for i := range callers {
 		all = append(all, o.of(op, i, callers, last))
 	}

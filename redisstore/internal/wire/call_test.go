@@ -3,6 +3,7 @@ package wire_test
 import (
 	"encoding/json"
 	"flag"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -207,6 +208,15 @@ func TestBookReplies(t *testing.T) {
 			}
 			_, err = call.Read(f.Add(0))
 			require.ErrorIs(t, err, wire.ErrReply)
+
+			// With one wrong number the answer may make sense or not. No number is believed before it is checked.
+			for i := range answers[name] {
+				for _, wrong := range []int64{-1, 0, 1, 2, 3, 4, 5, 1 << 52, math.MinInt64, math.MaxInt64} {
+					other := slices.Clone(answers[name])
+					other[i] = wrong
+					require.NotPanics(t, func() { _, _ = call.Read(wire.Frame(nil).Add(other...)) }, "number %d is %d", i, wrong)
+				}
+			}
 		})
 	}
 }
