@@ -720,11 +720,11 @@ func TestCauses(t *testing.T) {
 		o := server.Options()
 		c.when(o)
 		l := limiter(t, redisstore.New(clientOf(t, o), redisstore.Options{}), policy)
-		ctx := forAtMost(t, inTheEnd)
+		maxWait := throttle.Forever
 		if c.cause == outage.Away {
-			ctx = throttle.WithMaxWait(ctx, soon)
+			maxWait = soon
 		}
-		_, err := l.Acquire(throttle.WithMaxWait(ctx, throttle.Forever), "", 1)
+		_, err := l.Acquire(throttle.WithMaxWait(forAtMost(t, inTheEnd), maxWait), "", 1)
 		require.Error(t, err, c.name)
 		require.Equal(t, c.cause, outage.CauseOf(err), "%s: %v", c.name, err)
 	}
