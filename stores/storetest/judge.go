@@ -149,7 +149,7 @@ func drained(c store.Charge, stays []stay) string {
 	for _, first := range stays {
 		late := first.until + micros(c.Jitter)
 
-		// The level has the units of a flow. What has flowed in since late fills no bucket here, so the bound of the capacity is left out.
+		// The level is in units: see flow.
 		level := int64(c.Limit.Capacity()) * each
 		for _, s := range stays {
 			if s.until < first.until {

@@ -195,8 +195,7 @@ func (l *ledger) add(k store.Booking, t int64) {
 }
 
 // remove takes a booked start out of every budget in which the start still counts: for the limit, as a probe
-// or in a slow start. Elsewhere it stays, and counts as in a store: a bucket can no longer tell its spending of
-// long ago.
+// or in a slow start. Elsewhere it stays: the bucket of a store can no longer tell its spending of long ago.
 func (l *ledger) remove(k store.Booking, t, now int64) {
 	for _, c := range k.Charges {
 		key, s := c.Budget.Key, stayOf(c, k.Spread, t)

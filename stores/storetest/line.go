@@ -21,18 +21,19 @@ type wait struct {
 	ready   chan struct{} // closed when it is called
 }
 
-// lines are the lines of all budgets: the definition of InFlight charges.
+// lines are the lines of all budgets: the definition of Concurrency charges.
 type lines struct {
-	of      map[[16]byte]*line
-	arrived int64
+	of      map[[16]byte]*line // by the key of the budget
+	arrived int64              // the last arrival
 }
 
+// newLines returns lines in which nobody waits, and nothing is held.
 func newLines() *lines { return &lines{of: make(map[[16]byte]*line)} }
 
 // inFlight reports whether the charge is for requests in flight.
 func inFlight(c store.Charge) bool { return c.Limit.Kind() == store.KindConcurrency }
 
-// at returns the line of the charge's budget.
+// at returns the line of the charge's budget, a new one if there is none.
 func (l *lines) at(c store.Charge) *line {
 	if l.of[c.Budget.Key] == nil {
 		l.of[c.Budget.Key] = new(line)
@@ -42,18 +43,17 @@ func (l *lines) at(c store.Charge) *line {
 
 // taken is the number of slots held or set aside.
 func (l *line) taken() int {
-	sum := l.held
+	slots := l.held
 	for _, w := range l.waits {
 		if w.called {
-			sum += w.charge.Cost
+			slots += w.charge.Cost
 		}
 	}
-	return sum
+	return slots
 }
 
-// lets reports whether there is room for the charge of a caller with an arrival, and no earlier waiter
-// for which the room is kept. Room is kept for a waiter whose cost does not fit, and not for a waiter
-// that waits only because of its KeepFree.
+// lets reports whether a caller with an arrival has room for its charge, and no earlier waiter keeps the room. A waiter
+// keeps room if its cost does not fit. One that waits only because of its KeepFree keeps none.
 func (l *line) lets(c store.Charge, arrival int64) bool {
 	for _, w := range l.waits {
 		if w.arrival < arrival && !w.called && l.taken()+w.charge.Cost > w.charge.Limit.N() {
@@ -79,8 +79,10 @@ func (l *lines) lacking(k store.Booking, before *wait) (list []int) {
 			continue
 		}
 
+		// A caller that was called has its turn, whoever came before it.
+		at := l.at(c)
 		itsTurn := before != nil && before.called && before.charge.Budget == c.Budget
-		if at := l.at(c); !at.lets(c, arrival) && !(itsTurn && at.fits(c)) {
+		if canStart := at.lets(c, arrival) || itsTurn && at.fits(c); !canStart {
 			list = append(list, i)
 		}
 	}
@@ -125,7 +127,7 @@ func (l *lines) leave(w *wait) {
 	at.waits = slices.DeleteFunc(at.waits, func(o *wait) bool { return o == w })
 }
 
-// call sets room aside for the first in line.
+// call sets room aside for each waiter whose turn has come, and calls it.
 func (l *lines) call() {
 	for _, at := range l.of {
 		for _, w := range at.waits {

@@ -64,8 +64,8 @@ func counting(stays []stay, t, length int64) (cost int) {
 	return cost
 }
 
-// fitsAligned: the starts that begin in the window of s cost at most the limit together, and s does not
-// begin so late that it could arrive in the next window.
+// fitsAligned: the starts that begin in one window, that of s, cost at most the limit together, less
+// KeepFree, and s does not begin so late that it could arrive in the next window.
 func fitsAligned(c store.Charge, others []stay, s stay) bool {
 	from, to := window(c.Limit, s.at)
 	cost := s.cost
@@ -125,7 +125,7 @@ func together(c store.Charge, stays []stay, first stay) (cost int) {
 	return cost
 }
 
-// width is how long the windows of a charge are, or 0 if its limit has no windows.
+// width is how long the windows of a charge are, or 0 if it has no windows or they differ in length.
 func width(c store.Charge) int64 {
 	switch c.Limit.Kind() {
 	case store.KindSlidingWindow:
@@ -341,7 +341,7 @@ func sumOf(stays []stay) (all int64) {
 
 // A ceiling is the definition of a learned limit. The zero value is none.
 type ceiling struct {
-	top    float64       // how much of the limit was in use at the refusal that lowered the ceiling last
+	top    float64       // how much of the limit was refused
 	fell   int64         // when that was
 	window time.Duration // the LearningPeriod of the limit
 }

@@ -202,7 +202,7 @@ func since(stays []stay, t int64) []stay {
 	return slices.DeleteFunc(slices.Clone(stays), func(s stay) bool { return s.until < t })
 }
 
-// part is n divided into equal parts, rounded up.
+// part returns n divided by parts, rounded up.
 func part(n, parts int) int { return (n + parts - 1) / parts }
 
 // over is when a start no longer counts in the steps of the ramp, which may be later than for the

@@ -55,7 +55,7 @@ var vectors = sync.OnceValues(func() (map[string][]check, error) {
 
 var vectorName = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*_[A-Z][A-Za-z0-9]*$`)
 
-// parseVectors reads a file of vectors. The error tells all mistakes.
+// parseVectors reads the text of a file of vectors. The error tells all mistakes.
 func parseVectors(r *reader, text string) ([]vector, error) {
 	var list []vector
 	var lines []vectorLine
@@ -90,7 +90,7 @@ func parseVectors(r *reader, text string) ([]vector, error) {
 	return list, errors.Join(r.mistakes...)
 }
 
-// cases reads the lines of a vector, once for each combination of what its "for" lines say.
+// cases reads the lines of a vector, once for each combination of what its "for" lines say. After a case with a mistake it ends.
 func (r *reader) cases(lines []vectorLine) (all [][]move) {
 	tables := []map[string]string{{}}
 	for _, l := range lines {
@@ -121,8 +121,8 @@ func (r *reader) cases(lines []vectorLine) (all [][]move) {
 	return all
 }
 
-// product adds to each table each case of a line "for NAMES in CASE | CASE": several names,
-// and their values, are set apart by semicolons.
+// product returns each table combined with each case of a line "for NAMES in CASE | CASE": several names,
+// and their values, are set apart by semicolons. A case with too many or too few values is a mistake.
 func (r *reader) product(tables []map[string]string, text string) (all []map[string]string) {
 	head, list, ok := strings.Cut(text, " in ")
 	names := splitTrim(head, ";")
@@ -157,8 +157,8 @@ func (r *reader) product(tables []map[string]string, text string) (all []map[str
 
 // A verb has the subject of a move, the form of its expectation, and its action.
 type verb struct {
-	needs string
-	wants int
+	needs string // parts that the move must have: see needs
+	wants int    // what stands behind the arrow
 	do    func(*play, *move)
 }
 
@@ -212,7 +212,7 @@ var verbs = map[string]verb{
 	"steady": {"charge", nothing, (*play).steady},
 }
 
-// each does something for each caller that a move is about.
+// each returns a move that does something for each caller that it names, as the program of that caller.
 func each(do func(*play, *move, *caller)) func(*play, *move) {
 	return func(p *play, m *move) {
 		p.Helper()
@@ -224,7 +224,7 @@ func each(do func(*play, *move, *caller)) func(*play, *move) {
 	}
 }
 
-// budget does something for each budget that a move is about.
+// budget returns a move that does something for each budget that it names.
 func budget(do func(*play, *move, store.Charge)) func(*play, *move) {
 	return func(p *play, m *move) {
 		p.Helper()
@@ -256,8 +256,8 @@ func (v vector) run(b *bench) {
 	}
 }
 
-// play makes the moves of the i-th case. A panic is a mistake of the store, or a mistake in a move that
-// shows only now, such as a caller that should be a visitor.
+// play makes the moves of the i-th case. A panic ends it with a failure: it is a mistake of the store, or a mistake in a move
+// that shows only now, such as a caller that should be a visitor.
 func (p *play) play(moves []move, i int) {
 	p.Helper()
 	defer func() {
@@ -279,7 +279,7 @@ func (p *play) play(moves []move, i int) {
 	}
 }
 
-// happens makes a move that only a fleet has, and reports whether it is one.
+// happens makes a move if only the fleet has its verb, and reports whether that is so. It fails if nobody has the verb.
 func (p *play) happens(m *move) bool {
 	p.Helper()
 	if _, ok := verbs[m.verb]; ok {
@@ -294,7 +294,7 @@ func (p *play) happens(m *move) bool {
 	return true
 }
 
-// read reads a line: a budget, or moves.
+// read reads a line: budgets and moves, or a loop of them.
 func (s *scope) read(text string) {
 	if loop, ok := strings.CutPrefix(text, "every "); ok {
 		head, body, _ := strings.Cut(loop, ": ")
@@ -359,7 +359,8 @@ func (s *scope) define(name, text string) {
 	s.charges[name] = c
 }
 
-// attribute reads the first words' field of a charge, and returns how many words it read.
+// attribute reads a field of a charge from the front of words, and returns of how many words the field consists: 0 if there is
+// none. A field without its value is a mistake, and consists of two words all the same.
 func (s *scope) attribute(c *store.Charge, words []string) int {
 	value := ""
 	if len(words) > 1 {
@@ -414,7 +415,8 @@ func (s *scope) move(text string) {
 	}
 
 	for words = words[1:]; len(words) > 0; {
-		words = words[min(s.word(&m, words), len(words)):]
+		n := s.word(&m, words)
+		words = words[min(n, len(words)):] // the last field may lack its value
 	}
 
 	if v, ok := verbs[m.verb]; !ok {
@@ -434,7 +436,7 @@ func (s *scope) move(text string) {
 	s.moves = append(s.moves, m)
 }
 
-// own reads a move that only a fleet has.
+// own reads the words behind the verb of a move that only a fleet has.
 func (s *scope) own(m *move, words []string) {
 	for i := 0; i < len(words); i++ {
 		word := words[i]
@@ -456,7 +458,7 @@ func (s *scope) own(m *move, words []string) {
 	s.moves = append(s.moves, *m)
 }
 
-// needs notes a missing part of a move.
+// needs notes parts that a move needs and does not have. who is a caller or a budget.
 func (s *scope) needs(m *move, needs string) {
 	for _, need := range strings.Fields(needs) {
 		switch {
@@ -468,6 +470,7 @@ func (s *scope) needs(m *move, needs string) {
 	}
 }
 
+// several is a label with some of its callers: see reference.
 var several = regexp.MustCompile(`^([a-z]+)(?:\[(\d+)(\.\.)?(\d+)?\])?$`)
 
 // word reads one part of a move from the front of words, and returns of how many words the part consists.
