@@ -89,7 +89,7 @@ func (w *world) checkLawful(k store.Booking, g store.Grant, now int64) {
 		w.failf("%s: starts too soon, after %v", describe(k), g.Wait)
 	}
 
-	// Ask as of the start itself: then a pace decides nothing, see pacing. Limits and penalties alone count.
+	// Ask as of the start itself: then a pace decides nothing: see setClear. Limits and penalties alone count.
 	for _, c := range k.Charges {
 		if !c.Shadow && !w.truth.ask(c, store.Booking{Spread: k.Spread}, start).allows(start) {
 			w.failf("%s: %s does not allow a start after %v", describe(k), c.Budget.Policy, g.Wait)

@@ -66,9 +66,9 @@ type question struct {
 	clear  []stay // the starts from which a pace keeps its distance, or none without a pace
 }
 
-// pacing sets clear, if the charge has a pace and makes the booking wait: if it does not allow the soonest start that the
-// booking asks for.
-func (q *question) pacing(now, soonest int64) {
+// setClear sets clear, if the charge has a pace, which only sliding windows have, and makes the booking wait: if it does not allow the
+// soonest start that the booking asks for.
+func (q *question) setClear(now, soonest int64) {
 	if q.charge.Pace == 0 || q.charge.Limit.Kind() != store.KindSlidingWindow || q.allows(soonest) {
 		return
 	}
@@ -84,6 +84,8 @@ func (q *question) pacing(now, soonest int64) {
 func (q question) isClear(t int64) bool {
 	unit := micros(q.charge.Pace)
 	apart := int64(q.charge.Cost) * unit
+
+	// A later start begins at end or later, and an earlier one is over by apart before t.
 	end := max(stayOf(q.charge, q.spread, t).until+unit, t+apart)
 	for _, o := range q.clear {
 		if t < o.until+apart && o.at < end {
@@ -124,7 +126,7 @@ func (l *ledger) ask(c store.Charge, k store.Booking, now int64) question {
 		q.ramp = l.ramp(slow, l.stays[c.Budget.Key], p)
 	}
 
-	q.pacing(now, soonest(k, now))
+	q.setClear(now, soonest(k, now))
 	return q
 }
 
@@ -187,7 +189,9 @@ func (q question) nextBucket(s stay) int64 {
 // probes.
 func (l *ledger) add(k store.Booking, t int64) {
 	for _, c := range k.Charges {
-		if key := c.Budget.Key; !inFlight(c) && (!isOpen(c) || l.isProbe(c, k.Spread, t)) {
+		key := c.Budget.Key
+		isKept := !isOpen(c) || l.isProbe(c, k.Spread, t)
+		if isKept && !inFlight(c) {
 			l.stays[key] = append(l.stays[key], stayOf(c, k.Spread, t))
 			l.counted[key] = l.counted[key] || !isOpen(c)
 		}
@@ -200,8 +204,8 @@ func (l *ledger) remove(k store.Booking, t, now int64) {
 	for _, c := range k.Charges {
 		key, s := c.Budget.Key, stayOf(c, k.Spread, t)
 		p := l.penalty(key)
-		counts := max(over(c, s), l.gap(c, []stay{s}, p).end, l.ramp(c, nil, p).over(s)) > now
-		if i := slices.Index(l.stays[key], s); i >= 0 && counts {
+		countsUntil := max(over(c, s), l.gap(c, []stay{s}, p).end, l.ramp(c, nil, p).over(s))
+		if i := slices.Index(l.stays[key], s); i >= 0 && countsUntil > now {
 			l.stays[key] = slices.Delete(l.stays[key], i, i+1)
 		}
 	}
@@ -222,7 +226,7 @@ func (l *ledger) settle(k store.Booking, t, now int64, costs []int) {
 	}
 }
 
-// stayOf is the entry that a charge would book at t. The cost of an unlimited charge means nothing.
+// stayOf is the start that a charge would book at t. An unlimited charge has a cost of 1, because its own means nothing.
 func stayOf(c store.Charge, spread time.Duration, t int64) stay {
 	s := stay{at: t, until: t + micros(spread), cost: c.Cost}
 	if isOpen(c) {

@@ -40,8 +40,8 @@ func fitsSliding(c store.Charge, others []stay, s stay) bool {
 }
 
 // fitsSpan reports whether at every moment at which s counts, the starts that count cost at most n
-// together. Each counts for a length after its last moment. The sum rises only where a start begins
-// to count, so only these moments are looked at.
+// together, s included. Each counts for a length after its last moment. The sum rises only where a start
+// begins to count, so only these moments are looked at.
 func fitsSpan(others []stay, s stay, length int64, n int) bool {
 	if counting(others, s.at, length)+s.cost > n {
 		return false
@@ -282,7 +282,7 @@ func beginnings(all []stay, s stay) []mark {
 	return append(marks, mark{s.until, gone})
 }
 
-// endings are the moments at which such an interval can end, with the costs of
+// endings are the moments at which an interval that holds s can end, with the costs of
 // starts that only begin later. If s can be used for a while, the last moment of another start may come
 // meanwhile: then an interval can end there, too. It sorts all.
 func endings(all []stay, s stay) []mark {
@@ -421,14 +421,14 @@ func (l *ledger) learn(c store.Charge, at, now int64) (from, to float64) {
 	isNew := at > old.fell && at <= now
 	wasOpen := last.end == 0 || at >= last.end+last.probe
 	if isNew && wasOpen && used <= allowed(c) {
-		used = max(1, used)
+		top := max(1, min(from, used))
 
 		// A refusal far below the ceiling may have a different cause, so the ceiling falls by a quarter only.
-		if used < from/2 {
-			used = from * 3 / 4
+		if max(1, used) < from/2 {
+			top = max(1, from*3/4)
 		}
 
-		next := ceiling{max(1, min(from, used)), now, c.LearningPeriod()}
+		next := ceiling{top, now, c.LearningPeriod()}
 		l.learnt[c.Budget.Key] = next
 		to = min(from, next.at(c, now))
 	}

@@ -48,6 +48,7 @@ func (p penalty) then(now, length, refused, took int64) penalty {
 		p = penalty{}
 	}
 
+	// The first refusal counts as one, and a pause as none.
 	late := refused > 0 && now-refused < p.end-p.length/2
 	next := penalty{length: length, times: min(refused, 1)}
 
@@ -58,11 +59,14 @@ func (p penalty) then(now, length, refused, took int64) penalty {
 		next.times = p.times + 1
 	}
 
-	next.end, next.probe = max(p.end, now+next.length), probeOf(next.length, took)
+	next.end = max(p.end, now+next.length)
+	next.probe = probeOf(next.length, took)
 
-	// Penalties that overlap are one, with the longer times of both.
+	// A late refusal belongs to p, and penalties that overlap are one: the longer times of both count.
 	if late || now < p.end {
-		next.length, next.probe, next.times = max(p.length, next.length), max(p.probe, next.probe), max(p.times, next.times)
+		next.length = max(p.length, next.length)
+		next.probe = max(p.probe, next.probe)
+		next.times = max(p.times, next.times)
 	}
 
 	return next
@@ -182,13 +186,14 @@ func rampOfWindows(c store.Charge, stays []stay, closed int64, sharesOf func(n i
 }
 
 // rampOfSteps is rampOf with steps that are shorter than the window. A step has the part of the limit that a
-// window of its length would have, and of that its share.
-func rampOfSteps(c store.Charge, stays []stay, p penalty, window int64, sharesOf func(n int) []int) ramp {
+// window of its length would have, and of that its share. length is that of the window. A penalty that is too short for steps has no
+// slow start.
+func rampOfSteps(c store.Charge, stays []stay, p penalty, length int64, sharesOf func(n int) []int) ramp {
 	r := ramp{begin: p.end, end: p.end, stays: stays, step: p.step()}
 	if r.step == 0 {
 		return ramp{}
 	}
-	r.parts = int(window / r.step)
+	r.parts = int(length / r.step)
 	n := part(c.Limit.N(), r.parts)
 	for _, share := range sharesOf(n) {
 		r.stays = append(r.stays, stay{at: r.end, until: r.end, cost: n - share})
