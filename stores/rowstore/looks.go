@@ -122,7 +122,7 @@ func (l *looks) run(batch []*viewer) {
 
 	l.locked(func() {
 		allowNext()
-		l.measured(time.Since(began))
+		l.noteLength(time.Since(began))
 		l.running--
 		for _, c := range batch {
 			c.open--
@@ -140,8 +140,8 @@ func (l *looks) run(batch []*viewer) {
 	})
 }
 
-// measured takes the length of a look into the moving average, which the first length begins. The looks are locked.
-func (l *looks) measured(took time.Duration) {
+// noteLength adds the length of a look to the moving average, which the first length begins. The looks are locked.
+func (l *looks) noteLength(took time.Duration) {
 	if l.usual == 0 {
 		l.usual = took
 	}

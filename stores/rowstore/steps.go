@@ -98,8 +98,9 @@ func (s *steps) make(budgets []ledger.Key, decide func(node.Rows) node.Told) (fa
 			return s.rest()
 		}
 
-		// The step was saved, failed before it had put anything, or was certainly not saved, as the Database says.
-		if err == nil || !s.ended && !s.put || errors.Is(err, ErrNotSaved) {
+		// The step was saved, or certainly not saved: do itself failed, or the Database says so.
+		doFailed := !s.ended && !s.put
+		if err == nil || doFailed || errors.Is(err, ErrNotSaved) {
 			return err
 		}
 

@@ -182,6 +182,8 @@ func (s *scope) want(m *move, kind int, text string, expects bool) {
 	switch {
 	case kind == nothing && expects:
 		s.wrong("%s has no answer", m.verb)
+
+	// Nothing stands behind the arrow, or the verb needs an arrow.
 	case text == "" && (expects || kind == answers || kind == statuses):
 		s.wrong("%s says nothing of its answer", m.verb)
 	case kind == statuses:

@@ -230,6 +230,7 @@ func shuffling() func() store.Store {
 	}
 }
 
+// Of each mutant of the line, a check that is named for the broken promise fails.
 func TestEveryMutantOfTheLineIsCaughtByName(t *testing.T) {
 	soak.WithoutRace(t)
 	for _, m := range lineMutants {
@@ -239,6 +240,7 @@ func TestEveryMutantOfTheLineIsCaughtByName(t *testing.T) {
 	}
 }
 
+// Of each mutant of the line that random runs can see, a random run fails.
 func TestEveryMutantOfTheLineIsCaughtAtRandom(t *testing.T) {
 	soak.WithoutRace(t)
 	for _, m := range lineMutants {

@@ -33,6 +33,7 @@ type entry struct {
 	at      int64
 }
 
+// newOracle returns an oracle without history, whose clock is the program's.
 func newOracle() *oracle {
 	return &oracle{
 		ledger: newLedger(), booked: make(map[int64]entry),

@@ -369,7 +369,7 @@ func (g *group) skew() {
 		name := rand.Text()
 		keys := []string{g.key(name + "-0"), g.key(name + "-1")}
 		known := keys[:1+i%2]
-		have := []chan struct{}{make(chan struct{}), make(chan struct{})} // closed when the first, or second, transaction has both rows
+		hasRead := []chan struct{}{make(chan struct{}), make(chan struct{})} // closed when a transaction has got both rows
 
 		var both sync.WaitGroup
 		for me, db := range []rowstore.Database{g.db, g.other} {
@@ -388,9 +388,9 @@ func (g *group) skew() {
 
 					// Without a lock both read before one of them is saved. With a lock the other one cannot read yet.
 					once.Do(func() {
-						close(have[me])
+						close(hasRead[me])
 						select {
-						case <-have[1-me]:
+						case <-hasRead[1-me]:
 						case <-time.After(20 * time.Millisecond):
 						}
 					})
