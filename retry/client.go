@@ -119,8 +119,10 @@ const LongestWait = 5 * time.Minute
 // After every other answer Backoff returns the time that the answer asks for, as
 // [throttle.RetryAfter] reads it and at most [LongestWait], plus a random time: up to
 // shortest at first, doubled after each further attempt, and never more than longest. So
-// callers that failed together do not come back together. In a client of [NewClient] either
-// wait is shortened to end before the deadline of the context.
+// callers that failed together do not come back together.
+//
+// In a client of [NewClient] back-offs and random times are shortened where the wait would not end
+// before the deadline of the context.
 func Backoff(shortest, longest time.Duration, attempt int, resp *http.Response) time.Duration {
 	most := ceiling(shortest, longest, attempt)
 	left, bounded := timeLeft(resp)
@@ -331,7 +333,7 @@ func CheckRetry(ctx context.Context, resp *http.Response, err error) (bool, erro
 
 // answered reports whether a request that has an answer is sent again.
 func answered(ctx context.Context, resp *http.Response) bool {
-	// The service has acted on the request, or the wait is too long, or there is no time for it.
+	// Not if the service has acted on the request, if the wait is too long, or if there is no time for it.
 	answer := throttle.AnswerOf(resp)
 	done := answer.Verdict == throttle.VerdictNotRefused || answer.Verdict == throttle.VerdictPartly
 	tooLong := answer.Close <= 0 && throttle.RetryAfter(resp).Close > LongestWait

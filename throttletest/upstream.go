@@ -186,7 +186,7 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	refusal, end := u.arrive(sent)
 	defer end()
 
-	// A recorder sets no Date, as a server does.
+	// A server sets a Date by itself, and the recorder of RoundTrip does not.
 	w.Header().Set("Date", time.Now().UTC().Format(http.TimeFormat))
 	if refusal != nil {
 		u.options.Refuse(w, r, *refusal)

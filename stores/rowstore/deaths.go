@@ -102,9 +102,11 @@ func (d *deaths) tick() {
 
 	ctx, stop := context.WithTimeout(context.Background(), maxTransact)
 	defer stop()
-	if d.session != nil && d.isDue() && !d.check(ctx) {
-		d.session.Close()
-		d.session = nil
+	if d.session != nil && d.isDue() {
+		if ok := d.check(ctx); !ok {
+			d.session.Close()
+			d.session = nil
+		}
 	}
 
 	// Open a new session at once, or other nodes would take this node for dead.

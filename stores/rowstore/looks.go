@@ -65,8 +65,8 @@ func (l *looks) look(ctx context.Context, keys []ledger.Key, see func(node.Rows)
 	}
 }
 
-// begin begins a look for all callers that wait, unless the next look has to wait for the end of another one. Without again it begins a look only if
-// a caller has come since the last look began. The looks are locked.
+// begin begins a look for all callers that wait, unless the next look still has to wait for another one, or nobody waits. Without again it begins a look
+// only if a caller has come since the last look began. The looks are locked.
 func (l *looks) begin(again bool) {
 	if !l.fresh && !again {
 		return

@@ -193,6 +193,7 @@ func (s *steps) do(tx Tx, keys []string) error {
 		}
 		s.noted = true
 		return nil
+
 	// Another program has made later steps.
 	case ledger.Late:
 		return errTwice

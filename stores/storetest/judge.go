@@ -60,7 +60,7 @@ func (w *world) checkOver(k store.Booking, g store.Grant, start int64) {
 		counted.Charges = append(counted.Charges, c)
 	}
 
-	together := w.truth.earliest(counted, start)
+	withAll := w.truth.earliest(counted, start)
 	for i, c := range k.Charges {
 		if !c.Shadow {
 			continue
@@ -70,9 +70,9 @@ func (w *world) checkOver(k store.Booking, g store.Grant, start int64) {
 		only := store.Booking{Spread: k.Spread, Charges: counted.Charges[i : i+1]}
 		alone := w.truth.earliest(only, start)
 
-		over := overOf(g, i)
-		if got := start + micros(over); got < alone || got > together {
-			w.failf("%s: Over of charge %d is %v, want %v", describe(k), i, over, time.Duration(alone-start)*tick)
+		added := overOf(g, i)
+		if got := start + micros(added); got < alone || got > withAll {
+			w.failf("%s: Over of charge %d is %v, want %v", describe(k), i, added, time.Duration(alone-start)*tick)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func (w *world) checkLawful(k store.Booking, g store.Grant, now int64) {
 		w.failf("%s: starts too soon, after %v", describe(k), g.Wait)
 	}
 
-	// Ask as of the start itself: then a pace decides nothing: see setClear. Limits and penalties alone count.
+	// Ask at the time of the start: limits and penalties alone count then, and no pace (see setClear).
 	for _, c := range k.Charges {
 		if !c.Shadow && !w.truth.ask(c, store.Booking{Spread: k.Spread}, start).allows(start) {
 			w.failf("%s: %s does not allow a start after %v", describe(k), c.Budget.Policy, g.Wait)
@@ -225,8 +225,8 @@ func (s *scope) answers(m *move, words []string) {
 			i++
 
 		case word == "over":
-			over := s.boundsOf(next)
-			m.want.over = &over
+			by := s.boundsOf(next)
+			m.want.over = &by
 			i++
 
 		case multiple.MatchString(word) && len(m.want.answers) > 0:
@@ -290,9 +290,9 @@ func (p *play) checkAnswer(m *move, k store.Booking, g store.Grant, want answer)
 
 	// A shadow charge comes last.
 	if m.want.over != nil {
-		got, over := overOf(g, len(k.Charges)-1), *m.want.over
-		if got < over.low.Duration || got > over.high.Duration {
-			p.errorf("booked at %v: Over is %v, want %v to %v", p.now(), got, over.low, over.high)
+		got, by := overOf(g, len(k.Charges)-1), *m.want.over
+		if got < by.low.Duration || got > by.high.Duration {
+			p.errorf("booked at %v: Over is %v, want %v to %v", p.now(), got, by.low, by.high)
 		}
 	}
 }

@@ -91,7 +91,8 @@ func placeKeepsItsRank(b *bench) {
 	kept := all[20].leavesWithPlace()
 	b.at(1200 * ms)
 	back := b.redeems(c, kept)
-	starts := b.allBegin(10*sec, append(slices.Clone(all[:20]), append(all[21:], back)...)...)
+	others := append(slices.Clone(all[:20]), all[21:]...)
+	starts := b.allBegin(10*sec, append(others, back)...)
 	at := starts[len(starts)-1] // when the caller that came back begins
 	before := starts[:20]
 	behind := starts[20 : len(starts)-1]

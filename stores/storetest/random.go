@@ -206,6 +206,7 @@ func (w *world) change(c *store.Charge) {
 		first = len(stays)
 	}
 
+	// A store may have forgotten a penalty that no longer counts.
 	if !w.slow(*c) {
 		delete(w.truth.closed, c.Budget.Key)
 		delete(w.truth.bans, c.Budget.Key)

@@ -253,15 +253,16 @@ func (r *lineRun) checkOrder() {
 }
 
 // checkBusy fails if the costs that began until some time are much less than those of the perfect queue until a little
-// earlier. They may be less by one costly request, and by one more for each pause. It leaves out budgets that visits need beside
+// earlier. They may be less by one costly request, and by one more for each pause and resume. It leaves out budgets that visits need beside
 // other budgets, because their arrivals in one line depend on the other lines, and budgets in which costs are settled, because room
 // is given back when near starts are booked. Of these only the end is compared, in carryOut.
 func (r *lineRun) checkBusy() {
 	r.Helper()
 	for _, c := range r.plan.budgets {
-		if slices.ContainsFunc(r.plan.visits, func(v visit) bool {
+		isLeftOut := slices.ContainsFunc(r.plan.visits, func(v visit) bool {
 			return uses(v.booking, c) && (len(v.booking.Charges) > 1 || v.settled >= 0)
-		}) {
+		})
+		if isLeftOut {
 			continue
 		}
 

@@ -36,11 +36,11 @@ func grown(length int64) int64 {
 	return min(length*(length/micros(sec)), hour)
 }
 
-// then returns the penalty after p when the budget is closed for a length. Without a length it is p. refused is how
+// then returns the penalty after p when the budget is closed for a length. Without a length it is p. ago is how
 // long ago the refused request was sent, or 0 for a pause. took is how long the refusal took. A request that
 // was sent before the last half of p is late: its refusal belongs to p. A request that was sent later
 // has met p again, even before the end of p, because the clocks of nodes drift.
-func (p penalty) then(now, length, refused, took int64) penalty {
+func (p penalty) then(now, length, ago, took int64) penalty {
 	if length <= 0 {
 		return p
 	}
@@ -49,11 +49,11 @@ func (p penalty) then(now, length, refused, took int64) penalty {
 	}
 
 	// The first refusal counts as one, and a pause as none.
-	late := refused > 0 && now-refused < p.end-p.length/2
-	next := penalty{length: length, times: min(refused, 1)}
+	late := ago > 0 && now-ago < p.end-p.length/2
+	next := penalty{length: length, times: min(ago, 1)}
 
 	// Met again: twice as long, within bounds.
-	bothRefusals := refused > 0 && p.times > 0
+	bothRefusals := ago > 0 && p.times > 0
 	if bothRefusals && !late && now >= p.end {
 		next.length = max(length, min(2*p.length, grown(length)))
 		next.times = p.times + 1
@@ -115,10 +115,10 @@ const (
 	longestProbe  = 5 * time.Second
 )
 
-// probeOf is for how long the probe after a penalty of a length is alone. refused is how long the
+// probeOf is for how long the probe after a penalty of a length is alone. took is how long the
 // refusal took, or 0 without a refusal.
-func probeOf(length, refused int64) int64 {
-	return max(micros(shortestProbe), min(2*refused, micros(longestProbe), length))
+func probeOf(length, took int64) int64 {
+	return max(micros(shortestProbe), min(2*took, micros(longestProbe), length))
 }
 
 // gapOf returns the gap after a penalty, or a zero gap as long as no booked start, the probe, can begin in it. A leaky bucket has
@@ -287,7 +287,8 @@ func statementOf(c store.Charge, q store.Quota, now int64) (s statement, ok bool
 		s.since, s.end = window(c.Limit, now)
 		s.at = s.since
 		rest := s.end - now
-		return s, reset > 0 && s.then >= s.since && rest <= 2*reset && rest <= micros(store.MaxPenalty)
+		isOfWindow := s.then >= s.since && rest <= 2*reset
+		return s, isOfWindow && reset > 0 && rest <= micros(store.MaxPenalty)
 	}
 
 	length := width(c)

@@ -188,6 +188,8 @@ func parseMoment(text string) (m moment, err error) {
 		if err != nil {
 			return m, fmt.Errorf("%q is no time", text)
 		}
+
+		// A term without a factor has an empty text here, which is no number.
 		if factor, err := strconv.ParseInt(parts[2], 10, 64); err == nil {
 			d *= time.Duration(factor)
 		}

@@ -4,6 +4,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"runtime/debug"
 	"slices"
@@ -138,12 +139,7 @@ func (r *reader) product(tables []map[string]string, text string) (all []map[str
 				continue
 			}
 
-			// A copy of the table, with the case.
-			next := make(map[string]string)
-			for name, value := range table {
-				next[name] = value
-			}
-
+			next := maps.Clone(table)
 			for i, name := range names {
 				next[name] = values[i]
 			}
@@ -273,25 +269,23 @@ func (p *play) play(moves []move, i int) {
 		if i > 0 {
 			p.place += fmt.Sprintf("case %d: ", i+1)
 		}
-		if p.fleet == nil || !p.happens(m) {
-			verbs[m.verb].do(p, m)
+		if v, ok := verbs[m.verb]; ok {
+			v.do(p, m)
+		} else {
+			p.happens(m)
 		}
 	}
 }
 
-// happens makes a move if only the fleet has its verb, and reports whether that is so. It fails if nobody has the verb.
-func (p *play) happens(m *move) bool {
+// happens makes a move whose verb only the fleet has. It fails if the fleet does not have it.
+func (p *play) happens(m *move) {
 	p.Helper()
-	if _, ok := verbs[m.verb]; ok {
-		return false
-	}
 	do, ok := p.fleet.Moves[m.verb]
 	if !ok {
 		p.fatalf("%q is no move", m.verb)
 	}
 	do(m.own)
 	p.calm()
-	return true
 }
 
 // read reads a line: budgets and moves, or a loop of them.
@@ -460,11 +454,15 @@ func (s *scope) own(m *move, words []string) {
 
 // needs notes parts that a move needs and does not have. who is a caller or a budget.
 func (s *scope) needs(m *move, needs string) {
+	isMissing := map[string]bool{
+		"charge": len(m.charges) == 0,
+		"caller": len(m.callers) == 0,
+		"who":    len(m.charges)+len(m.callers) == 0,
+		"number": len(m.numbers) == 0,
+		"time":   m.time == nil,
+	}
 	for _, need := range strings.Fields(needs) {
-		switch {
-		case need == "charge" && len(m.charges) == 0, need == "caller" && len(m.callers) == 0,
-			need == "time" && m.time == nil, need == "number" && len(m.numbers) == 0,
-			need == "who" && len(m.charges)+len(m.callers) == 0:
+		if isMissing[need] {
 			s.wrong("%s without a %s", m.verb, need)
 		}
 	}

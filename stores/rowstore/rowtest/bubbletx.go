@@ -124,6 +124,7 @@ func (g *group) clock() {
 // clockAfterLock: a transaction that has waited for the lock reads the clock after the wait. A Database without a lock passes.
 func (g *group) clockAfterLock() {
 	const wait, slack = 200 * time.Millisecond, 20 * time.Millisecond
+
 	// Measure by how much the database's clock is ahead of this program's, at the least. The first transaction makes connections, so the third one counts.
 	var ahead time.Duration
 	for range 3 {

@@ -169,7 +169,7 @@ func (g *group) reads(oneClock bool) {
 			return err
 		})
 
-		if err := r.Read(g.Context(), g.name, []string{g.key("a"), g.key("none")}, func(tx rowstore.Tx) error {
+		err := r.Read(g.Context(), g.name, []string{g.key("a"), g.key("none")}, func(tx rowstore.Tx) error {
 			values, err := tx.Get(g.key("none"), g.key("a"))
 			if err == nil && (values[0] != nil || !bytes.Equal(values[1], []byte{i})) {
 				g.Errorf("Read got %v after %d was saved: does it read from a replica, or in a transaction that began before?", values, i)
@@ -179,7 +179,8 @@ func (g *group) reads(oneClock bool) {
 			}
 
 			return err
-		}); err != nil {
+		})
+		if err != nil {
 			g.Fatalf("Read: %v", err)
 		}
 	}

@@ -37,7 +37,7 @@ import (
 // uses the bubble's clock, not the clock of the Database. The Database itself is opened and runs outside of bubbles: it may
 // have goroutines, pauses, and connections of any library.
 //
-// If a check of transactions fails, the contract is not run: mend the transactions first. With -short the contract is run for one store
+// If a check of [Transactions] fails, the contract is not run: mend what fails first. With -short the contract is run for one store
 // only, and not for two.
 //
 // No check shows that the clock is read a moment too early, if all programs read it equally early: their times are in order all the
@@ -283,6 +283,8 @@ func (s *suite) transactions(t *testing.T) {
 	t.Run("keep", func(t *testing.T) { s.group(t).keep() })
 	t.Run("order", func(t *testing.T) { s.group(t).order(!s.with.ManyClocks) })
 	t.Run("clock", func(t *testing.T) { s.group(t).clock() })
+
+	// The times of two clocks cannot be compared.
 	if !s.with.ManyClocks {
 		t.Run("clock after lock", func(t *testing.T) { s.group(t).clockAfterLock() })
 	}
@@ -312,8 +314,8 @@ func (g *group) order(oneClock bool) {
 	var mu sync.Mutex
 	seen := make(map[uint64]time.Time) // the time of each transaction, by its number
 
-	var all sync.WaitGroup
 	// Each transaction adds 1 to one number, so the number that it saves is its place in the order.
+	var all sync.WaitGroup
 	for i := range callers {
 		db := []rowstore.Database{g.db, g.other}[i%2]
 		all.Go(func() {
