@@ -154,17 +154,19 @@ func (r *shareRun) checkUse(starts []time.Duration) float64 {
 	r.Helper()
 	want := fair(r.callers, r.scene.rate(), r.end)
 
-	got, due, least := 0, 0, 0.98
+	got, due, isUneven := 0, 0, r.scene.random
 	for i, a := range r.scene.tenants {
 		got, due = got+r.served(i, starts), due+r.served(i, want)
-		if a.most > 1 || r.scene.random {
-			least = 0.88
-		}
+		isUneven = isUneven || a.most > 1
 	}
 
+	least := 0.98
+	if isUneven {
+		least = 0.88
+	}
 	if used := float64(got) / float64(due); used < least {
 		r.errorf("%s: starts cost %d in %d windows, the fair queue's %d", r.scene.name, got, shareWindows, due)
-	} else if least < 0.98 {
+	} else if isUneven {
 		return min(1, used)
 	}
 
