@@ -326,13 +326,13 @@ func CheckRetry(ctx context.Context, resp *http.Response, err error) (bool, erro
 	case ctx.Err() != nil:
 		return false, nil
 	case err != nil:
-		return failed(ctx, resp, err), nil
+		return repeatsFailed(ctx, resp, err), nil
 	}
-	return answered(ctx, resp), nil
+	return repeatsAnswered(ctx, resp), nil
 }
 
-// answered reports whether a request that has an answer is sent again.
-func answered(ctx context.Context, resp *http.Response) bool {
+// repeatsAnswered reports whether a request that has an answer is sent again.
+func repeatsAnswered(ctx context.Context, resp *http.Response) bool {
 	// Not if the service has acted on the request, if the wait is too long, or if there is no time for it.
 	answer := throttle.AnswerOf(resp)
 	done := answer.Verdict == throttle.VerdictNotRefused || answer.Verdict == throttle.VerdictPartly
@@ -394,9 +394,9 @@ func keyed(h http.Header) bool {
 	return key || xkey
 }
 
-// failed reports whether to send a request again after an attempt that failed: an attempt without an answer, or
+// repeatsFailed reports whether a request is sent again after an attempt that failed: an attempt without an answer, or
 // with an answer that a ResponseHandler refused.
-func failed(ctx context.Context, resp *http.Response, err error) bool {
+func repeatsFailed(ctx context.Context, resp *http.Response, err error) bool {
 	if neverRetried(err) {
 		return false
 	}

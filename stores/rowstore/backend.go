@@ -16,12 +16,12 @@ type backend struct {
 	dead  deaths
 }
 
-// newBackend returns the backend of a node whose rows lie in a database. The options have their defaults.
-func newBackend(db Database, node int64, options Options) *backend {
+// newBackend returns the backend of a node, self, whose rows lie in a database. The options have their defaults.
+func newBackend(db Database, self int64, options Options) *backend {
 	options.Name = plain(options.Name)
-	b := &backend{group: group{db: db, node: node, options: options, names: names(options.Name)}}
+	b := &backend{group: group{db: db, node: self, options: options, names: names(options.Name)}}
 	b.steps.group, b.looks.group = &b.group, &b.group
-	b.dead = deaths{node: nodeName(node), told: func() {}, isUrgent: b.group.usesSlots, peers: make(map[int64]*peer)}
+	b.dead = deaths{node: nodeName(self), told: func() {}, isUrgent: b.group.usesSlots, peers: make(map[int64]*peer)}
 	b.dead.db, _ = db.(Attender) // nil if the Database is none
 	return b
 }
@@ -73,7 +73,7 @@ func (b *backend) hear(wake func(told bool)) (stop func()) {
 }
 
 // IsDead implements [node.DeathObserver].
-func (b *backend) IsDead(node, heard int64) bool { return b.dead.isDead(node, heard) }
+func (b *backend) IsDead(other, heard int64) bool { return b.dead.isDead(other, heard) }
 
 // OnDeath implements [node.DeathObserver].
 func (b *backend) OnDeath(told func()) { b.dead.told = told }

@@ -171,12 +171,12 @@ func (d *deaths) attend(ctx context.Context) {
 func (d *deaths) check(ctx context.Context) bool {
 	d.checked = time.Now()
 	nodes := d.asked()
-	names := make([]string, len(nodes))
+	ids := make([]string, len(nodes))
 	for i, n := range nodes {
-		names[i] = nodeName(n)
+		ids[i] = nodeName(n)
 	}
 
-	present, now, err := d.session.Present(ctx, names)
+	present, now, err := d.session.Present(ctx, ids)
 	d.took = time.Since(d.checked)
 	if err != nil {
 		return false

@@ -66,10 +66,10 @@ type question struct {
 	clear  []stay // the starts from which a pace keeps its distance, or none without a pace
 }
 
-// setClear sets clear, if the charge has a pace, which only sliding windows have, and makes the booking wait: if it does not allow the
-// soonest start that the booking asks for.
-func (q *question) setClear(now, soonest int64) {
-	if q.charge.Pace == 0 || q.charge.Limit.Kind() != store.KindSlidingWindow || q.allows(soonest) {
+// setClear sets clear, if the charge has a pace, which only sliding windows have, and makes the booking wait: if it does not allow
+// asked, the soonest start that the booking asks for.
+func (q *question) setClear(now, asked int64) {
+	if q.charge.Pace == 0 || q.charge.Limit.Kind() != store.KindSlidingWindow || q.allows(asked) {
 		return
 	}
 	for _, s := range q.stays {

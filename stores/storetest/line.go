@@ -10,11 +10,11 @@ import (
 // A line is what one budget has in flight, and its waiters for room.
 type line struct {
 	held  int
-	waits []*wait // by arrival
+	waits []*waiter // by arrival
 }
 
-// A wait is a place in a line.
-type wait struct {
+// A waiter has a place in a line.
+type waiter struct {
 	arrival int64
 	charge  store.Charge
 	called  bool          // room is set aside for it
@@ -68,7 +68,7 @@ func (l *line) fits(c store.Charge) bool { return l.taken()+c.Cost <= c.Limit.N(
 
 // lacking returns the indices of the charges that do not let a booking start now. before is the
 // caller's place in line, or nil for a caller that comes for the first time.
-func (l *lines) lacking(k store.Booking, before *wait) (list []int) {
+func (l *lines) lacking(k store.Booking, before *waiter) (list []int) {
 	arrival := l.arrived + 1
 	if before != nil {
 		arrival = before.arrival
@@ -107,8 +107,8 @@ func (l *lines) change(k store.Booking, sign int) {
 
 // join gives the charge a place in its budget's line: at the end or, for a caller that had the place
 // before, by its earlier arrival.
-func (l *lines) join(c store.Charge, before *wait) *wait {
-	w := &wait{charge: c, ready: make(chan struct{})}
+func (l *lines) join(c store.Charge, before *waiter) *waiter {
+	w := &waiter{charge: c, ready: make(chan struct{})}
 	if before != nil {
 		w.arrival = before.arrival
 	} else {
@@ -117,14 +117,14 @@ func (l *lines) join(c store.Charge, before *wait) *wait {
 	}
 	at := l.at(c)
 	at.waits = append(at.waits, w)
-	slices.SortFunc(at.waits, func(a, b *wait) int { return cmp.Compare(a.arrival, b.arrival) })
+	slices.SortFunc(at.waits, func(a, b *waiter) int { return cmp.Compare(a.arrival, b.arrival) })
 	return w
 }
 
 // leave ends a place in line. What was set aside for it is free again.
-func (l *lines) leave(w *wait) {
+func (l *lines) leave(w *waiter) {
 	at := l.at(w.charge)
-	at.waits = slices.DeleteFunc(at.waits, func(o *wait) bool { return o == w })
+	at.waits = slices.DeleteFunc(at.waits, func(o *waiter) bool { return o == w })
 }
 
 // call sets room aside for each waiter whose turn has come, and calls it.

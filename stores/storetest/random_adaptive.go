@@ -214,7 +214,7 @@ func newPlan(seed uint64, visits int) *plan {
 
 	// Visits come at random times, at a rate that leaves budgets partly idle or overloads them. Some come as a crowd.
 	load := []float64{0.6, 0.9, 1.2, 2}[p.IntN(4)]
-	gap := time.Duration(float64(p.perCost()) / load)
+	apart := time.Duration(float64(p.perCost()) / load)
 	for t := time.Duration(0); len(p.visits) < visits; {
 		crowd := 1
 		if p.IntN(20) == 0 {
@@ -223,7 +223,7 @@ func newPlan(seed uint64, visits int) *plan {
 
 		for range min(crowd, visits-len(p.visits)) {
 			p.visits = append(p.visits, p.visit(t))
-			t += time.Duration(float64(gap) * p.ExpFloat64()).Truncate(tick)
+			t += time.Duration(float64(apart) * p.ExpFloat64()).Truncate(tick)
 		}
 
 		if crowd > 1 && p.IntN(2) == 0 {

@@ -19,14 +19,14 @@ type traffic struct {
 	flights []store.Charge // of Concurrency limits
 	windows []store.Charge // of other limits
 	costly  bool           // costs in flight differ; otherwise KeepFree does
-	running []start        // requests in flight
-	booked  []start        // starts to come, which hold no slots yet
+	running []grantedStart // requests in flight
+	booked  []grantedStart // starts to come, which hold no slots yet
 	waiting []place
 }
 
-// A start is a grant with its time. A settled start is in use, and
+// A grantedStart is a grant with its time. A settled start is in use, and
 // not cancelled.
-type start struct {
+type grantedStart struct {
 	ticket
 	at      int64
 	settled bool
@@ -35,7 +35,7 @@ type start struct {
 // A place is a caller's place in line, in the store and in truth.
 type place struct {
 	ticket
-	wait *wait
+	wait *waiter
 }
 
 // randomInFlight runs some operations, chosen by the seed, on the store.
@@ -115,7 +115,7 @@ func (w *traffic) booking() store.Booking {
 
 // try books, compares the answer, and notes in the truth what the store has given. before is the place in line of a caller that
 // comes back, or nil.
-func (w *traffic) try(k store.Booking, before *wait) {
+func (w *traffic) try(k store.Booking, before *waiter) {
 	w.Helper()
 	now := w.clock()
 	at := w.ledger.earliest(k, now)
@@ -130,7 +130,7 @@ func (w *traffic) try(k store.Booking, before *wait) {
 	w.checkAnswer(k, g, at-now, lacking)
 
 	// The truth holds what the store has given.
-	s := start{ticket: ticket{k, g}, at: at}
+	s := grantedStart{ticket: ticket{k, g}, at: at}
 	switch {
 	case g.OK && at > now:
 		w.ledger.add(k, at)

@@ -12,9 +12,9 @@ const (
 	toldSeeds = 10
 	toldOps   = 400
 
-	// joined is by how many microseconds a start may seem to be later, where a store joins
+	// joinedBy is by how many microseconds a start may seem to be later, where a store joins
 	// the starts of a 128th of an hour.
-	joined = int64(time.Hour/tick/128) + 1
+	joinedBy = int64(time.Hour/tick/128) + 1
 )
 
 // toldChecks are random runs of a budget whose limit an upstream tells. In every second
@@ -179,7 +179,7 @@ func (w *toldWorld) book() {
 		w.failf("waits %v although no limit is told", g.Wait)
 	case limited && w.honest && at != want:
 		w.failf("starts at %d under %v, want %d", at, c.Limit, want)
-	case limited && at > latest+span(c)+joined:
+	case limited && at > latest+span(c)+joinedBy:
 		w.failf("starts at %d under %v, although nothing that is booked counts after %d", at, c.Limit, latest+span(c))
 	}
 

@@ -518,8 +518,8 @@ func (s shareScene) sharers() (all []sharer) {
 
 		if a.load > 0 {
 			// The mean cost divided by the cost per second that the tenant asks for.
-			gap := float64(least+most) / 2 / (a.load * s.part(i)) * float64(sec)
-			for at := float64(from) + r.Float64()*gap; at < float64(to); at += gap {
+			apart := float64(least+most) / 2 / (a.load * s.part(i)) * float64(sec)
+			for at := float64(from) + r.Float64()*apart; at < float64(to); at += apart {
 				add(time.Duration(at))
 			}
 		}

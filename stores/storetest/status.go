@@ -288,9 +288,9 @@ func (c *caller) hears() bool {
 // watchDeaf watches over a start through channels that take no news: a nil channel, a channel without
 // a receiver, and a full one.
 func (p *play) watchDeaf(_ *move, c *caller) {
-	full := make(chan struct{}, 1)
-	full <- struct{}{}
-	for _, news := range []chan struct{}{nil, make(chan struct{}), full} {
+	filled := make(chan struct{}, 1)
+	filled <- struct{}{}
+	for _, news := range []chan struct{}{nil, make(chan struct{}), filled} {
 		p.store.Watch(&c.booking, c.grant, news)
 	}
 }

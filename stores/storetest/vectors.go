@@ -165,40 +165,40 @@ var verbs = map[string]verb{
 
 	"book":    {"charge", answers, (*play).books},
 	"try":     {"charge", answers, (*play).books},
-	"again":   {"caller", answers, each((*play).bookAgain)},
-	"board":   {"caller", nothing, each((*play).boards)},
-	"cancel":  {"caller", nothing, each((*play).cancel)},
-	"release": {"caller", nothing, each((*play).release)},
-	"settle":  {"caller number", nothing, each((*play).settles)},
-	"called":  {"caller", nothing, each((*play).checkCalled)},
-	"waits":   {"caller", nothing, each((*play).checkWaiting)},
+	"again":   {"caller", answers, eachCaller((*play).bookAgain)},
+	"board":   {"caller", nothing, eachCaller((*play).boards)},
+	"cancel":  {"caller", nothing, eachCaller((*play).cancel)},
+	"release": {"caller", nothing, eachCaller((*play).release)},
+	"settle":  {"caller number", nothing, eachCaller((*play).settles)},
+	"called":  {"caller", nothing, eachCaller((*play).checkCalled)},
+	"waits":   {"caller", nothing, eachCaller((*play).checkWaiting)},
 
-	"pause":  {"charge time", nothing, budget((*play).pauses)},
-	"resume": {"charge", nothing, budget((*play).resumes)},
-	"refuse": {"charge", levels, budget((*play).refuse)},
-	"states": {"charge number", nothing, budget((*play).tellQuota)},
-	"status": {"charge", statuses, budget((*play).checkStatus)},
-	"shows":  {"charge", statuses, budget((*play).checkStatus)},
+	"pause":  {"charge time", nothing, eachBudget((*play).pauses)},
+	"resume": {"charge", nothing, eachBudget((*play).resumes)},
+	"refuse": {"charge", levels, eachBudget((*play).refuse)},
+	"states": {"charge number", nothing, eachBudget((*play).tellQuota)},
+	"status": {"charge", statuses, eachBudget((*play).checkStatus)},
+	"shows":  {"charge", statuses, eachBudget((*play).checkStatus)},
 
 	"watch":   {"who", guesses, (*play).watches},
-	"move":    {"caller", answers, each((*play).moveOn)},
-	"stop":    {"caller", nothing, each((*play).stop)},
-	"good":    {"caller", nothing, each((*play).checkGood)},
-	"bad":     {"caller", nothing, each((*play).checkBad)},
-	"useless": {"caller", nothing, each((*play).checkUseless)},
-	"quiet":   {"caller", nothing, each((*play).checkQuiet)},
-	"deaf":    {"caller", nothing, each((*play).watchDeaf)},
+	"move":    {"caller", answers, eachCaller((*play).moveOn)},
+	"stop":    {"caller", nothing, eachCaller((*play).stop)},
+	"good":    {"caller", nothing, eachCaller((*play).checkGood)},
+	"bad":     {"caller", nothing, eachCaller((*play).checkBad)},
+	"useless": {"caller", nothing, eachCaller((*play).checkUseless)},
+	"quiet":   {"caller", nothing, eachCaller((*play).checkQuiet)},
+	"deaf":    {"caller", nothing, eachCaller((*play).watchDeaf)},
 
 	"come":    {"who", guesses, (*play).come},
-	"leave":   {"caller", nothing, each((*play).leave)},
-	"change":  {"caller charge", nothing, each((*play).change)},
-	"return":  {"caller", nothing, each((*play).comeBack)},
+	"leave":   {"caller", nothing, eachCaller((*play).leave)},
+	"change":  {"caller charge", nothing, eachCaller((*play).change)},
+	"return":  {"caller", nothing, eachCaller((*play).comeBack)},
 	"begin":   {"caller", answers, (*play).checkBegun},
 	"set":     {"caller", answers, (*play).checkBegunSet},
 	"over":    {"caller time", nothing, (*play).checkOver},
 	"order":   {"caller", nothing, (*play).checkOrder},
 	"most":    {"caller number time", nothing, (*play).checkAtMost},
-	"busy":    {"charge", nothing, budget((*play).checkBusy)},
+	"busy":    {"charge", nothing, eachBudget((*play).checkBusy)},
 	"gapless": {"charge caller time", nothing, (*play).checkGapless},
 	"near":    {"caller number", nothing, (*play).checkNear},
 
@@ -208,8 +208,8 @@ var verbs = map[string]verb{
 	"steady": {"charge", nothing, (*play).steady},
 }
 
-// each returns a move that does something for each caller that it names, as the program of that caller.
-func each(do func(*play, *move, *caller)) func(*play, *move) {
+// eachCaller returns a move that does something for each caller that it names, as the program of that caller.
+func eachCaller(do func(*play, *move, *caller)) func(*play, *move) {
 	return func(p *play, m *move) {
 		p.Helper()
 		for _, c := range p.of(m) {
@@ -220,8 +220,8 @@ func each(do func(*play, *move, *caller)) func(*play, *move) {
 	}
 }
 
-// budget returns a move that does something for each budget that it names.
-func budget(do func(*play, *move, store.Charge)) func(*play, *move) {
+// eachBudget returns a move that does something for each budget that it names.
+func eachBudget(do func(*play, *move, store.Charge)) func(*play, *move) {
 	return func(p *play, m *move) {
 		p.Helper()
 		for _, c := range m.charges {

@@ -25,7 +25,7 @@ import (
 type Directory struct{ path string }
 
 // Open returns the Database of a directory.
-func Open(path string) *Directory { return &Directory{path} }
+func Open(dir string) *Directory { return &Directory{dir} }
 
 // A state is the content of a file.
 type state struct {

@@ -257,8 +257,8 @@ func (g *group) overtakenIn(prefix string, more bool) {
 // removed: a version that was compared does not come back after its row was removed. A Database that locks passes, and one that does not remove
 // the row within 2.5 s.
 func (g *group) removed() {
-	put := func(value string, keep time.Duration) bool { return g.overtakes("a", value, keep) }
-	if !put("old", time.Millisecond) {
+	putA := func(value string, keep time.Duration) bool { return g.overtakes("a", value, keep) }
+	if !putA("old", time.Millisecond) {
 		return
 	}
 
@@ -274,7 +274,7 @@ func (g *group) removed() {
 			if !g.overtakes("other", "other", time.Hour) { // the Database locks
 				break
 			}
-			gone = g.missing("a") && put("new", time.Hour)
+			gone = g.missing("a") && putA("new", time.Hour)
 		}
 
 		tx.Put(g.key("b"), []byte("b"), time.Hour)

@@ -83,11 +83,11 @@ func (l *line) lostReplies() {
 		before := l.number()
 
 		// The reply is lost together with its connection, when the server has done its part.
-		lost := l.relay.lose(n)
+		isLost := l.relay.lose(n)
 		ctx, stop := context.WithTimeout(l.Context(), soon)
 		err := l.add(ctx)
 		stop()
-		wasLost := lost()
+		wasLost := isLost()
 		l.relay.lose(0)
 
 		after := l.number()

@@ -114,8 +114,8 @@ func (r *relay) pass(from, to net.Conn, lose func() bool) {
 	}
 }
 
-// lose has the n-th reply from now lost, with its connection. lost reports whether that has happened. With 0 no reply is lost any more.
-func (r *relay) lose(n int) (lost func() bool) {
+// lose has the n-th reply from now lost, with its connection. isLost reports whether that has happened. With 0 no reply is lost any more.
+func (r *relay) lose(n int) (isLost func() bool) {
 	r.left.Store(int64(n))
 	return func() bool { return r.left.Load() <= 0 }
 }
