@@ -20,6 +20,7 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
+// TestBackoff_Stated: without a random part, Backoff returns the time that an answer states, and at most LongestWait.
 func TestBackoff_Stated(t *testing.T) {
 	for _, c := range []struct {
 		status int

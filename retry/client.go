@@ -59,6 +59,8 @@ func NewClient(t http.RoundTripper) *retryablehttp.Client {
 	// The fields are read at each attempt, because the program may change them before the first.
 	c.CheckRetry = func(ctx context.Context, resp *http.Response, err error) (bool, error) {
 		again, err := CheckRetry(ctx, resp, err)
+
+		// If the deadline leaves no time for a wait of the client's own, this answer, or error, is the caller's.
 		again = again && canWait(ctx, resp, ceiling(c.RetryWaitMin, c.RetryWaitMax, 0))
 
 		// The client reads the body of an answer that is not the last, to keep its connection.
@@ -77,7 +79,7 @@ func NewClient(t http.RoundTripper) *retryablehttp.Client {
 // which go-retryablehttp calls whenever a request has failed for good.
 type attempts struct{ throttle http.RoundTripper }
 
-// RoundTrip implements http.RoundTripper.
+// RoundTrip implements http.RoundTripper. The error of an attempt is a *failure. Without a throttle it is a *[throttle.ConfigError].
 func (a attempts) RoundTrip(r *http.Request) (*http.Response, error) {
 	if a.throttle == nil {
 		if r.Body != nil {
@@ -112,24 +114,26 @@ const LongestWait = 5 * time.Minute
 // refusal may name a moment while the upstream is overloaded for seconds. So the next
 // attempt comes no earlier than after a back-off: a random time from half of shortest to
 // shortest at first, doubled after each further attempt, up to longest. If the back-off is
-// longer than the penalty, Backoff returns the back-off.
+// longer than the penalty, Backoff returns the back-off, and otherwise 0.
 //
 // After every other answer Backoff returns the time that the answer asks for, as
 // [throttle.RetryAfter] reads it and at most [LongestWait], plus a random time: up to
 // shortest at first, doubled after each further attempt, and never more than longest. So
-// callers that failed together do not come back together. In a client of [NewClient] this
-// wait ends before the context does.
+// callers that failed together do not come back together.
+//
+// In a client of [NewClient] back-offs and random times are shortened where the wait would not end
+// before the deadline of the context.
 func Backoff(shortest, longest time.Duration, attempt int, resp *http.Response) time.Duration {
 	most := ceiling(shortest, longest, attempt)
-	room, bounded := room(resp)
+	left, bounded := timeLeft(resp)
 
 	// The budget holds the next attempt while the penalty lasts, so only a longer back-off is waited for here.
 	if penalty := throttle.AnswerOf(resp).Close; penalty > 0 {
 		d := most/2 + random(most-most/2)
 
-		// A shorter back-off leaves time for one attempt before the deadline.
-		if bounded && d >= room-penalty {
-			d = random(room - penalty)
+		// Leave as long as the penalty before the deadline: the next attempt may have to wait in the budget once more.
+		if bounded && d >= left-penalty {
+			d = random(left - penalty)
 		}
 		if d <= penalty {
 			return 0
@@ -141,13 +145,13 @@ func Backoff(shortest, longest time.Duration, attempt int, resp *http.Response) 
 	// No budget holds the next attempt, so wait here for as long as the answer asks, and a random time longer.
 	stated := min(throttle.RetryAfter(resp).Close, LongestWait)
 	if bounded {
-		most = min(most, room-stated)
+		most = min(most, left-stated)
 	}
 
 	return stated + random(most)
 }
 
-// ceiling doubles d as often as there were attempts before, up to longest.
+// ceiling returns d, doubled as often as there were attempts before, and at most longest.
 func ceiling(d, longest time.Duration, attempts int) time.Duration {
 	for range attempts {
 		if d > longest/2 {
@@ -158,7 +162,7 @@ func ceiling(d, longest time.Duration, attempts int) time.Duration {
 	return min(d, longest)
 }
 
-// random returns a time from 0 to below d.
+// random returns a random time of at least 0 and less than d, or 0 if d is 0 or less.
 func random(d time.Duration) time.Duration {
 	if d <= 0 {
 		return 0
@@ -175,14 +179,14 @@ type failure struct {
 // Unwrap returns what went wrong.
 func (f *failure) Unwrap() error { return f.error }
 
-// Timeout is for url.Error, which does not unwrap.
+// Timeout reports whether the attempt ran out of time. url.Error asks the failure itself, and does not unwrap it.
 func (f *failure) Timeout() bool {
 	var failed net.Error
 	return errors.As(f.error, &failed) && failed.Timeout()
 }
 
 // plain returns an error of http.Client with the scheme and the host of its URL alone: the rest may be
-// secret.
+// secret. If the URL cannot be parsed, nothing of it is left.
 func plain(failed *url.Error) *url.Error {
 	e := &url.Error{Op: failed.Op, Err: reason(failed.Err)}
 	if u, err := url.Parse(failed.URL); err == nil {
@@ -195,7 +199,7 @@ func plain(failed *url.Error) *url.Error {
 // value.
 var errLocation = errors.New("failed to parse Location header")
 
-// reason returns why an attempt has failed, with no URL in it.
+// reason returns why an attempt has failed. A URL in it is cut down to its scheme and host: see plain.
 func reason(err error) error {
 	switch e := err.(type) {
 	case *failure:
@@ -210,7 +214,7 @@ func reason(err error) error {
 }
 
 // giveUp is the ErrorHandler of the retrying client: it is called when a request is not sent again, and
-// returns the caller's answer, as it is, or the caller's error.
+// returns the caller's answer, with its body unread, or the caller's error.
 func giveUp(resp *http.Response, err error, _ int) (*http.Response, error) {
 	if err == nil {
 		restore(resp)
@@ -229,8 +233,8 @@ func giveUp(resp *http.Response, err error, _ int) (*http.Response, error) {
 	return nil, err
 }
 
-// drainTime is how long the next attempt waits while go-retryablehttp reads the body of the
-// last answer to keep the connection. A body that takes longer is not worth a connection,
+// drainTime is for how long, at the most, the next attempt waits while go-retryablehttp reads
+// the body of the last answer to keep the connection. A body that takes longer is not worth a connection,
 // or would take forever.
 const drainTime = 100 * time.Millisecond
 
@@ -242,7 +246,7 @@ type spent struct {
 	deadline time.Time          // of the request with all its repeats, or zero
 }
 
-// spend replaces the answer's body by a spent body.
+// spend replaces the answer's body by a spent body, with the deadline of ctx.
 func spend(ctx context.Context, resp *http.Response) {
 	body := resp.Body
 	deadline, _ := ctx.Deadline()
@@ -263,16 +267,16 @@ func (s *spent) Close() error {
 	return s.ReadCloser.Close()
 }
 
-// restore undoes spend: the answer turned out to be the last.
+// restore undoes spend, if it was called for the answer: the answer turned out to be the last.
 func restore(resp *http.Response) {
 	if s, ok := resp.Body.(*spent); ok {
 		resp.Body = s.ReadCloser
 	}
 }
 
-// room returns how much time is left until the deadline of the request. bounded is false if
-// the request has no deadline, or if resp has no spent body, which keeps the deadline.
-func room(resp *http.Response) (d time.Duration, bounded bool) {
+// timeLeft returns how much time is left until the deadline of the request. bounded is false if
+// there is no answer, if the request has no deadline, or if resp has no spent body, which keeps the deadline.
+func timeLeft(resp *http.Response) (d time.Duration, bounded bool) {
 	if resp == nil {
 		return 0, false
 	}
@@ -322,14 +326,14 @@ func CheckRetry(ctx context.Context, resp *http.Response, err error) (bool, erro
 	case ctx.Err() != nil:
 		return false, nil
 	case err != nil:
-		return failed(ctx, resp, err), nil
+		return repeatsFailed(ctx, resp, err), nil
 	}
-	return answered(ctx, resp), nil
+	return repeatsAnswered(ctx, resp), nil
 }
 
-// answered reports whether a request that has an answer is sent again.
-func answered(ctx context.Context, resp *http.Response) bool {
-	// The service has acted on the request, or the wait is too long, or there is no time for it.
+// repeatsAnswered reports whether a request that has an answer is sent again.
+func repeatsAnswered(ctx context.Context, resp *http.Response) bool {
+	// Not if the service has acted on the request, if the wait is too long, or if there is no time for it.
 	answer := throttle.AnswerOf(resp)
 	done := answer.Verdict == throttle.VerdictNotRefused || answer.Verdict == throttle.VerdictPartly
 	tooLong := answer.Close <= 0 && throttle.RetryAfter(resp).Close > LongestWait
@@ -337,9 +341,10 @@ func answered(ctx context.Context, resp *http.Response) bool {
 		return false
 	}
 
-	refused := refused(resp)
+	// The default policy repeats after 500 and above, except 501.
+	isRefusal := refused(resp)
 	again, _ := retryablehttp.DefaultRetryPolicy(ctx, resp, nil)
-	return (refused || again) && repeatable(resp.Request, refused)
+	return (isRefusal || again) && repeatable(resp.Request, isRefusal)
 }
 
 // refused reports whether an answer says that the service has not acted on the request.
@@ -348,16 +353,17 @@ func refused(resp *http.Response) bool {
 		throttle.AnswerOf(resp).Verdict == throttle.VerdictRefused && resp.StatusCode < http.StatusInternalServerError
 }
 
-// canWait reports whether the deadline of ctx leaves time for the wait that the answer asks for, plus d.
-// If a budget holds the request, its next attempt learns at once that the wait is too long,
-// so canWait is true.
+// canWait reports whether the deadline of ctx leaves time for the wait that the answer asks for, plus d. It does
+// if ctx has no deadline. It is true, too, if a policy has closed a budget: there the next attempt learns at once if its
+// wait is too long.
 func canWait(ctx context.Context, resp *http.Response, d time.Duration) bool {
 	deadline, bounded := ctx.Deadline()
-	return !bounded || throttle.AnswerOf(resp).Close > 0 || throttle.RetryAfter(resp).Close+d < time.Until(deadline)
+	isHeld := throttle.AnswerOf(resp).Close > 0
+	return !bounded || isHeld || throttle.RetryAfter(resp).Close+d < time.Until(deadline)
 }
 
 // repeatable reports whether a request may be sent again after an attempt. notActedOn says that the
-// service has certainly not acted on the request.
+// service has certainly not acted on the request. A request that is not known, nil, may not be sent again.
 func repeatable(r *http.Request, notActedOn bool) bool {
 	if r == nil {
 		return false
@@ -388,9 +394,9 @@ func keyed(h http.Header) bool {
 	return key || xkey
 }
 
-// failed reports whether to send a request again after an attempt that failed: an attempt without an answer, or
+// repeatsFailed reports whether a request is sent again after an attempt that failed: an attempt without an answer, or
 // with an answer that a ResponseHandler refused.
-func failed(ctx context.Context, resp *http.Response, err error) bool {
+func repeatsFailed(ctx context.Context, resp *http.Response, err error) bool {
 	if neverRetried(err) {
 		return false
 	}
@@ -415,6 +421,7 @@ func failed(ctx context.Context, resp *http.Response, err error) bool {
 		return f.repeatable
 	}
 
+	// The client is not of NewClient, so the method alone is known, which http.Client writes as in "Get".
 	return idempotent(strings.ToUpper(attempt.Op))
 }
 

@@ -290,6 +290,7 @@ type longBody struct {
 	closed atomic.Int32
 }
 
+// Read implements io.Reader.
 func (b *longBody) Read(p []byte) (int, error) {
 	n := min(int64(len(p)), b.left-b.read.Load())
 	if n == 0 {
@@ -584,6 +585,7 @@ type upstream struct {
 
 func newUpstream(bases ...base) *upstream { return &upstream{begin: time.Now(), bases: bases} }
 
+// RoundTrip implements http.RoundTripper.
 func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	var body []byte
 	if r.Body != nil {

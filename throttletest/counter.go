@@ -25,17 +25,18 @@ type spent struct {
 	cost int
 }
 
-// newCounter returns the counter of a budget of which nothing is used.
+// newCounter returns the counter of a budget of which nothing is used. A TokenBucket is full.
 func newCounter(l store.Limit, at time.Time) *counter {
 	return &counter{limit: l, level: float64(l.Capacity()), filledAt: at}
 }
 
-// rounding is by how much tokens may be missing, because a float64 has not all digits.
+// rounding is how many tokens may be missing although there is room, because a float64 is rounded.
 const rounding = 1e-6
 
 // room reports whether a request of a cost has room at a time. If it has not, wait is the time
-// until it has, or 0 if that time is unknown. count is the use of the limit, with this request. room
-// forgets starts that have left the window.
+// until it has, or 0 if that time is unknown. If it has room, wait means nothing. count is the use of
+// the limit, with this request, or 0 for a limit that counts no requests. room forgets requests that
+// have left the window.
 func (c *counter) room(at time.Time, cost int) (wait time.Duration, count int, ok bool) {
 	switch c.limit.Kind() {
 	case store.KindSlidingWindow:
@@ -62,10 +63,11 @@ func (c *counter) room(at time.Time, cost int) (wait time.Duration, count int, o
 		return 0, count, count <= c.limit.N()
 	}
 
+	// Unlimited and Told always have room.
 	return 0, 0, true
 }
 
-// add counts a request.
+// add counts a request that arrives at a time. Unlimited and Told count nothing.
 func (c *counter) add(at time.Time, cost int) {
 	switch c.limit.Kind() {
 	case store.KindSlidingWindow, store.KindFixedWindow:
@@ -79,7 +81,7 @@ func (c *counter) add(at time.Time, cost int) {
 	}
 }
 
-// end notes that the answer to a request is written.
+// end notes that the answer to a request is written. Only Concurrency counts until then.
 func (c *counter) end(cost int) {
 	if c.limit.Kind() == store.KindConcurrency {
 		c.inFlight -= cost
@@ -110,14 +112,15 @@ func (c *counter) sum() (n int) {
 	return n
 }
 
-// untilFreed returns how long it takes until counted requests have left room for cost, or 0 if no
-// wait frees enough.
-func (c *counter) untilFreed(at time.Time, cost int) time.Duration {
+// untilFreed returns how long it takes until counted requests with a cost of at least missing have left
+// the window, or 0 if all together cost less.
+func (c *counter) untilFreed(at time.Time, missing int) time.Duration {
+	freed := 0
 	for _, s := range c.counted {
-		cost -= s.cost
+		freed += s.cost
 
-		// The room comes back when this request, and all before it, have left the window.
-		if cost <= 0 {
+		// When this request leaves the window, all before it have left.
+		if freed >= missing {
 			return s.at.Add(c.limit.Per()).Sub(at)
 		}
 	}

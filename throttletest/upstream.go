@@ -129,7 +129,7 @@ type Excess struct {
 	Count  int // the use of the limit, with this request. A LeakyBucket and a TokenBucket count nothing: 0.
 }
 
-// New returns an upstream. It reports the errors of [throttle.New] for the policies.
+// New returns an upstream. It returns an error if there are no policies, or if [throttle.New] does for the policies.
 func New(o Options) (*Upstream, error) {
 	if len(o.Policies) == 0 {
 		return nil, errors.New("throttletest: Options.Policies is required")
@@ -161,7 +161,8 @@ func Must(u *Upstream, err error) *Upstream {
 // maxBody is how much of a body is read for policies that look at it.
 const maxBody = 1 << 20
 
-// ServeHTTP implements [http.Handler].
+// ServeHTTP implements [http.Handler]: it counts the request, and answers it with Refuse or Answer. A request whose body
+// cannot be read is not counted, and gets a 400.
 func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody))
 	if err != nil {
@@ -169,6 +170,7 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
+	// Answer and Refuse read the whole body, and policies its beginning.
 	rest := r.Body
 	r.Body = struct {
 		io.Reader
@@ -184,6 +186,7 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	refusal, end := u.arrive(sent)
 	defer end()
 
+	// A server sets a Date by itself, and the recorder of RoundTrip does not.
 	w.Header().Set("Date", time.Now().UTC().Format(http.TimeFormat))
 	if refusal != nil {
 		u.options.Refuse(w, r, *refusal)
@@ -192,7 +195,8 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	u.options.Answer.ServeHTTP(w, r)
 }
 
-// RoundTrip implements [http.RoundTripper] without a network.
+// RoundTrip implements [http.RoundTripper] without a network. If the request's context has ended, RoundTrip returns its error and
+// counts nothing.
 func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := r.Context().Err(); err != nil {
 		if r.Body != nil {
@@ -201,7 +205,7 @@ func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 
-	// A RoundTripper must not change the request.
+	// A RoundTripper must not change the request. A server's request has a host, a body and the address of its client.
 	in := r.Clone(r.Context())
 	in.RemoteAddr = "192.0.2.1:1"
 	if in.Host == "" {
@@ -220,8 +224,8 @@ func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// arrive counts a request. It returns why the request is refused, or nil, and a function that
-// ends the request.
+// arrive logs a request, and counts it unless it is refused. It returns why the request is refused, or nil, and a function to
+// call when its answer is written.
 func (u *Upstream) arrive(r *http.Request) (refusal *Refusal, end func()) {
 	charges := u.table.Explain(r)
 
@@ -229,6 +233,7 @@ func (u *Upstream) arrive(r *http.Request) (refusal *Refusal, end func()) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 
+	// Ask all budgets, also after a refusal, so that each notes its excess. The first refusal counts.
 	at := time.Now()
 	arrival := Arrival{At: at, Method: r.Method, Path: r.URL.Path}
 	for i := range charges {
@@ -250,7 +255,9 @@ func (u *Upstream) arrive(r *http.Request) (refusal *Refusal, end func()) {
 	return refusal, end
 }
 
-// judge returns why a budget refuses a request, and notes the excess and the ban, or returns nil. The mutex is held.
+// judge returns why a budget refuses a request, or nil. If the request finds no room, judge notes the excess and, if Ban says so, bans
+// the budget. A budget that is banned already notes nothing. A Lenient upstream bans nobody, and its caller ignores the result. The
+// mutex is held.
 func (u *Upstream) judge(c *store.Charge, at time.Time) *Refusal {
 	b := u.budgets[c.Budget]
 	if b == nil {
@@ -280,8 +287,8 @@ func (u *Upstream) judge(c *store.Charge, at time.Time) *Refusal {
 	return &why
 }
 
-// count counts a request in its budgets, and returns a function that ends it. The mutex is held, but not when end is
-// called.
+// count counts a request in its budgets, and returns a function to call when its answer is written. The mutex is held, but
+// not when end is called.
 func (u *Upstream) count(charges []store.Charge, at time.Time) (end func()) {
 	for i := range charges {
 		u.budgets[charges[i].Budget].add(at, charges[i].Cost)
@@ -311,7 +318,7 @@ func (u *Upstream) Excesses() []Excess {
 	return slices.Clone(u.excesses)
 }
 
-// Refusals returns how many requests were refused, by policy. It is empty if all were answered.
+// Refusals returns how many requests were refused, by policy. It is empty if none was.
 func (u *Upstream) Refusals() map[string]int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -325,7 +332,7 @@ func (u *Upstream) Refusals() map[string]int {
 	return all
 }
 
-// Bans returns how many bans there were.
+// Bans returns how many bans have begun.
 func (u *Upstream) Bans() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()

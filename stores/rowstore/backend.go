@@ -16,13 +16,13 @@ type backend struct {
 	dead  deaths
 }
 
-// newBackend returns the backend of a node whose rows lie in a database.
-func newBackend(db Database, node int64, options Options) *backend {
+// newBackend returns the backend of a node, self, whose rows lie in a database. The options have their defaults.
+func newBackend(db Database, self int64, options Options) *backend {
 	options.Name = plain(options.Name)
-	b := &backend{group: group{db: db, node: node, options: options, names: names(options.Name)}}
+	b := &backend{group: group{db: db, node: self, options: options, names: names(options.Name)}}
 	b.steps.group, b.looks.group = &b.group, &b.group
-	b.dead = deaths{node: nodeName(node), told: func() {}, isUrgent: b.group.usesSlots, peers: make(map[int64]*peer)}
-	b.dead.db, _ = db.(Attender)
+	b.dead = deaths{node: nodeName(self), told: func() {}, isUrgent: b.group.usesSlots, peers: make(map[int64]*peer)}
+	b.dead.db, _ = db.(Attender) // nil if the Database is none
 	return b
 }
 
@@ -38,7 +38,7 @@ func (b *backend) Read(ctx context.Context, keys []ledger.Key, look func(node.Ro
 	return b.group.take(), wrap(err)
 }
 
-// wrap returns an error as a store returns it.
+// wrap returns an error as a store returns it: with the name of the package. Nil stays nil.
 func wrap(err error) error {
 	if err == nil {
 		return nil
@@ -48,15 +48,15 @@ func wrap(err error) error {
 
 // Listen implements [node.Backend].
 func (b *backend) Listen(wake func(told bool)) (stop func(), err error) {
-	hear := b.hear(wake)
+	stopHearing := b.hear(wake)
 
 	// A node that listens for news also shows other nodes that it lives.
-	attend := b.dead.listen()
-	return func() { hear(); attend() }, nil
+	stopAttending := b.dead.listen()
+	return func() { stopHearing(); stopAttending() }, nil
 }
 
-// hear has wake called with true when other nodes have news, until stop is called. If the database cannot wake nodes,
-// hear has wake called with false each time the node has to look.
+// hear has wake called with true when other nodes have news, until stop is called. If the Database is no Notifier, or its
+// Listen fails, hear has wake called with false each time the node has to look.
 func (b *backend) hear(wake func(told bool)) (stop func()) {
 	if n, ok := b.group.db.(Notifier); ok {
 		if stop, err := n.Listen(b.group.name(), nodeName(b.group.node), func() { wake(true) }); err == nil {
@@ -64,7 +64,7 @@ func (b *backend) hear(wake func(told bool)) (stop func()) {
 		}
 	}
 
-	// The database cannot wake nodes, or not now.
+	// The database cannot wake nodes, so the node looks from time to time.
 	return node.Poll(func(bool) {
 		if b.group.takeLook() {
 			wake(false)
@@ -73,7 +73,7 @@ func (b *backend) hear(wake func(told bool)) (stop func()) {
 }
 
 // IsDead implements [node.DeathObserver].
-func (b *backend) IsDead(node, heard int64) bool { return b.dead.isDead(node, heard) }
+func (b *backend) IsDead(other, heard int64) bool { return b.dead.isDead(other, heard) }
 
 // OnDeath implements [node.DeathObserver].
 func (b *backend) OnDeath(told func()) { b.dead.told = told }

@@ -18,8 +18,8 @@ type board struct {
 	notes   []note
 }
 
-// A note is news of one node for others. Versions follow the clock, so they grow even if the
-// row is lost.
+// A note is news of one node for others. Its version is the time in microseconds at which it was added, or a little later: so versions
+// grow even if the row is lost.
 type note struct {
 	version, from int64
 	all           bool    // the note is for all nodes
@@ -29,7 +29,7 @@ type note struct {
 
 const (
 	boardForm = 1         // each form has a number of its own
-	noteLife  = 3_000_000 // for how many microseconds a note stays: a node that waits looks once a second at the least
+	noteLife  = 3_000_000 // for how many microseconds a note may stay: a node that waits looks once a second at the least
 	askLife   = 250_000   // for how many microseconds a note matters that asks a node to come: the node counts as silent after that time
 	maxBoard  = 2048      // bytes of notes
 )
@@ -37,41 +37,42 @@ const (
 // errForm says that a row was written by a different version of this package.
 var errForm = errors.New("rowstore: a row was written by another version of the program: use one version, or another Name")
 
-// parseBoard returns the board of a row, which may not exist.
-func parseBoard(b []byte) (all board, err error) {
-	if len(b) == 0 {
+// parseBoard returns the board of a row. A row that does not exist has the zero board. Bytes of another form are an errForm, and
+// bytes that are no board a [ledger.ErrCorrupt].
+func parseBoard(row []byte) (b board, err error) {
+	if len(row) == 0 {
 		return board{}, nil
 	}
-	if b[0] != boardForm {
+	if row[0] != boardForm {
 		return board{}, errForm
 	}
 
-	u := node.Unpack(b[1:])
-	all = board{time: u.Number(), last: u.Number(), dropped: u.Number()}
+	u := node.Unpack(row[1:])
+	b = board{time: u.Number(), last: u.Number(), dropped: u.Number()}
 	for n := u.Number(); n > 0 && !u.Failed(); n-- {
-		all.notes = append(all.notes, unpackNote(&u))
+		b.notes = append(b.notes, unpackNote(&u))
 	}
 
 	if !u.Done() {
 		return board{}, ledger.ErrCorrupt
 	}
 
-	return all, nil
+	return b, nil
 }
 
 // bytes returns the row of the board.
-func (all *board) bytes() []byte {
-	b := []byte{boardForm}
-	for _, x := range []int64{all.time, all.last, all.dropped, int64(len(all.notes))} {
-		b = binary.AppendVarint(b, x)
+func (b *board) bytes() []byte {
+	row := []byte{boardForm}
+	for _, x := range []int64{b.time, b.last, b.dropped, int64(len(b.notes))} {
+		row = binary.AppendVarint(row, x)
 	}
-	for i := range all.notes {
-		b = all.notes[i].append(b)
+	for i := range b.notes {
+		row = b.notes[i].append(row)
 	}
-	return b
+	return row
 }
 
-// append appends the note as bytes.
+// append appends the note to b as bytes.
 func (n *note) append(b []byte) []byte {
 	b = binary.AppendVarint(binary.AppendVarint(b, n.version), n.from)
 
@@ -92,48 +93,49 @@ func (n *note) append(b []byte) []byte {
 	return append(b, n.news...)
 }
 
-// pin adds a note of the node from, with the news that told has for others, and takes down notes that are old or too many.
-func (all *board) pin(now int64, from int64, told *node.Told) {
-	n := note{version: max(all.last+1, now), from: from, all: told.All, nodes: told.Nodes, news: node.AppendNews(nil, &told.News)}
-	all.last = n.version
-	all.notes = append(all.notes, n)
+// pin adds a note of the node from, with the news that told has for others, at a time of the store's clock in microseconds. It takes
+// down notes that are older than noteLife, and the oldest ones if all are longer than maxBoard: even the new one, if it alone is.
+func (b *board) pin(now int64, from int64, told *node.Told) {
+	n := note{version: max(b.last+1, now), from: from, all: told.All, nodes: told.Nodes, news: node.AppendNews(nil, &told.News)}
+	b.last = n.version
+	b.notes = append(b.notes, n)
 
-	// The newest notes stay, as far as they are young and fit into maxBoard together.
+	// Going back from the newest note, drop the first one that does not stay, and all before it.
 	size := 0
-	for i := range slices.Backward(all.notes) {
-		size += len(all.notes[i].append(nil))
-		if size > maxBoard || all.notes[i].version < now-noteLife {
-			all.drop(i+1, now)
+	for i := range slices.Backward(b.notes) {
+		size += len(b.notes[i].append(nil))
+		if size > maxBoard || b.notes[i].version < now-noteLife {
+			b.drop(i+1, now)
 			return
 		}
 	}
 }
 
-// drop takes down the first n notes, at a time of the store's clock. An old note that only asks nodes to come is no loss: the nodes have come, or others have
-// found them silent.
-func (all *board) drop(n int, now int64) {
-	for i := range all.notes[:n] {
-		if note := &all.notes[i]; note.version > now-askLife || !note.onlyAsks() {
-			all.dropped = note.version
+// drop takes down the first n notes, at a time of the store's clock, and sets dropped. A note that only asks nodes to come is no loss after askLife: the
+// nodes have come, or others have found them silent.
+func (b *board) drop(n int, now int64) {
+	for i := range b.notes[:n] {
+		if old := &b.notes[i]; old.version > now-askLife || !old.onlyAsks() {
+			b.dropped = old.version
 		}
 	}
-	all.notes = all.notes[n:]
+	b.notes = b.notes[n:]
 }
 
-// onlyAsks reports whether a note only says that lines have moved, which asks nodes to come.
+// onlyAsks reports whether a note only says that lines have moved, which asks nodes to come. A note that cannot be read may say more.
 func (n *note) onlyAsks() bool {
 	news, err := node.ParseNews(n.news)
 	return err == nil && len(news.Called)+len(news.Useless)+len(news.Closed) == 0
 }
 
 // since returns the news for the node reader, of all notes that other nodes have added after a version. h.Lost says that
-// a note after the version was taken down already.
-func (all *board) since(version, reader int64) (h node.Heard, err error) {
-	// The node has not read notes that were taken down after version.
-	h.Lost = all.dropped > version
-	for i := range all.notes {
-		n := &all.notes[i]
-		if n.version <= version || n.from == reader || !n.all && !slices.Contains(n.nodes, reader) {
+// a note after the version was taken down already, which reader may have needed. The error says that a note cannot be read.
+func (b *board) since(version, reader int64) (h node.Heard, err error) {
+	h.Lost = b.dropped > version
+	for i := range b.notes {
+		n := &b.notes[i]
+		isFor := n.all || slices.Contains(n.nodes, reader)
+		if n.version <= version || n.from == reader || !isFor {
 			continue
 		}
 
@@ -148,7 +150,7 @@ func (all *board) since(version, reader int64) (h node.Heard, err error) {
 	return h, nil
 }
 
-// unpackNote reads a note: see append.
+// unpackNote reads a note in the form that append has written. A failure is noted in u.
 func unpackNote(u *node.Unpacker) note {
 	n := note{version: u.Number(), from: u.Number()}
 	to := u.Number()

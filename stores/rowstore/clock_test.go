@@ -119,6 +119,7 @@ func (c *crowds) below(d time.Duration) {
 	time.Sleep(d)
 }
 
+// play has callers of several nodes start, alone and in crowds, for five seconds. It fails if nothing starts for 1.5 s.
 func (c *crowds) play(nodes int) {
 	m := notifier{newMemory()}
 	ctx, leave := context.WithCancel(c.Context())
@@ -232,6 +233,7 @@ type session struct {
 	node string
 }
 
+// Attend implements [rowstore.Attender].
 func (d *attended) Attend(_ context.Context, node string) (rowstore.Session, error) {
 	d.await()
 	time.Sleep(150 * time.Millisecond) // a server is busy
@@ -245,6 +247,7 @@ func (d *attended) Attend(_ context.Context, node string) (rowstore.Session, err
 	return s, nil
 }
 
+// Present implements [rowstore.Session]. It fails once the server has ended the session.
 func (s *session) Present(_ context.Context, nodes []string) (present []bool, now time.Time, err error) {
 	s.of.await()
 	s.of.sessions.mu.Lock()
@@ -262,6 +265,7 @@ func (s *session) Present(_ context.Context, nodes []string) (present []bool, no
 	return present, time.Now(), nil
 }
 
+// Close implements [rowstore.Session].
 func (s *session) Close() {
 	s.of.sessions.mu.Lock()
 	defer s.of.sessions.mu.Unlock()
@@ -408,6 +412,7 @@ type far struct {
 	way time.Duration
 }
 
+// Transact implements [rowstore.Database].
 func (f *far) Transact(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
 	time.Sleep(f.way)
 	defer time.Sleep(f.way)

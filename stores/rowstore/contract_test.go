@@ -95,6 +95,7 @@ func (tx *optimisticTx) Now() time.Time {
 	return tx.now
 }
 
+// Get implements [rowstore.Tx]. The version of a row that counts is the one of its first Get.
 func (tx *optimisticTx) Get(keys ...string) ([][]byte, error) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -141,6 +142,7 @@ func (m *optimistic) Transact(ctx context.Context, _ string, _ []string, do func
 	return context.Cause(ctx)
 }
 
+// end ends a transaction by commit, or saves it if there is none.
 func (m *optimistic) end(tx *optimisticTx) (saved bool, err error) {
 	if m.commit != nil {
 		return m.commit(tx, tx.save)

@@ -26,13 +26,13 @@ const (
 type deaths struct {
 	db       Attender // nil: the lease alone says who is dead
 	node     string
-	told     func()
+	told     func()      // is called when a node has died
 	isUrgent func() bool // reports whether a death matters at once
 
 	mu        sync.Mutex
 	listening bool
 	left      time.Time // when the node stopped listening
-	ticks     bool      // tick is called, or runs
+	ticks     bool      // tick runs, or has a timer
 	peers     map[int64]*peer
 
 	// For tick alone.
@@ -50,7 +50,7 @@ type peer struct {
 }
 
 // isDead reports whether a node is dead: it has lost its session, and has said nothing since. heard is when it last said
-// something, by the store's clock. From the first call on tick asks for the node.
+// something, by the store's clock. From the first call on tick asks for the node. Without an [Attender] no node is known to be dead.
 func (d *deaths) isDead(node, heard int64) bool {
 	if d.db == nil {
 		return false
@@ -68,7 +68,7 @@ func (d *deaths) isDead(node, heard int64) bool {
 	return p.dead && heard <= p.absent
 }
 
-// listen has the node attend until stop is called.
+// listen has the node attend until stop is called. Without an [Attender] it does nothing.
 func (d *deaths) listen() (stop func()) {
 	if d.db == nil {
 		return func() {}
@@ -102,20 +102,22 @@ func (d *deaths) tick() {
 
 	ctx, stop := context.WithTimeout(context.Background(), maxTransact)
 	defer stop()
-	if d.session != nil && d.isDue() && !d.check(ctx) {
-		d.session.Close()
-		d.session = nil
+	if d.session != nil && d.isDue() {
+		if ok := d.check(ctx); !ok {
+			d.session.Close()
+			d.session = nil
+		}
 	}
 
-	// Open a new session at once: other nodes are about to take this node for dead.
+	// Open a new session at once, or other nodes would take this node for dead.
 	if d.session == nil {
 		d.attend(ctx)
 	}
 	time.AfterFunc(attendEvery, d.tick)
 }
 
-// isDue reports whether it is time to look for dead nodes. Each tick looks where slots are held or waited for, and while a
-// node without a session may be dead. All other looks come every lineAttend, or more seldom if a look takes long.
+// isDue reports whether it is time to look for dead nodes. It is at each tick while callers of this node hold slots or wait for slots, and
+// while a node without a session may be dead. Otherwise it is every lineAttend, or more seldom if a look takes long.
 func (d *deaths) isDue() bool {
 	// Half a tick is taken off, because a look comes with the nearest tick.
 	every := max(lineAttend, min(lookPart*d.took, maxLineAttend))
@@ -133,8 +135,8 @@ func (d *deaths) isDue() bool {
 	return false
 }
 
-// goesOn reports whether the node listens, or did so a moment ago. If not, it returns the session, which must be closed, and the next listen starts
-// tick again.
+// goesOn reports whether the node listens, or did so less than attendAfter ago. If not, it returns the session, which must be closed, or nil if there
+// is none, and the next listen starts tick again.
 func (d *deaths) goesOn() (more bool, ended Session) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -145,7 +147,7 @@ func (d *deaths) goesOn() (more bool, ended Session) {
 	return d.ticks, ended
 }
 
-// attend opens a session. The nodes that an earlier session has seen count as not seen any more.
+// attend opens a session, and leaves it nil after an error. The nodes that an earlier session has seen count as not seen any more.
 func (d *deaths) attend(ctx context.Context) {
 	session, err := d.db.Attend(ctx, d.node)
 	if err != nil {
@@ -165,16 +167,16 @@ func (d *deaths) attend(ctx context.Context) {
 	}
 }
 
-// check looks which nodes are present, and calls told if one has died. It returns false when the session is over.
+// check asks the session which nodes are present, and calls told if one has died. It returns false if the session has failed.
 func (d *deaths) check(ctx context.Context) bool {
 	d.checked = time.Now()
 	nodes := d.asked()
-	names := make([]string, len(nodes))
+	ids := make([]string, len(nodes))
 	for i, n := range nodes {
-		names[i] = nodeName(n)
+		ids[i] = nodeName(n)
 	}
 
-	present, now, err := d.session.Present(ctx, names)
+	present, now, err := d.session.Present(ctx, ids)
 	d.took = time.Since(d.checked)
 	if err != nil {
 		return false
@@ -205,7 +207,8 @@ func (d *deaths) asked() (nodes []int64) {
 	return nodes
 }
 
-// note records which nodes are present at a time, and reports whether a node has died.
+// note records which nodes are present at a time, in microseconds of the store's clock, and reports whether one of them is found to have
+// died.
 func (d *deaths) note(nodes []int64, present []bool, now int64) (died bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

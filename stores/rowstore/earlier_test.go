@@ -41,6 +41,8 @@ func TestP12_EarlierRows(t *testing.T) {
 	}
 }
 
+// earlierRows has callers of some stores start for ten seconds, puts the rows back by five, and fails if starts do not go on after 15 s. With
+// lost the replies of that moment are lost.
 func earlierRows(t *testing.T, stores int, lost bool) {
 	m := newMemory()
 	var loses atomic.Bool

@@ -23,20 +23,20 @@ const (
 	hedgeAfter = 2
 )
 
-// looks are the looks of a node at the rows of a group. Callers that come while a look is under way share the next look. A look answers all callers
-// that wait when it begins, also those of slower looks that are under way.
+// looks are the looks of a node at the rows of a group. A look reads rows once, for several callers. Callers that come while a look is under way share
+// the next look. A look answers all callers that wait when it begins, also those of slower looks that are under way.
 type looks struct {
 	*group
 	mu      sync.Mutex
-	waiting []*look       // callers without an answer
+	waiting []*viewer     // callers without an answer
 	fresh   bool          // a caller has come since the last look began
 	running int           // looks that are under way
 	alone   bool          // the last look began less than lookAlone ago and is not over, so the next waits
 	usual   time.Duration // how long looks take, on average
 }
 
-// A look is the wish of one caller to see some rows. The lock of the looks guards it.
-type look struct {
+// A viewer is a caller that wants to see some rows. The lock of the looks guards it.
+type viewer struct {
 	keys []ledger.Key
 	see  func(node.Rows) // is shown the rows
 	open int             // how many looks under way may answer the caller
@@ -44,9 +44,10 @@ type look struct {
 	done chan error      // has room for one
 }
 
-// look shows a caller the rows of keys, and waits for them as long as ctx allows.
+// look calls see with the rows of keys, once a look has read them. It waits for that look as long as ctx allows. After an error see may or may not
+// have been called.
 func (l *looks) look(ctx context.Context, keys []ledger.Key, see func(node.Rows)) error {
-	caller := &look{keys: keys, see: see, done: make(chan error, 1)}
+	caller := &viewer{keys: keys, see: see, done: make(chan error, 1)}
 	l.mu.Lock()
 	l.waiting, l.fresh = append(l.waiting, caller), true
 	l.begin(false)
@@ -64,14 +65,17 @@ func (l *looks) look(ctx context.Context, keys []ledger.Key, see func(node.Rows)
 	}
 }
 
-// begin begins a look for all callers that wait, if it is time and a caller has come since the last look began. With again it begins a look
-// for the same callers, too. The looks are locked.
+// begin begins a look for all callers that wait, unless the next look still has to wait for another one, or nobody waits. Without again it begins a look
+// only if a caller has come since the last look began. The looks are locked.
 func (l *looks) begin(again bool) {
-	if l.alone || l.running == maxLooks || !l.fresh && !again {
+	if !l.fresh && !again {
+		return
+	}
+	if l.alone || l.running == maxLooks {
 		return
 	}
 
-	// Without a Reader a look is a transaction, which would wait for the looks before.
+	// Without a Reader a look is a transaction, which would wait for the look under way.
 	if _, ok := l.db.(Reader); !ok && l.running > 0 {
 		return
 	}
@@ -93,12 +97,12 @@ func (l *looks) begin(again bool) {
 
 // forgetAnswered forgets the callers that have their answer, or have left. The looks are locked.
 func (l *looks) forgetAnswered() {
-	l.waiting = slices.DeleteFunc(l.waiting, func(c *look) bool { return c.over })
+	l.waiting = slices.DeleteFunc(l.waiting, func(c *viewer) bool { return c.over })
 }
 
-// run makes a look. The next look may begin when this look ends, or after lookAlone. If this look takes hedgeAfter times as long as usual, a
-// second look begins, which answers the callers of this look, too.
-func (l *looks) run(batch []*look) {
+// run makes a look, and answers its callers. The next look may begin when this look ends, or after lookAlone. If this look takes hedgeAfter times as
+// long as usual, and longer than lookAlone, a second look begins, which answers the callers of this look, too.
+func (l *looks) run(batch []*viewer) {
 	l.mu.Lock()
 	hedge := max(lookAlone, hedgeAfter*l.usual)
 	if l.usual == 0 {
@@ -118,7 +122,7 @@ func (l *looks) run(batch []*look) {
 
 	l.locked(func() {
 		allowNext()
-		l.measured(time.Since(began))
+		l.noteLength(time.Since(began))
 		l.running--
 		for _, c := range batch {
 			c.open--
@@ -130,14 +134,14 @@ func (l *looks) run(batch []*look) {
 			}
 		}
 
-		// begin returns early if no look is due, and then forgets nobody.
+		// If begin begins no look, it forgets nobody.
 		l.forgetAnswered()
 		l.begin(false)
 	})
 }
 
-// measured takes the length of a look into the moving average. The looks are locked.
-func (l *looks) measured(took time.Duration) {
+// noteLength adds the length of a look to the moving average, which the first length begins. The looks are locked.
+func (l *looks) noteLength(took time.Duration) {
 	if l.usual == 0 {
 		l.usual = took
 	}
@@ -151,8 +155,9 @@ func (l *looks) locked(do func()) {
 	do()
 }
 
-// make reads the rows of all callers of a batch at once, and shows them to each. Its error is the error of all.
-func (l *looks) make(batch []*look) error {
+// make reads the rows of all callers of a batch at once, and shows them to each caller that still has no answer. After an error it tries once more.
+// Its error is for all callers.
+func (l *looks) make(batch []*viewer) error {
 	var budgets []ledger.Key
 	for _, caller := range batch {
 		budgets = append(budgets, caller.keys...)
@@ -178,14 +183,14 @@ func (l *looks) make(batch []*look) error {
 
 	err := l.read(keys, do)
 	if err != nil {
-		err = l.read(keys, do) // a connection may have been lost
+		err = l.read(keys, do) // the first error may be of a connection that was lost
 	}
 
 	return err
 }
 
-// read runs do in a read without a transaction, if the database can do so, and otherwise in a transaction that puts nothing. A database that does not
-// answer within maxTransact is away.
+// read runs do in a Read, if the Database is a [Reader], and otherwise in a transaction that puts nothing. do gets the time of the call, which is
+// before the clock of the database is read. A database that does not answer within maxTransact is away.
 func (l *looks) read(keys []string, do func(Tx, time.Time) error) error {
 	ctx, stop := context.WithTimeout(context.Background(), maxTransact)
 	defer stop()

@@ -247,6 +247,7 @@ type broken struct {
 	after  func() error // is called when a transaction was saved
 }
 
+// Transact implements [rowstore.Database].
 func (b *broken) Transact(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
 	if b.before != nil {
 		if err := b.before(); err != nil {

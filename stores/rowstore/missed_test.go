@@ -28,6 +28,7 @@ type troubled struct {
 	gate                chan struct{} // steps that are saved return when it is closed. With nil they return at once.
 }
 
+// Read implements [rowstore.Reader].
 func (d *troubled) Read(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
 	if d.blind.Load() > 0 {
 		return d.fail(&d.blind, nil)
@@ -35,6 +36,7 @@ func (d *troubled) Read(ctx context.Context, group string, keys []string, do fun
 	return d.fail(&d.looks, d.notifier.Transact(ctx, group, keys, do))
 }
 
+// Transact implements [rowstore.Database].
 func (d *troubled) Transact(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
 	if d.steps.Load() > 0 {
 		return d.fail(&d.steps, nil)
@@ -46,6 +48,7 @@ func (d *troubled) Transact(ctx context.Context, group string, keys []string, do
 	return err
 }
 
+// fail returns errLost for as many calls as are left, and then err.
 func (d *troubled) fail(left *atomic.Int32, err error) error {
 	if left.Load() > 0 {
 		left.Add(-1)

@@ -18,20 +18,20 @@ type Options struct {
 	Name string
 
 	// ManyClocks is for a database without a clock, whose Tx.Now is the clock of the program, and for a database whose
-	// servers have a clock each. The Store then lets time stand still until it is later than the latest time that any
-	// node has seen. A node whose clock is more than a minute behind gets a *ClockError, because nobody knows whose
+	// servers have a clock each. If Tx.Now is then earlier than the latest time that any node has seen, the Store takes
+	// that latest time. A node whose clock is more than a minute behind gets a *ClockError, because nobody knows whose
 	// clock is wrong. Defaults to false: all nodes read one clock.
 	ManyClocks bool
 
 	// Rows is about how many rows of budgets a transaction has at the most, for a database that bounds
-	// transactions: callers that come together and have different budgets then have one each. A transaction for requests with
-	// several budgets that wait in line may have some more. Defaults to 256.
+	// transactions. Callers that come together, and have more budgets than that, take several transactions. A transaction for
+	// requests with several budgets that wait in line may have some more rows. Defaults to 256.
 	Rows int
 
 	// Lease is for how long a program that says nothing is believed to live: after the lease its slots of Concurrency
 	// budgets are free, and its callers have left their lines. With an Attender the slots of a killed program are free
 	// within a second, and its callers have left their lines within two. A program says something ten times in a lease
-	// while it holds slots, and at least once a second while its callers wait in line. At least a second. Defaults to 10 s.
+	// while it holds slots, and at least once a second while its callers wait in line. Lease is at least a second. Defaults to 10 s.
 	Lease time.Duration
 }
 
@@ -44,7 +44,7 @@ const (
 // minLease is the shortest Lease: a program says something ten times in that time.
 const minLease = time.Second
 
-// check returns all mistakes in the options.
+// check returns a *[store.OptionError] for each mistake in the options, joined, or nil.
 func (o *Options) check() error {
 	var mistakes []error
 	if o.Rows < 0 {
@@ -64,7 +64,7 @@ func (o *Options) check() error {
 	return errors.Join(mistakes...)
 }
 
-// orDefaults returns the options with all defaults.
+// orDefaults returns the options with defaults in place of zeros.
 func (o Options) orDefaults() Options {
 	o.Name = cmp.Or(o.Name, defaultName)
 	o.Rows = cmp.Or(o.Rows, defaultRows)

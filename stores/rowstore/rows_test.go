@@ -28,6 +28,7 @@ type measured struct {
 	gets []int // and how often it read
 }
 
+// Transact implements [rowstore.Database].
 func (m *measured) Transact(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
 	var of measuredTx
 	err := m.Database.Transact(ctx, group, keys, func(tx rowstore.Tx) error {
@@ -270,6 +271,7 @@ type memoryTx struct {
 
 func (tx *memoryTx) Now() time.Time { return tx.now }
 
+// Get implements [rowstore.Tx]. Rows whose time is over are not found.
 func (tx *memoryTx) Get(keys ...string) ([][]byte, error) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()

@@ -47,6 +47,6 @@ func New(db Database, o Options) (*Store, error) {
 	return &Store{node.New(newBackend(db, nodeOptions.Node.ID, options), nodeOptions)}, nil
 }
 
-// An arriver is a Database of a test whose stores count arrivals together, as if no two callers came
-// within a microsecond. Others cannot implement it.
+// An arriver is a Database of a test, whose stores number their waiters by one counter. Otherwise waiters of two stores
+// could have the same number in a test, where many callers come in one microsecond. Other modules cannot implement it.
 type arriver interface{ Arrivals() *ledger.Arrivals }

@@ -12,17 +12,17 @@ import (
 
 const (
 	maxTransact = 5 * time.Second // for how long a transaction may take
-	maxTries    = 3               // how often a step is tried that was not saved
+	maxTries    = 3               // how often a step is tried
 	boardKeep   = time.Hour
 	recordKeep  = time.Hour
 	doubtFirst  = 50 * time.Millisecond  // the first pause between two tries of find, which doubles each time
 	doubtLater  = 250 * time.Millisecond // the longest such pause
 )
 
-// The tries of a call in the record of a node.
+// What has put the number of a step into the record of a node.
 const (
-	tryStep  = 1
-	tryFence = 2
+	tryStep  = 1 // the step, which is saved with its number
+	tryFence = 2 // the fence, which keeps the step from being saved
 )
 
 // errTwice says that two programs are the same node: one of them is a copy.
@@ -45,7 +45,7 @@ type steps struct {
 
 	// The state of the present step.
 	decide func(node.Rows) node.Told
-	asked  time.Time  // when the transaction, or its last call of do, began
+	asked  time.Time  // when Transact was called, or when the last call of do before the present one ended
 	ended  bool       // the last call of do got to its end
 	put    bool       // a call of do has put something
 	noted  bool       // the record has the step's number, if the transaction of do is saved
@@ -53,21 +53,25 @@ type steps struct {
 	taken  node.Heard // the news of other nodes that the step uses
 }
 
-// errBack says why a node rests. Callers wait.
+// errBack is the error of all steps while a node rests. It is an [ErrAway], so callers wait.
 var errBack = fmt.Errorf("%w as usual: its rows are as they were some time ago, and this program waits until what they say of it is over", ErrAway)
 
-// rest has the node make no steps until its lease is over in all rows.
+// rest has the node make no steps until its lease is over in all rows, and returns errBack.
 func (s *steps) rest() error {
 	s.rests = time.Now().Add(s.options.Lease + s.options.Lease/10)
+
+	// The record stays older than the last step. From now on the node takes it as it is.
 	s.saved, s.back = 0, false
+
+	// Waiters that were called may be in the rows again.
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.heard.Lost = true // waiters that were called may be in the rows again
+	s.heard.Lost = true
 	return errBack
 }
 
-// make makes a step, in as many tries as it needs. After an error the step was not saved, with the exception of a
-// *doubtError, which says that nobody knows.
+// make makes a step, in up to maxTries tries. After an error the step was not saved, with the exception of a *doubtError,
+// which says that nobody knows. If the rows are of an earlier time, the node rests, and the error is errBack.
 func (s *steps) make(budgets []ledger.Key, decide func(node.Rows) node.Told) (failed error) {
 	if time.Now().Before(s.rests) {
 		return errBack
@@ -94,8 +98,9 @@ func (s *steps) make(budgets []ledger.Key, decide func(node.Rows) node.Told) (fa
 			return s.rest()
 		}
 
-		// The step was saved, failed before it had put anything, or was certainly not saved.
-		if err == nil || !s.ended && !s.put || errors.Is(err, ErrNotSaved) {
+		// The step was saved, or certainly not saved: do itself failed, or the Database says so.
+		doFailed := !s.ended && !s.put
+		if err == nil || doFailed || errors.Is(err, ErrNotSaved) {
 			return err
 		}
 
@@ -105,12 +110,12 @@ func (s *steps) make(budgets []ledger.Key, decide func(node.Rows) node.Told) (fa
 			saved, doubt := s.find()
 			s.trouble.Store(nil)
 
-			switch {
-			// find has tried for a lease, so the node has no places left in the rows, and need not rest.
-			case doubt != nil:
+			// find has tried for longer than the lease, so the node has no places left in the rows, and need not rest.
+			if doubt != nil {
 				s.back = false
 				return &doubtError{err}
-			case s.back:
+			}
+			if s.back {
 				return s.rest()
 			}
 
@@ -121,7 +126,7 @@ func (s *steps) make(budgets []ledger.Key, decide func(node.Rows) node.Told) (fa
 			}
 		}
 
-		// The step was certainly not saved, so make it again.
+		// Nothing was saved: the step had put nothing, or is fenced. So make it again.
 		if tries == maxTries {
 			return err
 		}
@@ -129,6 +134,7 @@ func (s *steps) make(budgets []ledger.Key, decide func(node.Rows) node.Told) (fa
 }
 
 // transact runs do in a transaction of the group, for at most maxTransact. A database that does not answer in that time is away.
+// do reads the rows of keys first.
 func (s *steps) transact(keys []string, do func(Tx, []string) error) error {
 	ctx, stop := context.WithTimeout(context.Background(), maxTransact)
 	defer stop()
@@ -136,7 +142,7 @@ func (s *steps) transact(keys []string, do func(Tx, []string) error) error {
 	err := s.db.Transact(ctx, s.name(), keys, func(tx Tx) error {
 		err := do(tx, keys)
 
-		// A further call of do reads the clock of the database again.
+		// If do is called again, the clock of the database is read again, and not before now.
 		s.asked = time.Now()
 		return err
 	})
@@ -144,7 +150,8 @@ func (s *steps) transact(keys []string, do func(Tx, []string) error) error {
 	return orAway(ctx, err)
 }
 
-// orAway returns the error of a call of the database, whose time ctx bounded: a database that has not answered in time is away.
+// orAway returns err, the error of a call of the database whose time ctx bounded, or nil. After the end of ctx the error is an
+// [ErrAway] in any case: a database that has not answered in time is away.
 func orAway(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil && !errors.Is(err, ErrAway) {
 		return fmt.Errorf("%w: %w", ErrAway, err)
@@ -163,7 +170,8 @@ func (e *doubtError) Is(target error) bool {
 	return target == node.ErrUnsure || target != ErrAway && target != node.ErrAway && errors.Is(e.err, target)
 }
 
-// do makes the step in a transaction: it reads the rows, decides, and puts the changed rows, news and the record.
+// do makes the step in a transaction: it reads the rows, decides, and puts the changed rows, news and the record. If nothing has
+// changed and there are no news, it puts nothing, except with many clocks. It also puts nothing if an earlier call of do was saved.
 func (s *steps) do(tx Tx, keys []string) error {
 	s.ended, s.noted, s.back = false, false, false
 	o, err := s.open(tx, keys, s.asked, true)
@@ -179,12 +187,14 @@ func (s *steps) do(tx Tx, keys []string) error {
 
 	switch o.record.Begin(s.number, tryStep) {
 	case ledger.Done:
-		// An earlier call of do was saved, if one has put something. No other program has the number.
+		// An earlier call of do was saved. If none has put anything, another program has made a step with this number.
 		if !s.put {
 			return errTwice
 		}
 		s.noted = true
 		return nil
+
+	// Another program has made later steps.
 	case ledger.Late:
 		return errTwice
 	}
@@ -204,7 +214,8 @@ func (s *steps) do(tx Tx, keys []string) error {
 		wake(tx, &told)
 	}
 
-	// With many clocks each step notes its time, so that time does not go back for the next node.
+	// With many clocks each step notes its time, so that time does not go back for the next node. With one clock a step that
+	// changes nothing has nothing to save.
 	if s.options.ManyClocks {
 		o.board.time = o.now
 	} else if told.Empty() && len(changed) == 0 {
@@ -233,7 +244,7 @@ func (s *steps) putRecord(tx Tx, r *ledger.Record) {
 	tx.Put(s.names.record(s.node), b, recordKeep)
 }
 
-// wake wakes the nodes that a step concerns.
+// wake wakes the nodes that a step concerns, if the database can wake nodes.
 func wake(tx Tx, told *node.Told) {
 	w, ok := tx.(Waker)
 	if !ok {
@@ -250,6 +261,7 @@ func wake(tx Tx, told *node.Told) {
 		nodes = append(nodes, nodeName(n))
 	}
 
+	// Without nodes Wake would wake all.
 	if len(nodes) > 0 {
 		w.Wake(nodes...)
 	}
@@ -277,7 +289,8 @@ func (s *steps) find() (saved bool, doubt error) {
 	}
 }
 
-// fence reports whether the last step was saved. If it was not, fence makes sure that it never will be.
+// fence reports whether the last step was saved. If it was not, fence puts a record that keeps it from ever being saved. fence sets
+// s.back if the record is of an earlier time.
 func (s *steps) fence(tx Tx, keys []string) (saved bool, err error) {
 	values, err := tx.Get(keys...)
 	if err != nil {
@@ -296,7 +309,7 @@ func (s *steps) fence(tx Tx, keys []string) (saved bool, err error) {
 	case ledger.Done:
 		return record.Tried() == tryStep, nil
 
-	// The record says nothing of this step any more.
+	// Another program has made later steps, so the record says nothing of this one.
 	case ledger.Late:
 		return false, errTwice
 	}

@@ -54,6 +54,7 @@ func (s broken) Pause(ctx context.Context, c store.Charge, d time.Duration) erro
 	return s.oracle.Pause(ctx, c, d)
 }
 
+// Refuse implements store.Store. If there is a refuse, it says the ceilings. If there is a pause alone, it closes the budget.
 func (s broken) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (from, to float64, err error) {
 	e, ok := s.booked[r.Start.Handle.Start]
 	switch {
@@ -96,6 +97,7 @@ func (s broken) Release(b *store.Booking, g store.Grant) {
 	s.oracle.Release(b, g)
 }
 
+// Watch implements store.Store.
 func (s broken) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) store.Watch {
 	first := news
 	if s.late {

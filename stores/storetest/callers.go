@@ -12,8 +12,8 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// come lets visitors come, one by one, and compares their first answers. Visitors that hold a start
-// or a place give it up when they come again.
+// come lets visitors come, one by one, and compares their first answers. A caller that the move names comes again, and gives up
+// the start or the place that it has.
 func (p *play) come(m *move) {
 	p.Helper()
 	var made []*caller
@@ -42,7 +42,7 @@ func (p *play) come(m *move) {
 	p.name(m, made)
 }
 
-// checkFirst compares the first answer to a visitor.
+// checkFirst compares the first answer to a visitor with a move's expectation.
 func (p *play) checkFirst(m *move, first ticket, want answer) {
 	p.Helper()
 	k, g := first.booking, first.grant
@@ -114,7 +114,7 @@ func (p *play) checkBegunSet(m *move) {
 	p.checkTimes(starts, m.want.answers, 0)
 }
 
-// checkTimes fails if a start is not at its expected time. It may be a little later, and earlier by the given time.
+// checkTimes fails if a start is not at its expected time. It may be later by the slack, and earlier by the given time.
 func (p *play) checkTimes(starts []time.Duration, want []answer, early time.Duration) {
 	p.Helper()
 	for i, got := range starts {
@@ -189,8 +189,8 @@ func (p *play) checkAtMost(m *move) {
 	}
 }
 
-// checkGapless lets time pass until all visitors are over. It fails if the visitors that did not leave do not start one
-// leaky-bucket interval after another, in any order.
+// checkGapless lets time pass until all visitors are over. The visitors that did not leave must start one leaky-bucket interval
+// after another, in any order, from the time of the move on. Otherwise it fails.
 func (p *play) checkGapless(m *move) {
 	p.Helper()
 	p.allOver(p.now()+2*time.Minute, p.visitors(m)...)
@@ -203,9 +203,9 @@ func (p *play) checkGapless(m *move) {
 	}
 
 	slices.Sort(starts)
-	span := m.charges[0].Span()
+	apart := m.charges[0].Span()
 	for i, got := range starts {
-		if want := m.time.Duration + time.Duration(i)*span; got < want || got > want+p.slack.Start {
+		if want := m.time.Duration + time.Duration(i)*apart; got < want || got > want+p.slack.Start {
 			p.errorf("start %d of %d is at %v, want %v: somebody waited, and nobody began", i, len(starts), got, want)
 			return
 		}
@@ -262,7 +262,7 @@ func (p *play) checkBusy(_ *move, c store.Charge) {
 }
 
 // crowd lets callers book at the same time, and compares the starts of the callers that are not refused. With the word
-// fleeting the callers cancel at once, so that their number is not compared.
+// fleeting the callers cancel at once, so the number of starts is not compared.
 func (p *play) crowd(m *move) {
 	p.Helper()
 	callers := max(m.times, len(m.want.answers))
@@ -319,7 +319,6 @@ func (p *play) crowd(m *move) {
 func (p *play) ride(m *move) {
 	p.Helper()
 	var crowd sync.WaitGroup
-
 	var running, most, served atomic.Int64
 	for range m.times {
 		crowd.Go(func() {
@@ -380,7 +379,7 @@ type sharer struct {
 	leaves time.Duration // when it leaves if it has not started, or 0 for never
 }
 
-// leavesBy reports whether the caller leaves until then, if it has not started.
+// leavesBy reports whether the caller leaves by the time t, if it has not started.
 func (c sharer) leavesBy(t time.Duration) bool { return c.leaves > 0 && c.leaves <= t }
 
 // A fairLane is the callers of one share that wait, in the order in which they came.
@@ -423,7 +422,7 @@ func (l *fairLane) isBefore(other *fairLane) bool {
 // cost over the rate, which is the cost of a second. The next caller is always the first of the share
 // with the least finish. A share that comes back takes over the finish that the share served last had
 // before its turn. Callers are given in the order in which they come. fair returns when each of them
-// starts, or never for a caller that does not start.
+// starts, or never for a caller that does not start before end.
 func fair(callers []sharer, rate float64, end time.Duration) (starts []time.Duration) {
 	lanes := make(map[uint64]*fairLane)
 	served := 0.0 // the finish of the share served last, before its turn

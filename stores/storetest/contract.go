@@ -28,7 +28,7 @@ import (
 // The store must be empty and must read the bubble's clock.
 func Run(t *testing.T, newStore func(*testing.T) store.Store) { RunWithin(t, Slack{}, newStore) }
 
-// RunWithin is Run for a store whose lines are not exactly the lines of the perfect queue.
+// RunWithin is Run for a store that may differ from the contract by a slack.
 func RunWithin(t *testing.T, slack Slack, newStore func(*testing.T) store.Store) {
 	if _, err := vectors(); err != nil {
 		t.Fatalf("mistakes in stores/storetest/vectors:\n%v", err)
@@ -76,10 +76,10 @@ func RandomWindows(t *testing.T, newStore func(*testing.T) store.Store, seed uin
 	})
 }
 
-// laterSeed are the random runs except five of each kind: one of each mood.
+// laterSeed matches the names of the random runs, except the first five of each kind: these five have every mood.
 var laterSeed = regexp.MustCompile(`^P\d+_Random\D*([5-9]|\d\d)$`)
 
-// manyCalls are checks of hundreds of calls.
+// manyCalls matches the names of checks that make hundreds of calls.
 var manyCalls = regexp.MustCompile(`_Line|_Random|^P11_PenaltyMetAgain|^P11_Probe.*Answers|_CeilingIsForgotten|_CancelledWaiters|_SlowStartAfterASecond|_SpreadsOverlap`)
 
 // isLong reports whether a check takes seconds on a store that is not in memory.
@@ -89,7 +89,7 @@ func (c check) isLong() bool {
 		laterSeed.MatchString(c.name)
 }
 
-// contract lists every check.
+// contract returns every check.
 func contract() []check {
 	var all []check
 	for _, file := range []string{
@@ -132,7 +132,7 @@ type check struct {
 // whose nodes share their lines by messages.
 type Slack struct {
 	Order time.Duration // by how much a start may precede the start of an earlier visitor
-	Start time.Duration // how much a start may be later than it could be
+	Start time.Duration // by how much a start may be later than it could be
 
 	// Far says that each call takes a trip to a server. With -short, checks of many calls are left out then.
 	Far bool
@@ -151,10 +151,11 @@ type bench struct {
 	store   store.Store
 	zero    time.Time
 	promise string
-	place   string // the line of a vector that is played
+	place   string // the line of a vector that is played, for failures. It is empty in other checks.
 	slack   Slack
 }
 
+// newBench returns the bench of a check, whose name begins with its promise.
 func newBench(t tb, s store.Store, name string) *bench {
 	number, _, _ := strings.Cut(name, "_")
 	return &bench{tb: t, store: s, zero: time.Now(), promise: number + " (" + promises[number] + ") broken: "}
@@ -175,7 +176,7 @@ func (b *bench) fatalf(format string, args ...any) {
 // now returns the time since the bench was made.
 func (b *bench) now() time.Duration { return time.Since(b.zero) }
 
-// at moves the clock to the given time.
+// at lets time pass until the given time, if that is still to come.
 func (b *bench) at(t time.Duration) { time.Sleep(t - b.now()) }
 
 // book asks the store, and returns the booking, with Charges of its own, and the answer. It fails the check on an error.
@@ -213,7 +214,7 @@ func (b *bench) states(c store.Charge, q store.Quota) {
 	}
 }
 
-// denied closes a budget because a request was refused, which was sent the given time ago.
+// denied tells the store that a request was refused, which was sent the given time ago. The store closes the budget for d.
 func (b *bench) denied(c store.Charge, d, ago time.Duration) {
 	b.Helper()
 	if _, _, err := b.store.Refuse(b.Context(), c, store.Refusal{Length: d, Ago: ago}); err != nil {
@@ -235,24 +236,24 @@ type ticket struct {
 	grant   store.Grant
 }
 
-// called waits until the place in line is called, and reports whether it was.
+// called waits until the place in line is called, and reports whether it was. It fails the check if that takes a minute.
 func (b *bench) called(k ticket) bool {
 	b.Helper()
-	maxWait := time.NewTimer(time.Minute)
-	defer maxWait.Stop()
+	timeout := time.NewTimer(time.Minute)
+	defer timeout.Stop()
 	select {
 	case <-k.grant.Ready:
 		return true
-	case <-maxWait.C:
+	case <-timeout.C:
 		b.errorf("there is room at %v, and the first in line is not called", b.now())
 		return false
 	}
 }
 
-// releases ends the visitor's requests in flight.
+// releases ends the ticket's requests in flight.
 func (b *bench) releases(k ticket) { b.store.Release(&k.booking, k.grant) }
 
-// cancels gives back the visitor's start, or its place in line.
+// cancels gives back the ticket's start, or its place in line.
 func (b *bench) cancels(k ticket) { b.store.Cancel(&k.booking, k.grant) }
 
 const (
@@ -261,13 +262,13 @@ const (
 	sec  = time.Second
 )
 
-// tickTimes is a time given in microseconds.
+// tickTimes returns n microseconds.
 func tickTimes(n int64) time.Duration { return time.Duration(n) * tick }
 
 // maxCost is the most that Settle can be told: 1<<40, and 1<<29 where an int has 32 bits.
 const maxCost = 1 << (29 + 11*(^uint(0)>>63))
 
-// overOf is how much later the start would have been if the i-th charge, a shadow, counted.
+// overOf returns how much later the start would have been if the i-th charge, a shadow, counted. Without an Over it returns 0.
 func overOf(g store.Grant, i int) time.Duration {
 	if g.Over == nil {
 		return 0
@@ -275,15 +276,15 @@ func overOf(g store.Grant, i int) time.Duration {
 	return g.Over[i]
 }
 
-// charge returns a charge of 1 without jitter. The first letters of the name
-// become the key, so that budgets of different names differ everywhere.
+// charge returns a charge of cost 1 without jitter. The key of its budget is the first 16 bytes of
+// the name.
 func charge(name string, l store.Limit) store.Charge {
 	c := store.Charge{Budget: store.Budget{Policy: name, Group: "storetest"}, Limit: l, Cost: 1}
 	copy(c.Budget.Key[:], name)
 	return c
 }
 
-// costing returns the charge with the given cost.
+// costing returns the charge with a different cost.
 func costing(c store.Charge, cost int) store.Charge {
 	c.Cost = cost
 	return c
@@ -308,12 +309,12 @@ func describe(k store.Booking) string {
 // sentence prints a charge's limit, about as a vector has it.
 func sentence(c store.Charge) string { return fmt.Sprintf("%v, jitter %v", c.Limit, c.Jitter) }
 
-// queue lets callers book in even steps, faster than the limit. It fails if the limit is broken, or
-// if the last start comes more than 1 % later than it could.
+// queue lets callers book in even steps, faster than the limit. It fails if a caller is refused, if the
+// limit is broken, or if the last start comes more than 1 % later than the move says.
 func (p *play) queue(m *move) {
 	p.Helper()
 
-	// The history is counted in the end. Each answer alone says only when one caller starts.
+	// Count the history in the end: each answer alone says only when one caller starts.
 	c, history := m.charges[0], newLedger()
 	last := time.Duration(0)
 	for i := range m.times {
@@ -331,13 +332,14 @@ func (p *play) queue(m *move) {
 	if text := history.excess(c); text != "" {
 		p.errorf("%s", text)
 	}
-	if exact := m.want.answers[0].low.Duration; last > exact+exact/100 {
-		p.errorf("%d callers at %s: the last starts at %v, want at most 1%% after %v", m.times, sentence(c), last, exact)
+	if want := m.want.answers[0].low.Duration; last > want+want/100 {
+		p.errorf("%d callers at %s: the last starts at %v, want at most 1%% after %v", m.times, sentence(c), last, want)
 	}
 }
 
-// steady is a chain of callers: each waits for its start, and the next comes a moment later. They
-// could fill every window. It fails if the limit is broken, or if less than 99 % of it are used.
+// steady is a chain of callers, which could fill every window: each waits for its start, and the next comes a moment later, which
+// the move names. It ends after as many windows as the move says. It fails if a caller is refused, if the limit is broken, or if less
+// than 99 % of it are used.
 func (p *play) steady(m *move) {
 	p.Helper()
 	c, history := m.charges[0], newLedger()

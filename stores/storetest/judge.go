@@ -10,7 +10,7 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// checkExact compares a grant with the earliest start that the definition gives.
+// checkExact fails if a grant differs from the earliest start that the definition gives, want.
 func (w *world) checkExact(k store.Booking, g store.Grant, now, want int64) {
 	w.Helper()
 	wait := time.Duration(want-now) * tick
@@ -60,7 +60,7 @@ func (w *world) checkOver(k store.Booking, g store.Grant, start int64) {
 		counted.Charges = append(counted.Charges, c)
 	}
 
-	together := w.truth.earliest(counted, start)
+	withAll := w.truth.earliest(counted, start)
 	for i, c := range k.Charges {
 		if !c.Shadow {
 			continue
@@ -70,9 +70,9 @@ func (w *world) checkOver(k store.Booking, g store.Grant, start int64) {
 		only := store.Booking{Spread: k.Spread, Charges: counted.Charges[i : i+1]}
 		alone := w.truth.earliest(only, start)
 
-		over := overOf(g, i)
-		if got := start + micros(over); got < alone || got > together {
-			w.failf("%s: Over of charge %d is %v, want %v", describe(k), i, over, time.Duration(alone-start)*tick)
+		added := overOf(g, i)
+		if got := start + micros(added); got < alone || got > withAll {
+			w.failf("%s: Over of charge %d is %v, want %v", describe(k), i, added, time.Duration(alone-start)*tick)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func (w *world) checkLawful(k store.Booking, g store.Grant, now int64) {
 		w.failf("%s: starts too soon, after %v", describe(k), g.Wait)
 	}
 
-	// Ask as of the start itself: then a pace decides nothing, see pacing. Limits and penalties alone count.
+	// Ask at the time of the start: limits and penalties alone count then, and no pace (see setClear).
 	for _, c := range k.Charges {
 		if !c.Shadow && !w.truth.ask(c, store.Booking{Spread: k.Spread}, start).allows(start) {
 			w.failf("%s: %s does not allow a start after %v", describe(k), c.Budget.Policy, g.Wait)
@@ -97,7 +97,7 @@ func (w *world) checkLawful(k store.Booking, g store.Grant, now int64) {
 	}
 }
 
-// count checks that no interval of the history holds more than the limit. It leaves out budgets that may hold more.
+// count checks that no interval of the history holds more than the limit. It leaves out shadows, and budgets that may hold more.
 func (w *world) count() {
 	w.Helper()
 	if w.mood == changing {
@@ -120,7 +120,8 @@ func (l *ledger) excess(c store.Charge) string {
 		return ""
 	}
 
-	// A bucket has a rule of its own. Of all other limits, look at what counts together with each start.
+	// A TokenBucket has a rule of its own. The starts of a LeakyBucket keep their distance. For a window, look at what counts together with
+	// each start.
 	stays := slices.Clone(l.stays[c.Budget.Key])
 	slices.SortFunc(stays, func(a, b stay) int { return cmp.Compare(a.at, b.at) })
 	if c.Limit.Kind() == store.KindTokenBucket {
@@ -128,25 +129,27 @@ func (l *ledger) excess(c store.Charge) string {
 	}
 
 	for i, first := range stays {
-		switch most := together(c, stays, first); {
-		case c.Limit.Kind() == store.KindLeakyBucket && i > 0 && first.at < over(c, stays[i-1]):
+		if c.Limit.Kind() != store.KindLeakyBucket {
+			if cost := together(c, stays, first); cost > c.Limit.N() {
+				return fmt.Sprintf("budget %s: %d starts count together, too many for %s", c.Budget.Policy, cost, sentence(c))
+			}
+		} else if i > 0 && first.at < over(c, stays[i-1]) {
 			return fmt.Sprintf("budget %s: two starts are %d µs apart, too close for %s",
 				c.Budget.Policy, first.at-stays[i-1].at, sentence(c))
-		case c.Limit.Kind() != store.KindLeakyBucket && most > c.Limit.N():
-			return fmt.Sprintf("budget %s: %d starts count together, too many for %s",
-				c.Budget.Policy, most, sentence(c))
 		}
 	}
 
 	return ""
 }
 
-// drained lets each start in turn arrive as late as it may, and all starts after it on time. It
-// returns a sentence if the upstream's bucket, which is full before, runs dry, or "".
+// drained lets each start in turn arrive as late as it may, and all starts after it on time. If the upstream's
+// bucket, which is full before, runs dry, drained returns a sentence that says so, and otherwise "".
 func drained(c store.Charge, stays []stay) string {
 	tokens, each := c.Refill()
 	for _, first := range stays {
 		late := first.until + micros(c.Jitter)
+
+		// The level is in units: see flow.
 		level := int64(c.Limit.Capacity()) * each
 		for _, s := range stays {
 			if s.until < first.until {
@@ -173,11 +176,14 @@ const (
 	levels   // a ceiling before and after
 )
 
-// want reads a move's expectation, of a kind. expects says that the move has an arrow.
+// want reads a move's expectation: text, which stands behind the arrow. kind is what the verb needs there. expects says that the move
+// has an arrow.
 func (s *scope) want(m *move, kind int, text string, expects bool) {
 	switch {
 	case kind == nothing && expects:
 		s.wrong("%s has no answer", m.verb)
+
+	// Nothing stands behind the arrow, or the verb needs an arrow.
 	case text == "" && (expects || kind == answers || kind == statuses):
 		s.wrong("%s says nothing of its answer", m.verb)
 	case kind == statuses:
@@ -198,7 +204,7 @@ func (s *scope) want(m *move, kind int, text string, expects bool) {
 	}
 }
 
-// answers reads the expected answers to bookings.
+// answers reads the expected answers to bookings, and the words held, paused and over about all of them.
 func (s *scope) answers(m *move, words []string) {
 	for i := 0; i < len(words); i++ {
 		next := ""
@@ -219,8 +225,8 @@ func (s *scope) answers(m *move, words []string) {
 			i++
 
 		case word == "over":
-			over := s.boundsOf(next)
-			m.want.over = &over
+			by := s.boundsOf(next)
+			m.want.over = &by
 			i++
 
 		case multiple.MatchString(word) && len(m.want.answers) > 0:
@@ -237,7 +243,8 @@ func (s *scope) answers(m *move, words []string) {
 	}
 }
 
-// answer reads a word about one booking, or about several that follow each other evenly.
+// answer reads a word about one booking, or about several whose times follow each other evenly. The word none stands for no
+// booking.
 func (s *scope) answer(word string) (all []answer) {
 	kind, guess, ok := strings.Cut(word, ":")
 	switch {
@@ -283,9 +290,9 @@ func (p *play) checkAnswer(m *move, k store.Booking, g store.Grant, want answer)
 
 	// A shadow charge comes last.
 	if m.want.over != nil {
-		got, over := overOf(g, len(k.Charges)-1), *m.want.over
-		if got < over.low.Duration || got > over.high.Duration {
-			p.errorf("booked at %v: Over is %v, want %v to %v", p.now(), got, over.low, over.high)
+		got, by := overOf(g, len(k.Charges)-1), *m.want.over
+		if got < by.low.Duration || got > by.high.Duration {
+			p.errorf("booked at %v: Over is %v, want %v to %v", p.now(), got, by.low, by.high)
 		}
 	}
 }
@@ -346,5 +353,5 @@ func (p *play) checkPlace(m *move, k store.Booking, g store.Grant, want answer) 
 	}
 }
 
-// about allows for a guess: an eighth, and a tenth of a second.
+// about reports whether a guess is wrong by no more than an eighth of what is wanted, and a tenth of a second.
 func about(got, want time.Duration) bool { return (got - want).Abs() <= want/8+100*ms }

@@ -11,17 +11,19 @@ import (
 // given back, and every penalty. It answers by trying, so it is slow and easy
 // to believe.
 type ledger struct {
-	stays  map[[16]byte][]stay
-	closed map[[16]byte]int64 // until when a penalty lasts, or lasted
-	bans   map[[16]byte]penalty
-	learnt map[[16]byte]ceiling
-
+	// By the key of the budget.
+	stays   map[[16]byte][]stay
+	closed  map[[16]byte]int64   // until when the last penalty lasts, or lasted
+	bans    map[[16]byte]penalty // the last penalties
+	learnt  map[[16]byte]ceiling
 	counted map[[16]byte]bool // some start was under a limit with a number
 
+	// rampOf and gapOf, unless a test has the definition wrong.
 	ramp func(c store.Charge, stays []stay, p penalty) ramp
 	gap  func(c store.Charge, stays []stay, p penalty) gap
 }
 
+// newLedger returns a ledger without history.
 func newLedger() *ledger {
 	return &ledger{
 		stays: make(map[[16]byte][]stay), closed: make(map[[16]byte]int64), bans: make(map[[16]byte]penalty),
@@ -53,21 +55,21 @@ func (l *ledger) earliest(k store.Booking, now int64) int64 {
 // soonest is the earliest start that a booking, made now, asks for.
 func soonest(k store.Booking, now int64) int64 { return now + micros(k.NotBefore) }
 
-// A question is a charge with all facts that decide when it can start.
+// A question is a charge of a booking with all facts that decide when it can start.
 type question struct {
-	charge store.Charge // as far as a ceiling allows
+	charge store.Charge // with the limit that a ceiling leaves
 	spread time.Duration
-	stays  []stay
-	closed int64
+	stays  []stay // the starts that count
+	closed int64  // until when a penalty lasts, or lasted
 	gap    gap    // after the last penalty
 	ramp   ramp   // the slow start after the last penalty
 	clear  []stay // the starts from which a pace keeps its distance, or none without a pace
 }
 
-// pacing sets the starts from which a start must keep its distance, if the charge has a pace and does
-// not allow the soonest start that the booking asks for.
-func (q *question) pacing(now, soonest int64) {
-	if q.charge.Pace == 0 || q.charge.Limit.Kind() != store.KindSlidingWindow || q.allows(soonest) {
+// setClear sets clear, if the charge has a pace, which only sliding windows have, and makes the booking wait: if it does not allow
+// asked, the soonest start that the booking asks for.
+func (q *question) setClear(now, asked int64) {
+	if q.charge.Pace == 0 || q.charge.Limit.Kind() != store.KindSlidingWindow || q.allows(asked) {
 		return
 	}
 	for _, s := range q.stays {
@@ -77,10 +79,13 @@ func (q *question) pacing(now, soonest int64) {
 	}
 }
 
-// isClear reports whether a start at t keeps the distance of its pace from the starts in clear.
+// isClear reports whether a start at t keeps the distance of its pace from the starts in clear, behind each earlier one and before each
+// later one.
 func (q question) isClear(t int64) bool {
 	unit := micros(q.charge.Pace)
 	apart := int64(q.charge.Cost) * unit
+
+	// A later start begins at end or later, and an earlier one is over by apart before t.
 	end := max(stayOf(q.charge, q.spread, t).until+unit, t+apart)
 	for _, o := range q.clear {
 		if t < o.until+apart && o.at < end {
@@ -90,7 +95,7 @@ func (q question) isClear(t int64) bool {
 	return true
 }
 
-// ask prepares the question for a charge of a booking made now. A bucket is
+// ask returns the question for a charge of a booking made now. A bucket is
 // asked with its whole history: what kept it from filling up may be long past.
 func (l *ledger) ask(c store.Charge, k store.Booking, now int64) question {
 	q := question{spread: k.Spread, closed: l.closed[c.Budget.Key]}
@@ -121,7 +126,7 @@ func (l *ledger) ask(c store.Charge, k store.Booking, now int64) question {
 		q.ramp = l.ramp(slow, l.stays[c.Budget.Key], p)
 	}
 
-	q.pacing(now, soonest(k, now))
+	q.setClear(now, soonest(k, now))
 	return q
 }
 
@@ -135,9 +140,8 @@ func (q question) hasRoom(t int64) bool {
 	return q.isClear(t) && q.gap.allows(s) && fits(q.charge, q.stays, s) && q.ramp.allows(q.charge, s)
 }
 
-// next returns the first moment after t at which the charge may begin to fit: a
-// penalty ends, or the gap after it, a window ends, a bucket has filled up, or
-// something booked no longer counts. There is one, because t does not fit.
+// next returns the first moment after t at which the charge, which does not fit at t, may begin to fit: a
+// penalty ends, or the gap after it, a window ends, a bucket has filled up, or a start no longer counts.
 func (q question) next(t int64) int64 {
 	switch {
 	case t < q.closed:
@@ -172,7 +176,7 @@ func (q question) next(t int64) int64 {
 	return first
 }
 
-// nextBucket is next for a bucket.
+// nextBucket is next for a bucket, after the start s, which does not fit.
 func (q question) nextBucket(s stay) int64 {
 	first := nextBucket(q.charge, q.stays, s)
 	if q.ramp.begin <= s.at && s.at < q.ramp.end {
@@ -185,28 +189,30 @@ func (q question) nextBucket(s stay) int64 {
 // probes.
 func (l *ledger) add(k store.Booking, t int64) {
 	for _, c := range k.Charges {
-		if key := c.Budget.Key; !inFlight(c) && (!isOpen(c) || l.isProbe(c, k.Spread, t)) {
+		key := c.Budget.Key
+		isKept := !isOpen(c) || l.isProbe(c, k.Spread, t)
+		if isKept && !inFlight(c) {
 			l.stays[key] = append(l.stays[key], stayOf(c, k.Spread, t))
 			l.counted[key] = l.counted[key] || !isOpen(c)
 		}
 	}
 }
 
-// remove takes a booked start out of every budget in which the start still counts, as a probe or for
-// the limit. Elsewhere it stays: a bucket can no longer tell its spending of long ago.
+// remove takes a booked start out of every budget in which the start still counts: for the limit, as a probe
+// or in a slow start. Elsewhere it stays: the bucket of a store can no longer tell its spending of long ago.
 func (l *ledger) remove(k store.Booking, t, now int64) {
 	for _, c := range k.Charges {
 		key, s := c.Budget.Key, stayOf(c, k.Spread, t)
 		p := l.penalty(key)
-		counts := max(over(c, s), l.gap(c, []stay{s}, p).end, l.ramp(c, nil, p).over(s)) > now
-		if i := slices.Index(l.stays[key], s); i >= 0 && counts {
+		countsUntil := max(over(c, s), l.gap(c, []stay{s}, p).end, l.ramp(c, nil, p).over(s))
+		if i := slices.Index(l.stays[key], s); i >= 0 && countsUntil > now {
 			l.stays[key] = slices.Delete(l.stays[key], i, i+1)
 		}
 	}
 }
 
 // settle changes the cost of a start booked at t in every budget in which it still
-// counts.
+// counts. With a cost of 0 the start is removed. A probe of an unlimited budget stays as it is.
 func (l *ledger) settle(k store.Booking, t, now int64, costs []int) {
 	for i, c := range k.Charges {
 		stays, s := l.stays[c.Budget.Key], stayOf(c, k.Spread, t)
@@ -220,7 +226,7 @@ func (l *ledger) settle(k store.Booking, t, now int64, costs []int) {
 	}
 }
 
-// stayOf is the entry that a charge would book at t. The cost of an unlimited charge means nothing.
+// stayOf is the start that a charge would book at t. An unlimited charge has a cost of 1, because its own means nothing.
 func stayOf(c store.Charge, spread time.Duration, t int64) stay {
 	s := stay{at: t, until: t + micros(spread), cost: c.Cost}
 	if isOpen(c) {
@@ -229,20 +235,20 @@ func stayOf(c store.Charge, spread time.Duration, t int64) stay {
 	return s
 }
 
-// depth is how many different starts still matter to the charge, and end is
-// when the last of them no longer counts.
+// depth returns at how many different times there are starts that still count for the charge, and when
+// the last of these starts no longer counts.
 func (l *ledger) depth(c store.Charge, now int64) (starts int, end int64) {
 	seen := make(map[int64]bool)
 	for _, s := range l.stays[c.Budget.Key] {
-		if o := over(c, s); o > now {
+		if until := over(c, s); until > now {
 			seen[s.at] = true
-			end = max(end, o)
+			end = max(end, until)
 		}
 	}
 	return len(seen), end
 }
 
-// forget drops what ended before t.
+// forget drops starts that could be used for the last time before t.
 func (l *ledger) forget(t int64) {
 	for key, stays := range l.stays {
 		l.stays[key] = slices.DeleteFunc(stays, func(s stay) bool { return s.until < t })

@@ -10,29 +10,30 @@ import (
 // A line is what one budget has in flight, and its waiters for room.
 type line struct {
 	held  int
-	waits []*wait // by arrival
+	waits []*waiter // by arrival
 }
 
-// A wait is a place in a line.
-type wait struct {
+// A waiter has a place in a line.
+type waiter struct {
 	arrival int64
 	charge  store.Charge
 	called  bool          // room is set aside for it
 	ready   chan struct{} // closed when it is called
 }
 
-// lines are the lines of all budgets: the definition of InFlight charges.
+// lines are the lines of all budgets: the definition of Concurrency charges.
 type lines struct {
-	of      map[[16]byte]*line
-	arrived int64
+	of      map[[16]byte]*line // by the key of the budget
+	arrived int64              // the last arrival
 }
 
+// newLines returns lines in which nobody waits, and nothing is held.
 func newLines() *lines { return &lines{of: make(map[[16]byte]*line)} }
 
 // inFlight reports whether the charge is for requests in flight.
 func inFlight(c store.Charge) bool { return c.Limit.Kind() == store.KindConcurrency }
 
-// at returns the line of the charge's budget.
+// at returns the line of the charge's budget, a new one if there is none.
 func (l *lines) at(c store.Charge) *line {
 	if l.of[c.Budget.Key] == nil {
 		l.of[c.Budget.Key] = new(line)
@@ -42,18 +43,17 @@ func (l *lines) at(c store.Charge) *line {
 
 // taken is the number of slots held or set aside.
 func (l *line) taken() int {
-	sum := l.held
+	slots := l.held
 	for _, w := range l.waits {
 		if w.called {
-			sum += w.charge.Cost
+			slots += w.charge.Cost
 		}
 	}
-	return sum
+	return slots
 }
 
-// lets reports whether there is room for the charge of a caller with an arrival, and no earlier waiter
-// for which the room is kept. Room is kept for a waiter whose cost does not fit, and not for a waiter
-// that waits only because of its KeepFree.
+// lets reports whether a caller with an arrival has room for its charge, and no earlier waiter keeps the room. A waiter
+// keeps room if its cost does not fit. One that waits only because of its KeepFree keeps none.
 func (l *line) lets(c store.Charge, arrival int64) bool {
 	for _, w := range l.waits {
 		if w.arrival < arrival && !w.called && l.taken()+w.charge.Cost > w.charge.Limit.N() {
@@ -68,7 +68,7 @@ func (l *line) fits(c store.Charge) bool { return l.taken()+c.Cost <= c.Limit.N(
 
 // lacking returns the indices of the charges that do not let a booking start now. before is the
 // caller's place in line, or nil for a caller that comes for the first time.
-func (l *lines) lacking(k store.Booking, before *wait) (list []int) {
+func (l *lines) lacking(k store.Booking, before *waiter) (list []int) {
 	arrival := l.arrived + 1
 	if before != nil {
 		arrival = before.arrival
@@ -79,8 +79,10 @@ func (l *lines) lacking(k store.Booking, before *wait) (list []int) {
 			continue
 		}
 
+		// A caller that was called has its turn, whoever came before it.
+		at := l.at(c)
 		itsTurn := before != nil && before.called && before.charge.Budget == c.Budget
-		if at := l.at(c); !at.lets(c, arrival) && !(itsTurn && at.fits(c)) {
+		if canStart := at.lets(c, arrival) || itsTurn && at.fits(c); !canStart {
 			list = append(list, i)
 		}
 	}
@@ -105,8 +107,8 @@ func (l *lines) change(k store.Booking, sign int) {
 
 // join gives the charge a place in its budget's line: at the end or, for a caller that had the place
 // before, by its earlier arrival.
-func (l *lines) join(c store.Charge, before *wait) *wait {
-	w := &wait{charge: c, ready: make(chan struct{})}
+func (l *lines) join(c store.Charge, before *waiter) *waiter {
+	w := &waiter{charge: c, ready: make(chan struct{})}
 	if before != nil {
 		w.arrival = before.arrival
 	} else {
@@ -115,17 +117,17 @@ func (l *lines) join(c store.Charge, before *wait) *wait {
 	}
 	at := l.at(c)
 	at.waits = append(at.waits, w)
-	slices.SortFunc(at.waits, func(a, b *wait) int { return cmp.Compare(a.arrival, b.arrival) })
+	slices.SortFunc(at.waits, func(a, b *waiter) int { return cmp.Compare(a.arrival, b.arrival) })
 	return w
 }
 
 // leave ends a place in line. What was set aside for it is free again.
-func (l *lines) leave(w *wait) {
+func (l *lines) leave(w *waiter) {
 	at := l.at(w.charge)
-	at.waits = slices.DeleteFunc(at.waits, func(o *wait) bool { return o == w })
+	at.waits = slices.DeleteFunc(at.waits, func(o *waiter) bool { return o == w })
 }
 
-// call sets room aside for the first in line.
+// call sets room aside for each waiter whose turn has come, and calls it.
 func (l *lines) call() {
 	for _, at := range l.of {
 		for _, w := range at.waits {

@@ -14,7 +14,7 @@ import (
 
 // A move is one operation on a store, with the expected answer.
 type move struct {
-	place   string // file and line
+	place   string // the file and the line, for failures
 	verb    string
 	labels  []string // names of the callers that it makes; a name that ends with + adds to those before
 	charges []store.Charge
@@ -25,8 +25,8 @@ type move struct {
 	words   map[string]bool
 	times   int // how often: x20
 	want    expectation
-	program string // who makes it; of a fleet
-	own     Move   // a verb that only a fleet has
+	program string // which program of a fleet makes it
+	own     Move   // if only a fleet has the verb
 }
 
 // A Fleet is programs that share budgets, each with a store of its own, and what happens to the
@@ -116,7 +116,8 @@ func isWord(name string) bool {
 	return slices.Contains(slices.Concat(optionWords, plainWords, chargeWords), name)
 }
 
-// number reads a whole number. One that is larger than an int of 32 bits stands for store.MaxCost in a program that has such.
+// number reads a whole number. A number that does not fit into an int of 32 bits stands for store.MaxCost in a program whose int has 32
+// bits.
 func number(text string) (int, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if n > math.MaxInt {
@@ -125,7 +126,7 @@ func number(text string) (int, error) {
 	return int(n), err
 }
 
-// number64 reads a whole number, and notes a mistake.
+// number64 is number, and notes text that is no number as a mistake.
 func (s *scope) number64(text string) int {
 	n, err := number(text)
 	if err != nil {
@@ -134,7 +135,7 @@ func (s *scope) number64(text string) int {
 	return n
 }
 
-// times reads how often something is done, at least once.
+// times reads how often something is done. Less than once is a mistake, and stands for once.
 func (s *scope) times(text string) int {
 	n := s.number64(text)
 	if n < 1 {
@@ -143,7 +144,7 @@ func (s *scope) times(text string) int {
 	return max(1, n)
 }
 
-// moment reads a time.
+// moment is parseMoment, and notes text that is no time as a mistake.
 func (s *scope) moment(text string) moment {
 	m, err := parseMoment(text)
 	if err != nil {
@@ -212,12 +213,13 @@ func (s *scope) sequence(items []string) (all []string) {
 	return all
 }
 
-// multiple is how often: x20.
+// multiple says how often: x20.
 var multiple = regexp.MustCompile(`^x(\d+)$`)
 
+// variable is a name whose value is put in its place: $name.
 var variable = regexp.MustCompile(`\$[a-z]+`)
 
-// substitute replaces the names that are known: $name.
+// substitute puts values in the place of their names: $name. Other names stay.
 func substitute(text string, values map[string]string) string {
 	return variable.ReplaceAllStringFunc(text, func(name string) string {
 		if value, ok := values[name[1:]]; ok {

@@ -16,6 +16,7 @@ func (p *play) passes(m *move) {
 	p.calm()
 }
 
+// booking returns a booking of the charges that a move names, with its words.
 func (p *play) booking(m *move) store.Booking {
 	k := store.Booking{Charges: m.charges, MaxWait: store.AnyWait}
 	p.amend(&k, m)
@@ -26,8 +27,8 @@ func (p *play) booking(m *move) store.Booking {
 func (p *play) amend(k *store.Booking, m *move) {
 	// A caller waits for as long as it takes, unless the move has the word within, or is a try.
 	k.MaxWait, k.NotBefore = store.AnyWait, 0
-	if most, ok := m.options["within"]; ok || m.verb == "try" {
-		k.MaxWait = most.Duration
+	if within, ok := m.options["within"]; ok || m.verb == "try" {
+		k.MaxWait = within.Duration
 	}
 	if from, ok := m.options["from"]; ok {
 		k.NotBefore = from.since(p.now()) - p.now()
@@ -35,8 +36,8 @@ func (p *play) amend(k *store.Booking, m *move) {
 	if spread, ok := m.options["spread"]; ok {
 		k.Spread = spread.Duration
 	}
-	if horizon, ok := m.options["horizon"]; ok {
-		k.Horizon = horizon.Duration
+	if ahead, ok := m.options["horizon"]; ok {
+		k.Horizon = ahead.Duration
 	}
 
 	switch {
@@ -47,12 +48,13 @@ func (p *play) amend(k *store.Booking, m *move) {
 	}
 }
 
+// books books once for each answer, and compares the answers.
 func (p *play) books(m *move) {
 	p.Helper()
 	p.bookEach(m)
 }
 
-// bookEach books once for each answer.
+// bookEach is books, and returns the callers that it made.
 func (p *play) bookEach(m *move) (made []*caller) {
 	p.Helper()
 	for _, want := range m.want.answers {
@@ -64,7 +66,7 @@ func (p *play) bookEach(m *move) (made []*caller) {
 	return made
 }
 
-// bookAgain books in place of a caller's present start.
+// bookAgain books in place of a caller's present start, and compares the answer with the move's first one.
 func (p *play) bookAgain(m *move, c *caller) {
 	p.Helper()
 	p.rebook(m, c, m.want.answers[0])
@@ -95,6 +97,7 @@ func (p *play) cancel(m *move, c *caller) {
 	p.store.Cancel(&c.booking, c.grant)
 }
 
+// release ends a caller's requests in flight.
 func (p *play) release(_ *move, c *caller) { p.releases(c.ticket) }
 
 // settles reports the true costs of a caller's start.
@@ -107,6 +110,7 @@ func (p *play) settles(m *move, c *caller) {
 	}
 }
 
+// checkCalled waits until a caller is called, and fails if that takes a minute.
 func (p *play) checkCalled(_ *move, c *caller) {
 	p.Helper()
 	p.called(c.ticket)
@@ -122,18 +126,20 @@ func (p *play) checkWaiting(_ *move, c *caller) {
 	}
 }
 
+// pauses closes a budget for the time of the move.
 func (p *play) pauses(m *move, c store.Charge) {
 	p.Helper()
 	p.pause(c, m.time.Duration)
 }
 
+// resumes opens a budget.
 func (p *play) resumes(_ *move, c store.Charge) {
 	p.Helper()
 	p.resume(c)
 }
 
-// refuse reports a refusal to the store, of a caller's start if the move names a caller, and compares the ceilings before
-// and after it.
+// refuse reports a refusal to the store, of a caller's start if the move names a caller. If the move names the ceilings before
+// and after it, refuse compares them.
 func (p *play) refuse(m *move, c store.Charge) {
 	p.Helper()
 	r := store.Refusal{Ago: m.options["ago"].Duration, Took: m.options["took"].Duration}

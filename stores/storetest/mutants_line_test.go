@@ -230,6 +230,7 @@ func shuffling() func() store.Store {
 	}
 }
 
+// Of each mutant of the line, a check that is named for the broken promise fails.
 func TestEveryMutantOfTheLineIsCaughtByName(t *testing.T) {
 	soak.WithoutRace(t)
 	for _, m := range lineMutants {
@@ -239,6 +240,7 @@ func TestEveryMutantOfTheLineIsCaughtByName(t *testing.T) {
 	}
 }
 
+// Of each mutant of the line that random runs can see, a random run fails.
 func TestEveryMutantOfTheLineIsCaughtAtRandom(t *testing.T) {
 	soak.WithoutRace(t)
 	for _, m := range lineMutants {
@@ -527,12 +529,12 @@ var penaltyMutants = []mutant{
 		}
 		o.before[key] = o.ledger.bans[key]
 	}}},
-	{"the probe is always as short", "P11_ProbeAsLong", "", gapping(func(g *gap) { g.end = g.begin + micros(probeTime) })},
+	{"the probe is always as short", "P11_ProbeAsLong", "", gapping(func(g *gap) { g.end = g.begin + micros(shortestProbe) })},
 	{"the probe is as long as answers take, without end", "P11_ProbeAsLong", "", probeFor(func(length, refused int64) int64 {
-		return max(micros(probeTime), min(2*refused, length))
+		return max(micros(shortestProbe), min(2*refused, length))
 	})},
 	{"the probe is longer than the penalty", "P11_ProbeAsLong", "", probeFor(func(_, refused int64) int64 {
-		return max(micros(probeTime), min(2*refused, micros(longestTime)))
+		return max(micros(shortestProbe), min(2*refused, micros(longestProbe)))
 	})},
 	{"the last answer decides about the probe", "P11_ProbeOfTheSlowest", "", banning(func(p penalty, now, length, refused int64) penalty {
 		next := p.then(now, length, refused, refused)

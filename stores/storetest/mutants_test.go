@@ -380,7 +380,7 @@ var inFlightMutants = []mutant{
 	{"room is not set aside", "P5_Line", "", broken{release: func(o *oracle, b *store.Booking, g store.Grant) {
 		o.Release(b, g)
 		for _, l := range o.lines.of {
-			l.waits = slices.DeleteFunc(l.waits, func(w *wait) bool { return w.called })
+			l.waits = slices.DeleteFunc(l.waits, func(w *waiter) bool { return w.called })
 		}
 	}}},
 	{"a hold that is cancelled goes on", "P7_InFlightCancel", "", broken{cancel: func(o *oracle, b *store.Booking, g store.Grant) {

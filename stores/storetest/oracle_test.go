@@ -21,7 +21,7 @@ type oracle struct {
 	ledger *ledger
 	booked map[int64]entry
 	lines  *lines
-	queued map[int64]*wait // those in line, by their marks
+	queued map[int64]*waiter // those in line, by their marks
 	clock  func() int64
 	before map[[16]byte]penalty // for mutants: what a Resume should forget
 	watches
@@ -33,10 +33,11 @@ type entry struct {
 	at      int64
 }
 
+// newOracle returns an oracle without history, whose clock is the program's.
 func newOracle() *oracle {
 	return &oracle{
 		ledger: newLedger(), booked: make(map[int64]entry),
-		lines: newLines(), queued: make(map[int64]*wait),
+		lines: newLines(), queued: make(map[int64]*waiter),
 		clock:  func() int64 { return time.Now().UnixMicro() },
 		before: make(map[[16]byte]penalty),
 	}
@@ -99,7 +100,7 @@ func (o *oracle) holder(b *store.Booking, now, t int64) (int, bool) {
 }
 
 // lineUp is the answer to a booking for which one charge has no room now.
-func (o *oracle) lineUp(b *store.Booking, held int, before *wait) store.Grant {
+func (o *oracle) lineUp(b *store.Booking, held int, before *waiter) store.Grant {
 	g := store.Grant{HeldBy: held}
 	if b.MaxWait != 0 {
 		w := o.lines.join(b.Charges[held], before)
@@ -110,7 +111,7 @@ func (o *oracle) lineUp(b *store.Booking, held int, before *wait) store.Grant {
 }
 
 // leave ends the place in line that the handle names, if any.
-func (o *oracle) leave(h store.Handle) *wait {
+func (o *oracle) leave(h store.Handle) *waiter {
 	w := o.queued[h.Place]
 	if w != nil {
 		o.lines.leave(w)

@@ -32,7 +32,7 @@ type plan struct {
 	refunds bool // some cost less than they booked
 }
 
-// end is when the last of the plan has come.
+// end is when the last visit has come, and the last pause is over.
 func (p *plan) end() (end time.Duration) {
 	for _, v := range p.visits {
 		end = max(end, v.at)
@@ -51,9 +51,9 @@ type perfectQueue struct {
 	ledger *ledger
 	zero   time.Time
 	plan   *plan
-	waits  []int // indices of visits, in the order in which they are served
-	starts []time.Duration
-	nexts  []perfectEvent
+	waits  []int           // indices of visits, in the order in which they are served
+	starts []time.Duration // of the visits, or never
+	nexts  []perfectEvent  // to come, by time
 }
 
 // A perfectEvent is what happens at some moment.
@@ -120,6 +120,7 @@ func (q *perfectQueue) comes(i int) {
 	q.waits = slices.Insert(q.waits, first, i)
 }
 
+// leaves takes visit i out of the line, if it stands there.
 func (q *perfectQueue) leaves(i int) {
 	q.waits = slices.DeleteFunc(q.waits, func(o int) bool { return o == i })
 }
@@ -136,7 +137,7 @@ func (q *perfectQueue) happens(e turnEvent) {
 // micro is a time of the run in microseconds.
 func (q *perfectQueue) micro(t time.Duration) int64 { return q.zero.Add(t).UnixMicro() }
 
-// serve begins all visits whose turn it is, and returns when the next visit may begin, or store.Never.
+// serve begins all visits whose turn it is, and returns when a visit that still waits may begin, or store.Never if none waits.
 func (q *perfectQueue) serve(now time.Duration) (next time.Duration) {
 	next = store.Never
 	t := q.micro(now)

@@ -10,25 +10,25 @@ import (
 // A play is one case of a vector under way.
 type play struct {
 	*bench
-	known map[string][]*caller
-	came  []*visitor
+	known map[string][]*caller // by label
+	came  []*visitor           // all visitors
 
 	fleet    *Fleet            // nil for a single program
 	programs map[string]*bench // of the fleet
 	program  string            // the program that makes the moves now
 }
 
-// A caller is somebody who asked the store: for a start or a place in line, which it may watch
-// over; or a visitor that goes on by itself.
+// A caller has asked the store for a start or a place in line. The moves say what it does next, unless it is a visitor, which
+// goes on by itself.
 type caller struct {
 	ticket
-	watched store.Watch
-	news    chan struct{}
-	visitor *visitor
-	program string // whose caller it is
+	watched store.Watch   // of its start, or nil
+	news    chan struct{} // of that watch
+	visitor *visitor      // nil if it is none
+	program string        // whose caller it is
 }
 
-// enter lets a program make the moves that follow.
+// enter lets a program of the fleet make the moves that follow. Without a fleet it does nothing.
 func (p *play) enter(program string) {
 	if p.fleet == nil {
 		return
@@ -45,7 +45,7 @@ func (p *play) enter(program string) {
 	b.place, p.bench, p.program = p.place, b, program
 }
 
-// of returns the callers that a move is about.
+// of returns the callers that a move names, in their order, or backwards if the move says so.
 func (p *play) of(m *move) (all []*caller) {
 	for _, ref := range m.callers {
 		known := p.known[ref.label]
@@ -67,7 +67,8 @@ func (p *play) of(m *move) (all []*caller) {
 	return all
 }
 
-// name gives new callers their labels: one each, or one for all.
+// name gives new callers the labels of their move: one each, or one for all. A label that ends with + adds them to the callers that it
+// has. Other labels forget the callers that they had.
 func (p *play) name(m *move, made []*caller) {
 	for _, c := range made {
 		c.program = p.program
@@ -88,13 +89,14 @@ func (p *play) name(m *move, made []*caller) {
 	}
 }
 
-// calm lets visitors do their work of this moment.
+// calm waits until all visitors have done their work of this moment, if there are any.
 func (p *play) calm() {
 	if len(p.came) > 0 {
 		synctest.Wait()
 	}
 }
 
+// visitors returns the callers that a move names, as visitors.
 func (p *play) visitors(m *move) (all []*visitor) {
 	for _, c := range p.of(m) {
 		all = append(all, c.visitor)
@@ -102,7 +104,7 @@ func (p *play) visitors(m *move) (all []*visitor) {
 	return all
 }
 
-// checkUncalled fails if a caller in line is called.
+// checkUncalled fails if the place in line of a grant is called.
 func (p *play) checkUncalled(g store.Grant) {
 	p.Helper()
 	select {

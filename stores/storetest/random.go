@@ -25,22 +25,22 @@ const (
 	// memory is longer than any window of a random limit.
 	memory = 2 * 24 * time.Hour
 
-	// most is how many grants are remembered to be given back.
-	most = 40
+	// maxGrants is how many grants are remembered to be given back.
+	maxGrants = 40
 )
 
 // A mood says which operations a random run tries, and with it how much can be compared.
 type mood int
 
 const (
-	exact    mood = iota // limits that stay and are so small that no store joins starts: every answer is compared
-	spread               // starts that may be used later, and large limits: the rule is checked
-	changing             // limits that change: the rule is checked
+	exact     mood = iota // limits that stay and are so small that no store joins starts: every answer is compared
+	spreading             // starts that may be used later, and large limits: the rule is checked
+	changing              // limits that change: the rule is checked
 )
 
-// moodOf gives most seeds to the exact comparison.
+// moodOf returns the mood of a seed. Three of five seeds have the exact mood.
 func moodOf(seed uint64) mood {
-	return []mood{exact, exact, spread, exact, changing}[seed%5]
+	return []mood{exact, exact, spreading, exact, changing}[seed%5]
 }
 
 // randomChecks are the random runs that belong to the contract.
@@ -75,7 +75,7 @@ func randomOdd(b *bench, seed uint64, ops int) {
 	operate(newWorld(b, seed, moodOf(seed), true), ops)
 }
 
-// operate does n operations, and counts the history now and then.
+// operate does some operations, and counts the history after each chapter and in the end.
 func operate(w *world, ops int) {
 	w.Helper()
 	for w.op = range ops {
@@ -92,9 +92,10 @@ type dice struct {
 	*bench
 	rng  *rand.Rand
 	seed uint64
-	op   int
+	op   int // the number of the present operation
 }
 
+// newDice returns the dice of a run. Each kind of run has a number of its own, so that runs with the same seed differ.
 func newDice(b *bench, seed, kind uint64) dice {
 	return dice{bench: b, seed: seed, rng: rand.New(rand.NewPCG(seed, kind))}
 }
@@ -121,14 +122,14 @@ type world struct {
 	truth   *ledger
 	budgets []store.Charge    // with the limits that hold now
 	grants  []granted         // the latest starts
-	above   map[[16]byte]bool // some start turned out to cost more, or an upstream told of starts of others
+	above   map[[16]byte]bool // budgets that may hold more than their limit: a start turned out to cost more, or an upstream told of starts of others
 }
 
 // granted is a start that can be given back.
 type granted struct {
 	booking store.Booking
 	grant   store.Grant
-	at      int64
+	at      int64 // of the start, in microseconds since the Unix epoch
 }
 
 // newWorld returns a world with four random budgets, of which the last may be a shadow.
@@ -157,7 +158,7 @@ func newWorld(b *bench, seed uint64, m mood, odd bool) *world {
 	return w
 }
 
-// step does one operation.
+// step does one random operation.
 func (w *world) step() {
 	w.Helper()
 
@@ -185,27 +186,27 @@ func (w *world) step() {
 	}
 }
 
-// change gives the budget a new limit, and books under it. Three things a store need not know: the cost that
-// happened before the budget was idle for a whole window, since idle budgets are
-// forgotten; penalties after which nothing is slow any more; and, for a leaky bucket or a
-// token bucket, the cost of starts under a former limit.
+// change gives the budget a new random limit, and books under it. The truth forgets what a store need not know then: starts from
+// before the budget was idle, since idle budgets are forgotten; a penalty that no longer counts; and, for a leaky bucket
+// or a token bucket, all starts under a former limit.
 func (w *world) change(c *store.Charge) {
 	stays := w.truth.stays[c.Budget.Key]
 	slices.SortFunc(stays, func(a, b stay) int { return cmp.Compare(a.at, b.at) })
 
-	// Find the first start after the budget was idle.
-	first, end := 0, int64(0)
+	// Find the first start after the budget was idle. If it is idle now, there is none.
+	first, busyUntil := 0, int64(0)
 	for i, s := range stays {
-		if s.at > end {
+		if s.at > busyUntil {
 			first = i
 		}
-		end = max(end, over(*c, s))
+		busyUntil = max(busyUntil, over(*c, s))
 	}
 
-	if end <= w.clock() {
+	if busyUntil <= w.clock() {
 		first = len(stays)
 	}
 
+	// A store may have forgotten a penalty that no longer counts.
 	if !w.slow(*c) {
 		delete(w.truth.closed, c.Budget.Key)
 		delete(w.truth.bans, c.Budget.Key)
@@ -228,7 +229,7 @@ func (w *world) slow(c store.Charge) bool {
 	return max(q.closed, q.ramp.end, w.truth.penalty(c.Budget.Key).forgotten()) > w.clock()
 }
 
-// try books and compares the answer.
+// try books, and compares the answer as the mood says. It remembers a start that is granted.
 func (w *world) try(k store.Booking) {
 	w.Helper()
 	w.keepShallow(k)
@@ -246,7 +247,7 @@ func (w *world) try(k store.Booking) {
 	if g.OK {
 		w.truth.add(k, at)
 		w.grants = append(w.grants, granted{k, g, at})
-		w.grants = w.grants[max(0, len(w.grants)-most):]
+		w.grants = w.grants[max(0, len(w.grants)-maxGrants):]
 	}
 }
 
@@ -295,7 +296,7 @@ func (w *world) remove(old granted) {
 	w.truth.remove(old.booking, old.at, now)
 }
 
-// take forgets one of the latest grants.
+// take forgets one of the latest grants, and returns it. It returns false if there is none.
 func (w *world) take() (granted, bool) { return takeOne(w.rng, &w.grants) }
 
 // close pauses a budget, or has an upstream refuse, often for less than the window of
@@ -315,7 +316,7 @@ func (w *world) close() {
 		ago = tick + w.duration(50*ms)
 	}
 
-	// The same in the store and in the truth, which the next booking compares.
+	// Close the budget in the store and in the truth: the next bookings compare the two.
 	if ago > 0 {
 		w.denied(c, d, ago)
 	} else {

@@ -31,8 +31,8 @@ func adaptiveRandomChecks() []check {
 	})
 }
 
-// newAdaptiveWorld returns a world whose budgets learn. Its limits are small: a store
-// may join the starts of a large one, and then find a window fuller than it was.
+// newAdaptiveWorld returns a world most of whose budgets learn. Its limits are small: under a large one a store
+// may join starts, and then find a window fuller than it was.
 func newAdaptiveWorld(b *bench, seed uint64) *world {
 	w := newWorld(b, seed, exact, false)
 	w.settles = false
@@ -42,8 +42,8 @@ func newAdaptiveWorld(b *bench, seed uint64) *world {
 	return w
 }
 
-// adapt makes a budget learn. How the rest of a pace or a bucket is counted,
-// while the ceiling rises, is the store's own affair.
+// adapt gives a budget a limit with windows of one length, and mostly has it learn. Other limits are left out: how a store counts
+// the rest of a pace or a bucket, while the ceiling rises, is its own affair.
 func (w *world) adapt(c *store.Charge) {
 	isWindow := func(l store.Limit) bool {
 		return (l.Kind() == store.KindSlidingWindow || l.Kind() == store.KindFixedWindow) && l.Per() != 0
@@ -58,8 +58,8 @@ func (w *world) adapt(c *store.Charge) {
 }
 
 // refuse tells the store and the truth that the upstream refused one of the latest starts,
-// and compares the ceilings. A store need not know how full the window of the start
-// was, if a part of it is over.
+// and compares the ceilings. It does nothing if the start is still to come, or if a store may have forgotten
+// a part of the window of the start.
 func (w *world) refuse() {
 	w.Helper()
 	if len(w.grants) == 0 {
@@ -70,9 +70,10 @@ func (w *world) refuse() {
 	now := w.clock()
 	c := g.booking.Charges[w.rng.IntN(len(g.booking.Charges))]
 
-	// A store may have forgotten a part of the window of the start, and then it learns nothing.
-	forgotten := func(s stay) bool { return s.at <= g.at && over(c, s) > g.at && over(c, s) <= now }
-	if g.at > now || slices.ContainsFunc(w.truth.stays[c.Budget.Key], forgotten) || over(c, stay{at: g.at, until: g.at}) <= now {
+	// A store that has forgotten a part of the window does not know how full it was.
+	isForgotten := func(s stay) bool { return s.at <= g.at && over(c, s) > g.at && over(c, s) <= now }
+	isOver := over(c, stay{at: g.at, until: g.at}) <= now
+	if g.at > now || isOver || slices.ContainsFunc(w.truth.stays[c.Budget.Key], isForgotten) {
 		return
 	}
 
@@ -93,7 +94,7 @@ func (w *world) refuse() {
 }
 
 // settleOne settles one of the latest starts, past or to come, in the store and in
-// the truth.
+// the truth. It does nothing if there is none, or if the limits of the start have changed.
 func (w *world) settleOne() {
 	w.Helper()
 	old, ok := w.take()
@@ -109,7 +110,7 @@ func (w *world) settleOne() {
 	w.settle(old.booking, old.grant, costs...)
 	w.truth.settle(old.booking, old.at, w.clock(), costs)
 
-	// The start may be replaced or cancelled later, with its true cost.
+	// Remember the start with its true cost, so that it is replaced or cancelled later.
 	old.booking.Charges = slices.Clone(old.booking.Charges)
 	for i := range costs {
 		c := &old.booking.Charges[i]
@@ -128,7 +129,7 @@ func (w *world) settleOne() {
 // trueCost is the cost that a start turns out to have: less, the same, or more, even
 // above the limit of a window. A pace and a bucket are not overdrawn: there a
 // store may be more careful, or forget the excess over a full bucket once
-// nothing has happened for as long as it takes to fill it. A window that a cost may overdraw is noted
+// nothing has happened for as long as it takes to fill the bucket. A window that a cost may overdraw is noted
 // in above.
 func (w *world) trueCost(c store.Charge, g granted) int {
 	cost := w.rng.IntN(c.Cost + 1)
@@ -149,7 +150,7 @@ func (w *world) trueCost(c store.Charge, g granted) int {
 	return cost
 }
 
-// affordable returns a cost if the limit allows it beside the other starts, and otherwise the booked cost.
+// affordable returns a cost if the limit allows a start of that cost beside the other starts, and otherwise the booked cost.
 func (w *world) affordable(c store.Charge, g granted, cost int) int {
 	s := stayOf(c, g.booking.Spread, g.at)
 	others := slices.Clone(w.truth.stays[c.Budget.Key])
@@ -191,16 +192,16 @@ func (w *world) stateQuota() {
 	}
 }
 
-// planner makes a random plan.
+// A planner makes a random plan.
 type planner struct {
 	*rand.Rand
 	plan
-	leavers  int // how many of a hundred leave
-	settled  int // how many of a hundred cost less than they booked
-	headroom bool
+	leavers  int  // how many of a hundred leave
+	settled  int  // how many of a hundred are settled
+	headroom bool // visits of low priority have a KeepFree
 }
 
-// newPlan returns a random plan with that many visits.
+// newPlan returns the random plan of a seed, with that many visits.
 func newPlan(seed uint64, visits int) *plan {
 	p := &planner{Rand: rand.New(rand.NewPCG(seed, 2))}
 	p.leavers, p.headroom = []int{0, 30, 60}[p.IntN(3)], p.IntN(2) == 0
@@ -211,9 +212,9 @@ func newPlan(seed uint64, visits int) *plan {
 		p.budgets = append(p.budgets, p.budget(i))
 	}
 
-	// Visits come at random times, so many that the budgets are partly idle, or overloaded. Some come as a crowd, at one moment.
+	// Visits come at random times, at a rate that leaves budgets partly idle or overloads them. Some come as a crowd.
 	load := []float64{0.6, 0.9, 1.2, 2}[p.IntN(4)]
-	gap := time.Duration(float64(p.perCost()) / load)
+	apart := time.Duration(float64(p.perCost()) / load)
 	for t := time.Duration(0); len(p.visits) < visits; {
 		crowd := 1
 		if p.IntN(20) == 0 {
@@ -222,7 +223,7 @@ func newPlan(seed uint64, visits int) *plan {
 
 		for range min(crowd, visits-len(p.visits)) {
 			p.visits = append(p.visits, p.visit(t))
-			t += time.Duration(float64(gap) * p.ExpFloat64()).Truncate(tick)
+			t += time.Duration(float64(apart) * p.ExpFloat64()).Truncate(tick)
 		}
 
 		if crowd > 1 && p.IntN(2) == 0 {
@@ -230,7 +231,7 @@ func newPlan(seed uint64, visits int) *plan {
 		}
 	}
 
-	// Some budgets are closed for a while, and some of these opened early.
+	// Some budgets are closed for a while, and some of these are opened early.
 	for range p.IntN(3) {
 		at := p.length(p.plan.end())
 		e := turnEvent{at, p.budgets[p.IntN(len(p.budgets))], p.length(2*sec) + ms}
@@ -244,7 +245,7 @@ func newPlan(seed uint64, visits int) *plan {
 	return &p.plan
 }
 
-// length is a random length up to the given bound.
+// length returns a random length of at most the given bound.
 func (p *planner) length(most time.Duration) time.Duration {
 	return time.Duration(p.Int64N(int64(most) + 1)).Truncate(tick)
 }
@@ -263,7 +264,7 @@ func (p *planner) budget(i int) store.Charge {
 		c.Limit = store.SlidingWindow(n, per)
 		c.Pace = per * 9 / 10
 		if per > 2*sec {
-			c.Pace = []time.Duration{250 * ms, per/2 + sec}[n%2] // as throttle has it, and where costs are booked too low
+			c.Pace = []time.Duration{250 * ms, per/2 + sec}[n%2] // throttle's own, or a longer one
 		}
 		c.Pace = (c.Pace / time.Duration(n)).Truncate(tick)
 
@@ -282,11 +283,13 @@ func (p *planner) budget(i int) store.Charge {
 	return c
 }
 
-// perCost is how long a visit keeps the busiest of the budgets, about.
+// perCost is the mean time between visits, about, at which the budgets are just busy.
 func (p *planner) perCost() (d time.Duration) {
 	for _, c := range p.budgets {
 		d += c.Limit.Per() / time.Duration(c.Limit.N())
 	}
+
+	// The mean of the budgets. A visit costs 1.5 on average, and most visits need one of the budgets only.
 	return d * 3 / 2 / time.Duration(len(p.budgets)*len(p.budgets))
 }
 
@@ -392,7 +395,7 @@ func (w *world) oddWindow() (store.Limit, time.Duration) {
 	return store.FixedWindow(n, per), jitter
 }
 
-// burst is often small beside what flows in.
+// burst returns a random burst, which is often small beside the n that flow in.
 func (w *world) burst(n int) int {
 	if w.chance(60) {
 		return 1 + w.rng.IntN(10)
@@ -416,7 +419,7 @@ func (w *world) booking() store.Booking {
 	if w.chance(15) {
 		k.NotBefore = w.duration(sec)
 	}
-	if w.mood == spread && w.chance(50) {
+	if w.mood == spreading && w.chance(50) {
 		k.Spread = w.duration(20 * ms)
 	}
 
@@ -424,7 +427,7 @@ func (w *world) booking() store.Booking {
 	return k
 }
 
-// cost is 1 more often than not.
+// cost returns a random cost up to n, more often than not 1.
 func (w *world) cost(n int) int {
 	switch {
 	case w.chance(70):
@@ -438,7 +441,7 @@ func (w *world) cost(n int) int {
 	}
 }
 
-// maxWait returns a MaxWait, often a time that is just enough or just not.
+// maxWait returns a random MaxWait for a booking, often a time that is just enough or just not.
 func (w *world) maxWait(k store.Booking) time.Duration {
 	needed := w.truth.earliest(k, w.clock()) - w.clock()
 	switch w.rng.IntN(6) {
@@ -455,7 +458,7 @@ func (w *world) maxWait(k store.Booking) time.Duration {
 	}
 }
 
-// duration is a random time up to a bound; coarse durations make times coincide.
+// duration returns a random time up to a bound. Some are whole milliseconds, or multiples of 50 ms, so that times coincide.
 func (w *world) duration(longest time.Duration) time.Duration {
 	d := time.Duration(w.rng.Int64N(int64(longest) + 1))
 	grain := []time.Duration{tick, ms, 50 * ms}[w.rng.IntN(3)]
@@ -484,8 +487,8 @@ func (w *world) advance() {
 	}
 }
 
-// keepShallow lets enough time pass that a store of bounded memory can still
-// keep every start of the booking's budgets by itself.
+// keepShallow, in the exact mood, lets all starts of a budget of the booking go by if more than deepest of them count: a store of
+// bounded memory might join them.
 func (w *world) keepShallow(k store.Booking) {
 	if w.mood != exact {
 		return

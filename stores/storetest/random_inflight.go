@@ -9,24 +9,24 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// Traffic is a store under random use of slots, and the truth about
+// A traffic is a store under random use of slots, and the truth about
 // it. Time passes only while nobody is in line: in a line only the order
 // matters.
 type traffic struct {
 	dice
-	lines   *lines
-	ledger  *ledger
-	flights []store.Charge
-	windows []store.Charge
-	costly  bool // costs in flight differ; otherwise KeepFree does
-	running []start
-	booked  []start // bookings that wait for a window
+	lines   *lines         // the truth about flights
+	ledger  *ledger        // the truth about windows
+	flights []store.Charge // of Concurrency limits
+	windows []store.Charge // of other limits
+	costly  bool           // costs in flight differ; otherwise KeepFree does
+	running []grantedStart // requests in flight
+	booked  []grantedStart // starts to come, which hold no slots yet
 	waiting []place
 }
 
-// A start is a grant with its time. A settled start is in use, and
+// A grantedStart is a grant with its time. A settled start is in use, and
 // not cancelled.
-type start struct {
+type grantedStart struct {
 	ticket
 	at      int64
 	settled bool
@@ -35,7 +35,7 @@ type start struct {
 // A place is a caller's place in line, in the store and in truth.
 type place struct {
 	ticket
-	wait *wait
+	wait *waiter
 }
 
 // randomInFlight runs some operations, chosen by the seed, on the store.
@@ -61,7 +61,7 @@ func randomInFlight(b *bench, seed uint64, ops int) {
 	w.leave()
 }
 
-// step does one operation.
+// step does one random operation.
 func (w *traffic) step() {
 	w.Helper()
 	switch r := w.rng.IntN(100); {
@@ -113,8 +113,9 @@ func (w *traffic) booking() store.Booking {
 	return k
 }
 
-// try books and compares the answer. before is the place in line of a caller that comes back, or nil.
-func (w *traffic) try(k store.Booking, before *wait) {
+// try books, compares the answer, and notes in the truth what the store has given. before is the place in line of a caller that
+// comes back, or nil.
+func (w *traffic) try(k store.Booking, before *waiter) {
 	w.Helper()
 	now := w.clock()
 	at := w.ledger.earliest(k, now)
@@ -129,7 +130,7 @@ func (w *traffic) try(k store.Booking, before *wait) {
 	w.checkAnswer(k, g, at-now, lacking)
 
 	// The truth holds what the store has given.
-	s := start{ticket: ticket{k, g}, at: at}
+	s := grantedStart{ticket: ticket{k, g}, at: at}
 	switch {
 	case g.OK && at > now:
 		w.ledger.add(k, at)
@@ -146,8 +147,9 @@ func (w *traffic) try(k store.Booking, before *wait) {
 	w.lines.call()
 }
 
-// checkAnswer compares a grant with the wait for a window, and with the charges for
-// which there is no room in flight.
+// checkAnswer compares a grant with the wait for a window, in microseconds, and with the indices of
+// the charges for which there is no room in flight, lacking. They are nil if there is room, and if the
+// start is to come.
 func (w *traffic) checkAnswer(k store.Booking, g store.Grant, wait int64, lacking []int) {
 	w.Helper()
 	ok := lacking == nil && (wait == 0 || k.MaxWait != 0)
@@ -156,15 +158,22 @@ func (w *traffic) checkAnswer(k store.Booking, g store.Grant, wait int64, lackin
 		w.failf("%s: %+v, but the wait is %d µs and those without room are %v", describe(k), g, wait, lacking)
 	}
 
-	// Nothing may hold a start that is now. A charge without room holds a caller in line, and a window any other.
+	// A charge without room holds a caller in line, a window holds a start to come, and nothing holds a start that is now.
+	var isRight bool
 	switch held := g.HeldBy; {
-	case wait == 0 && lacking == nil && held != -1, lacking != nil && !slices.Contains(lacking, held),
-		wait > 0 && (held < 0 || inFlight(k.Charges[held])):
-		w.failf("%s: Held is %d, but the wait is %d µs and those without room are %v", describe(k), held, wait, lacking)
+	case lacking != nil:
+		isRight = slices.Contains(lacking, held)
+	case wait > 0:
+		isRight = held >= 0 && !inFlight(k.Charges[held])
+	default:
+		isRight = held == store.NotHeld
+	}
+	if !isRight {
+		w.failf("%s: Held is %d, but the wait is %d µs and those without room are %v", describe(k), g.HeldBy, wait, lacking)
 	}
 }
 
-// look compares the called waiters, and now and then the slots in flight.
+// look fails if a waiter is not called whose turn it is, or if another one is. Now and then it compares a Status.
 func (w *traffic) look() {
 	w.Helper()
 
@@ -190,7 +199,7 @@ func (w *traffic) look() {
 	}
 }
 
-// compare compares a status.
+// compare compares the Status of a Concurrency budget with the truth.
 func (w *traffic) compare(c store.Charge) {
 	w.Helper()
 	st, err := w.store.Status(w.Context(), c)
@@ -204,7 +213,7 @@ func (w *traffic) compare(c store.Charge) {
 	}
 }
 
-// end releases or cancels slots in flight.
+// end ends a random request in flight, if there is one: it releases or, unless the request was settled, cancels it.
 func (w *traffic) end() {
 	s, ok := takeOne(w.rng, &w.running)
 	if !ok {
@@ -220,7 +229,7 @@ func (w *traffic) end() {
 	w.lines.call()
 }
 
-// settleOne settles a start in flight. Its slots stay as they are.
+// settleOne settles a random request in flight, if there is one, and if it was not settled before. Its slots stay as they are.
 func (w *traffic) settleOne() {
 	w.Helper()
 	s, ok := takeOne(w.rng, &w.running)
@@ -242,8 +251,8 @@ func (w *traffic) settleOne() {
 	w.running = append(w.running, s)
 }
 
-// awaitOne goes on with a booking that waits for a window: it books again when its
-// time has come, or earlier if somebody is in line. Some leave instead.
+// awaitOne goes on with a random start to come, if there is one: its caller books again when the start has
+// come, or at once if somebody is in line. Some callers leave instead.
 func (w *traffic) awaitOne() {
 	w.Helper()
 	s, ok := takeOne(w.rng, &w.booked)
@@ -254,7 +263,7 @@ func (w *traffic) awaitOne() {
 		w.releases(s.ticket) // there is nothing to release
 	}
 
-	// Some leave in place of their start.
+	// Some leave.
 	if w.chance(40) {
 		w.ledger.remove(s.booking, s.at, w.clock())
 		w.cancels(s.ticket)
@@ -270,7 +279,7 @@ func (w *traffic) awaitOne() {
 	w.try(s.booking, nil)
 }
 
-// comeBack books again for a waiter in line, more often than not for a summoned one.
+// comeBack books again for a random waiter in line, if there is one. Of waiters that are not called, most stay.
 func (w *traffic) comeBack() {
 	w.Helper()
 	p, ok := takeOne(w.rng, &w.waiting)
@@ -292,7 +301,7 @@ func (w *traffic) comeBack() {
 	w.try(p.booking, p.wait)
 }
 
-// giveUp cancels a place in line.
+// giveUp cancels a place in line, and calls whoever has room then.
 func (w *traffic) giveUp(p place) {
 	w.lines.leave(p.wait)
 	w.cancels(p.ticket)
@@ -308,7 +317,7 @@ func (w *traffic) pass() {
 	time.Sleep(time.Duration(w.rng.Int64N(int64(2 * sec))).Truncate(tick))
 }
 
-// leave ends everything, and wants nothing to be left.
+// leave lets all callers go, and fails if something is left in a Status.
 func (w *traffic) leave() {
 	w.Helper()
 	w.pass()
@@ -320,7 +329,7 @@ func (w *traffic) leave() {
 	}
 }
 
-// takeOne takes one out of a list.
+// takeOne takes a random element out of a list. ok is false if the list is empty.
 func takeOne[T any](rng *rand.Rand, list *[]T) (one T, ok bool) {
 	if len(*list) == 0 {
 		return one, false

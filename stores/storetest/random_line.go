@@ -21,7 +21,7 @@ func randomLineChecks() []check {
 	return seeded("P5_RandomLine", lineSeeds, func(b *bench, seed uint64) { randomLine(b, seed, lineVisits) })
 }
 
-// RandomLine lets n random callers come to a store and wait, and compares what
+// RandomLine lets a number of random visits come to a store and wait, and compares what
 // happens with the perfect queue. A failure names the seed. Run includes some seeds of it.
 func RandomLine(t *testing.T, slack Slack, newStore func(*testing.T) store.Store, seed uint64, visits int) {
 	synctest.Test(t, func(t *testing.T) {
@@ -37,7 +37,7 @@ type lineRun struct {
 	seed     uint64
 	plan     *plan
 	visitors []*visitor
-	want     []time.Duration // the perfect queue's starts
+	want     []time.Duration // the perfect queue's starts, by visit
 }
 
 // randomLine carries out a random plan, and compares the starts with the perfect queue's.
@@ -89,8 +89,8 @@ func (r *lineRun) carryOut() {
 	r.failIfWaiting(r.patience())
 }
 
-// patience returns the time by which everybody must be done. It allows for two losses beside the perfect queue: a pace
-// wastes a part of a limit if costs differ, and room that is given back while all near starts are booked may stay unused.
+// patience returns the time by which all visits must be over. It allows for two losses against the perfect queue: a pace wastes
+// a part of a limit if costs differ, and room that is given back while all near starts are booked may stay unused.
 func (r *lineRun) patience() time.Duration {
 	end := max(r.plan.end(), slices.Max(r.want))
 	for _, c := range r.plan.budgets {
@@ -121,9 +121,9 @@ func (r *lineRun) failIfWaiting(end time.Duration) {
 // visits lets the visitor of a visit come, leave in time, and settle its cost.
 func (r *lineRun) visits(v visit) *visitor {
 	r.Helper()
-	var begins func(*visitor)
 
-	// The cost of the first charge turns out to be different, a while after the start.
+	// The cost of the first charge may turn out to be different, a while after the start.
+	var begins func(*visitor)
 	if v.settled >= 0 {
 		costs := []int{v.settled}
 		for _, c := range v.booking.Charges[1:] {
@@ -150,7 +150,7 @@ func (r *lineRun) visits(v visit) *visitor {
 	return w
 }
 
-// compare holds what happened against the definitions.
+// compare compares what happened with the definitions.
 func (r *lineRun) compare() {
 	r.Helper()
 	r.checkLawful()
@@ -181,7 +181,8 @@ func (r *lineRun) checkLawful() {
 
 		l.add(k, at)
 		for _, e := range r.plan.events {
-			if e.pause > 0 && e.at < v.start && v.start < r.opens(e) && uses(k, e.charge) {
+			isClosed := e.pause > 0 && e.at < v.start && v.start < r.opens(e)
+			if isClosed && uses(k, e.charge) {
 				r.failf("the visit %d begins at %v, and %s is closed until %v", i, v.start, e.charge.Budget.Policy, r.opens(e))
 			}
 		}
@@ -210,32 +211,36 @@ func uses(k store.Booking, c store.Charge) bool {
 	return slices.ContainsFunc(k.Charges, func(o store.Charge) bool { return o.Budget == c.Budget })
 }
 
-// checkOrder compares each pair of visits a and b that need the same single budget, where a goes first: it has the higher
-// priority, or the same and came first. It fails if b begins before a. Any order is right if both had to come back, if b
-// had its start before a came to the line or came back to it, or if a came later and had its start first. If a had its
-// start when b got a start that was given back, b may begin earlier by the horizon and a pace.
+// checkOrder compares each pair of visits a and b that need the same single budget, where a has the higher priority, or the same and
+// came first. It fails if b begins before a. Any order is right if both lost a start and came back, if b had its start before
+// a, which came later or came back, stood in line, or if a came later and had its start first. If a had its start when b got a
+// start that was given back, b may begin earlier by the horizon and a pace.
 func (r *lineRun) checkOrder() {
 	r.Helper()
 	for j, b := range r.visitors {
 		for i, a := range r.visitors {
 			// Compare only visits that begin, and that need the same single budget.
 			k, l := r.plan.visits[i].booking, r.plan.visits[j].booking
-			if i == j || a.start == never || b.start == never || len(k.Charges) > 1 || len(l.Charges) > 1 ||
-				k.Charges[0].Budget != l.Charges[0].Budget {
+			bothBegin := i != j && a.start != never && b.start != never
+			sameBudget := len(k.Charges) == 1 && len(l.Charges) == 1 && k.Charges[0].Budget == l.Charges[0].Budget
+			if !bothBegin || !sameBudget {
 				continue
 			}
 
 			// Compare only pairs of which a should begin before b.
-			if k.Priority < l.Priority || k.Priority == l.Priority && i > j {
+			aIsLater := i > j
+			if k.Priority < l.Priority || k.Priority == l.Priority && aIsLater {
 				continue
 			}
 
 			// The earliest start of b that is right.
 			least := a.start - r.slack.Order
+			bWasEarly := (a.lost || aIsLater) && b.since <= a.stood
+			aHadStart := a.since <= b.since
 			switch {
-			case a.lost && b.lost, (a.lost || i > j) && b.since <= a.stood, a.since <= b.since && i > j:
+			case a.lost && b.lost, bWasEarly, aHadStart && aIsLater:
 				continue
-			case a.since <= b.since:
+			case aHadStart:
 				least -= horizon + k.Charges[0].Pace*time.Duration(k.Charges[0].Cost)
 			}
 
@@ -248,15 +253,16 @@ func (r *lineRun) checkOrder() {
 }
 
 // checkBusy fails if the costs that began until some time are much less than those of the perfect queue until a little
-// earlier. They may be less by one costly request, and by one more for each penalty. Where callers need several
-// budgets, their arrivals in one of the lines depend on the remaining lines, and refunds come when
-// near starts are booked: then only the end is compared, in carryOut.
+// earlier. They may be less by one costly request, and by one more for each pause and resume. It leaves out budgets that visits need beside
+// other budgets, because their arrivals in one line depend on the other lines, and budgets in which costs are settled, because room
+// is given back when near starts are booked. Of these only the end is compared, in carryOut.
 func (r *lineRun) checkBusy() {
 	r.Helper()
 	for _, c := range r.plan.budgets {
-		if slices.ContainsFunc(r.plan.visits, func(v visit) bool {
+		isLeftOut := slices.ContainsFunc(r.plan.visits, func(v visit) bool {
 			return uses(v.booking, c) && (len(v.booking.Charges) > 1 || v.settled >= 0)
-		}) {
+		})
+		if isLeftOut {
 			continue
 		}
 
@@ -268,7 +274,8 @@ func (r *lineRun) checkBusy() {
 				continue
 			}
 
-			want, got := r.begun(c, r.want, at), r.begun(c, r.starts(), at+late+at/20)
+			want := r.begun(c, r.want, at)
+			got := r.begun(c, r.starts(), at+late+at/20)
 			if got < want-want/10-c.Limit.Capacity()*(1+len(r.plan.events)) {
 				r.failf("the starts of %s until %v cost %d, the perfect queue's until %v %d", sentence(c), at+late+at/20, got, at, want)
 			}
@@ -284,17 +291,19 @@ func (r *lineRun) starts() (all []time.Duration) {
 	return all
 }
 
-// begun sums the costs of the callers that began, according to some starts, until t.
-func (r *lineRun) begun(c store.Charge, starts []time.Duration, t time.Duration) (sum int) {
+// begun sums the costs of the visits that need the budget of c and begin by t, according to starts. It leaves out visits that did not begin
+// in the store.
+func (r *lineRun) begun(c store.Charge, starts []time.Duration, t time.Duration) (cost int) {
 	for i, at := range starts {
 		if k := r.plan.visits[i].booking; at != never && at <= t && r.visitors[i].start != never && uses(k, c) {
-			sum += k.Charges[0].Cost
+			cost += k.Charges[0].Cost
 		}
 	}
-	return sum
+	return cost
 }
 
-// nothingIsLeft: when all are gone the budgets are as new.
+// nothingIsLeft fails if a Status still shows something ten windows and a minute after all visits are over. A Wait may be as long as the
+// jitter.
 func (r *lineRun) nothingIsLeft() {
 	r.Helper()
 	longest := slices.MaxFunc(r.plan.budgets, func(a, b store.Charge) int { return cmp.Compare(a.Limit.Per(), b.Limit.Per()) })

@@ -12,9 +12,9 @@ const (
 	toldSeeds = 10
 	toldOps   = 400
 
-	// joined is by how many microseconds a start may seem to be later, where a store joins
+	// joinedBy is by how many microseconds a start may seem to be later, where a store joins
 	// the starts of a 128th of an hour.
-	joined = int64(time.Hour/tick/128) + 1
+	joinedBy = int64(time.Hour/tick/128) + 1
 )
 
 // toldChecks are random runs of a budget whose limit an upstream tells. In every second
@@ -53,10 +53,10 @@ type told struct {
 // holds reports whether the limit holds at a time.
 func (o told) holds(now int64) bool { return o.n > 0 && now < o.heard+micros(o.window+10*time.Minute) }
 
-// allowsMore reports whether other allows more than o, or as much in a longer window.
+// allowsMore reports whether other has a higher rate than o, or the same in a longer window.
 func (o told) allowsMore(other told) bool {
-	held := big.NewRat(int64(o.n), int64(o.window))
-	switch held.Cmp(big.NewRat(int64(other.n), int64(other.window))) {
+	rate := big.NewRat(int64(o.n), int64(o.window))
+	switch rate.Cmp(big.NewRat(int64(other.n), int64(other.window))) {
 	case 0:
 		return other.window > o.window
 	case 1:
@@ -65,7 +65,7 @@ func (o told) allowsMore(other told) bool {
 	return true
 }
 
-// next is the limit that holds once an answer has told other.
+// next is the limit that holds once an answer has told other: other, or o if other is not believed.
 func (o told) next(other told, now int64) told {
 	other.from, other.heard = now, now
 	switch {
@@ -94,7 +94,7 @@ func newToldWorld(b *bench, seed uint64) *toldWorld {
 	return w
 }
 
-// step does one operation.
+// step does one random operation.
 func (w *toldWorld) step() {
 	w.Helper()
 	switch r := w.rng.IntN(100); {
@@ -119,7 +119,7 @@ func (w *toldWorld) step() {
 	}
 }
 
-// tell tells the store a limit.
+// tell tells the store and the truth a random limit.
 func (w *toldWorld) tell() {
 	w.Helper()
 	says := told{n: 1 + w.rng.IntN(40), window: 3 * sec}
@@ -138,7 +138,7 @@ func (w *toldWorld) tell() {
 	w.note = w.note.next(says, now)
 }
 
-// limited is the charge under the limit that holds.
+// limited returns the charge under the limit that holds. If none holds, the charge is Unlimited.
 func (w *toldWorld) limited() (c store.Charge, limited bool) {
 	c = w.charge
 	if !w.note.holds(w.clock()) {
@@ -150,7 +150,7 @@ func (w *toldWorld) limited() (c store.Charge, limited bool) {
 	return c, true
 }
 
-// book books one start.
+// book books one start, and compares it with the truth. With many starts ahead it does nothing.
 func (w *toldWorld) book() {
 	w.Helper()
 	c, limited := w.limited()
@@ -179,20 +179,20 @@ func (w *toldWorld) book() {
 		w.failf("waits %v although no limit is told", g.Wait)
 	case limited && w.honest && at != want:
 		w.failf("starts at %d under %v, want %d", at, c.Limit, want)
-	case limited && at > latest+span(c)+joined:
+	case limited && at > latest+span(c)+joinedBy:
 		w.failf("starts at %d under %v, although nothing that is booked counts after %d", at, c.Limit, latest+span(c))
 	}
 
 	w.grants = append(w.grants, granted{k, g, at})
-	w.grants = w.grants[max(0, len(w.grants)-most):]
+	w.grants = w.grants[max(0, len(w.grants)-maxGrants):]
 	if limited {
 		w.truth.stays[c.Budget.Key] = append(stays, stay{at, at, 1})
 		w.checkLawful(c, at)
 	}
 }
 
-// checkLawful fails if a window around a start holds more of the starts that were booked since the limit holds than it
-// allows.
+// checkLawful fails if a window that holds a start at a time has more starts than the limit allows. It leaves out windows that
+// begin before the limit held.
 func (w *toldWorld) checkLawful(c store.Charge, at int64) {
 	w.Helper()
 	for _, first := range w.truth.stays[c.Budget.Key] {
@@ -201,21 +201,21 @@ func (w *toldWorld) checkLawful(c store.Charge, at int64) {
 		}
 
 		// Sum the starts of the window that begins with this start.
-		sum := 0
+		cost := 0
 		for _, s := range w.truth.stays[c.Budget.Key] {
 			if s.at >= first.at && s.at < first.at+span(c) {
-				sum += s.cost
+				cost += s.cost
 			}
 		}
 
-		if sum > w.note.n {
-			w.failf("%d starts from %d on under %v", sum, first.at, c.Limit)
+		if cost > w.note.n {
+			w.failf("%d starts from %d on under %v", cost, first.at, c.Limit)
 		}
 	}
 }
 
-// cancel gives back one of the latest starts. A start from before the limit was told was
-// not counted, and one that is given back while no limit holds goes on counting.
+// cancel gives back one of the latest starts, if there is one. Only a start that was booked under a limit, and is given back while a
+// limit holds, counts no more.
 func (w *toldWorld) cancel() {
 	g, ok := takeOne(w.rng, &w.grants)
 	if !ok {
@@ -228,7 +228,7 @@ func (w *toldWorld) cancel() {
 	}
 }
 
-// look compares the store's report on the told limit.
+// look compares the Told and the ToldAgo of a Status with the truth.
 func (w *toldWorld) look() {
 	w.Helper()
 	st, err := w.store.Status(w.Context(), w.charge)

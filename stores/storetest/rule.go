@@ -30,18 +30,18 @@ func fits(c store.Charge, others []stay, s stay) bool {
 	case store.KindTokenBucket:
 		return fitsBucket(c, others, s)
 	default:
-		return true // unlimited; and slots are not booked for later: see line.go
+		return true // Unlimited, and Concurrency, whose slots are not booked for later: see line.go
 	}
 }
 
-// fitsSliding: a start counts from its begin until a span after its end. What
-// counts at one moment is at most n, at every moment that s counts. The sum
-// can only rise where something begins to count, so only those are looked at.
+// fitsSliding: a start counts from its first moment until a span after its last one.
 func fitsSliding(c store.Charge, others []stay, s stay) bool {
 	return fitsSpan(others, s, span(c), c.Limit.N()-c.KeepFree)
 }
 
-// fitsSpan is fitsSliding for any length and number.
+// fitsSpan reports whether at every moment at which s counts, the starts that count cost at most n
+// together, s included. Each counts for a length after its last moment. The sum rises only where a start
+// begins to count, so only these moments are looked at.
 func fitsSpan(others []stay, s stay, length int64, n int) bool {
 	if counting(others, s.at, length)+s.cost > n {
 		return false
@@ -54,30 +54,31 @@ func fitsSpan(others []stay, s stay, length int64, n int) bool {
 	return true
 }
 
-// counting sums the costs that count at the moment t.
-func counting(stays []stay, t, length int64) (sum int) {
+// counting sums the costs of the starts that count at the moment t, for a length each.
+func counting(stays []stay, t, length int64) (cost int) {
 	for _, o := range stays {
 		if o.at <= t && t < o.until+length {
-			sum += o.cost
+			cost += o.cost
 		}
 	}
-	return sum
+	return cost
 }
 
-// fitsAligned: at most n begin in a window, and none so late that it could
-// arrive in the next.
+// fitsAligned: the starts that begin in one window, that of s, cost at most the limit together, less
+// KeepFree, and s does not begin so late that it could arrive in the next window.
 func fitsAligned(c store.Charge, others []stay, s stay) bool {
 	from, to := window(c.Limit, s.at)
-	sum := s.cost
+	cost := s.cost
 	for _, o := range others {
 		if from <= o.at && o.at < to {
-			sum += o.cost
+			cost += o.cost
 		}
 	}
-	return s.until+micros(c.Jitter) < to && sum <= c.Limit.N()-c.KeepFree
+	return s.until+micros(c.Jitter) < to && cost <= c.Limit.N()-c.KeepFree
 }
 
-// fitsPaced: each start occupies a block, and blocks do not overlap.
+// fitsPaced: each start occupies a block from its first moment until its cost times the pace after its
+// last one, and blocks do not overlap.
 func fitsPaced(c store.Charge, others []stay, s stay) bool {
 	unit := pace(c)
 	end := func(s stay) int64 { return s.until + int64(s.cost)*unit }
@@ -89,9 +90,8 @@ func fitsPaced(c store.Charge, others []stay, s stay) bool {
 	return true
 }
 
-// over is when an entry no longer counts: it has no influence on
-// later starts, other than through its own window, or through its rest in
-// a bucket.
+// over returns when a start no longer counts for later starts. In a bucket it may still be the reason why
+// the bucket is not full: see ask.
 func over(c store.Charge, s stay) int64 {
 	switch c.Limit.Kind() {
 	case store.KindSlidingWindow:
@@ -108,9 +108,10 @@ func over(c store.Charge, s stay) int64 {
 	}
 }
 
-// together sums the starts that can be used in the same window as the first, or in the
-// closed interval of length per and jitter that begins when its use ends.
-func together(c store.Charge, stays []stay, first stay) (sum int) {
+// together sums the costs of the starts that can be used in one window with first. A FixedWindow has the
+// window in which first begins. For other limits it is the closed interval of length per and jitter that
+// begins at the last moment of first.
+func together(c store.Charge, stays []stay, first stay) (cost int) {
 	from, last := first.until, first.until+int64((c.Limit.Per()+c.Jitter)/tick)
 	if c.Limit.Kind() == store.KindFixedWindow {
 		start, end := window(c.Limit, first.at)
@@ -118,13 +119,13 @@ func together(c store.Charge, stays []stay, first stay) (sum int) {
 	}
 	for _, s := range stays {
 		if s.until >= from && s.at <= last {
-			sum += s.cost
+			cost += s.cost
 		}
 	}
-	return sum
+	return cost
 }
 
-// width is how long the windows are, or 0 if there are no windows or they differ in length.
+// width is how long the windows of a charge are, or 0 if it has no windows or they differ in length.
 func width(c store.Charge) int64 {
 	switch c.Limit.Kind() {
 	case store.KindSlidingWindow:
@@ -176,7 +177,8 @@ func (l *ledger) isProbe(c store.Charge, spread time.Duration, t int64) bool {
 	return p.end != 0 && g.holds(stayOf(c, spread, t))
 }
 
-// resume opens a budget. An entry under a former limit goes on counting under it.
+// resume opens a budget, and forgets its last penalty, and its ceiling. An unlimited budget forgets its probe, too, unless it has had
+// a limit with a number: then starts of that time go on counting.
 func (l *ledger) resume(c store.Charge) {
 	delete(l.closed, c.Budget.Key)
 	delete(l.bans, c.Budget.Key)
@@ -186,15 +188,16 @@ func (l *ledger) resume(c store.Charge) {
 	}
 }
 
-// A flow is the charge of a bucket in whole units. A token has as many units as
+// A flow is the limit of a bucket in whole units. A token has as many units as
 // the Refill has microseconds. In each microsecond as many units flow in as the
 // Refill has tokens.
 type flow struct {
 	room           int64 // the burst, less what must stay free
-	tokens, micros int64
+	tokens, micros int64 // the Refill
 	jitter         int64
 }
 
+// flowOf returns the flow of a TokenBucket charge.
 func flowOf(c store.Charge) flow {
 	tokens, each := c.Refill()
 	return flow{int64(c.Limit.Capacity() - c.KeepFree), tokens, each, micros(c.Jitter)}
@@ -214,16 +217,17 @@ func (f flow) after(cost int64) int64 {
 // A mark is a moment and a sum of costs that goes with it.
 type mark struct{ t, sum int64 }
 
-// fitsBucket: no interval in which s can be used holds more than the bucket and
-// what flows in during its length, less the jitter. The sums only change where
-// something can no longer be used, or begins, so only intervals between such
-// moments are looked at. The others are joined: see full.
+// fitsBucket: the starts that can be used in an interval together with s cost no more than the bucket
+// holds and what flows in during the interval, less the jitter. The sums only change where a start can
+// no longer be used, or begins, so only intervals between such moments are looked at. The others are
+// joined: see full. fitsBucket sorts them.
 func fitsBucket(c store.Charge, others []stay, s stay) bool {
 	f := flowOf(c)
 	begins, ends := beginnings(others, s), endings(others, s)
-	total := int64(s.cost) + sum(others)
+	total := int64(s.cost) + sumOf(others)
 	for _, a := range begins {
 		for _, b := range ends {
+			// Starts that are over before a, or begin after b, are not in the interval.
 			if a.t <= b.t && !f.holds(total-a.sum-b.sum, b.t-a.t) {
 				return false
 			}
@@ -232,9 +236,8 @@ func fitsBucket(c store.Charge, others []stay, s stay) bool {
 	return true
 }
 
-// nextBucket returns the first moment after s at which it may begin to fit:
-// enough has flowed in since the begin of some interval, or something booked
-// begins or can no longer be used.
+// nextBucket returns the first moment after s.at at which s, moved to that moment, may begin to fit: enough
+// has flowed in since some interval began, or another start begins or can no longer be used.
 func nextBucket(c store.Charge, others []stay, s stay) int64 {
 	f, next := flowOf(c), int64(math.MaxInt64)
 	consider := func(t int64) {
@@ -264,7 +267,7 @@ func nextBucket(c store.Charge, others []stay, s stay) int64 {
 }
 
 // beginnings are the moments at which an interval that holds s can begin, with
-// the costs of starts that can no longer be used then.
+// the costs of starts that can no longer be used then. It sorts all.
 func beginnings(all []stay, s stay) []mark {
 	slices.SortFunc(all, func(a, b stay) int { return cmp.Compare(a.until, b.until) })
 	var marks []mark
@@ -279,9 +282,9 @@ func beginnings(all []stay, s stay) []mark {
 	return append(marks, mark{s.until, gone})
 }
 
-// endings are the moments at which such an interval can end, with the costs of
-// starts that only begin later. If s can be used for a while, another start may be used for the last
-// time meanwhile: then the interval can also be that moment alone.
+// endings are the moments at which an interval that holds s can end, with the costs of
+// starts that only begin later. If s can be used for a while, the last moment of another start may come
+// meanwhile: then an interval can end there, too. It sorts all.
 func endings(all []stay, s stay) []mark {
 	marks := []mark{{s.at, 0}, {s.until, 0}}
 	for _, o := range all {
@@ -308,8 +311,8 @@ func endings(all []stay, s stay) []mark {
 	return marks
 }
 
-// full joins what begins at one moment: however much it came to cost, it takes
-// at most a full bucket.
+// full joins starts that can be used at the same moments to one: whatever they cost after they were
+// settled, they take at most a full bucket. It overwrites stays.
 func full(c store.Charge, stays []stay) []stay {
 	slices.SortFunc(stays, func(a, b stay) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.until, b.until))
@@ -328,20 +331,19 @@ func full(c store.Charge, stays []stay) []stay {
 	return joined
 }
 
-// sum adds up the costs.
-func sum(stays []stay) (all int64) {
+// sumOf adds up the costs.
+func sumOf(stays []stay) (all int64) {
 	for _, s := range stays {
 		all += int64(s.cost)
 	}
 	return all
 }
 
-// A ceiling is the definition of a learned limit: how much of a limit was refused, when,
-// and of a window of which length. The zero value is none.
+// A ceiling is the definition of a learned limit. The zero value is none.
 type ceiling struct {
-	top    float64
-	fell   int64
-	window time.Duration
+	top    float64       // how much of the limit was refused
+	fell   int64         // when that was
+	window time.Duration // the LearningPeriod of the limit
 }
 
 // isOf reports whether the ceiling is about the charge's limit.
@@ -349,9 +351,9 @@ func (l ceiling) isOf(c store.Charge) bool {
 	return l.top > 0 && c.LearningPeriod() == l.window
 }
 
-// at is the height of the ceiling above the charge's budget: it begins an eighth below
-// its top, is back there after a minute and twelve windows, and rises on beyond; after
-// four times as long there is none.
+// at returns how much of the charge's limit the ceiling leaves: an eighth less than its top at first, its top
+// after a minute and twelve windows, and then more and more. The whole limit is left after four times as long, and if
+// the ceiling is of another limit.
 func (l ceiling) at(c store.Charge, now int64) float64 {
 	whole := allowed(c)
 	if !l.isOf(c) {
@@ -365,7 +367,7 @@ func (l ceiling) at(c store.Charge, now int64) float64 {
 	return min(whole, l.top+float64(l.top/8*x*x*x))
 }
 
-// shown is the ceiling in a Status.
+// shown is the ceiling in a Status, or 0 if the whole limit is left.
 func (l ceiling) shown(c store.Charge, now int64) float64 {
 	if level := l.at(c, now); level < allowed(c) {
 		return thousandths(level)
@@ -374,10 +376,10 @@ func (l ceiling) shown(c store.Charge, now int64) float64 {
 }
 
 // lower returns the charge with the limit that the ceiling leaves of it, but never less
-// than it costs.
+// than its cost and its KeepFree.
 func (l ceiling) lower(c store.Charge, now int64) store.Charge {
 	level := l.at(c, now)
-	if !l.isOf(c) || level >= allowed(c) {
+	if level >= allowed(c) {
 		return c
 	}
 
@@ -390,7 +392,7 @@ func (l ceiling) lower(c store.Charge, now int64) store.Charge {
 		c.Limit = store.SlidingWindow(n, c.Limit.Per())
 	case store.KindFixedWindow:
 		c.Limit = store.FixedWindow(n, c.Limit.Per())
-	case store.KindLeakyBucket: // units are longer by this factor
+	case store.KindLeakyBucket: // a start keeps the next one away for longer
 		unit := time.Duration(float64(pace(c))/share) * tick
 		c.Limit = store.LeakyBucket(c.Limit.N(), time.Duration(c.Limit.N())*unit-c.Jitter)
 	case store.KindTokenBucket: // less flows into a smaller one
@@ -402,8 +404,9 @@ func (l ceiling) lower(c store.Charge, now int64) store.Charge {
 }
 
 // learn lowers the ceiling of a budget after the refusal of a start at a time, and returns the
-// ceiling before and after, in thousandths. It lowers nothing if the start is still to come, or was before the
-// last lesson, during a penalty or its probe, or if the budget was more than full. For a charge that learns nothing both are 0.
+// ceiling before and after, cut off after three decimals. It lowers nothing if the start is still to come, if it was before
+// the ceiling fell last, or before the end of the last penalty and its probe, or if the budget was more than full. For a charge
+// that learns nothing both are 0.
 func (l *ledger) learn(c store.Charge, at, now int64) (from, to float64) {
 	if c.LearningPeriod() == 0 {
 		return 0, 0
@@ -415,15 +418,17 @@ func (l *ledger) learn(c store.Charge, at, now int64) (from, to float64) {
 	last := l.penalty(c.Budget.Key)
 
 	used := l.used(c, at)
-	if at > old.fell && at <= now && (last.end == 0 || at >= last.end+last.probe) && used <= allowed(c) {
-		used = max(1, used)
+	isNew := at > old.fell && at <= now
+	wasOpen := last.end == 0 || at >= last.end+last.probe
+	if isNew && wasOpen && used <= allowed(c) {
+		top := max(1, min(from, used))
 
 		// A refusal far below the ceiling may have a different cause, so the ceiling falls by a quarter only.
-		if used < from/2 {
-			used = from * 3 / 4
+		if max(1, used) < from/2 {
+			top = max(1, from*3/4)
 		}
 
-		next := ceiling{max(1, min(from, used)), now, c.LearningPeriod()}
+		next := ceiling{top, now, c.LearningPeriod()}
 		l.learnt[c.Budget.Key] = next
 		to = min(from, next.at(c, now))
 	}
@@ -433,16 +438,16 @@ func (l *ledger) learn(c store.Charge, at, now int64) (from, to float64) {
 
 // used is how much of the limit was in use at a start, including the start itself. Of a pace and a
 // bucket it is the whole limit, because only their rate is learned.
-func (l *ledger) used(c store.Charge, at int64) (sum float64) {
+func (l *ledger) used(c store.Charge, at int64) (cost float64) {
 	if k := c.Limit.Kind(); k == store.KindLeakyBucket || k == store.KindTokenBucket {
 		return allowed(c)
 	}
 	for _, s := range l.stays[c.Budget.Key] {
 		if s.at <= at && over(c, s) > at {
-			sum += float64(s.cost)
+			cost += float64(s.cost)
 		}
 	}
-	return sum
+	return cost
 }
 
 // allowed is how much the limit allows in the window that the charge learns by.

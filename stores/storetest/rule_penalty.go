@@ -15,7 +15,7 @@ type penalty struct {
 	end    int64 // 0 if there was no penalty
 	length int64 // for how long it closed the budget
 	probe  int64 // for how long the first start after it is alone
-	times  int64 // how often in a row it was met, from 1 on, or 0 for a pause
+	times  int64 // how many refusals in a row have met it, or 0 for a pause
 }
 
 // longestGrown is the most that a penalty grows to because it was met again.
@@ -36,11 +36,11 @@ func grown(length int64) int64 {
 	return min(length*(length/micros(sec)), hour)
 }
 
-// then returns the penalty after p and a further penalty of a length. refused is how long ago the
-// refused request was sent, or 0 without a refusal, and took how long its answer took. A request that
+// then returns the penalty after p when the budget is closed for a length. Without a length it is p. ago is how
+// long ago the refused request was sent, or 0 for a pause. took is how long the refusal took. A request that
 // was sent before the last half of p is late: its refusal belongs to p. A request that was sent later
 // has met p again, even before the end of p, because the clocks of nodes drift.
-func (p penalty) then(now, length, refused, took int64) penalty {
+func (p penalty) then(now, length, ago, took int64) penalty {
 	if length <= 0 {
 		return p
 	}
@@ -48,27 +48,31 @@ func (p penalty) then(now, length, refused, took int64) penalty {
 		p = penalty{}
 	}
 
-	// The refused request was sent before the last half of this penalty.
-	late := refused > 0 && now-refused < p.end-p.length/2
-	next := penalty{length: length, times: min(refused, 1)}
+	// The first refusal counts as one, and a pause as none.
+	late := ago > 0 && now-ago < p.end-p.length/2
+	next := penalty{length: length, times: min(ago, 1)}
 
 	// Met again: twice as long, within bounds.
-	if refused > 0 && p.times > 0 && !late && now >= p.end {
+	bothRefusals := ago > 0 && p.times > 0
+	if bothRefusals && !late && now >= p.end {
 		next.length = max(length, min(2*p.length, grown(length)))
 		next.times = p.times + 1
 	}
 
-	next.end, next.probe = max(p.end, now+next.length), probeOf(next.length, took)
+	next.end = max(p.end, now+next.length)
+	next.probe = probeOf(next.length, took)
 
-	// Penalties that overlap are one, with the longer times of both.
+	// A late refusal belongs to p, and penalties that overlap are one: the longer times of both count.
 	if late || now < p.end {
-		next.length, next.probe, next.times = max(p.length, next.length), max(p.probe, next.probe), max(p.times, next.times)
+		next.length = max(p.length, next.length)
+		next.probe = max(p.probe, next.probe)
+		next.times = max(p.times, next.times)
 	}
 
 	return next
 }
 
-// repeated is how often a penalty was met again, while that is not forgotten.
+// repeated is how often a penalty was met again, or 0 once it is forgotten.
 func (p penalty) repeated(now int64) int {
 	if now >= p.forgotten() {
 		return 0
@@ -76,8 +80,8 @@ func (p penalty) repeated(now int64) int {
 	return int(max(0, p.times-1))
 }
 
-// shut closes a budget for a while, unless the budget is closed for longer, because a request that was
-// sent some time ago was refused. ago is 0 without a request. A penalty of no length does nothing.
+// shut closes a budget for d, unless it is closed for longer, because a request that was sent ago before now was
+// refused. ago is 0 for a pause. Without a length, d, it does nothing.
 func (l *ledger) shut(c store.Charge, now int64, d, ago time.Duration) {
 	l.shutLate(c, now, d, ago, ago)
 }
@@ -90,37 +94,39 @@ func (l *ledger) shutLate(c store.Charge, now int64, d, ago, took time.Duration)
 	l.closed[key], l.bans[key] = next.end, next
 }
 
-// penalty returns the last one of a budget.
+// penalty returns the last penalty of a budget, or one with an end of 0 if there was none.
 func (l *ledger) penalty(key [16]byte) penalty {
 	p := l.bans[key]
 	p.end = l.closed[key]
 	if p.end != 0 {
-		p.probe = max(p.probe, micros(probeTime))
+		p.probe = max(p.probe, micros(shortestProbe))
 	}
 	return p
 }
 
-// A gap is the time after the first start that follows a penalty in which
-// nobody starts besides: the answer to that start, the probe, may be a further penalty.
+// A gap is the time after a penalty in which one start is alone, the probe: its answer may be a
+// further penalty.
 type gap struct{ begin, end int64 }
 
 // A probe is alone for twice as long as the refusal took, within these bounds, and not
 // for longer than the penalty lasted unless that is less than the least.
 const (
-	probeTime   = 250 * time.Millisecond // the least
-	longestTime = 5 * time.Second
+	shortestProbe = 250 * time.Millisecond
+	longestProbe  = 5 * time.Second
 )
 
-// probeOf is for how long the probe after a penalty of a length is alone. refused is how long the
+// probeOf is for how long the probe after a penalty of a length is alone. took is how long the
 // refusal took, or 0 without a refusal.
-func probeOf(length, refused int64) int64 {
-	return max(micros(probeTime), min(2*refused, micros(longestTime), length))
+func probeOf(length, took int64) int64 {
+	return max(micros(shortestProbe), min(2*took, micros(longestProbe), length))
 }
 
-// gapOf returns the gap after a penalty, or a zero gap as long as none of the bookings begins in it.
+// gapOf returns the gap after a penalty, or a zero gap as long as no booked start, the probe, can begin in it. A leaky bucket has
+// no gap, because it spaces its starts anyway, and a Concurrency limit has no starts to space.
 func gapOf(c store.Charge, stays []stay, p penalty) gap {
 	g := gap{p.end, p.end + p.probe}
-	if p.end == 0 || c.Limit.Kind() == store.KindLeakyBucket || inFlight(c) || !slices.ContainsFunc(stays, g.holds) {
+	hasGap := p.end != 0 && c.Limit.Kind() != store.KindLeakyBucket && !inFlight(c)
+	if !hasGap || !slices.ContainsFunc(stays, g.holds) {
 		return gap{}
 	}
 	return g
@@ -136,7 +142,7 @@ func (g gap) allows(s stay) bool { return s.at < g.begin || s.at >= g.end }
 // end a start must fit next to its stays, too.
 type ramp struct {
 	begin, end int64
-	stays      []stay
+	stays      []stay // the booked starts, and what is taken from the limit as if it were booked
 
 	// A slow start has two steps. Steps that are shorter than the window count the starts of
 	// intervals as long as a step.
@@ -147,7 +153,8 @@ type ramp struct {
 // longestStep is the longest step of a slow start.
 const longestStep = 20 * time.Second
 
-// rampOf returns the slow start after a penalty, next to the bookings.
+// rampOf returns the slow start after a penalty, next to the booked starts. It is zero without a penalty, and for a limit without
+// windows that is no TokenBucket.
 func rampOf(c store.Charge, stays []stay, p penalty) ramp {
 	switch length := width(c); {
 	case p.end == 0:
@@ -168,9 +175,9 @@ func shares(n int) []int { return []int{(n + 7) / 8, (n + 1) / 2} }
 
 // rampOfWindows is rampOf with windows as steps: each of the first windows begins as if all of it
 // except its share were booked.
-func rampOfWindows(c store.Charge, stays []stay, closed int64, shares func(n int) []int) ramp {
+func rampOfWindows(c store.Charge, stays []stay, closed int64, sharesOf func(n int) []int) ramp {
 	r := ramp{begin: closed, end: closed, stays: slices.Clone(stays)}
-	for _, share := range shares(c.Limit.N()) {
+	for _, share := range sharesOf(c.Limit.N()) {
 		booked := stay{at: r.end, until: r.end, cost: c.Limit.N() - share}
 		r.stays = append(r.stays, booked)
 		r.end = over(c, booked)
@@ -178,28 +185,29 @@ func rampOfWindows(c store.Charge, stays []stay, closed int64, shares func(n int
 	return r
 }
 
-// rampOfSteps is rampOf with steps that are shorter than the window. A step has its part of the limit
-// of the window.
-func rampOfSteps(c store.Charge, stays []stay, p penalty, window int64, shares func(n int) []int) ramp {
+// rampOfSteps is rampOf with steps that are shorter than the window. A step has the part of the limit that a
+// window of its length would have, and of that its share. length is that of the window. A penalty that is too short for steps has no
+// slow start.
+func rampOfSteps(c store.Charge, stays []stay, p penalty, length int64, sharesOf func(n int) []int) ramp {
 	r := ramp{begin: p.end, end: p.end, stays: stays, step: p.step()}
 	if r.step == 0 {
 		return ramp{}
 	}
-	r.parts = int(window / r.step)
+	r.parts = int(length / r.step)
 	n := part(c.Limit.N(), r.parts)
-	for _, share := range shares(n) {
+	for _, share := range sharesOf(n) {
 		r.stays = append(r.stays, stay{at: r.end, until: r.end, cost: n - share})
 		r.end += r.step
 	}
 	return r
 }
 
-// since returns a copy of the bookings that can be used from a moment on.
+// since returns a copy of the starts that can still be used at a moment, or later.
 func since(stays []stay, t int64) []stay {
 	return slices.DeleteFunc(slices.Clone(stays), func(s stay) bool { return s.until < t })
 }
 
-// part is one of n equal parts, rounded up.
+// part returns n divided by parts, rounded up.
 func part(n, parts int) int { return (n + parts - 1) / parts }
 
 // over is when a start no longer counts in the steps of the ramp, which may be later than for the
@@ -211,8 +219,8 @@ func (r ramp) over(s stay) int64 {
 	return s.until + r.step
 }
 
-// rampOfBucket: the bucket comes back with a single token, whatever was spent of
-// it before, until it would have filled up.
+// rampOfBucket: at the end of the penalty, closed, the bucket has a single token, whatever was spent of it before. The
+// ramp ends when the bucket would have filled up.
 func rampOfBucket(c store.Charge, stays []stay, closed int64) ramp {
 	booked := stay{at: closed, until: closed, cost: c.Limit.Capacity() - 1}
 	r := ramp{begin: closed, end: over(c, booked), stays: []stay{booked}}
@@ -235,7 +243,7 @@ func (r ramp) allows(c store.Charge, s stay) bool {
 	return fitsSpan(r.stays, s, r.step, part(c.Limit.N(), r.parts)-part(c.KeepFree, r.parts))
 }
 
-// next returns the first moment after t at which the ramp may begin to have room.
+// next returns the first moment after t at which the ramp may begin to have room, or math.MaxInt64 if nothing changes any more.
 func (r ramp) next(c store.Charge, t int64) int64 {
 	first := int64(math.MaxInt64)
 	if t < r.end {
@@ -279,7 +287,8 @@ func statementOf(c store.Charge, q store.Quota, now int64) (s statement, ok bool
 		s.since, s.end = window(c.Limit, now)
 		s.at = s.since
 		rest := s.end - now
-		return s, reset > 0 && s.then >= s.since && rest <= 2*reset && rest <= micros(store.MaxPenalty)
+		isOfWindow := s.then >= s.since && rest <= 2*reset
+		return s, isOfWindow && reset > 0 && rest <= micros(store.MaxPenalty)
 	}
 
 	length := width(c)
@@ -293,7 +302,7 @@ func statementOf(c store.Charge, q store.Quota, now int64) (s statement, ok bool
 }
 
 // reconcile books what others have spent, if the upstream says that less is left
-// than we believe. It returns the times between which the booked starts no longer fit.
+// than the ledger has. It returns the times between which the booked starts no longer fit, or 0 and 0 if it books nothing.
 func (l *ledger) reconcile(c store.Charge, q store.Quota, now int64) (from, until int64) {
 	if c.Limit.Kind() == store.KindTokenBucket {
 		return l.reconcileBucket(c, q, now)
@@ -309,7 +318,7 @@ func (l *ledger) reconcile(c store.Charge, q store.Quota, now int64) (from, unti
 func (l *ledger) settleUp(c store.Charge, s statement, now int64) (from, until int64) {
 	past, coming := l.bookedIn(s, c, now)
 
-	// Stores may have forgotten a start that no longer counts, or not, so expect nothing.
+	// A store may have forgotten a start that no longer counts, or not, so book nothing.
 	if slices.ContainsFunc(past, func(o stay) bool { return over(c, o) <= now }) {
 		return 0, 0
 	}
@@ -317,15 +326,15 @@ func (l *ledger) settleUp(c store.Charge, s statement, now int64) (from, until i
 	// The upstream has not counted later starts, so these lower the number that it says is left.
 	known := s.countedUntil(c, now)
 	later := slices.DeleteFunc(slices.Clone(past), func(o stay) bool { return o.at <= known })
-	left := max(0, s.left-sum(later))
+	left := max(0, s.left-sumOf(later))
 
 	// What is neither left nor spent by own starts, others have spent.
-	others := int64(c.Limit.N()) - sum(past) - left
+	others := int64(c.Limit.N()) - sumOf(past) - left
 	if others <= 0 {
 		return 0, 0
 	}
 
-	from = l.lastOf(c, now, s.end, sum(coming)-left)
+	from = l.lastOf(c, now, s.end, sumOf(coming)-left)
 	l.spend(c, s.at, others)
 	return from, s.end
 }
@@ -354,29 +363,29 @@ func (s statement) countedUntil(c store.Charge, now int64) int64 {
 	return max(s.then, s.at+micros(doubt)+now-s.then)
 }
 
-// spend books what others have spent.
+// spend books that others have spent n.
 func (l *ledger) spend(c store.Charge, at, n int64) {
 	l.stays[c.Budget.Key] = append(l.stays[c.Budget.Key], stay{at, at, int(n)})
 }
 
-// lastOf takes starts to come, from the last before an end backwards, until their costs reach a
-// sum. It returns when the first of them begins.
-func (l *ledger) lastOf(c store.Charge, now, end, cost int64) int64 {
+// lastOf goes through the starts to come, from the last before an end backwards, until their costs reach excess. It returns
+// when the start that it reaches begins, or the end if excess is 0 or less.
+func (l *ledger) lastOf(c store.Charge, now, end, excess int64) int64 {
 	stays := slices.Clone(l.stays[c.Budget.Key])
 	slices.SortFunc(stays, func(a, b stay) int { return cmp.Compare(b.at, a.at) })
 	from := end
-	for i := 0; i < len(stays) && cost > 0; i++ {
+	for i := 0; i < len(stays) && excess > 0; i++ {
 		if s := stays[i]; now < s.at && s.at < end {
 			from = s.at
-			cost -= int64(s.cost)
+			excess -= int64(s.cost)
 		}
 	}
 	return from
 }
 
 // reconcileBucket is reconcile for a token bucket. A difference that flows in
-// within a second is ignored. Booked starts no longer fit from now until the
-// rest of the difference has flowed in: reconcileBucket returns these times.
+// within a second is ignored. The booked starts no longer fit from now until the
+// difference has flowed in.
 func (l *ledger) reconcileBucket(c store.Charge, q store.Quota, now int64) (from, until int64) {
 	tokens, each := c.Refill()
 	then := now - micros(q.Age)
@@ -396,7 +405,7 @@ func (l *ledger) reconcileBucket(c store.Charge, q store.Quota, now int64) (from
 	return now + 1, then + (others*each+tokens-1)/tokens
 }
 
-// tokens returns the largest cost that could start at a time if nothing started later.
+// tokens returns the largest cost that could start at a time if nothing started later. KeepFree does not count.
 func (l *ledger) tokens(c store.Charge, now int64) int64 {
 	past := slices.DeleteFunc(slices.Clone(l.stays[c.Budget.Key]), func(s stay) bool { return s.at > now })
 	past = full(c, past)

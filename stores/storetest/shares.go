@@ -15,7 +15,7 @@ import (
 // Shares checks that a store shares a budget out among the shares of its callers, as
 // [store.Share] says: every share gets its part, a share that asks for little does not wait for the
 // others, all of the limit is used, and Status tells who waits. It compares what happens with a fair queue that serves callers one by one.
-// It plays the scenes whose names are for play, or all scenes if play is nil.
+// It plays the scenes for whose names play returns true, or all scenes if play is nil.
 func Shares(t *testing.T, slack Slack, newStore func(*testing.T) store.Store, play func(name string) bool) {
 	for _, s := range shareScenes() {
 		if play == nil || play(s.name) {
@@ -54,11 +54,11 @@ type shareRun struct {
 // carryOut lets all of the callers come. Those that still wait in the end leave.
 func (r *shareRun) carryOut() {
 	r.Helper()
-	asks := asksAt
+	moments := asksAt
 	for _, c := range r.callers {
 		// At some moments the store is asked about the shares.
-		for ; len(asks) > 0 && r.scene.windows(asks[0]) <= c.at; asks = asks[1:] {
-			r.at(r.scene.windows(asks[0]))
+		for ; len(moments) > 0 && r.scene.windows(moments[0]) <= c.at; moments = moments[1:] {
+			r.at(r.scene.windows(moments[0]))
 			r.asks()
 		}
 
@@ -94,7 +94,10 @@ func (r *shareRun) compare() {
 	r.checkLimit(starts)
 	r.checkOrder(starts)
 	r.checkLightShares(starts)
-	r.checkParts(starts, fair(r.callers, r.scene.rate()*r.checkUse(starts), r.end))
+
+	// Each share has its part of what is used.
+	used := r.checkUse(starts)
+	r.checkParts(starts, fair(r.callers, r.scene.rate()*used, r.end))
 }
 
 // checkLimit fails if a window holds more than the limit.
@@ -124,44 +127,46 @@ func (r *shareRun) checkLimit(starts []time.Duration) {
 }
 
 // checkParts fails if the starts of a share over ten windows differ from the fair queue's by more than 5 % and two
-// callers. Where callers come and go, they may differ by the starts within the horizon, too: these are booked before the
-// callers come or go.
+// callers. want has the fair queue's starts. Where callers come and go, the starts may differ by those within the horizon, too:
+// these are booked before the callers come or go.
 func (r *shareRun) checkParts(starts, want []time.Duration) {
 	r.Helper()
 	for i, a := range r.scene.tenants {
-		got, fair := r.served(i, starts), r.served(i, want)
-		most := 0.05*float64(fair) + 2*float64(max(1, a.most))
+		got, due := r.served(i, starts), r.served(i, want)
+		tolerance := 0.05*float64(due) + 2*float64(max(1, a.most))
 		switch {
 		case r.scene.random:
-			most += r.scene.rate() * shareHorizon.Seconds()
+			tolerance += r.scene.rate() * shareHorizon.Seconds()
 		case !r.scene.isSteady():
-			most += r.scene.part(i) * shareHorizon.Seconds()
+			tolerance += r.scene.part(i) * shareHorizon.Seconds()
 		}
 
-		if off := float64(got - fair); max(off, -off) > most {
+		if off := float64(got - due); max(off, -off) > tolerance {
 			r.errorf("%s: the share %d of %d, %+v, got %d in %d windows, want %d",
-				r.scene.name, i, len(r.scene.tenants), a, got, shareWindows, fair)
+				r.scene.name, i, len(r.scene.tenants), a, got, shareWindows, due)
 		}
 	}
 }
 
-// checkUse fails if less than 98 % of the fair queue's starts are used. If costs differ, as without shares, and in a random
-// scene, 88 % are enough, and checkUse returns the used part. Otherwise it returns 1.
+// checkUse fails if less than 98 % of the fair queue's starts are used. Where costs differ, and in a random scene, 88 % are
+// enough, and checkUse returns the part that is used, at most 1. In all other cases it returns 1.
 func (r *shareRun) checkUse(starts []time.Duration) float64 {
 	r.Helper()
 	want := fair(r.callers, r.scene.rate(), r.end)
 
-	got, fair, least := 0, 0, 0.98
+	got, due, isUneven := 0, 0, r.scene.random
 	for i, a := range r.scene.tenants {
-		got, fair = got+r.served(i, starts), fair+r.served(i, want)
-		if a.most > 1 || r.scene.random {
-			least = 0.88
-		}
+		got, due = got+r.served(i, starts), due+r.served(i, want)
+		isUneven = isUneven || a.most > 1
 	}
 
-	if used := float64(got) / float64(fair); used < least {
-		r.errorf("%s: starts cost %d in %d windows, the fair queue's %d", r.scene.name, got, shareWindows, fair)
-	} else if least < 0.98 {
+	least := 0.98
+	if isUneven {
+		least = 0.88
+	}
+	if used := float64(got) / float64(due); used < least {
+		r.errorf("%s: starts cost %d in %d windows, the fair queue's %d", r.scene.name, got, shareWindows, due)
+	} else if isUneven {
 		return min(1, used)
 	}
 
@@ -175,7 +180,8 @@ func (r *shareRun) checkUse(starts []time.Duration) float64 {
 func (r *shareRun) checkLightShares(starts []time.Duration) {
 	r.Helper()
 	for i, a := range r.scene.tenants {
-		if a.load == 0 || a.load > 0.1 || a.heap > 0 {
+		isLight := 0 < a.load && a.load <= 0.1 && a.heap == 0
+		if !isLight {
 			continue
 		}
 
@@ -186,7 +192,9 @@ func (r *shareRun) checkLightShares(starts []time.Duration) {
 			}
 
 			// Leave out callers of other shares, those that may leave before their start, and those that come too early or too late.
-			if c.share.ID != r.scene.shareID(i) || c.leaves > 0 || c.at < r.scene.windows(shareWarm) || c.at+longest > r.end {
+			staysInShare := c.share.ID == r.scene.shareID(i) && c.leaves == 0
+			comesInTime := c.at >= r.scene.windows(shareWarm) && c.at+longest <= r.end
+			if !staysInShare || !comesInTime {
 				continue
 			}
 
@@ -201,11 +209,11 @@ func (r *shareRun) checkLightShares(starts []time.Duration) {
 	}
 }
 
-// checkOrder fails if a caller starts before an earlier caller of its share. It may do so by the horizon: a start that is
-// booked stays where it is if a later caller finds a start that was given back.
+// checkOrder fails if a caller starts before an earlier caller of its share by more than the horizon. By less it may: a start
+// that is booked stays where it is if a later caller finds a start that was given back.
 func (r *shareRun) checkOrder(starts []time.Duration) {
 	r.Helper()
-	last := make(map[uint64]int)
+	last := make(map[uint64]int) // by share, the caller that starts last of those before
 	for j, c := range r.callers {
 		if starts[j] == never {
 			continue
@@ -224,13 +232,13 @@ func (r *shareRun) checkOrder(starts []time.Duration) {
 }
 
 // served sums the costs of the i-th tenant's callers that started after the first windows.
-func (r *shareRun) served(i int, starts []time.Duration) (sum int) {
+func (r *shareRun) served(i int, starts []time.Duration) (cost int) {
 	for j, at := range starts {
 		if at >= r.scene.windows(shareWarm) && at < r.end && r.callers[j].share.ID == r.scene.shareID(i) {
-			sum += r.callers[j].cost
+			cost += r.callers[j].cost
 		}
 	}
-	return sum
+	return cost
 }
 
 // A shareTold is a store's report on the shares of a budget at one moment, and the true report, by ID.
@@ -256,7 +264,10 @@ func (r *shareRun) asks() {
 	}
 
 	// The store's report, by share.
-	a := shareTold{r.now(), make(map[uint64]store.ShareStatus), make(map[uint64]int), make(map[uint64]int), make(map[uint64]int)}
+	a := shareTold{
+		at: r.now(), told: make(map[uint64]store.ShareStatus),
+		waits: make(map[uint64]int), booked: make(map[uint64]int), weights: make(map[uint64]int),
+	}
 	for i, s := range st.Shares {
 		if i > 0 && s.ID <= st.Shares[i-1].ID {
 			r.fatalf("%s: the shares at %v are not by ID: %v", r.scene.name, a.at, st.Shares)
@@ -351,15 +362,15 @@ type shareScene struct {
 
 // A tenant is the callers of one share.
 type tenant struct {
-	weight     int
-	load       float64 // how much the callers ask for, as a multiple of the share's part
-	least      int     // the least cost of a caller
-	most       int     // the highest cost of a caller
-	heap       int     // how many more callers come at the begin
-	from, to   float64 // the windows between which the callers come. 0 for to means the end
-	leave      int     // how many of a hundred leave after 0.6 to 2.6 s
-	everybody  bool    // all that still wait at to leave
-	withoutOne bool    // the callers have no share
+	weight    int
+	load      float64 // how much the callers ask for, as a multiple of the share's part
+	least     int     // the least cost of a caller
+	most      int     // the highest cost of a caller
+	heap      int     // how many more callers come at the begin
+	from, to  float64 // the windows between which the callers come. If to is 0, they come until the end.
+	leave     int     // how many of a hundred leave after 0.6 to 2.6 s
+	everybody bool    // all that still wait at to leave
+	shareless bool    // the callers have no share
 }
 
 // shareScenes are the scenes of the contract.
@@ -380,7 +391,7 @@ func shareScenes() []shareScene {
 	return []shareScene{
 		{name: "LightBesideAHeap", n: 40, tenants: []tenant{light, heap}},
 		{name: "LightBesideAHeapFast", n: 160, tenants: []tenant{light, heap}},
-		{name: "LightBesideCallersWithoutShare", n: 40, tenants: []tenant{light, {heap: 1000, withoutOne: true}}},
+		{name: "LightBesideCallersWithoutShare", n: 40, tenants: []tenant{light, {heap: 1000, shareless: true}}},
 		{name: "Weights", n: 80, tenants: []tenant{{weight: 1, load: 3}, {weight: 2, load: 3}, {weight: 4, load: 3}}},
 		{name: "LeavesTheRest", n: 60, tenants: []tenant{{load: 0.2}, {load: 0.6}, {load: 5}}},
 		{name: "Ten", n: 100, tenants: some(10, ten)},
@@ -390,10 +401,11 @@ func shareScenes() []shareScene {
 		{name: "NoDebtOfThoseThatLeave", n: 60, tenants: []tenant{{load: 3, leave: 60}, {load: 3}}},
 		{name: "AllLeave", n: 60, tenants: []tenant{{heap: 500, to: 5, everybody: true}, heavy, heavy}},
 		{name: "HalfLeave", n: 600, tenants: []tenant{light, {weight: 2, load: 4, leave: 50}}},
-		{name: "HalfLeaveWithoutShare", n: 600, tenants: []tenant{{load: 3, leave: 50, withoutOne: true}}},
+		{name: "HalfLeaveWithoutShare", n: 600, tenants: []tenant{{load: 3, leave: 50, shareless: true}}},
 	}
 }
 
+// some returns n tenants, which of makes.
 func some(n int, of func(int) tenant) (all []tenant) {
 	for i := range n {
 		all = append(all, of(i))
@@ -401,7 +413,7 @@ func some(n int, of func(int) tenant) (all []tenant) {
 	return all
 }
 
-// randomShares returns a random scene.
+// randomShares returns the random scene of a seed.
 func randomShares(seed uint64) shareScene {
 	r := rand.New(rand.NewPCG(seed, 7))
 	s := shareScene{name: fmt.Sprint(seed), n: []int{40, 100, 200}[r.IntN(3)], phase: seed, random: true}
@@ -430,6 +442,7 @@ func randomShares(seed uint64) shareScene {
 	return s
 }
 
+// charge returns the charge of a caller.
 func (s shareScene) charge(c sharer) store.Charge {
 	k := charge("shares", store.PerSecond(s.n))
 	k.Jitter, k.Pace = shareJitter, (900 * ms / time.Duration(s.n)).Truncate(tick)
@@ -450,22 +463,21 @@ func (s shareScene) windows(n float64) time.Duration {
 
 // part is a tenant's part of the rate if all ask for more than their parts.
 func (s shareScene) part(i int) float64 {
-	sum := 0
+	weights := 0
 	for _, a := range s.tenants {
-		sum += max(1, a.weight)
+		weights += max(1, a.weight)
 	}
-	return s.rate() * float64(max(1, s.tenants[i].weight)) / float64(sum)
+	return s.rate() * float64(max(1, s.tenants[i].weight)) / float64(weights)
 }
 
-// opening is the share of the first callers, and shareOpening how many they are.
 const (
-	opening      = 2
-	shareOpening = 20
+	openingShare   = 2  // the share of the first callers
+	openingCallers = 20 // how many these are
 )
 
-// shareID is the share of the i-th tenant.
+// shareID is the share of the i-th tenant, or 0 if its callers have none.
 func (s shareScene) shareID(i int) uint64 {
-	if s.tenants[i].withoutOne {
+	if s.tenants[i].shareless {
 		return 0
 	}
 	return uint64(i) + 1000
@@ -476,16 +488,19 @@ func (s shareScene) shareID(i int) uint64 {
 // its room would come back at once in each later window.
 func (s shareScene) sharers() (all []sharer) {
 	// The callers of the first window.
-	for i := range shareOpening {
-		all = append(all, sharer{at: s.windows(float64(i) / shareOpening), cost: s.n / shareOpening, share: store.Share{ID: opening}})
+	for i := range openingCallers {
+		all = append(all, sharer{at: s.windows(float64(i) / openingCallers), cost: s.n / openingCallers, share: store.Share{ID: openingShare}})
 	}
 
 	r := rand.New(rand.NewPCG(s.phase, 8))
 	for i, a := range s.tenants {
 		least := max(1, a.least)
-		from, to := s.windows(1+a.from), s.windows(cmp.Or(a.to, shareWarm+shareWindows-1)+1)
-		comes := func(at time.Duration) {
-			c := sharer{at: at.Truncate(tick), share: store.Share{ID: s.shareID(i), Weight: a.weight}, cost: least + r.IntN(max(least, a.most)-least+1)}
+		most := max(least, a.most)
+
+		// The window of the opening comes before the tenant's windows.
+		from, to := s.windows(1+a.from), s.windows(1+cmp.Or(a.to, shareWarm+shareWindows-1))
+		add := func(at time.Duration) {
+			c := sharer{at: at.Truncate(tick), share: store.Share{ID: s.shareID(i), Weight: a.weight}, cost: least + r.IntN(most-least+1)}
 			if r.IntN(100) < a.leave {
 				c.leaves = c.at + 600*ms + time.Duration(r.Int64N(int64(2*sec))).Truncate(tick)
 			}
@@ -498,14 +513,14 @@ func (s shareScene) sharers() (all []sharer) {
 
 		// A heap comes at one moment, and a load evenly.
 		for range a.heap {
-			comes(from)
+			add(from)
 		}
 
 		if a.load > 0 {
 			// The mean cost divided by the cost per second that the tenant asks for.
-			gap := float64(least+max(least, a.most)) / 2 / (a.load * s.part(i)) * float64(sec)
-			for at := float64(from) + r.Float64()*gap; at < float64(to); at += gap {
-				comes(time.Duration(at))
+			apart := float64(least+most) / 2 / (a.load * s.part(i)) * float64(sec)
+			for at := float64(from) + r.Float64()*apart; at < float64(to); at += apart {
+				add(time.Duration(at))
 			}
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// status describes one budget at the time now.
+// status is the Status of a budget at the time now, by the definition. No caller waits in a line, and nothing is in flight.
 func (l *ledger) status(c store.Charge, now int64) store.Status {
 	st := store.Status{Limit: c.Limit}
 	for _, s := range l.stays[c.Budget.Key] {
@@ -26,6 +26,8 @@ func (l *ledger) status(c store.Charge, now int64) store.Status {
 	}
 
 	st.Waiting = st.Booked
+
+	// Wait is how long a request of cost 1 would wait.
 	one := []store.Charge{costing(c, 1)}
 	one[0].Shadow = false // earliest does not ask shadow charges
 	st.Wait = time.Duration(l.earliest(store.Booking{Charges: one}, now)-now) * tick
@@ -49,8 +51,8 @@ var statusFields = map[string]func(st store.Status) float64{
 	"ceiling":  func(st store.Status) float64 { return st.Ceiling },
 }
 
-// fields reads the fields of a status. A field that is not named must be 0, except waiting, which must
-// then equal booked. The verb shows compares only the fields that are named.
+// fields reads the fields of a status: names and values in turn, or idle. A field that is not named must be 0, except
+// waiting, which must then equal booked. The verb shows compares only the fields that are named.
 func (s *scope) fields(m *move, words []string) {
 	if slices.Equal(words, []string{"idle"}) {
 		words = nil
@@ -113,7 +115,7 @@ func (p *play) checkStatus(m *move, c store.Charge) {
 	}
 }
 
-// status compares the whole status of one budget; its Limit is filled in.
+// status fails if the Status of a budget is not as wanted. The wanted Limit is that of the charge.
 func (b *bench) status(c store.Charge, want store.Status) {
 	b.Helper()
 	got, err := b.store.Status(b.Context(), c)
@@ -126,7 +128,7 @@ func (b *bench) status(c store.Charge, want store.Status) {
 	}
 }
 
-// look compares a status in a random run. Only a run of the exact mood says what it must be.
+// look asks for the Status of a random budget. In the exact mood it must be as the definition says, and in other moods anything but an error.
 func (w *world) look() {
 	w.Helper()
 	c := w.budgets[w.rng.IntN(len(w.budgets))]
@@ -162,6 +164,7 @@ func (m moment) since(now time.Duration) time.Duration {
 	return m.Duration
 }
 
+// term is a part of a sum of times: a sign, a factor and a length.
 var term = regexp.MustCompile(`^([+-]?)(?:(\d+)\*)?([0-9.]+[a-zµ0-9.]*)`)
 
 // parseMoment reads a time as a sum, 2s+2us or 3*20s-1us; +1s and now are since now.
@@ -175,19 +178,20 @@ func parseMoment(text string) (m moment, err error) {
 		return m, errors.New("a time is missing")
 	}
 
-	// Term by term: a sign, a factor, a length.
-	for rest != "" && err == nil {
+	for rest != "" {
 		parts := term.FindStringSubmatch(rest)
 		if parts == nil {
 			return m, fmt.Errorf("%q is no time", text)
 		}
 
-		d, wrong := duration(parts[3])
-		if wrong != nil {
-			err = fmt.Errorf("%q is no time", text)
+		d, err := duration(parts[3])
+		if err != nil {
+			return m, fmt.Errorf("%q is no time", text)
 		}
-		if n, err := strconv.ParseInt(parts[2], 10, 64); err == nil {
-			d *= time.Duration(n)
+
+		// A term without a factor has an empty text here, which is no number.
+		if factor, err := strconv.ParseInt(parts[2], 10, 64); err == nil {
+			d *= time.Duration(factor)
 		}
 		if parts[1] == "-" {
 			d = -d
@@ -197,10 +201,10 @@ func parseMoment(text string) (m moment, err error) {
 		rest = rest[len(parts[0]):]
 	}
 
-	return m, err
+	return m, nil
 }
 
-// duration is time.ParseDuration that knows days.
+// duration is time.ParseDuration, and also reads whole days, such as 5d.
 func duration(text string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(text, "d"); ok {
 		n, err := strconv.Atoi(days)
@@ -209,7 +213,7 @@ func duration(text string) (time.Duration, error) {
 	return time.ParseDuration(text)
 }
 
-// watches watches over starts; starts of charges are booked first.
+// watches watches over the starts of the callers that a move names, and over starts that it books first in its budgets.
 func (p *play) watches(m *move) {
 	p.Helper()
 	for _, c := range append(p.bookEach(m), p.of(m)...) {
@@ -217,12 +221,13 @@ func (p *play) watches(m *move) {
 	}
 }
 
+// watch watches over a caller's start.
 func (p *play) watch(c *caller) {
 	c.news = make(chan struct{}, 1)
 	c.watched = p.store.Watch(&c.booking, c.grant, c.news)
 }
 
-// moveOn gives a start back for a new one, and watches over the new start.
+// moveOn books in place of a caller's start, compares the answer, and watches over the new start.
 func (p *play) moveOn(m *move, c *caller) {
 	p.Helper()
 	c.watched.Stop()
@@ -230,19 +235,22 @@ func (p *play) moveOn(m *move, c *caller) {
 	p.watch(c)
 }
 
+// stop ends the watch over a caller's start.
 func (p *play) stop(_ *move, c *caller) { c.watched.Stop() }
 
+// checkGood fails if a caller's start may not be used.
 func (p *play) checkGood(_ *move, c *caller) {
 	p.Helper()
 	p.confirm(c, true)
 }
 
+// checkBad fails if a caller's start may be used.
 func (p *play) checkBad(_ *move, c *caller) {
 	p.Helper()
 	p.confirm(c, false)
 }
 
-// confirm asks whether the start may be used.
+// confirm asks whether a caller's start may be used, and fails if the answer is not the one that is wanted.
 func (p *play) confirm(c *caller, want bool) {
 	p.Helper()
 	if got, err := c.watched.Confirm(p.Context(), -1); err != nil || got != want {
@@ -259,6 +267,7 @@ func (p *play) checkUseless(_ *move, c *caller) {
 	p.confirm(c, false)
 }
 
+// checkQuiet fails if there is news of a caller's start.
 func (p *play) checkQuiet(_ *move, c *caller) {
 	p.Helper()
 	if c.hears() {
@@ -266,7 +275,7 @@ func (p *play) checkQuiet(_ *move, c *caller) {
 	}
 }
 
-// hears reports whether there is news of the caller's start.
+// hears reports whether there is news of the caller's start, and takes the news.
 func (c *caller) hears() bool {
 	select {
 	case <-c.news:
@@ -279,9 +288,9 @@ func (c *caller) hears() bool {
 // watchDeaf watches over a start through channels that take no news: a nil channel, a channel without
 // a receiver, and a full one.
 func (p *play) watchDeaf(_ *move, c *caller) {
-	full := make(chan struct{}, 1)
-	full <- struct{}{}
-	for _, news := range []chan struct{}{nil, make(chan struct{}), full} {
+	filled := make(chan struct{}, 1)
+	filled <- struct{}{}
+	for _, news := range []chan struct{}{nil, make(chan struct{}), filled} {
 		p.store.Watch(&c.booking, c.grant, news)
 	}
 }

@@ -25,6 +25,7 @@ func TestOraclePassesTheContract(t *testing.T) {
 	}
 }
 
+// The checks of thousands of starts, which the oracle leaves out.
 func TestMemstorePassesTheLargeChecks(t *testing.T) {
 	soak.WithoutRace(t)
 	for _, c := range vectorsOf("large") {
@@ -66,6 +67,7 @@ func TestOraclePassesARandomRun(t *testing.T) {
 	Random(t, func(*testing.T) store.Store { return newOracle() }, 100, 2000)
 }
 
+// Each check has a name of its own, which begins with a known promise.
 func TestChecksAreNamedForAPromise(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, c := range contract() {
@@ -79,6 +81,7 @@ func mutants() []mutant {
 	return slices.Concat(bookingMutants, bucketMutants, settleMutants, inFlightMutants, reconcileMutants, otherMutants, probeMutants, rampMutants, penaltyMutants, unlimitedMutants, adaptiveMutants, watchMutants)
 }
 
+// Of each mutant, a check that is named for the broken promise fails.
 func TestEveryMutantIsCaughtByName(t *testing.T) {
 	soak.WithoutRace(t)
 	named := without(slices.Concat(vectorsOf("large"), vectorsOf("lines"), randomLineChecks(), randomChecks(), adaptiveRandomChecks(), toldChecks()))
@@ -89,6 +92,7 @@ func TestEveryMutantIsCaughtByName(t *testing.T) {
 	}
 }
 
+// Of each mutant that random runs can see, a random run fails.
 func TestEveryMutantIsCaughtAtRandom(t *testing.T) {
 	soak.WithoutRace(t)
 	for _, m := range mutants() {
@@ -101,6 +105,7 @@ func TestEveryMutantIsCaughtAtRandom(t *testing.T) {
 	}
 }
 
+// A store whose clock stands still fails.
 func TestAStoppedClockIsCaught(t *testing.T) {
 	stopped := func() store.Store {
 		o, now := newOracle(), time.Now().UnixMicro()
@@ -118,6 +123,7 @@ func (m mutant) store() store.Store {
 	return s
 }
 
+// Stores that are wrong about thousands of starts fail.
 func TestLargeMutantsAreCaught(t *testing.T) {
 	soak.WithoutRace(t)
 	more := func(c *store.Charge) { c.Limit = resized(c.Limit, c.Limit.N()+1, c.Limit.Per()) }

@@ -4,6 +4,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"runtime/debug"
 	"slices"
@@ -55,7 +56,7 @@ var vectors = sync.OnceValues(func() (map[string][]check, error) {
 
 var vectorName = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*_[A-Z][A-Za-z0-9]*$`)
 
-// parseVectors reads a file of vectors. The error tells all mistakes.
+// parseVectors reads the text of a file of vectors. The error tells all mistakes.
 func parseVectors(r *reader, text string) ([]vector, error) {
 	var list []vector
 	var lines []vectorLine
@@ -90,7 +91,7 @@ func parseVectors(r *reader, text string) ([]vector, error) {
 	return list, errors.Join(r.mistakes...)
 }
 
-// cases reads the lines of a vector, once for each combination of what its "for" lines say.
+// cases reads the lines of a vector, once for each combination of what its "for" lines say. After a case with a mistake it ends.
 func (r *reader) cases(lines []vectorLine) (all [][]move) {
 	tables := []map[string]string{{}}
 	for _, l := range lines {
@@ -121,8 +122,8 @@ func (r *reader) cases(lines []vectorLine) (all [][]move) {
 	return all
 }
 
-// product adds to each table each case of a line "for NAMES in CASE | CASE": several names,
-// and their values, are set apart by semicolons.
+// product returns each table combined with each case of a line "for NAMES in CASE | CASE": several names,
+// and their values, are set apart by semicolons. A case with too many or too few values is a mistake.
 func (r *reader) product(tables []map[string]string, text string) (all []map[string]string) {
 	head, list, ok := strings.Cut(text, " in ")
 	names := splitTrim(head, ";")
@@ -138,12 +139,7 @@ func (r *reader) product(tables []map[string]string, text string) (all []map[str
 				continue
 			}
 
-			// A copy of the table, with the case.
-			next := make(map[string]string)
-			for name, value := range table {
-				next[name] = value
-			}
-
+			next := maps.Clone(table)
 			for i, name := range names {
 				next[name] = values[i]
 			}
@@ -157,8 +153,8 @@ func (r *reader) product(tables []map[string]string, text string) (all []map[str
 
 // A verb has the subject of a move, the form of its expectation, and its action.
 type verb struct {
-	needs string
-	wants int
+	needs string // parts that the move must have: see needs
+	wants int    // what stands behind the arrow
 	do    func(*play, *move)
 }
 
@@ -169,40 +165,40 @@ var verbs = map[string]verb{
 
 	"book":    {"charge", answers, (*play).books},
 	"try":     {"charge", answers, (*play).books},
-	"again":   {"caller", answers, each((*play).bookAgain)},
-	"board":   {"caller", nothing, each((*play).boards)},
-	"cancel":  {"caller", nothing, each((*play).cancel)},
-	"release": {"caller", nothing, each((*play).release)},
-	"settle":  {"caller number", nothing, each((*play).settles)},
-	"called":  {"caller", nothing, each((*play).checkCalled)},
-	"waits":   {"caller", nothing, each((*play).checkWaiting)},
+	"again":   {"caller", answers, eachCaller((*play).bookAgain)},
+	"board":   {"caller", nothing, eachCaller((*play).boards)},
+	"cancel":  {"caller", nothing, eachCaller((*play).cancel)},
+	"release": {"caller", nothing, eachCaller((*play).release)},
+	"settle":  {"caller number", nothing, eachCaller((*play).settles)},
+	"called":  {"caller", nothing, eachCaller((*play).checkCalled)},
+	"waits":   {"caller", nothing, eachCaller((*play).checkWaiting)},
 
-	"pause":  {"charge time", nothing, budget((*play).pauses)},
-	"resume": {"charge", nothing, budget((*play).resumes)},
-	"refuse": {"charge", levels, budget((*play).refuse)},
-	"states": {"charge number", nothing, budget((*play).tellQuota)},
-	"status": {"charge", statuses, budget((*play).checkStatus)},
-	"shows":  {"charge", statuses, budget((*play).checkStatus)},
+	"pause":  {"charge time", nothing, eachBudget((*play).pauses)},
+	"resume": {"charge", nothing, eachBudget((*play).resumes)},
+	"refuse": {"charge", levels, eachBudget((*play).refuse)},
+	"states": {"charge number", nothing, eachBudget((*play).tellQuota)},
+	"status": {"charge", statuses, eachBudget((*play).checkStatus)},
+	"shows":  {"charge", statuses, eachBudget((*play).checkStatus)},
 
 	"watch":   {"who", guesses, (*play).watches},
-	"move":    {"caller", answers, each((*play).moveOn)},
-	"stop":    {"caller", nothing, each((*play).stop)},
-	"good":    {"caller", nothing, each((*play).checkGood)},
-	"bad":     {"caller", nothing, each((*play).checkBad)},
-	"useless": {"caller", nothing, each((*play).checkUseless)},
-	"quiet":   {"caller", nothing, each((*play).checkQuiet)},
-	"deaf":    {"caller", nothing, each((*play).watchDeaf)},
+	"move":    {"caller", answers, eachCaller((*play).moveOn)},
+	"stop":    {"caller", nothing, eachCaller((*play).stop)},
+	"good":    {"caller", nothing, eachCaller((*play).checkGood)},
+	"bad":     {"caller", nothing, eachCaller((*play).checkBad)},
+	"useless": {"caller", nothing, eachCaller((*play).checkUseless)},
+	"quiet":   {"caller", nothing, eachCaller((*play).checkQuiet)},
+	"deaf":    {"caller", nothing, eachCaller((*play).watchDeaf)},
 
 	"come":    {"who", guesses, (*play).come},
-	"leave":   {"caller", nothing, each((*play).leave)},
-	"change":  {"caller charge", nothing, each((*play).change)},
-	"return":  {"caller", nothing, each((*play).comeBack)},
+	"leave":   {"caller", nothing, eachCaller((*play).leave)},
+	"change":  {"caller charge", nothing, eachCaller((*play).change)},
+	"return":  {"caller", nothing, eachCaller((*play).comeBack)},
 	"begin":   {"caller", answers, (*play).checkBegun},
 	"set":     {"caller", answers, (*play).checkBegunSet},
 	"over":    {"caller time", nothing, (*play).checkOver},
 	"order":   {"caller", nothing, (*play).checkOrder},
 	"most":    {"caller number time", nothing, (*play).checkAtMost},
-	"busy":    {"charge", nothing, budget((*play).checkBusy)},
+	"busy":    {"charge", nothing, eachBudget((*play).checkBusy)},
 	"gapless": {"charge caller time", nothing, (*play).checkGapless},
 	"near":    {"caller number", nothing, (*play).checkNear},
 
@@ -212,8 +208,8 @@ var verbs = map[string]verb{
 	"steady": {"charge", nothing, (*play).steady},
 }
 
-// each does something for each caller that a move is about.
-func each(do func(*play, *move, *caller)) func(*play, *move) {
+// eachCaller returns a move that does something for each caller that it names, as the program of that caller.
+func eachCaller(do func(*play, *move, *caller)) func(*play, *move) {
 	return func(p *play, m *move) {
 		p.Helper()
 		for _, c := range p.of(m) {
@@ -224,8 +220,8 @@ func each(do func(*play, *move, *caller)) func(*play, *move) {
 	}
 }
 
-// budget does something for each budget that a move is about.
-func budget(do func(*play, *move, store.Charge)) func(*play, *move) {
+// eachBudget returns a move that does something for each budget that it names.
+func eachBudget(do func(*play, *move, store.Charge)) func(*play, *move) {
 	return func(p *play, m *move) {
 		p.Helper()
 		for _, c := range m.charges {
@@ -256,8 +252,8 @@ func (v vector) run(b *bench) {
 	}
 }
 
-// play makes the moves of the i-th case. A panic is a mistake of the store, or a mistake in a move that
-// shows only now, such as a caller that should be a visitor.
+// play makes the moves of the i-th case. A panic ends it with a failure: it is a mistake of the store, or a mistake in a move
+// that shows only now, such as a caller that should be a visitor.
 func (p *play) play(moves []move, i int) {
 	p.Helper()
 	defer func() {
@@ -273,28 +269,26 @@ func (p *play) play(moves []move, i int) {
 		if i > 0 {
 			p.place += fmt.Sprintf("case %d: ", i+1)
 		}
-		if p.fleet == nil || !p.happens(m) {
-			verbs[m.verb].do(p, m)
+		if v, ok := verbs[m.verb]; ok {
+			v.do(p, m)
+		} else {
+			p.happens(m)
 		}
 	}
 }
 
-// happens makes a move that only a fleet has, and reports whether it is one.
-func (p *play) happens(m *move) bool {
+// happens makes a move whose verb only the fleet has. It fails if the fleet does not have it.
+func (p *play) happens(m *move) {
 	p.Helper()
-	if _, ok := verbs[m.verb]; ok {
-		return false
-	}
 	do, ok := p.fleet.Moves[m.verb]
 	if !ok {
 		p.fatalf("%q is no move", m.verb)
 	}
 	do(m.own)
 	p.calm()
-	return true
 }
 
-// read reads a line: a budget, or moves.
+// read reads a line: budgets and moves, or a loop of them.
 func (s *scope) read(text string) {
 	if loop, ok := strings.CutPrefix(text, "every "); ok {
 		head, body, _ := strings.Cut(loop, ": ")
@@ -359,7 +353,8 @@ func (s *scope) define(name, text string) {
 	s.charges[name] = c
 }
 
-// attribute reads the first words' field of a charge, and returns how many words it read.
+// attribute reads a field of a charge from the front of words, and returns of how many words the field consists: 0 if there is
+// none. A field without its value is a mistake, and consists of two words all the same.
 func (s *scope) attribute(c *store.Charge, words []string) int {
 	value := ""
 	if len(words) > 1 {
@@ -414,7 +409,8 @@ func (s *scope) move(text string) {
 	}
 
 	for words = words[1:]; len(words) > 0; {
-		words = words[min(s.word(&m, words), len(words)):]
+		n := s.word(&m, words)
+		words = words[min(n, len(words)):] // the last field may lack its value
 	}
 
 	if v, ok := verbs[m.verb]; !ok {
@@ -434,7 +430,7 @@ func (s *scope) move(text string) {
 	s.moves = append(s.moves, m)
 }
 
-// own reads a move that only a fleet has.
+// own reads the words behind the verb of a move that only a fleet has.
 func (s *scope) own(m *move, words []string) {
 	for i := 0; i < len(words); i++ {
 		word := words[i]
@@ -456,18 +452,23 @@ func (s *scope) own(m *move, words []string) {
 	s.moves = append(s.moves, *m)
 }
 
-// needs notes a missing part of a move.
+// needs notes parts that a move needs and does not have. who is a caller or a budget.
 func (s *scope) needs(m *move, needs string) {
+	isMissing := map[string]bool{
+		"charge": len(m.charges) == 0,
+		"caller": len(m.callers) == 0,
+		"who":    len(m.charges)+len(m.callers) == 0,
+		"number": len(m.numbers) == 0,
+		"time":   m.time == nil,
+	}
 	for _, need := range strings.Fields(needs) {
-		switch {
-		case need == "charge" && len(m.charges) == 0, need == "caller" && len(m.callers) == 0,
-			need == "time" && m.time == nil, need == "number" && len(m.numbers) == 0,
-			need == "who" && len(m.charges)+len(m.callers) == 0:
+		if isMissing[need] {
 			s.wrong("%s without a %s", m.verb, need)
 		}
 	}
 }
 
+// several is a label with some of its callers: see reference.
 var several = regexp.MustCompile(`^([a-z]+)(?:\[(\d+)(\.\.)?(\d+)?\])?$`)
 
 // word reads one part of a move from the front of words, and returns of how many words the part consists.

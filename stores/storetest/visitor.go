@@ -13,7 +13,7 @@ import (
 // never is the start of a visitor that has none.
 const never = time.Duration(-1)
 
-// mostCalls is how often a visitor comes when it is called.
+// mostCalls is how often a visitor may be called and get no start. After more calls it fails the check.
 const mostCalls = 100
 
 // A visitor is a caller of the store that does as throttle does: it waits for its
@@ -23,7 +23,7 @@ type visitor struct {
 	b       *bench
 	first   store.Grant         // the store's first answer
 	left    chan struct{}       // closed when it leaves
-	changed chan []store.Charge // its new charges, or nil if its start has become useless
+	changed chan []store.Charge // its new charges, or nil to book again in place of its start
 
 	mu      sync.Mutex
 	booking store.Booking
@@ -36,11 +36,10 @@ type visitor struct {
 	lost    bool          // it had a different start before
 	over    bool          // it began, was refused, or left
 	refused bool
-	begins  func() // is called when it has begun, if not nil
+	begins  func() // is called when it has begun, or nil
 }
 
-// comes books for a new visitor, and lets it go on by itself. The answer is there
-// when it returns.
+// comes books for a new visitor, and lets it go on by itself. When comes returns, the visitor has the first answer.
 func (b *bench) comes(k store.Booking) *visitor {
 	b.Helper()
 	return b.comesAnd(k, nil)
@@ -71,7 +70,7 @@ func (v *visitor) book() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 
-	// A caller that the line has served has neither come to the line nor come back to it.
+	// A visitor without a start comes to the line, and one that gave up a start comes back to it. One that got its start in line does neither.
 	came := !g.OK || v.grant.OK
 	v.lost = v.lost || v.grant.OK
 	v.grant, v.due, v.since = g, v.b.now()+g.Wait, v.b.now()
@@ -79,6 +78,7 @@ func (v *visitor) book() {
 		v.stood = v.since
 	}
 
+	inLineForStart := g.Ready != nil && g.Handle == store.Handle{}
 	switch {
 	case err != nil:
 		if v.b.Context().Err() == nil {
@@ -86,9 +86,8 @@ func (v *visitor) book() {
 		}
 		v.grant, v.over = store.Grant{}, true
 
-	case g.Ready != nil && g.Wait <= 0 && g.Handle == store.Handle{}:
-		// A place in the line for a start, which has no Handle, has a wait of more than 0. With 0 a caller whose MaxWait is
-		// over would get a place in place of a refusal, and ask again and again.
+	// A wait of 0 would fit any MaxWait: a caller whose MaxWait is over would get a place and no refusal, and ask again and again.
+	case inLineForStart && g.Wait <= 0:
 		v.b.errorf("at %v a caller that waits in line is told to wait %v", v.b.now(), g.Wait)
 	case !g.OK && g.Ready == nil:
 		v.over, v.refused = true, true
@@ -100,7 +99,7 @@ func (v *visitor) book() {
 	}
 }
 
-// run is the visitor's way after its first booking.
+// run makes the visitor's calls after its first booking, until it is over.
 func (v *visitor) run() {
 	for !v.over {
 		if v.grant.OK {
@@ -109,11 +108,9 @@ func (v *visitor) run() {
 			v.stand()
 		}
 	}
-	v.mu.Lock()
-	if v.start != never && v.begins != nil {
-		defer v.begins()
+	if v.begins != nil && v.begun() != never {
+		v.begins()
 	}
-	v.mu.Unlock()
 }
 
 // stand waits in line until the visitor is called or changed, and then books again, or until it leaves.
@@ -146,7 +143,8 @@ func (v *visitor) stand() {
 	}
 }
 
-// watch waits for the start that is booked. If the start is void or the visitor is changed, it books again.
+// watch waits for the start that is booked, and then the visitor begins. If the start is void or the visitor is changed, it books
+// again. It may also leave.
 func (v *visitor) watch() {
 	news := make(chan struct{}, 1)
 	w := v.b.store.Watch(&v.booking, v.grant, news)
@@ -199,26 +197,26 @@ func (v *visitor) watch() {
 	}
 }
 
-// ends notes that the visitor began, or left.
+// ends notes that the visitor began at start, or left if start is never.
 func (v *visitor) ends(start time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.over, v.start = true, start
 }
 
-// leaves gives up the visitor's start or place.
+// leaves has the visitor give up its start or its place, and waits until it has.
 func (v *visitor) leaves() {
 	close(v.left)
 	synctest.Wait()
 }
 
-// changes makes it book again, with other charges.
+// changes has the visitor book again, with other charges, and waits until it has.
 func (v *visitor) changes(charges ...store.Charge) {
 	v.changed <- charges
 	synctest.Wait()
 }
 
-// returns makes it book again in place of its start.
+// returns has the visitor book again in place of its start, and waits until it has.
 func (v *visitor) returns() {
 	v.changed <- nil
 	synctest.Wait()
@@ -238,7 +236,7 @@ func (v *visitor) begun() time.Duration {
 	return v.start
 }
 
-// settles settles the costs of a visitor that began.
+// settles settles the costs of a visitor that began, and waits for what follows.
 func (v *visitor) settles(costs ...int) {
 	v.b.Helper()
 	v.b.settle(v.booking, v.grant, costs...)

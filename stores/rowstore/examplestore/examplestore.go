@@ -25,7 +25,7 @@ import (
 type Directory struct{ path string }
 
 // Open returns the Database of a directory.
-func Open(path string) *Directory { return &Directory{path} }
+func Open(dir string) *Directory { return &Directory{dir} }
 
 // A state is the content of a file.
 type state struct {
@@ -34,12 +34,13 @@ type state struct {
 	Rows   map[string]row // by key
 }
 
+// A row is a value, and the time from which on the row may be removed.
 type row struct {
 	Value []byte
-	Until time.Time // it may be removed then
+	Until time.Time
 }
 
-// Transact implements [rowstore.Database].
+// Transact implements [rowstore.Database]. It reads all rows of the group at once, so it needs no keys.
 func (d *Directory) Transact(ctx context.Context, group string, _ []string, do func(rowstore.Tx) error) error {
 	dir := filepath.Join(d.path, group)
 	for ctx.Err() == nil {
@@ -55,12 +56,14 @@ func (d *Directory) Transact(ctx context.Context, group string, _ []string, do f
 
 		next := state{rand.Text(), last.ID, maps.Clone(last.Rows)}
 
-		// The rows that may go are left out with each file, so nothing has to be swept.
+		// Each file leaves out the rows that may be removed, so nothing else has to remove them.
 		maps.DeleteFunc(next.Rows, func(_ string, r row) bool { return r.Until.Before(t.now) })
 		maps.Copy(next.Rows, t.put)
 		if saved, err := swap(dir, n+1, &next); saved || err != nil {
 			return err
 		}
+
+		// Another program was first: do has to decide again, with the rows that it saved.
 	}
 
 	return context.Cause(ctx)
@@ -68,11 +71,11 @@ func (d *Directory) Transact(ctx context.Context, group string, _ []string, do f
 
 // A tx implements [rowstore.Tx] on the rows of a file.
 type tx struct {
-	rows, put map[string]row
-	now       time.Time
+	rows, put map[string]row // the rows of the file, and those that do has put
+	now       time.Time      // zero until Now is called
 }
 
-// Now is the clock of the machine, which all its programs have. It is read after the file.
+// Now is the clock of the machine, which all its programs have. It is read once, after the file.
 func (t *tx) Now() time.Time {
 	if t.now.IsZero() {
 		t.now = time.Now()
@@ -94,15 +97,15 @@ func (t *tx) Put(key string, value []byte, keep time.Duration) {
 	t.put[key] = row{value, t.Now().Add(keep)}
 }
 
-// newest returns the last state of a group and its number, or an empty state and 0 if there is none.
+// newest returns the last state of a group and its number, or a state without rows and 0 if there is none.
 func newest(dir string) (n int, last state, err error) {
 	for {
 		names, err := filepath.Glob(path(dir, "*"))
-		n = 0
 		if err != nil {
 			return 0, state{}, err
 		}
 
+		n = 0
 		for _, name := range names {
 			number, _ := strconv.Atoi(strings.TrimSuffix(filepath.Base(name), ".json"))
 			n = max(n, number)
@@ -111,12 +114,15 @@ func newest(dir string) (n int, last state, err error) {
 		if n == 0 {
 			return 0, state{Rows: make(map[string]row)}, nil
 		}
-		if last, err = read(dir, n); !errors.Is(err, fs.ErrNotExist) { // a file that does not exist was removed meanwhile
+
+		// A file that does not exist any more was removed meanwhile: look again.
+		if last, err = read(dir, n); !errors.Is(err, fs.ErrNotExist) {
 			return n, last, err
 		}
 	}
 }
 
+// path is the path of the file with number n in dir, or of all files if n is "*".
 func path(dir string, n any) string { return filepath.Join(dir, fmt.Sprint(n, ".json")) }
 
 // read reads version n of the group's state.
@@ -128,11 +134,13 @@ func read(dir string, n int) (s state, err error) {
 	return s, json.Unmarshal(b, &s)
 }
 
-// kept is how many files of a group are kept: who was overtaken by more of them does not know whether its own was saved.
+// kept is how many files of a group are kept. If more than that are saved after a program's file, and before swap looks for it, the
+// program does not know whether its own was saved.
 const kept = 300
 
 // swap saves a state under a number. It does not wait for the disk, as a database has to: if the machine loses its power, the last
-// transactions may be lost, and their starts do not count any more. It returns false if another program was first, and an error if nobody knows.
+// transactions may be lost, and their starts do not count any more. It returns false if another program was first. After an error the state may be saved
+// or not.
 func swap(dir string, n int, s *state) (saved bool, err error) {
 	b, err := json.Marshal(s)
 	if err = errors.Join(err, os.MkdirAll(dir, 0o700)); err != nil {
@@ -140,10 +148,10 @@ func swap(dir string, n int, s *state) (saved bool, err error) {
 	}
 
 	// The file has all of its bytes before it gets its number.
-	begun := filepath.Join(dir, s.ID+".tmp")
-	defer os.Remove(begun)
-	if err = os.WriteFile(begun, b, 0o600); err == nil {
-		err = os.Link(begun, path(dir, n))
+	unnumbered := filepath.Join(dir, s.ID+".tmp")
+	defer os.Remove(unnumbered)
+	if err = os.WriteFile(unnumbered, b, 0o600); err == nil {
+		err = os.Link(unnumbered, path(dir, n))
 	}
 
 	if errors.Is(err, fs.ErrExist) {
@@ -154,9 +162,10 @@ func swap(dir string, n int, s *state) (saved bool, err error) {
 
 	_ = os.Remove(path(dir, n-kept)) // it may have been removed before
 
-	// A program that stood still for long finds the number free again. Then its file is not the last one, and no
-	// other file follows it.
-	if last, _, err := newest(dir); last == n || err != nil {
+	// A program that stood still for long finds a number free that was used, and whose file was removed since. Then this file
+	// is not the last one, and the next file does not name it.
+	last, _, err := newest(dir)
+	if last == n || err != nil {
 		return err == nil, err
 	}
 

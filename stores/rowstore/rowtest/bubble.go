@@ -15,7 +15,7 @@ import (
 // news that come at once, and with transactions that go wrong.
 type bubbled struct {
 	rowstore.Database
-	fates    func() fate // nil: all goes well
+	fates    func() fate // says what becomes of the next transaction. If fates is nil, all goes well.
 	arrivals ledger.Arrivals
 	kept     kept
 
@@ -26,7 +26,7 @@ type bubbled struct {
 // A readBubbled is a bubbled whose Database reads without a transaction.
 type readBubbled struct{ *bubbled }
 
-// inBubble returns db as a bubbled, which is a Reader if db is one.
+// inBubble returns a bubbled of db, which is a Reader if db is one.
 func inBubble(db rowstore.Database, fates func() fate) rowstore.Database {
 	b := &bubbled{Database: db, fates: fates, bells: make(map[string]func()), kept: kept{until: make(map[string]time.Time)}}
 	if _, ok := db.(rowstore.Reader); ok {
@@ -35,7 +35,7 @@ func inBubble(db rowstore.Database, fates func() fate) rowstore.Database {
 	return b
 }
 
-// Arrivals lets the stores count arrivals together: many callers come in one microsecond of a bubble.
+// Arrivals has all stores of b number their waiters by one counter: many callers come in one microsecond of a bubble.
 func (b *bubbled) Arrivals() *ledger.Arrivals { return &b.arrivals }
 
 // A fate is what becomes of a transaction.
@@ -50,11 +50,11 @@ const (
 
 var errLost = errors.New("the connection was lost")
 
-// loseSome returns fates of which few are bad: a step is given up when it goes wrong several times.
+// loseSome returns a source of random fates. Between two bad fates at least six are good.
 func loseSome(seed uint64) func() fate {
 	r, well := rand.New(rand.NewPCG(seed, 1)), 0
 	return func() fate {
-		// Good fates come in between, because a step that goes wrong three times is given up.
+		// A step that goes wrong three times is given up, so no step may have as many bad fates.
 		well++
 		if well <= 6 || r.IntN(3) > 0 {
 			return good
@@ -64,7 +64,7 @@ func loseSome(seed uint64) func() fate {
 	}
 }
 
-// Transact implements [rowstore.Database].
+// Transact implements [rowstore.Database]. fates says what becomes of the transaction.
 func (b *bubbled) Transact(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
 	f := good
 	if b.fates != nil {
@@ -75,7 +75,7 @@ func (b *bubbled) Transact(ctx context.Context, group string, keys []string, do 
 
 	var last *bubbleTx
 	err := b.Database.Transact(ctx, group, keys, func(tx rowstore.Tx) error {
-		// A transaction that is made again decides again, and what it has put before must not count.
+		// A repeated transaction calls do with a new Tx, and does not flush what the first call has put.
 		for more := true; more; f = good {
 			last = &bubbleTx{Tx: tx, in: &b.kept, now: time.Now()}
 			if err := do(last); err != nil {

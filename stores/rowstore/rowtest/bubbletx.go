@@ -12,16 +12,18 @@ import (
 	"github.com/fleetthrottle/throttle/stores/rowstore"
 )
 
-// A bubbleTx is a transaction in a bubble. What it puts is put when it is known that it is not made again.
+// A bubbleTx is a transaction in a bubble. It keeps the rows that are put until flush, because a call of do that is repeated must have
+// put nothing.
 type bubbleTx struct {
 	rowstore.Tx
 	in    *kept
-	now   time.Time
+	now   time.Time // of the bubble
 	puts  []put
-	all   bool
-	nodes []string
+	all   bool     // all nodes are to be woken
+	nodes []string // the nodes that are to be woken, if not all are
 }
 
+// A put is a call of Put.
 type put struct {
 	key   string
 	value []byte
@@ -31,21 +33,21 @@ type put struct {
 // Now implements [rowstore.Tx].
 func (tx *bubbleTx) Now() time.Time { return tx.now }
 
-// A kept knows until when rows are kept.
+// A kept knows until when rows are kept, by the bubble's clock.
 type kept struct {
 	mu    sync.Mutex
 	until map[string]time.Time // by key
 }
 
-// Get implements [rowstore.Tx].
+// Get implements [rowstore.Tx]. It returns no row that may have been removed by now, even if the Database still has it: the strictest
+// Database is tested.
 func (tx *bubbleTx) Get(keys ...string) ([][]byte, error) {
 	values, err := tx.Tx.Get(keys...)
 	if err != nil {
 		return nil, err
 	}
 
-	// The row may be there still, although it may have been removed: the strict case is tested.
-	values = slices.Clone(values)
+	values = slices.Clone(values) // the slice is the Database's
 	tx.in.mu.Lock()
 	defer tx.in.mu.Unlock()
 
@@ -63,19 +65,18 @@ func (tx *bubbleTx) Put(key string, value []byte, keep time.Duration) {
 	tx.puts = append(tx.puts, put{key, value, keep})
 }
 
-// flush puts all rows that were put. The clock of a server goes on while the clock of the bubble stands still: on a machine that is busy, a row may
-// be older for the server than for the bubble.
+// flush puts all rows of the transaction into the Database.
 func (tx *bubbleTx) flush() {
 	tx.in.mu.Lock()
 	for _, p := range tx.puts {
 		tx.in.until[p.key] = tx.now.Add(p.keep)
 	}
-
 	tx.in.mu.Unlock()
 
-	// The server's clock is not the bubble's. Rows of a test are kept there for longer than the bubble lasts.
-	longer := time.Duration(0)
-	if tx.Tx.Now().Sub(tx.now).Abs() > time.Hour {
+	// A server's clock is not the bubble's, and goes on while the bubble's stands still. So a server keeps rows for longer than the test lasts,
+	// and Get alone hides them.
+	var longer time.Duration
+	if isOther := tx.Tx.Now().Sub(tx.now).Abs() > time.Hour; isOther {
 		longer = 24 * time.Hour
 	}
 
@@ -87,16 +88,16 @@ func (tx *bubbleTx) flush() {
 // Wake implements [rowstore.Waker].
 func (tx *bubbleTx) Wake(nodes ...string) { tx.all, tx.nodes = len(nodes) == 0, nodes }
 
+// wakes reports whether a node is to be woken when the transaction is saved.
 func (tx *bubbleTx) wakes(node string) bool { return tx.all || slices.Contains(tx.nodes, node) }
 
 // clock: the clock has steps of a millisecond or less, and a transaction reads it once.
 func (g *group) clock() {
-	step := time.Second.Microseconds() // longer steps are not told apart
+	// The greatest common divisor of all times is the step of the clock. A second stands for any longer step.
+	step := time.Second.Microseconds()
 	for i := 0; i < 100 && step != 1; i++ {
 		g.transact(func(tx rowstore.Tx) error {
 			_, err := tx.Get(g.key("a"))
-
-			// The greatest common divisor of all times is the step of the clock.
 			now := tx.Now().UnixMicro()
 			for a := now; a != 0; {
 				step, a = a, step%a
@@ -120,11 +121,13 @@ func (g *group) clock() {
 	}
 }
 
-// clockAfterLock: the time of a transaction that has waited for a lock is not from before the wait.
+// clockAfterLock: a transaction that has waited for the lock reads the clock after the wait. A Database without a lock passes.
 func (g *group) clockAfterLock() {
 	const wait, slack = 200 * time.Millisecond, 20 * time.Millisecond
-	var ahead time.Duration // the least by which the database's clock is ahead of this program's
-	for range 3 {           // the first makes connections
+
+	// Measure by how much the database's clock is ahead of this program's, at the least. The first transaction makes connections, so the third one counts.
+	var ahead time.Duration
+	for range 3 {
 		var now time.Time
 		g.transact(func(tx rowstore.Tx) error {
 			_, err := tx.Get(g.key("a"))
@@ -136,13 +139,15 @@ func (g *group) clockAfterLock() {
 	}
 
 	// The second transaction begins when the first has the lock, and must have a later time than its end.
-	var end atomic.Pointer[time.Time] // of do of the first transaction, by this program's clock
-	has, second := make(chan struct{}), make(chan error, 1)
+	var end atomic.Pointer[time.Time] // when do of the first transaction ended, by this program's clock
+	hasLock, second := make(chan struct{}), make(chan error, 1)
 	go func() {
-		<-has
+		<-hasLock
 		second <- g.other.Transact(g.Context(), g.name, []string{g.key("a")}, func(tx rowstore.Tx) error {
 			values, err := tx.Get(g.key("a"))
-			if err != nil || string(values[0]) != "first" { // without a lock it comes before the first one, which then is made again
+
+			// Without a lock this transaction comes before the first one, which then is made again.
+			if err != nil || string(values[0]) != "first" {
 				return err
 			}
 			if late := end.Load().Add(ahead - slack).Sub(tx.Now()); late > 0 {
@@ -161,7 +166,7 @@ func (g *group) clockAfterLock() {
 
 		if first {
 			first = false
-			close(has)
+			close(hasLock)
 		}
 
 		time.Sleep(wait)
@@ -177,13 +182,15 @@ func (g *group) clockAfterLock() {
 	}
 }
 
-// overtakes saves a transaction of the other program while one of this program is in do. It returns false if the
-// Database locks, so that its transaction has to wait, or if the machine is busy.
+// overtakes puts a row in a transaction of the other program, while a transaction of this program may be in do, and reports whether the row was
+// saved. It was not if the Database locks, so that the other transaction has to wait, or if the machine is busy.
 func (g *group) overtakes(key, value string, keep time.Duration) bool {
 	// Without a lock the other program is saved at once. With a lock it waits, and gives up.
 	ctx, stop := context.WithTimeout(g.Context(), time.Second/4)
 	done := make(chan error, 1)
-	go func() { // a Database that ignores ctx must not keep the caller waiting, who has the lock
+
+	// The caller may have the lock, so it must not wait for a Database that ignores ctx.
+	go func() {
 		defer stop()
 		done <- g.other.Transact(ctx, g.name, []string{g.key(key)}, func(tx rowstore.Tx) error {
 			_, err := tx.Get(g.key(key))
@@ -208,9 +215,10 @@ func (g *group) overtaken() {
 	}
 }
 
-// overtakenIn has do get a second row after it was overtaken if more is true: the version of that row, or of the group, is a new one.
-func (g *group) overtakenIn(in string, more bool) {
-	a, b, once := g.key(in+"a"), g.key(in+"b"), g.key(in+"once")
+// overtakenIn is overtaken with keys that begin with prefix. If more is true, do gets a second row after it was overtaken, whose version, or
+// whose group's version, is a new one.
+func (g *group) overtakenIn(prefix string, more bool) {
+	a, b, once := g.key(prefix+"a"), g.key(prefix+"b"), g.key(prefix+"once")
 	calls, overtook := 0, false
 	err := g.db.Transact(g.Context(), g.name, []string{a}, func(tx rowstore.Tx) error {
 		calls++
@@ -220,17 +228,19 @@ func (g *group) overtakenIn(in string, more bool) {
 		}
 
 		// The other program is saved between the Get and the end of do.
-		overtook = g.overtakes(in+"a", "other", time.Hour)
+		overtook = g.overtakes(prefix+"a", "other", time.Hour)
 		tx.Put(b, []byte("first"), time.Hour)
 		tx.Put(once, []byte("first"), time.Hour)
 		if !more {
 			return nil
 		}
 
-		_, err := tx.Get(g.key(in + "c"))
+		_, err := tx.Get(g.key(prefix + "c"))
 		return err
 	})
-	if err != nil || !overtook { // it locks, or the lock was taken away because do stood still
+
+	// The Database locks, or the lock was taken away because do stood still.
+	if err != nil || !overtook {
 		return
 	}
 
@@ -244,10 +254,11 @@ func (g *group) overtakenIn(in string, more bool) {
 	}
 }
 
-// removed: a version that was compared does not come back after its row was removed. A Database that keeps rows for longer passes.
+// removed: a version that was compared does not come back after its row was removed. A Database that locks passes, and one that does not remove
+// the row within 2.5 s.
 func (g *group) removed() {
-	put := func(value string, keep time.Duration) bool { return g.overtakes("a", value, keep) }
-	if !put("old", time.Millisecond) {
+	putA := func(value string, keep time.Duration) bool { return g.overtakes("a", value, keep) }
+	if !putA("old", time.Millisecond) {
 		return
 	}
 
@@ -260,10 +271,10 @@ func (g *group) removed() {
 
 		// The other program saves until the Database has removed the row, and then puts it anew.
 		for end := time.Now().Add(5 * time.Second / 2); calls == 1 && !gone && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-			if !g.overtakes("other", "other", time.Hour) { // it locks
+			if !g.overtakes("other", "other", time.Hour) { // the Database locks
 				break
 			}
-			gone = g.missing("a") && put("new", time.Hour)
+			gone = g.missing("a") && putA("new", time.Hour)
 		}
 
 		tx.Put(g.key("b"), []byte("b"), time.Hour)
@@ -276,7 +287,7 @@ func (g *group) removed() {
 	}
 }
 
-// missing returns whether the other program finds no row. It is called in do of a Database that does not lock.
+// missing reports whether the other program finds no row. It is called in do of a Database that does not lock. After an error it returns false.
 func (g *group) missing(key string) bool {
 	ctx, stop := context.WithTimeout(g.Context(), time.Second/2)
 	defer stop()
@@ -288,10 +299,10 @@ func (g *group) missing(key string) bool {
 	return err == nil && len(values) == 1 && values[0] == nil
 }
 
-// returns: Transact does not return before do has, though the context ends.
+// returns: Transact does not return before do has, even if the context ends in do.
 func (g *group) returns() {
 	ctx, stop := context.WithCancel(g.Context())
-	returned, ended := make(chan struct{}), make(chan bool, 1)
+	returned, waited := make(chan struct{}), make(chan bool, 1)
 	first := true
 	go func() {
 		defer close(returned)
@@ -307,9 +318,9 @@ func (g *group) returns() {
 			// If Transact returns now, it has not waited for do.
 			select {
 			case <-returned:
-				ended <- false
+				waited <- false
 			case <-time.After(100 * time.Millisecond):
-				ended <- true
+				waited <- true
 			}
 
 			tx.Put(g.key("a"), []byte("a"), time.Hour)
@@ -318,7 +329,7 @@ func (g *group) returns() {
 	}()
 
 	<-returned
-	if !first && !<-ended {
+	if called := !first; called && !<-waited {
 		g.Error("the context ended while do ran, and Transact returned before do did. Transact has to wait for do: what do does later is not safe")
 	}
 }
@@ -327,17 +338,11 @@ func (g *group) returns() {
 func (g *group) waits() {
 	const late = 50 // pauses
 	ctx, stop := context.WithCancel(g.Context())
-	passes, second := make(chan int, 1), make(chan error, 1)
-	passes <- 0
-	passed := func(n int) (all int) {
-		all = <-passes + n
-		passes <- all
-		return all
-	}
-
+	var passed atomic.Int32 // pauses since the context has ended
+	second := make(chan error, 1)
 	other := func() {
 		second <- g.other.Transact(ctx, g.name, []string{g.key("a")}, func(tx rowstore.Tx) error {
-			if n := passed(0); n > late {
+			if passed.Load() > late {
 				g.Errorf("a transaction waited for another one, its context ended, and do was called more than %v later: does the wait for the lock end with ctx?", late*pause)
 			}
 
@@ -347,6 +352,7 @@ func (g *group) waits() {
 		})
 	}
 
+	// The second transaction begins while the first is in do: it waits for the lock, or is saved at once.
 	first, locks := true, false
 	err := g.db.Transact(g.Context(), g.name, []string{g.key("a")}, func(tx rowstore.Tx) error {
 		_, err := tx.Get(g.key("a"))
@@ -358,7 +364,7 @@ func (g *group) waits() {
 		go other()
 
 		select {
-		case err := <-second: // it did not wait
+		case err := <-second: // without a lock
 			second <- err
 			return nil
 		case <-time.After(100 * time.Millisecond):
@@ -367,13 +373,13 @@ func (g *group) waits() {
 		locks = true
 		stop()
 
-		// Count the pauses since the context has ended: do of the other transaction must not be called late.
+		// Keep the lock for twice as long as the second transaction may take to return.
 		for range 2 * late {
 			if len(second) > 0 {
 				break
 			}
 			time.Sleep(pause)
-			passed(1)
+			passed.Add(1)
 		}
 
 		tx.Put(g.key("a"), []byte("first"), time.Hour)
@@ -392,7 +398,7 @@ func (g *group) waits() {
 	}
 }
 
-// overtakenAfterEnd: a transaction whose context has ended is not made again and again.
+// overtakenAfterEnd: without a lock, a transaction whose context has ended, and which is overtaken each time, is not made again and again.
 func (g *group) overtakenAfterEnd() {
 	const most = 20
 	ctx, stop := context.WithCancel(g.Context())

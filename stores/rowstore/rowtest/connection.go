@@ -75,18 +75,19 @@ func (l *line) number() (n uint64) {
 	return n
 }
 
-// lostReplies: of the replies in a transaction, each is lost once. The transaction is saved at most once; and once if Transact returns nil.
+// lostReplies: of the replies in a transaction, each is lost once, up to the hundredth. The transaction is saved at most once, and exactly once if
+// Transact returns nil.
 func (l *line) lostReplies() {
 	const most = 100
 	for n := 1; n <= most; n++ {
 		before := l.number()
 
 		// The reply is lost together with its connection, when the server has done its part.
-		lost := l.relay.lose(n)
+		isLost := l.relay.lose(n)
 		ctx, stop := context.WithTimeout(l.Context(), soon)
 		err := l.add(ctx)
 		stop()
-		done := !lost()
+		wasLost := isLost()
 		l.relay.lose(0)
 
 		after := l.number()
@@ -99,23 +100,22 @@ func (l *line) lostReplies() {
 		if err == nil && after == before {
 			l.Fatalf("reply %d of a transaction was lost with its connection. Transact returned nil, and nothing is saved", n)
 		}
-		if done {
-			return
+		if !wasLost {
+			return // a transaction has fewer than n replies
 		}
 
 		l.again(n)
 	}
 }
 
-// again: after a connection was lost, transactions are saved again.
+// again: after the connection was lost together with reply n, transactions are saved again.
 func (l *line) again(n int) {
 	l.Helper()
 	ctx, stop := context.WithTimeout(l.Context(), patience)
 	defer stop()
 
-	var err error
-
 	// The connection has to be made anew, which may take some tries.
+	var err error
 	for ctx.Err() == nil {
 		if err = l.add(ctx); err == nil {
 			return
@@ -126,7 +126,7 @@ func (l *line) again(n int) {
 	l.Fatalf("reply %d of a transaction was lost with its connection, and transactions still fail %v later: does the Database connect again? The last error: %v", n, patience, err)
 }
 
-// frozen: Transact obeys ctx when the database does not answer.
+// frozen: if the database does not answer, Transact returns an error soon after ctx has ended.
 func (l *line) frozen() {
 	l.relay.freeze()
 	ctx, stop := context.WithTimeout(l.Context(), 100*time.Millisecond)
@@ -152,10 +152,10 @@ func (l *line) frozen() {
 	l.Fatalf("the database does not answer. The context of Transact ended %v ago, and Transact has not returned: is ctx given to each call of the database?", most)
 }
 
-// refused: the error says that the database is away, if Transact does not try until ctx ends.
+// refused: if the database refuses connections, the error of Transact wraps ErrAway, unless Transact tries until ctx ends.
 func (l *line) refused() {
 	l.relay.end()
-	for range 3 { // the first may find that a connection is lost
+	for range 3 { // the first try may only find that its connection is lost
 		ctx, stop := context.WithTimeout(l.Context(), 2*time.Second)
 		err := l.add(ctx)
 		ended := ctx.Err() != nil

@@ -12,7 +12,7 @@ import (
 	"github.com/fleetthrottle/throttle/stores/rowstore"
 )
 
-// context: a transaction whose context has ended does not last.
+// context: Transact returns soon if its context has ended beforehand.
 func (g *group) context() {
 	ctx, stop := context.WithCancel(g.Context())
 	stop()
@@ -31,7 +31,8 @@ func (g *group) context() {
 	}
 }
 
-// cancelled: of transactions whose contexts end at any time, all are saved that returned nil, and do does not run after any.
+// cancelled: the contexts of transactions end at any time. If Transact returns nil, all rows are saved, and otherwise all or none. do does not run after
+// Transact has returned.
 func (g *group) cancelled() {
 	const tries = 60
 	var running atomic.Int32
@@ -41,11 +42,11 @@ func (g *group) cancelled() {
 	keys := []string{g.key("number"), g.key("b"), g.key("c"), g.key("d"), g.key("e"), g.key("f"), g.key("g"), g.key("h")}
 	for i := range tries {
 		ctx, stop := context.WithCancel(g.Context())
-		var end *time.Timer
+		var cut *time.Timer
 
-		// Contexts end at any time of a transaction, so that each trip is cut off at some time.
+		// Contexts end at any time of a transaction, so that each trip to the database is cut off at some time.
 		if i > 2 { // the first have made connections
-			end = time.AfterFunc(time.Duration(rand.Int64N(int64(took)*5/4+1)), stop)
+			cut = time.AfterFunc(time.Duration(rand.Int64N(int64(took)*5/4+1)), stop)
 		}
 
 		var number uint64
@@ -71,15 +72,15 @@ func (g *group) cancelled() {
 			g.Fatal("Transact returned when its context ended, and do still runs")
 		}
 
-		if end == nil {
+		if cut == nil {
 			took = time.Since(begun)
 		} else {
-			end.Stop()
+			cut.Stop()
 		}
 
 		stop()
 		if err != nil {
-			g.number(keys)
+			g.number(keys) // which checks that no part is saved
 			continue
 		}
 
@@ -96,7 +97,7 @@ func (g *group) cancelled() {
 	}
 }
 
-// number is the number in all rows.
+// number returns the number in the rows of keys. The check ends if their values differ.
 func (g *group) number(keys []string) (n uint64) {
 	g.Helper()
 	all := g.get(keys...)
@@ -109,14 +110,14 @@ func (g *group) number(keys []string) (n uint64) {
 }
 
 // standstill: a program that stands still in a transaction does not keep others out for long. When it goes on, it saves nothing
-// that takes no notice of what others have saved meanwhile. Freeze and thaw are called when it stands still, and before it goes on.
+// that takes no notice of what others have saved meanwhile. freeze is called when it begins to stand still, and thaw before it goes on.
 func (g *group) standstill(freeze, thaw func()) {
 	// The first transaction stands still in do, until the others have gone on without it.
 	stands, goOn := make(chan struct{}), make(chan struct{})
 	release := sync.OnceFunc(func() { close(goOn) })
 	defer release()
 	result := make(chan error, 1)
-	first := sync.OnceFunc(func() { freeze(); close(stands); <-goOn })
+	standOnce := sync.OnceFunc(func() { freeze(); close(stands); <-goOn })
 	go func() {
 		result <- g.db.Transact(g.Context(), g.name, []string{g.key("a")}, func(tx rowstore.Tx) error {
 			values, err := tx.Get(g.key("a"))
@@ -125,7 +126,7 @@ func (g *group) standstill(freeze, thaw func()) {
 			}
 
 			tx.Put(g.key("a"), append([]byte("late after "), values[0]...), time.Hour)
-			first()
+			standOnce()
 			return nil
 		})
 	}()
@@ -153,6 +154,7 @@ func (g *group) standstill(freeze, thaw func()) {
 	thaw()
 	release()
 
+	// If it was refused, the row is what the others have put. If it was made again, it has read that.
 	select {
 	case err := <-result:
 		switch v := string(g.get(g.key("a"))[0]); {
@@ -167,20 +169,20 @@ func (g *group) standstill(freeze, thaw func()) {
 	}
 }
 
-// persist puts a row, by the other Database, and tries until it is saved.
+// persist puts a row, by the other Database. It tries until the row is saved, or until soon is over: then it returns the last error.
 func (g *group) persist(value string) (err error) {
-	all, stop := context.WithTimeout(g.Context(), soon)
+	ctx, stop := context.WithTimeout(g.Context(), soon)
 	defer stop()
 
-	for all.Err() == nil {
-		ctx, stop := context.WithTimeout(all, soon/4)
-		err = g.other.Transact(ctx, g.name, []string{g.key("a")}, func(tx rowstore.Tx) error {
+	for ctx.Err() == nil {
+		try, stopTry := context.WithTimeout(ctx, soon/4)
+		err = g.other.Transact(try, g.name, []string{g.key("a")}, func(tx rowstore.Tx) error {
 			_, err := tx.Get(g.key("a"))
 			tx.Put(g.key("a"), []byte(value), time.Hour)
 			return err
 		})
 
-		stop()
+		stopTry()
 		if err == nil {
 			return nil
 		}

@@ -11,16 +11,17 @@ import (
 	"github.com/fleetthrottle/throttle/stores/rowstore"
 )
 
-// A group is one of a check, with the Databases of two programs.
+// A group is the group of rows of one check, with the Databases of two programs.
 type group struct {
 	*testing.T
 	db, other rowstore.Database
 	name      string
 }
 
+// key returns the key of a row of the group.
 func (g *group) key(name string) string { return g.name + "/" + name }
 
-// transact runs a transaction that must be saved.
+// transact is transactOn with the first program's Database.
 func (g *group) transact(do func(rowstore.Tx) error, keys ...string) {
 	g.Helper()
 	g.transactOn(g.db, do, keys...)
@@ -29,7 +30,7 @@ func (g *group) transact(do func(rowstore.Tx) error, keys ...string) {
 // patience is for how long a transaction may be tried that must be saved.
 const patience = time.Minute
 
-// transactOn runs a transaction of db that must be saved.
+// transactOn runs a transaction of db that must be saved. Otherwise the check fails, and goes on.
 func (g *group) transactOn(db rowstore.Database, do func(rowstore.Tx) error, keys ...string) {
 	g.Helper()
 	called := false
@@ -63,7 +64,7 @@ func (g *group) try(ctx context.Context, db rowstore.Database, do func(rowstore.
 	}
 }
 
-// get returns the values of rows.
+// get returns the values of rows, in the order of the keys. The check ends if there are more or fewer values.
 func (g *group) get(keys ...string) (values [][]byte) {
 	g.Helper()
 	g.transact(func(tx rowstore.Tx) (err error) {
@@ -92,7 +93,9 @@ func count(value []byte) uint64 {
 	return binary.BigEndian.Uint64(value)
 }
 
-// A pause is one of this program. Pauses do not pass while the machine stops it.
+// pause is for how long a check sleeps at once. A check that counts pauses, and not time, does not count the time for which the machine stops the
+// program.
 const pause = 10 * time.Millisecond
 
+// pauses returns how many pauses there are in d.
 func pauses(d time.Duration) int { return int(d / pause) }

@@ -20,15 +20,14 @@ import (
 // one outside, the time of the bubble stands still.
 type outside struct {
 	db   rowstore.Database
-	free chan *bridge
-	note func(error) // of errors that the Database itself returned
+	free chan *bridge // bridges that are served, for one call each
+	note func(error)  // is called with each error that the Database itself returned
 }
 
 // A readOutside is an outside whose Database reads without a transaction.
 type readOutside struct{ *outside }
 
-// newOutside returns db for goroutines in bubbles: a Database whose methods run outside. Call newOutside outside of bubbles.
-// The goroutines that it starts end with the test.
+// newOutside returns an outside of db, which is a Reader if db is one. Call newOutside outside of bubbles. The goroutines that it starts end with the test.
 func newOutside(t *testing.T, db rowstore.Database) rowstore.Database {
 	var last atomic.Pointer[error]
 	o := &outside{db, make(chan *bridge), func(err error) { last.Store(&err) }}
@@ -76,32 +75,32 @@ func (o readOutside) Read(ctx context.Context, group string, keys []string, do f
 	})
 }
 
-// call runs f outside, and do, which f calls, in the bubble.
+// call runs f outside of the bubble, and do, which f calls, in the bubble. It notes the error of f if neither do nor the end of ctx is its cause.
 func (o *outside) call(ctx context.Context, do func(rowstore.Tx) error, f func(context.Context, func(rowstore.Tx) error) error) (err error) {
 	b := <-o.free
 	b.outside(func() {
-		out, stop := context.WithCancelCause(context.Background())
+		ctxOutside, stop := context.WithCancelCause(context.Background())
 		defer stop(nil)
 
 		// The context belongs to the bubble, so a second one outside follows it.
-		var ends func() bool
+		var unfollow func() bool
 		b.inside(func() {
 			if ctx.Err() != nil {
 				stop(context.Cause(ctx))
 			}
-			ends = context.AfterFunc(ctx, func() { stop(context.Cause(ctx)) })
+			unfollow = context.AfterFunc(ctx, func() { stop(context.Cause(ctx)) })
 		})
 
-		var did error
-		err = f(out, func(tx rowstore.Tx) error {
-			b.inside(func() { did = do(&outsideTx{Tx: tx, bridge: b}) })
-			return did
+		var doErr error
+		err = f(ctxOutside, func(tx rowstore.Tx) error {
+			b.inside(func() { doErr = do(&outsideTx{Tx: tx, bridge: b}) })
+			return doErr
 		})
-		if err != nil && did == nil && out.Err() == nil {
+		if err != nil && doErr == nil && ctxOutside.Err() == nil {
 			o.note(err)
 		}
 
-		b.inside(func() { ends() })
+		b.inside(func() { unfollow() })
 	})
 
 	return err
@@ -129,13 +128,13 @@ func (tx *outsideTx) Put(key string, value []byte, keep time.Duration) {
 // the bubble's time stands still while it waits for them.
 type bridge struct{ in, out chan func() }
 
-// serve is the goroutine outside, for one call.
+// serve is the goroutine outside. It runs what one call of outside sends, and ends.
 func (b *bridge) serve() {
 	(<-b.out)()
 	b.in <- nil
 }
 
-// outside is called in the bubble, to run f outside.
+// outside is called in the bubble, to run f outside. While f runs, it runs what inside sends.
 func (b *bridge) outside(f func()) {
 	b.out <- f
 	for g := <-b.in; g != nil; g = <-b.in {
@@ -144,7 +143,7 @@ func (b *bridge) outside(f func()) {
 	}
 }
 
-// inside is called outside, to run f in the bubble.
+// inside is called outside, to run f in the bubble. While f runs, it runs what outside sends.
 func (b *bridge) inside(f func()) {
 	b.in <- f
 	for g := <-b.out; g != nil; g = <-b.out {
@@ -153,7 +152,8 @@ func (b *bridge) inside(f func()) {
 	}
 }
 
-// reads: Read sees all rows that were saved before it was called, in a second program, too.
+// reads: Read sees all rows that were saved before it was called, also those of another program. With one clock its time is not before the time of
+// the last transaction.
 func (g *group) reads(oneClock bool) {
 	r, ok := g.other.(rowstore.Reader)
 	if !ok {
@@ -169,7 +169,7 @@ func (g *group) reads(oneClock bool) {
 			return err
 		})
 
-		if err := r.Read(g.Context(), g.name, []string{g.key("a"), g.key("none")}, func(tx rowstore.Tx) error {
+		err := r.Read(g.Context(), g.name, []string{g.key("a"), g.key("none")}, func(tx rowstore.Tx) error {
 			values, err := tx.Get(g.key("none"), g.key("a"))
 			if err == nil && (values[0] != nil || !bytes.Equal(values[1], []byte{i})) {
 				g.Errorf("Read got %v after %d was saved: does it read from a replica, or in a transaction that began before?", values, i)
@@ -179,13 +179,14 @@ func (g *group) reads(oneClock bool) {
 			}
 
 			return err
-		}); err != nil {
+		})
+		if err != nil {
 			g.Fatalf("Read: %v", err)
 		}
 	}
 }
 
-// news: who listens is woken when a transaction is saved, and not only before that.
+// news: a node that listens is woken after a transaction was saved that wakes it, or that wakes all nodes.
 func (g *group) news() {
 	n, ok := g.other.(rowstore.Notifier)
 	if !ok {
@@ -202,16 +203,18 @@ func (g *group) news() {
 	if err != nil {
 		g.Fatalf("Listen: %v", err)
 	}
-	defer sync.OnceFunc(stop)()
+	defer stop()
 
-	for _, to := range [][]string{nil, {"other", "me"}} {
+	for _, to := range [][]string{nil, {"other", "me"}} { // nil wakes all nodes
 		g.transact(func(tx rowstore.Tx) error {
 			if w, ok := tx.(rowstore.Waker); ok {
 				w.Wake(to...)
 			}
 
 			tx.Put(g.key("news"), []byte("a"), time.Hour) // as a Store does that wakes nodes
-			select {                                      // a node that is woken now looks too early
+
+			// Forget that the node was woken, if it was: before the transaction is saved that is too early.
+			select {
 			case <-woken:
 			case <-time.After(50 * time.Millisecond):
 			}
@@ -227,7 +230,7 @@ func (g *group) news() {
 	}
 }
 
-// sessions: a node sees the session of a node of a different program, and not when that has closed it.
+// sessions: a node sees the session of a node of a different program, and soon after that session is closed it sees it no more.
 func (g *group) sessions() {
 	_, ok := g.db.(rowstore.Attender)
 	if !ok {
@@ -259,14 +262,15 @@ func (g *group) sessions() {
 	}
 
 	end()
-	for late := time.Now().Add(soon); sees("other-" + g.name); time.Sleep(pause) {
-		if time.Now().After(late) {
+	for deadline := time.Now().Add(soon); sees("other-" + g.name); time.Sleep(pause) {
+		if time.Now().After(deadline) {
 			g.Fatalf("%v after a program has closed its session others still see it", soon)
 		}
 	}
 }
 
-// attend opens a session of a node, which listens as a Store does, until end is called.
+// attend opens a session of a node, which lasts until end is called. If db is a Notifier, the node listens, as a Store does. attend tries for as
+// long as soon, and then ends the check.
 func (g *group) attend(db rowstore.Database, node string) (s rowstore.Session, end func()) {
 	stop := func() {}
 	if n, ok := db.(rowstore.Notifier); ok {
@@ -276,18 +280,19 @@ func (g *group) attend(db rowstore.Database, node string) (s rowstore.Session, e
 		}
 	}
 
-	for late := time.Now().Add(soon); ; time.Sleep(pause) {
+	for deadline := time.Now().Add(soon); ; time.Sleep(pause) {
 		s, err := db.(rowstore.Attender).Attend(g.Context(), node)
 		if err == nil {
 			return s, sync.OnceFunc(func() { s.Close(); stop() })
 		}
-		if time.Now().After(late) {
+		if time.Now().After(deadline) {
 			g.Fatalf("Attend has opened no session in %v: %v", soon, err)
 		}
 	}
 }
 
-// fleet has several nodes with a Database each use one budget, by the database's own clock.
+// fleet has several nodes use one budget, by the database's own clock. Each node has a Database of its own. The limit must hold, and starts must
+// not take longer than patience.
 func (s *suite) fleet(t *testing.T) {
 	const nodes, callers, n = 3, 8, 20
 	const per, enough = 100 * time.Millisecond, 10 * n
@@ -308,7 +313,7 @@ func (s *suite) fleet(t *testing.T) {
 				for ctx.Err() == nil {
 					g, err := st.Book(ctx, &store.Booking{Charges: []store.Charge{charge}, MaxWait: time.Minute})
 					if ctx.Err() != nil {
-						return
+						return // enough starts were booked, or patience is over
 					}
 					if err != nil {
 						t.Errorf("Book: %v", err)

@@ -12,7 +12,7 @@ type relay struct {
 	listener net.Listener
 	server   string
 	came     atomic.Int32 // connections
-	left     atomic.Int64 // counts replies down; the reply that takes it to 0 is lost
+	left     atomic.Int64 // counts replies down: the reply that takes it to 0 is lost, and no other
 
 	mu    sync.Mutex
 	gate  chan struct{} // closed while bytes may pass
@@ -45,6 +45,7 @@ func newRelay(t *testing.T, server string) *relay {
 		}
 	})
 
+	// A frozen relay would wait for the gate, and not end.
 	t.Cleanup(func() {
 		r.thaw()
 		r.end()
@@ -54,6 +55,7 @@ func newRelay(t *testing.T, server string) *relay {
 	return r
 }
 
+// address is the address at which Databases connect to the relay.
 func (r *relay) address() string { return r.listener.Addr().String() }
 
 // serve passes on what a client and the server say, until one of them or the relay ends the connection.
@@ -69,11 +71,13 @@ func (r *relay) serve(client net.Conn) {
 	r.conns[client], r.conns[server] = struct{}{}, struct{}{}
 	ended := r.ended
 	r.mu.Unlock()
+
+	// If the relay has ended meanwhile, end has not closed these two.
 	if ended {
 		return
 	}
 
-	// Only replies can be lost: the relay ends the connection in place of the reply that lose has named.
+	// Only replies can be lost: instead of passing on the reply that lose has named, the relay ends the connection.
 	var both sync.WaitGroup
 	both.Go(func() { r.pass(client, server, func() bool { return false }) })
 	both.Go(func() { r.pass(server, client, func() bool { return r.left.Add(-1) == 0 }) })
@@ -86,7 +90,8 @@ func (r *relay) serve(client net.Conn) {
 	delete(r.conns, server)
 }
 
-// pass passes on what from says, and ends the connection when lose returns true.
+// pass passes on what from says, until one side ends. It calls lose for each piece that it reads: if lose returns true, the piece is lost, and pass
+// ends both sides.
 func (r *relay) pass(from, to net.Conn, lose func() bool) {
 	defer from.Close()
 	defer to.Close()
@@ -98,7 +103,7 @@ func (r *relay) pass(from, to net.Conn, lose func() bool) {
 			return
 		}
 
-		// A frozen relay has read the bytes, and passes them on later.
+		// A frozen relay passes these bytes on when it thaws.
 		r.mu.Lock()
 		gate := r.gate
 		r.mu.Unlock()
@@ -109,8 +114,8 @@ func (r *relay) pass(from, to net.Conn, lose func() bool) {
 	}
 }
 
-// lose loses the n-th reply from now, with its connection. lost reports whether that has happened.
-func (r *relay) lose(n int) (lost func() bool) {
+// lose has the n-th reply from now lost, with its connection. isLost reports whether that has happened. With 0 no reply is lost any more.
+func (r *relay) lose(n int) (isLost func() bool) {
 	r.left.Store(int64(n))
 	return func() bool { return r.left.Load() <= 0 }
 }
@@ -127,7 +132,7 @@ func (r *relay) thaw() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	select {
-	case <-r.gate:
+	case <-r.gate: // is open
 	default:
 		close(r.gate)
 	}

@@ -28,16 +28,17 @@ import (
 	"github.com/fleetthrottle/throttle/stores/storetest"
 )
 
-// Run tests a Database. It calls open some forty times, for the parts of several programs: a Database with connections
-// of its own. If all had one mutex or one connection, it would hide that the database does not isolate them. Run uses
-// other groups and keys each time: all Databases may have one table. Options are those for which the Database is made;
-// Name and Lease do not count.
+// Run tests a Database. It calls open some forty times: each Database that open returns plays the part of a program of its own, and has
+// connections of its own. If all had one mutex or one connection, it would hide that the database does not isolate them. Each check has
+// a group and keys of its own, so all Databases may have one table. The options o are those for which the Database is made; Run chooses
+// Name and Lease itself.
 //
 // Most checks run in a bubble of testing/synctest, in which time passes when nothing happens. There the Store
 // uses the bubble's clock, not the clock of the Database. The Database itself is opened and runs outside of bubbles: it may
 // have goroutines, pauses, and connections of any library.
 //
-// If a check of transactions fails, no further check is run: mend the transactions first.
+// If a check of [Transactions] fails, the contract is not run: mend what fails first. With -short the contract is run for one store
+// only, and not for two.
 //
 // No check shows that the clock is read a moment too early, if all programs read it equally early: their times are in order all the
 // same. Only a program that pauses between the clock and the rows gets an old time.
@@ -65,8 +66,8 @@ func Run(t *testing.T, open func(t *testing.T) rowstore.Database, o rowstore.Opt
 	})
 }
 
-// Transactions is Run without the contract, which takes a minute on a database: the promises of a Database, a fleet by
-// its own clock, and lost replies.
+// Transactions is Run without the contract, which takes a minute on a database. It tests the promises of a Database, and then, if these
+// hold, a fleet of stores by the database's clock, and lost replies.
 func Transactions(t *testing.T, open func(t *testing.T) rowstore.Database, o rowstore.Options) {
 	s := newSuite(open, o)
 	if !t.Run("transactions", s.transactions) {
@@ -87,21 +88,21 @@ func Transactions(t *testing.T, open func(t *testing.T) rowstore.Database, o row
 
 // How much is tried with lost replies.
 const (
-	seeds = uint64(6)
-	moves = 200
+	seeds = uint64(6) // random runs
+	moves = 200       // of each run
 )
 
-// A suite tests the databases that open returns.
+// A suite tests the Databases that open returns.
 type suite struct {
 	open func(t *testing.T) rowstore.Database
-	with rowstore.Options
+	with rowstore.Options // of all stores, but for Name and Lease
 }
 
 func newSuite(open func(t *testing.T) rowstore.Database, o rowstore.Options) *suite {
 	return &suite{open: open, with: o}
 }
 
-// store returns a store of a Database.
+// store returns a store of a Database. The test ends if the options are wrong.
 func (s *suite) store(t *testing.T, db rowstore.Database, o rowstore.Options) *rowstore.Store {
 	t.Helper()
 	st, err := rowstore.New(db, o)
@@ -111,10 +112,10 @@ func (s *suite) store(t *testing.T, db rowstore.Database, o rowstore.Options) *r
 	return st
 }
 
-// outside opens a Database for goroutines in bubbles. It is called outside of them.
+// outside opens a Database that goroutines in bubbles may call. Call outside itself outside of bubbles.
 func (s *suite) outside(t *testing.T) rowstore.Database { return newOutside(t, s.open(t)) }
 
-// stores returns several stores of one Database, in a bubble.
+// stores returns n stores of one Database, in a bubble. They share budgets. fates says what goes wrong: see bubbled.
 func (s *suite) stores(t *testing.T, db rowstore.Database, n int, fates func() fate) (all []store.Store) {
 	db = inBubble(db, fates)
 	o := s.with
@@ -125,7 +126,7 @@ func (s *suite) stores(t *testing.T, db rowstore.Database, n int, fates func() f
 	return all
 }
 
-// rows: a row that is put can be got, in the same group and by the same key alone.
+// rows: a row that is put can be got by its key, and put again. A row that was never put is nil.
 func (g *group) rows() {
 	large := bytes.Repeat([]byte{0, 0xff, '\'', '\\'}, 2048)
 	g.transact(func(tx rowstore.Tx) error {
@@ -146,7 +147,7 @@ func (g *group) rows() {
 	}
 
 	g.transact(func(tx rowstore.Tx) error {
-		values, err := tx.Get(g.key("large")) // its key was not known beforehand
+		values, err := tx.Get(g.key("large")) // its key is not among the keys of Transact
 		if err == nil && !bytes.Equal(values[0], large) {
 			g.Errorf("a key that was not known beforehand: %d bytes", len(values[0]))
 		}
@@ -160,7 +161,7 @@ func (g *group) rows() {
 	}
 }
 
-// errors: nothing is saved of a transaction that ends with an error.
+// errors: Transact returns the error of do, and nothing of the transaction is saved.
 func (g *group) errors() {
 	no := errors.New("no")
 	err := g.db.Transact(g.Context(), g.name, []string{g.key("a")}, func(tx rowstore.Tx) error {
@@ -175,9 +176,11 @@ func (g *group) errors() {
 	}
 }
 
-// names: the longest group and keys, of which some differ by the case of a letter alone.
+// names: rows are told apart in a group with the longest name, by the longest keys, which differ in the last byte alone.
 func (g *group) names() {
 	g.name += strings.Repeat("-_.Zz9", 11)[:64-len(g.name)]
+
+	// A key has 128 bytes: the group's name, a slash, as many k as fit, and the last byte.
 	var keys []string
 	for _, last := range []string{"a", "A", "b", "-", "_", "."} {
 		keys = append(keys, g.key(strings.Repeat("k", 126-len(g.name)))+last)
@@ -200,13 +203,14 @@ func (g *group) names() {
 	}
 }
 
-// manyRows: a transaction reads and puts as many rows as Options allow, each as large as the row of a budget may be.
+// manyRows: a transaction reads and puts as many rows as a Store may read in one step, each as large as the row of a budget may be. n is the
+// Rows of Options, or 0 for their default.
 func (g *group) manyRows(n int) {
 	if n <= 0 {
 		n = 256 // the default of Options.Rows
 	}
 
-	n += 2 // the small rows of the store
+	n += 2 // the rows with the store's news and with the node's last step
 	var keys []string
 	for i := range n {
 		keys = append(keys, g.key(fmt.Sprint(i)))
@@ -238,7 +242,7 @@ func (g *group) manyRows(n int) {
 	}
 }
 
-// keep: a row is there for as long as keep after it was put last.
+// keep: a row is there for as long as the keep of its last Put says.
 func (g *group) keep() {
 	const short, long = time.Second, 5 * time.Second
 	begun := time.Now()
@@ -253,8 +257,9 @@ func (g *group) keep() {
 		})
 	}
 
+	// Look until the first keep is long over. Each transaction may remove rows whose time is over.
 	for end := begun.Add(5 * short / 2); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		g.transact(func(tx rowstore.Tx) error { // which may remove rows
+		g.transact(func(tx rowstore.Tx) error {
 			tx.Put(g.key("other"), []byte("other"), time.Hour)
 			return nil
 		})
@@ -278,6 +283,8 @@ func (s *suite) transactions(t *testing.T) {
 	t.Run("keep", func(t *testing.T) { s.group(t).keep() })
 	t.Run("order", func(t *testing.T) { s.group(t).order(!s.with.ManyClocks) })
 	t.Run("clock", func(t *testing.T) { s.group(t).clock() })
+
+	// The times of two clocks cannot be compared.
 	if !s.with.ManyClocks {
 		t.Run("clock after lock", func(t *testing.T) { s.group(t).clockAfterLock() })
 	}
@@ -295,17 +302,19 @@ func (s *suite) transactions(t *testing.T) {
 	t.Run("sessions", func(t *testing.T) { s.group(t).sessions() })
 }
 
+// group returns a new group for a check, which runs in parallel with other checks.
 func (s *suite) group(t *testing.T) *group {
 	t.Parallel()
 	return &group{t, s.open(t), s.open(t), rand.Text()}
 }
 
-// order: no transaction is lost, and time does not go back from one to the next.
+// order: no transaction is lost or saved twice and, with one clock, time does not go back from one to the next.
 func (g *group) order(oneClock bool) {
 	const callers, each = 8, 25
 	var mu sync.Mutex
 	seen := make(map[uint64]time.Time) // the time of each transaction, by its number
 
+	// Each transaction adds 1 to one number, so the number that it saves is its place in the order.
 	var all sync.WaitGroup
 	for i := range callers {
 		db := []rowstore.Database{g.db, g.other}[i%2]
@@ -355,14 +364,14 @@ func (g *group) order(oneClock bool) {
 	}
 }
 
-// skew: two transactions that read the same rows and put different ones do not both find the rows of before, also if they read
-// a row of which Transact did not know beforehand.
+// skew: of two transactions that read the same two rows and put one each, the one that is saved later has read what the other put. That
+// holds for a row whose key Transact got beforehand, and for any other row.
 func (g *group) skew() {
 	for i := range 24 {
 		name := rand.Text()
 		keys := []string{g.key(name + "-0"), g.key(name + "-1")}
 		known := keys[:1+i%2]
-		have := []chan struct{}{make(chan struct{}), make(chan struct{})} // the rows
+		hasRead := []chan struct{}{make(chan struct{}), make(chan struct{})} // closed when a transaction has got both rows
 
 		var both sync.WaitGroup
 		for me, db := range []rowstore.Database{g.db, g.other} {
@@ -379,10 +388,11 @@ func (g *group) skew() {
 						return err
 					}
 
+					// Without a lock both read before one of them is saved. With a lock the other one cannot read yet.
 					once.Do(func() {
-						close(have[me])
-						select { // without a lock both have read before one of them is saved
-						case <-have[1-me]:
+						close(hasRead[me])
+						select {
+						case <-hasRead[1-me]:
 						case <-time.After(20 * time.Millisecond):
 						}
 					})
@@ -393,7 +403,9 @@ func (g *group) skew() {
 
 					return nil
 				})
-				if err != nil && !errors.Is(err, rowstore.ErrAway) { // it may have been ended because it stood still on a busy machine
+
+				// On a busy machine the database may have ended the transaction because it stood still.
+				if err != nil && !errors.Is(err, rowstore.ErrAway) {
 					g.Errorf("Transact: %v", err)
 				}
 			})

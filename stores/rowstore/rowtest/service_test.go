@@ -33,6 +33,7 @@ type message struct {
 	Saved   bool
 }
 
+// ServeHTTP saves the rows of a message if it asks for that and has the group's version, and returns the rows of its keys.
 func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var m message
 	if err := json.NewDecoder(r.Body).Decode(&m); err != nil {
@@ -58,7 +59,7 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(&m)
 }
 
-// newService returns the address of a service, and what opens its Databases.
+// newService starts a service, which ends with the test. It returns its address, and a function that opens a Database of the service at an address.
 func newService(t *testing.T) (address string, open func(t *testing.T, address string) rowstore.Database) {
 	s := httptest.NewServer(&service{rows: make(map[string][]byte), versions: make(map[string]int)})
 	t.Cleanup(s.Close)
@@ -144,6 +145,7 @@ func (c *client) call(ctx context.Context, m *message) (*message, error) {
 	return got, nil
 }
 
+// A clientTx is a transaction on what one call has read.
 type clientTx struct {
 	*client
 	ctx  context.Context
