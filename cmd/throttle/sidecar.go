@@ -169,8 +169,8 @@ func (s *sidecar) run(ctx context.Context, path string, follow follow) error {
 	return serve(ctx)
 }
 
-// open returns the store of the budgets: in Redis, in files, or in memory. With Redis there is a reporter to the fleet, too. closeStore
-// closes both.
+// open returns the store of the budgets: in Redis, in files, or in memory. With Redis there is a reporter to the fleet,
+// too. closeStore closes both.
 func (s *sidecar) open() (store throttle.Store, reporter *fleet.Reporter, closeStore func(), err error) {
 	switch {
 	case s.at.hasAddress():

@@ -74,8 +74,8 @@ func (c Command) start(lock, readyPipe *os.File, listener ...*os.File) (*exec.Cm
 	return cmd, startAlone(cmd)
 }
 
-// command returns the command of a new process in a session of its own, which inherits the files. Its stderr is appended to the log, which
-// is emptied when it has become long. The caller closes cmd.Stderr.
+// command returns the command of a new process in a session of its own, which inherits the files. Its stderr is appended to
+// the log, which is emptied when it has become long. The caller closes cmd.Stderr.
 func (c Command) command(files ...*os.File) (*exec.Cmd, error) {
 	path := "/proc/self/exe" // the program as it runs, also after an upgrade has replaced its file
 	if runtime.GOOS != "linux" {

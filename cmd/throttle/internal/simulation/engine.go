@@ -328,8 +328,9 @@ func (r *Request) End() {
 const askedWaiters = 4
 
 // eachBinding calls add for each of the first askedWaiters waiting requests, with the charge whose budget is full for
-// longest or, if none is full, with the charge that holds the request. It does not take the charge in whose line the request stands, because a line may wait for a second line. A
-// full Concurrency budget counts as free after latency. eachBinding returns false if it has called add for none.
+// longest or, if none is full, with the charge that holds the request. It does not take the charge in whose line the
+// request stands, because a line may wait for a second line. A full Concurrency budget counts as free after latency.
+// eachBinding returns false if it has called add for none.
 func (e *Engine) eachBinding(latency time.Duration, add func(*store.Charge)) bool {
 	n := 0
 	for at := e.waiting.Front(); at != nil && n < askedWaiters; at = at.Next() {
