@@ -132,7 +132,7 @@ func explain(f *policyfile.File, req *http.Request) (*explanation, error) {
 			Policy: c.Budget.Policy, Limit: c.Limit.String(), Cost: c.Cost, Budget: c.Budget.String(), Shadow: c.Shadow, Node: c.Node,
 		}
 		if c.Share.ID != 0 {
-			x.Share, x.Weight = shares.Name(c.Share.ID), max(1, c.Share.Weight)
+			x.Share, x.Weight = shares.Name(c.Share.ID), max(1, c.Share.Weight) // a weight of 0 counts as 1
 		}
 
 		e.Policies = append(e.Policies, x)

@@ -275,7 +275,7 @@ func fileWords(f *fleet.FileState, pushed *fleet.Pushed) string {
 	}
 
 	switch {
-	// A text that is no file of policies has no generation, so Seen is as before.
+	// The last read failed, so Seen is as before.
 	case f.Err != "" && f.Seen == f.InForce:
 		text += "; the next cannot be read: " + f.Err
 	case f.Err != "":
