@@ -180,8 +180,9 @@ func (s *dashboardServer) serve(ctx context.Context, page http.Handler, talk io.
 	protocols.SetUnencryptedHTTP2(true)
 	server := &http.Server{
 		Handler: page, Protocols: &protocols, MaxHeaderBytes: 64 << 10,
-		BaseContext:       func(net.Listener) context.Context { return ctx },                                                     // ends streams
-		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) }, // for letIn
+		// ctx ends streams, and letIn needs the connection.
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
 		// Discard errors of clients that break HTTP.
 		ErrorLog: log.New(io.Discard, "", 0),
