@@ -144,7 +144,7 @@ type refusalConn struct{ net.Conn }
 func (c *refusalConn) Write(data []byte) (int, error) {
 	written, err := c.Conn.Write(data)
 
-	// After an error of this side the server may still be there, and a read would wait.
+	// These errors of this side do not mean that the server has ended the connection.
 	isOurs := errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed)
 	if err == nil || isOurs {
 		return written, err
