@@ -233,7 +233,7 @@ func (o *operator) act(c *cobra.Command, name, question string, done actResult, 
 		return err
 	}
 
-	// The state was read before the act. A pause replaces an earlier pause, which has a note, and does not shorten a ban.
+	// state is from before the act. A budget closed without a note has a ban, which a pause does not shorten.
 	isBanned := note == nil && state.Paused.Milliseconds() > done.For
 	if done.Act == "pause" && isBanned {
 		done.Closed = state.Paused.Milliseconds()
