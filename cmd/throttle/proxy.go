@@ -107,8 +107,8 @@ func (s *proxyServer) check(path string) error {
 	return errors.Join(append(all, wrong...)...)
 }
 
-// follow builds the proxy's handlers, and keeps their policies as in a file until ctx ends: the file at path or, if path is "", the
-// standby or else the pushed file. It returns a function that serves.
+// follow builds the proxy's handlers, and keeps their policies as in a file until ctx ends: the file at path or, if path is "",
+// the standby or else the pushed file. It returns a function that serves.
 func (s *proxyServer) follow(ctx context.Context, path string, store throttle.Store, reporter *fleet.Reporter) (serve func(context.Context) error, err error) {
 	observers := []func(context.Context, throttle.Event){proxy.Observe}
 	if s.watch != nil {
