@@ -34,7 +34,7 @@ const (
 	tokenName   = "token"   // of the page
 )
 
-// work serves the proxy and the page for the programs of a rendezvous, until the duty ends or ctx does. The budgets are in
+// work serves the proxy and the page for the programs of a rendezvous, until d.End tells it to end, or ctx ends. The budgets are in
 // Redis or, without an address of Redis, in a directory that all rendezvous of the user share.
 func (r *runner) work(ctx context.Context, d rendezvous.Duty) error {
 	_, s := newProxyWith()
@@ -68,7 +68,7 @@ func (r *runner) work(ctx context.Context, d rendezvous.Duty) error {
 	go func() {
 		if soon := <-d.End; soon {
 			s.stopTime = shortEnd
-			os.Remove(filepath.Join(r.dir, pageName))
+			os.Remove(filepath.Join(r.dir, pageName)) // no program is left to show
 		} else {
 			s.stopTime = 2*r.maxWait + longEnd // the first half is for calls that wait, so it is not shorter than their wait
 			s.say("the next proxy serves, and this one ends after its last call")

@@ -169,11 +169,11 @@ func (s *sidecar) run(ctx context.Context, path string, follow follow) error {
 	return serve(ctx)
 }
 
-// open returns the store of the budgets: in Redis, in files, or in memory. With Redis there is a reporter to the fleet,
-// too. closeStore closes both.
+// open returns the store of the budgets: in Redis, in files of the directory s.budgets, or in memory. With Redis it returns the
+// reporter to the fleet, too, and otherwise nil. closeStore closes both.
 func (s *sidecar) open() (store throttle.Store, reporter *fleet.Reporter, closeStore func(), err error) {
 	switch {
-	case s.at.hasAddress():
+	case s.at.hasAddress(): // see below
 	case s.budgets != "":
 		store, err := filestore.New(s.budgets, filestore.Options{})
 		return store, nil, func() {}, err
@@ -263,7 +263,8 @@ func (s *sidecar) operate(transport *throttle.Transport, follower *policyfile.Fo
 	}
 }
 
-// serve serves the admin, and calls begin. When ctx ends or SIGTERM comes, it calls end with a context that lasts for --stop-time.
+// serve serves the admin, and calls begin. When ctx ends or SIGTERM comes, it calls end with a context that lasts for at most
+// --stop-time.
 // When a server fails, the server calls fail, and serve returns the error at once, without end.
 func (s *sidecar) serve(ctx context.Context, begin func(fail context.CancelCauseFunc), end func(context.Context)) error {
 	told, restore := signal.NotifyContext(ctx, syscall.SIGTERM)

@@ -25,7 +25,7 @@ func bornOf(pid int) (string, error) {
 
 	// The second field is the name of the program in brackets, which may hold spaces and brackets.
 	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
-	const born = 22 - 3 // index of the 22nd field, behind the brackets, where the third field comes first
+	const born = 22 - 3 // the 22nd field: the third is fields[0]
 	if len(fields) <= born {
 		return "", fmt.Errorf("/proc/%d/stat has no time", pid)
 	}
