@@ -199,7 +199,7 @@ func openInput(c *cobra.Command, path string) (io.ReadCloser, error) {
 	return os.Open(path)
 }
 
-// stdinArguments returns how many arguments name stdin.
+// stdinArguments returns how many arguments name stdin, --mix included.
 func stdinArguments(c *cobra.Command) (n int) {
 	for _, arg := range c.Flags().Args() {
 		if arg == "-" {

@@ -342,11 +342,11 @@ func followers(nodes []fleet.Node, generation string) (list []nodeStatus, settle
 // print prints the result of a push. It returns exitFound if a node that follows does not have the file in force.
 func (r *pushResult) print(c *cobra.Command) error {
 	behind := slices.DeleteFunc(slices.Clone(r.Nodes), func(n nodeStatus) bool { return n.InForce })
-	done, err := printJSON(c, r)
+	printed, err := printJSON(c, r)
 
 	out := c.OutOrStdout()
 	switch {
-	case done:
+	case printed:
 	case !r.Pushed:
 		fmt.Fprintf(out, "number %d has this text: there is nothing to push\n", r.Number)
 	case r.alone:

@@ -289,7 +289,7 @@ func fileWords(f *fleet.FileState, pushed *fleet.Pushed) string {
 	return text
 }
 
-// budgetName returns the name of a budget in tables, with its label.
+// budgetName returns the name of a budget in tables, with its label, and with the node that owns it, if there are any.
 func budgetName(b *fleet.Budget) string {
 	name := b.Name
 	if b.Label != "" {
@@ -328,7 +328,7 @@ func shortState(b *fleet.Budget) string {
 	return strings.Join(words, ", ")
 }
 
-// shareRow summarizes a share with waiting callers, or several shares that have one row together.
+// shareRow returns the cells of a share with waiting callers, or of several shares that have one row together.
 func shareRow(b *fleet.Budget, s fleet.Share) []string {
 	name, weight, served := s.Name, fmt.Sprint(s.Weight), fmt.Sprint(s.Served)
 	if s.Shares > 0 {

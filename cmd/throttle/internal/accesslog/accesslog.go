@@ -66,8 +66,9 @@ func NewReader(log io.Reader, base *url.URL) (*Reader, error) {
 	return &Reader{in: in, base: base}, nil
 }
 
-// Next returns the next request, or io.EOF at the end. After a *[LineError] it
-// can be called again. Further errors come from the log.
+// Next returns the next request, or io.EOF at the end. It skips empty lines, lines
+// that begin with #, and the titles of CSV. After a *[LineError] it can be called
+// again. Further errors come from the log.
 func (r *Reader) Next() (Entry, error) {
 	for {
 		text, err := r.readLine()
@@ -111,13 +112,13 @@ func (r *Reader) readLine() (string, error) {
 			long = append(long, part...)
 		}
 
-		switch {
-		case err == bufio.ErrBufferFull:
+		if err == bufio.ErrBufferFull {
 			continue
+		}
 
 		// The last line may have no line end.
-		case err == io.EOF && len(long) > 0, err == nil:
-		default:
+		isLine := err == nil || err == io.EOF && len(long) > 0
+		if !isLine {
 			return "", err
 		}
 

@@ -142,7 +142,7 @@ func (l *Timeline) inTurn(p *Phase) int {
 }
 
 // Bound returns how long each policy limits between two moments, including the
-// short times that Phases ignores.
+// short times that Phases ignores. from is the beginning of a bin.
 func (l *Timeline) Bound(from, to time.Duration) []time.Duration {
 	bound := make([]time.Duration, l.rows)
 	for i := range l.Bins {
