@@ -171,7 +171,7 @@ func (s *sidecar) serveAdmin(ctx context.Context, fail context.CancelCauseFunc) 
 	return server, nil
 }
 
-// shown returns where a path is served, in readable form. listen is the address of the flag, at that of the listener.
+// shown returns where a path is served, in readable form. listen is the address in the flag, at the listener's own.
 func shown(listen string, at net.Addr, path string) string {
 	if strings.HasPrefix(listen, unixPrefix) {
 		return listen + ", path " + path

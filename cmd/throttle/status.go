@@ -131,6 +131,7 @@ func newView(s *fleet.Snapshot, filter string, all *fleet.Snapshot) *view {
 	v.head = append(v.head, switchLines(all)...)
 	v.head = append(v.head, runbookLines(s.Budgets, named)...)
 	if p := s.File; p != nil {
+		// The file may have been pushed after s.At: the time is read before the file.
 		v.head = append(v.head, fmt.Sprintf("policies: number %d (%s), pushed by %s %s ago%s",
 			p.Number, p.Generation, p.By, brief(max(0, s.At.Sub(p.At))), reason(p.Reason)))
 	}

@@ -159,21 +159,22 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(f.Fd())
 }
 
-// plain prints the snapshots of a source until it ends: those of a live fleet at the interval, those of a recording at once.
-// With --once it prints one. A failed reading is printed, and the next one follows, except for the first reading and
-// after an interrupt: then plain returns the error.
+// plain prints the snapshots of a source until it ends: of a live fleet one per interval, of a recording all at once. With
+// --once it prints one. A failed reading is printed, and the next one follows, except for the first reading and after an
+// interrupt: then plain returns the error.
 func (o *top) plain(c *cobra.Command, from source) error {
 	tick := time.NewTicker(o.every)
 	defer tick.Stop()
 
 	for n := 0; ; n++ {
 		s, err := from(c.Context())
+
+		// A failure of the first reading is a mistake such as a wrong address. A later failure may pass.
+		isFinal := n == 0 || o.once || c.Context().Err() != nil
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
-
-		// A failure of the first reading is a mistake such as a wrong address. A later failure may pass.
-		case err != nil && (n == 0 || o.once || c.Context().Err() != nil):
+		case err != nil && isFinal:
 			return err
 		case err != nil:
 			fmt.Fprintln(c.ErrOrStderr(), "throttle: "+clean(err.Error()))
@@ -418,9 +419,8 @@ func (m *model) lines() []string {
 		body = m.tables()
 	}
 
+	// However small the terminal is, show a line and a column. The body may have become shorter since the last key.
 	room := max(1, m.height-len(head))
-
-	// The list may have become shorter since the last key.
 	m.skip = max(0, min(m.skip, len(body)-room))
 	body = body[m.skip:min(len(body), m.skip+room)]
 	all := append(head, body...)

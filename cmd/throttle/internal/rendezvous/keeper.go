@@ -73,7 +73,7 @@ type keeper struct {
 	address  string
 
 	mu      sync.Mutex
-	members map[process]bool // those that live
+	members map[process]bool // members that live
 	ended   chan struct{}    // closed when the last member has ended
 }
 

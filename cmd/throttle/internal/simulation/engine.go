@@ -188,7 +188,8 @@ func (r *Request) follow() {
 }
 
 // arrive takes the slots when a booked start has come, and starts the request. Without free slots it gives the start back, and
-// the request stands in the line for slots. If only some of the budgets are a node's own, it books all charges anew instead.
+// the request stands in the line for slots, or is refused. If some of the budgets are a node's own and some are not, arrive
+// books all charges anew instead.
 func (r *Request) arrive() {
 	var slots []store.Charge
 	isMixed := false // some budgets are the node's own, and some the fleet's
