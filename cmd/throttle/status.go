@@ -417,7 +417,7 @@ func (s *state) words() (words []string) {
 	st := s.status
 	switch n := st.Limit.Capacity(); {
 	case st.Limit.Kind() == store.KindUnlimited:
-	case st.Told.N() > 0:
+	case st.Told.N() > 0: // the limit of KindTold that an answer told
 		words = append(words, fmt.Sprintf("%d of %d used", st.Used, st.Told.N()), fmt.Sprintf("told %v %s ago", st.Told, brief(st.ToldAgo)))
 	case st.Limit.Kind() == store.KindTold:
 		words = append(words, "no limit told yet")
