@@ -33,7 +33,7 @@ type tally struct {
 
 	Untested []string `json:"untested"` // policies that no test expects
 
-	example string // a test for the first of them, as an example of the form
+	example string // a test for the first of Untested, as an example of the form
 }
 
 // tallyOf summarizes a file.
@@ -109,16 +109,16 @@ with 1 if there are mistakes, or if tests fail.`,
 	return c
 }
 
-// check checks one file and adds its tally and findings. Mistakes in the text and failed tests are findings. A file that
-// is no file of policies has no tally. check returns an error only if the file cannot be read.
+// check checks one file, and adds its tally and its findings: mistakes, failed tests and warnings. A file that cannot be
+// parsed has no tally. nodes is the flag --nodes. check returns an error only if the file cannot be read.
 func (all *checkResult) check(c *cobra.Command, file string, nodes int) error {
 	f, err := loadInput(c, file)
 	if err != nil {
-		return all.add("error", err)
+		return all.addMistakes(err)
 	}
 
 	all.Files = append(all.Files, tallyOf(file, f))
-	if err := all.add("error", f.Check()); err != nil {
+	if err := all.addMistakes(f.Check()); err != nil {
 		return err
 	}
 
@@ -130,14 +130,14 @@ func (all *checkResult) check(c *cobra.Command, file string, nodes int) error {
 	return nil
 }
 
-// add adds the mistakes in err as findings of a severity. It returns an err that holds no mistakes, and nil otherwise.
-func (all *checkResult) add(severity string, err error) error {
+// addMistakes adds the mistakes in err as findings. If err holds no mistakes, it returns err.
+func (all *checkResult) addMistakes(err error) error {
 	mistakes := policyfile.Mistakes(err)
 	if err != nil && mistakes == nil {
 		return err
 	}
 	for _, e := range mistakes {
-		all.Findings = append(all.Findings, finding{severity, e.File, e.Line, e.Column, e.Text, e.Excerpt()})
+		all.Findings = append(all.Findings, finding{"error", e.File, e.Line, e.Column, e.Text, e.Excerpt()})
 	}
 	return nil
 }
@@ -169,8 +169,9 @@ func (all *checkResult) text() string {
 			out.WriteString(f.excerpt)
 		}
 
-		// Count the findings that were not printed where their group ends.
-		if i+1 == len(all.Findings) || all.Findings[i+1].File != f.File || all.Findings[i+1].Severity != f.Severity {
+		// Where a group ends, count its findings that were not printed.
+		isLast := i+1 == len(all.Findings) || all.Findings[i+1].File != f.File || all.Findings[i+1].Severity != f.Severity
+		if isLast {
 			if inGroup > mostFindings {
 				fmt.Fprintf(&out, "%s: and %s\n", clean(f.File), stat.Count(inGroup-mostFindings, "more "+f.Severity, "more "+f.Severity+"s"))
 			}
@@ -217,8 +218,9 @@ type finding struct {
 	excerpt string
 }
 
-// advice returns warnings about a file's own policies: of token buckets, long jitter, limits that the nodes cannot share,
-// limits above a preset's, and limits that never hold because a tighter policy matches the same requests.
+// advice returns warnings about the policies of a file that are not a preset's: of token buckets, of long jitter, of limits
+// that this number of nodes cannot share, of limits above a preset's, and of limits that never hold because a tighter policy
+// matches the same requests.
 func advice(file string, f *policyfile.File, nodes int) (all []finding) {
 	warn := func(p *throttle.Policy, format string, args ...any) {
 		text := fmt.Sprintf("policy %q: ", p.Name) + fmt.Sprintf(format, args...)
@@ -239,8 +241,8 @@ func advice(file string, f *policyfile.File, nodes int) (all []finding) {
 			warn(p, "a jitter of %v leaves less than two thirds of %v", p.Jitter, l)
 		}
 
-		// While Redis is away the limit is divided among the nodes, and each has less than one start. A leaky bucket and
-		// Concurrency are not divided, however few nodes there are.
+		// While Redis is away a limit is divided among the nodes, except for a leaky bucket and Concurrency. With more nodes
+		// than starts each has less than one start.
 		divided := p.Scope == throttle.ScopeFleet && l.Kind() != store.KindLeakyBucket && l.Kind() != store.KindConcurrency
 		if n := l.N(); divided && n > 0 && nodes > n {
 			warn(p, "%d nodes cannot share %v while Redis is away: with redisstore.OutageSplit each has nothing", nodes, l)
@@ -248,21 +250,23 @@ func advice(file string, f *policyfile.File, nodes int) (all []finding) {
 		if table, row := above(p, known); row != nil {
 			warn(p, "%v is above what preset %s knows of the same requests: %v (%s)", l, table, row.Limit, row.Name)
 		}
-		if o := tightest[requestsOf(p)]; o != nil && sameRequests(p, o) && looser(l, o.Limit) {
-			warn(p, "it never holds: policy %q matches the same requests and holds more", o.Name)
+
+		rival := tightest[requestsOf(p)]
+		if rival != nil && sameRequests(p, rival) && looser(l, rival.Limit) {
+			warn(p, "it never holds: policy %q matches the same requests and holds more", rival.Name)
 		}
 	}
 
 	return all
 }
 
-// looser reports whether l can never hold a request that o, of the same form, lets pass.
+// looser reports whether l has the same form as o and more room, so that l never holds a request that o lets pass.
 func looser(l, o throttle.Limit) bool {
 	return l.Kind() == o.Kind() && l.Per() == o.Per() && windowOf(l) == windowOf(o) && l.N() > o.N() && l.Capacity() >= o.Capacity() && o.N() > 0
 }
 
-// windowOf returns the unit and the zone of a calendar's window, as the limit's text has them, or "" for every other limit. Windows
-// of a calendar have no Per by which they could be told apart.
+// windowOf returns the unit and the zone of a calendar's window as the limit's text has them: such a limit has no Per. For
+// every other limit windowOf returns "".
 func windowOf(l throttle.Limit) string {
 	if l.Kind() != store.KindFixedWindow || l.Per() > 0 {
 		return ""
@@ -285,24 +289,24 @@ func requestsOf(p *throttle.Policy) requests {
 	return requests{p.Match, p.Scope, p.Limit.Kind(), p.Limit.Per(), windowOf(p.Limit)}
 }
 
-// tightestOf returns the policy with the lowest limit in each group, among policies with one budget for all
-// requests.
+// tightestOf returns the policy with the lowest limit in each group. It leaves out shadow policies, and policies with a key or
+// a cost.
 func tightestOf(policies []throttle.Policy) map[requests]*throttle.Policy {
 	all := make(map[requests]*throttle.Policy)
 	for i := range policies {
 		p := &policies[i]
-		o := all[requestsOf(p)]
+		tightest := all[requestsOf(p)]
 
-		// sameRequests(p, p) is false for a shadow policy, and for a policy with a key or a cost.
-		if sameRequests(p, p) && (o == nil || looser(o.Limit, p.Limit)) {
+		// sameRequests(p, p) is false for the policies that are left out.
+		if sameRequests(p, p) && (tightest == nil || looser(tightest.Limit, p.Limit)) {
 			all[requestsOf(p)] = p
 		}
 	}
 	return all
 }
 
-// sameRequests reports whether o holds all requests that p matches, in a single budget. It is false if a policy has a
-// key or a cost, which cannot be compared, or if o is a shadow policy.
+// sameRequests reports whether o holds all requests that p matches, in a single budget. It is false if one of the policies has a
+// key or a cost, because functions cannot be compared, and if o is a shadow policy.
 func sameRequests(p, o *throttle.Policy) bool {
 	return p.Match == o.Match && p.Key == nil && o.Key == nil && p.Cost == nil && o.Cost == nil && p.Scope == o.Scope && !o.Shadow
 }
@@ -314,21 +318,18 @@ type knownTable struct {
 	rows      map[string]*throttle.Policy
 }
 
-// knownTables returns the presets, with zero options.
+// knownTables returns the presets with zero options, except presets with a required option.
 func knownTables() (all []knownTable) {
 	for _, name := range policyfile.Presets() {
 		f, err := policyfile.Parse("", []byte("version: 1\npresets: ["+name+"]"))
 
-		// A preset with required options cannot be parsed without them.
+		// A preset with a required option cannot be parsed without it.
 		if err != nil {
 			continue
 		}
 
-		t, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: f.Policies})
-		if err != nil {
-			continue
-		}
-
+		// New accepts each table that Parse accepts.
+		t := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: f.Policies}))
 		table := knownTable{name, t, make(map[string]*throttle.Policy)}
 		for i := range f.Policies {
 			table.rows[f.Policies[i].Name] = &f.Policies[i]
@@ -340,8 +341,8 @@ func knownTables() (all []knownTable) {
 	return all
 }
 
-// above returns the first preset with a row that allows less than p to the same requests, and the row, or nil. The search
-// ends at a preset that has a row with the name and the match of p.
+// above returns the first preset that has a row with less room than p for a sample of p's requests, and that row, or "" and
+// nil. The search ends at a preset with a row of the name and the match of p. A p whose match names no host has no sample.
 func above(p *throttle.Policy, known []knownTable) (preset string, row *throttle.Policy) {
 	req := sample(p.Match)
 	if req == nil {
@@ -354,8 +355,8 @@ func above(p *throttle.Policy, known []knownTable) (preset string, row *throttle
 		}
 
 		for _, c := range k.transport.Explain(req) {
-			if r := k.rows[c.Budget.Policy]; r != nil && looser(p.Limit, r.Limit) {
-				return k.name, r
+			if row := k.rows[c.Budget.Policy]; row != nil && looser(p.Limit, row.Limit) {
+				return k.name, row
 			}
 		}
 	}
@@ -365,14 +366,15 @@ func above(p *throttle.Policy, known []knownTable) (preset string, row *throttle
 
 var wildcard = regexp.MustCompile(`\{[^{}]*\}`)
 
-// sample returns a request that a pattern matches, or nil for a pattern without a host.
+// sample returns a request that a pattern matches, or nil for a pattern without a host. Without a method in the pattern it is
+// a GET.
 func sample(match string) *http.Request {
 	method, at := http.MethodGet, match
 	if fields := strings.Fields(match); len(fields) == 2 {
 		method, at = fields[0], fields[1]
 	}
 
-	// A wildcard matches any value.
+	// {$} stands for nothing, and any other wildcard matches x.
 	at = wildcard.ReplaceAllStringFunc(strings.ReplaceAll(at, "{$}", ""), func(string) string { return "x" })
 	host, path, _ := strings.Cut(at, "/")
 	if host == "" {

@@ -23,8 +23,8 @@ import (
 	"github.com/fleetthrottle/throttle/servers/dashboard"
 )
 
-// mostPageConns bounds the connections to the page: 1,000 viewers, which stay,
-// and newcomers, which make room for later ones.
+// mostPageConns bounds the connections to the page. It is room for 1,000 viewers, who keep their connections, and for
+// connections without a token, of which a later one closes the oldest.
 const mostPageConns = 2048
 
 // tokenVariable is the environment variable with the page's token, used without
@@ -77,7 +77,7 @@ func newDashboard() *cobra.Command {
 	return c
 }
 
-// run serves the page until ctx ends, or until SIGTERM.
+// run serves the page of a fleet or, without an address of Redis, of throttle run, until ctx ends or SIGTERM comes.
 func (s *dashboardServer) run(c *cobra.Command) error {
 	token, err := readToken(s.tokenFile, tokenVariable)
 	if err != nil {
@@ -93,13 +93,6 @@ func (s *dashboardServer) run(c *cobra.Command) error {
 
 	if err := s.names.read(); err != nil {
 		return err
-	}
-
-	// A generated token goes into the link: the operator has no second source for it.
-	link := ""
-	if token == "" {
-		token = rand.Text()
-		link = "#token=" + token
 	}
 
 	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM)
@@ -123,6 +116,13 @@ func (s *dashboardServer) run(c *cobra.Command) error {
 	}
 	defer closeAll()
 
+	// A generated token goes into the link: the operator has no second source for it.
+	fragment := ""
+	if token == "" {
+		token = rand.Text()
+		fragment = "#token=" + token
+	}
+
 	page, err := dashboard.New(dashboard.Config{
 		Source: dashboard.Fleet(all), Token: token, Local: s.local, TrustProxy: s.trustProxy, Budgets: s.budgets,
 		Title: cmp.Or(s.title, fleet.Clean(s.at.namespace, 99)), Label: s.names.of, LetIn: letIn, // 100 characters at most, with the … of a cut
@@ -131,11 +131,12 @@ func (s *dashboardServer) run(c *cobra.Command) error {
 		},
 	})
 	if err != nil {
-		return errors.New(strings.TrimPrefix(err.Error(), "dashboard: "))
+		return errors.New(strings.TrimPrefix(err.Error(), "dashboard: ")) // the name of the package says nothing to the user
 	}
 
 	// Serve the page even if Redis is away: operators need it most when something is wrong.
-	if err := s.at.withTimeout(ctx, func(ctx context.Context) error { return try(ctx, all) }); err != nil && ctx.Err() == nil {
+	err = s.at.withTimeout(ctx, func(ctx context.Context) error { return try(ctx, all) })
+	if err != nil && ctx.Err() == nil {
 		fmt.Fprintln(c.ErrOrStderr(), "throttle: the page will say so, too: "+clean(err.Error()))
 	}
 
@@ -143,7 +144,7 @@ func (s *dashboardServer) run(c *cobra.Command) error {
 		go page.Watch(ctx)
 	}
 
-	return s.serve(ctx, page, c.ErrOrStderr(), link)
+	return s.serve(ctx, page, c.ErrOrStderr(), fragment)
 }
 
 // unusedFlags returns a mistake for each flag that has no effect on the page of throttle run.
@@ -162,15 +163,15 @@ func try(ctx context.Context, all *fleet.Fleet) error {
 	return err
 }
 
-// serve prints the page's address, which ends with link, and serves the page until ctx ends. Streams end with ctx.
-func (s *dashboardServer) serve(ctx context.Context, page http.Handler, talk io.Writer, link string) error {
+// serve prints the address of the page with a fragment behind it, and serves the page until ctx ends, which also ends streams. It
+// returns an error if it cannot listen or serve.
+func (s *dashboardServer) serve(ctx context.Context, page http.Handler, talk io.Writer, fragment string) error {
 	listener, err := net.Listen("tcp", s.listen)
 	if err != nil {
 		return err
 	}
 
-	address := listener.Addr()
-	listener = &bounded{Listener: listener, bound: &bound{most: mostPageConns}}
+	door := &bounded{Listener: listener, bound: &bound{most: mostPageConns}}
 
 	// HTTP/2 without TLS lets a proxy in front share one connection among all
 	// pages. Over HTTP/1.1 browsers open one per page.
@@ -179,7 +180,8 @@ func (s *dashboardServer) serve(ctx context.Context, page http.Handler, talk io.
 	protocols.SetUnencryptedHTTP2(true)
 	server := &http.Server{
 		Handler: page, Protocols: &protocols, MaxHeaderBytes: 64 << 10,
-		BaseContext:       func(net.Listener) context.Context { return ctx }, // ends streams
+		// ctx ends streams, and letIn needs the connection.
+		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
 		// Discard errors of clients that break HTTP.
@@ -187,9 +189,9 @@ func (s *dashboardServer) serve(ctx context.Context, page http.Handler, talk io.
 	}
 
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	go func() { served <- server.Serve(door) }()
 
-	fmt.Fprintf(talk, "throttle: the page is at http://%s/%s; with the token it shows, pauses and resumes budgets\n", address, link)
+	fmt.Fprintf(talk, "throttle: the page is at http://%s/%s; with the token it shows, pauses and resumes budgets\n", listener.Addr(), fragment)
 	select {
 	case err := <-served:
 		return err

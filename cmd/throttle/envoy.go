@@ -41,7 +41,8 @@ func newEnvoy() *cobra.Command {
 	return c
 }
 
-// follow makes the server, whose policies follow a file, or the pushed file if path is "".
+// follow makes the server, and keeps its policies as in the file at path, or in the pushed file if path is "", until ctx ends. It
+// returns a function that serves.
 func (s *envoyServer) follow(ctx context.Context, path string, store throttle.Store, reporter *fleet.Reporter) (serve func(context.Context) error, err error) {
 	transport, limiters, err := s.enforce(store, envoy.NewBase(), envoy.Observe)
 	if err != nil {
@@ -88,7 +89,7 @@ func (s *envoyServer) listenAndServe(ctx context.Context) error {
 	})
 }
 
-// A closing listener closes connections above a bound. Nothing tells the filters why: they speak HTTP/2, and connect again.
+// A closing listener closes connections above a bound without an answer: the filters speak HTTP/2, and connect again.
 type closing struct {
 	net.Listener
 	*bound
@@ -112,7 +113,7 @@ func (l *closing) Accept() (net.Conn, error) {
 	}
 }
 
-// numbers returns the metrics of the server itself. promthrottle has those for policies.
+// numbers returns the metrics of the server itself. promthrottle has the metrics of policies.
 func (s *envoyServer) numbers(follower *policyfile.Follower) numbers {
 	return func(gauge, counter report) {
 		n := s.server.Stats()

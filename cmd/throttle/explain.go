@@ -86,7 +86,7 @@ could start. It exits with 1 if the request could not start at once.`,
 	return c
 }
 
-// newRequest returns the request in the arguments.
+// newRequest returns the request in the arguments, with the headers of --header. Its URL must name a host.
 func newRequest(method, url string, headers []string) (*http.Request, error) {
 	// Check the method alone first, so that the error names the argument that is wrong.
 	if _, err := http.NewRequest(method, "/", nil); err != nil {
@@ -100,7 +100,7 @@ func newRequest(method, url string, headers []string) (*http.Request, error) {
 	return req, err
 }
 
-// parseHeader returns the header in the flags.
+// parseHeader parses header fields such as "X-App: a". It refuses the field Host: the host of a request is in its URL.
 func parseHeader(fields []string) (http.Header, error) {
 	header := make(http.Header)
 	for _, field := range fields {
@@ -132,7 +132,7 @@ func explain(f *policyfile.File, req *http.Request) (*explanation, error) {
 			Policy: c.Budget.Policy, Limit: c.Limit.String(), Cost: c.Cost, Budget: c.Budget.String(), Shadow: c.Shadow, Node: c.Node,
 		}
 		if c.Share.ID != 0 {
-			x.Share, x.Weight = shares.Name(c.Share.ID), max(1, c.Share.Weight)
+			x.Share, x.Weight = shares.Name(c.Share.ID), max(1, c.Share.Weight) // a weight of 0 counts as 1
 		}
 
 		e.Policies = append(e.Policies, x)
@@ -141,7 +141,7 @@ func explain(f *policyfile.File, req *http.Request) (*explanation, error) {
 	return e, nil
 }
 
-// ask reads the states of the budgets, and the notes of pauses.
+// ask reads the states of the budgets, and the notes of operators' pauses.
 func (e *explanation) ask(ctx context.Context, all *fleet.Fleet) error {
 	for i, c := range e.charges {
 		// The budget of a node is in the node's memory, where nobody can read it.
@@ -174,10 +174,14 @@ func (e *explanation) ask(ctx context.Context, all *fleet.Fleet) error {
 	return nil
 }
 
-// held reports whether the request could not start at once.
+// held reports whether the request could not start at once, as far as ask has read the states of its budgets.
 func (e *explanation) held() bool {
 	for _, x := range e.Policies {
-		if x.State != nil && !x.Shadow && (x.State.status.Wait > 0 || waitsForSlot(&x.State.status)) {
+		// A shadow policy holds nothing.
+		if x.State == nil || x.Shadow {
+			continue
+		}
+		if st := &x.State.status; st.Wait > 0 || waitsForSlot(st) {
 			return true
 		}
 	}
@@ -198,13 +202,13 @@ func (e *explanation) print(c *cobra.Command) error {
 	return t.print(out)
 }
 
-// now summarizes the state of the budget.
+// now summarizes the state of the budget, if ask has read it, and the request's share. It says if the policy only counts.
 func (x *explained) now() string {
 	var words []string
 	switch s := x.State; {
 	case x.Node:
 		words = append(words, "each node's own")
-	case x.Note != nil:
+	case x.Note != nil: // ask has read the state, too
 		words = append(noteWords(x.Note, s.status.Paused), s.words()...)
 	case s != nil:
 		words = s.words()

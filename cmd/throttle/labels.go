@@ -37,7 +37,7 @@ type labels struct {
 	keys    [][2]string       // pairs of key and label
 
 	mu       sync.Mutex
-	byPolicy map[string]map[string]string // label of each budget, by policy
+	byPolicy map[string]map[string]string // labels from keys, by policy and by name of the budget; see of
 }
 
 // addFlag adds the flag that names the file.
@@ -45,7 +45,7 @@ func (l *labels) addFlag(f *pflag.FlagSet) {
 	f.StringVar(&l.file, "labels", "", "file with display names of hashed keys; each line has the key or the budget, a tab, and the name; the file is read once, and its contents are not stored")
 }
 
-// read reads the file, if one is named. An error names the wrong lines, and quotes none.
+// read reads the file, if one is named. An error about its contents names the wrong lines, and quotes none.
 func (l *labels) read() error {
 	if l.file == "" {
 		return nil
@@ -66,29 +66,29 @@ func (l *labels) read() error {
 	return nil
 }
 
-// parse parses the text of a file.
+// parse adds the labels in the text of a file. A line is a key or a budget, a tab, and its label. Empty lines, and lines that
+// begin with #, have none. The error names up to mostLineErrors wrong lines.
 func (l *labels) parse(text []byte) error {
 	l.budgets = make(map[string]string)
 
+	// Errors quote no label and no key: the keys may be secrets.
 	var errs []error
 	n := 0
 	for line := range bytes.Lines(bytes.TrimPrefix(text, []byte("\ufeff"))) {
 		n++
-		of, label, tab := strings.Cut(strings.TrimRight(string(line), "\r\n"), "\t")
+		labelled, label, hasTab := strings.Cut(strings.TrimRight(string(line), "\r\n"), "\t")
 		label = strings.TrimSpace(label)
 		switch {
-		case !tab && strings.TrimSpace(of) == "" || strings.HasPrefix(of, "#"):
+		case !hasTab && strings.TrimSpace(labelled) == "" || strings.HasPrefix(labelled, "#"):
 			continue
-		case !tab || of == "" || label == "":
+		case !hasTab || labelled == "" || label == "":
 			errs = append(errs, fmt.Errorf("line %d: it is not a key or a budget, a tab, and a name", n))
-
-		// Errors quote no label and no key: the keys may be secrets.
 		case !utf8.ValidString(label) || utf8.RuneCountInString(label) > longestLabel:
 			errs = append(errs, fmt.Errorf("line %d: the name is no text of %d characters at most", n, longestLabel))
-		case budgetPattern.MatchString(of):
-			l.budgets[of] = fleet.Clean(label, longestLabel)
+		case budgetPattern.MatchString(labelled):
+			l.budgets[labelled] = fleet.Clean(label, longestLabel)
 		default:
-			l.keys = append(l.keys, [2]string{of, fleet.Clean(label, longestLabel)})
+			l.keys = append(l.keys, [2]string{labelled, fleet.Clean(label, longestLabel)})
 		}
 	}
 
@@ -105,7 +105,8 @@ func (l *labels) parse(text []byte) error {
 // mostLineErrors is how many lines an error names.
 const mostLineErrors = 10
 
-// of returns the label of a policy's budget, or "".
+// of returns the label of a budget, given its policy and its name, or "". A label of the budget itself comes before one of
+// its key.
 func (l *labels) of(policy, budget string) string {
 	if label := l.budgets[budget]; label != "" || len(l.keys) == 0 {
 		return label
@@ -115,21 +116,21 @@ func (l *labels) of(policy, budget string) string {
 	defer l.mu.Unlock()
 
 	// Hash the keys once for each policy: the name of a budget has its key as a hash, which depends on the policy.
-	known := l.byPolicy[policy]
-	if known == nil {
-		known = make(map[string]string, len(l.keys))
+	byBudget := l.byPolicy[policy]
+	if byBudget == nil {
+		byBudget = make(map[string]string, len(l.keys))
 		for _, k := range l.keys {
-			known[store.BudgetOf(policy, k[0]).String()] = k[1]
+			byBudget[store.BudgetOf(policy, k[0]).String()] = k[1]
 		}
 
 		if l.byPolicy == nil {
 			l.byPolicy = make(map[string]map[string]string)
 		}
 
-		l.byPolicy[policy] = known
+		l.byPolicy[policy] = byBudget
 	}
 
-	return known[budget]
+	return byBudget[budget]
 }
 
 // labelled returns a source with labelled budgets.

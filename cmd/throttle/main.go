@@ -40,13 +40,16 @@ func run(ctx context.Context, args []string, out, talk io.Writer) int {
 	return execute(ctx, newRoot(), args, out, talk)
 }
 
-// execute runs a root command, whose stdin tests may replace, prints its error on talk, and returns the exit code.
+// execute runs a root command and returns the exit code. Results go to out, and the error to talk, except after an
+// interrupt. For the whole process it turns off the logs of go-redis and of package log. Tests pass a root with an stdin
+// of their own.
 func execute(ctx context.Context, root *cobra.Command, args []string, out, talk io.Writer) int {
-	// go-redis would log failures on stderr, which the command reports itself.
+	// go-redis would log failures on stderr. The command reports them itself.
 	redis.SetLogger(quiet{})
 
-	// net/http logs unsolicited bytes from upstreams, which may hold secrets.
+	// net/http would log unsolicited bytes from upstreams, which may hold secrets.
 	log.SetOutput(io.Discard)
+
 	root.SetArgs(args)
 	root.SetOut(out)
 	root.SetErr(talk)
@@ -69,6 +72,7 @@ func execute(ctx context.Context, root *cobra.Command, args []string, out, talk 
 		return e.code
 	}
 
+	// An error without an exit code is about the arguments or the input.
 	return exitUsage
 }
 
@@ -121,12 +125,15 @@ func group(root *cobra.Command, title string, commands ...*cobra.Command) {
 	root.AddCommand(commands...)
 }
 
-// noCommand returns the error for an unknown command.
+// noCommand checks the arguments that are left for the root: any is the name of an unknown command, and an error, which
+// suggests a command of a similar name.
 func noCommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
 	text := fmt.Sprintf("there is no command %q", args[0])
+
+	// SuggestionsFor also finds commands within this edit distance, which is 0 by default.
 	c.SuggestionsMinimumDistance = 2
 	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
 		text += fmt.Sprintf(" (did you mean %q?)", near[0])
@@ -137,13 +144,15 @@ func noCommand(c *cobra.Command, args []string) error {
 // A versionResult is the JSON of --version.
 type versionResult struct {
 	Version  int    `json:"version"`
-	Throttle string `json:"throttle"` // "(devel)" for a build from a checkout
+	Throttle string `json:"throttle"` // "(devel)" for a build without a version
 	Go       string `json:"go"`
 }
 
-// release is the version of a program that scripts/binaries.sh has built. A program of "go install" has its version from the module.
+// release is the version of a program that scripts/binaries.sh has built. A program of "go install" has its version from
+// the module.
 var release string
 
+// printVersion prints the versions of the program and of Go.
 func printVersion(c *cobra.Command) error {
 	v := versionResult{outputVersion, "(devel)", runtime.Version()}
 	if release != "" {
@@ -151,9 +160,8 @@ func printVersion(c *cobra.Command) error {
 	} else if b, ok := debug.ReadBuildInfo(); ok && b.Main.Version != "" {
 		v.Throttle = b.Main.Version
 	}
-	done, err := printJSON(c, v)
-	if !done {
-		_, err = fmt.Fprintf(c.OutOrStdout(), "throttle %s, %s\n", v.Throttle, v.Go)
-	}
-	return err
+	return output(c, v, func() error {
+		_, err := fmt.Fprintf(c.OutOrStdout(), "throttle %s, %s\n", v.Throttle, v.Go)
+		return err
+	})
 }

@@ -101,8 +101,9 @@ type switchNode struct {
 	Text  string `json:"text,omitempty"` // why not
 }
 
-// turn asks the question, turns the switch by does, and waits until the programs have heard it, for --wait at most. It
-// returns an error if a program has not heard it then. With --dry-run it only prints the state and the question.
+// turn asks the question, calls does to turn the switch, and waits until the programs have heard it, for --wait at most.
+// does returns the switch, and whether throttle was off before. act is "off" or "on". turn returns an error if a program
+// has not heard it after the wait. With --dry-run it only prints the state and the question.
 func (s *switcher) turn(c *cobra.Command, act, question string, does func(context.Context, *fleet.Fleet) (fleet.Switch, bool, error)) error {
 	all, closeAll, err := s.connectFleet(c.Context())
 	if err != nil {
@@ -112,9 +113,9 @@ func (s *switcher) turn(c *cobra.Command, act, question string, does func(contex
 
 	var now string
 	if err := s.withTimeout(c.Context(), func(ctx context.Context) error {
-		at, err := all.Snapshot(ctx, 1)
+		snapshot, err := all.Snapshot(ctx, 1)
 		if err == nil {
-			now = switchNow(at)
+			now = switchNow(snapshot)
 		}
 		return err
 	}); err != nil {
@@ -149,7 +150,7 @@ func (s *switcher) turn(c *cobra.Command, act, question string, does func(contex
 	return failed
 }
 
-// switchNow says how many programs there are, and how many are off.
+// switchNow says how many programs have reported lately, and how many of them are off.
 func switchNow(s *fleet.Snapshot) string {
 	live := len(s.Nodes) - s.Silent
 	if s.Off == 0 {
@@ -158,15 +159,15 @@ func switchNow(s *fleet.Snapshot) string {
 	return fmt.Sprintf("%s reported lately, and %d of them off.", stat.Count(live, "program has", "programs have"), s.Off)
 }
 
-// listeners returns which programs have heard an operator's command. settled means that all live programs that follow
-// commands have heard it.
+// listeners returns which programs have heard an operator's command. settled means that no live program is left that could
+// still hear it.
 func listeners(nodes []fleet.Node, command *fleet.Switch) (list []switchNode, settled bool) {
 	settled, list = true, []switchNode{}
 	for i := range nodes {
 		n := &nodes[i]
 		l := switchNode{Node: nodeName(n.Program, n.ID), Heard: n.Switch.Took(command)}
 		switch {
-		// A program that is off by its environment follows no command of an operator.
+		// A program that is off by its environment follows no command of an operator: off is so already, on has no effect.
 		case n.Switch.By == store.OffVariable:
 			l.Heard = command.Off
 			if !l.Heard {
@@ -188,7 +189,7 @@ func listeners(nodes []fleet.Node, command *fleet.Switch) (list []switchNode, se
 	return list, settled
 }
 
-// print prints the result of an act. It returns the exit code exitFound if a program has not heard of the act.
+// print prints the result. act is "off" or "on". print returns exitFound if a program has not heard of the act.
 func (r *switchResult) print(c *cobra.Command, act string) error {
 	var unheard []switchNode
 	for _, n := range r.Nodes {
@@ -208,7 +209,7 @@ func (r *switchResult) print(c *cobra.Command, act string) error {
 	return err
 }
 
-// printText prints the result in words. unheard are the programs that have not heard of the act.
+// printText prints the result in words. act is "off" or "on", unheard are the programs that have not heard of it.
 func (r *switchResult) printText(out io.Writer, act string, unheard []switchNode) {
 	for _, n := range unheard {
 		fmt.Fprintf(out, "%s: %s\n", n.Node, n.Text)
@@ -225,7 +226,8 @@ func (r *switchResult) printText(out io.Writer, act string, unheard []switchNode
 	fmt.Fprintln(out, strings.Join(words, ", "))
 }
 
-// switchLines returns the lines of a view about an operator's command off and about programs that are off.
+// switchLines returns the lines of a view about an operator's command off, and about programs that are off without it: one for
+// each, until there are more than mostRunbooks lines.
 func switchLines(s *fleet.Snapshot) (lines []string) {
 	var passed int64
 	for i := range s.Nodes {
@@ -235,14 +237,15 @@ func switchLines(s *fleet.Snapshot) (lines []string) {
 	by := "" // the operator whose command has a line already
 	if w := s.Switch; w != nil && w.Off && w.Until.After(s.At) {
 		by = w.By
-		words := store.Off{By: w.By, Reason: w.Reason}
-		lines = append(lines, fmt.Sprintf("throttle is %v, %s left; %s passed", words, brief(w.Until.Sub(s.At)), stat.Count(int(passed), "request has", "requests have")))
+		off := store.Off{By: w.By, Reason: w.Reason}
+		lines = append(lines, fmt.Sprintf("throttle is %v, %s left; %s passed", off, brief(w.Until.Sub(s.At)), stat.Count(int(passed), "request has", "requests have")))
 	}
 
 	// Programs may be off without an operator's command: by their environment, by themselves, or by a command that Redis has lost.
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
-		if n.Silent || !n.Switch.Off || by != "" && n.Switch.By == by {
+		hasLine := by != "" && n.Switch.By == by
+		if n.Silent || !n.Switch.Off || hasLine {
 			continue
 		}
 		lines = append(lines, fmt.Sprintf("%s is %v", nodeName(n.Program, n.ID), store.Off{By: n.Switch.By, Reason: n.Switch.Reason}))

@@ -19,7 +19,7 @@ import (
 // Exit codes, documented in README.
 const (
 	exitDone        = 0   // success
-	exitFound       = 1   // a finding: a mistake, a failed test, a request that would be held
+	exitFound       = 1   // a finding, such as a mistake, a failed test, or a request that would be held
 	exitUsage       = 2   // wrong usage, or unreadable input
 	exitStore       = 3   // Redis did not answer
 	exitDenied      = 4   // the Redis user lacks a right
@@ -46,11 +46,11 @@ func (e *exit) Error() string {
 
 func (e *exit) Unwrap() error { return e.err }
 
-// clean escapes control characters in a text of several lines, which may repeat foreign data from Redis.
+// clean escapes the control characters in each line of a text. The text may repeat foreign data from Redis.
 func clean(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
-		lines[i] = fleet.Clean(line, len(line))
+		lines[i] = fleet.Clean(line, len(line)) // whole
 	}
 	return strings.Join(lines, "\n")
 }
@@ -86,7 +86,8 @@ func jsonLines(out io.Writer) *json.Encoder {
 	return e
 }
 
-// lengthWords formats a duration that a person chose: "1 min", "1 h 30 min".
+// lengthWords formats a duration that a person chose: "1 min", "1 h 30 min". A duration with a fraction of a second stays
+// as Go prints it, such as "1.5s".
 func lengthWords(d time.Duration) string {
 	if d < time.Second || d%time.Second != 0 {
 		return d.String()
@@ -94,19 +95,19 @@ func lengthWords(d time.Duration) string {
 
 	var words []string
 	for _, u := range []struct {
-		of   time.Duration
-		name string
+		length time.Duration
+		name   string
 	}{{time.Hour, "h"}, {time.Minute, "min"}, {time.Second, "s"}} {
-		if n := d / u.of; n > 0 {
+		if n := d / u.length; n > 0 {
 			words = append(words, fmt.Sprintf("%d %s", n, u.name))
 		}
-		d %= u.of
+		d %= u.length
 	}
 
 	return strings.Join(words, " ")
 }
 
-// brief formats a rounded duration.
+// brief formats a duration, rounded to 1 ms below a second, to 0.1 s below a minute, and otherwise to 1 s.
 func brief(d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -123,19 +124,20 @@ type table struct {
 	rows   [][]string
 }
 
-// lines returns the table with aligned columns. Widths are in terminal columns: some characters are two wide.
-// Control characters, possibly from foreign data in Redis, are escaped. A cell is cut at 1,000 characters.
+// lines returns the table with aligned columns, the titles first. Widths are in terminal columns: some characters are two
+// wide. Control characters, possibly from foreign data in Redis, are escaped. A cell is cut at 1,000 characters.
 func (t *table) lines() []string {
 	all := append([][]string{t.titles}, t.rows...)
-	width := make([]int, len(t.titles))
+	widths := make([]int, len(t.titles))
 	for i, row := range all {
 		cleaned := make([]string, len(row))
 		for j, cell := range row {
 			cleaned[j] = fleet.Clean(cell, 1000)
 
-			// A last cell that is not in the last column may run over the columns behind it.
-			if j < len(row)-1 || j == len(width)-1 {
-				width[j] = max(width[j], ansi.StringWidth(cleaned[j]))
+			// The last cell of a shorter row may run over the columns behind it.
+			runsOver := j == len(row)-1 && len(row) < len(t.titles)
+			if !runsOver {
+				widths[j] = max(widths[j], ansi.StringWidth(cleaned[j]))
 			}
 		}
 
@@ -148,7 +150,7 @@ func (t *table) lines() []string {
 		for j, cell := range row {
 			line.WriteString(cell)
 			if j < len(row)-1 {
-				line.WriteString(strings.Repeat(" ", width[j]-ansi.StringWidth(cell)+2))
+				line.WriteString(strings.Repeat(" ", widths[j]-ansi.StringWidth(cell)+2))
 			}
 		}
 
@@ -197,7 +199,7 @@ func openInput(c *cobra.Command, path string) (io.ReadCloser, error) {
 	return os.Open(path)
 }
 
-// stdinArguments returns how many arguments name stdin.
+// stdinArguments returns how many arguments name stdin, --mix included.
 func stdinArguments(c *cobra.Command) (n int) {
 	for _, arg := range c.Flags().Args() {
 		if arg == "-" {
@@ -242,7 +244,7 @@ func argumentCount(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// accepted describes how many arguments a command takes.
+// accepted describes how many arguments a command takes: from least to most.
 func accepted(least, most int) string {
 	switch {
 	case most == 0:

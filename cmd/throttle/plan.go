@@ -72,8 +72,8 @@ job takes longer.`,
 	return c
 }
 
-// run plans the job, draws the chart, and prints the result. It returns exitFound if the job never ends, or does not fit
-// into --within.
+// run plans the job of the flags under the limits of f, draws the chart into --svg, and prints the result. It returns
+// exitFound if a request can never start, or if the job does not fit into --within.
 func (o *planOptions) run(c *cobra.Command, f *policyfile.File) (err error) {
 	j := &o.job
 	j.Policies, j.Begin = f.Policies, time.Now()
@@ -160,14 +160,14 @@ type planned struct {
 	Took      int64        `json:"took_ms"`
 	Rate      float64      `json:"per_second"`
 	Within    int64        `json:"within_ms,omitempty"`
-	Fits      bool         `json:"fits"` // within --within, true without it
+	Fits      bool         `json:"fits"` // the job ends within --within; true without --within
 	Waits     waits        `json:"waits"`
 	Unmatched int          `json:"unmatched"` // requests that match no policy
 	Phases    []phase      `json:"phases"`
 	Policies  []usedPolicy `json:"policies"`
 	Chart     chart        `json:"chart"`
 
-	took, within, latency time.Duration
+	took, within, latency time.Duration // for the text
 }
 
 // waits summarize how long requests were held.
@@ -177,7 +177,7 @@ type waits struct {
 	P99  int64 `json:"p99_ms"`
 	Max  int64 `json:"max_ms"`
 
-	all *simulation.Durations
+	all *simulation.Durations // also of requests that were not held
 }
 
 // newWaits summarizes durations.
@@ -215,7 +215,7 @@ type usedPolicy struct {
 	Would    *waits  `json:"would_wait,omitempty"` // additional waits under a shadow policy, nil otherwise
 }
 
-// newPlanned returns the output for a job and its result.
+// newPlanned returns the output for a job and its result. within is --within, or 0.
 func newPlanned(j *simulation.Job, r *simulation.Result, within time.Duration) *planned {
 	p := &planned{
 		Version: outputVersion, Requests: j.Requests, Nodes: j.Nodes, Workers: j.Workers, Latency: j.Latency.Milliseconds(), HandOver: j.HandOver.Milliseconds(),
@@ -240,20 +240,21 @@ func newPlanned(j *simulation.Job, r *simulation.Result, within time.Duration) *
 		p.Policies = append(p.Policies, entry)
 	}
 
-	for _, f := range r.Timeline.Phases(r.Took) {
-		entry := phase{From: f.From.Milliseconds(), To: f.To.Milliseconds(), from: f.From, to: f.To}
-		if f.Binds >= 0 {
-			entry.Policy, entry.limit = p.Policies[f.Binds].Policy, p.Policies[f.Binds].Limit
-		} else if f.InTurn >= 0 {
-			entry.InTurn, entry.limit = p.Policies[f.InTurn].Policy, p.Policies[f.InTurn].Limit
+	// The rows of the timeline are the policies, by index.
+	for _, ph := range r.Timeline.Phases(r.Took) {
+		entry := phase{From: ph.From.Milliseconds(), To: ph.To.Milliseconds(), from: ph.From, to: ph.To}
+		if ph.Binds >= 0 {
+			entry.Policy, entry.limit = p.Policies[ph.Binds].Policy, p.Policies[ph.Binds].Limit
+		} else if ph.InTurn >= 0 {
+			entry.InTurn, entry.limit = p.Policies[ph.InTurn].Policy, p.Policies[ph.InTurn].Limit
 		}
 
 		p.Phases = append(p.Phases, entry)
 	}
 
-	for i, d := range r.Timeline.Bound(0, r.Took) {
+	for i, bound := range r.Timeline.Bound(0, r.Took) {
 		// A job that took no time must not divide by zero.
-		p.Policies[i].Binds = d.Seconds() / max(r.Took, 1).Seconds()
+		p.Policies[i].Binds = bound.Seconds() / max(r.Took, 1).Seconds()
 	}
 
 	p.Chart = newChart(r.Timeline, r.Took, r.Policies)
@@ -312,23 +313,25 @@ func (f *phase) binding() string {
 	return "no limit: the workers are busy"
 }
 
-// sentence says how many requests waited, and for how long. held is the verb, such as "waited".
-func (w *waits) sentence(held string) string {
+// sentence says how many requests waited, and for how long. verb is such as "waited". The quantiles are over all requests of
+// w.all.
+func (w *waits) sentence(verb string) string {
 	if w.Held == 0 {
-		return "none " + held
+		return "none " + verb
 	}
 	base := "all requests"
 	if w.Held == w.all.N {
 		base = "them"
 	}
-	return fmt.Sprintf("%d %s: half of %s for %s or less, 99 %% for %s, the longest for %s", w.Held, held, base, brief(w.all.Quantile(0.5)), brief(w.all.Quantile(0.99)), brief(w.all.Max))
+	return fmt.Sprintf("%d %s: half of %s for %s or less, 99 %% for %s, the longest for %s", w.Held, verb, base, brief(w.all.Quantile(0.5)), brief(w.all.Quantile(0.99)), brief(w.all.Max))
 }
 
 // mixForm is the form of a line of a mix.
 const mixForm = `"METHOD URL [WEIGHT] [LATENCY]", such as "GET https://api.example.com/v1/orders 3 250ms"`
 
-// readMix returns the mix of a job: from -r and --mix, by default from the file's tests.
-func readMix(c *cobra.Command, said []string, path string, headers []string, f *policyfile.File) (mix []simulation.Part, err error) {
+// readMix returns the mix of a job: the requests of -r, and of the file of --mix if path is not "". By default it has the
+// requests of the tests of f. All get the headers. Without any request readMix returns an error.
+func readMix(c *cobra.Command, requests []string, path string, headers []string, f *policyfile.File) (mix []simulation.Part, err error) {
 	add := func(where, line string) error {
 		p, err := parsePart(line, headers)
 		if err != nil {
@@ -339,7 +342,7 @@ func readMix(c *cobra.Command, said []string, path string, headers []string, f *
 		return nil
 	}
 
-	for _, line := range said {
+	for _, line := range requests {
 		if err := add("--request", line); err != nil {
 			return nil, err
 		}
@@ -365,7 +368,8 @@ func readMix(c *cobra.Command, said []string, path string, headers []string, f *
 	return mix, nil
 }
 
-// eachMixLine reads a mix file. Lines that begin with # are comments.
+// eachMixLine calls add for each line of a mix file, with the place and the text of the line, until add returns an error. It skips
+// empty lines, and comments, which begin with #.
 func eachMixLine(c *cobra.Command, path string, add func(where, line string) error) error {
 	in, err := openInput(c, path)
 	if err != nil {
@@ -387,7 +391,7 @@ func eachMixLine(c *cobra.Command, path string, add func(where, line string) err
 	return lines.Err()
 }
 
-// parsePart parses one line of a mix.
+// parsePart parses one line of a mix, in the form of mixForm. The request gets the headers. Its weight is 1 by default.
 func parsePart(line string, headers []string) (p simulation.Part, err error) {
 	words := strings.Fields(line)
 	p.Weight = 1
@@ -429,17 +433,17 @@ const (
 	chartRows    = 8
 )
 
-// newChart returns the chart of a timeline up to end, whose rows are the policies in of.
-func newChart(l *simulation.Timeline, end time.Duration, of []simulation.Use) chart {
+// newChart returns the chart of a timeline up to end. uses has the policies of the timeline's rows.
+func newChart(l *simulation.Timeline, end time.Duration, uses []simulation.Use) chart {
 	columns := l.Columns(end, chartColumns)
 	c := chart{Width: columns.Width.Milliseconds(), width: columns.Width, end: end, Starts: []int{}, Binds: []string{}, title: "starts a second"}
 
-	bound := make(map[string]bool)
+	bound := make(map[string]bool) // policies that bind in some column
 	for i := range columns.Bins {
 		b := &columns.Bins[i]
 		binds := ""
-		if k := b.Binds(); k >= 0 {
-			binds = of[k].Policy.Name
+		if row := b.Binds(); row >= 0 {
+			binds = uses[row].Policy.Name
 		}
 
 		bound[binds] = true
@@ -447,9 +451,9 @@ func newChart(l *simulation.Timeline, end time.Duration, of []simulation.Use) ch
 		c.rates = append(c.rates, float64(b.Starts)/columns.Width.Seconds())
 	}
 
-	// The legend names only the policies that bind in some column.
-	for i := range of {
-		if name := of[i].Policy.Name; bound[name] {
+	// The legend names only these policies.
+	for i := range uses {
+		if name := uses[i].Policy.Name; bound[name] {
 			c.policies = append(c.policies, name)
 		}
 	}
@@ -457,24 +461,25 @@ func newChart(l *simulation.Timeline, end time.Duration, of []simulation.Use) ch
 	return c
 }
 
-// ceiling returns the top of the scale: 1, 2 or 5 times a power of ten.
+// ceiling returns the top of the scale: the least number that no rate exceeds and that is 1, 2 or 5 times a power of ten, or 1
+// without starts.
 func (c *chart) ceiling() float64 {
 	most := slices.Max(append([]float64{0}, c.rates...))
 	if most == 0 {
 		return 1
 	}
 
-	ten := math.Pow(10, math.Floor(math.Log10(most)))
+	power := math.Pow(10, math.Floor(math.Log10(most))) // of ten, not above most
 	for _, k := range []float64{1, 2, 5} {
-		if most <= k*ten {
-			return k * ten
+		if most <= k*power {
+			return k * power
 		}
 	}
 
-	return 10 * ten
+	return 10 * power
 }
 
-// mark returns the letter of the limiting policy of a column, or a dot without such a policy.
+// mark returns the letter of the policy that binds a column, or a dot if none does. The 27th policy has the first letter again.
 func (c *chart) mark(binds string) string {
 	if i := slices.Index(c.policies, binds); i >= 0 {
 		return string(rune('a' + i%26))
@@ -488,8 +493,8 @@ var eighths = []string{" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "�
 // text draws the chart for a terminal.
 func (c *chart) text() string {
 	var w strings.Builder
-	most := c.ceiling()
-	scale := fmt.Sprintf("%g", most)
+	ceiling := c.ceiling()
+	scale := fmt.Sprintf("%g", ceiling)
 	pad := strings.Repeat(" ", len(scale))
 	fmt.Fprintf(&w, "%s\n", c.title)
 
@@ -501,14 +506,16 @@ func (c *chart) text() string {
 
 		fmt.Fprintf(&w, "%s │", label)
 		line := ""
-		for _, r := range c.rates {
-			// A character has eight levels: show the levels of the column that are in this row.
-			line += eighths[int(min(8, max(0, math.Round(r/most*chartRows*8)-float64(8*row))))]
+		for _, perSecond := range c.rates {
+			// A row has eight levels: show the levels of the column from the bottom of this row on.
+			levels := math.Round(perSecond/ceiling*chartRows*8) - float64(8*row)
+			line += eighths[int(min(8, max(0, levels)))]
 		}
 
 		fmt.Fprintf(&w, "%s\n", strings.TrimRight(line, " "))
 	}
 
+	// The axis, and below each column the mark of its policy.
 	fmt.Fprintf(&w, "%*s └%s\n%s  ", len(scale), "0", strings.Repeat("─", len(c.rates)), pad)
 	for _, b := range c.Binds {
 		w.WriteString(c.mark(b))
@@ -544,30 +551,30 @@ const drawingRules = `  .axis { stroke: #8c959f }
 // drawingColours is the number of colours.
 const drawingColours = 6
 
-// drawing returns the chart as SVG.
+// drawing returns the chart as SVG, with a title and a note above it and a legend below it.
 func (c *chart) drawing(title, note string) string {
 	const right, bottom = drawingWidth - svg.Margin, drawingTop + drawingHeight
 
-	// The first entry stands for columns in which no policy binds.
+	// The first entry, "", stands for columns in which no policy binds.
 	legend := append([]string{""}, c.policies...)
 	height := bottom + 2*svg.Margin + drawingRow*len(legend)
 	d := svg.New(drawingWidth, float64(height), title, note+"; "+c.title, drawingRules, "")
-	most := c.ceiling()
+	ceiling := c.ceiling()
 
-	each := float64(right-drawingLeft) / float64(max(1, len(c.rates)))
-	for i, r := range c.rates {
-		tall := r / most * drawingHeight
-		d.Rect(c.colour(c.Binds[i]), svg.Box{X: drawingLeft + float64(i)*each, Y: bottom - tall, Width: each, Height: tall})
+	width := float64(right-drawingLeft) / float64(max(1, len(c.rates))) // of a column
+	for i, perSecond := range c.rates {
+		tall := perSecond / ceiling * drawingHeight
+		d.Rect(c.colour(c.Binds[i]), svg.Box{X: drawingLeft + float64(i)*width, Y: bottom - tall, Width: width, Height: tall})
 	}
 
 	d.Line("axis", drawingLeft, drawingTop, drawingLeft, bottom)
 	d.Line("axis", drawingLeft, bottom, right, bottom)
-	d.Text("note", svg.Margin, drawingTop+10, fmt.Sprintf("%g", most))
+	d.Text("note", svg.Margin, drawingTop+10, fmt.Sprintf("%g", ceiling))
 	d.Text("note", svg.Margin, bottom, "0")
 	d.Text("note", drawingLeft, bottom+18, "0s")
 	end := brief(c.end)
 
-	// A character is about seven units wide.
+	// The text ends at the right: a character is about seven pixels wide.
 	d.Text("note", float64(right-7*len(end)), bottom+18, end)
 
 	for i, p := range legend {

@@ -87,7 +87,7 @@ func newProxyWith() (*cobra.Command, *proxyServer) {
 	return c, s
 }
 
-// check returns all unsafe or meaningless flags at once, and reads the token.
+// check returns all mistakes in the flags at once, parses --upstream, and reads the token. path is FILE, or "".
 func (s *proxyServer) check(path string) error {
 	upstreams, wrong := upstreamsOf(s.upstreamFlags, s.listen, s.expose)
 	s.upstreams = upstreams
@@ -107,8 +107,8 @@ func (s *proxyServer) check(path string) error {
 	return errors.Join(append(all, wrong...)...)
 }
 
-// follow builds the proxy's handlers and lets their policies follow a file, or the pushed file if path is "" and there
-// is no standby.
+// follow builds the proxy's handlers, and keeps their policies as in a file until ctx ends: the file at path or, if path is "",
+// the standby or else the pushed file. It returns a function that serves.
 func (s *proxyServer) follow(ctx context.Context, path string, store throttle.Store, reporter *fleet.Reporter) (serve func(context.Context) error, err error) {
 	observers := []func(context.Context, throttle.Event){proxy.Observe}
 	if s.watch != nil {
@@ -139,7 +139,7 @@ func (s *proxyServer) follow(ctx context.Context, path string, store throttle.St
 		policies := f.Policies
 		forLimiters := f.ForLimiters()
 
-		// throttle run adds its own rows, and the presets that the file does not name.
+		// throttle run adds the rows of --limit, and the presets that the file does not name.
 		if s.extend != nil {
 			policies = s.extend(f)
 			forLimiters = throttle.WithoutAnswers(append(slices.Clone(policies), f.Named...))
@@ -168,7 +168,7 @@ func (s *proxyServer) follow(ctx context.Context, path string, store throttle.St
 	return s.listenAndServe, nil
 }
 
-// numbers returns the metrics of the proxy itself. promthrottle has those for policies.
+// numbers returns the metrics of the proxy itself. promthrottle has the metrics of policies.
 func (s *proxyServer) numbers(follower *policyfile.Follower) numbers {
 	return func(gauge, counter report) {
 		n := s.handler.Stats()
@@ -188,7 +188,7 @@ func (s *proxyServer) numbers(follower *policyfile.Follower) numbers {
 	}
 }
 
-// use puts a table in force, and warns of upstream addresses whose hosts it lacks.
+// use puts a table in force. If it replaces a table, use warns of upstream addresses whose hosts it lacks.
 func (s *proxyServer) use(table *proxy.Table) {
 	before := s.table.Swap(table)
 
@@ -238,7 +238,7 @@ const (
 	askedFor = 2 * time.Second
 )
 
-// handler returns the handler of the admin's paths.
+// handler returns the handler of the admin's paths. If only the loopback reaches it, it refuses requests to foreign hosts.
 func (a *admin) handler() http.Handler {
 	paths := http.NewServeMux()
 	paths.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "alive\n") })
@@ -258,7 +258,8 @@ func (a *admin) handler() http.Handler {
 	})
 }
 
-// ask asks the store for the states of the budgets, at most once in freshFor.
+// ask returns the states of the budgets, or the error of the store. It asks the store at most once in freshFor, and then returns
+// the last answer again, also if that was an error.
 func (a *admin) ask() (map[throttle.Budget]throttle.Status, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -324,7 +325,7 @@ func (a *admin) upstreams(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(result)
 }
 
-// closed returns the policies with closed budgets. Shadow policies hold nothing.
+// closed returns the policies with closed budgets, in order of their names. It leaves out shadow policies, which hold nothing.
 func (a *admin) closed(all map[throttle.Budget]throttle.Status) []closedPolicy {
 	shadows := make(map[string]bool)
 	for _, p := range a.policies() {
@@ -366,7 +367,7 @@ type report func(name, help string, v int64, reason ...string)
 // Describe implements [prometheus.Collector].
 func (n numbers) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(n, to) }
 
-// Collect implements [prometheus.Collector].
+// Collect implements [prometheus.Collector]. A number with a reason gets it as the label "reason".
 func (n numbers) Collect(to chan<- prometheus.Metric) {
 	of := func(kind prometheus.ValueType) report {
 		return func(name, help string, v int64, reason ...string) {
@@ -426,8 +427,8 @@ func (n *news) of(e throttle.Event) string {
 	return ""
 }
 
-// closing returns the line for an event about a closed budget, and notes the budget. It returns "" if the closing was
-// reported, or if mostClosed other budgets are closed. The mutex is held.
+// closing returns the line for an event about a closed budget, and notes the budget. It returns "" if the closing is known, or if
+// mostClosed budgets are noted as closed. The mutex is held.
 func (n *news) closing(e throttle.Event) string {
 	now := n.now()
 	end := now.Add(e.Duration)
@@ -474,7 +475,8 @@ type storeNews struct {
 	asking bool       // an ask is under way, or comes soon
 }
 
-// fail notes a failure of the store, and reports the first of an outage. ctx is the context of the failure's event.
+// fail notes a failure of the store, and reports the first failure of an outage. ctx is the context of the failure's event, and
+// knows the server that failed.
 func (n *storeNews) fail(ctx context.Context, err error) {
 	n.servers.Note(ctx)
 	n.mu.Lock()
@@ -507,10 +509,10 @@ func (n *storeNews) book() {
 // not written would answer the question, so a failure since the last booking counts for more. If the outage is not over, the
 // next booking brings the next ask.
 func (n *storeNews) ask() {
-	answer := n.servers.Longest(context.Background()) == 0
+	allAnswer := n.servers.Longest(context.Background()) == 0
 	n.mu.Lock()
 	n.asking = false
-	isOver := answer && n.booked.After(n.failed)
+	isOver := allAnswer && n.booked.After(n.failed)
 	if isOver {
 		n.failed = time.Time{}
 	}

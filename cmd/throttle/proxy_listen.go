@@ -44,11 +44,11 @@ type socket struct {
 	once sync.Once
 }
 
-// listenUnix creates a socket that only its owner may use. It replaces a stale socket, and no file of another kind and no
-// socket with a listener. It creates the socket in a private folder and renames it, so that nobody finds the socket
-// before its rights are set.
+// listenUnix creates a socket that only its owner may use. It replaces a socket without a listener, and fails if anything
+// else is at the path. It creates the socket in a private folder and renames it, so that nobody finds the socket before its
+// rights are set.
 func listenUnix(ctx context.Context, path string) (net.Listener, error) {
-	if err := findStale(ctx, path); err != nil {
+	if err := checkReplaceable(ctx, path); err != nil {
 		return nil, err
 	}
 
@@ -64,7 +64,7 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 		return nil, err
 	}
 
-	// Go would remove the temporary name, which no longer exists. Close removes the final name.
+	// A UnixListener would remove its first name, which no longer exists. socket.Close removes the final name.
 	listener.(*net.UnixListener).SetUnlinkOnClose(false)
 	s := &socket{Listener: listener, path: path}
 
@@ -83,8 +83,8 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	return s, nil
 }
 
-// findStale fails unless there is nothing at a path, or a socket without a listener.
-func findStale(ctx context.Context, path string) error {
+// checkReplaceable returns an error unless there is nothing at a path, or a socket without a listener.
+func checkReplaceable(ctx context.Context, path string) error {
 	file, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -119,9 +119,9 @@ func (s *socket) Close() error {
 	return s.Listener.Close()
 }
 
-// A bounded listener limits open connections, so that slow clients cannot pile up. A connection too many
-// evicts the oldest connection without a valid token, or is closed with a 503, so that clients without the
-// token cannot shut out clients with it. Several listeners can share one bound.
+// A bounded listener limits open connections, so that slow clients cannot pile up. A connection too many closes the oldest
+// connection without a valid token, so that clients without the token cannot shut out clients with it. If there is none, the
+// connection is answered with a 503. Several listeners can share one bound.
 type bounded struct {
 	net.Listener
 	*bound
@@ -134,17 +134,16 @@ type bound struct {
 	refused atomic.Int64
 	telling atomic.Int64 // connections that are being told
 
-	mu       sync.Mutex
-	newcomer list.List // of *boundedConn without a valid token, oldest first
+	mu        sync.Mutex
+	strangers list.List // of *boundedConn without a valid token, oldest first
 }
 
-// strangersPart is the fraction of connections that one address may have
-// without a valid token: a quarter.
+// strangersPart says which part of the connections one address may have without a valid token: a quarter.
 const strangersPart = 4
 
-// makeRoom makes room for a connection from an address. If all places are taken, it closes the oldest connection
-// without a valid token. Otherwise it closes the oldest such connection of the same address, if the address has its
-// full fraction. Loopback has no fraction, because its connections may belong to different users.
+// makeRoom makes room for a connection from an address. If all places are taken, it closes the oldest connection without a valid
+// token, if there is one. Otherwise it closes the oldest such connection of the same address if the address has its full part.
+// The loopback has no such bound, because its connections may belong to different users.
 func (b *bound) makeRoom(address net.Addr) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -153,24 +152,25 @@ func (b *bound) makeRoom(address net.Addr) {
 	from := hostOfAddress(address)
 
 	// The list has the oldest connection first.
-	var oldest *boundedConn
-	strangers := int64(0) // connections of the same address
-	for e := b.newcomer.Front(); e != nil; e = e.Next() {
+	var oldest *boundedConn // of those that may be closed
+	ofAddress := int64(0)
+	for e := b.strangers.Front(); e != nil; e = e.Next() {
 		c := e.Value.(*boundedConn)
-		if same := from != "" && hostOfAddress(c.RemoteAddr()) == from; same || full {
-			if oldest == nil {
-				oldest = c
-			}
-			if same {
-				strangers++
-			}
+		same := from != "" && hostOfAddress(c.RemoteAddr()) == from
+		if oldest == nil && (same || full) {
+			oldest = c
+		}
+		if same {
+			ofAddress++
 		}
 	}
 
-	if oldest != nil && (full || strangers >= max(1, b.most/strangersPart)) {
+	if oldest != nil && (full || ofAddress >= max(1, b.most/strangersPart)) {
 		b.refused.Add(1)
 		go oldest.Close() // in a goroutine, because Close takes the mutex
-		b.newcomer.Remove(oldest.place)
+
+		// Close comes later, so give back the place now.
+		b.strangers.Remove(oldest.place)
 		oldest.place = nil
 		b.free(oldest)
 	}
@@ -209,7 +209,7 @@ func (b *bound) know(c *boundedConn) {
 	defer b.mu.Unlock()
 
 	if c.place != nil {
-		b.newcomer.Remove(c.place)
+		b.strangers.Remove(c.place)
 		c.place = nil
 	}
 }
@@ -223,7 +223,7 @@ var tooMany = fmt.Sprintf("HTTP/1.1 503 Service Unavailable\r\nVia: 1.1 throttle
 
 const tooManyProblem = `{"title":"Service Unavailable","status":503,"detail":"too many connections to this proxy are open"}`
 
-// Accept implements [net.Listener].
+// Accept implements [net.Listener]. It closes connections above the bound, and answers up to mostTold of them at once before.
 func (b *bounded) Accept() (net.Conn, error) {
 	for {
 		conn, err := b.Listener.Accept()
@@ -238,7 +238,7 @@ func (b *bounded) Accept() (net.Conn, error) {
 		if open <= b.most {
 			c := &boundedConn{Conn: conn, of: b.bound}
 			b.mu.Lock()
-			c.place = b.newcomer.PushBack(c)
+			c.place = b.strangers.PushBack(c)
 			b.mu.Unlock()
 			return c, nil
 		}
@@ -261,8 +261,8 @@ func (b *bounded) Accept() (net.Conn, error) {
 	}
 }
 
-// tell writes tooMany, then reads for a while. A connection that is closed with unread bytes is reset, and
-// the client would not see the answer.
+// tell writes tooMany, reads for at most a second, and closes the connection. A connection that is closed with unread bytes
+// is reset, and the client would not see the answer.
 func tell(conn net.Conn) {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(time.Second))
@@ -275,7 +275,7 @@ func tell(conn net.Conn) {
 type boundedConn struct {
 	net.Conn
 	of    *bound
-	place *list.Element // in newcomer, or nil with a valid token or behind a closing listener; guarded by the bound's mutex
+	place *list.Element // in strangers, or nil with a valid token or behind a closing listener; guarded by the bound's mutex
 	freed atomic.Bool
 }
 

@@ -44,7 +44,8 @@ func (s *proxyServer) listenAndServe(ctx context.Context) error {
 	return s.serveAt(ctx, door)
 }
 
-// serveAt serves a listener until ctx ends, or until SIGTERM, and closes it.
+// serveAt serves the proxy at a listener, and the upstream addresses, until ctx ends or SIGTERM comes, and closes the listeners.
+// An address at which it cannot listen is an error.
 func (s *proxyServer) serveAt(ctx context.Context, door net.Listener) error {
 	defer door.Close()
 	s.door.Listener = door
@@ -67,7 +68,8 @@ func (s *proxyServer) serveAt(ctx context.Context, door net.Listener) error {
 	return s.serve(ctx, begin, func(ctx context.Context) { s.end(ctx, servers) })
 }
 
-// listenForUpstreams listens at the addresses of single hosts.
+// listenForUpstreams listens at the addresses of --upstream, in their order. If it fails at one, it returns all errors and listens
+// at none.
 func (s *proxyServer) listenForUpstreams(ctx context.Context) ([]net.Listener, error) {
 	listeners, errs := make([]net.Listener, len(s.upstreams)), make([]error, len(s.upstreams))
 
@@ -93,8 +95,8 @@ func closeAll(listeners []net.Listener) {
 	}
 }
 
-// serveUpstreams serves the addresses of single hosts, and tells fail of errors. Their connections count towards the
-// limit of the proxy's own address.
+// serveUpstreams begins to serve the addresses of --upstream, prints them, and tells fail of errors. Their connections count
+// towards the limit of the proxy's own address.
 func (s *proxyServer) serveUpstreams(listeners []net.Listener, fail context.CancelCauseFunc) (servers []*http.Server) {
 	for i, u := range s.upstreams {
 		server := s.server(s.handler.Upstream(u.host), s.callerIdle)
@@ -105,9 +107,10 @@ func (s *proxyServer) serveUpstreams(listeners []net.Listener, fail context.Canc
 	return servers
 }
 
-// end stops gracefully. When ctx ends, it cuts all connections that remain.
+// end stops the servers: requests that wait may start in the first half of --stop-time. When ctx ends, it cuts all connections
+// that remain.
 func (s *proxyServer) end(ctx context.Context, servers []*http.Server) {
-	// The second half of the time is for answers in progress.
+	// The second half is for answers in progress.
 	s.handler.Stop(s.stopTime / 2)
 
 	if !s.shutdown(ctx, servers) {
@@ -140,8 +143,8 @@ func (s *proxyServer) shutdown(ctx context.Context, servers []*http.Server) bool
 	return !cut.Load()
 }
 
-// server returns a server that limits the cost of a caller, who may stall for callerIdle, or for any time if callerIdle is
-// negative.
+// server returns a server for a handler, which limits the cost of a caller. A caller may stop reading for callerIdle, or
+// for any time if callerIdle is negative. The log of the server goes to s.say, through panics.
 func (s *sidecar) server(handler http.Handler, callerIdle time.Duration) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -163,12 +166,12 @@ func (s *sidecar) serveAdmin(ctx context.Context, fail context.CancelCauseFunc) 
 	server := s.server(s.admin.handler(), proxy.DefaultCallerIdle)
 	server.ReadTimeout, server.WriteTimeout = headerTime, time.Minute
 	go func() { fail(server.Serve(&bounded{listener, &bound{most: adminConnections}})) }()
-	go s.admin.ask() // starts recording which budgets are used
+	go s.admin.ask() // from the first question on, the transport records which budgets are used
 	s.say("the admin is at " + shown(s.adminListen, listener.Addr(), "/readyz"))
 	return server, nil
 }
 
-// shown returns where something is served, in readable form.
+// shown returns where a path is served, in readable form. listen is the address in the flag, at the listener's own.
 func shown(listen string, at net.Addr, path string) string {
 	if strings.HasPrefix(listen, unixPrefix) {
 		return listen + ", path " + path
@@ -191,14 +194,16 @@ func (say panics) Write(text []byte) (int, error) {
 // An upstreamAt is an address that serves one host.
 type upstreamAt struct{ address, host string }
 
-// upstreamsOf parses the flags --upstream, and returns all mistakes. taken is the address of --listen.
+// upstreamsOf parses the flags --upstream, and returns all mistakes. taken is the address of --listen, expose says that --expose is
+// set.
 func upstreamsOf(flags []string, taken string, expose bool) (all []upstreamAt, wrong mistakes) {
 	addresses := []string{taken}
 	for _, text := range flags {
 		end := max(0, strings.LastIndexByte(text, '='))
 		u := upstreamAt{text[:end], strings.TrimPrefix(text[end:], "=")}
 		note := func(is bool, what string) bool { return wrong.note(is, "--upstream "+text+": "+what) }
-		if note(u.host == "" || !isAddress(u.address), "use ADDRESS:PORT=HOST, such as 127.0.0.1:7071=api.example.com") {
+		isMalformed := note(u.host == "" || !isAddress(u.address), "use ADDRESS:PORT=HOST, such as 127.0.0.1:7071=api.example.com")
+		if isMalformed {
 			continue
 		}
 
@@ -213,7 +218,7 @@ func upstreamsOf(flags []string, taken string, expose bool) (all []upstreamAt, w
 	return all, wrong
 }
 
-// isAddress reports whether the proxy can listen at an address.
+// isAddress reports whether an address has the form "host:port", or "unix:" and a path.
 func isAddress(s string) bool {
 	if path, ok := strings.CutPrefix(s, unixPrefix); ok {
 		return path != ""

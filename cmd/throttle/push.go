@@ -128,7 +128,8 @@ func numberOf(args []string) (number int64, err error) {
 	return number, nil
 }
 
-// older returns the file with a number, or for 0 the newest file whose text is not that of the pushed file.
+// older returns the file with a number from the history, or for 0 the newest file with a different text from the pushed file. If
+// there is none, the error has exitUsage, and says how many entries of the history could not be read.
 func older(ctx context.Context, all *fleet.Fleet, number int64) (*fleet.Pushed, error) {
 	files, illegible, err := all.History(ctx)
 	if err != nil {
@@ -136,13 +137,13 @@ func older(ctx context.Context, all *fleet.Fleet, number int64) (*fleet.Pushed, 
 	}
 
 	if number == 0 {
-		now, err := all.Pull(ctx)
+		current, err := all.Pull(ctx)
 		if err != nil {
 			return nil, err
 		}
 
 		// The same text may have been pushed more than once. Go back to a different text.
-		files = slices.DeleteFunc(files, func(p fleet.Pushed) bool { return now != nil && p.Generation == now.Generation })
+		files = slices.DeleteFunc(files, func(p fleet.Pushed) bool { return current != nil && p.Generation == current.Generation })
 		if len(files) == 0 {
 			if illegible > 0 {
 				return nil, &exit{exitUsage, fmt.Errorf("there is no file to roll back to: of the history %s could not be read", stat.Count(illegible, "entry", "entries"))}
@@ -166,10 +167,10 @@ func older(ctx context.Context, all *fleet.Fleet, number int64) (*fleet.Pushed, 
 	return nil, &exit{exitUsage, fmt.Errorf("number %d is not in the history", number)}
 }
 
-// push has a file, which read returns and name names, take the place of the pushed file: it shows the difference, asks,
-// pushes, and waits up to p.wait until the nodes have the file in force. If the file is pushed already, push says so and
-// pushes nothing. act is the word for the log. push returns exitFound if a file has mistakes, or if a node does not have
-// the file in force.
+// push replaces the pushed file by the file that the function read returns: it shows the difference, asks, pushes, and waits up
+// to p.wait until the nodes have the file in force. If the pushed file has the same text, push says so and pushes nothing. name
+// stands for the file in the difference, act for the command in the audit. push returns exitFound if one of the two files has
+// mistakes, or if a node does not have the file in force after the wait.
 func (p *pusher) push(c *cobra.Command, name, act string, read func(context.Context, *fleet.Fleet) ([]byte, error)) error {
 	all, closeAll, err := p.connectFleet(c.Context())
 	if err != nil {
@@ -212,7 +213,7 @@ func (p *pusher) push(c *cobra.Command, name, act string, read func(context.Cont
 	result.Pushed = true
 	progress := c.OutOrStdout()
 	if asJSON(c) {
-		progress = c.ErrOrStderr() // the JSON follows after the wait
+		progress = c.ErrOrStderr() // stdout is for the JSON, which follows after the wait
 	}
 
 	fmt.Fprintf(progress, "number %d (%s) is pushed\n", result.Number, result.Generation)
@@ -231,8 +232,8 @@ func (p *pusher) push(c *cobra.Command, name, act string, read func(context.Cont
 	return failed
 }
 
-// consent asks whether to push. --yes alone does not consent to a file that loosens, because scripts always
-// pass it.
+// consent asks whether to push. It returns an error unless the operator agrees. --yes alone does not agree to a file that
+// loosens, because scripts always pass it.
 func (p *pusher) consent(c *cobra.Command, change *pushed.Change) error {
 	switch {
 	case len(change.Loosens) == 0 || p.loosen:
@@ -253,14 +254,14 @@ func compare(ctx context.Context, all *fleet.Fleet, name string, text []byte) (*
 	return change, err
 }
 
-// difference returns the diff of a change.
+// difference returns the diff from the pushed file, or from nothing, to the file of a change. name stands for the file.
 func difference(change *pushed.Change, name string) string {
 	var out strings.Builder
-	before, text := "nothing", []byte{}
+	oldName, oldText := "nothing", []byte{}
 	if change.Instead != nil {
-		before, text = fmt.Sprintf("number %d", change.Instead.Number), change.Instead.Text
+		oldName, oldText = fmt.Sprintf("number %d", change.Instead.Number), change.Instead.Text
 	}
-	_, lines, _ := strings.Cut(string(diff.Diff(before, text, name, change.Text)), "\n") // the first line repeats the next two
+	_, lines, _ := strings.Cut(string(diff.Diff(oldName, oldText, name, change.Text)), "\n") // the first line repeats the next two
 	for line := range strings.Lines(lines) {
 		fmt.Fprintln(&out, fleet.Clean(strings.TrimSuffix(line, "\n"), 500))
 	}
@@ -276,10 +277,10 @@ func loosening(change *pushed.Change) string {
 	return out.String()
 }
 
-// awaitNodes reads the nodes of a fleet every quarter of a second until settled reports true, until a reading fails, or
-// until most has passed. It returns the last list of settled.
-func awaitNodes[N any](c *cobra.Command, at *server, all *fleet.Fleet, most time.Duration, settled func([]fleet.Node) ([]N, bool)) (list []N, err error) {
-	end := time.After(most)
+// awaitNodes reads the nodes of a fleet every quarter of a second until settled reports true or limit has passed. It returns the
+// last list of settled. A reading that fails, and an interrupt, end the wait with an error.
+func awaitNodes[N any](c *cobra.Command, at *server, all *fleet.Fleet, limit time.Duration, settled func([]fleet.Node) ([]N, bool)) (list []N, err error) {
+	end := time.After(limit)
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
 
@@ -304,8 +305,8 @@ func awaitNodes[N any](c *cobra.Command, at *server, all *fleet.Fleet, most time
 	}
 }
 
-// followers returns the state of each follower. settled means that all live followers have the generation in
-// force, or refuse it.
+// followers returns the status of each node that follows the pushed file. settled means that each of these nodes has the
+// generation in force, refuses it, or is silent.
 func followers(nodes []fleet.Node, generation string) (list []nodeStatus, settled bool) {
 	settled, list = true, []nodeStatus{}
 	for i := range nodes {
@@ -341,11 +342,11 @@ func followers(nodes []fleet.Node, generation string) (list []nodeStatus, settle
 // print prints the result of a push. It returns exitFound if a node that follows does not have the file in force.
 func (r *pushResult) print(c *cobra.Command) error {
 	behind := slices.DeleteFunc(slices.Clone(r.Nodes), func(n nodeStatus) bool { return n.InForce })
-	done, err := printJSON(c, r)
+	printed, err := printJSON(c, r)
 
 	out := c.OutOrStdout()
 	switch {
-	case done:
+	case printed:
 	case !r.Pushed:
 		fmt.Fprintf(out, "number %d has this text: there is nothing to push\n", r.Number)
 	case r.alone:
@@ -375,7 +376,7 @@ type pullResult struct {
 // newPull returns the command pull, which prints a pushed file.
 func newPull() *cobra.Command {
 	var at server
-	var output string
+	var outputFile string
 	c := &cobra.Command{
 		Use: "pull [NUMBER]",
 		Example: `  throttle pull
@@ -393,13 +394,14 @@ func newPull() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if output != "" {
-					err = os.WriteFile(output, p.Text, 0o644)
+				if outputFile != "" {
+					if err := os.WriteFile(outputFile, p.Text, 0o644); err != nil {
+						return err
+					}
 				}
 
-				if err == nil && asJSON(c) {
-					_, err = printJSON(c, pullResult{outputVersion, p, string(p.Text)})
-				} else if err == nil && output == "" {
+				printed, err := printJSON(c, pullResult{outputVersion, p, string(p.Text)})
+				if !printed && outputFile == "" {
 					_, err = c.OutOrStdout().Write(p.Text)
 				}
 
@@ -409,11 +411,11 @@ func newPull() *cobra.Command {
 	}
 
 	at.addFlags(c)
-	c.Flags().StringVarP(&output, "output", "o", "", "write the text to this file")
+	c.Flags().StringVarP(&outputFile, "output", "o", "", "write the text to this file")
 	return c
 }
 
-// pull returns the file with a number, or the pushed file for 0.
+// pull returns the file with a number, or the pushed file for 0. The error has exitFound if nothing is pushed.
 func pull(ctx context.Context, all *fleet.Fleet, number int64) (*fleet.Pushed, error) {
 	if number > 0 {
 		return older(ctx, all, number)

@@ -49,13 +49,13 @@ type runner struct {
 	limits  []string
 	maxWait time.Duration
 	private []string
-	own     []throttle.Policy // of limits
+	own     []throttle.Policy // the rows of limits
 	talk    io.Writer
 
 	// Of the processes that serve the program.
-	role, dir string
-	member    int
-	flags     []string // as they are passed on to these processes
+	role, dir string   // hidden flags; dir is the directory of the rendezvous
+	member    int      // hidden flag: the number of the program's process
+	flags     []string // arguments for further processes
 }
 
 // newRun returns the command run, which runs a program whose calls wait for their limits.
@@ -114,7 +114,7 @@ func newRun() *cobra.Command {
 	return c
 }
 
-// run plays the role of this process. Without a role the process becomes the program.
+// run plays the role of this process. Without a role the process becomes the program, whose arguments are args.
 func (r *runner) run(c *cobra.Command, args []string) error {
 	if err := r.read(c.Flags()); err != nil {
 		return err
@@ -134,7 +134,8 @@ func (r *runner) run(c *cobra.Command, args []string) error {
 	return fmt.Errorf("--role: there is no role %q", r.role)
 }
 
-// read checks the flags, reports all mistakes at once, and notes the limits, and the flags for further processes.
+// read checks the flags and reports all mistakes at once. It sets the rows of --limit and the flags for further processes, and
+// makes paths in flags absolute.
 func (r *runner) read(f *pflag.FlagSet) error {
 	var mistakes []error
 	if r.maxWait <= 0 {
@@ -161,15 +162,16 @@ func (r *runner) read(f *pflag.FlagSet) error {
 	// Further processes may have a different working directory.
 	for _, name := range []string{"file", "tls-ca", "tls-cert", "tls-key"} {
 		if path := f.Lookup(name).Value.String(); path != "" {
-			path, err := filepath.Abs(path)
-			mistakes = append(mistakes, err, f.Set(name, path))
+			absolute, err := filepath.Abs(path)
+			mistakes = append(mistakes, err, f.Set(name, absolute)) // Join ignores nil
 		}
 	}
 
 	f.Visit(func(flag *pflag.Flag) {
-		// Further processes get hidden flags of their own, except for --timeout. They get the address of Redis in
-		// their environment: arguments, with a password, would stand in the process list after this process is the program.
-		if flag.Hidden && flag.Name != "timeout" || flag.Name == "json" || flag.Name == "redis" {
+		// process sets all hidden flags but --timeout, and puts the address of Redis into the environment: as an argument it
+		// would stand in the process list, with its password. --json has no effect on processes that print no result.
+		isSetByProcess := flag.Hidden && flag.Name != "timeout" || flag.Name == "redis"
+		if isSetByProcess || flag.Name == "json" {
 			return
 		}
 
@@ -186,7 +188,8 @@ func (r *runner) read(f *pflag.FlagSet) error {
 	return errors.Join(mistakes...)
 }
 
-// limitOf parses a --limit, PATTERN=LIMIT.
+// limitOf parses a --limit, PATTERN=LIMIT. A pattern without a slash is a host, and gets all its paths. The policy is named
+// after its pattern.
 func limitOf(text string) (throttle.Policy, error) {
 	end := max(0, strings.LastIndexByte(text, '='))
 	pattern, limit := text[:end], strings.TrimPrefix(text[end:], "=")
@@ -221,8 +224,8 @@ func (r *runner) become(args []string) error {
 		return &exit{exitNotFound, fmt.Errorf("there is no program %s", args[0])}
 	}
 
-	// Report mistakes in the file and in --limit here, not in a worker. The presets alone have no mistakes, so they are
-	// read only when they are needed: reading takes longer than all other steps.
+	// Report mistakes in the file and in --limit here, not in a worker. The presets alone have no mistakes, so without both
+	// the table is made only if a variable leads to an unusual host: that takes longer than all other steps.
 	table := sync.OnceValues(r.table)
 	if r.file != "" || len(r.own) > 0 {
 		if _, err := table(); err != nil {
@@ -242,7 +245,7 @@ func (r *runner) become(args []string) error {
 		return err
 	}
 
-	r.member = os.Getpid()
+	r.member = os.Getpid() // Exec keeps the number
 	address, err := rendezvous.Join(r.dir, func() rendezvous.Command { return r.process(roleStarter) })
 	if err != nil {
 		return err
@@ -260,7 +263,7 @@ func (r *runner) become(args []string) error {
 	return &exit{exitNoProgram, fmt.Errorf("%s cannot be executed: %w", args[0], err)}
 }
 
-// table returns the table of the policies, or the mistakes in them.
+// table returns the table of the policies in force, or the mistakes in them.
 func (r *runner) table() (*proxy.Table, error) {
 	f, err := r.load()
 	if err != nil {
@@ -294,9 +297,9 @@ func runPresets() []string {
 // does not name, except for rows whose name is taken.
 func (r *runner) policies(f *policyfile.File) []throttle.Policy {
 	rows := append(slices.Clone(f.Policies), r.own...)
-	named := make(map[string]bool)
+	named := make(map[string]bool) // presets that the file names
 
-	// The rows of the presets stand before the file's own.
+	// The rows of its presets stand before the file's own.
 	for _, p := range f.Policies[:len(f.Policies)-len(f.Own())] {
 		named[presetOf(p)] = true
 	}
@@ -327,8 +330,8 @@ func presetOf(p throttle.Policy) string {
 	return name
 }
 
-// directory returns the directory of the rendezvous. Programs that are run with the same flags, and with the same
-// variables of throttle, have the same directory.
+// directory returns the directory of the rendezvous, and makes it if need be. Programs that are run with the same flags, and with
+// the same variables that a proxy reads, have the same directory.
 func (r *runner) directory() (string, error) {
 	all, err := rendezvous.Directory()
 	if err != nil {
@@ -343,7 +346,7 @@ func (r *runner) directory() (string, error) {
 	return rendezvous.Private(filepath.Join(all, hex.EncodeToString(sum[:6])))
 }
 
-// serving returns, in order, the variables of an environment that a proxy reads.
+// serving returns the variables of an environment that a proxy reads, in order, with absolute paths.
 func serving(environ []string) (some []string) {
 	for _, v := range environ {
 		name, _, _ := strings.Cut(v, "=")
@@ -358,7 +361,8 @@ func serving(environ []string) (some []string) {
 // pathVariables are the variables with paths that a proxy reads.
 var pathVariables = []string{authorityVariable, certificateVariable, keyVariable, "SSL_CERT_FILE", "SSL_CERT_DIR"}
 
-// placed returns a variable with absolute paths: further processes may have a different working directory.
+// placed returns a variable "NAME=value" with absolute paths if it is one of pathVariables, and otherwise as it is: further
+// processes may have a different working directory.
 func placed(v string) string {
 	name, value, _ := strings.Cut(v, "=")
 	if value == "" || !slices.Contains(pathVariables, name) {
@@ -370,8 +374,8 @@ func placed(v string) string {
 		paths = filepath.SplitList(value)
 	}
 
-	// Abs fails without a working directory. Then the path stays as it is, and opening the file tells. An empty path of a list
-	// is no directory, and must not become the working directory.
+	// Abs fails without a working directory. Then the path stays relative, and the process that opens the file reports an error.
+	// An empty path in a list means no directory. Abs would make it the working directory.
 	for i, path := range paths {
 		if absolute, err := filepath.Abs(path); path != "" && err == nil {
 			paths[i] = absolute
@@ -380,8 +384,8 @@ func placed(v string) string {
 	return name + "=" + strings.Join(paths, string(filepath.ListSeparator))
 }
 
-// process returns the command of a process that serves the program. The process gets only the variables that it needs:
-// further variables of the program may be keys of APIs.
+// process returns the command of a process that serves the program in a role. The process gets only the variables that it
+// needs: further variables of the program may be keys of APIs.
 func (r *runner) process(role string) rendezvous.Command {
 	args := append([]string{"run", "--role=" + role, "--dir=" + r.dir, "--member=" + strconv.Itoa(r.member)}, r.flags...)
 	var environ []string
@@ -392,7 +396,7 @@ func (r *runner) process(role string) rendezvous.Command {
 		}
 	}
 
-	// The last of two variables of one name holds.
+	// The address of --redis replaces the address in the variable: the last of two variables of one name holds.
 	if r.at.address != "" {
 		environ = append(environ, addressVariable+"="+r.at.address)
 	}

@@ -49,7 +49,7 @@ type environment struct {
 	tell  func(line string)      // is told of base URLs that lead round the proxy
 }
 
-// of returns the variables of the program, "NAME=value" each.
+// of returns variables, each "NAME=value", with the changes and additions that lead the program through the proxy.
 func (e *environment) of(variables []string) []string {
 	values := make(map[string]string)
 	for _, v := range variables {
@@ -81,7 +81,7 @@ func (e *environment) of(variables []string) []string {
 	if slices.ContainsFunc(proxyVariables, func(name string) bool { return values[name] != "" }) {
 		upper, lower := values["NO_PROXY"], values["no_proxy"]
 
-		// Some clients read only the first of the two that is set, so a name that is added must not hide the other's hosts.
+		// Some clients read only one of the two variables. So a variable that is new gets the hosts of the other one.
 		set("NO_PROXY", strings.TrimPrefix(cmp.Or(upper, lower)+",127.0.0.1", ","))
 		set("no_proxy", strings.TrimPrefix(cmp.Or(lower, upper)+",127.0.0.1", ","))
 	}
@@ -90,18 +90,18 @@ func (e *environment) of(variables []string) []string {
 	return variables
 }
 
-// through returns the value with which a variable leads through the proxy. ok is false if the variable stays as it is:
-// it has no base URL, or the base URL of a host that no policy names, of which it tells the user. outer is the address
-// of the proxy of a throttle run around this one, or "".
-func (e *environment) through(name, value, outer string) (led string, ok bool) {
+// through returns the value with which a variable leads through the proxy. ok is false if the variable stays as it is: it has no
+// base URL of https, or its URL has a user, a mistake, or a host that no policy names. Of such a URL through tells the user,
+// unless its calls are held by the outer throttle run. outer is the URL of that throttle run's proxy, or "".
+func (e *environment) through(name, value, outer string) (changed string, ok bool) {
 	if !slices.ContainsFunc(baseSuffixes, func(end string) bool { return strings.HasSuffix(name, end) }) {
 		return "", false
 	}
 
 	// Undo the change of the outer throttle run.
-	rest, inner := strings.CutPrefix(value, outer+"/")
-	inner = inner && outer != ""
-	if inner {
+	rest, isHeld := strings.CutPrefix(value, outer+"/")
+	isHeld = isHeld && outer != ""
+	if isHeld {
 		value = "https://" + rest
 	}
 
@@ -117,8 +117,8 @@ func (e *environment) through(name, value, outer string) (led string, ok bool) {
 	}
 
 	if !e.named(u.Host) {
-		// The outer throttle run holds the calls.
-		if inner {
+		// The outer throttle run goes on holding the calls.
+		if isHeld {
 			return "", false
 		}
 		e.tell(name + " leads to " + u.Host + ", which no limit names: its calls are not held. --limit " + u.Host + "/=20/s would hold them")
@@ -126,9 +126,9 @@ func (e *environment) through(name, value, outer string) (led string, ok bool) {
 	}
 
 	// What follows the host stays as it is written.
-	rest = value[len("https://"):]
-	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
-		return e.url + "/" + u.Host + rest[end:], true
+	hostAndRest := value[len("https://"):]
+	if end := strings.IndexAny(hostAndRest, "/?#"); end >= 0 {
+		return e.url + "/" + u.Host + hostAndRest[end:], true
 	}
 	return e.url + "/" + u.Host, true
 }

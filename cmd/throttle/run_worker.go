@@ -34,11 +34,14 @@ const (
 	tokenName   = "token"   // of the page
 )
 
-// work serves the proxy and the page for the programs of a rendezvous, until the duty ends.
+// work serves the proxy and the page for the programs of a rendezvous, until d.End tells it to end, or ctx ends. The budgets are in
+// Redis or, without an address of Redis, in a directory that all rendezvous of the user share.
 func (r *runner) work(ctx context.Context, d rendezvous.Duty) error {
 	_, s := newProxyWith()
 	s.at, s.maxWait, s.private, s.talk, s.listen = r.at, r.maxWait, r.private, r.talk, d.Listener.Addr().String()
 	s.budgets = filepath.Join(filepath.Dir(r.dir), budgetsName)
+
+	// Without --file the presets extend a file without rows.
 	s.extend = r.policies
 	s.standby = func(context.Context) ([]byte, error) { return []byte(noFile), nil }
 
@@ -46,7 +49,6 @@ func (r *runner) work(ctx context.Context, d rendezvous.Duty) error {
 	if err != nil {
 		return err
 	}
-
 	defer closeStore()
 
 	ctx, cancel := context.WithCancel(ctx)
@@ -66,9 +68,9 @@ func (r *runner) work(ctx context.Context, d rendezvous.Duty) error {
 	go func() {
 		if soon := <-d.End; soon {
 			s.stopTime = shortEnd
-			os.Remove(filepath.Join(r.dir, pageName))
+			os.Remove(filepath.Join(r.dir, pageName)) // no program is left to show
 		} else {
-			s.stopTime = 2*r.maxWait + longEnd // calls that wait have the first half
+			s.stopTime = 2*r.maxWait + longEnd // the first half is for calls that wait, so it is not shorter than their wait
 			s.say("the next proxy serves, and this one ends after its last call")
 		}
 
@@ -109,7 +111,7 @@ func (r *runner) servePage(source dashboard.Source) error {
 	return nil
 }
 
-// tokenIn returns the token of the page, and makes it if need be.
+// tokenIn returns the token in the file of a directory, and makes the file if need be.
 func tokenIn(dir string) (string, error) {
 	path := filepath.Join(dir, tokenName)
 	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && info.Size() == 0 {
@@ -133,7 +135,7 @@ func tokenIn(dir string) (string, error) {
 var errNoPage = errors.New("there is no address of Redis: pass --redis, or set " + addressVariable + "; and no program of throttle run is there")
 
 // runPage returns a handler that forwards to the web page of throttle run, and the token of that page. Programs with
-// different flags have different pages: runPage takes the page with the newest socket.
+// different flags have different pages: runPage takes the page with the newest socket. Without a page the error is errNoPage.
 func runPage() (page http.Handler, token string, err error) {
 	directory, err := rendezvous.Directory()
 	if err != nil {

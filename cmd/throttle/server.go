@@ -58,22 +58,21 @@ var errAddress = errors.New("--redis: it is not an address such as redis://local
 const oneDial = 1
 
 // connect returns a client for a server, a cluster, or servers behind sentinels, as the scheme says. It sends
-// nothing. The client obeys --timeout even if Redis hangs.
+// nothing. The client obeys --timeout even if Redis hangs. No error quotes the address, which may have a password.
 func (s *server) connect() (redis.UniversalClient, error) {
 	scheme, rest, _ := strings.Cut(s.address, "://")
 	scheme, kind, _ := strings.Cut(scheme, "+")
 	address := scheme + "://" + rest
 
+	// The three kinds of options have no type in common, and get the same settings. go-redis obeys the deadline of a context
+	// only with ContextTimeoutEnabled.
 	switch kind {
 	case "cluster":
 		o, err := redis.ParseClusterURL(address)
-
-		// The error of the parser quotes the address, which may have a password.
 		if err != nil {
 			return nil, errAddress
 		}
 
-		// go-redis obeys the deadline of a context only with ContextTimeoutEnabled.
 		o.ContextTimeoutEnabled, o.DialerRetries = true, cmp.Or(o.DialerRetries, oneDial)
 		if o.TLSConfig, err = s.identity.config(o.TLSConfig); err != nil {
 			return nil, err
@@ -114,8 +113,9 @@ func (s *server) connect() (redis.UniversalClient, error) {
 	return nil, errAddress
 }
 
-// tlsDialer returns a dialer of connections that are each a refusalConn, or nil, the client's own, for an address
-// without TLS. It obeys the context, which the client's own dialer of TLS does not.
+// tlsDialer returns a dialer whose connections are refusalConns, and which obeys the context: the client's own dialer of TLS
+// does neither. timeout bounds a dial, and 0 stands for dialTimeout. Without TLS settings is nil, and tlsDialer returns nil,
+// so that the client takes its own dialer.
 func tlsDialer(settings *tls.Config, timeout time.Duration) func(ctx context.Context, network, address string) (net.Conn, error) {
 	if settings == nil {
 		return nil
@@ -143,12 +143,15 @@ type refusalConn struct{ net.Conn }
 // Write writes to the connection. Its error is the server's alert, if the server closed the connection with one.
 func (c *refusalConn) Write(data []byte) (int, error) {
 	written, err := c.Conn.Write(data)
-	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed) {
+
+	// These errors of this side do not mean that the server has ended the connection.
+	isOurs := errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed)
+	if err == nil || isOurs {
 		return written, err
 	}
 
-	// The server has ended the connection, so the read takes what has arrived and never waits. A byte of an answer that
-	// it takes is lost with the connection.
+	// The server has ended the connection, so this read takes what has arrived and never waits. If it takes a byte of an
+	// answer, the byte is lost with the connection.
 	_, reason := c.Conn.Read(make([]byte, 1))
 
 	// crypto/tls reports an alert of the other side as this operation.
@@ -206,7 +209,7 @@ func (s *server) connectFleet(ctx context.Context) (all *fleet.Fleet, closeAll f
 	return all, closeClient, nil
 }
 
-// withExitCode adds the exit code to an error of the fleet.
+// withExitCode returns an error of the fleet with its exit code. It returns nil, and an error that has an exit code, as they are.
 func withExitCode(err error) error {
 	var known *exit
 	var away *fleet.Error
@@ -243,8 +246,8 @@ func (i *identity) flags(c *cobra.Command) {
 	f.StringVar(&i.key, "tls-key", "", "PEM file with the key of --tls-cert; or "+keyVariable)
 }
 
-// config returns the settings of a connection with the certificates. settings is nil for an address without TLS: then
-// a flag with a certificate is a mistake, and the environment variables have no effect.
+// config returns a copy of settings with the certificates. settings is nil for an address without TLS: then a flag with a
+// certificate is a mistake, and the environment variables have no effect.
 func (i *identity) config(settings *tls.Config) (*tls.Config, error) {
 	if settings == nil {
 		if *i != (identity{}) {
@@ -287,8 +290,8 @@ func (i *identity) config(settings *tls.Config) (*tls.Config, error) {
 // mostToken is the largest token file, in bytes.
 const mostToken = 4096
 
-// readToken returns the token in a file or, without --token-file, in an environment variable, or "". Errors
-// do not quote the token.
+// readToken returns the token in a file or, if file is "", in an environment variable, or "" if neither is set. An empty file
+// is an error, and so is one of more than mostToken bytes. Errors do not quote the token.
 func readToken(file, variable string) (string, error) {
 	if file == "" {
 		return os.Getenv(variable), nil

@@ -61,8 +61,8 @@ type sidecar struct {
 	talk    io.Writer
 }
 
-// complete adds the common flags to a command, and has it check all flags and serve. Fields that are set already are
-// defaults.
+// complete adds the common flags to a command, and makes its Args and RunE: the command calls check with FILE or "", then serves by
+// follow. The values that the fields of the flags have now are the defaults.
 func (s *sidecar) complete(c *cobra.Command, check func(path string) error, follow follow) {
 	s.metrics, s.news.now, s.ofStore.say = promthrottle.New(), time.Now, s.say
 	c.Args = argumentCount(0, 1)
@@ -95,7 +95,7 @@ func (s *sidecar) complete(c *cobra.Command, check func(path string) error, foll
 // mistakes are what is wrong with flags.
 type mistakes []error
 
-// note adds a mistake if something is wrong, and reports whether it is.
+// note adds text as a mistake if wrong is true, and returns wrong.
 func (m *mistakes) note(wrong bool, text string) bool {
 	if wrong {
 		*m = append(*m, errors.New(text))
@@ -103,8 +103,8 @@ func (m *mistakes) note(wrong bool, text string) bool {
 	return wrong
 }
 
-// check returns all mistakes in the common flags, and reads the token and the file of --follow-hosts. upstreams are the
-// addresses beside --listen.
+// check returns all mistakes in the common flags, and reads the token and the file of --follow-hosts. path is FILE, or "".
+// upstreams are the addresses beside --listen.
 func (s *sidecar) check(path string, upstreams []upstreamAt) error {
 	var all mistakes
 	all.note(path == "-", s.name+" follows a file, and stdin is none")
@@ -125,17 +125,17 @@ func (s *sidecar) check(path string, upstreams []upstreamAt) error {
 		}
 	}
 
-	// Whether the addresses are safe depends on the token, so stop here without it.
+	// Whether the addresses are safe depends on the token, so stop here if it cannot be read.
 	if s.token, err = readToken(s.tokenFile, s.tokenVariable); err != nil {
 		return errors.Join(append(all, err)...)
 	}
 
-	exposed := len(s.exposed(upstreams)) > 0
-	all.note(s.expose && exposed && s.token == "" && !s.noToken, "--expose: each machine that reaches the address could "+s.misuse+": set --token-file or "+s.tokenVariable+", or pass --no-token")
+	isOpen := s.token == "" && len(s.exposed(upstreams)) > 0
+	all.note(s.expose && isOpen && !s.noToken, "--expose: each machine that reaches the address could "+s.misuse+": set --token-file or "+s.tokenVariable+", or pass --no-token")
 	return errors.Join(all...)
 }
 
-// exposed returns the addresses that other machines reach.
+// exposed returns the addresses that other machines reach: of --listen and of upstreams.
 func (s *sidecar) exposed(upstreams []upstreamAt) (all []string) {
 	for _, u := range append([]upstreamAt{{address: s.listen}}, upstreams...) {
 		if isExposed(u.address) {
@@ -145,11 +145,11 @@ func (s *sidecar) exposed(upstreams []upstreamAt) (all []string) {
 	return all
 }
 
-// A follow makes a server whose policies follow a file, or the pushed file if path is "", and returns what serves until
-// ctx ends.
+// A follow makes a server, and keeps its policies as in the file at path, or in the pushed file if path is "", until ctx ends. It
+// returns a function that serves until the context of serve ends. reporter is nil without Redis.
 type follow func(ctx context.Context, path string, store throttle.Store, reporter *fleet.Reporter) (serve func(context.Context) error, err error)
 
-// run serves until ctx ends, or until SIGTERM.
+// run opens the store, and serves by follow until ctx ends or SIGTERM comes.
 func (s *sidecar) run(ctx context.Context, path string, follow follow) error {
 	store, reporter, closeStore, err := s.open()
 	if err != nil {
@@ -169,16 +169,16 @@ func (s *sidecar) run(ctx context.Context, path string, follow follow) error {
 	return serve(ctx)
 }
 
-// open returns the store of the budgets: in Redis, in files, or in memory. With Redis there is a reporter to the fleet, too. closeStore
-// closes both.
+// open returns the store of the budgets: in Redis, in files of the directory s.budgets, or in memory. With Redis it returns the
+// reporter to the fleet, too, and otherwise nil. closeStore closes both.
 func (s *sidecar) open() (store throttle.Store, reporter *fleet.Reporter, closeStore func(), err error) {
 	switch {
-	case s.at.hasAddress():
+	case s.at.hasAddress(): // see below
 	case s.budgets != "":
 		store, err := filestore.New(s.budgets, filestore.Options{})
 		return store, nil, func() {}, err
 	default:
-		s.say("there is no --redis: the budgets are this process's own")
+		s.say("there is no --redis: the budgets are this process's own") // in memory
 		return memstore.New(), nil, func() {}, nil
 	}
 
@@ -201,7 +201,8 @@ func (s *sidecar) open() (store throttle.Store, reporter *fleet.Reporter, closeS
 	}, nil
 }
 
-// enforce returns a transport with a base, and limiters, whose events the metrics, stderr and the observers get.
+// enforce returns a transport with a base, and limiters, both without policies as yet. The metrics, stderr and the observers get
+// the events of both, and s.ofStore hears of bookings.
 func (s *sidecar) enforce(store throttle.Store, base http.RoundTripper, observers ...func(context.Context, throttle.Event)) (*throttle.Transport, *throttle.Limiters, error) {
 	store = heardStore{store, &s.ofStore}
 	observe := throttle.Observers(append(observers, s.metrics.Observe, s.observe)...)
@@ -219,13 +220,15 @@ func (s *sidecar) enforce(store throttle.Store, base http.RoundTripper, observer
 	return transport, limiters, nil
 }
 
-// followFile follows a file. If path is "", it follows the standby or, without one, the pushed file.
+// followFile follows the file at path or, if path is "", the standby or, without a standby, the pushed file: it calls apply with
+// the first version, and later with each version that comes into force. With a reporter the fleet sees which version that is.
 func (s *sidecar) followFile(ctx context.Context, path string, reporter *fleet.Reporter, apply func(*policyfile.File) error) (*policyfile.Follower, error) {
 	options := policyfile.Options{Path: path, Apply: apply, Report: s.report, Ceiling: s.ceiling}
 	if path == "" && s.standby != nil {
 		options.Name, options.Read = "no file", s.standby
 	}
 	if path == "" && s.standby == nil {
+		// check has made sure that there is Redis, and so a reporter.
 		follower, err := pushed.Follow(ctx, reporter, options)
 		return follower, withExitCode(err)
 	}
@@ -238,7 +241,8 @@ func (s *sidecar) followFile(ctx context.Context, path string, reporter *fleet.R
 	return follower, err
 }
 
-// operate makes the admin, with the numbers of the server, and warns of an unsafe token, or of none where one is needed.
+// operate makes the admin, with the numbers of the server. It warns of a token file that isLoose, and of addresses that other
+// machines reach without a token.
 func (s *sidecar) operate(transport *throttle.Transport, follower *policyfile.Follower, own numbers, upstreams []upstreamAt) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(s.metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), own)
@@ -259,8 +263,9 @@ func (s *sidecar) operate(transport *throttle.Transport, follower *policyfile.Fo
 	}
 }
 
-// serve calls begin, and calls end with the time of --stop-time when ctx ends or SIGTERM comes. When a server fails, serve
-// returns the failure at once, without end.
+// serve serves the admin, and calls begin. When ctx ends or SIGTERM comes, it calls end with a context that lasts for at most
+// --stop-time.
+// When a server fails, the server calls fail, and serve returns the error at once, without end.
 func (s *sidecar) serve(ctx context.Context, begin func(fail context.CancelCauseFunc), end func(context.Context)) error {
 	told, restore := signal.NotifyContext(ctx, syscall.SIGTERM)
 	defer restore()
@@ -280,23 +285,25 @@ func (s *sidecar) serve(ctx context.Context, begin func(fail context.CancelCause
 		return context.Cause(serving)
 	}
 
-	restore() // the next SIGTERM ends the process
+	// The next SIGTERM ends the process. If an interrupt has ended ctx, --stop-time runs without ctx.
+	restore()
 	if ctx.Err() != nil {
-		ctx = context.WithoutCancel(ctx) // ended by an interrupt; the next interrupt ends the process
+		ctx = context.WithoutCancel(ctx)
 	}
 
-	ctx, cancel := context.WithTimeout(ctx, s.stopTime)
+	stopping, cancel := context.WithTimeout(ctx, s.stopTime)
 	defer cancel()
 
 	// Fail the readiness probe first.
 	s.admin.stopping.Store(true)
-	end(ctx)
+	end(stopping)
 	return nil
 }
 
-// report prints changes of the policy file.
+// report prints which file of policies is in force, and why a later one is not.
 func (s *sidecar) report(state policyfile.State) {
 	switch {
+	// The last read failed, so Seen is as before.
 	case state.Err != nil && state.Seen == state.InForce:
 		s.say("the file cannot be read, and " + state.InForce + " stays in force: " + state.Err.Error())
 	case state.Err != nil:

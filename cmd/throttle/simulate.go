@@ -105,7 +105,7 @@ func (f *maxWaitFlag) String() string {
 // Type implements pflag.Value.
 func (f *maxWaitFlag) Type() string { return "duration" }
 
-// milliseconds returns the wait for JSON.
+// milliseconds returns the wait for JSON: 0 for forever, -1 for none, and otherwise at least 1.
 func (f maxWaitFlag) milliseconds() int64 {
 	switch d := time.Duration(f); d {
 	case throttle.Forever:
@@ -113,7 +113,7 @@ func (f maxWaitFlag) milliseconds() int64 {
 	case throttle.NoWait:
 		return -1
 	default:
-		return max(1, d.Milliseconds()) // 0 is no limit
+		return max(1, d.Milliseconds())
 	}
 }
 
@@ -199,8 +199,8 @@ func sizeOf(logs []string) (sum int64) {
 	return sum
 }
 
-// run replays the logs, draws the chart, and prints the result. It returns exitFound if a request was refused, and an error
-// if no line could be read.
+// run replays the logs under the policies of f, draws the chart into --svg, and prints the result. It returns exitFound if a
+// request was refused, and an error if the logs have unreadable lines and no readable one.
 func (o *simulateOptions) run(c *cobra.Command, f *policyfile.File, logs []string) error {
 	base, err := o.check()
 	if err != nil {
@@ -262,7 +262,7 @@ func (o *simulateOptions) run(c *cobra.Command, f *policyfile.File, logs []strin
 	return nil
 }
 
-// check checks the flags, and returns the base URL for lines with a path only.
+// check checks the flags, and returns the base URL for lines with a path only, or nil without --url.
 func (o *simulateOptions) check() (base *url.URL, err error) {
 	if o.latency < 0 || o.window < 0 {
 		return nil, errors.New("--latency, --window: a time is not less than 0")
@@ -279,8 +279,8 @@ func (o *simulateOptions) check() (base *url.URL, err error) {
 	return base, nil
 }
 
-// read reads a log and notes unreadable lines. base completes lines with a path only. The sorter calls send
-// for each request, in order of time.
+// read gives the requests of a log to the sorter, and notes unreadable lines. base completes lines with a path only. The sorter
+// calls send in order of time, and keeps the latest requests. read returns an error of the log or of send, and after an interrupt.
 func (r *logReplay) read(c *cobra.Command, path string, base *url.URL, send func(accesslog.Entry)) error {
 	in, err := openInput(c, path)
 	if err != nil {
@@ -294,7 +294,7 @@ func (r *logReplay) read(c *cobra.Command, path string, base *url.URL, send func
 	}
 
 	for n := 0; ; n++ {
-		// Check for the end and show the progress once in 1,024 lines.
+		// Look for an interrupt, and show the progress, once in 1,024 lines.
 		if n%1024 == 0 {
 			if c.Context().Err() != nil {
 				return c.Context().Err()
@@ -322,16 +322,16 @@ func (r *logReplay) read(c *cobra.Command, path string, base *url.URL, send func
 			return fmt.Errorf("%s: %w", path, err)
 		}
 
+		// Add may call send, which notes its error in r.failed.
 		r.sorter.Add(e, send)
-
-		// Add calls send, which notes its error in r.failed.
 		if r.failed != nil {
 			return r.failed
 		}
 	}
 }
 
-// send sends the request of a line to the engine, at the line's time. It notes an error in failed, and then sends nothing.
+// send sends the request of a line to the engine, at the line's time, and notes the time in Begin and End. It notes an error in
+// failed. After an error it does nothing.
 func (r *logReplay) send(ctx context.Context, e accesslog.Entry) {
 	if r.failed != nil {
 		return
@@ -348,7 +348,7 @@ func (r *logReplay) send(ctx context.Context, e accesslog.Entry) {
 	r.End = &at
 }
 
-// finish copies the results of the engine.
+// finish copies the results of the engine into the output.
 func (r *logReplay) finish(all *simulation.Replayed) {
 	r.Requests, r.Waited, r.Refused, r.Crowded, r.Unmatched, r.Late = all.Requests, newWaits(&all.Waits), all.Refused, all.Crowded, all.Unmatched, r.sorter.Late
 	for i := range all.Policies {
@@ -369,7 +369,7 @@ func (r *logReplay) finish(all *simulation.Replayed) {
 	r.Chart = newChart(all.Timeline, all.Took, all.Policies)
 }
 
-// print prints the result as text.
+// print prints the result as text on stdout, and unreadable and late lines on stderr.
 func (r *logReplay) print(c *cobra.Command) error {
 	talk, out := c.ErrOrStderr(), c.OutOrStdout()
 	for _, l := range r.Lines {
@@ -425,7 +425,7 @@ func (r *logReplay) print(c *cobra.Command) error {
 	return err
 }
 
-// refusals says how many requests would have been refused.
+// refusals says how many requests would have been refused, and why.
 func (r *logReplay) refusals() string {
 	if r.Refused == 0 {
 		return "none would have been refused"
@@ -471,12 +471,13 @@ func (p *progress) show(done float64) {
 	p.showAt(done, time.Now())
 }
 
-// showAt is show at a given moment.
+// showAt is show at a given moment. It writes nothing before progressAfter, and nothing within progressEvery of the last write.
 func (p *progress) showAt(done float64, now time.Time) {
 	spent := now.Sub(p.begun)
 	if spent < progressAfter || now.Sub(p.last) < progressEvery {
 		return
 	}
+
 	p.last = now
 	text := fmt.Sprintf("%.0f %%", 100*done)
 	if done > 0 {

@@ -65,13 +65,15 @@ Status writes nothing to Redis. A Redis user with read rights is enough.`,
 	return c
 }
 
-// pick reduces a snapshot to the budgets whose policy is name, or whose names begin with name, and, if closed
-// is true, to closed ones. It returns an error if no budget matches name.
+// pick removes the budgets from a snapshot that name does not select: name is a policy, or the beginning of a budget's name,
+// and "" selects all. If closed is true, pick also removes open budgets. It returns an error if name selects none, unless
+// the fleet has no budgets. With a name it sets ClosedLeftOut to 0.
 func pick(s *fleet.Snapshot, name string, closed bool) error {
 	known := len(s.Budgets)
 	s.Budgets = slices.DeleteFunc(s.Budgets, func(b fleet.Budget) bool {
-		// The beginning of a name counts only if it has a part of the key.
-		return name != "" && b.Policy != name && !(strings.HasPrefix(b.Name, name) && len(name) > len(b.Policy)+1)
+		// The beginning of a budget's name counts only if it has a part of the key.
+		isBudget := strings.HasPrefix(b.Name, name) && len(name) > len(b.Policy)+1
+		return name != "" && name != b.Policy && !isBudget
 	})
 
 	// In a fleet without budgets no name can be wrong.
@@ -83,7 +85,7 @@ func pick(s *fleet.Snapshot, name string, closed bool) error {
 		return &exit{exitUsage, fmt.Errorf("%q is no policy or budget that was used lately, or is closed", name)}
 	}
 
-	// The closed budgets that were left out are a mere count. How many of them match the name is unknown.
+	// ClosedLeftOut is a mere count: how many of these budgets match the name is unknown.
 	if name != "" {
 		s.ClosedLeftOut = 0
 	}
@@ -104,14 +106,14 @@ type view struct {
 	closed []bool // per row of budgets
 }
 
-// openOfPolicy is how many idle open budgets of one policy are shown by
-// default.
-const openOfPolicy = 5
+// mostQuiet is how many quiet budgets of one policy are shown by default.
+const mostQuiet = 5
 
-// newView converts a snapshot. filter is the filter that was applied to s, or "". all is the snapshot before the
-// filter, for the verdict. nil means s.
+// newView converts a snapshot. filter is what has reduced s, or "". For status, filter is a name as in pick, and all is nil.
+// For top, filter is any text, and all is the snapshot before the filter: the verdict and the lines about the switch are
+// about all, or about s if all is nil.
 func newView(s *fleet.Snapshot, filter string, all *fleet.Snapshot) *view {
-	named := all == nil && filter != "" // top passes all: its filter is any text, and no name
+	named := all == nil && filter != ""
 	if all == nil {
 		all = s
 	}
@@ -129,6 +131,7 @@ func newView(s *fleet.Snapshot, filter string, all *fleet.Snapshot) *view {
 	v.head = append(v.head, switchLines(all)...)
 	v.head = append(v.head, runbookLines(s.Budgets, named)...)
 	if p := s.File; p != nil {
+		// The file may have been pushed after s.At: the time is read before the file.
 		v.head = append(v.head, fmt.Sprintf("policies: number %d (%s), pushed by %s %s ago%s",
 			p.Number, p.Generation, p.By, brief(max(0, s.At.Sub(p.At))), reason(p.Reason)))
 	}
@@ -156,7 +159,7 @@ func newView(s *fleet.Snapshot, filter string, all *fleet.Snapshot) *view {
 	return v
 }
 
-// mostRunbooks is how many runbooks are shown by default.
+// mostRunbooks is how many runbooks are shown. switchLines stops at one line more.
 const mostRunbooks = 5
 
 // runbookLines returns a line for each runbook of a closed budget, and mostRunbooks at most. named means that the user
@@ -177,30 +180,30 @@ func runbookLines(budgets []fleet.Budget, named bool) (lines []string) {
 	return lines
 }
 
-// addBudgets adds rows of budgets. If few is true, it shows only some of each policy's quiet budgets, and
-// counts the rest in a row below them.
+// addBudgets adds a row for each budget, and for each of its shares. If few is true, it adds only the first mostQuiet of a
+// policy's quiet budgets, and one row that counts the rest, unless the rest is one budget.
 func (v *view) addBudgets(all []fleet.Budget, few bool) {
-	open := make(map[string][]*fleet.Budget) // by policy
+	quiet := make(map[string][]*fleet.Budget) // by policy
 	for i := range all {
 		if b := &all[i]; isQuiet(b) {
-			open[b.Policy] = append(open[b.Policy], b)
+			quiet[b.Policy] = append(quiet[b.Policy], b)
 		}
 	}
 
-	shown := make(map[string]int)
+	seen := make(map[string]int) // quiet budgets so far, by policy
 	for i := range all {
 		b := &all[i]
-		n := len(open[b.Policy])
+		ofPolicy := quiet[b.Policy]
 
 		// A single remaining budget takes no more room than the row that would count it.
-		if few && isQuiet(b) && n > openOfPolicy+1 {
-			shown[b.Policy]++
+		if few && isQuiet(b) && len(ofPolicy) > mostQuiet+1 {
+			seen[b.Policy]++
 
 			// The row for the rest stands where the first hidden budget would stand.
-			if shown[b.Policy] == openOfPolicy+1 {
-				v.addRow(restRow(b.Policy, open[b.Policy][openOfPolicy:]), false)
+			if seen[b.Policy] == mostQuiet+1 {
+				v.addRow(restRow(b.Policy, ofPolicy[mostQuiet:]), false)
 			}
-			if shown[b.Policy] > openOfPolicy {
+			if seen[b.Policy] > mostQuiet {
 				continue
 			}
 		}
@@ -212,7 +215,7 @@ func (v *view) addBudgets(all []fleet.Budget, few bool) {
 	}
 }
 
-// addRow adds a row of a budget.
+// addRow adds a row to the table of budgets. closed says that its budget is closed.
 func (v *view) addRow(row []string, closed bool) {
 	v.budgets.rows, v.closed = append(v.budgets.rows, row), append(v.closed, closed)
 }
@@ -242,7 +245,7 @@ func reason(text string) string {
 // nodeName returns the name of a node in tables: the program, and the beginning of the id.
 func nodeName(program, id string) string { return program + "/" + id[:min(len(id), 6)] }
 
-// nodeRow returns the cells of a node in the table of nodes.
+// nodeRow returns the cells of a node in the table of nodes. pushed is the pushed file, or nil.
 func nodeRow(n *fleet.Node, pushed *fleet.Pushed) []string {
 	seen := brief(n.Ago.Duration) + " ago"
 	if n.Silent {
@@ -253,39 +256,41 @@ func nodeRow(n *fleet.Node, pushed *fleet.Pushed) []string {
 	return []string{nodeName(n.Program, n.ID), n.Host, fmt.Sprint(n.PID), brief(n.Up.Round(time.Second)), seen, rate(n.Starts), n.Library, fileWords(&n.File, pushed)}
 }
 
-// fileWords says which file a node has in force.
+// fileWords says which file a node has in force, and why a later file that the node has seen is not. pushed is the pushed
+// file, or nil.
 func fileWords(f *fleet.FileState, pushed *fleet.Pushed) string {
 	if f.InForce == "" {
 		return "its own"
 	}
 
-	is := func(generation string) string {
+	name := func(generation string) string {
 		if pushed != nil && generation == pushed.Generation {
 			return fmt.Sprintf("number %d", pushed.Number)
 		}
 		return generation
 	}
 
-	text := is(f.InForce)
+	text := name(f.InForce)
 	if !f.Pushed {
 		text += " of a file"
 	}
 
 	switch {
+	// The last read failed, so Seen is as before.
 	case f.Err != "" && f.Seen == f.InForce:
 		text += "; the next cannot be read: " + f.Err
 	case f.Err != "":
-		text += fmt.Sprintf("; %s is refused: %s", is(f.Seen), f.Err)
+		text += fmt.Sprintf("; %s is refused: %s", name(f.Seen), f.Err)
 	case f.Seen != f.InForce && len(f.Loosens) > 0:
-		text += fmt.Sprintf("; %s in %s, because it loosens: %s", is(f.Seen), brief(f.Grace.Duration), strings.Join(f.Loosens, ", "))
+		text += fmt.Sprintf("; %s in %s, because it loosens: %s", name(f.Seen), brief(f.Grace.Duration), strings.Join(f.Loosens, ", "))
 	case f.Seen != f.InForce:
-		text += "; has seen " + is(f.Seen)
+		text += "; has seen " + name(f.Seen)
 	}
 
 	return text
 }
 
-// budgetName returns the name of a budget in tables, with its label.
+// budgetName returns the name of a budget in tables, with its label, and with the node that owns it, if there are any.
 func budgetName(b *fleet.Budget) string {
 	name := b.Name
 	if b.Label != "" {
@@ -304,7 +309,7 @@ func budgetRow(b *fleet.Budget) []string {
 	}
 }
 
-// shortState summarizes the state of a budget.
+// shortState summarizes the state of a budget, such as "closed 5s, 3 wait", "not known" or "open".
 func shortState(b *fleet.Budget) string {
 	var words []string
 	switch {
@@ -324,7 +329,7 @@ func shortState(b *fleet.Budget) string {
 	return strings.Join(words, ", ")
 }
 
-// shareRow summarizes a share with waiting callers, or several shares that have one row together.
+// shareRow returns the cells of a share with waiting callers, or of several shares that have one row together.
 func shareRow(b *fleet.Budget, s fleet.Share) []string {
 	name, weight, served := s.Name, fmt.Sprint(s.Weight), fmt.Sprint(s.Served)
 	if s.Shares > 0 {
@@ -340,13 +345,14 @@ func shareRow(b *fleet.Budget, s fleet.Share) []string {
 // stand for it.
 func costOf(b *fleet.Budget) float64 { return cmp.Or(b.Cost, b.Starts) }
 
-// budgetWords describes the state of a budget.
+// budgetWords describes a budget: the operator's note, the reports about the budget, its state or why that is unknown, and
+// whether its policy only counts.
 func budgetWords(b *fleet.Budget) []string {
 	words := []string{b.Err}
 	if b.Err == "" {
 		words = stateWords(b.Limit(), b.State)
 	}
-	words = append(hurtWords(b), words...)
+	words = append(reportWords(b), words...)
 	if b.Note != nil {
 		words = append(noteWords(b.Note, b.State.Paused.Duration), words...) // the first words stay visible on narrow terminals
 	}
@@ -356,20 +362,18 @@ func budgetWords(b *fleet.Budget) []string {
 	return words
 }
 
-// hurtWords returns why and since when a budget is closed, which programs wait, and how many callers have left or were
-// refused lately.
-func hurtWords(b *fleet.Budget) (words []string) {
-	why := map[string]string{fleet.ByAnswer: "by an answer", fleet.ByProgram: "by a program"}[b.By]
-	if b.Met != "" && why != "" {
-		why += " to " + b.Met
-		if b.By == fleet.ByProgram {
-			why = "by " + b.Met
-		}
+// reportWords returns what the programs have reported of a budget: why and since when it is closed, which programs wait, and
+// how many callers have left or were refused lately.
+func reportWords(b *fleet.Budget) (words []string) {
+	switch {
+	case b.By == fleet.ByAnswer && b.Met != "":
+		words = append(words, "by an answer to "+b.Met)
+	case b.By == fleet.ByAnswer:
+		words = append(words, "by an answer")
+	case b.By == fleet.ByProgram:
+		words = append(words, "by "+cmp.Or(b.Met, "a program"))
 	}
 
-	if why != "" {
-		words = append(words, why)
-	}
 	if !b.Since.IsZero() {
 		words = append(words, "since "+b.Since.UTC().Format("15:04:05"))
 	}
@@ -378,7 +382,7 @@ func hurtWords(b *fleet.Budget) (words []string) {
 	var waits []string
 	for _, p := range b.Programs {
 		if p.Waiting > 0 {
-			waits = append(waits, fmt.Sprintf("%s %d", cmp.Or(p.Program, "others"), p.Waiting))
+			waits = append(waits, fmt.Sprintf("%s %d", cmp.Or(p.Program, "others"), p.Waiting)) // "others": beyond fleet.MostPrograms
 		}
 	}
 
@@ -396,7 +400,7 @@ func hurtWords(b *fleet.Budget) (words []string) {
 type state struct {
 	Used     int     `json:"used"`
 	Booked   int     `json:"booked"`
-	Waiting  int     `json:"waiting"` // cost
+	Waiting  int     `json:"waiting"` // cost of starts booked for later, and of callers in line
 	Callers  int     `json:"callers"` // in line
 	Wait     int64   `json:"wait_ms"` // -1 if no start can be planned
 	Paused   int64   `json:"paused_ms"`
@@ -405,15 +409,15 @@ type state struct {
 	Told     string  `json:"told,omitempty"`
 	ToldAgo  int64   `json:"told_ago_ms,omitempty"`
 
-	status throttle.Status
+	status throttle.Status // the same, for words
 }
 
-// words returns the phrases that describe the use of a budget, such as "40 of 100 used" and "3 wait".
+// words describes status in phrases, such as "40 of 100 used" and "3 wait". The last one says when a new request could start.
 func (s *state) words() (words []string) {
 	st := s.status
 	switch n := st.Limit.Capacity(); {
 	case st.Limit.Kind() == store.KindUnlimited:
-	case st.Told.N() > 0:
+	case st.Told.N() > 0: // the limit of KindTold that an answer told
 		words = append(words, fmt.Sprintf("%d of %d used", st.Used, st.Told.N()), fmt.Sprintf("told %v %s ago", st.Told, brief(st.ToldAgo)))
 	case st.Limit.Kind() == store.KindTold:
 		words = append(words, "no limit told yet")
@@ -427,6 +431,7 @@ func (s *state) words() (words []string) {
 		words = append(words, fmt.Sprintf("%d booked", st.Booked))
 	}
 
+	// What is left are the callers in line.
 	cost := st.Waiting - st.Booked
 	if callers := cmp.Or(st.Callers, cost); callers > 0 { // earlier versions do not count callers
 		text := fmt.Sprintf("%d wait", callers)
@@ -462,7 +467,7 @@ func (s *state) words() (words []string) {
 	return words
 }
 
-// waitsForSlot reports whether a new request would wait for a slot. Nobody knows for how long, so Wait is without that time.
+// waitsForSlot reports whether a new request would wait for a slot. Nobody knows for how long, so st.Wait is without that time.
 func waitsForSlot(st *throttle.Status) bool {
 	return st.Limit.Kind() == store.KindConcurrency && (st.Used >= st.Limit.Capacity() || st.Waiting > 0)
 }
@@ -472,12 +477,14 @@ func noteWords(n *fleet.Note, left time.Duration) []string {
 	return []string{fmt.Sprintf("%v (%s left)", store.PauseNote{By: n.By, Reason: n.Reason}, brief(left))}
 }
 
-// stateWords describes a state.
+// stateWords describes the state of a budget of limit l in phrases, as state.words does.
 func stateWords(l throttle.Limit, s fleet.State) []string {
 	st := throttle.Status{
 		Limit: l, Used: s.Used, Booked: s.Booked, Waiting: s.Waiting, Callers: s.Callers, Wait: s.Wait.Duration,
 		Paused: s.Paused.Duration, Repeated: s.Repeated, Ceiling: s.Ceiling, ToldAgo: s.ToldAgo.Duration,
 	}
+
+	// Told is "" if no limit is told.
 	if told, err := throttle.ParseLimit(s.Told); err == nil {
 		st.Told = told
 	}
@@ -500,7 +507,7 @@ func rate(r float64) string {
 	return fmt.Sprintf("%.0f/s", r)
 }
 
-// write writes the view as plain lines.
+// write writes the head, the tables that have rows, and the foot as plain lines.
 func (v *view) write(out io.Writer) error {
 	var lines []string
 	for _, line := range v.head {
@@ -525,15 +532,15 @@ func (v *view) write(out io.Writer) error {
 // sorts are the orders of budgets.
 var sorts = []string{"urgent", "starts", "wait", "waiting", "closed", "name"}
 
-// sortAndFilter sorts the budgets of a snapshot, and removes budgets and nodes whose row does not contain
-// filter.
+// sortAndFilter sorts the budgets of a snapshot in an order of sorts, and removes budgets and nodes whose row does not contain
+// filter, in any case of letters.
 func sortAndFilter(s *fleet.Snapshot, by, filter string) {
 	filter = strings.ToLower(filter)
-	has := func(words []string) bool { return strings.Contains(strings.ToLower(strings.Join(words, " ")), filter) }
+	lacks := func(row []string) bool { return !strings.Contains(strings.ToLower(strings.Join(row, " ")), filter) }
 
-	// Filter copies: the caller still needs the whole snapshot.
-	s.Budgets = slices.DeleteFunc(append([]fleet.Budget{}, s.Budgets...), func(b fleet.Budget) bool { return filter != "" && !has(budgetRow(&b)) })
-	s.Nodes = slices.DeleteFunc(append([]fleet.Node{}, s.Nodes...), func(n fleet.Node) bool { return filter != "" && !has(nodeRow(&n, s.File)) })
+	// Filter copies of the lists: the caller still needs the whole lists.
+	s.Budgets = slices.DeleteFunc(append([]fleet.Budget{}, s.Budgets...), func(b fleet.Budget) bool { return lacks(budgetRow(&b)) })
+	s.Nodes = slices.DeleteFunc(append([]fleet.Node{}, s.Nodes...), func(n fleet.Node) bool { return lacks(nodeRow(&n, s.File)) })
 	slices.SortStableFunc(s.Budgets, func(a, b fleet.Budget) int {
 		order := map[string]int{
 			"urgent":  cmp.Or(-compareBool(a.Closed(), b.Closed()), cmp.Compare(b.Waiting(), a.Waiting()), cmp.Compare(b.Starts, a.Starts)),
@@ -543,7 +550,7 @@ func sortAndFilter(s *fleet.Snapshot, by, filter string) {
 			"closed":  cmp.Compare(b.State.Paused.Duration, a.State.Paused.Duration),
 		}[by]
 
-		// The order "name" is not in the map, so the names decide.
+		// The names decide between equals, and in the order "name", which is not in the map.
 		return cmp.Or(order, strings.Compare(a.Name, b.Name), strings.Compare(a.Node, b.Node))
 	})
 }

@@ -29,7 +29,7 @@ type operator struct {
 	yes        bool
 	dry        bool // show what would be done, and do nothing
 
-	check func(fleet.Target, error) error // validates the act; gets the budget, or the error of finding it. May be nil
+	check func(fleet.Target, error) error // nil, or what act asks with the budget, or with the error of finding the budget; an error ends the act
 }
 
 // Who reads the reason of an act.
@@ -68,7 +68,7 @@ func (o *operator) name() string {
 	return name + "@" + cmp.Or(host, "unknown")
 }
 
-// complete completes the name of a budget from reports.
+// complete completes the name of a budget from the reports of programs.
 func (o *operator) complete(c *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -82,8 +82,8 @@ func (o *operator) complete(c *cobra.Command, args []string, _ string) (names []
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// find returns the budget in an argument and flags. The policy comes from --file, by default from reports,
-// then from the pushed file.
+// find returns the budget of a name and of --key. It looks for the policy in --file or, without --file, in the reports of
+// programs and then in the pushed file. The error has exitUsage if the name is wrong, or if a file has mistakes.
 func (o *operator) find(ctx context.Context, all *fleet.Fleet, name string) (t fleet.Target, err error) {
 	q := fleet.Query{Name: name, Key: o.key}
 	if o.file != "" {
@@ -117,7 +117,7 @@ func (o *operator) find(ctx context.Context, all *fleet.Fleet, name string) (t f
 	return t, err
 }
 
-// pushedTable returns the pushed policies.
+// pushedTable returns the pushed policies, or nil if nothing is pushed.
 func pushedTable(ctx context.Context, all *fleet.Fleet) ([]throttle.Policy, error) {
 	p, err := all.Pull(ctx)
 	if err != nil || p == nil {
@@ -139,10 +139,12 @@ func (o *operator) confirm(c *cobra.Command, question string) error {
 }
 
 // askOnTerminal asks a question on stderr and reads the answer from stdin. It returns an error unless the
-// answer is one of words. Without an answer the error names flags that would answer the question.
+// answer is one of words, in any case of letters. If stdin is empty, the error names flags that would answer the question.
 func askOnTerminal(c *cobra.Command, question, flags string, words ...string) error {
 	fmt.Fprint(c.ErrOrStderr(), question)
 	answer, err := bufio.NewReader(stdin(c)).ReadString('\n')
+
+	// An error begins on a line of its own, behind the question.
 	switch {
 	case err == io.EOF && answer == "":
 		fmt.Fprintln(c.ErrOrStderr())
@@ -170,7 +172,7 @@ type actResult struct {
 	Used *fleet.Change `json:"used,omitempty"` // of set-used
 }
 
-// words describes the result of the act.
+// words describes the result of the act, as the end of a sentence about the budget.
 func (r *actResult) words() string {
 	switch r.Act {
 	case "pause":
@@ -186,8 +188,8 @@ func (r *actResult) words() string {
 	return fmt.Sprintf("has %d used, %d before", r.Used.After, r.Used.Before)
 }
 
-// act finds a budget, shows its state, asks the question, calls does, and prints the result. With --dry-run it only prints
-// the state and the question.
+// act finds a budget, shows its state, asks the question, calls does for the budget, and prints done, with the fields that are
+// not known before. With --dry-run it only prints the state and the question.
 func (o *operator) act(c *cobra.Command, name, question string, done actResult, does func(context.Context, *fleet.Fleet, fleet.Target) error) error {
 	all, closeAll, err := o.connectFleet(c.Context())
 	if err != nil {
@@ -231,9 +233,10 @@ func (o *operator) act(c *cobra.Command, name, question string, done actResult, 
 		return err
 	}
 
-	// The state was read before the act. A pause does not shorten a later end.
-	if closed := state.Paused.Milliseconds(); done.Act == "pause" && note == nil && closed > done.For {
-		done.Closed = closed
+	// state is from before the act. A budget closed without a note has a ban, which a pause does not shorten.
+	isBanned := note == nil && state.Paused.Milliseconds() > done.For
+	if done.Act == "pause" && isBanned {
+		done.Closed = state.Paused.Milliseconds()
 	}
 
 	done.Version, done.Budget = outputVersion, t.Name
@@ -281,7 +284,7 @@ status prints.`,
 // newResume returns the command resume, which ends pauses of operators.
 func newResume() *cobra.Command {
 	var o operator
-	var all bool
+	var everyPause bool
 	c := &cobra.Command{
 		Use: "resume POLICY|BUDGET|--all",
 		Example: `  throttle resume shop --key acme
@@ -293,9 +296,9 @@ stays closed: see reset. With --all it ends the pauses of all operators.`,
 		Args: argumentCount(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
-			case all && (len(args) > 0 || o.key != ""):
+			case everyPause && (len(args) > 0 || o.key != ""):
 				return errors.New("--all: name no budget beside it")
-			case all:
+			case everyPause:
 				return o.resumeAll(c)
 			case len(args) == 0:
 				return errors.New("name a policy or a budget, or pass --all")
@@ -308,7 +311,7 @@ stays closed: see reset. With --all it ends the pauses of all operators.`,
 	}
 
 	o.addBudgetFlags(c, auditHasIt)
-	c.Flags().BoolVar(&all, "all", false, "end the pauses of all operators")
+	c.Flags().BoolVar(&everyPause, "all", false, "end the pauses of all operators")
 	return c
 }
 
@@ -319,8 +322,8 @@ type resumedAll struct {
 	Budgets []string `json:"budgets"`
 }
 
-// resumeAll asks once, and ends all operators' pauses. It returns an error if there is no pause. A pause that ends meanwhile
-// is no error.
+// resumeAll shows the pauses of all operators, asks once, ends the pauses, and prints the budgets that it has opened. It returns
+// an error if there is no pause. A pause that ends meanwhile is no error. After an error it goes on with the next pause.
 func (o *operator) resumeAll(c *cobra.Command) error {
 	all, closeAll, err := o.connectFleet(c.Context())
 	if err != nil {
@@ -362,9 +365,9 @@ func (o *operator) resumeAll(c *cobra.Command) error {
 			return all.Resume(ctx, t, o.name(), o.reason)
 		})
 
-		var open *fleet.NotPausedError
+		var notPaused *fleet.NotPausedError
 		switch {
-		case errors.As(err, &open) && open.Closed == 0: // a different operator was faster
+		case errors.As(err, &notPaused) && notPaused.Closed == 0: // the pause has ended meanwhile
 		case err != nil:
 			failed = append(failed, err)
 		default:
@@ -443,7 +446,7 @@ the limit no request starts. Starts booked for later stay booked and are not inc
 	return c
 }
 
-// usedOf parses --to.
+// usedOf parses --to: a whole number from 0 on.
 func usedOf(text string) (int, error) {
 	if text == "" {
 		return 0, errors.New("--to: say how much is used, from 0 to the limit")
@@ -496,7 +499,7 @@ func newAudit() *cobra.Command {
 	return c
 }
 
-// printActs writes acts of operators as a table.
+// printActs writes acts of operators as a table, one row each.
 func printActs(c *cobra.Command, acts []fleet.Act) error {
 	t := table{titles: []string{"WHEN", "WHO", "ACT", "WHAT", "REASON"}}
 	for _, a := range acts {

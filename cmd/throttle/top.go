@@ -25,16 +25,16 @@ import (
 // A top has the flags of top.
 type top struct {
 	server
-	every           time.Duration
-	budgets         int
-	sort, filter    string
-	once            bool
-	recordTo, track string
-	names           labels
+	every          time.Duration
+	budgets        int
+	sort, filter   string
+	once           bool
+	record, replay string // files
+	names          labels
 }
 
-// least is the shortest interval of readings.
-const least = 200 * time.Millisecond
+// shortestInterval is the least --interval.
+const shortestInterval = 200 * time.Millisecond
 
 // newTop returns the command top, which shows a fleet live.
 func newTop() *cobra.Command {
@@ -60,21 +60,22 @@ A Redis user with read rights is enough.`,
 	f.StringVar(&o.filter, "filter", "", "show only budgets and nodes that contain this text")
 	f.BoolVar(&o.once, "once", false, "print one snapshot and exit")
 	o.names.addFlag(f)
-	f.StringVar(&o.recordTo, "record", "", "append each snapshot to this file as a line of JSON")
-	f.StringVar(&o.track, "replay", "", "show the snapshots that --record wrote to this file")
+	f.StringVar(&o.record, "record", "", "append each snapshot to this file as a line of JSON")
+	f.StringVar(&o.replay, "replay", "", "show the snapshots that --record wrote to this file")
 	_ = c.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(sorts, cobra.ShellCompDirectiveNoFileComp))
 
 	return c
 }
 
-// run checks the flags, and shows or records snapshots until the user quits, or once with --once.
-func (o *top) run(c *cobra.Command) (err error) {
+// run checks the flags, and shows snapshots of the fleet, or of a recording with --replay, until the user quits or the recording
+// ends. With --once it shows one. With --record it also writes the snapshots to a file.
+func (o *top) run(c *cobra.Command) (failed error) {
 	switch {
 	case !slices.Contains(sorts, o.sort):
 		return fmt.Errorf("--sort: %q is none of %s", o.sort, strings.Join(sorts, ", "))
-	case o.every < least:
-		return fmt.Errorf("--interval: the least is %v", least)
-	case o.recordTo != "" && o.track != "":
+	case o.every < shortestInterval:
+		return fmt.Errorf("--interval: the least is %v", shortestInterval)
+	case o.record != "" && o.replay != "":
 		return errors.New("--record and --replay do not go together")
 	}
 
@@ -82,8 +83,8 @@ func (o *top) run(c *cobra.Command) (err error) {
 		return err
 	}
 
-	if o.track != "" {
-		recorded, err := openRecording(o.track, &o.names)
+	if o.replay != "" {
+		recorded, err := openRecording(o.replay, &o.names)
 		if err != nil {
 			return err
 		}
@@ -107,37 +108,37 @@ func (o *top) run(c *cobra.Command) (err error) {
 		return s, err
 	})
 
-	if o.recordTo != "" {
-		recorded, closeFile, failed := live.record(o.recordTo)
-		if failed != nil {
-			return failed
+	if o.record != "" {
+		recorder, closeFile, err := live.record(o.record)
+		if err != nil {
+			return err
 		}
 
 		// A failure of the disk may show only when the file is closed.
-		defer func() { err = errors.Join(err, closeFile()) }()
+		defer func() { failed = errors.Join(failed, closeFile()) }()
 
-		live = recorded
+		live = recorder
 	}
 
 	return o.show(c, o.names.labelled(live), nil)
 }
 
-// show shows a live fleet, or a recording.
+// show shows a live fleet, or a recording if live is nil. In a terminal it serves keys until the user quits. Otherwise, and with
+// --once or --json, it prints plain output.
 func (o *top) show(c *cobra.Command, live source, recorded *recording) error {
 	// Keys and colours need a terminal on both sides.
-	if o.once || asJSON(c) || !isTerminal(c.OutOrStdout()) || !isTerminal(c.InOrStdin()) {
+	hasKeys := isTerminal(c.OutOrStdout()) && isTerminal(c.InOrStdin()) && !o.once && !asJSON(c)
+	if !hasKeys {
 		switch {
 		case live != nil:
+			return o.plain(c, live)
 		case o.once:
-			live = recorded.last
-		default:
-			live = recorded.next
+			return o.plain(c, recorded.last)
 		}
-
-		return o.plain(c, live)
+		return o.plain(c, recorded.next)
 	}
 
-	// Going back needs the places of all snapshots.
+	// Keys move in both directions, which needs the places of all snapshots.
 	if recorded != nil {
 		if err := recorded.readAll(c.Context()); err != nil {
 			return err
@@ -158,19 +159,22 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(f.Fd())
 }
 
-// plain prints snapshots as lines, one per interval, until they end.
+// plain prints the snapshots of a source until it ends: of a live fleet one per interval, of a recording all at once. With
+// --once it prints one. A failed reading is printed, and the next one follows, except for the first reading and after an
+// interrupt: then plain returns the error.
 func (o *top) plain(c *cobra.Command, from source) error {
 	tick := time.NewTicker(o.every)
 	defer tick.Stop()
 
 	for n := 0; ; n++ {
 		s, err := from(c.Context())
+
+		// A failure of the first reading is a mistake such as a wrong address. A later failure may pass.
+		isFinal := n == 0 || o.once || c.Context().Err() != nil
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
-
-		// A first failure is a mistake such as a wrong address. A later failure may pass.
-		case err != nil && (n == 0 || o.once || c.Context().Err() != nil):
+		case err != nil && isFinal:
 			return err
 		case err != nil:
 			fmt.Fprintln(c.ErrOrStderr(), "throttle: "+clean(err.Error()))
@@ -183,8 +187,8 @@ func (o *top) plain(c *cobra.Command, from source) error {
 		if o.once {
 			return nil
 		}
-		if o.track != "" {
-			continue // a recording has no interval
+		if o.replay != "" {
+			continue
 		}
 
 		select {
@@ -195,9 +199,10 @@ func (o *top) plain(c *cobra.Command, from source) error {
 	}
 }
 
-// print prints the n-th snapshot, counted from 0.
+// print sorts and filters s, which is the n-th snapshot, counted from 0, and prints it: with --json as a line of JSON, with
+// --once as indented JSON, and otherwise as text, after an empty line if it is not the first.
 func (o *top) print(c *cobra.Command, s *fleet.Snapshot, n int) error {
-	// Keep the unfiltered snapshot, because the verdict is about the whole fleet.
+	// Keep the whole snapshot, because the verdict is about the whole fleet.
 	all := *s
 	sortAndFilter(s, o.sort, o.filter)
 
@@ -234,7 +239,8 @@ type model struct {
 	typing bool // editing the filter
 	help   bool
 
-	width, height, skip int
+	width, height int // of the terminal
+	skip          int // lines of the body that are scrolled past
 }
 
 // Messages of a model.
@@ -246,7 +252,8 @@ type (
 	tickMsg struct{}
 )
 
-// newModel returns a model that reads live, or replays recorded if live is nil. every is the time between snapshots.
+// newModel returns a model that reads live, or replays recorded if live is nil. every is the time between snapshots. A replay
+// shows its first snapshot.
 func newModel(ctx context.Context, every time.Duration, sort, filter string, live source, recorded *recording) *model {
 	m := &model{ctx: ctx, every: every, live: live, recording: recorded, sort: sort, filter: filter, width: 80, height: 24}
 	m.step(0)
@@ -272,14 +279,15 @@ func (m *model) tick() tea.Cmd {
 	return tea.Tick(m.every, func(time.Time) tea.Msg { return tickMsg{} })
 }
 
-// Update implements [tea.Model].
+// Update implements [tea.Model]. Each snapshot sets the timer for the next one, so that readings never overlap.
 func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		m.width, m.height = msg.Width, msg.Height
 	case readMsg:
 		// After a failure the last snapshot stays on the screen, below the error.
-		if m.err = msg.err; msg.err == nil {
+		m.err = msg.err
+		if msg.err == nil {
 			m.shown = msg.shown
 		}
 		return m, m.tick()
@@ -307,7 +315,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// step shows the snapshot that is some steps away in the recording. It does nothing for a live fleet.
+// step moves by snapshots in the recording, at most to its ends, and shows the snapshot there. It does nothing for a live fleet.
 func (m *model) step(by int) {
 	if m.live == nil {
 		m.at = max(0, min(m.at+by, len(m.recording.places)-1))
@@ -315,7 +323,7 @@ func (m *model) step(by int) {
 	}
 }
 
-// typeKey handles a key of the filter.
+// typeKey edits the filter by a key, and scrolls to the top of the new list.
 func (m *model) typeKey(msg tea.KeyPressMsg) {
 	switch msg.String() {
 	case "enter":
@@ -335,7 +343,7 @@ func (m *model) typeKey(msg tea.KeyPressMsg) {
 	m.skip = 0
 }
 
-// key handles a key, and returns a command.
+// key acts on a key of helpText, and returns [tea.Quit] if the key ends top, otherwise nil.
 func (m *model) key(key string) tea.Cmd {
 	switch key {
 	case "q", "ctrl+c":
@@ -351,7 +359,7 @@ func (m *model) key(key string) tea.Cmd {
 	case "?":
 		m.help = !m.help
 	case "down", "j":
-		m.skip++
+		m.skip++ // lines bounds it
 	case "up", "k":
 		m.skip = max(0, m.skip-1)
 	case "pgdown":
@@ -361,7 +369,7 @@ func (m *model) key(key string) tea.Cmd {
 	case "home", "g":
 		m.skip = 0
 
-	// Stop the replay, so that the next tick does not move on.
+	// Stop a replay, so that the next tick does not move on.
 	case "left", "h":
 		m.frozen = true
 		m.step(-1)
@@ -395,7 +403,8 @@ func (m *model) View() tea.View {
 	return v
 }
 
-// lines returns the lines of the screen, and bounds skip by their number.
+// lines returns the lines of the screen: the title, an error, and as much of the body as there is room for, from skip on. It
+// bounds skip by the length of the body.
 func (m *model) lines() []string {
 	head := []string{bold + m.title() + plain}
 	if m.err != nil {
@@ -410,9 +419,8 @@ func (m *model) lines() []string {
 		body = m.tables()
 	}
 
+	// However small the terminal is, show a line and a column. The body may have become shorter since the last key.
 	room := max(1, m.height-len(head))
-
-	// The list may have become shorter since the last key.
 	m.skip = max(0, min(m.skip, len(body)-room))
 	body = body[m.skip:min(len(body), m.skip+room)]
 	all := append(head, body...)
@@ -447,9 +455,9 @@ func (m *model) title() string {
 	return strings.Join(append(words, "? for help"), "  ")
 }
 
-// tables returns the budgets with their shares, then the nodes.
+// tables returns the lines of the view: the head, the budgets, their shares, the nodes, and the foot.
 func (m *model) tables() (lines []string) {
-	s := *m.shown
+	s := *m.shown // m.shown stays whole
 	sortAndFilter(&s, m.sort, m.filter)
 
 	v := newView(&s, m.filter, m.shown)
@@ -467,7 +475,7 @@ func (m *model) tables() (lines []string) {
 	return append(lines, v.foot...)
 }
 
-// styled returns the lines of a table, with the titles bold and some rows red.
+// styled returns the lines of a table, with the titles bold, and the rows red for which isRed is true.
 func styled(t *table, isRed func(row int) bool) []string {
 	lines := t.lines()
 	for i, line := range lines {
@@ -515,7 +523,8 @@ func (s source) record(path string) (source, func() error, error) {
 	}, f.Close, nil
 }
 
-// isCut reports whether the last line of a file has no end, as after a crash.
+// isCut reports whether the last line of a file has no end, as after a crash. It is false for a file that is missing, empty,
+// irregular or unreadable.
 func isCut(path string) bool {
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
 		return false
@@ -545,7 +554,7 @@ type recording struct {
 	path   string
 	file   *os.File
 	lines  *bufio.Scanner
-	line   int
+	line   int     // number of lines read so far
 	end    int64   // end offset of the lines read so far
 	places []place // of the snapshots in these lines
 	broken int     // number of lines without a valid snapshot
@@ -649,7 +658,7 @@ func (r *recording) last(ctx context.Context) (s *fleet.Snapshot, err error) {
 	}
 }
 
-// at returns the i-th snapshot read.
+// at returns the i-th snapshot read, counted from 0. It returns an error if the file has changed.
 func (r *recording) at(i int) (*fleet.Snapshot, error) {
 	text := make([]byte, r.places[i].length)
 	if _, err := r.file.ReadAt(text, r.places[i].at); err != nil {

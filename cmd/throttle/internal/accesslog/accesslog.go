@@ -66,8 +66,9 @@ func NewReader(log io.Reader, base *url.URL) (*Reader, error) {
 	return &Reader{in: in, base: base}, nil
 }
 
-// Next returns the next request, or io.EOF at the end. After a *[LineError] it
-// can be called again. Further errors come from the log.
+// Next returns the next request, or io.EOF at the end. It skips empty lines, lines
+// that begin with #, and the titles of CSV. After a *[LineError] it can be called
+// again. Further errors come from the log.
 func (r *Reader) Next() (Entry, error) {
 	for {
 		text, err := r.readLine()
@@ -111,13 +112,13 @@ func (r *Reader) readLine() (string, error) {
 			long = append(long, part...)
 		}
 
-		switch {
-		case err == bufio.ErrBufferFull:
+		if err == bufio.ErrBufferFull {
 			continue
+		}
 
 		// The last line may have no line end.
-		case err == io.EOF && len(long) > 0, err == nil:
-		default:
+		isLine := err == nil || err == io.EOF && len(long) > 0
+		if !isLine {
 			return "", err
 		}
 
@@ -137,7 +138,7 @@ func isHeader(text string) bool {
 	return ok && (first == "time" || first == "timestamp" || first == "date")
 }
 
-// parse parses a line. Until a line has been parsed, each line decides anew whether the log is CSV.
+// parse parses a line. Until a line with a time has been read, each line decides anew whether the log is CSV.
 func (r *Reader) parse(text string) (e Entry, err error) {
 	if !r.any {
 		// Common Log lines have their time in brackets before the first quote.
@@ -145,12 +146,12 @@ func (r *Reader) parse(text string) (e Entry, err error) {
 		r.csv = bracket < 0 || quote >= 0 && quote < bracket
 	}
 
-	var method, target string
+	whole := true // the Common Log Format has no fractions of a second
+	var target string
 	if r.csv {
-		e.Time, e.Whole, method, target, err = parseCSV(text)
+		e.Time, whole, e.Method, target, err = parseCSV(text)
 	} else {
-		e.Time, method, target, err = parseCommon(text)
-		e.Whole = true
+		e.Time, e.Method, target, err = parseCommon(text)
 	}
 
 	if err != nil {
@@ -158,13 +159,12 @@ func (r *Reader) parse(text string) (e Entry, err error) {
 	}
 
 	// One fraction of a second proves that later whole seconds are exact.
-	r.any, r.fine = true, r.fine || !e.Whole
+	r.any, r.fine = true, r.fine || !whole
 	e.Whole = !r.fine
-	e.Method = method
-	if !isMethod(method) {
+	if !isMethod(e.Method) {
 		return e, errors.New("the method is none")
 	}
-	if method == http.MethodConnect {
+	if e.Method == http.MethodConnect {
 		return e, errors.New("CONNECT opens a tunnel: the log does not have the requests that go through it")
 	}
 
@@ -239,7 +239,8 @@ func parseCSV(text string) (at time.Time, whole bool, method, target string, err
 	return at, whole, strings.ToUpper(strings.TrimSpace(fields[1])), strings.TrimSpace(fields[2]), nil
 }
 
-// parseTime parses a CSV time, and reports whether it has no fraction of a second.
+// parseTime parses a CSV time: a date with a time, or the seconds or milliseconds since 1970. whole reports that it is in
+// seconds without a fraction.
 func parseTime(s string) (at time.Time, whole bool, err error) {
 	whole = !strings.Contains(s, ".")
 	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", time.DateTime, http.TimeFormat} {
@@ -248,11 +249,12 @@ func parseTime(s string) (at time.Time, whole bool, err error) {
 		}
 	}
 
-	const milli = 100_000_000_000 // as seconds the year 5138, as milliseconds 1973
+	// Numbers from this one on are milliseconds: as seconds it is the year 5138, as milliseconds 1973.
+	const leastMilli = 100_000_000_000
 
 	// Below 1e15 milliseconds the microseconds fit into an int64.
 	if n, err := strconv.ParseFloat(s, 64); err == nil && n > 0 && n < 1e15 {
-		if n >= milli {
+		if n >= leastMilli {
 			n, whole = n/1000, false
 		}
 		return time.UnixMicro(int64(n * 1e6)).UTC(), whole, nil
@@ -278,10 +280,10 @@ type Sorter struct {
 // memory.
 func NewSorter(window time.Duration, most int) *Sorter { return &Sorter{window: window, most: most} }
 
-// Add adds an entry, and calls do for all entries whose order is now final, and for the earliest entries if too many are
-// kept.
+// Add adds an entry. It calls do, in order of time, for the entries that are earlier than the newest by more than the window,
+// and for the earliest entries if too many are kept.
 func (s *Sorter) Add(e Entry, do func(Entry)) {
-	// Later entries are out already, so the order cannot be repaired.
+	// An entry of a later time is passed on already, so the order cannot be repaired.
 	if e.Time.Before(s.last) {
 		s.Late++
 		e.Time, e.Whole = s.last, false
@@ -302,11 +304,11 @@ func (s *Sorter) Flush(do func(Entry)) {
 	}
 }
 
-// release calls do for the entries of the earliest time.
+// release removes all kept entries of the earliest time, and calls do for each. Whole seconds it spreads evenly over the second.
 func (s *Sorter) release(do func(Entry)) {
 	at := s.kept[0].Time
 
-	// Wait for all entries of the time, because whole seconds are spread by their number.
+	// Take all entries of the time, because the distance between them depends on their number.
 	var all []Entry
 	for len(s.kept) > 0 && s.kept[0].Time.Equal(at) {
 		all = append(all, heap.Pop(&s.kept).(Entry))
@@ -317,7 +319,7 @@ func (s *Sorter) release(do func(Entry)) {
 			e.Time = at.Add(time.Second * time.Duration(i) / time.Duration(len(all)))
 		}
 		if e.Time.Before(s.last) {
-			e.Time = s.last // spreading gave an earlier entry a later time
+			e.Time = s.last // an entry of a second that was spread has got a later time
 		}
 
 		s.last = e.Time

@@ -70,14 +70,15 @@ func (c Command) start(lock, readyPipe *os.File, listener ...*os.File) (*exec.Cm
 	if err != nil {
 		return nil, err
 	}
-	defer cmd.Stderr.(*os.File).Close()
+	defer cmd.Stderr.(*os.File).Close() // the new process has its own
 	return cmd, startAlone(cmd)
 }
 
-// command returns the command of a new process in a session of its own, which inherits the files. Its stderr is appended to the log, which
-// is emptied when it has become long. The caller closes cmd.Stderr.
+// command returns the command of a new process in a session of its own, which inherits the files. Its stderr is appended to
+// the log, which is emptied when it has become long. The caller closes cmd.Stderr.
 func (c Command) command(files ...*os.File) (*exec.Cmd, error) {
-	path := "/proc/self/exe" // the program as it runs, also after an upgrade has replaced its file
+	// On Linux this is the program as it runs, also after an upgrade has replaced its file.
+	path := "/proc/self/exe"
 	if runtime.GOOS != "linux" {
 		var err error
 		if path, err = os.Executable(); err != nil {
@@ -106,8 +107,8 @@ func (c Command) command(files ...*os.File) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// startAlone starts a command without the files that this program has inherited from its own starter: a pipe of a
-// shell would stay open for as long as the command runs.
+// startAlone starts a command without the files that this program has inherited from its own starter, except for stdin, stdout
+// and stderr if cmd has them: a pipe of a shell would stay open for as long as the command runs.
 func startAlone(cmd *exec.Cmd) error {
 	var inheritable []int
 	names, err := os.ReadDir("/dev/fd")
@@ -116,7 +117,7 @@ func startAlone(cmd *exec.Cmd) error {
 	}
 
 	for _, name := range names {
-		// The command has a stdin, stdout and stderr of its own.
+		// Files below lockFile are stdin, stdout and stderr, of which the command has its own.
 		fd, err := strconv.Atoi(name.Name())
 		if err != nil || fd < lockFile {
 			continue
@@ -130,7 +131,7 @@ func startAlone(cmd *exec.Cmd) error {
 
 	err = cmd.Start()
 
-	// Programs that this process executes later get these files all the same.
+	// Undo the change: programs that this process executes later inherit these files.
 	for _, fd := range inheritable {
 		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0)
 	}
@@ -148,8 +149,8 @@ var kinds = map[int]struct {
 	listenerFile: {"the listening socket", unix.S_IFSOCK},
 }
 
-// inherited returns a file that the starter has handed on. Without a starter the number may belong to a file of the
-// runtime, which has a different type.
+// inherited returns the file with one of the numbers of kinds, which the starter has handed on. It returns an error if there is
+// no such file, or if its type is wrong: in a process without a starter the number may belong to a file of the runtime.
 func inherited(fd int) (*os.File, error) {
 	var info unix.Stat_t
 	name := kinds[fd].name

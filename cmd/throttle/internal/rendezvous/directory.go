@@ -56,12 +56,12 @@ func check(path string, forbidden fs.FileMode) error {
 		return err
 	}
 
-	switch of := info.Sys().(*syscall.Stat_t); {
+	switch system := info.Sys().(*syscall.Stat_t); {
 	case info.Mode().Type() == fs.ModeSymlink:
 		return fmt.Errorf("%s is a link: use the directory itself", path)
 	case !info.IsDir():
 		return fmt.Errorf("%s is no directory", path)
-	case int(of.Uid) != os.Geteuid():
+	case int(system.Uid) != os.Geteuid():
 		return fmt.Errorf("%s belongs to another user: use a directory of your own", path)
 	case info.Mode().Perm()&forbidden != 0:
 		return fmt.Errorf("%s gives rights to other users (%v): chmod 700 takes them away", path, info.Mode().Perm())

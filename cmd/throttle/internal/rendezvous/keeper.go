@@ -36,16 +36,17 @@ func (p process) lives() bool {
 	switch {
 	case err == nil:
 		return now == p
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ESRCH), p.PID <= 0:
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ESRCH), p.PID <= 0: // Kill takes such a number for a group
 		return false
 	}
 
-	// The system could not say, as Linux cannot without a free descriptor. A signal that is none needs no descriptor.
+	// The system could not say, as Linux cannot without a free descriptor. Kill with 0 sends no signal, needs no descriptor,
+	// and fails with ESRCH if there is no process of this number.
 	return !errors.Is(syscall.Kill(p.PID, 0), syscall.ESRCH)
 }
 
-// awaitEnd returns when the process has ended. notice awaits a notice of the kernel: see awaitNotice. The process is asked
-// for again and again if there is none.
+// awaitEnd returns when the process has ended. notice awaits a notice of the kernel: see awaitNotice. If the kernel gives none,
+// awaitEnd asks whether the process lives, with a pause of looks.
 func (p process) awaitEnd(notice func(process) error) {
 	err := notice(p)
 	for err != nil && p.lives() {
@@ -72,7 +73,7 @@ type keeper struct {
 	address  string
 
 	mu      sync.Mutex
-	members map[process]bool // those that live
+	members map[process]bool // members that live
 	ended   chan struct{}    // closed when the last member has ended
 }
 
@@ -109,7 +110,7 @@ func Keep(worker Command, first int, again bool) error {
 }
 
 // open takes over the lock from the parent process. With again it also takes over the listening socket of the keeper
-// before. Otherwise it listens itself, at the address of the keeper before if that is free.
+// before. Otherwise it listens itself, at the address of the keeper before if that is free. It sets lock, listener and address.
 func (k *keeper) open(again bool) (err error) {
 	if k.lock, err = inherited(lockFile); err != nil {
 		return err
@@ -171,9 +172,8 @@ func (k *keeper) begin(first int) (net.Listener, error) {
 		return nil, errNoMember
 	}
 
-	path := filepath.Join(k.dir, socketName)
-
 	// A socket that exists is left over from a dead keeper, because this keeper has the lock.
+	path := filepath.Join(k.dir, socketName)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -223,13 +223,14 @@ func (k *keeper) read() (s state) {
 	return s
 }
 
-// write writes the state for the keeper after this one. The mutex is held.
+// write writes the state for the keeper after this one, and reports a failure on stderr. The mutex is held.
 func (k *keeper) write() {
 	s := state{Address: k.address}
 	for p := range k.members {
 		s.Members = append(s.Members, p)
 	}
 
+	// The new file replaces the old one at once: a keeper that is killed here leaves a whole state.
 	text, err := json.Marshal(s)
 	path := filepath.Join(k.dir, stateName)
 	if err == nil {
@@ -243,7 +244,7 @@ func (k *keeper) write() {
 	}
 }
 
-// admit adds and watches a member. It returns false if the last member has ended already.
+// admit adds and watches a member, unless it is one already. It returns false if the last member has ended already.
 func (k *keeper) admit(p process) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -320,11 +321,11 @@ func (k *keeper) supervise(readyPipe *os.File) error {
 
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "throttle: the server fails again:", err)
-		} else if end() {
+		} else if told := end(); told {
 			return nil
 		}
 
-		// The last member may have ended while no worker ran.
+		// The last member may have ended while no worker ran, or at the moment at which the worker ended by itself.
 		select {
 		case <-k.ended:
 			return nil

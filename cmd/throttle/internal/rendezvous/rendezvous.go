@@ -56,8 +56,8 @@ const (
 // server that hangs. It is long, because a server on a busy machine takes many seconds to start.
 const joinTime = time.Minute
 
-// again is the pause before a member looks once more.
-const again = 20 * time.Millisecond
+// joinPause is the pause before a member looks once more.
+const joinPause = 20 * time.Millisecond
 
 // A request is the message of a member to the keeper.
 type request struct {
@@ -74,14 +74,15 @@ var errNobody = errors.New("rendezvous: no server")
 
 // Join makes this process a member of a directory, and returns the address of the server, such as
 // "127.0.0.1:39211". It starts the keeper if there is none: keeper returns the command of a process that calls
-// [Spawn]. The membership lasts until the process ends, whatever the process executes meanwhile.
+// [Spawn]. The membership lasts until the process ends, also if the process executes a different program. Join
+// fails if the server cannot start, or does not answer within joinTime.
 func Join(dir string, keeper func() Command) (address string, err error) {
 	self, err := processOf(os.Getpid())
 	if err != nil {
 		return "", err
 	}
 
-	for end := time.Now().Add(joinTime); time.Now().Before(end); time.Sleep(again) {
+	for end := time.Now().Add(joinTime); time.Now().Before(end); time.Sleep(joinPause) {
 		address, err := ask(dir, self)
 		if !errors.Is(err, errNobody) {
 			return address, err
@@ -92,7 +93,7 @@ func Join(dir string, keeper func() Command) (address string, err error) {
 			return "", err
 		}
 
-		// Another process is about to serve, or about to end.
+		// The process that has the lock is about to serve, or about to end.
 		if lock == nil {
 			continue
 		}
@@ -111,7 +112,8 @@ func Join(dir string, keeper func() Command) (address string, err error) {
 	return "", fmt.Errorf("the server of %s does not answer: %s says why", dir, filepath.Join(dir, LogName))
 }
 
-// ask asks the keeper for the address, for a member.
+// ask tells the keeper of a member, and returns the address. The error is errNobody if there is no keeper, or if the keeper
+// ends or does not answer within joinTime.
 func ask(dir string, self process) (address string, err error) {
 	conn, err := net.Dial("unix", filepath.Join(dir, socketName))
 	switch {
@@ -122,9 +124,9 @@ func ask(dir string, self process) (address string, err error) {
 	}
 
 	defer conn.Close()
-
-	// A keeper that ends closes the connection.
 	_ = conn.SetDeadline(time.Now().Add(joinTime))
+
+	// A keeper that ends closes the connection, or answers without an address.
 	var a answer
 	if json.NewEncoder(conn).Encode(request{self}) != nil || json.NewDecoder(conn).Decode(&a) != nil || a.Address == "" {
 		return "", errNobody
@@ -154,7 +156,8 @@ func tryLock(path string) (*os.File, error) {
 	return nil, os.NewSyscallError("flock", err)
 }
 
-// await reads the pipe of a process until the process serves, or has failed.
+// await reads the pipe of a process until the process serves. It returns an error if the process has failed, or does not serve
+// within joinTime, and closes the pipe.
 func await(pipe *os.File) error {
 	defer pipe.Close()
 	_ = pipe.SetReadDeadline(time.Now().Add(joinTime))

@@ -25,7 +25,7 @@ func bornOf(pid int) (string, error) {
 
 	// The second field is the name of the program in brackets, which may hold spaces and brackets.
 	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
-	const born = 22 - 3 // the fields begin with the third
+	const born = 22 - 3 // the 22nd field: the third is fields[0]
 	if len(fields) <= born {
 		return "", fmt.Errorf("/proc/%d/stat has no time", pid)
 	}
@@ -58,6 +58,7 @@ func awaitNotice(p process) error {
 // Own returns a listener that closes the connections of other users of this machine: their processes can reach the
 // loopback, and could use up the limits. If the system does not say whose a connection is, Own tells so, and returns l.
 func Own(l net.Listener, tell func(line string)) net.Listener {
+	// Try whether the system says that a connection of this process is this user's.
 	conn, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		tell("other users of this machine can use the proxy: " + err.Error())
@@ -100,7 +101,7 @@ func isOwn(local, remote net.Addr) bool {
 	return false
 }
 
-// ownerOf returns the user of a socket.
+// ownerOf returns the user of the socket with a local and a remote address. found is false if no table has it.
 func ownerOf(local, remote net.Addr) (uid int, found bool) {
 	for _, table := range []struct {
 		path   string
@@ -113,8 +114,8 @@ func ownerOf(local, remote net.Addr) (uid int, found bool) {
 	return 0, false
 }
 
-// ownerIn returns the user of a socket in a table of the kernel. found is false for a socket that is not in the table,
-// or that its process has closed.
+// ownerIn returns the user of a socket in the table of the kernel at path. local and remote are as entry returns them. found is
+// false for a socket that is not in the table, or that its process has closed, and for a table that cannot be read.
 func ownerIn(path, local, remote string) (uid int, found bool) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -138,7 +139,8 @@ func ownerIn(path, local, remote string) (uid int, found bool) {
 	return 0, false
 }
 
-// entry returns an address in the form of the tables: words of the machine's byte order in hexadecimal digits.
+// entry returns an address in the form of the tables: words of four bytes in the machine's byte order, as hexadecimal digits, then
+// the port. mapped says that the table has IPv4 addresses in the form of IPv6. An address of a different network is "".
 func entry(a net.Addr, mapped bool) string {
 	at, err := netip.ParseAddrPort(a.String())
 	if err != nil {

@@ -65,9 +65,9 @@ func Work(successor Command, serve func(Duty) error) error {
 	return nil
 }
 
-// outlive blocks until the worker must end: until its keeper says farewell, or is gone. For a keeper that is gone,
-// outlive first starts a successor, which starts a worker of its own. soon reports that no member is left, so that the
-// worker need not wait for open connections.
+// outlive blocks until the worker must end: until its keeper says farewell, or is gone. If the keeper is gone, outlive starts a
+// successor, which starts a worker of its own, and tries until that succeeds or no member lives. soon reports that no member is
+// left, so that the worker need not wait for open connections.
 func outlive(successor Command, lock, listener *os.File) (soon bool) {
 	// Stdin is a pipe of the keeper, which ends when the keeper does.
 	words, _ := io.ReadAll(os.Stdin)

@@ -16,14 +16,14 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// maxWaitGrace is how much later than MaxWait a start may come.
+// maxWaitGrace is how much later than MaxWait a start may come, as with a Transport: half of StoreGrace of internal/acquire.
 const maxWaitGrace = 50 * time.Millisecond
 
 // Engine is a store in virtual time. It is not safe for concurrent use.
 type Engine struct {
 	Clock   *virtual.Clock
 	store   store.Store
-	waiting *list.List // held requests, by arrival
+	waiting *list.List // of *Request: held requests, in the order in which they began to wait
 }
 
 // NewEngine returns an engine whose clock stands at t.
@@ -74,21 +74,24 @@ type slotBooking struct {
 }
 
 // Send lets a request arrive now, at the time of the engine's clock. The observer hears what becomes of the request: at
-// once, or later while the clock runs.
+// once, or later while the clock runs. Send lowers the cost of a shadow charge that never has room for the cost.
 func (e *Engine) Send(r *Request, o Observer) {
 	r.engine, r.observer = e, o
 	r.Arrived, r.held, r.grant.HeldBy = e.Clock.Now(), -1, -1
 
 	for i := range r.Charges {
 		c := &r.Charges[i]
-		if most := c.Limit.Capacity() - c.KeepFree; c.Cost > most {
-			// A shadow limit holds nothing, so it counts the request up to its whole capacity.
-			if !c.Shadow {
-				o.Refused(r, i, throttle.Never)
-				return
-			}
-			c.Cost = most
+		most := c.Limit.Capacity() - c.KeepFree
+		if c.Cost <= most {
+			continue
 		}
+
+		// A shadow limit holds nothing, so it counts as much of the request as it has room for.
+		if !c.Shadow {
+			o.Refused(r, i, throttle.Never)
+			return
+		}
+		c.Cost = most
 	}
 
 	if len(r.Charges) == 0 {
@@ -100,7 +103,7 @@ func (e *Engine) Send(r *Request, o Observer) {
 	r.book()
 }
 
-// remaining returns the Booking.MaxWait of a booking that is made now.
+// remaining returns the Booking.MaxWait of a booking that is made now: what is left of the request's MaxWait.
 func (r *Request) remaining() time.Duration {
 	switch {
 	case r.MaxWait == 0:
@@ -120,8 +123,7 @@ func (r *Request) waited() time.Duration {
 
 // book books a start, gives back the previous grant, and acts on the new one.
 func (r *Request) book() {
-	// A request that had a start or a place before goes before newcomers.
-	again := r.Waits || r.grant.OK || r.grant.Ready != nil
+	hasBooking := r.grant.OK || r.grant.Ready != nil // of a start, or of a place in line
 	r.stopTimer()
 
 	// Of several limits the farthest horizon counts.
@@ -131,10 +133,11 @@ func (r *Request) book() {
 		b.Horizon = max(b.Horizon, b.Charges[i].Limit.Horizon())
 	}
 
-	// The new booking replaces the previous one in the same call, so that no caller takes the place in between.
-	b.Turn, b.Returns = r.grant.Turn, again
-	b.Instead = (store.Handle{})
-	if r.grant.OK || r.grant.Ready != nil {
+	// A request that has waited goes before newcomers. The new booking replaces the previous one in the same call, so that no
+	// caller takes the place in between.
+	b.Turn, b.Returns = r.grant.Turn, r.Waits || hasBooking
+	b.Instead = store.Handle{}
+	if hasBooking {
 		b.Instead = r.grant.Handle
 	}
 
@@ -152,16 +155,18 @@ func (r *Request) follow() {
 	g := &r.grant
 
 	// A booked start beyond MaxWait is of no use, so give it back and refuse.
-	late := r.MaxWait > 0 && g.OK && r.waited()+g.Wait > r.MaxWait+maxWaitGrace
-	if late {
+	isLate := r.MaxWait > 0 && g.OK && r.waited()+g.Wait > r.MaxWait+maxWaitGrace
+	if isLate {
 		r.engine.store.Cancel(&r.booking, *g)
 	}
 
-	if late || !g.OK && g.Ready == nil {
+	isRefused := !g.OK && g.Ready == nil
+	if isLate || isRefused {
 		r.refuse(g.HeldBy, g.Wait)
 		return
 	}
 
+	// A start that comes now has taken its slots.
 	if g.OK && g.Wait == 0 {
 		r.start()
 		return
@@ -169,7 +174,7 @@ func (r *Request) follow() {
 
 	r.wait(g.HeldBy)
 
-	// The start is booked for later. Slots are taken only then.
+	// A start that is booked for later takes its slots when it comes.
 	if g.OK {
 		r.engine.Clock.AfterFunc(g.Wait, r.arrive)
 		return
@@ -182,18 +187,17 @@ func (r *Request) follow() {
 	}
 }
 
-// arrive takes the slots when the start has come. Without room it gives the start back and joins the line or, if the
-// budgets are mixed, books all charges anew.
+// arrive takes the slots when a booked start has come, and starts the request. Without free slots it gives the start back, and
+// the request stands in the line for slots, or is refused. If some of the budgets are a node's own and some are not, arrive
+// books all charges anew instead.
 func (r *Request) arrive() {
-	// The start is booked already, so only the slots are missing. mixed says that some budgets belong to the node alone,
-	// and some to the fleet.
 	var slots []store.Charge
-	mixed := false
+	isMixed := false // some budgets are the node's own, and some the fleet's
 	for _, c := range r.Charges {
 		if c.Limit.Kind() == store.KindConcurrency {
 			slots = append(slots, c)
 		}
-		mixed = mixed || c.Node != r.Charges[0].Node
+		isMixed = isMixed || c.Node != r.Charges[0].Node
 	}
 
 	if len(slots) == 0 {
@@ -201,25 +205,25 @@ func (r *Request) arrive() {
 		return
 	}
 
-	h := &slotBooking{booking: store.Booking{Charges: slots, MaxWait: r.remaining()}}
+	s := &slotBooking{booking: store.Booking{Charges: slots, MaxWait: r.remaining()}}
 
-	// A place in line for only some charges is no place for all.
-	if mixed {
-		h.booking.MaxWait = 0
+	// With MaxWait 0 the booking stands in no line: a place in line for some of the charges is no place for all.
+	if isMixed {
+		s.booking.MaxWait = 0
 	}
 
-	g, _ := r.engine.store.Book(context.Background(), &h.booking)
+	g, _ := r.engine.store.Book(context.Background(), &s.booking) // a store in memory has no errors
 	switch {
 	case g.OK:
-		h.grant, r.slots = g, h
+		s.grant, r.slots = g, s
 		r.start()
-	case mixed:
+	case isMixed:
 		r.book()
 	default:
 		r.engine.store.Cancel(&r.booking, r.grant)
-		g.Turn = r.grant.Turn
+		g.Turn = r.grant.Turn // the next booking is of all charges, and keeps the turn
 
-		// The grant has an index in slots: find the charge among all charges.
+		// HeldBy is an index in slots: find the charge among all charges.
 		for i, c := range r.Charges {
 			if g.HeldBy >= 0 && c.Budget == slots[g.HeldBy].Budget {
 				g.HeldBy = i
@@ -232,7 +236,7 @@ func (r *Request) arrive() {
 	}
 }
 
-// giveUp ends a wait in line at MaxWait.
+// giveUp refuses a request that stands in line when its MaxWait is over.
 func (r *Request) giveUp() {
 	// The store must not call this request any more.
 	r.engine.Clock.Forget(r.grant.Ready)
@@ -242,9 +246,8 @@ func (r *Request) giveUp() {
 		r.book()
 		return
 	}
-	held := r.grant.HeldBy
 	r.engine.store.Cancel(&r.booking, r.grant)
-	r.refuse(held, r.grant.Wait)
+	r.refuse(r.grant.HeldBy, r.grant.Wait)
 }
 
 // stopTimer stops the timer for MaxWait.
@@ -265,6 +268,7 @@ func (r *Request) wait(held int) {
 	if r.Waits && r.held == held {
 		return
 	}
+
 	r.tellHeld(now)
 	if r.element == nil {
 		r.element = r.engine.waiting.PushBack(r)
@@ -272,14 +276,14 @@ func (r *Request) wait(held int) {
 	r.Waits, r.held, r.since = true, held, now
 }
 
-// tellHeld reports how long the present charge has held the request.
+// tellHeld reports how long the present charge has held the request until now, if it has held it at all.
 func (r *Request) tellHeld(now int64) {
 	if r.Waits && r.held >= 0 && now > r.since {
 		r.observer.Held(r, r.held, r.since, now)
 	}
 }
 
-// endWait records the end of the wait.
+// endWait records the end of the wait, if the request waits.
 func (r *Request) endWait() {
 	r.tellHeld(r.engine.Clock.Now())
 	r.Waits = false
@@ -324,17 +328,17 @@ func (r *Request) End() {
 	}
 }
 
-// askedWaiters is how many waiting requests are examined.
+// askedWaiters bounds the waiting requests whose limiting charge binding returns.
 const askedWaiters = 4
 
-// eachBinding calls add for each of the first askedWaiters waiting requests, with the charge whose budget is full for
-// longest or, if none is full, with the charge that holds the request. It does not take the charge in whose line the request stands, because a line may wait for a second line. A
-// full Concurrency budget counts as free after latency. eachBinding returns false if it has called add for none.
-func (e *Engine) eachBinding(latency time.Duration, add func(*store.Charge)) bool {
-	n := 0
-	for at := e.waiting.Front(); at != nil && n < askedWaiters; at = at.Next() {
+// binding returns the limiting charge of each of the first askedWaiters waiting requests: the charge under which a new request
+// would wait longest or, if a new request would not wait, the charge that holds the waiting one. The waiting one may be held in
+// the line of a budget with room, behind a request that waits for a different budget: so that charge does not come first. Under
+// a Concurrency limit a new request counts as waiting for latency if others wait. A request without a known charge is left out.
+func (e *Engine) binding(latency time.Duration) (limiting []*store.Charge) {
+	for at := e.waiting.Front(); at != nil && len(limiting) < askedWaiters; at = at.Next() {
 		r := at.Value.(*Request)
-		best, most := r.held, time.Duration(0)
+		best, longest := r.held, time.Duration(0)
 		for i, c := range r.Charges {
 			// A shadow limit holds nothing.
 			if c.Shadow {
@@ -342,25 +346,25 @@ func (e *Engine) eachBinding(latency time.Duration, add func(*store.Charge)) boo
 			}
 
 			st, _ := e.store.Status(context.Background(), c) // a store in memory has no errors
+			wait := st.Wait
 			if c.Limit.Kind() == store.KindConcurrency {
-				st.Wait = 0
+				wait = 0
 				if st.Waiting > 0 {
-					st.Wait = latency
+					wait = latency
 				}
 			}
 
-			if st.Wait > most {
-				best, most = i, st.Wait
+			if wait > longest {
+				best, longest = i, wait
 			}
 		}
 
 		if best >= 0 {
-			n++
-			add(&r.Charges[best])
+			limiting = append(limiting, &r.Charges[best])
 		}
 	}
 
-	return n > 0
+	return limiting
 }
 
 // Use is the use of one policy by requests.
@@ -380,7 +384,7 @@ type account struct {
 	uses     []Use
 	rows     map[string]int // index of each policy in uses and in the timeline
 	timeline *Timeline
-	looked   int64 // end of the recorded timeline
+	looked   int64 // time of the last look, in Unix microseconds
 }
 
 // newAccount returns an account without uses, which begins now.
@@ -418,7 +422,7 @@ func (a *account) Held(q *Request, charge int, from, to int64) {
 	a.of(&q.Charges[charge]).Waits.Add(time.Duration(to-from) * time.Microsecond)
 }
 
-// look records the limiting policies once per bin of the timeline, as long as goesOn returns true.
+// look records the limiting policies once per bin of the timeline, until goesOn returns false.
 func (a *account) look(goesOn func() bool) {
 	a.engine.Clock.AfterFunc(a.timeline.Width, func() {
 		a.lookOnce()
@@ -430,31 +434,34 @@ func (a *account) look(goesOn func() bool) {
 
 // lookOnce records the policies that limit now, for the time since the last look.
 func (a *account) lookOnce() {
-	var rows []int
 	now := a.engine.Clock.Now()
-	held := a.engine.eachBinding(a.latency, func(c *store.Charge) { rows = append(rows, a.rows[c.Budget.Policy]) })
+	limiting := a.engine.binding(a.latency)
 	a.timeline.spread(a.looked, now, func(b *Bin, d time.Duration) {
-		// Several policies can hold requests at once, so each gets its part of the time.
-		for _, row := range rows {
-			b.Bound[row] += d / time.Duration(len(rows))
-		}
-		if !held {
+		if len(limiting) == 0 {
 			b.Unbound += d
+		}
+
+		// Several policies can hold requests at once, so each gets its part of the time.
+		for _, c := range limiting {
+			b.Bound[a.rows[c.Budget.Policy]] += d / time.Duration(len(limiting))
 		}
 	})
 	a.looked = now
 }
 
-// ofNode returns charges in which per-node budgets belong to one node.
+// ofNode returns charges in which per-node budgets belong to one node, which is counted from 0.
 func ofNode(charges []store.Charge, node int) []store.Charge {
 	// All nodes share these charges, so change a copy.
 	own := append([]store.Charge(nil), charges...)
 	for i := range own {
-		// A different key is a different budget, so add the node to the last four bytes of the key.
-		if k := own[i].Budget.Key[:]; own[i].Node {
-			k = k[len(k)-4:]
-			binary.BigEndian.PutUint32(k, binary.BigEndian.Uint32(k)+uint32(node))
+		if !own[i].Node {
+			continue
 		}
+
+		// A different key is a different budget, so add the node to the last four bytes of the key.
+		key := &own[i].Budget.Key
+		end := key[len(key)-4:]
+		binary.BigEndian.PutUint32(end, binary.BigEndian.Uint32(end)+uint32(node))
 	}
 	return own
 }

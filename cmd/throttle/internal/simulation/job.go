@@ -57,29 +57,30 @@ func (e *Impossible) Error() string {
 type run struct {
 	*Job
 	*account
-	result   *Result
-	prices   [][][]store.Charge // by node and part
-	strange  []bool             // by part: its requests match no policy
-	arrears  []int              // by part, for an even mix
-	total    int                // sum of weights
-	unsent   int
-	inFlight int // requests in flight
-	err      error
+	result    *Result
+	prices    [][][]store.Charge // by node and part
+	unmatched []bool             // by part: its requests match no policy
+	arrears   []int              // by part: how far it is behind its share; see pick
+	total     int                // sum of weights
+	unsent    int
+	inFlight  int   // requests in flight
+	err       error // ends the job
 }
 
 // A worker sends one request at a time.
 type worker struct {
 	node int
-	part int
+	part int // of the request that it has sent last
 }
 
-// Run runs the job. It ends early when ctx ends, or with an *[Impossible].
+// Run runs the job. It ends early when ctx ends, or with an *[Impossible]. Policies that [throttle.New] refuses are an error.
 func (j *Job) Run(ctx context.Context) (*Result, error) {
 	r := &run{Job: j, unsent: j.Requests, arrears: make([]int, len(j.Mix))}
 	if err := r.priceMix(); err != nil {
 		return nil, err
 	}
 
+	// Workers beyond the number of requests would send nothing.
 	for node := range j.Nodes {
 		for range min(j.Workers, j.Requests) {
 			r.sendNext(&worker{node: node})
@@ -88,7 +89,7 @@ func (j *Job) Run(ctx context.Context) (*Result, error) {
 
 	r.look(func() bool { return r.inFlight > 0 || r.engine.waiting.Len() > 0 })
 	for n := 0; r.err == nil && r.engine.Clock.Next(); n++ {
-		// Once in 1,024 events is often enough for a person.
+		// Look for an interrupt, and show the progress, once in 1,024 events.
 		if n%1024 == 0 {
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
@@ -121,7 +122,7 @@ func (r *run) priceMix() error {
 	}
 
 	matched := make(map[string]bool)
-	var prices [][]store.Charge
+	var prices [][]store.Charge // by part
 	for _, p := range r.Mix {
 		charges := t.Explain(p.Request)
 		for _, c := range charges {
@@ -129,7 +130,7 @@ func (r *run) priceMix() error {
 		}
 
 		prices = append(prices, charges)
-		r.strange = append(r.strange, len(rows.Explain(p.Request)) == 0)
+		r.unmatched = append(r.unmatched, len(rows.Explain(p.Request)) == 0)
 		r.total += p.Weight
 	}
 
@@ -164,7 +165,7 @@ func newMatcher(policies []throttle.Policy) (*throttle.Transport, error) {
 	return throttle.New(throttle.Config{Store: memstore.New(), Policies: policies})
 }
 
-// pick returns the part that is furthest behind its share.
+// pick returns the index of the part that is furthest behind its share, for the next request.
 func (r *run) pick() int {
 	// Weighted round-robin: the order of the parts is even, and the same in each run.
 	best := 0
@@ -189,13 +190,14 @@ func (r *run) sendNext(w *worker) {
 	// Send may change the cost of a charge, so send a copy.
 	charges := append([]store.Charge(nil), r.prices[w.node][w.part]...)
 	r.price(charges)
-	if r.strange[w.part] {
+	if r.unmatched[w.part] {
 		r.result.Unmatched++
 	}
 	r.engine.Send(&Request{Charges: charges, Data: w}, r)
 }
 
-// Started implements Observer. It plays the answer: latency after the start, the request ends and the worker sends its next.
+// Started implements Observer. It plays the answer: latency after the start, the request ends and the worker sends its next
+// request.
 func (r *run) Started(q *Request) {
 	w := q.Data.(*worker)
 	r.result.Waits.Add(q.Waited())
@@ -229,7 +231,7 @@ func takesSharedSlot(c store.Charge) bool {
 	return c.Limit.Kind() == store.KindConcurrency && !c.Node
 }
 
-// Refused implements Observer.
+// Refused implements Observer. It ends the job: requests of a job wait without a limit, so this one can never start.
 func (r *run) Refused(q *Request, charge int, _ time.Duration) {
 	c := q.Charges[max(0, charge)] // a negative charge is unknown
 	r.err = &Impossible{c.Budget.Policy, c.Limit, c.Cost}

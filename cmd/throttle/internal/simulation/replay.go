@@ -21,11 +21,11 @@ type Replay struct {
 	Latency  time.Duration // time to read an answer
 
 	*account
-	prices *throttle.Transport
+	prices *throttle.Transport // its Explain returns the charges of a request
 	rows   *throttle.Transport // see newMatcher
 	result Replayed
-	begin  int64
-	ended  bool
+	begin  int64 // time of the first request, in Unix microseconds
+	ended  bool  // no request follows
 }
 
 // Replayed is the outcome of a replay.
@@ -40,8 +40,9 @@ type Replayed struct {
 	Timeline  *Timeline     // with Policies as rows
 }
 
-// Send sends a request at a time that is not before the previous request's. It
-// returns the error of ctx once ctx has ended.
+// Send sends a request at a time that is not before the previous request's. If mostWaiting requests wait, it refuses the
+// request, unless that costs nothing. It returns the error of ctx once ctx has ended, and the error of [throttle.New] for
+// the policies.
 func (r *Replay) Send(ctx context.Context, req *http.Request, at time.Time) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -80,7 +81,7 @@ func (r *Replay) Send(ctx context.Context, req *http.Request, at time.Time) erro
 		return nil
 	}
 
-	maxWait := cmp.Or(r.MaxWait, time.Minute)
+	maxWait := cmp.Or(r.MaxWait, time.Minute) // the default of throttle.Config
 
 	// The engine knows Forever as 0.
 	if maxWait == throttle.Forever {
@@ -91,15 +92,15 @@ func (r *Replay) Send(ctx context.Context, req *http.Request, at time.Time) erro
 	return nil
 }
 
-// End lets waiting requests start, and returns the outcome, or the error of
-// ctx.
+// End lets time pass until no request waits, and returns the outcome, or the
+// error of ctx.
 func (r *Replay) End(ctx context.Context) (*Replayed, error) {
 	// An empty log has an outcome, too.
 	if r.account == nil {
 		r.account = newAccount(NewEngine(time.Unix(0, 0)), r.Policies, r.Latency)
 	}
 
-	// No request follows, so the looks at the account end with the last waiting request.
+	// No request follows, so the looks of the account end with the last waiting request.
 	r.ended = true
 	for r.engine.waiting.Len() > 0 && r.engine.Clock.Next() {
 		if err := ctx.Err(); err != nil {

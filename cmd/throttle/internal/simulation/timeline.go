@@ -14,8 +14,8 @@ const mostBins = 480
 type Timeline struct {
 	Width time.Duration // of each bin
 	Bins  []Bin
-	begin int64
-	rows  int
+	begin int64 // Unix microseconds
+	rows  int   // number of policies
 }
 
 // Bin is one part of a timeline.
@@ -30,11 +30,10 @@ func newTimeline(begin int64, rows int) *Timeline {
 	return &Timeline{Width: time.Millisecond, begin: begin, rows: rows}
 }
 
-// bin returns the bin of a moment. It widens the bins until the moment fits.
+// bin returns the bin of a moment in Unix microseconds, and makes all bins up to that one. If the timeline has no room, bin first
+// widens the bins until the moment fits.
 func (l *Timeline) bin(at int64) *Bin {
 	d := time.Duration(at-l.begin) * time.Microsecond
-
-	// Widen the bins instead of adding bins without bound.
 	for d/l.Width >= mostBins {
 		l.fold()
 	}
@@ -44,7 +43,7 @@ func (l *Timeline) bin(at int64) *Bin {
 	return &l.Bins[d/l.Width]
 }
 
-// fold merges pairs of bins.
+// fold merges pairs of bins into bins of twice the width. The last bin may have no partner.
 func (l *Timeline) fold() {
 	for i := range l.Bins {
 		if i%2 == 0 {
@@ -67,7 +66,8 @@ func (b *Bin) add(o *Bin) {
 
 func (l *Timeline) start(at int64) { l.bin(at).Starts++ }
 
-// spread distributes a stretch of time over the bins that it overlaps.
+// spread calls add for each bin that overlaps the time between two moments, with the length of the overlap. The moments are in
+// Unix microseconds.
 func (l *Timeline) spread(from, to int64, add func(*Bin, time.Duration)) {
 	// Reach the last moment first: the width must not change within the loop.
 	l.bin(to)
@@ -113,8 +113,9 @@ func (l *Timeline) Phases(end time.Duration) (all []Phase) {
 	short := end / 50
 	var kept []Phase
 	for i, p := range all {
-		if n := len(kept); n > 0 && i+1 < len(all) && p.To-p.From < short && kept[n-1].Binds == all[i+1].Binds {
-			p.Binds = kept[n-1].Binds
+		isBetween := len(kept) > 0 && i+1 < len(all) && kept[len(kept)-1].Binds == all[i+1].Binds
+		if isBetween && p.To-p.From < short {
+			p.Binds = all[i+1].Binds
 		}
 		kept = appendPhase(kept, p)
 	}
@@ -128,8 +129,8 @@ func (l *Timeline) Phases(end time.Duration) (all []Phase) {
 	return kept
 }
 
-// inTurn returns the policy that limits longest in a phase without a limiting policy, or a negative number if
-// that is less than 2 % of the phase.
+// inTurn returns the index of the policy that limits longest in a phase without a limiting policy, or a negative number if
+// that is not more than 2 % of the phase.
 func (l *Timeline) inTurn(p *Phase) int {
 	best, most := -1, (p.To-p.From)/50
 	for i, d := range l.Bound(p.From, p.To) {
@@ -141,7 +142,7 @@ func (l *Timeline) inTurn(p *Phase) int {
 }
 
 // Bound returns how long each policy limits between two moments, including the
-// short times that Phases ignores.
+// short times that Phases ignores. from is the beginning of a bin.
 func (l *Timeline) Bound(from, to time.Duration) []time.Duration {
 	bound := make([]time.Duration, l.rows)
 	for i := range l.Bins {
@@ -162,11 +163,11 @@ func appendPhase(all []Phase, p Phase) []Phase {
 	return append(all, p)
 }
 
-// Columns returns the timeline up to end in at most n bins, whose width is a
-// multiple of the present one.
+// Columns returns a timeline in at most n bins, for the time from the beginning to end. The
+// width of its bins is a multiple of l.Width. It is to be read, and not to be recorded in.
 func (l *Timeline) Columns(end time.Duration, n int) *Timeline {
 	bins := min(len(l.Bins), int((end+l.Width-1)/l.Width))
-	each := max(1, (bins+n-1)/n)
+	each := max(1, (bins+n-1)/n) // bins of l in a bin of the result
 	c := &Timeline{Width: l.Width * time.Duration(each), rows: l.rows}
 	for i := range bins {
 		if i%each == 0 {
@@ -223,13 +224,13 @@ func upper(p int) time.Duration {
 	return time.Duration((uint64(p%steps+steps+1)<<shift)-1) * time.Microsecond
 }
 
-// Quantile returns the q-quantile, or 0 for an empty Durations.
+// Quantile returns the q-quantile, which is less than 1 % too large, or 0 for an empty Durations.
 func (d *Durations) Quantile(q float64) time.Duration {
-	rank := int(math.Ceil(q * float64(d.N)))
+	rank := max(1, int(math.Ceil(q*float64(d.N)))) // of the quantile among the sorted durations, from 1
 	highest := part(d.Max)
-	for p, seen := 0, 0; p <= highest && len(d.parts) > 0; p++ {
+	for p, seen := 0, 0; p <= highest; p++ {
 		seen += d.parts[p]
-		if seen >= max(1, rank) {
+		if seen >= rank {
 			// The upper end of the part may exceed the longest duration.
 			return min(upper(p), d.Max)
 		}
