@@ -42,9 +42,9 @@ func (t *Test) Response() *http.Response {
 	return resp
 }
 
-// answerDifferences returns a text for each policy to which the test's answer has a different meaning
-// than Closes says. A missing policy in Closes may have no meaning, or a refusal about a different row.
-// If the policies make no transport, the only text is that error.
+// answerDifferences returns a text for each policy under which the test's answer has a different meaning
+// than Closes says. For a policy that Closes does not name, the answer must have no meaning, or be a
+// refusal about a different row. If the policies make no transport, the only text is that error.
 func (f *File) answerDifferences(t *Test) (differences []string) {
 	meanings, err := f.meaningsOf(t.Response())
 	if err != nil {
@@ -90,12 +90,12 @@ func lengthName(a throttle.Answer) string {
 // under the policy. The error is that of [throttle.New].
 func (f *File) meaningsOf(resp *http.Response) (map[string]throttle.Answer, error) {
 	// Explain leaves out rows under which the request is free, so drop the costs.
-	matching := slices.Clone(f.Policies)
-	for i := range matching {
-		matching[i].Cost = nil
+	withoutCosts := slices.Clone(f.Policies)
+	for i := range withoutCosts {
+		withoutCosts[i].Cost = nil
 	}
 
-	transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: matching})
+	transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: withoutCosts})
 	if err != nil {
 		return nil, err
 	}
@@ -154,13 +154,14 @@ func (f *File) keyedFor(req *http.Request) (map[string]bool, error) {
 }
 
 // answerUnder returns the verdict and the Close that a policy reads from a single answer, and whether
-// they come from the default. A 503 that the policy itself does not read has no meaning here: the
-// default believes a 503 only after several in a row.
+// they come from the default. Close is at most [throttle.MaxPenalty], as in a transport. A 503 that the
+// policy itself does not read has no meaning here: the default believes a 503 only after several in a row.
 func answerUnder(p *throttle.Policy, resp *http.Response) (a throttle.Answer, byDefault bool) {
 	if p.Answer != nil {
 		a = p.Answer(resp)
 	}
-	if a.Verdict == throttle.VerdictNone && a.Close <= 0 && resp.StatusCode == http.StatusTooManyRequests {
+	isUnread := a.Verdict == throttle.VerdictNone && a.Close <= 0
+	if isUnread && resp.StatusCode == http.StatusTooManyRequests {
 		a, byDefault = throttle.RetryAfter(resp), true
 	}
 	if a.Verdict == throttle.VerdictPartly {

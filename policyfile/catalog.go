@@ -356,10 +356,10 @@ func (h *catalogHead) values(o PresetOptions) (map[string]string, error) {
 			value = planned
 		}
 
-		if set, ok := o.Numbers[n.name]; ok {
-			value = set
-			if set <= 0 {
-				errs = append(errs, fmt.Errorf("the number %s is %d: it must be above 0", n.name, set))
+		if own, ok := o.Numbers[n.name]; ok {
+			value = own
+			if own <= 0 {
+				errs = append(errs, fmt.Errorf("the number %s is %d: it must be above 0", n.name, own))
 			}
 		}
 

@@ -61,7 +61,7 @@ func (d *document) effects() map[string]effect {
 		// A preset has no fields in the file, so its whole entry is compared.
 		preset := map[string]string{"preset": canonical(t.at)}
 		for _, p := range t.rows {
-			// The texts of its key and share are unknown, so the entry stands for them, too.
+			// What the policy's key and share read is unknown, so the entry stands for it, too.
 			reads := ""
 			if p.Key != nil || p.Share != nil {
 				reads = preset["preset"]

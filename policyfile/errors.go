@@ -21,7 +21,8 @@ type Error struct {
 	cut     bool // some stand behind it
 }
 
-// Error implements error: "file:line:column: text", as compilers print it.
+// Error implements error: "file:line:column: text", as compilers print it. A line or a column of 0 is left
+// out.
 func (e *Error) Error() string {
 	at := e.File
 	if e.Line > 0 {

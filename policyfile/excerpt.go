@@ -289,7 +289,7 @@ func (r *reader) failSlip(e *yaml.LoadError) bool {
 	// The library may notice a slip only in the line behind it.
 	from, to := max(e.Mark.Line-1, 1), min(e.Mark.Line, len(r.lines))
 
-	// It notices a missing colon even later, so begin where the key began.
+	// The library notices a missing colon even later, so begin where the key began.
 	if c := e.ContextMark.Line; c > 0 && strings.Contains(e.ContextMsg, "simple key") {
 		from = c
 	}

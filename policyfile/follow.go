@@ -109,8 +109,8 @@ func (o *Options) check() error {
 	return errors.Join(mistakes...)
 }
 
-// Follow reads a text and puts it into force, and does the same with each new version until ctx
-// ends. It returns an error if o is invalid, or if the first version cannot be read, has mistakes,
+// Follow reads a text and puts it into force at once, and does the same with each new version until ctx
+// ends, after the waits that o asks for. It returns an error if o is invalid, or if the first version cannot be read, has mistakes,
 // fails its own tests, opens more than the ceiling or cannot be applied. If that happens to a later
 // version, the version before stays in force, and [Follower.State] says why.
 func Follow(ctx context.Context, o Options) (*Follower, error) {
@@ -130,7 +130,7 @@ func Follow(ctx context.Context, o Options) (*Follower, error) {
 		o.Grace = DefaultGrace
 	}
 
-	// Put the first version into force at once: there is no earlier version to keep meanwhile.
+	// The first version need not wait: there is no earlier version to keep meanwhile.
 	f := &Follower{o: o}
 	text, err := o.Read(ctx)
 	if err != nil {

@@ -127,8 +127,8 @@ func (t template) key() keyFunc {
 // placeholder is what stands in braces.
 var placeholder = regexp.MustCompile(`\{([^{}]*)\}`)
 
-// parseTemplate reads a text with placeholders in braces, such as "{header.X-App}/{shop}". A text without a placeholder
-// is a mistake.
+// parseTemplate reads a text with placeholders in braces, such as "{header.X-App}/{shop}". A text without a
+// placeholder is an error. An error about a place has the words " at offset N": see placeOf.
 func parseTemplate(s string) (t template, err error) {
 	from := 0 // the end of the placeholder before
 	for _, m := range placeholder.FindAllStringSubmatchIndex(s, -1) {
@@ -279,8 +279,9 @@ func (r *reader) setRoutes(p *row) (ok bool) {
 		return len(r.routes.named) == 0
 	}
 
-	// A key or a share with a mistake may have meant {route}.
 	ok = r.checkRoutes(p.routes)
+
+	// A key or a share with a mistake may have meant {route}.
 	if len(r.routes.named) == 0 && p.keysAreRead() {
 		r.fail(follow(field), `routes has no effect: write "{route}" in the key, or in the share`)
 		ok = false

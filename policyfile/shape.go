@@ -44,8 +44,8 @@ func scalar[T any](expected string, s schema, parse func(text string) (T, error)
 	}
 }
 
-// parsed returns the value that parse reads from text, which node n has. ok is false after a mistake: text
-// is too long, or parse returns an error.
+// parsed returns parse's value for a text that stands at node n. ok is false after a mistake: the text is
+// too long, or parse returns an error.
 func parsed[T any](r *reader, n *yaml.Node, text string, parse func(text string) (T, error)) (v T, ok bool) {
 	if len(text) > mostText {
 		r.fail(n, "this value has %d bytes; %d are the most", len(text), mostText)
@@ -75,8 +75,8 @@ func placeOf(err error) (offset int, text string) {
 	return offset, text
 }
 
-// list returns the shape of a list. One value without a list is a list of one. After a mistake an item
-// has the value that of has read.
+// list returns the shape of a list. One value without a list is a list of one. An item with a mistake is in
+// the list all the same.
 func list[T any](of shape[T]) shape[[]T] {
 	return shape[[]T]{
 		form: of.form + ", or a list",
@@ -147,7 +147,7 @@ func table[T any](of shape[T], checks ...func(name string) error) shape[map[stri
 	}
 }
 
-// as returns the shape of with f applied to its values.
+// as returns a shape whose values are f's results for the values that the shape of reads.
 func as[A, B any](of shape[A], f func(A) B) shape[B] {
 	return shape[B]{
 		form:   of.form,
@@ -257,7 +257,7 @@ var length = defined("length", scalar(`a duration such as "250ms", "20s" or "2d"
 
 // parseLength reads a duration above 0 as time.ParseDuration does, and whole days, such as "2d".
 func parseLength(s string) (time.Duration, error) {
-	// time.ParseDuration knows no days. It refuses the days that are 0 or too many for a Duration.
+	// time.ParseDuration knows no days. So it refuses those that are not read here: 0, and too many for a Duration.
 	if m := days.FindStringSubmatch(s); m != nil {
 		const most = math.MaxInt64 / int64(24*time.Hour)
 		if n, err := strconv.ParseInt(m[1], 10, 64); err == nil && n > 0 && n <= most {

@@ -154,6 +154,7 @@ func (w *warner) sharedRequests(isMeant func(*row) bool) (all [][]*row) {
 	var policies []throttle.Policy
 	for i := range w.file.rows {
 		if p := &w.file.rows[i]; isMeant(p) {
+			// Without its key and cost, as in testedPath.
 			rows, policies = append(rows, p), append(policies, throttle.Policy{Name: p.Name, Match: p.Match, Limit: p.Limit})
 		}
 	}

@@ -105,7 +105,7 @@ func Compare(ctx context.Context, to *fleet.Fleet, name string, text []byte) (*C
 }
 
 // Push pushes the file and returns its number. If the pushed file has changed since Compare, the
-// error is a *[fleet.ConflictError]. The audit shows act, which is push or rollback, by and reason.
+// error is a *[fleet.ConflictError]. The audit shows act, by and reason; act is push or rollback.
 func (c *Change) Push(ctx context.Context, act, by, reason string) (int64, error) {
 	var instead int64
 	if c.Instead != nil {
