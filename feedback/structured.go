@@ -391,10 +391,10 @@ func (r RateLimit) penalty(resp *http.Response) time.Duration {
 		return 0
 	}
 
+	// Under other statuses than 429 Retry-After counts before the reset, too.
 	if d, ok := retryAfter(resp); ok {
 		return d
 	}
-
 	return q.Reset
 }
 

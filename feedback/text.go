@@ -401,7 +401,7 @@ func (s *search) take(p path, text string, fits textTest) {
 		s.text = text
 	}
 
-	// No field of a better rank can follow.
+	// The first field has the best rank, so nothing better can follow.
 	s.over = p.rank == 0 && (s.found || !p.many)
 }
 

@@ -25,8 +25,9 @@ type refusal struct {
 
 // refusal reads the refusal out of an answer: the zero refusal if it is none. The code names the limit. A
 // ban with a code is a refusal of the code's limit, for at least the time that the ban prints: DingTalk
-// answers a robot that sends too fast in the form of a ban, although the address is not banned. A 429 is a
-// refusal under any code, and a 403 if it has a Retry-After. No refusal is shorter than its Retry-After.
+// answers a robot that sends too fast in the form of a ban, although the address is not banned. Without such
+// a code a 429, and a 403 with a Retry-After, is a refusal about appAPI. No refusal is shorter than its
+// Retry-After.
 func (o Options) refusal(resp *http.Response) (r refusal) {
 	f := factsOf(resp)
 
@@ -283,7 +284,7 @@ var memberNames = [members]string{"errcode", "sub_code", "code", "punish", "stat
 func (a *answer) readFacts(withWords bool) (f facts) {
 	f.page = a.readMembers(memberNames[:], a.texts[:])
 
-	// The old API may wrap a code. It stands in sub_code, or in the text alone.
+	// The old API may wrap a code. The wrapped code stands in sub_code, or in the text alone.
 	number := a.texts[atErrcode]
 	if number == envelope {
 		number = cmp.Or(a.texts[atSubCode], a.wrappedCode())

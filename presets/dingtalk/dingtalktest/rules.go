@@ -312,9 +312,8 @@ func (c *call) judgeRobot() http.HandlerFunc {
 	robot := c.query.Get("access_token")
 	w := window{rule: "robot", by: robot}
 	count := c.within(w, c.since(time.Minute, false))
-	c.add(w)
+	c.add(w) // also while the robot is closed
 
-	// The message counts although the robot is closed.
 	open := !c.At.Before(c.closed[w])
 	if open && count >= 20 {
 		c.closed[w] = c.At.Add(10 * time.Minute)

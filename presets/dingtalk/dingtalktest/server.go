@@ -205,11 +205,11 @@ func (s *Server) String() string {
 	slices.Sort(apis)
 	for _, api := range apis {
 		at := calls[api]
-		used := "–"
+		used := "–" // of too few calls
 
-		shortest, took := (len(at)-1)/limit, at[len(at)-1]-at[0]
-		if shortest > 0 && took > 0 {
-			used = fmt.Sprintf("%.0f %%", 100*float64(shortest)/took.Seconds())
+		shortestSeconds, took := (len(at)-1)/limit, at[len(at)-1]-at[0]
+		if shortestSeconds > 0 && took > 0 {
+			used = fmt.Sprintf("%.0f %%", 100*float64(shortestSeconds)/took.Seconds())
 		}
 
 		fmt.Fprintf(w, "%s\t%d\t%d\t%d of %d\t%s\n", api, len(at), refused[api], stat.Most(at, time.Second), limit, used)
@@ -285,8 +285,8 @@ func BanPage(w http.ResponseWriter, _ *http.Request) {
 // beijing is the zone of every time that DingTalk prints.
 var beijing = time.FixedZone("UTC+8", 8*60*60)
 
-// crowded is the answer to a call of an API that all applications together use
-// too much in the second of the clock that now lies in.
+// crowded is the answer to a call of an API that all applications together have called more often than
+// limit in one second of the clock: the second that contains now.
 func crowded(path string, limit int, now time.Time) http.HandlerFunc {
 	if isNew(path) {
 		return forbidden("QpsLimitForApi", apiDisabled)
@@ -604,18 +604,18 @@ func (n *notice) offer(c *call, user string) {
 
 	// within counts what came after a moment, and a notice at midnight belongs to the day, so step back by 1 ns.
 	local := c.At.In(beijing)
-	midnight := time.Date(local.Year(), local.Month(), local.Day(), 0, 0, 0, 0, beijing).Add(-1)
-	minute := c.At.Add(-time.Minute)
+	beforeMidnight := time.Date(local.Year(), local.Month(), local.Day(), 0, 0, 0, 0, beijing).Add(-1)
+	minuteAgo := c.At.Add(-time.Minute)
 	limits := []struct {
 		code  string
 		w     window
 		after time.Time
 		most  int // 0 means any number
 	}{
-		{"143106", window{"the same notice", c.App + " " + user, c.text("msg")}, midnight, 1},
-		{"143105", window{"notices of a day", c.App, user}, midnight, perPersonDay},
-		{"143103", window{rule: "notices of an application", by: c.App}, minute, perAppMinute},
-		{"143104", window{rule: "notices of the company"}, minute, c.options.NoticesPerMinute},
+		{"143106", window{"the same notice", c.App + " " + user, c.text("msg")}, beforeMidnight, 1},
+		{"143105", window{"notices of a day", c.App, user}, beforeMidnight, perPersonDay},
+		{"143103", window{rule: "notices of an application", by: c.App}, minuteAgo, perAppMinute},
+		{"143104", window{rule: "notices of the company"}, minuteAgo, c.options.NoticesPerMinute},
 	}
 
 	for _, l := range limits {
@@ -638,7 +638,8 @@ func (n *notice) offer(c *call, user string) {
 // day, or of a different application. Like DingTalk it times out for more than 100 people.
 func (c *call) sendResult() http.HandlerFunc {
 	i := c.number("task_id", 0) - firstTask
-	if i < 0 || i >= len(c.tasks) || c.tasks[i].app != c.App || c.At.Sub(c.tasks[i].at) >= resultLife {
+	isKnown := i >= 0 && i < len(c.tasks)
+	if !isKnown || c.tasks[i].app != c.App || c.At.Sub(c.tasks[i].at) >= resultLife {
 		return plain(40035, "不合法的参数")
 	}
 
