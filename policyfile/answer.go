@@ -87,7 +87,7 @@ func lengthName(a throttle.Answer) string {
 // meaningsOf returns by policy what a response means: a refusal that closes the policy, a refusal about
 // a different row, or certainly no refusal. A policy for which it means none of these is missing. As in
 // a transport, each policy that the request matches reads the response, even if the request is free
-// under the policy. The error is that of [throttle.New].
+// under the policy. Errors come from [throttle.New].
 func (f *File) meaningsOf(resp *http.Response) (map[string]throttle.Answer, error) {
 	// Explain leaves out rows under which the request is free, so drop the costs.
 	withoutCosts := slices.Clone(f.Policies)
@@ -140,7 +140,7 @@ func (f *File) meaningsOf(resp *http.Response) (map[string]throttle.Answer, erro
 }
 
 // keyedFor reports by policy whether a request has a key of its own under the policy. It reports false
-// for a policy under which the request is free or has an empty key. The error is that of [throttle.New].
+// for a policy under which the request is free or has an empty key. Errors come from [throttle.New].
 func (f *File) keyedFor(req *http.Request) (map[string]bool, error) {
 	transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: f.Policies})
 	if err != nil {

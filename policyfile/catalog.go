@@ -187,7 +187,7 @@ func (t *catalogTable) document(o PresetOptions) (d document, r *reader, err err
 		r.ids["account"] = always(o.Account)
 	}
 
-	// Drop what is for the documentation alone: catalogFields does not know it.
+	// Drop the members for the documentation alone: catalogFields does not know them.
 	dropMember(file, "preset")
 	for _, section := range []string{"policies", "tests"} {
 		list := memberOf(file, section)
@@ -454,7 +454,7 @@ func (h *catalogHead) doc() string {
 	return presetDoc(about, h.counted)
 }
 
-// fields returns the options that a file can give: shadow and host, and those that the preset has.
+// fields returns the options that a file can give: shadow, host, and the preset's own options.
 func (t *catalogTable) fields() []field[fileOptions] {
 	all := []field[fileOptions]{
 		member("shadow", "all rows count and report, and never hold or refuse", yes, func(o *fileOptions, v bool) { o.shadow = v }),

@@ -309,7 +309,7 @@ func (r *reader) checkRow(p *row, found []*throttle.ConfigError) {
 		}
 	}
 
-	// Beside "match: none" the key, the share and the cost are mistakes themselves, whatever their wildcards.
+	// In a named row the key, the share and the cost are mistakes themselves, whatever their wildcards.
 	if !p.named {
 		r.checkWildcards(p.wildcards, fmt.Sprintf("the match of policy %q", clip(p.Name)), p.Policy)
 	}

@@ -328,7 +328,7 @@ func (r *reader) behindQuote(at yaml.Mark) bool {
 }
 
 // failSyntax notes an error of the YAML library in plain words, or in the library's words if no case fits. The first case
-// that fits counts, so special cases stand before general ones.
+// that fits counts, so special cases stand before general cases.
 func (r *reader) failSyntax(e *yaml.LoadError) {
 	at := e.Mark
 	text := strings.TrimPrefix(e.Message, "yaml: ")

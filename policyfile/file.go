@@ -113,8 +113,8 @@ func (f *File) Loosens(old *File) []string {
 }
 
 // checkVersion reports whether the root of a file is a mapping that begins with a version that this
-// package reads. Otherwise it notes a mistake, and the file must not be read further, because the
-// fields of another version may have a different meaning.
+// package reads. Otherwise it notes a mistake, and the file must not be read further, because fields may
+// have a different meaning in a different version.
 func (r *reader) checkVersion(n *yaml.Node) bool {
 	if n.Kind != yaml.MappingNode || len(n.Content) == 0 {
 		r.fail(n, "a file is a mapping that begins with \"version: %d\", and not %s%s", Version, kindOf(n), missingSpace(n.Value))

@@ -62,7 +62,7 @@ type State struct {
 	Seen    string    // the generation of the text as it was read last
 	InForce string    // the generation of the version in force
 	Since   time.Time // when it came into force
-	Err     error     // why the version last seen is not in force, or why the last read failed; nil if it is in force, or waits
+	Err     error     // why the version last seen is wrong, or why the last read failed. Nil if neither.
 
 	// Loosens are the reasons why the version last seen waits: what it holds back no longer, or
 	// opens. It comes into force at Until.
@@ -295,7 +295,7 @@ func (f *Follower) apply(s *State, now time.Time) {
 }
 
 // equal reports whether two states say the same. Since and Loosens need no comparison: they change only
-// together with the other fields.
+// together with a compared field.
 func equal(a, b State) bool {
 	text := func(err error) string {
 		if err == nil {

@@ -147,7 +147,7 @@ func table[T any](of shape[T], checks ...func(name string) error) shape[map[stri
 	}
 }
 
-// as returns a shape whose values are f's results for the values that the shape of reads.
+// as returns a shape that reads a value as the shape "of" does, and converts it by f.
 func as[A, B any](of shape[A], f func(A) B) shape[B] {
 	return shape[B]{
 		form:   of.form,
@@ -186,8 +186,8 @@ func defined[T any](name string, of shape[T]) shape[T] {
 	return shape[T]{form: of.form, read: of.read, schema: func() schema { return schema{"$ref": "#/$defs/" + name} }}
 }
 
-// refer returns a defined shape that calls of whenever it is used. So the shape can contain itself: the
-// variable that of points to is set later.
+// refer returns a defined shape that calls *of whenever it is used. So the shape can contain itself: init
+// sets *of later.
 func refer[T any](name string, of *func() shape[T]) shape[T] {
 	return defined(name, shape[T]{
 		form:   "a " + name,
@@ -257,7 +257,7 @@ var length = defined("length", scalar(`a duration such as "250ms", "20s" or "2d"
 
 // parseLength reads a duration above 0 as time.ParseDuration does, and whole days, such as "2d".
 func parseLength(s string) (time.Duration, error) {
-	// time.ParseDuration knows no days. So it refuses those that are not read here: 0, and too many for a Duration.
+	// time.ParseDuration knows no days. So it refuses 0 days, and days that are too many for a Duration.
 	if m := days.FindStringSubmatch(s); m != nil {
 		const most = math.MaxInt64 / int64(24*time.Hour)
 		if n, err := strconv.ParseInt(m[1], 10, 64); err == nil && n > 0 && n <= most {

@@ -69,7 +69,7 @@ func holdDifferently(rows []*row) bool {
 }
 
 // names returns the names of two or more rows for a sentence: `"a", "b" and "c"`. Of more than five rows it returns five
-// names and the number of the others.
+// names and how many more there are.
 func names(rows []*row) string {
 	const most = 5
 	var all []string

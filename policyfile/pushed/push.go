@@ -55,9 +55,9 @@ func (e *UnreadableError) Error() string {
 
 // Compare checks a file that is to be pushed to a fleet, and compares it with the file that is pushed
 // now. name stands for the file in errors. The file must have at most [fleet.MostText] bytes and no
-// mistakes, and must pass its own tests: otherwise the error is [policyfile.Errors]. It is an
-// *[UnreadableError] if live nodes that follow pushed files cannot read the file's version, or else an
-// error of Redis.
+// mistakes, and must pass its own tests: otherwise the error is [policyfile.Errors]. The error is an
+// *[UnreadableError] if live nodes that follow pushed files cannot read the file's version. All remaining
+// errors are of Redis.
 func Compare(ctx context.Context, to *fleet.Fleet, name string, text []byte) (*Change, error) {
 	if len(text) > fleet.MostText {
 		return nil, policyfile.Errors{{File: name, Text: fmt.Sprintf("the file has %d bytes; %d are the most that can be pushed", len(text), fleet.MostText)}}
