@@ -62,7 +62,7 @@ type State struct {
 	Seen    string    // the generation of the text as it was read last
 	InForce string    // the generation of the version in force
 	Since   time.Time // when it came into force
-	Err     error     // why the version last seen is wrong, or why the last read failed. Nil if neither.
+	Err     error     // why the version last seen cannot come into force, or why the last read failed, or nil
 
 	// Loosens are the reasons why the version last seen waits: what it holds back no longer, or
 	// opens. It comes into force at Until.

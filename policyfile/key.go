@@ -310,7 +310,7 @@ func routeKey(all []routePattern) keyFunc {
 func (r *reader) checkRoutes(all []routePattern) (ok bool) {
 	ok = true
 
-	// Throttle accepts any method, so look for misspelt methods here.
+	// Throttle accepts unknown methods, so look for misspelt methods here.
 	for _, p := range all {
 		if method, _, found := strings.Cut(p.text, " "); found {
 			if err := checkMethod(method); err != nil {

@@ -101,7 +101,7 @@ func oddCharacter(line string) (column int, what string) {
 
 const mostRepeated = 300_000 // nodes that aliases may repeat in all: a file must not be a bomb
 
-// A size is how much there is to read of a node, with all that aliases repeat.
+// A size is how many nodes there are to read in a node, and in how many levels, with all that aliases repeat.
 type size struct{ nodes, depth int }
 
 // A sizer counts the nodes of a file. What an anchor holds is counted once.

@@ -94,7 +94,7 @@ var methods = []string{
 }
 
 // checkMethod refuses a method that has small letters, or that looks like a slip of a known method:
-// methods are compared letter by letter. Any other unknown method may be one of the upstream.
+// methods are compared letter by letter. It accepts every other unknown method.
 func checkMethod(s string) error {
 	if slices.Contains(methods, s) {
 		return nil
