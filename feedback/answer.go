@@ -17,9 +17,9 @@ import (
 	"github.com/fleetthrottle/throttle/internal/peek"
 )
 
-// answer is the part of an answer's JSON body that classifiers have read so far. The rows of a
-// table look for codes in the same body many times, so the members of the JSON object are kept in
-// their order, beside the body (see [peek.Kept]). A member is read when a search comes to it.
+// answer is the part of an answer's JSON body that classifiers have read so far. It is kept beside the
+// body (see [peek.Kept]), because the rows of a table look for codes in the same body many times. Of a
+// body that is an object it has the members in their order. A member is read when a search comes to it.
 type answer struct {
 	mu   sync.Mutex
 	text window // of the present look
@@ -27,15 +27,15 @@ type answer struct {
 
 	kind    byte     // the first byte of the text behind a byte order mark, or 0 before it has come
 	members []member // at most mostMembers
-	place   int      // read so far: up to the end of the last member, or of its name while unread is set
+	place   int      // where to read on: behind the last member, or at its value while unread is set
 	unread  bool     // the value of the last member, an object or an array, was not read yet
 	tried   int      // bytes of the body in which no further member was found
 
-	// The first memory of members, of their names, and of the scanner.
+	// Memory for few and short members and names, and for the scanner, so that most answers need no other.
 	memberRoom [8]member
 	nameRoom   [96]byte
 	scanRoom   [32]byte
-	named      int // bytes of nameRoom
+	named      int // bytes of nameRoom in use
 
 	runes runeReader
 }
@@ -48,10 +48,10 @@ type member struct {
 	name   []byte
 	from   int    // place of the value
 	to     int    // place behind the value, or 0 for an object or an array
-	ended  int    // up to this place the text must be there: only the byte behind a number shows its end
-	text   string // of the value, if it was asked for
-	legal  bool   // the value is as JSON has it
-	parsed bool   // text and legal are set
+	ended  int    // place behind the bytes that show the end of the value: of a number one more than to
+	text   string // of the value, once parsed is set
+	legal  bool   // the value is valid JSON, once parsed is set
+	parsed bool   // a search has asked for the value
 }
 
 // A window is the text of an answer's body as far as a classifier looks at the text.
@@ -66,6 +66,7 @@ func (w *window) From(off int) []byte { return w.Text.From(off, w.max) }
 // between returns the text between two places, or nil if the text ends before to.
 func (w *window) between(from, to int) (text []byte) {
 	for len(text) < to-from {
+		// Wait for the bytes behind text: then From returns more of them.
 		if w.From(from+len(text)) == nil {
 			return nil
 		}
@@ -74,9 +75,11 @@ func (w *window) between(from, to int) (text []byte) {
 	return text[:to-from]
 }
 
-// look begins a look at the first max bytes of the body.
-func (a *answer) look(body peek.Text, max int64) {
-	a.text = window{body, int(max)}
+// look begins a look at the first most bytes of the body.
+func (a *answer) look(body peek.Text, most int64) {
+	a.text = window{body, int(most)}
+
+	// The first look sets the memory.
 	if a.members == nil {
 		a.members = a.memberRoom[:0]
 		a.scan.SetRoom(a.scanRoom[:])
@@ -84,7 +87,7 @@ func (a *answer) look(body peek.Text, max int64) {
 }
 
 // search walks through the JSON value and gives s the values at the end of paths, until s has its result.
-func (a *answer) search(s *search, paths []path, fits fits) {
+func (a *answer) search(s *search, paths []path, fits textTest) {
 	if a.kind == 0 {
 		a.begin()
 	}
@@ -96,12 +99,12 @@ func (a *answer) search(s *search, paths []path, fits fits) {
 		return
 	}
 
-	// Walk through the members that earlier searches have read, then read on.
+	// Walk through the members that earlier searches have read. Then next appends further members.
 	var few [fewPaths]path
 	for i := 0; i < len(a.members) || a.next(); i++ {
 		m := &a.members[i]
-		on := below(few[:0], paths, m.name)
-		if len(on) > 0 && !a.value(s, m, on, fits) {
+		inside := below(few[:0], paths, m.name)
+		if len(inside) > 0 && !a.value(s, m, inside, fits) {
 			return
 		}
 	}
@@ -112,7 +115,7 @@ func (a *answer) search(s *search, paths []path, fits fits) {
 	}
 }
 
-// begin reads up to the bracket of the object.
+// begin sets kind, unless no byte has come, and reads the bracket of an object.
 func (a *answer) begin() {
 	a.scan.Reset(&a.text, 0)
 	a.scan.BOM()
@@ -123,7 +126,7 @@ func (a *answer) begin() {
 	}
 }
 
-// next reads the next member, and returns false if there is none to be kept.
+// next reads and keeps the next member. It returns false if there is none, or none can be kept.
 func (a *answer) next() bool {
 	if len(a.members) == mostMembers || a.tried >= a.text.max {
 		return false
@@ -137,7 +140,7 @@ func (a *answer) next() bool {
 	return false
 }
 
-// readMember reads the next member and reports whether there was one.
+// readMember reads and keeps the next member. It returns false if the text has no whole member any more.
 func (a *answer) readMember() bool {
 	a.scan.Reset(&a.text, a.place)
 
@@ -179,7 +182,7 @@ func (a *answer) readMember() bool {
 	return true
 }
 
-// keepName returns a copy of a name.
+// keepName returns a copy of a name, in nameRoom as long as that has room.
 func (a *answer) keepName(name []byte) []byte {
 	if a.named+len(name) > len(a.nameRoom) {
 		return bytes.Clone(name)
@@ -189,9 +192,9 @@ func (a *answer) keepName(name []byte) []byte {
 	return kept
 }
 
-// value walks through the value of a member, into which paths lead, and returns false at the end of
-// the search.
-func (a *answer) value(s *search, m *member, paths []path, fits fits) bool {
+// value gives s the values at the end of paths, which begin at the value of a member, and returns false
+// at the end of the search.
+func (a *answer) value(s *search, m *member, paths []path, fits textTest) bool {
 	// An object or an array is read anew by each search that leads into it.
 	if m.to == 0 {
 		a.scan.Reset(&a.text, m.from)
@@ -213,12 +216,15 @@ func (a *answer) value(s *search, m *member, paths []path, fits fits) bool {
 		m.text, m.legal = jsonscan.TextOf(raw)
 	}
 
+	// Malformed JSON ends every search.
 	return m.legal && s.scalar(paths, m.text, fits)
 }
 
 // searchRest walks through the members after the first mostMembers.
-func (a *answer) searchRest(s *search, paths []path, fits fits) {
+func (a *answer) searchRest(s *search, paths []path, fits textTest) {
 	a.scan.Reset(&a.text, a.place)
+
+	// The value of the last kept member may be unread.
 	if a.unread && !a.scan.Skip() {
 		return
 	}
@@ -234,7 +240,7 @@ type runeReader struct {
 
 // ReadRune implements [io.RuneReader].
 func (r *runeReader) ReadRune() (c rune, size int, err error) {
-	// A character may be cut at the end of a piece.
+	// A character may be cut at the end of a piece. Asking for the byte behind the piece makes From return more.
 	for !utf8.FullRune(r.piece) && r.text.From(r.off+len(r.piece)) != nil {
 		r.piece = r.text.From(r.off)
 	}
@@ -326,7 +332,8 @@ func (b *buffer) reset() {
 	}
 }
 
-// Write implements [throttle.Meter].
+// Write implements [throttle.Meter]. It reads each line of a stream as soon as the line ends. Its error
+// is errLong, for a document of more than mostEvent bytes.
 func (m *events) Write(p []byte) (n int, err error) {
 	n = len(p)
 
@@ -372,12 +379,13 @@ func (m *events) endLine() {
 	m.line.reset()
 }
 
-// readEventLine reads a line of an event stream. An empty line ends an event.
+// readEventLine reads a line of an event stream. An empty line ends an event. Lines of other fields than
+// data are ignored.
 func (m *events) readEventLine() {
 	line := m.line.bytes
 	data, isData := bytes.CutPrefix(line, []byte("data:"))
 	switch {
-	case m.line.spoilt: // only a line of data can be too long
+	case m.line.spoilt: // take a line that is too long for data, so that the event is skipped
 		m.data.spoilt, m.hasData = true, true
 	case len(line) == 0:
 		m.endEvent()
@@ -391,7 +399,8 @@ func (m *events) readEventLine() {
 	}
 }
 
-// endEvent reads the cost in the data of the event that has ended, unless the data was too long.
+// endEvent reads the cost in the data of the event that has ended, unless the event has no data or too
+// much.
 func (m *events) endEvent() {
 	if m.hasData && !m.data.spoilt {
 		m.take(m.data.bytes)
@@ -400,7 +409,7 @@ func (m *events) endEvent() {
 	m.data.reset()
 }
 
-// readJSONLine reads a line of a stream of JSON.
+// readJSONLine reads the cost in a line of a stream of JSON, unless the line is empty or was too long.
 func (m *events) readJSONLine() {
 	if len(m.line.bytes) > 0 {
 		m.take(m.line.bytes)
@@ -414,7 +423,8 @@ func (m *events) take(data []byte) {
 	}
 }
 
-// Cost implements [throttle.Meter].
+// Cost implements [throttle.Meter]. It first reads what the end of the body has left: the last event of a
+// stream, or the whole document.
 func (m *events) Cost() int {
 	switch {
 	case m.split != nil:
@@ -462,10 +472,10 @@ func (a Amount) Meter(resp *http.Response) throttle.Meter {
 	})
 }
 
-// In returns the amount in a JSON text. ok is false if the text has no amount, or a negative
+// In returns the amount in a JSON text, rounded up. ok is false if the text has no amount, or a negative
 // amount. The text may be truncated.
 func (a Amount) In(data []byte) (n int, ok bool) {
-	// Nearly all events of a stream are without the amount, and a look for the name is cheap.
+	// Nearly all events of a stream are without the amount, and a search for the name is cheaper than for the path.
 	if !slices.ContainsFunc(a.Fields, func(field string) bool { return mayHave(data, field) }) {
 		return 0, false
 	}
@@ -508,7 +518,8 @@ func (a Amount) read(resp *http.Response) (n float64, ok bool) {
 	return amountOf(text)
 }
 
-// amountOf reads a text as an amount; ok is false if the text is none.
+// amountOf reads a text as an amount, which may be negative. ok is false if the text is no number, or a
+// number above [math.MaxInt32].
 func amountOf(text string) (n float64, ok bool) {
 	text, negative := strings.CutPrefix(text, "-")
 	n, ok = number(text)
@@ -527,17 +538,18 @@ func isAmount(text string) bool {
 // mostBytes is how much of any body is looked at.
 const mostBytes = 64 << 10
 
-// look returns a reader of at most max bytes of an answer's body, or of no bytes if the body must
-// not be read. The package documentation has the rule.
-func look(resp *http.Response, max int64) io.Reader {
-	if !mayLook(resp, max) {
+// look returns a reader of at most the first most bytes of an answer's body, or of no bytes if the body
+// must not be read. The package documentation has the rule.
+func look(resp *http.Response, most int64) io.Reader {
+	if !mayLook(resp, most) {
 		return http.NoBody
 	}
-	return peek.Reader(resp, max)
+	return peek.Reader(resp, most)
 }
 
-// mayLook reports whether the first max bytes of an answer's body may be looked at.
-func mayLook(resp *http.Response, max int64) bool {
+// mayLook reports whether the first most bytes of an answer's body may be looked at: see the package
+// documentation. It may wait a tenth of a second for the first bytes of a body without a length.
+func mayLook(resp *http.Response, most int64) bool {
 	if isJSON(resp) {
 		return true
 	}
@@ -549,12 +561,17 @@ func mayLook(resp *http.Response, max int64) bool {
 		return false
 	case resp.StatusCode >= 400:
 		return true
-	case resp.ContentLength >= 0 && resp.ContentLength <= max:
+	case resp.ContentLength >= 0 && resp.ContentLength <= most:
 		return true
 	case document(media):
 		return true
-	// Every other body of a known length is longer than max.
-	case resp.ContentLength >= 0 || resp.StatusCode < 200 || resp.StatusCode >= 300 || streams(media):
+
+	// A body of a known length is longer than most here.
+	case resp.ContentLength >= 0:
+		return false
+
+	// Of bodies without a length only those of a success are looked at, except streams.
+	case resp.StatusCode < 200 || resp.StatusCode >= 300 || streams(media):
 		return false
 	}
 
@@ -592,8 +609,8 @@ func isJSON(resp *http.Response) bool {
 	return ok && (parameters == "" || parameters[0] == ';')
 }
 
-// document reports whether a media type is JSON, HTML or XML. A caller needs all of such a body, so
-// waiting for a part of it delays no caller.
+// document reports whether a media type is JSON, HTML or XML. A caller needs the whole of such a body, so
+// a wait for its beginning delays no caller.
 func document(media string) bool {
 	_, subtype, _ := strings.Cut(media, "/")
 	if i := strings.LastIndexByte(subtype, '+'); i >= 0 {
@@ -602,12 +619,13 @@ func document(media string) bool {
 	return subtype == "json" || subtype == "html" || subtype == "xml"
 }
 
-// atMost returns max, or the default if it is not set, within mostBytes.
-func atMost(max, byDefault int64) int64 {
-	if max <= 0 {
-		max = byDefault
+// atMost returns the number of bytes to look at: most, or byDefault if most is not set, and never more
+// than mostBytes.
+func atMost(most, byDefault int64) int64 {
+	if most <= 0 {
+		most = byDefault
 	}
-	return min(max, mostBytes)
+	return min(most, mostBytes)
 }
 
 // PeekBody returns the next max bytes of an answer's body, or all of a shorter body, and leaves the

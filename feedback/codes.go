@@ -60,8 +60,8 @@ func (c Codes) Answer(resp *http.Response) throttle.Answer {
 	return usual
 }
 
-// usual returns the meaning of the code in a field's text without regard to End. known is false if
-// the text has no code of the table.
+// usual returns the meaning that the table itself, without End, gives to the code in a field's text.
+// known is false if the text has no code of the table.
 func (c Codes) usual(text string) (a throttle.Answer, known bool) {
 	code, ok := fieldGroup(c.Pattern, text)
 	if !ok {
@@ -69,23 +69,24 @@ func (c Codes) usual(text string) (a throttle.Answer, known bool) {
 	}
 
 	code = folded(code)
-	d, exact, known := c.lasts(code)
-	no, noExact := c.notRefused(code)
+	d, refuses, refusesExact := c.lasts(code)
+	notRefused, notRefusedExact := c.notRefused(code)
 
 	// An exact code outranks a code with "*". Among equals a refusal outranks NotRefused.
 	switch {
-	case exact, known && !noExact:
+	case refusesExact, refuses && !notRefusedExact:
 		return throttle.Refused(d), true
-	case no:
+	case notRefused:
 		return NotRefused(nil), true
 	}
 
 	return throttle.Answer{}, false
 }
 
-// lasts returns for how long a code closes the budget. known is false if Lasts does not have the code, and
-// exact is true if Lasts has the code without a "*".
-func (c Codes) lasts(code string) (longest time.Duration, exact, known bool) {
+// lasts returns for how long a code, as folded returns it, closes the budget. known is false if Lasts does
+// not have the code. exact is true if Lasts has it without a "*". Of several patterns the longest duration
+// counts.
+func (c Codes) lasts(code string) (longest time.Duration, known, exact bool) {
 	for pattern, d := range c.Lasts {
 		switch {
 		// A cheap test first: without a "*" texts of different lengths differ.
@@ -97,10 +98,11 @@ func (c Codes) lasts(code string) (longest time.Duration, exact, known bool) {
 			longest, known = d, true
 		}
 	}
-	return longest, false, known
+	return longest, known, false
 }
 
-// notRefused reports whether NotRefused has a code, and whether it has the code without a "*".
+// notRefused reports whether NotRefused has a code, as folded returns it, and whether it has the code
+// without a "*".
 func (c Codes) notRefused(code string) (known, exact bool) {
 	for _, pattern := range c.NotRefused {
 		if wild(strings.ToLower(pattern), code) {
@@ -115,8 +117,9 @@ func open(pattern string) bool {
 	return pattern != "" && (pattern[0] == '*' || pattern[len(pattern)-1] == '*')
 }
 
-// ending returns the duration that end reads from the answer, or the usual duration if end reads
-// none, and never less than the Retry-After of a 429.
+// ending returns the duration that end, which may be nil, reads from the answer, or else the usual
+// duration. It is at most [throttle.MaxPenalty], and at least the Retry-After of a 429, except that
+// a usual duration of 0 stays 0, and that orRounded ignores a Retry-After that is only rounded up.
 func ending(resp *http.Response, end Reader, usual time.Duration) time.Duration {
 	if end != nil {
 		if d := end(resp).Close; d > 0 {

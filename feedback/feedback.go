@@ -2,7 +2,6 @@ package feedback
 
 import (
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -48,16 +47,17 @@ func rules(a throttle.Answer) bool { return a.Verdict != throttle.VerdictNone ||
 // both combines two answers, as [All] documents it.
 func both(a, b throttle.Answer) throttle.Answer {
 	longer := b.Close > max(a.Close, 0)
+	noneCloses := a.Close <= 0 && b.Close <= 0
 	switch {
 	case a.Verdict == throttle.VerdictPartly || b.Verdict == throttle.VerdictPartly:
 		a.Verdict, a.Close = throttle.VerdictPartly, max(a.Close, b.Close)
 
-	// The verdicts are in the order in which they count.
-	case longer || a.Close <= 0 && b.Verdict > a.Verdict:
+	// The longer close counts, with its verdict. If none closes, the larger verdict counts.
+	case longer || noneCloses && b.Verdict > a.Verdict:
 		a.Verdict, a.Close = b.Verdict, b.Close
 	}
 
-	// The remaining quota and the told limit are decided apart: each may come from a different answer.
+	// The quota may come from one of the two answers, and the told limit from the other.
 	left, said := a.Left()
 	if other, ok := b.Left(); ok {
 		limit := tighterTold(left.Told, other.Told)
@@ -130,28 +130,27 @@ func LeaveOpen(resp *http.Response) throttle.Answer {
 // process, so it must see the good answers, too. It is safe for concurrent use. The default of
 // [throttle.Policy.Answer] treats 503s in this way, with an n of 10.
 func InARow(n int, read Reader) Reader {
-	row := new(atomic.Int64)
+	inARow := new(atomic.Int64)
 	return func(resp *http.Response) throttle.Answer {
 		a := read(resp)
 		if a.Close <= 0 {
 			// Write only after refusals: otherwise all good answers would write to one place in memory.
-			if row.Load() != 0 {
-				row.Store(0)
+			if inARow.Load() != 0 {
+				inARow.Store(0)
 			}
 			return a
 		}
 
-		refusals := row.Add(1)
-		if refusals < int64(n) {
+		if inARow.Add(1) < int64(n) {
 			a.Close = 0
 		}
 		return a
 	}
 }
 
-// Acted returns a reader that passes on r's answers, except that a refusal counts as partly
-// executed if acted returns true: the budget closes, and the request is not repeated. [Partly] and
-// [Succeeded] are suitable functions.
+// Acted returns a reader that passes on r's answers, except that a refusal that closes the budget counts
+// as partly executed if acted returns true: the budget closes, and the request is not repeated. [Partly]
+// and [Succeeded] are suitable functions.
 func Acted(r Reader, acted func(*http.Response) bool) Reader {
 	return func(resp *http.Response) throttle.Answer {
 		a := r(resp)
@@ -186,7 +185,8 @@ func Partly(resp *http.Response) (partly bool) {
 		}
 
 		// null is the only value that begins with an n. Peek returns 0 at the end of the text.
-		partly = !strings.ContainsRune("n\x00", rune(s.Peek()))
+		first := s.Peek()
+		partly = first != 'n' && first != 0
 		return false
 	})
 

@@ -67,14 +67,15 @@ func (h Headers) Left(resp *http.Response) throttle.Answer {
 	return throttle.Answer{}.WithLeft(q)
 }
 
-// quota returns the remaining quota. ok is false if the fields do not state it.
+// quota returns the remaining quota. ok is false if the fields do not state it or its end, or if the
+// answer is not about the caller's budget.
 func (h Headers) quota(resp *http.Response) (q throttle.Quota, ok bool) {
 	left, window, counted := h.left(resp.Header)
 	if !counted || !speaks(resp) {
 		return throttle.Quota{}, false
 	}
 
-	h.Per = cmp.Or(h.Per, window)
+	h.Per = cmp.Or(h.Per, window) // in this copy of h the window beside the count replaces a missing Per
 	reset, dated := h.reset(resp, unsaid)
 	if !dated {
 		return throttle.Quota{}, false
@@ -114,11 +115,13 @@ func (h Headers) penalty(resp *http.Response) time.Duration {
 		return 0
 	}
 
-	// Without a count the end of the window tells of a refusal: Reset, or Per where Reset is missing. In a 429 an end that cannot be read is enough.
+	// Without a count the end of the window tells of a refusal: Reset, or Per where Reset is missing. In a 429 an end that
+	// cannot be read, or has passed, is enough.
 	if h.Remaining == "" && h.Used == "" {
 		_, readable := h.reset(resp, throttle.MaxPenalty)
 		stated := len(valuesOf(resp.Header, h.Reset)) > 0 || h.Per > 0
-		if !readable && !(stated && resp.StatusCode == http.StatusTooManyRequests) {
+		enough := readable || stated && resp.StatusCode == http.StatusTooManyRequests
+		if !enough {
 			return 0
 		}
 		return h.untilMore(resp)
@@ -129,11 +132,12 @@ func (h Headers) penalty(resp *http.Response) time.Duration {
 		return 0
 	}
 
-	h.Per = cmp.Or(h.Per, window)
+	h.Per = cmp.Or(h.Per, window) // as in quota
 	return h.untilMore(resp)
 }
 
-// retryAfter returns for how long Retry-After closes the budget. ok is false if the field cannot be read.
+// retryAfter returns for how long Retry-After closes the budget. ok is false if the field is missing,
+// cannot be read, or has passed.
 func (h Headers) retryAfter(resp *http.Response) (d time.Duration, ok bool) {
 	// If Reset is Retry-After, As is its dialect.
 	if h.As != nil && textproto.CanonicalMIMEHeaderKey(h.Reset) == "Retry-After" {
@@ -144,7 +148,9 @@ func (h Headers) retryAfter(resp *http.Response) (d time.Duration, ok bool) {
 	return retryAfter(resp)
 }
 
-// untilMore returns for how long the budget closes after a refusal because nothing is left.
+// untilMore returns for how long the budget closes after a refusal because nothing is left: for
+// Retry-After, until Reset, until the window ends, or else for a second or Per, if that is less. The
+// first of these that is known counts.
 func (h Headers) untilMore(resp *http.Response) time.Duration {
 	if d, ok := h.retryAfter(resp); ok {
 		return d
@@ -158,7 +164,7 @@ func (h Headers) untilMore(resp *http.Response) time.Duration {
 		return d
 	}
 
-	// A reset that has passed tells of a window that is over, so the next window is to be tried soon.
+	// A reset that has passed tells of a window that is over, so the next request may come soon.
 	soon := usualRetryAfter
 	if h.Per > 0 {
 		soon = min(soon, h.Per)
@@ -179,22 +185,24 @@ func mayRefuse(resp *http.Response, status []int) bool {
 	return false
 }
 
-// speaks reports whether the answer is about the caller's budget. A 401 is about an unknown caller, and an answer with an Age
-// comes out of a cache.
+// speaks reports whether the answer is about the caller's budget now. A 401 is about an unknown caller, and
+// an answer with an Age other than 0 comes out of a cache.
 func speaks(resp *http.Response) bool {
 	age := strings.Trim(resp.Header.Get("Age"), "0 ")
 	return resp.StatusCode != http.StatusUnauthorized && age == ""
 }
 
-// left returns the remaining quota, and the window that the field states, or 0 if it states none.
+// left returns the remaining quota, and the window that the count's field states, or 0 if it states none.
+// ok is false if the quota is not stated: without Remaining it takes a use and a limit.
 func (h Headers) left(header http.Header) (left int, window time.Duration, ok bool) {
 	if h.Remaining != "" {
-		// Some upstreams write less than nothing when more was spent than there was.
+		// Some upstreams write a negative number when more was spent than there was.
 		least, ok := h.count(header, h.Remaining, fewer)
 		return max(least.n, 0), least.window, ok
 	}
 
-	// Without Remaining the quota is the limit less the use. The limit stands in a field of its own, beside the use, or in Size.
+	// Without Remaining the quota is the limit less the use. The limit is in a field of its own, or else beside the use, or
+	// else in Size.
 	used, ok := h.count(header, h.Used, more)
 	size := used.size
 	if limit, stated := h.count(header, h.Limit, fewer); stated {
@@ -204,13 +212,14 @@ func (h Headers) left(header http.Header) (left int, window time.Duration, ok bo
 		size = h.Size
 	}
 
-	// A fraction that is used leaves no whole number.
+	// A use of 2.5 leaves one less than a use of 2.
 	rest := size - used.n
 	if used.over {
 		rest--
 	}
 
-	return max(rest, 0), used.window, ok && size > 0 && used.n >= 0
+	isUse := ok && used.n >= 0
+	return max(rest, 0), used.window, isUse && size > 0
 }
 
 // A count is a number of a field.
@@ -219,16 +228,18 @@ type count struct {
 	over   bool          // a fraction was cut off n
 	size   int           // of "32/40", or 0 if the field has no size
 	window time.Duration // of "20:1" or "20;w=1", or 0 if the field has no window
-	timed  bool          // the window was told behind a colon
+	timed  bool          // the window stands behind a colon
 }
 
-// fewer reports whether the remaining quota, or the limit, a allows less than b.
+// fewer reports whether a is less than b. a and b are remaining quotas or limits.
 func fewer(a, b count) bool { return a.n < b.n }
 
-// more reports whether the use a, with its size, leaves less than b.
-func more(a, b count) bool { return a.n-a.size > b.n-b.size }
+// more reports whether a leaves less of its size than b. a and b are uses. A size of 0 is the same for
+// both.
+func more(a, b count) bool { return a.size-a.n < b.size-b.n }
 
-// count reads the count of a field. If there are several lines, the first by the order before counts.
+// count reads the count of a field. If there are several lines, the first by the order before counts. ok
+// is false if no line has a count.
 func (h Headers) count(header http.Header, name string, before func(a, b count) bool) (first count, ok bool) {
 	for _, line := range valuesOf(header, name) {
 		c, counted := h.countOf(line)
@@ -239,9 +250,11 @@ func (h Headers) count(header http.Header, name string, before func(a, b count) 
 	return first, ok
 }
 
-// countOf reads the count of a line: "3", "32/40", "3;w=60", or the budget's member of a list. The member is at
-// Position, or its window is Per. ok is false if it is not clear which member is the budget's.
+// countOf reads the count of a line: "3", "32/40", "3;w=60", or the budget's member of a list. That is the
+// member at Position, or the last member whose window is Per. ok is false if it is not clear which member
+// is the budget's, or if a member is no count.
 func (h Headers) countOf(line string) (found count, ok bool) {
+	soleMember := !strings.Contains(line, ",")
 	var windows, plain int // how many members have a window, and how many have none
 	var last count         // of the members without a window
 	for i, text := 1, line; text != ""; i++ {
@@ -262,8 +275,8 @@ func (h Headers) countOf(line string) (found count, ok bool) {
 		case c.window == 0:
 			plain, last = plain+1, c
 
-		// Without Per a single member may state the window itself.
-		case c.window == h.Per || h.Per == 0 && !c.timed && !strings.Contains(line, ","):
+		// Without Per a sole member may state the window as a parameter. Behind a colon it counts only if it is Per.
+		case c.window == h.Per || h.Per == 0 && soleMember && !c.timed:
 			found, ok = c, true
 			windows++
 		default:
@@ -280,7 +293,9 @@ func (h Headers) countOf(line string) (found count, ok bool) {
 	return found, ok
 }
 
-// countOf reads one count, which may be below 0.
+// countOf reads one count, which may be below 0, with the size and the window that stand beside it. ok is
+// false if the count, the size or a window behind a colon cannot be read. A parameter that cannot be read
+// counts as missing.
 func countOf(text string) (c count, ok bool) {
 	// "100;w=60" states the window as a parameter.
 	text, parameters, _ := strings.Cut(text, ";")
@@ -320,7 +335,8 @@ func countOf(text string) (c count, ok bool) {
 	return c, ok
 }
 
-// whole reads a count, which may be written with a fraction. It cuts off the fraction, and reports by over whether there was one.
+// whole reads a count from 0 on, and cuts off a fraction. over reports whether there was one. ok is false
+// for a text that is no number, and for a number above [math.MaxInt32].
 func whole(text string) (n int, over, ok bool) {
 	f, ok := number(text)
 	if !ok || f > math.MaxInt32 {
@@ -330,9 +346,11 @@ func whole(text string) (n int, over, ok bool) {
 	return n, f > float64(n), true
 }
 
-// reset returns how long the remaining quota holds. If Per is the only source, the result is at
-// most most. ok is false if Reset is unreadable, or has passed, or if there is no source.
+// reset returns how long the remaining quota holds: until Reset or, if the answer has none, for the
+// window. The window is bounded by most: see window. ok is false if Reset is unreadable or has passed, or
+// if there is neither Reset nor Per.
 func (h Headers) reset(resp *http.Response, most time.Duration) (d time.Duration, ok bool) {
+	// An empty field counts as missing.
 	lines := valuesOf(resp.Header, h.Reset)
 	if len(lines) == 0 || len(lines) == 1 && lines[0] == "" {
 		return h.window(resp, most)
@@ -345,21 +363,22 @@ func (h Headers) reset(resp *http.Response, most time.Duration) (d time.Duration
 	return min(d, throttle.MaxPenalty), ok && d > 0
 }
 
-// window returns how long the budget's window goes on, or at most most if the window's beginning is
-// unknown. ok is false without a Per.
+// window returns how long the budget's window goes on. If the window's beginning is unknown, the result
+// is Per, but at most most. ok is false without a Per.
 func (h Headers) window(resp *http.Response, most time.Duration) (d time.Duration, ok bool) {
 	switch {
 	case h.Per <= 0:
 		return 0, false
 	case h.Clock:
+		// A Date before 1970 has a negative remainder, so bound the result by Per.
 		d = h.Per - time.Duration(sent(resp).UnixNano())%h.Per
 		return min(d, h.Per, throttle.MaxPenalty), true
 	}
 	return min(h.Per, most), true
 }
 
-// valuesOf returns the values of a header field, however its name is spelt. It is Header.Values, which
-// allocates memory for each name that is not spelt as http.Header spells it, such as X-RateLimit-Reset.
+// valuesOf returns the values of a header field, in whatever case its name is spelt. Header.Values would
+// allocate memory for each name that is not spelt as http.Header spells it, such as X-RateLimit-Reset.
 func valuesOf(header http.Header, name string) []string {
 	if values, ok := header[name]; ok {
 		return values
@@ -418,8 +437,8 @@ type estimate struct {
 
 var groupSeed = maphash.MakeSeed()
 
-// Cost returns the estimate for a request of a group, at least 1. Until Least requests of the group
-// are settled it returns otherwise, or the mean so far if the mean is higher.
+// Cost returns the estimate for a request of a group. Until Least requests of the group are settled, that
+// is otherwise, or the mean so far if the mean is higher. Later it is at least 1.
 func (e *Estimates) Cost(group string, otherwise int) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -460,7 +479,8 @@ func (e *Estimates) Settled(group string, cost int, inFlight time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 
-	// Each sum keeps a part of itself: an exponentially weighted mean, without a list of requests.
+	// Each sum keeps a part of itself, so the weights of old requests decay without a list of requests. Squares of
+	// weights decay by the square of that part.
 	g := e.group(maphash.String(groupSeed, group))
 	weight := max(float64(inFlight), leastWeight)
 	c := float64(min(cost, math.MaxInt32))
@@ -481,7 +501,7 @@ func (e *Estimates) group(id uint64) *estimate {
 		e.groups = make(map[uint64]*estimate)
 	}
 
-	// Forget any group: the order of a map is random.
+	// Make room for the new group, and forget an arbitrary one: the order of a map is random.
 	for other := range e.groups {
 		if len(e.groups) < mostGroups {
 			break
@@ -540,8 +560,8 @@ func orAsked(resp *http.Response, d time.Duration) time.Duration {
 	return max(d, longer)
 }
 
-// orRounded is orAsked for a duration out of the answer itself: a Retry-After that is this duration
-// rounded up to whole seconds does not lengthen it.
+// orRounded is orAsked for a duration out of the answer itself. A Retry-After in whole seconds that is
+// longer by less than a second is the same duration rounded up, and does not lengthen it.
 func orRounded(resp *http.Response, d time.Duration) time.Duration {
 	longer, ok := asked(resp)
 	if ok && d > 0 && longer%time.Second == 0 && longer-d < time.Second {
@@ -564,8 +584,8 @@ func UntilFirst(zone *time.Location) Reader {
 	return untilEnd(throttle.CalendarWindow(1, throttle.Month, zone))
 }
 
-// untilEnd returns a reader that takes every answer for a refusal that ends with the window in which the
-// answer was sent.
+// untilEnd returns a reader that takes every answer for a refusal until the end of the limit's window in
+// which the answer was sent, or until the end of a longer Retry-After of a 429. MaxPenalty bounds both.
 func untilEnd(limit throttle.Limit) Reader {
 	return func(resp *http.Response) throttle.Answer {
 		now := sent(resp)

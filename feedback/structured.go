@@ -30,7 +30,7 @@ type item struct {
 	params map[string]any
 }
 
-// parseList parses a List.
+// parseList parses a List, which may be empty. ok is false after a mistake.
 func parseList(field string) (list []item, ok bool) {
 	p := fieldParser{rest: strings.TrimLeft(field, " ")}
 	for first := true; p.more(first); first = false {
@@ -42,7 +42,8 @@ func parseList(field string) (list []item, ok bool) {
 	return list, true
 }
 
-// parseDictionary parses a Dictionary.
+// parseDictionary parses a Dictionary, which may be empty. Of a key that comes twice the last member
+// counts, as the RFC demands. ok is false after a mistake.
 func parseDictionary(field string) (dict map[string]item, ok bool) {
 	p := fieldParser{rest: strings.TrimLeft(field, " ")}
 	dict = make(map[string]item)
@@ -82,7 +83,7 @@ func (p *fieldParser) peek() byte {
 	return p.rest[0]
 }
 
-// skip reads a text if it comes next.
+// skip reads a text if it comes next, and reports whether it did.
 func (p *fieldParser) skip(text string) bool {
 	rest, ok := strings.CutPrefix(p.rest, text)
 	p.rest = rest
@@ -128,7 +129,7 @@ func (p *fieldParser) member() item {
 		return p.item()
 	}
 
-	inner := []item{}
+	inner := []item{} // not nil: an empty inner list is a value
 	for {
 		p.rest = strings.TrimLeft(p.rest, " ")
 		if p.failed || p.skip(")") {
@@ -209,8 +210,8 @@ func (p *fieldParser) value() any {
 	return nil
 }
 
-// number parses an Integer of at most 15 digits, or a Decimal with at most 12 digits
-// before the point and 3 behind it.
+// number parses an Integer of at most 15 digits as an int64, or a Decimal with at most 12 digits
+// before the point and 3 behind it as a float64.
 func (p *fieldParser) number() any {
 	sign := ""
 	if p.skip("-") {
@@ -274,7 +275,7 @@ func (p *fieldParser) bytes() any {
 	return data
 }
 
-// display parses the rest of a Display String: UTF-8 in escapes.
+// display parses the rest of a Display String: printable ASCII, in which "%c3" is a byte of UTF-8.
 func (p *fieldParser) display() any {
 	var text []byte
 	for !p.skip(`"`) {
@@ -351,9 +352,9 @@ func (r RateLimit) Left(resp *http.Response) throttle.Answer {
 		return throttle.Answer{}
 	}
 
-	q, ok, structured := r.structured(resp, unsaid, 0)
+	q, ok, decided := r.structured(resp, unsaid, 0)
 	switch {
-	case !structured:
+	case !decided:
 		return r.separate().Left(resp)
 	case !ok:
 		return throttle.Answer{}
@@ -382,26 +383,26 @@ func (r RateLimit) penalty(resp *http.Response) time.Duration {
 		return 0
 	}
 
-	q, ok, structured := r.structured(resp, throttle.MaxPenalty, usualRetryAfter)
+	q, ok, decided := r.structured(resp, throttle.MaxPenalty, usualRetryAfter)
 	switch {
-	case !structured:
+	case !decided:
 		return r.separate().penalty(resp)
 	case !ok || q.Left > 0:
 		return 0
 	}
 
+	// Under other statuses than 429 Retry-After counts before the reset, too.
 	if d, ok := retryAfter(resp); ok {
 		return d
 	}
-
 	return q.Reset
 }
 
-// structured reads the field RateLimit, which is a list or a dictionary. structured is false if the
-// separate fields may have the quota, because RateLimit is missing or malformed. A quota without a reset holds
-// for its window, at most for most. Without a window it holds for undated, and is invalid if
-// undated is 0.
-func (r RateLimit) structured(resp *http.Response, most, undated time.Duration) (q throttle.Quota, ok, structured bool) {
+// structured reads the quota in the field RateLimit, which is a list or a dictionary. decided is false if
+// the separate fields may have the quota: RateLimit is missing or malformed, and no Name is asked for. A
+// quota without a reset holds for its window, at most for most. Without a window it holds for undated, and
+// is invalid if undated is 0.
+func (r RateLimit) structured(resp *http.Response, most, undated time.Duration) (q throttle.Quota, ok, decided bool) {
 	field := r.field(resp, "RateLimit")
 
 	// The separate fields have no names, so they are read only without a Name.
@@ -414,7 +415,7 @@ func (r RateLimit) structured(resp *http.Response, most, undated time.Duration) 
 		return q, ok, true
 	}
 
-	// A dictionary has no names, so it says nothing of the policy with this name.
+	// A dictionary has no names either.
 	if r.Name != "" {
 		return throttle.Quota{}, false, true
 	}
@@ -441,8 +442,9 @@ func (r RateLimit) field(resp *http.Response, name string) string {
 	return strings.Join(valuesOf(resp.Header, r.Prefix+name), ",")
 }
 
-// least returns the smallest quota among the members of the list with the Name or, without a Name, among the
-// members that count requests.
+// least returns the smallest quota among the members of the list with the Name or, without a Name, among
+// the members that count requests. found is false if there is none, or if a member is malformed. most and
+// undated are as for structured.
 func (r RateLimit) least(list []item, policies map[string]policy, most, undated time.Duration) (least throttle.Quota, found bool) {
 	for _, member := range list {
 		name, named := member.value.(string)
@@ -454,18 +456,22 @@ func (r RateLimit) least(list []item, policies map[string]policy, most, undated 
 		}
 
 		p := policies[name]
-		if r.Name != "" && r.Name != name || r.Name == "" && !p.countsRequests() {
+		meant := name == r.Name
+		if r.Name == "" {
+			meant = p.countsRequests()
+		}
+		if !meant {
 			continue
 		}
 
-		// Without a reset the quota holds at most for the window of its policy.
-		said := reset != nil
-		if !said {
+		// Without a reset the quota holds for the window of its policy, at most for most.
+		dated := reset != nil
+		if !dated {
 			reset = p.window
 		}
 
 		q, ok := quotaOf(left, reset, undated)
-		if !said {
+		if !dated {
 			q.Reset = min(q.Reset, most)
 		}
 		if ok && (!found || tighter(q, least)) {
@@ -501,9 +507,9 @@ func (r RateLimit) policies(resp *http.Response) map[string]policy {
 	return policies
 }
 
-// quotaOf returns the quota of two Integers. ok is false if the first has a different type or is
-// negative. If the second is no Integer, or not positive, the quota holds for undated, and is
-// invalid if undated is 0.
+// quotaOf returns the quota of two Integers: what is left, and for how many seconds. ok is false if left
+// is no Integer or is negative. If reset is no Integer, or not positive, the quota holds for undated; ok
+// is false then if undated is 0.
 func quotaOf(left, reset any, undated time.Duration) (q throttle.Quota, ok bool) {
 	n, counted := left.(int64)
 	seconds, dated := reset.(int64)

@@ -108,11 +108,11 @@ func (p Printed) Answer(resp *http.Response) throttle.Answer {
 	return refused(orRounded(resp, min(max(d, 0), throttle.MaxPenalty)))
 }
 
-// longest returns the longest duration in a header field, or 0 without a readable duration. Unlike in a body, no path outranks
-// another: all paths, and all lines of the field, count.
+// longest returns the longest duration in the header field Header, or 0 without a readable duration.
+// Unlike in a body, all paths and all lines of the field count, and not the first that has a value.
 func (p Printed) longest(resp *http.Response) (longest time.Duration) {
-	// note always returns false: so the search for a path with a "*" goes on, and each of its durations is noted.
-	note := func(text string) (ends bool) {
+	// note notes a duration, and says that the text does not fit: then the search for a path with a "*" goes on.
+	note := func(text string) (fits bool) {
 		if d, ok := p.length(resp, text); ok {
 			longest = max(longest, d)
 		}
@@ -134,7 +134,8 @@ func (p Printed) longest(resp *http.Response) (longest time.Duration) {
 	return longest
 }
 
-// head returns the first 4 KB of an answer's body. found is false if the body is empty or must not be looked at.
+// head returns the first 4 KB of an answer's body. found is false if the body is empty, cannot be read, or
+// must not be looked at.
 func head(resp *http.Response) (text string, found bool) {
 	if !mayLook(resp, textBytes) {
 		return "", false
@@ -152,14 +153,15 @@ func (p Printed) length(resp *http.Response, text string) (d time.Duration, ok b
 	return p.As.read(resp, text)
 }
 
-// bodyGroup returns the match of the pattern's first group in an answer's body, or of the whole
-// pattern if it has no group. A nil pattern matches nothing.
-func bodyGroup(pattern *regexp.Regexp, resp *http.Response, max int64) (match string, ok bool) {
+// bodyGroup returns the match of the pattern's first group in the first most bytes of an answer's body,
+// or of the whole pattern if it has no group. The match is "" if the pattern matches without the group. ok
+// is false if the pattern does not match, or is nil.
+func bodyGroup(pattern *regexp.Regexp, resp *http.Response, most int64) (match string, ok bool) {
 	if pattern == nil {
 		return "", false
 	}
 
-	at := submatchIndex(pattern, resp, max)
+	at := submatchIndex(pattern, resp, most)
 	if at == nil {
 		return "", false
 	}
@@ -168,10 +170,8 @@ func bodyGroup(pattern *regexp.Regexp, resp *http.Response, max int64) (match st
 	if len(at) > 2 {
 		at = at[2:]
 	}
-
-	// The pattern matches without the group.
 	if at[0] < 0 {
-		return "", true
+		return "", true // the group has no part in the match
 	}
 
 	// PeekBody does not wait: the search has read these bytes.
@@ -179,47 +179,49 @@ func bodyGroup(pattern *regexp.Regexp, resp *http.Response, max int64) (match st
 	return string(head[at[0]:at[1]]), true
 }
 
-// submatchIndex is FindReaderSubmatchIndex of the first max bytes of an answer's body, or nil if they must not be
-// looked at.
-func submatchIndex(pattern *regexp.Regexp, resp *http.Response, max int64) []int {
-	if !mayLook(resp, max) {
+// submatchIndex is [regexp.Regexp.FindReaderSubmatchIndex] for the first most bytes of an answer's body. It
+// returns nil, too, if the body must not be looked at.
+func submatchIndex(pattern *regexp.Regexp, resp *http.Response, most int64) []int {
+	if !mayLook(resp, most) {
 		return nil
 	}
 
 	// Without a kept body the search reads for itself.
 	a, body := peek.Kept[answer](resp)
 	if a == nil {
-		return pattern.FindReaderSubmatchIndex(bufio.NewReader(peek.Reader(resp, max)))
+		return pattern.FindReaderSubmatchIndex(bufio.NewReader(peek.Reader(resp, most)))
 	}
 
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
-	a.runes = runeReader{text: window{body, int(max)}}
+	// A reader in a needs no allocation.
+	a.runes = runeReader{text: window{body, int(most)}}
 	return pattern.FindReaderSubmatchIndex(&a.runes)
 }
 
 // scanBytes is how much of a body is read at a time: more than most refusals have.
 const scanBytes = 2 << 10
 
-// firstField returns the text of the first field that has a value, if the text fits. A search ends
-// at the first field's value, or at the first byte of a body that cannot have the fields. Searches
-// of one body share the parsed part of the body: see answer.
-func firstField(resp *http.Response, fields []string, max int64, fits fits) (text string, ok bool) {
-	if !mayLook(resp, max) {
+// firstField returns the text of the first of fields that has a value, within the first most bytes of an
+// answer's body. A path with a "*" may lead to several values: the first that fits counts. ok is false if
+// no value is there, or if the text does not fit. Searches of one body share the parsed part of the
+// body: see answer.
+func firstField(resp *http.Response, fields []string, most int64, fits textTest) (text string, ok bool) {
+	if !mayLook(resp, most) {
 		return "", false
 	}
 
 	// Without a kept body the search reads for itself.
 	a, body := peek.Kept[answer](resp)
 	if a == nil {
-		return firstFieldIn(peek.Reader(resp, max), fields, fits)
+		return firstFieldIn(peek.Reader(resp, most), fields, fits)
 	}
 
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
-	a.look(body, max)
+	a.look(body, most)
 	s := search{json: &a.scan, best: len(fields)}
 	var few [fewPaths]path
 	a.search(&s, paths(few[:0], fields), fits)
@@ -228,7 +230,7 @@ func firstField(resp *http.Response, fields []string, max int64, fits fits) (tex
 }
 
 // firstFieldIn is firstField for the JSON text that a reader has.
-func firstFieldIn(r io.Reader, fields []string, fits fits) (text string, ok bool) {
+func firstFieldIn(r io.Reader, fields []string, fits textTest) (text string, ok bool) {
 	if r == http.NoBody {
 		return "", false
 	}
@@ -236,7 +238,7 @@ func firstFieldIn(r io.Reader, fields []string, fits fits) (text string, ok bool
 }
 
 // firstFieldOf is firstField for a text of which nothing was read yet.
-func firstFieldOf(json *jsonscan.Scanner, fields []string, fits fits) (text string, ok bool) {
+func firstFieldOf(json *jsonscan.Scanner, fields []string, fits textTest) (text string, ok bool) {
 	s := search{json: json, best: len(fields)}
 	var few [fewPaths]path
 	s.whole(paths(few[:0], fields), fits)
@@ -267,23 +269,25 @@ func (p path) intoArray() bool {
 	return first == "*" || digits(first)
 }
 
-// below appends the paths that lead on into a member or an element.
-func below(on, paths []path, name []byte) []path {
+// below appends to inside what remains of the paths that lead on into a member or an element.
+func below(inside, paths []path, name []byte) []path {
 	for i := range paths {
 		if p, leads := paths[i].into(name); leads {
-			on = append(on, p)
+			inside = append(inside, p)
 		}
 	}
-	return on
+	return inside
 }
 
 // into returns the remaining path inside a member or an element with a name, and whether the path leads there.
 func (p path) into(name []byte) (inside path, leads bool) {
-	n := len(name)
+	n := len(name) // of the path's first segment
 	switch rest := p.rest; {
 	// The path ends at the value that has this member.
 	case rest == "":
 		return p, false
+
+	// A "*" leads into every member and element.
 	case rest[0] == '*' && (len(rest) == 1 || rest[1] == '.'):
 		n, p.many = 1, true
 
@@ -297,9 +301,9 @@ func (p path) into(name []byte) (inside path, leads bool) {
 	return p, true
 }
 
-// A fits reports whether a search accepts a text. Searches take it as a parameter, because as a
+// A textTest reports whether a search accepts a text. Searches take it as a parameter, because as a
 // struct field it would be allocated.
-type fits = func(text string) bool
+type textTest = func(text string) bool
 
 // A search walks through a JSON value and takes the values at the end of paths. Malformed or
 // truncated JSON ends the search, and the values found so far remain.
@@ -312,8 +316,9 @@ type search struct {
 	over  bool   // nothing better can come
 }
 
-// whole walks through a text from its beginning.
-func (s *search) whole(paths []path, fits fits) {
+// whole walks through a text from its beginning. It leaves a text that is no object, or an array into which
+// no path leads, at its first byte.
+func (s *search) whole(paths []path, fits textTest) {
 	s.json.BOM()
 	if first := s.json.Peek(); first == '{' || first == '[' && slices.ContainsFunc(paths, path.intoArray) {
 		s.value(paths, fits)
@@ -323,7 +328,7 @@ func (s *search) whole(paths []path, fits fits) {
 // value walks through the next value, and returns false at the end of the
 // search. Its recursion is as deep as the paths are long, because values into
 // which no path leads are skipped.
-func (s *search) value(paths []path, fits fits) bool {
+func (s *search) value(paths []path, fits textTest) bool {
 	if len(paths) == 0 {
 		return s.json.Skip()
 	}
@@ -341,8 +346,9 @@ func (s *search) value(paths []path, fits fits) bool {
 	return ok && s.scalar(paths, text, fits)
 }
 
-// scalar gives take the text of a value at the end of paths, and returns false at the end of the search.
-func (s *search) scalar(paths []path, text string, fits fits) bool {
+// scalar gives take the text of a value for each of the paths that end there, and returns false at the end
+// of the search.
+func (s *search) scalar(paths []path, text string, fits textTest) bool {
 	for _, p := range paths {
 		if p.rest == "" {
 			s.take(p, strings.TrimSpace(text), fits)
@@ -353,7 +359,7 @@ func (s *search) scalar(paths []path, text string, fits fits) bool {
 
 // members walks through the members of an object, and returns false at the end of the search. first says that no
 // member of the object was read yet.
-func (s *search) members(paths []path, first bool, fits fits) bool {
+func (s *search) members(paths []path, first bool, fits textTest) bool {
 	var few [fewPaths]path
 	for ; ; first = false {
 		name, more, ok := s.json.Member(first)
@@ -368,7 +374,7 @@ func (s *search) members(paths []path, first bool, fits fits) bool {
 
 // elements walks through the elements of an array, whose names are their indexes, and returns false at the end of
 // the search.
-func (s *search) elements(paths []path, fits fits) bool {
+func (s *search) elements(paths []path, fits textTest) bool {
 	var room [20]byte
 	var few [fewPaths]path
 	for i := int64(0); ; i++ {
@@ -382,12 +388,12 @@ func (s *search) elements(paths []path, fits fits) bool {
 	}
 }
 
-// take notes the text at the end of a path, if it is better than the text so far. The text is "" for null. Of a
-// duplicate name the first counts.
-func (s *search) take(p path, text string, fits fits) {
+// take notes the text at the end of a path, if it is better than the text so far. Null and "" are no
+// values, and have the text "". Of a duplicate name the first counts.
+func (s *search) take(p path, text string, fits textTest) {
 	// A further text of the best field counts only if its path has a "*", and no text of the field has fit so far.
-	again := p.rank == s.best && (s.found || !p.many)
-	if text == "" || p.rank > s.best || again {
+	decided := p.rank == s.best && (s.found || !p.many)
+	if text == "" || p.rank > s.best || decided {
 		return
 	}
 	s.best, s.found = p.rank, fits(text)
@@ -395,12 +401,12 @@ func (s *search) take(p path, text string, fits fits) {
 		s.text = text
 	}
 
-	// No field of a better rank can follow.
+	// The first field has the best rank, so nothing better can follow.
 	s.over = p.rank == 0 && (s.found || !p.many)
 }
 
 // fieldGroup returns the match of the pattern's first group in a text, or of the whole pattern if
-// it has no group. A nil pattern matches the whole text.
+// it has no group. A nil pattern matches the whole text. ok is false if the pattern does not match.
 func fieldGroup(pattern *regexp.Regexp, text string) (match string, ok bool) {
 	if pattern == nil {
 		return text, true

@@ -49,7 +49,7 @@ func (w When) header(h http.Header) bool {
 	for name, want := range w.Header {
 		values := valuesOf(h, name)
 		if want == "" && len(values) > 0 {
-			continue
+			continue // "" stands for any value
 		}
 		if !slices.ContainsFunc(values, func(v string) bool { return like(want, v) }) {
 			return false
@@ -58,7 +58,8 @@ func (w When) header(h http.Header) bool {
 	return true
 }
 
-// request reports whether the request of an answer is selected.
+// request reports whether the request of an answer is selected. A missing request is selected only if no
+// field is about requests.
 func (w When) request(req *http.Request) bool {
 	if len(w.Method) == 0 && len(w.Host) == 0 && len(w.Path) == 0 {
 		return true
@@ -86,13 +87,14 @@ func mediaType(resp *http.Response) string {
 	return strings.ToLower(strings.TrimSpace(media))
 }
 
-// anyLike reports whether a text is like one of the patterns, or there are none.
+// anyLike reports whether a text is like one of the patterns, or whether there are no patterns.
 func anyLike(patterns []string, s string) bool {
 	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool { return like(p, s) })
 }
 
-// like is wild without regard to case.
+// like is wild without regard to case and to spaces around s.
 func like(pattern, s string) bool {
+	// Without a "*" only an equal text is like the pattern.
 	if !open(pattern) {
 		return strings.EqualFold(pattern, strings.TrimSpace(s))
 	}
@@ -148,10 +150,11 @@ func (t Told) Answer(resp *http.Response) throttle.Answer {
 		return throttle.Answer{}
 	}
 
+	// Of the fields without a standard read only the spelling that the answer has.
 	a := refused(RateLimit{Status: t.Status}.penalty(resp))
-	for _, name := range plainNames {
-		if len(valuesOf(resp.Header, name+"Remaining")) > 0 {
-			a = both(a, refused(Headers{Remaining: name + "Remaining", Reset: name + "Reset", Status: t.Status}.penalty(resp)))
+	for _, prefix := range plainPrefixes {
+		if len(valuesOf(resp.Header, prefix+"Remaining")) > 0 {
+			a = both(a, refused(Headers{Remaining: prefix + "Remaining", Reset: prefix + "Reset", Status: t.Status}.penalty(resp)))
 		}
 	}
 
@@ -166,9 +169,9 @@ func (t Told) Left(resp *http.Response) throttle.Answer {
 	}
 
 	a := RateLimit{}.Left(resp)
-	for _, name := range plainNames {
-		if len(valuesOf(resp.Header, name+"Remaining")) > 0 {
-			a = both(a, Headers{Remaining: name + "Remaining", Reset: name + "Reset"}.Left(resp))
+	for _, prefix := range plainPrefixes {
+		if len(valuesOf(resp.Header, prefix+"Remaining")) > 0 {
+			a = both(a, Headers{Remaining: prefix + "Remaining", Reset: prefix + "Reset"}.Left(resp))
 		}
 	}
 
@@ -186,8 +189,8 @@ func (t Told) Left(resp *http.Response) throttle.Answer {
 	return a.WithLeft(q)
 }
 
-// plainNames are what the names of the fields without a standard begin with.
-var plainNames = [...]string{"X-RateLimit-", "X-Rate-Limit-"}
+// plainPrefixes are the beginnings of the names of the fields without a standard.
+var plainPrefixes = [...]string{"X-RateLimit-", "X-Rate-Limit-"}
 
 // An allowance is a number of requests in a length of time, as an upstream tells it.
 type allowance struct {
@@ -224,12 +227,12 @@ func keepingAll(all []allowance) throttle.Limit {
 	var per time.Duration
 	for _, w := range all {
 		if w.isKept() {
-			times := time.Duration(w.n / n)
-			per = max(per, (w.per+times-1)/times)
+			k := time.Duration(w.n / n)
+			per = max(per, (w.per+k-1)/k) // rounded up
 		}
 	}
 
-	return throttle.SlidingWindow(int(n), max(per, store.MinTold))
+	return throttle.SlidingWindow(int(n), max(per, store.MinTold)) // a k-th may be too short for a store
 }
 
 // isKept reports whether a store would keep the window: see Told of [store.Quota].
@@ -255,7 +258,8 @@ func standardWindows(resp *http.Response) []allowance {
 	return datedWindows(resp, "RateLimit-")
 }
 
-// allowanceOf reads a member of a list: "name";q=100;w=60, or 100;w=60 of the earlier drafts.
+// allowanceOf reads a member of a list: "name";q=100;w=60, or 100;w=60 of the earlier drafts. ok is false
+// for a member without a number or a window, and for one that does not count requests.
 func allowanceOf(member item) (w allowance, ok bool) {
 	// The earlier drafts have the number as the member itself.
 	quota := member.params["q"]
@@ -266,20 +270,21 @@ func allowanceOf(member item) (w allowance, ok bool) {
 	n, counted := quota.(int64)
 	seconds, timed := member.params["w"].(int64)
 	unit, hasUnit := member.params["qu"]
-	if !counted || !timed || hasUnit && unit != "requests" {
+	otherUnit := hasUnit && unit != "requests"
+	if !counted || !timed || otherUnit {
 		return allowance{}, false
 	}
 	return allowance{n, length(float64(seconds), time.Second)}, true
 }
 
-// namedWindows reads fields whose names have the window.
+// namedWindows reads fields whose names have the window, such as X-RateLimit-Limit-Minute.
 func namedWindows(resp *http.Response) (all []allowance) {
-	for _, name := range plainNames {
+	for _, prefix := range plainPrefixes {
 		for _, unit := range []struct {
 			name string
 			per  time.Duration
 		}{{"Second", time.Second}, {"Minute", time.Minute}, {"Hour", time.Hour}} {
-			for _, text := range valuesOf(resp.Header, name+"Limit-"+unit.name) {
+			for _, text := range valuesOf(resp.Header, prefix+"Limit-"+unit.name) {
 				if n, _, ok := whole(text); ok {
 					all = append(all, allowance{int64(n), unit.per})
 				}
@@ -289,10 +294,11 @@ func namedWindows(resp *http.Response) (all []allowance) {
 	return all
 }
 
-// plainWindows reads the fields that have the limit, with windows or with a reset.
+// plainWindows reads the fields that have the limit: with windows beside it or, if there are none, with
+// the window that a reset tells.
 func plainWindows(resp *http.Response) (all []allowance) {
-	for _, name := range plainNames {
-		for _, line := range valuesOf(resp.Header, name+"Limit") {
+	for _, prefix := range plainPrefixes {
+		for _, line := range valuesOf(resp.Header, prefix+"Limit") {
 			for member := range strings.SplitSeq(line, ",") {
 				if c, ok := countOf(member); ok && c.window > 0 {
 					all = append(all, allowance{int64(c.n), c.window})
@@ -300,7 +306,7 @@ func plainWindows(resp *http.Response) (all []allowance) {
 			}
 		}
 		if len(all) == 0 {
-			all = datedWindows(resp, name)
+			all = datedWindows(resp, prefix)
 		}
 	}
 	return all
@@ -312,19 +318,24 @@ var usualWindows = [...]time.Duration{time.Second, 10 * time.Second, time.Minute
 // resetDoubt is by how much a reset may be later than the end of its window.
 const resetDoubt = 2 * time.Second
 
-// datedWindows reads a limit without a window, whose window the reset tells.
-func datedWindows(resp *http.Response, name string) (all []allowance) {
-	h := Headers{Reset: name + "Reset"}
+// datedWindows reads the limits without a window in the field with a prefix and "Limit". The field with
+// the prefix and "Reset" tells their window. Without a readable reset it returns nil.
+func datedWindows(resp *http.Response, prefix string) (all []allowance) {
+	h := Headers{Reset: prefix + "Reset"}
 	reset, ok := h.reset(resp, throttle.MaxPenalty)
 	if !ok {
 		return nil
 	}
 
-	// The window is the shortest of the usual ones in which the reset can lie.
-	for _, line := range valuesOf(resp.Header, name+"Limit") {
+	for _, line := range valuesOf(resp.Header, prefix+"Limit") {
 		c, counted := Headers{}.countOf(line)
+		if !counted {
+			continue
+		}
+
+		// The window is the shortest of the usual ones in which the reset can lie. A later reset tells no window.
 		for _, per := range usualWindows {
-			if counted && reset <= per+resetDoubt {
+			if reset <= per+resetDoubt {
 				all = append(all, allowance{int64(c.n), per})
 				break
 			}
@@ -347,11 +358,11 @@ func sentences(resp *http.Response) (all []allowance) {
 	body, _ := PeekBody(resp, textBytes)
 	for _, m := range sentence.FindAllSubmatch(body, 4) {
 		n, _ := number(string(m[1]))
-		times, ok := number(string(m[2]))
+		units, ok := number(string(m[2]))
 		if !ok {
-			times = 1
+			units = 1 // as in "per minute"
 		}
-		all = append(all, allowance{int64(n), length(times, unitOf(m[3][0]))})
+		all = append(all, allowance{int64(n), length(units, unitOf(m[3][0]))})
 	}
 	return all
 }

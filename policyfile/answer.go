@@ -14,9 +14,9 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// An Answer is an answer of the upstream, as somebody has recorded it.
+// An Answer is a recorded answer of the upstream.
 type Answer struct {
-	Status int
+	Status int // 0 stands for 200
 	Header http.Header
 	Body   string
 }
@@ -42,28 +42,28 @@ func (t *Test) Response() *http.Response {
 	return resp
 }
 
-// answerDifferences returns a text for each policy that the test's answer treats differently from
-// Closes: it closes the policy, leaves the policy open, or closes it for a different duration. Closes need not name a
-// policy that stays open because the refusal is about a different row.
+// answerDifferences returns a text for each policy under which the test's answer has a different meaning
+// than Closes says. For a policy that Closes does not name, the answer must have no meaning, or be a
+// refusal about a different row. If the policies make no transport, the only text is that error.
 func (f *File) answerDifferences(t *Test) (differences []string) {
-	closes, err := f.answersTo(t.Response())
+	meanings, err := f.meaningsOf(t.Response())
 	if err != nil {
 		return []string{err.Error()}
 	}
 
 	for _, name := range slices.Sorted(maps.Keys(t.Closes)) {
-		want, got := t.Closes[name], closes[name]
+		want, got := t.Closes[name], meanings[name]
 
-		// Only policies that the test does not expect remain in closes after the loop.
-		delete(closes, name)
+		// Only policies that the test does not expect remain in meanings after the loop.
+		delete(meanings, name)
 		if want != got {
 			differences = append(differences, fmt.Sprintf("the answer closes policy %q for %v, and not for %v", name, lengthName(got), lengthName(want)))
 		}
 	}
 
-	for _, name := range slices.Sorted(maps.Keys(closes)) {
-		if closes[name] != throttle.Refused(0) {
-			differences = append(differences, fmt.Sprintf("the answer closes policy %q as well, for %v", name, lengthName(closes[name])))
+	for _, name := range slices.Sorted(maps.Keys(meanings)) {
+		if meanings[name] != throttle.Refused(0) {
+			differences = append(differences, fmt.Sprintf("the answer closes policy %q as well, for %v", name, lengthName(meanings[name])))
 		}
 	}
 
@@ -84,17 +84,18 @@ func lengthName(a throttle.Answer) string {
 	return "no time"
 }
 
-// answersTo returns, by name, the meanings that policies give to a response: a refusal that closes the policy, a refusal
-// about a different row, or certainly no refusal. As in a transport, each policy that the request matches reads the response,
-// even if the request is free under the policy.
-func (f *File) answersTo(resp *http.Response) (map[string]throttle.Answer, error) {
+// meaningsOf returns by policy what a response means: a refusal that closes the policy, a refusal about
+// a different row, or certainly no refusal. A policy for which it means none of these is missing. As in
+// a transport, each policy that the request matches reads the response, even if the request is free
+// under the policy. Errors come from [throttle.New].
+func (f *File) meaningsOf(resp *http.Response) (map[string]throttle.Answer, error) {
 	// Explain leaves out rows under which the request is free, so drop the costs.
-	matching := slices.Clone(f.Policies)
-	for i := range matching {
-		matching[i].Cost = nil
+	withoutCosts := slices.Clone(f.Policies)
+	for i := range withoutCosts {
+		withoutCosts[i].Cost = nil
 	}
 
-	transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: matching})
+	transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: withoutCosts})
 	if err != nil {
 		return nil, err
 	}
@@ -109,20 +110,20 @@ func (f *File) answersTo(resp *http.Response) (map[string]throttle.Answer, error
 		return nil, err
 	}
 
-	closes := make(map[string]throttle.Answer)
-	byDefault := make(map[string]bool) // rows that the default alone closed
-	firstKeyed := ""                   // the first row with a key that the answer closes
+	meanings := make(map[string]throttle.Answer)
+	closedByDefault := make(map[string]bool) // rows that only the default has closed, except shadow rows
+	firstKeyed := ""                         // the first row with a key that the answer closes
 	for i := range f.Policies {
 		p := &f.Policies[i]
 		if !matched[p.Name] {
 			continue
 		}
 
-		a, standard := answerUnder(p, resp)
+		a, byDefault := answerUnder(p, resp)
 
 		// Shadow rows hold nothing, so they take no part in the choice of the default below.
 		if a.Verdict != throttle.VerdictNone || a.Close > 0 {
-			closes[p.Name], byDefault[p.Name] = a, standard && !p.Shadow
+			meanings[p.Name], closedByDefault[p.Name] = a, byDefault && !p.Shadow
 		}
 		if a.Close > 0 && keyed[p.Name] && !p.Shadow && firstKeyed == "" {
 			firstKeyed = p.Name
@@ -132,14 +133,14 @@ func (f *File) answersTo(resp *http.Response) (map[string]throttle.Answer, error
 	// The default takes a 429 to be about the first row with a key, so drop all other rows that only the default
 	// closed.
 	if firstKeyed != "" && resp.StatusCode == http.StatusTooManyRequests {
-		maps.DeleteFunc(closes, func(name string, _ throttle.Answer) bool { return byDefault[name] && name != firstKeyed })
+		maps.DeleteFunc(meanings, func(name string, _ throttle.Answer) bool { return closedByDefault[name] && name != firstKeyed })
 	}
 
-	return closes, nil
+	return meanings, nil
 }
 
-// keyedFor returns the policies that charge a request to a budget of the request's key. A policy with
-// one budget for all requests, or under which the request is free, is not among them.
+// keyedFor reports by policy whether a request has a key of its own under the policy. It reports false
+// for a policy under which the request is free or has an empty key. Errors come from [throttle.New].
 func (f *File) keyedFor(req *http.Request) (map[string]bool, error) {
 	transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: f.Policies})
 	if err != nil {
@@ -152,18 +153,19 @@ func (f *File) keyedFor(req *http.Request) (map[string]bool, error) {
 	return keyed, nil
 }
 
-// answerUnder returns a policy's reading of a single answer without quota and cost, and whether the
-// default has read it. A 503 that no part of the policy reads has no meaning here: the default
-// believes a 503 only after several in a row.
+// answerUnder returns the verdict and the Close that a policy reads from a single answer, and whether
+// they come from the default. Close is at most [throttle.MaxPenalty], as in a transport. A 503 that the
+// policy itself does not read has no meaning here: the default believes a 503 only after several in a row.
 func answerUnder(p *throttle.Policy, resp *http.Response) (a throttle.Answer, byDefault bool) {
 	if p.Answer != nil {
 		a = p.Answer(resp)
 	}
-	if a.Verdict == throttle.VerdictNone && a.Close <= 0 && resp.StatusCode == http.StatusTooManyRequests {
+	isUnread := a.Verdict == throttle.VerdictNone && a.Close <= 0
+	if isUnread && resp.StatusCode == http.StatusTooManyRequests {
 		a, byDefault = throttle.RetryAfter(resp), true
 	}
 	if a.Verdict == throttle.VerdictPartly {
-		a.Verdict = throttle.VerdictRefused // a file says only for how long
+		a.Verdict = throttle.VerdictRefused // the tests of a file do not tell the two apart
 	}
 	return throttle.Answer{Verdict: a.Verdict, Close: min(a.Close, throttle.MaxPenalty)}, byDefault
 }

@@ -122,23 +122,25 @@ func readCatalog(files fs.FS) (tables []catalogTable) {
 	return tables
 }
 
-// readTable reads the head of a file of the catalog, and what its rows say for the documentation.
+// readTable reads the head of a file of the catalog, and what its rows say for the documentation. The
+// error is [Errors] for a text that is no YAML, or has no valid head. The policies are not read: see
+// document.
 func readTable(name string, text []byte) (catalogTable, error) {
 	t := catalogTable{name: name, text: text}
 	r := newReader(name+".yaml", text)
-	root, ok := r.parse(text)
+	file, ok := r.parse(text)
 	if !ok {
 		return t, r.errs.sorted()
 	}
 
-	head := memberOf(root, "preset")
+	head := memberOf(file, "preset")
 	if head == nil {
-		r.fail(root, "a file of the catalog has a head, \"preset\"")
+		r.fail(file, "a file of the catalog has a head, \"preset\"")
 		return t, r.errs.sorted()
 	}
 
-	t.head, _ = catalogHeadFields.read(r, head)
-	if rows := memberOf(root, "policies"); rows != nil {
+	t.head, _ = catalogHeadFields.read(r, head) // r.errs has its mistakes
+	if rows := memberOf(file, "policies"); rows != nil {
 		for _, n := range rows.Content {
 			t.rows = append(t.rows, catalogRow{textOf(n, "source"), textOf(n, "counted"), textOf(n, "closed")})
 		}
@@ -151,7 +153,8 @@ func readTable(name string, text []byte) (catalogTable, error) {
 func (t *catalogTable) policies(o PresetOptions) ([]throttle.Policy, error) {
 	d, _, err := t.document(o)
 
-	// Only the options can be wrong here: a test reads each file of the catalog.
+	// A mistake comes from an option, because a test proves that the files have none. Leave out the
+	// mistake's place: the caller does not see the file.
 	if mistakes := Mistakes(err); len(mistakes) > 0 {
 		return nil, errors.New(mistakes[0].Text)
 	}
@@ -161,8 +164,10 @@ func (t *catalogTable) policies(o PresetOptions) ([]throttle.Policy, error) {
 	return d.policies(), nil
 }
 
-// document reads the file, with the values of the options in place of their names. It reads the file
-// anew each time, because penalties may count answers, and each transport needs its own.
+// document reads the file, with the values of the options in place of their names, and returns the
+// reader that has read it, for further checks. It reads the file anew each time, because penalties may
+// count answers, and each transport needs penalties of its own. For wrong options r is nil, and for
+// mistakes that show in the filled-in file the error is [Errors].
 func (t *catalogTable) document(o PresetOptions) (d document, r *reader, err error) {
 	values, err := t.head.values(o)
 	if err != nil {
@@ -170,7 +175,7 @@ func (t *catalogTable) document(o PresetOptions) (d document, r *reader, err err
 	}
 
 	r = newReader(t.name+".yaml", t.text)
-	root, ok := r.parse(t.text)
+	file, ok := r.parse(t.text)
 	if !ok {
 		return d, r, r.errs.sorted()
 	}
@@ -182,25 +187,25 @@ func (t *catalogTable) document(o PresetOptions) (d document, r *reader, err err
 		r.ids["account"] = always(o.Account)
 	}
 
-	// The head and the sources are for the documentation, and no fields of a row.
-	dropMember(root, "preset")
-	for _, list := range []string{"policies", "tests"} {
-		rows := memberOf(root, list)
-		if rows == nil {
+	// Drop the members for the documentation alone: catalogFields does not know them.
+	dropMember(file, "preset")
+	for _, section := range []string{"policies", "tests"} {
+		list := memberOf(file, section)
+		if list == nil {
 			continue
 		}
 
-		for _, row := range rows.Content {
+		for _, item := range list.Content {
 			for _, name := range []string{"source", "counted", "closed"} {
-				dropMember(row, name)
+				dropMember(item, name)
 			}
 		}
 	}
 
 	// Fill in before the fields are read, so that a filled-in number is checked like a written number.
-	fill(root, values)
+	fill(file, values)
 
-	d, _ = catalogFields.read(r, root)
+	d, _ = catalogFields.read(r, file) // r.errs has its mistakes
 	r.checkPolicies(&d)
 	return d, r, r.errs.sorted()
 }
@@ -214,8 +219,8 @@ func always(id string) keyFunc { return func(*http.Request) string { return id }
 // placeholderOption is an option that a file of the catalog names: ${per-second}.
 var placeholderOption = regexp.MustCompile(`\$\{([a-z0-9-]+)\}`)
 
-// fill puts the values of options in the place of their names, in a node and all nodes below. A text that
-// names an unknown number is a limit, and becomes "unlimited".
+// fill replaces the names of options by their values, in a node and all nodes below it. A text that
+// names an option without a value becomes "unlimited": the option is a number, and the text a limit.
 func fill(n *yaml.Node, values map[string]string) {
 	for _, part := range n.Content {
 		fill(part, values)
@@ -226,20 +231,19 @@ func fill(n *yaml.Node, values map[string]string) {
 	}
 
 	unknown := false
-	text := placeholderOption.ReplaceAllStringFunc(n.Value, func(name string) string {
-		value := values[name[len("${"):len(name)-len("}")]]
-		unknown = unknown || value == ""
-		return value
+	text := placeholderOption.ReplaceAllStringFunc(n.Value, func(written string) string {
+		name := written[len("${") : len(written)-len("}")]
+		unknown = unknown || values[name] == ""
+		return values[name]
 	})
-
 	if unknown {
 		text = "unlimited"
 	}
-
 	n.Value = text
 }
 
-// memberOf returns the value of a mapping's member, or nil if it has no member of that name.
+// memberOf returns the value of a mapping's member. It returns nil if n is no mapping, or has no member
+// of that name.
 func memberOf(n *yaml.Node, name string) *yaml.Node {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Kind == yaml.MappingNode && n.Content[i].Value == name {
@@ -249,7 +253,7 @@ func memberOf(n *yaml.Node, name string) *yaml.Node {
 	return nil
 }
 
-// dropMember takes a member out of a mapping.
+// dropMember takes a member out of a mapping. It does nothing if n is no mapping, or has no such member.
 func dropMember(n *yaml.Node, name string) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Kind == yaml.MappingNode && n.Content[i].Value == name {
@@ -292,7 +296,7 @@ type catalogPlan struct {
 // need no default.
 type catalogNumber struct {
 	name, doc string
-	usual     int // its default, or 0 if unknown: the limit is unlimited then
+	usual     int // its default, or 0 without a default: without any other number the limit is unlimited
 }
 
 var catalogHeadFields = record[catalogHead]{name: "the head", fields: []field[catalogHead]{
@@ -322,20 +326,21 @@ var catalogNumberFields = record[catalogNumber]{name: "a number", fields: []fiel
 }}
 
 // values returns, by the names of the options, the texts that replace the names in the file. A number
-// that is not known has no text.
+// that neither o, nor the plan, nor a default states has no text. The error names all options that are
+// wrong, or that the preset does not have.
 func (h *catalogHead) values(o PresetOptions) (map[string]string, error) {
 	var errs []error
 
-	// lacks notes an option that is used, and that the preset does not have.
-	lacks := func(field string, has, used bool) {
-		if used && !has {
-			errs = append(errs, fmt.Errorf("it has no %s", field))
+	// check notes an option that the program has set, if the preset does not have it.
+	check := func(option string, has, set bool) {
+		if set && !has {
+			errs = append(errs, fmt.Errorf("it has no %s", option))
 		}
 	}
 
-	lacks("Account", h.account != "", o.Account != "")
-	lacks("Caller", h.account != "", o.Caller != nil)
-	lacks("Address", h.address, o.Address != "")
+	check("Account", h.account != "", o.Account != "")
+	check("Caller", h.account != "", o.Caller != nil)
+	check("Address", h.address, o.Address != "")
 
 	plan, err := h.plan(o.Plan)
 	errs = append(errs, err)
@@ -345,16 +350,16 @@ func (h *catalogHead) values(o PresetOptions) (map[string]string, error) {
 	}
 
 	for _, n := range h.numbers {
-		// The number of the program outranks the number of the plan, which outranks the usual number.
+		// The option outranks the number of the plan, which outranks the default.
 		value := n.usual
 		if planned := plan.numbers[n.name]; planned > 0 {
 			value = planned
 		}
 
-		if told, ok := o.Numbers[n.name]; ok {
-			value = told
-			if told <= 0 {
-				errs = append(errs, fmt.Errorf("the number %s is %d: it must be above 0", n.name, told))
+		if own, ok := o.Numbers[n.name]; ok {
+			value = own
+			if own <= 0 {
+				errs = append(errs, fmt.Errorf("the number %s is %d: it must be above 0", n.name, own))
 			}
 		}
 
@@ -372,8 +377,8 @@ func (h *catalogHead) values(o PresetOptions) (map[string]string, error) {
 	return values, errors.Join(errs...)
 }
 
-// plan returns the plan with a name, or the first plan for the name "". A preset without plans has a
-// plan without numbers for the name "".
+// plan returns the plan with a name, or the first plan for the name "". For the name "" a preset without
+// plans has a plan without numbers. A name that no plan has is an error.
 func (h *catalogHead) plan(name string) (catalogPlan, error) {
 	var names []string
 	for _, p := range h.plans {
@@ -393,8 +398,8 @@ func (h *catalogHead) plan(name string) (catalogPlan, error) {
 	return catalogPlan{}, fmt.Errorf("it has no plan %q%s; it has %s", clip(name), didYouMean(name, names), strings.Join(names, ", "))
 }
 
-// A fileOptions has the options of a preset of the catalog in a file. shadow means that the rows only
-// count.
+// fileOptions are the options that a user's file gives to a preset of the catalog. shadow means that
+// the rows only count.
 type fileOptions struct {
 	PresetOptions
 	shadow bool
@@ -411,7 +416,7 @@ func catalogPresets() (all []option[presetRows]) {
 // option returns the preset as an option that a file can name.
 func (t *catalogTable) option() option[presetRows] {
 	options := record[fileOptions]{name: "preset " + t.name, fields: t.fields()}
-	rows := func(o fileOptions) (presetRows, error) {
+	rowsWith := func(o fileOptions) (presetRows, error) {
 		rows, err := t.policies(o.PresetOptions)
 		for i := range rows {
 			rows[i].Shadow = rows[i].Shadow || o.shadow
@@ -422,7 +427,7 @@ func (t *catalogTable) option() option[presetRows] {
 	return option[presetRows]{
 		name: t.name, doc: t.head.doc(), keys: options.heads(), schema: options.schema,
 		alone: func() presetRows {
-			rows, _ := rows(fileOptions{}) // zero options are never wrong
+			rows, _ := rowsWith(fileOptions{}) // zero options are never wrong
 			return rows
 		},
 		read: func(r *reader, n *yaml.Node) (presetRows, bool) {
@@ -431,11 +436,10 @@ func (t *catalogTable) option() option[presetRows] {
 				return nil, false
 			}
 
-			rows, err := rows(o)
+			rows, err := rowsWith(o)
 			if err != nil {
 				r.fail(n, "%v", err)
 			}
-
 			return rows, err == nil
 		},
 	}
@@ -450,7 +454,7 @@ func (h *catalogHead) doc() string {
 	return presetDoc(about, h.counted)
 }
 
-// fields returns the options that a file can give.
+// fields returns the options that a file can give: shadow, host, and the preset's own options.
 func (t *catalogTable) fields() []field[fileOptions] {
 	all := []field[fileOptions]{
 		member("shadow", "all rows count and report, and never hold or refuse", yes, func(o *fileOptions, v bool) { o.shadow = v }),

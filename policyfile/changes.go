@@ -12,14 +12,12 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// An effect is the part of a policy that decides how much it holds back: its limit, whether it only
-// counts, and as texts its remaining fields or its preset. Reads are the parts of requests that the
-// policy reads for the keys of budgets and the names of shares.
+// An effect is the part of a policy that decides how much it holds back.
 type effect struct {
 	limit  throttle.Limit
-	shadow bool
-	fields map[string]string
-	reads  string
+	shadow bool              // the policy only counts
+	fields map[string]string // the texts of comparedFields by name; of a preset's policy only "preset"
+	reads  string            // the parts of requests that the policy reads for keys and shares, or ""
 }
 
 // comparedFields are the fields, beside the limit, that decide how much a policy holds back.
@@ -46,7 +44,7 @@ var comparedFields = []struct {
 // least has the value with which a field holds back least: a change from that value loosens nothing.
 var least = map[string]string{"penalty": "none", "acted": "", "quota": "", "adaptive": "false"}
 
-// written returns the text of a row's field, or missing for a missing field.
+// written returns a function that returns the text of a row's field, or missing for a missing field.
 func written(field, missing string) func(*row) string {
 	return func(p *row) string {
 		if n := p.fields[field]; n != nil {
@@ -56,13 +54,14 @@ func written(field, missing string) func(*row) string {
 	}
 }
 
-// effects returns by policy what decides how much it holds back, to compare two files.
+// effects returns the effects of all policies by name, to compare two files.
 func (d *document) effects() map[string]effect {
 	all := make(map[string]effect)
 	for _, t := range d.tables {
 		// A preset has no fields in the file, so its whole entry is compared.
 		preset := map[string]string{"preset": canonical(t.at)}
 		for _, p := range t.rows {
+			// What the policy's key and share read is unknown, so the entry stands for it, too.
 			reads := ""
 			if p.Key != nil || p.Share != nil {
 				reads = preset["preset"]
@@ -85,22 +84,22 @@ func (d *document) effects() map[string]effect {
 	return all
 }
 
-// canonical returns the value of a node in one spelling.
+// canonical returns the value of a node as a text that is the same for all spellings of the value.
 func canonical(n *yaml.Node) string {
 	var v any
 	if err := n.Decode(&v); err != nil {
-		return err.Error() // a text that equals no value
+		return err.Error() // no value has this text
 	}
 	return fmt.Sprint(v) // maps are printed in the order of their keys
 }
 
 // loosened returns a reason for each way in which a new file may hold back less than the policies of
-// an old file. before has the effects of the old file, and now those of the new file.
+// an old file. before has the old file's effects, and now has the new file's.
 func loosened(old []throttle.Policy, before, now map[string]effect) (reasons []string) {
 	for _, p := range old {
 		was := before[p.Name]
 		switch is, there := now[p.Name]; {
-		// A shadow policy held nothing back, so nothing of it can loosen.
+		// A shadow policy held nothing back, so it cannot loosen.
 		case was.shadow:
 		case !there:
 			reasons = append(reasons, fmt.Sprintf("policy %q is gone", p.Name))
@@ -118,31 +117,30 @@ func loosened(old []throttle.Policy, before, now map[string]effect) (reasons []s
 
 // Opens returns a reason for each host that f names and old does not, and for each policy whose keys
 // or shares read parts of requests that no policy of old reads at the same host. Without reasons f
-// reaches the hosts of old alone, and learns nothing new of requests. Opens serves files from a place
-// where more people can write than may read the traffic. Policies that only count read requests,
-// too, so Opens compares them as well.
+// reaches the hosts of old alone, and learns nothing new of requests. Opens is for files from a place
+// where more people can write than may read the traffic. It compares shadow policies, too, because they
+// read requests.
 func (f *File) Opens(old *File) (reasons []string) {
-	known := proxy.NewTable(old.Policies)
-	read := make(map[string]bool)    // hosts with the parts of requests that old reads there
-	written := make(map[string]bool) // hosts as old writes them
+	table := proxy.NewTable(old.Policies)
+	oldReads := make(map[string]bool) // hosts with the parts of requests that old reads there
+	known := make(map[string]bool)    // hosts as old writes them, and hosts that are reported
 	for i := range old.Policies {
 		p := &old.Policies[i]
-		written[hostOf(p)] = true
-		read[hostOf(p)+" "+old.effects[p.Name].reads] = true
+		known[hostOf(p)] = true
+		oldReads[hostOf(p)+" "+old.effects[p.Name].reads] = true
 	}
 
-	reported := make(map[string]bool)
 	for i := range f.Policies {
 		p := &f.Policies[i]
 		host := hostOf(p)
 
-		// Name a host once, however many rows it has.
-		if host != "" && !written[host] && !reaches(known, host) && !reported[host] {
-			reported[host] = true
+		// A pattern without a host names none.
+		if host != "" && !known[host] && !reaches(table, host) {
+			known[host] = true // report a host once, however many rows it has
 			reasons = append(reasons, fmt.Sprintf("policy %q names the host %q", p.Name, host))
 		}
 
-		if reads := f.effects[p.Name].reads; reads != "" && !read[host+" "+reads] {
+		if reads := f.effects[p.Name].reads; reads != "" && !oldReads[host+" "+reads] {
 			reasons = append(reasons, fmt.Sprintf("policy %q makes keys of requests, by %s", p.Name, clip(reads)))
 		}
 	}
@@ -153,21 +151,23 @@ func (f *File) Opens(old *File) (reasons []string) {
 // mostLabels is more labels than a host has.
 const mostLabels = 128
 
-// reaches reports whether a table has all hosts of a pattern. A host that begins with "*." stands for hosts of any number of
-// labels, of which a pattern with wildcards for single labels has only some.
+// reaches reports whether a table has all hosts that a pattern's host stands for. A host that begins
+// with "*." stands for hosts of any number of labels, so the table must have a host of very many labels,
+// too: a table with wildcards for single labels has only some of these hosts.
 func reaches(table *proxy.Table, host string) bool {
 	below, deep := strings.CutPrefix(host, "*.")
 	return table.Has(host) && (!deep || table.Has(strings.Repeat("x.", mostLabels)+below))
 }
 
-// hostOf returns the host of a policy's pattern in lower case, without the default port 443.
+// hostOf returns the host of a policy's pattern in lower case, without the default port 443, or "" for
+// a pattern of all hosts.
 func hostOf(p *throttle.Policy) string {
 	pattern := p.Match[strings.LastIndexAny(p.Match, " \t")+1:]
 	host, _, _ := strings.Cut(pattern, "/")
 	return strings.ToLower(strings.TrimSuffix(host, ":443"))
 }
 
-// tunnelled returns a reason for each of the hosts that is not in old.
+// tunnelled returns a reason for each host of tunnels that is not in old.
 func tunnelled(old, hosts []string) (reasons []string) {
 	for _, host := range hosts {
 		if !slices.ContainsFunc(old, func(was string) bool { return strings.EqualFold(was, host) }) {
@@ -184,13 +184,19 @@ func (is *effect) loosens(was *effect) (reasons []string) {
 	}
 
 	for _, f := range comparedFields {
-		before := was.fields[f.name]
+		before, now := was.fields[f.name], is.fields[f.name]
+		if before == now {
+			continue
+		}
 
-		// A change from the lowest value can only tighten, and so can retry-after in place of no penalty: by default the first
-		// 503 in a row closes nothing, and a 429 closes one row of several.
-		bottom, known := least[f.name]
-		tightens := known && before == bottom || f.name == "penalty" && before == "" && is.fields[f.name] == "retry-after"
-		if before != is.fields[f.name] && !tightens {
+		// A change from the value that holds back least can only tighten.
+		bottom, hasLeast := least[f.name]
+		fromLeast := hasLeast && before == bottom
+
+		// Retry-after closes the row at every 429, and at every 503 with Retry-After. The default leaves the row open at
+		// some of these.
+		fromDefault := f.name == "penalty" && before == "" && now == "retry-after"
+		if !fromLeast && !fromDefault {
 			reasons = append(reasons, fmt.Sprintf("its %s has changed", f.name))
 		}
 	}
@@ -203,8 +209,8 @@ func windowOf(limit throttle.Limit) string {
 	return window
 }
 
-// within reports whether limit surely allows at most as much as an other limit: the limits are equal, or of the same form
-// and window.
+// within reports whether limit surely allows at most as much as other. Limits of different forms or
+// windows are not compared, so within is false for them.
 func within(limit, other throttle.Limit) bool {
 	if limit == other {
 		return true
@@ -218,7 +224,7 @@ func within(limit, other throttle.Limit) bool {
 		return limit.N() <= other.N()
 	}
 
-	// Windows of a calendar have no fixed length, so none is known to be within one of another unit or zone.
+	// A calendar window has no fixed length, so only its text tells whether two windows are the same.
 	if limit.Per() == 0 {
 		return windowOf(limit) == windowOf(other) && limit.N() <= other.N()
 	}

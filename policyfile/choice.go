@@ -16,8 +16,8 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// choice returns the shape of a mapping with one key, the name of an option, whose value the option
-// reads. For an option that needs no value the name by itself is enough. name is what errors call the
+// choice returns the shape of a mapping with one key: the name of an option, which reads the key's
+// value. For an option that needs no value the name by itself is enough. name is what errors call the
 // mapping.
 func choice[T any](name string, options ...option[T]) shape[T] {
 	var names []string
@@ -55,11 +55,11 @@ func choice[T any](name string, options ...option[T]) shape[T] {
 					return v, false
 				}
 
-				return o.alone(), o.sifted(r, n, o.everyAlone)
+				return o.alone(), o.checkSifted(r, n, o.everyAlone)
 			}
 
-			members, read, ok := r.members(n, name)
-			if !read {
+			members, isMapping, ok := r.members(n, name)
+			if !isMapping {
 				return v, false
 			}
 
@@ -74,9 +74,9 @@ func choice[T any](name string, options ...option[T]) shape[T] {
 			}
 
 			// Read the value even if the option stands in the wrong place, so that both mistakes are found.
-			sifted := o.sifted(r, members[0].key, o.every)
-			v, good := o.read(r, members[0].value)
-			return v, ok && good && sifted
+			placeOK := o.checkSifted(r, members[0].key, o.every)
+			v, valueOK := o.read(r, members[0].value)
+			return v, ok && placeOK && valueOK
 		},
 	}
 }
@@ -93,9 +93,10 @@ type option[T any] struct {
 	every, everyAlone bool // the option closes the budget at every answer: with a value, or alone
 }
 
-// sifted returns false, and notes a mistake, if an option that closes the budget at every answer
-// stands outside of a condition on the answer. every says whether o is such an option.
-func (o option[T]) sifted(r *reader, n *yaml.Node, every bool) bool {
+// checkSifted returns false, and notes a mistake, if an option that closes the budget at every answer
+// stands outside of a condition on the answer. every says whether o, as the file writes it, is such an
+// option.
+func (o option[T]) checkSifted(r *reader, n *yaml.Node, every bool) bool {
 	if every && r.sifted == 0 {
 		r.fail(n, "%q closes the budget at every answer, successes too: put it into a \"when\" with status, media or header, "+
 			"as in {when: {status: 429, penalty: …}}", o.name)
@@ -125,7 +126,8 @@ func (o option[T]) always() option[T] {
 
 // choiceSchema returns the schema of a choice between options.
 func choiceSchema[T any](options []option[T]) schema {
-	var all, alone []any
+	var all []any   // schemas: one for each option with a value, and one for all names alone
+	var alone []any // names of the options that need no value
 	for _, o := range options {
 		// The schema belongs to the shape, which several options share, so a copy gets the description.
 		value := maps.Clone(o.schema())
@@ -151,9 +153,10 @@ type keyed struct {
 	key, value *yaml.Node
 }
 
-// members returns the members of a mapping. Members of merge keys ("<<") come last, and only if the
-// mapping itself has no such key. ok is false if a key is there twice or is invalid. isMapping is
-// false, after a mistake, if the node is no mapping.
+// members returns the members of a mapping. name is what errors call the mapping. Members of merge keys
+// ("<<") come last, and leave out keys that the mapping itself has. Of a key that several merged
+// mappings have, the first counts. ok is false after a mistake: a key is there twice or is invalid,
+// here or in a merged mapping. isMapping is false, after a mistake, if the node is no mapping.
 func (r *reader) members(n *yaml.Node, name string) (all []keyed, isMapping, ok bool) {
 	n = follow(n)
 	if n.Kind != yaml.MappingNode {
@@ -161,11 +164,9 @@ func (r *reader) members(n *yaml.Node, name string) (all []keyed, isMapping, ok 
 		return nil, false, false
 	}
 
-	// first has the key of each member, for the error of a second one.
 	ok = true
-	first := make(map[string]*yaml.Node)
-
-	var merged []*yaml.Node
+	first := make(map[string]*yaml.Node) // the key of each member, for the mistake of a second such key
+	var merged []*yaml.Node              // the values of merge keys
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := follow(n.Content[i]), n.Content[i+1]
 		switch {
@@ -199,8 +200,9 @@ func (r *reader) members(n *yaml.Node, name string) (all []keyed, isMapping, ok 
 	return all, true, ok
 }
 
-// merge returns the members that a merge key adds, from a mapping or a list of mappings. A list
-// within that list is invalid, as for every reader of YAML.
+// merge returns the members that a merge key adds, from a mapping or a list of mappings. name is what
+// errors call a mapping. Several members may have the same name: the caller takes the first. A list
+// within the list is invalid, as for every reader of YAML. ok is false after a mistake.
 func (r *reader) merge(n *yaml.Node, name string) (all []keyed, ok bool) {
 	n = follow(n)
 	if n.Kind != yaml.SequenceNode {
@@ -226,6 +228,7 @@ func (r *reader) checkPolicies(d *document) {
 	}
 	found := configErrors(d.rows)
 	for i := range d.rows {
+		// A row that is no mapping has no place: its mistake is noted already.
 		if p := &d.rows[i]; p.at != nil {
 			r.checkRow(p, found[rowName(i)])
 			r.checkName(first, p.Name, p.fields["name"])
@@ -233,8 +236,8 @@ func (r *reader) checkPolicies(d *document) {
 	}
 }
 
-// checkTable checks the rows of a preset, and notes their names in first. All rows are made of the same options, so
-// only the first mistake is noted.
+// checkTable checks the rows of a preset, and adds their names to first, unless first has one of the
+// names already. It notes only the first mistake, because all rows are made of the same options.
 func (r *reader) checkTable(first map[string]*yaml.Node, t presetTable) {
 	for _, p := range t.rows {
 		if was := first[p.Name]; was != nil {
@@ -257,15 +260,18 @@ func (r *reader) checkTable(first map[string]*yaml.Node, t presetTable) {
 	r.checkWildcards(t.wildcards, "any match of this preset", t.rows...)
 }
 
-// readers are the fields that read requests and answers, in a file and in Go.
+// readers are the fields that read requests and answers, in a file and in Go, except the key.
 var readers = []string{"share", "weight", "cost", "penalty", "acted", "quota", "settle", "answer", "meter"}
 
-// checkRow checks one row of the file, and notes the mistakes that throttle found in it in the words of the file.
+// checkRow checks one row of the file, and notes in the words of the file the mistakes that throttle has
+// found in the row.
 func (r *reader) checkRow(p *row, found []*throttle.ConfigError) {
 	for _, e := range found {
-		f := p.fields[strings.ToLower(e.Field)]
+		f := p.fields[strings.ToLower(e.Field)] // nil if the row has no such field
+
+		// Each case without a body is a mistake that a different place notes.
 		switch {
-		// The limit or the match is missing, or has a mistake that was noted when the field was read.
+		// A missing or wrong limit or match was noted when the row was read.
 		case p.Limit == (throttle.Limit{}) && e.Field == "Limit", p.Match == "" && e.Field == "Match":
 
 		// checkUse notes this mistake at the field settle.
@@ -274,7 +280,7 @@ func (r *reader) checkRow(p *row, found []*throttle.ConfigError) {
 		case e.Field == "Match" && slices.Contains(methods, p.Match):
 			r.fail(follow(f), "a path is missing: write \"%s /\" for every request with this method", p.Match)
 
-		// checkWildcards notes which wildcard is meant, at the place of the wildcard.
+		// checkWildcards notes a wrong wildcard at its own place.
 		case !p.named && len(p.wildcards) > 0 && (e.Field == "Key" || e.Field == "Share"):
 
 		// The loop below notes each of these fields.
@@ -303,7 +309,7 @@ func (r *reader) checkRow(p *row, found []*throttle.ConfigError) {
 		}
 	}
 
-	// Without a match there are no wildcards: the mistakes of the key, the share and the cost are noted above.
+	// In a named row the key, the share and the cost are mistakes themselves, whatever their wildcards.
 	if !p.named {
 		r.checkWildcards(p.wildcards, fmt.Sprintf("the match of policy %q", clip(p.Name)), p.Policy)
 	}
@@ -311,26 +317,28 @@ func (r *reader) checkRow(p *row, found []*throttle.ConfigError) {
 	r.checkUse(p)
 }
 
-// checkUse notes the fields of a row that have no effect beside its other fields, and a cost that never fits.
+// checkUse notes the fields of a row that have no effect beside its other fields, and a cost that never
+// fits. It does not look at a field with a mistake of its own: the field's value in p is nil. Without a
+// valid limit it checks nothing.
 func (r *reader) checkUse(p *row) {
 	if p.Limit == (throttle.Limit{}) {
 		return
 	}
 
-	number := -1 // the cost of each request, or -1 if it is unknown
+	fixedCost := -1 // the number that the row gives, or -1 if it gives none
 	if n := p.fields["cost"]; n != nil && p.Cost != nil {
 		if v, err := parseNumber(follow(n).Value); err == nil {
-			number = v
+			fixedCost = v
 		}
 	}
 
-	if most := p.Limit.Capacity(); number > most {
-		r.fail(follow(p.fields["cost"]), "a cost of %d never fits: %v has room for %d", number, p.Limit, most)
+	if most := p.Limit.Capacity(); fixedCost > most {
+		r.fail(follow(p.fields["cost"]), "a cost of %d never fits: %v has room for %d", fixedCost, p.Limit, most)
 	}
 
 	if settle := p.fields["settle"]; settle != nil && p.settle != nil {
 		switch {
-		case number == 0:
+		case fixedCost == 0:
 			r.fail(follow(settle), "settle has no effect: a request that costs 0 stays free")
 		case p.Limit.Kind() == store.KindConcurrency:
 			r.fail(follow(settle), "settle has no effect: what is in flight keeps its cost")
@@ -342,7 +350,7 @@ func (r *reader) checkUse(p *row) {
 	}
 
 	switch share, weight := p.fields["share"], p.fields["weight"]; {
-	case p.Share == nil && p.Weight != nil && share == nil:
+	case share == nil && p.Weight != nil:
 		r.fail(follow(weight), "weight has no effect without share: it is the weight of a share")
 	case p.Share != nil && (!p.Limit.Counts() || p.Limit.Kind() == store.KindTold):
 		r.fail(follow(share), "share has no effect: only a limit that counts starts has a line in which shares take turns")
@@ -353,11 +361,11 @@ func (r *reader) checkUse(p *row) {
 	}
 }
 
-// checkWildcards notes each wildcard of a key or a cost that no match of the policies has: its value
-// would be the same for all requests, which would share a budget. where is what an error calls the
-// matches.
-func (r *reader) checkWildcards(all []wildcard, where string, policies ...throttle.Policy) {
-	if len(all) == 0 {
+// checkWildcards notes each of the named wildcards that no match of the policies has: its value would be
+// empty for all requests. If a match has a mistake, checkWildcards notes nothing. where is what an error
+// calls the matches.
+func (r *reader) checkWildcards(named []wildcard, where string, policies ...throttle.Policy) {
+	if len(named) == 0 {
 		return
 	}
 
@@ -375,7 +383,7 @@ func (r *reader) checkWildcards(all []wildcard, where string, policies ...thrott
 		}
 	}
 
-	for _, w := range all {
+	for _, w := range named {
 		if there[w.name] {
 			continue
 		}
@@ -390,10 +398,10 @@ func (r *reader) checkWildcards(all []wildcard, where string, policies ...thrott
 }
 
 // checkName notes a name that an earlier policy has, or that throttle refuses. first has the places of
-// the earlier names.
+// the earlier names, and checkName adds a new name to it.
 func (r *reader) checkName(first map[string]*yaml.Node, name string, at *yaml.Node) {
 	switch {
-	case name == "":
+	case name == "": // a missing or wrong name is noted already
 	case first[name] != nil:
 		r.fail(follow(at), "two policies have the name %q, the first in line %d; it must be unique", clip(name), first[name].Line)
 	default:
@@ -409,7 +417,8 @@ func (r *reader) checkName(first map[string]*yaml.Node, name string, at *yaml.No
 // duplicate.
 func rowName(i int) string { return "row " + strconv.Itoa(i) }
 
-// configErrors returns the mistakes that throttle finds in rows, by rowName.
+// configErrors returns the mistakes that throttle finds in rows. Its keys are the rowNames of the rows,
+// also where a row has a name.
 func configErrors(rows []row) map[string][]*throttle.ConfigError {
 	var matched, named []throttle.Policy
 	for i := range rows {
@@ -426,6 +435,8 @@ func configErrors(rows []row) map[string][]*throttle.ConfigError {
 	}
 
 	all := make(map[string][]*throttle.ConfigError)
+
+	// collect takes joined errors apart.
 	var collect func(error)
 	collect = func(err error) {
 		switch e := err.(type) {
@@ -447,12 +458,10 @@ func configErrors(rows []row) map[string][]*throttle.ConfigError {
 	return all
 }
 
-// checkTests notes tests that name a missing policy. If a policy has no name, or a preset has a
-// mistake, it notes nothing: the missing name may belong to their policies.
+// checkTests notes tests that name a policy that requests cannot match, because it is missing or has
+// "match: none". If a policy has no name, or a preset has a mistake, it notes nothing: the policy that
+// seems to be missing may be one of theirs.
 func (r *reader) checkTests(d *document) {
-	var names []string
-	there := make(map[string]bool)
-
 	for _, t := range d.tables {
 		// A preset without rows has a mistake, and its policies are unknown.
 		if t.rows == nil {
@@ -460,6 +469,8 @@ func (r *reader) checkTests(d *document) {
 		}
 	}
 
+	var names []string
+	there := make(map[string]bool)
 	for _, p := range d.policies() {
 		if p.Name == "" {
 			return
@@ -470,10 +481,9 @@ func (r *reader) checkTests(d *document) {
 
 	for _, t := range d.tests {
 		for _, e := range t.Expects {
-			if there[e.Policy] {
-				continue
+			if !there[e.Policy] {
+				r.fail(t.policies, "there is no policy %q%s", clip(e.Policy), r.hint(e.Policy, names))
 			}
-			r.fail(t.policies, "there is no policy %q%s", clip(e.Policy), r.hint(e.Policy, names))
 		}
 
 		for _, name := range slices.Sorted(maps.Keys(t.Closes)) {

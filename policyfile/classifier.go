@@ -59,8 +59,8 @@ func first(all []feedback.Reader) feedback.Reader {
 
 var somePenalties = some(onePenalty)
 
-// chooses reports whether a penalty, or one of a list of penalties, has a when or a status, which
-// choose its answers, or is none.
+// chooses reports whether a penalty says itself which answers it is about: by a when, by a status, or as
+// none. Of a list one such penalty is enough.
 func chooses(n *yaml.Node) bool {
 	n = follow(n)
 	if n.Kind == yaml.SequenceNode {
@@ -72,7 +72,7 @@ func chooses(n *yaml.Node) bool {
 		switch m.name {
 		case "none", "when", "status":
 			return true
-		case "longest", "headers", "ratelimit": // longest contains penalties, and the others may have a status
+		case "longest", "headers", "ratelimit": // longest contains penalties, and the two others may have a status
 			return chooses(m.value)
 		}
 		return false
@@ -89,7 +89,7 @@ func init() {
 	makePenalty = func() shape[feedback.Reader] { return choice("a penalty", penaltyKinds()...) }
 }
 
-// penaltyKinds returns the kinds of penalties that a file can name. Each has its documentation.
+// penaltyKinds returns the kinds of penalties that a file can name, with their documentation.
 func penaltyKinds() []option[feedback.Reader] {
 	alone := func(p feedback.Reader) func() feedback.Reader { return func() feedback.Reader { return p } }
 	return []option[feedback.Reader]{
@@ -174,21 +174,21 @@ type guard[T any] struct {
 	then  T
 }
 
-// asked reports whether the request of an answer has the parameters that the conditions name.
+// asked reports whether the request of an answer has all parameters of query.
 func (g guard[T]) asked(resp *http.Response) bool {
 	return !slices.ContainsFunc(g.query, func(name string) bool {
 		return resp.Request == nil || throttle.Query(name)(resp.Request) == ""
 	})
 }
 
-// guardedReader returns a reader that looks at some answers only.
+// guardedReader returns the reader of a guard. It says nothing of the answers that the guard leaves out.
 func guardedReader(g guard[feedback.Reader]) feedback.Reader {
 	read := g.when.Then(g.then)
 	if g.query == nil {
 		return read
 	}
 
-	// feedback.When has no field for the query, so it is compared here.
+	// feedback.When has no field for the query.
 	return func(resp *http.Response) throttle.Answer {
 		if !g.asked(resp) {
 			return throttle.Answer{}
@@ -197,7 +197,7 @@ func guardedReader(g guard[feedback.Reader]) feedback.Reader {
 	}
 }
 
-// conditions returns the fields of a when, with the part below its name.
+// conditions returns the record of a when: its conditions, and under name the part that they guard.
 func conditions[T any](name string, part shape[T]) record[guard[T]] {
 	return record[guard[T]]{name: "a when", fields: []field[guard[T]]{
 		member("status", "statuses of the answer, of which one must hold", some(status), func(g *guard[T], v []int) { g.when.Status = v }),
@@ -209,6 +209,7 @@ func conditions[T any](name string, part shape[T]) record[guard[T]] {
 		member("header", `headers of the answer, which must all hold; an empty value stands for any value`, filled(headerTable), func(g *guard[T], v map[string]string) { g.when.Header = v }),
 		must(member(name, "the meaning of these answers", part, func(g *guard[T], v T) { g.then = v })),
 	}, check: func(r *reader, n *yaml.Node, members []keyed, _ *guard[T]) bool {
+		// The part alone would see every answer.
 		if len(members) == 1 && members[0].name == name {
 			r.fail(n, "a when needs a condition: status, method, host, path, query, media or header")
 			return false
@@ -217,20 +218,20 @@ func conditions[T any](name string, part shape[T]) record[guard[T]] {
 	}}
 }
 
-// guarded returns the shape of the conditions, with the part below its name.
+// guarded returns the shape of a when, with a part under a name. If the when has a condition on the
+// answer, options for every answer may stand in the part.
 func guarded[T any](name string, part shape[T]) shape[guard[T]] {
-	all := conditions(name, part)
-	return shape[guard[T]]{form: all.name, schema: all.schema, read: func(r *reader, n *yaml.Node) (guard[T], bool) {
-		// The conditions hold for everything below this when.
+	when := conditions(name, part)
+	return shape[guard[T]]{form: when.name, schema: when.schema, read: func(r *reader, n *yaml.Node) (guard[T], bool) {
 		if sifts(n) {
-			return sifted(all.shape()).read(r, n)
+			return sifted(when.shape()).read(r, n)
 		}
-		return all.read(r, n)
+		return when.read(r, n)
 	}}
 }
 
 // sifts reports whether a when has a condition on the answer. Conditions on the request alone do not
-// keep successful answers out.
+// keep successful answers out, so they do not count.
 func sifts(n *yaml.Node) bool {
 	members, _, _ := newReader("", nil).members(n, "") // its mistakes are noted when it is read
 	return slices.ContainsFunc(members, func(m keyed) bool { return m.name == "status" || m.name == "media" || m.name == "header" })
@@ -262,10 +263,10 @@ var codes = record[feedback.Codes]{name: "codes", fields: []field[feedback.Codes
 	member("end", "a penalty that says for how long, in place of lasts", sifted(penalties), func(c *feedback.Codes, v feedback.Reader) { c.End = v }),
 }}
 
-// setCodes sets the meaning of the codes of a table.
-func setCodes(c *feedback.Codes, says map[string]throttle.Answer) {
+// setCodes sets c's Lasts and NotRefused from the meanings of codes.
+func setCodes(c *feedback.Codes, meanings map[string]throttle.Answer) {
 	c.Lasts = make(map[string]time.Duration)
-	for code, a := range says {
+	for code, a := range meanings {
 		if a.Verdict == throttle.VerdictNotRefused {
 			c.NotRefused = append(c.NotRefused, code)
 		} else {
@@ -274,7 +275,7 @@ func setCodes(c *feedback.Codes, says map[string]throttle.Answer) {
 	}
 }
 
-// checkCode refuses a code that no answer has.
+// checkCode refuses a code that no answer can have, such as an empty code.
 func checkCode(name string) error {
 	_, err := parseLabel(name)
 	return err
@@ -364,7 +365,7 @@ type dialectSpec struct {
 	zone     *time.Location
 }
 
-// dialect returns the dialect that the spec describes.
+// dialect returns the dialect that the spec describes: of sentences, of numbers, or else of moments.
 func (d dialectSpec) dialect() feedback.Dialect {
 	switch {
 	case d.sentence:

@@ -21,7 +21,8 @@ type Error struct {
 	cut     bool // some stand behind it
 }
 
-// Error implements error: "file:line:column: text", as compilers print it.
+// Error implements error: "file:line:column: text", as compilers print it. A line or a column of 0 is left
+// out.
 func (e *Error) Error() string {
 	at := e.File
 	if e.Line > 0 {
@@ -34,18 +35,16 @@ func (e *Error) Error() string {
 }
 
 // Excerpt returns the line of the file and, in a second line, a caret below the column of the
-// mistake. It has no caret without a column, and is "" without a line or for a blank line. Of a
-// long line it has the part around the caret.
+// mistake. It has no second line without a column, and is "" without a line or for a blank line. Of a
+// long line it has the part around the caret, with "…" where the line was cut.
 func (e *Error) Excerpt() string {
 	if e.Line == 0 || strings.TrimSpace(e.Source) == "" {
 		return ""
 	}
 
 	head := fmt.Sprintf("%5d | ", e.Line)
+	var line, below strings.Builder // below has blanks up to the caret
 
-	var line, below strings.Builder
-
-	// The line was cut in front of the window.
 	if e.skipped > 0 {
 		line.WriteString("…")
 		below.WriteByte(' ')
@@ -72,13 +71,14 @@ func (e *Error) Excerpt() string {
 		return text
 	}
 
-	return text + strings.Repeat(" ", utf8.RuneCountInString(head)-2) + "| " + below.String() + "^\n"
+	// The bars of both lines stand in one column.
+	return text + strings.Repeat(" ", utf8.RuneCountInString(head)-len("| ")) + "| " + below.String() + "^\n"
 }
 
 // Errors are all mistakes of a file, in its order.
 type Errors []*Error
 
-// mostShown bounds the mistakes that are printed: after mending the first mistakes, people check
+// mostShown is how many mistakes are printed at most: after mending the first mistakes, people check
 // the file again.
 const mostShown = 20
 

@@ -22,8 +22,8 @@ func printable(c rune) rune {
 	return c
 }
 
-// blank returns a space as wide as a character. Tabs stay, so that the caret stands below
-// its character wherever tabs end.
+// blank returns a space as wide as a character, or "" for a combining mark, which has no width. Tabs
+// stay, so that the caret stands below its character wherever tabs end.
 func blank(c rune) string {
 	switch {
 	case c == '\t':
@@ -58,7 +58,7 @@ type sourceLine struct {
 
 const markEvery = 256
 
-// splitLines returns the lines of a text, which end as YAML lines do.
+// splitLines returns the lines of a text without their ends. Lines end as in YAML: with LF, CR or CR LF.
 func splitLines(text string) (lines []sourceLine) {
 	for {
 		i := strings.IndexAny(text, "\r\n")
@@ -76,9 +76,9 @@ func splitLines(text string) (lines []sourceLine) {
 }
 
 // at returns the offset of the byte at which a column begins, or the line's length for a column behind
-// its end. The first column is 1.
+// its end. The first column is 1, and a lower column counts as 1. The first call sets the line's marks.
 func (l *sourceLine) at(column int) int {
-	// Note the offset of every markEvery-th character once, so that later searches need not count from the beginning of the line.
+	// With marks later calls need not count from the beginning of the line.
 	if l.marks == nil {
 		n := 0
 		for i := range l.text {
@@ -92,26 +92,26 @@ func (l *sourceLine) at(column int) int {
 		l.marks = append(l.marks, len(l.text))
 	}
 
-	// Count from the last mark before the column.
-	column = max(column-1, 0)
-	mark := min(column/markEvery, len(l.marks)-1)
+	// Count from the last mark that is not behind the column.
+	before := max(column-1, 0) // characters before the column
+	mark := min(before/markEvery, len(l.marks)-1)
 	from := l.marks[mark]
 
-	left := column - mark*markEvery
+	remaining := before - mark*markEvery
 	for i := range l.text[from:] {
-		if left == 0 {
+		if remaining == 0 {
 			return from + i
 		}
-		left--
+		remaining--
 	}
 
 	return len(l.text)
 }
 
-// window returns the part of the line around a column, how many characters stand before
-// it, and whether some stand behind it.
+// window returns the part of the line around a column, how many characters of the line stand before
+// that part, and whether some stand behind it.
 func (l *sourceLine) window(column int) (part string, skipped int, cut bool) {
-	// Only a line that is longer than the window is cut.
+	// A line that fits into the window stays whole.
 	if l.at(mostWindow+1) < len(l.text) {
 		skipped = max(column-1-mostBefore, 0)
 	}
@@ -134,7 +134,7 @@ func didYouMean(written string, names []string) string {
 
 	best, distance := "", 0
 	for _, name := range names {
-		// A third of the letters may differ, but never all of them.
+		// About a third of the letters may differ: at least one, but never all of them.
 		n := utf8.RuneCountInString(name)
 		most := min(max(1, (n+1)/3), n-1)
 
@@ -163,7 +163,8 @@ func (r *reader) hint(written string, names []string) string {
 	return didYouMean(written, names)
 }
 
-// oddSpace returns a hint if a space that is not a plain one stands around a text.
+// oddSpace returns a hint if a space stands before or behind a text, also a space without width. Otherwise
+// it returns "".
 func oddSpace(text string) string {
 	odd := func(c rune) bool { return unicode.IsSpace(c) || unicode.Is(unicode.Cf, c) }
 	if strings.TrimFunc(text, odd) != text {
@@ -176,7 +177,7 @@ func oddSpace(text string) string {
 // full-width.
 var joined = regexp.MustCompile(`^([A-Za-z_][\w-]*)(?::|：\s*)([^\s/:]\S{0,40})`)
 
-// missingSpace returns a hint if a text is a field whose colon has no space behind it.
+// missingSpace returns a hint if a text is a field whose colon has no space behind it, and "" otherwise.
 func missingSpace(text string) string {
 	if m := joined.FindStringSubmatch(text); m != nil {
 		return " (write a colon and a space: \"" + m[1] + ": " + m[2] + "\")"
@@ -198,7 +199,7 @@ var plainSigns = func(c rune) rune {
 	return c
 }
 
-// plainSpelling returns a hint if a text has full-width signs.
+// plainSpelling returns a hint if a text has full-width signs or quotes of print, and "" otherwise.
 func plainSpelling(text string) string {
 	if plain := strings.Map(plainSigns, clip(text)); plain != clip(text) {
 		return fmt.Sprintf(" (it has full-width signs or quotes of print: write %q)", plain)
@@ -209,7 +210,7 @@ func plainSpelling(text string) string {
 // The YAML library reports where it could not go on, which is often a line behind the mistake, in
 // words of its grammar. The functions below look for the mistake itself.
 
-// failYAML notes an error of the YAML library.
+// failYAML notes an error of the YAML library as one mistake: of several errors the first counts.
 func (r *reader) failYAML(err error) {
 	var e *yaml.LoadError
 	var all *yaml.LoadErrors
@@ -231,7 +232,7 @@ func (r *reader) failYAML(err error) {
 
 // secondDocument returns the line in which a second document begins, or 1 if it finds none.
 func (r *reader) secondDocument() int {
-	begun := false // a line of the first document has been seen
+	begun := false // a line of the first document has been seen, which may be its "---"
 	ended := false // "..." has ended the first document
 	for i := range r.lines {
 		switch line := r.lines[i].text; {
@@ -239,7 +240,7 @@ func (r *reader) secondDocument() int {
 			return i + 1
 		case strings.HasPrefix(line, "..."):
 			ended = true
-		case line == "" || line[0] == '#' || line[0] == '%':
+		case line == "" || line[0] == '#' || line[0] == '%': // blank lines, comments and directives begin no document
 		case ended:
 			return i + 1
 		default:
@@ -254,8 +255,8 @@ const emptyFile = `the file is empty; it begins with "version: 1"`
 
 // A slip is a line that is no YAML, or parses as something unintended.
 type slip struct {
-	line *regexp.Regexp // its first group is the place
-	text string         // with "%s" for each group's match, in order
+	line *regexp.Regexp // its first group is the place of the mistake
+	text string         // the mistake; a verb, if there is one, stands for the text of that group
 }
 
 const lineHead = `^[ \t]*(?:- +)*`
@@ -285,8 +286,10 @@ var slips = sync.OnceValue(func() []slip {
 // failSlip notes the first slip in the lines that the YAML library could not read. It returns false
 // if it finds none.
 func (r *reader) failSlip(e *yaml.LoadError) bool {
-	// The library notices a missing colon only later. Begin where the key began.
+	// The library may notice a slip only in the line behind it.
 	from, to := max(e.Mark.Line-1, 1), min(e.Mark.Line, len(r.lines))
+
+	// The library notices a missing colon even later, so begin where the key began.
 	if c := e.ContextMark.Line; c > 0 && strings.Contains(e.ContextMsg, "simple key") {
 		from = c
 	}
@@ -324,13 +327,15 @@ func (r *reader) behindQuote(at yaml.Mark) bool {
 	return strings.HasSuffix(before, `"`) || strings.HasSuffix(before, "'")
 }
 
-// failSyntax describes an error of the YAML library in plain words. The first case that fits counts, so special cases stand
-// before general ones.
+// failSyntax notes an error of the YAML library in plain words, or in the library's words if no case fits. The first case
+// that fits counts, so special cases stand before general cases.
 func (r *reader) failSyntax(e *yaml.LoadError) {
 	at := e.Mark
 	text := strings.TrimPrefix(e.Message, "yaml: ")
-	opened := func(what string) {
-		// A missing bracket is noticed far behind its opening, so point to the opening.
+
+	// unclosed sets the text for a missing bracket. The library notices it far behind its opening, so point to the
+	// opening if that is in a different line.
+	unclosed := func(what string) {
 		if at.Line != e.ContextMark.Line {
 			at = e.ContextMark
 		}
@@ -353,9 +358,9 @@ func (r *reader) failSyntax(e *yaml.LoadError) {
 	case strings.Contains(text, "Unicode character escape"):
 		text = `this escape is no character by itself: write the character as it is, or as "\U" and eight digits`
 	case strings.Contains(e.ContextMsg, "flow mapping"):
-		opened(`a "}" is missing: a "{" must be closed, and its fields are separated by ","`)
+		unclosed(`a "}" is missing: a "{" must be closed, and its fields are separated by ","`)
 	case strings.Contains(e.ContextMsg, "flow sequence"):
-		opened(`a "]" is missing: a "[" must be closed, and its items are separated by ","`)
+		unclosed(`a "]" is missing: a "[" must be closed, and its items are separated by ","`)
 	case strings.Contains(text, "expected '-' indicator"), strings.Contains(text, "mapping values are not allowed"),
 		strings.Contains(text, "did not find expected key"):
 		text = "this line does not fit to the lines above: fields of one row begin in the same column, and a value stands in the line of its field"

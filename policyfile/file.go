@@ -36,19 +36,19 @@ type File struct {
 
 	name    string
 	text    []byte
-	effects map[string]effect
-	lines   map[string]int
-	rows    []row // the file's own
+	effects map[string]effect // by policy
+	lines   map[string]int    // by policy: see Line
+	rows    []row             // the file's own
 
-	tables int // how many rows are of presets
+	presetRows int // how many of Policies are of presets
 }
 
 // Version is the version of the form that this package reads.
 const Version = 1
 
-// Parse reads a file, and needs no network and no store. Name stands in errors, which are
-// [Errors]: all mistakes at once, in the order of the file. [throttle.New] accepts the
-// policies of a file that Parse accepts.
+// Parse reads a file from its text, which must not change later. It needs no network and no store.
+// Its error is [Errors]: all mistakes at once, in the order of the file, with name as the file's name.
+// Parse refuses every table that [throttle.New] refuses.
 func Parse(name string, text []byte) (*File, error) {
 	r := newReader(name, text)
 	n, ok := r.parse(text)
@@ -57,27 +57,28 @@ func Parse(name string, text []byte) (*File, error) {
 	}
 
 	// Check the parts that could be read, so that one run finds as many mistakes as possible.
-	v, _ := root.read(r, n)
-	r.checkPolicies(&v)
-	r.checkTunnels(&v)
-	r.checkTests(&v)
+	d, _ := root.read(r, n)
+	r.checkPolicies(&d)
+	r.checkTunnels(&d)
+	r.checkTests(&d)
 	if err := r.errs.sorted(); err != nil {
 		return nil, err
 	}
 
-	// A last check of the whole table: a valid file is a table that New accepts.
-	if _, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: v.policies()}); err != nil {
+	// The checks above look at parts. New checks the table as a whole.
+	if _, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: d.policies()}); err != nil {
 		r.failAt(1, 1, "%v", err) // a mistake without a place of its own
 		return nil, r.errs.sorted()
 	}
 
-	f := &File{name: name, text: text, effects: v.effects(), lines: v.lines(), rows: v.rows, Policies: v.policies(), Named: v.named(), Tunnels: v.hosts(), Runbooks: v.runbooks()}
-	f.tables = len(f.Policies) + len(f.Named) - len(v.rows)
-
-	for _, t := range v.tests {
+	f := &File{
+		name: name, text: text, effects: d.effects(), lines: d.lines(), rows: d.rows,
+		Policies: d.policies(), Named: d.named(), Tunnels: d.hosts(), Runbooks: d.runbooks(),
+	}
+	f.presetRows = len(f.Policies) + len(f.Named) - len(d.rows)
+	for _, t := range d.tests {
 		f.Tests = append(f.Tests, t.Test)
 	}
-
 	return f, nil
 }
 
@@ -95,7 +96,7 @@ func Load(path string) (*File, error) {
 func (f *File) Line(policy string) int { return f.lines[policy] }
 
 // Own returns the rows that are the file's own, and not a preset's, and that requests match.
-func (f *File) Own() []throttle.Policy { return f.Policies[f.tables:] }
+func (f *File) Own() []throttle.Policy { return f.Policies[f.presetRows:] }
 
 // All returns Policies and Named.
 func (f *File) All() []throttle.Policy { return slices.Concat(f.Policies, f.Named) }
@@ -104,15 +105,16 @@ func (f *File) All() []throttle.Policy { return slices.Concat(f.Policies, f.Name
 // permit, and not to the rows.
 func (f *File) ForLimiters() []throttle.Policy { return throttle.WithoutAnswers(f.All()) }
 
-// Loosens returns what old holds back and f does not, as far as can be told: a removed policy, a
-// limit that is not lower, a change of a field that may hold back less, a host to which tunnels are
-// carried. It is empty if f holds back at least as much as old.
+// Loosens returns a reason for each way in which f may hold back less than old: a policy that is
+// gone or only counts now, a limit that may allow more, a changed field that may hold back less, a
+// new host to which tunnels are carried. Without reasons f holds back at least as much as old.
 func (f *File) Loosens(old *File) []string {
 	return append(loosened(old.All(), old.effects, f.effects), tunnelled(old.Tunnels, f.Tunnels)...)
 }
 
-// checkVersion reports whether the file has a version that this package reads, and notes a mistake if
-// not. A file of any other version is not read further, because its fields may have a different meaning.
+// checkVersion reports whether the root of a file is a mapping that begins with a version that this
+// package reads. Otherwise it notes a mistake, and the file must not be read further, because fields may
+// have a different meaning in a different version.
 func (r *reader) checkVersion(n *yaml.Node) bool {
 	if n.Kind != yaml.MappingNode || len(n.Content) == 0 {
 		r.fail(n, "a file is a mapping that begins with \"version: %d\", and not %s%s", Version, kindOf(n), missingSpace(n.Value))
@@ -131,19 +133,20 @@ func (r *reader) checkVersion(n *yaml.Node) bool {
 	return false
 }
 
-// Check runs the tests of the file. Its error is [Errors], with a mistake for each
-// expectation of a test that is not met. It sends nothing.
+// Check runs the tests of the file, and sends nothing. Its error is [Errors], with a mistake for each
+// expectation of a test that is not met.
 func (f *File) Check() error {
 	transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: f.fresh().Policies})
 	if err != nil {
-		return err
+		return err // New has accepted the policies in Parse
 	}
 
-	// Mistakes have excerpts of the text.
+	// The reader adds excerpts of the text to mistakes.
 	r := newReader(f.name, f.text)
 	for _, t := range f.Tests {
 		differences := f.differences(transport, &t)
 		if t.Answer != nil {
+			// Rows remember answers, so each answer needs new rows.
 			differences = append(differences, f.fresh().answerDifferences(&t)...)
 		}
 
@@ -158,49 +161,50 @@ func (f *File) Check() error {
 	return r.errs.sorted()
 }
 
-// fresh returns the file with rows that have read no answer: rows count and learn from the answers that they read. A
-// file of the catalog cannot be parsed like other files, and is returned as it is.
+// fresh returns a copy of the file whose Policies have read no answer yet: rows count and learn from
+// the answers that they read. A file of the catalog, which Parse does not accept, is returned as it is.
 func (f *File) fresh() *File {
 	parsed, err := Parse(f.name, f.text)
 	if err != nil {
 		return f
 	}
-	made := *f
-	made.Policies = parsed.Policies
-	return &made
+	renewed := *f
+	renewed.Policies = parsed.Policies
+	return &renewed
 }
 
-// differences returns the differences between the transport's policies and a test's expectations.
+// differences returns a text for each difference between what the transport charges for a test's
+// request and what the test expects.
 func (f *File) differences(transport *throttle.Transport, t *Test) (all []string) {
-	charges := transport.Explain(t.Request())
-	costs := make(map[string]store.Charge)
-	for _, c := range charges {
-		costs[c.Budget.Policy] = c
+	charges := make(map[string]store.Charge) // by policy
+	for _, c := range transport.Explain(t.Request()) {
+		charges[c.Budget.Policy] = c
 	}
 
 	for _, e := range t.Expects {
-		c, ok := costs[e.Policy]
+		c, charged := charges[e.Policy]
 
-		// Only policies that the test does not expect remain in costs after the loop.
-		delete(costs, e.Policy)
+		// Only policies that the test does not expect remain in charges after the loop.
+		delete(charges, e.Policy)
 
 		switch {
 		// A free request and a request that does not match look alike, so a cost of 0 expects either.
-		case !ok && e.Cost != nil && *e.Cost == 0:
-		case !ok:
+		case !charged && e.Cost != nil && *e.Cost == 0:
+		case !charged:
 			all = append(all, fmt.Sprintf("the request does not match policy %q, or is free under it", e.Policy))
 		case e.Cost != nil && c.Cost != *e.Cost:
 			all = append(all, fmt.Sprintf("the request costs %d under policy %q, and not %d", c.Cost, e.Policy, *e.Cost))
 		}
 
-		if ok && e.Key != nil && c.Budget.Key != store.BudgetOf(e.Policy, *e.Key).Key {
+		// A charge has the hash of its key alone, so hash the expected key, too.
+		if charged && e.Key != nil && c.Budget.Key != store.BudgetOf(e.Policy, *e.Key).Key {
 			all = append(all, fmt.Sprintf("the key of the budget of policy %q is not %q", e.Policy, clip(*e.Key)))
 		}
 	}
 
-	others := slices.Sorted(maps.Keys(costs))
+	others := slices.Sorted(maps.Keys(charges))
 	for i, name := range others {
-		// Many tests would have a mistake for many rows each.
+		// Bound the mistakes of one test: its request may match very many rows.
 		if i == mostShown {
 			return append(all, fmt.Sprintf("the request matches %d more policies", len(others)-i))
 		}

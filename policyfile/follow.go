@@ -62,7 +62,7 @@ type State struct {
 	Seen    string    // the generation of the text as it was read last
 	InForce string    // the generation of the version in force
 	Since   time.Time // when it came into force
-	Err     error     // why the version last seen is not in force, or why the last read failed; nil if it is in force, or waits
+	Err     error     // why the version last seen cannot come into force, or why the last read failed, or nil
 
 	// Loosens are the reasons why the version last seen waits: what it holds back no longer, or
 	// opens. It comes into force at Until.
@@ -109,10 +109,10 @@ func (o *Options) check() error {
 	return errors.Join(mistakes...)
 }
 
-// Follow reads a text and puts it into force, and does the same with each new version until ctx
-// ends. It returns an error if the first version cannot be read, fails its own tests or cannot be
-// applied. If that happens to a later version, the version before stays in force, and
-// [Follower.State] says why.
+// Follow reads a text and puts it into force at once, and does the same with each new version until ctx
+// ends, after the waits that o asks for. It returns an error if o is invalid, or if the first version cannot be read, has mistakes,
+// fails its own tests, opens more than the ceiling or cannot be applied. If that happens to a later
+// version, the version before stays in force, and [Follower.State] says why.
 func Follow(ctx context.Context, o Options) (*Follower, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func Follow(ctx context.Context, o Options) (*Follower, error) {
 		o.Grace = DefaultGrace
 	}
 
-	// The first version is put into force at once: there is no earlier version to keep.
+	// The first version need not wait: there is no earlier version to keep meanwhile.
 	f := &Follower{o: o}
 	text, err := o.Read(ctx)
 	if err != nil {
@@ -152,7 +152,8 @@ func Follow(ctx context.Context, o Options) (*Follower, error) {
 	return f, nil
 }
 
-// parse reads a version, which must pass its own tests and open no more than the ceiling.
+// parse reads a version. It returns an error if the version has mistakes, fails its own tests, or opens
+// more than the ceiling.
 func (f *Follower) parse(text []byte) (*File, error) {
 	file, err := Parse(f.o.Name, text)
 	if err == nil {
@@ -208,8 +209,9 @@ func (f *Follower) run(ctx context.Context) {
 	}
 }
 
-// look compares the result of a read with the read before. It puts a new version into force or lets
-// it wait, and reports the state if it has changed.
+// look compares the result of a read with the read before, and updates the state. It considers a
+// version on which two reads in a row agree, applies a version that has waited for its grace, and
+// reports the state if it has changed.
 func (f *Follower) look(text []byte, err error, now time.Time) {
 	old := f.State()
 	state := old
@@ -223,7 +225,7 @@ func (f *Follower) look(text []byte, err error, now time.Time) {
 		f.last, f.settled, f.next, f.wrong = bytes.Clone(text), false, nil, nil
 		state = State{Seen: Generation(text), InForce: old.InForce, Since: old.Since}
 
-	// Two reads have agreed on the text.
+	// Two reads agree on a text that has not been judged.
 	case !f.settled:
 		f.settled = true
 		f.consider(&state, now)
@@ -248,10 +250,11 @@ func (f *Follower) look(text []byte, err error, now time.Time) {
 	}
 }
 
-// consider puts a version on which two reads agreed into force, lets it wait, or notes why it is wrong.
+// consider judges a version on which two reads agree: it applies the version, lets it wait, or notes why
+// it is wrong.
 func (f *Follower) consider(s *State, now time.Time) {
 	if s.Seen == s.InForce {
-		return // the text in force was put back
+		return // the text that is in force came back, so there is nothing to do
 	}
 	f.next, f.wrong = f.parse(f.last)
 	if f.wrong != nil {
@@ -273,7 +276,8 @@ func (f *Follower) consider(s *State, now time.Time) {
 	f.apply(s, now)
 }
 
-// apply puts the version that waits into force, or notes why that is impossible.
+// apply puts f.next into force, or notes why that is impossible. In both cases no version waits any
+// longer.
 func (f *Follower) apply(s *State, now time.Time) {
 	next := f.next
 	f.next, s.Loosens, s.Until = nil, nil, time.Time{}
@@ -290,7 +294,8 @@ func (f *Follower) apply(s *State, now time.Time) {
 	f.mu.Unlock()
 }
 
-// equal reports whether two states say the same.
+// equal reports whether two states say the same. Since and Loosens need no comparison: they change only
+// together with a compared field.
 func equal(a, b State) bool {
 	text := func(err error) string {
 		if err == nil {

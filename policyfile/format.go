@@ -12,10 +12,10 @@ import (
 	"github.com/fleetthrottle/throttle/feedback"
 )
 
-// Format writes policies as a file, as a first version to edit. Functions have no text: only the
-// functions of package throttle and feedback that have a name of their own, such as [throttle.Host]
-// and [feedback.LeaveOpen], can be written. Each other function is a *[throttle.ConfigError],
-// because a row without its key or its answer would mean something different.
+// Format writes policies as a file, as a first version to edit. Of functions it can write only those
+// that a file can name, such as [throttle.Host] and [feedback.LeaveOpen]. Each other function is a
+// *[throttle.ConfigError], because a row without its key or its answer would mean something different.
+// For policies that [Parse] does not accept the error is [Errors].
 func Format(policies []throttle.Policy) ([]byte, error) {
 	var errs []error
 	rows := &yaml.Node{Kind: yaml.SequenceNode}
@@ -65,32 +65,32 @@ func formatRow(p throttle.Policy) (*yaml.Node, error) {
 	n := mapping("name", quoted(p.Name))
 	put := func(name, value string) { n.Content = append(n.Content, mapping(name, plain(value)).Content...) }
 
-	// function adds the name of a function, which it finds by the function's address, or an error for a function
-	// without a name.
-	function := func(field, word string, f any, names map[uintptr]string) {
-		at := pointer(f)
-		switch name, known := names[at]; {
-		case at == 0:
+	// putFunction adds the name of a function, which names has by the function's address. A function without a name is
+	// an error. For nil it does nothing. inGo and inFile are the names of the policy's field.
+	putFunction := func(inGo, inFile string, f any, names map[uintptr]string) {
+		address := pointer(f)
+		switch name, known := names[address]; {
+		case address == 0:
 		case known:
-			n.Content = append(n.Content, mapping(word, quoted(name)).Content...)
+			n.Content = append(n.Content, mapping(inFile, quoted(name)).Content...)
 		default:
-			errs = append(errs, &throttle.ConfigError{Policy: p.Name, Field: field, Err: errors.New("a function cannot be written into a file: write the field by hand")})
+			errs = append(errs, &throttle.ConfigError{Policy: p.Name, Field: inGo, Err: errors.New("a function cannot be written into a file: write the field by hand")})
 		}
 	}
 
 	// In a file an empty match is written as none.
 	n.Content = append(n.Content, mapping("match", quoted(cmp.Or(p.Match, matchNone))).Content...)
-	function("Key", "key", p.Key, keyNames)
+	putFunction("Key", "key", p.Key, keyNames)
 	if p.Keyed {
 		put("keyed", "true")
 	}
 
-	function("Share", "share", p.Share, keyNames)
-	function("Weight", "weight", p.Weight, nil)
+	putFunction("Share", "share", p.Share, keyNames)
+	putFunction("Weight", "weight", p.Weight, nil)
 	put("limit", p.Limit.String())
-	function("Cost", "cost", p.Cost, nil)
-	function("Answer", "penalty", p.Answer, penaltyNames)
-	function("Meter", "meter", p.Meter, nil)
+	putFunction("Cost", "cost", p.Cost, nil)
+	putFunction("Answer", "penalty", p.Answer, penaltyNames)
+	putFunction("Meter", "meter", p.Meter, nil)
 
 	switch {
 	case p.Jitter < 0:
@@ -100,16 +100,16 @@ func formatRow(p throttle.Policy) (*yaml.Node, error) {
 	}
 
 	if len(p.Headroom) > 0 {
-		shares := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
+		parts := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
 
 		// The names stand in the order of the priorities, whose numbers follow each other.
 		for i, name := range []string{"low", "normal", "high"} {
 			if v, ok := p.Headroom[throttle.PriorityLow+throttle.Priority(i)]; ok {
-				shares.Content = append(shares.Content, mapping(name, plain(fmt.Sprint(v))).Content...)
+				parts.Content = append(parts.Content, mapping(name, plain(fmt.Sprint(v))).Content...)
 			}
 		}
 
-		n.Content = append(n.Content, plain("headroom"), shares)
+		n.Content = append(n.Content, plain("headroom"), parts)
 	}
 
 	if p.Adaptive {

@@ -34,15 +34,14 @@ type templatePart struct {
 	id       string       // of the caller, if it names one; value is nil then
 	route    bool         // of the row's routes; value is nil then
 	others   templateRest // are tried in turn while the value is empty
-	offset   int          // in the text
+	offset   int          // of the placeholder in the template's text
 }
 
-// A templateRest is the rest of {a|b}: alternatives for a placeholder whose earlier alternatives
-// are empty.
+// A templateRest is the rest of {a|b}: the alternatives behind the first.
 type templateRest []templatePart
 
-// templates returns the shape of a template. YAML reads an unquoted {host} as a mapping, which is
-// read as the template that was meant.
+// templates returns the shape of a template, which parse reads. YAML takes an unquoted {host} for a
+// mapping; the shape reads it as the template that was meant. expected describes a valid template.
 func templates(expected string, s schema, parse func(string) (template, error)) shape[template] {
 	texts := scalar(expected, s, parse)
 	return shape[template]{
@@ -61,17 +60,17 @@ func templates(expected string, s schema, parse func(string) (template, error)) 
 			}
 
 			for i := range t.parts {
-				ok = r.place(&t.parts[i], n) && ok
+				ok = r.bind(&t.parts[i], n) && ok
 			}
-
 			return t, ok
 		},
 	}
 }
 
-// place notes the wildcard that a placeholder expects in the match, or sets the value of an id or of
-// {route}, and does the same for the placeholder's alternatives. It returns false after a mistake.
-func (r *reader) place(p *templatePart, n *yaml.Node) (ok bool) {
+// bind binds a placeholder of node n to the row around it. It notes a wildcard, which checkWildcards
+// looks for in the match, and sets the value of an id or of {route}. It does the same for the
+// placeholder's alternatives, and joins their values into p.value. It returns false after a mistake.
+func (r *reader) bind(p *templatePart, n *yaml.Node) (ok bool) {
 	ok = true
 	if p.wildcard != "" {
 		r.wildcards = append(r.wildcards, wildcard{p.wildcard, n, p.offset})
@@ -91,23 +90,23 @@ func (r *reader) place(p *templatePart, n *yaml.Node) (ok bool) {
 			return false
 		}
 
+		// The row's field routes may not have been read yet, so routes.of is called only for requests.
 		r.routes.named = append(r.routes.named, placeInText{n, p.offset})
 		p.value = r.routes.of
 	}
 
-	// The first value that is not empty counts, so the others are tried in turn.
 	for i := range p.others {
 		other := &p.others[i]
-		ok = r.place(other, n) && ok
-		p.value = firstSaid(p.value, other.value)
+		ok = r.bind(other, n) && ok
+		p.value = firstNonEmpty(p.value, other.value)
 	}
 
 	p.others = nil // their values are in p.value now
 	return ok
 }
 
-// firstSaid returns the key with a's value for a request, or b's value if a's is "".
-func firstSaid(a, b keyFunc) keyFunc {
+// firstNonEmpty returns the key with a's value for a request, or b's value if a's is "".
+func firstNonEmpty(a, b keyFunc) keyFunc {
 	return func(r *http.Request) string { return cmp.Or(a(r), b(r)) }
 }
 
@@ -128,12 +127,12 @@ func (t template) key() keyFunc {
 // placeholder is what stands in braces.
 var placeholder = regexp.MustCompile(`\{([^{}]*)\}`)
 
-// parseTemplate reads a text with placeholders in braces, such as "{header.X-App}/{shop}". A text without a placeholder
-// is a mistake.
+// parseTemplate reads a text with placeholders in braces, such as "{header.X-App}/{shop}". A text without a
+// placeholder is an error. An error about a place has the words " at offset N": see placeOf.
 func parseTemplate(s string) (t template, err error) {
-	from := 0 // the end of the last placeholder
+	from := 0 // the end of the placeholder before
 	for _, m := range placeholder.FindAllStringSubmatchIndex(s, -1) {
-		// A brace that is left between placeholders has no second half.
+		// A brace between placeholders has no second half.
 		if i := strings.IndexAny(s[from:m[0]], "{}"); i >= 0 {
 			return t, halfBrace(s, from+i)
 		}
@@ -167,8 +166,8 @@ func halfBrace(s string, offset int) error {
 // pathName is the name of a wildcard of a pattern.
 var pathName = regexp.MustCompile(`^[\pL_][\pL\pN_]*$`)
 
-// parsePlaceholder reads what stands in braces: one value, or several of which the first that
-// is not "" counts.
+// parsePlaceholder reads what stands in braces: one value, or several with "|" between them. The others
+// are the alternatives of the first.
 func parsePlaceholder(s string) (p templatePart, err error) {
 	first, others, several := strings.Cut(s, "|")
 	if p, err = parseValue(first); err != nil || !several {
@@ -186,7 +185,7 @@ func parsePlaceholder(s string) (p templatePart, err error) {
 	return p, nil
 }
 
-// parseValue reads one value of a request.
+// parseValue reads the name of one value of a request, such as header.X-App.
 func parseValue(s string) (templatePart, error) {
 	switch group, name, dotted := strings.Cut(s, "."); {
 	case dotted && group == "header":
@@ -269,7 +268,8 @@ var routeText = scalar(`a pattern such as "/users/{id}"`, anyText, func(s string
 	return s, checkPrintable(s)
 })
 
-// setRoutes makes the key of the row's routes, and refuses routes without a {route}, and a {route} without routes.
+// setRoutes makes the key of the row's routes. It returns false, and notes the mistakes, for a wrong
+// pattern, for routes without a {route}, and for a {route} without routes.
 func (r *reader) setRoutes(p *row) (ok bool) {
 	field := p.fields["routes"]
 	if field == nil {
@@ -280,7 +280,9 @@ func (r *reader) setRoutes(p *row) (ok bool) {
 	}
 
 	ok = r.checkRoutes(p.routes)
-	if len(r.routes.named) == 0 && p.readsKeys() {
+
+	// A key or a share with a mistake may have meant {route}.
+	if len(r.routes.named) == 0 && p.keysAreRead() {
 		r.fail(follow(field), `routes has no effect: write "{route}" in the key, or in the share`)
 		ok = false
 	}
@@ -289,11 +291,12 @@ func (r *reader) setRoutes(p *row) (ok bool) {
 	return ok
 }
 
-// readsKeys reports whether the row's key and share, as far as the row has them, were read without a mistake.
-func (p *row) readsKeys() bool {
+// keysAreRead reports whether the row's key and share, as far as the row has them, were read without a mistake.
+func (p *row) keysAreRead() bool {
 	return (p.fields["key"] == nil || p.Key != nil) && (p.fields["share"] == nil || p.Share != nil)
 }
 
+// routeKey returns the [throttle.Route] of patterns.
 func routeKey(all []routePattern) keyFunc {
 	var patterns []string
 	for _, p := range all {
@@ -302,10 +305,12 @@ func routeKey(all []routePattern) keyFunc {
 	return throttle.Route(patterns...)
 }
 
-// checkRoutes reports throttle's mistakes in routes, each at its place: a pattern with a mistake,
-// and a pattern that never counts behind earlier patterns.
+// checkRoutes returns false, and notes each mistake at its place, for a pattern with an unknown method,
+// a pattern that throttle refuses, and a pattern that never counts behind earlier patterns.
 func (r *reader) checkRoutes(all []routePattern) (ok bool) {
 	ok = true
+
+	// Throttle accepts unknown methods, so look for misspelt methods here.
 	for _, p := range all {
 		if method, _, found := strings.Cut(p.text, " "); found {
 			if err := checkMethod(method); err != nil {
@@ -323,13 +328,13 @@ func (r *reader) checkRoutes(all []routePattern) (ok bool) {
 	probe := throttle.Policy{Name: rowName(0), Match: "/", Limit: throttle.Unlimited(), Key: routeKey(all)}
 	next := 0 // the first pattern that the mistake may be about
 	for _, e := range configErrors([]row{{Policy: probe}})[rowName(0)] {
-		// The mistakes have the order of the patterns, and each begins with its pattern.
-		text := strings.TrimPrefix(e.Err.Error(), "Route: ")
-		for next < len(all)-1 && !isAboutRoute(text, all[:next], all[next].text) {
+		// The mistakes have the order of the patterns, and each text begins with its pattern.
+		mistake := strings.TrimPrefix(e.Err.Error(), "Route: ")
+		for next < len(all)-1 && !isAboutRoute(mistake, all[:next], all[next].text) {
 			next++
 		}
 
-		offset, text := placeOf(errors.New(strings.TrimPrefix(text, fmt.Sprintf("pattern %q: ", all[next].text))))
+		offset, text := placeOf(errors.New(strings.TrimPrefix(mistake, fmt.Sprintf("pattern %q: ", all[next].text))))
 		r.failIn(all[next].at, offset, "%s", text)
 		next, ok = min(next+1, len(all)-1), false
 	}
@@ -337,10 +342,11 @@ func (r *reader) checkRoutes(all []routePattern) (ok bool) {
 	return ok
 }
 
-// isAboutRoute reports whether a mistake concerns a pattern behind the given patterns.
-func isAboutRoute(mistake string, others []routePattern, pattern string) bool {
+// isAboutRoute reports whether throttle's text of a mistake is about a pattern: the pattern is wrong, or
+// never counts because of one of the earlier patterns.
+func isAboutRoute(mistake string, earlier []routePattern, pattern string) bool {
 	begin := fmt.Sprintf("pattern %q", pattern)
-	return strings.HasPrefix(mistake, begin+": ") || slices.ContainsFunc(others, func(o routePattern) bool {
+	return strings.HasPrefix(mistake, begin+": ") || slices.ContainsFunc(earlier, func(o routePattern) bool {
 		return strings.HasPrefix(mistake, begin+fmt.Sprintf(" never counts, because %q", o.text))
 	})
 }

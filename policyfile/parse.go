@@ -17,8 +17,9 @@ import (
 	"github.com/fleetthrottle/throttle/servers/proxy"
 )
 
-// parse returns the file's root. ok is false after a mistake: the file is no YAML, or too large.
-func (r *reader) parse(text []byte) (root *yaml.Node, ok bool) {
+// parse returns the root of a file's text. ok is false after a mistake: the text is no YAML in UTF-8, is
+// empty, or is too large.
+func (r *reader) parse(text []byte) (file *yaml.Node, ok bool) {
 	if len(text) > mostBytes {
 		r.failAt(1, 1, "the file has %d bytes; %d are the most", len(text), mostBytes)
 		return nil, false
@@ -44,8 +45,8 @@ func (r *reader) parse(text []byte) (root *yaml.Node, ok bool) {
 	return doc.Content[0], r.checkSize(doc.Content[0])
 }
 
-// checkEncoding notes a mistake unless a text is UTF-8, without characters that no editor shows as
-// they are: YAML takes some of them for the end of a line.
+// checkEncoding returns false, and notes the first mistake, if a text is not in UTF-8, or has a character
+// that no editor shows as it is: YAML takes some of these for the end of a line.
 func (r *reader) checkEncoding(text []byte) bool {
 	if name := otherEncoding(text); name != "" {
 		r.lines = nil // the text has no lines in UTF-8
@@ -83,6 +84,7 @@ func oddCharacter(line string) (column int, what string) {
 	for i, c := range line {
 		column++
 		switch {
+		// A byte that is not UTF-8 comes as RuneError, which a text may also have as a character.
 		case c == utf8.RuneError && !strings.HasPrefix(line[i:], string(utf8.RuneError)):
 			return column, fmt.Sprintf("the byte 0x%02X is not UTF-8: save the file as UTF-8", line[i])
 		case c < ' ' && c != '\t', c >= 0x7f && c <= 0x9f:
@@ -99,28 +101,29 @@ func oddCharacter(line string) (column int, what string) {
 
 const mostRepeated = 300_000 // nodes that aliases may repeat in all: a file must not be a bomb
 
-// A size is how much there is to read of a node, with all that aliases repeat.
+// A size is how many nodes there are to read in a node, and in how many levels, with all that aliases repeat.
 type size struct{ nodes, depth int }
 
 // A sizer counts the nodes of a file. What an anchor holds is counted once.
 type sizer struct {
 	reader   *reader
-	anchors  map[*yaml.Node]size
+	anchors  map[*yaml.Node]size // of the anchors counted so far
 	open     map[*yaml.Node]bool // anchors that are being counted
-	repeated int
-	ok       bool
+	repeated int                 // nodes that aliases have repeated so far
+	ok       bool                // no alias and no depth was a mistake: otherwise nothing more is counted
 }
 
-// checkSize sees to it that all of a file can be read in a moment: it bounds what aliases
-// and merge keys repeat, and how deep parts stand in each other.
-func (r *reader) checkSize(root *yaml.Node) bool {
+// checkSize returns false, and notes a mistake, if aliases and merge keys repeat too much of a file, or
+// if parts stand too deep in each other: it bounds the time in which a file is read. It also notes the
+// tags that have no meaning.
+func (r *reader) checkSize(file *yaml.Node) bool {
 	s := &sizer{reader: r, anchors: make(map[*yaml.Node]size), open: make(map[*yaml.Node]bool), ok: true}
-	s.of(root, 0)
+	s.of(file, 0)
 	return s.ok
 }
 
-// of returns the size of a node that stands below a number of levels, and notes mistakes. After a
-// mistake of the depth or of an alias it returns a zero size.
+// of returns the size of a node that stands below a number of levels, and notes mistakes. Once s.ok is
+// false, the size has no meaning.
 func (s *sizer) of(n *yaml.Node, above int) (z size) {
 	switch {
 	case !s.ok:
@@ -130,9 +133,10 @@ func (s *sizer) of(n *yaml.Node, above int) (z size) {
 	case above >= mostDepth:
 		s.fail(n, "this stands %d levels deep; %d are the most", above+1, mostDepth)
 		return z
+	}
 
-	// Remember the size of the anchor for its aliases. While it is open, an alias would repeat itself.
-	case n.Anchor != "":
+	// Remember the size of an anchor for its aliases. An alias of an open anchor would repeat itself.
+	if n.Anchor != "" {
 		s.open[n] = true
 		defer func() {
 			s.anchors[n] = z
@@ -140,8 +144,10 @@ func (s *sizer) of(n *yaml.Node, above int) (z size) {
 		}()
 	}
 
-	// A tag would change the type of a value. Only !!str may stand: the values of a file are read as texts.
-	if n.Style&yaml.TaggedStyle != 0 && n.Tag != "!!str" || n.Tag == "!" {
+	// A tag would change the type of a value. Only !!str may stand, because the values of a file are read as texts. The
+	// tag "!" comes without a style.
+	otherTag := n.Style&yaml.TaggedStyle != 0 && n.Tag != "!!str"
+	if otherTag || n.Tag == "!" {
 		s.reader.fail(n, "the tag %q has no meaning here: leave it out", clip(n.Tag))
 	}
 
@@ -153,11 +159,12 @@ func (s *sizer) of(n *yaml.Node, above int) (z size) {
 		z.nodes, z.depth = min(z.nodes+p.nodes, 2*mostRepeated), max(z.depth, p.depth)
 	}
 
-	z.depth++
+	z.depth++ // the node itself
 	return z
 }
 
-// alias returns the size of the anchor that an alias repeats, and notes an alias that repeats too much.
+// alias returns the size of the anchor that an alias repeats. It notes an alias that repeats itself or
+// too much, or whose parts stand too deep.
 func (s *sizer) alias(n *yaml.Node, above int) size {
 	if s.open[n.Alias] {
 		s.fail(n, "%q stands in what it repeats", "*"+clip(n.Value))
@@ -177,6 +184,7 @@ func (s *sizer) alias(n *yaml.Node, above int) size {
 	return z
 }
 
+// fail notes a mistake at a node, after which nothing more is counted.
 func (s *sizer) fail(n *yaml.Node, format string, args ...any) {
 	s.reader.fail(n, format, args...)
 	s.ok = false
@@ -235,19 +243,20 @@ func (r *reader) fail(n *yaml.Node, format string, args ...any) {
 	r.failAt(n.Line, n.Column, format, args...)
 }
 
-// failIn notes a mistake offset bytes into the text of a node, if the text stands in the file
-// without escapes, in one line.
+// failIn notes a mistake offset bytes into the text of a node. If the text up to there does not stand in
+// the file as it is, in one line, the mistake stands at the beginning of the node.
 func (r *reader) failIn(n *yaml.Node, offset int, format string, args ...any) {
 	column := n.Column
 	if n.Line <= len(r.lines) && n.Kind == yaml.ScalarNode {
-		before, first := n.Value[:min(offset, len(n.Value))], n.Column
+		before := n.Value[:min(offset, len(n.Value))]
 
 		// In quotes the text begins one character later.
+		first := n.Column
 		if n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 {
 			first++
 		}
 
-		// Escapes and folded lines move the place: point into the text only if it stands there as it is.
+		// Escapes and folded lines move the place, so compare the text with the line.
 		line := &r.lines[n.Line-1]
 		if before != "" && strings.HasPrefix(line.text[line.at(first):], before) {
 			column = first + utf8.RuneCountInString(before)
@@ -256,14 +265,14 @@ func (r *reader) failIn(n *yaml.Node, offset int, format string, args ...any) {
 	r.failAt(n.Line, column, format, args...)
 }
 
-// failAt notes a mistake at a place, once. A place behind the end of the file becomes the end of its
-// last line.
+// failAt notes a mistake at a place, once, with the line of the place. A place behind the end of the
+// file, or in its empty last line, becomes the end of the line before. Line 0 stands for the whole file.
 func (r *reader) failAt(line, column int, format string, args ...any) {
-	const most = 600 // characters, also if values are long
+	const most = 600 // characters: the text may repeat long values
 	e := &Error{File: r.file, Line: line, Column: column, Text: strings.Map(printable, clipTo(fmt.Sprintf(format, args...), most))}
 
 	if line > 0 && len(r.lines) > 0 {
-		// YAML reports the end of a file behind the last line. Point to the last character instead.
+		// YAML reports the end of a file behind the last line. Point behind the last character instead.
 		for e.Line > len(r.lines) || e.Line > 1 && e.Line == len(r.lines) && r.lines[e.Line-1].text == "" {
 			e.Line = min(e.Line-1, len(r.lines))
 			e.Column = utf8.RuneCountInString(r.lines[e.Line-1].text) + 1
@@ -277,7 +286,7 @@ func (r *reader) failAt(line, column int, format string, args ...any) {
 	}
 }
 
-// kindOf returns the everyday name of a node's kind.
+// kindOf returns what an error calls a node: the everyday name of its kind, or its value in quotes.
 func kindOf(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode && n.Style&yaml.FlowStyle != 0 && len(n.Content) == 2 && n.Content[0].Kind == yaml.MappingNode:
@@ -295,10 +304,10 @@ func kindOf(n *yaml.Node) string {
 	return fmt.Sprintf("%q", clip(n.Value))
 }
 
-// clip shortens a text that an error repeats.
+// clip shortens a text that an error repeats to 60 characters.
 func clip(text string) string { return clipTo(text, 60) }
 
-// clipTo shortens a text to most characters.
+// clipTo cuts a text off behind most characters, and appends "…" to a text that it has cut.
 func clipTo(text string, most int) string {
 	n := 0
 	for i := range text {
@@ -339,9 +348,10 @@ var tunnelName = scalar(`a host such as "api.example.com" or "api.example.com:84
 	return s, nil
 })
 
-// checkTunnels refuses the hosts to which a proxy would carry no tunnel.
+// checkTunnels notes the hosts of tunnels to which a proxy would carry no tunnel. After any mistake in
+// the file it checks nothing.
 func (r *reader) checkTunnels(d *document) {
-	// With a mistake elsewhere the table says nothing reliable.
+	// With a mistake elsewhere rows may be missing from the table.
 	if len(d.tunnels) == 0 || len(r.errs) > 0 {
 		return
 	}
@@ -542,7 +552,8 @@ func mustSay[S any](f field[S], advice string) field[S] {
 
 func (d record[S]) shape() shape[S] { return shape[S]{form: d.name, read: d.read, schema: d.schema} }
 
-// read reads a mapping with the record's fields. ok is false after a mistake: then v has the fields without mistakes.
+// read reads a mapping with the record's fields. ok is false after a mistake: then v has the fields
+// without mistakes, and what partly has set.
 func (d record[S]) read(r *reader, n *yaml.Node) (v S, ok bool) {
 	n = follow(n)
 	members, isMapping, ok := r.members(n, d.name)
@@ -551,7 +562,7 @@ func (d record[S]) read(r *reader, n *yaml.Node) (v S, ok bool) {
 	}
 
 	seen := make(map[string]bool)
-	meant := "" // the hints to misspelt fields
+	hints := "" // names of fields, in quotes, that misspelt fields may have meant
 	for _, m := range members {
 		// Keys with the ignored prefix only hold anchors.
 		if d.ignored != "" && strings.HasPrefix(m.name, d.ignored) {
@@ -562,7 +573,7 @@ func (d record[S]) read(r *reader, n *yaml.Node) (v S, ok bool) {
 		if i < 0 {
 			hint := d.hint(m.name)
 			r.fail(m.key, "%s has no field %q%s; it has %s", d.name, clip(m.name), hint, strings.Join(d.names(), ", "))
-			meant += hint
+			hints += hint
 			ok = false
 			continue
 		}
@@ -573,7 +584,7 @@ func (d record[S]) read(r *reader, n *yaml.Node) (v S, ok bool) {
 
 	for _, f := range d.fields {
 		// A misspelt field is not missing: one mistake is enough.
-		if f.required && !seen[f.name] && !strings.Contains(meant, strconv.Quote(f.name)) {
+		if f.required && !seen[f.name] && !strings.Contains(hints, strconv.Quote(f.name)) {
 			r.fail(n, "%s needs a field %q%s", d.name, f.name, f.advice)
 			ok = false
 		}
@@ -594,7 +605,8 @@ func (d record[S]) heads() (all []fieldHead) {
 	return all
 }
 
-// hint suggests the field that an unknown name may have meant.
+// hint returns a hint to what is wrong with an unknown name: a space, or the spelling. Without a guess it
+// returns "".
 func (d record[S]) hint(name string) string {
 	return cmp.Or(oddSpace(name), missingSpace(name), didYouMean(name, d.names()))
 }
@@ -610,12 +622,13 @@ func (d record[S]) names() (names []string) {
 func (d record[S]) schema() schema {
 	properties, required := schema{}, []any{}
 	for _, f := range d.fields {
-		one := maps.Clone(f.schema())
-		one["description"] = f.doc
+		// Several fields may share a schema, so a copy gets the description.
+		property := maps.Clone(f.schema())
+		property["description"] = f.doc
 		if f.usual != "" {
-			one["description"] = f.doc + "; default: " + f.usual
+			property["description"] = f.doc + "; default: " + f.usual
 		}
-		properties[f.name] = one
+		properties[f.name] = property
 		if f.required {
 			required = append(required, f.name)
 		}

@@ -92,8 +92,8 @@ var policy = record[row]{name: "a policy", fields: []field[row]{
 	return r.setRoutes(p)
 }}
 
-// reader returns the reader of the row's answers: penalty, acted, quota, settle and the limit that answers tell, together, or
-// nil if the row has none of them.
+// reader returns one reader for the row's penalty, acted, quota and settle, and for the limit that
+// answers tell, or nil if the row has none of these.
 func (p *row) reader() feedback.Reader {
 	// acted changes only refusals, so it needs a reader of refusals.
 	refused := p.penalty
@@ -121,8 +121,9 @@ func (p *row) reader() feedback.Reader {
 	return feedback.All(parts...)
 }
 
-// told returns the reader of the limit that answers tell, for a row under the limit told, or nil. The row's own penalty
-// says which answers are refusals.
+// told returns the reader of the limit that answers tell, for a row under the limit told. Without a
+// reader of refusals it reads refusals, too. For any other limit, and for a row that no answer comes to,
+// it returns nil.
 func (p *row) told(refused feedback.Reader) feedback.Reader {
 	switch {
 	case p.Limit.Kind() != store.KindTold || p.named:
@@ -149,7 +150,7 @@ func usualRefusals() feedback.Reader {
 // matchNone is the match of a policy that is used by name only.
 const matchNone = "none"
 
-// setMatch sets the pattern, or notes that there is none.
+// setMatch sets the pattern, or marks the row as named for the pattern none.
 func (p *row) setMatch(pattern string) {
 	p.named = pattern == matchNone
 	if !p.named {
@@ -169,7 +170,7 @@ var matching = scalar(`a pattern such as "api.example.com/v1/"`, anyText, func(s
 	return s, checkPrintable(s)
 })
 
-// checkPrintable refuses a character that nobody sees.
+// checkPrintable refuses a text with a character that nobody sees. A tab may stand.
 func checkPrintable(s string) error {
 	for i, c := range s {
 		if !unicode.IsPrint(c) && c != '\t' {
@@ -199,7 +200,8 @@ var runbook = scalar(`an address such as "https://wiki.example.com/limits"`, any
 // cost is a number, or a template whose value is one.
 var cost = defined("cost", as(templates(`a cost such as 5 or "{header.X-Cost}"`, schema{"type": []any{"integer", "string"}}, parseCost), template.cost))
 
-// parseCost reads a cost. A number is a template without placeholders.
+// parseCost reads a cost: a number, which becomes a template without placeholders, or a single
+// placeholder whose value can be a number.
 func parseCost(s string) (template, error) {
 	if n, err := parseNumber(s); err == nil {
 		return template{number: n}, nil
@@ -219,7 +221,8 @@ func parseCost(s string) (template, error) {
 	return t, nil
 }
 
-// cost returns the cost function of a template. The cost is 1 if the request has no number from 0 on.
+// cost returns the cost function of a template. The cost is 1 if the placeholder's value is no number
+// from 0 on.
 func (t template) cost() costFunc {
 	if len(t.parts) == 0 {
 		return func(*http.Request) int { return t.number }
@@ -240,11 +243,11 @@ const mostWeight = 1000
 // weight is a number, or a template whose value is one. A number of a request that is out of range
 // becomes the nearest weight.
 var weight = defined("weight", as(templates(`a weight such as 2 or "{header.X-Weight}"`, schema{"type": []any{"integer", "string"}}, parseWeight), func(t template) costFunc {
-	said := t.cost()
-	return func(req *http.Request) int { return max(1, min(said(req), mostWeight)) }
+	wanted := t.cost()
+	return func(req *http.Request) int { return max(1, min(wanted(req), mostWeight)) }
 }))
 
-// parseWeight reads a weight, which is written as a cost is.
+// parseWeight reads a weight, which is written as a cost is, but is never 0.
 func parseWeight(s string) (template, error) {
 	if n, err := parseNumber(s); err == nil && (n < 1 || n > mostWeight) {
 		return template{}, fmt.Errorf("a weight of %d is out of range: use 1 to %d", n, mostWeight)

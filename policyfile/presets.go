@@ -336,14 +336,17 @@ type shadowed[O any] struct {
 	shadow  bool
 }
 
-// preset returns a preset as an option that a file can name. fields are the preset's own options. The options shadow
-// and host, which all presets have, are added, and the name to presetNames. about and counted describe for readers the
-// purpose of the preset, and the scope of its limits.
+// preset returns a preset as an option that a file can name, and adds the name to presetNames. fields are
+// the preset's own options; preset adds shadow and host, which all presets have. policies is the preset's
+// table in Go. about and counted describe for readers the purpose of the preset and the scope of its
+// limits.
 func preset[O any](name, about, counted string, policies func(O) []throttle.Policy, fields ...field[O]) option[presetRows] {
 	presetNames = append(presetNames, name)
 	all := []field[shadowed[O]]{
 		member("shadow", "all rows count and report, and never hold or refuse", yes, func(s *shadowed[O], v bool) { s.shadow = v }),
 	}
+
+	// Lead the preset's own fields into options.
 	for _, f := range append(fields, host[O]()) {
 		all = append(all, field[shadowed[O]]{
 			fieldHead: f.fieldHead, schema: f.schema,
@@ -351,7 +354,7 @@ func preset[O any](name, about, counted string, policies func(O) []throttle.Poli
 		})
 	}
 
-	rows := func(s shadowed[O]) presetRows {
+	rowsWith := func(s shadowed[O]) presetRows {
 		rows := policies(s.options)
 		for i := range rows {
 			rows[i].Shadow = rows[i].Shadow || s.shadow
@@ -360,7 +363,7 @@ func preset[O any](name, about, counted string, policies func(O) []throttle.Poli
 	}
 
 	options := record[shadowed[O]]{name: "preset " + name, fields: all}
-	o := kind(name, presetDoc(about, counted), options.shape(), rows).or(func() presetRows { return rows(shadowed[O]{}) })
+	o := kind(name, presetDoc(about, counted), options.shape(), rowsWith).or(func() presetRows { return rowsWith(shadowed[O]{}) })
 	o.keys = options.heads()
 	return o
 }
@@ -438,7 +441,7 @@ type callerFunc = func(*http.Request) (a, b string)
 // callerDoc is the schema's description of both fields.
 const callerDoc = "the ids of the caller of a request, for a program that calls for several callers; it replaces the ids beside it"
 
-// callerID returns the field "caller" of a preset with one id.
+// callerID returns the field "caller" of a preset with one id, of the given name.
 func callerID[O any](id string, set func(*O, keyFunc)) field[O] {
 	ids := record[keyFunc]{name: "a caller", fields: []field[keyFunc]{
 		must(member(id, "the key of that id", key, func(c *keyFunc, v keyFunc) { *c = v })),
@@ -448,7 +451,8 @@ func callerID[O any](id string, set func(*O, keyFunc)) field[O] {
 	return f
 }
 
-// callerIDs returns the caller field of a preset with two ids. An omitted id is "".
+// callerIDs returns the field "caller" of a preset with two ids, named a and b. A file may omit one of
+// them: its value is "" then.
 func callerIDs[O any](a, b string, set func(*O, callerFunc)) field[O] {
 	type keys struct{ a, b keyFunc }
 	ids := record[keys]{name: "a caller", fields: []field[keys]{

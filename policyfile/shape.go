@@ -27,8 +27,8 @@ type shape[T any] struct {
 	form   string // a valid value, for readers, as in "a duration such as 250ms"
 }
 
-// scalar returns the shape of a single value. expected describes a valid value, as in "a duration
-// such as 250ms". An error of parse describes the mistake; a placed error has its position.
+// scalar returns the shape of a single value, which parse reads. expected describes a valid value, as in
+// "a duration such as 250ms". The text of parse's error becomes the mistake: see placeOf.
 func scalar[T any](expected string, s schema, parse func(text string) (T, error)) shape[T] {
 	return shape[T]{
 		form:   expected,
@@ -44,7 +44,8 @@ func scalar[T any](expected string, s schema, parse func(text string) (T, error)
 	}
 }
 
-// parsed returns the value of a node's text.
+// parsed returns parse's value for a text that stands at node n. ok is false after a mistake: the text is
+// too long, or parse returns an error.
 func parsed[T any](r *reader, n *yaml.Node, text string, parse func(text string) (T, error)) (v T, ok bool) {
 	if len(text) > mostText {
 		r.fail(n, "this value has %d bytes; %d are the most", len(text), mostText)
@@ -61,7 +62,8 @@ func parsed[T any](r *reader, n *yaml.Node, text string, parse func(text string)
 // atOffset finds where in a text an error of throttle has its place.
 var atOffset = regexp.MustCompile(`^at offset (\d+): | at offset (\d+)`)
 
-// placeOf returns the offset in an error's text, or 0, and the text without the offset, which the caret shows.
+// placeOf returns the offset that an error's text names, or 0, and the text without the offset and without
+// throttle's prefix. The caret below the mistake shows the offset.
 func placeOf(err error) (offset int, text string) {
 	text = strings.TrimPrefix(err.Error(), "throttle: ")
 	if m := atOffset.FindStringSubmatchIndex(text); m != nil {
@@ -73,7 +75,8 @@ func placeOf(err error) (offset int, text string) {
 	return offset, text
 }
 
-// list returns the shape of a list. One value without a list is a list of one.
+// list returns the shape of a list. One value without a list is a list of one. An item with a mistake is in
+// the list all the same.
 func list[T any](of shape[T]) shape[[]T] {
 	return shape[[]T]{
 		form: of.form + ", or a list",
@@ -99,7 +102,7 @@ func list[T any](of shape[T]) shape[[]T] {
 	}
 }
 
-// filled returns the shape of a list or a mapping that is not empty.
+// filled returns a shape that refuses an empty list and an empty mapping.
 func filled[T any](of shape[T]) shape[T] {
 	return shape[T]{form: of.form, schema: of.schema, read: func(r *reader, n *yaml.Node) (T, bool) {
 		v, ok := of.read(r, n)
@@ -115,15 +118,15 @@ func filled[T any](of shape[T]) shape[T] {
 // some returns the shape of a list that is not empty.
 func some[T any](of shape[T]) shape[[]T] { return filled(list(of)) }
 
-// table returns the shape of a mapping from texts to values, whose keys are the file's own.
-// Checks see each key.
+// table returns the shape of a mapping from texts to values, whose keys the file chooses. Each of the
+// checks can refuse a key.
 func table[T any](of shape[T], checks ...func(name string) error) shape[map[string]T] {
 	return shape[map[string]T]{
 		form:   "a mapping whose values are each " + of.form,
 		schema: func() schema { return schema{"type": "object", "additionalProperties": of.schema()} },
 		read: func(r *reader, n *yaml.Node) (map[string]T, bool) {
-			members, read, ok := r.members(n, "a mapping")
-			if !read {
+			members, isMapping, ok := r.members(n, "a mapping")
+			if !isMapping {
 				return nil, false
 			}
 
@@ -144,7 +147,7 @@ func table[T any](of shape[T], checks ...func(name string) error) shape[map[stri
 	}
 }
 
-// as returns a shape with f applied to the values of of.
+// as returns a shape that reads a value as the shape "of" does, and converts it by f.
 func as[A, B any](of shape[A], f func(A) B) shape[B] {
 	return shape[B]{
 		form:   of.form,
@@ -159,7 +162,7 @@ func as[A, B any](of shape[A], f func(A) B) shape[B] {
 	}
 }
 
-// either returns the shape of two kinds of nodes: mapping for a mapping, other for all others.
+// either returns a shape that reads a mapping as the shape mapping, and every other node as the shape other.
 func either[T any](other, mapping shape[T]) shape[T] {
 	return shape[T]{
 		form:   other.form + ", or " + mapping.form,
@@ -176,14 +179,15 @@ func either[T any](other, mapping shape[T]) shape[T] {
 // definitions are the schemas that others refer to, by name.
 var definitions = make(map[string]func() schema)
 
-// defined returns a shape whose schema is written once, under a name, and referred to.
+// defined returns a shape whose schema stands once in the file's schema, under a name in definitions, and
+// is referred to by that name.
 func defined[T any](name string, of shape[T]) shape[T] {
 	definitions[name] = of.schema
 	return shape[T]{form: of.form, read: of.read, schema: func() schema { return schema{"$ref": "#/$defs/" + name} }}
 }
 
-// refer returns the shape of that name, which is made when it is used, because it refers
-// to itself.
+// refer returns a defined shape that calls *of whenever it is used. So the shape can contain itself: init
+// sets *of later.
 func refer[T any](name string, of *func() shape[T]) shape[T] {
 	return defined(name, shape[T]{
 		form:   "a " + name,
@@ -214,11 +218,10 @@ var yes = defined("yes", scalar("yes or no", schema{"anyOf": []any{
 // number returns the shape of a whole number that is not below least.
 func number(least int) shape[int] { return between(least, math.MaxInt) }
 
-// between returns the shape of a whole number in a range.
+// between returns the shape of a whole number from least to most. math.MaxInt stands for no upper bound.
 func between(least, most int) shape[int] {
 	name, expected := fmt.Sprintf("number-from-%d", least), fmt.Sprintf("a whole number from %d on", least)
 	s := schema{"type": "integer", "minimum": least}
-
 	if most < math.MaxInt {
 		name, expected = fmt.Sprintf("%s-to-%d", name, most), fmt.Sprintf("a whole number from %d to %d", least, most)
 		s["maximum"] = most
@@ -236,6 +239,7 @@ func between(least, most int) shape[int] {
 // digits are how a whole number is written: 1000, or 1_000.
 var digits = regexp.MustCompile(`^\+?[0-9][0-9_]*$`)
 
+// parseNumber reads a whole number from 0 on.
 func parseNumber(s string) (int, error) {
 	if !digits.MatchString(s) {
 		return 0, errors.New("not a whole number")
@@ -253,15 +257,17 @@ var length = defined("length", scalar(`a duration such as "250ms", "20s" or "2d"
 
 // parseLength reads a duration above 0 as time.ParseDuration does, and whole days, such as "2d".
 func parseLength(s string) (time.Duration, error) {
-	// time.ParseDuration knows no days.
+	// time.ParseDuration knows no days. So it refuses 0 days, and days that are too many for a Duration.
 	if m := days.FindStringSubmatch(s); m != nil {
-		if n, err := strconv.ParseInt(m[1], 10, 64); err == nil && n > 0 && n <= math.MaxInt64/int64(24*time.Hour) {
+		const most = math.MaxInt64 / int64(24*time.Hour)
+		if n, err := strconv.ParseInt(m[1], 10, 64); err == nil && n > 0 && n <= most {
 			return time.Duration(n) * 24 * time.Hour, nil
 		}
 	}
 
 	d, err := time.ParseDuration(s)
-	switch _, notNumber := strconv.ParseFloat(s, 64); {
+	_, notNumber := strconv.ParseFloat(s, 64)
+	switch {
 	case err != nil && notNumber == nil && digits.MatchString(s):
 		return 0, fmt.Errorf("%q has no unit: write %q, %q or the like", clip(s), clip(s)+"s", clip(s)+"ms")
 	case err != nil || d <= 0:
@@ -308,14 +314,14 @@ var zone = defined("zone", scalar("a time zone such as Asia/Shanghai or UTC", an
 	return start.Location(), nil
 }))
 
-// oneOf returns the shape of one of some words.
+// oneOf returns the shape of one of some words, which are written as their names are.
 func oneOf[T any](words ...word[T]) shape[T] {
 	var names []string
-	var values []any
+	var values []any // that the schema accepts
 	for _, w := range words {
 		names, values = append(names, w.name), append(values, w.name)
 		if n, err := strconv.Atoi(w.name); err == nil {
-			values = append(values, n) // as it is without quotes
+			values = append(values, n) // without quotes the name is a number in YAML
 		}
 	}
 

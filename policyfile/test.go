@@ -21,14 +21,14 @@ type Test struct {
 	URL     *url.URL
 	Header  http.Header
 	Body    string
-	Expects []Expectation // exactly the policies that the request meets
+	Expects []Expectation // exactly the policies that the request must match
 
 	// Answer is the upstream's answer. Without it only the request is tested.
 	Answer *Answer
 
-	// Closes has all policies that the answer must close, each with the duration. A policy for which
-	// the answer is certainly no refusal has [throttle.VerdictNotRefused]. A policy that stays open because
-	// the refusal is about a different row may have a refusal of 0.
+	// Closes has all policies that the answer must close, by name, each with the duration. A policy for
+	// which the answer is certainly no refusal has [throttle.VerdictNotRefused]. A policy that stays open
+	// because the refusal is about a different row may have a refusal of 0, or may be missing.
 	Closes map[string]throttle.Answer
 
 	Line int // of the file
@@ -142,7 +142,7 @@ var request = scalar(`a request such as "GET https://api.example.com/v1/orders"`
 	return req, nil
 })
 
-// Request returns the request of a test.
+// Request returns a new request as the test describes it.
 func (t *Test) Request() *http.Request {
 	req := &http.Request{Method: t.Method, URL: t.URL, Host: t.URL.Host, Header: t.Header.Clone(), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
 	if req.Header == nil {

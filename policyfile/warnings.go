@@ -21,7 +21,7 @@ func (f *File) Warnings() Errors {
 	w := warner{file: f, reader: newReader(f.name, f.text)}
 	w.warnOfRefusals()
 	w.warnOfPaths()
-	_ = w.reader.errs.sorted() // which sorts them in place
+	_ = w.reader.errs.sorted() // sorts errs in place
 	return w.reader.errs
 }
 
@@ -51,23 +51,25 @@ func (w *warner) warnOfRefusals() {
 	}
 }
 
-// adviceOfRefusals says how a row says whether a 429 is about it.
+// adviceOfRefusals is what to write in rows, so that it is clear which of them a 429 is about.
 const adviceOfRefusals = `"penalty: retry-after" in each row that a 429 is about, and "penalty: none" in the others`
 
-// readsByDefault reports whether nothing in the row says which answers close the budget.
+// readsByDefault reports whether the default alone says which answers close the row. It is false for a
+// row that nothing closes: a shadow row, or a row without a match.
 func (p *row) readsByDefault() bool {
 	return p.penalty == nil && p.acted == nil && !p.Shadow && !p.named
 }
 
 // holdDifferently reports whether the rows hold different requests, so that it matters which of them
-// closes.
+// closes. It is false for no rows.
 func holdDifferently(rows []*row) bool {
 	return slices.ContainsFunc(rows, func(p *row) bool {
 		return p.Match != rows[0].Match || p.Scope != rows[0].Scope || written("key", "")(p) != written("key", "")(rows[0])
 	})
 }
 
-// names returns the names of two rows or more, as a sentence has them: five at most, and how many more there are.
+// names returns the names of two or more rows for a sentence: `"a", "b" and "c"`. Of more than five rows it returns five
+// names and how many more there are.
 func names(rows []*row) string {
 	const most = 5
 	var all []string
@@ -90,31 +92,34 @@ var pathWildcard = regexp.MustCompile(`/[^{]*\{[^{}$]+\}`)
 // idInPath is a segment of a path that is probably an id.
 var idInPath = regexp.MustCompile(`/([0-9]+|[0-9a-fA-F-]{16,}|[A-Za-z_-]*[0-9]{3,}[0-9A-Za-z_-]*)(/|$)`)
 
-// warnOfPaths warns of rows that have a budget, or a share, for each id.
+// warnOfPaths warns of rows whose key or share has the whole path, if the path has an id: then each id has
+// a budget, or a share, of its own.
 func (w *warner) warnOfPaths() {
 	for i := range w.file.rows {
 		p := &w.file.rows[i]
-		for _, is := range []struct{ field, kind string }{{"key", "budget"}, {"share", "share"}} {
-			if !rawPath.MatchString(written(is.field, "")(p)) {
+		for _, f := range []struct{ name, makes string }{{"key", "budget"}, {"share", "share"}} {
+			if !rawPath.MatchString(written(f.name, "")(p)) {
 				continue
 			}
 
+			// Take a path with an id from the match, or else from the tests.
 			path := ""
-			if at := p.Match[strings.LastIndexAny(p.Match, " \t")+1:]; pathWildcard.MatchString(at) {
-				path = at[strings.IndexByte(at, '/'):]
+			if pattern := p.Match[strings.LastIndexAny(p.Match, " \t")+1:]; pathWildcard.MatchString(pattern) {
+				path = pattern[strings.IndexByte(pattern, '/'):]
 			} else {
-				path = w.idUnder(p)
+				path = w.testedPath(p)
 			}
 
 			if path != "" {
-				w.warn(p, "policy %q: %s has a %s for each path such as %s: write {route}, with routes: [%q], for one of all", clip(p.Name), is.field, is.kind, clip(path), route(path))
+				w.warn(p, "policy %q: %s has a %s for each path such as %s: write {route}, with routes: [%q], for one of all", clip(p.Name), f.name, f.makes, clip(path), route(path))
 			}
 		}
 	}
 }
 
-// idUnder returns the path with an id of the first test whose request a row matches, or "".
-func (w *warner) idUnder(p *row) string {
+// testedPath returns the path of the first test whose path has an id and whose request row p matches, or "".
+func (w *warner) testedPath(p *row) string {
+	// The row without its key and cost: a request that the row makes free must match, too.
 	bare := throttle.Policy{Name: p.Name, Match: p.Match, Limit: p.Limit}
 	transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{bare}})
 	if err != nil {
@@ -128,8 +133,11 @@ func (w *warner) idUnder(p *row) string {
 	return ""
 }
 
-// route returns the route of a path: the path with a wildcard in the place of each id.
+// route returns the route of a path: the path with wildcards in the place of ids. Wildcards that the path
+// has remain.
 func route(path string) string {
+	// Of two ids side by side a pass replaces only the first, because a match takes both slashes of an id. All ids of one
+	// pass get the same name.
 	n := 0
 	for idInPath.MatchString(path) {
 		n++
@@ -138,14 +146,15 @@ func route(path string) string {
 	return strings.ReplaceAll(path, "{id1}", "{id}")
 }
 
-// sharedRequests returns the file's own rows that match one request, for a request of the match of each
-// row. It leaves out rows for which isMeant is false, single rows, and subsets of a longer
-// result.
+// sharedRequests returns sets of the file's own rows that match the same request. It looks at the rows
+// for which isMeant is true, and at one request for each of them, made from the row's match. Sets of one
+// row, and subsets of a longer set, are left out.
 func (w *warner) sharedRequests(isMeant func(*row) bool) (all [][]*row) {
 	var rows []*row
 	var policies []throttle.Policy
 	for i := range w.file.rows {
 		if p := &w.file.rows[i]; isMeant(p) {
+			// Without its key and cost, as in testedPath.
 			rows, policies = append(rows, p), append(policies, throttle.Policy{Name: p.Name, Match: p.Match, Limit: p.Limit})
 		}
 	}
@@ -155,9 +164,9 @@ func (w *warner) sharedRequests(isMeant func(*row) bool) (all [][]*row) {
 		return nil
 	}
 
-	for _, p := range rows {
+	for _, sampled := range rows {
 		var matched []*row
-		for _, c := range transport.Explain(sample(p.Match)) {
+		for _, c := range transport.Explain(sample(sampled.Match)) {
 			i := slices.IndexFunc(rows, func(p *row) bool { return p.Name == c.Budget.Policy })
 			matched = append(matched, rows[i])
 		}
@@ -170,14 +179,15 @@ func (w *warner) sharedRequests(isMeant func(*row) bool) (all [][]*row) {
 	return longest(all)
 }
 
-// longest returns the sets that are no subset of a longer set, each once.
+// longest returns the sets that are no subset of a longer set, each once. It sorts all, the longest set
+// first.
 func longest(all [][]*row) (kept [][]*row) {
 	slices.SortStableFunc(all, func(a, b []*row) int { return len(b) - len(a) })
 	for _, rows := range all {
-		covered := slices.ContainsFunc(kept, func(k []*row) bool {
+		isSubset := slices.ContainsFunc(kept, func(k []*row) bool {
 			return !slices.ContainsFunc(rows, func(p *row) bool { return !slices.Contains(k, p) })
 		})
-		if !covered {
+		if !isSubset {
 			kept = append(kept, rows)
 		}
 	}
@@ -187,14 +197,16 @@ func longest(all [][]*row) (kept [][]*row) {
 // patternWildcard is a wildcard of a pattern.
 var patternWildcard = regexp.MustCompile(`\{[^{}]*\}`)
 
-// sample returns a request that a pattern matches.
+// sample returns a request that a match matches: "[METHOD ][HOST]/[PATH]".
 func sample(match string) *http.Request {
-	method, at, found := strings.Cut(match, " ")
+	method, pattern, found := strings.Cut(match, " ")
 	if !found {
-		method, at = http.MethodGet, match
+		method, pattern = http.MethodGet, match
 	}
-	at = patternWildcard.ReplaceAllString(strings.ReplaceAll(strings.TrimSpace(at), "{$}", ""), "any-one")
-	host, path, _ := strings.Cut(at, "/")
+
+	// "{$}" is the end of a path. Every other wildcard stands for any text.
+	pattern = strings.ReplaceAll(strings.TrimSpace(pattern), "{$}", "")
+	host, path, _ := strings.Cut(patternWildcard.ReplaceAllString(pattern, "any-one"), "/")
 	if host == "" {
 		host = "any-host.invalid"
 	}

@@ -19,9 +19,11 @@ var text = defined("text", scalar("a text", schema{"type": []any{"string", "numb
 // different value.
 var label = defined("label", scalar("a text", anyText, parseLabel))
 
-// parseLabel reads a text for people: one line without control characters, and without spaces around it.
+// parseLabel reads a text for people: one line that is not empty, without control characters, and without
+// spaces around it.
 func parseLabel(s string) (string, error) {
 	switch {
+	// A text of line breaks alone is an empty text.
 	case strings.Trim(s, " \t\n") != "" && strings.Contains(s, "\n"):
 		return "", fmt.Errorf("%q has a line break in it: write it in one line", clip(s))
 	case strings.TrimSpace(s) == "":
@@ -91,8 +93,8 @@ var methods = []string{
 	http.MethodDelete, http.MethodConnect, http.MethodOptions, http.MethodTrace,
 }
 
-// checkMethod refuses a method that is not in capitals or looks like a slip of a known method: methods are compared
-// letter by letter.
+// checkMethod refuses a method that has small letters, or that looks like a slip of a known method:
+// methods are compared letter by letter. It accepts every other unknown method.
 func checkMethod(s string) error {
 	if slices.Contains(methods, s) {
 		return nil
@@ -143,7 +145,7 @@ var urlPath = scalar(`a path such as "/v1/*"`, anyText, func(s string) (string, 
 	return s, checkStars(s)
 })
 
-// checkStars refuses a "*" that stands for nothing but itself.
+// checkStars refuses a "*" inside a text. Only at either end a "*" stands for any text.
 func checkStars(s string) error {
 	if inside := strings.TrimSuffix(strings.TrimPrefix(s, "*"), "*"); strings.Contains(inside, "*") {
 		return fmt.Errorf("%q has a \"*\" inside: one stands for anything only at the beginning or at the end", clip(s))

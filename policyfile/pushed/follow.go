@@ -16,9 +16,10 @@ const DefaultInterval = 2 * time.Second
 
 // Follow keeps the pushed file of the reporter's fleet in force until ctx ends, as
 // [policyfile.Follow] does, and lets the reporter report the version in force. o.Read must be nil.
-// With a Path, the file there is in force until a file is pushed. After that it is not read again,
-// even if Redis loses the pushed file. Without a Path, Follow returns an error if nothing is pushed
-// or Redis does not answer.
+// With a Path, the file there is in force until a pushed file can be read. After that it is not read
+// again, even if Redis loses the pushed file. Without a Path, Follow returns an error if nothing is
+// pushed or Redis does not answer. Name defaults to "pushed", Interval to [DefaultInterval], and Opening
+// is always set.
 func Follow(ctx context.Context, reporter *fleet.Reporter, o policyfile.Options) (*policyfile.Follower, error) {
 	if o.Read != nil {
 		return nil, errors.New("pushed: Read must be nil: what is pushed is read")
@@ -33,7 +34,7 @@ func Follow(ctx context.Context, reporter *fleet.Reporter, o policyfile.Options)
 	}
 
 	o.Report = func(s policyfile.State) {
-		// A push waits until the reports of the programs name the file.
+		// An operator who pushes waits until the reports of the programs name the file.
 		reporter.ReportSoon()
 		if report != nil {
 			report(s)
@@ -54,19 +55,18 @@ func Report(reporter *fleet.Reporter, f *policyfile.Follower) {
 	reporter.ReportFile(func() fleet.FileState { return stateOf(f, false) })
 }
 
-// A reader reads the pushed file, and before there was one the file at a path. It is used
-// by one goroutine.
+// A reader reads the pushed file or, until it has read one, the file at a path. One goroutine uses it.
 type reader struct {
 	reporter *fleet.Reporter
 	path     string // "" once a pushed file was read
 }
 
-// read returns the text of the pushed file, or of the local file as long as no pushed file could be read.
+// read returns the text of the pushed file. If it cannot be read, read returns the text of the local file
+// as long as no pushed file has been read, and the error from then on.
 func (r *reader) read(ctx context.Context) ([]byte, error) {
 	text, err := r.reporter.File(ctx)
 	if err == nil {
-		// Once a file is pushed, the local file is never read again.
-		r.path = ""
+		r.path = "" // never go back to the local file
 		return text, nil
 	}
 	if r.path == "" {
@@ -75,7 +75,8 @@ func (r *reader) read(ctx context.Context) ([]byte, error) {
 	return os.ReadFile(r.path)
 }
 
-// stateOf returns the state of a follower as a reporter tells it. pushed says that the follower reads pushed files.
+// stateOf returns the state of a follower as a reporter reports it. pushed says whether the follower reads
+// pushed files.
 func stateOf(f *policyfile.Follower, pushed bool) fleet.FileState {
 	s := f.State()
 	state := fleet.FileState{
@@ -85,7 +86,7 @@ func stateOf(f *policyfile.Follower, pushed bool) fleet.FileState {
 	}
 
 	if !s.Until.IsZero() {
-		state.Grace.Duration = max(0, time.Until(s.Until))
+		state.Grace.Duration = max(0, time.Until(s.Until)) // the version may be applied a little later than Until
 	}
 
 	switch mistakes := policyfile.Mistakes(s.Err); {

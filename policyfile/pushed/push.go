@@ -28,8 +28,8 @@ import (
 type Change struct {
 	File    *policyfile.File
 	Text    []byte
-	Instead *fleet.Pushed // the pushed file in force, or nil
-	Same    bool          // it has the same text
+	Instead *fleet.Pushed // the pushed file in force, which File replaces, or nil
+	Same    bool          // Instead has the same text
 
 	// Loosens are the reasons for which nodes wait with the file for a grace: what it holds back no
 	// longer, and what it opens. See [policyfile.File.Loosens] and [policyfile.File.Opens].
@@ -44,7 +44,7 @@ type UnreadableError struct {
 	Nodes   []fleet.Node
 }
 
-// Error implements error.
+// Error implements error. It names five nodes at most.
 func (e *UnreadableError) Error() string {
 	var names []string
 	for _, n := range e.Nodes {
@@ -53,10 +53,12 @@ func (e *UnreadableError) Error() string {
 	return fmt.Sprintf("not every node reads version %d of the form: %s", e.Version, strings.Join(names[:min(len(names), 5)], "; "))
 }
 
-// Compare checks a file that is to be pushed, under a name for errors, and compares it with the pushed
-// file. The file must have at most [fleet.MostText] bytes, parse, pass its own tests, and be of a
-// version that every live node with pushed files can read.
-func Compare(ctx context.Context, all *fleet.Fleet, name string, text []byte) (*Change, error) {
+// Compare checks a file that is to be pushed to a fleet, and compares it with the file that is pushed
+// now. name stands for the file in errors. The file must have at most [fleet.MostText] bytes and no
+// mistakes, and must pass its own tests: otherwise the error is [policyfile.Errors]. The error is an
+// *[UnreadableError] if live nodes that follow pushed files cannot read the file's version. All remaining
+// errors are of Redis.
+func Compare(ctx context.Context, to *fleet.Fleet, name string, text []byte) (*Change, error) {
 	if len(text) > fleet.MostText {
 		return nil, policyfile.Errors{{File: name, Text: fmt.Sprintf("the file has %d bytes; %d are the most that can be pushed", len(text), fleet.MostText)}}
 	}
@@ -69,26 +71,25 @@ func Compare(ctx context.Context, all *fleet.Fleet, name string, text []byte) (*
 		return nil, err
 	}
 
-	nodes, err := all.Nodes(ctx)
+	nodes, err := to.Nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
 
 	// A silent node may have ended long ago, so it must not block a push.
-	old := &UnreadableError{Version: policyfile.Version}
+	unreadable := &UnreadableError{Version: policyfile.Version}
 	for _, n := range nodes {
 		if !n.Silent && n.File.Pushed && n.File.Reads != policyfile.Version {
-			old.Nodes = append(old.Nodes, n)
+			unreadable.Nodes = append(unreadable.Nodes, n)
 		}
 	}
-
-	if len(old.Nodes) > 0 {
-		return nil, old
+	if len(unreadable.Nodes) > 0 {
+		return nil, unreadable
 	}
 
-	// Compare with the file that is pushed now, if there is one.
-	c := &Change{File: file, Text: text, fleet: all}
-	if c.Instead, err = all.Pull(ctx); err != nil || c.Instead == nil {
+	// Without a pushed file there is nothing to compare with.
+	c := &Change{File: file, Text: text, fleet: to}
+	if c.Instead, err = to.Pull(ctx); err != nil || c.Instead == nil {
 		return c, err
 	}
 
@@ -103,8 +104,8 @@ func Compare(ctx context.Context, all *fleet.Fleet, name string, text []byte) (*
 	return c, nil
 }
 
-// Push pushes the file and returns its number. If the pushed file has changed since Compare the
-// error is a *[fleet.ConflictError]. Act is the audit's word for the change: push or rollback.
+// Push pushes the file and returns its number. If the pushed file has changed since Compare, the
+// error is a *[fleet.ConflictError]. The audit shows act, by and reason; act is push or rollback.
 func (c *Change) Push(ctx context.Context, act, by, reason string) (int64, error) {
 	var instead int64
 	if c.Instead != nil {

@@ -23,14 +23,18 @@ type refusal struct {
 	lasts time.Duration
 }
 
-// refusal reads an answer. The code names the limit. A ban with a code is a refusal of the code's
-// limit, for at least the time that the ban prints: DingTalk answers a robot that sends too fast in
-// the form of a ban, although the address is not banned. A 429 is a refusal under any code, and a 403
-// if it has a Retry-After. No refusal is shorter than its Retry-After.
+// refusal reads the refusal out of an answer: the zero refusal if it is none. The code names the limit. A
+// ban with a code is a refusal of the code's limit, for at least the time that the ban prints: DingTalk
+// answers a robot that sends too fast in the form of a ban, although the address is not banned. Without such
+// a code a 429, and a 403 with a Retry-After, is a refusal about appAPI. No refusal is shorter than its
+// Retry-After.
 func (o Options) refusal(resp *http.Response) (r refusal) {
 	f := factsOf(resp)
+
+	// An unsure code names a limit only in the form of a ban.
+	namesLimit := f.limit.about != nothing && (f.punished || !f.limit.unsure)
 	switch {
-	case f.limit.about != nothing && (f.punished || !f.limit.unsure):
+	case namesLimit:
 		r = refusal{f.limit.about, max(f.limit.length(resp), f.wait)}
 
 		// A ban of the address lasts at least as long as the options say.
@@ -41,6 +45,7 @@ func (o Options) refusal(resp *http.Response) (r refusal) {
 			r = r.instead(resp)
 		}
 
+	// The ban without a code of a limit.
 	case f.denied || f.page && o.isBan(resp):
 		r = refusal{address, max(o.Ban, f.wait)}
 	case resp.StatusCode == http.StatusTooManyRequests:
@@ -67,25 +72,26 @@ func (l limit) length(resp *http.Response) time.Duration {
 	return l.lasts(resp).Close
 }
 
-// printed is the end that the old API prints into its messages, by the distance
-// to the answer's Date or to the clock of this machine, whichever is shorter.
-// Without Date it is not read, because its clock would be unknown.
+// printed reads the end that the old API prints into its messages. Its distance to the answer's Date or to
+// the clock of this machine counts, whichever is shorter. Without Date it is not read, because no clock but
+// this machine's would be known.
 var printed = feedback.When{Header: map[string]string{"Date": ""}}.Then(feedback.Printed{
 	Fields:  []string{"sub_msg", "errmsg"},
 	Pattern: regexp.MustCompile(`(?:处罚|限制)将在 *(\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}) *结束`),
 	As:      feedback.At(time.DateTime, beijing),
 }.Answer)
 
-// isBan reports whether an answer that is a page in place of JSON is the ban. Answers with other
-// statuses, of other hosts, or to requests for a page may be pages of gateways and proxies. Answers
-// of other media types may be files that somebody downloads.
+// isBan reports whether an answer that is a page in place of JSON is likely to be the ban.
 func (o Options) isBan(resp *http.Response) bool {
+	// Pages with other statuses, of other hosts, and for requests that accept a page may be of gateways and proxies.
 	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusForbidden {
 		return false
 	}
 	if resp.Request == nil || !o.hasAPIs(resp.Request) || strings.Contains(resp.Request.Header.Get("Accept"), "html") {
 		return false
 	}
+
+	// Answers of other media types may be files that somebody downloads.
 	media, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
 	switch strings.ToLower(strings.TrimSpace(media)) {
 	case "", "text/html", "text/plain", "application/json", "application/xhtml+xml":
@@ -94,12 +100,14 @@ func (o Options) isBan(resp *http.Response) bool {
 	return false
 }
 
-// isMetBy reports whether a request has a budget of the kind that a refusal is about.
+// isMetBy reports whether a request has a budget of the subject. A nil request may have any budget.
 func (s subject) isMetBy(r *http.Request) bool {
-	// All requests have a budget of the subjects before robot. Without a request the refusal is believed.
+	// All requests have a budget of the subjects before robot.
 	if s < robot || r == nil {
 		return true
 	}
+
+	// The rows of the other subjects match POST alone.
 	if throttle.Method(r) != http.MethodPost {
 		return false
 	}
@@ -112,19 +120,20 @@ func (s subject) isMetBy(r *http.Request) bool {
 	case ding:
 		return p == dings
 	case person:
-		return p == tasks && receiverOfTask(r) != "" || p == pushes && receiverOfPush(r) != "" || fits(calendars, pathOf(r, p))
+		namesReceiver := p == tasks && receiverOfTask(r) != "" || p == pushes && receiverOfPush(r) != ""
+		return namesReceiver || fits(calendars, pathOf(r, p))
 	case noticesToAll:
 		return sendsNotice(r) && toAll(r)
-	default:
+	default: // the other subjects of work notices
 		return sendsNotice(r)
 	}
 }
 
-// instead returns the refusal for a request that has no budget of the subject of r. A refusal of at most
-// a minute closes appAPI: a limit that is not described may hold for a whole product. A longer refusal
-// closes companyAPI. Requests to tasks, pushes and work notices are for many people, and do not name the
-// person at the limit: there a longer refusal closes appAPI, for its Retry-After alone, and a 429
-// without one for a second.
+// instead returns a refusal in place of r for a request that has no budget of r's subject. A refusal of at
+// most a minute closes appAPI, because a limit that is not described may hold for a whole product. A longer
+// refusal closes companyAPI, except for tasks, pushes and work notices: these are for many people and do
+// not name the person at the limit, so a longer refusal closes appAPI for its Retry-After alone. Without a
+// Retry-After a 429 closes it for a second, and any other answer not at all.
 func (r refusal) instead(resp *http.Response) refusal {
 	switch p := throttle.RawPath(resp.Request); {
 	case p == tasks || p == pushes || sendsNotice(resp.Request):
@@ -194,15 +203,14 @@ type window struct{ peek.Text }
 // From implements [jsonscan.Source].
 func (w *window) From(off int) []byte { return w.Text.From(off, head) }
 
-// factsOf returns the facts of an answer's body, or none if the body must not be read. The first row that asks reads the body.
+// factsOf returns the facts of an answer's body, or no facts if the body must not be read.
 func factsOf(resp *http.Response) facts {
 	if !mayRead(resp) {
 		return facts{}
 	}
 
-	a, text := peek.Kept[answer](resp)
-
 	// Where nothing can be kept beside the body, each row reads for itself.
+	a, text := peek.Kept[answer](resp)
 	if a == nil {
 		a = new(answer)
 	}
@@ -210,7 +218,7 @@ func factsOf(resp *http.Response) facts {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
-	// Several rows read the same answer: parse it once.
+	// The first row that asks reads the body for all rows.
 	if !a.read {
 		a.text = window{text}
 		a.facts, a.read = a.readFacts(failed(resp)), true
@@ -219,10 +227,10 @@ func factsOf(resp *http.Response) facts {
 	return a.facts
 }
 
-// mayRead reports whether a body may be read before the caller gets it: its media type may be the type of a
-// refusal, and it is no stream, whose parts the caller wants as they come. The media type of a refusal may be
-// text or missing, and its length unknown. Under any other media type the body of an error or of a short answer may be
-// read. A body that begins with neither "{" nor "<" is left after its first bytes.
+// mayRead reports whether a body may be read before the caller gets it: a body that may be a refusal by its
+// media type, and under any other media type the body of an error or of a short answer. A refusal may come
+// as a text, without a type, and without a length. The caller wants the parts of a stream as they come, so
+// no stream may be read.
 func mayRead(resp *http.Response) bool {
 	media, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
 	media = strings.ToLower(strings.TrimSpace(media))
@@ -271,11 +279,12 @@ const (
 
 var memberNames = [members]string{"errcode", "sub_code", "code", "punish", "status", "source", "wait"}
 
-// readFacts reads the body. withWords says that the body may have a code of the new API.
+// readFacts reads the facts out of the body. withWords says that the body may have a code of the new API,
+// which is a word.
 func (a *answer) readFacts(withWords bool) (f facts) {
 	f.page = a.readMembers(memberNames[:], a.texts[:])
 
-	// The old API may wrap a code. It stands in sub_code, or in the text alone.
+	// The old API may wrap a code. The wrapped code stands in sub_code, or in the text alone.
 	number := a.texts[atErrcode]
 	if number == envelope {
 		number = cmp.Or(a.texts[atSubCode], a.wrappedCode())
@@ -304,6 +313,7 @@ func (a *answer) readFacts(withWords bool) (f facts) {
 	return f
 }
 
+// envelope is the errcode with which the old API wraps a code.
 const envelope = "88"
 
 var (
@@ -325,7 +335,7 @@ func (a *answer) wrappedCode() string {
 // minutes parses a number of minutes, at most [throttle.MaxPenalty], or 0 for an invalid number.
 func minutes(text string) time.Duration {
 	n, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(n > 0) || math.IsInf(n, 1) {
+	if err != nil || !(n > 0) || math.IsInf(n, 1) { // n > 0 is false for NaN, too
 		return 0
 	}
 	return time.Duration(min(n, throttle.MaxPenalty.Minutes()) * float64(time.Minute))
@@ -339,15 +349,16 @@ func (a *answer) member(name string) string {
 }
 
 // readMembers reads the members of the body's object, within the bytes that may be read, and stores
-// the texts of the members with one of the names in texts. Of a duplicate name the first counts,
-// and null counts as missing. page reports whether the body is a page in place of an object.
+// the texts of the members with one of the names in texts, at the place of the name. Of a duplicate name
+// the first counts. Null, "", an object and an array count as missing. page reports whether the body is a
+// page in place of an object. Malformed JSON ends the reading.
 func (a *answer) readMembers(names, texts []string) (page bool) {
 	s := &a.scan
 	s.Reset(&a.text, 0)
 	s.SetRoom(a.room[:])
 	s.BOM()
-	if first := s.Peek(); first != '{' {
-		return first == '<'
+	if bracket := s.Peek(); bracket != '{' {
+		return bracket == '<'
 	}
 
 	s.Open()
@@ -358,9 +369,9 @@ func (a *answer) readMembers(names, texts []string) (page bool) {
 		}
 
 		i := slices.IndexFunc(names, func(n string) bool { return n == string(name) })
-
-		// Objects and arrays are skipped unread, like members of other names.
-		if c := s.Peek(); i < 0 || texts[i] != "" || c == '{' || c == '[' {
+		c := s.Peek()
+		isWanted := i >= 0 && texts[i] == ""
+		if !isWanted || c == '{' || c == '[' {
 			if !s.Skip() {
 				return false
 			}

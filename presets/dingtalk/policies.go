@@ -83,13 +83,13 @@ func shared(o Options) []throttle.Policy {
 	return rows
 }
 
-// products are the rows of single APIs. Only vendors have the last two.
+// products are the rows of single APIs. Only vendors have dingtalk-notices-suite and dingtalk-customers.
 func products(o Options) []throttle.Policy {
 	notice := "POST " + o.Host + workNotices
 	ofApp := feedback.First(o.closedBy(notices), dropped(AppPerMinute, SuitePerMinute))
 	ofSuite := feedback.First(o.closedBy(noticesSuite), dropped(SuiteAllPerMinute))
 
-	// Without vendors a suite has the application's row.
+	// Without a vendor there is no row of the suite, so the application's row reads the suite's refusals, too.
 	if o.ISV == "" {
 		ofApp = feedback.First(ofApp, ofSuite)
 	}
@@ -172,8 +172,8 @@ func products(o Options) []throttle.Policy {
 	)
 }
 
-// dropped returns a reader that closes a row for a minute if the result of work notices lists dropped notices with one of
-// the codes. Each code is about a limit of a minute.
+// dropped returns a reader that closes a row for a minute if the result of work notices lists dropped notices
+// with one of the codes, each of which is about a limit of a minute. It says nothing of any other answer.
 func dropped(codes ...int) feedback.Reader {
 	lasts := make(map[string]time.Duration)
 	for _, code := range codes {
@@ -225,7 +225,7 @@ func companys(o Options) []throttle.Policy {
 		return append(rows, counted)
 	}
 
-	// In the buffer only a refusal closes the month. What was called is counted all the same.
+	// In the buffer only a refusal closes the month. A shadow row counts the calls all the same.
 	shadow := counted
 	shadow.Name, shadow.Shadow, shadow.Answer = "dingtalk-month-counted", true, uncounted
 	counted.Limit, counted.Answer = none, o.closedBy(month)
@@ -441,7 +441,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// bought returns the numbers of the edition, of its contract, and of the packages.
+// bought returns the company's numbers: the Edition's, or those of its old contract, with the packages added.
 func (o Options) bought() Edition {
 	e := o.Edition
 	if o.OldContract && e.before != nil {
@@ -570,7 +570,7 @@ func free(r *http.Request) bool {
 		return true
 	}
 
-	// Or it has a beginning of the path with "**" behind it.
+	// Or it has a beginning of the path, up to a slash, with "**" in place of the rest, which must not be empty.
 	for ; end > 1; end = strings.LastIndexByte(p[:end-1], '/') + 1 {
 		if end < len(p) && freeAt(p[:end], "**", method) {
 			return true
@@ -580,8 +580,10 @@ func free(r *http.Request) bool {
 	return false
 }
 
-// freeAt reports whether the list has a path, which may end with a wildcard, for a method.
+// freeAt reports whether the list has, for a method, the path that begin and wildcard, which may be "", make
+// together.
 func freeAt(begin, wildcard, method string) bool {
+	// A map is searched by joined bytes without an allocation.
 	var room [128]byte
 	want, ok := freeMethods[string(append(append(room[:0], begin...), wildcard...))]
 	return ok && (want == "" || want == method)
@@ -674,16 +676,17 @@ func (t apiTable) find(p string) string {
 	return ""
 }
 
-// fits reports whether a path fits a template, in which a segment in braces stands for any segment.
+// fits reports whether a path fits a template, in which a segment in braces stands for any segment. Slashes
+// at the ends do not count.
 func fits(template, p string) bool {
 	template, p = strings.Trim(template, "/"), strings.Trim(p, "/")
 	for more := true; more; {
-		var want, seg string
+		var want, segment string
 		var moreOfPath bool
 		want, template, more = strings.Cut(template, "/")
-		seg, p, moreOfPath = strings.Cut(p, "/")
+		segment, p, moreOfPath = strings.Cut(p, "/")
 		wild := strings.HasPrefix(want, "{") && strings.HasSuffix(want, "}")
-		if more != moreOfPath || want != seg && !wild {
+		if more != moreOfPath || want != segment && !wild {
 			return false
 		}
 	}
@@ -715,9 +718,12 @@ func pathOf(r *http.Request, p string) string {
 	return path.Clean(escaped)
 }
 
-// product returns the first two segments of a path, such as "/v1.0/contact" for all paths below.
+// product returns the first two segments of a path, such as "/v1.0/contact" for all paths below, or the path
+// itself if it has only one.
 func product(p string) string {
 	version, rest, _ := strings.Cut(p[1:], "/")
 	name, _, _ := strings.Cut(rest, "/")
+
+	// The slash in front of name is there only if rest is.
 	return strings.TrimSuffix(p[:1+len(version)+min(len(rest), 1)+len(name)], "/")
 }

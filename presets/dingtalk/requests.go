@@ -30,9 +30,9 @@ const (
 // mostOfBody is how much of a request's body is looked at.
 const mostOfBody = 64 << 10
 
-// bodyMember returns a member of a request's body, JSON or a form, as a text. An array is its elements with
-// commas between them. ok is false if the body cannot be read, or if the member may stand behind the part
-// that is read.
+// bodyMember returns a member of a request's body, JSON or a form, as a text. An array becomes its elements
+// with commas between them. A member that is missing, or that is an object, is "". ok is false if the body
+// cannot be read, or if the member may stand behind the part that is read.
 func bodyMember(r *http.Request, name string) (text string, ok bool) {
 	if !strings.HasPrefix(strings.ToLower(r.Header.Get("Content-Type")), "application/x-www-form-urlencoded") {
 		return jsonMember(r, name)
@@ -45,7 +45,7 @@ func bodyMember(r *http.Request, name string) (text string, ok bool) {
 func formMember(body io.Reader, name string) (text string, ok bool) {
 	all, err := io.ReadAll(body)
 
-	// The form may have been cut, so the member may be incomplete.
+	// A form of this length may have been cut, so the member may be incomplete.
 	if err != nil || len(all) == mostOfBody {
 		return "", false
 	}
@@ -53,7 +53,7 @@ func formMember(body io.Reader, name string) (text string, ok bool) {
 	return values.Get(name), err == nil
 }
 
-// jsonMember is bodyMember for an object in JSON. It returns "" and true if the whole object lacks the member.
+// jsonMember is bodyMember for an object in JSON.
 func jsonMember(r *http.Request, name string) (text string, ok bool) {
 	found := false
 	whole := reqbody.Members(r, mostOfBody, func(json *jsonscan.Scanner, member []byte) bool {
@@ -70,10 +70,12 @@ func jsonMember(r *http.Request, name string) (text string, ok bool) {
 		return false
 	})
 
+	// The whole object may lack the member: then text is "".
 	return text, whole || found
 }
 
-// elements reads an array of texts or numbers, whose bracket is next, and returns the elements with commas between them.
+// elements reads an array of texts or numbers, whose bracket is next, and returns the elements with commas
+// between them. ok is false if the array is malformed, or has an array or an object in it.
 func elements(s *jsonscan.Scanner) (text string, ok bool) {
 	var all []string
 	s.Open()
@@ -125,24 +127,26 @@ func (o Options) noticeReceivers(r *http.Request) int {
 	return o.Receivers(r)
 }
 
-// receivers is the default of Options.Receivers.
+// receivers is the default of Options.Receivers: at least 1.
 func (o Options) receivers(r *http.Request) int {
 	most := mostReceivers
 	if o.ISV != "" {
 		most = mostReceiversOfSuite
 	}
 
-	// Nobody can count the people of a department from outside, so assume the most that a notice may have.
-	users, ok := bodyMember(r, "userid_list")
-	departments, known := bodyMember(r, "dept_id_list")
-	if !ok || !known || countOf(departments) > 0 || toAll(r) {
+	// Nobody can count the people of a department from outside, so assume the most that a notice may have. Do the same
+	// for a body that cannot be read.
+	users, usersRead := bodyMember(r, "userid_list")
+	departments, departmentsRead := bodyMember(r, "dept_id_list")
+	isRead := usersRead && departmentsRead
+	if !isRead || countOf(departments) > 0 || toAll(r) {
 		return most
 	}
 	return min(max(countOf(users), 1), most)
 }
 
-// noticeCost is the cost of a work notice where people do not count: 1. Calls for results are free: a result
-// that closes the row then holds no further calls for results.
+// noticeCost is the cost of a work notice under a row that only answers close: 1. Calls for results are free,
+// so that a result that closes the row does not hold further calls for results.
 func noticeCost(r *http.Request) int {
 	if sendsNotice(r) {
 		return 1
@@ -185,8 +189,8 @@ func receiverOfPush(r *http.Request) string {
 	return users
 }
 
-// ifKnown returns the cost of a request under the limit of one person: 0 for a request that does
-// not name the person.
+// ifKnown returns the cost of requests under the limit of one person: 1, or 0 for a request that does not
+// name the person.
 func ifKnown(person func(*http.Request) string) func(*http.Request) int {
 	return func(r *http.Request) int { return min(len(person(r)), 1) }
 }

@@ -33,7 +33,7 @@ const (
 const mostOfAnswer = 4 << 20
 
 // Wait returns how long to wait, from now on, before the same message can reach the person: until the
-// day ends in Beijing, or a minute, also if the answer does not say why.
+// day ends in Beijing for the Codes of a day, and a minute for all others and for no Code.
 func (u Unsent) Wait(now time.Time) time.Duration {
 	switch u.Code {
 	case PersonPerDay, SameTextToday, SuitePersonPerDay, SuiteSameTextToday:
@@ -59,8 +59,8 @@ func ReadUnsent(body io.Reader) ([]Unsent, error) {
 		return nil, errors.New("dingtalk: read who got nothing: the answer is longer than 4 MB")
 	}
 
-	var in sendAnswer
 	// The error of json may quote the answer, so it is not wrapped.
+	var in sendAnswer
 	if json.Unmarshal(text, &in) != nil {
 		return nil, errors.New("dingtalk: read who got nothing: the answer is no object in JSON, or has members of other kinds")
 	}
@@ -88,7 +88,7 @@ type sendAnswer struct {
 	} `json:"send_result"`
 }
 
-// unsent returns each person of the lists once, people with a known reason first.
+// unsent returns each person of the lists once, the people of forbidden_list first, because it has reasons.
 func (a *sendAnswer) unsent() (all []Unsent) {
 	seen := make(map[string]bool)
 	add := func(u Unsent) {
@@ -127,7 +127,6 @@ type list []string
 
 // UnmarshalJSON implements [json.Unmarshaler].
 func (l *list) UnmarshalJSON(text []byte) error {
-	// A list may be a text with commas in place of an array.
 	var joined string
 	if json.Unmarshal(text, &joined) == nil {
 		for user := range strings.SplitSeq(joined, ",") {

@@ -84,7 +84,8 @@ type parameters struct {
 	foreign bool           // the body is of a type that the old API does not take
 }
 
-// readParameters reads the body of a call: JSON, or for the old API a form.
+// readParameters reads the parameters of a call, whose body is JSON or, for the old API, a form. It does not
+// read a body of another type, and marks it as foreign.
 func readParameters(r *http.Request, body []byte) parameters {
 	p := parameters{query: r.URL.Query()}
 	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
@@ -120,11 +121,11 @@ func (p parameters) text(name string) string {
 	return p.query.Get(name)
 }
 
-// number returns a parameter as a whole number, or the value otherwise if it is none.
-func (p parameters) number(name string, otherwise int) int {
+// number returns a parameter as a whole number, or missing if it is no number.
+func (p parameters) number(name string, missing int) int {
 	var n int
 	if _, err := fmt.Sscan(p.text(name), &n); err != nil {
-		return otherwise
+		return missing
 	}
 	return n
 }

@@ -58,13 +58,14 @@ func newRules(o Options) *rules {
 	}
 }
 
-// issue returns the token of an application. A token that has not expired is returned again, and its life begins anew.
+// issue returns the token of an application, which is valid for TokenLife from now on: the current token or,
+// if it has expired or there is none, a new token.
 func (r *rules) issue(app string, now time.Time) string {
 	text := r.current[app]
 	if !now.Before(r.tokens[text].until) {
+		// An expired token must stay invalid, so each further token has a different text.
 		text = "token-of-" + app
 		if _, used := r.tokens[text]; used {
-			// An expired token must stay invalid, so the next token has a different text.
 			text = fmt.Sprintf("token-of-%s-%d", app, len(r.tokens))
 		}
 	}
@@ -90,9 +91,9 @@ func (c *call) refuse(code string, h http.HandlerFunc) http.HandlerFunc {
 }
 
 // judge applies the rules in DingTalk's order: the address comes before all others,
-// and the robot's counter before its token. Rules whose names begin with over count the
-// call, so a call that one of them refuses is not counted by those behind. judge returns
-// the function that refuses the call, or nil. The mutex of the server is held.
+// and the robot's counter before its token. The functions whose names begin with over count the
+// call. A call that one of them refuses is not counted by the functions behind it. judge returns
+// the function that refuses the call, or nil. The caller holds the mutex of the server.
 func (c *call) judge() http.HandlerFunc {
 	path := c.URL.Path
 	switch {
@@ -114,7 +115,8 @@ func (c *call) judge() http.HandlerFunc {
 	c.App = app
 	known, exists := c.options.app(app)
 	switch {
-	// An application that does not exist has a token of Server.Token, or asks for one, which wrongSecret refuses.
+	// An application that does not exist may call all APIs with a token of Server.Token. If it asks for a token,
+	// wrongSecret refuses it later.
 	case exists && !known.may(c.route.permission):
 		return c.refuse("60011", notPermitted(path, app, c.route.permission))
 	case c.overCrowd():
@@ -157,7 +159,8 @@ func (c *call) login() (app string, refuse http.HandlerFunc) {
 	return t.app, nil
 }
 
-// getToken gives an application its token.
+// getToken gives an application its token. It refuses a call without an application, with a wrong secret, or
+// above TokensPerMinute.
 func (c *call) getToken() http.HandlerFunc {
 	if c.query.Get("appkey") == "" {
 		return c.refuse("40035", plain(40035, "缺少参数 corpid or appkey"))
@@ -173,7 +176,7 @@ func (c *call) getToken() http.HandlerFunc {
 	})
 }
 
-// accessToken is getToken as api.dingtalk.com has it.
+// accessToken is getToken as api.dingtalk.com has it: a missing application is refused as a wrong secret.
 func (c *call) accessToken() http.HandlerFunc {
 	if c.wrongSecret(c.text("appSecret")) {
 		return c.refuse("40096", gateway(http.StatusBadRequest, "invalidClientIdOrSecret", "无效的clientId或者clientSecret"))
@@ -184,7 +187,8 @@ func (c *call) accessToken() http.HandlerFunc {
 	return reply(http.StatusOK, object{"accessToken": c.issue(c.App, c.At), "expireIn": int(c.options.TokenLife.Seconds())})
 }
 
-// wrongSecret reports whether there is no such application, or whether the secret is not its own.
+// wrongSecret reports whether the calling application does not exist, or whether the secret is missing or not
+// its own. Without Options.Apps every other secret is right.
 func (c *call) wrongSecret(secret string) bool {
 	app, ok := c.options.app(c.App)
 	return !ok || secret == "" || c.options.Apps != nil && secret != app.Secret
@@ -219,13 +223,13 @@ func (c *call) add(w window) { c.windows[w] = append(c.windows[w], c.At) }
 // fixed, just before the window of this call begins.
 func (c *call) since(per time.Duration, fixed bool) time.Time {
 	if fixed {
-		return c.At.Truncate(per).Add(-1)
+		return c.At.Truncate(per).Add(-1) // a call at the begin of the window counts, too
 	}
 	return c.At.Add(-per)
 }
 
-// overAddress reports whether the address is banned, and bans the address if
-// this call is one too many.
+// overAddress counts the call by its address, and bans the address if this call is one too many. It reports
+// whether the address is banned. A call during a ban is not counted, and prolongs the ban if the options say so.
 func (c *call) overAddress() bool {
 	w := window{rule: "address", by: c.Address}
 	if c.At.Before(c.closed[w]) {
@@ -241,7 +245,8 @@ func (c *call) overAddress() bool {
 		return false
 	}
 
-	delete(c.windows, w) // a ban may be shorter than the window
+	// Count from 0 after the ban, which may be shorter than the window.
+	delete(c.windows, w)
 	c.bans++
 	c.closed[w] = c.At.Add(c.options.Ban)
 
@@ -258,7 +263,7 @@ func (c *call) overCrowd() bool {
 }
 
 // overSecond counts the calls of the API by the application within a second, and reports whether this
-// call is one too many.
+// call is one too many. Such a call is counted itself only with Options.CountRefused.
 func (c *call) overSecond() bool {
 	w := window{"second", c.App, c.API}
 	over := c.within(w, c.since(time.Second, c.options.FixedWindows)) >= c.options.Edition.PerSecond
@@ -307,9 +312,8 @@ func (c *call) judgeRobot() http.HandlerFunc {
 	robot := c.query.Get("access_token")
 	w := window{rule: "robot", by: robot}
 	count := c.within(w, c.since(time.Minute, false))
-	c.add(w)
+	c.add(w) // also while the robot is closed
 
-	// The message counts although the robot is closed.
 	open := !c.At.Before(c.closed[w])
 	if open && count >= 20 {
 		c.closed[w] = c.At.Add(10 * time.Minute)

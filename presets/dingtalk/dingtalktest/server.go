@@ -53,7 +53,7 @@ func (s *Server) HandleFunc(pattern string, h http.HandlerFunc) {
 	s.add(r, h)
 }
 
-// add adds an API. A route with an answer of its own does not call h.
+// add adds an API. h answers the calls that the limits let through, unless the route has an answer of its own.
 func (s *Server) add(r route, h http.HandlerFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,9 +64,9 @@ func (s *Server) add(r route, h http.HandlerFunc) {
 // maxBody is how much of a body is read. No call needs more.
 const maxBody = 1 << 20
 
-// ServeHTTP implements [http.Handler].
+// ServeHTTP implements [http.Handler]. The handlers of [Server.HandleFunc] get the first megabyte of a body.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	address, _, _ := net.SplitHostPort(r.RemoteAddr) // "" is as good a name as any
+	address, _, _ := net.SplitHostPort(r.RemoteAddr) // an address that cannot be read is ""
 	body, _ := io.ReadAll(io.LimitReader(r.Body, maxBody))
 	r.Body = io.NopCloser(bytes.NewReader(body))
 
@@ -79,7 +79,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // RoundTrip implements [http.RoundTripper] without a network. All calls come
-// from one address.
+// from one address. Its only error is that of a context that has ended.
 func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 	// A RoundTripper must not change the request.
 	in := r.Clone(r.Context())
@@ -205,11 +205,11 @@ func (s *Server) String() string {
 	slices.Sort(apis)
 	for _, api := range apis {
 		at := calls[api]
-		used := "–"
+		used := "–" // of too few calls
 
-		shortest, took := (len(at)-1)/limit, at[len(at)-1]-at[0]
-		if shortest > 0 && took > 0 {
-			used = fmt.Sprintf("%.0f %%", 100*float64(shortest)/took.Seconds())
+		shortestSeconds, took := (len(at)-1)/limit, at[len(at)-1]-at[0]
+		if shortestSeconds > 0 && took > 0 {
+			used = fmt.Sprintf("%.0f %%", 100*float64(shortestSeconds)/took.Seconds())
 		}
 
 		fmt.Fprintf(w, "%s\t%d\t%d\t%d of %d\t%s\n", api, len(at), refused[api], stat.Most(at, time.Second), limit, used)
@@ -285,8 +285,8 @@ func BanPage(w http.ResponseWriter, _ *http.Request) {
 // beijing is the zone of every time that DingTalk prints.
 var beijing = time.FixedZone("UTC+8", 8*60*60)
 
-// crowded is the answer to a call of an API that all applications together use
-// too much in the second of the clock that now lies in.
+// crowded is the answer to a call of an API that all applications together have called more often than
+// limit in one second of the clock: the second that contains now.
 func crowded(path string, limit int, now time.Time) http.HandlerFunc {
 	if isNew(path) {
 		return forbidden("QpsLimitForApi", apiDisabled)
@@ -509,8 +509,9 @@ const (
 // robotSend is a custom robot's message to its group, which [call.judge] has let through.
 func (c *call) robotSend() http.HandlerFunc { return plain(0, "ok") }
 
-// batchSend answers a robot's message to people. People it does not know, and people who got too many messages of this
-// robot, are listed in a reply of success. The message counts for all others.
+// batchSend answers a robot's message to people. It refuses a message without a robot, to nobody, or to too
+// many people. A success lists the people that the address book lacks, and those who got too many messages
+// of this robot. The message counts for all others.
 func (c *call) batchSend() http.HandlerFunc {
 	users := c.list("userIds")
 	switch {
@@ -552,7 +553,8 @@ type notice struct {
 // firstTask is the id of the first work notice.
 const firstTask = 256271667
 
-// sendNotice sends a work notice. Whoever must not get it gets nothing, and the answer is a success.
+// sendNotice sends a work notice, and refuses a call that lacks a parameter or names too many people or
+// departments. Whoever must not get the notice gets nothing, and the answer is a success all the same.
 func (c *call) sendNotice() http.HandlerFunc {
 	users, departments := c.list("userid_list"), c.list("dept_id_list")
 	everybody := c.text("to_all_user") == "true"
@@ -592,49 +594,52 @@ func (c *call) sendNotice() http.HandlerFunc {
 	return reply(http.StatusOK, object{"errcode": 0, "task_id": firstTask + len(c.tasks) - 1, "request_id": requestID})
 }
 
-// offer gives the notice to a person, unless a rule forbids it.
+// offer gives the notice to a person, unless the person is unknown or a limit forbids it, and notes which of
+// these it was.
 func (n *notice) offer(c *call, user string) {
 	if c.book.of[user] == nil {
 		n.invalid = append(n.invalid, user)
 		return
 	}
 
-	// within leaves out the moment itself, and a notice at midnight belongs to the day, so step back by 1 ns.
+	// within counts what came after a moment, and a notice at midnight belongs to the day, so step back by 1 ns.
 	local := c.At.In(beijing)
-	midnight := time.Date(local.Year(), local.Month(), local.Day(), 0, 0, 0, 0, beijing).Add(-1)
-	minute := c.At.Add(-time.Minute)
-	rules := []struct {
+	beforeMidnight := time.Date(local.Year(), local.Month(), local.Day(), 0, 0, 0, 0, beijing).Add(-1)
+	minuteAgo := c.At.Add(-time.Minute)
+	limits := []struct {
 		code  string
 		w     window
 		after time.Time
-		limit int // 0 means any number
+		most  int // 0 means any number
 	}{
-		{"143106", window{"the same notice", c.App + " " + user, c.text("msg")}, midnight, 1},
-		{"143105", window{"notices of a day", c.App, user}, midnight, perPersonDay},
-		{"143103", window{rule: "notices of an application", by: c.App}, minute, perAppMinute},
-		{"143104", window{rule: "notices of the company"}, minute, c.options.NoticesPerMinute},
+		{"143106", window{"the same notice", c.App + " " + user, c.text("msg")}, beforeMidnight, 1},
+		{"143105", window{"notices of a day", c.App, user}, beforeMidnight, perPersonDay},
+		{"143103", window{rule: "notices of an application", by: c.App}, minuteAgo, perAppMinute},
+		{"143104", window{rule: "notices of the company"}, minuteAgo, c.options.NoticesPerMinute},
 	}
 
-	for _, rule := range rules {
-		if rule.limit > 0 && c.within(rule.w, rule.after) >= rule.limit {
+	for _, l := range limits {
+		if l.most > 0 && c.within(l.w, l.after) >= l.most {
 			n.withheld = append(n.withheld, user)
-			n.forbidden = append(n.forbidden, object{"code": rule.code, "count": rule.limit, "userid": user})
+			n.forbidden = append(n.forbidden, object{"code": l.code, "count": l.most, "userid": user})
 			return
 		}
 	}
 
-	// Only a notice that no rule withholds counts.
-	for _, rule := range rules {
-		c.add(rule.w)
+	// Only a notice that no limit forbids counts.
+	for _, l := range limits {
+		c.add(l.w)
 	}
 
 	n.got = append(n.got, user)
 }
 
-// sendResult tells who got a work notice, for a day. DingTalk tells it for up to 100 people.
+// sendResult tells who got a work notice. It refuses the result of a notice that is unknown, older than a
+// day, or of a different application. Like DingTalk it times out for more than 100 people.
 func (c *call) sendResult() http.HandlerFunc {
 	i := c.number("task_id", 0) - firstTask
-	if i < 0 || i >= len(c.tasks) || c.tasks[i].app != c.App || c.At.Sub(c.tasks[i].at) >= resultLife {
+	isKnown := i >= 0 && i < len(c.tasks)
+	if !isKnown || c.tasks[i].app != c.App || c.At.Sub(c.tasks[i].at) >= resultLife {
 		return plain(40035, "不合法的参数")
 	}
 

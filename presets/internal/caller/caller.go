@@ -18,10 +18,10 @@ func ID(id string, caller func(*http.Request) string) Key {
 	return caller
 }
 
-// IDs returns the keys of two ids, of which caller says both.
-func IDs(a, b string, caller func(*http.Request) (a, b string)) (keyA, keyB Key) {
+// IDs returns the keys of two ids: what caller says or, if caller is nil, the ids themselves.
+func IDs(idA, idB string, caller func(*http.Request) (a, b string)) (keyA, keyB Key) {
 	if caller == nil {
-		return Always(a), Always(b)
+		return Always(idA), Always(idB)
 	}
 	return func(r *http.Request) string { a, _ := caller(r); return a },
 		func(r *http.Request) string { _, b := caller(r); return b }

@@ -19,13 +19,14 @@ var refusals = feedback.First(
 	})),
 )
 
-// reason is the penalty of the answers with a reason.
+// reason returns the penalty of the answers with a reason in lasts.
 func reason(lasts map[string]time.Duration) feedback.Reader {
 	return feedback.Codes{Fields: []string{"error.errors.*.reason"}, Lasts: lasts, End: wait}.Answer
 }
 
-// named is the penalty of the messages that name a limit: "Quota exceeded for quota metric
-// 'Queries' and limit 'Queries per minute per user' of service …".
+// named returns the penalty of the messages that name a limit: "Quota exceeded for quota metric
+// 'Queries' and limit 'Queries per minute per user' of service …". The keys of lasts are ends of such
+// names.
 func named(lasts map[string]time.Duration) feedback.Reader {
 	return feedback.Codes{
 		Fields: []string{"error.message"}, Pattern: regexp.MustCompile(`limit '[^']*(per minute per user|per minute|per day)`),

@@ -13,15 +13,15 @@ import (
 // longestQuery is how many bytes of a query are read: a longer query counts as a mutation.
 const longestQuery = 64 << 10
 
-// Mutates reports whether a request may be a mutation. It looks at a copy of the
-// body. A body without a copy counts as a mutation, and so does a query that only
-// mentions the word, which is safe.
+// Mutates reports whether a request may be a mutation. It looks at a copy of the body for the word
+// "mutation". To be safe, it takes a body for a mutation that has no copy, cannot be read or is longer
+// than longestQuery, and a query that only mentions the word.
 func Mutates(r *http.Request) bool {
 	// Without GetBody there is no copy to look at.
 	if r.GetBody == nil {
 		return r.Body != nil && r.Body != http.NoBody
 	}
-	mutates := true
+	mutates := true // also if there is no look
 	reqbody.Look(r, func(body io.Reader) {
 		text, err := io.ReadAll(io.LimitReader(body, longestQuery+1))
 		mutates = err != nil || len(text) > longestQuery || bytes.Contains(text, []byte("mutation"))

@@ -41,10 +41,13 @@ func Sum(sent, reserved int) int { return sent + reserved }
 // Larger is for an upstream that counts the larger of the two.
 func Larger(sent, reserved int) int { return max(sent, reserved) }
 
-// Cost is a [throttle.Policy.Cost]: the estimated cost of a request, or 0 for a request without tokens.
+// Cost is a [throttle.Policy.Cost]: the estimated cost of a request, at most the limit, or 0 for a request
+// without tokens.
 func (c *Costs) Cost(r *http.Request) int {
 	reserved := c.reserved(r)
 	n := c.known(r, reserved)
+
+	// A request that reserves nothing is expected to have an average answer, unless the program estimates its cost.
 	if n > 0 && c.own == nil && reserved == 0 {
 		n += c.answers.Cost(c.key(r), firstAnswer(r))
 	}
@@ -83,6 +86,7 @@ func (c *Costs) AtMost(tokens int) int { return min(tokens, c.most) }
 // the smallest cost of a request, for an upstream that gives nothing back. It may be nil.
 func (c *Costs) Usage(a feedback.Amount, least func(*http.Request) int) Usage {
 	count := func(r *http.Request) Count {
+		// Read the request now: the Count must not.
 		learn := c.Learn(r)
 		floor := 0
 		if least != nil {
@@ -96,13 +100,15 @@ func (c *Costs) Usage(a feedback.Amount, least func(*http.Request) int) Usage {
 	return Usage{Told: Told(a), Count: count, Untold: c.Untold, Booked: c.Cost}
 }
 
-// Learn reads a request, and returns a function that learns from the tokens that the request and its answer took together.
+// Learn reads a request, and returns a function that learns from the tokens that the request and its answer took
+// together. The function takes the request's estimated tokens off, because only answers are learned.
 func (c *Costs) Learn(r *http.Request) Learn {
 	sent, learn := Sent(r), c.Untold(r)
 	return func(used int, inFlight time.Duration) { learn(max(0, used-sent), inFlight) }
 }
 
-// Untold is a [Usage.Untold] that counts each event as a token.
+// Untold is a [Usage.Untold] that learns as if each event had one token. It learns nothing from a request
+// that reserves tokens, or whose cost the program estimates.
 func (c *Costs) Untold(r *http.Request) Learn {
 	// Nothing is expected of an answer for which tokens are reserved, or whose cost the program estimates.
 	if c.own != nil || Reserved(r) > 0 {

@@ -44,7 +44,8 @@ func Told(a feedback.Amount) func(data []byte) int {
 	}
 }
 
-// Settled returns a reader of the row's cost. told reads the tokens of an answer as its cost.
+// Settled returns a reader of the row's cost. told reads the tokens of an answer as its cost, and Count
+// turns them into the row's cost. An answer without tokens, or without its request, stays as told reads it.
 func (u Usage) Settled(told feedback.Reader) feedback.Reader {
 	return func(resp *http.Response) throttle.Answer {
 		a := told(resp)
@@ -82,26 +83,28 @@ func (u Usage) Meter(resp *http.Response) throttle.Meter {
 
 // meter is the [throttle.Meter] of a Usage.
 type meter struct {
-	throttle.Meter
-	count  Count
-	handed time.Time
+	throttle.Meter           // calls event, and returns its last result
+	count          Count     // of the request
+	handed         time.Time // when the request was handed on
 
-	untold func(events int, inFlight time.Duration) // as in Usage; may be nil
+	untold func(events int, inFlight time.Duration) // of the request, or nil
 	told   func(data []byte) int                    // as in Usage
 	most   int                                      // the highest number that an event has stated, or -1 before
-	booked int
-	events int
+	booked int                                      // the estimate for the request
+	events int                                      // how many events have come
 }
 
-// event returns the highest number of tokens that an event, or an earlier event, has stated.
+// event counts an event, and returns the highest number of tokens that this or an earlier event has
+// stated, or -1.
 func (m *meter) event(data []byte) int {
 	m.events++
 	m.most = max(m.most, m.told(data))
 	return m.most
 }
 
-// Cost implements [throttle.Meter]. It passes the tokens or, of an answer without tokens, the events to the functions that
-// learn.
+// Cost implements [throttle.Meter]. It passes the tokens to count or, if the answer states none, the
+// number of events to untold. It returns -1, so that the estimate stays, if no tokens are stated and the
+// events are not more than the estimate.
 func (m *meter) Cost() int {
 	tokens, took := m.Meter.Cost(), time.Since(m.handed)
 	if tokens >= 0 {
@@ -118,7 +121,8 @@ func (m *meter) Cost() int {
 	return -1
 }
 
-// Evenly is the limit of requests where a number for a minute is enforced second by second. It is a
+// Evenly is the limit of requests where a number for a minute, which is above 0, is enforced second by
+// second: a sixtieth, rounded down, in each second or, below 60, one request in 60/perMinute seconds. It is a
 // window, and not a distance between starts: two requests that start a second apart may arrive closer
 // together, because their ways take different times.
 func Evenly(perMinute int) throttle.Limit {
@@ -153,7 +157,8 @@ func Tokens(perMinute int, even bool) throttle.Limit {
 type Bucket struct{ Limit, Remaining, Reset string }
 
 // Left is a [throttle.Policy.Answer] that tells the bucket's level. The bucket fills all the time, so
-// the level bounds the starts only until as much has flowed in, and not until the bucket is full.
+// the level bounds the starts only until as much has flowed in, and not until the bucket is full. Without
+// a readable Limit the level holds until the bucket is full.
 func (b Bucket) Left(resp *http.Response) throttle.Answer {
 	q, ok := feedback.Headers{Remaining: b.Remaining, Reset: b.Reset}.Left(resp).Left()
 	if !ok {
@@ -162,9 +167,9 @@ func (b Bucket) Left(resp *http.Response) throttle.Answer {
 
 	size, err := strconv.ParseInt(resp.Header.Get(b.Limit), 10, 64)
 	if missing := size - int64(q.Left); err == nil && missing > 0 {
-		// each is the time in which one token flows in.
-		each := float64(q.Reset) / float64(missing)
-		q.Reset = min(q.Reset, time.Duration(each*float64(max(q.Left, 1)))) // of an empty bucket: until one token is there
+		// Of an empty bucket the level holds until one token has flowed in.
+		perToken := float64(q.Reset) / float64(missing)
+		q.Reset = min(q.Reset, time.Duration(perToken*float64(max(q.Left, 1))))
 	}
 	return throttle.Answer{}.WithLeft(q)
 }

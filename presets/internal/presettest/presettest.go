@@ -122,7 +122,8 @@ func Run(t *testing.T, policies []throttle.Policy, usual Case, cases []Case) {
 	}
 }
 
-// play sends the case's request, compares what the store was told, and sends the request again if a budget closed.
+// play sends the case's request, compares what the store was told, and sends the request again if a budget
+// closed: the second request must wait for the last of these budgets.
 func (c Case) play(t *testing.T, policies []throttle.Policy) {
 	told := newLedger(t)
 	transport, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Store: told, Policies: policies, Base: c})
@@ -147,7 +148,8 @@ func (c Case) play(t *testing.T, policies []throttle.Policy) {
 	}
 }
 
-// send sends the request and fails unless the upstream's answer comes back.
+// send sends the case's request. It fails unless the answer's body comes back unchanged, and the answer's
+// verdict is as NoRefusal says.
 func (c Case) send(t *testing.T, transport http.RoundTripper) {
 	t.Helper()
 	resp, err := transport.RoundTrip(c.request(t))
@@ -201,7 +203,8 @@ type statement struct {
 	lasts  time.Duration
 }
 
-// listed reads the statements of a case, by policy.
+// listed reads the statements of a case, by policy: "a 15m, b 4000 15m". A statement without a number or a
+// duration has 0.
 func listed(t *testing.T, text string) map[string]statement {
 	t.Helper()
 	all := make(map[string]statement)
@@ -231,7 +234,7 @@ func listed(t *testing.T, text string) map[string]statement {
 	return all
 }
 
-// A ledger is a store that records the effects of an answer, by policy.
+// A ledger is a store that also records the effects of an answer, by policy.
 type ledger struct {
 	throttle.Store
 	t                   *testing.T

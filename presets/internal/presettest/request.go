@@ -14,8 +14,8 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// Request makes a request of "METHOD URL", where the method may be left out, and of
-// its body, if it has one.
+// Request makes a request of a line "METHOD URL", where the method GET may be left out, and of a body, if
+// one is given.
 func Request(t *testing.T, line string, body ...string) *http.Request {
 	t.Helper()
 	method, url, ok := strings.Cut(line, " ")
@@ -91,30 +91,30 @@ func list[T any](all []T, say func(T) string) string {
 	return strings.Join(texts, ", ")
 }
 
-// Splits lists the policies that a request meets, each with the fields of the request's header that
-// split it: "a App Tenant, b Tenant". With a different value in such a field the request meets a
-// different budget. Policies that no field splits are left out.
+// Splits lists the policies that a request meets, each with those of the fields of the request's header
+// that split it: "a App Tenant, b Tenant". With a value in such a field the request meets a different
+// budget. Policies that no field splits are left out. The fields must not change which policies the
+// request meets.
 func Splits(t *testing.T, policies []throttle.Policy, line string, fields ...string) string {
 	t.Helper()
-	plain := explain(t, policies, Request(t, line))
-	split := make([]string, len(plain))
+	without := explain(t, policies, Request(t, line))
+	splits := make([]string, len(without)) // "" for a policy that no field splits
 	for _, field := range fields {
 		r := Request(t, line)
 		r.Header.Set(field, "another")
 
 		for i, c := range explain(t, policies, r) {
-			if c.Budget.Key == plain[i].Budget.Key {
+			if c.Budget.Key == without[i].Budget.Key {
 				continue
 			}
-			if split[i] == "" {
-				split[i] = c.Budget.Policy
+			if splits[i] == "" {
+				splits[i] = c.Budget.Policy
 			}
-
-			split[i] += " " + field
+			splits[i] += " " + field
 		}
 	}
 
-	return list(split, func(text string) string { return text })
+	return list(splits, func(text string) string { return text })
 }
 
 // Headers is the Caller of options with two ids, which are fields of the request's

@@ -81,10 +81,13 @@ func (spaces) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// CutStreams has a policy read a stream in two pieces, and a stream that is cut, at each of its bytes. The
-// whole stream must have the cost want. A cut stream must have it from some byte on, and no cost before.
+// CutStreams has the Meter of a policy read a stream: the whole stream in two pieces, the stream cut off,
+// both at each of its bytes, and the stream byte by byte. The whole stream must have the cost want. A cut
+// stream must have it from some byte on, and no cost before.
 func CutStreams(t *testing.T, policies []throttle.Policy, policy string, r *http.Request, stream string, want int) {
 	t.Helper()
+
+	// cost returns the cost of a stream that comes in pieces.
 	cost := func(pieces ...string) int {
 		resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Request: r}
 		for i := range policies {

@@ -18,15 +18,16 @@ import (
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
-// A talker answers a call after a time that grows with its tokens, and notes when it began.
+// A talker is an upstream that answers with a random number of tokens, after a time that grows with them.
 type talker struct {
 	mu     sync.Mutex
 	random *rand.Rand
-	begun  time.Time
-	starts []time.Duration
-	tokens []int
+	begun  time.Time       // when the test began
+	starts []time.Duration // of the calls, since begun
+	tokens []int           // of the calls' answers, in the order of starts
 }
 
+// RoundTrip implements [http.RoundTripper]. It notes the call, and takes 10 ms for each token.
 func (k *talker) RoundTrip(r *http.Request) (*http.Response, error) {
 	k.mu.Lock()
 	tokens := 100 + k.random.IntN(1501)
@@ -41,14 +42,18 @@ func (k *talker) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// fullest returns the most tokens of calls that began within one minute. The first call of the minute began
-// between the two times.
+// fullest returns the most tokens of calls that began within one minute. It looks at the calls that began
+// between from and to, and at the minutes that begin with one of these calls.
 func (k *talker) fullest(from, to time.Duration) (most int) {
 	for _, first := range k.starts {
-		sum := 0
-		for j, at := range k.starts {
-			if at >= first && at < first+time.Minute && first >= from && at < to {
-				sum += k.tokens[j]
+		if first < from {
+			continue
+		}
+
+		sum, end := 0, min(first+time.Minute, to)
+		for i, at := range k.starts {
+			if at >= first && at < end {
+				sum += k.tokens[i]
 			}
 		}
 		most = max(most, sum)
@@ -56,8 +61,10 @@ func (k *talker) fullest(from, to time.Duration) (most int) {
 	return most
 }
 
-// CallersThatStartTogether has 100 callers begin at one moment under a limit of tokens a minute. They send JSON to chat, and reserve no
-// tokens for their answers. None of the first minutes may have more than 110 % of the limit. Later at least 90 % must be used.
+// CallersThatStartTogether has 100 callers begin at one moment under a limit of tokens a minute, with the
+// policies for that limit. Each sends requests in JSON to chat, a line for Request, one after the other for
+// ten minutes, and reserves no tokens for the answers. No minute within the first two may have more than
+// 110 % of the limit. In the six minutes from 3 to 9 minutes on at least 90 % of it must be used.
 func CallersThatStartTogether(t *testing.T, chat string, policies func(limit int) []throttle.Policy) {
 	const limit = 60_000
 	for seed := range uint64(3) {
@@ -98,8 +105,8 @@ func CallersThatStartTogether(t *testing.T, chat string, policies func(limit int
 	}
 }
 
-// Learns has a row of tokens learn from short answers to requests that reserve no tokens: until 64 of them have told, an answer is expected
-// to have 1,500 tokens.
+// Learns has a row of tokens learn from short answers to requests that reserve no tokens. chat is a line
+// for Request. Until 64 answers have told, each answer must be expected to have 1,500 tokens.
 func Learns(t *testing.T, chat, row string, policies []throttle.Policy) {
 	t.Helper()
 	const answer = `{"usage":{"prompt_tokens":4,"total_tokens":10}}`

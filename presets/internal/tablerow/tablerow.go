@@ -55,7 +55,7 @@ func Outage() feedback.Reader {
 func Until(fields feedback.Headers) feedback.Reader {
 	fields.Status = []int{http.StatusForbidden}
 	return func(resp *http.Response) throttle.Answer {
-		// A 429 would be a refusal whatever its fields say, and a 403 is not.
+		// Headers takes a 429 for a refusal even if its Reset cannot be read, but not a 403. So make any answer a 403.
 		denial := *resp
 		denial.StatusCode = http.StatusForbidden
 		a := fields.Answer(&denial)
