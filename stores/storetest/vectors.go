@@ -356,6 +356,9 @@ func (s *scope) define(name, text string) {
 // attribute reads a field of a charge from the front of words, and returns of how many words the field consists: 0 if there is
 // none. A field without its value is a mistake, and consists of two words all the same.
 func (s *scope) attribute(c *store.Charge, words []string) int {
+	if len(words) == 0 {
+		return 0
+	}
 	value := ""
 	if len(words) > 1 {
 		value = words[1]

@@ -33,7 +33,7 @@ P1_Other
   for a; b in 1 | 2; 3
   k: book
   cancel k -> 0; cancel l
-  b = 1/s; e = 1/s, beside d
+  b = 1/s; e = 1/s, beside d; f = 1/s,
   book b -> 1s x0; again k -> none
 `)
 	require.Error(t, err)
@@ -72,6 +72,7 @@ x.txt:20: cancel has no answer
 x.txt:20: "l" is neither a budget, nor a caller, nor a word of the language
 x.txt:20: cancel without a caller
 x.txt:21: "d" is no budget
+x.txt:21: "" says nothing of a budget
 x.txt:22: "0" is less than once
 x.txt:22: "none" are no answers to again`
 

@@ -76,7 +76,7 @@ func (b *bubbled) Transact(ctx context.Context, group string, keys []string, do 
 	var last *bubbleTx
 	err := b.Database.Transact(ctx, group, keys, func(tx rowstore.Tx) error {
 		// A repeated transaction calls do with a new Tx, and does not flush what the first call has put.
-		for more := true; more; f = good {
+		for more := true; more; {
 			last = &bubbleTx{Tx: tx, in: &b.kept, now: time.Now()}
 			if err := do(last); err != nil {
 				return err
@@ -86,6 +86,9 @@ func (b *bubbled) Transact(ctx context.Context, group string, keys []string, do 
 			}
 
 			more = f == repeated
+			if more {
+				f = good
+			}
 		}
 
 		last.flush()
