@@ -104,7 +104,11 @@ func (p Printed) Answer(resp *http.Response) throttle.Answer {
 		return throttle.Answer{}
 	}
 
-	d, _ := p.As.read(resp, text)
+	// A text without a believable duration refuses as one that states none.
+	d, ok := p.As.read(resp, text)
+	if !ok {
+		d = 0
+	}
 	return refused(orRounded(resp, min(max(d, 0), throttle.MaxPenalty)))
 }
 

@@ -179,6 +179,15 @@ func TestPrintedInAHeader(t *testing.T) {
 	requireCloses(t, 50*time.Second, plain.Answer(answer(429, "", "X-Error", "closed for 30s", "Retry-After", "50")))
 }
 
+// TestPrintedByAWrongClock: a moment that has passed by the answer's Date, and is hours ahead by this machine's clock, closes for no longer than
+// an answer without a moment.
+func TestPrintedByAWrongClock(t *testing.T) {
+	until := time.Now().Add(3 * time.Hour)
+	printed := feedback.Printed{Pattern: regexp.MustCompile(`until (\S+)`), As: feedback.At(time.RFC3339, time.UTC)}
+	resp := answer(http.StatusTooManyRequests, "banned until "+until.Format(time.RFC3339), "Date", until.Add(time.Minute).UTC().Format(http.TimeFormat))
+	require.LessOrEqual(t, printed.Answer(resp).Close, time.Second)
+}
+
 func TestPrintedEndsCodes(t *testing.T) {
 	codes := dingtalk
 	codes.End = printedEnd.Answer

@@ -447,16 +447,17 @@ func TestWarnsOfPathsWithIDs(t *testing.T) {
 		return []string{`policy "a": ` + field + " has a " + kinds[field] + " for each path such as " + path + `: write {route}, with routes: ["` + route + `"], for one of all`}
 	}
 	for rows, want := range map[string][]string{
-		"  - {name: a, match: 'a.com/users/{id}', limit: 1/s, key: '{path}'}\n":                        warning("key", "/users/{id}", "/users/{id}"),
-		"  - {name: a, match: 'GET a.com/v1/{rest...}', limit: 1/s, key: '{header.X}{path}'}\n":        warning("key", "/v1/{rest...}", "/v1/{rest...}"),
-		"  - {name: a, match: 'a.com/users/{id}', limit: 1/s, key: '{header.X|path}'}\n":               warning("key", "/users/{id}", "/users/{id}"),
-		"  - {name: a, match: 'a.com/users/{id}', limit: 1/s, share: '{path}'}\n":                      warning("share", "/users/{id}", "/users/{id}"),
-		"  - {name: a, match: a.com/, limit: 1/s, key: '{path}'}\n" + test:                             warning("key", "/users/1234/posts", "/users/{id}/posts"),
-		"  - {name: a, match: a.com/, limit: 1/s, key: '{path}'}\n":                                    nil,
-		"  - {name: a, match: '{shop}.a.com/', limit: 1/s, key: '{shop}{path}'}\n":                     nil,
-		"  - {name: a, match: 'a.com/users/{id}', limit: 1/s, key: '{id}'}\n":                          nil,
-		"  - {name: a, match: 'a.com/users/{$}', limit: 1/s, key: '{path}'}\n":                         nil,
-		"  - {name: a, match: 'a.com/', limit: 1/s, key: '{route}', routes: ['/users/{id}']}\n" + test: nil,
+		"  - {name: a, match: 'a.com/users/{id}', limit: 1/s, key: '{path}'}\n":                                         warning("key", "/users/{id}", "/users/{id}"),
+		"  - {name: a, match: 'GET a.com/v1/{rest...}', limit: 1/s, key: '{header.X}{path}'}\n":                         warning("key", "/v1/{rest...}", "/v1/{rest...}"),
+		"  - {name: a, match: 'a.com/users/{id}', limit: 1/s, key: '{header.X|path}'}\n":                                warning("key", "/users/{id}", "/users/{id}"),
+		"  - {name: a, match: 'a.com/users/{id}', limit: 1/s, share: '{path}'}\n":                                       warning("share", "/users/{id}", "/users/{id}"),
+		"  - {name: a, match: a.com/, limit: 1/s, key: '{path}'}\n" + test:                                              warning("key", "/users/1234/posts", "/users/{id}/posts"),
+		"  - {name: a, match: a.com/, limit: 1/s, key: '{path}'}\n":                                                     nil,
+		"  - {name: a, match: a.com/, limit: 1/s, key: '{path}'}\n" + strings.Replace(test, "posts", "posts/5678/9", 1): warning("key", "/users/1234/posts/5678/9", "/users/{id}/posts/{id2}/{id3}"),
+		"  - {name: a, match: '{shop}.a.com/', limit: 1/s, key: '{shop}{path}'}\n":                                      nil,
+		"  - {name: a, match: 'a.com/users/{id}', limit: 1/s, key: '{id}'}\n":                                           nil,
+		"  - {name: a, match: 'a.com/users/{$}', limit: 1/s, key: '{path}'}\n":                                          nil,
+		"  - {name: a, match: 'a.com/', limit: 1/s, key: '{route}', routes: ['/users/{id}']}\n" + test:                  nil,
 	} {
 		require.Equal(t, want, warningsOf(t, rows), rows)
 	}

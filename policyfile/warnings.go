@@ -136,14 +136,14 @@ func (w *warner) testedPath(p *row) string {
 // route returns the route of a path: the path with wildcards in the place of ids. Wildcards that the path
 // has remain.
 func route(path string) string {
-	// Of two ids side by side a pass replaces only the first, because a match takes both slashes of an id. All ids of one
-	// pass get the same name.
-	n := 0
-	for idInPath.MatchString(path) {
-		n++
-		path = idInPath.ReplaceAllString(path, fmt.Sprintf("/{id%d}$2", n))
+	// Each id gets a name of its own: a wildcard name may stand once in a route.
+	for n := 1; ; n++ {
+		at := idInPath.FindStringSubmatchIndex(path)
+		if at == nil {
+			return strings.Replace(path, "{id1}", "{id}", 1)
+		}
+		path = path[:at[0]] + fmt.Sprintf("/{id%d}", n) + path[at[4]:] // at[4] is the begin of the second group, the slash behind the id
 	}
-	return strings.ReplaceAll(path, "{id1}", "{id}")
 }
 
 // sharedRequests returns sets of the file's own rows that match the same request. It looks at the rows

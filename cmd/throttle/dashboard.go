@@ -83,10 +83,6 @@ func (s *dashboardServer) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if token == "" && !inbound.IsLoopbackAddress(s.listen) {
-		return errors.New("--listen: other machines would reach this address: pass --token-file, or set " + tokenVariable)
-	}
-
 	if isLoose(s.tokenFile) {
 		fmt.Fprintln(c.ErrOrStderr(), "throttle: "+clean(looseWarning(s.tokenFile)))
 	}
@@ -108,6 +104,10 @@ func (s *dashboardServer) run(c *cobra.Command) error {
 			return err
 		}
 		return s.serve(ctx, page, c.ErrOrStderr(), "#token="+pageToken)
+	}
+
+	if token == "" && !inbound.IsLoopbackAddress(s.listen) {
+		return errors.New("--listen: other machines would reach this address: pass --token-file, or set " + tokenVariable)
 	}
 
 	all, closeAll, err := s.at.connectFleet(ctx)

@@ -86,6 +86,7 @@ func TestPauseInsideABan(t *testing.T) {
 
 	pause := []string{"pause", "shop", "--key", "acme", "--file", "good.yaml", "--yes", "--for"}
 	require.Regexp(t, `^shop/f32021364bac stays closed for (5 min|4 min \d+ s), by a ban that ends later\n$`, must(t, append(pause, "1m")...))
+	require.Regexp(t, `^shop/f32021364bac stays closed for (5 min|4 min \d+ s), by a ban that ends later\n$`, must(t, append(pause, "2m")...))
 	for _, of := range [][]string{{"shop", "--key", "acme", "--file", "good.yaml"}, {"--all"}} {
 		code, out := throttleCommand(t, append([]string{"resume", "--yes"}, of...)...)
 		require.Equal(t, exitConflict, code)

@@ -812,6 +812,8 @@ func TestRunDashboard(t *testing.T) {
 	_, talk, status := m.throttle("dashboard")
 	require.Equal(t, exitUsage, status)
 	require.Contains(t, talk, "no program of throttle run is there")
+	_, talk, _ = m.throttle("dashboard", "--listen", "0.0.0.0:0")
+	require.Contains(t, talk, "no program of throttle run is there", "its page has a token of its own")
 
 	stay := m.stay("--private", "127.0.0.1", "--limit", host+"/=100/h")
 	defer stay.end()

@@ -233,8 +233,9 @@ func (o *operator) act(c *cobra.Command, name, question string, done actResult, 
 		return err
 	}
 
-	// state is from before the act. A budget closed without a note has a ban, which a pause does not shorten.
-	isBanned := note == nil && state.Paused.Milliseconds() > done.For
+	// state is from before the act. A pause that is shorter than an operator's is refused, so a budget that was closed for longer
+	// has a ban, which a pause does not shorten.
+	isBanned := state.Paused.Milliseconds() > done.For
 	if done.Act == "pause" && isBanned {
 		done.Closed = state.Paused.Milliseconds()
 	}

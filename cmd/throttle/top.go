@@ -169,8 +169,9 @@ func (o *top) plain(c *cobra.Command, from source) error {
 	for n := 0; ; n++ {
 		s, err := from(c.Context())
 
-		// A failure of the first reading is a mistake such as a wrong address. A later failure may pass.
-		isFinal := n == 0 || o.once || c.Context().Err() != nil
+		// A failure of the first reading is a mistake such as a wrong address. A later failure may pass, unless it is a failure of a
+		// recording.
+		isFinal := n == 0 || o.once || o.replay != "" || c.Context().Err() != nil
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
@@ -315,6 +316,14 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
+// stop stops a replay, so that the next tick does not move on, and then moves as step does. It does nothing for a live fleet.
+func (m *model) stop(by int) {
+	if m.live == nil {
+		m.frozen = true
+		m.step(by)
+	}
+}
+
 // step moves by snapshots in the recording, at most to its ends, and shows the snapshot there. It does nothing for a live fleet.
 func (m *model) step(by int) {
 	if m.live == nil {
@@ -369,13 +378,10 @@ func (m *model) key(key string) tea.Cmd {
 	case "home", "g":
 		m.skip = 0
 
-	// Stop a replay, so that the next tick does not move on.
 	case "left", "h":
-		m.frozen = true
-		m.step(-1)
+		m.stop(-1)
 	case "right", "l":
-		m.frozen = true
-		m.step(1)
+		m.stop(1)
 	}
 
 	return nil

@@ -217,6 +217,30 @@ func TestRecordGoesOn(t *testing.T) {
 	require.Equal(t, 1, bytes.Count(text, []byte("\n")))
 }
 
+// TestReplayOfALongLine: a line that is no snapshot because of its length ends a replay with an error.
+func TestReplayOfALongLine(t *testing.T) {
+	text, err := os.ReadFile(outage)
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "long.jsonl")
+	require.NoError(t, os.WriteFile(path, append(text, bytes.Repeat([]byte("x"), longestLine+1)...), 0o600))
+	code, out := throttleCommand(t, "top", "--replay", path)
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, out, "too long")
+}
+
+// TestLeftIsForReplays: the keys that step through a recording do not stop the display of a live fleet.
+func TestLeftIsForReplays(t *testing.T) {
+	live := newModel(t.Context(), time.Second, sorts[0], "", func(context.Context) (*fleet.Snapshot, error) { return new(fleet.Snapshot), nil }, nil)
+	replay := recordedModel(t)
+	for _, key := range []string{"left", "right", "h", "l"} {
+		live.key(key)
+		require.False(t, live.frozen, key)
+		replay.frozen = false
+		replay.key(key)
+		require.True(t, replay.frozen, key)
+	}
+}
+
 // TestReplayAPipe: a recording need not be a file.
 func TestReplayAPipe(t *testing.T) {
 	text, err := os.ReadFile(outage)
