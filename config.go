@@ -226,32 +226,23 @@ type engine struct {
 }
 
 // configure sets the fields that come from a configuration, and turns throttle off if the
-// environment says so. It returns the error of a missing or unfit Store or, if the Store is
-// fit, of Unmatched. After an error the engine must not be used.
+// environment says so. It returns the mistakes in Store and Unmatched. After an error the
+// engine must not be used.
 func (e *engine) configure(c Config) error {
 	e.store, e.defaultMaxWait = c.Store, c.MaxWait
 	e.observe = observer(c.Observe).guarded()
-	if c.Store == nil {
-		return &ConfigError{"", "Store", errors.New("is required: memstore.New() for one process, redisstore.New(client, redisstore.Options{}) for a fleet")}
-	}
 
-	// A constructor that failed has returned a nil pointer, which is no nil Store.
-	if v := reflect.ValueOf(c.Store); v.Kind() == reflect.Pointer && v.IsNil() {
-		return &ConfigError{"", "Store", fmt.Errorf("a nil %T: check the error of its constructor", c.Store)}
-	}
-
-	traits := c.Store.Traits()
-	if traits.Err != nil {
-		return &ConfigError{"", "Store", traits.Err}
-	}
-
+	var unknown error
 	if c.Unmatched > UnmatchedRefuse {
-		return &ConfigError{"", "Unmatched", fmt.Errorf("%d is unknown: use UnmatchedPass or UnmatchedRefuse", c.Unmatched)}
+		unknown = &ConfigError{"", "Unmatched", fmt.Errorf("%d is unknown: use UnmatchedPass or UnmatchedRefuse", c.Unmatched)}
+	}
+	if err := errors.Join(storeMistake(c.Store), unknown); err != nil {
+		return err
 	}
 
 	// InMemory is the store whose methods take no time. A store that wraps it, and has its traits, takes time itself.
-	e.traits = traits
-	e.inMemory = traits.InMemory == c.Store
+	e.traits = c.Store.Traits()
+	e.inMemory = e.traits.InMemory == c.Store
 
 	e.refusesUnmatched = c.Unmatched == UnmatchedRefuse
 	e.callers.Store, e.callers.Traits, e.callers.Errors = e.store, e.traits, callerErrors{}
@@ -268,6 +259,23 @@ func (e *engine) configure(c Config) error {
 		e.callers.LongWait = max(0, cmp.Or(c.LongWait, defaultLongWait))
 	}
 
+	return nil
+}
+
+// storeMistake returns what is wrong with Config.Store, or nil.
+func storeMistake(s Store) error {
+	if s == nil {
+		return &ConfigError{"", "Store", errors.New("is required: memstore.New() for one process, redisstore.New(client, redisstore.Options{}) for a fleet")}
+	}
+
+	// A constructor that failed has returned a nil pointer, which is no nil Store.
+	if v := reflect.ValueOf(s); v.Kind() == reflect.Pointer && v.IsNil() {
+		return &ConfigError{"", "Store", fmt.Errorf("a nil %T: check the error of its constructor", s)}
+	}
+
+	if err := s.Traits().Err; err != nil {
+		return &ConfigError{"", "Store", err}
+	}
 	return nil
 }
 

@@ -524,6 +524,9 @@ func TestUnmatched(t *testing.T) {
 
 	_, err := throttle.New(throttle.Config{Store: memstore.New(), Unmatched: 2})
 	require.EqualError(t, err, "throttle: Unmatched: 2 is unknown: use UnmatchedPass or UnmatchedRefuse")
+	_, err = throttle.New(throttle.Config{Unmatched: 2})
+	require.ErrorContains(t, err, "throttle: Unmatched: 2 is unknown")
+	require.ErrorContains(t, err, "throttle: Store: is required", "all mistakes at once")
 }
 
 // withoutBase returns a configuration for limiters.
