@@ -35,7 +35,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // GRPCStatus is how [status.FromError] and [status.Code] see the error.
 func (e *Error) GRPCStatus() *status.Status { return e.status }
 
-// statusOf gives an error of throttle its status.
+// statusOf returns an error of throttle as an *Error with its status.
 func statusOf(err error) error {
 	s := status.New(codeOf(err), err.Error())
 	if limited, ok := errors.AsType[*throttle.LimitError](err); ok && limited.RetryAfter > 0 && limited.RetryAfter != throttle.Never {

@@ -10,7 +10,7 @@ import (
 	"github.com/fleetthrottle/throttle/adapters/telemetry"
 )
 
-// A budgets collector asks stores, at each scrape, what budgets are like.
+// budgets is a collector that asks stores for the state of budgets at each scrape.
 type budgets struct {
 	sources []Source
 
@@ -61,7 +61,7 @@ func (b *budgets) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements [prometheus.Collector].
+// Collect implements [prometheus.Collector]. If a store does not answer, it reports up as 0.
 func (b *budgets) Collect(to chan<- prometheus.Metric) {
 	all, err := telemetry.Summaries(context.Background(), b.sources...)
 	for policy, s := range all {

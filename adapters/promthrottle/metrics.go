@@ -34,12 +34,12 @@ type Metrics struct {
 	away     *prometheus.Desc
 
 	all     *telemetry.Table[series]
-	causes  []prometheus.Counter
+	causes  []prometheus.Counter // failures of the store, by the cause
 	outages telemetry.Outages
 }
 
 // New returns metrics. Give their Observe to the transports and limiters of a
-// program, and these to [Metrics.Follow].
+// program, and pass the transports and limiters to [Metrics.Follow].
 func New() *Metrics {
 	m := new(Metrics)
 	m.made.Do(m.make)
@@ -82,7 +82,7 @@ func (m *Metrics) make() {
 	m.all = telemetry.NewTable(m.newSeries)
 }
 
-// histogram returns the options of a histogram of waits, which has classic buckets and is native, too.
+// histogram returns the options of a histogram of waits, with classic and with native buckets.
 func histogram(name, help string) prometheus.HistogramOpts {
 	return prometheus.HistogramOpts{
 		Name: name, Help: help,
@@ -101,17 +101,15 @@ func (m *Metrics) Follow(sources ...Source) {
 	m.all.Follow(sources...)
 }
 
-// A series is all that belongs to one policy, bound beforehand: events come on the
-// request's way.
+// A series has the metrics of one policy, with their labels: made beforehand, because an event delays a request.
 type series struct {
 	started, refused, gaveUp prometheus.Counter
 	wait, shadow             prometheus.Observer
-	events                   []prometheus.Counter // by kind; nil for the kinds that end a request
+	events                   []prometheus.Counter // by kind. It is nil for the kinds that say what became of a request.
 	closed                   closed
 }
 
-// labelOf returns the label of a policy. The label of requests that no policy held is not empty,
-// because an empty label is no label to Prometheus.
+// labelOf returns the label of a policy: its name, or None for "", because an empty label is no label to Prometheus.
 func labelOf(policy string) string {
 	if policy == "" {
 		return None
@@ -195,7 +193,7 @@ func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 	to <- m.away
 }
 
-// Collect implements [prometheus.Collector].
+// Collect implements [prometheus.Collector]. It asks stores that have failed whether they answer again.
 func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	m.made.Do(m.make)
 
@@ -209,6 +207,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(m.away, prometheus.GaugeValue, away.Seconds())
 }
 
+// collectors are all metrics of events. The metric away is made at each scrape.
 func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.requests, m.waits, m.events, m.shadows, m.closed, m.failures}
 }
