@@ -75,7 +75,7 @@ func main() {
 	}
 }
 
-// newClient returns the client of a pod for both APIs. A pod makes it once.
+// newClient returns the client of a pod for both APIs. A pod makes it once. base sends the requests; nil means [http.DefaultTransport].
 func newClient(store throttle.Store, base http.RoundTripper) (*http.Client, error) {
 	transport, err := throttle.New(throttle.Config{
 		Store:    store,
@@ -90,7 +90,7 @@ func newClient(store throttle.Store, base http.RoundTripper) (*http.Client, erro
 	return retry.NewClient(transport).StandardClient(), nil
 }
 
-// connect makes the client of Redis, with the password and TLS of the address.
+// connect makes the client of Redis, with the password and TLS of the address. ca is a file with the certificates to trust, or "" for those of the system.
 func connect(address, ca string) (*redis.Client, error) {
 	options, err := redis.ParseURL(address)
 	if err != nil || options.TLSConfig == nil {
@@ -107,7 +107,7 @@ func connect(address, ca string) (*redis.Client, error) {
 	return redis.NewClient(options), nil
 }
 
-// get calls a URL with the token in a variable of the environment.
+// get calls a URL with a token: token is the name of the variable of the environment that has it. Every status except 200 is an error.
 func get(ctx context.Context, client *http.Client, url, token string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -127,10 +127,11 @@ func get(ctx context.Context, client *http.Client, url, token string) error {
 
 // dryRun plays both APIs without a network. It refuses one request, for 3 seconds.
 type dryRun struct {
-	refuse   string // the number of the request
+	refuse   string // the number of the request to refuse, from 1
 	requests atomic.Int64
 }
 
+// RoundTrip implements [http.RoundTripper].
 func (d *dryRun) RoundTrip(req *http.Request) (*http.Response, error) {
 	answer := &http.Response{StatusCode: http.StatusOK, Header: make(http.Header), Body: http.NoBody, Request: req}
 	if fmt.Sprint(d.requests.Add(1)) == d.refuse {
