@@ -158,7 +158,7 @@ func (l *Logger) Observe(ctx context.Context, e throttle.Event) {
 		return
 	}
 
-	// Callers may ask for a policy or a host of any name.
+	// Callers may ask for a policy or a host whose name is very long.
 	e.Policy, e.Host = clip(e.Policy), clip(e.Host)
 	message, attrs := "throttle: "+e.Kind.String(), make([]slog.Attr, 0, 12)
 	switch {

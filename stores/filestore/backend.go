@@ -95,10 +95,10 @@ func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, done bo
 	if time.Now().Before(b.restsUntil) {
 		return told, false, errBack
 	}
+
 	if err := b.begin(true); err != nil {
 		return told, false, err
 	}
-
 	b.rows.Hear(b.heard)
 	told = decide(&b.rows)
 	saved, err := b.save(g, &told)
@@ -229,7 +229,7 @@ func (b *backend) save(g *generation, told *node.Told) (saved bool, err error) {
 		return false, damage(err)
 	}
 
-	// Without a record there is nothing to write. But after the end the rows are old, and a decision about old rows does not count.
+	// There is nothing to write. But if the generation has ended its rows are old, and a decision about old rows does not count.
 	if len(changed) == 0 && told.Empty() {
 		ended, err := g.hasEnded()
 		return !ended, err
@@ -245,7 +245,7 @@ func (b *backend) save(g *generation, told *node.Told) (saved bool, err error) {
 		return false, err
 	}
 
-	// The next generation may not have the record if the generation ended before it was written.
+	// If the generation ended before the record was written, the next generation may lack the record.
 	if ended, err := g.hasEnded(); err != nil || ended {
 		return false, err
 	}

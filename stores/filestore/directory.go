@@ -146,7 +146,7 @@ func (d *directory) writeNext(g *generation) error {
 		return err
 	}
 
-	next := header{1, d.boot}
+	next := header{generation: 1, boot: d.boot}
 	ahead := wall - sinceBoot
 
 	if g != nil {

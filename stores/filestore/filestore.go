@@ -37,8 +37,9 @@ type Store struct {
 
 // Options configure a [Store]. The zero value of each field is useful.
 type Options struct {
-	// Lease is for how long a process is believed to live that says nothing: after that, its slots of
-	// Concurrency budgets are free, and its callers have left their lines. At least a second. Defaults to 10 s.
+	// Lease is for how long a process that writes nothing to the directory counts as alive: after that, its slots of
+	// Concurrency budgets are free, and its callers have left their lines. Those of a killed process are free earlier.
+	// At least a second. Defaults to 10 s.
 	Lease time.Duration
 }
 

@@ -152,6 +152,8 @@ func (l *listener) run(ctx context.Context) {
 		l.mu.Unlock()
 		err := l.listen(within)
 		l.setHears(false)
+
+		// A further node listens: connect again at once.
 		if errors.Is(context.Cause(within), errAnotherNode) {
 			continue
 		}
@@ -202,17 +204,16 @@ func (l *listener) setHears(yes bool) {
 
 // wake wakes the ears for which whom is true.
 func (l *listener) wake(whom func(*ear) bool) {
-	// The functions of the ears are called without the lock, which they may want.
 	var all []func()
 	l.mu.Lock()
-
 	for e := range l.ears {
 		if whom(e) {
 			all = append(all, e.wake)
 		}
 	}
-
 	l.mu.Unlock()
+
+	// Call the functions without the mutex, because they may call the listener.
 	for _, wake := range all {
 		wake()
 	}

@@ -167,6 +167,8 @@ func Setup(ctx context.Context, url string, o Options) error {
 		if !isCode(err, uniqueViolation, duplicateSchema, duplicateTable, duplicateObject) || try == maxSetupTries {
 			return fmt.Errorf("pgstore: setup: %w", err)
 		}
+
+		// The failed try has left its transaction open.
 		if _, err := c.PgConn().Exec(ctx, "ROLLBACK").ReadAll(); err != nil {
 			return fmt.Errorf("pgstore: setup: %w", err)
 		}
