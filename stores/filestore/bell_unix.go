@@ -112,7 +112,7 @@ func polled(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(second), f.Name()), nil
 }
 
-// hear calls wake after bytes were written into a pipe, once for all bytes that it finds, until the pipe is closed.
+// hear reads from a pipe until the pipe is closed, and calls wake after each Read, which may take the bytes of several writers.
 func hear(pipe *os.File, wake func()) {
 	var b [64]byte
 	for {
@@ -128,8 +128,8 @@ func (p pipes) openPipe(node int64) (*os.File, error) {
 	return p.open(pipeOf(node), os.O_WRONLY, fs.ModeNamedPipe)
 }
 
-// isDead implements [bells]. A dead process does not read from its pipe any more. A process that was stopped still has its
-// pipe open. Of a node without a pipe isDead knows nothing, and returns false.
+// isDead implements [bells]. Nobody reads from the pipe of a dead process, so it cannot be opened for writing: the error is ENXIO. A process that was
+// stopped still has its pipe open. Of a node without a pipe isDead knows nothing, and returns false.
 func (p pipes) isDead(node int64) bool {
 	pipe, err := p.openPipe(node)
 	if err == nil {

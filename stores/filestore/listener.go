@@ -22,7 +22,7 @@ type bells interface {
 	ringAll(except int64)
 }
 
-// A listener has a node woken while the node listens, and wakes other nodes. Of its methods only tell waits for the file system.
+// A listener has a node woken while the node listens, and wakes other nodes. Of the methods that a backend calls only tell waits for the file system.
 type listener struct {
 	node  int64
 	bells bells
@@ -36,8 +36,8 @@ type listener struct {
 	close func() // ends the present listening, or is nil. Only jobs use it.
 }
 
-// start has wake called when other nodes ring, until stop is called. It returns before the listening has begun. The stop of an earlier start does
-// nothing.
+// start has wake called when other nodes ring, until stop is called. It returns before the listening has begun, and has wake called once more when it has.
+// The stop of an earlier start does nothing.
 func (l *listener) start(wake func()) (stop func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -50,7 +50,7 @@ func checksum(at int64, body []byte) uint32 {
 
 // append appends the bytes of the record to b. at is the position in the file at which the record begins.
 func (r *record) append(b []byte, at int64) []byte {
-	// The head comes last, because it has the length and the checksum of the body.
+	// Leave room for the head, which has the length and the checksum of the body.
 	from := len(b)
 	b = append(b, make([]byte, recordHead)...)
 
@@ -66,14 +66,15 @@ func (r *record) append(b []byte, at int64) []byte {
 
 	b = append(b, r.news...)
 
+	// Write the head.
 	body := b[from+recordHead:]
 	binary.LittleEndian.PutUint32(b[from:], uint32(len(body)))
 	binary.LittleEndian.PutUint32(b[from+4:], checksum(at, body))
 	return b
 }
 
-// recordLength returns the length in bytes of the record at the beginning of b, with its head. It returns 0 if b is shorter than a head, or is
-// no record.
+// recordLength returns the length in bytes of the record at the beginning of b, with its head, as the head says. It returns 0 if b is shorter than a
+// head, or if no record has that length.
 func recordLength(b []byte) int64 {
 	if len(b) < recordHead {
 		return 0
@@ -98,7 +99,7 @@ func parseRecord(b []byte, at int64) (r record, ok bool) {
 		return record{}, false
 	}
 
-	// The form is at the type record.
+	// The type record lists these parts.
 	u := node.Unpack(body)
 	r.ahead = u.Number()
 	r.rows = make([]node.SavedRow, u.Count(len(ledger.Key{})))
@@ -399,8 +400,8 @@ func (g *generation) hasEnded() (bool, error) {
 	return b[0] == endedMark, err
 }
 
-// createGeneration writes the file of a generation: a header, and the records with which records calls put. If the generation, or a later one, has
-// a file already, createGeneration leaves no new file and returns nil.
+// createGeneration writes the file of a generation: a header, and each record with which the function records calls put. If the generation, or a later
+// one, has a file already, createGeneration leaves no new file and returns nil.
 func createGeneration(d *folder, h header, records func(put func(*record) error) error) (err error) {
 	// Write the file under a temporary name, so that nobody sees a part of it.
 	f, name, err := d.create(begunTmp)
@@ -408,6 +409,7 @@ func createGeneration(d *folder, h header, records func(put func(*record) error)
 		return err
 	}
 
+	// Remove the temporary name in any case.
 	defer func() {
 		err = errors.Join(err, f.Close(), d.remove(name))
 	}()
@@ -444,9 +446,11 @@ func createGeneration(d *folder, h header, records func(put func(*record) error)
 	}
 
 	// If this process has stood still for long, a later generation exists, and the name was free because tidy has removed its file.
-	if last, err := newest(d); err != nil {
+	last, err := newest(d)
+	if err != nil {
 		return err
-	} else if last > h.generation {
+	}
+	if last > h.generation {
 		return d.remove(nameOf(h.generation))
 	}
 
