@@ -90,7 +90,7 @@ func (b *budgets) observe(ctx context.Context, to metric.Observer) error {
 func (b *budgets) tell(to metric.Observer, policy string, s *telemetry.Summary) {
 	of := metric.WithAttributes(policyKey.String(policy))
 
-	// An unlimited policy has no capacity, nor has one whose limit no answer has told.
+	// Only a limit with a number has a capacity: not Unlimited, and not a limit that answers tell and none has told yet.
 	if s.Limit.N() > 0 {
 		to.ObserveFloat64(b.limit, float64(s.Limit.Capacity()), of)
 		to.ObserveFloat64(b.used, float64(s.Used), of)
@@ -110,7 +110,7 @@ func (b *budgets) tell(to metric.Observer, policy string, s *telemetry.Summary) 
 		share := metric.WithAttributes(policyKey.String(policy), shareKey.String(l.Name))
 		to.ObserveInt64(b.shareWaiting, int64(l.Waiting), share)
 
-		// A negative number is an unknown number.
+		// Below 0 the store does not know the number.
 		if l.Served >= 0 {
 			to.ObserveInt64(b.shareServed, int64(l.Served), share)
 		}

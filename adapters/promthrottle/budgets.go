@@ -81,7 +81,7 @@ func (b *budgets) send(to chan<- prometheus.Metric, policy string, s *telemetry.
 	}
 	gauge(b.known, float64(s.Budgets))
 
-	// An unlimited policy has no capacity, nor has one whose limit no answer has told.
+	// Only a limit with a number has a capacity: not Unlimited, and not a limit that answers tell and none has told yet.
 	if s.Limit.N() > 0 {
 		gauge(b.limit, float64(s.Limit.Capacity()))
 		gauge(b.used, float64(s.Used))
@@ -105,7 +105,7 @@ func (b *budgets) send(to chan<- prometheus.Metric, policy string, s *telemetry.
 	for _, l := range s.Shares {
 		to <- prometheus.MustNewConstMetric(b.shareWaiting, prometheus.GaugeValue, float64(l.Waiting), policy, l.Name)
 
-		// A negative number is an unknown number.
+		// Below 0 the store does not know the number.
 		if l.Served >= 0 {
 			to <- prometheus.MustNewConstMetric(b.shareServed, prometheus.GaugeValue, float64(l.Served), policy, l.Name)
 		}

@@ -46,7 +46,7 @@ func New() *Metrics {
 	return m
 }
 
-// make makes the metrics.
+// make makes the metrics, and the table that makes the series of each policy.
 func (m *Metrics) make() {
 	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "throttle_requests_total",
@@ -75,6 +75,7 @@ func (m *Metrics) make() {
 	m.away = prometheus.NewDesc("throttle_store_away_seconds",
 		"For how long the store has not answered this program, 0 if it answers.", nil, nil)
 
+	// Make the series now, with 0, so that rate() sees the first failure.
 	for _, cause := range telemetry.Causes() {
 		m.causes = append(m.causes, m.failures.WithLabelValues(cause))
 	}
@@ -168,7 +169,8 @@ func (m *Metrics) Observe(ctx context.Context, e throttle.Event) {
 	}
 }
 
-// other counts an event other than the result of a request. It ignores kinds of a later version of throttle.
+// other counts an event that does not say what became of a request. Of some kinds it also notes the wait, or that a budget is closed or open.
+// It ignores kinds of a later version of throttle.
 func (s *series) other(e *throttle.Event) {
 	if int(e.Kind) >= len(s.events) || s.events[e.Kind] == nil {
 		return

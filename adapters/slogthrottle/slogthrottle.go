@@ -76,7 +76,7 @@ const (
 // policy that were left out before a line.
 const AttrOmitted = "throttle.omitted"
 
-// Level returns the level of a kind of events that is the default:
+// Level returns the default level of a kind of events:
 // [slog.LevelError] if a request failed, or a promise is at risk, for a reason
 // that the program or its store must mend; [slog.LevelWarn] if the upstream
 // refused, the limits kept a request from being sent, or the program or its

@@ -79,9 +79,8 @@ func runTogether(ctx context.Context, w io.Writer, n, people int, redisURL strin
 		c := exec.CommandContext(ctx, program, "-part", p.String(), "-redis", redisURL)
 		c.Stdout, c.Stderr = &outs[i], os.Stderr
 		if err = c.Start(); err != nil {
-			break
+			break // wait for those that have started
 		}
-
 		all = append(all, c)
 	}
 
@@ -142,7 +141,7 @@ func (b *book) pullPart(ctx context.Context, c throttle.Config, text string) err
 		}
 	}
 
-	// The first process also takes the people of the first department itself, page by page.
+	// The first process also takes the people of the first department itself, page by page. runTogether leaves out those that were shown before.
 	for more := p.i == 0; more && err == nil; more = a.Result.More {
 		a, err = b.call(ctx, "/topapi/v2/user/list", `{"dept_id":%d,"cursor":%d,"size":100}`, first, a.Result.Next)
 		for _, person := range a.Result.List {

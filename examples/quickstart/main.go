@@ -34,13 +34,16 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
+
+	// The reporter is the store of this pod, and tells operators how the pod does.
 	reporter, err := fleet.Start(rdb, redisstore.New(rdb, redisstore.Options{}), fleet.ReporterOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer reporter.Close()
 
-	var base http.RoundTripper // nil means the real APIs
+	// A dry run answers in place of the real APIs.
+	var base http.RoundTripper
 	if refuse, ok := os.LookupEnv("DRY_RUN"); ok {
 		base = &dryRun{refuse: refuse}
 	}
@@ -75,7 +78,7 @@ func main() {
 	}
 }
 
-// newClient returns the client of a pod for both APIs. A pod makes it once. base sends the requests; nil means [http.DefaultTransport].
+// newClient returns the client of a pod for both APIs. A pod makes it once. base sends the requests; nil means the default of [throttle.Config].
 func newClient(store throttle.Store, base http.RoundTripper) (*http.Client, error) {
 	transport, err := throttle.New(throttle.Config{
 		Store:    store,

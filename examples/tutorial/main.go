@@ -51,7 +51,7 @@ func main() {
 }
 
 // newTransport returns a transport that keeps the limit of the API, and logs penalties and failures of the store. base sends the requests; nil means
-// [http.DefaultTransport].
+// the default of [throttle.Config].
 func newTransport(store throttle.Store, maxWait time.Duration, base http.RoundTripper) (*throttle.Transport, error) {
 	return throttle.New(throttle.Config{
 		Store:    store,

@@ -270,6 +270,7 @@ func (b *backend) Read(ctx context.Context, _ []ledger.Key, look func(node.Rows)
 		return heard, fail(err)
 	}
 
+	// The node gets each news once.
 	heard, b.heard = b.heard, node.Heard{}
 	return heard, nil
 }

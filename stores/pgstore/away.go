@@ -48,8 +48,8 @@ func isError(err error) bool {
 	return errors.As(err, &refused) && refused.SeverityUnlocalized == "ERROR" && !strings.HasPrefix(refused.Code, "08")
 }
 
-// isRefusal reports whether the server has refused what will be refused again: a login (class 28), a database or schema that is
-// not there (3D, 3F), a right or a statement (42).
+// isRefusal reports whether the server has refused something that it will refuse again: a login (class 28), a database or schema that does
+// not exist (3D, 3F), a right or a statement (42).
 func isRefusal(err error) bool {
 	var refused *pgconn.PgError
 	if !errors.As(err, &refused) {

@@ -160,7 +160,7 @@ type attendance struct {
 	own     int64 // the number of the node's lock
 }
 
-// Present implements [rowstore.Session].
+// Present implements [rowstore.Session]. The goroutine of the listener asks the server: see session.
 func (a *attendance) Present(ctx context.Context, nodes []string) (present []bool, now time.Time, err error) {
 	q := &question{own: a.own, answer: make(chan answer, 1)}
 	for _, n := range nodes {

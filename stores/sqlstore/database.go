@@ -159,7 +159,8 @@ func (d *database) check() error {
 	return nil
 }
 
-// probe asks the server for the settings of connections, and returns the mistakes in them. Once nothing is wrong it does not ask any more.
+// probe asks the server for the settings of connections, and returns the mistakes in them, or why it could not ask. Once nothing is wrong it does not ask
+// any more. Callers that come meanwhile wait for its answer.
 func (d *database) probe(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -196,7 +196,7 @@ func (tx *transaction) Get(keys ...string) ([][]byte, error) {
 	}
 
 	if len(missing) > 0 {
-		// The time of the transaction is the time of its first read.
+		// The time of the transaction is that of its first read, so put back what take changes.
 		now, asked := tx.now, tx.asked
 		tx.err = tx.session.send(tx.ctx, tx.selects("0", missing))
 		tx.now, tx.asked = now, asked

@@ -58,7 +58,7 @@ type Call struct {
 	Query, Refused bool
 }
 
-// New returns services without calls.
+// New returns services that nobody has called yet.
 func New(o Options) *Services {
 	set(&o.Orders, Orders)
 	set(&o.Shipments, Shipments)
@@ -93,8 +93,7 @@ func (s *Services) String() (text string) {
 		var at []time.Duration
 		refused := 0
 		for _, c := range s.Calls() {
-			ofThisService := c.Query == (i == 1)
-			if !ofThisService {
+			if isQuery := i == 1; c.Query != isQuery {
 				continue
 			}
 			at = append(at, c.At)
