@@ -35,7 +35,7 @@ func main() {
 		log.Fatal(err)
 	}
 
-	// The reporter is the store of this pod, and tells operators how the pod does.
+	// The reporter is the store of this pod, and lets throttle status show the pod.
 	reporter, err := fleet.Start(rdb, redisstore.New(rdb, redisstore.Options{}), fleet.ReporterOptions{})
 	if err != nil {
 		log.Fatal(err)
