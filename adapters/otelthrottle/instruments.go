@@ -90,7 +90,7 @@ func resultOf(e *throttle.Event) int {
 	return len(results) - 1
 }
 
-// A series has the metrics of one policy, with their attributes: made beforehand, because an event delays a request.
+// A series has the metrics of one policy, with their attributes. It is made beforehand, so that an event does not delay its request.
 type series struct {
 	requests  [len(results)]counter   // by result
 	waits     [len(results)]histogram // by result

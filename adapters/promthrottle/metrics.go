@@ -102,7 +102,7 @@ func (m *Metrics) Follow(sources ...Source) {
 	m.all.Follow(sources...)
 }
 
-// A series has the metrics of one policy, with their labels: made beforehand, because an event delays a request.
+// A series has the metrics of one policy, with their labels. It is made beforehand, so that an event does not delay its request.
 type series struct {
 	started, refused, gaveUp prometheus.Counter
 	wait, shadow             prometheus.Observer

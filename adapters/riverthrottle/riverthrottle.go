@@ -109,8 +109,8 @@ func (g *Gate) Work(ctx context.Context, job *rivertype.JobRow, work func(contex
 	return work(context.WithValue(ctx, permitKey{}, permit))
 }
 
-// admit returns the permit of a job or, if the job would wait for longer than patience, a place. It comes with old, the place of the job,
-// or nil. If old cannot be redeemed, admit comes without it.
+// admit returns the permit of a job or, if the job would wait for longer than patience, a new place. It reserves with old, the place of the job,
+// or nil. If old cannot be redeemed, admit reserves without it.
 func (g *Gate) admit(ctx context.Context, old *throttle.Place, demands []throttle.Demand) (*throttle.Permit, *throttle.Place, error) {
 	ctx = throttle.WithMaxWait(ctx, g.patience)
 	permit, place, err := g.limiters.Reserve(ctx, old, demands...)

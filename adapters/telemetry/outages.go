@@ -21,8 +21,8 @@ type Outages struct {
 const mostOutages = 16
 
 // Note records the failure of a store that an event reports. ctx must be the context that throttle passed
-// to [throttle.Config.Observe] with the event: without it the store cannot be asked, and Note does nothing. It does nothing either for a store whose
-// failure is noted already, and for any beyond 16 stores.
+// to [throttle.Config.Observe] with the event: without it the store cannot be asked, and Note does nothing. A store whose failure is noted already keeps
+// its time, and beyond 16 stores no failure is noted.
 func (o *Outages) Note(ctx context.Context) {
 	q := outage.QuestionOf(ctx)
 	if q == nil {

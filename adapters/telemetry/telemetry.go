@@ -92,7 +92,7 @@ func ErrorType(e *throttle.Event) string {
 		return ErrorContext
 	}
 
-	// What refused a request has the words of errorWord alone.
+	// A refusal does not name the cause of a store's failure: see ErrorStore.
 	if e.Kind != throttle.EventRefused {
 		if cause, failed := CauseOf(e); failed {
 			return causes[cause]
@@ -148,7 +148,7 @@ type Source interface {
 	Statuses(context.Context) (map[throttle.Budget]throttle.Status, error)
 }
 
-// A Table has a value for each policy, such as its metrics: made beforehand, because an event delays a
+// A Table has a value for each policy, such as its metrics. The values are made beforehand, so that an event does not delay its
 // request. It is safe for concurrent use.
 type Table[S any] struct {
 	bind func(policy string) *S // makes the value of a policy

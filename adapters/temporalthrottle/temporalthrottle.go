@@ -89,7 +89,7 @@ func (g *Gate) Acquire(ctx context.Context, demands ...throttle.Demand) (*thrott
 			return nil, putAside(ctx, d, later)
 		}
 
-		// The last attempt waits here, and comes again with its new place.
+		// The last attempt waits here, and tries again with its new place.
 		if err := stay(ctx, d, later.RetryAfter()); err != nil {
 			return nil, err
 		}
@@ -98,8 +98,8 @@ func (g *Gate) Acquire(ctx context.Context, demands ...throttle.Demand) (*thrott
 	}
 }
 
-// visit returns a permit or, if the activity would have to wait, a new place. It comes with place, which may be nil. If place cannot be
-// redeemed, visit comes without it.
+// visit returns a permit or, if the activity would have to wait, a new place. It reserves with place, which may be nil. If place cannot be
+// redeemed, visit reserves without it.
 func (g *Gate) visit(ctx context.Context, place *throttle.Place, demands []throttle.Demand) (*throttle.Permit, *throttle.Place, error) {
 	permit, later, err := g.limiters.Reserve(ctx, place, demands...)
 	if errors.As(err, new(*store.PlaceError)) {

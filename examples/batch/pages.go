@@ -39,7 +39,8 @@ type folder struct {
 }
 
 // openFolder opens the folder of a source with ids from 1 to last, and makes it if it is missing. A page has size ids. Of several machines
-// each takes every parts-th page: this one begins at page number part, from 0. It is an error if the folder has pages of a different size.
+// each takes every parts-th page: the first page of this one is number part, counted from 0. It is an error if the folder has pages of a
+// different size.
 func openFolder(dir, source string, last, size, part, parts int) (*folder, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err

@@ -161,7 +161,7 @@ type withToken struct {
 	expires time.Time
 }
 
-// RoundTrip implements http.RoundTripper. It gets a new token two seconds before the last one expires, and other requests wait meanwhile.
+// RoundTrip implements http.RoundTripper. If the token expires within two seconds it first gets a new one, and other requests wait meanwhile.
 func (w *withToken) RoundTrip(req *http.Request) (*http.Response, error) {
 	w.mu.Lock()
 	if time.Until(w.expires) < 2*time.Second {

@@ -194,8 +194,8 @@ func (d *database) probe(ctx context.Context) error {
 // maxSwept is how many rows are removed in one transaction, so that it is short.
 const maxSwept = 1000
 
-// sweep removes rows that do not matter any more, in a goroutine. Each saved transaction calls it with the time of the server's clock, and one call in a
-// minute does so.
+// sweep removes rows that do not matter any more, in a goroutine, at most once in each minute of the server's clock. Each saved transaction calls sweep: now is
+// the transaction's time.
 func (d *database) sweep(now time.Time) {
 	minute := now.Unix() / 60
 	d.mu.Lock()

@@ -34,8 +34,8 @@ const (
 
 // lockFor returns for how many seconds at the most statements wait for rows, and for a table that a stranger has locked. Two statements of a transaction may
 // wait for a table, so each has half the time. The waits must end before ctx: while a statement waits, the server does not notice that its client has
-// gone, so each try would leave a connection behind; and after a wait that the server has ended, it is certain that nothing was saved. Only if ctx ends
-// within two seconds the waits may be longer, because the server knows no wait of less than a second.
+// gone, so each try would leave a connection behind; and after a wait that the server has ended, it is certain that nothing was saved. If ctx ends within
+// two seconds the waits may still be longer, because the server knows no wait of less than a second.
 func lockFor(ctx context.Context) (rows, tables int) {
 	rows = maxLockWait
 	if end, ok := ctx.Deadline(); ok {
