@@ -142,9 +142,9 @@ func (g *Gate) Config(c asynq.Config) asynq.Config {
 	return c
 }
 
-// Middleware returns a handler that calls next for tasks that may start, and for tasks without demands: see [asynq.ServeMux.Use]. It
-// puts all other tasks aside. next finds the task's permit by [Permit], and the permit ends when next returns. The server's
-// configuration must be from [Gate.Config].
+// Middleware returns a handler that calls next for tasks that may start, and for tasks without demands: see [asynq.ServeMux.Use].
+// For a task that is put aside the handler returns a *[Later], and otherwise an error of [throttle.Limiters.Reserve]. next finds the
+// permit of the task by [Permit], and the permit ends when next returns. The server's configuration must be from [Gate.Config].
 func (g *Gate) Middleware(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		demands := g.demands(t)

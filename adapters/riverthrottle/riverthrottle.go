@@ -77,7 +77,8 @@ func New(l *throttle.Limiters, o Options) (*Gate, error) {
 	return g, nil
 }
 
-// Work implements [rivertype.WorkerMiddleware]. It works a job that may start, and snoozes any other. The permit ends when work returns.
+// Work implements [rivertype.WorkerMiddleware]. It works a job that may start or has no demands, and snoozes a job that would have to wait. Other errors are those
+// of [throttle.Limiters.Reserve], and of the job's metadata. The permit ends when work returns.
 func (g *Gate) Work(ctx context.Context, job *rivertype.JobRow, work func(context.Context) error) error {
 	demands := g.demands(job)
 	if len(demands) == 0 {

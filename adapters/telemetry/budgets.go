@@ -112,7 +112,7 @@ func (s *Summary) add(st *throttle.Status) {
 	s.Callers += st.Callers
 	s.Wait, s.Paused = max(s.Wait, st.Wait), max(s.Paused, st.Paused)
 
-	// A ceiling of 0 is none.
+	// Zero means no ceiling.
 	if st.Ceiling > 0 && (s.Ceiling == 0 || st.Ceiling < s.Ceiling) {
 		s.Ceiling = st.Ceiling
 	}

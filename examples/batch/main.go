@@ -110,6 +110,7 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 
+	// Calls of the API are HTTP requests, so a Transport holds them.
 	config.Policies = []throttle.Policy{ordersPolicy}
 	config.Base = downstream.Reach(o.services, workers) // yours: an *http.Transport with MaxIdleConnsPerHost: workers
 	transport, err := throttle.New(config)

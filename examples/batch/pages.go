@@ -79,7 +79,7 @@ func (f *folder) name(p page) string {
 	return fmt.Sprintf("%s-%010d-%010d.jsonl", f.source, p.first, p.last)
 }
 
-// progress describes the pages after some seconds of the run: the percentage that is there, pages per second, and the time left once a page was pulled.
+// progress describes the pages after some seconds of the run: the percentage that is there, pages per second and, once a page was pulled, the time left.
 func (f *folder) progress(seconds int) string {
 	pulled := int(f.pulled.Load())
 	left := len(f.missing) - pulled
@@ -117,7 +117,7 @@ func pull[Row any](ctx context.Context, f *folder, call func(context.Context, pa
 		})
 	}
 
-	// Hand out the pages. Once ctx has ended no worker may be there to take them: the next run pulls the rest.
+	// Hand out the pages. Workers that have met an error take no more, so stop when ctx has ended: the next run pulls the rest.
 	for _, p := range f.missing {
 		select {
 		case pages <- p:

@@ -35,8 +35,8 @@ var (
 
 func init() { pull = demonstrate }
 
-// demonstrate is pull in this program: it pulls with the key of the environment or, without a key, from a DingTalk for tests. With -processes it starts
-// several processes, and in each of them, with -part, it pulls one part.
+// demonstrate is pull in this program: it pulls with the key of the environment or, without a key, from a DingTalk for tests. Without a key -processes
+// has it start several processes, and each of these pulls the part of its -part.
 func demonstrate(b *book, ctx context.Context, c throttle.Config) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	context.AfterFunc(ctx, stop) // a second interrupt ends the program at once

@@ -79,7 +79,7 @@ func New(dir string, o Options) (*Store, error) {
 		return nil, err
 	}
 
-	// Remove what dead processes have left: only New does so.
+	// Remove the pipes that dead processes have left.
 	pipes{d}.tidy(s.backend.isLeased)
 	return s, nil
 }

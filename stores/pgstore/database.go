@@ -47,7 +47,8 @@ type database struct {
 	unsure   sync.Map // the groups whose last COMMIT had no answer: see syncKey
 }
 
-// newDatabase returns the database of a configuration, in which it sets defaults. If config is nil, newDatabase returns nil and the mistakes in the options.
+// newDatabase returns the database of a configuration, in which it sets defaults. If the options have mistakes it returns these, and no database. If config is nil
+// it returns no database.
 func newDatabase(config *pgx.ConnConfig, o Options) (*database, error) {
 	if err := o.check(); err != nil || config == nil {
 		return nil, err

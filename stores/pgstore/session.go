@@ -134,7 +134,7 @@ func (s *session) find(ctx context.Context, q *question) (a answer) {
 	return a
 }
 
-// Attend implements [rowstore.Attender].
+// Attend implements [rowstore.Attender]. While the listener has no connection that listens for the node, the error is errNoSession.
 func (d *database) Attend(ctx context.Context, node string) (rowstore.Session, error) {
 	d.listener.mu.Lock()
 	s := d.listener.session

@@ -436,7 +436,7 @@ func (t *tx) rollBack() error {
 // save makes the second trip: it saves rows, wakes nodes and commits. Rows that were not read before cost a trip more. If refused is set
 // after an error, it is certain that nothing was saved.
 func (t *tx) save() error {
-	// Only a warning about the COMMIT matters.
+	// Forget the warnings of earlier trips.
 	t.c.warning = nil
 	b := new(pgx.Batch)
 

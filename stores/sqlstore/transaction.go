@@ -254,7 +254,7 @@ func (tx *transaction) take(rows *sql.Rows) error {
 
 		tx.now = time.UnixMicro(now)
 
-		// A clock that was set meanwhile makes passed wrong, so asked is not before sent, and not after now.
+		// If the server's clock was set meanwhile passed is wrong: keep asked between sent and this moment.
 		tx.asked = sent.Add(min(time.Duration(max(passed, 0))*time.Microsecond, time.Since(sent)))
 		tx.rows[name] = value
 	}
