@@ -207,6 +207,7 @@ func authority(target string, opts []grpc.CallOption) string {
 		return "localhost"
 	}
 
+	// The host is the path of dns:///example.com, and the opaque part of dns:example.com.
 	host := strings.TrimPrefix(u.Path+u.Opaque, "/")
 	if strings.HasPrefix(host, ":") {
 		return "localhost" + host // a port alone

@@ -101,7 +101,7 @@ func ErrorType(e *throttle.Event) string {
 	return errorWord(e.Err)
 }
 
-// errorWord returns the word for an error, whatever event it belongs to.
+// errorWord returns the word for an error, whatever event it belongs to, and "" for nil.
 func errorWord(err error) string {
 	switch {
 	case err == nil:

@@ -117,7 +117,7 @@ func pull[Row any](ctx context.Context, f *folder, call func(context.Context, pa
 		})
 	}
 
-	// Hand out the pages. Workers that have met an error take no more, so stop when ctx has ended: the next run pulls the rest.
+	// Hand out the pages. Workers that have met an error take no more: ctx has ended then, and the rest is left to the next run.
 	for _, p := range f.missing {
 		select {
 		case pages <- p:

@@ -110,13 +110,13 @@ func connect(address, ca string) (*redis.Client, error) {
 	return redis.NewClient(options), nil
 }
 
-// get calls a URL with a token: token is the name of the variable of the environment that has it. Every status except 200 is an error.
-func get(ctx context.Context, client *http.Client, url, token string) error {
+// get calls a URL with the token that a variable of the environment has. Every status except 200 is an error.
+func get(ctx context.Context, client *http.Client, url, variable string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Authorization", "Bearer "+os.Getenv(token))
+	req.Header.Set("Authorization", "Bearer "+os.Getenv(variable))
 	resp, err := client.Do(req)
 	if err != nil {
 		return err

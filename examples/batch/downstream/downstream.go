@@ -148,6 +148,7 @@ func (s *Services) arrive(query bool) (wait time.Duration, done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := Call{At: time.Since(s.begin), Query: query}
+
 	// Only queries are limited in flight.
 	limit, inFlight := OrdersPerSecond, 0
 	if query {
