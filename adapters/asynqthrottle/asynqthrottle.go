@@ -53,7 +53,7 @@ const (
 
 // New returns a gate to the budgets of limiters, whose store must keep places: memstore or
 // redisstore. asynq stores nothing with a task after the task was enqueued, so the gate keeps each
-// place in the Redis of client, until a day after the task's turn.
+// place in the Redis of client, until a day after the task's turn. The error has all mistakes.
 func New(l *throttle.Limiters, client redis.UniversalClient, o Options) (*Gate, error) {
 	var mistakes []error
 	if o.Demands == nil {
@@ -66,7 +66,6 @@ func New(l *throttle.Limiters, client redis.UniversalClient, o Options) (*Gate, 
 		mistakes = append(mistakes, l.CheckPlaces())
 	}
 
-	// asynq stores nothing with a task, so the gate needs a Redis of its own for places.
 	if client == nil {
 		mistakes = append(mistakes, errors.New("asynqthrottle: the client is missing: its Redis keeps the places of tasks"))
 	}
@@ -91,7 +90,7 @@ func New(l *throttle.Limiters, client redis.UniversalClient, o Options) (*Gate, 
 // A Later is the error of a task that is put aside.
 type Later struct {
 	Place *throttle.Place
-	Lost  error // why a place of the task could not be read or kept, so that the task gets a new place; nil if none was lost
+	Lost  error // why a place of the task could not be read or kept, so that the task gets a new place. It is nil if no place was lost.
 }
 
 // Error implements error.
@@ -127,7 +126,7 @@ func (g *Gate) Config(c asynq.Config) asynq.Config {
 		return delay(n, err, t)
 	}
 
-	// asynq counts only failures towards the maximum of retries.
+	// asynq counts only failures towards the maximum of retries. Without an IsFailure every error is one.
 	c.IsFailure = func(err error) bool {
 		if errors.As(err, new(*Later)) {
 			return false
@@ -143,8 +142,9 @@ func (g *Gate) Config(c asynq.Config) asynq.Config {
 	return c
 }
 
-// Middleware returns a handler that calls next for tasks that may start: see [asynq.ServeMux.Use]. The
-// permit ends when next returns. The server's configuration must be from [Gate.Config].
+// Middleware returns a handler that calls next for tasks that may start, and for tasks without demands: see [asynq.ServeMux.Use].
+// For a task that is put aside the handler returns a *[Later], and otherwise an error of [throttle.Limiters.Reserve]. next finds the
+// permit of the task by [Permit], and the permit ends when next returns. The server's configuration must be from [Gate.Config].
 func (g *Gate) Middleware(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		demands := g.demands(t)
@@ -176,6 +176,7 @@ const keptLonger = 24 * time.Hour
 // of a task is never put aside: it waits for its turn. Other errors are from
 // [throttle.Limiters.Reserve] or from ctx.
 func (g *Gate) admit(ctx context.Context, demands []throttle.Demand) (*throttle.Permit, error) {
+	// A task whose place cannot be read gets a new one.
 	key := g.key(ctx)
 	place, lost := g.load(ctx, key)
 
@@ -188,11 +189,11 @@ func (g *Gate) admit(ctx context.Context, demands []throttle.Demand) (*throttle.
 		permit, place, err = g.limiters.Reserve(waiting, place, demands...)
 		switch {
 		case errors.As(err, new(*store.PlaceError)):
-			continue // place is nil, so the task gets a new place. The void place is replaced, or expires
+			continue // place is nil now, so the next round gets a new one: in Redis it replaces the void place, which else expires
 		case err != nil:
 			return nil, err
 		case permit != nil:
-			// The place is redeemed. If Del fails, its key expires.
+			// The place is used up. If Del fails, its key expires.
 			if hadPlace {
 				_ = g.client.Del(ctx, key).Err()
 			}
@@ -217,15 +218,15 @@ func isLast(ctx context.Context) bool {
 	return ok && known && retried >= most
 }
 
-// key is where the place of a task is kept. asynq tries a task again under the same ID.
+// key is the Redis key under which the place of a task is kept. asynq tries a task again under the same ID.
 func (g *Gate) key(ctx context.Context) string {
 	queue, _ := asynq.GetQueueName(ctx)
 	id, _ := asynq.GetTaskID(ctx)
 	return g.prefix + queue + ":" + id
 }
 
-// load returns the place of a task that was put aside. The place is nil if the task comes for the first time,
-// and, with an error, if the place cannot be read.
+// load returns the place of a task that was put aside. The place is nil if the task has none. If the place cannot
+// be read, load returns nil and an error.
 func (g *Gate) load(ctx context.Context, key string) (*throttle.Place, error) {
 	text, err := g.client.Get(ctx, key).Bytes()
 	if errors.Is(err, redis.Nil) {
@@ -242,7 +243,8 @@ func (g *Gate) load(ctx context.Context, key string) (*throttle.Place, error) {
 	return place, nil
 }
 
-// keep keeps the place of a task that is put aside. lost is why an earlier place of the task could not be read, or nil.
+// keep keeps the place of a task, and returns the error that puts the task aside. lost is why an earlier place of the task could not be read, or
+// nil.
 func (g *Gate) keep(ctx context.Context, key string, place *throttle.Place, lost error) *Later {
 	text, err := place.MarshalText()
 	if err == nil {
@@ -251,7 +253,7 @@ func (g *Gate) keep(ctx context.Context, key string, place *throttle.Place, lost
 	return &Later{place, errors.Join(lost, err)}
 }
 
-// sleep waits for d.
+// sleep waits for d. If ctx ends first, it returns why.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -52,16 +52,14 @@ func RetryDelay(s *status.Status) time.Duration {
 	return 0
 }
 
-// How long a caller is kept while the fleet is told of an answer, and how long that is
-// tried at all.
 const (
-	maxDelay  = time.Second
-	maxReport = 30 * time.Second
+	maxDelay  = time.Second      // the longest that a call waits until its answer is reported to the store
+	maxReport = 30 * time.Second // the longest that a report goes on
 )
 
-// learn reports the Answer to the budgets of a call and returns the call's error, joined with any mistake in the
-// Answer. It waits for the report for maxDelay at most. An error of throttle itself, out of an inner interceptor, is no
-// answer of the server.
+// learn reports the Answer to err, the error of a call, to the call's budgets. It returns err, joined with a mistake in the
+// Answer if there is one. It waits for the report for maxDelay at most, and not after the end of ctx. It reports nothing if err is nil, no status, or
+// an error of throttle itself, out of an inner interceptor.
 func (i *Interceptors) learn(ctx context.Context, permit *throttle.Permit, err error) error {
 	s, ok := status.FromError(err)
 	if err == nil || !ok || errors.Is(err, throttle.ErrLimited) || errors.As(err, new(*Error)) {
@@ -78,14 +76,14 @@ func (i *Interceptors) learn(ctx context.Context, permit *throttle.Permit, err e
 
 	told := make(chan error, 1)
 	go func() {
-		// The caller's context may end with the call: the fleet must know all the same. After the time of the closing the
-		// report is of no use.
+		// The caller's context may end with the call, and the fleet must know all the same. When the budget would open again the
+		// report is of no use any more.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(max(a.Close, maxDelay), maxReport))
 		defer cancel()
 		told <- i.tell(ctx, permit, a)
 	}()
 
-	// Keep the caller for a moment only: the store may be away.
+	// Do not keep the caller for longer: the store may be away. The report goes on.
 	timer := time.NewTimer(maxDelay)
 	defer timer.Stop()
 
@@ -127,9 +125,11 @@ func (i *Interceptors) tell(ctx context.Context, permit *throttle.Permit, a Answ
 	var errs []error
 	for _, name := range a.Policies {
 		err := mistakeIn(permit.Tell(ctx, a.Answer, name))
+
+		// A mistake in the field Name says that the permit has no budget of that policy.
 		if wrong, ok := errors.AsType[*throttle.ConfigError](err); ok && wrong.Field == "Name" {
 			if known[name] {
-				continue // the call has no budget of the policy
+				continue // Policies may name policies that the call does not fall under
 			}
 			err = fmt.Errorf("the limiters have no policy %q: see Policies", name)
 		}
@@ -140,7 +140,7 @@ func (i *Interceptors) tell(ctx context.Context, permit *throttle.Permit, a Answ
 	return errors.Join(errs...)
 }
 
-// mistakeIn returns err if it says that an answer cannot be, and not that the store was not told.
+// mistakeIn returns err if it is about a mistake in an answer. For nil, and for a failure of the store, it returns nil.
 func mistakeIn(err error) error {
 	if _, ok := errors.AsType[*throttle.ConfigError](err); ok {
 		return err
@@ -166,8 +166,7 @@ func (e *wrongAnswerError) Unwrap() []error { return []error{e.call, e.wrong} }
 // GRPCStatus is how [status.FromError] and [status.Code] see the error.
 func (e *wrongAnswerError) GRPCStatus() *status.Status { return e.status }
 
-// request returns the request that policies see of a call. Its host is the given one, or
-// the authority if that is "".
+// request returns the request that policies see in place of a call. Its host is host or, if that is "", the authority of the call.
 func request(ctx context.Context, host, method string, cc *grpc.ClientConn, opts []grpc.CallOption) *http.Request {
 	if host == "" {
 		host = authority(cc.CanonicalTarget(), opts)
@@ -185,9 +184,9 @@ func request(ctx context.Context, host, method string, cc *grpc.ClientConn, opts
 	return req
 }
 
-// authority returns the host that a call names to its server, as far as a target such as
-// dns:///example.com:443 and the call's options tell, or "" for a target that cannot be parsed. It is
-// localhost for sockets of the machine and for a port alone, as in gRPC.
+// authority returns the host that a call names to its server: that of the call's options or, without one, that of the
+// target, such as dns:///example.com:443. As in gRPC it is localhost for sockets of the machine, and localhost with the port for a
+// port alone. For a target that cannot be parsed it is "".
 func authority(target string, opts []grpc.CallOption) string {
 	// The options of the call stand behind those of the connection, and the last one counts.
 	override := ""
@@ -208,6 +207,7 @@ func authority(target string, opts []grpc.CallOption) string {
 		return "localhost"
 	}
 
+	// The host is the path of dns:///example.com, and the opaque part of dns:example.com.
 	host := strings.TrimPrefix(u.Path+u.Opaque, "/")
 	if strings.HasPrefix(host, ":") {
 		return "localhost" + host // a port alone

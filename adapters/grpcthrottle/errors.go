@@ -35,7 +35,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // GRPCStatus is how [status.FromError] and [status.Code] see the error.
 func (e *Error) GRPCStatus() *status.Status { return e.status }
 
-// statusOf gives an error of throttle its status.
+// statusOf returns an error of throttle as an *Error with its status.
 func statusOf(err error) error {
 	s := status.New(codeOf(err), err.Error())
 	if limited, ok := errors.AsType[*throttle.LimitError](err); ok && limited.RetryAfter > 0 && limited.RetryAfter != throttle.Never {
@@ -46,9 +46,9 @@ func statusOf(err error) error {
 	return &Error{err, s}
 }
 
-// codeOf returns the gRPC code for an error of throttle, and Internal for an unknown error.
+// codeOf returns the gRPC code for an error of throttle, as [Error] lists them, and Internal for an unknown error.
 func codeOf(err error) codes.Code {
-	var store *throttle.StoreError
+	var failed *throttle.StoreError
 	switch {
 	case errors.Is(err, throttle.ErrLimited):
 		return codes.ResourceExhausted
@@ -56,7 +56,7 @@ func codeOf(err error) codes.Code {
 		return codes.DeadlineExceeded
 	case errors.Is(err, context.Canceled):
 		return codes.Canceled
-	case errors.As(err, &store):
+	case errors.As(err, &failed):
 		return codes.Unavailable
 	}
 	return codes.Internal

@@ -70,6 +70,7 @@ func (i *Interceptors) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *gr
 		return nil, err
 	}
 
+	// Without a stream nothing else releases the permit.
 	begun := false
 	defer func() {
 		if !begun {
@@ -77,7 +78,7 @@ func (i *Interceptors) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *gr
 		}
 	}()
 
-	// Copy the slice: a concurrent call may use it.
+	// Append to a copy: a concurrent call may use the same slice.
 	opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { permit.Release() }))
 	s, err := stream(ctx, desc, cc, method, opts...)
 	if err != nil {
@@ -91,7 +92,7 @@ func (i *Interceptors) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *gr
 // A clientStream learns from the stream's status.
 type clientStream struct {
 	grpc.ClientStream
-	ended func(error) error
+	ended func(error) error // learns from the error that ends the stream, and returns it
 }
 
 // RecvMsg implements [grpc.ClientStream].
@@ -103,28 +104,30 @@ func (s *clientStream) RecvMsg(m any) error {
 	return err
 }
 
-// acquire waits until the call may begin: for its budgets, and for a connection, because
-// a start that waits for a connection becomes too old. Its error is one of gRPC.
+// acquire waits until the call may begin: for its budgets, and then for a connection, because
+// a start that waits for a connection becomes too old. Its error has a gRPC status.
 func (i *Interceptors) acquire(ctx context.Context, method string, cc *grpc.ClientConn, opts []grpc.CallOption) (*throttle.Permit, error) {
 	if i.limits == nil {
 		return nil, status.Error(codes.Internal, "grpcthrottle: New was given no limits: check the error of throttle.NewLimiters")
 	}
 
 	permit, err := i.limits.AcquireRequest(request(ctx, i.options.Host, method, cc, opts))
-
-	// The connection took time, so the start may be too old by now.
-	if err == nil && connect(ctx, cc) {
-		err = permit.Renew(ctx)
-	}
 	if err != nil {
 		return nil, statusOf(err)
 	}
+
+	// A start that has waited for a connection may be too old by now.
+	if waited := connect(ctx, cc); waited {
+		if err := permit.Renew(ctx); err != nil {
+			return nil, statusOf(err)
+		}
+	}
+
 	return permit, nil
 }
 
-// connect waits for a connection, until the attempt fails at the latest. It returns no error,
-// because the call over the failed connection returns the error. waited reports whether there was
-// anything to wait for.
+// connect waits until the connection is ready, the attempt to connect has failed, or ctx has ended. It returns no error,
+// because the call itself then fails with the error. waited reports whether the connection was not ready at first.
 func connect(ctx context.Context, cc *grpc.ClientConn) (waited bool) {
 	for {
 		switch s := cc.GetState(); s {

@@ -29,9 +29,9 @@ type budgets struct {
 // Budgets registers instruments for the state of the budgets of all policies of the sources. A
 // policy with a Key has a budget for each key. Keys are no attributes: the 16 budgets that the
 // program used last are read and reported together. Each collection asks the store once for each
-// budget, so register Budgets in few programs of a fleet. It follows SetPolicies, and the
-// registration ends it. One registration serves all transports and limiters of a program. A nil
-// provider is the global provider of package otel.
+// budget, so register Budgets in few programs of a fleet. It follows SetPolicies, until Unregister of the
+// registration. One registration serves all transports and limiters of a program. A nil
+// provider means the global provider of package otel.
 //
 // For a policy with a Share it reports the waiting shares: the 16 with the most waiters by their
 // hashed names, as "throttle explain" prints them, and the rest together as "other". Callers
@@ -72,7 +72,7 @@ func Budgets(p metric.MeterProvider, sources ...Source) (metric.Registration, er
 	return m.RegisterCallback(b.observe, b.limit, b.used, b.ceiling, b.booked, b.waiting, b.callers, b.paused, b.told, b.known, b.up, b.shareWaiting, b.shareServed)
 }
 
-// observe asks the stores. A store that does not answer fails no collection, and is reported as not up.
+// observe asks the stores and reports the budgets of all policies. It returns no error: if a store does not answer, it reports up as 0.
 func (b *budgets) observe(ctx context.Context, to metric.Observer) error {
 	all, err := telemetry.Summaries(ctx, b.sources...)
 	for policy, s := range all {
@@ -90,7 +90,7 @@ func (b *budgets) observe(ctx context.Context, to metric.Observer) error {
 func (b *budgets) tell(to metric.Observer, policy string, s *telemetry.Summary) {
 	of := metric.WithAttributes(policyKey.String(policy))
 
-	// An unlimited policy has no capacity, nor has one whose limit no answer has told.
+	// Only a limit with a number has a capacity: not Unlimited, and not a limit that answers tell and none has told yet.
 	if s.Limit.N() > 0 {
 		to.ObserveFloat64(b.limit, float64(s.Limit.Capacity()), of)
 		to.ObserveFloat64(b.used, float64(s.Used), of)
@@ -110,7 +110,7 @@ func (b *budgets) tell(to metric.Observer, policy string, s *telemetry.Summary) 
 		share := metric.WithAttributes(policyKey.String(policy), shareKey.String(l.Name))
 		to.ObserveInt64(b.shareWaiting, int64(l.Waiting), share)
 
-		// A negative number is an unknown number.
+		// Below 0 the store does not know the number.
 		if l.Served >= 0 {
 			to.ObserveInt64(b.shareServed, int64(l.Served), share)
 		}

@@ -23,17 +23,17 @@ const (
 	errorKey  = attribute.Key(telemetry.AttrErrorType)
 )
 
-// instruments are what events are told to.
+// instruments are the metrics that events change.
 type instruments struct {
 	requests, events, penalties, failures metric.Int64Counter
 	waits, shadows                        metric.Float64Histogram
 	away                                  metric.Float64ObservableGauge
 
 	mu    sync.Mutex
-	fresh []counter // not seen by any collection yet
+	fresh []counter // the counters that no collection has seen yet
 }
 
-// make makes the instruments.
+// make makes the instruments. Its error has the errors of all that could not be made.
 func (i *instruments) make(m metric.Meter) error {
 	var errs [7]error
 	i.requests, errs[0] = m.Int64Counter("throttle.requests", metric.WithUnit("{request}"),
@@ -54,7 +54,7 @@ func (i *instruments) make(m metric.Meter) error {
 	return errors.Join(errs[:]...)
 }
 
-// results are the attributes of what becomes of requests: by what events say of them, see [resultOf].
+// results are the attributes of what becomes of requests, by the index that [resultOf] returns: the result first, and then why.
 var results = [...][]attribute.KeyValue{
 	{resultKey.String("started")},
 	{resultKey.String("gave_up"), errorKey.String(telemetry.ErrorContext)},
@@ -65,13 +65,13 @@ var results = [...][]attribute.KeyValue{
 	{resultKey.String("refused"), errorKey.String(telemetry.ErrorOther)},
 }
 
-// The indexes in results of events without a reason.
+// The indexes in results of the kinds of events that say all.
 const (
 	started = 0
 	gaveUp  = 1
 )
 
-// resultOf returns the index in results of an event that says what became of a request.
+// resultOf returns the index in results of an event that says what became of a request. For an unknown reason it is the last, ErrorOther.
 func resultOf(e *throttle.Event) int {
 	switch e.Kind {
 	case throttle.EventStarted:
@@ -90,17 +90,16 @@ func resultOf(e *throttle.Event) int {
 	return len(results) - 1
 }
 
-// A series is all that belongs to one policy, bound beforehand: events come on the
-// request's way.
+// A series has the metrics of one policy, with their attributes. It is made beforehand, so that an event does not delay its request.
 type series struct {
-	requests  [len(results)]counter
-	waits     [len(results)]histogram
-	events    []counter // by kind
+	requests  [len(results)]counter   // by result
+	waits     [len(results)]histogram // by result
+	events    []counter               // by kind
 	penalties counter
 	shadow    histogram
 }
 
-// bind creates the series of a policy, so that an event of the policy allocates nothing.
+// bind creates the series of a policy, or of requests that no policy held for "". An event of the policy then allocates nothing.
 func (i *instruments) bind(policy string) *series {
 	var of []attribute.KeyValue
 	if policy != "" {
@@ -109,6 +108,7 @@ func (i *instruments) bind(policy string) *series {
 
 	with := func(more ...attribute.KeyValue) attribute.Set { return attribute.NewSet(slices.Concat(of, more)...) }
 
+	// Only the counters say why a request was refused.
 	s := new(series)
 	for r, attributes := range results {
 		s.requests[r] = i.newCounter(i.requests, with(attributes...))
@@ -130,9 +130,9 @@ func (i *instruments) bind(policy string) *series {
 	return s
 }
 
-// A counter has its attributes.
+// A counter is an instrument with fixed attributes.
 type counter struct {
-	of      metric.Int64Counter // nil for a kind that is counted elsewhere
+	of      metric.Int64Counter // nil for a kind of events that is counted elsewhere
 	options []metric.AddOption
 }
 
@@ -160,22 +160,25 @@ func (i *instruments) addZeros(ctx context.Context) {
 	}
 }
 
+// add adds 1.
 func (c *counter) add(ctx context.Context) {
 	if c.of != nil {
 		c.of.Add(ctx, 1, c.options...)
 	}
 }
 
-// A histogram has its attributes.
+// A histogram is an instrument with fixed attributes.
 type histogram struct {
 	of      metric.Float64Histogram
 	options []metric.RecordOption
 }
 
+// newHistogram returns a histogram with attributes.
 func newHistogram(of metric.Float64Histogram, set attribute.Set) histogram {
 	return histogram{of, []metric.RecordOption{metric.WithAttributeSet(set)}}
 }
 
+// record records a length of time, in seconds.
 func (h *histogram) record(ctx context.Context, d time.Duration) {
 	h.of.Record(ctx, d.Seconds(), h.options...)
 }

@@ -39,9 +39,9 @@ type Config struct {
 type Observer struct {
 	made sync.Once
 	instruments
-	tracers trace.TracerProvider
-	all     *telemetry.Table[series]
-	causes  []counter
+	tracers trace.TracerProvider     // nil for the provider of the request's span
+	all     *telemetry.Table[series] // nil if the instruments could not be made
+	causes  []counter                // failures of the store, by the cause
 	outages telemetry.Outages
 }
 
@@ -60,7 +60,7 @@ func New(c Config) (*Observer, error) {
 	return o, nil
 }
 
-// make makes the instruments, and registers the collection of outages.
+// make makes the instruments, and registers collect. After an error of the instruments o.all is nil.
 func (o *Observer) make(c Config) error {
 	m := meterOf(c.MeterProvider)
 	if err := o.instruments.make(m); err != nil {
@@ -76,7 +76,8 @@ func (o *Observer) make(c Config) error {
 	return err
 }
 
-// ready makes the instruments of a zero Observer, and reports whether there are any.
+// ready makes the instruments of a zero Observer at its first call, and reports whether they could be made. It passes an error of making to the error
+// handler of package otel.
 func (o *Observer) ready() bool {
 	o.made.Do(func() {
 		if err := o.make(Config{}); err != nil {
@@ -86,7 +87,7 @@ func (o *Observer) ready() bool {
 	return o.all != nil
 }
 
-// meterOf returns the meter of this package of a provider, or of the global provider if p is nil.
+// meterOf returns this package's meter from a provider, or from the global provider if p is nil.
 func meterOf(p metric.MeterProvider) metric.Meter {
 	if p == nil {
 		p = otel.GetMeterProvider()
@@ -103,7 +104,7 @@ func (o *Observer) Follow(sources ...Source) {
 	}
 }
 
-// collect makes the series of new policies, and tells for how long the store has not answered.
+// collect makes the series of new policies, and reports for how long the store has not answered. It runs at each collection, and returns no error.
 func (o *Observer) collect(ctx context.Context, to metric.Observer) error {
 	o.all.Refresh()
 	o.addZeros(ctx)
@@ -111,7 +112,7 @@ func (o *Observer) collect(ctx context.Context, to metric.Observer) error {
 	return nil
 }
 
-// Observe counts an event, and makes a span of a wait that has ended. It is meant for
+// Observe counts an event, and makes a span of a wait that has ended and was longer than a millisecond. It is meant for
 // [throttle.Config.Observe]. It allocates nothing except for the span. ctx must be the context that
 // throttle passed: after a failure the next collection asks the context's store whether it answers.
 func (o *Observer) Observe(ctx context.Context, e throttle.Event) {
@@ -140,21 +141,20 @@ func (o *Observer) Observe(ctx context.Context, e throttle.Event) {
 	}
 }
 
-// outcome tells what became of a request.
-func (o *Observer) outcome(ctx context.Context, s *series, r int, e *throttle.Event) {
-	s.requests[r].add(ctx)
-	s.waits[r].record(ctx, e.Duration)
+// outcome counts a result of a request, and its wait, and makes a span of a wait longer than leastHold.
+func (o *Observer) outcome(ctx context.Context, s *series, result int, e *throttle.Event) {
+	s.requests[result].add(ctx)
+	s.waits[result].record(ctx, e.Duration)
 	if e.Duration > leastHold {
-		o.hold(ctx, r, e)
+		o.hold(ctx, result, e)
 	}
 }
 
-// leastHold is the shortest hold that gets a span.
+// leastHold is the longest wait that gets no span.
 const leastHold = time.Millisecond
 
-// hold records the span of a wait that is over, as a child of the request's span. Without a recorded
-// span of the request it does nothing. The span is created afterwards, because a request does not
-// know beforehand whether it is held. So the span has no children.
+// hold records the span of a wait that is over, as a child of the request's span. If the request has no span that is
+// recorded, hold does nothing. The span is made only now, because nobody knows beforehand whether a request is held.
 func (o *Observer) hold(ctx context.Context, result int, e *throttle.Event) {
 	request := trace.SpanFromContext(ctx)
 	if !request.IsRecording() {

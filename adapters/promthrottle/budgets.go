@@ -10,7 +10,7 @@ import (
 	"github.com/fleetthrottle/throttle/adapters/telemetry"
 )
 
-// A budgets collector asks stores, at each scrape, what budgets are like.
+// budgets is a collector that asks stores for the state of budgets at each scrape.
 type budgets struct {
 	sources []Source
 
@@ -61,7 +61,7 @@ func (b *budgets) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements [prometheus.Collector].
+// Collect implements [prometheus.Collector]. If a store does not answer, it reports up as 0.
 func (b *budgets) Collect(to chan<- prometheus.Metric) {
 	all, err := telemetry.Summaries(context.Background(), b.sources...)
 	for policy, s := range all {
@@ -81,7 +81,7 @@ func (b *budgets) send(to chan<- prometheus.Metric, policy string, s *telemetry.
 	}
 	gauge(b.known, float64(s.Budgets))
 
-	// An unlimited policy has no capacity, nor has one whose limit no answer has told.
+	// Only a limit with a number has a capacity: not Unlimited, and not a limit that answers tell and none has told yet.
 	if s.Limit.N() > 0 {
 		gauge(b.limit, float64(s.Limit.Capacity()))
 		gauge(b.used, float64(s.Used))
@@ -105,7 +105,7 @@ func (b *budgets) send(to chan<- prometheus.Metric, policy string, s *telemetry.
 	for _, l := range s.Shares {
 		to <- prometheus.MustNewConstMetric(b.shareWaiting, prometheus.GaugeValue, float64(l.Waiting), policy, l.Name)
 
-		// A negative number is an unknown number.
+		// Below 0 the store does not know the number.
 		if l.Served >= 0 {
 			to <- prometheus.MustNewConstMetric(b.shareServed, prometheus.GaugeValue, float64(l.Served), policy, l.Name)
 		}

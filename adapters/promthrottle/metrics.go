@@ -34,19 +34,19 @@ type Metrics struct {
 	away     *prometheus.Desc
 
 	all     *telemetry.Table[series]
-	causes  []prometheus.Counter
+	causes  []prometheus.Counter // failures of the store, by the cause
 	outages telemetry.Outages
 }
 
 // New returns metrics. Give their Observe to the transports and limiters of a
-// program, and these to [Metrics.Follow].
+// program, and pass the transports and limiters to [Metrics.Follow].
 func New() *Metrics {
 	m := new(Metrics)
 	m.made.Do(m.make)
 	return m
 }
 
-// make makes the metrics.
+// make makes the metrics, and the table that makes the series of each policy.
 func (m *Metrics) make() {
 	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "throttle_requests_total",
@@ -75,6 +75,7 @@ func (m *Metrics) make() {
 	m.away = prometheus.NewDesc("throttle_store_away_seconds",
 		"For how long the store has not answered this program, 0 if it answers.", nil, nil)
 
+	// Make the series now, with 0, so that rate() sees the first failure.
 	for _, cause := range telemetry.Causes() {
 		m.causes = append(m.causes, m.failures.WithLabelValues(cause))
 	}
@@ -82,7 +83,7 @@ func (m *Metrics) make() {
 	m.all = telemetry.NewTable(m.newSeries)
 }
 
-// histogram returns the options of a histogram of waits, which has classic buckets and is native, too.
+// histogram returns the options of a histogram of waits, with classic and with native buckets.
 func histogram(name, help string) prometheus.HistogramOpts {
 	return prometheus.HistogramOpts{
 		Name: name, Help: help,
@@ -101,17 +102,15 @@ func (m *Metrics) Follow(sources ...Source) {
 	m.all.Follow(sources...)
 }
 
-// A series is all that belongs to one policy, bound beforehand: events come on the
-// request's way.
+// A series has the metrics of one policy, with their labels. It is made beforehand, so that an event does not delay its request.
 type series struct {
 	started, refused, gaveUp prometheus.Counter
 	wait, shadow             prometheus.Observer
-	events                   []prometheus.Counter // by kind; nil for the kinds that end a request
+	events                   []prometheus.Counter // by kind. It is nil for the kinds that say what became of a request.
 	closed                   closed
 }
 
-// labelOf returns the label of a policy. The label of requests that no policy held is not empty,
-// because an empty label is no label to Prometheus.
+// labelOf returns the label of a policy: its name, or None for "", because an empty label is no label to Prometheus.
 func labelOf(policy string) string {
 	if policy == "" {
 		return None
@@ -170,7 +169,8 @@ func (m *Metrics) Observe(ctx context.Context, e throttle.Event) {
 	}
 }
 
-// other counts an event other than the result of a request. It ignores kinds of a later version of throttle.
+// other counts an event that does not say what became of a request. Of some kinds it also notes the wait, or that a budget is closed or open.
+// It ignores kinds of a later version of throttle.
 func (s *series) other(e *throttle.Event) {
 	if int(e.Kind) >= len(s.events) || s.events[e.Kind] == nil {
 		return
@@ -195,7 +195,7 @@ func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 	to <- m.away
 }
 
-// Collect implements [prometheus.Collector].
+// Collect implements [prometheus.Collector]. It asks stores that have failed whether they answer again.
 func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	m.made.Do(m.make)
 
@@ -209,6 +209,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(m.away, prometheus.GaugeValue, away.Seconds())
 }
 
+// collectors are all metrics of events. The metric away is made at each scrape.
 func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.requests, m.waits, m.events, m.shadows, m.closed, m.failures}
 }

@@ -49,7 +49,7 @@ const DefaultPatience = 6 * time.Second
 // MetadataKey is where the place of a job stands in its metadata.
 const MetadataKey = "throttle:place"
 
-// New returns a gate to the budgets of limiters, whose store keeps places: memstore or redisstore.
+// New returns a gate to the budgets of limiters, whose store must keep places: memstore or redisstore. The error has all mistakes.
 func New(l *throttle.Limiters, o Options) (*Gate, error) {
 	var mistakes []error
 	if o.Demands == nil {
@@ -77,15 +77,16 @@ func New(l *throttle.Limiters, o Options) (*Gate, error) {
 	return g, nil
 }
 
-// Work implements [rivertype.WorkerMiddleware]. The permit of a job ends when the job has been worked.
+// Work implements [rivertype.WorkerMiddleware]. It works a job that may start or has no demands, and snoozes a job that would have to wait. Other errors are those
+// of [throttle.Limiters.Reserve], and of the job's metadata. The permit ends when work returns.
 func (g *Gate) Work(ctx context.Context, job *rivertype.JobRow, work func(context.Context) error) error {
 	demands := g.demands(job)
 	if len(demands) == 0 {
 		return work(ctx)
 	}
 
-	came := placeOf(job)
-	permit, place, err := g.admit(ctx, came, demands)
+	old := placeOf(job)
+	permit, place, err := g.admit(ctx, old, demands)
 	switch {
 	case err != nil:
 		return err
@@ -97,8 +98,8 @@ func (g *Gate) Work(ctx context.Context, job *rivertype.JobRow, work func(contex
 	}
 	defer permit.Release()
 
-	// The place is used up, even if the job fails: the next attempt needs a new place.
-	if came != nil {
+	// The old place is used up, even if the job fails: remove it, so that the next attempt gets a new one.
+	if old != nil {
 		if err := river.MetadataSet(ctx, MetadataKey, nil); err != nil {
 			// The job does not run, so give its start back.
 			permit.Cancel()
@@ -109,18 +110,18 @@ func (g *Gate) Work(ctx context.Context, job *rivertype.JobRow, work func(contex
 	return work(context.WithValue(ctx, permitKey{}, permit))
 }
 
-// admit returns the permit of a job, or a place. A place that cannot be redeemed is given up for a new one.
-func (g *Gate) admit(ctx context.Context, place *throttle.Place, demands []throttle.Demand) (*throttle.Permit, *throttle.Place, error) {
-	// Longer waits than patience become a place.
+// admit returns the permit of a job or, if the job would wait for longer than patience, a new place. It reserves with old, the place of the job,
+// or nil. If old cannot be redeemed, admit reserves without it.
+func (g *Gate) admit(ctx context.Context, old *throttle.Place, demands []throttle.Demand) (*throttle.Permit, *throttle.Place, error) {
 	ctx = throttle.WithMaxWait(ctx, g.patience)
-	permit, later, err := g.limiters.Reserve(ctx, place, demands...)
+	permit, place, err := g.limiters.Reserve(ctx, old, demands...)
 	if errors.As(err, new(*store.PlaceError)) {
 		return g.limiters.Reserve(ctx, nil, demands...)
 	}
-	return permit, later, err
+	return permit, place, err
 }
 
-// placeOf returns the place in the metadata of a job, or nil without a readable place.
+// placeOf returns the place in the metadata of a job, or nil if there is none that can be read.
 func placeOf(job *rivertype.JobRow) *throttle.Place {
 	var metadata map[string]json.RawMessage
 	if json.Unmarshal(job.Metadata, &metadata) != nil {

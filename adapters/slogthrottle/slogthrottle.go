@@ -55,7 +55,7 @@ type Options struct {
 
 	// PerMinute is how many lines of one kind and one policy are logged at
 	// most within a minute, where their level is [slog.LevelInfo] or above.
-	// Negative: no limit. Defaults to [DefaultPerMinute].
+	// A negative number means no limit. Defaults to [DefaultPerMinute].
 	PerMinute int
 }
 
@@ -76,7 +76,7 @@ const (
 // policy that were left out before a line.
 const AttrOmitted = "throttle.omitted"
 
-// Level returns the level of a kind of events that is the default:
+// Level returns the default level of a kind of events:
 // [slog.LevelError] if a request failed, or a promise is at risk, for a reason
 // that the program or its store must mend; [slog.LevelWarn] if the upstream
 // refused, the limits kept a request from being sent, or the program or its
@@ -103,10 +103,10 @@ type Logger struct {
 
 	mu     sync.Mutex
 	series map[series]*count
-	hosts  map[string]bool
+	hosts  map[string]bool // the hosts that have a line: see note
 }
 
-// A series is what counts together for PerMinute.
+// A series is the lines that are counted together for PerMinute.
 type series struct {
 	kind   throttle.EventKind
 	policy string
@@ -116,8 +116,8 @@ type series struct {
 // a time.
 type count struct {
 	began   time.Time
-	told    int
-	omitted int
+	logged  int // how many lines were logged
+	omitted int // how many lines were left out
 }
 
 // New returns a logger of events. Give its Observe to
@@ -135,7 +135,7 @@ func (l *Logger) levelOf(k throttle.EventKind) slog.Level {
 	return l.options.Level(k)
 }
 
-// perMinute returns how many lines of a series are logged within a minute.
+// perMinute returns how many lines of a series are logged within a minute at the most.
 func (l *Logger) perMinute() int {
 	switch n := l.options.PerMinute; {
 	case n == 0:
@@ -147,8 +147,8 @@ func (l *Logger) perMinute() int {
 	}
 }
 
-// Observe logs an event, with the context of the request. It is meant for
-// [throttle.Config.Observe].
+// Observe logs an event, with the context of the request, unless the logger leaves out its level or the line is omitted: the package's doc says which lines
+// are. It is meant for [throttle.Config.Observe].
 func (l *Logger) Observe(ctx context.Context, e throttle.Event) {
 	logger, level := l.logger, l.levelOf(e.Kind)
 	if logger == nil {
@@ -158,18 +158,19 @@ func (l *Logger) Observe(ctx context.Context, e throttle.Event) {
 		return
 	}
 
-	// Callers may ask for a policy or a host of any name.
+	// Callers may ask for a policy or a host whose name is very long.
 	e.Policy, e.Host = clip(e.Policy), clip(e.Host)
 	message, attrs := "throttle: "+e.Kind.String(), make([]slog.Attr, 0, 12)
 	switch {
 	case e.Kind == throttle.EventRefused && errors.As(e.Err, new(*throttle.UnmatchedError)):
-		return // an EventUnmatched has told it
+		return // the line of an EventUnmatched has said so
 	case e.Kind == throttle.EventUnmatched:
 		fresh, full := l.note(e.Host)
 		if !fresh {
 			return
 		}
 
+		// This host is not named, because further ones will not be.
 		if full {
 			message, e.Host = "throttle: unmatched: too many hosts to tell of any more", ""
 			attrs = append(attrs, slog.Int("throttle.hosts", MaxHosts))
@@ -188,7 +189,7 @@ func (l *Logger) Observe(ctx context.Context, e throttle.Event) {
 	logger.LogAttrs(ctx, level, message, appendEvent(attrs, &e)...)
 }
 
-// clip returns as much of a name as is logged. A character of several bytes is logged whole or not at all.
+// clip returns the part of a name that is logged: maxName bytes at the most. A character of several bytes is logged whole or not at all.
 func clip(name string) string {
 	end := min(len(name), maxName)
 	for end > 0 && end < len(name) && !utf8.RuneStart(name[end]) {
@@ -198,14 +199,13 @@ func clip(name string) string {
 	return name[:end]
 }
 
-// note records a host that no policy matches. fresh reports whether the host needs a line: it has
-// none yet. full reports that the host is the first beyond [MaxHosts], whose line says that no
-// further hosts are told.
+// note records a host that no policy matches. fresh reports whether the event needs a line: that of the host, if it has none yet and is one of the
+// first [MaxHosts] hosts, or the last line, which says that no further hosts are told. full reports that it is that last line.
 func (l *Logger) note(host string) (fresh, full bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	// The host after the last of MaxHosts has a line of its own: it says that there is no more room.
+	// The first host beyond MaxHosts is recorded, too: it has got the last line.
 	if l.hosts[host] || len(l.hosts) > MaxHosts {
 		return false, false
 	}
@@ -218,7 +218,7 @@ func (l *Logger) note(host string) (fresh, full bool) {
 }
 
 // count counts the line of an event. ok reports whether the line may be logged under the maximum
-// per minute, and omitted is the number of lines of the series that the minute before left out.
+// per minute. omitted is the number of lines to report with this line: those of the series that were left out since its last minute began.
 func (l *Logger) count(e *throttle.Event) (omitted int, ok bool) {
 	// The lines about a store that fails count together, whichever policy a
 	// caller waited for.
@@ -241,17 +241,17 @@ func (l *Logger) count(e *throttle.Event) (omitted int, ok bool) {
 		omitted, *c = c.omitted, count{began: now}
 	}
 
-	if c.told >= l.perMinute() {
+	if c.logged >= l.perMinute() {
 		c.omitted++
 		return 0, false
 	}
 
-	c.told++
+	c.logged++
 	return omitted, true
 }
 
-// newCount returns the count of a new series. At the bound, counts whose minute is over are
-// removed. If there are none, all further series of a kind share one count, so memory stays
+// newCount returns the count of a new series. When there are maxSeries counts, it removes those whose minute is
+// over. If there are none, all further series of a kind share one count, so that memory stays
 // bounded. The mutex is held.
 func (l *Logger) newCount(s series, now time.Time) *count {
 	if len(l.series) >= maxSeries {
@@ -278,7 +278,7 @@ func (l *Logger) newCount(s series, now time.Time) *count {
 	return c
 }
 
-// appendEvent appends the attributes of an event that have a value.
+// appendEvent appends the attributes of an event that have a value. A duration is rounded to milliseconds.
 func appendEvent(attrs []slog.Attr, e *throttle.Event) []slog.Attr {
 	text := func(key, value string) {
 		if value != "" {
@@ -286,7 +286,7 @@ func appendEvent(attrs []slog.Attr, e *throttle.Event) []slog.Attr {
 		}
 	}
 
-	// A duration that rounds to nothing would only lengthen the line.
+	// A duration that rounds to 0 is left out.
 	length := func(key string, value time.Duration) {
 		if rounded := value.Round(time.Millisecond); rounded != 0 {
 			attrs = append(attrs, slog.Duration(key, rounded))
@@ -320,8 +320,8 @@ func appendEvent(attrs []slog.Attr, e *throttle.Event) []slog.Attr {
 	return attrs
 }
 
-// messageOf returns the text of an event's error. For a caller that gave up it leaves out the
-// program's own cause for the end of the context.
+// messageOf returns the text of an event's error, or "" without one. For a caller that gave up it says only that the context was cancelled, or that
+// its deadline passed: the cause of that is the program's own, and may hold a secret.
 func messageOf(e *throttle.Event) string {
 	if e.Err == nil {
 		return ""

@@ -11,9 +11,8 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// AskTime is how long stores may take to answer when somebody looks. It is less
-// than a look may take, even where one is made each second: all other metrics
-// must be told while a store is away.
+// AskTime is how long stores may take to answer at a collection of metrics. It is short, because a collection
+// may come each second, and must report all other metrics while a store is away.
 const AskTime = 500 * time.Millisecond
 
 // A Summary is the combined state of the budgets of one policy.
@@ -21,17 +20,17 @@ type Summary struct {
 	Budgets int            // how many were asked
 	Limit   throttle.Limit // of the fullest budget; the limit that the upstream told, if there is one
 	Used    int            // how much of the limit of the fullest budget is used
-	Booked  int            // the sum
-	Waiting int            // the sum
-	Callers int            // the sum
-	Wait    time.Duration  // the longest
-	Paused  time.Duration  // the longest
-	Ceiling float64        // the lowest, or 0 if only the limit counts everywhere
+	Booked  int            // the sum over all budgets
+	Waiting int            // the sum over all budgets
+	Callers int            // the sum over all budgets
+	Wait    time.Duration  // the longest of all budgets
+	Paused  time.Duration  // the longest of all budgets
+	Ceiling float64        // the lowest of all budgets that have one, or 0 if none has
 	Told    bool           // answers told the limit of the fullest budget
 	ToldAgo time.Duration  // how long ago an answer told it last
 	Shares  []Share        // of all budgets together, or nil without shares
 
-	told []store.ShareStatus
+	told []store.ShareStatus // the shares of all budgets, of which Summaries makes Shares
 }
 
 // A Share is the state of a share of callers. The 16 shares with the most waiters are named, and
@@ -63,6 +62,7 @@ func Summaries(ctx context.Context, sources ...Source) (map[string]*Summary, err
 
 	asked.Wait()
 
+	// The first budget gives a Summary its limit, and add replaces that by the limit of a fuller one.
 	all := make(map[string]*Summary)
 	for _, answer := range answers {
 		for budget, status := range answer {
@@ -90,7 +90,7 @@ func limitOf(st *throttle.Status) throttle.Limit {
 	return st.Limit
 }
 
-// fullness returns which part of a limit is used. It is -1 for a limit without a number: every budget with one is fuller.
+// fullness returns which part of a limit is used. For a limit without a number it is -1, so that every budget with a number is fuller.
 func fullness(used int, l throttle.Limit) float64 {
 	if l.N() == 0 {
 		return -1
@@ -98,7 +98,7 @@ func fullness(used int, l throttle.Limit) float64 {
 	return float64(used) / float64(l.Capacity())
 }
 
-// add adds the state of a budget.
+// add adds the state of a budget to the summary.
 func (s *Summary) add(st *throttle.Status) {
 	s.Budgets++
 
@@ -112,6 +112,7 @@ func (s *Summary) add(st *throttle.Status) {
 	s.Callers += st.Callers
 	s.Wait, s.Paused = max(s.Wait, st.Wait), max(s.Paused, st.Paused)
 
+	// Zero means no ceiling.
 	if st.Ceiling > 0 && (s.Ceiling == 0 || st.Ceiling < s.Ceiling) {
 		s.Ceiling = st.Ceiling
 	}

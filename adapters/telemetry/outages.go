@@ -9,20 +9,20 @@ import (
 )
 
 // Outages know which stores did not answer. The stores are asked again only
-// when somebody looks. The zero Outages are ready to use, and safe for
+// by [Outages.Longest]. The zero Outages are ready to use, and safe for
 // concurrent use.
 type Outages struct {
 	mu    sync.Mutex
-	since map[outage.Question]time.Time
+	since map[outage.Question]time.Time // when the failure of a store was noted first
 }
 
-// mostOutages is how many are known at a time. Others begin when one of these
+// mostOutages is how many outages are known at a time. A further one is noted only after one of these
 // has ended.
 const mostOutages = 16
 
-// Note records that an event with this context reports a failure of a store. The context must be
-// the context that throttle passed to [throttle.Config.Observe]: without it the store cannot be
-// asked.
+// Note records the failure of a store that an event reports. ctx must be the context that throttle passed
+// to [throttle.Config.Observe] with the event: without it the store cannot be asked, and Note does nothing. A store whose failure is noted already keeps
+// its time, and beyond 16 stores no failure is noted.
 func (o *Outages) Note(ctx context.Context) {
 	q := outage.QuestionOf(ctx)
 	if q == nil {
@@ -43,7 +43,7 @@ func (o *Outages) Note(ctx context.Context) {
 }
 
 // Longest asks the stores of all noted failures whether they answer now, for [AskTime] at the most,
-// and forgets the stores that do. An error that a store answers with is an answer. Longest returns the age of the
+// and forgets the stores that do, even if they answer with an error. It returns the age of the
 // oldest failure whose store still does not answer, or 0 if all answer.
 func (o *Outages) Longest(ctx context.Context) (longest time.Duration) {
 	o.mu.Lock()
@@ -52,9 +52,9 @@ func (o *Outages) Longest(ctx context.Context) (longest time.Duration) {
 		questions = append(questions, q)
 	}
 
-	// Ask without the mutex: a store that is away answers late.
 	o.mu.Unlock()
 
+	// Ask without the mutex, because a store that is away answers late, and all at once, because AskTime is for all of them together.
 	ctx, stop := context.WithTimeout(ctx, AskTime)
 	defer stop()
 
@@ -79,7 +79,7 @@ func (o *Outages) Longest(ctx context.Context) (longest time.Duration) {
 	return longest
 }
 
-// end notes that a store answers.
+// end forgets the failure of a store that answers.
 func (o *Outages) end(q outage.Question) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

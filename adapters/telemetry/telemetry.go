@@ -85,12 +85,14 @@ const (
 	ErrorOther     = "_OTHER"    // any error outside this list
 )
 
-// ErrorType returns the class of an event's error. For an error of the store it is one of [Causes],
-// or [ErrorStore] in an [throttle.EventRefused]. It is "" for an event without an error.
+// ErrorType returns the class of an event's error. For an [throttle.EventGaveUp] it is always [ErrorContext]. For an error of the store it is one of
+// [Causes], or [ErrorStore] in an [throttle.EventRefused]. It is "" for any other event without an error.
 func ErrorType(e *throttle.Event) string {
 	if e.Kind == throttle.EventGaveUp {
 		return ErrorContext
 	}
+
+	// A refusal does not name the cause of a store's failure: see ErrorStore.
 	if e.Kind != throttle.EventRefused {
 		if cause, failed := CauseOf(e); failed {
 			return causes[cause]
@@ -99,7 +101,7 @@ func ErrorType(e *throttle.Event) string {
 	return errorWord(e.Err)
 }
 
-// errorWord returns the word for an error, whatever event it belongs to.
+// errorWord returns the word for an error, whatever event it belongs to, and "" for nil.
 func errorWord(err error) string {
 	switch {
 	case err == nil:
@@ -125,7 +127,7 @@ func Causes() []string { return slices.Clone(causes) }
 
 // CauseOf returns the index in [Causes] of the store failure that an event reports. ok is false if
 // the event reports none.
-func CauseOf(e *throttle.Event) (int, bool) {
+func CauseOf(e *throttle.Event) (cause int, ok bool) {
 	if e.Err == nil {
 		return 0, false
 	}
@@ -146,18 +148,18 @@ type Source interface {
 	Statuses(context.Context) (map[throttle.Budget]throttle.Status, error)
 }
 
-// A Table has what belongs to each policy, bound beforehand: events come on the
-// request's way. It is safe for concurrent use.
+// A Table has a value for each policy, such as its metrics. The values are made beforehand, so that an event does not delay its
+// request. It is safe for concurrent use.
 type Table[S any] struct {
-	bind func(policy string) *S
+	bind func(policy string) *S // makes the value of a policy
 
 	mu      sync.Mutex // for changes
 	sources []Source
-	all     atomic.Pointer[map[string]*S]
+	all     atomic.Pointer[map[string]*S] // the values by policy. The map itself never changes.
 }
 
-// NewTable returns a table with "", for requests that no policy held, and [Other]. bind makes what
-// belongs to a policy.
+// NewTable returns a table with values for "", the requests that no policy held, and for [Other]. bind makes the
+// value of a policy.
 func NewTable[S any](bind func(policy string) *S) *Table[S] {
 	t := &Table[S]{bind: bind}
 	t.all.Store(new(map[string]*S))
@@ -165,19 +167,21 @@ func NewTable[S any](bind func(policy string) *S) *Table[S] {
 	return t
 }
 
-// Follow binds what belongs to the policies of the sources, now and whenever
-// the table is asked for a policy that it does not know, or is told to
-// [Table.Refresh]. A nil source is left out. What belongs to policies that are
-// gone stays, as long as the program runs.
+// Follow makes values for the policies of the sources, now and later: at each
+// [Table.Refresh], and when an event has a policy that the table does not know. A nil source is left out.
+// The values of policies that are gone stay, as long as the program runs.
 func (t *Table[S]) Follow(sources ...Source) {
+	sources = slices.DeleteFunc(slices.Clone(sources), func(s Source) bool { return s == nil })
+
+	// Refresh may use the former slice without the mutex, so append to a copy.
 	t.mu.Lock()
-	t.sources = append(slices.Clip(t.sources), slices.DeleteFunc(slices.Clone(sources), func(s Source) bool { return s == nil })...)
+	t.sources = append(slices.Clip(t.sources), sources...)
 	t.mu.Unlock()
 
 	t.Refresh()
 }
 
-// Refresh binds a value to each policy that the sources have got since the last call.
+// Refresh makes a value for each policy of the sources that has none.
 func (t *Table[S]) Refresh() {
 	t.mu.Lock()
 	sources := t.sources
@@ -192,12 +196,13 @@ func (t *Table[S]) Refresh() {
 	t.add(names...)
 }
 
-// add binds a value to each name that has none. It skips names that are not UTF-8, because throttle
+// add makes a value for each name that has none. It skips names that are not UTF-8, because throttle
 // refuses policies with such names.
 func (t *Table[S]) add(names ...string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
+	// Keep the names that need a value. One of them may be twice in the list.
 	all := *t.all.Load()
 	names = slices.DeleteFunc(names, func(name string) bool { return all[name] != nil || !utf8.ValidString(name) })
 	if len(names) == 0 {
@@ -217,15 +222,16 @@ func (t *Table[S]) add(names ...string) {
 	t.all.Store(&next)
 }
 
-// Of returns the value of an event's policy. It takes a lock only for a new policy.
+// Of returns the value of an event's policy, which it makes if need be, or the value of [Other] for a policy that it does not know. It
+// takes a lock only for a policy without a value.
 func (t *Table[S]) Of(e *throttle.Event) *S {
 	if s := (*t.all.Load())[e.Policy]; s != nil {
 		return s
 	}
 
 	// The policy of an event with a budget exists, even if the table does not follow its transport.
-	// The policy of an event without a budget may be a mere name from a caller. Such names would
-	// fill the table, so look whether the sources have the policy.
+	// Without a budget the policy may be any name that a caller asked for, and such names would
+	// fill the table: then only policies of the sources get a value.
 	if e.Budget != "" {
 		t.add(e.Policy)
 	} else {

@@ -9,7 +9,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// A kept is the heartbeat detail that keeps a place. It is the last one.
+// A kept is the heartbeat detail that keeps a place. It is the last detail.
 type kept struct {
 	Place *throttle.Place `json:"throttle:place"`
 }
@@ -37,18 +37,19 @@ func detailsOf(ctx context.Context) details {
 		return details{}
 	}
 
-	own, err := rawDetails(ctx)
-	if err != nil || len(own) == 0 {
-		var k kept // a place alone has a type that is known
+	// Even a DataConverter that does not know converter.RawValue can read a place that stands alone.
+	all, err := rawDetails(ctx)
+	if err != nil || len(all) == 0 {
+		var k kept
 		if activity.GetHeartbeatDetails(ctx, &k) != nil || k.Place == nil {
 			return details{opaque: true}
 		}
 		return details{place: k.Place}
 	}
 
-	// The place stands behind the activity's own details.
-	last := len(own) - 1
-	into := make([]any, len(own))
+	// Read the last detail as a place. The targets of the other details are not used.
+	last := len(all) - 1
+	into := make([]any, len(all))
 	for i := range last {
 		into[i] = new(converter.RawValue)
 	}
@@ -56,16 +57,15 @@ func detailsOf(ctx context.Context) details {
 	var k kept
 	into[last] = &k
 	if activity.GetHeartbeatDetails(ctx, into...) != nil || k.Place == nil {
-		return details{own: own} // the last detail is the activity's own
+		return details{own: all} // the last detail is the activity's own
 	}
 
-	return details{own: own[:last], place: k.Place}
+	return details{own: all[:last], place: k.Place}
 }
 
-// rawDetails returns all heartbeat details as they are stored. The SDK does not state their number:
-// it ignores surplus targets.
+// rawDetails returns all heartbeat details as they are stored. It fails with a DataConverter that does not know converter.RawValue.
 func rawDetails(ctx context.Context) (raw []any, err error) {
-	// The number of details is unknown: offer more targets until one stays empty.
+	// The SDK does not tell the number of details, and leaves surplus targets empty: offer more targets until one stays empty.
 	for n := 4; ; n *= 2 {
 		values, into := make([]converter.RawValue, n), make([]any, n)
 		for i := range values {
@@ -76,7 +76,7 @@ func rawDetails(ctx context.Context) (raw []any, err error) {
 			return nil, err
 		}
 
-		raw = raw[:0]
+		raw = raw[:0] // begin again after a try with too few targets
 		for _, v := range values {
 			if v.Payload() == nil {
 				return raw, nil
@@ -86,8 +86,8 @@ func rawDetails(ctx context.Context) (raw []any, err error) {
 	}
 }
 
-// record stores the activity's own details and the place for the next attempt. With a nil place it
-// stores the activity's own details alone.
+// record stores the activity's own details and, behind them, a place for the next attempt. With a nil place it
+// stores the activity's own details alone. It does nothing if the details are opaque.
 func (d details) record(ctx context.Context, place *throttle.Place) {
 	if d.opaque {
 		return

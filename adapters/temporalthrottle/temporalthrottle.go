@@ -51,7 +51,7 @@ type Gate struct{ limiters *throttle.Limiters }
 
 // New returns a gate to the budgets of limiters, whose store must keep places: memstore or
 // redisstore. With any other store the error is the *[throttle.ConfigError] of
-// [throttle.Limiters.CheckPlaces].
+// [throttle.Limiters.CheckPlaces]. Nil limiters are an error, too.
 func New(l *throttle.Limiters) (*Gate, error) {
 	if l == nil {
 		return nil, errors.New("temporalthrottle: the limiters are missing")
@@ -89,6 +89,7 @@ func (g *Gate) Acquire(ctx context.Context, demands ...throttle.Demand) (*thrott
 			return nil, putAside(ctx, d, later)
 		}
 
+		// The last attempt waits here, and tries again with its new place.
 		if err := stay(ctx, d, later.RetryAfter()); err != nil {
 			return nil, err
 		}
@@ -97,7 +98,8 @@ func (g *Gate) Acquire(ctx context.Context, demands ...throttle.Demand) (*thrott
 	}
 }
 
-// visit reserves, with the place of the activity if there is one. A place that cannot be redeemed is given up for a new one.
+// visit returns a permit or, if the activity would have to wait, a new place. It reserves with place, which may be nil. If place cannot be
+// redeemed, visit reserves without it.
 func (g *Gate) visit(ctx context.Context, place *throttle.Place, demands []throttle.Demand) (*throttle.Permit, *throttle.Place, error) {
 	permit, later, err := g.limiters.Reserve(ctx, place, demands...)
 	if errors.As(err, new(*store.PlaceError)) {
@@ -106,34 +108,41 @@ func (g *Gate) visit(ctx context.Context, place *throttle.Place, demands []throt
 	return permit, later, err
 }
 
-// isLast reports whether Temporal would end the activity if it were put aside, or lose its place.
+// isLast reports whether an activity must wait in its worker. If it were put aside after its last attempt, Temporal would end the activity. A local
+// activity would lose its place.
 func isLast(ctx context.Context) bool {
 	info := activity.GetInfo(ctx)
-	p := info.RetryPolicy // nil: an old server, which does not say
+	p := info.RetryPolicy // an old server does not tell the policy: then p is nil
 	return info.IsLocalActivity || p != nil && p.MaximumAttempts > 0 && info.Attempt >= p.MaximumAttempts
 }
 
-// begin returns the permit of an activity that may start. Its place is used up, also if the work fails.
+// begin returns the permit of an activity that may start, and removes the place of d, which is used up, from the heartbeat details. If ctx ends
+// meanwhile, begin gives the permit back and returns the error of ctx.
 func begin(ctx context.Context, d details, permit *throttle.Permit) (*throttle.Permit, error) {
 	if d.place == nil {
 		return permit, nil
 	}
+
+	// Temporal may answer the heartbeat that the activity is cancelled: that ends ctx.
 	d.record(ctx, nil)
-	if err := ctx.Err(); err != nil { // the answer to the heartbeat said so
+	if err := ctx.Err(); err != nil {
 		permit.Cancel()
 		return nil, err
 	}
+
 	return permit, nil
 }
 
 // putAside keeps the place in the heartbeat details and returns the error that asks for a further
-// attempt.
+// attempt. If the activity is cancelled, it returns the error of ctx.
 func putAside(ctx context.Context, d details, place *throttle.Place) error {
+	// A cancelled activity has no further attempt.
 	d.record(ctx, place)
-	if temporal.IsCanceledError(context.Cause(ctx)) { // a cancelled activity has no further attempt
+	if temporal.IsCanceledError(context.Cause(ctx)) {
 		return ctx.Err()
 	}
-	wait := max(time.Millisecond, place.RetryAfter()) // Temporal takes 0 for none
+
+	wait := max(time.Millisecond, place.RetryAfter()) // for 0 Temporal would wait as the retry policy says
 	return temporal.NewApplicationErrorWithOptions(
 		fmt.Sprintf("temporalthrottle: put aside for %v, because a limit is full", wait.Round(time.Millisecond)), ErrorType,
 		temporal.ApplicationErrorOptions{
@@ -143,14 +152,15 @@ func putAside(ctx context.Context, d details, place *throttle.Place) error {
 		})
 }
 
-// stay waits in the worker, with heartbeats. It returns the error of ctx if that ends first.
+// stay waits in the worker. It records heartbeats with the activity's own details, so that the activity does not reach its HeartbeatTimeout. If ctx ends
+// first, stay returns the error of ctx.
 func stay(ctx context.Context, d details, wait time.Duration) error {
 	until := time.Now().Add(wait)
 	for {
 		d.record(ctx, nil)
 		step := time.Until(until)
 
-		// Half of the timeout leaves room for a late heartbeat.
+		// Half of the timeout leaves room for a late heartbeat. Without a timeout there are two heartbeats, at the beginning and at the end.
 		if most := activity.GetInfo(ctx).HeartbeatTimeout / 2; most > 0 {
 			step = min(step, most)
 		}

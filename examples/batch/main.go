@@ -66,7 +66,9 @@ func main() {
 	flag.Parse()
 
 	// Machines that share nothing would send too much together.
-	if o.part < 0 || o.part >= o.parts || o.parts > 1 && o.redis == "" {
+	isPart := 0 <= o.part && o.part < o.parts
+	sharesLimits := o.parts == 1 || o.redis != ""
+	if !isPart || !sharesLimits {
 		log.Fatal("batch: -part is one of -parts, from 0, and several machines share their limits by -redis")
 	}
 	if o.serve != "" {
@@ -80,14 +82,15 @@ func main() {
 	}
 }
 
-// run opens the services and the folders of their pages, and pulls.
+// run opens the services and the folders of their pages, and pulls. Without -services it runs the fake ones in this program, and prints their counts at
+// the end.
 func run(ctx context.Context, o options) error {
 	store, err := openStore(o.redis)
 	if err != nil {
 		return err
 	}
 
-	// Yours: no fake services.
+	// Leave this out where the services are real.
 	if o.services == "" {
 		fakes := downstream.New(downstream.Options{Orders: o.orders, Shipments: o.shipments})
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -100,13 +103,14 @@ func run(ctx context.Context, o options) error {
 		defer func() { fmt.Print(fakes) }()
 	}
 
-	// No request matches the database's policies: they are asked by name.
+	// Queries are no HTTP requests, so Limiters hold them: the job asks for their policies by name.
 	config := throttle.Config{MaxWait: throttle.Forever, Store: store, Policies: []throttle.Policy{queriesPolicy, atOncePolicy}}
 	limits, err := throttle.NewLimiters(config)
 	if err != nil {
 		return err
 	}
 
+	// Calls of the API are HTTP requests, so a Transport holds them.
 	config.Policies = []throttle.Policy{ordersPolicy}
 	config.Base = downstream.Reach(o.services, workers) // yours: an *http.Transport with MaxIdleConnsPerHost: workers
 	transport, err := throttle.New(config)
@@ -120,6 +124,7 @@ func run(ctx context.Context, o options) error {
 	}
 	defer db.Close()
 
+	// A call returns 50 orders or 100 shipments.
 	orders, err := openFolder(o.out, "orders", o.orders, 50, o.part, o.parts)
 	if err != nil {
 		return err
@@ -154,7 +159,7 @@ type job struct {
 	limits    *throttle.Limiters // of the database
 }
 
-// pull pulls both sources in parallel, and shows the progress.
+// pull pulls both sources in parallel, and shows the progress. It returns the errors of both, or why ctx has ended.
 func (j *job) pull(ctx context.Context, orders, shipments *folder) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var showing sync.WaitGroup
@@ -167,9 +172,9 @@ func (j *job) pull(ctx context.Context, orders, shipments *folder) error {
 	both.Go(func() { errShipments = pull(ctx, shipments, j.pageOfShipments) })
 	both.Wait()
 
-	// An interrupt ends both sources, and is no failure of theirs.
+	// Only an interrupt has ended ctx so far. It makes both sources fail, and is the error to return then.
 	interrupted := ctx.Err()
-	cancel()
+	cancel() // ends show
 	showing.Wait()
 
 	pages := orders.pages + shipments.pages
@@ -183,7 +188,7 @@ func (j *job) pull(ctx context.Context, orders, shipments *folder) error {
 	return errors.Join(errOrders, errShipments)
 }
 
-// show writes a line of progress every second, until ctx ends. The work only counts: a slow store blocks only show.
+// show writes a line of progress every second, until ctx ends. It asks the stores itself, so a slow store delays no worker.
 func (j *job) show(ctx context.Context, sources ...*folder) {
 	for second := 1; ; second++ {
 		select {
@@ -219,7 +224,7 @@ func (j *job) show(ctx context.Context, sources ...*folder) {
 	}
 }
 
-// pageOfOrders calls the API.
+// pageOfOrders returns the rows of a page from the API.
 func (j *job) pageOfOrders(ctx context.Context, p page) (rows []downstream.Order, err error) {
 	url := fmt.Sprintf("http://orders.example.com/v1/orders?from=%d&to=%d", p.first, p.last)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -241,7 +246,7 @@ func (j *job) pageOfOrders(ctx context.Context, p page) (rows []downstream.Order
 	return rows, err
 }
 
-// pageOfShipments queries the database, again after each refusal.
+// pageOfShipments returns the rows of a page from the database. It tells the fleet of each refusal, and queries again.
 func (j *job) pageOfShipments(ctx context.Context, p page) ([]downstream.Shipment, error) {
 	for {
 		permit, err := j.limits.Acquire(ctx, throttle.Demand{Policy: queriesPolicy.Name}, throttle.Demand{Policy: atOncePolicy.Name})
@@ -264,6 +269,7 @@ func (j *job) pageOfShipments(ctx context.Context, p page) ([]downstream.Shipmen
 	}
 }
 
+// query returns the rows of a page from the database. The error of a refusal is a *downstream.BusyError.
 func (j *job) query(ctx context.Context, p page) (all []downstream.Shipment, err error) {
 	rows, err := j.db.QueryContext(ctx, downstream.Statement, p.first, p.last)
 	if err != nil {

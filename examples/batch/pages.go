@@ -38,8 +38,9 @@ type folder struct {
 	pulled      atomic.Int64 // pages since then
 }
 
-// openFolder opens the folder of a source with ids from 1 to last. Of several machines each takes every
-// parts-th page.
+// openFolder opens the folder of a source with ids from 1 to last, and makes it if it is missing. A page has size ids. Of several machines
+// each takes every parts-th page: the first page of this one is number part, counted from 0. It is an error if the folder has pages of a
+// different size.
 func openFolder(dir, source string, last, size, part, parts int) (*folder, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -51,14 +52,14 @@ func openFolder(dir, source string, last, size, part, parts int) (*folder, error
 		return nil, err
 	}
 
-	known := 0
+	known := 0 // the pages of all machines that are done
 	for first := 1; first <= last; first += size {
 		p := page{first, min(first+size-1, last)}
 		done := slices.Contains(names, filepath.Join(dir, f.name(p)))
 		if done {
 			known++
 		}
-		if (first-1)/size%parts == part {
+		if number := (first - 1) / size; number%parts == part {
 			f.pages++
 			if !done {
 				f.missing = append(f.missing, p)
@@ -66,33 +67,34 @@ func openFolder(dir, source string, last, size, part, parts int) (*folder, error
 		}
 	}
 
-	// Pages of a different size would be pulled twice, or be missing.
+	// The rows of a page of a different size would be pulled twice, or be missing.
 	if known < len(names) {
 		return nil, fmt.Errorf("%s has pages of %s that do not begin or end where pages do now: use another folder", dir, source)
 	}
 	return f, nil
 }
 
-// name returns the name of a page's file. Names sort like ids.
+// name returns the name of a page's file. Names sort like ids up to ten digits.
 func (f *folder) name(p page) string {
 	return fmt.Sprintf("%s-%010d-%010d.jsonl", f.source, p.first, p.last)
 }
 
-// progress describes the pages after some seconds: how many are there, pages per second, and the time left.
+// progress describes the pages after some seconds of the run: the percentage that is there, pages per second and, once a page was pulled, the time left.
 func (f *folder) progress(seconds int) string {
 	pulled := int(f.pulled.Load())
 	left := len(f.missing) - pulled
-	share := 100 * float64(f.pages-left) / float64(max(f.pages, 1))
+	percent := 100 * float64(f.pages-left) / float64(max(f.pages, 1))
 	rate := float64(pulled) / float64(seconds)
 
-	text := fmt.Sprintf("%s %.1f%% %.1f/s", f.source, share, rate)
+	text := fmt.Sprintf("%s %.1f%% %.1f/s", f.source, percent, rate)
 	if pulled > 0 {
 		text += fmt.Sprintf(" %v left", time.Duration(float64(left)/rate)*time.Second)
 	}
 	return text
 }
 
-// pull pulls the missing pages of a source. After an error no further page begins.
+// pull pulls the missing pages of a source: call returns the rows of one. After the first error no further page begins, and pull returns that
+// error. If ctx ends first it returns why.
 func pull[Row any](ctx context.Context, f *folder, call func(context.Context, page) ([]Row, error)) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -115,7 +117,7 @@ func pull[Row any](ctx context.Context, f *folder, call func(context.Context, pa
 		})
 	}
 
-	// Hand out the pages. After the first error ctx ends, and the rest stay missing for the next run.
+	// Hand out the pages. Workers that have met an error take no more: ctx has ended then, and the rest is left to the next run.
 	for _, p := range f.missing {
 		select {
 		case pages <- p:
@@ -131,7 +133,7 @@ func pull[Row any](ctx context.Context, f *folder, call func(context.Context, pa
 	return f.removeTemporary()
 }
 
-// write stores the rows of a page, one line of JSON per row.
+// write stores the rows of a page, one line of JSON per row. After an error there is no page.
 func write[Row any](f *folder, p page, rows []Row) error {
 	// Encode first, so that a row that cannot be encoded leaves no file.
 	var text bytes.Buffer
@@ -148,30 +150,31 @@ func write[Row any](f *folder, p page, rows []Row) error {
 		return err
 	}
 
-	_, err = file.Write(text.Bytes())
-
 	// Sync before the rename, or a crash could leave an empty page.
+	_, err = file.Write(text.Bytes())
 	err = errors.Join(err, file.Sync(), file.Close())
 	if err == nil {
 		err = os.Rename(file.Name(), filepath.Join(f.dir, f.name(p)))
 	}
 	if err != nil {
-		_ = os.Remove(file.Name()) // removeTemporary removes the rest
+		_ = os.Remove(file.Name()) // if that fails removeTemporary tries again
 	}
 	return err
 }
 
-// removeTemporary removes the files that killed processes left of pages that are done. Other machines may be
-// writing the remaining pages.
+// removeTemporary removes the temporary files of pages that are done: killed processes have left them. Files of other pages stay, because other
+// machines may be writing them.
 func (f *folder) removeTemporary() error {
-	left, err := filepath.Glob(filepath.Join(f.dir, "."+f.source+"-*"))
-	for _, name := range left {
+	temporary, err := filepath.Glob(filepath.Join(f.dir, "."+f.source+"-*"))
+	for _, name := range temporary {
 		page := strings.TrimSuffix(filepath.Base(name), filepath.Ext(name))[1:]
-		if _, missing := os.Stat(filepath.Join(f.dir, page)); missing == nil {
-			// A file that is gone has just become its page, or a different machine removed it.
-			if failed := os.Remove(name); !errors.Is(failed, fs.ErrNotExist) {
-				err = errors.Join(err, failed)
-			}
+		if _, absent := os.Stat(filepath.Join(f.dir, page)); absent != nil {
+			continue
+		}
+
+		// A file that is gone has just become its page, or a different machine has removed it.
+		if failed := os.Remove(name); !errors.Is(failed, fs.ErrNotExist) {
+			err = errors.Join(err, failed)
 		}
 	}
 	return err

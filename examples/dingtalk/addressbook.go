@@ -49,15 +49,15 @@ func main() {
 type book struct { // the address book so far
 	key, secret, token string
 	until              time.Time     // when the token is renewed
-	renewing           sync.Mutex    // guards the token
+	renewing           sync.Mutex    // guards token and until
 	rdb                *redis.Client // nil for a single program
 	client             *retryablehttp.Client
-	departments        sync.WaitGroup
-	fail               context.CancelCauseFunc
-	met                sync.Map // ids of people
+	departments        sync.WaitGroup          // goroutines, one for each department
+	fail               context.CancelCauseFunc // ends all work with an error
+	met                sync.Map                // ids of the people that were shown
 }
 
-func (b *book) pull(ctx context.Context, c throttle.Config) error {
+func (b *book) pull(ctx context.Context, c throttle.Config) error { // shows all people, each once; returns the first error
 	if b.key == "" || b.secret == "" {
 		return errors.New("set DINGTALK_APP_KEY and DINGTALK_APP_SECRET")
 	}
@@ -68,13 +68,13 @@ func (b *book) pull(ctx context.Context, c throttle.Config) error {
 	return context.Cause(ctx)
 }
 
-// department shows the people of a department and of all departments below it.
+// department shows the people of a department that nobody has shown, and begins the departments below it. Its error ends all work.
 func (b *book) department(ctx context.Context, id int) {
 	a, err := b.call(ctx, "/topapi/v2/department/listsubid", `{"dept_id":%d}`, id)
 	for _, below := range a.Result.Below {
 		b.departments.Go(func() { b.department(ctx, below) })
 	}
-	for more := true; more && err == nil; more = a.Result.More {
+	for more := true; more && err == nil; more = a.Result.More { // page by page: Next is 0 before the first
 		a, err = b.call(ctx, "/topapi/v2/user/list", `{"dept_id":%d,"cursor":%d,"size":100}`, id, a.Result.Next)
 		for _, p := range a.Result.List {
 			if _, met := b.met.LoadOrStore(p.UserID, true); !met {
@@ -87,9 +87,10 @@ func (b *book) department(ctx context.Context, id int) {
 	}
 }
 
-// call calls the old API, and repeats the call with a new token if DingTalk says that the token has expired.
+// call calls the old API, and calls it once more with a new token if DingTalk answers that the token has expired.
 func (b *book) call(ctx context.Context, path, format string, in ...any) (a answer, err error) {
-	for i, token := 0, ""; i == 0 || i == 1 && (a.Code == "40001" || a.Code == "40014" || a.Code == "42001"); i++ {
+	expired := func() bool { return a.Code == "40001" || a.Code == "40014" || a.Code == "42001" }
+	for i, token := 0, ""; i == 0 || i == 1 && expired(); i++ {
 		if token, err = b.validToken(ctx, token); err == nil {
 			a, err = b.post(ctx, "https://oapi.dingtalk.com"+path+"?access_token="+token, format, in...)
 		}
@@ -97,12 +98,12 @@ func (b *book) call(ctx context.Context, path, format string, in ...any) (a answ
 	return a, err
 }
 
-// validToken returns the token that all programs share, or a new one if there is none, or if DingTalk refused it.
+// validToken returns the token that all programs share, or a new one if there is none, or if it is refused, which DingTalk did not take.
 func (b *book) validToken(ctx context.Context, refused string) (string, error) {
 	b.renewing.Lock() // one caller asks for all
 	defer b.renewing.Unlock()
 	if b.rdb != nil {
-		b.token, b.until = b.rdb.Get(ctx, "dingtalk-token-"+b.key).Val(), time.Now().Add(time.Minute)
+		b.token, b.until = b.rdb.Get(ctx, "dingtalk-token-"+b.key).Val(), time.Now().Add(time.Minute) // Redis forgets it in time
 	}
 	if b.token != "" && b.token != refused && time.Now().Before(b.until) {
 		return b.token, nil
@@ -129,7 +130,7 @@ type answer struct { // of any API
 	}
 }
 
-// post sends a call that only reads. The retrier repeats it if the connection breaks, even within the answer.
+// post sends a call that only reads, with in put into format. The retrier repeats it if the connection breaks, even within the answer.
 func (b *book) post(ctx context.Context, url, format string, in ...any) (a answer, err error) {
 	r, err := retryablehttp.NewRequestWithContext(ctx, http.MethodPost, url, fmt.Appendf(nil, format, in...))
 	if err != nil {
@@ -142,7 +143,7 @@ func (b *book) post(ctx context.Context, url, format string, in ...any) (a answe
 	})
 	resp, err := b.client.Do(r)
 	a.Code = fmt.Sprint(cmp.Or(a.SubCode, a.Code, a.ErrCode))
-	if err == nil && a.Code != "0" && a.AccessToken == "" {
+	if err == nil && a.Code != "0" && a.AccessToken == "" { // an answer with a token has no code
 		err = fmt.Errorf("%s: DingTalk answers %s, code %v: %v", r.URL.Path, resp.Status, a.Code, cmp.Or(a.ErrMsg, a.Message))
 	}
 	return a, err

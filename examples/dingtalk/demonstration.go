@@ -26,7 +26,7 @@ import (
 // Without a key, the demonstration runs addressbook.go against a DingTalk for
 // tests, which counts the calls.
 var (
-	page      = flag.Bool("dashboard", false, "without a key: show the budgets on a page, and pull until you interrupt")
+	withPage  = flag.Bool("dashboard", false, "without a key: show the budgets on a page, and pull until you interrupt")
 	processes = flag.Int("processes", 1, "without a key: how many processes pull together")
 	people    = flag.Int("people", 3000, "how many people the processes pull")
 	at        = flag.String("at", "", "with a key: `host:port` of a DingTalk for tests, in place of DingTalk")
@@ -35,14 +35,15 @@ var (
 
 func init() { pull = demonstrate }
 
-// demonstrate is pull in this program: it pulls with the key of the environment or, without a key, from a DingTalk for tests.
+// demonstrate is pull in this program: it pulls with the key of the environment or, without a key, from a DingTalk for tests. Without a key -processes
+// has it start several processes, and each of these pulls the part of its -part.
 func demonstrate(b *book, ctx context.Context, c throttle.Config) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	context.AfterFunc(ctx, stop) // a second interrupt ends the program at once
 	c.Observe = tell
 	logging.Disable() // go-redis logs each failed dial; tell prints it once in ten seconds
 
-	// A process of a larger demonstration comes first: -part has its key.
+	// Look at -part first: it has a key of its own.
 	switch {
 	case *of != "":
 		return b.pullPart(ctx, c, *of)
@@ -59,11 +60,11 @@ func demonstrate(b *book, ctx context.Context, c throttle.Config) error {
 		return runTogether(ctx, os.Stdout, *processes, *people, atRedis)
 	}
 
-	return b.pullFake(ctx, os.Stdout, c, *page)
+	return b.pullFake(ctx, os.Stdout, c, *withPage)
 }
 
-// pullFake pulls from a DingTalk for tests in this process, and prints its counts. With page it shows a page, and pulls again and
-// again until ctx ends.
+// pullFake pulls from a DingTalk for tests in this process, and prints to w how many people came, and the counts of the calls. With page it
+// serves a page of the budgets, and pulls again and again until ctx ends.
 func (b *book) pullFake(ctx context.Context, w io.Writer, c throttle.Config, page bool) error {
 	fake := dingtalktest.New(dingtalktest.Options{}) // counts, refuses and bans like DingTalk
 	b.key, b.secret = demonstrationKey(), "secret"
@@ -81,12 +82,12 @@ func (b *book) pullFake(ctx context.Context, w io.Writer, c throttle.Config, pag
 	err := b.pull(ctx, c)
 	people, took := b.people(), time.Since(begin)
 
-	for page && err == nil { // the page shows budgets while they are used
+	// Only budgets in use have something to show. An interrupt is the regular end.
+	for page && err == nil {
 		err = b.pull(ctx, c)
 	}
-
 	if page && ctx.Err() != nil {
-		err = nil // an interrupt is the regular end
+		err = nil
 	}
 
 	fmt.Fprintf(w, "pulled %d people in %.1f s\n\n", people, took.Seconds())
@@ -94,7 +95,7 @@ func (b *book) pullFake(ctx context.Context, w io.Writer, c throttle.Config, pag
 	return err
 }
 
-// people returns the number of people so far.
+// people returns how many people were shown so far.
 func (b *book) people() (n int) {
 	b.met.Range(func(any, any) bool {
 		n++
@@ -112,10 +113,10 @@ func demonstrationPolicies(key string) []throttle.Policy {
 	return dingtalk.Policies(dingtalk.Options{App: key, Company: "demonstration", Address: "demonstration"})
 }
 
-// lately records when each line was last told.
+// lately has the time at which each line was last printed.
 var lately sync.Map
 
-// tell prints why nothing happens, each line at most once in ten seconds.
+// tell prints why nothing happens: a refusal, or a store that does not answer. It prints each line at most once in ten seconds.
 func tell(_ context.Context, e throttle.Event) {
 	line := ""
 	switch e.Kind {
@@ -127,11 +128,10 @@ func tell(_ context.Context, e throttle.Event) {
 		return
 	}
 
+	// Swap the time before looking at the former one: of several goroutines with the same line only one prints it. The others put the time back.
 	now := time.Now()
-
-	// Swap and look: of several goroutines with the same line only one prints it.
-	before, told := lately.Swap(line, now)
-	if told && now.Sub(before.(time.Time)) < 10*time.Second {
+	before, printed := lately.Swap(line, now)
+	if printed && now.Sub(before.(time.Time)) < 10*time.Second {
 		lately.Store(line, before)
 		return
 	}
@@ -139,7 +139,8 @@ func tell(_ context.Context, e throttle.Event) {
 	log.Print(line)
 }
 
-// showPage begins to serve a page, until ctx ends, and changes c: the page shows the budgets of a transport made from c.
+// showPage begins to serve a page of budgets at address, or at any free port if that is in use, until ctx ends. It changes c: the page shows
+// the budgets of the transport that is made from c.
 func showPage(ctx context.Context, w io.Writer, c *throttle.Config, address string) error {
 	// The page sees the budgets through the store and the observer of the transport.
 	watched := dashboard.NewProcess(c.Store)
@@ -151,7 +152,7 @@ func showPage(ctx context.Context, w io.Writer, c *throttle.Config, address stri
 	}
 
 	listener, err := net.Listen("tcp", address)
-	if err != nil { // the port is in use
+	if err != nil {
 		if listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 			return err
 		}

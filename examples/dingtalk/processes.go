@@ -30,6 +30,7 @@ type part struct {
 // String returns the part in the form of the flag -part.
 func (p part) String() string { return fmt.Sprintf("%d %d %s %s %s", p.i, p.n, p.host, p.dir, p.key) }
 
+// parsePart returns the part of a text that String has returned.
 func parsePart(s string) (p part, err error) {
 	_, err = fmt.Sscanf(s, "%d %d %s %s %s", &p.i, &p.n, &p.host, &p.dir, &p.key)
 	return p, err
@@ -49,7 +50,8 @@ func (host tests) RoundTrip(r *http.Request) (*http.Response, error) {
 	return testConns.RoundTrip(r)
 }
 
-// runTogether starts n processes, and counts the people that all of them pull.
+// runTogether starts n processes that pull together from a DingTalk for tests in this one. It prints to w how many people came, and the counts of
+// the calls. Its error is that of a process, or why one could not be started.
 func runTogether(ctx context.Context, w io.Writer, n, people int, redisURL string) error {
 	dir, err := os.MkdirTemp("", "budgets")
 	if err != nil {
@@ -57,6 +59,7 @@ func runTogether(ctx context.Context, w io.Writer, n, people int, redisURL strin
 	}
 
 	defer os.RemoveAll(dir)
+
 	program, err := os.Executable()
 	if err != nil {
 		return err
@@ -76,13 +79,13 @@ func runTogether(ctx context.Context, w io.Writer, n, people int, redisURL strin
 		c := exec.CommandContext(ctx, program, "-part", p.String(), "-redis", redisURL)
 		c.Stdout, c.Stderr = &outs[i], os.Stderr
 		if err = c.Start(); err != nil {
-			break
+			break // wait for those that have started
 		}
-
 		all = append(all, c)
 	}
 
-	met := make(map[string]bool) // a person in two departments may be in two parts
+	// Each process prints a line for each person. A person in two departments may be in two parts.
+	met := make(map[string]bool)
 	for i, c := range all {
 		// Wait for all processes, even if one has failed.
 		if failed := c.Wait(); failed != nil {
@@ -98,7 +101,7 @@ func runTogether(ctx context.Context, w io.Writer, n, people int, redisURL strin
 	return err
 }
 
-// pullPart runs one of the processes. It shows the people of its part.
+// pullPart is the work of one process: it shows the people of the part that text, the value of -part, describes.
 func (b *book) pullPart(ctx context.Context, c throttle.Config, text string) error {
 	p, err := parsePart(text)
 	if err != nil {
@@ -138,7 +141,8 @@ func (b *book) pullPart(ctx context.Context, c throttle.Config, text string) err
 		}
 	}
 
-	for more := p.i == 0; more && err == nil; more = a.Result.More { // people of the first department itself
+	// The first process also takes the people of the first department itself, page by page. runTogether leaves out those that were shown before.
+	for more := p.i == 0; more && err == nil; more = a.Result.More {
 		a, err = b.call(ctx, "/topapi/v2/user/list", `{"dept_id":%d,"cursor":%d,"size":100}`, first, a.Result.Next)
 		for _, person := range a.Result.List {
 			show(person.UserID, person.Name)

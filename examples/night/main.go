@@ -68,12 +68,12 @@ type state struct {
 	Done   bool   `json:"done"`
 }
 
-// pull gets the pages of a part, from the page after the last whole page.
+// pull writes the orders of a part to a file, page by page, from the page after the last one of an earlier run. The file of the state says how far it came.
 func pull(ctx context.Context, client *http.Client, host string, part int) error {
 	var s state
 	name := fmt.Sprintf("part-%02d", part)
 
-	// The state says how far an earlier run came.
+	// Without a state this is the first run.
 	switch text, err := os.ReadFile(name + ".state"); {
 	case err == nil:
 		if err := json.Unmarshal(text, &s); err != nil {
@@ -88,7 +88,9 @@ func pull(ctx context.Context, client *http.Client, host string, part int) error
 		return err
 	}
 	defer rows.Close()
-	if err := rows.Truncate(s.Size); err != nil { // drop the rows of a page that was not noted
+
+	// Drop the rows of a page that the state does not have.
+	if err := rows.Truncate(s.Size); err != nil {
 		return err
 	}
 	if _, err := rows.Seek(s.Size, io.SeekStart); err != nil {
@@ -119,7 +121,7 @@ func pull(ctx context.Context, client *http.Client, host string, part int) error
 	return nil
 }
 
-// save notes the page, after its rows are on the disk. A rename is one step, so a kill leaves the old state or the new one.
+// save writes the state to a file, after the rows are on the disk. A rename is one step, so a kill leaves the old state or the new one.
 func (s state) save(rows *os.File, name string) error {
 	if err := rows.Sync(); err != nil {
 		return err
@@ -134,6 +136,7 @@ func (s state) save(rows *os.File, name string) error {
 	return os.Rename(name+".new", name)
 }
 
+// get calls a URL and decodes the answer into out. Every status except 200 is an error.
 func get(ctx context.Context, client *http.Client, url string, out any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -158,6 +161,7 @@ type withToken struct {
 	expires time.Time
 }
 
+// RoundTrip implements http.RoundTripper. If the token expires within two seconds it first gets a new one, and other requests wait meanwhile.
 func (w *withToken) RoundTrip(req *http.Request) (*http.Response, error) {
 	w.mu.Lock()
 	if time.Until(w.expires) < 2*time.Second {

@@ -34,13 +34,16 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
+
+	// The reporter is the store of this pod, and lets throttle status show the pod.
 	reporter, err := fleet.Start(rdb, redisstore.New(rdb, redisstore.Options{}), fleet.ReporterOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer reporter.Close()
 
-	var base http.RoundTripper // nil means the real APIs
+	// A dry run answers in place of the real APIs.
+	var base http.RoundTripper
 	if refuse, ok := os.LookupEnv("DRY_RUN"); ok {
 		base = &dryRun{refuse: refuse}
 	}
@@ -75,7 +78,7 @@ func main() {
 	}
 }
 
-// newClient returns the client of a pod for both APIs. A pod makes it once.
+// newClient returns the client of a pod for both APIs. A pod makes it once. base sends the requests; nil means the default of [throttle.Config].
 func newClient(store throttle.Store, base http.RoundTripper) (*http.Client, error) {
 	transport, err := throttle.New(throttle.Config{
 		Store:    store,
@@ -90,7 +93,7 @@ func newClient(store throttle.Store, base http.RoundTripper) (*http.Client, erro
 	return retry.NewClient(transport).StandardClient(), nil
 }
 
-// connect makes the client of Redis, with the password and TLS of the address.
+// connect makes the client of Redis, with the password and TLS of the address. ca is a file with the certificates to trust, or "" for those of the system.
 func connect(address, ca string) (*redis.Client, error) {
 	options, err := redis.ParseURL(address)
 	if err != nil || options.TLSConfig == nil {
@@ -107,13 +110,13 @@ func connect(address, ca string) (*redis.Client, error) {
 	return redis.NewClient(options), nil
 }
 
-// get calls a URL with the token in a variable of the environment.
-func get(ctx context.Context, client *http.Client, url, token string) error {
+// get calls a URL with the token that a variable of the environment has. Every status except 200 is an error.
+func get(ctx context.Context, client *http.Client, url, variable string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Authorization", "Bearer "+os.Getenv(token))
+	req.Header.Set("Authorization", "Bearer "+os.Getenv(variable))
 	resp, err := client.Do(req)
 	if err != nil {
 		return err
@@ -127,10 +130,11 @@ func get(ctx context.Context, client *http.Client, url, token string) error {
 
 // dryRun plays both APIs without a network. It refuses one request, for 3 seconds.
 type dryRun struct {
-	refuse   string // the number of the request
+	refuse   string // the number of the request to refuse, from 1
 	requests atomic.Int64
 }
 
+// RoundTrip implements [http.RoundTripper].
 func (d *dryRun) RoundTrip(req *http.Request) (*http.Response, error) {
 	answer := &http.Response{StatusCode: http.StatusOK, Header: make(http.Header), Body: http.NoBody, Request: req}
 	if fmt.Sprint(d.requests.Add(1)) == d.refuse {

@@ -50,7 +50,8 @@ func main() {
 	fmt.Println(done, "in", time.Since(begin).Round(100*time.Millisecond))
 }
 
-// newTransport returns a transport that knows the limit of the API.
+// newTransport returns a transport that keeps the limit of the API, and logs penalties and failures of the store. base sends the requests; nil means
+// the default of [throttle.Config].
 func newTransport(store throttle.Store, maxWait time.Duration, base http.RoundTripper) (*throttle.Transport, error) {
 	return throttle.New(throttle.Config{
 		Store:    store,
@@ -68,14 +69,15 @@ func newTransport(store throttle.Store, maxWait time.Duration, base http.RoundTr
 	})
 }
 
-// results counts requests by their ends.
+// results counts requests by what became of them. A refused one was answered with any status except 200.
 type results struct{ answered, refused, unsent atomic.Int64 }
 
+// String returns the counts.
 func (r *results) String() string {
 	return fmt.Sprint(r.answered.Load(), " answered, ", r.refused.Load(), " refused, ", r.unsent.Load(), " not sent,")
 }
 
-// call sends n requests with eight workers, and logs the first error.
+// call sends n requests with eight workers, counts what becomes of them, and logs the error of the first that was not sent.
 func call(client *http.Client, url string, n int) *results {
 	var done results
 	var workers sync.WaitGroup
@@ -111,7 +113,7 @@ func newAPI(out io.Writer) http.Handler {
 	var second int64 // the second that the counts are of
 	arrived, refused := 0, 0
 
-	// turn reports the last second when a new one has begun.
+	// turn does nothing until a new second has begun. Then it reports the last one, if requests came in it, and begins to count anew. The mutex is held.
 	turn := func() {
 		now := time.Now().Unix()
 		if now == second {
@@ -128,7 +130,7 @@ func newAPI(out io.Writer) http.Handler {
 		defer mu.Unlock()
 		turn()
 		if arrived == 0 {
-			time.AfterFunc(time.Second, func() { // reports this second if no other request comes
+			time.AfterFunc(time.Second, func() { // reports this second even if no other request comes
 				mu.Lock()
 				defer mu.Unlock()
 				turn()

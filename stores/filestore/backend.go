@@ -19,8 +19,8 @@ const standstill = 500 * time.Millisecond
 type backend struct {
 	listener listener
 
-	// What follows is used by whoever holds mu. A step holds it while the file system writes, which may take long, so that a look waits for it no
-	// longer than its context lasts: mu is a channel with room for one.
+	// mu guards the fields below. It is a channel with room for one, because a look stops waiting for it when its context ends: a step holds
+	// mu while the file system writes, which may take long.
 	mu chan struct{}
 	directory
 	buf []byte
@@ -32,7 +32,7 @@ func (b *backend) lockRows() { b.mu <- struct{}{} }
 // unlockRows unlocks all that mu guards.
 func (b *backend) unlockRows() { <-b.mu }
 
-// Step implements [node.Backend].
+// Step implements [node.Backend]. It needs no keys, because a process knows all rows, and returns no news, because decide has them all in its Rows.
 func (b *backend) Step(_ []ledger.Key, decide func(node.Rows) node.Told) (node.Heard, error) {
 	for {
 		told, done, err := b.try(decide)
@@ -40,7 +40,7 @@ func (b *backend) Step(_ []ledger.Key, decide func(node.Rows) node.Told) (node.H
 			return node.Heard{}, fail(err)
 		}
 
-		// Ring for others now that the rows are saved: earlier they would find nothing.
+		// Ring for other nodes only now that the rows are saved: earlier they would find nothing.
 		if done {
 			b.listener.tell(&told)
 			return node.Heard{}, nil
@@ -48,10 +48,10 @@ func (b *backend) Step(_ []ledger.Key, decide func(node.Rows) node.Told) (node.H
 	}
 }
 
-// try makes a step in the present generation, and returns the news of the step for others. done is false if the step must be made again, because
-// the generation has ended, or was lost, before the step was saved.
+// try makes a step in the present generation, and returns what decide returns for others. done is false if the step must be made again: the lock was not
+// granted in time, or the generation was lost or ended before the step was saved. By then another generation is open, or the file is opened anew.
 func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, done bool, err error) {
-	// Lock the file before the rows: a process that stands still keeps nobody of this process from looking.
+	// Wait for the lock of the file before locking the rows: callers of this process can look meanwhile, even if the process with the lock stands still.
 	g, err := b.current()
 	if err != nil {
 		return told, false, err
@@ -70,46 +70,44 @@ func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, done bo
 	}
 
 	// Somebody may have removed the files, or put others in their place.
-	if lost, err := g.isLost(); err != nil || lost {
-		if err == nil {
-			err = b.find(g)
-		}
-
-		// Other nodes now ring in the new directory.
-		if err == nil {
-			b.listener.again()
-		}
-
+	lost, err := g.isLost()
+	if err != nil {
 		return told, false, err
+	}
+	if lost {
+		if err := b.find(g); err != nil {
+			return told, false, err
+		}
+		b.listener.again() // other nodes now ring in the new directory
+		return told, false, nil
 	}
 
 	// Apply the steps of all other processes before this step is decided.
-	if ended, err := b.catchUp(g); err != nil || ended {
-		if err == nil {
-			err = b.advance(g)
-		}
+	ended, err := b.catchUp(g)
+	if err != nil {
 		return told, false, err
 	}
+	if ended {
+		return told, false, b.advance(g)
+	}
 
-	// What earlier files say of this process must be over first: see find.
-	if time.Now().Before(b.rests) {
+	// After earlier files were put back, wait until this process' leases in them are over: see find.
+	if time.Now().Before(b.restsUntil) {
 		return told, false, errBack
 	}
+
 	if err := b.begin(true); err != nil {
 		return told, false, err
 	}
-
 	b.rows.Hear(b.heard)
 	told = decide(&b.rows)
 	saved, err := b.save(g, &told)
 	b.rows.End(saved)
-
-	// If the generation has ended before the record was complete, the step is made again in the next generation.
-	if err != nil || !saved {
-		if err == nil {
-			err = b.advance(g)
-		}
+	if err != nil {
 		return told, false, err
+	}
+	if !saved {
+		return told, false, b.advance(g)
 	}
 
 	// The step has used the news.
@@ -123,10 +121,9 @@ func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, done bo
 	return told, true, nil
 }
 
-// lock locks the file of a generation. It returns false if other processes keep the lock. If
-// the process that has the lock stands still, lock ends the generation.
+// lock locks the file of a generation. It returns false if it does not get the lock within standstill. If the file has not grown meanwhile, the
+// process that has the lock stands still, and lock ends the generation. Otherwise it opens the file anew.
 func (b *backend) lock(g *generation) (locked bool, err error) {
-	// If the file grows while its lock is waited for, other processes make steps and nobody stands still.
 	before, err := g.f.Stat()
 	if err != nil {
 		return false, err
@@ -137,6 +134,8 @@ func (b *backend) lock(g *generation) (locked bool, err error) {
 
 	b.lockRows()
 	defer b.unlockRows()
+
+	// A look of this process may have opened the next generation meanwhile.
 	if b.gen != g {
 		return false, nil
 	}
@@ -149,8 +148,8 @@ func (b *backend) lock(g *generation) (locked bool, err error) {
 		return false, b.advance(g)
 	}
 
-	// The file grows, so nobody stands still. The lock that was not granted is still asked for on the open file: open
-	// the file anew for the next try.
+	// Other processes make steps, so nobody stands still. The kernel may still grant the lock on this open file, and take it away again: see
+	// the function lock. So the next try needs a file that is opened anew.
 	return false, b.reopen()
 }
 
@@ -171,21 +170,19 @@ func (b *backend) openIfNone() error {
 }
 
 // catchUp applies the steps of other processes, and cuts off a record that a killed process has not finished. It
-// returns true if the generation was ended and emptied. The file is locked.
+// returns true if the generation was ended and emptied. The file and the rows are locked.
 func (b *backend) catchUp(g *generation) (ended bool, err error) {
 	i, err := g.f.Stat()
 	if err != nil {
 		return false, err
 	}
 
-	// Read the records behind the last known one.
+	// Read the records behind the last known one: read moves g.end.
 	size := i.Size()
-	switch {
-	case size == g.end:
-		return false, nil
-	case size > maxFile:
-		return false, fmt.Errorf("%s: %w: it has %d bytes, and no store writes so many", g.path, errDamaged, size)
-	case size > g.end:
+	if size > g.end {
+		if size > maxFile {
+			return false, fmt.Errorf("%s: %w: it has %d bytes, and no store writes so many", g.path, errDamaged, size)
+		}
 		if err := g.read(b.take); err != nil {
 			return false, err
 		}
@@ -196,7 +193,7 @@ func (b *backend) catchUp(g *generation) (ended bool, err error) {
 	case size > g.end:
 		return false, g.cutTorn(size)
 
-	// Only tidy removes records, from a generation that has ended.
+	// Records are missing. A store removes records only in tidy, and only from a generation that has ended.
 	case size < g.end:
 		if ended, err := g.hasEnded(); ended || err != nil {
 			return ended, err
@@ -207,7 +204,7 @@ func (b *backend) catchUp(g *generation) (ended bool, err error) {
 	return false, nil
 }
 
-// begin asks the clock, and begins a step or a look.
+// begin reads the clock and begins a step or, without changes, a look.
 func (b *backend) begin(changes bool) error {
 	asked := time.Now()
 	sinceBoot, wall, err := b.machine.clock()
@@ -215,7 +212,7 @@ func (b *backend) begin(changes bool) error {
 		return err
 	}
 
-	// The clock follows the wall clock forwards alone, so that it never goes back.
+	// The store's clock follows a wall clock that was set forward, and never goes back.
 	if gain := wall - sinceBoot; gain > b.rows.ahead+drift {
 		b.rows.ahead = gain
 	}
@@ -224,15 +221,15 @@ func (b *backend) begin(changes bool) error {
 	return nil
 }
 
-// save writes a record of the rows that a step has changed, and of its news. It returns false if the generation has ended, so that the step
-// does not count.
+// save writes a record of the rows that a step has changed, and of its news, if there are any. It returns false if the generation has ended: then the
+// step does not count, and is made again.
 func (b *backend) save(g *generation, told *node.Told) (saved bool, err error) {
 	changed, err := b.rows.Changed()
 	if err != nil {
 		return false, damage(err)
 	}
 
-	// Nothing is to be written, but a decision on old rows must not count either.
+	// There is nothing to write. But if the generation has ended its rows are old, and a decision about old rows does not count.
 	if len(changed) == 0 && told.Empty() {
 		ended, err := g.hasEnded()
 		return !ended, err
@@ -248,7 +245,7 @@ func (b *backend) save(g *generation, told *node.Told) (saved bool, err error) {
 		return false, err
 	}
 
-	// A record that came after the end may be missing in the next generation.
+	// If the generation ended before the record was written, the next generation may lack the record.
 	if ended, err := g.hasEnded(); err != nil || ended {
 		return false, err
 	}
@@ -273,12 +270,13 @@ func (b *backend) Read(ctx context.Context, _ []ledger.Key, look func(node.Rows)
 		return heard, fail(err)
 	}
 
+	// The node gets each news once.
 	heard, b.heard = b.heard, node.Heard{}
 	return heard, nil
 }
 
-// lockFresh locks the rows and brings them up to date from the file. After an error they are not locked. It returns when ctx
-// has ended, whatever the file system does: the lock is then freed when the file system answers.
+// lockFresh brings the rows up to date from the file, and returns with the rows locked. After an error they are not locked. It returns when ctx
+// has ended, even if the file system does not answer.
 func (b *backend) lockFresh(ctx context.Context) error {
 	select {
 	case b.mu <- struct{}{}:
@@ -286,13 +284,14 @@ func (b *backend) lockFresh(ctx context.Context) error {
 		return b.noAnswer(ctx)
 	}
 
-	// The lock is held while the file is read. So only one goroutine waits for the file system, however many callers have left meanwhile.
+	// Read the file in a goroutine, which keeps the lock until the file system answers. So only one goroutine waits for the file system, however many
+	// callers have left.
 	fresh := make(chan error)
 	go func() {
 		err := b.refresh()
 		select {
 		case fresh <- err: // from here on the lock is the caller's
-		case <-ctx.Done():
+		case <-ctx.Done(): // the caller has left
 			b.unlockRows()
 		}
 	}()
@@ -315,7 +314,7 @@ func (b *backend) noAnswer(ctx context.Context) error {
 	return fmt.Errorf("filestore: %s does not answer: %w", b.folder.path, context.Cause(ctx))
 }
 
-// refresh applies the steps of other processes, up to the end of the last generation. The rows are locked.
+// refresh applies the steps of other processes, up to the end of the last generation, which it opens. The rows are locked.
 func (b *backend) refresh() error {
 	if err := b.openIfNone(); err != nil {
 		return err
@@ -338,8 +337,8 @@ func (b *backend) refresh() error {
 	}
 }
 
-// damage adds errDamaged to the error of rows that could not be read. Every other error stays as it is: rows
-// cannot be written if they name too many nodes.
+// damage adds errDamaged to the error of rows that could not be read. Every other error stays as it is, such as that of a row that names too
+// many nodes to be written. For nil it returns nil.
 func damage(err error) error {
 	if errors.Is(err, ledger.ErrCorrupt) {
 		return fmt.Errorf("%w: %w", errDamaged, err)
@@ -355,7 +354,7 @@ func (b *backend) Listen(wake func(told bool)) (stop func(), err error) {
 // IsDead implements [node.DeathObserver].
 func (b *backend) IsDead(node, _ int64) bool { return b.listener.bells.isDead(node) }
 
-// isLeased reports whether a row says that a node lives, by the rows as they were read last.
+// isLeased reports whether a node has a lease in the rows as they were read last, or the clock cannot be read.
 func (b *backend) isLeased(node int64) bool {
 	b.lockRows()
 	defer b.unlockRows()
@@ -363,7 +362,7 @@ func (b *backend) isLeased(node int64) bool {
 	return err != nil || b.rows.IsLeased(node, sinceBoot+b.rows.ahead)
 }
 
-// OnDeath implements [node.DeathObserver]: nobody is told of a pipe that lost its reader, so nodes ask again.
+// OnDeath implements [node.DeathObserver]. The system tells nobody of a pipe that has lost its reader, so nodes ask again.
 func (b *backend) OnDeath(func()) {}
 
 // An awayError says that the directory cannot be used now, and may be again: the disk is full, for example. Callers wait.

@@ -47,9 +47,10 @@ func (p pipes) listen(node int64, wake func()) (stop func(), err error) {
 	}, nil
 }
 
-// makePipe makes a pipe, and opens it as a writer, too, so that it never ends.
+// makePipe makes a pipe with a name and opens it to read from it. The pipe is opened for writing, too: without a writer a Read would return at once.
+// After an error there is no such pipe.
 func (p pipes) makePipe(name string) (pipe *os.File, err error) {
-	// No call makes a pipe below an open directory on all systems. Mkfifo follows no link in the place of the pipe.
+	// Mkfifo takes a path, because not all systems can make a pipe below an open directory. It does not follow a link with the name of the pipe.
 	if err := syscall.Mkfifo(p.pathOf(name), 0o600); err != nil {
 		return nil, &os.PathError{Op: "mkfifo", Path: p.pathOf(name), Err: err}
 	}
@@ -70,7 +71,7 @@ func (p pipes) makePipe(name string) (pipe *os.File, err error) {
 	}
 	defer f.Close()
 
-	// A pipe of a stranger that took the place of this one is not given away.
+	// If a different user has put a pipe in the place of this one, leave its owner and its rights alone.
 	i, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -85,32 +86,33 @@ func (p pipes) makePipe(name string) (pipe *os.File, err error) {
 	return polled(f)
 }
 
-// polled returns a second file for a pipe, whose Read ends when the file is closed. On macOS the Read of a file that package os has opened itself
-// does not end then.
+// polled returns a second file for the pipe of f. A Read of the second file ends when that file is closed. On macOS a Read of a file that package os has
+// opened itself does not end then. The caller closes both.
 func polled(f *os.File) (*os.File, error) {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
 
-	var own int
+	var second int
 	var failed error
-	err = raw.Control(func(fd uintptr) {
+	err = raw.Control(func(first uintptr) {
+		// With the lock no program is started before CloseOnExec: it would inherit the descriptor.
 		syscall.ForkLock.RLock()
 		defer syscall.ForkLock.RUnlock()
-		own, failed = syscall.Dup(int(fd))
+		second, failed = syscall.Dup(int(first))
 		if failed == nil {
-			syscall.CloseOnExec(own)
+			syscall.CloseOnExec(second)
 		}
 	})
 	if err = errors.Join(err, os.NewSyscallError("dup", failed)); err != nil {
 		return nil, err
 	}
 
-	return os.NewFile(uintptr(own), f.Name()), nil
+	return os.NewFile(uintptr(second), f.Name()), nil
 }
 
-// hear calls wake for each byte that is written into a pipe, until the pipe is closed.
+// hear reads from a pipe until the pipe is closed, and calls wake after each Read, which may take the bytes of several writers.
 func hear(pipe *os.File, wake func()) {
 	var b [64]byte
 	for {
@@ -126,8 +128,8 @@ func (p pipes) openPipe(node int64) (*os.File, error) {
 	return p.open(pipeOf(node), os.O_WRONLY, fs.ModeNamedPipe)
 }
 
-// isDead implements [bells]: nobody reads from the pipe of a process that has died. A stopped process
-// has its pipe open.
+// isDead implements [bells]. Nobody reads from the pipe of a dead process, so it cannot be opened for writing: the error is ENXIO. A process that was
+// stopped still has its pipe open. Of a node without a pipe isDead knows nothing, and returns false.
 func (p pipes) isDead(node int64) bool {
 	pipe, err := p.openPipe(node)
 	if err == nil {
@@ -144,23 +146,23 @@ func (p pipes) ring(node int64) {
 	}
 	defer pipe.Close()
 
-	// Write would wait for room. A full pipe needs no further byte.
+	// pipe.Write would wait for room in a full pipe, which needs no further byte: its reader is woken in any case.
 	if raw, err := pipe.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { _, _ = syscall.Write(int(fd), []byte{1}) })
 	}
 }
 
 // ringAll implements [bells].
-func (p pipes) ringAll(but int64) {
+func (p pipes) ringAll(except int64) {
 	// An error does no harm: nodes that are not woken look once a second.
 	_ = p.each(func(e os.DirEntry) {
-		if node, ok := nodeOf(e.Name()); ok && node != but {
+		if node, ok := nodeOf(e.Name()); ok && node != except {
 			p.ring(node)
 		}
 	})
 }
 
-// nodeOf returns the node that a pipe with a name belongs to, and false if there is none.
+// nodeOf returns the node whose pipe has a name, and false if it is not the name of a node's pipe.
 func nodeOf(name string) (node int64, ok bool) {
 	id, ok := strings.CutPrefix(name, pipePrefix)
 	if !ok {
@@ -170,11 +172,11 @@ func nodeOf(name string) (node int64, ok bool) {
 	return node, err == nil
 }
 
-// deadLife is for how long a pipe stays that nobody reads from, at the least: it may have been begun just now.
+// deadLife is for how long at the least a pipe without a reader stays: a process may have begun it just now.
 const deadLife = time.Minute
 
-// tidy removes the pipes of nodes that have died, and pipes that were begun some time ago. The pipe of a node stays as long as isLeased says that a row names the node:
-// by the pipe others find out that the node is dead, and the pipe may be much older than that.
+// tidy removes the pipes of dead nodes, and the pipes that a process has begun and not finished within deadLife. The pipe of a dead node stays while
+// isLeased is true for the node, because by the pipe others find out that the node is dead.
 func (p pipes) tidy(isLeased func(node int64) bool) {
 	_ = p.each(func(e os.DirEntry) {
 		if !isOld(e, fs.ModeNamedPipe, deadLife) {

@@ -14,19 +14,19 @@ import (
 // of a machine are its own, so budgets cannot be shared in that way.
 var ErrOtherMachine = errors.New("filestore: programs of another machine, or of an earlier boot, use the directory: only programs of one machine can share it")
 
-// A directory has the process' knowledge of the files of a directory.
+// A directory is what a process knows of the files of a directory.
 type directory struct {
 	folder  *folder
 	machine machine
 	boot    string
-	grow    int64         // by how much a file grows at the least before it is ended
+	grow    int64         // by how many bytes a file grows at the least before it is ended
 	lease   time.Duration // of the node
 
-	gen   *generation // nil if none is open
-	used  bool        // a generation of this boot was open
-	rows  rows
-	heard node.Heard // the news of other processes that was not returned yet
-	rests time.Time  // until then the process makes no steps
+	gen        *generation // the generation in use. It is nil if none is open.
+	used       bool        // the process has used a generation of this boot
+	rows       rows
+	heard      node.Heard // the news of other processes that no step or look has got yet
+	restsUntil time.Time  // until then the process makes no steps: see find
 }
 
 // A machine has the common facts of all programs of one machine.
@@ -34,19 +34,19 @@ type machine interface {
 	// boot returns a name of this boot, unique among all boots of all machines.
 	boot() (string, error)
 
-	// clock returns the microseconds since the boot, suspended ones too, which no setting of the
-	// clock changes, and the microseconds of the wall clock since the Unix epoch.
+	// clock returns the microseconds since the boot, and the microseconds of the wall clock since the Unix epoch. The time since the boot
+	// goes on while the machine is suspended, and does not change when somebody sets the clock.
 	clock() (sinceBoot, wall int64, err error)
 }
 
-// drift is by how many microseconds the wall clock has to be ahead to be followed: the clocks are
-// read one after the other, and disciplined with small differences.
+// drift is by how many microseconds the wall clock must be further ahead before the store's clock follows it: smaller differences come from
+// reading the two clocks one after the other, and from NTP.
 const drift = 100_000
 
-// errBack says why a process rests.
+// errBack says why a process makes no steps: see find.
 var errBack = errors.New("the files are those of an earlier time, and this process waits until what they say of it is over")
 
-// take applies a record of a different process, and keeps its news.
+// take applies a record that was read from a file, and keeps its news.
 func (d *directory) take(r record) error {
 	d.rows.take(&r)
 	if len(r.news) == 0 {
@@ -62,12 +62,12 @@ func (d *directory) take(r record) error {
 	return nil
 }
 
-// looksForNext is how often a process looks for a generation that is being written by a different process.
+// looksForNext is how many times a process looks for a generation that a different process is writing.
 const looksForNext = 50
 
-// advance ends a generation and opens the next one, which it writes unless a different process does.
+// advance ends a generation and opens the last one. It writes the next generation unless a different process does. The rows are locked.
 func (d *directory) advance(g *generation) error {
-	// A new directory may have taken the place of this one.
+	// A new directory may have taken the place of this one: the next generation belongs there.
 	if err := d.folder.reopen(); err != nil {
 		return err
 	}
@@ -77,32 +77,35 @@ func (d *directory) advance(g *generation) error {
 	return d.open()
 }
 
-// find opens the last generation in the directory, because this generation's file is lost. Without any generation it writes a new one.
+// find opens the last generation in the directory, because the file of g is lost. If the directory has no generation, find writes one with the rows of g.
 //
-// If somebody has put back an earlier copy, its rows list waiters of this process that have long had their turn, and lines would stand still behind
-// them for as long as the process lives. So the process rests until its lease is over in all rows.
+// If somebody has put back an earlier copy, its rows list waiters of this process that have long had their turn. While the process makes steps it
+// renews their leases, and lines would stand still behind them. So it makes no steps until its leases in these rows are over.
 func (d *directory) find(g *generation) error {
 	// The lost file is still open: apply its last records.
 	if err := g.read(d.take); err != nil {
 		return err
 	}
 
-	d.heard.Lost = true // a program may have begun anew
+	// Other files may not have all news of the lost file.
+	d.heard.Lost = true
+
+	// Opening a generation makes a new table, so known stays as it is.
 	known := d.rows.Table
 	if err := d.open(); err != nil {
 		return err
 	}
 	if d.rows.IsBefore(&known) {
-		d.rests = time.Now().Add(d.lease + d.lease/10)
+		d.restsUntil = time.Now().Add(d.lease + d.lease/10)
 	}
 
 	return nil
 }
 
-// number returns the number of the generation, by which its file is named.
+// number returns the number of the generation, which is in the name of its file.
 func (g *generation) number() int64 { return g.generation }
 
-// endGeneration ends a generation, applies its last records, and writes the next generation unless a different process does.
+// endGeneration ends a generation, applies its last records, and writes the next generation unless a different process has done so. It opens nothing.
 func (d *directory) endGeneration(g *generation) error {
 	ended, err := g.hasEnded()
 	if err != nil {
@@ -114,77 +117,82 @@ func (d *directory) endGeneration(g *generation) error {
 			return err
 		}
 	} else {
-		// A different process has ended the generation, and will most likely write the next one.
+		// A different process has ended the generation, and will most likely write the next one: give it some time.
 		for range looksForNext {
-			if last, err := newest(d.folder); err != nil {
+			last, err := newest(d.folder)
+			if err != nil {
 				return err
-			} else if last > g.number() {
-				return g.read(d.take) // records that were written just before the end may have news
+			}
+			if last > g.number() {
+				return g.read(d.take) // the last records may have news
 			}
 			runtime.Gosched()
 		}
 	}
 
-	// Records could be written until the generation was ended.
+	// Other processes could write records until the generation was ended, so read it only now.
 	if err := g.read(d.take); err != nil {
 		return err
 	}
 
-	return d.succeed(g)
+	return d.writeNext(g)
 }
 
-// succeed writes the generation after g, which has ended and was read to its end. For nil it writes the first generation.
-func (d *directory) succeed(g *generation) error {
+// writeNext writes the generation after g with the rows that the process knows, unless the directory has that generation or a later one. g has ended and
+// was read to its end. For nil writeNext writes the first generation.
+func (d *directory) writeNext(g *generation) error {
 	sinceBoot, wall, err := d.machine.clock()
 	if err != nil {
 		return err
 	}
 
-	next := header{1, d.boot}
+	next := header{generation: 1, boot: d.boot}
 	ahead := wall - sinceBoot
 
 	if g != nil {
 		next.generation = g.number() + 1
 
-		// Within one boot the clock goes on from where the rows have it, or drift behind a wall clock that is further ahead.
+		// Within one boot the store's clock goes on from the time that the rows have. A wall clock that is more than drift further ahead is
+		// followed up to that drift.
 		if g.boot == d.boot {
 			ahead = max(d.rows.ahead, ahead-drift)
 		}
 	}
 
-	return create(d.folder, next, func(write func(*record) error) error {
-		return d.rows.write(sinceBoot+ahead, ahead, write)
+	return createGeneration(d.folder, next, func(put func(*record) error) error {
+		return d.rows.write(sinceBoot+ahead, ahead, put)
 	})
 }
 
-// reopen opens the generation's file anew, or a later generation. News may have been lost meanwhile.
+// reopen opens the last generation anew, also if it is the one in use.
 func (d *directory) reopen() error {
+	// Without d.gen load cannot tell whether a generation was missed, so say that news may be lost.
 	d.gen, d.heard.Lost = nil, true
 	return d.open()
 }
 
-// maxOpen is how often a process looks for the last generation, which may be removed each time before the process has opened it.
+// maxOpen is how many times a process tries to open the last generation, whose file may be removed each time before it is open.
 const maxOpen = 1000
 
-// open opens the last generation and takes it into use. Without any generation open writes one.
+// open opens the last generation and takes it into use. If there is none, if the last one has ended, or if it is of an earlier boot, open writes the next one first.
 func (d *directory) open() error {
 	if err := d.folder.reopen(); err != nil {
 		return err
 	}
 
-	// Each round opens the generation that is the last by then. It may be of no use: removed, ended, or of an earlier boot.
+	// Each round looks for the last generation, and takes it into use or writes the next one.
 	for range maxOpen {
 		last, err := newest(d.folder)
 		if err != nil {
 			return err
 		}
 
-		// This process is the first, or the files were removed.
+		// This process is the first, or the files were removed. If it has used a generation, the next one gets the rows that it knows.
 		if last == 0 {
 			if d.gen == nil {
 				d.rows.clear()
 			}
-			if err := d.succeed(d.gen); err != nil {
+			if err := d.writeNext(d.gen); err != nil {
 				return err
 			}
 			continue
@@ -195,10 +203,10 @@ func (d *directory) open() error {
 			continue // it was removed meanwhile
 		}
 
-		// A power failure may have cut the file short, and nobody needs rows of an earlier boot.
+		// A power failure may have cut the file of an earlier boot short: its rows are lost, and the next generation begins without rows.
 		if errors.Is(err, errDamaged) && last < maxNumber && d.isOlderThanBoot(nameOf(last)) {
 			d.rows.clear()
-			if err := d.succeed(&generation{header: header{generation: last}}); err != nil {
+			if err := d.writeNext(&generation{header: header{generation: last}}); err != nil {
 				return err
 			}
 			continue
@@ -216,8 +224,7 @@ func (d *directory) open() error {
 	return fmt.Errorf("%s: its files are removed again and again", d.folder.path)
 }
 
-// isOlderThanBoot reports whether a file was written before the machine was started: what had not got
-// to the disk when the power failed is missing, and no program wants it back.
+// isOlderThanBoot reports whether a file is a regular file that was last written to before the machine was started. After an error it is false.
 func (d *directory) isOlderThanBoot(name string) bool {
 	i, err := d.folder.root.Load().Lstat(name)
 	if err != nil || !i.Mode().IsRegular() {
@@ -228,19 +235,19 @@ func (d *directory) isOlderThanBoot(name string) bool {
 	return err == nil && i.ModTime().UnixMicro() < wall-sinceBoot
 }
 
-// load takes a generation into use. It returns false if the generation has ended, or is of an earlier
-// boot: a later generation is written by the time that load returns. If this process has used a generation
-// of this boot before, a different boot is ErrOtherMachine.
+// load takes a generation into use, and reads its records. done is false if the generation has ended, or is of a different boot: then load
+// sees to it that there is a later generation. If this process has used a generation of this boot before, the error for a different boot is
+// ErrOtherMachine.
 func (d *directory) load(g *generation) (done bool, err error) {
 	if g.boot != d.boot && d.used {
 		return false, errors.Join(ErrOtherMachine, g.f.Close())
 	}
 
-	// A file is emptied when there are two later files. So a process that has missed a generation may have missed records, too.
+	// A file is emptied when there are two later files. So if the process has not seen a generation, it may have missed news.
 	d.heard.Lost = d.heard.Lost || d.gen != nil && g.generation > d.gen.generation+1
 	d.rows.clear()
 
-	// The garbage collector closes the file of the former generation: a goroutine may still wait for its lock.
+	// Leave the file of the former generation to the garbage collector: a goroutine may still wait for its lock.
 	d.gen = g
 
 	if err := g.read(d.take); err != nil {
@@ -256,12 +263,12 @@ func (d *directory) load(g *generation) (done bool, err error) {
 		return false, d.endGeneration(g)
 	}
 
-	// News in the first generation that the process reads is from before this process.
+	// The first generation that the process uses has news from before the process: drop them.
 	if !d.used {
 		d.used, d.heard = true, node.Heard{}
 	}
 
-	// A file with many rows may grow for longer, because ending it writes all rows anew.
+	// Ending a file writes all rows anew, so a file with many rows may grow to a greater length before.
 	g.limit = min(4*g.end+d.grow, maxFile/2)
 	tidy(d.folder, g.number())
 	return true, nil

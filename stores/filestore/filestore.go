@@ -37,8 +37,9 @@ type Store struct {
 
 // Options configure a [Store]. The zero value of each field is useful.
 type Options struct {
-	// Lease is for how long a process is believed to live that says nothing: after that, its slots of
-	// Concurrency budgets are free, and its callers have left their lines. At least a second. Defaults to 10 s.
+	// Lease is for how long a process that writes nothing to the directory counts as alive: after that, its slots of
+	// Concurrency budgets are free, and its callers have left their lines. Those of a killed process are free earlier.
+	// At least a second. Defaults to 10 s.
 	Lease time.Duration
 }
 
@@ -47,11 +48,11 @@ const (
 	minLease     = time.Second
 )
 
-// New returns a store that keeps budgets in a directory, which it makes if need be. All
+// New returns a store that keeps budgets in a directory, and makes the directory if it is missing. All
 // programs that share budgets give the same directory, on a file system of this machine. Whoever may
 // write to the directory may use the budgets: its files get the rights that the directory has.
 //
-// Its error has a *[store.OptionError] for each mistake in what New was given, or says why the directory cannot be used.
+// The error has a *[store.OptionError] for each mistake in the arguments, or says why the directory cannot be used.
 func New(dir string, o Options) (*Store, error) {
 	if err := check(dir, o); err != nil {
 		return nil, err
@@ -78,6 +79,7 @@ func New(dir string, o Options) (*Store, error) {
 		return nil, err
 	}
 
+	// Remove the pipes that dead processes have left.
 	pipes{d}.tidy(s.backend.isLeased)
 	return s, nil
 }
@@ -101,14 +103,15 @@ func check(dir string, o Options) error {
 	return errors.Join(mistakes...)
 }
 
-// openHere is New in a directory that is open.
+// openHere returns a store on this machine in a directory that is open.
 func openHere(d *folder, lease time.Duration) (*Store, error) {
 	return open(d, thisMachine{}, pipes{d}, maxGrow, node.Options{
 		Node: ledger.Node{ID: node.NewNode(), Lease: lease.Microseconds()},
 	})
 }
 
-// open is New on a machine.
+// open returns a store that has its clock from m, and that wakes nodes by bells. Its files grow by grow bytes at the least before
+// they are ended. open reads the budgets of the directory, or writes the first file.
 func open(d *folder, m machine, bells bells, grow int64, o node.Options) (*Store, error) {
 	b := &backend{
 		listener:  listener{node: o.Node.ID, bells: bells},
@@ -215,11 +218,11 @@ func (s *Store) PauseNote(b store.Budget) store.PauseNote {
 // A folder is the directory of a store. Several users may write to the directory, and each of them may put links, files and pipes there to
 // have a process with more rights change a file elsewhere. So:
 //
-//   - All names are looked up below an open directory ([os.Root]), and no link is followed.
+//   - All names are looked up below an open directory ([os.Root]), and a file behind a link is refused.
 //   - Owner, group, mode and length are changed by the descriptor of an open file, never by name.
 //   - A file that is there already is looked at before it is changed: its kind, and that it has no name elsewhere.
 //
-// What members of the directory can do is to stop the budgets and to forge them. A folder is safe for concurrent use.
+// Users who may write to the directory can still stop and forge the budgets. A folder is safe for concurrent use.
 type folder struct {
 	path string
 	root atomic.Pointer[os.Root]
@@ -227,7 +230,7 @@ type folder struct {
 	made func(name string) // for tests: is called when a file was made, before it gets its owner
 }
 
-// openFolder returns the folder of a directory that is there.
+// openFolder returns the folder of a directory, which must exist.
 func openFolder(path string) (*folder, error) {
 	d := &folder{path: path}
 	return d, d.reopen()
@@ -247,7 +250,7 @@ func (d *folder) reopen() error {
 // pathOf is the path of a file, for messages and for comparing: nothing is opened by the path.
 func (d *folder) pathOf(name string) string { return filepath.Join(d.path, name) }
 
-// each calls do with the entries of the directory.
+// each calls do with the entries of the directory. After an error it may have called do with some of them.
 func (d *folder) each(do func(e os.DirEntry)) error {
 	dir, err := d.root.Load().Open(".")
 	if err != nil {
@@ -263,14 +266,14 @@ func (d *folder) each(do func(e os.DirEntry)) error {
 	return err
 }
 
-// open opens a file of a kind, such as [fs.ModeNamedPipe], and refuses a file of a different kind, a link, and a file that has a second name outside of the
-// directory: writing to it would damage a stranger's file. It does not wait for anybody, not even for the reader of a pipe.
+// open opens a file of a kind: [fs.ModeNamedPipe], or 0 for a regular file. It refuses a file of a different kind, a link, and a file that has a second name
+// outside of the directory: writing to it would damage a stranger's file. It never waits: a pipe without a reader cannot be opened for writing.
 func (d *folder) open(name string, flag int, kind fs.FileMode) (*os.File, error) {
 	root := d.root.Load()
 	f, err := root.OpenFile(name, flag|openFlags, 0)
 	if err != nil {
-		// Whoever looks for a file that has gone looks again at once, and must not do so for a link that leads nowhere.
-		if i, e := root.Lstat(name); e == nil && i.Mode().Type() != kind {
+		// After fs.ErrNotExist callers look again at once. A link that leads nowhere would give them that error forever.
+		if there, e := root.Lstat(name); e == nil && there.Mode().Type() != kind {
 			err = d.foreign(name)
 		}
 		return nil, err
@@ -283,11 +286,12 @@ func (d *folder) open(name string, flag int, kind fs.FileMode) (*os.File, error)
 	return f, nil
 }
 
-// check returns an error unless an open file is of a kind, and all of its names are in the directory.
+// check returns an error unless an open file is of a kind, still has its name, and has all of its names in the directory. If a different file
+// has the name now, the error is [fs.ErrNotExist].
 func (d *folder) check(f *os.File, name string, kind fs.FileMode) error {
 	const rounds = 10 // names may come and go while they are counted
 	for range rounds {
-		i, err := f.Stat()
+		own, err := f.Stat()
 		if err != nil {
 			return err
 		}
@@ -298,22 +302,22 @@ func (d *folder) check(f *os.File, name string, kind fs.FileMode) error {
 		}
 
 		switch {
-		case i.Mode().Type() != kind, there.Mode().Type() != kind:
+		case own.Mode().Type() != kind, there.Mode().Type() != kind:
 			return d.foreign(name)
-		case !os.SameFile(i, there):
-			return &fs.PathError{Op: "open", Path: d.pathOf(name), Err: fs.ErrNotExist} // somebody has put a different file in its place
-		case links(i) == 1:
+		case !os.SameFile(own, there):
+			return &fs.PathError{Op: "open", Path: d.pathOf(name), Err: fs.ErrNotExist}
+		case links(own) == 1:
 			return nil
 		}
 
-		// A file that was just made has two names for a moment, both of them here.
+		// Count the names in the directory: a file that was just made has two for a moment.
 		here := uint64(0)
 		err = d.each(func(e os.DirEntry) {
-			if other, err := e.Info(); err == nil && os.SameFile(i, other) {
+			if other, err := e.Info(); err == nil && os.SameFile(own, other) {
 				here++
 			}
 		})
-		if err != nil || here >= links(i) {
+		if err != nil || here >= links(own) {
 			return err
 		}
 	}
@@ -326,8 +330,9 @@ func (d *folder) foreign(name string) error {
 	return fmt.Errorf("%s: %w: it is a link, has another name elsewhere, or is of another kind", d.pathOf(name), errDamaged)
 }
 
-// create makes a file that was not there, with a name that begins with a prefix. Only this process may use the file.
+// create makes a new file, whose name is a prefix and a random number. Only the user of this process may use the file: see share.
 func (d *folder) create(prefix string) (f *os.File, name string, err error) {
+	// Try further numbers until a name is free.
 	for {
 		name = prefix + strconv.FormatUint(rand.Uint64(), 36)
 		f, err = d.root.Load().OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
@@ -343,8 +348,8 @@ func (d *folder) create(prefix string) (f *os.File, name string, err error) {
 	return f, name, err
 }
 
-// share lets a file that this process has made be used by those who may use the directory: the file gets the owner and the group of the
-// directory, as far as this process may give it to them, and the rights.
+// share opens a file that this process has made to the users of the directory: the file gets the directory's owner and group, as far as this
+// process may change them, and the directory's rights to read and to write.
 func (d *folder) share(f *os.File) error {
 	i, err := d.root.Load().Stat(".")
 	if err != nil {
@@ -355,11 +360,10 @@ func (d *folder) share(f *os.File) error {
 	return f.Chmod(fileMode(i))
 }
 
-// fileMode is the mode of files in a directory: the directory's mode, without the right to
-// search it.
+// fileMode is the mode of files in a directory: the directory's rights to read and to write. The owner always has both.
 func fileMode(dir fs.FileInfo) fs.FileMode { return dir.Mode().Perm()&0o666 | 0o600 }
 
-// isOld reports whether an entry of a kind was last written to longer ago than an age.
+// isOld reports whether an entry is of a kind, and was last written to longer ago than an age. After an error it is false.
 func isOld(e os.DirEntry, kind fs.FileMode, age time.Duration) bool {
 	i, err := e.Info()
 	return err == nil && i.Mode().Type() == kind && time.Since(i.ModTime()) > age

@@ -18,17 +18,17 @@ type bells interface {
 	// ring wakes a node, if it listens.
 	ring(node int64)
 
-	// ringAll wakes all nodes that listen, but this one.
-	ringAll(but int64)
+	// ringAll wakes all nodes that listen, except one.
+	ringAll(except int64)
 }
 
-// A listener has the node woken, as long as it listens. Only tell waits for the file system.
+// A listener has a node woken while the node listens, and wakes other nodes. Of the methods that a backend calls only tell waits for the file system.
 type listener struct {
 	node  int64
 	bells bells
 
 	mu      sync.Mutex
-	turn    int      // counts the calls of start
+	starts  int      // how many times start was called
 	wake    func()   // wakes the node. It is nil if the node does not listen.
 	jobs    []func() // to be done in the file system, in order
 	working bool     // a goroutine does the jobs
@@ -36,22 +36,23 @@ type listener struct {
 	close func() // ends the present listening, or is nil. Only jobs use it.
 }
 
-// start has wake called when other nodes ring, until stop is called. wake is called once when the listening has begun, because nodes may have rung
-// before. A stop that comes after a second start does nothing.
+// start has wake called when other nodes ring, until stop is called. It returns before the listening has begun, and has wake called once more when it has.
+// The stop of an earlier start does nothing.
 func (l *listener) start(wake func()) (stop func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	l.turn++
+	l.starts++
 	l.wake = wake
 	l.listen()
 
-	turn := l.turn
+	nth := l.starts
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 
-		if l.turn == turn && l.wake != nil {
+		// stop may be called twice.
+		if l.starts == nth && l.wake != nil {
 			l.wake = nil
 			l.do(l.end)
 		}
@@ -67,18 +68,20 @@ func (l *listener) again() {
 	}
 }
 
-// listen listens anew. The listener is locked.
+// listen has a job end the present listening and begin a new one. The listener is locked.
 func (l *listener) listen() {
-	wake := l.wake
+	wake := l.wake // the job runs without the lock
 	l.do(func() {
 		l.end()
+
+		// Without bells, on a file system without named pipes for example, the node looks by itself.
 		stop, err := l.bells.listen(l.node, wake)
-		if err != nil { // the file system has no named pipes, for example
+		if err != nil {
 			stop = node.Poll(func(bool) { wake() }, func() time.Duration { return node.Often })
 		}
 
 		l.close = stop
-		wake() // others may have rung meanwhile
+		wake() // others may have rung before
 	})
 }
 
@@ -90,7 +93,7 @@ func (l *listener) end() {
 	}
 }
 
-// do has a job done by a goroutine of its own. A file system that does not answer holds up no caller then. The listener is locked.
+// do puts a job behind all others. One goroutine does the jobs, so that a file system that does not answer holds up no caller. The listener is locked.
 func (l *listener) do(job func()) {
 	l.jobs = append(l.jobs, job)
 	if !l.working {
@@ -117,7 +120,7 @@ func (l *listener) work() {
 	l.working = false
 }
 
-// tell rings for the nodes that must learn of a step at once.
+// tell rings for the other nodes that must learn of a step at once.
 func (l *listener) tell(told *node.Told) {
 	if told.All {
 		l.bells.ringAll(l.node)

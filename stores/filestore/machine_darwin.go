@@ -37,7 +37,8 @@ func (thisMachine) clock() (sinceBoot, wall int64, err error) {
 
 // booted returns when the machine was booted, by its wall clock, in microseconds since the Unix epoch.
 func booted() (micros int64, err error) {
-	s, err := syscall.Sysctl("kern.boottime") // a timeval, of which a last byte of 0 is cut off
+	// The text is a timeval: 8 bytes of seconds, 4 of microseconds, and padding, of which a last byte of 0 is cut off.
+	s, err := syscall.Sysctl("kern.boottime")
 	if err != nil {
 		return 0, os.NewSyscallError("sysctl kern.boottime", err)
 	}

@@ -40,17 +40,20 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// checksum covers the position, so that bytes of an older record are no record elsewhere.
+// checksum returns the checksum of a record that begins at a position of the file. It covers the position, so that the bytes of a record count
+// in their own place alone. body is the record behind its head.
 func checksum(at int64, body []byte) uint32 {
 	var place [8]byte
 	binary.LittleEndian.PutUint64(place[:], uint64(at))
 	return crc32.Update(crc32.Checksum(place[:], castagnoli), castagnoli, body)
 }
 
-// append appends the record, which begins at a position of the file.
+// append appends the bytes of the record to b. at is the position in the file at which the record begins.
 func (r *record) append(b []byte, at int64) []byte {
+	// Leave room for the head, which has the length and the checksum of the body.
 	from := len(b)
 	b = append(b, make([]byte, recordHead)...)
+
 	b = binary.AppendVarint(b, r.ahead)
 	b = binary.AppendUvarint(b, uint64(len(r.rows)))
 	for i := range r.rows {
@@ -62,15 +65,16 @@ func (r *record) append(b []byte, at int64) []byte {
 	}
 
 	b = append(b, r.news...)
+
+	// Write the head.
 	body := b[from+recordHead:]
 	binary.LittleEndian.PutUint32(b[from:], uint32(len(body)))
 	binary.LittleEndian.PutUint32(b[from+4:], checksum(at, body))
-
 	return b
 }
 
-// recordLength returns how long the record at the beginning of b is, or 0 if that is not known yet,
-// or there is no record.
+// recordLength returns the length in bytes of the record at the beginning of b, with its head, as the head says. It returns 0 if b is shorter than a
+// head, or if no record has that length.
 func recordLength(b []byte) int64 {
 	if len(b) < recordHead {
 		return 0
@@ -82,8 +86,8 @@ func recordLength(b []byte) int64 {
 	return recordHead + n
 }
 
-// parseRecord returns the record at the beginning of b, which is at a position of the file. It
-// returns false if there is none. The record's bytes are bytes of b.
+// parseRecord returns the record at the beginning of b. at is the position of b in the file. parseRecord returns false
+// if b does not begin with a whole record. The record shares the bytes of b.
 func parseRecord(b []byte, at int64) (r record, ok bool) {
 	n := recordLength(b)
 	if n == 0 || n > int64(len(b)) {
@@ -95,14 +99,13 @@ func parseRecord(b []byte, at int64) (r record, ok bool) {
 		return record{}, false
 	}
 
+	// The type record lists these parts.
 	u := node.Unpack(body)
 	r.ahead = u.Number()
-
 	r.rows = make([]node.SavedRow, u.Count(len(ledger.Key{})))
 	for i := range r.rows {
 		r.rows[i] = node.SavedRow{Key: u.Key(), Expires: u.Number(), Bytes: u.Bytes(u.Count(1))}
 	}
-
 	r.news = u.Rest()
 	return r, u.Done()
 }
@@ -110,7 +113,7 @@ func parseRecord(b []byte, at int64) (r record, ok bool) {
 // rows are all rows of a file, as a process knows them.
 type rows struct {
 	node.Table
-	ahead int64 // of the clock, as the last record says
+	ahead int64 // how far the clock is ahead of the time since boot, in microseconds
 }
 
 // clear forgets all rows.
@@ -127,18 +130,19 @@ func (r *rows) take(rec *record) {
 // rowsAtOnce is an upper bound on the rows in a record that begins a generation.
 const rowsAtOnce = 1000
 
-// write writes the rows that can still matter as records.
-func (r *rows) write(now, ahead int64, write func(*record) error) error {
+// write calls put with records of the rows that can still matter at now, a time of the store's clock. Each record says that the clock is
+// ahead of the time since boot by ahead.
+func (r *rows) write(now, ahead int64, put func(*record) error) error {
 	live := slices.Collect(r.Live(now))
 	for chunk := range slices.Chunk(live, rowsAtOnce) {
-		if err := write(&record{ahead: ahead, rows: chunk}); err != nil {
+		if err := put(&record{ahead: ahead, rows: chunk}); err != nil {
 			return err
 		}
 	}
 
-	// A file without a record counts as empty, so each generation has one record at the least.
+	// tidy takes a file without a record for emptied, so each generation has one record at the least.
 	if len(live) == 0 {
-		return write(&record{ahead: ahead})
+		return put(&record{ahead: ahead})
 	}
 
 	return nil
@@ -150,7 +154,7 @@ const (
 	headerSize = 4096 // the first record begins here
 	maxBoot    = 64
 	endedAt    = 2048 // where the byte is that says that the generation has ended
-	hasEnded   = 'x'
+	endedMark  = 'x'
 )
 
 // A header is the beginning of a file. It does not change.
@@ -168,7 +172,7 @@ type header struct {
 
 const headerUsed = len(magic) + 4 + 8 + 1 + maxBoot
 
-// append appends the header.
+// append appends the bytes of the header to b, and zeros up to headerSize.
 func (h *header) append(b []byte) []byte {
 	from := len(b)
 	b = append(b, make([]byte, headerSize)...)
@@ -181,7 +185,7 @@ func (h *header) append(b []byte) []byte {
 	return b
 }
 
-// readHeader returns the header that a file begins with.
+// readHeader returns the header of a file. Its errors are those of parseHeader, and of reading.
 func readHeader(f *os.File) (header, error) {
 	head := make([]byte, headerSize)
 	n, err := f.ReadAt(head, 0)
@@ -191,16 +195,17 @@ func readHeader(f *os.File) (header, error) {
 	return parseHeader(head[:n])
 }
 
-// parseHeader returns the header that b begins with.
+// parseHeader returns the header that b begins with. The error is a *[FormatError] if the header has a different form, and otherwise errDamaged.
 func parseHeader(b []byte) (h header, err error) {
 	if len(b) < headerSize || !bytes.HasPrefix(b, []byte(magic)) {
 		return header{}, fmt.Errorf("%w: it does not begin as a file of budgets does", errDamaged)
 	}
 
-	// The numbers below are the places that header lists.
+	// The type header lists the places of its parts. A different form may have its checksum elsewhere, so compare the form first.
 	if v := binary.LittleEndian.Uint32(b[16:]); v != format {
 		return header{}, &FormatError{Found: int(v)}
 	}
+
 	if binary.LittleEndian.Uint32(b[headerUsed:]) != crc32.Checksum(b[:headerUsed], castagnoli) || b[28] > maxBoot {
 		return header{}, fmt.Errorf("%w: its first bytes were changed", errDamaged)
 	}
@@ -225,16 +230,16 @@ func (e *FormatError) Error() string {
 }
 
 // A generation is one file: a header, and the records of steps. When a file has become long, or the
-// process that has locked it stands still, it is ended: a byte in it says so, and its rows are
-// written to the file of the next generation. Who has written a record looks at that byte afterwards. Two
-// writes to one file follow one another, so either the next generation has the record, or who wrote
-// the record finds the byte, and does its step again.
+// process that has locked it stands still, a process ends the generation: it writes a byte into the file, the mark, and then
+// writes all rows to the file of the next generation. A process that has written a record looks for the mark afterwards. Two
+// writes to one file follow one another. So if the record came first, the next generation has it, and if the mark came first, the
+// process finds the mark and makes its step again.
 type generation struct {
 	f    *os.File
 	path string
 	header
-	end   int64 // the records up to here were read
-	limit int64 // a longer file is ended
+	end   int64 // the position behind the last record that this process has read or written
+	limit int64 // a file with more bytes is ended
 }
 
 const (
@@ -252,24 +257,25 @@ const (
 // nameOf returns the name of a generation's file.
 func nameOf(generation int64) string { return prefix + strconv.FormatInt(generation, 10) }
 
-// newest returns the last generation in a directory, or 0 if there is none.
+// newest returns the number of the last generation in a directory, or 0 if there is none.
 func newest(d *folder) (last int64, err error) {
 	err = eachGeneration(d, func(g int64, _ os.DirEntry) { last = max(last, g) })
 	return last, err
 }
 
-// eachGeneration calls do with the files of a directory that are generations.
-func eachGeneration(d *folder, do func(g int64, e os.DirEntry)) error {
+// eachGeneration calls do with the number and the entry of each file whose name is that of a generation.
+func eachGeneration(d *folder, do func(number int64, e os.DirEntry)) error {
 	return d.each(func(e os.DirEntry) {
-		if number, ok := strings.CutPrefix(e.Name(), prefix); ok {
-			if g, err := strconv.ParseInt(number, 10, 64); err == nil {
-				do(g, e)
+		if digits, ok := strings.CutPrefix(e.Name(), prefix); ok {
+			if number, err := strconv.ParseInt(digits, 10, 64); err == nil {
+				do(number, e)
 			}
 		}
 	})
 }
 
-// openGeneration opens the file of a generation. A file that no store has written is refused before anything is changed in it.
+// openGeneration opens the file of a generation, and reads its header alone. It changes nothing in the file. If there is no file the error is
+// [fs.ErrNotExist], and for a file that no store has written as it is errDamaged.
 func openGeneration(d *folder, number int64) (*generation, error) {
 	f, err := d.open(nameOf(number), os.O_RDWR, 0)
 	if err != nil {
@@ -289,7 +295,7 @@ func openGeneration(d *folder, number int64) (*generation, error) {
 }
 
 // isLost reports whether the file is not in its place any more: the files were removed, or a different directory has
-// taken the place of this one. What is in its place is only compared, not opened.
+// taken the place of this one. It looks at the whole path, because the open directory may have been moved, too.
 func (g *generation) isLost() (bool, error) {
 	own, err := g.f.Stat()
 	if err != nil {
@@ -302,21 +308,22 @@ func (g *generation) isLost() (bool, error) {
 	return err == nil && !os.SameFile(own, there), err
 }
 
-// read calls take with each whole record that was not read before, and moves end behind the record. It returns nil at the end of the file, and at
-// bytes that are no record.
+// read calls take with each whole record behind g.end, and moves g.end behind the record. It returns nil at the end of the file, and at
+// bytes that are no record. An error of take ends it.
 func (g *generation) read(take func(record) error) error {
-	// have is how many bytes at the beginning of buf were read: they are the bytes from end on.
+	// buf begins with the bytes of the file from g.end on. have is how many of them were read.
 	buf := make([]byte, maxRead)
 	for have := 0; ; {
 		n, err := g.f.ReadAt(buf[have:], g.end+int64(have))
-		if err != nil && !errors.Is(err, io.EOF) {
+		atEnd := errors.Is(err, io.EOF)
+		if err != nil && !atEnd {
 			return err
 		}
 
 		have += n
 		b := buf[:have]
 
-		// Take all whole records. The rest of a record is read with the next bytes.
+		// Take all whole records.
 		for {
 			r, ok := parseRecord(b, g.end)
 			if !ok {
@@ -326,30 +333,31 @@ func (g *generation) read(take func(record) error) error {
 				return fmt.Errorf("%s: %w", g.path, err)
 			}
 
-			n := recordLength(b)
-			b, g.end = b[n:], g.end+n
+			length := recordLength(b)
+			b, g.end = b[length:], g.end+length
 		}
 
-		if err != nil {
-			return nil // the end of the file
+		if atEnd {
+			return nil
 		}
 
-		// The next record is longer than the buffer.
-		if more := recordLength(b); more > int64(len(buf)) {
-			larger := make([]byte, more)
+		// Keep the part of a record that is left: the next bytes come behind it. A record that is longer than the buffer gets a larger one.
+		switch length := recordLength(b); {
+		case length > int64(len(buf)):
+			larger := make([]byte, length)
 			have = copy(larger, b)
 			buf = larger
-		} else {
-			if len(b) == len(buf) {
-				return nil // a full buffer that is no record
-			}
+		case len(b) == len(buf):
+			return nil // the buffer is long enough, and has no record
+		default:
 			have = copy(buf, b)
 		}
 	}
 }
 
-// cutTorn cuts off a last record that a process has begun and not finished. The file is locked, so that no process is writing a record. A torn record
-// has no whole record behind it, and no more bytes than a record can have: otherwise the file is damaged.
+// cutTorn cuts off a torn record: a last record that a process has begun and not finished. size is the length of the file, which is locked, so that no
+// process is writing a record. The bytes behind g.end are no torn record if they are more than a record can have, or have a whole record in them:
+// then the error is errDamaged.
 func (g *generation) cutTorn(size int64) error {
 	if size-g.end > recordHead+maxRecord {
 		return fmt.Errorf("%s: %w: behind its records, which end at %d, are more bytes than a record has", g.path, errDamaged, g.end)
@@ -360,6 +368,7 @@ func (g *generation) cutTorn(size int64) error {
 		return err
 	}
 
+	// At 0 there is no record: read has stopped there.
 	for i := 1; i < len(rest)-recordHead; i++ {
 		if _, ok := parseRecord(rest[i:], g.end+int64(i)); ok {
 			return fmt.Errorf("%s: %w: there is no record at %d, and there is one behind it", g.path, errDamaged, g.end)
@@ -369,37 +378,38 @@ func (g *generation) cutTorn(size int64) error {
 	return g.f.Truncate(g.end)
 }
 
-// write appends a record.
+// write writes the bytes of a record at g.end, and does not move g.end. After an error it cuts off what was written.
 func (g *generation) write(b []byte) error {
 	if _, err := g.f.WriteAt(b, g.end); err != nil {
-		_ = g.f.Truncate(g.end) // a part of the record is no record
+		_ = g.f.Truncate(g.end) // if that fails, too, the next step cuts off what was written
 		return err
 	}
 	return nil
 }
 
-// markEnded ends the generation.
+// markEnded writes the mark that ends the generation.
 func (g *generation) markEnded() error {
-	_, err := g.f.WriteAt([]byte{hasEnded}, endedAt)
+	_, err := g.f.WriteAt([]byte{endedMark}, endedAt)
 	return err
 }
 
-// hasEnded reports whether the generation is ended.
+// hasEnded reports whether the file has the mark that ends the generation.
 func (g *generation) hasEnded() (bool, error) {
 	var b [1]byte
 	_, err := g.f.ReadAt(b[:], endedAt)
-	return b[0] == hasEnded, err
+	return b[0] == endedMark, err
 }
 
-// create writes the file of a generation with a header and the records that records writes. It writes nothing if the generation, or a
-// later one, has a file.
-func create(d *folder, h header, records func(write func(*record) error) error) (err error) {
-	// Write under a name of its own, so that nobody sees a part of the file.
+// createGeneration writes the file of a generation: a header, and each record with which the function records calls put. If the generation, or a later
+// one, has a file already, createGeneration leaves no new file and returns nil.
+func createGeneration(d *folder, h header, records func(put func(*record) error) error) (err error) {
+	// Write the file under a temporary name, so that nobody sees a part of it.
 	f, name, err := d.create(begunTmp)
 	if err != nil {
 		return err
 	}
 
+	// Remove the temporary name in any case.
 	defer func() {
 		err = errors.Join(err, f.Close(), d.remove(name))
 	}()
@@ -426,7 +436,7 @@ func create(d *folder, h header, records func(write func(*record) error) error) 
 		return err
 	}
 
-	// A link fails if the name exists, so a generation is written by one process alone.
+	// Give the file its name by a second link: that fails if the name exists, so only one process writes a generation.
 	err = d.root.Load().Link(name, nameOf(h.generation))
 	if errors.Is(err, os.ErrExist) {
 		return nil // a different process was first
@@ -435,28 +445,31 @@ func create(d *folder, h header, records func(write func(*record) error) error) 
 		return err
 	}
 
-	// A later generation shows that this process has stood still for long: the name was free because its file was removed.
-	if last, err := newest(d); err != nil {
+	// If this process has stood still for long, a later generation exists, and the name was free because tidy has removed its file.
+	last, err := newest(d)
+	if err != nil {
 		return err
-	} else if last > h.generation {
+	}
+	if last > h.generation {
 		return d.remove(nameOf(h.generation))
 	}
 
 	return nil
 }
 
-// tidy empties the files of all generations except the last two, and removes them a minute later: until then a process that stood still
-// cannot take their names. A generation before the last that has not ended was begun at the same moment as the last one, after somebody
-// had removed the files. Tidy ends it, so that all programs use the last one. It also removes files that a process has begun, and not finished
-// within tombLife. Every other file stays as it is.
+// tidy empties the files of all generations before last except one, the generation last-1, and removes them after tombLife: until then a process that stood
+// still cannot take their names. It also removes files that a process has begun, and not finished within tombLife. Every other file stays as it is.
+// tidy returns no error, because its next call tries again.
 func tidy(d *folder, last int64) {
 	_ = eachGeneration(d, func(number int64, e os.DirEntry) {
 		i, err := e.Info()
-		empty := err == nil && i.Size() <= headerSize // a file that is in use has a record at the least
-		old := isOld(e, 0, tombLife)
+		if err != nil || number >= last {
+			return
+		}
 
-		// An empty file keeps its name for tombLife.
-		if err != nil || number >= last || empty && !old {
+		// A file that is in use has a record at the least. An emptied file keeps its name for tombLife.
+		empty := i.Size() <= headerSize
+		if empty && !isOld(e, 0, tombLife) {
 			return
 		}
 
@@ -466,12 +479,13 @@ func tidy(d *folder, last int64) {
 		}
 		defer g.f.Close()
 
+		// After somebody has removed the files, two processes may begin two generations at once. End the earlier one, so that all use the last.
 		if ended, err := g.hasEnded(); !ended && err == nil {
 			_ = g.markEnded()
 		}
 
 		switch {
-		// Other processes may still read the end of the generation before the last.
+		// Other processes may still read the end of this generation.
 		case number == last-1:
 		case empty:
 			_ = d.remove(nameOf(number))

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// openFlags are those with which all files are opened. A pipe, or a file that somebody has a lease on, would otherwise be waited for.
+// openFlags are the flags with which all files are opened. Without them, opening a pipe or a file on which a process has a lease would wait.
 const openFlags = syscall.O_NONBLOCK
 
-// lock locks a file for this process. It returns false if other processes have had the lock for all of the time patience. Then the
-// kernel may give the lock to this process later, for a moment: the caller must not lock the same open file again.
+// lock locks a file for this process. It returns false if other processes keep the lock for as long as patience. Then the
+// kernel may still grant the lock later, and lock gives it back at once: so the caller must not lock the same open file again.
 func lock(f *os.File, patience time.Duration) (locked bool, err error) {
 	// Most often the lock is free.
 	if err := flock(f, syscall.LOCK_EX|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {
@@ -32,7 +32,7 @@ func lock(f *os.File, patience time.Duration) (locked bool, err error) {
 	case err := <-got:
 		return err == nil, err
 	case <-late.C:
-		// The kernel gives the lock later, when nobody wants it any more.
+		// The call in the kernel goes on. Give the lock back when it is granted, because nobody wants it any more.
 		go func() {
 			if <-got == nil {
 				unlock(f)
@@ -43,7 +43,7 @@ func lock(f *os.File, patience time.Duration) (locked bool, err error) {
 	}
 }
 
-// unlock unlocks a file, which cannot fail while the file is open.
+// unlock unlocks a file. That cannot fail while the file is open.
 func unlock(f *os.File) { _ = flock(f, syscall.LOCK_UN) }
 
 // flock is the call flock(2). A signal does not end it.
@@ -57,8 +57,8 @@ func flock(f *os.File, how int) error {
 	}
 }
 
-// giveTo gives a file to the owner of a directory, which only the superuser may do, or to its group, which its members may do. A
-// process that may do neither keeps the file, which all others use by the directory's rights for others.
+// giveTo gives a file the owner and the group of a directory, which only the superuser may do, or else the group alone, which members of the
+// group may do. If the process may do neither, the file keeps its owner and group, and others use it by the rights for others.
 func giveTo(f *os.File, dir fs.FileInfo) {
 	of := dir.Sys().(*syscall.Stat_t)
 	if f.Chown(int(of.Uid), int(of.Gid)) != nil {

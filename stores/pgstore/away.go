@@ -18,11 +18,12 @@ const (
 	lockNotAvailable     = "55P03" // lock_timeout is over
 )
 
-// isUndone reports whether the server has undone the transaction for the sake of others.
+// isUndone reports whether the server has undone the transaction for the sake of others, so that a further try may succeed.
 func isUndone(err error) bool {
 	return isCode(err, serializationFailure, deadlockDetected, lockNotAvailable)
 }
 
+// isCode reports whether err is an error of the server with one of the codes.
 func isCode(err error, codes ...string) bool {
 	var refused *pgconn.PgError
 	return errors.As(err, &refused) && slices.Contains(codes, refused.Code)
@@ -31,8 +32,8 @@ func isCode(err error, codes ...string) bool {
 // errNotSetUp says that the tables do not have the form that this package needs.
 var errNotSetUp = errors.New("the database is not set up for this program")
 
-// wrap returns an error as a store returns it. Callers wait for a server that is away, that starts, or that is a standby about to take over.
-// They do not wait for an administrator.
+// wrap returns an error as a store returns it. It adds ErrAway, so that callers wait: for a server that is away or starts, or for a standby that is about to take
+// over. Callers do not wait for an administrator, so errNotSetUp and refusals are without ErrAway.
 func wrap(err error) error {
 	if errors.Is(err, errNotSetUp) || isRefusal(err) {
 		return fmt.Errorf("pgstore: %w", err)
@@ -40,15 +41,15 @@ func wrap(err error) error {
 	return fmt.Errorf("pgstore: %w: %w", rowstore.ErrAway, err)
 }
 
-// isError reports whether the server has refused a statement alone, and the session goes on. If the session ends, or a pooler has lost the server
-// (class 08), nothing is known of the statements that follow.
+// isError reports whether the server has refused a statement and the session goes on, so that the statements behind it in the trip are not done. If the session
+// ends, or a pooler has lost the server (class 08), nothing is known of these statements.
 func isError(err error) bool {
 	var refused *pgconn.PgError
 	return errors.As(err, &refused) && refused.SeverityUnlocalized == "ERROR" && !strings.HasPrefix(refused.Code, "08")
 }
 
-// isRefusal reports whether the server has refused what will be refused again: a login (class 28), a database or schema that is
-// not there (3D, 3F), a right or a statement (42).
+// isRefusal reports whether the server has refused something that it will refuse again: a login (class 28), a database or schema that does
+// not exist (3D, 3F), a right or a statement (42).
 func isRefusal(err error) bool {
 	var refused *pgconn.PgError
 	if !errors.As(err, &refused) {

@@ -18,28 +18,30 @@ const maxPatience = time.Second
 // used for a minute, so that there is nothing to close.
 //
 // To connect costs the server as much as some dozens of transactions, and while many programs begin together it has time for little else. So a caller
-// that finds all connections in use waits for one of them as long as the last new one took, and makes a new one only after that time. So it never
-// takes more than twice the time of the better choice.
+// that finds all connections in use first waits for one of them, for as long as the last new connection took. Only then it makes a new one. Either way it takes
+// at most twice the time of the better choice.
 type conns struct {
 	places chan struct{} // its capacity is the number of connections
 	dial   func(context.Context) (*conn, error)
 
 	mu       sync.Mutex
 	idle     []*conn       // in the order in which they were last used
-	used     int           // how many connections are in use, or are being made
+	inUse    int           // how many connections are in use, or are being made
 	returned chan struct{} // closed when the next connection is not in use any more
 	took     time.Duration // how long the last new connection took
-	tidy     *time.Timer
-	tidyDue  bool // tidy runs
+	tidy     *time.Timer   // calls closeIdle
+	tidyDue  bool          // tidy will call closeIdle
 }
 
+// newConns returns the connections of a database: places is how many there are at the most, and dial makes one.
 func newConns(places int, dial func(context.Context) (*conn, error)) *conns {
 	return &conns{places: make(chan struct{}, places), dial: dial, returned: make(chan struct{})}
 }
 
-// get returns a connection that is not in use, or a new one. It waits while all connections are in use, as long as ctx allows. The caller gives the
+// get returns a connection that is not in use, or a new one. It waits while all connections are in use, until ctx ends. The caller gives the
 // connection back by put or drop.
 func (p *conns) get(ctx context.Context) (*conn, error) {
+	// A place is the right to use one connection. leave gives it back.
 	select {
 	case p.places <- struct{}{}:
 	case <-ctx.Done():
@@ -65,8 +67,8 @@ func (p *conns) get(ctx context.Context) (*conn, error) {
 	}
 }
 
-// take returns a connection that is not in use, if there is one. Otherwise patience is for how long a caller that came at a time must wait for returned
-// to be closed. If patience is 0 the caller must make a new connection, which counts as used from now on.
+// take returns a connection that is not in use, if there is one. Otherwise c is nil, and patience is for how long the caller still has to wait for
+// returned to be closed; came is when it called get. If patience is 0, too, the caller has to make a new connection, which counts as in use from now on.
 func (p *conns) take(came time.Time) (c *conn, returned <-chan struct{}, patience time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -75,23 +77,24 @@ func (p *conns) take(came time.Time) (c *conn, returned <-chan struct{}, patienc
 	if n := len(p.idle); n > 0 {
 		c = p.idle[n-1]
 		p.idle = slices.Delete(p.idle, n-1, n)
-		p.used++
+		p.inUse++
 		c.used = true
 		return c, nil, 0
 	}
 
 	// Without a connection in use there is none to wait for.
 	patience = min(p.took, maxPatience) - time.Since(came)
-	if p.used == 0 || patience <= 0 {
-		p.used++
+	if p.inUse == 0 || patience <= 0 {
+		p.inUse++
 		return nil, nil, 0
 	}
 
 	return nil, p.returned, patience
 }
 
-// connect makes a connection and notes how long it took, or gives the caller's place back. To connect may take long, so the conns are not locked meanwhile.
+// connect makes a connection and notes how long it took. After an error it has given the caller's place back.
 func (p *conns) connect(ctx context.Context) (*conn, error) {
+	// To connect may take long, so the conns are not locked meanwhile.
 	began := time.Now()
 	c, err := p.dial(ctx)
 	if err != nil {
@@ -105,14 +108,17 @@ func (p *conns) connect(ctx context.Context) (*conn, error) {
 	return c, nil
 }
 
-// leave notes that a connection is not in use any more, or could not be made. If c is not nil it can be used again.
+// leave notes that a connection is not in use any more, and gives the caller's place back. c can be used again. It is nil if the connection
+// is closed or could not be made.
 func (p *conns) leave(c *conn) {
 	p.mu.Lock()
-	p.used--
+	p.inUse--
 	if c != nil {
 		p.idle = append(p.idle, c)
 		p.tidyLater()
 	}
+
+	// Callers that wait in get look again.
 	close(p.returned)
 	p.returned = make(chan struct{})
 	p.mu.Unlock()
@@ -147,7 +153,7 @@ func (p *conns) tidyLater() {
 	})
 }
 
-// closeIdle closes the connections that have not been used since a time. If idle ones are left it has itself called again.
+// closeIdle closes the connections that have not been used since a time. If others are idle it has itself called again.
 func (p *conns) closeIdle(since time.Time) {
 	// The connections that were used last are at the end.
 	p.mu.Lock()
@@ -156,7 +162,7 @@ func (p *conns) closeIdle(since time.Time) {
 		n++
 	}
 
-	old := append([]*conn(nil), p.idle[:n]...)
+	old := slices.Clone(p.idle[:n]) // Delete changes the array of p.idle
 	p.idle = slices.Delete(p.idle, 0, n)
 	if len(p.idle) > 0 {
 		p.tidyLater()

@@ -79,7 +79,7 @@ func TestP10_NobodyWaitsForAConnectionThatFailed(t *testing.T) {
 		require.Equal(t, 2*time.Second, <-ended)
 
 		// Without a connection in use, nobody waits.
-		all.used = 0
+		all.inUse = 0
 		began = time.Now()
 		_, err = all.get(t.Context())
 		require.ErrorIs(t, err, fails)

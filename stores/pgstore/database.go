@@ -14,22 +14,22 @@ import (
 	"github.com/fleetthrottle/throttle/stores/rowstore"
 )
 
-// syncKey ends the key of a row that is written by a transaction that would only read, after a COMMIT without an
-// answer: its rows may be in this server alone, if somebody ended the wait for a synchronous standby. What is
-// written waits for the standby, and for all that came before.
+// syncKey ends the key of a row that makes a transaction wait for a synchronous standby. The rows of a COMMIT without an answer may be in this
+// server alone, because somebody has ended its wait for the standby. A transaction that reads such rows and saves nothing would
+// not wait for the standby. So it saves this row: its COMMIT then waits for this row and for all that was saved before.
 const (
 	syncKey  = "/sync"
 	syncKeep = time.Hour
 )
 
-// maxTries is how often a transaction is repeated after the server has undone it.
+// maxTries is how many times at the most a transaction is tried.
 const maxTries = 5
 
 // errURL is the error of a URL that cannot be read. The error of pgx has the whole URL in a field, and maybe in its text, and so the password.
 var errURL = errors.New("pgstore: the URL, or what PGHOST, PGPORT, PGSSLMODE and others of the environment add to it, cannot be read: " +
 	"want postgres://user:password@host:port/database?name=value, or keywords and values as in \"host=… dbname=…\"; what was given is not repeated here, because it may hold a password")
 
-// parse returns the configuration that a URL describes.
+// parse returns the configuration that a URL describes. Its error is errURL.
 func parse(url string) (*pgx.ConnConfig, error) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
@@ -38,16 +38,17 @@ func parse(url string) (*pgx.ConnConfig, error) {
 	return config, nil
 }
 
-// A database implements [rowstore.Database], [rowstore.Reader] and [rowstore.Notifier].
+// A database implements [rowstore.Database], [rowstore.Reader], [rowstore.Notifier] and [rowstore.Attender].
 type database struct {
 	server   server
 	conns    *conns
 	sweeper  sweeper
 	listener listener
-	unsure   sync.Map // groups of which a COMMIT had no answer, see syncKey
+	unsure   sync.Map // the groups whose last COMMIT had no answer: see syncKey
 }
 
-// newDatabase returns the database of a configuration. Without one it only returns the mistakes in the options.
+// newDatabase returns the database of a configuration, in which it sets defaults. If the options have mistakes it returns these, and no database. If config is nil
+// it returns no database.
 func newDatabase(config *pgx.ConnConfig, o Options) (*database, error) {
 	if err := o.check(); err != nil || config == nil {
 		return nil, err
@@ -65,7 +66,7 @@ func newDatabase(config *pgx.ConnConfig, o Options) (*database, error) {
 
 	d := &database{server: server{config: config, before: o.BeforeConnect, after: o.afterConnect, sql: newStatements(o.Schema)}}
 
-	// Messages that PgBouncer passes on to these connections are dropped.
+	// These connections do not listen. PgBouncer may pass messages on to them all the same, and pgx would keep them: drop them.
 	d.conns = newConns(o.Connections, func(ctx context.Context) (*conn, error) {
 		return d.server.connect(ctx, func(*pgconn.PgConn, *pgconn.Notification) {})
 	})
@@ -109,7 +110,7 @@ func (d *database) free(ctx context.Context, group string) {
 	d.conns.put(c)
 }
 
-// try makes a transaction. again says that it is certain that nothing was saved, and that a second try may help.
+// try makes a transaction on one connection. again says that it is certain that nothing was saved, and that a further try may succeed.
 func (d *database) try(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) (again bool, err error) {
 	c, err := d.conns.get(ctx)
 	if err != nil {
@@ -124,8 +125,9 @@ func (d *database) try(ctx context.Context, group string, keys []string, do func
 		d.conns.put(c)
 		return again, err
 	}
-
 	d.conns.drop(c)
+
+	// The error of the connection does not say that ctx has ended.
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	}
@@ -133,21 +135,21 @@ func (d *database) try(ctx context.Context, group string, keys []string, do func
 	return again, err
 }
 
-// transact makes a transaction on a connection. sound says that the connection is in no transaction.
+// transact makes a transaction on a connection. again is that of try. sound says that the connection is in no transaction, and can be used again.
 func (d *database) transact(ctx context.Context, c *conn, group string, keys []string, do func(rowstore.Tx) error) (again, sound bool, err error) {
 	t := &tx{sql: d.server.sql, c: c, group: group}
 	if err := t.start(keys, lockWaitIn(ctx)); err != nil {
-		// The connection is still good after a wait for the lock that took too long. A new one would cost the server as much as many
-		// transactions, just when it is busy.
+		// After too long a wait for the lock keep the connection: a new one would cost the server as much as many transactions, just
+		// when it is busy.
 		if isCode(err, lockNotAvailable) {
 			return true, t.rollBack() == nil, wrap(err)
 		}
 
-		// The server was restarted, or a firewall forgot the connection: a new one may be better.
+		// Try again also if a connection that was used before is closed: the server was restarted, or a firewall has forgotten the connection.
 		return isUndone(err) || c.used && c.IsClosed(), false, wrap(err)
 	}
 
-	// An error of the server ends the transaction, and after an error of do alone the connection is still good.
+	// After an error of do alone the connection is still good. After a failed Get its state is unknown.
 	if err := do(t); err != nil {
 		if t.broke != nil {
 			return isUndone(t.broke), false, err
@@ -155,17 +157,19 @@ func (d *database) transact(ctx context.Context, c *conn, group string, keys []s
 		return false, t.rollBack() == nil, err
 	}
 
-	// After a COMMIT without an answer, a transaction that would only read waits for the standby, too: see syncKey.
+	// After a COMMIT without an answer, a transaction without rows to save must wait for the standby, too: see syncKey.
 	if _, unsure := d.unsure.Load(group); unsure && len(t.puts) == 0 {
 		t.Put(group+syncKey, nil, syncKeep)
 	}
 
-	// From here on nothing may cancel a statement, and after an error saving stays set: see server.connect.
+	// From here on nothing may cancel a statement: see server.connect. After an error saving stays set, because the COMMIT may still be under way.
 	c.saving.Store(true)
 	if err := t.save(); err != nil {
 		if isUndone(err) {
 			return true, false, wrap(err)
 		}
+
+		// The server has refused a statement before the COMMIT.
 		if t.refused {
 			return false, false, fmt.Errorf("%w: %w", rowstore.ErrNotSaved, wrap(err))
 		}
@@ -180,7 +184,7 @@ func (d *database) transact(ctx context.Context, c *conn, group string, keys []s
 	return false, true, nil
 }
 
-// lockWaitIn returns how long a transaction with the time of ctx may wait for the lock: the server ends the wait before that time is over.
+// lockWaitIn returns how long a transaction may wait for the lock: at most lockWait, and until answerWait before the deadline of ctx. It may be negative.
 func lockWaitIn(ctx context.Context) time.Duration {
 	end, ok := ctx.Deadline()
 	if !ok {
@@ -191,7 +195,7 @@ func lockWaitIn(ctx context.Context) time.Duration {
 
 // Read implements [rowstore.Reader].
 func (d *database) Read(ctx context.Context, _ string, keys []string, do func(rowstore.Tx) error) error {
-	// Each round reads on a different connection. broke is the error of the connection, and err the error for the caller.
+	// Each round reads on a different connection. broke is the error of the connection, if it has one, and err the error for the caller.
 	for {
 		c, err := d.conns.get(ctx)
 		if err != nil {
@@ -203,7 +207,7 @@ func (d *database) Read(ctx context.Context, _ string, keys []string, do func(ro
 		broke := t.look(keys)
 		again := false
 		if broke != nil {
-			// A connection that was idle may have been closed since, so try a new connection.
+			// A connection that was used before may have been closed since, so try a different one.
 			again = c.used && c.IsClosed() && ctx.Err() == nil
 			err = wrap(broke)
 		} else {
@@ -211,6 +215,7 @@ func (d *database) Read(ctx context.Context, _ string, keys []string, do func(ro
 			broke = t.broke
 		}
 
+		// If ctx has ended the connection is of no use any more: see try.
 		if stop() && broke == nil {
 			d.conns.put(c)
 			return err

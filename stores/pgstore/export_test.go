@@ -48,7 +48,7 @@ func HearsFor(d rowstore.Database, node string) bool {
 	l := &d.(*database).listener
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.hears && slices.Contains(l.channel, node)
+	return l.hears && slices.Contains(l.listensFor, node)
 }
 
 // EndIfAlone ends the connection of the listener if nobody listens, as the timer of linger does.
@@ -125,7 +125,7 @@ func PagesUsed(t testing.TB, d rowstore.Database, key string) (pages int) {
 func SetClock(t testing.TB, d rowstore.Database, expression string) {
 	t.Helper()
 	s := d.(*database).server.sql
-	for _, sql := range []*string{&s.begin, &s.read, &s.sweep} {
+	for _, sql := range []*string{&s.settings, &s.read, &s.sweep} {
 		if !strings.Contains(*sql, clock) {
 			t.Fatalf("no clock in %s", *sql)
 		}

@@ -17,14 +17,14 @@ const (
 	pollEvery   = 250 * time.Millisecond // how often a node looks while no messages arrive
 	linger      = 5 * time.Second        // how long the connection is kept when nobody listens
 	probeWait   = 2 * time.Second        // how long a message of the listener to itself may take
-	probeAgain  = time.Minute            // the longest pause before a listener that receives no messages tries again
-	connectNext = time.Second            // when a listener that has lost its connection connects again
+	connectNext = time.Second            // how long a listener that has lost its connection waits before it connects again
+	probeAgain  = time.Minute            // the longest such pause, where messages do not arrive
 )
 
 // errNoMessages says that messages do not arrive: PgBouncer in transaction mode takes LISTEN and does nothing.
 var errNoMessages = errors.New("pgstore: LISTEN does not work here")
 
-// errAnotherNode ends a connection that does not listen for a node that has begun to.
+// errAnotherNode ends a connection because it does not listen for a node that has called start since.
 var errAnotherNode = errors.New("pgstore: another node listens")
 
 // A listener receives messages of other nodes on one connection, as long as there are ears. While no messages arrive,
@@ -33,16 +33,16 @@ type listener struct {
 	server *server
 	conns  *conns
 
-	mu      sync.Mutex
-	ears    map[*ear]struct{}
-	running bool     // serve runs
-	hears   bool     // messages arrive
-	heard   int      // how many messages have arrived
-	channel []string // the nodes for which the connection listens, and everyone, or nil if there is none
-	end     func()   // ends what run waits for
-	again   func()   // ends the connection, so that run makes a new one
-	session *session // of the connection, or nil
-	ending  *time.Timer
+	mu         sync.Mutex
+	ears       map[*ear]struct{}
+	running    bool        // serve runs
+	hears      bool        // messages arrive
+	heard      int         // how many messages have arrived, for tests
+	listensFor []string    // the nodes for which the connection listens, and everyone, or nil without a connection
+	end        func()      // ends run
+	again      func()      // ends the connection, so that run makes a new one
+	session    *session    // of the connection. It is nil while messages do not arrive.
+	ending     *time.Timer // ends run if nobody listens. It is nil while somebody does.
 }
 
 // An ear is one call of start, until its stop.
@@ -52,7 +52,8 @@ type ear struct {
 	poll        *time.Timer
 }
 
-// start has wake called when there is a message for a node of a group, until stop is called.
+// start has wake called when there is a message for a node of a group, or for all nodes of the group, until stop is called. While no messages arrive it has
+// wake called every pollEvery.
 func (l *listener) start(group, node string, wake func()) (stop func()) {
 	e := &ear{group: group, node: node, wake: wake}
 	l.mu.Lock()
@@ -75,15 +76,15 @@ func (l *listener) start(group, node string, wake func()) (stop func()) {
 	case !l.running:
 		go l.serve(l.next())
 
-	case l.channel != nil && !slices.Contains(l.channel, node):
-		// The connection does not listen for this node yet, so a new connection takes its place.
+	// The connection does not listen for this node, so a new one takes its place. A connection that is still to be made will listen for all nodes.
+	case l.listensFor != nil && !slices.Contains(l.listensFor, node):
 		l.again()
 	}
 
 	return func() { l.stop(e) }
 }
 
-// stop ends an ear. Without ears the connection lingers, and is closed if nobody listens again.
+// stop ends an ear. Without ears the connection stays for linger, and is then closed if nobody listens again.
 func (l *listener) stop(e *ear) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,7 +96,7 @@ func (l *listener) stop(e *ear) {
 	}
 }
 
-// endIfAlone ends run if nobody listens.
+// endIfAlone ends run, and so closes the connection, if nobody listens.
 func (l *listener) endIfAlone() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,7 +106,7 @@ func (l *listener) endIfAlone() {
 	}
 }
 
-// serve runs until nobody listens. Only one run is there at a time: at its end a run notes that messages do not arrive.
+// serve calls run until nobody listens. Two runs must not overlap, because at its end a run notes that messages do not arrive. ctx is that of the first run.
 func (l *listener) serve(ctx context.Context) {
 	for ctx != nil {
 		l.run(ctx)
@@ -115,7 +116,7 @@ func (l *listener) serve(ctx context.Context) {
 	}
 }
 
-// next returns the context of the next run, or nil if nobody listens. The mutex is held.
+// next notes whether a run follows, and returns its context, or nil if nobody listens. The mutex is held.
 func (l *listener) next() (ctx context.Context) {
 	l.running = len(l.ears) > 0
 	if l.running {
@@ -141,7 +142,7 @@ func (l *listener) poll(e *ear) {
 
 // run listens for messages until ctx ends, and connects again whenever the connection is lost.
 func (l *listener) run(ctx context.Context) {
-	// The first pause is short although messages do not arrive: a busy server may only have been late.
+	// nextPause is how long to wait after the next connection on which messages do not arrive. It is short at first, because a busy server may only have been late.
 	nextPause := connectNext
 	for ctx.Err() == nil {
 		// Listen on one connection until it is lost, or until a further node needs a connection that listens for it, too.
@@ -151,13 +152,15 @@ func (l *listener) run(ctx context.Context) {
 		l.mu.Unlock()
 		err := l.listen(within)
 		l.setHears(false)
+
+		// A further node listens: connect again at once.
 		if errors.Is(context.Cause(within), errAnotherNode) {
 			continue
 		}
 
-		again(nil)
+		again(nil) // frees what within holds
 
-		// Where messages do not arrive, the next try comes later each time.
+		// Where messages do not arrive, double the pause each time.
 		pause := connectNext
 		if errors.Is(err, errNoMessages) {
 			pause, nextPause = nextPause, min(2*nextPause, probeAgain)
@@ -172,26 +175,26 @@ func (l *listener) run(ctx context.Context) {
 	}
 }
 
-// nodes notes and returns the nodes for which a new connection listens, and everyone.
-func (l *listener) nodes() []string {
+// noteNodes notes and returns the nodes for which a new connection has to listen: everyone first, and the node of each ear.
+func (l *listener) noteNodes() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.channel = []string{everyone}
+	l.listensFor = []string{everyone}
 	for e := range l.ears {
-		if !slices.Contains(l.channel, e.node) {
-			l.channel = append(l.channel, e.node)
+		if !slices.Contains(l.listensFor, e.node) {
+			l.listensFor = append(l.listensFor, e.node)
 		}
 	}
-	return l.channel
+	return l.listensFor
 }
 
-// setHears notes whether messages arrive. If that has changed it wakes all ears once: messages may have been lost before.
+// setHears notes whether messages arrive, and forgets the connection if not. If that has changed it wakes all ears once: messages may have been lost before.
 func (l *listener) setHears(yes bool) {
 	l.mu.Lock()
 	changed := l.hears != yes
 	l.hears = yes
 	if !yes {
-		l.channel, l.session = nil, nil
+		l.listensFor, l.session = nil, nil
 	}
 	l.mu.Unlock()
 	if changed {
@@ -201,23 +204,22 @@ func (l *listener) setHears(yes bool) {
 
 // wake wakes the ears for which whom is true.
 func (l *listener) wake(whom func(*ear) bool) {
-	// The functions of the ears are called without the lock, which they may want.
 	var all []func()
 	l.mu.Lock()
-
 	for e := range l.ears {
 		if whom(e) {
 			all = append(all, e.wake)
 		}
 	}
-
 	l.mu.Unlock()
+
+	// Call the functions without the mutex, because they may call the listener.
 	for _, wake := range all {
 		wake()
 	}
 }
 
-// listen receives messages on one connection until it is lost. It returns errNoMessages if no messages arrive.
+// listen receives messages on one connection until the connection is lost, and returns the error. It is errNoMessages if no messages arrive.
 func (l *listener) listen(ctx context.Context) error {
 	c, err := l.server.connect(ctx, nil)
 	if err != nil {
@@ -225,15 +227,15 @@ func (l *listener) listen(ctx context.Context) error {
 	}
 	defer closeNow(c)
 
-	channels := l.server.sql.channels(l.nodes())
+	channels := l.server.sql.channels(l.noteNodes())
 	for _, channel := range channels {
 		if _, err := c.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
 			return err
 		}
 	}
 
-	// PgBouncer takes LISTEN and does nothing, so the listener sends itself a message first. The message goes to a channel of one node if there is one:
-	// in the channel of all, many programs that begin together would receive the messages of each other.
+	// PgBouncer takes LISTEN and does nothing, so the listener sends itself a message first. The message goes to the last channel, which is that of one node if there
+	// is an ear: in the channel of all, many programs that begin together would receive each other's messages.
 	probe := strconv.FormatUint(rand.Uint64(), 36)
 	if err := l.sendProbe(ctx, c, channels[len(channels)-1], probe); err != nil {
 		return err
@@ -277,15 +279,15 @@ func (l *listener) await(ctx context.Context, c *conn, probe string) error {
 	}
 }
 
-// sendProbe sends the listener a message. Behind a pooler the message must come from a different connection than the connection that listens: a pooler may
-// hand a message back to the client that sent it, and no other message.
+// sendProbe sends the listener a message. c is the connection that listens. Behind a pooler the message goes through a different connection: a pooler may hand a
+// message back to the client that sent it, and hand on no messages of others.
 func (l *listener) sendProbe(ctx context.Context, c *conn, channel, probe string) error {
 	direct, err := c.isDirect(ctx)
 	if err != nil {
 		return err
 	}
 
-	// A second connection would cost the server a lot where many programs begin together.
+	// Without a pooler c will do. A second connection would cost the server a lot where many programs begin together.
 	if direct {
 		_, err = c.Exec(ctx, l.server.sql.notify, []string{channel}, probe)
 		return err
@@ -293,7 +295,7 @@ func (l *listener) sendProbe(ctx context.Context, c *conn, channel, probe string
 	return l.notify(ctx, channel, probe)
 }
 
-// notify sends a message to a channel, outside of a transaction.
+// notify sends a message to a channel through a connection of conns, outside of a transaction.
 func (l *listener) notify(ctx context.Context, channel, text string) error {
 	c, err := l.conns.get(ctx)
 	if err != nil {
@@ -309,16 +311,16 @@ func (l *listener) notify(ctx context.Context, channel, text string) error {
 	return nil
 }
 
-// hear wakes the ears that a message names. Its text is a group, and the names of nodes or everyone.
+// hear counts a message and wakes the ears that it names. text is the name of a group, and behind it the names of nodes, or everyone.
 func (l *listener) hear(text string) {
 	group, nodes, _ := strings.Cut(text, " ")
 	named := strings.Fields(nodes)
 	all := slices.Contains(named, everyone)
-	defer l.count()
 	l.wake(func(e *ear) bool { return e.group == group && (all || slices.Contains(named, e.node)) })
+	l.count()
 }
 
-// count counts a message.
+// count counts a message, for tests.
 func (l *listener) count() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

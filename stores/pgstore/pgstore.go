@@ -38,17 +38,17 @@ func New(url string, o Options) (*Store, error) {
 
 // NewFromPool is [New] for a program that has a pool of connections to the database. The store connects as the pool does: to the same servers,
 // as the same user, with the pool's BeforeConnect and AfterConnect. It uses none of the pool's connections, because a store that waited for
-// a connection that its own caller holds would wait in vain; and the pool may be closed before the store's last use.
+// a connection that its own caller holds would wait in vain; and the pool may be closed before the store's last use. A nil pool is an error, too.
 func NewFromPool(pool *pgxpool.Pool, o Options) (*Store, error) {
 	if pool == nil {
 		return open(nil, &store.OptionError{Package: "pgstore", Option: "pool", Problem: "is nil: check the error of pgxpool.New"}, o)
 	}
 
 	// The pool's own function comes first, so that the Options have the last word.
-	with := pool.Config()
-	before := o.BeforeConnect
+	ofPool := pool.Config()
+	ofOptions := o.BeforeConnect
 	o.BeforeConnect = func(ctx context.Context, c *pgx.ConnConfig) error {
-		for _, change := range []func(context.Context, *pgx.ConnConfig) error{with.BeforeConnect, before} {
+		for _, change := range []func(context.Context, *pgx.ConnConfig) error{ofPool.BeforeConnect, ofOptions} {
 			if change == nil {
 				continue
 			}
@@ -60,12 +60,13 @@ func NewFromPool(pool *pgxpool.Pool, o Options) (*Store, error) {
 		return nil
 	}
 
-	o.afterConnect = with.AfterConnect
-	return open(with.ConnConfig, nil, o)
+	o.afterConnect = ofPool.AfterConnect
+	return open(ofPool.ConnConfig, nil, o)
 }
 
-// open returns a store that connects as a configuration says. err is the mistake in the configuration, or nil.
+// open returns a store that connects as config says. If config is nil, err says why. The error of open has err and all mistakes in the options.
 func open(config *pgx.ConnConfig, err error, o Options) (*Store, error) {
+	// After a mistake d may be nil, and s is of no use. Both calls are made to find all mistakes.
 	d, wrong := newDatabase(config, o)
 	s, wrongRows := rowstore.New(d, o.Rows)
 	if err := errors.Join(err, wrong, wrongRows); err != nil {
@@ -129,7 +130,7 @@ var plainName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
 //go:embed schema.sql
 var schemaSQL string
 
-// inSchema returns SQL that is written for the default schema for a schema of a different name.
+// inSchema returns SQL with the name of a schema in place of the default schema's.
 func inSchema(sql, schema string) string {
 	return strings.NewReplacer(defaultSchema+".", schema+".", "SCHEMA IF NOT EXISTS "+defaultSchema, "SCHEMA IF NOT EXISTS "+schema).Replace(sql)
 }
@@ -144,6 +145,7 @@ func Setup(ctx context.Context, url string, o Options) error {
 		return err
 	}
 
+	// BeforeConnect may change the configuration.
 	config, err = d.server.configOf(ctx)
 	if err != nil {
 		return fmt.Errorf("pgstore: %w", err)
@@ -155,7 +157,7 @@ func Setup(ctx context.Context, url string, o Options) error {
 	}
 	defer c.Close(context.WithoutCancel(ctx))
 
-	// Programs may set up at the same time. CREATE IF NOT EXISTS then fails in all of them except one, and succeeds in the next try.
+	// Several programs may set up at the same time. CREATE IF NOT EXISTS then fails in all of them except one, and succeeds in a later try.
 	sql := "BEGIN;\n" + inSchema(schemaSQL, d.server.sql.schema) + "\nCOMMIT"
 	for try := 1; ; try++ {
 		_, err := c.PgConn().Exec(ctx, sql).ReadAll()
@@ -165,12 +167,14 @@ func Setup(ctx context.Context, url string, o Options) error {
 		if !isCode(err, uniqueViolation, duplicateSchema, duplicateTable, duplicateObject) || try == maxSetupTries {
 			return fmt.Errorf("pgstore: setup: %w", err)
 		}
+
+		// The failed try has left its transaction open.
 		if _, err := c.PgConn().Exec(ctx, "ROLLBACK").ReadAll(); err != nil {
 			return fmt.Errorf("pgstore: setup: %w", err)
 		}
 	}
 
-	// Tables of an earlier version were left as they are.
+	// The SQL leaves tables as they are, so they may be of another version.
 	if err := d.server.checkVersion(ctx, c); err != nil {
 		return fmt.Errorf("pgstore: %w", err)
 	}
@@ -178,10 +182,10 @@ func Setup(ctx context.Context, url string, o Options) error {
 	return nil
 }
 
-// maxSetupTries is how often Setup tries. Each program that it meets lets it fail at a schema, a table or an index at the most.
+// maxSetupTries is how many times Setup tries. Each other program that sets up at the same time may make several tries fail: at the schema, a table, an index.
 const maxSetupTries = 20
 
-// Objects that a second program has created at the same time.
+// Codes of errors about objects that another program has created at the same time.
 const (
 	uniqueViolation = "23505"
 	duplicateSchema = "42P06"

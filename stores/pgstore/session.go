@@ -33,17 +33,17 @@ type session struct {
 	interrupt func() // ends the wait for a message
 }
 
-// A question is whether nodes have sessions.
+// A question asks which nodes have sessions.
 type question struct {
-	own     int64 // the lock of the node that asks
-	numbers []int64
+	own     int64       // the number of the lock of the node that asks
+	numbers []int64     // the numbers of the locks of the nodes in question
 	answer  chan answer // has room for one
 }
 
 // An answer says which of a question's nodes have sessions.
 type answer struct {
 	present []bool    // in the order of the question's numbers
-	now     time.Time // of the server's clock, or zero if the question has no numbers
+	now     time.Time // the time of the server's clock. It is zero if the question has no numbers.
 	err     error
 }
 
@@ -52,22 +52,23 @@ func newSession(sql *statements, c *conn) *session {
 	return &session{sql: sql, c: c, held: make(map[int64]bool), over: make(chan struct{}), interrupt: func() {}}
 }
 
-// end tells all who wait for an answer that there will be none.
+// end tells all callers of Present that there will be no answer.
 func (s *session) end() { close(s.over) }
 
-// hear waits for a message, and answers questions meanwhile.
+// hear waits for a message and returns it. It answers questions meanwhile. After an error the session is over.
 func (s *session) hear(ctx context.Context) (*pgconn.Notification, error) {
 	// A connection does one thing at a time: a question ends the wait for a message, and the next round answers it.
 	for {
-		wait, interrupt := context.WithCancel(ctx)
-		if err := s.answer(ctx, s.asked(interrupt)); err != nil {
+		within, interrupt := context.WithCancel(ctx)
+		if err := s.answer(ctx, s.takeQuestions(interrupt)); err != nil {
 			interrupt()
 			return nil, err
 		}
 
-		n, err := s.c.WaitForNotification(wait)
-		interrupted := wait.Err() != nil && ctx.Err() == nil && !s.c.IsClosed()
-		interrupt()
+		// Only a question ends within before ctx. The connection must have survived that.
+		n, err := s.c.WaitForNotification(within)
+		interrupted := within.Err() != nil && ctx.Err() == nil && !s.c.IsClosed()
+		interrupt() // frees what within holds
 
 		// A message may have come at the moment of the interruption.
 		if n != nil {
@@ -79,8 +80,8 @@ func (s *session) hear(ctx context.Context) (*pgconn.Notification, error) {
 	}
 }
 
-// asked returns the questions that have no answer yet. From now on a new question calls interrupt.
-func (s *session) asked(interrupt func()) []*question {
+// takeQuestions returns the questions that came since its last call. From now on a new question calls interrupt.
+func (s *session) takeQuestions(interrupt func()) []*question {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	asked := s.questions
@@ -88,7 +89,7 @@ func (s *session) asked(interrupt func()) []*question {
 	return asked
 }
 
-// answer answers questions. After an error the session is over.
+// answer answers questions. After an error the session is over, and the rest has no answer.
 func (s *session) answer(ctx context.Context, asked []*question) error {
 	for _, q := range asked {
 		a := s.find(ctx, q)
@@ -133,11 +134,11 @@ func (s *session) find(ctx context.Context, q *question) (a answer) {
 	return a
 }
 
-// Attend implements [rowstore.Attender].
+// Attend implements [rowstore.Attender]. While the listener has no connection that listens for the node, the error is errNoSession.
 func (d *database) Attend(ctx context.Context, node string) (rowstore.Session, error) {
 	d.listener.mu.Lock()
 	s := d.listener.session
-	if !slices.Contains(d.listener.channel, node) {
+	if !slices.Contains(d.listener.listensFor, node) {
 		s = nil
 	}
 	d.listener.mu.Unlock()
@@ -145,6 +146,7 @@ func (d *database) Attend(ctx context.Context, node string) (rowstore.Session, e
 		return nil, errNoSession
 	}
 
+	// A question about no other node takes the lock of this one.
 	a := &attendance{s, d.server.sql.session(node)}
 	if _, _, err := a.Present(ctx, nil); err != nil {
 		return nil, err
@@ -155,10 +157,10 @@ func (d *database) Attend(ctx context.Context, node string) (rowstore.Session, e
 // An attendance implements [rowstore.Session] for one node.
 type attendance struct {
 	session *session
-	own     int64
+	own     int64 // the number of the node's lock
 }
 
-// Present implements [rowstore.Session].
+// Present implements [rowstore.Session]. The goroutine of the listener asks the server: see session.
 func (a *attendance) Present(ctx context.Context, nodes []string) (present []bool, now time.Time, err error) {
 	q := &question{own: a.own, answer: make(chan answer, 1)}
 	for _, n := range nodes {
@@ -187,7 +189,7 @@ func (a *attendance) Close() {}
 // version is the version of schema.sql.
 const version = 2
 
-// errSaving says that a COMMIT is not cancelled.
+// errSaving says why pgx may not cancel a statement: see server.connect.
 var errSaving = errors.New("a COMMIT is under way")
 
 // A server is the database server, with a schema.
@@ -198,7 +200,7 @@ type server struct {
 	sql    *statements
 }
 
-// configOf returns the configuration of a connection that is about to be made. BeforeConnect has changed it.
+// configOf returns the configuration of a new connection, after BeforeConnect has changed it. Its error is that of BeforeConnect.
 func (s *server) configOf(ctx context.Context) (*pgx.ConnConfig, error) {
 	config := s.config.Copy()
 	if s.before != nil {
@@ -209,14 +211,15 @@ func (s *server) configOf(ctx context.Context) (*pgx.ConnConfig, error) {
 	return config, nil
 }
 
-// connect makes a connection to a database that has been set up. If hear is nil, pgx keeps messages for WaitForNotification.
+// connect makes a connection, and returns an error if the database is not set up for this version. hear is called with the messages of channels. If
+// hear is nil, pgx keeps them for WaitForNotification.
 func (s *server) connect(ctx context.Context, hear pgconn.NotificationHandler) (*conn, error) {
 	config, err := s.configOf(ctx)
 	if err != nil {
 		return nil, err
 	}
 
-	// A COMMIT that was not replicated succeeds with a warning, so note it.
+	// Note warnings: a COMMIT that was not replicated succeeds with one.
 	c := new(conn)
 	config.OnNotification = hear
 	notice := config.OnNotice
@@ -231,8 +234,8 @@ func (s *server) connect(ctx context.Context, hear pgconn.NotificationHandler) (
 
 	dial := config.DialFunc
 	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		// pgx dials once more to have the server cancel the statement. A COMMIT that waits for a synchronous standby
-		// would succeed then without it.
+		// When pgx gives a statement up, it dials once more to have the server cancel the statement. A COMMIT that waits for a synchronous standby
+		// would then succeed without the standby.
 		if c.saving.Load() {
 			return nil, errSaving
 		}
@@ -243,7 +246,7 @@ func (s *server) connect(ctx context.Context, hear pgconn.NotificationHandler) (
 		return nil, err
 	}
 
-	// A pool may set the role that has the rights on the tables.
+	// AfterConnect of a pool may set the role that has the rights on the tables, so it comes before the check.
 	if s.after != nil {
 		err = s.after(ctx, c.Conn)
 	}
@@ -289,21 +292,21 @@ func (s *server) checkVersion(ctx context.Context, c *pgx.Conn) error {
 type conn struct {
 	*pgx.Conn
 	idleSince time.Time
-	used      bool        // there was a transaction before
-	planned   bool        // its session has the plans of a transaction
-	warning   error       // of the server, about the transaction
+	used      bool        // it was used before, so it may have been lost since
+	planned   bool        // its session has the plans of a transaction: see queuePlans
+	warning   error       // the last warning of the server, or nil: see save
 	saving    atomic.Bool // a COMMIT is under way, or has had no answer
 }
 
-// isDirect reports whether the server is at the other end of a connection, and no pooler: a pooler tells its clients process numbers of its own.
+// isDirect reports whether no pooler is between the program and the server: a pooler tells its clients process numbers of its own.
 func (c *conn) isDirect(ctx context.Context) (bool, error) {
 	var pid uint32
 	err := c.QueryRow(ctx, "SELECT pg_catalog.pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&pid)
 	return err == nil && pid == c.PgConn().PID(), err
 }
 
-// until makes all waits for the server fail when ctx ends, until stop is called. stop returns false if ctx has ended before, so that the connection
-// cannot be used any longer. pgx would need a goroutine for each trip.
+// until makes all waits for the server fail when ctx ends, unless stop was called before. stop returns false if ctx has ended first: then the connection
+// cannot be used any longer. With a context for each trip, pgx would need a goroutine for each.
 func (c *conn) until(ctx context.Context) (stop func() bool) {
 	server := c.PgConn().Conn()
 	return context.AfterFunc(ctx, func() { _ = server.SetDeadline(time.Unix(1, 0)) })

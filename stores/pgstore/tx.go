@@ -38,9 +38,9 @@ const clock = "pg_catalog.clock_timestamp()"
 
 // statements are all statements for one schema, except LOCK, whose table depends on the group.
 type statements struct {
-	schema                                         string
-	begin, read, save, forget, notify, free, sweep string
-	attend, present                                string
+	schema                                            string
+	settings, read, save, forget, notify, free, sweep string
+	attend, present                                   string
 }
 
 // planning has the server make the plan of a statement once, and never read a whole table: the plan of a small table
@@ -57,12 +57,13 @@ func newStatements(schema string) *statements {
 	table := schema + ".budgets"
 	return &statements{
 		schema: schema,
-		// The settings for the wait for the lock, and the time before it. The settings end with the transaction, so that PgBouncer can give the
-		// connection to others. statement_timeout would end the wait for a synchronous standby, and COMMIT would succeed all the same.
-		begin: fmt.Sprintf(`SELECT pg_catalog.set_config('idle_in_transaction_session_timeout', '%d', true),
+		// Makes the settings of the transaction, and reads the clock before the wait for the lock. $1 bounds that wait. The settings end with the
+		// transaction, so that PgBouncer can give the connection to others. A statement_timeout would end the wait for a synchronous standby, and COMMIT would succeed
+		// all the same.
+		settings: fmt.Sprintf(`SELECT pg_catalog.set_config('idle_in_transaction_session_timeout', '%d', true),
 			pg_catalog.set_config('lock_timeout', $1, true), pg_catalog.set_config('statement_timeout', '0', true), `+planning+`, `+clock,
 			standstill.Milliseconds()),
-		// One row for each key, in their order.
+		// Reads the clock, and one row for each key, in their order: the row's last generation, or NULLs.
 		read: `SELECT ` + clock + `, b.generation, b.updates, b.value
 			FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY AS k (key, place) LEFT JOIN LATERAL (
 				SELECT generation, updates, value FROM ` + table + ` WHERE key = k.key ORDER BY generation DESC LIMIT 1
@@ -70,9 +71,10 @@ func newStatements(schema string) *statements {
 		save: `INSERT INTO ` + table + ` AS b (key, generation, updates, expires, value)
 			SELECT * FROM unnest($1::text[], $2::bigint[], $3::integer[], $4::timestamptz[], $5::bytea[])
 			ON CONFLICT (key, generation) DO UPDATE SET updates = excluded.updates, expires = excluded.expires, value = excluded.value`,
+		// Removes the generations of rows before the given ones.
 		forget: `DELETE FROM ` + table + ` AS b USING unnest($1::text[], $2::bigint[]) AS k (key, generation)
 			WHERE b.key = k.key AND b.generation < k.generation`,
-		// To the channels of some nodes, or to the channel of all.
+		// Sends a message to some channels.
 		notify: "SELECT pg_catalog.pg_notify(c, $2) FROM pg_catalog.unnest($1::text[]) AS c",
 		// Ends the session that has the lock of a group, if it waits for its program: idle_in_transaction_session_timeout
 		// counts only when the server has got all of a trip, and a program may stand still, or its network may fail, when
@@ -81,13 +83,15 @@ func newStatements(schema string) *statements {
 			WHERE l.locktype = 'relation' AND l.granted AND l.mode = 'ExclusiveLock' AND l.relation = pg_catalog.to_regclass($1)
 				AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
 				AND a.wait_event_type = 'Client' AND a.state_change < pg_catalog.now() - interval '` + fmt.Sprint(standstill.Milliseconds()) + ` ms'`,
+		// Takes the lock that shows that a node lives.
 		attend: "SELECT pg_catalog.pg_try_advisory_lock_shared($1)",
-		// A lock of a session is in pg_locks as two halves. The locks are read once, and not for each node: many nodes ask, and each asks about all others.
+		// Reads the clock, and for each number whether a session has the lock of that number. pg_locks has the number as two halves. The locks are read
+		// once, and not for each number: many nodes ask, and each asks about all others.
 		present: `SELECT ` + clock + `, k.number IN (SELECT l.classid::bigint << 32 | l.objid::bigint FROM pg_catalog.pg_locks AS l
 				WHERE l.locktype = 'advisory' AND l.mode = 'ShareLock' AND l.granted AND l.objsubid = 1
 				AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()))
 			FROM pg_catalog.unnest($1::bigint[]) WITH ORDINALITY AS k (number, place) ORDER BY k.place`,
-		// Rows that a transaction is about to change are left out. The clock is read once, so that the index finds the old rows.
+		// Removes old rows, except rows that a transaction is about to change. The clock is read once, so that the index finds the old rows.
 		sweep: `DELETE FROM ` + table + ` WHERE (key, generation) IN (SELECT key, generation FROM ` + table + `
 			WHERE expires < (SELECT ` + clock + `) ORDER BY expires LIMIT ` + fmt.Sprint(maxSwept) + ` FOR UPDATE SKIP LOCKED)`,
 	}
@@ -97,22 +101,22 @@ func newStatements(schema string) *statements {
 const lockTables = 8
 
 // lockTable returns the table that is locked for a group. The table holds nothing, and only roles that may change it can lock it. An advisory lock
-// would have no rights: any role that may connect could take and keep it. Transactions that wait for a table get it in turn, which transactions
-// that wait for a row do not. Two groups with the same table wait for each other, and have no other disadvantage.
+// would have no rights: any role that may connect could take and keep it. A row would not do either: transactions that wait for a table get it in
+// turn, and transactions that wait for a row do not. Two groups may have the same table: then their transactions wait for each other.
 func (s *statements) lockTable(group string) string {
 	h := fnv.New64a()
 	h.Write([]byte(group))
 	return fmt.Sprintf("%s.lock_%d", s.schema, h.Sum64()%lockTables)
 }
 
-// lock returns the statement that locks a group. It is a statement of its own, because a statement sees the rows that were saved before it began:
-// the next statement reads the rows and the clock after the wait for the lock.
+// lock returns the statement that locks a group. It reads nothing, because a statement sees only rows that were saved before the statement began:
+// the next statement begins after the wait for the lock, and reads the rows and the clock.
 func (s *statements) lock(group string) string {
 	return "LOCK TABLE " + s.lockTable(group) + " IN EXCLUSIVE MODE"
 }
 
 // session returns the number of the advisory lock that shows that a node lives, for as long as its session lasts. Every role may take an advisory
-// lock. But the number is as random as the node's, so nobody can have the lock first. And the lock is shared: a stranger that takes it, too, only
+// lock. But the number comes from the random name of the node, so nobody can have the lock first. And the lock is shared: a stranger that takes it, too, only
 // makes other nodes wait for the lease of a node that has died.
 func (s *statements) session(node string) int64 {
 	h := fnv.New64a()
@@ -123,7 +127,8 @@ func (s *statements) session(node string) int64 {
 // channel is the channel of messages to all nodes.
 func (s *statements) channel() string { return s.schema + "_news" }
 
-// channelOf is the channel of messages to one node, so that they wake that program alone. Its name has at most 60 bytes, of 63 that are possible.
+// channelOf is the channel of messages to one node, so that they wake that program alone, or the channel of all for everyone. Its name has at most 60
+// bytes, and PostgreSQL allows 63.
 func (s *statements) channelOf(node string) string {
 	if node == everyone {
 		return s.channel()
@@ -152,7 +157,7 @@ type sweeper struct {
 	next  atomic.Int64 // when the next sweep is due, in nanoseconds of this program's clock
 }
 
-// sweepSometimes removes old rows in a goroutine, about once a minute as long as there are transactions.
+// sweepSometimes removes old rows in a goroutine, if the next sweep is due: about once a minute. Each saved transaction calls it.
 func (s *sweeper) sweepSometimes() {
 	now := time.Now()
 	next := s.next.Load()
@@ -163,24 +168,24 @@ func (s *sweeper) sweepSometimes() {
 	// The time of the next sweep is random, so that programs that began together do not sweep together.
 	later := now.Add(sweepEvery/2 + rand.N(sweepEvery)).UnixNano()
 
-	// One of the callers sweeps. The first call of a program only sets the time.
+	// One of several callers sweeps. The first call only sets the time: programs that run for less than that leave the sweep to others.
 	if s.next.CompareAndSwap(next, later) && next != 0 {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), sweepLong)
 			defer cancel()
 
-			for n := int64(maxSwept); n == maxSwept; {
-				var err error
-				if n, err = s.sweep(ctx); err != nil {
-					return // a later call will sweep
+			for {
+				removed, err := s.sweep(ctx)
+				if err != nil || removed < maxSwept {
+					return // after an error a later sweep removes the rest
 				}
 			}
 		}()
 	}
 }
 
-// sweep removes some old rows, and returns how many.
-func (s *sweeper) sweep(ctx context.Context) (int64, error) {
+// sweep removes up to maxSwept old rows, and returns how many.
+func (s *sweeper) sweep(ctx context.Context) (removed int64, err error) {
 	c, err := s.conns.get(ctx)
 	if err != nil {
 		return 0, err
@@ -196,11 +201,11 @@ func (s *sweeper) sweep(ctx context.Context) (int64, error) {
 	return done.RowsAffected(), nil
 }
 
-// maxUpdates is after how many updates a row gets a new generation: that many versions of a row lie in one
-// chain at the most, even if an open snapshot needs them all.
+// maxUpdates is after how many updates a row gets a new generation. PostgreSQL keeps each version of a row that an open snapshot may need, and
+// walks along the chain of versions to find the last: so a chain has about maxUpdates versions at the most.
 const maxUpdates = 100
 
-// A row was read, or is to be saved.
+// A row is a row of the table, which was read or is to be saved.
 type row struct {
 	key        string
 	generation int64
@@ -209,19 +214,20 @@ type row struct {
 	expires    time.Time
 }
 
-// A tx is a transaction under way. It implements [rowstore.Tx], [rowstore.Asker] and [rowstore.Waker].
+// A tx is a transaction under way, or a look, which reads without a transaction. It implements [rowstore.Tx], [rowstore.Asker] and [rowstore.Waker].
+// Its trips to the server need no context: see conn.until.
 type tx struct {
 	sql   *statements
 	c     *conn
 	now   time.Time
 	asked time.Time
-	rows  []row    // that were read
-	puts  []row    // to be saved
-	wakes []string // nodes to wake, where everyone stands for all of the group
+	rows  []row    // the rows that were read
+	puts  []row    // the rows to save
+	wakes []string // the nodes to wake, in which everyone stands for all nodes of the group
 	group string
-	broke error // of a Get: nothing can be saved any more
+	broke error // the error of a Get, after which nothing can be saved
 
-	refused bool // the server has refused to save a row, so that COMMIT saves nothing
+	refused bool // the server has refused a statement of save, so that COMMIT saves nothing
 }
 
 // everyone stands for all nodes.
@@ -260,11 +266,12 @@ func (t *tx) fetch(keys []string) error {
 		return nil
 	}
 
+	// The time of the transaction stays that of its first trip.
 	_, err := t.read(missing)
 	return err
 }
 
-// read reads the clock and rows in a trip of its own, in a transaction or not.
+// read reads the clock and rows in one trip, in a transaction or not. It adds the rows to t.rows.
 func (t *tx) read(keys []string) (now time.Time, err error) {
 	b := new(pgx.Batch)
 	b.Queue(plan)
@@ -273,12 +280,11 @@ func (t *tx) read(keys []string) (now time.Time, err error) {
 	if _, err = replies.Exec(); err == nil {
 		now, err = t.readRows(replies, keys)
 	}
-	return now, closed(replies, err)
+	return now, endTrip(replies, err)
 }
 
-// closed ends a trip, in which err was the first error or nil. It returns the first error of the whole trip: at the end pgx may return
-// err once more.
-func closed(replies pgx.BatchResults, err error) error {
+// endTrip ends a trip, in which err was the first error so far, or nil. It returns err or, if that is nil, the error with which the trip ends.
+func endTrip(replies pgx.BatchResults, err error) error {
 	if last := replies.Close(); err == nil {
 		return last
 	}
@@ -288,7 +294,7 @@ func closed(replies pgx.BatchResults, err error) error {
 // Put implements [rowstore.Tx].
 func (t *tx) Put(key string, value []byte, keep time.Duration) {
 	if value == nil {
-		value = []byte{}
+		value = []byte{} // pgx would send NULL for nil
 	}
 	t.puts = append(t.puts, row{key: key, value: value, expires: roundUp(t.now.Add(keep), keep)})
 }
@@ -311,8 +317,8 @@ func (t *tx) row(key string) *row {
 	return nil
 }
 
-// roundUp rounds the time at which a row may be removed, by at most half of the time for which it is kept or
-// two minutes: the column has an index, so it should not change in each update.
+// roundUp rounds up t, the time at which a row may be removed that is kept for keep. The column has an index, so it should not
+// change in each update. roundUp adds two minutes at the most, or half of keep if that is more.
 func roundUp(t time.Time, keep time.Duration) time.Time {
 	step := 2 * time.Minute
 	for step < keep/4 {
@@ -349,30 +355,31 @@ func (t *tx) readRows(replies pgx.BatchResults, keys []string) (now time.Time, e
 	return now, found.Err()
 }
 
-// start makes the first trip: it locks the group, and reads the clock and rows. It waits for the lock for as long as wait says.
+// start makes the first trip: it begins the transaction, locks the group, and reads the clock and rows. It waits for the lock for wait at the most, but for
+// 1 ms at the least.
 func (t *tx) start(keys []string, wait time.Duration) error {
 	if len(keys) == 0 {
-		keys = []string{""} // for the clock
+		keys = []string{""} // without a key the reply has no row, and so no clock
 	}
 
-	// started reads the replies in the order of these statements.
+	// readStart reads the replies in the order of these statements.
 	b := new(pgx.Batch)
 	b.Queue(begin)
-	b.Queue(t.sql.begin, strconv.FormatInt(max(1, wait.Milliseconds()), 10)) // the server would take 0 for a wait without end
+	b.Queue(t.sql.settings, strconv.FormatInt(max(1, wait.Milliseconds()), 10)) // the server would take 0 for a wait without end
 	t.queuePlans(b, keys)
 	b.Queue(t.sql.lock(t.group))
 	b.Queue(t.sql.read, keys)
 	sent := time.Now()
 	replies := t.c.SendBatch(context.Background(), b)
-	before, now, err := t.started(replies, keys)
-	if err = closed(replies, err); err != nil {
+	before, now, err := t.readStart(replies, keys)
+	if err = endTrip(replies, err); err != nil {
 		return err
 	}
 
 	t.now, t.c.planned = now, true
 
-	// The clock was read after the wait for the lock, which took as long as the server's clock says. A clock that
-	// was set meanwhile cannot make the moment later than the reply.
+	// The clock was read after the wait for the lock, which took now - before by the server's clock. If that clock was set meanwhile
+	// the difference is wrong: keep asked between sent and the reply.
 	t.asked = sent.Add(max(0, now.Sub(before)))
 	if received := time.Now(); t.asked.After(received) {
 		t.asked = received
@@ -381,8 +388,8 @@ func (t *tx) start(keys []string, wait time.Duration) error {
 	return nil
 }
 
-// queuePlans has a new session of the server make its plans, and read what it has to know of the tables, before it has the lock: that takes many times as
-// long as a transaction, and all other programs would wait meanwhile. The statements change nothing.
+// queuePlans has a new session of the server make its plans, and read what it has to know of the tables, before it has the lock: that takes much longer
+// than a transaction, and all other programs would wait meanwhile. It queues two statements that change nothing, or none if the session has its plans.
 func (t *tx) queuePlans(b *pgx.Batch, keys []string) {
 	if !t.c.planned {
 		b.Queue(t.sql.read, keys)
@@ -390,8 +397,8 @@ func (t *tx) queuePlans(b *pgx.Batch, keys []string) {
 	}
 }
 
-// started reads the replies to the first trip, and returns the times before and after the wait for the lock.
-func (t *tx) started(replies pgx.BatchResults, keys []string) (before, now time.Time, err error) {
+// readStart reads the replies to the first trip, and returns the times of the server's clock before and after the wait for the lock. It adds the rows to t.rows.
+func (t *tx) readStart(replies pgx.BatchResults, keys []string) (before, now time.Time, err error) {
 	// BEGIN has no row.
 	if _, err := replies.Exec(); err != nil {
 		return before, now, err
@@ -426,8 +433,10 @@ func (t *tx) rollBack() error {
 	return err
 }
 
-// save makes the second trip: it saves rows, wakes nodes and commits. Rows that were not read before cost a trip more.
+// save makes the second trip: it saves rows, wakes nodes and commits. Rows that were not read before cost a trip more. If refused is set
+// after an error, it is certain that nothing was saved.
 func (t *tx) save() error {
+	// Forget the warnings of earlier trips.
 	t.c.warning = nil
 	b := new(pgx.Batch)
 
@@ -447,16 +456,16 @@ func (t *tx) save() error {
 	b.Queue("COMMIT")
 	replies := t.c.SendBatch(context.Background(), b)
 
-	// The first statement that fails says why, and COMMIT saves nothing then.
+	// Read the replies before that of the COMMIT. After the first error COMMIT saves nothing.
 	for range b.Len() - 1 {
 		if _, err := replies.Exec(); err != nil {
 			t.refused = isError(err)
-			return closed(replies, err)
+			return endTrip(replies, err)
 		}
 	}
 
 	tag, err := replies.Exec()
-	if err = closed(replies, err); err != nil {
+	if err = endTrip(replies, err); err != nil {
 		return err
 	}
 
@@ -465,7 +474,7 @@ func (t *tx) save() error {
 		return fmt.Errorf("COMMIT was answered by %s", tag)
 	}
 
-	// The wait for a synchronous standby was ended, for example.
+	// With a warning, for example that somebody has ended the wait for a synchronous standby, the rows may be in this server alone.
 	if t.c.warning != nil {
 		return fmt.Errorf("COMMIT with a warning: %w", t.c.warning)
 	}
@@ -485,7 +494,7 @@ func keysOf(rows []row) []string {
 // maxWakes is how many nodes a message names at the most, so that it is not too long.
 const maxWakes = 100
 
-// wakesOf returns the nodes that a message names, each once, or everyone if they are too many.
+// wakesOf returns the nodes that a message names, each once, or everyone alone if that is one of them, or if they are too many. It sorts nodes.
 func wakesOf(nodes []string) []string {
 	slices.Sort(nodes)
 	nodes = slices.Compact(nodes)
@@ -495,18 +504,20 @@ func wakesOf(nodes []string) []string {
 	return nodes
 }
 
-// queuePuts queues the statement that saves rows, and the statement that removes the former generations of rows that get a new one.
+// queuePuts sets the generation of each row to save. It queues the statement that saves the rows, and the statement that removes the former
+// generations of rows that get a new one. All rows of puts were fetched before.
 func (t *tx) queuePuts(b *pgx.Batch) {
 	// The statements take a column of all rows as one argument.
 	n := len(t.puts)
 	keys, generations, updates := make([]string, n), make([]int64, n), make([]int32, n)
 	expires, values := make([]time.Time, n), make([][]byte, n)
-	var renewed []string
-	var since []int64
+	var renewed []string // the keys of rows that get a new generation
+	var since []int64    // their new generations
 	for i := range t.puts {
 		p := &t.puts[i]
 
-		// A new generation begins before the chain of a row's versions becomes long: see maxUpdates.
+		// A new generation begins before the chain of a row's versions becomes long: see maxUpdates. It has a higher number than the last, also
+		// if the clock was set back.
 		switch r := t.row(p.key); {
 		case r.value == nil:
 			p.generation = t.now.UnixMicro()
@@ -529,7 +540,7 @@ func (t *tx) queuePuts(b *pgx.Batch) {
 // look reads the clock and rows in one trip, without a lock. The tx is not in a transaction.
 func (t *tx) look(keys []string) error {
 	if len(keys) == 0 {
-		keys = []string{""}
+		keys = []string{""} // as in start
 	}
 
 	t.asked = time.Now()

@@ -12,7 +12,7 @@ import (
 	"github.com/fleetthrottle/throttle/stores/rowstore"
 )
 
-// maxRepeats is how often a transaction is repeated of which nothing was saved.
+// maxRepeats is how many times at the most a transaction is repeated of which nothing was saved.
 const maxRepeats = 20
 
 // A database implements [rowstore.Database], [rowstore.Reader] and [rowstore.Attender].
@@ -35,29 +35,29 @@ func (d *database) Transact(ctx context.Context, group string, keys []string, do
 // errNotRun says that the last try has only made the row of its group.
 var errNotRun = errors.New("the row of the group was missing, and there was no time left to begin again")
 
-// repeat calls try until again is false, at most maxRepeats times more, and not after the end of ctx. It returns the last error, or errNotRun if the
-// last try was to be repeated without one. If ctx has ended the error matches the error of ctx, too: a driver whose connection ends with ctx may name
-// the connection alone.
+// repeat calls try, and calls it again as long as again is true, at most maxRepeats times and not after the end of ctx. It returns the error of the last call, or
+// errNotRun if the last call returned again without an error. After the end of ctx every error wraps the error of ctx, too: the driver may only say
+// that the connection was closed.
 func repeat(ctx context.Context, try func() (again bool, err error)) error {
 	for n := 0; ; n++ {
 		again, err := try()
 		last := n == maxRepeats || ctx.Err() != nil
 
-		// Nothing was saved, so the caller must not take this for a success.
+		// Without an error the caller would believe that the transaction is saved.
 		if again && err == nil && last {
 			err = undoneError{fail(errNotRun)}
 		}
 		if over := ended(ctx); err != nil && over != nil && !errors.Is(err, over) {
 			return fmt.Errorf("%w: %w", over, err)
 		}
-
 		if !again || last {
 			return err
 		}
 	}
 }
 
-// ended returns why ctx has ended, or nil. A busy machine ends ctx later than its deadline, and a dial ends with the deadline.
+// ended returns why ctx has ended, or nil. ctx counts as ended from its deadline on: on a busy machine it ends a little later, and a dial has failed at
+// the deadline.
 func ended(ctx context.Context) error {
 	if end, ok := ctx.Deadline(); ok && ctx.Err() == nil && !time.Now().Before(end) {
 		return context.DeadlineExceeded
@@ -65,8 +65,8 @@ func ended(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// try makes a transaction. It returns true if nothing was saved and the transaction may be repeated: without an error it has only made the row of the
-// group.
+// try makes a transaction. again says that nothing was saved, and that the transaction may be repeated. If again comes without an error, try has only made the
+// row of the group, and has not called do.
 func (d *database) try(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) (again bool, err error) {
 	s, err := d.session(ctx)
 	if err != nil {
@@ -77,7 +77,7 @@ func (d *database) try(ctx context.Context, group string, keys []string, do func
 	tx := newTransaction(ctx, s, group, len(keys))
 	locked, err := tx.begin(keys)
 
-	// The group has no row yet. It is made, and the transaction begins again.
+	// If the group has no row yet, make it, and begin again.
 	if err == nil && !locked {
 		err = tx.makeGroup()
 		if err == nil {
@@ -85,16 +85,18 @@ func (d *database) try(ctx context.Context, group string, keys []string, do func
 		}
 	}
 
-	// A statement that was refused would be refused again.
+	// After a deadlock, or on a new connection, a further try may succeed. A statement that was refused would be refused again.
 	if err != nil {
 		return isRolledBack(err) || isGone(err), undoneError{fail(err)}
 	}
 
+	// If the server has undone the transaction in a Get, begin again.
 	if err := do(tx); err != nil {
 		_ = tx.rollback() // if it fails the connection is closed, which does the same
 		return isRolledBack(tx.err), err
 	}
 
+	// After any other error of the commit nobody knows whether the rows were saved.
 	switch err := tx.commit(); {
 	case err != nil && (isUndone(err) || isUnsent(err)):
 		return isRolledBack(err) || isUnsent(err), undoneError{fail(err)}
@@ -102,7 +104,7 @@ func (d *database) try(ctx context.Context, group string, keys []string, do func
 		return false, fail(err)
 	}
 
-	// The server's clock of a saved transaction says whether it is time to sweep.
+	// tx.now is the time of the server's clock, by which rows are removed.
 	d.sweep(tx.now)
 	return false, nil
 }
@@ -112,7 +114,7 @@ func (d *database) Read(ctx context.Context, group string, keys []string, do fun
 	return repeat(ctx, func() (again bool, err error) { return d.look(ctx, group, keys, do) })
 }
 
-// look makes one attempt of Read. again says that the next attempt may succeed.
+// look makes one attempt of Read. again says that the connection was gone, so that the next attempt may succeed.
 func (d *database) look(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) (again bool, err error) {
 	s, err := d.session(ctx)
 	if err != nil {
@@ -130,7 +132,7 @@ func (d *database) look(ctx context.Context, group string, keys []string, do fun
 	return false, do(tx)
 }
 
-// session returns a connection for one transaction.
+// session returns a connection for one transaction. It returns the mistakes in the settings of connections as an error: see probe.
 func (d *database) session(ctx context.Context) (*session, error) {
 	if err := d.probe(ctx); err != nil {
 		return nil, err
@@ -142,7 +144,7 @@ func (d *database) session(ctx context.Context) (*session, error) {
 	return &session{conn: conn}, nil
 }
 
-// check returns the error of a nil database, or the server's refusal if it comes soon. A server that is away is no error.
+// check returns an error if the database is nil, or if the server refuses the connection or its settings within longestProbe. A server that is away is no error.
 func (d *database) check() error {
 	if d.db == nil {
 		return &store.OptionError{Package: "sqlstore", Option: "db", Problem: "is nil: check the error of sql.Open"}
@@ -157,7 +159,8 @@ func (d *database) check() error {
 	return nil
 }
 
-// probe asks the server for the settings of connections, and returns the mistakes in them. Once nothing is wrong it does not ask any more.
+// probe asks the server for the settings of connections, and returns the mistakes in them, or why it could not ask. Once nothing is wrong it does not ask
+// any more. Callers that come meanwhile wait for its answer.
 func (d *database) probe(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -191,13 +194,14 @@ func (d *database) probe(ctx context.Context) error {
 // maxSwept is how many rows are removed in one transaction, so that it is short.
 const maxSwept = 1000
 
-// sweep removes rows that do not matter any more, in a goroutine, once in each minute of the server's clock.
+// sweep removes rows that do not matter any more, in a goroutine, at most once in each minute of the server's clock. Each saved transaction calls sweep: now is
+// the transaction's time.
 func (d *database) sweep(now time.Time) {
 	minute := now.Unix() / 60
 	d.mu.Lock()
 	defer d.mu.Unlock()
 
-	// A transaction may be from the minute before. If the clock was set back by more, a sweep is due by the new time.
+	// A transaction that began in the minute before may come late. If the clock was set back by more than that, sweep by the new time.
 	if minute == d.swept || minute == d.swept-1 {
 		return
 	}
@@ -223,7 +227,7 @@ func (d *database) sweep(now time.Time) {
 	}()
 }
 
-// remove removes up to maxSwept rows that may be removed from an earlier minute on, and returns how many.
+// remove removes up to maxSwept rows whose minute is before the given one, and returns how many.
 func (d *database) remove(ctx context.Context, minute int64) (removed int, err error) {
 	s, err := d.session(ctx)
 	if err != nil {

@@ -76,7 +76,7 @@ func New(db *sql.DB, o Options) (*Store, error) {
 	return s, nil
 }
 
-// idleConns is how many connections the pool keeps: a step uses one, and three looks at a time do. With fewer the pool would close a
+// idleConns is how many idle connections the pool keeps: a step and up to three looks use one each. With fewer the pool would close a
 // connection that is needed again a moment later, and a new one takes three round trips.
 const idleConns = 4
 
@@ -95,6 +95,7 @@ const (
 	inactive               = 4031 // MySQL's, when wait_timeout is over; MariaDB closes the connection without a word
 )
 
+// isNumber reports whether err is an error of the server with one of the numbers.
 func isNumber(err error, numbers ...uint16) bool {
 	var e *mysql.MySQLError
 	return errors.As(err, &e) && slices.Contains(numbers, e.Number)
@@ -149,8 +150,9 @@ var never = []error{
 	errAutocommit, errMultiStatements, mysql.ErrNoTLS, mysql.ErrCleartextPassword, mysql.ErrNativePassword, mysql.ErrOldPassword, mysql.ErrUnknownPlugin, mysql.ErrPktTooLarge,
 }
 
-// isRefusal reports whether the same statement will be refused again, until somebody changes a login (class 28), a statement, a right or a
-// table (42). A server that is away, starts, has no connection left, or is not the primary yet may accept the statement later.
+// isRefusal reports whether the same statement will be refused again until somebody changes something: the error is in never, the database is closed, or the
+// server refuses a login (class 28), or a statement, a right or a table (42). A server that is away, starts, has no connection left, or is not the
+// primary yet may accept the statement later.
 func isRefusal(err error) bool {
 	for _, e := range never {
 		if errors.Is(err, e) {
@@ -185,7 +187,8 @@ func explain(err error) error {
 	return err
 }
 
-// fail returns an error as a store returns it. Callers wait for trouble that will pass, and are told at once of every refusal.
+// fail returns an error as a store returns it. Callers are told at once of refusals and wrong options. Every other error wraps ErrAway, so that callers wait. For nil
+// it returns nil.
 func fail(err error) error {
 	switch {
 	case err == nil, errors.As(err, new(*store.OptionError)):
@@ -199,16 +202,17 @@ func fail(err error) error {
 // A session is a connection during one transaction.
 type session struct {
 	conn  *sql.Conn
-	sound bool // the connection is as it was before
+	sound bool // the connection is as it was before the transaction, so that the pool can have it back
 }
 
 // A statement is SQL for the server, in which the arguments are literals.
 type statement struct {
 	text string
-	take func(*sql.Rows) error // is given the rows of the result. It is nil for a statement without rows.
+	take func(*sql.Rows) error // reads the rows of the result. It is nil for a statement without rows.
 }
 
-// send sends statements in one round trip. The first statement that fails is the last that is done.
+// send sends statements in one round trip, and calls take of each that has one. The first statement that fails is the last that is done.
+// The error is that of the statement, or of take.
 func (s *session) send(ctx context.Context, statements ...statement) error {
 	var text strings.Builder
 	for i, st := range statements {
@@ -227,7 +231,7 @@ func (s *session) send(ctx context.Context, statements ...statement) error {
 	// Results come in the order of the statements.
 	for _, st := range statements {
 		if st.take == nil {
-			continue // the driver leaves out results without rows
+			continue // the driver skips results without rows
 		}
 		if err := st.take(rows); err != nil {
 			return err
@@ -239,7 +243,7 @@ func (s *session) send(ctx context.Context, statements ...statement) error {
 	return rows.Err()
 }
 
-// end gives the connection back to the pool, or closes it if something has failed: the
+// end gives the connection back to the pool, or closes it if it is not sound: the
 // server then rolls back.
 func (s *session) end() {
 	if !s.sound {
@@ -248,10 +252,10 @@ func (s *session) end() {
 	_ = s.conn.Close() // it may be closed already
 }
 
-// literal returns bytes as they stand in a statement. It has only digits and letters, so nothing in it has to be escaped.
+// literal returns a text as a hexadecimal literal of SQL, in which nothing has to be escaped.
 func literal(s string) string { return string(appendLiteral(nil, []byte(s))) }
 
-// appendLiteral appends to a statement what literal returns.
+// appendLiteral appends b to a statement, in the form of literal.
 func appendLiteral(text, b []byte) []byte {
 	if len(b) == 0 {
 		return append(text, "''"...)

@@ -17,14 +17,14 @@ import (
 
 const (
 	// standstill is for how many seconds a program may have a group locked and say nothing, or take nothing that the server sends. Then the
-	// server closes the program's connection, which undoes its transaction. It is wait_timeout and net_write_timeout that do so:
-	// innodb_lock_wait_timeout ends only the patience of waiting sessions.
+	// server closes the program's connection, which undoes its transaction. The settings for that are wait_timeout and net_write_timeout:
+	// innodb_lock_wait_timeout only bounds the waits of other sessions.
 	standstill = 1
 
-	// maxLockWait is for how many seconds a statement waits for rows at the most, if its context has no end.
+	// maxLockWait is for how many seconds a statement waits for rows at the most, if its context has no deadline.
 	maxLockWait = 4
 
-	// readCommitted is for the next transaction alone.
+	// readCommitted sets the isolation level of the next transaction alone.
 	readCommitted = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
 
 	// restore sets the settings of the connection that patience has changed to their former values.
@@ -32,10 +32,10 @@ const (
 		"SESSION innodb_lock_wait_timeout = @throttle_rows, SESSION lock_wait_timeout = @throttle_tables"
 )
 
-// lockFor returns for how many seconds statements wait for rows, and for a table that a stranger has locked. The waits end before ctx does, unless ctx
-// ends within two seconds: the server knows no wait of less than a second. A server
-// does not notice that its client has gone while a statement waits for a row, so each try would leave a connection behind. And after a wait that
-// the server has ended, it is certain that nothing was saved. Two statements of a transaction may wait for a table.
+// lockFor returns for how many seconds at the most statements wait for rows, and for a table that a stranger has locked. Two statements of a transaction may
+// wait for a table, so each has half the time. The waits must end before ctx: while a statement waits, the server does not notice that its client has
+// gone, so each try would leave a connection behind; and after a wait that the server has ended, it is certain that nothing was saved. If ctx ends within
+// two seconds the waits may still be longer, because the server knows no wait of less than a second.
 func lockFor(ctx context.Context) (rows, tables int) {
 	rows = maxLockWait
 	if end, ok := ctx.Deadline(); ok {
@@ -44,8 +44,8 @@ func lockFor(ctx context.Context) (rows, tables int) {
 	return rows, max(1, rows/2)
 }
 
-// patience returns the statement that sets how long the server waits for this program, and how long the program's statements wait for locks, until
-// the transaction ends. It notes the former settings for restore.
+// patience returns the statement that sets how long the server waits for this program, and how long the program's statements wait for locks. The statement
+// notes the former settings for restore, and the time for begin.
 func patience(ctx context.Context) string {
 	rows, tables := lockFor(ctx)
 	return fmt.Sprintf("SET @throttle_patience = @@SESSION.wait_timeout, @throttle_writes = @@SESSION.net_write_timeout, "+
@@ -55,12 +55,12 @@ func patience(ctx context.Context) string {
 		clock, standstill, rows, tables)
 }
 
-// begin begins a transaction, locks the row of its group, and reads the clock and rows. It returns false, and
-// has locked nothing, if the group has no row.
+// begin begins a transaction, locks the row of its group, and reads the clock and rows. If the group has no row, locked is false, and nothing is
+// locked.
 func (tx *transaction) begin(keys []string) (locked bool, err error) {
 	tx.asked = time.Now()
 
-	// The settings, the lock and the first read take one round trip.
+	// The settings, the lock and the first read take one round trip. take moves asked on by the wait for the lock.
 	err = tx.session.send(tx.ctx,
 		statement{text: patience(tx.ctx)},
 		statement{text: readCommitted},
@@ -78,8 +78,8 @@ func (tx *transaction) begin(keys []string) (locked bool, err error) {
 	return locked, err
 }
 
-// makeGroup makes the row of the group, in a transaction of its own: callers that lock nothing, and then insert, would
-// deadlock.
+// makeGroup ends the transaction and makes the row of the group, which is never removed. The row has a transaction of its own: programs that look for the missing
+// row and insert it in one transaction would deadlock.
 func (tx *transaction) makeGroup() error {
 	err := tx.session.send(tx.ctx,
 		statement{text: "ROLLBACK"},
@@ -97,13 +97,14 @@ func (tx *transaction) rollback() error {
 	return err
 }
 
-// commit saves the rows of the transaction, or rolls it back if there are none.
+// commit saves the rows of the transaction, or rolls it back if there are none. After an error isUndone and isUnsent report whether it is
+// certain that nothing was saved.
 func (tx *transaction) commit() error {
 	if len(tx.puts) == 0 {
 		return tx.rollback()
 	}
 
-	// Programs that lock rows in the same order do not deadlock.
+	// Programs that save rows in the same order do not deadlock.
 	slices.SortFunc(tx.puts, func(a, b put) int { return strings.Compare(a.key, b.key) })
 	err := tx.session.send(tx.ctx, statement{text: insert(tx.puts)}, statement{text: "COMMIT"}, statement{text: restore})
 	tx.session.sound = err == nil
@@ -111,11 +112,11 @@ func (tx *transaction) commit() error {
 	return err
 }
 
-// insert returns the statement that saves rows. They may be a megabyte, and the group is locked meanwhile, so the statement is written once, into a
-// buffer of its length.
+// insert returns the statement that saves rows. The rows may be a megabyte, and the group is locked while insert runs: so insert
+// first makes a buffer that is large enough.
 func insert(puts []put) string {
 	const begin, end = "INSERT INTO throttle_rows (name, value, minute) VALUES ", " ON DUPLICATE KEY UPDATE value = VALUES(value), minute = VALUES(minute)"
-	const around = len("(x'',x'',4294967295),") // with the longest minute
+	const around = len("(x'',x'',4294967295),") // of one row: all except key and value, with the longest minute
 
 	length := len(begin) + len(end)
 	for _, p := range puts {
@@ -158,13 +159,13 @@ type transaction struct {
 	group   string
 	now     time.Time
 	asked   time.Time
-	rows    map[string][]byte // the rows that were read, nil if there is none
+	rows    map[string][]byte // the values of the rows that were read. A row that does not exist has nil.
 	puts    []put
-	err     error // of the last Get
+	err     error // the error of the last Get
 }
 
-// clock is the server's clock in microseconds, as a number that does not depend on a time zone. The server reads it when
-// the statement begins. That moment is after the lock was given, because the lock has a statement of its own.
+// clock is the time of the server's clock in microseconds since 1970, whatever the time zone. The server reads the clock when
+// the statement begins. That moment is after the lock was granted, because the lock has a statement of its own.
 const clock = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
 // newTransaction returns a transaction that has not begun, for a group. keys is about how many rows it reads.
@@ -195,7 +196,7 @@ func (tx *transaction) Get(keys ...string) ([][]byte, error) {
 	}
 
 	if len(missing) > 0 {
-		// The time of the transaction is the time of its first read.
+		// The time of the transaction is that of its first read, so put back what take changes.
 		now, asked := tx.now, tx.asked
 		tx.err = tx.session.send(tx.ctx, tx.selects("0", missing))
 		tx.now, tx.asked = now, asked
@@ -214,16 +215,17 @@ func (tx *transaction) Get(keys ...string) ([][]byte, error) {
 
 // Put implements [rowstore.Tx].
 func (tx *transaction) Put(key string, value []byte, keep time.Duration) {
-	// The minute from which the row may be removed: in whole minutes the index of the column seldom changes. Both times are rounded down, so add a minute
+	// The minute from which the row may be removed: in whole minutes the index of the column seldom changes. now and keep are rounded down, so add a minute
 	// for each. Only rows of groups have the highest minute, so that they stay.
-	minute := tx.now.Unix()/60 + int64(min(keep, math.MaxInt64-time.Minute)/time.Minute) + 2
+	minute := tx.now.Unix()/60 + int64(keep/time.Minute) + 2
 	tx.puts = append(tx.puts, put{key, value, min(minute, math.MaxUint32-1)})
 }
 
-// selects returns the statement that reads the clock and rows, which count as missing until take has read them. passed
-// is an SQL expression: how many microseconds of the server's clock have passed since the batch of the statement began.
+// selects returns the statement that reads the clock and the rows of keys. It notes all of them as missing, until take has read them. passed
+// is an SQL expression: how many microseconds of the server's clock have passed since the trip of the statement began.
 func (tx *transaction) selects(passed string, keys []string) statement {
 	var text strings.Builder
+	// The row of the group brings the clock, even if all other rows are missing.
 	text.WriteString("SELECT " + clock + ", " + passed + ", name, value FROM throttle_rows WHERE name IN (" + literal(groupRow(tx.group)))
 	for _, key := range keys {
 		text.WriteByte(',')
@@ -239,7 +241,7 @@ func (tx *transaction) selects(passed string, keys []string) statement {
 // groupRow returns the name of the row of a group. Keys have no spaces.
 func groupRow(group string) string { return "group " + group }
 
-// take reads the clock and rows from the result of a statement of selects.
+// take sets now and rows from the result of a statement of selects. It moves asked on by the time for which the trip has waited on the server.
 func (tx *transaction) take(rows *sql.Rows) error {
 	sent := tx.asked
 	for rows.Next() {
@@ -252,7 +254,7 @@ func (tx *transaction) take(rows *sql.Rows) error {
 
 		tx.now = time.UnixMicro(now)
 
-		// The batch has waited for the lock since it was sent, and for no longer than this program has waited.
+		// If the server's clock was set meanwhile passed is wrong: keep asked between sent and this moment.
 		tx.asked = sent.Add(min(time.Duration(max(passed, 0))*time.Microsecond, time.Since(sent)))
 		tx.rows[name] = value
 	}
@@ -281,6 +283,7 @@ func (d *database) Attend(ctx context.Context, node string) (rowstore.Session, e
 		return nil, fail(err)
 	}
 
+	// A question about no other node takes the lock of this one.
 	a := &attendance{session: s, own: lockName(node)}
 	if _, _, err := a.Present(ctx, nil); err != nil {
 		a.Close()
@@ -293,13 +296,14 @@ func (d *database) Attend(ctx context.Context, node string) (rowstore.Session, e
 // lock is free.
 type attendance struct {
 	session *session
-	own     string
-	held    bool // the session has the lock
+	own     string // the name of the node's lock
+	held    bool   // the session has that lock
 }
 
 // Present implements [rowstore.Session].
 func (a *attendance) Present(ctx context.Context, nodes []string) (present []bool, now time.Time, err error) {
-	// One statement asks for all. An earlier session of the node may have the lock until the server has noticed its end.
+	// One statement asks for all, and for the lock of this node as long as the session does not have it: an earlier session of the node may have the
+	// lock until the server has noticed its end.
 	var text strings.Builder
 	text.WriteString("SELECT " + clock + ", ")
 	if a.held {
@@ -323,7 +327,7 @@ func (a *attendance) Present(ctx context.Context, nodes []string) (present []boo
 		return nil, now, fail(err)
 	}
 
-	// The server says NULL if it cannot tell. Then the node counts as present.
+	// A free lock has no session. If the server cannot tell it says NULL, and the node counts as present.
 	a.held = got.Bool
 	for _, f := range free {
 		present = append(present, !f.Valid || !f.Bool)

@@ -48,8 +48,8 @@ type Services struct {
 
 	mu        sync.Mutex
 	calls     []Call
-	atOnce    int // queries in flight
-	bannedTil time.Time
+	atOnce    int       // queries in flight
+	bannedTil time.Time // until then every call is refused
 }
 
 // Call is the record of one call.
@@ -58,7 +58,7 @@ type Call struct {
 	Query, Refused bool
 }
 
-// New returns services without calls.
+// New returns services that nobody has called yet.
 func New(o Options) *Services {
 	set(&o.Orders, Orders)
 	set(&o.Shipments, Shipments)
@@ -87,13 +87,13 @@ func (s *Services) Calls() []Call {
 	return append([]Call(nil), s.calls...)
 }
 
-// String returns the counts of both services, a line each.
+// String returns the counts of both services, a line each: the API's first.
 func (s *Services) String() (text string) {
 	for i, limit := range []int{OrdersPerSecond, QueriesPerSecond} {
 		var at []time.Duration
 		refused := 0
 		for _, c := range s.Calls() {
-			if c.Query != (i == 1) {
+			if isQuery := i == 1; c.Query != isQuery {
 				continue
 			}
 			at = append(at, c.At)
@@ -114,7 +114,8 @@ func (s *Services) Ban(d time.Duration) {
 	s.bannedTil = time.Now().Add(d)
 }
 
-// counted returns a handler that counts a call, and answers with the rows of a range of ids unless the call must be refused.
+// counted returns a handler that counts each call, and refuses it or answers with rows of a range of ids. query says that the calls are queries of the
+// database.
 func (s *Services) counted(query bool, rows func(first, last int) any) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		// Count the call before it takes its time: a limit of starts counts arrivals.
@@ -141,12 +142,14 @@ func (s *Services) counted(query bool, rows func(first, last int) any) http.Hand
 	}
 }
 
-// arrive counts a call. If the call is refused, wait is above 0: how long the caller must wait. done must be called when
+// arrive counts a call. wait is 0 or, if the call is refused, how long the caller must wait. done must be called when
 // the call is answered.
 func (s *Services) arrive(query bool) (wait time.Duration, done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := Call{At: time.Since(s.begin), Query: query}
+
+	// Only queries are limited in flight.
 	limit, inFlight := OrdersPerSecond, 0
 	if query {
 		limit, inFlight = QueriesPerSecond, 1
@@ -159,7 +162,7 @@ func (s *Services) arrive(query bool) (wait time.Duration, done func()) {
 	case time.Now().Before(s.bannedTil):
 		wait = time.Until(s.bannedTil)
 	case s.inLastSecond(c) >= s.options.Tolerance*limit, query && s.atOnce > s.options.Tolerance*QueriesAtOnce:
-		wait = time.Second
+		wait = time.Second // by then the calls of this second do not count
 	}
 
 	c.Refused = wait > 0
@@ -258,7 +261,7 @@ type conn struct {
 // Close implements driver.Conn.
 func (conn) Close() error { return nil }
 
-// QueryContext implements driver.QueryerContext.
+// QueryContext implements driver.QueryerContext. The statement is always [Statement], and args are its ids. A refusal is a *[BusyError].
 func (c conn) QueryContext(ctx context.Context, _ string, args []driver.NamedValue) (driver.Rows, error) {
 	url := fmt.Sprintf("http://%s/query?from=%v&to=%v", c.address, args[0].Value, args[1].Value)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -277,15 +280,15 @@ func (c conn) QueryContext(ctx context.Context, _ string, args []driver.NamedVal
 		r := new(rows)
 		return r, json.NewDecoder(resp.Body).Decode(&r.left)
 	case http.StatusTooManyRequests:
-		// The services send whole seconds.
+		// The services send whole seconds. Without an error of Atoi only the BusyError is returned.
 		seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
 		return nil, errors.Join(&BusyError{time.Duration(seconds) * time.Second}, err)
 	}
 	return nil, errors.New("warehouse: " + resp.Status)
 }
 
-// rows are the unread rows of an answer.
-type rows struct{ left []Shipment }
+// rows are the rows of an answer.
+type rows struct{ left []Shipment } // left are the rows that Next has not returned
 
 // Columns implements driver.Rows.
 func (*rows) Columns() []string { return []string{"id", "carrier", "grams"} }

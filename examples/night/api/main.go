@@ -49,11 +49,11 @@ func main() {
 
 // An api answers the calls of a job. It is safe for concurrent use.
 type api struct {
-	orders, page int
-	lasts        time.Duration
+	orders, page int           // how many orders a part has, and a page
+	lasts        time.Duration // how long a token lasts
 
 	mu                                sync.Mutex
-	calls                             []time.Time // of the last hour
+	calls                             []time.Time // the calls of the last hour that were not refused
 	fromGo, fromOther, refused, stale int
 }
 
@@ -64,7 +64,8 @@ func (a *api) String() string {
 	return fmt.Sprintf("%d calls from Go, %d from Python, %d refused, %d with a token that had expired", a.fromGo, a.fromOther, a.refused, a.stale)
 }
 
-// ServeHTTP gives out tokens and pages. A cursor is the number of the next order.
+// ServeHTTP gives out tokens and pages of orders. A token is the time at which it expires, and a cursor is the number of the next order. Only calls for pages
+// count.
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/token" {
 		token := strconv.FormatInt(time.Now().Add(a.lasts).UnixMilli(), 10)
@@ -72,7 +73,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
-	// Every call with a token counts, also one whose token has expired.
+	// Count the call, which may be refused, or have a token that has expired.
 	status := a.count(r)
 	if status == http.StatusTooManyRequests {
 		w.Header().Set("Retry-After", "60")
@@ -105,7 +106,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// count counts a call, and returns the status of its answer.
+// count counts a call, and returns the status of its answer. A call with a token that has expired counts towards the limit, and a refused call does not.
 func (a *api) count(r *http.Request) (status int) {
 	now := time.Now()
 	expires, err := strconv.ParseInt(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), 10, 64)
@@ -136,7 +137,7 @@ func (a *api) count(r *http.Request) (status int) {
 	return http.StatusOK
 }
 
-// selfSigned makes a certificate for localhost, and writes it to a file.
+// selfSigned makes a certificate for localhost, and writes it to a file, so that clients can trust it. It returns the certificate with its key.
 func selfSigned(name string) (c tls.Certificate, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
