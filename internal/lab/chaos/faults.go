@@ -46,8 +46,8 @@ func faults() []*fault {
 	}
 }
 
-// outage lets the time of an outage pass. The modes that do not wait begin after
-// some seconds only.
+// outage lets the time of an outage pass. It is longest for the modes split and failopen, which begin only when Redis has
+// been away for some seconds.
 func (s *stage) outage() {
 	switch {
 	case s.mode != "wait":

@@ -41,7 +41,7 @@ func flushAll(s *stage) {
 	s.scene.forgot = true
 }
 
-// often does something that is over in no time again and again for two seconds.
+// often calls f ten times within about two seconds, as one fault.
 func (s *stage) often(f func()) {
 	s.harm()
 	for range 10 {
@@ -63,21 +63,22 @@ func killClients(s *stage) {
 	})
 }
 
-// A penalty that was given while Redis was stopped counts from when it was given.
+// penalty answers a request with 429 while Redis is stopped: its penalty counts from the answer, and not from the moment
+// at which Redis can store it.
 func penalty(s *stage) {
 	const length = 6 * time.Second
 
-	// Hold the refusal back until Redis stands still, so that the member cannot tell it of the penalty.
-	no := s.up.refuseNext("6")
-	<-no.caught
+	// Hold the refusal back until Redis is stopped, so that the member cannot store the penalty before.
+	refused := s.up.refuseNext("6")
+	<-refused.caught
 	s.harm()
 	s.single.Pause()
 	given := fleet.Now()
-	close(no.answer)
+	close(refused.answer)
 	time.Sleep(s.between(2*time.Second, 3*time.Second))
 	s.single.Continue()
 	s.back()
 
-	// The others learn of it once it is stored.
+	// Other members learn of the penalty when it is stored, shortly after Redis is back.
 	s.scene.closed, s.scene.opens = s.scene.back+500*time.Millisecond, given+length
 }

@@ -72,8 +72,7 @@ func killShard(s *stage) {
 	s.scene.forgot = true
 }
 
-// awaitShard waits until a master that came back serves: it makes sure of the
-// others first.
+// awaitShard waits until a restarted master serves. Before, it looks for the rest of the cluster.
 func (s *stage) awaitShard(shard *redistest.Server) {
 	c := redis.NewClient(shard.Options())
 	defer c.Close()
@@ -89,7 +88,7 @@ func (s *stage) awaitShard(shard *redistest.Server) {
 	}
 }
 
-// stopShard suspends the process of the master with the most keys. It forgets nothing.
+// stopShard suspends the process of the master with the most keys for a while. The master forgets nothing.
 func stopShard(s *stage) {
 	shard := s.shard()
 	s.harm()

@@ -52,7 +52,7 @@ type stage struct {
 
 	mu     sync.Mutex
 	stalls []fleet.Stall // of this program
-	still  func()
+	still  func()        // ends the watch for stalls
 }
 
 // A limit bounds the sliding window from a time on.
@@ -84,16 +84,16 @@ type theatre struct {
 	wires    map[int]*redistest.Wire // by member; only before a single server
 }
 
-// open starts servers, an upstream and a fleet, and lets it warm up.
-func open(t redistest.TB, play script, kind place) *stage {
+// open starts the servers of a place, an upstream and a fleet, and lets the fleet warm up.
+func open(t redistest.TB, play script, where place) *stage {
 	s := &stage{TB: t, script: play, up: newUpstream()}
 	t.Cleanup(s.up.server.Close)
 	s.limits = []limit{{0, window}}
 	s.orders = orders{Upstream: s.up.server.URL, Outage: play.mode, Window: window, InFlight: inFlight, Namespace: "chaos"}
-	s.tellf("starting %s and %d members", kind, members)
+	s.tellf("starting %s and %d members", where, members)
 
 	// Members of a single server reach it through a wire of their own, which a fault can cut.
-	switch kind {
+	switch where {
 	case onSentinel:
 		s.sentinel = redistest.Sentinel(t)
 		s.orders.Redis, s.orders.Master = []string{s.sentinel.Sentinel.Addr}, redistest.MasterName
@@ -113,7 +113,7 @@ func open(t redistest.TB, play script, kind place) *stage {
 		s.stalls = append(s.stalls, st)
 	})
 
-	s.still = sync.OnceFunc(stop)
+	s.still = sync.OnceFunc(stop) // close calls it, and the cleanup if the play fails before
 	t.Cleanup(s.still)
 
 	for range members {
@@ -124,7 +124,7 @@ func open(t redistest.TB, play script, kind place) *stage {
 	return s
 }
 
-// join adds a member.
+// join starts one more member, and waits until its callers call. A member of a single server gets a wire of its own.
 func (s *stage) join() *hand {
 	o := s.orders
 	o.Member = len(s.crew)
@@ -138,14 +138,16 @@ func (s *stage) join() *hand {
 	return h
 }
 
-// play lets one fault happen between two calm times, and returns the scene.
-func (s *stage) play(f *fault) *scene {
+// play lets one fault happen between two calm times, and adds its scene to the stage's scenes. The fault itself notes
+// when it begins and when it is over.
+func (s *stage) play(f *fault) {
 	s.tellf("%s: %s", f.name, f.what)
 	s.scene = &scene{fault: f, from: fleet.Now()}
 	time.Sleep(calm + s.between(0, 500*time.Millisecond))
 	f.play(s)
 
-	// Look on until the consequences of the fault are over: a penalty that it began, and a store that knows nothing.
+	// Look on until the consequences of the fault are over. A penalty must have ended. A store that forgot must know the
+	// requests in flight again, but a short run does not wait for that.
 	rest := max(after, s.scene.rest)
 	if s.scene.forgot && !s.short {
 		rest = longer
@@ -153,7 +155,6 @@ func (s *stage) play(f *fault) *scene {
 	time.Sleep(rest + max(0, s.scene.opens-fleet.Now()))
 	s.scene.end = fleet.Now()
 	s.scenes = append(s.scenes, s.scene)
-	return s.scene
 }
 
 // harm and back note when a fault begins and when it is over.

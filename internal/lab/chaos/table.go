@@ -13,7 +13,7 @@ const head = `| fault | arrivals | most in 1 s | quota before | during | after |
 
 // row is the account as a row of the table.
 func (a *account) row() string {
-	// A promise that was broken is broken on a busy machine, too.
+	// A promise that is judged on a busy machine, too, can be broken there.
 	result := "kept"
 	switch {
 	case len(a.broken()) > 0:
@@ -23,14 +23,13 @@ func (a *account) row() string {
 	}
 	return fmt.Sprintf("| %s | %d | %s | %s | %s | %s | %s | %s | %s | %s | %d of %d | %s | %s | %s | %s |",
 		a.name, a.arrivals, a.worst, percent(a.before), percent(a.during), percent(a.after),
-		brief(a.gap), brief(a.resumed), brief(a.late), brief(a.overdue), a.flying, inFlight, a.boards(),
+		brief(a.gap), brief(a.resumed), brief(a.late), brief(a.overdue), a.flying, inFlight, a.backInFlight(),
 		counts(a.errors), brief(a.stall), result)
 }
 
-// boards says when something was in flight again, if the scene was long enough to
-// see it.
-func (a *account) boards() string {
-	if !a.judged() {
+// backInFlight says when something was in flight again, or nothing if the scene does not show it.
+func (a *account) backInFlight() string {
+	if !a.judgesInFlight() {
 		return ""
 	}
 	return brief(a.inFlightAfter)
@@ -55,6 +54,7 @@ func percent(share float64) string {
 	return fmt.Sprintf("%.0f %%", 100*share)
 }
 
+// brief writes a time in ms below a second and in s above, and a negative time as "never".
 func brief(d time.Duration) string {
 	switch {
 	case d < 0:

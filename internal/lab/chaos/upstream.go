@@ -44,15 +44,16 @@ func newUpstream() *upstream {
 	return u
 }
 
-// ServeHTTP implements http.Handler.
+// ServeHTTP counts a request under the window, and answers it with a refusal if refuseNext has prepared one. It holds any
+// other slow request for serviceTime, and records its flight.
 func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	from := fleet.Now()
 	if strings.HasPrefix(r.URL.Path, "/pull/") {
 		u.counts.ServeHTTP(w, r)
-		if no := u.next(); no != nil {
-			close(no.caught)
-			<-no.answer
-			w.Header().Set("Retry-After", no.after)
+		if refused := u.next(); refused != nil {
+			close(refused.caught)
+			<-refused.answer
+			w.Header().Set("Retry-After", refused.after)
 			w.WriteHeader(http.StatusTooManyRequests)
 			return
 		}
@@ -61,7 +62,7 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if strings.HasSuffix(r.URL.Path, "/slow") {
 		rest(r.Context(), serviceTime)
 
-		// Before the answer is written: then the place may be used again.
+		// Record the end before the answer is written: from then on the fleet may use the slot again.
 		u.landed(flight{r.Header.Get(callHeader), from, fleet.Now()})
 	}
 }
@@ -72,7 +73,8 @@ func (u *upstream) landed(f flight) {
 	u.flights = append(u.flights, f)
 }
 
-// refuseNext answers the next request under the window with 429, when told to.
+// refuseNext prepares a refusal for the next request under the window, with that Retry-After. The caller closes the
+// refusal's answer to let it leave.
 func (u *upstream) refuseNext(after string) *refusal {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -84,9 +86,9 @@ func (u *upstream) refuseNext(after string) *refusal {
 func (u *upstream) next() *refusal {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	no := u.refuse
+	taken := u.refuse
 	u.refuse = nil
-	return no
+	return taken
 }
 
 // An arrival is a request under the window.
@@ -95,20 +97,19 @@ type arrival struct {
 	member string
 }
 
-// arrivals returns all arrivals until now, in order.
+// arrivals returns all arrivals under the window until now, in order.
 func (u *upstream) arrivals() []arrival {
 	var all []arrival
 	epoch := u.counts.Epoch()
 	for _, a := range u.counts.Arrivals() {
-		name, _, _ := strings.Cut(a.Worker, "/")
-		all = append(all, arrival{epoch + a.At, name})
+		member, _, _ := strings.Cut(a.Worker, "/")
+		all = append(all, arrival{epoch + a.At, member})
 	}
 	return all
 }
 
-// inFlight returns the slow requests that were answered. A request that its
-// caller gave up was in flight until then: its end as the upstream noticed it later
-// is not the fleet's.
+// inFlight returns the slow requests that have ended; calls are by ID. A request whose call failed counts as in flight
+// until the call returned: the upstream notices the end later, which is not the fleet's doing.
 func (u *upstream) inFlight(calls map[string]call) []flight {
 	u.mu.Lock()
 	defer u.mu.Unlock()
