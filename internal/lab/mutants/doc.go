@@ -37,7 +37,7 @@ type record struct {
 	by      string
 }
 
-// records returns the kept verdicts, by name.
+// records returns the kept verdicts by the name of the mutation: none if there is no recordFile.
 func records(root string) (map[string]record, error) {
 	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(recordFile)))
 	if os.IsNotExist(err) {
@@ -81,7 +81,7 @@ func table(all []mutation, kept map[string]record) string {
 // unseen is the verdict on a mutation that was not run, or has changed since.
 const unseen verdict = "not run yet"
 
-// end says what became of a mutation.
+// end says what became of a mutation: the test that killed it, why nothing can, or the bare verdict.
 func end(m mutation, r record) string {
 	switch r.verdict {
 	case killed:
@@ -98,7 +98,7 @@ func number(promise string) int {
 	return n
 }
 
-// keep adds verdicts to the record, and drops mutations that have left the list.
+// keep writes the verdicts that were seen into recordFile, and drops the lines of mutations that are not in all.
 func keep(root string, all []mutation, seen ...trial) error {
 	path := filepath.Join(root, filepath.FromSlash(recordFile))
 	old, err := os.ReadFile(path)
@@ -170,7 +170,7 @@ func pick(all []mutation, pattern *regexp.Regexp) (some []mutation) {
 	return some
 }
 
-// fits reports every mutation that cannot be made in the tree at root.
+// fits returns an error that names every mutation that cannot be made in the tree at root.
 func fits(all []mutation, root string) error {
 	var errs []error
 	for _, m := range all {

@@ -135,17 +135,17 @@ func parseChange(text string) (c change, err error) {
 		text = text[len(n[0]):]
 	}
 
-	var arrows bool
-	c.old, arrows = strings.CutPrefix(text, "drop: ")
-	if !arrows {
-		at := arrow.FindStringIndex(text)
-		arrows = at != nil
-		if arrows {
-			c.old, c.new = text[:at[0]], text[at[1]:]
-		}
+	dropped, isDrop := strings.CutPrefix(text, "drop: ")
+	at := arrow.FindStringIndex(text)
+	switch {
+	case isDrop:
+		c.old = dropped
+	case at != nil:
+		c.old, c.new = text[:at[0]], text[at[1]:]
 	}
 
-	if !arrows || strings.TrimSpace(c.old) == "" || arrow.MatchString(c.new) {
+	// An old text that is empty was not found, or is none. A second arrow would leave open which of the two counts.
+	if strings.TrimSpace(c.old) == "" || arrow.MatchString(c.new) {
 		return c, fmt.Errorf("neither drop: x nor x -> y: %q", text)
 	}
 
