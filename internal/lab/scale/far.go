@@ -43,7 +43,7 @@ func (r report) far() {
 				s.Length = 10 * time.Second
 			}
 
-			// First callers that find room, and then more callers than the limit.
+			// First callers that find room, and then callers in a closed loop, who want more than the limit.
 			room := r.runs(s)
 			s.Share, s.Callers = 0, max(8, rate*3/10)
 			full := r.runs(s)
@@ -67,12 +67,12 @@ func (r report) runs(s scene) (all []figures) {
 	return all
 }
 
-// middle returns the median of a figure.
+// middle returns the median of a figure over all runs.
 func middle(all []figures, of func(figures) time.Duration) time.Duration {
 	return stat.Quantile(each(all, of), 0.5)
 }
 
-// reach returns the least and the most of a figure.
+// reach returns the range of a figure as a text: the least and the most.
 func reach(all []figures, of func(figures) float64) string {
 	values := each(all, of)
 	return fmt.Sprintf("%.1f to %.1f", slices.Min(values), slices.Max(values))
@@ -104,8 +104,8 @@ func (b bustle) scene(trip time.Duration) scene {
 	}
 }
 
-// room prints by how much a start that has room is later than its request, at several distances
-// from Redis.
+// room prints how long starts that have room wait: simulated at several distances from Redis, and measured with a real
+// server.
 func (r report) room() {
 	r.say("\n## What a start that has room waits for: one upstream, which allows %d times what is asked for\n", roomier)
 	r.say("Calls come at random times to random programs. Simulated: each way takes a quarter to three quarters of the distance, at random,")
@@ -185,7 +185,7 @@ type watched struct {
 
 func (w *watched) sort() { slices.Sort(w.waits) }
 
-// watch lets a crowd wait at a server of its own.
+// watch has a crowd wait at a server of its own, in real time, and returns what was observed in watchTime.
 func (c crowd) watch(t redistest.TB) *watched {
 	server := redistest.Single(t)
 	admin := server.Client(t)
@@ -208,7 +208,7 @@ func (c crowd) watch(t redistest.TB) *watched {
 						return
 					}
 
-					// Count the waits between the settle time and the end.
+					// Count the waits that end in the time of the measurement.
 					served := time.Now()
 					p.Release()
 
@@ -223,7 +223,7 @@ func (c crowd) watch(t redistest.TB) *watched {
 		}
 	}
 
-	// Measure the server's processor time for as long as waits are counted.
+	// The server's work is measured in the same time, as the difference of two readings.
 	time.Sleep(time.Until(begun.Add(settleTime)))
 	cpu, calls := spent(admin)
 	from := time.Now()
