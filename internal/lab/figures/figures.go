@@ -94,7 +94,7 @@ func (f figure) value(root fs.FS) (string, error) {
 }
 
 // compare returns where pages have the figure, and an error for each place that differs and for
-// each pattern that finds nothing. With write it mends the pages.
+// each pattern that finds nothing. With write it changes the places that differ, which is no error.
 func (f figure) compare(all pages, value string, write bool) (places []string, err error) {
 	var wrong []error
 	for _, pattern := range f.found {
@@ -132,6 +132,8 @@ func main() {
 	}
 }
 
+// run prints each figure with its places, and returns an error for each that a page does not have as its source has it.
+// With write it writes the pages that change.
 func run(write bool) error {
 	pages, err := readPages(".")
 	if err != nil {

@@ -32,8 +32,8 @@ func Benchmark(b *testing.B, observe func(context.Context, throttle.Event)) {
 	Compare(b, sender(b, newTransport(observe)), sender(b, newTransport(nil)))
 }
 
-// BenchmarkStatuses sends requests in turns through a transport that somebody asks for what its
-// budgets are like, and a budget that nobody asks.
+// BenchmarkStatuses sends requests in turns through a transport that was asked for its Statuses, and through one that was
+// not: see [Compare].
 func BenchmarkStatuses(b *testing.B) {
 	// One question is enough: from then on the transport notes its budgets for a while.
 	asked := newTransport(nil)

@@ -79,7 +79,7 @@ func newSchedule(r *rand.Rand) *schedule {
 	}
 
 	// Callers of a few programs and keys, with bounds from none to several windows.
-	keys, same := 1+r.IntN(3), r.IntN(2) == 0
+	keys, sameCost := 1+r.IntN(3), r.IntN(2) == 0
 	for range 20 + r.IntN(40) {
 		c := caller{
 			program:  r.IntN(60),
@@ -99,7 +99,7 @@ func newSchedule(r *rand.Rand) *schedule {
 		cost := 1 + r.IntN(4)
 		for i, p := range s.policies {
 			d := throttle.Demand{Policy: p.Name, Cost: min(cost, max(1, p.Limit.Capacity()/2))}
-			if !same {
+			if !sameCost {
 				d.Cost = 1 + r.IntN(d.Cost)
 			}
 			if p.Limit.Kind() == store.KindConcurrency {
@@ -138,7 +138,8 @@ func limit(r *rand.Rand, per time.Duration, policy int) throttle.Limit {
 	return throttle.FixedWindow(n, per)
 }
 
-// live acquires, stays and releases.
+// live comes at the caller's time, acquires, stays and releases. It notes a mistake if the caller waits beyond its MaxWait.
+// A refusal, and the end of the caller's patience, are no errors.
 func (c *caller) live(ctx context.Context, p throttle.Store, policies []throttle.Policy, j *judge) error {
 	time.Sleep(c.comes)
 	limiters, err := throttle.NewLimiters(throttle.Config{Store: p, Policies: policies, MaxWait: c.maxWait})
@@ -154,7 +155,6 @@ func (c *caller) live(ctx context.Context, p throttle.Store, policies []throttle
 		j.note(fmt.Errorf("a caller with MaxWait %v waited %v", c.maxWait, waited))
 	}
 
-	// A refusal, and the end of the caller's patience, are outcomes that the schedule means.
 	if err != nil {
 		if errors.Is(err, throttle.ErrLimited) || errors.Is(err, context.DeadlineExceeded) {
 			return nil
@@ -189,7 +189,7 @@ func (s *schedule) pause(ctx context.Context, p throttle.Store) error {
 		return err
 	}
 
-	// To end the pause early makes starts that were booked behind it useless.
+	// Starts that were booked behind the pause are too late when it ends early: callers must move up.
 	time.Sleep(s.pausedFor / 2)
 	return l.Resume(ctx, "")
 }

@@ -17,15 +17,15 @@ import (
 
 // open opens the store for the process of the tests, until the test ends.
 func (s *Store) open(t *testing.T, place string, lease time.Duration) throttle.Store {
-	store, close, err := s.Open(place, lease)
+	store, end, err := s.Open(place, lease)
 	require.NoError(t, err)
-	if close != nil {
-		t.Cleanup(close)
+	if end != nil {
+		t.Cleanup(end)
 	}
 	return store
 }
 
-// limiters returns limiters of one policy on many stores, which know of each other like stores of several processes.
+// limiters returns limiters of one policy on many stores, each of which acts as a store of a different process.
 func (s *Store) limiters(t *testing.T, place, policy string, many int, limit throttle.Limit) (all []*throttle.Limiter) {
 	for range many {
 		store := s.open(t, place, s.Lease)

@@ -56,7 +56,7 @@ func (p *Pair) Book(ctx context.Context, b *store.Booking) (store.Grant, error) 
 	return g, err
 }
 
-// next returns the store of a booking, and makes the booking that store's.
+// next returns the index of the store that a booking goes to, and puts the store's own handle and turn into the booking.
 func (p *Pair) next(b *store.Booking) int {
 	i, instead := owner(b.Instead)
 
@@ -116,8 +116,8 @@ func (p *Pair) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) stor
 	return s.Watch(b, g, news)
 }
 
-// News of one store takes a moment to get to its twin, and the contract expects the news at once. So the methods
-// that change a budget wait until the news has arrived.
+// The methods that change a budget go to different stores, so that each store must tell the other. The news takes a moment
+// to get there, and the contract expects it at once, so the methods wait until it has arrived.
 
 // Pause implements [store.Store].
 func (p *Pair) Pause(ctx context.Context, c store.Charge, d time.Duration) error {
@@ -180,7 +180,8 @@ func (d *differential) charge() store.Charge {
 	return c
 }
 
-// move makes a random move on both stores, and compares their answers.
+// move makes a random move on both stores: often a booking, else time that passes, a change of a budget, a start that is
+// given back, or a question. It compares the stores' answers to bookings and questions, and fails if a store fails.
 func (d *differential) move() {
 	switch d.IntN(12) {
 	// The stores share the virtual clock, so time passes for both alike.

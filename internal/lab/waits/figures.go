@@ -26,6 +26,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/stat"
 )
 
+// mean returns the mean wait of visits that all started, or 0 without visits.
 func mean(visits []visit) time.Duration {
 	if len(visits) == 0 {
 		return 0
@@ -90,14 +91,16 @@ func spends(visits []visit) (list []spend) {
 	return list
 }
 
-// used returns which share of a limit of n in each span was spent between two times: the
-// mean over all intervals of a span's length between the two. Starts come in bunches, and
-// a bunch more or less at an edge must not decide. The share of a shorter time is 0.
+// used returns the share of a limit of n in each span that was spent between two times: the
+// mean over all intervals of a span's length between the two. So a bunch of starts at one of the two
+// times does not decide. The share is 0 if the time is not longer than a span.
 func used(list []spend, from, to time.Duration, n int, span time.Duration) float64 {
-	length := to - from - span
+	length := to - from - span // in which intervals can begin
 	if length <= 0 {
 		return 0
 	}
+
+	// A start counts in all intervals that begin up to a span before it.
 	sum := 0.0
 	for _, s := range list {
 		seen := min(s.at-from, length) - max(s.at-from-span, 0)
@@ -106,16 +109,16 @@ func used(list []spend, from, to time.Duration, n int, span time.Duration) float
 	return sum / float64(length) / float64(n)
 }
 
-// passed returns by how much a visit was passed at the most: the second visit came so
-// much later, or more, and started so early, or earlier.
+// passed returns the longest time by which a visit was passed: a second visit came at least that time later and started at
+// least that time earlier.
 func passed(visits []visit) time.Duration {
 	return most(visits, func(v *visit, by time.Duration) (time.Duration, time.Duration) {
 		return v.came + by, v.start - by
 	})
 }
 
-// passedByLater returns the longest time by which a caller came after a caller that it passed. A
-// millisecond of a start is no passing.
+// passedByLater returns the longest time by which a visit came after a visit that it passed: it started at least a
+// millisecond earlier.
 func passedByLater(visits []visit) time.Duration {
 	return most(visits, func(v *visit, by time.Duration) (time.Duration, time.Duration) {
 		return v.came + by, v.start - time.Millisecond
@@ -128,7 +131,7 @@ func passedByLater(visits []visit) time.Duration {
 func most(visits []visit, at func(*visit, time.Duration) (time.Duration, time.Duration)) time.Duration {
 	sorted := only(visits, all)
 	slices.SortStableFunc(sorted, func(a, b visit) int { return cmp.Compare(a.came, b.came) })
-	first := make([]time.Duration, len(sorted)+1) // the first start from a visit on
+	first := make([]time.Duration, len(sorted)+1) // the earliest start of visit i and all later visits
 	first[len(sorted)] = 1<<63 - 1
 	for i := len(sorted) - 1; i >= 0; i-- {
 		first[i] = min(first[i+1], sorted[i].start)
@@ -259,8 +262,8 @@ func (l line) at(t time.Duration) (n int, until time.Duration) {
 }
 
 // perfect returns the visits as a perfect queue serves them: in order of arrival,
-// each as early as the line allows. A visit that leaves takes nothing. The visits
-// are sorted by arrival.
+// each as early as the line allows. A visit that would start after its maxWait leaves and takes nothing. The visits
+// must be sorted by arrival.
 func (l line) perfect(visits []visit) []visit {
 	served := slices.Clone(visits)
 	var starts []time.Duration
@@ -300,8 +303,8 @@ func (l line) next(starts []time.Duration, t time.Duration, cost int) time.Durat
 	}
 }
 
-// shared returns the visits as served by a perfect scheduler with one line for each API and one for
-// all APIs: whenever there is room, the first of those starts that both of its lines have room for.
+// shared returns the visits as a perfect scheduler serves them, with a line for each API and the line wide for all APIs: the
+// first waiter of an API starts as soon as both of its lines have room.
 func shared(wide, each line, apis int, visits []visit) []visit {
 	served := slices.Clone(visits)
 	queues, starts := make([][]int, apis), make([][]time.Duration, apis)
@@ -309,7 +312,7 @@ func shared(wide, each line, apis int, visits []visit) []visit {
 
 	now, coming := time.Duration(0), 0
 	for {
-		// Of the first waiters of all lines, find the waiter that can start first. Of several the first that came counts.
+		// Of the first waiters of all APIs find the one that can start first, and of several the one that came first.
 		best, at := -1, time.Duration(0)
 		for api, q := range queues {
 			if len(q) == 0 {
@@ -361,7 +364,7 @@ func (v *visit) cost() int { return 1 + v.more }
 
 func (v *visit) waited() time.Duration { return v.start - v.came }
 
-// arriving returns n visits at a distance.
+// arriving returns n visits that come one after the other, every after the one before.
 func arriving(n int, every time.Duration) []visit {
 	all := make([]visit, n)
 	for i := range all {
@@ -374,8 +377,8 @@ func arriving(n int, every time.Duration) []visit {
 // them, so that their order is known.
 func crowd(n int) []visit { return arriving(n, time.Microsecond) }
 
-// rushed is crowd for real time, which would let a longer moment pass: they come in
-// any order.
+// rushed returns n visits that come together, in any order. It takes the place of crowd in real time, where
+// microseconds cannot be kept apart.
 func rushed(n int) []visit { return arriving(n, 0) }
 
 // poisson returns visits that come at random, at a rate, between two

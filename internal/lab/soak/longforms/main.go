@@ -28,7 +28,7 @@ func main() {
 	}
 }
 
-// longForms returns the pattern of the long tests of each folder that has some.
+// longForms returns, for each folder below root that has long tests, the pattern that runs them. It skips testdata.
 func longForms(root fs.FS) (map[string]string, error) {
 	folders := make(map[string]mentions)
 	err := fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
@@ -109,6 +109,7 @@ func (m mentions) longTests() []string {
 		long[name] = true
 	}
 
+	// A function that mentions a long function is long, too. Repeat until none is added.
 	for grown := true; grown; {
 		grown = false
 		for name, mentioned := range m {

@@ -25,8 +25,9 @@ func main() {
 	}
 }
 
-// play lets two callers fill the budget and wait once, so that everything that is made only once
-// exists. Then one of them waits again. The Lua files are in the list "entered" of the server.
+// play sends three requests under a limit of one per second. The first fills the budget. The second waits, which makes
+// everything that is made only once. The third waits again, and play prints the files that it alone entered. The scripts
+// write theirs into the server's list "entered".
 func play(addr string) error {
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer upstream.Close()

@@ -28,7 +28,7 @@ import (
 type line struct {
 	way                way
 	processes, callers int
-	held               bool // somebody reads the tables as they were at the beginning
+	held               bool // a foreign session reads a snapshot of the tables all the time
 }
 
 // table returns all lines: of four processes, of sixteen, of four beside a snapshot that a foreign session reads, and of
@@ -57,7 +57,8 @@ func table() (all []line) {
 	return all
 }
 
-// line is a line with n processes, if the way is one for more than one process.
+// line returns a line with that many processes and callers in each. Processes cannot share memory, so its line has one
+// process with all the callers.
 func (w way) line(processes, callers int) line {
 	if w.place == memory {
 		return line{w, 1, processes * callers, false}
@@ -72,7 +73,7 @@ func (l line) name() string {
 	return l.way.name
 }
 
-// measure starts the processes and returns their results.
+// measure empties the line's place, has the line's processes take starts for a time, and returns their results together.
 func (l line) measure(ctx context.Context, b *bench.Bench, length time.Duration) *result {
 	p := l.way.place
 	b.Must(p.empty(ctx))
@@ -105,7 +106,8 @@ type result struct {
 	starts []int // of each process
 }
 
-// String returns the result's columns of the table.
+// String returns the result's columns of the table. The last, for several processes, has the fewest and the most starts
+// of a process in percent of the mean.
 func (r *result) String() string {
 	all := float64(r.took.count())
 	text := fmt.Sprintf("%9.0f", all/r.length.Seconds())
@@ -124,7 +126,7 @@ type scene struct {
 	place              *place
 	processes, callers int
 	n                  int    // starts per second, or with slots requests in flight
-	open               bool   // callers come at random, 1.2 times as many as the limit allows. Otherwise each comes again when it has started.
+	open               bool   // callers come at even distances, 1.2 times as many as the limit allows. Otherwise each comes again when it has started.
 	slots              bool   // the first process takes all slots and keeps them
 	fault              string // of the first process, in the middle of the run: "killed" or "stopped". "replaced": every 2 s the next one is killed and a new one starts.
 	far                bool   // the server is farAway
@@ -202,7 +204,8 @@ type wait struct{ Came, Start int64 }
 // sendEvery is how often a process tells its waits: a killed one does not tell its last.
 const sendEvery = 50 * time.Millisecond
 
-// waiters is a process whose callers wait. It sends the waits again and again, and an empty list in the end.
+// waiters is a process whose callers wait. It sends new waits every sendEvery, and an empty list in the end. It returns an
+// error if a caller fails.
 func waiters(program *crew.Link) error {
 	var o waiterOrders
 	if err := program.Hear(&o); err != nil {
@@ -232,7 +235,7 @@ func waiters(program *crew.Link) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer time.AfterFunc(o.Length, stop).Stop()
 	defer stop()
-	w := &waitingProcess{limiter: l, keep: o.Keep, callers: o.Callers}
+	w := &waitingProcess{limiter: l, keep: o.Keep}
 	var all sync.WaitGroup
 	if o.Open > 0 {
 		all.Go(func() { w.crowd(ctx, o.Open) })
@@ -256,12 +259,11 @@ func waiters(program *crew.Link) error {
 // A waitingProcess has the waits of a process that it has not told yet.
 type waitingProcess struct {
 	limiter *throttle.Limiter
-	keep    time.Duration
-	callers int
+	keep    time.Duration // how long a caller keeps its slot, or 0 for no slot
 
 	mu     sync.Mutex
 	waits  []wait
-	failed error
+	failed error // of the caller that failed last
 }
 
 // send tells the program what it does not know yet, if anything.
@@ -276,7 +278,7 @@ func (w *waitingProcess) send(program *crew.Link) error {
 	return program.Tell(waits)
 }
 
-// acquire waits for a start, notes the wait or the failure, and keeps the start for the time of the orders.
+// acquire waits for a start, and notes the wait, or the failure unless ctx has ended. It keeps a slot for w.keep.
 func (w *waitingProcess) acquire(ctx context.Context) {
 	came := time.Now()
 	p, err := w.limiter.Acquire(throttle.WithMaxWait(ctx, throttle.Forever), "", 1)
@@ -307,7 +309,7 @@ func (w *waitingProcess) loop(ctx context.Context) {
 	}
 }
 
-// crowd has callers come at even distances.
+// crowd has callers come at even distances until ctx ends, and returns when all have left.
 func (w *waitingProcess) crowd(ctx context.Context, perSecond float64) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -368,7 +370,8 @@ func (o *options) wait(ctx context.Context, out io.Writer) error {
 	})
 }
 
-// measure starts the processes, has the fault happen, and returns how many transactions they made after they had connected.
+// measure starts the processes, has the fault happen, and collects the waits. It returns how many transactions the server
+// made for processes that had connected.
 func (r *run) measure(ctx context.Context, b *bench.Bench) (transactions int) {
 	p := r.place
 	b.Must(p.empty(ctx))
@@ -384,18 +387,18 @@ func (r *run) measure(ctx context.Context, b *bench.Bench) (transactions int) {
 
 	members, err := crew.Muster(ctx, roleOfWaiters, all)
 	b.Must(err)
-	defer func() { members.Kill() }()
+	defer members.Kill() // also those that replace others
 	r.at = time.Now().UnixMicro()
 
 	for i, m := range members {
 		b.Must(m.Tell("go"))
 		r.hear(i, m)
 		if r.slots && i == 0 {
-			time.Sleep(settle / 2) // until it has all slots
+			time.Sleep(settle / 2) // until the first process has all slots
 		}
 	}
 
-	// Leave out the transactions that connect.
+	// Leave out the transactions with which processes connect.
 	time.Sleep(settle / 2)
 	before := p.transactions(ctx, b)
 	r.counted = time.Now().UnixMicro()
@@ -408,12 +411,12 @@ func (r *run) measure(ctx context.Context, b *bench.Bench) (transactions int) {
 			members[0].Kill()
 		} else {
 			b.Must(members[0].Signal(redistest.PauseSignal))
-			defer r.left.Wait()
 			time.Sleep(r.length/2 + time.Second)
 			members[0].Kill()
 		}
 
 	case "replaced":
+		// Replace one process after the other, as long as the new one has time to get into step.
 		for n := 0; ; n++ {
 			left := r.length - time.Since(time.UnixMicro(r.at))
 			if left < 2*settle {
@@ -474,7 +477,8 @@ func (r *run) hear(process int, m *crew.Member) {
 }
 
 // columns sorts the waits, and returns the figures of a run as columns of the table: the used share of the limit,
-// quantiles of the waits, the longest silence, callers served out of order, and transactions for a start.
+// quantiles of the waits, the longest silence, callers served out of order, and transactions for a start. After a fault
+// only the time after it counts, without the process that it hit.
 func (r *run) columns(transactions int) string {
 	slices.SortFunc(r.waits, func(a, b waited) int { return int(a.Start - b.Start) })
 	from, to := max(r.at+settle.Microseconds(), r.faulty), r.at+r.length.Microseconds()
@@ -509,12 +513,13 @@ func (r *run) columns(transactions int) string {
 	if transactions == 0 {
 		return text + fmt.Sprintf(" %9s", "-")
 	}
-	starts := slices.IndexFunc(r.waits, func(w waited) bool { return w.Start >= r.counted })
-	return text + fmt.Sprintf(" %9.2f", float64(transactions)/float64(len(r.waits)-starts))
+	firstCounted := slices.IndexFunc(r.waits, func(w waited) bool { return w.Start >= r.counted })
+	return text + fmt.Sprintf(" %9.2f", float64(transactions)/float64(len(r.waits)-firstCounted))
 }
 
-// order compares callers of different processes that started within a second: the share of the pairs in which the caller that came a
-// millisecond later, or more, has started earlier, and how much later such a caller came at the most.
+// order looks at the pairs of callers of different processes that started within a second of each other. It returns the
+// share of the pairs that were served out of order, because the caller that came more than a millisecond later started
+// first, and the longest time by which such a caller came later. all is in the order of starts.
 func (r *run) order(all []waited) (wrong float64, passed time.Duration) {
 	pairs, bad := 0, 0
 	for i, a := range all {
@@ -550,10 +555,11 @@ type place struct {
 	count       func(context.Context) (int, error)                     // counts the server's transactions and reads. It is nil for places without transactions.
 }
 
-// startOnce starts what the place needs, and the wire that makes it far away, unless it runs.
+// startOnce starts what the place needs, unless it runs, and prints its version. A server also gets a wire that makes it
+// seem far away.
 func (p *place) startOnce(ctx context.Context, b *bench.Bench, dir string, out io.Writer) {
 	if p.empty != nil {
-		return
+		return // start sets it
 	}
 	p.start(p, ctx, b, dir)
 	if p.addr != "" {
@@ -632,7 +638,8 @@ func startMariaDB(p *place, ctx context.Context, b *bench.Bench, dir string) {
 		})
 }
 
-// useSQL is how a database is emptied and held, and how its transactions are counted. The store's table and what makes it are given.
+// useSQL sets how a database is emptied, held and counted, and its version. empty is the SQL that removes the tables, and
+// create makes the store's table again. hold reads that table.
 func (p *place) useSQL(ctx context.Context, b *bench.Bench, driver, empty, table string, create func(context.Context, *sql.DB) error,
 	count func(context.Context, *sql.DB) (int, error),
 ) {

@@ -17,7 +17,7 @@ import (
 type way struct {
 	name   string
 	place  *place
-	shared bool // a store that processes share, in the way in which it should be used
+	shared bool // processes share the store, in the way in which it should be used
 	open   func(at string) (taker, error)
 }
 
@@ -67,7 +67,7 @@ func (t times) count() (all int) {
 	return all
 }
 
-// quantile returns the time that a share of all does not exceed.
+// quantile returns the time that this share of the starts does not exceed, or 0 if there are none.
 func (t times) quantile(share float64) (d time.Duration) {
 	left := int(share * float64(t.count()-1))
 	for _, d = range slices.Sorted(maps.Keys(t)) {
@@ -79,7 +79,7 @@ func (t times) quantile(share float64) (d time.Duration) {
 	return d
 }
 
-// openRedisRate is go-redis/redis_rate.
+// openRedisRate returns the taker of go-redis/redis_rate.
 func openRedisRate(addr string) (taker, error) {
 	limiter := redis_rate.NewLimiter(goredis.NewClient(&goredis.Options{Addr: addr}))
 	return func(ctx context.Context) error {
@@ -96,8 +96,9 @@ func createBucket(bytes string) string {
 	return "DROP TABLE IF EXISTS bucket; CREATE TABLE bucket (id int PRIMARY KEY, state " + bytes + " NOT NULL); INSERT INTO bucket VALUES (1, '" + strings.Repeat("x", 400) + "')"
 }
 
-// each is how other limiters on SQL take a start: a transaction locks the row of a bucket, reads it, and writes it. What they decide
-// in between is left out. Each caller has a connection.
+// each returns a function that opens the way of other limiters on SQL: to take a start, a transaction locks the row of a
+// bucket, reads it, and writes it. The limiter's decision in between is left out. Each caller has a connection. options
+// follow the address, and argument stands for an argument in the driver's SQL.
 func each(driver, options, argument string) func(at string) (taker, error) {
 	return func(at string) (taker, error) {
 		db, err := sql.Open(driver, at+options)
