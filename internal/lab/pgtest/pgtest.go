@@ -259,7 +259,7 @@ func programs() (string, error) {
 	} else {
 		for _, pattern := range []string{"/usr/lib/postgresql/*/bin", "/usr/libexec/postgresql*", "/opt/homebrew/opt/postgresql@*/bin"} {
 			found, _ := filepath.Glob(pattern) // the patterns are good
-			slices.Reverse(found) // the newest version first
+			slices.Reverse(found)              // the newest version first
 			folders = append(folders, found...)
 		}
 

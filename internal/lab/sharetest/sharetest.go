@@ -15,7 +15,8 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// manySharesWarm is for how long nothing is compared: an idle budget lets those start at once that come first.
+// manySharesWarm is for how long nothing is compared: at first the budget is idle, and the callers that come first start at
+// once.
 const manySharesWarm = 5 * time.Second
 
 // ManyShares checks that n shares, each with some callers that come again as soon as they have started, have equal parts of a budget, or
@@ -66,7 +67,8 @@ func ManyShares(t *testing.T, newStore func(*testing.T) store.Store, slack float
 	})
 }
 
-// checkParts fails if a share started much more or less than its part. The i-th caller is one of the share i modulo shares.
+// checkParts fails if a share started much more or less than its part, or if all shares together used less than 97 % of what
+// the limit allows. started is by caller: the i-th caller is of share i modulo shares.
 func checkParts(t *testing.T, started []int, slack float64, shares int, weight func(int) int, rate int, seconds time.Duration) {
 	t.Helper()
 	all, weights := 0, 0
