@@ -107,7 +107,7 @@ func toBase(r *http.Request) int { return min(1, len(base(r))) }
 
 func toNoBase(r *http.Request) int { return 1 - toBase(r) }
 
-// refused is the penalty of refusals, which are 429s, except about money.
+// refused closes the row after a refusal: a 429 that is not about money.
 var refused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.First(
 	feedback.Codes{
 		Fields:     []string{"errors.*.error", "error.type", "error"},

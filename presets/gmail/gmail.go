@@ -171,15 +171,15 @@ func called(r *http.Request) []string {
 	return strings.Split(rest, "/")
 }
 
-// units is the default of [Options.Units].
+// units is the default of [Options.Units]: the cost in Google's table, or dear for a method outside the table.
 func units(r *http.Request) int {
 	method, segments := throttle.Method(r), called(r)[1:]
 	if len(segments) > 1 && segments[0] == "settings" {
 		return setting(method, segments[1])
 	}
 
+	// Every second segment is an id or an action. The table has "*" for each id.
 	for i := 1; i < len(segments); i += 2 {
-		// Leave out ids, so that the method can be looked up. Every second segment is an id or an action.
 		if !actions[segments[i]] {
 			segments[i] = "*"
 		}
@@ -188,8 +188,6 @@ func units(r *http.Request) int {
 	if n, ok := costs[method+" "+strings.Join(segments, "/")]; ok {
 		return n
 	}
-
-	// A method without a known cost is charged like a dear method.
 	return dear
 }
 

@@ -174,8 +174,8 @@ func ofMailbox(r *http.Request) int {
 
 func ofService(r *http.Request) int { return 1 - ofMailbox(r) }
 
-// uploaded is how many bytes a request sends to a mailbox, at most a window's: Microsoft, not this
-// table, should refuse requests that are too large.
+// uploaded is how many bytes a request sends to a mailbox, at most uploads: Microsoft, not this table, should refuse
+// requests that are too large. It is 0 for a request of unknown length.
 func uploaded(r *http.Request) int {
 	switch r.Method {
 	case http.MethodPatch, http.MethodPost, http.MethodPut:
@@ -184,14 +184,14 @@ func uploaded(r *http.Request) int {
 	return 0
 }
 
-// tooMany are the refusals.
+// tooMany recognises the refusals.
 var tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}
 
 // some is how long a refusal without a length lasts.
 const some = 10 * time.Second
 
-// inFlight is the penalty of refusals for too many requests in flight. It lasts for lasts, unless
-// end reads a duration.
+// inFlight returns a reader of the refusals for too many requests in flight. They close the row for the duration that end
+// reads, or else for lasts.
 func inFlight(lasts time.Duration, end feedback.Reader) feedback.Reader {
 	return tooMany.Then(feedback.Codes{
 		Fields: []string{"error.message"}, Pattern: regexp.MustCompile("MailboxConcurrency"),
@@ -201,13 +201,14 @@ func inFlight(lasts time.Duration, end feedback.Reader) feedback.Reader {
 
 var concurrencyRefused = inFlight(some, feedback.RetryAfter(0))
 
-// other is the penalty of any refusal.
+// other closes the row after any refusal.
 var other = tooMany.Then(feedback.RetryAfter(some))
 
-// mailboxRefused is the penalty of the refusals that are about a mailbox's other limits.
+// mailboxRefused returns a reader that closes the row after a refusal that is not about requests in flight, and after an
+// outage.
 func mailboxRefused() feedback.Reader {
 	return feedback.First(inFlight(0, nil), other, tablerow.Outage())
 }
 
-// serviceRefused is the penalty of the refusals of all services without a mailbox.
+// serviceRefused returns a reader that closes the row after any refusal, and after an outage.
 func serviceRefused() feedback.Reader { return feedback.First(other, tablerow.Outage()) }

@@ -228,7 +228,7 @@ func reads(r *http.Request) bool {
 	return method == http.MethodGet || method == http.MethodHead
 }
 
-// refused is the penalty of the 429s that give one of the reasons.
+// refused returns a reader that asks p about the 429s that give one of the reasons, and ignores all other answers.
 func refused(p feedback.Reader, reasons ...string) feedback.Reader {
 	return func(resp *http.Response) throttle.Answer {
 		if resp.StatusCode != http.StatusTooManyRequests || !slices.Contains(reasons, reason(resp)) {
@@ -248,7 +248,7 @@ var (
 	nextHour = feedback.Headers{Reset: "X-RateLimit-Reset", Per: time.Hour, Clock: true}.Answer
 )
 
-// burstRefused is the penalty of the refusals that close no other row.
+// burstRefused returns a reader that closes the row after a 429 that closes no other row, and after an outage.
 func (o *Options) burstRefused() feedback.Reader {
 	return feedback.First(
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(func(resp *http.Response) throttle.Answer {

@@ -180,8 +180,9 @@ var (
 	total = feedback.Amount{Fields: []string{"usage.total_tokens", "choices.*.usage.total_tokens"}}
 )
 
-// meter returns what reads the tokens that a request has cost: the tokens sent, and the request's max_tokens, which Kimi counts whole.
-// Without max_tokens Kimi counts an unknown default, so the tokens sent and written are read, and learned if learns is true.
+// meter returns a meter of the tokens that a request has cost: the tokens sent, and the request's max_tokens, which Kimi
+// counts whole. Without max_tokens Kimi counts an unknown default: then the meter reads the tokens sent and written, and
+// tokens learns from them if learns is true.
 func meter(tokens *llm.Costs, learns bool) feedback.Meter {
 	return func(resp *http.Response) throttle.Meter {
 		if resp.Request == nil {
@@ -192,7 +193,7 @@ func meter(tokens *llm.Costs, learns bool) feedback.Meter {
 		learn := func(int, time.Duration) {}
 		u := llm.Usage{Told: llm.Told(sent), Booked: tokens.Cost}
 		u.Count = func(*http.Request) llm.Count {
-			return func(used int, inFlight time.Duration) int {
+			return func(used int, inFlight time.Duration) int { // used is what u.Told has read
 				learn(used, inFlight)
 				return tokens.AtMost(used + reserved)
 			}
@@ -224,10 +225,11 @@ var again = feedback.Printed{
 // wait is for how long a refusal says that it lasts.
 var wait = feedback.First(feedback.RetryAfter(0), again.Answer)
 
-// tooMany are the refusals.
+// tooMany recognises the refusals.
 var tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}
 
-// reached is the penalty of the refusals that name a limit.
+// reached returns a reader that closes the row after a refusal that names a limit, for the time that it states or else for
+// lasts. A lasts of 0 closes nothing.
 func reached(limit string, lasts time.Duration) feedback.Reader {
 	return tooMany.Then(feedback.Codes{
 		Fields: []string{"error.message"}, Pattern: about,
@@ -241,7 +243,7 @@ var noMoney = tooMany.Then(feedback.Codes{
 	NotRefused: []string{"exceeded_current_quota_error"},
 }.Answer)
 
-// requestsRefused is the penalty of all refusals that close no other row: as long as the answer says, otherwise a second. A
+// requestsRefused returns a reader that closes the row after a refusal that closes no other row, and after an outage. A
 // request that is no JSON, such as an upload, costs no tokens. The row of tokens would not hold the next such request, so its
 // refusals about tokens close this row.
 func requestsRefused(tokens func(*http.Request) int) feedback.Reader {

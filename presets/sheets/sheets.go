@@ -108,7 +108,8 @@ func Policies(o Options) []throttle.Policy {
 	})
 }
 
-// projectRefused is the penalty of a project's refusals, and of outages, which concern all users.
+// projectRefused returns a reader that closes a row of the project after a refusal about the project, and after an outage,
+// which concerns all users.
 func projectRefused() feedback.Reader {
 	return feedback.First(google.ProjectRefused, tablerow.Outage())
 }
@@ -117,8 +118,9 @@ func projectRefused() feedback.Reader {
 // in the body.
 func reads(r *http.Request) int {
 	method, path := throttle.Method(r), throttle.RawPath(r)
-	if method == http.MethodGet || method == http.MethodPost &&
-		(strings.HasSuffix(path, ":getByDataFilter") || strings.HasSuffix(path, ":batchGetByDataFilter") || strings.HasSuffix(path, "/developerMetadata:search")) {
+	filters := strings.HasSuffix(path, ":getByDataFilter") || strings.HasSuffix(path, ":batchGetByDataFilter") ||
+		strings.HasSuffix(path, "/developerMetadata:search")
+	if method == http.MethodGet || method == http.MethodPost && filters {
 		return 1
 	}
 	return 0

@@ -207,6 +207,6 @@ var (
 		tooMany,
 	)
 
-	// tooMany is the penalty of a 429, which WeChat does not document: a gateway in front of it may send one.
+	// tooMany closes the row after a 429, which WeChat does not document: a gateway in front of it may send one.
 	tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.RetryAfter(time.Second))
 )
