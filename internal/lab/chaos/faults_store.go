@@ -69,12 +69,12 @@ func penalty(s *stage) {
 	const length = 6 * time.Second
 
 	// Hold the refusal back until Redis is stopped, so that the member cannot store the penalty before.
-	refused := s.up.refuseNext("6")
-	<-refused.caught
+	held := s.up.refuseNext("6")
+	<-held.caught
 	s.harm()
 	s.single.Pause()
 	given := fleet.Now()
-	close(refused.answer)
+	close(held.answer)
 	time.Sleep(s.between(2*time.Second, 3*time.Second))
 	s.single.Continue()
 	s.back()

@@ -50,10 +50,10 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	from := fleet.Now()
 	if strings.HasPrefix(r.URL.Path, "/pull/") {
 		u.counts.ServeHTTP(w, r)
-		if refused := u.next(); refused != nil {
-			close(refused.caught)
-			<-refused.answer
-			w.Header().Set("Retry-After", refused.after)
+		if held := u.next(); held != nil {
+			close(held.caught)
+			<-held.answer
+			w.Header().Set("Retry-After", held.after)
 			w.WriteHeader(http.StatusTooManyRequests)
 			return
 		}

@@ -64,7 +64,7 @@ func (a *account) miscounts() (all []string) {
 }
 
 // tooLate names the promises that a time broke. The longest stall is added to what a time may be, since Redis or the fleet
-// may have stood still for it; only late callers with a deadline do not get it, because they wait for nobody.
+// may have stood still for it. A caller with a deadline gets nothing more: it does not wait for Redis.
 func (a *account) tooLate() (all []string) {
 	sayf := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	if a.late > mostLate {

@@ -90,6 +90,7 @@ func (s *Store) member(program *crew.Link) error {
 	return program.Tell(r)
 }
 
+// policies are the process's limits: of starts and, if the order has Slots, of requests in flight.
 func (o *order) policies() []throttle.Policy {
 	all := []throttle.Policy{{
 		Name: "api", Match: "/", Limit: throttle.SlidingWindow(o.N, time.Second),

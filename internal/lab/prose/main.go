@@ -43,6 +43,8 @@ func main() {
 	}
 }
 
+// run counts, and prints the report, behind each pro-form of the room only unless that is "". It fails if a room is above a
+// bound, or if there is no such room.
 func run(all bool, only string) error {
 	files, err := sources()
 	if err != nil {

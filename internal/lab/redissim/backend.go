@@ -318,11 +318,12 @@ func (s *server) run(l *link, words []string) []byte {
 	return fmt.Appendf(nil, "-ERR unknown command '%s'\r\n", name)
 }
 
+// count adds a command to the server's load, except scripts, which count when they have run.
 func (s *server) count(name string) {
 	s.network.mu.Lock()
 	defer s.network.mu.Unlock()
 	switch name {
-	case "evalsha", "eval": // counted when they have run
+	case "evalsha", "eval":
 	case "publish":
 		s.load.Beats++
 	case "cluster":

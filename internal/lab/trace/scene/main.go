@@ -61,6 +61,7 @@ func play(addr string) error {
 	return json.NewEncoder(os.Stdout).Encode(map[string][]string{"go": entered.Take(), "lua": scripts})
 }
 
+// get sends a GET, and drops the answer.
 func get(ctx context.Context, t *throttle.Transport, url string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

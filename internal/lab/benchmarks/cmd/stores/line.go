@@ -163,6 +163,7 @@ func scenes() (all []scene) {
 	return all
 }
 
+// String names the scene in the table.
 func (s *scene) String() string {
 	text := fmt.Sprintf("%s, %d × %d, %d/s", s.place.name, s.processes, s.callers, s.n)
 	if s.slots {
@@ -600,6 +601,7 @@ func startFiles(p *place, _ context.Context, b *bench.Bench, dir string) {
 	p.empty = func(context.Context) error { return errors.Join(os.RemoveAll(p.at), os.Mkdir(p.at, 0o755)) }
 }
 
+// startRedis starts a Redis, which is emptied by FLUSHALL. The calls of its scripts count as transactions.
 func startRedis(p *place, ctx context.Context, b *bench.Bench, _ string) {
 	s := redistest.Single(b, p.args...)
 	c := s.Client(b)
@@ -616,6 +618,7 @@ func startRedis(p *place, ctx context.Context, b *bench.Bench, _ string) {
 	}
 }
 
+// startPostgres starts a PostgreSQL, which counts its transactions itself.
 func startPostgres(p *place, ctx context.Context, b *bench.Bench, dir string) {
 	s := pgtest.StartIn(b, dir, p.args...)
 	p.at, p.addr = s.URL(), s.Addr()
@@ -627,12 +630,13 @@ func startPostgres(p *place, ctx context.Context, b *bench.Bench, dir string) {
 		})
 }
 
+// startMariaDB starts a MariaDB, whose transactions and reads follow from its counts of statements.
 func startMariaDB(p *place, ctx context.Context, b *bench.Bench, dir string) {
 	s := mysqltest.StartIn(b, dir, p.args...)
 	p.at, p.addr = s.Database(b, "stores"), s.Addr()
 	p.useSQL(ctx, b, "mysql", "DROP TABLE IF EXISTS throttle_rows; "+createBucket("VARBINARY(400)"), "throttle_rows", sqlstore.CreateTable,
 		func(ctx context.Context, db *sql.DB) (n int, err error) {
-			// A transaction has two statements that select.
+			// A transaction has two statements that select, so count one of them.
 			return n, db.QueryRowContext(ctx, "SELECT MAX(IF(variable_name = 'Com_select', variable_value, 0)) - MAX(IF(variable_name = 'Com_begin', variable_value, 0)) "+
 				"FROM information_schema.global_status WHERE variable_name IN ('Com_select', 'Com_begin')").Scan(&n)
 		})
