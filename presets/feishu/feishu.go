@@ -153,7 +153,7 @@ func Policies(o Options) []throttle.Policy {
 	for _, api := range slices.Sorted(maps.Keys(o.APIs)) {
 		method, path := split(api)
 		rows = append(rows, tier("api", " "+api, o.APIs[api], throttle.Policy{
-			Match:  strings.TrimLeft(method+" "+o.Host+path, " "),
+			Match:  strings.TrimLeft(method+" "+o.Host+path, " "), // the method may be ""
 			Key:    throttle.Join(app, tenant),
 			Answer: feedback.First(refused, tablerow.Outage()),
 		})...)

@@ -134,7 +134,7 @@ func Policies(o Options) []throttle.Policy {
 	// The request of an answer has no value of a wildcard, so its host tells the accounts apart.
 	tokens := llm.NewCosts(o.Tier.Tokens, o.Cost, llm.Sum, throttle.Join(caller.ID(o.Account, o.Caller), throttle.Host))
 
-	// A program's own Cost is final, so no meter settles it. One of the rows learns from each answer.
+	// A program's own Cost is final, so no meter settles it. Only the row of a minute learns: from each answer once.
 	var minute, day feedback.Meter
 	if o.Cost == nil {
 		minute, day = meter(tokens, true), meter(tokens, false)

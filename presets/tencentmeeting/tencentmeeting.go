@@ -107,7 +107,7 @@ func Policies(o Options) []throttle.Policy {
 	}
 
 	creator := caller.Or(user, ofBody)
-	creates := func(r *http.Request) int { return min(1, len(creator(r))) }
+	creates := func(r *http.Request) int { return min(1, len(creator(r))) } // 1 if the creator is known
 	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "tencentmeeting-minute", Match: match, Key: counted,
