@@ -44,6 +44,7 @@ const (
 
 // senderOf returns the sender of a request, by its path: webhooks and interactions have their token there.
 func senderOf(r *http.Request) sender {
+	// "webhooks/{id}/{token}", "interactions/{id}/{token}/callback"
 	top, rest, _ := strings.Cut(below(r), "/")
 	_, rest, _ = strings.Cut(rest, "/") // without the id
 	token, action, _ := strings.Cut(rest, "/")

@@ -62,7 +62,7 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "github-oauth", Match: "POST " + site + tokens,
-			Limit: throttle.PerHour(2000), Answer: feedback.First(tooMany, throttle.RetryAfter),
+			Limit: throttle.PerHour(2000), Answer: feedback.First(tooMany, throttle.RetryAfter), // the latter for a 503
 		},
 	})
 }

@@ -144,7 +144,7 @@ var tenant = throttle.PathValue("tenant")
 // match is the pattern of all URLs of the API.
 func (o *Options) match() string { return o.Host + "/rest/" }
 
-// quota returns the row of the points of an hour.
+// quota returns the row of the points of an hour: of all tenants of the app together, or with PerTenant of each.
 func (o *Options) quota() throttle.Policy {
 	p := throttle.Policy{
 		Name: "jira-quota", Match: o.match(), Key: o.app, Cost: o.cost,

@@ -131,7 +131,7 @@ func Policies(o Options) []throttle.Policy {
 	match := "POST " + o.Host + "/"
 	key := throttle.Join(caller.ID(o.Account, o.Caller), throttle.PathValue("land"))
 
-	// The request of an answer has no value of a wildcard, so its host tells the accounts apart.
+	// An answer's request has no value for the wildcard {land}, so the costs tell the accounts apart by the host.
 	tokens := llm.NewCosts(o.Tier.Tokens, o.Cost, llm.Sum, throttle.Join(caller.ID(o.Account, o.Caller), throttle.Host))
 
 	// A program's own Cost is final, so no meter settles it. Only the row of a minute learns: from each answer once.

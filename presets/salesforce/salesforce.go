@@ -170,7 +170,8 @@ func orgRefused() feedback.Reader {
 func left(resp *http.Response) throttle.Answer {
 	for part := range strings.SplitSeq(resp.Header.Get("Sforce-Limit-Info"), ";") {
 		if usage, ok := strings.CutPrefix(strings.TrimSpace(part), "api-usage="); ok {
-			// A reader of fields cannot read a part of a field, so give it an answer in which the part is a field.
+			// A reader of fields cannot read a part of a field, so give it an answer in which the part is a field. The Age
+			// tells the reader how old the answer is.
 			only := *resp
 			only.Header = http.Header{"Usage": {usage}, "Age": resp.Header["Age"]}
 			return feedback.Headers{Used: "Usage", Per: 24 * time.Hour}.Left(&only)

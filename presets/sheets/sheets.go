@@ -92,7 +92,9 @@ func Policies(o Options) []throttle.Policy {
 	match := cmp.Or(o.Host, "sheets.googleapis.com") + "/"
 	ofProject, ofUser := throttle.PerMinute(cmp.Or(o.PerMinute, 300)), throttle.PerMinute(cmp.Or(o.PerUser, 60))
 	project, user := caller.IDs(o.Project, o.User, o.Caller)
-	user = throttle.Join(project, caller.Or(user, throttle.Header("Authorization")))
+	userOfProject := throttle.Join(project, caller.Or(user, throttle.Header("Authorization")))
+
+	// row returns a row that closes only for the refusals of requests that it counts.
 	row := func(name string, cost func(*http.Request) int, limit throttle.Limit, key caller.Key, refused feedback.Reader) throttle.Policy {
 		return throttle.Policy{
 			Name: name, Match: match, Key: key, Cost: cost,
@@ -102,9 +104,9 @@ func Policies(o Options) []throttle.Policy {
 
 	return tablerow.Table([]throttle.Policy{
 		row("sheets-read-project", reads, ofProject, project, projectRefused()),
-		row("sheets-read-user", reads, ofUser, user, google.UserRefused),
+		row("sheets-read-user", reads, ofUser, userOfProject, google.UserRefused),
 		row("sheets-write-project", writes, ofProject, project, projectRefused()),
-		row("sheets-write-user", writes, ofUser, user, google.UserRefused),
+		row("sheets-write-user", writes, ofUser, userOfProject, google.UserRefused),
 	})
 }
 

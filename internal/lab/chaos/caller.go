@@ -209,7 +209,8 @@ func (r *record) worst(s *scene) crowd {
 		if c.count > c.limit+c.extra {
 			c.excuse = excuse(longest(r.stalls, from-100*time.Millisecond, to), window)
 		}
-		if worst.count == 0 || cmp.Or(cmp.Compare(c.excess(), worst.excess()), cmp.Compare(c.count, worst.count)) > 0 {
+		isWorse := cmp.Or(cmp.Compare(c.excess(), worst.excess()), cmp.Compare(c.count, worst.count)) > 0
+		if worst.count == 0 || isWorse { // the first counts in any case
 			worst = c
 		}
 	}
@@ -274,7 +275,7 @@ func memberMain(program *crew.Link) error {
 	defer m.redis.Close()
 	ctx, over := context.WithCancel(context.Background())
 	defer over()
-	still := fleet.WatchStalls(leastStall, func(s fleet.Stall) { m.tell(word{Stall: &s}) })
+	endWatch := fleet.WatchStalls(leastStall, func(s fleet.Stall) { m.tell(word{Stall: &s}) })
 	callers := m.engage(ctx)
 	m.tell(word{Ready: true})
 
@@ -294,7 +295,7 @@ func memberMain(program *crew.Link) error {
 		if o.Rest {
 			over()
 			callers.Wait()
-			still()
+			endWatch()
 			left := m.remains()
 			m.tell(word{Left: &left})
 		}
@@ -306,7 +307,7 @@ func memberMain(program *crew.Link) error {
 // tell tells the program a word. An error says that the program is gone, and memberMain is about to notice that.
 func (m *member) tell(w word) { _ = m.program.Tell(w) }
 
-// prepare makes the member's transport.
+// prepare makes the member's client of Redis and its transport.
 func (m *member) prepare() error {
 	outage, err := outageOf(m.Outage)
 	if err != nil {

@@ -74,6 +74,6 @@ func (s *stage) close() []string {
 			s.tellf("%s", left.Where)
 		}
 	}
-	s.still()
+	s.endWatch()
 	return broken
 }

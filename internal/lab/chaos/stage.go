@@ -50,9 +50,9 @@ type stage struct {
 	scenes []*scene
 	killed time.Duration // when the last member was killed, or 0
 
-	mu     sync.Mutex
-	stalls []fleet.Stall // of this program
-	still  func()        // ends the watch for stalls
+	mu       sync.Mutex
+	stalls   []fleet.Stall // of this program
+	endWatch func()        // of stalls
 }
 
 // A limit bounds the sliding window from a time on.
@@ -113,8 +113,8 @@ func open(t redistest.TB, play script, where place) *stage {
 		s.stalls = append(s.stalls, st)
 	})
 
-	s.still = sync.OnceFunc(stop) // close calls it, and the cleanup if the play fails before
-	t.Cleanup(s.still)
+	s.endWatch = sync.OnceFunc(stop) // close calls it, and the cleanup if the play fails before
+	t.Cleanup(s.endWatch)
 
 	for range members {
 		s.join()

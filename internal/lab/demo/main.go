@@ -163,10 +163,10 @@ type counter struct {
 	mu                sync.Mutex
 	times             []time.Time // of answered calls
 	answered, refused [60]int     // in each second
-	last              time.Duration
+	last              time.Duration // when the last call came, from begin on
 }
 
-// take answers or refuses a call, after the time that a call takes.
+// take answers or refuses a call that comes now, and returns after the time that a call takes.
 func (c *counter) take() (ok bool) {
 	defer time.Sleep(latency)
 	c.mu.Lock()

@@ -132,10 +132,10 @@ func main() {
 	}
 }
 
-// run prints each figure with its places, and returns an error for each that a page does not have as its source has it.
-// With write it writes the pages that change.
+// run prints each figure with its places, and returns an error for each place that differs from the figure's source. With
+// write it changes these places instead.
 func run(write bool) error {
-	pages, err := readPages(".")
+	docs, err := readPages(".")
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func run(write bool) error {
 		}
 
 		fmt.Printf("%s: %s (%s)\n", f.name, value, f.source.file)
-		places, err := f.compare(pages, value, write)
+		places, err := f.compare(docs, value, write)
 		wrong = append(wrong, err)
 
 		for _, p := range places {
@@ -169,7 +169,7 @@ func run(write bool) error {
 	}
 
 	if write {
-		wrong = append(wrong, pages.write())
+		wrong = append(wrong, docs.write())
 	}
 
 	return errors.Join(wrong...)

@@ -144,7 +144,7 @@ func parseChange(text string) (c change, err error) {
 		c.old, c.new = text[:at[0]], text[at[1]:]
 	}
 
-	// An old text that is empty was not found, or is none. A second arrow would leave open which of the two counts.
+	// Without an old text neither form was found, or nothing stands before the arrow. A second arrow could be the arrow, too.
 	if strings.TrimSpace(c.old) == "" || arrow.MatchString(c.new) {
 		return c, fmt.Errorf("neither drop: x nor x -> y: %q", text)
 	}

@@ -16,8 +16,8 @@ type sound struct {
 	green map[string]bool // by suite and pattern
 }
 
-// isGreen reports whether the tests that match run are green, and asks only once for each run if they are. It is false if
-// they are red and green the second time, and an error if they are red twice.
+// isGreen reports whether the tests that match run are green, and remembers if they are. It is false if they are red and
+// green the second time, and an error if they are red twice.
 func (s *sound) isGreen(ctx context.Context, what suite, run string) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,7 +18,8 @@ import (
 	"github.com/fleetthrottle/throttle/internal/lab/fleet"
 )
 
-// muster starts processes before an upstream. They end with the test.
+// muster starts processes with the order o before an upstream. Each has its number as its name, and the store's lease if o
+// has none. They end with the test.
 func (s *Store) muster(t *testing.T, processes int, upstream http.Handler, o order) crew.Members {
 	server := httptest.NewServer(upstream)
 	t.Cleanup(server.Close)

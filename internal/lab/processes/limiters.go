@@ -91,7 +91,7 @@ func (s *Store) penaltyToSleepers(t *testing.T, place string) {
 		told := time.Now()
 		start := <-started
 
-		// On a busy machine the penalty may be stored when the start is over. Then nobody slept.
+		// On a busy machine the penalty may be stored only after the second start. Then the caller did not sleep: try again.
 		if told.Sub(first) < every {
 			require.GreaterOrEqual(t, start.Sub(began), penalty)
 			return

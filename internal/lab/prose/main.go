@@ -230,7 +230,8 @@ func (r *room) readLua(file, text string) {
 	}
 }
 
-// docsOfExported returns the comments that go doc prints: the package's, and the comments of exported declarations, fields and methods.
+// docsOfExported returns a map that is true for the comments that go doc prints: the package's, and the comments of exported
+// declarations, fields and methods.
 func docsOfExported(tree *ast.File) map[*ast.CommentGroup]bool {
 	docs := map[*ast.CommentGroup]bool{tree.Doc: true}
 	mark := func(exported bool, groups ...*ast.CommentGroup) {

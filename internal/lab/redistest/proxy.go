@@ -179,7 +179,7 @@ func (r *relay) start(t TB, to string, pass func(*link)) {
 	t.Cleanup(func() {
 		close(r.over)
 		_ = r.listener.Close()
-		r.lead("")
+		r.lead("") // cuts all links, so that their goroutines end
 		r.running.Wait()
 	})
 }

@@ -20,18 +20,25 @@ type failover struct {
 // failover plays a failover of the shard of the first upstream: a replica takes over when the master has been away for
 // some time. It has no data if lost is true.
 func (s scene) failover(b *redissim.Backend, away time.Duration, lost bool) (f failover, err error) {
-	const after = 5 * time.Second // that measuring has begun
+	const after = 5 * time.Second // from the beginning of the measurement to the master's death
 	s.spare = 1
 	s.Length = after + away + 15*time.Second
 	shard := redissim.ShardOf(redissim.SlotOf("{"+name(0)+"}"), s.Shards)
 	var killed, taken, rushed []redissim.Load
 	s.events = []event{
-		{after, func(n *redissim.Network) error { killed = n.Loads(); n.Kill(shard); return nil }},
+		{after, func(n *redissim.Network) error {
+			killed = n.Loads()
+			n.Kill(shard)
+			return nil
+		}},
 		{after + away, func(n *redissim.Network) error {
 			taken = n.Loads()
 			return n.TakeOver(shard, lost)
 		}},
-		{after + away + time.Second, func(n *redissim.Network) error { rushed = n.Loads(); return nil }},
+		{after + away + time.Second, func(n *redissim.Network) error {
+			rushed = n.Loads()
+			return nil
+		}},
 	}
 
 	r, err := s.play(b)

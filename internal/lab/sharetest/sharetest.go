@@ -167,10 +167,10 @@ func FairBound(t *testing.T, newStore func(*testing.T) store.Store, seed uint64,
 	}
 }
 
-// Unfairness plays random shares that have as many callers each, with weights of 1 to 9 and costs of 1 to maxCost of a limit of 40 a second. It returns by how
+// Unfairness plays random shares of a limit of 40 a second, with equal numbers of callers, weights of 1 to 9 and costs of 1 to maxCost. It returns by how
 // much they exceed the bound of start-time fair queueing (Goyal, Vin and Cheng, 1996, theorem 1), in windows' worth of the limit over the sum of all
-// weights. By that bound, what two shares f and g started over any interval, over their weights, differs by at most L_f/w_f + L_g/w_g, where L is the
-// largest cost of a share's callers.
+// weights. By that bound the costs that two shares f and g start in any interval, each divided by the share's weight w, differ by at most
+// L_f/w_f + L_g/w_g, where L is the largest cost of a share's callers.
 func Unfairness(t *testing.T, newStore func(*testing.T) store.Store, seed uint64, maxCost, callers int) float64 {
 	t.Helper()
 	const rate, seconds = 40, 20

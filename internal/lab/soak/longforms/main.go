@@ -101,8 +101,8 @@ func (m mentions) add(file *ast.File) {
 // longest are the functions that take the length of a test from -short. readme.VetProgram is one, too, for the programs of pages.
 var longest = []string{"soak.Only", "soak.Most", "soak.Seeds", "readme.Vet", "readme.VetProgram"}
 
-// longTests returns the tests that call a function of longest, perhaps through further functions, but no tests that the
-// race detector leaves out.
+// longTests returns the tests that call a function of longest, perhaps through further functions. It leaves out the tests
+// that do not run under the race detector.
 func (m mentions) longTests() []string {
 	long := make(map[string]bool)
 	for _, name := range longest {

@@ -636,7 +636,7 @@ func startMariaDB(p *place, ctx context.Context, b *bench.Bench, dir string) {
 	p.at, p.addr = s.Database(b, "stores"), s.Addr()
 	p.useSQL(ctx, b, "mysql", "DROP TABLE IF EXISTS throttle_rows; "+createBucket("VARBINARY(400)"), "throttle_rows", sqlstore.CreateTable,
 		func(ctx context.Context, db *sql.DB) (n int, err error) {
-			// A transaction has two statements that select, so count one of them.
+			// A transaction selects twice and a read once, so all selects less the transactions count both.
 			return n, db.QueryRowContext(ctx, "SELECT MAX(IF(variable_name = 'Com_select', variable_value, 0)) - MAX(IF(variable_name = 'Com_begin', variable_value, 0)) "+
 				"FROM information_schema.global_status WHERE variable_name IN ('Com_select', 'Com_begin')").Scan(&n)
 		})
