@@ -161,8 +161,8 @@ type counter struct {
 	begin time.Time
 
 	mu                sync.Mutex
-	times             []time.Time // of answered calls
-	answered, refused [60]int     // in each second
+	times             []time.Time   // of answered calls
+	answered, refused [60]int       // in each second
 	last              time.Duration // when the last call came, from begin on
 }
 
@@ -254,7 +254,7 @@ func (p picture) draw(path, note string, without, with *counter) error {
 func (p picture) drawOne(d *svg.Drawing, s scale, x float64, name string, c *counter) {
 	left, right, base := x+halfLeft, x+halfWidth-halfRight, halvesHeight-halfBottom
 	slot := (right - left) / float64(s.seconds)
-	y := func(calls int) float64 { return base - (base-halfTop)*float64(calls)/float64(s.high) }
+	y := func(n int) float64 { return base - (base-halfTop)*float64(n)/float64(s.high) } // of a number of calls
 	d.Text("half", x, 84, name)
 	d.Text("note", x, 104, fmt.Sprintf(p.sum, (c.last+latency).Seconds(), c.refusals()))
 

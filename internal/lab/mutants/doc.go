@@ -46,7 +46,7 @@ func records(root string) (map[string]record, error) {
 
 	kept := make(map[string]record)
 	for line := range strings.Lines(string(text)) {
-		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t") // name, id, verdict, time, test
 		if len(f) != 5 {
 			return nil, fmt.Errorf("%s: a line of %d fields, not 5", recordFile, len(f))
 		}

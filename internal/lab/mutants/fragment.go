@@ -218,7 +218,7 @@ func (p place) dropped() (from, to token.Pos) {
 		return b.X.End(), to
 	}
 
-	if _, values := p.run[0].(ast.Expr); values {
+	if _, isValue := p.run[0].(ast.Expr); isValue {
 		switch after := p.at + len(p.run); {
 		case after < len(p.among):
 			return from, p.among[after].Pos()

@@ -197,7 +197,8 @@ type programs struct {
 	also    []string // arguments that only this kind of server knows
 }
 
-// find returns the programs of the server that MYSQL_SERVER names, or of MariaDB.
+// find returns the programs of the server that MYSQL_SERVER names, or of MariaDB. A server named mysqld is MySQL's, which
+// needs no second program.
 func find() (programs, error) {
 	if server := os.Getenv("MYSQL_SERVER"); server != "" {
 		path, err := exec.LookPath(server)

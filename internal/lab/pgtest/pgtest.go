@@ -144,7 +144,7 @@ func (s *Server) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.Port) }
 // Log returns the server's log.
 func (s *Server) Log() string { return s.log.String() }
 
-// must runs a program of the server, or cp, as the server's user.
+// must runs a program of the server, or cp, as the server's user. The test fails if the program does.
 func (s *Server) must(name string, args ...string) {
 	s.t.Helper()
 	if name != "cp" {

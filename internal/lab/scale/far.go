@@ -40,7 +40,7 @@ func (r report) far() {
 			}
 
 			if rate == 1000 {
-				s.Length = 10 * time.Second
+				s.Length = 10 * time.Second // starts enough
 			}
 
 			// First callers that find room, and then callers in a closed loop, who want more than the limit.
@@ -236,7 +236,7 @@ func (c crowd) watch(t redistest.TB) *watched {
 	return w
 }
 
-// limiters returns the limiters of a node: one for each share.
+// limiters returns the limiters of a node: one for each share, or a single one if the crowd has no shares.
 func (c crowd) limiters(t redistest.TB, s *redisstore.Store) (all []*throttle.Limiter) {
 	for i := range max(1, c.Shares) {
 		own := shareOf{Store: s}

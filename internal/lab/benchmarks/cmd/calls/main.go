@@ -64,7 +64,7 @@ func run(args []string) error {
 	return err
 }
 
-// acquire returns a call of a Limiter.
+// acquire returns a call that takes a start from a Limiter.
 func acquire(ctx context.Context) (func() error, error) {
 	l, err := throttle.NewLimiter(memstore.New(), throttle.Policy{Name: "p", Limit: throttle.PerSecond(plenty)})
 	ctx = throttle.WithMaxWait(ctx, throttle.Forever)
@@ -74,7 +74,7 @@ func acquire(ctx context.Context) (func() error, error) {
 	}, err
 }
 
-// roundTrip returns a request through a transport, whose answer has no body.
+// roundTrip returns a call that sends a request through a transport. The answer has no body.
 func roundTrip(ctx context.Context) (func() error, error) {
 	t, err := throttle.New(throttle.Config{
 		MaxWait: throttle.Forever,
@@ -115,7 +115,7 @@ func oneRow() []throttle.Policy {
 	return slices.DeleteFunc(table(), func(p throttle.Policy) bool { return p.Name != "dingtalk-api" })
 }
 
-// answered returns a request under some policies, whose answer has a body that is read.
+// answered returns a call that sends a request under some policies, and reads the body of the answer.
 func answered(ctx context.Context, policies []throttle.Policy) (func() error, error) {
 	t, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Base: answering{}, Store: memstore.New(), Policies: policies})
 	if err != nil {
