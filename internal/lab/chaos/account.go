@@ -176,7 +176,7 @@ func (r *record) countCalls(a *account) {
 }
 
 // lateness returns how long after its deadline or its MaxWait a call returned, without the delays of the machine. It is 0
-// or less for a call that was in time, or that nothing bound.
+// or less for a call that was in time, that had no bound, or that something else than the library made late.
 func (r *record) lateness(member string, c call) time.Duration {
 	// MaxWait does not bound the time in which the upstream makes an answer of 429.
 	answered := c.Kind == bounded && c.Err == refused

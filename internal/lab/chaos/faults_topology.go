@@ -72,7 +72,7 @@ func killShard(s *stage) {
 	s.scene.forgot = true
 }
 
-// awaitShard waits until a restarted master serves. Before, it looks for the rest of the cluster.
+// awaitShard waits until a restarted master serves: a master first looks for the rest of its cluster.
 func (s *stage) awaitShard(shard *redistest.Server) {
 	c := redis.NewClient(shard.Options())
 	defer c.Close()

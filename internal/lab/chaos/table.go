@@ -35,7 +35,7 @@ func (a *account) backInFlight() string {
 	return brief(a.inFlightAfter)
 }
 
-// String says how many came, and how many might.
+// String says how many requests arrived and how many were allowed to, and why more than the limit.
 func (c crowd) String() string {
 	text := fmt.Sprintf("%d of %d", c.count, c.limit)
 	if c.extra > 0 {

@@ -77,6 +77,7 @@ func main() {
 // It draws a picture even if a call with the library failed or was refused, and returns that error then.
 func drawPictures(ctx context.Context, dir string) error {
 	for _, p := range pictures {
+		// Without the library each worker backs off when it is refused.
 		without := &counter{limit: p.perSecond, begin: time.Now()}
 		inParallel(func(int) {
 			for wait := time.Second; !without.take() && ctx.Err() == nil; wait *= 2 {
@@ -84,7 +85,7 @@ func drawPictures(ctx context.Context, dir string) error {
 			}
 		})
 
-		// Without the library each caller backs off. With it, each waits for its start.
+		// With the library each worker waits for its start.
 		with := &counter{limit: p.perSecond, begin: time.Now()}
 		clients, err := clientsOf(p.policies, with)
 		if err != nil {

@@ -51,7 +51,7 @@ func NewUpstream(n int, per, ban time.Duration) *Upstream {
 	return &Upstream{n: n, per: per, ban: ban, epoch: time.Now()}
 }
 
-// ServeHTTP answers 200, or 403 during a ban.
+// ServeHTTP counts a request. It answers 200, or 403 if the request causes a ban or comes during one.
 func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at := time.Since(u.epoch) // first of all: whatever comes later takes time
 	if start, err := strconv.ParseInt(r.Header.Get(StartHeader), 10, 64); err == nil {

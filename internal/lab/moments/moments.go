@@ -70,7 +70,7 @@ func newSchedule(r *rand.Rand) *schedule {
 			length = lengths[r.IntN(len(lengths))]
 		}
 
-		p := throttle.Policy{Name: fmt.Sprint("policy ", i), Limit: limit(r, length, i), Keyed: i == 1}
+		p := throttle.Policy{Name: fmt.Sprint("policy ", i), Limit: limit(r, length, i), Keyed: i == 1} // the second has keys
 		if k := p.Limit.Kind(); r.IntN(4) == 0 && k != store.KindConcurrency && k != store.KindLeakyBucket {
 			p.Headroom = map[throttle.Priority]float64{throttle.PriorityLow: 0.5}
 		}
@@ -122,7 +122,7 @@ func newSchedule(r *rand.Rand) *schedule {
 	return s
 }
 
-// limit returns a limit of any kind. The first policy never has a Concurrency limit.
+// limit returns a random limit for the policy of a number. Policy 0 never has a Concurrency limit.
 func limit(r *rand.Rand, per time.Duration, policy int) throttle.Limit {
 	n := []int{10, 4, 2 + r.IntN(8)}[policy]
 	switch k := r.IntN(10); {

@@ -76,7 +76,8 @@ func (t *bench) compiled(ctx context.Context, what suite) (b binary, err error) 
 }
 
 // test runs the tests that match run until the first is red, and returns the verdict on the code and the test that was
-// red. Tests that take longer than most kill the mutation, too. It returns an error if no test matches, or if ctx ends.
+// red. Tests that take longer than most kill the mutation, too. Tests or scripts that do not compile make it invalid. test
+// returns an error if no test matches, or if ctx ends.
 func (b binary) test(ctx context.Context, run string, most time.Duration) (verdict, string, error) {
 	if b.file == "" {
 		return invalid, "", nil

@@ -52,7 +52,7 @@ func luaFunctions(tokens []luaToken) (all []luaFunction) {
 			open = append(open, luaFunction{})
 		case "end", "until":
 			if len(open) == 0 {
-				return all // the test that reads the scripts tells of it
+				return all // an end too many: tests of the scripts report it
 			}
 
 			f := open[len(open)-1]

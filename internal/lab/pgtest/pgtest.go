@@ -301,7 +301,7 @@ func (s *Server) Promote() {
 }
 
 // Bouncer starts a PgBouncer before the server, and returns the URL of the database behind it. PgBouncer gives a connection
-// to the next client after each transaction. It ends with the test.
+// to the next client after each transaction, and ends with the test.
 func (s *Server) Bouncer() string {
 	s.t.Helper()
 	program, err := exec.LookPath("pgbouncer")

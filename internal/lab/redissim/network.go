@@ -45,7 +45,8 @@ type server struct {
 }
 
 // New returns a network of a cluster with a master for each shard, or of one server
-// that belongs to no cluster if shards is 0. Spare servers have no slots yet.
+// that belongs to no cluster if shards is 0. Spare servers have no slots yet. A command takes trip to its server and back,
+// at random times that depend on the seed.
 func New(b *Backend, shards, spare int, trip time.Duration, seed uint64) *Network {
 	n := &Network{backend: b, trip: trip, random: rand.New(rand.NewPCG(seed, 1)), hearers: make(map[string][]*link)}
 	for i := range max(1, shards) + spare {

@@ -224,7 +224,7 @@ type Move struct {
 	t        TB
 }
 
-// Move begins to move a slot from the master to which [Cluster] gave it to another. From
+// Move begins to move a slot to a different master than the one to which [Cluster] gave it. From
 // now on the two answer ASK and TRYAGAIN for keys that they do not have.
 func (c *ClusterServers) Move(t TB, slot int, to *Server) *Move {
 	t.Helper()

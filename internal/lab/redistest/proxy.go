@@ -323,8 +323,8 @@ func (x *exchange) answer(reply []byte) bool {
 	return err == nil
 }
 
-// stream passes everything on, from the command raw on: a subscriber gets
-// messages without asking.
+// stream passes everything on, from the command raw on, until either side ends the link: a subscriber gets messages without
+// asking.
 func (x *exchange) stream(raw []byte) {
 	if _, err := x.server.Write(raw); err != nil {
 		return

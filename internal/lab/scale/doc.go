@@ -135,7 +135,7 @@ type report struct {
 
 func (r report) say(format string, args ...any) { fmt.Fprintf(r.out, format+"\n", args...) }
 
-// costs prints the machine's own share.
+// costs measures what this machine adds, keeps it in r.cost, and prints it.
 func (r *report) costs() {
 	var err error
 	if r.cost, err = measureCosts(r.t); err != nil {

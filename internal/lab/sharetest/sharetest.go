@@ -101,9 +101,9 @@ func checkParts(t *testing.T, started []int, slack float64, shares int, weight f
 	}
 }
 
-// OneByOne plays two shares of a budget of rate starts a second: one with a single caller, which comes again as soon as it has started, and one
-// of weight 1 with a heap of callers that do the same. It returns how many starts each had in the given seconds. At least
-// 97 % of the limit is used.
+// OneByOne plays two shares of a budget of rate starts a second: one of the given weight with a single caller, which comes again as soon as it has started,
+// and one of weight 1 with a heap of callers that do the same. It returns how many starts each had in the given seconds, and fails if less than 97 % of
+// the limit was used.
 func OneByOne(t *testing.T, newStore func(*testing.T) store.Store, rate, weight, heap int, seconds time.Duration) (single, rest int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -243,6 +243,7 @@ const weightMultiple = 2520
 // unfairness returns by how much the shares' starts over their weights differ at most, over any interval and for any two shares, beyond the bound of
 // start-time fair queueing, in parts of weightMultiple.
 func unfairness(shares []fairShare, starts []fairStart) (excess int) {
+	// got is what each share has started over its weight, and low and high are the extremes of the difference of two shares.
 	n := len(shares)
 	got, low, high := make([]int, n), make([]int, n*n), make([]int, n*n)
 	for i, s := range starts {
