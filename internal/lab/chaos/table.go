@@ -13,7 +13,7 @@ const head = `| fault | arrivals | most in 1 s | quota before | during | after |
 
 // row is the account as a row of the table.
 func (a *account) row() string {
-	// A promise that is judged on a busy machine, too, can be broken there.
+	// A busy machine can break a promise, too: counts are judged there.
 	result := "kept"
 	switch {
 	case len(a.broken()) > 0:

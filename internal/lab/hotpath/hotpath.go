@@ -48,7 +48,7 @@ func newTransport(observe func(context.Context, throttle.Event)) *throttle.Trans
 	return throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: Policies, Base: empty{}, Observe: observe}))
 }
 
-// Compare calls two functions in turns, of which with does the same as without and one thing more. It
+// Compare calls two functions in turns: with does what without does, and one thing more. It
 // reports the nanoseconds of a call of without, and how much longer a call of with takes: medians of
 // all turns, so that turns in which the machine was busy do not count. It fails if with allocates more.
 func Compare(b *testing.B, with, without func()) {

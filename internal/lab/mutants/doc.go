@@ -136,7 +136,7 @@ func list() (all []mutation, err error) {
 		return nil, err
 	}
 
-	// Names are unique over all lists: the record and -only go by them.
+	// Names are unique over all lists, because the record goes by them.
 	seen := make(map[string]bool)
 	var errs []error
 	for _, name := range names {

@@ -47,8 +47,8 @@ func Start(t servers.TB, args ...string) *Server {
 	return StartIn(t, memory(), args...)
 }
 
-// StartIn is Start with files in a new folder of a folder. The server's user must be able to enter that folder, which it
-// may not be in a test's own folder.
+// StartIn is Start with files in a new folder of a folder. The server's user must be able to enter that folder, and may not
+// be able to enter a test's own folder.
 func StartIn(t servers.TB, folder string, args ...string) *Server {
 	t.Helper()
 	s := &Server{args: args}

@@ -45,6 +45,8 @@ func (s *Store) fleet(t *testing.T, place string) {
 	const allowed = 100
 	u := fleet.NewUpstream(allowed, time.Second, time.Minute)
 	members := s.muster(t, 6, u, order{Place: place, Workers: 8, N: allowed})
+
+	// more waits until each of some processes has sent ten more requests. A ban, or the end of a process, fails the test.
 	more := func(message string, all ...int) {
 		t.Helper()
 		before := u.PerWorker()

@@ -43,8 +43,8 @@ func main() {
 	}
 }
 
-// run counts, and prints the report, behind each pro-form of the room only unless that is "". It fails if a room is above a
-// bound, or if there is no such room.
+// run counts the pro-forms of all rooms and prints the report. If only names a room, it first prints each pro-form of that
+// room. It fails if a room is above a bound, or if there is no room of that name.
 func run(all bool, only string) error {
 	files, err := sources()
 	if err != nil {

@@ -104,7 +104,8 @@ func command(words ...string) []byte {
 	return b.Bytes()
 }
 
-// bulks returns the parts of a command, or of any value that is a list of texts.
+// bulks returns the parts of a value that is a list of texts, such as a command. It stops at a part that is no text, and
+// returns nil if a text is cut off.
 func bulks(value []byte) (parts []string) {
 	_, rest, _ := bytes.Cut(value, []byte("\r\n"))
 	for len(rest) > 0 && rest[0] == '$' {

@@ -188,7 +188,7 @@ func (s *Server) await(t TB, what string, done func() (bool, error)) {
 }
 
 // Replicated waits until a replica has all that was written to the server until now.
-// WAIT would not do: some servers wait only for what its own connection wrote.
+// WAIT would not do: on some servers it waits only for what the same connection wrote.
 func (s *Server) Replicated(t TB) {
 	t.Helper()
 	client := s.Client(t)
@@ -202,7 +202,7 @@ func (s *Server) Replicated(t TB) {
 	})
 }
 
-// number returns the number that comes after a word, or -1 if there is none.
+// number returns the number that comes after a word and before further text, or -1 if there is none.
 func number(text, after string) int64 {
 	_, rest, found := strings.Cut(text, after)
 	end := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' })

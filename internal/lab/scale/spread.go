@@ -78,8 +78,8 @@ type shard struct {
 	busy      float64 // of a processor
 }
 
-// hottest spreads n upstreams over the shards of a cluster, in which each master has a
-// replica, and returns the shard with the most.
+// hottest spreads upstreams over the shards of a cluster, in which each master has a
+// replica, and returns the work of the shard that gets the most.
 func (o outlook) hottest(upstreams, shards int, c costs) (h shard) {
 	for _, n := range spread(upstreams, shards) {
 		h.upstreams = max(h.upstreams, n)

@@ -25,9 +25,9 @@ func main() {
 	}
 }
 
-// play sends three requests under a limit of one per second. The first fills the budget. The second waits, which makes
-// everything that is made only once. The third waits again, and play prints the files that it alone entered. The scripts
-// write theirs into the server's list "entered".
+// play sends three requests under a limit of one per second. The first fills the budget, and the second waits, so that
+// everything exists that is made only once. The third waits again: play prints the files that this request entered. The
+// scripts write theirs into the server's list "entered".
 func play(addr string) error {
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer upstream.Close()

@@ -346,7 +346,8 @@ type run struct {
 // settle is how long a scene has to get into step.
 const settle = 2 * time.Second
 
-// wait prints the table of -waiting.
+// wait starts the servers of the chosen scenes and prints the table of -waiting, as often as -runs says. It is an error if
+// -only chooses no scene.
 func (o *options) wait(ctx context.Context, out io.Writer) error {
 	all := slices.DeleteFunc(scenes(), func(s scene) bool { return !o.only.MatchString(s.String()) })
 	if len(all) == 0 {
@@ -411,6 +412,7 @@ func (r *run) measure(ctx context.Context, b *bench.Bench) (transactions int) {
 		if r.fault == "killed" {
 			members[0].Kill()
 		} else {
+			// The process stays stopped until the run is over, and must be ended then.
 			b.Must(members[0].Signal(redistest.PauseSignal))
 			time.Sleep(r.length/2 + time.Second)
 			members[0].Kill()

@@ -69,7 +69,7 @@ func (t times) count() (all int) {
 
 // quantile returns the time that this share of the starts does not exceed, or 0 if there are none.
 func (t times) quantile(share float64) (d time.Duration) {
-	left := int(share * float64(t.count()-1))
+	left := int(share * float64(t.count()-1)) // the starts that are to be passed
 	for _, d = range slices.Sorted(maps.Keys(t)) {
 		left -= t[d]
 		if left < 0 {
