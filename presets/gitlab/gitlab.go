@@ -272,6 +272,7 @@ func ofAnother(p feedback.Reader) feedback.Reader {
 func callerRefused() feedback.Reader {
 	return feedback.First(
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.First(
+			// These refusals close the row of the endpoint.
 			tooMany(0).Answer,
 			ofAnother(feedback.For(0)),
 			feedback.RetryAfter(time.Minute),

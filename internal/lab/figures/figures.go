@@ -180,7 +180,7 @@ type page struct{ name, read, text string }
 
 type pages []*page
 
-// readPages reads all pages below a folder but the changelog, which tells of the past.
+// readPages reads all pages below a folder, without those in testdata, and without the changelog, which tells of the past.
 func readPages(root string) (all pages, err error) {
 	err = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		switch {

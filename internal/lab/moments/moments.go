@@ -18,7 +18,7 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// Play plays one schedule on the stores of some programs, in a bubble, and returns the mistakes.
+// Play plays the schedule of a seed on the stores of some programs, in a bubble, and returns the mistakes.
 func Play(ctx context.Context, seed uint64, stores ...throttle.Store) error {
 	s := newSchedule(rand.New(rand.NewPCG(seed, 3)))
 	j := &judge{policies: s.policies, starts: make(map[string][]start)}
@@ -236,7 +236,7 @@ func (p *program) Book(ctx context.Context, b *store.Booking) (store.Grant, erro
 	}
 	g, err := p.Store.Book(ctx, b)
 
-	// Nobody knows when a slot comes free, so only for slots the wait may be 0.
+	// The wait may be 0 only for slots: nobody knows when a slot comes free.
 	inLine := err == nil && g.Ready != nil && g.Handle == (store.Handle{})
 	if inLine && g.Wait <= 0 && b.Charges[g.HeldBy].Limit.Kind() != store.KindConcurrency {
 		p.judge.note(errors.New("a caller in line is told to wait for no time"))

@@ -137,7 +137,8 @@ func roomOf(file string) string {
 	dir := path.Dir(file)
 	for parent := dir; parent != "."; parent = path.Dir(parent) {
 		up := path.Dir(parent)
-		if up == "." && !slices.Contains(grouping, parent) || slices.Contains(grouping, up) {
+		isTop := up == "." && !slices.Contains(grouping, parent)
+		if isTop || slices.Contains(grouping, up) {
 			return parent
 		}
 	}

@@ -355,8 +355,7 @@ func servePlain(host string) error {
 	}
 
 	base := http.DefaultTransport.(*http.Transport).Clone()
-	base.MaxIdleConnsPerHost = 100 // as the proxy has it
-	base.DisableCompression = true
+	base.MaxIdleConnsPerHost, base.DisableCompression = 100, true // as throttle proxy has them
 	proxy := &httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "https", Host: host}) },
 		Transport: base,

@@ -40,15 +40,16 @@ type turn struct {
 	of    store.Turn
 }
 
-// Book implements [store.Store]. Its handles say which store gave them.
+// Book implements [store.Store]. Its handles and turns say which store gave them.
 func (p *Pair) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
-	k := *b
-	i := p.next(&k)
-	g, err := p.stores[i].Book(ctx, &k)
+	// The store gets a copy of the booking, with the store's own handle and turn.
+	own := *b
+	i := p.next(&own)
+	g, err := p.stores[i].Book(ctx, &own)
 
 	// The pair's handle wraps the store's, so that whoever gives it back finds the store.
-	if of := g.Handle; of != (store.Handle{}) {
-		g.Handle = store.Handle{Start: of.Start, Place: of.Place, Stamp: int64(i), Node: &of}
+	if h := g.Handle; h != (store.Handle{}) {
+		g.Handle = store.Handle{Start: h.Start, Place: h.Place, Stamp: int64(i), Node: &h}
 	}
 	if g.Turn != nil {
 		g.Turn = turn{i, g.Turn}
