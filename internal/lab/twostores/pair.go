@@ -117,7 +117,7 @@ func (p *Pair) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) stor
 	return s.Watch(b, g, news)
 }
 
-// The methods that change a budget go to different stores, so that each store must tell the other. The news takes a moment
+// The methods that change a budget go to different stores, so that each store must tell its twin. The news takes a moment
 // to get there, and the contract expects it at once, so the methods wait until it has arrived.
 
 // Pause implements [store.Store].
@@ -181,8 +181,8 @@ func (d *differential) charge() store.Charge {
 	return c
 }
 
-// move makes a random move on both stores: often a booking, else time that passes, a change of a budget, a start that is
-// given back, or a question. It compares the stores' answers to bookings and questions, and fails if a store fails.
+// move makes a random move on both stores: a booking in nearly half of all moves, or time that passes, a change of a budget,
+// a start that is given back, or a question. It compares the stores' answers to bookings and questions, and fails if a store fails.
 func (d *differential) move() {
 	switch d.IntN(12) {
 	// The stores share the virtual clock, so time passes for both alike.
@@ -230,7 +230,7 @@ func (d *differential) each(do func(store.Store)) {
 	}
 }
 
-// book makes a random booking on both stores, and fails unless the grants are the same but for their handles.
+// book makes a random booking on both stores, and fails unless the grants are the same, except for their handles.
 func (d *differential) book() {
 	var b both
 
