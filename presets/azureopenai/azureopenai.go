@@ -145,7 +145,7 @@ func deployment(r *http.Request) string {
 // usage is the actual cost of a request. Events of the Responses API have it in a response.
 var usage = feedback.Amount{Fields: []string{"usage.total_tokens", "response.usage.total_tokens"}}
 
-// stated is for how long a refusal says that it lasts.
+// stated closes the row for as long as a refusal says. It says nothing if the refusal states no time.
 var stated = feedback.First(
 	tablerow.Until(feedback.Headers{Reset: "Retry-After-Ms", As: feedback.After(time.Millisecond)}),
 	feedback.RetryAfter(0),

@@ -212,7 +212,7 @@ func in(field string) []string { return []string{"error." + field, "0.error." + 
 // named is the quota that a refusal names: a day's of any kind, or a minute's of tokens.
 var named = regexp.MustCompile(`PerDay|Tokens.*PerMinute`)
 
-// wait is for how long a refusal says that it lasts.
+// wait closes the row for as long as a refusal says. It says nothing if the refusal states no time.
 var wait = feedback.First(
 	feedback.RetryAfter(0),
 	feedback.Printed{Fields: in("details.*.retryDelay")}.Answer,

@@ -222,7 +222,7 @@ var again = feedback.Printed{
 	As:      feedback.After(time.Second),
 }
 
-// wait is for how long a refusal says that it lasts.
+// wait closes the row for as long as a refusal says. It says nothing if the refusal states no time.
 var wait = feedback.First(feedback.RetryAfter(0), again.Answer)
 
 // tooMany recognises the refusals.

@@ -164,7 +164,7 @@ var again = feedback.Printed{
 	Pattern: regexp.MustCompile(`try again in ((?:\d+(?:\.\d+)?(?:h|ms|m|s))+)`),
 }
 
-// wait is for how long a refusal closes its budget.
+// wait closes the budget for as long as a refusal says, or for a second.
 var wait = feedback.First(feedback.RetryAfter(0), again.Answer, feedback.For(time.Second))
 
 // tokensRefused closes the row after a refusal that is about tokens.

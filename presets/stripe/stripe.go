@@ -227,7 +227,7 @@ func endpoint(r *http.Request) string {
 // reason is the field in which a 429 says which limit it is about.
 const reason = "Stripe-Rate-Limited-Reason"
 
-// wait is for how long a refusal closes its row.
+// wait closes the row for the Retry-After of a refusal, or a second without one.
 var wait = feedback.RetryAfter(time.Second)
 
 // refused returns a reader that closes the row after a 429 of one reason, which may end in "*".

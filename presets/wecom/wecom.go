@@ -209,7 +209,7 @@ func Policies(o Options) []throttle.Policy {
 	})
 }
 
-// newMembers is how many members may be created, if that is known.
+// newMembers is the limit of members that are created, or no limit if Accounts is not told.
 func (o Options) newMembers() throttle.Limit {
 	if o.Accounts == 0 {
 		return throttle.Unlimited()
@@ -241,7 +241,7 @@ func (o Options) people(r *http.Request) int {
 	return o.People(r)
 }
 
-// perDay is how many people an application may send to, if that is known.
+// perDay is the limit of people to whom an application sends in a day, or no limit if Accounts is not told.
 func (o Options) perDay() throttle.Limit {
 	if o.Accounts == 0 {
 		return throttle.Unlimited()

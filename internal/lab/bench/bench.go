@@ -9,8 +9,7 @@ import (
 	"slices"
 )
 
-// A Bench lets a program start servers as a test does: it cleans up
-// in the end, and fails.
+// A Bench lets a program start servers as a test does: it collects failures, and cleans up at the end.
 type Bench struct {
 	folder   string
 	cleanups []func()

@@ -282,7 +282,7 @@ func memberMain(program *crew.Link) error {
 	for {
 		var o order
 		if err := program.Hear(&o); err != nil {
-			return nil // the program is gone, or needs this member no more
+			return nil // the program is gone, or no longer needs this member
 		}
 
 		if o.Window > 0 {

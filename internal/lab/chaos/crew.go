@@ -17,8 +17,8 @@ type hand struct {
 	orders
 	process *crew.Member
 
-	words chan word // all but calls and stalls; closed when the member is gone
-	held  []span    // when signals kept it from running
+	words chan word // without calls and stalls; closed when the member is gone
+	held  []span    // when signals kept the member from running
 	dead  bool      // killed on purpose
 
 	mu     sync.Mutex

@@ -28,7 +28,7 @@ type orders struct {
 // An order is any later line that a member reads. The end of the lines ends the member.
 type order struct {
 	Window int  // the limit of the sliding window from now on, or 0 for no change
-	Rest   bool // let no caller come any more, and tell the remains
+	Rest   bool // end all callers, and tell the remains
 }
 
 // A word is a line that a member says. One of its parts is set.
@@ -69,8 +69,7 @@ type remains struct {
 	Events     map[string]int // of the transport, by kind
 }
 
-// restTime is how long a member that rests may take until nothing of the
-// library runs any more.
+// restTime is how long the library may still run in a member that rests.
 const restTime = 5 * time.Second
 
 // remains closes idle connections, waits until nothing of the library runs, for restTime at most, and returns what still

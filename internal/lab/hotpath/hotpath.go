@@ -23,7 +23,7 @@ func (empty) RoundTrip(*http.Request) (*http.Response, error) {
 // Policies is the table of the measurement. Its limit is never reached.
 var Policies = []throttle.Policy{{Name: "a", Match: "/", Limit: throttle.PerSecond(1_000_000_000), Jitter: -1}}
 
-// turn is how many requests are sent in one way before the second way has its turn, so that whatever
+// turn is how many requests are sent in one way before the second way has its turn, so that anything
 // the machine does meets both.
 const turn = 100
 

@@ -144,7 +144,7 @@ func parseChange(text string) (c change, err error) {
 		c.old, c.new = text[:at[0]], text[at[1]:]
 	}
 
-	// Without an old text neither form was found, or nothing stands before the arrow. A second arrow could be the arrow, too.
+	// There is no old text if the text has neither form, or nothing before the arrow. With two arrows it is ambiguous.
 	if strings.TrimSpace(c.old) == "" || arrow.MatchString(c.new) {
 		return c, fmt.Errorf("neither drop: x nor x -> y: %q", text)
 	}

@@ -511,7 +511,7 @@ const (
 	CutBefore   How = iota // the server never sees it; its connection is cut
 	CutAfter               // the server has executed it when its connection is cut
 	Swallow                // the server executes it; no reply comes, the connection stays open
-	HoldCall               // the server executes it when it is let go, be the client still there or not
+	HoldCall               // the server executes it when it is let go, even if the client is gone
 	HoldReply              // the server executes it; its reply is held back until it is let go
 	HoldReplies            // the same, and also for copies of the call, which a client sends when it has waited for long
 )

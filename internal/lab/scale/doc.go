@@ -72,7 +72,7 @@ type figures struct {
 	load      redissim.Load // of all servers and upstreams together, while they were measured
 }
 
-// jitter is how much longer a window is by default, so that starts may be late by as much.
+// jitter is the time by which a window is longer by default, so that starts may be that late.
 const jitter = 35 * time.Millisecond
 
 // figures returns the figures of a record.

@@ -92,8 +92,8 @@ type bustle struct{ Nodes, PerSecond int }
 // bustles are the loads whose calls have room.
 var bustles = []bustle{{4, 40}, {60, 40}, {4, 1000}, {60, 1000}}
 
-// roomier is how many times as much the limit allows as is asked for, so that no start waits
-// for a second one: the rest of a wait is the store's.
+// roomier is the factor between the limit and the calls, so that no start waits
+// for a second one: all of a wait is the store's.
 const roomier = 25
 
 // scene is these programs at some distance from Redis. Calls come at random times.

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Ports from here on, and as many, are below the ports that systems hand out by
+// The portCount ports from firstPort on are below the ports that systems hand out by
 // themselves to outgoing connections. So while a server is down nobody gets
 // its port by chance, least of all the client that tries to reach it.
 const (

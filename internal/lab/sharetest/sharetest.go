@@ -154,7 +154,7 @@ func OneByOne(t *testing.T, newStore func(*testing.T) store.Store, rate, weight,
 	return single, rest
 }
 
-// ManyCallers are so many that some of each share stand in line whatever is booked: a share without a waiting caller gets no credit. A row of a
+// ManyCallers is a number at which some callers of each share always stand in line: a share without a waiting caller gets no credit. A row of a
 // database has 512 places.
 const ManyCallers = 420
 

@@ -57,8 +57,8 @@ func last(visits []visit) time.Duration {
 	return end
 }
 
-// latest returns by how much a visit started later than in a second run of the
-// same visits, at the most.
+// latest returns the longest time by which a visit started later than in a second run of the
+// same visits. Visits that did not start in both runs do not count.
 func latest(visits, than []visit) time.Duration {
 	late := time.Duration(0)
 	for i := range visits {

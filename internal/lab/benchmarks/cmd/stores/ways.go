@@ -43,7 +43,7 @@ func wayNamed(name string) way {
 	return ways[slices.IndexFunc(ways, func(w way) bool { return w.name == name })]
 }
 
-// times are how often a start took how long, to three digits.
+// times is a histogram: how many starts took each time, rounded to three digits.
 type times map[time.Duration]int
 
 func (t times) add(d time.Duration) {
