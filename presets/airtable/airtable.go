@@ -103,8 +103,10 @@ func base(r *http.Request) string {
 	return ""
 }
 
+// toBase is a [throttle.Policy.Cost]: 1 for a request to a base, and 0 for all others.
 func toBase(r *http.Request) int { return min(1, len(base(r))) }
 
+// toNoBase is a [throttle.Policy.Cost]: 1 for a request to no base.
 func toNoBase(r *http.Request) int { return 1 - toBase(r) }
 
 // refused closes the row after a refusal: a 429 that is not about money.

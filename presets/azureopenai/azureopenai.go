@@ -181,6 +181,7 @@ func requestsRefused(cost func(*http.Request) int) feedback.Reader {
 	)
 }
 
+// refused returns a reader that asks p about 429s, and ignores all other answers.
 func refused(p feedback.Reader) feedback.Reader {
 	return feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(p)
 }

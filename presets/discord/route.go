@@ -77,6 +77,7 @@ func named(collection string) bool {
 	return collection == "reactions" || collection == "invites" || collection == "templates"
 }
 
+// number reports whether a segment has digits only.
 func number(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }

@@ -125,6 +125,7 @@ func (o Options) creates(r *http.Request) bool {
 	return r.Method == http.MethodPost || r.Method == http.MethodPut
 }
 
+// creations is the cost under the limits of content: 1 for a request that creates content.
 func (o Options) creations(r *http.Request) int {
 	if o.calls(r) == 0 || !o.Creates(r) {
 		return 0

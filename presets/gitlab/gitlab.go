@@ -155,6 +155,7 @@ func Policies(o Options) []throttle.Policy {
 		Key: throttle.Join(o.Caller, throttle.PathValue("id")), Limit: throttle.PerMinute(25), Answer: feedback.LeaveOpen}))
 }
 
+// withDefaults returns o with the defaults of its zero fields. Caller is never nil in it.
 func (o Options) withDefaults() Options {
 	o.Host = cmp.Or(o.Host, "gitlab.com")
 	o.PerMinute = cmp.Or(o.PerMinute, 2_000)
@@ -180,6 +181,7 @@ func authenticated(r *http.Request) int {
 	return 0
 }
 
+// anonymous is the cost of a request under the limit of an address: 1 if it has no token.
 func anonymous(r *http.Request) int { return 1 - authenticated(r) }
 
 // ofSite is the cost of a request that is not the API's: the site itself, and git.

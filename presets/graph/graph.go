@@ -165,6 +165,7 @@ func service(r *http.Request) string {
 	return name
 }
 
+// ofMailbox is a [throttle.Policy.Cost]: 1 for a request that belongs to a mailbox, and 0 for all others.
 func ofMailbox(r *http.Request) int {
 	if owner, name := parts(r); owner != "" && outlook[name] {
 		return 1
@@ -172,6 +173,7 @@ func ofMailbox(r *http.Request) int {
 	return 0
 }
 
+// ofService is a [throttle.Policy.Cost]: 1 for a request that belongs to no mailbox.
 func ofService(r *http.Request) int { return 1 - ofMailbox(r) }
 
 // uploaded is how many bytes a request sends to a mailbox, at most uploads: Microsoft, not this table, should refuse

@@ -166,6 +166,7 @@ func (o Options) plan() Plan {
 	return p
 }
 
+// day is the limit of a day: of a calendar day in zone, or of any 24 hours if zone is nil.
 func (p Plan) day(zone *time.Location) throttle.Limit {
 	if zone == nil {
 		return throttle.SlidingWindow(p.PerDay, 24*time.Hour)

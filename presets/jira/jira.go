@@ -223,6 +223,7 @@ func writes(r *http.Request) int {
 	return 1
 }
 
+// reads reports whether a request changes nothing.
 func reads(r *http.Request) bool {
 	method := throttle.Method(r)
 	return method == http.MethodGet || method == http.MethodHead
@@ -238,6 +239,7 @@ func refused(p feedback.Reader, reasons ...string) feedback.Reader {
 	}
 }
 
+// reason returns the limit that a refusal names, or "".
 func reason(resp *http.Response) string { return resp.Header.Get("RateLimit-Reason") }
 
 var (

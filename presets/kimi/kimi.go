@@ -167,6 +167,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// day is the limit of a day, or no limit in a tier without one.
 func (t Tier) day() throttle.Limit {
 	if t.DayTokens == 0 {
 		return throttle.Unlimited()

@@ -128,4 +128,5 @@ func reads(r *http.Request) int {
 	return 0
 }
 
+// writes is the cost of a request under the limits of writes: 1 for a request that is no read.
 func writes(r *http.Request) int { return 1 - reads(r) }

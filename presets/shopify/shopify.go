@@ -137,6 +137,7 @@ func Policies(o Options) []throttle.Policy {
 	})
 }
 
+// withDefaults returns p with the numbers of Standard in place of zeros.
 func (p Plan) withDefaults() Plan {
 	return Plan{
 		Calls: cmp.Or(p.Calls, Standard.Calls), CallBurst: cmp.Or(p.CallBurst, Standard.CallBurst),
@@ -144,10 +145,12 @@ func (p Plan) withDefaults() Plan {
 	}
 }
 
+// calls is the limit of REST.
 func (p Plan) calls() throttle.Limit {
 	return throttle.TokenBucket(p.Calls, time.Second, p.CallBurst)
 }
 
+// points is the limit of GraphQL.
 func (p Plan) points() throttle.Limit {
 	return throttle.TokenBucket(p.Points, time.Second, p.PointsBurst)
 }

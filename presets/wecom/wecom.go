@@ -234,6 +234,7 @@ func (o Options) base(r *http.Request) int {
 	return 1
 }
 
+// people is a [throttle.Policy.Cost]: how many people a message goes to.
 func (o Options) people(r *http.Request) int {
 	if o.People == nil {
 		return 1

@@ -154,6 +154,7 @@ func endpoint(method, pattern string) func(*http.Request) int {
 	}
 }
 
+// ofHelpCenter is a [throttle.Policy.Cost]: 1 for a request to the help center, and 0 for all others.
 func ofHelpCenter(r *http.Request) int {
 	if strings.HasPrefix(throttle.RawPath(r), "/api/v2/help_center/") {
 		return 1

@@ -34,6 +34,7 @@ func stop(s *stage) {
 	s.back()
 }
 
+// flushAll empties Redis.
 func flushAll(s *stage) {
 	s.harm()
 	s.do("FLUSHALL")
@@ -51,10 +52,12 @@ func (s *stage) often(f func()) {
 	s.back()
 }
 
+// flushScripts removes the scripts of Redis, ten times.
 func flushScripts(s *stage) {
 	s.often(func() { s.do("SCRIPT", "FLUSH") })
 }
 
+// killClients has Redis cut all connections of the members, ten times.
 func killClients(s *stage) {
 	s.often(func() {
 		// Both kinds: a node that hears no messages must notice, and so must one whose calls break off.

@@ -11,6 +11,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
 )
 
+// failover has Sentinel promote the replica of a killed master.
 func failover(s *stage) {
 	s.harm()
 	s.sentinel.Failover()

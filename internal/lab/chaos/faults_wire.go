@@ -6,6 +6,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
 )
 
+// eachWire calls f with the wire of each member.
 func (s *stage) eachWire(f func(*redistest.Wire)) {
 	for _, w := range s.wires {
 		f(w)
@@ -31,6 +32,7 @@ func silence(s *stage) {
 	s.back()
 }
 
+// halfOpen makes all present connections dead without a word to either side. New connections work.
 func halfOpen(s *stage) {
 	s.harm()
 	s.eachWire((*redistest.Wire).Deafen)

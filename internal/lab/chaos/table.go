@@ -47,6 +47,7 @@ func (c crowd) String() string {
 	return text
 }
 
+// percent writes a share in percent, and nothing for a negative share, which is not known.
 func percent(share float64) string {
 	if share < 0 {
 		return ""

@@ -67,6 +67,7 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// landed records a flight that has ended.
 func (u *upstream) landed(f flight) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

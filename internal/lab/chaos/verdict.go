@@ -23,6 +23,7 @@ const refused = "status 429"
 // judged. One that stood for longer is too busy to tell how fast the fleet is.
 const mostStall = 250 * time.Millisecond
 
+// busy reports whether the machine stood still for too long to judge times.
 func (a *account) busy() bool { return a.stall > mostStall }
 
 // broken names the promises that a scene broke. It judges counts always, and times only if the machine was not too busy.

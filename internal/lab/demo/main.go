@@ -198,6 +198,7 @@ func (c *counter) RoundTrip(req *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
+// refusals returns how many calls were refused.
 func (c *counter) refusals() (n int) {
 	for _, refused := range c.refused {
 		n += refused

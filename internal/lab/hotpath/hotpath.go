@@ -74,6 +74,7 @@ func Compare(b *testing.B, with, without func()) {
 	b.ReportMetric(median(took[0])-median(took[1]), "ns/more")
 }
 
+// median returns the nanoseconds of a call in the median of some turns.
 func median(turns []time.Duration) float64 {
 	return float64(stat.Quantile(turns, 0.5)) / turn
 }

@@ -259,6 +259,7 @@ func (j *judge) asked(b *store.Booking) (tooOften bool) {
 	return j.alone > asksAlone || j.asks[b] > asksInAll
 }
 
+// note keeps a mistake, unless it is nil.
 func (j *judge) note(err error) {
 	if err != nil {
 		j.mu.Lock()
@@ -267,6 +268,7 @@ func (j *judge) note(err error) {
 	}
 }
 
+// started notes a start of each demand.
 func (j *judge) started(demands []throttle.Demand) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

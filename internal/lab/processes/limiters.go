@@ -36,6 +36,7 @@ func (s *Store) limiters(t *testing.T, place, policy string, many int, limit thr
 	return all
 }
 
+// awaitWaiting waits until n callers wait for the limiter's budget.
 func awaitWaiting(t *testing.T, l *throttle.Limiter, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {

@@ -174,6 +174,7 @@ func (r *room) docVague() float64 { return 1000 * float64(r.inDoc) / float64(max
 // A room with few words of comment is not judged by a single word.
 const fewWords = 350
 
+// isAbove reports whether the room has more pro-forms than a bound allows.
 func (r *room) isAbove() bool {
 	return r.words >= fewWords && r.vague() > maxVague || r.docWords >= fewWords && r.docVague() > maxVagueDoc
 }
@@ -223,6 +224,7 @@ func (r *room) read(file string, text []byte) error {
 // luaComment finds a comment: all of a line, or its end.
 var luaComment = regexp.MustCompile(`(?:^|\s)--\s?(.*)$`)
 
+// readLua counts the comments of a Lua file.
 func (r *room) readLua(file, text string) {
 	for i, line := range strings.Split(text, "\n") {
 		if m := luaComment.FindStringSubmatch(line); m != nil {

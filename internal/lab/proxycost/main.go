@@ -226,6 +226,7 @@ func (b *bench) try(w way, rate int, during time.Duration) error {
 	return nil
 }
 
+// print prints the row of a load, at a rate or with 0 as fast as it goes. cost has its last columns.
 func (b *bench) print(name string, rate int, l *load, cost string) {
 	pace := "fast"
 	if rate > 0 {

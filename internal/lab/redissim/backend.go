@@ -50,6 +50,7 @@ func (b *Backend) Reset() error {
 	return b.each([]string{"FLUSHALL"}, []string{"SCRIPT", "FLUSH"})
 }
 
+// each runs commands, and stops at the first that fails.
 func (b *Backend) each(commands ...[]string) error {
 	for _, words := range commands {
 		if _, _, err := b.do(words...); err != nil {
@@ -59,6 +60,7 @@ func (b *Backend) each(commands ...[]string) error {
 	return nil
 }
 
+// Close closes the connection.
 func (b *Backend) Close() { _ = b.conn.Close() }
 
 // do has the server run a command. It returns the reply as it came, which may be an error of Redis, and the messages that
@@ -95,6 +97,7 @@ func (b *Backend) do(words ...string) (reply []byte, published []message, err er
 	}
 }
 
+// command returns a command as the bytes that a client sends.
 func command(words ...string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "*%d\r\n", len(words))
@@ -450,6 +453,7 @@ func (l Load) Plus(m Load) Load { return l.join(m, 1) }
 // Minus returns what came on top of an earlier load.
 func (l Load) Minus(m Load) Load { return l.join(m, -1) }
 
+// join returns l plus m times sign.
 func (l Load) join(m Load, sign int) Load {
 	return Load{
 		Calls: l.Calls + sign*m.Calls, Messages: l.Messages + sign*m.Messages, Beats: l.Beats + sign*m.Beats,

@@ -168,12 +168,14 @@ func (l *link) cut() {
 	}
 }
 
+// isDown reports whether the link's server is down.
 func (l *link) isDown() bool {
 	l.server.network.mu.Lock()
 	defer l.server.network.mu.Unlock()
 	return l.server.down
 }
 
+// count adds bytes to the load of the link's server.
 func (l *link) count(in, out int) {
 	l.server.network.mu.Lock()
 	defer l.server.network.mu.Unlock()

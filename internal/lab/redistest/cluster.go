@@ -86,6 +86,7 @@ func (n *clusterNode) take(t TB, i, first, last int) {
 	n.do(t, "CLUSTER", "SET-CONFIG-EPOCH", i+1)
 }
 
+// do has the node execute a command, and fails the test if it does not.
 func (n *clusterNode) do(t TB, args ...any) {
 	t.Helper()
 	if err := n.client.Do(context.Background(), args...).Err(); err != nil {

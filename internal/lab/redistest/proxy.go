@@ -147,6 +147,7 @@ type link struct {
 	once           sync.Once
 }
 
+// cut closes both connections, once.
 func (l *link) cut() {
 	l.once.Do(func() {
 		close(l.ended)
@@ -318,6 +319,7 @@ func (x *exchange) execute(raw []byte) ([]byte, bool) {
 	}
 }
 
+// answer sends bytes to the client, and reports whether it could.
 func (x *exchange) answer(reply []byte) bool {
 	_, err := x.client.Write(reply)
 	return err == nil
@@ -553,6 +555,7 @@ func (f *Fault) passed() bool {
 	}
 }
 
+// await waits until done is closed, and fails the test if that takes too long.
 func await(t TB, done <-chan struct{}, what string) {
 	t.Helper()
 	select {

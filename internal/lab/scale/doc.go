@@ -366,6 +366,7 @@ func (f figures) bytes() float64 {
 	return math.Round(float64(f.load.BytesIn+f.load.BytesOut) / starts)
 }
 
+// jain writes the index, and nothing for callers that were not in a closed loop.
 func (f figures) jain() string {
 	if f.Jain == 0 {
 		return ""

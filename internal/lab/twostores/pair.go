@@ -174,6 +174,7 @@ var limits = []store.Limit{
 	store.FixedWindow(9, 5*time.Second), store.Unlimited(), store.PerSecond(1000),
 }
 
+// charge returns a random charge of one of a few budgets.
 func (d *differential) charge() store.Charge {
 	i := d.IntN(len(limits))
 	c := store.Charge{Budget: store.Budget{Policy: "p", Key: [16]byte{byte(i + 1)}}, Limit: limits[i], Cost: 1 + d.IntN(2)}
@@ -254,6 +255,7 @@ func (d *differential) book() {
 	}
 }
 
+// must fails the test if there is an error.
 func (d *differential) must(err error) {
 	d.Helper()
 	if err != nil {
@@ -261,6 +263,7 @@ func (d *differential) must(err error) {
 	}
 }
 
+// same fails the test unless two answers to a question are equal.
 func (d *differential) same(first, second, of any) {
 	d.Helper()
 	if !reflect.DeepEqual(first, second) {

@@ -49,6 +49,7 @@ func quantile(visits []visit, share float64) time.Duration {
 
 func longest(visits []visit) time.Duration { return quantile(visits, 1) }
 
+// last returns the latest start, or never if no visit started.
 func last(visits []visit) time.Duration {
 	end := never
 	for i := range visits {
@@ -84,6 +85,7 @@ type spend struct {
 	cost int
 }
 
+// spends returns what the visits that started cost.
 func spends(visits []visit) (list []spend) {
 	for _, v := range only(visits, all) {
 		list = append(list, spend{v.start, v.cost()})

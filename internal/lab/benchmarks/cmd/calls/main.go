@@ -96,6 +96,7 @@ func roundTrip(ctx context.Context) (func() error, error) {
 	}, err
 }
 
+// wait returns a call of golang.org/x/time/rate.
 func wait(ctx context.Context) (func() error, error) {
 	l := rate.NewLimiter(plenty, plenty)
 	return func() error { return l.Wait(ctx) }, nil

@@ -46,6 +46,7 @@ func wayNamed(name string) way {
 // times is a histogram: how many starts took each time, rounded to three digits.
 type times map[time.Duration]int
 
+// add counts a start that took d.
 func (t times) add(d time.Duration) {
 	unit := time.Duration(1)
 	for d/unit >= 1000 {
