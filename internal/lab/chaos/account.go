@@ -13,15 +13,15 @@ import (
 // An account has the results of a scene.
 type account struct {
 	*scene
-	open     bool // nothing is promised of the limit while Redis is away
-	arrivals int
-	worst    crowd
-	before   float64 // shares of the quota
-	during   float64 // negative: too short to say
-	after    float64
-	gap      time.Duration // the longest time without an arrival
-	resumed  time.Duration // from the end of the fault until the fleet, or the member, was at work again, or negative for never
-	trespass int           // arrivals while a penalty lasted
+	failsOpen bool // nothing is promised of the limit while Redis is away
+	arrivals  int
+	worst     crowd
+	before    float64 // shares of the quota
+	during    float64 // negative: too short to say
+	after     float64
+	gap       time.Duration // the longest time without an arrival
+	resumed   time.Duration // from the end of the fault until the fleet, or the member, was at work again, or negative for never
+	trespass  int           // arrivals while a penalty lasted
 
 	flying        int           // the most in flight
 	inFlightAfter time.Duration // from the return until something was in flight again, or negative for never
@@ -37,7 +37,7 @@ type account struct {
 	stall                 time.Duration
 }
 
-// account returns what was seen in a scene, and judges nothing. It leaves open and unsure to its caller.
+// account returns what was seen in a scene, and judges nothing. It leaves failsOpen and unsure to its caller.
 func (r *record) account(s *scene) *account {
 	a := &account{scene: s, errors: map[string]int{}, texts: map[string]int{}}
 	seen := r.between(s.from, s.end)

@@ -74,10 +74,10 @@ func (c *caller) work(ctx context.Context) {
 			return
 		}
 		c.tell(word{Call: &done})
-		rest(ctx, rand.N(100*time.Millisecond))
+		sleep(ctx, rand.N(100*time.Millisecond))
 		if done.Err != "" {
 			// A caller that is refused at once would ask again at once.
-			rest(ctx, 200*time.Millisecond)
+			sleep(ctx, 200*time.Millisecond)
 		}
 	}
 }
@@ -164,8 +164,8 @@ func kind(err error) (name, text string) {
 	return "other", err.Error()
 }
 
-// rest waits for d, or until ctx ends.
-func rest(ctx context.Context, d time.Duration) {
+// sleep waits for d, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

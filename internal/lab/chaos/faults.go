@@ -51,10 +51,10 @@ func faults() []*fault {
 func (s *stage) outage() {
 	switch {
 	case s.mode != "wait":
-		time.Sleep(s.between(12*time.Second, 15*time.Second))
+		time.Sleep(s.randomTime(12*time.Second, 15*time.Second))
 	case s.short:
-		time.Sleep(s.between(2500*time.Millisecond, 3500*time.Millisecond))
+		time.Sleep(s.randomTime(2500*time.Millisecond, 3500*time.Millisecond))
 	default:
-		time.Sleep(s.between(4*time.Second, 6*time.Second))
+		time.Sleep(s.randomTime(4*time.Second, 6*time.Second))
 	}
 }

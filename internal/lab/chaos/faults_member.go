@@ -29,7 +29,7 @@ func killMember(s *stage) {
 	s.back()
 	s.killed = s.scene.back
 	if !s.short {
-		s.scene.rest = leaseOver
+		s.scene.lookOn = leaseOver
 	}
 }
 
@@ -48,7 +48,7 @@ func changeLimits(s *stage) {
 	time.Sleep(onItsWay)
 	s.harm()
 	s.limits = append(s.limits, limit{fleet.Now(), lower})
-	time.Sleep(s.between(4*time.Second, 6*time.Second))
+	time.Sleep(s.randomTime(4*time.Second, 6*time.Second))
 	s.back()
 	s.limits = append(s.limits, limit{fleet.Now(), window})
 	s.roll(window)
@@ -58,7 +58,7 @@ func changeLimits(s *stage) {
 func (s *stage) roll(n int) {
 	for _, h := range s.alive() {
 		h.tell(s, order{Window: n})
-		time.Sleep(s.between(50*time.Millisecond, 300*time.Millisecond))
+		time.Sleep(s.randomTime(50*time.Millisecond, 300*time.Millisecond))
 	}
 	s.orders.Window = n
 }

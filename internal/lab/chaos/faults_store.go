@@ -19,7 +19,7 @@ func (s *stage) do(args ...any) {
 func kill(s *stage) {
 	s.harm()
 	s.single.Kill()
-	time.Sleep(s.between(1500*time.Millisecond, 2500*time.Millisecond))
+	time.Sleep(s.randomTime(1500*time.Millisecond, 2500*time.Millisecond))
 	s.single.Restart()
 	s.back()
 	s.scene.forgot = true
@@ -47,7 +47,7 @@ func (s *stage) often(f func()) {
 	s.harm()
 	for range 10 {
 		f()
-		time.Sleep(s.between(100*time.Millisecond, 300*time.Millisecond))
+		time.Sleep(s.randomTime(100*time.Millisecond, 300*time.Millisecond))
 	}
 	s.back()
 }
@@ -78,7 +78,7 @@ func penalty(s *stage) {
 	s.single.Pause()
 	given := fleet.Now()
 	close(held.answer)
-	time.Sleep(s.between(2*time.Second, 3*time.Second))
+	time.Sleep(s.randomTime(2*time.Second, 3*time.Second))
 	s.single.Continue()
 	s.back()
 

@@ -29,7 +29,7 @@ func failoverLag(s *stage) {
 		s.Fatalf("chaos: cutting the replica off: %v", err)
 	}
 
-	time.Sleep(s.between(700*time.Millisecond, 1200*time.Millisecond))
+	time.Sleep(s.randomTime(700*time.Millisecond, 1200*time.Millisecond))
 	s.harm()
 	s.sentinel.Master.Kill()
 	s.sentinel.Replica.Continue()
@@ -66,7 +66,7 @@ func killShard(s *stage) {
 	shard := s.shard()
 	s.harm()
 	shard.Kill()
-	time.Sleep(s.between(1500*time.Millisecond, 2500*time.Millisecond))
+	time.Sleep(s.randomTime(1500*time.Millisecond, 2500*time.Millisecond))
 	shard.Restart()
 	s.awaitShard(shard)
 	s.back()

@@ -16,11 +16,11 @@ func (s *stage) eachWire(f func(*redistest.Wire)) {
 // slowDown delays the answers of Redis by one to two seconds.
 func slowDown(s *stage) {
 	s.harm()
-	s.eachWire(func(w *redistest.Wire) { w.Delay(0, s.between(time.Second, 2*time.Second)) })
+	s.eachWire(func(w *redistest.Wire) { w.Delay(0, s.randomTime(time.Second, 2*time.Second)) })
 	s.outage()
 	s.eachWire((*redistest.Wire).Mend)
 	s.back()
-	s.scene.rest = 10 * time.Second // to see how much of the quota is used
+	s.scene.lookOn = 10 * time.Second // to see how much of the quota is used
 }
 
 // silence holds all bytes back, while the connections stay open.
@@ -37,7 +37,7 @@ func halfOpen(s *stage) {
 	s.harm()
 	s.eachWire((*redistest.Wire).Deafen)
 	s.back()
-	s.scene.rest = 9 * time.Second
+	s.scene.lookOn = 9 * time.Second // longer by the 5 s after which a client notices a dead connection
 }
 
 // cut separates one member from Redis for a while.

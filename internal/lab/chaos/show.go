@@ -24,7 +24,7 @@ func show(t redistest.TB, play script, where place, faults []*fault) ([]*account
 	var accounts []*account
 	for i, sc := range s.scenes {
 		a := r.account(sc)
-		a.open = play.mode == "failopen"
+		a.failsOpen = play.mode == "failopen"
 
 		// What the scene shows of requests in flight ends with the next fault. A killed member may hold all slots.
 		a.unsure = sc.end

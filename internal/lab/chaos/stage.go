@@ -72,7 +72,7 @@ type scene struct {
 	lost   span          // when the starts were booked that the store forgot. Members may have forgotten them, too
 	opens  time.Duration // when a penalty ended, or 0
 	closed time.Duration // from when on it must have kept everybody away
-	rest   time.Duration // how long to look on, if longer than usual
+	lookOn time.Duration // how long to look on after the fault, if longer than usual
 	forgot bool          // the store lost its state
 }
 
@@ -143,16 +143,16 @@ func (s *stage) join() *hand {
 func (s *stage) play(f *fault) {
 	s.tellf("%s: %s", f.name, f.what)
 	s.scene = &scene{fault: f, from: fleet.Now()}
-	time.Sleep(calm + s.between(0, 500*time.Millisecond))
+	time.Sleep(calm + s.randomTime(0, 500*time.Millisecond))
 	f.play(s)
 
 	// Look on until the consequences of the fault are over. A penalty must have ended. A store that forgot must know the
 	// requests in flight again, but a short run does not wait for that.
-	rest := max(after, s.scene.rest)
+	lookOn := max(after, s.scene.lookOn)
 	if s.scene.forgot && !s.short {
-		rest = longer
+		lookOn = longer
 	}
-	time.Sleep(rest + max(0, s.scene.opens-fleet.Now()))
+	time.Sleep(lookOn + max(0, s.scene.opens-fleet.Now()))
 	s.scene.end = fleet.Now()
 	s.scenes = append(s.scenes, s.scene)
 }
@@ -181,8 +181,8 @@ func (s *stage) any() *hand {
 	return all[s.random.IntN(len(all))]
 }
 
-// between returns a random time.
-func (s *stage) between(least, most time.Duration) time.Duration {
+// randomTime returns a random time between the two, both included.
+func (s *stage) randomTime(least, most time.Duration) time.Duration {
 	return least + time.Duration(s.random.Int64N(int64(most-least)+1))
 }
 

@@ -60,7 +60,7 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 
 	if strings.HasSuffix(r.URL.Path, "/slow") {
-		rest(r.Context(), serviceTime)
+		sleep(r.Context(), serviceTime)
 
 		// Record the end before the answer is written: from then on the fleet may use the slot again.
 		u.landed(flight{r.Header.Get(callHeader), from, fleet.Now()})

@@ -44,7 +44,7 @@ func (a *account) miscounts() (all []string) {
 	sayf := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 
 	// Nothing limits a fleet that fails open in an outage. A shorter fault than a second is no outage for it.
-	limited := !a.open || a.back-a.harm < time.Second
+	limited := !a.failsOpen || a.back-a.harm < time.Second
 	if n := a.worst.excess(); n > 0 && limited {
 		sayf("%d arrivals within a second, %d too many", a.worst.count, n)
 	}

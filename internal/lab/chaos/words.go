@@ -80,8 +80,8 @@ func (m *member) remains() remains {
 	for {
 		// Goroutines that are about to end may take a moment.
 		where := running()
-		after := time.Since(begin)
-		if len(where) > 0 && after < restTime {
+		waited := time.Since(begin)
+		if len(where) > 0 && waited < restTime {
 			time.Sleep(20 * time.Millisecond)
 			continue
 		}
@@ -89,7 +89,7 @@ func (m *member) remains() remains {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		return remains{
-			Goroutines: len(where), After: after, Where: strings.Join(where, "\n\n"), Events: maps.Clone(m.events),
+			Goroutines: len(where), After: waited, Where: strings.Join(where, "\n\n"), Events: maps.Clone(m.events),
 		}
 	}
 }

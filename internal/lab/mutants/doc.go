@@ -70,7 +70,7 @@ func table(all []mutation, kept map[string]record) string {
 		}
 
 		count[r.verdict]++
-		fmt.Fprintf(&rows, "| %s | `%s` | %s | %s |\n", m.promise, m.place(), m.what, end(m, r))
+		fmt.Fprintf(&rows, "| %s | `%s` | %s | %s |\n", m.promise, m.place(), m.what, outcome(m, r))
 	}
 
 	return fmt.Sprintf("%d mutations: %d killed, %d explained, %d survived, %d not run yet as they are now.\n\n"+
@@ -81,8 +81,8 @@ func table(all []mutation, kept map[string]record) string {
 // unseen is the verdict on a mutation that was not run, or has changed since.
 const unseen verdict = "not run yet"
 
-// end says what became of a mutation: the test that killed it, why nothing can, or the bare verdict.
-func end(m mutation, r record) string {
+// outcome says what became of a mutation: the test that killed it, why nothing can, or the bare verdict.
+func outcome(m mutation, r record) string {
 	switch r.verdict {
 	case killed:
 		return "`" + r.by + "`"
