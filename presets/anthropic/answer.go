@@ -44,12 +44,12 @@ var noMoney = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feed
 // requestsRefused returns a reader that closes the row of requests after a refusal that is not about tokens, an overload
 // or an outage. A refusal about input tokens closes it, too, if the message was booked with no
 // input tokens, as an upload is: the row of input tokens would not hold the next such message.
-func requestsRefused(input *tokens) feedback.Reader {
+func requestsRefused(sends *tokens) feedback.Reader {
 	return feedback.First(
 		noMoney,
 		// A duration of 0: a refusal about tokens is about their row, so nothing closes here, and First stops.
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.First(
-			tablerow.IfCharged(input.cost, names("input", 0)),
+			tablerow.IfCharged(sends.cost, names("input", 0)),
 			names("output", 0),
 			wait,
 		)),

@@ -80,16 +80,16 @@ func output(key func(*http.Request) string, own func(*http.Request) int, limit i
 		return t
 	}
 
-	written := new(feedback.Estimates)
+	averages := new(feedback.Estimates)
 	t.estimate = func(r *http.Request) int {
 		most := max(1, llm.Reserved(r))
-		return min(most, written.Cost(key(r), most))
+		return min(most, averages.Cost(key(r), most))
 	}
 
 	t.count = func(r *http.Request) llm.Count {
 		k := key(r)
 		return func(used int, inFlight time.Duration) int {
-			written.Settled(k, used, inFlight)
+			averages.Settled(k, used, inFlight)
 			return used
 		}
 	}

@@ -132,9 +132,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// atMost returns the cost by units, but at most n: a cost above the limit would never fit.
-func atMost(n int, units func(*http.Request) int) func(*http.Request) int {
-	return func(r *http.Request) int { return min(units(r), n) }
+// atMost returns that cost, but at most n: a cost above the limit would never fit.
+func atMost(n int, cost func(*http.Request) int) func(*http.Request) int {
+	return func(r *http.Request) int { return min(cost(r), n) }
 }
 
 // ofPath is a [throttle.Policy.Key]: the user that the path names.

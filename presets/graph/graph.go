@@ -128,10 +128,10 @@ var outlook = map[string]bool{
 	"conversations": true, "threads": true,
 }
 
-// parts returns the owner of a mailbox and the service, as a path names them: "users/x" and "messages" for
+// parts returns the owner of a mailbox and the name of the service, as a path names them: "users/x" and "messages" for
 // "/v1.0/users/x/messages", "me" and "events" for "/v1.0/me/events". The owner is "" for a path outside of
 // mailboxes. A path that ends at its owner has "users", "groups" or "me" as service.
-func parts(r *http.Request) (owner, service string) {
+func parts(r *http.Request) (owner, name string) {
 	segments := strings.Split(strings.ToLower(throttle.RawPath(r)), "/")[1:] // version, "users", id, …
 	at := func(i int) string {
 		if i < len(segments) {

@@ -10,11 +10,11 @@ import (
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
 )
 
-// show plays faults before one fleet, one after the other, and returns an account of each and the promises that were
+// show plays an act, one fault after the other before one fleet, and returns an account of each and the promises that were
 // broken. It tells where the latest callers stood, and the errors that nobody expects.
-func show(t redistest.TB, play script, where place, faults []*fault) ([]*account, []string) {
+func show(t redistest.TB, play script, where place, act []*fault) ([]*account, []string) {
 	s := open(t, play, where)
-	for _, f := range faults {
+	for _, f := range act {
 		s.play(f)
 	}
 

@@ -107,13 +107,13 @@ func open(t redistest.TB, play script, where place) *stage {
 	}
 
 	// A machine that stands still delays members and Redis alike, and is no fault of the fleet.
-	stop := fleet.WatchStalls(leastStall, func(st fleet.Stall) {
+	endWatch := fleet.WatchStalls(leastStall, func(st fleet.Stall) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.stalls = append(s.stalls, st)
 	})
 
-	s.endWatch = sync.OnceFunc(stop) // close calls it, and the cleanup if the play fails before
+	s.endWatch = sync.OnceFunc(endWatch) // close calls it, and the cleanup if the play fails before
 	t.Cleanup(s.endWatch)
 
 	for range members {

@@ -69,8 +69,8 @@ func brief(d time.Duration) string {
 // counts returns numbers by kind as a text, such as "2 refused, 3 started".
 func counts(of map[string]int) string {
 	var parts []string
-	for _, kind := range slices.Sorted(maps.Keys(of)) {
-		parts = append(parts, fmt.Sprintf("%d %s", of[kind], kind))
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		parts = append(parts, fmt.Sprintf("%d %s", of[name], name))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -32,9 +32,9 @@ type flight struct {
 
 // A refusal is an answer of 429 that is held back.
 type refusal struct {
-	after  string        // for its Retry-After
-	caught chan struct{} // closed when a request gets it
-	answer chan struct{} // closed when the answer may leave
+	retryAfter string        // its field Retry-After
+	caught     chan struct{} // closed when a request gets it
+	answer     chan struct{} // closed when the answer may leave
 }
 
 func newUpstream() *upstream {
@@ -53,7 +53,7 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if held := u.next(); held != nil {
 			close(held.caught)
 			<-held.answer
-			w.Header().Set("Retry-After", held.after)
+			w.Header().Set("Retry-After", held.retryAfter)
 			w.WriteHeader(http.StatusTooManyRequests)
 			return
 		}
@@ -76,10 +76,10 @@ func (u *upstream) landed(f flight) {
 
 // refuseNext prepares a refusal for the next request under the window, with that Retry-After. The caller closes the
 // refusal's answer to let it leave.
-func (u *upstream) refuseNext(after string) *refusal {
+func (u *upstream) refuseNext(retryAfter string) *refusal {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.refuse = &refusal{after: after, caught: make(chan struct{}), answer: make(chan struct{})}
+	u.refuse = &refusal{retryAfter: retryAfter, caught: make(chan struct{}), answer: make(chan struct{})}
 	return u.refuse
 }
 

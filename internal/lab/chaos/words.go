@@ -117,8 +117,8 @@ func stacks() iter.Seq[string] {
 
 // tracer returns a function for other goroutines to call: it stores the present stack of the goroutine that called tracer.
 func tracer(where *atomic.Pointer[string]) func() {
-	var head [64]byte
-	name, _, _ := strings.Cut(string(head[:runtime.Stack(head[:], false)]), "[") // "goroutine 7 "
+	var trace [64]byte
+	name, _, _ := strings.Cut(string(trace[:runtime.Stack(trace[:], false)]), "[") // "goroutine 7 "
 	return func() {
 		for stack := range stacks() {
 			if strings.HasPrefix(stack, name+"[") {
@@ -131,6 +131,6 @@ func tracer(where *atomic.Pointer[string]) func() {
 // kept reports whether the machine kept a goroutine from its work: by its trace it was ready to run, or helped the
 // garbage collector. It is false for a goroutine without a trace.
 func kept(where string) bool {
-	head, _, _ := strings.Cut(where, "\n")
-	return strings.Contains(head, "[runnable") || strings.Contains(head, "[running") || strings.Contains(head, "[GC assist")
+	state, _, _ := strings.Cut(where, "\n")
+	return strings.Contains(state, "[runnable") || strings.Contains(state, "[running") || strings.Contains(state, "[GC assist")
 }

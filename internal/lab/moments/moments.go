@@ -24,8 +24,8 @@ func Play(ctx context.Context, seed uint64, stores ...throttle.Store) error {
 	j := &judge{policies: s.policies, starts: make(map[string][]start)}
 
 	var programs []throttle.Store
-	for _, store := range stores {
-		programs = append(programs, &program{Store: store, judge: j})
+	for _, st := range stores {
+		programs = append(programs, &program{Store: st, judge: j})
 	}
 
 	var all sync.WaitGroup

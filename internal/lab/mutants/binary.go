@@ -175,8 +175,8 @@ func only(by string) string {
 	}
 
 	var parts []string
-	for part := range strings.SplitSeq(name, "/") {
-		parts = append(parts, "^"+regexp.QuoteMeta(part)+"$")
+	for level := range strings.SplitSeq(name, "/") {
+		parts = append(parts, "^"+regexp.QuoteMeta(level)+"$")
 	}
 	return strings.Join(parts, "/")
 }

@@ -275,8 +275,8 @@ func isRight(of, n ast.Node) bool {
 // differently without them as an operand of the node of. right says that x is the right operand. wrapped adds none for the
 // operand that is indexed, sliced or called.
 func wrapped(text string, x ast.Expr, of ast.Node, right bool) string {
-	b, binary := x.(*ast.BinaryExpr)
-	if !binary {
+	b, isBinary := x.(*ast.BinaryExpr)
+	if !isBinary {
 		return text
 	}
 

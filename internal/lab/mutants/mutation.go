@@ -57,9 +57,9 @@ func parse(text string) (all []mutation, err error) {
 func blocks(text string) (all [][]string) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
-		rest, part := strings.CutPrefix(line, "\t")
+		rest, indented := strings.CutPrefix(line, "\t")
 		switch {
-		case part && len(all) > 0:
+		case indented && len(all) > 0:
 			all[len(all)-1] = append(all[len(all)-1], rest)
 		case line != "" && line[0] != '#':
 			all = append(all, []string{line})

@@ -99,11 +99,11 @@ func (t tree) breakIt(m mutation) (mend func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	sound, err := os.ReadFile(path)
+	original, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	return func() error { return os.WriteFile(path, sound, 0o644) }, os.WriteFile(path, []byte(broken), 0o644)
+	return func() error { return os.WriteFile(path, original, 0o644) }, os.WriteFile(path, []byte(broken), 0o644)
 }
 
 func (t tree) remove() error { return os.RemoveAll(t.dir) }

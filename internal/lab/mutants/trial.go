@@ -20,7 +20,7 @@ type trial struct {
 // try makes a mutation in the tree and takes it back at the end. It runs the test that noticed last time, then the tests
 // that should notice, then all tests of their package, until one of them is red. A mutation that survives is excused if
 // the list says why.
-func (t *bench) try(ctx context.Context, m mutation, last string, sound *sound) (r trial, err error) {
+func (t *bench) try(ctx context.Context, m mutation, last string, asIs *sound) (r trial, err error) {
 	begin := time.Now()
 	mend, err := t.breakIt(m)
 	if err != nil {
@@ -47,16 +47,16 @@ func (t *bench) try(ctx context.Context, m mutation, last string, sound *sound) 
 
 	// The test that noticed last time is the fastest way to a verdict. The whole package is the slowest.
 	if only(last) != "" {
-		r.verdict, r.by, err = broken.believed(ctx, m, only(last), sound)
+		r.verdict, r.by, err = broken.believed(ctx, m, only(last), asIs)
 	}
 	if errors.Is(err, errNoTest) { // the test was renamed
 		err = nil
 	}
 	if err == nil && (r.verdict == "" || r.verdict == survived) {
-		r.verdict, r.by, err = broken.believed(ctx, m, m.tests.run, sound)
+		r.verdict, r.by, err = broken.believed(ctx, m, m.tests.run, asIs)
 	}
 	if err == nil && r.verdict == survived {
-		r.verdict, r.by, err = broken.tryAll(ctx, m, sound)
+		r.verdict, r.by, err = broken.tryAll(ctx, m, asIs)
 	}
 	if r.verdict == survived && m.why != "" {
 		r.verdict = excused
@@ -67,7 +67,7 @@ func (t *bench) try(ctx context.Context, m mutation, last string, sound *sound) 
 
 // believed runs the tests that match run, and believes a red one only if it is green in the tree without the mutation.
 // Otherwise the test may only have been too slow, and the mutation has survived.
-func (b binary) believed(ctx context.Context, m mutation, run string, sound *sound) (v verdict, by string, err error) {
+func (b binary) believed(ctx context.Context, m mutation, run string, asIs *sound) (v verdict, by string, err error) {
 	v, by, err = b.test(ctx, run, mostOfSome)
 	if err != nil || v != killed {
 		return v, by, err
@@ -75,7 +75,7 @@ func (b binary) believed(ctx context.Context, m mutation, run string, sound *sou
 	if only(by) != "" {
 		run = only(by)
 	}
-	if ok, err := sound.isGreen(ctx, m.tests.suite, run); err != nil || !ok {
+	if ok, err := asIs.isGreen(ctx, m.tests.suite, run); err != nil || !ok {
 		return survived, "", err
 	}
 	return killed, by, nil
@@ -83,7 +83,7 @@ func (b binary) believed(ctx context.Context, m mutation, run string, sound *sou
 
 // tryAll runs all tests of a package. Nobody expected them to notice, so the test that is red must be red again when it runs
 // alone. It is an error if something is red and no test is to blame.
-func (b binary) tryAll(ctx context.Context, m mutation, sound *sound) (v verdict, by string, err error) {
+func (b binary) tryAll(ctx context.Context, m mutation, asIs *sound) (v verdict, by string, err error) {
 	v, by, err = b.test(ctx, "", mostOfAll)
 	if err != nil || v != killed {
 		return v, by, err
@@ -94,7 +94,7 @@ func (b binary) tryAll(ctx context.Context, m mutation, sound *sound) (v verdict
 		return survived, "", fmt.Errorf("%s: no test of %s is to blame", by, b.pkg)
 	}
 
-	v, _, err = b.believed(ctx, m, only(name), sound)
+	v, _, err = b.believed(ctx, m, only(name), asIs)
 	if v != killed {
 		by = ""
 	}

@@ -262,7 +262,7 @@ var body = strings.Repeat("question ", 100)
 
 // send sends requests to a URL for a time: rate of them a second, or with 0 as many as it can. It returns the last error of
 // a request.
-func send(client *http.Client, url string, rate int, during time.Duration) (*load, error) {
+func send(client *http.Client, target string, rate int, during time.Duration) (*load, error) {
 	var mu sync.Mutex
 	var failed error
 	l := &load{}
@@ -272,7 +272,7 @@ func send(client *http.Client, url string, rate int, during time.Duration) (*loa
 	for range callers {
 		all.Go(func() {
 			for at := range due {
-				err := one(client, url)
+				err := one(client, target)
 				mu.Lock()
 				l.took = append(l.took, time.Since(at))
 				if err != nil {
@@ -304,8 +304,8 @@ func send(client *http.Client, url string, rate int, during time.Duration) (*loa
 }
 
 // one sends one request.
-func one(client *http.Client, url string) error {
-	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
+func one(client *http.Client, target string) error {
+	req, err := http.NewRequest(http.MethodPost, target, strings.NewReader(body))
 	if err != nil {
 		return err
 	}

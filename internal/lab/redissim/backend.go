@@ -175,7 +175,7 @@ func (b *Backend) send(commands [][]byte) error {
 }
 
 // Rows returns how many keys there are, and their memory in bytes. It leaves out keys that expire meanwhile.
-func (b *Backend) Rows() (keys, bytes int, err error) {
+func (b *Backend) Rows() (keys, memory int, err error) {
 	reply, _, err := b.do("KEYS", "*")
 	if err != nil {
 		return 0, 0, err
@@ -187,11 +187,11 @@ func (b *Backend) Rows() (keys, bytes int, err error) {
 			return 0, 0, err
 		}
 		if n, err := strconv.Atoi(strings.Trim(string(size), ":\r\n")); err == nil { // a key that has expired has no size
-			keys, bytes = keys+1, bytes+n
+			keys, memory = keys+1, memory+n
 		}
 	}
 
-	return keys, bytes, nil
+	return keys, memory, nil
 }
 
 // Processor is the seconds of a processor that a server has used, in the text of INFO.

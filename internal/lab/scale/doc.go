@@ -169,14 +169,14 @@ func (r report) compare(fleets []scene) {
 	r.say("|---:|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
 
 	for _, s := range fleets {
-		each := fmt.Sprintf("%d callers", s.Callers)
+		who := fmt.Sprintf("%d callers", s.Callers)
 		if s.Callers == 0 {
-			each = fmt.Sprintf("%.1f of the limit of %d upstreams", s.Share, s.Upstreams)
+			who = fmt.Sprintf("%.1f of the limit of %d upstreams", s.Share, s.Upstreams)
 		}
 
 		row := func(how string, rec *record, micros float64) figures {
 			f := rec.figures()
-			r.say("| %d | %s | %s | %.2f | %.3f | %.3f | %.0f | %v | %v | %s | %d | %.0f |", s.Nodes, each, how,
+			r.say("| %d | %s | %s | %.2f | %.3f | %.3f | %.0f | %v | %v | %s | %d | %.0f |", s.Nodes, who, how,
 				f.Starts, f.Calls, f.Published, f.bytes(), short(f.P50), short(f.P99), f.jain(), f.Worst, micros)
 			return f
 		}

@@ -23,17 +23,17 @@ func (s scene) failover(b *redissim.Backend, away time.Duration, lost bool) (f f
 	const after = 5 * time.Second // from the beginning of the measurement to the master's death
 	s.spare = 1
 	s.Length = after + away + 15*time.Second
-	shard := redissim.ShardOf(redissim.SlotOf("{"+name(0)+"}"), s.Shards)
+	hitShard := redissim.ShardOf(redissim.SlotOf("{"+name(0)+"}"), s.Shards)
 	var killed, taken, rushed []redissim.Load
 	s.events = []event{
 		{after, func(n *redissim.Network) error {
 			killed = n.Loads()
-			n.Kill(shard)
+			n.Kill(hitShard)
 			return nil
 		}},
 		{after + away, func(n *redissim.Network) error {
 			taken = n.Loads()
-			return n.TakeOver(shard, lost)
+			return n.TakeOver(hitShard, lost)
 		}},
 		{after + away + time.Second, func(n *redissim.Network) error {
 			rushed = n.Loads()
@@ -61,7 +61,7 @@ func (s scene) failover(b *redissim.Backend, away time.Duration, lost bool) (f f
 		}
 
 		rate := float64(starts) / (r.to - died).Seconds()
-		if redissim.ShardOf(redissim.SlotOf("{"+name(u)+"}"), s.Shards) != shard {
+		if redissim.ShardOf(redissim.SlotOf("{"+name(u)+"}"), s.Shards) != hitShard {
 			spared = append(spared, rate)
 			continue
 		}
@@ -85,7 +85,7 @@ func (s scene) failover(b *redissim.Backend, away time.Duration, lost bool) (f f
 	}
 
 	// All nodes call the new master at once: compare the calls of its first second with those of a second before the death.
-	before := float64(killed[shard].Calls-r.Before[shard].Calls) / after.Seconds()
+	before := float64(killed[hitShard].Calls-r.Before[hitShard].Calls) / after.Seconds()
 	last := len(rushed) - 1 // the spare server, which took over
 	f.Rush = float64(rushed[last].Calls-taken[last].Calls) / before
 

@@ -199,7 +199,7 @@ func (c crowd) watch(t redistest.TB) *watched {
 		limiters := c.limiters(t, redisstore.New(server.Client(t), redisstore.Options{}))
 		for caller := range c.Callers {
 			l := limiters[caller%len(limiters)]
-			name, key := fmt.Sprint(node, "/", caller), strconv.Itoa(caller%c.Keys)
+			who, key := fmt.Sprint(node, "/", caller), strconv.Itoa(caller%c.Keys)
 			all.Go(func() {
 				for {
 					asked := time.Now()
@@ -215,7 +215,7 @@ func (c crowd) watch(t redistest.TB) *watched {
 					if since := served.Sub(begun); since > settleTime && since < settleTime+watchTime {
 						mu.Lock()
 						w.waits = append(w.waits, served.Sub(asked))
-						w.starts[name]++
+						w.starts[who]++
 						mu.Unlock()
 					}
 				}
@@ -269,12 +269,12 @@ func (s shareOf) Book(ctx context.Context, b *store.Booking) (store.Grant, error
 // spent returns how much processor time a server has used, in seconds, and how many scripts ran.
 func spent(c *redis.Client) (cpu, scripts float64) {
 	for line := range strings.Lines(c.Info(context.Background(), "cpu", "commandstats").Val()) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		field, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 		switch {
-		case name == "used_cpu_user" || name == "used_cpu_sys":
+		case field == "used_cpu_user" || field == "used_cpu_sys":
 			n, _ := strconv.ParseFloat(value, 64)
 			cpu += n
-		case strings.HasPrefix(name, "cmdstat_eval"):
+		case strings.HasPrefix(field, "cmdstat_eval"):
 			value, _, _ = strings.Cut(strings.TrimPrefix(value, "calls="), ",")
 			n, _ := strconv.ParseFloat(value, 64)
 			scripts += n

@@ -70,17 +70,17 @@ func (s scene) measure(addr string) (*record, error) {
 		return nil, err
 	}
 
-	var each []orders
+	var all []orders
 	for i := range s.Nodes {
-		each = append(each, orders{s, i, addr})
+		all = append(all, orders{s, i, addr})
 	}
 
-	members, err := crew.Muster(ctx, role, each)
+	members, err := crew.Muster(ctx, role, all)
 	if err != nil {
 		return nil, err
 	}
 
-	// All members begin at the same moment: late enough for each to be told of it before.
+	// All members begin at the same moment: late enough for all to be told of it before.
 	defer members.Kill()
 	begin := time.Now().Add(500 * time.Millisecond)
 	if err := members.Tell(begin.UnixNano()); err != nil {

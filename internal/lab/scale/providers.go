@@ -73,12 +73,12 @@ func (r report) providers() {
 }
 
 // provide has the pods call some providers, and prints the row of what that cost.
-func (r report) provide(name, limit string, of []provider) {
+func (r report) provide(title, limit string, of []provider) {
 	var p podsRun
-	inBubble(r.t, name, func() error { return p.play(r.b, of) })
+	inBubble(r.t, title, func() error { return p.play(r.b, of) })
 	n, seconds := float64(len(p.waits)), podsWatch.Seconds()
 	calls := float64(p.load.Calls)
-	r.say("| %s | %s | %.1f | %v | %v | %.1f | %.2f | %.0f | %.1f | %d | %d | %d | %.0f | %.2f %% |", name, limit, n/seconds,
+	r.say("| %s | %s | %.1f | %v | %v | %.1f | %.2f | %.0f | %.1f | %d | %d | %d | %.0f | %.2f %% |", title, limit, n/seconds,
 		short(stat.Quantile(p.waits, 0.5)), short(stat.Quantile(p.waits, 0.99)), calls/seconds, calls/n,
 		float64(p.load.BytesIn+p.load.BytesOut)/n, float64(p.load.Published())/seconds, p.links, p.keys, p.bytes, p.script, calls/seconds*p.script/1e4)
 }

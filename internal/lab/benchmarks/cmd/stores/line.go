@@ -484,26 +484,26 @@ func (r *run) hear(process int, m *crew.Member) {
 // only the time after it counts, without the process that it hit.
 func (r *run) columns(transactions int) string {
 	slices.SortFunc(r.waits, func(a, b waited) int { return int(a.Start - b.Start) })
-	from, to := max(r.at+settle.Microseconds(), r.faulty), r.at+r.length.Microseconds()
+	begin, end := max(r.at+settle.Microseconds(), r.faulty), r.at+r.length.Microseconds()
 	all := slices.DeleteFunc(slices.Clone(r.waits), func(w waited) bool {
-		return w.Start < from || w.Start > to || w.process == 0 && r.faulty > 0
+		return w.Start < begin || w.Start > end || w.process == 0 && r.faulty > 0
 	})
 	if len(all) == 0 {
 		return "nobody has started"
 	}
 
 	took := make(times)
-	silence, last := int64(0), from
+	silence, last := int64(0), begin
 	for _, w := range all {
 		took.add(time.Duration(w.Start-w.Came) * time.Microsecond)
 		silence, last = max(silence, w.Start-last), w.Start
 	}
-	silence = max(silence, to-last)
+	silence = max(silence, end-last)
 
 	used := "-"
 	if !r.slots {
 		const jitter = 1.035 // a window of a second lasts for the default jitter of 35 ms more
-		used = fmt.Sprintf("%.1f %%", 100*float64(len(all))*jitter/(float64(r.n)*float64(to-from)/1e6))
+		used = fmt.Sprintf("%.1f %%", 100*float64(len(all))*jitter/(float64(r.n)*float64(end-begin)/1e6))
 	}
 
 	share, passed := r.order(all)
@@ -645,8 +645,8 @@ func startMariaDB(p *place, ctx context.Context, b *bench.Bench, dir string) {
 }
 
 // useSQL sets how a database is emptied, held and counted, and its version. empty is the SQL that removes the tables, and
-// create makes the store's table again. hold reads that table.
-func (p *place) useSQL(ctx context.Context, b *bench.Bench, driver, empty, table string, create func(context.Context, *sql.DB) error,
+// create makes the store's table again. hold reads that table, budgets.
+func (p *place) useSQL(ctx context.Context, b *bench.Bench, driver, empty, budgets string, create func(context.Context, *sql.DB) error,
 	count func(context.Context, *sql.DB) (int, error),
 ) {
 	db, err := sql.Open(driver, p.at)
@@ -663,7 +663,7 @@ func (p *place) useSQL(ctx context.Context, b *bench.Bench, driver, empty, table
 		tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
 		b.Must(err)
 		var rows int // a read begins the snapshot
-		b.Must(tx.QueryRowContext(ctx, "SELECT count(*) FROM "+table).Scan(&rows))
+		b.Must(tx.QueryRowContext(ctx, "SELECT count(*) FROM "+budgets).Scan(&rows))
 		return tx.Rollback
 	}
 }

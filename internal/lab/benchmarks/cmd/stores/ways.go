@@ -98,11 +98,11 @@ func createBucket(bytes string) string {
 }
 
 // each returns a function that opens the way of other limiters on SQL: to take a start, a transaction locks the row of a
-// bucket, reads it, and writes it. The limiter's decision in between is left out. Each caller has a connection. options
+// bucket, reads it, and writes it. The limiter's decision in between is left out. Each caller has a connection. parameters
 // follow the address, and argument stands for an argument in the driver's SQL.
-func each(driver, options, argument string) func(at string) (taker, error) {
+func each(driver, parameters, argument string) func(at string) (taker, error) {
 	return func(at string) (taker, error) {
-		db, err := sql.Open(driver, at+options)
+		db, err := sql.Open(driver, at+parameters)
 		if err != nil {
 			return nil, err
 		}
