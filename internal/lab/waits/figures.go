@@ -73,7 +73,7 @@ func latest(visits, than []visit) time.Duration {
 // worst returns the highest cost of visits that start in an interval of a length.
 func worst(visits []visit, per time.Duration) int {
 	var starts []time.Duration
-	for _, v := range only(visits, all) {
+	for _, v := range only(visits, anyVisit) {
 		starts = append(starts, slices.Repeat([]time.Duration{v.start}, v.cost())...)
 	}
 	return stat.Most(starts, per)
@@ -87,7 +87,7 @@ type spend struct {
 
 // spends returns what the visits that started cost.
 func spends(visits []visit) (list []spend) {
-	for _, v := range only(visits, all) {
+	for _, v := range only(visits, anyVisit) {
 		list = append(list, spend{v.start, v.cost()})
 	}
 	return list
@@ -131,7 +131,7 @@ func passedByLater(visits []visit) time.Duration {
 // visit. at returns two times for a visit and a length. The length holds if a visit
 // that came at the first time or later started at the second time or earlier.
 func most(visits []visit, at func(*visit, time.Duration) (time.Duration, time.Duration)) time.Duration {
-	sorted := only(visits, all)
+	sorted := only(visits, anyVisit)
 	slices.SortStableFunc(sorted, func(a, b visit) int { return cmp.Compare(a.came, b.came) })
 	first := make([]time.Duration, len(sorted)+1) // the earliest start of visit i and all later visits
 	first[len(sorted)] = 1<<63 - 1
@@ -416,4 +416,4 @@ func only(visits []visit, keep func(*visit) bool) (some []visit) {
 	return some
 }
 
-func all(*visit) bool { return true }
+func anyVisit(*visit) bool { return true }

@@ -400,8 +400,8 @@ func leavers(t *testing.T, n int, share float64, least, most time.Duration, says
 	}
 	return []row{
 		atLeast(name+": used of perfect", got/possible, usedLeaving).also("%s of %s", percent(got), percent(possible)),
-		below(name+": longest wait, times perfect", longest(only(visits, all)).Seconds()/longest(only(best, all)).Seconds(), timesLeaving).
-			also("%v for %v", short(longest(only(visits, all))), short(longest(only(best, all)))),
+		below(name+": longest wait, times perfect", longest(only(visits, anyVisit)).Seconds()/longest(only(best, anyVisit)).Seconds(), timesLeaving).
+			also("%v for %v", short(longest(only(visits, anyVisit))), short(longest(only(best, anyVisit)))),
 	}
 }
 
@@ -432,7 +432,7 @@ func nextAfterLeaving(t *testing.T, visits []visit, l *throttle.Limiter, at time
 		line.n, line.span = 1, 200*ms
 	}
 	var starts []time.Duration
-	for _, v := range only(visits, all) {
+	for _, v := range only(visits, anyVisit) {
 		starts = append(starts, v.start)
 	}
 	return next.start - line.next(starts, next.came, 1)

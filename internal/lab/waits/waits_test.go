@@ -298,7 +298,7 @@ func rush(t *testing.T) []row {
 	each := make(chan uint64, 1)
 	s.at(800*ms, func() { each <- (heap() - before) / callers })
 	s.play(visits, time.Minute, s.limiter(l))
-	waited := only(visits, all)
+	waited := only(visits, anyVisit)
 	what := fmt.Sprintf("%d callers at once, 1000/s, Redis", callers)
 	return []row{
 		atMost(what+": the last one", last(waited), lastOfCrowd).also("%d started", len(waited)).
