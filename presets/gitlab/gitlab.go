@@ -217,7 +217,7 @@ func endpoint(r *http.Request) string {
 	var segments []string // "api", "v4", "projects", id, "issues"
 	for escaped := range strings.SplitSeq(r.URL.EscapedPath(), "/") {
 		name, err := url.PathUnescape(escaped)
-		isUnreadable := err != nil // only an id is
+		isUnreadable := err != nil // then the segment is an id
 		switch {
 		case name == "..":
 			segments = segments[:max(0, len(segments)-1)]

@@ -132,7 +132,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// atMost returns that cost, but at most n: a cost above the limit would never fit.
+// atMost returns a cost function: the cost by cost, but at most n, because a cost above the limit would never fit.
 func atMost(n int, cost func(*http.Request) int) func(*http.Request) int {
 	return func(r *http.Request) int { return min(cost(r), n) }
 }

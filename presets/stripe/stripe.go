@@ -275,7 +275,8 @@ func accountRefused() feedback.Reader {
 	)
 }
 
-// not returns a reader that closes nothing, and ends a [feedback.First] at an answer that p closes a different row for.
+// not returns a reader that ends a [feedback.First] at an answer for which p closes a different row.
+// It closes nothing itself.
 func not(p feedback.Reader) feedback.Reader {
 	return func(resp *http.Response) throttle.Answer {
 		if p(resp).Close > 0 {

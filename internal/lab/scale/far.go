@@ -40,7 +40,7 @@ func (r report) far() {
 			}
 
 			if rate == 1000 {
-				s.Length = 10 * time.Second // starts enough
+				s.Length = 10 * time.Second // enough starts at that rate
 			}
 
 			// First callers that find room, and then callers in a closed loop, who want more than the limit.
