@@ -103,11 +103,13 @@ func base(r *http.Request) string {
 	return ""
 }
 
+// toBase is a [throttle.Policy.Cost]: 1 for a request to a base, and 0 for all others.
 func toBase(r *http.Request) int { return min(1, len(base(r))) }
 
+// toNoBase is a [throttle.Policy.Cost]: 1 for a request to no base.
 func toNoBase(r *http.Request) int { return 1 - toBase(r) }
 
-// refused is the penalty of refusals, which are 429s, except about money.
+// refused closes the row after a refusal: a 429 that is not about money.
 var refused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.First(
 	feedback.Codes{
 		Fields:     []string{"errors.*.error", "error.type", "error"},

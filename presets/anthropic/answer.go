@@ -14,13 +14,14 @@ import (
 // overloaded is the status of an upstream that has no capacity left, for anybody.
 const overloaded = 529
 
-// wait is the penalty of a refusal: its Retry-After, or a second without a Retry-After.
+// wait closes the row for the Retry-After of an answer, or a second without one.
 var wait = feedback.RetryAfter(time.Second)
 
 // about is the kind of tokens that a refusal names: "… of 40,000 input tokens per minute.".
 var about = regexp.MustCompile(`(?i)(input|output) tokens`)
 
-// names is the penalty of the refusals that name tokens of a kind.
+// names returns a reader that closes the row after a refusal that names a kind of tokens: for what wait reads, or for
+// nothing if lasts is 0.
 func names(kind string, lasts time.Duration) feedback.Reader {
 	return feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.Codes{
 		Fields:  []string{"error.message"},
@@ -30,7 +31,7 @@ func names(kind string, lasts time.Duration) feedback.Reader {
 	}.Answer)
 }
 
-// tokensRefused closes the row of a kind of tokens.
+// tokensRefused returns a reader that closes the row of a kind of tokens.
 func tokensRefused(kind string) feedback.Reader { return names(kind, time.Second) }
 
 // noMoney says of the 429 of an account that has spent its money that it is no refusal: a request that
@@ -40,15 +41,15 @@ var noMoney = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feed
 	NotRefused: []string{"enforced_spend_limit_reached"},
 }.Answer)
 
-// requestsRefused closes the row of requests for refusals that are not about a row of tokens, for an overload
-// and for an outage. A refusal about input tokens closes it, too, if the message was booked with no
-// input tokens, as after an upload: the row of input tokens would not hold the next such message.
-func requestsRefused(input *tokens) feedback.Reader {
+// requestsRefused returns a reader that closes the row of requests after a refusal that is not about tokens, an overload
+// or an outage. A refusal about input tokens closes it, too, if the message was booked with no
+// input tokens, as an upload is: the row of input tokens would not hold the next such message.
+func requestsRefused(sends *tokens) feedback.Reader {
 	return feedback.First(
 		noMoney,
 		// A duration of 0: a refusal about tokens is about their row, so nothing closes here, and First stops.
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.First(
-			tablerow.IfCharged(input.cost, names("input", 0)),
+			tablerow.IfCharged(sends.cost, names("input", 0)),
 			names("output", 0),
 			wait,
 		)),
@@ -57,7 +58,8 @@ func requestsRefused(input *tokens) feedback.Reader {
 	)
 }
 
-// otherRefused is the penalty of the refusals of all other endpoints.
+// otherRefused returns a reader for the row of all other endpoints: it closes the row after a refusal, an overload or an
+// outage.
 func otherRefused() feedback.Reader {
 	return feedback.First(
 		noMoney,

@@ -181,10 +181,10 @@ func other(r *http.Request) int {
 // endpoint is a [throttle.Policy.Key]: the segments of the path before the first id, such as
 // "/v1/files" or "/v1/messages/count_tokens".
 func endpoint(r *http.Request) string {
-	segments := strings.Split(throttle.RawPath(r), "/") // "", "v1", "messages", "batches", id
+	segments := strings.Split(throttle.RawPath(r), "/") // "", "v1", "files", id
 	n := 3
 
-	// Under messages the id comes one segment later.
+	// Under messages the id comes one segment later: "", "v1", "messages", "batches", id.
 	if strings.HasPrefix(throttle.RawPath(r), messages+"/") {
 		n = 4
 	}

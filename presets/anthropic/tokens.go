@@ -36,8 +36,9 @@ func asTold(*http.Request) llm.Count {
 // whole is the whole of a guess, in thousandths.
 const whole = 1000
 
-// input returns what requests cost the row of tokens sent. The estimate is the guess of llm.Sent by the length of the body, times a
-// learned ratio, which is smaller the more of the input is cached. own is the program's own estimate, or nil.
+// input returns the costs under the row of tokens sent, with that limit a minute. The estimate is own or, if that is nil,
+// the guess of llm.Sent by the length of the body, times a ratio that is learned for each key: the more of the input is
+// cached, the smaller it is.
 func input(key func(*http.Request) string, own func(*http.Request) int, limit int) *tokens {
 	t := &tokens{limit: limit, estimate: own, count: asTold, told: inputTold}
 
@@ -69,7 +70,8 @@ func input(key func(*http.Request) string, own func(*http.Request) int, limit in
 	return t
 }
 
-// output returns what requests cost the row of tokens written. The estimate is the average of earlier answers, at most max_tokens.
+// output returns the costs under the row of tokens written, with that limit a minute. The estimate is own or, if that is
+// nil, the average of earlier answers of the key, at most max_tokens.
 func output(key func(*http.Request) string, own func(*http.Request) int, limit int) *tokens {
 	t := &tokens{limit: limit, estimate: own, count: asTold, told: outputTold}
 
@@ -78,16 +80,16 @@ func output(key func(*http.Request) string, own func(*http.Request) int, limit i
 		return t
 	}
 
-	written := new(feedback.Estimates)
+	averages := new(feedback.Estimates)
 	t.estimate = func(r *http.Request) int {
 		most := max(1, llm.Reserved(r))
-		return min(most, written.Cost(key(r), most))
+		return min(most, averages.Cost(key(r), most))
 	}
 
 	t.count = func(r *http.Request) llm.Count {
 		k := key(r)
 		return func(used int, inFlight time.Duration) int {
-			written.Settled(k, used, inFlight)
+			averages.Settled(k, used, inFlight)
 			return used
 		}
 	}

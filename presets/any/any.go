@@ -79,13 +79,13 @@ var keyParameters = [...]string{"api_key", "apikey", "access_token", "key", "tok
 // lasting are the schemes of Authorization whose text is the same in each request.
 var lasting = [...]string{"bearer", "basic", "token", "apikey", "key"}
 
-// credential is a [throttle.Policy.Key]: the credential of a request, or "". Of a signature, which differs in each
-// request, it is the scheme alone.
+// credential is a [throttle.Policy.Key]: the credential of a request, or "". For an Authorization that may differ in each
+// request, such as a signature, it is the scheme alone.
 func credential(r *http.Request) string {
 	if text := r.Header.Get("Authorization"); text != "" {
-		scheme, _, _ := strings.Cut(text, " ")
+		scheme, _, hasScheme := strings.Cut(text, " ")
 		for _, same := range lasting {
-			if scheme == text || strings.EqualFold(scheme, same) {
+			if !hasScheme || strings.EqualFold(scheme, same) {
 				return text
 			}
 		}

@@ -112,7 +112,7 @@ func Policies(o Options) []throttle.Policy {
 	key := throttle.Join(throttle.Host, o.Deployment)
 	tokens := llm.NewCosts(o.Tokens, o.Cost, llm.Sum, key)
 
-	// No request costs less than it sends and reserves: Azure gives nothing back.
+	// No request costs less than it sends and reserves (Known): Azure gives nothing back.
 	settled := tokens.Usage(usage, tokens.Known)
 
 	// Without the numbers of the deployment the rows hold requests only after a refusal.
@@ -145,7 +145,7 @@ func deployment(r *http.Request) string {
 // usage is the actual cost of a request. Events of the Responses API have it in a response.
 var usage = feedback.Amount{Fields: []string{"usage.total_tokens", "response.usage.total_tokens"}}
 
-// stated is for how long a refusal says that it lasts.
+// stated closes the row for as long as a refusal says. It says nothing if the refusal states no time.
 var stated = feedback.First(
 	tablerow.Until(feedback.Headers{Reset: "Retry-After-Ms", As: feedback.After(time.Millisecond)}),
 	feedback.RetryAfter(0),
@@ -155,8 +155,8 @@ var stated = feedback.First(
 	}.Answer,
 )
 
-// tokens recognises the refusals that are about tokens.
-func tokens(lasts time.Duration) feedback.Codes {
+// aboutTokens recognises the refusals that are about tokens. They close the row for lasts.
+func aboutTokens(lasts time.Duration) feedback.Codes {
 	return feedback.Codes{
 		Fields:  []string{"error.message"},
 		Pattern: regexp.MustCompile(`(?i)exceeded (token) rate limit`),
@@ -164,22 +164,24 @@ func tokens(lasts time.Duration) feedback.Codes {
 	}
 }
 
-// tokensRefused is the penalty of the refusals that are about tokens.
+// tokensRefused closes the row after a refusal that is about tokens.
 var tokensRefused = refused(func() feedback.Reader {
-	codes := tokens(time.Minute)
+	codes := aboutTokens(time.Minute)
 	codes.End = stated
 	return codes.Answer
 }())
 
-// requestsRefused is the penalty of all refusals that close no other row. A refusal about tokens is among them if the
-// request costs no tokens, as an upload does: the row of tokens would not hold the next such request.
+// requestsRefused returns a reader that closes the row after a refusal that closes no other row, and after an outage. A
+// refusal about tokens closes this row if the request costs no tokens, as an upload does: the row of tokens would not hold
+// the next such request.
 func requestsRefused(cost func(*http.Request) int) feedback.Reader {
 	return feedback.First(
-		refused(feedback.First(tablerow.IfCharged(cost, tokens(0).Answer), stated, feedback.For(10*time.Second))),
+		refused(feedback.First(tablerow.IfCharged(cost, aboutTokens(0).Answer), stated, feedback.For(10*time.Second))),
 		tablerow.Outage(),
 	)
 }
 
+// refused returns a reader that asks p about 429s, and ignores all other answers.
 func refused(p feedback.Reader) feedback.Reader {
 	return feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(p)
 }

@@ -112,7 +112,8 @@ var bannedUntil = feedback.Printed{
 	Pattern: regexp.MustCompile(`banned until (\d+)`),
 }
 
-// refused is the penalty of the row.
+// refused returns a reader that closes the row after a 429, a ban (418) or an outage: for the Retry-After, otherwise until the
+// end that the message prints, and otherwise for a minute, or two for a ban.
 func refused() feedback.Reader {
 	return feedback.First(
 		feedback.When{Status: []int{418}}.Then(feedback.First(

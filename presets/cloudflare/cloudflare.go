@@ -106,6 +106,7 @@ func Policies(o Options) []throttle.Policy {
 	})
 }
 
+// graphql is a [throttle.Policy.Cost]: 1 for a request of GraphQL, and 0 for all others.
 func graphql(r *http.Request) int {
 	if strings.HasSuffix(throttle.RawPath(r), "/graphql") {
 		return 1
@@ -113,6 +114,7 @@ func graphql(r *http.Request) int {
 	return 0
 }
 
+// other is a [throttle.Policy.Cost]: 1 for a request that is not of GraphQL.
 func other(r *http.Request) int { return 1 - graphql(r) }
 
 var refused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.RetryAfter(5 * time.Minute))

@@ -160,14 +160,14 @@ func (o Options) withDefaults() Options {
 // usage is the actual cost of a request.
 var usage = feedback.Amount{Fields: []string{"usage.total_tokens"}}
 
-// said is the penalty of the 429s with some codes, in either form of the API.
+// said returns a reader that closes the row after a 429 with one of some codes, in either form of the API.
 func said(lasts map[string]time.Duration) feedback.Reader {
 	return feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.Codes{
 		Fields: []string{"code", "error.code"}, Lasts: lasts, End: feedback.RetryAfter(0),
 	}.Answer)
 }
 
-// tokensRefused is the penalty of the refusals that are about tokens.
+// tokensRefused closes the row after a refusal that is about tokens.
 var tokensRefused = said(map[string]time.Duration{
 	"Throttling.AllocationQuota": time.Minute, "insufficient_quota": time.Minute,
 })
@@ -178,8 +178,8 @@ var noMoney = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feed
 	NotRefused: []string{"PrepaidBillOverdue", "PostpaidBillOverdue", "CommodityNotPurchased"},
 }.Answer)
 
-// requestsRefused is the penalty of all refusals but those about tokens, which close the row of tokens. A refusal about
-// tokens is among them if the request costs no tokens, as an upload does: the row of tokens would not hold
+// requestsRefused returns a reader that closes the row after a refusal that closes no other row, and after an outage. A
+// refusal about tokens closes this row if the request costs no tokens, as an upload does: the row of tokens would not hold
 // the next such request.
 func requestsRefused(tokens func(*http.Request) int) feedback.Reader {
 	return feedback.First(

@@ -131,7 +131,7 @@ func (o *Options) asks(names ...string) func(*http.Request) int {
 	}
 }
 
-// refused is the penalty of all refusals.
+// refused returns a reader that closes the row after any refusal, and after an outage.
 func refused() feedback.Reader {
 	return feedback.First(
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.RetryAfter(time.Second)),

@@ -141,7 +141,7 @@ var (
 		feedback.RetryAfter(time.Second),
 	)
 
-	// global is the penalty of the refusals that are about all requests of a bot.
+	// global closes the row after a refusal that is about all requests of a sender.
 	global = tooMany.Then(feedback.First(
 		feedback.When{Header: map[string]string{"X-RateLimit-Global": "true"}}.Then(stated),
 		feedback.When{Header: map[string]string{"X-RateLimit-Scope": "global"}}.Then(stated),
@@ -152,8 +152,8 @@ var (
 		}.Answer,
 	))
 
-	// banned is the penalty of the refusals that ban an address. They are text or HTML, unlike Discord's own
-	// answers, which are JSON.
+	// banned closes the row after a refusal that bans an address. It is text or HTML, unlike Discord's own answers, which
+	// are JSON.
 	banned = tooMany.Then(feedback.When{Media: []string{"text/*"}}.Then(feedback.RetryAfter(10 * time.Minute)))
 
 	// left is the quota of a route.
@@ -163,12 +163,12 @@ var (
 	}.Left
 )
 
-// limited is the penalty of the refusals of a route, which are neither global nor about an address.
-// The global limit does not apply to interactions, so each refusal of an interaction is about its
-// route.
+// limited closes the row of a route after a 429 that is neither global nor a ban of the address. The global limit does not
+// apply to interactions, so a global refusal of an interaction closes its route, too.
 func limited(resp *http.Response) throttle.Answer {
-	ofRoute := global(resp).Close == 0 || resp.Request != nil && senderOf(resp.Request) == interaction
-	if !ofRoute || banned(resp).Close > 0 {
+	ofInteraction := resp.Request != nil && senderOf(resp.Request) == interaction
+	isGlobal := global(resp).Close > 0 && !ofInteraction
+	if isGlobal || banned(resp).Close > 0 {
 		return throttle.Answer{}
 	}
 	return tooMany.Then(stated)(resp)

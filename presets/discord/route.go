@@ -21,8 +21,9 @@ func below(r *http.Request) string {
 func route(r *http.Request) string {
 	segments := strings.Split(below(r), "/")
 	for i := 1; i < len(segments); i++ {
-		// The id at the beginning has a budget of its own.
-		if top := i == 1 && splits(segments[0]); !top && (number(segments[i]) || named(segments[i-1])) {
+		keepsID := i == 1 && splits(segments[0])
+		isID := number(segments[i]) || named(segments[i-1])
+		if isID && !keepsID {
 			segments[i] = "*"
 		}
 	}
@@ -41,8 +42,9 @@ const (
 	interaction        // an interaction's callback or follow-up, which no global limit holds
 )
 
-// senderOf returns the sender of a request.
+// senderOf returns the sender of a request, by its path: webhooks and interactions have their token there.
 func senderOf(r *http.Request) sender {
+	// "webhooks/{id}/{token}", "interactions/{id}/{token}/callback"
 	top, rest, _ := strings.Cut(below(r), "/")
 	_, rest, _ = strings.Cut(rest, "/") // without the id
 	token, action, _ := strings.Cut(rest, "/")
@@ -75,6 +77,7 @@ func named(collection string) bool {
 	return collection == "reactions" || collection == "invites" || collection == "templates"
 }
 
+// number reports whether a segment has digits only.
 func number(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }

@@ -153,7 +153,7 @@ func Policies(o Options) []throttle.Policy {
 	for _, api := range slices.Sorted(maps.Keys(o.APIs)) {
 		method, path := split(api)
 		rows = append(rows, tier("api", " "+api, o.APIs[api], throttle.Policy{
-			Match:  strings.TrimLeft(method+" "+o.Host+path, " "),
+			Match:  strings.TrimLeft(method+" "+o.Host+path, " "), // the method may be ""
 			Key:    throttle.Join(app, tenant),
 			Answer: feedback.First(refused, tablerow.Outage()),
 		})...)
@@ -183,8 +183,8 @@ func Policies(o Options) []throttle.Policy {
 	return tablerow.Table(rows)
 }
 
-// tier returns the rows of a tier's bounds, of a second and of a minute, made from row. Only the first has
-// the penalty of row: closing one of them is enough to stop the API.
+// tier returns copies of row for the bounds of a tier, of a second and of a minute, without a bound that is 0. Only the
+// first copy keeps the row's Answer: closing one of them is enough to stop the API.
 func tier(name, api string, t Tier, row throttle.Policy) (rows []throttle.Policy) {
 	for _, bound := range []struct {
 		name string
@@ -318,7 +318,8 @@ var (
 	}.Answer
 )
 
-// until is the penalty of a refusal: until the end that it states, or for a window if it states none.
+// until returns a reader that closes the row until the end that a refusal states, or for a window if it states none. A
+// refusal that states 0 closes it for its Retry-After, or a second.
 func until(window time.Duration) feedback.Reader {
 	return feedback.First(
 		feedback.When{Header: map[string]string{"X-Ogw-Ratelimit-Reset": "0"}}.Then(feedback.RetryAfter(time.Second)),

@@ -174,16 +174,16 @@ func perMinute(n int) throttle.Limit {
 
 // day is a limit of n a day, or no limit if n is 0.
 func day(n int) throttle.Limit {
-	switch zone := pacific(); {
-	case n == 0:
+	if n == 0 {
 		return throttle.Unlimited()
-
-	// Without the time zone the last 24 hours are the safe reading of a day.
-	case zone == nil:
-		return throttle.SlidingWindow(n, 24*time.Hour)
-	default:
-		return throttle.CalendarWindow(n, throttle.Day, zone)
 	}
+
+	// Any 24 hours are the safe reading of a day without the time zone.
+	zone := pacific()
+	if zone == nil {
+		return throttle.SlidingWindow(n, 24*time.Hour)
+	}
+	return throttle.CalendarWindow(n, throttle.Day, zone)
 }
 
 // apiKey is a [throttle.Policy.Key]: the credential of a request.
@@ -212,7 +212,7 @@ func in(field string) []string { return []string{"error." + field, "0.error." + 
 // named is the quota that a refusal names: a day's of any kind, or a minute's of tokens.
 var named = regexp.MustCompile(`PerDay|Tokens.*PerMinute`)
 
-// wait is for how long a refusal says that it lasts.
+// wait closes the row for as long as a refusal says. It says nothing if the refusal states no time.
 var wait = feedback.First(
 	feedback.RetryAfter(0),
 	feedback.Printed{Fields: in("details.*.retryDelay")}.Answer,
@@ -220,10 +220,11 @@ var wait = feedback.First(
 	feedback.Printed{Fields: in("message"), As: feedback.Sentence}.Answer,
 )
 
-// tooMany are the refusals.
+// tooMany recognises the refusals.
 var tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}
 
-// quotaRefused is the penalty of the refusals that name a quota.
+// quotaRefused returns a reader that closes the row after a refusal that names a quota, for the time that it states or else
+// for lasts. A lasts of 0 closes nothing.
 func quotaRefused(quota string, lasts time.Duration) feedback.Reader {
 	return tooMany.Then(feedback.Codes{
 		Fields: in("details.*.violations.*.quotaId"), Pattern: named,
@@ -231,8 +232,8 @@ func quotaRefused(quota string, lasts time.Duration) feedback.Reader {
 	}.Answer)
 }
 
-// dayRefused is the penalty of the refusals that are about a day. One that does not say for how long lasts until midnight, or
-// an hour on a machine without zone data.
+// dayRefused closes the row after a refusal about a day, for the time that it states or else until midnight. On a machine
+// without zone data it is an hour in place of midnight.
 func dayRefused(resp *http.Response) throttle.Answer {
 	a := quotaRefused("PerDay", time.Hour)(resp)
 	if zone := pacific(); a.Close > 0 && zone != nil && wait(resp).Close == 0 {
@@ -241,8 +242,9 @@ func dayRefused(resp *http.Response) throttle.Answer {
 	return a
 }
 
-// requestsRefused is the penalty of all refusals that close no other row. A refusal about tokens is among them if the
-// request costs no tokens, as an upload does: the row of tokens would not hold the next such request.
+// requestsRefused returns a reader that closes the row after a refusal that closes no other row, and after an outage. A
+// refusal about tokens closes this row if the request costs no tokens, as an upload does: the row of tokens would not hold
+// the next such request.
 func requestsRefused(tokens func(*http.Request) int) feedback.Reader {
 	return feedback.First(
 		// The refusals of the day and of the tokens close rows of their own.

@@ -19,7 +19,7 @@ const tokens = "/login/oauth/access_token"
 func (o Options) calls(r *http.Request) int {
 	counts := throttle.RawPath(r) != tokens
 
-	// An Enterprise Server has a single host. On github.com only these two hosts count.
+	// An Enterprise Server has a single host. GitHub has several: tokens are asked for at github.com, which is no API.
 	if o.Host == "" {
 		host := throttle.Host(r)
 		counts = host == "api.github.com" || host == "uploads.github.com"
@@ -43,7 +43,7 @@ func (o Options) path(r *http.Request) string {
 // resource returns the name under which GitHub counts a request towards the primary limit, as in the
 // field x-ratelimit-resource. Each name has a count of its own.
 func (o Options) resource(r *http.Request) string {
-	path, posts := o.path(r), throttle.Method(r) == http.MethodPost
+	path, isPost := o.path(r), throttle.Method(r) == http.MethodPost
 	switch part := ofRepository(path); {
 	case path == "/graphql":
 		return "graphql"
@@ -55,13 +55,13 @@ func (o Options) resource(r *http.Request) string {
 		return "scim"
 	case part == "dependency-graph/sbom":
 		return "dependency_sbom"
-	case posts && part == "dependency-graph/snapshots":
+	case isPost && part == "dependency-graph/snapshots":
 		return "dependency_snapshots"
-	case posts && part == "code-scanning/sarifs":
+	case isPost && part == "code-scanning/sarifs":
 		return "code_scanning_upload"
-	case posts && strings.HasPrefix(path, "/app-manifests/"):
+	case isPost && strings.HasPrefix(path, "/app-manifests/"):
 		return "integration_manifest"
-	case posts && strings.HasSuffix(path, "/actions/runners/registration-token"):
+	case isPost && strings.HasSuffix(path, "/actions/runners/registration-token"):
 		return "actions_runner_registration"
 	}
 
@@ -125,6 +125,7 @@ func (o Options) creates(r *http.Request) bool {
 	return r.Method == http.MethodPost || r.Method == http.MethodPut
 }
 
+// creations is the cost under the limits of content: 1 for a request that creates content.
 func (o Options) creations(r *http.Request) int {
 	if o.calls(r) == 0 || !o.Creates(r) {
 		return 0

@@ -17,6 +17,7 @@ func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
 	all, site := "{service}.github.com/", "github.com"
 
+	// Tokens are asked for outside of the API, so the path of Host is not part of the site.
 	if o.Host != "" {
 		all = o.Host + "/"
 		site, _, _ = strings.Cut(o.Host, "/")
@@ -61,7 +62,7 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "github-oauth", Match: "POST " + site + tokens,
-			Limit: throttle.PerHour(2000), Answer: feedback.First(tooMany, throttle.RetryAfter),
+			Limit: throttle.PerHour(2000), Answer: feedback.First(tooMany, throttle.RetryAfter), // the latter for a 503
 		},
 	})
 }

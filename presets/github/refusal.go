@@ -28,7 +28,8 @@ var (
 
 	saysSecondary = ofMessage("message")
 
-	// refusedSecondary closes an account.
+	// refusedSecondary closes an account after a secondary refusal: the message says so, or it is not a primary refusal
+	// and says when to come back, or has status 429.
 	refusedSecondary = refused.Then(feedback.First(
 		saysSecondary,
 		spent.Then(feedback.For(0)),
@@ -40,8 +41,9 @@ var (
 	succeededSecondary = feedback.When{Status: []int{http.StatusOK}}.Then(ofMessage("message", "errors.*.message"))
 )
 
-// ofMessage recognises a secondary refusal by the part of its message that has stayed the same, and by the
-// earlier name of these refusals, which older Enterprise Servers still use.
+// ofMessage returns a reader that closes an account for the Retry-After of a secondary refusal, or a minute. It recognises
+// the refusal by the part of its message that has stayed the same, and by the earlier name of these refusals, which older
+// Enterprise Servers still use.
 func ofMessage(fields ...string) feedback.Reader {
 	return feedback.Codes{
 		Fields:  fields,
@@ -51,7 +53,7 @@ func ofMessage(fields ...string) feedback.Reader {
 	}.Answer
 }
 
-// secondary closes an account.
+// secondary returns a reader that closes an account after a secondary refusal.
 func (o Options) secondary() feedback.Reader {
 	return func(resp *http.Response) throttle.Answer {
 		// GraphQL may refuse in an answer with status 200.
@@ -98,8 +100,8 @@ func (o Options) ofResource(resp *http.Response) bool {
 }
 
 // ofCaller reports whether the limit in an answer can belong to the options' caller: it is within a
-// factor of ten of PerHour. For requests without a token GitHub states 60 in place of 5,000. Answers
-// about resources other than core pass, because their limits are the same for all callers.
+// factor of ten of PerHour. For requests without a token GitHub states 60 in place of 5,000. It is true for answers
+// without a limit, and for resources other than core, whose limits are the same for all callers.
 func (o Options) ofCaller(resp *http.Response) bool {
 	limit, err := strconv.Atoi(resp.Header.Get("X-RateLimit-Limit"))
 	return err != nil || o.resource(resp.Request) != "core" || limit >= o.PerHour/10 && limit/10 <= o.PerHour

@@ -155,6 +155,7 @@ func Policies(o Options) []throttle.Policy {
 		Key: throttle.Join(o.Caller, throttle.PathValue("id")), Limit: throttle.PerMinute(25), Answer: feedback.LeaveOpen}))
 }
 
+// withDefaults returns o with the defaults of its zero fields. Caller is never nil in it.
 func (o Options) withDefaults() Options {
 	o.Host = cmp.Or(o.Host, "gitlab.com")
 	o.PerMinute = cmp.Or(o.PerMinute, 2_000)
@@ -180,6 +181,7 @@ func authenticated(r *http.Request) int {
 	return 0
 }
 
+// anonymous is the cost of a request under the limit of an address: 1 if it has no token.
 func anonymous(r *http.Request) int { return 1 - authenticated(r) }
 
 // ofSite is the cost of a request that is not the API's: the site itself, and git.
@@ -215,11 +217,13 @@ func endpoint(r *http.Request) string {
 	var segments []string // "api", "v4", "projects", id, "issues"
 	for escaped := range strings.SplitSeq(r.URL.EscapedPath(), "/") {
 		name, err := url.PathUnescape(escaped)
+		isUnreadable := err != nil // then the segment is an id
 		switch {
-		case name == ".." && len(segments) > 0:
-			segments = segments[:len(segments)-1]
-		case name == "" && err == nil || name == "." || name == "..":
-		case len(segments) >= 2 && (err != nil || strings.ContainsFunc(name, ofID)):
+		case name == "..":
+			segments = segments[:max(0, len(segments)-1)]
+		case name == "." || name == "" && !isUnreadable:
+			continue
+		case len(segments) >= 2 && (isUnreadable || strings.ContainsFunc(name, ofID)):
 			segments = append(segments, "*")
 		default:
 			segments = append(segments, name)
@@ -231,10 +235,11 @@ func endpoint(r *http.Request) string {
 
 // ofID reports whether a character stands only in ids and names, and not in the segments that name endpoints.
 func ofID(c rune) bool {
-	return c != '_' && c != '-' && c != '.' && c != '~' && (c < 'A' || c > 'z' || c > 'Z' && c < 'a')
+	isLetter := 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z'
+	return !isLetter && !strings.ContainsRune("_-.~", c)
 }
 
-// tooMany is the penalty of the refusals that are about one endpoint.
+// tooMany recognises the refusals that say that they are about one endpoint. They close the row for lasts.
 func tooMany(lasts time.Duration) feedback.Codes {
 	return feedback.Codes{
 		Fields: []string{"message.error", "message"},
@@ -242,18 +247,18 @@ func tooMany(lasts time.Duration) feedback.Codes {
 	}
 }
 
-// siteRefused is the penalty of the refusals that are not the API's.
+// siteRefused closes the row after a refusal of the site or of git.
 var siteRefused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.RetryAfter(time.Minute))
 
-var (
-	endpointRefused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(func() feedback.Reader {
-		codes := tooMany(time.Minute)
-		codes.End = feedback.RetryAfter(0)
-		return feedback.First(codes.Answer, ofAnother(feedback.RetryAfter(time.Minute)))
-	}())
-)
+// endpointRefused closes the row after a refusal about one endpoint.
+var endpointRefused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(func() feedback.Reader {
+	codes := tooMany(time.Minute)
+	codes.End = feedback.RetryAfter(0)
+	return feedback.First(codes.Answer, ofAnother(feedback.RetryAfter(time.Minute)))
+}())
 
-// ofAnother returns p for refusals by a limit that is neither a user's nor an address's.
+// ofAnother returns a reader that asks p about refusals that name a limit of neither a user nor an address, and ignores all
+// other answers.
 func ofAnother(p feedback.Reader) feedback.Reader {
 	return func(resp *http.Response) throttle.Answer {
 		switch resp.Header.Get("RateLimit-Name") {
@@ -264,10 +269,12 @@ func ofAnother(p feedback.Reader) feedback.Reader {
 	}
 }
 
-// callerRefused is the penalty of the refusals of the API that are not about one endpoint.
+// callerRefused returns a reader that closes the row after a refusal of the API that is not about one endpoint, and after
+// an outage.
 func callerRefused() feedback.Reader {
 	return feedback.First(
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.First(
+			// These refusals close the row of the endpoint.
 			tooMany(0).Answer,
 			ofAnother(feedback.For(0)),
 			feedback.RetryAfter(time.Minute),

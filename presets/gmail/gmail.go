@@ -132,8 +132,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-func atMost(n int, units func(*http.Request) int) func(*http.Request) int {
-	return func(r *http.Request) int { return min(units(r), n) }
+// atMost returns a cost function: the cost by cost, but at most n, because a cost above the limit would never fit.
+func atMost(n int, cost func(*http.Request) int) func(*http.Request) int {
+	return func(r *http.Request) int { return min(cost(r), n) }
 }
 
 // ofPath is a [throttle.Policy.Key]: the user that the path names.
@@ -171,15 +172,15 @@ func called(r *http.Request) []string {
 	return strings.Split(rest, "/")
 }
 
-// units is the default of [Options.Units].
+// units is the default of [Options.Units]: the cost in Google's table, or dear for a method outside the table.
 func units(r *http.Request) int {
 	method, segments := throttle.Method(r), called(r)[1:]
 	if len(segments) > 1 && segments[0] == "settings" {
 		return setting(method, segments[1])
 	}
 
+	// Every second segment is an id or an action. The table has "*" for each id.
 	for i := 1; i < len(segments); i += 2 {
-		// Leave out ids, so that the method can be looked up. Every second segment is an id or an action.
 		if !actions[segments[i]] {
 			segments[i] = "*"
 		}
@@ -188,8 +189,6 @@ func units(r *http.Request) int {
 	if n, ok := costs[method+" "+strings.Join(segments, "/")]; ok {
 		return n
 	}
-
-	// A method without a known cost is charged like a dear method.
 	return dear
 }
 

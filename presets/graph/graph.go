@@ -128,10 +128,10 @@ var outlook = map[string]bool{
 	"conversations": true, "threads": true,
 }
 
-// parts returns the owner of a mailbox and the service, as a path names them: "users/x" and "messages" for
+// parts returns the owner of a mailbox and the name of the service, as a path names them: "users/x" and "messages" for
 // "/v1.0/users/x/messages", "me" and "events" for "/v1.0/me/events". The owner is "" for a path outside of
 // mailboxes. A path that ends at its owner has "users", "groups" or "me" as service.
-func parts(r *http.Request) (owner, service string) {
+func parts(r *http.Request) (owner, name string) {
 	segments := strings.Split(strings.ToLower(throttle.RawPath(r)), "/")[1:] // version, "users", id, …
 	at := func(i int) string {
 		if i < len(segments) {
@@ -165,6 +165,7 @@ func service(r *http.Request) string {
 	return name
 }
 
+// ofMailbox is a [throttle.Policy.Cost]: 1 for a request that belongs to a mailbox, and 0 for all others.
 func ofMailbox(r *http.Request) int {
 	if owner, name := parts(r); owner != "" && outlook[name] {
 		return 1
@@ -172,10 +173,11 @@ func ofMailbox(r *http.Request) int {
 	return 0
 }
 
+// ofService is a [throttle.Policy.Cost]: 1 for a request that belongs to no mailbox.
 func ofService(r *http.Request) int { return 1 - ofMailbox(r) }
 
-// uploaded is how many bytes a request sends to a mailbox, at most a window's: Microsoft, not this
-// table, should refuse requests that are too large.
+// uploaded is how many bytes a request sends to a mailbox, at most uploads: Microsoft, not this table, should refuse
+// requests that are too large. It is 0 for a request of unknown length.
 func uploaded(r *http.Request) int {
 	switch r.Method {
 	case http.MethodPatch, http.MethodPost, http.MethodPut:
@@ -184,14 +186,14 @@ func uploaded(r *http.Request) int {
 	return 0
 }
 
-// tooMany are the refusals.
+// tooMany recognises the refusals.
 var tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}
 
 // some is how long a refusal without a length lasts.
 const some = 10 * time.Second
 
-// inFlight is the penalty of refusals for too many requests in flight. It lasts for lasts, unless
-// end reads a duration.
+// inFlight returns a reader of the refusals for too many requests in flight. They close the row for the duration that end
+// reads, or else for lasts.
 func inFlight(lasts time.Duration, end feedback.Reader) feedback.Reader {
 	return tooMany.Then(feedback.Codes{
 		Fields: []string{"error.message"}, Pattern: regexp.MustCompile("MailboxConcurrency"),
@@ -201,13 +203,14 @@ func inFlight(lasts time.Duration, end feedback.Reader) feedback.Reader {
 
 var concurrencyRefused = inFlight(some, feedback.RetryAfter(0))
 
-// other is the penalty of any refusal.
+// other closes the row after any refusal.
 var other = tooMany.Then(feedback.RetryAfter(some))
 
-// mailboxRefused is the penalty of the refusals that are about a mailbox's other limits.
+// mailboxRefused returns a reader that closes the row after a refusal that is not about requests in flight, and after an
+// outage.
 func mailboxRefused() feedback.Reader {
 	return feedback.First(inFlight(0, nil), other, tablerow.Outage())
 }
 
-// serviceRefused is the penalty of the refusals of all services without a mailbox.
+// serviceRefused returns a reader that closes the row after any refusal, and after an outage.
 func serviceRefused() feedback.Reader { return feedback.First(other, tablerow.Outage()) }

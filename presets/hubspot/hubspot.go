@@ -154,7 +154,7 @@ func Policies(o Options) []throttle.Policy {
 	})
 }
 
-// plan is the account's plan with its increases.
+// plan returns the account's plan with its increases.
 func (o Options) plan() Plan {
 	p := cmp.Or(o.Plan, Free)
 
@@ -166,6 +166,7 @@ func (o Options) plan() Plan {
 	return p
 }
 
+// day is the limit of a day: of a calendar day in zone, or of any 24 hours if zone is nil.
 func (p Plan) day(zone *time.Location) throttle.Limit {
 	if zone == nil {
 		return throttle.SlidingWindow(p.PerDay, 24*time.Hour)
@@ -190,15 +191,16 @@ func other(r *http.Request) int { return 1 - search(r) }
 // window is the window in which an app's requests are counted.
 const window = 10 * time.Second
 
-// said is the penalty of the 429s that name one of some limits.
+// said returns a reader that closes the row after a 429 that names one of some limits, for what end reads or else for the
+// limit's time in lasts.
 func said(lasts map[string]time.Duration, end feedback.Reader) feedback.Reader {
 	return feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.Codes{
 		Fields: []string{"policyName", "message"}, Lasts: lasts, End: end,
 	}.Answer)
 }
 
-// refused is the penalty of the 429s that are not about the day. A 429 without a known reason closes for its Retry-After
-// or, without one, for otherwise.
+// refused returns a reader that closes the row after a 429 that is not about the day. A 429 without a known reason closes
+// it for its Retry-After or, without one, for otherwise.
 func refused(otherwise time.Duration) feedback.Reader {
 	return feedback.First(
 		// The day closes a row of its own.
@@ -213,7 +215,8 @@ func refused(otherwise time.Duration) feedback.Reader {
 
 var searchRefused = refused(time.Second)
 
-// appRefused is the penalty of the refusals of requests that do not search.
+// appRefused returns a reader that closes the row of an app after a refusal of a request that does not search, and after an
+// outage.
 func appRefused() feedback.Reader {
 	return feedback.First(refused(window), tablerow.Outage())
 }
@@ -221,8 +224,9 @@ func appRefused() feedback.Reader {
 // moving is the status of an account that HubSpot is moving.
 const moving = 477
 
-// dayRefused is the penalty of the refusals that are about an account's day, and so about all its apps. A
-// refusal that does not say how long it lasts, lasts until midnight in zone, or for an hour if zone is nil.
+// dayRefused returns a reader that closes the row of an account, and so all its apps, after a refusal about the day or a
+// move of the account. A refusal about the day that states no time lasts until midnight in zone, or for an hour if zone is
+// nil. A move without a Retry-After closes nothing.
 func dayRefused(zone *time.Location) feedback.Reader {
 	end := feedback.RetryAfter(0)
 	if zone != nil {

@@ -144,7 +144,7 @@ var tenant = throttle.PathValue("tenant")
 // match is the pattern of all URLs of the API.
 func (o *Options) match() string { return o.Host + "/rest/" }
 
-// quota returns the row of the points of an hour.
+// quota returns the row of the points of an hour: of all tenants of the app together, or with PerTenant of each.
 func (o *Options) quota() throttle.Policy {
 	p := throttle.Policy{
 		Name: "jira-quota", Match: o.match(), Key: o.app, Cost: o.cost,
@@ -223,12 +223,13 @@ func writes(r *http.Request) int {
 	return 1
 }
 
+// reads reports whether a request changes nothing.
 func reads(r *http.Request) bool {
 	method := throttle.Method(r)
 	return method == http.MethodGet || method == http.MethodHead
 }
 
-// refused is the penalty of the 429s that give one of the reasons.
+// refused returns a reader that asks p about the 429s that give one of the reasons, and ignores all other answers.
 func refused(p feedback.Reader, reasons ...string) feedback.Reader {
 	return func(resp *http.Response) throttle.Answer {
 		if resp.StatusCode != http.StatusTooManyRequests || !slices.Contains(reasons, reason(resp)) {
@@ -238,6 +239,7 @@ func refused(p feedback.Reader, reasons ...string) feedback.Reader {
 	}
 }
 
+// reason returns the limit that a refusal names, or "".
 func reason(resp *http.Response) string { return resp.Header.Get("RateLimit-Reason") }
 
 var (
@@ -248,7 +250,7 @@ var (
 	nextHour = feedback.Headers{Reset: "X-RateLimit-Reset", Per: time.Hour, Clock: true}.Answer
 )
 
-// burstRefused is the penalty of the refusals that close no other row.
+// burstRefused returns a reader that closes the row after a 429 that closes no other row, and after an outage.
 func (o *Options) burstRefused() feedback.Reader {
 	return feedback.First(
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(func(resp *http.Response) throttle.Answer {

@@ -47,13 +47,15 @@ func pointsOf(r *http.Request, n int) int {
 	return 1 + n
 }
 
-// settle is a [throttle.Policy.Answer] that counts the objects of a short answer. A long answer keeps its
-// estimate, because it has about as many objects as the request asked for.
+// settle is a [throttle.Policy.Answer] that sets the cost of a read by the objects in its answer. A long answer keeps its
+// estimate, because it has about as many objects as the request asked for. So does an answer that cannot be counted.
 func settle(resp *http.Response) throttle.Answer {
-	if resp.Request == nil || hasAPIToken(resp.Request) || !reads(resp.Request) || resp.StatusCode != http.StatusOK ||
-		resp.ContentLength > short || !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
+	costsObjects := resp.Request != nil && reads(resp.Request) && !hasAPIToken(resp.Request)
+	isJSON := strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json")
+	if !costsObjects || !isJSON || resp.StatusCode != http.StatusOK || resp.ContentLength > short {
 		return throttle.Answer{}
 	}
+
 	n, ok := objects(jsonscan.New(peek.Reader(resp, short), piece))
 	if !ok {
 		return throttle.Answer{}
@@ -67,7 +69,7 @@ const (
 )
 
 // objects counts the objects of a page or of a list, and a single object as 1. ok is false for any
-// other text. It reads no further than to the end of the value.
+// other text, and for a text that ends too early.
 func objects(s *jsonscan.Scanner) (n int, ok bool) {
 	switch s.Peek() {
 	case '[':
@@ -99,7 +101,7 @@ func objects(s *jsonscan.Scanner) (n int, ok bool) {
 	return n, ok
 }
 
-// elements counts the objects of a list.
+// elements reads a list and counts its elements. ok is false if the list does not end, or is no JSON.
 func elements(s *jsonscan.Scanner) (n int, ok bool) {
 	s.Open()
 	for {

@@ -131,10 +131,10 @@ func Policies(o Options) []throttle.Policy {
 	match := "POST " + o.Host + "/"
 	key := throttle.Join(caller.ID(o.Account, o.Caller), throttle.PathValue("land"))
 
-	// The request of an answer has no value of a wildcard, so its host tells the accounts apart.
+	// An answer's request has no value for the wildcard {land}, so the costs tell the accounts apart by the host.
 	tokens := llm.NewCosts(o.Tier.Tokens, o.Cost, llm.Sum, throttle.Join(caller.ID(o.Account, o.Caller), throttle.Host))
 
-	// A program's own Cost is final, so no meter settles it. One of the rows learns from each answer.
+	// A program's own Cost is final, so no meter settles it. Only the row of a minute learns: from each answer once.
 	var minute, day feedback.Meter
 	if o.Cost == nil {
 		minute, day = meter(tokens, true), meter(tokens, false)
@@ -167,6 +167,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// day is the limit of a day, or no limit in a tier without one.
 func (t Tier) day() throttle.Limit {
 	if t.DayTokens == 0 {
 		return throttle.Unlimited()
@@ -180,8 +181,9 @@ var (
 	total = feedback.Amount{Fields: []string{"usage.total_tokens", "choices.*.usage.total_tokens"}}
 )
 
-// meter returns what reads the tokens that a request has cost: the tokens sent, and the request's max_tokens, which Kimi counts whole.
-// Without max_tokens Kimi counts an unknown default, so the tokens sent and written are read, and learned if learns is true.
+// meter returns a meter of the tokens that a request has cost: the tokens sent, and the request's max_tokens, which Kimi
+// counts whole. Without max_tokens Kimi counts an unknown default: then the meter reads the tokens sent and written, and
+// tokens learns from them if learns is true.
 func meter(tokens *llm.Costs, learns bool) feedback.Meter {
 	return func(resp *http.Response) throttle.Meter {
 		if resp.Request == nil {
@@ -192,7 +194,7 @@ func meter(tokens *llm.Costs, learns bool) feedback.Meter {
 		learn := func(int, time.Duration) {}
 		u := llm.Usage{Told: llm.Told(sent), Booked: tokens.Cost}
 		u.Count = func(*http.Request) llm.Count {
-			return func(used int, inFlight time.Duration) int {
+			return func(used int, inFlight time.Duration) int { // used is what u.Told has read
 				learn(used, inFlight)
 				return tokens.AtMost(used + reserved)
 			}
@@ -221,13 +223,14 @@ var again = feedback.Printed{
 	As:      feedback.After(time.Second),
 }
 
-// wait is for how long a refusal says that it lasts.
+// wait closes the row for as long as a refusal says. It says nothing if the refusal states no time.
 var wait = feedback.First(feedback.RetryAfter(0), again.Answer)
 
-// tooMany are the refusals.
+// tooMany recognises the refusals.
 var tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}
 
-// reached is the penalty of the refusals that name a limit.
+// reached returns a reader that closes the row after a refusal that names a limit, for the time that it states or else for
+// lasts. A lasts of 0 closes nothing.
 func reached(limit string, lasts time.Duration) feedback.Reader {
 	return tooMany.Then(feedback.Codes{
 		Fields: []string{"error.message"}, Pattern: about,
@@ -241,7 +244,7 @@ var noMoney = tooMany.Then(feedback.Codes{
 	NotRefused: []string{"exceeded_current_quota_error"},
 }.Answer)
 
-// requestsRefused is the penalty of all refusals that close no other row: as long as the answer says, otherwise a second. A
+// requestsRefused returns a reader that closes the row after a refusal that closes no other row, and after an outage. A
 // request that is no JSON, such as an upload, costs no tokens. The row of tokens would not hold the next such request, so its
 // refusals about tokens close this row.
 func requestsRefused(tokens func(*http.Request) int) feedback.Reader {

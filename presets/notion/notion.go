@@ -118,7 +118,7 @@ func Policies(o Options) []throttle.Policy {
 // reason is the field in which a 429 says which limit it is about.
 var reason = []string{"additional_data.rate_limit_reason"}
 
-// refused is the penalty of the 429s of one reason.
+// refused returns a reader that closes the row after a 429 of one reason.
 func refused(code string) feedback.Reader {
 	return feedback.When{Status: []int{429}}.Then(feedback.Codes{
 		Fields: reason,
@@ -127,7 +127,7 @@ func refused(code string) feedback.Reader {
 	}.Answer)
 }
 
-// connectionRefused is the penalty of the refusals without a row of their own.
+// connectionRefused returns a reader that closes the row after a refusal that closes no other row, and after an outage.
 func connectionRefused() feedback.Reader {
 	return feedback.First(
 		feedback.When{Status: []int{429}}.Then(feedback.First(

@@ -164,10 +164,10 @@ var again = feedback.Printed{
 	Pattern: regexp.MustCompile(`try again in ((?:\d+(?:\.\d+)?(?:h|ms|m|s))+)`),
 }
 
-// wait is for how long a refusal closes its budget.
+// wait closes the budget for as long as a refusal says, or for a second.
 var wait = feedback.First(feedback.RetryAfter(0), again.Answer, feedback.For(time.Second))
 
-// tokensRefused is the penalty of the refusals that are about tokens.
+// tokensRefused closes the row after a refusal that is about tokens.
 var tokensRefused = feedback.When{Status: []int{429}}.Then(feedback.Codes{
 	Fields: []string{"error.type"},
 	Lasts:  map[string]time.Duration{"tokens": time.Second},
@@ -180,8 +180,8 @@ var noMoney = feedback.When{Status: []int{429}}.Then(feedback.Codes{
 	NotRefused: []string{"insufficient_quota"},
 }.Answer)
 
-// requestsRefused is the penalty of all refusals but those about tokens, which close the row of tokens. A refusal about
-// tokens is among them if the request costs no tokens, as an upload does: the row of tokens would not hold
+// requestsRefused returns a reader that closes the row after a refusal that closes no other row, and after an outage. A
+// refusal about tokens closes this row if the request costs no tokens, as an upload does: the row of tokens would not hold
 // the next such request.
 func requestsRefused(tokens func(*http.Request) int) feedback.Reader {
 	return feedback.First(

@@ -150,14 +150,16 @@ func Policies(o Options) []throttle.Policy {
 // token is a [throttle.Policy.Key]: the API key.
 var token = caller.Or(throttle.Header("X-Riot-Token"), throttle.Query("api_key"))
 
-// method is the default of [Options.Method]: a GET of
+// method is the default of [Options.Method], with "*" for each id. A GET of
 // "/lol/match/v5/matches/by-puuid/aB3-…/ids" is
 // "GET /lol/match/v5/matches/by-puuid/*/ids".
 func method(r *http.Request) string {
 	segments := strings.Split(throttle.RawPath(r), "/")
 	for i, s := range segments {
-		version := i == 3 // "", "lol", "match", "v5"
-		if !version && (strings.Trim(s, "abcdefghijklmnopqrstuvwxyz-") != "" || i > 0 && strings.HasPrefix(segments[i-1], "by-")) {
+		isVersion := i == 3 // "", "lol", "match", "v5"
+		isWord := strings.Trim(s, "abcdefghijklmnopqrstuvwxyz-") == ""
+		isNamed := i > 0 && strings.HasPrefix(segments[i-1], "by-") // such as the name behind "by-name"
+		if !isVersion && (!isWord || isNamed) {
 			segments[i] = "*"
 		}
 	}
@@ -173,7 +175,7 @@ func service(r *http.Request) string {
 // unsaid is how long a refusal without a length counts.
 const unsaid = 5 * time.Second
 
-// refused is the penalty of the 429s of one type.
+// refused returns a reader that closes the row after a 429 of one type.
 func refused(kind string) feedback.Reader {
 	return feedback.When{
 		Status: []int{429},
@@ -181,7 +183,8 @@ func refused(kind string) feedback.Reader {
 	}.Then(feedback.RetryAfter(unsaid))
 }
 
-// serviceRefused is the penalty of the refusals that are about neither the application nor the method.
+// serviceRefused returns a reader that closes the row after a 429 about neither the application nor the method, and after
+// an outage.
 func serviceRefused() feedback.Reader {
 	// The refusals of the application and of the method close rows of their own.
 	return feedback.First(

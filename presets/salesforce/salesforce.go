@@ -144,7 +144,8 @@ func limited(p feedback.Reader) feedback.Reader {
 	})
 }
 
-// total is the penalty of a refusal that is about the 24 hours.
+// total returns a reader that closes the row after a refusal about the 24 hours, for its Retry-After or else for lasts. A
+// lasts of 0 closes nothing.
 func total(lasts time.Duration) feedback.Reader {
 	return feedback.Codes{
 		Fields: []string{"*.message"},
@@ -153,10 +154,10 @@ func total(lasts time.Duration) feedback.Reader {
 	}.Answer
 }
 
-// dayRefused is the penalty of the refusals that are about the 24 hours.
+// dayRefused closes the row after a refusal about the 24 hours.
 var dayRefused = limited(total(5 * time.Minute))
 
-// orgRefused is the penalty of the refusals that are not about the 24 hours.
+// orgRefused returns a reader that closes the row after a refusal that is not about the 24 hours, and after an outage.
 func orgRefused() feedback.Reader {
 	return feedback.First(
 		limited(feedback.First(total(0), feedback.RetryAfter(5*time.Second))),
@@ -165,11 +166,12 @@ func orgRefused() feedback.Reader {
 	)
 }
 
-// left reads the remaining calls of the 24 hours: "api-usage=10018/100000; api-bursts=1/750".
+// left reads the remaining calls of the 24 hours: 89,982 of "api-usage=10018/100000; api-bursts=1/750".
 func left(resp *http.Response) throttle.Answer {
 	for part := range strings.SplitSeq(resp.Header.Get("Sforce-Limit-Info"), ";") {
 		if usage, ok := strings.CutPrefix(strings.TrimSpace(part), "api-usage="); ok {
-			// Show the reader a header with this part alone, because a member of the field is no field of its own.
+			// A reader of fields cannot read a part of a field, so give it an answer in which the part is a field. The Age
+			// tells the reader how old the answer is.
 			only := *resp
 			only.Header = http.Header{"Usage": {usage}, "Age": resp.Header["Age"]}
 			return feedback.Headers{Used: "Usage", Per: 24 * time.Hour}.Left(&only)

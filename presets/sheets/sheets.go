@@ -92,7 +92,9 @@ func Policies(o Options) []throttle.Policy {
 	match := cmp.Or(o.Host, "sheets.googleapis.com") + "/"
 	ofProject, ofUser := throttle.PerMinute(cmp.Or(o.PerMinute, 300)), throttle.PerMinute(cmp.Or(o.PerUser, 60))
 	project, user := caller.IDs(o.Project, o.User, o.Caller)
-	user = throttle.Join(project, caller.Or(user, throttle.Header("Authorization")))
+	userOfProject := throttle.Join(project, caller.Or(user, throttle.Header("Authorization")))
+
+	// row returns a row that closes only for the refusals of requests that it counts.
 	row := func(name string, cost func(*http.Request) int, limit throttle.Limit, key caller.Key, refused feedback.Reader) throttle.Policy {
 		return throttle.Policy{
 			Name: name, Match: match, Key: key, Cost: cost,
@@ -102,13 +104,14 @@ func Policies(o Options) []throttle.Policy {
 
 	return tablerow.Table([]throttle.Policy{
 		row("sheets-read-project", reads, ofProject, project, projectRefused()),
-		row("sheets-read-user", reads, ofUser, user, google.UserRefused),
+		row("sheets-read-user", reads, ofUser, userOfProject, google.UserRefused),
 		row("sheets-write-project", writes, ofProject, project, projectRefused()),
-		row("sheets-write-user", writes, ofUser, user, google.UserRefused),
+		row("sheets-write-user", writes, ofUser, userOfProject, google.UserRefused),
 	})
 }
 
-// projectRefused is the penalty of a project's refusals, and of outages, which concern all users.
+// projectRefused returns a reader that closes a row of the project after a refusal about the project, and after an outage,
+// which concerns all users.
 func projectRefused() feedback.Reader {
 	return feedback.First(google.ProjectRefused, tablerow.Outage())
 }
@@ -117,11 +120,13 @@ func projectRefused() feedback.Reader {
 // in the body.
 func reads(r *http.Request) int {
 	method, path := throttle.Method(r), throttle.RawPath(r)
-	if method == http.MethodGet || method == http.MethodPost &&
-		(strings.HasSuffix(path, ":getByDataFilter") || strings.HasSuffix(path, ":batchGetByDataFilter") || strings.HasSuffix(path, "/developerMetadata:search")) {
+	filters := strings.HasSuffix(path, ":getByDataFilter") || strings.HasSuffix(path, ":batchGetByDataFilter") ||
+		strings.HasSuffix(path, "/developerMetadata:search")
+	if method == http.MethodGet || method == http.MethodPost && filters {
 		return 1
 	}
 	return 0
 }
 
+// writes is the cost of a request under the limits of writes: 1 for a request that is no read.
 func writes(r *http.Request) int { return 1 - reads(r) }

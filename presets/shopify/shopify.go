@@ -137,6 +137,7 @@ func Policies(o Options) []throttle.Policy {
 	})
 }
 
+// withDefaults returns p with the numbers of Standard in place of zeros.
 func (p Plan) withDefaults() Plan {
 	return Plan{
 		Calls: cmp.Or(p.Calls, Standard.Calls), CallBurst: cmp.Or(p.CallBurst, Standard.CallBurst),
@@ -144,10 +145,12 @@ func (p Plan) withDefaults() Plan {
 	}
 }
 
+// calls is the limit of REST.
 func (p Plan) calls() throttle.Limit {
 	return throttle.TokenBucket(p.Calls, time.Second, p.CallBurst)
 }
 
+// points is the limit of GraphQL.
 func (p Plan) points() throttle.Limit {
 	return throttle.TokenBucket(p.Points, time.Second, p.PointsBurst)
 }
@@ -180,7 +183,7 @@ var (
 	}.Left
 )
 
-// throttled is the penalty of GraphQL's refusals.
+// throttled returns a reader that closes the row of GraphQL after a refusal: a code in the body, a 429 or an outage.
 func (o Options) throttled() feedback.Reader {
 	return feedback.First(
 		feedback.Codes{
@@ -193,39 +196,39 @@ func (o Options) throttled() feedback.Reader {
 	)
 }
 
-// untilRestored is the time until a bucket has the points that a refused query has asked for, or is
-// full if it never has that many. It is 0 if the answer does not tell, or nothing is missing.
+// untilRestored closes the row until its bucket has the points that a refused query has asked for, or is full if it never
+// has that many. It says nothing if the answer does not tell, or if no points are missing.
 func (o Options) untilRestored(resp *http.Response) throttle.Answer {
 	asked, _ := pointsAsked(resp).Cost()
 	perSecond, _ := restoreRate(resp).Cost()
-	there, known := pointsLeft(resp).Left()
+	quota, known := pointsLeft(resp).Left()
 
 	// A query that asks for more than the bucket holds waits for a full bucket.
 	if size, told := bucketSize(resp).Cost(); told {
 		asked = min(asked, size)
 	}
-	if perSecond <= 0 || !known || asked <= there.Left {
+	if perSecond <= 0 || !known || asked <= quota.Left {
 		return throttle.Answer{}
 	}
 
-	restored := points(asked-there.Left, perSecond)
+	closed := restoring(asked-quota.Left, perSecond)
 
-	// Behind a penalty the store fills the bucket from a single point on, so the query waits there for what
-	// it is estimated to cost.
+	// After a penalty the store fills its bucket from one point on, so the query will wait for its estimate, too. Close the
+	// row for less by that time.
 	if resp.Request != nil {
-		restored -= points(o.Estimate(resp.Request)-1, o.Plan.Points)
+		closed -= restoring(o.Estimate(resp.Request)-1, o.Plan.Points)
 	}
 
-	return throttle.Refused(max(restored, time.Millisecond))
+	return throttle.Refused(max(closed, time.Millisecond))
 }
 
-// points is the time in which n points come back.
-func points(n, perSecond int) time.Duration {
+// restoring is the time in which n points come back.
+func restoring(n, perSecond int) time.Duration {
 	return time.Duration(float64(n) / float64(perSecond) * float64(time.Second))
 }
 
-// callsLeft reads the calls in the bucket, such as "32/40". The remaining calls are all that may be
-// made until the next call leaks out of the bucket.
+// callsLeft returns a reader of the remaining calls: of "32/40", which states the calls in the bucket, they are 8. They
+// count until the next call leaks out of the bucket.
 func callsLeft(calls throttle.Limit) feedback.Reader {
 	return feedback.Headers{
 		Used: "X-Shopify-Shop-Api-Call-Limit",

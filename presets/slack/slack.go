@@ -164,7 +164,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// cost is the cost of a request under the row of a tier.
+// cost is the cost of a request under the row of a tier: 1 for a method of the tier, and 0 for any other and for a message.
 func (o Options) cost(tier Tier, r *http.Request) int {
 	method := strings.TrimPrefix(throttle.RawPath(r), prefix)
 	of, listed := o.Methods[method]
@@ -177,7 +177,8 @@ func (o Options) cost(tier Tier, r *http.Request) int {
 	return 1
 }
 
-// refused closes a method. Bodies of refusals are short, so only the beginning of a body is read.
+// refused returns a reader that closes the row after a refusal, and after an outage. Bodies of refusals are short, so it
+// reads only the beginning of a body.
 func refused() feedback.Reader {
 	return feedback.First(
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.RetryAfter(time.Minute)),

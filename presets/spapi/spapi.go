@@ -153,7 +153,8 @@ func outbound(r *http.Request) string {
 	return throttle.Method(r) + " " + strings.Join(segments, "/")
 }
 
-// refused closes an empty bucket until the next request has flowed in.
+// refused returns a reader that closes the row of a refused operation until the next request has flowed into its empty
+// bucket, and closes it after an outage.
 func refused(l throttle.Limit) feedback.Reader {
 	// In this time one request flows into an empty bucket.
 	usual := l.Per() / time.Duration(max(l.N(), 1))
@@ -165,10 +166,11 @@ func refused(l throttle.Limit) feedback.Reader {
 	)
 }
 
-// atRate is how long a request takes to flow in, by the rate in the answer. Without a readable rate it says nothing.
+// atRate closes the row for as long as a request takes to flow in, by the rate in the answer, and for at most
+// throttle.MaxPenalty. Without a readable rate it says nothing.
 func atRate(resp *http.Response) throttle.Answer {
 	rate, err := strconv.ParseFloat(resp.Header.Get("x-amzn-RateLimit-Limit"), 64)
-	if err != nil || !(rate > 0) || math.IsInf(rate, 1) { // nor NaN
+	if err != nil || !(rate > 0) || math.IsInf(rate, 1) { // NaN is not above 0
 		return throttle.Answer{}
 	}
 	return throttle.Refused(time.Duration(math.Ceil(min(float64(time.Second)/rate, float64(throttle.MaxPenalty)))))

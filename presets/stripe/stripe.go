@@ -227,10 +227,10 @@ func endpoint(r *http.Request) string {
 // reason is the field in which a 429 says which limit it is about.
 const reason = "Stripe-Rate-Limited-Reason"
 
-// wait is for how long a refusal closes its row.
+// wait closes the row for the Retry-After of a refusal, or a second without one.
 var wait = feedback.RetryAfter(time.Second)
 
-// refused is the penalty of the 429s of one reason, which may end in "*".
+// refused returns a reader that closes the row after a 429 of one reason, which may end in "*".
 func refused(why string) feedback.Reader {
 	return feedback.When{Status: []int{http.StatusTooManyRequests}, Header: map[string]string{reason: why}}.Then(wait)
 }
@@ -238,11 +238,11 @@ func refused(why string) feedback.Reader {
 var (
 	endpointRefused = refused("endpoint-*")
 
-	// objectRefused is the penalty of the refusals that are about one object, and of a lock_timeout, which is
-	// no refusal, but asks to wait if it has a Retry-After.
+	// objectRefused closes the row after a refusal about one object, and after a lock_timeout with a Retry-After, which is
+	// no refusal but asks to wait.
 	objectRefused = feedback.First(refused("resource-specific"), feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(locked))
 
-	// anyRefused is the penalty of a request with one limit for all reasons.
+	// anyRefused closes the row of requests that have one limit for all reasons.
 	anyRefused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.First(
 		not(objectRefused), lockTimeout, wait,
 	))
@@ -262,7 +262,7 @@ func locked(resp *http.Response) throttle.Answer {
 	return feedback.RetryAfter(0)(resp)
 }
 
-// accountRefused is the penalty of the refusals that close no other row.
+// accountRefused returns a reader that closes the row after a refusal that closes no other row, and after an outage.
 func accountRefused() feedback.Reader {
 	return feedback.First(
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.First(
@@ -275,7 +275,8 @@ func accountRefused() feedback.Reader {
 	)
 }
 
-// not ends a [feedback.First] at a refusal that closes a different row.
+// not returns a reader that ends a [feedback.First] at an answer for which p closes a different row.
+// It closes nothing itself.
 func not(p feedback.Reader) feedback.Reader {
 	return func(resp *http.Response) throttle.Answer {
 		if p(resp).Close > 0 {

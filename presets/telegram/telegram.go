@@ -142,7 +142,7 @@ func method(r *http.Request) string {
 	return strings.ToLower(path[strings.LastIndexByte(path, '/')+1:])
 }
 
-// sends is 1 for a message.
+// sends is 1 for a message, and 0 for any other request.
 func sends(r *http.Request) int {
 	name := method(r)
 
@@ -185,13 +185,13 @@ func (o *Options) toGroup(r *http.Request) int {
 	return 0
 }
 
-// refused is the penalty of all refusals.
+// refused closes the row after any refusal.
 var refused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.First(
 	feedback.Printed{Fields: []string{"parameters.retry_after"}, As: feedback.After(time.Second)}.Answer,
 	feedback.RetryAfter(time.Second),
 ))
 
-// botRefused is the penalty of the refusals of messages that go to no group.
+// botRefused returns a reader that closes the row after a refusal of a message that goes to no group, and after an outage.
 func (o *Options) botRefused() feedback.Reader {
 	toNoGroup := func(r *http.Request) int { return sends(r) - o.toGroup(r) }
 	return tablerow.IfCharged(toNoGroup, feedback.First(refused, tablerow.Outage()))
@@ -202,7 +202,7 @@ const field = "chat_id"
 // chat is the default of [Options.Channel].
 var chat = caller.Or(throttle.Query(field), ofBody)
 
-// ofBody returns the chat that a request's body names, or "".
+// ofBody returns the chat that a request's body, JSON or a form, names, or "".
 func ofBody(r *http.Request) (id string) {
 	switch media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); media {
 	case "application/json":

@@ -107,7 +107,7 @@ func Policies(o Options) []throttle.Policy {
 	}
 
 	creator := caller.Or(user, ofBody)
-	creates := func(r *http.Request) int { return min(1, len(creator(r))) }
+	creates := func(r *http.Request) int { return min(1, len(creator(r))) } // 1 if the creator is known
 	return tablerow.Table([]throttle.Policy{
 		{
 			Name: "tencentmeeting-minute", Match: match, Key: counted,
@@ -140,9 +140,8 @@ func endpoint(r *http.Request) string {
 	return strings.Join(segments, "/")
 }
 
-// ofBody is the member "userid" of a body in JSON.
+// ofBody is the member "userid" of a body in JSON, if it is a text in the first 64 KB, or "".
 func ofBody(r *http.Request) (user string) {
-	// The member stands near the beginning, so do not read long bodies to the end.
 	reqbody.Members(r, 64<<10, func(json *jsonscan.Scanner, member []byte) bool {
 		if string(member) != "userid" || json.Peek() != '"' {
 			return json.Skip()
@@ -156,8 +155,8 @@ func ofBody(r *http.Request) (user string) {
 
 var beijing = time.FixedZone("UTC+8", 8*60*60)
 
-// said is the penalty of the answers with a code: for the Retry-After, otherwise until the first end that
-// is known, and otherwise for lasts.
+// said returns a reader that closes the row after an answer with a code: for its Retry-After, otherwise for what the first
+// reader of end says, and otherwise for lasts. A lasts of 0 closes nothing.
 func said(code string, lasts time.Duration, end ...feedback.Reader) feedback.Reader {
 	return feedback.Codes{
 		Fields: []string{"error_info.error_code"}, Lasts: map[string]time.Duration{code: lasts},
@@ -171,7 +170,7 @@ var (
 	createRefused   = said("500029", 10*time.Minute)
 )
 
-// minuteRefused is the penalty of the refusals that are about all calls of a minute.
+// minuteRefused returns a reader that closes the row after a refusal that closes no other row, and after an outage.
 func minuteRefused() feedback.Reader {
 	return feedback.First(
 		said("190310", time.Minute),

@@ -158,12 +158,14 @@ func Policies(o Options) []throttle.Policy {
 	return tablerow.Table(rows)
 }
 
+// withDefaults returns o with the defaults of its zero fields. Caller is never nil in it.
 func (o Options) withDefaults() Options {
 	o.Host = cmp.Or(o.Host, "api.weixin.qq.com")
 	o.Caller = caller.ID(o.Account, o.Caller)
 	return o
 }
 
+// perDay returns the calls a day of each API, by path: the published numbers, and the numbers of o in their place.
 func (o Options) perDay() map[string]int {
 	if o.Test {
 		return merged(testPerDay, o.PerDay)
@@ -171,6 +173,7 @@ func (o Options) perDay() map[string]int {
 	return merged(perDay, o.PerDay)
 }
 
+// perMinute is the same for a minute.
 func (o Options) perMinute() map[string]int { return merged(perMinute, o.PerMinute) }
 
 // counted is the cost under an account's quotas: 1, or 0 for logins of users, which have no quota.
@@ -207,6 +210,6 @@ var (
 		tooMany,
 	)
 
-	// tooMany is the penalty of a 429, which WeChat does not document: a gateway in front of it may send one.
+	// tooMany closes the row after a 429, which WeChat does not document: a gateway in front of it may send one.
 	tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.RetryAfter(time.Second))
 )

@@ -209,7 +209,7 @@ func Policies(o Options) []throttle.Policy {
 	})
 }
 
-// newMembers is how many members may be created, if that is known.
+// newMembers is the limit of members that are created, or no limit if Accounts is not told.
 func (o Options) newMembers() throttle.Limit {
 	if o.Accounts == 0 {
 		return throttle.Unlimited()
@@ -234,6 +234,7 @@ func (o Options) base(r *http.Request) int {
 	return 1
 }
 
+// people is a [throttle.Policy.Cost]: how many people a message goes to.
 func (o Options) people(r *http.Request) int {
 	if o.People == nil {
 		return 1
@@ -241,7 +242,7 @@ func (o Options) people(r *http.Request) int {
 	return o.People(r)
 }
 
-// perDay is how many people an application may send to, if that is known.
+// perDay is the limit of people to whom an application sends in a day, or no limit if Accounts is not told.
 func (o Options) perDay() throttle.Limit {
 	if o.Accounts == 0 {
 		return throttle.Unlimited()
@@ -257,10 +258,11 @@ const (
 
 var beijing = time.FixedZone("UTC+8", 8*60*60)
 
-// tooMany is the penalty of a 429, which WeCom does not document: a gateway in front of it may send one.
+// tooMany closes the row after a 429, which WeCom does not document: a gateway in front of it may send one.
 var tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.RetryAfter(time.Second))
 
-// refused is the penalty of a row whose window blocks for blocked.
+// refused returns a reader that closes the row after a refusal, and after an outage. 45009 closes it for its Retry-After, or
+// else for the time for which its window blocks.
 func refused(blocked time.Duration) feedback.Reader {
 	return feedback.First(
 		feedback.Codes{
@@ -273,16 +275,15 @@ func refused(blocked time.Duration) feedback.Reader {
 	)
 }
 
-// usedUp is the penalty of a row of a day: the code 45009 says that the caller's quota is used up.
+// usedUp returns a reader for a row of a day: 45009 says that the day's quota is used up, and closes the row for its
+// Retry-After or else until midnight in Beijing. Other refusals and outages close it as in the other rows.
 func usedUp() feedback.Reader {
 	return feedback.First(
 		feedback.Codes{
 			Fields: []string{"errcode"},
 			Lasts:  map[string]time.Duration{frequency: 24 * time.Hour},
-			// Retry-After is more precise than midnight.
-			End: feedback.First(feedback.RetryAfter(0), feedback.UntilMidnight(beijing)),
+			End:    feedback.First(feedback.RetryAfter(0), feedback.UntilMidnight(beijing)),
 		}.Answer,
-		// The code of the quota was read above. Further codes close as in the other rows.
-		refused(0),
+		refused(0), // 45009 does not get here
 	)
 }

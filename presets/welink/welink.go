@@ -106,7 +106,7 @@ func Policies(o Options) []throttle.Policy {
 // version matches a segment that has a digit and is no id: a version.
 var version = regexp.MustCompile(`^v\d+$`)
 
-// endpoint is the default of [Options.Endpoint].
+// endpoint is the default of [Options.Endpoint]: the path with "*" for each id.
 func endpoint(r *http.Request) string {
 	segments := strings.Split(throttle.RawPath(r), "/")
 	for i, s := range segments {
@@ -118,7 +118,7 @@ func endpoint(r *http.Request) string {
 	return strings.Join(segments, "/")
 }
 
-// refused is the penalty of all refusals.
+// refused returns a reader that closes the row after any refusal, and after an outage.
 func refused() feedback.Reader {
 	return feedback.First(
 		feedback.Codes{

@@ -132,13 +132,14 @@ const (
 	ofApp
 )
 
-// problem is the limit that a refusal names, and otherwise the minute. For a request without a tenant it is the limit of
-// the app.
+// problem returns the limit that a refusal is about: of a request without a tenant the app's, and otherwise the limit that
+// it names, or the minute for any other word.
 func problem(resp *http.Response) int {
 	if resp.Request != nil && ofTenant(resp.Request) == 0 {
 		return ofApp
 	}
-	// Only "minute" and "day" have been seen, so the words for the others may vary.
+
+	// Only the words "minute" and "day" have been seen, so look for parts of the other words.
 	switch named := strings.ToLower(resp.Header.Get("X-Rate-Limit-Problem")); {
 	case strings.Contains(named, "app"):
 		return ofApp
@@ -150,13 +151,13 @@ func problem(resp *http.Response) int {
 	return minute
 }
 
-// about is the penalty of the refusals that are about a limit.
+// about returns a reader that closes the row after a refusal about one limit, for its Retry-After or else for lasts.
 func about(limit int, lasts time.Duration) feedback.Reader {
-	obey := feedback.RetryAfter(lasts)
+	closes := feedback.RetryAfter(lasts)
 	return feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(func(resp *http.Response) throttle.Answer {
 		if problem(resp) != limit {
 			return throttle.Answer{}
 		}
-		return obey(resp)
+		return closes(resp)
 	})
 }

@@ -106,8 +106,9 @@ func Policies(o Options) []throttle.Policy {
 		perMinute, updates, exports = 2500, 300, 30
 	}
 
-	// The program's own number outranks the plan.
-	perMinute = cmp.Or(o.PerMinute, perMinute)
+	perMinute = cmp.Or(o.PerMinute, perMinute) // the program's own number outranks the plan
+
+	// plan returns a row with the plan's limit, which closes for a refusal by that limit.
 	plan := func(name string, cost func(*http.Request) int) throttle.Policy {
 		return throttle.Policy{
 			Name: name, Match: match, Key: account, Cost: cost, Limit: throttle.PerMinute(perMinute),
@@ -119,9 +120,9 @@ func Policies(o Options) []throttle.Policy {
 	leftOpen := func(name string, cost func(*http.Request) int, limit throttle.Limit) throttle.Policy {
 		return throttle.Policy{Name: name, Match: match, Key: account, Cost: cost, Limit: limit, Answer: feedback.LeaveOpen}
 	}
-	ticket := leftOpen("zendesk-ticket", endpoint(http.MethodPut, `tickets/\d+`), throttle.SlidingWindow(30, 10*time.Minute))
 
 	// Updates of a ticket are counted for each user and ticket.
+	ticket := leftOpen("zendesk-ticket", endpoint(http.MethodPut, `tickets/\d+`), throttle.SlidingWindow(30, 10*time.Minute))
 	ticket.Key = throttle.Join(account, user, path)
 
 	return tablerow.Table([]throttle.Policy{
@@ -153,6 +154,7 @@ func endpoint(method, pattern string) func(*http.Request) int {
 	}
 }
 
+// ofHelpCenter is a [throttle.Policy.Cost]: 1 for a request to the help center, and 0 for all others.
 func ofHelpCenter(r *http.Request) int {
 	if strings.HasPrefix(throttle.RawPath(r), "/api/v2/help_center/") {
 		return 1
@@ -175,16 +177,15 @@ var left = feedback.Headers{Remaining: "X-Rate-Limit-Remaining", Reset: "RateLim
 
 var tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}
 
-// someIsLeft reports whether a refusal is not about the plan's minute.
+// someIsLeft reports whether a refusal says that calls of the plan's minute are left: then it is about an endpoint.
 func someIsLeft(resp *http.Response) bool {
 	n, err := strconv.Atoi(resp.Header.Get(left.Remaining))
 	return err == nil && n > 0
 }
 
-// planRefused is the penalty of the refusals that are about the plan's minute.
+// planRefused returns a reader that closes the row after a refusal about the plan's minute, and after an outage.
 func planRefused() feedback.Reader {
 	return feedback.First(tooMany.Then(func(resp *http.Response) throttle.Answer {
-		// Something is left, so the refusal is about a single endpoint.
 		if someIsLeft(resp) {
 			return throttle.Answer{}
 		}
@@ -192,7 +193,7 @@ func planRefused() feedback.Reader {
 	}), tablerow.Outage())
 }
 
-// endpointRefused is the penalty of all other refusals.
+// endpointRefused closes the row after a refusal about an endpoint.
 var endpointRefused = tooMany.Then(func(resp *http.Response) throttle.Answer {
 	if !someIsLeft(resp) {
 		return throttle.Answer{}

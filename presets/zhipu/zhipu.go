@@ -125,7 +125,7 @@ func (o Options) withDefaults() Options {
 
 var beijing = time.FixedZone("UTC+8", 8*60*60)
 
-// said is the penalty of the 429s with some codes.
+// said returns a reader that closes the row after a 429 with one of some codes.
 func said(lasts map[string]time.Duration, end feedback.Reader) feedback.Reader {
 	return feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedback.Codes{
 		Fields: []string{"error.code", "error.type"}, Lasts: lasts, End: end,
@@ -151,7 +151,7 @@ var again = feedback.Printed{
 	As:      feedback.At(time.DateTime, beijing),
 }
 
-// planRefused is the penalty of the refusals by the limits of a plan.
+// planRefused closes the row after a refusal by a limit of a plan.
 var planRefused = said(all(time.Hour, planCodes...), feedback.First(feedback.RetryAfter(0), again.Answer))
 
 // noPace recognises the 429s that are no refusals: they come however long a program waits.
@@ -160,7 +160,7 @@ var noPace = feedback.When{Status: []int{http.StatusTooManyRequests}}.Then(feedb
 	NotRefused: []string{"1113", "1309", "1311", "1313", "1314", "1315"},
 }.Answer)
 
-// modelRefused is the penalty of the refusals that are not about a plan.
+// modelRefused returns a reader that closes the row after a refusal that is not about a plan, and after an outage.
 func modelRefused() feedback.Reader {
 	return feedback.First(
 		noPace,

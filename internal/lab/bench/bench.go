@@ -9,19 +9,20 @@ import (
 	"slices"
 )
 
-// A Bench lets a program start servers as a test does: it cleans up
-// in the end, and fails.
+// A Bench lets a program start servers as a test does: it collects failures, and cleans up at the end.
 type Bench struct {
 	folder   string
 	cleanups []func()
 	failures []error
 }
 
-// Run calls f and cleans up after it. A failure ends f, as it ends a test. Directories are
+// Run calls f, cleans up after it, and returns the failures. Fatal ends f, as it ends a test. Directories are
 // in the folder, or in the folder of temporary files if it is "".
 func Run(folder string, f func(*Bench)) error {
 	b := &Bench{folder: folder}
 	done := make(chan struct{})
+
+	// Fatal ends the goroutine that calls it.
 	go func() {
 		defer close(done)
 		defer b.clean()

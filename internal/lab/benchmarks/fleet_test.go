@@ -210,6 +210,7 @@ func (m *member) serve(program *crew.Link) error {
 // poolSize lets many workers have a connection of their own.
 const poolSize = 64
 
+// peer returns the peer that an order names, and opens it at the first order with the same limit and Redis.
 func (m *member) peer(o order) (*opened, error) {
 	name := fmt.Sprint(o.Peer, o.Limit, o.Redis)
 	if p := m.open[name]; p != nil {

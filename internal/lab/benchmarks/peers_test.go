@@ -54,6 +54,7 @@ func openThrottle(c *redis.Client, l limit) (ask, error) {
 	return openLimiter(c, throttle.Policy{Name: "benchmark", Keyed: true, Limit: throttle.SlidingWindow(l.N, l.Per)})
 }
 
+// openLimiter returns an ask of throttle's Limiter under a policy.
 func openLimiter(c *redis.Client, p throttle.Policy) (ask, error) {
 	l, err := throttle.NewLimiter(redisstore.New(c, redisstore.Options{}), p)
 	if err != nil {
@@ -71,6 +72,7 @@ func openRedisRate(c *redis.Client, l limit) (ask, error) {
 	return askRedisRate(c, redis_rate.Limit{Rate: l.N, Burst: l.N, Period: l.Per}), nil
 }
 
+// askRedisRate returns an ask of go-redis/redis_rate under a limit.
 func askRedisRate(c *redis.Client, l redis_rate.Limit) ask {
 	limiter := redis_rate.NewLimiter(c)
 	return func(ctx context.Context, key string) (time.Duration, error) {

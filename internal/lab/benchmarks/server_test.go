@@ -40,6 +40,7 @@ type meter struct {
 	memory   float64 // bytes, now
 }
 
+// read returns what the server has done so far, and its connections and memory now.
 func (s *server) read(b *testing.B) meter {
 	b.Helper()
 	info, err := s.watch.InfoMap(b.Context(), "cpu", "stats", "clients", "memory", "commandstats").Result()

@@ -9,11 +9,10 @@ import (
 	"time"
 )
 
-// After returns a channel that is closed in d, and what stops that. It is for tests in place
-// of [time.After] and [time.NewTimer]: a timer of a bubble that runs in a goroutine which finds
-// it over breaks the race detector (go.dev/issue/78156). A goroutine finds it over when the
-// goroutine receives from its channel, which a timer of [time.AfterFunc] has not, or starts it
-// with no time to go.
+// After returns a channel that is closed after d, and a function that prevents it. If d is not above 0 the channel is
+// closed already. Tests in bubbles use it in place of [time.After] and [time.NewTimer]: the race detector fails on a
+// bubble's timer that a goroutine finds over when it receives from the timer's channel, or starts it with no time to go
+// (go.dev/issue/78156). A timer of [time.AfterFunc] has no channel.
 func After(d time.Duration) (over <-chan struct{}, stop func() bool) {
 	c := make(chan struct{})
 	if d <= 0 {
@@ -23,8 +22,8 @@ func After(d time.Duration) (over <-chan struct{}, stop func() bool) {
 	return c, time.AfterFunc(d, func() { close(c) }).Stop
 }
 
-// Send sends text to a server of a handler, over the only connection of the server, and nothing more. It returns how long
-// the server keeps the connection open.
+// Send sends text to a server of a handler over its only connection, then nothing more, and reads answers until the server
+// closes the connection. It returns how long the server kept the connection open.
 func Send(h http.Handler, text string) (time.Duration, error) {
 	ours, theirs := net.Pipe()
 	server := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0)}

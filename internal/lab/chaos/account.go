@@ -13,38 +13,38 @@ import (
 // An account has the results of a scene.
 type account struct {
 	*scene
-	open     bool // nothing is promised of the limit while Redis is away
-	arrivals int
-	worst    crowd
-	before   float64 // shares of the quota
-	during   float64 // negative: too short to say
-	after    float64
-	gap      time.Duration // the longest time without an arrival
-	resumed  time.Duration // from the end of the fault until the fleet, or the member, was at work again, or negative for never
-	trespass int           // arrivals while a penalty lasted
+	failsOpen bool // nothing is promised of the limit while Redis is away
+	arrivals  int
+	worst     crowd
+	before    float64 // shares of the quota
+	during    float64 // negative: too short to say
+	after     float64
+	gap       time.Duration // the longest time without an arrival
+	resumed   time.Duration // from the end of the fault until the fleet, or the member, was at work again, or negative for never
+	trespass  int           // arrivals while a penalty lasted
 
 	flying        int           // the most in flight
 	inFlightAfter time.Duration // from the return until something was in flight again, or negative for never
 	unsure        time.Duration // from when on something else may put that off: the next fault, the end of the play, or slots of a killed member
 
-	calls           int
-	late            time.Duration // the most that a caller came back after its deadline, without the delays of the machine
-	overdue         time.Duration // the same of a MaxWait
-	latest, longest call          // whose they were
-	failed          int           // callers without a deadline that failed, other than by a refusal of the upstream
-	errors          map[string]int
-	texts           map[string]int
-	stall           time.Duration
+	calls                 int
+	late                  time.Duration // the most that a caller came back after its deadline, without the delays of the machine
+	overdue               time.Duration // the same of a MaxWait
+	lateCall, overdueCall call          // whose late and overdue are
+	failed                int           // callers without a deadline that failed, other than by a refusal of the upstream
+	errors                map[string]int
+	texts                 map[string]int
+	stall                 time.Duration
 }
 
-// account returns what was seen in a scene, without open and unsure, which its caller sets. It judges nothing.
+// account returns what was seen in a scene, and judges nothing. It leaves failsOpen and unsure to its caller.
 func (r *record) account(s *scene) *account {
 	a := &account{scene: s, errors: map[string]int{}, texts: map[string]int{}}
 	seen := r.between(s.from, s.end)
 	a.arrivals = len(seen)
 	a.worst = r.worst(s)
 
-	// Before the fault, while it lasts, and after the return: how much of the limit was used.
+	// How much of the limit was used before the fault, while it lasted, and after it and its penalty.
 	at := times(r.arrivals)
 	a.before = r.used(at, s.from, s.harm)
 	a.during = r.used(at, s.harm, s.back)
@@ -60,20 +60,20 @@ func (r *record) account(s *scene) *account {
 	}
 
 	a.flying, a.inFlightAfter = r.inFlight(s)
-	r.listen(a)
+	r.countCalls(a)
 	a.stall = longest(r.stalls, s.from, s.end)
 
 	return a
 }
 
-// pause is a time without an arrival after which a fleet that goes on has come
-// back to work: windows that wait for a second are no pause.
+// pause is the shortest time without an arrival in which a fleet is not at work. A fleet at work may be silent for a
+// second, until the window has room again.
 const pause = 1500 * time.Millisecond
 
-// resumed returns how long after the end of the fault requests came again. It looks for the first
-// request that others follow, without a pause until the end. A fifth of what may come in a second
-// is enough, of a member's share if one was hit. After a penalty, which lifts gently, one request is
-// enough. resumed returns -1 if there is no such request.
+// resumed returns how long after the end of the fault, or of its penalty, the fleet was at work again, or -1 if it never
+// was. A fleet is at work from the first request that begins a second with enough requests, if no pause follows. Enough is
+// a fifth of the limit; if one member was hit, a fifth of its share, from that member; and one request after a penalty,
+// because a slow start follows.
 func (r *record) resumed(s *scene) time.Duration {
 	begin := max(s.back, s.opens)
 	seen := r.between(begin, s.end)
@@ -93,7 +93,7 @@ func (r *record) resumed(s *scene) time.Duration {
 		return -1
 	}
 
-	// Requests before the last pause were no return to work.
+	// Requests before the last pause do not count: the fleet was not at work yet.
 	first := 0
 	for i := 1; i < len(seen); i++ {
 		if seen[i].at-seen[i-1].at > pause {
@@ -110,12 +110,12 @@ func (r *record) resumed(s *scene) time.Duration {
 	return -1
 }
 
-// inFlight returns the most that were in flight, and how long after the end of
-// the fault something was in flight again, or -1.
+// inFlight returns the most requests that were in flight at a time in the scene, and how long after the end of the fault
+// the next request went in flight, or -1 if none did.
 func (r *record) inFlight(s *scene) (most int, inFlightAfter time.Duration) {
 	type edge struct {
-		at time.Duration
-		up int
+		at     time.Duration
+		change int // of the number in flight: 1 or -1
 	}
 
 	var edges []edge
@@ -129,21 +129,22 @@ func (r *record) inFlight(s *scene) (most int, inFlightAfter time.Duration) {
 		}
 	}
 
-	// At the same moment a request ends before the next begins, which may have its slot.
-	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.up, b.up)) })
-	now := 0
+	// At the same moment ends come first: the request that begins then may have the slot of the one that ends.
+	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.change, b.change)) })
+	flying := 0
 	for _, e := range edges {
-		now += e.up
-		most = max(most, now)
+		flying += e.change
+		most = max(most, flying)
 	}
 
 	return most, inFlightAfter
 }
 
-// listen counts the outcomes of calls, and notes the calls that returned latest after a MaxWait and after a deadline.
-func (r *record) listen(a *account) {
-	for _, name := range slices.Sorted(maps.Keys(r.calls)) {
-		for _, c := range r.calls[name] {
+// countCalls counts the outcomes of the calls that returned in the scene, and notes the calls that returned latest after
+// a MaxWait and after a deadline.
+func (r *record) countCalls(a *account) {
+	for _, member := range slices.Sorted(maps.Keys(r.calls)) {
+		for _, c := range r.calls[member] {
 			if c.Returned < a.from || c.Returned > a.end {
 				continue
 			}
@@ -163,28 +164,35 @@ func (r *record) listen(a *account) {
 				a.failed++
 			}
 
-			// An answer of 429 took the upstream its time, of which MaxWait says nothing.
-			answered := c.Kind == bounded && c.Err == refused
-			if c.By > 0 && c.Returned > c.By && !answered && !kept(c.Where) {
-				// A stall of a different process says that threads of this one may
-				// have stood, too, without its own watch among them.
-				excuse := max(stalled(r.naps[name], c.By, c.Returned), longest(r.stalls, c.By, c.Returned))
-				late := c.Returned - c.By - excuse
-				switch {
-				case c.Kind == bounded && late > a.overdue:
-					a.overdue, a.longest = late, c
-				case c.Kind == dated && late > a.late:
-					a.late, a.latest = late, c
-				}
+			late := r.lateness(member, c)
+			switch {
+			case c.Kind == bounded && late > a.overdue:
+				a.overdue, a.overdueCall = late, c
+			case c.Kind == dated && late > a.late:
+				a.late, a.lateCall = late, c
 			}
 		}
 	}
 }
 
-// digits are what differs between errors that say the same.
+// lateness returns how long after its deadline or its MaxWait a call returned, without the delays of the machine. It is 0
+// or less for a call that was in time, that had no bound, or that something else than the library made late.
+func (r *record) lateness(member string, c call) time.Duration {
+	// MaxWait does not bound the time in which the upstream makes an answer of 429.
+	answered := c.Kind == bounded && c.Err == refused
+	if c.By == 0 || answered || kept(c.Where) {
+		return 0
+	}
+
+	// A stall that another process has seen may have stopped this member's threads, too, except the one that watches.
+	delay := max(stalled(r.naps[member], c.By, c.Returned), longest(r.stalls, c.By, c.Returned))
+	return c.Returned - c.By - delay
+}
+
+// digits are the parts in which errors of the same meaning differ.
 var digits = regexp.MustCompile(`[0-9]+(\.[0-9]+)*`)
 
-// stalled is for how much of a time a member did not run.
+// stalled returns how much of the time between from and to the stalls take.
 func stalled(stalls []fleet.Stall, from, to time.Duration) time.Duration {
 	var sum time.Duration
 	for _, st := range stalls {

@@ -8,7 +8,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,7 +66,7 @@ type caller struct {
 // callHeader names a call.
 const callHeader = "X-Chaos-Call"
 
-// work calls until ctx ends, then gives up.
+// work makes one call after the other until ctx ends, and tells of each. It does not tell of the call that ctx cut off.
 func (c *caller) work(ctx context.Context) {
 	for n := 0; ctx.Err() == nil; n++ {
 		done := c.call(ctx, fmt.Sprintf("%s/%d", c.name, n))
@@ -75,32 +74,32 @@ func (c *caller) work(ctx context.Context) {
 			return
 		}
 		c.tell(word{Call: &done})
-		rest(ctx, rand.N(100*time.Millisecond))
+		sleep(ctx, rand.N(100*time.Millisecond))
 		if done.Err != "" {
 			// A caller that is refused at once would ask again at once.
-			rest(ctx, 200*time.Millisecond)
+			sleep(ctx, 200*time.Millisecond)
 		}
 	}
 }
 
-// call makes one call.
+// call makes one call, with a bound of 0.3 to 3 s unless the caller is patient, and returns what became of it.
 func (c *caller) call(ctx context.Context, id string) call {
 	done := call{ID: id, Kind: c.kind, Asked: fleet.Now()}
-	var where atomic.Pointer[string]
-
-	// A caller with a bound notes where it stands if it comes back late.
-	switch wait := 300*time.Millisecond + rand.N(2700*time.Millisecond); c.kind {
+	bound := 300*time.Millisecond + rand.N(2700*time.Millisecond)
+	switch c.kind {
 	case dated:
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, wait)
+		ctx, cancel = context.WithTimeout(ctx, bound)
 		defer cancel()
-		done.By = done.Asked + wait
-		defer time.AfterFunc(wait+mostLate, tracer(&where)).Stop()
-
 	case bounded:
-		ctx = throttle.WithMaxWait(ctx, wait)
-		done.By = done.Asked + wait
-		defer time.AfterFunc(wait+mostLate, tracer(&where)).Stop()
+		ctx = throttle.WithMaxWait(ctx, bound)
+	}
+
+	// A caller that is late notes where it stands at that time.
+	var where atomic.Pointer[string]
+	if c.kind != patient {
+		done.By = done.Asked + bound
+		defer time.AfterFunc(bound+mostLate, tracer(&where)).Stop()
 	}
 
 	err := c.send(ctx, id)
@@ -113,7 +112,7 @@ func (c *caller) call(ctx context.Context, id string) call {
 	return done
 }
 
-// send sends the request and reads the answer.
+// send sends the request and reads the answer. An answer other than 200 is an errStatus.
 func (c *caller) send(ctx context.Context, id string) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+c.path, nil)
 	if err != nil {
@@ -144,8 +143,8 @@ type errStatus int
 
 func (e errStatus) Error() string { return fmt.Sprint("status ", int(e)) }
 
-// kind says what kind of error a call ended with, and the text of an error that
-// nobody expects. The texts of http.Client hold URLs, the library's none.
+// kind returns the name of the kind of error that a call ended with, and the text of errors of the store and of no known
+// kind. Both are "" for a call without an error.
 func kind(err error) (name, text string) {
 	var store *throttle.StoreError
 	var status errStatus
@@ -165,8 +164,8 @@ func kind(err error) (name, text string) {
 	return "other", err.Error()
 }
 
-// rest waits for d, or until ctx ends.
-func rest(ctx context.Context, d time.Duration) {
+// sleep waits for d, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -175,16 +174,18 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// A crowd is a closed window of a second: what arrived in it, and what might.
+// A crowd is a closed window of a second: how many requests arrived in it, and how many were allowed to.
 type crowd struct {
-	count, limit, extra int
-	excuse              int // arrivals that a stall of the machine may have moved into it
+	count  int
+	limit  int // the highest that was in force in the window
+	extra  int // starts that the store forgot
+	excuse int // arrivals that a stall of the machine may have moved into the window
 }
 
-// excess is the number above the limit; a negative excess is room.
+// excess is how many arrivals are too many; a negative excess is room.
 func (c crowd) excess() int { return c.count - c.limit - c.extra - c.excuse }
 
-// worst returns the window of the scene that had the most too many.
+// worst returns the window with the highest excess among those that end in the scene, and of several the fullest.
 func (r *record) worst(s *scene) crowd {
 	seen := r.between(s.from-time.Second, s.end)
 	extra := len(r.between(s.lost.from, s.lost.to))
@@ -202,13 +203,14 @@ func (r *record) worst(s *scene) crowd {
 			continue
 		}
 
-		// A machine that stood still may have delayed arrivals into one window.
+		// A stall in the window, or shortly before, may have delayed arrivals into it.
 		from := seen[first].at
 		c := crowd{count: last - first + 1, limit: r.limit(from, to), extra: extra}
 		if c.count > c.limit+c.extra {
 			c.excuse = excuse(longest(r.stalls, from-100*time.Millisecond, to), window)
 		}
-		if worst.count == 0 || cmp.Or(cmp.Compare(c.excess(), worst.excess()), cmp.Compare(c.count, worst.count)) > 0 {
+		isWorse := cmp.Or(cmp.Compare(c.excess(), worst.excess()), cmp.Compare(c.count, worst.count)) > 0
+		if worst.count == 0 || isWorse { // the first counts in any case
 			worst = c
 		}
 	}
@@ -220,8 +222,8 @@ func (r *record) worst(s *scene) crowd {
 // the upstream, and a part of that is needed without any stall.
 const onTheWay = 10 * time.Millisecond
 
-// excuse is how many arrivals may be counted in a wrong window because the
-// machine stood still: what arrived meanwhile was stamped when it went on.
+// excuse returns how many arrivals a stall may have moved into a wrong window, under a limit of n in a second: requests
+// that come while the machine stands still are counted when it goes on.
 func excuse(stall time.Duration, n int) int {
 	if stall <= onTheWay {
 		return 0
@@ -229,7 +231,7 @@ func excuse(stall time.Duration, n int) int {
 	return 1 + int(time.Duration(n)*stall/time.Second)
 }
 
-// longest returns the longest of the stalls that touch a time.
+// longest returns the length of the longest stall that touches the time between from and to, or 0.
 func longest(stalls []fleet.Stall, from, to time.Duration) time.Duration {
 	var most time.Duration
 	for _, st := range stalls {
@@ -252,7 +254,6 @@ type member struct {
 	transport *throttle.Transport
 	base      *http.Transport
 	redis     redis.UniversalClient
-	before    int // goroutines that were there first
 
 	program *crew.Link
 
@@ -260,9 +261,10 @@ type member struct {
 	events map[string]int
 }
 
-// memberMain is the program as a member. It returns when the program that started it is gone.
+// memberMain is a member's main function: it starts the callers, and obeys orders. It returns nil when the program that
+// started it is gone.
 func memberMain(program *crew.Link) error {
-	m := &member{program: program, events: map[string]int{}, before: runtime.NumGoroutine()}
+	m := &member{program: program, events: map[string]int{}}
 	if err := program.Hear(&m.orders); err != nil {
 		return err
 	}
@@ -273,15 +275,14 @@ func memberMain(program *crew.Link) error {
 	defer m.redis.Close()
 	ctx, over := context.WithCancel(context.Background())
 	defer over()
-	still := fleet.WatchStalls(leastStall, func(s fleet.Stall) { m.tell(word{Stall: &s}) })
+	endWatch := fleet.WatchStalls(leastStall, func(s fleet.Stall) { m.tell(word{Stall: &s}) })
 	callers := m.engage(ctx)
 	m.tell(word{Ready: true})
 
-	// Do as the program says, until it is gone.
 	for {
 		var o order
 		if err := program.Hear(&o); err != nil {
-			return nil // the end of the fleet
+			return nil // the program is gone, or no longer needs this member
 		}
 
 		if o.Window > 0 {
@@ -294,7 +295,7 @@ func memberMain(program *crew.Link) error {
 		if o.Rest {
 			over()
 			callers.Wait()
-			still()
+			endWatch()
 			left := m.remains()
 			m.tell(word{Left: &left})
 		}
@@ -303,10 +304,10 @@ func memberMain(program *crew.Link) error {
 	}
 }
 
-// tell tells a word. If nobody hears any more, nothing matters any more.
+// tell tells the program a word. An error says that the program is gone, and memberMain is about to notice that.
 func (m *member) tell(w word) { _ = m.program.Tell(w) }
 
-// prepare makes the member's transport.
+// prepare makes the member's client of Redis and its transport.
 func (m *member) prepare() error {
 	outage, err := outageOf(m.Outage)
 	if err != nil {
@@ -337,7 +338,7 @@ func (m *member) dial() redis.UniversalClient {
 	return redis.NewClient(&redis.Options{Addr: m.Redis[0]})
 }
 
-// policies are the two limits of the upstream.
+// policies are the two limits of the upstream, as the member knows them now.
 func (m *member) policies() []throttle.Policy {
 	return []throttle.Policy{
 		{Name: "window", Match: "/pull/", Limit: throttle.PerSecond(m.Window)},
@@ -351,7 +352,7 @@ func (m *member) observe(_ context.Context, e throttle.Event) {
 	m.events[e.Kind.String()]++
 }
 
-// engage lets all callers begin.
+// engage starts all callers, and returns the group to wait for after ctx has ended.
 func (m *member) engage(ctx context.Context) *sync.WaitGroup {
 	var all sync.WaitGroup
 	client := &http.Client{Transport: m.transport}
@@ -366,7 +367,7 @@ func (m *member) engage(ctx context.Context) *sync.WaitGroup {
 	return &all
 }
 
-// outageOf reads the name of a mode.
+// outageOf returns the mode of that name, or an error if there is none.
 func outageOf(name string) (redisstore.Outage, error) {
 	for _, o := range []redisstore.Outage{redisstore.OutageWait, redisstore.OutageSplit, redisstore.OutageFailOpen} {
 		if o.String() == name {

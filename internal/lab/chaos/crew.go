@@ -17,8 +17,8 @@ type hand struct {
 	orders
 	process *crew.Member
 
-	words chan word // all but calls and stalls; closed when the member is gone
-	held  []span    // when signals kept it from running
+	words chan word // without calls and stalls; closed when the member is gone
+	held  []span    // when signals kept the member from running
 	dead  bool      // killed on purpose
 
 	mu     sync.Mutex
@@ -45,7 +45,8 @@ func hire(t redistest.TB, o orders) *hand {
 	return h
 }
 
-// listen keeps the member's calls and stalls, and sends all other words to words, which it closes when the member ends.
+// listen records the member's calls and stalls, and sends every other word to the channel h.words. It closes the channel
+// when the member ends.
 func (h *hand) listen() {
 	defer close(h.words)
 	for {
@@ -54,32 +55,31 @@ func (h *hand) listen() {
 			return
 		}
 
-		h.mu.Lock()
-		switch {
-		case w.Call != nil:
-			h.calls = append(h.calls, *w.Call)
-		case w.Stall != nil:
-			h.stalls = append(h.stalls, *w.Stall)
-		default:
-			// Somebody may wait for this word, so send without the mutex.
-			h.mu.Unlock()
+		if w.Call == nil && w.Stall == nil {
 			h.words <- w
 			continue
 		}
 
+		h.mu.Lock()
+		if w.Call != nil {
+			h.calls = append(h.calls, *w.Call)
+		} else {
+			h.stalls = append(h.stalls, *w.Stall)
+		}
 		h.mu.Unlock()
 	}
 }
 
-// await returns the first word that is wanted, and drops the words before. It fails the test after a minute.
+// await returns the first word that is wanted, and drops the words before. It fails the test after a minute, and when the
+// member ends.
 func (h *hand) await(t redistest.TB, wanted func(word) bool) word {
 	t.Helper()
-	slow := time.After(time.Minute)
+	timeout := time.After(time.Minute)
 	for {
 		select {
 		case w, ok := <-h.words:
-			// Only when the process is gone, all of its errors have been read.
 			if !ok {
+				// The error output is complete only when the process is gone.
 				<-h.process.Gone
 				t.Fatalf("chaos: member %d ended: %s", h.Member, h.process.Errors())
 			}
@@ -87,7 +87,7 @@ func (h *hand) await(t redistest.TB, wanted func(word) bool) word {
 				return w
 			}
 
-		case <-slow:
+		case <-timeout:
 			t.Fatalf("chaos: member %d does not answer", h.Member)
 		}
 	}
@@ -102,7 +102,7 @@ func (h *hand) tell(t redistest.TB, o order) {
 	h.await(t, func(w word) bool { return w.Changed })
 }
 
-// rest lets the member's callers go and returns the remains.
+// rest has the member's callers leave, and returns what still runs in the member then.
 func (h *hand) rest(t redistest.TB) remains {
 	t.Helper()
 	if err := h.process.Tell(order{Rest: true}); err != nil {

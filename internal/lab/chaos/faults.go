@@ -46,15 +46,15 @@ func faults() []*fault {
 	}
 }
 
-// outage lets the time of an outage pass. The modes that do not wait begin after
-// some seconds only.
+// outage lets the time of an outage pass. It is longest for the modes split and failopen, which begin only when Redis has
+// been away for some seconds.
 func (s *stage) outage() {
 	switch {
 	case s.mode != "wait":
-		time.Sleep(s.between(12*time.Second, 15*time.Second))
+		time.Sleep(s.randomTime(12*time.Second, 15*time.Second))
 	case s.short:
-		time.Sleep(s.between(2500*time.Millisecond, 3500*time.Millisecond))
+		time.Sleep(s.randomTime(2500*time.Millisecond, 3500*time.Millisecond))
 	default:
-		time.Sleep(s.between(4*time.Second, 6*time.Second))
+		time.Sleep(s.randomTime(4*time.Second, 6*time.Second))
 	}
 }

@@ -17,19 +17,19 @@ func stopMember(s *stage) {
 	s.outage()
 	h.signal(s, redistest.ContinueSignal)
 
-	// The member's stall is the fault itself, and no excuse. A moment more is for the member to go on.
+	// The stall that the member tells of is the fault, and not the machine's. It may end a moment after the signal.
 	h.held = append(h.held, span{from, fleet.Now() + 100*time.Millisecond})
 	s.back()
 }
 
-// killMember kills one member. Its leases stand until they run out, so a long run waits for that.
+// killMember kills one member. Its slots stay taken until its leases run out, so a long run waits for that.
 func killMember(s *stage) {
 	s.harm()
 	s.any().kill()
 	s.back()
 	s.killed = s.scene.back
 	if !s.short {
-		s.scene.rest = leaseOver
+		s.scene.lookOn = leaseOver
 	}
 }
 
@@ -40,26 +40,25 @@ func joinMember(s *stage) {
 	s.back()
 }
 
-// changeLimits halves the limit, and doubles it again. While some members know of it and others do
-// not, the higher one counts, and so it does for a moment more: for requests on their
-// way.
+// changeLimits halves the limit for some seconds, member by member. The higher limit is in force until the last member has
+// the lower one, and a moment longer for requests on their way.
 func changeLimits(s *stage) {
 	const lower, onItsWay = window / 2, 200 * time.Millisecond
 	s.roll(lower)
 	time.Sleep(onItsWay)
 	s.harm()
 	s.limits = append(s.limits, limit{fleet.Now(), lower})
-	time.Sleep(s.between(4*time.Second, 6*time.Second))
+	time.Sleep(s.randomTime(4*time.Second, 6*time.Second))
 	s.back()
 	s.limits = append(s.limits, limit{fleet.Now(), window})
 	s.roll(window)
 }
 
-// roll tells the members of a limit, one by one.
+// roll tells the members the limit n, one by one, and gives it to members that join later.
 func (s *stage) roll(n int) {
 	for _, h := range s.alive() {
 		h.tell(s, order{Window: n})
-		time.Sleep(s.between(50*time.Millisecond, 300*time.Millisecond))
+		time.Sleep(s.randomTime(50*time.Millisecond, 300*time.Millisecond))
 	}
 	s.orders.Window = n
 }

@@ -19,7 +19,7 @@ func (s *stage) do(args ...any) {
 func kill(s *stage) {
 	s.harm()
 	s.single.Kill()
-	time.Sleep(s.between(1500*time.Millisecond, 2500*time.Millisecond))
+	time.Sleep(s.randomTime(1500*time.Millisecond, 2500*time.Millisecond))
 	s.single.Restart()
 	s.back()
 	s.scene.forgot = true
@@ -34,6 +34,7 @@ func stop(s *stage) {
 	s.back()
 }
 
+// flushAll empties Redis.
 func flushAll(s *stage) {
 	s.harm()
 	s.do("FLUSHALL")
@@ -41,20 +42,22 @@ func flushAll(s *stage) {
 	s.scene.forgot = true
 }
 
-// often does something that is over in no time again and again for two seconds.
+// often calls f ten times within about two seconds, as one fault.
 func (s *stage) often(f func()) {
 	s.harm()
 	for range 10 {
 		f()
-		time.Sleep(s.between(100*time.Millisecond, 300*time.Millisecond))
+		time.Sleep(s.randomTime(100*time.Millisecond, 300*time.Millisecond))
 	}
 	s.back()
 }
 
+// flushScripts removes the scripts of Redis, ten times.
 func flushScripts(s *stage) {
 	s.often(func() { s.do("SCRIPT", "FLUSH") })
 }
 
+// killClients has Redis cut all connections of the members, ten times.
 func killClients(s *stage) {
 	s.often(func() {
 		// Both kinds: a node that hears no messages must notice, and so must one whose calls break off.
@@ -63,21 +66,22 @@ func killClients(s *stage) {
 	})
 }
 
-// A penalty that was given while Redis was stopped counts from when it was given.
+// penalty answers a request with 429 while Redis is stopped: its penalty counts from the answer, and not from the moment
+// at which Redis can store it.
 func penalty(s *stage) {
 	const length = 6 * time.Second
 
-	// Hold the refusal back until Redis stands still, so that the member cannot tell it of the penalty.
-	no := s.up.refuseNext("6")
-	<-no.caught
+	// Hold the refusal back until Redis is stopped, so that the member cannot store the penalty before.
+	held := s.up.refuseNext("6")
+	<-held.caught
 	s.harm()
 	s.single.Pause()
 	given := fleet.Now()
-	close(no.answer)
-	time.Sleep(s.between(2*time.Second, 3*time.Second))
+	close(held.answer)
+	time.Sleep(s.randomTime(2*time.Second, 3*time.Second))
 	s.single.Continue()
 	s.back()
 
-	// The others learn of it once it is stored.
+	// Other members learn of the penalty when it is stored, shortly after Redis is back.
 	s.scene.closed, s.scene.opens = s.scene.back+500*time.Millisecond, given+length
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
 )
 
+// failover has Sentinel promote the replica of a killed master.
 func failover(s *stage) {
 	s.harm()
 	s.sentinel.Failover()
@@ -28,7 +29,7 @@ func failoverLag(s *stage) {
 		s.Fatalf("chaos: cutting the replica off: %v", err)
 	}
 
-	time.Sleep(s.between(700*time.Millisecond, 1200*time.Millisecond))
+	time.Sleep(s.randomTime(700*time.Millisecond, 1200*time.Millisecond))
 	s.harm()
 	s.sentinel.Master.Kill()
 	s.sentinel.Replica.Continue()
@@ -65,15 +66,14 @@ func killShard(s *stage) {
 	shard := s.shard()
 	s.harm()
 	shard.Kill()
-	time.Sleep(s.between(1500*time.Millisecond, 2500*time.Millisecond))
+	time.Sleep(s.randomTime(1500*time.Millisecond, 2500*time.Millisecond))
 	shard.Restart()
 	s.awaitShard(shard)
 	s.back()
 	s.scene.forgot = true
 }
 
-// awaitShard waits until a master that came back serves: it makes sure of the
-// others first.
+// awaitShard waits until a restarted master serves: a master first looks for the rest of its cluster.
 func (s *stage) awaitShard(shard *redistest.Server) {
 	c := redis.NewClient(shard.Options())
 	defer c.Close()
@@ -89,7 +89,7 @@ func (s *stage) awaitShard(shard *redistest.Server) {
 	}
 }
 
-// stopShard suspends the process of the master with the most keys. It forgets nothing.
+// stopShard suspends the process of the master with the most keys for a while. The master forgets nothing.
 func stopShard(s *stage) {
 	shard := s.shard()
 	s.harm()

@@ -19,7 +19,7 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is the program; it returns its exit code.
+// run is the program. It returns the exit code: 0, 1 if a promise was broken, or 2 if nothing was judged.
 func run(args []string, out, errs io.Writer) int {
 	p := program{say: errs}
 	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
@@ -41,7 +41,6 @@ func run(args []string, out, errs io.Writer) int {
 		return 0
 	}
 
-	// Exit code 2 says that nothing was judged, and 1 that a promise was broken.
 	accounts, broken, err := p.play()
 	if err != nil {
 		fmt.Fprintln(errs, err)
@@ -56,9 +55,9 @@ func run(args []string, out, errs io.Writer) int {
 	return 0
 }
 
-// A program has the flags.
+// A program is one run: its flags, and where it tells its progress.
 type program struct {
-	say    io.Writer
+	say    io.Writer // progress
 	long   bool
 	rounds int
 	only   string
@@ -66,8 +65,10 @@ type program struct {
 	seed   uint64
 }
 
-// play plays all that is asked for.
+// play plays the faults that the flags choose, each round of them with new servers, and returns the account of each scene
+// and the promises that were broken. It returns an error if a flag names nothing, or if a fleet could not be played.
 func (p *program) play() (accounts []*account, broken []string, err error) {
+	// Find a wrong flag before servers are started.
 	if _, err := outageOf(p.outage); err != nil {
 		return nil, nil, err
 	}
@@ -79,21 +80,21 @@ func (p *program) play() (accounts []*account, broken []string, err error) {
 
 	fmt.Fprintf(p.say, "seed %d\n", p.seed)
 	how := script{say: p.say, mode: p.outage, short: !p.long && p.only == "", random: rand.New(rand.NewPCG(p.seed, 12))}
-	turns := 1
+	rounds := 1
 	if p.long {
-		turns = p.rounds
+		rounds = p.rounds
 	}
 
-	for turn := range turns {
+	for round := range rounds {
 		for _, act := range acts {
-			// The first turn is in the order of the list, so that runs can be compared.
-			if turn > 0 {
+			// The first round is in the order of the list, so that runs can be compared.
+			if round > 0 {
 				how.random.Shuffle(len(act), func(i, j int) { act[i], act[j] = act[j], act[i] })
 			}
 
 			err := bench.Run("", func(b *bench.Bench) {
-				a, br := show(b, how, act[0].place, act)
-				accounts, broken = append(accounts, a...), append(broken, br...)
+				seen, wrong := show(b, how, act[0].place, act)
+				accounts, broken = append(accounts, seen...), append(broken, wrong...)
 			})
 			if err != nil {
 				return nil, nil, err
@@ -104,17 +105,17 @@ func (p *program) play() (accounts []*account, broken []string, err error) {
 	return accounts, broken, nil
 }
 
-// acts are the faults to play, by fleet. A sentinel's servers and a cluster are
-// different after a fault, so each scene gets new members.
+// acts groups the chosen faults by the fleet that meets them. All faults of a single server share one fleet, and each other
+// fault has a fleet of its own, because a sentinel's servers and a cluster are different after a fault.
 func (p *program) acts() (acts [][]*fault, err error) {
 	chosen, err := p.chosen()
-	single := -1
+	single := -1 // the index of the act of the single server, once there is one
 	for _, f := range chosen {
-		switch {
-		case f.place == onSingle && single >= 0:
+		if f.place == onSingle && single >= 0 {
 			acts[single] = append(acts[single], f)
 			continue
-		case f.place == onSingle:
+		}
+		if f.place == onSingle {
 			single = len(acts)
 		}
 
@@ -124,8 +125,8 @@ func (p *program) acts() (acts [][]*fault, err error) {
 	return acts, err
 }
 
-// chosen are the faults that the flags choose, in the order of -fault if that
-// names some.
+// chosen returns the faults that -fault names, in its order, or an error if one is unknown. Without -fault it returns all
+// faults for -long, and the most important faults otherwise.
 func (p *program) chosen() (chosen []*fault, err error) {
 	all := faults()
 	if p.only == "" {

@@ -49,7 +49,7 @@ func (s *stage) record() *record {
 	return r
 }
 
-// between returns the arrivals in a time.
+// between returns the arrivals from one time to the other, both included.
 func (r *record) between(from, to time.Duration) []arrival {
 	first := sort.Search(len(r.arrivals), func(i int) bool { return r.arrivals[i].at >= from })
 	last := sort.Search(len(r.arrivals), func(i int) bool { return r.arrivals[i].at > to })
@@ -65,7 +65,7 @@ func times(all []arrival) []time.Duration {
 	return at
 }
 
-// used returns the share of the quota, or a negative number if the time is too short.
+// used returns the share of the quota that arrivals at these times took, or -1 if the time is too short to say.
 func (r *record) used(at []time.Duration, from, to time.Duration) float64 {
 	if to-from < 1500*time.Millisecond {
 		return -1
@@ -73,7 +73,7 @@ func (r *record) used(at []time.Duration, from, to time.Duration) float64 {
 	return stat.Used(at, from, to, r.limit(from, to), time.Second)
 }
 
-// limit returns the highest limit that was in force in a time.
+// limit returns the highest limit that was in force between from and to.
 func (r *record) limit(from, to time.Duration) int {
 	most := 0
 	for i, l := range r.limits {

@@ -10,11 +10,11 @@ import (
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
 )
 
-// show plays faults before one fleet, and returns an account of each and what
-// was broken.
-func show(t redistest.TB, play script, where place, faults []*fault) ([]*account, []string) {
+// show plays an act, one fault after the other before one fleet, and returns an account of each and the promises that were
+// broken. It tells where the latest callers stood, and the errors that nobody expects.
+func show(t redistest.TB, play script, where place, act []*fault) ([]*account, []string) {
 	s := open(t, play, where)
-	for _, f := range faults {
+	for _, f := range act {
 		s.play(f)
 	}
 
@@ -24,18 +24,21 @@ func show(t redistest.TB, play script, where place, faults []*fault) ([]*account
 	var accounts []*account
 	for i, sc := range s.scenes {
 		a := r.account(sc)
-		a.open, a.unsure = play.mode == "failopen", sc.end
+		a.failsOpen = play.mode == "failopen"
+
+		// What the scene shows of requests in flight ends with the next fault. A killed member may hold all slots.
+		a.unsure = sc.end
 		if i+1 < len(s.scenes) {
 			a.unsure = s.scenes[i+1].harm
 		}
 		if s.killed > 0 && sc.back < s.killed+leaseOver {
-			a.unsure = sc.back // a dead member may hold all slots
+			a.unsure = sc.back
 		}
 
 		accounts = append(accounts, a)
 		broken = append(broken, a.broken()...)
 
-		for _, c := range []call{a.latest, a.longest} {
+		for _, c := range []call{a.lateCall, a.overdueCall} {
 			if c.Where != "" {
 				s.tellf("%s: %v, was late here:\n%s", a.name, c, c.Where)
 			}
@@ -46,7 +49,7 @@ func show(t redistest.TB, play script, where place, faults []*fault) ([]*account
 		}
 	}
 
-	// A killed member cannot release its slots: they come back with its leases.
+	// The slots of a killed member come back when its leases run out. Then the fleet must use all slots again.
 	if s.killed > 0 && fleet.Now()-s.killed > leaseOver {
 		last := accounts[len(accounts)-1]
 		if last.flying < inFlight {
@@ -60,7 +63,7 @@ func show(t redistest.TB, play script, where place, faults []*fault) ([]*account
 // leaseOver is when the slots of a killed member are free again.
 const leaseOver = 30 * time.Second
 
-// close lets the fleet rest, and says in which members something still runs.
+// close has the fleet rest, ends the watch for stalls, and returns a line for each member in which the library still runs.
 func (s *stage) close() []string {
 	var broken []string
 	for _, h := range s.alive() {
@@ -71,6 +74,6 @@ func (s *stage) close() []string {
 			s.tellf("%s", left.Where)
 		}
 	}
-	s.still()
+	s.endWatch()
 	return broken
 }

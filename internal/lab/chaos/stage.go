@@ -50,9 +50,9 @@ type stage struct {
 	scenes []*scene
 	killed time.Duration // when the last member was killed, or 0
 
-	mu     sync.Mutex
-	stalls []fleet.Stall // of this program
-	still  func()
+	mu       sync.Mutex
+	stalls   []fleet.Stall // of this program
+	endWatch func()        // of stalls
 }
 
 // A limit bounds the sliding window from a time on.
@@ -72,7 +72,7 @@ type scene struct {
 	lost   span          // when the starts were booked that the store forgot. Members may have forgotten them, too
 	opens  time.Duration // when a penalty ended, or 0
 	closed time.Duration // from when on it must have kept everybody away
-	rest   time.Duration // how long to look on, if longer than usual
+	lookOn time.Duration // how long to look on after the fault, if longer than usual
 	forgot bool          // the store lost its state
 }
 
@@ -84,16 +84,16 @@ type theatre struct {
 	wires    map[int]*redistest.Wire // by member; only before a single server
 }
 
-// open starts servers, an upstream and a fleet, and lets it warm up.
-func open(t redistest.TB, play script, kind place) *stage {
+// open starts the servers of a place, an upstream and a fleet, and lets the fleet warm up.
+func open(t redistest.TB, play script, where place) *stage {
 	s := &stage{TB: t, script: play, up: newUpstream()}
 	t.Cleanup(s.up.server.Close)
 	s.limits = []limit{{0, window}}
 	s.orders = orders{Upstream: s.up.server.URL, Outage: play.mode, Window: window, InFlight: inFlight, Namespace: "chaos"}
-	s.tellf("starting %s and %d members", kind, members)
+	s.tellf("starting %s and %d members", where, members)
 
 	// Members of a single server reach it through a wire of their own, which a fault can cut.
-	switch kind {
+	switch where {
 	case onSentinel:
 		s.sentinel = redistest.Sentinel(t)
 		s.orders.Redis, s.orders.Master = []string{s.sentinel.Sentinel.Addr}, redistest.MasterName
@@ -107,14 +107,14 @@ func open(t redistest.TB, play script, kind place) *stage {
 	}
 
 	// A machine that stands still delays members and Redis alike, and is no fault of the fleet.
-	stop := fleet.WatchStalls(leastStall, func(st fleet.Stall) {
+	endWatch := fleet.WatchStalls(leastStall, func(st fleet.Stall) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.stalls = append(s.stalls, st)
 	})
 
-	s.still = sync.OnceFunc(stop)
-	t.Cleanup(s.still)
+	s.endWatch = sync.OnceFunc(endWatch) // close calls it, and the cleanup if the play fails before
+	t.Cleanup(s.endWatch)
 
 	for range members {
 		s.join()
@@ -124,7 +124,7 @@ func open(t redistest.TB, play script, kind place) *stage {
 	return s
 }
 
-// join adds a member.
+// join starts one more member, and waits until its callers call. A member of a single server gets a wire of its own.
 func (s *stage) join() *hand {
 	o := s.orders
 	o.Member = len(s.crew)
@@ -138,22 +138,23 @@ func (s *stage) join() *hand {
 	return h
 }
 
-// play lets one fault happen between two calm times, and returns the scene.
-func (s *stage) play(f *fault) *scene {
+// play lets one fault happen between two calm times, and adds its scene to the stage's scenes. The fault itself notes
+// when it begins and when it is over.
+func (s *stage) play(f *fault) {
 	s.tellf("%s: %s", f.name, f.what)
 	s.scene = &scene{fault: f, from: fleet.Now()}
-	time.Sleep(calm + s.between(0, 500*time.Millisecond))
+	time.Sleep(calm + s.randomTime(0, 500*time.Millisecond))
 	f.play(s)
 
-	// Look on until the consequences of the fault are over: a penalty that it began, and a store that knows nothing.
-	rest := max(after, s.scene.rest)
+	// Look on until the consequences of the fault are over. A penalty must have ended. A store that forgot must know the
+	// requests in flight again, but a short run does not wait for that.
+	lookOn := max(after, s.scene.lookOn)
 	if s.scene.forgot && !s.short {
-		rest = longer
+		lookOn = longer
 	}
-	time.Sleep(rest + max(0, s.scene.opens-fleet.Now()))
+	time.Sleep(lookOn + max(0, s.scene.opens-fleet.Now()))
 	s.scene.end = fleet.Now()
 	s.scenes = append(s.scenes, s.scene)
-	return s.scene
 }
 
 // harm and back note when a fault begins and when it is over.
@@ -180,8 +181,8 @@ func (s *stage) any() *hand {
 	return all[s.random.IntN(len(all))]
 }
 
-// between returns a random time.
-func (s *stage) between(least, most time.Duration) time.Duration {
+// randomTime returns a random time between the two, both included.
+func (s *stage) randomTime(least, most time.Duration) time.Duration {
 	return least + time.Duration(s.random.Int64N(int64(most-least)+1))
 }
 

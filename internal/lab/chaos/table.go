@@ -13,7 +13,7 @@ const head = `| fault | arrivals | most in 1 s | quota before | during | after |
 
 // row is the account as a row of the table.
 func (a *account) row() string {
-	// A promise that was broken is broken on a busy machine, too.
+	// A busy machine can break a promise, too: counts are judged there.
 	result := "kept"
 	switch {
 	case len(a.broken()) > 0:
@@ -23,20 +23,19 @@ func (a *account) row() string {
 	}
 	return fmt.Sprintf("| %s | %d | %s | %s | %s | %s | %s | %s | %s | %s | %d of %d | %s | %s | %s | %s |",
 		a.name, a.arrivals, a.worst, percent(a.before), percent(a.during), percent(a.after),
-		brief(a.gap), brief(a.resumed), brief(a.late), brief(a.overdue), a.flying, inFlight, a.boards(),
+		brief(a.gap), brief(a.resumed), brief(a.late), brief(a.overdue), a.flying, inFlight, a.backInFlight(),
 		counts(a.errors), brief(a.stall), result)
 }
 
-// boards says when something was in flight again, if the scene was long enough to
-// see it.
-func (a *account) boards() string {
-	if !a.judged() {
+// backInFlight says when something was in flight again, or nothing if the scene does not show it.
+func (a *account) backInFlight() string {
+	if !a.judgesInFlight() {
 		return ""
 	}
 	return brief(a.inFlightAfter)
 }
 
-// String says how many came, and how many might.
+// String says how many requests arrived and how many were allowed to, and why more than the limit.
 func (c crowd) String() string {
 	text := fmt.Sprintf("%d of %d", c.count, c.limit)
 	if c.extra > 0 {
@@ -48,6 +47,7 @@ func (c crowd) String() string {
 	return text
 }
 
+// percent writes a share in percent, and nothing for a negative share, which is not known.
 func percent(share float64) string {
 	if share < 0 {
 		return ""
@@ -55,6 +55,7 @@ func percent(share float64) string {
 	return fmt.Sprintf("%.0f %%", 100*share)
 }
 
+// brief writes a time in ms below a second and in s above, and a negative time as "never".
 func brief(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -68,8 +69,8 @@ func brief(d time.Duration) string {
 // counts returns numbers by kind as a text, such as "2 refused, 3 started".
 func counts(of map[string]int) string {
 	var parts []string
-	for _, kind := range slices.Sorted(maps.Keys(of)) {
-		parts = append(parts, fmt.Sprintf("%d %s", of[kind], kind))
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		parts = append(parts, fmt.Sprintf("%d %s", of[name], name))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -32,9 +32,9 @@ type flight struct {
 
 // A refusal is an answer of 429 that is held back.
 type refusal struct {
-	after  string        // for its Retry-After
-	caught chan struct{} // closed when a request gets it
-	answer chan struct{} // closed when the answer may leave
+	retryAfter string        // its field Retry-After
+	caught     chan struct{} // closed when a request gets it
+	answer     chan struct{} // closed when the answer may leave
 }
 
 func newUpstream() *upstream {
@@ -44,39 +44,42 @@ func newUpstream() *upstream {
 	return u
 }
 
-// ServeHTTP implements http.Handler.
+// ServeHTTP counts a request under the window, and answers it with a refusal if refuseNext has prepared one. It holds any
+// other slow request for serviceTime, and records its flight.
 func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	from := fleet.Now()
 	if strings.HasPrefix(r.URL.Path, "/pull/") {
 		u.counts.ServeHTTP(w, r)
-		if no := u.next(); no != nil {
-			close(no.caught)
-			<-no.answer
-			w.Header().Set("Retry-After", no.after)
+		if held := u.next(); held != nil {
+			close(held.caught)
+			<-held.answer
+			w.Header().Set("Retry-After", held.retryAfter)
 			w.WriteHeader(http.StatusTooManyRequests)
 			return
 		}
 	}
 
 	if strings.HasSuffix(r.URL.Path, "/slow") {
-		rest(r.Context(), serviceTime)
+		sleep(r.Context(), serviceTime)
 
-		// Before the answer is written: then the place may be used again.
+		// Record the end before the answer is written: from then on the fleet may use the slot again.
 		u.landed(flight{r.Header.Get(callHeader), from, fleet.Now()})
 	}
 }
 
+// landed records a flight that has ended.
 func (u *upstream) landed(f flight) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.flights = append(u.flights, f)
 }
 
-// refuseNext answers the next request under the window with 429, when told to.
-func (u *upstream) refuseNext(after string) *refusal {
+// refuseNext prepares a refusal for the next request under the window, with that Retry-After. The caller closes the
+// refusal's answer to let it leave.
+func (u *upstream) refuseNext(retryAfter string) *refusal {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.refuse = &refusal{after: after, caught: make(chan struct{}), answer: make(chan struct{})}
+	u.refuse = &refusal{retryAfter: retryAfter, caught: make(chan struct{}), answer: make(chan struct{})}
 	return u.refuse
 }
 
@@ -84,9 +87,9 @@ func (u *upstream) refuseNext(after string) *refusal {
 func (u *upstream) next() *refusal {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	no := u.refuse
+	taken := u.refuse
 	u.refuse = nil
-	return no
+	return taken
 }
 
 // An arrival is a request under the window.
@@ -95,20 +98,19 @@ type arrival struct {
 	member string
 }
 
-// arrivals returns all arrivals until now, in order.
+// arrivals returns all arrivals under the window until now, in order.
 func (u *upstream) arrivals() []arrival {
 	var all []arrival
 	epoch := u.counts.Epoch()
 	for _, a := range u.counts.Arrivals() {
-		name, _, _ := strings.Cut(a.Worker, "/")
-		all = append(all, arrival{epoch + a.At, name})
+		member, _, _ := strings.Cut(a.Worker, "/")
+		all = append(all, arrival{epoch + a.At, member})
 	}
 	return all
 }
 
-// inFlight returns the slow requests that were answered. A request that its
-// caller gave up was in flight until then: its end as the upstream noticed it later
-// is not the fleet's.
+// inFlight returns the slow requests that have ended; calls are by ID. A request whose call failed counts as in flight
+// until the call returned: the upstream notices the end later, which is not the fleet's doing.
 func (u *upstream) inFlight(calls map[string]call) []flight {
 	u.mu.Lock()
 	defer u.mu.Unlock()

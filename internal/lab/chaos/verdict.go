@@ -7,9 +7,9 @@ import (
 
 // What is promised.
 const (
-	mostLate    = 100 * time.Millisecond // callers are back within this time of their deadline
-	mostOverdue = 200 * time.Millisecond // or of a MaxWait: Redis gets 100 ms more to answer
-	mostSilence = 3 * time.Second        // and the fleet is at work within this time of the store's return
+	mostLate    = 100 * time.Millisecond // how late a caller may return after its deadline
+	mostOverdue = 200 * time.Millisecond // how late it may return after its MaxWait: Redis gets 100 ms more to answer
+	mostSilence = 3 * time.Second        // how soon after the store's return the fleet must be at work
 )
 
 // forgetting is for how long nothing new is let in flight after the store has
@@ -23,12 +23,12 @@ const refused = "status 429"
 // judged. One that stood for longer is too busy to tell how fast the fleet is.
 const mostStall = 250 * time.Millisecond
 
+// busy reports whether the machine stood still for too long to judge times.
 func (a *account) busy() bool { return a.stall > mostStall }
 
-// broken says which promises a scene broke; nothing, if none. What is counted is
-// judged always, times only if the machine had time.
+// broken names the promises that a scene broke. It judges counts always, and times only if the machine was not too busy.
 func (a *account) broken() []string {
-	all := a.passed()
+	all := a.miscounts()
 	if !a.busy() {
 		all = append(all, a.tooLate()...)
 	}
@@ -38,12 +38,13 @@ func (a *account) broken() []string {
 	return all
 }
 
-// passed says which limits were passed, and which callers failed.
-func (a *account) passed() (all []string) {
+// miscounts names the promises that a count broke: too many arrivals or requests in flight, arrivals in a penalty, callers
+// that failed and must not, and unknown errors.
+func (a *account) miscounts() (all []string) {
 	sayf := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 
-	// A fleet that fails open passes limits during an outage, but not if the outage is over at once.
-	limited := !a.open || a.back-a.harm < time.Second
+	// Nothing limits a fleet that fails open in an outage. A shorter fault than a second is no outage for it.
+	limited := !a.failsOpen || a.back-a.harm < time.Second
 	if n := a.worst.excess(); n > 0 && limited {
 		sayf("%d arrivals within a second, %d too many", a.worst.count, n)
 	}
@@ -63,14 +64,15 @@ func (a *account) passed() (all []string) {
 	return all
 }
 
-// tooLate says what took too long.
+// tooLate names the promises that a time broke. The longest stall is added to what a time may be, since Redis or the fleet
+// may have stood still for it. A caller with a deadline gets nothing more: it does not wait for Redis.
 func (a *account) tooLate() (all []string) {
 	sayf := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	if a.late > mostLate {
-		sayf("a caller came back %v after its deadline: %s", a.late.Round(time.Millisecond), a.latest)
+		sayf("a caller came back %v after its deadline: %s", a.late.Round(time.Millisecond), a.lateCall)
 	}
 	if a.overdue > mostOverdue+a.stall {
-		sayf("a caller came back %v after its MaxWait: %s", a.overdue.Round(time.Millisecond), a.longest)
+		sayf("a caller came back %v after its MaxWait: %s", a.overdue.Round(time.Millisecond), a.overdueCall)
 	}
 
 	switch {
@@ -81,7 +83,7 @@ func (a *account) tooLate() (all []string) {
 	}
 
 	switch {
-	case !a.judged():
+	case !a.judgesInFlight():
 	case a.inFlightAfter < 0:
 		sayf("nothing was in flight any more")
 	case a.inFlightAfter > a.inFlightBy():
@@ -100,8 +102,8 @@ func (a *account) inFlightBy() time.Duration {
 	return by
 }
 
-// judged reports whether the scene can tell of requests in flight: they came again in time, or it was long enough to see that
-// they did not.
-func (a *account) judged() bool {
+// judgesInFlight reports whether the scene shows that requests were in flight again in time, or that they were not: then
+// it must be long enough.
+func (a *account) judgesInFlight() bool {
 	return a.inFlightAfter >= 0 && a.inFlightAfter <= a.inFlightBy() || a.unsure > a.back+a.inFlightBy()
 }

@@ -25,10 +25,10 @@ type orders struct {
 	Namespace string
 }
 
-// An order is each further line. The end of the lines ends the member.
+// An order is any later line that a member reads. The end of the lines ends the member.
 type order struct {
 	Window int  // the limit of the sliding window from now on, or 0 for no change
-	Rest   bool // let no caller come any more, and tell the remains
+	Rest   bool // end all callers, and tell the remains
 }
 
 // A word is a line that a member says. One of its parts is set.
@@ -63,25 +63,25 @@ func (c call) String() string {
 
 // remains are the requests and goroutines of a member that rests.
 type remains struct {
-	Goroutines int // of the library, or more than there were at first
-	After      time.Duration
-	Where      string `json:",omitempty"` // their roles
-	Events     map[string]int
+	Goroutines int            // that run the library's code
+	After      time.Duration  // how long the member waited for their end
+	Where      string         `json:",omitempty"` // their stacks
+	Events     map[string]int // of the transport, by kind
 }
 
-// restTime is how long a member that rests may take until nothing of the
-// library runs any more.
+// restTime is how long the library may still run in a member that rests.
 const restTime = 5 * time.Second
 
-// remains waits until nothing of the library runs, for restTime at most, and returns what still runs.
+// remains closes idle connections, waits until nothing of the library runs, for restTime at most, and returns what still
+// runs then.
 func (m *member) remains() remains {
 	m.base.CloseIdleConnections()
 	begin := time.Now()
 	for {
-		// Goroutines that are about to end may take a moment, so look again until the time is over.
+		// Goroutines that are about to end may take a moment.
 		where := running()
-		after := time.Since(begin)
-		if len(where) > 0 && after < restTime {
+		waited := time.Since(begin)
+		if len(where) > 0 && waited < restTime {
 			time.Sleep(20 * time.Millisecond)
 			continue
 		}
@@ -89,7 +89,7 @@ func (m *member) remains() remains {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		return remains{
-			Goroutines: len(where), After: after, Where: strings.Join(where, "\n\n"), Events: maps.Clone(m.events),
+			Goroutines: len(where), After: waited, Where: strings.Join(where, "\n\n"), Events: maps.Clone(m.events),
 		}
 	}
 }
@@ -115,10 +115,10 @@ func stacks() iter.Seq[string] {
 	return strings.SplitSeq(string(text), "\n\n")
 }
 
-// tracer returns a function that notes where the goroutine is that called tracer.
+// tracer returns a function for other goroutines to call: it stores the present stack of the goroutine that called tracer.
 func tracer(where *atomic.Pointer[string]) func() {
-	var head [64]byte
-	name, _, _ := strings.Cut(string(head[:runtime.Stack(head[:], false)]), "[") // "goroutine 7 "
+	var trace [64]byte
+	name, _, _ := strings.Cut(string(trace[:runtime.Stack(trace[:], false)]), "[") // "goroutine 7 "
 	return func() {
 		for stack := range stacks() {
 			if strings.HasPrefix(stack, name+"[") {
@@ -128,9 +128,9 @@ func tracer(where *atomic.Pointer[string]) func() {
 	}
 }
 
-// kept reports whether a goroutine could run where it was traced, and was not let:
-// the machine, or the collector of garbage that it starves, kept it.
+// kept reports whether the machine kept a goroutine from its work: by its trace it was ready to run, or helped the
+// garbage collector. It is false for a goroutine without a trace.
 func kept(where string) bool {
-	head, _, _ := strings.Cut(where, "\n")
-	return strings.Contains(head, "[runnable") || strings.Contains(head, "[running") || strings.Contains(head, "[GC assist")
+	state, _, _ := strings.Cut(where, "\n")
+	return strings.Contains(state, "[runnable") || strings.Contains(state, "[running") || strings.Contains(state, "[GC assist")
 }

@@ -195,10 +195,10 @@ func (all Members) Kill() {
 	}
 }
 
-// Spawn starts a process that ends with this program, on Linux even if that is
+// Spawn starts a process that ends with this program: on Linux, even if this program is
 // killed. The channel is closed when the process has ended and was reaped.
 //
-// A goroutine stays on its thread until then. Linux sends the parent-death
+// A goroutine of Spawn stays on its thread until then. Linux sends the parent-death
 // signal when the *thread* that started the process ends, and the Go runtime
 // ends threads as it likes: without the lock a server could be killed in the
 // middle of its test.
@@ -214,8 +214,7 @@ func Spawn(cmd *exec.Cmd) (<-chan struct{}, error) {
 			return
 		}
 
-		// How it ended does not matter: the code that started it ends it.
-		_ = cmd.Wait()
+		_ = cmd.Wait() // an error says how the process ended
 		close(gone)
 	}()
 

@@ -25,8 +25,9 @@ import (
 	"github.com/fleetthrottle/throttle/retry"
 )
 
-// A half is one API with the limit that its provider publishes, and the texts of its picture in one language.
-type half struct {
+// A picture is of one API with the limit that its provider publishes; its texts are in one language. Its left half shows
+// the job without the library, and its right half the job with it.
+type picture struct {
 	file, title, note string // note is a format: the pods, the workers of each, the calls
 	without, with     string
 	sum, limit        string // formats: the seconds and the refused calls; the limit
@@ -38,7 +39,7 @@ type half struct {
 	url       string
 }
 
-var halves = []half{
+var pictures = []picture{
 	{
 		file: "without-with.svg", title: "The same job, without and with throttle",
 		note:    "Calls of one Stripe endpoint in each second. %d pods with %d workers each make %d calls.",
@@ -59,33 +60,34 @@ var halves = []half{
 // The job: pods with workers each, which make the calls together.
 const (
 	pods, podWorkers = 4, 16
-	halfCalls        = 300
-	halfLatency      = 100 * time.Millisecond
+	calls            = 300
+	latency          = 100 * time.Millisecond
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := drawHalves(ctx, os.Args[len(os.Args)-1]); err != nil {
+	if err := drawPictures(ctx, os.Args[len(os.Args)-1]); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
 }
 
-// drawHalves does the job of each half without the library and with it, and draws what the API counted into a folder.
-// An error says that a call with the library failed or was refused.
-func drawHalves(ctx context.Context, dir string) error {
-	for _, h := range halves {
-		without := &counter{limit: h.perSecond, begin: time.Now()}
+// drawPictures does the job of each picture without the library and with it, and draws into a folder what the API counted.
+// It draws a picture even if a call with the library failed or was refused, and returns that error then.
+func drawPictures(ctx context.Context, dir string) error {
+	for _, p := range pictures {
+		// Without the library each worker backs off when it is refused.
+		without := &counter{limit: p.perSecond, begin: time.Now()}
 		inParallel(func(int) {
 			for wait := time.Second; !without.take() && ctx.Err() == nil; wait *= 2 {
 				time.Sleep(wait/2 + rand.N(wait))
 			}
 		})
 
-		// Without the library each caller backs off. With it, each waits for its start.
-		with := &counter{limit: h.perSecond, begin: time.Now()}
-		clients, err := clientsOf(h.policies, with)
+		// With the library each worker waits for its start.
+		with := &counter{limit: p.perSecond, begin: time.Now()}
+		clients, err := clientsOf(p.policies, with)
 		if err != nil {
 			return err
 		}
@@ -93,7 +95,7 @@ func drawHalves(ctx context.Context, dir string) error {
 		errs := make([]error, pods)
 		var mu sync.Mutex
 		inParallel(func(pod int) {
-			if err := ask(ctx, clients[pod], h.method, h.url); err != nil {
+			if err := ask(ctx, clients[pod], p.method, p.url); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
 				errs[pod] = err
@@ -103,8 +105,8 @@ func drawHalves(ctx context.Context, dir string) error {
 			errs = append(errs, fmt.Errorf("%d calls were refused with the library", with.refusals()))
 		}
 
-		note := fmt.Sprintf(h.note, pods, podWorkers, halfCalls)
-		if err := errors.Join(append(errs, h.draw(filepath.Join(dir, h.file), note, without, with))...); err != nil {
+		note := fmt.Sprintf(p.note, pods, podWorkers, calls)
+		if err := errors.Join(append(errs, p.draw(filepath.Join(dir, p.file), note, without, with))...); err != nil {
 			return err
 		}
 	}
@@ -118,7 +120,7 @@ func inParallel(call func(pod int)) {
 	for pod := range pods {
 		for range podWorkers {
 			workers.Go(func() {
-				for next.Add(1) <= halfCalls {
+				for next.Add(1) <= calls {
 					call(pod)
 				}
 			})
@@ -140,6 +142,7 @@ func clientsOf(policies []throttle.Policy, base http.RoundTripper) (clients []*h
 	return clients, nil
 }
 
+// ask makes one call.
 func ask(ctx context.Context, client *http.Client, method, url string) error {
 	req, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
@@ -159,14 +162,14 @@ type counter struct {
 	begin time.Time
 
 	mu                sync.Mutex
-	times             []time.Time // of answered calls
-	answered, refused [60]int     // in each second
-	last              time.Duration
+	times             []time.Time   // of answered calls
+	answered, refused [60]int       // in each second
+	last              time.Duration // when the last call came, from begin on
 }
 
-// take answers or refuses a call, after the time that a call takes.
+// take answers or refuses a call that comes now, and returns after the time that a call takes.
 func (c *counter) take() (ok bool) {
-	defer time.Sleep(halfLatency)
+	defer time.Sleep(latency)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
@@ -183,7 +186,7 @@ func (c *counter) take() (ok bool) {
 	return true
 }
 
-// RoundTrip answers as Stripe does. DingTalk has a code in the body, which no call of the half with the library meets.
+// RoundTrip answers as Stripe does. DingTalk has a code in the body, but no call with the library is refused.
 func (c *counter) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
 		defer req.Body.Close()
@@ -195,6 +198,7 @@ func (c *counter) RoundTrip(req *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
+// refusals returns how many calls were refused.
 func (c *counter) refusals() (n int) {
 	for _, refused := range c.refused {
 		n += refused
@@ -239,22 +243,22 @@ type scale struct {
 	seconds, high int
 }
 
-// draw writes the picture. Both halves have the same scale.
-func (h half) draw(path, note string, without, with *counter) error {
-	d := svg.New(2*halfWidth+2*svg.Margin, halvesHeight, h.title, note, halvesRules, halvesDark)
-	s := scale{seconds: int(max(without.last, with.last)/time.Second) + 1, high: max(without.most(), with.most(), h.perSecond)}
-	h.drawOne(d, s, svg.Margin, h.without, without)
-	h.drawOne(d, s, svg.Margin+halfWidth, h.with, with)
+// draw writes the picture into a file. Both halves have the same scale.
+func (p picture) draw(path, note string, without, with *counter) error {
+	d := svg.New(2*halfWidth+2*svg.Margin, halvesHeight, p.title, note, halvesRules, halvesDark)
+	s := scale{seconds: int(max(without.last, with.last)/time.Second) + 1, high: max(without.most(), with.most(), p.perSecond)}
+	p.drawOne(d, s, svg.Margin, p.without, without)
+	p.drawOne(d, s, svg.Margin+halfWidth, p.with, with)
 	return os.WriteFile(path, []byte(d.String()), 0o644)
 }
 
-// drawOne draws the calls of each second of one job from x on.
-func (h half) drawOne(d *svg.Drawing, s scale, x float64, name string, c *counter) {
+// drawOne draws one half, from x on: the calls of one job in each second.
+func (p picture) drawOne(d *svg.Drawing, s scale, x float64, name string, c *counter) {
 	left, right, base := x+halfLeft, x+halfWidth-halfRight, halvesHeight-halfBottom
 	slot := (right - left) / float64(s.seconds)
-	y := func(calls int) float64 { return base - (base-halfTop)*float64(calls)/float64(s.high) }
+	y := func(n int) float64 { return base - (base-halfTop)*float64(n)/float64(s.high) } // of a number of calls
 	d.Text("half", x, 84, name)
-	d.Text("note", x, 104, fmt.Sprintf(h.sum, (c.last+halfLatency).Seconds(), c.refusals()))
+	d.Text("note", x, 104, fmt.Sprintf(p.sum, (c.last+latency).Seconds(), c.refusals()))
 
 	// A bar for each second: the answered calls, and the refused ones above.
 	for second := range s.seconds {
@@ -273,10 +277,10 @@ func (h half) drawOne(d *svg.Drawing, s scale, x float64, name string, c *counte
 	}
 
 	// The limit, the axes and their ends.
-	d.Line("limit", left, y(h.perSecond), right, y(h.perSecond))
-	d.Text("mark", right, y(h.perSecond)-6, fmt.Sprintf(h.limit, h.perSecond))
+	d.Line("limit", left, y(p.perSecond), right, y(p.perSecond))
+	d.Text("mark", right, y(p.perSecond)-6, fmt.Sprintf(p.limit, p.perSecond))
 	d.Line("base", left, base, right, base)
 	d.Text("tick", left-20, y(s.high)+4, fmt.Sprint(s.high))
 	d.Text("tick", left-20, base+4, "0")
-	d.Text("tick", (left+right)/2, base+38, h.second)
+	d.Text("tick", (left+right)/2, base+38, p.second)
 }

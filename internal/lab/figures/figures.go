@@ -94,7 +94,7 @@ func (f figure) value(root fs.FS) (string, error) {
 }
 
 // compare returns where pages have the figure, and an error for each place that differs and for
-// each pattern that finds nothing. With write it mends the pages.
+// each pattern that finds nothing. With write it changes the places that differ, which is no error.
 func (f figure) compare(all pages, value string, write bool) (places []string, err error) {
 	var wrong []error
 	for _, pattern := range f.found {
@@ -132,8 +132,10 @@ func main() {
 	}
 }
 
+// run prints each figure with its places, and returns an error for each place that differs from the figure's source. With
+// write it changes these places instead.
 func run(write bool) error {
-	pages, err := readPages(".")
+	docs, err := readPages(".")
 	if err != nil {
 		return err
 	}
@@ -158,7 +160,7 @@ func run(write bool) error {
 		}
 
 		fmt.Printf("%s: %s (%s)\n", f.name, value, f.source.file)
-		places, err := f.compare(pages, value, write)
+		places, err := f.compare(docs, value, write)
 		wrong = append(wrong, err)
 
 		for _, p := range places {
@@ -167,7 +169,7 @@ func run(write bool) error {
 	}
 
 	if write {
-		wrong = append(wrong, pages.write())
+		wrong = append(wrong, docs.write())
 	}
 
 	return errors.Join(wrong...)
@@ -178,7 +180,7 @@ type page struct{ name, read, text string }
 
 type pages []*page
 
-// readPages reads all pages below a folder but the changelog, which tells of the past.
+// readPages reads all pages below a folder, without those in testdata, and without the changelog, which tells of the past.
 func readPages(root string) (all pages, err error) {
 	err = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		switch {

@@ -183,6 +183,7 @@ func newBucket(n int, per time.Duration, burst int) *bucket {
 	return &bucket{every: every, burst: every * time.Duration(burst)}
 }
 
+// wait takes a token, and waits until it is there. A wait that ctx ends gives nothing back.
 func (b *bucket) wait(ctx context.Context) error {
 	b.mu.Lock()
 	now := time.Now()
@@ -238,6 +239,7 @@ func spyOn(s throttle.Store, n int) spy {
 	return spy{s, make(chan store.Grant, n), new(atomic.Pointer[store.Grant])}
 }
 
+// Book books, and tells the grant if it is the caller's first.
 func (s spy) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	g, err := s.Store.Book(ctx, b)
 	if err == nil && g.OK {

@@ -40,7 +40,8 @@ type Config struct {
 	Handshake time.Duration // every request dials anew, and its handshake takes up to this long, or 0 for plain HTTP
 }
 
-// check reports missing fields, and returns the limit.
+// check returns the limit. It returns an error if the limit is not a window of a fixed length, or if Processes, Workers or
+// Load is missing.
 func (c Config) check() (throttle.Limit, error) {
 	limit, err := throttle.ParseLimit(c.Limit)
 	switch {

@@ -62,6 +62,7 @@ type way struct {
 	random *rand.Rand
 }
 
+// RoundTrip has the upstream answer after the way there.
 func (w *way) RoundTrip(r *http.Request) (*http.Response, error) {
 	w.mu.Lock()
 	delay := time.Duration(w.random.Int64N(int64(30*ms) + 1))

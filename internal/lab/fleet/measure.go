@@ -68,7 +68,8 @@ func Inversions(samples []Sample) float64 {
 func Overtaken(samples []Sample) int {
 	wrong := 0
 	for a, b := range waitingPairs(samples) {
-		if a.Booked != 0 && a.Booked < b.Asked && b.start() < a.start() {
+		knewBefore := a.Booked != 0 && a.Booked < b.Asked
+		if knewBefore && b.start() < a.start() {
 			wrong++
 		}
 	}
@@ -83,7 +84,7 @@ func waitingPairs(samples []Sample) iter.Seq2[Sample, Sample] {
 	slices.SortFunc(served, func(a, b Sample) int { return cmp.Compare(a.Asked, b.Asked) })
 	return func(yield func(Sample, Sample) bool) {
 		for i, a := range served {
-			// The calls are in the order in which they came: after the first call that came too late, all came too late.
+			// Calls are in the order in which they came: after a call that came too late for the pair, all did.
 			for _, b := range served[i+1:] {
 				if b.Asked >= a.Served {
 					break

@@ -30,8 +30,8 @@ func Main(more map[string]Limiter) {
 	})
 }
 
-// serve prepares the member, says when it is ready, waits for a word, works, and tells its
-// result. It gives up when the program is gone.
+// serve prepares the member, tells the program that it is ready, waits for the program's word, works, and tells its result.
+// It returns an error if the orders are wrong, a worker fails, or the program is gone.
 func (o orders) serve(limiter Limiter, program *crew.Link) error {
 	if limiter == nil {
 		return fmt.Errorf("unknown limiter %q", o.Config.Limiter)
@@ -70,10 +70,8 @@ func (o orders) serve(limiter Limiter, program *crew.Link) error {
 	}
 
 	var r result
-	r.Samples, err = o.work(program.Alone(), transport, func() {
-		// Callers that leave at the end make calls, too, which are no cost of the load.
-		r.Trips = trips.Count()
-	})
+	// Count the round trips at the end of the load: callers that leave later make calls, too.
+	r.Samples, err = o.work(program.Alone(), transport, func() { r.Trips = trips.Count() })
 	if err != nil {
 		return err
 	}

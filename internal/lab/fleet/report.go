@@ -36,7 +36,7 @@ type Report struct {
 	Useful        float64 // the share of the quota that was answered with 200
 }
 
-// report joins the results of all workers of a run that began at begin.
+// report joins the results of all processes of a run that began at begin. It leaves the upstream's part to saw.
 func report(c Config, limit throttle.Limit, begin time.Time, results []result) Report {
 	r := Report{Config: c, Events: map[string]int{}}
 	var samples []Sample
@@ -53,7 +53,7 @@ func report(c Config, limit throttle.Limit, begin time.Time, results []result) R
 	var all []time.Duration
 	starts := map[string][]time.Duration{}
 
-	booked := 0
+	booked := 0 // starts that have come, or were still to come at the end
 	for _, s := range samples {
 		if s.OK {
 			all = append(all, s.start())
@@ -78,7 +78,7 @@ func report(c Config, limit throttle.Limit, begin time.Time, results []result) R
 	r.Jain = Jain(slices.DeleteFunc(slices.Clone(samples), func(s Sample) bool { return s.Served < from+settle }))
 	r.Samples = slices.Clone(samples)
 
-	// From end on members leave, and further callers may get the places that they give back.
+	// Members that leave at the end give back their starts, which later callers may get: no queue is at fault then.
 	r.Overtaken = Overtaken(slices.DeleteFunc(samples, func(s Sample) bool { return s.Booked >= end }))
 	return r
 }

@@ -42,7 +42,8 @@ func Run(ctx context.Context, c Config) (Report, error) {
 	return r, nil
 }
 
-// muster starts all members, lets them go at once and collects their results.
+// muster starts all members, lets them begin together, and collects their results. It returns the time at which they
+// began.
 func (o orders) muster(ctx context.Context) (begin time.Time, results []result, err error) {
 	members, err := crew.Muster(ctx, role, o.each())
 	if err != nil {

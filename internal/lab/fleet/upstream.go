@@ -51,7 +51,7 @@ func NewUpstream(n int, per, ban time.Duration) *Upstream {
 	return &Upstream{n: n, per: per, ban: ban, epoch: time.Now()}
 }
 
-// ServeHTTP answers 200, or 403 during a ban.
+// ServeHTTP counts a request. It answers 200, or 403 if the request causes a ban or comes during one.
 func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at := time.Since(u.epoch) // first of all: whatever comes later takes time
 	if start, err := strconv.ParseInt(r.Header.Get(StartHeader), 10, 64); err == nil {
@@ -63,12 +63,13 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// admit records an arrival, begins a ban if the arrival is one too many, and reports whether it meets no ban.
+// admit records an arrival, and begins a ban if the arrival is one too many. It returns false if the arrival is refused: it
+// began a ban or came during one.
 func (u *Upstream) admit(a Arrival) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 
-	// Two requests may be stamped in one order and get here in the reverse order.
+	// Requests may get here in a different order than they were stamped.
 	i := sort.Search(len(u.arrivals), func(i int) bool { return u.arrivals[i].At > a.At })
 	u.arrivals = slices.Insert(u.arrivals, i, a)
 	if a.At >= u.lifted && u.crowded(i) {
@@ -79,9 +80,10 @@ func (u *Upstream) admit(a Arrival) bool {
 	return !u.arrivals[i].Refused
 }
 
-// crowded reports whether arrival i made some interval hold too many. A ban
-// wipes the slate: what arrived before it ended no longer counts. The mutex is held.
+// crowded reports whether some interval of length per holds more than n arrivals because of arrival i. Arrivals before the
+// end of the latest ban do not count. The mutex is held.
 func (u *Upstream) crowded(i int) bool {
+	// Look at each n+1 arrivals in a row that have arrival i among them.
 	for last := max(i, u.n); last < len(u.arrivals); last++ {
 		first := last - u.n
 		if first > i {

@@ -28,11 +28,11 @@ type orders struct {
 	Root    []byte // the certificate of the upstream, or nil for plain HTTP
 }
 
-// work lets all workers of a member go on for Config.Load, and calls ending
-// when that is over. The first error of a worker ends them all.
+// work runs all workers of a member for Config.Load, and returns their samples. It calls ending when the load is over,
+// before the workers leave. The first error of a worker ends them all, and so does the end of ctx; then there are no samples.
 func (o orders) work(ctx context.Context, transport http.RoundTripper, ending func()) ([]Sample, error) {
-	// Cancelled, not given a deadline: a limiter that sees a deadline refuses
-	// what cannot be done in time, and the last window would look idle.
+	// End the load by a cancellation: under a deadline a limiter refuses requests
+	// that cannot start in time, and the last window would look idle.
 	load, over := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(o.Config.Load, func() {
 		ending()
@@ -60,8 +60,8 @@ func (o orders) work(ctx context.Context, transport http.RoundTripper, ending fu
 	return slices.Concat(samples...), nil
 }
 
-// loop is one worker: it sends a request, waits for the answer and sends the
-// next until ctx ends.
+// loop is worker i of the process: it sends a request, waits for the answer and sends the next until ctx ends. It returns a
+// sample of each request, also of the one that the end of ctx cut off. A request that fails before is an error.
 func (o orders) loop(ctx context.Context, i int, client *http.Client) ([]Sample, error) {
 	worker := fmt.Sprintf("%d/%d", o.Process, i)
 	var samples []Sample
@@ -113,7 +113,8 @@ func (o orders) send(ctx context.Context, client *http.Client, s Sample) error {
 	return err
 }
 
-// base returns the transport that sends the requests, and notes when each was let through.
+// base returns the transport under the limiter. It notes when each request was let through, holds it for a random time up
+// to Config.Delay, and sends it to the upstream; without an upstream it answers 200 itself.
 func (o orders) base() http.RoundTripper {
 	next := http.RoundTripper(roundTripper(answer))
 	if o.URL != "" {
@@ -137,7 +138,8 @@ func answer(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
 }
 
-// dialer returns a transport that trusts the upstream.
+// dialer returns a transport that trusts the upstream's certificate, if it has one. With Config.Handshake every request
+// makes a new connection.
 func (o orders) dialer() *http.Transport {
 	t := &http.Transport{MaxIdleConnsPerHost: o.Config.Workers, DisableKeepAlives: o.Config.Handshake > 0}
 	if root, err := x509.ParseCertificate(o.Root); err == nil {
@@ -254,8 +256,8 @@ type Stall struct{ From, To time.Duration }
 // Length returns how long it was.
 func (s Stall) Length() time.Duration { return s.To - s.From }
 
-// WatchStalls notes each sleep of a millisecond that comes back too late by
-// more than least, until stop is called, which waits for the last note.
+// WatchStalls sleeps for a millisecond again and again, and calls note when it wakes up more than least too late. It goes
+// on until stop is called; stop returns when note has returned for the last time.
 func WatchStalls(least time.Duration, note func(Stall)) (stop func()) {
 	const nap = time.Millisecond
 	told, done := make(chan struct{}), make(chan struct{})

@@ -48,7 +48,7 @@ func Lines(t *testing.T, name string, output func(in string) string) {
 		lines[i] = in + " => " + got
 	}
 
-	// A file for 64 bits would have the wrong numbers if a program of 32 bits wrote it.
+	// The files have the numbers of 64 bits, so only a program of 64 bits may write them.
 	if update {
 		require.Equal(t, 64, strconv.IntSize, "the files have the numbers of 64 bits")
 		require.NoError(t, os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o644))

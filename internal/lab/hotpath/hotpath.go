@@ -23,7 +23,7 @@ func (empty) RoundTrip(*http.Request) (*http.Response, error) {
 // Policies is the table of the measurement. Its limit is never reached.
 var Policies = []throttle.Policy{{Name: "a", Match: "/", Limit: throttle.PerSecond(1_000_000_000), Jitter: -1}}
 
-// turn is how many requests are sent in one way before the second way has its turn, so that whatever
+// turn is how many requests are sent in one way before the second way has its turn, so that anything
 // the machine does meets both.
 const turn = 100
 
@@ -32,8 +32,8 @@ func Benchmark(b *testing.B, observe func(context.Context, throttle.Event)) {
 	Compare(b, sender(b, newTransport(observe)), sender(b, newTransport(nil)))
 }
 
-// BenchmarkStatuses sends requests in turns through a transport that somebody asks for what its
-// budgets are like, and a budget that nobody asks.
+// BenchmarkStatuses sends requests in turns through a transport that was asked for its Statuses, and through one that was
+// not: see [Compare].
 func BenchmarkStatuses(b *testing.B) {
 	// One question is enough: from then on the transport notes its budgets for a while.
 	asked := newTransport(nil)
@@ -48,7 +48,7 @@ func newTransport(observe func(context.Context, throttle.Event)) *throttle.Trans
 	return throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: Policies, Base: empty{}, Observe: observe}))
 }
 
-// Compare calls two functions in turns, of which with does the same as without and one thing more. It
+// Compare calls two functions in turns: with does what without does, and one thing more. It
 // reports the nanoseconds of a call of without, and how much longer a call of with takes: medians of
 // all turns, so that turns in which the machine was busy do not count. It fails if with allocates more.
 func Compare(b *testing.B, with, without func()) {
@@ -74,6 +74,7 @@ func Compare(b *testing.B, with, without func()) {
 	b.ReportMetric(median(took[0])-median(took[1]), "ns/more")
 }
 
+// median returns the nanoseconds of a call in the median of some turns.
 func median(turns []time.Duration) float64 {
 	return float64(stat.Quantile(turns, 0.5)) / turn
 }

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// Main runs the tests and returns the code to exit with: it is not 0 if a goroutine
-// outlives the tests. Connections that a test closed need a moment to notice, and longer on a busy machine. Fuzzing
-// itself listens for signals and leaves a goroutine behind.
+// Main runs the tests and returns the code to exit with: it is not 0 if a test fails, or if a goroutine outlives the tests
+// by a minute. Goroutines of connections that a test closed need a moment to end, and longer on a busy machine. Main does
+// not look for goroutines when it fuzzes, because fuzzing itself leaves one behind.
 func Main(m *testing.M) int {
 	before := runtime.NumGoroutine()
 	code := m.Run()

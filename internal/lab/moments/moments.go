@@ -18,14 +18,14 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// Play plays one schedule on the stores of some programs, in a bubble, and returns the mistakes.
+// Play plays the schedule of a seed on the stores of some programs, in a bubble, and returns the mistakes.
 func Play(ctx context.Context, seed uint64, stores ...throttle.Store) error {
 	s := newSchedule(rand.New(rand.NewPCG(seed, 3)))
 	j := &judge{policies: s.policies, starts: make(map[string][]start)}
 
 	var programs []throttle.Store
-	for _, store := range stores {
-		programs = append(programs, &program{Store: store, judge: j})
+	for _, st := range stores {
+		programs = append(programs, &program{Store: st, judge: j})
 	}
 
 	var all sync.WaitGroup
@@ -70,7 +70,7 @@ func newSchedule(r *rand.Rand) *schedule {
 			length = lengths[r.IntN(len(lengths))]
 		}
 
-		p := throttle.Policy{Name: fmt.Sprint("policy ", i), Limit: limit(r, length, i), Keyed: i == 1}
+		p := throttle.Policy{Name: fmt.Sprint("policy ", i), Limit: limit(r, length, i), Keyed: i == 1} // the second has keys
 		if k := p.Limit.Kind(); r.IntN(4) == 0 && k != store.KindConcurrency && k != store.KindLeakyBucket {
 			p.Headroom = map[throttle.Priority]float64{throttle.PriorityLow: 0.5}
 		}
@@ -79,7 +79,7 @@ func newSchedule(r *rand.Rand) *schedule {
 	}
 
 	// Callers of a few programs and keys, with bounds from none to several windows.
-	keys, same := 1+r.IntN(3), r.IntN(2) == 0
+	keys, sameCost := 1+r.IntN(3), r.IntN(2) == 0
 	for range 20 + r.IntN(40) {
 		c := caller{
 			program:  r.IntN(60),
@@ -99,7 +99,7 @@ func newSchedule(r *rand.Rand) *schedule {
 		cost := 1 + r.IntN(4)
 		for i, p := range s.policies {
 			d := throttle.Demand{Policy: p.Name, Cost: min(cost, max(1, p.Limit.Capacity()/2))}
-			if !same {
+			if !sameCost {
 				d.Cost = 1 + r.IntN(d.Cost)
 			}
 			if p.Limit.Kind() == store.KindConcurrency {
@@ -122,7 +122,7 @@ func newSchedule(r *rand.Rand) *schedule {
 	return s
 }
 
-// limit returns a limit of any kind. The first policy never has a Concurrency limit.
+// limit returns a random limit for the policy of a number. Policy 0 never has a Concurrency limit.
 func limit(r *rand.Rand, per time.Duration, policy int) throttle.Limit {
 	n := []int{10, 4, 2 + r.IntN(8)}[policy]
 	switch k := r.IntN(10); {
@@ -138,7 +138,8 @@ func limit(r *rand.Rand, per time.Duration, policy int) throttle.Limit {
 	return throttle.FixedWindow(n, per)
 }
 
-// live acquires, stays and releases.
+// live comes at the caller's time, acquires, stays and releases. It notes a mistake if the caller waits beyond its MaxWait.
+// A refusal, and the end of the caller's patience, are no errors.
 func (c *caller) live(ctx context.Context, p throttle.Store, policies []throttle.Policy, j *judge) error {
 	time.Sleep(c.comes)
 	limiters, err := throttle.NewLimiters(throttle.Config{Store: p, Policies: policies, MaxWait: c.maxWait})
@@ -154,7 +155,6 @@ func (c *caller) live(ctx context.Context, p throttle.Store, policies []throttle
 		j.note(fmt.Errorf("a caller with MaxWait %v waited %v", c.maxWait, waited))
 	}
 
-	// A refusal, and the end of the caller's patience, are outcomes that the schedule means.
 	if err != nil {
 		if errors.Is(err, throttle.ErrLimited) || errors.Is(err, context.DeadlineExceeded) {
 			return nil
@@ -189,7 +189,7 @@ func (s *schedule) pause(ctx context.Context, p throttle.Store) error {
 		return err
 	}
 
-	// To end the pause early makes starts that were booked behind it useless.
+	// Starts that were booked behind the pause are too late when it ends early: callers must move up.
 	time.Sleep(s.pausedFor / 2)
 	return l.Resume(ctx, "")
 }
@@ -236,7 +236,7 @@ func (p *program) Book(ctx context.Context, b *store.Booking) (store.Grant, erro
 	}
 	g, err := p.Store.Book(ctx, b)
 
-	// Nobody knows when a slot comes free, so only for slots the wait may be 0.
+	// The wait may be 0 only for slots: nobody knows when a slot comes free.
 	inLine := err == nil && g.Ready != nil && g.Handle == (store.Handle{})
 	if inLine && g.Wait <= 0 && b.Charges[g.HeldBy].Limit.Kind() != store.KindConcurrency {
 		p.judge.note(errors.New("a caller in line is told to wait for no time"))
@@ -259,6 +259,7 @@ func (j *judge) asked(b *store.Booking) (tooOften bool) {
 	return j.alone > asksAlone || j.asks[b] > asksInAll
 }
 
+// note keeps a mistake, unless it is nil.
 func (j *judge) note(err error) {
 	if err != nil {
 		j.mu.Lock()
@@ -267,6 +268,7 @@ func (j *judge) note(err error) {
 	}
 }
 
+// started notes a start of each demand.
 func (j *judge) started(demands []throttle.Demand) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -21,11 +21,10 @@ const (
 	invalid  verdict = "invalid"   // it does not compile: a mistake in the list
 )
 
-// some and whole are how long the tests that should notice may take, and all of
-// their package. A mutant that hangs for longer is noticed by that.
+// How long tests may take. A mutant that makes them hang for longer is killed by that.
 const (
-	some  = 3 * time.Minute
-	whole = 10 * time.Minute
+	mostOfSome = 3 * time.Minute  // the tests that should notice
+	mostOfAll  = 10 * time.Minute // all tests of their package
 )
 
 // A binary holds the tests of one package, compiled.
@@ -35,8 +34,8 @@ type binary struct {
 	pkg  string
 }
 
-// compile makes the tests of a package an executable file of that name, without what
-// only costs time: vet, and a symbol table. The binary has no file if the tests do not compile.
+// compile compiles the tests of a package into a file, without vet and without a symbol table, which only cost time. The
+// binary has no file if the tests do not compile, which is no error.
 func (t tree) compile(ctx context.Context, what suite, file string) (binary, error) {
 	b := binary{file: file, dir: filepath.Join(t.dir, filepath.FromSlash(what.pkg)), pkg: what.pkg}
 	args := []string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-o", file}
@@ -66,8 +65,8 @@ type bench struct {
 	binaries map[suite]binary
 }
 
-// whole returns the tests of a package, and compiles them the first time.
-func (t *bench) whole(ctx context.Context, what suite) (b binary, err error) {
+// compiled returns the tests of a package of the sound code, and compiles them the first time.
+func (t *bench) compiled(ctx context.Context, what suite) (b binary, err error) {
 	b, ok := t.binaries[what]
 	if !ok {
 		b, err = t.compile(ctx, what, filepath.Join(t.dir, fmt.Sprintf("whole%d.test", len(t.binaries))))
@@ -76,8 +75,9 @@ func (t *bench) whole(ctx context.Context, what suite) (b binary, err error) {
 	return b, err
 }
 
-// test runs some tests until the first is red, and returns the verdict and the test that was red. It returns an error if
-// there are no tests.
+// test runs the tests that match run until the first is red, and returns the verdict on the code and the test that was
+// red. Tests that take longer than most kill the mutation, too. Tests or scripts that do not compile make it invalid. test
+// returns an error if no test matches, or if ctx ends.
 func (b binary) test(ctx context.Context, run string, most time.Duration) (verdict, string, error) {
 	if b.file == "" {
 		return invalid, "", nil
@@ -127,14 +127,13 @@ var (
 	left = regexp.MustCompile(`(?m)^P15 broken:`)
 )
 
-// noticed returns the test that was red, a subtest if there was one. A test that
-// crashes or hangs takes all tests of its process with it.
+// noticed returns the test that made a run fail, by its output: a red test, the innermost if it is a subtest. A test that
+// hangs or crashes ends its process, and is marked so. Without such a test it says what is known.
 func noticed(out string) string {
 	if by := hung.FindStringSubmatch(out); by != nil {
 		return by[1] + " (hangs)"
 	}
 
-	// The innermost test that is red.
 	by := ""
 	for _, r := range red.FindAllStringSubmatch(out, -1) {
 		if by == "" || strings.HasPrefix(r[1], by+"/") {
@@ -156,7 +155,7 @@ func noticed(out string) string {
 	return "a crash"
 }
 
-// hanging returns the test that ran last before its process had to be killed.
+// hanging returns the test that began last before its process had to be killed.
 func hanging(out string) string {
 	began := runs.FindAllStringSubmatch(out, -1)
 	if began == nil {
@@ -165,16 +164,19 @@ func hanging(out string) string {
 	return began[len(began)-1][1] + " (hangs)"
 }
 
-// only returns the pattern of the test that noticed, as noticed names it, with all that
-// it is part of. A run in which no test has the blame has none.
+// aTest matches the name of a test, or of one of its subtests.
+var aTest = regexp.MustCompile(`^(Test|Fuzz|Example)`)
+
+// only returns the pattern that runs only the test that noticed or hanging has named, or "" if they named no test.
 func only(by string) string {
 	name, _, _ := strings.Cut(by, " ")
-	if !strings.HasPrefix(name, "Test") && !strings.HasPrefix(name, "Fuzz") && !strings.HasPrefix(name, "Example") || name == "TestMain" {
+	if !aTest.MatchString(name) || name == "TestMain" {
 		return ""
 	}
+
 	var parts []string
-	for part := range strings.SplitSeq(name, "/") {
-		parts = append(parts, "^"+regexp.QuoteMeta(part)+"$")
+	for level := range strings.SplitSeq(name, "/") {
+		parts = append(parts, "^"+regexp.QuoteMeta(level)+"$")
 	}
 	return strings.Join(parts, "/")
 }

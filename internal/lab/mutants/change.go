@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// broken returns the file of the tree at root that has the mutation's function, and its
-// text with the change.
+// broken returns the file of the tree at root that declares the mutation's function, and the text of the file with the
+// change. It writes nothing.
 func (m *mutation) broken(root string) (path, text string, err error) {
 	files, err := os.ReadDir(filepath.Join(root, filepath.FromSlash(m.dir)))
 	if err != nil {
@@ -33,7 +33,7 @@ func (m *mutation) broken(root string) (path, text string, err error) {
 		return "", "", fmt.Errorf("%s: %s declares %s %d times, not once", m.name, m.dir, m.function, there)
 	}
 
-	text, err = m.change.make(path, text, m.function)
+	text, err = m.change.apply(path, text, m.function)
 	if err != nil {
 		err = fmt.Errorf("%s: %s of %s: %w", m.name, m.function, m.dir, err)
 	}
@@ -77,8 +77,8 @@ func (m *mutation) declaredIn(path string) (text string, n int, err error) {
 	return text, len(f.declared(function)), nil
 }
 
-// splitScript returns the script and the function that "turn.lua find" names: "turn.lua" is
-// what stands outside of the script's functions, "find" a function of whatever file.
+// splitScript splits "turn.lua find" into the script and its function. "turn.lua" alone has no function: it names what
+// stands outside of the script's functions. A name without a script is a function of any file.
 func splitScript(name string) (script, function string) {
 	script, function, _ = strings.Cut(name, " ")
 	if !strings.HasSuffix(script, ".lua") {
@@ -87,8 +87,9 @@ func splitScript(name string) (script, function string) {
 	return script, function
 }
 
-// make returns the text of a file with the change in that function.
-func (c change) make(path, text, function string) (string, error) {
+// apply returns the text of a file with the change in that function, which the file must declare. It returns an error if
+// the old text is not found as often as the change says, or if the result does not parse.
+func (c change) apply(path, text, function string) (string, error) {
 	if filepath.Ext(path) == ".lua" {
 		_, function := splitScript(function)
 		at, err := one(c, luaFind(text, function, c.old))
@@ -114,8 +115,8 @@ func (c change) make(path, text, function string) (string, error) {
 		return "", err
 	}
 
-	// Without a new text the old one goes, together with its comma or operator.
-	from, to, by := at.run[0].Pos(), at.run[len(at.run)-1].End(), ""
+	// Without a new text the old text goes, together with its comma or operator.
+	from, to, filled := at.run[0].Pos(), at.run[len(at.run)-1].End(), ""
 	if c.new == "" {
 		from, to = at.dropped()
 	} else {
@@ -123,18 +124,19 @@ func (c change) make(path, text, function string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if by, err = made.filledWith(at, text); err != nil {
+		if filled, err = made.filledWith(at, text); err != nil {
 			return "", err
 		}
 	}
 
 	// Positions count from 1. The result must parse, or the mutation would be killed by the compiler.
-	text = text[:from-1] + by + text[to-1:]
+	text = text[:from-1] + filled + text[to-1:]
 	_, err = parseGo(text)
 	return text, err
 }
 
-// one returns the place that the change is about.
+// one returns the found place that the change is about. It returns an error if the change has no number and there is not
+// exactly one place, or if it has a number and there is no such place, or only one place.
 func one[P any](c change, found []P) (at P, err error) {
 	switch {
 	case c.which == 0 && len(found) != 1:

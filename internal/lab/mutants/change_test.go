@@ -42,7 +42,7 @@ func TestChange(t *testing.T) {
 			text := func(body string) string { return "package p\n\nfunc f() { " + body + " }\n" }
 			change, err := parseChange(c.change)
 			require.NoError(t, err)
-			got, err := change.make("p.go", text(c.function), "f")
+			got, err := change.apply("p.go", text(c.function), "f")
 			if err != nil {
 				require.ErrorContains(t, err, c.want)
 				return

@@ -37,7 +37,7 @@ type record struct {
 	by      string
 }
 
-// records returns the kept verdicts, by name.
+// records returns the kept verdicts by the name of the mutation: none if there is no recordFile.
 func records(root string) (map[string]record, error) {
 	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(recordFile)))
 	if os.IsNotExist(err) {
@@ -46,7 +46,7 @@ func records(root string) (map[string]record, error) {
 
 	kept := make(map[string]record)
 	for line := range strings.Lines(string(text)) {
-		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t") // name, id, verdict, time, test
 		if len(f) != 5 {
 			return nil, fmt.Errorf("%s: a line of %d fields, not 5", recordFile, len(f))
 		}
@@ -70,7 +70,7 @@ func table(all []mutation, kept map[string]record) string {
 		}
 
 		count[r.verdict]++
-		fmt.Fprintf(&rows, "| %s | `%s` | %s | %s |\n", m.promise, m.place(), m.what, end(m, r))
+		fmt.Fprintf(&rows, "| %s | `%s` | %s | %s |\n", m.promise, m.place(), m.what, outcome(m, r))
 	}
 
 	return fmt.Sprintf("%d mutations: %d killed, %d explained, %d survived, %d not run yet as they are now.\n\n"+
@@ -81,8 +81,8 @@ func table(all []mutation, kept map[string]record) string {
 // unseen is the verdict on a mutation that was not run, or has changed since.
 const unseen verdict = "not run yet"
 
-// end says what became of a mutation.
-func end(m mutation, r record) string {
+// outcome says what became of a mutation: the test that killed it, why nothing can, or the bare verdict.
+func outcome(m mutation, r record) string {
 	switch r.verdict {
 	case killed:
 		return "`" + r.by + "`"
@@ -98,7 +98,7 @@ func number(promise string) int {
 	return n
 }
 
-// keep adds verdicts to the record, and drops mutations that have left the list.
+// keep writes the verdicts that were seen into recordFile, and drops the lines of mutations that are not in all.
 func keep(root string, all []mutation, seen ...trial) error {
 	path := filepath.Join(root, filepath.FromSlash(recordFile))
 	old, err := os.ReadFile(path)
@@ -136,7 +136,7 @@ func list() (all []mutation, err error) {
 		return nil, err
 	}
 
-	// Names are unique over all lists: the record and -only go by them.
+	// Names are unique over all lists, because the record goes by them.
 	seen := make(map[string]bool)
 	var errs []error
 	for _, name := range names {
@@ -170,7 +170,7 @@ func pick(all []mutation, pattern *regexp.Regexp) (some []mutation) {
 	return some
 }
 
-// fits reports every mutation that cannot be made in the tree at root.
+// fits returns an error that names every mutation that cannot be made in the tree at root.
 func fits(all []mutation, root string) error {
 	var errs []error
 	for _, m := range all {

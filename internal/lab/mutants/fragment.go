@@ -94,7 +94,7 @@ type place struct {
 	filled []ast.Expr // what stands in the holes, in their order
 }
 
-// find returns where in a tree the fragment stands.
+// find returns all places in a tree where the fragment stands. Several nodes stand only in a list of statements or values.
 func (f fragment) find(in ast.Node) (found []place) {
 	match := func(p place) {
 		p.filled = nil
@@ -134,7 +134,7 @@ func (f fragment) find(in ast.Node) (found []place) {
 	return found
 }
 
-// matchRuns calls match with each run of the length among the children of a node.
+// matchRuns calls match with each run of that length in a list of the parent's children.
 func matchRuns(of []ast.Node, parent ast.Node, length int, match func(place)) {
 	for i := 0; i+length <= len(of); i++ {
 		match(place{run: of[i : i+length], of: parent, among: of, at: i})
@@ -151,8 +151,8 @@ func (f fragment) matches(run []ast.Node, filled *[]ast.Expr) bool {
 	return true
 }
 
-// same reports whether two trees are equal but for their positions, and appends the values of holes to filled.
-// Trees are parsed without comments.
+// same reports whether a part of the fragment, a, equals a part of a file, b, wherever the two stand, and appends what is
+// in the holes of a to filled. Both are parsed without comments.
 func (f fragment) same(a, b reflect.Value, filled *[]ast.Expr) bool {
 	if a.Kind() == reflect.Interface {
 		a, b = a.Elem(), b.Elem()
@@ -207,8 +207,8 @@ func (f fragment) same(a, b reflect.Value, filled *[]ast.Expr) bool {
 	return a.Interface() == b.Interface()
 }
 
-// dropped returns where the text that goes with what stands there begins and ends: an operand takes
-// its operator along, one of several values a comma.
+// dropped returns where the text to remove begins and ends if what stands in the place goes: an operand goes with its
+// operator, and one of several values with a comma.
 func (p place) dropped() (from, to token.Pos) {
 	from, to = p.run[0].Pos(), p.run[len(p.run)-1].End()
 	if b, ok := p.of.(*ast.BinaryExpr); ok {
@@ -218,7 +218,7 @@ func (p place) dropped() (from, to token.Pos) {
 		return b.X.End(), to
 	}
 
-	if _, values := p.run[0].(ast.Expr); values {
+	if _, isValue := p.run[0].(ast.Expr); isValue {
 		switch after := p.at + len(p.run); {
 		case after < len(p.among):
 			return from, p.among[after].Pos()
@@ -230,8 +230,9 @@ func (p place) dropped() (from, to token.Pos) {
 	return from, to
 }
 
-// filledWith returns the fragment's text as part of a tree, with what stood in the holes
-// of a larger expression.
+// filledWith returns the text of the fragment as it must be written into the place of a file, where it replaces the
+// fragment that was found. Each hole gets the source of what stood in the same hole of that fragment, which must have as
+// many holes if this one has any. Expressions get the parentheses that they need.
 func (f fragment) filledWith(p place, file string) (string, error) {
 	if len(f.holes) > 0 && len(f.holes) != len(p.filled) {
 		return "", errors.New("the new text has another number of _ than the old one")
@@ -244,10 +245,10 @@ func (f fragment) filledWith(p place, file string) (string, error) {
 	for _, n := range f.nodes {
 		ast.Inspect(n, func(n ast.Node) bool {
 			id, ok := n.(*ast.Ident)
-			if of, hole := f.holes[id]; ok && hole {
+			if around, hole := f.holes[id]; ok && hole {
 				x := p.filled[next]
 				b = append(b, f.text[done-f.base:id.Pos()-f.base]...)
-				b = append(b, wrapped(file[x.Pos()-1:x.End()-1], x, of, isRight(of, id))...)
+				b = append(b, wrapped(file[x.Pos()-1:x.End()-1], x, around, isRight(around, id))...)
 				done = id.End()
 				next++
 			}
@@ -270,12 +271,12 @@ func isRight(of, n ast.Node) bool {
 	return ok && b.Y == n
 }
 
-// wrapped returns the text of the expression x, in parentheses if x is a binary expression that
-// would be parsed differently as an operand of the node of. right says that x is the right operand.
-// It does not know of the operands of an index, a slice or a call.
+// wrapped returns text, the source of the expression x, in parentheses if x is a binary expression that would be parsed
+// differently without them as an operand of the node of. right says that x is the right operand. wrapped adds none for the
+// operand that is indexed, sliced or called.
 func wrapped(text string, x ast.Expr, of ast.Node, right bool) string {
-	b, binary := x.(*ast.BinaryExpr)
-	if !binary {
+	b, isBinary := x.(*ast.BinaryExpr)
+	if !isBinary {
 		return text
 	}
 

@@ -14,8 +14,8 @@ func parseGo(text string) (goFile, error) {
 	return goFile{f}, err
 }
 
-// declared returns the declaration of that name: functions, methods as (*T).name,
-// constants, variables and types.
+// declared returns the declarations of that name: of a function, of a method as (*T).name or T.name, of a constant, a
+// variable or a type.
 func (f goFile) declared(name string) (found []ast.Node) {
 	for _, d := range f.Decls {
 		switch d := d.(type) {

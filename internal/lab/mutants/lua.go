@@ -42,8 +42,8 @@ func luaFunctions(tokens []luaToken) (all []luaFunction) {
 				f.name += tokens[j].text
 			}
 
-			for j := i - 1; f.name == "" && j > 0 && tokens[j].text == "="; j-- {
-				f.name = tokens[j-1].text
+			if f.name == "" && i > 1 && tokens[i-1].text == "=" {
+				f.name = tokens[i-2].text
 			}
 
 			open = append(open, f)
@@ -52,7 +52,7 @@ func luaFunctions(tokens []luaToken) (all []luaFunction) {
 			open = append(open, luaFunction{})
 		case "end", "until":
 			if len(open) == 0 {
-				return all // the test that reads the scripts tells of it
+				return all // an end too many: tests of the scripts report it
 			}
 
 			f := open[len(open)-1]
@@ -70,19 +70,21 @@ func luaFunctions(tokens []luaToken) (all []luaFunction) {
 // A span is a part of a text.
 type span struct{ from, to int }
 
-// luaFind returns where some words stand in the function, or outside of all functions that have a name.
+// luaFind returns where some words stand in the functions of that name. Without a name it returns where they stand outside
+// of all functions that have one.
 func luaFind(text, function, words string) (found []span) {
 	tokens, wanted := luaTokens(text), luaTokens(words)
 	functions := luaFunctions(tokens)
-	within := func(i int) bool {
-		return slices.ContainsFunc(functions, func(f luaFunction) bool {
+	searched := func(i int) bool {
+		within := slices.ContainsFunc(functions, func(f luaFunction) bool {
 			return (function == "" || f.name == function) && f.from <= i && i < f.to
 		})
+		return within == (function != "")
 	}
 
 	for i := 0; len(wanted) > 0 && i+len(wanted) <= len(tokens); i++ {
 		run := tokens[i : i+len(wanted)]
-		if within(i) == (function != "") && slices.EqualFunc(run, wanted, func(a, b luaToken) bool { return a.text == b.text }) {
+		if searched(i) && slices.EqualFunc(run, wanted, func(a, b luaToken) bool { return a.text == b.text }) {
 			found = append(found, span{run[0].from, run[len(run)-1].to})
 		}
 	}
@@ -94,7 +96,7 @@ func luaFind(text, function, words string) (found []span) {
 func luaDeclares(text, function string) (n int) {
 	name := regexp.QuoteMeta(function)
 	if !regexp.MustCompile(`\bfunction\s+` + name + `\b|\b` + name + `\s*=\s*function\b`).MatchString(text) {
-		return 0 // reading all scripts takes long
+		return 0 // splitting every script into tokens would take long
 	}
 	for _, f := range luaFunctions(luaTokens(text)) {
 		if f.name == function {

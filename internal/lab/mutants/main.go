@@ -20,7 +20,8 @@ func main() {
 	}
 }
 
-// program is main without the process around it.
+// program is main without the process around it. It returns an error if a trial cannot be held, or if a mutation survives
+// without an explanation or is invalid.
 func program(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	run := flags.String("run", "", "only those whose promise and name match, as in 'P11 lease-ends'")

@@ -57,9 +57,9 @@ func parse(text string) (all []mutation, err error) {
 func blocks(text string) (all [][]string) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
-		rest, part := strings.CutPrefix(line, "\t")
+		rest, indented := strings.CutPrefix(line, "\t")
 		switch {
-		case part && len(all) > 0:
+		case indented && len(all) > 0:
 			all[len(all)-1] = append(all[len(all)-1], rest)
 		case line != "" && line[0] != '#':
 			all = append(all, []string{line})
@@ -135,17 +135,17 @@ func parseChange(text string) (c change, err error) {
 		text = text[len(n[0]):]
 	}
 
-	var arrows bool
-	c.old, arrows = strings.CutPrefix(text, "drop: ")
-	if !arrows {
-		at := arrow.FindStringIndex(text)
-		arrows = at != nil
-		if arrows {
-			c.old, c.new = text[:at[0]], text[at[1]:]
-		}
+	dropped, isDrop := strings.CutPrefix(text, "drop: ")
+	at := arrow.FindStringIndex(text)
+	switch {
+	case isDrop:
+		c.old = dropped
+	case at != nil:
+		c.old, c.new = text[:at[0]], text[at[1]:]
 	}
 
-	if !arrows || strings.TrimSpace(c.old) == "" || arrow.MatchString(c.new) {
+	// There is no old text if the text has neither form, or nothing before the arrow. With two arrows it is ambiguous.
+	if strings.TrimSpace(c.old) == "" || arrow.MatchString(c.new) {
 		return c, fmt.Errorf("neither drop: x nor x -> y: %q", text)
 	}
 

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// runAll tries the mutations, some at once, each time in a tree of its own, and
-// tells of each, one at a time. The trials are in the order of all.
+// runAll tries the mutations, atOnce of them at a time, and calls tell after each trial, never twice at a time. It returns
+// the trials in the order of all. The first error ends all trials.
 func runAll(ctx context.Context, root string, all []mutation, atOnce int, tell func(trial) error) (seen []trial, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -18,14 +18,14 @@ func runAll(ctx context.Context, root string, all []mutation, atOnce int, tell f
 		return nil, err
 	}
 
-	whole, err := copyTree(root)
-	defer func() { err = errors.Join(err, whole.remove()) }()
+	unbroken, err := copyTree(root)
+	defer func() { err = errors.Join(err, unbroken.remove()) }() // a copy that failed leaves a folder, too
 	if err != nil {
 		return nil, err
 	}
 
 	// A test that is red without a mutation, too, kills nothing. asIs finds out, in a tree without mutations.
-	asIs := &sound{bench: bench{whole, make(map[suite]binary)}, green: make(map[string]bool)}
+	asIs := &sound{bench: bench{unbroken, make(map[suite]binary)}, green: make(map[string]bool)}
 	seen = make([]trial, len(all))
 	errs := make([]error, atOnce)
 	next := make(chan int)
@@ -34,7 +34,7 @@ func runAll(ctx context.Context, root string, all []mutation, atOnce int, tell f
 	var told sync.Mutex
 	for w := range atOnce {
 		workers.Go(func() {
-			errs[w] = work(whole.dir, next, func(t *bench, i int) error {
+			errs[w] = work(unbroken.dir, next, func(t *bench, i int) error {
 				r, err := t.try(ctx, all[i], last[all[i].name].by, asIs)
 				if err != nil {
 					return fmt.Errorf("%s: %w", all[i].name, err)
@@ -67,7 +67,8 @@ func runAll(ctx context.Context, root string, all []mutation, atOnce int, tell f
 	return seen, errors.Join(errs...)
 }
 
-// work tries mutations one by one in a tree of its own.
+// work makes a tree of its own, a copy of root, and calls do in it for each number from next, until next is closed or do
+// fails.
 func work(root string, next <-chan int, do func(*bench, int) error) (err error) {
 	t, err := copyTree(root)
 	defer func() { err = errors.Join(err, t.remove()) }()

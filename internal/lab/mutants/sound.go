@@ -16,7 +16,8 @@ type sound struct {
 	green map[string]bool // by suite and pattern
 }
 
-// isGreen reports whether some tests are green at once. It returns an error if they are red twice.
+// isGreen reports whether the tests that match run are green, and remembers if they are. It is false if they are red and
+// green the second time, and an error if they are red twice.
 func (s *sound) isGreen(ctx context.Context, what suite, run string) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -26,12 +27,12 @@ func (s *sound) isGreen(ctx context.Context, what suite, run string) (bool, erro
 		return true, nil
 	}
 
-	b, err := s.whole(ctx, what)
+	b, err := s.compiled(ctx, what)
 	if err != nil {
 		return false, err
 	}
 
-	v, by, err := b.test(ctx, run, some)
+	v, by, err := b.test(ctx, run, mostOfSome)
 	if err != nil {
 		return false, err
 	}
@@ -42,7 +43,7 @@ func (s *sound) isGreen(ctx context.Context, what suite, run string) (bool, erro
 	}
 
 	// A test that is red once may only be slow on a busy machine.
-	if again, _, err := b.test(ctx, run, some); err != nil || again == survived {
+	if again, _, err := b.test(ctx, run, mostOfSome); err != nil || again == survived {
 		return false, err
 	}
 

@@ -20,8 +20,7 @@ const (
 	embedded = "//go:embed lua/*.lua\nvar files embed.FS\n"
 )
 
-// freeScripts lets the tests read the scripts when they begin, so that a broken script needs
-// no compilation.
+// freeScripts changes the tree: its tests read the scripts when they begin, so that a broken script needs no compilation.
 func (t tree) freeScripts() error {
 	path := filepath.Join(t.dir, filepath.FromSlash(embeds))
 	text, err := os.ReadFile(path)
@@ -63,7 +62,8 @@ func copyTree(root string) (t tree, err error) {
 	return t, err
 }
 
-// take copies one file or makes one folder.
+// take copies one file of root into the tree, or makes one folder. It leaves out links and whatever else is no regular
+// file, and a file that has gone meanwhile.
 func (t tree) take(root, path string, d fs.DirEntry) error {
 	rel, err := filepath.Rel(root, path)
 	if err != nil {
@@ -72,7 +72,7 @@ func (t tree) take(root, path string, d fs.DirEntry) error {
 
 	info, err := d.Info()
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // somebody works in the tree
+		return nil
 	}
 
 	switch {
@@ -93,17 +93,17 @@ func (t tree) take(root, path string, d fs.DirEntry) error {
 	return os.WriteFile(filepath.Join(t.dir, rel), text, info.Mode().Perm())
 }
 
-// breakIt makes the change in the tree. mend takes it back.
+// breakIt makes the change of a mutation in the tree. mend takes it back.
 func (t tree) breakIt(m mutation) (mend func() error, err error) {
 	path, broken, err := m.broken(t.dir)
 	if err != nil {
 		return nil, err
 	}
-	whole, err := os.ReadFile(path)
+	original, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	return func() error { return os.WriteFile(path, whole, 0o644) }, os.WriteFile(path, []byte(broken), 0o644)
+	return func() error { return os.WriteFile(path, original, 0o644) }, os.WriteFile(path, []byte(broken), 0o644)
 }
 
 func (t tree) remove() error { return os.RemoveAll(t.dir) }

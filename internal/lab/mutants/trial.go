@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A trial is the trial of one mutation.
+// A trial is what became of one mutation when it was tried.
 type trial struct {
 	mutation
 	verdict verdict
@@ -17,9 +17,10 @@ type trial struct {
 	took    time.Duration
 }
 
-// try breaks the tree and runs the test that noticed last time, the tests that should notice,
-// and then all of their package, until one does.
-func (t *bench) try(ctx context.Context, m mutation, last string, sound *sound) (r trial, err error) {
+// try makes a mutation in the tree and takes it back at the end. It runs the test that noticed last time, then the tests
+// that should notice, then all tests of their package, until one of them is red. A mutation that survives is excused if
+// the list says why.
+func (t *bench) try(ctx context.Context, m mutation, last string, asIs *sound) (r trial, err error) {
 	begin := time.Now()
 	mend, err := t.breakIt(m)
 	if err != nil {
@@ -35,7 +36,7 @@ func (t *bench) try(ctx context.Context, m mutation, last string, sound *sound) 
 	// Scripts are read when the tests begin, so a broken script needs no compilation.
 	var broken binary
 	if m.dir == scripts+"/lua" {
-		broken, err = t.whole(ctx, m.tests.suite)
+		broken, err = t.compiled(ctx, m.tests.suite)
 	} else {
 		broken, err = t.compile(ctx, m.tests.suite, filepath.Join(t.dir, "broken.test"))
 	}
@@ -46,16 +47,16 @@ func (t *bench) try(ctx context.Context, m mutation, last string, sound *sound) 
 
 	// The test that noticed last time is the fastest way to a verdict. The whole package is the slowest.
 	if only(last) != "" {
-		r.verdict, r.by, err = broken.believed(ctx, m, only(last), sound)
+		r.verdict, r.by, err = broken.believed(ctx, m, only(last), asIs)
 	}
 	if errors.Is(err, errNoTest) { // the test was renamed
 		err = nil
 	}
 	if err == nil && (r.verdict == "" || r.verdict == survived) {
-		r.verdict, r.by, err = broken.believed(ctx, m, m.tests.run, sound)
+		r.verdict, r.by, err = broken.believed(ctx, m, m.tests.run, asIs)
 	}
 	if err == nil && r.verdict == survived {
-		r.verdict, r.by, err = broken.tryAll(ctx, m, sound)
+		r.verdict, r.by, err = broken.tryAll(ctx, m, asIs)
 	}
 	if r.verdict == survived && m.why != "" {
 		r.verdict = excused
@@ -64,36 +65,36 @@ func (t *bench) try(ctx context.Context, m mutation, last string, sound *sound) 
 	return r, err
 }
 
-// believed runs some tests. The red test must be green in the tree as it is: it may
-// only have been too slow.
-func (b binary) believed(ctx context.Context, m mutation, run string, sound *sound) (v verdict, by string, err error) {
-	v, by, err = b.test(ctx, run, some)
+// believed runs the tests that match run, and believes a red one only if it is green in the tree without the mutation.
+// Otherwise the test may only have been too slow, and the mutation has survived.
+func (b binary) believed(ctx context.Context, m mutation, run string, asIs *sound) (v verdict, by string, err error) {
+	v, by, err = b.test(ctx, run, mostOfSome)
 	if err != nil || v != killed {
 		return v, by, err
 	}
 	if only(by) != "" {
 		run = only(by)
 	}
-	if ok, err := sound.isGreen(ctx, m.tests.suite, run); err != nil || !ok {
+	if ok, err := asIs.isGreen(ctx, m.tests.suite, run); err != nil || !ok {
 		return survived, "", err
 	}
 	return killed, by, nil
 }
 
-// tryAll runs all tests of a package. Nobody expected any of them to notice, so the test
-// that does must be red again by itself.
-func (b binary) tryAll(ctx context.Context, m mutation, sound *sound) (v verdict, by string, err error) {
-	v, by, err = b.test(ctx, "", whole)
+// tryAll runs all tests of a package. Nobody expected them to notice, so the test that is red must be red again when it runs
+// alone. It is an error if something is red and no test is to blame.
+func (b binary) tryAll(ctx context.Context, m mutation, asIs *sound) (v verdict, by string, err error) {
+	v, by, err = b.test(ctx, "", mostOfAll)
 	if err != nil || v != killed {
 		return v, by, err
 	}
 
 	name, _, _ := strings.Cut(by, "/")
 	if only(name) == "" {
-		return survived, "", fmt.Errorf("%s: no test of %s has the blame", by, b.pkg)
+		return survived, "", fmt.Errorf("%s: no test of %s is to blame", by, b.pkg)
 	}
 
-	v, _, err = b.believed(ctx, m, only(name), sound)
+	v, _, err = b.believed(ctx, m, only(name), asIs)
 	if v != killed {
 		by = ""
 	}

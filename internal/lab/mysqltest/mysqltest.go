@@ -47,8 +47,8 @@ func Start(t servers.TB, args ...string) *Server {
 	return StartIn(t, memory(), args...)
 }
 
-// StartIn is Start with files in a new folder of a folder. The server's user must be able to enter that folder, which it
-// may not be in a test's own folder.
+// StartIn is Start with files in a new folder of a folder. The server's user must be able to enter that folder, and may not
+// be able to enter a test's own folder.
 func StartIn(t servers.TB, folder string, args ...string) *Server {
 	t.Helper()
 	s := &Server{args: args}
@@ -106,7 +106,8 @@ func memory() string {
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
-// Run starts the new or killed server with its files and on its port, and waits until it answers.
+// Run starts the new or killed server with its files and on its port, and waits until it answers. It returns an error if
+// the server ends before, or does not answer for long; then the server is gone.
 func (s *Server) Run() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +145,7 @@ func (s *Server) Run() error {
 	return fmt.Errorf("mysqltest: %s does not answer\n%s", s.programs.server, s.log)
 }
 
-// answers reports whether this server listens: a foreign program may have the port, and then this one has no pid file.
+// answers reports whether this server listens. If a foreign program has the port, this server has no pid file.
 func (s *Server) answers() bool {
 	if _, err := os.Stat(filepath.Join(s.dir, "pid")); err != nil {
 		return false
@@ -160,7 +161,7 @@ func (s *Server) answers() bool {
 	return err == nil && n == len(greeting) && greeting[4] == 10 // the protocol's version; 255 is an error
 }
 
-// Kill ends the server without a word.
+// Kill ends the server as a crash would, if it was started.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,7 +197,8 @@ type programs struct {
 	also    []string // arguments that only this kind of server knows
 }
 
-// find returns the programs of the server that MYSQL_SERVER names, or of MariaDB.
+// find returns the programs of the server that MYSQL_SERVER names, or of MariaDB. A server named mysqld is MySQL's, which
+// needs no second program.
 func find() (programs, error) {
 	if server := os.Getenv("MYSQL_SERVER"); server != "" {
 		path, err := exec.LookPath(server)
@@ -229,7 +231,7 @@ func mariadb(server string) (programs, error) {
 	return programs{server: server, install: install, also: []string{"--skip-name-resolve"}}, nil
 }
 
-// look is exec.LookPath, which looks where Debian and Fedora have servers as well.
+// look is exec.LookPath, and looks in the folders where Debian and Fedora have servers as well.
 func look(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	for _, dir := range []string{"/usr/sbin", "/usr/libexec"} {

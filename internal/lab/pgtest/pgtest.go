@@ -75,8 +75,8 @@ type pristineData struct {
 
 func (p *pristineData) data() string { return filepath.Join(p.folder, "data") }
 
-// Main runs the tests. Their servers copy the data of one initdb, which costs seven copies. A package whose tests start many
-// servers has
+// Main runs the tests. Their servers copy the data of one initdb, which takes as long as seven copies. A package whose
+// tests start many servers has
 //
 //	func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 func Main(m *testing.M) int {
@@ -144,7 +144,7 @@ func (s *Server) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.Port) }
 // Log returns the server's log.
 func (s *Server) Log() string { return s.log.String() }
 
-// must runs a program of the server, or cp, as the server's user.
+// must runs a program of the server, or cp, as the server's user. The test fails if the program does.
 func (s *Server) must(name string, args ...string) {
 	s.t.Helper()
 	if name != "cp" {
@@ -189,7 +189,6 @@ func (s *Server) start() bool {
 		args = append(args, "-c", setting)
 	}
 
-	// The log of this start alone, for its error.
 	s.log = new(bytes.Buffer)
 	s.process = exec.Command(filepath.Join(s.bin, "postgres"), args...)
 	s.process.Dir, s.process.Stdout, s.process.Stderr, s.process.WaitDelay = s.dir, s.log, s.log, time.Second
@@ -208,8 +207,8 @@ func (s *Server) start() bool {
 	return false
 }
 
-// answers waits until the server says in its folder that it is ready, and reports whether it is: a foreign program may have
-// the port.
+// answers waits until the server is ready, and reports whether it is: it may end, or need too long. The server says so in
+// its folder. An answer on the port might be a foreign program's.
 func (s *Server) answers() bool {
 	for end := time.Now().Add(longestWait); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		select {
@@ -251,7 +250,8 @@ func (s *Server) end(how os.Signal) {
 	s.gone = nil
 }
 
-// programs returns the folder of initdb and postgres: the folder POSTGRES_BIN, or the newest version's.
+// programs returns the folder of initdb and postgres: the folder that POSTGRES_BIN names, or else the newest version's in
+// the usual folders, or the one on PATH.
 func programs() (string, error) {
 	var folders []string
 	if bin := os.Getenv("POSTGRES_BIN"); bin != "" {
@@ -259,7 +259,7 @@ func programs() (string, error) {
 	} else {
 		for _, pattern := range []string{"/usr/lib/postgresql/*/bin", "/usr/libexec/postgresql*", "/opt/homebrew/opt/postgresql@*/bin"} {
 			found, _ := filepath.Glob(pattern) // the patterns are good
-			slices.Reverse(found)
+			slices.Reverse(found)              // the newest version first
 			folders = append(folders, found...)
 		}
 
@@ -268,7 +268,6 @@ func programs() (string, error) {
 		}
 	}
 
-	// Of several versions the newest comes first.
 	for _, bin := range folders {
 		if isProgram(bin, "initdb") && isProgram(bin, "postgres") {
 			return bin, nil
@@ -288,6 +287,7 @@ func isProgram(bin, name string) bool {
 // with settings that allow it.
 func (s *Server) Standby(name string, settings ...string) *Server {
 	s.t.Helper()
+	// newServer adds the settings of quick itself.
 	standby := newServer(s.t, "", append(s.settings[len(quick):len(s.settings):len(s.settings)], settings...))
 	standby.must("pg_basebackup", "-D", standby.data(), "-d", s.URL()+"&application_name="+name, "-R", "-X", "stream", "-c", "fast", "--no-sync")
 	standby.Restart()
@@ -300,8 +300,8 @@ func (s *Server) Promote() {
 	s.must("pg_ctl", "promote", "-D", s.data(), "-w")
 }
 
-// Bouncer starts a PgBouncer before the server, which gives a connection to the next client after each transaction, and
-// returns the URL of the database behind it. It ends with the test.
+// Bouncer starts a PgBouncer before the server, and returns the URL of the database behind it. PgBouncer gives a connection
+// to the next client after each transaction, and ends with the test.
 func (s *Server) Bouncer() string {
 	s.t.Helper()
 	program, err := exec.LookPath("pgbouncer")

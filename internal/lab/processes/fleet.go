@@ -18,7 +18,8 @@ import (
 	"github.com/fleetthrottle/throttle/internal/lab/fleet"
 )
 
-// muster starts processes before an upstream. They end with the test.
+// muster starts processes with the order o before an upstream. Each has its number as its name, and the store's lease if o
+// has none. They end with the test.
 func (s *Store) muster(t *testing.T, processes int, upstream http.Handler, o order) crew.Members {
 	server := httptest.NewServer(upstream)
 	t.Cleanup(server.Close)
@@ -38,12 +39,14 @@ func (s *Store) muster(t *testing.T, processes int, upstream http.Handler, o ord
 // fleet is P1 of a fleet: six processes share a limit before an upstream that bans them for one start too many. One is killed
 // and one stands still for a while, wherever they are. The others go on, and each has a part of the limit.
 //
-// The upstream counts starts, because a process may be stopped behind its last check, and its request then arrives as late as it goes on:
-// docs/reference/guarantees.md has that among the ends of P2.
+// The upstream counts a request at its start, and not at its arrival: a process may be stopped after its last check, and its
+// request arrives only when the process goes on. docs/reference/guarantees.md has that among the ends of P2.
 func (s *Store) fleet(t *testing.T, place string) {
 	const allowed = 100
 	u := fleet.NewUpstream(allowed, time.Second, time.Minute)
 	members := s.muster(t, 6, u, order{Place: place, Workers: 8, N: allowed})
+
+	// more waits until each of some processes has sent ten more requests. A ban, or the end of a process, fails the test.
 	more := func(message string, all ...int) {
 		t.Helper()
 		before := u.PerWorker()

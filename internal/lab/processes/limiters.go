@@ -17,15 +17,15 @@ import (
 
 // open opens the store for the process of the tests, until the test ends.
 func (s *Store) open(t *testing.T, place string, lease time.Duration) throttle.Store {
-	store, close, err := s.Open(place, lease)
+	store, end, err := s.Open(place, lease)
 	require.NoError(t, err)
-	if close != nil {
-		t.Cleanup(close)
+	if end != nil {
+		t.Cleanup(end)
 	}
 	return store
 }
 
-// limiters returns limiters of one policy on many stores, which know of each other like stores of several processes.
+// limiters returns limiters of one policy on many stores, each of which acts as a store of a different process.
 func (s *Store) limiters(t *testing.T, place, policy string, many int, limit throttle.Limit) (all []*throttle.Limiter) {
 	for range many {
 		store := s.open(t, place, s.Lease)
@@ -36,6 +36,7 @@ func (s *Store) limiters(t *testing.T, place, policy string, many int, limit thr
 	return all
 }
 
+// awaitWaiting waits until n callers wait for the limiter's budget.
 func awaitWaiting(t *testing.T, l *throttle.Limiter, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -91,7 +92,7 @@ func (s *Store) penaltyToSleepers(t *testing.T, place string) {
 		told := time.Now()
 		start := <-started
 
-		// On a busy machine the penalty may be stored when the start is over. Then nobody slept.
+		// On a busy machine the penalty may be stored only after the second start. Then the caller did not sleep: try again.
 		if told.Sub(first) < every {
 			require.GreaterOrEqual(t, start.Sub(began), penalty)
 			return

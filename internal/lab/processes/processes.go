@@ -46,7 +46,7 @@ type order struct {
 // A report has the observations of a process.
 type report struct{ Failed string } // the last error, or ""
 
-// member sends requests until it is told to stop, or is alone.
+// member is a process. Each of its workers sends requests until the program tells it to stop, is gone, or a request fails.
 func (s *Store) member(program *crew.Link) error {
 	var o order
 	if err := program.Hear(&o); err != nil {
@@ -90,6 +90,7 @@ func (s *Store) member(program *crew.Link) error {
 	return program.Tell(r)
 }
 
+// policies are the process's limits: of starts and, if the order has Slots, of requests in flight.
 func (o *order) policies() []throttle.Policy {
 	all := []throttle.Policy{{
 		Name: "api", Match: "/", Limit: throttle.SlidingWindow(o.N, time.Second),

@@ -43,6 +43,8 @@ func main() {
 	}
 }
 
+// run counts the pro-forms of all rooms and prints the report. If only names a room, it first prints each pro-form of that
+// room. It fails if a room is above a bound, or if there is no room of that name.
 func run(all bool, only string) error {
 	files, err := sources()
 	if err != nil {
@@ -135,7 +137,8 @@ func roomOf(file string) string {
 	dir := path.Dir(file)
 	for parent := dir; parent != "."; parent = path.Dir(parent) {
 		up := path.Dir(parent)
-		if up == "." && !slices.Contains(grouping, parent) || slices.Contains(grouping, up) {
+		isTop := up == "." && !slices.Contains(grouping, parent)
+		if isTop || slices.Contains(grouping, up) {
 			return parent
 		}
 	}
@@ -171,6 +174,7 @@ func (r *room) docVague() float64 { return 1000 * float64(r.inDoc) / float64(max
 // A room with few words of comment is not judged by a single word.
 const fewWords = 350
 
+// isAbove reports whether the room has more pro-forms than a bound allows.
 func (r *room) isAbove() bool {
 	return r.words >= fewWords && r.vague() > maxVague || r.docWords >= fewWords && r.docVague() > maxVagueDoc
 }
@@ -220,6 +224,7 @@ func (r *room) read(file string, text []byte) error {
 // luaComment finds a comment: all of a line, or its end.
 var luaComment = regexp.MustCompile(`(?:^|\s)--\s?(.*)$`)
 
+// readLua counts the comments of a Lua file.
 func (r *room) readLua(file, text string) {
 	for i, line := range strings.Split(text, "\n") {
 		if m := luaComment.FindStringSubmatch(line); m != nil {
@@ -228,7 +233,8 @@ func (r *room) readLua(file, text string) {
 	}
 }
 
-// docsOfExported returns the comments that go doc prints: the package's, and the comments of exported declarations, fields and methods.
+// docsOfExported returns a map that is true for the comments that go doc prints: the package's, and the comments of exported
+// declarations, fields and methods.
 func docsOfExported(tree *ast.File) map[*ast.CommentGroup]bool {
 	docs := map[*ast.CommentGroup]bool{tree.Doc: true}
 	mark := func(exported bool, groups ...*ast.CommentGroup) {

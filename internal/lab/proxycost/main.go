@@ -75,7 +75,7 @@ type bench struct {
 	out                      io.Writer
 }
 
-// measure measures all ways, in turns.
+// measure measures all ways, in turns, and prints a table, also into a file if its name is not "".
 func measure(rate int, during time.Duration, rounds int, redis, file string) error {
 	folder, err := os.MkdirTemp("", "proxycost")
 	if err != nil {
@@ -176,13 +176,12 @@ func (b *bench) ways(redis string) []way {
 	return ways
 }
 
-// try measures one way, at a rate and as fast as it goes.
+// try measures one way, first at a rate and then as fast as it goes, and prints a row for each.
 func (b *bench) try(w way, rate int, during time.Duration) error {
 	defer b.client.CloseIdleConnections()
 
 	// Without a proxy nothing is started, and no process is measured.
 	if w.start == nil {
-		// First at the rate, then as fast as it goes.
 		for _, rate := range []int{rate, 0} {
 			l, err := send(b.client, "https://"+b.host+"/", rate, during)
 			if err != nil {
@@ -200,8 +199,8 @@ func (b *bench) try(w way, rate int, during time.Duration) error {
 	}
 
 	defer p.stop()
-	url := "http://" + p.address + w.path
-	if err := one(b.client, url); err != nil {
+	target := "http://" + p.address + w.path
+	if err := one(b.client, target); err != nil { // before the measurement: it connects
 		return err
 	}
 
@@ -211,7 +210,7 @@ func (b *bench) try(w way, rate int, during time.Duration) error {
 			return err
 		}
 
-		l, err := send(b.client, url, rate, during)
+		l, err := send(b.client, target, rate, during)
 		if err != nil {
 			return err
 		}
@@ -227,13 +226,14 @@ func (b *bench) try(w way, rate int, during time.Duration) error {
 	return nil
 }
 
+// print prints the row of a load, at a rate or with 0 as fast as it goes. cost has its last columns.
 func (b *bench) print(name string, rate int, l *load, cost string) {
-	load := "fast"
+	pace := "fast"
 	if rate > 0 {
-		load = fmt.Sprintf("%d/s", rate)
+		pace = fmt.Sprintf("%d/s", rate)
 	}
 	round := func(d time.Duration) string { return d.Round(10 * time.Microsecond).String() }
-	fmt.Fprintf(b.out, "%-24s %-9s %9.0f %9s %9s%s\n", name, load, l.perSecond(), round(l.quantile(0.5)), round(l.quantile(0.99)), cost)
+	fmt.Fprintf(b.out, "%-24s %-9s %9.0f %9s %9s%s\n", name, pace, l.perSecond(), round(l.quantile(0.5)), round(l.quantile(0.99)), cost)
 }
 
 // machineLoad says how busy the machine is.
@@ -260,8 +260,9 @@ const callers = 32
 // body is what each request sends: as long as a short question to a language model.
 var body = strings.Repeat("question ", 100)
 
-// send sends requests to a URL for a time: a number per second or, with 0, as fast as it goes.
-func send(client *http.Client, url string, rate int, during time.Duration) (*load, error) {
+// send sends requests to a URL for a time: rate of them a second, or with 0 as many as it can. It returns the last error of
+// a request.
+func send(client *http.Client, target string, rate int, during time.Duration) (*load, error) {
 	var mu sync.Mutex
 	var failed error
 	l := &load{}
@@ -271,7 +272,7 @@ func send(client *http.Client, url string, rate int, during time.Duration) (*loa
 	for range callers {
 		all.Go(func() {
 			for at := range due {
-				err := one(client, url)
+				err := one(client, target)
 				mu.Lock()
 				l.took = append(l.took, time.Since(at))
 				if err != nil {
@@ -303,8 +304,8 @@ func send(client *http.Client, url string, rate int, during time.Duration) (*loa
 }
 
 // one sends one request.
-func one(client *http.Client, url string) error {
-	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
+func one(client *http.Client, target string) error {
+	req, err := http.NewRequest(http.MethodPost, target, strings.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -355,8 +356,7 @@ func servePlain(host string) error {
 	}
 
 	base := http.DefaultTransport.(*http.Transport).Clone()
-	base.MaxIdleConnsPerHost = 100 // as the proxy has it
-	base.DisableCompression = true
+	base.MaxIdleConnsPerHost, base.DisableCompression = 100, true // as throttle proxy has them
 	proxy := &httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "https", Host: host}) },
 		Transport: base,
@@ -372,7 +372,8 @@ type process struct {
 	address string // that it said on stderr
 }
 
-// start starts a process that says on stderr where it is, behind a text.
+// start starts a server process, and returns when it has said its address on stderr, behind the text before. A process that
+// ends without that is an error.
 func start(before string, name string, args ...string) (*process, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=2")
@@ -385,13 +386,12 @@ func start(before string, name string, args ...string) (*process, error) {
 		return nil, err
 	}
 
-	// Read until the process says where it is.
 	lines := bufio.NewScanner(talk)
 	for lines.Scan() {
 		if _, rest, ok := strings.Cut(lines.Text(), before); ok {
 			address, _, _ := strings.Cut(rest, "/")
 			go func() {
-				for lines.Scan() { // so that it never waits for a reader
+				for lines.Scan() { // read on, so that the process never waits for a reader
 				}
 			}()
 
@@ -418,7 +418,7 @@ func (p *process) used() (time.Duration, error) {
 		return 0, err
 	}
 
-	_, rest, _ := strings.Cut(string(text), ") ") // a name may have spaces
+	_, rest, _ := strings.Cut(string(text), ") ") // the fields after the name, which may have spaces
 	fields := strings.Fields(rest)
 
 	// The times of the process in user mode and in the kernel, in ticks.
@@ -454,7 +454,8 @@ func (p *process) memory(name string) (int64, error) {
 	return 0, fmt.Errorf("/proc/%d/status has no %s", p.cmd.Process.Pid, name)
 }
 
-// cost returns the cost of a load for the process.
+// cost returns what a load cost the process, as columns of the table: cores, microseconds for a request, and memory now and
+// at the most. before is the processor time that the process had used before the load.
 func (p *process) cost(before time.Duration, l *load) (string, error) {
 	after, err := p.used()
 	if err != nil {

@@ -37,7 +37,7 @@ func VetProgram(t *testing.T, text string) error {
 		return err
 	}
 
-	// go vet looks at each package that the program imports; what tests have compiled serves go list.
+	// go vet checks every imported package. go list compiles only the program, since tests have compiled the packages.
 	look := soak.Most([]string{"vet", file}, []string{"list", "-export", file})
 	if out, err := exec.CommandContext(t.Context(), "go", look...).CombinedOutput(); err != nil {
 		return fmt.Errorf("go %s: %w\n%s", look[0], err, out)

@@ -23,7 +23,7 @@ import (
 )
 
 // A Backend is a connection to a real server, which runs the scripts of all virtual
-// servers. Who waits for it waits for the network, and virtual time stands still.
+// servers. A goroutine that waits for it waits for the network, so virtual time stands still meanwhile.
 type Backend struct {
 	mu   sync.Mutex
 	conn net.Conn
@@ -44,12 +44,13 @@ func Connect(addr string) (*Backend, error) {
 	return b, b.each([]string{"HELLO", "3"}, []string{"PSUBSCRIBE", "*"})
 }
 
-// Reset has the server forget all. Replay plays only later calls.
+// Reset has the server forget all keys and scripts, and Replay forget all calls until now.
 func (b *Backend) Reset() error {
 	b.tape = nil
 	return b.each([]string{"FLUSHALL"}, []string{"SCRIPT", "FLUSH"})
 }
 
+// each runs commands, and stops at the first that fails.
 func (b *Backend) each(commands ...[]string) error {
 	for _, words := range commands {
 		if _, _, err := b.do(words...); err != nil {
@@ -59,10 +60,12 @@ func (b *Backend) each(commands ...[]string) error {
 	return nil
 }
 
+// Close closes the connection.
 func (b *Backend) Close() { _ = b.conn.Close() }
 
-// do has the server run a command. It returns the reply as it came, and the messages that the command
-// published: all of that has come when a PING behind the command is answered. It keeps calls of scripts for Replay.
+// do has the server run a command. It returns the reply as it came, which may be an error of Redis, and the messages that
+// the command published: all of that has come when a PING behind the command is answered. It keeps calls of scripts for
+// Replay.
 func (b *Backend) do(words ...string) (reply []byte, published []message, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -94,6 +97,7 @@ func (b *Backend) do(words ...string) (reply []byte, published []message, err er
 	}
 }
 
+// command returns a command as the bytes that a client sends.
 func command(words ...string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "*%d\r\n", len(words))
@@ -103,7 +107,8 @@ func command(words ...string) []byte {
 	return b.Bytes()
 }
 
-// bulks returns the parts of a command, or of any value that is a list of texts.
+// bulks returns the parts of a value that is a list of texts, such as a command. It stops at a part that is no text, and
+// returns nil if a text is cut off.
 func bulks(value []byte) (parts []string) {
 	_, rest, _ := bytes.Cut(value, []byte("\r\n"))
 	for len(rest) > 0 && rest[0] == '$' {
@@ -118,10 +123,9 @@ func bulks(value []byte) (parts []string) {
 	return parts
 }
 
-// Replay plays the calls of scripts since the last reset again, in a row,
-// on the server as it was then. It returns the microseconds of processor for a call, with
-// little of the network's part: a server with enough to do works so. It plays them twice and
-// returns the less, because others use the machine.
+// Replay plays the calls of scripts since the last reset again, on an empty server, as it was then. It returns the
+// microseconds of the server's processor for a call. It sends many calls at once, as a busy server gets them, so that the
+// network takes little of that. It plays them twice and returns the smaller time, because other programs use the machine.
 func (b *Backend) Replay() (least float64, err error) {
 	tape := b.tape
 	for range 2 {
@@ -155,7 +159,7 @@ func (b *Backend) Replay() (least float64, err error) {
 	return least, nil
 }
 
-// send has the server run commands, whatever it says to them.
+// send has the server run commands, and drops their replies. It returns when all have run.
 func (b *Backend) send(commands [][]byte) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -170,8 +174,8 @@ func (b *Backend) send(commands [][]byte) error {
 	}
 }
 
-// Rows returns how many keys there are, and the memory of all of them.
-func (b *Backend) Rows() (keys, bytes int, err error) {
+// Rows returns how many keys there are, and their memory in bytes. It leaves out keys that expire meanwhile.
+func (b *Backend) Rows() (keys, memory int, err error) {
 	reply, _, err := b.do("KEYS", "*")
 	if err != nil {
 		return 0, 0, err
@@ -182,12 +186,12 @@ func (b *Backend) Rows() (keys, bytes int, err error) {
 		if err != nil {
 			return 0, 0, err
 		}
-		if n, err := strconv.Atoi(strings.Trim(string(size), ":\r\n")); err == nil { // a key may expire meanwhile
-			keys, bytes = keys+1, bytes+n
+		if n, err := strconv.Atoi(strings.Trim(string(size), ":\r\n")); err == nil { // a key that has expired has no size
+			keys, memory = keys+1, memory+n
 		}
 	}
 
-	return keys, bytes, nil
+	return keys, memory, nil
 }
 
 // Processor is the seconds of a processor that a server has used, in the text of INFO.
@@ -205,13 +209,13 @@ func Number(info, field string) (n float64) {
 	return n
 }
 
-// Client returns a node's client. Its settings are the defaults of go-redis, but
-// for the size of pools, which it takes from the machine, small buffers, and a question of
-// new connections that only a managed Redis understands. Dials fail at once: while go-redis
-// dials for a subscription it holds a lock, and who waits for a lock keeps virtual time from
-// passing.
+// Client returns a node's client, with the defaults of go-redis except these: pools have a fixed size and not one for the
+// machine, buffers are small, and new connections do not ask whether Redis is managed. A dial that fails is not repeated:
+// go-redis holds a lock while it dials for a subscription, and virtual time does not pass while a goroutine waits for a
+// lock.
 func (n *Network) Client() redis.UniversalClient { return n.clientBy(n.dial) }
 
+// clientBy returns a client, of the cluster if there is one, that connects by dial.
 func (n *Network) clientBy(dial func(context.Context, string, string) (net.Conn, error)) redis.UniversalClient {
 	o := redis.UniversalOptions{
 		Dialer: dial, DialerRetries: 1, PoolSize: 20, ReadBufferSize: 4 << 10, WriteBufferSize: 4 << 10,
@@ -227,7 +231,7 @@ func (n *Network) clientBy(dial func(context.Context, string, string) (net.Conn,
 	return redis.NewClusterClient(o.Cluster())
 }
 
-// dial connects to a virtual server, at once.
+// dial connects to the virtual server at an address, in no time. It is refused if the server is down, or if there is none.
 func (n *Network) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -250,7 +254,8 @@ func newLink(s *server) net.Conn {
 	return client
 }
 
-// read takes the commands in order, each when it has come the way.
+// read runs the client's commands in order, each when it has come the way, until the connection is cut or its server is
+// down. Then it cuts the connection.
 func (l *link) read() {
 	defer l.cut()
 	for in := bufio.NewReader(l.conn); ; {
@@ -262,7 +267,7 @@ func (l *link) read() {
 		words := bulks(value)
 		l.count(len(value), 0)
 
-		if words[0] == "hello" { // no time may pass in it, as in a dial
+		if words[0] == "hello" { // part of the dial, which takes no time
 			l.out <- parcel{l.server.run(l, words), time.Now()}
 			continue
 		}
@@ -277,7 +282,7 @@ func (l *link) read() {
 	}
 }
 
-// run runs a command of a client, and returns the reply.
+// run runs a command of a client, and returns the reply. It counts the command in the server's load.
 func (s *server) run(l *link, words []string) []byte {
 	n := s.network
 	name := strings.ToLower(words[0])
@@ -317,11 +322,12 @@ func (s *server) run(l *link, words []string) []byte {
 	return fmt.Appendf(nil, "-ERR unknown command '%s'\r\n", name)
 }
 
+// count adds a command to the server's load, except scripts, which count when they have run.
 func (s *server) count(name string) {
 	s.network.mu.Lock()
 	defer s.network.mu.Unlock()
 	switch name {
-	case "evalsha", "eval": // counted when they have run
+	case "evalsha", "eval":
 	case "publish":
 		s.load.Beats++
 	case "cluster":
@@ -331,8 +337,9 @@ func (s *server) count(name string) {
 	}
 }
 
-// script has the real server run a script. What comes after the keys is the time: the
-// node leaves it empty, so that the server takes its own.
+// script has the real server run a call of a script, sends the messages that it published to their subscribers, and returns
+// the reply. The word behind the keys is the time, which nodes leave empty: script fills in the bubble's time. Any other
+// call is a failure of the network, and gets an error.
 func (s *server) script(words []string) []byte {
 	n := s.network
 	keys, err := strconv.Atoi(words[2])
@@ -348,7 +355,6 @@ func (s *server) script(words []string) []byte {
 		}
 	}
 
-	// The time of the bubble, in place of the server's own.
 	words[3+keys] = strconv.FormatInt(time.Now().UnixMicro(), 10)
 	reply, published, err := n.backend.do(words...)
 	if err != nil {
@@ -372,8 +378,8 @@ func (s *server) script(words []string) []byte {
 	return reply
 }
 
-// deliver sends a message to all who subscribed to its channel, at any server: in a
-// cluster each server is told of all messages. It returns to how many.
+// deliver sends a message to all subscribers of its channel, and returns how many there are. They may be at any server: in
+// a cluster each server is told of all messages.
 func (s *server) deliver(m message) (receivers int) {
 	n := s.network
 	value := fmt.Appendf(nil, ">3\r\n$7\r\nmessage\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(m.channel), m.channel, len(m.text), m.text)
@@ -389,7 +395,8 @@ func (s *server) deliver(m message) (receivers int) {
 	return len(to)
 }
 
-// topology answers CLUSTER SLOTS.
+// topology answers CLUSTER SLOTS: a range of slots for each shard, with the server that holds it. A server that belongs to
+// no cluster answers with an error.
 func (s *server) topology() []byte {
 	n := s.network
 	if !s.cluster {
@@ -446,6 +453,7 @@ func (l Load) Plus(m Load) Load { return l.join(m, 1) }
 // Minus returns what came on top of an earlier load.
 func (l Load) Minus(m Load) Load { return l.join(m, -1) }
 
+// join returns l plus m times sign.
 func (l Load) join(m Load, sign int) Load {
 	return Load{
 		Calls: l.Calls + sign*m.Calls, Messages: l.Messages + sign*m.Messages, Beats: l.Beats + sign*m.Beats,

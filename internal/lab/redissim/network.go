@@ -27,7 +27,7 @@ type Network struct {
 	mu      sync.Mutex
 	random  *rand.Rand
 	servers []*server
-	holders []int              // by shard: which server has its slots
+	holders []int              // by shard: the number of the server that has its slots; empty without a cluster
 	hearers map[string][]*link // by channel: the connections that subscribed
 	failed  error              // what must not happen
 }
@@ -45,7 +45,8 @@ type server struct {
 }
 
 // New returns a network of a cluster with a master for each shard, or of one server
-// that belongs to no cluster if shards is 0. Spare servers have no slots yet.
+// that belongs to no cluster if shards is 0. Spare servers have no slots yet. A command takes trip to its server and back,
+// at random times that depend on the seed.
 func New(b *Backend, shards, spare int, trip time.Duration, seed uint64) *Network {
 	n := &Network{backend: b, trip: trip, random: rand.New(rand.NewPCG(seed, 1)), hearers: make(map[string][]*link)}
 	for i := range max(1, shards) + spare {
@@ -61,7 +62,7 @@ func New(b *Backend, shards, spare int, trip time.Duration, seed uint64) *Networ
 
 func (s *server) addr() string { return fmt.Sprintf("10.0.%d.%d:6379", s.number/250, s.number%250+1) }
 
-// way is how long one way takes, this time.
+// way returns a random time for one way: half of trip in the mean.
 func (n *Network) way() time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -88,7 +89,7 @@ func (n *Network) Links() (count int) {
 	return count
 }
 
-// Fail notes what must not happen.
+// Fail notes an error that must not happen. It keeps the first, and ignores nil.
 func (n *Network) Fail(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -117,7 +118,7 @@ type parcel struct {
 	due   time.Time
 }
 
-// send lets the client have a value when it has come the way.
+// send puts a value on its way to the client, unless the connection is cut. It waits while too many values are on the way.
 func (l *link) send(value []byte) {
 	l.count(0, len(value))
 	select {
@@ -147,7 +148,7 @@ func (l *link) cut() {
 	n.mu.Lock()
 
 	// Client and server may both cut the link: only the first may close its channel.
-	_, there := l.server.links[l]
+	_, isFirst := l.server.links[l]
 	delete(l.server.links, l)
 
 	for _, channel := range l.channels {
@@ -161,18 +162,20 @@ func (l *link) cut() {
 	l.channels = nil
 	n.mu.Unlock()
 
-	if there {
+	if isFirst {
 		close(l.over)
 		_ = l.conn.Close()
 	}
 }
 
+// isDown reports whether the link's server is down.
 func (l *link) isDown() bool {
 	l.server.network.mu.Lock()
 	defer l.server.network.mu.Unlock()
 	return l.server.down
 }
 
+// count adds bytes to the load of the link's server.
 func (l *link) count(in, out int) {
 	l.server.network.mu.Lock()
 	defer l.server.network.mu.Unlock()
@@ -232,8 +235,8 @@ func (n *Network) forget(shard int) error {
 	return nil
 }
 
-// Mortal returns the client of a node that can die: its connections are cut then, it gets no
-// other, and nothing that it would still say is heard.
+// Mortal returns the client of a node, and a function that makes the node die: its connections are cut, and it gets no
+// others.
 func (n *Network) Mortal() (client redis.UniversalClient, die func()) {
 	var mu sync.Mutex
 	var conns []net.Conn
@@ -278,8 +281,7 @@ func SlotOf(key string) int {
 	return int(crc16(key)) % slots
 }
 
-// crc16 is the checksum that Redis Cluster uses: the polynomial is 0x1021, and the
-// register begins with 0.
+// crc16 is the checksum that Redis Cluster uses: its polynomial is 0x1021, and it begins with 0.
 func crc16(text string) (sum uint16) {
 	for i := range len(text) {
 		sum ^= uint16(text[i]) << 8

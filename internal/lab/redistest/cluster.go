@@ -78,14 +78,15 @@ func startNode(t TB) *clusterNode {
 	return &clusterNode{Server: s, bus: bus, client: s.Client(t)}
 }
 
-// take makes the node the master of the slots from first to last. An epoch of
-// its own from the start saves it an argument with its peers.
+// take makes node i the master of the slots from first to last. Each node gets an epoch of its own at once: nodes with
+// equal epochs would have to change them first.
 func (n *clusterNode) take(t TB, i, first, last int) {
 	t.Helper()
 	n.do(t, "CLUSTER", "ADDSLOTSRANGE", first, last)
 	n.do(t, "CLUSTER", "SET-CONFIG-EPOCH", i+1)
 }
 
+// do has the node execute a command, and fails the test if it does not.
 func (n *clusterNode) do(t TB, args ...any) {
 	t.Helper()
 	if err := n.client.Do(context.Background(), args...).Err(); err != nil {
@@ -107,19 +108,19 @@ func (n *clusterNode) awaitOK(t TB) {
 }
 
 // Replica starts a replica of one of the masters, and waits until it follows the
-// master and all nodes know it.
+// master and all masters know it. It does not join c.Servers.
 func (c *ClusterServers) Replica(t TB, master *Server) *Server {
 	t.Helper()
 	n := startNode(t)
-	meet := &clusterNode{Server: master, client: master.Client(t)}
-	meet.do(t, "CLUSTER", "MEET", "127.0.0.1", n.p.port, n.bus)
+	followed := &clusterNode{Server: master, client: master.Client(t)}
+	followed.do(t, "CLUSTER", "MEET", "127.0.0.1", n.p.port, n.bus)
 	id := master.nodeID(t)
 	n.await(t, "its master", func() (bool, error) {
 		nodes, err := n.client.ClusterNodes(context.Background()).Result()
 		return strings.Contains(nodes, id) && !strings.Contains(nodes, "handshake"), err
 	})
 
-	// Wait for both sides, and for all nodes to know.
+	// Wait until the replica and the master are in step, and then until each master knows of the replica.
 	n.do(t, "CLUSTER", "REPLICATE", id)
 	n.awaitInfo("replication", "master_link_status:up")
 	master.awaitInfo("replication", "state=online")
@@ -135,8 +136,8 @@ func (c *ClusterServers) Replica(t TB, master *Server) *Server {
 	return n.Server
 }
 
-// TakeOver makes a replica of a cluster the master of its master's slots, be the
-// old master alive or not, and waits until all other masters know.
+// TakeOver makes a replica of a cluster the master of its master's slots, whether or not the
+// old master is alive, and waits until all other masters know. It does not change c.Servers.
 func (c *ClusterServers) TakeOver(t TB, replica, master *Server) {
 	t.Helper()
 	n := &clusterNode{Server: replica, client: replica.Client(t)}
@@ -162,14 +163,14 @@ func (c *ClusterServers) TakeOver(t TB, replica, master *Server) {
 func servesSlots(nodes, id string) bool {
 	for line := range strings.Lines(nodes) {
 		fields := strings.Fields(line)
-		if len(fields) > 8 && fields[0] == id {
+		if len(fields) > 8 && fields[0] == id { // slots follow the eighth field
 			return strings.Contains(fields[2], "master")
 		}
 	}
 	return false
 }
 
-// nodeID is how the nodes of a cluster call the server.
+// nodeID returns the id that the server has as a node of its cluster.
 func (s *Server) nodeID(t TB) string {
 	t.Helper()
 	id, err := s.Client(t).Do(context.Background(), "CLUSTER", "MYID").Text()
@@ -179,20 +180,20 @@ func (s *Server) nodeID(t TB) string {
 	return id
 }
 
-// await waits until the server says yes.
-func (s *Server) await(t TB, what string, yes func() (bool, error)) {
+// await waits until done returns true, and fails t if it does not. what names what the server waits for.
+func (s *Server) await(t TB, what string, done func() (bool, error)) {
 	t.Helper()
-	if err := poll(yes); err != nil {
+	if err := poll(done); err != nil {
 		t.Fatalf("redistest: %s waits for %s: %v", s.Addr, what, err)
 	}
 }
 
 // Replicated waits until a replica has all that was written to the server until now.
-// WAIT would not do: some servers wait only for what its own connection wrote.
+// WAIT would not do: on some servers it waits only for what the same connection wrote.
 func (s *Server) Replicated(t TB) {
 	t.Helper()
 	client := s.Client(t)
-	written := int64(-1)
+	written := int64(-1) // how many bytes the server has written for replicas, by the first answer
 	s.await(t, "its replica", func() (bool, error) {
 		info, err := client.Info(context.Background(), "replication").Result()
 		if written < 0 {
@@ -202,7 +203,7 @@ func (s *Server) Replicated(t TB) {
 	})
 }
 
-// number returns the number that comes after a word, or -1 if there is none.
+// number returns the number that comes after a word and before further text, or -1 if there is none.
 func number(text, after string) int64 {
 	_, rest, found := strings.Cut(text, after)
 	end := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' })
@@ -224,12 +225,13 @@ type Move struct {
 	t        TB
 }
 
-// Move begins to move a slot to a master, which must not have it. From
-// now on the nodes answer ASK and TRYAGAIN for keys that are not there.
+// Move begins to move a slot to a different master than the one to which [Cluster] gave it. From
+// now on the two answer ASK and TRYAGAIN for keys that they do not have.
 func (c *ClusterServers) Move(t TB, slot int, to *Server) *Move {
 	t.Helper()
 	m := &Move{slot: slot, t: t}
 
+	// Each master has a third of the slots.
 	owner := slices.IndexFunc([]int{0, 1, 2}, func(i int) bool { return slot < slots*(i+1)/3 })
 	for i, s := range c.Servers {
 		n := &clusterNode{Server: s, client: s.Client(t)}
@@ -253,7 +255,7 @@ func (c *ClusterServers) Move(t TB, slot int, to *Server) *Move {
 	return m
 }
 
-// Keys moves the keys that are there now.
+// Keys moves keys until the old master has none of the slot.
 func (m *Move) Keys() {
 	m.t.Helper()
 	for {
@@ -265,6 +267,7 @@ func (m *Move) Keys() {
 			return
 		}
 
+		// The keys come last, and go to database 0 of the new master within 5,000 ms.
 		args := []any{"MIGRATE", "127.0.0.1", m.to.p.port, "", 0, 5000, "KEYS"}
 		for _, k := range keys {
 			args = append(args, k)
@@ -302,8 +305,8 @@ func Sentinel(t TB) *SentinelServers {
 	s.Replica = Single(t, "--replicaof", "127.0.0.1", fmt.Sprint(s.Master.p.port))
 	s.Replica.awaitInfo("replication", "master_link_status:up")
 
-	// A sentinel asks its master for replicas when it starts and then every
-	// ten seconds: so the master has to know of its replica by then.
+	// A sentinel asks its master for replicas when it starts, and then only every ten seconds. So the master must know of
+	// its replica before the sentinel starts.
 	s.Master.awaitInfo("replication", "state=online")
 	s.Sentinel = startSentinel(t, s.Master)
 	s.Sentinel.awaitInfo("sentinel", "status=ok,address="+s.Master.Addr+",slaves=1")
@@ -324,8 +327,7 @@ func (s *SentinelServers) Client(t TB) redis.UniversalClient {
 }
 
 // Failover kills the master and waits until the sentinel has promoted the
-// replica, which takes about a second. From then on Master is the promoted
-// server and Replica the server that was killed.
+// replica, which takes about a second. It swaps Master and Replica: Replica is then the server that was killed.
 func (s *SentinelServers) Failover() {
 	s.Master.t.Helper()
 	s.Master.Kill()
@@ -380,8 +382,8 @@ sentinel failover-timeout %[1]s 3000
 	return newServer(t, p, 0)
 }
 
-// awaitCandidate waits until the sentinel has heard from the replica itself
-// that it follows the master. Before, the sentinel would not promote the replica.
+// awaitCandidate waits until the replica has told the sentinel that it follows the master. Without that the sentinel
+// would not promote the replica.
 func (s *SentinelServers) awaitCandidate(t TB) {
 	t.Helper()
 	c := redis.NewSentinelClient(&redis.Options{Addr: s.Sentinel.Addr})

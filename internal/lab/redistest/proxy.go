@@ -53,7 +53,7 @@ func (p *Proxy) Client(t TB) *redis.Client {
 	return c
 }
 
-// Disturb does something to the next script call that is not disturbed yet.
+// Disturb disturbs the next script call for which no earlier fault is waiting.
 func (p *Proxy) Disturb(how How) *Fault {
 	f := <-p.fresh
 	f.how = how
@@ -75,8 +75,8 @@ func (p *Proxy) Switch(s *Server) {
 // say. Their connections stay open.
 func (p *Proxy) Mute() { p.muted.Store(true) }
 
-// supply makes faults. A channel that is made in a bubble must not be closed
-// from outside, so they are made here.
+// supply makes the faults for Disturb, until the test is over. Disturb may run in a bubble, and the proxy must not close a
+// channel that was made in a bubble.
 func (p *Proxy) supply() {
 	for {
 		select {
@@ -143,10 +143,11 @@ type relay struct {
 type link struct {
 	client, server net.Conn
 	deaf           atomic.Bool   // see Wire.Deafen
-	ended          chan struct{} // closed when it is cut
+	ended          chan struct{} // closed when the link is cut
 	once           sync.Once
 }
 
+// cut closes both connections, once.
 func (l *link) cut() {
 	l.once.Do(func() {
 		close(l.ended)
@@ -155,8 +156,8 @@ func (l *link) cut() {
 	})
 }
 
-// start starts the relay to a server. Pass carries the traffic of a link, until one side
-// ends it.
+// start starts the relay to a server, and ends it when t does. It calls pass for each link, in a goroutine of the link's
+// own: pass carries the traffic until one side ends it.
 func (r *relay) start(t TB, to string, pass func(*link)) {
 	t.Helper()
 	var err error
@@ -179,7 +180,7 @@ func (r *relay) start(t TB, to string, pass func(*link)) {
 	t.Cleanup(func() {
 		close(r.over)
 		_ = r.listener.Close()
-		r.lead("")
+		r.lead("") // cuts all links, so that their goroutines end
 		r.running.Wait()
 	})
 }
@@ -194,6 +195,8 @@ func (r *relay) lead(to string) {
 	}
 }
 
+// serve makes a link for a client's connection and passes its traffic. It closes the connection if there is no server to
+// lead it to.
 func (r *relay) serve(client net.Conn, pass func(*link)) {
 	r.mu.Lock()
 	to := r.to
@@ -201,7 +204,7 @@ func (r *relay) serve(client net.Conn, pass func(*link)) {
 
 	server, err := net.Dial("tcp", to)
 	if err != nil {
-		_ = client.Close() // as if it were the server's own end
+		_ = client.Close()
 		return
 	}
 
@@ -209,14 +212,14 @@ func (r *relay) serve(client net.Conn, pass func(*link)) {
 	defer l.cut()
 	r.mu.Lock()
 
-	// The relay may have been led to a different server meanwhile.
-	there := r.to == to
-	if there {
+	// The relay may lead to a different server now. Then lead could not cut this link, which it does not know.
+	current := r.to == to
+	if current {
 		r.links[l] = true
 	}
 
 	r.mu.Unlock()
-	if there {
+	if current {
 		pass(l)
 	}
 
@@ -230,11 +233,11 @@ type exchange struct {
 	*link
 	calls, replies *bufio.Reader
 	over           <-chan struct{}
-	muted          *atomic.Bool // nothing gets to a subscriber
+	muted          *atomic.Bool // see Proxy.Mute
 }
 
-// pass passes one command on and its reply back, as far as the fault, if
-// there is one, lets it. It reports whether the link goes on.
+// pass passes one command on and its reply back, as far as a fault lets it; without a fault f is nil. A command that
+// subscribes turns the link into a stream until its end. pass reports whether the link goes on.
 func (x *exchange) pass(raw []byte, f *Fault) bool {
 	switch {
 	case f != nil:
@@ -247,7 +250,7 @@ func (x *exchange) pass(raw []byte, f *Fault) bool {
 	return ok && x.answer(reply)
 }
 
-// disturb is pass for a call with a fault.
+// disturb is pass for a call with a fault: it does to the call what f.how says.
 func (x *exchange) disturb(raw []byte, f *Fault) bool {
 	if f.how == CutBefore {
 		x.cut()
@@ -274,7 +277,7 @@ func (x *exchange) disturb(raw []byte, f *Fault) bool {
 
 	case Swallow:
 		close(f.caught)
-		_, _ = io.Copy(io.Discard, x.calls) // until the client has had enough
+		_, _ = io.Copy(io.Discard, x.calls) // until the client closes the connection
 		return false
 
 	case HoldReply, HoldReplies:
@@ -284,7 +287,7 @@ func (x *exchange) disturb(raw []byte, f *Fault) bool {
 	return x.answer(reply)
 }
 
-// hold waits until the test lets go; false if that is over.
+// hold waits until the test lets the call or its reply go. It returns false if the test is over before.
 func (x *exchange) hold(f *Fault) bool {
 	close(f.caught)
 	select {
@@ -295,7 +298,8 @@ func (x *exchange) hold(f *Fault) bool {
 	}
 }
 
-// execute lets the server execute a command and returns its reply. It passes messages that come before the reply on.
+// execute has the server execute a command and returns its reply. It passes on messages that come before the reply. It
+// returns false if either side is gone.
 func (x *exchange) execute(raw []byte) ([]byte, bool) {
 	if _, err := x.server.Write(raw); err != nil {
 		return nil, false
@@ -315,13 +319,14 @@ func (x *exchange) execute(raw []byte) ([]byte, bool) {
 	}
 }
 
+// answer sends bytes to the client, and reports whether it could.
 func (x *exchange) answer(reply []byte) bool {
 	_, err := x.client.Write(reply)
 	return err == nil
 }
 
-// stream passes everything on, from the command raw on: a subscriber gets
-// messages without asking.
+// stream passes everything on, from the command raw on, until either side ends the link: a subscriber gets messages without
+// asking.
 func (x *exchange) stream(raw []byte) {
 	if _, err := x.server.Write(raw); err != nil {
 		return
@@ -381,8 +386,8 @@ func (w *Wire) Hold() {
 	w.open = make(chan struct{})
 }
 
-// Deafen loses all that is said from now on on the connections that there are, also that
-// the server closes them. They stay open. New connections work.
+// Deafen loses all bytes on the present connections from now on, in both directions. The connections stay open, even if
+// the server closes them. New connections work.
 func (w *Wire) Deafen() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -391,7 +396,7 @@ func (w *Wire) Deafen() {
 	}
 }
 
-// Freeze does what [Wire.Deafen] does, also to new connections until [Wire.Mend] is called.
+// Freeze does what [Wire.Deafen] does to the present connections, and to new ones until [Wire.Mend] is called.
 func (w *Wire) Freeze() {
 	w.mu.Lock()
 	w.frozen = true
@@ -399,8 +404,8 @@ func (w *Wire) Freeze() {
 	w.Deafen()
 }
 
-// Mend ends what [Wire.Disconnect], [Wire.Hold], [Wire.Delay] and [Wire.Freeze] did to new
-// connections.
+// Mend ends what [Wire.Disconnect], [Wire.Hold] and [Wire.Delay] did, and [Wire.Freeze] to new connections. Connections
+// that are deaf stay so.
 func (w *Wire) Mend() {
 	w.Delay(0, 0)
 	w.mu.Lock()
@@ -432,8 +437,9 @@ type parcel struct {
 	due   time.Time
 }
 
-// carry carries bytes one way, until a side or the link ends. Bytes that are delayed do not hold up the reading of
-// later bytes, so that a wire may be long and still be wide. A deaf link drops bytes.
+// carry carries bytes one way until either side or the link ends, and then cuts the link. It goes on reading while earlier
+// bytes are delayed, so that a delay does not make the wire narrow. A deaf link drops bytes, and is not cut when its
+// server ends.
 func (w *Wire) carry(l *link, to, from net.Conn, delay *atomic.Int64) {
 	parcels := make(chan parcel, 4096)
 	w.running.Go(func() {
@@ -474,7 +480,7 @@ func (w *Wire) carry(l *link, to, from net.Conn, delay *atomic.Int64) {
 	l.cut()
 }
 
-// await waits until bytes are due and the wire is open. It returns false if the link ended.
+// await waits until bytes are due and then until the wire is open. It returns false if the link ends before.
 func (w *Wire) await(l *link, due time.Time) bool {
 	if d := time.Until(due); d > 0 {
 		t := time.NewTimer(d)
@@ -507,9 +513,9 @@ const (
 	CutBefore   How = iota // the server never sees it; its connection is cut
 	CutAfter               // the server has executed it when its connection is cut
 	Swallow                // the server executes it; no reply comes, the connection stays open
-	HoldCall               // the server executes it when it is let go, be the client still there or not
+	HoldCall               // the server executes it when it is let go, even if the client is gone
 	HoldReply              // the server executes it; its reply is held back until it is let go
-	HoldReplies            // the same; so are those to its copies, which a client sends that has no answer for long
+	HoldReplies            // the same, and also for copies of the call, which a client sends when it has waited for long
 )
 
 // A Fault is what happens, or has happened, to one script call.
@@ -517,7 +523,7 @@ type Fault struct {
 	how      How
 	caught   chan struct{} // closed when nothing more happens by itself
 	pass     chan struct{} // closed when a held call may go on
-	executed chan struct{} // closed when the server has executed a held call
+	executed chan struct{} // closed when the server has executed the call
 }
 
 func newFault() *Fault {
@@ -549,6 +555,7 @@ func (f *Fault) passed() bool {
 	}
 }
 
+// await waits until done is closed, and fails the test if that takes too long.
 func await(t TB, done <-chan struct{}, what string) {
 	t.Helper()
 	select {

@@ -59,7 +59,7 @@ type Server struct {
 	p *process
 }
 
-// Single starts one server. Further arguments are passed on to it.
+// Single starts one server, with further arguments if there are any, and kills it when t ends.
 func Single(t TB, args ...string) *Server {
 	t.Helper()
 	p, err := start(t.TempDir(), func(port int) []string {
@@ -165,8 +165,7 @@ func closeAfter(t TB, c redis.UniversalClient) {
 // next to nothing, and are used again from the first when all were used.
 const databases = 1024
 
-// shared are the servers of the test binary: as many as tests have asked for at a
-// time. They are started when there is no free one, and used again.
+// shared are the servers that tests of the binary use by turns. One more is started when none is free.
 var shared struct {
 	sync.Mutex
 	main bool // Main runs, so the servers will be stopped
@@ -177,8 +176,8 @@ var shared struct {
 // settings are the server's and not a database's.
 type lent struct {
 	p    *process
-	used int // databases
-	by   TB  // nil: it is free
+	used int // how many databases it has given away
+	by   TB  // the test that has the server; nil: it is free
 }
 
 // Main runs the tests and then stops the servers of [Shared]. A package that
@@ -224,7 +223,7 @@ func Shared(t TB) *Server {
 	return s
 }
 
-// lend returns the server that t has, or a free server, or a new server.
+// lend returns the server that t has, or gives it a free or a new one until t ends. The lock of shared is held.
 func lend(t TB) *lent {
 	for _, l := range shared.all {
 		if l.by == t {
@@ -245,7 +244,6 @@ func lend(t TB) *lent {
 		shared.all = append(shared.all, &lent{p: p})
 	}
 
-	// The test gives the server back when it ends.
 	l := shared.all[i]
 	l.by = t
 	t.Cleanup(func() {
@@ -345,9 +343,8 @@ func (p *process) awaitAnswer() error {
 	})
 }
 
-// answers reports whether this very process answers; a foreign program that
-// happens to listen on the port must not be mistaken for it. It does without a
-// client because go-redis, once refused, does not dial again for a second.
+// answers reports whether this very process answers, by its process id: a foreign program may listen on the port. answers
+// does not use go-redis, which does not dial again for a second after it was refused.
 func (p *process) answers() bool {
 	conn, err := net.Dial("tcp", p.addr())
 	if err != nil {
@@ -372,11 +369,9 @@ func (p *process) answers() bool {
 	return false
 }
 
-// stop asks the process to end and waits until it has. It kills a process that
-// does not listen.
+// stop asks the process to end and waits until it has ended. It kills a process that is still there after longestWait.
 func (p *process) stop() {
-	// A paused process would receive the request only when it runs again.
-	// Errors say that it is gone already.
+	// A paused process receives SIGTERM only when it runs again. Errors say that it is gone already.
 	_ = p.cmd.Process.Signal(ContinueSignal)
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
@@ -408,15 +403,14 @@ func binary() (string, error) {
 		"or name another program in REDIS_SERVER", strings.Join(names, " or "))
 }
 
-// poll asks until the answer is yes or an error, and gives up after
-// longestWait.
+// poll calls done until it returns true or an error. It returns that error, or one of its own after longestWait.
 func poll(done func() (bool, error)) error {
 	deadline := time.Now().Add(longestWait)
 	for {
-		switch yes, err := done(); {
+		switch ok, err := done(); {
 		case err != nil:
 			return err
-		case yes:
+		case ok:
 			return nil
 		case time.Now().After(deadline):
 			return fmt.Errorf("not so after %v", longestWait)
@@ -463,7 +457,7 @@ func (s *Server) User(t TB, name string, rights []string) *redis.Options {
 func ReadValue(r *bufio.Reader) ([]byte, error) {
 	var raw []byte
 
-	// A value may announce others, which follow it.
+	// left is how many values are still to be read: a value with parts adds them.
 	for left := 1; left > 0; left-- {
 		line, err := r.ReadBytes('\n')
 		if err != nil {
@@ -490,9 +484,9 @@ func ReadValue(r *bufio.Reader) ([]byte, error) {
 			raw = append(raw, text...)
 
 		case '*', '~', '>':
-			left += max(0, size)
+			left += max(0, size) // a null has the size -1
 		case '%':
-			left += 2 * size
+			left += 2 * size // keys and values
 		}
 	}
 
@@ -515,7 +509,7 @@ func sizeOf(line []byte) (int, error) {
 // pushed reports whether a value is no reply but came by itself.
 func pushed(raw []byte) bool { return raw[0] == '>' }
 
-// commandName returns the name of a command, in lower case.
+// commandName returns the name of a command, in lower case, or "" if there is none.
 func commandName(raw []byte) string {
 	lines := bytes.SplitN(raw, []byte("\r\n"), 4) // *3, $7, its name, the rest
 	if len(lines) < 4 {

@@ -2,5 +2,5 @@ package redistest
 
 import "github.com/fleetthrottle/throttle/internal/lab/servers"
 
-// A TB is for whom servers are started.
+// A TB is the test, or the program, for which servers are started.
 type TB = servers.TB

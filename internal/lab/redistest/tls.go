@@ -30,7 +30,7 @@ type TLSServer struct {
 	CertFile, KeyFile string
 }
 
-// TLS starts a server with a certificate of its own.
+// TLS starts a server that also listens for TLS, with a certificate that clients must have as well.
 func TLS(t TB) *TLSServer {
 	t.Helper()
 	port, err := servers.FreePort()

@@ -71,7 +71,7 @@ func (p *Page) CompareSection(t *testing.T, root, name string) {
 	t.Helper()
 	p.compare(t, root, name, func(page string) string {
 		text := p.text.String()
-		heading, _, _ := strings.Cut(text[1:], "\n")
+		heading, _, _ := strings.Cut(text[1:], "\n") // behind a line break
 		before, rest, found := strings.Cut(page, "\n"+heading+"\n")
 		require.True(t, found, "%s has no %s", name, heading)
 

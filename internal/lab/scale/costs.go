@@ -43,7 +43,7 @@ func measureCosts(t redistest.TB) (c costs, err error) {
 	return c, errors.Join(err, c.messages(client), c.connections(server), c.bus(t))
 }
 
-// messages measures the cost of publishing, and the memory of subscribers.
+// messages sets the costs of messages to their publisher and to others, and the memory of a subscriber.
 func (c *costs) messages(client *redis.Client) (err error) {
 	ctx := context.Background()
 	var subs []*redis.PubSub
@@ -53,6 +53,7 @@ func (c *costs) messages(client *redis.Client) (err error) {
 		}
 	}()
 
+	// listen adds a subscriber that reads its messages until its end.
 	listen := func(channels ...string) error {
 		sub := client.Subscribe(ctx, channels...)
 		subs = append(subs, sub)
@@ -74,7 +75,7 @@ func (c *costs) messages(client *redis.Client) (err error) {
 	})
 	c.Beat, err = beat, errors.Join(err, failed)
 
-	// The memory of a subscriber, and the cost to reach it, show in the differences that many subscribers make.
+	// Many subscribers show what one takes: the memory of all, and the time of a message to all, divided by their number.
 	before := client.Info(ctx, "memory").Val()
 
 	for i := range many {
@@ -91,7 +92,7 @@ func (c *costs) messages(client *redis.Client) (err error) {
 	return errors.Join(err, failed)
 }
 
-// connections measures the memory of connections that have made a call.
+// connections sets the memory of a connection that has made a call.
 func (c *costs) connections(server *redistest.Server) error {
 	ctx := context.Background()
 	watch := redis.NewClient(server.Options())
@@ -104,7 +105,7 @@ func (c *costs) connections(server *redistest.Server) error {
 
 	for range many {
 		one := redis.NewClient(server.Options())
-		defer one.Close()
+		defer one.Close() // all stay open until they are measured
 		if err := one.Ping(ctx).Err(); err != nil {
 			return err
 		}
@@ -115,7 +116,8 @@ func (c *costs) connections(server *redistest.Server) error {
 	return err
 }
 
-// bus measures the cost of a message for the servers of a cluster where nobody listens.
+// bus sets what a message to which nobody has subscribed costs two servers of a cluster: its own for each other server,
+// and one that is told of it.
 func (c *costs) bus(t redistest.TB) error {
 	ctx := context.Background()
 	cluster := redistest.Cluster(t)
@@ -142,8 +144,8 @@ func (c *costs) bus(t redistest.TB) error {
 	return err
 }
 
-// perCall has several connections make a call again and again, and returns what one costs
-// the server.
+// perCall has several connections make a call again and again, and returns the microseconds of the server's processor for
+// one. call gets the number of its connection.
 func perCall(client *redis.Client, call func(*redis.Client, int) error) (float64, error) {
 	before, err := client.Info(context.Background(), "cpu").Result()
 	if err != nil {

@@ -72,10 +72,10 @@ type figures struct {
 	load      redissim.Load // of all servers and upstreams together, while they were measured
 }
 
-// jitter is how much longer a window is by default, so that starts may be late by as much.
+// jitter is the time by which a window is longer by default, so that starts may be that late.
 const jitter = 35 * time.Millisecond
 
-// figures adds a record up.
+// figures returns the figures of a record.
 func (r *record) figures() (f figures) {
 	var waits []time.Duration
 	starts, used, fair := 0, 0.0, 0.0
@@ -92,12 +92,13 @@ func (r *record) figures() (f figures) {
 				waits = append(waits, s.Served-s.Asked)
 			}
 
+			// Callers that got no start count for fairness, too.
 			if s.Served >= r.from {
 				counted = append(counted, s)
 			}
 		}
 
-		// Each upstream counts by itself.
+		// Each upstream has a limit of its own.
 		f.Worst = max(f.Worst, stat.Most(served, time.Second))
 		used += stat.Used(served, r.from, r.to, r.PerSecond, time.Second)
 		fair += fleet.Jain(counted)
@@ -134,7 +135,7 @@ type report struct {
 
 func (r report) say(format string, args ...any) { fmt.Fprintf(r.out, format+"\n", args...) }
 
-// costs prints the machine's own share.
+// costs measures what this machine adds, keeps it in r.cost, and prints it.
 func (r *report) costs() {
 	var err error
 	if r.cost, err = measureCosts(r.t); err != nil {
@@ -168,14 +169,14 @@ func (r report) compare(fleets []scene) {
 	r.say("|---:|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
 
 	for _, s := range fleets {
-		each := fmt.Sprintf("%d callers", s.Callers)
+		who := fmt.Sprintf("%d callers", s.Callers)
 		if s.Callers == 0 {
-			each = fmt.Sprintf("%.1f of the limit of %d upstreams", s.Share, s.Upstreams)
+			who = fmt.Sprintf("%.1f of the limit of %d upstreams", s.Share, s.Upstreams)
 		}
 
-		row := func(how string, r2 *record, micros float64) figures {
-			f := r2.figures()
-			r.say("| %d | %s | %s | %.2f | %.3f | %.3f | %.0f | %v | %v | %s | %d | %.0f |", s.Nodes, each, how,
+		row := func(how string, rec *record, micros float64) figures {
+			f := rec.figures()
+			r.say("| %d | %s | %s | %.2f | %.3f | %.3f | %.0f | %v | %v | %s | %d | %.0f |", s.Nodes, who, how,
 				f.Starts, f.Calls, f.Published, f.bytes(), short(f.P50), short(f.P99), f.jain(), f.Worst, micros)
 			return f
 		}
@@ -185,12 +186,12 @@ func (r report) compare(fleets []scene) {
 		calls := simulated.figures().load.Calls
 		a := row("simulated", simulated, simulated.outlook(demand{}).cost(r.cost)*s.Length.Seconds()/float64(calls))
 
-		real, err := s.measure(redistest.Single(r.t).Addr)
+		measured, err := s.measure(redistest.Single(r.t).Addr)
 		if err != nil {
 			r.t.Fatal(err)
 		}
 
-		b := row("measured", real, 1e6*real.Busy*s.Length.Seconds()/float64(real.Loads[0].Calls))
+		b := row("measured", measured, 1e6*measured.Busy*s.Length.Seconds()/float64(measured.Loads[0].Calls))
 		off := func(x, y float64) string {
 			if x == y {
 				return "0 %"
@@ -203,7 +204,7 @@ func (r report) compare(fleets []scene) {
 	}
 }
 
-// nodes prints fleets of one upstream, and returns the outlooks of the largest.
+// nodes prints fleets of one upstream, of each size with each demand, and returns the outlooks of the last size.
 func (r report) nodes(sizes []int) (largest []outlook) {
 	r.say("\n## One upstream of 40/s, simulated, 1 ms to Redis and back\n")
 	r.say("| nodes | demand | starts/s | of what is possible | calls/s | a start | messages/s | wait p50 | p99 | Jain | most in 1 s | a call, µs | Redis, of a core |")
@@ -272,7 +273,8 @@ func (r report) plain() {
 	}
 }
 
-// fleet prints a large fleet on clusters of several sizes.
+// fleet prints a large fleet on clusters of several sizes, and then how many upstreams it can have. all has an outlook for
+// each demand, and shards the numbers of masters.
 func (r report) fleet(all []outlook, upstreams int, shards []int) {
 	r.say("\n## %d nodes × %d upstreams: the hottest shard, each master with a replica\n", all[0].nodes, upstreams)
 	r.say("| demand | masters | upstreams | calls/s | messages/s, its own | from others | connections | memory | of a core |")
@@ -299,7 +301,7 @@ func (r report) fleet(all []outlook, upstreams int, shards []int) {
 			// The largest number of upstreams below 0.7, by bisection.
 			n := 0
 			for step := 1 << 20; step > 0; step /= 2 {
-				if h := o.even(n+step, shards, c); h < 0.7 {
+				if o.even(n+step, shards, c) < 0.7 {
 					n += step
 				}
 			}
@@ -351,18 +353,20 @@ func (r report) failovers() {
 	}
 }
 
-// even is the share of a core that a master is busy if upstreams are spread evenly.
+// even is the share of a core that each master needs if upstreams are spread evenly: for its own upstreams, for sending
+// their messages to other servers, and for taking the messages of other upstreams. Each master has a replica.
 func (o outlook) even(upstreams, shards int, c costs) float64 {
 	n := float64(upstreams) / float64(shards)
 	return (n*o.cost(c) + n*o.published*float64(2*shards-1)*c.BusSend + (float64(upstreams)-n)*o.published*c.BusTake) / 1e6
 }
 
-// bytes are those there and back, for a start.
+// bytes returns how many bytes went to Redis and back for a start.
 func (f figures) bytes() float64 {
-	starts := float64(f.load.Calls) / f.Calls
+	starts := float64(f.load.Calls) / f.Calls // Calls is the load's calls for a start
 	return math.Round(float64(f.load.BytesIn+f.load.BytesOut) / starts)
 }
 
+// jain writes the index, and nothing for callers that were not in a closed loop.
 func (f figures) jain() string {
 	if f.Jain == 0 {
 		return ""

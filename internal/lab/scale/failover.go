@@ -17,20 +17,28 @@ type failover struct {
 	Rush    float64       // calls to the new master in its first second, for each call a second to the old master
 }
 
-// failover plays a failover of the shard of the first upstream.
+// failover plays a failover of the shard of the first upstream: a replica takes over when the master has been away for
+// some time. It has no data if lost is true.
 func (s scene) failover(b *redissim.Backend, away time.Duration, lost bool) (f failover, err error) {
-	const after = 5 * time.Second // that measuring has begun
+	const after = 5 * time.Second // from the beginning of the measurement to the master's death
 	s.spare = 1
 	s.Length = after + away + 15*time.Second
-	shard := redissim.ShardOf(redissim.SlotOf("{"+name(0)+"}"), s.Shards)
+	hitShard := redissim.ShardOf(redissim.SlotOf("{"+name(0)+"}"), s.Shards)
 	var killed, taken, rushed []redissim.Load
 	s.events = []event{
-		{after, func(n *redissim.Network) error { killed = n.Loads(); n.Kill(shard); return nil }},
+		{after, func(n *redissim.Network) error {
+			killed = n.Loads()
+			n.Kill(hitShard)
+			return nil
+		}},
 		{after + away, func(n *redissim.Network) error {
 			taken = n.Loads()
-			return n.TakeOver(shard, lost)
+			return n.TakeOver(hitShard, lost)
 		}},
-		{after + away + time.Second, func(n *redissim.Network) error { rushed = n.Loads(); return nil }},
+		{after + away + time.Second, func(n *redissim.Network) error {
+			rushed = n.Loads()
+			return nil
+		}},
 	}
 
 	r, err := s.play(b)
@@ -38,12 +46,12 @@ func (s scene) failover(b *redissim.Backend, away time.Duration, lost bool) (f f
 		return f, err
 	}
 
-	// Compare the upstreams of the killed shard with the spared ones, from its death to the end.
+	// Compare the upstreams of the killed shard with the spared ones, from the master's death to the end.
 	f.Worst = r.figures().Worst
 	died, back := r.from+after, r.from+after+away
 	var hit, spared []float64 // starts in a second
 
-	first := r.to
+	first := r.to // the first start after the take-over, or the end if there is none
 	for u, samples := range r.Samples {
 		starts := 0
 		for _, one := range samples {
@@ -53,7 +61,7 @@ func (s scene) failover(b *redissim.Backend, away time.Duration, lost bool) (f f
 		}
 
 		rate := float64(starts) / (r.to - died).Seconds()
-		if redissim.ShardOf(redissim.SlotOf("{"+name(u)+"}"), s.Shards) != shard {
+		if redissim.ShardOf(redissim.SlotOf("{"+name(u)+"}"), s.Shards) != hitShard {
 			spared = append(spared, rate)
 			continue
 		}
@@ -76,9 +84,9 @@ func (s scene) failover(b *redissim.Backend, away time.Duration, lost bool) (f f
 		f.Slots += float64(taken[i].Slots-killed[i].Slots) / away.Seconds() / float64(s.Nodes)
 	}
 
-	// Nodes that come back at once rush to the new master: compare its first second with the calls before.
-	before := float64(killed[shard].Calls-r.Before[shard].Calls) / after.Seconds()
-	last := len(rushed) - 1
+	// All nodes call the new master at once: compare the calls of its first second with those of a second before the death.
+	before := float64(killed[hitShard].Calls-r.Before[hitShard].Calls) / after.Seconds()
+	last := len(rushed) - 1 // the spare server, which took over
 	f.Rush = float64(rushed[last].Calls-taken[last].Calls) / before
 
 	return f, nil

@@ -40,10 +40,10 @@ func (r report) far() {
 			}
 
 			if rate == 1000 {
-				s.Length = 10 * time.Second
+				s.Length = 10 * time.Second // enough starts at that rate
 			}
 
-			// First callers that find room, and then more callers than the limit.
+			// First callers that find room, and then callers in a closed loop, who want more than the limit.
 			room := r.runs(s)
 			s.Share, s.Callers = 0, max(8, rate*3/10)
 			full := r.runs(s)
@@ -67,12 +67,12 @@ func (r report) runs(s scene) (all []figures) {
 	return all
 }
 
-// middle returns the median of a figure.
+// middle returns the median of a figure over all runs.
 func middle(all []figures, of func(figures) time.Duration) time.Duration {
 	return stat.Quantile(each(all, of), 0.5)
 }
 
-// reach returns the least and the most of a figure.
+// reach returns the range of a figure as a text: the least and the most.
 func reach(all []figures, of func(figures) float64) string {
 	values := each(all, of)
 	return fmt.Sprintf("%.1f to %.1f", slices.Min(values), slices.Max(values))
@@ -92,8 +92,8 @@ type bustle struct{ Nodes, PerSecond int }
 // bustles are the loads whose calls have room.
 var bustles = []bustle{{4, 40}, {60, 40}, {4, 1000}, {60, 1000}}
 
-// roomier is how many times as much the limit allows as is asked for, so that no start waits
-// for a second one: the rest of a wait is the store's.
+// roomier is the factor between the limit and the calls, so that no start waits
+// for a second one: all of a wait is the store's.
 const roomier = 25
 
 // scene is these programs at some distance from Redis. Calls come at random times.
@@ -104,8 +104,8 @@ func (b bustle) scene(trip time.Duration) scene {
 	}
 }
 
-// room prints by how much a start that has room is later than its request, at several distances
-// from Redis.
+// room prints how long starts that have room wait: simulated at several distances from Redis, and measured with a real
+// server.
 func (r report) room() {
 	r.say("\n## What a start that has room waits for: one upstream, which allows %d times what is asked for\n", roomier)
 	r.say("Calls come at random times to random programs. Simulated: each way takes a quarter to three quarters of the distance, at random,")
@@ -185,7 +185,7 @@ type watched struct {
 
 func (w *watched) sort() { slices.Sort(w.waits) }
 
-// watch lets a crowd wait at a server of its own.
+// watch has a crowd wait at a server of its own, in real time, and returns what was observed in watchTime.
 func (c crowd) watch(t redistest.TB) *watched {
 	server := redistest.Single(t)
 	admin := server.Client(t)
@@ -199,7 +199,7 @@ func (c crowd) watch(t redistest.TB) *watched {
 		limiters := c.limiters(t, redisstore.New(server.Client(t), redisstore.Options{}))
 		for caller := range c.Callers {
 			l := limiters[caller%len(limiters)]
-			name, key := fmt.Sprint(node, "/", caller), strconv.Itoa(caller%c.Keys)
+			who, key := fmt.Sprint(node, "/", caller), strconv.Itoa(caller%c.Keys)
 			all.Go(func() {
 				for {
 					asked := time.Now()
@@ -208,14 +208,14 @@ func (c crowd) watch(t redistest.TB) *watched {
 						return
 					}
 
-					// Count the waits between the settle time and the end.
+					// Count the waits that end in the time of the measurement.
 					served := time.Now()
 					p.Release()
 
 					if since := served.Sub(begun); since > settleTime && since < settleTime+watchTime {
 						mu.Lock()
 						w.waits = append(w.waits, served.Sub(asked))
-						w.starts[name]++
+						w.starts[who]++
 						mu.Unlock()
 					}
 				}
@@ -223,7 +223,7 @@ func (c crowd) watch(t redistest.TB) *watched {
 		}
 	}
 
-	// Measure the server's processor time for as long as waits are counted.
+	// The server's work is measured in the same time, as the difference of two readings.
 	time.Sleep(time.Until(begun.Add(settleTime)))
 	cpu, calls := spent(admin)
 	from := time.Now()
@@ -236,7 +236,7 @@ func (c crowd) watch(t redistest.TB) *watched {
 	return w
 }
 
-// limiters returns the limiters of a node: one for each share.
+// limiters returns the limiters of a node: one for each share, or a single one if the crowd has no shares.
 func (c crowd) limiters(t redistest.TB, s *redisstore.Store) (all []*throttle.Limiter) {
 	for i := range max(1, c.Shares) {
 		own := shareOf{Store: s}
@@ -269,12 +269,12 @@ func (s shareOf) Book(ctx context.Context, b *store.Booking) (store.Grant, error
 // spent returns how much processor time a server has used, in seconds, and how many scripts ran.
 func spent(c *redis.Client) (cpu, scripts float64) {
 	for line := range strings.Lines(c.Info(context.Background(), "cpu", "commandstats").Val()) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		field, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 		switch {
-		case name == "used_cpu_user" || name == "used_cpu_sys":
+		case field == "used_cpu_user" || field == "used_cpu_sys":
 			n, _ := strconv.ParseFloat(value, 64)
 			cpu += n
-		case strings.HasPrefix(name, "cmdstat_eval"):
+		case strings.HasPrefix(field, "cmdstat_eval"):
 			value, _, _ = strings.Cut(strings.TrimPrefix(value, "calls="), ",")
 			n, _ := strconv.ParseFloat(value, 64)
 			scripts += n

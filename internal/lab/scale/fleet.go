@@ -29,10 +29,10 @@ type scene struct {
 	// calls come at random times to random nodes, Share of the limit of them in a second.
 	Callers int
 	Work    time.Duration // how long a caller in a closed loop works after a start, in the mean
-	Share   float64
+	Share   float64       // see Callers
 
 	Trip   time.Duration // to Redis and back
-	Settle time.Duration // what comes before is not measured
+	Settle time.Duration // for how long it is played before it is measured
 	Length time.Duration // for how long it is measured
 	Seed   uint64
 
@@ -63,7 +63,8 @@ type record struct {
 // name returns the name of an upstream. In a cluster it is also the namespace of the upstream's store.
 func name(upstream int) string { return fmt.Sprintf("upstream-%d.example", upstream) }
 
-// play plays a scene, in a bubble of testing/synctest.
+// play plays a scene, in a bubble of testing/synctest, and returns what happened. It forgets the backend's data before. It
+// returns an error if anything happened that must not happen.
 func (s scene) play(b *redissim.Backend) (*record, error) {
 	if err := b.Reset(); err != nil {
 		return nil, err
@@ -74,7 +75,7 @@ func (s scene) play(b *redissim.Backend) (*record, error) {
 	for range s.Nodes {
 		c := n.Client()
 		clients = append(clients, c)
-		if err := c.Publish(context.Background(), "hello", "").Err(); err != nil { // it asks for slots and commands
+		if err := c.Publish(context.Background(), "hello", "").Err(); err != nil { // before its first call a client asks for slots and commands
 			return nil, err
 		}
 	}
@@ -104,21 +105,21 @@ func (s scene) play(b *redissim.Backend) (*record, error) {
 	}
 
 	p.end()
-	time.Sleep(time.Minute) // what nodes say when their callers leave
+	time.Sleep(time.Minute) // until the nodes have told Redis that their callers left
 
 	for _, c := range clients {
 		n.Fail(c.Close())
 	}
 
-	time.Sleep(time.Minute) // what clients do when they are closed
+	time.Sleep(time.Minute) // until the closed clients are at rest
 	r.Script, err = b.Replay()
 	n.Fail(err)
 
 	return r, n.Err()
 }
 
-// start lets the callers of all nodes begin, each node with a client of its own. Nodes whose
-// client is nil are in other processes. All begin at a time since the Unix epoch.
+// start lets the callers of all nodes begin, each node with a client of its own. Nodes whose client is nil are in other
+// processes. begin is when the scene begins in all processes, since the Unix epoch: the present time.
 func (s scene) start(begin time.Duration, clients []redis.UniversalClient) (*playing, error) {
 	r := &record{scene: s, Samples: make([][]fleet.Sample, s.Upstreams), from: begin + s.Settle}
 	r.to = r.from + s.Length
@@ -155,17 +156,17 @@ func (s scene) start(begin time.Duration, clients []redis.UniversalClient) (*pla
 	return p, nil
 }
 
-// A playing is a scene that is on.
+// A playing is a scene while it is played.
 type playing struct {
 	*record
 	limiters [][]*throttle.Limiter // by node and upstream, or nil if a different process plays the node
 	ctx      context.Context
 	over     context.CancelFunc
-	all      sync.WaitGroup
-	mu       sync.Mutex
+	all      sync.WaitGroup // the callers
+	mu       sync.Mutex     // guards Samples
 }
 
-// end lets all callers leave.
+// end has all callers leave, and puts the samples in the order in which they asked.
 func (p *playing) end() {
 	p.over()
 	p.all.Wait()
@@ -174,7 +175,7 @@ func (p *playing) end() {
 	}
 }
 
-// begin lets all callers begin.
+// begin starts the callers of the nodes that are in this process.
 func (p *playing) begin() {
 	for u := range p.Upstreams {
 		if p.Callers == 0 {
@@ -192,7 +193,7 @@ func (p *playing) begin() {
 	}
 }
 
-// loop is one caller: it takes a start, works, and takes the next.
+// loop is one caller of upstream u: it takes a start, works for a random time, and takes the next, until the scene is over.
 func (p *playing) loop(u, node, caller int) {
 	random := rand.New(rand.NewPCG(p.Seed, uint64(p.First+u)<<40|uint64(node)<<20|uint64(caller)))
 	for p.ctx.Err() == nil {
@@ -201,8 +202,8 @@ func (p *playing) loop(u, node, caller int) {
 	}
 }
 
-// arrivals sends calls of one upstream to random nodes at random times. Where nodes are separate processes, every process
-// draws the same sequence and makes only the calls of its own nodes.
+// arrivals sends calls of upstream u to random nodes at random times, until the scene is over. Where nodes are separate
+// processes, every process draws the same sequence and makes only the calls of its own nodes.
 func (p *playing) arrivals(u int) {
 	random := rand.New(rand.NewPCG(p.Seed, uint64(p.First+u)))
 	for at := p.from - p.Settle; ; {
@@ -219,7 +220,7 @@ func (p *playing) arrivals(u int) {
 	}
 }
 
-// acquire takes one start.
+// acquire takes one start of upstream u, and keeps its sample. A limit per second has nothing to release.
 func (p *playing) acquire(u, node, caller int) {
 	s := fleet.Sample{Worker: fmt.Sprintf("%d/%d", node, caller), Asked: now()}
 	_, err := p.limiters[node][u].Acquire(throttle.WithMaxWait(p.ctx, throttle.Forever), "", 1)
@@ -229,7 +230,7 @@ func (p *playing) acquire(u, node, caller int) {
 	p.Samples[u] = append(p.Samples[u], s)
 }
 
-// pause lets time pass until ctx ends.
+// pause lets d pass, or less if ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	if d <= 0 {
 		return

@@ -17,7 +17,7 @@ func main() {
 	// A process that was started as a node of a measured fleet does not return from here.
 	crew.Main(role, memberMain)
 	flags := flag.NewFlagSet("scale", flag.ExitOnError)
-	real := flags.Bool("measure", false, "compare with fleets of processes instead: for a quiet machine")
+	measured := flags.Bool("measure", false, "compare with fleets of processes instead: for a quiet machine")
 	fleets := flags.Uint("fleets", uint(len(compared())), "with -measure: compare only the first `n` fleets; each takes 25 s")
 	distant := flags.Bool("far", false, "say what is used of a limit where Redis is far away instead")
 	crowded := flags.Bool("waiting", false, "say what a start costs Redis for which a caller waits instead: for a quiet machine")
@@ -30,11 +30,11 @@ func main() {
 		return
 	}
 
-	asTest(func(t *testing.T) { show(t, *real, *fleets, *distant, *roomy) })
+	asTest(func(t *testing.T) { show(t, *measured, *fleets, *distant, *roomy) })
 }
 
-// show prints the tables that the flags ask for: the simulated ones, and the comparisons behind them if measured is true,
-// or the tables of distances, or the tables of starts with room and of pods.
+// show prints the tables of one flag: of distances if distant is set, of starts with room and of pods if roomy is set, or
+// of the first fleets beside real processes if measured is set. Without a flag it prints the tables of simulated fleets.
 func show(t *testing.T, measured bool, fleets uint, distant, roomy bool) {
 	b, err := redissim.Connect(redistest.Single(t).Addr)
 	if err != nil {

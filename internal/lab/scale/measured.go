@@ -61,7 +61,7 @@ func memberMain(program *crew.Link) error {
 	return program.Tell(p.Samples)
 }
 
-// measure plays a scene in real time: each node is a process, and there is one real server.
+// measure plays a scene in real time, on an emptied real server: each node is a process of its own.
 func (s scene) measure(addr string) (*record, error) {
 	ctx := context.Background()
 	client := redis.NewClient(&redis.Options{Addr: addr})
@@ -70,17 +70,17 @@ func (s scene) measure(addr string) (*record, error) {
 		return nil, err
 	}
 
-	var each []orders
+	var all []orders
 	for i := range s.Nodes {
-		each = append(each, orders{s, i, addr})
+		all = append(all, orders{s, i, addr})
 	}
 
-	members, err := crew.Muster(ctx, role, each)
+	members, err := crew.Muster(ctx, role, all)
 	if err != nil {
 		return nil, err
 	}
 
-	// All members begin at one moment, which every member must hear of before.
+	// All members begin at the same moment: late enough for all to be told of it before.
 	defer members.Kill()
 	begin := time.Now().Add(500 * time.Millisecond)
 	if err := members.Tell(begin.UnixNano()); err != nil {
@@ -107,8 +107,8 @@ func (s scene) measure(addr string) (*record, error) {
 	return r, nil
 }
 
-// observe asks the server about its work at the beginning, in the middle and at the end of the measurement, and returns
-// then.
+// observe asks the server about its work at the beginning, in the middle and at the end of the measurement, and sets the
+// record's loads, links and use of a processor. It returns at the end of the measurement.
 func (r *record) observe(ctx context.Context, client *redis.Client, begin time.Time) error {
 	var infos []string
 	for _, at := range []time.Duration{r.Settle, r.Settle + r.Length/2, r.Settle + r.Length} {
@@ -135,7 +135,7 @@ func (r *record) observe(ctx context.Context, client *redis.Client, begin time.T
 	return nil
 }
 
-// called finds in the text of INFO how often a command was called.
+// called returns how often a command was called, by the text of INFO: 0 if INFO does not name it.
 func called(info, command string) (n int) {
 	for line := range strings.Lines(info) {
 		if text, found := strings.CutPrefix(line, "cmdstat_"+command+":calls="); found {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,14 +25,14 @@ const (
 	podsWatch = time.Minute
 )
 
-// A provider is one whose API the pods call: with its preset, at half of what its limits allow.
+// A provider has an API that the pods call, at half of what its limits allow.
 type provider struct {
 	name     string
-	policies []throttle.Policy
-	perSec   float64 // requests of all pods
-	limit    string  // from which that number comes
-	requests []string
-	body     string
+	policies []throttle.Policy // of its preset
+	perSec   float64           // requests of all pods in a second
+	limit    string            // perSec is half of it
+	requests []string          // a method and a URL each; one is chosen at random
+	body     string            // of every request
 }
 
 // providers are the four of docs/run/production.md.
@@ -73,28 +72,28 @@ func (r report) providers() {
 	r.provide("all four", "", all)
 }
 
-// provide prints one row.
-func (r report) provide(name, limit string, of []provider) {
+// provide has the pods call some providers, and prints the row of what that cost.
+func (r report) provide(title, limit string, of []provider) {
 	var p podsRun
-	inBubble(r.t, name, func() error { return p.play(r.b, of) })
+	inBubble(r.t, title, func() error { return p.play(r.b, of) })
 	n, seconds := float64(len(p.waits)), podsWatch.Seconds()
 	calls := float64(p.load.Calls)
-	r.say("| %s | %s | %.1f | %v | %v | %.1f | %.2f | %.0f | %.1f | %d | %d | %d | %.0f | %.2f %% |", name, limit, n/seconds,
+	r.say("| %s | %s | %.1f | %v | %v | %.1f | %.2f | %.0f | %.1f | %d | %d | %d | %.0f | %.2f %% |", title, limit, n/seconds,
 		short(stat.Quantile(p.waits, 0.5)), short(stat.Quantile(p.waits, 0.99)), calls/seconds, calls/n,
 		float64(p.load.BytesIn+p.load.BytesOut)/n, float64(p.load.Published())/seconds, p.links, p.keys, p.bytes, p.script, calls/seconds*p.script/1e4)
 }
 
-// A podsRun has the observations.
+// A podsRun has the observations of pods that call providers.
 type podsRun struct {
 	mu          sync.Mutex
-	waits       []time.Duration
-	load        redissim.Load
+	waits       []time.Duration // of each request, guarded by mu
+	load        redissim.Load   // of the server, while it was watched
 	links       int
-	keys, bytes int
+	keys, bytes int     // in Redis when all callers were gone
 	script      float64 // microseconds of a call of a script
 }
 
-// play lets the pods call for a while.
+// play lets the pods call for podsWatch, after they have found their pace, and sets the observations.
 func (p *podsRun) play(b *redissim.Backend, of []provider) error {
 	if err := b.Reset(); err != nil {
 		return err
@@ -134,9 +133,6 @@ func (p *podsRun) play(b *redissim.Backend, of []provider) error {
 	before := n.Loads()[0]
 	time.Sleep(podsWatch)
 	p.load, p.links = n.Loads()[0].Minus(before), n.Links()
-	p.mu.Lock()
-	p.waits = slices.Clone(p.waits)
-	p.mu.Unlock()
 	stop()
 	all.Wait()
 
@@ -144,20 +140,20 @@ func (p *podsRun) play(b *redissim.Backend, of []provider) error {
 	var err error
 	p.keys, p.bytes, err = b.Rows()
 	n.Fail(err)
-	time.Sleep(time.Minute) // what stores say when callers leave
+	time.Sleep(time.Minute) // until the stores have told Redis that their callers left
 
 	for _, c := range closers {
 		n.Fail(c.Close())
 	}
 
-	time.Sleep(time.Minute)
+	time.Sleep(time.Minute) // until the closed clients are at rest
 	p.script, err = b.Replay()
 	n.Fail(err)
 
 	return n.Err()
 }
 
-// arrivals lets requests of one provider come at random times to random pods.
+// arrivals lets requests for one provider come at random times to random pods, until ctx ends. It adds each to all.
 func (p *podsRun) arrivals(ctx context.Context, n *redissim.Network, pr provider, transports []http.RoundTripper, seed uint64, all *sync.WaitGroup) {
 	random := rand.New(rand.NewPCG(1, seed))
 	for {
@@ -173,7 +169,7 @@ func (p *podsRun) arrivals(ctx context.Context, n *redissim.Network, pr provider
 // askedAt is the key of a request's context under which the time lies when it was made.
 type askedAt struct{}
 
-// call makes one request.
+// call makes one request; what is its method and its URL.
 func (p *podsRun) call(pod http.RoundTripper, what, body string) error {
 	method, url, _ := strings.Cut(what, " ")
 	ctx := context.WithValue(context.Background(), askedAt{}, time.Now())

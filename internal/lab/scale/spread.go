@@ -19,19 +19,21 @@ var demands = []demand{
 	{"every node always waits", 1, 0},
 }
 
-// scene is a fleet of n nodes that call one upstream.
+// scene returns a fleet of that many nodes with this demand, which call one upstream.
 func (d demand) scene(nodes int) scene {
 	s := scene{
 		Nodes: nodes, Upstreams: 1, Shards: 3, PerSecond: 40, Callers: d.callers, Share: d.share,
 		Work: 50 * time.Millisecond, Trip: time.Millisecond, Settle: 5 * time.Second, Length: 30 * time.Second, Seed: 1,
 	}
 	if d.callers == 0 {
-		s.Length = 100 * time.Second // because they are random
+		s.Length = 100 * time.Second // random calls need a longer time for a steady mean
+		return s
 	}
 
-	// With its jitter a limit of 40/s lets more than 38 callers start in a second.
-	if turn := time.Duration(nodes) * time.Second / 38; d.callers > 0 && 3*turn > s.Length {
-		s.Settle, s.Length = turn, 3*turn // each has several turns, so that they can be compared
+	// Each caller gets several turns, so that callers can be compared. With its jitter a limit of 40/s lets more than 38
+	// callers start in a second.
+	if turn := time.Duration(nodes) * time.Second / 38; 3*turn > s.Length {
+		s.Settle, s.Length = turn, 3*turn
 	}
 	return s
 }
@@ -49,7 +51,7 @@ type outlook struct {
 	script    float64 // microseconds for a call
 }
 
-// outlook returns the sums of a record of one upstream.
+// outlook returns the load of each second by a record of one upstream.
 func (r *record) outlook(d demand) outlook {
 	l, seconds := r.figures().load, r.Length.Seconds()
 	o := outlook{
@@ -57,7 +59,7 @@ func (r *record) outlook(d demand) outlook {
 		listeners: float64(l.Beats) / seconds, delivered: float64(l.Delivered) / seconds, others: float64(l.Other) / seconds,
 	}
 
-	// Most keys are what Redis remembers of the last call of each node.
+	// Redis has the row of the budget, and a key for the last call of each node: take the mean size of a key for that.
 	o.rows = fullRow + float64(r.Nodes)*float64(r.KeyBytes)/float64(max(r.Keys, 1))
 	return o
 }
@@ -76,14 +78,14 @@ type shard struct {
 	busy      float64 // of a processor
 }
 
-// hottest spreads n upstreams over the shards of a cluster, in which each master has a
-// replica, and returns the shard with the most.
+// hottest spreads upstreams over the shards of a cluster, in which each master has a
+// replica, and returns the work of the shard that gets the most.
 func (o outlook) hottest(upstreams, shards int, c costs) (h shard) {
 	for _, n := range spread(upstreams, shards) {
 		h.upstreams = max(h.upstreams, n)
 	}
 	n, all := float64(h.upstreams), float64(upstreams)
-	others := float64(2*shards - 1) // servers that are told of a message
+	others := float64(2*shards - 1) // all masters and replicas but the shard's master are told of its messages
 	h.calls, h.published = n*o.calls, n*o.published
 	h.taken = (all - n) * o.published
 

@@ -58,6 +58,7 @@ type binanceSigner struct {
 	base   http.RoundTripper
 }
 
+// RoundTrip sends a signed request with the present time and a new signature, and any other request as it is.
 func (s binanceSigner) RoundTrip(r *http.Request) (*http.Response, error) {
 	query := r.URL.Query()
 	if !query.Has("signature") {

@@ -89,6 +89,7 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	send(end(all))
 }
 
+// admit counts a request that arrives now, and reports whether the limits let it in.
 func (m *model) admit(q tokensAsked) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

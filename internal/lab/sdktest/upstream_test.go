@@ -64,6 +64,7 @@ type closing struct {
 	told time.Time // when the first answer that tells of it was handed over
 }
 
+// newUpstream starts an upstream that plays a platform.
 func newUpstream(t *testing.T, p platform) *upstream {
 	u := &upstream{
 		platform: p, t: t, wire: newWire(), random: rand.New(rand.NewPCG(1, 2)),
@@ -82,7 +83,7 @@ func (u *upstream) base() http.RoundTripper {
 	return b
 }
 
-// refuse makes the upstream refuse on purpose: each so many arrivals, in each of its
+// refuse makes the upstream refuse one in every arrivals on purpose, in each of its
 // forms in turn.
 func (u *upstream) refuse(every int) {
 	u.mu.Lock()
@@ -142,7 +143,7 @@ func (u *upstream) arrive(c *call, written time.Time) (reply, *closing) {
 // with a start that is no further away sleep without a watch. See docs/internals/bans.md.
 const wordAge = 5 * time.Millisecond
 
-// closing is what refuses a call.
+// closing returns the closing that refuses a call, or nil. It notes a call that was written after the closing was told.
 func (u *upstream) closing(c *call, written time.Time) *closing {
 	now := time.Now()
 	for _, scope := range u.scopes(c) {
@@ -159,8 +160,8 @@ func (u *upstream) closing(c *call, written time.Time) *closing {
 	return u.onPurpose(c, now)
 }
 
-// onPurpose is a closing if it is time for one, in the form that was used least. If
-// that is none for this call, the next one gets it.
+// onPurpose begins a closing if it is time for one, in the form that was used least. If
+// that form does not fit this call, a later call gets it.
 func (u *upstream) onPurpose(c *call, now time.Time) *closing {
 	if u.every == 0 || len(u.refusals) == 0 {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Ports from here on, and as many, are below the ports that systems hand out by
+// The portCount ports from firstPort on are below the ports that systems hand out by
 // themselves to outgoing connections. So while a server is down nobody gets
 // its port by chance, least of all the client that tries to reach it.
 const (
@@ -23,8 +23,8 @@ var offered = struct {
 	ports map[int]bool
 }{ports: map[int]bool{}}
 
-// FreePort returns a port on which nobody listens now. Test binaries run side
-// by side, so each begins at a place of its own.
+// FreePort returns a port of the loopback on which nobody listens now, and never the same port twice. It begins its search
+// at a random port, because test binaries run side by side.
 func FreePort() (int, error) {
 	offered.Lock()
 	defer offered.Unlock()

@@ -15,7 +15,8 @@ import (
 // A User is the user as which a server runs. Without a Credential it is the user of the program.
 type User struct{ *syscall.Credential }
 
-// FindUser returns the user of the program, or, if that is root, because database servers refuse to run as root, the first of the named users that the machine has.
+// FindUser returns the user of the program. Database servers refuse to run as root: then it returns the first of the named
+// users that the machine has, or an error if there is none.
 func FindUser(names ...string) (User, error) {
 	if os.Getuid() != 0 {
 		return User{}, nil

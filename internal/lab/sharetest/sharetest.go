@@ -15,7 +15,8 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// manySharesWarm is for how long nothing is compared: an idle budget lets those start at once that come first.
+// manySharesWarm is for how long nothing is compared: at first the budget is idle, and the callers that come first start at
+// once.
 const manySharesWarm = 5 * time.Second
 
 // ManyShares checks that n shares, each with some callers that come again as soon as they have started, have equal parts of a budget, or
@@ -66,7 +67,8 @@ func ManyShares(t *testing.T, newStore func(*testing.T) store.Store, slack float
 	})
 }
 
-// checkParts fails if a share started much more or less than its part. The i-th caller is one of the share i modulo shares.
+// checkParts fails if a share started much more or less than its part, or if all shares together used less than 97 % of what
+// the limit allows. started is by caller: the i-th caller is of share i modulo shares.
 func checkParts(t *testing.T, started []int, slack float64, shares int, weight func(int) int, rate int, seconds time.Duration) {
 	t.Helper()
 	all, weights := 0, 0
@@ -99,9 +101,9 @@ func checkParts(t *testing.T, started []int, slack float64, shares int, weight f
 	}
 }
 
-// OneByOne plays two shares of a budget of rate starts a second: one with a single caller, which comes again as soon as it has started, and one
-// of weight 1 with a heap of callers that do the same. It returns how many starts each had in the given seconds. At least
-// 97 % of the limit is used.
+// OneByOne plays two shares of a budget of rate starts a second: one of the given weight with a single caller, which comes again as soon as it has started,
+// and one of weight 1 with a heap of callers that do the same. It returns how many starts each had in the given seconds, and fails if less than 97 % of
+// the limit was used.
 func OneByOne(t *testing.T, newStore func(*testing.T) store.Store, rate, weight, heap int, seconds time.Duration) (single, rest int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -152,7 +154,7 @@ func OneByOne(t *testing.T, newStore func(*testing.T) store.Store, rate, weight,
 	return single, rest
 }
 
-// ManyCallers are so many that some of each share stand in line whatever is booked: a share without a waiting caller gets no credit. A row of a
+// ManyCallers is a number at which some callers of each share always stand in line: a share without a waiting caller gets no credit. A row of a
 // database has 512 places.
 const ManyCallers = 420
 
@@ -165,10 +167,10 @@ func FairBound(t *testing.T, newStore func(*testing.T) store.Store, seed uint64,
 	}
 }
 
-// Unfairness plays random shares that have as many callers each, with weights of 1 to 9 and costs of 1 to maxCost of a limit of 40 a second. It returns by how
+// Unfairness plays random shares of a limit of 40 a second, with equal numbers of callers, weights of 1 to 9 and costs of 1 to maxCost. It returns by how
 // much they exceed the bound of start-time fair queueing (Goyal, Vin and Cheng, 1996, theorem 1), in windows' worth of the limit over the sum of all
-// weights. By that bound, what two shares f and g started over any interval, over their weights, differs by at most L_f/w_f + L_g/w_g, where L is the
-// largest cost of a share's callers.
+// weights. By that bound the costs that two shares f and g start in any interval, each divided by the share's weight w, differ by at most
+// L_f/w_f + L_g/w_g, where L is the largest cost of a share's callers.
 func Unfairness(t *testing.T, newStore func(*testing.T) store.Store, seed uint64, maxCost, callers int) float64 {
 	t.Helper()
 	const rate, seconds = 40, 20
@@ -241,6 +243,7 @@ const weightMultiple = 2520
 // unfairness returns by how much the shares' starts over their weights differ at most, over any interval and for any two shares, beyond the bound of
 // start-time fair queueing, in parts of weightMultiple.
 func unfairness(shares []fairShare, starts []fairStart) (excess int) {
+	// got is what each share has started over its weight, and low and high are the extremes of the difference of two shares.
 	n := len(shares)
 	got, low, high := make([]int, n), make([]int, n*n), make([]int, n*n)
 	for i, s := range starts {

@@ -1,5 +1,5 @@
 // Command trace prints which files one request enters: a GET under one policy, whose budget in Redis is full.
-// It builds the scene with a call at the begin of each function of this module, and of each
+// It builds the scene with a call at the beginning of each function of this module, and of each
 // function of the scripts, and lets it run. Code of scripts outside of functions is not seen.
 package main
 
@@ -55,8 +55,8 @@ func show(t *testing.T) {
 	}
 }
 
-// follow builds the scene in a folder, lets it run with a server, and returns by language the file of each function that is
-// entered, in order.
+// follow builds the scene in a folder and runs it with the server at addr. It returns, for "go" and "lua", the file of each
+// function that the scene enters, in order.
 func follow(dir, addr string) (map[string][]string, error) {
 	overlay, err := instrument(dir)
 	if err != nil {
@@ -77,7 +77,7 @@ func follow(dir, addr string) (map[string][]string, error) {
 	return way, json.Unmarshal(out, &way)
 }
 
-// run returns a command's output.
+// run returns a command's output. Its error has what the command wrote to stderr.
 func run(name string, args ...string) ([]byte, error) {
 	cmd := exec.Command(name, args...)
 	var complaint bytes.Buffer
@@ -116,7 +116,8 @@ func visits(way []string) (all []visit) {
 	return all
 }
 
-// instrument writes copies of the files that the scene is built from, with calls in them, and returns an overlay for the go command.
+// instrument writes copies of this module's files that the scene is built from, with calls in their functions, into a
+// folder. It returns the name of an overlay, with which the go command builds from the copies.
 func instrument(dir string) (string, error) {
 	list, err := run("go", "list", "-deps", "-f", "{{$p := .}}{{range .GoFiles}}{{$p.Dir}}/{{.}}\n{{end}}{{range .EmbedFiles}}{{$p.Dir}}/{{.}}\n{{end}}", scene)
 	if err != nil {
@@ -141,8 +142,7 @@ func instrument(dir string) (string, error) {
 			return "", err
 		}
 
-		// A file without functions stays as it is.
-		var changed []byte
+		var changed []byte // nil: the file stays as it is
 		switch filepath.Ext(file) {
 		case ".go":
 			changed, err = goWithCalls(name, text)
@@ -176,8 +176,8 @@ func instrument(dir string) (string, error) {
 
 const module = "github.com/fleetthrottle/throttle"
 
-// goWithCalls returns a file of Go with a call at the begin of each function, or nil if it has none. Lines
-// stay where they are.
+// goWithCalls returns a file of Go with a call at the beginning of each function, or nil if the file has no function. Each
+// line keeps its number.
 func goWithCalls(name string, text []byte) ([]byte, error) {
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, name, text, parser.SkipObjectResolution)

@@ -40,15 +40,16 @@ type turn struct {
 	of    store.Turn
 }
 
-// Book implements [store.Store]. Its handles say which store gave them.
+// Book implements [store.Store]. Its handles and turns say which store gave them.
 func (p *Pair) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
-	k := *b
-	i := p.next(&k)
-	g, err := p.stores[i].Book(ctx, &k)
+	// The store gets a copy of the booking, with the store's own handle and turn.
+	own := *b
+	i := p.next(&own)
+	g, err := p.stores[i].Book(ctx, &own)
 
 	// The pair's handle wraps the store's, so that whoever gives it back finds the store.
-	if of := g.Handle; of != (store.Handle{}) {
-		g.Handle = store.Handle{Start: of.Start, Place: of.Place, Stamp: int64(i), Node: &of}
+	if h := g.Handle; h != (store.Handle{}) {
+		g.Handle = store.Handle{Start: h.Start, Place: h.Place, Stamp: int64(i), Node: &h}
 	}
 	if g.Turn != nil {
 		g.Turn = turn{i, g.Turn}
@@ -56,7 +57,7 @@ func (p *Pair) Book(ctx context.Context, b *store.Booking) (store.Grant, error) 
 	return g, err
 }
 
-// next returns the store of a booking, and makes the booking that store's.
+// next returns the index of the store that a booking goes to, and puts the store's own handle and turn into the booking.
 func (p *Pair) next(b *store.Booking) int {
 	i, instead := owner(b.Instead)
 
@@ -116,8 +117,8 @@ func (p *Pair) Watch(b *store.Booking, g store.Grant, news chan<- struct{}) stor
 	return s.Watch(b, g, news)
 }
 
-// News of one store takes a moment to get to its twin, and the contract expects the news at once. So the methods
-// that change a budget wait until the news has arrived.
+// The methods that change a budget go to different stores, so that each store must tell its twin. The news takes a moment
+// to get there, and the contract expects it at once, so the methods wait until it has arrived.
 
 // Pause implements [store.Store].
 func (p *Pair) Pause(ctx context.Context, c store.Charge, d time.Duration) error {
@@ -173,6 +174,7 @@ var limits = []store.Limit{
 	store.FixedWindow(9, 5*time.Second), store.Unlimited(), store.PerSecond(1000),
 }
 
+// charge returns a random charge of one of a few budgets.
 func (d *differential) charge() store.Charge {
 	i := d.IntN(len(limits))
 	c := store.Charge{Budget: store.Budget{Policy: "p", Key: [16]byte{byte(i + 1)}}, Limit: limits[i], Cost: 1 + d.IntN(2)}
@@ -180,7 +182,8 @@ func (d *differential) charge() store.Charge {
 	return c
 }
 
-// move makes a random move on both stores, and compares their answers.
+// move makes a random move on both stores: a booking in nearly half of all moves, or time that passes, a change of a budget,
+// a start that is given back, or a question. It compares the stores' answers to bookings and questions, and fails if a store fails.
 func (d *differential) move() {
 	switch d.IntN(12) {
 	// The stores share the virtual clock, so time passes for both alike.
@@ -228,7 +231,7 @@ func (d *differential) each(do func(store.Store)) {
 	}
 }
 
-// book makes a random booking on both stores, and fails unless the grants are the same but for their handles.
+// book makes a random booking on both stores, and fails unless the grants are the same, except for their handles.
 func (d *differential) book() {
 	var b both
 
@@ -252,6 +255,7 @@ func (d *differential) book() {
 	}
 }
 
+// must fails the test if there is an error.
 func (d *differential) must(err error) {
 	d.Helper()
 	if err != nil {
@@ -259,6 +263,7 @@ func (d *differential) must(err error) {
 	}
 }
 
+// same fails the test unless two answers to a question are equal.
 func (d *differential) same(first, second, of any) {
 	d.Helper()
 	if !reflect.DeepEqual(first, second) {

@@ -71,7 +71,7 @@ func flight(s stage, store store.Store, end time.Duration, where string) []row {
 	return flown(s, []ask{s.transport(tr)}, end, where)
 }
 
-// flown lets 64 callers ask, the same number of them in each of some ways.
+// flown lets 64 callers ask, as many by each ask as by the others.
 func flown(s stage, asks []ask, end time.Duration, where string) []row {
 	line := lineOf(40)
 	var visits []visit
@@ -99,6 +99,7 @@ func closedLoop(t *testing.T) []row {
 	return closed(newStage(t), memstore.New(), inFull[time.Duration](60, 15)*time.Second, "memstore", waitClosed, usedClosed)
 }
 
+// closed plays closedLoop on a store until end. wait is the longest p99 that is allowed, and least the least use.
 func closed(s stage, st store.Store, end time.Duration, where string, wait time.Duration, least float64) []row {
 	line := lineOf(1000)
 	asked := s.limiter(newLimiter(st, store.PerSecond(1000)))
@@ -147,8 +148,8 @@ func connections(t *testing.T) (rows []row) {
 // storeAway is so far away that each start may be used some milliseconds later than booked.
 const storeAway = 12 * ms
 
-// awayStore has a store whose answers are all late. Starts that come closer together than
-// they may be used apart use the whole limit all the same.
+// awayStore has a store whose answers are all late. The whole limit is used nevertheless: also where starts come at a
+// smaller distance than the answers are late.
 func awayStore(t *testing.T) []row {
 	away := lateStore{memstore.New(), func() time.Duration { return storeAway }}
 	s, n, end := newStage(t), 1000, 10*time.Second
@@ -322,7 +323,8 @@ func crashes(t *testing.T, v virtual) []row {
 	}
 }
 
-// crashing returns how many starts each of some lives had, after a first one of some length.
+// crashing lets processes live one after the other, the first for some time and lives more for crashEvery each. It returns
+// how many starts each had, without the first.
 func crashing(t *testing.T, v virtual, first time.Duration, lives int) (counts []int) {
 	v.stage(t, near, 1, func(s stage, net *redissim.Network) {
 		nodes := s.nodes(net, lives+1)

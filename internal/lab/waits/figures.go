@@ -26,6 +26,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/stat"
 )
 
+// mean returns the mean wait of visits that all started, or 0 without visits.
 func mean(visits []visit) time.Duration {
 	if len(visits) == 0 {
 		return 0
@@ -48,6 +49,7 @@ func quantile(visits []visit, share float64) time.Duration {
 
 func longest(visits []visit) time.Duration { return quantile(visits, 1) }
 
+// last returns the latest start, or never if no visit started.
 func last(visits []visit) time.Duration {
 	end := never
 	for i := range visits {
@@ -56,8 +58,8 @@ func last(visits []visit) time.Duration {
 	return end
 }
 
-// latest returns by how much a visit started later than in a second run of the
-// same visits, at the most.
+// latest returns the longest time by which a visit started later than in a second run of the
+// same visits. Visits that did not start in both runs do not count.
 func latest(visits, than []visit) time.Duration {
 	late := time.Duration(0)
 	for i := range visits {
@@ -71,7 +73,7 @@ func latest(visits, than []visit) time.Duration {
 // worst returns the highest cost of visits that start in an interval of a length.
 func worst(visits []visit, per time.Duration) int {
 	var starts []time.Duration
-	for _, v := range only(visits, all) {
+	for _, v := range only(visits, anyVisit) {
 		starts = append(starts, slices.Repeat([]time.Duration{v.start}, v.cost())...)
 	}
 	return stat.Most(starts, per)
@@ -83,21 +85,24 @@ type spend struct {
 	cost int
 }
 
+// spends returns what the visits that started cost.
 func spends(visits []visit) (list []spend) {
-	for _, v := range only(visits, all) {
+	for _, v := range only(visits, anyVisit) {
 		list = append(list, spend{v.start, v.cost()})
 	}
 	return list
 }
 
-// used returns which share of a limit of n in each span was spent between two times: the
-// mean over all intervals of a span's length between the two. Starts come in bunches, and
-// a bunch more or less at an edge must not decide. The share of a shorter time is 0.
+// used returns the share of a limit of n in each span that was spent between two times: the
+// mean over all intervals of a span's length between the two. So a bunch of starts at one of the two
+// times does not decide. The share is 0 if the time is not longer than a span.
 func used(list []spend, from, to time.Duration, n int, span time.Duration) float64 {
-	length := to - from - span
+	length := to - from - span // in which intervals can begin
 	if length <= 0 {
 		return 0
 	}
+
+	// A start counts in all intervals that begin up to a span before it.
 	sum := 0.0
 	for _, s := range list {
 		seen := min(s.at-from, length) - max(s.at-from-span, 0)
@@ -106,16 +111,16 @@ func used(list []spend, from, to time.Duration, n int, span time.Duration) float
 	return sum / float64(length) / float64(n)
 }
 
-// passed returns by how much a visit was passed at the most: the second visit came so
-// much later, or more, and started so early, or earlier.
+// passed returns the longest time by which a visit was passed: a second visit came at least that time later and started at
+// least that time earlier.
 func passed(visits []visit) time.Duration {
 	return most(visits, func(v *visit, by time.Duration) (time.Duration, time.Duration) {
 		return v.came + by, v.start - by
 	})
 }
 
-// passedByLater returns the longest time by which a caller came after a caller that it passed. A
-// millisecond of a start is no passing.
+// passedByLater returns the longest time by which a visit came after a visit that it passed: it started at least a
+// millisecond earlier.
 func passedByLater(visits []visit) time.Duration {
 	return most(visits, func(v *visit, by time.Duration) (time.Duration, time.Duration) {
 		return v.came + by, v.start - time.Millisecond
@@ -126,9 +131,9 @@ func passedByLater(visits []visit) time.Duration {
 // visit. at returns two times for a visit and a length. The length holds if a visit
 // that came at the first time or later started at the second time or earlier.
 func most(visits []visit, at func(*visit, time.Duration) (time.Duration, time.Duration)) time.Duration {
-	sorted := only(visits, all)
+	sorted := only(visits, anyVisit)
 	slices.SortStableFunc(sorted, func(a, b visit) int { return cmp.Compare(a.came, b.came) })
-	first := make([]time.Duration, len(sorted)+1) // the first start from a visit on
+	first := make([]time.Duration, len(sorted)+1) // the earliest start of visit i and all later visits
 	first[len(sorted)] = 1<<63 - 1
 	for i := len(sorted) - 1; i >= 0; i-- {
 		first[i] = min(first[i+1], sorted[i].start)
@@ -259,8 +264,8 @@ func (l line) at(t time.Duration) (n int, until time.Duration) {
 }
 
 // perfect returns the visits as a perfect queue serves them: in order of arrival,
-// each as early as the line allows. A visit that leaves takes nothing. The visits
-// are sorted by arrival.
+// each as early as the line allows. A visit that would start after its maxWait leaves and takes nothing. The visits
+// must be sorted by arrival.
 func (l line) perfect(visits []visit) []visit {
 	served := slices.Clone(visits)
 	var starts []time.Duration
@@ -300,8 +305,8 @@ func (l line) next(starts []time.Duration, t time.Duration, cost int) time.Durat
 	}
 }
 
-// shared returns the visits as served by a perfect scheduler with one line for each API and one for
-// all APIs: whenever there is room, the first of those starts that both of its lines have room for.
+// shared returns the visits as a perfect scheduler serves them, with a line for each API and the line wide for all APIs: the
+// first waiter of an API starts as soon as both of its lines have room.
 func shared(wide, each line, apis int, visits []visit) []visit {
 	served := slices.Clone(visits)
 	queues, starts := make([][]int, apis), make([][]time.Duration, apis)
@@ -309,7 +314,7 @@ func shared(wide, each line, apis int, visits []visit) []visit {
 
 	now, coming := time.Duration(0), 0
 	for {
-		// Of the first waiters of all lines, find the waiter that can start first. Of several the first that came counts.
+		// Of the first waiters of all APIs find the one that can start first, and of several the one that came first.
 		best, at := -1, time.Duration(0)
 		for api, q := range queues {
 			if len(q) == 0 {
@@ -361,7 +366,7 @@ func (v *visit) cost() int { return 1 + v.more }
 
 func (v *visit) waited() time.Duration { return v.start - v.came }
 
-// arriving returns n visits at a distance.
+// arriving returns n visits that come one after the other, every after the one before.
 func arriving(n int, every time.Duration) []visit {
 	all := make([]visit, n)
 	for i := range all {
@@ -374,8 +379,8 @@ func arriving(n int, every time.Duration) []visit {
 // them, so that their order is known.
 func crowd(n int) []visit { return arriving(n, time.Microsecond) }
 
-// rushed is crowd for real time, which would let a longer moment pass: they come in
-// any order.
+// rushed returns n visits that come together, in any order. It takes the place of crowd in real time, where
+// microseconds cannot be kept apart.
 func rushed(n int) []visit { return arriving(n, 0) }
 
 // poisson returns visits that come at random, at a rate, between two
@@ -411,4 +416,5 @@ func only(visits []visit, keep func(*visit) bool) (some []visit) {
 	return some
 }
 
-func all(*visit) bool { return true }
+// anyVisit keeps every visit.
+func anyVisit(*visit) bool { return true }

@@ -26,8 +26,8 @@ import (
 	"github.com/fleetthrottle/throttle/store"
 )
 
-// crashLoop kills a process with 200 waiters, again and again. Its successor comes at
-// once.
+// crashLoop kills a process with 200 waiters six times, and starts its successor at once. It measures how many starts each
+// process had, and how soon a caller starts after the last death.
 func crashLoop(t *testing.T) []row {
 	const every = 2 * time.Second
 	server := redistest.Single(t)
@@ -63,7 +63,7 @@ type census struct {
 	busy  float64 // seconds of a processor
 }
 
-// census asks a server.
+// census returns what a server has done so far.
 func (s stage) census(server *redistest.Server) census {
 	text := must(server.Client(s.t).Info(s.t.Context(), "commandstats", "cpu").Result())
 	c := census{at: s.now()}
@@ -143,8 +143,8 @@ func many(t *testing.T) []row {
 	return inSteadyState("60 stores × 4 callers in one process, 40/s, Redis", visits, first, last, false)
 }
 
-// inSteadyState is what a fleet did between two censuses. In that time each caller
-// of a few starts often enough to compare them.
+// inSteadyState returns the rows of what a fleet did between two censuses. few says that the fleet has few callers: then
+// each starts often enough to be compared.
 func inSteadyState(what string, callers [][]visit, first, last census, few bool) []row {
 	var starts []spend
 	grants := 0
@@ -183,7 +183,7 @@ const (
 	home = "http://api.example.com/"
 )
 
-// must is for what cannot fail.
+// must returns v, and panics if there is an error: it is for calls that cannot fail.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -230,8 +230,8 @@ func (s stage) play(visits []visit, end time.Duration, ask ask) {
 	}
 }
 
-// let lets one visit wait, at most for its maxWait. If the limiter knows how
-// long that is, it refuses at once what it cannot serve in time.
+// let lets one visit wait, at most for its maxWait. A visit that says its maxWait has a deadline, so that the limiter may
+// refuse it at once. Any other visit leaves without a word.
 func (s stage) let(ctx context.Context, v *visit, ask ask) error {
 	switch {
 	case v.maxWait > 0 && v.says:
@@ -253,7 +253,7 @@ func (s stage) kept(visits []visit, n int, per time.Duration) {
 	require.LessOrEqual(s.t, worst(visits, per), n)
 }
 
-// unexpected returns an error that is not the visit's own will, nor a refusal.
+// unexpected returns the visit's error, unless the visit left or was refused.
 func (v *visit) unexpected() error {
 	for _, own := range []error{context.Canceled, context.DeadlineExceeded, throttle.ErrLimited} {
 		if errors.Is(v.err, own) {
@@ -273,7 +273,7 @@ func refused(visits []visit) (n int) {
 	return n
 }
 
-// limiter asks a Limiter.
+// limiter returns an ask that takes starts of a Limiter.
 func (s stage) limiter(l *throttle.Limiter) ask {
 	return func(ctx context.Context, v *visit) error {
 		_, err := l.Acquire(throttle.WithMaxWait(ctx, throttle.Forever), "", v.cost())
@@ -292,7 +292,7 @@ func newLimiter(store store.Store, l store.Limit) *throttle.Limiter {
 // visitKey is the context key of a request's visit.
 type visitKey struct{}
 
-// transport sends a request for each visit; paths has one for each api.
+// transport returns an ask that sends a request for each visit, to the path of the visit's api if there are paths.
 func (s stage) transport(t *throttle.Transport, paths ...string) ask {
 	return func(ctx context.Context, v *visit) error {
 		url := home
@@ -315,7 +315,7 @@ type upstream struct {
 	answer time.Duration        // how long an answer takes
 }
 
-// RoundTrip notes when the request is written.
+// RoundTrip makes a connection, if the upstream tells of connections, notes that the visit starts, and answers.
 func (u upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx := r.Context()
 	trace := httptrace.ContextClientTrace(ctx)
@@ -336,7 +336,7 @@ func (u upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
 }
 
-// pass lets time pass.
+// pass lets d pass, and returns an error if ctx ends before.
 func pass(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()
@@ -431,7 +431,7 @@ func enlist(t *testing.T, o orders) *member {
 type banning struct {
 	stage
 	n     int
-	delay time.Duration // a request is on its way for so long at the most
+	delay time.Duration // the longest time that a request is on its way
 
 	mu     sync.Mutex
 	random *rand.Rand
@@ -452,7 +452,7 @@ func (b *banning) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: b.arrive(), Header: http.Header{}, Body: http.NoBody, Request: r}, nil
 }
 
-// arrive takes in a request that arrives now.
+// arrive counts a request that arrives now, and returns the status of its answer.
 func (b *banning) arrive() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -509,9 +509,8 @@ func banningUpstream(t *testing.T, v virtual) []row {
 	return []row{r}
 }
 
-// flightRedis is inFlight on Redis in virtual time, by one node and by four. The server is no
-// way off: a request holds a lock while it asks for a slot, and who waits for a lock keeps virtual
-// time from passing.
+// flightRedis is inFlight on Redis in virtual time, by one node and by four. The way to the server takes no time: a request
+// holds a lock while it asks for a slot, and virtual time does not pass while a goroutine waits for a lock.
 func flightRedis(t *testing.T, v virtual) (rows []row) {
 	for _, nodes := range []int{1, 4} {
 		v.stage(t, 0, 1, func(s stage, net *redissim.Network) {

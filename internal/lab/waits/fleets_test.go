@@ -88,10 +88,10 @@ func randomVisits(dice *rand.Rand, n float64, nodes int) (visits []visit) {
 		left -= many
 	}
 	visits = join(visits)
-	mine := dice.IntN(2) == 0 // each crowd at one node
+	together := dice.IntN(2) == 0 // each crowd is at one node
 	for i := range visits {
 		visits[i].api = dice.IntN(nodes)
-		if mine && i > 0 && visits[i].came-visits[i-1].came < 3*ms {
+		if together && i > 0 && visits[i].came-visits[i-1].came < 3*ms {
 			visits[i].api = visits[i-1].api
 		}
 	}
@@ -308,7 +308,7 @@ func shares(t *testing.T) (rows []row) {
 	return rows
 }
 
-// sharesOf plays so many shares: the first asks for a tenth of its part, the second has the heap, and all but the
+// sharesOf plays n shares: the first asks for a tenth of its part, the second has the heap, and all but the
 // first always have callers that wait.
 func sharesOf(t *testing.T, n int) []row {
 	s, line := newStage(t), lineOf(sharesLimit)
@@ -378,6 +378,8 @@ func leaving(t *testing.T) (rows []row) {
 	return append(rows, leavers(t, 64, 0.6, time.Second, 4*time.Second, true)...)
 }
 
+// leavers lets a share of all visits leave after a wait between least and most, at 150 % of a limit of n a second. says
+// gives them deadlines.
 func leavers(t *testing.T, n int, share float64, least, most time.Duration, says bool) []row {
 	s, line, dice := newStage(t), lineOf(n), dice(n)
 	end := inFull[time.Duration](180, 30) * time.Second
@@ -398,8 +400,8 @@ func leavers(t *testing.T, n int, share float64, least, most time.Duration, says
 	}
 	return []row{
 		atLeast(name+": used of perfect", got/possible, usedLeaving).also("%s of %s", percent(got), percent(possible)),
-		below(name+": longest wait, times perfect", longest(only(visits, all)).Seconds()/longest(only(best, all)).Seconds(), timesLeaving).
-			also("%v for %v", short(longest(only(visits, all))), short(longest(only(best, all)))),
+		below(name+": longest wait, times perfect", longest(only(visits, anyVisit)).Seconds()/longest(only(best, anyVisit)).Seconds(), timesLeaving).
+			also("%v for %v", short(longest(only(visits, anyVisit))), short(longest(only(best, anyVisit)))),
 	}
 }
 
@@ -430,7 +432,7 @@ func nextAfterLeaving(t *testing.T, visits []visit, l *throttle.Limiter, at time
 		line.n, line.span = 1, 200*ms
 	}
 	var starts []time.Duration
-	for _, v := range only(visits, all) {
+	for _, v := range only(visits, anyVisit) {
 		starts = append(starts, v.start)
 	}
 	return next.start - line.next(starts, next.came, 1)
@@ -445,6 +447,7 @@ type row struct {
 	known  string // the page that says why it is missed by so much
 }
 
+// String returns the row in Markdown, with a verdict if anything is asked of its figure.
 func (r row) String() string {
 	verdict := "ok"
 	switch {
@@ -469,12 +472,12 @@ func table(rows []row) string {
 	return b.String()
 }
 
-// told is a figure that nothing is asked of.
+// told returns a row whose figure has no target.
 func told(what, format string, args ...any) row {
 	return row{what: what, value: fmt.Sprintf(format, args...), ok: true}
 }
 
-// asked is a figure of which something is asked.
+// asked returns a row whose figure has a target. ok says that the target is reached.
 func asked(what, value, target string, ok bool) row {
 	return row{what: what, value: value, target: target, ok: ok}
 }
@@ -485,8 +488,8 @@ func (r row) also(format string, args ...any) row {
 	return r
 }
 
-// knownIn names the page that says why the figure is missed, if it is missed by no more than
-// that page says.
+// knownIn names the page that explains why the target is missed. noMore says that it is missed by no more than the page
+// explains; otherwise the row stays as it is.
 func (r row) knownIn(page string, noMore bool) row {
 	if noMore {
 		r.known = page

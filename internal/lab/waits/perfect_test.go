@@ -42,8 +42,8 @@ func TestFigures(t *testing.T) {
 	visits := []visit{{came: 0, start: 5 * second}, {came: second, start: 6 * second}, {came: 3 * second, start: 4 * second}, {came: 4 * second, start: never}}
 	require.InDelta(t, 2*second, passed(visits), float64(ms), "the second by the third")
 	require.InDelta(t, 3*second, passedByLater(visits), float64(ms))
-	require.Equal(t, 11*second/3, mean(only(visits, all)))
-	require.Equal(t, 5*second, longest(only(visits, all)))
+	require.Equal(t, 11*second/3, mean(only(visits, anyVisit)))
+	require.Equal(t, 5*second, longest(only(visits, anyVisit)))
 	require.Equal(t, 6*second, last(visits))
 	require.Equal(t, 2, worst(visits, second+1))
 	require.Equal(t, 1, worst(visits, second))

@@ -26,6 +26,7 @@ type lineScene struct {
 	env     []string
 }
 
+// newLineScene builds throttle, and makes its policies and the environment of programs, which trust the upstream.
 func newLineScene(t *testing.T) *lineScene {
 	s := &lineScene{scene: &scene{upstream: newUpstream(t), kits: newKits(t)}}
 	dir := t.TempDir()

@@ -45,6 +45,7 @@ type scene struct {
 	kits    *kits
 }
 
+// newScene builds throttle, and starts the upstream, a Redis and two proxies.
 func newScene(t *testing.T) *scene {
 	s := &scene{upstream: newUpstream(t)}
 	dir := t.TempDir()

@@ -203,6 +203,7 @@ type tap struct {
 	seen bytes.Buffer // what clients have sent
 }
 
+// newTap starts a tap before the proxy at an address. It accepts connections until t ends.
 func newTap(t *testing.T, to string) *tap {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -220,6 +221,7 @@ func newTap(t *testing.T, to string) *tap {
 	return p
 }
 
+// relay carries one connection, and keeps the bytes that its client sends.
 func (p *tap) relay(client net.Conn) {
 	defer client.Close()
 	proxy, err := net.Dial("tcp", p.to)

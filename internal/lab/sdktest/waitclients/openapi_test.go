@@ -123,6 +123,7 @@ type api struct {
 	answers map[string]bool // "POST /v1/acquire 200"
 }
 
+// newAPI serves the API, and reads its description from it. Requests with X-Strict get a handler that takes no penalty.
 func newAPI(t *testing.T) *api {
 	a := &api{T: t, store: &awayStore{Store: memstore.New()}, answers: make(map[string]bool)}
 	var err error

@@ -65,6 +65,7 @@ type program struct {
 	places  bool
 }
 
+// newScene finds the clients, and starts a proxy with a Redis, a tap before the proxy and the upstream.
 func newScene(t *testing.T) *scene {
 	s := &scene{T: t, acquires: make(map[string][]string)}
 	dir := t.TempDir()

@@ -28,7 +28,7 @@ func main() {
 	}
 }
 
-// longForms returns the pattern of the long tests of each folder that has some.
+// longForms returns, for each folder below root that has long tests, the pattern that runs them. It skips testdata.
 func longForms(root fs.FS) (map[string]string, error) {
 	folders := make(map[string]mentions)
 	err := fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
@@ -101,14 +101,15 @@ func (m mentions) add(file *ast.File) {
 // longest are the functions that take the length of a test from -short. readme.VetProgram is one, too, for the programs of pages.
 var longest = []string{"soak.Only", "soak.Most", "soak.Seeds", "readme.Vet", "readme.VetProgram"}
 
-// longTests returns the tests that call a function of longest, perhaps through further functions, but no tests that the
-// race detector leaves out.
+// longTests returns the tests that call a function of longest, perhaps through further functions. It leaves out the tests
+// that do not run under the race detector.
 func (m mentions) longTests() []string {
 	long := make(map[string]bool)
 	for _, name := range longest {
 		long[name] = true
 	}
 
+	// A function that mentions a long function is long, too. Repeat until none is added.
 	for grown := true; grown; {
 		grown = false
 		for name, mentioned := range m {

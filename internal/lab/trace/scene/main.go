@@ -25,8 +25,9 @@ func main() {
 	}
 }
 
-// play lets two callers fill the budget and wait once, so that everything that is made only once
-// exists. Then one of them waits again. The Lua files are in the list "entered" of the server.
+// play sends three requests under a limit of one per second. The first fills the budget, and the second waits, so that
+// everything exists that is made only once. The third waits again: play prints the files that this request entered. The
+// scripts write theirs into the server's list "entered".
 func play(addr string) error {
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer upstream.Close()
@@ -60,6 +61,7 @@ func play(addr string) error {
 	return json.NewEncoder(os.Stdout).Encode(map[string][]string{"go": entered.Take(), "lua": scripts})
 }
 
+// get sends a GET, and drops the answer.
 func get(ctx context.Context, t *throttle.Transport, url string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

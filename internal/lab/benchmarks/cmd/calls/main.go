@@ -41,6 +41,7 @@ func main() {
 	}
 }
 
+// run makes as many calls of a kind as the arguments say, and stops at the first that fails.
 func run(args []string) error {
 	if len(args) != 2 || kinds[args[0]] == nil {
 		return fmt.Errorf("usage: calls acquire|roundtrip|wait|answer|row|dingtalk <how many>")
@@ -63,6 +64,7 @@ func run(args []string) error {
 	return err
 }
 
+// acquire returns a call that takes a start from a Limiter.
 func acquire(ctx context.Context) (func() error, error) {
 	l, err := throttle.NewLimiter(memstore.New(), throttle.Policy{Name: "p", Limit: throttle.PerSecond(plenty)})
 	ctx = throttle.WithMaxWait(ctx, throttle.Forever)
@@ -72,6 +74,7 @@ func acquire(ctx context.Context) (func() error, error) {
 	}, err
 }
 
+// roundTrip returns a call that sends a request through a transport. The answer has no body.
 func roundTrip(ctx context.Context) (func() error, error) {
 	t, err := throttle.New(throttle.Config{
 		MaxWait: throttle.Forever,
@@ -93,6 +96,7 @@ func roundTrip(ctx context.Context) (func() error, error) {
 	}, err
 }
 
+// wait returns a call of golang.org/x/time/rate.
 func wait(ctx context.Context) (func() error, error) {
 	l := rate.NewLimiter(plenty, plenty)
 	return func() error { return l.Wait(ctx) }, nil
@@ -112,7 +116,7 @@ func oneRow() []throttle.Policy {
 	return slices.DeleteFunc(table(), func(p throttle.Policy) bool { return p.Name != "dingtalk-api" })
 }
 
-// answered is a request whose answer has a body, which is read.
+// answered returns a call that sends a request under some policies, and reads the body of the answer.
 func answered(ctx context.Context, policies []throttle.Policy) (func() error, error) {
 	t, err := throttle.New(throttle.Config{MaxWait: throttle.Forever, Base: answering{}, Store: memstore.New(), Policies: policies})
 	if err != nil {

@@ -28,7 +28,7 @@ import (
 type line struct {
 	way                way
 	processes, callers int
-	held               bool // somebody reads the tables as they were at the beginning
+	held               bool // a foreign session reads a snapshot of the tables all the time
 }
 
 // table returns all lines: of four processes, of sixteen, of four beside a snapshot that a foreign session reads, and of
@@ -57,7 +57,8 @@ func table() (all []line) {
 	return all
 }
 
-// line is a line with n processes, if the way is one for more than one process.
+// line returns a line with that many processes and callers in each. Processes cannot share memory, so its line has one
+// process with all the callers.
 func (w way) line(processes, callers int) line {
 	if w.place == memory {
 		return line{w, 1, processes * callers, false}
@@ -72,7 +73,7 @@ func (l line) name() string {
 	return l.way.name
 }
 
-// measure starts the processes and returns their results.
+// measure empties the line's place, has the line's processes take starts for a time, and returns their results together.
 func (l line) measure(ctx context.Context, b *bench.Bench, length time.Duration) *result {
 	p := l.way.place
 	b.Must(p.empty(ctx))
@@ -105,7 +106,8 @@ type result struct {
 	starts []int // of each process
 }
 
-// String returns the result's columns of the table.
+// String returns the result's columns of the table. The last, for several processes, has the fewest and the most starts
+// of a process in percent of the mean.
 func (r *result) String() string {
 	all := float64(r.took.count())
 	text := fmt.Sprintf("%9.0f", all/r.length.Seconds())
@@ -124,7 +126,7 @@ type scene struct {
 	place              *place
 	processes, callers int
 	n                  int    // starts per second, or with slots requests in flight
-	open               bool   // callers come at random, 1.2 times as many as the limit allows. Otherwise each comes again when it has started.
+	open               bool   // callers come at even distances, 1.2 times as many as the limit allows. Otherwise each comes again when it has started.
 	slots              bool   // the first process takes all slots and keeps them
 	fault              string // of the first process, in the middle of the run: "killed" or "stopped". "replaced": every 2 s the next one is killed and a new one starts.
 	far                bool   // the server is farAway
@@ -161,6 +163,7 @@ func scenes() (all []scene) {
 	return all
 }
 
+// String names the scene in the table.
 func (s *scene) String() string {
 	text := fmt.Sprintf("%s, %d × %d, %d/s", s.place.name, s.processes, s.callers, s.n)
 	if s.slots {
@@ -202,7 +205,8 @@ type wait struct{ Came, Start int64 }
 // sendEvery is how often a process tells its waits: a killed one does not tell its last.
 const sendEvery = 50 * time.Millisecond
 
-// waiters is a process whose callers wait. It sends the waits again and again, and an empty list in the end.
+// waiters is a process whose callers wait. It sends new waits every sendEvery, and an empty list in the end. It returns an
+// error if a caller fails.
 func waiters(program *crew.Link) error {
 	var o waiterOrders
 	if err := program.Hear(&o); err != nil {
@@ -232,7 +236,7 @@ func waiters(program *crew.Link) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer time.AfterFunc(o.Length, stop).Stop()
 	defer stop()
-	w := &waitingProcess{limiter: l, keep: o.Keep, callers: o.Callers}
+	w := &waitingProcess{limiter: l, keep: o.Keep}
 	var all sync.WaitGroup
 	if o.Open > 0 {
 		all.Go(func() { w.crowd(ctx, o.Open) })
@@ -256,12 +260,11 @@ func waiters(program *crew.Link) error {
 // A waitingProcess has the waits of a process that it has not told yet.
 type waitingProcess struct {
 	limiter *throttle.Limiter
-	keep    time.Duration
-	callers int
+	keep    time.Duration // how long a caller keeps its slot, or 0 for no slot
 
 	mu     sync.Mutex
 	waits  []wait
-	failed error
+	failed error // of the caller that failed last
 }
 
 // send tells the program what it does not know yet, if anything.
@@ -276,7 +279,7 @@ func (w *waitingProcess) send(program *crew.Link) error {
 	return program.Tell(waits)
 }
 
-// acquire waits for a start, notes the wait or the failure, and keeps the start for the time of the orders.
+// acquire waits for a start, and notes the wait, or the failure unless ctx has ended. It keeps a slot for w.keep.
 func (w *waitingProcess) acquire(ctx context.Context) {
 	came := time.Now()
 	p, err := w.limiter.Acquire(throttle.WithMaxWait(ctx, throttle.Forever), "", 1)
@@ -307,7 +310,7 @@ func (w *waitingProcess) loop(ctx context.Context) {
 	}
 }
 
-// crowd has callers come at even distances.
+// crowd has callers come at even distances until ctx ends, and returns when all have left.
 func (w *waitingProcess) crowd(ctx context.Context, perSecond float64) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -343,7 +346,8 @@ type run struct {
 // settle is how long a scene has to get into step.
 const settle = 2 * time.Second
 
-// wait prints the table of -waiting.
+// wait starts the servers of the chosen scenes and prints the table of -waiting, as often as -runs says. It is an error if
+// -only chooses no scene.
 func (o *options) wait(ctx context.Context, out io.Writer) error {
 	all := slices.DeleteFunc(scenes(), func(s scene) bool { return !o.only.MatchString(s.String()) })
 	if len(all) == 0 {
@@ -368,7 +372,8 @@ func (o *options) wait(ctx context.Context, out io.Writer) error {
 	})
 }
 
-// measure starts the processes, has the fault happen, and returns how many transactions they made after they had connected.
+// measure starts the processes, has the fault happen, and collects the waits. It returns how many transactions the server
+// made for processes that had connected.
 func (r *run) measure(ctx context.Context, b *bench.Bench) (transactions int) {
 	p := r.place
 	b.Must(p.empty(ctx))
@@ -384,18 +389,18 @@ func (r *run) measure(ctx context.Context, b *bench.Bench) (transactions int) {
 
 	members, err := crew.Muster(ctx, roleOfWaiters, all)
 	b.Must(err)
-	defer func() { members.Kill() }()
+	defer members.Kill() // also those that replace others
 	r.at = time.Now().UnixMicro()
 
 	for i, m := range members {
 		b.Must(m.Tell("go"))
 		r.hear(i, m)
 		if r.slots && i == 0 {
-			time.Sleep(settle / 2) // until it has all slots
+			time.Sleep(settle / 2) // until the first process has all slots
 		}
 	}
 
-	// Leave out the transactions that connect.
+	// Leave out the transactions with which processes connect.
 	time.Sleep(settle / 2)
 	before := p.transactions(ctx, b)
 	r.counted = time.Now().UnixMicro()
@@ -407,13 +412,14 @@ func (r *run) measure(ctx context.Context, b *bench.Bench) (transactions int) {
 		if r.fault == "killed" {
 			members[0].Kill()
 		} else {
+			// The process stays stopped until the run is over, and must be ended then.
 			b.Must(members[0].Signal(redistest.PauseSignal))
-			defer r.left.Wait()
 			time.Sleep(r.length/2 + time.Second)
 			members[0].Kill()
 		}
 
 	case "replaced":
+		// Replace one process after the other, as long as the new one has time to get into step.
 		for n := 0; ; n++ {
 			left := r.length - time.Since(time.UnixMicro(r.at))
 			if left < 2*settle {
@@ -474,29 +480,30 @@ func (r *run) hear(process int, m *crew.Member) {
 }
 
 // columns sorts the waits, and returns the figures of a run as columns of the table: the used share of the limit,
-// quantiles of the waits, the longest silence, callers served out of order, and transactions for a start.
+// quantiles of the waits, the longest silence, callers served out of order, and transactions for a start. After a fault
+// only the time after it counts, without the process that it hit.
 func (r *run) columns(transactions int) string {
 	slices.SortFunc(r.waits, func(a, b waited) int { return int(a.Start - b.Start) })
-	from, to := max(r.at+settle.Microseconds(), r.faulty), r.at+r.length.Microseconds()
+	begin, end := max(r.at+settle.Microseconds(), r.faulty), r.at+r.length.Microseconds()
 	all := slices.DeleteFunc(slices.Clone(r.waits), func(w waited) bool {
-		return w.Start < from || w.Start > to || w.process == 0 && r.faulty > 0
+		return w.Start < begin || w.Start > end || w.process == 0 && r.faulty > 0
 	})
 	if len(all) == 0 {
 		return "nobody has started"
 	}
 
 	took := make(times)
-	silence, last := int64(0), from
+	silence, last := int64(0), begin
 	for _, w := range all {
 		took.add(time.Duration(w.Start-w.Came) * time.Microsecond)
 		silence, last = max(silence, w.Start-last), w.Start
 	}
-	silence = max(silence, to-last)
+	silence = max(silence, end-last)
 
 	used := "-"
 	if !r.slots {
 		const jitter = 1.035 // a window of a second lasts for the default jitter of 35 ms more
-		used = fmt.Sprintf("%.1f %%", 100*float64(len(all))*jitter/(float64(r.n)*float64(to-from)/1e6))
+		used = fmt.Sprintf("%.1f %%", 100*float64(len(all))*jitter/(float64(r.n)*float64(end-begin)/1e6))
 	}
 
 	share, passed := r.order(all)
@@ -509,12 +516,13 @@ func (r *run) columns(transactions int) string {
 	if transactions == 0 {
 		return text + fmt.Sprintf(" %9s", "-")
 	}
-	starts := slices.IndexFunc(r.waits, func(w waited) bool { return w.Start >= r.counted })
-	return text + fmt.Sprintf(" %9.2f", float64(transactions)/float64(len(r.waits)-starts))
+	firstCounted := slices.IndexFunc(r.waits, func(w waited) bool { return w.Start >= r.counted })
+	return text + fmt.Sprintf(" %9.2f", float64(transactions)/float64(len(r.waits)-firstCounted))
 }
 
-// order compares callers of different processes that started within a second: the share of the pairs in which the caller that came a
-// millisecond later, or more, has started earlier, and how much later such a caller came at the most.
+// order looks at the pairs of callers of different processes that started within a second of each other. It returns the
+// share of the pairs that were served out of order, because the caller that came more than a millisecond later started
+// first, and the longest time by which such a caller came later. all is in the order of starts.
 func (r *run) order(all []waited) (wrong float64, passed time.Duration) {
 	pairs, bad := 0, 0
 	for i, a := range all {
@@ -550,10 +558,11 @@ type place struct {
 	count       func(context.Context) (int, error)                     // counts the server's transactions and reads. It is nil for places without transactions.
 }
 
-// startOnce starts what the place needs, and the wire that makes it far away, unless it runs.
+// startOnce starts what the place needs, unless it runs, and prints its version. A server also gets a wire that makes it
+// seem far away.
 func (p *place) startOnce(ctx context.Context, b *bench.Bench, dir string, out io.Writer) {
 	if p.empty != nil {
-		return
+		return // start sets it
 	}
 	p.start(p, ctx, b, dir)
 	if p.addr != "" {
@@ -594,6 +603,7 @@ func startFiles(p *place, _ context.Context, b *bench.Bench, dir string) {
 	p.empty = func(context.Context) error { return errors.Join(os.RemoveAll(p.at), os.Mkdir(p.at, 0o755)) }
 }
 
+// startRedis starts a Redis, which is emptied by FLUSHALL. The calls of its scripts count as transactions.
 func startRedis(p *place, ctx context.Context, b *bench.Bench, _ string) {
 	s := redistest.Single(b, p.args...)
 	c := s.Client(b)
@@ -610,6 +620,7 @@ func startRedis(p *place, ctx context.Context, b *bench.Bench, _ string) {
 	}
 }
 
+// startPostgres starts a PostgreSQL, which counts its transactions itself.
 func startPostgres(p *place, ctx context.Context, b *bench.Bench, dir string) {
 	s := pgtest.StartIn(b, dir, p.args...)
 	p.at, p.addr = s.URL(), s.Addr()
@@ -621,19 +632,21 @@ func startPostgres(p *place, ctx context.Context, b *bench.Bench, dir string) {
 		})
 }
 
+// startMariaDB starts a MariaDB, whose transactions and reads follow from its counts of statements.
 func startMariaDB(p *place, ctx context.Context, b *bench.Bench, dir string) {
 	s := mysqltest.StartIn(b, dir, p.args...)
 	p.at, p.addr = s.Database(b, "stores"), s.Addr()
 	p.useSQL(ctx, b, "mysql", "DROP TABLE IF EXISTS throttle_rows; "+createBucket("VARBINARY(400)"), "throttle_rows", sqlstore.CreateTable,
 		func(ctx context.Context, db *sql.DB) (n int, err error) {
-			// A transaction has two statements that select.
+			// A transaction selects twice and a read once, so all selects less the transactions count both.
 			return n, db.QueryRowContext(ctx, "SELECT MAX(IF(variable_name = 'Com_select', variable_value, 0)) - MAX(IF(variable_name = 'Com_begin', variable_value, 0)) "+
 				"FROM information_schema.global_status WHERE variable_name IN ('Com_select', 'Com_begin')").Scan(&n)
 		})
 }
 
-// useSQL is how a database is emptied and held, and how its transactions are counted. The store's table and what makes it are given.
-func (p *place) useSQL(ctx context.Context, b *bench.Bench, driver, empty, table string, create func(context.Context, *sql.DB) error,
+// useSQL sets how a database is emptied, held and counted, and its version. empty is the SQL that removes the tables, and
+// create makes the store's table again. hold reads that table, budgets.
+func (p *place) useSQL(ctx context.Context, b *bench.Bench, driver, empty, budgets string, create func(context.Context, *sql.DB) error,
 	count func(context.Context, *sql.DB) (int, error),
 ) {
 	db, err := sql.Open(driver, p.at)
@@ -650,7 +663,7 @@ func (p *place) useSQL(ctx context.Context, b *bench.Bench, driver, empty, table
 		tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
 		b.Must(err)
 		var rows int // a read begins the snapshot
-		b.Must(tx.QueryRowContext(ctx, "SELECT count(*) FROM "+table).Scan(&rows))
+		b.Must(tx.QueryRowContext(ctx, "SELECT count(*) FROM "+budgets).Scan(&rows))
 		return tx.Rollback
 	}
 }

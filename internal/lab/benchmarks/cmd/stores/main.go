@@ -72,7 +72,8 @@ type options struct {
 	dir    string
 }
 
-// measure prints the table.
+// measure starts the servers of the chosen lines and prints the table, as often as -runs says. It is an error if -only
+// chooses no line.
 func (o *options) measure(ctx context.Context, out io.Writer) error {
 	all := slices.DeleteFunc(table(), func(l line) bool { return !o.only.MatchString(l.name()) })
 	if len(all) == 0 {
@@ -80,9 +81,9 @@ func (o *options) measure(ctx context.Context, out io.Writer) error {
 	}
 
 	return bench.Run(o.dir, func(b *bench.Bench) {
-		sync, err := syncs(o.dir)
+		fsync, err := syncs(o.dir)
 		b.Must(err)
-		fmt.Fprintf(out, "%s %s/%s, %d processors; a write of 512 bytes with fsync takes %v (half of them)\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), sync)
+		fmt.Fprintf(out, "%s %s/%s, %d processors; a write of 512 bytes with fsync takes %v (half of them)\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), fsync)
 
 		for _, l := range all {
 			l.way.place.startOnce(ctx, b, o.dir, out)
@@ -98,7 +99,7 @@ func (o *options) measure(ctx context.Context, out io.Writer) error {
 	})
 }
 
-// syncs returns how long a write with fsync takes.
+// syncs returns how long a write of 512 bytes with fsync takes in a folder: the median of 500.
 func syncs(dir string) (median time.Duration, err error) {
 	f, err := os.CreateTemp(dir, "stores")
 	if err != nil {
@@ -142,7 +143,7 @@ func openMySQL(dsn string) (throttle.Store, error) {
 // plenty is a limit for each second that is never reached.
 const plenty = 100_000_000
 
-// from makes, of a function that opens a store at a place, a function that opens the store and returns its taker.
+// from turns a function that opens a store into a function that opens the store and returns a taker of its starts.
 func from(open func(at string) (throttle.Store, error)) func(string) (taker, error) {
 	// All callers share one budget that is never full, so that the way to the store is measured, and no wait for a limit.
 	b := store.Booking{MaxWait: store.AnyWait, Horizon: time.Second, Charges: []store.Charge{{
@@ -169,7 +170,7 @@ type orders struct {
 	Length  time.Duration
 }
 
-// member is a process that takes starts.
+// member is a process that takes starts, and tells in the end how long they took.
 func member(program *crew.Link) error {
 	var o orders
 	if err := program.Hear(&o); err != nil {
@@ -206,7 +207,8 @@ func member(program *crew.Link) error {
 	return program.Tell(took)
 }
 
-// takeAll has each caller take a start, and further starts until the time is over. It returns how long each start took.
+// takeAll has each caller take a start, and further starts until the time is over or one fails. It returns how long each
+// start took.
 func takeAll(take taker, callers int, length time.Duration) ([]time.Duration, error) {
 	var all sync.WaitGroup
 	took, errs := make([][]time.Duration, callers), make([]error, callers)
@@ -214,10 +216,13 @@ func takeAll(take taker, callers int, length time.Duration) ([]time.Duration, er
 	end := time.Now().Add(length)
 	for i := range callers {
 		all.Go(func() {
-			for began, more := time.Now(), true; more && errs[i] == nil; more = began.Before(end) {
+			for began := time.Now(); errs[i] == nil; {
 				errs[i] = take(context.Background())
 				now := time.Now()
 				took[i] = append(took[i], now.Sub(began))
+				if !now.Before(end) {
+					return
+				}
 				began = now
 			}
 		})

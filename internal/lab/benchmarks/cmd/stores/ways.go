@@ -17,7 +17,7 @@ import (
 type way struct {
 	name   string
 	place  *place
-	shared bool // a store that processes share, in the way in which it should be used
+	shared bool // processes share the store, in the way in which it should be used
 	open   func(at string) (taker, error)
 }
 
@@ -43,9 +43,10 @@ func wayNamed(name string) way {
 	return ways[slices.IndexFunc(ways, func(w way) bool { return w.name == name })]
 }
 
-// times are how often a start took how long, to three digits.
+// times is a histogram: how many starts took each time, rounded to three digits.
 type times map[time.Duration]int
 
+// add counts a start that took d.
 func (t times) add(d time.Duration) {
 	unit := time.Duration(1)
 	for d/unit >= 1000 {
@@ -67,9 +68,9 @@ func (t times) count() (all int) {
 	return all
 }
 
-// quantile returns the time that a share of all does not exceed.
+// quantile returns the time that this share of the starts does not exceed, or 0 if there are none.
 func (t times) quantile(share float64) (d time.Duration) {
-	left := int(share * float64(t.count()-1))
+	left := int(share * float64(t.count()-1)) // the starts that are to be passed
 	for _, d = range slices.Sorted(maps.Keys(t)) {
 		left -= t[d]
 		if left < 0 {
@@ -79,7 +80,7 @@ func (t times) quantile(share float64) (d time.Duration) {
 	return d
 }
 
-// openRedisRate is go-redis/redis_rate.
+// openRedisRate returns the taker of go-redis/redis_rate.
 func openRedisRate(addr string) (taker, error) {
 	limiter := redis_rate.NewLimiter(goredis.NewClient(&goredis.Options{Addr: addr}))
 	return func(ctx context.Context) error {
@@ -96,11 +97,12 @@ func createBucket(bytes string) string {
 	return "DROP TABLE IF EXISTS bucket; CREATE TABLE bucket (id int PRIMARY KEY, state " + bytes + " NOT NULL); INSERT INTO bucket VALUES (1, '" + strings.Repeat("x", 400) + "')"
 }
 
-// each is how other limiters on SQL take a start: a transaction locks the row of a bucket, reads it, and writes it. What they decide
-// in between is left out. Each caller has a connection.
-func each(driver, options, argument string) func(at string) (taker, error) {
+// each returns a function that opens the way of other limiters on SQL: to take a start, a transaction locks the row of a
+// bucket, reads it, and writes it. The limiter's decision in between is left out. Each caller has a connection. parameters
+// follow the address, and argument stands for an argument in the driver's SQL.
+func each(driver, parameters, argument string) func(at string) (taker, error) {
 	return func(at string) (taker, error) {
-		db, err := sql.Open(driver, at+options)
+		db, err := sql.Open(driver, at+parameters)
 		if err != nil {
 			return nil, err
 		}

@@ -35,10 +35,12 @@ func main() {
 	}
 }
 
+// say prints what happened, as a line of JSON.
 func say(fields map[string]any) {
 	_ = json.NewEncoder(os.Stdout).Encode(fields)
 }
 
+// send sends a request to the model, with the Prefer field that $PREFER names.
 func send(body string) (*http.Response, error) {
 	req, err := http.NewRequest(http.MethodPost, os.Getenv("BASE_URL")+"/chat/completions", strings.NewReader(body))
 	if err != nil {
@@ -51,6 +53,7 @@ func send(body string) (*http.Response, error) {
 	return client.Do(req)
 }
 
+// call makes one call, and says what came of it.
 func call() {
 	resp, err := send(`{"model":"m"}`)
 	if err != nil {
@@ -68,7 +71,8 @@ func call() {
 	})
 }
 
-// stream calls yield with each text of a stream, until it returns false.
+// stream calls yield with each text of a stream, until yield returns false. It says an error of the request, and ends at
+// an event that is no JSON.
 func stream(yield func(text string) bool) {
 	resp, err := send(`{"model":"m","stream":true}`)
 	if err != nil {
