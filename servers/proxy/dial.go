@@ -129,8 +129,17 @@ func connect(ctx context.Context, transport http.RoundTripper, host string) (con
 	if err != nil {
 		return nil, nil, err
 	}
+
+	// A base that is not from NewBase may answer the request in its own way.
+	if to.conn == nil {
+		resp.Body.Close()
+		return nil, nil, errNoConnection
+	}
 	return to.conn, func() { resp.Body.Close() }, nil
 }
+
+// errNoConnection reports that the base of Config.Transport cannot connect for a tunnel.
+var errNoConnection = errors.New("proxy: Config.Transport has no connection for a tunnel: set its Base to NewBase()")
 
 // A tunnelBase is a RoundTripper that connects for tunnels.
 type tunnelBase struct {

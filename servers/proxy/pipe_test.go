@@ -186,3 +186,13 @@ func TestUpgradeUnasked(t *testing.T) {
 		})
 	}
 }
+
+// TestTunnelWithoutConnection: a base that is not from NewBase, and answers without a connection, has its tunnel refused.
+func TestTunnelWithoutConnection(t *testing.T) {
+	base := roundTrips(func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+	})
+	conn, _, err := connect(t.Context(), base, "api.example.com")
+	require.Nil(t, conn)
+	require.ErrorIs(t, err, errNoConnection)
+}
