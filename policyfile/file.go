@@ -174,7 +174,8 @@ func (f *File) fresh() *File {
 }
 
 // differences returns a text for each difference between what the transport charges for a test's
-// request and what the test expects.
+// request and what the test expects. It names mostShown of the policies that the test does not expect,
+// and counts the rest.
 func (f *File) differences(transport *throttle.Transport, t *Test) (all []string) {
 	charges := make(map[string]store.Charge) // by policy
 	for _, c := range transport.Explain(t.Request()) {
@@ -196,7 +197,7 @@ func (f *File) differences(transport *throttle.Transport, t *Test) (all []string
 			all = append(all, fmt.Sprintf("the request costs %d under policy %q, and not %d", c.Cost, e.Policy, *e.Cost))
 		}
 
-		// A charge has the hash of its key alone, so hash the expected key, too.
+		// A charge does not carry its key, only a hash of policy and key: hash the expected key in the same way.
 		if charged && e.Key != nil && c.Budget.Key != store.BudgetOf(e.Policy, *e.Key).Key {
 			all = append(all, fmt.Sprintf("the key of the budget of policy %q is not %q", e.Policy, clip(*e.Key)))
 		}
@@ -204,7 +205,7 @@ func (f *File) differences(transport *throttle.Transport, t *Test) (all []string
 
 	others := slices.Sorted(maps.Keys(charges))
 	for i, name := range others {
-		// Bound the mistakes of one test: its request may match very many rows.
+		// Bound the mistakes of one test: its request may match very many policies.
 		if i == mostShown {
 			return append(all, fmt.Sprintf("the request matches %d more policies", len(others)-i))
 		}

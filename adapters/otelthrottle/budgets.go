@@ -42,11 +42,11 @@ func Budgets(p metric.MeterProvider, sources ...Source) (metric.Registration, er
 	m := meterOf(p)
 	var errs [12]error
 	b.limit, errs[0] = m.Float64ObservableGauge("throttle.budget.limit", metric.WithUnit("{request}"),
-		metric.WithDescription("The limit of the fullest budget: in a window, in flight, or in a burst; absent for Unlimited."))
+		metric.WithDescription("The limit of the fullest budget: in a window, in flight, or in a burst; absent without a number: for Unlimited, and for Told until an answer tells one."))
 	b.used, errs[1] = m.Float64ObservableGauge("throttle.budget.usage", metric.WithUnit("{request}"),
-		metric.WithDescription("How much of the limit of the fullest budget the fleet uses now; absent for Unlimited."))
+		metric.WithDescription("How much of the limit of the fullest budget the fleet uses now; absent without a number: for Unlimited, and for Told until an answer tells one."))
 	b.ceiling, errs[2] = m.Float64ObservableGauge("throttle.budget.ceiling", metric.WithUnit("{request}"),
-		metric.WithDescription("The part of the limit that the fleet has learned to use; the lowest; 0 if the limit alone counts."))
+		metric.WithDescription("The part of the limit that the fleet has learned to use; the lowest; 0 if the limit alone counts; absent without a number."))
 	b.waiting, errs[3] = m.Int64ObservableUpDownCounter("throttle.queued_requests", metric.WithUnit("{request}"),
 		metric.WithDescription("The cost of the waiting requests of the fleet, with a booked start or in line, of all budgets together."))
 	b.paused, errs[4] = m.Float64ObservableGauge("throttle.penalty.remaining", metric.WithUnit("s"),
@@ -90,7 +90,7 @@ func (b *budgets) observe(ctx context.Context, to metric.Observer) error {
 func (b *budgets) tell(to metric.Observer, policy string, s *telemetry.Summary) {
 	of := metric.WithAttributes(policyKey.String(policy))
 
-	// Only a limit with a number has a capacity: not Unlimited, and not a limit that answers tell and none has told yet.
+	// Unlimited, and Told until an answer tells a limit, have no number: report no limit, and nothing that is measured against it.
 	if s.Limit.N() > 0 {
 		to.ObserveFloat64(b.limit, float64(s.Limit.Capacity()), of)
 		to.ObserveFloat64(b.used, float64(s.Used), of)

@@ -39,8 +39,8 @@ func Budgets(sources ...Source) prometheus.Collector {
 		sources: sources,
 		up:      prometheus.NewDesc("throttle_store_up", "1 if the store answered all calls within half a second, and no caller waits for its answer; otherwise 0.", nil, nil),
 		known:   desc("throttle_budgets", "How many budgets were read; of a policy with a Key those that callers of this program used: 16 means 16 or more."),
-		limit:   desc("throttle_budget_limit", "The limit of the fullest budget: in a window, in flight, or in a burst; absent for Unlimited."),
-		used:    desc("throttle_budget_used", "How much of the limit of the fullest budget the fleet uses now; absent for Unlimited."),
+		limit:   desc("throttle_budget_limit", "The limit of the fullest budget: in a window, in flight, or in a burst; absent without a number: for Unlimited, and for Told until an answer tells one."),
+		used:    desc("throttle_budget_used", "How much of the limit of the fullest budget the fleet uses now; absent without a number: for Unlimited, and for Told until an answer tells one."),
 		booked:  desc("throttle_budget_booked", "The cost of starts that are booked for later, of all budgets together; not yet in the used part."),
 		waiting: desc("throttle_budget_waiting", "The cost of the waiting requests of the fleet, with a booked start or in line, of all budgets together."),
 		callers: desc("throttle_budget_waiting_callers", "The number of callers of the fleet in line, without a booked start, whatever their cost, of all budgets together."),
@@ -81,7 +81,7 @@ func (b *budgets) send(to chan<- prometheus.Metric, policy string, s *telemetry.
 	}
 	gauge(b.known, float64(s.Budgets))
 
-	// Only a limit with a number has a capacity: not Unlimited, and not a limit that answers tell and none has told yet.
+	// Unlimited, and Told until an answer tells a limit, have no number: report no limit, and no use of it.
 	if s.Limit.N() > 0 {
 		gauge(b.limit, float64(s.Limit.Capacity()))
 		gauge(b.used, float64(s.Used))

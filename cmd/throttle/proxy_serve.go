@@ -107,8 +107,8 @@ func (s *proxyServer) serveUpstreams(listeners []net.Listener, fail context.Canc
 	return servers
 }
 
-// end stops the servers: requests that wait may start in the first half of --stop-time. When ctx ends, it cuts all connections
-// that remain.
+// end stops the servers: requests that wait in the proxy may start in the first half of --stop-time. When ctx ends, it cuts all
+// connections that remain.
 func (s *proxyServer) end(ctx context.Context, servers []*http.Server) {
 	// The second half is for answers in progress.
 	s.handler.Stop(s.stopTime / 2)
@@ -121,26 +121,28 @@ func (s *proxyServer) end(ctx context.Context, servers []*http.Server) {
 	}
 }
 
-// shutdown stops all servers in parallel, and reports whether they ended before ctx. The waiting API refuses
-// its callers at once: their waits could last long, and would end without an answer.
+// shutdown ends the servers, the tunnels and the waiting API in parallel, and reports whether all ended without an error before
+// ctx did.
 func (s *proxyServer) shutdown(ctx context.Context, servers []*http.Server) bool {
+	// The waiting API refuses its callers now and releases their permits: a caller that still waited when ctx ends would be cut off
+	// without an answer.
 	ends := []func(context.Context) error{s.handler.Shutdown, s.waiting.Close}
 	for _, server := range servers {
 		ends = append(ends, server.Shutdown)
 	}
 
 	var ending sync.WaitGroup
-	var cut atomic.Bool
+	var failed atomic.Bool
 	for _, end := range ends {
 		ending.Go(func() {
 			if end(ctx) != nil {
-				cut.Store(true)
+				failed.Store(true)
 			}
 		})
 	}
 
 	ending.Wait()
-	return !cut.Load()
+	return !failed.Load()
 }
 
 // server returns a server for a handler, which limits the cost of a caller. A caller may stop reading for callerIdle, or

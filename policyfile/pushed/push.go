@@ -57,7 +57,8 @@ func (e *UnreadableError) Error() string {
 // now. name stands for the file in errors. The file must have at most [fleet.MostText] bytes and no
 // mistakes, and must pass its own tests: otherwise the error is [policyfile.Errors]. The error is an
 // *[UnreadableError] if live nodes that follow pushed files cannot read the file's version. All remaining
-// errors are of Redis.
+// errors are of Redis, or say that what Redis holds is no pushed file. If the text that is pushed now
+// cannot be read, the Change has one reason in Loosens that says so.
 func Compare(ctx context.Context, to *fleet.Fleet, name string, text []byte) (*Change, error) {
 	if len(text) > fleet.MostText {
 		return nil, policyfile.Errors{{File: name, Text: fmt.Sprintf("the file has %d bytes; %d are the most that can be pushed", len(text), fleet.MostText)}}
@@ -87,14 +88,19 @@ func Compare(ctx context.Context, to *fleet.Fleet, name string, text []byte) (*C
 		return nil, unreadable
 	}
 
+	instead, err := to.Pull(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &Change{File: file, Text: text, Instead: instead, fleet: to}
+
 	// Without a pushed file there is nothing to compare with.
-	c := &Change{File: file, Text: text, fleet: to}
-	if c.Instead, err = to.Pull(ctx); err != nil || c.Instead == nil {
-		return c, err
+	if instead == nil {
+		return c, nil
 	}
 
-	c.Same = string(c.Instead.Text) == string(text)
-	before, err := policyfile.Parse("pushed", c.Instead.Text)
+	c.Same = string(instead.Text) == string(text)
+	before, err := policyfile.Parse("pushed", instead.Text)
 	if err != nil {
 		c.Loosens = []string{"what is pushed now cannot be read, so it is not known what changes"}
 		return c, nil

@@ -326,7 +326,7 @@ type knownBudget struct {
 }
 
 // ask asks the store about budgets, and forgets open budgets that have been idle for long. It returns the others, and by key
-// what the store knows of them.
+// what the store knows of them. It overwrites all. After an error some budgets may be forgotten.
 func (p *Process) ask(ctx context.Context, all []tracked) ([]tracked, map[[16]byte]knownBudget, error) {
 	known := make(map[[16]byte]knownBudget)
 	kept := all[:0]
@@ -731,7 +731,7 @@ func quantile(before, now *[buckets]int64, share float64) (ms int64, count int) 
 }
 
 // lately measures how long requests were held in the last minute. Events are counted on the request's path,
-// and readings subtract the counts of a minute ago.
+// and readings subtract the counts of a minute ago. A reading more than a minute after the previous one shows no waits.
 type lately struct {
 	mu       sync.RWMutex
 	policies map[string]*policyWaits
@@ -802,7 +802,8 @@ func (l *lately) policy(name string) *policyWaits {
 	return p
 }
 
-// step copies the present counts. Readings call it before of.
+// step appends a copy of the present counts to l.steps, and drops copies older than a minute, but never the last one. A
+// reading calls step first and then [lately.of], which subtracts the oldest copy from the newest.
 func (l *lately) step(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -811,6 +812,8 @@ func (l *lately) step(now time.Time) {
 		s.policies[name] = waitCounts{p.held.read(), p.shadow.read()}
 	}
 	l.steps = append(l.steps, s)
+
+	// The oldest copy that stays is what of subtracts.
 	for len(l.steps) > 1 && now.Sub(l.steps[0].at) > window {
 		l.steps = l.steps[1:]
 	}

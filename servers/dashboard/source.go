@@ -121,23 +121,23 @@ type budget struct {
 	Kind     string   `json:"kind"`           // of limit: see kindOf
 	Capacity int      `json:"capacity"`       // 0 for a limit without a number
 	Shadow   bool     `json:"shadow,omitempty"`
-	Node     string   `json:"node,omitempty"` // owner of a budget per node, "" for the fleet
-	Nodes    int      `json:"nodes,omitempty"`
-	Starts   float64  `json:"starts"` // per second; -1 if unknown
-	Cost     float64  `json:"cost"`   // per second; -1 if unknown
+	Node     string   `json:"node,omitempty"`  // owner of a budget per node, "" for the fleet
+	Nodes    int      `json:"nodes,omitempty"` // number of nodes that used it lately
+	Starts   float64  `json:"starts"`          // per second; -1 if unknown
+	Cost     float64  `json:"cost"`            // per second; -1 if unknown
 
-	Used       int     `json:"used"`
-	Booked     int     `json:"booked,omitempty"`
-	Callers    int     `json:"waiting,omitempty"` // waiting requests, whatever they cost
-	Wait       int64   `json:"wait"`              // until the next free start, in milliseconds; -1 if no start can be planned
-	Until      int64   `json:"until,omitempty"`   // when it opens, 0 if open
-	Since      int64   `json:"-"`                 // when it closed, 0 if unknown
-	SinceLeast bool    `json:"-"`                 // it closed at Since or earlier
-	Closer     string  `json:"closer,omitempty"`  // what closed it, such as fleet.ByAnswer, "" if unknown or open
-	Met        string  `json:"met,omitempty"`     // program that was refused, "" if unknown
-	Repeated   int     `json:"repeated,omitempty"`
-	Ceiling    float64 `json:"ceiling,omitempty"`
-	By         string  `json:"by,omitempty"` // operator who paused it
+	Used       int     `json:"used"`               // cost of starts that count, and of requests in flight
+	Booked     int     `json:"booked,omitempty"`   // cost of starts booked for later
+	Callers    int     `json:"waiting,omitempty"`  // waiting requests, whatever they cost
+	Wait       int64   `json:"wait"`               // until the next free start, in milliseconds; -1 if no start can be planned
+	Until      int64   `json:"until,omitempty"`    // when it opens, 0 if open
+	Since      int64   `json:"-"`                  // when it closed, 0 if unknown
+	SinceLeast bool    `json:"-"`                  // it closed at Since or earlier
+	Closer     string  `json:"closer,omitempty"`   // what closed it, such as fleet.ByAnswer, "" if unknown or open
+	Met        string  `json:"met,omitempty"`      // program that was refused, "" if unknown
+	Repeated   int     `json:"repeated,omitempty"` // refusals in a row, each right after the penalty before
+	Ceiling    float64 `json:"ceiling,omitempty"`  // learned part of the limit, 0 if the limit alone counts
+	By         string  `json:"by,omitempty"`       // operator who paused it
 	Reason     string  `json:"reason,omitempty"`
 	Err        string  `json:"error,omitempty"` // why its state is unknown
 
@@ -210,18 +210,29 @@ type phrase struct {
 // idOf returns the id of a budget on the page.
 func idOf(b throttle.Budget) string { return b.String() }
 
-// budgetOf converts a charge and its status, which the store gave now. averageCost is the average cost of a start.
+// budgetOf converts a charge, and the status that the store gave for it at now, for the page of one process. averageCost is the
+// average cost of a start. Starts, Cost and what events tell are left to the caller.
 func budgetOf(c *store.Charge, st throttle.Status, averageCost float64, now time.Time) budget {
 	kind, capacity := kindOf(keeps(c.Limit, st.Told))
-	_, key, _ := cutLast(c.Budget.String(), "/")
+	name := c.Budget.String() // the policy, "/", the beginning of the hashed key
+	_, key, _ := cutLast(name, "/")
 	b := budget{
-		ID: fleet.Clean(idOf(c.Budget), longestName), Name: fleet.Clean(c.Budget.String(), longestName), Policy: fleet.Clean(c.Budget.Policy, longestName),
-		Key: key, Upstream: fleet.Clean(c.Budget.Group, longestName), Limits: limitsOf(c.Limit, st.Told),
-		Kind: kind, Capacity: capacity, Shadow: c.Shadow, Nodes: 1,
-		Used: st.Used, Booked: st.Booked, Callers: requestsOf(st.Callers, st.Booked, st.Waiting, averageCost), Wait: st.Wait.Milliseconds(), Repeated: st.Repeated, Ceiling: st.Ceiling, Shares: fleet.StateOf(st).Shares,
+		ID:       fleet.Clean(idOf(c.Budget), longestName),
+		Name:     fleet.Clean(name, longestName),
+		Policy:   fleet.Clean(c.Budget.Policy, longestName),
+		Key:      key,
+		Upstream: fleet.Clean(c.Budget.Group, longestName),
+		Limits:   limitsOf(c.Limit, st.Told),
+		Kind:     kind, Capacity: capacity, Shadow: c.Shadow,
+		Nodes: 1, // this process
+
+		Used: st.Used, Booked: st.Booked, Repeated: st.Repeated, Ceiling: st.Ceiling,
+		Callers: requestsOf(st.Callers, st.Booked, st.Waiting, averageCost),
+		Wait:    st.Wait.Milliseconds(),
+		Shares:  fleet.StateOf(st).Shares,
 	}
 
-	// JSON has no infinity.
+	// The page shows -1 as "no start can be planned". Never in milliseconds would be a wait of 292 years.
 	if st.Wait == throttle.Never {
 		b.Wait = -1
 	} else if st.Wait > 0 {
@@ -292,9 +303,9 @@ func cutLast(text, separator string) (before, after string, found bool) {
 	return text, "", false
 }
 
-// sortBudgets sorts closed budgets first, then budgets with waiting requests, then the busiest.
+// sortBudgets sorts closed budgets first, then budgets with waiting requests, then the others: of each class the busiest first.
 func sortBudgets(all []budget) {
-	weight := func(b *budget) int {
+	class := func(b *budget) int {
 		switch {
 		case b.Until > 0:
 			return 2
@@ -304,7 +315,7 @@ func sortBudgets(all []budget) {
 		return 0
 	}
 	slices.SortFunc(all, func(a, b budget) int {
-		return cmp.Or(weight(&b)-weight(&a), cmp.Compare(b.Starts, a.Starts), cmp.Compare(b.Used, a.Used), strings.Compare(a.ID, b.ID))
+		return cmp.Or(class(&b)-class(&a), cmp.Compare(b.Starts, a.Starts), cmp.Compare(b.Used, a.Used), strings.Compare(a.ID, b.ID))
 	})
 }
 

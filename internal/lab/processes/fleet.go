@@ -19,7 +19,7 @@ import (
 )
 
 // muster starts processes with the order o before an upstream. Each has its number as its name, and the store's lease if o
-// has none. They end with the test.
+// has none. muster returns when all are ready, and fails the test otherwise. They end with the test.
 func (s *Store) muster(t *testing.T, processes int, upstream http.Handler, o order) crew.Members {
 	server := httptest.NewServer(upstream)
 	t.Cleanup(server.Close)
@@ -140,17 +140,20 @@ func (s *Store) deadHolder(t *testing.T, place string) {
 // slotsHeld is how many slots a process has that others wait for.
 const slotsHeld = 3
 
-// slotWaiter begins to wait for all slots, in this process. It sends the error of the wait, or nil when it has had the
-// slots.
+// slotWaiter begins to wait for all slots in this process, with a store that has this lease. Another process must hold all slots,
+// or the test fails. The channel gets the error of the wait, or nil after this process got the slots and released them.
 func (s *Store) slotWaiter(t *testing.T, place string, lease time.Duration) <-chan error {
-	waits, err := throttle.NewLimiter(s.open(t, place, lease), throttle.Policy{Name: slots, Limit: throttle.Concurrency(slotsHeld)})
+	limiter, err := throttle.NewLimiter(s.open(t, place, lease), throttle.Policy{Name: slots, Limit: throttle.Concurrency(slotsHeld)})
 	require.NoError(t, err)
-	st, err := waits.Status(t.Context(), "")
+
+	// The other process must hold all slots, or the caller below would not wait.
+	st, err := limiter.Status(t.Context(), "")
 	require.NoError(t, err)
 	require.Equal(t, slotsHeld, st.Used)
+
 	got := make(chan error, 1)
 	go func() {
-		p, err := waits.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", slotsHeld)
+		p, err := limiter.Acquire(throttle.WithMaxWait(t.Context(), throttle.Forever), "", slotsHeld)
 		if err == nil {
 			p.Release()
 		}

@@ -28,8 +28,9 @@ type Browser struct {
 	cancel []context.CancelFunc
 }
 
-// Start starts the browser that the environment variable CHROMIUM names, by
-// default the first on PATH.
+// Start starts the browser that the environment variable CHROMIUM names or, by
+// default, chromium, chromium-browser or google-chrome: the first of these names
+// that is on PATH. Close ends it.
 func Start() (*Browser, error) {
 	path, err := find()
 	if err != nil {
@@ -45,6 +46,7 @@ func Start() (*Browser, error) {
 	ctx, endBrowser := chromedp.NewContext(allocator)
 	b := &Browser{ctx, []context.CancelFunc{endBrowser, endAllocator}}
 
+	// Do starts the browser.
 	if err := chromedp.Do(ctx); err != nil {
 		b.Close()
 		return nil, err

@@ -299,20 +299,22 @@ func (g *group) missing(key string) bool {
 	return err == nil && len(values) == 1 && values[0] == nil
 }
 
-// returns: Transact does not return before do has, even if the context ends in do.
+// returns: Transact does not return before do has, even if the context ends in do. A Database that does not call do passes.
 func (g *group) returns() {
 	ctx, stop := context.WithCancel(g.Context())
 	returned, waited := make(chan struct{}), make(chan bool, 1)
-	first := true
+	called := false
 	go func() {
 		defer close(returned)
 		_ = g.db.Transact(ctx, g.name, []string{g.key("a")}, func(tx rowstore.Tx) error {
 			_, err := tx.Get(g.key("a"))
-			if !first {
+
+			// A Database may call do again: check its first call alone.
+			if called {
 				return err
 			}
 
-			first = false
+			called = true
 			stop()
 
 			// If Transact returns now, it has not waited for do.
@@ -323,13 +325,15 @@ func (g *group) returns() {
 				waited <- true
 			}
 
+			// Use the Tx once more: it has to be valid until do returns.
 			tx.Put(g.key("a"), []byte("a"), time.Hour)
 			return err
 		})
 	}()
 
+	// waited has a value only if do was called.
 	<-returned
-	if called := !first; called && !<-waited {
+	if called && !<-waited {
 		g.Error("the context ended while do ran, and Transact returned before do did. Transact has to wait for do: what do does later is not safe")
 	}
 }

@@ -29,7 +29,7 @@ import (
 )
 
 // Run tests a Database. It calls open some forty times: each Database that open returns plays the part of a program of its own, and has
-// connections of its own. If all had one mutex or one connection, it would hide that the database does not isolate them. Each check has
+// connections of its own. A mutex or a connection that all of them shared would hide that the database does not isolate them. Each check has
 // a group and keys of its own, so all Databases may have one table. The options o are those for which the Database is made; Run chooses
 // Name and Lease itself.
 //
@@ -40,8 +40,9 @@ import (
 // If a check of [Transactions] fails, the contract is not run: mend what fails first. With -short the contract is run for one store
 // only, and not for two.
 //
-// No check shows that the clock is read a moment too early, if all programs read it equally early: their times are in order all the
-// same. Only a program that pauses between the clock and the rows gets an old time.
+// One mistake stays unseen: a Database that reads the clock (Tx.Now) shortly before it locks the group, or reads the rows. As long as all
+// programs do so equally early, their times are still in order. Only a program that stands still between the clock and the lock gets a
+// time that is too old.
 func Run(t *testing.T, open func(t *testing.T) rowstore.Database, o rowstore.Options) {
 	Transactions(t, open, o)
 	if t.Failed() {
@@ -296,6 +297,8 @@ func (s *suite) transactions(t *testing.T) {
 	t.Run("waits", func(t *testing.T) { s.group(t).waits() })
 	t.Run("context", func(t *testing.T) { s.group(t).context() })
 	t.Run("cancelled", func(t *testing.T) { s.group(t).cancelled() })
+
+	// Here do alone stands still. Connection has the same check with a frozen connection.
 	t.Run("standstill", func(t *testing.T) { s.group(t).standstill(func() {}, func() {}) })
 	t.Run("reads", func(t *testing.T) { s.group(t).reads(!s.with.ManyClocks) })
 	t.Run("news", func(t *testing.T) { s.group(t).news() })
