@@ -116,7 +116,7 @@ func parseHeader(fields []string) (http.Header, error) {
 	return header, nil
 }
 
-// explain computes the charges of a request.
+// explain computes the charges of a request. The states of their budgets and the notes are missing: see ask.
 func explain(f *policyfile.File, req *http.Request) (*explanation, error) {
 	e := &explanation{Version: outputVersion, Request: req.Method + " " + req.URL.Host + req.URL.Path, Policies: []explained{}}
 

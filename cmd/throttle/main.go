@@ -154,7 +154,7 @@ var release string
 
 // printVersion prints the versions of the program and of Go.
 func printVersion(c *cobra.Command) error {
-	v := versionResult{outputVersion, "(devel)", runtime.Version()}
+	v := versionResult{Version: outputVersion, Throttle: "(devel)", Go: runtime.Version()}
 	if release != "" {
 		v.Throttle = release
 	} else if b, ok := debug.ReadBuildInfo(); ok && b.Main.Version != "" {

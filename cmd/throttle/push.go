@@ -129,7 +129,7 @@ func numberOf(args []string) (number int64, err error) {
 }
 
 // older returns the file with a number from the history, or for 0 the newest file with a different text from the pushed file. If
-// there is none, the error has exitUsage, and says how many entries of the history could not be read.
+// there is none, the error has exitUsage, and says how many entries of the history could not be read, if any.
 func older(ctx context.Context, all *fleet.Fleet, number int64) (*fleet.Pushed, error) {
 	files, illegible, err := all.History(ctx)
 	if err != nil {

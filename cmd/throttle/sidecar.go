@@ -220,8 +220,8 @@ func (s *sidecar) enforce(store throttle.Store, base http.RoundTripper, observer
 	return transport, limiters, nil
 }
 
-// followFile follows the file at path or, if path is "", the standby or, without a standby, the pushed file: it calls apply with
-// the first version, and later with each version that comes into force. With a reporter the fleet sees which version that is.
+// followFile follows the file at path. If path is "" it follows the standby or, without a standby, the pushed file. It calls apply
+// with the first version, and later with each version that comes into force. With a reporter the fleet sees which version that is.
 func (s *sidecar) followFile(ctx context.Context, path string, reporter *fleet.Reporter, apply func(*policyfile.File) error) (*policyfile.Follower, error) {
 	options := policyfile.Options{Path: path, Apply: apply, Report: s.report, Ceiling: s.ceiling}
 	if path == "" && s.standby != nil {

@@ -32,7 +32,8 @@ const mostOfBody = 64 << 10
 
 // bodyMember returns a member of a request's body, JSON or a form, as a text. An array becomes its elements
 // with commas between them. A member that is missing, or that is an object, is "". ok is false if the body
-// cannot be read, or if the member may stand behind the part that is read.
+// cannot be read, if the member may stand behind the part that is read, or if its value is malformed, or is
+// an array that has an array or an object in it.
 func bodyMember(r *http.Request, name string) (text string, ok bool) {
 	if !strings.HasPrefix(strings.ToLower(r.Header.Get("Content-Type")), "application/x-www-form-urlencoded") {
 		return jsonMember(r, name)
@@ -55,23 +56,24 @@ func formMember(body io.Reader, name string) (text string, ok bool) {
 
 // jsonMember is bodyMember for an object in JSON.
 func jsonMember(r *http.Request, name string) (text string, ok bool) {
-	found := false
+	isRead := false // the value of the member
 	whole := reqbody.Members(r, mostOfBody, func(json *jsonscan.Scanner, member []byte) bool {
 		switch first := json.Peek(); {
+		// Pass over other members. An object counts as a missing member: see bodyMember.
 		case string(member) != name || first == '{':
 			return json.Skip()
 		case first == '[':
-			text, found = elements(json)
+			text, isRead = elements(json)
 		default:
-			text, found = json.Scalar()
+			text, isRead = json.Scalar()
 		}
 
-		// Of a duplicate name the first counts.
+		// Stop here: of a duplicate name the first value that is no object counts.
 		return false
 	})
 
 	// The whole object may lack the member: then text is "".
-	return text, whole || found
+	return text, whole || isRead
 }
 
 // elements reads an array of texts or numbers, whose bracket is next, and returns the elements with commas

@@ -122,7 +122,7 @@ func (n *number) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// A list is an array of texts in JSON, or one text with commas.
+// A list is an array of texts in JSON, or one text with commas. null and an empty text are a list of one empty text.
 type list []string
 
 // UnmarshalJSON implements [json.Unmarshaler].

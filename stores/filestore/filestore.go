@@ -48,9 +48,9 @@ const (
 	minLease     = time.Second
 )
 
-// New returns a store that keeps budgets in a directory, and makes the directory if it is missing. All
-// programs that share budgets give the same directory, on a file system of this machine. Whoever may
-// write to the directory may use the budgets: its files get the rights that the directory has.
+// New returns a store that keeps budgets in a directory. If the directory is missing, New makes it for this
+// user alone. All programs that share budgets give the same directory, on a file system of this machine.
+// Whoever may write to the directory may use the budgets: its files get the rights that the directory has.
 //
 // The error has a *[store.OptionError] for each mistake in the arguments, or says why the directory cannot be used.
 func New(dir string, o Options) (*Store, error) {
@@ -79,7 +79,7 @@ func New(dir string, o Options) (*Store, error) {
 		return nil, err
 	}
 
-	// Remove the pipes that dead processes have left.
+	// Remove old pipes of dead processes.
 	pipes{d}.tidy(s.backend.isLeased)
 	return s, nil
 }

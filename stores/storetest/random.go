@@ -300,28 +300,29 @@ func (w *world) remove(old granted) {
 func (w *world) take() (granted, bool) { return takeOne(w.rng, &w.grants) }
 
 // close pauses a budget, or has an upstream refuse, often for less than the window of
-// the budget, and sometimes for no time at all.
+// the budget, and sometimes for no time at all. It may sleep until the budget's last penalty is over.
 func (w *world) close() {
 	w.Helper()
 	longest := []time.Duration{0, 100 * ms, 2 * sec, 2 * sec, 5 * sec}[w.rng.IntN(5)]
 	c, d := w.budgets[w.rng.IntN(len(w.budgets))], w.duration(longest)
-	ago := time.Duration(0) // a pause, and no refusal
+	sentAgo := time.Duration(0) // how long ago the refused request was sent, or 0 for a pause
 	if w.chance(60) {
-		ago = tick + w.duration(longest)
+		sentAgo = tick + w.duration(longest)
 	}
 
-	// Often refuse when the last penalty has just ended, so that it is met again.
+	// In 40 of 100 cases refuse. If the last penalty is not over, refuse at its end or 1 µs later: the refusal may meet the
+	// penalty again, and the next penalty is longer then.
 	if w.chance(40) {
 		w.sleepUntil(w.truth.closed[c.Budget.Key] + int64(w.rng.IntN(2)))
-		ago = tick + w.duration(50*ms)
+		sentAgo = tick + w.duration(50*ms)
 	}
 
 	// Close the budget in the store and in the truth: the next bookings compare the two.
-	if ago > 0 {
-		w.denied(c, d, ago)
+	if sentAgo > 0 {
+		w.denied(c, d, sentAgo)
 	} else {
 		w.pause(c, d)
 	}
 
-	w.truth.shut(c, w.clock(), d, ago)
+	w.truth.shut(c, w.clock(), d, sentAgo)
 }

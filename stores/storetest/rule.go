@@ -214,13 +214,13 @@ func (f flow) after(cost int64) int64 {
 	return f.jitter + ((cost-f.room)*f.micros+f.tokens-1)/f.tokens
 }
 
-// A mark is a moment and a sum of costs that goes with it.
-type mark struct{ t, sum int64 }
+// A mark is a moment at which an interval can begin, or end. outside is the cost of the starts that are not in the interval
+// because they are over before it begins, or begin after its end.
+type mark struct{ t, outside int64 }
 
-// fitsBucket: the starts that can be used in an interval together with s cost no more than the bucket
-// holds and what flows in during the interval, less the jitter. The sums only change where a start can
-// no longer be used, or begins, so only intervals between such moments are looked at. The others are
-// joined: see full. fitsBucket sorts them.
+// fitsBucket: in each interval that holds s, the starts that can be used in it cost at most the burst less KeepFree, plus what
+// flows in while the interval lasts, without the jitter. Only intervals from a beginning to an ending are looked at: in between
+// the sums do not change. The others are joined by full, and a ramp adds what it takes from the limit. fitsBucket reorders others.
 func fitsBucket(c store.Charge, others []stay, s stay) bool {
 	f := flowOf(c)
 	begins, ends := beginnings(others, s), endings(others, s)
@@ -228,7 +228,7 @@ func fitsBucket(c store.Charge, others []stay, s stay) bool {
 	for _, a := range begins {
 		for _, b := range ends {
 			// Starts that are over before a, or begin after b, are not in the interval.
-			if a.t <= b.t && !f.holds(total-a.sum-b.sum, b.t-a.t) {
+			if a.t <= b.t && !f.holds(total-a.outside-b.outside, b.t-a.t) {
 				return false
 			}
 		}
@@ -258,7 +258,7 @@ func nextBucket(c store.Charge, others []stay, s stay) int64 {
 
 	// From each beginning, wait until enough has flowed in.
 	for _, a := range beginnings(others, s) {
-		if cost := begun - a.sum; cost > f.room {
+		if cost := begun - a.outside; cost > f.room {
 			consider(a.t + f.after(cost))
 		}
 	}
@@ -267,7 +267,7 @@ func nextBucket(c store.Charge, others []stay, s stay) int64 {
 }
 
 // beginnings are the moments at which an interval that holds s can begin, with
-// the costs of starts that can no longer be used then. It sorts all.
+// the costs of starts that can no longer be used then. It reorders all.
 func beginnings(all []stay, s stay) []mark {
 	slices.SortFunc(all, func(a, b stay) int { return cmp.Compare(a.until, b.until) })
 	var marks []mark
@@ -284,7 +284,7 @@ func beginnings(all []stay, s stay) []mark {
 
 // endings are the moments at which an interval that holds s can end, with the costs of
 // starts that only begin later. If s can be used for a while, the last moment of another start may come
-// meanwhile: then an interval can end there, too. It sorts all.
+// meanwhile: then an interval can end there, too. It reorders all.
 func endings(all []stay, s stay) []mark {
 	marks := []mark{{s.at, 0}, {s.until, 0}}
 	for _, o := range all {
@@ -305,7 +305,7 @@ func endings(all []stay, s stay) []mark {
 		for ; i < len(all) && all[i].at > marks[m].t; i++ {
 			later += int64(all[i].cost)
 		}
-		marks[m].sum = later
+		marks[m].outside = later
 	}
 
 	return marks

@@ -276,27 +276,32 @@ type statement struct {
 	end   int64 // the statement says nothing of starts from this time on
 }
 
-// statementOf returns what a Quota says, at the time now, about the present window of a charge that counts windows. ok is
-// false if the Quota is about no window, or about a different one.
+// statementOf returns what a Quota says, at the time now, about the present window of a charge. ok is false if the charge counts
+// no windows, if the Quota has no reset or is about a different window, or if a fixed window lasts longer than MaxPenalty from now.
 func statementOf(c store.Charge, q store.Quota, now int64) (s statement, ok bool) {
 	reset := micros(min(q.Reset, store.MaxPenalty))
 	s.left, s.then = int64(max(0, q.Left)), now-micros(q.Age)
 
-	// A window that began after the answer, or that still lasts more than twice as long as the reset, is not the window of the Quota.
 	if c.Limit.Kind() == store.KindFixedWindow {
 		s.since, s.end = window(c.Limit, now)
 		s.at = s.since
 		rest := s.end - now
+
+		// A window that began after the answer, or that still lasts more than twice as long as the reset, is not the window of the Quota.
 		isOfWindow := s.then >= s.since && rest <= 2*reset
-		return s, isOfWindow && reset > 0 && rest <= micros(store.MaxPenalty)
+		isShort := rest <= micros(store.MaxPenalty) // the cost that is booked for others must be over within MaxPenalty
+		return s, reset > 0 && isOfWindow && isShort
 	}
 
+	// A statement about a sliding window is about the present one, which ends at the reset, and a length from now at the latest.
 	length := width(c)
 	s.end = now + min(reset, length)
 	s.at = s.end - length
 
-	// The upstream may have counted the reset from the answer and not from now, and up to doubt too late. The window began a length before its end.
-	s.since = s.then + max(0, s.end-micros(doubt)-now) + 1 - length
+	// The window may end earlier than s.end: the upstream may count the reset from its answer (s.then), not from now, and the reset
+	// may be up to doubt too long. A start counts until length after its last moment, and no longer at that time, hence + 1.
+	earliestEnd := s.then + max(0, s.end-micros(doubt)-now)
+	s.since = earliestEnd - length + 1
 
 	return s, reset > 0 && length > 0
 }

@@ -34,7 +34,7 @@ type visitor struct {
 	stood   time.Duration // when it last came to the line, or came back to it
 	since   time.Duration // when it got the start that it holds
 	lost    bool          // it had a different start before
-	over    bool          // it began, was refused, or left
+	over    bool          // it began, was refused or left, or the check failed or ended
 	refused bool
 	begins  func() // is called when it has begun, or nil
 }

@@ -144,7 +144,7 @@ type errStatus int
 func (e errStatus) Error() string { return fmt.Sprint("status ", int(e)) }
 
 // kind returns the name of the kind of error that a call ended with, and the text of errors of the store and of no known
-// kind. Both are "" for a call without an error.
+// kind, or "". Both are "" for a call without an error.
 func kind(err error) (name, text string) {
 	var store *throttle.StoreError
 	var status errStatus
@@ -153,6 +153,8 @@ func kind(err error) (name, text string) {
 		return "", ""
 	case errors.Is(err, throttle.ErrLimited):
 		return "limited", ""
+
+	// An error of a caller whose deadline came while the store was away matches StoreError, too, and counts as a deadline.
 	case errors.Is(err, context.DeadlineExceeded):
 		return "deadline", ""
 	case errors.As(err, &store):

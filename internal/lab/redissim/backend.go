@@ -378,8 +378,8 @@ func (s *server) script(words []string) []byte {
 	return reply
 }
 
-// deliver sends a message to all subscribers of its channel, and returns how many there are. They may be at any server: in
-// a cluster each server is told of all messages.
+// deliver sends a message to all subscribers of its channel, and returns how many there are. The subscribers may be at any
+// server: in a cluster each server is told of all messages.
 func (s *server) deliver(m message) (receivers int) {
 	n := s.network
 	value := fmt.Appendf(nil, ">3\r\n$7\r\nmessage\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(m.channel), m.channel, len(m.text), m.text)
@@ -389,6 +389,8 @@ func (s *server) deliver(m message) (receivers int) {
 		l.server.load.Delivered++
 	}
 	n.mu.Unlock()
+
+	// Send without the lock: send may wait.
 	for _, l := range to {
 		l.send(value)
 	}

@@ -240,10 +240,11 @@ type fairStart struct {
 // reach the bound exactly would seem to exceed it.
 const weightMultiple = 2520
 
-// unfairness returns by how much the shares' starts over their weights differ at most, over any interval and for any two shares, beyond the bound of
-// start-time fair queueing, in parts of weightMultiple.
+// unfairness returns how far the starts exceed the bound of start-time fair queueing, in units of 1/weightMultiple, or 0 if they keep it. The service
+// of a share is the cost of its starts over its weight. For each two shares unfairness takes the largest difference of their service over any interval,
+// less the bound. It returns the largest excess of all pairs.
 func unfairness(shares []fairShare, starts []fairStart) (excess int) {
-	// got is what each share has started over its weight, and low and high are the extremes of the difference of two shares.
+	// got is the service of each share, and low and high are the extremes of the difference of two shares.
 	n := len(shares)
 	got, low, high := make([]int, n), make([]int, n*n), make([]int, n*n)
 	for i, s := range starts {
@@ -253,8 +254,8 @@ func unfairness(shares []fairShare, starts []fairStart) (excess int) {
 		}
 
 		for f := range n {
-			for g := range n {
-				// The difference over an interval is the difference between those at the ends of the interval.
+			for g := range f {
+				// The difference over an interval is its value at the end less its value at the beginning, so high - low is the largest.
 				d := got[f] - got[g]
 				low[f*n+g], high[f*n+g] = min(low[f*n+g], d), max(high[f*n+g], d)
 			}

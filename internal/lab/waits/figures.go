@@ -18,6 +18,7 @@ package waits
 
 import (
 	"cmp"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -127,14 +128,14 @@ func passedByLater(visits []visit) time.Duration {
 	})
 }
 
-// most returns the largest length, to a tenth of a millisecond, that holds for some
-// visit. at returns two times for a visit and a length. The length holds if a visit
-// that came at the first time or later started at the second time or earlier.
-func most(visits []visit, at func(*visit, time.Duration) (time.Duration, time.Duration)) time.Duration {
+// most returns the largest by, to a tenth of a millisecond and at most an hour, that holds for some visit, or 0. by holds for a
+// visit v if a visit that came at the time came or later started at the time start or earlier, where came and start are
+// at(v, by). A greater by must be harder to hold, and came must not fall from one visit to the next in order of arrival.
+func most(visits []visit, at func(v *visit, by time.Duration) (came, start time.Duration)) time.Duration {
 	sorted := only(visits, anyVisit)
 	slices.SortStableFunc(sorted, func(a, b visit) int { return cmp.Compare(a.came, b.came) })
 	first := make([]time.Duration, len(sorted)+1) // the earliest start of visit i and all later visits
-	first[len(sorted)] = 1<<63 - 1
+	first[len(sorted)] = math.MaxInt64
 	for i := len(sorted) - 1; i >= 0; i-- {
 		first[i] = min(first[i+1], sorted[i].start)
 	}
@@ -143,6 +144,8 @@ func most(visits []visit, at func(*visit, time.Duration) (time.Duration, time.Du
 		j := 0
 		for i := range sorted {
 			came, start := at(&sorted[i], by)
+
+			// j is the first visit that came at that time or later. It only grows, because came does.
 			for j < len(sorted) && sorted[j].came < came {
 				j++
 			}
@@ -155,7 +158,7 @@ func most(visits []visit, at func(*visit, time.Duration) (time.Duration, time.Du
 		return false
 	}
 
-	// Bisect: a longer length is harder to hold.
+	// Bisect: a greater by is harder to hold.
 	low, high := time.Duration(0), time.Hour
 	for high-low > 100*time.Microsecond {
 		if middle := (low + high) / 2; holds(middle) {

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// An addressBook has the people of each department. The department with the id 1 is the root, and
-// each department has up to eleven children.
+// An addressBook has the people of each department. The department with the id 1 is the root: everybody
+// is in it, or below it. Each department has up to eleven children.
 type addressBook struct {
 	people [][]string       // user ids, by the department's id less 1
 	of     map[string][]int // the ids of each person's departments

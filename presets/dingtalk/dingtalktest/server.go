@@ -554,7 +554,8 @@ type notice struct {
 const firstTask = 256271667
 
 // sendNotice sends a work notice, and refuses a call that lacks a parameter or names too many people or
-// departments. Whoever must not get the notice gets nothing, and the answer is a success all the same.
+// departments. It skips unknown people and departments, and people whom a limit forbids to notify: sendResult lists
+// them. The answer is a success all the same.
 func (c *call) sendNotice() http.HandlerFunc {
 	users, departments := c.list("userid_list"), c.list("dept_id_list")
 	everybody := c.text("to_all_user") == "true"
@@ -571,11 +572,13 @@ func (c *call) sendNotice() http.HandlerFunc {
 
 	n := notice{app: c.App, at: c.At}
 	if everybody {
-		departments = []string{"1"}
+		departments = []string{"1"} // the root
 	}
 
 	for _, department := range departments {
 		id, err := strconv.Atoi(department)
+
+		// A text that is no number is reported as department 0.
 		if err != nil || !c.book.has(id) {
 			n.invalidDepartments = append(n.invalidDepartments, id)
 			continue

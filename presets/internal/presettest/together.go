@@ -30,7 +30,7 @@ type talker struct {
 // RoundTrip implements [http.RoundTripper]. It notes the call, and takes 10 ms for each token.
 func (k *talker) RoundTrip(r *http.Request) (*http.Response, error) {
 	k.mu.Lock()
-	tokens := 100 + k.random.IntN(1501)
+	tokens := 100 + k.random.IntN(1501) // 100 to 1600
 	k.starts, k.tokens = append(k.starts, time.Since(k.begun)), append(k.tokens, tokens)
 	k.mu.Unlock()
 

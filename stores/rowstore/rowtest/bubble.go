@@ -77,7 +77,7 @@ func (b *bubbled) Transact(ctx context.Context, group string, keys []string, do 
 	err := b.Database.Transact(ctx, group, keys, func(tx rowstore.Tx) error {
 		// A repeated transaction calls do with a new Tx, and does not flush what the first call has put.
 		for more := true; more; {
-			last = &bubbleTx{Tx: tx, in: &b.kept, now: time.Now()}
+			last = &bubbleTx{Tx: tx, kept: &b.kept, now: time.Now()}
 			if err := do(last); err != nil {
 				return err
 			}
@@ -110,7 +110,7 @@ func (b *bubbled) Transact(ctx context.Context, group string, keys []string, do 
 // Read implements [rowstore.Reader].
 func (b readBubbled) Read(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
 	return b.Database.(rowstore.Reader).Read(ctx, group, keys, func(tx rowstore.Tx) error {
-		return do(&bubbleTx{Tx: tx, in: &b.kept, now: time.Now()})
+		return do(&bubbleTx{Tx: tx, kept: &b.kept, now: time.Now()})
 	})
 }
 

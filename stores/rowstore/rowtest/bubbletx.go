@@ -16,7 +16,7 @@ import (
 // put nothing.
 type bubbleTx struct {
 	rowstore.Tx
-	in    *kept
+	kept  *kept
 	now   time.Time // of the bubble
 	puts  []put
 	all   bool     // all nodes are to be woken
@@ -48,11 +48,11 @@ func (tx *bubbleTx) Get(keys ...string) ([][]byte, error) {
 	}
 
 	values = slices.Clone(values) // the slice is the Database's
-	tx.in.mu.Lock()
-	defer tx.in.mu.Unlock()
+	tx.kept.mu.Lock()
+	defer tx.kept.mu.Unlock()
 
 	for i, k := range keys {
-		if until, ok := tx.in.until[k]; ok && !tx.now.Before(until) {
+		if until, ok := tx.kept.until[k]; ok && !tx.now.Before(until) {
 			values[i] = nil
 		}
 	}
@@ -67,11 +67,11 @@ func (tx *bubbleTx) Put(key string, value []byte, keep time.Duration) {
 
 // flush puts all rows of the transaction into the Database.
 func (tx *bubbleTx) flush() {
-	tx.in.mu.Lock()
+	tx.kept.mu.Lock()
 	for _, p := range tx.puts {
-		tx.in.until[p.key] = tx.now.Add(p.keep)
+		tx.kept.until[p.key] = tx.now.Add(p.keep)
 	}
-	tx.in.mu.Unlock()
+	tx.kept.mu.Unlock()
 
 	// A server's clock is not the bubble's, and goes on while the bubble's stands still. So a server keeps rows for longer than the test lasts,
 	// and Get alone hides them.

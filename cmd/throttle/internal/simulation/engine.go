@@ -188,8 +188,8 @@ func (r *Request) follow() {
 }
 
 // arrive takes the slots when a booked start has come, and starts the request. Without free slots it gives the start back, and
-// the request stands in the line for slots, or is refused. If some of the budgets are a node's own and some are not, arrive
-// books all charges anew instead.
+// the request stands in the line for slots, or is refused. A request with budgets of both scopes (the node's own and the
+// fleet's) does not stand in that line: arrive books all its charges anew.
 func (r *Request) arrive() {
 	var slots []store.Charge
 	isMixed := false // some budgets are the node's own, and some the fleet's
@@ -207,7 +207,8 @@ func (r *Request) arrive() {
 
 	s := &slotBooking{booking: store.Booking{Charges: slots, MaxWait: r.remaining()}}
 
-	// With MaxWait 0 the booking stands in no line: a place in line for some of the charges is no place for all.
+	// Such a request does not stand in the line for slots: a place there is of one scope alone, and the next booking needs both.
+	// With MaxWait 0 the store gives no place in line.
 	if isMixed {
 		s.booking.MaxWait = 0
 	}

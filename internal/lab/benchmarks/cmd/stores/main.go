@@ -42,20 +42,22 @@ import (
 )
 
 func main() {
+	// A process that was started as a member ends in Main.
 	crew.Main(role, member)
 	crew.Main(roleOfWaiters, waiters)
+
 	o := options{only: new(regexp.Regexp)}
 	flag.DurationVar(&o.length, "for", 4*time.Second, "how long each line is measured")
-	flag.IntVar(&o.runs, "runs", 1, "how often all lines are measured")
+	flag.IntVar(&o.runs, "runs", 1, "how many times all lines are measured")
 	flag.TextVar(o.only, "only", regexp.MustCompile(""), "measure only the lines whose names match this regular `expression`")
 	flag.StringVar(&o.dir, "dir", os.TempDir(), "a `folder` for the files of servers: on a disk, not in memory")
-	isWaiting := flag.Bool("waiting", false, "measure callers that wait")
+	ofWaiters := flag.Bool("waiting", false, "measure callers that wait")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 
 	measure := (*options).measure
-	if *isWaiting {
+	if *ofWaiters {
 		measure = (*options).wait
 	}
 	if err := measure(&o, ctx, os.Stdout); err != nil {
