@@ -262,6 +262,8 @@ func (h Headers) countOf(line string) (found count, ok bool) {
 		member, text, _ = strings.Cut(text, ",")
 		c, counted := countOf(member)
 
+		// Without Per a sole member may state the window as a parameter. Behind a colon it counts only if it is Per.
+		isOfWindow := c.window == h.Per || h.Per == 0 && soleMember && !c.timed
 		switch {
 		case h.Position == i:
 			return c, counted
@@ -275,8 +277,7 @@ func (h Headers) countOf(line string) (found count, ok bool) {
 		case c.window == 0:
 			plain, last = plain+1, c
 
-		// Without Per a sole member may state the window as a parameter. Behind a colon it counts only if it is Per.
-		case c.window == h.Per || h.Per == 0 && soleMember && !c.timed:
+		case isOfWindow:
 			found, ok = c, true
 			windows++
 		default:

@@ -242,7 +242,8 @@ func (p *fieldParser) string() any {
 	p.expect(`"`)
 
 	for !p.skip(`"`) {
-		if p.skip(`\`) && p.peek() != '"' && p.peek() != '\\' {
+		isEscape := p.skip(`\`)
+		if isEscape && p.peek() != '"' && p.peek() != '\\' {
 			p.fail()
 		}
 

@@ -2,7 +2,6 @@ package feedback
 
 import (
 	"bufio"
-	"bytes"
 	"io"
 	"net/http"
 	"regexp"
@@ -285,23 +284,19 @@ func below(inside, paths []path, name []byte) []path {
 
 // into returns the remaining path inside a member or an element with a name, and whether the path leads there.
 func (p path) into(name []byte) (inside path, leads bool) {
-	n := len(name) // of the path's first segment
-	switch rest := p.rest; {
 	// The path ends at the value that has this member.
-	case rest == "":
-		return p, false
-
-	// A "*" leads into every member and element.
-	case rest[0] == '*' && (len(rest) == 1 || rest[1] == '.'):
-		n, p.many = 1, true
-
-	// The first segment is not the name. A name with a dot is no segment.
-	case len(rest) < n || rest[:n] != string(name) || len(rest) > n && rest[n] != '.' || bytes.IndexByte(name, '.') >= 0:
+	if p.rest == "" {
 		return p, false
 	}
 
-	// Cut the segment off, with the dot behind it.
-	p.rest = p.rest[min(n+1, len(p.rest)):]
+	// A "*" leads into every member and element. A name with a dot is no segment.
+	segment, rest, _ := strings.Cut(p.rest, ".")
+	isAny := segment == "*"
+	if !isAny && segment != string(name) {
+		return p, false
+	}
+
+	p.rest, p.many = rest, p.many || isAny
 	return p, true
 }
 
@@ -324,7 +319,9 @@ type search struct {
 // no path leads, at its first byte.
 func (s *search) whole(paths []path, fits textTest) {
 	s.json.BOM()
-	if first := s.json.Peek(); first == '{' || first == '[' && slices.ContainsFunc(paths, path.intoArray) {
+	first := s.json.Peek()
+	leadsIntoArray := first == '[' && slices.ContainsFunc(paths, path.intoArray)
+	if first == '{' || leadsIntoArray {
 		s.value(paths, fits)
 	}
 }
@@ -350,8 +347,8 @@ func (s *search) value(paths []path, fits textTest) bool {
 	return ok && s.scalar(paths, text, fits)
 }
 
-// scalar gives take the text of a value for each of the paths that end there, and returns false at the end
-// of the search.
+// scalar calls take with the text of a value, for each of the paths that end there, and returns false at the
+// end of the search.
 func (s *search) scalar(paths []path, text string, fits textTest) bool {
 	for _, p := range paths {
 		if p.rest == "" {

@@ -53,7 +53,9 @@ func templates(expected string, s schema, parse func(string) (template, error)) 
 		read: func(r *reader, n *yaml.Node) (t template, ok bool) {
 			// A mapping of one key without a value is a template without quotes.
 			n = follow(n)
-			if n.Kind == yaml.MappingNode && len(n.Content) == 2 && follow(n.Content[0]).Kind == yaml.ScalarNode && isEmpty(n.Content[1]) {
+			isPair := n.Kind == yaml.MappingNode && len(n.Content) == 2
+			isUnquoted := isPair && follow(n.Content[0]).Kind == yaml.ScalarNode && isEmpty(n.Content[1])
+			if isUnquoted {
 				t, ok = parsed(r, n, "{"+follow(n.Content[0]).Value+"}", parse)
 			} else {
 				t, ok = texts.read(r, n)
@@ -170,7 +172,8 @@ var pathName = regexp.MustCompile(`^[\pL_][\pL\pN_]*$`)
 // are the alternatives of the first.
 func parsePlaceholder(s string) (p templatePart, err error) {
 	first, others, several := strings.Cut(s, "|")
-	if p, err = parseValue(first); err != nil || !several {
+	p, err = parseValue(first)
+	if err != nil || !several {
 		return p, err
 	}
 

@@ -17,8 +17,8 @@ import (
 	"github.com/fleetthrottle/throttle/servers/proxy"
 )
 
-// parse returns the root of a file's text. ok is false after a mistake: the text is no YAML in UTF-8, is
-// empty, or is too large.
+// parse returns the root of a file's text. ok is false, and a mistake is noted, if the text is no YAML in UTF-8,
+// has an odd character, is empty, is too large, or has parts that stand too deep in each other.
 func (r *reader) parse(text []byte) (file *yaml.Node, ok bool) {
 	if len(text) > mostBytes {
 		r.failAt(1, 1, "the file has %d bytes; %d are the most", len(text), mostBytes)

@@ -464,7 +464,7 @@ func (n *news) closing(e throttle.Event) string {
 // A storeNews reports once that the store does not answer, and once that it answers again. The start of a request says nothing
 // about the store: the request's policies may have the scope node or be shadows, the start may have been booked before the
 // outage, or throttle may be off. So an outage is over when the store has booked a start after the last failure, and then
-// answers for all budgets that had failed. A storeNews is safe for concurrent use.
+// all servers that had failed answer. A storeNews is safe for concurrent use.
 type storeNews struct {
 	say     func(line string)
 	servers telemetry.Outages // the servers that failed: a Redis Cluster has several

@@ -68,13 +68,14 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	listener.(*net.UnixListener).SetUnlinkOnClose(false)
 	s := &socket{Listener: listener, path: path}
 
-	if err = os.Chmod(made, 0o600); err == nil {
+	err = os.Chmod(made, 0o600)
+	if err == nil {
 		// Remember the file: Close must not remove the socket of a different process.
-		if s.file, err = os.Lstat(made); err == nil {
-			err = os.Rename(made, path)
-		}
+		s.file, err = os.Lstat(made)
 	}
-
+	if err == nil {
+		err = os.Rename(made, path)
+	}
 	if err != nil {
 		listener.Close()
 		return nil, err
@@ -131,7 +132,7 @@ type bounded struct {
 type bound struct {
 	most    int64
 	open    atomic.Int64
-	refused atomic.Int64
+	refused atomic.Int64 // connections closed because there were too many
 	telling atomic.Int64 // connections that are being told
 
 	mu        sync.Mutex
@@ -223,7 +224,8 @@ var tooMany = fmt.Sprintf("HTTP/1.1 503 Service Unavailable\r\nVia: 1.1 throttle
 
 const tooManyProblem = `{"title":"Service Unavailable","status":503,"detail":"too many connections to this proxy are open"}`
 
-// Accept implements [net.Listener]. It closes connections above the bound, and answers up to mostTold of them at once before.
+// Accept implements [net.Listener]. It makes room for a connection: see makeRoom. A connection without room gets the answer
+// tooMany, unless mostTold connections are being told, and is closed.
 func (b *bounded) Accept() (net.Conn, error) {
 	for {
 		conn, err := b.Listener.Accept()

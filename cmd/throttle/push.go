@@ -169,8 +169,8 @@ func older(ctx context.Context, all *fleet.Fleet, number int64) (*fleet.Pushed, 
 
 // push replaces the pushed file by the file that the function read returns: it shows the difference, asks, pushes, and waits up
 // to p.wait until the nodes have the file in force. If the pushed file has the same text, push says so and pushes nothing. name
-// stands for the file in the difference, act for the command in the audit. push returns exitFound if one of the two files has
-// mistakes, or if a node does not have the file in force after the wait.
+// stands for the file in the difference, act for the command in the audit. push returns exitFound if the file has mistakes,
+// if a live node cannot read its version, or if a node does not have the file in force after the wait.
 func (p *pusher) push(c *cobra.Command, name, act string, read func(context.Context, *fleet.Fleet) ([]byte, error)) error {
 	all, closeAll, err := p.connectFleet(c.Context())
 	if err != nil {
@@ -244,7 +244,8 @@ func (p *pusher) consent(c *cobra.Command, change *pushed.Change) error {
 	return askOnTerminal(c, `Push it, though it loosens? Write "loosen" to do so: `, "--yes and --loosen", "loosen")
 }
 
-// compare compares a file with the pushed file. Mistakes in either file are findings.
+// compare compares a file with the pushed file. The error has exitFound if the file has mistakes, or if a live node cannot read its
+// version. A mistake in the pushed file is no error, but a reason in Loosens.
 func compare(ctx context.Context, all *fleet.Fleet, name string, text []byte) (*pushed.Change, error) {
 	change, err := pushed.Compare(ctx, all, name, text)
 	var old *pushed.UnreadableError

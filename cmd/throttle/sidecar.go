@@ -263,9 +263,9 @@ func (s *sidecar) operate(transport *throttle.Transport, follower *policyfile.Fo
 	}
 }
 
-// serve serves the admin, and calls begin. When ctx ends or SIGTERM comes, it calls end with a context that lasts for at most
-// --stop-time.
-// When a server fails, the server calls fail, and serve returns the error at once, without end.
+// serve serves the admin, if there is one, and calls begin. When ctx ends or SIGTERM comes, it calls end with a context that lasts
+// for at most --stop-time. When a server fails, the server calls fail, and serve returns the error at once, without end. If the
+// admin cannot listen, serve returns the error without begin.
 func (s *sidecar) serve(ctx context.Context, begin func(fail context.CancelCauseFunc), end func(context.Context)) error {
 	told, restore := signal.NotifyContext(ctx, syscall.SIGTERM)
 	defer restore()
@@ -300,7 +300,8 @@ func (s *sidecar) serve(ctx context.Context, begin func(fail context.CancelCause
 	return nil
 }
 
-// report prints which file of policies is in force, and why a later one is not.
+// report prints which file of policies is in force, and why a later one is not, or when it will be. Of a text that was read only
+// once it prints nothing.
 func (s *sidecar) report(state policyfile.State) {
 	switch {
 	// The last read failed, so Seen is as before.

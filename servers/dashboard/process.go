@@ -165,7 +165,8 @@ func (p *Process) Resume(ctx context.Context, c store.Charge) error {
 	return err
 }
 
-// noteClosed notes that a budget closes now for d, and what closed it, for pages opened later. note is the note of an operator.
+// noteClosed notes that a budget closes now for d, and what closed it, for pages opened later. note is the note of an operator, or
+// zero. If d is 0 or less, it notes nothing.
 func (p *Process) noteClosed(c *store.Charge, d time.Duration, by string, note store.PauseNote) {
 	if d <= 0 {
 		return
@@ -462,7 +463,8 @@ func (p *Process) find(id string) (store.Charge, error) {
 	return store.Charge{}, &fleet.TargetError{Name: id, Why: "the program has no budget of this name"}
 }
 
-// pause implements [Source]. It logs the act, also if the store could not pause the budget.
+// pause implements [Source]. It logs the act, also if the store could not pause the budget. It does not log an unknown budget, a
+// store that does not give the budget's status, and a longer pause in force, which is a *fleet.LongerError.
 func (p *Process) pause(ctx context.Context, id string, d time.Duration, by, reason string) error {
 	c, err := p.find(id)
 	if err != nil {
@@ -509,7 +511,9 @@ func (p *Process) pause(ctx context.Context, id string, d time.Duration, by, rea
 	return err
 }
 
-// resume implements [Source]. It logs the act, also if the store could not open the budget.
+// resume implements [Source]. It logs the act, also if the store could not open the budget. It does not log an unknown budget, a
+// store that does not give the budget's status, and a budget that no operator's pause keeps closed, which is a
+// *fleet.NotPausedError.
 func (p *Process) resume(ctx context.Context, id, by, reason string) error {
 	c, err := p.find(id)
 	if err != nil {

@@ -40,7 +40,7 @@ func fitsSliding(c store.Charge, others []stay, s stay) bool {
 }
 
 // fitsSpan reports whether at every moment at which s counts, the starts that count cost at most n
-// together, s included. Each counts for a length after its last moment. The sum rises only where a start
+// together, s included. Each counts from its first moment until a length after its last one. The sum rises only where a start
 // begins to count, so only these moments are looked at.
 func fitsSpan(others []stay, s stay, length int64, n int) bool {
 	if counting(others, s.at, length)+s.cost > n {
@@ -64,8 +64,8 @@ func counting(stays []stay, t, length int64) (cost int) {
 	return cost
 }
 
-// fitsAligned: the starts that begin in one window, that of s, cost at most the limit together, less
-// KeepFree, and s does not begin so late that it could arrive in the next window.
+// fitsAligned: the starts that begin in the window of s, s included, cost at most the limit less KeepFree, and s
+// cannot arrive in the next window.
 func fitsAligned(c store.Charge, others []stay, s stay) bool {
 	from, to := window(c.Limit, s.at)
 	cost := s.cost

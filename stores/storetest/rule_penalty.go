@@ -36,10 +36,10 @@ func grown(length int64) int64 {
 	return min(length*(length/micros(sec)), hour)
 }
 
-// then returns the penalty after p when the budget is closed for a length. Without a length it is p. ago is how
-// long ago the refused request was sent, or 0 for a pause. took is how long the refusal took. A request that
-// was sent before the last half of p is late: its refusal belongs to p. A request that was sent later
-// has met p again, even before the end of p, because the clocks of nodes drift.
+// then returns the penalty after p when the budget is closed for a length at the time now. Without a length it is p. ago
+// is how long ago the refused request was sent, or 0 for a pause. took is how long the refusal took. A request that was
+// sent before the last half of p is late: its refusal belongs to p. If a request that was sent later is refused at the end
+// of p or after it, it has met p again: the clocks of nodes drift, so it may seem to have been sent before the end.
 func (p penalty) then(now, length, ago, took int64) penalty {
 	if length <= 0 {
 		return p
@@ -49,12 +49,12 @@ func (p penalty) then(now, length, ago, took int64) penalty {
 	}
 
 	// The first refusal counts as one, and a pause as none.
-	late := ago > 0 && now-ago < p.end-p.length/2
+	isLate := ago > 0 && now-ago < p.end-p.length/2
 	next := penalty{length: length, times: min(ago, 1)}
 
 	// Met again: twice as long, within bounds.
 	bothRefusals := ago > 0 && p.times > 0
-	if bothRefusals && !late && now >= p.end {
+	if bothRefusals && !isLate && now >= p.end {
 		next.length = max(length, min(2*p.length, grown(length)))
 		next.times = p.times + 1
 	}
@@ -63,7 +63,7 @@ func (p penalty) then(now, length, ago, took int64) penalty {
 	next.probe = probeOf(next.length, took)
 
 	// A late refusal belongs to p, and penalties that overlap are one: the longer times of both count.
-	if late || now < p.end {
+	if isLate || now < p.end {
 		next.length = max(p.length, next.length)
 		next.probe = max(p.probe, next.probe)
 		next.times = max(p.times, next.times)

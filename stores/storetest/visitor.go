@@ -113,7 +113,8 @@ func (v *visitor) run() {
 	}
 }
 
-// stand waits in line until the visitor is called or changed, and then books again, or until it leaves.
+// stand waits in line until the visitor is called or changed, and then books again, or until it leaves or the check ends. A call
+// too many, and a change without charges, fail the check and end the visitor.
 func (v *visitor) stand() {
 	select {
 	case <-v.grant.Ready:
@@ -144,7 +145,7 @@ func (v *visitor) stand() {
 }
 
 // watch waits for the start that is booked, and then the visitor begins. If the start is void or the visitor is changed, it books
-// again. It may also leave.
+// again. It may also leave, or the check may end.
 func (v *visitor) watch() {
 	news := make(chan struct{}, 1)
 	w := v.b.store.Watch(&v.booking, v.grant, news)
@@ -163,6 +164,8 @@ func (v *visitor) watch() {
 
 		case charges := <-v.changed:
 			w.Stop()
+
+			// With charges of its own the new booking cannot replace the start, so give the start back first.
 			if charges != nil {
 				v.b.store.Cancel(&v.booking, v.grant)
 				v.booking.Charges, v.booking.Instead = charges, store.Handle{}
