@@ -262,7 +262,8 @@ func advice(file string, f *policyfile.File, nodes int) (all []finding) {
 
 // looser reports whether l has the same form as o and more room, so that l never holds a request that o lets pass.
 func looser(l, o throttle.Limit) bool {
-	return l.Kind() == o.Kind() && l.Per() == o.Per() && windowOf(l) == windowOf(o) && l.N() > o.N() && l.Capacity() >= o.Capacity() && o.N() > 0
+	sameForm := l.Kind() == o.Kind() && l.Per() == o.Per() && windowOf(l) == windowOf(o)
+	return sameForm && l.N() > o.N() && l.Capacity() >= o.Capacity() && o.N() > 0
 }
 
 // windowOf returns the unit and the zone of a calendar's window as the limit's text has them: such a limit has no Per. For

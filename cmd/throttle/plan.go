@@ -400,12 +400,17 @@ func parsePart(line string, headers []string) (p simulation.Part, err error) {
 	}
 
 	for i, word := range words[2:] {
-		// A weight is a bare number, and a latency has a unit.
-		if n, err := strconv.Atoi(word); err == nil && i == 0 && n > 0 && n <= 1_000_000 {
+		// A weight is a bare number, and a latency has a unit. Text that is neither reads as 0.
+		n, _ := strconv.Atoi(word)
+		d, _ := time.ParseDuration(word)
+		isWeight := i == 0 && n > 0 && n <= 1_000_000
+		isLatency := d > 0 && p.Latency == 0
+		switch {
+		case isWeight:
 			p.Weight = n
-		} else if d, err := time.ParseDuration(word); err == nil && d > 0 && p.Latency == 0 {
+		case isLatency:
 			p.Latency = d
-		} else {
+		default:
 			return p, fmt.Errorf("%q: %q is neither a weight from 1 to 1000000 nor a latency such as 250ms", line, word)
 		}
 	}

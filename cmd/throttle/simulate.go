@@ -270,10 +270,13 @@ func (o *simulateOptions) check() (base *url.URL, err error) {
 	if o.base == "" {
 		return nil, nil
 	}
-	if base, err = url.Parse(o.base); err != nil || base.Host == "" {
+	base, err = url.Parse(o.base)
+	if err != nil || base.Host == "" {
 		return nil, fmt.Errorf("--url: %q is not a URL such as https://api.example.com", o.base)
 	}
-	if base.Path != "" && base.Path != "/" || base.RawQuery != "" {
+
+	hasPath := base.Path != "" && base.Path != "/"
+	if hasPath || base.RawQuery != "" {
 		return nil, fmt.Errorf("--url: the path of %q has no effect, because each line has its own: write %s://%s", o.base, base.Scheme, base.Host)
 	}
 	return base, nil

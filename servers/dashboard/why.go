@@ -280,8 +280,8 @@ func (p phrase) and(q phrase) phrase {
 // room. Most slow starts are over by then.
 const opening = time.Minute
 
-// explain sets the explanation of each budget in a reading that could be read and is closed, has requests that wait, or
-// only counts. Other budgets have none.
+// explain sets the explanation of each budget in a reading, if its state is known, and it is closed, has requests that wait or
+// only counts. Other budgets get none.
 func explain(r *reading) {
 	at := r.At.UnixMilli()
 	for i := range r.Budgets {

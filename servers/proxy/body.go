@@ -207,7 +207,9 @@ func (u *upload) Close() error {
 // finish closes the upload after its answer was written, because net/http/httputil does not. It first reads the rest of
 // the body by linger, unless the caller still expects 100 Continue and so has sent nothing.
 func (u *upload) finish() {
-	if !u.ended.Load() && (u.begun.Load() || !u.expect) {
+	isOver := u.ended.Load()
+	mayHaveSent := u.begun.Load() || !u.expect
+	if mayHaveSent && !isOver {
 		awaitLittle(u.answer)
 		linger(u.answer, u.body)
 	}

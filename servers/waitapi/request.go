@@ -145,6 +145,7 @@ type budget struct {
 	most int // highest cost that a caller may settle, 0 for a limit that counts no starts
 }
 
+// budgetOf returns the budget of a demand. For a policy that is no longer there its most is 0.
 func budgetOf(d *throttle.Demand, limiters *throttle.Limiters) budget {
 	b := budget{hash: budgetHash(d.Policy, d.Key)}
 	policies := limiters.Policies()

@@ -23,7 +23,8 @@ func (p *play) booking(m *move) store.Booking {
 	return k
 }
 
-// amend applies a move's words to a booking.
+// amend applies a move's words to a booking. Without words MaxWait and NotBefore get the values of a new booking, and the other
+// fields stay.
 func (p *play) amend(k *store.Booking, m *move) {
 	// A caller waits for as long as it takes, unless the move has the word within, or is a try.
 	k.MaxWait, k.NotBefore = store.AnyWait, 0

@@ -212,24 +212,28 @@ func uses(k store.Booking, c store.Charge) bool {
 }
 
 // checkOrder compares each pair of visits a and b that need the same single budget, where a has the higher priority, or the same and
-// came first. It fails if b begins before a. Any order is right if both lost a start and came back, if b had its start before
-// a, which came later or came back, stood in line, or if a came later and had its start first. If a had its start when b got a
-// start that was given back, b may begin earlier by the horizon and a pace.
+// came first. It fails if b begins before a. Any order is right in three cases:
+//   - Both lost a start and came back.
+//   - a came later or came back, and b had its start before a stood in line.
+//   - a came later, and had its start before b had one.
+//
+// If a came first and had its start before b, b may have got a start that was given back: it may begin earlier by the horizon and a pace.
 func (r *lineRun) checkOrder() {
 	r.Helper()
 	for j, b := range r.visitors {
 		for i, a := range r.visitors {
 			// Compare only visits that begin, and that need the same single budget.
-			k, l := r.plan.visits[i].booking, r.plan.visits[j].booking
+			ofA, ofB := r.plan.visits[i].booking, r.plan.visits[j].booking
 			bothBegin := i != j && a.start != never && b.start != never
-			sameBudget := len(k.Charges) == 1 && len(l.Charges) == 1 && k.Charges[0].Budget == l.Charges[0].Budget
+			sameBudget := len(ofA.Charges) == 1 && len(ofB.Charges) == 1 && ofA.Charges[0].Budget == ofB.Charges[0].Budget
 			if !bothBegin || !sameBudget {
 				continue
 			}
 
 			// Compare only pairs of which a should begin before b.
 			aIsLater := i > j
-			if k.Priority < l.Priority || k.Priority == l.Priority && aIsLater {
+			bGoesFirst := ofA.Priority < ofB.Priority || ofA.Priority == ofB.Priority && aIsLater
+			if bGoesFirst {
 				continue
 			}
 
@@ -241,12 +245,12 @@ func (r *lineRun) checkOrder() {
 			case a.lost && b.lost, bWasEarly, aHadStart && aIsLater:
 				continue
 			case aHadStart:
-				least -= horizon + k.Charges[0].Pace*time.Duration(k.Charges[0].Cost)
+				least -= horizon + ofA.Charges[0].Pace*time.Duration(ofA.Charges[0].Cost)
 			}
 
 			if b.start < least {
 				r.failf("the visit %d (%s), which came at %v, begins at %v, before %d (%s), which came at %v and begins at %v",
-					j, describe(l), r.plan.visits[j].at, b.start, i, describe(k), r.plan.visits[i].at, a.start)
+					j, describe(ofB), r.plan.visits[j].at, b.start, i, describe(ofA), r.plan.visits[i].at, a.start)
 			}
 		}
 	}
