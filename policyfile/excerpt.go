@@ -225,8 +225,11 @@ func (r *reader) failYAML(err error) {
 		r.failAt(1, 1, "%s", emptyFile)
 	case strings.Contains(e.Message, "multiple"):
 		r.failAt(r.secondDocument(), 1, "a second document begins here; a file is one: join them, with one \"version: 1\"")
-	case !r.failSlip(e):
-		r.failSyntax(e)
+	default:
+		hasSlip := r.failSlip(e)
+		if !hasSlip {
+			r.failSyntax(e)
+		}
 	}
 }
 

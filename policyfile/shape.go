@@ -266,9 +266,10 @@ func parseLength(s string) (time.Duration, error) {
 	}
 
 	d, err := time.ParseDuration(s)
-	_, notNumber := strconv.ParseFloat(s, 64)
+	_, floatErr := strconv.ParseFloat(s, 64)
+	isNumber := floatErr == nil && digits.MatchString(s)
 	switch {
-	case err != nil && notNumber == nil && digits.MatchString(s):
+	case err != nil && isNumber:
 		return 0, fmt.Errorf("%q has no unit: write %q, %q or the like", clip(s), clip(s)+"s", clip(s)+"ms")
 	case err != nil || d <= 0:
 		return 0, fmt.Errorf("%q is not a duration above 0, such as 250ms, 20s, 5m or 2d", clip(s))

@@ -213,7 +213,7 @@ func refusalOf(err error) *phrase {
 }
 
 // why explains why requests waited for a budget at a moment, by the last point up to then, and returns the moment of the
-// point. Moments are in Unix milliseconds. known is false if there is no such point, or if it is too old.
+// point. Moments are in Unix milliseconds. known is false if there is no such point, if it is too old, or while there is no reading.
 func (s *sampler) why(id string, at int64) (pointAt int64, sentence *phrase, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -396,7 +396,8 @@ func (h *Handler) answer(w http.ResponseWriter, p *problem) {
 	p.write(w)
 }
 
-// refuse answers a request that was never held, or a CONNECT. It awaits the rest of the body for restTime at most.
+// refuse answers a request that was never held, or a CONNECT. It closes the connection of a caller without the token, and of a
+// request of HTTP/1 whose body may still arrive. It awaits the rest of such a body for restTime at most.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, p *problem) {
 	_, whole := r.Body.(wholeBody)
 	unread := !whole && r.ContentLength != 0 && r.ProtoMajor == 1

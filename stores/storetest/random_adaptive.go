@@ -94,7 +94,7 @@ func (w *world) refuse() {
 }
 
 // settleOne settles one of the latest starts, past or to come, in the store and in
-// the truth. It does nothing if there is none, or if the limits of the start have changed.
+// the truth. It does nothing if there is none, and forgets a start whose limits have changed.
 func (w *world) settleOne() {
 	w.Helper()
 	old, ok := w.take()

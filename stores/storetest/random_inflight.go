@@ -308,7 +308,7 @@ func (w *traffic) giveUp(p place) {
 	w.lines.call()
 }
 
-// pass lets time pass, after all have left the line.
+// pass has all callers give up their places in line, and then lets up to two seconds pass.
 func (w *traffic) pass() {
 	for _, p := range w.waiting {
 		w.giveUp(p)
