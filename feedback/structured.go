@@ -132,7 +132,8 @@ func (p *fieldParser) member() item {
 	inner := []item{} // not nil: an empty inner list is a value
 	for {
 		p.rest = strings.TrimLeft(p.rest, " ")
-		if p.failed || p.skip(")") {
+		ends := p.skip(")")
+		if p.failed || ends {
 			return item{inner, p.params()}
 		}
 

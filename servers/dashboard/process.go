@@ -339,7 +339,9 @@ func (p *Process) ask(ctx context.Context, all []tracked) ([]tracked, map[[16]by
 		}
 
 		// Only the store knows whether a budget that is idle is closed, or has callers in line.
-		if st.Paused == 0 && st.Waiting == 0 && p.counts.forget(t) {
+		isOpen := st.Paused == 0 && st.Waiting == 0
+		isForgotten := isOpen && p.counts.forget(t)
+		if isForgotten {
 			continue
 		}
 

@@ -468,7 +468,8 @@ func (p *pipe) carry(to net.Conn, from io.Reader) {
 
 		// At the end of from, end only this direction. After an error, or if to has no half to close, end the pipe.
 		half, ok := to.(interface{ CloseWrite() error })
-		if err != io.EOF || !ok || half.CloseWrite() != nil {
+		hasEndedHalf := err == io.EOF && ok && half.CloseWrite() == nil
+		if !hasEndedHalf {
 			p.close()
 		}
 

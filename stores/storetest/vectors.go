@@ -518,18 +518,18 @@ func (s *scope) word(m *move, words []string) int {
 
 // numberOrTime reads a word that is a number, a time, or both.
 func (s *scope) numberOrTime(m *move, word string) {
-	n, notNumber := number(word)
-	if notNumber == nil {
+	n, numberErr := number(word)
+	if numberErr == nil {
 		m.numbers = append(m.numbers, n)
 	}
 
-	t, notTime := parseMoment(word)
-	if notTime == nil {
+	t, timeErr := parseMoment(word)
+	if timeErr == nil {
 		m.time = &t
 	}
 
-	if notNumber != nil && notTime != nil {
-		s.wrong("%v", notTime)
+	if numberErr != nil && timeErr != nil {
+		s.wrong("%v", timeErr)
 	}
 }
 
