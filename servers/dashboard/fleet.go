@@ -50,7 +50,8 @@ func (s *fleetSource) reader(budgets int) reader {
 	return &fleetReader{fleet: s.fleet, budgets: budgets}
 }
 
-// read implements [reader].
+// read implements [reader]. It reads the reports of programs if fresh is true or the last reports are old, and otherwise only the
+// states of budgets.
 func (s *fleetReader) read(ctx context.Context, fresh bool) (*reading, error) {
 	// Programs report only every few seconds. Between two readings of the reports read the states alone.
 	if !fresh && s.snapshot != nil && time.Since(s.readAt) < reportsEvery {

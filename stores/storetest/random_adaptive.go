@@ -283,7 +283,7 @@ func (p *planner) budget(i int) store.Charge {
 	return c
 }
 
-// perCost is the mean time between visits, about, at which the budgets are just busy.
+// perCost is about the mean time between visits at which the budgets are just busy.
 func (p *planner) perCost() (d time.Duration) {
 	for _, c := range p.budgets {
 		d += c.Limit.Per() / time.Duration(c.Limit.N())

@@ -223,7 +223,8 @@ func (w *toldWorld) cancel() {
 	}
 	w.store.Cancel(&g.booking, g.grant)
 	stays := w.truth.stays[w.charge.Budget.Key]
-	if i := slices.Index(stays, stay{g.at, g.at, 1}); i >= 0 && g.at > w.frozen && w.note.holds(w.clock()) {
+	countsNoMore := g.at > w.frozen && w.note.holds(w.clock())
+	if i := slices.Index(stays, stay{g.at, g.at, 1}); i >= 0 && countsNoMore {
 		w.truth.stays[w.charge.Budget.Key] = slices.Delete(stays, i, i+1)
 	}
 }
