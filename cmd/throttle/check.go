@@ -263,7 +263,7 @@ func advice(file string, f *policyfile.File, nodes int) (all []finding) {
 // looser reports whether l has the same form as o and more room, so that l never holds a request that o lets pass.
 func looser(l, o throttle.Limit) bool {
 	sameForm := l.Kind() == o.Kind() && l.Per() == o.Per() && windowOf(l) == windowOf(o)
-	return sameForm && l.N() > o.N() && l.Capacity() >= o.Capacity() && o.N() > 0
+	return sameForm && l.N() > o.N() && l.Capacity() >= o.Capacity()
 }
 
 // windowOf returns the unit and the zone of a calendar's window as the limit's text has them: such a limit has no Per. For

@@ -78,8 +78,10 @@ func (l *labels) parse(text []byte) error {
 		n++
 		labelled, label, hasTab := strings.Cut(strings.TrimRight(string(line), "\r\n"), "\t")
 		label = strings.TrimSpace(label)
+		isEmpty := !hasTab && strings.TrimSpace(labelled) == ""
+		isComment := strings.HasPrefix(labelled, "#")
 		switch {
-		case !hasTab && strings.TrimSpace(labelled) == "" || strings.HasPrefix(labelled, "#"):
+		case isEmpty, isComment:
 			continue
 		case !hasTab || labelled == "" || label == "":
 			errs = append(errs, fmt.Errorf("line %d: it is not a key or a budget, a tab, and a name", n))

@@ -99,8 +99,8 @@ func (e *environment) through(name, value, outer string) (changed string, ok boo
 	}
 
 	// Undo the change of the outer throttle run.
-	rest, isHeld := strings.CutPrefix(value, outer+"/")
-	isHeld = isHeld && outer != ""
+	rest, leadsThere := strings.CutPrefix(value, outer+"/")
+	isHeld := leadsThere && outer != ""
 	if isHeld {
 		value = "https://" + rest
 	}

@@ -207,9 +207,9 @@ func (u *upload) Close() error {
 // finish closes the upload after its answer was written, because net/http/httputil does not. It first reads the rest of
 // the body by linger, unless the caller still expects 100 Continue and so has sent nothing.
 func (u *upload) finish() {
-	isOver := u.ended.Load()
-	mayHaveSent := u.begun.Load() || !u.expect
-	if mayHaveSent && !isOver {
+	hasArrived := u.ended.Load()
+	mayHaveBegun := u.begun.Load() || !u.expect
+	if mayHaveBegun && !hasArrived {
 		awaitLittle(u.answer)
 		linger(u.answer, u.body)
 	}

@@ -66,8 +66,8 @@ type question struct {
 	clear  []stay // the starts from which a pace keeps its distance, or none without a pace
 }
 
-// setClear sets clear if the charge makes the booking wait, and has a pace, which only sliding windows have. It makes the booking
-// wait if it does not allow a start at asked, the soonest time that the booking asks for.
+// setClear sets clear if the charge makes the booking wait, and has a pace, which only sliding windows have. The charge makes the
+// booking wait if it does not allow a start at asked, the soonest time that the booking asks for.
 func (q *question) setClear(now, asked int64) {
 	if q.charge.Pace == 0 || q.charge.Limit.Kind() != store.KindSlidingWindow || q.allows(asked) {
 		return

@@ -39,7 +39,8 @@ func grown(length int64) int64 {
 // then returns the penalty after p when the budget is closed for a length at the time now. Without a length it is p. ago
 // is how long ago the refused request was sent, or 0 for a pause. took is how long the refusal took. A request that was
 // sent before the last half of p is late: its refusal belongs to p. If a request that was sent later is refused at the end
-// of p or after it, it has met p again: the clocks of nodes drift, so it may seem to have been sent before the end.
+// of p or after it, it has met p again, unless p is a pause: the clocks of nodes drift, so it may seem to have been sent before
+// the end.
 func (p penalty) then(now, length, ago, took int64) penalty {
 	if length <= 0 {
 		return p
@@ -48,8 +49,9 @@ func (p penalty) then(now, length, ago, took int64) penalty {
 		p = penalty{}
 	}
 
-	// The first refusal counts as one, and a pause as none.
 	isLate := ago > 0 && now-ago < p.end-p.length/2
+
+	// The first refusal counts as one, and a pause as none.
 	next := penalty{length: length, times: min(ago, 1)}
 
 	// Met again: twice as long, within bounds.
