@@ -179,12 +179,13 @@ const (
 // want reads a move's expectation: text, which stands behind the arrow. kind is what the verb needs there. expects says that the move
 // has an arrow.
 func (s *scope) want(m *move, kind int, text string, expects bool) {
+	needsText := expects || kind == answers || kind == statuses
 	switch {
 	case kind == nothing && expects:
 		s.wrong("%s has no answer", m.verb)
 
 	// Nothing stands behind the arrow, or the verb needs an arrow.
-	case text == "" && (expects || kind == answers || kind == statuses):
+	case text == "" && needsText:
 		s.wrong("%s says nothing of its answer", m.verb)
 	case kind == statuses:
 		s.fields(m, strings.Fields(text))

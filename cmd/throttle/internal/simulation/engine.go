@@ -333,9 +333,9 @@ func (r *Request) End() {
 const askedWaiters = 4
 
 // binding returns the limiting charge of each of the first askedWaiters waiting requests: the charge under which a new request
-// would wait longest or, if a new request would not wait, the charge that holds the waiting one. The waiting one may be held in
-// the line of a budget with room, behind a request that waits for a different budget: so that charge does not come first. Under
-// a Concurrency limit a new request counts as waiting for latency if others wait. A request without a known charge is left out.
+// would wait longest or, if a new request would not wait, the charge that holds the waiting one. The charge that holds it is the
+// second choice, because its budget may have room: a request ahead in its line may wait for a different budget. Under a
+// Concurrency limit a new request counts as waiting for latency if others wait. A request without a known charge is left out.
 func (e *Engine) binding(latency time.Duration) (limiting []*store.Charge) {
 	for at := e.waiting.Front(); at != nil && len(limiting) < askedWaiters; at = at.Next() {
 		r := at.Value.(*Request)
