@@ -468,32 +468,65 @@ func TestStatusSaysWhatHasNoRoom(t *testing.T) {
 	})
 }
 
-// TestP5_AsManySharesAsATableSays: a line with the callers of 125 shares fits its row: it is never lost, and begun anew, while
-// they are served. The text of a line begins with a list of 7 or 8, true, and the line's number.
+// TestP5_AsManySharesAsATableSays: a line with the callers of 100 shares fits its row: it is never lost, and begun anew, while
+// they are served.
 func TestP5_AsManySharesAsATableSays(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
-		stand(t, server, 125, 8)
+		stand(t, server, 100, 8)
+		keepsItsLine(t, server.Client(t), 8, 900*time.Millisecond, 8<<10)
+	})
+}
+
+// TestP5_ALineOfTokens: a line of callers with costs of thousands, and more shares than lanes, is never lost either: its lanes take more bytes.
+func TestP5_ALineOfTokens(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		client := server.Client(t)
-		var first string
-		for range 8 {
-			time.Sleep(900 * time.Millisecond)
-			var ids []string
-			for _, key := range client.Keys(t.Context(), "*").Val() {
-				require.LessOrEqual(t, client.MemoryUsage(t.Context(), key).Val(), int64(8<<10))
-				row := client.Get(t.Context(), key).Val()
-				for i := range len(row) - 11 {
-					if (row[i] == 0x97 || row[i] == 0x98) && row[i+1:i+3] == "\xc3\xcf" {
-						ids = append(ids, fmt.Sprintf("%x", row[i+3:i+11]))
+		forgets(t, client)
+		s := atRest(t, redisstore.NewAt(roomy(t, server), redisstore.Options{}, bubbleClock))
+		l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: s, Policies: []throttle.Policy{{Name: "model", Limit: store.PerMinute(600_000)}}})
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		t.Cleanup(func() {
+			stop()
+			synctest.Wait()
+		})
+
+		for i := range 400 {
+			go func() {
+				d := throttle.Demand{Policy: "model", Share: fmt.Sprint("tenant ", i%200), Cost: 1000 + i*37%30_000, Weight: 1 + i%3}
+				for {
+					if _, err := l.Acquire(ctx, d); err != nil {
+						return
 					}
 				}
-			}
-			require.Len(t, ids, 1)
-			if first == "" {
-				first = ids[0]
-			}
-			require.Equal(t, first, ids[0])
+			}()
 		}
+		keepsItsLine(t, client, 40, 5*time.Second, 24<<10)
 	})
+}
+
+// keepsItsLine looks at the only budget again and again, and requires that the row has at most that many bytes, and always the same line. The text
+// of a line with shares begins with a list of 7 or 8, true, and the line's number.
+func keepsItsLine(t *testing.T, client *redis.Client, looks int, pause time.Duration, most int64) {
+	var first string
+	for range looks {
+		time.Sleep(pause)
+		var ids []string
+		for _, key := range client.Keys(t.Context(), "*").Val() {
+			require.LessOrEqual(t, client.MemoryUsage(t.Context(), key).Val(), most)
+			row := client.Get(t.Context(), key).Val()
+			for i := range len(row) - 11 {
+				if (row[i] == 0x97 || row[i] == 0x98) && row[i+1:i+3] == "\xc3\xcf" {
+					ids = append(ids, fmt.Sprintf("%x", row[i+3:i+11]))
+				}
+			}
+		}
+		require.Len(t, ids, 1)
+		if first == "" {
+			first = ids[0]
+		}
+		require.Equal(t, first, ids[0])
+	}
 }
 
 // TestP6_SharesWithTheSameTag: a caller is told how long it waits for the callers of other shares that had as much as its own, and whose
@@ -625,5 +658,48 @@ func TestP10_SharesBeyondThoseWithALane(t *testing.T) {
 			}
 		}
 		require.Greater(t, common, 2000)
+	})
+}
+
+// TestP10_KnownSharesAreForgotten: of more shares than a row has tags for, those that are long served do not keep their tags while the line lasts.
+// Otherwise each share that comes later would take turns with a different share, as one.
+func TestP10_KnownSharesAreForgotten(t *testing.T) {
+	soak.WithoutRace(t)
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
+		client := server.Client(t)
+		forgets(t, client)
+		s := atRest(t, redisstore.NewAt(roomy(t, server), redisstore.Options{}, bubbleClock))
+		l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: s, Policies: []throttle.Policy{{Name: "model", Limit: store.PerSecond(1000)}}})
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		t.Cleanup(func() {
+			stop()
+			synctest.Wait()
+		})
+
+		acquire := func(share string) error {
+			_, err := l.Acquire(ctx, throttle.Demand{Policy: "model", Share: share})
+			return err
+		}
+		for i := range 1500 {
+			go func() {
+				for acquire(fmt.Sprint("busy ", i%3)) == nil {
+				}
+			}()
+		}
+		size := func() int64 { return client.StrLen(t.Context(), s.Key(store.BudgetOf("model", ""))).Val() }
+		serve := func(tenants int) {
+			var all sync.WaitGroup
+			for range tenants {
+				all.Go(func() { _ = acquire(fmt.Sprint(rand.Int64())) })
+			}
+			all.Wait()
+		}
+
+		serve(3000)
+		full := size()
+		time.Sleep(5 * time.Second)
+		serve(300)
+		require.Less(t, size(), full-4096, "%d bytes before", full)
 	})
 }

@@ -47,8 +47,8 @@ end
 -- make_lanes returns a table with the functions of this file; make_deals adds the functions of deals.lua.
 function make_lanes()
 local CLASSES = queue.CLASSES
-local MAX_LANES = 128
-local MAX_LINED = 3800 -- a line of more bytes gets no new lanes
+local MAX_LANES = CLASSES + 100 -- a lane of an old line takes up to 58 bytes with costs of hundreds of thousands, and 31 in a young line with costs of 1
+local MAX_LINED = 5000 -- a line of more bytes gets no new lanes, so that it has room to grow
 local UNIT = 1048576 -- of tags: what a cost of 1 adds with a weight of 1
 local FIRST_ROUND = MAX_NUMBER - 64 -- the share of the first round
 local MAX_ROUNDS, SPARE_ROUNDS = 16, 4 -- of a class; the spare ones are for callers whose turn comes before all rounds
@@ -308,7 +308,7 @@ local function squeeze(m)
   end
 end
 
--- write returns the line of row r as it is stored, or '' if it is too large even with its holes joined: then the line is lost.
+-- write returns the line of row r as it is stored, or '' if it has more bytes than MAX_SHARED even with its holes joined: then the line is lost.
 function lanes.write(r, q)
   local stored_form = text(q, q.many)
   if #stored_form > MAX_SHARED + q.many.more then
@@ -342,7 +342,6 @@ function lanes.find(q, class, share)
 end
 
 -- find_known returns where in m.known the eight bytes of a share in a class begin, or nil if there are none, and the three bytes that name the share.
--- If m.known is full, a share that is not in it uses the eight bytes and the name of a different share: both take turns as one.
 local function find_known(m, class, share)
   -- The name has 22 bits of the share and 2 of the class. Two shares with one name take turns as one, too.
   local name = struct.pack('>I3', (share % 4194304) * 4 + class)
@@ -353,11 +352,16 @@ local function find_known(m, class, share)
     at = string.find(m.known, name, at + 1, true)
   end
 
-  if not at and #m.known >= 8 * MAX_KNOWN then
-    at = 1 + 8 * (share % MAX_KNOWN)
-    name = string.sub(m.known, at, at + 2)
-  end
   return at, name
+end
+
+-- borrow_known returns where the eight bytes of a different share begin, and their name, for a share that is not in a full m.known: both take turns as
+-- one. It returns nil if m.known is not full.
+local function borrow_known(m, share)
+  if #m.known >= 8 * MAX_KNOWN then
+    local at = 1 + 8 * (share % MAX_KNOWN)
+    return at, string.sub(m.known, at, at + 2)
+  end
 end
 
 -- ahead_at returns by how much the known tag at a place is ahead of the virtual time of its class, in parts of a tag, or nil if it is behind. Tags
@@ -372,7 +376,7 @@ end
 -- otherwise the virtual time.
 function lanes.bid(q, class, share)
   local m = q.many
-  local at = m.known ~= '' and find_known(m, class, share)
+  local at = m.known ~= '' and (find_known(m, class, share) or borrow_known(m, share))
   local ahead = at and ahead_at(m, class, at) or 0
   return m.virtual[class] + ahead * TAG_PART
 end
@@ -394,7 +398,8 @@ local function set_known(m, class, share, tag)
   local at, name = find_known(m, class, share)
   if not at then
     purge(m)
-    at = #m.known + 1 -- the new tag is added at the end
+    local borrowed, other = borrow_known(m, share)
+    at, name = borrowed or #m.known + 1, other or name -- a new tag is added at the end
   end
 
   local value = struct.pack('>I5', floor((m.passed[class] + tag) / TAG_PART) % MAX_TAG)
@@ -404,7 +409,7 @@ end
 -- give_back takes what a share without a lane was charged for a cost off its known tag. That is no credit: no tag falls below the virtual time.
 function lanes.give_back(q, class, share, weight, cost)
   local m = q.many
-  if m.known ~= '' and find_known(m, class, share) then
+  if m.known ~= '' and (find_known(m, class, share) or borrow_known(m, share)) then
     set_known(m, class, share, max(m.virtual[class], lanes.bid(q, class, share) - floor(cost * UNIT / weight)))
   end
 end

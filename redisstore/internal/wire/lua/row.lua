@@ -20,7 +20,7 @@
 
 local MAX_STORED = HEAD_SIZE + ENTRY_BYTES -- bytes of a row with its line: Redis takes 3,584 for them, so 4 KB with the key
 local MAX_PLAIN = 900 -- bytes of a line without shares
-local MAX_SHARED = 4500 -- bytes of a line with shares, without rounds and known tags. It lies beside the entries: 8 KB in all.
+local MAX_SHARED = 8000 -- bytes of a line with shares, without rounds and known tags, beside the entries: 12 KB in all. See MAX_LANES.
 local MAX_KNOWN = 1024 -- shares without a lane of their own whose tags a line knows: 8 bytes each
 local ROUND_SIZE = 48 -- upper bound on the bytes of a lane of such shares
 local LINE_KEPT = 300000000 -- for how long a line is kept after the last call that it concerns
