@@ -62,6 +62,7 @@ func (l Limit) calendarWindow(t time.Time) (start, end time.Time) {
 func (u Unit) firstDay(t time.Time) time.Time {
 	year, month, day := t.Date()
 	switch {
+	case u == Day: // the date itself
 	case u.isWeek():
 		sinceFirst := (int(t.Weekday()-u.weekday()) + 7) % 7
 		day -= sinceFirst

@@ -704,8 +704,8 @@ type rttEstimator struct {
 	mu      sync.Mutex
 	mean    time.Duration
 	samples [rttSamples]time.Duration
-	seen    int           // how many answers have come
-	lastAt  time.Duration // when the last one came
+	seen    int           // how many samples were added
+	lastAt  time.Duration // when the last of them arrived
 }
 
 const (
@@ -728,9 +728,9 @@ func (e *rttEstimator) upper(part float64) time.Duration {
 }
 
 // add adds a sample: how long an answer took, and when it arrived. Callers share answers, and
-// a hiccup delays all answers that are on their way. So an answer that was on its way together
-// with the last answer for most of the time adds nothing. Neither does an answer that took no
-// time, because it came from memory.
+// a hiccup delays all answers that are on their way. So an answer that was on its way for more
+// than half of its time before the last sample arrived adds nothing. Neither does an answer that
+// took no time, because it came from memory.
 func (e *rttEstimator) add(took, arrivedAt time.Duration) {
 	if took <= 0 {
 		return
@@ -739,7 +739,7 @@ func (e *rttEstimator) add(took, arrivedAt time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 
-	// More than half of the time this answer was on its way together with the last sample.
+	// More than half of this answer's time had passed when the last sample arrived.
 	if e.seen > 0 && arrivedAt-took/2 < e.lastAt {
 		return
 	}

@@ -22,21 +22,22 @@ type localShare struct {
 
 	mu              sync.Mutex
 	closed          bool                    // the primary is back
-	othersLeaveRoom time.Time               // since when all other nodes leave room
+	othersLeaveRoom time.Time               // from then on all other nodes leave room for the share; it may be still to come
 	opensAfter      map[string]time.Time    // for each budget whose share has opened, when that was, less a window: see opensAt
 	started         map[string]store.Charge // the budgets that were used here
 	storePauses     map[string]time.Time    // penalties that the store knows
 }
 
-// newLocalShare returns a share with an empty store. from is since when all other nodes leave room
-// for the share; started has the budgets that an earlier share of this node used.
-func newLocalShare(o Options, p Primary, group string, divisor int, from time.Time, started map[string]store.Charge) *localShare {
+// newLocalShare returns a share with an empty store. othersLeaveRoom is the time from which on all other nodes leave room
+// for the share; it may be still to come. started, which the share keeps, has the budgets that an earlier share of this
+// node used.
+func newLocalShare(o Options, p Primary, group string, divisor int, othersLeaveRoom time.Time, started map[string]store.Charge) *localShare {
 	// With a divisor of 0 the share has no limits: see charge.
 	if o.FailOpen {
 		divisor = 0
 	}
 	return &localShare{
-		Options: o, primary: p, starts: startsOf(group), divisor: divisor, othersLeaveRoom: from, store: o.Local(), opensAfter: make(map[string]time.Time),
+		Options: o, primary: p, starts: startsOf(group), divisor: divisor, othersLeaveRoom: othersLeaveRoom, store: o.Local(), opensAfter: make(map[string]time.Time),
 		storePauses: make(map[string]time.Time), started: started,
 	}
 }

@@ -25,12 +25,12 @@ type line struct {
 	cost       int64        // the sum of the waiters' costs
 	waiting    int64        // the sum of costs in the whole line, as Redis said last
 	hasShares  bool         // callers of several shares have stood in the line
-	hurry      bool         // Redis has offered room that no waiter of the fleet has taken
+	hurry      bool         // Redis said that waiters should ask again soon, or has just published a cut: see Hurry of wire.Line
 	heardAt    time.Time    // when Redis said how the line stands, or was asked last
 	unasked    bool         // the node has not asked Redis since its first waiter came, or since a connection for messages began
 	called     cuts         // the last cuts of messages
 	calledLine int64        // the ID of the line in Redis that had these cuts
-	firstStart time.Time    // when the first waiter of the whole line may start, or the zero time until Redis says it
+	firstStart time.Time    // when the first waiter of the whole line may start, or the zero time until Redis has answered about the line
 	nearAt     time.Time    // the earliest nearAt of the waiters, or a time before it
 	timerAt    time.Time    // when the timer runs
 	timer      *time.Timer  // runs due
@@ -655,7 +655,7 @@ func (l *line) asksAt() time.Time {
 // never is the moment of a reason that a line does not have.
 var never = time.Unix(1<<40, 0)
 
-// whenHurried is when to ask because Redis has offered room that no waiter of the fleet has taken.
+// whenHurried is when to ask because Redis said that waiters should ask again soon, or has published a cut.
 func (l *line) whenHurried() time.Time {
 	if !l.hurry {
 		return never

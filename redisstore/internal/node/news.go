@@ -16,8 +16,9 @@ import (
 // summonNow is the Hurry of a reply that says: summon the waiters whose turn it is now.
 const summonNow = 2
 
-// observeLine records what a reply said of the line for starts of the budget with a key, and summons the waiters whose
-// turn it is. If the reply spoke of no line, said is nil: the line in Redis has ended.
+// observeLine records what a reply said of the line for starts of the budget with a key. It summons the waiters whose turn
+// it is if the reply tells a new cut, and all waiters if the line in Redis is not theirs any more: a new one has begun or,
+// if said is nil, it has ended.
 func (n *Node) observeLine(key string, said *wire.Line) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -224,17 +225,18 @@ func (n *Node) Paused(key string, until time.Time) {
 }
 
 // Forgotten summons the waiters of a budget that Redis lost. It also summons those who wait for the end of the penalty of
-// any unlimited budget, because no node finds out that an unlimited budget was lost.
+// any unlimited budget, because no node finds out that an unlimited budget was lost. It forgets which budgets were full.
 func (n *Node) Forgotten(key string) {
 	n.wake(func(l *line) bool { return l.key == key || wire.Unlimited(&l.charge) })
 }
 
-// Wake summons all waiters for budgets of a group.
+// Wake summons all waiters for budgets of a group. It forgets which budgets were full, of all groups.
 func (n *Node) Wake(group string) {
 	n.wake(func(l *line) bool { return l.group == group })
 }
 
-// wake summons all waiters of the lines for which isSummoned is true.
+// wake summons all waiters of the lines for which isSummoned is true. It also forgets which budgets were full, whatever
+// their lines: see forgetFull.
 func (n *Node) wake(isSummoned func(*line) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

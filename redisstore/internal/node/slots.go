@@ -246,7 +246,7 @@ func (n *Node) renew(l *lease) {
 
 // slotsAnswered notes the answer to an op for slots, or its error. The caller's old place in line is gone. Unless there is
 // an error or the caller has left, the caller now holds its slots, stands in line anew, or has neither. If the caller has
-// left, deliver gives back what Redis has for it.
+// left, deliver gives back what Redis has for it. n.mu is held.
 func (n *Node) slotsAnswered(o *op) {
 	if o.Kind != wire.Reserve {
 		return
