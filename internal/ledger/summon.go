@@ -238,8 +238,8 @@ func (p *Pass) isNear(start int64, horizon time.Duration) bool {
 }
 
 // Due reports whether the start of the next waiter, w of the node itself, is within
-// its horizon. The request is open, with the waiter's booking. Due sets early of the
-// request for Serve.
+// its horizon. The request is open, with the waiter's booking. If the pass looks at a
+// copy of the row, Due sets early of the request for Serve.
 //
 // A waiter that needs slots as well is due only if the pass has set no room aside
 // before it: one at a time is called. In a slow start the same is true of all

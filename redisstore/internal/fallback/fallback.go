@@ -92,7 +92,7 @@ func (s *Store) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (fr
 	return s.primary.Refuse(ctx, c, r)
 }
 
-// pauseLocal closes a budget in this node's share, if the primary is away, and notes the pause.
+// pauseLocal does nothing unless the primary is away. Then it notes the pause, and closes the budget in this node's share.
 func (s *Store) pauseLocal(ctx context.Context, c store.Charge, d time.Duration) {
 	// The share keeps the pause, and Redis hears of it with a later booking of this node: see history.PauseEnds.
 	if l := s.local(c.Budget.Group); l != nil {

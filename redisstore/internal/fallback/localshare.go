@@ -57,10 +57,12 @@ func isShared(c *store.Charge) bool {
 }
 
 // charge returns a charge as the share's store has it, with the share as its limit. Without a divisor, and if the limit
-// is Unlimited or Told, it has no limit. ok is false if the share never has room for the charge.
+// is Unlimited or Told, it has no limit. If the share never has room for the charge, charge returns it as it is, and ok is
+// false unless it is a shadow.
 func (l *localShare) charge(c store.Charge) (part store.Charge, ok bool) {
+	n, d := c.Limit.N(), l.divisor
+	switch {
 	// A divisor of 0 means that nothing is held back, as FailOpen asks for.
-	switch n, d := c.Limit.N(), l.divisor; {
 	case d == 0:
 		c.Limit, c.KeepFree, c.Pace, c.Jitter = store.Unlimited(), 0, 0, 0
 		return c, true
@@ -83,7 +85,7 @@ func (l *localShare) charge(c store.Charge) (part store.Charge, ok bool) {
 	}
 
 	// What must stay free is divided, too, and rounded up.
-	c.KeepFree = (c.KeepFree + l.divisor - 1) / l.divisor
+	c.KeepFree = (c.KeepFree + d - 1) / d
 	return c, true
 }
 
@@ -135,7 +137,7 @@ func (l *localShare) opensAt(part *store.Charge, now time.Time) time.Time {
 }
 
 // book books a start in the share. answered is false if the share cannot be used: then opens is when it can be, or the zero
-// time if it never can be, or has ended. A refusal is an answer, too.
+// time if it never can be, or has ended. A refusal is an answer, too. A near start counts as used at once.
 func (l *localShare) book(b *store.Booking) (g store.Grant, opens time.Time, answered bool) {
 	own, ok := l.booking(b)
 	l.mu.Lock()

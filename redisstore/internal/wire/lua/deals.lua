@@ -72,7 +72,7 @@ local function deal(m, c, amount)
   c.finish = c.finish + floor(amount * UNIT / c.weight)
 end
 
--- complete deals a waiter that came and waits for room the rest of its cost. Otherwise each lane would be dealt a part of the cost of its first
+-- complete deals a waiter that came and waits for room the rest of its cost: without that, each lane would be dealt a part of the cost of its first
 -- waiter, and nobody could use the parts. lapsed is the part of the cost whose offer lapsed. The lane got its charge for that part back then, so
 -- complete charges the lane for it again.
 function lanes.complete(q, c, w, cost, lapsed)
@@ -88,7 +88,8 @@ function lanes.complete(q, c, w, cost, lapsed)
     deal(q.many, c, passed)
   end
 
-  c.step, c.since = 0, now -- the lane's callers live, so its offers do not lapse yet
+  -- The lane's callers live: its offers do not lapse yet, and its turns deal the least cost again.
+  c.step, c.since = 0, now
   lanes.settle(q, c)
 end
 

@@ -328,7 +328,8 @@ end
 
 local remove
 do
--- overfull reports whether the n units of a block, [first, last], are more than it has time for, so that to take a unit out frees nothing.
+-- overfull reports whether the n units of a block, [first, last], are more than it has time for, so that to take a unit out frees nothing. The last unit
+-- begins at last, so the block's time ends a unit later.
 local function overfull(first, last, n, unit)
   return first + n * unit > last + unit
 end

@@ -45,7 +45,8 @@ local function ticket_of(want, s)
   return is_valid and w or nil, q, c
 end
 
--- ahead_of returns the cost that goes before a caller in the line of search s; w, q and c are from ticket_of.
+-- ahead_of returns the cost that goes before a caller in the line of search s; w, q and c are from ticket_of. The first share that asks gives the line
+-- lanes of shares: see queue.before_newcomer.
 local function ahead_of(want, s, w, q, c)
   if w then
     return queue.ahead(q, want.class, c, w.ticket)
@@ -134,7 +135,8 @@ local function held_by(list, want, from)
       end
 
       -- Of several lines, the caller stands in the line with the latest turn.
-      local has_to_wait, is_latest = ahead > 0 or is_far, not turn_at or t > turn_at
+      local has_to_wait = ahead > 0 or is_far
+      local is_latest = not turn_at or t > turn_at
       if has_to_wait and is_latest then
         waits_in, turn_at = s, t
       end
@@ -231,7 +233,7 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
     if s.each > 1 then
       queue.hold(q, c, now, min(max(MIN_ASK, floor((turn_at - now) / 2)), MAX_ASK))
     end
-    c.stood = (c.stood or 0) + s.each
+    c.stood = (c.stood or 0) + s.each -- see turn_in and queue.before
   end
 
   answer_in_line(want, s, callers, turn_at, t_last)
@@ -348,7 +350,8 @@ end
 -- All rows and claims together may have room later than each row alone, but not before min_start, which the charge by set, or none if by is 0. A
 -- refusal says that later time.
 local function refuse(list, want, claims, s, callers, turn_at, max_wait, min_start, by)
-  local t, held, paused = turn_at, s.index, s.row.paused > s.from and s.row.paused or 0
+  local t, held = turn_at, s.index
+  local paused = s.row.paused > s.from and s.row.paused or 0
 
   -- A caller that may wait without end is not refused, so its turn is not compared with a later time. A single row or claim has no later time.
   if max_wait < MAX_NUMBER and #list + #claims > 1 then

@@ -362,9 +362,9 @@ function queue.count(q, c, w, cost, now)
     queue.joined(q, 1)
   end
 
-  -- When an offer lapsed, the lane got its charge back, so complete charges the lane again. A waiter in front, or that had a start, had no such
-  -- offer.
-  local lapsed = (w.state == WAITS or w.state == COUNTED) and w.ticket ~= FRONT and missing or 0
+  -- When an offer lapsed, the lane got its charge back, so complete charges the lane again. A waiter in front, or that had a start, was charged before.
+  local is_charged_again = (w.state == WAITS or w.state == COUNTED) and w.ticket ~= FRONT
+  local lapsed = is_charged_again and missing or 0
   w.state, w.round, c.offered = COUNTED, c.round, c.offered + missing
   if missing > 0 and c.since == 0 then
     c.since = now

@@ -774,7 +774,10 @@ function turn.units(u, reserve, t)
   local counted = later(r, since)
   local first, pace = paced_turn(u, from, 0)
   local room = max(0, most * (1 + cycles) - counted)
-  return pace > 0 and max(0, min(room, floor((t - first) / pace) + 1)) or room
+  if pace > 0 then
+    room = max(0, min(room, floor((t - first) / pace) + 1))
+  end
+  return room
 end
 end
 
