@@ -127,10 +127,11 @@ func (c *Caller) usefulWait(left time.Duration) time.Duration {
 	return left
 }
 
-// exceedsMaxWait gives back a start that is too late for the deadline of ctx, or more than half of
-// StoreGrace too late for MaxWait. It returns the caller's error, or nil if the start is in time, or
-// if the caller has no start. A start can be too late although the booking had a MaxWait, because the
-// store's answer, or the line, took long.
+// exceedsMaxWait gives back a start that is too late for a deadline of ctx to come, or more than half of
+// StoreGrace too late for MaxWait. It returns the caller's error, and notes for it in remaining and
+// remainingBy what bounded the wait. It returns nil if the start is in time, or if the caller has no start.
+// A start can be too late although the booking had a MaxWait, because the store's answer, or the line,
+// took long.
 func (c *Caller) exceedsMaxWait(ctx context.Context, g store.Grant) error {
 	// Without a MaxWait only a start that a budget has held back can be too late.
 	if !g.OK || g.HeldBy < 0 && c.MaxWait <= 0 {

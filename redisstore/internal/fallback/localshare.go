@@ -220,7 +220,7 @@ func (l *localShare) countStart(c *store.Charge, cost int, start time.Time) {
 
 // settle changes the costs of a start in the share, and adds to the history what is above the booked costs.
 func (l *localShare) settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
-	own, _ := l.booking(b)
+	own, _ := l.booking(b) // the charges had room when the start was booked
 	err := l.store.Settle(ctx, &own, g, costs)
 	l.mu.Lock()
 	defer l.mu.Unlock()

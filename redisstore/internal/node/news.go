@@ -104,16 +104,16 @@ func laneOf(l *wire.Line, id wire.LaneID) *wire.Lane {
 	return nil
 }
 
-// takeCuts summons the waiters below the cuts c of the line with an ID, whose turn it is, if now is true. If the waiters
-// stand in a line with a different ID it summons all of them, whatever now is. In both cases newcomers for the budget ask
-// at once from now on: see fullBudgets. Otherwise takeCuts only sets the timer.
-func (l *line) takeCuts(id int64, c cuts, now bool) {
+// takeCuts summons the waiters below the cuts c of the line with an ID, whose turn it is, if isNews says that a cut was just
+// published. If the waiters stand in a line with a different ID it summons all of them, whatever isNews is. In both cases
+// newcomers for the budget ask at once from now on: see fullBudgets. Otherwise takeCuts only sets the timer.
+func (l *line) takeCuts(id int64, c cuts, isNews bool) {
 	switch {
 	// The tickets are of a line that is gone: all must ask again.
 	case id != l.id:
 		l.node.full.forget(l.charge.Budget.Key)
 		l.summonAll()
-	case now:
+	case isNews:
 		l.node.full.forget(l.charge.Budget.Key)
 		l.summon(func(t *turn) bool { return t.number < c.of(t.laneID()) })
 	default:
