@@ -113,8 +113,12 @@ end
 
 -- waiting returns the cost that waits in the classes from 1 to a class, or 0 if there is no line.
 function queue.waiting(q, class)
+  if not q then
+    return 0
+  end
+
   local sum = 0
-  for i = 1, q and class or 0 do
+  for i = 1, class do
     sum = sum + (q.many and q.many.sum[i] or queue.left(q[i]) + q[i].offered)
   end
   return sum
