@@ -76,7 +76,7 @@ type Event struct {
 	Kind   EventKind // what happened
 	Policy string    // the policy that decided, or "" if no policy decided
 	Budget string    // the budget of Policy, its key hashed, or ""
-	Limit  Limit     // the limit of Policy
+	Limit  Limit     // the limit of Policy, or zero if Err is a *ConfigError, which does not know it
 	Paused bool      // the budget is closed, by a penalty or by hand; otherwise the budget is full
 	Err    error     // as Kind says, or nil
 

@@ -239,7 +239,7 @@ type Budget struct {
 	Keep        time.Duration // for how long starts matter
 	Last        Reply
 	quota       quotaReply
-	lostAt      time.Time // when a loss was noted last
+	lostAt      time.Time // when a loss was news last: see NoteLoss
 }
 
 // clone returns a copy that shares no memory with the budget.

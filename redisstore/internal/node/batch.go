@@ -116,7 +116,8 @@ func (o *op) asksSame(p *op) bool {
 
 // refusedForOthers reports whether the op was refused only because it was merged with ops of a lower MaxWait.
 func (o *op) refusedForOthers(m mergedOps) bool {
-	return o.MaxWait > m.maxWait && !o.outcome.Booked() && o.outcome.State != wire.Unsettled && o.ready == nil && o.outcome.Wait <= o.MaxWait
+	isRefused := !o.outcome.Booked() && o.outcome.State != wire.Unsettled && o.ready == nil // ready: it stands in a line
+	return isRefused && o.MaxWait > m.maxWait && o.outcome.Wait <= o.MaxWait
 }
 
 // hasPlace reports whether the caller has a start, or a place in a line.

@@ -82,8 +82,8 @@ func (q *queue) noteDue(o *op) {
 // a lone caller needs no other goroutine. It reports whether the op is done: then it has received from o.done.
 //
 // lead starts a goroutine that drains the queue if ops have come during the call, or if ctx ends while the leader gathers.
-// That goroutine also goes on with a call that failed, that has no answer within conn.Silence or before the leader leaves,
-// or that has reports, which may have to wait for locks.
+// That goroutine also goes on with a call that failed, that has no answer by conn.Silence after o joined or before the
+// leader leaves, or that has reports, which may have to wait for locks.
 func (n *Node) lead(ctx context.Context, o *op, q *queue, maxWait time.Duration) bool {
 	// Other callers may come while the leader gathers, and share its call.
 	group := o.group()

@@ -159,8 +159,8 @@ local function stated_window()
   return since, since, finish, asked >= since and finish - now <= min(2 * reset, MAX_PENALTY)
 end
 
--- window_left returns how much is left of a window now, and takes own starts since the upstream counted off left. If others have spent a part of the
--- window, it books that cost, so that the cost is over when the window is, and sets from and stop.
+-- window_left returns how much is left of a window now. It subtracts from left the own starts that the upstream has not counted. If others have spent a
+-- part of the window, it books that cost, so that the cost is over when the window is, and sets from and stop.
 local function window_left()
   local since, spent_at, finish, is_present = stated_window()
   local spent, coming = between(since, finish)
