@@ -33,14 +33,14 @@ import (
 // A contender is one variant of a caller's work.
 type contender struct {
 	*quotedAcquisition
-	index    int // among the variants
-	ctx      context.Context
-	price    func() error  // matches and prices the variant under the present policies
-	unpriced error         // the error of the last call of price
-	err      error         // why the variant has no start, by its last question
-	guess    time.Duration // for how long its budgets would hold the caller, or 0 if unknown
-	arrived  bool          // it has stood in line, and keeps its arrival for when it comes again
-	behind   bool          // it was not asked for, because earlier callers of this program stand in its line
+	index    int             // among the variants
+	ctx      context.Context // of the variant's request; it ends with the caller's ctx
+	price    func() error    // matches and prices the variant under the present policies
+	unpriced error           // the error of the last call of price
+	err      error           // why the variant has no start, by its last question
+	guess    time.Duration   // for how long its budgets would hold the caller, or 0 if unknown
+	arrived  bool            // it has stood in line, and keeps its arrival for when it comes again
+	behind   bool            // it was not asked for, because earlier callers of this program stand in its line
 }
 
 // A chooser is a caller with several variants.
@@ -238,24 +238,24 @@ func (v *contender) estimatedWait() time.Duration {
 	return v.guess
 }
 
-// isTooLate reports whether no variant can start before MaxWait or the deadline is over. If the
-// same callers stand in the lines of all variants, the rates of the lines add up, so the caller
-// waits for less than each of the guesses. A variant that has stood in line, or whose guess is
-// unknown, may still start in time.
+// isTooLate reports whether, as far as is known, no variant can start before MaxWait or the deadline is
+// over. It assumes the best case, that the same callers stand in the lines of all variants: then the
+// rates of the lines add up, and the caller waits for less than each of the guesses. A variant that has
+// stood in line may always start in time, and so may a variant whose guess is unknown, unless no time is left.
 func (c *chooser) isTooLate(ctx context.Context, all []*contender) bool {
 	left := c.speaker.RemainingWait(ctx)
 	if left < 0 {
 		return false // nothing bounds the wait
 	}
 
-	rate := 0.0 // starts per second of all lines together, for this caller
+	noTimeLeft := left <= acquire.NoWaitLeft // only a variant that has stood in line may still start
+	rate := 0.0                              // starts per second of all lines together, for this caller
 	for _, v := range all {
-		cannotStart := v.unpriced != nil || v.guess == Never || left <= acquire.NoWaitLeft
 		switch {
 		case v.arrived || !v.Idle():
 			return false
-		case cannotStart: // it adds nothing to the rate
-		case v.guess <= 0:
+		case noTimeLeft, v.unpriced != nil, v.guess == Never: // the variant adds nothing to the rate
+		case v.guess <= 0: // unknown
 			return false
 		default:
 			rate += 1 / v.guess.Seconds()
@@ -266,8 +266,8 @@ func (c *chooser) isTooLate(ctx context.Context, all []*contender) bool {
 	return rate*left.Seconds() < 1
 }
 
-// wait has the caller stand in the lines of all variants until one of them has a start, none can get one, or ctx ends. It
-// returns the variant that has the start, or what refuse returns.
+// wait has the caller stand in the lines of all variants until one of them has a start or needs none, none can get one, or
+// ctx ends. It returns that variant, or what refuse returns.
 func (c *chooser) wait(ctx context.Context, all []*contender) (*contender, error) {
 	r := acquire.NewRace(len(all))
 	defer r.Stop()
@@ -282,9 +282,9 @@ func (c *chooser) wait(ctx context.Context, all []*contender) (*contender, error
 	for i, v := range all {
 		racing.Go(func() { v.race(waits[i], r) })
 	}
+	racing.Wait()
 
 	// All variants have stopped, so nobody books any more: the losers give back their starts.
-	racing.Wait()
 	for _, v := range all {
 		if &v.Caller == r.Winner() {
 			return c.settleFor(v), nil

@@ -76,7 +76,7 @@ type Event struct {
 	Kind   EventKind // what happened
 	Policy string    // the policy that decided, or "" if no policy decided
 	Budget string    // the budget of Policy, its key hashed, or ""
-	Limit  Limit     // the limit of Policy
+	Limit  Limit     // the limit of Policy, or zero if Err is a *ConfigError, which does not know it
 	Paused bool      // the budget is closed, by a penalty or by hand; otherwise the budget is full
 	Err    error     // as Kind says, or nil
 
@@ -135,7 +135,7 @@ func (e *engine) tell(ctx context.Context, told acquire.Event) { e.observe(e.eve
 
 // event returns the Event that the observer gets for an event of a caller, and its context: ctx or,
 // if the event has an error of the store, the context of withQuestion. If no budget decided, the
-// Event names the policy of the error, if there is one.
+// Event has the policy and the limit that decidedBy finds in the error.
 func (e *engine) event(ctx context.Context, told acquire.Event) (context.Context, Event) {
 	ev := Event{
 		Kind: kindOf(told.Kind), Err: told.Err, Paused: told.Paused, Note: told.Note,
@@ -167,14 +167,17 @@ func endOf(err error) acquire.EventKind {
 	return acquire.EventRefused
 }
 
-// decidedBy returns the policy that an error names, "" if it names none, and that policy's limit.
+// decidedBy returns the policy and the limit of a *LimitError, or the policy of a *ConfigError and no limit, because the
+// error does not know it. For every other error both are zero.
 func decidedBy(err error) (policy string, l Limit) {
 	var limited *LimitError
 	var wrong *ConfigError
 	if errors.As(err, &limited) {
 		return limited.Policy, limited.Limit
-	} else if errors.As(err, &wrong) {
+	}
+	if errors.As(err, &wrong) {
 		return wrong.Policy, Limit{}
 	}
+
 	return "", Limit{}
 }

@@ -498,7 +498,7 @@ func (p *primary) paused(m notify.Pause) {
 // So when Redis loses a budget, the node that finds out announces the loss, and all nodes tell
 // Redis their history of the budget at once: see docs/internals/state-loss.md.
 
-// announceLoss tells the fleet that a budget was lost, unless a loss of it was noted less than a second ago. The
+// announceLoss tells the fleet that a budget was lost, unless a loss of it was news less than a second ago. The
 // call has a goroutine of its own, because it takes as long as the client lets it.
 func (p *primary) announceLoss(key string) {
 	if !p.noNotice && p.history.NoteLoss(key, time.Now()) {
@@ -510,7 +510,7 @@ func (p *primary) announceLoss(key string) {
 }
 
 // lost has the waiters of a budget that Redis lost book again. If starts of this node under the budget are still to
-// come, the node tells Redis its history of the budget, unless it noted a loss of it less than a second ago.
+// come, the node tells Redis its history of the budget, unless a loss of it was news less than a second ago.
 func (p *primary) lost(key string) {
 	p.Forgotten(key)
 	if all := p.watches.Charges(key); len(all) > 0 && p.history.NoteLoss(key, time.Now()) {

@@ -57,11 +57,12 @@ func (l Limit) calendarWindow(t time.Time) (start, end time.Time) {
 	return start, end
 }
 
-// firstDay returns the date on which the unit that holds t's date begins. Here
-// and below a date is its midnight in UTC, where a day is always 24 hours.
+// firstDay returns the date on which the unit that holds t's date begins. In this
+// file a date is its midnight in UTC, where a day is always 24 hours.
 func (u Unit) firstDay(t time.Time) time.Time {
 	year, month, day := t.Date()
 	switch {
+	case u == Day: // the date itself
 	case u.isWeek():
 		sinceFirst := (int(t.Weekday()-u.weekday()) + 7) % 7
 		day -= sinceFirst

@@ -444,10 +444,11 @@ type PauseNote struct {
 }
 
 // String returns one line without control characters, such as
-// `paused by anna@desk: "the shop moves"`.
+// `paused by anna@desk: "the shop moves"`. The zero PauseNote gives "paused".
 func (n PauseNote) String() string {
 	text := "paused"
 	if n.By != "" {
+		// Escape control characters, but show the name without quotation marks.
 		text += " by " + strings.Trim(strconv.Quote(n.By), `"`)
 	}
 	if n.Reason != "" {

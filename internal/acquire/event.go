@@ -174,9 +174,11 @@ func (c *Caller) report(ctx context.Context, k EventKind, d time.Duration, err e
 	}
 }
 
-// reportHeld notes in Hold which policy, if any, holds the caller by the store's answer g. It tells the
-// observer that the caller is held, unless told says that the observer knows, and which shadow policies
-// would have held the caller. If the caller is silent it tells the observer nothing.
+// reportHeld notes in Hold which policy holds the caller by g, the store's answer, which is also c.Grant
+// unless told is true. If no policy holds the caller, Hold keeps the last policy that did. Unless the caller
+// is silent or there is no observer, reportHeld also counts the caller among those that the policy holds, tells
+// the observer that the caller is held, unless told says that the observer knows, and tells it which shadow
+// policies would have held the caller.
 func (c *Caller) reportHeld(ctx context.Context, g store.Grant, told bool) {
 	// A caller is held if a budget has made its start later, or if it has no start.
 	held := g.Wait > 0 && g.HeldBy >= 0 || !g.OK
@@ -188,10 +190,12 @@ func (c *Caller) reportHeld(ctx context.Context, g store.Grant, told bool) {
 		}
 	}
 
-	// What follows is for the observer. A silent variant leaves its wait to a sibling.
+	// The rest is for the observer. A silent variant leaves its wait to a sibling.
 	if c.engine.Observe == nil || c.silent {
 		return
 	}
+
+	// A caller without a start that no budget holds now still counts for the policy that held it last.
 	if held && c.Hold.Policy != "" {
 		c.countHeld(c.Hold.Policy)
 	}

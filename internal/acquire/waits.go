@@ -127,10 +127,11 @@ func (c *Caller) usefulWait(left time.Duration) time.Duration {
 	return left
 }
 
-// exceedsMaxWait gives back a start that is too late for the deadline of ctx, or more than half of
-// StoreGrace too late for MaxWait. It returns the caller's error, or nil if the start is in time, or
-// if the caller has no start. A start can be too late although the booking had a MaxWait, because the
-// store's answer, or the line, took long.
+// exceedsMaxWait gives back a start that is too late for a deadline of ctx to come, or more than half of
+// StoreGrace too late for MaxWait. It returns the caller's error, and notes for it in remaining and
+// remainingBy what bounded the wait. It returns nil if the start is in time, or if the caller has no start.
+// A start can be too late although the booking had a MaxWait, because the store's answer, or the line,
+// took long.
 func (c *Caller) exceedsMaxWait(ctx context.Context, g store.Grant) error {
 	// Without a MaxWait only a start that a budget has held back can be too late.
 	if !g.OK || g.HeldBy < 0 && c.MaxWait <= 0 {
@@ -704,8 +705,8 @@ type rttEstimator struct {
 	mu      sync.Mutex
 	mean    time.Duration
 	samples [rttSamples]time.Duration
-	seen    int           // how many answers have come
-	lastAt  time.Duration // when the last one came
+	seen    int           // how many samples were added
+	lastAt  time.Duration // when the last of them arrived
 }
 
 const (
@@ -728,9 +729,9 @@ func (e *rttEstimator) upper(part float64) time.Duration {
 }
 
 // add adds a sample: how long an answer took, and when it arrived. Callers share answers, and
-// a hiccup delays all answers that are on their way. So an answer that was on its way together
-// with the last answer for most of the time adds nothing. Neither does an answer that took no
-// time, because it came from memory.
+// a hiccup delays all answers that are on their way. So an answer that was on its way for more
+// than half of its time before the last sample arrived adds nothing. Neither does an answer that
+// took no time, because it came from memory.
 func (e *rttEstimator) add(took, arrivedAt time.Duration) {
 	if took <= 0 {
 		return
@@ -739,7 +740,7 @@ func (e *rttEstimator) add(took, arrivedAt time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 
-	// More than half of the time this answer was on its way together with the last sample.
+	// More than half of this answer's time had passed when the last sample arrived.
 	if e.seen > 0 && arrivedAt-took/2 < e.lastAt {
 		return
 	}

@@ -246,9 +246,7 @@ func (r *Row) bookProbe(t int64, u *rule) {
 // book counts the cost of a start at t, in an entry of its own or in an entry
 // that the start shares with others.
 func (r *Row) book(t int64, u *rule) {
-	i := r.after(t)
 	first, last := t, t+u.length()
-
 	if u.unit > 0 {
 		// Units of a leaky bucket without a gap between them are one block.
 		first, last = r.fuse(first, last, u.unit)
@@ -269,17 +267,17 @@ func (r *Row) book(t int64, u *rule) {
 	case u.unit > 0:
 		r.add(first, last, u.cost)
 
-	// Most starts are behind all entries of the row.
+	// Most starts begin no earlier than the last entry.
 	case k == 0 || r.entries[k-1].first <= t:
 		r.push(first, last, u.cost, partStart)
 
 	// A start before others is widened to touch neighbours in the same part of the window.
 	default:
-		first, last = r.widen(i, first, last, partStart, partEnd)
+		first, last = r.widen(r.after(t), first, last, partStart, partEnd)
 		r.add(first, last, u.cost)
 	}
 
-	// The row needs its span until this start leaves it.
+	// Keep the span at least until this start no longer matters, even if a later caller's limit has a shorter one.
 	r.until = max(r.until, last+r.span)
 	r.bound()
 }

@@ -238,8 +238,8 @@ func (p *Pass) isNear(start int64, horizon time.Duration) bool {
 }
 
 // Due reports whether the start of the next waiter, w of the node itself, is within
-// its horizon. The request is open, with the waiter's booking. Due sets early of the
-// request for Serve.
+// its horizon. The request is open, with the waiter's booking. If the pass looks at a
+// copy of the row, Due sets early of the request for Serve.
 //
 // A waiter that needs slots as well is due only if the pass has set no room aside
 // before it: one at a time is called. In a slow start the same is true of all
@@ -282,8 +282,10 @@ func (p *Pass) Served(q *Request, called bool) {
 }
 
 // SetAside sets the room aside that the next waiter, one of a different node,
-// will take. near is false, and nothing is set aside, if its start is not within
-// the horizon yet. ask says that its node has to be told.
+// will take, and notes when to look again, if that is known. near is false, and
+// nothing is set aside, if its start is not within the horizon yet. ask says that
+// its node has to be told: then the node's lease, if it has one, says that the node
+// was asked.
 func (p *Pass) SetAside() (near, ask bool) {
 	// The row does not have the waiter's booking, only its class and its cost. The rest is as in the booking of the pass.
 	q, s := p.sample, &p.sample.Searches[0]
@@ -300,13 +302,18 @@ func (p *Pass) SetAside() (near, ask bool) {
 	p.take()
 	p.aside, p.floor = true, floor
 
-	// A node that was asked before is not told again. If it says nothing, a later pass lets its waiters stand aside.
-	ask = !p.leaves(node, start) && p.row.ask(node, q.Now)
+	// Do not ask a node that is left alone for now, see leaves, or that was asked before. If an asked node says nothing, a later pass lets its waiters
+	// stand aside.
+	if !p.leaves(node, start) {
+		ask = p.row.ask(node, q.Now)
+	}
+
 	switch l := p.row.leaseOf(node); {
 	// Nobody knows when a node without a lease comes.
 	case l == nil:
 
-	// The node comes by itself. If it has not come by its time, or the start is near enough for the node to book it, a later pass asks the node.
+	// The node was left alone: it comes by itself or, if it is late, other nodes are awaited first. A later pass may ask it: once its time is over or, if
+	// the start is still too far for the node, once the start is near.
 	case l.asked == 0:
 		p.lookAt(l.comes + 1)
 		if p.isFar(start) {
@@ -390,7 +397,6 @@ func (p *Pass) put(s *Search, start int64) {
 	switch {
 	// An open unlimited budget, and a budget of slots, count no starts.
 	case s.free || s.rule.slots:
-
 	case s.rule.peak == 0:
 		p.ahead.bookProbe(start, &s.rule)
 	default:

@@ -678,13 +678,14 @@ func (f *Fleet) Nodes(ctx context.Context) ([]Node, error) {
 	return all, err
 }
 
-// nodes reads the reports, as of now on the server's clock. illegible counts reports that could not be
-// parsed.
+// nodes reads the latest reports, mostNodes at the most, as of now on the server's clock. illegible counts
+// reports that could not be parsed.
 func (f *Fleet) nodes(ctx context.Context) (all []Node, now time.Time, illegible int, err error) {
 	if now, err = f.now(ctx); err != nil {
 		return nil, now, 0, err
 	}
 
+	// The latest reports come first.
 	all = []Node{}
 	ids, err := f.client.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: f.keys.nodes, Start: 0, Stop: mostNodes - 1, Rev: true}).Result()
 	if err != nil {
@@ -693,12 +694,12 @@ func (f *Fleet) nodes(ctx context.Context) (all []Node, now time.Time, illegible
 
 	// Read in batches, so that Redis serves other clients in between.
 	for chunk := range slices.Chunk(ids, 100) {
-		names := make([]string, len(chunk))
+		keys := make([]string, len(chunk))
 		for i, id := range chunk {
-			names[i] = f.keys.node + id.Member.(string)
+			keys[i] = f.keys.node + id.Member.(string)
 		}
 
-		records, err := f.client.MGet(ctx, names...).Result()
+		records, err := f.client.MGet(ctx, keys...).Result()
 		if err != nil {
 			return nil, now, 0, f.commandError(err)
 		}

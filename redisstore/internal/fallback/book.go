@@ -12,14 +12,16 @@ import (
 )
 
 // Book implements [store.Store]. Callers wait from when the primary seems to be away until it is
-// given up, and then until the share can be used. A primary that is unfit is an error at once. A
-// caller whose MaxWait or ctx ends meanwhile gets an error with NotHeld.
+// given up, and then until the share can be used or, if the share never has room for them, until
+// the primary is back. They also wait while suspected nodes may use the room that they need in the
+// primary. A primary that is unfit is an error at once. A caller whose time, see [conn.Patience],
+// or ctx ends meanwhile gets an error with NotHeld.
 func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error) {
 	// The group counts as used as long as the caller waits, so its heartbeats go on.
 	g := s.enter(b.Charges[0].Budget.Group)
 	defer g.leave()
 	own, notice := *b, newOutageNotice(ctx, s.Conn)
-	timeUp, stop := conn.Timeout(context.Background(), b.MaxWait, notice.Since)
+	timeUp, stop := conn.Timeout(context.Background(), b.MaxWait, notice.Since) // await looks at ctx itself
 	defer stop()
 
 	for {
@@ -28,7 +30,10 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 		var opens time.Time
 
 		// In the primary the booking leaves free what suspected nodes may use. If a limit has no room for the cost beside that, the caller waits.
-		fits := r.local == nil && r.ready && leaveRoom(&own, b, r.suspected)
+		hasRoom := false
+		if r.local == nil && r.ready {
+			hasRoom = leaveRoom(&own, b, r.suspected)
+		}
 
 		switch {
 		// A primary that is unfit is not away, and no wait helps.
@@ -41,8 +46,8 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 			own.Charges = b.Charges
 			decided := time.Now()
 
-			// A caller takes a grant with Wait 0 and Age 0 to start when Book was called, which may be long ago here. With an Age above 0 it counts
-			// from the answer.
+			// Without an Age the caller would take a start with Wait 0 to be as old as its call of Book, which may be long ago. So tell it that the
+			// start is as old as this decision, 1 ns at the least.
 			grant, opensAt, answered := r.local.book(&own)
 			if answered {
 				grant.Age = max(1, time.Since(decided))
@@ -51,7 +56,7 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 
 			opens = opensAt
 
-		case fits:
+		case hasRoom:
 			grant, err := s.bookPrimary(ctx, r.up, &own)
 
 			// The caller waits on only if the call failed because the primary was given up.
@@ -63,8 +68,10 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 		// The caller waits on, and the time that it has waited counts.
 		own.MaxWait = conn.Remaining(b.MaxWait, notice.Since)
 		own.NotBefore = max(0, b.NotBefore-time.Since(notice.Since))
+
+		// If the primary was given up meanwhile, book in the share at once: there is nothing to wait for, and nothing to tell the observer.
 		if r.local == nil && r.up.Err() != nil {
-			continue // the primary was given up meanwhile
+			continue
 		}
 		if !notice.await(ctx, &r, opens, timeUp) {
 			return store.Grant{HeldBy: store.NotHeld}, notice.end(ctx)

@@ -92,7 +92,7 @@ func (s *Store) Refuse(ctx context.Context, c store.Charge, r store.Refusal) (fr
 	return s.primary.Refuse(ctx, c, r)
 }
 
-// pauseLocal closes a budget in this node's share, if the primary is away, and notes the pause.
+// pauseLocal does nothing unless the primary is away. Then it notes the pause, and closes the budget in this node's share.
 func (s *Store) pauseLocal(ctx context.Context, c store.Charge, d time.Duration) {
 	// The share keeps the pause, and Redis hears of it with a later booking of this node: see history.PauseEnds.
 	if l := s.local(c.Budget.Group); l != nil {
@@ -104,16 +104,17 @@ func (s *Store) pauseLocal(ctx context.Context, c store.Charge, d time.Duration)
 	}
 }
 
-// Resume implements [store.Store].
+// Resume implements [store.Store]. It also opens the budget in this node's share, whether or not the primary answers.
 func (s *Store) Resume(ctx context.Context, c store.Charge) error {
-	// A share that begins from now on begins without the pause.
+	// A share that begins while the primary is being told of a penalty takes over that penalty (see tell), but not one that is lifted here.
 	key := s.primary.PauseKey(&c)
 	s.mu.Lock()
 	maps.DeleteFunc(s.telling, func(p *penalty, _ struct{}) bool { return p.key == key })
 	s.mu.Unlock()
 
 	if l := s.local(c.Budget.Group); l != nil {
-		// The node must not tell Redis of the pause again when Redis is back.
+		// Otherwise the node would tell Redis of the pause again, and the share's next booking would close the budget again: see pauseKnown. Without a
+		// share the primary forgets both once the pause is lifted there.
 		s.Pauses.Forget(key)
 		s.Shut.Forget(key)
 		l.resume(ctx, c, key)

@@ -21,7 +21,7 @@ type Store struct {
 
 	mu      sync.Mutex
 	groups  map[string]*group
-	telling map[*penalty]struct{} // penalties of which the primary is being told
+	telling map[*penalty]struct{} // penalties of which the primary is being told: a share that begins takes them over
 	away    bool                  // a group has given the primary up, and no heartbeat was answered since
 }
 

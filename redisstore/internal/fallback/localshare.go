@@ -22,21 +22,22 @@ type localShare struct {
 
 	mu              sync.Mutex
 	closed          bool                    // the primary is back
-	othersLeaveRoom time.Time               // since when all other nodes leave room
+	othersLeaveRoom time.Time               // from then on all other nodes leave room for the share; it may be still to come
 	opensAfter      map[string]time.Time    // for each budget whose share has opened, when that was, less a window: see opensAt
 	started         map[string]store.Charge // the budgets that were used here
 	storePauses     map[string]time.Time    // penalties that the store knows
 }
 
-// newLocalShare returns a share with an empty store. from is since when all other nodes leave room
-// for the share; started has the budgets that an earlier share of this node used.
-func newLocalShare(o Options, p Primary, group string, divisor int, from time.Time, started map[string]store.Charge) *localShare {
+// newLocalShare returns a share with an empty store. othersLeaveRoom is the time from which on all other nodes leave room
+// for the share; it may be still to come. started, which the share keeps, has the budgets that an earlier share of this
+// node used.
+func newLocalShare(o Options, p Primary, group string, divisor int, othersLeaveRoom time.Time, started map[string]store.Charge) *localShare {
 	// With a divisor of 0 the share has no limits: see charge.
 	if o.FailOpen {
 		divisor = 0
 	}
 	return &localShare{
-		Options: o, primary: p, starts: startsOf(group), divisor: divisor, othersLeaveRoom: from, store: o.Local(), opensAfter: make(map[string]time.Time),
+		Options: o, primary: p, starts: startsOf(group), divisor: divisor, othersLeaveRoom: othersLeaveRoom, store: o.Local(), opensAfter: make(map[string]time.Time),
 		storePauses: make(map[string]time.Time), started: started,
 	}
 }
@@ -56,10 +57,12 @@ func isShared(c *store.Charge) bool {
 }
 
 // charge returns a charge as the share's store has it, with the share as its limit. Without a divisor, and if the limit
-// is Unlimited or Told, it has no limit. ok is false if the share never has room for the charge.
+// is Unlimited or Told, it has no limit. If the share never has room for the charge, charge returns it as it is, and ok is
+// false unless it is a shadow.
 func (l *localShare) charge(c store.Charge) (part store.Charge, ok bool) {
+	n, d := c.Limit.N(), l.divisor
+	switch {
 	// A divisor of 0 means that nothing is held back, as FailOpen asks for.
-	switch n, d := c.Limit.N(), l.divisor; {
 	case d == 0:
 		c.Limit, c.KeepFree, c.Pace, c.Jitter = store.Unlimited(), 0, 0, 0
 		return c, true
@@ -82,7 +85,7 @@ func (l *localShare) charge(c store.Charge) (part store.Charge, ok bool) {
 	}
 
 	// What must stay free is divided, too, and rounded up.
-	c.KeepFree = (c.KeepFree + l.divisor - 1) / l.divisor
+	c.KeepFree = (c.KeepFree + d - 1) / d
 	return c, true
 }
 
@@ -134,7 +137,7 @@ func (l *localShare) opensAt(part *store.Charge, now time.Time) time.Time {
 }
 
 // book books a start in the share. answered is false if the share cannot be used: then opens is when it can be, or the zero
-// time if it never can be, or has ended. A refusal is an answer, too.
+// time if it never can be, or has ended. A refusal is an answer, too. A near start counts as used at once.
 func (l *localShare) book(b *store.Booking) (g store.Grant, opens time.Time, answered bool) {
 	own, ok := l.booking(b)
 	l.mu.Lock()
@@ -217,7 +220,7 @@ func (l *localShare) countStart(c *store.Charge, cost int, start time.Time) {
 
 // settle changes the costs of a start in the share, and adds to the history what is above the booked costs.
 func (l *localShare) settle(ctx context.Context, b *store.Booking, g store.Grant, costs []int) error {
-	own, _ := l.booking(b)
+	own, _ := l.booking(b) // the charges had room when the start was booked
 	err := l.store.Settle(ctx, &own, g, costs)
 	l.mu.Lock()
 	defer l.mu.Unlock()

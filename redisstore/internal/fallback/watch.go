@@ -22,7 +22,7 @@ func (s *Store) Watch(b *store.Booking, grant store.Grant, news chan<- struct{})
 	// The primary may have come back since the booking: then there is no share any more.
 	w := &localWatch{share: s.local(g.name), leave: leave, charges: b.Charges, grant: grant, start: time.Now().Add(grant.Wait)}
 	if w.share != nil {
-		own, _ := w.share.booking(b)
+		own, _ := w.share.booking(b) // the charges had room when the start was booked
 		w.inStore = w.share.store.Watch(&own, grant, news)
 		w.ofShare = s.Watches.Add(notify.Start{Keys: []string{w.share.starts.Key}, Sent: time.Now()}, news)
 	}
@@ -40,7 +40,7 @@ type primaryWatch struct {
 // Confirm implements [store.Watch]. While the primary may be away, Confirm waits until it answers or is given up.
 func (w *primaryWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
 	notice := newOutageNotice(ctx, w.group.store.Conn)
-	timeUp, stop := conn.Timeout(context.Background(), maxWait, notice.Since)
+	timeUp, stop := conn.Timeout(context.Background(), maxWait, notice.Since) // await looks at ctx itself
 	defer stop()
 
 	for {

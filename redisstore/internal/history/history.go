@@ -168,7 +168,7 @@ func (h *History) MarkReported(key string) {
 const announceEvery = time.Second
 
 // NoteLoss notes that a budget was lost. It reports whether the loss is news: the node
-// remembers the budget, and has noted no loss of it within announceEvery.
+// remembers the budget, and no loss of it was news within announceEvery.
 func (h *History) NoteLoss(key string, now time.Time) (news bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -239,7 +239,7 @@ type Budget struct {
 	Keep        time.Duration // for how long starts matter
 	Last        Reply
 	quota       quotaReply
-	lostAt      time.Time // when a loss was noted last
+	lostAt      time.Time // when a loss was news last: see NoteLoss
 }
 
 // clone returns a copy that shares no memory with the budget.
@@ -480,7 +480,8 @@ func refill(c *store.Charge, d time.Duration) int64 {
 }
 
 // PauseEnds are the ends of the pauses that a node knows, by the keys of their
-// budgets. The next booking reports them to Redis, in case Redis forgot.
+// budgets. Of the node's two PauseEnds, the next booking reports Pauses to Redis,
+// in case Redis forgot, but not Shut.
 type PauseEnds struct {
 	any  atomic.Bool // there may be some
 	mu   sync.Mutex

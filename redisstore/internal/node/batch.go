@@ -48,7 +48,7 @@ func mergeable(a, b int64) bool {
 	return a == b || min(a, b) > waitTolerance && min(a, b) > max(a, b)/2
 }
 
-// newBatch returns the call of some ops. The batch keeps the slice. Neighbours that ask the same are merged. If each
+// newBatch returns the batch of some ops. The batch keeps the slice. Neighbours that ask the same are merged. If each
 // op needs one budget, and none has a start or a place, only the order of the ops of one budget matters: then
 // newBatch sorts the slice by budget first, so that more of the ops are neighbours.
 func newBatch(ops []*op, number int64) *batch {
@@ -116,7 +116,8 @@ func (o *op) asksSame(p *op) bool {
 
 // refusedForOthers reports whether the op was refused only because it was merged with ops of a lower MaxWait.
 func (o *op) refusedForOthers(m mergedOps) bool {
-	return o.MaxWait > m.maxWait && !o.outcome.Booked() && o.outcome.State != wire.Unsettled && o.ready == nil && o.outcome.Wait <= o.MaxWait
+	isRefused := !o.outcome.Booked() && o.outcome.State != wire.Unsettled && o.ready == nil // ready: it stands in a line
+	return isRefused && o.MaxWait > m.maxWait && o.outcome.Wait <= o.MaxWait
 }
 
 // hasPlace reports whether the caller has a start, or a place in a line.

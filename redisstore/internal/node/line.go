@@ -20,17 +20,17 @@ type line struct {
 	charge     store.Charge // a charge of the budget, as a caller had it last
 	id         int64        // of the line in Redis: each new line has its own
 	waiters    []*turn      // by class, share and ticket
-	lead       *turn        // see first. It is nil while nobody has looked for it.
+	firstTurn  *turn        // what first has found, or nil if first must look anew
 	shared     int          // how many waiters have a share
 	cost       int64        // the sum of the waiters' costs
 	waiting    int64        // the sum of costs in the whole line, as Redis said last
 	hasShares  bool         // callers of several shares have stood in the line
-	hurry      bool         // Redis has offered room that no waiter of the fleet has taken
+	hurry      bool         // Redis said that waiters should ask again soon, or has just published a cut: see Hurry of wire.Line
 	heardAt    time.Time    // when Redis said how the line stands, or was asked last
 	unasked    bool         // the node has not asked Redis since its first waiter came, or since a connection for messages began
 	called     cuts         // the last cuts of messages
 	calledLine int64        // the ID of the line in Redis that had these cuts
-	firstStart time.Time    // when the first waiter of the whole line may start, or the zero time until Redis says it
+	firstStart time.Time    // when the first waiter of the whole line may start, or the zero time until Redis has answered about the line
 	nearAt     time.Time    // the earliest nearAt of the waiters, or a time before it
 	timerAt    time.Time    // when the timer runs
 	timer      *time.Timer  // runs due
@@ -343,8 +343,8 @@ func (l *line) add(t *turn) {
 	}
 
 	// The new waiter may come to its turn before the first so far.
-	if l.lead != nil && comesBefore(t, l.lead) {
-		l.lead = t
+	if l.firstTurn != nil && comesBefore(t, l.firstTurn) {
+		l.firstTurn = t
 	}
 
 	// While anybody waits, the node listens to messages.
@@ -370,8 +370,8 @@ func (l *line) remove(i int) {
 	if t.share != 0 {
 		l.shared--
 	}
-	if l.lead == t {
-		l.lead = nil
+	if l.firstTurn == t {
+		l.firstTurn = nil
 	}
 
 	t.lineKey = ""
@@ -512,7 +512,7 @@ func (n *Node) RestoreTurn(b *store.Booking, kept []byte) (store.Turn, bool) {
 }
 
 // summon summons the waiters for which isSummoned is true: it takes them out of the line and closes their
-// ready, so that they book again together.
+// ready, so that they book again together. It sets the timer, which forgets a line without waiters.
 func (l *line) summon(isSummoned func(*turn) bool) {
 	// Count all of them in the gathering before the first is woken: the next call waits for the last of them.
 	var summoned []*turn
@@ -582,7 +582,7 @@ func (l *line) setTimer() {
 	}
 
 	// Estimates may have changed, so look for the first waiter anew.
-	l.lead = nil
+	l.firstTurn = nil
 	next := l.asksAt()
 
 	l.nearAt = l.waiters[0].nearAt
@@ -655,7 +655,7 @@ func (l *line) asksAt() time.Time {
 // never is the moment of a reason that a line does not have.
 var never = time.Unix(1<<40, 0)
 
-// whenHurried is when to ask because Redis has offered room that no waiter of the fleet has taken.
+// whenHurried is when to ask because Redis said that waiters should ask again soon, or has published a cut.
 func (l *line) whenHurried() time.Time {
 	if !l.hurry {
 		return never
@@ -716,8 +716,8 @@ func (l *line) first() *turn {
 		return l.waiters[0]
 	}
 
-	if l.lead == nil {
-		l.lead = slices.MinFunc(l.waiters, func(a, b *turn) int {
+	if l.firstTurn == nil {
+		l.firstTurn = slices.MinFunc(l.waiters, func(a, b *turn) int {
 			if comesBefore(a, b) {
 				return -1
 			}
@@ -725,7 +725,7 @@ func (l *line) first() *turn {
 		})
 	}
 
-	return l.lead
+	return l.firstTurn
 }
 
 // comesBefore reports whether a comes to its turn before b: if a's class goes before b's, or if a's start is

@@ -16,8 +16,9 @@ import (
 // summonNow is the Hurry of a reply that says: summon the waiters whose turn it is now.
 const summonNow = 2
 
-// observeLine records what a reply said of the line for starts of the budget with a key, and summons the waiters whose
-// turn it is. If the reply spoke of no line, said is nil: the line in Redis has ended.
+// observeLine records what a reply said of the line for starts of the budget with a key. It summons the waiters whose turn
+// it is if the reply tells a new cut, and all waiters if the line in Redis is not theirs any more: a new one has begun or,
+// if said is nil, it has ended.
 func (n *Node) observeLine(key string, said *wire.Line) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -103,16 +104,16 @@ func laneOf(l *wire.Line, id wire.LaneID) *wire.Lane {
 	return nil
 }
 
-// takeCuts summons the waiters below the cuts c of the line with an ID, whose turn it is, if now is true. If the waiters
-// stand in a line with a different ID it summons all of them, whatever now is. In both cases newcomers for the budget ask
-// at once from now on: see fullBudgets. Otherwise takeCuts only sets the timer.
-func (l *line) takeCuts(id int64, c cuts, now bool) {
+// takeCuts summons the waiters below the cuts c of the line with an ID, whose turn it is, if isNews says that a cut was just
+// published. If the waiters stand in a line with a different ID it summons all of them, whatever isNews is. In both cases
+// newcomers for the budget ask at once from now on: see fullBudgets. Otherwise takeCuts only sets the timer.
+func (l *line) takeCuts(id int64, c cuts, isNews bool) {
 	switch {
 	// The tickets are of a line that is gone: all must ask again.
 	case id != l.id:
 		l.node.full.forget(l.charge.Budget.Key)
 		l.summonAll()
-	case now:
+	case isNews:
 		l.node.full.forget(l.charge.Budget.Key)
 		l.summon(func(t *turn) bool { return t.number < c.of(t.laneID()) })
 	default:
@@ -224,17 +225,18 @@ func (n *Node) Paused(key string, until time.Time) {
 }
 
 // Forgotten summons the waiters of a budget that Redis lost. It also summons those who wait for the end of the penalty of
-// any unlimited budget, because no node finds out that an unlimited budget was lost.
+// any unlimited budget, because no node finds out that an unlimited budget was lost. It forgets which budgets were full.
 func (n *Node) Forgotten(key string) {
 	n.wake(func(l *line) bool { return l.key == key || wire.Unlimited(&l.charge) })
 }
 
-// Wake summons all waiters for budgets of a group.
+// Wake summons all waiters for budgets of a group. It forgets which budgets were full, of all groups.
 func (n *Node) Wake(group string) {
 	n.wake(func(l *line) bool { return l.group == group })
 }
 
-// wake summons all waiters of the lines for which isSummoned is true.
+// wake summons all waiters of the lines for which isSummoned is true. It also forgets which budgets were full, whatever
+// their lines: see forgetFull.
 func (n *Node) wake(isSummoned func(*line) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

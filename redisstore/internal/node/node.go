@@ -557,7 +557,7 @@ type Load struct {
 	Queued   int // ops that wait for the next call
 	Running  int // queues that have a leader, or a goroutine that makes calls
 	Waiting  int // callers in line for starts
-	Lines    int // in which they wait
+	Lines    int // lines for starts with waiters of this node
 	Summoned int // callers that were summoned and have not asked yet
 	Leases   int // budgets of which the node holds slots, waits for slots, or did so lately
 }

@@ -79,19 +79,17 @@ func (q *queue) noteDue(o *op) {
 }
 
 // lead makes the next call of a queue that stood still, on the goroutine of the caller of an op, its leader. So
-// a lone caller needs no other goroutine. It reports whether the op is done.
+// a lone caller needs no other goroutine. It reports whether the op is done: then it has received from o.done.
 //
-// lead starts a goroutine that drains the queue if ops have come meanwhile. That goroutine also goes on with a call
-// that failed, that has no answer within conn.Silence or before the leader leaves, or that has reports, which may
-// have to wait for locks.
+// lead starts a goroutine that drains the queue if ops have come during the call, or if ctx ends while the leader gathers.
+// That goroutine also goes on with a call that failed, that has no answer by conn.Silence after o joined or before the
+// leader leaves, or that has reports, which may have to wait for locks.
 func (n *Node) lead(ctx context.Context, o *op, q *queue, maxWait time.Duration) bool {
-	group, longest := o.group(), conn.Silence
-	if d, ends := conn.Patience(ctx, maxWait, o.joined); ends {
-		longest = min(longest, d)
-	}
-
 	// Other callers may come while the leader gathers, and share its call.
+	group := o.group()
 	n.gather(ctx, group, q)
+
+	// The leader leaves: a goroutine serves those who came, or stops the queue.
 	if ctx.Err() != nil {
 		go n.drain(group, q, nil)
 		return false
@@ -106,10 +104,15 @@ func (n *Node) lead(ctx context.Context, o *op, q *queue, maxWait time.Duration)
 		return false
 	}
 
-	timeUp := time.NewTimer(longest)
+	// The time in which the leader gathered counts.
+	answerTime := conn.Silence // for how long, from o.joined on, the leader itself waits for the answer
+	if d, ends := conn.Patience(ctx, maxWait, o.joined); ends {
+		answerTime = min(answerTime, d)
+	}
+	timeUp := time.NewTimer(answerTime - time.Since(o.joined))
 	defer timeUp.Stop()
 
-	// From here on the call may have reached Redis: whatever becomes of the leader, a goroutine goes on with it.
+	// The call may have reached Redis: if it has no answer or has failed, a goroutine goes on with it.
 	err := n.try(b, func(x *conn.Exchange) (wire.Frame, error) { return x.AwaitUntil(ctx, timeUp.C) })
 	if err != nil {
 		if err != conn.ErrUnanswered {

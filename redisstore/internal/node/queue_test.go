@@ -298,6 +298,55 @@ func TestALeaderLeaves(t *testing.T) {
 	})
 }
 
+// A silence holds all commands of a client until the channel is closed, and then they fail.
+type silence chan struct{}
+
+func (silence) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s silence) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(context.Context, redis.Cmder) error {
+		<-s
+		return errors.New("away")
+	}
+}
+
+func (s silence) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(context.Context, []redis.Cmder) error {
+		<-s
+		return errors.New("away")
+	}
+}
+
+// TestALeaderHasGathered: the time for which it waited for other callers counts against its MaxWait, and against the second
+// after which a goroutine goes on with its call.
+func TestALeaderHasGathered(t *testing.T) {
+	for maxWait, want := range map[time.Duration]time.Duration{
+		300 * time.Millisecond: 300 * time.Millisecond,
+		0:                      conn.ReplyTime,
+		20 * time.Millisecond:  100 * time.Millisecond,
+	} {
+		t.Run(fmt.Sprint(maxWait), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+				defer client.Close()
+				away := make(silence)
+				defer close(away)
+				client.AddHook(away)
+				n := New(Options{
+					Conn: conn.New(client), Names: wire.NewSpace("throttle"), History: history.New(), Offsets: history.NewClockOffsets(),
+					Pauses: history.RestorePauseEnds(nil), Shut: history.RestorePauseEnds(nil), Lost: func(string) {},
+				})
+
+				o := reserve(5000, "a")
+				o.patience = 10 * time.Millisecond
+				came := time.Now()
+				require.Error(t, n.do(t.Context(), o, maxWait))
+				require.Equal(t, want, time.Since(came))
+			})
+		})
+	}
+}
+
 // TestALeaderIsFollowed by callers that come while its call is on its way. They go together in
 // the next call.
 func TestALeaderIsFollowed(t *testing.T) {

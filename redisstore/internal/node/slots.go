@@ -246,8 +246,9 @@ func (n *Node) renew(l *lease) {
 
 // slotsAnswered notes the answer to an op for slots, or its error. The caller's old place in line is gone. Unless there is
 // an error or the caller has left, the caller now holds its slots, stands in line anew, or has neither. If the caller has
-// left, deliver gives back what Redis has for it.
+// left, deliver gives back what Redis has for it. n.mu is held.
 func (n *Node) slotsAnswered(o *op) {
+	// No other operation gets slots or a place in line.
 	if o.Kind != wire.Reserve {
 		return
 	}
@@ -258,7 +259,7 @@ func (n *Node) slotsAnswered(o *op) {
 			continue
 		}
 
-		// The place in line is gone whatever the answer is.
+		// The op's call reported the lease, and keeps it until now. The place in line is gone whatever the answer is.
 		l := n.leases[n.Names.Leases(&c.Budget)]
 		n.leaveLease(l, o.Arrival)
 

@@ -72,7 +72,7 @@ local function deal(m, c, amount)
   c.finish = c.finish + floor(amount * UNIT / c.weight)
 end
 
--- complete deals a waiter that came and waits for room the rest of its cost. Otherwise each lane would be dealt a part of the cost of its first
+-- complete deals a waiter that came and waits for room the rest of its cost: without that, each lane would be dealt a part of the cost of its first
 -- waiter, and nobody could use the parts. lapsed is the part of the cost whose offer lapsed. The lane got its charge for that part back then, so
 -- complete charges the lane for it again.
 function lanes.complete(q, c, w, cost, lapsed)
@@ -88,7 +88,8 @@ function lanes.complete(q, c, w, cost, lapsed)
     deal(q.many, c, passed)
   end
 
-  c.step, c.since = 0, now -- the lane's callers live, so its offers do not lapse yet
+  -- The lane's callers live: its offers do not lapse yet, and its turns deal the least cost again.
+  c.step, c.since = 0, now
   lanes.settle(q, c)
 end
 
@@ -142,16 +143,19 @@ function lanes.refund(q, c, cost)
   q.many.finish[c.index] = c.finish
 end
 
--- start charges the lane of a share for the starts, of that cost together, of callers that never stood in the line, if others of the class wait.
+-- start charges the lane of a share for callers that start without having stood in the line. cost is the sum of their costs. A share without a lane
+-- gets a lane or a round. If nobody waits in the class there is nobody to take turns with, and nothing is charged.
 function lanes.start(q, class, share, weight, cost)
   local m = q.many
-  if m.sum[class] > 0 then
-    local c = lanes.join(q, class, share, weight, cost)
-    if not lanes.is_round(c) then -- join has charged the share of a round
-      deal(m, c, cost)
-    end
-    lanes.settle(q, c)
+  if m.sum[class] <= 0 then
+    return
   end
+
+  local c = lanes.join(q, class, share, weight, cost)
+  if not lanes.is_round(c) then -- join has charged the share of a round
+    deal(m, c, cost)
+  end
+  lanes.settle(q, c)
 end
 
 -- free does for a line with shares what queue.free does for other lines: there may be room for the waiters whose turn has come, so each
@@ -386,11 +390,18 @@ end
 -- without_offer returns three sums over the lanes of a class: the cost that waits without an offer, the cost that is offered, and the weights of the
 -- lanes in which cost waits without an offer.
 local function without_offer(m, class)
+  if m.sum[class] <= 0 then
+    return 0, 0, 0
+  end
+
   local C, L, O, W = m.class, m.left, m.offered, m.weight
   local rest, offered, weights = 0, 0, 0
-  for i = 1, m.sum[class] > 0 and #C or 0 do -- no lane is looked at if nobody waits in the class
-    if C[i] == class and (L[i] > 0 or O[i] > 0) then
-      rest, offered, weights = rest + L[i], offered + O[i], weights + (L[i] > 0 and W[i] or 0)
+  for i = 1, #C do
+    if C[i] == class then
+      rest, offered = rest + L[i], offered + O[i]
+      if L[i] > 0 then
+        weights = weights + W[i]
+      end
     end
   end
   return rest, offered, weights

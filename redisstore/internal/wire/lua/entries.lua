@@ -197,7 +197,11 @@ end
 
 -- drop takes the first k entries out of an open row.
 local function drop(r, k)
-  touch(r, k > 0 and 1 or r.size + 1) -- with a k of 0 no entry changes
+  if k == 0 then
+    return
+  end
+
+  touch(r, 1)
   local F, L, N, size = r.F, r.L, r.N, r.size
   for i = 1, k do
     r.total = r.total - N[i]
@@ -324,7 +328,8 @@ end
 
 local remove
 do
--- overfull reports whether the n units of a block, [first, last], are more than it has time for, so that to take a unit out frees nothing.
+-- overfull reports whether the n units of a block, [first, last], are more than it has time for, so that to take a unit out frees nothing. The last unit
+-- begins at last, so the block's time ends a unit later.
 local function overfull(first, last, n, unit)
   return first + n * unit > last + unit
 end

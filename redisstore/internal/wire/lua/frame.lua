@@ -23,7 +23,7 @@
 --   e  the boundaries of calendar windows
 --   g  the name of a generation of a row
 --   t  a time in microseconds
---   n  a cost, or a number of starts
+--   n  a cost, a number of starts, or the number of a limit
 --   i, j, k  indexes
 --
 -- F, L and N are the columns of a row's entries: first, last and n of each. In lanes.lua and deals.lua the columns of lanes are C class,

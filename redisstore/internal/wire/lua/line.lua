@@ -45,7 +45,8 @@ local function ticket_of(want, s)
   return is_valid and w or nil, q, c
 end
 
--- ahead_of returns the cost that goes before a caller in the line of search s; w, q and c are from ticket_of.
+-- ahead_of returns the cost that goes before a caller in the line of search s; w, q and c are from ticket_of. The first share that asks gives the line
+-- lanes of shares: see queue.before_newcomer.
 local function ahead_of(want, s, w, q, c)
   if w then
     return queue.ahead(q, want.class, c, w.ticket)
@@ -57,32 +58,33 @@ local function ahead_of(want, s, w, q, c)
   return queue.before_newcomer(q, want.class, s.share, s.weight)
 end
 
--- turn_in returns when a caller will have its turn in the line of search s, a time of the server. alone is the first time at which the row has room,
--- ahead is the cost that goes before the caller, and w and c are from ticket_of.
+-- turn_in returns when a caller will have its turn in the line of search s, a time of the server. The caller asked for no start before from. alone is
+-- the first time at which the row has room, ahead is the cost that goes before the caller, and w and c are from ticket_of.
 local function turn_in(want, s, from, alone, ahead, w, c)
   local t = alone
   if ahead > 0 then
     t = max(t, now + 1) -- those before it do not start now, so the caller waits for some time
   end
 
-  -- A waiter that nothing goes before has its turn. If it has no room within the horizon all the same, it stands behind the offers to other waiters.
-  local before = ahead
+  -- If no cost goes before a waiter, its turn has come. If it has no room within the horizon all the same, it stands behind the offers to other waiters.
+  local offered_before = 0
   if ahead == 0 and w and t - from > want.horizon then
-    before = queue.before(c, w)
+    offered_before = queue.before(c, w)
   end
-  if before > 0 then
-    t = max(t, turn.at(s.rule, s.reserve, from, s.each, before + s.each))
+  if ahead + offered_before > 0 then
+    t = max(t, turn.at(s.rule, s.reserve, from, s.each, ahead + offered_before + s.each))
   end
 
   -- turn.at knows no slow start, in which not all of those ahead have room at once: look for one start with the cost of all of them and the caller,
   -- or with the most that the limit lets start at once. Where the calendar boundaries end, earliest finds none.
   if ahead > 0 and s.row.paused > 0 then
-    local joint = search_for(s.rule, min(before + s.each, s.most), s.reserve, from, 0, false)
+    local joint = search_for(s.rule, min(ahead + s.each, s.most), s.reserve, from, 0, false)
     t = max(t, earliest(joint, from) or t)
   end
 
-  -- A caller that has to wait keeps behind the callers of its lane that this call has put in line. If one of these had its turn and has to wait
-  -- again, a caller that has room keeps behind it as well, or it would pass that waiter. A caller that had a start goes first.
+  -- A caller whose turn is beyond the horizon keeps behind the callers of its lane that this call has put in line. If one of these had its turn and has
+  -- to wait again (stood), a caller whose turn is within the horizon keeps behind them, too, or it would pass that waiter. A caller that had a start goes
+  -- first.
   local goes_first = want.first or w and w.state == HAD
   if c and not goes_first and (t - from > want.horizon or c.stood) then
     t = max(t, c.furthest or 0)
@@ -133,7 +135,8 @@ local function held_by(list, want, from)
       end
 
       -- Of several lines, the caller stands in the line with the latest turn.
-      local has_to_wait, is_latest = ahead > 0 or is_far, not turn_at or t > turn_at
+      local has_to_wait = ahead > 0 or is_far
+      local is_latest = not turn_at or t > turn_at
       if has_to_wait and is_latest then
         waits_in, turn_at = s, t
       end
@@ -174,8 +177,8 @@ local function take_ticket(want, s, callers, q, c)
   return w, q, c, callers
 end
 
--- answer_in_line answers callers that stand in the line of search s: when the first and the last of them will have their turn, the end of a pause of
--- the row, and all tickets of the first.
+-- answer_in_line answers callers that stand in the line of search s: when the first and the last of them will have their turn, the end of the row's
+-- pause, 0 if the row has no pause that ends after s.from, and how many tickets the first of them has, and which.
 local function answer_in_line(want, s, callers, turn_at, t_last)
   answer(FIVE, callers, IN_LINE, turn_at, s.index, s.row.paused > s.from and s.row.paused or 0)
 
@@ -230,7 +233,7 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
     if s.each > 1 then
       queue.hold(q, c, now, min(max(MIN_ASK, floor((turn_at - now) / 2)), MAX_ASK))
     end
-    c.stood = (c.stood or 0) + s.each
+    c.stood = (c.stood or 0) + s.each -- see turn_in and queue.before
   end
 
   answer_in_line(want, s, callers, turn_at, t_last)
@@ -240,25 +243,26 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
   return callers
 end
 
--- quit takes equal callers out of the lines of their searches. If starts is true, many callers start, and their shares are charged. Otherwise a
--- caller gives up: it leaves its lines, and many is not used.
-function quit(list, want, starts, many)
+-- quit takes equal callers out of the lines of their searches. If starts is true, the callers start: callers says how many they are, and their shares
+-- are charged. Otherwise a caller gives up: it leaves its lines, and callers is not used.
+function quit(list, want, starts, callers)
   for _, s in ipairs(list) do
     local w, q, c = ticket_of(want, s)
 
     if w then
-      -- Count once what a share was served. A waiter that had a start before, or stands in front, was counted at its first start.
+      -- Only a caller without equal callers has tickets. Count once what a share was served: a waiter that had a start before, or stands in front, was
+      -- counted at its first start.
       if q.many and starts and w.state ~= HAD and w.ticket ~= FRONT then
         served_of().count(q, want.class, c.share, s.each)
       end
 
       queue.leave(q, c, w, s, starts)
-      w.state = HAD -- the ticket counts nowhere from now on
+      w.state = HAD -- of a ticket that was given up, too: it counts nowhere from now on
     elseif q and q.many and starts and not want.first and not s.shadow then
       -- Callers that never stood in this line are charged to the lane of their share, because others of that share may wait there. A caller that had
-      -- a start before was charged then.
-      lanes_of().start(q, want.class, s.share, s.weight, s.each * many)
-      served_of().count(q, want.class, s.share, s.each * many)
+      -- a start before was charged then, and a shadow has no places in line.
+      lanes_of().start(q, want.class, s.share, s.weight, s.each * callers)
+      served_of().count(q, want.class, s.share, s.each * callers)
     end
   end
 end
@@ -274,18 +278,21 @@ function renew(list, want, length)
   end
 end
 
--- started notes a start at t, so that callers keep behind it. held is the index of the charge that set t, 0 if the caller did not wait. In the row of
--- that charge, callers of the same class and of lower classes keep behind the start, and so does the next of equal callers, if these keep behind
--- starts at all (follows). A start beyond the horizon is each row's pin instead. Rows that count no starts are left as they are.
+-- started notes a start at t, so that later callers keep behind it. The caller asked for no start before from. held is the index of the charge or claim
+-- that set t, or 0 if none did. In each row that counts starts: if t is more than the horizon after from, it becomes the row's pin, and nobody keeps
+-- behind it. Otherwise, in the row of the charge held, callers of the same class and of lower classes keep behind t, and so does the next of equal
+-- callers, if it keeps behind starts at all (follows).
 function started(list, want, held, t, from)
-  local tail = 't' .. floor(want.class) -- Lua 5.4 makes 't1.0' of a number of a frame
+  local tail_field = 't' .. floor(want.class) -- numbers of a frame are floats, and Lua 5.4 writes a float as 1.0
   for _, s in ipairs(list) do
     if not is_free(s.rule, s.row) then
       if t - from > want.horizon then
         s.row.pin = t
       elseif s.index == held then
-        s.row[tail] = max(s.row[tail], t)
-        s.tail = s.follows and max(s.tail, t) or s.tail
+        s.row[tail_field] = max(s.row[tail_field], t)
+        if s.follows then
+          s.tail = max(s.tail, t)
+        end
       end
     end
   end
@@ -300,14 +307,13 @@ function keep_behind(list, want)
   end
 
   for _, s in ipairs(list) do
+    -- In a line in which the caller has a ticket, the ticket says whether the caller had a start.
     local had_start = want.first
     local w = ticket_of(want, s)
     if w then
       had_start = w.state == HAD or w.ticket == FRONT
     end
-
-    -- A caller that replaces a past start came before the callers that wait now.
-    had_start = had_start or s.late
+    had_start = had_start or s.late -- a caller that replaces a past start came before the callers that wait now
 
     -- Starts of the caller's class and of higher classes go before the caller.
     if not had_start then
@@ -344,7 +350,8 @@ end
 -- All rows and claims together may have room later than each row alone, but not before min_start, which the charge by set, or none if by is 0. A
 -- refusal says that later time.
 local function refuse(list, want, claims, s, callers, turn_at, max_wait, min_start, by)
-  local t, held, paused = turn_at, s.index, s.row.paused > s.from and s.row.paused or 0
+  local t, held = turn_at, s.index
+  local paused = s.row.paused > s.from and s.row.paused or 0
 
   -- A caller that may wait without end is not refused, so its turn is not compared with a later time. A single row or claim has no later time.
   if max_wait < MAX_NUMBER and #list + #claims > 1 then

@@ -32,7 +32,7 @@
 --   WAITS    its owner waits
 --   COUNTED  its turn has come and it counts among the offers, unless these have lapsed since: then the lane has a later round than the ticket
 --   PASSED   its turn had come, and its owner waits in the line of a different budget
---   HAD      its owner had a start
+--   HAD      its owner had a start, or has given the ticket up in this call
 --
 -- needs: frame (max, min, floor)
 -- defines: lanes_of, queue, queue.of, queue.left, queue.waiting, queue.callers, queue.joined, queue.lapsed, queue.lane, queue.settle,
@@ -113,8 +113,12 @@ end
 
 -- waiting returns the cost that waits in the classes from 1 to a class, or 0 if there is no line.
 function queue.waiting(q, class)
+  if not q then
+    return 0
+  end
+
   local sum = 0
-  for i = 1, q and class or 0 do
+  for i = 1, class do
     sum = sum + (q.many and q.many.sum[i] or queue.left(q[i]) + q[i].offered)
   end
   return sum
@@ -153,7 +157,8 @@ function queue.settle(q, c)
   end
 end
 
--- write returns the line of a row as it is stored, '' if there are no waiters, or if a line with shares is too large. read_queue is its reverse.
+-- write returns the line of a row as it is stored, or '' if there are no waiters. For a line with shares that is too large it returns '', too: then the
+-- line is lost. read_queue is its reverse.
 function queue.write(r)
   local q = queue.of(r)
   if not q or queue.waiting(q, CLASSES) <= 0 then
@@ -165,12 +170,15 @@ function queue.write(r)
   local v = {q.id, q.began}
   for class = 1, CLASSES do
     local c, i = q[class], #v
-    if c.joined == 1 and c.offered == 0 and c.round == 0 then
+
+    -- A class in which nobody was is a single 0. Waiters in front do not raise joined, but offered and, when their offers lapse, round.
+    local is_unused = c.joined == 1 and c.offered == 0 and c.round == 0
+    if is_unused then
       v[i + 1] = 0
     else
-      v[i + 1], v[i + 2], v[i + 3], v[i + 4], v[i + 5], v[i + 6], v[i + 7], v[i + 8], v[i + 9], v[i + 10],
-        v[i + 11], v[i + 12] = c.joined, c.joined - c.cut, c.offered, c.since, c.step, c.joined - c.told, c.reserve,
-        c.horizon, c.holds, c.round, c.joined - c.lapsed, #c.holes
+      v[i + 1], v[i + 2], v[i + 3], v[i + 4] = c.joined, c.joined - c.cut, c.offered, c.since
+      v[i + 5], v[i + 6], v[i + 7], v[i + 8] = c.step, c.joined - c.told, c.reserve, c.horizon
+      v[i + 9], v[i + 10], v[i + 11], v[i + 12] = c.holds, c.round, c.joined - c.lapsed, #c.holes
     end
     for _, hole in ipairs(c.holes) do
       i = #v
@@ -191,7 +199,7 @@ function queue.ahead(q, class, c, ticket)
 
   local own_ahead = ticket - c.cut -- the cost before the ticket in its own lane that was not offered anything
   for _, hole in ipairs(c.holes) do
-    -- The tickets that are gone are taken to lie evenly in their range: count those before the ticket.
+    -- The tickets that are gone are taken to lie evenly in their range: take off the cost of those before the ticket.
     local from, to = max(hole[1], c.cut), min(hole[2], ticket)
     if from < to then
       own_ahead = own_ahead - floor(hole[3] * (to - from) / (hole[2] - hole[1]))
@@ -358,9 +366,9 @@ function queue.count(q, c, w, cost, now)
     queue.joined(q, 1)
   end
 
-  -- When an offer lapsed, the lane got its charge back, so complete charges the lane again. A waiter in front, or that had a start, had no such
-  -- offer.
-  local lapsed = (w.state == WAITS or w.state == COUNTED) and w.ticket ~= FRONT and missing or 0
+  -- When an offer lapsed, the lane got its charge back, so complete charges the lane again. A waiter in front, or that had a start, was charged before.
+  local is_charged_again = (w.state == WAITS or w.state == COUNTED) and w.ticket ~= FRONT
+  local lapsed = is_charged_again and missing or 0
   w.state, w.round, c.offered = COUNTED, c.round, c.offered + missing
   if missing > 0 and c.since == 0 then
     c.since = now
@@ -371,30 +379,37 @@ function queue.count(q, c, w, cost, now)
   end
 end
 
--- take_out takes the ticket of a waiter that starts or leaves out of the costs that are offered and left in its lane. The sum of both is known, but
--- where holes were joined it is a guess which tickets are gone, so both together may be more than the sum afterwards. The excess comes off the offers
--- first: an offer to a waiter that is gone is never taken, and has all others wait until it lapses.
+-- take_offer takes the ticket of a waiter, which begins before the cut, out of the offers of its lane, and moves a cut inside the ticket to the
+-- ticket's end.
+local function take_offer(c, w, cost)
+  -- counted has the whole ticket, so add back the part behind the cut, which was not among the offers. A kept ticket may come back with a larger cost,
+  -- but nobody stands behind joined.
+  local stop = w.ticket == FRONT and FRONT or min(w.ticket + cost, c.joined)
+  c.offered = max(0, c.offered - counted(c, w, cost) + max(0, stop - c.cut))
+  c.cut = max(c.cut, stop)
+
+  -- Holes before the cut matter no longer.
+  local holes = c.holes
+  while holes[1] and holes[1][2] <= c.cut do
+    table.remove(holes, 1)
+  end
+  local first = holes[1]
+  if first and first[1] < c.cut then
+    first[1], first[3] = c.cut, min(first[3], first[2] - c.cut)
+  end
+end
+
+-- take_out takes the ticket of a waiter that starts or leaves out of the costs that are offered and left in its lane.
 local function take_out(c, w, cost)
-  local known_sum = max(0, left(c) + c.offered - counted(c, w, cost)) -- of what is offered and left without the ticket
+  local known_sum = max(0, left(c) + c.offered - counted(c, w, cost)) -- what is offered and left without the ticket
   if w.ticket >= c.cut then
     add_hole(c, w.ticket, cost)
   else
-    -- A cut inside the ticket moves to the end of the ticket. The ticket's part behind the cut was not among the offers.
-    local holes, stop = c.holes, w.ticket == FRONT and FRONT or min(w.ticket + cost, c.joined)
-    c.offered = max(0, c.offered - counted(c, w, cost) + max(0, stop - c.cut))
-    c.cut = max(c.cut, stop)
-
-    -- Holes before the cut matter no longer.
-    while holes[1] and holes[1][2] <= c.cut do
-      table.remove(holes, 1)
-    end
-    local first = holes[1]
-    if first and first[1] < c.cut then
-      first[1], first[3] = c.cut, min(first[3], first[2] - c.cut)
-    end
+    take_offer(c, w, cost)
   end
 
-  -- Take the excess off the offers, and count its rest as gone in the holes.
+  -- Where holes were joined nobody knows which tickets are gone, so there may be an excess now over what is known. Take it off the offers first: an
+  -- offer to a waiter that is gone is never taken, and has all others wait until it lapses. Count the rest as gone in the holes.
   local excess = max(0, left(c) + c.offered - known_sum)
   local lost = min(excess, c.offered)
   c.offered, excess = c.offered - lost, excess - lost

@@ -90,25 +90,25 @@ local function begun_since(t)
   return sum
 end
 
--- tokens_left returns how many whole tokens of a bucket the starts up to t left at t, at least 0. The result is too low if t is less than the jitter
--- after the last forgotten start, r.lost.
+-- tokens_left returns how many whole tokens a bucket has at the time t, after all starts up to t, and at least 0. The result is too low if t is less
+-- than the jitter after the last forgotten start, r.lost.
 local function tokens_left(t)
-  -- Starts may arrive as late as the jitter, so tokens that flow in within the jitter before t may not be there: bring the level up to level_until
-  -- only. An entry that ends later counts in late, in tokens: all of its tokens are taken, and nothing has flowed in since.
-  local level_at, units, late = r.lost, r.level, 0
+  -- A start may arrive as late as the jitter after its time, so no inflow counts after level_until. For entries that end later there is none: late is
+  -- the sum of their tokens.
+  local level_at, spent, late = r.lost, r.level, 0
   local level_until = t - u.jitter
   for i = 1, r.size do
     local begun = r.F[i] <= t
     if begun and r.L[i] > level_until then
       late = late + filling(u, r.N[i])
     elseif begun then
-      level_at, units = add_up(level_at, units, r.L[i], r.N[i], u)
+      level_at, spent = add_up(level_at, spent, r.L[i], r.N[i], u)
     end
   end
-  level_at, units = add_up(level_at, units, level_until, 0, u)
+  level_at, spent = add_up(level_at, spent, level_until, 0, u)
 
-  -- A token is u.micros units of the level.
-  return max(0, u.n - ceil((units + late * u.micros) / u.micros))
+  -- A token is u.micros units of spent.
+  return max(0, u.n - ceil((spent + late * u.micros) / u.micros))
 end
 
 -- Starts that do not fit any more are at from or later, and before stop.
@@ -159,8 +159,8 @@ local function stated_window()
   return since, since, finish, asked >= since and finish - now <= min(2 * reset, MAX_PENALTY)
 end
 
--- window_left returns how much is left of a window now. If others have spent a part of the window, it books that cost, so that the cost is over when
--- the window is, and sets from and stop.
+-- window_left returns how much is left of a window now. It subtracts from left the own starts that the upstream has not counted. If others have spent a
+-- part of the window, it books that cost, so that the cost is over when the window is, and sets from and stop.
 local function window_left()
   local since, spent_at, finish, is_present = stated_window()
   local spent, coming = between(since, finish)

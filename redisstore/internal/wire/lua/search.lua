@@ -80,11 +80,12 @@ local function window_ramp(s, u)
   return ramp
 end
 
--- bucket_ramp returns a row whose first entry takes all but one token of a bucket at the end of the penalty, whatever was spent of it before. The
--- entries of the search's row that end later follow, without the part before the end of the penalty.
+-- bucket_ramp returns a row whose first entry takes all but one token of a bucket at the end of the penalty, whatever was spent of it before. Behind it
+-- are the entries of the search's row that end then or later. An entry that began before the end of the penalty is taken to begin there, with its
+-- whole cost.
 local function bucket_ramp(s)
   local begin = s.row.paused
-  open(s.row)
+  open(s.row) -- for after
   local ramp = copied_from(s.row, after(s.row, begin))
   for i = 1, ramp.size do
     ramp.F[i] = max(ramp.F[i], begin)
@@ -302,39 +303,41 @@ end
 local sliding_paced
 do
 -- even returns the gap of a start that must wait until t, in microseconds for each unit of cost. It sets s.part to the length of the window's parts if
--- the start has to be at the begin of a part, and otherwise to 0.
+-- the start has to be at the begin of a part, and otherwise to 0. It sets s.fits to 1.
 --
 -- Without a horizon, or if the charge's pace takes less than half of the window for the whole limit, the gap is the pace. Otherwise the gap depends on
 -- how full the span is that ends at the last booked start, or at t if t is later. In a full span, starts are as even as the limit lets them be. The
--- emptier the span, the smaller is the gap, down to the pace, so that room that was left is used up. The spread of a start is part of its gap.
+-- emptier the span, the smaller is the gap, down to the pace, so that room that was left is used up. The spread of a start is part of the gap of each
+-- unit of its cost.
 --
 -- In a short window with a large limit, unless a penalty or its slow start lasts, the starts of callers of a single budget, without a spread, are at
 -- the begin of the window's parts. Starts that share an entry then give it no width, and the whole window is used.
 local function even(s, t)
-  local r, span, n = s.row, s.span, s.cap
+  local r, span, cap = s.row, s.span, s.cap
   s.part, s.fits = 0, 1
-  if s.horizon <= 0 or 2 * s.pace * n < span then
+  if s.horizon <= 0 or 2 * s.pace * cap < span then
     return s.pace
   end
 
   open(r)
 
   -- The next start comes after the last booked start, so measure the span that ends there.
-  local used = min(later(r, max(t, latest(r)) - span), n)
-  local is_long = span - s.rule.jitter - 1 > MAX_EVEN_WINDOW
+  local used = min(later(r, max(t, latest(r)) - span), cap)
+  local is_long = span - s.rule.jitter - 1 > MAX_EVEN_WINDOW -- the limit's window without what span adds to it
   local has_parts = s.single and s.n > WINDOW_PARTS and not is_long and s.spread == 0 and not is_slow(s.rule, r)
   local part = has_parts and ceil(span / WINDOW_PARTS) or 0
 
-  -- The gap is 0 until (slope-2)/slope of the limit is used: three fifths with a slope of 5, a third with 3. From there it grows to full in a full span:
-  -- with full, the whole limit takes 24/25 of the span. A steep slope fills a window soon after room was left in it. In a long window it would let
-  -- callers whose costs were estimated too low start in bunches. For starts in parts the gap grows from an empty span on, and full takes the whole span.
-  local full, slope = floor(floor(span * 24 / 25) / n), 5
+  -- The gap is 0 until (slope-2)/slope of cap is used: three fifths with a slope of 5, a third with 3. From there it grows in a straight line, to full
+  -- where all of cap is used: with full, the whole limit takes 24/25 of the span. A steep slope fills a window soon after room was left in it. In a long
+  -- window it would let callers whose costs were estimated too low start in bunches. For starts in parts the gap grows from an empty span on, and with
+  -- full the whole limit takes the whole span.
+  local full, slope = floor(floor(span * 24 / 25) / cap), 5
   if part > 0 then
-    full, slope = floor(span / n), 2
+    full, slope = floor(span / cap), 2
   elseif is_long then
     slope = 3
   end
-  local gap = max(s.pace, floor(full * (slope * used - (slope - 2) * n) / (2 * n)) - s.spread)
+  local gap = max(s.pace, floor(full * (slope * used - (slope - 2) * cap) / (2 * cap)) - s.spread)
 
   -- Starts can share the begin of a part only if the distance between two starts is no longer than a part.
   s.part = gap * s.cost <= part and part or 0
@@ -728,7 +731,8 @@ local function bucket_units(u, most, t)
   return max(0, floor((most * u.micros - spent) / u.micros))
 end
 
--- aligned_units returns how much can start from a time up to t, in each fixed window at most most.
+-- aligned_units returns how many units can start in the fixed windows from the one around from to the one around t, if starts may use most of each.
+-- Windows behind the last known boundaries, or after FAR_WINDOWS windows, are not counted.
 local function aligned_units(u, most, from, t)
   local sum = 0
   for _ = 1, FAR_WINDOWS do
@@ -770,7 +774,10 @@ function turn.units(u, reserve, t)
   local counted = later(r, since)
   local first, pace = paced_turn(u, from, 0)
   local room = max(0, most * (1 + cycles) - counted)
-  return pace > 0 and max(0, min(room, floor((t - first) / pace) + 1)) or room
+  if pace > 0 then
+    room = max(0, min(room, floor((t - first) / pace) + 1))
+  end
+  return room
 end
 end
 

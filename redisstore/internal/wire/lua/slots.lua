@@ -149,7 +149,7 @@ local function for_each(claims, run, arrival)
   end
 end
 
--- leave_line takes the waiter of that arrival out of the lines of all claims.
+-- leave_line takes the waiter of that arrival out of the lines of all claims, and gives the room that was set aside for it to the next waiters.
 function leave_line(claims, arrival)
   for_each(claims, leave, arrival)
   for_each(claims, set_aside)
@@ -350,6 +350,7 @@ end
 --   lost     whether some node knew a later state of the budget than the server had
 --   nodes    the nodes that hold slots or wait
 --   own      the node that calls, after report; without a report there is none
+--   n        the limit, after report
 --   taken    the costs that are held, or set aside for waiters that were called
 --   stored   ends, age and nodes as they were written
 --   passed   how long ago that was

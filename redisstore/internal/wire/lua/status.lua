@@ -53,26 +53,32 @@ local t, need = earliest(s, now)
 if not t then
   return struct.pack('<ddd', NEEDS_BOUNDARIES, now, need)
 end
-local line = queue.waiting(queue.of(r), queue.CLASSES)
-if line > 0 then
-  t = max(t, turn.at(u, 0, now, 1, line + 1))
+local q = queue.of(r)
+local waiting = queue.waiting(q, queue.CLASSES) -- the cost that waits in line
+if waiting > 0 then
+  t = max(t, turn.at(u, 0, now, 1, waiting + 1))
 end
 
 local told, each, heard_ago = 0, 0, 0
 if u.tells and r.told > 0 then
   told, each, heard_ago = r.told, r.each, now - r.heard
 end
-local callers = line > 0 and queue.callers(queue.of(r)) or 0
+local callers = waiting > 0 and queue.callers(q) or 0
 local top = ceiling.is_of(r, u) and floor(ceiling.at(r, now) * 1000) or 0
-local out = {struct.pack('<ddddddddddddd', DONE, now, used, booked, booked + line, t - now, max(0, r.paused - now),
+local out = {struct.pack('<ddddddddddddd', DONE, now, used, booked, booked + waiting, t - now, max(0, r.paused - now),
   penalty.repeated(r, r.paused - now), top, callers, told, each, heard_ago)}
 
+if waiting <= 0 or not q.many then
+  return table.concat(out)
+end
+
 -- The lanes of shares that have waiters, or had turns just now beside others.
-local m = line > 0 and queue.of(r).many
-for class = 1, m and queue.CLASSES or 0 do
+local m = q.many
+for class = 1, queue.CLASSES do
   for i = 1, #m.share do
     local waits = m.left[i] + m.offered[i]
-    if m.class[i] == class and (waits > 0 or m.sum[class] > 0 and m.finish[i] > m.virtual[class]) then
+    local had_turns = m.sum[class] > 0 and m.finish[i] > m.virtual[class]
+    if m.class[i] == class and (waits > 0 or had_turns) then
       out[#out + 1] = struct.pack('<dddd', m.share[i], m.weight[i], waits, m.told and served_of().of(m, i) or -1)
     end
   end
