@@ -72,6 +72,7 @@ func TestEventsOfManyClosedBudgets(t *testing.T) {
 func TestPauseNoteText(t *testing.T) {
 	require.Equal(t, "paused", store.PauseNote{}.String())
 	require.Equal(t, `paused by a\nb`, store.PauseNote{By: "a\nb"}.String())
+	require.Equal(t, `paused by the \"boss\"`, store.PauseNote{By: `the "boss"`}.String())
 	require.Equal(t, `paused: "why"`, store.PauseNote{Reason: "why"}.String())
 }
 

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/fleetthrottle/throttle/store"
@@ -236,7 +238,8 @@ func (r *headrooms) forPriority(p Priority) int {
 // share is rounded up, but a request may always use the last unit of an idle budget.
 func newHeadrooms(headroom map[Priority]float64, l Limit) (r headrooms, err error) {
 	var errs []error
-	for p, share := range headroom {
+	for _, p := range slices.Sorted(maps.Keys(headroom)) {
+		share := headroom[p]
 		switch {
 		case p < PriorityLow || p > PriorityHigh:
 			errs = append(errs, fmt.Errorf("%v is no priority: use PriorityLow, PriorityNormal or PriorityHigh", p))

@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -449,7 +448,8 @@ func (n PauseNote) String() string {
 	text := "paused"
 	if n.By != "" {
 		// Escape control characters, but show the name without quotation marks.
-		text += " by " + strings.Trim(strconv.Quote(n.By), `"`)
+		quoted := strconv.Quote(n.By)
+		text += " by " + quoted[1:len(quoted)-1]
 	}
 	if n.Reason != "" {
 		text += ": " + strconv.Quote(n.Reason)
