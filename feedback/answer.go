@@ -63,10 +63,11 @@ type window struct {
 // From implements [jsonscan.Source].
 func (w *window) From(off int) []byte { return w.Text.From(off, w.max) }
 
-// between returns the text between two places, or nil if the text ends before to.
+// between returns the text from one offset to another, or nil if the text or the window ends before to, or if the body's reader
+// has begun.
 func (w *window) between(from, to int) (text []byte) {
 	for len(text) < to-from {
-		// Wait for the bytes behind text: then From returns more of them.
+		// From returns what has come so far, which may be too short. So wait for one byte more, and then ask for all of it again.
 		if w.From(from+len(text)) == nil {
 			return nil
 		}

@@ -300,13 +300,15 @@ func (s *sidecar) serve(ctx context.Context, begin func(fail context.CancelCause
 	return nil
 }
 
-// report prints which file of policies is in force, and why a later one is not, or when it will be. Of a text that was read only
-// once it prints nothing.
+// report prints which version of the policies is in force, and why a later version is not, or when it will be. It prints nothing
+// of a new text that was read only once, unless the next read fails.
 func (s *sidecar) report(state policyfile.State) {
 	switch {
-	// The last read failed, so Seen is as before.
+	// The version in force has no mistake, so the error is of a failed read.
 	case state.Err != nil && state.Seen == state.InForce:
 		s.say("the file cannot be read, and " + state.InForce + " stays in force: " + state.Err.Error())
+
+	// The version last seen is wrong, or the last read failed.
 	case state.Err != nil:
 		s.say(state.Seen + " is not in force, and " + state.InForce + " stays: " + state.Err.Error())
 	case !state.Until.IsZero():

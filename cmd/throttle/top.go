@@ -200,8 +200,8 @@ func (o *top) plain(c *cobra.Command, from source) error {
 	}
 }
 
-// print sorts and filters s, which is the n-th snapshot, counted from 0, and prints it: with --json as a line of JSON, with
-// --once as indented JSON, and otherwise as text, after an empty line if it is not the first.
+// print sorts and filters s, which is the n-th snapshot, counted from 0, and prints it: with --json as a line of JSON, with --json
+// and --once as indented JSON, and otherwise as text. An empty line goes before each text but the first.
 func (o *top) print(c *cobra.Command, s *fleet.Snapshot, n int) error {
 	// Keep the whole snapshot, because the verdict is about the whole fleet.
 	all := *s

@@ -20,9 +20,9 @@
 //	418, a ban              binance-ip
 //	503, ten in a row       binance-ip
 //
-// A refusal lasts for its Retry-After, or until the end that the message prints ("IP banned until
-// 1620286253180"), or without either for a minute, and two for a 418. A client that goes on after a
-// 429 is banned, from 2 minutes up to 3 days. No penalty here exceeds throttle.MaxPenalty, a day:
+// A 429 or a 418 lasts for its Retry-After, or until the end that the message prints ("IP banned
+// until 1620286253180"), or without either for a minute, and two for a 418; an outage lasts for the
+// Retry-After of its 503s. A client that goes on after a 429 is banned, from 2 minutes up to 3 days. No penalty here exceeds throttle.MaxPenalty, a day:
 // then one request asks again, and learns the rest.
 //
 // # Not covered
@@ -112,8 +112,8 @@ var bannedUntil = feedback.Printed{
 	Pattern: regexp.MustCompile(`banned until (\d+)`),
 }
 
-// refused returns a reader that closes the row after a 429, a ban (418) or an outage: for the Retry-After, otherwise until the
-// end that the message prints, and otherwise for a minute, or two for a ban.
+// refused returns a reader that closes the row after a 429 or a ban (418): for the Retry-After, otherwise until the end that the
+// message prints, and otherwise for a minute, or two for a ban. An outage closes the row for the Retry-After of its 503s alone.
 func refused() feedback.Reader {
 	return feedback.First(
 		feedback.When{Status: []int{418}}.Then(feedback.First(

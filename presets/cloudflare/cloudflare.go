@@ -94,7 +94,8 @@ func Policies(o Options) []throttle.Policy {
 			Limit:  throttle.SlidingWindow(cmp.Or(o.Per5Minutes, 1200), 5*time.Minute),
 			Answer: tablerow.IfCharged(other, feedback.All(feedback.First(refused, tablerow.Outage()), feedback.RateLimit{}.Left)),
 		},
-		// Refusals close the user's row, which is enough to hold the requests.
+		// A refusal closes the row that charged the request, cloudflare-user or cloudflare-graphql: the address stays open for
+		// other users.
 		{
 			Name: "cloudflare-address", Match: match, Key: caller.Always(o.Address),
 			Limit: throttle.PerSecond(200), Answer: feedback.LeaveOpen,

@@ -38,8 +38,8 @@ func newConns(places int, dial func(context.Context) (*conn, error)) *conns {
 	return &conns{places: make(chan struct{}, places), dial: dial, returned: make(chan struct{})}
 }
 
-// get returns a connection that is not in use, or a new one. It waits while all connections are in use, until ctx ends. The caller gives the
-// connection back by put or drop.
+// get returns a connection that is not in use, or a new one. If as many as may be are in use, get waits until ctx ends. If fewer are in use and none
+// is idle, get waits for one for a while, see take, and then makes a new one. The caller gives the connection back by put or drop.
 func (p *conns) get(ctx context.Context) (*conn, error) {
 	// A place is the right to use one connection. leave gives it back.
 	select {

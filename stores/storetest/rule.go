@@ -16,9 +16,9 @@ type stay struct {
 	cost      int
 }
 
-// fits is the definition of all limits: it reports whether the charge's limit,
-// less its KeepFree, allows the start s next to the given starts, whatever order they
-// came in.
+// fits is the definition of all limits but Concurrency, which line.go defines. It
+// reports whether the charge's limit, less the charge's KeepFree, allows the start s
+// next to the given starts, in whatever order they were booked. It may reorder others.
 func fits(c store.Charge, others []stay, s stay) bool {
 	switch c.Limit.Kind() {
 	case store.KindSlidingWindow:

@@ -628,7 +628,8 @@ func startPostgres(p *place, ctx context.Context, b *bench.Bench, dir string) {
 		func(ctx context.Context, _ *sql.DB) error { return pgstore.Setup(ctx, p.at, pgstore.Options{}) },
 		func(ctx context.Context, db *sql.DB) (n int, err error) {
 			time.Sleep(1500 * time.Millisecond) // a session tells its statistics a second late
-			return n, db.QueryRowContext(ctx, "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()").Scan(&n)
+			err = db.QueryRowContext(ctx, "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()").Scan(&n)
+			return n, err
 		})
 }
 
@@ -639,8 +640,9 @@ func startMariaDB(p *place, ctx context.Context, b *bench.Bench, dir string) {
 	p.useSQL(ctx, b, "mysql", "DROP TABLE IF EXISTS throttle_rows; "+createBucket("VARBINARY(400)"), "throttle_rows", sqlstore.CreateTable,
 		func(ctx context.Context, db *sql.DB) (n int, err error) {
 			// A transaction selects twice and a read once, so all selects less the transactions count both.
-			return n, db.QueryRowContext(ctx, "SELECT MAX(IF(variable_name = 'Com_select', variable_value, 0)) - MAX(IF(variable_name = 'Com_begin', variable_value, 0)) "+
+			err = db.QueryRowContext(ctx, "SELECT MAX(IF(variable_name = 'Com_select', variable_value, 0)) - MAX(IF(variable_name = 'Com_begin', variable_value, 0)) "+
 				"FROM information_schema.global_status WHERE variable_name IN ('Com_select', 'Com_begin')").Scan(&n)
+			return n, err
 		})
 }
 
