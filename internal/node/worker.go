@@ -164,7 +164,8 @@ func (k *worker) retry(h Heard) {
 	})
 }
 
-// warn tells watches of useless starts at once, before a step goes through the same news: the caller that asks about a start waits for this.
+// warn tells watches of useless starts at once, before a step goes through the same news. A caller that confirms its start has the store read the row:
+// its watch must hear the news before the caller has the answer.
 func (k *worker) warn(n ledger.News) {
 	if len(n.Useless) == 0 {
 		return

@@ -455,10 +455,14 @@ end
 local function window(u, t)
   local e = u.boundaries
   if not e then
-    return t - u.span + 1, t + u.span, u.span
-  elseif #e == 1 then
-    local start = floor(t / e[1]) * e[1]
-    return start, start + e[1], e[1]
+    return t - u.span + 1, t + u.span, u.span -- starts that are a span apart share no window
+  end
+
+  -- A single number is no boundary: it is the length of windows that follow each other from 1970 on.
+  if #e == 1 then
+    local length = e[1]
+    local start = floor(t / length) * length
+    return start, start + length, length
   end
 
   local i, k = 1, #e
