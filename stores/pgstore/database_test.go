@@ -3,7 +3,10 @@ package pgstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -125,3 +128,15 @@ func TestNewFromPoolThatRefuses(t *testing.T) {
 		pool.Close()
 	}
 }
+
+// newDatabase returns the URL of a database of its own.
+func newDatabase(t *testing.T, server *pgtest.Server) string {
+	t.Helper()
+	name := fmt.Sprint("test", databases.Add(1))
+	exec(t, connect(t, server), "CREATE DATABASE "+name)
+	url := strings.Replace(server.URL(), "/postgres?", "/"+name+"?", 1)
+	require.NoError(t, pgstore.Setup(t.Context(), url, pgstore.Options{}))
+	return url
+}
+
+var databases atomic.Int64

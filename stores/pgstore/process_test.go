@@ -3,14 +3,9 @@
 package pgstore_test
 
 import (
-	"fmt"
 	"os"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle/internal/lab/pgtest"
 	"github.com/fleetthrottle/throttle/internal/lab/processes"
@@ -38,15 +33,3 @@ func TestProcesses(t *testing.T) {
 	server := newServer(t)
 	shared.Run(t, func(t *testing.T) string { return newDatabase(t, server) })
 }
-
-// newDatabase returns the URL of a database of its own.
-func newDatabase(t *testing.T, server *pgtest.Server) string {
-	t.Helper()
-	name := fmt.Sprint("test", databases.Add(1))
-	exec(t, connect(t, server), "CREATE DATABASE "+name)
-	url := strings.Replace(server.URL(), "/postgres?", "/"+name+"?", 1)
-	require.NoError(t, pgstore.Setup(t.Context(), url, pgstore.Options{}))
-	return url
-}
-
-var databases atomic.Int64
