@@ -142,8 +142,10 @@ lint: ## gofmt, spelling, comments, workflows, go vet, staticcheck
 # The library and the command, which people build for other systems.
 .PHONY: cross
 cross: ## go vet, tests included, for Windows, macOS and 32 bit
+	@# Some SDKs of others do not compile for 32 bit.
 	@for system in "GOOS=windows" "GOOS=darwin" "GOOS=linux GOARCH=386"; do \
-		env CGO_ENABLED=0 $$system scripts/each-module.sh go vet ./... || exit; \
+		case $$system in *386) but=./internal/lab/sdktest ;; *) but= ;; esac; \
+		env BUT="$$but" CGO_ENABLED=0 $$system scripts/each-module.sh go vet ./... || exit; \
 	done
 
 # What needs no server; without the race detector, which has no 32 bits.
