@@ -399,20 +399,26 @@ func TestP12_AnObserverOfAShareKnows(t *testing.T) {
 	})
 }
 
-// stand lets so many callers of each share acquire a start, by turns, until the test ends, and returns a function that reads the shares.
-func stand(t *testing.T, server *redistest.Server, shares, each int) func() []store.ShareStatus {
+// alone returns limiters of one policy, "model", on an empty server, their store, and a context that ends with the test, before the bubble does.
+func alone(t *testing.T, server *redistest.Server, limit store.Limit) (context.Context, *redisstore.Store, *throttle.Limiters) {
 	t.Helper()
 	forgets(t, server.Client(t))
 	s := atRest(t, redisstore.NewAt(roomy(t, server), redisstore.Options{}, bubbleClock))
-	l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: s, Policies: []throttle.Policy{
-		{Name: "model", Limit: store.PerSecond(100)},
-	}})
+	l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: s, Policies: []throttle.Policy{{Name: "model", Limit: limit}}})
 	require.NoError(t, err)
+
 	ctx, stop := context.WithCancel(t.Context())
 	t.Cleanup(func() {
 		stop()
 		synctest.Wait()
 	})
+	return ctx, s, l
+}
+
+// stand lets so many callers of each share acquire a start, by turns, until the test ends, and returns a function that reads the shares.
+func stand(t *testing.T, server *redistest.Server, shares, each int) func() []store.ShareStatus {
+	t.Helper()
+	ctx, _, l := alone(t, server, store.PerSecond(100))
 	for i := range shares * each {
 		go func() {
 			_, _ = l.Acquire(ctx, throttle.Demand{Policy: "model", Share: fmt.Sprint("tenant ", i%shares), Weight: 1 + i%shares%2})
@@ -480,17 +486,7 @@ func TestP5_AsManySharesAsATableSays(t *testing.T) {
 // TestP5_ALineOfTokens: a line of callers with costs of thousands, and more shares than lanes, is never lost either: its lanes take more bytes.
 func TestP5_ALineOfTokens(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
-		client := server.Client(t)
-		forgets(t, client)
-		s := atRest(t, redisstore.NewAt(roomy(t, server), redisstore.Options{}, bubbleClock))
-		l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: s, Policies: []throttle.Policy{{Name: "model", Limit: store.PerMinute(600_000)}}})
-		require.NoError(t, err)
-		ctx, stop := context.WithCancel(t.Context())
-		t.Cleanup(func() {
-			stop()
-			synctest.Wait()
-		})
-
+		ctx, _, l := alone(t, server, store.PerMinute(600_000))
 		for i := range 400 {
 			go func() {
 				d := throttle.Demand{Policy: "model", Share: fmt.Sprint("tenant ", i%200), Cost: 1000 + i*37%30_000, Weight: 1 + i%3}
@@ -501,7 +497,7 @@ func TestP5_ALineOfTokens(t *testing.T) {
 				}
 			}()
 		}
-		keepsItsLine(t, client, 40, 5*time.Second, 24<<10)
+		keepsItsLine(t, server.Client(t), 40, 5*time.Second, 24<<10)
 	})
 }
 
@@ -666,17 +662,8 @@ func TestP10_SharesBeyondThoseWithALane(t *testing.T) {
 func TestP10_KnownSharesAreForgotten(t *testing.T) {
 	soak.WithoutRace(t)
 	inBubble(t, func(t *testing.T, server *redistest.Server) {
+		ctx, s, l := alone(t, server, store.PerSecond(1000))
 		client := server.Client(t)
-		forgets(t, client)
-		s := atRest(t, redisstore.NewAt(roomy(t, server), redisstore.Options{}, bubbleClock))
-		l, err := throttle.NewLimiters(throttle.Config{MaxWait: throttle.Forever, Store: s, Policies: []throttle.Policy{{Name: "model", Limit: store.PerSecond(1000)}}})
-		require.NoError(t, err)
-		ctx, stop := context.WithCancel(t.Context())
-		t.Cleanup(func() {
-			stop()
-			synctest.Wait()
-		})
-
 		acquire := func(share string) error {
 			_, err := l.Acquire(ctx, throttle.Demand{Policy: "model", Share: share})
 			return err

@@ -368,7 +368,11 @@ func noteUse(all []recentBudget, key [16]byte, held bool, at time.Duration) []re
 		added := recentBudget{key: key, heldAt: at - recentFor}
 		if len(all) < maxRecent {
 			place, all = len(all), append(all, recentBudget{})
-		} else if place = replaceable(all, held, at); place < 0 {
+		} else {
+			place = replaceable(all, held, at)
+		}
+
+		if place < 0 {
 			return all
 		}
 		all[place] = added

@@ -381,24 +381,35 @@ function lanes.bid(q, class, share)
   return m.virtual[class] + ahead * TAG_PART
 end
 
+-- is_ahead reports whether the known tag at a place is ahead of the virtual time of its own class.
+local function is_ahead(m, at)
+  local class = struct.unpack('>I3', m.known, at) % 4
+  return (ahead_at(m, class, at) or 0) > 0
+end
+
 -- purge forgets the tags that are not ahead of the virtual time: without a tag these shares begin at the virtual time as well.
 local function purge(m)
   local kept = {}
   for at = 1, #m.known, 8 do
-    local class = struct.unpack('>I3', m.known, at) % 4
-    if (ahead_at(m, class, at) or 0) > 0 then
+    if is_ahead(m, at) then
       kept[#kept + 1] = string.sub(m.known, at, at + 7)
     end
   end
   m.known = table.concat(kept)
 end
 
--- set_known notes the finish tag of a share without a lane. Before it adds a share, it forgets the tags that are not ahead of the virtual time.
+-- set_known notes the finish tag of a share without a lane. Before it adds a share, it forgets the tags that are not ahead of the virtual time. In a
+-- full list of tags that are ahead the share borrows one.
 local function set_known(m, class, share, tag)
   local at, name = find_known(m, class, share)
   if not at then
-    purge(m)
     local borrowed, other = borrow_known(m, share)
+
+    -- Purging reads all tags, so a full list is purged only when the tag to be borrowed says that some are past.
+    if not borrowed or not is_ahead(m, borrowed) then
+      purge(m)
+      borrowed, other = borrow_known(m, share)
+    end
     at, name = borrowed or #m.known + 1, other or name -- a new tag is added at the end
   end
 
