@@ -32,6 +32,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/lab/redistest"
+	"github.com/fleetthrottle/throttle/internal/lab/servers"
 	"github.com/fleetthrottle/throttle/internal/lab/soak"
 	"github.com/fleetthrottle/throttle/internal/stat"
 	"github.com/fleetthrottle/throttle/policyfile"
@@ -149,12 +150,22 @@ func (m *machine) kill(roles ...string) (pids []int) {
 	m.Helper()
 	pids = m.servers(roles...)
 	require.NotEmpty(m, pids)
-	for _, signal := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
-		for _, pid := range pids {
-			require.NoError(m, syscall.Kill(pid, signal))
-		}
+
+	for _, pid := range pids {
+		pause(m.T, pid)
+	}
+	for _, pid := range pids {
+		require.NoError(m, syscall.Kill(pid, syscall.SIGKILL))
 	}
 	return pids
+}
+
+// pause has a process stand still.
+func pause(t *testing.T, pid int) {
+	t.Helper()
+	process, err := os.FindProcess(pid)
+	require.NoError(t, err)
+	require.NoError(t, servers.Pause(process))
 }
 
 // killWorker kills the worker, and returns when it is gone: a killed process may take another call before it ends.
@@ -423,7 +434,7 @@ func TestRunLockIsHandedOn(t *testing.T) {
 	// A worker that stands still starts no successor of the keeper.
 	workers := m.servers(roleWorker)
 	require.Len(t, workers, 1)
-	require.NoError(t, syscall.Kill(workers[0], syscall.SIGSTOP))
+	pause(t, workers[0])
 	defer func() { _ = syscall.Kill(workers[0], syscall.SIGCONT) }()
 	m.kill(roleKeeper)
 	require.Eventually(t, func() bool { return len(m.servers(roleKeeper)) == 0 }, time.Minute, 10*time.Millisecond)

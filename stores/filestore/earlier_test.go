@@ -331,11 +331,11 @@ func TestP1_StoppedProcesses(t *testing.T) {
 	for range rounds {
 		p := processes[rand.IntN(len(processes))]
 		m.awaitMore(50 + rand.IntN(50))
-		require.NoError(t, p.Signal(syscall.SIGSTOP))
+		require.NoError(t, p.Pause())
 		stopped := time.Now()
 		m.awaitMore(1000)
 		require.Eventually(t, func() bool { return time.Since(stopped) > filestore.Standstill+100*time.Millisecond }, time.Minute, time.Millisecond)
-		require.NoError(t, p.Signal(syscall.SIGCONT))
+		require.NoError(t, p.Continue())
 	}
 	m.awaitMore(500)
 	m.judge(processes...)

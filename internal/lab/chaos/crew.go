@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"sync"
 	"time"
 
@@ -111,11 +110,19 @@ func (h *hand) rest(t redistest.TB) remains {
 	return *h.await(t, func(w word) bool { return w.Left != nil }).Left
 }
 
-// signal sends a signal to the member.
-func (h *hand) signal(t redistest.TB, sig os.Signal) {
+// pause keeps the member from running.
+func (h *hand) pause(t redistest.TB) {
 	t.Helper()
-	if err := h.process.Signal(sig); err != nil {
-		t.Fatalf("chaos: %v for member %d: %v", sig, h.Member, err)
+	if err := h.process.Pause(); err != nil {
+		t.Fatalf("chaos: pausing member %d: %v", h.Member, err)
+	}
+}
+
+// goOn lets a paused member run on.
+func (h *hand) goOn(t redistest.TB) {
+	t.Helper()
+	if err := h.process.Continue(); err != nil {
+		t.Fatalf("chaos: continuing member %d: %v", h.Member, err)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/lab/fleet"
-	"github.com/fleetthrottle/throttle/internal/lab/redistest"
 )
 
 // stopMember suspends one member's process for a while, as a machine without a free processor does.
@@ -13,9 +12,9 @@ func stopMember(s *stage) {
 	s.hit(h)
 	s.harm()
 	from := fleet.Now()
-	h.signal(s, redistest.PauseSignal)
+	h.pause(s)
 	s.outage()
-	h.signal(s, redistest.ContinueSignal)
+	h.goOn(s)
 
 	// The stall that the member tells of is the fault, and not the machine's. It may end a moment after the signal.
 	h.held = append(h.held, span{from, fleet.Now() + 100*time.Millisecond})

@@ -16,6 +16,8 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+
+	"github.com/fleetthrottle/throttle/internal/lab/servers"
 )
 
 // variable is in the environment of a member, and says which.
@@ -132,8 +134,11 @@ func (m *Member) IsGone() bool {
 // Errors returns the standard error of a member that is gone.
 func (m *Member) Errors() string { return strings.TrimSpace(m.errs.String()) }
 
-// Signal sends a signal to the process.
-func (m *Member) Signal(s os.Signal) error { return m.cmd.Process.Signal(s) }
+// Pause keeps the process from running, as a machine without a free processor does.
+func (m *Member) Pause() error { return servers.Pause(m.cmd.Process) }
+
+// Continue lets a paused process run on.
+func (m *Member) Continue() error { return servers.Continue(m.cmd.Process) }
 
 // Dismiss tells the member that nothing comes any more, and waits for its end.
 func (m *Member) Dismiss() {

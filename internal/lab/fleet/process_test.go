@@ -3,7 +3,6 @@
 package fleet
 
 import (
-	"syscall"
 	"testing"
 	"time"
 
@@ -45,11 +44,6 @@ func (tr *troupe) at(d time.Duration) {
 	require.NoError(tr, sleep(tr.Context(), time.Until(tr.begin.Add(d))))
 }
 
-// signal sends a signal to a process.
-func (tr *troupe) signal(process int, s syscall.Signal) {
-	require.NoError(tr, tr.members[process].Signal(s))
-}
-
 // end waits for those that are not gone, and returns by how much the limit may seem
 // to be passed because the machine stood still.
 func (tr *troupe) end(gone ...*crew.Member) (slack int) {
@@ -86,10 +80,10 @@ func TestP2_StoppedProcess(t *testing.T) {
 	t.Parallel()
 	tr := troupeOf(t, "", 9*time.Second)
 	tr.at(1500 * ms)
-	tr.signal(0, syscall.SIGSTOP)
+	require.NoError(t, tr.members[0].Pause())
 	tr.at(6500 * ms)
 	_, of := tr.between(2*time.Second, 6500*ms)
-	tr.signal(0, syscall.SIGCONT)
+	require.NoError(t, tr.members[0].Continue())
 	slack := tr.end()
 	require.LessOrEqual(t, tr.up.Worst(), 40+slack)
 	require.Zero(t, of['0'])
@@ -104,7 +98,7 @@ func TestP12_KilledProcess(t *testing.T) {
 	t.Parallel()
 	tr := troupeOf(t, "", 7*time.Second)
 	tr.at(2 * time.Second)
-	tr.signal(0, syscall.SIGKILL)
+	tr.members[0].Kill()
 	slack := tr.end(tr.members[0])
 	require.LessOrEqual(t, tr.up.Worst(), 40+slack)
 	at, of := tr.between(2100*ms, 3600*ms)

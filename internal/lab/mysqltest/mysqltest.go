@@ -171,11 +171,18 @@ func (s *Server) Kill() {
 	}
 }
 
-// Signal sends a signal to the server.
-func (s *Server) Signal(sig os.Signal) error {
+// Pause keeps the server from running, as a machine that hangs would: its connections stay open and nobody answers.
+func (s *Server) Pause() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.cmd.Process.Signal(sig)
+	return servers.Pause(s.cmd.Process)
+}
+
+// Continue lets a paused server run on.
+func (s *Server) Continue() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return servers.Continue(s.cmd.Process)
 }
 
 // Addr is where the server listens.

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
-	"syscall"
 	"testing"
 	"time"
 
@@ -62,10 +61,10 @@ func (s *Store) fleet(t *testing.T, place string) {
 
 	// All work; one stops, one dies; the stopped process goes on.
 	more("they begin", 0, 1, 2, 3, 4, 5)
-	require.NoError(t, members[4].Signal(syscall.SIGSTOP))
+	require.NoError(t, members[4].Pause())
 	members[5].Kill()
 	more("the others go on", 0, 1, 2, 3)
-	require.NoError(t, members[4].Signal(syscall.SIGCONT))
+	require.NoError(t, members[4].Continue())
 	more("it goes on", 0, 1, 2, 3, 4)
 
 	for _, m := range members[:5] {

@@ -136,19 +136,16 @@ func (s *Server) Restart() {
 // so do Stop, Kill and Restart.
 func (s *Server) Pause() {
 	s.t.Helper()
-	s.signal(PauseSignal)
+	if err := servers.Pause(s.p.cmd.Process); err != nil {
+		s.t.Fatalf("redistest: pausing %s: %v", s.Addr, err)
+	}
 }
 
 // Continue lets a paused server run on.
 func (s *Server) Continue() {
 	s.t.Helper()
-	s.signal(ContinueSignal)
-}
-
-func (s *Server) signal(sig os.Signal) {
-	s.t.Helper()
-	if err := s.p.cmd.Process.Signal(sig); err != nil {
-		s.t.Fatalf("redistest: %v for %s: %v", sig, s.Addr, err)
+	if err := servers.Continue(s.p.cmd.Process); err != nil {
+		s.t.Fatalf("redistest: continuing %s: %v", s.Addr, err)
 	}
 }
 
@@ -372,7 +369,7 @@ func (p *process) answers() bool {
 // stop asks the process to end and waits until it has ended. It kills a process that is still there after longestWait.
 func (p *process) stop() {
 	// A paused process receives SIGTERM only when it runs again. Errors say that it is gone already.
-	_ = p.cmd.Process.Signal(ContinueSignal)
+	_ = servers.Continue(p.cmd.Process)
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.gone:

@@ -413,7 +413,7 @@ func (r *run) measure(ctx context.Context, b *bench.Bench) (transactions int) {
 			members[0].Kill()
 		} else {
 			// The process stays stopped until the run is over, and must be ended then.
-			b.Must(members[0].Signal(redistest.PauseSignal))
+			b.Must(members[0].Pause())
 			time.Sleep(r.length/2 + time.Second)
 			members[0].Kill()
 		}
