@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -146,6 +147,16 @@ func TestBusyMachine(t *testing.T) {
 	require.Negative(t, a.resumed)
 	require.Empty(t, a.broken())
 	require.Contains(t, a.row(), "too busy to judge times")
+
+	// All lines of the table have as many columns: otherwise it is none in Markdown.
+	for line := range strings.SplitSeq(head, "\n") {
+		require.Equal(t, strings.Count(a.row(), "|"), strings.Count(line, "|"), line)
+	}
+
+	// The verdict on the whole run claims no more than the scenes do.
+	var out strings.Builder
+	(&program{}).report(&out, []*account{a}, nil)
+	require.Contains(t, out.String(), "In 1 of 1 scenes the machine was too busy to judge times.\nEvery promise that was judged was kept.")
 
 	r.stalls[0].To -= 2 * ms
 	require.Equal(t, []string{"test: the fleet did not go back to work"}, r.account(aScene()).broken())

@@ -166,6 +166,6 @@ func (p *program) report(out io.Writer, accounts []*account, broken []string) {
 		fmt.Fprintf(out, "In %d of %d scenes the machine was too busy to judge times.\n", busy, len(accounts))
 	}
 	if len(broken) == 0 {
-		fmt.Fprintf(out, "Every promise was kept. Outage mode %s, seed %d.\n", p.outage, p.seed)
+		fmt.Fprintf(out, "Every promise that was judged was kept. Outage mode %s, seed %d.\n", p.outage, p.seed)
 	}
 }

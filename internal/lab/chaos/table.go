@@ -9,7 +9,7 @@ import (
 )
 
 const head = `| fault | arrivals | most in 1 s | quota before | during | after | longest gap | back after | late | MaxWait | most in flight | back after | errors | stall | |
-|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|---:|---|`
+|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|---:|---|`
 
 // row is the account as a row of the table.
 func (a *account) row() string {
