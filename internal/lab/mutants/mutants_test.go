@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"go/parser"
 	"go/token"
 	"os"
@@ -157,16 +158,30 @@ func TestOnly(t *testing.T) {
 	}
 }
 
-// TestScriptsCanBeFreed: the package that embeds them is what freeScripts takes it for.
-func TestScriptsCanBeFreed(t *testing.T) {
+// withScripts returns a tree that has only what embeds the scripts.
+func withScripts(t *testing.T) tree {
 	tr := tree{t.TempDir()}
 	text, err := os.ReadFile(filepath.Join(root, embeds))
 	require.NoError(t, err)
 	path := filepath.Join(tr.dir, embeds)
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 	require.NoError(t, os.WriteFile(path, text, 0o644))
+	return tr
+}
+
+// TestScriptsCanBeFreed: the package that embeds them is what freeScripts takes it for.
+func TestScriptsCanBeFreed(t *testing.T) {
+	tr := withScripts(t)
 	require.NoError(t, tr.freeScripts())
-	_, err = parser.ParseFile(token.NewFileSet(), path, nil, 0)
+	_, err := parser.ParseFile(token.NewFileSet(), filepath.Join(tr.dir, embeds), nil, 0)
 	require.NoError(t, err)
 	require.Error(t, tr.freeScripts())
+}
+
+// TestInterrupt: an interrupt before a trial is an error, because what was not tried was not killed.
+func TestInterrupt(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	_, err := runAll(ctx, withScripts(t).dir, make([]mutation, 3), 1, func(trial) error { return nil })
+	require.Error(t, err)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,7 @@ import (
 )
 
 // runAll tries the mutations, atOnce of them at a time, and calls tell after each trial, never twice at a time. It returns
-// the trials in the order of all. The first error ends all trials.
+// the trials in the order of all. The first error ends all trials, and so does the end of ctx, which is an error.
 func runAll(ctx context.Context, root string, all []mutation, atOnce int, tell func(trial) error) (seen []trial, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -64,7 +65,9 @@ func runAll(ctx context.Context, root string, all []mutation, atOnce int, tell f
 
 	close(next)
 	workers.Wait()
-	return seen, errors.Join(errs...)
+
+	// An interrupt between two trials leaves some untried, and no worker has an error.
+	return seen, cmp.Or(errors.Join(errs...), ctx.Err())
 }
 
 // work makes a tree of its own, a copy of root, and calls do in it for each number from next, until next is closed or do
