@@ -415,9 +415,16 @@ func FuzzDialects(f *testing.F) {
 		d := lengthOf(feedback.RetryAfter(none)(resp))
 		require.GreaterOrEqual(t, d, time.Duration(0))
 		require.LessOrEqual(t, d, throttle.MaxPenalty)
-		if _, err := time.ParseDuration(strings.TrimSpace(field)); d == 0 && err != nil {
-			require.Empty(t, strings.Trim(strings.TrimSpace(field), "0."), "only a zero means now")
+
+		// A field may be a list, whose members have parameters and quotes.
+		for member := range strings.SplitSeq(field, ",") {
+			member, _, _ = strings.Cut(member, ";")
+			member = strings.TrimSpace(strings.Trim(member, "\" \t"))
+			if _, err := time.ParseDuration(member); d == 0 && err != nil {
+				require.Empty(t, strings.Trim(member, "0."), "only a zero means now")
+			}
 		}
+
 		for _, h := range []feedback.Headers{
 			{Remaining: "Retry-After", Reset: "Retry-After"},
 			{Used: "Retry-After", Size: 100, Per: time.Minute, Clock: true},

@@ -394,7 +394,7 @@ func parseShared(text string) Message {
 	} else if key, ok := strings.CutPrefix(text, lossMark); ok {
 		return Loss{key}
 	} else if n, key := numbers(text, 2); n != nil {
-		return Pause{key, n[0], time.Duration(n[1]) * time.Microsecond}
+		return Pause{key, n[0], wire.Wait(n[1])}
 	}
 
 	return nil
