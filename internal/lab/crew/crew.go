@@ -108,7 +108,12 @@ func Start(ctx context.Context, role string, orders any) (*Member, error) {
 		return nil, errors.Join(err, read.Close())
 	}
 
-	return m, m.Tell(orders)
+	if err = m.Tell(orders); err != nil {
+		m.Kill() // otherwise it would wait for its orders
+		return nil, err
+	}
+
+	return m, nil
 }
 
 // Hear is [Link.Hear]; its error has the member's own last words.

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle/internal/lab/crew"
+	"github.com/fleetthrottle/throttle/internal/lab/leaks"
 )
 
 func TestMain(m *testing.M) {
@@ -45,7 +46,7 @@ func TestMain(m *testing.M) {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	})
-	os.Exit(m.Run())
+	os.Exit(leaks.Main(m))
 }
 
 // TestMembers: members get their own orders, hear what all are told, and one that fails
@@ -78,4 +79,11 @@ func TestAlone(t *testing.T) {
 func TestMuster_Fails(t *testing.T) {
 	_, err := crew.Muster(t.Context(), "doubler", []int{1})
 	require.ErrorContains(t, err, "crew: a member ended: exit status 1: doubler: json: cannot unmarshal number")
+}
+
+// TestMuster_NoOrders: a member that cannot be told its orders does not stay behind. TestMain would find the goroutine that
+// awaits its end.
+func TestMuster_NoOrders(t *testing.T) {
+	_, err := crew.Muster(context.Background(), "doubler", []func(){nil})
+	require.ErrorContains(t, err, "json: unsupported type: func()")
 }
