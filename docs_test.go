@@ -403,7 +403,7 @@ func TestSecurityPageIsTrue(t *testing.T) {
 	}
 }
 
-// TestCitedProofsAreGated: a test that guarantees.md or SECURITY.md names runs in .ci/run. Of what soak.Only leaves to
+// TestCitedProofsAreGated: a test, fuzz test or example that guarantees.md or SECURITY.md names runs in .ci/run. Of what soak.Only leaves to
 // make soak nobody hears before the night.
 func TestCitedProofsAreGated(t *testing.T) {
 	long := make(map[string]bool) // by name, whether soak.Only leaves every test of the name to make soak
@@ -424,7 +424,7 @@ func TestCitedProofsAreGated(t *testing.T) {
 	}
 
 	for _, page := range []string{"docs/reference/guarantees.md", "SECURITY.md"} {
-		cited := regexp.MustCompile("`(Test[A-Za-z0-9_]+)[`/]").FindAllStringSubmatch(read(t, page), -1)
+		cited := regexp.MustCompile("`((?:Test|Fuzz|Example|Benchmark)[A-Za-z0-9_]+)[`/]").FindAllStringSubmatch(read(t, page), -1)
 		require.NotEmpty(t, cited, page)
 		for _, m := range cited {
 			inSoak, found := long[m[1]]
