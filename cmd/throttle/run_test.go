@@ -459,12 +459,23 @@ func TestRunTakeOver(t *testing.T) {
 
 	m.killWorker()
 	require.Equal(t, http.StatusOK, statusOf(t, url))
+	worker := m.servers(roleWorker)
 	m.kill(roleKeeper)
 	newcomer := m.stay(flags...) // finds no keeper, and waits for the next one
 	require.Equal(t, first.url, newcomer.url)
 	newcomer.end()
 	require.Equal(t, http.StatusOK, statusOf(t, url))
-	require.Eventually(t, func() bool { return len(m.servers(roleSuccessor)) == 1 && len(m.servers(roleWorker)) == 1 }, time.Minute, 10*time.Millisecond)
+
+	// A worker that has ended has a successor that serves. The keeper of the successor is killed as well.
+	succeeded := func() bool {
+		now := m.servers(roleWorker)
+		return len(now) == 1 && now[0] != worker[0]
+	}
+	require.Eventually(t, succeeded, time.Minute, 10*time.Millisecond)
+	worker = m.servers(roleWorker)
+	m.kill(roleSuccessor)
+	require.Equal(t, http.StatusForbidden, statusOf(t, first.url+"/example.com/"))
+	require.Eventually(t, succeeded, time.Minute, 10*time.Millisecond)
 
 	// Both at once: the next program starts them, for all.
 	m.kill(roleSuccessor, roleWorker)

@@ -107,7 +107,7 @@ func TestWelcome_AfterAnError(t *testing.T) {
 	conn, err := net.Dial("unix", filepath.Join(dir, socketName))
 	require.NoError(t, err)
 	defer conn.Close()
-	require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
 	require.NoError(t, json.NewEncoder(conn).Encode(request{self}))
 	var a answer
 	require.NoError(t, json.NewDecoder(conn).Decode(&a))

@@ -21,8 +21,8 @@
 //     may be any program.
 //   - The keeper ends the worker and itself when the last member has ended.
 //
-// If keeper and worker are killed at the same moment, the next member starts both, at the port that is written down
-// if the port is free, and for the members that still live.
+// If keeper and worker are killed at the same moment, or a second keeper before its worker serves, the next member
+// starts both, at the port that is written down if the port is free, and for the members that still live.
 package rendezvous
 
 import (
