@@ -94,7 +94,6 @@ func newWorker(b Backend, o Options) *worker {
 		k.tickEvery = min(k.tickEvery, ledger.Recall)
 	}
 
-	k.gathering.lines = make(map[ledger.Key]*longLine)
 	k.step = newStep(&k.memory)
 	if observes {
 		observer.OnDeath(k.takeOver)
