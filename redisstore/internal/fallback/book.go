@@ -3,6 +3,7 @@ package fallback
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -74,7 +75,7 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 			continue
 		}
 		if !notice.await(ctx, &r, opens, timeUp) {
-			return store.Grant{HeldBy: store.NotHeld}, notice.end(ctx)
+			return store.Grant{HeldBy: store.NotHeld}, notice.end(ctx, &r)
 		}
 	}
 }
@@ -236,7 +237,17 @@ func (n *outageNotice) await(ctx context.Context, r *route, until time.Time, tim
 	return true
 }
 
-// end returns the error of a caller that waits no longer, because ctx has ended or its own time is up.
-func (n *outageNotice) end(ctx context.Context) error {
+// errSuspected is the error of a caller for which a limit has no room beside what suspected nodes may use.
+var errSuspected = errors.New("redisstore: the rest of the limit may be in use by programs that Redis has not heard from for seconds")
+
+// end returns the error of a caller that waits no longer on the route r, because ctx has ended or its own time is up.
+func (n *outageNotice) end(ctx context.Context, r *route) error {
+	// The primary is there, so the caller has waited for room.
+	if r.local == nil && r.ready {
+		if cause := context.Cause(ctx); cause != nil {
+			return fmt.Errorf("%w (%w)", errSuspected, cause)
+		}
+		return errSuspected
+	}
 	return n.conn.Unavailable(n.Unavailability, context.Cause(ctx))
 }
