@@ -96,6 +96,7 @@ func newWorker(b Backend, o Options) *worker {
 		isDead = observer.IsDead
 	}
 
+	// Ten renewals in a lease: some of them may fail, or be late, before other nodes take this one for dead.
 	lease := time.Duration(o.Node.Lease) * time.Microsecond
 	k := &worker{backend: b, renewEvery: lease / 10, tickEvery: lease / 10, maxRows: o.Rows, memory: newMemory(o, isDead)}
 
