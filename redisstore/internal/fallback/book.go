@@ -64,6 +64,10 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 			if err == nil || r.up.Err() == nil || ctx.Err() != nil {
 				return grant, err
 			}
+
+		// Suspected nodes may use the room, and the caller may not wait for them.
+		case r.ready && b.MaxWait == 0:
+			return store.Grant{HeldBy: store.NotHeld}, errSuspected
 		}
 
 		// The caller waits on, and the time that it has waited counts.
