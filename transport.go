@@ -128,8 +128,8 @@ func (t *Transport) Unwrap() http.RoundTripper { return t.base }
 // written it before and was about to write it again. If the base may have written a request
 // that the Transport stopped, the error is none of these: a retrier must not send it again.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.URL == nil {
-		return t.base.RoundTrip(req) // the base returns the error
+	if req.URL == nil && t.base != nil {
+		return t.base.RoundTrip(req) // the base returns the error; without a base errNotMade follows
 	}
 
 	var matchBuf [fewPolicies]int32
