@@ -26,7 +26,7 @@ type Lane struct {
 // Budgets are the budgets that were full by the last answers. The zero Budgets knows of none. Budgets needs a lock of its user.
 type Budgets struct {
 	all     map[ledger.Key]*budget
-	sweepAt int // when there are this many budgets, those that have room again are forgotten before one is added
+	sweepAt int // with so many budgets, sweep forgets the budgets that have room again before a further one is added
 }
 
 // A budget says until when its lanes are full, by the last answers: a newcomer of the lane, or of a lower priority, starts no earlier, unless a start is given
@@ -37,8 +37,8 @@ type budget struct {
 	newcomers int // how many newcomers Wait counted since the last answer
 }
 
-// Note notes by an answer that a caller of a lane starts at until: the lane is full until then. The count of newcomers begins anew, because the answer shows
-// what the crowd has taken. isNewcomer says that the caller came for the first time.
+// Note notes by an answer that a caller of a lane starts at until: the lane is full until then. The count of newcomers begins anew: the answer shows
+// the room that earlier newcomers have taken. isNewcomer says that the caller came for the first time.
 func (all *Budgets) Note(key ledger.Key, lane Lane, until, now time.Time, isNewcomer bool) {
 	b := all.all[key]
 	if b == nil {
@@ -58,7 +58,7 @@ func (all *Budgets) NoteLast(key ledger.Key, lane Lane, until time.Time) {
 	}
 }
 
-// note notes until when a lane is full. In a lane of a share, only the answer to a newcomer may lower what is known: a caller that has waited already waits for
+// note notes until when a lane is full. In a lane of a share, only the answer to a newcomer may bring the time forward: a caller that has waited already waits for
 // less than the next newcomer will.
 func (b *budget) note(lane Lane, until time.Time, isNewcomer bool) {
 	if lane.Share == 0 {
@@ -113,13 +113,14 @@ func (all *Budgets) Forget(key ledger.Key) { delete(all.all, key) }
 // ForgetAll forgets all budgets.
 func (all *Budgets) ForgetAll() { clear(all.all) }
 
-// Wait returns how long the newcomer that asks for b has to wait at the least, and the charge whose budget has it wait. The wait is 0 if the newcomer must call at
-// once: if nothing is known to have it wait, if it would be refused, if it is no newcomer that may stand in line, or if it is the last of a crowd.
+// Wait returns how long the newcomer with the booking b has to wait at the least, and the charge whose budget has that wait. The wait is 0 if the newcomer must
+// call at once: if no budget is known to be full, if the newcomer would be refused, if the caller is no newcomer that may stand in line, or if a crowd lingers.
 //
-// most is for how long a newcomer lingers at the most. While nobody of a crowd has called, callers of other programs may come and get places before it, and the
-// crowd stands before those that come later. So only so many newcomers linger, from one answer to the next, as start in half of most: the next one calls, and
-// those that linger share its call. Where starts do not flow evenly nobody lingers: a newcomer that is passed might have to wait for one more window.
-func (all *Budgets) Wait(b *store.Booking, most time.Duration, now time.Time) (wait time.Duration, c *store.Charge) {
+// longest is the longest time for which a newcomer lingers. While a crowd of this program lingers, callers of other programs may get places before the crowd, and
+// afterwards the crowd is before later callers of other programs. So a crowd is bounded: from one answer to the next, only as many newcomers linger as start in half of
+// longest. The next newcomer calls, and the lingering newcomers share the call. Where starts do not flow evenly nobody lingers: a newcomer that is passed might wait for one
+// more window.
+func (all *Budgets) Wait(b *store.Booking, longest time.Duration, now time.Time) (wait time.Duration, c *store.Charge) {
 	// Any other caller has a start or a place, or stands in no line.
 	isNewcomer := b.Horizon != 0 && b.Turn == nil && b.Instead == (store.Handle{}) && b.NotBefore <= 0
 	if !isNewcomer {
@@ -148,7 +149,7 @@ func (all *Budgets) Wait(b *store.Booking, most time.Duration, now time.Time) (w
 	// This newcomer counts, and the next one.
 	decides.newcomers++
 	crowd := time.Duration(decides.newcomers+1) * ledger.Distance(c)
-	if !flowsEvenly(c.Limit) || crowd > most/2 {
+	if !flowsEvenly(c.Limit) || crowd > longest/2 {
 		return 0, nil
 	}
 	return wait, c
