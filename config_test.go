@@ -494,7 +494,13 @@ func TestZeroValues(t *testing.T) {
 	ctx, table := t.Context(), []throttle.Policy{{Name: "p", Match: "/", Limit: throttle.PerSecond(1)}}
 	transport, limiters, limiter := new(throttle.Transport), new(throttle.Limiters), new(throttle.Limiter)
 	for name, call := range map[string]func() error{
-		"Transport.RoundTrip":     func() error { return send(t, transport, get(t, home)) },
+		"Transport.RoundTrip":                func() error { return send(t, transport, get(t, home)) },
+		"Transport.RoundTrip, without a URL": func() error { _, err := transport.RoundTrip(new(http.Request)); return err },
+		"Transport.RoundTripFirst": func() error {
+			r := get(t, home)
+			_, err := transport.RoundTripFirst(r, 1, func(int) (*http.Request, error) { return r, nil })
+			return err
+		},
 		"Transport.SetPolicies":   func() error { return transport.SetPolicies(table) },
 		"Transport.Statuses":      func() error { _, err := transport.Statuses(ctx); return err },
 		"Transport.Limiter":       func() error { _, err := transport.Limiter("p"); return err },

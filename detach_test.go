@@ -232,6 +232,32 @@ func TestP11_ABaseThatGoesOn(t *testing.T) {
 	}
 }
 
+// TestP1_ABaseThatGoesOnWhenRefused: a request that is refused when it was connected has given up its
+// start, and has one again if it may have arrived. A retrier must not take it for unsent.
+func TestP1_ABaseThatGoesOnWhenRefused(t *testing.T) {
+	for name, trip := range map[string]func(*throttle.Transport, *http.Request) (*http.Response, error){
+		"alone": (*throttle.Transport).RoundTrip,
+		"a variant": func(tr *throttle.Transport, r *http.Request) (*http.Response, error) {
+			return tr.RoundTripFirst(r, 2, func(int) (*http.Request, error) { return r.Clone(r.Context()), nil })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, d := newSpy(), newDialer(always(time.Second))
+				tr := must(throttle.New(throttle.Config{MaxWait: time.Second, Store: s, Policies: everywhere(ninePerSecond),
+					Base: base(func(r *http.Request) (*http.Response, error) {
+						require.ErrorIs(t, d.connect(r), context.Canceled)
+						return answer(200, "")(r)
+					})}))
+				time.AfterFunc(300*ms, func() { _ = s.Pause(context.Background(), tr.Explain(get(t, home))[0], time.Minute) })
+				_, err := trip(tr, get(t, home))
+				require.EqualError(t, err, "throttle: the request may have been written though it was stopped")
+				require.Equal(t, 1, status(t, s, tr, get(t, home)).Waiting, "what may have arrived is charged")
+			})
+		})
+	}
+}
+
 // TestP1_ABaseThatGoesOnWithoutASlot: a caller that found no slot when it was connected has given up
 // its start, and has one again if the request may have arrived.
 func TestP1_ABaseThatGoesOnWithoutASlot(t *testing.T) {

@@ -546,7 +546,8 @@ func (a *acquisition) penalize(ctx context.Context, charges []*store.Charge, cou
 
 	var errs []error
 	for i := range penalties {
-		// The report of the penalty before may have taken long. All penalties have one length, so if one is over, all are.
+		// The report of the penalty before may have taken long. All penalties have one length, so if one is over, all are. Less than a millisecond is
+		// left out: otherwise no event would have the length that the caller named.
 		passed := (now() - began).Truncate(time.Millisecond)
 		penalties[i].length -= passed
 		if penalties[i].length <= 0 {

@@ -33,7 +33,7 @@ const placeLife = 7 * 24 * time.Hour
 // waits for it even with a shorter WithMaxWait: otherwise the place would never come to its
 // turn. With demands, their budgets must be the budgets of the place, and their costs
 // count. Without demands the costs in the text of the place count, so whoever can change
-// the text can change the costs.
+// the text can change the costs, and the work has no share: a place keeps none.
 //
 // A place is good for one permit, and again after [Permit.Cancel] and after an error of
 // [Permit.Renew]. Limiters remember the last 8192 places that they redeemed. A place that a

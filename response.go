@@ -388,7 +388,7 @@ func (r *roundTrip) reportPenalties(f feedback) {
 	for i := range f.penalties {
 		p := f.penalties[i] // a copy, because mark needs the length as of the response
 
-		// The report of the penalty before may have taken long.
+		// The report of the penalty before may have taken long. Less than a millisecond is left out: otherwise no event would have the answer's length.
 		p.length -= (now() - began).Truncate(time.Millisecond)
 
 		// The budget learns from a refusal even if the penalty is over by now.

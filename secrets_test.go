@@ -525,7 +525,7 @@ func goList(t *testing.T, args ...string) []string {
 func TestP15_OnlyTheStandardLibrary(t *testing.T) {
 	contract := module + "/store"
 	acquire := []string{module + "/internal/outage", contract, module + "/internal/acquire"}
-	ledger := []string{contract, module + "/internal/ledger", module + "/internal/outage", module + "/internal/node", module + "/internal/virtual", module + "/memstore"}
+	ledger := []string{contract, module + "/internal/ledger", module + "/internal/linger", module + "/internal/outage", module + "/internal/node", module + "/internal/virtual", module + "/memstore"}
 	for pkg, want := range map[string][]string{
 		".": append(slices.Clone(acquire),
 			module+"/internal/dialect", module+"/internal/match", module+"/internal/panics", module+"/internal/peek",

@@ -128,8 +128,8 @@ func (t *Transport) Unwrap() http.RoundTripper { return t.base }
 // written it before and was about to write it again. If the base may have written a request
 // that the Transport stopped, the error is none of these: a retrier must not send it again.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.URL == nil {
-		return t.base.RoundTrip(req) // the base returns the error
+	if req.URL == nil && t.base != nil {
+		return t.base.RoundTrip(req) // the base returns the error; without a base errNotMade follows
 	}
 
 	var matchBuf [fewPolicies]int32
@@ -606,8 +606,8 @@ func (r *roundTrip) noteWritten() (ctx context.Context, e Event, late bool) {
 
 // preWriteResult is called when the base has returned, and ends the watch over the start.
 // answered says that the base returned a response. stopped is why the pre-write check stopped
-// the request, or nil if the check did not. It is errSentAnyway in place of ErrDetach if the
-// request may have been written. checked says that the base called the check at all.
+// the request, or nil if the check did not. It is errSentAnyway if the request may have been
+// written all the same. checked says that the base called the check at all.
 func (r *roundTrip) preWriteResult(answered bool) (stopped error, checked bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -621,9 +621,11 @@ func (r *roundTrip) preWriteResult(answered bool) (stopped error, checked bool) 
 		r.StopWatch()
 	}
 
-	// The request may have reached the upstream, so its start is spent and it must not be sent again.
-	if r.stopErr == acquire.ErrDetach && (r.wrote || answered) {
-		return errSentAnyway, r.connSeen
+	// The request may have reached the upstream, so it must not be sent again. A caller whose context has ended gets the
+	// context's error, which no retrier repeats.
+	mayHaveArrived := r.stopErr != nil && (r.wrote || answered)
+	if mayHaveArrived && (r.stopErr == acquire.ErrDetach || r.req.Context().Err() == nil) {
+		r.stopErr = errSentAnyway
 	}
 	return r.stopErr, r.connSeen
 }
@@ -692,9 +694,9 @@ func (r *roundTrip) noteEnd() (unbooked *store.Charge, err error) {
 		return nil, nil
 	}
 
-	// A next attempt would have taken the acquisition over. The attempt still has it, so after ErrDetach none follows.
+	// A next attempt would have taken the acquisition over. The attempt still has it, so no attempt follows.
 	r.giveBack()
-	if r.stopErr == acquire.ErrDetach {
+	if r.stopErr == acquire.ErrDetach || r.stopErr == errSentAnyway {
 		return r.abandon()
 	}
 
@@ -726,12 +728,12 @@ func (r *roundTrip) nextAttempt() *roundTrip {
 	return next
 }
 
-// abandon is for an attempt that ErrDetach stopped and that has no next attempt, because
-// the base went on or panicked. The request may have arrived. So its start stays booked or, if
-// the caller stands in line without a start, bookArrival books one, whose results abandon
-// returns. It also closes the body for the next attempt.
+// abandon is for an attempt that was stopped and that has no next attempt, because the base
+// went on or panicked. The request may have arrived. So its start stays booked or, if the caller
+// has no start, bookArrival books one, whose results abandon returns. It also closes the body for
+// the next attempt.
 func (r *roundTrip) abandon() (unbooked *store.Charge, err error) {
-	if r.Stands() {
+	if !r.HasStart() {
 		r.Cancel()
 		unbooked, err = r.bookArrival()
 	}

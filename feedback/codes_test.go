@@ -36,6 +36,14 @@ var dingtalk = feedback.Codes{
 	NotRefused: []string{"money"},
 }
 
+// TestCodesOfAnyLetters: the lower case of a letter may have fewer bytes, or more.
+func TestCodesOfAnyLetters(t *testing.T) {
+	for _, code := range []string{"LİMİT", "ȺX"} {
+		codes := feedback.Codes{Fields: []string{"code"}, Lasts: lasts{code: time.Second}}
+		requireCloses(t, time.Second, codes.Answer(jsonAnswer(200, `{"code":"`+code+`"}`)), code)
+	}
+}
+
 func TestCodes(t *testing.T) {
 	for _, c := range []struct {
 		name, body string

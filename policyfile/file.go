@@ -107,7 +107,8 @@ func (f *File) ForLimiters() []throttle.Policy { return throttle.WithoutAnswers(
 
 // Loosens returns a reason for each way in which f may hold back less than old: a policy that is
 // gone or only counts now, a limit that may allow more, a changed field that may hold back less, a
-// new host to which tunnels are carried. Without reasons f holds back at least as much as old.
+// new host to which tunnels are carried. Without reasons f holds back at least as much as old, except
+// that a 429 may close a new policy with a key in place of policies that it closed before.
 func (f *File) Loosens(old *File) []string {
 	return append(loosened(old.All(), old.effects, f.effects), tunnelled(old.Tunnels, f.Tunnels)...)
 }

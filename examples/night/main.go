@@ -130,7 +130,14 @@ func (s state) save(rows *os.File, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(name+".new", text, 0o644); err != nil {
+	file, err := os.Create(name + ".new")
+	if err != nil {
+		return err
+	}
+
+	// Sync before the rename, or a power failure could leave an empty state.
+	_, err = file.Write(text)
+	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
 		return err
 	}
 	return os.Rename(name+".new", name)

@@ -47,6 +47,8 @@ def pull(part):
             state = {"cursor": page["next"], "size": rows.tell(), "done": page["next"] == ""}
             with open(name + ".new", "w") as new:
                 json.dump(state, new)
+                new.flush()
+                os.fsync(new.fileno())  # or a power failure could leave an empty state
             os.replace(name + ".new", name + ".state")
 
 

@@ -65,7 +65,7 @@ func (c *Caller) acquireSlots(ctx context.Context) error {
 	c.Cancel()
 
 	// The answer is to a booking of the Concurrency charges alone: translate its index to all charges, and keep the
-	// Turn of the booking of all charges.
+	// Turn of the booking of all charges, which has the caller's arrival.
 	g.HeldBy = c.chargeIndex(&hold.booking, g.HeldBy)
 	g.Turn = c.Grant.Turn
 	c.receive(g)

@@ -131,7 +131,7 @@ func (c *Caller) usefulWait(left time.Duration) time.Duration {
 // StoreGrace too late for MaxWait. It returns the caller's error, and notes for it in remaining and
 // remainingBy what bounded the wait. It returns nil if the start is in time, or if the caller has no start.
 // A start can be too late although the booking had a MaxWait, because the store's answer, or the line,
-// took long.
+// took long. The second half of StoreGrace is left for the store to confirm the start.
 func (c *Caller) exceedsMaxWait(ctx context.Context, g store.Grant) error {
 	// Without a MaxWait only a start that a budget has held back can be too late.
 	if !g.OK || g.HeldBy < 0 && c.MaxWait <= 0 {
@@ -468,7 +468,8 @@ func (c *Caller) unusable() bool {
 }
 
 // spread returns how much room behind the next start makes up for the age of its grant: by
-// how much that age exceeds half of usableFor, at most spreadLimit. It returns 0 if the age
+// how much that age exceeds half of usableFor, at most spreadLimit. The other half is for answers
+// that take longer than nearly all, and for timers that fire late. It returns 0 if the age
 // exceeds nothing, or if a start of the caller is never too old. The age is an upper bound on
 // nearly all ages of all callers' grants. The budgets of this caller may lie on a slower server
 // than most: after rttSamples stale answers in a row the last answer to this caller counts, too.
@@ -675,7 +676,7 @@ func (c *Caller) Horizon() time.Duration {
 
 // estimateHorizon returns how far ahead starts of a charge may be booked at the most, because its cost is estimated
 // too high: see estimateParts. It returns maxHorizon if the cost is not, and for all limits except SlidingWindow and
-// TokenBucket.
+// TokenBucket: in a fixed window, what is given back can be used until the window ends, and a leaky bucket has no window.
 func (c *Caller) estimateHorizon(charge *store.Charge) time.Duration {
 	times := c.engine.estimates.times(charge.Budget.Policy)
 	if times == 1 || charge.Limit.Kind() != store.KindSlidingWindow && charge.Limit.Kind() != store.KindTokenBucket {

@@ -337,6 +337,7 @@ func (s *Search) even(t int64) int64 {
 		part = partOf(u.span)
 	}
 
+	// The spread comes off, because the distance to the next start is the spread and the pace of one unit.
 	pace := max(u.pace, full*(slope*used-(slope-2)*u.most)/(2*u.most)-u.spread)
 
 	// Several starts fit into a part only if the distance of a start is no longer than the part.

@@ -2,11 +2,11 @@ package node
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/internal/linger"
 	"github.com/fleetthrottle/throttle/store"
 )
 
@@ -147,31 +147,13 @@ const maxGather = 300 * time.Millisecond
 // which they came, so they lose no rank. The lock of the worker guards it.
 type gathering struct {
 	ops   []*op
-	ends  time.Time   // when the least patient of them can wait no longer
-	timer *time.Timer // calls flush at ends. It is nil before the first newcomer.
-	lines map[ledger.Key]*longLine
-	sweep int // when there are this many lines, lines whose waits are over are forgotten before one is added
+	ends  time.Time      // when the least patient of them can wait no longer
+	timer *time.Timer    // calls flush at ends. It is nil before the first newcomer.
+	full  linger.Budgets // by the answers to newcomers. Callers with shares are not counted.
 }
 
-// A longLine says until when a caller that comes now waits at the least, by what the last newcomer was told. Callers with shares are not counted.
-type longLine struct {
-	until     [3]time.Time // for the callers of each class, High first
-	newcomers int          // how many newcomers patience was asked about since the last answer to a newcomer
-}
-
-// wait returns how long a caller of a class that comes now waits at the least: at least as long as callers of higher classes do.
-func (l *longLine) wait(class int, now time.Time) (wait time.Duration) {
-	for _, until := range l.until[:class+1] {
-		wait = max(wait, until.Sub(now))
-	}
-	return wait
-}
-
-// sweepFrom is how many lines are remembered, at the least, before lines whose waits are over are forgotten.
-const sweepFrom = 64
-
-// noteWait remembers how long a newcomer to a line was told to wait, because the next newcomer waits for at least as long: see patience. b is the booking of the
-// newcomer, and g the answer. Waits for a closed budget, and in lines with shares, are not remembered.
+// noteWait remembers how long a newcomer to a line was told to wait, because the next newcomer waits for at least as long. b is the booking of the newcomer, and g
+// the answer. Waits for a closed budget, and in lines with shares, are not remembered.
 func (k *worker) noteWait(b *store.Booking, g *store.Grant) {
 	newcomer := b.Turn == nil && b.Horizon != 0
 	inLine := !g.OK && g.Ready != nil && g.Wait > 0 && !g.Paused
@@ -183,100 +165,49 @@ func (k *worker) noteWait(b *store.Booking, g *store.Grant) {
 	defer k.mu.Unlock()
 
 	now := time.Now()
-	all := &k.gathering
-	key := b.Charges[g.HeldBy].Budget.Key
-	l := all.lines[key]
-	if l == nil {
-		// Forget the lines in which no class waits any more, or the map would grow without end.
-		if len(all.lines) >= all.sweep {
-			maps.DeleteFunc(all.lines, func(_ ledger.Key, l *longLine) bool { return l.wait(len(l.until)-1, now) == 0 })
-			all.sweep = max(sweepFrom, 2*len(all.lines))
-		}
-
-		l = new(longLine)
-		all.lines[key] = l
-	}
-
-	l.until[ledger.Class(b.Priority)] = now.Add(g.Wait)
-
-	// patience counts newcomers anew from this answer on.
-	l.newcomers = 0
+	lane := linger.Lane{Class: ledger.Class(b.Priority)}
+	k.gathering.full.Note(b.Charges[g.HeldBy].Budget.Key, lane, now.Add(g.Wait), now, true)
 }
 
-// patience returns how long a newcomer to the line of a budget waits for other newcomers, in whole milliseconds: half of the time until its start is within the horizon,
-// and at most maxGather. b is the newcomer's booking. It returns 0 if the newcomer would be booked or refused at once, or if nothing is known of the line. Any other
-// newcomer is counted: patience returns 0 as well if the starts of those counted so far take more than half of maxGather. The caller holds the worker's mu.
-func (all *gathering) patience(b *store.Booking, key ledger.Key, now time.Time) time.Duration {
-	l := all.lines[key]
-	if l == nil {
-		return 0
-	}
-
-	// A start within the horizon is booked at once, and a wait beyond MaxWait is refused.
-	wait := l.wait(ledger.Class(b.Priority), now)
-	if wait <= b.Horizon || b.MaxWait >= 0 && wait >= b.MaxWait {
-		return 0
-	}
-
-	// The starts of this newcomer, of those before it, and of the next may take at most half of maxGather: callers of other programs have to stand behind all
-	// of them.
-	l.newcomers++
-	c := chargeOf(b, key)
-	if time.Duration(l.newcomers+1)*ledger.Distance(&c) > maxGather/2 {
+// patience returns how long a newcomer waits for other newcomers, in whole milliseconds: half of the time until its start is within the horizon, and at most
+// maxGather. b is the newcomer's booking. It returns 0 if the newcomer would be booked or refused at once, if nothing is known of the line, if the line has shares,
+// or if the newcomers so far are a crowd. The caller holds the worker's mu.
+func (all *gathering) patience(b *store.Booking, now time.Time) time.Duration {
+	wait, c := all.full.Wait(b, maxGather, now)
+	if wait <= b.Horizon || c.Share.ID != 0 {
 		return 0
 	}
 	return min(maxGather, (wait-b.Horizon)/2).Truncate(time.Millisecond)
 }
 
-// flowsEvenly reports whether a caller of the limit l that is passed in a line waits for one more start, and not for one more window.
-func flowsEvenly(l store.Limit) bool {
-	switch l.Kind() {
-	case store.KindSlidingWindow:
-		return l.Per() <= store.MaxEvenWindow
-	case store.KindLeakyBucket, store.KindTokenBucket:
-		return true
-	}
-	return false
-}
-
-// gathers returns the budget in whose line a newcomer may wait for others: the first of its budgets in whose line callers of this node wait, and where starts flow evenly
-// and without shares. ok is false if the newcomer is to be served at once.
-func (k *worker) gathers(b *store.Booking) (key ledger.Key, ok bool) {
-	// A caller that has asked before, stands in no line, asks for a later start, or needs slots does not wait for others.
-	newcomer := b.Horizon != 0 && b.Turn == nil && b.Instead == (store.Handle{})
-	if !k.shares.Load() || !newcomer || b.NotBefore > 0 || holdsSlots(b) {
-		return key, false
+// mayGather reports whether a newcomer may wait for others: if a line of one of its budgets has callers of this node, so that steps are made for it anyway.
+func (k *worker) mayGather(b *store.Booking) bool {
+	// A newcomer that needs slots does not wait for others.
+	if !k.shares.Load() || holdsSlots(b) {
+		return false
 	}
 
 	k.state.Lock()
 	defer k.state.Unlock()
-	for i := range b.Charges {
-		// Waits in lines with shares are not known: see noteWait. Where starts do not flow evenly, a newcomer that is passed would wait for one more window.
-		c := &b.Charges[i]
-		if !c.Shadow && c.Share.ID == 0 && flowsEvenly(c.Limit) && len(k.memory.line[c.Budget.Key]) > 0 {
-			return c.Budget.Key, true
-		}
-	}
-	return key, false
+	return slices.ContainsFunc(b.Charges, func(c store.Charge) bool { return !c.Shadow && len(k.memory.line[c.Budget.Key]) > 0 })
 }
 
 // postNewcomer is post for a booking, which may wait for others to share a step. Its caller keeps the rank of now, however long it waits for its step.
 func (k *worker) postNewcomer(o *op) {
 	o.came = time.Now()
-	key, ok := k.gathers(&o.booking)
-	gathered := ok && k.gather(o, key)
+	gathered := k.mayGather(&o.booking) && k.gather(o)
 	if !gathered {
 		k.post(o)
 	}
 }
 
-// gather has a newcomer to the line of a budget wait for others, if patience allows it, and reports whether it does.
-func (k *worker) gather(o *op, key ledger.Key) bool {
+// gather has a newcomer wait for others, if patience allows it, and reports whether it does.
+func (k *worker) gather(o *op) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 
 	all := &k.gathering
-	patience := all.patience(&o.booking, key, o.came)
+	patience := all.patience(&o.booking, o.came)
 	if patience <= 0 {
 		return false
 	}

@@ -19,12 +19,12 @@ func TestAnyPriorityGathers(t *testing.T) {
 		Charges: []store.Charge{{Budget: store.Budget{Key: key}, Limit: store.PerSecond(100), Cost: 1}},
 		Horizon: time.Millisecond, MaxWait: store.AnyWait,
 	}
-	k := &worker{gathering: gathering{lines: make(map[ledger.Key]*longLine)}}
+	k := new(worker)
 	k.shares.Store(true)
 	for _, p := range []store.Priority{store.PriorityLow - 9, store.PriorityHigh + 9} {
 		b.Priority = p
 		k.noteWait(b, &store.Grant{Ready: make(chan struct{}), Wait: time.Second})
-		require.Positive(t, k.gathering.patience(b, key, time.Now()))
+		require.Positive(t, k.gathering.patience(b, time.Now()))
 	}
 }
 

@@ -253,8 +253,8 @@ func (s *Store) leftError(ctx context.Context) error {
 	}
 
 	// The node knows if the backend is away, and the backend may know why a step takes long.
-	if err := s.worker.away.Load(); err != nil {
-		return fmt.Errorf("%w (%w)", *err, why)
+	if a := s.worker.away.Load(); a != nil && time.Since(a.at) < awayFor {
+		return fmt.Errorf("%w (%w)", a.err, why)
 	}
 
 	if t, ok := s.backend.(Troubled); ok {

@@ -724,6 +724,54 @@ func (f *failing) Step(keys []ledger.Key, decide func(node.Rows) node.Told) (nod
 	return f.table.Step(keys, decide)
 }
 
+// TestP12_AnOutageThatIsOver: a caller that leaves before its step is made is not told of an outage that is over.
+func TestP12_AnOutageThatIsOver(t *testing.T) {
+	for name, passes := range map[string]func(*testing.T, *answering){
+		"the backend has answered since": func(t *testing.T, b *answering) {
+			b.err = errFails
+			require.ErrorIs(t, b.book(t.Context()), errFails)
+		},
+		"long ago": func(*testing.T, *answering) { time.Sleep(time.Minute) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := &answering{table: table{node.NewTable(nil)}}
+				b.store = node.New(b, node.Options{Node: ledger.Node{ID: 1, Lease: lease.Microseconds()}})
+				b.err = fmt.Errorf("%w: refused", node.ErrAway)
+				require.ErrorIs(t, b.book(t.Context()), node.ErrAway)
+				time.Sleep(time.Second)
+				passes(t, b)
+
+				b.takes = time.Minute
+				ctx, stop := context.WithTimeout(t.Context(), time.Second)
+				defer stop()
+				require.Equal(t, context.DeadlineExceeded, b.book(ctx))
+				time.Sleep(time.Hour) // the step ends
+			})
+		})
+	}
+}
+
+// An answering is a table whose steps take a time and then fail.
+type answering struct {
+	table
+	store *node.Store
+	takes time.Duration
+	err   error
+}
+
+func (b *answering) Step([]ledger.Key, func(node.Rows) node.Told) (node.Heard, error) {
+	time.Sleep(b.takes)
+	return node.Heard{}, b.err
+}
+
+// book asks for a start, and returns the error.
+func (b *answering) book(ctx context.Context) error {
+	c := store.Charge{Budget: store.Budget{Policy: "much", Key: [16]byte{1}}, Limit: store.PerSecond(9), Cost: 1}
+	_, err := b.store.Book(ctx, &store.Booking{Charges: []store.Charge{c}})
+	return err
+}
+
 // checkStarts checks that every visitor is over, that no window of a budget has more starts than its limit, and that there are starts.
 func (w *world) checkStarts(all []*visitor) {
 	starts := make(map[string][]int64)

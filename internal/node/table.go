@@ -239,12 +239,12 @@ func (t *Table) IsLeased(node, now int64) bool {
 	return false
 }
 
-// linger is for how many microseconds a row is kept after it has expired: a limit with a longer window may come.
-const linger = 60_000_000
+// keepExpired is for how many microseconds a row is kept after it has expired: a limit with a longer window may come.
+const keepExpired = 60_000_000
 
 // Matters returns for how many microseconds, counted from the time now of the store's clock, the row still matters. It can be forgotten if the result is
 // 0 or less.
-func (r *SavedRow) Matters(now int64) int64 { return r.Expires + linger - now }
+func (r *SavedRow) Matters(now int64) int64 { return r.Expires + keepExpired - now }
 
 // Live returns the rows that still matter at the time now of the store's clock.
 func (t *Table) Live(now int64) iter.Seq[SavedRow] {

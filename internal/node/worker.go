@@ -33,20 +33,30 @@ const awayEvery = 250 * time.Millisecond
 // tellAfter is for how long a backend is away before callers in line are told: all of them book again then.
 const tellAfter = time.Second
 
+// awayFor is for how long the error of a step says why the next step takes long. It is longer than a step may take until it fails: in an outage each
+// step brings a new error. After an outage an idle node makes no step by which it would learn of the end.
+const awayFor = 10 * time.Second
+
 // maxRenewed is how many leases are renewed in one step.
 const maxRenewed = 64
+
+// An absence is an error of a step while the backend is away.
+type absence struct {
+	err error
+	at  time.Time // when the step failed
+}
 
 // A worker makes the steps of a node, one at a time: it has the queue of its callers' ops, and the memory.
 //
 // Locks: state is locked within a step of the backend, and mu within state. Neither is held while the backend waits for other nodes.
 type worker struct {
 	backend    Backend
-	renewEvery time.Duration         // how often leases of held slots are renewed
-	tickEvery  time.Duration         // how often tick is called
-	away       atomic.Pointer[error] // why the backend is away, or nil if it is not
-	awaySince  time.Time             // when the outage under way was noticed, or the zero time without one. Only run uses awaySince and awayTold.
-	awayTold   bool                  // callers in line were told of the outage
-	maxRows    int                   // about how many rows a step has. Zero means no limit.
+	renewEvery time.Duration           // how often leases of held slots are renewed
+	tickEvery  time.Duration           // how often tick is called
+	away       atomic.Pointer[absence] // why the backend is away, or nil if it is not
+	awaySince  time.Time               // when the outage under way was noticed, or the zero time without one. Only run uses awaySince and awayTold.
+	awayTold   bool                    // callers in line were told of the outage
+	maxRows    int                     // about how many rows a step has. Zero means no limit.
 
 	mu           sync.Mutex
 	queue        []*op
@@ -86,6 +96,7 @@ func newWorker(b Backend, o Options) *worker {
 		isDead = observer.IsDead
 	}
 
+	// Ten renewals in a lease: some of them may fail, or be late, before other nodes take this one for dead.
 	lease := time.Duration(o.Node.Lease) * time.Microsecond
 	k := &worker{backend: b, renewEvery: lease / 10, tickEvery: lease / 10, maxRows: o.Rows, memory: newMemory(o, isDead)}
 
@@ -94,7 +105,6 @@ func newWorker(b Backend, o Options) *worker {
 		k.tickEvery = min(k.tickEvery, ledger.Recall)
 	}
 
-	k.gathering.lines = make(map[ledger.Key]*longLine)
 	k.step = newStep(&k.memory)
 	if observes {
 		observer.OnDeath(k.takeOver)
@@ -367,7 +377,7 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 		}
 
 	case errors.Is(err, ErrAway):
-		k.away.Store(&err)
+		k.away.Store(&absence{err, time.Now()})
 
 		// Callers that can wait stay in the queue until the backend is back; all others get the error.
 		var waiting []*op
@@ -376,6 +386,7 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 		k.rest(waiting, err)
 
 	default:
+		k.away.Store(nil) // any other error says more than an earlier outage
 		k.endFailed(batch, errors.Is(err, ErrUnsure))
 	}
 

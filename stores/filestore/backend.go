@@ -75,11 +75,7 @@ func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, done bo
 		return told, false, err
 	}
 	if lost {
-		if err := b.find(g); err != nil {
-			return told, false, err
-		}
-		b.listener.again() // other nodes now ring in the new directory
-		return told, false, nil
+		return told, false, b.findAgain()
 	}
 
 	// Apply the steps of all other processes before this step is decided.
@@ -122,7 +118,7 @@ func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, done bo
 }
 
 // lock locks the file of a generation. It returns false if it does not get the lock within standstill. If the file has not grown meanwhile, the
-// process that has the lock stands still, and lock ends the generation. Otherwise it opens the file anew.
+// process that has the lock stands still, and lock ends the generation.
 func (b *backend) lock(g *generation) (locked bool, err error) {
 	before, err := g.f.Stat()
 	if err != nil {
@@ -140,17 +136,24 @@ func (b *backend) lock(g *generation) (locked bool, err error) {
 		return false, nil
 	}
 
-	after, err := g.f.Stat()
-	if err != nil {
-		return false, err
-	}
-	if after.Size() == before.Size() {
-		return false, b.advance(g)
-	}
+	// The kernel may still grant the lock on this open file, and lose it again: see the function lock. So the next try opens the file anew.
+	g.spent = true
 
-	// Other processes make steps, so nobody stands still. The kernel may still grant the lock on this open file, and take it away again: see
-	// the function lock. So the next try needs a file that is opened anew.
-	return false, b.reopen()
+	// If the file has grown other processes make steps, so nobody stands still.
+	after, err := g.f.Stat()
+	if err == nil && after.Size() == before.Size() {
+		err = b.advance(g)
+	}
+	return false, err
+}
+
+// findAgain opens the last generation in place of b.gen, whose file is lost or must be opened anew. The rows are locked.
+func (b *backend) findAgain() error {
+	if err := b.find(b.gen); err != nil {
+		return err
+	}
+	b.listener.again() // other nodes may ring in a new directory now
+	return nil
 }
 
 // current returns the generation that is open, and opens the last one if none is.
@@ -161,12 +164,15 @@ func (b *backend) current() (*generation, error) {
 	return b.gen, err
 }
 
-// openIfNone opens the last generation if none is open. The rows are locked.
+// openIfNone opens the last generation if none is open whose file can be locked. The rows are locked.
 func (b *backend) openIfNone() error {
-	if b.gen != nil {
-		return nil
+	switch {
+	case b.gen == nil:
+		return b.open()
+	case b.gen.spent:
+		return b.findAgain()
 	}
-	return b.open()
+	return nil
 }
 
 // catchUp applies the steps of other processes, and cuts off a record that a killed process has not finished. It

@@ -77,12 +77,12 @@ func (d *directory) advance(g *generation) error {
 	return d.open()
 }
 
-// find opens the last generation in the directory, because the file of g is lost. If the directory has no generation, find writes one with the rows of g.
+// find opens the last generation in the directory, because the file of g may be lost. If the directory has no generation, find writes one with the rows of g.
 //
 // If somebody has put back an earlier copy, its rows list waiters of this process that have long had their turn. While the process makes steps it
 // renews their leases, and lines would stand still behind them. So it makes no steps until its leases in these rows are over.
 func (d *directory) find(g *generation) error {
-	// The lost file is still open: apply its last records.
+	// The file of g is still open: apply its last records.
 	if err := g.read(d.take); err != nil {
 		return err
 	}
@@ -162,13 +162,6 @@ func (d *directory) writeNext(g *generation) error {
 	return createGeneration(d.folder, next, func(put func(*record) error) error {
 		return d.rows.write(sinceBoot+ahead, ahead, put)
 	})
-}
-
-// reopen opens the last generation anew, also if it is the one in use.
-func (d *directory) reopen() error {
-	// Without d.gen load cannot tell whether a generation was missed, so say that news may be lost.
-	d.gen, d.heard.Lost = nil, true
-	return d.open()
 }
 
 // maxOpen is how many times a process tries to open the last generation, whose file may be removed each time before it is open.

@@ -284,6 +284,37 @@ func TestRemovedFiles(t *testing.T) {
 	require.False(t, now(t, open(t, m, dir), hourly(2)))
 }
 
+// TestP1_RemovedWhileTheLockIsAwaited: a store goes on with what it knows also if somebody removes its files while other processes have the lock for long.
+func TestP1_RemovedWhileTheLockIsAwaited(t *testing.T) {
+	m, dir := &filestore.Machine{Boot: "one"}, t.TempDir()
+	s := open(t, m, dir)
+	require.True(t, now(t, s, hourly(1)))
+	path, _ := s.File()
+	others, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)
+	require.NoError(t, err)
+	defer others.Close()
+	require.NoError(t, syscall.Flock(int(others.Fd()), syscall.LOCK_EX))
+	require.NoError(t, os.Remove(path))
+
+	// The file grows, as it does when other processes make steps.
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		require.False(t, now(t, s, hourly(1)), "the start before is forgotten")
+	}()
+	for waits := true; waits; {
+		select {
+		case <-over:
+			waits = false
+		default:
+			_, err := others.Write([]byte{0})
+			require.NoError(t, err)
+			time.Sleep(time.Millisecond)
+		}
+	}
+	require.False(t, now(t, open(t, m, dir), hourly(1)))
+}
+
 // TestP8_StandsStill: a process that has locked the file stands still. Others go on without it, and when
 // it goes on itself, its step is made again: the others know of everything that is booked.
 func TestP8_StandsStill(t *testing.T) {

@@ -240,6 +240,7 @@ type generation struct {
 	header
 	end   int64 // the position behind the last record that this process has read or written
 	limit int64 // a file with more bytes is ended
+	spent bool  // f must not be locked any more: see the function lock
 }
 
 const (

@@ -65,6 +65,27 @@ func Sweep(ctx context.Context, d rowstore.Database) (int64, error) {
 	return d.(*database).sweeper.sweep(ctx)
 }
 
+// Prepared returns the statements for which the server has a plan in the session of some idle connection.
+func Prepared(ctx context.Context, d rowstore.Database) (statements []string, err error) {
+	db := d.(*database)
+	c, err := db.conns.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer db.conns.drop(c)
+	rows, err := c.Query(ctx, "SELECT statement FROM pg_prepared_statements", pgx.QueryExecModeExec)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// LockedStatements returns the statements that a transaction may make while it has the lock, except COMMIT.
+func LockedStatements(d rowstore.Database) []string {
+	sql := d.(*database).server.sql
+	return []string{sql.read, sql.save, sql.forget, sql.notify}
+}
+
 // SweepPlan returns how the server finds the rows that Sweep removes, if the table is so large that an index is of use.
 func SweepPlan(ctx context.Context, d rowstore.Database) (string, error) {
 	db := d.(*database)

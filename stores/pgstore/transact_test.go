@@ -342,6 +342,18 @@ func TestP12_TheWaitForTheLockKeepsTheConnection(t *testing.T) {
 	require.Equal(t, before, pids())
 }
 
+// TestP10_PlansAreMadeBeforeTheLock: the first transaction of a session has the server make the plans of all later ones, so that no statement costs a trip more
+// while the transaction has the lock and other programs wait.
+func TestP10_PlansAreMadeBeforeTheLock(t *testing.T) {
+	server := pgtest.Start(t)
+	require.NoError(t, pgstore.Setup(t.Context(), server.URL(), pgstore.Options{}))
+	db := pgstore.NewDatabase(t, server.URL(), pgstore.Options{})
+	require.NoError(t, db.Transact(t.Context(), "g", []string{"key"}, func(rowstore.Tx) error { return nil }))
+	prepared, err := pgstore.Prepared(t.Context(), db)
+	require.NoError(t, err)
+	require.Subset(t, prepared, pgstore.LockedStatements(db))
+}
+
 // TestP10_AListenerNeedsOneConnection: without a pooler, the listener finds out over its own connection whether messages arrive.
 func TestP10_AListenerNeedsOneConnection(t *testing.T) {
 	server := pgtest.Start(t)

@@ -389,11 +389,14 @@ func (t *tx) start(keys []string, wait time.Duration) error {
 }
 
 // queuePlans has a new session of the server make its plans, and read what it has to know of the tables, before it has the lock: that takes much longer
-// than a transaction, and all other programs would wait meanwhile. It queues two statements that change nothing, or none if the session has its plans.
+// than a transaction, and all other programs would wait meanwhile. It queues the four statements of which later trips are made, with nothing to change, or none if the session has
+// its plans.
 func (t *tx) queuePlans(b *pgx.Batch, keys []string) {
 	if !t.c.planned {
 		b.Queue(t.sql.read, keys)
 		b.Queue(t.sql.save, []string{}, []int64{}, []int32{}, []time.Time{}, [][]byte{})
+		b.Queue(t.sql.forget, []string{}, []int64{})
+		b.Queue(t.sql.notify, []string{}, "")
 	}
 }
 
@@ -409,9 +412,9 @@ func (t *tx) readStart(replies pgx.BatchResults, keys []string) (before, now tim
 		return before, now, err
 	}
 
-	// The replies to the two statements of queuePlans are dropped.
+	// The replies to the four statements of queuePlans are dropped.
 	if !t.c.planned {
-		for range 2 {
+		for range 4 {
 			if _, err := replies.Exec(); err != nil {
 				return before, now, err
 			}

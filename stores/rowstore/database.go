@@ -110,8 +110,9 @@ type Notifier interface {
 }
 
 // An Attender is a Database whose sessions end with their programs, so that other programs learn of a death before the
-// lease is over: within a second where slots are held or waited for, and otherwise within two. With every other Database
-// the slots and places of a dead program are free when its lease ends.
+// lease is over: within a second where slots are held or waited for, and otherwise within two. A program that begins to
+// wait after the death has not seen the session, and waits for the lease. With every other Database the slots and places
+// of a dead program are free when its lease ends.
 type Attender interface {
 	// Attend opens a session in the name of a node, for as long as its callers wait or hold slots. After an error the
 	// Store tries again. Only the node and the server can end the session.

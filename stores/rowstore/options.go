@@ -30,8 +30,9 @@ type Options struct {
 
 	// Lease is for how long a program that says nothing is believed to live: after the lease its slots of Concurrency
 	// budgets are free, and its callers have left their lines. With an Attender the slots of a killed program are free
-	// within a second, and its callers have left their lines within two. A program says something ten times in a lease
-	// while it holds slots, and at least once a second while its callers wait in line. Lease is at least a second. Defaults to 10 s.
+	// within a second, and its callers have left their lines within two, if a program that waits has seen it alive. A
+	// program says something ten times in a lease while it holds slots, and at least once a second while its callers wait
+	// in line. Lease is at least a second. Defaults to 10 s.
 	Lease time.Duration
 }
 

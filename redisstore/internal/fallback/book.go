@@ -3,6 +3,7 @@ package fallback
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -63,6 +64,10 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 			if err == nil || r.up.Err() == nil || ctx.Err() != nil {
 				return grant, err
 			}
+
+		// Suspected nodes may use the room, and the caller may not wait for them.
+		case r.ready && b.MaxWait == 0:
+			return store.Grant{HeldBy: store.NotHeld}, errSuspected
 		}
 
 		// The caller waits on, and the time that it has waited counts.
@@ -74,7 +79,7 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 			continue
 		}
 		if !notice.await(ctx, &r, opens, timeUp) {
-			return store.Grant{HeldBy: store.NotHeld}, notice.end(ctx)
+			return store.Grant{HeldBy: store.NotHeld}, notice.end(ctx, &r)
 		}
 	}
 }
@@ -236,7 +241,17 @@ func (n *outageNotice) await(ctx context.Context, r *route, until time.Time, tim
 	return true
 }
 
-// end returns the error of a caller that waits no longer, because ctx has ended or its own time is up.
-func (n *outageNotice) end(ctx context.Context) error {
+// errSuspected is the error of a caller for which a limit has no room beside what suspected nodes may use.
+var errSuspected = errors.New("redisstore: the rest of the limit may be in use by programs that Redis has not heard from for seconds")
+
+// end returns the error of a caller that waits no longer on the route r, because ctx has ended or its own time is up.
+func (n *outageNotice) end(ctx context.Context, r *route) error {
+	// The primary is there, so the caller has waited for room.
+	if r.local == nil && r.ready {
+		if cause := context.Cause(ctx); cause != nil {
+			return fmt.Errorf("%w (%w)", errSuspected, cause)
+		}
+		return errSuspected
+	}
 	return n.conn.Unavailable(n.Unavailability, context.Cause(ctx))
 }

@@ -330,8 +330,15 @@ func TestSuspectedNodes(t *testing.T) {
 		require.Zero(t, p.seen().booked[0].KeepFree, "it has no shares")
 		costly := charge(store.PerSecond(40))
 		costly.Cost = 18
+		since := time.Now()
 		_, _, err = now(t, s, costly, 1)
-		require.ErrorContains(t, err, "no answer", "there is no room for it")
+		require.Zero(t, time.Since(since), "a caller that may not wait is told at once")
+		require.EqualError(t, err, "redisstore: the rest of the limit may be in use by programs that Redis has not heard from for seconds")
+		ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer stop()
+		_, err = s.Book(ctx, &store.Booking{Charges: []store.Charge{costly}, MaxWait: -1})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "Redis has not heard from", "the caller waits for the others, and not for Redis")
 	})
 }
 

@@ -61,7 +61,7 @@ func (w *primaryWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool
 		}
 
 		if !notice.await(ctx, &r, time.Time{}, timeUp) {
-			return false, notice.end(ctx)
+			return false, notice.end(ctx, &r)
 		}
 	}
 }

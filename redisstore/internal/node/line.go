@@ -83,7 +83,7 @@ func (n *Node) join(o *op, b *store.Booking) {
 
 	// A newcomer may wait for other callers, which then share its call.
 	if !n.NoNews {
-		o.patience = n.full.patience(o, b, time.Now())
+		o.patience = n.patience(o, b, time.Now())
 	}
 
 	if t, ok := b.Turn.(*turn); ok {
@@ -147,9 +147,9 @@ func (n *Node) startAnswered(o *op) {
 		return
 	}
 
-	// Later newcomers wait for company as long as the budget is full.
+	// Later newcomers linger as long as the budget is full.
 	if o.outcome.Wait > 0 {
-		n.full.note(o, time.Now())
+		n.noteWait(o, time.Now())
 	}
 
 	// A caller that was in no line, and is in none now, has no turn.
@@ -244,11 +244,14 @@ func (l *line) hasCalled(t *turn) bool {
 	return l.calledLine == l.id && t.number != wire.Front && t.number < l.called.of(t.laneID())
 }
 
+// maxCalled is how many lanes' cuts are remembered for callers that still wait for the answer with their ticket.
+const maxCalled = 512
+
 // noteCalled notes the cuts of a message about the line with an ID, for callers that still wait for the answer with their
 // ticket.
 func (l *line) noteCalled(id int64, c cuts) {
 	// The cuts of an earlier line are void. The map has a bound: a caller whose cut is forgotten comes by its own estimate.
-	if id != l.calledLine || len(l.called.shares) >= maxLanes {
+	if id != l.calledLine || len(l.called.shares) >= maxCalled {
 		l.called, l.calledLine = c, id
 		return
 	}

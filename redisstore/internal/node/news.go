@@ -35,7 +35,9 @@ func (n *Node) observeLine(key string, said *wire.Line) {
 	l.waiting, l.heardAt, l.hurry = said.Waiting, time.Now(), said.Hurry > 0
 	l.hasShares = said.HasShares
 	l.firstStart = l.heardAt.Add(said.Soon)
-	n.full.noteLanes(l.charge.Budget.Key, said, l.heardAt)
+	for _, lane := range said.Lanes {
+		n.full.NoteLast(l.charge.Budget.Key, lingerLane(lane.LaneID), l.heardAt.Add(lane.Last))
+	}
 	l.moveUp(said)
 	l.takeCuts(said.ID, cutsOf(said), said.Hurry == summonNow)
 }
@@ -106,15 +108,15 @@ func laneOf(l *wire.Line, id wire.LaneID) *wire.Lane {
 
 // takeCuts summons the waiters below the cuts c of the line with an ID, whose turn it is, if isNews says that a cut was just
 // published. If the waiters stand in a line with a different ID it summons all of them, whatever isNews is. In both cases
-// newcomers for the budget ask at once from now on: see fullBudgets. Otherwise takeCuts only sets the timer.
+// newcomers for the budget ask at once from now on: see package linger. Otherwise takeCuts only sets the timer.
 func (l *line) takeCuts(id int64, c cuts, isNews bool) {
 	switch {
 	// The tickets are of a line that is gone: all must ask again.
 	case id != l.id:
-		l.node.full.forget(l.charge.Budget.Key)
+		l.node.full.Forget(l.charge.Budget.Key)
 		l.summonAll()
 	case isNews:
-		l.node.full.forget(l.charge.Budget.Key)
+		l.node.full.Forget(l.charge.Budget.Key)
 		l.summon(func(t *turn) bool { return t.number < c.of(t.laneID()) })
 	default:
 		l.setTimer()
@@ -249,10 +251,9 @@ func (n *Node) wake(isSummoned func(*line) bool) {
 	}
 }
 
-// forgetFull forgets which budgets were full: there may be room now, so newcomers ask at once instead of waiting for
-// company (see fullBudgets). It also forgets budgets that are still full, which only costs some calls without company.
-// n.mu is held.
-func (n *Node) forgetFull() { clear(n.full.all) }
+// forgetFull forgets which budgets were full: there may be room now, so newcomers do not linger. It also forgets budgets that
+// are still full, which only costs some calls. n.mu is held.
+func (n *Node) forgetFull() { n.full.ForgetAll() }
 
 // Waiting reports whether callers stand in line for budgets of a group.
 func (n *Node) Waiting(group string) bool {

@@ -36,6 +36,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fleetthrottle/throttle/internal/linger"
 	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
@@ -58,7 +59,7 @@ type Node struct {
 	gatherings map[string]*gathering // of callers that were summoned, by group
 
 	lines map[string]*line // for starts, by the key of the budget
-	full  fullBudgets
+	full  linger.Budgets
 
 	leases        map[string]*lease // of slots, by key
 	sequence      int64             // the number of the last report
@@ -78,7 +79,7 @@ type Options struct {
 
 	RenewEvery time.Duration // how often a lease is renewed at least: see [RenewEvery]
 
-	// NoNews keeps callers for starts from listening to messages and from waiting for company. Tests with a clock of
+	// NoNews keeps callers for starts from listening to messages and from lingering. Tests with a clock of
 	// their own need that.
 	NoNews bool
 }
@@ -87,7 +88,7 @@ type Options struct {
 func New(o Options) *Node {
 	return &Node{
 		Options: o, queues: make(map[string]*queue), gatherings: make(map[string]*gathering),
-		lines: make(map[string]*line), full: fullBudgets{all: make(map[[16]byte]*fullBudget)}, leases: make(map[string]*lease),
+		lines: make(map[string]*line), leases: make(map[string]*lease),
 	}
 }
 

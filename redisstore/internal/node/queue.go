@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fleetthrottle/throttle/internal/linger"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
@@ -504,178 +505,42 @@ func (n *Node) awaitSummoned(group string) {
 	}
 }
 
-// Newcomers to a budget that is full, as its last answer said, share calls: the call of a newcomer waits for other
-// callers for a part of the time that the newcomer has to wait anyway.
+// maxLinger is for how long a call waits for newcomers at the most: callers of other nodes that come meanwhile get places before them.
+const maxLinger = 150 * time.Millisecond
 
-const (
-	maxPatience = 150 * time.Millisecond // a call waits no longer: callers of other nodes that come meanwhile get places before its newcomers
-	minSweep    = 64                     // fewer budgets are not swept
-	maxLanes    = 512                    // lanes of a budget that are remembered
-)
-
-// fullBudgets are the budgets that were full by the last answers. The lock of the node guards them.
-type fullBudgets struct {
-	all   map[[16]byte]*fullBudget
-	limit int // of budgets, until sweep drops the budgets that have room again
-}
-
-// A fullBudget says until when a budget is full, by the last answers: by class for callers without a share, and by
-// lane for callers with a share. A lane is full until the latest start for which one of its callers waits: a newcomer
-// of the lane, or of a lower priority, starts no earlier, unless a start is given back.
-type fullBudget struct {
-	until     [3]time.Time
-	shares    map[wire.LaneID]time.Time
-	newcomers int // how many have come since the last answer and were not refused
-}
-
-// note notes until when a lane is full. In a lane of a share, only the answer to a newcomer may lower what is known: a
-// caller that has waited already waits for less than the next newcomer will.
-func (b *fullBudget) note(id wire.LaneID, until time.Time, newcomer bool) {
-	if id.Share == 0 {
-		b.until[id.Class-1] = until
-		return
-	}
-
-	// The map has a bound: forgetting costs some calls without company.
-	if b.shares == nil || len(b.shares) >= maxLanes {
-		b.shares = make(map[wire.LaneID]time.Time)
-	}
-	if newcomer || until.After(b.shares[id]) {
-		b.shares[id] = until
-	}
-}
-
-// wait returns how long a newcomer of a lane has to wait at least, or 0 if nothing is known: until the callers of its lane
-// and of higher priorities have started. Other lanes of its priority do not go before it.
-func (b *fullBudget) wait(id wire.LaneID, now time.Time) (wait time.Duration) {
-	for _, t := range b.until[:id.Class-1] {
-		wait = max(wait, t.Sub(now))
-	}
-	if id.Share == 0 {
-		wait = max(wait, b.until[id.Class-1].Sub(now))
-	}
-	for lane, t := range b.shares {
-		if lane == id || lane.Class < id.Class {
-			wait = max(wait, t.Sub(now))
-		}
-	}
-	return wait
-}
-
-// isFull reports whether the budget is full.
-func (b *fullBudget) isFull(now time.Time) bool {
-	for _, t := range b.shares {
-		if t.After(now) {
-			return true
-		}
-	}
-	return latest(b.until[0], latest(b.until[1], b.until[2])).After(now)
-}
-
-// note records the answer to an op: which budget made the caller wait, and for how long.
-func (f *fullBudgets) note(o *op, now time.Time) {
+// noteWait notes the answer to an op: which budget has its caller wait, and for how long.
+func (n *Node) noteWait(o *op, now time.Time) {
 	out := &o.outcome
 
-	// No budget made this caller wait, or its wait says nothing of newcomers: a pause ends for all at once, and a caller without a class or a horizon stands in no line.
+	// No budget has this caller wait, or its wait says nothing of newcomers: a pause ends for all at once, and a caller without a class or a horizon stands in no line.
 	if out.Charge < 0 || out.Wait <= 0 || out.PausedUntil > 0 || o.Class == 0 || o.Horizon == 0 {
 		return
 	}
 
-	key := o.Charges[out.Charge].Budget.Key
-	b := f.all[key]
-	if b == nil {
-		f.sweep(now)
-		b = new(fullBudget)
-		f.all[key] = b
-	}
-
-	share, _ := wire.Share(&o.Charges[out.Charge])
-	b.note(wire.LaneID{Class: o.Class, Share: share}, now.Add(wire.Wait(out.Wait)), o.turn == nil)
-
-	// The answer shows what the crowd has taken, so the count begins anew.
-	b.newcomers = 0
+	c := &o.Charges[out.Charge]
+	n.full.Note(c.Budget.Key, lingerLane(wire.LaneID{Class: o.Class, Share: c.Share.ID}), now.Add(wire.Wait(out.Wait)), now, o.turn == nil)
 }
 
-// noteLanes records when the last waiters in the lanes of a full budget start, because a newcomer starts no sooner.
-func (f *fullBudgets) noteLanes(key [16]byte, l *wire.Line, now time.Time) {
-	if b := f.all[key]; b != nil {
-		for _, lane := range l.Lanes {
-			b.note(lane.LaneID, now.Add(lane.Last), false)
-		}
-	}
+// lingerLane is the lane with an ID as package linger names it.
+func lingerLane(id wire.LaneID) linger.Lane {
+	return linger.Lane{Class: int(id.Class - 1), Share: id.Share}
 }
 
-// sweep drops the budgets that have room again, if there are twice as many budgets as after the last sweep.
-func (f *fullBudgets) sweep(now time.Time) {
-	if len(f.all) < f.limit {
-		return
-	}
-
-	for key, b := range f.all {
-		if !b.isFull(now) {
-			delete(f.all, key)
-		}
-	}
-	f.limit = max(minSweep, 2*len(f.all))
-}
-
-// forget lets newcomers for a budget ask at once.
-func (f *fullBudgets) forget(key [16]byte) { delete(f.all, key) }
-
-// patience returns how long the call of an op may wait for other callers. For a newcomer to a full budget it is half of
-// the time until its start, at most maxPatience and, if the newcomer has a share, only until the start is within its
-// horizon. It is 0 for all other callers, and for a newcomer that would be refused. Of many newcomers only as many share a
-// call as start in half of maxPatience: otherwise a crowd of this program would come before callers of the rest of the
-// fleet. patience counts the newcomers.
-func (f *fullBudgets) patience(o *op, b *store.Booking, now time.Time) time.Duration {
-	// Only a newcomer that asks for a start from now on, and for no slots, waits for company.
-	isNewcomer := o.Kind == wire.Reserve && b.Turn == nil && b.Instead == (store.Handle{})
-	if !isNewcomer || b.Horizon == 0 || b.NotBefore > 0 || o.forSlots {
+// patience returns how long the call of an op may wait for other newcomers: half of the time that its caller has to wait anyway, at most maxLinger and, in a lane
+// of a share, only until the caller's start is within its horizon.
+func (n *Node) patience(o *op, b *store.Booking, now time.Time) time.Duration {
+	if o.Kind != wire.Reserve || o.forSlots {
 		return 0
 	}
 
-	// The budget with the longest wait decides. crowd is how many newcomers may gather for it.
-	var wait, spare time.Duration
-	var holder *fullBudget
-	crowd := 0
-	for i := range o.Charges {
-		c := &o.Charges[i]
-		budget := f.all[c.Budget.Key]
-		if budget == nil || c.Shadow {
-			continue
-		}
-
-		share, _ := wire.Share(c)
-		if d := budget.wait(wire.LaneID{Class: o.Class, Share: share}, now); d > wait {
-			wait, holder, crowd, spare = d, budget, flow(c), d/2
-			if share != 0 {
-				spare = min(spare, d-b.Horizon)
-			}
-		}
-	}
-
-	// Nothing is known to make the caller wait, or it will be refused and should hear that at once.
-	if holder == nil || b.MaxWait >= 0 && wait >= b.MaxWait {
+	wait, c := n.full.Wait(b, maxLinger, now)
+	if wait == 0 {
 		return 0
 	}
 
-	// The last newcomer of a crowd does not wait, so the call of the whole crowd is made now. With a crowd of 0 nobody waits.
-	holder.newcomers++
-	if holder.newcomers >= crowd {
-		return 0
+	spare := wait / 2
+	if c.Share.ID != 0 {
+		spare = min(spare, max(0, wait-b.Horizon))
 	}
-
-	return max(0, min(maxPatience, spare)) // spare is below 0 if the start is within the horizon
-}
-
-// flow returns how many callers with a charge like c start within half of maxPatience while the budget is full. It is 0
-// if starts do not flow evenly there: a caller that is passed might have to wait for one more window.
-func flow(c *store.Charge) int {
-	n, per := int64(c.Limit.N()), c.Limit.Per()
-	isLong := c.Limit.Kind() == store.KindSlidingWindow && per > store.MaxEvenWindow // starts may come at the end of the window
-	if isLong || c.Limit.Kind() == store.KindFixedWindow || per <= 0 {
-		return 0
-	}
-
-	return int(n * int64(maxPatience/2) / int64(per) / int64(c.Cost))
+	return min(maxLinger, spare)
 }

@@ -337,6 +337,7 @@ local function even(s, t)
   elseif is_long then
     slope = 3
   end
+  -- The spread comes off, because the distance to the next start is the spread and the gap of one unit: see clear.
   local gap = max(s.pace, floor(full * (slope * used - (slope - 2) * cap) / (2 * cap)) - s.spread)
 
   -- Starts can share the begin of a part only if the distance between two starts is no longer than a part.
