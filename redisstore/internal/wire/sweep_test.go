@@ -127,6 +127,39 @@ func TestP5_EqualReturnersAllCount(t *testing.T) {
 	require.EqualValues(t, 1+4, waiting(2, 4, true))
 }
 
+// TestP5_TagsOfAnotherPriority: in a line that can note the tag of no further share, a newcomer takes turns with no share of another priority,
+// whose tag says nothing about the newcomer's turn.
+func TestP5_TagsOfAnotherPriority(t *testing.T) {
+	client := redistest.Single(t).Client(t)
+	number := int64(0)
+	line := func(class int64, cost, callers int, shares ...uint64) []wire.Outcome {
+		var ops []*wire.Op
+		for _, share := range shares {
+			c := charge("one", store.LeakyBucket(10, 10*time.Second))
+			c.Cost, c.Share = cost, store.Share{ID: share, Weight: 1}
+			ops = append(ops, &wire.Op{
+				Callers: callers, Charges: []store.Charge{c}, MaxWait: wire.AnyWait, Class: class, Horizon: 350 * time.Millisecond,
+			})
+		}
+		number++
+		return call(t, client, number, ops...).Outcomes
+	}
+	ids := func(from, count uint64) (all []uint64) {
+		for i := range count {
+			all = append(all, from+i)
+		}
+		return all
+	}
+	line(2, 1, 1, 1)                  // starts
+	line(3, 1, 20, 2)                 // low priority, with a lane
+	line(2, 1, 1, ids(3, 101)...)     // all other lanes
+	line(2, 8, 1, ids(1000, 1024)...) // all tags, each eight turns ahead
+	last := line(3, 1, 1, 2)[0].At
+	first := line(3, 1, 1, 5000)[0].At
+	require.Less(t, first, last-int64(18*time.Second/time.Microsecond), "behind one or two of the 21 callers of the other share")
+	require.Greater(t, line(3, 1, 1, 5001)[0].At, first, "the line is still there")
+}
+
 // TestP5_ARunLeavesItsPartToOthers: a run beside starts of others at the begin of a part is of no more callers
 // than the pace allows beside these starts.
 func TestP5_ARunLeavesItsPartToOthers(t *testing.T) {
