@@ -116,8 +116,9 @@ func TestHeadroomInUnitsOfTheLimit(t *testing.T) {
 	}{
 		{throttle.PerSecond(10), 0, 0},
 		{throttle.PerSecond(10), 0.2, 2},
-		{throttle.PerSecond(10), 0.21, 3}, // rounded up
-		{throttle.PerSecond(10), 0.99, 9}, // the last unit may be used
+		{throttle.PerSecond(10), 0.21, 3},  // rounded up
+		{throttle.PerSecond(100), 0.07, 7}, // 0.07 * 100 is more than 7 in floating point
+		{throttle.PerSecond(10), 0.99, 9},  // the last unit may be used
 		{throttle.PerSecond(1), 0.5, 0},
 		{throttle.TokenBucket(1, time.Minute, 20), 0.25, 5},
 		{throttle.FixedWindow(4, time.Minute), 0.5, 2},

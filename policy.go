@@ -252,8 +252,11 @@ func newHeadrooms(headroom map[Priority]float64, l Limit) (r headrooms, err erro
 		case share > 0 && l.Kind() == store.KindLeakyBucket:
 			errs = append(errs, errors.New("a leaky bucket spaces starts out and has no share to leave free: use a window or a token bucket"))
 		default:
+			// Take off the rounding error of the product, which may be above a whole number: 0.07 of 100 are 7.
+			units := math.Ceil(share * float64(l.Capacity()) * (1 - 1e-15))
+
 			// A limit that is not valid, for which compile has an error of its own, may have a capacity of 0.
-			r[p-PriorityLow] = min(int(math.Ceil(share*float64(l.Capacity()))), max(0, l.Capacity()-1))
+			r[p-PriorityLow] = min(int(units), max(0, l.Capacity()-1))
 		}
 	}
 

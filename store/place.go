@@ -110,7 +110,7 @@ func (p *Place) UnmarshalText(text []byte) error {
 	for range r.count(maxDemands) {
 		d := PlaceDemand{Policy: string(r.take(r.count(maxPolicyName)))}
 		copy(d.Key[:], r.take(len(d.Key)))
-		d.Cost = r.count(MaxCost + 1)
+		d.Cost = r.count(MaxCost)
 		read.Demands = append(read.Demands, d)
 	}
 

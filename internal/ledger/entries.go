@@ -32,7 +32,8 @@ const (
 // blockEnd returns when the last unit of an entry is over. A unit is alone for the
 // time unit, which is 0 unless the limit is a leaky bucket. Where more units lie
 // in the entry than it has time for, they count one after the other from its
-// begin on, but at most maxUnits of them: as many as one start can have.
+// begin on, but at most maxUnits of them, the limit: these take at least a window,
+// after which no start at that begin matters.
 func (e *entry) blockEnd(unit, maxUnits int64) int64 {
 	return max(e.last+unit, e.first+min(e.n, maxUnits)*unit)
 }

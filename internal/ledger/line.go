@@ -400,7 +400,8 @@ func (q *Request) lineUp(w *Waiter, i int) {
 // hold returns the index of the charge in whose line the waiter must stand, and an
 // estimate of how long it will wait there. The index is below 0 if the waiter need
 // not stand in a line. turn is the budget in whose line it just had its turn, or the
-// zero Key. Shadow and Concurrency charges hold nobody in a line for starts.
+// zero Key. Shadow and Concurrency charges hold nobody in a line for starts, and
+// without a horizon no line counts.
 //
 // A waiter that had its turn in one row, and finds that its start in a second
 // row is not near any more, might never find both near. So it gets the first
@@ -408,6 +409,10 @@ func (q *Request) lineUp(w *Waiter, i int) {
 // such start at a time, its pin.
 func (q *Request) hold(w *Waiter, turn Key) (held int, wait time.Duration) {
 	held = -1
+	if q.Booking.Horizon <= 0 {
+		return held, 0
+	}
+
 	near := q.Booking.Horizon + q.Booking.NotBefore
 	for i := range q.Searches {
 		// The search is a copy, because the search of the request must not look ahead.

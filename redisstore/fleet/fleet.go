@@ -73,8 +73,34 @@ func withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // now returns the server's time.
 func (f *Fleet) now(ctx context.Context) (time.Time, error) {
-	t, err := f.client.Time(ctx).Result()
+	t, err := timeAt(ctx, f.client, f.keys.nodes)
 	return t, f.commandError(err)
+}
+
+// timeAt returns the time of the server that has a key. Each server of a cluster or a ring has a clock of its own, and
+// the client would ask any of them.
+func timeAt(ctx context.Context, client redis.UniversalClient, key string) (time.Time, error) {
+	switch c := client.(type) {
+	case *redis.ClusterClient:
+		master, err := c.MasterForKey(ctx, key)
+		if err != nil {
+			return time.Time{}, err
+		}
+
+		// The client learns only from its own commands that a different server has the key now.
+		now, err := master.Time(ctx).Result()
+		if err != nil {
+			c.ReloadState(ctx)
+		}
+		return now, err
+	case *redis.Ring:
+		shard, err := c.GetShardClientForKey(key)
+		if err != nil {
+			return time.Time{}, err
+		}
+		return shard.Time(ctx).Result()
+	}
+	return client.Time(ctx).Result()
 }
 
 // commandError wraps an error of a client command in an *Error. nil stays nil.

@@ -219,7 +219,7 @@ func (r *Reporter) takeSwitch(ctx context.Context) (fresh bool, err error) {
 		// The end is by the server's clock. If the server does not say its time, the switch stays as it is. The time since the question is taken off,
 		// so that no program is off for too long, and a note that was written by hand counts for MaxOff at most.
 		asked := time.Now()
-		now, err := r.client.Time(ctx).Result()
+		now, err := timeAt(ctx, r.client, r.keys.off)
 		if err != nil {
 			return false, r.lookError(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
@@ -357,4 +358,24 @@ func TestRunbooksLeaveRoom(t *testing.T) {
 	reporter.Report()
 	require.NoError(t, reporter.Err())
 	require.Len(t, snapshot(t, must(fleet.New(client, fleet.Options{}))).Budgets, 128)
+}
+
+// TestP9_TheServerOfTheFleetTellsTheTime: in a cluster, whose servers have clocks of their own, the server that has the reports tells the time.
+func TestP9_TheServerOfTheFleetTellsTheTime(t *testing.T) {
+	servers := redistest.Cluster(t)
+	f := must(fleet.New(servers.Client(t), fleet.Options{}))
+	for range 20 {
+		_, err := f.Nodes(t.Context())
+		require.NoError(t, err)
+	}
+
+	asked := 0
+	for _, addr := range servers.Addrs {
+		server := redis.NewClient(&redis.Options{Addr: addr})
+		t.Cleanup(func() { _ = server.Close() })
+		if strings.Contains(server.Info(t.Context(), "commandstats").Val(), "cmdstat_time:") {
+			asked++
+		}
+	}
+	require.Equal(t, 1, asked)
 }

@@ -137,7 +137,7 @@ func (n *Node) bookOnce(ctx context.Context, b *store.Booking, informed bool) (s
 	o.Informed = informed
 	if err := n.do(ctx, o, b.MaxWait); err != nil {
 		n.loseWait(b)
-		return store.Grant{}, retry{}, err
+		return store.Grant{HeldBy: store.NotHeld}, retry{}, err
 	}
 	defer n.free(o)
 

@@ -283,6 +283,19 @@ func do(ctx context.Context, qs *Node, op *op) <-chan error {
 	return done
 }
 
+// TestAnErrorNamesNoCharge that held the caller back: no charge did.
+func TestAnErrorNamesNoCharge(t *testing.T) {
+	t.Parallel()
+	qs, server, _ := real(t)
+	server.Pause()
+	defer server.Continue()
+	ctx, stop := context.WithTimeout(t.Context(), time.Millisecond)
+	defer stop()
+	g, err := qs.Book(ctx, &store.Booking{Charges: reserve(5000, "a").Charges, MaxWait: -1})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Equal(t, store.NotHeld, g.HeldBy)
+}
+
 // TestALeaderLeaves while Redis is stopped: its call goes on, once, and what it booked is given back.
 func TestALeaderLeaves(t *testing.T) {
 	t.Parallel()

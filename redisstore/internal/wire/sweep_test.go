@@ -111,6 +111,55 @@ func TestP5_EqualCallersAsOneByOne(t *testing.T) {
 	})
 }
 
+// TestP5_EqualReturnersAllCount: equal callers of one operation that had starts, and have to wait again, all count in the line to
+// whose front they go. Otherwise newcomers would pass all of them but one.
+func TestP5_EqualReturnersAllCount(t *testing.T) {
+	client := redistest.Single(t).Client(t)
+	c := charge("one", store.SlidingWindow(2, time.Minute))
+	c.Cost = 1
+	waiting := func(number int64, callers int, returns bool) int64 {
+		reply := call(t, client, number, &wire.Op{
+			Callers: callers, Charges: []store.Charge{c}, MaxWait: wire.AnyWait, Class: 2, Horizon: 350 * time.Millisecond, Returns: returns,
+		})
+		return reply.Budgets[0].Line.Waiting
+	}
+	require.EqualValues(t, 1, waiting(1, 3, false), "premise: two start, and the third begins a line")
+	require.EqualValues(t, 1+4, waiting(2, 4, true))
+}
+
+// TestP5_TagsOfAnotherPriority: in a line that can note the tag of no further share, a newcomer takes turns with no share of another priority,
+// whose tag says nothing about the newcomer's turn.
+func TestP5_TagsOfAnotherPriority(t *testing.T) {
+	client := redistest.Single(t).Client(t)
+	number := int64(0)
+	line := func(class int64, cost, callers int, shares ...uint64) []wire.Outcome {
+		var ops []*wire.Op
+		for _, share := range shares {
+			c := charge("one", store.LeakyBucket(10, 10*time.Second))
+			c.Cost, c.Share = cost, store.Share{ID: share, Weight: 1}
+			ops = append(ops, &wire.Op{
+				Callers: callers, Charges: []store.Charge{c}, MaxWait: wire.AnyWait, Class: class, Horizon: 350 * time.Millisecond,
+			})
+		}
+		number++
+		return call(t, client, number, ops...).Outcomes
+	}
+	ids := func(from, count uint64) (all []uint64) {
+		for i := range count {
+			all = append(all, from+i)
+		}
+		return all
+	}
+	line(2, 1, 1, 1)                  // starts
+	line(3, 1, 20, 2)                 // low priority, with a lane
+	line(2, 1, 1, ids(3, 101)...)     // all other lanes
+	line(2, 8, 1, ids(1000, 1024)...) // all tags, each eight turns ahead
+	last := line(3, 1, 1, 2)[0].At
+	first := line(3, 1, 1, 5000)[0].At
+	require.Less(t, first, last-int64(18*time.Second/time.Microsecond), "behind one or two of the 21 callers of the other share")
+	require.Greater(t, line(3, 1, 1, 5001)[0].At, first, "the line is still there")
+}
+
 // TestP5_ARunLeavesItsPartToOthers: a run beside starts of others at the begin of a part is of no more callers
 // than the pace allows beside these starts.
 func TestP5_ARunLeavesItsPartToOthers(t *testing.T) {
@@ -133,6 +182,21 @@ func TestP5_ARunLeavesItsPartToOthers(t *testing.T) {
 	}
 	require.Greater(t, together, others, "premise: they share a part")
 	require.LessOrEqual(t, together, n/128+1)
+}
+
+// call makes a call with that number for operations, always at the same time, and returns the reply.
+func call(t *testing.T, client *redis.Client, number int64, ops ...*wire.Op) wire.BookReply {
+	t.Helper()
+	const now = 1_000_000_000
+	q := &wire.BookRequest{Number: number, Ops: ops}
+	w := q.Write(wire.Boundaries{Now: now, Until: now + 1_000_000}, strangers{})
+	var f wire.Frame
+	for _, n := range play(t, client, wire.BookScript, w.Call, "", now)[0].([]float64) {
+		f = f.Add(int64(n))
+	}
+	reply, err := w.Read(f.From(1)) // behind the status
+	require.NoError(t, err)
+	return reply
 }
 
 // startsOf returns when the callers of a call start, by its answer: 0 stands for a caller that does not start. callers is how many there are.

@@ -34,7 +34,8 @@ local function delete(r, i)
 end
 
 -- block_end returns when the units of entry i of a leaky bucket are over. Units that were booked closer together take their whole time all the same,
--- one after the other, but at most max_units of them, as many as one start can have. The row is open.
+-- one after the other, but at most max_units of them, the limit: these take at least a window, after which no start at that begin matters. The
+-- row is open.
 local function block_end(r, i, unit, max_units)
   return max(r.L[i] + unit, r.F[i] + min(r.N[i], max_units) * unit)
 end

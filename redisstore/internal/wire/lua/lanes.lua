@@ -355,12 +355,17 @@ local function find_known(m, class, share)
   return at, name
 end
 
--- borrow_known returns where the eight bytes of a different share begin, and their name, for a share that is not in a full m.known: both take turns as
--- one. It returns nil if m.known is not full.
-local function borrow_known(m, share)
-  if #m.known >= 8 * MAX_KNOWN then
-    local at = 1 + 8 * (share % MAX_KNOWN)
-    return at, string.sub(m.known, at, at + 2)
+-- borrow_known returns where the eight bytes of a different share of the class begin, and their name, for a share that is not in a full m.known: both
+-- take turns as one. It returns nil if m.known is not full, or has no tag of the class.
+local function borrow_known(m, class, share)
+  if #m.known < 8 * MAX_KNOWN then
+    return nil
+  end
+  for i = 0, MAX_KNOWN - 1 do
+    local at = 1 + 8 * ((share % MAX_KNOWN + i) % MAX_KNOWN) -- share may be the largest number, to which nothing can be added
+    if string.byte(m.known, at + 2) % 4 == class then -- the third byte of a name ends with the class
+      return at, string.sub(m.known, at, at + 2)
+    end
   end
 end
 
@@ -376,7 +381,7 @@ end
 -- otherwise the virtual time.
 function lanes.bid(q, class, share)
   local m = q.many
-  local at = m.known ~= '' and (find_known(m, class, share) or borrow_known(m, share))
+  local at = m.known ~= '' and (find_known(m, class, share) or borrow_known(m, class, share))
   local ahead = at and ahead_at(m, class, at) or 0
   return m.virtual[class] + ahead * TAG_PART
 end
@@ -403,14 +408,16 @@ end
 local function set_known(m, class, share, tag)
   local at, name = find_known(m, class, share)
   if not at then
-    local borrowed, other = borrow_known(m, share)
+    local borrowed, other = borrow_known(m, class, share)
 
     -- Purging reads all tags, so a full list is purged only when the tag to be borrowed says that some are past.
     if not borrowed or not is_ahead(m, borrowed) then
       purge(m)
-      borrowed, other = borrow_known(m, share)
+      borrowed, other = borrow_known(m, class, share)
     end
-    at, name = borrowed or #m.known + 1, other or name -- a new tag is added at the end
+
+    -- A new tag is added at the end. In a full list whose tags are all of other classes it takes the place of the last.
+    at, name = borrowed or min(#m.known, 8 * (MAX_KNOWN - 1)) + 1, other or name
   end
 
   local value = struct.pack('>I5', floor((m.passed[class] + tag) / TAG_PART) % MAX_TAG)
@@ -420,7 +427,7 @@ end
 -- give_back takes what a share without a lane was charged for a cost off its known tag. That is no credit: no tag falls below the virtual time.
 function lanes.give_back(q, class, share, weight, cost)
   local m = q.many
-  if m.known ~= '' and (find_known(m, class, share) or borrow_known(m, share)) then
+  if m.known ~= '' and (find_known(m, class, share) or borrow_known(m, class, share)) then
     set_known(m, class, share, max(m.virtual[class], lanes.bid(q, class, share) - floor(cost * UNIT / weight)))
   end
 end

@@ -164,10 +164,11 @@ end
 local function take_ticket(want, s, callers, q, c)
   local w = {state = WAITS, round = 0}
 
-  -- A caller that had a start goes to the front of the line, with the ticket FRONT, for which line_up calls queue.count. In a line that begins now it
-  -- is first anyway. Every other caller gets the next ticket of its lane. seed, which is new in each call, becomes the id of a line that begins.
+  -- A caller that had a start goes to the front of the line, with the ticket FRONT. It goes there alone, because line_up calls queue.count for one
+  -- caller. In a line that begins now it is first anyway. Every other caller gets the next ticket of its lane. seed, which is new in each call, becomes
+  -- the id of a line that begins.
   if q and want.first then
-    w.ticket, c = FRONT, c or queue.make(q, want.class, s.share, s.weight, s.each)
+    w.ticket, c, callers = FRONT, c or queue.make(q, want.class, s.share, s.weight, s.each), 1
   else
     q, w.ticket, c, callers = queue.line_up(s.row, want.class, s.share, s.weight, s.each, callers, s.reserve, want.horizon, seed)
   end
