@@ -164,7 +164,7 @@ function queue.write(r)
   if not q or queue.waiting(q, CLASSES) <= 0 then
     return ''
   elseif q.many then
-    return lanes_of().write(r, q)
+    return lanes_of().write(q)
   end
 
   local v = {q.id, q.began}
