@@ -3,8 +3,8 @@
 -- Lanes take turns by start tags (start-time fair queueing). To deal a lane room is to move its cut over tickets. The lane is charged for their cost:
 -- the cost, divided by the lane's weight, is added to its finish tag. The next turn is for the waiting lane with the least finish tag and, of lanes
 -- with the same tag, for the first in the columns. The virtual time of a class is the start tag of the last turn, and is not moved beyond the tag of
--- a lane that waits. When a lane that is no round gets its first waiter, its finish tag is not below the virtual time: the lane has no credit from the
--- time when it was away.
+-- a lane that waits. When a lane that is no round gets its first waiter, its finish tag is not below the virtual time: the lane has no credit from
+-- the time when it was away.
 --
 -- needs: lanes (lanes.settle, lanes.bid, lanes.give_back, lanes.is_round, lanes.join), offers (queue.MAX_HELD, queue.move,
 --     queue.starts_soon), queue (queue, queue.waiting, queue.lapsed), turn (turn, turn.at, turn.units)
@@ -135,7 +135,7 @@ function lanes.left_by(q, c, w, s, still_counted)
     return
   end
 
-  -- A lane with a step, whose offers lapsed and whose waiters did not come since, has its charge back already.
+  -- A lane with a step had its charge back when its offers lapsed, and no waiter of the lane has come since.
   local dealt = dealt_of(c, w, s.each)
   if w.ticket ~= FRONT and dealt > 0 and c.step == 0 then
     lanes.refund(q, c, dealt)
@@ -172,7 +172,7 @@ function lanes.free(q)
     if m.offered[i] > 0 then
       local c = table_of(m, i)
       if c.told < c.cut and not q.freed then
-        c.since = now -- the waiters are told for the first time: no free of this call has lowered told
+        c.since = now -- told was not lowered by a free before, in this call: the waiters are told for the first time
       end
       c.holds, c.told = 0, FRONT -- a cut above told is news
       set(m, c)
@@ -275,8 +275,9 @@ local function claimed_in(m, class)
 end
 
 -- call offers the lanes of a class the room within the horizon, less taken, the cost that higher classes were offered. It returns the cost that these
--- lanes claim from then on, see claimed_in, and whether a waiter should hurry. First it has offers lapse whose waiters did not come in time after the
--- cut was published: see lapse. A lane whose offers lapsed waits for its turn as all lanes do. If nobody waits in the class, call does nothing.
+-- lanes claim from then on, see claimed_in, and whether a waiter should hurry. First, offers lapse if their waiters did not come in time after the
+-- cut was published: see lapse. A lane whose offers lapsed waits for its turn as all lanes do. If nobody waits in the class, call does nothing, and
+-- returns 0 and false.
 function lanes.call(r, u, q, class, now, taken)
   local m, limits = q.many, q[class]
   if m.sum[class] <= 0 then
@@ -300,8 +301,8 @@ function lanes.call(r, u, q, class, now, taken)
         H[i] = max_holds
       end
 
-      -- The lane's waiters should hurry if there is room and no waiter holds the lane's offers. They are late from when they were told and had room,
-      -- so without room since is when they are expected to have it.
+      -- The lane's waiters should hurry if there is room and no waiter holds the lane's offers. since is when waiters with an offer were told and
+      -- could start. As long as they cannot, it is when they are expected to, and 0 if nobody has an offer.
       local hurries, since = has_room and now > H[i], S[i]
       if hurries then
         local untold = m.flags[i] % HOLES == NEWS and not q.freed -- this call tells the waiters: see lanes.tell

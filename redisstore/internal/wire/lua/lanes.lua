@@ -252,7 +252,7 @@ local function pick(column, kept)
 end
 
 -- kept_lanes returns the indexes of the lanes that are stored: all but those that can be forgotten. It raises m.base to the highest next ticket of
--- the lanes that it leaves out.
+-- the lanes that it leaves out, if that is higher.
 local function kept_lanes(m)
   local L, O, kept = m.left, m.offered, {}
   for i = 1, #L do
@@ -471,8 +471,8 @@ local function round_for(q, class, tag)
     end
   end
 
-  -- A caller shares a round of its tag, or the nearest round if there are enough. The spare rounds are for callers whose turn comes before all
-  -- rounds.
+  -- A caller shares a round of its tag or, if the class has enough rounds, its neighbour. The spare rounds are for callers whose turn comes before
+  -- all rounds.
   local neighbour = before or after
   local max_count = before and MAX_ROUNDS or MAX_ROUNDS + SPARE_ROUNDS
   if neighbour and (m.finish[neighbour] == tag or count >= max_count) then
@@ -531,7 +531,7 @@ function lanes.join(q, class, share, weight, cost)
     local weight_before = left(c) > 0 and c.weight or 0
     c.weight = max(1, min(weight_before + weight, #m.known / 8 * weight))
   else
-    -- A lane without waiters has no credit from the time when it was away.
+    -- A lane in which nobody waits without an offer gets no credit from the time when it was away.
     if left(c) <= 0 then
       c.finish = max(c.finish, m.virtual[class])
     end

@@ -496,7 +496,7 @@ function queue.free(r)
     for class = 1, CLASSES do
       local c = q[class]
       if c.told < c.cut and not q.freed then
-        c.since = now -- the waiters are told for the first time: no free of this call has lowered told
+        c.since = now -- told was not lowered by a free before, in this call: the waiters are told for the first time
       end
       c.holds, c.told = 0, FRONT -- a cut above told is news
     end

@@ -227,8 +227,8 @@ function learn(r, h, seed, fresh, shared)
     theirs, their_mark = theirs + known, marked(their_mark, g, known)
   end
 
-  -- mixed: the row cannot tell apart which starts without a name it was told. Nor can it from now on, if the program's last generation loses its name:
-  -- then covered, below, could not show later that the program has told the row.
+  -- mixed: the row cannot tell apart which starts without a name it was told. Nor can it from now on, if the program's last generation loses its
+  -- name: then covered, below, could not show later that the program has told the row.
   local mixed = r.mark >= MARKS
   for _, g in ipairs(forgotten) do
     mixed = mixed or g == h.generation
