@@ -172,7 +172,7 @@ function lanes.free(q)
     if m.offered[i] > 0 then
       local c = table_of(m, i)
       if c.told < c.cut and not q.freed then
-        c.since = now -- told was not lowered by a free before, in this call: the waiters are told for the first time
+        c.since = now -- no earlier free of this call has lowered told, so the waiters are told for the first time
       end
       c.holds, c.told = 0, FRONT -- a cut above told is news
       set(m, c)
@@ -302,7 +302,7 @@ function lanes.call(r, u, q, class, now, taken)
       end
 
       -- The lane's waiters should hurry if there is room and no waiter holds the lane's offers. since is when waiters with an offer were told and
-      -- could start. As long as they cannot, it is when they are expected to, and 0 if nobody has an offer.
+      -- could start. As long as they cannot, since is when they are expected to start, or 0 if nobody has an offer.
       local hurries, since = has_room and now > H[i], S[i]
       if hurries then
         local untold = m.flags[i] % HOLES == NEWS and not q.freed -- this call tells the waiters: see lanes.tell

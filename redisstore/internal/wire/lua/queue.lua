@@ -371,7 +371,7 @@ end
 function queue.count(q, c, w, cost, now)
   local missing = cost - counted(c, w, cost)
 
-  -- The waiter is not in the count of callers: it was taken out when its offer lapsed or when it started, or it comes in front.
+  -- Nothing of the cost counted, nor did the waiter as a caller: it was taken out when its offer lapsed or when it started, or it comes in front.
   if missing == cost then
     queue.joined(q, 1)
   end
@@ -393,8 +393,8 @@ end
 -- take_offer takes the ticket of a waiter out of the offers of its lane. The ticket begins below the cut: a cut that is inside the ticket moves to
 -- the ticket's end.
 local function take_offer(c, w, cost)
-  -- counted has the whole ticket, so add back the part behind the cut, which was not among the offers. A kept ticket may
-  -- come back with a larger cost: it ends at joined, behind which nobody stands.
+  -- counted has the whole ticket, so add back the part behind the cut, which was not among the offers. A kept ticket may come back with a larger
+  -- cost: it ends at joined, behind which nobody stands.
   local stop = w.ticket == FRONT and FRONT or min(w.ticket + cost, c.joined)
   c.offered = max(0, c.offered - counted(c, w, cost) + max(0, stop - c.cut))
   c.cut = max(c.cut, stop)
@@ -496,7 +496,7 @@ function queue.free(r)
     for class = 1, CLASSES do
       local c = q[class]
       if c.told < c.cut and not q.freed then
-        c.since = now -- told was not lowered by a free before, in this call: the waiters are told for the first time
+        c.since = now -- no earlier free of this call has lowered told, so the waiters are told for the first time
       end
       c.holds, c.told = 0, FRONT -- a cut above told is news
     end
