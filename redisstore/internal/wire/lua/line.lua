@@ -165,8 +165,9 @@ end
 local function take_ticket(want, s, callers, q, c)
   local w = {state = WAITS, round = 0}
 
-  -- A caller that had a start goes to the front of the line, with the ticket FRONT, for which line_up calls queue.count. In a line that begins now it
-  -- is first anyway. Every other caller gets the next ticket of its lane. seed, which is new in each call, becomes the id of a line that begins.
+  -- A caller that had a start goes to the front of the line, with the ticket FRONT, for which line_up calls queue.count. If the line begins now, the
+  -- caller is first anyway. Every other caller gets the next ticket of its lane. seed, which is new in each call, becomes the id of a line that
+  -- begins.
   if q and want.first then
     w.ticket, c = FRONT, c or queue.make(q, want.class, s.share, s.weight, s.each)
   else
@@ -245,11 +246,11 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
 end
 
 -- quit takes equal callers out of the lines of their searches. If starts is true, the callers start: callers says how many they are, and their shares
--- are charged. Otherwise a caller gives up: it leaves its lines, and callers is not used.
+-- are charged, except by shadows and for callers that were charged before. Otherwise a caller gives up: it leaves its lines, and callers is not used.
 function quit(list, want, starts, callers)
   for _, s in ipairs(list) do
     local w, q, c = ticket_of(want, s)
-    local is_charged = starts and not want.first and not s.shadow
+    local charges_newcomers = starts and not want.first and not s.shadow
     if w then
       -- Only a caller without equal callers has tickets. Count once what a share was served: a waiter that had a start before, or stands in front,
       -- was counted at its first start.
@@ -259,7 +260,7 @@ function quit(list, want, starts, callers)
 
       queue.leave(q, c, w, s, starts)
       w.state = HAD -- of a ticket that was given up, too: it counts nowhere from now on
-    elseif is_charged and q and q.many then
+    elseif charges_newcomers and q and q.many then
       -- Callers that never stood in this line are charged to the lane of their share, because others of that share may wait there. A caller that had
       -- a start before was charged then, and a shadow has no places in line.
       lanes_of().start(q, want.class, s.share, s.weight, s.each * callers)

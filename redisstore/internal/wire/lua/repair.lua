@@ -60,7 +60,7 @@ local function generations(x)
   add_generation(x.generation, x.count)
   add_generation(x.g1, x.n1)
 
-  -- A history has a list: its further names stand in the frame. The further names of a row are a text of their own.
+  -- Only a history has a field list: its further names stand in the frame. The further names of a row are a text of their own.
   local text, at, stop = frame, x.list, nil
   if x.list then
     stop = at + PAIR * x.more

@@ -81,9 +81,9 @@ local function find(slots, arrival)
   end
 end
 
--- admits reports whether a caller can have claim s now. arrival is 0 for a caller that does not wait yet. A waiter in the own line has to be called
--- first. A waiter that is not in that line, because it waited elsewhere, can have free room, if no waiter that arrived before it keeps it from that.
--- A shadow admits all.
+-- admits reports whether a caller can have claim s now. A shadow admits all. A waiter in the own line must have been called. A caller that does not
+-- wait yet, whose arrival is 0, or that waited elsewhere, needs free room, and no waiter that arrived before it may keep it from being served. A
+-- budget that awaits reports admits no such caller.
 local function admits(s, arrival)
   local slots = s.slots
   if s.shadow then
@@ -140,7 +140,7 @@ local function line_up(s, arrival, now)
   return arrival
 end
 
--- for_each runs a function, leave or set_aside, for the slots of every claim.
+-- for_each runs a function, leave or set_aside, for the slots of every claim. arrival is for leave.
 local function for_each(claims, run, arrival)
   for _, s in ipairs(claims) do
     run(s.slots, arrival)
@@ -195,7 +195,7 @@ function acquire(claims, arrival, patient, now)
 end
 
 -- next_change returns in how long, in microseconds, there may be room even if no node calls: when all nodes have had the time to report to a budget
--- that was lost, or when the lease of another node, or the places of its waiters, would end. It returns 0 if no waiter in the own line waits for
+-- that was lost, or when the lease of a different node, or the places of its waiters, would end. It returns 0 if no waiter in the own line waits for
 -- room, or if nothing will end.
 function next_change(slots)
   local waits = false -- whether a waiter in the own line was not called
