@@ -102,8 +102,8 @@ local function compare(r, h, shared)
     local g, n = pair[1], pair[2]
     local other = branch(g)
 
-    -- The row is older than the program's last call. If g is the row's present generation, or the row names the branch, the server forgot starts of
-    -- g, and goes on with g without these starts. So the program's count is of the branch, unless the program counts both.
+    -- If the row is older than the program's last call, and g is the row's present generation or the row names the branch of g, the server forgot
+    -- starts of g, and goes on with g without these starts. Then the program's count is of the branch, unless the program counts both.
     if h.outdated and (g == r.generation or row_counts[other]) and not program_counts[other] then
       g, other = other, g
     end

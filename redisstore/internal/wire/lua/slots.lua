@@ -396,8 +396,8 @@ local function report(slots, id, seed)
   slots.n, m.number, m.held, generation, writes, ago, clock, last, m.max_kept, size, cursor =
     struct.unpack('<dddddddddd', frame, cursor)
 
-  -- That call, or a later one, was the last to write the budget. If the last write seems to be longer ago than the node sent the call, the clock was
-  -- set forward, and no more than ago has passed.
+  -- The budget was written last by the call that told the node of generation and writes, or by a later call. If that write seems to be longer ago than
+  -- ago, the clock was set forward, and no more than ago has passed.
   local is_known_age = clock ~= ELAPSED_UNKNOWN and generation == slots.generation and writes <= slots.count
   if is_known_age and slots.passed > ago + STALL then
     elapse(slots, ago)
