@@ -1,48 +1,51 @@
 -- How the lanes of shares take turns; see lanes.lua.
 --
 -- Lanes take turns by start tags (start-time fair queueing). To deal a lane room is to move its cut over tickets. The lane is charged for their cost:
--- the cost, divided by the lane's weight, is added to its finish tag. The next turn is that of the waiting lane with the least finish tag and, of
--- lanes with the same tag, of the first in the columns. The virtual time of a class is the start tag of the last turn, and never more than the tag of
--- a lane that waits. A lane that gets its first waiter has a finish tag that is not below the virtual time. So it has no credit from the time when it
--- was away, and stands behind no lane that was dealt less.
+-- the cost, divided by the lane's weight, is added to its finish tag. The next turn is for the waiting lane with the least finish tag and, of lanes
+-- with the same tag, for the first in the columns. The virtual time of a class is the start tag of the last turn, and is not moved beyond the tag of
+-- a lane that waits. When a lane that is no round gets its first waiter, its finish tag is not below the virtual time: the lane has no credit from
+-- the time when it was away.
 --
 -- needs: lanes (lanes.settle, lanes.bid, lanes.give_back, lanes.is_round, lanes.join), offers (queue.MAX_HELD, queue.move,
 --     queue.starts_soon), queue (queue, queue.waiting, queue.lapsed), turn (turn, turn.at, turn.units)
 -- defines: lanes.beside, lanes.complete, lanes.took, lanes.left_by, lanes.refund, lanes.start, lanes.free, lanes.is_left, lanes.call,
 --     lanes.tell, lanes.turns
 
--- make_deals adds the functions of this file to the table lanes, and returns it.
+-- make_deals adds the functions of this file to the table lanes, and returns the table. The functions stand inside of make_deals, so that a call
+-- without shares does not make them: Lua makes the functions of a script anew in each call.
 function make_deals(lanes)
 local CLASSES = queue.CLASSES
-local NEWS, HOLES, UNIT = lanes.NEWS, lanes.HOLES, lanes.UNIT
+local NEWS, HOLES, UNIT = lanes.NEWS, lanes.HOLES, lanes.UNIT -- the flags of a lane: flags % HOLES is NEWS if that flag is set; and a unit of tags
 local COME = 'cuts %.0f %.0f %s%s' -- the line, how many cuts, the cuts, the key
 local move, min, max, floor, ceil = queue.move, min, max, floor, ceil
 local set, table_of = lanes.set, lanes.table_of
 
 -- beside returns an estimate of the cost that the other lanes of a class are dealt before a caller of a share has its turn, with all that they are
--- offered already. c is the share's lane, or nil if the share has none. own_ahead is the cost without an offer before the caller in its own lane.
+-- offered already. c is the lane in which the caller stands or will stand, or nil if its share has none, and weight is the caller's. own_ahead is the
+-- cost without an offer before the caller in its own lane.
 function lanes.beside(q, class, c, share, weight, own_ahead)
   local m = q.many
   local C, F, L, O, W, K, virtual = m.class, m.finish, m.left, m.offered, m.weight, m.cost, m.virtual[class]
 
-  -- The next turn of the caller's lane begins at the lane's finish tag. A lane that was away begins at the virtual time, without credit. A share
-  -- without a lane may have a known tag: see bid.
+  -- The next turn of the caller's lane begins at the lane's finish tag. A lane in which nobody waits without an offer gets no credit from the time
+  -- when it was away: see join. A lane with such waiters keeps its tag, which may be below the virtual time, as after a lapse.
   local own = c and c.index or #C + 1 -- the index of the caller's lane: a new lane would be the last
-  local begin = virtual
+  local begin
   if not c then
     begin = lanes.bid(q, class, share)
-  elseif c.finish > virtual or L[own] > 0 then
-    begin = c.finish
+  else
+    begin = L[own] > 0 and c.finish or max(c.finish, virtual)
   end
 
-  local tag, sum = begin + floor(own_ahead * UNIT / weight), 0 -- tag is the caller's start tag
+  local tag, sum = begin + floor(own_ahead * UNIT / weight), 0 -- the caller's start tag, and the cost before the caller
   for i = 1, #C do
     if C[i] == class and i ~= own then
       sum = sum + O[i] -- what the lane is offered already goes before the caller
       local finish = F[i]
 
       -- Lane i has turns at F[i] and then every UNIT * K[i] / W[i]. Count its turns before the caller's tag. Count a turn at that tag, too, if lane i
-      -- stands before the caller's lane in the columns. Each turn deals K[i], the least cost, and all turns together deal no more than waits there.
+      -- stands before the caller's lane in the columns. Each turn deals K[i], the least cost, and all turns together deal no more than L[i], which
+      -- waits there.
       if L[i] > 0 and (finish < tag or finish == tag and i < own) then
         local turns = (tag - finish) * W[i] / (UNIT * K[i])
         local count = i < own and floor(turns) + 1 or ceil(turns)
@@ -54,7 +57,7 @@ function lanes.beside(q, class, c, share, weight, own_ahead)
   return sum
 end
 
--- pass_time moves the virtual time of a class on to the start tag of a turn, but not above the finish tag of any lane with waiters without an offer:
+-- pass_time moves the virtual time of a class on to the start tag of a turn, but not beyond the finish tag of any lane with waiters without an offer:
 -- otherwise a newcomer would stand behind all of these lanes until each was dealt as much. The virtual time never goes back.
 local function pass_time(m, class, tag)
   local C, F, L = m.class, m.finish, m.left
@@ -66,35 +69,37 @@ local function pass_time(m, class, tag)
   m.virtual[class] = max(m.virtual[class], tag)
 end
 
--- deal charges a lane for a cost at once, although other lanes may have their turns before it.
+-- deal charges a lane for a cost at once, as if the lane had its turn now, although other lanes may have theirs before. The lane's tag is not in the
+-- columns before the lane is settled.
 local function deal(m, c, amount)
   pass_time(m, c.class, c.finish)
   c.finish = c.finish + floor(amount * UNIT / c.weight)
 end
 
--- complete deals a waiter that came and waits for room the rest of its cost: without that, each lane would be dealt a part of the cost of its first
--- waiter, and nobody could use the parts. lapsed is the part of the cost whose offer lapsed. The lane got its charge for that part back then, so
--- complete charges the lane for it again.
+-- complete deals the rest of its cost to a waiter w that came and waits for room: otherwise each lane would be dealt a part of the cost of its first
+-- waiter, and nobody could use the parts. lapsed is the part of the cost for which the lane got its charge back, because the offer lapsed: complete
+-- charges the lane for it again. It also notes that the lane's callers live, and settles the lane.
 function lanes.complete(q, c, w, cost, lapsed)
   if lapsed > 0 then
     deal(q.many, c, lapsed)
   end
 
-  -- The cut is inside the ticket: it moves behind the ticket.
+  -- A cut that is inside the ticket moves to the ticket's end.
   local stop = w.ticket + cost
-  if w.ticket ~= FRONT and w.ticket < c.cut and stop > c.cut then
+  local cut_is_inside = w.ticket ~= FRONT and w.ticket < c.cut and stop > c.cut
+  if cut_is_inside then
     local passed = move(c, min(stop, c.joined) - c.cut)
     c.offered = c.offered + passed
     deal(q.many, c, passed)
   end
 
-  -- The lane's callers live: its offers do not lapse yet, and its turns deal the least cost again.
+  -- The lane's callers live, so its offers do not lapse yet, and its turns deal the least cost again.
   c.step, c.since = 0, now
   lanes.settle(q, c)
 end
 
--- dealt_of returns the part of a waiter's cost that its lane was dealt: a lane is charged for all tickets below its cut, and the cut may be inside
--- the ticket of a costly caller. The lane was dealt the whole cost of a waiter in front.
+-- dealt_of returns the part of a waiter's cost that its lane was dealt: the part of the ticket below the cut, which may be inside the ticket. For a
+-- waiter in front that is the whole cost.
 local function dealt_of(c, w, cost)
   return w.ticket == FRONT and cost or max(0, min(cost, c.cut - w.ticket))
 end
@@ -116,9 +121,10 @@ function lanes.took(q, c, w, cost, still_counted)
 end
 
 -- left_by gives a lane back what it was charged for a waiter that gives up. s is the waiter's search, and still_counted is the part of its cost that
--- counts as offered or left until now. For a waiter in front, only a round gets its charge back.
+-- counts as offered or left until now. Nothing is given back for a waiter in front, except in a round, nor if the lane got its charge back in a
+-- lapse.
 function lanes.left_by(q, c, w, s, still_counted)
-  -- All of the offer lapsed, and the lane got its charge back then. Or the waiter has passed this line or had a start.
+  -- All of the offer lapsed, and the lane got its charge back then. Or the waiter has passed this line, or had a start, and stays charged.
   if still_counted <= 0 then
     return
   end
@@ -129,22 +135,22 @@ function lanes.left_by(q, c, w, s, still_counted)
     return
   end
 
-  -- A lane with a step, whose offers lapsed and whose waiters did not come since, has its charge back already.
+  -- A lane with a step had its charge back when its offers lapsed, and no waiter of the lane has come since.
   local dealt = dealt_of(c, w, s.each)
   if w.ticket ~= FRONT and dealt > 0 and c.step == 0 then
     lanes.refund(q, c, dealt)
   end
 end
 
--- refund gives a lane back what it was charged for a cost.
+-- refund gives a lane back what it was charged for a cost, in its table and in the columns. A refund is no credit: it moves no tag below the virtual
+-- time, and leaves a tag that is below.
 function lanes.refund(q, c, cost)
-  -- A refund is no credit: it moves no tag below the virtual time.
   c.finish = max(min(c.finish, q.many.virtual[c.class]), c.finish - floor(cost * UNIT / c.weight))
   q.many.finish[c.index] = c.finish
 end
 
--- start charges the lane of a share for callers that start without having stood in the line. cost is the sum of their costs. A share without a lane
--- gets a lane or a round. If nobody waits in the class there is nobody to take turns with, and nothing is charged.
+-- start charges a share for callers that start without having stood in the line. cost is the sum of their costs. A share without a lane gets a lane
+-- or a round. If nobody waits in the class there is nobody to take turns with, and start does nothing.
 function lanes.start(q, class, share, weight, cost)
   local m = q.many
   if m.sum[class] <= 0 then
@@ -158,17 +164,17 @@ function lanes.start(q, class, share, weight, cost)
   lanes.settle(q, c)
 end
 
--- free does for a line with shares what queue.free does for other lines: there may be room for the waiters whose turn has come, so each
--- lane that has offers holds nothing back, and its waiters are told again.
+-- free does for a line with shares what queue.free does for other lines: there may be room for the waiters whose turn has come, so in each lane with
+-- offers no offer is held any longer, and the cut is news again.
 function lanes.free(q)
   local m = q.many
   for i = 1, #m.share do
     if m.offered[i] > 0 then
       local c = table_of(m, i)
       if c.told < c.cut and not q.freed then
-        c.since = now -- its waiters are told for the first time
+        c.since = now -- no earlier free of this call has lowered told, so the waiters are told for the first time
       end
-      c.holds, c.told = 0, FRONT
+      c.holds, c.told = 0, FRONT -- a cut above told is news
       set(m, c)
     end
   end
@@ -188,8 +194,8 @@ end
 -- offer deals room for the cost amount to the lanes of a class, turn by turn: the lane with the least tag is next, and lanes with the same tag go one
 -- after the other. A turn deals the least cost of the lane's waiters, and complete adds the rest when a waiter comes that costs more: a turn that
 -- dealt more would deal several cheap waiters at the start tag of the first. Where there is much room for a few lanes, a turn deals more all the
--- same. A lane whose offers lapsed is dealt its step. The last turn is dealt in full, even if less of amount is left. active is how many lanes of the
--- class have waiters, at least 1.
+-- same. A lane whose offers lapsed is dealt its step, if that is more. The last turn is dealt in full, even if less of amount is left. offer then
+-- moves the virtual time on to the last turn. active is how many lanes of the class have waiters, with an offer or without, at least 1.
 local function offer(q, m, class, amount, active)
   local C, F, L, O, W, P = m.class, m.finish, m.left, m.offered, m.weight, m.step
 
@@ -200,8 +206,8 @@ local function offer(q, m, class, amount, active)
     local nearest, size = {}, 0 -- the indexes of the lanes with the least tag, and how many they are
     local tag, next_tag = math.huge, math.huge
 
-    -- Collect the lanes with the least tag, and find the tag that comes next. A lane with a step is dealt nothing while it has an offer: it gets its
-    -- step once, until one of its waiters comes.
+    -- Collect the lanes with the least tag, and find the tag that comes next. A lane with a step gets it once, and then nothing while it has that
+    -- offer: its step ends when one of its waiters comes.
     for i = 1, #C do
       if L[i] > 0 and C[i] == class and (P[i] == 0 or O[i] == 0) then
         local finish = F[i]
@@ -242,13 +248,14 @@ local function offer(q, m, class, amount, active)
   pass_time(m, class, start)
 end
 
--- lapse takes back what a lane was offered, because its waiters were told and did not come in time.
+-- lapse takes back what lane c of the line q was offered, because its waiters were told and did not come in time, and takes these waiters out of the
+-- count of callers.
 local function lapse(q, c)
   queue.lapsed(q, c.offered, queue.waiting(q, CLASSES))
 
   -- The next turn deals twice the last step, and at least what was offered, so that the cut is soon beyond waiters that are gone.
   c.step = max(2 * c.step, c.offered)
-  c.round, c.lapsed, c.since = now, c.cut, now
+  c.round, c.lapsed, c.since = now, c.cut, now -- tickets below the cut count nowhere from now on: see counted in queue.lua
 
   -- The lane gets its whole charge back: its tag may fall below the virtual time. The lane is charged for a late waiter when the waiter starts.
   c.finish = c.finish - floor(c.offered * UNIT / c.weight)
@@ -268,8 +275,9 @@ local function claimed_in(m, class)
 end
 
 -- call offers the lanes of a class the room within the horizon, less taken, the cost that higher classes were offered. It returns the cost that these
--- lanes claim from then on, see claimed_in, and whether a waiter should hurry. Offers lapse when their waiters do not come in time after the cut was
--- published: see lapse. A lane whose offers lapsed waits for its turn as all lanes do.
+-- lanes claim from then on, see claimed_in, and whether a waiter should hurry. First, offers lapse if their waiters did not come in time after the
+-- cut was published: see lapse. A lane whose offers lapsed waits for its turn as all lanes do. If nobody waits in the class, call does nothing, and
+-- returns 0 and false.
 function lanes.call(r, u, q, class, now, taken)
   local m, limits = q.many, q[class]
   if m.sum[class] <= 0 then
@@ -277,7 +285,7 @@ function lanes.call(r, u, q, class, now, taken)
   end
 
   local C, L, O, S, H = m.class, m.left, m.offered, m.since, m.holds
-  local reserve, horizon = min(limits.reserve, u.n - 1), limits.horizon
+  local reserve, horizon = min(limits.reserve, u.n - 1), limits.horizon -- the limit may have become smaller than the reserve
   local has_room = turn.units(u, reserve, now + floor(horizon / 3)) > 0 -- within a third of the horizon
   local patience = max(ASK_SOON, floor(horizon / 4)) -- an offer lapses after this time
   local may_be_slow = r.paused > 0 -- there may be a slow start
@@ -293,7 +301,8 @@ function lanes.call(r, u, q, class, now, taken)
         H[i] = max_holds
       end
 
-      -- The lane's waiters should hurry if there is room and no waiter holds the lane's offers. Otherwise nobody is late.
+      -- The lane's waiters should hurry if there is room and no waiter holds the lane's offers. since is when waiters with an offer were told and
+      -- could start. As long as they cannot, since is when they are expected to start, or 0 if nobody has an offer.
       local hurries, since = has_room and now > H[i], S[i]
       if hurries then
         local untold = m.flags[i] % HOLES == NEWS and not q.freed -- this call tells the waiters: see lanes.tell
@@ -314,7 +323,7 @@ function lanes.call(r, u, q, class, now, taken)
       end
       S[i] = since
 
-      -- A table that is open must say the same as the columns.
+      -- If the lane has a table, its fields must say the same as the columns.
       local c = m.open[i]
       if c then
         c.since, c.holds = since, H[i]
@@ -369,9 +378,9 @@ function lanes.tell(r, q, channel)
   return 2
 end
 
--- dealt_until returns an estimate of the cost that the lanes of a class are dealt from now on until a tag. It takes the virtual time for the tag of
--- all lanes; only if there are rounds, which begin at different tags, it counts each lane from its own tag on. weights is the sum of the weights of
--- lanes with waiters that have no offer.
+-- dealt_until returns an estimate of the cost that the lanes of a class are dealt from now on until a tag. weights is the sum of the weights of lanes
+-- with waiters that have no offer. Without rounds, all of these lanes are taken to have the virtual time as their tag. Rounds begin at different
+-- tags: with rounds in the line, each lane is counted from its own tag on, and weights is not used.
 local function dealt_until(m, class, tag, weights)
   if m.rounds == 0 then
     return floor(max(0, tag - m.virtual[class]) * weights / UNIT)
@@ -407,17 +416,18 @@ local function without_offer(m, class)
   return rest, offered, weights
 end
 
--- turn_range returns the range of the turns of the waiters of a class that have no offer. before is the cost that waits in higher classes. Lengths of
--- time are from now on, in microseconds.
+-- turn_range returns the range of the turns of the waiters of a class that have no offer, as a table. higher_cost is the cost that waits in higher
+-- classes. Lengths of time are from now on, in microseconds.
 --
 --   from, to            in how long the first and the last of these waiters have their turn, both 0 if there are none
---   min_rank, max_rank  the ranks of these two; max_rank is also the cost that waits in this class and in higher classes
+--   min_rank, max_rank  the ranks of these two; max_rank is always the cost that waits in this class and in higher classes
 --   weights             the sum of the weights of the lanes of these waiters
 --   first               in how long the first waiter of the class may start, with an offer or without
-local function turn_range(q, u, class, before, now)
+--   class               the class
+local function turn_range(q, u, class, higher_cost, now)
   local m = q.many
   local rest, offered, weights = without_offer(m, class)
-  local max_rank, reserve = before + m.sum[class], min(q[class].reserve, u.n - 1)
+  local max_rank, reserve = higher_cost + m.sum[class], min(q[class].reserve, u.n - 1)
   local range = {class = class, min_rank = max_rank - rest + 1, max_rank = max_rank, from = 0, to = 0, weights = weights}
   if rest > 0 then
     range.from = turn.at(u, reserve, now, 1, range.min_rank) - now
@@ -429,8 +439,8 @@ local function turn_range(q, u, class, before, now)
   return range
 end
 
--- turn_at_tag returns in how long the lanes of a class will be dealt up to a tag: then a waiter with that start tag has its turn. Turns lie evenly in
--- the range, by their ranks.
+-- turn_at_tag returns in how long the lanes of a class will be dealt up to a tag: then a waiter with that start tag has its turn. range is the range
+-- of the class, in which turns are taken to lie evenly by their ranks.
 local function turn_at_tag(m, range, tag)
   if range.max_rank <= range.min_rank then
     return range.from
@@ -440,16 +450,16 @@ local function turn_at_tag(m, range, tag)
 end
 
 -- turns returns in how long the waiters of a line with lanes will have their turn, as queue.turns does for other lines: by class the first and the
--- last waiter without a share, then the first of all waiters. A fourth result is a list of texts: the answer about each lane of a share that this
--- call touched, and about each cut that is news. A lane's first waiter is taken to start when all lanes have been dealt up to its tag, by their
--- weights.
+-- last waiter without a share, then the first of all waiters. A fourth result is a list of texts: the answer about each lane of a share whose table
+-- this call has made, and about each lane whose cut it has published. A lane's first waiter is taken to have its turn when all lanes have been dealt
+-- up to the lane's tag.
 function lanes.turns(q, u, now)
   local m, answers = q.many, {}
   local first, last = {0, 0, 0}, {0, 0, 0}
   local soon -- in how long the first of all waiters may start
-  local before = 0 -- the cost that waits in higher classes
+  local higher_cost = 0 -- the cost that waits in higher classes
   for class = 1, CLASSES do
-    local range = turn_range(q, u, class, before, now)
+    local range = turn_range(q, u, class, higher_cost, now)
     if not soon and m.sum[class] > 0 then
       soon = range.first
     end
@@ -473,7 +483,7 @@ function lanes.turns(q, u, now)
       end
     end
 
-    before = range.max_rank
+    higher_cost = range.max_rank
   end
 
   return first, last, soon or 0, answers

@@ -13,18 +13,19 @@
 -- do, and a line has an end.
 --
 -- many is
---   known     the finish tags of shares without a lane, in eight bytes each: three name the share and its class, and five are the tag, in parts
---             of 64 since the line had its first lane, modulo 2^40
---   passed    by class: the virtual time when the line was read, since the line had its first lane, modulo 2^46
+--   known     the finish tags of shares without a lane, in eight bytes each: three name the share and its class, and five are the tag, in units of
+--             64, modulo 2^40. Known tags are counted from the virtual time at which the line got its first lane.
+--   passed    by class: how far the virtual time had come from there when the line was read, modulo 2^46
 --   rounds    how many lanes are rounds
 --   more      how many bytes the known tags and the rounds take
---   full      whether the line has so many bytes, besides these and what lanes were served, that it gets no new lanes
+--   full      whether the line has so many bytes that it gets no new lanes. Known tags, rounds, and what lanes were served do not count.
 --   base      the ticket of a new lane: not below any ticket of a lane that was forgotten
 --   virtual   by class: the virtual time, which was 0 when the line was read. Stored finish tags are counted from the virtual time.
 --   sum       by class: the cost that waits in all lanes
---   class, share, weight, cost  of each lane: the weight of the last caller that came, and the least cost since callers began to wait
+--   class, share, weight, cost  of each lane: the weight of the last caller that came, or of a round as join says, and the least cost since
+--             callers began to wait
 --   finish, left, offered, since, holds, step
---   flags     NEWS if the cut was not published, and HOLES if the lane has some
+--   flags     the sum of NEWS, if the cut was not published, and HOLES, if the lane has holes; 0 if neither
 --   rest      the text, or false if the lane is a table
 --   open      the tables, by index
 --   found     by class: the tables of lanes that were looked for, by share
@@ -44,28 +45,30 @@ function lanes_of()
 end
 end
 
--- make_lanes returns a table with the functions of this file; make_deals adds the functions of deals.lua.
+-- make_lanes returns a table with the functions of this file, and make_deals adds the functions of deals.lua. The functions stand inside of
+-- make_lanes, so that a call without shares does not make them: Lua makes the functions of a script anew in each call.
 function make_lanes()
 local CLASSES = queue.CLASSES
-local MAX_LANES = CLASSES + 100 -- a lane of an old line takes up to 58 bytes with costs of hundreds of thousands, and 31 in a young line with costs of 1
+local MAX_LANES = CLASSES + 100 -- besides rounds. A lane takes up to 58 bytes, in an old line with costs of hundreds of thousands: all fit MAX_SHARED
 local MAX_LINED = 5000 -- a line of more bytes gets no new lanes, so that it has room to grow
 local UNIT = 1048576 -- of tags: what a cost of 1 adds with a weight of 1
 local FIRST_ROUND = MAX_NUMBER - 64 -- the share of the first round
 local MAX_ROUNDS, SPARE_ROUNDS = 16, 4 -- of a class; the spare ones are for callers whose turn comes before all rounds
 local TAG_PART, MAX_TAG = 64, 2 ^ 40 -- a known tag is a number of such parts, modulo MAX_TAG
-local NEWS, HOLES = 1, 2
+local NEWS, HOLES = 1, 2 -- the flags of a lane: the sum modulo HOLES is NEWS if that flag is set
 local COLUMNS = {'class', 'share', 'weight', 'cost', 'finish', 'left', 'offered', 'since', 'holds', 'step', 'flags'}
+local CALLERS_AT = 2 * CLASSES + 1 -- where callers stand in the stored limits: see read
 local left, min, max, floor, ceil = queue.left, min, max, floor, ceil
 local lanes, served = {NEWS = NEWS, HOLES = HOLES, UNIT = UNIT}, served_of()
 
--- set writes the table c of a lane into the columns.
+-- set writes the table c of a lane into the columns, except for class and share, which never change, and weight and cost, which join writes.
 local function set(m, c)
   local i = c.index
   m.finish[i], m.left[i], m.offered[i], m.since[i], m.holds[i], m.step[i] = c.finish, left(c), c.offered, c.since, c.holds, c.step
   m.flags[i] = (c.told < c.cut and NEWS or 0) + (#c.holes > 0 and HOLES or 0)
 end
 
--- settle writes a changed lane c of the line q back into the columns, and the difference into the sum of its class.
+-- settle writes a changed lane c of the line q back into the columns, and changes the cost that waits in its class by as much as the lane's.
 function lanes.settle(q, c)
   local m, i = q.many, c.index
   local before = m.left[i] + m.offered[i]
@@ -73,7 +76,8 @@ function lanes.settle(q, c)
   m.sum[c.class] = m.sum[c.class] + m.left[i] + m.offered[i] - before
 end
 
--- push adds the table c to the columns, as a lane of a share in a class.
+-- push adds the table c to the columns, as a lane of a share in a class, and returns c. The lane's weight and cost are 1 until a caller joins, and
+-- its finish tag is the virtual time.
 local function push(m, c, class, share)
   local i = #m.share + 1
   c.class, c.share, c.weight, c.cost, c.finish, c.index = class, share, 1, 1, m.virtual[class], i
@@ -83,7 +87,7 @@ local function push(m, c, class, share)
   return c
 end
 
--- empty returns what a line with lanes knows while it has none: see many above. base is the ticket of a new lane.
+-- empty returns the fields of many, described at the head of this file, for a line that has no lanes yet. base is the ticket of a new lane.
 local function empty(base)
   local m = {base = base, virtual = {0, 0, 0}, known = '', passed = {0, 0, 0}, rounds = 0, more = 0, sum = {0, 0, 0}, rest = {}, open = {},
     found = {{}, {}, {}}, served = {}}
@@ -95,15 +99,15 @@ end
 
 -- begin gives a line lanes of shares: the lanes of its classes become the first of them.
 function lanes.begin(q)
-  local m = empty(1)
+  local m = empty(1) -- no lane was forgotten yet, so tickets begin at 1
   q.many = m
   for class = 1, CLASSES do
     push(m, q[class], class, 0)
   end
 end
 
--- numbers_of returns the numbers of the text of a lane: the next ticket, the round, by how much lapsed is below the next ticket, and three for each
--- hole. Text that is no lane is an error.
+-- numbers_of returns the numbers of the text of a lane, as text_of packs them: the next ticket, the round, by how much lapsed is below the next
+-- ticket, and three for each hole. It raises an error if the text is no lane.
 local function numbers_of(text)
   local v = {cmsgpack.unpack(text)}
   assert(#v >= 3 and #v % 3 == 0)
@@ -118,13 +122,13 @@ local function numbers_of(text)
   return v
 end
 
--- table_of returns the table of the lane at an index of the columns. The first call for a lane makes it, of the columns and the text.
+-- table_of returns the table of the lane at an index of the columns. The first call for a lane makes the table from the columns and the text.
 local function table_of(m, i)
   if m.open[i] then
     return m.open[i]
   end
 
-  -- A text that is broken costs the lane its holes and its tickets: the lane goes on with what the columns say, and its tickets begin at the base.
+  -- A text that is broken costs the lane its holes and its tickets: the cost that waits is in the columns, and gets tickets from the base on.
   local sound, v = pcall(numbers_of, m.rest[i])
   if not sound then
     v = {m.base + m.left[i], 0, 0}
@@ -147,7 +151,7 @@ local function table_of(m, i)
   return c
 end
 
--- text_of returns the text of a lane: what its table has and the columns have not. table_of is its reverse.
+-- text_of returns the text of a lane: the fields of its table that are in no column. table_of reads the text.
 local function text_of(c)
   local v = {c.joined, c.round, c.joined - c.lapsed}
   for _, hole in ipairs(c.holes) do
@@ -157,7 +161,8 @@ local function text_of(c)
   return cmsgpack.pack(unpack(v))
 end
 
--- read_columns notes in m the stored columns of size lanes. A column without a whole number within the bounds for each lane is an error.
+-- read_columns puts the stored columns of size lanes into m, by name. It raises an error if a column does not have, for each lane, a whole number
+-- from -MAX_NUMBER to MAX_NUMBER.
 local function read_columns(m, columns, size)
   for k, name in ipairs(COLUMNS) do
     local column = columns[k]
@@ -175,10 +180,10 @@ local function read_columns(m, columns, size)
   end
 end
 
--- read returns the line of row r whose stored form is the list v, as text packs it. A list that is no line is an error. The list is
+-- read returns the line of row r whose stored form is the list v, as the function text packs it. It raises an error if v is no line. v has
 --
 --   true, id, began, base
---   limits   for each class reserve and horizon; callers, or false; then, only if any tags are known, known and passed
+--   limits   for each class reserve and horizon; callers, nil or false if nobody knows them; then, only if any tags are known, known and passed
 --   columns  in the order of COLUMNS, finish counted from the virtual time, and since from began
 --   rest     the text of each lane
 --   served   the cost that each lane was served, if there is room for it
@@ -186,15 +191,18 @@ function lanes.read(r, v)
   local limits, columns, rest = v[5], v[6], v[7]
   local q, m, size = {id = v[2], began = v[3]}, empty(v[4]), #rest
 
-  -- A class has one lane without a share, and rounds, besides the lanes of shares.
+  -- Each class may have rounds besides the MAX_LANES other lanes. No line reaches this bound: it is higher by a lane for each class.
   assert(size >= CLASSES and size <= MAX_LANES + CLASSES * (1 + MAX_ROUNDS + SPARE_ROUNDS) and #columns == #COLUMNS)
-  for i = 2, 4 do
+  for i = 2, 4 do -- id, began and base
     assert(v[i] % 1 == 0 and v[i] <= MAX_NUMBER and v[i] >= -MAX_NUMBER)
   end
   read_columns(m, columns, size)
 
-  -- Known tags stand behind the limits of the classes and the count of callers.
-  m.known, m.passed = limits[8] or '', {limits[9] or 0, limits[10] or 0, limits[11] or 0}
+  -- Known tags, and how far the virtual time had come in each class, stand behind the count of callers.
+  m.known = limits[CALLERS_AT + 1] or ''
+  for class = 1, CLASSES do
+    m.passed[class] = limits[CALLERS_AT + 1 + class] or 0
+  end
   assert(#m.known % 8 == 0 and #m.known <= 8 * MAX_KNOWN)
 
   for i = CLASSES + 1, size do
@@ -215,7 +223,7 @@ function lanes.read(r, v)
     assert(m.weight[i] >= 1 and m.cost[i] >= 1 and m.left[i] >= 0 and m.offered[i] >= 0)
   end
 
-  q.many, q.callers = m, limits[2 * CLASSES + 1]
+  q.many, q.callers = m, limits[CALLERS_AT]
   assert(not q.callers or q.callers % 1 == 0 and q.callers >= 0)
   for class = 1, CLASSES do
     local c = table_of(m, class)
@@ -227,8 +235,8 @@ function lanes.read(r, v)
   return q
 end
 
--- is_idle reports whether a lane in which nobody waits, at an index of the columns, can be forgotten. It can if it is a lane of a share, and its tag
--- is not ahead of the virtual time or nobody waits in its class.
+-- is_idle reports whether a lane without waiters, at an index of the columns, can be forgotten. Lanes without a share are kept. A lane of a share can
+-- be forgotten if its tag is not ahead of the virtual time, where a new lane would begin, or if nobody waits in its class.
 local function is_idle(m, i)
   local class = m.class[i]
   return i > CLASSES and (m.finish[i] <= m.virtual[class] or m.sum[class] <= 0)
@@ -243,8 +251,8 @@ local function pick(column, kept)
   return picked
 end
 
--- kept_lanes returns the list of the indexes of all lanes that are kept. Lanes that can be forgotten are left out, and m.base becomes the highest of
--- their next tickets, if it was lower.
+-- kept_lanes returns the indexes of the lanes that are stored: all but those that can be forgotten. It raises m.base to the highest next ticket of
+-- the lanes that it leaves out, if that is higher.
 local function kept_lanes(m)
   local L, O, kept = m.left, m.offered, {}
   for i = 1, #L do
@@ -258,8 +266,8 @@ local function kept_lanes(m)
   return kept
 end
 
--- text returns the line q with the lanes m as it is stored, without the lanes that can be forgotten: see read for the form. It brings m.more up to
--- date, may raise m.base, and forgets m.served if there is no room for it.
+-- text returns the line q with the lanes m as it is stored, in the form that read describes, without the lanes that can be forgotten. It brings
+-- m.more up to date, may raise m.base, and forgets m.served if there is no room for it.
 local function text(q, m)
   local F, S = m.finish, m.since
   local began, kept = q.began, kept_lanes(m)
@@ -267,29 +275,28 @@ local function text(q, m)
   for j = 1, #kept do
     local i = kept[j]
 
-    -- Tags are stored as distances from the virtual time, and so stay small. A since of 0 stands for no time.
+    -- Tags are stored as distances from the virtual time, and times from the begin of the line, and so stay small. A since of 0 stands for no time.
     finish[j] = F[i] - m.virtual[m.class[i]]
     since[j] = S[i] > 0 and max(1, S[i] - began) or 0
     rest[j], costs_served[j] = m.rest[i] or text_of(m.open[i]), served.of(m, i)
   end
 
-  local columns = {}
+  local columns, distances = {}, {finish = finish, since = since}
   for k, name in ipairs(COLUMNS) do
-    columns[k] = #kept == #F and m[name] or pick(m[name], kept)
+    columns[k] = distances[name] or #kept == #F and m[name] or pick(m[name], kept)
   end
-  columns[5], columns[8] = finish, since -- in their places in COLUMNS
 
   local limits = {}
   for class = 1, CLASSES do
     limits[2 * class - 1], limits[2 * class] = q[class].reserve, q[class].horizon
   end
-  limits[2 * CLASSES + 1] = q.callers
+  limits[CALLERS_AT] = q.callers
 
-  -- Known tags follow the count of callers, which is false where nobody knows it.
+  -- Known tags follow the count of callers. If nobody knows that count, false takes its place, because a list with a gap is not packed as a list.
   if m.known ~= '' then
-    limits[7], limits[8] = q.callers or false, m.known
+    limits[CALLERS_AT], limits[CALLERS_AT + 1] = q.callers or false, m.known
     for class = 1, CLASSES do
-      limits[8 + class] = (m.passed[class] + m.virtual[class]) % (TAG_PART * MAX_TAG)
+      limits[CALLERS_AT + 1 + class] = (m.passed[class] + m.virtual[class]) % (TAG_PART * MAX_TAG)
     end
   end
 
@@ -297,7 +304,8 @@ local function text(q, m)
   return served.pack(m, {true, q.id, began, m.base, limits, columns, rest}, costs_served)
 end
 
--- squeeze joins all holes of each lane into one, from the cut to the next ticket: from then on it is a guess which tickets are gone.
+-- squeeze joins all holes of each lane into one, from the cut to the next ticket, so that the line takes fewer bytes. From then on it is a guess
+-- which tickets are gone.
 local function squeeze(m)
   for i = 1, #m.share do
     local c, gone = table_of(m, i), 0
@@ -308,8 +316,9 @@ local function squeeze(m)
   end
 end
 
--- write returns the line of row r as it is stored, or '' if it has more bytes than MAX_SHARED even with its holes joined: then the line is lost.
-function lanes.write(r, q)
+-- write returns the line q as it is stored. If the line has more bytes than MAX_SHARED, beside known tags and rounds, write joins its holes. If it
+-- still has more, write returns '', and the line is lost.
+function lanes.write(q)
   local stored_form = text(q, q.many)
   if #stored_form > MAX_SHARED + q.many.more then
     squeeze(q.many)
@@ -325,8 +334,7 @@ function lanes.find(q, class, share)
     return q[class]
   end
 
-  -- A call asks for few shares, and several times for each.
-  local c = m.found[class][share]
+  local c = m.found[class][share] -- kept, because a call asks several times for a share
   if not c then
     local C, shares = m.class, m.share
     for i = CLASSES + 1, #shares do
@@ -355,8 +363,8 @@ local function find_known(m, class, share)
   return at, name
 end
 
--- borrow_known returns where the eight bytes of a different share of the class begin, and their name, for a share that is not in a full m.known: both
--- take turns as one. It returns nil if m.known is not full, or has no tag of the class.
+-- borrow_known is for a share that is not in m.known. If m.known is full, it returns where the eight bytes of a different share of the class begin, and
+-- the name in them: both shares take turns as one. It returns nil if m.known is not full, or has no tag of the class.
 local function borrow_known(m, class, share)
   if #m.known < 8 * MAX_KNOWN then
     return nil
@@ -369,8 +377,8 @@ local function borrow_known(m, class, share)
   end
 end
 
--- ahead_at returns by how much the known tag at a place is ahead of the virtual time of its class, in parts of a tag, or nil if it is behind. Tags
--- are known modulo MAX_TAG: more than half of that ahead means behind.
+-- ahead_at returns by how much the known tag at a place in m.known is ahead of the virtual time of a class, in units of TAG_PART, or nil if it is
+-- behind. Tags are known modulo MAX_TAG, so a tag that seems to be ahead by half of MAX_TAG or more is behind.
 local function ahead_at(m, class, at)
   local tag = struct.unpack('>I5', m.known, at + 3)
   local ahead = (tag - floor((m.passed[class] + m.virtual[class]) / TAG_PART)) % MAX_TAG
@@ -386,9 +394,9 @@ function lanes.bid(q, class, share)
   return m.virtual[class] + ahead * TAG_PART
 end
 
--- is_ahead reports whether the known tag at a place is ahead of the virtual time of its own class.
+-- is_ahead reports whether the known tag at a place is ahead of the virtual time of the class in its name.
 local function is_ahead(m, at)
-  local class = struct.unpack('>I3', m.known, at) % 4
+  local class = struct.unpack('>I3', m.known, at) % 4 -- see find_known
   return (ahead_at(m, class, at) or 0) > 0
 end
 
@@ -403,28 +411,30 @@ local function purge(m)
   m.known = table.concat(kept)
 end
 
--- set_known notes the finish tag of a share without a lane. Before it adds a share, it forgets the tags that are not ahead of the virtual time. In a
--- full list of tags that are ahead the share borrows one.
+-- set_known notes the finish tag of a share without a lane in m.known. A share that is not there borrows a tag of a full list, if that tag is ahead
+-- of the virtual time. Otherwise the share is added, after all tags that are not ahead were forgotten.
 local function set_known(m, class, share, tag)
   local at, name = find_known(m, class, share)
   if not at then
     local borrowed, other = borrow_known(m, class, share)
 
     -- Purging reads all tags, so a full list is purged only when the tag to be borrowed says that some are past.
-    if not borrowed or not is_ahead(m, borrowed) then
+    if borrowed and is_ahead(m, borrowed) then
+      at, name = borrowed, other
+    else
       purge(m)
-      borrowed, other = borrow_known(m, class, share)
-    end
 
-    -- A new tag is added at the end. In a full list whose tags are all of other classes it takes the place of the last.
-    at, name = borrowed or min(#m.known, 8 * (MAX_KNOWN - 1)) + 1, other or name
+      -- There is no tag to borrow now. A new tag is added at the end. In a full list whose tags are all of other classes it takes the place of the last.
+      at = min(#m.known, 8 * (MAX_KNOWN - 1)) + 1
+    end
   end
 
   local value = struct.pack('>I5', floor((m.passed[class] + tag) / TAG_PART) % MAX_TAG)
   m.known = string.sub(m.known, 1, at - 1) .. name .. value .. string.sub(m.known, at + 8)
 end
 
--- give_back takes what a share without a lane was charged for a cost off its known tag. That is no credit: no tag falls below the virtual time.
+-- give_back lowers the known tag of a share without a lane by what the share was charged for a cost, but not below the virtual time: what is given
+-- back is no credit. It does nothing if the share has no known tag and borrows none.
 function lanes.give_back(q, class, share, weight, cost)
   local m = q.many
   if m.known ~= '' and (find_known(m, class, share) or borrow_known(m, class, share)) then
@@ -432,14 +442,15 @@ function lanes.give_back(q, class, share, weight, cost)
   end
 end
 
--- is_round reports whether a lane is a round.
+-- is_round reports whether lane c is a round: its share is then the number of the round.
 function lanes.is_round(c) return c.share >= FIRST_ROUND end
 
--- new_lane adds a lane for a share in a class with that finish tag, and returns it. The tag is not in the columns before the lane is settled.
+-- new_lane adds a lane for a share in a class, and returns it. The lane's finish tag is tag, which is not in the columns before the lane is settled.
 local function new_lane(m, class, share, tag)
   local c = queue.unused()
 
-  -- Callers may have tickets of a lane of the share that was forgotten. These tickets are below the cut, as if their offers had lapsed now.
+  -- If base is above 1, lanes were forgotten, and callers may have tickets of a lane of this share. Such tickets are below the cut, as if their
+  -- offers had lapsed now.
   c.joined, c.cut, c.told, c.lapsed, c.round = m.base, m.base, m.base, m.base, m.base > 1 and now or 0
   push(m, c, class, share)
   c.finish = tag
@@ -459,15 +470,16 @@ local function round_for(q, class, tag)
     if share >= FIRST_ROUND and m.class[i] == class then
       local finish = m.finish[i]
       count, used[share] = count + 1, true
-      if finish <= tag and not (before and m.finish[before] >= finish) then
+      if finish <= tag and (not before or finish > m.finish[before]) then
         before = i
-      elseif finish > tag and not (after and m.finish[after] <= finish) then
+      elseif finish > tag and (not after or finish < m.finish[after]) then
         after = i
       end
     end
   end
 
-  -- The spare rounds are for callers whose turn comes before all rounds.
+  -- A caller shares a round of its tag or, if the class has enough rounds, its neighbour. The spare rounds are for callers whose turn comes before
+  -- all rounds.
   local neighbour = before or after
   local max_count = before and MAX_ROUNDS or MAX_ROUNDS + SPARE_ROUNDS
   if neighbour and (m.finish[neighbour] == tag or count >= max_count) then
@@ -485,13 +497,13 @@ local function round_for(q, class, tag)
   return c
 end
 
--- is_full reports whether a line may have no new lane of a share: a share without a lane gets a round.
+-- is_full reports whether a line is full: then callers of a share without a lane stand in rounds.
 local function is_full(m)
   return #m.share - m.rounds >= MAX_LANES or m.full
 end
 
--- lane_for returns the lane of a share in a class. If there is none it makes a lane or, if there are too many lanes, returns a round. weight and cost
--- are the caller's.
+-- lane_for returns the lane of a share in a class. If there is none it makes a lane or, if the line is full, returns a round, which may be new.
+-- weight and cost are the caller's.
 function lanes.lane_for(q, class, share, weight, cost)
   local m, c = q.many, lanes.find(q, class, share)
   if c then
@@ -499,18 +511,19 @@ function lanes.lane_for(q, class, share, weight, cost)
   end
 
   local tag = lanes.bid(q, class, share)
-  local step = max(1, floor(cost * UNIT / weight)) -- by how much the caller's turn raises the tag of its share
   if is_full(m) then
-    -- The tag is rounded up to a multiple of grid, a power of two of at most the step, so that callers of many shares have one round.
-    local grid = 2 ^ floor(math.log(step) / math.log(2))
+    -- The tag is rounded up to a multiple of grid, so that callers of many shares have one round: grid is the highest power of two that is no more
+    -- than charge, by which the caller's turn raises the tag of its share.
+    local charge = max(1, floor(cost * UNIT / weight))
+    local grid = 2 ^ floor(math.log(charge) / math.log(2))
     return round_for(q, class, ceil((m.passed[class] + tag) / grid) * grid - m.passed[class])
   end
 
   return new_lane(m, class, share, tag)
 end
 
--- join returns the lane in which a caller of a share stands from now on, which may be a round, with the caller's weight and cost noted in it. It
--- charges the share for a place in a round at once, and gives a line without lanes its first lanes. Its caller settles the lane.
+-- join returns the lane in which a caller of a share stands from now on, with the caller's weight and cost noted in it. The lane may be new, or a
+-- round: then the share is charged at once. A line without lanes gets its first lanes. join adds no ticket, and its caller settles the lane.
 function lanes.join(q, class, share, weight, cost)
   if not q.many then
     lanes.begin(q)
@@ -520,12 +533,12 @@ function lanes.join(q, class, share, weight, cost)
   if lanes.is_round(c) then
     set_known(m, class, share, lanes.bid(q, class, share) + floor(cost * UNIT / weight))
 
-    -- A round has the weights of its callers' shares together. Several callers may be of one share, so the weight is at most that of all known
-    -- shares, eight bytes each, as if each had this caller's weight.
+    -- The weight of a round is the sum of the weights of its callers. Several callers may be of one share, so the sum is bounded by the number of
+    -- known shares, which take eight bytes each, times the weight of this caller.
     local weight_before = left(c) > 0 and c.weight or 0
     c.weight = max(1, min(weight_before + weight, #m.known / 8 * weight))
   else
-    -- A lane without waiters has no credit from the time when it was away.
+    -- A lane in which nobody waits without an offer gets no credit from the time when it was away.
     if left(c) <= 0 then
       c.finish = max(c.finish, m.virtual[class])
     end
@@ -561,8 +574,8 @@ local LOW_LINED = 3000 -- a line of fewer bytes has room again for what was serv
 local function make_served()
 local served = {}
 
--- read notes in m the stored list of the costs that lanes were served, or that there is none. lined is how many bytes the line has. read returns how
--- many bytes the line has without the list. A list that does not fit the lanes is an error.
+-- read notes in m the stored list of the costs that lanes were served, or that there is none. lined is how many bytes the line has, and read returns
+-- how many it has without the list. A list that does not fit the lanes is an error.
 function served.read(m, stored, lined)
   m.told = type(stored) == 'table'
 
@@ -582,9 +595,10 @@ function served.read(m, stored, lined)
   return lined
 end
 
--- pack returns the text of a line, with the list of what its lanes were served if there is room for it. Otherwise m forgets the list.
-function served.pack(m, line, list)
-  local text = m.served and cmsgpack.pack({line[1], line[2], line[3], line[4], line[5], line[6], line[7], list})
+-- pack returns the text of a line: the seven values of line, then costs, which is what each lane was served. If that is too long, costs is left out,
+-- and m forgets m.served. If m.served was forgotten before, costs is left out, too.
+function served.pack(m, line, costs)
+  local text = m.served and cmsgpack.pack({line[1], line[2], line[3], line[4], line[5], line[6], line[7], costs})
   if text and #text <= MAX_SHARED + m.more then
     return text
   end
@@ -597,7 +611,8 @@ function served.of(m, i)
   return m.served and m.served[i] or 0
 end
 
--- count adds the cost with which callers of a share in a class started. A cost below 0 was given back.
+-- count adds the cost with which callers of a share in a class started, to what their lane was served. A cost below 0 was given back. Without a lane,
+-- or without the list, nothing is counted.
 function served.count(q, class, share, cost)
   local m, c = q.many, queue.lane(q, class, share)
   if m.served and c then

@@ -33,8 +33,9 @@ function read_tickets(count)
   return by_charge
 end
 
--- ticket_of returns three values: a caller's ticket w in the line of search s, the line q, and the lane c in which the caller stands or, without a
--- ticket, the lane of its share. Each is nil or false if there is none. A ticket of an earlier line, or of a lane that is gone, is void.
+-- ticket_of returns three values: a caller's ticket w in the line of search s, the line q, and the lane c of the ticket or, if the caller has no
+-- ticket of this line, the lane of its share. Each is nil or false if there is none. A ticket of an earlier line, or of a lane that is gone, is void,
+-- and counts as none.
 local function ticket_of(want, s)
   local w, q = want.tickets[s.index], queue.of(s.row)
   local is_of_line = w and q and w.id == q.id
@@ -45,8 +46,8 @@ local function ticket_of(want, s)
   return is_valid and w or nil, q, c
 end
 
--- ahead_of returns the cost that goes before a caller in the line of search s; w, q and c are from ticket_of. The first share that asks gives the line
--- lanes of shares: see queue.before_newcomer.
+-- ahead_of returns the cost that goes before a caller in the line of search s; w, q and c are from ticket_of. The first caller with a share gives the
+-- line lanes of shares: see queue.before_newcomer.
 local function ahead_of(want, s, w, q, c)
   if w then
     return queue.ahead(q, want.class, c, w.ticket)
@@ -63,10 +64,11 @@ end
 local function turn_in(want, s, from, alone, ahead, w, c)
   local t = alone
   if ahead > 0 then
-    t = max(t, now + 1) -- those before it do not start now, so the caller waits for some time
+    t = max(t, now + 1) -- a caller behind others is never told a wait of 0: it would ask again at once
   end
 
-  -- If no cost goes before a waiter, its turn has come. If it has no room within the horizon all the same, it stands behind the offers to other waiters.
+  -- If no cost goes before a waiter, its turn has come. If it has no room within the horizon all the same, it stands behind the waiters that have
+  -- offers.
   local offered_before = 0
   if ahead == 0 and w and t - from > want.horizon then
     offered_before = queue.before(c, w)
@@ -75,16 +77,16 @@ local function turn_in(want, s, from, alone, ahead, w, c)
     t = max(t, turn.at(s.rule, s.reserve, from, s.each, ahead + offered_before + s.each))
   end
 
-  -- turn.at knows no slow start, in which not all of those ahead have room at once: look for one start with the cost of all of them and the caller,
-  -- or with the most that the limit lets start at once. Where the calendar boundaries end, earliest finds none.
+  -- turn.at knows no slow start, in which those ahead do not all have room at once. So look for one start with the cost of all of them and the
+  -- caller, but no more than the limit lets start at once. Where the calendar boundaries end, earliest returns nil, and t stays.
   if ahead > 0 and s.row.paused > 0 then
     local joint = search_for(s.rule, min(ahead + s.each, s.most), s.reserve, from, 0, false)
     t = max(t, earliest(joint, from) or t)
   end
 
-  -- A caller whose turn is beyond the horizon keeps behind the callers of its lane that this call has put in line. If one of these had its turn and has
-  -- to wait again (stood), a caller whose turn is within the horizon keeps behind them, too, or it would pass that waiter. A caller that had a start goes
-  -- first.
+  -- A caller whose turn is beyond the horizon keeps behind the callers of its lane that this call has put in line, the last of which has its turn at
+  -- furthest. If one of these had its turn and has to wait again (stood), a caller whose turn is within the horizon keeps behind them, too: otherwise
+  -- it would pass that waiter. A caller that had a start goes first.
   local goes_first = want.first or w and w.state == HAD
   if c and not goes_first and (t - from > want.horizon or c.stood) then
     t = max(t, c.furthest or 0)
@@ -92,13 +94,13 @@ local function turn_in(want, s, from, alone, ahead, w, c)
   return t
 end
 
--- held_by finds the line in which a caller has to stand; shadows hold nobody. It has each line offer its room, once in a call, and notes in each
--- search, as alone, the first start that the row alone has room for. It returns four values:
+-- held_by finds the line in which a caller has to stand. Shadows are left out. held_by has each line offer its room, once in a call, and notes in
+-- each search, as alone, the first start that the row alone has room for. It returns four values:
 --
 --   the search of that line, nil if the caller need not stand in a line
 --   when the caller will have its turn in that line, a time of the server
---   the latest of the starts that it noted, from at the least
---   the index of the charge of that latest start, 0 if it is from
+--   the latest of the starts noted as alone, not before from
+--   the index of the charge of that latest start, 0 if it is from itself
 --
 -- Where the calendar boundaries end, the four values are nil, and a fifth is the time that the boundaries must reach.
 --
@@ -130,12 +132,10 @@ local function held_by(list, want, from)
       -- A caller that had its turn in this row may book beyond the horizon, unless the row's pin, another such start, is still beyond the horizon.
       local t = turn_in(want, s, from, alone, ahead, w, c)
       local is_far = t - from > want.horizon
-      if is_far and w and w.state == PASSED then
-        is_far = s.row.pin > from + want.horizon
-      end
+      local may_be_far = w and w.state == PASSED and s.row.pin <= from + want.horizon
 
       -- Of several lines, the caller stands in the line with the latest turn.
-      local has_to_wait = ahead > 0 or is_far
+      local has_to_wait = ahead > 0 or is_far and not may_be_far
       local is_latest = not turn_at or t > turn_at
       if has_to_wait and is_latest then
         waits_in, turn_at = s, t
@@ -146,7 +146,8 @@ local function held_by(list, want, from)
   return waits_in, turn_at, min_start, by
 end
 
--- last_turn returns when the last of equal callers without tickets will have its turn in the line of search s, if the first has its turn at turn_at.
+-- last_turn returns when the last of equal callers will have its turn in the line of search s, if the first has its turn at turn_at. Several callers
+-- have no tickets: a caller with a ticket comes alone.
 local function last_turn(want, s, callers, turn_at)
   if callers == 1 then
     return turn_at
@@ -164,9 +165,9 @@ end
 local function take_ticket(want, s, callers, q, c)
   local w = {state = WAITS, round = 0}
 
-  -- A caller that had a start goes to the front of the line, with the ticket FRONT. It goes there alone, because line_up calls queue.count for one
-  -- caller. In a line that begins now it is first anyway. Every other caller gets the next ticket of its lane. seed, which is new in each call, becomes
-  -- the id of a line that begins.
+  -- A caller that had a start goes to the front of the line, with the ticket FRONT, for which line_up calls queue.count. It goes there alone, because
+  -- line_up counts one caller. If the line begins now, the caller is first anyway. Every other caller gets the next ticket of its lane. seed, which is
+  -- new in each call, becomes the id of a line that begins.
   if q and want.first then
     w.ticket, c, callers = FRONT, c or queue.make(q, want.class, s.share, s.weight, s.each), 1
   else
@@ -179,7 +180,7 @@ local function take_ticket(want, s, callers, q, c)
 end
 
 -- answer_in_line answers callers that stand in the line of search s: when the first and the last of them will have their turn, the end of the row's
--- pause, 0 if the row has no pause that ends after s.from, and how many tickets the first of them has, and which.
+-- pause, 0 if the row has no pause that ends after s.from, and the number and the list of the tickets that the first of them has.
 local function answer_in_line(want, s, callers, turn_at, t_last)
   answer(FIVE, callers, IN_LINE, turn_at, s.index, s.row.paused > s.from and s.row.paused or 0)
 
@@ -192,9 +193,9 @@ local function answer_in_line(want, s, callers, turn_at, t_last)
   out[#out + 1] = table.concat(tickets)
 end
 
--- line_up puts equal callers in the line of search s, in which the first of them will have its turn at turn_at, and answers them. It returns how
--- many it put there. It puts only the first caller there if the last would wait for longer than max_wait, or if the lane takes one caller at a time:
--- serve goes on with the rest.
+-- line_up puts equal callers in the line of search s, in which the first of them will have its turn at turn_at, and answers them. A caller with a
+-- ticket there keeps it. line_up returns how many callers stand there: only the first if the last would wait for longer than max_wait, or if the lane
+-- takes one caller at a time. Then serve goes on with the rest.
 local function line_up(list, want, s, callers, turn_at, max_wait)
   local t_last = last_turn(want, s, callers, turn_at)
   if t_last - now > max_wait then
@@ -221,8 +222,8 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
   -- The next callers of the lane in this call have no earlier turn: see turn_in.
   c.furthest = max(c.furthest or 0, turn_at)
 
-  -- A waiter that had a start, or whose ticket is below the cut, has its turn, and there is no room yet: it counts among the offers. The state PASSED
-  -- stays, because it lets the waiter book beyond the horizon: see held_by.
+  -- A waiter that had a start, or whose ticket is below the cut, has its turn, and there is no room yet: it counts among the offers, which are made
+  -- by its reserve and horizon from now on. The state PASSED stays, because it lets the waiter book beyond the horizon: see held_by.
   local has_turn = w.state == HAD or w.ticket < c.cut
   if has_turn and w.state ~= PASSED then
     queue.count(q, c, w, s.each, now)
@@ -230,7 +231,7 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
   end
 
   if w.ticket < c.cut then
-    -- Room for a large cost comes together slowly, so the offer must not lapse before the program asks again: after half of the wait, within bounds.
+    -- Room for a large cost comes together slowly. The program asks again after half of the wait, within bounds: until then the offer must not lapse.
     if s.each > 1 then
       queue.hold(q, c, now, min(max(MIN_ASK, floor((turn_at - now) / 2)), MAX_ASK))
     end
@@ -245,21 +246,21 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
 end
 
 -- quit takes equal callers out of the lines of their searches. If starts is true, the callers start: callers says how many they are, and their shares
--- are charged. Otherwise a caller gives up: it leaves its lines, and callers is not used.
+-- are charged, except by shadows and for callers that were charged before. Otherwise a caller gives up: it leaves its lines, and callers is not used.
 function quit(list, want, starts, callers)
   for _, s in ipairs(list) do
     local w, q, c = ticket_of(want, s)
-
+    local charges_newcomers = starts and not want.first and not s.shadow
     if w then
-      -- Only a caller without equal callers has tickets. Count once what a share was served: a waiter that had a start before, or stands in front, was
-      -- counted at its first start.
+      -- Only a caller without equal callers has tickets. Count once what a share was served: a waiter that had a start before, or stands in front,
+      -- was counted at its first start.
       if q.many and starts and w.state ~= HAD and w.ticket ~= FRONT then
         served_of().count(q, want.class, c.share, s.each)
       end
 
       queue.leave(q, c, w, s, starts)
       w.state = HAD -- of a ticket that was given up, too: it counts nowhere from now on
-    elseif q and q.many and starts and not want.first and not s.shadow then
+    elseif charges_newcomers and q and q.many then
       -- Callers that never stood in this line are charged to the lane of their share, because others of that share may wait there. A caller that had
       -- a start before was charged then, and a shadow has no places in line.
       lanes_of().start(q, want.class, s.share, s.weight, s.each * callers)
@@ -269,7 +270,7 @@ function quit(list, want, starts, callers)
 end
 
 -- renew keeps the offers of a waiter from lapsing, for that length of time from now, in microseconds, in each line in which its turn has come and its
--- cost is more than 1: it waits for more room than there is.
+-- cost is more than 1. Such a waiter waits for more room than there is.
 function renew(list, want, length)
   for _, s in ipairs(list) do
     local w, q, c = ticket_of(want, s)
@@ -279,10 +280,10 @@ function renew(list, want, length)
   end
 end
 
--- started notes a start at t, so that later callers keep behind it. The caller asked for no start before from. held is the index of the charge or claim
--- that set t, or 0 if none did. In each row that counts starts: if t is more than the horizon after from, it becomes the row's pin, and nobody keeps
--- behind it. Otherwise, in the row of the charge held, callers of the same class and of lower classes keep behind t, and so does the next of equal
--- callers, if it keeps behind starts at all (follows).
+-- started notes a start at t in the rows that count starts. The caller asked for no start before from. If t is more than the horizon after from, t is
+-- the pin of each of these rows, and nobody keeps behind it. Otherwise t counts only in the row of the charge that set it, whose index is held:
+-- callers of the same class and of lower classes keep behind t, and so does the next of equal callers, if it keeps behind starts at all (follows). If
+-- held is 0, or the index of a claim, no charge set t.
 function started(list, want, held, t, from)
   local tail_field = 't' .. floor(want.class) -- numbers of a frame are floats, and Lua 5.4 writes a float as 1.0
   for _, s in ipairs(list) do
@@ -299,8 +300,8 @@ function started(list, want, held, t, from)
   end
 end
 
--- keep_behind has a caller keep behind the starts that others waited for, except in rows where it had a start itself. It sets the fields tail,
--- horizon, single and follows of the searches, so it is called before the first search.
+-- keep_behind has a caller keep behind the starts that others waited for, except in rows where the caller had a start itself. It sets the fields
+-- tail, horizon, single and follows of the searches, so it is called before the first search.
 function keep_behind(list, want)
   local counting = 0 -- searches whose row counts starts
   for _, s in ipairs(list) do
@@ -336,7 +337,7 @@ end
 --
 -- If a claim and a charge set the same moment, the lower index counts.
 function open_from(claims, from, min_start, by)
-  if #claims == 0 then
+  if #claims == 0 then -- in a call without claims first_open does not exist
     return from, nil, min_start, by
   end
 
@@ -345,16 +346,16 @@ function open_from(claims, from, min_start, by)
   return open_at, closed_by, max(min_start, open_at), set_by_claim and 0 or by
 end
 
--- refuse refuses equal callers that may not wait until turn_at, their turn in the line of search s, and takes them out of their lines. It returns how
--- many it refused, 0 if they may wait, and the time that the calendar boundaries must reach, if they end too early.
+-- refuse refuses equal callers that may not wait until turn_at, their turn in the line of search s, takes them out of their lines, and answers them.
+-- It returns how many it refused, 0 if they may wait, and the time that the calendar boundaries must reach, if they end too early.
 --
--- All rows and claims together may have room later than each row alone, but not before min_start, which the charge by set, or none if by is 0. A
--- refusal says that later time.
+-- All rows and claims together may have room later than each row alone, but not before min_start, which the charge with the index by set, or no
+-- charge if by is 0. A refusal says that later time.
 local function refuse(list, want, claims, s, callers, turn_at, max_wait, min_start, by)
   local t, held = turn_at, s.index
   local paused = s.row.paused > s.from and s.row.paused or 0
 
-  -- A caller that may wait without end is not refused, so its turn is not compared with a later time. A single row or claim has no later time.
+  -- Look for the later time. A caller that may wait without end is not refused, and a single row without claims has no later time.
   if max_wait < MAX_NUMBER and #list + #claims > 1 then
     local open_at, closed_by, first_room, set_by = open_from(claims, s.from, min_start, by)
     local start, index, pause_end = find(list, s.from, first_room, set_by)
@@ -381,9 +382,12 @@ local function refuse(list, want, claims, s, callers, turn_at, max_wait, min_sta
   return callers
 end
 
--- stand puts equal callers in a line, if they have to stand in one, or refuses them. It returns how many were put there or refused, 0 if the first
--- caller need not stand in a line; the time that the calendar boundaries must reach if they end too early, otherwise nil; and, if nobody was put in a
--- line or refused, min_start and by as held_by returns them.
+-- stand puts equal callers in a line, if they have to stand in one, or refuses them. arrival is when the caller joined a line for slots, 0 if it
+-- joined none. stand returns
+--
+--   how many callers were put in a line or refused, 0 if the first caller need not stand in a line
+--   the time that the calendar boundaries must reach, if they end too early, and otherwise nil
+--   min_start and by, the third and fourth value of held_by, if the first caller need not stand in a line
 function stand(list, want, claims, callers, arrival, from, max_wait)
   local s, turn_at, min_start, by, need = held_by(list, want, from)
   if need or not s then

@@ -13,7 +13,7 @@
 --   event           something was given back, or a waiter left, in this call
 --   freed           something was given back in this call: all waiters whose turn has come are told once more
 --   hurry           whether a waiter should come soon, as call has found
---   callers         how many wait, or nil if a program that does not count them wrote the line
+--   callers         how many wait, or nil or false if a program that does not count them wrote the line
 --   many            the lanes of shares, nil if the line has never had any: see lanes.lua
 -- and for each class a table c, the lane of the callers without a share
 --   joined, cut     the next ticket, and the first whose turn has not come
@@ -49,8 +49,8 @@ local function unused()
     lapsed = 1, holes = {}}
 end
 
--- read_queue reads the stored line of a row, and returns it. A line with lanes of shares begins with true in place of a number, so that programs that
--- know no shares cannot read it: to them there is no line. Text that is no line is an error.
+-- read_queue returns the stored line of a row, as write packs it, and raises an error if the text is no line. A line with lanes of shares begins with
+-- true in place of a number, so that programs that know no shares cannot read it: to them there is no line.
 local function read_queue(r)
   local v = cmsgpack.unpack(redis.call('GETRANGE', r.key, HEAD_SIZE + r.named, HEAD_SIZE + r.named + r.lined - 1))
   if v[1] == true then
@@ -90,19 +90,19 @@ local function read_queue(r)
   return q
 end
 
--- of returns the line of a row, or false if there is none, or its text is no line.
+-- of returns the line of a row, or false if there is none, or its text is no line. Only the first call for a row reads the text.
 function queue.of(r)
   if r.queue == nil then
-    local known, q
+    local is_line, q
     if r.lined > 0 then
-      known, q = pcall(read_queue, r)
+      is_line, q = pcall(read_queue, r)
     end
-    r.queue = known and q or false
+    r.queue = is_line and q or false
   end
   return r.queue
 end
 
--- left returns the cost that waits in a lane and was not offered anything.
+-- left returns the cost of the waiters of a lane behind the cut, which were not offered anything.
 function queue.left(c)
   local sum = c.joined - c.cut
   for _, hole in ipairs(c.holes) do
@@ -111,7 +111,7 @@ function queue.left(c)
   return sum
 end
 
--- waiting returns the cost that waits in the classes from 1 to a class, or 0 if there is no line.
+-- waiting returns the cost of the waiters in the classes from 1 to class, with an offer or without. It returns 0 if there is no line.
 function queue.waiting(q, class)
   if not q then
     return 0
@@ -131,13 +131,13 @@ function queue.callers(q)
   return cost > 0 and max(1, min(cost, q.callers or cost)) or 0
 end
 
--- joined counts that many callers that stand in a line from now on, or leave it if the number is below 0.
+-- joined adds callers, which may be below 0, to the count of callers that stand in a line, if the line has that count.
 function queue.joined(q, callers)
   q.callers = q.callers and max(0, q.callers + callers)
 end
 
--- lapsed takes the callers of offers that lapse out of the count of callers, in proportion: offered is the cost of these offers, of all the cost that
--- is waiting.
+-- lapsed takes the callers of offers that lapse out of the count of callers, in proportion to their cost: offered is the cost of these offers, and
+-- waiting the cost of all waiters, theirs included. The result is rounded.
 function queue.lapsed(q, offered, waiting)
   q.callers = q.callers and floor(q.callers * max(0, waiting - offered) / max(1, waiting) + 0.5)
 end
@@ -157,14 +157,14 @@ function queue.settle(q, c)
   end
 end
 
--- write returns the line of a row as it is stored, or '' if there are no waiters. For a line with shares that is too large it returns '', too: then the
--- line is lost. read_queue is its reverse.
+-- write returns the line of a row as it is stored, in the form that read_queue reads. It returns '' if there are no waiters, and for a line with
+-- shares that is too large: then the line is lost.
 function queue.write(r)
   local q = queue.of(r)
   if not q or queue.waiting(q, CLASSES) <= 0 then
     return ''
   elseif q.many then
-    return lanes_of().write(r, q)
+    return lanes_of().write(q)
   end
 
   local v = {q.id, q.began}
@@ -190,7 +190,7 @@ function queue.write(r)
   return cmsgpack.pack(v)
 end
 
--- ahead returns the cost that goes before a ticket of lane c in a class. Offers of the class count only before a ticket whose turn has not come.
+-- ahead returns the cost that goes before a ticket of lane c in a class. Before a ticket below the cut, whose turn has come, go higher classes alone.
 function queue.ahead(q, class, c, ticket)
   local sum = queue.waiting(q, class - 1)
   if ticket < c.cut then
@@ -206,11 +206,12 @@ function queue.ahead(q, class, c, ticket)
     end
   end
 
-  return sum + c.offered + own_ahead + (q.many and lanes_of().beside(q, class, c, c.share, c.weight, own_ahead) or 0)
+  sum = sum + c.offered + own_ahead
+  return sum + (q.many and lanes_of().beside(q, class, c, c.share, c.weight, own_ahead) or 0)
 end
 
--- before_newcomer returns the cost that goes before a caller that joins the lane of a share now, with that weight. The first share that asks gives
--- the line lanes of shares.
+-- before_newcomer returns the cost that goes before a caller that joins the lane of a share now, with that weight. The first caller with a share
+-- gives the line lanes of shares.
 function queue.before_newcomer(q, class, share, weight)
   if share ~= 0 and not q.many then
     lanes_of().begin(q)
@@ -230,17 +231,22 @@ function queue.before_newcomer(q, class, share, weight)
   return sum + lanes_of().beside(q, class, c, share, weight, own_ahead)
 end
 
--- behind returns the rank of the last of callers that join the lane of a share now: the cost that goes before them, and their own cost.
+-- behind returns the rank of the last of callers that join the lane of a share now: the cost that goes before the callers, and cost, which all of
+-- them together have.
 function queue.behind(q, class, share, weight, cost)
   if not q.many then
     return queue.waiting(q, class) + cost
   end
   local c = queue.lane(q, class, share)
-  local own = cost + (c and queue.left(c) or 0) -- the cost without an offer in their lane, their own cost included
-  return queue.waiting(q, class - 1) + (c and c.offered or 0) + own + lanes_of().beside(q, class, c, share, weight, own)
+  local sum, own = queue.waiting(q, class - 1), cost -- own is the cost without an offer in their lane, with their own
+  if c then
+    sum, own = sum + c.offered, own + queue.left(c)
+  end
+  return sum + own + lanes_of().beside(q, class, c, share, weight, own)
 end
 
--- make returns the lane of a share in a class. If there is none it makes the lane or, if there are too many, returns a round.
+-- make returns the lane of a share in a class. If there is none it makes the lane or, if the line is full, returns a round. It gives a line without
+-- lanes of shares its first lanes.
 function queue.make(q, class, share, weight, cost)
   if not q.many then
     lanes_of().begin(q)
@@ -249,7 +255,8 @@ function queue.make(q, class, share, weight, cost)
 end
 
 -- line_up adds that many callers of equal cost to the lane of a share, and returns the line, the ticket of the first caller, the lane, and how many
--- of the callers stand there. The lane may be a round; then only the first caller stands there. A row without a line gets a line, whose id is seed.
+-- of the callers stand there. The lane may be a round: then only the first caller stands there. A row without a line gets a line, whose id is seed.
+-- reserve and horizon are the callers', and the line makes offers by them from now on.
 function queue.line_up(r, class, share, weight, cost, callers, reserve, horizon, seed)
   local q = queue.of(r)
   if not q then
@@ -297,8 +304,9 @@ local MAX_HELD = MAX_ASK + SPARE -- an offer is held for no longer than this
 local DITHER = 0.618034 -- multiples of the golden ratio have fractions that are spread evenly
 queue.MAX_HELD = MAX_HELD
 
--- before returns the cost that goes before a waiter whose turn has come. It is a guess: waiters are taken to come in the order of their tickets, and
--- behind the waiters that stood in the lane in this call.
+-- before returns the cost that goes before a waiter whose turn has come. It is a guess: offers are taken to be for the tickets right below the cut,
+-- and waiters to come in the order of their tickets, behind the waiters that stood in the lane in this call. A waiter in front, or that had a start,
+-- is behind the latter only.
 function queue.before(c, w)
   local stood = c.stood or 0
   if w.ticket == FRONT or w.state == queue.HAD then
@@ -323,7 +331,8 @@ local function join_holes(holes)
   holes[best][2], holes[best][3] = second[2], holes[best][3] + second[3]
 end
 
--- add_hole makes a hole of a ticket of that cost in lane c, because its owner has left. Holes that overlap the ticket become one hole with it.
+-- add_hole makes a hole of a ticket of that cost in lane c, because its owner has left. Holes that overlap the ticket become one hole with it. If the
+-- lane has more than MAX_HOLES then, neighbours are joined.
 local function add_hole(c, ticket, cost)
   local from, to = ticket, min(ticket + cost, c.joined)
   local holes, i = c.holes, 1
@@ -346,8 +355,9 @@ local function add_hole(c, ticket, cost)
 end
 
 -- counted returns the part of a ticket's cost that counts in its lane, as offered or as left (see queue.left): all of it but the part whose offer
--- lapsed. A ticket in front counts only while it is among the offers, and the ticket of a waiter that passed or had a start does not count.
+-- lapsed. A ticket in front counts only while it is among the offers. The ticket of a waiter that passed or had a start does not count.
 local function counted(c, w, cost)
+  -- No offer has lapsed since the ticket was counted among the offers.
   if w.state == COUNTED and w.round == c.round then
     return cost
   elseif w.ticket == FRONT or w.state ~= COUNTED and w.state ~= WAITS then
@@ -356,17 +366,18 @@ local function counted(c, w, cost)
   return max(0, min(cost, w.ticket + cost - c.lapsed)) -- offers of all numbers below c.lapsed have lapsed
 end
 
--- count notes that a waiter whose turn has come waits for room: the part of its cost that does not count in its lane counts among the offers from
--- now on. With shares all of its cost is among the offers then: see lanes.complete.
+-- count notes that a waiter whose turn has come waits for room: the part of its cost that did not count in its lane counts among the offers from now
+-- on, and the waiter's state is COUNTED. With shares its lane is dealt and charged what is missing: see lanes.complete.
 function queue.count(q, c, w, cost, now)
   local missing = cost - counted(c, w, cost)
 
-  -- The waiter is in no count of callers: it was taken out when its offer lapsed or when it started, or it comes in front.
+  -- Nothing of the cost counted, nor did the waiter as a caller: it was taken out when its offer lapsed or when it started, or it comes in front.
   if missing == cost then
     queue.joined(q, 1)
   end
 
-  -- When an offer lapsed, the lane got its charge back, so complete charges the lane again. A waiter in front, or that had a start, was charged before.
+  -- When an offer lapsed, the lane got its charge back, so complete charges the lane again. A waiter in front, or that had a start, was charged
+  -- before.
   local is_charged_again = (w.state == WAITS or w.state == COUNTED) and w.ticket ~= FRONT
   local lapsed = is_charged_again and missing or 0
   w.state, w.round, c.offered = COUNTED, c.round, c.offered + missing
@@ -379,16 +390,16 @@ function queue.count(q, c, w, cost, now)
   end
 end
 
--- take_offer takes the ticket of a waiter, which begins before the cut, out of the offers of its lane, and moves a cut inside the ticket to the
--- ticket's end.
+-- take_offer takes the ticket of a waiter out of the offers of its lane. The ticket begins below the cut: a cut that is inside the ticket moves to
+-- the ticket's end.
 local function take_offer(c, w, cost)
-  -- counted has the whole ticket, so add back the part behind the cut, which was not among the offers. A kept ticket may come back with a larger cost,
-  -- but nobody stands behind joined.
+  -- counted has the whole ticket, so add back the part behind the cut, which was not among the offers. A kept ticket may come back with a larger
+  -- cost: it ends at joined, behind which nobody stands.
   local stop = w.ticket == FRONT and FRONT or min(w.ticket + cost, c.joined)
   c.offered = max(0, c.offered - counted(c, w, cost) + max(0, stop - c.cut))
   c.cut = max(c.cut, stop)
 
-  -- Holes before the cut matter no longer.
+  -- Holes, and parts of holes, below the cut matter no longer.
   local holes = c.holes
   while holes[1] and holes[1][2] <= c.cut do
     table.remove(holes, 1)
@@ -399,7 +410,7 @@ local function take_offer(c, w, cost)
   end
 end
 
--- take_out takes the ticket of a waiter that starts or leaves out of the costs that are offered and left in its lane.
+-- take_out takes the ticket of a waiter that starts, leaves or passes out of the costs that are offered and left in its lane.
 local function take_out(c, w, cost)
   local known_sum = max(0, left(c) + c.offered - counted(c, w, cost)) -- what is offered and left without the ticket
   if w.ticket >= c.cut then
@@ -419,12 +430,12 @@ local function take_out(c, w, cost)
   end
 end
 
--- leave takes a waiter with a ticket out of its lane: the waiter starts if starts is true, and gives up otherwise. The waiter's search is s. With
--- shares the lane is charged for the start, or gets back its charge for a waiter that gives up.
+-- leave takes a waiter with a ticket out of its lane: the waiter starts if starts is true, and gives up otherwise. s is the waiter's search in the
+-- row of the line. With shares the lane is charged for the start, or gets back its charge for a waiter that gives up.
 function queue.leave(q, c, w, s, starts)
   local cost = s.each
   if not starts then
-    q.event = true
+    q.event = true -- tell publishes news, because the waiters behind may come earlier
   end
 
   local still_counted = counted(c, w, cost) -- the part of the cost that counts until the ticket is taken out
@@ -443,7 +454,7 @@ function queue.leave(q, c, w, s, starts)
     c.step, c.holds, c.since = 0, 0, now -- the lane's waiters take what they are offered
   end
 
-  -- All waiters have offers, so no ticket behind the cut is left to tell apart.
+  -- All waiters have offers, so every ticket behind the cut is gone: the cut passes them.
   if left(c) <= 0 then
     c.cut, c.holes = c.joined, {}
   end
@@ -452,13 +463,14 @@ function queue.leave(q, c, w, s, starts)
 end
 
 -- hold keeps the offers of a lane from lapsing, for a waiter whose turn has come and that waits for more room than there is. The waiter's program
--- renews it within that length of time.
+-- comes again, or renews the hold, within that length of time.
 function queue.hold(q, c, now, length)
   c.holds = max(c.holds, now + length + SPARE)
   queue.settle(q, c)
 end
 
--- pass notes that a waiter of that cost, whose turn has come here, waits in the line of a different budget: its offer goes to other waiters.
+-- pass notes that a waiter of that cost, whose turn has come here, waits in the line of a different budget: its offer goes to other waiters, and the
+-- state PASSED says that it had its turn. The state HAD stays.
 function queue.pass(q, c, w, cost)
   if counted(c, w, cost) > 0 then
     take_out(c, w, cost)
@@ -484,7 +496,7 @@ function queue.free(r)
     for class = 1, CLASSES do
       local c = q[class]
       if c.told < c.cut and not q.freed then
-        c.since = now -- its waiters are told for the first time
+        c.since = now -- no earlier free of this call has lowered told, so the waiters are told for the first time
       end
       c.holds, c.told = 0, FRONT -- a cut above told is news
     end
@@ -493,8 +505,8 @@ function queue.free(r)
   q.event, q.freed = true, true
 end
 
--- move moves the cut of a lane over waiters with the cost amount, or over all waiters if they cost less. It returns the cost that the cut passed.
--- Tickets of callers that have left cost nothing: they are in the holes {from, to, cost} of the lane.
+-- move moves the cut of a lane over waiters with the cost amount, or over all waiters if they cost less. It returns the cost of the waiters that the
+-- cut passed. Tickets of callers that have left cost nothing: they are in the holes {from, to, cost} of the lane.
 local function move(c, amount)
   local passed, holes = 0, c.holes
   while passed < amount and c.cut < c.joined do
@@ -526,17 +538,17 @@ end
 queue.move = move
 
 -- starts_soon reports whether a waiter of cost 1 could start within a third of the horizon. After a penalty turn.units does not say that: in a slow
--- start it counts room that nobody may take yet. Where the calendar boundaries end, starts_soon returns true.
+-- start, turn.units counts room that nobody may take yet. Where the calendar boundaries end, starts_soon returns true.
 function queue.starts_soon(u, reserve, horizon)
   local t = earliest(search_for(u, 1, reserve, now, 0, false), now)
   return not t or t <= now + floor(horizon / 3)
 end
 
 -- offer_class offers the waiters of a class, in a line without shares, the room within their horizon, less taken, the cost that higher classes were
--- offered. It reports whether its waiters should hurry.
+-- offered. It reports whether waiters of the class should hurry.
 --
--- Offers lapse when their waiters do not come in time after the cut was published: they may never come. Then the cut goes on, twice as far each
--- time. Waiters that are late may still come.
+-- Offers lapse when their waiters do not come in time after the cut was published: the waiters may never come. Then the cut goes on, twice as far
+-- each time. Waiters that are late may still come.
 local function offer_class(r, u, q, class, now, taken)
   local c = q[class]
   local reserve, horizon = min(c.reserve, u.n - 1), c.horizon -- the limit may have become smaller than the reserve
@@ -580,8 +592,8 @@ local function offer_class(r, u, q, class, now, taken)
   return hurries
 end
 
--- call offers the waiters of a row the room within their horizons, High first. Offers that are not taken are never more than that room was when they
--- were made. It notes in the line whether a waiter should hurry. Without a line it does nothing, and u may be nil.
+-- call offers the waiters of row r, under rule u, the room within their horizons, High first. Offers that are not taken are never more than that room
+-- was when they were made. call notes in the line whether a waiter should hurry. Without a line it does nothing, and u may be nil.
 function queue.call(r, u, now)
   local q = queue.of(r)
   if not q then
@@ -620,9 +632,9 @@ do
 local left, CLASSES = queue.left, queue.CLASSES
 local COME = 'come %.0f %.0f %.0f %.0f %s' -- the line, the cut of each class, the key
 
--- turns returns three values, in microseconds from now on: by class, in how long the first waiter without an offer will have its turn; by class, in
--- how long the last one will; and in how long the first of all waiters may start, with an offer or without. Each is 0 if there is no such waiter.
--- With shares the lists are of waiters without a share, and a list of the lanes follows: see lanes.turns. The row has a line.
+-- turns returns three values about the line of row r, in microseconds from now on: by class, in how long the first waiter without an offer will have
+-- its turn; by class, in how long the last one will; and in how long the first of all waiters may start, with an offer or without. Each is 0 if there
+-- is no such waiter. With shares the lists are of waiters without a share, and a list of the lanes follows: see lanes.turns.
 function queue.turns(r, u, now)
   local q = r.queue
   local first, last = {0, 0, 0}, {0, 0, 0}
@@ -651,9 +663,9 @@ function queue.turns(r, u, now)
   return first, last, soon or 0
 end
 
--- tell publishes the cuts of a line on a channel, if a cut is news and its waiters should know: they should hurry, something was given back, or
--- callers have left, so that the waiters behind them expect their turns too late. It returns 2 if it published, 1 if no cut is news but waiters
--- should ask again soon, and 0 if there is nothing to tell or no line.
+-- tell publishes the cuts of a line on a channel, if a cut is news and waiters should know: they should hurry, something was given back, or callers
+-- have left, so that the waiters behind those expect their turns too late. It returns 2 if it published, 1 if no cut is news but waiters should ask
+-- again soon, and 0 if there is no line, or waiters need not know.
 function queue.tell(r, channel)
   local q = r.queue
   if not q then

@@ -1,8 +1,8 @@
--- Giving slots: to the waiters in line, in the order in which they arrived, and to new
--- callers.
+-- Giving slots: to the waiters in line, in the order in which they arrived, and to new callers.
 --
--- A claim s is one charge that wants slots: their budget, cost, reserve and shadow. The own line of a budget is the line of the calling node's
--- waiters.
+-- A claim s is one charge that wants slots: its budget (slots), its cost, its reserve, whether it is a shadow, and its index among the caller's
+-- charges. The own line of a budget is the line of the calling node's waiters. An arrival is the time at which a waiter came, which is also its name:
+-- no two waiters of a node have the same.
 --
 -- needs: frame (max, min), leases (newest)
 -- defines: set_aside, leave_line, first_open, acquire, next_change, ready, tell_called
@@ -10,27 +10,26 @@
 local set_aside, leave_line, first_open, acquire, next_change, ready, tell_called
 if slots_count > 0 then -- Lua makes all functions anew in each call
 
--- awaits_reports reports whether nothing may be given, because not all nodes have reported
--- yet what they hold.
+-- awaits_reports reports whether no slots of a lost budget may be given yet, because not all nodes have reported what they hold.
 local function awaits_reports(slots)
   return slots.lost and slots.age < SUSPECTED_AFTER
 end
 
--- blocks reports whether w waits for more room than there is, so that no later arrival is
--- served. A waiter that lacks room only because of its own reserve blocks nobody, and neither does a waiter
--- whose cost never fits, because the limit became smaller.
+-- blocks reports whether w waits for more room than there is, so that no later arrival is served. A waiter that lacks room only because of its own
+-- reserve blocks nobody, and neither does a waiter whose cost never fits, because the limit became smaller.
 local function blocks(slots, w)
   return not w.called and slots.taken + w.cost > slots.n and w.cost <= slots.n - w.reserve
 end
 
--- has_unreported reports whether a waiter that was left out of its node's report waits behind w and
--- may have room: such a waiter costs 1 at least.
+-- has_unreported reports whether a waiter that was left out of its node's report waits behind w and may have room. The waiter has the reserve of w,
+-- and costs 1 at least.
 local function has_unreported(slots, w)
   return w.behind > 0 and slots.taken + 1 + w.reserve <= slots.n
 end
 
--- set_aside gives the room that there is to the waiters of all nodes, in the order in which they arrived, up to the first that blocks. Their costs
--- count as taken from then on, and they are called. While not all nodes have reported, it does nothing.
+-- set_aside gives the room that there is to the waiters of all nodes, in the order in which they arrived, up to the first that blocks or has an
+-- unreported waiter behind it. Waiters that have room are called, and their costs count as taken from then on. While not all nodes have reported, it
+-- does nothing.
 function set_aside(slots)
   if slots.taken >= slots.n or awaits_reports(slots) then
     return
@@ -43,7 +42,6 @@ function set_aside(slots)
     end
   end
 
-  -- Waiters of all nodes go in the order in which they came to the fleet.
   table.sort(line, function(first, second) return first.arrival < second.arrival end)
   for _, w in ipairs(line) do
     if blocks(slots, w) then
@@ -61,8 +59,8 @@ function set_aside(slots)
   end
 end
 
--- blocked_behind reports whether a waiter that arrived before a caller keeps the caller from being served: the waiter has no room, or a waiter behind
--- it that was left out of a report could go. arrival is 0 for a caller that does not wait yet.
+-- blocked_behind reports whether a waiter that arrived before a caller keeps the caller from being served: the waiter blocks, or a waiter behind it
+-- that was left out of a report could go first. arrival is the caller's, 0 if it does not wait yet: then all waiters arrived before it.
 local function blocked_behind(slots, arrival)
   for _, m in ipairs(slots.nodes) do
     for _, w in ipairs(m.line) do
@@ -83,16 +81,16 @@ local function find(slots, arrival)
   end
 end
 
--- admits reports whether a waiter of that arrival can have claim s now. Arrival 0 is a caller that does not wait yet. A waiter in the own line has to
--- be called first. A waiter that is in no line, because it waited elsewhere, is served as a newcomer behind those that arrived before it. A shadow
--- admits all.
+-- admits reports whether a caller can have claim s now. A shadow admits all. A waiter in the own line must have been called. A caller that does not
+-- wait yet, whose arrival is 0, or that waited elsewhere, needs free room, and no waiter that arrived before it may keep it from being served. A
+-- budget that awaits reports admits no such caller.
 local function admits(s, arrival)
   local slots = s.slots
   if s.shadow then
     return true
   end
 
-  -- The cost of a waiter that was called counts in taken. The limit may have become smaller since the waiter was called.
+  -- The cost of a waiter that was called counts in taken already. The limit may have become smaller since the waiter was called.
   local i = arrival ~= 0 and find(slots, arrival)
   if i then
     return slots.own.line[i].called and slots.taken <= slots.n - s.reserve
@@ -111,15 +109,15 @@ local function leave(slots, arrival)
   end
 end
 
--- hold takes the slots of claim s for the calling node.
+-- hold takes the slots of claim s for the calling node, whether there is room or not: a shadow counts, too.
 local function hold(s)
   local slots = s.slots
   slots.own.held = slots.own.held + s.cost
   slots.taken = slots.taken + s.cost
 end
 
--- line_up puts claim s in the own line for a waiter of that arrival. An arrival of 0 is a waiter that
--- arrives now. It returns the waiter's arrival from then on, which may be later: no two waiters of a node have the same.
+-- line_up puts a waiter with the cost and the reserve of claim s in the own line. arrival is 0 for a waiter that arrives now. line_up returns the
+-- waiter's arrival from then on, which may be later: no two waiters of a node have the same.
 local function line_up(s, arrival, now)
   local slots = s.slots
   if arrival == 0 then
@@ -142,7 +140,7 @@ local function line_up(s, arrival, now)
   return arrival
 end
 
--- for_each runs a function, leave or set_aside, for the slots of every claim.
+-- for_each runs a function, leave or set_aside, for the slots of every claim. arrival is for leave.
 local function for_each(claims, run, arrival)
   for _, s in ipairs(claims) do
     run(s.slots, arrival)
@@ -155,8 +153,8 @@ function leave_line(claims, arrival)
   for_each(claims, set_aside)
 end
 
--- first_open returns the first moment not before t at which no pause closes a claim, shadows left out,
--- and the index of the claim whose pause ends last, nil if no pause lasts beyond t.
+-- first_open returns the first moment, not before t, from which on no pause closes a claim, and the index of the claim whose pause ends last, nil if
+-- no pause lasts beyond t. Shadows are left out.
 function first_open(claims, t, now)
   local closed_by
   for _, s in ipairs(claims) do
@@ -167,18 +165,20 @@ function first_open(claims, t, now)
   return t, closed_by
 end
 
--- acquire takes all claims, or none, for a caller of that arrival, 0 if the caller does not wait yet, and takes the caller out of its lines for
--- slots. If it takes all it returns nil. Otherwise it returns the index of the first claim without room. A patient caller is put in the line for that
--- claim, and its arrival there is a second result.
+-- acquire takes the slots of all claims of a caller and returns nil, if all claims have room. Otherwise it takes none, and returns the index of the
+-- first claim without room and, if the caller is patient, the caller's arrival in the line for that claim. arrival is when the caller came to a line
+-- for slots before, 0 if it stands in none. In either case the caller leaves the lines in which it stood, and the room that is then free is set aside
+-- for the next waiters.
 function acquire(claims, arrival, patient, now)
-  local missing
+  local missing -- the first claim without room
   for _, s in ipairs(claims) do
     if not admits(s, arrival) then
-      missing = missing or s
+      missing = s
+      break
     end
   end
 
-  -- The caller gives back what was set aside for it, to take it as slots or to wait for a different claim.
+  -- The caller gives back what was set aside for it, to take it as slots or to wait for the missing claim.
   for_each(claims, leave, arrival)
   local joined_at
   if not missing then
@@ -195,8 +195,8 @@ function acquire(claims, arrival, patient, now)
 end
 
 -- next_change returns in how long, in microseconds, there may be room even if no node calls: when all nodes have had the time to report to a budget
--- that was lost, or when the lease or the places of a silent node end. It returns 0 if no waiter in the own line waits for room, or if nothing will
--- end.
+-- that was lost, or when the lease of a different node, or the places of its waiters, would end. It returns 0 if no waiter in the own line waits for
+-- room, or if nothing will end.
 function next_change(slots)
   local waits = false -- whether a waiter in the own line was not called
   for _, w in ipairs(slots.own.line) do
@@ -217,7 +217,7 @@ function next_change(slots)
     at(SUSPECTED_AFTER - slots.age)
   end
   for _, m in ipairs(slots.nodes) do
-    -- The places of a silent node end before its lease does.
+    -- The places of a node's waiters end before its lease does.
     if m ~= slots.own then
       at(#m.line > 0 and m.left - LEASE + LINE_LEASE or m.left)
     end
@@ -225,7 +225,7 @@ function next_change(slots)
   return soonest or 0
 end
 
--- ready returns the arrivals of the waiters of the calling node that were called.
+-- ready returns the arrivals of the waiters of the calling node that were called, in this call of the script or before.
 function ready(slots)
   local list = {}
   for _, w in ipairs(slots.own.line) do
@@ -236,8 +236,8 @@ function ready(slots)
   return list
 end
 
--- tell_called publishes to each other node which of its waiters this call of the script has called. Where publishing is forbidden, a node learns that
--- with its next call.
+-- tell_called publishes to each other node which of its waiters this call of the script has called. Where publishing is forbidden, a node learns with
+-- its next call which waiters were called.
 function tell_called(slots, channel)
   local arrivals_of = {} -- by the id of a node: the arrivals of its waiters that this call of the script has called, with commas between
   for _, m in ipairs(slots.nodes) do
@@ -256,18 +256,17 @@ end
 end
 
 -- part: leases
--- A budget of slots is what a Concurrency limit counts: what each node holds, for as long as
--- its lease lasts, and the waiters of each. docs/internals/in-flight.md says what it promises and why. This
--- part reads and writes such budgets, and reads the reports of nodes; slots.lua gives room.
+-- A budget of slots is what a Concurrency limit counts: what each node holds, for as long as its lease lasts, and the waiters of each node.
+-- docs/internals/in-flight.md says what it promises and why. This part reads and writes such budgets, and reads the reports of nodes; slots.lua gives
+-- room.
 --
 -- Stored form, one string a budget: a MessagePack array
 --   generation, count, seen, last, ends, age, lost, ban, probe, times, then for each node
 --   id, number, held, left, size, then for each of its waiters
 --   arrival, cost, reserve, behind
--- ends, left and age are lengths of time in microseconds, as they were at seen: until the end of the
--- pause, below 0 after it; until the end of the lease; and since the generation began. last is a distance from
--- seen, and arrival a distance from last. A cost below 0 is that of a waiter that was called; a lease below 0 is
--- in its grace. The form's version is part of the key.
+-- ends, left and age are lengths of time in microseconds, as they were at seen: until the end of the pause, below 0 after it; until the end of the
+-- lease; and since the generation began. last is a distance from seen, and arrival a distance from last. A cost is below 0 if the waiter was called,
+-- and left is below 0 if the lease is in its grace: see elapse. The form's version is part of the key.
 --
 -- needs: frame (max, min, ceil, floor, KEPT, IDLE, frame), penalty (penalty.remembered, penalty.forgive), row (penalty)
 -- defines: count, elapse, read_slots, load_slots, newest, check_generation, report, shorten, save_slots
@@ -284,8 +283,8 @@ local function count(m)
 end
 
 -- elapse sets the fields of a budget that change with time, from what is stored: passed is how many microseconds have passed since the last write.
--- Nodes whose lease has ended are left out. The waiters of a silent node lose their places until the node reports again: nothing is set aside for
--- them, and they block nobody.
+-- slots.nodes is a new list, without nodes whose lease has ended. The waiters of a silent node lose their places until the node reports again:
+-- nothing is set aside for them, and they block nobody.
 local function elapse(slots, passed)
   slots.passed, slots.nodes, slots.taken = passed, {}, 0
   slots.ends = slots.stored.ends - passed
@@ -294,8 +293,8 @@ local function elapse(slots, passed)
   for _, m in ipairs(slots.stored.nodes) do
     m.left, m.grace = math.abs(m.lease) - passed, m.lease < 0
 
-    -- If no node has written for longer than a living node is silent, all nodes are gone or the clock was set forward: a lease that would end soon is
-    -- made longer, once, so that living nodes can report again.
+    -- If no node has written for longer than a living node is silent, all nodes are gone or the clock was set forward. So a lease that would end soon
+    -- is made longer, so that living nodes can report again. That is its grace, which it has once.
     if passed > SUSPECTED_AFTER and m.left < SUSPECTED_AFTER and not m.grace then
       m.left, m.grace = SUSPECTED_AFTER, true
     end
@@ -309,8 +308,7 @@ local function elapse(slots, passed)
   end
 end
 
--- read_slots returns the budget of a key whose stored form is raw, and when it was written. A text that is
--- no budget is an error.
+-- read_slots returns the budget of a key whose stored form is raw, and when it was written. It raises an error if the text is no budget.
 local function read_slots(key, raw)
   local v = cmsgpack.unpack(raw)
   for _, value in ipairs(v) do
@@ -320,7 +318,7 @@ local function read_slots(key, raw)
   local slots = {key = key, generation = v[1], count = v[2], last = v[3] + v[4], lost = v[7] == 1, ban = v[8] + 0,
     probe = v[9] + 0, times = v[10] + 0, stored = {ends = v[5], age = v[6], nodes = {}}}
 
-  -- The nodes follow, each with its waiters. Sums with a text in them fail, too.
+  -- The nodes follow, each with its waiters. A sum raises an error if one of its numbers is a text or missing.
   local i = 11
   while v[i] do
     local m, size = {id = v[i], number = v[i + 1], held = v[i + 2], lease = v[i + 3], waiters = {}}, v[i + 4]
@@ -337,8 +335,8 @@ local function read_slots(key, raw)
   return slots, v[3]
 end
 
--- load_slots returns the budget of a key as it is now. The budget is empty if the key is not there, holds
--- something else, or would have expired by the script's clock. Lengths of time are microseconds.
+-- load_slots returns the budget of a key as it is now. The budget is empty if the key is not there, holds something else, or would have expired by
+-- the script's clock. Lengths of time are microseconds.
 --
 --   generation  of the key: a random number
 --   count    how often the budget was written since the generation began
@@ -353,7 +351,8 @@ end
 --   n        the limit, after report
 --   taken    the costs that are held, or set aside for waiters that were called
 --   stored   ends, age and nodes as they were written
---   passed   how long ago that was
+--   passed   how long ago the budget was written
+--   seen     the time of this call
 local function load_slots(key, now)
   local raw = redis.call('GET', key)
   local known, slots, wrote = pcall(read_slots, key, raw or '')
@@ -366,13 +365,12 @@ local function load_slots(key, now)
   return slots
 end
 
--- newest is when the last waiter of any budget of the call arrived. No two waiters arrive at the
--- same time, so a waiter that moves to another line keeps its turn there.
+-- newest is when the last waiter of any budget of the call arrived. A new waiter arrives later than that, so a waiter that moves to another line
+-- keeps its turn there.
 local newest = 0
 
--- check_generation notes in slots.lost that the server has lost a later state of the budget, if a node knows one: generation and
--- count are the last that the node heard, or 0. A budget that has no generation, or has lost the end of its generation, begins
--- a new generation, whose name is seed.
+-- check_generation notes in slots.lost that the server has lost a later state of the budget, if a node knows one: generation and count are the last
+-- that the node heard, or 0. A budget that has no generation, or has lost the end of its generation, begins a new generation, whose name is seed.
 local function check_generation(slots, generation, count, seed)
   if generation ~= 0 and (generation ~= slots.generation or count > slots.count) then
     slots.lost = true
@@ -382,13 +380,14 @@ local function check_generation(slots, generation, count, seed)
   end
 end
 
--- report reads the report of the node of an id from the frame, puts it in the place of the node's last report, and returns true. It returns false if
--- a later report came before: then the budget must not be used. A report says
+-- report reads the report of the node of an id from the frame, puts it in the place of the node's last report, and returns true. It makes the node
+-- the budget's own, sets the limit n, checks the generation (seed is the name of a new one), and raises newest. It returns false if a later report
+-- came before: then the budget, which is changed in part, must not be used. A report says
 --
---   n, number, held    the limit, the number of the report among those of the node, and how many slots the node holds
---   generation, writes of the budget, as the node heard them last; writes is its count
---   ago, clock         how long ago the node asked for these, and whether it can tell
---   last               when the last of its own waiters arrived anywhere
+--   n, number, held    the limit, the number of the report among the reports of the node, and how many slots the node holds
+--   generation, writes the budget's generation and count in the last answer to the node, or 0
+--   ago, clock         how long ago the node sent the call of that answer, and whether it can tell
+--   last               when the last of the node's own waiters arrived anywhere
 --   max_kept, size     how many waiters of its line are kept for each reserve, and how many are reported
 --   arrival, cost, reserve and behind of each waiter; behind is the cost of the waiters behind it that are not reported
 local function report(slots, id, seed)
@@ -397,8 +396,8 @@ local function report(slots, id, seed)
   slots.n, m.number, m.held, generation, writes, ago, clock, last, m.max_kept, size, cursor =
     struct.unpack('<dddddddddd', frame, cursor)
 
-  -- The budget was written when the node heard of it, or later. If that seems to be longer ago, the clock was set forward, and only the time that the
-  -- node knows of has passed.
+  -- The budget was written last by the call that told the node of generation and writes, or by a later call. If that write seems to be longer ago than
+  -- ago, the clock was set forward, and no more than ago has passed.
   local is_known_age = clock ~= ELAPSED_UNKNOWN and generation == slots.generation and writes <= slots.count
   if is_known_age and slots.passed > ago + STALL then
     elapse(slots, ago)
@@ -407,12 +406,12 @@ local function report(slots, id, seed)
   check_generation(slots, generation, writes, seed)
   newest = max(newest, last, slots.last)
 
-  -- This report takes the place of the last one. Only the budget knows which of the waiters were called.
+  -- This report takes the place of the node's last one. Only the budget knows which of the waiters were called.
   local called = {}
   for i = #slots.nodes, 1, -1 do
     local old = slots.nodes[i]
     if old.id == id then
-      -- A later report came before, so this one is a late copy.
+      -- A later report came before, so this report is a late copy.
       if old.number > m.number then
         return false
       end
@@ -435,10 +434,10 @@ local function report(slots, id, seed)
   return true
 end
 
--- shorten keeps, of the line of node m, all waiters that were called and, for each reserve, the first m.max_kept of the other waiters. It adds the
--- costs of the waiters that it leaves out to behind of the last waiter that it keeps for their reserve.
+-- shorten keeps, of the line of node m, all waiters that were called and, for each reserve, the first m.max_kept of the other waiters. max_kept is at
+-- least 1. The costs of the waiters that are left out are added to the field behind of the last other waiter that is kept for their reserve.
 local function shorten(m)
-  local line, size, last = {}, {}, {} -- size and last are by reserve
+  local line, size, last = {}, {}, {} -- by reserve, size is how many of the other waiters are kept, and last the last of these
   for _, w in ipairs(m.line) do
     local k = size[w.reserve] or 0
     if w.called then
@@ -453,8 +452,8 @@ local function shorten(m)
   m.line = line
 end
 
--- save_slots writes the budget, and has its key expire when nothing in it can matter any more. Until then
--- even an empty budget is kept: nodes that heard of it would take it for lost. It shortens the calling node's line.
+-- save_slots shortens the calling node's line, writes the budget, and has its key expire when nothing in it can matter any more. Until then even an
+-- empty budget is kept: without the key, nodes that heard of the budget would take it for lost.
 local function save_slots(slots)
   slots.count = slots.count + 1
   if slots.ends + penalty.remembered(slots) <= 0 then
