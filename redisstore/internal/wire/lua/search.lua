@@ -665,9 +665,9 @@ local function left_in(r, left, start, stop)
   return left
 end
 
--- aligned_turn returns the turn of a rank in fixed or calendar windows, not before from: the waiters fill one window after the other. Windows behind the
--- last known boundaries, or after FAR_WINDOWS windows, are taken to be empty, and as long as the last window before them. If no boundaries reach from,
--- the turn is from.
+-- aligned_turn returns the turn of a rank in fixed or calendar windows, not before from: the waiters fill one window after the other. Windows behind
+-- the last known boundaries, or after FAR_WINDOWS windows, are taken to be empty, and as long as the last window before them. If no boundaries reach
+-- from, the turn is from.
 local function aligned_turn(u, most, from, rank)
   local t, length = from, 0 -- at first from, then the end of the last window that was looked at; the length of this window
   for _ = 1, FAR_WINDOWS do
@@ -680,7 +680,7 @@ local function aligned_turn(u, most, from, rank)
       return t
     end
 
-    -- Waiters before this one take what is left of the window, which may be less than nothing. rank counts from its end on.
+    -- Waiters before this one take what is left of the window, which may be less than nothing. From the next window on, rank is the rest.
     rank, t, length = rank - max(0, left), stop, stop - start
   end
 
@@ -693,8 +693,8 @@ local function bucket_turn(u, most, from, rank)
   return filled({rule = u, row = u.row, i = 1, j = 1, sum = 0, at = u.row.lost, spent = u.row.level, room = most - rank}, from)
 end
 
--- at returns an estimate of when a waiter with that cost and rank, which must leave a reserve free, will start under rule u: a time of the server, not
--- before from, the end of a pause or the row's opens. It opens the row.
+-- at returns an estimate of when a waiter with that cost and rank, which must leave a reserve free, will start under rule u: a time of the server,
+-- neither before from nor before a pause ends. It opens the row.
 function turn.at(u, reserve, from, cost, rank)
   local r, most = u.row, usable(u, reserve)
   open(r)
@@ -714,13 +714,13 @@ function turn.at(u, reserve, from, cost, rank)
     return from
   end
 
-  -- Two lower bounds: when the window has room for the whole rank, and when the pace has let all costs before the waiter start. The pace itself, the
-  -- second result of paced_turn, is not needed.
+  -- In a sliding window the latest of three lower bounds counts. The waiter starts neither before the window has room for its rank, nor before the
+  -- pace has let all costs before it start. The second result of paced_turn, that pace, is not needed here.
   local by_room = sliding_turn(u, most, from, rank)
   local by_pace = paced_turn(u, from, rank - cost)
 
-  -- A third: waiters keep the pace also from the first start in the window of the turn on, which may have had to wait for room. first_rank is the rank
-  -- of that start. A rank includes the waiter's own cost, so first_rank is no lower than that cost.
+  -- The first start in the window of the turn may have to wait for room, and the waiters behind it keep the pace from there on. first_rank is the
+  -- rank of that start, but not below the waiter's own cost, which its rank includes.
   local first_rank = max(floor((rank - 1) / most) * most + 1, cost)
   local by_both = sliding_turn(u, most, from, first_rank) + (rank - first_rank) * u.pace
   return max(by_room, by_pace, by_both)
@@ -764,8 +764,8 @@ local function aligned_units(u, most, from, t)
   return sum
 end
 
--- units returns an estimate of the sum of the costs that can start from now up to t, a time that is near, if they leave a reserve of the limit of rule u
--- free: MAX_COUNT under an unlimited budget. It knows of no slow start, and so counts room that no caller may take yet. It opens the row.
+-- units returns an estimate of the sum of the costs that can start from now up to t, a time that is near, if they leave a reserve of the limit of rule
+-- u free: MAX_COUNT under an unlimited budget. It knows of no slow start, and so counts room that no caller may take yet. It opens the row.
 function turn.units(u, reserve, t)
   local r, most = u.row, usable(u, reserve)
   open(r)
