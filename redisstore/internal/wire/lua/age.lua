@@ -23,8 +23,8 @@ end
 -- forward_step finds out whether the server's clock was set forward since the row was seen. It returns three values, or a 0 alone:
 --
 --   shift   by how much to move the row, 0 if the clock does not seem to have been set
---   asleep  by how much entries to come may begin earlier than the moved row says. The shift can be too large: this call may be slow, too, and nobody
---           may know for how long the callers of these entries slept.
+--   asleep  by how much entries to come may begin earlier than the moved row says. The shift can be too large: this call may be slow, too, or it may
+--           be unknown for how long the callers of these entries slept.
 --   known   whether the program knows that the clock was set. Otherwise this call may only be slow.
 local function forward_step(r, now)
   local h = r.history
@@ -97,8 +97,8 @@ local function widen_pending(r, now, time)
 end
 
 -- carry_over opens a row, and joins all entries that end before now, except the first past_count entries, into one entry that ends now. So the joined
--- starts count in the window that contains now: the upstream may still be in the window in which it counted them, although that is over by the clock
--- that was set. The first past_count entries lie in windows that were over before.
+-- starts count in the window that contains now: the upstream may still be in the window in which it counted them, although that window is over by
+-- the clock that was set. The first past_count entries lie in windows that were over before.
 local function carry_over(r, now, past_count)
   open(r)
   local i = after(r, now) - 1

@@ -599,7 +599,7 @@ local function take_back(s, kind, booked, class)
 end
 
 -- operate carries out one operation; the head of this file describes its numbers. First it settles or takes back the start at the time booked, 0 if
--- there is none. Then RESERVE serves the callers, with no start before from, RENEW keeps their offers from lapsing, for the time max_wait, and the other
+-- there is none. Then RESERVE serves the callers, with no start before from, RENEW keeps their offers from lapsing for the time max_wait, and the other
 -- kinds take the caller out of its lines. It returns nil, or the time that the calendar boundaries must reach, if they end too early.
 local function operate(kind, callers, max_wait, booked, arrival, from, list, claims, want)
   for _, s in ipairs(list) do

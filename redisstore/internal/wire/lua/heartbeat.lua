@@ -19,7 +19,7 @@
 -- needs: frame (max, ceil, frame, now)
 
 local LOOK, BEAT, LEAVE = 0, 1, 2 -- asks only; the node uses the group; the node uses it no longer
--- In microseconds, but KEPT_MS in milliseconds:
+-- These are microseconds, except KEPT_MS, which is milliseconds.
 local TOO_LATE = 1000000 -- a heartbeat that comes more than this after its due time may be from before an outage
 local DEAD = 20000000 -- a node that is silent for longer than this is taken for dead
 local GAP = 2000000 -- the longest time between two heartbeats of any nodes while the fleet has Redis

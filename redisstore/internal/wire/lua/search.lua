@@ -72,10 +72,8 @@ local function window_ramp(s, u)
       i, last = i + 1, max(begin, ramp.L[i])
     end
 
-    -- Round the step's share up, so that each step has room for one start at least.
+    -- Round the step's share up, so that each step has room for one start at least. The next step begins where the window around begin ends.
     insert(ramp, i, begin, last, u.cap - ceil(u.cap / divisor))
-
-    -- The next step begins where starts at the begin of this step no longer matter.
     local _, stop = window(u, begin)
     begin = stop
   end
@@ -571,7 +569,7 @@ do
 local function overdrawn(s, t)
   local r, u = s.row, s.rule
   local F, L, N = r.F, r.L, r.N
-  local i, sum, at, spent = s.i, s.sum, s.at, s.spent -- the bucket as the entries before t leave it
+  local i, sum, at, spent = s.i, s.sum, s.at, s.spent -- copies of the bucket as the entries before t leave it
   local sum_behind = 0 -- the cost of the entries behind t
   for k = s.j, r.size do
     local n = filling(u, N[k])
@@ -680,15 +678,14 @@ local function aligned_turn(u, most, from, rank)
       return t
     end
 
-    -- Waiters before this one take what is left of the window, which may be less than nothing. From the next window on, rank is the rest.
+    -- Waiters before this one take what is left of the window, which may be less than nothing. rank is the rest.
     rank, t, length = rank - max(0, left), stop, stop - start
   end
 
   return t + floor((rank - 1) / most) * length
 end
 
--- bucket_turn returns the turn of a rank in a token bucket, not before from: when the tokens for the whole rank have flowed in. It gives filled a search
--- with the fields that filled reads.
+-- bucket_turn returns the turn of a rank in a token bucket, not before from: when the tokens for the whole rank have flowed in.
 local function bucket_turn(u, most, from, rank)
   return filled({rule = u, row = u.row, i = 1, j = 1, sum = 0, at = u.row.lost, spent = u.row.level, room = most - rank}, from)
 end
@@ -702,10 +699,9 @@ function turn.at(u, reserve, from, cost, rank)
 
   if u.unit > 0 then
     if r.size > 0 then
-      from = max(from, block_end(r, r.size, u.unit + u.pad, u.n))
+      from = max(from, block_end(r, r.size, u.unit + u.pad, u.n)) -- behind the last block
     end
-    -- From the end of the last block on, each unit of the costs before the waiter takes its distance.
-    return from + (rank - cost) * (u.unit + u.pad)
+    return from + (rank - cost) * (u.unit + u.pad) -- each unit of the costs before the waiter takes its distance
   elseif u.tokens > 0 then
     return bucket_turn(u, most, from, rank)
   elseif u.boundaries then
@@ -719,22 +715,22 @@ function turn.at(u, reserve, from, cost, rank)
   local by_room = sliding_turn(u, most, from, rank)
   local by_pace = paced_turn(u, from, rank - cost)
 
-  -- The first start in the window of the turn may have to wait for room, and the waiters behind it keep the pace from there on. first_rank is the
-  -- rank of that start, but not below the waiter's own cost, which its rank includes.
+  -- Third, the first start in the window of the turn may have to wait for room, and the waiters behind it keep the pace from there on. first_rank is
+  -- the rank of that start, but not below the waiter's own cost, which its rank includes.
   local first_rank = max(floor((rank - 1) / most) * most + 1, cost)
   local by_both = sliding_turn(u, most, from, first_rank) + (rank - first_rank) * u.pace
   return max(by_room, by_pace, by_both)
 end
 
--- gap_units returns how many units of a leaky bucket can begin from the time from up to t, in the gaps between blocks and behind the last block.
+-- gap_units returns how many units of a leaky bucket can begin in [from, t]: the whole units in the gaps before blocks, and the units behind the last
+-- block, the last of which may begin at t.
 local function gap_units(u, from, t)
   local r, sum, unit = u.row, 0, u.unit + u.pad
   for i = 1, r.size do
-    -- Only whole units fit into the gap before a block. The next gap begins where the block ends.
     sum = sum + max(0, floor((min(r.F[i], t) - from) / unit))
     from = max(from, block_end(r, i, unit, u.n))
   end
-  return sum + max(0, floor((t - from) / unit) + 1) -- behind the last block a unit may also begin at t
+  return sum + max(0, floor((t - from) / unit) + 1)
 end
 
 -- bucket_units returns how many tokens may be taken at t from a bucket of most tokens, beside all entries of the row, and at least 0.
@@ -824,7 +820,7 @@ if raw and #raw == 16 then
   tails = {struct.unpack('<dd', raw)}
 end
 
--- The appointment follows the last appointment of callers of the same kind. If the clock was set back since, that may seem too far ahead.
+-- The appointment follows the last appointment of callers of the same kind, which may seem too far ahead if the clock was set back since.
 local i = again == 1 and 2 or 1
 local at = max(now + wait, min(tails[i], now + FARTHEST))
 tails[i] = at + length
