@@ -104,6 +104,7 @@ local function tokens_left(t)
       level_at, spent = add_up(level_at, spent, r.L[i], r.N[i], u)
     end
   end
+
   -- An entry without starts brings the level to level_until.
   level_at, spent = add_up(level_at, spent, level_until, 0, u)
 
@@ -144,8 +145,8 @@ local function bucket_left()
 end
 
 -- stated_window returns four values of the window in which the upstream counted: since when own starts may count in it; at which time others are taken
--- to have spent; when it ends; and true, or false if it may be an earlier window than the present one. The end may be too late by DOUBT, and by the
--- age, because the upstream may have counted the reset from the time asked.
+-- to have spent; when it ends; and whether it is surely the present window. The end may be too late by DOUBT, and by the age, because the upstream may
+-- have counted the reset from the time asked.
 local function stated_window()
   -- A statement about a sliding window is always about the present window, which ends at the reset, and a span from now at the latest.
   if not u.boundaries then
