@@ -528,8 +528,8 @@ local function trim_tails(r, t)
   queue.free(r)
 end
 
--- forgo gives a share back what it was charged for a start that was given back: its lane or, if it has none, its known tag. It does nothing if the row
--- of search s has no line with shares.
+-- forgo takes what a share was charged for a start that was given back off the share's lane or, if it has none, off its known tag. It does nothing if
+-- the row of search s has no line with shares.
 local function forgo(s, class)
   local q = queue.of(s.row)
   local c = q and q.many and queue.lane(q, class, s.share)
@@ -552,7 +552,7 @@ local function settle(s, booked)
 
   local cost, t = s.more, booked
   if cost < s.each then
-    untail(s.row, now) -- the room that is given back is for the next start
+    untail(s.row, now) -- callers no longer keep behind booked starts, so that one of them can take the room
   end
 
   -- Take the start out, and book it again with the new cost. If it cannot be taken out it stays, and the rest of a higher cost is booked at the same

@@ -147,7 +147,7 @@ end
 local function is_small(r, max_bytes)
   local size = r.size
 
-  -- Either they fit even with TRIPLE bytes each, the most that an entry takes, or there are too many.
+  -- Either the entries fit even with TRIPLE bytes each, the most that an entry takes, or there are too many.
   if size * TRIPLE <= max_bytes or size > MAX_ENTRIES then
     return size <= MAX_ENTRIES
   end
@@ -309,6 +309,7 @@ function book(r, t, s)
   if s.n > WINDOW_PARTS then
     part_start, part_stop = part(u, t)
   end
+
   local last_begin = r.first -- the begin of the last entry, nil if there is none
   if r.F then
     last_begin = r.F[r.size]

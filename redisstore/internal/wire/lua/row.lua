@@ -81,7 +81,8 @@ local function read(key, head)
   -- tokens and the units of a token; its bound is a power, because Lua 5.4 multiplies whole numbers as 64-bit integers, which would overflow.
   local max_count, max_level = 64 * MAX_NUMBER, MAX_NUMBER ^ 2
 
-  -- The sum of all fractions is 0 only if all numbers but top are whole: infinity and NaN have a fraction that is NaN. A line has at most 60 rounds.
+  -- The sum of all fractions is 0 only if all numbers but top are whole: infinity and NaN have a fraction that is NaN. A line has at most 60 rounds:
+  -- see MAX_ROUNDS in lanes.lua. The bounds of size and at are rough.
   local sound = HEAD_FRACTIONS == 0
     and min(HEAD_TIMES) >= -MAX_NUMBER and max(HEAD_TIMES, HEAD_LENGTHS, top) <= MAX_NUMBER
     and min(HEAD_LENGTHS, HEAD_COUNTS, level) >= 0 and max(HEAD_COUNTS, unit, -unit) <= max_count
