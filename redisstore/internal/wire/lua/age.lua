@@ -1,13 +1,13 @@
--- Time passes over a row: which starts are forgotten, which stay, and what happens when the server's clock is set. Other files call advance, at
--- the end of this part. The twin is internal/ledger/age.go; functions that only this file has find out that a clock was set: see docs/internals/clocks.md.
+-- Time passes over a row: which starts are forgotten, which stay, and what happens when the server's clock is set. Other files call advance, at the end
+-- of this part. The twin is internal/ledger/age.go; functions that only this file has find out that a clock was set: see docs/internals/clocks.md.
 --
 -- needs: bucket (recount, forget), entries (touch, block_end, join, after, add, drop, pop), frame (max, min, ceil), penalty (ceiling.obey),
 --     row (ceiling, note, open, latest), rule (window, has_windows), told (note.obey)
 -- defines: is_late, pin_until, forward_step, stepped_back, was_set, widen_pending, carry_over, step, at_most, is_blank, remember, is_over,
 --     prune, advance
 
--- is_late reports whether a call comes more than STALL after its due time, so that the program must state its lengths of time anew. Perhaps only the
--- clock was set. A due time of 0 means that there is none.
+-- is_late reports whether a call comes more than STALL after its due time, because it is late or the clock was set: then the program must state its
+-- lengths of time anew. A due time of 0 means that the call has none.
 local function is_late(now, due)
   return due ~= 0 and now - due > STALL
 end
@@ -23,8 +23,8 @@ end
 -- forward_step finds out whether the server's clock was set forward since the row was seen. It returns three values, or a 0 alone:
 --
 --   shift   by how much to move the row, 0 if the clock does not seem to have been set
---   asleep  by how much entries to come may begin earlier than the moved row says: the shift can be too large, because this call may be slow, too, or
---           because nobody knows for how long their callers slept
+--   asleep  by how much entries to come may begin earlier than the moved row says. The shift can be too large: this call may be slow, too, or it may
+--           be unknown for how long the callers of these entries slept.
 --   known   whether the program knows that the clock was set. Otherwise this call may only be slow.
 local function forward_step(r, now)
   local h = r.history
@@ -32,32 +32,32 @@ local function forward_step(r, now)
     return 0
   end
 
-  -- ahead is how much more time has passed by the server's clock than by the program's, since the answer that told the program of the row. Up to slack
-  -- the two clocks may disagree.
+  -- ahead is how much more time has passed by the server's clock than by the program's clock, since the answer that told the program of the row. Up to
+  -- slack the two clocks may disagree.
   local ahead = now - h.at - h.ago
   local slack = STALL + h.ago / STEADY
   local known = h.clock == SET_FORWARD
 
-  -- There is no row to move. But if this call was slow, the row may have expired on time meanwhile, and nothing was lost. A shift of 1 makes advance
-  -- ask the program, which then states the ages of its starts anew.
+  -- Without a row there is nothing to move. But if this call was slow, the row may have expired on time meanwhile, and nothing was lost. A shift of 1
+  -- makes advance ask the program, which then states the ages of its starts anew.
   if not r.stored then
     local asks = h.clock == ELAPSED_KNOWN and ahead > slack
     return asks and 1 or 0, 0, known
   end
 
-  -- There is nothing to compare if the program cannot tell lengths of time, or if it heard of a later state than this row has.
+  -- There is nothing to compare if the program cannot tell lengths of time, or if it may have heard of a later state than this row has.
   local may_be_older = h.generation ~= r.generation or h.count > r.count or h.outdated
   if h.clock == ELAPSED_UNKNOWN or h.at > r.seen and may_be_older then
     return 0
   end
 
-  -- No other program has called since that answer.
+  -- The row was last seen in that answer: no other program has called since.
   if h.at == r.seen then
     return ahead > slack and ahead or 0, ahead, known
   end
 
-  -- Other programs have called since that answer, the last of them at r.seen. The clock was set after r.seen if more time has passed since r.seen than
-  -- the program counts since the answer, or if all of ahead fits between r.seen and now.
+  -- The row was last seen in a different call, usually of another program since that answer. The clock was set after r.seen if more time has passed
+  -- since r.seen than the program counts since the answer, or if all of ahead fits between r.seen and now.
   local passed = now - r.seen
   local too_long = passed > h.ago + slack
   local fits = h.at < r.seen and ahead > slack and passed >= ahead - slack
@@ -67,8 +67,9 @@ local function forward_step(r, now)
   return 0
 end
 
--- stepped_back reports whether the clock was set back since the program heard of the row, though now is not before r.seen: less time has passed by the
--- clock than the program knows of. Without a history it returns false. If the program heard of the row after r.seen, the row was moved back already.
+-- stepped_back reports whether the clock was set back since the program heard of the row, though now is not before r.seen: then less time has passed by
+-- the clock than the program knows of. It returns false without a history, and if the program heard of the row after r.seen: then the row was moved
+-- back already.
 local function stepped_back(r, now)
   local h = r.history
   return h and h.at <= r.seen and now - h.at < h.elapsed - STALL - h.elapsed / STEADY
@@ -80,13 +81,13 @@ local function was_set(r, now)
   return h.clock ~= ELAPSED_UNKNOWN and math.abs(now - h.at - h.ago) > STALL
 end
 
--- widen_pending lets the entries to come of an open row begin earlier, by a length of time, but not before now. It joins entries that touch then.
-local function widen_pending(r, now, by)
+-- widen_pending has the entries to come of an open row begin earlier by that time, but not before now. It joins entries that touch then.
+local function widen_pending(r, now, time)
   local F, L, i = r.F, r.L, r.size
 
   -- Look at an entry that begins and ends now, too: later entries may begin now afterwards, and no two entries begin together.
   while i > 0 and (L[i] > now or F[i] >= now) do
-    F[i] = min(F[i], max(now, F[i] - by))
+    F[i] = min(F[i], max(now, F[i] - time))
     touch(r, i)
     if i < r.size and F[i + 1] <= L[i] then
       join(r, i)
@@ -95,9 +96,9 @@ local function widen_pending(r, now, by)
   end
 end
 
--- carry_over opens a row, and joins all entries that end before now, but for the first past_count entries, into one entry that ends now. The upstream's
--- window that has counted the joined entries may still last, although it is over by the clock that was set. The first past_count entries lie in windows
--- that were over before the clock was set.
+-- carry_over opens a row, and joins all entries that end before now, except the first past_count entries, into one entry that ends now. So the joined
+-- starts count in the window that contains now: the upstream may still be in the window in which it counted them, although that window is over by
+-- the clock that was set. The first past_count entries lie in windows that were over before.
 local function carry_over(r, now, past_count)
   open(r)
   local i = after(r, now) - 1
@@ -111,20 +112,20 @@ local function carry_over(r, now, past_count)
   end
 end
 
--- step opens a row, moves its times by the shift because the clock was set, and freezes all starts. A shift below 0 is a step back; with a shift of 0
--- nobody knows by how much the clock was set. Entries to come then begin earlier by up to the time asleep, but not before now, because their callers
--- may start as early.
+-- step opens a row, moves its times by the shift because the clock was set, and freezes all starts. A shift below 0 is a step back; a shift of 0 means
+-- that nobody knows by how much the clock was set back. Entries to come begin earlier by asleep, but not before now, because their callers may start as
+-- early as that.
 --
--- The upstream's fixed windows stay where they are. So starts that have come are carried over to now: see carry_over. And after a step back of at most
--- STALL the entries of the present window, and entries to come, still reach to where they were. Otherwise starts at the edge of a window would count in
--- the window before the edge alone.
+-- The upstream's fixed windows do not move. So starts that have come are carried over to now: see carry_over. And after a step back of at most STALL
+-- the entries of the present window, and entries to come, still end where they ended before. Otherwise starts at the edge of a window would count only
+-- in the window before the edge.
 local function step(r, now, shift, asleep, u)
   open(r)
   touch(r, 1)
   local F, L = r.F, r.L
 
-  -- The first past_count entries lie in fixed windows that were over when the row was seen. If the program has not sent boundaries as old as that
-  -- moment, only entries older than a span count as over.
+  -- The first past_count entries lie in fixed or calendar windows that were over when the row was seen. If the boundaries that the program sent do not
+  -- reach back to that moment, only entries that were older than a span count as over.
   local past_count = 0
   if u.boundaries then
     past_count = after(r, window(u, r.seen) or r.seen - r.span) - 1
@@ -150,9 +151,9 @@ local function step(r, now, shift, asleep, u)
     end
   end
 
-  -- A mark is the time of a start by the clock as it was when the start was booked. A mark from before the step may point to the start of a different
-  -- caller now, so freeze the starts. Such a mark is later than the last entry, which has moved, by at most the step back. Marks that are later by
-  -- more than MARKED, or than a span if that is longer, are not frozen, because too many places would stay taken.
+  -- A mark is the time of a start by the clock as it was when the start was booked. A mark from before the step may name the start of a different
+  -- caller now, so freeze all marks. Such a mark is later than the last entry, which has moved, by at most the step back. Marks that are later by more
+  -- than both MARKED and a span are not frozen, or too many starts that are booked later would stay taken when they are cancelled.
   pin_until(r, min(max(0, -shift), max(r.span, MARKED)))
 
   if u.boundaries then
@@ -161,8 +162,8 @@ local function step(r, now, shift, asleep, u)
   widen_pending(r, now, asleep)
 end
 
--- at_most returns an upper bound on the starts in a length of time: the sum of the bounds of the spans that cover it. Beyond MAX_COUNT it
--- makes no difference.
+-- at_most returns an upper bound on the starts in a length of time: the sum of the bounds of the spans that cover it, but at most MAX_COUNT, which
+-- fills any window.
 local function at_most(r, length)
   return min(ceil(length / r.span) * r.most, MAX_COUNT)
 end
@@ -172,8 +173,8 @@ local function is_blank(r)
   return r.most == 0 or r.size == 0 and r.lost == 0
 end
 
--- remember makes the row complete from since on, which is where the rule begins to count, and has the row keep entries for at least the time keep. In
--- the place of history that is missing it books an upper bound on the starts, at the latest moment at which they can have been.
+-- remember makes the row complete from since on, the time from which the rule needs starts, and has the row keep entries for at least the time keep.
+-- If the row may have forgotten starts of that time, remember adds an upper bound on these, at the latest moment at which they can have been.
 local function remember(r, now, since, keep, u)
   local missing = r.lost - since + 1 -- the length of time of which starts may be forgotten
   if missing > 0 then
@@ -181,15 +182,15 @@ local function remember(r, now, since, keep, u)
     if n > 0 then
       add(r, r.lost, r.lost, n)
     end
-    r.lost, r.level = since - 1, 0 -- the new entry also stands for what a bucket had spent
+    r.lost, r.level = since - 1, 0 -- the added entry also stands for the starts that the level counted
   end
 
-  -- The starts in blocks of a different unit cannot be told apart, so none of them is given back.
+  -- The starts in blocks of a different unit cannot be told apart, so freeze these starts.
   if u.unit > 0 and keep ~= r.span and r.span > 0 then
     pin_until(r)
   end
 
-  -- The span and the bound of an older limit count until no entry needs them. A longer span needs a bound for its whole length.
+  -- The span and the bound of an older limit count until no entry needs them. A longer span may have as many starts as the older spans that cover it.
   if now >= r.till or is_blank(r) then
     r.span, r.most = keep, u.peak
   elseif keep > r.span then
@@ -198,29 +199,30 @@ local function remember(r, now, since, keep, u)
     r.most = max(r.most, u.peak)
   end
 
-  -- This limit needs the whole span, so the span is kept for as long from now on.
+  -- This limit needs the whole span, so the row keeps the span for that long from now on.
   if keep == r.span then
     r.till = max(r.till, now + keep)
   end
 end
 
--- is_over reports whether an entry that ends at last is over for all starts to come: it ended a span ago or earlier, and it is no probe behind which
--- starts must stay.
+-- is_over reports whether an entry that ends at last is over for all starts to come: it ended a span ago or earlier, and cannot be a probe behind which
+-- starts must still stay.
 local function is_over(r, last, now)
   return last + r.span <= now and (last < r.paused or now >= r.paused + r.probe)
 end
 
--- prune drops entries from the front, up to the first that can still hold back a start. forget keeps what must be remembered of a dropped entry: the
--- time of its starts and, for a bucket, the tokens that it owes.
+-- prune drops the first entries, up to an entry that can still hold back a start. forget keeps what must be remembered of a dropped entry: the time of
+-- its end and, for a bucket, the tokens that it owes.
 local function prune(r, now, u)
   if r.size == 0 or not is_over(r, r.F and r.L[1] or r.old, now) then
     return
   end
 
-  -- Drop up to four entries of a closed row without reading all of it. If more are over, the row is opened below. It is opened at once under a bucket,
-  -- or with a bucket's level, because forget and block_end need the costs of entries; and with a line, because such a row is read as a whole anyway.
-  -- pop needs a second entry: the last entry is not over, so the loop ends before it.
-  if not r.F and r.lined == 0 and r.size > 1 and has_windows(u) and r.unit == 0 and r.last + r.span > now then
+  -- Drop up to four entries of a closed row without reading all of it. If more are over, the row is opened below. A row with a line is read as a whole
+  -- anyway. Under a bucket, or with a bucket's level, forget and block_end need the costs of entries. pop needs a second entry: where the last entry is
+  -- not over, the loop ends before it.
+  local needs_costs = not has_windows(u) or r.unit ~= 0
+  if not r.F and r.lined == 0 and not needs_costs and r.size > 1 and r.last + r.span > now then
     for _ = 1, 4 do
       forget(r, r.old, 0, u)
       pop(r)
@@ -232,7 +234,7 @@ local function prune(r, now, u)
     end
   end
 
-  -- The units of a leaky bucket's entry may last longer than the entry itself.
+  -- Drop all other entries that are over. The units of a leaky bucket's entry may last longer than the entry itself.
   open(r)
   local k = 0
   while k < r.size and is_over(r, r.L[k + 1], now)
@@ -252,8 +254,8 @@ local function advance(r, now, u)
     return NEEDS_BOUNDARIES
   end
 
-  -- A clock that was set moves the whole row. After a step back nobody knows for how long the callers of entries to come have slept: these entries may
-  -- begin now.
+  -- If the clock was set, move all times of the row. After a step back nobody knows for how long the callers of entries to come have slept: these
+  -- entries may begin now.
   if now < r.seen then
     step(r, now, now - r.seen, math.huge, u)
   else
@@ -292,7 +294,7 @@ end
 --
 --   ban     for how long it closed the budget
 --   probe   for how long the first start afterwards is alone
---   times   how often in a row it was met, 0 if it was no refusal
+--   times   how often in a row it was met, the first refusal included; 0 if it was a pause
 --
 -- and a row of its ceiling
 --
@@ -317,13 +319,14 @@ function penalty.remembered(r)
   return max(penalty.step(r), r.probe)
 end
 
--- repeated returns how often the penalty of r was met again, 0 once it is forgotten. left is how long the penalty still lasts, below 0 after its end.
+-- repeated returns how often the penalty of r was met again, 0 once it is forgotten. left is for how many microseconds the penalty still lasts, below 0
+-- after its end.
 function penalty.repeated(r, left)
   return left + penalty.remembered(r) > 0 and max(0, r.times - 1) or 0
 end
 
--- grown returns an upper bound on what a penalty of this length, in microseconds, grows to when it is met again: as many times the length as the length
--- has whole seconds, but no more than MAX_GROWN. It is 0 for a length below a second: such a penalty does not grow.
+-- grown returns an upper bound on the length to which a penalty of this length, in microseconds, grows by being met again: the length times its whole
+-- seconds, but at most MAX_GROWN. It is 0 for a length below a second, which does not grow.
 local function grown(length)
   length = min(length, MAX_GROWN)
   return min(length * floor(length / 1000000), MAX_GROWN)
@@ -334,35 +337,35 @@ function penalty.forgive(r)
   r.ban, r.probe, r.times = 0, 0, 0
 end
 
--- shut notes in r, a row or a budget of slots, a penalty of that length. It returns for how long r is to be closed from now on: the caller closes it.
--- left is for how long r is still closed, below 0 after the end of the last penalty. refused is how long ago the refused request was sent, or 0 if
--- somebody pauses r. took is how long the answer to that request took: less than refused, if the store was away after the answer. All are microseconds.
+-- shut notes in r, a row or a budget of slots, a penalty of that length. It returns for how long r is to be closed from now on: the caller closes r.
+-- left is for how long r is still closed, below 0 after the end of the last penalty. refused is how long ago the refused request was sent, or 0 for a
+-- pause, which has no such request. took is how long the answer took: less than refused, if the store was away since. All are microseconds.
 --
--- A request that was sent after the end of the last penalty, or in its last half because clocks drift, has met the penalty again. A request that was
--- sent earlier belongs to the last penalty, and its answer came late.
+-- A request that was sent after the end of the last penalty, or in its last half because clocks drift, and whose answer finds r open, has met that
+-- penalty again. A request that was sent earlier belongs to the last penalty: its answer came late.
 function penalty.shut(r, left, length, refused, took)
-  -- The last penalty ended too long ago to be met again.
+  -- The last penalty is so long ago that a new one is the first.
   if left + penalty.remembered(r) <= 0 then
     penalty.forgive(r)
   end
 
   local ban = length
-  local times = refused > 0 and 1 or 0
+  local times = refused > 0 and 1 or 0 -- a refusal counts as the first in a row, and a pause as none
 
-  -- late is whether the request was sent before the last penalty, or in its first half.
+  -- late is whether the request was sent before the last half of the last penalty.
   local late = refused > 0 and -refused < left - floor(r.ban / 2)
 
-  -- The last penalty is over and was met again: this one is twice as long, within bounds.
-  if refused > 0 and r.times > 0 and left <= 0 and not late then
+  -- A penalty that is met again lasts twice as long, within bounds.
+  local met_again = refused > 0 and r.times > 0 and left <= 0 and not late
+  if met_again then
     ban, times = max(length, min(2 * r.ban, grown(length))), r.times + 1
   end
 
-  -- The first start afterwards is alone for twice as long as an answer takes, within bounds.
+  -- The first start afterwards is alone until its answer can be there: for twice the time of the last answer, within bounds.
   local probe = max(MIN_PROBE, min(2 * took, MAX_PROBE, ban))
   local closed = max(left, ban)
 
-  -- A penalty that comes before the end of the last one, or from a late answer, is the same penalty: keep the longer ban, the longer probe and the
-  -- higher count.
+  -- A penalty during another, or from a late answer, is the same penalty: keep the longer ban, the longer probe and the higher count of the two.
   if late or left > 0 then
     ban, probe, times = max(r.ban, ban), max(r.probe, probe), max(r.times, times)
   end
@@ -371,7 +374,8 @@ function penalty.shut(r, left, length, refused, took)
 end
 end
 
--- is_free reports whether a rule is unlimited, and its row has no note for it and closes nothing: then the row counts no start of the rule.
+-- is_free reports whether a rule is unlimited, its row has no note for it, and the row is open, also for its probe: then the row counts no start of the
+-- rule.
 local function is_free(u, r)
   return u.peak == 0 and r.paused + r.probe <= now and r.opens <= now and not (u.tells and r.told > 0)
 end
@@ -403,28 +407,29 @@ function ceiling.forget(r)
   r.top, r.fell, r.learns = 0, 0, 0
 end
 
--- obey lowers a rule to the row's ceiling, if the ceiling is for this rule. It forgets a ceiling that has risen to the limit, or is old.
+-- obey lowers a rule to the row's ceiling, if the ceiling is for this rule. If such a ceiling has risen to the limit or is too old, obey forgets it
+-- instead.
 function ceiling.obey(r, now, u)
   if not ceiling.is_of(r, u) then
     return
   end
-  local level = ceiling.at(r, now)
-  if level >= u.rate or now >= ceiling.forgotten(r) then
+  local height = ceiling.at(r, now)
+  if height >= u.rate or now >= ceiling.forgotten(r) then
     ceiling.forget(r)
     return
   end
 
-  -- The limit keeps its window, and has a part of its number or its rate. A leaky bucket gets longer distances in place of a lower number. A rule
+  -- Lower the numbers of the rule to the ceiling's fraction of the limit. A leaky bucket flows at the distance of its units, so pad them. A rule
   -- without tokens keeps 0.
-  local fraction = level / u.rate
+  local fraction = height / u.rate
   u.cap = max(1, floor(u.n * fraction))
   u.tokens = min(u.tokens, max(1, floor(u.tokens * fraction)))
   u.pad = floor(u.unit / fraction) - u.unit
 end
 
--- used returns how much of the limit was in use when the start at mark came, the start included, and at least 1. It returns 0 if the refusal of that
--- start is no evidence: the start has not come, lies before the last two fixed windows or before the known boundaries, or more than the limit was in
--- use. Of a leaky bucket or a token bucket it returns the rate.
+-- used returns how much of the limit was in use when the start at mark came, the start included, and at least 1. For a rule without windows, such as a
+-- token bucket, it returns the rate. It returns 0 if the refusal of that start is no evidence: because the start has not come, because it lies before
+-- the present fixed window and the window before that, or before the known boundaries, or because more than the limit was in use.
 local function used(r, mark, u)
   if mark > r.seen then
     return 0
@@ -432,7 +437,7 @@ local function used(r, mark, u)
     return u.rate
   end
   local since = window(u, mark)
-  local previous = u.boundaries and window(u, window(u, r.seen) - 1) -- when the window before the present window began
+  local previous = u.boundaries and window(u, window(u, r.seen) - 1) -- when the window before the present one began; nil if that is not known
   if not since or (previous and mark < previous) then
     return 0
   end
@@ -442,7 +447,7 @@ local function used(r, mark, u)
   for i = 1, r.size do
     local first, last, n = r.F[i], r.L[i], r.N[i]
     if last >= since and first <= mark then
-      -- Of an entry that reaches beyond the mark, the part up to the mark counts.
+      -- Of an entry that reaches beyond the mark, only the part up to the mark counts.
       if last > mark then
         n = ceil(n * ((mark - first + 1) / (last - first + 1)))
       end
@@ -462,14 +467,14 @@ local function used(r, mark, u)
   return max(1, sum)
 end
 
--- believed returns the level to which a refusal at a level of use lowers a ceiling from its height from. That is the level of use or, if the level
--- is below half of from, three quarters of from: such a refusal may have a different reason.
-local function believed(level, from)
-  return level < from / 2 and from * 3 / 4 or level
+-- believed returns the top of the ceiling after a refusal at a level of use. height is the height of the ceiling before. A refusal below half of that
+-- height may have a different reason, so it takes off only a quarter.
+local function believed(level, height)
+  return level < height / 2 and height * 3 / 4 or level
 end
 
--- learn lowers the ceiling, if the refusal of the start at mark is evidence. It returns the height before and after, in thousandths; without a ceiling
--- the height is the rate of the rule. It returns 0 and 0 if the rule does not learn.
+-- learn lowers the ceiling, if the refusal of the start at mark is evidence. It returns the height before and after, in whole thousandths; without a
+-- ceiling the height is the rate of the rule. It returns 0 and 0 if the rule does not learn.
 function ceiling.learn(r, mark, u, now)
   if u.learns == 0 then
     return 0, 0
@@ -479,7 +484,8 @@ function ceiling.learn(r, mark, u, now)
   local to, level = from, used(r, mark, u)
 
   -- A start from before the last fall of the ceiling, or from before the end of the probe, says nothing new.
-  if level > 0 and mark > r.fell and (r.paused == 0 or mark >= r.paused + r.probe) then
+  local is_new = mark > r.fell and (r.paused == 0 or mark >= r.paused + r.probe)
+  if level > 0 and is_new then
     r.top, r.fell, r.learns = max(1, min(from, believed(level, from))), now, u.learns
     to = min(from, ceiling.at(r, now))
   end
@@ -514,7 +520,7 @@ local function is_note(n, window)
   return 1 <= n and n <= MAX_TOLD and MIN_TOLD_WINDOW <= window and window <= MAX_TOLD_WINDOW
 end
 
--- is_tighter reports whether n starts in a window are a lower rate than the note has, or the same rate in a shorter window.
+-- is_tighter reports whether n starts in a window are a lower rate than that of the note, or the same rate in a shorter window.
 local function is_tighter(r, n, window)
   local rate, told_rate = n / window, r.told / r.each
   return rate < told_rate or rate == told_rate and window < r.each
@@ -529,7 +535,7 @@ local function pace_of(n, window)
   return floor(within / n)
 end
 
--- obey turns a rule that leaves its number to the upstream into the sliding window of the row's note. A note that is over is forgotten instead.
+-- obey turns a rule that leaves its number to the upstream into the sliding window of the row's note. If the note is over, obey forgets it instead.
 function note.obey(r, now, u)
   if now >= note.ends(r) then
     note.forget(r)
@@ -544,9 +550,9 @@ function note.obey(r, now, u)
   end
 end
 
--- tell records a limit that an answer told, of n starts in a window, and reports whether the row's note has a new limit. If the limit is that of the
--- note, only the note's time is renewed. A limit that is no tighter replaces the note only when no answer has told the note for its window, and for
--- PREFERRED, a minute: where answers disagree, the tightest counts. A limit outside of the bounds of a note is ignored.
+-- tell records a limit that an answer told, of n starts in a window, and reports whether the row's note has a new limit. It ignores a limit outside of
+-- the bounds of a note. If the note has this limit already, tell only renews the time of the note. Where answers disagree, the tightest limit counts: a
+-- limit that is no tighter than the note replaces it only once no answer has told the note for its window, and for PREFERRED, a minute.
 function note.tell(r, now, n, window)
   if not is_note(n, window) then
     return false
@@ -566,14 +572,15 @@ function note.tell(r, now, n, window)
     r.frozen = max(r.frozen, now + MARKED)
   end
 
-  -- The row has counted for a shorter time than the new window. An upper bound on the missing starts would close the budget, so they are taken as
-  -- none. Starts up to r.lost may be among the missing ones, so they stay booked when they are cancelled, as before.
+  -- The row has counted for a shorter time than the new window. An upper bound on the missing starts would close the budget, so count none of them.
+  -- Starts up to r.lost may be missing, so they stay booked when they are cancelled, as before.
   if window > r.each or not holds then
     r.frozen = max(r.frozen, r.lost)
     r.lost = 0
   end
 
-  -- Nothing needs the old window any more. As long as it is kept, new entries are joined as coarsely as the longer window allows.
+  -- Nothing needs the old window any more, so let it end: as long as the row kept it, new entries would be joined as coarsely as the longer of the two
+  -- windows allows.
   if window ~= r.each then
     r.till = now
   end
@@ -642,7 +649,7 @@ end
 
 local changed = r.paused > old or lift == 1 and old > now
 if changed then
-  -- It does no harm if the server forbids to publish, or nobody hears: sleepers that do not know that news reach them ask before they start.
+  -- It does no harm if the server forbids publishing, or no program hears: callers that are not sure to get news ask before they start.
   redis.pcall('PUBLISH', ARGV[3], string.format('%.0f %.0f %s', r.paused, max(0, r.paused - now), KEYS[1]))
 end
 return struct.pack('<dddddd', DONE, now, r.paused, changed and 1 or 0, from, to)
@@ -695,13 +702,13 @@ return struct.pack('<dddd', DONE, now, ends_at, changed and 1 or 0)
 --
 -- needs: frame (now), leases (load_slots), row (load)
 
--- row_pause returns when a row was seen last, or now if there is no row, and the end of its pause.
+-- row_pause returns when a row was seen last, or now if there is no row; and the end of the row's pause, or 0.
 local function row_pause(key)
   local r = load(key)
   return r.stored and r.seen or now, r.paused
 end
 
--- slots_pause returns now, and the end of the pause of a budget of slots.
+-- slots_pause returns now; and the end of the pause of a budget of slots, or 0.
 local function slots_pause(key)
   local slots = load_slots(key, now)
   return now, slots.pause > 0 and now + slots.pause or 0

@@ -166,15 +166,14 @@ for i = 2, budgets do
   histories[i] = read_history(recorded)
 end
 
--- is_to_be_closed reports whether the server forgot a pause of row r that the program knows. A row that is stored and up to date forgot nothing:
--- if it has no pause, the pause was lifted.
+-- is_to_be_closed reports whether the server may have forgotten a pause of row r that the program knows. A row that is stored and up to date forgot
+-- nothing: if it has no pause, the pause was lifted.
 local function is_to_be_closed(r)
   return closed[r.key] and (r.history.outdated or not r.stored)
 end
 
--- passes_by reports whether rule u is unlimited, and its row r has no line and closes nothing: then the row is left as it is, like an open gate. A
--- row is not passed by if the clock was set back, if its pause may only seem to be over, because the clock was set forward, or if the server forgot
--- a pause of it.
+-- passes_by reports whether rule u is unlimited, and its row r has no line and closes nothing: then the row is left as it is, like an open gate. It is
+-- false if the clock was set back, if the row's pause may only seem to be over, because the clock was set forward, or if is_to_be_closed is true.
 local function passes_by(u, r)
   return is_free(u, r) and r.lined == 0 and now >= r.seen and (r.paused == 0 or forward_step(r, now) == 0)
     and not is_to_be_closed(r)
@@ -223,20 +222,21 @@ for i = 1, slots_count do
   all_slots[i] = slots
 end
 
--- charges reads count charges of a caller from the frame. It returns a list of searches, for starts at from or later with that spread, and a list of
--- claims of slots. Their field index is the place of the charge among the caller's charges, from 1 on.
+-- charges reads that many charges of a caller from the frame, and moves the cursor behind them. It returns two lists: a search for each charge of a
+-- row, for starts at the time from or later with that spread, and a claim for each charge of slots. The field index of both is the place of the charge
+-- among the caller's charges, from 1 on.
 local function charges(count, from, spread)
   local list, claims = {}, {}
   for k = 1, count do
     local target, cost, reserve, more, share, weight -- target is the index of the charge's slots or, behind all slots, of its rule
     target, cost, reserve, more, share, weight, cursor = struct.unpack('<dddddd', frame, cursor)
-    local is_shadow = more == 1 -- for SETTLE more is the new cost, and nothing asks for shadows
+    local is_shadow = more == 1 -- for SETTLE more is the new cost: then is_shadow means nothing, and is not used
     if target <= slots_count then
       claims[#claims + 1] = {slots = all_slots[target], cost = cost, reserve = reserve, shadow = is_shadow, index = k}
     else
       local u = rules[target - slots_count]
 
-      -- A cost above the limit that the upstream told counts as the whole limit.
+      -- A cost above the limit that the upstream told counts as the whole limit, or it would never fit.
       if u.tells then
         cost = min(cost, u.n)
       end
@@ -250,9 +250,9 @@ local function charges(count, from, spread)
   return list, claims
 end
 
--- find returns three values: the earliest start not before t that has room in every budget but shadows; the index of the charge that set this start,
--- 0 if none did; and the end of the pause of that charge's row, 0 if it has no pause that ends after from. The argument held is the index of the
--- charge that set t, 0 if none did. Where the calendar boundaries end, find returns nil and the time that the boundaries must reach.
+-- find returns three values: the earliest start not before t that has room in every budget of the list, shadows left out; the index of the charge that
+-- set this start, 0 if none did; and the end of the pause of that charge's row, 0 if it has no pause that ends after from. The argument held is the
+-- index of the charge that set t, 0 if none of the list did. Where the calendar boundaries end, find returns nil and the time that they must reach.
 --
 -- The charges are asked one after the other, round and round, and a later answer becomes t. The search ends when a whole round has not moved t.
 local function find(list, from, t, held)
@@ -260,7 +260,7 @@ local function find(list, from, t, held)
   local unmoved = 0 -- how many charges, shadows included, were asked since a charge moved the start
   local k, size = 1, #list -- the charge that is asked next
 
-  -- The charge at held has room at t already, so the charge behind it is asked first.
+  -- The charge with the index held has answered t, so begin the round with the charge behind it.
   for i, s in ipairs(list) do
     if s.index == held then
       k = i % size + 1
@@ -310,8 +310,8 @@ local function may_be_one(list, many, t)
   return true
 end
 
--- run returns how many of equal callers start at t, the first start of one of them after a wait: as many as start within one part of the window,
--- because the starts of a part share an entry, and no more than there is room for; at least 1. Their starts are booked as one, with the cost of all.
+-- run returns how many of the equal callers start together at t, the first start of one of them after a wait, at least 1. The starts of one part of the
+-- window share an entry, so up to s.fits callers start together, if the row has room for them.
 local function run(list, claims, callers, t)
   local s, r = list[1], list[1].row
 
@@ -348,7 +348,7 @@ local function first_start(list, claims, callers, from, want, min_start, by)
     t, held, paused = find(list, open_at, open_at, 0)
   end
 
-  -- There is one caller, or no room for all: look for a start of one. The callers behind it are not tried together any more.
+  -- There is one caller, or not all can start at open_at: look for a start of one. The callers behind it are not tried together any more.
   if t ~= open_at then
     many, want.together = 1, false
 
@@ -379,15 +379,15 @@ local function first_start(list, claims, callers, from, want, min_start, by)
     end
   end
 
-  -- No charge set the start, so the claim whose pause ends last did.
+  -- If no charge set the start, the claim whose pause ends last did.
   if held == 0 and closed_by then
     held, paused = closed_by, open_at
   end
   return t, many, held, paused
 end
 
--- book_all books one start at t in the row of each search, shadows included, with the cost of that many equal callers. It notes for resume which
--- entries have changed, and whether the search can go on behind the start.
+-- book_all books one start at t in the row of each search, shadows included, with the cost of that many equal callers, and counts it. It notes for
+-- resume which entries have changed, and whether the search can go on behind the start.
 local function book_all(list, many, t)
   for _, s in ipairs(list) do
     local r = s.row
@@ -401,8 +401,8 @@ local function book_all(list, many, t)
   end
 end
 
--- answer_shadows adds to the answer, for each shadow, by how much the shadow would have delayed the start at t, in microseconds. It returns nil, or
--- the time that the calendar boundaries must reach, if they end too early.
+-- answer_shadows adds to the answer, for each shadow, by how many microseconds the shadow would have delayed the start at t. It returns nil, or the
+-- time that the calendar boundaries must reach, if they end too early.
 local function answer_shadows(list, t)
   for _, s in ipairs(list) do
     if s.shadow then
@@ -415,17 +415,17 @@ local function answer_shadows(list, t)
   end
 end
 
--- start books one start for as many of the equal callers as can start at the same time. Or it books nothing, and answers all of them that they are
--- refused, wait for slots, or are unsettled. It returns how many it answered or, if the calendar boundaries end too early, 0 and the time that they
--- must reach. Arguments are as for first_start; arrival is when the callers joined a line for slots, 0 if they joined none. An operation with claims
--- has one caller.
+-- start books one start for as many of the equal callers as can start at the same time, and takes the slots of a start at now. Or it books nothing, and
+-- answers all of them that they are refused, wait for slots, or are unsettled. It returns how many it answered or, if the calendar boundaries end too
+-- early, 0 and the time that they must reach. Arguments are as for first_start; max_wait is the longest wait that is of use, and arrival is when the
+-- callers joined a line for slots, 0 if they joined none. An operation with claims has one caller.
 local function start(list, claims, callers, arrival, from, max_wait, want, min_start, by)
   local t, many, held, paused, need = first_start(list, claims, callers, from, want, min_start, by)
   if not t then
     return 0, need
   end
 
-  -- A start that is still to come takes no slots, so the caller leaves the line for them.
+  -- A start that is still to come takes no slots, so its caller leaves the line for slots.
   if #claims > 0 and arrival > 0 and t > now then
     leave_line(claims, arrival)
   end
@@ -444,7 +444,7 @@ local function start(list, claims, callers, arrival, from, max_wait, want, min_s
     return callers
   end
 
-  -- Slots are taken for a start now alone: nobody knows how many will be free later.
+  -- Slots are taken only for a start at now: nobody knows how many will be free later.
   local state = BOOKED
   if #claims > 0 and t == now then
     local missing, joined_at = acquire(claims, arrival, max_wait > 0, now)
@@ -471,8 +471,9 @@ local function start(list, claims, callers, arrival, from, max_wait, want, min_s
   return many
 end
 
--- serve serves equal callers, one or several at a time: stand puts them in line, if their start is beyond their horizon or if they would pass others,
--- or refuses them; start does the rest. It returns nil, or the time that the calendar boundaries must reach, if they end too early.
+-- serve serves equal callers, one or several at a time. Callers with a horizon go to stand first, which puts them in line if their start is beyond the
+-- horizon or if they would pass others, or refuses them. All others go to start. serve returns nil, or the time that the calendar boundaries must
+-- reach, if they end too early. The arguments are as for start.
 local function serve(list, claims, callers, arrival, from, max_wait, want)
   want.together, want.fresh = callers > 1, not next(want.tickets)
   if want.horizon > 0 then
@@ -486,7 +487,7 @@ local function serve(list, claims, callers, arrival, from, max_wait, want)
       served, need, min_start, by = stand(list, want, claims, callers, arrival, from, max_wait)
     end
 
-    -- Nobody was put in line or refused, so the first caller needs no line.
+    -- No caller was put in line or refused, so the first one needs no line.
     if served == 0 and not need then
       want.together = want.together and callers > 1 -- for a last caller no start of several is tried
       served, need = start(list, claims, callers, arrival, from, max_wait, want, min_start, by)
@@ -505,8 +506,8 @@ local function serve(list, claims, callers, arrival, from, max_wait, want)
   end
 end
 
--- untail notes that room at t was given back: callers no longer keep behind starts at t or later, so that one of them can take the room. A row whose
--- pin was given back has no pin, and waiters are told once more whose turn it is.
+-- untail notes that room at t was given back: callers no longer keep behind starts at t or later, so that one of them can take the room. If the row's
+-- pin was given back, the row has none any more. Waiters are told once more whose turn it is.
 local function untail(r, t)
   r.t1, r.t2, r.t3 = min(r.t1, t - 1), min(r.t2, t - 1), min(r.t3, t - 1)
   if r.pin == t then
@@ -515,9 +516,9 @@ local function untail(r, t)
   queue.free(r)
 end
 
--- trim_tails notes that a past start at t was taken out, because its caller books again at once. Later callers still keep behind the starts that are
--- booked, but behind no time after the last of them. After untail they would keep behind no start from t on, and callers in line could pass booked
--- ones.
+-- trim_tails notes that a past start at t was taken out, because its caller books again at once. Other callers still keep behind the starts that are
+-- booked, but behind no time after the last of these. After untail they would keep behind no start from t on, and callers in line could pass callers
+-- with booked starts.
 local function trim_tails(r, t)
   local last = latest(r)
   r.t1, r.t2, r.t3 = min(r.t1, last), min(r.t2, last), min(r.t3, last)
@@ -527,7 +528,8 @@ local function trim_tails(r, t)
   queue.free(r)
 end
 
--- forgo gives a share back what it was charged for a start that was given back. It does nothing if the row of search s has no line with shares.
+-- forgo takes what a share was charged for a start that was given back off the share's lane or, if it has none, off its known tag. It does nothing if
+-- the row of search s has no line with shares.
 local function forgo(s, class)
   local q = queue.of(s.row)
   local c = q and q.many and queue.lane(q, class, s.share)
@@ -539,8 +541,8 @@ local function forgo(s, class)
   end
 end
 
--- settle changes the cost of the start at the time booked from s.each to s.more in the row of search s, if the start still counts. It returns true,
--- or false without a change if the rule's calendar boundaries do not reach the start.
+-- settle changes the cost of the start at the time booked from s.each to s.more in the row of search s, if the start still counts. It returns true, or
+-- false, with nothing changed, if the rule's calendar boundaries do not reach the start.
 local function settle(s, booked)
   if not counts(s, booked, now) then
     return true
@@ -550,7 +552,7 @@ local function settle(s, booked)
 
   local cost, t = s.more, booked
   if cost < s.each then
-    untail(s.row, now) -- the room that is given back is for the next start
+    untail(s.row, now) -- callers no longer keep behind booked starts, so that one of them can take the room
   end
 
   -- Take the start out, and book it again with the new cost. If it cannot be taken out it stays, and the rest of a higher cost is booked at the same
@@ -570,12 +572,12 @@ local function settle(s, booked)
     book(s.row, t, weigh(s, cost))
   end
 
-  s.row.count = s.row.count + max(0, s.more - s.each) -- counts only rise
+  s.row.count = s.row.count + max(0, s.more - s.each) -- a count never falls
   return true
 end
 
--- take_back takes the start at the time booked out of the row of search s, for an operation of that kind. It does nothing if booked is 0, if the row
--- counts no starts, or if the start cannot be taken out any more: see remove.
+-- take_back takes the start at the time booked out of the row of search s, for an operation of that kind, and notes that there is room for others. It
+-- does nothing if booked is 0, if the row counts no starts, or if the start cannot be taken out any more: see remove. class is the caller's.
 local function take_back(s, kind, booked, class)
   local is_out = booked > 0 and not is_free(s.rule, s.row) and remove(s.row, booked, s)
   if not is_out then
@@ -596,9 +598,9 @@ local function take_back(s, kind, booked, class)
   end
 end
 
--- operate carries out one operation, whose numbers are described at the head of this file. It settles or takes back the start at the time booked, 0
--- if there is none. Then RESERVE serves the callers, with no start before from, RENEW keeps their offers from lapsing, and the other kinds take the
--- caller out of its lines. It returns nil, or the time that the calendar boundaries must reach, if they end too early.
+-- operate carries out one operation; the head of this file describes its numbers. First it settles or takes back the start at the time booked, 0 if
+-- there is none. Then RESERVE serves the callers, with no start before from, RENEW keeps their offers from lapsing for the time max_wait, and the other
+-- kinds take the caller out of its lines. It returns nil, or the time that the calendar boundaries must reach, if they end too early.
 local function operate(kind, callers, max_wait, booked, arrival, from, list, claims, want)
   for _, s in ipairs(list) do
     if kind ~= SETTLE then

@@ -5,17 +5,17 @@
 -- needs: frame (max, min, floor), row (MAX_PLAIN, open), rule (window, part)
 -- defines: touch, insert, delete, block_end, join, after, later, push, one, add, drop, pop, widen, fuse, book, remove, counts
 
--- touch notes that entry i of an open row has changed, and perhaps all entries behind it: resume and save need to know.
+-- touch notes, for resume and save, that entry i of an open row has changed, and perhaps all entries behind it.
 local function touch(r, i)
   r.low = min(r.low, i)
 
-  -- The text r.raw has the entry as it was: save must pack all entries anew.
+  -- The text r.raw has the entry as it was, so save must pack all entries anew.
   if i <= r.kept then
     r.kept, r.raw = 0, ''
   end
 end
 
--- insert puts an entry at index i of an open row. The caller counts its starts in r.total.
+-- insert puts an entry at index i of an open row. The caller adds n to r.total.
 local function insert(r, i, first, last, n)
   touch(r, i)
   table.insert(r.F, i, first)
@@ -24,17 +24,17 @@ local function insert(r, i, first, last, n)
   r.size = r.size + 1
 end
 
--- delete takes entry i out of an open row. The caller takes its starts off r.total.
+-- delete takes entry i out of an open row. The caller takes the starts of the entry off r.total.
 local function delete(r, i)
-  touch(r, min(i, r.size - 1)) -- the last entry is stored in the head, so a new last one moves there
+  touch(r, min(i, r.size - 1)) -- a new last entry has changed, too: it moves from the text to the head
   table.remove(r.F, i)
   table.remove(r.L, i)
   table.remove(r.N, i)
   r.size = r.size - 1
 end
 
--- block_end returns when the units of entry i of a leaky bucket are over. Units that were booked closer together take their whole time all the same,
--- one after the other, but at most max_units of them, the limit: these take at least a window, after which no start at that begin matters. The
+-- block_end returns when the units of entry i of a leaky bucket are over. If the entry has more units than it has time for, the units count one after
+-- the other from its begin on, but at most max_units of them, the limit: these take at least a window, after which no start at that begin matters. The
 -- row is open.
 local function block_end(r, i, unit, max_units)
   return max(r.L[i] + unit, r.F[i] + min(r.N[i], max_units) * unit)
@@ -67,8 +67,8 @@ local function later(r, t)
   return sum, i
 end
 
--- push counts n starts in [first, last], where first is not before the begin of the last entry. The starts share the last entry if the entry
--- begins at shares_from or later. Otherwise they become the last entry, which ends no earlier than the entry before. A closed row stays closed.
+-- push counts n starts in [first, last], where first is not before the begin of the last entry. The starts share the last entry if this entry begins
+-- at shares_from or later. Otherwise they become a new last entry, which ends no earlier than the entry before. A closed row stays closed.
 local function push(r, first, last, n, shares_from)
   local k = r.size
   r.total = r.total + n
@@ -76,22 +76,22 @@ local function push(r, first, last, n, shares_from)
   if not r.F and r.first >= shares_from then
     r.last, r.n = max(r.last, last), r.n + n
   elseif not r.F then
-    -- The old last entry goes from the head to the text that save appends.
+    -- The last entry goes from the head to the text that save appends, and the new one takes its place.
     r.pushed = r.pushed .. cmsgpack.pack(r.first - r.before, r.last - r.first, r.n)
     r.before, r.first, r.last, r.n, r.size = r.last, first, max(r.last, last), n, k + 1
   elseif k > 0 and r.F[k] >= shares_from then
-    -- grown counts the starts only if the entry was there when the last caller was served, and has only grown since.
+    -- grown counts these starts unless the entry is new, or has changed in a different way, since the last caller was served: see resume.
     r.L[k], r.N[k], r.grown = max(r.L[k], last), r.N[k] + n, r.grown + (k < r.low and n or 0)
   else
     insert(r, k + 1, first, max(r.L[k] or last, last), n)
   end
 
   if r.size == 1 then
-    r.old = r.last -- the only entry is also the first. In an open row, close sets old.
+    r.old = r.last -- the only entry is also the first. In an open row both fields mean nothing: close sets them.
   end
 end
 
--- one returns the index of the entry that has the start at t, nil if there is none. If several entries reach over t, they are joined. The row is
+-- one returns the index of the entry that has the start at t, nil if there is none. If t lies in several entries, it joins them first. The row is
 -- open.
 local function one(r, t)
   local i = after(r, t)
@@ -131,7 +131,7 @@ end
 do
 -- packed returns an upper bound on how many bytes a number takes in MessagePack.
 local function packed(number)
-  -- A negative number takes as much as a positive one of twice its size. Only numbers down to -32 take a single byte, so count two at least.
+  -- A negative number takes no more bytes than a positive one of twice its size. Only numbers down to -32 take a single byte, so count two at least.
   if number < 0 then
     number = max(128, -2 * number)
   end
@@ -143,17 +143,18 @@ local function packed(number)
   return number < 4294967296 and 5 or 9
 end
 
--- is_small reports whether an open row has at most MAX_ENTRIES entries, in at most max_bytes bytes. It adds up the bytes only if bounds do not tell.
+-- is_small reports whether an open row has at most MAX_ENTRIES entries, which take at most max_bytes bytes as they are stored. It adds up the bytes
+-- only if two upper bounds are too high.
 local function is_small(r, max_bytes)
   local size = r.size
 
-  -- Either they fit even with TRIPLE bytes each, the most that an entry takes, or there are too many.
+  -- Either the entries fit even with TRIPLE bytes each, the most that an entry takes, or there are too many.
   if size * TRIPLE <= max_bytes or size > MAX_ENTRIES then
     return size <= MAX_ENTRIES
   end
 
-  -- They fit even if each number were as large as it can be: a distance and a width up to the time from the first entry to the last, n up to the total.
-  -- Twice the time, because a distance below 0 counts double in packed.
+  -- The entries fit even if each number is as large as it can be: a distance and a width as long as the time from the first entry to the last, n the
+  -- total. Take twice that time, because packed doubles a distance below 0.
   local F, L, N = r.F, r.L, r.N
   if size * (2 * packed(2 * (L[size] - F[1])) + packed(r.total)) <= max_bytes then
     return true
@@ -167,8 +168,8 @@ local function is_small(r, max_bytes)
 end
 
 -- bound opens a row, and joins neighbours until the entries are small enough beside the names and the line. It begins with entries that end a span or
--- more before the last entry ends, because the others decide the next booking. It never joins a start that has come with a start to come, which may yet
--- be cancelled.
+-- more before the last entry ends, because the entries behind these decide the next booking. It never joins an entry that is over with an entry that is
+-- not, whose starts may yet be cancelled.
 function bound(r)
   open(r)
   local max_bytes = ENTRY_BYTES - r.named - min(r.lined, MAX_PLAIN) -- a line with shares has bytes of its own: see MAX_SHARED
@@ -179,13 +180,13 @@ function bound(r)
   local F, L = r.F, r.L
   local tail = L[r.size] - r.span -- where the last span begins
 
-  -- A pair that ends before the tail is better than a pair in the tail. Otherwise the narrowest pair is best: joined, it closes the least room. Only
-  -- one pair of neighbours can be unlike, so there is a best.
+  -- A pair that ends before the tail is better than a pair that reaches into it. Otherwise the narrower pair is better: joined, it closes less room. At
+  -- most one pair of neighbours is not alike, so there is a pair to join.
   repeat
     local best, best_width, best_in_tail
     for i = 1, r.size - 1 do
       local width, in_tail = L[i + 1] - F[i], L[i + 1] > tail
-      local alike = L[i] > r.seen or L[i + 1] <= r.seen -- both have come, or both are to come
+      local alike = L[i] > r.seen or L[i + 1] <= r.seen -- neither of the two is over, or both are
       local is_better = not best or (best_in_tail and not in_tail) or (best_in_tail == in_tail and width < best_width)
       if alike and is_better then
         best, best_width, best_in_tail = i, width, in_tail
@@ -208,7 +209,7 @@ local function drop(r, k)
     r.total = r.total - N[i]
   end
 
-  -- The entries behind move to the begin, and the places at the end become nil.
+  -- The other entries move to the begin, and the places behind them become nil.
   for i = 1, size do
     F[i], L[i], N[i] = F[i + k], L[i + k], N[i + k]
   end
@@ -217,18 +218,19 @@ end
 
 local pop
 do
--- first_two returns how many bytes the first entry in the text raw takes, and its n. If more is true there is a second entry: then first_two also
--- returns the distance of the second entry from the end of the first, and the width of the second. Otherwise it returns 0 and 0 for these.
-local function first_two(raw, more)
+-- first_two returns four numbers: how many bytes the first entry in the text raw takes, and its n; the distance of the second entry from the end of
+-- the first, and the width of the second. The last two are 0 if has_second is false: then the text has one entry.
+local function first_two(raw, has_second)
   local next_at, _, _, n = cmsgpack.unpack_limit(raw, 3, 0)
-  if not more then
+  if not has_second then
     return next_at < 0 and #raw or next_at, n, 0, 0 -- a negative next_at says that the text is over
   end
   local _, gap, width = cmsgpack.unpack_limit(raw, 2, next_at)
   return next_at, n, gap, width
 end
 
--- pop takes the first entry out of a closed row that has more than one entry. If the stored text is not that of entries, pop only opens the row.
+-- pop takes the first entry out of a closed row that has more than one entry, without opening the row. If the stored text is not that of entries, pop
+-- opens the row instead, and takes nothing out.
 function pop(r)
   local begin = HEAD_SIZE + r.named + r.lined + r.at
   local raw = redis.call('GETRANGE', r.key, begin, begin + 2 * TRIPLE - 1) -- enough for two entries
@@ -264,8 +266,8 @@ local function widen(r, first, last, part_start, part_stop)
   return first, last
 end
 
--- fuse returns [first, last], from the begin of the first unit of a start of a leaky bucket to the begin of its last unit. It widens this interval to
--- touch the blocks right before and right behind it, so that add makes one entry of them. The row is open.
+-- fuse returns [first, last], which is a start of a leaky bucket from the begin of its first unit to the begin of its last unit. If a block ends right
+-- before the start, or begins right behind it, the interval is widened to touch this block, so that add makes one entry of both. The row is open.
 local function fuse(r, first, last, unit)
   local i = after(r, first)
   if i > 1 and r.L[i - 1] == first - unit then
@@ -280,16 +282,16 @@ end
 
 local book
 do
--- book_probe counts a start in [t, last] of an unlimited budget if it can be in the time of the probe after a penalty. No other start of an unlimited
--- budget is counted.
+-- book_probe counts a start in [t, last] of an unlimited budget, as 1 whatever it costs, if it can be in the time of the probe after a penalty. No
+-- other start of an unlimited budget is counted.
 local function book_probe(r, t, last)
   if r.paused > 0 and t < r.paused + r.probe and last >= r.paused then
     add(r, t, last, 1)
   end
 end
 
--- book counts the cost of search s as a start at t, in an entry of its own or in an entry that the start shares with others. An unlimited budget counts
--- only the probe.
+-- book counts the cost of search s as a start at t, in an entry of its own or in an entry that the start shares with others. The row keeps its span at
+-- least until this start no longer matters. An unlimited budget counts only the probe.
 function book(r, t, s)
   local u, first, last = s.rule, t, t + s.length
   if u.peak == 0 then
@@ -308,12 +310,13 @@ function book(r, t, s)
   if s.n > WINDOW_PARTS then
     part_start, part_stop = part(u, t)
   end
+
   local last_begin = r.first -- the begin of the last entry, nil if there is none
   if r.F then
     last_begin = r.F[r.size]
   end
 
-  -- The interval of a leaky bucket's start touches its neighbours already. Of other starts most go behind all entries.
+  -- fuse has widened a leaky bucket's start already. Of other starts most begin no earlier than the last entry.
   if u.unit > 0 then
     add(r, first, last, s.cost)
   elseif not last_begin or last_begin <= t then
@@ -329,15 +332,15 @@ end
 
 local remove
 do
--- overfull reports whether the n units of a block, [first, last], are more than it has time for, so that to take a unit out frees nothing. The last unit
--- begins at last, so the block's time ends a unit later.
+-- overfull reports whether the n units of a block, [first, last], are more than it has time for: then a unit that is taken out frees no time. The last
+-- unit begins at last, so the block's time ends a unit later.
 local function overfull(first, last, n, unit)
   return first + n * unit > last + unit
 end
 
 -- split puts back the rest of a block, [first, last], from which the booking of search s at t was taken out: a piece before the booking and a piece
--- behind it, where the block reaches as far. rest is how many units the block has left. How many of them are in which piece is not known, so each piece
--- gets as many as it has time for, at least 1 and at most rest. Only a limit of a different kind would need the true numbers.
+-- behind it, if the block reaches so far. rest is how many units are left. How many of them lie in which piece is not known, so each piece gets as many
+-- as it has time for, at least 1 and at most rest. Together these may be more than rest, which is safe.
 local function split(r, first, last, rest, t, s)
   local unit = s.rule.unit
   local stop = t + s.length + unit
@@ -349,8 +352,8 @@ local function split(r, first, last, rest, t, s)
   end
 end
 
--- remove takes the booking of search s at t out of its entry, and reports whether it did. It leaves a frozen booking, and a booking that the row may
--- have forgotten: an entry that overlaps such a booking may hold only starts of other callers. It also returns false if no entry has a start at t.
+-- remove takes the booking of search s at t out of its entry, and reports whether it did. It takes nothing out if the booking is frozen, if no entry
+-- has it, or if the row may have forgotten it: then an entry that overlaps the booking may have only starts of other callers.
 function remove(r, t, s)
   if t <= r.frozen or t + s.length <= r.lost then
     return false
@@ -375,7 +378,7 @@ function remove(r, t, s)
   delete(r, i)
   r.total = r.total - n
 
-  -- A block of a leaky bucket has the time of each unit, so the start leaves a gap in it.
+  -- In a block of a leaky bucket each unit has a time of its own, so the start leaves a gap.
   if unit > 0 then
     split(r, first, last, rest, t, s)
   end
@@ -383,8 +386,8 @@ function remove(r, t, s)
 end
 end
 
--- counts reports whether a booking of search s at t still counts at now. In a fixed or calendar window the start decides, and otherwise the end of the
--- booking, length after the start.
+-- counts reports whether a booking of search s at t still counts at now. In a fixed or calendar window the start decides. Otherwise the end of the
+-- booking does: s.length is the time until its last unit or its spread is over.
 local function counts(s, t, now)
   if not s.rule.boundaries then
     t = t + s.length
@@ -436,14 +439,14 @@ local function read_rule(before)
   elseif kind == FIXED_WINDOW then
     width, peak = edges == 1 and boundaries[1] or 0, 2 * n -- a span can reach over an edge, into two windows
   elseif kind == LEAKY_BUCKET then
-    unit, peak = span, 1
+    unit, peak = span, 1 -- units are a span apart
   elseif kind == TOKEN_BUCKET then
     peak, rate = 2 * n, learns * tokens / micros -- a full bucket, and as much as flows in
   elseif kind == UNLIMITED then
     peak = 0
   elseif kind == TOLD then
     kind, tells, peak = UNLIMITED, true, 0 -- until the row has a note
-    adapts, learns = learns > 0, 0
+    adapts, learns = learns > 0, 0 -- a ceiling of such a rule is learned in the window of the note: see note.obey
   end
 
   return {kind = kind, n = n, span = span, jitter = jitter, pace = pace, learns = learns, rate = rate, cap = n, row = false, tells = tells, adapts = adapts,
@@ -451,12 +454,12 @@ local function read_rule(before)
     many, key + before
 end
 
--- window returns since when starts matter to a start at t, until when a start at t matters, and for how long a start can matter. It returns
--- nil if the boundaries do not reach t.
+-- window returns start and stop of the half-open interval [start, stop) in which other starts matter to a start at t, or this start to them; and for
+-- how long a start can matter to others. It returns nil if the boundaries do not reach t.
 local function window(u, t)
   local e = u.boundaries
   if not e then
-    return t - u.span + 1, t + u.span, u.span -- starts that are a span apart share no window
+    return t - u.span + 1, t + u.span, u.span -- starts that are a span apart do not matter to each other
   end
 
   -- A single number is no boundary: it is the length of windows that follow each other from 1970 on.
@@ -483,14 +486,15 @@ local function window(u, t)
   return e[i], e[k], e[k] - e[i]
 end
 
--- has_windows reports whether starts are counted in windows.
+-- has_windows reports whether starts are counted in windows: not in a bucket, and not under an unlimited budget.
 local function has_windows(u)
   return u.boundaries or u.width > 0
 end
 
--- part returns the part of the time line around t in which starts may share an entry, as the half-open interval [start, stop).
+-- part returns the part of a window around t, in which starts may share an entry, as the half-open interval [start, stop).
 local function part(u, t)
-  local base, _, keep = window(u, t) -- the parts are counted from base on
+  -- Parts are counted from the begin of a fixed window, and otherwise from the time 0.
+  local base, _, keep = window(u, t)
   if not u.boundaries then
     base = 0
   end
@@ -515,20 +519,20 @@ end
 local texts = {} -- the stored heads of the rows, by the index of the row's key
 local earlier = {} -- the stored names and counts of the rows' generations before the last two, by the same index
 do
--- read_head reads the head of the row of key number i, and the program's history of the row, which begins at the place at of the frame: see
--- repair.lua. It returns the head as a list of numbers, and where the next history begins. In place of the list it returns nil if the long way must
--- look at the row: because the row has a line or lacks starts that the program knows, the clock was set, or the text of the names is cut off. It
--- notes the stored head in texts[i], and the names of generations in earlier[i].
+-- read_head reads the head of the row of key number i, and the program's history of the row, which begins at the byte at of the frame. It returns the
+-- head as a list of numbers, zeros for a new row, and where the next history begins. In place of the list it returns nil if the long way must look at
+-- the row: because the row has a line or lacks starts that the program knows, the clock was set, or the text of the names is cut off. It notes the
+-- stored head in texts[i], and the names of generations in earlier[i].
 local function read_head(key, at, i)
-  -- told_in is the number of the call whose answer told the program of the row, and told_at is the server's time in that answer. See read_history.
+  -- read_history in repair.lua says what these numbers are. told_in is the number call there, and told_at the time at.
   local told_in, ago, clock, told_at, generation, count, g1, n1, _, _, more, list = struct.unpack('<ddddddddddd', frame, at)
   local head = redis.call('GETRANGE', key, '0', HEAD_END)
 
-  -- Skip the rest of the history, which only the long way reads.
+  -- Only the long way reads the rest of the history: skip its two lists of pairs, and the number behind them.
   local size, samples = struct.unpack('<d', frame, list + PAIR * more)
   at, earlier[i] = samples + PAIR * size + 8, ''
 
-  -- A row without a head is new, and has a head of zeros. If the program knows a generation of the row, starts were lost.
+  -- A row without a head is new. If the program knows a generation of it all the same, starts were lost.
   if #head ~= HEAD_SIZE then
     return generation == 0 and {struct.unpack(HEAD, string.rep('\0', HEAD_SIZE))} or nil, at
   end
@@ -573,8 +577,8 @@ local function is_plain(v, span)
   return is_complete and is_past and is_open
 end
 
--- drop_over drops the entries of a row that are over, in the head v alone. The first entry is over, and at least one is not. drop_over raises an error if
--- the stored text is not that of entries.
+-- drop_over drops the entries of a row that are over. It changes the head v alone: the stored text keeps them. The first entry is over, and at least
+-- one is not. drop_over raises an error if the stored text is not that of entries.
 local function drop_over(key, v, span)
   local raw = redis.call('GETRANGE', key, HEAD_SIZE + v[ROW_NAMED] + v[ROW_AT], -1)
   local at, first_end = 0, v[ROW_OLD] -- where in the text the first entry begins, and when the first entry ends
@@ -586,11 +590,11 @@ local function drop_over(key, v, span)
       at = #raw
     end
 
-    -- The head counts without the entry.
+    -- Take the entry out of the head's numbers.
     v[ROW_LOST] = max(v[ROW_LOST], first_end)
     v[ROW_TOTAL], v[ROW_SIZE] = v[ROW_TOTAL] - n, v[ROW_SIZE] - 1
 
-    -- The last entry is in the head. Others are stored as distances, so the end of an entry follows from the end of the entry before it.
+    -- The last entry is in the head. The others are stored as distances, so the end of an entry follows from the end of the entry before it.
     if v[ROW_SIZE] > 1 then
       local _, gap, width = cmsgpack.unpack_limit(raw, 2, at)
       first_end = first_end + gap + width
@@ -601,9 +605,9 @@ local function drop_over(key, v, span)
   v[ROW_AT], v[ROW_OLD] = v[ROW_AT] + at, first_end
 end
 
--- prepare_entry prepares the head v so that its last entry can take the starts of now, under a limit of n: see push, above. It returns two texts for
--- write: the new text of all other entries, nil if the stored text stays, and a text to be appended to the stored text, nil if there is none. If the
--- row must be read as a whole, prepare_entry returns false.
+-- prepare_entry drops entries that are over, and prepares the head v so that its last entry can take the starts of now, under a limit of n: see push,
+-- above. It returns two texts for write: the new text of all other entries, nil if the stored text stays, and a text to be appended to the stored text,
+-- nil if there is none. If the row must be read as a whole, it returns false, and v is of no use.
 local function prepare_entry(key, v, n, span)
   -- No start counts any more: the row has one entry, of now.
   if v[ROW_LAST] + span <= now then
@@ -616,7 +620,7 @@ local function prepare_entry(key, v, n, span)
     return false -- the stored text is not that of entries
   end
 
-  -- Under a large limit the starts of one part of the window share an entry.
+  -- Starts at one moment share an entry and, under a large limit, all starts of one part of the window.
   if v[ROW_FIRST] == now or n > WINDOW_PARTS and v[ROW_FIRST] >= now - now % ceil(span / WINDOW_PARTS) then
     return nil
   end
@@ -626,7 +630,7 @@ local function prepare_entry(key, v, n, span)
   v[ROW_SIZE], v[ROW_BEFORE] = v[ROW_SIZE] + 1, v[ROW_LAST]
   v[ROW_FIRST], v[ROW_LAST], v[ROW_N] = now, max(now, v[ROW_LAST]), 0
 
-  -- Dropped entries stay in the text until it is long. Then the text is written anew without them. TRIPLE bounds the bytes of an entry.
+  -- Dropped entries stay in the text until it is long. Then the text is written anew without them. An entry has at most TRIPLE bytes.
   local entries_at = HEAD_SIZE + v[ROW_NAMED] + v[ROW_AT]
   if entries_at + TRIPLE * v[ROW_SIZE] <= MAX_APPENDED then
     return nil, pushed
@@ -634,7 +638,7 @@ local function prepare_entry(key, v, n, span)
     return false -- some entries must be joined
   end
 
-  -- The text may still be short, because most entries have fewer bytes. Ask Redis for its length.
+  -- Most entries have fewer bytes, so the text may still be short. Ask Redis for its length.
   local bytes = redis.call('STRLEN', key) + #pushed
   if bytes <= MAX_APPENDED then
     return nil, pushed
@@ -647,15 +651,15 @@ local function prepare_entry(key, v, n, span)
   return rest .. pushed
 end
 
--- write stores a row with the head v, in which it sets the time, the span, the lifetime and, for a new row, the generation. names is the text of its
--- earlier generations; body and pushed are the texts that prepare_entry returned.
+-- write stores a row with the head v. It completes v first: the time, the span, the end of an only entry, the generation of a new row, and the key's
+-- lifetime. names is the text of the row's earlier generations; body and pushed are the texts that prepare_entry returned.
 local function write(key, v, names, body, pushed, span)
   v[ROW_SEEN], v[ROW_SPAN] = now, span
   v[ROW_OLD] = v[ROW_SIZE] == 1 and v[ROW_LAST] or v[ROW_OLD]
   v[ROW_GENERATION] = v[ROW_GENERATION] == 0 and seed or v[ROW_GENERATION]
 
-  -- Most starts leave the key's lifetime as it is: it is longer than the row needs. SET, which writes a new body, needs a lifetime each time. Programs
-  -- remember the starts under a note for NODE_KEEPS.
+  -- Most starts leave the key's lifetime as it is, because it is longer than the row needs. SET, which writes a new body, needs a lifetime each time.
+  -- Programs remember the starts under a note for NODE_KEEPS.
   local ms -- the new lifetime in milliseconds, nil if it stays
   local stop = v[ROW_TOLD] > 0 and max(v[ROW_TILL], note_ends(v) + NODE_KEEPS) or v[ROW_TILL]
   if body or stop > v[ROW_EXPIRES] then

@@ -34,15 +34,15 @@
 
 local max, min, ceil, floor = math.max, math.min, math.ceil, math.floor
 
-local KEPT = 1000000 -- a key lives this much longer than anything in it matters
-local IDLE = KEPT -- the same, and longer in tests: see now
-local record_ms = RECORD_MS -- for how long the record of a call is kept; longer in tests, too
+local KEPT = 1000000 -- for how many microseconds a key outlives all that matters in it
+local IDLE = KEPT -- KEPT, and longer in tests: see now
+local record_ms = RECORD_MS -- for how many milliseconds the record of a call is kept; longer in tests, too
 
 -- frame is a string of numbers, 8 bytes each. cursor is where the next number begins.
 local frame, cursor = ARGV[2], 1
 
--- now is the time in whole microseconds: the server's time, unless a test passes its own. Then keys live longer, because their lifetime
--- still follows the server's clock.
+-- now is the time in whole microseconds: the server's time, unless a test passes its own. In such a test keys live an hour longer, because the server
+-- still counts their lifetime by its own clock.
 local now = tonumber(ARGV[1])
 if now then
   IDLE, record_ms = IDLE + 3600 * 1000000, '3660000'
@@ -55,14 +55,14 @@ end
 -- Tests whether a server has all that the scripts need: see conn/admit.go. This script is sent before the first other script that a server does not
 -- know yet, and writes nothing.
 --
--- Result: what the server lacks, in words, or ''; the server's error if it does not tell the time, or ''; the time in seconds; the version of
--- Redis, or '' before 7.0, where scripts cannot read it.
+-- Result: what the server lacks, in words, or ''; the server's error if it does not tell the time, or ''; the time in seconds, 0 if the server does not
+-- tell it; the version of Redis, or '' before 7.0, where scripts cannot read it.
 
 local lacks = {}
 
--- test calls the function works, and adds the name to lacks if works fails or does not return true.
-local function test(name, works)
-  local ran, result = pcall(works)
+-- test calls the function check, and adds the name to lacks if check raises an error or does not return true.
+local function test(name, check)
+  local ran, result = pcall(check)
   if not ran or not result then
     lacks[#lacks + 1] = name
   end
@@ -90,7 +90,7 @@ return {table.concat(lacks, ', '), time.err or '', tonumber(time[1]) or 0, redis
 --   ARGV 1 the time of a test, as all scripts are told it; unused
 --        2 a text that no other connection writes there
 --        3 for how long to look, in microseconds
--- Result: 1 if the key was the script's alone
+-- Result: 1 if the key was the script's alone, otherwise 0
 
 -- now returns the server's time in microseconds, anew at each call.
 local function now()

@@ -19,8 +19,9 @@
 -- needs: frame (max, ceil, frame, now)
 
 local LOOK, BEAT, LEAVE = 0, 1, 2 -- asks only; the node uses the group; the node uses it no longer
-local TOO_LATE = 1000000 -- a heartbeat that is later than due by more may be from before an outage
-local DEAD = 20000000 -- a node that is silent for longer is taken for dead
+-- These are microseconds, except KEPT_MS, which is milliseconds.
+local TOO_LATE = 1000000 -- a heartbeat that comes more than this after its due time may be from before an outage
+local DEAD = 20000000 -- a node that is silent for longer than this is taken for dead
 local GAP = 2000000 -- the longest time between two heartbeats of any nodes while the fleet has Redis
 local KEPT_MS = 3600000 -- for how long the key outlives its last call
 
@@ -55,7 +56,8 @@ local function suspect(divisor)
   shares = shares + 1 / divisor
 end
 
--- Sort the other nodes: those that beat, those that are suspected, and those that are dead or use nothing.
+-- Sort the other nodes: those that beat, those that are suspected, and those that are dead or use nothing. known becomes the highest number of nodes
+-- that the calling node or a beating node knows of.
 for i = 3, #v, 4 do
   local name, heard, divisor, knew = v[i], v[i + 1], v[i + 2], v[i + 3]
   if name == me then
@@ -76,8 +78,8 @@ if kind == BEAT then
   beating = beating + 1
 end
 
--- The key was lost a short time ago, perhaps with nodes that have sent no heartbeat since. So nodes that are missing, by the highest number that
--- some node knew of, are suspected, each with the part that it has in such a fleet.
+-- The key was made a short time ago, perhaps because Redis lost an older one with nodes that have sent no heartbeat since. Suspect as many nodes as
+-- are missing from known, each with the part that it has in a fleet of known nodes.
 if age < DEAD then
   for _ = beating + #suspected + 1, known do
     suspect(known)

@@ -5,21 +5,21 @@
 
 local ANEW = 'anew %.0f %.0f %s'
 
--- last_of goes back from stop over the starts of an open row, until they cost at least cost together, and returns when the earliest of these begins.
--- It returns stop if the cost is not above 0. The caller sees to it that these starts are to come.
-local function last_of(r, cost, stop)
+-- last_of returns from when on the last starts of an open row before stop cost at least needed together: the begin of the entry of the first of these
+-- starts. It returns stop if needed is not above 0. The starts to come cost at least as much, so that no start that has come is among them.
+local function last_of(r, needed, stop)
   local from, i = stop, r.size
-  while i > 0 and cost > 0 do
+  while i > 0 and needed > 0 do
     if r.F[i] < stop then
-      from, cost = r.F[i], cost - r.N[i]
+      from, needed = r.F[i], needed - r.N[i]
     end
     i = i - 1
   end
   return from
 end
 
--- book_anew tells all programs to book anew the starts of a row at from or later, and before stop. It does nothing unless from is before stop. The
--- message is ANEW with those two times and the key. A program that does not hear it finds out from the upstream.
+-- book_anew tells all programs to book anew the starts of a row in [from, stop), and does nothing if this interval is empty. The message is ANEW with
+-- from, stop and the key. A program that does not hear the message finds out from the upstream.
 local function book_anew(r, from, stop, channel)
   if from < stop then
     redis.pcall('PUBLISH', channel, string.format(ANEW, from, stop, r.key))
@@ -54,7 +54,7 @@ if needs then
   return struct.pack('<ddd', needs, now, now)
 end
 
--- If the limit that was told is new, the rest of the call is under that limit: begin again.
+-- If the limit that was told is new to the row, the rest of the call is under that limit: begin again.
 if u.tells and note.tell(r, now, n, each) then
   cursor = rule_at
   u = read_rule(0)
@@ -63,8 +63,8 @@ end
 open(r)
 local asked = now - age -- when the upstream counted
 
--- between returns two sums over the entries that reach into the time from since to before stop: the costs of entries that have begun, and the
--- costs of entries to come. An entry that lies partly before since counts whole.
+-- between returns two sums over the entries that reach into the interval [since, stop): the costs of entries that have begun, and the costs of entries
+-- to come. An entry counts as a whole, even if it begins before since or ends after stop.
 local function between(since, stop)
   local spent, coming = 0, 0
   for i = 1, r.size do
@@ -79,7 +79,7 @@ local function between(since, stop)
   return spent, coming
 end
 
--- begun_since returns the sum of the costs in entries that began after t, and not after now: all starts in these are later than t.
+-- begun_since returns the sum of the costs of entries that began after t, and not after now: all starts in these entries are later than t.
 local function begun_since(t)
   local sum = 0
   for i = 1, r.size do
@@ -90,11 +90,10 @@ local function begun_since(t)
   return sum
 end
 
--- tokens_left returns how many whole tokens a bucket has at the time t, after all starts up to t, and at least 0. The result is too low if t is less
--- than the jitter after the last forgotten start, r.lost.
+-- tokens_left returns how many whole tokens the starts up to t have left in a bucket at the time t, at least 0. Tokens that flow in during the last
+-- jitter before t do not count. The result is too low if the row has forgotten a start later than the begin of that jitter.
 local function tokens_left(t)
-  -- A start may arrive as late as the jitter after its time, so no inflow counts after level_until. For entries that end later there is none: late is
-  -- the sum of their tokens.
+  -- Take the tokens of the entries that have begun by t. Entries that end after level_until count in late: no tokens flow in behind them.
   local level_at, spent, late = r.lost, r.level, 0
   local level_until = t - u.jitter
   for i = 1, r.size do
@@ -105,62 +104,66 @@ local function tokens_left(t)
       level_at, spent = add_up(level_at, spent, r.L[i], r.N[i], u)
     end
   end
+
+  -- An entry without starts brings the level to level_until.
   level_at, spent = add_up(level_at, spent, level_until, 0, u)
 
   -- A token is u.micros units of spent.
   return max(0, u.n - ceil((spent + late * u.micros) / u.micros))
 end
 
--- Starts that do not fit any more are at from or later, and before stop.
+-- Starts that do not fit any more are in [from, stop).
 local from, stop = 0, 0
 
--- spend books a cost that others have spent, as of the time at.
+-- spend books a cost that others have spent, as a start at the time at.
 local function spend(at, cost)
   u.row = r
   book(r, at, search_for(u, cost, 0, now, 0, false))
 end
 
--- bucket_left returns how many tokens are left of a bucket now. If others have spent more than flows in within a second, it books that cost, and sets from
--- and stop. It does not need the reset: the flow of a bucket is known.
+-- bucket_left returns how many tokens of a bucket are left now. If the row has more than the upstream said, others have spent the difference: if that
+-- is more than flows in within a second, bucket_left books it, and sets from and stop. A bucket needs no reset: the row knows when tokens flow in.
 local function bucket_left()
-  local believed = tokens_left(now) -- by the row alone
+  local by_row = tokens_left(now)
 
   -- The row has forgotten starts around the time at which the upstream counted, so what others spent is not known.
   if asked - u.jitter < r.lost then
-    return believed
+    return by_row
   end
 
-  -- Others cannot have spent more than is left now by the row alone: no bucket is more than empty. What flows in within a second may have flowed in
-  -- while the answer travelled.
-  local others = min(tokens_left(asked) - left, believed)
+  -- Do not book more tokens for others than the row has now: no bucket is more than empty. What flows in within a second may have flowed in while the
+  -- answer travelled.
+  local others = min(tokens_left(asked) - left, by_row)
   if others <= 0 or others <= floor(1000000 * u.tokens / u.micros) then
-    return believed
+    return by_row
   end
 
-  -- Until the bucket has got back what others spent, starts to come may not fit.
+  -- The starts to come give way, until as many tokens have flowed in as others spent.
   from, stop = now + 1, asked + ceil(others * u.micros / u.tokens)
   spend(asked, others)
   return tokens_left(now)
 end
 
--- stated_window returns, of the window in which the upstream counted: since when own starts may count in it; at which time others are taken to have
--- spent; when it ends; and whether it is still the present window. The end may be too late by DOUBT and the age, because the reset may have been true
--- when the upstream counted.
+-- stated_window returns four values of the window in which the upstream counted: since when own starts may count in it; at which time others are taken
+-- to have spent; when it ends; and whether it is surely the present window. The end may be too late by DOUBT, and by the age, because the upstream may
+-- have counted the reset from the time asked.
 local function stated_window()
+  -- A statement about a sliding window is always about the present window, which ends at the reset, and a span from now at the latest.
   if not u.boundaries then
     local rest = min(reset, u.span)
     local finish = now + rest
     return asked + max(0, rest - DOUBT) - u.span + 1, finish - u.span, finish, true
   end
 
-  -- A present window that still lasts more than twice as long as the reset is not the window that was stated. A reset is at most MAX_PENALTY, so it says
-  -- nothing of a window that lasts for longer.
+  -- The present window is not the stated window if it began after the time asked, or still lasts more than twice as long as the reset. A cost that
+  -- is booked for others must be over within MAX_PENALTY.
   local since, finish = window(u, now)
   return since, since, finish, asked >= since and finish - now <= min(2 * reset, MAX_PENALTY)
 end
 
--- window_left returns how much is left of a window now. It subtracts from left the own starts that the upstream has not counted. If others have spent a
--- part of the window, it books that cost, so that the cost is over when the window is, and sets from and stop.
+-- window_left returns how much is left of a window now. Own starts that the upstream has not counted are spent from left, so it takes their costs off
+-- left. If the row has more than that, others have spent the difference: window_left books it, so that the cost is over when the window is, and sets
+-- from and stop.
 local function window_left()
   local since, spent_at, finish, is_present = stated_window()
   local spent, coming = between(since, finish)
@@ -168,8 +171,8 @@ local function window_left()
     return u.n - spent -- by the row alone: what others spent is not known
   end
 
-  -- Own starts since the upstream counted are not in its count, so take them off what was left. A cost that was booked for others lies less than DOUBT
-  -- and the age behind spent_at, and is no own start.
+  -- The upstream has not counted own starts after counted_at. A cost that was booked for others is no own start: in a sliding window it lies behind
+  -- spent_at by no more than DOUBT and the age.
   local counted_at = max(asked, u.boundaries and spent_at or spent_at + DOUBT + age)
   left = max(0, left - begun_since(counted_at))
 
@@ -177,6 +180,8 @@ local function window_left()
   if others <= 0 then
     return u.n - spent
   end
+
+  -- The last starts that are booked before the end of the window may not fit any more.
   from, stop = last_of(r, coming - left, finish), finish
   spend(spent_at, others)
   return left
@@ -218,7 +223,7 @@ if record then
   return struct.pack('<dd', DONE, now) .. record
 end
 
--- conclude keeps the answer, but for its first two numbers, as the record of this call, and returns the answer.
+-- conclude keeps the answer without its first two numbers as the record of this call, and returns the whole answer.
 local function conclude(counts, before, from, stop)
   local done = struct.pack('<dddd', counts, before, from, stop)
   redis.call('SET', KEYS[2], done, 'PX', SET_USED_MS)
@@ -246,7 +251,7 @@ local function is_used(i)
   return r.L[i] >= since and r.F[i] <= now
 end
 
--- lower takes a cost out of the used starts, the oldest first: the starts that remain count the longest. The cost is at most what is used.
+-- lower takes a cost out of the used starts, the oldest first: then the starts that remain count for longest. The cost is at most what is used.
 local function lower(cost)
   touch(r, 1)
   local i = 1
@@ -257,10 +262,10 @@ local function lower(cost)
   end
 end
 
--- raise books a cost as starts of now.
+-- raise books a cost as starts of now. It also counts the cost in r.count, so that programs learn of the cost, and report it after a loss.
 local function raise(cost)
   add(r, now, now, cost)
-  r.count = r.count + cost -- so that programs learn of the cost, and report it after a loss
+  r.count = r.count + cost
 end
 
 local used, coming = 0, 0
@@ -272,7 +277,7 @@ for i = 1, r.size do
   end
 end
 
--- The starts to book anew are at from or later, and before stop.
+-- The starts to book anew are in [from, stop).
 local from, stop = 0, 0
 if wanted < used then
   -- Callers whose starts are to come may have sooner starts.

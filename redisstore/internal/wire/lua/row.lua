@@ -22,8 +22,8 @@ local MAX_STORED = HEAD_SIZE + ENTRY_BYTES -- bytes of a row with its line: Redi
 local MAX_PLAIN = 900 -- bytes of a line without shares
 local MAX_SHARED = 8000 -- bytes of a line with shares, without rounds and known tags, beside the entries: 12 KB in all. See MAX_LANES.
 local MAX_KNOWN = 1024 -- shares without a lane of their own whose tags a line knows: 8 bytes each
-local ROUND_SIZE = 48 -- upper bound on the bytes of a lane of such shares
-local LINE_KEPT = 300000000 -- for how long a line is kept after the last call that it concerns
+local ROUND_SIZE = 48 -- upper bound on the bytes of a round, a lane of such shares: see lanes.lua
+local LINE_KEPT = 300000000 -- for how many microseconds a line is kept after the last call that it concerns
 
 local penalty, ceiling = {}, {} -- see age.lua
 local note = {} -- see age.lua
@@ -35,9 +35,9 @@ local function stored(key)
   return #head == HEAD_SIZE and head or nil
 end
 
--- read returns the row of a key with that head. Without a head the row is empty, and open. It is also empty if no script can have written that head:
--- with wrong numbers a script might never end, and Redis would serve no other client. script.go lists the numbers of the head, and writes them here in
--- the places of HEAD_NAMES, HEAD_FIELDS and other words in capitals.
+-- read returns the row of a key with that head: a closed row, or an open one if the head says that there are no entries. Without a head the row is
+-- empty. It is also empty if no script can have written that head: with wrong numbers a script might never end, and Redis would serve no other client.
+-- script.go lists the numbers of the head, and writes them here in the places of HEAD_NAMES, HEAD_FIELDS and other words that begin with HEAD.
 --
 --   seen               the latest time at which a program asked
 --   lost               all starts that the row has forgotten are at this time or earlier. Zero means that none was forgotten.
@@ -77,11 +77,16 @@ end
 local function read(key, head)
   local HEAD_NAMES = struct.unpack(HEAD, head or string.rep('\0', HEAD_SIZE))
 
-  -- The sum of all fractions is 0 only if all numbers but top are whole: infinity and NaN have a fraction that is NaN. A line has at most 60 rounds.
+  -- No script writes larger numbers than these. Counts are sums of costs, so they have a higher bound than times. A level is the product of a number of
+  -- tokens and the units of a token; its bound is a power, because Lua 5.4 multiplies whole numbers as 64-bit integers, which would overflow.
+  local max_count, max_level = 64 * MAX_NUMBER, MAX_NUMBER ^ 2
+
+  -- The sum of all fractions is 0 only if all numbers but top are whole: infinity and NaN have a fraction that is NaN. A line has at most 60 rounds:
+  -- see MAX_ROUNDS in lanes.lua. The bounds of size and at are rough.
   local sound = HEAD_FRACTIONS == 0
     and min(HEAD_TIMES) >= -MAX_NUMBER and max(HEAD_TIMES, HEAD_LENGTHS, top) <= MAX_NUMBER
-    and min(HEAD_LENGTHS, HEAD_COUNTS, level) >= 0 and max(HEAD_COUNTS, unit, -unit) <= 64 * MAX_NUMBER
-    and level < MAX_NUMBER ^ 2 and (top == 0 or top >= 1)
+    and min(HEAD_LENGTHS, HEAD_COUNTS, level) >= 0 and max(HEAD_COUNTS, unit, -unit) <= max_count
+    and level < max_level and (top == 0 or top >= 1)
     and (told == 0 or told <= MAX_TOLD and each >= MIN_TOLD_WINDOW and each <= MAX_TOLD_WINDOW)
     and named >= 0 and named <= MAX_NAMED and named % PAIR == 0
     and lined >= 0 and lined <= MAX_SHARED + 8 * MAX_KNOWN + 60 * ROUND_SIZE
@@ -90,7 +95,7 @@ local function read(key, head)
     return read(key)
   end
 
-  -- All fields at once: a table that grows would be the most expensive step here.
+  -- Give the table all fields at once: a table that grows would be the most expensive step here.
   local r = {key = key, stored = head ~= nil, HEAD_FIELDS, history = false, pushed = '', names = named == 0 and '' or nil,
     low = MAX_NUMBER, grown = 0, kept = 0, raw = ''}
 
@@ -100,13 +105,13 @@ local function read(key, head)
   return r
 end
 
--- load returns the row of a key. The head is read unless it is given. For a key that holds no row the row is empty.
+-- load returns the row of a key, empty if the key holds no row. It reads the head from Redis unless the caller passes it.
 local function load(key, head)
   return read(key, head or stored(key))
 end
 
--- entries returns all entries of a closed row except the last, as the columns F, L and N, and their text, with what was pushed. It raises an error
--- if the stored text is not the text of such entries.
+-- entries returns all entries of a closed row except the last, as the columns F, L and N, and the text of these entries: the stored text, with what was
+-- pushed behind it. It raises an error if that is not the text of such entries.
 local function entries(r)
   local F, L, N = {}, {}, {}
   local k, raw = 0, ''
@@ -114,13 +119,13 @@ local function entries(r)
     raw = redis.call('GETRANGE', r.key, HEAD_SIZE + r.named + r.lined + r.at, -1) .. r.pushed
     local v = {cmsgpack.unpack(raw)}
 
-    -- begin and stop are those of the previous entry. Before the first entry, stop is such that the first entry ends at r.old.
+    -- The previous entry is [begin, stop]. In front of the first entry stop has the value with which the first entry ends at r.old.
     local begin, stop = -math.huge, r.old - v[2] - v[1]
     for i = 1, #v, 3 do
       local first, width, n = stop + v[i], v[i + 1], v[i + 2]
       local last = first + width
 
-      -- Each entry begins later than the previous one, and ends no earlier.
+      -- Each entry begins later than the previous entry, and ends no earlier.
       if first <= begin or width < 0 or n < 0 or last < stop and k > 0 then
         error('no entry')
       end
@@ -133,8 +138,8 @@ local function entries(r)
   return F, L, N, raw
 end
 
--- open reads the entries of a closed row into the arrays F, L and N, and leaves an open row as it is. If the stored text is not that of entries, all
--- starts are counted in the last entry, which counts for longest.
+-- open reads the entries of a closed row into the arrays F, L and N, and leaves an open row as it is. If the stored text is not that of entries, the
+-- last entry, which matters longer than the others, gets all starts of the row.
 local function open(r)
   if r.F then
     return
@@ -150,8 +155,8 @@ local function open(r)
   r.F, r.L, r.N, r.kept, r.raw = F, L, N, k - 1, raw
 end
 
--- names_of returns the names and counts of the generations before the last two, as they are stored: see repair.lua. It returns '' if the stored text
--- is cut off, or a number in it is not whole or out of bounds.
+-- names_of returns the names and counts of the generations before the last two, as they are stored: see repair.lua. It reads them once, and keeps them
+-- in r.names. It returns '' if the stored text is cut off, or a number in it is not whole or out of bounds.
 local function names_of(r)
   if not r.names then
     local text = redis.call('GETRANGE', r.key, HEAD_SIZE, HEAD_SIZE + r.named - 1)
@@ -178,14 +183,14 @@ local function head(r)
   return struct.pack(HEAD, HEAD_VALUES)
 end
 
--- close puts the last entry of an open row into the fields of the head, and returns the text of the entries before it. The columns stay.
+-- close puts the last entry of an open row into the fields of the head, and returns the text of the entries before it. The row stays open.
 local function close(r)
   local F, L, N = r.F, r.L, r.N
   local size, v = r.size, {}
 
   -- The text of the first r.kept entries is r.raw. Of each further entry, v gets the distance from the end of the previous entry, the width, and n.
-  -- The first of all entries has the distance 0, because r.old says when it ends. k is how many numbers v has.
-  local stop, k = L[r.kept] or F[1] or 0, 0 -- stop is the end of the previous entry
+  -- The first of all entries has the distance 0, because r.old says when it ends.
+  local stop, k = L[r.kept] or F[1] or 0, 0 -- the end of the previous entry; how many numbers v has
   for i = r.kept + 1, size - 1 do
     v[k + 1], v[k + 2], v[k + 3] = F[i] - stop, L[i] - F[i], N[i]
     stop, k = L[i], k + 3
@@ -196,12 +201,13 @@ local function close(r)
   return k > 0 and r.raw .. cmsgpack.pack(unpack(v)) or r.raw
 end
 
--- kept_until returns until when the key of row r must live: afterwards nothing in it can matter. line is the text of the row's line, '' without one.
+-- kept_until returns until when the key of row r must live: afterwards nothing in the row can matter. line is the text of the row's line, '' without
+-- one.
 local function kept_until(r, line)
   -- Programs remember starts until r.till, also starts that were cancelled. If the key expired earlier, they would take it for a loss of data.
   local stop = max(r.seen, r.till, r.size > 0 and latest(r) + r.span or 0)
 
-  -- What the row has besides starts may matter for longer. Programs remember the starts under a note for NODE_KEEPS.
+  -- A line, a ceiling, a note or a penalty may matter for longer than the starts. Programs remember the starts under a note for NODE_KEEPS.
   if line ~= '' then
     stop = max(stop, r.seen + LINE_KEPT)
   end
@@ -218,10 +224,11 @@ local function kept_until(r, line)
   return stop
 end
 
--- save writes row r, and has its key expire when nothing in it can matter any more. line is the text of the row's line, '' without one.
+-- save writes row r, and has its key expire when nothing in the row can matter any more. It may open the row, and joins entries if they are too many or
+-- too large: see bound. line is the text of the row's line, '' without one.
 local function save(r, line)
-  -- A line lies between the head and the entries, so a row that has, or had, a line is written as a whole. So is a row with more entries than it may
-  -- have: bound joins some of them below.
+  -- A line lies between the head and the entries, so a row that has, or had, a line is written as a whole: open it. Open a row with too many entries,
+  -- too: bound joins some of them below.
   if line ~= '' or r.lined > 0 or r.size > MAX_ENTRIES then
     open(r)
   end
@@ -237,20 +244,20 @@ local function save(r, line)
     end
   end
 
-  -- An open row is written as a whole, with as many entries as fit beside its names and its line.
+  -- An open row is written as a whole. bound joins its entries until they fit beside its names and its line.
   local names = r.F and names_of(r)
   if r.F then
     r.named, r.lined = #names, #line
     bound(r)
   end
 
-  -- Most saves leave the key's lifetime as it is: it is longer than the row needs. SET, which writes an open row, needs a lifetime each time.
+  -- Most saves leave the key's lifetime as it is, because it is longer than the row needs. SET, which writes an open row, needs a lifetime each time.
   local renew = needed_until > r.expires or r.F
   if renew then
     r.expires = needed_until + IDLE
   end
 
-  -- The entries of a closed row are stored by now, so only its head is left to write.
+  -- The entries of a closed row are stored by now, so only the head is left to write.
   if not r.F then
     redis.call('SETRANGE', r.key, '0', head(r))
   end

@@ -23,17 +23,19 @@ end
 open(r)
 local since = window(u, now)
 
--- come returns how much of the cost of entry i, which has begun, has come: all, except in a block of a leaky bucket, whose units come one by one.
+-- come returns how much of the cost of entry i, which has begun, has come by now: all of it, except in a block of a leaky bucket, whose units come one
+-- by one.
 local function come(i)
   if u.unit == 0 or r.L[i] <= now then
     return r.N[i]
   end
 
-  -- Count forward how many units have had time to begin, and backward all but those that still have time to begin: the larger number counts.
+  -- One unit has come at the begin, and one for each unit of time since. At most one is to come for each unit of time until the end, so the others have
+  -- come, too: the larger of the two numbers counts.
   return min(r.N[i], max(1 + floor((now - r.F[i]) / u.unit), r.N[i] - ceil((r.L[i] - now) / u.unit)))
 end
 
--- An entry whose first start has come counts as if all of them had.
+-- Of an entry that has begun, what has come is used and the rest is booked. What is used counts no more after its window, or under an unlimited budget.
 local used, booked = 0, 0
 for i = 1, r.size do
   if r.F[i] > now then
@@ -43,7 +45,7 @@ for i = 1, r.size do
   end
 end
 if u.unit > 0 then
-  used = min(used, 1)
+  used = min(used, 1) -- a leaky bucket has room for one start at a time
 end
 
 -- t is when a caller that comes now would start, behind the waiters in line.
