@@ -420,8 +420,8 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 func anyLine(ledger.Key) bool { return true }
 
 // tellWaiters has callers in line book again after a step or a look has failed with err, so that each of them learns why it is not served. After an ErrUnsure
-// nobody books again. In an outage all callers in line do, once, when it has lasted for tellAfter. After any other error, those do at once in whose lines
-// concerns is true: a row that cannot be read is no reason for the callers of other lines.
+// nobody books again. In an outage all callers in line book again, once, when the outage has lasted for tellAfter. After any other error the callers in the lines
+// for which concerns is true book again at once: a row that cannot be read is no reason for the callers of other lines.
 func (k *worker) tellWaiters(err error, concerns func(ledger.Key) bool) {
 	switch {
 	case errors.Is(err, ErrUnsure):
@@ -441,16 +441,16 @@ func (k *worker) tellWaiters(err error, concerns func(ledger.Key) bool) {
 	k.memory.recall(concerns)
 }
 
-// partition returns the ops that match, and the others, both in the order of all.
-func partition(all []*op, matches func(*op) bool) (matching, others []*op) {
-	for _, o := range all {
+// partition returns the ops that match, and the rest, both in the order of ops.
+func partition(ops []*op, matches func(*op) bool) (matching, rest []*op) {
+	for _, o := range ops {
 		if matches(o) {
 			matching = append(matching, o)
 		} else {
-			others = append(others, o)
+			rest = append(rest, o)
 		}
 	}
-	return matching, others
+	return matching, rest
 }
 
 // rest has ops done in a later step, because the backend is away, and tells their callers why they wait. The worker makes no step for awayEvery.
