@@ -545,17 +545,17 @@ func (c *Caller) waitForStart(ctx context.Context, w Wait) (wake, error) {
 	if sleep > validFor {
 		c.startWatch()
 
-		// The store is asked to confirm the start for the last time when askEarly is left. If little more is left already,
+		// The store is asked to confirm the start for the last time when confirmLead is left. If little more is left already,
 		// the store's last word is enough if it is fresh, or if it still counts at the start. A store in memory, for which
-		// askEarly is 0, is asked when the start has come.
-		askEarly := c.revalidateLead()
+		// confirmLead is 0, is asked when the start has come.
+		confirmLead := c.revalidateLead()
 		isFresh := Now()-c.validatedAt <= validFor
-		mustConfirm := sleep > validFor+askEarly || !isFresh && c.needsRevalidationAt(c.startAt)
-		if askEarly > 0 && mustConfirm {
-			sleep, why = sleep-askEarly, newsCame
+		mustConfirm := sleep > validFor+confirmLead || !isFresh && c.needsRevalidationAt(c.startAt)
+		if confirmLead > 0 && mustConfirm {
+			sleep, why = sleep-confirmLead, newsCame
 		}
 
-		// Less than askEarly is left, so the store is asked at once.
+		// Less than confirmLead is left, so the store is asked at once.
 		if sleep <= 0 {
 			return why, nil
 		}

@@ -220,7 +220,7 @@ func (c *Caller) Reuse() bool {
 	case c.invalidated != nil || c.uncounted && c.endsWhenOff():
 		return false
 
-	// The caller booked once, and got its start at once: all other fields are as the next way needs them.
+	// The caller booked once, and got its start at once. Only these of its fields would be wrong for the next way.
 	case c.Immediate() && !c.Booking.Returns:
 		c.state, c.Grant.HeldBy = idle, store.NotHeld
 		c.arrivedAt = 0

@@ -159,9 +159,10 @@ func (st *step) forget() {
 
 // save makes the drafts the memory, when the rows are saved.
 func (st *step) save() {
-	// The drafts of waiters become their state. A caller that is booked now has its start by this step's reply.
 	m := st.memory
 	m.clock = st.reply.orBetter(m.clock)
+
+	// The drafts of waiters become their state. A caller that is booked now has its start by this step's reply.
 	for _, w := range st.touched {
 		w.now, w.next, w.turns = w.next, nil, 0
 		if w.now.State() == Booked {
@@ -243,9 +244,9 @@ func (r reply) at(now int64) reply {
 	return reply{now, r.asked.Add(by), r.received.Add(by)}
 }
 
-// within returns the reply r with the bounds of a former reply where these are closer: with the bounds of a slow answer alone the starts of this step would look old,
-// and their callers would ask for new starts, just when the store is slow. It returns r itself if there is no former reply, if the former reply does not count any
-// more, or if the two contradict each other, because the store's clock was set.
+// within returns the reply r with the bounds of a former reply in place of its own where these are closer: with the bounds of a slow answer alone the starts of this
+// step would look old, and their callers would ask for new starts, just when the store is slow. It returns r itself if there is no former reply, if the former reply
+// does not count any more, or if the two contradict each other, because the store's clock was set.
 //
 // If the store's clock was set by less than the answer took, the replies do not contradict each other. If it was set back, the callers of this step start too soon, but
 // the row underestimates the time since earlier starts by as much: the distance to these is as large as the row says. If it was set forward, windows end early, with or
