@@ -545,8 +545,8 @@ func (c *Caller) waitForStart(ctx context.Context, w Wait) (wake, error) {
 	if sleep > validFor {
 		c.startWatch()
 
-		// The store is asked to confirm the start for the last time when confirmLead is left. If little more is left already,
-		// the store's last word is enough if it is fresh, or if it still counts at the start. A store in memory, for which
+		// The store is asked to confirm the start when confirmLead is left. If hardly more than that is left already, the
+		// store's last word is enough if it is fresh, or if it still counts at the start. A store in memory, for which
 		// confirmLead is 0, is asked when the start has come.
 		confirmLead := c.revalidateLead()
 		isFresh := Now()-c.validatedAt <= validFor

@@ -159,9 +159,9 @@ func (c *Caller) Try(ctx context.Context) error {
 // BookNear books a start within the horizon, as Book does, and waits for the store's answer no longer than a horizon.
 func (c *Caller) BookNear(ctx context.Context) error { return c.within(ctx, c.Horizon()) }
 
-// within calls Book with a context that ends after d at the latest: for no longer than d may a store that
-// is away keep the work from its other variants. The context has no deadline, or the store would refuse
-// a start that comes after d.
+// within calls Book with a context that ends after d at the latest, so a store that is away keeps the work
+// from its other variants for at most d. The context has no deadline, or the store would refuse a start that
+// comes after d.
 func (c *Caller) within(ctx context.Context, d time.Duration) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

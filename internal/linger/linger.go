@@ -114,8 +114,8 @@ func (all *Budgets) Forget(key ledger.Key) { delete(all.all, key) }
 // ForgetAll forgets all budgets.
 func (all *Budgets) ForgetAll() { clear(all.all) }
 
-// Wait returns how long the newcomer with the booking b has to wait at the least, and the charge whose budget has that wait. The wait is 0 if the newcomer must
-// call at once: if no budget is known to be full, if the newcomer would be refused, if the caller is no newcomer that may stand in line, or if a crowd lingers.
+// Wait returns how long the newcomer with the booking b has to wait at the least, and the charge whose budget has that wait. The wait is 0, and the charge nil, if the
+// newcomer must call at once: if no budget is known to be full, if the newcomer would be refused, if the caller is no newcomer that may stand in line, or if a crowd lingers.
 //
 // longest is the longest time for which a newcomer lingers. While a crowd of this program lingers, callers of other programs may get places before the crowd, and
 // afterwards the crowd is before later callers of other programs. So a crowd is bounded: Wait counts the newcomers from one answer to the next, and no more of them linger

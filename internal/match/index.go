@@ -531,8 +531,8 @@ func splitPath(segs []string, path string) (_ []string, slash bool) {
 	return segs, slash || len(segs) == 0
 }
 
-// pathOf returns the path as it will be sent, or its unescaped form where both
-// have the same segments; escaped says which. It takes the place of
+// pathOf returns the path as it will be sent, with escaped true, or its unescaped
+// form, with escaped false, if both have the same segments. It takes the place of
 // [url.URL.EscapedPath], which allocates.
 func pathOf(u *url.URL) (path string, escaped bool) {
 	if u.Opaque != "" {

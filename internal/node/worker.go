@@ -294,10 +294,10 @@ func (k *worker) batchSize() int {
 	return n
 }
 
-// make makes a step. The step answers the confirmations, does a batch of ops, and goes through news: those heard before, and those that come with the rows. If its rows are
-// saved, make brings the memory up to date. Then it answers the ops, or, while the backend is away, keeps those that can wait in the queue. lines are lines about which there
-// may be news: their rows are loaded, too. look says that the news that come with the rows are a reason for the step: if it fails, the worker looks again soon. If the
-// caller of an op has left by then, make gives back what the op got for it.
+// make makes a step. The step answers the confirmations, does a batch of ops, and goes through news: those heard before, and those that come with the rows. If the rows are
+// saved, make brings the memory up to date, answers the ops, and has given back what an op got for a caller that has left. If not, make answers the ops with the error, except
+// that while the backend is away it keeps those that can wait in the queue, and has callers in line told. lines are lines about which there may be news: their rows are loaded,
+// too. look says that the news that come with the rows are a reason for the step: if the step fails, the worker looks again soon.
 func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key, heard Heard, look bool) {
 	// If the step fails, callers in these lines are told. The callers of ops and of confirmations learn it from their answers.
 	visited := slices.Concat(lines, heard.News.Moved)
