@@ -58,7 +58,7 @@ func newStore() *Store {
 
 // Book implements [store.Store].
 func (s *Store) Book(_ context.Context, b *store.Booking) (g store.Grant, err error) {
-	// A caller that comes from a line keeps its arrival, which bookOne and bookAll do not know.
+	// A caller with a Turn keeps its arrival, which bookOne and bookAll do not know.
 	decided := false
 	if b.Turn == nil && len(b.Charges) == 1 {
 		decided = s.bookOne(b, &g)
@@ -189,7 +189,7 @@ func (s *Store) Refuse(_ context.Context, c store.Charge, r store.Refusal) (from
 	s.change(only(c), func(q *ledger.Request) {
 		s.makeRow(q)
 
-		// A refusal without a length closes nothing.
+		// A refusal without a length closes nothing. Any other must not end early: see Pause.
 		if r.Length > 0 {
 			r.Length += s.clock.since(q.Now)
 		}
@@ -315,12 +315,15 @@ func (s *Store) standBy(q *ledger.Request) {
 	}
 }
 
-// unslot forgets the waiter for slots that had the place of a handle, because it asks again or leaves. A handle
-// may have no place. The shards of the charges are locked.
+// unslot forgets the waiter for slots that had the place of a handle, because it asks again or leaves. For a
+// handle without a place it does nothing. The shards of the charges are locked.
 func (s *Store) unslot(b *store.Booking, h store.Handle) {
 	if h.Place == 0 {
 		return
 	}
+
+	// The handle does not say in which line the place is. Arrivals are unique within a store, so no line has a
+	// different waiter with this arrival.
 	for i := range b.Charges {
 		key := b.Charges[i].Budget.Key
 		if of := s.shards[key[0]].budgets[key]; of != nil && of.audience != nil {

@@ -162,9 +162,9 @@ func (s *Store) serve(lines []ledger.Key) {
 	}
 }
 
-// serveHead serves the waiter at the head of a line: the waiter is woken, unless it stands in the line for a second budget
-// afterwards. serveHead returns that line. done says that the waiter is not due: nobody in the line can be served yet, and the
-// line's timer is set. The lines of the waiter's shards are locked.
+// serveHead serves w, the waiter at the head of a line, if it is due: the waiter is woken, unless it stands in the line for a
+// second budget afterwards, which serveHead then returns. If the waiter is not due, nobody in the line can be served yet: then
+// serveHead sets the line's timer, and done is true. The lines of the waiter's shards are locked.
 func (s *Store) serveHead(key ledger.Key, w *waiter) (next []ledger.Key, done bool) {
 	var later time.Duration
 	var ready chan struct{}
@@ -234,17 +234,17 @@ func (s *Store) lookAgain(key ledger.Key, later time.Duration) {
 // again and is refused at once. The caller of dismiss holds no locks.
 func (s *Store) dismiss(closed []ledger.Closed) {
 	for _, c := range closed {
-		for _, i := range s.impatient(c) {
-			s.lockLines(i.shards)
+		for _, before := range s.impatient(c) {
+			s.lockLines(before.shards)
 
 			// The waiter may have been served, or have left, before its lines were locked.
-			if s.stands(c.Key, &i) {
+			if w := before.w; s.stands(c.Key, &before) {
 				var ready chan struct{}
-				s.step(i.w, func(q *ledger.Request) { ready = i.w.Dismiss(q) })
+				s.step(w, func(q *ledger.Request) { ready = w.Dismiss(q) })
 				s.clock.wake(ready)
 			}
 
-			s.unlockLines(i.shards)
+			s.unlockLines(before.shards)
 		}
 	}
 }
@@ -256,16 +256,17 @@ type standing struct {
 	shards  shardSet // of the waiter's charges
 }
 
-// stands reports whether a waiter still stands in the line of a budget as it stood before. Only then do the lines of i.shards, which were locked meanwhile, guard it.
-func (s *Store) stands(key ledger.Key, i *standing) bool {
+// stands reports whether a waiter still stands in the line of a budget as it stood before. Only then do the lines of before.shards, which were locked meanwhile,
+// guard it.
+func (s *Store) stands(key ledger.Key, before *standing) bool {
 	sh := &s.shards[key[0]]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	b := sh.budgets[key]
-	return b != nil && b.audience != nil && b.line[i.arrival] == i.w && i.w.shards == i.shards
+	return b != nil && b.audience != nil && b.line[before.arrival] == before.w && before.w.shards == before.shards
 }
 
-// impatient returns the waiters for a budget that cannot wait until it opens.
+// impatient returns the waiters in the line of a closed budget whose MaxWait ends before the budget opens.
 func (s *Store) impatient(c ledger.Closed) (all []standing) {
 	sh := &s.shards[c.Key[0]]
 	sh.mu.Lock()

@@ -59,10 +59,10 @@ import (
 //
 // The store's answer to a booking sets the state, in receive. A start becomes granted in Book, if
 // the store allows it at once, or in Acquire. A caller that goes on whatever the store says is
-// granted in goOnShadowed or goUncounted. Recheck makes a granted start booked again. forget,
-// cancelSlots and Reprice set idle where the caller has used, lost or given back its holdings. The
-// caller gives its holdings back when its context ends, when MaxWait is over, and when the store
-// refuses it or fails.
+// granted in goOnShadowed or goUncounted. Recheck and holdStart make a granted start booked again.
+// forget, cancelSlots and Reprice set idle where the caller has used, lost or given back its
+// holdings. The caller gives its holdings back when its context ends, when MaxWait is over, and when
+// the store refuses it or fails.
 type state uint8
 
 const (
@@ -229,7 +229,7 @@ func (c *Caller) Acquire(ctx context.Context, w Wait) error {
 		}
 	}
 
-	// A variant in a race is done as soon as it has a start, however far away.
+	// In a race the loop also ends as soon as the caller has a start, however far away.
 	for c.state != granted && (w.Race == nil || c.state != booked) {
 		if w.WhileBooked && c.state != booked {
 			return ErrUnbooked
@@ -246,7 +246,7 @@ func (c *Caller) Acquire(ctx context.Context, w Wait) error {
 			continue
 		}
 
-		// Ask only for what the caller lacks. With nothing left to ask, the start and the slots may be used.
+		// Ask only for what the caller lacks. With nothing left to ask, the caller may go on.
 		next := c.question(why == newsCame)
 		if next == nil {
 			c.state = granted
@@ -261,7 +261,7 @@ func (c *Caller) Acquire(ctx context.Context, w Wait) error {
 		}
 	}
 
-	// Race.ask has claimed the race for a start that it booked. A start from before the race is claimed here.
+	// A start from before the race is claimed here. For a start that Race.ask has booked and claimed this changes nothing.
 	if w.Race != nil {
 		return w.Race.Claim(c)
 	}
@@ -270,7 +270,7 @@ func (c *Caller) Acquire(ctx context.Context, w Wait) error {
 }
 
 // question returns how a caller that wakes must ask the store, or nil if the caller
-// has all that it needs. news says that the caller woke by newsCame.
+// may go on. news says that the caller woke by newsCame.
 func (c *Caller) question(news bool) question {
 	switch {
 	// The caller stands in line, or throttle is off and Book lets the caller go on.
@@ -278,6 +278,8 @@ func (c *Caller) question(news bool) question {
 		return (*Caller).Book
 	case c.stale() || c.unusable():
 		return (*Caller).replaceStale
+
+	// The start may have become useless.
 	case news || c.needsRevalidation():
 		return (*Caller).revalidate
 
@@ -289,9 +291,10 @@ func (c *Caller) question(news bool) question {
 }
 
 // Book asks the store for a start within the horizon, or a place in line, in place of the
-// caller's holdings. The caller goes on without the store while throttle is off, and if it is
-// only counted and the store is away. Book first waits for reports that lower one of the caller's
-// budgets. After an error the caller holds nothing.
+// caller's holdings. First it waits, for at most ReportTime, for reports that lower one of the
+// caller's budgets. While throttle is off, the caller goes on without the store. A caller that is
+// only counted goes on whatever the store answers, and also if it does not answer. After an error the
+// caller holds nothing.
 func (c *Caller) Book(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return c.GaveUp(ctx)
@@ -342,8 +345,8 @@ func (c *Caller) Book(ctx context.Context) error {
 	return c.bookWithin(ctx, storeCtx, asked)
 }
 
-// bookWithin is the part of Book that calls the store, with storeCtx. ctx is the caller's own
-// context. asked is the time before the call.
+// bookWithin is the part of Book that calls the store, with the context storeCtx, and acts on the
+// answer. ctx is the caller's own context. asked is the time before the call.
 func (c *Caller) bookWithin(ctx, storeCtx context.Context, asked time.Duration) error {
 	b, e := &c.Booking, c.engine
 	stoodInLine := c.state == inLine
@@ -396,7 +399,7 @@ func (c *Caller) bookWithin(ctx, storeCtx context.Context, asked time.Duration) 
 		return err
 	}
 
-	// A start for now may be used if it is fresh. With an observer, whose calls take time, Acquire checks that.
+	// A start for now from a slower store may be used if it is fresh. With an observer, whose calls take time, Acquire checks that.
 	isFresh := g.OK && g.Wait == 0 && g.Age <= validFor && !c.unusable()
 	if isFresh && e.Observe == nil {
 		c.state = granted
@@ -420,9 +423,10 @@ func (c *Caller) receive(g store.Grant) {
 	}
 }
 
-// takeAnswer acts on the store's answer to a booking. It gives back a place or a start that comes too
-// late, returns the error of a caller that is refused, sets startAt for a caller that must wait, and
-// tells the observer. stoodInLine says that the caller stood in the line for a start before.
+// takeAnswer acts on c.Grant, the store's answer to a booking: it adds the answer to the estimators,
+// sets startAt and validatedAt unless both are right already, and tells the observer. If the caller is
+// refused, or if its place or start comes too late, takeAnswer gives back the caller's holdings and
+// returns its error. stoodInLine says that the caller stood in the line for a start before.
 func (c *Caller) takeAnswer(ctx context.Context, stoodInLine bool) error {
 	g, e := c.Grant, c.engine
 	answered := Now()
@@ -455,7 +459,7 @@ func (c *Caller) takeAnswer(ctx context.Context, stoodInLine bool) error {
 		}
 	}
 
-	// A caller that stood in line was reported when it got in line.
+	// A caller that had to stand in line for its start was reported when it got in line.
 	c.reportHeld(ctx, g, stoodInLine && g.OK)
 	return nil
 }
@@ -475,7 +479,7 @@ func (c *Caller) goOnShadowed(ctx context.Context, failed error) {
 	}
 
 	if failed == nil {
-		c.Cancel() // a store that stands in for another may have no start
+		c.Cancel() // a store that stands in for another may have given a place in line
 	} else if !c.outageReported {
 		c.outageReported = true
 		c.report(ctx, EventStoreFailed, c.Waited(), c.engine.Errors.StoreFailed(failed))
@@ -537,20 +541,21 @@ func (c *Caller) waitForStart(ctx context.Context, w Wait) (wake, error) {
 		return 0, ErrDetach
 	}
 
-	// The store is asked to confirm a watched start a lead before it. If no more than the lead and validFor is left,
-	// the store is asked only if its last word is not fresh, and will not count at the start any more. A store in
-	// memory has no lead: it is asked when the start has come.
 	why := timeCame
 	if sleep > validFor {
 		c.startWatch()
-		lead := c.revalidateLead()
+
+		// The store is asked to confirm the start when confirmLead is left. If hardly more than that is left already, the
+		// store's last word is enough if it is fresh, or if it still counts at the start. A store in memory, for which
+		// confirmLead is 0, is asked when the start has come.
+		confirmLead := c.revalidateLead()
 		isFresh := Now()-c.validatedAt <= validFor
-		mustConfirm := sleep > validFor+lead || !isFresh && c.needsRevalidationAt(c.startAt)
-		if lead > 0 && mustConfirm {
-			sleep, why = sleep-lead, newsCame
+		mustConfirm := sleep > validFor+confirmLead || !isFresh && c.needsRevalidationAt(c.startAt)
+		if confirmLead > 0 && mustConfirm {
+			sleep, why = sleep-confirmLead, newsCame
 		}
 
-		// Less than the lead is left, so the store is asked at once.
+		// Less than confirmLead is left, so the store is asked at once.
 		if sleep <= 0 {
 			return why, nil
 		}
@@ -685,9 +690,10 @@ func (c *Caller) startWatch() {
 	c.watch = c.engine.Store.Watch(&c.Booking, c.Grant, c.invalidated)
 }
 
-// revalidate asks the store whether the start may still be used. It books a new start if the start
-// may not be used, or if the answer came more than DefaultJitter after both the question and the start.
-// If the store does not answer the caller gives back its holdings.
+// revalidate asks the store whether the start may still be used, and notes when the answer came and how
+// long it took. It books a new start if the start may not be used, or if the answer came more than
+// DefaultJitter after both the question and the start. If the store does not answer, revalidate gives
+// back the caller's holdings and returns the caller's error.
 func (c *Caller) revalidate(ctx context.Context) error {
 	asked := Now()
 	maxWait := c.remainingWait(ctx, asked)
@@ -742,7 +748,7 @@ func (c *Caller) forget() { c.state, c.slots, c.uncounted = idle, nil, false }
 // that the store cannot replace are given back here.
 func (c *Caller) replacePlace(spread time.Duration) {
 	b := &c.Booking
-	c.StopWatch()
+	c.StopWatch() // the watch is over the old start
 
 	// The store can replace neither slots nor a start of a different spread.
 	c.cancelSlots()

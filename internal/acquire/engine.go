@@ -51,14 +51,14 @@ func (e *Engine) NoteCost(policy string, booked, settled int) {
 // too early. A charge of ClockJitter makes no grant too old.
 const ClockJitter = time.Microsecond
 
-// SetCharges sets the caller's charges, and keeps the slice. Each charge must have the Pace
-// of its limit. A caller that holds a start or a place must use Reprice.
+// SetCharges sets the caller's charges, and the fields that sum them up. It keeps the slice. Each
+// charge must have the Pace of its limit. A caller that holds a start or a place must use Reprice.
 func (c *Caller) SetCharges(charges []store.Charge) {
 	c.Booking.Charges = charges
 	c.jitter, c.concurrent, c.shadowed = 0, false, len(charges) > 0
 	c.horizon, c.shared, c.repaced = store.MinHorizon, false, false
 
-	// A caller whose charges are all of shadow policies is only counted. Every caller has the farthest of its limits' horizons.
+	// A caller is only counted if all its charges are of shadow policies. The farthest horizon of its limits counts.
 	for i := range charges {
 		charge := &charges[i]
 		c.shadowed = c.shadowed && charge.Shadow
@@ -82,12 +82,11 @@ func (c *Caller) SetCharges(charges []store.Charge) {
 // Otherwise, and if price fails, the caller gives its holdings back. Reprice returns the error of
 // price, or of the booking.
 func (c *Caller) Reprice(ctx context.Context, price func() error) error {
-	c.StopWatch()
+	c.StopWatch() // a watch reads the charges, which price may overwrite
 	if c.uncounted {
 		c.forget() // the store holds nothing for the caller, which must book like a new one
 	}
 
-	// A copy of the charges, because price may write into the same slice.
 	old := c.Booking
 	old.Charges = slices.Clone(old.Charges)
 
@@ -97,7 +96,7 @@ func (c *Caller) Reprice(ctx context.Context, price func() error) error {
 	}
 
 	// A booking can replace a place in the line for a start whatever its charges are, and other holdings if the charges are
-	// interchangeable. No later caller comes between, because that is one step.
+	// interchangeable. That is one step of the store, so no later caller gets the old place or start.
 	isReplaceable := c.state == inLine || c.state != idle && slices.EqualFunc(old.Charges, c.Booking.Charges, interchangeable)
 	if err == nil && isReplaceable && len(c.Booking.Charges) > 0 {
 		return c.Book(ctx)
@@ -217,20 +216,20 @@ func (c *Caller) holdStart() {
 // caller, or if the caller had a watch: a watch may still read the charges.
 func (c *Caller) Reuse() bool {
 	switch {
+	// A watch may read the charges, or the store may use the context of a call that ended when throttle was turned off.
 	case c.invalidated != nil || c.uncounted && c.endsWhenOff():
-		return false // a watch may read the charges, or the store the context of a call that ended when throttle was turned off
+		return false
 
+	// The caller booked once, and got its start at once. Only these of its fields would be wrong for the next way.
 	case c.Immediate() && !c.Booking.Returns:
-		// The caller booked once, and got its start: of what it leaves only these fields could mislead the next way.
 		c.state, c.Grant.HeldBy = idle, store.NotHeld
 		c.arrivedAt = 0
 		c.returns, c.uncounted = false, false
 		return true
 
-	// No store has a pointer to the caller: an answer from memory needs no context, and the context is a field of the
-	// caller only if somebody must be told of an outage.
+	// No store uses a context that is a field of the caller: an answer from memory needs no context, and the context is
+	// such a field only if somebody must be told of an outage. The charges stay, and the summaries of the charges.
 	case c.Immediate() || c.engine.Observe == nil && !c.shadowed:
-		// The charges stay, and what the caller knows of them.
 		*c = Caller{
 			engine: c.engine, Booking: store.Booking{Charges: c.Booking.Charges, Spread: c.Booking.Spread},
 			jitter: c.jitter, concurrent: c.concurrent, shadowed: c.shadowed,
@@ -357,44 +356,44 @@ func (r *recents) note(charges []store.Charge, g *store.Grant, at time.Duration)
 	return at-r.askedAt < recentFor
 }
 
-// noteUse notes in all, the budgets of a policy, that the budget with a key was used at the time
-// at, and whether it held its caller. A new budget takes a free place or, if there is none, the
-// place of a replaceable budget. If no budget is replaceable the new budget is not noted. noteUse
-// returns all with the change.
-func noteUse(all []recentBudget, key [16]byte, held bool, at time.Duration) []recentBudget {
-	place := slices.IndexFunc(all, func(b recentBudget) bool { return b.key == key })
+// noteUse notes in budgets, the recent budgets of a policy, that the budget with a key was used at
+// the time at, and with held that it held its caller. A new budget is appended or, if there are
+// maxRecent already, takes the place of a replaceable budget. If no budget is replaceable the new
+// budget is not noted. noteUse returns the budgets with the change.
+func noteUse(budgets []recentBudget, key [16]byte, held bool, at time.Duration) []recentBudget {
+	place := slices.IndexFunc(budgets, func(b recentBudget) bool { return b.key == key })
 	if place < 0 {
 		// A new budget counts as held long ago: a heldAt of 0 would be the time when the process began.
 		added := recentBudget{key: key, heldAt: at - recentFor}
-		if len(all) < maxRecent {
-			place, all = len(all), append(all, recentBudget{})
+		if len(budgets) < maxRecent {
+			place, budgets = len(budgets), append(budgets, recentBudget{})
 		} else {
-			place = replaceable(all, held, at)
+			place = replaceable(budgets, held, at)
 		}
 
 		if place < 0 {
-			return all
+			return budgets
 		}
-		all[place] = added
+		budgets[place] = added
 	}
 
-	all[place].usedAt = at
+	budgets[place].usedAt = at
 	if held {
-		all[place].heldAt = at
+		budgets[place].heldAt = at
 	}
 
-	return all
+	return budgets
 }
 
 // replaceable returns the index of the least recently used of the replaceable budgets, or -1 if
-// none is. A budget is replaceable if it was not used within inUse before at. For a new budget
-// that held its caller, a budget is also replaceable if it has held nobody within inUse.
-func replaceable(all []recentBudget, held bool, at time.Duration) int {
+// none is, for a new budget that is used at the time at. A budget is replaceable if it was not used
+// within inUse before at or, if the new budget held its caller, if it has held nobody within inUse.
+func replaceable(budgets []recentBudget, held bool, at time.Duration) int {
 	oldest := -1
-	for i := range all {
-		b := &all[i]
+	for i := range budgets {
+		b := &budgets[i]
 		isReplaceable := at-b.usedAt > inUse || held && at-b.heldAt > inUse
-		if isReplaceable && (oldest < 0 || b.usedAt < all[oldest].usedAt) {
+		if isReplaceable && (oldest < 0 || b.usedAt < budgets[oldest].usedAt) {
 			oldest = i
 		}
 	}
@@ -403,7 +402,7 @@ func replaceable(all []recentBudget, held bool, at time.Duration) int {
 
 // ofTable returns the keys of the known budgets, by policy. at is the present time. ofTable
 // forgets the budgets of policies for which inTable is false, and budgets that nobody used
-// within recentFor.
+// within recentFor. It notes that somebody has asked for the recents.
 func (r *recents) ofTable(inTable func(policy string) bool, at time.Duration) map[string][][16]byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()

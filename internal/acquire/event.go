@@ -133,7 +133,7 @@ func (c *Caller) storeFailure(ctx context.Context, err error) error {
 		return c.engine.Errors.StoreFailed(err)
 	}
 
-	// The context has ended, and the call with it.
+	// The context has ended, and the call with it. The caller leaves as in GaveUp.
 	c.Cancel()
 	d := c.departure(ctx)
 	isOfContext := errors.Is(d.Cause, err) || errors.Is(d.Err, err)
@@ -174,11 +174,11 @@ func (c *Caller) report(ctx context.Context, k EventKind, d time.Duration, err e
 	}
 }
 
-// reportHeld notes in Hold which policy holds the caller by g, the store's answer, which is also c.Grant
-// unless told is true. If no policy holds the caller, Hold keeps the last policy that did. Unless the caller
-// is silent or there is no observer, reportHeld also counts the caller among those that the policy holds, tells
-// the observer that the caller is held, unless told says that the observer knows, and tells it which shadow
-// policies would have held the caller.
+// reportHeld notes in Hold which policy holds the caller by the store's answer g. If no policy holds the
+// caller, Hold keeps the last policy that did. For a silent caller, and without an observer, that is all.
+// Otherwise reportHeld counts the caller among the callers that the policy holds, and tells the observer
+// that the caller is held, unless told says that the observer knows, and which shadow policies would have
+// held the caller. Unless told is true, g must be c.Grant, which the event describes.
 func (c *Caller) reportHeld(ctx context.Context, g store.Grant, told bool) {
 	// A caller is held if a budget has made its start later, or if it has no start.
 	held := g.Wait > 0 && g.HeldBy >= 0 || !g.OK
@@ -286,8 +286,9 @@ const (
 )
 
 // noticeClosed tells the observer that the budget at g.HeldBy is closed, if it is, unless the observer
-// was told before, or the wait is shorter than nearlyOpen. It asks the store when the budget opens. If
-// the store does not answer within askClosed, the observer is told nothing.
+// was told before, or the wait is shorter than nearlyOpen. It asks the store when the budget opens. The
+// observer is told nothing if the store does not answer within askClosed, if the budget is open by then, or
+// if maxClosings other budgets are closed.
 func (c *Caller) noticeClosed(ctx context.Context, g *store.Grant) {
 	e := c.engine
 	isClosed := g.Paused && g.HeldBy >= 0 && g.Wait >= nearlyOpen
@@ -326,8 +327,8 @@ func (c *Caller) ReportOpenings(ctx context.Context) {
 	}
 }
 
-// Openings returns an EventOpened for each budget of a start that was known to be closed, and notes that
-// the budget is open. It returns nil if there is no observer.
+// Openings returns an EventOpened for each of the caller's budgets that was known to be closed and that the
+// caller's start shows to be open, and notes that these budgets are open. It returns nil if there is no observer.
 func (c *Caller) Openings() (events []Event) {
 	known := &c.engine.closings
 	if c.engine.Observe == nil || known.count.Load() == 0 {
@@ -421,9 +422,10 @@ func (k *closings) extend(b store.Budget, at, until time.Duration) {
 	}
 }
 
-// remove notes, at the present time at, that a budget was open at openAt. It returns for how long the
-// budget was known to be closed. It returns false, and changes nothing, if the budget was not known to
-// be closed, or if this program learned of the closing after openAt, and so perhaps from later news.
+// remove notes, at the present time at, that a budget was open at openAt: it forgets the closing, and
+// returns for how long the budget was known to be closed. It returns false, and changes nothing, if the
+// budget was not known to be closed, or if this program learned of the present end of the closing after
+// openAt: then the budget may have been closed after openAt.
 func (k *closings) remove(b store.Budget, openAt, at time.Duration) (time.Duration, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

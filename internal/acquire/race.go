@@ -59,9 +59,9 @@ func (r *Race) Stop() {
 	}
 }
 
-// ask has a variant ask the store. If the variant has a start after the answer it wins the
-// race, or ask returns ErrLost if a sibling variant has won before. If ctx ends before the
-// question, the variant gives up.
+// ask has a variant ask the store by q. If the variant has a start after the answer it wins the
+// race, or ask returns ErrLost if a sibling variant has won before. If it stands in the line for
+// a start, ask lists it in the engine's ahead. If ctx ends before the question, the variant gives up.
 func (r *Race) ask(ctx context.Context, c *Caller, q question) error {
 	// Wait for the turn to ask, but not for longer than askAlone: the server of the asking variant may be away.
 	timer := time.NewTimer(askAlone)
@@ -78,8 +78,9 @@ func (r *Race) ask(ctx context.Context, c *Caller, q question) error {
 		return c.GaveUp(ctx)
 	}
 
-	// Leave the engine's list of callers in line, and join it anew, with the new wait, if the variant stands in line.
 	err := q(c, ctx)
+
+	// A variant that still stands in line joins ahead anew below, with its new wait.
 	c.LeaveLine()
 
 	switch {
@@ -158,9 +159,9 @@ func (c *Caller) Try(ctx context.Context) error {
 // BookNear books a start within the horizon, as Book does, and waits for the store's answer no longer than a horizon.
 func (c *Caller) BookNear(ctx context.Context) error { return c.within(ctx, c.Horizon()) }
 
-// within calls Book with a context that ends after d at the latest, so that a store that is away keeps
-// the work from its other variants no longer. The context has no deadline, or the store would refuse
-// a start that comes after d.
+// within calls Book with a context that ends after d at the latest, so a store that is away keeps the work
+// from its other variants for at most d. The context has no deadline, or the store would refuse a start that
+// comes after d.
 func (c *Caller) within(ctx context.Context, d time.Duration) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -282,9 +283,9 @@ func (h *ahead) leave(l *line) {
 	}
 }
 
-// of returns until when a caller with the charges and the lowest priority would have to wait, because callers
-// of that priority or a higher one stand in line for one of the budgets. It returns false if none do.
-func (h *ahead) of(charges []store.Charge, lowest store.Priority) (until time.Duration, found bool) {
+// of returns until when a caller with these charges and this priority would have to wait, because callers
+// of the same or a higher priority stand in line for one of the budgets. It returns false if none do.
+func (h *ahead) of(charges []store.Charge, priority store.Priority) (until time.Duration, found bool) {
 	if h.count.Load() == 0 {
 		return 0, false
 	}
@@ -294,7 +295,7 @@ func (h *ahead) of(charges []store.Charge, lowest store.Priority) (until time.Du
 
 	// Of several lines the one with the latest end decides.
 	for i := range charges {
-		for p := lowest; p <= store.PriorityHigh; p++ {
+		for p := priority; p <= store.PriorityHigh; p++ {
 			l := h.known[lineName{charges[i].Budget, p}]
 			if l != nil && (!found || l.until > until) {
 				until, found = l.until, true

@@ -21,9 +21,9 @@ type slotHold struct {
 func (c *Caller) holdsSlots() bool { return !c.concurrent || c.Grant.Wait == 0 || c.slots != nil }
 
 // acquireSlots acquires the slots when the start has come. If a budget was closed meanwhile, the
-// caller books all charges anew. If no slot is free the caller gives back the start, and gets in the
-// line for slots or is refused; a caller that spansScopes books all charges anew. If the store does
-// not answer the caller gives back its holdings.
+// caller books all charges anew. If no slot is free, a caller that spansScopes books all charges anew,
+// and any other gives back its start, and gets in the line for slots or is refused. If the store does
+// not answer, acquireSlots gives back the caller's holdings and returns the caller's error.
 func (c *Caller) acquireSlots(ctx context.Context) error {
 	// The second booking has the Concurrency charges alone: see slotHold.
 	hold := &slotHold{booking: store.Booking{
@@ -57,6 +57,8 @@ func (c *Caller) acquireSlots(ctx context.Context) error {
 	case g.OK:
 		c.engine.Store.Cancel(&hold.booking, g)
 		return c.Book(ctx)
+
+	// No slot is free, and the caller cannot stand in the line for slots.
 	case c.spansScopes():
 		return c.Book(ctx)
 	}

@@ -75,9 +75,10 @@ func (c *Caller) Waited() time.Duration {
 func (c *Caller) RemainingWait(ctx context.Context) time.Duration { return c.remainingWait(ctx, Now()) }
 
 // remainingWait returns how long a caller that asks the store at asked can still wait, as a
-// Booking.MaxWait: AnyWait if nothing bounds the wait, and NoWaitLeft if no time is left of a
-// positive MaxWait. It notes the time, and what bounds it, in remaining and remainingBy, for the
-// error if the store refuses.
+// Booking.MaxWait: AnyWait if nothing bounds the wait, and NoWaitLeft if a caller with a positive
+// MaxWait has no time left. For a caller with patience see remainingPatience. remainingWait notes the
+// time, with 0 for NoWaitLeft, and what bounds it in remaining and remainingBy, for the error if the
+// store refuses.
 func (c *Caller) remainingWait(ctx context.Context, asked time.Duration) time.Duration {
 	if c.Patience > 0 {
 		return c.remainingPatience(asked)
@@ -102,7 +103,7 @@ func (c *Caller) remainingWait(ctx context.Context, asked time.Duration) time.Du
 
 	c.remaining, c.remainingBy = left, by
 
-	// A Booking.MaxWait of 0 would be of a caller that never waits, and stores take longer to answer such a caller.
+	// A Booking.MaxWait of 0 is for a caller that never waits, which a store may take longer to answer.
 	if left == 0 && c.MaxWait > 0 {
 		return NoWaitLeft
 	}
@@ -127,13 +128,14 @@ func (c *Caller) usefulWait(left time.Duration) time.Duration {
 	return left
 }
 
-// exceedsMaxWait gives back a start that is too late for a deadline of ctx to come, or more than half of
-// StoreGrace too late for MaxWait. It returns the caller's error, and notes for it in remaining and
-// remainingBy what bounded the wait. It returns nil if the start is in time, or if the caller has no start.
-// A start can be too late although the booking had a MaxWait, because the store's answer, or the line,
-// took long. The second half of StoreGrace is left for the store to confirm the start.
+// exceedsMaxWait gives back a start that comes too late, and returns the caller's error: a start that comes
+// more than half of StoreGrace after the end of MaxWait, or that a budget has held back beyond the deadline
+// of ctx. It notes in remaining and remainingBy what bounded the wait. It returns nil if the start is in time,
+// or if the caller has no start. A start can be too late although the booking had a MaxWait, because the
+// store's answer, or the line, took long. The second half of StoreGrace is left for the store to confirm the
+// start.
 func (c *Caller) exceedsMaxWait(ctx context.Context, g store.Grant) error {
-	// Without a MaxWait only a start that a budget has held back can be too late.
+	// Without a positive MaxWait only a start that a budget has held back can be too late.
 	if !g.OK || g.HeldBy < 0 && c.MaxWait <= 0 {
 		return nil
 	}
@@ -169,8 +171,8 @@ const minPatience = time.Second
 // booked, so the turn of a caller that stood in line for less would never come, and others would go before it.
 const lineMargin = 150 * time.Millisecond
 
-// patienceEnd is when a caller with patience leaves its line. A ranked caller stays for lineMargin longer than its
-// horizon, or than MinHorizon if that is longer, even if its patience is shorter: see lineMargin.
+// patienceEnd is when a caller with patience leaves its line. A ranked caller whose patience is short stays for its
+// horizon, or for MinHorizon if that is longer, and for lineMargin: see lineMargin.
 func (c *Caller) patienceEnd() time.Duration {
 	patience := c.Patience
 	if c.Ranked {
@@ -189,8 +191,8 @@ func (c *Caller) lineEnd() time.Duration {
 }
 
 // remainingPatience is remainingWait for a caller with patience. A caller without a rank must get in
-// line to get a rank, however long it would wait. A ranked caller gets in line only if its turn comes
-// soon.
+// line to get a rank, however long it would wait. A ranked caller gets in line only if its start comes
+// within the horizon or before patienceEnd.
 func (c *Caller) remainingPatience(asked time.Duration) time.Duration {
 	c.remaining, c.remainingBy = store.AnyWait, BoundNone
 	if c.Ranked {
@@ -234,7 +236,7 @@ var errUncounted = errors.New("throttle: the store did not answer within 500ms, 
 // outage. The context ends when the answer would be of no use to the caller. After the call of the
 // store endStoreCall and the CancelFunc must be called.
 func (c *Caller) storeContext(ctx context.Context, maxWait time.Duration) (context.Context, context.CancelFunc) {
-	// When an answer is of no use depends on why the caller waits.
+	// When an answer is of no use depends on why the caller waits. In all other cases maxWait and ctx say it to the store.
 	storeCtx, stop := ctx, func() {}
 	switch {
 	case c.shadowed:
@@ -410,7 +412,7 @@ func (r *askRate) next(at time.Duration) (delay time.Duration) {
 }
 
 // waitToAsk counts the next question to the store, and waits until the caller's askRate allows it.
-// If ctx ends first, the caller gives back its holdings, and waitToAsk returns its error.
+// If ctx ends first, waitToAsk gives back the caller's holdings and returns the caller's error.
 func (c *Caller) waitToAsk(ctx context.Context) error {
 	delay := c.rate.next(Now())
 	if delay == 0 {
@@ -467,12 +469,12 @@ func (c *Caller) unusable() bool {
 	return c.jitter > 0 && c.Grant.Age-c.Booking.Spread > c.usableFor()
 }
 
-// spread returns how much room behind the next start makes up for the age of its grant: by
-// how much that age exceeds half of usableFor, at most spreadLimit. The other half is for answers
-// that take longer than nearly all, and for timers that fire late. It returns 0 if the age
-// exceeds nothing, or if a start of the caller is never too old. The age is an upper bound on
-// nearly all ages of all callers' grants. The budgets of this caller may lie on a slower server
-// than most: after rttSamples stale answers in a row the last answer to this caller counts, too.
+// spread returns how much room behind the next start makes up for the age of its grant: the
+// part of the age above half of usableFor, at most spreadLimit. The other half of usableFor is left
+// for unusually slow answers, and for timers that fire late. spread returns 0 for a younger grant,
+// and if jitter is 0, because then no start of the caller is too old. For the age, which is not known
+// yet, stands an upper bound on nearly all ages of all callers' grants. The budgets of this caller may
+// lie on a slower server: after rttSamples stale answers in a row the last answer to this caller counts, too.
 func (c *Caller) spread() time.Duration {
 	if c.jitter == 0 {
 		return 0
@@ -523,15 +525,15 @@ func (c *Caller) nextSpread() time.Duration {
 	return spread
 }
 
-// adjustPace sets the Pace of each charge: the distance to the next start, which the policy's
-// limit gives, less the spread, which keeps the next start away as well. With both distances
-// starts would leave a part of the limit unused.
+// adjustPace sets the Pace of each charge to the Pace of its limit less the spread. Both keep the next
+// start away, so with the whole Pace starts would leave a part of the limit unused. There are two
+// exceptions:
 //
-// A start that costs more than 1 has no Pace in a short window: starts of different costs do not
-// fill a window, and a distance between them leaves room that no start fits into. In a window longer
-// than store.MaxEvenWindow starts leave within a moment, because a queue of many windows would end up to
-// a window later if they flowed evenly. Where costs turn out to be higher than they were booked, all
-// starts of such a window would be too many at once, so there they flow evenly.
+//   - A start that costs more than 1 has no Pace in a window of at most store.MaxEvenWindow: starts of
+//     different costs do not fill a window, and a distance between them leaves room that no start fits into.
+//   - In a longer window the Pace of the limit lets all starts leave within a moment, because a queue of many
+//     windows would end up to a window later if they flowed evenly. Where costs turn out higher than they were
+//     booked, all these starts would be too many at once, so there they flow evenly: see evenPace.
 func (c *Caller) adjustPace() {
 	for i := range c.Booking.Charges {
 		charge := &c.Booking.Charges[i]
@@ -571,10 +573,10 @@ func (c *Caller) needsRevalidationAt(at time.Duration) bool {
 	return at-c.validatedAt > validFor+min(c.slowAnswer(), max(c.validateRTT, c.confirmTakes()))
 }
 
-// revalidateLead returns how long before the start the store is asked to confirm the start: validFor, because an answer
-// counts for that long, and the time that a slow store takes for nearly all of its answers. Of that time at most one and
-// a half times the usual counts: an answer is half a round trip old when it comes, and must not be older than a round
-// trip and validFor at the start. For a store in memory, which answers in no time, the lead is 0.
+// revalidateLead returns how long before the start the store is asked to confirm the start. For a store in memory, which
+// answers in no time, it is 0. For a fast store it is validFor, because an answer counts for that long. For a slow store
+// the time is added in which nearly all confirmations come, or one and a half times the usual time if that is less: an
+// answer is half a round trip old when it comes, and at the start it must not be older than a round trip and validFor.
 func (c *Caller) revalidateLead() time.Duration {
 	if c.Grant.Age == 0 {
 		return 0
@@ -634,7 +636,7 @@ func spreadLimit(charges []store.Charge) time.Duration {
 const (
 	shareHorizon  = 250 * time.Millisecond // in place of store.MinHorizon for callers with a share: a small share waits for all booked starts
 	summonHorizon = 5 * time.Millisecond   // in place of shareHorizon and leadMargin for callers of one budget, if the store summons waiters: see store.Traits
-	maxHorizon    = 2 * time.Second
+	maxHorizon    = 2 * time.Second        // only a caller's Lead needs a farther horizon
 	leadMargin    = 250 * time.Millisecond // by how much the horizon reaches beyond the caller's lead
 	horizonTrips  = 5                      // round trips to the store that fit into the horizon
 
@@ -644,39 +646,39 @@ const (
 	estimatesHorizon = 5 * time.Millisecond // no horizon is nearer because of estimates
 )
 
-// Horizon returns how far ahead the next start is booked at the most. A caller that goes on long
-// before its start, because its connections take long, must know its start that early: so the
-// horizon reaches beyond the lead.
+// Horizon returns how far ahead the next start is booked at the most: as far as the caller's limits and
+// horizonTrips to the store need, at most maxHorizon. Only a long Lead makes it farther: a caller that goes on
+// long before its start, because its connections take long, must know its start that early.
 func (c *Caller) Horizon() time.Duration {
-	nearest, margin := c.horizon, leadMargin
+	ofLimits, margin := c.horizon, leadMargin
 
-	// Starts that are booked ahead count with their estimated costs, so estimates that are too high bound the horizon: see estimateParts.
-	farthest := maxHorizon
+	// A caller with a share books less far ahead, unless one of its limits needs a farther horizon.
+	if c.shared && ofLimits == store.MinHorizon {
+		ofLimits = shareHorizon
+
+		// If the store summons waiters, a caller of one budget books right before its start. A caller of several budgets
+		// does not, because it needs a start that is near in all of them.
+		if c.engine.Traits.SummonsWaiters && len(c.Booking.Charges) == 1 {
+			ofLimits, margin = summonHorizon, summonHorizon
+		}
+	}
+
+	// Estimates that are too high bound both: see estimateParts. The trips to the store and the lead are needed whatever
+	// was estimated.
 	if c.engine.estimates.known.Load() {
 		for i := range c.Booking.Charges {
-			farthest = min(farthest, c.estimateHorizon(&c.Booking.Charges[i]))
+			bound := c.estimateHorizon(&c.Booking.Charges[i])
+			ofLimits, margin = min(ofLimits, bound), min(margin, bound)
 		}
 	}
 
-	// A caller with a share books less far ahead, unless one of its limits needs a farther horizon. If the store summons
-	// waiters the caller books right before its start. A caller of several budgets does not, because it needs a start that
-	// is near in all of them.
-	if c.shared && nearest == store.MinHorizon {
-		nearest = shareHorizon
-		if c.engine.Traits.SummonsWaiters && len(c.Booking.Charges) == 1 {
-			nearest, margin = summonHorizon, summonHorizon
-		}
-	}
-
-	// Callers that dial, and stores that are far away, need their horizon whatever was estimated.
-	nearest, margin = min(nearest, farthest), min(margin, farthest)
-	horizon := min(max(nearest, horizonTrips*c.engine.rtt.get()), maxHorizon)
+	horizon := min(max(ofLimits, horizonTrips*c.engine.rtt.get()), maxHorizon)
 	return max(horizon, c.Lead+margin)
 }
 
-// estimateHorizon returns how far ahead starts of a charge may be booked at the most, because its cost is estimated
-// too high: see estimateParts. It returns maxHorizon if the cost is not, and for all limits except SlidingWindow and
-// TokenBucket: in a fixed window, what is given back can be used until the window ends, and a leaky bucket has no window.
+// estimateHorizon returns how far ahead starts of a charge whose cost is estimated too high may be booked at the most:
+// see estimateParts. It returns maxHorizon if the cost is not estimated too high, and for all limits except SlidingWindow
+// and TokenBucket: in a fixed window, what is given back can be used until the window ends, and a leaky bucket has no window.
 func (c *Caller) estimateHorizon(charge *store.Charge) time.Duration {
 	times := c.engine.estimates.times(charge.Budget.Policy)
 	if times == 1 || charge.Limit.Kind() != store.KindSlidingWindow && charge.Limit.Kind() != store.KindTokenBucket {

@@ -75,7 +75,8 @@ func (b *budget) note(lane Lane, until time.Time, isNewcomer bool) {
 	}
 }
 
-// sweep forgets the budgets that have room again, if there are twice as many budgets as after the last sweep.
+// sweep makes the map if there is none. It forgets the budgets that have room again, if there are twice as many budgets as after the last sweep, and at least
+// sweepFrom.
 func (all *Budgets) sweep(now time.Time) {
 	if all.all == nil {
 		all.all = make(map[ledger.Key]*budget)
@@ -113,13 +114,13 @@ func (all *Budgets) Forget(key ledger.Key) { delete(all.all, key) }
 // ForgetAll forgets all budgets.
 func (all *Budgets) ForgetAll() { clear(all.all) }
 
-// Wait returns how long the newcomer with the booking b has to wait at the least, and the charge whose budget has that wait. The wait is 0 if the newcomer must
-// call at once: if no budget is known to be full, if the newcomer would be refused, if the caller is no newcomer that may stand in line, or if a crowd lingers.
+// Wait returns how long the newcomer with the booking b has to wait at the least, and the charge whose budget has that wait. The wait is 0, and the charge nil, if the
+// newcomer must call at once: if no budget is known to be full, if the newcomer would be refused, if the caller is no newcomer that may stand in line, or if a crowd lingers.
 //
 // longest is the longest time for which a newcomer lingers. While a crowd of this program lingers, callers of other programs may get places before the crowd, and
-// afterwards the crowd is before later callers of other programs. So a crowd is bounded: from one answer to the next, only as many newcomers linger as start in half of
-// longest. The next newcomer calls, and the lingering newcomers share the call. Where starts do not flow evenly nobody lingers: a newcomer that is passed might wait for one
-// more window.
+// afterwards the crowd is before later callers of other programs. So a crowd is bounded: Wait counts the newcomers from one answer to the next, and no more of them linger
+// than start in half of longest. The next newcomer calls, and the lingering newcomers share the call. Where starts do not flow evenly nobody lingers: a newcomer that is
+// passed might wait for one more window.
 func (all *Budgets) Wait(b *store.Booking, longest time.Duration, now time.Time) (wait time.Duration, c *store.Charge) {
 	// Any other caller has a start or a place, or stands in no line.
 	isNewcomer := b.Horizon != 0 && b.Turn == nil && b.Instead == (store.Handle{}) && b.NotBefore <= 0

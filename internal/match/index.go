@@ -81,7 +81,7 @@ func NewIndex(ps []*Pattern) *Index {
 		n.ends[p.end] = append(n.ends[p.end], int32(i))
 	}
 
-	// Walk the tree of hosts, now that it is whole, once for each host that a pattern names in full.
+	// Walk the tree of hosts, now that it is whole, for each host that a pattern names in full.
 	for _, p := range ps {
 		if p == nil {
 			continue
@@ -172,10 +172,11 @@ func grow[N any](m map[string]*N, k string) *N {
 	return m[k]
 }
 
-// Match appends to dst the positions of all patterns that match r, ascending. A path that
-// hides dot segments, such as "/x/%2e%2e/send", matches the patterns of the path as written
-// and the patterns of "/send", which is the path on servers that decode first. Match
-// allocates only if dst has no room, the URL is very long, or its path hides dot segments.
+// Match appends to dst the positions of all patterns that match r, ascending. Some servers
+// decode a path before they clean it: for them "/x/%2e%2e/send", which hides a dot segment,
+// is "/send". Such a path matches the patterns of both, as written and decoded. If dst has
+// room, Match does not allocate, unless the path hides dot segments or has a broken escape, or
+// the parts of the URL or the gates of its host do not fit into the arrays on the stack.
 func (x *Index) Match(dst []int32, r *http.Request) []int32 {
 	var segs [16]string
 	t, host := look(r, segs[:0])
@@ -355,7 +356,7 @@ func look(r *http.Request, segs []string) (t target, host string) {
 
 	u := r.URL
 	if u == nil {
-		return t, ""
+		return t, "" // without segments the path is "/", so slash is true
 	}
 
 	// Patterns have ports without leading zeros.
@@ -530,8 +531,8 @@ func splitPath(segs []string, path string) (_ []string, slash bool) {
 	return segs, slash || len(segs) == 0
 }
 
-// pathOf returns the path as it will be sent, or its unescaped form where both
-// have the same segments; escaped says which. It takes the place of
+// pathOf returns the path as it will be sent, with escaped true, or its unescaped
+// form, with escaped false, if both have the same segments. It takes the place of
 // [url.URL.EscapedPath], which allocates.
 func pathOf(u *url.URL) (path string, escaped bool) {
 	if u.Opaque != "" {

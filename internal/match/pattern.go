@@ -249,21 +249,21 @@ func (p *Pattern) Covers(o *Pattern) bool {
 
 // coversHost is Covers for hosts.
 func (p *Pattern) coversHost(o *Pattern) bool {
-	switch others := len(o.labels); {
+	switch pLabels, oLabels := len(p.labels), len(o.labels); {
 	// A pattern without labels matches every host.
-	case len(p.labels) == 0:
+	case pLabels == 0:
 		return true
 
 	// A pattern with labels does not match every host, as o does.
-	case others == 0:
+	case oLabels == 0:
 		return false
 
-	// A host of o has too few labels for p.
-	case p.deep && !o.deep && len(p.labels) >= others:
+	// Each host of o has too few labels for p, which needs one more than p.labels.
+	case p.deep && !o.deep && pLabels >= oLabels:
 		return false
 
-	// A host of o can have too few labels for p, or too many.
-	case !p.deep && (o.deep || len(p.labels) != others):
+	// Some hosts of o have too few labels for p, or too many.
+	case !p.deep && (o.deep || pLabels != oLabels):
 		return false
 	}
 	return cover(p.labels, o.labels)
@@ -271,30 +271,31 @@ func (p *Pattern) coversHost(o *Pattern) bool {
 
 // coversPath is Covers for paths.
 func (p *Pattern) coversPath(o *Pattern) bool {
-	switch n, others := len(p.segs), len(o.segs); {
-	// A path of o may have too few segments for p, or too many.
-	case n > others, n < others && p.end != endSubtree:
+	switch pSegs, oSegs := len(p.segs), len(o.segs); {
+	// Some paths of o have too few segments for p, or too many.
+	case pSegs > oSegs, pSegs < oSegs && p.end != endSubtree:
 		return false
 
 	// With equally many segments the endings must fit: "/a/" does not match "/a".
-	case n == others && p.end == endSubtree && o.end == endHere:
+	case pSegs == oSegs && p.end == endSubtree && o.end == endHere:
 		return false
 
 	// An ending that is no subtree matches itself alone.
-	case n == others && p.end != endSubtree && p.end != o.end:
+	case pSegs == oSegs && p.end != endSubtree && p.end != o.end:
 		return false
 	}
 	return cover(p.segs, o.segs)
 }
 
-// cover reports whether each part of all is a wildcard, or the same literal as the
-// part of others at its place. It returns false if others has fewer parts.
-func cover(all, others []part) bool {
-	if len(all) > len(others) {
+// cover reports whether outer covers the first parts of inner: each part of outer is a
+// wildcard, or the same literal as the part of inner at its place. It returns false if
+// inner has fewer parts than outer.
+func cover(outer, inner []part) bool {
+	if len(outer) > len(inner) {
 		return false
 	}
-	for i, a := range all {
-		if !a.wild && (others[i].wild || a.text != others[i].text) {
+	for i, o := range outer {
+		if !o.wild && (inner[i].wild || o.text != inner[i].text) {
 			return false
 		}
 	}
@@ -304,7 +305,7 @@ func cover(all, others []part) bool {
 // Bind returns r as the functions of the pattern's policy should see it: with
 // the wildcards' values for [http.Request.PathValue]. The pattern must match r. Bind
 // returns a shallow copy, or r itself if the pattern names no wildcard. A host's values are
-// in lower case, so that one shop has one budget however its name is written. A path that
+// in lower case, so that they do not depend on how the caller writes the host. A path that
 // hides dot segments has the values of the decoded path, if the pattern matches that path:
 // so no caller can choose the spelling of its key.
 func (p *Pattern) Bind(r *http.Request) *http.Request {
@@ -322,8 +323,8 @@ func (p *Pattern) Bind(r *http.Request) *http.Request {
 		}
 	}
 
-	// The pattern matches the request, so its parts and the parts of the request are in the same places. min only keeps
-	// the index in bounds if it does not.
+	// The pattern matches the request, so its parts and the parts of the request are in the same places. For a request
+	// that the pattern does not match, min keeps the index in bounds.
 	labels := splitHost(few[:0], host)
 	bound := withOwnPathValues(r)
 	for i, l := range p.labels[:min(len(p.labels), len(labels))] {

@@ -32,7 +32,7 @@ func (k *worker) noteLength(took time.Duration) {
 	k.mu.Unlock()
 
 	k.shares.Store(shares)
-	if k.plans.Swap(plans) == plans {
+	if was := k.plans.Swap(plans); was == plans {
 		return
 	}
 
@@ -88,7 +88,7 @@ func (c *confirmation) end() { close(c.answer) }
 func (k *worker) confirm(ctx context.Context, w *Watch) (ok, answered bool) {
 	c := &confirmation{watch: w, answer: make(chan bool, 1)}
 	w.budgets(func(key ledger.Key) { c.keys = append(c.keys, key) })
-	if !k.ask(c) {
+	if asked := k.ask(c); !asked {
 		return false, false
 	}
 
@@ -152,8 +152,8 @@ type gathering struct {
 	full  linger.Budgets // by the answers to newcomers. Callers with shares are not counted.
 }
 
-// noteWait remembers how long a newcomer to a line was told to wait, because the next newcomer waits for at least as long. b is the booking of the newcomer, and g
-// the answer. Waits for a closed budget, and in lines with shares, are not remembered.
+// noteWait remembers how long a newcomer to a line was told to wait, because the next newcomer waits for at least as long. b is the booking of a caller, and g the
+// answer. Only waits of newcomers are remembered, and none if callers do not share steps, if the budget is closed, or if the caller has a share.
 func (k *worker) noteWait(b *store.Booking, g *store.Grant) {
 	newcomer := b.Turn == nil && b.Horizon != 0
 	inLine := !g.OK && g.Ready != nil && g.Wait > 0 && !g.Paused
@@ -170,8 +170,8 @@ func (k *worker) noteWait(b *store.Booking, g *store.Grant) {
 }
 
 // patience returns how long a newcomer waits for other newcomers, in whole milliseconds: half of the time until its start is within the horizon, and at most
-// maxGather. b is the newcomer's booking. It returns 0 if the newcomer would be booked or refused at once, if nothing is known of the line, if the line has shares,
-// or if the newcomers so far are a crowd. The caller holds the worker's mu.
+// maxGather. b is the newcomer's booking. It returns 0 if the newcomer would be booked or refused at once, if nothing is known of the line, if the newcomer has a
+// share, or if the newcomers so far are a crowd, to which Wait of linger.Budgets adds this newcomer. The caller holds the worker's mu.
 func (all *gathering) patience(b *store.Booking, now time.Time) time.Duration {
 	wait, c := all.full.Wait(b, maxGather, now)
 	if wait <= b.Horizon || c.Share.ID != 0 {
@@ -180,9 +180,9 @@ func (all *gathering) patience(b *store.Booking, now time.Time) time.Duration {
 	return min(maxGather, (wait-b.Horizon)/2).Truncate(time.Millisecond)
 }
 
-// mayGather reports whether a newcomer may wait for others: if a line of one of its budgets has callers of this node, so that steps are made for it anyway.
+// mayGather reports whether a newcomer may wait for others: if callers share steps, if the newcomer needs no slots, and if callers of this node wait in a line of
+// one of its budgets, so that steps are made for that line anyway.
 func (k *worker) mayGather(b *store.Booking) bool {
-	// A newcomer that needs slots does not wait for others.
 	if !k.shares.Load() || holdsSlots(b) {
 		return false
 	}

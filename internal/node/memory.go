@@ -48,14 +48,14 @@ type passed struct {
 }
 
 // freshFor returns for how long a budget needs no step of the node's own, which would go through the budget's line and renew the node's lease. It returns 0 if the budget
-// needs such a step now. The last pass through the line, whatever its step was made for, serves as well for the time every. It does not serve if waiters have no places,
-// or if callers of this node hold slots or wait for slots.
-func (m *memory) freshFor(key ledger.Key, every time.Duration) time.Duration {
+// needs such a step now. The last pass through the line, whatever its step was made for, is enough until interval has passed since then. It is not enough if waiters have
+// no places, or if callers of this node hold slots or wait for slots.
+func (m *memory) freshFor(key ledger.Key, interval time.Duration) time.Duration {
 	p := m.passes[key]
 	if !p.lists || len(m.slots[key]) > 0 || m.held[key].n > 0 {
 		return 0
 	}
-	return max(0, every-time.Since(p.at))
+	return max(0, interval-time.Since(p.at))
 }
 
 // noteSaving notes how long it took from when a step had its rows until they were saved. The first step sets the estimate saving, and a step that is faster than the
@@ -107,8 +107,8 @@ func (m *memory) leased(held bool) []ledger.Key {
 	return slices.Collect(maps.Keys(all))
 }
 
-// recall has the callers book again who wait in lines for which isRecalled is true. They keep their places until then, so a step that comes before serves
-// them as ever. Call recall only between steps.
+// recall has the callers who wait in lines for which isRecalled is true book again. They keep their places until they do, so a step that comes before that
+// serves them as usual. Call recall only between steps.
 func (m *memory) recall(isRecalled func(ledger.Key) bool) {
 	// A step may still close the Ready of a waiter, so each gets a new one, to which nobody listens.
 	for key, line := range m.line {
@@ -192,7 +192,7 @@ func (m *memory) concerning(h Heard) Heard {
 	return Heard{mine, h.Lost && !m.isIdle()}
 }
 
-// warn notes starts that became useless in recent, and tells the watches over these starts.
+// warn notes in recent that starts became useless, and tells the watches over these starts.
 func (m *memory) warn(u ledger.Useless) {
 	m.recent.note(u)
 	if u != everything {

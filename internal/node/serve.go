@@ -110,7 +110,7 @@ func (st *step) serve(key ledger.Key) {
 		st.told.All = true
 	}
 
-	// Without waiters of its own, the node leaves the line to a node that has some.
+	// Without waiters of its own in the row's line, the node leaves the line to a node that has some.
 	b, waits := st.sample(key)
 	if !waits || !r.HasLine() {
 		st.lookAgain(key, -1)
@@ -131,7 +131,8 @@ func (st *step) serve(key ledger.Key) {
 	st.passOn(key, next)
 }
 
-// plan says in the row by when this node comes by itself to a line, and notes the pass that ends. wanted says that few waiters had places, and other nodes were told.
+// plan says in the row by when this node comes by itself to a line, or that it knows of no such time, and notes the pass that ends in passes. wanted says that few
+// waiters had places, and that other nodes were told.
 func (st *step) plan(key ledger.Key, pass *ledger.Pass, wanted bool) {
 	comes, enough := int64(0), false
 	if st.memory.plans {
@@ -184,9 +185,9 @@ const confirmSlack = 25 * time.Millisecond
 func (st *step) sample(key ledger.Key) (b *store.Booking, waits bool) {
 	// The waiters of a line are in no order here, so find the earliest.
 	first, w := int64(0), (*waiter)(nil)
-	for at, o := range st.line.in(key) {
+	for at, other := range st.line.in(key) {
 		if w == nil || at < first {
-			first, w = at, o
+			first, w = at, other
 		}
 	}
 
@@ -354,9 +355,13 @@ func (st *step) isDead(r *ledger.Row, node int64) bool {
 	return st.memory.isDead(node, r.LeaseEnd(node)-st.memory.node.Lease)
 }
 
-// meet frees what dead nodes left in the row of a budget, if no caller of this node waited there before this step. b is the booking of the first caller that does.
+// meet frees what dead nodes left in the row of a budget, if no caller of this node waited there before this step. b is the booking of a caller that waits there
+// now.
 func (st *step) meet(b *store.Booking, key ledger.Key) {
-	if len(st.memory.line[key])+len(st.memory.slots[key]) == 0 && st.bury(key) {
+	if len(st.memory.line[key])+len(st.memory.slots[key]) > 0 {
+		return
+	}
+	if found := st.bury(key); found {
 		st.change(b, (*ledger.Request).Renew)
 	}
 }
@@ -376,8 +381,8 @@ func (st *step) bury(key ledger.Key) (found bool) {
 	return found
 }
 
-// renew renews the node's lease of each budget, so that other nodes take this node for alive, and serves the lines in which
-// callers of this node wait, because news about them may have been lost.
+// renew renews the node's lease of each budget, so that other nodes take this node for alive, and frees what dead nodes left there. It
+// has the lines served in which callers of this node wait, because news about them may have been lost.
 func (st *step) renew(keys []ledger.Key) {
 	for _, key := range keys {
 		c, ok := st.charge(key)

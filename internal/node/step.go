@@ -159,9 +159,10 @@ func (st *step) forget() {
 
 // save makes the drafts the memory, when the rows are saved.
 func (st *step) save() {
-	// The drafts of waiters become their state. A caller that is booked now has its start by this step's reply.
 	m := st.memory
 	m.clock = st.reply.orBetter(m.clock)
+
+	// The drafts of waiters become their state. A caller that is booked now has its start by this step's reply.
 	for _, w := range st.touched {
 		w.now, w.next, w.turns = w.next, nil, 0
 		if w.now.State() == Booked {
@@ -187,7 +188,7 @@ func (st *step) save() {
 }
 
 // askedFrom returns from when on other nodes may ask this node to come to a line, a time of the store's clock: the earliest of the times by which this node comes to its
-// lines anyway. It is 0 if they may ask at any time. askedFrom returns false if no caller of this node waits in a line.
+// lines anyway. It is 0 if they may ask at any time. If no caller of this node waits in a line, waits is false, and from says nothing.
 func (st *step) askedFrom() (from int64, waits bool) {
 	from = math.MaxInt64
 
@@ -243,9 +244,9 @@ func (r reply) at(now int64) reply {
 	return reply{now, r.asked.Add(by), r.received.Add(by)}
 }
 
-// within returns the reply r with the bounds of a former reply where these are closer: with the bounds of a slow answer alone the starts of this step would look old,
-// and their callers would ask for new starts, just when the store is slow. It returns r itself if there is no former reply, if the former reply does not count any
-// more, or if the two contradict each other, because the store's clock was set.
+// within returns the reply r with the bounds of a former reply in place of its own where these are closer: with the bounds of a slow answer alone the starts of this
+// step would look old, and their callers would ask for new starts, just when the store is slow. It returns r itself if there is no former reply, if the former reply
+// does not count any more, or if the two contradict each other, because the store's clock was set.
 //
 // If the store's clock was set by less than the answer took, the replies do not contradict each other. If it was set back, the callers of this step start too soon, but
 // the row underestimates the time since earlier starts by as much: the distance to these is as large as the row says. If it was set forward, windows end early, with or
@@ -358,7 +359,8 @@ func (st *step) request(b *store.Booking, g *store.Grant) *ledger.Request {
 
 		// The node knows better than the row how many slots its callers hold: others may have ended its lease in the row. But as long as there are
 		// doubts whether earlier steps were saved, the node does not know either.
-		if h := st.holding(c.Budget.Key); h.n > 0 && st.memory.doubts == st.resolved && c.Limit.Kind() == store.KindConcurrency {
+		isSure := st.memory.doubts == st.resolved
+		if h := st.holding(c.Budget.Key); isSure && h.n > 0 && c.Limit.Kind() == store.KindConcurrency {
 			r.Holds(int64(h.n), st.memory.node)
 		}
 	}
@@ -402,7 +404,8 @@ func holdsSlots(b *store.Booking) bool {
 // maxShortcut is the largest number of charges with which a booking takes the short way of step.book, which loads each row by itself.
 const maxShortcut = 4
 
-// book books b for a caller, and writes the answer to g.
+// book decides on the booking b of a caller, and writes the answer to g: a start, a place in line or a refusal. It notes where the caller waits, and which slots
+// it holds.
 func (st *step) book(b *store.Booking, g *store.Grant) {
 	*g = store.Grant{}
 
@@ -438,8 +441,9 @@ func (st *step) book(b *store.Booking, g *store.Grant) {
 	// The caller asks anew: forget its place in the line for slots.
 	st.unslot(b, b.Instead)
 
-	// The caller leaves with the rows of its last booking, which Ask replaces.
 	c.Come(b)
+
+	// The caller leaves before Ask replaces its last booking, by which changeCaller finds the rows that the caller stands in.
 	if c.IsKnown() {
 		st.changeCaller(w, (*Caller).Leave)
 	}
@@ -512,6 +516,8 @@ func (st *step) unslot(b *store.Booking, h store.Handle) {
 	if h.Place == 0 {
 		return
 	}
+
+	// The handle does not say in which line the place is. Arrivals are unique within a store, so no line has a different waiter with this arrival.
 	for i := range b.Charges {
 		if key := b.Charges[i].Budget.Key; st.slots.at(key, h.Place) != nil {
 			st.slots.put(key, h.Place, nil)
@@ -591,13 +597,13 @@ func owedBy(o *op, unsure bool) *op {
 // withoutRows returns a decide that changes the memory as the given one does, and no rows.
 func withoutRows(decide func(*step, *op)) func(*step, *op) {
 	return func(st *step, o *op) {
-		// A table that is forgotten afterwards takes the changes of rows. With this op the memory has what was in doubt.
-		rows, none := st.rows, NewTable(nil)
-		none.Begin(rows.Now(), rows.Asked(), rows.Received(), true)
-		st.rows = &none
+		// A table that is forgotten afterwards takes the changes of rows.
+		rows, scratch := st.rows, NewTable(nil)
+		scratch.Begin(rows.Now(), rows.Asked(), rows.Received(), true)
+		st.rows = &scratch
 		decide(st, o)
 		st.rows = rows
-		st.resolved++
+		st.resolved++ // by now the memory has what was in doubt
 	}
 }
 

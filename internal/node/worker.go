@@ -294,10 +294,10 @@ func (k *worker) batchSize() int {
 	return n
 }
 
-// make makes a step. The step answers the confirmations, does a batch of ops, and goes through news: those heard before, and those that come with the rows. If its rows are
-// saved, make brings the memory up to date. Then it answers the ops, or, while the backend is away, keeps those that can wait in the queue. lines are lines about which there
-// may be news: their rows are loaded, too. look says that the news that come with the rows are a reason for the step: if it fails, the worker looks again soon. If the
-// caller of an op has left by then, make gives back what the op got for it.
+// make makes a step. The step answers the confirmations, does a batch of ops, and goes through news: those heard before, and those that come with the rows. If the rows are
+// saved, make brings the memory up to date, answers the ops, and has given back what an op got for a caller that has left. If not, make answers the ops with the error, except
+// that while the backend is away it keeps those that can wait in the queue, and has callers in line told. lines are lines about which there may be news: their rows are loaded,
+// too. look says that the news that come with the rows are a reason for the step: if the step fails, the worker looks again soon.
 func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key, heard Heard, look bool) {
 	// If the step fails, callers in these lines are told. The callers of ops and of confirmations learn it from their answers.
 	visited := slices.Concat(lines, heard.News.Moved)
@@ -420,8 +420,8 @@ func (k *worker) make(batch []*op, confirms []*confirmation, lines []ledger.Key,
 func anyLine(ledger.Key) bool { return true }
 
 // tellWaiters has callers in line book again after a step or a look has failed with err, so that each of them learns why it is not served. After an ErrUnsure
-// nobody books again. In an outage all callers in line do, once, when it has lasted for tellAfter. After any other error, those do at once in whose lines
-// concerns is true: a row that cannot be read is no reason for the callers of other lines.
+// nobody books again. In an outage all callers in line book again, once, when the outage has lasted for tellAfter. After any other error the callers in the lines
+// for which concerns is true book again at once: a row that cannot be read is no reason for the callers of other lines.
 func (k *worker) tellWaiters(err error, concerns func(ledger.Key) bool) {
 	switch {
 	case errors.Is(err, ErrUnsure):
@@ -441,16 +441,16 @@ func (k *worker) tellWaiters(err error, concerns func(ledger.Key) bool) {
 	k.memory.recall(concerns)
 }
 
-// partition returns the ops that match, and the others, both in the order of all.
-func partition(all []*op, matches func(*op) bool) (matching, others []*op) {
-	for _, o := range all {
+// partition returns the ops that match, and the rest, both in the order of ops.
+func partition(ops []*op, matches func(*op) bool) (matching, rest []*op) {
+	for _, o := range ops {
 		if matches(o) {
 			matching = append(matching, o)
 		} else {
-			others = append(others, o)
+			rest = append(rest, o)
 		}
 	}
-	return matching, others
+	return matching, rest
 }
 
 // rest has ops done in a later step, because the backend is away, and tells their callers why they wait. The worker makes no step for awayEvery.

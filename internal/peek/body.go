@@ -64,12 +64,12 @@ var (
 	errCount  = errors.New("throttle: the answer's body returned an impossible count from Read")
 )
 
-// fetch waits until more than have bytes of the body lie in ahead, and returns true. It starts
-// reads of up to want bytes. It returns false if it gives up before: at the end of the body, after an
-// error, after maxEmpty reads without a byte, when the time for looks is over, or when the body
+// fetch waits until ahead has a byte at the offset off, and returns true. It starts reads of up to
+// size bytes, at most maxRead. It returns false if it gives up before: at the end of the body, after
+// an error, after maxEmpty reads without a byte, when the time for looks is over, or when the body
 // is closed. The caller holds the lock, which is free while fetch waits.
-func (b *peekedBody) fetch(have, want int) bool {
-	for len(b.ahead) <= have && b.err == nil && !b.closed {
+func (b *peekedBody) fetch(off, size int) bool {
+	for len(b.ahead) <= off && b.err == nil && !b.closed {
 		// until is lookTime after the body came. In haste a look may last only until beginTime after the body came.
 		left := time.Until(b.until)
 		if b.haste {
@@ -82,7 +82,7 @@ func (b *peekedBody) fetch(have, want int) bool {
 		// Start a read, if none is on its way, and look again: it may have ended by then.
 		if !b.reading {
 			b.reading = true
-			go b.read(b.space(min(want, maxRead)))
+			go b.read(b.space(min(size, maxRead)))
 			b.giveWay()
 			continue
 		}
@@ -90,7 +90,7 @@ func (b *peekedBody) fetch(have, want int) bool {
 		b.await(left)
 	}
 
-	return len(b.ahead) > have
+	return len(b.ahead) > off
 }
 
 // hasten sets whether looks wait no longer than beginTime.
@@ -100,16 +100,16 @@ func (b *peekedBody) hasten(haste bool) {
 	b.haste = haste
 }
 
-// space returns memory for a read of want bytes, or of the body's stated length if that is less. The
+// space returns memory for a read of size bytes, or of the body's stated length if that is less. The
 // first read uses room if it fits. Later reads must not, because the bytes in room may be in use.
-func (b *peekedBody) space(want int) []byte {
+func (b *peekedBody) space(size int) []byte {
 	if b.length > 0 {
-		want = int(min(int64(want), b.length))
+		size = int(min(int64(size), b.length))
 	}
-	if len(b.ahead) == 0 && !b.begun && want <= len(b.room) {
-		return b.room[:want]
+	if len(b.ahead) == 0 && !b.begun && size <= len(b.room) {
+		return b.room[:size]
 	}
-	return make([]byte, want)
+	return make([]byte, size)
 }
 
 // keep appends bytes to the bytes read ahead. The first bytes stay in the memory that they were
@@ -186,17 +186,16 @@ func (b *peekedBody) await(patience time.Duration) {
 	}
 }
 
-// peek returns the first want bytes of the body that its reader has not read, or fewer if the body
+// peek returns the first size bytes of the body that its reader has not read, or fewer if the body
 // ends, fails or stalls before. It returns the body's error, other than io.EOF, only if there is no
 // byte at all.
-func (b *peekedBody) peek(want int64) ([]byte, error) {
+func (b *peekedBody) peek(size int64) ([]byte, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 
-	for int64(len(b.ahead)) < want {
-		if missing := want - int64(len(b.ahead)); !b.fetch(len(b.ahead), int(min(missing, maxRead))) {
-			break
-		}
+	for more := true; more && int64(len(b.ahead)) < size; {
+		missing := size - int64(len(b.ahead))
+		more = b.fetch(len(b.ahead), int(min(missing, maxRead)))
 	}
 
 	if len(b.ahead) == 0 && b.err != io.EOF {
@@ -204,7 +203,7 @@ func (b *peekedBody) peek(want int64) ([]byte, error) {
 	}
 
 	// The capacity is cut off, so that an append of the caller does not write into the body.
-	n := min(want, int64(len(b.ahead)))
+	n := min(size, int64(len(b.ahead)))
 	return b.ahead[:n:n], nil
 }
 
@@ -214,22 +213,23 @@ func (b *peekedBody) peek(want int64) ([]byte, error) {
 func (b *peekedBody) peekAt(p []byte, off int) (n int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch {
-	case b.fetch(off, len(p)):
+	if found := b.fetch(off, len(p)); found {
 		return copy(p, b.ahead[off:]), nil
-	case b.err != nil:
+	}
+	if b.err != nil {
 		return 0, b.err
 	}
 	return 0, io.ErrNoProgress
 }
 
-// from returns at least one byte of the body from the offset off on. If none has been read ahead,
-// it reads up to want bytes, at most maxScan. It returns nil if fetch gives up, as at the end of the
-// body, and after the body's reader has begun.
-func (b *peekedBody) from(off, want int) []byte {
+// from returns the bytes that were read ahead from the offset off on. If there are none, it waits for
+// at least one, and reads up to size bytes, at most maxScan. It returns nil if fetch gives up, as at the
+// end of the body, and after the body's reader has begun.
+func (b *peekedBody) from(off, size int) []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.begun || !b.fetch(off, min(want, maxScan)) {
+	found := !b.begun && b.fetch(off, min(size, maxScan))
+	if !found {
 		return nil
 	}
 	return b.ahead[off:len(b.ahead):len(b.ahead)]
@@ -376,29 +376,29 @@ func openDeflate(r io.Reader) (io.Reader, error) {
 	return flate.NewReader(b), nil
 }
 
-// fetch decodes until more than have bytes of the text lie in seen, and reports whether that
+// fetch decodes until seen has a byte at the offset off of the text, and reports whether that
 // succeeded. If not, d.err says why, or is nil if the decoder made no progress, or if the body's
 // reader has begun. want is how much of the text the look wants in all. The caller holds d.mu.
-func (d *decodedBody) fetch(have int, want int64) bool {
+func (d *decodedBody) fetch(off int, want int64) bool {
 	if d.body.isBegun() { // bytes that were not seen are gone
-		return len(d.seen) > have
+		return len(d.seen) > off
 	}
 
 	// A look in haste may have stopped the decoder. By now more bytes may have come, or this look waits for them.
-	stopped := d.err == io.ErrNoProgress && len(d.seen) <= have
+	stopped := d.err == io.ErrNoProgress && len(d.seen) <= off
 	if want > d.want || stopped {
 		d.widen(max(want, d.want))
 	}
 
-	// A piece has at least a byte, also for a look that wants a byte beyond want.
-	for empty := 0; len(d.seen) <= have && d.err == nil && empty < maxEmpty; empty++ {
+	// p has room for a byte at least, because off may lie beyond want.
+	for empty := 0; len(d.seen) <= off && d.err == nil && empty < maxEmpty; empty++ {
 		p := make([]byte, min(max(want-int64(len(d.seen)), 1), maxRead))
 		var n int
 		n, d.err = d.text.Read(p)
 		d.seen = append(d.seen, p[:n]...)
 	}
 
-	return len(d.seen) > have
+	return len(d.seen) > off
 }
 
 // widen lets the decoder read more of the body, up to slack more than want bytes. A decoder that has failed begins
@@ -429,7 +429,8 @@ func (d *decodedBody) peek(want int64) ([]byte, error) {
 	}
 
 	// Each fetch decodes a piece more. It returns false when no more comes, or comes too slowly.
-	for int64(len(d.seen)) < want && d.fetch(len(d.seen), want) {
+	for more := true; more && int64(len(d.seen)) < want; {
+		more = d.fetch(len(d.seen), want)
 	}
 
 	if len(d.seen) == 0 && d.err != io.EOF && d.err != io.ErrNoProgress {
@@ -444,7 +445,8 @@ func (d *decodedBody) peek(want int64) ([]byte, error) {
 func (d *decodedBody) from(off int, want int64) []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.body.isBegun() || !d.fetch(off, want) {
+	found := !d.body.isBegun() && d.fetch(off, want)
+	if !found {
 		return nil
 	}
 	return d.seen[off:len(d.seen):len(d.seen)]
@@ -466,15 +468,13 @@ func (r *decodedReader) Read(p []byte) (int, error) {
 	r.d.mu.Lock()
 	defer r.d.mu.Unlock()
 
-	switch {
-	case r.d.fetch(r.off, r.want):
+	if found := r.d.fetch(r.off, r.want); found {
 		n := copy(p, r.d.seen[r.off:])
 		r.off += n
 		return n, nil
-
-	case r.d.err != nil:
+	}
+	if r.d.err != nil {
 		return 0, r.d.err
 	}
-
 	return 0, io.ErrNoProgress
 }

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// Body implements feedback.PeekBody, which documents it.
+// Body implements feedback.PeekBody, which documents it: it returns the next maxBytes of the body, decoded, and
+// leaves the body as it was. Both results are nil if maxBytes is 0 or less, or nothing of the body can be seen.
 func Body(resp *http.Response, maxBytes int64) ([]byte, error) {
 	if maxBytes <= 0 {
 		return nil, nil
@@ -203,7 +204,8 @@ func handedAt(resp *http.Response) (handed time.Time, tookLong bool) {
 	return handed, tookLong
 }
 
-// SentAt implements feedback.SentAt, which documents it.
+// SentAt implements feedback.SentAt, which documents it: it estimates when an answer was sent, by the answer's Date if
+// the answer took longer than SlowAnswer. Otherwise it returns the present time.
 func SentAt(resp *http.Response) time.Time {
 	now := time.Now()
 	handed, tookLong := handedAt(resp)
@@ -212,7 +214,7 @@ func SentAt(resp *http.Response) time.Time {
 	}
 
 	// A Date has whole seconds, so the answer was sent up to a second later. A Date outside of the time
-	// that the answer took is of a wrong clock.
+	// that the answer took comes from a wrong clock, and is ignored.
 	date, err := http.ParseTime(resp.Header.Get("Date"))
 	sent := date.Add(time.Second)
 	whileAwaited := !sent.Before(handed) && sent.Before(now)
@@ -222,7 +224,8 @@ func SentAt(resp *http.Response) time.Time {
 	return now
 }
 
-// Took implements feedback.Took, which documents it.
+// Took implements feedback.Took, which documents it: it returns how long the answer took, or 0 if that was less than
+// SlowAnswer.
 func Took(resp *http.Response) time.Duration {
 	handed, tookLong := handedAt(resp)
 	if !tookLong {

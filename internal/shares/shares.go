@@ -68,19 +68,19 @@ func Lines(all []store.ShareStatus) (lines []Line) {
 	return append(lines, rest)
 }
 
-// Add adds more, the shares of a second budget, to all, which it may change. A share of both budgets is added up, and keeps its weight
-// in all.
-func Add(all, more []store.ShareStatus) []store.ShareStatus {
-	for _, s := range more {
-		i := slices.IndexFunc(all, func(o store.ShareStatus) bool { return o.ID == s.ID })
+// Add adds the shares of one more budget to sum, which it may change, and returns the result. A share that is in sum already is added
+// up there, and keeps its weight in sum.
+func Add(sum, added []store.ShareStatus) []store.ShareStatus {
+	for _, s := range added {
+		i := slices.IndexFunc(sum, func(o store.ShareStatus) bool { return o.ID == s.ID })
 		if i < 0 {
-			all = append(all, s)
+			sum = append(sum, s)
 			continue
 		}
 
-		all[i].Waiting, all[i].Served = all[i].Waiting+s.Waiting, addServed(all[i].Served, s.Served)
+		sum[i].Waiting, sum[i].Served = sum[i].Waiting+s.Waiting, addServed(sum[i].Served, s.Served)
 	}
-	return all
+	return sum
 }
 
 // addServed adds the costs that two shares were served. A negative number stands for an unknown cost, and makes the sum unknown.
