@@ -335,9 +335,10 @@ func (r *Row) lineUp(class int, share store.Share, p place, recalled bool) (plac
 	return p, own.share
 }
 
-// isLaneShort reports whether the lane own of a class has less than its part of a
-// number of places, which is few. The classes before its own have their places
-// first, and the lanes of its class have equal parts of the rest.
+// isLaneShort reports whether the lane own of a class has fewer places than its part
+// of few. The places of the classes before its own come off few first. The lanes of
+// its class have equal parts of the rest, of at least 1. It is false if nothing is
+// left for the class.
 func (l *queue) isLaneShort(class int, own *lane, few int) bool {
 	before := 0
 	for _, c := range l.lanes[:class] {

@@ -14,7 +14,7 @@ import (
 
 const (
 	// minLapse is a lower bound on the microseconds for which a node that was
-	// asked may say nothing. After that its waiters stand aside.
+	// asked may say nothing. After that others pass its waiters.
 	minLapse = 100_000
 
 	// The horizon over lapseParts is a second lower bound on that time. The horizon
@@ -46,7 +46,7 @@ const (
 type Pass struct {
 	key    Key
 	row    *Row
-	ahead  *Row     // a copy of the row, as it will be when the waiters before the next one have started, left or stood aside. It is nil while the row itself will do.
+	ahead  *Row     // a copy of the row, as it will be when the waiters before the next one have started, left or been passed. It is nil while the row itself will do.
 	sample *Request // the request of NewPass. askAs gives it the class and the cost of a waiter whose booking is unknown: the rest of its booking stands for that waiter's.
 	lapse  int64    // for how many microseconds a node may be asked without becoming silent
 	floor  int64    // later waiters of the pass start no earlier: closer starts might take the room that is set aside
@@ -72,7 +72,7 @@ func NewPass(q *Request) *Pass {
 	p := &Pass{key: q.key(0), row: r, sample: q, lapse: lapse(q.Booking.Horizon)}
 	p.awaits = r.awaits(p.lapse)
 
-	// Waiters of silent nodes stand aside, so the pass goes through a copy of the line without them.
+	// Others pass the waiters of silent nodes, so the pass goes through a copy of the line without them.
 	if l := r.lively(p.lapse); l != r.queue {
 		p.lookAhead()
 		p.ahead.queue = l
@@ -123,9 +123,9 @@ func (r *Row) awaits(lapse int64) bool {
 	return slices.ContainsFunc(r.leases, func(l lease) bool { return l.asked != 0 && !r.isSilent(l.node, lapse) })
 }
 
-// lively returns the row's line without the waiters of silent nodes: they stand
-// aside until their node speaks, and keep their places. If no node is silent it
-// returns the line itself, and otherwise a copy.
+// lively returns the row's line without the waiters of silent nodes: others pass
+// these waiters until their node speaks, but the row keeps their places. If no node
+// is silent it returns the line itself, and otherwise a copy.
 func (r *Row) lively(lapse int64) *queue {
 	l := r.queue
 	for i := range r.leases {
@@ -238,8 +238,9 @@ func (p *Pass) isNear(start int64, horizon time.Duration) bool {
 }
 
 // Due reports whether the start of the next waiter, w of the node itself, is within
-// its horizon. The request is open, with the waiter's booking. If the pass looks at a
-// copy of the row, Due sets early of the request for Serve.
+// its horizon, and otherwise notes when it will be. The request is open, with the
+// waiter's booking. If the pass looks at a copy of the row, Due sets early of the
+// request for Serve.
 //
 // A waiter that needs slots as well is due only if the pass has set no room aside
 // before it: one at a time is called. In a slow start the same is true of all
@@ -302,8 +303,8 @@ func (p *Pass) SetAside() (near, ask bool) {
 	p.take()
 	p.aside, p.floor = true, floor
 
-	// Do not ask a node that is left alone for now, see leaves, or that was asked before. If an asked node says nothing, a later pass lets its waiters
-	// stand aside.
+	// Do not ask a node that is left alone for now, see leaves, or that was asked before. If an asked node says nothing, later passes leave
+	// out its waiters.
 	if !p.leaves(node, start) {
 		ask = p.row.ask(node, q.Now)
 	}
