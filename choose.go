@@ -86,7 +86,7 @@ func (c *chooser) choose(ctx context.Context) (*contender, error) {
 // find returns a variant that has a start, however far away, or needs none. After an error all
 // variants hold nothing, and the contender is as choose returns it.
 func (c *chooser) find(ctx context.Context) (*contender, error) {
-	// Take the first variant that may start now, in the order of preference. If none may, all has all that can be built.
+	// Take the first variant that may start now, in the order of preference. If none may, all lists the variants that can be built.
 	var all []*contender
 	for _, i := range c.order {
 		v := c.variant(i)
@@ -180,8 +180,9 @@ func (c *chooser) variant(i int) *contender {
 }
 
 // try books a start for now, if there is one, and reports whether the variant has a start, or needs
-// none. A variant does not ask if it has or had a place in line: it waits for its turn. It does not
-// ask either if earlier callers of this program stand in its line, because a start now belongs to them.
+// none. It does not ask the store for a variant without a price, nor for one that has or had a place in
+// line and so waits for its turn, nor if earlier callers of this program stand in the variant's line,
+// because a start now belongs to them. err and guess are as in ask.
 func (v *contender) try() bool {
 	v.err, v.guess = v.unpriced, 0
 	if v.err != nil || !v.Idle() || v.hasNoPolicy() || v.arrived {
@@ -266,8 +267,8 @@ func (c *chooser) isTooLate(ctx context.Context, all []*contender) bool {
 	return rate*left.Seconds() < 1
 }
 
-// wait has the caller stand in the lines of all variants until one of them has a start or needs none, none can get one, or
-// ctx ends. It returns that variant, or what refuse returns.
+// wait has the caller stand in the lines of all variants, and returns the first variant that has a start or needs none. If
+// no variant can get a start, or ctx ends, it returns what refuse returns.
 func (c *chooser) wait(ctx context.Context, all []*contender) (*contender, error) {
 	r := acquire.NewRace(len(all))
 	defer r.Stop()
@@ -478,7 +479,7 @@ func (t *Transport) RoundTripFirst(req *http.Request, n int, variant func(i int)
 			if err := r.checkMatched(); err != nil {
 				return nil, o.refuse(v, err)
 			}
-			defer o.closeOthers(r)
+			defer o.closeOthers(r) // also if the base panics
 			return r.sendFree()
 		}
 

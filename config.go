@@ -325,7 +325,7 @@ func errNotMade() error {
 
 // noticeUnmatched tells the observer of a request that no policy of s matches. It returns an error if such requests are
 // refused, or if the program has not named any policies yet: a program that forgets them would hold nothing, and not
-// notice. While throttle is off nothing is refused.
+// notice. While throttle is off nothing is refused. Without a store it returns errNotMade, and there is no observer.
 func (e *engine) noticeUnmatched(s *policySet, r *http.Request) error {
 	if e.store == nil {
 		return errNotMade()

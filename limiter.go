@@ -171,7 +171,7 @@ func (a *acquisition) checkCost() error {
 	return checkCosts(a.Booking.Charges)
 }
 
-// awaitStart waits for the start that is booked.
+// awaitStart waits for the start that is booked, and ends the watch over it.
 func (a *acquisition) awaitStart(ctx context.Context) error {
 	defer a.StopWatch()
 	return a.Acquire(ctx, acquire.Wait{})

@@ -563,7 +563,8 @@ func (a *acquisition) penalize(ctx context.Context, charges []*store.Charge, cou
 }
 
 // settle changes the cost of a charge that the permit has, at most to maxSettled, and notes how good the
-// estimate was. It does nothing if the permit holds nothing any more, or if the work is free.
+// estimate was. It does nothing if the permit holds nothing any more, or if the work is free. If the store
+// fails it returns a *StoreError, and the permit keeps the lower of the two costs.
 func (p *Permit) settle(ctx context.Context, counted *store.Charge, cost int) error {
 	if began := p.beginChange(); !began {
 		return nil
@@ -592,8 +593,7 @@ func (p *Permit) settle(ctx context.Context, counted *store.Charge, cost int) er
 	err := a.store.Settle(ctx, &a.Booking, a.Grant, costs)
 	c.Cost = cost
 	if err != nil {
-		// It is unknown which of the two costs is booked. The permit keeps the lower cost: to give
-		// back more than is booked would give back the start of other work.
+		// It is unknown which of the two costs is booked. To give back more than is booked would give back the start of other work.
 		c.Cost, err = min(before, cost), &StoreError{err}
 	}
 

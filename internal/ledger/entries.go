@@ -45,8 +45,8 @@ func (r *Row) join(i int) {
 	r.entries = slices.Delete(r.entries, i+1, i+2)
 }
 
-// after returns the index of the first entry that does not lie wholly before t, or
-// the number of entries if there is none.
+// after returns the index of the first entry that ends at t or later, or the number
+// of entries if there is none.
 func (r *Row) after(t int64) int {
 	i := len(r.entries)
 	for i > 0 && r.entries[i-1].last >= t {
@@ -67,8 +67,9 @@ func (r *Row) later(t int64) (sum int64, i int) {
 }
 
 // push counts n starts in [first, last], where first is not before the begin of
-// the last entry. If that entry begins at partStart or later, the starts share it.
-// Otherwise push appends an entry for them, which ends no earlier than the last.
+// the row's final entry. If that entry begins at partStart or later, the starts share
+// it. Otherwise push appends an entry for them. In both cases the row's final entry
+// ends no earlier than before.
 func (r *Row) push(first, last, n, partStart int64) {
 	r.total += n
 	if k := len(r.entries) - 1; k >= 0 {

@@ -784,9 +784,9 @@ func (a *Appointments) of(again bool) *int64 {
 // An appointment lasts for as long as the limit takes for the charge. again says that the caller
 // came back and leaves once more.
 func (a *Appointments) Make(now int64, c *store.Charge, wait time.Duration, again bool) time.Duration {
-	tail := a.of(again)
-	at := max(now+Micros(wait), *tail)
-	*tail = at + Micros(Distance(c))
+	lastEnd := a.of(again)
+	at := max(now+Micros(wait), *lastEnd)
+	*lastEnd = at + Micros(Distance(c))
 	return time.Duration(at-now) * time.Microsecond
 }
 

@@ -205,14 +205,14 @@ func (p *Pass) lookAt(at int64) {
 
 // find returns the earliest start that the i-th charge of a request has in the row
 // ahead. From the time floor on, later starts keep their distance from that start. A
-// floor of 0 says that they need no distance. passes says that the waiter need not
+// floor of 0 says that they need no distance. mayPass says that the waiter need not
 // keep behind the starts of others.
-func (p *Pass) find(q *Request, i int, passes bool) (start, floor int64) {
+func (p *Pass) find(q *Request, i int, mayPass bool) (start, floor int64) {
 	// The search is a copy: it looks at the row ahead, and the request's own search at the row itself.
 	s := q.Searches[i]
 	s.row = p.view()
 	q.begin(&s, q.Now)
-	if !passes {
+	if !mayPass {
 		s.behind(q.Booking)
 	}
 	s.tail = max(s.tail, p.floor)
