@@ -180,9 +180,9 @@ func (c *chooser) variant(i int) *contender {
 }
 
 // try books a start for now, if there is one, and reports whether the variant has a start, or needs
-// none. It does not ask the store for a variant without a price, nor for one that has or had a place in
-// line and so waits for its turn, nor if earlier callers of this program stand in the variant's line,
-// because a start now belongs to them. err and guess are as in ask.
+// none. It does not ask the store for a variant without a price, or for a variant that has or had a place
+// in line, which waits for its turn. If earlier callers of this program stand in the variant's line, it
+// does not ask either, because a start now belongs to them. It sets err and guess, as ask does.
 func (v *contender) try() bool {
 	v.err, v.guess = v.unpriced, 0
 	if v.err != nil || !v.Idle() || v.hasNoPolicy() || v.arrived {

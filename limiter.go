@@ -141,7 +141,7 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) 
 			p.tieSlots(ctx, p.acquisition())
 		}
 
-		// As in setAndTell.
+		// Without an observer tell does nothing for a caller that started at once and that no policy held.
 		if a.observe != nil || !a.Immediate() || a.Hold.Policy != "" {
 			p.tell(ctx, a)
 		}

@@ -191,7 +191,7 @@ func (l *Limiters) reserve(ctx context.Context, a *reservation, old *Place, pric
 }
 
 // place returns the place of a caller that has left its line, or was refused. old is the place with which
-// it came, whose ID the new place has, or nil. wait is how much longer the caller would have waited, or 0
+// it came, or nil: the new place has the ID of old. wait is how much longer the caller would have waited, or 0
 // if the store does not know.
 func (a *reservation) place(ctx context.Context, old *Place, wait time.Duration) *Place {
 	p := &Place{Issued: time.Now(), Priority: a.Priority, Turn: a.store.KeepTurn(&a.Booking, a.Grant.Turn)}

@@ -102,10 +102,9 @@ func (r *roundTrip) reportInBackground(f feedback) bool {
 	}, r.lowered(f))
 }
 
-// lowered returns the budgets that the feedback lowers so far below the store's belief that
-// a request like this one may not fit: the request cost more than was booked, or the
-// upstream has less than its cost left. Budgets of shadow policies, which hold nobody, are
-// left out.
+// lowered returns the budgets that have less room than the store believes, so that a request
+// like this one may not fit: this request cost more than was booked, or less than its cost is
+// left by the upstream's count. Budgets of shadow policies, which hold nobody, are left out.
 func (r *roundTrip) lowered(f feedback) (all []store.Budget) {
 	for i, cost := range f.costs {
 		if c := &r.Booking.Charges[i]; cost > c.Cost && !c.Shadow {

@@ -466,9 +466,9 @@ func (q *Request) hold(w *Waiter, turn Key) (held int, wait time.Duration) {
 func (r *Row) HasLine() bool { return r.queue != nil }
 
 // Head returns the place of the waiter that is served next in the row's line. key is
-// the row's budget. ok is false if no waiter has a place, or if a called waiter has
-// not come: then that waiter serves the line when it comes. A line without waiters
-// is forgotten.
+// the row's budget. ok is false if no waiter has a place. It is false, too, as long as
+// a called waiter has not come: that waiter serves the line when it comes. Head forgets
+// a line without waiters.
 func (r *Row) Head(key Key) (at Place, ok bool) {
 	if r.queue == nil {
 		return Place{}, false

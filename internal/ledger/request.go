@@ -195,8 +195,8 @@ func (q *Request) begin(s *Search, from int64) {
 	s.single = deciding == 1
 
 	// Waiting starts keep their distance from the starts to come. If waiters are called right before their starts, and the horizon holds a single start,
-	// no start is to come: then a start keeps its distance from past starts, too, or all waiters would start at once. Callers with a share in one budget
-	// are called like that: see summonHorizon.
+	// there is no start to come. Then a start keeps its distance from past starts, too: otherwise all waiters would start at once. Callers with a share
+	// in one budget are called like that: see summonHorizon in internal/acquire.
 	sharesOneBudget := len(q.Searches) == 1 && q.Booking.Charges[0].Share.ID != 0
 	s.steady = q.SummonsWaiters && sharesOneBudget && s.row.queue != nil && s.isBrief()
 }

@@ -188,12 +188,12 @@ func (s *Search) sliding(t int64) int64 {
 // aligned returns the first start not before t that a fixed window has room for.
 // It goes from window to window.
 func (s *Search) aligned(t int64) int64 {
-	tail, room := s.rule.jitter+s.rule.spread, s.rule.room
+	delay, room := s.rule.jitter+s.rule.spread, s.rule.room
 	e := s.row.entries
 	for {
-		// A start may come later by jitter and spread, and must be in its window even then. In a window shorter than that, it may be at the first moment alone.
+		// A start may come later by this delay, and must be in its window even then. In a window shorter than that, it may be at the first moment alone.
 		start, end, _ := s.rule.window(t)
-		if t+min(tail, end-start-1) >= end {
+		if t+min(delay, end-start-1) >= end {
 			t = end
 			continue
 		}
@@ -255,8 +255,9 @@ func (s *Search) booked(t int64) int64 {
 }
 
 // behindProbe returns the first moment not before t at which a start does not
-// follow the probe too closely: the end of the time for which the probe is alone,
-// or t if no start is booked in that time yet, or the time is over by t.
+// follow the probe too closely. This is the end of the time for which the probe is
+// alone, if t lies before that end and a start is booked in that time already.
+// Otherwise it is t.
 func (r *Row) behindProbe(t int64) int64 {
 	end := r.paused + r.last.probe
 	if t >= end {
@@ -494,8 +495,8 @@ func (l level) addUp(e *entry, u *rule) level {
 }
 
 // due returns when the spent tokens of the level and excess more tokens have flowed
-// back in, or 0 if there are none: excess may be below 0, where the bucket need not
-// fill up. Tokens that flow in during the jitter do not count: the starts of the
+// back in. excess is below 0 if the bucket need not fill up. due returns 0 if no token
+// has to flow in. Tokens that flow in during the jitter do not count: the starts of the
 // level may arrive so much later, and the next start at once.
 func (l level) due(excess int64, u *rule) int64 {
 	missing := l.spent + excess*u.micros

@@ -158,8 +158,8 @@ func (p *Pass) view() *Row {
 }
 
 // Next moves the pass to the next waiter, and returns its place. ok is false if no
-// waiter has a place, or if a called waiter of a node that is not silent has not
-// come: then that waiter serves the line when it comes.
+// waiter has a place. It is false, too, as long as a called waiter of a node that is
+// not silent has not come: that waiter serves the line when it comes.
 func (p *Pass) Next() (at Place, ok bool) {
 	l := p.view().queue
 	if l == nil || p.standsStill() {
@@ -282,11 +282,11 @@ func (p *Pass) Served(q *Request, called bool) {
 	p.take()
 }
 
-// SetAside sets the room aside that the next waiter, one of a different node,
-// will take, and notes when to look again, if that is known. near is false, and
-// nothing is set aside, if its start is not within the horizon yet. ask says that
-// its node has to be told: then the node's lease, if it has one, says that the node
-// was asked.
+// SetAside sets aside the room that the next waiter, of a different node, will take.
+// It notes when to look again, if that is known. If the waiter's start is not within
+// the horizon yet, near is false and no room is set aside. ask says that the waiter's
+// node has to be told: then the lease of that node, if it has one, records that the
+// node was asked.
 func (p *Pass) SetAside() (near, ask bool) {
 	// The row does not have the waiter's booking, only its class and its cost. The rest is as in the booking of the pass.
 	q, s := p.sample, &p.sample.Searches[0]
@@ -436,9 +436,9 @@ func (p *Pass) Comes(at int64) {
 
 // Plan returns by when the node of the pass comes by itself, or 0 if it does not:
 // Comes tells other nodes. At the time confirms the node comes anyway, because one of
-// its callers asks whether its start still holds; 0 says that none does. If that is
-// not early enough for the next waiter of the node, Plan plans a pass that is, and
-// End says when. enough is false if such a pass would be due at once, or if no
+// its callers asks whether its start still holds; 0 says that none does. If that
+// time is not early enough for the next waiter of the node, Plan plans an earlier pass,
+// and End says when. enough is false if such a pass would be due at once, or if no
 // waiter of the node has a place: then other nodes may have to ask the node to come.
 func (p *Pass) Plan(confirms int64) (comes int64, enough bool) {
 	start, ok := p.ownTurn()
