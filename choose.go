@@ -136,8 +136,8 @@ func (c *chooser) find(ctx context.Context) (*contender, error) {
 	s := c.speaker
 	s.Speak(c.begun)
 
-	// A start within the horizon is booked at once, because no line would bring an earlier start. A start behind other
-	// callers is theirs.
+	// A start within the horizon is booked at once, because no line would bring an earlier start. If other callers
+	// stand before the variant, such a start belongs to them.
 	isNear := s.guess > 0 && s.guess <= s.Horizon()
 	if isNear && s.Idle() && !s.behind {
 		s.err = s.BookNear(s.ctx)
@@ -201,8 +201,8 @@ func (v *contender) try() bool {
 }
 
 // ask asks the store for a start now, whoever stands before the variant, and reports whether the
-// variant has a start. After a refusal guess is the wait that the store told. err is the error of
-// the refusal, or of the store.
+// variant has a start. It sets err to the error of the refusal or of the store, and after a refusal
+// guess to the wait that the store told.
 func (v *contender) ask() bool {
 	v.behind = false
 	v.err = v.Try(v.ctx)
@@ -326,9 +326,9 @@ func (v *contender) race(ctx context.Context, r *acquire.Race) {
 // asideFor is for how long a variant stands aside after it was refused, or after its store failed.
 const asideFor = time.Second
 
-// standAside waits for asideFor. When the policies are replaced it prices the variant anew and waits
-// no longer. A variant without a price waits for new policies alone. standAside returns false if ctx
-// has ended.
+// standAside waits for asideFor, or until the policies are replaced: then it prices the variant anew.
+// For a variant without a price only new policies end the wait. standAside returns false if ctx has
+// ended.
 func (v *contender) standAside(ctx context.Context) bool {
 	var over <-chan time.Time
 	if v.unpriced == nil {

@@ -485,8 +485,8 @@ func (a *quotedAcquisition) useQuote(ctx context.Context, failed error) error {
 	return failed
 }
 
-// passDespite counts a caller that throttle would refuse with err if it were not off, and tells the
-// observer.
+// passDespite is for a caller that throttle would refuse with err if it were not off. It counts the
+// caller, unless Book will, and tells the observer.
 func (a *acquisition) passDespite(ctx context.Context, err error) {
 	// Book counts a caller that has charges, so count here only a caller that never books.
 	if len(a.Booking.Charges) == 0 {

@@ -306,14 +306,15 @@ var (
 )
 
 // Renew ensures that the work may start now, for callers that prepared something after
-// Acquire: they call Renew right before the first byte leaves. It does nothing while the
-// start is fresh. If a budget was closed meanwhile, or too much of [Policy.Jitter] has
-// passed, Renew gives the start back and books a new start in the same step, before the
-// callers that stand in line. It waits for the new start as Acquire waits, with a MaxWait
-// of its own.
+// Acquire: they call Renew right before the first byte leaves. It does nothing for free
+// work, and while the start is fresh. If a budget was closed meanwhile, or too much of
+// [Policy.Jitter] has passed, Renew gives the start back and books a new start in the same
+// step, before the callers that stand in line. It waits for the new start as Acquire waits,
+// with a MaxWait of its own.
 //
-// After an error the permit holds nothing, and a place of [Limiters.Reserve] is good again.
-// Renew must not be called once the work has begun: a used start would be given back.
+// After an error the permit holds nothing and, unless the permit was released, a place of
+// [Limiters.Reserve] is good again. Renew must not be called once the work has begun: a
+// used start would be given back.
 func (p *Permit) Renew(ctx context.Context) error {
 	if p.engine == nil || p.isFree() {
 		return nil
@@ -349,7 +350,7 @@ func (p *Permit) Renew(ctx context.Context) error {
 		return err
 	}
 
-	// Throttle is off, and the permit's old start was given back.
+	// The work goes on although the store holds nothing for it: throttle is off, or all policies are in Shadow and the store is away.
 	if a.Uncounted() {
 		p.state.Store(permitFree)
 		return nil

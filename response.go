@@ -369,7 +369,7 @@ func (r *roundTrip) holdsNobody(f feedback) bool {
 // reportPenalties tells the store, and the observer, of the budgets that a response closes.
 // It tries to report a penalty for as long as the penalty lasts, within the bounds of
 // reportContext, and notes in the penalty whether that failed. A penalty that is over is
-// reported only if its budget learns from it.
+// reported only if its budget learns from it, and counts as failed then: it closes nothing.
 func (r *roundTrip) reportPenalties(f feedback) {
 	if f.penalties == nil {
 		return

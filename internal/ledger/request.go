@@ -253,7 +253,7 @@ func (q *Request) BookNow() (decided bool) {
 	q.giveBackInstead()
 
 	from := q.Now + Micros(b.NotBefore)
-	if q.Far {
+	if q.Far { // then Notice is for newcomers as well
 		from = q.soonest()
 	}
 	for i := range q.Searches {

@@ -391,7 +391,7 @@ func (s *Search) clear(t int64) int64 {
 	apart := s.rule.cost * s.pace
 	t = s.align(t)
 	for e := s.row.entries; s.k < len(e); s.k++ {
-		// Pass entries that have come, unless the search is steady, and an entry that the start shares.
+		// Skip entries that have come, unless the search is steady, and skip an entry that the start shares.
 		if e[s.k].last <= s.row.seen && !s.steady || s.shares(&e[s.k], t) {
 			continue
 		}
