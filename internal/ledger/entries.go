@@ -429,7 +429,7 @@ func (u *rule) setKind(c *store.Charge) {
 }
 
 // window returns since when starts matter to a start at t, from when on the start
-// at t matters no more, and for how long a start can matter. In a fixed window
+// at t no longer matters, and for how long a start can matter. In a fixed window
 // these are its begin, its end and its length.
 func (u *rule) window(t int64) (since, until, keep int64) {
 	if u.aligned {

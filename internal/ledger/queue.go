@@ -369,7 +369,7 @@ func (r *Row) keepBehind(class int, start int64) {
 }
 
 // untail notes that a start was given back: later callers may start as early as
-// that start, and it is the row's pin no more.
+// that start, and the start is not the row's pin any more.
 func (r *Row) untail(start int64) {
 	for k := range r.tails {
 		r.tails[k] = min(r.tails[k], start-1)

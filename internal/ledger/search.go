@@ -668,7 +668,7 @@ func (s *Search) pacedTurn(from, rank int64) int64 {
 		return from
 	}
 
-	// The waiters before this one start behind the last start for which others waited, the closer the emptier the window is.
+	// The waiters before this one start behind the last start for which others waited. The emptier the window is, the shorter is their pace.
 	used, _ := s.row.later(from - u.span)
 	behind := max(from, slices.Max(s.row.tails[:])) + (rank-u.cost)*u.pace*min(used, u.most)/u.most
 

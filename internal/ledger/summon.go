@@ -587,7 +587,7 @@ func (r *Row) isGuarded() bool {
 
 // PassOn returns the node that has to go through the line because the node from, which
 // has no waiters there, has changed something. It returns 0 if none has to. The node
-// from is the guard no more. A line without waiters is forgotten.
+// from is not the guard any more. A line without waiters is forgotten.
 func (r *Row) PassOn(from int64) (node int64) {
 	l := r.queue
 	if l == nil || l.empty() {
