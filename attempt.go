@@ -232,7 +232,7 @@ func (b *revocableBody) revoke() bool {
 	return b.revoked
 }
 
-// Read implements [io.Reader].
+// Read implements [io.Reader]. After revoke it fails, because the next attempt reads the body.
 func (b *revocableBody) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	b.read = true
@@ -244,7 +244,7 @@ func (b *revocableBody) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// Close implements [io.Closer].
+// Close implements [io.Closer]. After revoke it leaves the body open for the next attempt.
 func (b *revocableBody) Close() error {
 	b.mu.Lock()
 	over := b.closed || b.revoked

@@ -86,7 +86,7 @@ func (c *chooser) choose(ctx context.Context) (*contender, error) {
 // find returns a variant that has a start, however far away, or needs none. After an error all
 // variants hold nothing, and the contender is as choose returns it.
 func (c *chooser) find(ctx context.Context) (*contender, error) {
-	// Take the first variant that may start now, in the order of preference. If none may, all has all that can be built.
+	// Take the first variant that may start now, in the order of preference. If none may, all lists the variants that can be built.
 	var all []*contender
 	for _, i := range c.order {
 		v := c.variant(i)
@@ -136,8 +136,8 @@ func (c *chooser) find(ctx context.Context) (*contender, error) {
 	s := c.speaker
 	s.Speak(c.begun)
 
-	// A start within the horizon is booked at once, because no line would bring an earlier start. A start behind other
-	// callers is theirs.
+	// A start within the horizon is booked at once, because no line would bring an earlier start. If other callers
+	// stand before the variant, such a start belongs to them.
 	isNear := s.guess > 0 && s.guess <= s.Horizon()
 	if isNear && s.Idle() && !s.behind {
 		s.err = s.BookNear(s.ctx)
@@ -180,8 +180,9 @@ func (c *chooser) variant(i int) *contender {
 }
 
 // try books a start for now, if there is one, and reports whether the variant has a start, or needs
-// none. A variant does not ask if it has or had a place in line: it waits for its turn. It does not
-// ask either if earlier callers of this program stand in its line, because a start now belongs to them.
+// none. It does not ask the store for a variant without a price, or for a variant that has or had a place
+// in line, which waits for its turn. If earlier callers of this program stand in the variant's line, it
+// does not ask either, because a start now belongs to them. It sets err and guess, as ask does.
 func (v *contender) try() bool {
 	v.err, v.guess = v.unpriced, 0
 	if v.err != nil || !v.Idle() || v.hasNoPolicy() || v.arrived {
@@ -200,8 +201,8 @@ func (v *contender) try() bool {
 }
 
 // ask asks the store for a start now, whoever stands before the variant, and reports whether the
-// variant has a start. After a refusal guess is the wait that the store told. err is the error of
-// the refusal, or of the store.
+// variant has a start. It sets err to the error of the refusal or of the store, and after a refusal
+// guess to the wait that the store told.
 func (v *contender) ask() bool {
 	v.behind = false
 	v.err = v.Try(v.ctx)
@@ -266,8 +267,8 @@ func (c *chooser) isTooLate(ctx context.Context, all []*contender) bool {
 	return rate*left.Seconds() < 1
 }
 
-// wait has the caller stand in the lines of all variants until one of them has a start or needs none, none can get one, or
-// ctx ends. It returns that variant, or what refuse returns.
+// wait has the caller stand in the lines of all variants, and returns the first variant that has a start or needs none. If
+// no variant can get a start, or ctx ends, it returns what refuse returns.
 func (c *chooser) wait(ctx context.Context, all []*contender) (*contender, error) {
 	r := acquire.NewRace(len(all))
 	defer r.Stop()
@@ -325,9 +326,9 @@ func (v *contender) race(ctx context.Context, r *acquire.Race) {
 // asideFor is for how long a variant stands aside after it was refused, or after its store failed.
 const asideFor = time.Second
 
-// standAside waits for asideFor. When the policies are replaced it prices the variant anew and waits
-// no longer. A variant without a price waits for new policies alone. standAside returns false if ctx
-// has ended.
+// standAside waits for asideFor, or until the policies are replaced: then it prices the variant anew.
+// For a variant without a price only new policies end the wait. standAside returns false if ctx has
+// ended.
 func (v *contender) standAside(ctx context.Context) bool {
 	var over <-chan time.Time
 	if v.unpriced == nil {
@@ -478,7 +479,7 @@ func (t *Transport) RoundTripFirst(req *http.Request, n int, variant func(i int)
 			if err := r.checkMatched(); err != nil {
 				return nil, o.refuse(v, err)
 			}
-			defer o.closeOthers(r)
+			defer o.closeOthers(r) // also if the base panics
 			return r.sendFree()
 		}
 

@@ -367,8 +367,9 @@ func checkName(name string) error {
 	return nil
 }
 
-// nameInErrors returns how errors call a policy whose name is wrong: by its place in the slice,
-// where i is the index, if it has no name, and by at most maxName characters of its name.
+// nameInErrors returns how errors call a policy whose name is wrong. A policy without a name is
+// called by its place in the slice, where i is its index. A name is cut off after maxName
+// characters.
 func nameInErrors(name string, i int) string {
 	if name == "" {
 		return fmt.Sprintf("#%d", i+1)

@@ -325,7 +325,7 @@ func errNotMade() error {
 
 // noticeUnmatched tells the observer of a request that no policy of s matches. It returns an error if such requests are
 // refused, or if the program has not named any policies yet: a program that forgets them would hold nothing, and not
-// notice. While throttle is off nothing is refused.
+// notice. While throttle is off nothing is refused. Without a store it returns errNotMade, and there is no observer.
 func (e *engine) noticeUnmatched(s *policySet, r *http.Request) error {
 	if e.store == nil {
 		return errNotMade()
@@ -485,8 +485,8 @@ func (a *quotedAcquisition) useQuote(ctx context.Context, failed error) error {
 	return failed
 }
 
-// passDespite counts a caller that throttle would refuse with err if it were not off, and tells the
-// observer.
+// passDespite is for a caller that throttle would refuse with err if it were not off. It counts the
+// caller, unless Book will, and tells the observer.
 func (a *acquisition) passDespite(ctx context.Context, err error) {
 	// Book counts a caller that has charges, so count here only a caller that never books.
 	if len(a.Booking.Charges) == 0 {

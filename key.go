@@ -129,8 +129,8 @@ func (k bodyMemberKey) of(r *http.Request) string {
 	return reqbody.MemberWithin(r, string(k), maxBodyRead)
 }
 
-// Host is a [Policy.Key]: the URL's host in lower case, without a default port
-// and a trailing dot, and with any other port.
+// Host is a [Policy.Key]: the URL's host in lower case, without a trailing dot and
+// without an empty or default port, but with any other port.
 func Host(r *http.Request) string {
 	if r.URL == nil {
 		return ""

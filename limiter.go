@@ -141,7 +141,7 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) 
 			p.tieSlots(ctx, p.acquisition())
 		}
 
-		// As in setAndTell.
+		// Without an observer tell does nothing for a caller that started at once and that no policy held.
 		if a.observe != nil || !a.Immediate() || a.Hold.Policy != "" {
 			p.tell(ctx, a)
 		}
@@ -171,7 +171,7 @@ func (a *acquisition) checkCost() error {
 	return checkCosts(a.Booking.Charges)
 }
 
-// awaitStart waits for the start that is booked.
+// awaitStart waits for the start that is booked, and ends the watch over it.
 func (a *acquisition) awaitStart(ctx context.Context) error {
 	defer a.StopWatch()
 	return a.Acquire(ctx, acquire.Wait{})

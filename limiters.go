@@ -86,8 +86,8 @@ func (l *Limiters) AcquireRequest(req *http.Request) (*Permit, error) {
 }
 
 // acquireRequest fills in p, the permit of a request under the policies that match it, and returns it. If no policy matches,
-// the observer is told, and the permit holds nothing, unless noticeUnmatched returns an error. After an error acquireRequest
-// returns nil.
+// noticeUnmatched decides: acquireRequest returns its error or, if there is none, a permit that holds nothing. After an error
+// the permit is nil.
 func (l *Limiters) acquireRequest(p *Permit, req *http.Request) (*Permit, error) {
 	a := l.newAcquisition(req.Context())
 	p, err := l.acquire(req.Context(), p, a, func() error {
@@ -143,6 +143,7 @@ func (l *Limiters) acquire(ctx context.Context, p *Permit, a *quotedAcquisition,
 // permit fills in p, the permit of a caller that has its start or needs none, and returns it. If err, the error of the
 // caller's wait, is not nil, permit tells the observer and returns err. The permit keeps no pointer to the acquisition.
 func (l *Limiters) permit(ctx context.Context, p *Permit, a *quotedAcquisition, err error) (*Permit, error) {
+	// The wait is over, so the caller is not counted among the held callers any more.
 	a.StopWatch()
 	if err != nil {
 		a.reportEnd(ctx, err)
@@ -189,7 +190,7 @@ const maxQuestions = 16
 
 // statuses asks the store about the budgets that are known, and once about each group of the
 // fleet without a known budget, to learn whether the group's server answers. It returns the
-// answers that came, and a *[StoreError] as Statuses says.
+// answers that came, and a *[StoreError] as Statuses says, or errNotMade if it has no store.
 func (e *engine) statuses(ctx context.Context, s *policySet) (map[Budget]Status, error) {
 	if e.store == nil {
 		return nil, errNotMade()
@@ -310,7 +311,8 @@ func noDemands(otherwise string) error {
 }
 
 // priceDemands sets the quote to the charges of demands, for work with a priority. Demands of cost
-// Free go into zeroCost. It returns the error of the first demand that is a mistake, and of no demands.
+// Free go into zeroCost. It returns the error of the first demand that is a mistake, and noDemands
+// without any demand. After an error the quote must not be used.
 func (q *quote) priceDemands(s *policySet, demands []Demand, priority Priority) error {
 	q.charges, q.policies, q.zeroCost = q.charges[:0], q.policies[:0], q.zeroCost[:0]
 	if len(demands) == 0 {

@@ -13,8 +13,9 @@ import (
 )
 
 // meterBody has the meters of the policies read along while the caller reads a response's
-// body. A policy whose cost is in costs, because the response itself stated it, needs no
-// meter.
+// body: it replaces resp.Body by a meteredBody, unless no policy has a meter for this body, or
+// the body has an unknown coding. A policy whose cost is in costs, because the response itself
+// stated it, needs no meter.
 func (r *roundTrip) meterBody(resp *http.Response, costs []int) {
 	if resp.Body == nil || resp.Body == http.NoBody || resp.StatusCode == http.StatusSwitchingProtocols {
 		return
@@ -169,17 +170,18 @@ func (b *meteredBody) endWrite() {
 	}
 }
 
-// settleInBackground has the costs settled in the background. Bookings in one of the budgets wait for
-// the settlement.
+// settleInBackground has the costs settled in the background. Bookings in the meters' budgets wait for
+// the settlement, each for at most ReportTime of its caller, unless too many reports are under way. The
+// caller holds b.mu.
 func (b *meteredBody) settleInBackground() {
 	budgets := make([]store.Budget, len(b.meters))
 	for i := range b.meters {
 		budgets[i] = b.r.Booking.Charges[b.meters[i].charge].Budget
 	}
 
-	// With too many reports under way the settlement gets a goroutine of its own, and no booking waits for it.
-	underWay := b.r.callers.ReportInBackground(b.settle, budgets)
-	if !underWay {
+	// If too many reports are under way, the settlement gets a goroutine of its own, and no booking waits for it.
+	accepted := b.r.callers.ReportInBackground(b.settle, budgets)
+	if !accepted {
 		go b.settle()
 	}
 }
@@ -191,8 +193,9 @@ func (b *meteredBody) write(p []byte) {
 	}
 }
 
-// end has the costs settled in the background, unless it was called before: the caller waits neither
-// for the store nor for the meters. If the meters see a piece just then, endWrite settles the costs.
+// end notes that the body is over, and has the costs settled in the background, unless it was called
+// before. So the caller waits neither for the store nor for the meters. If the meters see a piece just
+// then, endWrite has the costs settled.
 func (b *meteredBody) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

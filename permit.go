@@ -306,14 +306,15 @@ var (
 )
 
 // Renew ensures that the work may start now, for callers that prepared something after
-// Acquire: they call Renew right before the first byte leaves. It does nothing while the
-// start is fresh. If a budget was closed meanwhile, or too much of [Policy.Jitter] has
-// passed, Renew gives the start back and books a new start in the same step, before the
-// callers that stand in line. It waits for the new start as Acquire waits, with a MaxWait
-// of its own.
+// Acquire: they call Renew right before the first byte leaves. It does nothing for free
+// work, and while the start is fresh. If a budget was closed meanwhile, or too much of
+// [Policy.Jitter] has passed, Renew gives the start back and books a new start in the same
+// step, before the callers that stand in line. It waits for the new start as Acquire waits,
+// with a MaxWait of its own.
 //
-// After an error the permit holds nothing, and a place of [Limiters.Reserve] is good again.
-// Renew must not be called once the work has begun: a used start would be given back.
+// After an error the permit holds nothing and, unless the permit was released, a place of
+// [Limiters.Reserve] is good again. Renew must not be called once the work has begun: a
+// used start would be given back.
 func (p *Permit) Renew(ctx context.Context) error {
 	if p.engine == nil || p.isFree() {
 		return nil
@@ -349,7 +350,7 @@ func (p *Permit) Renew(ctx context.Context) error {
 		return err
 	}
 
-	// Throttle is off, and the permit's old start was given back.
+	// The work goes on although the store holds nothing for it: throttle is off, or all policies are in Shadow and the store is away.
 	if a.Uncounted() {
 		p.state.Store(permitFree)
 		return nil
@@ -563,7 +564,8 @@ func (a *acquisition) penalize(ctx context.Context, charges []*store.Charge, cou
 }
 
 // settle changes the cost of a charge that the permit has, at most to maxSettled, and notes how good the
-// estimate was. It does nothing if the permit holds nothing any more, or if the work is free.
+// estimate was. It does nothing if the permit holds nothing any more, or if the work is free. If the store
+// fails it returns a *StoreError, and the permit keeps the lower of the two costs.
 func (p *Permit) settle(ctx context.Context, counted *store.Charge, cost int) error {
 	if began := p.beginChange(); !began {
 		return nil
@@ -592,8 +594,7 @@ func (p *Permit) settle(ctx context.Context, counted *store.Charge, cost int) er
 	err := a.store.Settle(ctx, &a.Booking, a.Grant, costs)
 	c.Cost = cost
 	if err != nil {
-		// It is unknown which of the two costs is booked. The permit keeps the lower cost: to give
-		// back more than is booked would give back the start of other work.
+		// It is unknown which of the two costs is booked. To give back more than is booked would give back the start of other work.
 		c.Cost, err = min(before, cost), &StoreError{err}
 	}
 

@@ -76,7 +76,7 @@ func (l *Limiters) redeem(ctx context.Context, a *reservation, place *Place, dem
 			return err
 		}
 
-		// The first call restores the turn. In later calls, after a change of the policies, the caller has its turn.
+		// The first call gives the caller the turn of the place. The caller keeps it when later calls price the work under new policies.
 		turn, ok := a.store.RestoreTurn(&store.Booking{Charges: a.Booking.Charges, Priority: a.Priority}, place.Turn)
 		if !ok {
 			return &store.PlaceError{Problem: store.PlaceForeign}
@@ -191,7 +191,7 @@ func (l *Limiters) reserve(ctx context.Context, a *reservation, old *Place, pric
 }
 
 // place returns the place of a caller that has left its line, or was refused. old is the place with which
-// it came, whose ID the new place has, or nil. wait is how much longer the caller would have waited, or 0
+// it came, or nil: the new place has the ID of old. wait is how much longer the caller would have waited, or 0
 // if the store does not know.
 func (a *reservation) place(ctx context.Context, old *Place, wait time.Duration) *Place {
 	p := &Place{Issued: time.Now(), Priority: a.Priority, Turn: a.store.KeepTurn(&a.Booking, a.Grant.Turn)}
@@ -228,7 +228,7 @@ func (a *reservation) comeIn(ctx context.Context, old *Place, wait time.Duration
 		wait = a.Patience
 	}
 
-	// A caller that came before the time of its old place needs no new appointment.
+	// The caller came so early that its old place asks for a longer absence: keep the time of that place, without a new appointment.
 	early := a.Patience / 2
 	if old != nil && old.RetryAfter() >= wait-early {
 		return max(minReturn, old.RetryAfter())

@@ -79,12 +79,12 @@ func (r *roundTrip) reportUncounted(f feedback) {
 // reportFarAway tells a store far away of a feedback: in the background, unless the feedback has penalties that
 // may hold the caller's next attempt, or too many reports are under way.
 func (r *roundTrip) reportFarAway(resp *http.Response, f feedback) {
-	underWay := false
+	accepted := false
 	if f.penalties == nil || r.holdsNobody(f) {
-		underWay = r.reportInBackground(f)
+		accepted = r.reportInBackground(f)
 	}
 
-	if !underWay {
+	if !accepted {
 		r.reportFirst(resp, f)
 	}
 }
@@ -102,10 +102,9 @@ func (r *roundTrip) reportInBackground(f feedback) bool {
 	}, r.lowered(f))
 }
 
-// lowered returns the budgets that the feedback lowers so far below the store's belief that
-// a request like this one may not fit: the request cost more than was booked, or the
-// upstream has less than its cost left. Budgets of shadow policies, which hold nobody, are
-// left out.
+// lowered returns the budgets that have less room than the store believes, so that a request
+// like this one may not fit: this request cost more than was booked, or less than its cost is
+// left by the upstream's count. Budgets of shadow policies, which hold nobody, are left out.
 func (r *roundTrip) lowered(f feedback) (all []store.Budget) {
 	for i, cost := range f.costs {
 		if c := &r.Booking.Charges[i]; cost > c.Cost && !c.Shadow {
@@ -235,16 +234,16 @@ func (r *roundTrip) readFeedback(resp *http.Response) (f feedback) {
 
 // leaveOpen drops penalties of a 429 that the default has read: by default a 429 is about the first
 // booked budget with a key alone. It keeps the penalty of that budget, the penalties that a policy's
-// own function has read, and the penalties of shadow policies, which hold nobody. If no penalty is of
-// a booked budget with a key it keeps all.
-func (r *roundTrip) leaveOpen(all []penalty) []penalty {
-	first := slices.IndexFunc(all, func(p penalty) bool { return r.isOfKey(p.charge) })
+// own function has read, and the penalties of shadow policies, which hold nobody. It keeps all penalties
+// if none is of a booked budget with a key.
+func (r *roundTrip) leaveOpen(penalties []penalty) []penalty {
+	first := slices.IndexFunc(penalties, func(p penalty) bool { return r.isOfKey(p.charge) })
 	if first < 0 {
-		return all
+		return penalties
 	}
 
-	meant := all[first].charge
-	return slices.DeleteFunc(all, func(p penalty) bool { return p.byDefault && !p.charge.Shadow && p.charge != meant })
+	meant := penalties[first].charge
+	return slices.DeleteFunc(penalties, func(p penalty) bool { return p.byDefault && !p.charge.Shadow && p.charge != meant })
 }
 
 // readAnswer returns the meaning of a response under a policy. If the policy has no function
@@ -370,7 +369,7 @@ func (r *roundTrip) holdsNobody(f feedback) bool {
 // reportPenalties tells the store, and the observer, of the budgets that a response closes.
 // It tries to report a penalty for as long as the penalty lasts, within the bounds of
 // reportContext, and notes in the penalty whether that failed. A penalty that is over is
-// reported only if its budget learns from it.
+// reported only if its budget learns from it, and counts as failed then: it closes nothing.
 func (r *roundTrip) reportPenalties(f feedback) {
 	if f.penalties == nil {
 		return
@@ -626,10 +625,11 @@ type penalty struct {
 	outage  bool          // the upstream is down: it may be up again at any time, and bans nobody
 }
 
-// reportPenalty has the store close the budget of a penalty, and tells the observer. ago is how
-// long ago the refused work began, and took is how much of that time its answer took. learns
-// says that the budget may learn from the refusal. An outage is no refusal: it only pauses the
-// budget. After an error it is unknown whether the store has closed the budget.
+// reportPenalty has the store close the budget of a penalty, and tells the observer of the penalty,
+// of a ceiling that it has lowered, or of the error that it returns. ago is how long ago the refused
+// work began, and took is how much of that time its answer took. learns says that the budget may
+// learn from the refusal. An outage is no refusal: it only pauses the budget. After an error it is
+// unknown whether the store has closed the budget.
 func (a *acquisition) reportPenalty(ctx context.Context, p *penalty, ago, took time.Duration, learns bool) error {
 	c := p.charge
 	if p.outage {
@@ -648,6 +648,7 @@ func (a *acquisition) reportPenalty(ctx context.Context, p *penalty, ago, took t
 		return err
 	}
 
+	// NoteClosed, too, is only for the observer.
 	if a.observe == nil {
 		return nil
 	}
@@ -667,13 +668,16 @@ func (a *acquisition) reportPenalty(ctx context.Context, p *penalty, ago, took t
 	return nil
 }
 
-// pauseBudget has the store close a budget for d, and tells the observer. After an error it is unknown
-// whether the store has closed the budget.
+// pauseBudget has the store close a budget for d, and tells the observer that the budget is closed or, if
+// the store fails, of the error that it returns. After an error it is unknown whether the store has closed
+// the budget.
 func (a *acquisition) pauseBudget(ctx context.Context, c *store.Charge, d time.Duration) error {
 	if err := a.store.Pause(ctx, *c, d); err != nil {
 		a.reportFailure(ctx, c, d, err)
 		return err
 	}
+
+	// Only the observer needs to hear later that the budget is open: see NoteClosed.
 	if a.observe != nil {
 		a.callers.NoteClosed(c.Budget, d)
 		a.observe(ctx, eventOf(EventPenalized, c, d, nil))

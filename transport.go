@@ -576,8 +576,9 @@ func (r *roundTrip) wroteHeaders() {
 	}
 }
 
-// noteWritten notes that the start is used. If the request left too late and there is an
-// observer, late is true, and e is the event for the observer.
+// noteWritten notes that the headers were written, which uses the start, unless gotConn has closed
+// the connection. If the request left too late and there is an observer, late is true, and e is the
+// event for the observer.
 func (r *roundTrip) noteWritten() (ctx context.Context, e Event, late bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -606,7 +607,7 @@ func (r *roundTrip) noteWritten() (ctx context.Context, e Event, late bool) {
 
 // preWriteResult is called when the base has returned, and ends the watch over the start.
 // answered says that the base returned a response. stopped is why the pre-write check stopped
-// the request, or nil if the check did not. It is errSentAnyway if the request may have been
+// the request, or nil if the check did not stop it. It is errSentAnyway if the request may have been
 // written all the same. checked says that the base called the check at all.
 func (r *roundTrip) preWriteResult(answered bool) (stopped error, checked bool) {
 	r.mu.Lock()

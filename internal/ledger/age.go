@@ -66,11 +66,11 @@ func (r *Row) carryOver(now int64, first int) {
 // passed since. Entries to come are widened to begin now: their callers have
 // slept for an unknown time. All starts are frozen.
 //
-// The fixed windows of the upstream do not move. So after a small step the entries
-// that reach into the present window, or are to come, still end where they ended
-// before: otherwise a start at the edge of a window would count only in the window
-// before the edge. After any step the entries of the present window that are over
-// reach to now: see carryOver.
+// The fixed windows of the upstream do not move. So after a small step an entry that
+// is to come, or reaches into the present window, ends where it ended before:
+// otherwise a start at the edge of a window would count only in the window before the
+// edge. After any step the entries of the present window that are over reach to now:
+// see carryOver.
 func (r *Row) step(now int64, u *rule) {
 	shift := now - r.seen // below 0
 
@@ -152,10 +152,10 @@ func (r *Row) atMost(length int64) int64 {
 // limit counts.
 func (r *Row) isBlank() bool { return r.most == 0 || len(r.entries) == 0 && r.lost == 0 }
 
-// remember makes the row complete for as long back as the rule needs. An upper
-// bound on the starts of the missing time is added at the latest moment at which
-// they can have been. remember also sets for how long the row keeps entries from
-// now on, and converts the level for a token bucket. For slots it does nothing.
+// remember makes the row complete for as long back as the rule needs. It adds an
+// upper bound on the starts of the missing time, at the latest moment at which they
+// can have been. It also sets for how long the row keeps entries from now on, and
+// converts the level for a token bucket. For slots it does nothing.
 func (r *Row) remember(now int64, u *rule) {
 	// Slots have no past.
 	if u.slots {
@@ -618,8 +618,8 @@ func paceOf(n, window int64) int64 {
 }
 
 // obeyNote turns a rule of the limit Told into the sliding window of the row's note.
-// If there is no note, or it is over and forgotten, the rule stays unlimited. All
-// other rules stay as they are.
+// It forgets a note that is over. Without a note the rule stays unlimited. All other
+// rules stay as they are.
 func (r *Row) obeyNote(now int64, u *rule) {
 	if !u.tells || r.note.n == 0 {
 		return
@@ -693,7 +693,7 @@ func (q *Request) tell(l store.Limit) {
 		return
 	}
 
-	// With a note the budget is not free.
+	// Bring the row to the time now. From here on the row decides, and not that the budget was free when the request was opened.
 	s.wake(q.Now)
 	s.free = false
 	if l.Kind() == store.KindSlidingWindow && s.row.takeNote(q.Now, int64(l.N()), Micros(l.Per())) {

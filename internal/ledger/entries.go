@@ -30,10 +30,10 @@ const (
 )
 
 // blockEnd returns when the last unit of an entry is over. A unit is alone for the
-// time unit, which is 0 unless the limit is a leaky bucket. Where more units lie
-// in the entry than it has time for, they count one after the other from its
-// begin on, but at most maxUnits of them, the limit: these take at least a window,
-// after which no start at that begin matters.
+// time unit, which is 0 unless the limit is a leaky bucket. An entry may have more
+// units than it has time for. Then they count one after the other from its begin on,
+// but no more than maxUnits of them, which is the limit: so many units take at least
+// a window, and a start at the begin of the entry does not matter for longer.
 func (e *entry) blockEnd(unit, maxUnits int64) int64 {
 	return max(e.last+unit, e.first+min(e.n, maxUnits)*unit)
 }
@@ -45,8 +45,8 @@ func (r *Row) join(i int) {
 	r.entries = slices.Delete(r.entries, i+1, i+2)
 }
 
-// after returns the index of the first entry that does not lie wholly before t, or
-// the number of entries if there is none.
+// after returns the index of the first entry that ends at t or later, or the number
+// of entries if there is none.
 func (r *Row) after(t int64) int {
 	i := len(r.entries)
 	for i > 0 && r.entries[i-1].last >= t {
@@ -67,8 +67,9 @@ func (r *Row) later(t int64) (sum int64, i int) {
 }
 
 // push counts n starts in [first, last], where first is not before the begin of
-// the last entry. If that entry begins at partStart or later, the starts share it.
-// Otherwise push appends an entry for them, which ends no earlier than the last.
+// the row's final entry. If that entry begins at partStart or later, the starts share
+// it. Otherwise push appends an entry for them. In both cases the row's final entry
+// ends no earlier than before.
 func (r *Row) push(first, last, n, partStart int64) {
 	r.total += n
 	if k := len(r.entries) - 1; k >= 0 {
@@ -291,8 +292,8 @@ func (e *entry) overfull(unit int64) bool {
 }
 
 // split puts back what is left of the block e, from which the booking at t was
-// taken out: the parts before and behind the booking, as far as there are any.
-// rest is how many units are left. Each part counts as many as it has time for, at
+// taken out: the part before the booking and the part behind it, if there are such
+// parts. rest is how many units are left. Each part counts as many as it has time for, at
 // least 1 and at most rest. Both counts together may be above rest, which is safe.
 func (r *Row) split(e entry, rest, t int64, u *rule) {
 	end := t + u.length() + u.unit
@@ -428,7 +429,7 @@ func (u *rule) setKind(c *store.Charge) {
 }
 
 // window returns since when starts matter to a start at t, from when on the start
-// at t matters no more, and for how long a start can matter. In a fixed window
+// at t no longer matters, and for how long a start can matter. In a fixed window
 // these are its begin, its end and its length.
 func (u *rule) window(t int64) (since, until, keep int64) {
 	if u.aligned {
@@ -533,14 +534,15 @@ func Constants() []Constant {
 const Few = 12
 
 // BookShort books a start now for a caller without a Turn, and fills in g, which
-// was zero. It decides like a Request, in a fraction of the steps, where each
-// charge is under a sliding window whose row is plain and has room now, or is
-// Unlimited and has no row: most bookings are so. The rows are in the order of the
-// charges, nil for a charge without a row.
+// was zero. It decides like a Request, in a fraction of the steps, if each charge is
+// Unlimited and has no row, or is under a sliding window and its row is plain and has
+// room now. Most bookings are so. The rows are in the order of the charges, nil for a
+// charge without a row.
 //
-// BookShort returns false, and has changed nothing, if there is a different charge,
-// a Shadow with a row, or a row of two charges, and if the booking has a NotBefore
-// or its caller had a start or a place before: then a Request must decide.
+// BookShort returns false, and has changed nothing, if any charge is different, is a
+// Shadow charge with a row, or has the row of another charge. It returns false, too, if
+// the booking has a NotBefore, or its caller had a start or a place before. Then a
+// Request must decide.
 func BookShort(now int64, b *store.Booking, rows []*Row, g *store.Grant) (decided bool) {
 	charges := b.Charges
 	if b.Returns || b.NotBefore != 0 || isSet(&b.Instead) {

@@ -87,7 +87,8 @@ func (w *Waiter) Come(b *store.Booking) {
 
 	w.class = Class(b.Priority)
 
-	// A caller that gave up a start or a place keeps its rank: its oldest arrival or, if it stood in no line, an arrival before all others.
+	// A caller that gave up a start or a place keeps its rank by its oldest arrival. If it stood in no line, it gets an arrival before all others, in the
+	// order of the starts that were given up.
 	if givesUp && w.first == 0 {
 		w.first = inFront + b.Instead.Start
 		if len(w.arrivals) > 0 {
@@ -187,12 +188,12 @@ func (q *Request) GiveUp(w *Waiter) {
 // one: see Row.Lists. It books a start at once if there is one by now. A waiter that
 // needs slots must take them by itself, so it only gets its place.
 func (q *Request) Again(w *Waiter) {
-	i := -1
+	i := -1 // the charge in whose line the waiter stands
 	if w.stand != nil {
 		i = q.indexOf(w.stand.key)
 	}
 
-	// The old place is given up first, or the waiter would keep behind itself.
+	// The waiter leaves its old place first, or it would keep behind itself.
 	q.recalls = true
 	q.Dismiss(w)
 	if q.needsSlots && i >= 0 {
@@ -229,7 +230,7 @@ func (q *Request) stepOut(w *Waiter) {
 func (q *Request) endTurns(w *Waiter) {
 	for _, key := range w.passed {
 		if r := q.row(key); r != nil && r.queue != nil {
-			at, _ := w.arrival(key)
+			at, _ := w.arrival(key) // no other waiter of this line has it: see Row.lineUp
 			r.queue.called = slices.DeleteFunc(r.queue.called, func(p place) bool { return p.arrival == at })
 		}
 	}
@@ -465,9 +466,9 @@ func (q *Request) hold(w *Waiter, turn Key) (held int, wait time.Duration) {
 func (r *Row) HasLine() bool { return r.queue != nil }
 
 // Head returns the place of the waiter that is served next in the row's line. key is
-// the row's budget. ok is false if no waiter has a place, or if a called waiter has
-// not come: then that waiter serves the line when it comes. A line without waiters
-// is forgotten.
+// the row's budget. ok is false if no waiter has a place. It is false, too, as long as
+// a called waiter has not come: that waiter serves the line when it comes. Head forgets
+// a line without waiters.
 func (r *Row) Head(key Key) (at Place, ok bool) {
 	if r.queue == nil {
 		return Place{}, false

@@ -335,9 +335,10 @@ func (r *Row) lineUp(class int, share store.Share, p place, recalled bool) (plac
 	return p, own.share
 }
 
-// isLaneShort reports whether the lane own of a class has less than its part of a
-// number of places, which is few. The classes before its own have their places
-// first, and the lanes of its class have equal parts of the rest.
+// isLaneShort reports whether the lane own of a class has fewer places than its part
+// of few. The places of the classes before its own come off few first. The lanes of
+// its class have equal parts of the rest, of at least 1. It is false if nothing is
+// left for the class.
 func (l *queue) isLaneShort(class int, own *lane, few int) bool {
 	before := 0
 	for _, c := range l.lanes[:class] {
@@ -368,7 +369,7 @@ func (r *Row) keepBehind(class int, start int64) {
 }
 
 // untail notes that a start was given back: later callers may start as early as
-// that start, and it is the row's pin no more.
+// that start, and the start is not the row's pin any more.
 func (r *Row) untail(start int64) {
 	for k := range r.tails {
 		r.tails[k] = min(r.tails[k], start-1)

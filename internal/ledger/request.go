@@ -109,9 +109,9 @@ func NewRequest(now int64, by Node, a *Arrivals, b *store.Booking, rows []*Row) 
 }
 
 // Open makes the search of the i-th charge ready, and brings its row r to the
-// time now, unless passesBy decides without the row. It notes that the node has
-// come, and calls waiters for slots that have become free meanwhile. The row may be
-// nil for an Unlimited charge that has none.
+// time now. It notes in the row that the node has come, and calls waiters for slots
+// that have become free. It leaves the row as it is if passesBy returns true. The
+// row may be nil for an Unlimited charge that has none.
 func (q *Request) Open(i int, r *Row) {
 	s := &q.Searches[i]
 	s.rule.set(&q.Booking.Charges[i], q.Booking.Spread)
@@ -139,7 +139,7 @@ func (q *Request) Open(i int, r *Row) {
 		}
 	}
 
-	// Call waiters for slots if a dead or silent node has made room, or if this node has come after it was asked to: then its own waiters stand aside no
+	// Call waiters for slots if a dead or silent node has made room, or if this node has come after it was asked to: its own waiters are not passed over any
 	// more.
 	wasAsked := r.spoke(q.Node.ID)
 	if lapsed := r.lapseSlots(); lapsed || wasAsked || leaseEnded {
@@ -151,28 +151,29 @@ func (q *Request) Open(i int, r *Row) {
 // closed. It is never written to: all stores of a program share it.
 var untouched Row
 
-// passesBy makes the search of an unlimited budget free, which lets every start
-// pass, if the row shows that the budget is open without being brought to the time
-// now. It reports whether it did. It sets s.row: a nil row is replaced by untouched.
-// The row is not changed.
+// passesBy reports whether the row r of an unlimited budget shows, as it is, that
+// every start passes now, and sets s.free to the result. It does not change the row,
+// and sets s.row to r, or to untouched if r is nil. After false the row must be
+// brought to the time now, and may still show that the budget is open.
 func (s *Search) passesBy(r *Row, now int64) bool {
 	if r == nil {
 		r = &untouched
 	}
 	s.row = r
 
-	// A line, and the times of the row if the clock was set back, have to be brought to the time now first.
-	isCurrent := r.queue == nil && now >= r.seen
+	// In a line, waiters may have to be forgotten. If the clock was set back, all times of the row have to be moved.
+	needsAdvance := r.queue != nil || now < r.seen
 
 	// A budget under the limit Told is unlimited only as long as its row has no note.
 	hasNote := s.rule.tells && r.note.n > 0
 
-	s.free = isCurrent && !hasNote && r.isFree(now)
+	s.free = !needsAdvance && !hasNote && r.isFree(now)
 	return s.free
 }
 
 // wake brings the row of a free search to the time now, because the row is about
-// to be changed. The row is not untouched: stores make a missing row before.
+// to be changed. Open has done so for all other searches. The row must not be
+// untouched: a store makes a missing row before it changes a budget.
 func (s *Search) wake(now int64) {
 	if s.free {
 		s.row.advance(now, &s.rule)
@@ -194,8 +195,8 @@ func (q *Request) begin(s *Search, from int64) {
 	s.single = deciding == 1
 
 	// Waiting starts keep their distance from the starts to come. If waiters are called right before their starts, and the horizon holds a single start,
-	// no start is to come: then a start keeps its distance from past starts, too, or all waiters would start at once. Callers with a share in one budget
-	// are called like that: see summonHorizon.
+	// there is no start to come. Then a start keeps its distance from past starts, too: otherwise all waiters would start at once. Callers with a share
+	// in one budget are called like that: see summonHorizon in internal/acquire.
 	sharesOneBudget := len(q.Searches) == 1 && q.Booking.Charges[0].Share.ID != 0
 	s.steady = q.SummonsWaiters && sharesOneBudget && s.row.queue != nil && s.isBrief()
 }
@@ -252,7 +253,7 @@ func (q *Request) BookNow() (decided bool) {
 	q.giveBackInstead()
 
 	from := q.Now + Micros(b.NotBefore)
-	if q.Far {
+	if q.Far { // then Notice is for newcomers as well
 		from = q.soonest()
 	}
 	for i := range q.Searches {
@@ -319,13 +320,13 @@ func (s *Search) isListed(h store.Handle, by Node) bool {
 	return ok
 }
 
-// find returns the earliest start not before t that has room in the budgets of all
-// charges except Shadow charges. HeldBy of the grant is the charge that put the
-// start off last, or NotHeld, and Paused says whether its budget is closed at t.
-// Each answer of a search is a lower bound for all budgets, so find ends when a
-// whole round moves nothing.
-func (q *Request) find(t int64) int64 {
-	from := t
+// find returns the earliest start not before the time from that has room in the
+// budgets of all charges except Shadow charges. It sets HeldBy of the grant to the
+// charge that put the start off last, or to NotHeld, and Paused to whether the budget
+// of that charge is closed at the time from. Each answer of a search is a lower bound
+// for all budgets, so find ends when a whole round moves nothing.
+func (q *Request) find(from int64) int64 {
+	t := from
 	g := q.Grant
 	g.HeldBy = store.NotHeld
 
@@ -502,10 +503,10 @@ func (q *Request) acquire() bool {
 	return true
 }
 
-// giveBack takes a start, or a place in the line for slots, out of the row. s.called
-// says whether slots were set aside for the place. A request in flight keeps its
-// slots: see release. listed says whether the place stands in the line of some row of
-// the request: see Request.isListed.
+// giveBack takes a start, or a place in the line for slots, out of the row. For a
+// place it sets s.called to whether slots were set aside for the place. A request in
+// flight keeps its slots: see release. listed says whether the place stands in the
+// line of some row of the request: see Request.isListed.
 func (s *Search) giveBack(h store.Handle, by Node, listed bool) {
 	switch {
 	// An open unlimited budget has counted nothing.
@@ -515,14 +516,16 @@ func (s *Search) giveBack(h store.Handle, by Node, listed bool) {
 		if s.row.remove(h.Start, &s.rule) {
 			s.row.untail(h.Start)
 		}
+
+	// A place that stands in the line of a different row is not among those that this row only counts.
 	case h.Place != 0 && (!listed || s.isListed(h, by)):
 		s.row.slots.asked = s.row.seen // a waiter leaves
 		s.called = s.row.slots.leave(h.Place, by.ID, s.rule.cost)
 	}
 }
 
-// replace is giveBack for a caller that books again at once. A start that is past, because the store's answer came late, is of no use to others: they go on
-// keeping behind the booked starts, or all callers in line would pass these. The caller itself need not keep behind them: s.late says so to behind.
+// replace is giveBack for a caller that books again at once. If its start is past, because the store's answer came late, later callers still keep behind
+// the other booked starts: otherwise they would pass the waiters to whom these belong. The caller itself need not keep behind them: s.late says so to behind.
 func (s *Search) replace(h store.Handle, by Node, listed bool) {
 	if s.free || s.rule.slots || h.Start > s.row.seen {
 		s.giveBack(h, by, listed)

@@ -238,7 +238,8 @@ func (r *Row) Recalls(w *Waiter, more int) bool {
 		return true
 	}
 
-	// The row may have no lane for the waiter's share: then the common lane counts the waiter, which takes a place if the row wants any such waiter.
+	// The row may have no lane for the waiter's share. Then the common lane counts the waiter, and the waiter takes a place if no waiter is only
+	// counted any more, or while the row wants some.
 	own := r.queue.lanes[w.stand.class].of(w.stand.share)
 	if own == nil {
 		return r.ListsAll() || r.Wants()

@@ -188,12 +188,12 @@ func (s *Search) sliding(t int64) int64 {
 // aligned returns the first start not before t that a fixed window has room for.
 // It goes from window to window.
 func (s *Search) aligned(t int64) int64 {
-	tail, room := s.rule.jitter+s.rule.spread, s.rule.room
+	delay, room := s.rule.jitter+s.rule.spread, s.rule.room
 	e := s.row.entries
 	for {
-		// A start may come later by jitter and spread, and must be in its window even then. In a window shorter than that, it may be at the first moment alone.
+		// A start may come later by this delay, and must be in its window even then. In a window shorter than that, it may be at the first moment alone.
 		start, end, _ := s.rule.window(t)
-		if t+min(tail, end-start-1) >= end {
+		if t+min(delay, end-start-1) >= end {
 			t = end
 			continue
 		}
@@ -255,8 +255,9 @@ func (s *Search) booked(t int64) int64 {
 }
 
 // behindProbe returns the first moment not before t at which a start does not
-// follow the probe too closely: the end of the time for which the probe is alone,
-// or t if no start is booked in that time yet, or the time is over by t.
+// follow the probe too closely. This is the end of the time for which the probe is
+// alone, if t lies before that end and a start is booked in that time already.
+// Otherwise it is t.
 func (r *Row) behindProbe(t int64) int64 {
 	end := r.paused + r.last.probe
 	if t >= end {
@@ -390,7 +391,7 @@ func (s *Search) clear(t int64) int64 {
 	apart := s.rule.cost * s.pace
 	t = s.align(t)
 	for e := s.row.entries; s.k < len(e); s.k++ {
-		// Pass entries that have come, unless the search is steady, and an entry that the start shares.
+		// Skip entries that have come, unless the search is steady, and skip an entry that the start shares.
 		if e[s.k].last <= s.row.seen && !s.steady || s.shares(&e[s.k], t) {
 			continue
 		}
@@ -494,8 +495,8 @@ func (l level) addUp(e *entry, u *rule) level {
 }
 
 // due returns when the spent tokens of the level and excess more tokens have flowed
-// back in, or 0 if there are none: excess may be below 0, where the bucket need not
-// fill up. Tokens that flow in during the jitter do not count: the starts of the
+// back in. excess is below 0 if the bucket need not fill up. due returns 0 if no token
+// has to flow in. Tokens that flow in during the jitter do not count: the starts of the
 // level may arrive so much later, and the next start at once.
 func (l level) due(excess int64, u *rule) int64 {
 	missing := l.spent + excess*u.micros
@@ -667,7 +668,7 @@ func (s *Search) pacedTurn(from, rank int64) int64 {
 		return from
 	}
 
-	// The waiters before this one start behind the last start for which others waited, the closer the emptier the window is.
+	// The waiters before this one start behind the last start for which others waited. The emptier the window is, the shorter is their pace.
 	used, _ := s.row.later(from - u.span)
 	behind := max(from, slices.Max(s.row.tails[:])) + (rank-u.cost)*u.pace*min(used, u.most)/u.most
 
@@ -784,9 +785,9 @@ func (a *Appointments) of(again bool) *int64 {
 // An appointment lasts for as long as the limit takes for the charge. again says that the caller
 // came back and leaves once more.
 func (a *Appointments) Make(now int64, c *store.Charge, wait time.Duration, again bool) time.Duration {
-	tail := a.of(again)
-	at := max(now+Micros(wait), *tail)
-	*tail = at + Micros(Distance(c))
+	lastEnd := a.of(again)
+	at := max(now+Micros(wait), *lastEnd)
+	*lastEnd = at + Micros(Distance(c))
 	return time.Duration(at-now) * time.Microsecond
 }
 

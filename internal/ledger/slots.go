@@ -22,7 +22,7 @@ type lease struct {
 	until int64
 	held  int64 // the costs of its slots
 	asked int64 // since when the node was asked to come because of a waiter. Zero means that it was not, or has come. See Pass.
-	comes int64 // until when the node has said that it makes a step by itself, if it was not asked. Zero means that it has not said so.
+	comes int64 // by when the node makes a step by itself, as it has said. Zero means that it has not said so, or was asked since.
 }
 
 // slots is what a Concurrency budget has in flight, and the line for it. Nobody
@@ -42,7 +42,7 @@ type slotWait struct {
 	room   int64 // how much may be taken besides the cost and the reserve
 	whole  int64 // how much may be taken besides the cost
 	called bool
-	silent bool // it stands aside until its node speaks; see lapseSlots
+	silent bool // its node says nothing, so others pass the waiter; see lapseSlots
 }
 
 // slotsLapse is for how many microseconds room is set aside for a waiter for
@@ -137,13 +137,13 @@ func (s *slots) shorten(places int) {
 	s.line = s.line[:min(len(s.line), places)]
 }
 
-// setAside sets room aside for the first waiters in line, as far as the room goes.
-// It calls tell for each waiter for which it has set room aside.
+// setAside sets room aside for the first waiters in line, as far as the room goes,
+// and marks them as called. It calls tell with the place of each of them.
 func (s *slots) setAside(tell func(p place)) {
 	for i := range s.line {
 		w := &s.line[i]
 		switch {
-		// A called waiter has its room, and a silent node's waiter stands aside.
+		// A called waiter has its room already. The waiter of a silent node gets none, and others pass it.
 		case w.called || w.silent:
 
 		case s.taken() <= w.room:
@@ -151,7 +151,7 @@ func (s *slots) setAside(tell func(p place)) {
 			s.aside += w.cost
 			tell(w.place)
 
-		// Nobody passes a waiter that lacks more than its reserve. A waiter that lacks only its reserve is passed.
+		// Nobody passes a waiter that has no room for its cost. Others pass a waiter that has no room for its reserve alone.
 		case s.taken() > w.whole:
 			return
 		}
@@ -267,9 +267,8 @@ func (r *Row) release(cost int64, by Node) {
 	r.slots.held -= min(cost, mine)
 }
 
-// lapseSlots notes which waiters for slots stand aside because their nodes are
-// silent: see isSilent. It frees the room that was set aside for these waiters, and
-// reports whether there was any.
+// lapseSlots notes which waiters for slots have silent nodes: see isSilent. It frees
+// the room that was set aside for these waiters, and reports whether there was any.
 func (r *Row) lapseSlots() (lapsed bool) {
 	if r.slots == nil {
 		return false
@@ -285,10 +284,10 @@ func (r *Row) lapseSlots() (lapsed bool) {
 	return lapsed
 }
 
-// Renew renews the lease of the node in all rows, calls waiters for slots for which
-// nodes that have died made room, and notes the lines that may move because those
-// nodes' waiters are gone. A node renews in time while it holds slots or has
-// waiters.
+// Renew renews the lease of the node in all rows. Open may have forgotten dead nodes
+// there: Renew calls waiters for the slots that those nodes held, and notes the lines
+// that may move because those nodes' waiters are gone. A node renews in time while it
+// holds slots or has waiters.
 func (q *Request) Renew() {
 	for i := range q.Searches {
 		// The row untouched is shared, and never written to.

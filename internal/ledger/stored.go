@@ -254,7 +254,7 @@ func (r *Row) sound() bool {
 			return false
 		}
 
-		// Each time is the sum of all distances before it, so the bound of each number does not bound the time.
+		// Each time is the sum of all distances before it, so the bound of each number does not bound the time. Sums of times must not overflow.
 		if e.first < -maxNumber || e.last > 4*maxNumber {
 			return false
 		}

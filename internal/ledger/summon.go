@@ -14,7 +14,7 @@ import (
 
 const (
 	// minLapse is a lower bound on the microseconds for which a node that was
-	// asked may say nothing. After that its waiters stand aside.
+	// asked may say nothing. After that others pass its waiters.
 	minLapse = 100_000
 
 	// The horizon over lapseParts is a second lower bound on that time. The horizon
@@ -46,7 +46,7 @@ const (
 type Pass struct {
 	key    Key
 	row    *Row
-	ahead  *Row     // a copy of the row, as it will be when the waiters before the next one have started, left or stood aside. It is nil while the row itself will do.
+	ahead  *Row     // a copy of the row, as it will be when the waiters before the next one have started, left or been passed. It is nil while the row itself will do.
 	sample *Request // the request of NewPass. askAs gives it the class and the cost of a waiter whose booking is unknown: the rest of its booking stands for that waiter's.
 	lapse  int64    // for how many microseconds a node may be asked without becoming silent
 	floor  int64    // later waiters of the pass start no earlier: closer starts might take the room that is set aside
@@ -72,7 +72,7 @@ func NewPass(q *Request) *Pass {
 	p := &Pass{key: q.key(0), row: r, sample: q, lapse: lapse(q.Booking.Horizon)}
 	p.awaits = r.awaits(p.lapse)
 
-	// Waiters of silent nodes stand aside, so the pass goes through a copy of the line without them.
+	// Others pass the waiters of silent nodes, so the pass goes through a copy of the line without them.
 	if l := r.lively(p.lapse); l != r.queue {
 		p.lookAhead()
 		p.ahead.queue = l
@@ -123,9 +123,9 @@ func (r *Row) awaits(lapse int64) bool {
 	return slices.ContainsFunc(r.leases, func(l lease) bool { return l.asked != 0 && !r.isSilent(l.node, lapse) })
 }
 
-// lively returns the row's line without the waiters of silent nodes: they stand
-// aside until their node speaks, and keep their places. If no node is silent it
-// returns the line itself, and otherwise a copy.
+// lively returns the row's line without the waiters of silent nodes: others pass
+// these waiters until their node speaks, but the row keeps their places. If no node
+// is silent it returns the line itself, and otherwise a copy.
 func (r *Row) lively(lapse int64) *queue {
 	l := r.queue
 	for i := range r.leases {
@@ -158,8 +158,8 @@ func (p *Pass) view() *Row {
 }
 
 // Next moves the pass to the next waiter, and returns its place. ok is false if no
-// waiter has a place, or if a called waiter of a node that is not silent has not
-// come: then that waiter serves the line when it comes.
+// waiter has a place. It is false, too, as long as a called waiter of a node that is
+// not silent has not come: that waiter serves the line when it comes.
 func (p *Pass) Next() (at Place, ok bool) {
 	l := p.view().queue
 	if l == nil || p.standsStill() {
@@ -205,14 +205,14 @@ func (p *Pass) lookAt(at int64) {
 
 // find returns the earliest start that the i-th charge of a request has in the row
 // ahead. From the time floor on, later starts keep their distance from that start. A
-// floor of 0 says that they need no distance. passes says that the waiter need not
+// floor of 0 says that they need no distance. mayPass says that the waiter need not
 // keep behind the starts of others.
-func (p *Pass) find(q *Request, i int, passes bool) (start, floor int64) {
+func (p *Pass) find(q *Request, i int, mayPass bool) (start, floor int64) {
 	// The search is a copy: it looks at the row ahead, and the request's own search at the row itself.
 	s := q.Searches[i]
 	s.row = p.view()
 	q.begin(&s, q.Now)
-	if !passes {
+	if !mayPass {
 		s.behind(q.Booking)
 	}
 	s.tail = max(s.tail, p.floor)
@@ -238,8 +238,9 @@ func (p *Pass) isNear(start int64, horizon time.Duration) bool {
 }
 
 // Due reports whether the start of the next waiter, w of the node itself, is within
-// its horizon. The request is open, with the waiter's booking. If the pass looks at a
-// copy of the row, Due sets early of the request for Serve.
+// its horizon, and otherwise notes when it will be. The request is open, with the
+// waiter's booking. If the pass looks at a copy of the row, Due sets early of the
+// request for Serve.
 //
 // A waiter that needs slots as well is due only if the pass has set no room aside
 // before it: one at a time is called. In a slow start the same is true of all
@@ -281,11 +282,11 @@ func (p *Pass) Served(q *Request, called bool) {
 	p.take()
 }
 
-// SetAside sets the room aside that the next waiter, one of a different node,
-// will take, and notes when to look again, if that is known. near is false, and
-// nothing is set aside, if its start is not within the horizon yet. ask says that
-// its node has to be told: then the node's lease, if it has one, says that the node
-// was asked.
+// SetAside sets aside the room that the next waiter, of a different node, will take.
+// It notes when to look again, if that is known. If the waiter's start is not within
+// the horizon yet, near is false and no room is set aside. ask says that the waiter's
+// node has to be told: then the lease of that node, if it has one, records that the
+// node was asked.
 func (p *Pass) SetAside() (near, ask bool) {
 	// The row does not have the waiter's booking, only its class and its cost. The rest is as in the booking of the pass.
 	q, s := p.sample, &p.sample.Searches[0]
@@ -302,8 +303,8 @@ func (p *Pass) SetAside() (near, ask bool) {
 	p.take()
 	p.aside, p.floor = true, floor
 
-	// Do not ask a node that is left alone for now, see leaves, or that was asked before. If an asked node says nothing, a later pass lets its waiters
-	// stand aside.
+	// Do not ask a node that is left alone for now, see leaves, or that was asked before. If an asked node says nothing, later passes leave
+	// out its waiters.
 	if !p.leaves(node, start) {
 		ask = p.row.ask(node, q.Now)
 	}
@@ -435,9 +436,9 @@ func (p *Pass) Comes(at int64) {
 
 // Plan returns by when the node of the pass comes by itself, or 0 if it does not:
 // Comes tells other nodes. At the time confirms the node comes anyway, because one of
-// its callers asks whether its start still holds; 0 says that none does. If that is
-// not early enough for the next waiter of the node, Plan plans a pass that is, and
-// End says when. enough is false if such a pass would be due at once, or if no
+// its callers asks whether its start still holds; 0 says that none does. If that
+// time is not early enough for the next waiter of the node, Plan plans an earlier pass,
+// and End says when. enough is false if such a pass would be due at once, or if no
 // waiter of the node has a place: then other nodes may have to ask the node to come.
 func (p *Pass) Plan(confirms int64) (comes int64, enough bool) {
 	start, ok := p.ownTurn()
@@ -586,7 +587,7 @@ func (r *Row) isGuarded() bool {
 
 // PassOn returns the node that has to go through the line because the node from, which
 // has no waiters there, has changed something. It returns 0 if none has to. The node
-// from is the guard no more. A line without waiters is forgotten.
+// from is not the guard any more. A line without waiters is forgotten.
 func (r *Row) PassOn(from int64) (node int64) {
 	l := r.queue
 	if l == nil || l.empty() {
