@@ -69,6 +69,23 @@ func TestEventsOfManyClosedBudgets(t *testing.T) {
 	})
 }
 
+// TestEventClosedHasTheContextOfTheCaller: the bound on the question when the budget opens is not the observer's.
+func TestEventClosedHasTheContextOfTheCaller(t *testing.T) {
+	told := 0
+	observe := func(ctx context.Context, e throttle.Event) {
+		if e.Kind == throttle.EventClosed {
+			_, bounded := ctx.Deadline()
+			require.False(t, bounded)
+			told++
+		}
+	}
+	l := must(throttle.NewLimiters(throttle.Config{Store: memstore.New(), Observe: observe, MaxWait: throttle.NoWait, Policies: []throttle.Policy{exact("p", throttle.PerSecond(5))}}))
+	one := must(l.Limiter("p"))
+	require.NoError(t, one.Pause(t.Context(), "", time.Minute))
+	require.ErrorIs(t, acquired(one.Acquire(t.Context(), "", 1)), throttle.ErrLimited)
+	require.Equal(t, 1, told)
+}
+
 func TestPauseNoteText(t *testing.T) {
 	require.Equal(t, "paused", store.PauseNote{}.String())
 	require.Equal(t, `paused by a\nb`, store.PauseNote{By: "a\nb"}.String())

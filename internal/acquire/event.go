@@ -305,12 +305,12 @@ func (c *Caller) noticeClosed(ctx context.Context, g *store.Grant) {
 	}
 
 	// The budget is closed for a start of any cost, so ask with a cost of 1.
-	ctx, cancel := context.WithTimeout(ctx, askClosed)
+	asking, cancel := context.WithTimeout(ctx, askClosed)
 	defer cancel()
 	unit := *charge
 	unit.Cost = 1
 
-	st, err := e.Store.Status(ctx, unit)
+	st, err := e.Store.Status(asking, unit)
 	if err != nil || st.Paused <= 0 {
 		return
 	}
