@@ -26,7 +26,7 @@ func killMember(s *stage) {
 	s.harm()
 	s.any().kill()
 	s.back()
-	s.killed = s.scene.back
+	s.kills = append(s.kills, s.scene.back)
 	if !s.short {
 		s.scene.lookOn = leaseOver
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // show plays an act, one fault after the other before one fleet, and returns an account of each and the promises that were
-// broken. It tells where the latest callers stood, and the errors that nobody expects.
+// broken. It prints the unexpected errors, and where the callers were that came back too late.
 func show(t redistest.TB, play script, where place, act []*fault) ([]*account, []string) {
 	s := open(t, play, where)
 	for _, f := range act {
@@ -26,12 +26,14 @@ func show(t redistest.TB, play script, where place, act []*fault) ([]*account, [
 		a := r.account(sc)
 		a.failsOpen = play.mode == "failopen"
 
-		// What the scene shows of requests in flight ends with the next fault. A killed member may hold all slots.
+		// What the scene shows of requests in flight ends with the next fault.
 		a.unsure = sc.end
 		if i+1 < len(s.scenes) {
 			a.unsure = s.scenes[i+1].harm
 		}
-		if s.killed > 0 && sc.back < s.killed+leaseOver {
+
+		// A member that was killed before may hold all slots until its leases are over.
+		if slices.ContainsFunc(s.kills, func(at time.Duration) bool { return at <= sc.back && sc.back < at+leaseOver }) {
 			a.unsure = sc.back
 		}
 
@@ -50,7 +52,7 @@ func show(t redistest.TB, play script, where place, act []*fault) ([]*account, [
 	}
 
 	// The slots of a killed member come back when its leases run out. Then the fleet must use all slots again.
-	if s.killed > 0 && fleet.Now()-s.killed > leaseOver {
+	if n := len(s.kills); n > 0 && fleet.Now()-s.kills[n-1] > leaseOver {
 		last := accounts[len(accounts)-1]
 		if last.flying < inFlight {
 			broken = append(broken, fmt.Sprintf("what a killed member had in flight did not come back: at most %d of %d", last.flying, inFlight))

@@ -48,7 +48,7 @@ type stage struct {
 	limits []limit
 	scene  *scene
 	scenes []*scene
-	killed time.Duration // when the last member was killed, or 0
+	kills  []time.Duration // when members were killed
 
 	mu       sync.Mutex
 	stalls   []fleet.Stall // of this program
