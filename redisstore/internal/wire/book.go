@@ -669,7 +669,7 @@ func (r *reader) budget(b *BudgetReply) {
 	if more&moreGenerations != 0 {
 		b.Generations[1], b.Older = r.generation(), Older{r.next(), r.next()}
 
-		// Two generations are read, and Generations has room for Lives. A longer list fails the reader.
+		// Two generations are read, and Generations has room for Lives. A longer list fails the reader, and is not read further.
 		further := r.count()
 		r.check(further <= Lives-2)
 		for i := range min(further, Lives-2) {
