@@ -17,7 +17,7 @@ type effect struct {
 	limit  throttle.Limit
 	shadow bool              // the policy only counts
 	fields map[string]string // the texts of comparedFields by name; of a preset's policy only "preset"
-	reads  string            // the parts of requests that the policy reads for keys and shares, or ""
+	reads  string            // the texts of the policy's key and share, or its preset's whole entry if it has one of them, or ""
 }
 
 // comparedFields are the fields, beside the limit, that decide how much a policy holds back.
@@ -61,7 +61,7 @@ func (d *document) effects() map[string]effect {
 		// A preset has no fields in the file, so its whole entry is compared.
 		preset := map[string]string{"preset": canonical(t.at)}
 		for _, p := range t.rows {
-			// What the policy's key and share read is unknown, so the entry stands for it, too.
+			// What the policy's key and share read is unknown, so the entry stands for them, too.
 			reads := ""
 			if p.Key != nil || p.Share != nil {
 				reads = preset["preset"]
@@ -115,14 +115,16 @@ func loosened(old []throttle.Policy, before, now map[string]effect) (reasons []s
 	return reasons
 }
 
-// Opens returns a reason for each host that f names and old does not, and for each policy whose keys
-// or shares read parts of requests that no policy of old reads at the same host. Without reasons f
-// reaches the hosts of old alone, and learns nothing new of requests. Opens is for files from a place
-// where more people can write than may read the traffic. It compares shadow policies, too, because they
-// read requests.
+// Opens returns a reason for each host of the policies of f that the policies of old neither name nor
+// cover by a wildcard, and for each policy with a key or a share, unless old has a policy of the same host
+// whose key and share have the same text. A preset has no such text, so its whole entry is compared.
+// Without reasons the policies of f name no host that the policies of old do not, and old has each key and
+// share of f at the same host. Opens is for files from a place where more people can write than may read
+// the traffic. It compares shadow policies, too, because they read requests. It looks at neither Tunnels,
+// which Loosens compares, nor Named, which no request matches.
 func (f *File) Opens(old *File) (reasons []string) {
 	table := proxy.NewTable(old.Policies)
-	oldReads := make(map[string]bool) // hosts with the parts of requests that old reads there
+	oldReads := make(map[string]bool) // hosts with the texts of old's keys and shares there
 	known := make(map[string]bool)    // hosts as old writes them, and hosts that are reported
 	for i := range old.Policies {
 		p := &old.Policies[i]

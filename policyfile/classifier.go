@@ -174,14 +174,14 @@ type guard[T any] struct {
 	then  T
 }
 
-// asked reports whether the request of an answer has all parameters of query.
+// asked reports whether the request of an answer has all parameters of query. An empty parameter counts as missing.
 func (g guard[T]) asked(resp *http.Response) bool {
 	return !slices.ContainsFunc(g.query, func(name string) bool {
 		return resp.Request == nil || throttle.Query(name)(resp.Request) == ""
 	})
 }
 
-// guardedReader returns the reader of a guard. It says nothing of the answers that the guard leaves out.
+// guardedReader returns the reader of a guard. For the answers that the guard leaves out it returns the zero Answer.
 func guardedReader(g guard[feedback.Reader]) feedback.Reader {
 	read := g.when.Then(g.then)
 	if g.query == nil {

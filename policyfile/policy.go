@@ -207,7 +207,7 @@ func parseCost(s string) (template, error) {
 		return template{number: n}, nil
 	}
 	if !strings.ContainsAny(s, "{}") {
-		return template{}, fmt.Errorf("%q is not a cost: it is a whole number from 0 on, which makes a request free, or \"{header.NAME}\"", clip(s))
+		return template{}, fmt.Errorf("%q is not a cost: it is a whole number from 0 on (0 makes a request free), or \"{header.NAME}\"", clip(s))
 	}
 
 	t, err := parseTemplate(s)

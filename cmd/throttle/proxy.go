@@ -258,8 +258,8 @@ func (a *admin) handler() http.Handler {
 	})
 }
 
-// ask returns the states of the budgets, or the error of the store. It asks the store at most once in freshFor, and then returns
-// the last answer again, also if that was an error.
+// ask returns the states of the budgets, or the error of the store. For freshFor after a question to the store it returns the
+// same answer again, also if that was an error.
 func (a *admin) ask() (map[throttle.Budget]throttle.Status, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -410,7 +410,7 @@ func (n *news) of(e throttle.Event) string {
 	case throttle.EventPenalized, throttle.EventClosed:
 		return n.closing(e)
 	case throttle.EventOpened:
-		if _, told := n.closed[e.Budget]; told {
+		if _, isKnown := n.closed[e.Budget]; isKnown {
 			delete(n.closed, e.Budget)
 			return e.Budget + " is open again"
 		}
@@ -443,7 +443,7 @@ func (n *news) closing(e throttle.Event) string {
 
 	// Make room: forget budgets that have opened without an event, because no caller met them again.
 	if len(n.closed) >= mostClosed {
-		maps.DeleteFunc(n.closed, func(_ string, end time.Time) bool { return end.Before(now) })
+		maps.DeleteFunc(n.closed, func(_ string, opens time.Time) bool { return opens.Before(now) })
 		if len(n.closed) >= mostClosed {
 			return ""
 		}
@@ -505,9 +505,9 @@ func (n *storeNews) book() {
 	}
 }
 
-// ask asks the servers that failed, and reports that the outage is over if all of them answer. A server that can be read and
-// not written would answer the question, so a failure since the last booking counts for more. If the outage is not over, the
-// next booking brings the next ask.
+// ask reports that the outage is over if the store has booked a start since the last failure, and all servers that failed
+// answer now. The answers alone would not do: a server that can be read but not written answers, too. Otherwise the outage
+// goes on, and the next booking brings the next ask.
 func (n *storeNews) ask() {
 	allAnswer := n.servers.Longest(context.Background()) == 0
 	n.mu.Lock()

@@ -50,8 +50,8 @@ func main() {
 	fmt.Println(done, "in", time.Since(begin).Round(100*time.Millisecond))
 }
 
-// newTransport returns a transport that keeps the limit of the API, and logs penalties and failures of the store. base sends the requests; nil means
-// the default of [throttle.Config].
+// newTransport returns a transport that keeps the limit of the API. It logs when the budget closes, by a penalty or an operator's pause, when the
+// budget opens, and failures of the store. base sends the requests; nil means the default of [throttle.Config].
 func newTransport(store throttle.Store, maxWait time.Duration, base http.RoundTripper) (*throttle.Transport, error) {
 	return throttle.New(throttle.Config{
 		Store:    store,

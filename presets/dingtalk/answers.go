@@ -17,21 +17,24 @@ import (
 	"github.com/fleetthrottle/throttle/internal/peek"
 )
 
-// A refusal names the budget that an answer closes, and for how long. The zero refusal closes nothing.
+// A refusal names the budget that an answer closes, and for how long. A refusal about nothing, or of no
+// length, closes nothing.
 type refusal struct {
 	about subject
 	lasts time.Duration
 }
 
-// refusal reads the refusal out of an answer: the zero refusal if it is none. The code names the limit. A
-// ban with a code is a refusal of the code's limit, for at least the time that the ban prints: DingTalk
-// answers a robot that sends too fast in the form of a ban, although the address is not banned. Without such
-// a code a 429, and a 403 with a Retry-After, is a refusal about appAPI. No refusal is shorter than its
-// Retry-After.
+// refusal reads the refusal out of an answer. If the answer is no refusal, the result closes nothing.
+//
+// A code that means a limit closes the limit's budget, also inside the form of a ban: DingTalk answers a
+// robot that sends too fast in that form, although the address is not banned. If the request has no such
+// budget, a different budget is closed: see instead. A ban without such a code closes the address for at
+// least Options.Ban. Both last at least the time that a ban prints, except as instead says. Without a code
+// and a ban, a 429 and a 403 with a Retry-After close appAPI. No refusal is shorter than its Retry-After.
 func (o Options) refusal(resp *http.Response) (r refusal) {
 	f := factsOf(resp)
 
-	// An unsure code names a limit only in the form of a ban.
+	// A code that needs words about a pace, and has none, names a limit only inside the form of a ban.
 	namesLimit := f.limit.about != nothing && (f.punished || !f.limit.unsure)
 	switch {
 	case namesLimit:
@@ -45,7 +48,7 @@ func (o Options) refusal(resp *http.Response) (r refusal) {
 			r = r.instead(resp)
 		}
 
-	// The ban without a code of a limit.
+	// The ban, as JSON or as a page.
 	case f.denied || f.page && o.isBan(resp):
 		r = refusal{address, max(o.Ban, f.wait)}
 	case resp.StatusCode == http.StatusTooManyRequests:
@@ -188,12 +191,12 @@ type answer struct {
 	texts [members]string
 }
 
-// facts are the parts of a body that the rows read.
+// facts are what the rows need to know of a body.
 type facts struct {
 	limit    limit         // the limit that the code names, or the zero limit without a code of the tables
-	denied   bool          // the body is the ban as JSON
-	punished bool          // the body is the ban, or has the form of the ban around a code
-	wait     time.Duration // the time that the ban prints
+	denied   bool          // the body is surely the ban, as JSON
+	punished bool          // the body has the form of a ban. It may have a code, too, and then may be no ban.
+	wait     time.Duration // the time that the form of a ban prints
 	page     bool          // the body is a page, HTML or XML
 }
 

@@ -645,11 +645,11 @@ func newAPITable(own []string) apiTable { return slices.Concat(own, templates) }
 // with all paths of its product, which is slow but safe: any segment may be somebody's id, and must not
 // make a budget of its own.
 func (t apiTable) api(r *http.Request) string {
-	p := throttle.RawPath(r)
-	if !isNew(p) {
-		return p
+	rawPath := throttle.RawPath(r)
+	if !isNew(rawPath) {
+		return rawPath
 	}
-	p = pathOf(r, p)
+	p := pathOf(r, rawPath)
 	if template := t.find(p); template != "" {
 		return template
 	}
@@ -659,11 +659,11 @@ func (t apiTable) api(r *http.Request) string {
 // exact is api, except that each path that fits no template is an API of its own. It is for budgets
 // without a number, which exist only once an answer has closed them.
 func (t apiTable) exact(r *http.Request) string {
-	p := throttle.RawPath(r)
-	if !isNew(p) {
-		return p
+	rawPath := throttle.RawPath(r)
+	if !isNew(rawPath) {
+		return rawPath
 	}
-	return cmp.Or(t.find(pathOf(r, p)), p)
+	return cmp.Or(t.find(pathOf(r, rawPath)), rawPath)
 }
 
 // find returns the first template that fits a path, or "".
@@ -705,15 +705,17 @@ func isNew(p string) bool {
 func isNumber(text string) bool { return text != "" && strings.Trim(text, "0123456789") == "" }
 
 // pathOf returns a request's path in the form in which its segments are compared: escaped and cleaned,
-// so that "%2F" is part of a segment. If an escape hides a segment of dots, pathOf cleans p, the
-// unescaped path, because servers that decode first see p.
-func pathOf(r *http.Request, p string) string {
+// so that "%2F" is part of a segment. rawPath is the request's RawPath, which is unescaped. If an escape hides
+// a segment of dots, pathOf returns rawPath with slashes in place of backslashes, cleaned.
+func pathOf(r *http.Request, rawPath string) string {
 	escaped := r.URL.EscapedPath()
-	switch {
-	case escaped == p: // as nearly all are
-		return p
-	case match.HidesDots(escaped):
-		return path.Clean(strings.ReplaceAll(p, `\`, "/"))
+	if escaped == rawPath { // as nearly all are
+		return rawPath
+	}
+
+	// Many servers decode before they clean, and some take "%5c" for a slash, too: see match.HidesDots.
+	if match.HidesDots(escaped) {
+		return path.Clean(strings.ReplaceAll(rawPath, `\`, "/"))
 	}
 	return path.Clean(escaped)
 }

@@ -390,7 +390,7 @@ func (s *sampler) stream(w http.ResponseWriter, r *http.Request) {
 // unseen is the last frame of a new viewer.
 const unseen = -1
 
-// lastSeen returns the frame number in an event id, or unseen if a different sampler created the id.
+// lastSeen returns the frame number in an event id, or unseen if this sampler has not created the id.
 func (s *sampler) lastSeen(id string) int64 {
 	epoch, text, _ := strings.Cut(id, "-")
 	number, err := strconv.ParseInt(text, 10, 64)
@@ -401,7 +401,8 @@ func (s *sampler) lastSeen(id string) int64 {
 }
 
 // tell sends a viewer the frames after last, or the whole state if last is unseen or the sampler has not all of
-// them, and sets last to the last frame sent. It returns a channel that is closed with the next frame.
+// them, and sets last to the last frame sent. Before the first reading of a run it does not send the state. It
+// returns a channel that is closed with the next frame.
 func (s *sampler) tell(to *viewerStream, last *int64) (<-chan struct{}, error) {
 	if *last != unseen {
 		if frames, news, ok := s.after(*last); ok {
@@ -553,13 +554,14 @@ func (s series) add(r *reading) {
 	s.bound(2 * max(DefaultBudgets, len(r.Budgets)))
 }
 
-// bound drops the tracks with the oldest last points if there are more than most. They belong to budgets that
-// are no longer shown, such as those of former tenants.
-func (s series) bound(most int) {
-	if len(s) <= most {
+// bound drops the tracks with the oldest last points until at most limit tracks are left. The dropped tracks
+// belong to budgets that are no longer shown, such as the budgets of former tenants.
+func (s series) bound(limit int) {
+	if len(s) <= limit {
 		return
 	}
 
+	// A track without fine points has coarse points: add has deleted the empty tracks.
 	last := func(id string) int64 {
 		t := s[id]
 		if n := len(t.fine); n > 0 {
@@ -569,7 +571,7 @@ func (s series) bound(most int) {
 	}
 
 	ids := slices.SortedFunc(maps.Keys(s), func(a, b string) int { return cmp.Or(cmp.Compare(last(b), last(a)), cmp.Compare(a, b)) })
-	for _, id := range ids[most:] {
+	for _, id := range ids[limit:] {
 		delete(s, id)
 	}
 }
@@ -594,24 +596,24 @@ func (t *track) addCoarse(p point) {
 	c.Starts += (p.Starts - c.Starts) / float64(t.readings)
 }
 
-// without drops points before a moment, and the oldest beyond most. It waits until an eighth can go, because
-// dropping copies the rest.
-func without(points []point, oldest int64, most int) []point {
+// without returns points without those before the moment oldest, and without the oldest beyond limit points. It
+// drops none until more than an eighth can go, because dropping copies the rest. It returns nil if all go.
+func without(points []point, oldest int64, limit int) []point {
 	old := 0
-	for old < len(points) && (points[old].At < oldest || len(points)-old > most) {
+	for old < len(points) && (points[old].At < oldest || len(points)-old > limit) {
 		old++
 	}
 	switch {
 	case old == len(points):
 		return nil
-	case old > min(len(points), most)/8:
+	case old > min(len(points), limit)/8:
 		return slices.Clone(points[old:])
 	}
 	return points
 }
 
-// at returns the last point of a budget up to a moment, and how long the point is valid. ok is false without
-// such a point.
+// at returns the last point of a budget up to a moment: a reading, or a coarse point before the first reading. lasts is
+// for how long the point is valid. ok is false without such a point.
 func (s series) at(id string, moment int64) (found point, lasts time.Duration, ok bool) {
 	t := s[id]
 	if t == nil {
@@ -643,16 +645,16 @@ type columns struct {
 	Starts   []float64 `json:"starts"`
 }
 
-// recent returns the latest most readings of a budget.
-func (s series) recent(id string, most int) columns {
+// recent returns the latest readings of a budget, at most limit of them, or empty columns for an unknown budget.
+func (s series) recent(id string, limit int) columns {
 	t := s[id]
 	if t == nil {
 		return columnsOf(nil)
 	}
-	return columnsOf(t.fine[max(0, len(t.fine)-most):])
+	return columnsOf(t.fine[max(0, len(t.fine)-limit):])
 }
 
-// history returns the whole history of a budget: coarse points, then readings. ok is false for an unknown
+// history returns the whole history of a budget: coarse points, then readings. It returns false for an unknown
 // budget.
 func (s series) history(id string) (columns, bool) {
 	t := s[id]

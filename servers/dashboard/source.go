@@ -274,20 +274,22 @@ func limitsOf(l, told throttle.Limit) []string {
 }
 
 // requestsOf estimates how many requests wait, in line or for a start that is booked for later. inLine is the number of
-// requests in line, or 0 if the store knows only their cost. booked is the cost of the requests with a booked start, and
-// waiting the cost of all requests that wait.
+// requests in line. It is 0 if nobody is in line, or if the store knows only their cost. booked is the cost of the requests
+// with a booked start, waiting the cost of all requests that wait, and averageCost the average cost of a start.
 func requestsOf(inLine, booked, waiting int, averageCost float64) int {
 	uncounted := booked // cost of the requests that inLine does not count
 	if inLine == 0 {
-		uncounted = waiting
+		uncounted = waiting // equal to booked if nobody is in line
 	}
 	if uncounted <= 0 {
 		return inLine
 	}
+
+	// A booking costs 1 or more, though the average may be less after settlements. A cost above 0 is at least one request.
 	return inLine + max(1, int(math.Round(float64(uncounted)/max(1, averageCost))))
 }
 
-// average returns the average cost of a start, or 1 without starts.
+// average returns the average cost of a start, or 1 without starts. It may be below 1: see requestsOf.
 func average(cost, starts float64) float64 {
 	if starts <= 0 {
 		return 1

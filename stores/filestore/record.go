@@ -150,14 +150,14 @@ func (r *rows) write(now, ahead int64, put func(*record) error) error {
 
 const (
 	magic      = "throttle budgets"
-	format     = 1    // of this file, its records and rows. Each form has a number of its own.
+	format     = 1    // the form of files, records and rows. Each form has a number of its own.
 	headerSize = 4096 // the first record begins here
 	maxBoot    = 64
 	endedAt    = 2048 // where the byte is that says that the generation has ended
 	endedMark  = 'x'
 )
 
-// A header is the beginning of a file. It does not change.
+// A header is the first bytes of a file. They do not change.
 //
 //	16 bytes  magic
 //	 4 bytes  format

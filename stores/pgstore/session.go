@@ -103,7 +103,7 @@ func (s *session) answer(ctx context.Context, asked []*question) error {
 	return nil
 }
 
-// find returns the answer to a question, and takes the lock of the node that asks if the session does not have it yet.
+// find returns the answer to a question. Before, it tries to take the lock of the node that asks if the session does not have it yet.
 func (s *session) find(ctx context.Context, q *question) (a answer) {
 	ctx, stop := context.WithTimeout(ctx, probeWait)
 	defer stop()
@@ -134,7 +134,8 @@ func (s *session) find(ctx context.Context, q *question) (a answer) {
 	return a
 }
 
-// Attend implements [rowstore.Attender]. While the listener has no connection that listens for the node, the error is errNoSession.
+// Attend implements [rowstore.Attender]. While the listener has no connection that listens for the node, the error is errNoSession. Other errors are
+// those of Present.
 func (d *database) Attend(ctx context.Context, node string) (rowstore.Session, error) {
 	d.listener.mu.Lock()
 	s := d.listener.session
@@ -146,7 +147,7 @@ func (d *database) Attend(ctx context.Context, node string) (rowstore.Session, e
 		return nil, errNoSession
 	}
 
-	// A question about no other node takes the lock of this one.
+	// A question without other nodes has the server take this node's lock. If the server refuses the lock for now there is no error: see find.
 	a := &attendance{s, d.server.sql.session(node)}
 	if _, _, err := a.Present(ctx, nil); err != nil {
 		return nil, err
@@ -160,7 +161,8 @@ type attendance struct {
 	own     int64 // the number of the node's lock
 }
 
-// Present implements [rowstore.Session]. The goroutine of the listener asks the server: see session.
+// Present implements [rowstore.Session]. The goroutine of the listener asks the server: see session. If the session ends first, the error is
+// errNoSession.
 func (a *attendance) Present(ctx context.Context, nodes []string) (present []bool, now time.Time, err error) {
 	q := &question{own: a.own, answer: make(chan answer, 1)}
 	for _, n := range nodes {
@@ -172,7 +174,7 @@ func (a *attendance) Present(ctx context.Context, nodes []string) (present []boo
 	a.session.interrupt()
 	a.session.mu.Unlock()
 
-	// The listener ends the session when its connection is gone.
+	// When the connection is gone, the listener ends the session, and nobody answers.
 	select {
 	case found := <-q.answer:
 		return found.present, found.now, found.err

@@ -12,7 +12,7 @@ import (
 )
 
 // Main runs the tests and returns the code to exit with: it is not 0 if a test fails, or if a goroutine outlives the tests
-// by a minute. Goroutines of connections that a test closed need a moment to end, and longer on a busy machine. Main does
+// by a minute. Then Main prints all goroutines to stderr. Goroutines of connections that a test closed need a moment to end, and longer on a busy machine. Main does
 // not look for goroutines when it fuzzes, because fuzzing itself leaves one behind.
 func Main(m *testing.M) int {
 	before := runtime.NumGoroutine()

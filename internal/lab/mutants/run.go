@@ -9,7 +9,8 @@ import (
 )
 
 // runAll tries the mutations, atOnce of them at a time, and calls tell after each trial, never twice at a time. It returns
-// the trials in the order of all. The first error ends all trials, and so does the end of ctx, which is an error.
+// the trials in the order of all. The first error ends all trials, and so does the end of ctx, which is an error. After an
+// error the trials that were not made are zero, or the list is nil.
 func runAll(ctx context.Context, root string, all []mutation, atOnce int, tell func(trial) error) (seen []trial, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -70,11 +71,13 @@ func runAll(ctx context.Context, root string, all []mutation, atOnce int, tell f
 	return seen, cmp.Or(errors.Join(errs...), ctx.Err())
 }
 
-// work makes a tree of its own, a copy of root, and calls do in it for each number from next, until next is closed or do
-// fails.
+// work makes a tree of its own, and calls do in it for each number from next, until next is closed or do fails. The tree is
+// a copy of root with free scripts: see freeScripts. work removes it at the end.
 func work(root string, next <-chan int, do func(*bench, int) error) (err error) {
 	t, err := copyTree(root)
-	defer func() { err = errors.Join(err, t.remove()) }()
+	defer func() { err = errors.Join(err, t.remove()) }() // a copy that failed leaves a folder, too
+
+	// Then a mutation of a script needs no compilation.
 	if err == nil {
 		err = t.freeScripts()
 	}

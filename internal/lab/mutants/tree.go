@@ -12,15 +12,15 @@ import (
 // A tree is a copy of the module in which things can be broken.
 type tree struct{ dir string }
 
-// Where the scripts are that book, which most mutations of scripts are of, and what embeds
-// them.
+// The scripts of which most mutations of scripts are.
 const (
-	scripts  = "redisstore/internal/wire"
-	embeds   = scripts + "/script.go"
-	embedded = "//go:embed lua/*.lua\nvar files embed.FS\n"
+	scripts  = "redisstore/internal/wire"                   // their package
+	embeds   = scripts + "/script.go"                       // the file that embeds them
+	embedded = "//go:embed lua/*.lua\nvar files embed.FS\n" // how it does
 )
 
-// freeScripts changes the tree: its tests read the scripts when they begin, so that a broken script needs no compilation.
+// freeScripts changes the tree: its tests read the scripts when they begin, so that a broken script needs no compilation. It
+// fails if the file embeds has changed.
 func (t tree) freeScripts() error {
 	path := filepath.Join(t.dir, filepath.FromSlash(embeds))
 	text, err := os.ReadFile(path)

@@ -5,12 +5,13 @@
 //	go run ./internal/lab/prose -all        the figures of every room
 //	go run ./internal/lab/prose -room store each such comment of a room, with its line
 //
+// Run it at the root of the repository.
+//
 // A comment with nouns can be read where it stands: "Zero means no limit" needs no sentence before it.
-// Tests are not counted.
+// Tests and files in testdata are not counted.
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"flag"
 	"fmt"
@@ -115,15 +116,16 @@ func report(rooms map[string]*room, all bool) error {
 	return nil
 }
 
-// sources returns the repository's files of Go and Lua that are no tests.
+// sources returns the repository's files of Go and Lua, without tests and testdata. git lists the files below the current
+// folder, which must be the root of the repository.
 func sources() ([]string, error) {
 	out, err := exec.Command("git", "ls-files", "*.go", "*.lua").Output()
 	if err != nil {
 		return nil, fmt.Errorf("git ls-files: %w", err)
 	}
 
-	// Tests are not counted: few people read tests for the first time.
-	files := strings.Fields(string(bytes.TrimSpace(out)))
+	// Few newcomers read the tests, so they are not counted.
+	files := strings.Fields(string(out))
 	return slices.DeleteFunc(files, func(f string) bool {
 		return strings.HasSuffix(f, "_test.go") || strings.Contains("/"+f, "/testdata/")
 	}), nil

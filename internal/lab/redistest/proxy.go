@@ -23,8 +23,8 @@ type Proxy struct {
 	// Under mu:
 	server *Server
 	faults []*Fault // for the next script calls
-	held   *Fault   // of a call whose copies are held too, or nil
-	copied string   // that call
+	held   *Fault   // the last fault of HoldReplies, or nil
+	copied string   // the call that held has caught
 }
 
 // NewProxy starts a proxy before the server that ends when t does.
@@ -87,8 +87,8 @@ func (p *Proxy) supply() {
 	}
 }
 
-// next returns the fault for a command, which no later command gets, or nil if the command is to be passed on. While a fault
-// of HoldReplies holds a reply, the replies to copies of its call are held, too.
+// next returns the fault for a command, or nil if the command is to be passed on. No later command gets the same fault. While a
+// fault of HoldReplies holds a reply, each copy of its call gets a fault that holds the copy's reply equally long.
 func (p *Proxy) next(raw []byte) *Fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,7 +105,7 @@ func (p *Proxy) next(raw []byte) *Fault {
 		return nil
 	}
 
-	// Each call of a script takes the next fault.
+	// Each other call of a script takes the next fault.
 	f := p.faults[0]
 	p.faults = p.faults[1:]
 	if f.how == HoldReplies {
@@ -135,7 +135,7 @@ type relay struct {
 	running  sync.WaitGroup
 
 	mu    sync.Mutex
-	to    string // where new links lead; "": nowhere
+	to    string // where new links lead, or "" for nowhere
 	links map[*link]bool
 }
 
@@ -185,7 +185,7 @@ func (r *relay) start(t TB, to string, pass func(*link)) {
 	})
 }
 
-// lead cuts all links. New links lead to a server; with "" they are cut too.
+// lead cuts all links. New links lead to the server at to; if it is "", new links are cut, too.
 func (r *relay) lead(to string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -195,8 +195,8 @@ func (r *relay) lead(to string) {
 	}
 }
 
-// serve makes a link for a client's connection and passes its traffic. It closes the connection if there is no server to
-// lead it to.
+// serve makes a link for a client's connection, and has pass carry its traffic. It closes the connection at the end, and at
+// once if there is no server, or if lead has been called meanwhile.
 func (r *relay) serve(client net.Conn, pass func(*link)) {
 	r.mu.Lock()
 	to := r.to
@@ -250,7 +250,7 @@ func (x *exchange) pass(raw []byte, f *Fault) bool {
 	return ok && x.answer(reply)
 }
 
-// disturb is pass for a call with a fault: it does to the call what f.how says.
+// disturb is pass for a call with a fault: it does to the call what f.how says. It reports whether the link goes on.
 func (x *exchange) disturb(raw []byte, f *Fault) bool {
 	if f.how == CutBefore {
 		x.cut()
@@ -262,12 +262,12 @@ func (x *exchange) disturb(raw []byte, f *Fault) bool {
 		return false
 	}
 
-	// From here on the server has done the call.
 	reply, ok := x.execute(raw)
 	if !ok {
 		return false
 	}
 
+	// From here on the server has executed the call.
 	close(f.executed)
 	switch f.how {
 	case CutAfter:
@@ -284,10 +284,12 @@ func (x *exchange) disturb(raw []byte, f *Fault) bool {
 		return x.hold(f) && x.answer(reply)
 	}
 
+	// Only HoldCall is left: the call was held above.
 	return x.answer(reply)
 }
 
-// hold waits until the test lets the call or its reply go. It returns false if the test is over before.
+// hold notes that the fault has caught its call, and waits until the test lets the call or its reply go. It returns false if
+// the test is over before.
 func (x *exchange) hold(f *Fault) bool {
 	close(f.caught)
 	select {

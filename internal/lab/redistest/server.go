@@ -177,8 +177,8 @@ type lent struct {
 	by   TB  // the test that has the server; nil: it is free
 }
 
-// Main runs the tests and then stops the servers of [Shared]. A package that
-// uses Shared has
+// Main runs the tests, stops the servers of [Shared], and returns the code for
+// [os.Exit]. A package that uses Shared has
 //
 //	func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 func Main(m *testing.M) int {

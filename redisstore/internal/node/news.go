@@ -255,7 +255,8 @@ func (n *Node) wake(isSummoned func(*line) bool) {
 // are still full, which only costs some calls. n.mu is held.
 func (n *Node) forgetFull() { n.full.ForgetAll() }
 
-// Waiting reports whether callers stand in line for budgets of a group.
+// Waiting reports whether callers of this node stand in line for starts under budgets of a group. Waiters for slots do not
+// count.
 func (n *Node) Waiting(group string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -51,7 +51,7 @@ type Subscriptions struct {
 	receive  func(Message)
 
 	mu  sync.Mutex
-	sub *Subscription // nil while nobody waits
+	sub *Subscription // nil if there is none
 }
 
 // A Subscription is one connection that listens to both channels, or the attempts to make one.
@@ -61,7 +61,7 @@ type Subscription struct {
 
 	// The lock of the owner guards the rest.
 	users     int
-	idle      *time.Timer // ends the subscription; nil before it has been without users
+	idle      *time.Timer // ends the subscription if it has no users. It is nil until the subscription was without users.
 	stop      context.CancelFunc
 	heartbeat heartbeat
 }
@@ -91,7 +91,8 @@ func (s *Subscriptions) Retain() {
 	s.sub.users++
 }
 
-// Release removes a user. The subscription ends linger after the last user.
+// Release removes a user. When the last user is removed, the subscription stays for the time linger, and ends unless it has
+// a user again by then.
 func (s *Subscriptions) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -400,7 +400,7 @@ func (w chargeIndexes) charge(index int) int {
 // server's clock.
 type BookReply struct {
 	Now       int64         // the server's time
-	DecidedAt int64         // the server's time when an earlier copy of the call was done. Zero means that no earlier copy was.
+	DecidedAt int64         // the server's time when an earlier copy of the call was done. Zero means that no earlier copy was done.
 	CopyAge   time.Duration // how long after the first copy that earlier copy was sent
 	Outcomes  []Outcome     // one for each caller
 	Budgets   []BudgetReply // one for each row
@@ -483,7 +483,8 @@ type LaneID struct {
 	Share uint64 // Zero means the callers without a share.
 }
 
-// Read reads the reply to the call. Its error is [ErrReply], if the script cannot have made the reply to this call.
+// Read reads the reply to the call. Its error is [ErrReply], if the script cannot have made the reply to this call. Then
+// the reply is incomplete.
 func (c *BookCall) Read(f Frame) (BookReply, error) {
 	r := &reader{rest: f}
 	p := BookReply{Now: r.next(), DecidedAt: r.next()}
@@ -522,7 +523,8 @@ func (c *BookCall) Read(f Frame) (BookReply, error) {
 		p.Reports = append(p.Reports, r.report())
 	}
 
-	// A start in the far past is not of this call.
+	// A booked start in the far past is not of this call. The 0 keeps the subtraction from overflowing, whatever Now and
+	// DecidedAt are.
 	for i := range p.Outcomes {
 		o := &p.Outcomes[i]
 		r.check(!o.Booked() || o.At > max(0, p.Now, p.DecidedAt)-Micros(store.MaxAhead))
@@ -667,7 +669,7 @@ func (r *reader) budget(b *BudgetReply) {
 	if more&moreGenerations != 0 {
 		b.Generations[1], b.Older = r.generation(), Older{r.next(), r.next()}
 
-		// Two generations are read, and Generations has room for Lives. A longer list fails the reader.
+		// Two generations are read, and Generations has room for Lives. A longer list fails the reader, and is not read further.
 		further := r.count()
 		r.check(further <= Lives-2)
 		for i := range min(further, Lives-2) {

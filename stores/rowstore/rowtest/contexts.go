@@ -109,8 +109,8 @@ func (g *group) number(keys []string) (n uint64) {
 	return count(all[0])
 }
 
-// standstill: a program that stands still in a transaction does not keep others out for long. When it goes on, it saves nothing
-// that takes no notice of what others have saved meanwhile. freeze is called when it begins to stand still, and thaw before it goes on.
+// standstill: a program that stands still in a transaction does not keep others out for long. When it goes on, it does not
+// overwrite what others have saved meanwhile without having read that. freeze is called when it begins to stand still, and thaw before it goes on.
 func (g *group) standstill(freeze, thaw func()) {
 	// The first transaction stands still in do, until the others have gone on without it.
 	stands, goOn := make(chan struct{}), make(chan struct{})
@@ -169,14 +169,17 @@ func (g *group) standstill(freeze, thaw func()) {
 	}
 }
 
-// persist puts a row, by the other Database. It tries until the row is saved, or until soon is over: then it returns the last error.
+// persist puts the row "a" of the group, by the other Database. It tries until the row is saved, or until soon is over: then it returns the last
+// error. If the check has ended before the first try, it returns nil.
 func (g *group) persist(value string) (err error) {
 	ctx, stop := context.WithTimeout(g.Context(), soon)
 	defer stop()
 
 	for ctx.Err() == nil {
-		try, stopTry := context.WithTimeout(ctx, soon/4)
-		err = g.other.Transact(try, g.name, []string{g.key("a")}, func(tx rowstore.Tx) error {
+		// A try that hangs ends after a quarter of the time, so that a second one follows.
+		tryCtx, stopTry := context.WithTimeout(ctx, soon/4)
+		err = g.other.Transact(tryCtx, g.name, []string{g.key("a")}, func(tx rowstore.Tx) error {
+			// A database without locks compares only rows that were read.
 			_, err := tx.Get(g.key("a"))
 			tx.Put(g.key("a"), []byte(value), time.Hour)
 			return err

@@ -77,7 +77,7 @@ func (g *group) get(keys ...string) (values [][]byte) {
 	return values
 }
 
-// soon is longer than anything may take that has to happen soon.
+// soon is the upper bound on steps that have to happen soon. It leaves room for a busy machine.
 const soon = 20 * time.Second
 
 // hint adds to the error of a transaction that must be saved what its author may have missed.

@@ -75,7 +75,8 @@ func (o readOutside) Read(ctx context.Context, group string, keys []string, do f
 	})
 }
 
-// call runs f outside of the bubble, and do, which f calls, in the bubble. It notes the error of f if neither do nor the end of ctx is its cause.
+// call runs f outside of the bubble, and do, which f calls, in the bubble, and returns the error of f. It notes the error if neither do nor the end of
+// ctx is its cause.
 func (o *outside) call(ctx context.Context, do func(rowstore.Tx) error, f func(context.Context, func(rowstore.Tx) error) error) (err error) {
 	b := <-o.free
 	b.outside(func() {
@@ -211,9 +212,9 @@ func (g *group) news() {
 				w.Wake(to...)
 			}
 
-			tx.Put(g.key("news"), []byte("a"), time.Hour) // as a Store does that wakes nodes
+			tx.Put(g.key("news"), []byte("a"), time.Hour) // a Store that wakes nodes puts a row, too
 
-			// Forget that the node was woken, if it was: before the transaction is saved that is too early.
+			// Drop a wake-up that comes before the transaction is saved: it is too early, and must not count below.
 			select {
 			case <-woken:
 			case <-time.After(50 * time.Millisecond):

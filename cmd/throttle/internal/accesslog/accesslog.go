@@ -51,7 +51,8 @@ type Reader struct {
 }
 
 // NewReader returns a reader of a log, plain or gzip. base completes lines with
-// a path only, as servers log them. It may be nil if all lines have hosts.
+// a path only, as servers log them. It may be nil if all lines have hosts. The error
+// says that the log begins as gzip does, but has no complete gzip header.
 func NewReader(log io.Reader, base *url.URL) (*Reader, error) {
 	in := bufio.NewReaderSize(log, 1<<16)
 
