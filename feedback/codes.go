@@ -52,6 +52,7 @@ func (c Codes) Answer(resp *http.Response) throttle.Answer {
 		return throttle.Answer{}
 	}
 
+	// End is not asked about a code that closes nothing: a duration that it reads would close the budget.
 	usual, _ := c.usual(text)
 	if usual.Close > 0 {
 		usual.Close = ending(resp, c.End, usual.Close)
@@ -143,9 +144,10 @@ func After(unit time.Duration) Dialect {
 }
 
 // At returns the dialect of moments in a layout of [time.Parse]. The zone applies to layouts
-// without a zone; a nil zone is UTC. A moment in whole seconds is moved a second later, and a
-// moment in whole minutes a minute later, because up to that much may have been cut off. An hour or
-// a day counts from its beginning, or to its end if it has begun.
+// without a zone; a nil zone is UTC. The finest unit of the layout says how much of the moment may
+// have been cut off: a layout with seconds adds a second, unless the text has a fraction, and a layout
+// with minutes adds a minute. A layout of hours or days means the beginning of that hour or day, to
+// which a second is added, or the end if the hour or day has begun. Spaces around the text are ignored.
 func At(layout string, zone *time.Location) Dialect {
 	if zone == nil {
 		zone = time.UTC

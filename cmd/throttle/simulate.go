@@ -428,12 +428,15 @@ func (r *logReplay) print(c *cobra.Command) error {
 	return err
 }
 
-// refusals says how many requests would have been refused, and why.
+// refusals says how many requests would have been refused, with --max-wait if that is a duration, and how many of them were refused because too many
+// waited to be simulated.
 func (r *logReplay) refusals() string {
 	if r.Refused == 0 {
 		return "none would have been refused"
 	}
 	text := fmt.Sprintf("%d would have been refused", r.Refused)
+
+	// A MaxWait of 0 means forever, and a negative one no wait.
 	if r.MaxWait > 0 {
 		text += fmt.Sprintf(": --max-wait is %s", r.engine.MaxWait)
 	}

@@ -498,8 +498,8 @@ func (l *queue) forget(node int64) {
 	l.called = slices.DeleteFunc(l.called, func(p place) bool { return p.node == node })
 }
 
-// forgetSilent forgets the waiters that are only counted, if none of them has
-// asked for three times Recall.
+// forgetSilent forgets the waiters that are only counted, if for longer than
+// silence none of them has come, left or asked again.
 func (l *queue) forgetSilent(now int64) {
 	if now-l.asked <= silence {
 		return

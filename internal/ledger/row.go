@@ -89,9 +89,9 @@ func maxShares(limit int64) int {
 	return 100
 }
 
-// Recall is the time within which a waiter without a place asks again. If none of
-// these waiters asks for three times as long, for silence in microseconds, all of
-// them are forgotten.
+// Recall is the time within which a waiter without a place asks again. If for silence,
+// three times as long and in microseconds, none of these waiters has come, left or asked
+// again, all of them are forgotten.
 const (
 	Recall  = time.Second
 	silence = 3 * int64(Recall/time.Microsecond)

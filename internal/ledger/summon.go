@@ -393,7 +393,8 @@ func (p *Pass) Skip() {
 	p.take()
 }
 
-// put books a start in the row ahead, as start of a request does in the row itself.
+// put books a start in the row ahead, which must be set, so that later waiters of the pass find the row as it will be. It is simpler than Request.start:
+// it takes no slots, and later waiters keep behind every start that is to come.
 func (p *Pass) put(s *Search, start int64) {
 	switch {
 	// An open unlimited budget, and a budget of slots, count no starts.
@@ -404,7 +405,6 @@ func (p *Pass) put(s *Search, start int64) {
 		p.ahead.book(start, &s.rule)
 	}
 
-	// Later waiters keep behind a start that has to wait.
 	if start > p.sample.Now {
 		p.ahead.keepBehind(p.class, start)
 	}

@@ -213,7 +213,7 @@ func (st *step) passOn(key ledger.Key, node int64) {
 	st.tell(node)
 }
 
-// serveNext goes past the next waiter of a line, in a pass that asks with the booking b: it serves a waiter of this node, sets aside what a waiter of a living node
+// serveNext goes past the next waiter of a line, in a pass: b is the booking of the pass, see sample. It serves a waiter of this node, sets aside what a waiter of a living node
 // will take, and frees what a dead node left. It leaves out a waiter whose caller leaves, or that had its turn too often. It returns false if no further waiter can be
 // served now.
 func (st *step) serveNext(key ledger.Key, b *store.Booking, pass *ledger.Pass) (more bool) {
@@ -230,7 +230,7 @@ func (st *step) serveNext(key ledger.Key, b *store.Booking, pass *ledger.Pass) (
 			return true
 		}
 
-		// The waiter had its turn in each of its lines in this step, and still waits behind others, who have not come yet. Leave it to a later step:
+		// The waiter had more turns in this step than it has charges, and still waits behind others, who have not come yet. Leave it to a later step:
 		// without this bound two lines could send the waiter back and forth without end.
 		if w.turns > len(w.caller().Booking().Charges) {
 			pass.Skip()
@@ -246,8 +246,8 @@ func (st *step) serveNext(key ledger.Key, b *store.Booking, pass *ledger.Pass) (
 		r.Bury(next.Node)
 		pass.Forget(next.Node)
 
-		// A renewal opens the row, which forgets the dead node's places there. Do not leave that to a later request: if the pass has served the last
-		// waiter of this node, the step may make none.
+		// Bury only ends the lease: the next request that opens the row forgets the dead node's slots and places. Make such a request now, because
+		// after the last waiter of this node the step may make no further one.
 		st.change(b, (*ledger.Request).Renew)
 		return true
 	}
@@ -261,10 +261,10 @@ func (st *step) serveNext(key ledger.Key, b *store.Booking, pass *ledger.Pass) (
 	return near
 }
 
-// serveOwn books for the next waiter of a line, w of this node, if its start is within its horizon, and reports whether it is.
+// serveOwn serves w, the next waiter of a line and of this node, if w is due (see [ledger.Pass.Due]), and reports whether it was.
 func (st *step) serveOwn(key ledger.Key, w *waiter, pass *ledger.Pass) (served bool) {
 	st.changeCaller(w, func(c *Caller, q *ledger.Request) {
-		// Ask and serve with one request: after a penalty between the two the waiter would be booked far behind the penalty's end.
+		// Serve needs the request that Due has asked with: Due leaves in the request what Serve goes by.
 		if !pass.Due(q, &c.Waiter) {
 			return
 		}

@@ -424,8 +424,10 @@ func anyLine(ledger.Key) bool { return true }
 // for which concerns is true book again at once: a row that cannot be read is no reason for the callers of other lines.
 func (k *worker) tellWaiters(err error, concerns func(ledger.Key) bool) {
 	switch {
+	// A step whose outcome is unknown says nothing about the steps that come, so callers keep their places.
 	case errors.Is(err, ErrUnsure):
 		return
+
 	case errors.Is(err, ErrAway):
 		if k.awaySince.IsZero() {
 			k.awaySince = time.Now()

@@ -167,8 +167,8 @@ var words = map[string]limit{
 // forbidden is how the codes of the platform's own limits begin. They come without it, too.
 const forbidden = "forbidden.accessdenied."
 
-// limitOf returns the limit that a code of the new API names, or the zero limit. An undescribed code for a
-// limit is taken to be about an application and an API.
+// limitOf returns the limit of a code of the new API: the one in words or, for any other code with "QpsLimitFor" or "QpmLimitFor", a second or a minute of
+// an application and an API. All other codes have the zero limit.
 func limitOf(word string) limit {
 	word = strings.TrimPrefix(strings.ToLower(word), forbidden)
 	if l, ok := words[word]; ok {

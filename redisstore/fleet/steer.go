@@ -173,11 +173,12 @@ func (q *Query) chargeByReports(p *policyUse, s *Snapshot) (store.Charge, error)
 	return c, nil
 }
 
-// chargeByName returns the charge of the only budget whose name begins with the query's name.
+// chargeByName returns the charge of the only budget of the fleet whose name begins with the query's name. It returns a *[TargetError] if no such budget is in the
+// reports, if there are several, or if the reports do not tell the budget's charge.
 func (q *Query) chargeByName(s *Snapshot) (c store.Charge, err error) {
 	var found []*Budget
 	for i := range s.Budgets {
-		// A prefix must reach beyond the policy's name, or it would match each of the policy's budgets.
+		// A budget of one node is that node's alone. A prefix must reach beyond the policy's name, or it would match each of the policy's budgets.
 		if b := &s.Budgets[i]; b.Node == "" && strings.HasPrefix(b.Name, q.Name) && len(q.Name) > len(b.Policy)+1 {
 			found = append(found, b)
 		}
@@ -400,10 +401,10 @@ func (f *Fleet) Pause(ctx context.Context, t Target, d time.Duration, by, reason
 // logDone logs an act that is in force already. If that fails, the error says what was done, so that the operator does not act again.
 func (f *Fleet) logDone(ctx context.Context, act Act, done string) error {
 	text, err := act.encode()
-	if err != nil {
-		return err
+	if err == nil {
+		_, err = f.conn.Run(ctx, actScript, []string{f.keys.audit}, text, mostActs)
 	}
-	if _, err = f.conn.Run(ctx, actScript, []string{f.keys.audit}, text, mostActs); err != nil {
+	if err != nil {
 		return storeError(fmt.Errorf("%s, and the audit does not say so: %w", done, err))
 	}
 	return nil

@@ -326,8 +326,9 @@ type knownBudget struct {
 	note   store.PauseNote
 }
 
-// ask asks the store about budgets, and forgets open budgets that have been idle for long. It returns the others, and by key
-// what the store knows of them. It overwrites all. After an error some budgets may be forgotten.
+// ask asks the store about each budget, and forgets budgets that are open, have no callers in line, and have been idle for long. A budget that has not been idle for
+// long is no longer urgent. It returns the budgets that are left, in the memory of the slice all, and by key what the store knows of each. After an error some
+// budgets may be forgotten already.
 func (p *Process) ask(ctx context.Context, all []tracked) ([]tracked, map[[16]byte]knownBudget, error) {
 	known := make(map[[16]byte]knownBudget)
 	kept := all[:0]
@@ -339,9 +340,8 @@ func (p *Process) ask(ctx context.Context, all []tracked) ([]tracked, map[[16]by
 		}
 
 		// Only the store knows whether a budget that is idle is closed, or has callers in line.
-		isOpen := st.Paused == 0 && st.Waiting == 0
-		isForgotten := isOpen && p.counts.forget(t)
-		if isForgotten {
+		isQuiet := st.Paused == 0 && st.Waiting == 0
+		if isQuiet && p.counts.forget(t) {
 			continue
 		}
 

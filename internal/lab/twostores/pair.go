@@ -21,8 +21,8 @@ type Pair struct {
 	store.Store // the last one: it answers questions that are not about a caller
 	stores      []store.Store
 
-	mu    sync.Mutex
-	turns int
+	mu         sync.Mutex
+	newCallers int
 }
 
 // New returns a pair of stores.
@@ -60,18 +60,20 @@ func (p *Pair) Book(ctx context.Context, b *store.Booking) (store.Grant, error) 
 // next returns the index of the store that a booking goes to, and puts the store's own handle and turn into the booking.
 func (p *Pair) next(b *store.Booking) int {
 	i, instead := owner(b.Instead)
+	t, hasTurn := b.Turn.(turn)
 
-	// A new caller goes to the next store. A caller with a start or a turn stays with its store.
-	if b.Instead == (store.Handle{}) {
+	// A caller with a turn, a start or a place stays with its store. A new caller goes to the next store.
+	switch {
+	case hasTurn:
+		b.Turn, i = t.of, t.store
+	case b.Instead == (store.Handle{}):
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.turns++
-		i = p.turns % len(p.stores)
+		p.newCallers++
+		i = p.newCallers % len(p.stores)
 	}
+
 	b.Instead = instead
-	if t, ok := b.Turn.(turn); ok {
-		b.Turn, i = t.of, t.store
-	}
 	return i
 }
 

@@ -82,8 +82,8 @@ func (c *Costs) reserved(r *http.Request) int {
 // AtMost returns a cost, or the limit if that is less: the upstream, not an estimate, should refuse requests that are too large.
 func (c *Costs) AtMost(tokens int) int { return min(tokens, c.most) }
 
-// Usage returns the Usage of a row whose answers state their tokens in the field a. The Costs learn from them. least returns
-// the smallest cost of a request, for an upstream that gives nothing back. It may be nil.
+// Usage returns the Usage of a row whose answers state their tokens in the field a. The Costs learn from these answers. least returns the tokens that an
+// upstream keeps charged for a request even if its answer takes fewer, because the upstream refunds nothing of an estimate. A nil least means 0.
 func (c *Costs) Usage(a feedback.Amount, least func(*http.Request) int) Usage {
 	count := func(r *http.Request) Count {
 		// Read the request now: the Count must not.

@@ -192,7 +192,8 @@ func (g *group) beat(k Kind) (wait time.Duration, over bool) {
 	case k == Leave && g.idle(now):
 		delete(g.store.groups, g.name)
 		return 0, true
-	case k == Leave: // the group is used again, and has left: it begins anew
+	// The group is used again. Even if nobody has answered the Leave, the group counts as gone, and begins anew.
+	case k == Leave:
 		g.beats = heartbeats{began: now}
 		return 0, false
 	case err != nil:
@@ -206,14 +207,19 @@ func (g *group) beat(k Kind) (wait time.Duration, over bool) {
 	g.store.away = false
 	g.beats.note(k, r, sent, now)
 
-	// While the primary is given up, it must answer for some time before callers return.
-	switch {
-	case g.local == nil:
+	if g.local == nil {
+		// Callers that waited for the primary go on.
 		g.signal()
+
+		// A Look only asks, and a heartbeat that came too late does not count: send one at once.
 		if k == Look || !r.Counts {
-			return 0, false // the next heartbeat is due at once
+			return 0, false
 		}
 		return beatEvery - now.Sub(sent), false
+	}
+
+	// While the primary is given up, it must answer for some time before callers return.
+	switch {
 	case g.answeringSince.IsZero():
 		g.answeringSince = now
 	case now.Sub(g.answeringSince) > steadyFor:

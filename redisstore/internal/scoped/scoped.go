@@ -235,18 +235,22 @@ func (s *composed) bookBoth(ctx context.Context, b *store.Booking) (store.Grant,
 }
 
 // move moves g, the node's start, to the first time with room from wait on, and returns the grant there: no start, if there
-// is no room within maxWait. A start that need not move stays booked, so that no waiter of the node gets its room meanwhile.
+// is no room within maxWait. It changes h.node. If the start is at wait or later already, move returns g as it is: to give g back and
+// to book anew would let a waiter of this node take its room.
 func (s *composed) move(ctx context.Context, h *halves, g store.Grant, wait, maxWait time.Duration) store.Grant {
 	if wait <= g.Wait {
 		return g
 	}
 
 	// A start with slots cannot be replaced: it is given back, and booked anew.
-	h.node.Instead = g.Handle
 	if holdsSlots(h.node.Charges, g) {
+		h.node.Instead = g.Handle
 		s.node.Cancel(&h.node, g)
 		h.node.Instead = store.Handle{}
+	} else {
+		h.node.Instead = g.Handle
 	}
+
 	h.node.NotBefore, h.node.MaxWait = wait, maxWait
 	moved, _ := h.book(ctx, s.node, &h.node, h.inNode) // memory does not fail
 	return moved

@@ -99,8 +99,8 @@ end
 --
 --   the search of that line, nil if the caller need not stand in a line
 --   when the caller will have its turn in that line, a time of the server
---   the latest of the starts noted as alone, not before from
---   the index of the charge of that latest start, 0 if it is from itself
+--   min_start: the latest of the starts noted as alone, not before the time from
+--   by: the index of the charge whose row has that start, 0 if min_start is the time from
 --
 -- Where the calendar boundaries end, the four values are nil, and a fifth is the time that the boundaries must reach.
 --
@@ -129,9 +129,11 @@ local function held_by(list, want, from)
         min_start, by = alone, s.index
       end
 
-      -- A caller that had its turn in this row may book beyond the horizon, unless the row's pin, another such start, is still beyond the horizon.
       local t = turn_in(want, s, from, alone, ahead, w, c)
       local is_far = t - from > want.horizon
+
+      -- A caller that had its turn in this row may book beyond the horizon, unless the row's pin, the one start that did so before, is still beyond the
+      -- horizon.
       local may_be_far = w and w.state == PASSED and s.row.pin <= from + want.horizon
 
       -- Of several lines, the caller stands in the line with the latest turn.
@@ -194,8 +196,8 @@ local function answer_in_line(want, s, callers, turn_at, t_last)
 end
 
 -- line_up puts equal callers in the line of search s, in which the first of them will have its turn at turn_at, and answers them. A caller with a
--- ticket there keeps it. line_up returns how many callers stand there: only the first if the last would wait for longer than max_wait, or if the lane
--- takes one caller at a time. Then serve goes on with the rest.
+-- ticket there keeps it. line_up returns how many callers stand there: all, or only the first if the last would wait for longer than max_wait, if the
+-- lane is a round, or if the callers had starts and go to the front. Then serve goes on with the rest.
 local function line_up(list, want, s, callers, turn_at, max_wait)
   local t_last = last_turn(want, s, callers, turn_at)
   if t_last - now > max_wait then

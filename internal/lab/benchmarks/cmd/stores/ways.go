@@ -68,12 +68,13 @@ func (t times) count() (all int) {
 	return all
 }
 
-// quantile returns the time that this share of the starts does not exceed, or 0 if there are none.
+// quantile returns the time of the start with the index share*(n-1), rounded down, of n starts in order of their times. share is from 0 to 1. It returns 0 if
+// there are no starts.
 func (t times) quantile(share float64) (d time.Duration) {
-	left := int(share * float64(t.count()-1)) // the starts that are to be passed
+	faster := int(share * float64(t.count()-1)) // the faster starts that are left to be passed
 	for _, d = range slices.Sorted(maps.Keys(t)) {
-		left -= t[d]
-		if left < 0 {
+		faster -= t[d]
+		if faster < 0 {
 			break
 		}
 	}
