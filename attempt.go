@@ -44,6 +44,7 @@ type roundTrip struct {
 	mu            sync.Mutex
 	checking      bool          // the pre-write check runs, and nobody else may use the acquisition
 	wrote         bool          // the headers were written under the present grant
+	arrived       bool          // the check stopped the request, and the base may have written it all the same
 	connSeen      bool          // the base has called gotConn
 	connClosed    bool          // the connection was closed before anything was written
 	baseRetried   bool          // the base sends a request again after it has written it

@@ -243,16 +243,23 @@ func TestP1_ABaseThatGoesOnWhenRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, d := newSpy(), newDialer(always(time.Second))
-				tr := must(throttle.New(throttle.Config{MaxWait: time.Second, Store: s, Policies: everywhere(ninePerSecond),
-					Base: base(func(r *http.Request) (*http.Response, error) {
-						require.ErrorIs(t, d.connect(r), context.Canceled)
-						return answer(200, "")(r)
-					})}))
-				time.AfterFunc(300*ms, func() { _ = s.Pause(context.Background(), tr.Explain(get(t, home))[0], time.Minute) })
-				_, err := trip(tr, get(t, home))
-				require.EqualError(t, err, "throttle: the request may have been written though it was stopped")
-				require.Equal(t, 1, status(t, s, tr, get(t, home)).Waiting, "what may have arrived is charged")
+				for _, leaves := range []bool{false, true} {
+					s, d := newSpy(), newDialer(always(time.Second))
+					ctx, leave := context.WithCancel(t.Context())
+					defer leave()
+					tr := must(throttle.New(throttle.Config{MaxWait: time.Second, Store: s, Policies: everywhere(ninePerSecond),
+						Base: base(func(r *http.Request) (*http.Response, error) {
+							require.ErrorIs(t, d.connect(r), context.Canceled)
+							if leaves {
+								leave()
+							}
+							return answer(200, "")(r)
+						})}))
+					time.AfterFunc(300*ms, func() { _ = s.Pause(context.Background(), tr.Explain(get(t, home))[0], time.Minute) })
+					_, err := trip(tr, get(t, home).WithContext(ctx))
+					require.EqualError(t, err, "throttle: the request may have been written though it was stopped", "the caller leaves: %v", leaves)
+					require.Equal(t, 1, status(t, s, tr, get(t, home)).Waiting, "what may have arrived is charged")
+				}
 			})
 		})
 	}

@@ -622,13 +622,20 @@ func (r *roundTrip) preWriteResult(answered bool) (stopped error, checked bool) 
 		r.StopWatch()
 	}
 
-	// The request may have reached the upstream, so it must not be sent again. A caller whose context has ended gets the
-	// context's error, which no retrier repeats.
-	mayHaveArrived := r.stopErr != nil && (r.wrote || answered)
-	if mayHaveArrived && (r.stopErr == acquire.ErrDetach || r.req.Context().Err() == nil) {
+	// The request may have reached the upstream, so it must not be sent again. The error of a caller's context that has ended
+	// stays: no retrier repeats such a request.
+	r.arrived = r.stopErr != nil && (r.wrote || answered)
+	if r.arrived && (r.req.Context().Err() == nil || saysUnsent(r.stopErr)) {
 		r.stopErr = errSentAnyway
 	}
 	return r.stopErr, r.connSeen
+}
+
+// saysUnsent reports whether a retrier takes err, which stopped a request, for the error of a request that was not sent.
+func saysUnsent(err error) bool {
+	var limit *LimitError
+	var store *StoreError
+	return err == acquire.ErrDetach || errors.As(err, &limit) || errors.As(err, &store)
 }
 
 // maxConnectionHold is for how long a waiting request holds a connection. A server
@@ -697,7 +704,7 @@ func (r *roundTrip) noteEnd() (unbooked *store.Charge, err error) {
 
 	// A next attempt would have taken the acquisition over. The attempt still has it, so no attempt follows.
 	r.giveBack()
-	if r.stopErr == acquire.ErrDetach || r.stopErr == errSentAnyway {
+	if r.stopErr == acquire.ErrDetach || r.arrived {
 		return r.abandon()
 	}
 

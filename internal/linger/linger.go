@@ -123,7 +123,7 @@ func (all *Budgets) ForgetAll() { clear(all.all) }
 // passed might wait for one more window.
 func (all *Budgets) Wait(b *store.Booking, longest time.Duration, now time.Time) (wait time.Duration, c *store.Charge) {
 	// Any other caller has a start or a place, or stands in no line.
-	isNewcomer := b.Horizon != 0 && b.Turn == nil && b.Instead == (store.Handle{}) && b.NotBefore <= 0
+	isNewcomer := b.Horizon > 0 && b.Turn == nil && b.Instead == (store.Handle{}) && b.NotBefore <= 0
 	if !isNewcomer {
 		return 0, nil
 	}
@@ -149,8 +149,8 @@ func (all *Budgets) Wait(b *store.Booking, longest time.Duration, now time.Time)
 
 	// This newcomer counts, and the next one.
 	decides.newcomers++
-	crowd := time.Duration(decides.newcomers+1) * ledger.Distance(c)
-	if !flowsEvenly(c.Limit) || crowd > longest/2 {
+	crowd := float64(decides.newcomers+1) * float64(ledger.Distance(c))
+	if !flowsEvenly(c.Limit) || crowd > float64(longest/2) {
 		return 0, nil
 	}
 	return wait, c

@@ -62,6 +62,9 @@ func TestWait(t *testing.T) {
 			c.booking.Horizon = 0
 			wait, _ = all.Wait(&c.booking, most, now)
 			require.Zero(t, wait, "it stands in no line")
+			c.booking.Horizon = -1
+			wait, _ = all.Wait(&c.booking, most, now)
+			require.Zero(t, wait, "nor does this one")
 		})
 	}
 }
@@ -134,6 +137,14 @@ func TestWaitOfACrowd(t *testing.T) {
 	all.Forget([16]byte{})
 	wait, _ := all.Wait(&b, most, now)
 	require.Zero(t, wait)
+
+	// A crowd of many starts that are a year apart each would take longer than any time.Duration.
+	b.Charges[0].Limit = store.LeakyBucket(1, 366*24*time.Hour)
+	all.Note([16]byte{}, none, now.Add(time.Second), now, true)
+	for i := range 2000 {
+		wait, _ := all.Wait(&b, most, now)
+		require.Zero(t, wait, "number %d", i)
+	}
 }
 
 // TestBudgetsAreForgotten when they have room again, so that the memory has a bound.

@@ -155,7 +155,7 @@ type gathering struct {
 // noteWait remembers how long a newcomer to a line was told to wait, because the next newcomer waits for at least as long. b is the booking of a caller, and g the
 // answer. Only waits of newcomers are remembered, and none if callers do not share steps, if the budget is closed, or if the caller has a share.
 func (k *worker) noteWait(b *store.Booking, g *store.Grant) {
-	newcomer := b.Turn == nil && b.Horizon != 0
+	newcomer := b.Turn == nil && b.Horizon > 0
 	inLine := !g.OK && g.Ready != nil && g.Wait > 0 && !g.Paused
 	if !k.shares.Load() || !newcomer || !inLine || b.Charges[g.HeldBy].Share.ID != 0 {
 		return
@@ -174,7 +174,7 @@ func (k *worker) noteWait(b *store.Booking, g *store.Grant) {
 // share, or if the newcomers so far are a crowd, to which Wait of linger.Budgets adds this newcomer. The caller holds the worker's mu.
 func (all *gathering) patience(b *store.Booking, now time.Time) time.Duration {
 	wait, c := all.full.Wait(b, maxGather, now)
-	if wait <= b.Horizon || c.Share.ID != 0 {
+	if c == nil || wait <= b.Horizon || c.Share.ID != 0 {
 		return 0
 	}
 	return min(maxGather, (wait-b.Horizon)/2).Truncate(time.Millisecond)

@@ -33,9 +33,9 @@ const awayEvery = 250 * time.Millisecond
 // tellAfter is for how long a backend is away before callers in line are told: all of them book again then.
 const tellAfter = time.Second
 
-// awayFor is for how long the error of a step says why the next step takes long. It is longer than a step may take until it fails: in an outage each
+// awayFor is for how long the error of a step says why the next step takes long. It is longer than a step of any backend takes until it fails: in an outage each
 // step brings a new error. After an outage an idle node makes no step by which it would learn of the end.
-const awayFor = 10 * time.Second
+const awayFor = 20 * time.Second
 
 // maxRenewed is how many leases are renewed in one step.
 const maxRenewed = 64

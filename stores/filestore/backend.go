@@ -75,7 +75,7 @@ func (b *backend) try(decide func(node.Rows) node.Told) (told node.Told, done bo
 		return told, false, err
 	}
 	if lost {
-		return told, false, b.findAgain()
+		return told, false, b.findAgain(lost)
 	}
 
 	// Apply the steps of all other processes before this step is decided.
@@ -147,9 +147,9 @@ func (b *backend) lock(g *generation) (locked bool, err error) {
 	return false, err
 }
 
-// findAgain opens the last generation in place of b.gen, whose file is lost or must be opened anew. The rows are locked.
-func (b *backend) findAgain() error {
-	if err := b.find(b.gen); err != nil {
+// findAgain opens the last generation in place of b.gen, whose file is lost or, if isLost is false, must only be opened anew. The rows are locked.
+func (b *backend) findAgain(isLost bool) error {
+	if err := b.find(b.gen, isLost); err != nil {
 		return err
 	}
 	b.listener.again() // other nodes may ring in a new directory now
@@ -170,7 +170,11 @@ func (b *backend) openIfNone() error {
 	case b.gen == nil:
 		return b.open()
 	case b.gen.spent:
-		return b.findAgain()
+		lost, err := b.gen.isLost()
+		if err != nil {
+			return err
+		}
+		return b.findAgain(lost)
 	}
 	return nil
 }

@@ -79,9 +79,9 @@ func (d *directory) advance(g *generation) error {
 
 // find opens the last generation in the directory, because the file of g may be lost. If the directory has no generation, find writes one with the rows of g.
 //
-// If somebody has put back an earlier copy, its rows list waiters of this process that have long had their turn. While the process makes steps it
+// If isLost is true, somebody may have put back an earlier copy. Its rows list waiters of this process that have long had their turn. While the process makes steps it
 // renews their leases, and lines would stand still behind them. So it makes no steps until its leases in these rows are over.
-func (d *directory) find(g *generation) error {
+func (d *directory) find(g *generation, isLost bool) error {
 	// The file of g is still open: apply its last records.
 	if err := g.read(d.take); err != nil {
 		return err
@@ -95,7 +95,9 @@ func (d *directory) find(g *generation) error {
 	if err := d.open(); err != nil {
 		return err
 	}
-	if d.rows.IsBefore(&known) {
+
+	// A file that is not lost may have records of after the end of its generation, which do not count: the next generation is no earlier copy.
+	if isLost && d.rows.IsBefore(&known) {
 		d.restsUntil = time.Now().Add(d.lease + d.lease/10)
 	}
 

@@ -66,7 +66,7 @@ func (s *Store) Book(ctx context.Context, b *store.Booking) (store.Grant, error)
 			}
 
 		// Suspected nodes may use the room, and the caller may not wait for them.
-		case r.ready && b.MaxWait == 0:
+		case r.ready && b.MaxWait == 0 && r.up.Err() == nil:
 			return store.Grant{HeldBy: store.NotHeld}, errSuspected
 		}
 
@@ -247,7 +247,7 @@ var errSuspected = errors.New("redisstore: the rest of the limit may be in use b
 // end returns the error of a caller that waits no longer on the route r, because ctx has ended or its own time is up.
 func (n *outageNotice) end(ctx context.Context, r *route) error {
 	// The primary is there, so the caller has waited for room.
-	if r.local == nil && r.ready {
+	if r.local == nil && r.ready && r.up.Err() == nil {
 		if cause := context.Cause(ctx); cause != nil {
 			return fmt.Errorf("%w (%w)", errSuspected, cause)
 		}

@@ -513,7 +513,7 @@ func (n *Node) noteWait(o *op, now time.Time) {
 	out := &o.outcome
 
 	// No budget has this caller wait, or its wait says nothing of newcomers: a pause ends for all at once, and a caller without a class or a horizon stands in no line.
-	if out.Charge < 0 || out.Wait <= 0 || out.PausedUntil > 0 || o.Class == 0 || o.Horizon == 0 {
+	if out.Charge < 0 || out.Wait <= 0 || out.PausedUntil > 0 || o.Class == 0 || o.Horizon <= 0 {
 		return
 	}
 

@@ -364,7 +364,8 @@ local function find_known(m, class, share)
 end
 
 -- borrow_known is for a share that is not in m.known. If m.known is full, it returns where the eight bytes of a different share of the class begin, and
--- the name in them: both shares take turns as one. It returns nil if m.known is not full, or has no tag of the class.
+-- the name in them: both shares take turns as one. It returns nil if m.known is not full, or has no tag of the class. It reads few names, unless most
+-- tags of the full list are of other classes.
 local function borrow_known(m, class, share)
   if #m.known < 8 * MAX_KNOWN then
     return nil
@@ -424,7 +425,8 @@ local function set_known(m, class, share, tag)
     else
       purge(m)
 
-      -- There is no tag to borrow now. A new tag is added at the end. In a full list whose tags are all of other classes it takes the place of the last.
+      -- There is no tag to borrow now. A new tag is added at the end. In a full list whose tags are all of other classes it takes the place of the last,
+      -- whose share then begins at the virtual time.
       at = min(#m.known, 8 * (MAX_KNOWN - 1)) + 1
     end
   end
